@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 
 .DEFAULT_GOAL := test
-.PHONY: live test check others bench kernels clean
+.PHONY: live test test-all check others bench kernels clean
 
 # built by the installation of the checkout; anew when it changes
 COMPILED := $(wildcard capture/loaders/_scan/*.[ch] engines/processor/*.[ch])
@@ -27,7 +27,10 @@ check: $(VENV)/.ok-dev  ## lint, format, types
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-test: check  ## everything that must hold
+test: check  ## what to run at each change, some five minutes
+	$(BIN)/python -m pytest -n 3 -m "not slow and not table"
+
+test-all: check  ## also terminals, kills, packaging, long fuzz: what CI runs
 	$(BIN)/python -m pytest -n 3
 
 others:  ## the tests that need no torch, on every later Python that is here

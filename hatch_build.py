@@ -24,6 +24,7 @@ class CompiledParts(BuildHookInterface):  # type: ignore[type-arg]
             if reason:
                 self.app.display_warning(f"{source} is left out, all else works: {reason}")
                 continue
-            build_data["artifacts"].append(builder["built_of"](root / source).relative_to(root).as_posix())
+            output = builder["derive_output_path"](root / source)
+            build_data["artifacts"].append(output.relative_to(root).as_posix())
             build_data["pure_python"] = False
             build_data["tag"] = f"cp311-abi3-{next(sys_tags()).platform}"

@@ -1,1 +1,41 @@
-"""What happened: the event schema, how it is written and how it is read."""
+"""What happened: how an execution is recorded, stored and loaded, as a Run of one event frame.
+
+the data:
+  run: Run, its metadata and its validated event frame
+  live_run: LiveRun, a snapshot of a growing run, and results computed per chunk of it
+  launch_archive: compressed single launches of compacted steps
+  import_log: records read, repaired and dropped, with a notice per cause
+  errors: errors whose message is shown to the user
+
+loading:
+  load_runs: load files and folders as runs
+  source: an input file, unpacked, with its head for sniffing
+  files/: addresses, remote files, private folders, atomic writes
+  cache: parsed inputs on disk
+  loaders/: one module per format that is read
+  native/: our own format, which can be read while it is written
+  graphs/: CUDA-graph captures, and the replays that they explain
+  classify/: layer, op, category and phase from names
+  infer_structure: layers and steps from repetition, for sources without them
+  merge_ranks: tracks to ranks, and one run per rank merged into one
+  devices: the devices of a run, and a run restricted to one
+  unknown_input: explain an input that no loader accepts
+  export_runs: export runs as native lines, Parquet, CSV or a Chrome trace
+
+recording:
+  record/: what runs in or next to a recorded program
+  watch/: record a trace folder or a server from a separate process
+
+shared helpers:
+  device_roofs: peak bandwidth and compute rate of devices
+  nvidia: driver version and GPU names without touching a GPU
+  parallel: run polars computations on several threads
+  dense_lookup: look up integer keys by index tables instead of hashing
+  extensions: load optional C extensions
+  build_part: compile a C extension
+  clean_text: sanitise text from outside
+  spelling: suggest the nearest known word
+  activity: announce slow work, so that the screen can show it
+  stderr_mute: mute native libraries on stderr
+  plugins: loaders, views and model families registered by other packages
+"""

@@ -1,29 +1,29 @@
-"""What is being done on the way to a run besides reading, for whoever shows how far it is."""
+"""Slow work other than reading, such as a download, announced so that the screen can show it."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-_doing: list[str] = []
+_active: list[str] = []
 _listeners: list[Callable[[str], None]] = []
 
 
-def current() -> str:
-    """Return what is being done now; empty where it is plain reading."""
-    return _doing[-1] if _doing else ""
+def describe_activity() -> str:
+    """Return the latest work that is still going on, or an empty text."""
+    return _active[-1] if _active else ""
 
 
-def listen(listener: Callable[[str], None]) -> None:
-    """Have a function called with each thing that begins to be done."""
+def add_listener(listener: Callable[[str], None]) -> None:
+    """Call a function with a description of each piece of work that starts."""
     _listeners.append(listener)
 
 
 @contextmanager
-def doing(words: str) -> Iterator[None]:
-    """Say what is being done while the block runs."""
-    _doing.append(words)
+def report_activity(description: str) -> Iterator[None]:
+    """Announce work while the block runs."""
+    _active.append(description)
     for listener in _listeners:
-        listener(words)
+        listener(description)
     try:
         yield
     finally:
-        _doing.remove(words)
+        _active.remove(description)

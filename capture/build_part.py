@@ -1,6 +1,6 @@
-"""Builds a compiled part beside its source: `python -m capture.build_part SOURCE.c …`.
+"""Compile a C extension next to its source: `python -m capture.build_part SOURCE.c …`.
 
-The hook of the build runs it too, before any dependency is there: standard library only.
+The build hook runs this before any dependency is installed: standard library only.
 """
 
 import os
@@ -13,49 +13,49 @@ from pathlib import Path
 from typing import Final
 
 _OPTIONS: Final = ("-std=c11", "-O3", "-fPIC", "-shared", "-fvisibility=hidden", "-pthread")
-_ON_MAC: Final = ("-undefined", "dynamic_lookup")
+_MAC_OPTIONS: Final = ("-undefined", "dynamic_lookup")
 
 
-class CannotBuildError(Exception):
-    """Why a part cannot be built here, in words."""
+class BuildError(Exception):
+    """The reason why an extension cannot be compiled on this machine."""
 
 
-def built_of(source: Path) -> Path:
-    """Return where the compiled part of a source lies."""
+def derive_output_path(source: Path) -> Path:
+    """Return the path of the extension compiled from a source."""
     return source.with_suffix(".abi3.so")
 
 
-def command(source: Path, built: Path) -> list[str]:
-    """Return the command that compiles a source; raise CannotBuildError where there is none."""
-    found = filter(None, map(shutil.which, ("cc", "gcc", "clang")))
-    compiler = shlex.split(os.environ.get("CC", "")) or [next(found, "")]
+def build_command(source: Path, output: Path) -> list[str]:
+    """Return the command that compiles a source; raise BuildError if this machine cannot."""
+    candidates = filter(None, map(shutil.which, ("cc", "gcc", "clang")))
+    compiler = shlex.split(os.environ.get("CC", "")) or [next(candidates, "")]
     headers = Path(sysconfig.get_path("include"))
     if os.name != "posix":
-        raise CannotBuildError("it is built on Linux and macOS only")
+        raise BuildError("extensions are built on Linux and macOS only")
     if not compiler[0]:
-        raise CannotBuildError("there is no C compiler")
+        raise BuildError("no C compiler found")
     if not (headers / "Python.h").is_file():
-        raise CannotBuildError(f"there are no headers of Python in {headers}")
-    on_mac = _ON_MAC if sys.platform == "darwin" else ()
-    return [*compiler, *_OPTIONS, *on_mac, f"-I{headers}", str(source), "-o", str(built)]
+        raise BuildError(f"no Python headers in {headers}")
+    on_mac = _MAC_OPTIONS if sys.platform == "darwin" else ()
+    return [*compiler, *_OPTIONS, *on_mac, f"-I{headers}", str(source), "-o", str(output)]
 
 
 def build(source: Path) -> str:
-    """Compile a source; return why that was not possible, an empty text where it was."""
-    built = built_of(source)
-    new = built.with_suffix(f".{os.getpid()}")
+    """Compile a source; return the reason if that fails, else an empty text."""
+    output = derive_output_path(source)
+    draft = output.with_suffix(f".{os.getpid()}")
     try:
-        done = subprocess.run(command(source, new), capture_output=True, text=True, check=False)
-    except CannotBuildError as e:
+        result = subprocess.run(build_command(source, draft), capture_output=True, text=True, check=False)
+    except BuildError as e:
         return str(e)
     except OSError as e:
-        return f"the C compiler does not start: {e}"
-    if done.returncode:
-        return f"the C compiler refuses it: {done.stderr.strip()[:500]}"
-    new.replace(built)
+        return f"the C compiler cannot be started: {e}"
+    if result.returncode:
+        return f"the C compiler failed: {result.stderr.strip()[:500]}"
+    draft.replace(output)
     return ""
 
 
 if __name__ == "__main__":
-    reasons = [f"{name} is left out: {reason}" for name in sys.argv[1:] if (reason := build(Path(name)))]
+    reasons = [f"{name} is skipped: {reason}" for name in sys.argv[1:] if (reason := build(Path(name)))]
     sys.exit("\n".join(reasons) or 0)

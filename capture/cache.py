@@ -1,4 +1,4 @@
-"""Keeps parsed inputs on disk, so that they open faster the next time. Safe to delete at any time."""
+"""Cache of parsed inputs on disk; the folder may be deleted at any time."""
 
 import hashlib
 import io
@@ -15,22 +15,22 @@ import msgspec
 import polars as pl
 
 import capture
-from capture.atomic import whole_file
 from capture.errors import CaptureError
-from capture.importlog import ImportLog, Log
-from capture.native.schema import intact, sealed
-from capture.places import cache_folder, prune
+from capture.files.atomic import write_atomically
+from capture.files.user_dirs import find_cache_folder, prune
+from capture.import_log import ImportLog, Log
+from capture.native.schema import is_intact, seal_json
 from capture.run import DTYPES, Run
 from capture.source import Source
 
-LIMIT: Final = 2 << 30  # bytes of all entries together
-SMALLEST: Final = 5 << 20  # bytes; smaller inputs parse as fast as they would load
-OFF: Final = "TRACETUI_NO_CACHE"
+MAX_CACHE_BYTES: Final = 2 << 30  # total size of all entries
+MIN_INPUT_BYTES: Final = 5 << 20  # smaller inputs parse as fast as they would load
+OFF_VARIABLE: Final = "TRACETUI_NO_CACHE"
 
 _SUFFIX: Final = ".parsed"
-_SAMPLES: Final = 64
-_SAMPLE: Final = 1 << 14
-_BROKEN: Final = (
+_SAMPLE_COUNT: Final = 64
+_SAMPLE_BYTES: Final = 1 << 14
+_ENTRY_ERRORS: Final = (
     OSError,
     ValueError,
     KeyError,
@@ -41,19 +41,19 @@ _BROKEN: Final = (
 )
 
 
-_COMING: Final[dict[Path, Future[list[Run] | None]]] = {}  # entries that are being read
-_READERS: Final = ThreadPoolExecutor(2, "cache")  # reading is work of polars, which uses every core
+_PENDING: Final[dict[Path, Future[list[Run] | None]]] = {}  # entries being read in the background
+_READER_POOL: Final = ThreadPoolExecutor(2, "cache")  # two are enough: polars reads on all cores
 
 
 class Blob(msgspec.Struct):
-    """The size and checksum of a frame behind the header."""
+    """Size and checksum of a frame stored after the header."""
 
     size: int
     crc: int
 
 
 class SavedRun(msgspec.Struct):
-    """A run without its frames; `tables` are in the order of their blobs, `log` is an index."""
+    """A run without its frames; `tables` follow the order of their blobs, `log` is an index."""
 
     name: str
     meta: dict[str, Any]
@@ -62,107 +62,104 @@ class SavedRun(msgspec.Struct):
     tables: dict[str, Blob]
 
 
-class Header(msgspec.Struct):
+class EntryHeader(msgspec.Struct):
     """The first line of an entry."""
 
     logs: list[dict[str, Any]]
     runs: list[SavedRun]
 
 
-def entry(source: Source, question: str = "") -> Path | None:
-    """Return the file of an input's parsed form, or of what it answers to a question, whether that file
-    exists or not; None where none is to be kept.
+def build_entry_path(source: Source, question: str = "") -> Path | None:
+    """Return the path of the entry for an input, existing or not, or None if the input is not cached.
+
+    `question` keys a derived result of the input instead of its runs.
     """
-    if os.environ.get(OFF) or source.size < SMALLEST or source.spooled:
+    if os.environ.get(OFF_VARIABLE) or source.size < MIN_INPUT_BYTES or source.is_spooled:
         return None
-    folder = cache_folder()
+    folder = find_cache_folder()
     try:
-        return folder / (_key(source, question) + _SUFFIX) if folder else None
+        return folder / (_compute_key(source, question) + _SUFFIX) if folder else None
     except OSError:
         return None
 
 
-def entry_of(identity: str, question: str, size: int) -> Path | None:
-    """Return the same of an input elsewhere of which only the identity is known; empty where it is not."""
-    folder = cache_folder()
-    if os.environ.get(OFF) or size < SMALLEST or not identity or folder is None:
+def build_entry_path_from_identity(identity: str, question: str, size: int) -> Path | None:
+    """Return the entry path for a remote input by its identity, or None if it is not cached."""
+    folder = find_cache_folder()
+    if os.environ.get(OFF_VARIABLE) or size < MIN_INPUT_BYTES or not identity or folder is None:
         return None
-    digest = hashlib.blake2b(_code_version(), digest_size=20)
+    digest = hashlib.blake2b(_compute_code_version(), digest_size=20)
     digest.update(f"{identity} {question}".encode())
     return folder / (digest.hexdigest() + _SUFFIX)
 
 
-def _key(source: Source, question: str) -> str:
-    """Return a digest of the file's identity, samples of its content, the captures that tell of it, and the
-    code that would parse it.
-    """
-    digest = hashlib.blake2b(_code_version() + question.encode(), digest_size=20)
-    captures = [(str(path), _identity(path.stat())) for path in source.captures]
+def _compute_key(source: Source, question: str) -> str:
+    """Return a digest of the file: identity, content samples, its graph captures and our code."""
+    digest = hashlib.blake2b(_compute_code_version() + question.encode(), digest_size=20)
+    captures = [(str(path), _identify_state(path.stat())) for path in source.captures]
     with source.path.open("rb") as file:
         status = os.fstat(file.fileno())
-        digest.update(repr((_identity(status), captures)).encode())
-        for i in range(_SAMPLES):
-            file.seek(max(0, status.st_size - _SAMPLE) * i // (_SAMPLES - 1))
-            digest.update(file.read(_SAMPLE))
+        digest.update(repr((_identify_state(status), captures)).encode())
+        for i in range(_SAMPLE_COUNT):
+            file.seek(max(0, status.st_size - _SAMPLE_BYTES) * i // (_SAMPLE_COUNT - 1))
+            digest.update(file.read(_SAMPLE_BYTES))
     return digest.hexdigest()
 
 
-def _identity(status: os.stat_result) -> tuple[int, ...]:
-    """Return what tells one state of a file from another."""
+def _identify_state(status: os.stat_result) -> tuple[int, ...]:
+    """Return fields that change when a file is modified or replaced."""
     return status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino, status.st_dev
 
 
 @cache
-def _code_version() -> bytes:
-    """Return what changes when any file of this package or the person's own rules change: old entries are
-    void then.
-    """
-    from capture.classify.names import own_rules  # no screen needs rules of names before it reads
+def _compute_code_version() -> bytes:
+    """Return bytes that change with any file of this package or the user's rules, to outdate entries."""
+    from capture.classify.name_rules import load_user_rules  # slow to import; not needed until a file is read
 
-    files = _sources(str(Path(capture.__file__).parent))
+    files = _iter_code_files(str(Path(capture.__file__).parent))
     stamps = sorted((file.path, file.stat().st_size, file.stat().st_mtime_ns) for file in files)
-    return repr((pl.__version__, stamps, own_rules().text)).encode()
+    return repr((pl.__version__, stamps, load_user_rules().text)).encode()
 
 
-def _sources(folder: str) -> Iterator["os.DirEntry[str]"]:
-    """Yield the files of a folder that hold code or rules; the look into it tells their sizes too."""
+def _iter_code_files(folder: str) -> Iterator["os.DirEntry[str]"]:
+    """Yield the files of a folder that contain code or rules; DirEntry saves a stat per file."""
     with os.scandir(folder) as entries:
-        for each in entries:
-            if each.is_dir():
-                yield from _sources(each.path)
-            elif each.name.endswith((".py", ".tsv")):
-                yield each
+        for entry in entries:
+            if entry.is_dir():
+                yield from _iter_code_files(entry.path)
+            elif entry.name.endswith((".py", ".tsv")):
+                yield entry
 
 
-def begin(path: Path, source: Source) -> None:
-    """Begin to read an entry in a thread: who fetches it next waits only for what is left of that."""
-    if path not in _COMING and path.exists():
-        _COMING[path] = _READERS.submit(_read, path, source)
+def prefetch(path: Path, source: Source) -> None:
+    """Start reading an entry in a thread; `fetch` then waits for the rest only."""
+    if path not in _PENDING and path.exists():
+        _PENDING[path] = _READER_POOL.submit(_read, path, source)
 
 
 def fetch(path: Path, source: Source | str) -> list[Run] | None:
-    """Return the runs of an entry; None where there is no entry or it is damaged."""
-    coming = _COMING.pop(path, None)
-    return coming.result() if coming is not None else _read(path, source)
+    """Return the runs of an entry, or None if it is missing or damaged."""
+    pending = _PENDING.pop(path, None)
+    return pending.result() if pending is not None else _read(path, source)
 
 
 def _read(path: Path, source: Source | str) -> list[Run] | None:
     try:
         with path.open("rb") as file:
             line = file.readline()
-            if not line.endswith(b"\n") or not intact(line):
+            if not line.endswith(b"\n") or not is_intact(line):
                 return None
-            header = msgspec.json.decode(line, type=Header)
+            header = msgspec.json.decode(line, type=EntryHeader)
             logs = [_read_log(saved, source) for saved in header.logs]
             runs = [_read_run(saved, logs, file) for saved in header.runs]
         os.utime(path)
-    except _BROKEN:
+    except _ENTRY_ERRORS:
         return None
     return runs
 
 
 def _read_log(saved: dict[str, Any], source: Source | str) -> ImportLog:
-    log = Log.of(saved)
+    log = Log.from_saved(saved)
     log.source = source if isinstance(source, str) else source.label
     return log.freeze()
 
@@ -183,27 +180,27 @@ def _read_frame(blob: Blob, file: io.BufferedReader) -> pl.DataFrame:
 
 
 def store(path: Path, runs: Sequence[Run], source: Source | None = None) -> None:
-    """Keep runs for the next time, unless the input has changed meanwhile; failing is not an error."""
-    with suppress(*_BROKEN, TypeError):
-        if source is not None and entry(source) != path:
+    """Save runs unless the input has changed meanwhile; failures are ignored."""
+    with suppress(*_ENTRY_ERRORS, TypeError):
+        if source is not None and build_entry_path(source) != path:
             return
-        with whole_file(path, overwrite=True) as file:
-            file.writelines(_encode(runs))
-        prune(path.parent.glob(f"*{_SUFFIX}*"), LIMIT)
+        with write_atomically(path, overwrite=True) as file:
+            file.writelines(_encode_entry(runs))
+        prune(path.parent.glob(f"*{_SUFFIX}*"), MAX_CACHE_BYTES)
 
 
-def _encode(runs: Sequence[Run]) -> Iterator[bytes]:
+def _encode_entry(runs: Sequence[Run]) -> Iterator[bytes]:
     """Yield the header, then the frames in its order."""
     logs = list({id(run.log): run.log for run in runs}.values())
     saved, blobs = [], []
     for run in runs:
-        packed = [_encode_frame(frame) for frame in (run.events, *run.tables.values())]
-        events, *tables = [Blob(len(raw), zlib.crc32(raw)) for raw in packed]
+        encoded = [_encode_frame(frame) for frame in (run.events, *run.tables.values())]
+        events, *tables = [Blob(len(raw), zlib.crc32(raw)) for raw in encoded]
         log_index = next(i for i, log in enumerate(logs) if log is run.log)
-        named = dict(zip(run.tables, tables, strict=True))
-        saved.append(SavedRun(run.name, dict(run.meta), log_index, events, named))
-        blobs += packed
-    yield sealed(msgspec.json.encode(Header([log.as_dict() for log in logs], saved)))
+        blobs_by_table = dict(zip(run.tables, tables, strict=True))
+        saved.append(SavedRun(run.name, dict(run.meta), log_index, events, blobs_by_table))
+        blobs += encoded
+    yield seal_json(msgspec.json.encode(EntryHeader([log.as_dict() for log in logs], saved)))
     yield from blobs
 
 

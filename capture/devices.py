@@ -1,42 +1,41 @@
-"""Devices: whose a track is, and a run cut to what concerns one of several."""
-
-from dataclasses import replace
+"""Devices of a run: group its tracks by device, restrict it to one of them."""
 
 import polars as pl
 
 from capture.errors import UsageError
-from capture.ranks import rank_of
-from capture.run import Run, tidy
+from capture.merge_ranks import parse_rank
+from capture.run import Run, drop_empty_columns
 
 
-def device_of(track: str) -> str:
-    """Return the device of a track: its rank, else what stands before its stream."""
-    rank = rank_of(track)
+def parse_device(track: str) -> str:
+    """Return the device of a track: `rank N`, or the part before its stream."""
+    rank = parse_rank(track)
     return track.partition("/")[0] if rank is None else f"rank {rank}"
 
 
-def devices(run: Run) -> dict[str, list[str]]:
-    """Return the devices of a run's GPU rows in the order of their names, each with its tracks."""
+def group_tracks_by_device(run: Run) -> dict[str, list[str]]:
+    """Return device → tracks of the GPU rows, sorted by name."""
     if not (run.has("track") and run.has("lens")):
         return {}
-    worked = run.events.lazy().filter(pl.col("kind") == "kernel", pl.col("lens") == "gpu")
-    tracks = worked.select(pl.col("track").unique().drop_nulls()).collect()["track"].cast(pl.String)
-    found: dict[str, list[str]] = {}
+    kernels = run.events.lazy().filter(pl.col("kind") == "kernel", pl.col("lens") == "gpu")
+    tracks = kernels.select(pl.col("track").unique().drop_nulls()).collect()["track"].cast(pl.String)
+    tracks_by_device: dict[str, list[str]] = {}
     for track in sorted(tracks):
-        found.setdefault(device_of(track), []).append(track)
-    return found
+        tracks_by_device.setdefault(parse_device(track), []).append(track)
+    return tracks_by_device
 
 
-def of_device(run: Run, name: str) -> Run:
-    """Return the run without the rows of its other devices; the host's stay. Raise UsageError where no device
-    has the name.
+def select_device(run: Run, name: str) -> Run:
+    """Return the run without the GPU rows of its other devices; host rows stay.
+
+    Raises UsageError if the run has no such device.
     """
-    known = devices(run)
-    if name not in known:
-        named = f"it has {', '.join(known)}" if known else "its rows name no device"
-        raise UsageError(f"{run.name} has no device {name!r}", why=named)
-    others = [track for device, tracks in known.items() if device != name for track in tracks]
+    tracks_by_device = group_tracks_by_device(run)
+    if name not in tracks_by_device:
+        reason = f"it has {', '.join(tracks_by_device)}" if tracks_by_device else "its rows name no device"
+        raise UsageError(f"{run.name} has no device {name!r}", why=reason)
+    others = [track for device, tracks in tracks_by_device.items() if device != name for track in tracks]
     if not others:
         return run
-    left_out = pl.col("track").cast(pl.String).is_in(others).fill_null(value=False)
-    return replace(run, events=tidy(run.events.filter(~left_out)))
+    is_other = pl.col("track").cast(pl.String).is_in(others).fill_null(value=False)
+    return run.with_events(drop_empty_columns(run.events.filter(~is_other)))

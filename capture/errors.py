@@ -1,8 +1,8 @@
-"""The one family of errors that a person may see."""
+"""Errors whose message is shown to the user."""
 
 
 class CaptureError(Exception):
-    """What went wrong, where, why, and what to do about it, in one sentence."""
+    """An error in one sentence: what went wrong, where, why, and what to do about it."""
 
     exit_code = 3
 
@@ -19,11 +19,11 @@ class CaptureError(Exception):
 
 
 class UnreadableError(CaptureError):
-    """The input is not a profile that can be read."""
+    """The input is not a readable profile."""
 
 
 class UnforeseenError(UnreadableError):
-    """The input holds what its loader was not written for: a fault of the loader; its cause says where."""
+    """The loader failed on an input that it was not written for: a bug; `__cause__` has the details."""
 
 
 class UsageError(CaptureError):
@@ -33,7 +33,7 @@ class UsageError(CaptureError):
 
 
 class PartialError(CaptureError):
-    """Only a part could be read, or the runs cannot be compared, and the caller asked to be strict."""
+    """Only part of the input was readable, or the runs are not comparable, in strict mode."""
 
     exit_code = 4
 

@@ -1,19 +1,19 @@
-"""What the NVIDIA driver of this machine says of itself, read without asking a GPU."""
+"""NVIDIA driver version and GPU names of this machine, read without touching a GPU."""
 
 import re
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from capture.text import clean
+from capture.clean_text import clean
 
-FIRST_DRIVER: Final = {11: 450, 12: 525, 13: 580}  # by CUDA: a driver below that runs none of its versions
+MIN_DRIVER_BY_CUDA: Final = {11: 450, 12: 525, 13: 580}  # by CUDA major version
 
 _PROC: Final = Path("/proc/driver/nvidia")
 
 
-def driver() -> str:
-    """Return the version of the driver that is loaded; empty where there is none."""
+def read_driver_version() -> str:
+    """Return the version of the loaded driver, or an empty text."""
     with suppress(OSError, ValueError):
         text = (_PROC / "version").read_text()
         if match := re.search(r"\b\d{3,}\.\d+(\.\d+)?\b", text):
@@ -21,7 +21,7 @@ def driver() -> str:
     return ""
 
 
-def gpus() -> list[str]:
+def read_gpu_names() -> list[str]:
     """Return the names of the driver's GPUs."""
     names = []
     for path in sorted((_PROC / "gpus").glob("*/information")):
@@ -33,17 +33,19 @@ def gpus() -> list[str]:
     return names
 
 
-def why_unused(cuda: str | None) -> str:
-    """Return why a torch that is built for this version of CUDA, or for none, does not use the driver's GPU.
+def explain_unused_gpu(cuda: str | None) -> str:
+    """Return why a torch built for this CUDA version (None: without CUDA) does not use the driver's GPU.
 
-    Empty where there is no driver, and where nothing is known to be in the way.
+    Empty if there is no driver or no known obstacle.
     """
-    version = driver()
+    version = read_driver_version()
     if not version:
         return ""
     if not cuda:
-        return f"an NVIDIA driver ({version}) is here, but this torch is built without CUDA"
-    first = FIRST_DRIVER.get(int(cuda.split(".")[0]), 0)
-    if int(version.split(".")[0]) < first:
-        return f"the NVIDIA driver {version} is too old for torch's CUDA {cuda}, which needs {first} or later"
+        return f"an NVIDIA driver ({version}) is present, but this torch is built without CUDA"
+    oldest = MIN_DRIVER_BY_CUDA.get(int(cuda.split(".")[0]), 0)
+    if int(version.split(".")[0]) < oldest:
+        return (
+            f"the NVIDIA driver {version} is too old for torch's CUDA {cuda}, which needs {oldest} or later"
+        )
     return ""

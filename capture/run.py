@@ -1,4 +1,4 @@
-"""A Run: what happened in one execution, as metadata and one validated frame."""
+"""Run: metadata and one validated event frame of one execution."""
 
 import sys
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -9,46 +9,48 @@ from typing import Any, Final
 
 import polars as pl
 
-from capture.at_once import at_once
-from capture.classify.positions import distinct
-from capture.importlog import ImportLog, Log
+from capture.clean_text import MAX_NAME_CHARS, clean
+from capture.dense_lookup import find_distinct
+from capture.import_log import ImportLog, Log
 from capture.native.schema import CATEGORIES, COLUMNS, KINDS, LENSES
-from capture.shelf import Shelf
-from capture.text import MAX_NAME, clean
+from capture.parallel import run_parallel
 
 DTYPES: Final[Mapping[str, pl.DataType]] = {
     c.name: {"cat": pl.Categorical(), "i64": pl.Int64(), "i32": pl.Int32(), "f64": pl.Float64()}[c.type]
     for c in COLUMNS
 }
-LARGEST: Final = 1e30  # of a figure; sums and squares of such are still finite
-LONGEST_NS: Final = 1 << 61  # an end, and the time between any two of them, is still a number of 64 bits
-UNNAMED: Final = "unnamed"
-FEW: Final = 1 << 10  # rows whose distinct words are found sooner one by one
+MAX_VALUE: Final = 1e30  # sums and squares of values up to this stay finite
+MAX_DURATION_NS: Final = 1 << 61  # ends, and differences between them, still fit into 64 bits
+UNNAMED_ROW: Final = "unnamed"
+FEW_ROWS: Final = 1 << 10  # up to which a Python set of the values is faster
 
-_AGAIN: Final = 8  # times that a text comes, from which the distinct ones are sooner found
-_UNCLEAR: Final = r"[^ -~]"  # what is not a printable letter of ASCII
+_MIN_REPEATS: Final = 8  # repeats per text from which cleaning the distinct texts is faster
+_NOT_PRINTABLE_ASCII: Final = r"[^ -~]"  # any character outside printable ASCII
 
-_UNKNOWN: Final = {name: pl.Series(name, [None], dtype) for name, dtype in DTYPES.items()}
-_CLOSED: Final = {"kind": KINDS, "lens": LENSES, "category": CATEGORIES}
+_NULL_COLUMNS: Final = {name: pl.Series(name, [None], dtype) for name, dtype in DTYPES.items()}
+_ALLOWED_WORDS: Final = {"kind": KINDS, "lens": LENSES, "category": CATEGORIES}
 
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """One execution. `tables` keeps whole what a source states that is not an event."""
+    """One execution. `tables` keeps what a source reports besides events."""
 
     name: str
     meta: Mapping[str, Any]
     events: pl.DataFrame
     log: ImportLog
     tables: Mapping[str, pl.DataFrame] = field(default_factory=dict)
-    shelf: Shelf | None = None  # launches of steps that were folded, of a run that is followed
 
     def has(self, column: str) -> bool:
         """Return whether any event has a value in this column."""
         return column in self.events.columns
 
+    def with_events(self, events: pl.DataFrame) -> "Run":
+        """Return a run with these events instead; of a snapshot nothing else is left."""
+        return Run(self.name, self.meta, events, self.log, self.tables)
 
-def build(
+
+def build_run(
     name: str,
     meta: Mapping[str, Any],
     events: pl.DataFrame,
@@ -57,25 +59,27 @@ def build(
     *,
     enriched: bool = False,
 ) -> Run:
-    """Return a run of the events that a loader has read: cast, cleaned, checked, filled from names, frozen.
+    """Return a run from a loader's events: cast, cleaned, checked, filled from names, frozen.
 
-    A loader that says `enriched` has filled layer, op, category and phase itself. Raises ValueError for
-    columns and closed words that the schema does not have: faults of the loader, not of the file.
+    Set `enriched` if the loader has filled layer, op, category and phase itself.
+    Raises ValueError for columns or words outside the schema: bugs of the loader, not of the file.
     """
-    frame = _check_closed_words(_cast(events).rechunk())
-    frame = _name_all(_clean_names(frame), log)
-    frame = _leave_out_figures(_drop_impossible(frame, log), log)
+    frame = _check_closed_words(_cast_to_schema(events).rechunk())
+    frame = _fill_missing_names(_clean_text_columns(frame), log)
+    frame = _drop_impossible_values(_drop_impossible_times(frame, log), log)
     if not enriched:
-        from capture.classify.fill import fill_from_names  # no screen needs rules of names before it reads
+        from capture.classify.columns_from_names import (
+            fill_from_names,  # slow to import; not needed until a file is read
+        )
 
         frame = fill_from_names(frame)
-    return checked(name, meta, tidy(frame).rechunk(), log, tables or {})
+    return build_checked_run(name, meta, drop_empty_columns(frame).rechunk(), log, tables or {})
 
 
-def checked(
+def build_checked_run(
     name: str, meta: Mapping[str, Any], events: pl.DataFrame, log: Log, tables: Mapping[str, pl.DataFrame]
 ) -> Run:
-    """Return a run of events that have passed `build` already, part by part."""
+    """Return a run from events that have each passed `build_run` already."""
     return Run(
         name=clean(name, 200) or "run",
         meta=clean_meta(meta),
@@ -86,12 +90,12 @@ def checked(
 
 
 def with_log(run: Run, log: Log) -> Run:
-    """Return the run with the log of a whole import, once all of it is read."""
+    """Return the run with the log of the finished import."""
     return replace(run, log=log.freeze())
 
 
 def clean_meta(value: Any) -> Any:
-    """Return metadata with all its text cleaned, and without what is no number that a float can be."""
+    """Return metadata with clean text; numbers outside the float range become None."""
     if isinstance(value, str):
         return clean(value, 10_000)
     if isinstance(value, Mapping):
@@ -103,132 +107,147 @@ def clean_meta(value: Any) -> Any:
     return value
 
 
-def _cast(events: pl.DataFrame) -> pl.DataFrame:
+def _cast_to_schema(events: pl.DataFrame) -> pl.DataFrame:
     unknown = set(events.columns) - set(DTYPES)
     if unknown:
-        raise ValueError(f"columns that the schema does not know: {sorted(unknown)}")
-    known = {c: t for c, t in DTYPES.items() if c in events.columns}
-    if events.schema == known:
+        raise ValueError(f"columns outside the schema: {sorted(unknown)}")
+    types = {c: t for c, t in DTYPES.items() if c in events.columns}
+    if events.schema == types:
         return events
-    return events.select(pl.col(c).cast(t) for c, t in known.items())
+    return events.select(pl.col(c).cast(t) for c, t in types.items())
 
 
 def _check_closed_words(frame: pl.DataFrame) -> pl.DataFrame:
-    """Return the frame with a kind; raise ValueError for words that a closed column does not have."""
+    """Return the frame with a kind in every row; raise ValueError for words not in the schema."""
     if "kind" not in frame.columns:
         frame = frame.insert_column(0, pl.lit("kernel", dtype=pl.Categorical()).alias("kind"))
     elif frame["kind"].null_count():
         frame = frame.with_columns(pl.col("kind").fill_null("kernel"))
-    closed = [c for c in _CLOSED if c in frame.columns]
-    for column, words in _words(frame, closed).items():
-        allowed = _CLOSED[column]
+    closed = [c for c in _ALLOWED_WORDS if c in frame.columns]
+    for column, words in _list_distinct_words(frame, closed).items():
+        allowed = _ALLOWED_WORDS[column]
         if not words <= set(allowed):
-            raise ValueError(f"{column} holds {sorted(words - set(allowed))}, known are {allowed}")
+            raise ValueError(f"{column} contains {sorted(words - set(allowed))}, allowed are {allowed}")
     return frame
 
 
-def _clean_names(frame: pl.DataFrame) -> pl.DataFrame:
-    text = [c for c in frame.columns if frame.schema[c] == pl.Categorical and c not in _CLOSED]
-    words = _words(frame, text).items()
-    dirty = {c: swaps for c, names in words if (swaps := {n: new for n in names if (new := clean(n)) != n})}
-    if not dirty:
+def _clean_text_columns(frame: pl.DataFrame) -> pl.DataFrame:
+    columns = [c for c in frame.columns if frame.schema[c] == pl.Categorical and c not in _ALLOWED_WORDS]
+    words = _list_distinct_words(frame, columns).items()
+    swaps_by_column = {
+        c: swaps for c, names in words if (swaps := {n: new for n in names if (new := clean(n)) != n})
+    }
+    if not swaps_by_column:
         return frame
     return frame.with_columns(
-        pl.col(c).cast(pl.String).replace(swaps).cast(pl.Categorical()) for c, swaps in dirty.items()
+        pl.col(c).cast(pl.String).replace(swaps).cast(pl.Categorical())
+        for c, swaps in swaps_by_column.items()
     )
 
 
-def _name_all(frame: pl.DataFrame, log: Log) -> pl.DataFrame:
-    """Return the frame with a name in every row: views tell rows by it."""
+def _fill_missing_names(frame: pl.DataFrame, log: Log) -> pl.DataFrame:
+    """Return the frame with a name in every row: views identify rows by it."""
     nameless = frame["name"].null_count() if "name" in frame.columns else 0
     if not nameless:
         return frame
-    log.repair("no_name", f"rows without a name are called {UNNAMED!r}", count=nameless)
-    return frame.with_columns(pl.col("name").fill_null(UNNAMED))
+    log.repair("no_name", f"rows without a name are named {UNNAMED_ROW!r}", count=nameless)
+    return frame.with_columns(pl.col("name").fill_null(UNNAMED_ROW))
 
 
-def _words(frame: pl.DataFrame, columns: Sequence[str]) -> dict[str, set[str]]:
+def _list_distinct_words(frame: pl.DataFrame, columns: Sequence[str]) -> dict[str, set[str]]:
     """Return column → its distinct words."""
-    if frame.height <= FEW:
+    if frame.height <= FEW_ROWS:
         return {c: set(frame[c].to_list()) - {None} for c in columns}
-    found = at_once([partial(distinct, frame[column]) for column in columns], frame.height)
-    return {c: set(words.cast(pl.String)) for c, words in zip(columns, found, strict=True)}
+    distinct_words = run_parallel([partial(find_distinct, frame[column]) for column in columns], frame.height)
+    return {c: set(words.cast(pl.String)) for c, words in zip(columns, distinct_words, strict=True)}
 
 
 def _clean_table(table: pl.DataFrame) -> pl.DataFrame:
     texts = [table[c] for c, t in table.schema.items() if t == pl.String]
-    table = table.with_columns(at_once([partial(_clean_texts, column) for column in texts], table.height))
-    return table.rename(dict(zip(table.columns, _told_apart(map(clean, table.columns)), strict=True)))
+    table = table.with_columns(
+        run_parallel([partial(_clean_texts, column) for column in texts], table.height)
+    )
+    return table.rename(dict(zip(table.columns, _deduplicate_names(map(clean, table.columns)), strict=True)))
 
 
 def _clean_texts(texts: pl.Series) -> pl.Series:
-    """Return texts cleaned, each distinct one that may need it once."""
-    words = texts if _vary(texts) else texts.unique()
-    unclear = words.filter(words.str.contains(_UNCLEAR) | (words.str.len_bytes() > MAX_NAME))
-    swaps = {word: new for word in unclear.unique().drop_nulls() if (new := clean(word)) != word}
+    """Return the texts cleaned; each distinct text is processed once."""
+    candidates = texts if _is_mostly_distinct(texts) else texts.unique()
+    unclean = candidates.filter(
+        candidates.str.contains(_NOT_PRINTABLE_ASCII) | (candidates.str.len_bytes() > MAX_NAME_CHARS)
+    )
+    swaps = {word: new for word in unclean.unique().drop_nulls() if (new := clean(word)) != word}
     return texts.replace(swaps) if swaps else texts
 
 
-def _vary(texts: pl.Series) -> bool:
-    """Return whether texts seem to repeat so little that each is sooner looked at than found again."""
-    return texts.head(FEW).n_unique() * _AGAIN > min(FEW, texts.len())
+def _is_mostly_distinct(texts: pl.Series) -> bool:
+    """Return whether texts repeat so little that finding the distinct ones would not pay."""
+    return texts.head(FEW_ROWS).n_unique() * _MIN_REPEATS > min(FEW_ROWS, texts.len())
 
 
-def _told_apart(names: Iterable[str]) -> list[str]:
-    """Return names of at most 200 characters; of equal ones the second is followed by (2), and so on."""
-    told: dict[str, None] = {}
+def _deduplicate_names(names: Iterable[str]) -> list[str]:
+    """Return names of at most 200 characters; repeated ones get a suffix (2), (3), …"""
+    names_so_far: dict[str, None] = {}
     for name in names:
-        again = (f"{name[:190]} ({n})" for n in count(2))
-        told[next(form for form in chain((name[:200],), again) if form not in told)] = None
-    return list(told)
+        numbered = (f"{name[:190]} ({n})" for n in count(2))
+        names_so_far[next(form for form in chain((name[:200],), numbered) if form not in names_so_far)] = None
+    return list(names_so_far)
 
 
-def _drop_impossible(frame: pl.DataFrame, log: Log) -> pl.DataFrame:
-    """Drop and log rows whose duration is below zero or beyond 73 years: it belongs to no sum.
+def _drop_impossible_times(frame: pl.DataFrame, log: Log) -> pl.DataFrame:
+    """Drop and log rows whose duration is negative or above 73 years: sums would be meaningless.
 
-    A start that lies further from zero is taken for none.
+    A start further than 73 years from zero becomes null.
     """
-    if "t" in frame.columns and is_beyond(frame["t"], -LONGEST_NS, LONGEST_NS):
-        near = pl.col("t").is_between(-LONGEST_NS, LONGEST_NS)
-        far = frame.select((~near).sum()).item()
-        frame = frame.with_columns(pl.when(near).then("t").alias("t"))
-        log.repair("bad_start", "starts that are further than 73 years from zero are left out", count=far)
-    if "dur" not in frame.columns or not is_beyond(frame["dur"], 0, LONGEST_NS):
+    if "t" in frame.columns and has_values_beyond(frame["t"], -MAX_DURATION_NS, MAX_DURATION_NS):
+        is_near = pl.col("t").is_between(-MAX_DURATION_NS, MAX_DURATION_NS)
+        far_count = frame.select((~is_near).sum()).item()
+        frame = frame.with_columns(pl.when(is_near).then("t").alias("t"))
+        log.repair("bad_start", "starts further than 73 years from zero are ignored", count=far_count)
+    if "dur" not in frame.columns or not has_values_beyond(frame["dur"], 0, MAX_DURATION_NS):
         return frame
-    kept = frame.filter(pl.col("dur").is_null() | pl.col("dur").is_between(0, LONGEST_NS))
+    possible = frame.filter(pl.col("dur").is_null() | pl.col("dur").is_between(0, MAX_DURATION_NS))
     log.drop(
-        "bad_duration", "durations that are negative or impossibly long", count=frame.height - kept.height
+        "bad_duration", "durations that are negative or impossibly long", count=frame.height - possible.height
     )
-    return kept
+    return possible
 
 
-def is_beyond(numbers: pl.Series, least: int, most: int) -> bool:
-    """Return whether any number is below the least or above the most."""
+def has_values_beyond(numbers: pl.Series, least: int, most: int) -> bool:
+    """Return whether any number is below `least` or above `most`."""
     low: Any = numbers.min()
     high: Any = numbers.max()
     return low is not None and (low < least or high > most)
 
 
-def _leave_out_figures(frame: pl.DataFrame, log: Log) -> pl.DataFrame:
-    """Return the frame without figures that are not finite, or larger than anything measured; log them."""
-    figures = [c for c, type in frame.schema.items() if type == pl.Float64]
-    good = {
-        c: pl.col(c).is_between(-LARGEST, LARGEST) for c in figures if frame[c].null_count() < frame.height
+def _drop_impossible_values(frame: pl.DataFrame, log: Log) -> pl.DataFrame:
+    """Return the frame with values that are not finite or above 1e30 set to null; log them."""
+    columns = [c for c, type in frame.schema.items() if type == pl.Float64]
+    is_possible = {
+        c: pl.col(c).is_between(-MAX_VALUE, MAX_VALUE)
+        for c in columns
+        if frame[c].null_count() < frame.height
     }
-    bad = frame.select((~fits).sum().alias(c) for c, fits in good.items()).row(0) if good else ()
-    if not any(bad):
+    bad_counts = (
+        frame.select((~possible).sum().alias(c) for c, possible in is_possible.items()).row(0)
+        if is_possible
+        else ()
+    )
+    if not any(bad_counts):
         return frame
-    log.repair("bad_figure", "figures that are not finite, or beyond 1e30, are left out", count=sum(bad))
-    return frame.with_columns(pl.when(fits).then(c).alias(c) for c, fits in good.items())
+    log.repair("bad_figure", "numbers that are not finite, or above 1e30, are ignored", count=sum(bad_counts))
+    return frame.with_columns(pl.when(possible).then(c).alias(c) for c, possible in is_possible.items())
 
 
-def tidy(frame: pl.DataFrame) -> pl.DataFrame:
-    """Return the columns in the schema's order, without those that hold nothing but nulls."""
-    known = [c for c in DTYPES if c in frame.columns]
-    return frame[[c for c in known if c in ("kind", "name") or frame[c].null_count() < frame.height]]
+def drop_empty_columns(frame: pl.DataFrame) -> pl.DataFrame:
+    """Return the columns in the order of the schema, without those that are all null."""
+    columns = [c for c in DTYPES if c in frame.columns]
+    return frame[[c for c in columns if c in ("kind", "name") or frame[c].null_count() < frame.height]]
 
 
-def widened(frame: pl.DataFrame, columns: Collection[str]) -> pl.DataFrame:
-    """Return these columns of the schema, null throughout where the frame lacks one."""
-    absent = [_UNKNOWN[c].new_from_index(0, frame.height) for c in columns if c not in frame.columns]
-    return frame.hstack(absent)[[*columns]]
+def select_or_null(frame: pl.DataFrame, columns: Collection[str]) -> pl.DataFrame:
+    """Return these columns of the schema; a column that the frame lacks is all null."""
+    null_columns = [
+        _NULL_COLUMNS[c].new_from_index(0, frame.height) for c in columns if c not in frame.columns
+    ]
+    return frame.hstack(null_columns)[[*columns]]

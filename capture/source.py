@@ -1,4 +1,4 @@
-"""One input file: its bytes with gzip undone, its head, and the log of its import."""
+"""Input file: its bytes with gzip undone, its head for sniffing, and its import log."""
 
 import contextlib
 import gzip
@@ -16,57 +16,57 @@ from functools import cached_property
 from pathlib import Path
 from typing import IO
 
-from capture.addresses import is_url, masked
-from capture.captures import found
+from capture.clean_text import clean
 from capture.errors import UnreadableError
-from capture.importlog import Log
-from capture.nearest import did_you_mean
-from capture.remote import copy_of, look_up
-from capture.text import clean
+from capture.files.addresses import is_url, mask_credentials
+from capture.files.remote_files import fetch_copy, stat_remote
+from capture.graphs.capture_files import find_adjacent_captures
+from capture.import_log import Log
+from capture.spelling import suggest_nearest
 
-HEAD = 1 << 18  # bytes that a sniffer may look at
-CHUNK = 1 << 20
-MANY_BLANKS = 10_000  # lines, of which the others are left out
+HEAD_BYTES = 1 << 18  # that a sniffer may look at
+CHUNK_BYTES = 1 << 20
+MAX_BLANK_LINES = 10_000  # in a row; further ones are dropped
 _BLANK_LINES = (b"\n", b" \n", b"\t\n")
-_BLANK_PART = re.compile(rb"\n[ \t\n]{%d,}\n" % MANY_BLANKS)
-BOMB_FLOOR = 1 << 27  # bytes; only what unpacks to more can be refused as a bomb
-BOMB_RATIO = 200  # unpacked size to packed size
-STREAM_LIMIT = 8 << 30  # bytes of a stream that are copied; never more than half of what is free
-NAMES = 5000  # of a folder, among which a name that does not exist is looked for
-GO_ON = "--no-limits reads on"
+_BLANK_RUN = re.compile(rb"\n[ \t\n]{%d,}\n" % MAX_BLANK_LINES)
+MIN_BOMB_BYTES = 1 << 27  # smaller unpacked sizes are never refused
+MAX_UNPACK_RATIO = 200  # of unpacked to packed size
+MAX_STREAM_BYTES = 8 << 30  # copied from a stream; never more than half of the free space
+MAX_COMPARED_NAMES = 5000  # of a folder, when a similar name is searched
+NO_LIMITS_HINT = "--no-limits reads it all"
 
 _GZIP = b"\x1f\x8b"
 
 
 @dataclass(frozen=True)
 class Head:
-    """The first bytes of an input, with gzip undone: all that a sniffer may look at."""
+    """The first bytes of an input, with gzip undone: all that a sniffer sees."""
 
     raw: bytes
-    whole: bool  # the head is the entire input
+    is_complete: bool  # whether this is the entire input
 
     @cached_property
     def text(self) -> str:
         """The head as text with Unix line ends."""
-        return decode(self.raw).replace("\r\n", "\n")
+        return decode_text(self.raw).replace("\r\n", "\n")
 
     @cached_property
     def lines(self) -> list[str]:
         return self.text.split("\n")
 
     @cached_property
-    def lower(self) -> str:
+    def lower_text(self) -> str:
         """The text in lower case."""
         return self.text.lower()
 
     @cached_property
-    def start(self) -> str:
+    def stripped_text(self) -> str:
         """The text without leading blanks."""
         return self.text.lstrip()
 
 
-def decode(raw: bytes) -> str:
-    """Return bytes as text: by their byte-order mark, else as UTF-8; bad bytes are replaced."""
+def decode_text(raw: bytes) -> str:
+    """Return bytes as text, by byte-order mark or as UTF-8; invalid bytes are replaced."""
     if raw.startswith((b"\xff\xfe", b"\xfe\xff")):
         return raw.decode("utf-16", "replace")
     return raw.decode("utf-8-sig", "replace")
@@ -79,158 +79,158 @@ class Source:
     path: Path
     label: str
     log: Log = field(default_factory=Log)
-    named_captures: tuple[Path, ...] | None = None  # None: they are looked for beside the input
-    spooled: bool = False  # copied to a temporary file, which is no input that could come again
-    limits: bool = True  # on how far it may unpack
-    held: IO[bytes] | None = field(default=None, repr=False)  # what keeps a temporary file alive
-    shortened: bool = field(default=False, repr=False)  # of blank lines, which the log notes
+    requested_captures: tuple[Path, ...] | None = None  # None: search next to the input
+    is_spooled: bool = False  # copied to a temporary file, not to be cached
+    limits: bool = True  # on the unpacked size
+    temporary_file: IO[bytes] | None = field(default=None, repr=False)  # keeps the temporary file alive
+    lacks_blank_lines: bool = field(default=False, repr=False)  # noted in the log once
 
     @classmethod
-    def of(cls, path: str | Path, *, limits: bool = True) -> "Source":
-        """Return the input at a path or a URL, `-` for standard input; raise UnreadableError for no file."""
+    def from_path(cls, path: str | Path, *, limits: bool = True) -> "Source":
+        """Return the input at a path or URL, `-` for stdin; raise UnreadableError if it is not a file."""
         if str(path) == "-":
-            return cls.spool(sys.stdin.buffer, "stdin", limits=limits)
+            return cls.from_stream(sys.stdin.buffer, "stdin", limits=limits)
         if is_url(path):
-            label = masked(str(path))
-            return cls(copy_of(look_up(str(path))), label, Log(source=label), limits=limits)
+            label = mask_credentials(str(path))
+            return cls(fetch_copy(stat_remote(str(path))), label, Log(source=label), limits=limits)
         label = clean(str(path), 4096)
         path = Path(path)
         try:
             mode = path.stat().st_mode
         except (OSError, ValueError) as e:
-            todo = did_you_mean(path.name, _beside(path), "check the path")
-            raise UnreadableError(reason(e), where=label, todo=todo) from None
+            todo = suggest_nearest(path.name, _list_sibling_names(path), "check the path")
+            raise UnreadableError(describe_error(e), where=label, todo=todo) from None
         if stat.S_ISFIFO(mode) or stat.S_ISCHR(mode):
             with path.open("rb") as stream:
-                return cls.spool(stream, label, limits=limits)
+                return cls.from_stream(stream, label, limits=limits)
         if not stat.S_ISREG(mode):
-            raise UnreadableError(f"is a {_kind(mode)}, not a file", where=label)
+            raise UnreadableError(f"is a {_describe_file_type(mode)}, not a file", where=label)
         return cls(path, label, Log(source=label), limits=limits)
 
     @classmethod
-    def spool(cls, stream: IO[bytes], label: str, *, limits: bool = True) -> "Source":
-        """Return a stream as an input: copied to a temporary file, for it cannot be read twice.
+    def from_stream(cls, stream: IO[bytes], label: str, *, limits: bool = True) -> "Source":
+        """Return a stream as an input, copied to a temporary file because it cannot be read twice.
 
-        Raises UnreadableError where it is longer than STREAM_LIMIT. Where the system can, the file has no
-        name and is gone with the process, however that ends.
+        On Linux the file has no name, so that it disappears with the process.
+        Raises UnreadableError if the stream is longer than MAX_STREAM_BYTES.
         """
-        unnamed = Path("/proc/self/fd").is_dir()
-        make = tempfile.TemporaryFile if unnamed else tempfile.NamedTemporaryFile
+        can_be_unnamed = Path("/proc/self/fd").is_dir()
+        make = tempfile.TemporaryFile if can_be_unnamed else tempfile.NamedTemporaryFile
         copy = make(prefix="tracetui-")
-        most, have = min(STREAM_LIMIT, shutil.disk_usage(tempfile.gettempdir()).free // 2), 0
-        while chunk := stream.read(CHUNK):
-            have += len(chunk)
-            if limits and have > most:
+        limit, size = min(MAX_STREAM_BYTES, shutil.disk_usage(tempfile.gettempdir()).free // 2), 0
+        while chunk := stream.read(CHUNK_BYTES):
+            size += len(chunk)
+            if limits and size > limit:
                 copy.close()
-                raise UnreadableError(f"is a stream of more than {most:,} bytes", where=label, todo=GO_ON)
+                raise UnreadableError(
+                    f"is a stream of more than {limit:,} bytes", where=label, todo=NO_LIMITS_HINT
+                )
             copy.write(chunk)
         copy.flush()
-        path = Path(f"/proc/{os.getpid()}/fd/{copy.fileno()}" if unnamed else copy.name)
-        return cls(path, label, Log(source=label), spooled=True, limits=limits, held=copy)
+        path = Path(f"/proc/{os.getpid()}/fd/{copy.fileno()}" if can_be_unnamed else copy.name)
+        return cls(path, label, Log(source=label), is_spooled=True, limits=limits, temporary_file=copy)
 
     @cached_property
     def captures(self) -> tuple[Path, ...]:
-        """The files that may tell of graphs which this input replays: as named, else as found beside it."""
-        if self.named_captures is not None:
-            return self.named_captures
-        return () if self.spooled else found(self.path)
+        """Files with captures of the graphs that this input replays: as requested, else found next to it."""
+        if self.requested_captures is not None:
+            return self.requested_captures
+        return () if self.is_spooled else find_adjacent_captures(self.path)
 
     @cached_property
     def size(self) -> int:
         return self.path.stat().st_size
 
     @cached_property
-    def gzipped(self) -> bool:
+    def is_gzipped(self) -> bool:
         with self._open() as f:
             return f.read(2) == _GZIP
 
     @cached_property
     def head(self) -> Head:
-        """The first HEAD bytes, unpacked."""
-        parts, have = [], 0
-        for chunk in self._chunks(None):
+        """The first HEAD_BYTES, unpacked."""
+        parts, size = [], 0
+        for chunk in self._iter_chunks(None):
             parts.append(chunk)
-            have += len(chunk)
-            if have > HEAD:
+            size += len(chunk)
+            if size > HEAD_BYTES:
                 break
         raw = b"".join(parts)
-        return Head(raw[:HEAD], len(raw) <= HEAD)
+        return Head(raw[:HEAD_BYTES], len(raw) <= HEAD_BYTES)
 
-    def chunks(self) -> Iterator[bytes]:
-        """Yield all bytes, unpacked; a damaged gzip stream yields what it holds, and the log notes it."""
-        yield from self._chunks(self.log)
+    def iter_chunks(self) -> Iterator[bytes]:
+        """Yield all bytes, unpacked; of a damaged gzip stream the readable part, noted in the log."""
+        yield from self._iter_chunks(self.log)
 
     def read(self, limit: int = 1 << 34) -> bytes:
-        """Return all bytes, unpacked; raise UnreadableError where they are more than the limit."""
-        parts, have = [], 0
-        for chunk in self.chunks() if self.gzipped else [self._whole(limit)]:
-            have += len(chunk)
-            if have > limit:
+        """Return all bytes, unpacked; raise UnreadableError if they exceed the limit."""
+        parts, size = [], 0
+        for chunk in self.iter_chunks() if self.is_gzipped else [self._read_raw(limit)]:
+            size += len(chunk)
+            if size > limit:
                 raise UnreadableError(f"is larger than {limit:,} bytes when unpacked", where=self.label)
             parts.append(chunk)
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
-    def text(self) -> str:
-        """Return all of it as text with Unix line ends; of a long run of blank lines the first ones."""
-        return self.utf8().decode()
+    def read_text(self) -> str:
+        """Return the content as text with Unix line ends and limited runs of blank lines."""
+        return self.read_utf8().decode()
 
-    def utf8(self) -> bytes:
-        """Return the same in UTF-8."""
+    def read_utf8(self) -> bytes:
+        """Return the content of `read_text` in UTF-8."""
         raw = self.read()
-        text = raw if raw.isascii() else decode(raw).encode()
-        return self._shortened(text.replace(b"\r\n", b"\n") if b"\r" in text else text)
+        text = raw if raw.isascii() else decode_text(raw).encode()
+        return self._limit_blank_lines(text.replace(b"\r\n", b"\n") if b"\r" in text else text)
 
-    def _shortened(self, text: bytes) -> bytes:
-        """Leave out blank lines where a great many follow each other, which a few bytes can unpack to."""
-        if not any(blank * MANY_BLANKS in text for blank in _BLANK_LINES):
+    def _limit_blank_lines(self, text: bytes) -> bytes:
+        """Shorten long runs of blank lines: gzip packs millions of them into a few bytes."""
+        if not any(blank * MAX_BLANK_LINES in text for blank in _BLANK_LINES):
             return text
-        shorter = _BLANK_PART.sub(lambda part: b"\n" * min(part[0].count(b"\n"), MANY_BLANKS), text)
-        if not self.shortened:
-            said = "blank lines were left out; later lines have lower numbers"
-            self.log.note("blank_lines", said, count=text.count(b"\n") - shorter.count(b"\n"))
-        self.shortened = True
+        shorter = _BLANK_RUN.sub(lambda part: b"\n" * min(part[0].count(b"\n"), MAX_BLANK_LINES), text)
+        if not self.lacks_blank_lines:
+            message = "blank lines were dropped; later lines have lower numbers"
+            self.log.note("blank_lines", message, count=text.count(b"\n") - shorter.count(b"\n"))
+        self.lacks_blank_lines = True
         return shorter
 
-    def lines(self) -> Iterator[tuple[int, bytes]]:
-        """Yield every line that says anything without its end, with the offset of its first byte; a last torn
-        line too.
-        """
-        begun, at = list[bytes](), 0  # a line may be longer than many chunks
-        for chunk in self.chunks():
-            first, *whole = chunk.split(b"\n")
-            begun.append(first)
-            if not whole:
+    def iter_lines(self) -> Iterator[tuple[int, bytes]]:
+        """Yield the offset and text of every line that is not blank, also of a last torn one."""
+        line_parts, offset = list[bytes](), 0  # a line may span many chunks
+        for chunk in self.iter_chunks():
+            first, *later = chunk.split(b"\n")
+            line_parts.append(first)
+            if not later:
                 continue
-            for line in (b"".join(begun), *whole[:-1]):
+            for line in (b"".join(line_parts), *later[:-1]):
                 if line and (len(line) > 1 or line.strip()):
-                    yield at, line.removesuffix(b"\r")
-                at += len(line) + 1
-            begun = [whole[-1]]
-        if rest := b"".join(begun):
-            yield at, rest
+                    yield offset, line.removesuffix(b"\r")
+                offset += len(line) + 1
+            line_parts = [later[-1]]
+        if last_line := b"".join(line_parts):
+            yield offset, last_line
 
     def _open(self) -> IO[bytes]:
         try:
             return self.path.open("rb")
         except OSError as e:
-            raise UnreadableError(reason(e), where=self.label) from None
+            raise UnreadableError(describe_error(e), where=self.label) from None
 
-    def _whole(self, limit: int) -> bytes:
-        """Return the bytes as they lie there, in one piece; of more than the limit one byte more than it."""
+    def _read_raw(self, limit: int) -> bytes:
+        """Return the bytes without unpacking; of a file above the limit, one byte more than the limit."""
         with self._open() as raw:
             try:
                 return raw.read() if self.size <= limit else raw.read(limit + 1)
             except OSError as e:
-                raise UnreadableError(reason(e), where=self.label) from None
+                raise UnreadableError(describe_error(e), where=self.label) from None
 
-    def _chunks(self, log: Log | None) -> Iterator[bytes]:
+    def _iter_chunks(self, log: Log | None) -> Iterator[bytes]:
         with self._open() as raw:
             try:
-                if not self.gzipped:
-                    while chunk := raw.read(CHUNK):
+                if not self.is_gzipped:
+                    while chunk := raw.read(CHUNK_BYTES):
                         yield chunk
                     return
-                yield from self._unpack(raw)
+                yield from self._iter_unpacked(raw)
             except (EOFError, zlib.error, gzip.BadGzipFile) as e:
                 if log is not None:
                     log.note(
@@ -240,29 +240,29 @@ class Source:
                         severity="data_loss",
                     )
             except OSError as e:
-                raise UnreadableError(reason(e), where=self.label) from None
+                raise UnreadableError(describe_error(e), where=self.label) from None
 
-    def _unpack(self, raw: IO[bytes]) -> Iterator[bytes]:
+    def _iter_unpacked(self, raw: IO[bytes]) -> Iterator[bytes]:
         """Yield the unpacked bytes; raise zlib.error after the last readable one of a damaged stream."""
-        out = 0
+        size = 0
         unpacked = gzip.GzipFile(fileobj=raw)
         try:
-            while chunk := unpacked.read1(CHUNK):
-                out += len(chunk)
-                if self.limits and out > max(BOMB_FLOOR, BOMB_RATIO * self.size):
-                    what = f"unpacks to more than {BOMB_RATIO} times its size"
-                    raise UnreadableError(what, where=self.label, todo=GO_ON)
+            while chunk := unpacked.read1(CHUNK_BYTES):
+                size += len(chunk)
+                if self.limits and size > max(MIN_BOMB_BYTES, MAX_UNPACK_RATIO * self.size):
+                    problem = f"unpacks to more than {MAX_UNPACK_RATIO} times its size"
+                    raise UnreadableError(problem, where=self.label, todo=NO_LIMITS_HINT)
                 yield chunk
         except zlib.error:
             raw.seek(0)
-            yield _unpack_up_to_damage(raw, out)
+            yield _unpack_up_to_damage(raw, size)
             raise
 
 
 def _unpack_up_to_damage(raw: IO[bytes], done: int) -> bytes:
-    """Return what a damaged gzip stream holds beyond its first `done` bytes, to the last readable one."""
+    """Return the content of a damaged gzip stream after its first `done` bytes, up to the damage."""
     inflate, unpacked = zlib.decompressobj(31), 0
-    while piece := inflate.unused_data or raw.read(CHUNK >> 4):
+    while piece := inflate.unused_data or raw.read(CHUNK_BYTES >> 4):
         inflate = zlib.decompressobj(31) if inflate.eof else inflate
         before = inflate.copy()
         try:
@@ -280,20 +280,20 @@ def _unpack_bytewise(inflate: "zlib._Decompress", piece: bytes) -> bytes:
     return bytes(out)
 
 
-def reason(error: Exception) -> str:
+def describe_error(error: Exception) -> str:
     """Return an error in plain words, as the end of a sentence."""
     if isinstance(error, OSError) and error.errno is not None:
         return os.strerror(error.errno).lower()
     return clean(str(error), 500)
 
 
-def _beside(path: Path) -> list[str]:
-    """Return the names that lie where a file was looked for, some thousand at most."""
+def _list_sibling_names(path: Path) -> list[str]:
+    """Return names in the folder of a missing file, at most MAX_COMPARED_NAMES."""
     with contextlib.suppress(OSError, ValueError), os.scandir(path.parent) as entries:
-        return [clean(entry.name, 255) for entry in itertools.islice(entries, NAMES)]
+        return [clean(entry.name, 255) for entry in itertools.islice(entries, MAX_COMPARED_NAMES)]
     return []
 
 
-def _kind(mode: int) -> str:
+def _describe_file_type(mode: int) -> str:
     kinds = ((stat.S_ISDIR, "directory"), (stat.S_ISSOCK, "socket"), (stat.S_ISBLK, "block device"))
     return next((name for test, name in kinds if test(mode)), "special file")

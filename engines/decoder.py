@@ -1,46 +1,38 @@
-"""The decoder: what stands before and after its layers, and the ops of a step in the order of the plan.
+"""The decoder: embedding, layers, head, and the ops of a step in the order of the plan.
 
-The residual stream is fp32 on the CPU and wherever the weights are fp16: Gemma's exceeds fp16.
+The residual stream is fp32 on the CPU, and wherever the weights are fp16: Gemma's exceeds fp16.
 """
-
-from typing import NamedTuple
 
 import torch
 
-from engines.cache import Caches, LayerCache
-from engines.experts import Mixture
-from engines.host.trace import Op
-from engines.layer import Layer, LayerParts, State, rms_norm
-from engines.models.spec import Spec, parameters
-from engines.plan import MIXTURE, Load, Row, device_rows
+from engines.host.op_runners import Op
+from engines.kv_cache import KVCache, LayerCache
+from engines.layer import DecoderLayer, StepState, apply_rms_norm
+from engines.models.spec import Spec, count_parameters
+from engines.moe import Mixture
+from engines.plan import MOE_PREFIX, PlannedOp, StepLoad, plan_device_ops
 from engines.ranks.tensor_parallel import Collectives, Team
-from engines.rope import Rope
-from engines.sample import GREEDY, Sampler, SamplingOptions
-from engines.weights.loader import Loader
-from engines.weights.sources import Source
-from engines.weights.storage import Matrix, Storage, Table
+from engines.rope import RotaryEmbedding
+from engines.token_sampling import GREEDY, SamplingOptions, TokenSampler
+from engines.weights.matrix_storage import Storage
+from engines.weights.weight_loader import WeightLoader
+from engines.weights.weight_sources import WeightSource
 
-CHUNK = 512  # positions of a prompt that are taken at once
-
-
-class Parts(NamedTuple):
-    """What a decoder is made of: the fused step shares it."""
-
-    table: Table
-    scale: float
-    layers: tuple[LayerParts, ...]
-    final: torch.Tensor
-    head: Matrix
+PROMPT_CHUNK = 512  # positions of a prompt that are taken at once
+TORCH_BYTES = 256 << 20  # what torch itself takes
 
 
 class Decoder:
-    """A model, its cache and its sampler; `ops` are the plan's rows as calls."""
+    """A model, its cache and its sampler; `ops` are the ops of the plan as calls.
+
+    The fused step shares the embedding table and its scale, the layers, the last norm, and the head.
+    """
 
     def __init__(
         self,
         spec: Spec,
-        source: Source,
-        packing: Storage,
+        source: WeightSource,
+        storage: Storage,
         device: torch.device,
         *,
         sampling: SamplingOptions = GREEDY,
@@ -49,93 +41,72 @@ class Decoder:
         capacity: int = 1024,
         team: Team | None = None,
     ) -> None:
-        """Build a decoder; for one of a team, spec and source are this rank's share."""
-        self.spec, self.packing, self.capacity = spec, packing, capacity
-        self.stream = stream_dtype(packing.dtype, device)
+        """Build a decoder; in a team, spec and source are this rank's share."""
+        self.spec, self.storage, self.capacity = spec, storage, capacity
+        self.stream_dtype = choose_stream_dtype(storage.dtype, device)
         self.fused, self._sampling = fused, sampling
-        self.state = State(spec, batch, self.stream, device)
-        self.sampler = Sampler(sampling, device)
+        self.state = StepState(spec, batch, self.stream_dtype, device)
+        self.sampler = TokenSampler(sampling, device)
         self._ranks = team.rank.size if team else 1
         self._collectives = Collectives(team, self.sampler, self.state, spec.vocab) if team else None
-        self._loader = Loader(spec, source, packing, device, fused=fused)
-        self._load_ends(device)
+        loader = WeightLoader(spec, source, storage, device, fused=fused)
+        self.table, self.head = loader.load_embedding_and_head()
+        self.final = loader.load_norm("model.norm.weight")
+        # the models were trained with the factor in bf16
+        rounding = torch.float32 if storage.dtype == torch.float32 else torch.bfloat16
+        self.embedding_scale = float(torch.tensor(spec.hidden**0.5).to(rounding)) if spec.embed_scale else 1.0
         self._ropes = {
-            local: Rope(spec, capacity, self.stream, device, local=local) for local in {False, *spec.local}
+            local: RotaryEmbedding(spec, capacity, self.stream_dtype, device, is_windowed=local)
+            for local in {False, *spec.windowed_layers}
         }
-        self._caches = Caches(spec, batch, capacity, dtype=self.stream, device=device)
-        self._layers = [
-            Layer(
-                i,
-                self._loader.layer(i),
-                self.caches[i],
-                self._ropes[spec.window_of(i) is not None],
-                self.state,
-            )
+        self._caches = KVCache(spec, batch, capacity, dtype=self.stream_dtype, device=device)
+        ropes = [self._ropes[spec.find_window(i) is not None] for i in range(spec.layers)]
+        self.layers = [
+            DecoderLayer(i, loader.load_layer(i), self.caches[i], ropes[i], self.state)
             for i in range(spec.layers)
         ]
-        mixtures = ((i, self._loader.mixture(i)) for i in range(spec.layers))
+        mixtures = ((i, loader.load_mixture(i)) for i in range(spec.layers))
         self._mixtures = {i: Mixture(weights, self.state) for i, weights in mixtures if weights}
-        self.ops: tuple[Op, ...] = tuple(self._op_of(row) for row in self.rows())
-
-    @property
-    def parts(self) -> Parts:
-        layers = tuple(layer.parts for layer in self._layers)
-        scale = self._scale if self.spec.embed_scale else 1.0
-        return Parts(self._table, scale, layers, self._final, self._head)
+        self.ops: tuple[Op, ...] = tuple(self._find_op(row) for row in self.plan_step())
 
     @property
     def caches(self) -> tuple[LayerCache, ...]:
         return self._caches.layers
 
-    def rows(self, tokens: int = 1, start: int = 0) -> tuple[Row, ...]:
-        """Return the plan of a step that takes so many positions of each sequence."""
-        stream = self.stream.itemsize
-        way = self.packing
-        load = Load(
-            self.state.batch,
-            tokens,
-            start,
-            self.fused,
-            way.weight_bytes,
-            stream,
-            stream,
-            way.fusion,
-            self._ranks,
-        )
-        return device_rows(self.spec, load, self._sampling.phases)
+    def plan_step(self, tokens: int = 1, start: int = 0) -> tuple[PlannedOp, ...]:
+        """Return the plan of a step that takes `tokens` positions of each sequence."""
+        stream_bytes, storage = self.stream_dtype.itemsize, self.storage
+        numbers = storage.weight_bytes, stream_bytes, stream_bytes
+        load = StepLoad(self.state.batch, tokens, start, self.fused, *numbers, storage.fusion, self._ranks)
+        return plan_device_ops(self.spec, load, self._sampling.phase_names)
 
-    def place(self, ids: torch.Tensor, at: int) -> None:
-        """Set what the next pass over the ops takes: [batch, tokens] ids from a position on."""
-        self.state.place(ids, at)
-        self._caches.seek(at, ids.shape[1])
+    def set_input(self, ids: torch.Tensor, position: int) -> None:
+        """Set the input of the next pass over the ops: [batch, tokens] ids from a position on."""
+        self.state.set_input(ids, position)
+        self._caches.seek(position, ids.shape[1])
         for rope in self._ropes.values():
-            rope.seek(at, ids.shape[1])
+            rope.select_positions(position, ids.shape[1])
 
     def embed(self) -> None:
         s = self.state
-        x = self._table(s.ids.reshape(-1)).to(self.stream)
-        s.h = s.x = x * self._scale if self.spec.embed_scale else x
+        x = self.table(s.ids.reshape(-1)).to(self.stream_dtype)
+        s.h = s.x = x * self.embedding_scale if self.spec.embed_scale else x
 
     def final_norm(self) -> None:
         s = self.state
         last = s.x.view(s.batch, s.tokens, -1)[:, -1]
-        s.h = rms_norm(last, self._final, self.spec.eps, s.dtype, s.single(last.shape[1], self._head.takes))
+        s.h = apply_rms_norm(
+            last, self.final, self.spec.eps, s.dtype, s.reserve_row(last.shape[1], self.head.input_dtype)
+        )
 
     def lm_head(self) -> None:
-        self.sampler.logits = self._head(self.state.h).to(self.stream)
+        self.sampler.logits = self.head(self.state.h).to(self.stream_dtype)
 
-    def _load_ends(self, device: torch.device) -> None:
-        self._table, self._head = self._loader.ends()
-        self._final = self._loader.norm("model.norm.weight")
-        # the models were trained with the factor in bf16
-        rounding = torch.float32 if self.packing.dtype == torch.float32 else torch.bfloat16
-        self._scale = float(torch.tensor(self.spec.hidden**0.5).to(rounding))
-
-    def _op_of(self, row: Row) -> Op:
-        owner: object = self if row.layer is None else self._layers[row.layer]
+    def _find_op(self, row: PlannedOp) -> Op:
+        owner: object = self if row.layer is None else self.layers[row.layer]
         if row.op == "sample":
             owner = self.sampler
-        elif row.layer is not None and row.op.startswith(MIXTURE):
+        elif row.layer is not None and row.op.startswith(MOE_PREFIX):
             owner = self._mixtures[row.layer]
         elif row.op == "comm":
             owner = self._collectives
@@ -143,18 +114,19 @@ class Decoder:
         return op
 
 
-def stream_dtype(weights: torch.dtype, device: torch.device) -> torch.dtype:
+def choose_stream_dtype(weights: torch.dtype, device: torch.device) -> torch.dtype:
     """Return the dtype of the residual stream and of the cache."""
     if device.type == "cpu" or weights == torch.float16:
         return torch.float32
     return weights
 
 
-def bytes_needed(spec: Spec, way: Storage, *, batch: int, capacity: int) -> int:
-    """Return the memory that a decoder takes, before it is built."""
-    ends = spec.vocab * spec.hidden
-    stored = parameters(spec) * way.held + spec.tied * ends * way.beside
-    kept = sum(min(spec.window_of(i) or capacity, capacity) for i in range(spec.layers))
-    cache = 2 * kept * batch * spec.kv_width * 4
-    passing = ends * way.passing + (256 << 20)  # one tensor on its way, and what torch itself takes
-    return int(stored + cache + passing)
+def estimate_decoder_bytes(spec: Spec, storage: Storage, *, batch: int, capacity: int) -> int:
+    """Estimate the memory of a decoder before it is built."""
+    table_numbers = spec.vocab * spec.hidden
+    weight_bytes = count_parameters(spec) * storage.held_bytes
+    weight_bytes += spec.tied * table_numbers * storage.table_bytes
+    cached_positions = sum(min(spec.find_window(i) or capacity, capacity) for i in range(spec.layers))
+    cache_bytes = 2 * cached_positions * batch * spec.kv_width * 4
+    build_bytes = table_numbers * storage.build_bytes  # one tensor on its way
+    return int(weight_bytes + cache_bytes + build_bytes + TORCH_BYTES)

@@ -15,8 +15,8 @@ from typing import Any, Final, NamedTuple
 from capture.native.emit import Emitter
 from tests.docs import GUIDES, ROOT
 from tracetui.guides.examples import EXAMPLES
-from tracetui.samples import sample
-from tracetui.verbs import VERBS, verb
+from tracetui.samples import find_sample
+from tracetui.verbs import VERBS, load_verb
 
 DOCUMENTS: Final = (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(GUIDES.glob("*.md")))
 BLOCK: Final = re.compile(r"^```sh\n(.*?)^```", re.DOTALL | re.MULTILINE)
@@ -87,7 +87,7 @@ def _of_documents() -> Iterator[Command]:
 def parser_of(name: str) -> ArgumentParser:
     """Return the parser of a command, with the options of its module."""
     parser = ArgumentParser(name, exit_on_error=False)
-    verb(name).options(parser)
+    load_verb(name).options(parser)
     return parser
 
 
@@ -119,7 +119,7 @@ def _recording(path: Path) -> None:
     side = "slowed" if path.stem.startswith(("after", "b1", "b2", "b3", "q4")) else "decode"
     number = int(path.stem[-1]) if path.stem[-1:].isdigit() else 0
     with path.open("w") as out:
-        for _, line in Source.of(sample(side)).lines():
+        for _, line in Source.from_path(find_sample(side)).iter_lines():
             out.write(json.dumps(_varied(json.loads(line), number)) + "\n" if line.strip() else "")
 
 

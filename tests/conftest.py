@@ -1,9 +1,12 @@
 """What the tests share: where the fixtures and the larger samples lie."""
 
 import os
-from collections.abc import Callable
+import signal
+from collections import defaultdict
+from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
+from zlib import crc32
 
 import pytest
 from hypothesis import settings
@@ -13,6 +16,10 @@ settings.register_profile("suite", derandomize=True, deadline=None)
 settings.register_profile("explore", deadline=None, print_blob=True)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "suite"))
 os.environ["XDG_CONFIG_HOME"] = "/nonexistent"  # what a person has chosen changes no test
+# under nohup, or behind `&`, these are ignored, also in the programs that tests start and signal
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
+signal.signal(signal.SIGQUIT, signal.SIG_DFL)
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 FIXTURES = Path(__file__).parent / "fixtures"
 GOLDEN = Path(__file__).parent / "tracetui" / "golden"
@@ -21,16 +28,30 @@ SHARED = Path(__file__).parent.parent.parent / "shared"
 
 NEEDS_TORCH = (
     "engines",
-    "capture/record/test_attach.py",
+    "capture/record/test_patch_torch.py",
     "tracetui/test_doctor.py",
     "tracetui/analysis/test_training_nsys.py",
 )
+assert all((Path(__file__).parent / place).exists() for place in NEEDS_TORCH)
 collect_ignore = [] if find_spec("torch") else [str(Path(__file__).parent / place) for place in NEEDS_TORCH]
 
 
 def pytest_report_header() -> str:
     """Say what is left out where torch is not installed."""
     return f"torch is not installed: without {', '.join(NEEDS_TORCH)}" if collect_ignore else "with torch"
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
+    """Of the cases of each test marked `corpus`, mark as slow all but a fixed quarter, at least one."""
+    corpora = defaultdict[str, list[pytest.Item]](list)
+    for item in items:
+        if item.get_closest_marker("corpus"):
+            corpora[item.nodeid.partition("[")[0]].append(item)
+    for cases in corpora.values():
+        quick = [case for case in cases if crc32(case.name.encode()) % 4 == 0] or cases[:1]
+        for case in set(cases).difference(quick):
+            case.add_marker(pytest.mark.slow)
 
 
 def shared(relative: str) -> Path:

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Final
 
 from capture.errors import UnreadableError
-from capture.open import load
+from capture.load_runs import load
 from tests.tracetui.ui.pty import Terminal
 
 OPS: Final = 20

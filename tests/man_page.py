@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from tests.commands import parser_of
 from tracetui.cli import EPILOG
-from tracetui.guides import TOPICS, title
+from tracetui.guides import TOPICS, read_title
 from tracetui.guides.examples import EXAMPLES
 from tracetui.verbs import VERBS
 
@@ -38,7 +38,7 @@ def man_page() -> str:
         ".SH GUIDES",
         ".PP",
         text("tracetui help TOPIC prints one:"),
-        *(line for topic in TOPICS for line in (".TP", f"\\fB{text(topic)}\\fR", text(title(topic)))),
+        *(line for topic in TOPICS for line in (".TP", f"\\fB{text(topic)}\\fR", text(read_title(topic)))),
     ]
     return "\n".join(lines) + "\n"
 

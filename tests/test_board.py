@@ -49,8 +49,8 @@ def test_numbers_are_found_where_a_benchmark_prints_them() -> None:
     assert (compact.own, compact.peer, compact.verdict) == (0.170, 0.221, "pass")
     assert chrome["Chrome trace, indented"].measured(CHROME).verdict == "not run"
     live = figures("live")
-    told = {what: live[what].measured(LIVE).own for what in live}
-    assert list(told.values()) == [6.1, 248, 1.03]
+    actual = {what: live[what].measured(LIVE).own for what in live}
+    assert list(actual.values()) == [6.1, 248, 1.03]
 
 
 def test_a_figure_is_judged_by_its_peer_where_there_is_one() -> None:
@@ -91,10 +91,10 @@ def test_what_fails_or_has_no_time_is_told(
     monkeypatch.setattr(_board, "BENCHES", {name: Bench((name,), s) for name, s in names.items()})
     made = [Figure(name, name, "took # s", 8) for name in names]
     monkeypatch.setattr(_board, "FIGURES", made)
-    told = _board.run(list(names), 5)
-    assert [one.verdict for one in told] == ["pass", "not run", "FAIL", "not run"]
+    actual = _board.run(list(names), 5)
+    assert [one.verdict for one in actual] == ["pass", "not run", "FAIL", "not run"]
     printed = capsys.readouterr().out
     for words in ("it failed: there is none", "given up after 3 s", "left out: it takes 4000 s"):
         assert words in printed
-    assert _board.board(told).splitlines()[-1] == "1 pass, 1 FAIL, 2 not run"
+    assert _board.board(actual).splitlines()[-1] == "1 pass, 1 FAIL, 2 not run"
     assert f"Python {sys.version.split()[0]}" in _board.heading()

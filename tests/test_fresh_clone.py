@@ -5,15 +5,17 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parent
 BESIDE = {"shared", "seed", "document", "SHARED"}  # of conftest: what may be absent
 EDGES = (
     "capture/test_bounds.py", "capture/test_contract.py", "capture/test_hostile_json.py",
     "capture/test_hostile_sqlite.py", "capture/test_hostile_text.py", "capture/test_odd_numbers.py",
-    "capture/test_strangers.py", "capture/test_unheard.py", "capture/loaders/test_damage.py",
+    "capture/test_strangers.py", "capture/test_stderr_mute.py", "capture/loaders/test_damage.py",
     "test_fuzz.py", "test_kills.py", "tracetui/test_hostile.py", "tracetui/test_hostile_names.py",
     "tracetui/ui/test_failing_view.py", "tracetui/ui/test_lost_explorer.py", "tracetui/ui/test_monkey.py",
-    "tracetui/ui/test_multiplexers.py", "tracetui/ui/test_questions.py", "tracetui/ui/test_storms.py",
+    "tracetui/ui/test_multiplexers.py", "tracetui/ui/test_answer_updates.py", "tracetui/ui/test_storms.py",
     "tracetui/ui/test_terminal.py",
 )  # fmt: skip
 

@@ -9,7 +9,7 @@ from random import Random
 import pytest
 
 from capture.errors import UnreadableError
-from capture.export import SUFFIXES
+from capture.export_runs import WRITERS_BY_SUFFIX
 from capture.loaders import LOADERS
 from tests.fuzz import campaign, case, inputs
 from tests.fuzz.campaign import Campaign
@@ -21,8 +21,10 @@ from tests.fuzz.shrink import shrunk
 from tests.fuzz.tally import Fault, Tally, begun
 from tests.fuzz.worker import STDERR_FILE
 
+pytestmark = pytest.mark.slow
+
 SLICE = 60  # inputs
-OF_A_PROGRAM = {"nsys.report"}  # read through a program that need not be here
+OF_A_PROGRAM = {"nsys.rep_file"}  # read through a program that need not be here
 
 
 @pytest.fixture
@@ -63,7 +65,7 @@ def test_a_view_that_answers_is_asked_in_every_form(profile: Path) -> None:
     forms = Counter((one.answer, one.form) for number in range(9) for one in examine(profile, Random(number)))
     expected = {"picture", "again", "table", "json", "csv", "md", "html"}
     assert {form for answer, form in forms if answer == "kernels"} == expected
-    assert {form for answer, form in forms if answer == "export"} <= set(SUFFIXES)
+    assert {form for answer, form in forms if answer == "export"} <= set(WRITERS_BY_SUFFIX)
 
 
 @pytest.mark.parametrize(
@@ -137,8 +139,8 @@ def test_what_ends_a_process_is_a_fault_and_the_next_goes_on(
     monkeypatch.setattr(campaign, "SHRINK", 0.1)
     ran = Campaign(Tally(1), tmp_path, samples=False)
     ran.run(60, 9, 2)
-    found = {fault.input: fault.place for fault in ran.tally.faults.values()}
-    assert found == {2: "? took too long", 4: "? signal 6", 6: "here"}
+    actual = {fault.input: fault.place for fault in ran.tally.faults.values()}
+    assert actual == {2: "? took too long", 4: "? signal 6", 6: "here"}
     assert ran.tally.slow == 2  # input 2 is so again, 5 is not
     assert len(list(tmp_path.glob("0*.txt"))) == 3
     counts = ran.tally.counts

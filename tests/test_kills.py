@@ -8,15 +8,16 @@ import pytest
 from tests.kills import Left, faults, storm, table
 
 pytestmark = [
+    pytest.mark.slow,
     pytest.mark.terminal,
     pytest.mark.skipif(sys.platform != "linux", reason="the parent's death is a signal on Linux"),
 ]
 
 
 def test_a_kill_costs_at_most_a_tenth_of_a_second_and_leaves_nobody(tmp_path: Path) -> None:
-    found = storm(2, 7, tmp_path)
-    assert {victim: len(lefts) for victim, lefts in found.items()} == {"engine": 2, "explorer": 2}
-    assert not faults(found), table(found)
+    actual = storm(2, 7, tmp_path)
+    assert {victim: len(lefts) for victim, lefts in actual.items()} == {"engine": 2, "explorer": 2}
+    assert not faults(actual), table(actual)
 
 
 def test_what_a_kill_may_not_cost_is_a_fault() -> None:

@@ -17,6 +17,8 @@ import pytest
 
 from tests.docs import ROOT
 
+pytestmark = pytest.mark.slow
+
 ROOMS = ("capture", "engines", "tracetui")
 
 LOADER = '''\
@@ -32,8 +34,8 @@ from typing import Final
 import polars as pl
 
 from capture.native.schema import PATH_SEPARATOR
-from capture.run import Run, build
-from capture.source import Head, Source, decode
+from capture.run import Run, build_run
+from capture.source import Head, Source, decode_text
 
 FORMAT: Final = "collapsed"
 PRODUCER: Final = "stackcollapse scripts, py-spy, perf"
@@ -45,26 +47,26 @@ _SCHEMA: Final = {"name": pl.String, "path": pl.String, "count": pl.Int64, "dur"
 
 
 def sniff(head: Head) -> bool:
-    """Return whether the first line is a stack with a number of samples."""
+    """Accept a text whose first line is a stack with a number of samples."""
     return _LINE.fullmatch(head.lines[0].strip()) is not None
 
 
 def load(source: Source) -> list[Run]:
-    """Return one run; lines that are no stack are dropped and counted."""
+    """Read one run; lines that are not a stack are dropped and counted."""
     rows = []
-    for at, raw in source.lines():
+    for at, raw in source.iter_lines():
         source.log.read += 1
-        found = _LINE.fullmatch(decode(raw).strip())
-        if found is None:
-            source.log.drop("no_stack", "a line is no stack with samples", at=at)
+        match = _LINE.fullmatch(decode_text(raw).strip())
+        if match is None:
+            source.log.drop("no_stack", "lines that are not a stack with samples", at=at)
             continue
-        *_, name = frames = found["path"].split(";")
-        samples = int(found["samples"])
+        *_, name = frames = match["path"].split(";")
+        samples = int(match["samples"])
         rows.append((name, PATH_SEPARATOR.join(frames), samples, samples * _SAMPLE_NS))
     events = pl.DataFrame(rows, schema=_SCHEMA, orient="row").with_columns(
         kind=pl.lit("kernel"), lens=pl.lit("wall")
     )
-    return [build(Path(source.label).name, {"producer": "collapsed stacks"}, events, source.log)]
+    return [build_run(Path(source.label).name, {"producer": "collapsed stacks"}, events, source.log)]
 '''
 
 VIEW = '''\
@@ -75,15 +77,16 @@ from collections.abc import Sequence
 import polars as pl
 
 from capture.run import Run
-from tracetui.analysis import select
+from tracetui.analysis.frames import selection
 from tracetui.look import Look
 from tracetui.views import Answer, View
 
 
 def answer(runs: Sequence[Run], look: Look) -> Answer:
-    rows = select.timed(runs[0], look).group_by("track").agg(pl.col("dur").sum().alias("total_ns"), pl.len())
+    timed = selection.select_timed(runs[0], look)
+    rows = timed.group_by("track").agg(pl.col("dur").sum().alias("total_ns"), pl.len())
     table = rows.sort("total_ns", descending=True).collect()
-    return Answer(table, tuple(select.notes(runs[0], look)), key=("track",))
+    return Answer(table, tuple(selection.note_selection(runs[0], look)), key=("track",))
 
 
 VIEW = View("tracks", "Tracks", answer, needs=frozenset({"dur", "track"}))
@@ -92,16 +95,16 @@ VIEW = View("tracks", "Tracks", answer, needs=frozenset({"dur", "track"}))
 FAMILY = '''\
 """Pebble: a family that a test adds, of the common parts alone."""
 
-from engines.models.common import read_decoder, rope_section
-from engines.models.config import Config, Family
+from engines.models.decoder_config import find_rope_section, read_decoder
+from engines.models.config_fields import Family, ModelConfig
 from engines.models.spec import Spec
 
 MODEL_TYPE = "pebble"
 
 
-def read(config: Config, name: str) -> Spec:
+def read(config: ModelConfig, name: str) -> Spec:
     """Return the model of a config."""
-    return read_decoder(config, name, rope_section(config))
+    return read_decoder(config, name, find_rope_section(config))
 
 
 FAMILY = Family(
@@ -173,12 +176,12 @@ def test_a_format_is_one_file_and_one_line(tree: Path) -> None:
     follow(tree, "A format", "collapsed", "capture/loaders/collapsed.py", LOADER)
     stacks = tree.parent / "stacks.txt"
     stacks.write_text("main;run;gemm 12\nmain;run;softmax 3\nnot a stack\nmain;load 1\n")
-    told = json.loads(tracetui(tree, "report", "kernels", stacks, "--format", "json").stdout)
-    assert [(r["name"], r["count"], r["total_ns"]) for r in told["rows"]] == [
+    actual = json.loads(tracetui(tree, "report", "kernels", stacks, "--format", "json").stdout)
+    assert [(r["name"], r["count"], r["total_ns"]) for r in actual["rows"]] == [
         ("gemm", 12, 12_000_000), ("softmax", 3, 3_000_000), ("load", 1, 1_000_000),
     ]  # fmt: skip
     opened = tracetui(tree, "open", stacks)
-    assert opened.returncode == 0 and "a line is no stack" in opened.stderr
+    assert opened.returncode == 0 and "lines that are not a stack" in opened.stderr
     assert "main" in tracetui(tree, "report", "tree", stacks).stdout
     assert "py-spy record" in tracetui(tree, "formats").stdout
 
@@ -192,8 +195,8 @@ def test_a_view_is_one_file_and_one_line(tree: Path) -> None:
         '{"kind":"kernel","name":"a","t":0,"dur":30,"track":"gpu0"}\n'
         '{"kind":"kernel","name":"b","t":0,"dur":50,"track":"gpu1"}\n{"kind":"end"}\n'
     )
-    told = json.loads(tracetui(tree, "report", "tracks", profile, "--format", "json").stdout)
-    assert [(r["track"], r["total_ns"]) for r in told["rows"]] == [("gpu1", 50), ("gpu0", 30)]
+    actual = json.loads(tracetui(tree, "report", "tracks", profile, "--format", "json").stdout)
+    assert [(r["track"], r["total_ns"]) for r in actual["rows"]] == [("gpu1", 50), ("gpu0", 30)]
     assert tracetui(tree, "report", "tracks", profile, "--format", "csv").stdout.startswith("track,")
     assert re.search(r"^tracks +Tracks$", tracetui(tree, "report", "list").stdout, re.MULTILINE)
 
@@ -201,15 +204,17 @@ def test_a_view_is_one_file_and_one_line(tree: Path) -> None:
 @pytest.mark.terminal
 def test_a_key_is_a_row_and_a_function(tree: Path) -> None:
     named, before = recipe_files("A key", ""), fingerprints(tree)
-    keys, commands = tree / "tracetui/ui/keys.py", tree / "tracetui/ui/commands.py"
-    row = '    Key("i", "only_decode", "decode", "only decode steps", "rows"),\n'
+    keys, commands = tree / "tracetui/ui/key_table.py", tree / "tracetui/ui/session_commands.py"
+    row = '    KeyBinding("i", "only_decode", "decode", "only decode steps", "rows"),\n'
     keys.write_text(keys.read_text().replace("KEYS: Final = (\n", f"KEYS: Final = (\n{row}", 1))
     text = commands.read_text()
     function = (
         'def only_decode(session: Session) -> Session:\n    return session.with_look(phase="decode")\n\n\n'
     )
     place = text.index("COMMANDS: Final")
-    text = text[:place] + function + text[place:].replace("group, lens,", "only_decode, group, lens,", 1)
+    text = (
+        text[:place] + function + text[place:].replace('"group":', '"only_decode": only_decode, "group":', 1)
+    )
     commands.write_text(text)
     assert {path for path, mark in fingerprints(tree).items() if before.get(path) != mark} == named
     child = pexpect.spawn(
@@ -228,11 +233,11 @@ def test_a_model_family_is_one_file_and_one_line(tree: Path) -> None:
     follow(tree, "A model family", "pebble", "engines/models/pebble.py", FAMILY)
     out = tree.parent / "prof.jsonl"
     asked = ("--model", "pebble-1m", "--weights", "random", "--steps", "2")
-    done = tracetui(tree, "record", *asked, "--quiet", "-o", out)
-    assert done.returncode == 0, done.stderr
-    told = json.loads(
+    result = tracetui(tree, "record", *asked, "--quiet", "-o", out)
+    assert result.returncode == 0, result.stderr
+    actual = json.loads(
         tracetui(tree, "report", "kernels", out, "--group-by", "layer", "--format", "json").stdout
     )
-    assert {row["layer"] for row in told["rows"]} >= {0, 1}
+    assert {row["layer"] for row in actual["rows"]} >= {0, 1}
     wrong = tracetui(tree, "record", "--model", "peble-1m", "--quiet", "-o", tree.parent / "none.jsonl")
     assert wrong.returncode == 2

@@ -1,18 +1,18 @@
-"""The command `tracetui`, also as `python -m tracetui`: the path is set before anything else is imported."""
+"""Entry point of `tracetui` and `python -m tracetui`: set the import path, then run the command line."""
 
 import gc
 import sys
 
-from tracetui import rooms
+from tracetui import package_paths
 
 
 def main() -> int:
     """Run the command line of this process and return its exit code."""
-    rooms.put_first()
+    package_paths.prefer_our_packages()
     from tracetui.cli import main as run_command_line
 
     code = run_command_line()
-    gc.freeze()  # the memory goes with the process: nobody waits for it to be looked through once more
+    gc.freeze()  # skip the collection at exit: the memory goes with the process
     return code
 
 

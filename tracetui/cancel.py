@@ -1,7 +1,7 @@
-"""Stopping work that nobody waits for any more: a token that is set elsewhere and looked at between steps.
+"""Cooperative cancellation: long work calls `check_cancelled` between steps.
 
-A Python thread cannot be ended from outside. Work that may take long calls `check` now and then; what it
-runs on behalf of is known by the thread it runs in, so that no analysis has to pass a token on.
+A Python thread cannot be stopped from outside. The token is a context variable, so that no analysis has to
+pass it on.
 """
 
 import threading
@@ -12,17 +12,17 @@ from typing import Final
 
 
 class Cancelled(BaseException):
-    """Work is no longer wanted. It is no `Exception`, so that nobody takes it for a fault."""
+    """The result is no longer wanted. Not an `Exception`, so that no handler of errors swallows it."""
 
 
-class Token:
-    """Says whether a piece of work is still wanted."""
+class CancelToken:
+    """Flag shared by the caller, who sets it, and the work, which polls it."""
 
     def __init__(self) -> None:
         self._event = threading.Event()
 
     def cancel(self) -> None:
-        """Say that the work is no longer wanted; it ends at its next `check`."""
+        """Make the work end at its next `check_cancelled`."""
         self._event.set()
 
     @property
@@ -30,21 +30,21 @@ class Token:
         return self._event.is_set()
 
 
-_CURRENT: Final[ContextVar[Token | None]] = ContextVar("current work", default=None)
+_CURRENT_TOKEN: Final[ContextVar[CancelToken | None]] = ContextVar("current work", default=None)
 
 
 @contextmanager
-def working_for(token: Token) -> Iterator[None]:
-    """Let `check` look at this token inside the block."""
-    before = _CURRENT.set(token)
+def use_token(token: CancelToken) -> Iterator[None]:
+    """Make `check_cancelled` look at this token inside the block."""
+    before = _CURRENT_TOKEN.set(token)
     try:
         yield
     finally:
-        _CURRENT.reset(before)
+        _CURRENT_TOKEN.reset(before)
 
 
-def check() -> None:
-    """Raise Cancelled where the work of this thread is no longer wanted. Without a token nothing happens."""
-    token = _CURRENT.get()
+def check_cancelled() -> None:
+    """Raise Cancelled if the token of this context is set; do nothing without a token."""
+    token = _CURRENT_TOKEN.get()
     if token is not None and token.cancelled:
         raise Cancelled

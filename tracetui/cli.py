@@ -1,85 +1,86 @@
-"""The command line: argv in, an exit code out; the only place that prints an error."""
+"""Command line: argv in, exit code out. The only place that prints errors."""
 
 import argparse
 import json
 import os
+import re
 import signal
 import sys
 import traceback
+from argparse import ArgumentParser
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import Final
+from typing import Final, NoReturn
 
-from capture.addresses import masked
+from capture.clean_text import clean
 from capture.errors import CaptureError, UsageError
-from capture.nearest import nearest
-from capture.text import clean
-from capture.unheard import own_process
-from tracetui import garbage, verbs
-from tracetui.guides.examples import epilog
-from tracetui.threads import keep_memory, leave_the_cores
-from tracetui.verbs._parser import Parser
+from capture.files.addresses import mask_credentials
+from capture.spelling import find_nearest, suggest_nearest
+from capture.stderr_mute import allow_stderr_muting
+from tracetui import process_tuning, verbs
+from tracetui.guides.examples import format_examples
+from tracetui.process_tuning import retain_freed_memory, use_one_polars_thread
 
 INTERNAL_ERROR: Final = 70
 EPILOG: Final = """\
 exit codes: 0 ok, or nothing got worse · 1 a regression was found · 2 usage · 3 input unreadable ·
-4 input partial under --strict, or runs not comparable · 5 the engine failed, or nothing was watched ·
-70 a fault of tracetui · 130, 143, 129 ended by SIGINT, SIGTERM, SIGHUP
+4 input partial under --strict, or runs not comparable · 5 the engine failed, or nothing was recorded ·
+70 internal error · 130, 143, 129 ended by SIGINT, SIGTERM, SIGHUP
 """
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code, which is never zero after an error."""
-    _tame_streams()
-    own_process()
-    garbage.put_off()
+    _make_streams_lenient()
+    allow_stderr_muting()
+    process_tuning.defer_gc()
     try:
-        code = _run(list(sys.argv[1:] if argv is None else argv))
+        code = _run_command(list(sys.argv[1:] if argv is None else argv))
         sys.stdout.flush()
     except CaptureError as e:
-        _tell(str(e))
+        _print_error(str(e))
         code = e.exit_code
-        if _asks_for_json(sys.argv[1:] if argv is None else argv):
-            _tell_json(e)
+        if _has_json_format(sys.argv[1:] if argv is None else argv):
+            _print_json_error(e)
     except KeyboardInterrupt:
         code = 128 + signal.SIGINT
     except BrokenPipeError:
         code = 128 + signal.SIGPIPE
     except OSError as e:
-        _tell(f"cannot go on: {e.strerror or e}")
+        _print_error(f"cannot continue: {e.strerror or e}")
         code = 3
     except (SystemExit, GeneratorExit):
         raise
-    except BaseException as e:  # polars panics with what is no Exception
-        code = _crashed(e)
-    _close_stdout()
+    except BaseException as e:  # a panic of polars is not an Exception
+        code = _report_crash(e)
+    _flush_stdout()
     return code
 
 
-def _run(argv: list[str]) -> int:
-    command, rest = _command(argv)
+def _run_command(argv: list[str]) -> int:
+    command, rest = _split_command(argv)
     if command is None:
-        return _overview(rest)
-    if command in verbs.BESIDE or "--follow" in rest:
-        leave_the_cores()
-    elif command in verbs.ASKING and not {"-h", "--help"} & {*rest}:
-        keep_memory()
-    chosen = verbs.verb(command)
-    parser = Parser(
+        return _print_overview(rest)
+    if command in verbs.LIVE_WRITERS or "--follow" in rest:
+        use_one_polars_thread()
+    elif command in verbs.READERS and not {"-h", "--help"} & {*rest}:
+        retain_freed_memory()
+    chosen = verbs.load_verb(command)
+    parser = CommandParser(
         f"tracetui {command}",
         description=verbs.VERBS[command],
-        epilog=epilog(command) + EPILOG,
+        epilog=format_examples(command) + EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     chosen.options(parser)
-    # options may stand before files, as they do; what stands behind -- is a program's
+    # options and files may be mixed; after -- comes a program
     parse = parser.parse_args if "--" in rest else parser.parse_intermixed_args
     return chosen.run(parse(rest))
 
 
-def _command(argv: list[str]) -> tuple[str | None, list[str]]:
-    """Return the verb and the rest: a file alone means open, two with --diff mean diff."""
+def _split_command(argv: list[str]) -> tuple[str | None, list[str]]:
+    """Return the command and its arguments: a file alone means `open`, two with --diff mean `diff`."""
     if not argv or argv[0] in ("-h", "--help", "--version"):
         return None, argv
     if argv[0] in verbs.VERBS:
@@ -87,27 +88,27 @@ def _command(argv: list[str]) -> tuple[str | None, list[str]]:
     if "--diff" in argv and "diff" in verbs.VERBS:
         return "diff", [a for a in argv if a != "--diff"]
     if argv[0].isalpha() and not Path(argv[0]).exists():
-        _refuse_misspelt(argv[0])
+        _reject_misspelt(argv[0])
     return "open", argv
 
 
-def _refuse_misspelt(word: str) -> None:
-    """Raise UsageError for a bare word that is no file but nearly a command or a view."""
-    from tracetui.views import VIEWS
+def _reject_misspelt(word: str) -> None:
+    """Raise UsageError for a bare word that is not a file but resembles a command or a view."""
+    from tracetui.views import list_view_names
 
-    commands = {**{v: f"report {v}" for v in VIEWS}, **{v: v for v in verbs.VERBS}}
-    near = nearest(word, commands)
+    commands = {**{v: f"report {v}" for v in list_view_names()}, **{v: v for v in verbs.VERBS}}
+    near = find_nearest(word, commands)
     if near is not None:
         todo = f"did you mean tracetui {commands[near]}?"
-        raise UsageError(f"{word} is no command, and no file here", todo=todo)
+        raise UsageError(f"{word} is not a command, and no such file exists", todo=todo)
 
 
-def _overview(argv: list[str]) -> int:
+def _print_overview(argv: list[str]) -> int:
     if not argv:
-        from tracetui.verbs._shared import has_screen
+        from tracetui.verbs._options import has_screen
 
         if has_screen():
-            return _run(["open"])
+            return _run_command(["open"])
     if "--version" in argv:
         from importlib.metadata import version
 
@@ -117,14 +118,14 @@ def _overview(argv: list[str]) -> int:
     for name, help_text in verbs.VERBS.items():
         print(f"  {name:10} {help_text}")
     print(
-        f"\n`tracetui COMMAND --help` tells its options; a file without a command is opened\n\n{EPILOG}",
+        f"\n`tracetui COMMAND --help` lists its options; a file without a command is opened\n\n{EPILOG}",
         end="",
     )
     return 0 if argv else 2
 
 
-def _tame_streams() -> None:
-    """Make streams write question marks for what they cannot encode, and replace missing ones."""
+def _make_streams_lenient() -> None:
+    """Write question marks for characters that a stream cannot encode; replace missing streams."""
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")
@@ -134,36 +135,60 @@ def _tame_streams() -> None:
         sys.stderr = open(os.devnull, "w")  # noqa: SIM115, PTH123
 
 
-def _close_stdout() -> None:
-    """Flush stdout; where that fails, let it not fail a second time at exit."""
+def _flush_stdout() -> None:
+    """Flush stdout; if that fails, point it at /dev/null, so that it does not fail again at exit."""
     try:
         sys.stdout.flush()
     except OSError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 
-def _tell(text: str) -> None:
-    """Print a sentence on stderr, without the credentials of a URL and the control characters of a path."""
-    print(f"tracetui: {clean(masked(text), 10_000)}", file=sys.stderr)
+def _print_error(text: str) -> None:
+    """Print a sentence on stderr, without credentials of URLs and control characters of paths."""
+    print(f"tracetui: {clean(mask_credentials(text), 10_000)}", file=sys.stderr)
 
 
-def _asks_for_json(argv: Sequence[str]) -> bool:
-    """Tell whether a program reads the answer; what stands behind -- is another program's."""
-    own = argv[: argv.index("--")] if "--" in argv else argv
-    return "--format=json" in own or ("--format", "json") in pairwise(own)
+def _has_json_format(argv: Sequence[str]) -> bool:
+    """Whether --format json was given, before any `--`."""
+    before_command = argv[: argv.index("--")] if "--" in argv else argv
+    return "--format=json" in before_command or ("--format", "json") in pairwise(before_command)
 
 
-def _tell_json(error: CaptureError) -> None:
+def _print_json_error(error: CaptureError) -> None:
     parts = {"what": error.what, "where": error.where, "why": error.why, "todo": error.todo}
     print(json.dumps({"schema": 1, "error": {"code": error.exit_code, **parts}}))
 
 
-def _crashed(error: BaseException) -> int:
-    """Print one sentence about a fault of our own, keep the traceback in a file, return the exit code."""
-    from capture.places import crash_file
+def _report_crash(error: BaseException) -> int:
+    """Print one line about an internal error, save the traceback, and return the exit code."""
+    from capture.files.user_dirs import write_crash_report
 
     report = "".join(traceback.format_exception(error))
-    place = crash_file(report)
-    details = f"; the details are in {place}" if place else ""
-    _tell(f"a fault of its own: {type(error).__name__}: {clean(str(error), 300)}{details}")
+    file = write_crash_report(report)
+    details = f"; the details are in {file}" if file else ""
+    _print_error(f"internal error: {type(error).__name__}: {clean(str(error), 300)}{details}")
     return INTERNAL_ERROR
+
+
+_UNKNOWN_OPTION: Final = re.compile(r"unrecognized arguments: (?P<words>.*)", re.DOTALL)
+_INVALID_CHOICE: Final = re.compile(
+    r"argument (?P<option>\S+): invalid choice: '(?P<word>.*)' \(choose from (?P<known>.*)\)", re.DOTALL
+)
+
+
+class CommandParser(ArgumentParser):
+    """Parser of one command that raises UsageError with a suggestion instead of printing its usage."""
+
+    def error(self, message: str) -> NoReturn:
+        """Raise UsageError for a message of argparse, naming the nearest valid word."""
+        help_lists = f"{self.prog} --help lists its options"
+        if match := _UNKNOWN_OPTION.fullmatch(message):
+            word = next((w for w in match["words"].split() if w.startswith("-")), match["words"])
+            valid = [*self._option_string_actions]
+            todo = suggest_nearest(word.partition("=")[0], valid, help_lists)
+            raise UsageError(f"{self.prog} has no option {word}", todo=todo)
+        if match := _INVALID_CHOICE.fullmatch(message):
+            valid = re.findall(r"[\w.-]+", match["known"])
+            todo = suggest_nearest(match["word"], valid, f"choose one of {', '.join(valid)}")
+            raise UsageError(f"{match['option'].rpartition('/')[2]} takes no {match['word']!r}", todo=todo)
+        raise UsageError(message, todo=help_lists)

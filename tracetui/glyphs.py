@@ -1,4 +1,4 @@
-"""Write numbers as glyphs: sparklines, bars and changes, in characters and in style names."""
+"""Draw numbers as characters: sparklines, bars, signs of changes; and select their style names."""
 
 import math
 from collections.abc import Sequence
@@ -7,27 +7,27 @@ from typing import Final
 BLOCKS: Final = "▁▂▃▄▅▆▇█"
 ASCII_BLOCKS: Final = "_.-~=+*#"
 
-FAR: Final = 3  # times the median: what stands out of a series
-SOME: Final = 8  # of so many values one may stand out without changing the scale
-DRIFTS: Final = (2.0, 5.0, 20.0)  # per cent from which a change is drawn as small, plain and large
-MARKS: Final = ("▼▼▼", "▼▼", "▼", "·", "▲", "▲▲", "▲▲▲")
-ASCII_MARKS: Final = ("---", "--", "-", ".", "+", "++", "+++")
-NARROW_MARKS: Final = "▼▽▿·▵△▲"  # the same where a sign has no room to be repeated
-ASCII_NARROW_MARKS: Final = "v=-.+*^"
+OUTLIER_RATIO: Final = 3  # to the median, above which a value is an outlier
+VALUES_PER_OUTLIER: Final = 8  # one outlier per 8 values does not change the scale
+CHANGE_BOUNDS_PCT: Final = (2.0, 5.0, 20.0)  # bounds of small, medium and large changes
+CHANGE_SIGNS: Final = ("▼▼▼", "▼▼", "▼", "·", "▲", "▲▲", "▲▲▲")
+ASCII_CHANGE_SIGNS: Final = ("---", "--", "-", ".", "+", "++", "+++")
+NARROW_CHANGE_SIGNS: Final = "▼▽▿·▵△▲"  # if there is no room to repeat a sign
+ASCII_NARROW_CHANGE_SIGNS: Final = "v=-.+*^"
 
 
-def sparkline(
+def draw_sparkline(
     values: Sequence[float | None], width: int, ascii: bool = False, top: float | None = None
 ) -> str:
-    """Return a series as block characters, scaled from zero to `top`, else its maximum; None is a blank."""
+    """Draw a series as block characters, from zero to `top` (default: its maximum); None is a blank."""
     marks = ASCII_BLOCKS if ascii else BLOCKS
-    cells = squeeze(values, width)
+    cells = average_into_cells(values, width)
     top = max((v for v in cells if v is not None), default=0.0) if top is None else top
-    return "".join(" " if v is None else marks[_level(v, top, len(marks))] for v in cells)
+    return "".join(" " if v is None else marks[_find_level(v, top, len(marks))] for v in cells)
 
 
-def bar(fraction: float, width: int, ascii: bool = False) -> str:
-    """Return a horizontal bar of `width` cells, filled to a fraction of one."""
+def draw_bar(fraction: float, width: int, ascii: bool = False) -> str:
+    """Draw a horizontal bar of `width` cells, filled to a fraction of one."""
     cells = max(0.0, min(1.0, fraction)) * width
     if ascii:
         return ("#" * round(cells)).ljust(width)
@@ -35,43 +35,48 @@ def bar(fraction: float, width: int, ascii: bool = False) -> str:
     return ("█" * (eighths // 8) + " ▏▎▍▌▋▊▉"[eighths % 8].strip()).ljust(width)
 
 
-def signed_bar(fraction: float, width: int, ascii: bool = False) -> str:
-    """Return a bar that begins in the middle: to the left for a negative fraction."""
+def draw_signed_bar(fraction: float, width: int, ascii: bool = False) -> str:
+    """Draw a bar that starts in the middle and extends to the left for a negative fraction."""
     half = (width - 1) // 2
-    left = "".ljust(half) if fraction >= 0 else _leftward(-fraction, half, ascii)
-    right = bar(fraction, width - half - 1, ascii)
+    left = "".ljust(half) if fraction >= 0 else _draw_leftward_bar(-fraction, half, ascii)
+    right = draw_bar(fraction, width - half - 1, ascii)
     return f"{left}{'|' if ascii else '│'}{right}"
 
 
-def _leftward(fraction: float, width: int, ascii: bool) -> str:
-    """Return a bar that ends at the right edge, in steps of half a cell: no font has finer blocks."""
+def _draw_leftward_bar(fraction: float, width: int, ascii: bool) -> str:
+    """Draw a bar that ends at the right edge, in half cells: fonts have no finer right blocks."""
     halves = round(min(1.0, fraction) * width * 2)
     text = "#" * round(halves / 2) if ascii else "▐" * (halves % 2) + "█" * (halves // 2)
     return text.rjust(width)
 
 
-def drift(percent: float, bounds: Sequence[float] = DRIFTS) -> str:
-    """Return the style of a change: one hue for a fall, another for a rise, stronger with its size."""
+def select_change_style(percent: float, bounds: Sequence[float] = CHANGE_BOUNDS_PCT) -> str:
+    """Return the style of a change: one hue for a fall, one for a rise, stronger with its size."""
     strength = sum(abs(percent) >= bound for bound in bounds)
     return "level" if not strength else f"{'rise' if percent > 0 else 'fall'}{strength}"
 
 
-def drift_mark(
-    percent: float, ascii: bool = False, bounds: Sequence[float] = DRIFTS, room: int = len(MARKS[0])
+def format_change_sign(
+    percent: float,
+    ascii: bool = False,
+    bounds: Sequence[float] = CHANGE_BOUNDS_PCT,
+    room: int = len(CHANGE_SIGNS[0]),
 ) -> str:
-    """Return the sign of a change: repeated with its size, or in less room another one for each size."""
+    """Return the sign of a change, repeated with its size; if `room` is too small, one sign per size."""
     strength = sum(abs(percent) >= bound for bound in bounds)
-    wide, narrow = (ASCII_MARKS, ASCII_NARROW_MARKS) if ascii else (MARKS, NARROW_MARKS)
+    wide, narrow = (
+        (ASCII_CHANGE_SIGNS, ASCII_NARROW_CHANGE_SIGNS) if ascii else (CHANGE_SIGNS, NARROW_CHANGE_SIGNS)
+    )
     return (wide if room >= len(wide[0]) else narrow)[3 + (strength if percent > 0 else -strength)]
 
 
-def sign_tone(value: float | None) -> str:
-    """Return the style of a difference of times: longer is bad, shorter is good, none or None is plain."""
+def select_sign_style(value: float | None) -> str:
+    """Return the style of a time difference: positive is bad, negative is good, 0 and None are plain."""
     return "" if not value else "bad" if value > 0 else "good"
 
 
-def squeeze(values: Sequence[float | None], width: int) -> list[float | None]:
-    """Return at most `width` values: means of equal shares of the series, None where all are None."""
+def average_into_cells(values: Sequence[float | None], width: int) -> list[float | None]:
+    """Return at most `width` values: means of equal parts of the series, None if all are None."""
     n = len(values)
     if n <= width or width <= 0:
         return list(values)
@@ -82,41 +87,41 @@ def squeeze(values: Sequence[float | None], width: int) -> list[float | None]:
     return out
 
 
-def course(values: Sequence[float | None], width: int, ascii: bool = False) -> str:
-    """Return a series as block characters that stay where they are while it grows at its end.
+def draw_stable_sparkline(values: Sequence[float | None], width: int, ascii: bool = False) -> str:
+    """Draw a growing series so that drawn characters rarely change: scale and cells stay put.
 
-    A few values that stand far out do not flatten the others.
+    A few outliers do not flatten the rest.
     """
-    cells = _halved(values, width)
-    whole = cells[:-1] or cells  # the last cell may still be of fewer values
-    return sparkline(cells, width, ascii, _top_of(whole))
+    cells = _average_by_powers_of_two(values, width)
+    complete = cells[:-1] or cells  # the last cell may not be complete yet
+    return draw_sparkline(cells, width, ascii, _find_scale_top(complete))
 
 
-def _halved(values: Sequence[float | None], width: int) -> list[float | None]:
-    """Return at most `width` values: those of the series, else means of two each, of four, of eight …"""
-    each = 1
-    while each * max(1, width) < len(values):
-        each *= 2
-    return _means(values, each)
+def _average_by_powers_of_two(values: Sequence[float | None], width: int) -> list[float | None]:
+    """Return at most `width` values: those of the series, or means of 2, 4, 8 … each."""
+    size = 1
+    while size * max(1, width) < len(values):
+        size *= 2
+    return _average_groups(values, size)
 
 
-def _means(values: Sequence[float | None], each: int) -> list[float | None]:
-    """Return the mean of every so many values, None where all are None."""
-    parts = ([v for v in values[i : i + each] if v is not None] for i in range(0, len(values), each))
+def _average_groups(values: Sequence[float | None], size: int) -> list[float | None]:
+    """Return the mean of every `size` values, None if all are None."""
+    parts = ([v for v in values[i : i + size] if v is not None] for i in range(0, len(values), size))
     return [math.fsum(part) / len(part) if part else None for part in parts]
 
 
-def _top_of(values: Sequence[float | None]) -> float:
-    """Return where the scale of a series ends: its largest value, without a few that stand far out."""
-    known = sorted(v for v in values if v is not None)
-    if not known:
+def _find_scale_top(values: Sequence[float | None]) -> float:
+    """Return the largest value of a series, ignoring a few outliers."""
+    ordered = sorted(v for v in values if v is not None)
+    if not ordered:
         return 0.0
-    usual = [v for v in known if v <= FAR * known[len(known) // 2]]
-    return usual[-1] if len(known) - len(usual) <= len(known) // SOME else known[-1]
+    inliers = [v for v in ordered if v <= OUTLIER_RATIO * ordered[len(ordered) // 2]]
+    return inliers[-1] if len(ordered) - len(inliers) <= len(ordered) // VALUES_PER_OUTLIER else ordered[-1]
 
 
-def _level(value: float, top: float, steps: int) -> int:
-    """Return the step, from 0 to steps - 1, in which a value between zero and `top` falls."""
+def _find_level(value: float, top: float, steps: int) -> int:
+    """Return the step, from 0 to steps - 1, of a value between zero and `top`."""
     if top <= 0 or not math.isfinite(value):
         return 0
     return max(0, min(steps - 1, int(value / top * steps)))

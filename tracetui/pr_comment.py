@@ -1,5 +1,6 @@
-"""Write a comparison as a comment for a pull request: the decision, and folded below it what it rests on."""
+"""Format a comparison as a pull-request comment: the decision, and folded below it the evidence."""
 
+from collections.abc import Sequence
 from pathlib import PurePath
 from typing import Any, Final
 
@@ -7,21 +8,21 @@ import polars as pl
 
 from capture.run import Run
 from tracetui import units
-from tracetui.analysis.compare import headline
-from tracetui.analysis.compare.decision import sentences
-from tracetui.analysis.compare.diff import Diff, diff
-from tracetui.analysis.select import total
+from tracetui.analysis.frames.selection import compute_total_ns
+from tracetui.compare.diff import Diff, compare_runs
+from tracetui.compare.words import decision
+from tracetui.compare.words.decision import describe_decision
+from tracetui.display_names import format_display_name
 from tracetui.look import Look
-from tracetui.markdown import code, item, plain
-from tracetui.shown_names import shown_name
-from tracetui.views import ask, ink, view
-from tracetui.views.diff import MIDDLE, titles
+from tracetui.markdown import escape_line, escape_text, format_code
+from tracetui.views import ask, ink, load_view
+from tracetui.views.diff import MEDIAN_COLUMNS, build_titles
 
-MOST_ROWS: Final = 12
-MOST_FINDINGS: Final = 5
-LONGEST: Final = 60  # letters of a name
-BARS: Final = ink.Size(72, 6, colours=False)
-COLUMNS: Final = (
+MAX_ROWS: Final = 12
+MAX_FINDINGS: Final = 5
+MAX_NAME_CHARS: Final = 60
+BARS_SIZE: Final = ink.DrawSize(72, 6, colours=False)
+ROW_COLUMNS: Final = (
     "name",
     "phase",
     "total_a_ns",
@@ -35,126 +36,139 @@ COLUMNS: Final = (
     "cliff",
     "match",
 )
-TOTALS: Final = ("total_a_ns", "total_b_ns", "delta_ns", "change_pct")
-CHANGED: Final = ("slower", "faster", "new", "gone")
-META: Final = ("model", "device", "dtype", "quant", "weights", "batch")
+TOTAL_COLUMNS: Final = ("total_a_ns", "total_b_ns", "delta_ns", "change_pct")
+CHANGED_VERDICTS: Final = ("slower", "faster", "new", "gone")
+META_KEYS: Final = ("model", "device", "dtype", "quant", "weights", "batch")
 
 
-def comment(a: Run, b: Run, look: Look) -> str:
-    """Return what a reader of the pull request has to know, the most important first; the rest is folded."""
-    compared = diff(a, b, look)
+def format_comment(runs: Sequence[Run], look: Look) -> str:
+    """Return the comment, most important first; the evidence is folded."""
+    compared = compare_runs(runs, look)
     parts = [
-        f"## {' → '.join(_code(t) for t in titles(a, b))}",
-        _decision(compared, look),
-        _folded("Rows", _rows(a, b, look)),
-        _folded("Where the time went, and findings", f"{_waterfall(a, b, look)}\n\n{_findings(a, b, look)}"),
-        _folded("What was compared", _compared(a, b, compared)),
+        f"## {' → '.join(_format_name(t) for t in build_titles(*compared.sides))}",
+        _format_decision(compared, look),
+        _format_folded("Rows", _format_rows(runs, look)),
+        _format_folded(
+            "Where the time went, and findings",
+            f"{_draw_waterfall(runs, look)}\n\n{_format_findings(runs, look)}",
+        ),
+        _format_folded("What was compared", _format_sides(compared)),
     ]
     return "\n\n".join(parts) + "\n"
 
 
-def _folded(title: str, text: str) -> str:
+def _format_folded(title: str, text: str) -> str:
     return f"<details><summary>{title}</summary>\n\n{text}\n\n</details>"
 
 
-def _decision(compared: Diff, look: Look) -> str:
-    """Return the phases with their verdicts, what carries them, and the counts of verdicts."""
+def _format_decision(compared: Diff, look: Look) -> str:
+    """Return the phases with their verdicts, the rows behind them, and the counts of verdicts."""
     lines = [
-        f"  - {item(line.strip())}" if line.startswith(" ") else f"- **{plain(line)}**"
-        for line in sentences(compared, look.terms)
+        f"  - {escape_line(line.strip())}" if line.startswith(" ") else f"- **{escape_text(line)}**"
+        for line in describe_decision(compared, look.terms)
     ]
-    counts = ", ".join(headline.counts(compared)) or "no rows"
+    counts = ", ".join(decision.count_verdicts(compared)) or "no rows"
     before, after = (int(compared.rows[f"total_{side}_ns"].sum()) for side in "ab")
-    change = f" ({units.change(100 * (after / before - 1))})" if before else ""
-    whole = f"kernel time in all {units.duration(before)} → {units.duration(after)}{change}"
-    lines.append(f"- {counts} of {compared.rows.height} rows; {whole}")
-    if not compared.comparable.ok:
-        reasons = plain("; ".join(compared.comparable.reasons))
-        lines.insert(0, f"- **Not comparable** ({compared.comparable.score:.2f}): {reasons}")
+    change = f" ({units.format_change(100 * (after / before - 1))})" if before else ""
+    totals = f"total kernel time {units.format_duration(before)} → {units.format_duration(after)}{change}"
+    lines.append(f"- {counts} of {compared.rows.height} rows; {totals}")
+    if not compared.comparability.ok:
+        reasons = escape_text("; ".join(compared.comparability.reasons))
+        lines.insert(0, f"- **Not comparable** ({compared.comparability.score:.2f}): {reasons}")
     return "\n".join(lines)
 
 
-def _rows(a: Run, b: Run, look: Look) -> str:
-    """Return what changed with evidence; without samples, all that is known."""
-    answer = ask(view("diff"), (a, b), look)
-    rows, instead = answer.rows, dict(zip(TOTALS, MIDDLE, strict=True)) if answer.columns else {}
+def _format_rows(runs: Sequence[Run], look: Look) -> str:
+    """Return the rows that changed with evidence; all rows if there are no samples to judge."""
+    answer = ask(load_view("diff"), runs, look)
+    rows = answer.rows
+    # the diff lists its columns only if medians come first: they replace the totals here, too
+    replacements = dict(zip(TOTAL_COLUMNS, MEDIAN_COLUMNS, strict=True)) if answer.columns else {}
     if {"low_ns", "high_ns"} <= set(rows.columns):
         bounds = pl.struct("low_ns", "high_ns")
-        rows = rows.with_columns(interval=bounds.map_elements(_interval, pl.String))
-    wanted = [instead.get(c, c) for c in COLUMNS]
-    columns = [c for c in wanted if c in rows.columns and _worth(rows[c])]
-    judged = "p_adjusted" in rows.columns and rows["p_adjusted"].null_count() < rows.height
-    first = pl.col("verdict").is_in(CHANGED) if judged else pl.lit(True)
-    changed = rows.filter(first)
-    left = rows.height - changed.height
-    word = "row is" if left == 1 else "rows are"
-    others = f"\n\n{left} {word} the same or undecided." if left else ""
+        rows = rows.with_columns(interval=bounds.map_elements(_format_interval, pl.String))
+    names = [replacements.get(c, c) for c in ROW_COLUMNS]
+    columns = [c for c in names if c in rows.columns and _is_informative(rows[c])]
+    is_judged = "p_adjusted" in rows.columns and rows["p_adjusted"].null_count() < rows.height
+    changed = rows.filter(pl.col("verdict").is_in(CHANGED_VERDICTS)) if is_judged else rows
+    unchanged = rows.height - changed.height
+    word = "row is" if unchanged == 1 else "rows are"
+    unchanged_note = f"\n\n{unchanged} {word} the same or undecided." if unchanged else ""
     if not changed.height:
-        return f"No row changed with evidence.{others}"
-    return f"{_table(changed.select(columns))}{others}"
+        return f"No row changed with evidence.{unchanged_note}"
+    return f"{_format_rows_table(changed.select(columns))}{unchanged_note}"
 
 
-def _worth(values: pl.Series) -> bool:
-    """Tell whether a column says anything: one that says the same of every row does not."""
-    alike = values.name in ("match", "phase", "per") and values.n_unique() == 1
-    return values.null_count() < values.len() and not alike
+def _is_informative(values: pl.Series) -> bool:
+    """Whether a column has values, and not the same word in every row."""
+    is_constant = values.name in ("match", "phase", "per") and values.n_unique() == 1
+    return values.null_count() < values.len() and not is_constant
 
 
-def _interval(row: dict[str, Any]) -> str | None:
+def _format_interval(row: dict[str, Any]) -> str | None:
     low, high = row["low_ns"], row["high_ns"]
-    return None if low is None else f"{units.difference(low)} … {units.difference(high)}"
+    return None if low is None else f"{units.format_difference(low)} … {units.format_difference(high)}"
 
 
-def _table(rows: pl.DataFrame) -> str:
-    heads = ["95% interval" if c == "interval" else units.heading(c) for c in rows.columns]
+def _format_rows_table(rows: pl.DataFrame) -> str:
+    heads = ["95% interval" if c == "interval" else units.format_heading(c) for c in rows.columns]
     rule = ["--:" if rows.schema[c].is_numeric() else ":--" for c in rows.columns]
-    lines = [heads, rule, *([_cell(c, v) for c, v in row.items()] for row in rows.head(MOST_ROWS).to_dicts())]
+    lines = [
+        heads,
+        rule,
+        *([_format_row_cell(c, v) for c, v in row.items()] for row in rows.head(MAX_ROWS).to_dicts()),
+    ]
     table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
-    cut = f"\n\n{MOST_ROWS} of {rows.height} rows." if rows.height > MOST_ROWS else ""
+    cut = f"\n\n{MAX_ROWS} of {rows.height} rows." if rows.height > MAX_ROWS else ""
     return table + cut
 
 
-def _cell(column: str, value: Any) -> str:
-    return _code(str(value)) if column == "name" else plain(units.cell(column, value))
+def _format_row_cell(column: str, value: Any) -> str:
+    return _format_name(str(value)) if column == "name" else escape_text(units.format_cell(column, value))
 
 
-def _waterfall(a: Run, b: Run, look: Look) -> str:
-    """Return the bars as preformatted text."""
-    asked = view("waterfall")
-    answer = ask(asked, (a, b), look)
-    if asked.draw is None or answer.rows.is_empty():
+def _draw_waterfall(runs: Sequence[Run], look: Look) -> str:
+    """Draw the bars as preformatted text."""
+    bars_view = load_view("waterfall")
+    answer = ask(bars_view, runs, look)
+    if bars_view.draw is None or answer.rows.is_empty():
         return "Nothing to split."
-    drawn = ink.plain(asked.draw(answer, look, BARS))
-    return f"```text\n{drawn}\n```\n\n{plain(answer.notes[-1])}"
+    drawn = ink.format_plain(bars_view.draw(answer, look, BARS_SIZE))
+    return f"```text\n{drawn}\n```\n\n{escape_text(answer.notes[-1])}"
 
 
-def _findings(a: Run, b: Run, look: Look) -> str:
-    told = ask(view("findings"), (a, b), look).rows["finding"].to_list()[:MOST_FINDINGS]
-    return "\n".join(f"- {item(s)}" for s in told) or "- none"
+def _format_findings(runs: Sequence[Run], look: Look) -> str:
+    sentences = ask(load_view("findings"), runs, look).rows["finding"].to_list()[:MAX_FINDINGS]
+    return "\n".join(f"- {escape_line(s)}" for s in sentences) or "- none"
 
 
-def _compared(a: Run, b: Run, compared: Diff) -> str:
-    """Return both runs side by side, and on what terms."""
+def _format_sides(compared: Diff) -> str:
+    """Return both runs side by side, and the terms of the comparison."""
+    runs = compared.sides
     lines = [["", "a", "b"], [":--", ":--", ":--"]]
-    lines.append(["file", *(_code(PurePath(r.log.source).name) for r in (a, b))])
-    lines.append(["format", *(r.log.format for r in (a, b))])
-    for key in META:
-        if any(r.meta.get(key) is not None for r in (a, b)):
-            lines.append([key, *(plain(str(r.meta.get(key, units.ABSENT))) for r in (a, b))])
-    lines.append(["kernel time", *(units.cell("total_ns", total(r)) for r in (a, b))])
-    lines.append(["rows read", *(f"{r.log.read:,}, {r.log.dropped:,} dropped" for r in (a, b))])
+    lines.append(["file", *(_format_name(PurePath(r.log.source).name) for r in runs)])
+    lines.append(["format", *(r.log.format for r in runs)])
+    for key in META_KEYS:
+        if any(r.meta.get(key) is not None for r in runs):
+            lines.append([key, *(escape_text(str(r.meta.get(key, units.ABSENT))) for r in runs)])
+    lines.append(["kernel time", *(units.format_cell("total_ns", compute_total_ns(r)) for r in runs)])
+    lines.append(["rows read", *(f"{r.log.read:,}, {r.log.dropped:,} dropped" for r in runs)])
     table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
-    return f"{table}\n\n{_terms(compared)}"
+    return f"{table}\n\n{_format_terms(compared)}"
 
 
-def _terms(compared: Diff) -> str:
-    terms = [f"comparable: {compared.comparable.score:.2f}", *compared.comparable.reasons, *compared.how]
-    return "\n".join(f"- {item(t)}" for t in terms)
+def _format_terms(compared: Diff) -> str:
+    terms = [
+        f"comparable: {compared.comparability.score:.2f}",
+        *compared.comparability.reasons,
+        *compared.notes,
+    ]
+    return "\n".join(f"- {escape_line(t)}" for t in terms)
 
 
-def _code(text: str) -> str:
-    """Return a name as code, short, with no character that means anything to Markdown."""
-    name = shown_name(text)
-    if len(name) > LONGEST:
-        name = f"{name[: LONGEST // 2]}…{name[-LONGEST // 2 + 1 :]}"
-    return code(name)
+def _format_name(text: str) -> str:
+    """Return a name as short inline code."""
+    name = format_display_name(text)
+    if len(name) > MAX_NAME_CHARS:
+        name = f"{name[: MAX_NAME_CHARS // 2]}…{name[-MAX_NAME_CHARS // 2 + 1 :]}"
+    return format_code(name)

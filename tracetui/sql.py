@@ -1,4 +1,4 @@
-"""SQL over a run: its events and the answers of its views are tables, and a query reads nothing else."""
+"""Run SQL over a run: its events and the answers of its views are the only tables."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -6,81 +6,85 @@ from typing import Final
 
 import polars as pl
 
+from capture.clean_text import clean
 from capture.errors import UsageError
 from capture.native.schema import COLUMNS
 from capture.run import Run
-from capture.text import clean
-from capture.unheard import unheard
+from capture.stderr_mute import mute_stderr
 from tracetui.look import Look
-from tracetui.report import run_entry
-from tracetui.views import MANY, View, ask, views
+from tracetui.report_formats import describe_run
+from tracetui.views import MANY, View, ask, load_views
 
 EVENTS: Final = "events"
 RUNS: Final = "runs"
-_READS_FILES: Final = re.compile(r"read_\w+", re.IGNORECASE)  # functions of the dialect that open any file
-_TABLES_ONLY: Final = "a query reads the tables of this profile, and no file"
-_ASKS: Final = re.compile(r"\s*\(*\s*(select|with|from|values)\b", re.IGNORECASE)
+_FILE_READERS: Final = re.compile(r"read_\w+", re.IGNORECASE)  # SQL functions that open files
+_TABLES_ONLY: Final = "a query reads the tables of this profile, not files"
+_QUERY_START: Final = re.compile(r"\s*\(*\s*(select|with|from|values)\b", re.IGNORECASE)
 
 
-def query(runs: Sequence[Run], chosen: int, text: str) -> pl.DataFrame:
-    """Return what a SELECT answers on the tables of a run.
+def execute_query(runs: Sequence[Run], chosen: int, text: str) -> pl.DataFrame:
+    """Run a SELECT on the tables of a run; only tables named in the text are computed.
 
-    Only tables that the text names are made. Raise UsageError for what is no such query.
+    Raise UsageError for anything else than a SELECT, and for one that fails.
     """
-    if not _ASKS.match(text):
-        raise UsageError(f"{clean(text, 60)!r} is no SELECT", todo="a query reads, and changes nothing")
-    if found := _READS_FILES.search(text):
-        raise UsageError(f"{found.group()} would open a file", todo=_TABLES_ONLY)
-    frames = {name: make() for name, make in tables(runs, chosen).items() if _names(text, name)}
+    if not _QUERY_START.match(text):
+        raise UsageError(f"{clean(text, 60)!r} is not a SELECT", todo="queries are read-only")
+    if match := _FILE_READERS.search(text):
+        raise UsageError(f"{match.group()} would open a file", todo=_TABLES_ONLY)
+    frames = {name: make() for name, make in build_tables(runs, chosen).items() if _is_mentioned(text, name)}
     try:
-        with unheard():
+        with mute_stderr():
             return pl.SQLContext(frames).execute(text, eager=True)
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as e:
-        raise UsageError("the query has no answer", why=_why(e), todo=_known(frames)) from None
+        raise UsageError("the query failed", why=_describe_cause(e), todo=_describe_columns(frames)) from None
 
 
-def tables(runs: Sequence[Run], chosen: int) -> dict[str, Callable[[], pl.LazyFrame]]:
-    """Return how each table is made, by name."""
+def build_tables(runs: Sequence[Run], chosen: int) -> dict[str, Callable[[], pl.LazyFrame]]:
+    """Return a function per table that computes it, by table name."""
 
-    def answer(asked: View) -> Callable[[], pl.LazyFrame]:
-        spoken_of = runs[chosen : chosen + 1] if asked.runs == 1 else runs
-        return lambda: _plain(ask(asked, spoken_of, Look(full_names=True)).rows.lazy())
+    def answer(view: View) -> Callable[[], pl.LazyFrame]:
+        view_runs = runs[chosen : chosen + 1] if view.run_count == 1 else runs
+        return lambda: _cast_categories_to_text(ask(view, view_runs, Look(full_names=True)).rows.lazy())
 
-    fed = [v for v in views() if v.runs == 1 or len(runs) == v.runs or (v.runs == MANY and len(runs) > 1)]
+    answerable = [
+        v
+        for v in load_views()
+        if v.run_count == 1 or len(runs) == v.run_count or (v.run_count == MANY and len(runs) > 1)
+    ]
     return {
-        EVENTS: lambda: _plain(runs[chosen].events.lazy()),
-        RUNS: lambda: pl.LazyFrame([run_entry(r, selected=i == chosen) for i, r in enumerate(runs)]),
-        **{v.name: answer(v) for v in fed},
+        EVENTS: lambda: _cast_categories_to_text(runs[chosen].events.lazy()),
+        RUNS: lambda: pl.LazyFrame([describe_run(r, selected=i == chosen) for i, r in enumerate(runs)]),
+        **{v.name: answer(v) for v in answerable},
     }
 
 
-def schema(runs: Sequence[Run], chosen: int) -> pl.DataFrame:
+def describe_tables(runs: Sequence[Run], chosen: int) -> pl.DataFrame:
     """Return every table with its columns: `table`, `column`, `type`, `meaning`."""
     meanings = {c.name: c.meaning for c in COLUMNS}
     rows = []
-    for name, make in tables(runs, chosen).items():
+    for name, make in build_tables(runs, chosen).items():
         for column, kind in make().collect_schema().items():
             meaning = meanings.get(column, "") if name == EVENTS else ""
             rows.append({"table": name, "column": column, "type": str(kind), "meaning": meaning})
     return pl.DataFrame(rows, schema=dict.fromkeys(("table", "column", "type", "meaning"), pl.String))
 
 
-def _plain(frame: pl.LazyFrame) -> pl.LazyFrame:
-    """Return a frame whose categories are text, as LIKE and comparisons want them."""
+def _cast_categories_to_text(frame: pl.LazyFrame) -> pl.LazyFrame:
+    """Cast categories to text, as LIKE and comparisons need it."""
     return frame.with_columns(pl.col(pl.Categorical, pl.Enum).cast(pl.String))
 
 
-def _names(text: str, table: str) -> bool:
+def _is_mentioned(text: str, table: str) -> bool:
     return re.search(rf"(?<!\w){table}(?!\w)", text, re.IGNORECASE) is not None
 
 
-def _why(error: BaseException) -> str:
+def _describe_cause(error: BaseException) -> str:
     first = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
     return clean(first.partition("; valid columns")[0].strip(), 200)
 
 
-def _known(frames: dict[str, pl.LazyFrame]) -> str:
-    """Return what to look at when a query fails: the columns of the tables that it names, or the tables."""
+def _describe_columns(frames: dict[str, pl.LazyFrame]) -> str:
+    """Return a hint for a failed query: the columns of the named tables, or how to list the tables."""
     if not frames:
         return "`tracetui query FILE` lists the tables and their columns"
     parts = (f"{name} has {', '.join(f.collect_schema().names())}" for name, f in frames.items())

@@ -1,6 +1,6 @@
-"""One web page of an answer: sorted and searched in the browser, opened from a file, loading nothing else.
+"""One self-contained web page of an answer: sorted and searched in the browser, without a network.
 
-What comes from a profile is text in it: escaped, and the page's policy runs no script but its own.
+Text from a profile is escaped, and the page's content policy runs no script but its own.
 """
 
 import base64
@@ -64,7 +64,7 @@ if (table) {
 
 
 @dataclass(frozen=True)
-class Column:
+class PageColumn:
     """A column of the table: its name in JSON, its heading, and whether it holds numbers."""
 
     name: str
@@ -73,22 +73,23 @@ class Column:
 
 
 @dataclass(frozen=True)
-class Page:
-    """What stands on a page, from top to bottom."""
+class WebPage:
+    """The contents of a page, from top to bottom."""
 
     title: str
     facts: Sequence[tuple[str, str]]
-    lead: Sequence[str]  # what is said before the rows
+    lead: Sequence[str]  # sentences above the rows
     drawing: str
-    columns: Sequence[Column]
-    cells: Sequence[Sequence[str]]  # as they are written
-    values: Sequence[Sequence[Any]]  # as they are sorted; None goes last
+    columns: Sequence[PageColumn]
+    cells: Sequence[Sequence[str]]  # as text
+    values: Sequence[Sequence[Any]]  # for sorting; None goes last
     notes: Sequence[str]
 
 
-def web_page(page: Page) -> str:
+def format_web_page(page: WebPage) -> str:
     """Return the page as HTML."""
-    policy = f"default-src 'none'; style-src '{_digest(STYLE)}'; script-src '{_digest(SCRIPT)}'"
+    style, script = map(_compute_policy_hash, (STYLE, SCRIPT))
+    policy = f"default-src 'none'; style-src '{style}'; script-src '{script}'"
     parts = [
         "<!doctype html>",
         '<html lang="en"><head><meta charset="utf-8">',
@@ -99,16 +100,16 @@ def web_page(page: Page) -> str:
         "<dl>",
         *(f"<dt>{escape(name)}</dt><dd>{escape(value)}</dd>" for name, value in page.facts),
         "</dl>",
-        *(f"<p>{escape(words)}</p>" for words in page.lead),
+        *(f"<p>{escape(sentence)}</p>" for sentence in page.lead),
         f"<pre>{escape(page.drawing)}</pre>" if page.drawing else "",
-        *(_table(page) if page.columns else ()),
-        *(f'<p class="note">{escape(words)}</p>' for words in page.notes),
+        *(_iter_table_lines(page) if page.columns else ()),
+        *(f'<p class="note">{escape(sentence)}</p>' for sentence in page.notes),
         f"<script>{SCRIPT}</script></body></html>",
     ]
     return "\n".join(filter(None, parts)) + "\n"
 
 
-def _table(page: Page) -> Iterator[str]:
+def _iter_table_lines(page: WebPage) -> Iterator[str]:
     yield '<p><input type="search" placeholder="only rows with …" aria-label="only rows with"></p>'
     yield "<table><thead><tr>"
     for column in page.columns:
@@ -117,18 +118,18 @@ def _table(page: Page) -> Iterator[str]:
     yield "</tr></thead><tbody>"
     for cells, values in zip(page.cells, page.values, strict=True):
         row = zip(page.columns, cells, values, strict=True)
-        yield f"<tr>{''.join(_cell(column, text, value) for column, text, value in row)}</tr>"
+        yield f"<tr>{''.join(_format_page_cell(column, text, value) for column, text, value in row)}</tr>"
     yield "</tbody></table>"
 
 
-def _cell(column: Column, text: str, value: Any) -> str:
-    """Return a cell; of text that is cut on the screen the whole shows under the pointer."""
+def _format_page_cell(column: PageColumn, text: str, value: Any) -> str:
+    """Return a cell; text that was cut shows in full under the pointer."""
     kind = ' class="n"' if column.numeric else ""
     data = "" if value is None or isinstance(value, list) else f' data-v="{escape(str(value))}"'
-    whole = f' title="{escape(str(value))}"' if isinstance(value, str) and value != text else ""
-    return f"<td{kind}{data}{whole}>{escape(text)}</td>"
+    tooltip = f' title="{escape(str(value))}"' if isinstance(value, str) and value != text else ""
+    return f"<td{kind}{data}{tooltip}>{escape(text)}</td>"
 
 
-def _digest(text: str) -> str:
-    """Return the name by which a policy allows a text of the page itself."""
+def _compute_policy_hash(text: str) -> str:
+    """Return the hash by which the content policy allows a script or style of the page itself."""
     return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"

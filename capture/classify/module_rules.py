@@ -1,9 +1,9 @@
-"""What the modules around a kernel say of its role: rules kept in a table beside this module.
+"""Classify the module path around a kernel by the rules of module_rules.tsv.
 
-Each row has an id that stays, a pattern for the end of a module path, a place among the modules of that
-class under one parent, whether it speaks of products only or of all kernels, the op, and an example. The
-first row that fits decides. Modules are named by their classes (`BertSelfOutput/Linear`) or by their
-attributes (`attention/output/dense`), whichever the source writes.
+Each row of the table has a stable id, a pattern for the end of a module path, a position among the modules of
+that class under one parent, the kernels to which it applies (products or all), the op, and an example. The
+first match decides. Modules are named by class (`BertSelfOutput/Linear`) or by attribute
+(`attention/output/dense`), as the source writes them.
 """
 
 import re
@@ -17,111 +17,119 @@ from capture.native.schema import PATH_SEPARATOR
 
 _TABLE: Final = Path(__file__).with_name("module_rules.tsv")
 _COLUMNS: Final = ("id", "path", "place", "of", "op", "example")
-MODULE: Final = "nn.Module: "  # how a profiler marks them among the scopes
-_LOOKED_AT: Final = 1 << 12  # characters of a path, from its end
-_DEPTH: Final = 8  # modules of a path, from the innermost
+MODULE_PREFIX: Final = "nn.Module: "  # of scopes that are modules, as profilers write them
+_MAX_PATH_CHARS: Final = 1 << 12  # of a path, from its end
+_MAX_MODULES: Final = 8  # of a path, from the innermost
 _COUNTER: Final = re.compile(r"_(\d{1,9})$")
-_OF: Final = ("products", "all")
-_PLACE: Final = re.compile(r"last|earlier|\d/\d|under (?:one|several)")
+_KERNELS: Final = ("products", "all")
+_POSITION: Final = re.compile(r"last|earlier|\d/\d|under (?:one|several)")
 
 
 class ModuleRule(NamedTuple):
-    """The end of a module path, and the role of kernels that run there."""
+    """The end of a module path, and the op of the kernels that run in such a module."""
 
     id: str
     pattern: str
-    # among its class under one parent: `2/3`, `last` or `earlier` of several; the same of its parent:
-    # `under one` or `under several`; empty for any
-    place: str
-    of_products: bool  # speaks of matrix products and the softmax between them, else of all kernels
+    # position among the modules of its class under one parent: `2/3`, `last` or `earlier` of several; the
+    # same of its parent: `under one` or `under several`; empty for any
+    position: str
+    is_products_only: bool  # applies to matrix products and the softmax between them, else to all kernels
     op: str
     example: str
 
 
-class Place(NamedTuple):
-    """Where a module stands: the classes or attributes that lead to it, and its number among its like."""
+class ModulePosition(NamedTuple):
+    """A module: the path that leads to it, and its number among the modules of its class."""
 
-    modules: str  # joined by slashes, the innermost last, without counters
+    path: str  # classes or attributes, joined by slashes, innermost last, without counters
     number: int = 1
     siblings: int = 1
-    parents: int = 1  # that are like its own under one of theirs
+    parent_siblings: int = 1  # modules of its parent's class under its grandparent
 
 
-def read_module_rules(table: str) -> tuple[ModuleRule, ...]:
-    """Return the rules of a table of tab-separated lines; raise ValueError where a line is no rule."""
+def parse_module_rules(table: str) -> tuple[ModuleRule, ...]:
+    """Parse a table of tab-separated lines; raise ValueError for other columns or an invalid line."""
     header, *lines = table.splitlines()
     if tuple(header.split("\t")) != _COLUMNS:
         raise ValueError("the table of module rules has other columns")
-    return tuple(_rule(line) for line in lines)
+    return tuple(_parse_rule(line) for line in lines)
 
 
-def _rule(line: str) -> ModuleRule:
-    id, pattern, place, of, op, example = line.split("\t")
-    if of not in _OF or (place and not _PLACE.fullmatch(place)):
-        raise ValueError(f"rule {id}: it speaks of nothing known, or of no such place")
-    return ModuleRule(id, rf"(?:^|/)(?:{pattern})", place, of == "products", op, example)
+def _parse_rule(line: str) -> ModuleRule:
+    id, pattern, position, kernels, op, example = line.split("\t")
+    if kernels not in _KERNELS or (position and not _POSITION.fullmatch(position)):
+        raise ValueError(f"rule {id}: unknown kernels or position")
+    return ModuleRule(id, rf"(?:^|/)(?:{pattern})", position, kernels == "products", op, example)
 
 
-MODULE_RULES: Final = read_module_rules(_TABLE.read_text(encoding="utf-8"))
+MODULE_RULES: Final = parse_module_rules(_TABLE.read_text(encoding="utf-8"))
 
 
 @cache
-def _compiled(pattern: str) -> re.Pattern[str]:
-    """Return a pattern, compiled when a module first asks for it: a run without modules asks for none."""
+def _compile_once(pattern: str) -> re.Pattern[str]:
+    """Compile a pattern at its first use: a run without modules needs none."""
     return re.compile(pattern)
 
 
 @lru_cache(maxsize=1 << 14)
-def rule_of_module(place: Place) -> ModuleRule | None:
-    """Return the rule that decides what runs in a module; None where no rule fits."""
+def find_module_rule(module: ModulePosition) -> ModuleRule | None:
+    """Find the rule that decides the op of kernels in a module."""
     for rule in MODULE_RULES:
-        if _compiled(rule.pattern).search(place.modules) and _stands_there(rule.place, place):
+        if _compile_once(rule.pattern).search(module.path) and _is_at_position(rule.position, module):
             return rule
     return None
 
 
-def _stands_there(wanted: str, place: Place) -> bool:
-    if not wanted:
+def _is_at_position(position: str, module: ModulePosition) -> bool:
+    if not position:
         return True
-    if wanted in ("last", "earlier"):
-        return place.siblings > 1 and (wanted == "last") == (place.number == place.siblings)
-    if wanted.startswith("under"):
-        return (wanted == "under one") == (place.parents == 1)
-    return wanted == f"{place.number}/{place.siblings}"
+    if position in ("last", "earlier"):
+        return module.siblings > 1 and (position == "last") == (module.number == module.siblings)
+    if position.startswith("under"):
+        return (position == "under one") == (module.parent_siblings == 1)
+    return position == f"{module.number}/{module.siblings}"
 
 
-def rules_of_paths(paths: Iterable[str]) -> Mapping[str, ModuleRule]:
-    """Return path → rule for the scope paths that end within a module that a rule knows.
+def find_path_rules(paths: Iterable[str]) -> Mapping[str, ModuleRule]:
+    """Find path → rule for the scope paths whose innermost module has one.
 
-    A module's number among its like under one parent counts the modules that these paths name.
+    The number of a module among its siblings counts the modules that these paths name.
     """
-    chains = {path: chain for path in paths if (chain := _modules(path))}
-    numbers: dict[tuple[str, str], set[int]] = defaultdict(set)
+    chains = {path: chain for path in paths if (chain := _split_modules(path))}
+    counters: dict[tuple[str, str], set[int]] = defaultdict(set)
     for chain in chains.values():
-        for key, number in _counted(chain):
-            numbers[key].add(number)
-    ranks = {key: sorted(found) for key, found in numbers.items()}
-    rules = {path: rule_of_module(_place(chain, ranks)) for path, chain in chains.items()}
+        for key, counter in _parse_counters(chain):
+            counters[key].add(counter)
+    sorted_counters = {key: sorted(numbers) for key, numbers in counters.items()}
+    rules = {path: find_module_rule(_locate_module(chain, sorted_counters)) for path, chain in chains.items()}
     return {path: rule for path, rule in rules.items() if rule}
 
 
-def _modules(path: str) -> tuple[str, ...]:
-    """Return the modules of a scope path, the innermost last: those a profiler marks, else every scope."""
-    scopes = path[-_LOOKED_AT:].split(PATH_SEPARATOR)
-    marked = [scope.removeprefix(MODULE) for scope in scopes if scope.startswith(MODULE)]
-    return tuple(marked or (scope.partition("(")[0] for scope in scopes))[-_DEPTH:]
+def _split_modules(path: str) -> tuple[str, ...]:
+    """Split a scope path into its modules, innermost last; without a profiler's mark every scope is one."""
+    scopes = path[-_MAX_PATH_CHARS:].split(PATH_SEPARATOR)
+    marked = [scope.removeprefix(MODULE_PREFIX) for scope in scopes if scope.startswith(MODULE_PREFIX)]
+    return tuple(marked or (scope.partition("(")[0] for scope in scopes))[-_MAX_MODULES:]
 
 
-def _counted(chain: tuple[str, ...]) -> list[tuple[tuple[str, str], int]]:
-    """Return the counter of each module under its parent and class; 0 where it has none."""
-    pairs = zip(("", *chain), chain, strict=False)
-    found = [(parent, module, _COUNTER.search(module)) for parent, module in pairs]
-    return [((parent, _COUNTER.sub("", module)), int(at[1]) if at else 0) for parent, module, at in found]
+def _parse_counters(chain: tuple[str, ...]) -> list[tuple[tuple[str, str], int]]:
+    """Parse (parent, class) and counter of each module: (`Block_0`, `Linear`), 3 of `Linear_3`; 0 if none."""
+    counters = []
+    for parent, module in zip(("", *chain), chain, strict=False):
+        match = _COUNTER.search(module)
+        counters.append(((parent, _COUNTER.sub("", module)), int(match[1]) if match else 0))
+    return counters
 
 
-def _place(chain: tuple[str, ...], ranks: Mapping[tuple[str, str], list[int]]) -> Place:
+def _locate_module(
+    chain: tuple[str, ...], sorted_counters: Mapping[tuple[str, str], list[int]]
+) -> ModulePosition:
+    """Locate the innermost module of a chain among its siblings."""
     words = [_COUNTER.sub("", module) for module in chain]
-    modules = "/".join(word for scope in words for word in scope.split(".") if word and not word.isdigit())
-    counted = [(ranks[key].index(number) + 1, len(ranks[key])) for key, number in _counted(chain)]
-    parents = counted[-2][1] if len(counted) > 1 else 1
-    return Place(modules, *counted[-1], parents)
+    path = "/".join(word for scope in words for word in scope.split(".") if word and not word.isdigit())
+    positions = [
+        (sorted_counters[key].index(counter) + 1, len(sorted_counters[key]))
+        for key, counter in _parse_counters(chain)
+    ]
+    parent_siblings = positions[-2][1] if len(positions) > 1 else 1
+    return ModulePosition(path, *positions[-1], parent_siblings)

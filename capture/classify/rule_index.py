@@ -1,6 +1,6 @@
-"""Which rules may fit a name at all, by three letters that a text must hold for a pattern to fit it.
+"""Preselect the rules that can match a name, by the trigrams that their patterns require.
 
-A hundred patterns are searched for each name; nearly all of them ask for letters that the name has not.
+Over a hundred patterns would be searched per name; nearly all of them require letters that the name lacks.
 """
 
 import re
@@ -8,49 +8,50 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-_LETTERS: Final = 3
-_MARK: Final = re.compile(r"\\.|\[.[^\]]*\]|[()|]")
-_FRONT: Final = re.compile(r"\^?([A-Za-z0-9_:]{3})(?![?*{])")
-_AGAIN: Final = re.compile(r"[?*+]\??|\{[\d,]*\}\??")
-_ANY: Final = frozenset(".^$")
+_TRIGRAM: Final = 3
+_BRACKET_OR_BAR: Final = re.compile(r"\\.|\[.[^\]]*\]|[()|]")
+_FIRST_LETTERS: Final = re.compile(r"\^?([A-Za-z0-9_:]{3})(?![?*{])")
+_QUANTIFIER: Final = re.compile(r"[?*+]\??|\{[\d,]*\}\??")
+_SPECIAL: Final = frozenset(".^$")
 
 
 class RuleIndex:
-    """The places of rules by the letters that their patterns need."""
+    """Rules by the trigrams that their patterns require, as sets of bits: bit i stands for rule i."""
 
     def __init__(self, rules: Iterable[tuple[int, Iterable[str]]]) -> None:
-        """Take the place of each rule and its patterns, of which one has to fit."""
-        self._always = 0  # rules of which nothing is known, a bit each
-        places: dict[str, int] = defaultdict(int)
-        for place, patterns in rules:
-            needed = needed_letters("|".join(patterns))
-            if needed is None:
-                self._always |= 1 << place
-            for letters in needed or ():
-                places[letters] |= 1 << place
-        self._places: Final = dict(places)
-        self._known: Final = frozenset(places)
+        """Index rules, each supplied as its number and its patterns, any of which decides."""
+        self._always = 0  # rules without a required trigram
+        rules_by_trigram: dict[str, int] = defaultdict(int)
+        for number, patterns in rules:
+            required = find_required_trigrams("|".join(patterns))
+            if required is None:
+                self._always |= 1 << number
+            for trigram in required or ():
+                rules_by_trigram[trigram] |= 1 << number
+        self._rules_by_trigram: Final = dict(rules_by_trigram)
+        self._trigrams: Final = frozenset(rules_by_trigram)
 
-    def may_fit(self, small: str) -> int:
-        """Return the rules that may fit a text in small letters, a bit each at the rule's place."""
-        found = self._always
-        for letters in self._known & {small[i : i + _LETTERS] for i in range(len(small) - _LETTERS + 1)}:
-            found |= self._places[letters]
-        return found
+    def find_candidates(self, lower_text: str) -> int:
+        """Find the rules that can match a text in lower case, as bits."""
+        candidates = self._always
+        trigrams = {lower_text[i : i + _TRIGRAM] for i in range(len(lower_text) - _TRIGRAM + 1)}
+        for trigram in self._trigrams & trigrams:
+            candidates |= self._rules_by_trigram[trigram]
+        return candidates
 
 
-def places_of(bits: int) -> Iterator[int]:
-    """Yield the places of the bits that are set, from the lowest."""
+def iter_set_bits(bits: int) -> Iterator[int]:
+    """Yield the numbers of the bits that are set, lowest first."""
     while bits:
         lowest = bits & -bits
         yield lowest.bit_length() - 1
         bits ^= lowest
 
 
-def alternatives(pattern: str) -> list[str]:
-    """Return the alternatives of a pattern that stand outside all brackets."""
+def split_alternatives(pattern: str) -> list[str]:
+    """Split a pattern at the bars outside all brackets."""
     parts, depth, start = [], 0, 0
-    for mark in _MARK.finditer(pattern):
+    for mark in _BRACKET_OR_BAR.finditer(pattern):
         depth += (mark[0] == "(") - (mark[0] == ")")
         if mark[0] == "|" and not depth:
             parts.append(pattern[start : mark.start()])
@@ -58,49 +59,49 @@ def alternatives(pattern: str) -> list[str]:
     return [*parts, pattern[start:]]
 
 
-def needed_letters(pattern: str) -> frozenset[str] | None:
-    """Return small letters, by threes, of which every text that fits has some; None where it is unknown."""
-    every = [_of_one(alternative) for alternative in alternatives(pattern)]
-    return None if None in every else frozenset(letters for found in every if found for letters in found)
+def find_required_trigrams(pattern: str) -> frozenset[str] | None:
+    """Find trigrams in lower case of which every match contains at least one; None if there are none."""
+    branches = [_find_branch_trigrams(branch) for branch in split_alternatives(pattern)]
+    return None if None in branches else frozenset(trigram for branch in branches for trigram in branch or ())
 
 
-def _of_one(pattern: str) -> frozenset[str] | None:
-    """Return what is needed of a pattern without alternatives: its first letters, else those of its longest
-    run, else of a group.
-    """
-    if front := _FRONT.match(pattern):
+def _find_branch_trigrams(branch: str) -> frozenset[str] | None:
+    """Find the trigrams of one alternative: of its first letters, else its longest literal, else a group."""
+    if front := _FIRST_LETTERS.match(branch):
         return frozenset({front[1].lower()})
-    runs, groups, at = [""], list[frozenset[str]](), 0
-    while at < len(pattern):
-        end = _end(pattern, at)
-        piece, again = pattern[at:end], _AGAIN.match(pattern, end)
-        at = again.end() if again else end
-        surely = again is None or again[0][0] == "+"
-        literal = _literal(piece) if surely else ""
-        runs[-1] += literal
-        if again or not literal:
-            runs.append("")
-        if surely and (within := _within(piece)) and (needed := needed_letters(within)):
-            groups.append(needed)
-    longest = max(runs, key=len).lower()
-    return frozenset({longest[:_LETTERS]}) if len(longest) >= _LETTERS else min(groups, key=len, default=None)
+    literals, groups, at = [""], list[frozenset[str]](), 0
+    while at < len(branch):
+        end = _find_piece_end(branch, at)
+        piece, quantifier = branch[at:end], _QUANTIFIER.match(branch, end)
+        at = quantifier.end() if quantifier else end
+        is_required = quantifier is None or quantifier[0][0] == "+"
+        literal = _parse_literal(piece) if is_required else ""
+        literals[-1] += literal
+        if quantifier or not literal:
+            literals.append("")
+        if is_required and (body := _parse_group_body(piece)) and (trigrams := find_required_trigrams(body)):
+            groups.append(trigrams)
+    longest = max(literals, key=len).lower()
+    if len(longest) >= _TRIGRAM:
+        return frozenset({longest[:_TRIGRAM]})
+    return min(groups, key=len, default=None)
 
 
-def _literal(piece: str) -> str:
-    """Return the letter that a piece stands for; empty where it may be several or none."""
+def _parse_literal(piece: str) -> str:
+    """Parse the one letter that a piece matches; empty if it matches several or none."""
     if len(piece) == 2 and piece[0] == "\\":
         return "" if piece[1].isalnum() else piece[1]
-    return "" if len(piece) != 1 or piece in _ANY else piece
+    return "" if len(piece) != 1 or piece in _SPECIAL else piece
 
 
-def _within(piece: str) -> str:
-    """Return what stands in a group that takes letters; empty for anything else."""
-    inner = piece[1:-1].removeprefix("?:") if piece.startswith("(") else ""
-    return "" if inner.startswith("?") else inner
+def _parse_group_body(piece: str) -> str:
+    """Parse the body of a group that consumes letters; empty for anything else."""
+    body = piece[1:-1].removeprefix("?:") if piece.startswith("(") else ""
+    return "" if body.startswith("?") else body
 
 
-def _end(pattern: str, at: int) -> int:
-    """Return where the piece that begins at a place ends: a letter, an escape, a class or a group."""
+def _find_piece_end(pattern: str, at: int) -> int:
+    """Find the end of the piece that begins at an index: a letter, an escape, a class or a group."""
     if pattern[at] == "\\":
         return at + 2
     if pattern[at] == "[":
@@ -109,5 +110,5 @@ def _end(pattern: str, at: int) -> int:
         return at + 1
     at += 1
     while pattern[at] != ")":
-        at = _end(pattern, at)
+        at = _find_piece_end(pattern, at)
     return at + 1

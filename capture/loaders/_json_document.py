@@ -1,4 +1,4 @@
-"""Whole JSON documents read with care: the document, and members and numbers of the expected type."""
+"""Parse whole JSON documents, and read members and numbers of the expected type from them."""
 
 import json
 import re
@@ -8,19 +8,19 @@ from typing import Any, Final
 from capture.errors import UnreadableError
 from capture.source import Source
 
-_MOST_DIGITS: Final = 400  # of an integer; what has more is larger than any float
+_MAX_DIGITS: Final = 400  # of an integer; a longer one exceeds any float
 _SURROGATE: Final = re.compile(r"\\u[dD][89a-fA-F]")
 
 
-def document(source: Source, parse_float: Callable[[str], Any] | None = None) -> Any:
-    """Return the parsed document; raise UnreadableError where it is damaged or nested too deeply.
+def parse_document(source: Source, parse_float: Callable[[str], Any] | None = None) -> Any:
+    """Parse a JSON document; raise UnreadableError if it is damaged or nested too deeply.
 
-    Half a character, which JSON can write and no text holds, is replaced.
+    Lone surrogates, which JSON can write but no text can hold, are replaced.
     """
-    text = source.text()
+    text = source.read_text()
     try:
-        parsed = _parsed(text, parse_float)
-        return _whole_characters(parsed) if _SURROGATE.search(text) else parsed
+        value = _parse_json(text, parse_float)
+        return _replace_surrogates(value) if _SURROGATE.search(text) else value
     except RecursionError:
         raise UnreadableError("is nested too deeply", where=source.label) from None
     except ValueError as e:
@@ -29,57 +29,57 @@ def document(source: Source, parse_float: Callable[[str], Any] | None = None) ->
         ) from None
 
 
-def _parsed(text: str, parse_float: Callable[[str], Any] | None = None) -> Any:
-    """Return what JSON says; an integer with more digits than Python takes is infinite, as 1e999 is."""
+def _parse_json(text: str, parse_float: Callable[[str], Any] | None = None) -> Any:
+    """Parse JSON; an integer with more digits than Python accepts becomes infinite, like 1e999."""
     try:
         return json.loads(text, strict=False, parse_float=parse_float)
     except json.JSONDecodeError:
         raise
     except ValueError:
-        return json.loads(text, strict=False, parse_float=parse_float, parse_int=_any_size)
+        return json.loads(text, strict=False, parse_float=parse_float, parse_int=_parse_long_integer)
 
 
-def _any_size(digits: str) -> float:
-    return int(digits) if len(digits) < _MOST_DIGITS else float(digits)
+def _parse_long_integer(digits: str) -> float:
+    return int(digits) if len(digits) < _MAX_DIGITS else float(digits)
 
 
-def value_of(text: str) -> Any:
-    """Return one JSON value with integers of any size; None where there is none."""
+def parse_value(text: str) -> Any:
+    """Parse one JSON value with integers of any size; None if it is not JSON."""
     try:
-        return _parsed(text)
+        return _parse_json(text)
     except (ValueError, RecursionError):
         return None
 
 
-def _whole_characters(value: Any) -> Any:
+def _replace_surrogates(value: Any) -> Any:
     if isinstance(value, str):
         return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     if isinstance(value, dict):
-        return {_whole_characters(key): _whole_characters(inner) for key, inner in value.items()}
-    return [_whole_characters(inner) for inner in value] if isinstance(value, list) else value
+        return {_replace_surrogates(key): _replace_surrogates(item) for key, item in value.items()}
+    return [_replace_surrogates(item) for item in value] if isinstance(value, list) else value
 
 
-def number(value: Any) -> float | None:
+def to_finite_float(value: Any) -> float | None:
     """Return a finite number, also from text; None for anything else."""
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         return None
     try:
-        real = float(value)
+        number = float(value)
     except (ValueError, OverflowError):
         return None
-    return real if abs(real) < float("inf") else None
+    return number if abs(number) < float("inf") else None
 
 
-def as_float(value: float) -> float:
-    """Return a number as a float; what is too large for one is infinite."""
+def to_float(value: float) -> float:
+    """Return a number as a float; infinite if it is too large for one."""
     try:
         return float(value)
     except OverflowError:
         return float("inf")
 
 
-def whole(value: Any) -> int | None:
-    """Return a whole number without loss, also from text; None for anything else.
+def to_integer(value: Any) -> int | None:
+    """Return an integer without loss, also from text; None for anything else.
 
     Timestamps in ns do not fit a float, so no value passes through one.
     """
@@ -90,18 +90,18 @@ def whole(value: Any) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) and abs(value) < 1 << 62 else None
 
 
-def dict_in(holder: Any, key: str) -> dict[str, Any]:
-    """Return the object that stands under a key; empty where it is absent or something else."""
+def read_dict(holder: Any, key: str) -> dict[str, Any]:
+    """Return the object under a key; empty if it is missing or of another type."""
     value = holder.get(key) if isinstance(holder, dict) else None
     return value if isinstance(value, dict) else {}
 
 
-def list_in(holder: Any, key: str) -> list[Any]:
-    """Return the list that stands under a key; empty where it is absent or something else."""
+def read_list(holder: Any, key: str) -> list[Any]:
+    """Return the list under a key; empty if it is missing or of another type."""
     value = holder.get(key) if isinstance(holder, dict) else None
     return value if isinstance(value, list) else []
 
 
-def dicts_in(holder: Any, key: str) -> list[dict[str, Any]]:
-    """Return the objects of the list that stands under a key; other elements are left out."""
-    return [item for item in list_in(holder, key) if isinstance(item, dict)]
+def read_dicts(holder: Any, key: str) -> list[dict[str, Any]]:
+    """Return the objects in the list under a key; other elements are ignored."""
+    return [item for item in read_list(holder, key) if isinstance(item, dict)]

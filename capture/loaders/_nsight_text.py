@@ -1,4 +1,4 @@
-"""What the printed tables of Nsight Systems and Nsight Compute share: cells, units, names that were cut."""
+"""Cells, units and truncated names in the printed tables of Nsight Systems and Nsight Compute."""
 
 import csv
 from collections import Counter
@@ -7,7 +7,7 @@ from typing import Final
 
 import polars as pl
 
-from capture.loaders._numbers import MICROSECOND, MILLISECOND, SECOND
+from capture.loaders._exact_numbers import MICROSECOND, MILLISECOND, SECOND
 
 TIME_UNITS: Final = {
     "ns": 1, "nsec": 1, "nsecond": 1,
@@ -26,22 +26,23 @@ _CUT: Final = r"(?:…|\.\.\.)(?: \[\d+\])?$"
 
 
 def number_cut_names(names: Sequence[str]) -> list[str]:
-    """Return the names, with a number behind those that were cut to equal texts: they may differ."""
-    cut = Counter(n for n in names if n.endswith(ELLIPSES))
-    seen: Counter[str] = Counter()
+    """Append a number to names that were truncated to the same text: they may be different kernels."""
+    cut_counts = Counter(n for n in names if n.endswith(ELLIPSES))
+    seen_counts: Counter[str] = Counter()
     numbered = []
     for name in names:
-        seen[name] += 1
-        numbered.append(f"{name} [{seen[name]}]" if cut[name] > 1 else name)
+        seen_counts[name] += 1
+        numbered.append(f"{name} [{seen_counts[name]}]" if cut_counts[name] > 1 else name)
     return numbered
 
 
 def count_cut_names(names: pl.Series) -> int:
+    """Count the names that the source truncated."""
     return int(names.str.contains(_CUT).sum())
 
 
-def csv_cells(line: str, delimiter: str) -> list[str] | None:
-    """Return the cells of a CSV line, None where its quotes do not close; C++ names hold commas."""
+def split_csv_line(line: str, delimiter: str) -> list[str] | None:
+    """Split a CSV line; None if its quotes do not close. Quotes matter: C++ names contain commas."""
     if '"' not in line:
         return line.split(delimiter)
     try:

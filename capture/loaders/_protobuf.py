@@ -1,7 +1,7 @@
-"""Protocol-buffer messages without their schema: the fields of a message as pairs of number and value.
+"""Decode protobuf messages without a schema, as (field number, value) pairs.
 
-There are four kinds of value and no more; a generated parser would be a dependency larger than what is read.
-Nothing recurses: whoever wants the inside of a message asks for its fields.
+There are only four kinds of value; a generated parser would be a larger dependency than this reader.
+Nothing recurses: a caller that needs an embedded message decodes it with `decode_submessage`.
 The format: https://protobuf.dev/programming-guides/encoding/
 """
 
@@ -14,57 +14,57 @@ FIXED64: Final = 1
 BYTES: Final = 2
 FIXED32: Final = 5
 
-Value = int | bytes  # varints and fixed numbers as they stand, unsigned; anything with a length as bytes
+Value = int | bytes  # unsigned for varints and fixed-width numbers, bytes for the rest
 Field = tuple[int, Value]
 
-_WORD: Final = (1 << 64) - 1
-_LONGEST: Final = 70  # bits of a varint; more belong to none
+_UINT64_MAX: Final = (1 << 64) - 1
+_MAX_VARINT_BITS: Final = 70
 _DOUBLE: Final = struct.Struct("<d")
 _WORD64: Final = struct.Struct("<Q")
 _WORD32: Final = struct.Struct("<I")
 
 
 class WireError(ValueError):
-    """Bytes that are no message: cut, of a kind that does not exist, or longer than what holds them."""
+    """Invalid bytes: cut, of an unknown wire type, or longer than the enclosing message."""
 
 
-def fields(message: bytes) -> list[Field]:
-    """Return the fields of a message in their order; raise WireError where it is none."""
-    found: list[Field] = []
+def decode_fields(message: bytes) -> list[Field]:
+    """Decode the fields of a message, in order; raise WireError if it is invalid."""
+    fields: list[Field] = []
     at, end = 0, len(message)
     while at < end:
         tag = message[at]
         at += 1
         if tag > 127:
-            tag, at = varint(message, at - 1)
+            tag, at = decode_varint(message, at - 1)
         kind = tag & 7
         if kind == VARINT:
-            if at < end and message[at] < 128:  # most are one byte long
-                found.append((tag >> 3, message[at]))
+            if at < end and message[at] < 128:  # fast path: most are one byte long
+                fields.append((tag >> 3, message[at]))
                 at += 1
             else:
-                value, at = varint(message, at)
-                found.append((tag >> 3, value))
+                value, at = decode_varint(message, at)
+                fields.append((tag >> 3, value))
         elif kind == BYTES:
             if at < end and message[at] < 128:
                 size = message[at]
                 at += 1
             else:
-                size, at = varint(message, at)
+                size, at = decode_varint(message, at)
             if size > end - at:
                 raise WireError("a field is longer than its message")
-            found.append((tag >> 3, message[at : at + size]))
+            fields.append((tag >> 3, message[at : at + size]))
             at += size
         else:
-            value, at = _fixed(message, at, kind)
-            found.append((tag >> 3, value))
+            value, at = _decode_fixed(message, at, kind)
+            fields.append((tag >> 3, value))
         if tag < 8:
             raise WireError("a field has the number 0")
-    return found
+    return fields
 
 
-def varint(message: bytes, at: int) -> tuple[int, int]:
-    """Return the number that begins at an offset, and the offset behind it; raise WireError if cut."""
+def decode_varint(message: bytes, at: int) -> tuple[int, int]:
+    """Decode the varint at an offset; return it with the offset behind it; raise WireError if it is cut."""
     value = shift = 0
     while True:
         if at >= len(message):
@@ -73,83 +73,93 @@ def varint(message: bytes, at: int) -> tuple[int, int]:
         at += 1
         value |= (byte & 127) << shift
         if byte < 128:
-            return value & _WORD, at
+            return value & _UINT64_MAX, at
         shift += 7
-        if shift >= _LONGEST:
+        if shift >= _MAX_VARINT_BITS:
             raise WireError("a number has too many bytes")
 
 
-def records(whole: bytes, number: int) -> Iterator[tuple[int, bytes]]:
-    """Yield offset and bytes of each message in one field of the outermost; other fields are passed over.
+def iter_records(data: bytes, number: int) -> Iterator[tuple[int, bytes]]:
+    """Yield offset and bytes of each embedded message in one top-level field; skip other fields.
 
-    Raises WireError at the first place that is no field, when all before it was yielded.
+    Raises WireError at the first invalid place, after yielding everything before it.
     """
-    at, end = 0, len(whole)
+    at, end = 0, len(data)
     while at < end:
-        begin, tag = at, whole[at]
+        begin, tag = at, data[at]
         at += 1
         if tag > 127:
-            tag, at = varint(whole, begin)
+            tag, at = decode_varint(data, begin)
         if tag & 7 == BYTES:
-            size, at = varint(whole, at)
+            size, at = decode_varint(data, at)
             if size > end - at:
                 raise WireError("the last record is cut off")
             at += size
             if tag >> 3 == number:
-                yield begin, whole[at - size : at]
+                yield begin, data[at - size : at]
         elif tag & 7 == VARINT:
-            if at < end and whole[at] < 128:
+            if at < end and data[at] < 128:
                 at += 1
             else:
-                _, at = varint(whole, at)
+                _, at = decode_varint(data, at)
         else:
-            _, at = _fixed(whole, at, tag & 7)
+            _, at = _decode_fixed(data, at, tag & 7)
         if tag < 8:
             raise WireError("a field has the number 0")
 
 
-def signed(value: int) -> int:
-    """Return a varint as the int64 that it stands for."""
+def index_fields(value: Value) -> dict[int, Value]:
+    """Decode an embedded message as {field number: last value}; raise WireError if it is not a message."""
+    return dict(decode_submessage(value))
+
+
+def select_values(fields: list[Field], number: int) -> list[Value]:
+    """Select the values of one field, in order."""
+    return [value for tag, value in fields if tag == number]
+
+
+def to_signed(value: int) -> int:
+    """Reinterpret a varint as an int64."""
     return value - (1 << 64) if value >> 63 else value
 
 
-def double(value: int) -> float:
-    """Return a fixed 64-bit value as the floating-point number that it stands for."""
+def to_double(value: int) -> float:
+    """Reinterpret a fixed 64-bit value as a double."""
     return float(_DOUBLE.unpack(_WORD64.pack(value))[0])
 
 
-def text(value: Value) -> str:
-    """Return a string field; bytes that are no UTF-8 are replaced, and what is no string is empty."""
+def to_text(value: Value) -> str:
+    """Decode a string field; invalid UTF-8 is replaced, and a number gives an empty text."""
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else ""
 
 
-def number(value: Value) -> int:
-    """Return a numeric field; 0 where the field holds bytes."""
+def to_number(value: Value) -> int:
+    """Return a numeric field; 0 if the field contains bytes."""
     return value if isinstance(value, int) else 0
 
 
-def inner(value: Value) -> list[Field]:
-    """Return the fields of a message within a field; raise WireError where it holds none."""
+def decode_submessage(value: Value) -> list[Field]:
+    """Decode the fields of an embedded message; raise WireError if the field is not a message."""
     if isinstance(value, int):
-        raise WireError("a number stands where a message is expected")
-    return fields(value)
+        raise WireError("expected a message, found a number")
+    return decode_fields(value)
 
 
-def packed(value: Value) -> list[int]:
-    """Return the numbers of a repeated field, whether it stands packed or one by one."""
+def decode_packed(value: Value) -> list[int]:
+    """Decode the numbers of a repeated field, packed or not."""
     if isinstance(value, int):
         return [value]
     numbers, at = [], 0
     while at < len(value):
-        one, at = varint(value, at)
+        one, at = decode_varint(value, at)
         numbers.append(one)
     return numbers
 
 
-def _fixed(message: bytes, at: int, kind: int) -> tuple[int, int]:
-    form = {FIXED64: _WORD64, FIXED32: _WORD32}.get(kind)
-    if form is None:
+def _decode_fixed(message: bytes, at: int, kind: int) -> tuple[int, int]:
+    layout = {FIXED64: _WORD64, FIXED32: _WORD32}.get(kind)
+    if layout is None:
         raise WireError("a field is of a kind that does not exist")
-    if at + form.size > len(message):
+    if at + layout.size > len(message):
         raise WireError("a number is cut off")
-    return int(form.unpack_from(message, at)[0]), at + form.size
+    return int(layout.unpack_from(message, at)[0]), at + layout.size

@@ -1,7 +1,7 @@
-"""The Markdown report of the CS336 course, made from `nsys stats`: a run per model size and context.
+"""The Markdown report of the CS336 course, made from `nsys stats`: one run per model size and context length.
 
 Read: its tables of models, forward timings, kernels of both passes, fractions and softmax. Not read: its
-prose. Names of kernels were cut by the report's own script; equal ones get a number each.
+prose. The report's own script truncated kernel names; equal ones are numbered.
 The report's script: https://github.com/damek/cs336-assignment2-systems
 """
 
@@ -13,12 +13,12 @@ from typing import Any, Final
 
 import polars as pl
 
-from capture.importlog import Log
-from capture.loaders._json_document import whole
+from capture.import_log import Log
+from capture.loaders._exact_numbers import MILLISECOND, parse_decimal, scale_to_integer
+from capture.loaders._json_document import to_integer
 from capture.loaders._nsight_text import ELLIPSES, number_cut_names
-from capture.loaders._numbers import MILLISECOND, exact, number
-from capture.loaders._rows import frame_of
-from capture.run import Run, build, with_log
+from capture.loaders._typed_rows import build_frame
+from capture.run import Run, build_run, with_log
 from capture.source import Head, Source
 
 FORMAT = "cs336"
@@ -28,8 +28,8 @@ HOWTO = "uv run analyze_nsys_reports.py"
 Row = dict[str, Any]
 
 _TITLE: Final = "# Nsight Systems Profiling Analysis Report"
-# words of a heading → what its table is called here
-_TABLES: Final = (
+# start of a heading → our name of its table
+_SECTIONS: Final = (
     ("model specifications", "models"),
     ("forward pass timings", "forward"),
     ("top 5 cuda kernels in forward", "top_forward"),
@@ -41,24 +41,25 @@ _TABLES: Final = (
 _FILE: Final = re.compile(r"(?P<size>.+)_ctx(?P<context>\d+)")
 _KERNEL: Final = re.compile(r"(?P<std>\d[\d.]*)\s+(?P<name>\S.*)")
 _RULE: Final = re.compile(r"\|[-:| ]+\|")
-_LISTED: Final = "the source lists the longest kernels of a pass alone: of what they are a share is not known"
+_LISTED_ONLY: Final = "the source lists only the longest kernels of a pass, so their share of it is unknown"
 _ATTENTION_MATMULS: Final = "attn_scores + final_matmul + output_proj"
-_OF_MODEL: Final = {"num_layers": "layers", "num_heads": "heads", "d_model": "d_model", "d_ff": "d_ff"}
+_META_BY_COLUMN: Final = {"num_layers": "layers", "num_heads": "heads", "d_model": "d_model", "d_ff": "d_ff"}
 
 
 @dataclass(frozen=True)
-class Table:
-    """A printed table: its cells by column, as they stand there."""
+class ReportTable:
+    """A printed table: its cells by column, as printed."""
 
     header: tuple[str, ...]
     rows: list[Mapping[str, str]]
 
-    def of(self, file: str) -> list[Mapping[str, str]]:
+    def select_file(self, file: str) -> list[Mapping[str, str]]:
+        """Select the rows of one profile."""
         return [row for row in self.rows if row.get("file") == file]
 
-    def frame(self) -> pl.DataFrame:
-        """Return the table whole, numbers as numbers."""
-        return pl.DataFrame([_column(name, [row[name] for row in self.rows]) for name in self.header])
+    def to_frame(self) -> pl.DataFrame:
+        """Build a frame of the table, numbers as numbers."""
+        return pl.DataFrame([_build_column(name, [row[name] for row in self.rows]) for name in self.header])
 
 
 def sniff(head: Head) -> bool:
@@ -67,90 +68,90 @@ def sniff(head: Head) -> bool:
 
 def load(source: Source) -> list[Run]:
     log = source.log
-    tables = dict(_read(source.text().splitlines(), log))
-    files = dict.fromkeys(row["file"] for t in tables.values() for row in t.rows if "file" in row)
+    tables = dict(_iter_tables(source.read_text().splitlines(), log))
+    files = dict.fromkeys(row["file"] for table in tables.values() for row in table.rows if "file" in row)
     _note_limits(tables, log)
-    frames = {name: table.frame() for name, table in tables.items()}
-    runs = [_run(file, tables, frames, log) for file in files]
+    frames = {name: table.to_frame() for name, table in tables.items()}
+    runs = [_build_run(file, tables, frames, log) for file in files]
     return [with_log(run, log) for run in runs]
 
 
-def _read(lines: Iterable[str], log: Log) -> Iterator[tuple[str, Table]]:
-    """Yield the known tables under their headings."""
+def _iter_tables(lines: Iterable[str], log: Log) -> Iterator[tuple[str, ReportTable]]:
+    """Yield the known tables with the names of their sections."""
     section, table = "", None
-    for at, line in enumerate(lines):
+    for line_number, line in enumerate(lines):
         if line.startswith("#"):
-            section, table = _section_of(line), None
+            section, table = _find_section(line), None
         elif not line.startswith("|") or not section:
             table = None
         elif table is None:
-            table = Table(_distinct(_cells(line)), [])
+            table = ReportTable(_deduplicate(_split_row(line)), [])
             yield section, table
         elif not _RULE.fullmatch(line.strip()):
-            _add(table, _cells(line), at, log)
+            _add_row(table, _split_row(line), line_number, log)
 
 
-def _section_of(heading: str) -> str:
+def _find_section(heading: str) -> str:
     text = heading.lstrip("#").strip().lower()
-    return next((name for words, name in _TABLES if text.startswith(words)), "")
+    return next((name for words, name in _SECTIONS if text.startswith(words)), "")
 
 
-def _cells(line: str) -> tuple[str, ...]:
+def _split_row(line: str) -> tuple[str, ...]:
     return tuple(cell.strip() for cell in line.strip().strip("|").split("|"))
 
 
-def _distinct(header: tuple[str, ...]) -> tuple[str, ...]:
-    """Return names of columns of which none stands twice: a later one is numbered."""
+def _deduplicate(header: tuple[str, ...]) -> tuple[str, ...]:
+    """Number the later ones of equal column names."""
     names: list[str] = []
     for name in header:
-        numbered = (name, *(f"{name} ({n})" for n in range(2, len(header) + 2)))
-        names.append(next(each for each in numbered if each not in names))
+        numbered = (name, *(f"{name} ({number})" for number in range(2, len(header) + 2)))
+        names.append(next(candidate for candidate in numbered if candidate not in names))
     return tuple(names)
 
 
-def _add(table: Table, cells: tuple[str, ...], at: int, log: Log) -> None:
+def _add_row(table: ReportTable, cells: tuple[str, ...], line_number: int, log: Log) -> None:
     log.read += 1
     if len(cells) == len(table.header) and all(cells):
         table.rows.append(dict(zip(table.header, cells, strict=True)))
     else:
-        log.drop("bad_row", "table rows that do not fit their header", at=at)
+        log.drop("bad_row", "table rows that do not fit their header", at=line_number)
 
 
-def _note_limits(tables: Mapping[str, Table], log: Log) -> None:
-    """Note what the report cannot know, though it prints it."""
+def _note_limits(tables: Mapping[str, ReportTable], log: Log) -> None:
+    """Note which printed values are incomplete."""
     backward = tables.get("first_backward")
     if backward:
         message = (
-            "the backward tables were measured outside autograd's thread: its kernels are launched where "
-            "no NVTX range stands, so one tiny fill is all that they show"
+            "the backward tables miss autograd's kernels: it launches them on a thread without NVTX ranges, "
+            "so they show only one tiny fill"
         )
         log.note("backward_other_thread", message, count=len(backward.rows))
-    cut = sum(row.get("top_kernel", "").endswith(ELLIPSES) for t in tables.values() for row in t.rows)
-    if cut:
-        log.note(
-            "names_cut",
-            "kernel names cut at 80 characters, the StdDev before them included: equal ones are numbered",
-            count=cut,
-        )
+    cells = [row.get("top_kernel", "") for table in tables.values() for row in table.rows]
+    cut_count = sum(cell.endswith(ELLIPSES) for cell in cells)
+    if cut_count:
+        message = "kernel names truncated to 80 characters, StdDev included; equal ones are numbered"
+        log.note("names_cut", message, count=cut_count)
 
 
-def _run(file: str, tables: Mapping[str, Table], frames: Mapping[str, pl.DataFrame], log: Log) -> Run:
+def _build_run(
+    file: str, tables: Mapping[str, ReportTable], frames: Mapping[str, pl.DataFrame], log: Log
+) -> Run:
     rows = [
-        *_forward(tables, file),
-        *_kernels(tables, file, "forward", ("top_forward", "first_forward")),
-        *_kernels(tables, file, "backward", ("first_backward",)),
-        *_attention(tables, file),
-        *_shares(tables, file),
+        *_iter_forward(tables, file),
+        *_iter_kernels(tables, file, "forward", ("top_forward", "first_forward")),
+        *_iter_kernels(tables, file, "backward", ("first_backward",)),
+        *_iter_attention(tables, file),
+        *_iter_shares(tables, file),
     ]
     schema = {"kind": pl.String, "name": pl.String, "dur": pl.Int64, "count": pl.Int64, "std": pl.Int64}
     schema |= {"lens": pl.String, "phase": pl.String, "category": pl.String, "unit": pl.String}
-    events = frame_of(rows, schema | {"value": pl.Float64}, log)
-    return build(file, _meta(file, tables), events, log, frames)
+    events = build_frame(rows, schema | {"value": pl.Float64}, log)
+    return build_run(file, _build_meta(file, tables), events, log, frames)
 
 
-def _meta(file: str, tables: Mapping[str, Table]) -> dict[str, Any]:
-    meta: dict[str, Any] = {"producer": PRODUCER, "profiled": True, "listed": _LISTED}
-    if shares := _stated_shares(tables, file):
+def _build_meta(file: str, tables: Mapping[str, ReportTable]) -> dict[str, Any]:
+    meta: dict[str, Any] = {"producer": PRODUCER, "profiled": True, "listed": _LISTED_ONLY}
+    if shares := _describe_matmul_shares(tables, file):
         meta["stated_shares"] = shares
     match = _FILE.fullmatch(file)
     if not match:
@@ -159,91 +160,85 @@ def _meta(file: str, tables: Mapping[str, Table]) -> dict[str, Any]:
     models = tables["models"].rows if "models" in tables else []
     for row in models:
         if row.get("Size") == match["size"]:
-            stated = {ours: whole(row.get(c, "")) for c, ours in _OF_MODEL.items()}
-            meta |= {ours: value for ours, value in stated.items() if value is not None}
+            sizes = {key: to_integer(row.get(column, "")) for column, key in _META_BY_COLUMN.items()}
+            meta |= {key: value for key, value in sizes.items() if value is not None}
     return meta
 
 
-def _stated_shares(tables: Mapping[str, Table], file: str) -> str:
-    """Return what the report says of the share of matrix products, in words; empty where it says nothing."""
-    row = next(iter(_rows(tables, "fractions", file)), {})
-    passes = {"matmul_forward_%": "the forward pass", "matmul_train_%": "a training step"}
-    return ", ".join(f"matmul {row[c]}% of {words}" for c, words in passes.items() if row.get(c))
+def _describe_matmul_shares(tables: Mapping[str, ReportTable], file: str) -> str:
+    """Describe the shares of matrix products that the report prints; empty if there are none."""
+    row = next(iter(_select_rows(tables, "fractions", file)), {})
+    pass_names = {"matmul_forward_%": "the forward pass", "matmul_train_%": "a training step"}
+    return ", ".join(f"matmul {row[c]}% of {name}" for c, name in pass_names.items() if row.get(c))
 
 
-def _rows(tables: Mapping[str, Table], name: str, file: str) -> list[Mapping[str, str]]:
-    return tables[name].of(file) if name in tables else []
+def _select_rows(tables: Mapping[str, ReportTable], name: str, file: str) -> list[Mapping[str, str]]:
+    return tables[name].select_file(file) if name in tables else []
 
 
-def _forward(tables: Mapping[str, Table], file: str) -> Iterator[Row]:
-    """Yield the forward pass on two clocks: the NVTX range, and Python's timer in a run without the
-    profiler.
-    """
-    timed = {"duration_ms": "forward_pass", "python_ms": "forward_pass, timed in Python"}
-    for row in _rows(tables, "forward", file):
-        for column, name in timed.items():
-            if (ns := _ns(row, column, MILLISECOND)) is not None:
-                yield {
-                    "kind": "span",
-                    "lens": "wall",
-                    "name": name,
-                    "phase": "forward",
-                    "dur": ns,
-                    "count": 1,
-                }
-        yield from _counters(row, ("percentage",))
+def _iter_forward(tables: Mapping[str, ReportTable], file: str) -> Iterator[Row]:
+    """Yield the forward pass on two clocks: the NVTX range, and Python's timer without the profiler."""
+    name_by_column = {"duration_ms": "forward_pass", "python_ms": "forward_pass, timed in Python"}
+    for row in _select_rows(tables, "forward", file):
+        for column, name in name_by_column.items():
+            if (dur_ns := _parse_ns(row, column, MILLISECOND)) is not None:
+                span = {"kind": "span", "lens": "wall", "name": name, "phase": "forward"}
+                yield {**span, "dur": dur_ns, "count": 1}
+        yield from _iter_counters(row, ("percentage",))
 
 
-def _kernels(tables: Mapping[str, Table], file: str, phase: str, names: Iterable[str]) -> Iterator[Row]:
+def _iter_kernels(
+    tables: Mapping[str, ReportTable], file: str, phase: str, names: Iterable[str]
+) -> Iterator[Row]:
     """Yield the top kernels of a phase, from the longest table that lists them."""
-    rows = next((rows_of_file for name in names if (rows_of_file := _rows(tables, name, file))), [])
-    split = [_std_and_name(row.get("top_kernel", "")) for row in rows]
-    unique = number_cut_names([name for _, name in split])
-    for row, (std, _), name in zip(rows, split, unique, strict=True):
+    rows = next((rows_of_file for name in names if (rows_of_file := _select_rows(tables, name, file))), [])
+    cells = [_split_std(row.get("top_kernel", "")) for row in rows]
+    numbered_names = number_cut_names([name for _, name in cells])
+    for row, (std, _), name in zip(rows, cells, numbered_names, strict=True):
         yield {
             "kind": "kernel",
             "lens": "gpu",
             "name": name,
             "phase": phase,
-            "count": exact(number(row.get("count", "")), 1),
-            "dur": _ns(row, "total_time_ms", MILLISECOND),
-            "std": exact(std, 1),
+            "count": scale_to_integer(parse_decimal(row.get("count", "")), 1),
+            "dur": _parse_ns(row, "total_time_ms", MILLISECOND),
+            "std": scale_to_integer(std, 1),
         }
 
 
-def _std_and_name(cell: str) -> tuple[Decimal | None, str]:
-    """Split the StdDev, in ns, from the name: the script left it standing before each kernel."""
+def _split_std(cell: str) -> tuple[Decimal | None, str]:
+    """Split the StdDev in ns from the name: the script left it in front of each kernel."""
     match = _KERNEL.fullmatch(cell)
-    return (number(match["std"]), match["name"]) if match else (None, cell)
+    return (parse_decimal(match["std"]), match["name"]) if match else (None, cell)
 
 
-def _attention(tables: Mapping[str, Table], file: str) -> Iterator[Row]:
-    """Yield softmax against the matrix multiplications around it, over all profiled passes."""
+def _iter_attention(tables: Mapping[str, ReportTable], file: str) -> Iterator[Row]:
+    """Yield softmax and the matrix products around it, over all profiled passes."""
     parts = (("softmax_ms", "softmax", "softmax"), ("matmul_ms", _ATTENTION_MATMULS, "matmul"))
-    for row in _rows(tables, "softmax", file):
+    for row in _select_rows(tables, "softmax", file):
         for column, name, category in parts:
-            if (ns := _ns(row, column, MILLISECOND)) is not None:
-                yield {"kind": "span", "lens": "wall", "name": name, "category": category, "dur": ns}
+            if (dur_ns := _parse_ns(row, column, MILLISECOND)) is not None:
+                yield {"kind": "span", "lens": "wall", "name": name, "category": category, "dur": dur_ns}
 
 
-def _shares(tables: Mapping[str, Table], file: str) -> Iterator[Row]:
-    for row in _rows(tables, "fractions", file):
-        yield from _counters(row, [column for column in row if column.endswith("_%")])
+def _iter_shares(tables: Mapping[str, ReportTable], file: str) -> Iterator[Row]:
+    for row in _select_rows(tables, "fractions", file):
+        yield from _iter_counters(row, [column for column in row if column.endswith("_%")])
 
 
-def _counters(row: Mapping[str, str], columns: Iterable[str]) -> Iterator[Row]:
+def _iter_counters(row: Mapping[str, str], columns: Iterable[str]) -> Iterator[Row]:
     for column in columns:
-        value = number(row.get(column, ""))
+        value = parse_decimal(row.get(column, ""))
         if value is not None:
             yield {"kind": "counter", "name": column, "value": float(value), "unit": "%"}
 
 
-def _ns(row: Mapping[str, str], column: str, unit: int) -> int | None:
-    return exact(number(row.get(column, "")), unit)
+def _parse_ns(row: Mapping[str, str], column: str, unit: int) -> int | None:
+    return scale_to_integer(parse_decimal(row.get(column, "")), unit)
 
 
-def _column(name: str, cells: list[str]) -> pl.Series:
-    values = [number(cell) for cell in cells]
+def _build_column(name: str, cells: list[str]) -> pl.Series:
+    values = [parse_decimal(cell) for cell in cells]
     if None in values or not values:
         return pl.Series(name, cells, dtype=pl.String)
-    return pl.Series(name, [float(v) for v in values if v is not None])
+    return pl.Series(name, [float(value) for value in values if value is not None])

@@ -8,28 +8,28 @@ from pathlib import Path
 from typing import Final
 
 from capture.errors import UnreadableError
-from capture.native.read import Assembler
-from capture.native.recognise import FORMAT as FORMAT
-from capture.native.recognise import is_native
+from capture.native.assembler import Assembler
+from capture.native.line_types import FORMAT as FORMAT
+from capture.native.line_types import is_native
 from capture.run import Run
 from capture.source import Head, Source
 
 PRODUCER: Final = "tracetui live, record and export; any program that appends such lines"
 HOWTO: Final = "tracetui record --model gemma-3-1b -o prof.jsonl"
 
-_LOOKED_AT: Final = 50
+_SNIFFED_LINES: Final = 50
 
 
 def sniff(head: Head) -> bool:
-    """Return whether one of the first lines is a line of this format."""
-    return head.start.startswith("{") and any(map(is_native, head.raw.split(b"\n")[:_LOOKED_AT]))
+    """Accept an input if one of its first lines is a native line."""
+    return head.stripped_text.startswith("{") and any(map(is_native, head.raw.split(b"\n")[:_SNIFFED_LINES]))
 
 
 def load(source: Source) -> list[Run]:
-    """Return all runs of the file, in the order in which they begin."""
+    """Read all runs of the file, in the order in which they begin."""
     lines = Assembler(source.log, Path(source.label).stem)
-    lines.feed(source.lines())
-    runs = lines.runs()
+    lines.feed(source.iter_lines())
+    runs = lines.build_runs()
     if not runs:
-        raise UnreadableError("holds no whole line", where=source.label)
+        raise UnreadableError("contains no complete line", where=source.label)
     return runs

@@ -1,6 +1,6 @@
-"""The parts of one native recording as one: `prof.1.jsonl`, `prof.2.jsonl` …, and `prof.jsonl`, the last.
+"""Load the parts of one native recording as one: `prof.1.jsonl`, `prof.2.jsonl` …, last `prof.jsonl`.
 
-A recorder begins another part where TRACETUI_PART_SIZE, or `record --part-size`, says how large one may be.
+A recorder starts a new part at the size that TRACETUI_PART_SIZE, or `record --part-size`, sets.
 """
 
 import re
@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Final
 
 from capture.errors import UnreadableError
-from capture.importlog import Log
+from capture.import_log import Log
 from capture.loaders import native
-from capture.native.parts import first_line, parts_before
-from capture.native.read import Assembler
-from capture.native.recognise import run_id
+from capture.native.assembler import Assembler
+from capture.native.line_types import parse_run_id
+from capture.native.parts import parse_part_count, read_first_line
 from capture.run import Run
 from capture.source import Source
 
@@ -23,17 +23,18 @@ PRODUCER: Final = native.PRODUCER
 HOWTO: Final = native.HOWTO
 
 _NAME: Final = re.compile(r"(?P<stem>.+?)(?:\.(?P<number>\d{1,9}))?\.jsonl")
-_LAST: Final = 1 << 30  # the number of the part that has none, since it is written last
+_LAST_PART: Final = 1 << 30  # number of the part without one, which is written last
 
 
 def find(files: Sequence[Path]) -> list[tuple[Path, ...]]:
-    """Return the parts of each recording that has several, in their order."""
+    """Group the parts of each recording that has several, in order."""
     recordings: dict[tuple[Path, str], dict[int, Path]] = defaultdict(dict)
     for file in files:
         if match := _NAME.fullmatch(file.name):
-            recordings[file.parent, match["stem"]][int(match["number"] or _LAST)] = file
-    several = [own for own in recordings.values() if len(own) > 1]
-    return [tuple(own[n] for n in sorted(own)) for own in several if _is_one_run(list(own.values()))]
+            recordings[file.parent, match["stem"]][int(match["number"] or _LAST_PART)] = file
+    several = [parts for parts in recordings.values() if len(parts) > 1]
+    several = [parts for parts in recordings.values() if len(parts) > 1 and _is_one_run(list(parts.values()))]
+    return [tuple(parts[number] for number in sorted(parts)) for parts in several]
 
 
 def load(files: Sequence[Path]) -> list[Run]:
@@ -42,16 +43,16 @@ def load(files: Sequence[Path]) -> list[Run]:
     log = Log(last, FORMAT)
     lines = Assembler(log, files[-1].stem)
     for file in files:
-        lines.feed(Source.of(file).lines())
-    missing = parts_before(first_line(files[-1])) - len(files) + 1
+        lines.feed(Source.from_path(file).iter_lines())
+    missing = parse_part_count(read_first_line(files[-1])) - len(files) + 1
     if missing > 0:
-        log.note("missing_part", "parts of the recording are not here", severity="data_loss", count=missing)
-    runs = lines.runs()
+        log.note("missing_part", "parts of the recording are missing", severity="data_loss", count=missing)
+    runs = lines.build_runs()
     if not runs:
-        raise UnreadableError("holds no whole line", where=last)
+        raise UnreadableError("contains no complete line", where=last)
     return runs
 
 
 def _is_one_run(files: Sequence[Path]) -> bool:
-    ids = {run_id(first_line(file)) for file in files}
+    ids = {parse_run_id(read_first_line(file)) for file in files}
     return len(ids) == 1 and ids != {None}

@@ -13,12 +13,20 @@ from typing import Any, Final, NamedTuple
 
 import polars as pl
 
-from capture.importlog import Log
-from capture.loaders._distinct import fixed, of_distinct
-from capture.loaders._nsight_text import TIME_UNITS, csv_cells
-from capture.loaders._numbers import exact, nanoseconds, number, real
-from capture.loaders._separated import LINE, LONGEST, cut_at_once, lines_of, reals, records, whole_numbers
-from capture.run import Run, build
+from capture.import_log import Log
+from capture.loaders._delimited import (
+    LINE,
+    MIN_INEXACT_LENGTH,
+    parse_floats,
+    parse_scaled_integers,
+    split_lines,
+    split_with_fallback,
+    split_with_scanner,
+)
+from capture.loaders._exact_numbers import parse_decimal, parse_float, parse_nanoseconds, scale_to_integer
+from capture.loaders._nsight_text import TIME_UNITS, split_csv_line
+from capture.loaders._per_distinct import build_constant_columns, evaluate_per_distinct
+from capture.run import Run, build_run
 from capture.source import Head, Source
 
 FORMAT = "ncu"
@@ -29,263 +37,277 @@ _IDENTITY: Final = (
     "ID", "Process ID", "Process Name", "Host Name", "Kernel Name", "Kernel Time", "Context", "Stream",
     "Block Size", "Grid Size", "Device", "CC", "Section Name", "Invocations",
 )  # fmt: skip
-_FIGURES: Final = ("Metric Name", "Metric Unit", "Metric Value", "Average", "Minimum", "Maximum")
-_DURATIONS: Final = ("Duration", "gpu__time_duration.sum", "gpu__time_duration.avg", "gpu__time_duration.max")
+_METRIC_HEADINGS: Final = ("Metric Name", "Metric Unit", "Metric Value", "Average", "Minimum", "Maximum")
+_DURATION_METRICS: Final = (
+    "Duration",
+    "gpu__time_duration.sum",
+    "gpu__time_duration.avg",
+    "gpu__time_duration.max",
+)
 
 
-_ROW: Final = "\0line"  # our own columns beside those of the file: no header has these names
-_LAUNCH: Final = "\0launch"
-_TABLE: Final = "\0table"
-_NAME: Final = "\0name"
-_VALUE: Final = "\0value"
-_METRIC: Final = ("launch", "name", "unit", "value", "least", "most")
-_NO_METRICS: Final = pl.DataFrame(schema=dict.fromkeys(_METRIC, pl.String))
+_ROW_COLUMN: Final = "\0line"  # our own columns: no header contains a NUL
+_LAUNCH_COLUMN: Final = "\0launch"
+_TABLE_COLUMN: Final = "\0table"
+_NAME_COLUMN: Final = "\0name"
+_VALUE_COLUMN: Final = "\0value"
+_METRIC_COLUMNS: Final = ("launch", "name", "unit", "value", "least", "most")
+_NO_METRICS: Final = pl.DataFrame(schema=dict.fromkeys(_METRIC_COLUMNS, pl.String))
 
 
 @dataclass(frozen=True)
-class Page:
-    """The launches by their ids, in the order of the file; and every metric of each, as text.
+class NcuPage:
+    """Launches by id, in file order, and every metric of each launch, as text.
 
-    A launch has the columns of `_IDENTITY` that its own table has, null where that has none.
+    A launch has the columns of `_IDENTITY` that its own table has, null otherwise.
     """
 
     launches: pl.DataFrame
     metrics: pl.DataFrame
 
 
-class _Header(NamedTuple):
-    """The line that names the columns: its cells, where it begins and where the lines below it do."""
+class _HeaderLine(NamedTuple):
+    """The line that names the columns: its cells, where it begins, and where the lines below it begin."""
 
     cells: list[str]
-    begin: int
-    below: int
-    quoted: bool  # so are all records below it, then
+    start: int
+    next_line: int
+    is_quoted: bool  # then all records below it are quoted, too
 
 
 def sniff(head: Head) -> bool:
-    return any("Kernel Name" in line and _is_header(csv_cells(line, ",")) for line in head.lines)
+    return any("Kernel Name" in line and _is_header(split_csv_line(line, ",")) for line in head.lines)
 
 
 def load(source: Source) -> list[Run]:
-    page = _read(source.utf8(), source.log)
-    durations = _durations(page)
-    missing = page.launches.height - durations.height
-    if missing:
-        source.log.note(
-            "no_duration",
-            "launches without a Duration metric (capture it: --section SpeedOfLight)",
-            count=missing,
-        )
-    events = _events(page.launches, durations)
+    page = _read_page(source.read_utf8(), source.log)
+    durations = _select_durations(page)
+    missing_count = page.launches.height - durations.height
+    if missing_count:
+        message = "launches without a Duration metric (capture with --section SpeedOfLight)"
+        source.log.note("no_duration", message, count=missing_count)
+    events = _build_events(page.launches, durations)
     launches = page.launches.drop("Section Name", "launch", strict=False)
-    return [build("ncu", _meta(page), events, source.log, {"ncu": _metrics(page), "launches": launches})]
+    tables = {"ncu": _build_metric_table(page), "launches": launches}
+    return [build_run("ncu", _build_meta(page), events, source.log, tables)]
 
 
 def _is_header(cells: Sequence[str] | None) -> bool:
-    words = set(cells or ())
-    return {"Kernel Name", "Process ID"} <= words and bool(words & {"ID", "Metric Name"})
+    cell_set = set(cells or ())
+    return {"Kernel Name", "Process ID"} <= cell_set and bool(cell_set & {"ID", "Metric Name"})
 
 
-def _read(text: bytes, log: Log) -> Page:
-    """Read every record after a header; what was printed around them is passed over."""
-    headers, above, at = _headers(text), 0, 0
+def _read_page(text: bytes, log: Log) -> NcuPage:
+    """Read all records below their headers; text printed between them is ignored."""
+    headers, lines_above, offset = _find_headers(text), 0, 0
     launches, metrics = [], [_NO_METRICS]
-    for header, end in zip(headers, [*(h.begin for h in headers[1:]), len(text)], strict=True):
-        above, at = above + text.count(b"\n", at, header.below), header.below
-        for units, table in _tables(text, header, end, above, log):
-            launches.append(_identified(table))
-            metrics.append(_long(table) if "Metric Name" in header.cells else _wide(table, units))
-    return Page(_first_of_each(launches), pl.concat(metrics))
+    for header, end in zip(headers, [*(header.start for header in headers[1:]), len(text)], strict=True):
+        lines_above, offset = lines_above + text.count(b"\n", offset, header.next_line), header.next_line
+        for units, table in _iter_tables(text, header, end, lines_above, log):
+            launches.append(_select_launches(table))
+            is_details = "Metric Name" in header.cells
+            metrics.append(_read_details(table) if is_details else _read_raw_page(table, units))
+    return NcuPage(_merge_launches(launches), pl.concat(metrics))
 
 
-def _headers(text: bytes) -> list[_Header]:
-    """Return the headers of a text in their order; Python finds a word sooner from behind."""
-    found: list[_Header] = []
-    at = len(text)
-    while (at := text.rfind(b"Kernel Name", 0, at)) >= 0:
-        at = text.rfind(b"\n", 0, at) + 1
-        below = text.find(b"\n", at) + 1 or len(text)
-        cells = csv_cells(text[at:below].decode().removesuffix("\n"), ",") or []
+def _find_headers(text: bytes) -> list[_HeaderLine]:
+    """Find the header lines of a text; backwards, because Python's rfind is faster here."""
+    headers: list[_HeaderLine] = []
+    offset = len(text)
+    while (offset := text.rfind(b"Kernel Name", 0, offset)) >= 0:
+        offset = text.rfind(b"\n", 0, offset) + 1
+        next_line = text.find(b"\n", offset) + 1 or len(text)
+        cells = split_csv_line(text[offset:next_line].decode().removesuffix("\n"), ",") or []
         if _is_header(cells):
-            found.append(_Header(cells, at, below, quoted=text.startswith(b'"', at)))
-    return found[::-1]
+            headers.append(_HeaderLine(cells, offset, next_line, is_quoted=text.startswith(b'"', offset)))
+    return headers[::-1]
 
 
-def _rows(text: bytes, header: _Header, end: int) -> tuple[pl.DataFrame, list[int]]:
-    """Return the rows between a header and some place, and which lines there are none."""
-    places = [str(at) for at in range(len(header.cells))]
-    cut = cut_at_once(text, ",", places, header.below, end, quoted=header.quoted)
-    if cut is not None:
-        return cut.with_row_index(LINE), []
+def _read_rows(text: bytes, header: _HeaderLine, end: int) -> tuple[pl.DataFrame, list[int]]:
+    """Read the rows between a header and an offset; also return the numbers of bad lines."""
+    positions = [str(position) for position in range(len(header.cells))]
+    scanned = split_with_scanner(text, ",", positions, header.next_line, end, quoted=header.is_quoted)
+    if scanned is not None:
+        return scanned.with_row_index(LINE), []
 
-    def cells(line: str) -> list[str] | None:
-        found = csv_cells(line, ",")
-        fits = found is not None and _needed(header.cells) <= len(found) <= len(places)
-        return [*found, *[""] * (len(places) - len(found))] if found is not None and fits else None
+    def pad_cells(line: str) -> list[str] | None:
+        cells = split_csv_line(line, ",")
+        fits = cells is not None and _count_required_cells(header.cells) <= len(cells) <= len(positions)
+        return [*cells, *[""] * (len(positions) - len(cells))] if cells is not None and fits else None
 
-    rows = text[header.below : end]
-    return records(_without_noise(rows) if header.quoted else rows, ",", places, cells)
+    rows = text[header.next_line : end]
+    return split_with_fallback(_clear_noise(rows) if header.is_quoted else rows, ",", positions, pad_cells)
 
 
-def _without_noise(text: bytes) -> bytes:
-    """Return the text of lines with blank ones for those that a program printed between quoted records."""
-    lines = lines_of(text)
-    kept = lines.str.starts_with('"') | lines.str.contains("Kernel Name", literal=True)
-    if kept.all():
+def _clear_noise(text: bytes) -> bytes:
+    """Blank the lines that a program printed between quoted records."""
+    lines = split_lines(text)
+    is_record = lines.str.starts_with('"') | lines.str.contains("Kernel Name", literal=True)
+    if is_record.all():
         return text
-    return "\n".join(lines.zip_with(kept, pl.Series([""]).new_from_index(0, lines.len()))).encode()
+    return "\n".join(lines.zip_with(is_record, pl.Series([""]).new_from_index(0, lines.len()))).encode()
 
 
-def _tables(
-    text: bytes, header: _Header, end: int, above: int, log: Log
+def _iter_tables(
+    text: bytes, header: _HeaderLine, end: int, lines_above: int, log: Log
 ) -> Iterator[tuple[dict[str, str], pl.DataFrame]]:
-    """Yield the rows under a header, by the columns' names, with the units that are stated above them.
+    """Yield the rows under a header by column name, with the units printed above them.
 
-    `above` are the lines before the first row.
+    `lines_above` is the number of lines before the first row.
     """
-    rows, bad = _rows(text, header, end)
-    places = [str(at) for at in range(len(header.cells))]
-    of_units = rows.select(pl.all_horizontal(pl.col(places[:5]) == "")).to_series().arg_true().to_list()
-    log.read += rows.height - len(of_units) + len(bad)
-    for at in bad:
-        log.drop("bad_row", "rows that do not fit the header above them", at=above + at)
-    named = (name.replace("\0", "") for name in header.cells)
-    by_name = dict(zip(named, places, strict=True))  # of two the last
-    table = rows.select(
-        pl.col(LINE).alias(_ROW), *(pl.col(place).alias(name) for name, place in by_name.items())
-    )
-    for begin, last in zip([-1, *of_units], [*of_units, rows.height], strict=True):
-        units = table.drop(_ROW).row(begin, named=True) if begin >= 0 else {}
-        yield units, _with_launch(table[begin + 1 : last])
+    rows, bad_lines = _read_rows(text, header, end)
+    positions = [str(position) for position in range(len(header.cells))]
+    unit_rows = rows.select(pl.all_horizontal(pl.col(positions[:5]) == "")).to_series().arg_true().to_list()
+    log.read += rows.height - len(unit_rows) + len(bad_lines)
+    for position in bad_lines:
+        log.drop("bad_row", "rows that do not fit the header above them", at=lines_above + position)
+    names = (name.replace("\0", "") for name in header.cells)
+    position_by_name = dict(zip(names, positions, strict=True))  # the last of two columns with one name
+    columns = (pl.col(position).alias(name) for name, position in position_by_name.items())
+    table = rows.select(pl.col(LINE).alias(_ROW_COLUMN), *columns)
+    for unit_row, next_unit_row in zip([-1, *unit_rows], [*unit_rows, rows.height], strict=True):
+        units = table.drop(_ROW_COLUMN).row(unit_row, named=True) if unit_row >= 0 else {}
+        yield units, _with_launch(table[unit_row + 1 : next_unit_row])
 
 
 def _with_launch(table: pl.DataFrame) -> pl.DataFrame:
-    """Return rows with the id of their launch; without one, process and kernel tell it."""
+    """Add the id of each launch; without an ID column, process and kernel identify it."""
     if "ID" in table.columns and (table["ID"] != "").all():
-        return table.with_columns(pl.col("ID").alias(_LAUNCH))
-    told = pl.concat_str("Process ID", "Kernel Name", separator=" ")
-    stated = pl.when(pl.col("ID") != "").then("ID") if "ID" in table.columns else None
-    return table.with_columns((told if stated is None else pl.coalesce(stated, told)).alias(_LAUNCH))
+        return table.with_columns(pl.col("ID").alias(_LAUNCH_COLUMN))
+    process_and_kernel = pl.concat_str("Process ID", "Kernel Name", separator=" ")
+    reported_id = pl.when(pl.col("ID") != "").then("ID") if "ID" in table.columns else None
+    if "ID" not in table.columns:
+        return table.with_columns(process_and_kernel.alias(_LAUNCH_COLUMN))
+    reported_id = pl.when(pl.col("ID") != "").then("ID")
+    return table.with_columns(pl.coalesce(reported_id, process_and_kernel).alias(_LAUNCH_COLUMN))
 
 
-def _needed(header: Sequence[str]) -> int:
-    """Return how many cells a row has at least: the cells of rules, at its end, may be left out."""
+def _count_required_cells(header: Sequence[str]) -> int:
+    """Count the cells that a row must have: those of rules, at its end, may be missing."""
     if "Metric Name" not in header:
         return len(header)
-    return 1 + max(i for i, c in enumerate(header) if c == "Kernel Name" or c in _FIGURES)
+    required = ("Kernel Name", *_METRIC_HEADINGS)
+    return 1 + max(position for position, cell in enumerate(header) if cell in required)
 
 
-def _identified(table: pl.DataFrame) -> pl.DataFrame:
-    """Return the first row of each launch of a table, what tells of the launch alone."""
+def _select_launches(table: pl.DataFrame) -> pl.DataFrame:
+    """Select the first row of each launch of a table, with only its identity columns."""
     identity = [c for c in _IDENTITY if c in table.columns]
-    begins = (table[_LAUNCH] != table[_LAUNCH].shift(1)).fill_null(value=True)
-    rows = table.select(pl.col(_LAUNCH).alias("launch"), *identity).filter(begins)
+    is_first_row = (table[_LAUNCH_COLUMN] != table[_LAUNCH_COLUMN].shift(1)).fill_null(value=True)
+    rows = table.select(pl.col(_LAUNCH_COLUMN).alias("launch"), *identity).filter(is_first_row)
     return rows.unique("launch", keep="first", maintain_order=True)
 
 
-def _first_of_each(tables: Sequence[pl.DataFrame]) -> pl.DataFrame:
-    """Return each launch as the first table that has it tells of it, without columns of other tables."""
+def _merge_launches(tables: Sequence[pl.DataFrame]) -> pl.DataFrame:
+    """Take each launch from the first table that has it, without columns of other tables."""
     if not tables:
         return pl.DataFrame(schema={"launch": pl.String})
-    numbered = [table.with_columns(pl.lit(at).alias(_TABLE)) for at, table in enumerate(tables)]
+    numbered = [table.with_columns(pl.lit(index).alias(_TABLE_COLUMN)) for index, table in enumerate(tables)]
     rows = pl.concat(numbered, how="diagonal").unique("launch", keep="first", maintain_order=True)
-    told = {column for at in rows[_TABLE].unique() for column in tables[at].columns}
-    return rows.select("launch", *(c for c in _IDENTITY if c in told))
+    known_columns = {column for index in rows[_TABLE_COLUMN].unique() for column in tables[index].columns}
+    return rows.select("launch", *(c for c in _IDENTITY if c in known_columns))
 
 
-def _long(table: pl.DataFrame) -> pl.DataFrame:
-    """Return the metrics of a details page; a row without one speaks of a rule."""
+def _read_details(table: pl.DataFrame) -> pl.DataFrame:
+    """Read the metrics of a details page; rows without a metric are about rules."""
     value = "Metric Value" if "Metric Value" in table.columns else "Average"
-    columns = dict(zip(_METRIC[1:], ("Metric Name", "Metric Unit", value, "Minimum", "Maximum"), strict=True))
-    stated = [pl.col(c) if c in table.columns else pl.lit("") for c in columns.values()]
+    headings = ("Metric Name", "Metric Unit", value, "Minimum", "Maximum")
+    columns = dict(zip(_METRIC_COLUMNS[1:], headings, strict=True))
+    cells = [pl.col(c) if c in table.columns else pl.lit("") for c in columns.values()]
     is_named = table["Metric Name"] != ""
-    named = table if is_named.all() else table.filter(is_named)
-    return named.select(
-        pl.col(_LAUNCH).alias("launch"),
-        *(cell.alias(name) for name, cell in zip(columns, stated, strict=True)),
-    )
+    metric_rows = table if is_named.all() else table.filter(is_named)
+    named_cells = (cell.alias(name) for name, cell in zip(columns, cells, strict=True))
+    return metric_rows.select(pl.col(_LAUNCH_COLUMN).alias("launch"), *named_cells)
 
 
-def _wide(table: pl.DataFrame, units: Mapping[str, str]) -> pl.DataFrame:
-    """Return the metrics of a raw page, which has a column for each."""
-    names = [c for c in table.columns if c not in (*_IDENTITY, _ROW, _LAUNCH)]
+def _read_raw_page(table: pl.DataFrame, units: Mapping[str, str]) -> pl.DataFrame:
+    """Read the metrics of a raw page, which has one column per metric."""
+    names = [c for c in table.columns if c not in (*_IDENTITY, _ROW_COLUMN, _LAUNCH_COLUMN)]
     if not names:
         return _NO_METRICS
-    cells = table.unpivot(names, index=[_ROW, _LAUNCH], variable_name=_NAME, value_name=_VALUE)
-    cells = cells.rename({_NAME: "name", _VALUE: "value"})
+    index = [_ROW_COLUMN, _LAUNCH_COLUMN]
+    cells = table.unpivot(names, index=index, variable_name=_NAME_COLUMN, value_name=_VALUE_COLUMN)
+    cells = cells.rename({_NAME_COLUMN: "name", _VALUE_COLUMN: "value"})
     unit = pl.col("name").replace_strict(units, default="", return_dtype=pl.String) if units else pl.lit("")
-    stated = cells.filter(pl.col("value") != "").sort(_ROW, maintain_order=True).rename({_LAUNCH: "launch"})
-    return stated.with_columns(unit=unit, least=pl.lit(""), most=pl.lit("")).select(_METRIC)
+    printed = cells.filter(pl.col("value") != "").sort(_ROW_COLUMN, maintain_order=True)
+    printed = printed.rename({_LAUNCH_COLUMN: "launch"})
+    return printed.with_columns(unit=unit, least=pl.lit(""), most=pl.lit("")).select(_METRIC_COLUMNS)
 
 
-def _durations(page: Page) -> pl.DataFrame:
-    """Return the metric that times each launch, the plainest one where there are several."""
-    ranks = {name: rank for rank, name in enumerate(_DURATIONS)}
-    timed = page.metrics.filter(pl.col("name").is_in(_DURATIONS), pl.col("unit").is_in(list(TIME_UNITS)))
-    numbers = timed.filter(reals(timed["value"], real).is_not_null())
-    plainest = numbers.sort(pl.col("name").replace_strict(ranks, return_dtype=pl.Int8), maintain_order=True)
-    return plainest.unique("launch", keep="first", maintain_order=True)
+def _select_durations(page: NcuPage) -> pl.DataFrame:
+    """Select the metric that times each launch; the simplest one if there are several."""
+    ranks = {name: rank for rank, name in enumerate(_DURATION_METRICS)}
+    is_duration = pl.col("name").is_in(_DURATION_METRICS)
+    time_metrics = page.metrics.filter(is_duration, pl.col("unit").is_in(list(TIME_UNITS)))
+    numbers = time_metrics.filter(parse_floats(time_metrics["value"], parse_float).is_not_null())
+    by_rank = numbers.sort(pl.col("name").replace_strict(ranks, return_dtype=pl.Int8), maintain_order=True)
+    return by_rank.unique("launch", keep="first", maintain_order=True)
 
 
-def _events(launches: pl.DataFrame, durations: pl.DataFrame) -> pl.DataFrame:
-    """Return a row for each launch; launches are replayed one by one, so there is no timeline."""
-    stated = launches.select(
+def _build_events(launches: pl.DataFrame, durations: pl.DataFrame) -> pl.DataFrame:
+    """Build one row per launch; launches are replayed one by one, so there is no timeline."""
+    launch_columns = launches.select(
         "launch",
-        *(_stated(launches, c, "").alias(c) for c in ("Kernel Name", "Device", "Stream")),
-        _stated(launches, "Invocations", "1").alias("Invocations"),
+        *(_column_or(launches, column, "").alias(column) for column in ("Kernel Name", "Device", "Stream")),
+        _column_or(launches, "Invocations", "1").alias("Invocations"),
     )
     device = pl.when(pl.col("Device") == "").then(pl.lit("0")).otherwise("Device")
     lane = pl.lit("gpu") + device + pl.lit("/stream") + pl.col("Stream")
-    counts = whole_numbers(stated["Invocations"], 1, lambda text: exact(number(text), 1))
-    times = stated.select("launch").join(durations, on="launch", how="left", maintain_order="left")
+    parse = partial(parse_nanoseconds, unit=1)
+    counts = parse_scaled_integers(launch_columns["Invocations"], 1, parse)
+    times = launch_columns.select("launch").join(durations, on="launch", how="left", maintain_order="left")
     counts = counts.replace(0, 1).fill_null(1)
     return pl.DataFrame(
         {
-            "name": stated["Kernel Name"],
-            "track": of_distinct(stated, ("Device", "Stream"), lane),
+            "name": launch_columns["Kernel Name"],
+            "track": evaluate_per_distinct(launch_columns, ("Device", "Stream"), lane),
             "count": counts,
         }
-    ).with_columns(*fixed(kind="kernel", lens="gpu"), *_times(times, counts))
+    ).with_columns(*build_constant_columns(kind="kernel", lens="gpu"), *_parse_times(times, counts))
 
 
-def _stated(launches: pl.DataFrame, column: str, otherwise: str) -> pl.Expr:
-    return pl.col(column).fill_null(otherwise) if column in launches.columns else pl.lit(otherwise)
+def _column_or(launches: pl.DataFrame, column: str, default: str) -> pl.Expr:
+    """Column of the launches, or a default where it is missing."""
+    return pl.col(column).fill_null(default) if column in launches.columns else pl.lit(default)
 
 
-def _times(times: pl.DataFrame, counts: pl.Series) -> list[pl.Series]:
-    """Return the total of each launch and the spread of its invocations, in ns."""
+def _parse_times(times: pl.DataFrame, counts: pl.Series) -> list[pl.Series]:
+    """Parse the total of each launch and the spread of its invocations, in ns."""
     columns = {"dur": times["value"], "min": times["least"], "max": times["most"]}
-    out = {column: pl.repeat(None, times.height, dtype=pl.Int64, eager=True) for column in columns}
+    series = {column: pl.repeat(None, times.height, dtype=pl.Int64, eager=True) for column in columns}
     for unit in times["unit"].drop_nulls().unique():
-        own, scale = times["unit"] == unit, TIME_UNITS[unit]
+        has_unit, scale = times["unit"] == unit, TIME_UNITS[unit]
         for column, texts in columns.items():
-            printed = pl.select(pl.when(own).then(texts)).to_series()
-            found = whole_numbers(printed, scale, partial(nanoseconds, unit=scale))
-            out[column] = out[column].zip_with(~own.fill_null(value=False), found)
-    return [_multiplied(out.pop("dur"), times, counts).alias("dur"), *(s.alias(c) for c, s in out.items())]
+            printed = pl.select(pl.when(has_unit).then(texts)).to_series()
+            parsed = parse_scaled_integers(printed, scale, partial(parse_nanoseconds, unit=scale))
+            series[column] = series[column].zip_with(~has_unit.fill_null(value=False), parsed)
+    series["dur"] = _multiply_means(series["dur"], times, counts)
+    return [values.alias(column) for column, values in series.items()]
 
 
-def _multiplied(means: pl.Series, times: pl.DataFrame, counts: pl.Series) -> pl.Series:
-    """Return totals of means; where there were several invocations, exactly of what was printed."""
-    several = ((counts != 1) | (times["value"].str.len_bytes() >= LONGEST)) & times["value"].is_not_null()
-    rows = times.select("value", "unit", count=counts).filter(several).iter_rows()
-    totals = [exact((number(value) or Decimal(0)) * count, TIME_UNITS[unit]) for value, unit, count in rows]
-    return means.scatter(several.arg_true(), pl.Series(totals, dtype=pl.Int64)) if totals else means
+def _multiply_means(means: pl.Series, times: pl.DataFrame, counts: pl.Series) -> pl.Series:
+    """Multiply means by counts, exactly as printed where there are several invocations."""
+    is_long = times["value"].str.len_bytes() >= MIN_INEXACT_LENGTH
+    needs_exact = ((counts != 1) | is_long) & times["value"].is_not_null()
+    rows = times.select("value", "unit", count=counts).filter(needs_exact).iter_rows()
+    means_by_row = [(parse_decimal(value) or Decimal(0), unit, count) for value, unit, count in rows]
+    totals = [scale_to_integer(mean * count, TIME_UNITS[unit]) for mean, unit, count in means_by_row]
+    return means.scatter(needs_exact.arg_true(), pl.Series(totals, dtype=pl.Int64)) if totals else means
 
 
-def _meta(page: Page) -> dict[str, Any]:
+def _build_meta(page: NcuPage) -> dict[str, Any]:
     first = next(page.launches.head(1).iter_rows(named=True), {})
     meta = {"producer": PRODUCER, "process": first.get("Process Name"), "compute": first.get("CC")}
-    return {k: v for k, v in meta.items() if v} | {"profiled": True}
+    return {key: value for key, value in meta.items() if value} | {"profiled": True}
 
 
-def _metrics(page: Page) -> pl.DataFrame:
-    """Return every metric of every launch, as number where it is one."""
+def _build_metric_table(page: NcuPage) -> pl.DataFrame:
+    """Build the table of all metrics of all launches, as a number where possible."""
     rows = page.metrics
-    kernels = page.launches.select("launch", _stated(page.launches, "Kernel Name", "").alias("kernel"))
+    kernels = page.launches.select("launch", _column_or(page.launches, "Kernel Name", "").alias("kernel"))
     return rows.select(
         pl.col("launch").alias("id"),
         rows.select("launch").join(kernels, on="launch", how="left", maintain_order="left")["kernel"],
-        pl.col("name").alias("metric"), "unit", reals(rows["value"], real).alias("value"),
+        pl.col("name").alias("metric"), "unit", parse_floats(rows["value"], parse_float).alias("value"),
         pl.col("value").alias("text"),
     )  # fmt: skip

@@ -1,6 +1,6 @@
-"""Recordings in parts: a `prof.jsonl` that is large becomes `prof.1.jsonl`, and another one is begun."""
+"""Rotate a recording into parts: a full `prof.jsonl` becomes `prof.1.jsonl`, and a new file starts."""
 
-from __future__ import annotations  # what runs in a program of the user's reads on Python 3.8
+from __future__ import annotations  # imported by users' programs, from Python 3.8 on
 
 import json
 import os
@@ -8,110 +8,112 @@ import stat
 from pathlib import Path
 from typing import Final
 
-from .schema import seal
+from .schema import seal_record
 
-SETTING: Final = "TRACETUI_PART_SIZE"  # names to a program the bytes of a part; none: all is one file
-SMALLEST: Final = 1 << 16  # bytes; smaller parts would be more of heads than of events
+SIZE_VARIABLE: Final = "TRACETUI_PART_SIZE"  # bytes of a part; not set: a single file
+MIN_PART_BYTES: Final = 1 << 16  # smaller parts would be mostly headers
 
-_FIRST_LINE: Final = 1 << 20  # bytes of it that are read
-
-
-def part_path(path: str | os.PathLike[str], number: int) -> str:
-    """Return where the part of a number lies, counted from 1, once the recording has gone on in the next."""
-    whole = Path(path)
-    return str(whole.with_name(f"{whole.stem}.{number}{whole.suffix}"))
+_MAX_FIRST_LINE_BYTES: Final = 1 << 20
 
 
-def first_line(path: str | os.PathLike[str]) -> bytes:
-    """Return the first line of a file; nothing for one that cannot be read."""
+def build_part_path(path: str | os.PathLike[str], number: int) -> str:
+    """Return the path that part `number` (from 1) has after rotation."""
+    recording = Path(path)
+    return str(recording.with_name(f"{recording.stem}.{number}{recording.suffix}"))
+
+
+def read_first_line(path: str | os.PathLike[str]) -> bytes:
+    """Return the first line of a file, or nothing if it cannot be read."""
     try:
         with Path(path).open("rb") as file:
-            return file.readline(_FIRST_LINE)
+            return file.readline(_MAX_FIRST_LINE_BYTES)
     except OSError:
         return b""
 
 
-def parts_before(first: bytes) -> int:
-    """Return how many parts came before the file with this first line."""
-    if b'"part":' not in first:
+def parse_part_count(line: bytes) -> int:
+    """Return the number of parts before the file with this first line."""
+    if b'"part":' not in line:
         return 0
     try:
-        said = json.loads(first)
+        fields = json.loads(line)
     except ValueError:
         return 0
-    number = said.get("part") if isinstance(said, dict) else None
+    number = fields.get("part") if isinstance(fields, dict) else None
     return number if type(number) is int and 0 < number < 1 << 31 else 0
 
 
-def earlier_parts(path: str | os.PathLike[str], first: bytes, after: int = 0) -> list[str]:
-    """Return the parts between the `after`th and the file with this first line, those that are there."""
-    numbers = range(after + 1, parts_before(first) + 1)
-    return [place for place in (part_path(path, n) for n in numbers) if Path(place).is_file()]
+def list_earlier_parts(path: str | os.PathLike[str], first_line: bytes, after: int = 0) -> list[str]:
+    """Return the existing parts before the file with this first line, from number `after` + 1 on."""
+    numbers = range(after + 1, parse_part_count(first_line) + 1)
+    return [part for part in (build_part_path(path, n) for n in numbers) if Path(part).is_file()]
 
 
-class Parts:
-    """What one writer knows of the parts of its recording."""
+class PartRotation:
+    """Rotation of one recording, as one of its writers sees it."""
 
-    def __init__(self, path: str | os.PathLike[str], turns: bool) -> None:
-        """`turns` is the one of all writers of a file that begins the next part."""
-        size = os.environ.get(SETTING, "")
+    def __init__(self, path: str | os.PathLike[str], rotates: bool) -> None:
+        """`rotates` is set for the one writer that starts new parts."""
+        size = os.environ.get(SIZE_VARIABLE, "")
         self._path = Path(path).absolute()
-        self._largest = max(SMALLEST, int(size)) if size.isdecimal() and turns else 0
+        self._max_bytes = max(MIN_PART_BYTES, int(size)) if size.isdecimal() and rotates else 0
         self._number = 0
-        self._head: dict[str, object] = {}  # of the run line
+        self._head: dict[str, object] = {}  # fields of the run line
         self._plans: list[bytes] = []
 
-    def begin(self, head: dict[str, object]) -> bytes:
-        """Return the line that begins a run; every part repeats it, and the plans that follow it."""
-        self._head, self._plans = head, []
-        return seal(head)
+    def remember_run(self, fields: dict[str, object]) -> bytes:
+        """Return the line that starts a run; every part repeats it."""
+        self._head, self._plans = fields, []
+        return seal_record(fields)
 
-    def plan(self, line: bytes) -> bytes:
+    def remember_plan(self, line: bytes) -> bytes:
+        """Return a plan line; every part repeats it."""
         self._plans.append(line)
         return line
 
-    def next_file(self, fd: int) -> int:
-        """Return the file to go on in: the next part where this one is full, else the one that another
-        writer has begun, else the same. What cannot be moved or opened goes on as it is.
+    def choose_file(self, fd: int) -> int:
+        """Return the file to write to: a new part if this one is full, or another writer's new part.
+
+        Errors leave the file as it is.
         """
         try:
-            here = os.fstat(fd)
-            if not stat.S_ISREG(here.st_mode):
+            status = os.fstat(fd)
+            if not stat.S_ISREG(status.st_mode):
                 return fd
-            if self._head and 0 < self._largest <= here.st_size:
-                return self._turned()
-            there = self._path.stat()
-            return fd if os.path.samestat(here, there) else self._joined()
+            if self._head and 0 < self._max_bytes <= status.st_size:
+                return self._rotate()
+            current = self._path.stat()
+            return fd if os.path.samestat(status, current) else self._open_current_part()
         except OSError:
             return fd
 
-    def _turned(self) -> int:
-        """Begin the next part beside this one, then move it into the place: the name always has a file.
+    def _rotate(self) -> int:
+        """Create the next part, then rename it into place, so that the path always has a file.
 
-        What fails once, as on a disk that is full or where the part lies already, is not tried again.
+        After a failure (disk full, part exists) rotation is turned off.
         """
-        beside = Path(f"{self._path}.next")
-        fd = os.open(beside, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        draft = Path(f"{self._path}.next")
+        fd = os.open(draft, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         try:
-            _write_whole(fd, [seal({**self._head, "part": self._number + 1}), *self._plans])
-            os.link(self._path, part_path(self._path, self._number + 1))
-            beside.rename(self._path)
+            _write_all(fd, [seal_record({**self._head, "part": self._number + 1}), *self._plans])
+            os.link(self._path, build_part_path(self._path, self._number + 1))
+            draft.rename(self._path)
         except OSError:
-            self._largest = 0
+            self._max_bytes = 0
             os.close(fd)
-            beside.unlink()
+            draft.unlink()
             raise
         self._number += 1
         return fd
 
-    def _joined(self) -> int:
+    def _open_current_part(self) -> int:
         fd = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
-        _write_whole(fd, ([seal(self._head)] if self._head else []) + self._plans)
+        _write_all(fd, ([seal_record(self._head)] if self._head else []) + self._plans)
         return fd
 
 
-def _write_whole(fd: int, lines: list[bytes]) -> None:
-    """Write lines, or raise OSError where they do not fit."""
+def _write_all(fd: int, lines: list[bytes]) -> None:
+    """Write lines; raise OSError if they do not fit."""
     data = b"".join(lines)
     if os.write(fd, data) < len(data):
         raise OSError("no room")

@@ -1,144 +1,152 @@
-"""One run of a native file while its lines come: what waits, what has become frames, what is folded."""
+"""Collect the lines of one run: waiting lines, frames, compacted steps."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from typing import Any, Final
 
 import msgspec
 import polars as pl
 from msgspec import Struct, field
 
-from capture import pieces
-from capture.frames import Chunks
-from capture.importlog import Log
-from capture.native.fold import Folded
-from capture.native.lines import ColumnsLine, EndLine, Flat, RunLine, SavedLog
-from capture.native.numbers import Block, block_of
-from capture.native.ops import Plan, columns_frame, flat_frame, planned_rows
-from capture.pieces import Piece
-from capture.run import DTYPES, Run, checked, clean_meta, tidy
+from capture.import_log import Log
+from capture.live_run import Chunk, ChunkList, LiveRun
+from capture.native.bulk_columns import ColumnBlock, build_block
+from capture.native.compaction import CompactedSteps
+from capture.native.line_types import ColumnsLine, EndLine, EventLine, RunLine, SavedLog
+from capture.native.op_table import OpTable, build_columns_frame, build_event_frame, concat_rows_with_ops
+from capture.run import DTYPES, Run, build_checked_run, clean_meta, drop_empty_columns
 
 _SAME_CLOCK_NS: Final = 1_000_000
 _EMPTY: Final = pl.DataFrame(schema={"kind": DTYPES["kind"], "name": DTYPES["name"]})
 
 
 class RunBuilder(Struct):
-    """Collects the lines of one run and returns it, whole or as far as it has come."""
+    """The lines of one run, and the run built from them."""
 
     name: str
     id: str | int | None = None
     has_run_line: bool = False
     meta: dict[str, Any] = field(default_factory=dict)
     clock: tuple[int, int] | None = None
-    shifts: dict[int | None, int] = field(default_factory=dict)  # of each writer's clock to the first's
+    clock_offsets: dict[int | None, int] = field(default_factory=dict)  # of each writer relative to the first
     writers: set[int | None] = field(default_factory=set)
-    ends: dict[int | None, EndLine] = field(default_factory=dict)
-    counts: Counter[int | None] = field(default_factory=Counter)  # events that came, by writer
+    end_lines: dict[int | None, EndLine] = field(default_factory=dict)
+    counts: Counter[int | None] = field(default_factory=Counter)  # events by writer
     saved_log: SavedLog | None = None
-    plan: Plan = field(default_factory=Plan)
+    ops: OpTable = field(default_factory=OpTable)
     tables: dict[str, list[pl.DataFrame]] = field(default_factory=dict)
     rows: list[pl.DataFrame] = field(default_factory=list)
-    columns: list[ColumnsLine | Block] = field(default_factory=list)
-    flats: list[Flat] = field(default_factory=list)
-    waiting: int = 0  # events that are no frames yet
-    frames: tuple[Chunks, Chunks, Chunks] = field(default_factory=lambda: (Chunks(), Chunks(), Chunks()))
-    folded: Folded = field(default_factory=Folded)
-    rows_left: int = 0  # that the last folding did not take
+    columns: list[ColumnsLine | ColumnBlock] = field(default_factory=list)
+    events: list[EventLine] = field(default_factory=list)
+    waiting: int = 0  # events that are not in frames yet
+    frames: tuple[ChunkList, ChunkList, ChunkList] = field(
+        default_factory=lambda: (ChunkList(), ChunkList(), ChunkList())
+    )
+    compacted: CompactedSteps = field(default_factory=CompactedSteps)
+    rows_after_compaction: int = 0  # left by the last compaction
 
     @property
     def is_open(self) -> bool:
-        """Whether a writer has yet to write its end line."""
-        return bool(self.writers - self.ends.keys())
+        """Whether a writer has not written its end line yet."""
+        return bool(self.writers - self.end_lines.keys())
 
-    def begin(self, line: RunLine) -> None:
-        """Take what a run line says of the run; of several the first stands."""
-        self.writers.add(line.source)
-        self.ends.pop(line.source, None)
+    def add_run_line(self, line: RunLine) -> None:
+        """Add a writer and the metadata of its run line; of several values the first counts."""
+        self.writers.add(line.writer_id)
+        self.end_lines.pop(line.writer_id, None)
         if line.clock and self.clock:
-            apart = (line.clock[1] - line.clock[0]) - (self.clock[1] - self.clock[0])
-            self.shifts[line.source] = apart if abs(apart) > _SAME_CLOCK_NS else 0
+            offset = (line.clock[1] - line.clock[0]) - (self.clock[1] - self.clock[0])
+            self.clock_offsets[line.writer_id] = offset if abs(offset) > _SAME_CLOCK_NS else 0
         if not self.has_run_line:
             self.name = line.name or self.name
             self.id, self.clock, self.has_run_line = line.id, line.clock, True
         self.meta = line.meta | self.meta
 
     def make_frames(self, log: Log) -> None:
-        """Turn the lines that wait into frames."""
+        """Turn the waiting lines into frames."""
         rows, columns, flats = self.frames
         if self.rows:
-            rows.add(planned_rows(self.rows, self.plan, log))
-        for block in _blocks(self.columns):
-            columns.add(columns_frame(block, self.plan, log))
-        if self.flats:
-            flats.add(flat_frame(self.flats, log))
-        self.rows, self.columns, self.flats, self.waiting = [], [], [], 0
+            rows.add(concat_rows_with_ops(self.rows, self.ops, log))
+        for block in _iter_blocks(self.columns):
+            columns.add(build_columns_frame(block, self.ops, log))
+        if self.events:
+            flats.add(build_event_frame(self.events, log))
+        self.rows, self.columns, self.events, self.waiting = [], [], [], 0
 
-    def fold(self, limit: int) -> None:
-        """Fold what lies further back than `limit` rows into sums, once that is worth the while."""
-        if sum(chunks.height for chunks in self.frames) <= max(limit, self.rows_left) + limit // 4:
+    def compact(self, limit: int) -> None:
+        """Compact rows further back than `limit`, if there are enough of them to be worth it."""
+        if (
+            sum(chunks.height for chunks in self.frames)
+            <= max(limit, self.rows_after_compaction) + limit // 4
+        ):
             return
-        rows, columns, flats = self.folded.fold(self.frames, limit)
+        rows, columns, flats = self.compacted.compact(self.frames, limit)
         self.frames = rows, columns, flats
-        self.rows_left = sum(chunks.height for chunks in self.frames)
+        self.rows_after_compaction = sum(chunks.height for chunks in self.frames)
 
-    def build(self, read_log: Log, *, whole: bool) -> Run:
-        """Return the run as far as its lines have come; `whole` when no more are to be expected."""
-        log = self._log(read_log)
-        if whole:
+    def build_snapshot(self, read_log: Log, *, is_final: bool) -> LiveRun:
+        """Return the run as far as its lines have come; `is_final` if no more will come."""
+        run = self.build(read_log, is_final=is_final)
+        chunks = () if is_final else tuple(self._list_chunks())
+        return LiveRun(**vars(run), chunks=chunks, archive=self.compacted.archive)
+
+    def build(self, read_log: Log, *, is_final: bool = True) -> Run:
+        """Return the run of all lines so far; `is_final` if no more will come."""
+        log = self._build_log(read_log)
+        if is_final:
             self._log_ends(log)
         tables = {name: pl.concat(frames, how="diagonal_relaxed") for name, frames in self.tables.items()}
         meta = self.meta | ({"clock": list(self.clock)} if self.clock else {})
-        if self.folded.meta:
-            meta |= {"folded": self.folded.meta}
-            log.note("folded", self.folded.sentence)
-        found = self._pieces()
-        events = tidy(pl.concat([piece.events for piece in found], how="diagonal")) if found else _EMPTY
-        run = checked(self.name, meta, events, log, tables)
-        run = replace(run, shelf=self.folded.shelf) if self.folded.shelf.packs else run
-        if not whole:
-            pieces.tell(run, found)
-        return run
+        if self.compacted.meta:
+            meta |= {"folded": self.compacted.meta}
+            log.note("folded", self.compacted.message)
+        chunks = self._list_chunks()
+        events = (
+            drop_empty_columns(pl.concat([piece.events for piece in chunks], how="diagonal"))
+            if chunks
+            else _EMPTY
+        )
+        return build_checked_run(self.name, meta, events, log, tables)
 
-    def _pieces(self) -> list[Piece]:
-        """Return all events so far, in an order that does not depend on how the lines were batched."""
-        folded = [self.folded.piece] if self.folded.piece.events.height else []
-        return [*folded, *(piece for chunks in self.frames for piece in chunks.pieces)]
+    def _list_chunks(self) -> list[Chunk]:
+        """Return all events so far, in an order that does not depend on how lines were batched."""
+        compacted = [self.compacted.chunk] if self.compacted.chunk.events.height else []
+        return [*compacted, *(piece for chunks in self.frames for piece in chunks.chunks)]
 
-    def _log(self, read_log: Log) -> Log:
-        """Return the import log: that of the first import where one was saved, with what is lost since."""
+    def _build_log(self, read_log: Log) -> Log:
+        """Return the import log; if one was saved with the run, that one plus later losses."""
         if self.saved_log is None:
-            return Log.of(read_log.freeze().as_dict())
-        log = Log.of(clean_meta(msgspec.to_builtins(self.saved_log)))
+            return Log.from_saved(read_log.freeze().as_dict())
+        log = Log.from_saved(clean_meta(msgspec.to_builtins(self.saved_log)))
         log.dropped += read_log.dropped
-        log.read = max(log.read, log.dropped)  # what is lost since had been kept, if the account is true
+        log.read = max(log.read, log.dropped)  # records lost since were kept at the first import
         for n in read_log.freeze().notices:
             log.note(n.id, n.message, count=n.count, severity=n.severity)
         return log
 
     def _log_ends(self, log: Log) -> None:
-        """Log what the end lines of the writers, or their absence, say of the run."""
+        """Log losses reported by end lines, and missing end lines."""
         if self.is_open:
-            log.note("no_end", "the run has no end line: it is still being written, or was cut short")
-        for source, end in self.ends.items():
-            missing = max(0, (end.events or 0) - self.counts[source])
+            log.note("no_end", "the run has no end line: it is still being written or was cut short")
+        for writer_id, end in self.end_lines.items():
+            missing = max(0, (end.events or 0) - self.counts[writer_id])
             lost = max(0, end.lost)
             why = f" ({end.reason})" if end.reason else ""
             log.read += missing + lost
-            log.drop("missing_events", "events that their writer counted and the file lacks", count=missing)
-            log.drop("lost_by_writer", f"events that their writer could not write{why}", count=lost)
+            log.drop("missing_events", "events that the writer counted but the file lacks", count=missing)
+            log.drop("lost_by_writer", f"events that the writer could not write{why}", count=lost)
 
 
-def _blocks(columns: Iterable[ColumnsLine | Block]) -> Iterator[Block]:
-    """Yield what came as blocks, and lines that came between them as one, in the order in which they came."""
+def _iter_blocks(columns: Iterable[ColumnsLine | ColumnBlock]) -> Iterator[ColumnBlock]:
+    """Yield decoded blocks, and lines between them as one block, in their order."""
     lines: list[ColumnsLine] = []
     for item in columns:
         if isinstance(item, ColumnsLine):
             lines.append(item)
             continue
-        if block := block_of(lines):
+        if block := build_block(lines):
             yield block
         lines = []
         yield item
-    if block := block_of(lines):
+    if block := build_block(lines):
         yield block

@@ -1,13 +1,13 @@
-"""The schema of events, one for every source, and the checksum of a native line."""
+"""The schema of events, one for every source, and the checksum of native lines."""
 
-from __future__ import annotations  # what runs in a program of the user's reads on Python 3.8
+from __future__ import annotations  # imported by users' programs, from Python 3.8 on
 
 import json
 import zlib
 from collections.abc import Mapping
 from typing import Any, Final, Literal, NamedTuple, get_args
 
-SCHEMA: Final = 1
+SCHEMA_VERSION: Final = 1
 
 Kind = Literal["step", "span", "kernel", "counter", "memory", "mark"]
 Lens = Literal["gpu", "wall", "wait", "host"]
@@ -36,7 +36,7 @@ CATEGORIES: Final[tuple[str, ...]] = get_args(Category)
 PHASES: Final = ("prefill", "decode", "mixed", "forward", "backward", "optimizer", "load")
 
 
-class Column(NamedTuple):
+class EventColumn(NamedTuple):
     """One column of the event frame."""
 
     name: str
@@ -45,79 +45,87 @@ class Column(NamedTuple):
 
 
 COLUMNS: Final = (
-    Column("kind", "cat", "step, span, kernel, counter, memory or mark"),
-    Column("name", "cat", "as the source wrote it, cleaned of control bytes, never shortened"),
-    Column("t", "i64", "start in ns on the run's own clock; null: not on a timeline"),
-    Column("dur", "i64", "duration in ns; for an aggregate row the total"),
-    Column("count", "i64", "launches this row stands for"),
-    Column("step", "i64", "decode step, cycle or iteration"),
-    Column("phase", "cat", "prefill, decode, mixed, forward, backward, optimizer, load …"),
-    Column("layer", "i32", "transformer layer"),
-    Column("op", "cat", "role: attn.qkv, attn.core, mlp.down, lm_head, sample …"),
-    Column("category", "cat", "matmul, attention, norm, elementwise, softmax, reduce, copy, moe, comm …"),
-    Column("lens", "cat", "which stopwatch: gpu, wall, wait or host; lenses are never added up"),
-    Column("track", "cat", "device, stream, thread or rank"),
-    Column("path", "cat", "scope path, parts joined by ' / '"),
-    Column("shape", "cat", "operand shapes, as 'm=1 n=4864 k=896'"),
-    Column("launch", "i64", "start in ns of the host call that launched the row, on the clock of t"),
-    Column("launch_dur", "i64", "duration in ns of that call"),
-    Column("launcher", "cat", "track of the host thread that made that call"),
-    Column("line", "cat", "the function of a program that launched the row, as 'file.py(7): name'"),
-    Column("grid", "cat", "blocks of the launch, as '64x8x1'"),
-    Column("block", "cat", "threads of a block, as '256x1x1'"),
-    Column("registers", "i32", "registers of a thread"),
-    Column("shared", "i32", "shared memory of a block in bytes"),
-    Column("occupancy", "f64", "estimated achieved occupancy in per cent"),
-    Column("flops", "f64", "floating-point operations of the row"),
-    Column("bytes", "f64", "bytes read and written by the row; for memory rows the size"),
-    Column("min", "i64", "shortest instance in ns, only where the source printed it"),
-    Column("max", "i64", "longest instance in ns, likewise"),
-    Column("p50", "i64", "median instance in ns, likewise"),
-    Column("p95", "i64", "95th percentile in ns, likewise"),
-    Column("p99", "i64", "99th percentile in ns, likewise"),
-    Column("std", "i64", "standard deviation in ns, likewise"),
-    Column("value", "f64", "a counter's value"),
-    Column("unit", "cat", "the unit of value"),
-    Column("tokens", "i64", "of a step row: tokens it produced"),
-    Column("context", "i64", "of a step row: context length at its end"),
-    Column("batch", "i64", "of a step row: sequences in flight"),
+    EventColumn("kind", "cat", "step, span, kernel, counter, memory or mark"),
+    EventColumn("name", "cat", "as the source wrote it, without control characters, never shortened"),
+    EventColumn("t", "i64", "start in ns on the run's clock; null: not on the timeline"),
+    EventColumn("dur", "i64", "duration in ns; of an aggregate row the total"),
+    EventColumn("count", "i64", "launches that this row represents"),
+    EventColumn("step", "i64", "decode step, cycle or iteration"),
+    EventColumn("phase", "cat", "prefill, decode, mixed, forward, backward, optimizer, load …"),
+    EventColumn("layer", "i32", "transformer layer"),
+    EventColumn("op", "cat", "role: attn.qkv, attn.core, mlp.down, lm_head, sample …"),
+    EventColumn(
+        "category", "cat", "matmul, attention, norm, elementwise, softmax, reduce, copy, moe, comm …"
+    ),
+    EventColumn(
+        "lens", "cat", "clock that measured the row: gpu, wall, wait or host; lenses are never added"
+    ),
+    EventColumn("track", "cat", "device, stream, thread or rank"),
+    EventColumn("path", "cat", "scope path, joined by ' / '"),
+    EventColumn("shape", "cat", "operand shapes, as 'm=1 n=4864 k=896'"),
+    EventColumn("launch", "i64", "start in ns of the host call that launched the row, on the clock of t"),
+    EventColumn("launch_dur", "i64", "duration in ns of the launching call"),
+    EventColumn("launcher", "cat", "track of the host thread that launched the row"),
+    EventColumn("line", "cat", "function that launched the row, as 'file.py(7): name'"),
+    EventColumn("grid", "cat", "blocks of the launch, as '64x8x1'"),
+    EventColumn("block", "cat", "threads per block, as '256x1x1'"),
+    EventColumn("registers", "i32", "registers per thread"),
+    EventColumn("shared", "i32", "shared memory per block in bytes"),
+    EventColumn("occupancy", "f64", "estimated achieved occupancy in per cent"),
+    EventColumn("flops", "f64", "floating-point operations of the row"),
+    EventColumn("bytes", "f64", "bytes read and written by the row; of memory rows the size"),
+    EventColumn("min", "i64", "shortest launch in ns, only if the source reports it"),
+    EventColumn("max", "i64", "longest launch in ns, likewise"),
+    EventColumn("p50", "i64", "median launch in ns, likewise"),
+    EventColumn("p95", "i64", "95th percentile in ns, likewise"),
+    EventColumn("p99", "i64", "99th percentile in ns, likewise"),
+    EventColumn("std", "i64", "standard deviation in ns, likewise"),
+    EventColumn("value", "f64", "value of a counter"),
+    EventColumn("unit", "cat", "the unit of value"),
+    EventColumn("tokens", "i64", "tokens produced (step rows)"),
+    EventColumn("context", "i64", "context length at the end (step rows)"),
+    EventColumn("batch", "i64", "sequences in flight (step rows)"),
 )
 
-TIMES: Final = ("t", "launch")  # columns that hold a moment on the run's clock
+TIME_COLUMNS: Final = ("t", "launch")  # instants on the run's clock
 PATH_SEPARATOR: Final = " / "
-WINDOW: Final = "window"  # op of a span without a duration: this step holds single rows of its lens
+WINDOW_OP: Final = "window"  # op of a span without duration: rows of its lens were sampled in this step
 
 _CRC: Final = b',"crc":"'
 _ENCODER: Final = json.JSONEncoder(separators=(",", ":"), allow_nan=False)
-_text: Final = json.encoder.encode_basestring_ascii
+_encode_text: Final = json.encoder.encode_basestring_ascii
 _CRC_TAIL: Final = len(_CRC) + 8 + 2  # ,"crc":"xxxxxxxx"}
 
 
-def seal(record: Mapping[str, Any]) -> bytes:
-    """Return a record as one line that carries the checksum of its own bytes."""
-    return sealed(flat_json(record).encode())
+def seal_record(record: Mapping[str, Any]) -> bytes:
+    """Return a record as one line with its checksum."""
+    return seal_json(encode_json(record).encode())
 
 
-def flat_json(record: Mapping[str, Any]) -> str:
-    """Return a record as JSON: numbers and text, which most are, without the way round by the encoder."""
-    return "{" + ",".join([f"{_text(name)}:{_value(value)}" for name, value in record.items()]) + "}"
+def encode_json(record: Mapping[str, Any]) -> str:
+    """Return a record as JSON; numbers and text, which are most, bypass the slow encoder."""
+    return (
+        "{"
+        + ",".join([f"{_encode_text(name)}:{_encode_value(value)}" for name, value in record.items()])
+        + "}"
+    )
 
 
-def _value(value: Any) -> str:
+def _encode_value(value: Any) -> str:
     kind = type(value)
     if kind is int:
         return int.__repr__(value)
-    return _text(value) if kind is str else _ENCODER.encode(value)
+    return _encode_text(value) if kind is str else _ENCODER.encode(value)
 
 
-def sealed(body: bytes) -> bytes:
+def seal_json(body: bytes) -> bytes:
     """Return a JSON object as one line with its checksum."""
     body = body[:-1]
     return body + _CRC + b'%08x"}\n' % zlib.crc32(body)
 
 
-def intact(line: bytes) -> bool:
-    """Return whether a line's checksum holds; True for a line without one, as written by hand."""
+def is_intact(line: bytes) -> bool:
+    """Return whether a line matches its checksum; True without one, as in lines written by hand."""
     line = line.rstrip()
     tail = line[-_CRC_TAIL:]
     if not tail.startswith(_CRC):

@@ -1,4 +1,4 @@
-"""Writes runs as native lines that read back as the same runs."""
+"""Write runs as native lines that read back as the same runs."""
 
 from collections.abc import Iterator, Sequence
 from typing import IO, Any, Final
@@ -6,68 +6,71 @@ from typing import IO, Any, Final
 import msgspec
 import polars as pl
 
-from capture.frames import type_name
-from capture.importlog import ImportLog
-from capture.native.schema import SCHEMA, sealed
+from capture.import_log import ImportLog
+from capture.native.saved_tables import format_type
+from capture.native.schema import SCHEMA_VERSION, seal_json
 from capture.run import DTYPES, Run
 
-_OPS_A_LINE: Final = 1000
-_ROWS_A_LINE: Final = 8192
-_PLANNED: Final = (*(n for n, t in DTYPES.items() if t == pl.Categorical), "layer")
+_OPS_PER_LINE: Final = 1000
+_ROWS_PER_LINE: Final = 8192
+_OP_COLUMNS: Final = (*(n for n, t in DTYPES.items() if t == pl.Categorical), "layer")
 
 
 def write_native(runs: Sequence[Run], file: IO[bytes]) -> list[str]:
-    """Write one run after the other; return a note of each thing that could not be written as it is."""
+    """Write the runs one after the other; return a note for each thing that had to be changed."""
     notes: list[str] = []
     for number, run in enumerate(runs):
-        file.writelines(_line(record) for record in _records(run, number, notes))
+        file.writelines(_encode_record(record) for record in _iter_run_records(run, number, notes))
     return notes
 
 
-def event_lines(events: pl.DataFrame, first_op: int) -> Iterator[tuple[bytes, int]]:
-    """Yield the lines that add events to a run, each with how many it holds; the ops of the run up to
-    `first_op` have their numbers already, and no more than one number an event is taken.
+def encode_events(events: pl.DataFrame, first_op: int) -> Iterator[tuple[bytes, int]]:
+    """Yield the lines that add events to a run, each with its number of events.
+
+    Op ids start at `first_op`; at most one id per event is used.
     """
-    for record in _events(events, first_op):
-        yield _line(record), len(record.get("op", ()))
+    for record in _iter_event_records(events, first_op):
+        yield _encode_record(record), len(record.get("op", ()))
 
 
-def log_line(log: ImportLog) -> bytes:
-    """Return the line that keeps the log of an import."""
-    return _line({"kind": "log", "log": log.as_dict()})
+def encode_log(log: ImportLog) -> bytes:
+    """Return the line with the log of an import."""
+    return _encode_record({"kind": "log", "log": log.as_dict()})
 
 
-def _line(record: dict[str, Any]) -> bytes:
-    return sealed(msgspec.json.encode(record, enc_hook=str))
+def _encode_record(record: dict[str, Any]) -> bytes:
+    return seal_json(msgspec.json.encode(record, enc_hook=str))
 
 
-def _records(run: Run, number: int, notes: list[str]) -> Iterator[dict[str, Any]]:
-    yield {"kind": "run", "schema": SCHEMA, "id": number, "name": run.name, "meta": run.meta}
+def _iter_run_records(run: Run, number: int, notes: list[str]) -> Iterator[dict[str, Any]]:
+    yield {"kind": "run", "schema": SCHEMA_VERSION, "id": number, "name": run.name, "meta": run.meta}
     yield {"kind": "log", "log": run.log.as_dict()}
-    yield from _events(run.events, 0)
+    yield from _iter_event_records(run.events, 0)
     for name, table in run.tables.items():
-        record, note = table_record(name, table)
+        record, note = build_table_record(name, table)
         yield {"kind": "table", **record}
         notes.extend([note] if note else [])
     yield {"kind": "end", "events": run.events.height}
 
 
-def _events(events: pl.DataFrame, first_op: int) -> Iterator[dict[str, Any]]:
-    planned = [c for c in _PLANNED if c in events.columns]
-    ops = events.select(planned).unique(maintain_order=True).with_row_index("id", first_op)
-    for part in ops.iter_slices(_OPS_A_LINE):
-        yield {"kind": "plan", "ops": [_without_nulls(op) for op in part.iter_rows(named=True)]}
-    yield from _rows(events, ops, planned)
+def _iter_event_records(events: pl.DataFrame, first_op: int) -> Iterator[dict[str, Any]]:
+    op_columns = [c for c in _OP_COLUMNS if c in events.columns]
+    ops = events.select(op_columns).unique(maintain_order=True).with_row_index("id", first_op)
+    for part in ops.iter_slices(_OPS_PER_LINE):
+        yield {"kind": "plan", "ops": [_drop_nulls(op) for op in part.iter_rows(named=True)]}
+    yield from _iter_row_records(events, ops, op_columns)
 
 
-def _without_nulls(op: dict[str, Any]) -> dict[str, Any]:
+def _drop_nulls(op: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in op.items() if value is not None}
 
 
-def _rows(events: pl.DataFrame, ops: pl.DataFrame, planned: list[str]) -> Iterator[dict[str, Any]]:
-    numbers = [c for c in events.columns if c not in planned]
-    for part in events.iter_slices(_ROWS_A_LINE):
-        rows = part.join(ops, on=planned, how="left", nulls_equal=True, maintain_order="left")
+def _iter_row_records(
+    events: pl.DataFrame, ops: pl.DataFrame, op_columns: list[str]
+) -> Iterator[dict[str, Any]]:
+    numbers = [c for c in events.columns if c not in op_columns]
+    for part in events.iter_slices(_ROWS_PER_LINE):
+        rows = part.join(ops, on=op_columns, how="left", nulls_equal=True, maintain_order="left")
         yield {
             "kind": "rows",
             "op": rows["id"].to_list(),
@@ -75,10 +78,10 @@ def _rows(events: pl.DataFrame, ops: pl.DataFrame, planned: list[str]) -> Iterat
         }
 
 
-def table_record(name: str, table: pl.DataFrame) -> tuple[dict[str, Any], str]:
-    """Return a table as JSON columns with their types, and a note where a type became text, else empty."""
-    odd = [c for c, type in table.schema.items() if type_name(type) is None]
-    table = table.with_columns(pl.col(c).map_elements(str, return_dtype=pl.String) for c in odd)
-    types = {c: type_name(type) for c, type in table.schema.items()}
-    note = f"the table {name} has columns that became text: {', '.join(odd)}" if odd else ""
+def build_table_record(name: str, table: pl.DataFrame) -> tuple[dict[str, Any], str]:
+    """Return a table as typed JSON columns, and a note (or an empty text) on columns that became text."""
+    converted = [c for c, type in table.schema.items() if format_type(type) is None]
+    table = table.with_columns(pl.col(c).map_elements(str, return_dtype=pl.String) for c in converted)
+    types = {c: format_type(type) for c, type in table.schema.items()}
+    note = f"the table {name} has columns that became text: {', '.join(converted)}" if converted else ""
     return {"name": name, "types": types, "columns": table.to_dict(as_series=False)}, note

@@ -1,6 +1,6 @@
-"""Waits for the program's own import of torch or llama_cpp, and has it watched from then on. Stdlib only."""
+"""Wait for the program's own import of torch or llama_cpp, then start recording. Standard library only."""
 
-from __future__ import annotations  # what runs in a program of the user's reads on Python 3.8
+from __future__ import annotations  # runs in users' programs, from Python 3.8 on
 
 import importlib
 import importlib.abc
@@ -8,7 +8,7 @@ import platform
 import sys
 from typing import TYPE_CHECKING
 
-from . import account
+from . import process_notes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -16,19 +16,19 @@ if TYPE_CHECKING:
     from types import ModuleType
 
 
-# what is watched, and by which module of ours
-_WATCHERS = {"torch": ".attach", "llama_cpp.llama_cpp": ".llama"}
+# imported module → our module that records it
+_INSTALLERS = {"torch": ".patch_torch", "llama_cpp.llama_cpp": ".llama_cpp"}
 
 
 def start() -> None:
-    """Note that this process can be watched, and look out for what is."""
-    account.note("python " + platform.python_version())
-    for name in _WATCHERS:
-        sys.meta_path.insert(0, _Finder(name))
+    """Note that this process can be recorded, and watch its imports."""
+    process_notes.append_note("python " + platform.python_version())
+    for name in _INSTALLERS:
+        sys.meta_path.insert(0, _ImportHook(name))
 
 
-class _Finder(importlib.abc.MetaPathFinder):
-    """Finds a module as it would be found without us, has it watched after its import, and is gone."""
+class _ImportHook(importlib.abc.MetaPathFinder):
+    """Finds a module as usual, installs the recorder after its import, and removes itself."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -43,29 +43,29 @@ class _Finder(importlib.abc.MetaPathFinder):
         sys.meta_path.remove(self)
         spec = importlib.util.find_spec(name)
         if spec is not None and spec.loader is not None:
-            _watch_after_import(spec.loader)
+            _install_after_import(spec.loader)
         return spec
 
 
-def _watch_after_import(loader: importlib.abc.Loader) -> None:
-    run = loader.exec_module
+def _install_after_import(loader: importlib.abc.Loader) -> None:
+    original = loader.exec_module
 
     def exec_module(module: ModuleType) -> None:
         del loader.exec_module
-        run(module)
-        _watch(module)
+        original(module)
+        _install(module)
 
     loader.exec_module = exec_module  # type: ignore[method-assign]
 
 
-def _watch(module: ModuleType) -> None:
-    """Watch a module; where that fails the program goes on, and one line says that it is not watched."""
+def _install(module: ModuleType) -> None:
+    """Record a module; if that fails, the program continues and one line says so."""
     package = module.__name__.partition(".")[0]
     version = getattr(sys.modules.get(package), "__version__", "") or getattr(module, "__version__", "")
-    account.note(f"{package} {version}".rstrip())
+    process_notes.append_note(f"{package} {version}".rstrip())
     try:
-        importlib.import_module(_WATCHERS[module.__name__], __package__).install(module)
+        importlib.import_module(_INSTALLERS[module.__name__], __package__).install(module)
     except Exception as e:
         why = " ".join(f"{type(e).__name__}: {e}".split())
-        account.note("fault " + why)
-        sys.stderr.write(f"tracetui: the program is not watched: {why}\n")
+        process_notes.append_note("fault " + why)
+        sys.stderr.write(f"tracetui: this program is not recorded: {why}\n")

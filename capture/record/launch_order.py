@@ -1,10 +1,10 @@
-"""Which part of a program each kernel of a replayed graph belongs to: in our engine and in watched programs.
+"""Assign the kernels of a replayed graph to the modules that launched them at capture.
 
-A captured step carries no annotations when it is replayed. Its kernels are known from where it was launched
-once, piece by piece: the i-th kernel of a replay is the i-th of that, provided that their names agree.
+A replay carries no annotations. The i-th kernel of a replay is the i-th of the capture, or of a step launched
+kernel by kernel, if their names agree. Used for recorded programs and by our own engine.
 """
 
-from __future__ import annotations  # what runs in a program of the user's reads on Python 3.8
+from __future__ import annotations  # runs in users' programs, from Python 3.8 on
 
 import re
 from dataclasses import dataclass
@@ -12,50 +12,50 @@ from itertools import groupby
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
-from .kernels import Row, Window
+from .profiler_windows import LeafWork, ProfilerWindow
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-COPIES: Final = ("Memcpy", "Memset")  # stand for what a profiler names with its direction
-UNKNOWN: Final = "replays whose kernels are not those of the step"
+COPIES: Final = ("Memcpy", "Memset")  # profilers append a direction to these names
+UNKNOWN_REPLAY: Final = "replays whose kernels differ from those of the step"
 _ARGUMENTS: Final = re.compile(r"[<(\[].*", re.DOTALL)
 
 
 @dataclass(frozen=True)
 class LaunchOrder:
-    """The kernels of a step in their order: name, and the scope that launched each; None for no scope."""
+    """The kernels of a step in order: name, and the scope that launched it (None: no scope)."""
 
     kernels: tuple[tuple[str, str | None], ...]
 
-    def assign_owners(self, replayed: Sequence[Row]) -> list[Row] | None:
-        """Return the kernels of one replay with their owners; None where they are not those of this order.
+    def assign_owners(self, replayed: Sequence[LeafWork]) -> list[LeafWork] | None:
+        """Return the kernels of one replay with their owners, or None if they do not match this order.
 
-        What a runtime puts before the first kernel of a graph has no owner.
+        Kernels before the first of the graph, added by a runtime, have no owner.
         """
         extra = len(replayed) - len(self.kernels)
         if extra < 0 or not self.kernels:
             return None
-        if not all(is_same(name, k.name) for k, (name, _) in zip(replayed[extra:], self.kernels)):
+        if not all(is_same_kernel(name, k.name) for k, (name, _) in zip(replayed[extra:], self.kernels)):
             return None
         owners = [None] * extra + [scope for _, scope in self.kernels]
         return [kernel._replace(owner=owner) for kernel, owner in zip(replayed, owners)]
 
 
-def is_same(stated: str, seen: str) -> bool:
-    """Return whether a kernel has the name that was stated for it, which may be the one its linker knows."""
-    if stated == seen or (stated in COPIES and seen.startswith(stated)):
+def is_same_kernel(expected: str, recorded: str) -> bool:
+    """Return whether a recorded kernel has the expected name, which may be its linker name."""
+    if expected == recorded or (expected in COPIES and recorded.startswith(expected)):
         return True
-    if not stated.startswith("_Z"):
+    if not expected.startswith("_Z"):
         return False
-    name = _ARGUMENTS.sub("", seen.replace("(anonymous namespace)", "")).split("::")[-1].split(" ")[-1]
-    return bool(name) and f"{len(name)}{name}" in stated
+    name = _ARGUMENTS.sub("", recorded.replace("(anonymous namespace)", "")).split("::")[-1].split(" ")[-1]
+    return bool(name) and f"{len(name)}{name}" in expected
 
 
-def launch_order(window: Window) -> LaunchOrder | None:
-    """Return the order of a step that was launched kernel by kernel within a window.
+def build_launch_order(window: ProfilerWindow) -> LaunchOrder | None:
+    """Return the order of a step that was launched kernel by kernel in a window.
 
-    None where the window lacks a kernel, or its launch: what is learned of it would fit no replay.
+    None if the window lacks a kernel or a launch, because the order would fit no replay.
     """
     on_gpu = sorted((k for k in window.rows if k.lens == "gpu"), key=attrgetter("launch", "start"))
     if window.problems or not on_gpu:
@@ -63,29 +63,29 @@ def launch_order(window: Window) -> LaunchOrder | None:
     return LaunchOrder(tuple((k.name, k.owner) for k in on_gpu))
 
 
-def with_owners(window: Window, orders: Sequence[LaunchOrder]) -> Window:
-    """Return the window with the owners of the kernels of every replay in it.
+def assign_replay_owners(window: ProfilerWindow, orders: Sequence[LaunchOrder]) -> ProfilerWindow:
+    """Return the window with the owners of the kernels of all replays in it.
 
-    A replay is of the order whose count and names it has; where several have them and do not agree on the
-    owners, or none has, it belongs to nobody.
+    A replay matches the order with its count and names; if several match with different owners, or none
+    matches, its kernels have no owner.
     """
-    rows: list[Row] = []
+    rows: list[LeafWork] = []
     unknown = 0
     on_gpu = sorted((k for k in window.rows if k.lens == "gpu"), key=attrgetter("launch", "start"))
     for _, group in groupby(on_gpu, key=attrgetter("launch")):
         replayed = list(group)
-        if len(replayed) == 1:  # a copy or a fill beside the graph
+        if len(replayed) == 1:  # a copy or fill outside the graph
             rows += replayed
             continue
-        owned = _agreed(replayed, orders)
+        owned = _find_agreed_owners(replayed, orders)
         unknown += owned is None
         rows += owned or [kernel._replace(owner=None) for kernel in replayed]
     problems = dict(window.problems)
     if unknown:
-        problems[UNKNOWN] = unknown
-    return Window([*(k for k in window.rows if k.lens != "gpu"), *rows], problems)
+        problems[UNKNOWN_REPLAY] = unknown
+    return ProfilerWindow([*(k for k in window.rows if k.lens != "gpu"), *rows], problems)
 
 
-def _agreed(replayed: Sequence[Row], orders: Sequence[LaunchOrder]) -> list[Row] | None:
+def _find_agreed_owners(replayed: Sequence[LeafWork], orders: Sequence[LaunchOrder]) -> list[LeafWork] | None:
     fitting = [owned for order in orders if (owned := order.assign_owners(replayed)) is not None]
     return fitting[0] if fitting and all(owned == fitting[0] for owned in fitting) else None

@@ -1,19 +1,21 @@
-"""The nodes of llama.cpp's graphs: their layer and what they do in the model, by name and operator."""
+"""Nodes of llama.cpp's graphs: layer, role and category by name and operator."""
 
-from __future__ import annotations  # what runs in a program of the user's reads on Python 3.8
+from __future__ import annotations  # runs in users' programs, from Python 3.8 on
 
 import ctypes
 import re
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from .op_numbers import OpNumbers
+    from .op_ids import OpIds
 
 # `Qcur-3 (view)`, `cache_k_l3 (view)`, `result_output`
 _NAME: Final = re.compile(r"^(?P<base>.*?)(?:-(?P<layer>\d+)|_l(?P<cache>\d+))?(?: \(.*)?$")
-_UNNAMED: Final = b"node_"  # what ggml calls a node that the model gives no name
-_HEADS: Final = ("kqv_out", "kqv", "__fattn__")  # behind these comes the product that joins the heads
-_IDLE: Final = frozenset(("NONE", "RESHAPE", "VIEW", "PERMUTE", "TRANSPOSE"))  # nothing is computed
+_UNNAMED_PREFIX: Final = b"node_"  # prefix that ggml gives to nodes without a name
+_ATTENTION_OUTPUTS: Final = ("kqv_out", "kqv", "__fattn__")  # followed by the output projection
+_NO_WORK: Final = frozenset(
+    ("NONE", "RESHAPE", "VIEW", "PERMUTE", "TRANSPOSE")
+)  # operators that compute nothing
 
 _ROLES: Final = {
     "Qcur": "attn.q", "Kcur": "attn.k", "Vcur": "attn.v", "Qcur_normed": "norm", "Kcur_normed": "norm",
@@ -32,64 +34,67 @@ _CATEGORIES: Final = {
 
 
 class NodeOps:
-    """Gives the node of a graph the number of its op."""
+    """Finds the op id of a graph node."""
 
-    def __init__(self, module: Any, numbers: OpNumbers) -> None:
-        self._numbers = numbers
+    def __init__(self, module: Any, numbers: OpIds) -> None:
+        self._op_ids = numbers
         self._name, self._operator = (
-            _function(module._lib, name) for name in ("ggml_get_name", "ggml_op_desc")
+            _load_function(module._lib, name) for name in ("ggml_get_name", "ggml_op_desc")
         )
-        self._known: dict[tuple[bytes, bytes, str | None, int | None, str], int | None] = {}
-        self._named: dict[bytes, tuple[int | None, str]] = {}
+        self._ids_by_node: dict[tuple[bytes, bytes, str | None, int | None, str], int | None] = {}
+        self._names: dict[bytes, tuple[int | None, str]] = {}
 
-    def number(self, node: int, before: tuple[int | None, str], track: str | None) -> int | None:
-        """Return the number of a node's op, None where nothing is computed; `before` as `named` gave it."""
+    def find_op_id(self, node: int, previous: tuple[int | None, str], track: str | None) -> int | None:
+        """Return the op id of a node, or None if it computes nothing; `previous` is from `find_name`."""
         name, operator = self._name(node), self._operator(node)
-        layer, base = before if name.startswith(_UNNAMED) else (None, "")
+        layer, base = previous if name.startswith(_UNNAMED_PREFIX) else (None, "")
         key = name, operator, track, layer, base
-        if key not in self._known:
+        if key not in self._ids_by_node:
             does = operator.decode("utf-8", "replace")
-            op = op_of(name.decode("utf-8", "replace"), does, (layer, base))
-            self._known[key] = None if does in _IDLE else self._numbers.of({**op, "track": track})
-        return self._known[key]
+            op = build_op(name.decode("utf-8", "replace"), does, (layer, base))
+            self._ids_by_node[key] = None if does in _NO_WORK else self._op_ids.assign({**op, "track": track})
+        return self._ids_by_node[key]
 
-    def named(self, node: int, before: tuple[int | None, str]) -> tuple[int | None, str]:
-        """Return layer and name of a node; those of the one before it where the model gives it none."""
+    def find_name(self, node: int, previous: tuple[int | None, str]) -> tuple[int | None, str]:
+        """Return layer and name of a node, or those of the previous node if it has no name."""
         name = self._name(node)
-        if name.startswith(_UNNAMED):
-            return before
-        if name not in self._named:
-            base, layer = parts_of(name.decode("utf-8", "replace"))
-            self._named[name] = layer, base
-        return self._named[name]
+        if name.startswith(_UNNAMED_PREFIX):
+            return previous
+        if name not in self._names:
+            base, layer = parse_node_name(name.decode("utf-8", "replace"))
+            self._names[name] = layer, base
+        return self._names[name]
 
 
-def parts_of(name: str) -> tuple[str, int | None]:
-    """Return what a node is called within its layer, and the layer; None outside of any."""
+def parse_node_name(name: str) -> tuple[str, int | None]:
+    """Return the name of a node within its layer, and the layer (None outside all layers)."""
     match = _NAME.match(name)
     assert match is not None  # noqa: S101
-    number = match["layer"] or match["cache"]
-    return match["base"] or "node", int(number) if number is not None and len(number) < 6 else None
+    layer = match["layer"] or match["cache"]
+    return match["base"] or "node", int(layer) if layer is not None and len(layer) < 6 else None
 
 
-def op_of(name: str, operator: str, before: tuple[int | None, str] = (None, "")) -> dict[str, Any]:
-    """Return what is known of a node by its name and operator; one without a name by the node before it."""
-    base, layer = parts_of(name)
-    if name.startswith(_UNNAMED.decode()):
-        layer, base = before[0], "kqv_wo" if before[1] in _HEADS and operator == "MUL_MAT" else "node"
-    local = f"{base} {operator.lower()}"
+def build_op(name: str, operator: str, previous: tuple[int | None, str] = (None, "")) -> dict[str, Any]:
+    """Return the op of a node by its name and operator; an unnamed node is placed by the previous one."""
+    base, layer = parse_node_name(name)
+    if name.startswith(_UNNAMED_PREFIX.decode()):
+        layer, base = (
+            previous[0],
+            "kqv_wo" if previous[1] in _ATTENTION_OUTPUTS and operator == "MUL_MAT" else "node",
+        )
+    local_name = f"{base} {operator.lower()}"
     return {
-        "name": local,
+        "name": local_name,
         "layer": layer,
-        "op": _role(base, operator),
-        "category": _category(base, operator),
+        "op": _infer_role(base, operator),
+        "category": _infer_category(base, operator),
         "lens": "wall",
         "path": " / ".join(filter(None, ("" if layer is None else f"blk.{layer}", base, operator.lower()))),
     }
 
 
-def _role(base: str, operator: str) -> str | None:
-    """Return the part of the model that a node is of."""
+def _infer_role(base: str, operator: str) -> str | None:
+    """Return the role of a node in the model, or None."""
     if operator == "ROPE":
         return "attn.rope"
     if operator == "FLASH_ATTN_EXT":
@@ -101,14 +106,14 @@ def _role(base: str, operator: str) -> str | None:
     return _ROLES.get(base)
 
 
-def _category(base: str, operator: str) -> str:
-    """Return what kind of work a node is."""
+def _infer_category(base: str, operator: str) -> str:
+    """Return the category of a node's work."""
     if _ROLES.get(base) == "attn.core":
         return "attention"
     return "norm" if "norm" in base else _CATEGORIES.get(operator, "elementwise")
 
 
-def _function(library: Any, name: str) -> Any:
-    """Return a function of the library, from a node to a text; that of the program stays as it is."""
+def _load_function(library: Any, name: str) -> Any:
+    """Return a private reference to a library function from a node to a text."""
     kind = ctypes.CFUNCTYPE(ctypes.c_char_p, ctypes.c_void_p)
     return kind((name, library))

@@ -1,4 +1,4 @@
-"""Recorder: times the parts of a loop, step by step, for a third of a microsecond each. Stdlib only."""
+"""Recorder: times the parts of a loop, at a third of a microsecond each. Standard library only."""
 
 import os
 import sys
@@ -8,12 +8,12 @@ from types import TracebackType
 from typing import Any, Self
 
 from ..native.emit import Emitter, now
-from . import account
-from .account import OUT
+from . import process_notes
+from .process_notes import OUT_VARIABLE
 
 
-class Span:
-    """The timer of one part of a step; made once, entered every time that the part runs."""
+class SpanTimer:
+    """The timer of one part of a step, created once and entered whenever the part runs."""
 
     __slots__ = ("_done", "_id", "_pop", "_push")
 
@@ -28,8 +28,8 @@ class Span:
         self._done((self._id, self._pop(), now()))
 
 
-class Step:
-    """One step of the loop; the spans that end within it belong to it."""
+class LoopStep:
+    """One step of the loop; spans that end within it belong to it."""
 
     def __init__(self, recorder: "Recorder", number: int, phase: str | None, facts: dict[str, Any]) -> None:
         self.number = number
@@ -50,7 +50,7 @@ class Step:
 
 
 class Recorder:
-    """Records a loop of one's own into a file that tracetui opens, also while it grows.
+    """Records your own loop into a file that tracetui opens, also while it grows.
 
         from tracetui import Recorder
 
@@ -61,11 +61,11 @@ class Recorder:
                         with rec.span("attention", layer=layer):
                             ...
 
-    Without a path it writes to `$TRACETUI_OUT`, so that `tracetui live -- python loop.py` shows it, and
-    nowhere where that is not set. A span that holds other spans shows in the tree; the innermost ones are
-    what the kernel table adds up. `span` takes what is known of the work: layer, op, category, shape,
-    flops, bytes, window, track. Keep the object in a variable to save the look-up in a hot loop.
-    A recorder belongs to one thread. On a GPU a span measures the launch unless the work is awaited in it.
+    Without a path it writes to `$TRACETUI_OUT`, which `tracetui live -- python loop.py` sets, or nowhere.
+    Spans that contain other spans appear in the tree; the kernel table sums the innermost ones. `span` takes
+    facts about the work: layer, op, category, shape, flops, bytes, window, track. In a hot loop, keep its
+    result in a variable to save the lookup. A recorder belongs to one thread. On a GPU a span measures only
+    the launch, unless it waits for the work.
     """
 
     def __init__(
@@ -77,26 +77,26 @@ class Recorder:
         lens: str = "wall",
         **meta: Any,
     ) -> None:
-        self.emitter = Emitter(path or os.environ.get(OUT) or os.devnull, rank=rank)
+        self.emitter = Emitter(path or os.environ.get(OUT_VARIABLE) or os.devnull, rank=rank)
         self.emitter.run(
             name or str(meta.get("model", "run")), {"argv": sys.argv, "pid": os.getpid(), **meta}
         )
         self._lens = lens
-        self._spans: dict[Any, Span] = {}
+        self._spans: dict[Any, SpanTimer] = {}
         self._ops: list[dict[str, Any]] = []
         self._planned: set[int] = set()
         self._stack: list[int] = []
         self._records: list[tuple[int, int, int]] = []
         self._steps = 0
-        self._span_ns = _span_ns()
+        self._span_ns = _measure_span_ns()
 
-    def span(self, name: str, **about: Any) -> Span:
+    def span(self, name: str, **facts: Any) -> SpanTimer:
         """Return the timer of a part of a step: the same object for the same name and facts."""
-        key = (name, *about.values()) if about else name
+        key = (name, *facts.values()) if facts else name
         try:
             return self._spans[key]
         except (KeyError, TypeError):
-            return self._new_span(key, name, about)
+            return self._create_span(key, name, facts)
 
     def step(
         self,
@@ -105,57 +105,57 @@ class Recorder:
         context: int | None = None,
         tokens: int | None = 1,
         batch: int | None = None,
-    ) -> Step:
+    ) -> LoopStep:
         """Return the next step, to be entered; a prefill is step 0, others count from 1."""
         if phase != "prefill":
             self._steps += 1
         number = 0 if phase == "prefill" else self._steps
-        return Step(self, number, phase, {"context": context, "tokens": tokens, "batch": batch})
+        return LoopStep(self, number, phase, {"context": context, "tokens": tokens, "batch": batch})
 
     def counter(self, name: str, value: float, unit: str = "") -> None:
-        """Write a measured value, now."""
+        """Write a measured value with the current time."""
         self.emitter.counter(name, value, unit)
 
     def mark(self, text: str) -> None:
-        """Write a line of text, now."""
+        """Write a line of text with the current time."""
         self.emitter.mark(text)
 
     def write_spans(
         self, *, step: int | None = None, phase: str | None = None, context: int | None = None
     ) -> None:
-        """Hand the spans that have ended to the emitter, as those of this step."""
+        """Pass the spans that have ended to the emitter, as those of this step."""
         if not self._records:
             return
         began = now()
         entered, starts, ends = zip(*self._records, strict=True)
         self._records.clear()
-        ids = _numbers_by_nesting(entered, starts)
+        ids = _assign_ids_by_nesting(entered, starts)
         new = set(ids) - self._planned
         if new:
             self._planned |= new
-            self.emitter.plan(self._op(id) for id in sorted(new))
+            self.emitter.plan(self._build_op(id) for id in sorted(new))
         durations = list(map(sub, ends, starts))
         self.emitter.cost_ns += now() - began + self._span_ns * len(durations)
         self.emitter.columns(ids, starts, durations, step=step, phase=phase, context=context)
 
-    def _new_span(self, key: Any, name: str, about: dict[str, Any]) -> Span:
-        span = Span(2 * len(self._ops), self._stack, self._records)
-        self._ops.append({"name": name, "lens": self._lens, **about})
+    def _create_span(self, key: Any, name: str, facts: dict[str, Any]) -> SpanTimer:
+        span = SpanTimer(2 * len(self._ops), self._stack, self._records)
+        self._ops.append({"name": name, "lens": self._lens, **facts})
         try:
             self._spans[key] = span
-        except TypeError:  # a fact that cannot be hashed, as a list: the caller keeps the object
+        except TypeError:  # an unhashable fact such as a list: the caller keeps the object
             self._spans[len(self._ops)] = span
         return span
 
-    def _op(self, id: int) -> dict[str, Any]:
+    def _build_op(self, id: int) -> dict[str, Any]:
         return {"id": id, "kind": "span" if id % 2 else "kernel", **self._ops[id // 2]}
 
     def close(self) -> None:
-        """Write what waits, and end the run and its file."""
+        """Write all waiting spans, and end the run and its file."""
         self.write_spans()
         self.emitter.end()
         if why := self.emitter.unwritten:
-            account.note("gaps " + why)
+            process_notes.append_note("gaps " + why)
             sys.stderr.write(f"tracetui: the recording has gaps: {why}\n")
 
     def __enter__(self) -> Self:
@@ -169,24 +169,24 @@ class Recorder:
         self.close()
 
 
-def _span_ns() -> int:
-    """Return how long entering and leaving a span takes here, so that a recording can state its own cost."""
-    span = Span(0, [], [])
-    took = []
+def _measure_span_ns() -> int:
+    """Return the duration of an empty span, so that a recording can state its own cost."""
+    span = SpanTimer(0, [], [])
+    durations = []
     for _ in range(50):
         began = now()
         with span:
             pass
-        took.append(now() - began)
-    return sorted(took)[25]
+        durations.append(now() - began)
+    return sorted(durations)[25]
 
 
-def _numbers_by_nesting(ids: Sequence[int], starts: Sequence[int]) -> Sequence[int]:
-    """Return the even numbers of innermost spans, odd ones for spans that held others (they end later)."""
-    before = (starts[0], *starts)
-    if not any(map(gt, before, starts)):
+def _assign_ids_by_nesting(ids: Sequence[int], starts: Sequence[int]) -> Sequence[int]:
+    """Return even ids for innermost spans, odd ids for spans that contained others (they end later)."""
+    previous_starts = (starts[0], *starts)
+    if not any(map(gt, previous_starts, starts)):
         return ids
     return [
         id + (earlier >= start) if i else id
-        for i, (id, earlier, start) in enumerate(zip(ids, before, starts, strict=False))
+        for i, (id, earlier, start) in enumerate(zip(ids, previous_starts, starts, strict=False))
     ]

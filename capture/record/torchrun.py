@@ -1,6 +1,6 @@
-"""Which rank of which launch this process is, as torchrun says in the environment."""
+"""The rank of this process in a launch by torchrun, from the environment."""
 
-from __future__ import annotations  # what runs in a program of the user's reads on Python 3.8
+from __future__ import annotations  # runs in users' programs, from Python 3.8 on
 
 import hashlib
 import os
@@ -9,21 +9,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-_LAUNCH: Final = ("TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT", "MASTER_ADDR", "MASTER_PORT")
+_LAUNCH_VARIABLES: Final = ("TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT", "MASTER_ADDR", "MASTER_PORT")
 
 
 @dataclass(frozen=True)
 class Rank:
-    """Which of how many processes this one is, on all machines and on its own machine."""
+    """The number of this process among all of the launch, and among those of its machine."""
 
     number: int
     size: int
     local: int
-    beside: int  # how many run on its machine
+    local_size: int  # processes on its machine
 
 
-def of_environment(environment: Mapping[str, str]) -> Rank | None:
-    """Return the rank that torchrun gave this process; None where it is alone."""
+def read_rank(environment: Mapping[str, str]) -> Rank | None:
+    """Return the rank that torchrun gave this process, or None if it runs alone."""
     names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
     if not all(environment.get(name, "").isdecimal() for name in names):
         return None
@@ -31,16 +31,16 @@ def of_environment(environment: Mapping[str, str]) -> Rank | None:
     return rank if rank.size > 1 else None
 
 
-def run_id(environment: Mapping[str, str], rank: Rank) -> str:
-    """Return an id that is the same for every rank of one launch, though they exchange nothing."""
-    facts = [environment.get(name, "") for name in _LAUNCH]
-    if rank.beside == rank.size:
-        facts.append(str(_starter()))
+def build_run_id(environment: Mapping[str, str], rank: Rank) -> str:
+    """Return an id that is equal for all ranks of one launch, without communication."""
+    facts = [environment.get(name, "") for name in _LAUNCH_VARIABLES]
+    if rank.local_size == rank.size:
+        facts.append(str(_find_launcher_pid()))
     return hashlib.sha256("/".join(facts).encode()).hexdigest()[:16]
 
 
-def _starter() -> int:
-    """Return the process that started the ranks: each leads a session, or is in one that a script leads."""
+def _find_launcher_pid() -> int:
+    """Return the process that started the ranks: each leads a session, or is in one led by a script."""
     leader = os.getsid(0)
     if leader == os.getpid():
         return os.getppid()

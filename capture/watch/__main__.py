@@ -1,10 +1,9 @@
-"""Watches from beside: a folder of traces, or a server by its address, into one growing recording.
+"""Record a folder of traces, or a server by its address, into one growing recording.
 
     python -m capture.watch --out FILE --folder DIR
     python -m capture.watch --out FILE --url http://HOST:PORT [--traces DIR] [--windows S] [--every S]
 
-Whoever started it holds its stdin open: it ends with that, on SIGTERM, SIGHUP and SIGINT, and on a line there
-that says `quit`.
+It ends when stdin closes, on SIGTERM, SIGHUP and SIGINT, and on the line `quit` on stdin.
 """
 
 import os
@@ -16,30 +15,30 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 from typing import Final
 
-from capture.text import clean
-from capture.watch.folder import Folder
-from capture.watch.recording import Recording
-from capture.watch.server import Server
-from capture.watch.traces import Traces
+from capture.clean_text import clean
+from capture.watch.folder_watcher import FolderWatcher
+from capture.watch.server_watcher import ServerWatcher
+from capture.watch.trace_folder import TraceFolder
+from capture.watch.watch_recording import WatchRecording, print_gaps
 
-BEAT_S: Final = 3.0  # between two signs of life
-NICE: Final = 5  # what is watched goes first
+HEARTBEAT_S: Final = 3.0  # between two heartbeats
+NICE: Final = 5  # the watched program goes first
 
 
 def main() -> int:
-    """Watch until the end is asked for; return the exit code."""
+    """Watch until asked to end; return the exit code."""
     over = threading.Event()
     _end_when_asked(over)
     os.nice(NICE)
-    args = _arguments()
+    args = _parse_arguments()
     if args.url:
-        Server(args, over).follow()
+        ServerWatcher(args, over).follow()
     else:
         _watch_folder(args, over)
     return 0
 
 
-def _arguments() -> Namespace:
+def _parse_arguments() -> Namespace:
     parser = ArgumentParser("python -m capture.watch")
     parser.add_argument("--out", type=Path, required=True)
     which = parser.add_mutually_exclusive_group(required=True)
@@ -58,7 +57,7 @@ def _end_when_asked(over: threading.Event) -> None:
 
 
 def _listen(over: threading.Event) -> None:
-    """Set the event on an order to quit, and when whoever gave orders is gone."""
+    """Set the event on the line `quit`, or when stdin closes."""
     for line in sys.stdin.buffer:
         if b"quit" in line:
             break
@@ -68,28 +67,22 @@ def _listen(over: threading.Event) -> None:
 def _watch_folder(args: Namespace, over: threading.Event) -> None:
     folder = args.folder.absolute()
     name = clean(folder.name or str(folder), 200)
-    recording = Recording(args.out, name, {"watched": "folder", "folder": clean(str(folder), 4096)})
-    traces = Traces(Folder(folder, but=recording.out), recording)
-    beat, told = 0.0, ""
+    recording = WatchRecording(args.out, name, {"watched": "folder", "folder": clean(str(folder), 4096)})
+    traces = FolderWatcher(TraceFolder(folder, excluded=recording.out), recording)
+    heartbeat_at, last_summary = 0.0, ""
     while not over.is_set():
-        began = time.monotonic()
+        start = time.monotonic()
         traces.poll()
-        if traces.summary != told:
-            told = traces.summary
-            recording.mark(told, "windows")
-        if began - beat > BEAT_S:
-            recording.mark("watching", "heartbeat")
-            beat = began
+        if traces.summary != last_summary:
+            last_summary = traces.summary
+            recording.write_mark(last_summary, "windows")
+        if start - heartbeat_at > HEARTBEAT_S:
+            recording.write_mark("watching", "heartbeat")
+            heartbeat_at = start
         recording.flush()
-        told_gaps(recording)
-        over.wait(traces.rest_s)
+        print_gaps(recording)
+        over.wait(traces.pause_s)
     recording.end()
-
-
-def told_gaps(recording: Recording) -> None:
-    """Print why the recording has gaps, where it has any."""
-    if why := recording.unwritten:
-        print(f"tracetui: the recording has gaps: {why}", file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The text form of Prometheus metrics, as servers expose it: samples with labels. Bad lines are left out.
+"""Parse the Prometheus text format: samples with labels; malformed lines are skipped.
 
 The format: https://prometheus.io/docs/instrumenting/exposition_formats/
 """
@@ -8,8 +8,8 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-MOST_LINES: Final = 100_000
-_LONGEST: Final = 8192
+MAX_LINES: Final = 100_000
+_MAX_LINE_CHARS: Final = 8192
 _LABEL: Final = r'[A-Za-z_]\w*="(?:[^"\\\n]|\\.)*"'
 _LINE: Final = re.compile(
     rf"([A-Za-z_:][\w:]*)(?:\{{((?:{_LABEL},?\s?)*)\}})?[ \t]+([-+]?(?:[0-9.]+(?:[eE][-+]?[0-9]+)?|Inf|NaN))"
@@ -18,22 +18,22 @@ _LABELS: Final = re.compile(r'([A-Za-z_]\w*)="((?:[^"\\]|\\.)*)"')
 
 
 @dataclass(frozen=True)
-class Sample:
-    """One value, under a name and labels."""
+class MetricSample:
+    """One value with its name and labels."""
 
     name: str
     labels: dict[str, str]
     value: float
 
 
-def samples(text: str, prefix: str) -> list[Sample]:
-    """Return the samples whose names begin so; one that is no number is left out."""
-    lines = text.split("\n", MOST_LINES)[:MOST_LINES]
-    read = (_sample(line) for line in lines if line.startswith(prefix) and len(line) <= _LONGEST)
+def parse_samples(text: str, prefix: str) -> list[MetricSample]:
+    """Return the samples whose names start with `prefix`; NaN values are skipped."""
+    lines = text.split("\n", MAX_LINES)[:MAX_LINES]
+    read = (_parse_sample(line) for line in lines if line.startswith(prefix) and len(line) <= _MAX_LINE_CHARS)
     return [sample for sample in read if sample is not None]
 
 
-def _sample(line: str) -> Sample | None:
+def _parse_sample(line: str) -> MetricSample | None:
     match = _LINE.match(line)
     if match is None:
         return None
@@ -42,4 +42,4 @@ def _sample(line: str) -> Sample | None:
     except ValueError:
         return None
     labels = dict(_LABELS.findall(match[2] or ""))
-    return None if math.isnan(value) else Sample(match[1], labels, value)
+    return None if math.isnan(value) else MetricSample(match[1], labels, value)

@@ -6,51 +6,51 @@ import time
 
 from capture.native.emit import Emitter
 
-BEAT_S = 0.8
-FLUSH_S = 0.1
-TELL_S = 0.1
+BEAT_INTERVAL_S = 0.8
+FLUSH_INTERVAL_S = 0.1
+PROGRESS_INTERVAL_S = 0.1
 
 
 class Heartbeat(threading.Thread):
-    """Flushes what waits, and says what is being done when a step or a stage takes long."""
+    """Flushes the recording, and repeats the current activity during long steps and stages."""
 
     def __init__(self, emitter: Emitter) -> None:
         super().__init__(daemon=True, name="pulse")
         self._emitter = emitter
         self._done = threading.Event()
         self._touched = time.monotonic()
-        self.doing = "starting"
+        self.activity = "starting"
         self._printed = False
 
     def touch(self) -> None:
-        """Note that something was written."""
+        """Record that something was written."""
         self._touched = time.monotonic()
 
-    def status(self, text: str) -> None:
-        """Write what is being done now, as a mark."""
-        self.doing = text
+    def write_status(self, text: str) -> None:
+        """Write the current activity as a mark."""
+        self.activity = text
         self._emitter.mark(text, "status")
         self._emitter.flush()
         self.touch()
 
-    def progress(self, doing: str, share: float) -> None:
-        """Write how much of it is done, at most every tenth of a second."""
-        if time.monotonic() - self._touched > TELL_S:
-            self.status(f"{doing} {100 * share:.0f} %")
+    def write_progress(self, activity: str, share: float) -> None:
+        """Write the share that is done, at most ten times per second."""
+        if time.monotonic() - self._touched > PROGRESS_INTERVAL_S:
+            self.write_status(f"{activity} {100 * share:.0f} %")
 
     def run(self) -> None:
-        while not self._done.wait(FLUSH_S):
-            if time.monotonic() - self._touched > BEAT_S:
-                self._emitter.mark(self.doing, "heartbeat")
+        while not self._done.wait(FLUSH_INTERVAL_S):
+            if time.monotonic() - self._touched > BEAT_INTERVAL_S:
+                self._emitter.mark(self.activity, "heartbeat")
                 self.touch()
             self._emitter.flush()
             self._print_gaps()
 
     def _print_gaps(self) -> None:
         """Print on stderr, once, why the recording cannot be written."""
-        if not self._printed and (why := self._emitter.unwritten):
+        if not self._printed and (reason := self._emitter.unwritten):
             self._printed = True
-            print(f"engines: the recording has gaps: {why}", file=sys.stderr, flush=True)
+            print(f"engines: the recording has gaps: {reason}", file=sys.stderr, flush=True)
 
     def stop(self) -> None:
         self._done.set()

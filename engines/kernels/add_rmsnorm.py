@@ -1,7 +1,7 @@
 """Norm of a product, its addition to the residual stream, and the next norm, in one pass over a row.
 
-With `post`: stream + norm(x)·post, as Gemma does it; without: stream + x. Norm weights carry their
-offset. `x` may come as the partial sums of a split product, which are added first.
+With `post`: stream + norm(x)·post, as in Gemma; without: stream + x. Norm weights include their offset. `x`
+may be the partial sums of a split product, which are added first.
 """
 
 from collections.abc import Iterator, Mapping
@@ -12,7 +12,14 @@ import triton
 import triton.language as tl
 from torch.nn import functional
 
-from engines.kernels.launch import Case, Work, is_last, metadata_of, power_of_two, size
+from engines.kernels.launch_support import (
+    CompileCase,
+    Work,
+    count_bytes,
+    is_last_to_arrive,
+    make_metadata,
+    pad_to_power_of_2,
+)
 
 
 def reference(
@@ -32,19 +39,22 @@ def reference(
     return functional.rms_norm(wide, weight.shape, weight.float(), eps), wide
 
 
-def work(a: Mapping[str, Any]) -> Work:
+def compute_work(a: Mapping[str, Any]) -> Work:
+    """Return FLOPs and bytes of a launch."""
     norms = 2 if a["POST"] else 1
     rows = a["out"].shape[0]
     flops = rows * a["WIDTH"] * (4 * norms + a["PARTS"])
-    return flops, size(a["x"]) + size(a["out"]) + size(a["weight"]) * norms + 2 * size(a["stream"])
+    return flops, count_bytes(a["x"]) + count_bytes(a["out"]) + count_bytes(
+        a["weight"]
+    ) * norms + 2 * count_bytes(a["stream"])
 
 
 @triton.jit
-def normed_row(
+def norm_row(
     x, stream, post, weight, out, row, rows, eps,
     WIDTH: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr, ADD: tl.constexpr, POST: tl.constexpr,
 ):  # fmt: skip
-    """Put one normed row into `out`, and its sum into `stream`."""
+    """Write one normed row to `out`, and the sum to `stream`."""
     at = tl.arange(0, BLOCK)
     inside = at < WIDTH
     value = tl.zeros([BLOCK], tl.float32)
@@ -63,12 +73,13 @@ def normed_row(
     tl.store(out + row * WIDTH + at, normed.to(out.dtype.element_ty), mask=inside)
 
 
-@triton.jit(launch_metadata=metadata_of(32, work))
+@triton.jit(launch_metadata=make_metadata(32, compute_work))
 def add_rmsnorm_kernel(
     x, stream, post, weight, out, rows, eps,
     WIDTH: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr, ADD: tl.constexpr, POST: tl.constexpr,
 ):  # fmt: skip
-    normed_row(x, stream, post, weight, out, tl.program_id(0), rows, eps, WIDTH, BLOCK, PARTS, ADD, POST)
+    """Norm one row per program."""
+    norm_row(x, stream, post, weight, out, tl.program_id(0), rows, eps, WIDTH, BLOCK, PARTS, ADD, POST)
 
 
 @triton.jit
@@ -76,18 +87,18 @@ def finish_row(
     product, stream, post, norm, normed, arrived, row, eps,
     WIDTH: tl.constexpr, BLOCK: tl.constexpr, ROWS: tl.constexpr, PARTS: tl.constexpr, POST: tl.constexpr,
 ):  # fmt: skip
-    """Do the same at the end of the product itself: by the program of a row that comes last, for that row."""
-    if is_last(arrived + row, tl.num_programs(0) // ROWS * PARTS):
-        normed_row(product, stream, post, norm, normed, row, ROWS, eps, WIDTH, BLOCK, PARTS, True, POST)
+    """Norm a row at the end of its product: the program that completes the row does it."""
+    if is_last_to_arrive(arrived + row, tl.num_programs(0) // ROWS * PARTS):
+        norm_row(product, stream, post, norm, normed, row, ROWS, eps, WIDTH, BLOCK, PARTS, True, POST)
 
 
 @triton.jit
-def put_product(
+def store_product(
     product, n, part, row, bias, out, stream, post, norm, normed, arrived, eps,
     N: tl.constexpr, ROWS: tl.constexpr, BIAS: tl.constexpr, PARTS: tl.constexpr, NORM: tl.constexpr,
     POST: tl.constexpr,
 ):  # fmt: skip
-    """Put a part of the columns `n` of a row where it belongs; the last program of the row finishes it."""
+    """Store a part of the columns `n` of a row; the program that completes the row also norms it."""
     if BIAS:
         product += tl.load(bias + n, mask=n < tl.where(part == 0, N, 0), other=0.0).to(tl.float32)
     tl.store(out + (part * ROWS + row) * N + n, product.to(out.dtype.element_ty), mask=n < N)
@@ -95,8 +106,8 @@ def put_product(
         finish_row(out, stream, post, norm, normed, arrived, row, eps, N, NORM, ROWS, PARTS, POST)
 
 
-class Finish(NamedTuple):
-    """What becomes of the rows of a product as soon as they are whole."""
+class ProductFinish(NamedTuple):
+    """What follows a product as soon as its rows are complete: add to the stream, then norm."""
 
     stream: torch.Tensor  # is added to
     weight: torch.Tensor  # of the norm behind that
@@ -106,14 +117,14 @@ class Finish(NamedTuple):
     post: torch.Tensor | None = None  # weight of a norm of the product itself
 
 
-def arguments_of(finish: Finish | None, width: int) -> dict[str, Any]:
-    """Return what a kernel of products takes of it; nothing is done where it is None."""
+def build_finish_arguments(finish: ProductFinish | None, width: int) -> dict[str, Any]:
+    """Build a product kernel's arguments for `finish`; None leaves the product as it is."""
     if finish is None:
         none = dict.fromkeys(("stream", "post", "norm", "normed", "arrived"))
         return {**none, "eps": 0.0, "NORM": 0, "POST": False}
     return {
         "stream": finish.stream, "post": finish.post, "norm": finish.weight, "normed": finish.out,
-        "arrived": finish.arrived, "eps": finish.eps, "NORM": power_of_two(width),
+        "arrived": finish.arrived, "eps": finish.eps, "NORM": pad_to_power_of_2(width),
         "POST": finish.post is not None,
     }  # fmt: skip
 
@@ -123,9 +134,9 @@ FINISH_TYPES: Final = {
 }  # fmt: skip
 
 
-def finish_constants(width: int, *, finished: bool) -> dict[str, Any]:
-    """Return the constants of a case whose product is finished, or left as it is."""
-    return {"NORM": power_of_two(width) if finished else 0, "POST": finished}
+def build_finish_constants(width: int, *, finished: bool) -> dict[str, Any]:
+    """Build the constants of a case whose product is finished, or left as it is."""
+    return {"NORM": pad_to_power_of_2(width) if finished else 0, "POST": finished}
 
 
 def launch(
@@ -137,31 +148,31 @@ def launch(
     stream: torch.Tensor | None = None,
     post: torch.Tensor | None = None,
 ) -> None:
-    """Put the normed rows into `out`, the sum into `stream`; x is [rows, width] or partial sums of it."""
+    """Write the normed rows to `out`, the sum to `stream`; x is [rows, width] or partial sums of it."""
     rows, width = out.shape
     add_rmsnorm_kernel[(rows,)](
         x, stream, post, weight, out, rows, eps,
-        WIDTH=width, BLOCK=power_of_two(width), PARTS=x.numel() // out.numel(),
-        ADD=stream is not None, POST=post is not None, num_warps=_warps(width),
+        WIDTH=width, BLOCK=pad_to_power_of_2(width), PARTS=x.numel() // out.numel(),
+        ADD=stream is not None, POST=post is not None, num_warps=_choose_warps(width),
     )  # fmt: skip
 
 
-def _warps(width: int) -> int:
+def _choose_warps(width: int) -> int:
     return 4 if width <= 2048 else 8
 
 
-def cases() -> Iterator[Case]:
+def cases() -> Iterator[CompileCase]:
     for label, width, parts, post in (
         ("plain", 1152, 1, False), ("gemma-3-1b", 1152, 1, True), ("gemma-3-1b split", 1152, 4, True),
         ("llama-3.2-1b", 2048, 1, False), ("wide", 4096, 1, False),
     ):  # fmt: skip
         add = label != "plain"
-        yield Case(
+        yield CompileCase(
             label, add_rmsnorm_kernel,
             {
                 "x": "*fp32" if parts > 1 else "*bf16", "stream": "*fp32", "post": "*fp32", "weight": "*fp32",
                 "out": "*bf16", "rows": "i32", "eps": "fp32",
             },
-            {"WIDTH": width, "BLOCK": power_of_two(width), "PARTS": parts, "ADD": add, "POST": post},
-            _warps(width), wide=1,
+            {"WIDTH": width, "BLOCK": pad_to_power_of_2(width), "PARTS": parts, "ADD": add, "POST": post},
+            _choose_warps(width), wide=1,
         )  # fmt: skip

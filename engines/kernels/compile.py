@@ -1,8 +1,8 @@
-"""Compile every kernel for GPUs that need not be here, and say what the machine code is like.
+"""Compile every kernel for GPUs that need not be here, and report on the machine code.
 
-`python -m engines.kernels.compile [--only NAME] [--target NAME] [--first]` prints a table; it fails on
-spills, on too much shared memory, on narrow loads where wide ones are promised, and where a loop has more
-shuffles, barriers, or instructions a weight than the case's `limits` allow.
+`python -m engines.kernels.compile [--only NAME] [--target NAME] [--first]` prints a table. It fails on
+register spills, too much shared memory, narrow loads of weights, too few wide loads, and on loops with more
+shuffles, barriers or instructions per weight than the `limits` of a case allow.
 """
 
 import argparse
@@ -19,18 +19,18 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from engines.kernels import KERNELS, kernel
-from engines.kernels.launch import Case
+from engines.kernels import KERNELS, load_kernel
+from engines.kernels.launch_support import CompileCase
 
-ALIGNED: Final = [["tt.divisibility", 16]]
+ALIGNED_POINTER: Final = [["tt.divisibility", 16]]
 PER_WEIGHT: Final = "per_weight"
 _INSTRUCTION: Final = re.compile(r"/\*([0-9a-f]{4,5})\*/\s+(?:@!?U?P\w+\s+)?([A-Z0-9_.]+)\s*(.*?);")
-DUMP: Final = Path(triton.__file__).parent / "backends/nvidia/bin/cuobjdump"
+CUOBJDUMP: Final = Path(triton.__file__).parent / "backends/nvidia/bin/cuobjdump"
 
 
 @dataclass(frozen=True)
-class Target:
-    """A GPU, and the shared memory that one of its blocks may take."""
+class CompileTarget:
+    """A GPU, and the shared memory that one of its blocks may use."""
 
     name: str
     gpu: GPUTarget
@@ -38,21 +38,21 @@ class Target:
 
 
 TARGETS: Final = (
-    Target("sm_75", GPUTarget("cuda", 75, 32), 64 << 10),
-    Target("sm_80", GPUTarget("cuda", 80, 32), 163 << 10),
-    Target("sm_89", GPUTarget("cuda", 89, 32), 99 << 10),
-    Target("sm_90", GPUTarget("cuda", 90, 32), 227 << 10),
-    Target("sm_100", GPUTarget("cuda", 100, 32), 227 << 10),
-    Target("sm_120", GPUTarget("cuda", 120, 32), 99 << 10),
-    Target("gfx90a", GPUTarget("hip", "gfx90a", 64), 64 << 10),
-    Target("gfx942", GPUTarget("hip", "gfx942", 64), 64 << 10),
-    Target("gfx1100", GPUTarget("hip", "gfx1100", 32), 64 << 10),
+    CompileTarget("sm_75", GPUTarget("cuda", 75, 32), 64 << 10),
+    CompileTarget("sm_80", GPUTarget("cuda", 80, 32), 163 << 10),
+    CompileTarget("sm_89", GPUTarget("cuda", 89, 32), 99 << 10),
+    CompileTarget("sm_90", GPUTarget("cuda", 90, 32), 227 << 10),
+    CompileTarget("sm_100", GPUTarget("cuda", 100, 32), 227 << 10),
+    CompileTarget("sm_120", GPUTarget("cuda", 120, 32), 99 << 10),
+    CompileTarget("gfx90a", GPUTarget("hip", "gfx90a", 64), 64 << 10),
+    CompileTarget("gfx942", GPUTarget("hip", "gfx942", 64), 64 << 10),
+    CompileTarget("gfx1100", GPUTarget("hip", "gfx1100", 32), 64 << 10),
 )
 
 
 @dataclass(frozen=True)
-class Compiled:
-    """What the compiler made of a case on a target."""
+class MachineCode:
+    """Properties of the machine code of a case on a target."""
 
     registers: int
     shared: int
@@ -65,7 +65,7 @@ class Compiled:
     instructions: int = 0  # of the longest loop; 0: there is none, or the code is not taken apart, as AMD's
     per_weight: float = 0.0  # the same for each weight that a thread multiplies in a turn of it; 0: unknown
 
-    def faults(self, case: Case, target: Target) -> list[str]:
+    def find_faults(self, case: CompileCase, target: CompileTarget) -> list[str]:
         broken = []
         if self.spilled:
             broken.append(f"spills {self.spilled} bytes")
@@ -82,42 +82,44 @@ class Compiled:
         return broken
 
 
-def compile_case(case: Case, target: Target) -> Compiled:
-    """Compile a case for a target; return what the machine code is like."""
+def compile_case(case: CompileCase, target: CompileTarget) -> MachineCode:
+    """Compile a case for a target; return the properties of its machine code."""
     made = triton.compile(
-        _source(case), target=target.gpu, options={"num_warps": case.warps, "num_stages": case.stages}
+        _build_source(case), target=target.gpu, options={"num_warps": case.warps, "num_stages": case.stages}
     )
     if target.gpu.backend == "hip":
-        return _amd(made.asm["amdgcn"], made.metadata.shared)
-    taken_apart = _nvidia(made.asm["cubin"], made.asm["ptx"], made.metadata.shared)
+        return _inspect_amd(made.asm["amdgcn"], made.metadata.shared)
+    taken_apart = _inspect_nvidia(made.asm["cubin"], made.asm["ptx"], made.metadata.shared)
     return replace(taken_apart, per_weight=taken_apart.instructions / case.weights if case.weights else 0.0)
 
 
-def _source(case: Case) -> ASTSource:
+def _build_source(case: CompileCase) -> ASTSource:
     names = case.kernel.arg_names
     signature = {n: "constexpr" if n in case.constants else case.types[n] for n in names}
-    attrs = {(i,): ALIGNED for i, n in enumerate(names) if signature[n].startswith("*")}
+    attrs = {(i,): ALIGNED_POINTER for i, n in enumerate(names) if signature[n].startswith("*")}
     return ASTSource(fn=case.kernel, signature=signature, constexprs=dict(case.constants), attrs=attrs)
 
 
-def _nvidia(cubin: bytes, ptx: str, shared: int) -> Compiled:
+def _inspect_nvidia(cubin: bytes, ptx: str, shared: int) -> MachineCode:
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         file.write(cubin)
         file.flush()
-        usage, sass = (_dump(option, file.name) for option in ("--dump-resource-usage", "--dump-sass"))
+        usage, sass = (
+            _run_cuobjdump(option, file.name) for option in ("--dump-resource-usage", "--dump-sass")
+        )
     used = {key: int(n) for key, n in re.findall(r"(REG|STACK|LOCAL):(\d+)", usage)}
     loads = re.findall(r"\b(?:LDG|LDGSTS)\.[\w.]+", sass)
     wide = sum(".128" in load for load in loads)
     once = re.findall(r"ld\.global\.L1::evict_first\.[\w.:]+", ptx)
     narrow = sum(".v4.b32" not in load for load in once)
-    loop = longest_loop(sass)
+    loop = find_longest_loop(sass)
     shuffles, barriers = (sum(op.startswith(kind) for op in loop) for kind in ("SHFL", "BAR"))
     spilled = used["STACK"] + used["LOCAL"]
-    return Compiled(used["REG"], shared, spilled, narrow, wide, len(loads), shuffles, barriers, len(loop))
+    return MachineCode(used["REG"], shared, spilled, narrow, wide, len(loads), shuffles, barriers, len(loop))
 
 
-def longest_loop(sass: str) -> list[str]:
-    """Return the operations between a jump backwards and where it leads; of several loops the longest."""
+def find_longest_loop(sass: str) -> list[str]:
+    """Return the operations of the longest loop: between a backward jump and its target."""
     lines = [(int(place, 16), op, rest) for place, op, rest in _INSTRUCTION.findall(sass)]
     loops: list[list[str]] = [[]]
     for end, op, rest in lines:
@@ -127,47 +129,50 @@ def longest_loop(sass: str) -> list[str]:
     return max(loops, key=len)
 
 
-def _dump(option: str, file: str) -> str:
-    return subprocess.run([str(DUMP), option, file], capture_output=True, text=True, check=True).stdout
+def _run_cuobjdump(option: str, file: str) -> str:
+    return subprocess.run([str(CUOBJDUMP), option, file], capture_output=True, text=True, check=True).stdout
 
 
-def _amd(assembly: str, shared: int) -> Compiled:
-    stated = dict(
+def _inspect_amd(assembly: str, shared: int) -> MachineCode:
+    properties = dict(
         re.findall(r"\.(vgpr_count|private_segment_fixed_size|vgpr_spill_count):\s+(\d+)", assembly)
     )
     loads = re.findall(r"\b(?:global|buffer)_load_\w+", assembly)
     wide = sum(load.endswith(("dwordx4", "b128")) for load in loads)  # the latter from gfx11 on
-    spilled = int(stated["private_segment_fixed_size"]) + 4 * int(stated["vgpr_spill_count"])
-    return Compiled(int(stated["vgpr_count"]), shared, spilled, 0, wide, len(loads))
+    spilled = int(properties["private_segment_fixed_size"]) + 4 * int(properties["vgpr_spill_count"])
+    return MachineCode(int(properties["vgpr_count"]), shared, spilled, 0, wide, len(loads))
 
 
-def cases(names: Sequence[str], *, first: bool) -> Iterator[tuple[str, Case]]:
-    """Yield every case of these kernels, or the first of each."""
+def iter_cases(names: Sequence[str], *, first: bool) -> Iterator[tuple[str, CompileCase]]:
+    """Iterate over all cases of these kernels, or over the first of each."""
     for name in names:
-        all_cases: list[Case] = list(kernel(name).cases())
+        all_cases: list[CompileCase] = list(load_kernel(name).cases())
         yield from ((name, case) for case in (all_cases[:1] if first else all_cases))
 
 
-HEAD: Final = (
+TABLE_HEADER: Final = (
     f"{'kernel':20}{'case':34}{'target':8}{'warps':>6}{'regs':>6}{'shared':>8}{'spill':>7}{'wide/loads':>12}"
     f"{'loop':>6}{'shfl':>6}{'bar':>5}{'/weight':>9}"
 )
 
 
-def report(names: Sequence[str], targets: Sequence[Target], *, first: bool) -> int:
-    """Print the table; return the number of lines that break a promise."""
+def print_report(names: Sequence[str], targets: Sequence[CompileTarget], *, first: bool) -> int:
+    """Print the table; return the number of lines with a violation."""
     broken = 0
-    print(HEAD)
-    for name, case in cases(names, first=first):
+    print(TABLE_HEADER)
+    for name, case in iter_cases(names, first=first):
         for target in (target for target in targets if case.fits(target.name)):
             made = compile_case(case, target)
-            faults = made.faults(case, target)
+            faults = made.find_faults(case, target)
             broken += bool(faults)
-            print(_line(name, case, target, made) + "".join(f"  ! {fault}" for fault in faults), flush=True)
+            print(
+                _format_line(name, case, target, made) + "".join(f"  ! {fault}" for fault in faults),
+                flush=True,
+            )
     return broken
 
 
-def _line(name: str, case: Case, target: Target, made: Compiled) -> str:
+def _format_line(name: str, case: CompileCase, target: CompileTarget, made: MachineCode) -> str:
     cells: tuple[Any, ...] = (case.warps, made.registers, made.shared, made.spilled)
     numbers = "".join(f"{n:>{w}}" for n, w in zip(cells, (6, 6, 8, 7), strict=True))
     in_loop = f"{made.instructions:>6}{made.shuffles:>6}{made.barriers:>5}"
@@ -180,9 +185,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--only", action="append", choices=KERNELS, help="this kernel, may be repeated")
     parser.add_argument("--target", action="append", choices=[t.name for t in TARGETS])
     parser.add_argument("--first", action="store_true", help="the first case of each kernel")
-    asked = parser.parse_args(argv)
-    targets = [t for t in TARGETS if not asked.target or t.name in asked.target]
-    broken = report(asked.only or KERNELS, targets, first=asked.first)
+    args = parser.parse_args(argv)
+    targets = [t for t in TARGETS if not args.target or t.name in args.target]
+    broken = print_report(args.only or KERNELS, targets, first=args.first)
     if broken:
         print(f"{broken} broken promises", file=sys.stderr)
     return 1 if broken else 0

@@ -1,8 +1,8 @@
-"""Attention of one new position over the cache: keys are split among programs, the last one adds them up.
+"""Attention of one new position over the cache: programs share the keys, the last one merges their results.
 
-The query heads that share a key head are the rows of one small product, padded to 16. A program whose
-share of the keys is empty writes a weight of nothing. The position is read from the device. A cache is
-a ring of `room` slots; a window is smaller than a ring only as long as the ring has not turned.
+The query heads that share a key head are the rows of one small product, padded to 16. A program whose share
+of the keys is empty contributes a weight of zero. The position is read from the device. A cache is a ring of
+`room` slots; a window may be smaller than the ring only until the ring wraps around.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -12,34 +12,44 @@ import torch
 import triton
 import triton.language as tl
 
-from engines.kernels.launch import (
-    POINTER,
-    Case,
+from engines.kernels.launch_support import (
+    POINTER_TYPES,
+    CompileCase,
     Work,
+    count_bytes,
     has_dots,
-    is_last,
-    metadata_of,
-    power_of_two,
-    size,
-    targets_with_dots,
+    has_dots_on_target,
+    is_last_to_arrive,
+    make_metadata,
+    pad_to_power_of_2,
 )
 
-ROWS: Final = 16  # the least that a tensor core multiplies
-MERGED: Final = 32  # columns of a head that are merged at once
+MIN_DOT_ROWS: Final = 16  # the least that a tensor core multiplies
+MERGE_COLUMNS: Final = 32  # columns of a head that are merged at once
 
 
-class Shape(NamedTuple):
-    """How one launch goes over the keys: keys at a time, warps, stages of loads in flight."""
+class LaunchShape(NamedTuple):
+    """Tiling of one launch: keys per tile, warps, pipeline stages of loads."""
 
     keys: int
     warps: int
     stages: int = 2
-    dot: bool = True  # whether the tensor cores multiply
+    uses_dots: bool = True  # whether tensor cores multiply
 
 
-TABLE: Final = {64: Shape(64, 4), 80: Shape(32, 4), 128: Shape(32, 4), 256: Shape(32, 4)}  # by head_dim
-WIDE_TABLE: Final = {64: Shape(32, 4), 80: Shape(32, 8), 128: Shape(16, 8), 256: Shape(16, 8)}  # fp32 caches
-WITHOUT_DOTS: Final = Shape(8, 8, dot=False)
+TABLE: Final = {
+    64: LaunchShape(64, 4),
+    80: LaunchShape(32, 4),
+    128: LaunchShape(32, 4),
+    256: LaunchShape(32, 4),
+}  # by head_dim
+WIDE_TABLE: Final = {
+    64: LaunchShape(32, 4),
+    80: LaunchShape(32, 8),
+    128: LaunchShape(16, 8),
+    256: LaunchShape(16, 8),
+}  # fp32 caches
+WITHOUT_DOTS: Final = LaunchShape(8, 8, uses_dots=False)
 SPLITS: Final = ((512, 8), (2048, 16), (8192, 32), (1 << 31, 64))  # room up to: programs per key head
 
 
@@ -51,7 +61,7 @@ def reference(
     scale: float,
     window: int = 0,
 ) -> torch.Tensor:
-    """Return attention in fp32 for q [batch, heads, head_dim], caches [batch, kv_heads, room, head_dim]."""
+    """Compute attention in fp32: q [batch, heads, head_dim], caches [batch, kv_heads, room, head_dim]."""
     group, room = q.shape[1] // keys.shape[1], keys.shape[2]
     mixed_rows = []
     for sequence, at in enumerate(position.tolist()):
@@ -63,12 +73,14 @@ def reference(
     return torch.stack(mixed_rows)
 
 
-def work(a: Mapping[str, Any]) -> Work:
-    """Return an upper bound, the cost of a full room or window: only the device knows the position."""
+def compute_work(a: Mapping[str, Any]) -> Work:
+    """Return an upper bound, for a full room or window: only the device knows the position."""
     batch, heads, dim = a["q"].shape
     count = min(a["WINDOW"] or a["ROOM"], a["ROOM"])
     moved = 2 * batch * a["KV_HEADS"] * count * dim * a["keys"].element_size()
-    return 4 * batch * heads * count * dim, moved + size(a["q"]) + 2 * size(a["partial"]) + size(a["out"])
+    return 4 * batch * heads * count * dim, moved + count_bytes(a["q"]) + 2 * count_bytes(
+        a["partial"]
+    ) + count_bytes(a["out"])
 
 
 @triton.jit
@@ -76,7 +88,7 @@ def merge_head(
     partial, peak, mass, out, head,
     DIM: tl.constexpr, PADDED: tl.constexpr, SPLIT: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Put the parts of one query head together."""
+    """Merge the partial results of one query head."""
     line = head * SPLIT + tl.arange(0, SPLIT)
     best = tl.load(peak + line, cache_modifier=".cg")
     weight = tl.exp2(best - tl.max(best, 0))
@@ -90,8 +102,8 @@ def merge_head(
 
 
 @triton.jit
-def scores_of(query, key, scale, DOT: tl.constexpr):
-    """Multiply queries with keys, by the tensor cores where they can."""
+def compute_scores(query, key, scale, DOT: tl.constexpr):
+    """Multiply queries with keys, on tensor cores if possible."""
     if DOT:
         score = tl.dot(query, tl.trans(key), input_precision="ieee")
     else:
@@ -101,7 +113,7 @@ def scores_of(query, key, scale, DOT: tl.constexpr):
 
 @triton.jit
 def mix_values(chance, value, DOT: tl.constexpr):
-    """Weigh values by their chances, by the tensor cores where they can."""
+    """Multiply probabilities with values, on tensor cores if possible."""
     if DOT:
         mixed = tl.dot(chance.to(value.dtype), value, input_precision="ieee")
     else:
@@ -110,8 +122,10 @@ def mix_values(chance, value, DOT: tl.constexpr):
 
 
 @triton.jit
-def span_of(at, part, ROOM: tl.constexpr, WINDOW: tl.constexpr, SPLIT: tl.constexpr, BLOCK: tl.constexpr):
-    """Tell from which key to which a program goes, for a token at this position."""
+def compute_span(
+    at, part, ROOM: tl.constexpr, WINDOW: tl.constexpr, SPLIT: tl.constexpr, BLOCK: tl.constexpr
+):
+    """Return the first and the last key of a program, for a token at this position."""
     end = tl.minimum(at + 1, ROOM)
     begin = tl.maximum(0, end - WINDOW) if WINDOW > 0 else 0
     share = tl.cdiv(tl.cdiv(end - begin, SPLIT), BLOCK) * BLOCK
@@ -119,16 +133,17 @@ def span_of(at, part, ROOM: tl.constexpr, WINDOW: tl.constexpr, SPLIT: tl.conste
     return first, tl.minimum(end, first + share)
 
 
-@triton.jit(launch_metadata=metadata_of(16, work))
+@triton.jit(launch_metadata=make_metadata(16, compute_work))
 def decode_attention_kernel(
     q, keys, values, position, out, partial, peak, mass, arrived, scale,
     GROUP: tl.constexpr, KV_HEADS: tl.constexpr, DIM: tl.constexpr, PADDED: tl.constexpr,
     ROOM: tl.constexpr, SPAN: tl.constexpr, WINDOW: tl.constexpr, SPLIT: tl.constexpr,
     BLOCK: tl.constexpr, ROWS: tl.constexpr, DOT: tl.constexpr, MERGED: tl.constexpr,
 ):  # fmt: skip
+    """Attend to one share of the keys of one key head; the last program merges all shares."""
     pair = tl.program_id(0)  # a sequence and one of its key heads
     part = tl.program_id(1)
-    first, last = span_of(tl.load(position + pair // KV_HEADS), part, ROOM, WINDOW, SPLIT, BLOCK)
+    first, last = compute_span(tl.load(position + pair // KV_HEADS), part, ROOM, WINDOW, SPLIT, BLOCK)
     row = tl.arange(0, ROWS)
     d = tl.arange(0, PADDED)
     mine = (row < GROUP)[:, None] & (d < DIM)[None, :]
@@ -143,19 +158,19 @@ def decode_attention_kernel(
         inside = (slot < last)[:, None] & (d < DIM)[None, :]
         place = base + slot[:, None] * DIM + d[None, :]
         key = tl.load(keys + place, mask=inside, other=0.0)
-        score = tl.where((slot < last)[None, :], scores_of(query, key, scale, DOT), float("-inf"))
+        score = tl.where((slot < last)[None, :], compute_scores(query, key, scale, DOT), float("-inf"))
         top = tl.maximum(best, tl.max(score, 1))
         chance = tl.exp2(score - top[:, None])
-        kept = tl.exp2(best - top)
+        shrink = tl.exp2(best - top)
         value = tl.load(values + place, mask=inside, other=0.0)
-        mixed = mixed * kept[:, None] + mix_values(chance, value, DOT)
-        total = total * kept + tl.sum(chance, 1)
+        mixed = mixed * shrink[:, None] + mix_values(chance, value, DOT)
+        total = total * shrink + tl.sum(chance, 1)
         best = top
     target = (pair * GROUP + row) * SPLIT + part
     tl.store(partial + target[:, None] * DIM + d[None, :], mixed, mask=mine)
     tl.store(peak + target, best, mask=row < GROUP)
     tl.store(mass + target, total, mask=row < GROUP)
-    if is_last(arrived + pair, SPLIT):
+    if is_last_to_arrive(arrived + pair, SPLIT):
         for head in range(pair * GROUP, (pair + 1) * GROUP):
             merge_head(partial, peak, mass, out, head, DIM, PADDED, SPLIT, MERGED)
 
@@ -163,8 +178,8 @@ def decode_attention_kernel(
 LOG2E: Final = 1.4426950408889634
 
 
-class Scratch(NamedTuple):
-    """Where the parts of a launch lie until they are merged, and how many are there."""
+class AttentionScratch(NamedTuple):
+    """Partial results of a launch until they are merged, and counters of arrived programs."""
 
     partial: torch.Tensor  # [batch · heads, split, head_dim]
     peak: torch.Tensor
@@ -172,17 +187,19 @@ class Scratch(NamedTuple):
     arrived: torch.Tensor
 
 
-def scratch(q: torch.Tensor, room: int, split: int = 0) -> Scratch:
-    """Return room for the parts of q [batch, heads, head_dim] over a cache."""
+def allocate_scratch(q: torch.Tensor, room: int, split: int = 0) -> AttentionScratch:
+    """Allocate the partial results for q [batch, heads, head_dim] over a cache."""
     batch, heads, dim = q.shape
-    count = split or splits(room)
+    count = split or choose_split(room)
     partial = torch.empty(batch * heads, count, dim, dtype=torch.float32, device=q.device)
     arrived = torch.zeros(batch * heads, dtype=torch.int32, device=q.device)
-    return Scratch(partial, torch.empty_like(partial[..., 0]), torch.empty_like(partial[..., 0]), arrived)
+    return AttentionScratch(
+        partial, torch.empty_like(partial[..., 0]), torch.empty_like(partial[..., 0]), arrived
+    )
 
 
-def splits(room: int) -> int:
-    """Return among how many programs the keys of a cache are split."""
+def choose_split(room: int) -> int:
+    """Return the number of programs that share the keys of a cache."""
     return next(count for most, count in SPLITS if room <= most)
 
 
@@ -192,31 +209,32 @@ def launch(
     values: torch.Tensor,
     position: torch.Tensor,
     out: torch.Tensor,
-    between: Scratch,
+    between: AttentionScratch,
     scale: float,
     window: int = 0,
 ) -> None:
-    """Put attention of q [batch, heads, head_dim] over the caches, or parts of one tensor, into `out`."""
+    """Write attention of q [batch, heads, head_dim] over the caches, or slices of one tensor, to `out`."""
     batch, heads, dim = q.shape
     kv_heads, room = keys.shape[1:3]
-    split, shape = between.partial.shape[1], shape_of(dim, keys.dtype, q.device)
+    split, shape = between.partial.shape[1], choose_shape(dim, keys.dtype, q.device)
     group = heads // kv_heads
     decode_attention_kernel[(batch * kv_heads, split)](
         q, keys, values, position, out, *between, scale * LOG2E,
-        GROUP=group, KV_HEADS=kv_heads, DIM=dim, PADDED=power_of_two(dim),
+        GROUP=group, KV_HEADS=kv_heads, DIM=dim, PADDED=pad_to_power_of_2(dim),
         ROOM=room, SPAN=keys.stride(0), WINDOW=window, SPLIT=split,
-        BLOCK=shape.keys, ROWS=rows_of(group, shape), DOT=shape.dot, MERGED=min(MERGED, power_of_two(dim)),
+        BLOCK=shape.keys, ROWS=count_dot_rows(group, shape), DOT=shape.uses_dots,
+        MERGED=min(MERGE_COLUMNS, pad_to_power_of_2(dim)),
         num_warps=shape.warps, num_stages=shape.stages,
     )  # fmt: skip
 
 
-def rows_of(group: int, shape: Shape) -> int:
-    """Return the rows of a product for so many query heads of a key head."""
-    return max(ROWS if shape.dot else 1, power_of_two(group))
+def count_dot_rows(group: int, shape: LaunchShape) -> int:
+    """Return the rows of a product for the query heads of one key head."""
+    return max(MIN_DOT_ROWS if shape.uses_dots else 1, pad_to_power_of_2(group))
 
 
-def shape_of(dim: int, dtype: torch.dtype, device: torch.device) -> Shape:
-    """Return how to go over keys of this width and dtype on a device."""
+def choose_shape(dim: int, dtype: torch.dtype, device: torch.device) -> LaunchShape:
+    """Choose the tiling for keys of this width and dtype on a device."""
     if not has_dots(device):
         return WITHOUT_DOTS
     table = WIDE_TABLE if dtype == torch.float32 else TABLE
@@ -230,31 +248,36 @@ SHAPES: Final = (  # label, query heads of a key head, key heads, head_dim, room
 )  # fmt: skip
 
 
-def cases() -> Iterator[Case]:
+def cases() -> Iterator[CompileCase]:
     for dtype in (torch.bfloat16, torch.float32):
         for label, group, kv_heads, dim, room, window in SHAPES:
-            label, size_of = f"{label} {POINTER[dtype][1:]}", (group, kv_heads, dim, room, window)
-            shape = shape_of(dim, dtype, torch.device("cpu"))
-            yield _case(label, dtype, shape, size_of, targets_with_dots)
-            yield _case(label, dtype, WITHOUT_DOTS, size_of, lambda target: not targets_with_dots(target))
+            label, size_of = f"{label} {POINTER_TYPES[dtype][1:]}", (group, kv_heads, dim, room, window)
+            shape = choose_shape(dim, dtype, torch.device("cpu"))
+            yield _build_case(label, dtype, shape, size_of, has_dots_on_target)
+            yield _build_case(
+                label, dtype, WITHOUT_DOTS, size_of, lambda target: not has_dots_on_target(target)
+            )
 
 
-def _case(
+def _build_case(
     label: str,
     dtype: torch.dtype,
-    shape: Shape,
+    shape: LaunchShape,
     size_of: tuple[int, int, int, int, int],
     fits: Callable[[str], bool],
-) -> Case:
+) -> CompileCase:
     group, kv_heads, dim, room, window = size_of
-    pointer, split = POINTER[dtype], splits(room)
+    pointer, split = POINTER_TYPES[dtype], choose_split(room)
     types = dict.fromkeys(("q", "keys", "values", "out"), pointer)
     types |= dict.fromkeys(("partial", "peak", "mass"), "*fp32")
     types |= {"position": "*i32", "arrived": "*i32", "scale": "fp32"}
     constants = {
-        "GROUP": group, "KV_HEADS": kv_heads, "DIM": dim, "PADDED": power_of_two(dim), "ROOM": room,
+        "GROUP": group, "KV_HEADS": kv_heads, "DIM": dim, "PADDED": pad_to_power_of_2(dim), "ROOM": room,
         "SPAN": 2 * kv_heads * room * dim, "WINDOW": window, "SPLIT": split, "BLOCK": shape.keys,
-        "ROWS": rows_of(group, shape), "DOT": shape.dot, "MERGED": min(MERGED, power_of_two(dim)),
+        "ROWS": count_dot_rows(group, shape), "DOT": shape.uses_dots,
+        "MERGED": min(MERGE_COLUMNS, pad_to_power_of_2(dim)),
     }  # fmt: skip
-    wide = 2 if shape.dot else 0
-    return Case(label, decode_attention_kernel, types, constants, shape.warps, wide, shape.stages, fits=fits)
+    wide = 2 if shape.uses_dots else 0
+    return CompileCase(
+        label, decode_attention_kernel, types, constants, shape.warps, wide, shape.stages, fits=fits
+    )

@@ -1,7 +1,7 @@
-"""A step's beginning: the position moves on by one, and the row of the last token becomes the stream.
+"""Start of a step: the position advances by one, and the row of the last token becomes the stream.
 
 Token and position are read from the device and the position is written back, so that a captured graph
-goes on by itself from replay to replay.
+advances by itself.
 """
 
 from collections.abc import Iterator, Mapping
@@ -11,25 +11,33 @@ import torch
 import triton
 import triton.language as tl
 
-from engines.kernels.launch import Case, Work, metadata_of, power_of_two, size
+from engines.kernels.launch_support import (
+    CompileCase,
+    Work,
+    count_bytes,
+    make_metadata,
+    pad_to_power_of_2,
+)
 
-MOST: Final = 1024  # columns of a program
+MAX_BLOCK_COLUMNS: Final = 1024  # columns of a program
 
 
 def reference(
     table: torch.Tensor, token: torch.Tensor, position: torch.Tensor, scale: float
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the stream [batch, width] in fp32, and the positions that the step is at."""
+    """Return the stream [batch, width] in fp32, and the positions of the step."""
     return table[token].float() * scale, position + 1
 
 
-def work(a: Mapping[str, Any]) -> Work:
+def compute_work(a: Mapping[str, Any]) -> Work:
+    """Return FLOPs and bytes of a launch."""
     rows = a["token"].shape[0]
-    return rows * a["WIDTH"], rows * a["WIDTH"] * a["table"].element_size() + size(a["stream"])
+    return rows * a["WIDTH"], rows * a["WIDTH"] * a["table"].element_size() + count_bytes(a["stream"])
 
 
-@triton.jit(launch_metadata=metadata_of(32, work))
+@triton.jit(launch_metadata=make_metadata(32, compute_work))
 def embed_kernel(table, token, position, stream, scale, WIDTH: tl.constexpr, BLOCK: tl.constexpr):
+    """Copy one block of columns of one row; the first block advances the position."""
     row = tl.program_id(0)
     part = tl.program_id(1)
     at = part * BLOCK + tl.arange(0, BLOCK)
@@ -43,19 +51,19 @@ def embed_kernel(table, token, position, stream, scale, WIDTH: tl.constexpr, BLO
 def launch(
     table: torch.Tensor, token: torch.Tensor, position: torch.Tensor, stream: torch.Tensor, scale: float
 ) -> None:
-    """Put rows of table [vocab, width] for token [batch] into stream [batch, width]; advance the position."""
+    """Copy rows of table [vocab, width] for token [batch] to stream [batch, width]; advance the position."""
     batch, width = stream.shape
-    block = min(MOST, power_of_two(width))
+    block = min(MAX_BLOCK_COLUMNS, pad_to_power_of_2(width))
     embed_kernel[(batch, -(-width // block))](
         table, token, position, stream, scale, WIDTH=width, BLOCK=block, num_warps=4
     )
 
 
-def cases() -> Iterator[Case]:
+def cases() -> Iterator[CompileCase]:
     for label, width in (("gemma-3-1b", 1152), ("llama-3.2-1b", 2048), ("smollm2-135m", 576)):
-        yield Case(
+        yield CompileCase(
             label, embed_kernel,
             {"table": "*bf16", "token": "*i64", "position": "*i32", "stream": "*fp32", "scale": "fp32"},
-            {"WIDTH": width, "BLOCK": min(MOST, power_of_two(width))},
+            {"WIDTH": width, "BLOCK": min(MAX_BLOCK_COLUMNS, pad_to_power_of_2(width))},
             4,
         )  # fmt: skip

@@ -1,21 +1,35 @@
-"""A row times a matrix, as qkv, o, down and the head need it: memory's speed is the only goal.
+"""A row times a matrix, for qkv, o, down and the head: limited by memory bandwidth.
 
-Programs of several rows of one matrix block stand beside each other, so that the block is read from
-memory once. Where a matrix has few rows, each is split among programs; their partial sums are added by
-whoever reads them (add_rmsnorm does) or by `merge`, in a fixed order.
+If a matrix has few rows, each row is split among programs. Their partial sums are added by add_rmsnorm, or by
+`merge`, in a fixed order.
 """
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any, Final
 
 import torch
 import triton
 import triton.language as tl
 
-from engines.kernels.add_rmsnorm import FINISH_TYPES, Finish, arguments_of, finish_constants, put_product
-from engines.kernels.launch import QUIET, Case, Tile, Tiles, Work, metadata_of, parts, product_grid, size
+from engines.kernels.gemv_template import (
+    build_product_case,
+    compute_product_work,
+    launch_product,
+    multiply_row,
+)
+from engines.kernels.launch_support import (
+    NO_WAIT_LIMITS,
+    CompileCase,
+    Tile,
+    TileTable,
+    Work,
+    count_bytes,
+    divide_up,
+    make_metadata,
+)
 
-TABLE: Final = Tiles(
+TABLE: Final = TileTable(
     (  # rows of the matrix up to
         (1024, Tile(4, 512, 4, split=4)),
         (4096, Tile(4, 512, 4, split=2)),
@@ -30,67 +44,43 @@ def reference(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None =
     return product if bias is None else product + bias.float()
 
 
-def work(a: Mapping[str, Any]) -> Work:
-    flops = 2 * a["ROWS"] * a["N"] * a["K"]
-    return flops, size(a["weight"]) + size(a["x"]) + size(a["out"]) + size(a["bias"])
-
-
-@triton.jit(launch_metadata=metadata_of(32, work))
-def gemv_kernel(
-    x, weight, bias, out, stream, post, norm, normed, arrived, eps,
-    N: tl.constexpr, K: tl.constexpr, ROWS: tl.constexpr, BIAS: tl.constexpr, SPLIT: tl.constexpr,
-    NORM: tl.constexpr, POST: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
-):  # fmt: skip
-    row = tl.program_id(0) % ROWS
-    n = tl.program_id(0) // ROWS * BLOCK_N + tl.arange(0, BLOCK_N)
-    part = tl.program_id(1)
+@triton.jit
+def multiply_columns(weight, scales, x, n, k, N: tl.constexpr, K: tl.constexpr):
+    """Return the products of [rows, columns] of a plain matrix."""
+    inside = (n < N)[:, None] & (k < K)[None, :]
     line = weight + n[:, None].to(tl.int64) * K
-    total = tl.zeros([BLOCK_N, BLOCK_K], tl.float32)
-    for start in range(part * BLOCK_K, K, SPLIT * BLOCK_K):
-        k = start + tl.arange(0, BLOCK_K)
-        mine = (n < N)[:, None] & (k < K)[None, :]
-        w = tl.load(line + k[None, :], mask=mine, other=0.0, eviction_policy="evict_first")
-        # each thread reads of x what its weights take: handed round, it would cost a wait in every turn
-        near = tl.broadcast_to(k[None, :], [BLOCK_N, BLOCK_K])
-        value = tl.load(x + row * K + near, mask=near < K, other=0.0, eviction_policy="evict_last")
-        total += w.to(tl.float32) * value.to(tl.float32)
-    put_product(
-        tl.sum(total, 1), n, part, row, bias, out, stream, post, norm, normed, arrived, eps,
-        N, ROWS, BIAS, SPLIT, NORM, POST,
+    w = tl.load(line + k[None, :], mask=inside, other=0.0, eviction_policy="evict_first")
+    # each thread loads the x that its own weights need: exchanging it would cost a wait per turn
+    columns = tl.broadcast_to(k[None, :], w.shape)
+    value = tl.load(x + columns, mask=columns < K, other=0.0, eviction_policy="evict_last")
+    return w.to(tl.float32) * value.to(tl.float32)
+
+
+@triton.jit(launch_metadata=make_metadata(32, compute_product_work))
+def gemv_kernel(
+    x, weight, scales, bias, out, stream, post, norm, normed, arrived, eps,
+    N: tl.constexpr, K: tl.constexpr, ROWS: tl.constexpr, BIAS: tl.constexpr, SPLIT: tl.constexpr,
+    NORM: tl.constexpr, POST: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_C: tl.constexpr,
+):  # fmt: skip
+    """Multiply with a plain matrix."""
+    multiply_row(
+        multiply_columns, x, weight, scales, bias, out, stream, post, norm, normed, arrived, eps,
+        K, N, K, ROWS, BIAS, SPLIT, NORM, POST, BLOCK_N, BLOCK_C,
     )  # fmt: skip
 
 
-def launch(
-    x: torch.Tensor,
-    weight: torch.Tensor,
-    out: torch.Tensor,
-    *,
-    bias: torch.Tensor | None = None,
-    finish: Finish | None = None,
-    tile: Tile | None = None,
-) -> None:
-    """Put x [rows, k] times weight [n, k] into out [rows, n], or into partial sums [split, rows, n].
-
-    What is to be finished comes from `out` in fp32, which then holds nothing that anybody else needs.
-    """
-    (n, k), rows = weight.shape, x.shape[0]
-    tile = tile or TABLE.of(n)
-    grid = product_grid(x, n, out, tile)
-    gemv_kernel[grid](
-        x, weight, bias, out, **arguments_of(finish, n), N=n, K=k, ROWS=rows, BIAS=bias is not None,
-        SPLIT=grid[1], BLOCK_N=tile.rows, BLOCK_K=tile.columns, num_warps=tile.warps,
-    )  # fmt: skip
+launch: Final = partial(launch_product, gemv_kernel, TABLE)
+choose_split: Final = TABLE.choose_split
 
 
-split_of: Final = TABLE.split_of
+def compute_merge_work(a: Mapping[str, Any]) -> Work:
+    """Return FLOPs and bytes of a launch."""
+    return a["partial"].numel(), count_bytes(a["partial"]) + count_bytes(a["out"])
 
 
-def merge_work(a: Mapping[str, Any]) -> Work:
-    return a["partial"].numel(), size(a["partial"]) + size(a["out"])
-
-
-@triton.jit(launch_metadata=metadata_of(32, merge_work))
+@triton.jit(launch_metadata=make_metadata(32, compute_merge_work))
 def merge_kernel(partial, out, COUNT: tl.constexpr, SPLIT: tl.constexpr, BLOCK: tl.constexpr):
+    """Add partial sums."""
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     total = tl.zeros([BLOCK], tl.float32)
     for part in tl.static_range(SPLIT):
@@ -99,8 +89,8 @@ def merge_kernel(partial, out, COUNT: tl.constexpr, SPLIT: tl.constexpr, BLOCK: 
 
 
 def merge(partial: torch.Tensor, out: torch.Tensor) -> None:
-    """Put the sum of partial sums [split, …] into `out`."""
-    merge_kernel[(parts(out.numel(), 1024),)](
+    """Write the sum of partial sums [split, …] to `out`."""
+    merge_kernel[(divide_up(out.numel(), 1024),)](
         partial, out, COUNT=out.numel(), SPLIT=partial.shape[0], BLOCK=1024, num_warps=4
     )
 
@@ -113,18 +103,15 @@ SHAPES: Final = (  # label, rows, columns, bias, whether the rows are normed at 
 )  # fmt: skip
 
 
-def cases() -> Iterator[Case]:
+def cases() -> Iterator[CompileCase]:
     for label, n, k, bias, finished in SHAPES:
-        tile = TABLE.of(n)
+        tile = TABLE.select(n)
         out = "*fp32" if tile.split > 1 else "*bf16"
         types = {"x": "*bf16", "weight": "*bf16", "bias": "*fp32", "out": out, "normed": "*bf16"}
-        yield Case(
-            label, gemv_kernel, types | FINISH_TYPES,
-            {"N": n, "K": k, "ROWS": 1, "BIAS": bias, "SPLIT": tile.split,
-             "BLOCK_N": tile.rows, "BLOCK_K": tile.columns, **finish_constants(n, finished=finished)},
-            tile.warps, wide=1, limits=QUIET,
-        )  # fmt: skip
-    yield Case(
+        yield build_product_case(
+            label, gemv_kernel, tile, types, n, k, bias=bias, finished=finished, limits=NO_WAIT_LIMITS
+        )
+    yield CompileCase(
         "merge", merge_kernel, {"partial": "*fp32", "out": "*bf16"},
         {"COUNT": 1152, "SPLIT": 4, "BLOCK": 1024}, 4, wide=1,
     )  # fmt: skip

@@ -1,25 +1,34 @@
-"""A row times a matrix of bytes with a scale for each group of 32, as q8_0 stores it."""
+"""A row times a matrix of bytes with one scale per group of 32, the format q8_0; and its gate-up variant."""
 
-from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from collections.abc import Iterator
+from functools import partial
+from typing import Final
 
 import torch
 import triton
 import triton.language as tl
 
-from engines.kernels.add_rmsnorm import FINISH_TYPES, Finish, arguments_of, finish_constants, put_product
-from engines.kernels.gate_up_act import activated, activation
-from engines.kernels.launch import QUIET, Case, Tile, Tiles, Work, metadata_of, parts, product_grid, size
+from engines.kernels.gemv_template import (
+    GROUP,
+    PACKED_TYPES,
+    build_gate_up_case,
+    build_product_case,
+    compute_product_work,
+    launch_gate_up,
+    launch_product,
+    multiply_gate_up,
+    multiply_row,
+)
+from engines.kernels.launch_support import NO_WAIT_LIMITS, CompileCase, Tile, TileTable, make_metadata
 
-GROUP: Final = 32
-TABLE: Final = Tiles(
+TABLE: Final = TileTable(
     (  # rows of the matrix up to; columns in half groups of 16
         (1024, Tile(8, 32, 4, split=8)),
         (4096, Tile(8, 32, 4, split=4)),
         (1 << 31, Tile(8, 32, 4)),
     )
 )
-GATE_UP_TABLE: Final = Tiles(((1 << 31, Tile(4, 32, 4)),))
+GATE_UP_TABLE: Final = TileTable(((1 << 31, Tile(4, 32, 4)),))
 
 
 def reference(x: torch.Tensor, codes: torch.Tensor, scales: torch.Tensor) -> torch.Tensor:
@@ -27,143 +36,75 @@ def reference(x: torch.Tensor, codes: torch.Tensor, scales: torch.Tensor) -> tor
     return x.float() @ grouped.flatten(1).T
 
 
-def gate_up_reference(
-    x: torch.Tensor, codes: torch.Tensor, scales: torch.Tensor, *, gelu: bool
-) -> torch.Tensor:
-    gate, up = reference(x, codes, scales).chunk(2, -1)
-    return activation(gate, gelu=gelu) * up
-
-
-def work(a: Mapping[str, Any]) -> Work:
-    flops = 2 * a["ROWS"] * a["codes"].numel()
-    return flops, size(a["codes"]) + size(a["scales"]) + size(a["x"]) + size(a["out"])
-
-
 @triton.jit
-def half_groups(codes, scales, x, n, h, N: tl.constexpr, K: tl.constexpr):
+def multiply_half_groups(codes, scales, x, n, h, N: tl.constexpr, K: tl.constexpr):
     """Return the products of [rows, half groups]: the sum over 16 codes, one load, times their scale.
 
-    Beyond the end the last row and the last half group are read again, without a scale.
+    Beyond the end the last row and the last half group are read again, with a scale of zero.
     """
     near = tl.minimum(h, K // 16 - 1)
     place = tl.minimum(n, N - 1)[:, None].to(tl.int64) * (K // 16) + near[None, :]
     at = place[:, :, None] * 16 + tl.arange(0, 16)[None, None, :]
     code = tl.load(codes + at, eviction_policy="evict_first")
-    # each thread reads of x what its own codes take, so that none waits for another
+    # each thread loads the x that its own codes need, so that none waits for another
     of_code = tl.broadcast_to(near[None, :, None] * 16 + tl.arange(0, 16)[None, None, :], code.shape)
     value = tl.load(x + of_code, eviction_policy="evict_last")
-    there = tl.broadcast_to((h < K // 16)[None, :], place.shape)
-    scale = tl.load(scales + place // 2, mask=there, other=0.0)
+    inside = tl.broadcast_to((h < K // 16)[None, :], place.shape)
+    scale = tl.load(scales + place // 2, mask=inside, other=0.0)
     return tl.sum(code.to(tl.float32) * value.to(tl.float32), 2) * scale.to(tl.float32)
 
 
-@triton.jit(launch_metadata=metadata_of(32, work))
+@triton.jit(launch_metadata=make_metadata(32, compute_product_work))
 def int8_gemv_kernel(
-    x, codes, scales, bias, out, stream, post, norm, normed, arrived, eps,
+    x, weight, scales, bias, out, stream, post, norm, normed, arrived, eps,
     N: tl.constexpr, K: tl.constexpr, ROWS: tl.constexpr, BIAS: tl.constexpr, SPLIT: tl.constexpr,
-    NORM: tl.constexpr, POST: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_H: tl.constexpr,
+    NORM: tl.constexpr, POST: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_C: tl.constexpr,
 ):  # fmt: skip
-    row = tl.program_id(0) % ROWS
-    n = tl.program_id(0) // ROWS * BLOCK_N + tl.arange(0, BLOCK_N)
-    part = tl.program_id(1)
-    total = tl.zeros([BLOCK_N, BLOCK_H], tl.float32)
-    for start in range(part * BLOCK_H, K // 16, SPLIT * BLOCK_H):
-        h = start + tl.arange(0, BLOCK_H)
-        total += half_groups(codes, scales, x + row * K, n, h, N, K)
-    put_product(
-        tl.sum(total, 1), n, part, row, bias, out, stream, post, norm, normed, arrived, eps,
-        N, ROWS, BIAS, SPLIT, NORM, POST,
+    """Multiply with a matrix of 8 bits."""
+    multiply_row(
+        multiply_half_groups, x, weight, scales, bias, out, stream, post, norm, normed, arrived, eps,
+        K // 16, N, K, ROWS, BIAS, SPLIT, NORM, POST, BLOCK_N, BLOCK_C,
     )  # fmt: skip
 
 
-@triton.jit(launch_metadata=metadata_of(32, work))
+@triton.jit(launch_metadata=make_metadata(32, compute_product_work))
 def int8_gate_up_kernel(
-    x, codes, scales, out,
+    x, weight, scales, out,
     N: tl.constexpr, K: tl.constexpr, ROWS: tl.constexpr, GELU: tl.constexpr,
-    BLOCK_N: tl.constexpr, BLOCK_H: tl.constexpr,
+    BLOCK_N: tl.constexpr, BLOCK_C: tl.constexpr,
 ):  # fmt: skip
-    row = tl.program_id(0) % ROWS
-    n = tl.program_id(0) // ROWS * BLOCK_N + tl.arange(0, BLOCK_N)
-    gate = tl.zeros([BLOCK_N, BLOCK_H], tl.float32)
-    up = tl.zeros([BLOCK_N, BLOCK_H], tl.float32)
-    for start in range(0, K // 16, BLOCK_H):
-        h = start + tl.arange(0, BLOCK_H)
-        gate += half_groups(codes, scales, x + row * K, n, h, N, K)
-        up += half_groups(codes + N * K, scales + N * (K // 32), x + row * K, n, h, N, K)
-    product = activated(tl.sum(gate, 1), GELU) * tl.sum(up, 1)
-    tl.store(out + row * N + n, product.to(out.dtype.element_ty), mask=n < N)
-
-
-split_of: Final = TABLE.split_of
-
-
-def launch(
-    x: torch.Tensor,
-    codes: torch.Tensor,
-    scales: torch.Tensor,
-    out: torch.Tensor,
-    *,
-    bias: torch.Tensor | None = None,
-    finish: Finish | None = None,
-    tile: Tile | None = None,
-) -> None:
-    """Put x [rows, k] times codes [n, k] into out [rows, n], or into partial sums [split, rows, n].
-
-    What is to be finished comes from `out` in fp32, which then holds nothing that anybody else needs.
-    """
-    (n, k), rows = codes.shape, x.shape[0]
-    tile = tile or TABLE.of(n)
-    grid = product_grid(x, n, out, tile)
-    int8_gemv_kernel[grid](
-        x, codes, scales, bias, out, **arguments_of(finish, n), N=n, K=k, ROWS=rows, BIAS=bias is not None,
-        SPLIT=grid[1], BLOCK_N=tile.rows, BLOCK_H=tile.columns, num_warps=tile.warps,
+    """Multiply with gate and up matrices of 8 bits."""
+    multiply_gate_up(
+        multiply_half_groups, x, weight, scales, weight + N * K, scales + N * (K // 32), out,
+        K // 16, N, K, ROWS, GELU, BLOCK_N, BLOCK_C,
     )  # fmt: skip
 
 
-def gate_up(
-    x: torch.Tensor,
-    codes: torch.Tensor,
-    scales: torch.Tensor,
-    out: torch.Tensor,
-    *,
-    gelu: bool,
-    tile: Tile | None = None,
-) -> None:
-    """Put x [rows, k] through codes [2·n, k], gate above up, into out [rows, n]."""
-    (rows, k), n = x.shape, out.shape[1]
-    tile = tile or GATE_UP_TABLE.of(n)
-    int8_gate_up_kernel[(rows * parts(n, tile.rows),)](
-        x, codes, scales, out, N=n, K=k, ROWS=rows, GELU=gelu,
-        BLOCK_N=tile.rows, BLOCK_H=tile.columns, num_warps=tile.warps,
-    )  # fmt: skip
+launch: Final = partial(launch_product, int8_gemv_kernel, TABLE)
+gate_up: Final = partial(launch_gate_up, int8_gate_up_kernel, GATE_UP_TABLE)
+choose_split: Final = TABLE.choose_split
 
-
-SHAPES: Final = (
+SHAPES: Final = (  # label, rows, columns, bias
     ("llama-3.2-1b o", 2048, 2048, False),
     ("gemma-3-1b lm_head", 262144, 1152, False),
     ("qwen2.5-0.5b qkv", 1152, 896, True),
     ("smollm2-135m o", 576, 576, False),
 )
-GATE_UP_SHAPES: Final = (
+GATE_UP_SHAPES: Final = (  # label, rows of one matrix, columns, gelu
     ("llama-3.2-1b gate_up", 8192, 2048, False),
     ("gemma-3-1b gate_up", 6912, 1152, True),
 )
 
 
-def cases() -> Iterator[Case]:
+def cases() -> Iterator[CompileCase]:
+    types = {**PACKED_TYPES, "weight": "*i8", "scales": "*fp16"}
     for label, n, k, bias in SHAPES:
-        tile = TABLE.of(n)
-        shape = {"N": n, "K": k, "SPLIT": tile.split, "BIAS": bias}
-        shape |= finish_constants(n, finished=label.endswith(" o"))
-        yield _case(label, int8_gemv_kernel, tile, shape, 1)
+        yield build_product_case(
+            label, int8_gemv_kernel, TABLE.select(n), types, n, k,
+            bias=bias, finished=label.endswith(" o"), limits=NO_WAIT_LIMITS,
+        )  # fmt: skip
     for label, n, k, gelu in GATE_UP_SHAPES:
-        tile = GATE_UP_TABLE.of(n)
-        yield _case(label, int8_gate_up_kernel, tile, {"N": n, "K": k, "GELU": gelu}, 2)
-
-
-def _case(label: str, kernel: Any, tile: Tile, shape: dict[str, Any], wide: int) -> Case:
-    """The stream is fp32 where weights are packed; the scales of q8_0 have 16 bits."""
-    types = dict.fromkeys(("x", "bias", "out", "normed"), "*fp32") | FINISH_TYPES
-    types |= {"codes": "*i8", "scales": "*fp16"}
-    blocks = {"ROWS": 1, "BLOCK_N": tile.rows, "BLOCK_H": tile.columns}
-    return Case(label, kernel, types, {**shape, **blocks}, tile.warps, wide, limits=QUIET)
+        tile = GATE_UP_TABLE.select(n)
+        yield build_gate_up_case(
+            label, int8_gate_up_kernel, tile, types, n, k, gelu=gelu, limits=NO_WAIT_LIMITS
+        )

@@ -1,7 +1,7 @@
-"""Norm and rotation of the query and key heads, and the append to the cache, one program a head.
+"""Norm and rotation of query and key heads, and the append to the cache; one program per head.
 
-The position is read from the device, so that a captured graph can be replayed as it is. A cache of
-`room` positions is a ring: position p lies in slot p mod room. What turns together lies side by side.
+The position is read from the device, so that a captured graph can be replayed. A cache of `room` positions is
+a ring: position p is in slot p mod room. The two numbers of a rotary pair are adjacent.
 """
 
 from collections.abc import Iterator, Mapping
@@ -12,10 +12,16 @@ import triton
 import triton.language as tl
 from torch.nn import functional
 
-from engines.kernels.launch import Case, Work, metadata_of, power_of_two, size
+from engines.kernels.launch_support import (
+    CompileCase,
+    Work,
+    count_bytes,
+    make_metadata,
+    pad_to_power_of_2,
+)
 
 
-class Tables(NamedTuple):
+class RotaryTables(NamedTuple):
     """Cosine and sine of every position, [positions, head_dim / 2]."""
 
     cos: torch.Tensor
@@ -27,7 +33,7 @@ def reference(
     keys: torch.Tensor,
     values: torch.Tensor,
     position: torch.Tensor,
-    tables: Tables,
+    tables: RotaryTables,
     weight: torch.Tensor | None = None,
     eps: float = 1e-6,
 ) -> torch.Tensor:
@@ -48,19 +54,21 @@ def reference(
     return turned[:, :-kv_heads]
 
 
-def work(a: Mapping[str, Any]) -> Work:
+def compute_work(a: Mapping[str, Any]) -> Work:
+    """Return FLOPs and bytes of a launch."""
     batch = a["position"].shape[0]
     flops = batch * (a["HEADS"] + a["KV_HEADS"]) * a["DIM"] * (7 if a["NORM"] else 3)
     appended = 2 * batch * a["KV_HEADS"] * a["DIM"] * a["keys"].element_size()
-    return flops, size(a["qkv"]) + size(a["out"]) + appended
+    return flops, count_bytes(a["qkv"]) + count_bytes(a["out"]) + appended
 
 
-@triton.jit(launch_metadata=metadata_of(32, work))
+@triton.jit(launch_metadata=make_metadata(32, compute_work))
 def qknorm_rope_append_kernel(
     qkv, out, keys, values, weight, cos, sin, position, table_stride, eps,
     HEADS: tl.constexpr, KV_HEADS: tl.constexpr, DIM: tl.constexpr, ROOM: tl.constexpr, SPAN: tl.constexpr,
     NORM: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
+    """Norm, rotate and store one head per program."""
     batch = tl.program_id(0)
     head = tl.program_id(1)
     at = tl.arange(0, BLOCK)
@@ -94,17 +102,17 @@ def launch(
     keys: torch.Tensor,
     values: torch.Tensor,
     position: torch.Tensor,
-    tables: Tables,
+    tables: RotaryTables,
     weight: torch.Tensor | None = None,
     eps: float = 1e-6,
 ) -> None:
-    """Put rotated queries into `out`, the new pair into caches [batch, kv_heads, room, head_dim]."""
+    """Write rotated queries to `out`, the new pair to caches [batch, kv_heads, room, head_dim]."""
     batch, heads, dim = out.shape
     kv_heads, room = keys.shape[1:3]
     qknorm_rope_append_kernel[(batch, heads + 2 * kv_heads)](
         qkv, out, keys, values, weight, tables.cos, tables.sin, position, tables.cos.stride(0), eps,
         HEADS=heads, KV_HEADS=kv_heads, DIM=dim, ROOM=room, SPAN=keys.stride(0), NORM=weight is not None,
-        BLOCK=power_of_two(dim), num_warps=1,
+        BLOCK=pad_to_power_of_2(dim), num_warps=1,
     )  # fmt: skip
 
 
@@ -114,9 +122,9 @@ SHAPES: Final = (  # label, heads, kv heads, head_dim, norm
 )  # fmt: skip
 
 
-def cases() -> Iterator[Case]:
+def cases() -> Iterator[CompileCase]:
     for label, heads, kv_heads, dim, norm in SHAPES:
-        yield Case(
+        yield CompileCase(
             label, qknorm_rope_append_kernel,
             {
                 "qkv": "*bf16", "out": "*bf16", "keys": "*bf16", "values": "*bf16", "weight": "*fp32",
@@ -124,6 +132,6 @@ def cases() -> Iterator[Case]:
             },
             {"HEADS": heads, "KV_HEADS": kv_heads, "DIM": dim, "ROOM": 4096,
              "SPAN": 2 * kv_heads * 4096 * dim, "NORM": norm,
-             "BLOCK": power_of_two(dim)},
+             "BLOCK": pad_to_power_of_2(dim)},
             1,
         )  # fmt: skip

@@ -1,7 +1,7 @@
-"""Several rows times a matrix, by the tensor cores: the matrix is read once for all of them.
+"""Several rows times a matrix, on tensor cores: the matrix is read once for all of them.
 
-The matrix is plain, or packed as w4a16_gemv and int8_gemv have it, and unpacked in registers. Rows of fp32
-are multiplied in three parts of tf32 where the tensor cores have that, which is as exact as fp32.
+The matrix is plain, or packed as in w4a16_gemv and int8_gemv, and unpacked in registers. Rows of fp32 are
+multiplied as three parts of tf32 where tensor cores support it, which is as exact as fp32.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -11,22 +11,28 @@ import torch
 import triton
 import triton.language as tl
 
-from engines.kernels.add_rmsnorm import FINISH_TYPES, Finish, arguments_of, finish_constants, normed_row
-from engines.kernels.gate_up_act import activated, activation
-from engines.kernels.launch import (
-    Case,
+from engines.kernels.add_rmsnorm import (
+    FINISH_TYPES,
+    ProductFinish,
+    build_finish_arguments,
+    build_finish_constants,
+    norm_row,
+)
+from engines.kernels.gemv_template import activate
+from engines.kernels.launch_support import (
+    CompileCase,
     Work,
+    count_bytes,
+    divide_up,
     has_dots,
-    is_last,
-    metadata_of,
-    parts,
-    size,
-    targets_with_dots,
+    has_dots_on_target,
+    is_last_to_arrive,
+    make_metadata,
 )
 
 
-class Block(NamedTuple):
-    """What a program multiplies: rows of x, rows and columns of the matrix, and its warps."""
+class ProductTile(NamedTuple):
+    """Tile of a program: rows of x, rows and columns of the matrix; and its warps."""
 
     rows: int
     matrix_rows: int
@@ -34,8 +40,8 @@ class Block(NamedTuple):
     warps: int
 
 
-FEW: Final = Block(16, 32, 128, 4)
-MANY: Final = Block(32, 32, 128, 4)
+FEW_ROWS_TILE: Final = ProductTile(16, 32, 128, 4)
+MANY_ROWS_TILE: Final = ProductTile(32, 32, 128, 4)
 BITS: Final = {torch.int32: 4, torch.int8: 8}  # of a packed matrix, by what it is packed into
 
 
@@ -44,14 +50,12 @@ def reference(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None =
     return product if bias is None else product + bias.float()
 
 
-def gate_up_reference(x: torch.Tensor, weight: torch.Tensor, *, gelu: bool) -> torch.Tensor:
-    gate, up = reference(x, weight).chunk(2, -1)
-    return activation(gate, gelu=gelu) * up
-
-
-def work(a: Mapping[str, Any]) -> Work:
+def compute_work(a: Mapping[str, Any]) -> Work:
+    """Return FLOPs and bytes of a launch."""
     flops = 2 * a["rows"] * a["N"] * a["K"] * (2 if a["GATED"] else 1)
-    return flops, size(a["weight"]) + size(a["scales"]) + size(a["x"]) + size(a["out"])
+    return flops, count_bytes(a["weight"]) + count_bytes(a["scales"]) + count_bytes(a["x"]) + count_bytes(
+        a["out"]
+    )
 
 
 @triton.jit
@@ -85,13 +89,14 @@ def add_products(
     return total
 
 
-@triton.jit(launch_metadata=metadata_of(16, work))
+@triton.jit(launch_metadata=make_metadata(16, compute_work))
 def rows_product_kernel(
     x, weight, scales, bias, out, stream, post, norm, normed, arrived, rows, eps,
     N: tl.constexpr, K: tl.constexpr, BITS: tl.constexpr, BIAS: tl.constexpr, SPLIT: tl.constexpr,
     NORM: tl.constexpr, POST: tl.constexpr, GATED: tl.constexpr, GELU: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
+    """Multiply one tile; the last program norms the rows."""
     m = tl.program_id(2) * BLOCK_M + tl.arange(0, BLOCK_M)
     n = tl.program_id(0) * BLOCK_N + tl.arange(0, BLOCK_N)
     part = tl.program_id(1)
@@ -103,16 +108,16 @@ def rows_product_kernel(
         if GATED:
             up = add_products(up, x, weight, scales, near_m, near_n + N, start, K, BITS, BLOCK_K, PRECISION)
     if GATED:
-        total = activated(total, GELU) * up
+        total = activate(total, GELU) * up
     if BIAS:
         added = tl.load(bias + n, mask=n < tl.where(part == 0, N, 0), other=0.0)
         total += added.to(tl.float32)[None, :]
     place = out + (part * rows + m[:, None]).to(tl.int64) * N + n[None, :]
     tl.store(place, total.to(out.dtype.element_ty), mask=(m < rows)[:, None] & (n < N)[None, :])
     if NORM > 0:  # noqa: SIM102
-        if is_last(arrived, tl.num_programs(0) * SPLIT):
+        if is_last_to_arrive(arrived, tl.num_programs(0) * SPLIT):
             for row in range(rows):
-                normed_row(out, stream, post, norm, normed, row, rows, eps, N, NORM, SPLIT, True, POST)
+                norm_row(out, stream, post, norm, normed, row, rows, eps, N, NORM, SPLIT, True, POST)
 
 
 def launch(
@@ -122,11 +127,11 @@ def launch(
     *,
     scales: torch.Tensor | None = None,
     bias: torch.Tensor | None = None,
-    finish: Finish | None = None,
+    finish: ProductFinish | None = None,
 ) -> None:
-    """Put x [rows, k] times the matrix into out [rows, n], or into partial sums [split, rows, n].
+    """Write x [rows, k] times the matrix to out [rows, n], or to partial sums [split, rows, n].
 
-    Only as many rows as a program takes at once can be finished.
+    Only as many rows as one program takes can be finished.
     """
     _launch(x, weight, out, len(weight), scales, bias, finish, gated=False, gelu=False)
 
@@ -139,7 +144,7 @@ def gate_up(
     gelu: bool,
     scales: torch.Tensor | None = None,
 ) -> None:
-    """Put x [rows, k] through the matrix [2·n, k], gate above up, into out [rows, n]."""
+    """Write act(x·gate) · (x·up) to out [rows, n]; the matrix is gate above up, [2·n, k]."""
     _launch(x, weight, out, out.shape[1], scales, None, None, gated=True, gelu=gelu)
 
 
@@ -150,35 +155,35 @@ def _launch(
     n: int,
     scales: torch.Tensor | None,
     bias: torch.Tensor | None,
-    finish: Finish | None,
+    finish: ProductFinish | None,
     *,
     gated: bool,
     gelu: bool,
 ) -> None:
     bits = BITS.get(weight.dtype, 16)
-    (rows, k), block = x.shape, block_of(len(x), bits, gated=gated)
+    (rows, k), block = x.shape, choose_tile(len(x), bits, gated=gated)
     split = out.shape[0] if out.dim() == 3 else 1
-    rows_product_kernel[(parts(n, block.matrix_rows), split, parts(rows, block.rows))](
-        x, weight, scales, bias, out, rows=rows, **arguments_of(finish, n), N=n, K=k,
+    rows_product_kernel[(divide_up(n, block.matrix_rows), split, divide_up(rows, block.rows))](
+        x, weight, scales, bias, out, rows=rows, **build_finish_arguments(finish, n), N=n, K=k,
         BITS=bits, BIAS=bias is not None, SPLIT=split, GATED=gated, GELU=gelu,
         BLOCK_M=block.rows, BLOCK_N=block.matrix_rows, BLOCK_K=block.columns,
-        PRECISION=precision_of(x), num_warps=block.warps,
+        PRECISION=choose_precision(x), num_warps=block.warps,
     )  # fmt: skip
 
 
-def one_by_one(x: torch.Tensor) -> bool:
-    """Return whether the kernels for a single row take these rows: there is one, or no tensor core."""
+def is_one_by_one(x: torch.Tensor) -> bool:
+    """Return whether the kernels for a single row take these rows: only one row, or no tensor cores."""
     return len(x) == 1 or not has_dots(x.device)
 
 
-def block_of(rows: int, bits: int, *, gated: bool) -> Block:
-    """Return what a program multiplies of so many rows; two products at once leave room for few."""
-    block = FEW if gated or rows <= FEW.rows else MANY
+def choose_tile(rows: int, bits: int, *, gated: bool) -> ProductTile:
+    """Choose the tile for so many rows; two products at once leave registers for few."""
+    block = FEW_ROWS_TILE if gated or rows <= FEW_ROWS_TILE.rows else MANY_ROWS_TILE
     return block._replace(columns=block.columns // 2) if bits == 8 else block
 
 
-def precision_of(x: torch.Tensor) -> str:
-    """Return how rows of fp32 are multiplied: no less exactly than in fp32, on any device."""
+def choose_precision(x: torch.Tensor) -> str:
+    """Choose the precision of fp32 products: at least as exact as fp32, on any device."""
     return "tf32x3" if x.is_cuda and not torch.version.hip else "ieee"
 
 
@@ -194,24 +199,24 @@ SHAPES: Final = (  # label, dtype of x, of the matrix, of its scales, rows, colu
 )
 
 
-def cases() -> Iterator[Case]:
+def cases() -> Iterator[CompileCase]:
     for shape in SHAPES:
         _, x, weight, *_, gated, finished = shape
         bits = {"*i32": 4, "*i8": 8}.get(weight, 16)
-        for rows in (FEW.rows,) if gated or finished else (FEW.rows, MANY.rows):
-            block = block_of(rows, bits, gated=gated)
+        for rows in (FEW_ROWS_TILE.rows,) if gated or finished else (FEW_ROWS_TILE.rows, MANY_ROWS_TILE.rows):
+            block = choose_tile(rows, bits, gated=gated)
             if x == "*bf16":
-                yield _case(*shape, bits, block, "ieee", targets_with_dots)
+                yield _build_case(*shape, bits, block, "ieee", has_dots_on_target)
             else:
-                yield _case(*shape, bits, block, "tf32x3", lambda target: target in TF32)
-                yield _case(*shape, bits, block, "ieee", _without_tf32)
+                yield _build_case(*shape, bits, block, "tf32x3", lambda target: target in TF32)
+                yield _build_case(*shape, bits, block, "ieee", _lacks_tf32)
 
 
-def _without_tf32(target: str) -> bool:
-    return targets_with_dots(target) and target not in TF32
+def _lacks_tf32(target: str) -> bool:
+    return has_dots_on_target(target) and target not in TF32
 
 
-def _case(
+def _build_case(
     label: str,
     x: str,
     weight: str,
@@ -221,10 +226,10 @@ def _case(
     gated: bool,
     finished: bool,
     bits: int,
-    block: Block,
+    block: ProductTile,
     precision: str,
     fits: Callable[[str], bool],
-) -> Case:
+) -> CompileCase:
     types = {
         "x": x, "weight": weight, "scales": scales or "*fp32", "bias": "*fp32", "rows": "i32", "normed": x,
         "out": "*fp32" if finished else x,
@@ -232,9 +237,9 @@ def _case(
     constants = {
         "N": n, "K": k, "BITS": bits, "BIAS": False, "GATED": gated, "SPLIT": 2 if finished else 1,
         "GELU": False, "BLOCK_M": block.rows, "BLOCK_N": block.matrix_rows, "BLOCK_K": block.columns,
-        "PRECISION": precision, **finish_constants(n, finished=finished),
+        "PRECISION": precision, **build_finish_constants(n, finished=finished),
     }  # fmt: skip
-    return Case(
+    return CompileCase(
         f"{label}, {block.rows} rows", rows_product_kernel, types | FINISH_TYPES, constants, block.warps,
         fits=fits,
     )  # fmt: skip

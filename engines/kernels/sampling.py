@@ -1,9 +1,9 @@
-"""Draw the next token on the device: greedy, by temperature, or from the likeliest few, in phases.
+"""Draw the next token on the device: greedy, by temperature, or from the most likely tokens, in phases.
 
 Greedy and plain temperature take two phases: the best of each block of logits (with Gumbel noise, whose
-best is a draw from the softmax), then the best of those. Top-k and top-p take three: the likeliest of
-each block, the likeliest of groups of blocks, the cut and the draw. Up to 64 survive; a nucleus that
-needs more is cut to them, and counted in `cut`. The steps drawn so far are counted on the device.
+maximum is a draw from the softmax), then the best of those. Top-k and top-p take three: the most likely of
+each block, those of groups of blocks, the cut and the draw. At most 64 candidates remain; a nucleus that
+needs more is cut to them and counted in `cut`. The steps drawn so far are counted on the device.
 """
 
 from collections.abc import Iterator, Mapping
@@ -13,15 +13,22 @@ import torch
 import triton
 import triton.language as tl
 
-from engines.kernels.launch import Case, Work, metadata_of, parts, power_of_two, size
+from engines.kernels.launch_support import (
+    CompileCase,
+    Work,
+    count_bytes,
+    divide_up,
+    make_metadata,
+    pad_to_power_of_2,
+)
 
 BLOCK: Final = 1024
-KEPT: Final = 64
-GROUPED: Final = BLOCK // KEPT
+MAX_CANDIDATES: Final = 64
+BLOCKS_PER_GROUP: Final = BLOCK // MAX_CANDIDATES
 
 
-def nucleus(logits: torch.Tensor, temperature: float, top_k: int, top_p: float) -> torch.Tensor:
-    """Return the chance of every token once all but the likeliest are cut: the reference of the cut."""
+def compute_nucleus(logits: torch.Tensor, temperature: float, top_k: int, top_p: float) -> torch.Tensor:
+    """Return the probability of every token after the cut, [..., vocab]: the reference of the cut."""
     scaled = logits.double() / temperature
     chances, order = scaled.sort(stable=True, descending=True)
     chances = chances.softmax(-1) if not top_k else chances[..., :top_k].softmax(-1)
@@ -34,29 +41,31 @@ def nucleus(logits: torch.Tensor, temperature: float, top_k: int, top_p: float) 
 def reference(
     logits: torch.Tensor, generator: torch.Generator, temperature: float, top_k: int = 0, top_p: float = 1.0
 ) -> torch.Tensor:
-    """Return one token of each row; temperature 0 takes the likeliest."""
+    """Draw one token per row; temperature 0 selects the most likely."""
     if temperature == 0:
         return logits.argmax(-1)
-    chances = nucleus(logits, temperature, top_k, top_p)
+    chances = compute_nucleus(logits, temperature, top_k, top_p)
     return torch.multinomial(chances, 1, generator=generator)[..., 0]
 
 
-def work(a: Mapping[str, Any]) -> Work:
-    return 2 * a["logits"].numel(), size(a["logits"])
+def compute_work(a: Mapping[str, Any]) -> Work:
+    """Return FLOPs and bytes of a launch."""
+    return 2 * a["logits"].numel(), count_bytes(a["logits"])
 
 
 @triton.jit
 def gumbel(seed, step, row, at):
-    """Return noise whose largest sum with log chances is a draw; it differs by step, row and token."""
+    """Return noise whose maximum sum with log probabilities is a draw; it differs by step, row and token."""
     u = tl.rand(seed + step * 65537 + row, at)
     return -tl.log(-tl.log(tl.maximum(u, 1e-10)))
 
 
-@triton.jit(launch_metadata=metadata_of(32, work))
+@triton.jit(launch_metadata=make_metadata(32, compute_work))
 def best_of_block_kernel(
     logits, best, index, inverse, seed, step,
     VOCAB: tl.constexpr, BLOCKS: tl.constexpr, NOISE: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
+    """Find the best logit of one block."""
     row = tl.program_id(1)
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     place = logits + row.to(tl.int64) * VOCAB + at
@@ -68,12 +77,14 @@ def best_of_block_kernel(
     tl.store(index + row * BLOCKS + tl.program_id(0), tl.program_id(0) * BLOCK + where)
 
 
-def small_work(_: Mapping[str, Any]) -> Work:
+def skip_work(_: Mapping[str, Any]) -> Work:
+    """Return no work: a small kernel."""
     return 0, 0
 
 
-@triton.jit(launch_metadata=metadata_of(32, small_work))
+@triton.jit(launch_metadata=make_metadata(32, skip_work))
 def best_of_all_kernel(best, index, token, step, BLOCKS: tl.constexpr, PADDED: tl.constexpr):
+    """Find the best of all blocks."""
     row = tl.program_id(0)
     at = tl.arange(0, PADDED)
     value = tl.load(best + row * BLOCKS + at, mask=at < BLOCKS, other=float("-inf"))
@@ -85,23 +96,24 @@ def best_of_all_kernel(best, index, token, step, BLOCKS: tl.constexpr, PADDED: t
 
 @triton.jit
 def sort_key(value, at):
-    """Return a whole number that sorts as (value, earlier position) does, and holds both."""
+    """Return an integer that sorts like (value, earlier position) and contains both."""
     bits = value.to(tl.int32, bitcast=True)
     ordered = tl.where(bits < 0, bits ^ 0x7FFFFFFF, bits).to(tl.int64)
     return (ordered << 32) | (0x7FFFFFFF - at).to(tl.int64)
 
 
 @triton.jit
-def value_of(key):
+def decode_value(key):
     ordered = (key >> 32).to(tl.int32)
     return tl.where(ordered < 0, ordered ^ 0x7FFFFFFF, ordered).to(tl.float32, bitcast=True)
 
 
-@triton.jit(launch_metadata=metadata_of(32, work))
+@triton.jit(launch_metadata=make_metadata(32, compute_work))
 def likeliest_of_block_kernel(
     logits, keys, peak, mass, inverse,
-    VOCAB: tl.constexpr, BLOCKS: tl.constexpr, KEPT: tl.constexpr, BLOCK: tl.constexpr,
+    VOCAB: tl.constexpr, BLOCKS: tl.constexpr, CANDIDATES: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
+    """Select the most likely tokens of one block."""
     block = tl.program_id(0)
     row = tl.program_id(1)
     at = block * BLOCK + tl.arange(0, BLOCK)
@@ -110,35 +122,40 @@ def likeliest_of_block_kernel(
     top = tl.max(value, 0)
     tl.store(peak + row * BLOCKS + block, top)
     tl.store(mass + row * BLOCKS + block, tl.sum(tl.exp(value - top), 0))
-    kept = tl.topk(sort_key(value, at), KEPT)
-    tl.store(keys + (row * BLOCKS + block) * KEPT + tl.arange(0, KEPT), kept)
+    likeliest = tl.topk(sort_key(value, at), CANDIDATES)
+    tl.store(keys + (row * BLOCKS + block) * CANDIDATES + tl.arange(0, CANDIDATES), likeliest)
 
 
-@triton.jit(launch_metadata=metadata_of(32, small_work))
+@triton.jit(launch_metadata=make_metadata(32, skip_work))
 def likeliest_of_group_kernel(
-    keys, fewer, COUNT: tl.constexpr, GROUPS: tl.constexpr, KEPT: tl.constexpr, BLOCK: tl.constexpr
+    keys, fewer, COUNT: tl.constexpr, GROUPS: tl.constexpr, CANDIDATES: tl.constexpr, BLOCK: tl.constexpr
 ):
+    """Select the most likely tokens of one group of blocks."""
     group = tl.program_id(0)
     row = tl.program_id(1)
     at = group * BLOCK + tl.arange(0, BLOCK)
     candidates = tl.load(keys + row * COUNT + at, mask=at < COUNT, other=-(2**63))
-    tl.store(fewer + (row * GROUPS + group) * KEPT + tl.arange(0, KEPT), tl.topk(candidates, KEPT))
+    tl.store(
+        fewer + (row * GROUPS + group) * CANDIDATES + tl.arange(0, CANDIDATES),
+        tl.topk(candidates, CANDIDATES),
+    )
 
 
-@triton.jit(launch_metadata=metadata_of(32, small_work))
+@triton.jit(launch_metadata=make_metadata(32, skip_work))
 def draw_kernel(
     fewer, peak, mass, token, cut, step, seed, top_p,
-    VOCAB: tl.constexpr, BLOCKS: tl.constexpr, COUNT: tl.constexpr, KEPT: tl.constexpr, TOP_K: tl.constexpr,
-    PADDED: tl.constexpr, BLOCK: tl.constexpr,
+    VOCAB: tl.constexpr, BLOCKS: tl.constexpr, COUNT: tl.constexpr, CANDIDATES: tl.constexpr,
+    TOP_K: tl.constexpr, PADDED: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
+    """Cut the candidates of one row, and draw a token."""
     row = tl.program_id(0)
     at = tl.arange(0, BLOCK)
     candidates = tl.load(fewer + row * COUNT + at, mask=at < COUNT, other=-(2**63))
-    key = tl.topk(candidates, KEPT)
-    rank = tl.arange(0, KEPT)
-    value = value_of(key)
+    key = tl.topk(candidates, CANDIDATES)
+    rank = tl.arange(0, CANDIDATES)
+    value = decode_value(key)
     top = tl.max(value, 0)
-    limit = tl.minimum(TOP_K, VOCAB) if TOP_K > 0 else tl.minimum(KEPT, VOCAB)
+    limit = tl.minimum(TOP_K, VOCAB) if TOP_K > 0 else tl.minimum(CANDIDATES, VOCAB)
     chance = tl.where(rank < limit, tl.exp(value - top), 0.0)
     if TOP_K > 0:
         total = tl.sum(chance, 0)
@@ -155,18 +172,19 @@ def draw_kernel(
     _, chosen = tl.max(tl.where(stays, value - top + noise, float("-inf")), 0, return_indices=True)
     drawn = tl.sum(tl.where(rank == chosen, token_of, 0), 0)
     tl.store(token + row, drawn.to(token.dtype.element_ty))
-    if TOP_K == 0 and VOCAB > KEPT:
+    if TOP_K == 0 and VOCAB > CANDIDATES:
         missed = tl.sum(chance, 0) < tl.minimum(top_p, 0.9999)
         tl.store(cut + row, tl.load(cut + row) + missed.to(tl.int32))
 
 
-@triton.jit(launch_metadata=metadata_of(32, small_work))
+@triton.jit(launch_metadata=make_metadata(32, skip_work))
 def count_kernel(step):
+    """Count one step."""
     tl.store(step, tl.load(step) + 1)
 
 
-class Scratch(NamedTuple):
-    """What the phases hand on, and what stays on the device from step to step."""
+class SamplingScratch(NamedTuple):
+    """Intermediate results of the phases, and what stays on the device between steps."""
 
     best: torch.Tensor  # [rows, blocks]; the peak of a block
     best_at: torch.Tensor
@@ -177,37 +195,42 @@ class Scratch(NamedTuple):
     cut: torch.Tensor  # by row: draws whose nucleus was larger than what survives
 
 
-def scratch(rows: int, vocab: int, device: torch.device) -> Scratch:
-    blocks = parts(vocab, BLOCK)
-    return Scratch(
+def allocate_scratch(rows: int, vocab: int, device: torch.device) -> SamplingScratch:
+    """Allocate the intermediate results for so many rows of logits."""
+    blocks = divide_up(vocab, BLOCK)
+    return SamplingScratch(
         torch.empty(rows, blocks, device=device), torch.empty(rows, blocks, dtype=torch.int32, device=device),
         torch.empty(rows, blocks, device=device),
-        torch.empty(rows, blocks, KEPT, dtype=torch.int64, device=device),
-        torch.empty(rows, parts(blocks, GROUPED), KEPT, dtype=torch.int64, device=device),
+        torch.empty(rows, blocks, MAX_CANDIDATES, dtype=torch.int64, device=device),
+        torch.empty(
+            rows, divide_up(blocks, BLOCKS_PER_GROUP), MAX_CANDIDATES, dtype=torch.int64, device=device
+        ),
         torch.zeros(1, dtype=torch.int32, device=device),
         torch.zeros(rows, dtype=torch.int32, device=device),
     )  # fmt: skip
 
 
-def supported(temperature: float, top_k: int, vocab: int) -> bool:
+def is_supported(temperature: float, top_k: int, vocab: int) -> bool:
     """Return whether the kernels can sample so: any nucleus, at most 64 by count, of a million logits."""
-    return temperature == 0 or (top_k <= KEPT and parts(vocab, BLOCK * GROUPED) <= GROUPED)
+    return temperature == 0 or (
+        top_k <= MAX_CANDIDATES and divide_up(vocab, BLOCK * BLOCKS_PER_GROUP) <= BLOCKS_PER_GROUP
+    )
 
 
 def launch(
     logits: torch.Tensor,
     token: torch.Tensor,
-    between: Scratch,
+    between: SamplingScratch,
     *,
     temperature: float = 0.0,
     top_k: int = 0,
     top_p: float = 1.0,
     seed: int = 0,
 ) -> None:
-    """Put a token for each row of logits [rows, vocab] into `token`; what changes stays on the device."""
+    """Write a token for each row of logits [rows, vocab] to `token`; counters stay on the device."""
     inverse = 1.0 / temperature if temperature else 1.0
     if temperature and (top_k or top_p < 1):
-        return _from_few(logits, token, between, inverse, top_k, top_p, seed)
+        return _launch_candidates(logits, token, between, inverse, top_k, top_p, seed)
     (rows, vocab), blocks = logits.shape, between.best.shape[1]
     best_of_block_kernel[(blocks, rows)](
         logits, between.best, between.best_at, inverse, seed, between.step,
@@ -215,15 +238,15 @@ def launch(
     )  # fmt: skip
     best_of_all_kernel[(rows,)](
         between.best, between.best_at, token, between.step,
-        BLOCKS=blocks, PADDED=power_of_two(blocks), num_warps=4,
+        BLOCKS=blocks, PADDED=pad_to_power_of_2(blocks), num_warps=4,
     )  # fmt: skip
     return None
 
 
-def _from_few(
+def _launch_candidates(
     logits: torch.Tensor,
     token: torch.Tensor,
-    between: Scratch,
+    between: SamplingScratch,
     inverse: float,
     top_k: int,
     top_p: float,
@@ -232,15 +255,22 @@ def _from_few(
     (rows, vocab), blocks, groups = logits.shape, between.best.shape[1], between.fewer.shape[1]
     likeliest_of_block_kernel[(blocks, rows)](
         logits, between.keys, between.best, between.mass, inverse,
-        VOCAB=vocab, BLOCKS=blocks, KEPT=KEPT, BLOCK=BLOCK, num_warps=4,
+        VOCAB=vocab, BLOCKS=blocks, CANDIDATES=MAX_CANDIDATES, BLOCK=BLOCK, num_warps=4,
     )  # fmt: skip
     likeliest_of_group_kernel[(groups, rows)](
-        between.keys, between.fewer, COUNT=blocks * KEPT, GROUPS=groups, KEPT=KEPT, BLOCK=BLOCK, num_warps=4
+        between.keys,
+        between.fewer,
+        COUNT=blocks * MAX_CANDIDATES,
+        GROUPS=groups,
+        CANDIDATES=MAX_CANDIDATES,
+        BLOCK=BLOCK,
+        num_warps=4,
     )
     draw_kernel[(rows,)](
         between.fewer, between.best, between.mass, token, between.cut, between.step, seed, top_p,
-        VOCAB=vocab, BLOCKS=blocks, COUNT=groups * KEPT, KEPT=KEPT, TOP_K=top_k,
-        PADDED=power_of_two(blocks), BLOCK=max(KEPT, power_of_two(groups * KEPT)), num_warps=4,
+        VOCAB=vocab, BLOCKS=blocks, COUNT=groups * MAX_CANDIDATES, CANDIDATES=MAX_CANDIDATES, TOP_K=top_k,
+        PADDED=pad_to_power_of_2(blocks),
+        BLOCK=max(MAX_CANDIDATES, pad_to_power_of_2(groups * MAX_CANDIDATES)), num_warps=4,
     )  # fmt: skip
     count_kernel[(1,)](between.step, num_warps=1)
 
@@ -248,42 +278,46 @@ def _from_few(
 VOCABULARIES: Final = (("gemma-3-1b", 262144), ("llama-3.2-1b", 128256), ("smollm2-135m", 49152))
 
 
-def cases() -> Iterator[Case]:
+def cases() -> Iterator[CompileCase]:
     for label, vocab in VOCABULARIES:
-        blocks, groups = parts(vocab, BLOCK), parts(vocab, BLOCK * GROUPED)
+        blocks, groups = divide_up(vocab, BLOCK), divide_up(vocab, BLOCK * BLOCKS_PER_GROUP)
         size_of = {"VOCAB": vocab, "BLOCKS": blocks}
         for noise in (False, True):
-            yield Case(
+            yield CompileCase(
                 f"{label} {'Gumbel' if noise else 'greedy'}", best_of_block_kernel,
                 {"logits": "*fp32", "best": "*fp32", "index": "*i32", "inverse": "fp32", "seed": "i32",
                  "step": "*i32"},
                 {**size_of, "NOISE": noise, "BLOCK": BLOCK}, 4, wide=1,
             )  # fmt: skip
-        yield Case(
+        yield CompileCase(
             f"{label} best of all", best_of_all_kernel,
             {"best": "*fp32", "index": "*i32", "token": "*i64", "step": "*i32"},
-            {"BLOCKS": blocks, "PADDED": power_of_two(blocks)}, 4,
+            {"BLOCKS": blocks, "PADDED": pad_to_power_of_2(blocks)}, 4,
         )  # fmt: skip
-        yield Case(
+        yield CompileCase(
             f"{label} likeliest of block", likeliest_of_block_kernel,
             {"logits": "*fp32", "keys": "*i64", "peak": "*fp32", "mass": "*fp32", "inverse": "fp32"},
-            {**size_of, "KEPT": KEPT, "BLOCK": BLOCK}, 4, wide=1,
+            {**size_of, "CANDIDATES": MAX_CANDIDATES, "BLOCK": BLOCK}, 4, wide=1,
         )  # fmt: skip
-        yield Case(
+        yield CompileCase(
             f"{label} likeliest of group", likeliest_of_group_kernel, {"keys": "*i64", "fewer": "*i64"},
-            {"COUNT": blocks * KEPT, "GROUPS": groups, "KEPT": KEPT, "BLOCK": BLOCK}, 4, wide=1,
+            {"COUNT": blocks * MAX_CANDIDATES, "GROUPS": groups, "CANDIDATES": MAX_CANDIDATES,
+             "BLOCK": BLOCK},
+            4, wide=1,
         )  # fmt: skip
         for top_k in (0, 40):
-            yield _draw_case(f"{label} draw top_k {top_k}", vocab, blocks, groups, top_k)
+            yield _build_draw_case(f"{label} draw top_k {top_k}", vocab, blocks, groups, top_k)
 
 
-def _draw_case(label: str, vocab: int, blocks: int, groups: int, top_k: int) -> Case:
+def _build_draw_case(label: str, vocab: int, blocks: int, groups: int, top_k: int) -> CompileCase:
     types = {
         "fewer": "*i64", "peak": "*fp32", "mass": "*fp32", "token": "*i64", "cut": "*i32", "step": "*i32",
         "seed": "i32", "top_p": "fp32",
     }  # fmt: skip
     constants = {
-        "VOCAB": vocab, "BLOCKS": blocks, "COUNT": groups * KEPT, "KEPT": KEPT, "TOP_K": top_k,
-        "PADDED": power_of_two(blocks), "BLOCK": max(KEPT, power_of_two(groups * KEPT)),
+        "VOCAB": vocab, "BLOCKS": blocks, "COUNT": groups * MAX_CANDIDATES, "CANDIDATES": MAX_CANDIDATES,
+        "TOP_K": top_k,
+        "PADDED": pad_to_power_of_2(blocks),
+        "BLOCK": max(MAX_CANDIDATES, pad_to_power_of_2(groups * MAX_CANDIDATES)),
     }  # fmt: skip
-    return Case(label, draw_kernel, types, constants, 4)
+    return CompileCase(label, draw_kernel, types, constants, 4)

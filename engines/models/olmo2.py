@@ -1,21 +1,21 @@
-"""OLMo 2: norms only after attention and feed-forward, and one over all queries and over all keys."""
+"""OLMo 2: norms only after attention and feed-forward, and one norm over all queries and over all keys."""
 
 from dataclasses import replace
 
-from engines.models.common import read_decoder, rope_section
-from engines.models.config import Config, Family
+from engines.models.config_fields import Family, ModelConfig
+from engines.models.decoder_config import find_rope_section, read_decoder
 from engines.models.spec import Spec
 
 MODEL_TYPE = "olmo2"
 
 
-def read(config: Config, name: str) -> Spec:
-    """Return the model of a config."""
-    return _with_features(read_decoder(config, name, rope_section(config), eps=1e-5))
+def read(config: ModelConfig, name: str) -> Spec:
+    """Read a config."""
+    return _with_features(read_decoder(config, name, find_rope_section(config), eps=1e-5))
 
 
 def _with_features(spec: Spec) -> Spec:
-    return replace(spec, pre_norm=False, sandwich=True, qk_norm=True, whole_qk_norm=True)
+    return replace(spec, pre_norm=False, sandwich=True, qk_norm=True, norms_all_heads=True)
 
 
 FAMILY = Family(

@@ -2,18 +2,17 @@
 
 from dataclasses import replace
 
-from engines.models.common import read_decoder, rope_section
-from engines.models.config import Config, Family, InGguf
+from engines.models.config_fields import Family, GgufMapping, ModelConfig
+from engines.models.decoder_config import find_rope_section, read_decoder, with_optional_windows
 from engines.models.spec import Spec
-from engines.models.windows import switched_windows
 
 MODEL_TYPE = "qwen3"
 
 
-def read(config: Config, name: str) -> Spec:
-    """Return the model of a config."""
-    spec = read_decoder(config, name, rope_section(config), head_dim=128)
-    return replace(switched_windows(config, spec), qk_norm=True)
+def read(config: ModelConfig, name: str) -> Spec:
+    """Read a config."""
+    spec = read_decoder(config, name, find_rope_section(config), head_dim=128)
+    return replace(with_optional_windows(config, spec), qk_norm=True)
 
 
 FAMILY = Family(
@@ -26,5 +25,5 @@ FAMILY = Family(
             hub=("Qwen/Qwen3-0.6B", "Qwen/Qwen3-0.6B-Base"),
         ),
     ),
-    gguf=InGguf(MODEL_TYPE),
+    gguf=GgufMapping(MODEL_TYPE),
 )  # fmt: skip

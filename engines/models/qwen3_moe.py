@@ -2,30 +2,29 @@
 
 from dataclasses import replace
 
-from engines.models.common import read_decoder, rope_section
-from engines.models.config import Config, Family
+from engines.models.config_fields import Family, ModelConfig
+from engines.models.decoder_config import find_rope_section, read_decoder, with_optional_windows
 from engines.models.spec import Experts, Spec
-from engines.models.windows import switched_windows
 
 MODEL_TYPE = "qwen3_moe"
 
 
-def read(config: Config, name: str) -> Spec:
-    """Return the model of a config."""
-    spec = read_decoder(config, name, rope_section(config))
-    every = config.integer("decoder_sparse_step", 1)
-    dense = {int(layer) for layer in config.get("mlp_only_layers") or ()}
-    count = config.integer("num_experts", config.integer("num_local_experts", 0))
+def read(config: ModelConfig, name: str) -> Spec:
+    """Read a config."""
+    spec = read_decoder(config, name, find_rope_section(config))
+    every = config.read_integer("decoder_sparse_step", 1)
+    dense = {int(layer) for layer in config.read("mlp_only_layers") or ()}
+    count = config.read_integer("num_experts", config.read_integer("num_local_experts", 0))
     experts = Experts(
         count,
-        config.integer("num_experts_per_tok"),
-        config.integer("moe_intermediate_size"),
+        config.read_integer("num_experts_per_tok"),
+        config.read_integer("moe_intermediate_size"),
         layers=tuple((layer + 1) % every == 0 and layer not in dense for layer in range(spec.layers)),
-        normed=config.flag("norm_topk_prob"),
+        normalises_shares=config.read_flag("norm_topk_prob"),
     )
     for training in ("output_router_logits", "router_aux_loss_coef"):
-        config.get(training)
-    return replace(switched_windows(config, spec), qk_norm=True, experts=experts)
+        config.read(training)
+    return replace(with_optional_windows(config, spec), qk_norm=True, experts=experts)
 
 
 FAMILY = Family(

@@ -1,4 +1,4 @@
-"""Describe a decoder-only transformer: `Spec`, the tensors of its checkpoint, and the sizes it may have."""
+"""Describe a decoder-only transformer: `Spec`, the tensors of its checkpoint, and size limits."""
 
 import math
 from dataclasses import dataclass
@@ -8,10 +8,12 @@ from capture.errors import EngineError
 
 
 @dataclass(frozen=True)
-class Scaling:
-    """Stretches rotary frequencies: `linear` divides all of them, `llama3` and `yarn` by how often they turn
-    in the context that the model was first trained on, and `stated` each by a factor of its own; `longrope`
-    does that, too, by other factors where a cache is longer than that context.
+class RopeScaling:
+    """Scaling of rotary frequencies.
+
+    `linear` divides all of them; `llama3` and `yarn` depending on their rotations within the original
+    context; `factors` each by its own factor; `longrope` too, with other factors for caches longer than that
+    context.
     """
 
     kind: str
@@ -22,26 +24,26 @@ class Scaling:
     factors: tuple[float, ...] = ()
     long_factors: tuple[float, ...] = ()
     magnitude: float = 1.0  # by which what has been rotated is multiplied
-    whole: bool = False  # the two bounds are moved to whole frequencies
+    rounds_bounds: bool = False  # the two bounds are moved to whole frequencies
 
 
 @dataclass(frozen=True)
 class Experts:
-    """A mixture of experts in place of the feed-forward, of which each token takes a few."""
+    """A mixture of experts instead of the feed-forward; each token uses a few."""
 
     count: int
-    chosen: int  # by each token
+    active: int  # by each token
     ffn: int  # of each
     layers: tuple[bool, ...] = ()  # which have the mixture; empty: all
-    normed: bool = True  # the shares of the chosen add up to one
-    bias: bool = False
+    normalises_shares: bool = True  # the shares of the chosen add up to one
+    has_bias: bool = False
     limit: float = 0.0  # beyond which what is activated is cut off; 0: nowhere
     alpha: float = 1.0  # how steep the sigmoid of the activation is
-    packed: bool = False  # a folder stores them in MXFP4
+    is_mxfp4: bool = False  # a folder stores them in MXFP4
 
-    def touched(self, rows: int) -> float:
-        """Return how many experts so many rows are expected to take in all, by an even choice."""
-        return self.count * (1 - (1 - self.chosen / self.count) ** rows)
+    def estimate_active(self, rows: int) -> float:
+        """Return the expected number of distinct experts for so many rows, under uniform routing."""
+        return self.count * (1 - (1 - self.active / self.count) ** rows)
 
 
 @dataclass(frozen=True)
@@ -60,16 +62,16 @@ class Spec:
     eps: float = 1e-6
     theta: float = 1e6
     theta_local: float = 0.0  # of windowed layers; 0: the same as everywhere
-    scaling: Scaling | None = None
+    scaling: RopeScaling | None = None
     window: int = 0
-    local: tuple[bool, ...] = ()  # which layers see only the window; empty: none
+    windowed_layers: tuple[bool, ...] = ()  # which layers see only the window; empty: none
     activation: str = "silu"  # or gelu_tanh
     qkv_bias: bool = False
     out_bias: bool = False  # on what attention adds to the stream
-    sinks: bool = False  # each head may look at nothing, for which it has a learnt score
+    has_sinks: bool = False  # each head may look at nothing, for which it has a learnt score
     qk_norm: bool = False
-    whole_qk_norm: bool = False  # over all heads at once, not over each
-    rotated: int = 0  # numbers of each head that rotate, the first ones; 0: all
+    norms_all_heads: bool = False  # over all heads at once, not over each
+    partial_rotary_dim: int = 0  # numbers of each head that rotate, the first ones; 0: all
     pre_norm: bool = True  # norms before attention and before the feed-forward
     sandwich: bool = False  # norms after attention and after the feed-forward, too
     unit_offset: bool = False  # norm weights are stored less one
@@ -82,24 +84,24 @@ class Spec:
     bos: int | None = None
     hub: tuple[str, ...] = ()  # names under which its weights are published
 
-    def window_of(self, layer: int) -> int | None:
-        """Return how many keys a layer sees; None: all of them."""
-        return self.window if self.local and self.local[layer] else None
+    def find_window(self, layer: int) -> int | None:
+        """Return the number of keys that a layer sees; None: all of them."""
+        return self.window if self.windowed_layers and self.windowed_layers[layer] else None
 
-    def experts_of(self, layer: int) -> Experts | None:
-        """Return the mixture of experts of a layer; None where its feed-forward is a single one."""
+    def find_experts(self, layer: int) -> Experts | None:
+        """Return the mixture of experts of a layer; None if its feed-forward is dense."""
         mixture = self.experts
         return mixture if mixture and (not mixture.layers or mixture.layers[layer]) else None
 
     @property
     def attention_scale(self) -> float:
-        """The factor on the products of queries and keys."""
+        """Factor on the products of queries and keys."""
         return self.query_scale or self.head_dim**-0.5
 
     @property
     def rotary_dim(self) -> int:
-        """How many numbers of a head rotate."""
-        return self.rotated or self.head_dim
+        """Numbers of a head that rotate."""
+        return self.partial_rotary_dim or self.head_dim
 
     @property
     def query_width(self) -> int:
@@ -108,12 +110,12 @@ class Spec:
 
     @property
     def kv_width(self) -> int:
-        """Numbers in all keys of a position, and in all values."""
+        """Numbers in all keys of a position; the values have as many."""
         return self.kv_heads * self.head_dim
 
 
-def tensors(spec: Spec) -> dict[str, tuple[int, ...]]:
-    """Return the name and shape of every tensor that a checkpoint of this model holds."""
+def list_tensors(spec: Spec) -> dict[str, tuple[int, ...]]:
+    """Return name and shape of every tensor of the model's checkpoint."""
     shapes: dict[str, tuple[int, ...]] = {
         "model.embed_tokens.weight": (spec.vocab, spec.hidden),
         "model.norm.weight": (spec.hidden,),
@@ -122,42 +124,42 @@ def tensors(spec: Spec) -> dict[str, tuple[int, ...]]:
         shapes["lm_head.weight"] = (spec.vocab, spec.hidden)
     for layer in range(spec.layers):
         shapes |= {
-            f"model.layers.{layer}.{name}": shape for name, shape in _layer_tensors(spec, layer).items()
+            f"model.layers.{layer}.{name}": shape for name, shape in _list_layer_tensors(spec, layer).items()
         }
     return shapes
 
 
-def parameters(spec: Spec) -> int:
-    """Return the number of weights of the model."""
-    return sum(math.prod(shape) for shape in tensors(spec).values())
+def count_parameters(spec: Spec) -> int:
+    """Count the weights of the model."""
+    return sum(math.prod(shape) for shape in list_tensors(spec).values())
 
 
-def active_parameters(spec: Spec) -> int:
-    """Return the number of weights that one token multiplies with or is looked up in."""
+def count_active_parameters(spec: Spec) -> int:
+    """Count the weights that one token multiplies with, or is looked up in."""
     idle = 0
     for layer in range(spec.layers):
-        if mixture := spec.experts_of(layer):
-            one = sum(math.prod(shape) for shape in _expert_tensors(spec, mixture, 0).values())
-            idle += (mixture.count - mixture.chosen) * one
-    return parameters(spec) - idle
+        if mixture := spec.find_experts(layer):
+            per_expert = sum(math.prod(shape) for shape in _list_expert_tensors(spec, mixture, 0).values())
+            idle += (mixture.count - mixture.active) * per_expert
+    return count_parameters(spec) - idle
 
 
-def norm_names(spec: Spec) -> dict[str, str]:
-    """Return our name of each norm → its name in a checkpoint; one name means two things in two families."""
-    after = {"post_attn_norm": "post_attention_layernorm", "post_ffn_norm": "post_feedforward_layernorm"}
+def map_norm_names(spec: Spec) -> dict[str, str]:
+    """Map our norm names to those of checkpoints, where one name means two things in two families."""
+    post_norms = {"post_attn_norm": "post_attention_layernorm", "post_ffn_norm": "post_feedforward_layernorm"}
     if not spec.pre_norm:
-        return after
+        return post_norms
     if spec.sandwich:
-        return {"attn_norm": "input_layernorm", "ffn_norm": "pre_feedforward_layernorm", **after}
+        return {"attn_norm": "input_layernorm", "ffn_norm": "pre_feedforward_layernorm", **post_norms}
     return {"attn_norm": "input_layernorm", "ffn_norm": "post_attention_layernorm"}
 
 
-def _layer_tensors(spec: Spec, layer: int) -> dict[str, tuple[int, ...]]:
-    norms = {f"{name}.weight": (spec.hidden,) for name in norm_names(spec).values()}
-    return norms | _attention_tensors(spec) | _feed_forward_tensors(spec, layer)
+def _list_layer_tensors(spec: Spec, layer: int) -> dict[str, tuple[int, ...]]:
+    norms = {f"{name}.weight": (spec.hidden,) for name in map_norm_names(spec).values()}
+    return norms | _list_attention_tensors(spec) | _list_feed_forward_tensors(spec, layer)
 
 
-def _attention_tensors(spec: Spec) -> dict[str, tuple[int, ...]]:
+def _list_attention_tensors(spec: Spec) -> dict[str, tuple[int, ...]]:
     q, kv, d = spec.query_width, spec.kv_width, spec.hidden
     shapes: dict[str, tuple[int, ...]] = {
         "self_attn.q_proj.weight": (q, d),
@@ -169,41 +171,41 @@ def _attention_tensors(spec: Spec) -> dict[str, tuple[int, ...]]:
         shapes |= {f"self_attn.{n}_proj.bias": (width,) for n, width in (("q", q), ("k", kv), ("v", kv))}
     if spec.out_bias:
         shapes["self_attn.o_proj.bias"] = (d,)
-    if spec.sinks:
+    if spec.has_sinks:
         shapes["self_attn.sinks"] = (spec.heads,)
     if spec.qk_norm:
-        widths = (q, kv) if spec.whole_qk_norm else (spec.head_dim, spec.head_dim)
+        widths = (q, kv) if spec.norms_all_heads else (spec.head_dim, spec.head_dim)
         shapes |= {f"self_attn.{n}_norm.weight": (width,) for n, width in zip("qk", widths, strict=True)}
     return shapes
 
 
-def _feed_forward_tensors(spec: Spec, layer: int) -> dict[str, tuple[int, ...]]:
-    mixture = spec.experts_of(layer)
+def _list_feed_forward_tensors(spec: Spec, layer: int) -> dict[str, tuple[int, ...]]:
+    mixture = spec.find_experts(layer)
     if mixture is None:
-        return _one_feed_forward("mlp", spec.hidden, spec.ffn)
+        return _list_gated_tensors("mlp", spec.hidden, spec.ffn)
     shapes: dict[str, tuple[int, ...]] = {"mlp.gate.weight": (mixture.count, spec.hidden)}
-    if mixture.bias:
+    if mixture.has_bias:
         shapes["mlp.gate.bias"] = (mixture.count,)
     for number in range(mixture.count):
-        shapes |= _expert_tensors(spec, mixture, number)
+        shapes |= _list_expert_tensors(spec, mixture, number)
     return shapes
 
 
-def _expert_tensors(spec: Spec, mixture: Experts, number: int) -> dict[str, tuple[int, ...]]:
+def _list_expert_tensors(spec: Spec, mixture: Experts, number: int) -> dict[str, tuple[int, ...]]:
     name, ffn = f"mlp.experts.{number}", mixture.ffn
-    shapes = _one_feed_forward(name, spec.hidden, ffn)
-    if mixture.bias:
+    shapes = _list_gated_tensors(name, spec.hidden, ffn)
+    if mixture.has_bias:
         widths = (("gate", ffn), ("up", ffn), ("down", spec.hidden))
         shapes |= {f"{name}.{part}_proj.bias": (width,) for part, width in widths}
     return shapes
 
 
-def _one_feed_forward(name: str, hidden: int, ffn: int) -> dict[str, tuple[int, ...]]:
+def _list_gated_tensors(name: str, hidden: int, ffn: int) -> dict[str, tuple[int, ...]]:
     shapes = {"gate": (ffn, hidden), "up": (ffn, hidden), "down": (hidden, ffn)}
     return {f"{name}.{part}_proj.weight": shape for part, shape in shapes.items()}
 
 
-MOST: Final = {
+MAX_SIZES: Final = {
     "vocab": 1 << 21,
     "hidden": 1 << 16,
     "layers": 512,
@@ -216,29 +218,33 @@ MOST: Final = {
 
 
 def check_sizes(spec: Spec, where: str) -> None:
-    """Raise EngineError for sizes that no real model has: a config must not ask for the whole memory."""
-    wrong = [name for name, most in MOST.items() if not 0 < getattr(spec, name) <= most]
-    possible = {
+    """Raise EngineError for sizes that no real model has: a config must not request all memory."""
+    invalid = [name for name, most in MAX_SIZES.items() if not 0 < getattr(spec, name) <= most]
+    checks = {
         "heads": spec.heads % max(spec.kv_heads, 1) == 0 and spec.head_dim % 2 == 0,
-        "sliding_window": not any(spec.local) or spec.window > 0,
+        "sliding_window": not any(spec.windowed_layers) or spec.window > 0,
         "rope_theta": spec.theta > 0,
-        "partial_rotary_factor": spec.rotated % 2 == 0 and 0 < spec.rotary_dim <= spec.head_dim,
-        "experts": not spec.experts or _can_choose(spec.experts, spec.layers),
-        "rope factor": not spec.scaling or _can_divide(spec.scaling, spec.rotary_dim),
+        "partial_rotary_factor": spec.partial_rotary_dim % 2 == 0 and 0 < spec.rotary_dim <= spec.head_dim,
+        "experts": not spec.experts or _is_valid_mixture(spec.experts, spec.layers),
+        "rope factor": not spec.scaling or _is_valid_scaling(spec.scaling, spec.rotary_dim),
     }
-    wrong += [name for name, holds in possible.items() if not holds]
-    if wrong:
-        raise EngineError("has sizes that no model can have", where=where, why=", ".join(wrong))
+    invalid += [name for name, is_valid in checks.items() if not is_valid]
+    if invalid:
+        raise EngineError("impossible sizes", where=where, why=", ".join(invalid))
 
 
-def _can_choose(experts: Experts, layers: int) -> bool:
-    sizes = 0 < experts.chosen <= experts.count <= 1 << 12 and 0 < experts.ffn <= MOST["ffn"]
+def _is_valid_mixture(experts: Experts, layers: int) -> bool:
+    sizes = 0 < experts.active <= experts.count <= 1 << 12 and 0 < experts.ffn <= MAX_SIZES["ffn"]
     return sizes and len(experts.layers) in (0, layers) and experts.limit >= 0
 
 
-def _can_divide(scaling: Scaling, rotated: int) -> bool:
-    lists = {"stated": (scaling.factors,), "longrope": (scaling.factors, scaling.long_factors)}
-    own = lists.get(scaling.kind, ())
-    factors = (scaling.factor, scaling.magnitude, *(factor for factors in own for factor in factors))
-    known = scaling.original > 0 and scaling.high > 0 and scaling.low > 0
-    return known and all(len(f) == rotated // 2 for f in own) and all(factor > 0 for factor in factors)
+def _is_valid_scaling(scaling: RopeScaling, rotated: int) -> bool:
+    lists_by_kind = {"stated": (scaling.factors,), "longrope": (scaling.factors, scaling.long_factors)}
+    factor_lists = lists_by_kind.get(scaling.kind, ())
+    factors = (scaling.factor, scaling.magnitude, *(factor for factors in factor_lists for factor in factors))
+    has_bounds = scaling.original > 0 and scaling.high > 0 and scaling.low > 0
+    return (
+        has_bounds
+        and all(len(f) == rotated // 2 for f in factor_lists)
+        and all(factor > 0 for factor in factors)
+    )

@@ -1,6 +1,9 @@
-"""Products on the processor in compiled code, where it is built and wanted and the processor can run it.
+"""Compiled products for CPUs with AVX-512 and bf16; if missing, callers multiply in torch.
 
-`_processor.c` says what it does. Whoever asks for a product multiplies in torch where there is none.
+`_processor.c` and its headers are built by `python -m capture.build_part engines/processor/_processor.c`.
+
+row_ops: Norms, gates and attention of one position, compiled.
+huge_pages: Move weights to huge pages.
 """
 
 from collections.abc import Iterator
@@ -11,111 +14,117 @@ from weakref import WeakSet, finalize
 
 import torch
 
-from capture.compiled import Part
+from capture.extensions import Extension
 
-PART: Final = Part(f"{__name__}._processor", 5, "torch multiplies, slower and as right")
+PART: Final = Extension(f"{__name__}._processor", 6, "torch multiplies, more slowly")
 
 GROUP: Final = 32  # weights that share a scale
+MAX_COMPILED_ROWS: Final = 32  # rows up to which products of 16-bit weights are faster than torch's
 
 # the kinds of products, and the dtype of the rows that each takes
-TAKES: Final = {
-    "four": torch.float32,
-    "eight": torch.float32,
+INPUT_DTYPES: Final = {
+    "int4": torch.float32,
+    "int8": torch.float32,
     "bf16": torch.bfloat16,
     "fp16": torch.float32,
-    "twelve": torch.bfloat16,
+    "bf12": torch.bfloat16,
 }
 
 
 @cache
-def kinds() -> tuple[str, ...]:
-    """Return the kinds of products that there are here; none without the compiled part."""
-    found = PART.module()
-    return found.KINDS if found else ()
+def list_kinds() -> tuple[str, ...]:
+    """List the supported kinds of products; empty without the compiled part."""
+    extension = PART.load()
+    return extension.KINDS if extension else ()
 
 
 @cache
-def module() -> ModuleType:
-    """Return the compiled part, where there are kinds of products."""
-    found = PART.module()
-    assert found
-    return found
+def load_module() -> ModuleType:
+    """Return the compiled part, if there are kinds of products."""
+    extension = PART.load()
+    assert extension
+    return extension
 
 
-def has(kind: str, device: torch.device) -> bool:
+def has_kind(kind: str, device: torch.device) -> bool:
     """Return whether a kind of product is compiled for a device."""
-    return device.type == "cpu" and kind in kinds()
+    return device.type == "cpu" and kind in list_kinds()
 
 
-class Product:
-    """A matrix on the processor that multiplies rows, where it lies; the product is in fp32."""
+class CpuProduct:
+    """A matrix on the CPU that multiplies rows without a copy of it; the product is fp32."""
 
     def __init__(
-        self, kind: str, weights: torch.Tensor, beside: torch.Tensor | None = None, *, columns: int = 0
+        self, kind: str, weights: torch.Tensor, second_part: torch.Tensor | None = None, *, columns: int = 0
     ) -> None:
-        """Take numbers [n, k], or what the kind makes of them and has beside; else scales [n, k/32] tell k.
+        """Wrap numbers [n, k], or what the kind stores instead and its second part, such as scales [n, k/32].
 
-        Raise ValueError for a kind that is not there.
+        Raise ValueError for a kind that is not supported.
         """
-        if kind not in kinds():
+        if kind not in list_kinds():
             raise ValueError(f"there is no compiled product of kind {kind}")
-        self.takes = TAKES[kind]
+        self.input_dtype = INPUT_DTYPES[kind]
         self.rows = weights.shape[0]
-        self.columns = columns or (weights.shape[1] if beside is None else beside.shape[1] * GROUP)
+        self.columns = columns or (weights.shape[1] if second_part is None else second_part.shape[1] * GROUP)
         # held as long as their addresses are used
-        self._weights, self._beside = weights.contiguous(), None if beside is None else beside.contiguous()
-        self._multiply, self._kind = module().multiply, kinds().index(kind)
-        finalize(self, module().forget, self._weights.data_ptr())
+        self._weights = weights.contiguous()
+        self._second_part = None if second_part is None else second_part.contiguous()
+        self._multiply, self._kind = load_module().multiply, list_kinds().index(kind)
+        finalize(self, load_module().forget, self._weights.data_ptr())
         _products.add(self)
-        self._at = self._weights.data_ptr(), 0 if self._beside is None else self._beside.data_ptr()
+        second_address = 0 if self._second_part is None else self._second_part.data_ptr()
+        self._addresses = self._weights.data_ptr(), second_address
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
-        """Return the products of rows [m, k], [m, n]. Raise ValueError where k is not that of the matrix."""
-        return self.into(x, torch.empty(x.shape[0], self.rows))
+        """Multiply rows [m, k]; return [m, n]. Raise ValueError if k differs from the matrix."""
+        return self.multiply_into(x, torch.empty(x.shape[0], self.rows))
 
-    def into(self, x: torch.Tensor, out: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
-        """Write the same to `out` of fp32 [m, n] without gaps, with a bias [n] of fp32 added; return it."""
-        rows = x if x.dtype == self.takes else x.to(self.takes)
+    def multiply_into(
+        self, x: torch.Tensor, out: torch.Tensor, bias: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        """Multiply into contiguous `out` [m, n] of fp32, adding a bias [n] of fp32; return `out`."""
+        rows = x if x.dtype == self.input_dtype else x.to(self.input_dtype)
         if not rows.is_contiguous():
             rows = rows.contiguous()
         m, k = rows.shape
         if k != self.columns:
             raise ValueError(f"rows of {k} numbers for a matrix of {self.columns}")
-        to = out.data_ptr(), 0 if bias is None else bias.data_ptr()
+        targets = out.data_ptr(), 0 if bias is None else bias.data_ptr()
         threads = torch.get_num_threads()
-        self._multiply(*self._at, rows.data_ptr(), *to, self.rows, k, m, threads, self._kind)
+        self._multiply(*self._addresses, rows.data_ptr(), *targets, self.rows, k, m, threads, self._kind)
         return out
 
-    def held(self) -> Iterator[torch.Tensor]:
-        """Yield what a product reads."""
-        yield self._weights
-        if self._beside is not None:
-            yield self._beside
+
+_products: Final[WeakSet[CpuProduct]] = WeakSet()  # that are alive
 
 
-_products: Final[WeakSet[Product]] = WeakSet()  # that are alive
-
-
-def held() -> Iterator[torch.Tensor]:
-    """Yield what the products of this process read, of all matrices that are held."""
+def iter_weights() -> Iterator[torch.Tensor]:
+    """Iterate over the tensors that all products of this process read."""
     for product in _products:
-        yield from product.held()
+        yield product._weights
+        if product._second_part is not None:
+            yield product._second_part
 
 
-def writable(out: torch.Tensor, bias: torch.Tensor | None) -> bool:
-    """Return whether a product can be written there, with that bias."""
+def is_writable(out: torch.Tensor, bias: torch.Tensor | None) -> bool:
+    """Return whether a product can be written to `out`, with this bias."""
     return all(t is None or (t.dtype == torch.float32 and t.is_contiguous()) for t in (out, bias))
 
 
-class Copying:
-    """Writes products where they belong by making them first: what does better overrides `into`."""
+class ProductBase:
+    """Implements `multiply_into` by the compiled product, if there is one for so many rows, or by a copy."""
+
+    _compiled: CpuProduct | None = None
+    _max_compiled_rows = MAX_COMPILED_ROWS
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         raise NotImplementedError
 
-    def into(self, x: torch.Tensor, out: torch.Tensor, bias: torch.Tensor | None) -> None:
-        """Write the products of rows to `out`, with a bias added if there is one."""
-        if bias is None:
+    def multiply_into(self, x: torch.Tensor, out: torch.Tensor, bias: torch.Tensor | None) -> None:
+        """Write the products of rows to `out`, with the bias added if there is one."""
+        if self._compiled and x.shape[0] <= self._max_compiled_rows and is_writable(out, bias):
+            self._compiled.multiply_into(x, out, bias)
+        elif bias is None:
             out.copy_(self(x))
         else:
             torch.add(self(x), bias, out=out)

@@ -2,8 +2,7 @@
 
 import gc
 
-from tracetui.garbage import USUAL
-from tracetui.threads import keep_memory
+from tracetui.process_tuning import USUAL_THRESHOLDS, retain_freed_memory
 
-gc.set_threshold(*USUAL)
-keep_memory()
+gc.set_threshold(*USUAL_THRESHOLDS)
+retain_freed_memory()

@@ -4,8 +4,8 @@ from pathlib import Path
 from random import Random
 
 from capture.native.emit import Emitter, now
-from engines.models.catalogue import preset
-from engines.plan import Load, device_rows, host_row
+from engines.models.catalogue import find_preset
+from engines.plan import StepLoad, plan_device_ops, plan_host_op
 
 PERIOD_NS = 100_000_000  # ten steps a second
 NOISE = 1 << 12
@@ -15,12 +15,12 @@ class Maker:
     """Writes step after step; attention grows with the context, as it does."""
 
     def __init__(self, path: Path, model: str = "gemma-3-1b") -> None:
-        rows = device_rows(preset(model), Load(), ("argmax",))
-        self.rows = (host_row("callback"), *rows, host_row("token_decode"))
+        rows = plan_device_ops(find_preset(model), StepLoad(), ("argmax",))
+        self.rows = (plan_host_op("callback"), *rows, plan_host_op("token_decode"))
         self.step = 0
         self._emitter = Emitter(path)
         self._emitter.run(model, {"model": model, "device": "made up", "weights": "random(0)"})
-        self._emitter.plan(row.as_op(i) for i, row in enumerate(self.rows))
+        self._emitter.plan(row.build_plan_entry(i) for i, row in enumerate(self.rows))
         self._share = PERIOD_NS * 9 // 10 // len(self.rows)
         self._grows = [row.op == "attn.core" for row in self.rows]
         rng = Random(7)

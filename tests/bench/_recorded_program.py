@@ -114,28 +114,28 @@ class Watched:
     """The watcher of this process, to be switched off and on."""
 
     def __init__(self) -> None:
-        (self._watcher,) = sys.modules["_tracetui_capture.record.attach"]._WATCHERS  # type: ignore[attr-defined]
+        (self._watcher,) = sys.modules["_tracetui_capture.record.patches"]._RECORDERS  # type: ignore[attr-defined]
         self._ours: Any = nn.Module.__call__
         cells = zip(self._ours.__code__.co_freevars, self._ours.__closure__, strict=True)
-        self._plain = next(cell.cell_contents for name, cell in cells if name == "plain")
+        self._plain = next(cell.cell_contents for name, cell in cells if name == "original")
         self.windows = self._watcher.shared.windows
-        self.duty = self.windows._duty
+        self.duty = self.windows._budget
 
     def switch(self, on: bool) -> None:
         """Have modules called with us or without; the step that is open ends here."""
         for thread in self._watcher._threads:
             thread.close(time.perf_counter_ns())
-        self._watcher.off = not on
+        self._watcher.is_off = not on
         nn.Module.__call__ = self._ours if on else self._plain  # type: ignore[method-assign]
 
     @contextmanager
     def without_windows(self) -> Iterator[None]:
         """Open no window meanwhile."""
-        due, self.duty.due = self.duty.due, lambda at: False
+        due, self.duty.is_due = self.duty.is_due, lambda at_ns: False
         try:
             yield
         finally:
-            self.duty.due = due
+            self.duty.is_due = due
 
 
 def block(step: Callable[[], object], count: int) -> tuple[int, int]:
@@ -198,7 +198,7 @@ def main() -> None:
     name, pairs, backend = sys.argv[1], int(sys.argv[2]), sys.argv[3]
     torch.manual_seed(0)
     torch.set_num_threads(1)
-    if "_tracetui_capture.record.attach" in sys.modules:
+    if "_tracetui_capture.record.patches" in sys.modules:
         told = measure(name, pairs, backend)
     else:
         told = {}

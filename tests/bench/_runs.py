@@ -8,9 +8,9 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from capture.importlog import ImportLog, Log
-from capture.open import load
-from capture.run import Run, build
+from capture.import_log import ImportLog, Log
+from capture.load_runs import load
+from capture.run import Run, build_run
 from tests.bench import _chrome_maker, native
 
 MB_AN_EVENT: Final = 493e-6  # of a trace of torch with shapes
@@ -78,7 +78,7 @@ def many_names(events: int, names: int = 20_000) -> Run:
     named = [pl.lit(x).cast(pl.Categorical()).alias(c) for c, x in (("name", "step"), ("lens", "wall"))]
     kernels = kernels.with_columns(pl.lit("kernel").cast(pl.Categorical()).alias("kind"), *words_of, host)
     steps = spans.with_columns(pl.lit("step").cast(pl.Categorical()).alias("kind"), *named)
-    return build("many names", {"device": "A100"}, pl.concat([kernels, steps], how="diagonal"), Log())
+    return build_run("many names", {"device": "A100"}, pl.concat([kernels, steps], how="diagonal"), Log())
 
 
 def training(events: int, steps: int = 20_000) -> Run:
@@ -110,7 +110,7 @@ def training(events: int, steps: int = 20_000) -> Run:
     parts = [_of("kernel", kernels, lens="gpu"), _of("step", marks, name="step", lens="wall")]
     parts += [_of("memory", used.drop("value"), name="allocated")]
     parts += [_of("counter", used.drop("bytes"), name="temperature")]
-    return build("training", {"device": "H100"}, pl.concat(parts, how="diagonal"), Log())
+    return build_run("training", {"device": "H100"}, pl.concat(parts, how="diagonal"), Log())
 
 
 def recording(events: int) -> Run:

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
-from capture.compiled import OFF
+from capture.extensions import OFF_VARIABLE
 from tests.bench._chrome_maker import write
 
 LAYOUT_MB: Final = 60  # of a trace that is written anew in other layouts, by way of objects
@@ -25,17 +25,17 @@ OBJECTS_UP_TO_MB: Final = 300  # parsers into Python objects need seven times th
 
 
 def ours(path: Path) -> int:
-    from capture.open import load
-    from tracetui.analysis.kernels import kernel_table
+    from capture.load_runs import load
+    from tracetui.analysis.kernels import compute_kernel_table
     from tracetui.look import Look
 
     (run,) = load(path, cache=False)
-    return int(kernel_table(run, Look())["count"].sum())
+    return int(compute_kernel_table(run, Look())["count"].sum())
 
 
 def ours_in_python(path: Path) -> int:
     """Read without the compiled scanner."""
-    os.environ[OFF] = "1"
+    os.environ[OFF_VARIABLE] = "1"
     return ours(path)
 
 

@@ -23,24 +23,24 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from engines.host.process import tune
+from engines.__main__ import tune_process
 
-tune()  # as the engine does, before torch is there
+tune_process()  # as the engine does, before torch is there
 
 import torch  # noqa: E402
 
 from capture.native.emit import Emitter, now  # noqa: E402
 from engines import processor  # noqa: E402
 from engines.decoder import Decoder  # noqa: E402
-from engines.host.memory import Memory  # noqa: E402
-from engines.host.trace import Ledger, Ticks  # noqa: E402
-from engines.models.catalogue import preset  # noqa: E402
-from engines.models.spec import Spec, parameters, tensors  # noqa: E402
-from engines.processor.pages import gather  # noqa: E402
-from engines.weights import fastest, low_bit  # noqa: E402
-from engines.weights.low_bit_storage import Quantised  # noqa: E402
-from engines.weights.sources import RandomWeights  # noqa: E402
-from engines.weights.storage import Storage  # noqa: E402
+from engines.host.measure_roofs import BandwidthProbe  # noqa: E402
+from engines.host.op_runners import OpTimestamps, PlanWriter  # noqa: E402
+from engines.models.catalogue import find_preset  # noqa: E402
+from engines.models.spec import Spec, count_parameters, list_tensors  # noqa: E402
+from engines.processor.huge_pages import gather_into_pages  # noqa: E402
+from engines.weights import fastest_storage, low_bit  # noqa: E402
+from engines.weights.matrix_storage import Storage  # noqa: E402
+from engines.weights.quantised_storage import QuantisedStorage  # noqa: E402
+from engines.weights.weight_sources import RandomWeights  # noqa: E402
 
 MODELS = ("gemma-3-1b", "llama-3.2-1b", "qwen2.5-0.5b")
 FORMS = {8: "q8_0", 4: "q4f16_1"}
@@ -75,7 +75,7 @@ def main() -> None:
     print(f"torch {torch.__version__}, {torch.get_num_threads()} threads")
     for name in args.models:
         with torch.inference_mode():
-            model(preset(name), args)
+            model(find_preset(name), args)
         gc.collect()
 
 
@@ -101,21 +101,21 @@ def model(spec: Spec, args: argparse.Namespace) -> None:
 
 def chosen_storage(spec: Spec, bits: int) -> Storage:
     return (
-        Quantised(low_bit.FORMS[FORMS[bits]], CPU)
+        QuantisedStorage(low_bit.QUANT_FORMATS[FORMS[bits]], CPU)
         if bits in FORMS
-        else fastest.fastest(spec, "auto", CPU)[0].packing
+        else fastest_storage.find_fastest_storage(spec, "auto", CPU)[0].storage
     )
 
 
 def compare(spec: Spec, bits: int, peers: dict[str, Peer], steps: int, rounds: int) -> None:
     took: dict[str, list[float]] = {name: [] for name in peers}
     read: list[float] = []
-    memory = Memory(large=True)
+    memory = BandwidthProbe(huge_pages=True)
     for peer in peers.values():
         peer.took(2)
     for _ in range(rounds):
         for name, peer in peers.items():
-            read.append(memory.rate())
+            read.append(memory.measure_rate())
             took[name] += peer.took(steps)
     moved = {name: peer.moved for name, peer in peers.items()}
     table(f"{spec.name}, {bits} bit", moved, took, statistics.median(read))
@@ -163,15 +163,17 @@ class Ours:
 
     def __init__(self, spec: Spec, way: Storage) -> None:
         self.way, self.decoder = way, Decoder(spec, RandomWeights(spec, 0), way, CPU, capacity=256)
-        self.moved = parameters(spec) * way.weight_bytes
-        for _ in gather(processor.held()):  # as an engine has it some seconds after its start
+        self.moved = count_parameters(spec) * way.weight_bytes
+        for _ in gather_into_pages(
+            processor.iter_weights()
+        ):  # as an engine has it some seconds after its start
             pass
-        self.decoder.place(torch.arange(PROMPT)[None], 0)
+        self.decoder.set_input(torch.arange(PROMPT)[None], 0)
         self.bare()
 
     def _next(self) -> None:
-        at = PROMPT + self.decoder.state.at % 128
-        self.decoder.place(self.decoder.sampler.token[:, None], at)
+        at = PROMPT + self.decoder.state.position % 128
+        self.decoder.set_input(self.decoder.sampler.token[:, None], at)
 
     def bare(self) -> None:
         for op in self.decoder.ops:
@@ -181,9 +183,9 @@ class Ours:
     def took(self, steps: int) -> list[float]:
         return [seconds(self.bare) for _ in range(steps)]
 
-    def spans(self) -> Ticks:
-        ticks = Ticks(now())
-        ticks.run(self.decoder.ops)
+    def spans(self) -> OpTimestamps:
+        ticks = OpTimestamps(now())
+        ticks.run_ops(self.decoder.ops)
         self._next()
         return ticks
 
@@ -198,7 +200,7 @@ class Recording:
 
     def __post_init__(self) -> None:
         self.emitter = Emitter(self.path)
-        self.numbers = Ledger(self.emitter).numbers(self.ours.decoder.rows())
+        self.numbers = PlanWriter(self.emitter).assign_ids(self.ours.decoder.plan_step())
         self.count = 0
 
     def step(self) -> None:
@@ -206,7 +208,9 @@ class Recording:
         began = now()
         self.count += 1
         ticks.write(self.emitter, self.numbers, step=self.count, phase="decode", context=20)
-        self.emitter.step(self.count, ticks.at[0], ticks.end - ticks.at[0], tokens=1, context=20, batch=1)
+        self.emitter.step(
+            self.count, ticks.times[0], ticks.end - ticks.times[0], tokens=1, context=20, batch=1
+        )
         self.own += now() - began
 
 
@@ -257,7 +261,7 @@ class Eager:
 
 def transformers_peer(spec: Spec) -> Eager | None:
     step = transformers_step(spec)
-    return Eager(step, 2 * parameters(spec)) if step else None
+    return Eager(step, 2 * count_parameters(spec)) if step else None
 
 
 def transformers_model(spec: Spec) -> tuple[Any, Any] | None:
@@ -273,7 +277,7 @@ def transformers_model(spec: Spec) -> tuple[Any, Any] | None:
     with torch.device("meta"):
         model = getattr(transformers, f"{kind}ForCausalLM")(config)
     source = RandomWeights(spec, 0)
-    table = {name: source.read(name) for name in tensors(spec)}
+    table = {name: source.read(name) for name in list_tensors(spec)}
     model = model.to(torch.bfloat16).to_empty(device="cpu").eval()
     model.load_state_dict(table, strict=False, assign=True)
     model.tie_weights()

@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 
 from capture.run import Run
 from tests.bench._runs import decode as generated
-from tests.tracetui.analysis.compare.test_repeats import called, measured
-from tests.tracetui.analysis.test_statistics import series
-from tracetui.analysis import statistics
+from tests.tracetui.analysis.frames.test_statistics import series
+from tests.tracetui.compare.evidence.test_repeat_test import called, measured
+from tracetui.analysis.frames import statistics
 from tracetui.look import Look
-from tracetui.views import ask, view
+from tracetui.views import ask, load_view
 
 Floats = NDArray[np.float64]
 MEMORIES = (0.0, 0.5, 0.8, 0.95)
@@ -59,13 +59,13 @@ def speed(events: int) -> None:
 def _fresh(a: Run, b: Run) -> None:
     """As on first sight: no fact of either run is known yet."""
     new = [Run(r.name, r.meta, r.events, r.log) for r in (a, b)]
-    ask(view("diff"), new, Look())
+    ask(load_view("diff"), new, Look())
 
 
 def many(runs: int = 20, rows: int = 60) -> None:
     few = [generated(rows * 50) for _ in range(runs)]
     looks = [Run(f"ctx{64 * (i + 1)}", r.meta, r.events, r.log) for i, r in enumerate(few)]
-    found = interleaved({"compare": lambda: ask(view("compare"), looks, Look())})
+    found = interleaved({"compare": lambda: ask(load_view("compare"), looks, Look())})
     print(f"{f'{runs} runs in one matrix':44} {found['compare']:6.3f} s")
 
 
@@ -87,8 +87,8 @@ def _rate(pairs: int, made: Callable[[], object]) -> float:
     wrong = 0
     for _ in range(pairs):
         a, b = made()  # type: ignore[misc]
-        found = statistics.paired(a, b)
-        wrong += bool({"slower", "faster"} & set(statistics.verdicts(found, np.zeros(len(a)))))
+        found = statistics.compute_paired_evidence(a, b)
+        wrong += bool({"slower", "faster"} & set(statistics.judge_evidence(found, np.zeros(len(a)))))
     return wrong / pairs
 
 
@@ -117,7 +117,10 @@ def power(tries: int) -> None:
             for _ in range(tries):
                 a, b = (series(rng, 300, steps, memory, 0.05) for _ in "ab")
                 b[7] *= 1.03
-                found += statistics.verdicts(statistics.paired(a, b), np.full(300, 0.01))[7] == "slower"
+                found += (
+                    statistics.judge_evidence(statistics.compute_paired_evidence(a, b), np.full(300, 0.01))[7]
+                    == "slower"
+                )
             print(f"  rho {memory:4}, {steps:5} steps: {found / tries:6.1%}")
 
 

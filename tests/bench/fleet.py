@@ -16,20 +16,20 @@ from tests.tracetui.fleet.made import fleet
 
 ASK = """
 import resource, sys, time
-from tracetui.fleet.ask import ask_fleet, jobs_of
-from tracetui.fleet.job import do
+from tracetui.fleet.ask_files import ask_files, make_jobs
+from tracetui.fleet.file_job import run_job
 from tracetui.look import Look
-from tracetui.views import view
+from tracetui.views import load_view
 if __name__ == "__main__":
     name, folder, on = sys.argv[1:]
-    jobs = jobs_of(view(name), [folder], Look(), cache=False, capture=None)
+    jobs = make_jobs(load_view(name), [folder], Look(), cache=False, capture=None)
     moments = []
     if on == "here":
         for job in jobs:
-            do(job)
+            run_job(job)
             moments.append(time.monotonic())
     else:
-        ask_fleet(view(name), jobs, on, lambda done: moments.append(time.monotonic()))
+        ask_files(load_view(name), jobs, on, lambda done: moments.append(time.monotonic()))
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
     rest = moments[len(moments) // 4:]
     rate = (len(rest) - 1) / max(rest[-1] - rest[0], 1e-9)

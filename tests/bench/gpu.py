@@ -17,16 +17,16 @@ import torch
 
 from capture.native.emit import now
 from engines.decoder import Decoder
-from engines.fused.replay import Replay
-from engines.fused.step import refusal
-from engines.host.trace import Ticks
-from engines.models.catalogue import preset
-from engines.models.spec import Spec, parameters
-from engines.sample import GREEDY
-from engines.weights import storage
-from engines.weights.low_bit import FORMS
-from engines.weights.low_bit_storage import Quantised
-from engines.weights.sources import RandomWeights
+from engines.fused.fused_step import explain_refusal
+from engines.fused.run_ahead import RunAhead
+from engines.host.op_runners import OpTimestamps
+from engines.models.catalogue import find_preset
+from engines.models.spec import Spec, count_parameters
+from engines.token_sampling import GREEDY
+from engines.weights import matrix_storage
+from engines.weights.low_bit import QUANT_FORMATS
+from engines.weights.quantised_storage import QuantisedStorage
+from engines.weights.weight_sources import RandomWeights
 from tests.bench.decode import transformers_model
 
 MODELS = ("gemma-3-1b", "llama-3.2-1b", "qwen2.5-0.5b")
@@ -49,20 +49,22 @@ def main() -> None:
     print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}, CUDA {torch.version.cuda}")
     for name in args.models:
         with torch.inference_mode():
-            compare(preset(name), args.steps, args.rounds, peer=not args.no_peer)
+            compare(find_preset(name), args.steps, args.rounds, peer=not args.no_peer)
         gc.collect()
         torch.cuda.empty_cache()
 
 
 def compare(spec: Spec, steps: int, rounds: int, *, peer: bool) -> None:
     device = torch.device("cuda")
-    plain = Decoder(spec, RandomWeights(spec, 0), storage.BF16, device, capacity=CAPACITY)
-    granular = Decoder(spec, RandomWeights(spec, 0), storage.BF16, device, capacity=CAPACITY, fused=False)
-    four = Quantised(FORMS["q4f16_1"], device)
+    plain = Decoder(spec, RandomWeights(spec, 0), matrix_storage.BF16, device, capacity=CAPACITY)
+    granular = Decoder(
+        spec, RandomWeights(spec, 0), matrix_storage.BF16, device, capacity=CAPACITY, fused=False
+    )
+    four = QuantisedStorage(QUANT_FORMATS["q4f16_1"], device)
     coded = Decoder(spec, RandomWeights(spec, 0), four, device, capacity=CAPACITY)
-    bf16, four_bits = 2.0 * parameters(spec), parameters(spec) * four.weight_bytes
+    bf16, four_bits = 2.0 * count_parameters(spec), count_parameters(spec) * four.weight_bytes
     ways: dict[str, tuple[Steps, float]] = {"granular": (eager(granular), bf16)}
-    if why := refusal(spec, GREEDY, device):
+    if why := explain_refusal(spec, GREEDY, device):
         print(f"  no fused kernels: {why}")
     else:
         for name, decoder, mode, graph, moved in (
@@ -71,8 +73,8 @@ def compare(spec: Spec, steps: int, rounds: int, *, peer: bool) -> None:
             ("fused, graph, windows", plain, "windows", True, bf16),
             ("q4f16_1, graph", coded, "spans", True, four_bits),
         ):  # fmt: skip
-            ways[name] = (ahead(Replay(decoder, GREEDY, mode, graph=graph), AHEAD), moved)
-        single = Replay(plain, GREEDY, "off", graph=True)
+            ways[name] = (ahead(RunAhead(decoder, GREEDY, mode, uses_graph=graph), AHEAD), moved)
+        single = RunAhead(plain, GREEDY, "off", uses_graph=True)
         ways["fused, graph, bare, one a report"] = (ahead(single, 1), bf16)
     if peer:
         ways |= {name: (step, bf16) for name, step in peers(spec)}
@@ -116,7 +118,7 @@ def copy_rate(device: torch.device) -> float:
 
 
 def prefilled(decoder: Decoder) -> None:
-    decoder.place(torch.arange(PROMPT, device=decoder.state.ids.device)[None], 0)
+    decoder.set_input(torch.arange(PROMPT, device=decoder.state.ids.device)[None], 0)
     for op in decoder.ops:
         op()
 
@@ -127,7 +129,7 @@ def eager(decoder: Decoder) -> Steps:
 
     def run(steps: int) -> None:
         for i in range(steps):
-            decoder.place(decoder.sampler.token[:, None], PROMPT + i)
+            decoder.set_input(decoder.sampler.token[:, None], PROMPT + i)
             for op in decoder.ops:
                 op()
             int(decoder.sampler.token[0])
@@ -136,21 +138,21 @@ def eager(decoder: Decoder) -> Steps:
     return run
 
 
-def ahead(replay: Replay, block: int) -> Steps:
+def ahead(replay: RunAhead, block: int) -> Steps:
     """In blocks of tokens that are queued at once, and the first of the next block with them."""
     replay.warm_up(PROMPT)
-    replay.place(torch.zeros(1, dtype=torch.long, device="cuda"), PROMPT)
+    replay.set_input(torch.zeros(1, dtype=torch.long, device="cuda"), PROMPT)
     at = PROMPT
 
     def run(steps: int) -> None:
         nonlocal at
         for _ in range(0, steps, block):
             if at + block >= 511:
-                replay.settle()
+                replay.drop_queued_steps()
                 at = PROMPT
-                replay.place(torch.zeros(1, dtype=torch.long, device="cuda"), at)
-            replay.run(Ticks(now()), at, block, further=True)
-            replay.forget()
+                replay.set_input(torch.zeros(1, dtype=torch.long, device="cuda"), at)
+            replay.run(OpTimestamps(now()), at, block, queue_next=True)
+            replay.forget_times()
             at += block
 
     run(AHEAD)

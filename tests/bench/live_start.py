@@ -18,10 +18,10 @@ from statistics import median
 
 import polars as pl
 
-from capture.open import load
+from capture.load_runs import load
 from capture.run import Run
-from engines.models.catalogue import preset
-from engines.models.spec import parameters
+from engines.models.catalogue import find_preset
+from engines.models.spec import count_parameters
 from tests.bench._screen import Screen
 from tests.bench.startup import BARE, seconds
 
@@ -76,7 +76,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--model", default="gemma-3-1b")
     args = parser.parse_args()
-    fill = [sys.executable, "-c", FILL.format(size=parameters(preset(args.model)))]
+    fill = [sys.executable, "-c", FILL.format(size=count_parameters(find_preset(args.model)))]
     names = (
         "bare app + polars",
         "first frame",

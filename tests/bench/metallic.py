@@ -14,17 +14,17 @@ from statistics import median
 
 import polars as pl
 
-from capture.open import load
+from capture.load_runs import load
 from tests.bench._metallic_maker import Maker, write
 from tracetui.look import Look
-from tracetui.views import ask, view
+from tracetui.views import ask, load_view
 
 SLOWEST = 60.0  # a peer that needs longer is not asked again
 
 
 def tracetui(path: Path) -> int:
     (run,) = load(path, cache=False)
-    return int(ask(view("kernels"), [run], Look()).rows["count"].sum())
+    return int(ask(load_view("kernels"), [run], Look()).rows["count"].sum())
 
 
 def duckdb(path: Path) -> int:

@@ -15,9 +15,9 @@ from statistics import median
 
 import polars as pl
 
+from capture.load_runs import load
 from capture.native.emit import Emitter
-from capture.native.follow import Follow
-from capture.open import load
+from capture.native.tail import FileTail
 
 KERNELS = 290  # of one step of gemma-3-1b
 LISTS = {name: pl.List(pl.Int64) for name in ("op", "dt", "dur")}
@@ -57,12 +57,12 @@ def follow(path: Path) -> int:
     whole = path.read_bytes()
     grown = path.with_suffix(".grown")
     grown.write_bytes(b"")
-    follower, rows = Follow(grown), 0
+    follower, rows = FileTail(grown), 0
     for at in range(0, len(whole), 5_000_000):
         with grown.open("ab") as file:
             file.write(whole[at : at + 5_000_000])
         follower.poll()
-        rows = sum(run.events.height for run in follower.runs())
+        rows = sum(run.events.height for run in follower.build_runs())
     return rows
 
 

@@ -13,11 +13,11 @@ from contextlib import closing
 from pathlib import Path
 from statistics import median
 
-from capture.importlog import Log
-from capture.loaders._database import Database, Wanted, opened
-from capture.loaders.nsys import sqlite
-from capture.loaders.nsys import tables as nsys
-from capture.loaders.nsys.rows import events
+from capture.import_log import Log
+from capture.loaders._sqlite import Database, TableQuery, open_database
+from capture.loaders.nsys import export_tables as nsys
+from capture.loaders.nsys import sqlite_export
+from capture.loaders.nsys.export_events import build_events
 from capture.source import Source
 
 ROUNDS = 5
@@ -97,13 +97,13 @@ def plain(path: Path) -> None:
     with closing(sqlite3.connect(f"file:{path}?mode=ro&immutable=1", uri=True)) as db:
         for wanted in (nsys.KERNELS, nsys.CALLS, nsys.RANGES):
             there = [row[1] for row in db.execute(f"PRAGMA table_info({wanted.table})")]
-            columns = ", ".join(c for c in wanted.sources(there).values() if c)
+            columns = ", ".join(c for c in wanted.resolve_columns(there).values() if c)
             db.execute(f"SELECT {columns} FROM {wanted.table}").fetchall()
 
 
 def reading(path: Path) -> None:
     """What the loader reads of them, into frames."""
-    source = Source.of(path)
+    source = Source.from_path(path)
     with closing(sqlite3.connect(f"file:{path}?mode=ro&immutable=1", uri=True)) as connection:
         tables = {w.table: _there(connection, w) for w in (nsys.KERNELS, nsys.CALLS, nsys.RANGES)}
         db = Database(connection, source.label, Log(), tables)
@@ -111,24 +111,24 @@ def reading(path: Path) -> None:
             db.read(wanted)
 
 
-def _there(connection: sqlite3.Connection, wanted: Wanted) -> list[str]:
+def _there(connection: sqlite3.Connection, wanted: TableQuery) -> list[str]:
     return [row[1] for row in connection.execute(f"PRAGMA table_info({wanted.table})")]
 
 
 def guarded(path: Path) -> None:
     """Reading with every guard: the check of the whole file, limits, the authoriser."""
-    with opened(Source.of(path), sqlite._KIND) as db:
+    with open_database(Source.from_path(path), sqlite_export._DATABASE_FORMAT) as db:
         nsys.read_tables(db)
 
 
 def placing(path: Path) -> None:
-    with opened(Source.of(path), sqlite._KIND) as db:
+    with open_database(Source.from_path(path), sqlite_export._DATABASE_FORMAT) as db:
         tables = nsys.read_tables(db)
-    events(tables, Log())
+    build_events(tables, Log())
 
 
 def whole(path: Path) -> None:
-    sqlite.load(Source.of(path))
+    sqlite_export.load(Source.from_path(path))
 
 
 def seconds(work: Callable[[Path], None], path: Path) -> float:

@@ -13,26 +13,26 @@ from textual.app import App, ComposeResult
 
 from tests.tracetui.ui.hand import shuffled
 from tracetui.look import Look
-from tracetui.ui.panes.table import Table
-from tracetui.ui.sheet import measure
+from tracetui.ui.sheet import measure_sheet
 from tracetui.ui.terminal.paint import Painter
-from tracetui.ui.terminal.theme import palette
+from tracetui.ui.terminal.theme import build_palette
+from tracetui.ui.widgets import TablePane
 
 
 class Host(App[None]):
     """A table and nothing else."""
 
     def compose(self) -> ComposeResult:
-        yield Table(Painter(palette("tracetui-dark")))
+        yield TablePane(Painter(build_palette("tracetui-dark")))
 
 
 async def main(rows: int) -> None:
     frame = shuffled(rows)
     app = Host()
     async with app.run_test(size=(150, 40)) as pilot:
-        table = app.query_one(Table)
+        table = app.query_one(TablePane)
         began = time.perf_counter()
-        sheet = measure(frame, ("name",), ())
+        sheet = measure_sheet(frame, ("name",), ())
         print(f"{'measure (background)':24}{1e3 * (time.perf_counter() - began):8.1f} ms")
         began = time.perf_counter()
         sheet.rows.sort("total_ns", descending=True)

@@ -18,9 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.signal import lfilter
 
-from tracetui.analysis.compare import one_pair, repeats
-from tracetui.analysis.statistics import verdicts
-from tracetui.look import Floor
+from tracetui.analysis.frames.statistics import judge_evidence
+from tracetui.compare.evidence import pair_test, repeat_test
+from tracetui.compare.run_sides import NoiseFloor
 
 Floats = NDArray[np.float64]
 KINDS = ("plain", "tails", "moments")  # alike rows; rows that differ, with spikes; groups that share moments
@@ -103,10 +103,12 @@ def counted(cell: Cell, block: int, tries: int = BLOCK, factor: float = 2.0) -> 
 def called(times: Floats, groups: NDArray[np.int64], cell: Cell) -> list[str]:
     """The verdicts of rows × runs × steps."""
     if cell.way == "pair":
-        found = one_pair.judge(times[:, 0], times[:, 1], Floor(max(cell.between, LEAST_FLOOR), how="said"))
+        found = pair_test.judge_pair(
+            times[:, 0], times[:, 1], NoiseFloor(max(cell.between, LEAST_FLOOR), source="said")
+        )
     else:
-        found = repeats.judge(times, groups).evidence
-    return verdicts(found, np.zeros(cell.rows))
+        found = repeat_test.judge_repeats(times, groups).evidence
+    return judge_evidence(found, np.zeros(cell.rows))
 
 
 def cells(ways: Sequence[str]) -> Iterator[Cell]:

@@ -25,7 +25,7 @@ from statistics import median
 from typing import Any, Final
 
 from tests.house import ROOT
-from tracetui.process import recorded_environment
+from tracetui.process import build_recorded_environment
 
 NAMES: Final = ("decode", "train", "generate", "compiled", "fullgraph")
 ROUNDS: Final = 7  # of the start
@@ -36,7 +36,7 @@ def run(command: Sequence[str], *, recorded: bool) -> str:
     """Return what a Python program prints, run alone or recorded into a file that is thrown away."""
     plain = {k: v for k, v in os.environ.items() if k != "PYTHONPATH" and not k.startswith("TRACETUI")}
     with tempfile.TemporaryDirectory(prefix="recorded-bench-") as folder:
-        own = recorded_environment(Path(folder) / "prof.jsonl") if recorded else {}
+        own = build_recorded_environment(Path(folder) / "prof.jsonl") if recorded else {}
         added = {k: v for k, v in own.items() if k.startswith("TRACETUI")}
         site = [own["PYTHONPATH"].partition(os.pathsep)[0]] if recorded else []
         env = {**plain, **added, "PYTHONPATH": os.pathsep.join([*site, str(ROOT)])}

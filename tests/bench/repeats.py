@@ -18,15 +18,16 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from capture.open import load
+from capture.load_runs import load
 from capture.run import Run
-from tracetui.analysis.compare import repeats
-from tracetui.analysis.compare.diff import diff
-from tracetui.analysis.compare.floor import measured
-from tracetui.analysis.compare.row_evidence import RunSamples, run_samples
-from tracetui.analysis.compare.step_times import StepTimes, step_times
-from tracetui.analysis.statistics import verdicts
-from tracetui.look import Floor, Look, Terms
+from tracetui.analysis.frames.statistics import judge_evidence
+from tracetui.compare.diff import compare_runs
+from tracetui.compare.evidence import repeat_test
+from tracetui.compare.evidence.noise_floor import measure_floor
+from tracetui.compare.evidence.row_evidence import RunSamples, collect_run_samples
+from tracetui.compare.pairing.step_times import StepTimes, build_step_times
+from tracetui.compare.run_sides import NoiseFloor, Sides
+from tracetui.look import Look, Terms
 
 MODELS = ("qwen2.5-0.5b", "gemma-3-270m")
 OPS = ("o_proj", "ffn_down", "lm_head")
@@ -71,8 +72,8 @@ def called(samples: RunSamples, slow: int | None = None, factor: float = 1.0) ->
     times = samples.times.copy()
     if slow is not None:
         times[slow, samples.groups == 1] *= factor
-    found = repeats.judge(times, samples.groups, busy=samples.busy).evidence
-    return verdicts(found, Terms().threshold * (np.abs(found.median_a) + np.abs(found.median_b)) / 2)
+    found = repeat_test.judge_repeats(times, samples.groups, contended=samples.contended).evidence
+    return judge_evidence(found, Terms().threshold * (np.abs(found.median_a) + np.abs(found.median_b)) / 2)
 
 
 def of_repeats(works: Sequence[StepTimes], names: Sequence[str], sizes: Sequence[int]) -> str:
@@ -80,7 +81,7 @@ def of_repeats(works: Sequence[StepTimes], names: Sequence[str], sizes: Sequence
     counts: dict[str, int] = defaultdict(int)
     rows = [[name] for name in names]
     for groups in splits(len(works), sizes, TRIES):
-        samples = run_samples([[works[i] for i in group] for group in groups], "decode", rows, rows)
+        samples = collect_run_samples([[works[i] for i in group] for group in groups], "decode", rows, rows)
         counts["wrong"] += bool(CHANGED & set(called(samples)))
         for op in OPS:
             row = names.index(op)
@@ -96,10 +97,10 @@ def of_pairs(runs: Sequence[Run]) -> str:
     """Pairs with a slower row: those that a gate fails on, as it does where the floor is known, and all."""
     assumed = known = 0
     for a, b, rest in splits(len(runs), (1, 1, 4), PAIRS):
-        floors = (Floor(), measured([runs[i] for i in rest]))
+        floors = (NoiseFloor(), measure_floor([runs[i] for i in rest]))
         pair = runs[a[0]], runs[b[0]]
         found = [
-            diff(*pair, Look(terms=Terms(floor=floor))).rows["verdict"].to_list() if floor else []
+            compare_runs(Sides(pair, floor=floor), Look()).rows["verdict"].to_list() if floor else []
             for floor in floors
         ]
         assumed += "slower" in found[0]
@@ -128,13 +129,13 @@ def of_short(runs: Sequence[Run]) -> str:
 
 
 def _decode(a: Run, b: Run) -> pl.DataFrame:
-    return diff(a, b, Look()).rows.filter(pl.col("phase") == "decode")
+    return compare_runs((a, b), Look()).rows.filter(pl.col("phase") == "decode")
 
 
 def judge(label: str, model: str, paths: Sequence[Path]) -> None:
     runs = [load(path)[0] for path in paths]
-    works = [step_times(run, Look(phase="decode")) for run in runs]
-    names = sorted(works[0].names("decode"))
+    works = [build_step_times(run, Look(phase="decode")) for run in runs]
+    names = sorted(works[0].list_names("decode"))
     print(f"{label:14} {model:14} {'1 against 1':20} {of_pairs(runs)}", flush=True)
     for way, sizes in WAYS.items():
         if sum(sizes) <= len(runs):

@@ -17,10 +17,10 @@ from pathlib import Path
 
 import polars as pl
 
-from capture.open import load
+from capture.load_runs import load
 from capture.run import Run
-from engines.host.memory import LONG_S, Memory
-from tracetui.analysis import roof_readings
+from engines.host.measure_roofs import FULL_READ_S, BandwidthProbe
+from tracetui.analysis import roofline
 
 READER = "import torch; torch.set_num_threads(1); field = torch.ones(1 << 27)\nwhile True: field.sum()"
 STREAMING = ("attn.qkv", "attn.out", "mlp.gate_up", "mlp.down", "lm_head")
@@ -28,7 +28,7 @@ SETTLE_NS = 3_000_000_000  # after the reader came or went
 
 
 def measured(times: int) -> None:
-    rates = [Memory(large=True).rate(LONG_S) / 1e9 for _ in range(times)]
+    rates = [BandwidthProbe(huge_pages=True).measure_rate(FULL_READ_S) / 1e9 for _ in range(times)]
     apart = max(rates) / min(rates) - 1
     print(f"{times} measurements: {min(rates):.1f} to {max(rates):.1f} GB/s, {100 * apart:.1f} % apart")
 
@@ -59,7 +59,7 @@ def recorded(model: str, seconds: float, path: Path) -> tuple[Run, list[tuple[in
 def told(run: Run, thirds: list[tuple[int, int]]) -> None:
     """Print time and share of the roof of the ops that stream weights, third by third."""
     rows = run.events.filter((pl.col("phase") == "decode") & pl.col("op").cast(pl.String).is_in(STREAMING))
-    read = roof_readings.readings(run)
+    read = roofline.select_bandwidth_samples(run)
     found = []
     for begin, end in thirds:
         inside = rows.filter(pl.col("t") >= begin, pl.col("t") < end)

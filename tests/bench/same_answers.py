@@ -56,7 +56,7 @@ def answer_jobs(looks: bool) -> None:
 def _answers(files: Sequence[str], looks: bool) -> Iterator[tuple[str, str]]:
     """Every answer about these files: its name, and its text or the error that came instead."""
     try:
-        from capture.open import load_all
+        from capture.load_runs import load_all
     except ImportError:  # an older layout
         from capture.loaders import load_all  # type: ignore[attr-defined, no-redef]
     from tracetui.look import Look
@@ -75,16 +75,19 @@ def _answers(files: Sequence[str], looks: bool) -> Iterator[tuple[str, str]]:
 
 def _views(runs: Sequence[Any], look: Any, words: str, *, several: bool) -> Iterator[tuple[str, str]]:
     """The views of several runs where there are several files, else those of one run for each run."""
-    from tracetui.report import report
-    from tracetui.views import views
+    from tracetui.report_formats import format_report
+    from tracetui.views import load_views
 
-    for view in views():
-        if (view.runs > 1) != several and not (view.runs > 1 and len(runs) > 1):
+    for view in load_views():
+        if (view.run_count > 1) != several and not (view.run_count > 1 and len(runs) > 1):
             continue
-        for chosen in range(len(runs)) if view.runs == 1 else (0,):
+        for chosen in range(len(runs)) if view.run_count == 1 else (0,):
             for format in ("json", "table", "md") if view.name == "diff" else ("json", "table"):
                 name = f"{view.name} as {format}, run {chosen + 1} {words}".rstrip()
-                yield name, _text(lambda v=view, f=format, c=chosen: report(v, runs, look, f, chosen=c))  # type: ignore[misc]
+                yield (
+                    name,
+                    _text(lambda v=view, f=format, c=chosen: format_report(v, runs, look, f, chosen=c)),
+                )  # type: ignore[misc]
 
 
 def _verb(argv: Sequence[str]) -> str:

@@ -25,12 +25,12 @@ from typing import NamedTuple
 
 import polars as pl
 
-from capture.open import load
-from capture.roofs import Roof
+from capture.device_roofs import Roof
+from capture.load_runs import load
 from capture.run import Run
 from tracetui.analysis import roofline
-from tracetui.analysis.ledger import ledger
-from tracetui.analysis.what_if import predictions
+from tracetui.analysis.ledger.step_ledger import compute_ledger
+from tracetui.analysis.ledger.what_if import predict_changes
 from tracetui.look import Look
 
 
@@ -63,11 +63,14 @@ def quiet(run: Run, part: float) -> Run:
 
 def best_roof(runs: list[Run], op: str) -> Roof:
     """The best roof of the recordings, raised to what the op reached in a twentieth of its launches."""
-    best = max((found for run in runs if (found := roofline.roof_of(run))), key=lambda roof: roof.memory)
+    best = max(
+        (found for run in runs if (found := roofline.find_roof(run))),
+        key=lambda roof: roof.memory_bytes_per_s,
+    )
     of_op = [run.events.filter((pl.col("op") == op) & (pl.col("dur") > 0)) for run in runs]
     rates = [rows.select((pl.col("bytes") / pl.col("dur") * 1e9).quantile(0.95)).item() for rows in of_op]
     reached = max(rate for rate in rates if rate is not None)
-    if reached <= best.memory:
+    if reached <= best.memory_bytes_per_s:
         return best
     return replace(best, read_bytes_per_s=reached, source="reached by the op itself", when="")
 
@@ -75,10 +78,10 @@ def best_roof(runs: list[Run], op: str) -> Roof:
 def told(run: Run, roof: Roof, op: str, factor: float) -> Told:
     """What the ledger and the replay tell of an op."""
     run = replace(run, meta={**run.meta, "roof": roof.as_meta()})
-    book = ledger(run, Look(phase="decode"))
+    book = compute_ledger(run, Look(phase="decode"))
     assert book is not None
     own = book.items.filter(op=op)
-    (predicted,) = predictions(run, Look(phase="decode", what_if=((op, 1 / factor),)))
+    (predicted,) = predict_changes(run, Look(phase="decode", what_if=((op, 1 / factor),)))
     own_ms, recoverable_ms = (float(own[c].sum()) / book.steps / 1e6 for c in ("own_ns", "recoverable_ns"))
     first = str(book.items["op"][0])
     return Told(predicted.step_ns / 1e6, own_ms, recoverable_ms, first, predicted.predicted_ns / 1e6)
@@ -108,7 +111,7 @@ def show(pairs: list[tuple[Run, Run]], args: argparse.Namespace) -> None:
     """A line a round, and the medians."""
     roof = best_roof([run for pair in pairs for run in pair], args.op)
     print(f"\n{args.model}, {args.op} × {args.factor:g}, {args.steps} steps, {os.cpu_count()} cores")
-    print(f"roof: {roofline.describe(roof)}\n")
+    print(f"roof: {roofline.describe_roof(roof)}\n")
     heads = [
         "usual",
         "op",

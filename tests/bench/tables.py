@@ -14,7 +14,7 @@ from statistics import median
 
 import polars as pl
 
-from capture.open import load
+from capture.load_runs import load
 
 AIM = 0.5  # µs a row
 NAMES = [f"void cutlass::Kernel2<gemm_{i}, 128, 64>(Params)" if i % 2 else f"norm_{i}" for i in range(40)]

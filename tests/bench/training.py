@@ -14,14 +14,14 @@ from pathlib import Path
 import polars as pl
 import torch
 
+from capture.load_runs import load
 from capture.native.emit import Emitter, now
-from capture.open import load
-from engines.host.commands import Commands
+from engines.host.engine_commands import Commands
 from engines.host.heartbeat import Heartbeat
-from engines.training.loop import TrainingLoop
-from engines.training.rows import step_rows
-from engines.training.sizes import size_named
+from engines.training.model_sizes import find_size
 from engines.training.trainer import Trainer
+from engines.training.training_loop import TrainingLoop
+from engines.training.training_plan import plan_training_step
 
 
 def main() -> None:
@@ -30,18 +30,20 @@ def main() -> None:
     parser.add_argument("--context", type=int, default=128)
     parser.add_argument("--rounds", type=int, default=5)
     args = parser.parse_args()
-    size = replace(size_named("small").with_layers(args.layers), context=args.context)
+    size = replace(find_size("small").with_layers(args.layers), context=args.context)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "prof.jsonl"
         emitter = Emitter(path)
         emitter.run(size.name, {})
         trainer = Trainer(size, torch.device("cpu"))
-        course = TrainingLoop(trainer, step_rows(size, "cs336"), emitter, Heartbeat(emitter), Commands())
+        course = TrainingLoop(
+            trainer, plan_training_step(size, "cs336"), emitter, Heartbeat(emitter), Commands()
+        )
         course.warm_up(2)
         took: dict[str, list[int]] = {"spans": [], "windows": []}
         for number in range(1, args.rounds + 1):
             for mode in took:
-                course.mode(mode)
+                course.set_mode(mode)
                 began = now()
                 course.run(2 * number - (mode == "spans"))
                 took[mode].append(now() - began)

@@ -9,9 +9,9 @@ import time
 import numpy as np
 import polars as pl
 
-from capture.importlog import ImportLog
+from capture.import_log import ImportLog
 from capture.run import Run
-from tracetui.analysis.tree import tree_table
+from tracetui.analysis.tree import compute_tree_table
 from tracetui.look import Look
 
 NAMES, LAYERS, A_STEP = 42, 36, 555
@@ -41,7 +41,7 @@ def main(kernels: int) -> None:
     for paths in (False, True):
         run = generated(kernels, paths=paths)
         start, cpu = time.perf_counter(), time.process_time()
-        table = tree_table(run, Look())
+        table = compute_tree_table(run, Look())
         wall, cpu = time.perf_counter() - start, time.process_time() - cpu
         own, work = table["self_ns"].sum(), run.events.filter(pl.col("kind") == "kernel")["dur"].sum()
         how = "stated paths" if paths else "nested by time"

@@ -19,17 +19,17 @@ from typing import Any, Final
 
 import polars as pl
 
-from capture.open import load
+from capture.load_runs import load
 from capture.run import Run
 from tests.bench._runs import SHAPES, changed, decode
 from tracetui.look import Look
-from tracetui.ui.question import Picture, Question, asked
-from tracetui.ui.workers.ask import make_picture, prepare
-from tracetui.views import View, view, views
-from tracetui.views.ink import Size
+from tracetui.ui.answer_updates import prepare_filters
+from tracetui.ui.question import Picture, Question, make_picture, strip_presentation
+from tracetui.views import View, load_view, load_views
+from tracetui.views.ink import DrawSize
 
 EVENTS: Final = 2_500_000
-SCREEN: Final = Size(120, 40)
+SCREEN: Final = DrawSize(120, 40)
 AT_MOST: Final = 1.0  # seconds to an answer
 AT_ONCE: Final = 0.05  # seconds to the same rows in another order, or fewer of them
 FURTHER: Final[dict[str, tuple[str, Look]]] = {  # other questions to some of the views
@@ -72,17 +72,19 @@ def fresh(runs: Sequence[Run]) -> list[Run]:
 
 def picture(shown: View, runs: Sequence[Run], look: Look, known: Picture | None = None) -> Picture:
     """What a screen shows of a view."""
-    many = tuple(runs[: shown.runs])
-    return make_picture(Question(shown, many, tuple(range(len(many))), asked(look)), look, SCREEN, known)
+    many = tuple(runs[: shown.run_count])
+    return make_picture(
+        Question(shown, many, tuple(range(len(many))), strip_presentation(look)), look, SCREEN, known
+    )
 
 
 def answers(runs: Sequence[Run], chosen: Sequence[str]) -> Iterator[tuple[str, Taken, float]]:
     """Each answer by its name, with what it took and what it may take."""
-    questions = {v.name: (v.name, Look()) for v in views()} | FURTHER
+    questions = {v.name: (v.name, Look()) for v in load_views()} | FURTHER
     for name, (of, look) in questions.items():
         if chosen and name not in chosen:
             continue
-        shown, new = view(of), fresh(runs)
+        shown, new = load_view(of), fresh(runs)
         taken, found = timed(lambda s=shown, r=new, k=look: picture(s, r, k))
         if found.answer.missing and found.answer.rows.is_empty():
             continue  # there is nothing to answer from
@@ -98,7 +100,7 @@ def _again(shown: View, runs: Sequence[Run], known: Picture) -> Iterator[tuple[s
         taken, _ = timed(lambda k=look: picture(shown, runs, k, known))
         yield f"kernels sorted by {column}", taken, AT_ONCE
     question = Question(shown, tuple(runs[:1]), (0,), Look())
-    yield "names, before a filter asks", timed(lambda: prepare(question))[0], AT_MOST
+    yield "names, before a filter asks", timed(lambda: prepare_filters(question))[0], AT_MOST
     for pattern in ("k", "ke", "kernel_1", "kernel_0[1-5]"):
         taken, _ = timed(lambda p=pattern: picture(shown, runs, Look(filter=p)))
         yield f"kernels filtered by {pattern}", taken, AT_ONCE

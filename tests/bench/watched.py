@@ -19,7 +19,7 @@ from statistics import median
 
 import polars as pl
 
-from capture.open import load
+from capture.load_runs import load
 from tests.bench._screen import Screen
 
 SETTLE = 2.0  # seconds after a change that count for none of the ways

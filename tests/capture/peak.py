@@ -9,7 +9,7 @@ CODE = """
 import contextlib, re, sys
 from pathlib import Path
 from capture.errors import UnreadableError
-from capture.open import load
+from capture.load_runs import load
 with contextlib.suppress(UnreadableError):
     load(sys.argv[1], cache=False)
 print(re.search(r"VmHWM:\\s+(\\d+)", Path("/proc/self/status").read_text())[1])

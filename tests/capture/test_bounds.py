@@ -13,8 +13,8 @@ import pytest
 
 from capture import source as sources
 from capture.errors import UnreadableError
-from capture.open import load
-from capture.source import BOMB_FLOOR, BOMB_RATIO, MANY_BLANKS, Source
+from capture.load_runs import load
+from capture.source import MAX_BLANK_LINES, MAX_UNPACK_RATIO, MIN_BOMB_BYTES, Source
 from tests.conftest import FIXTURES
 
 ROOT = FIXTURES.parent.parent
@@ -34,22 +34,22 @@ def bomb(folder: Path, size: int) -> Path:
 def test_a_bomb_stops_at_the_stated_ratio_and_the_flag_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sources, "BOMB_FLOOR", 1 << 20)
+    monkeypatch.setattr(sources, "MIN_BOMB_BYTES", 1 << 20)
     path = bomb(tmp_path, 4 << 20)
-    assert BOMB_RATIO * path.stat().st_size < (4 << 20)
-    with pytest.raises(UnreadableError, match=r"200 times its size.*--no-limits reads on"):
+    assert MAX_UNPACK_RATIO * path.stat().st_size < (4 << 20)
+    with pytest.raises(UnreadableError, match=r"200 times its size.*--no-limits reads it all"):
         load(path, cache=False)
     (run,) = load(path, cache=False, limits=False)
     assert run.events["dur"].to_list() == [1000]
 
 
 def test_no_more_is_unpacked_than_the_ratio_allows(tmp_path: Path) -> None:
-    path = bomb(tmp_path, BOMB_FLOOR + (64 << 20))
+    path = bomb(tmp_path, MIN_BOMB_BYTES + (64 << 20))
     seen = 0
     with pytest.raises(UnreadableError):
-        for chunk in Source.of(path).chunks():
+        for chunk in Source.from_path(path).iter_chunks():
             seen += len(chunk)
-    assert seen <= max(BOMB_FLOOR, BOMB_RATIO * path.stat().st_size) < BOMB_FLOOR + (64 << 20)
+    assert seen <= max(MIN_BOMB_BYTES, MAX_UNPACK_RATIO * path.stat().st_size) < MIN_BOMB_BYTES + (64 << 20)
 
 
 @pytest.mark.parametrize("blank", [b"\n", b" \n", b"\t\n", b"\r\n"])
@@ -64,17 +64,27 @@ def test_of_many_blank_lines_some_are_read(name: str, blank: bytes, tmp_path: Pa
     (run,) = load(path, cache=False)
     assert run.events.equals(plain.events)
     (notice,) = (notice for notice in run.log.notices if notice.id == "blank_lines")
-    assert notice.count == 1_000_001 - MANY_BLANKS  # with the end of the line before
+    assert notice.count == 1_000_001 - MAX_BLANK_LINES  # with the end of the line before
 
 
 def test_lines_between_words_stay(tmp_path: Path) -> None:
     """As many blank lines as are left, and lines of blanks that are no run of them."""
     path = tmp_path / "input.txt"
-    text = "a" + "\n" * (MANY_BLANKS - 1) + " b\n" + " " * MANY_BLANKS + "\nc\n"
+    text = "a" + "\n" * (MAX_BLANK_LINES - 1) + " b\n" + " " * MAX_BLANK_LINES + "\nc\n"
     path.write_text(text)
-    assert Source.of(path).text() == text
-    assert [line for _, line in Source.of(path).lines()] == [b"a", b" b", b" " * MANY_BLANKS, b"c"]
-    assert [at for at, _ in Source.of(path).lines()] == [0, MANY_BLANKS, MANY_BLANKS + 3, 2 * MANY_BLANKS + 4]
+    assert Source.from_path(path).read_text() == text
+    assert [line for _, line in Source.from_path(path).iter_lines()] == [
+        b"a",
+        b" b",
+        b" " * MAX_BLANK_LINES,
+        b"c",
+    ]
+    assert [at for at, _ in Source.from_path(path).iter_lines()] == [
+        0,
+        MAX_BLANK_LINES,
+        MAX_BLANK_LINES + 3,
+        2 * MAX_BLANK_LINES + 4,
+    ]
 
 
 def temporary(folder: Path) -> set[str]:
@@ -104,10 +114,10 @@ def opened_on_stdin(folder: Path, *words: str, feed: str) -> "subprocess.Popen[b
     ids=["read", "refused", "damaged"],
 )
 def test_the_copy_of_stdin_is_gone_when_the_program_ends(tmp_path: Path, feed: str, code: int | None) -> None:
-    done = opened_on_stdin(tmp_path, "report", "kernels", "-", feed=feed)
-    out, _ = done.communicate(timeout=60)
-    assert code is None or done.returncode == code
-    assert bool(out) == (done.returncode == 0)
+    result = opened_on_stdin(tmp_path, "report", "kernels", "-", feed=feed)
+    out, _ = result.communicate(timeout=60)
+    assert code is None or result.returncode == code
+    assert bool(out) == (result.returncode == 0)
     assert temporary(tmp_path) == set()
 
 
@@ -126,7 +136,7 @@ def test_the_copy_of_stdin_is_gone_when_the_program_is_ended(tmp_path: Path, num
 
 def test_a_stream_can_be_read_more_than_once() -> None:
     whole = PROFILE.read_bytes()
-    stream = Source.spool(io.BytesIO(whole), "stdin")
+    stream = Source.from_stream(io.BytesIO(whole), "stdin")
     assert stream.read() == stream.read() == whole and stream.size == len(whole)
     assert [run.events.height for run in load(stream, cache=False)] == [
         run.events.height for run in load(PROFILE, cache=False)
@@ -136,7 +146,7 @@ def test_a_stream_can_be_read_more_than_once() -> None:
 def test_a_database_may_come_as_a_stream() -> None:
     path = FIXTURES / "nsys" / "two_processes.sqlite"
     with path.open("rb") as file:
-        (run,) = load(Source.spool(file, "stdin"), cache=False)
+        (run,) = load(Source.from_stream(file, "stdin"), cache=False)
     (same,) = load(path, cache=False)
     assert run.events.height == same.events.height > 0
 
@@ -153,37 +163,39 @@ class Endless(io.RawIOBase):
 
 
 def test_a_stream_that_never_ends_is_refused_at_the_stated_size(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sources, "STREAM_LIMIT", 3 << 20)
+    monkeypatch.setattr(sources, "MAX_STREAM_BYTES", 3 << 20)
     stream = Endless()
-    with pytest.raises(UnreadableError, match="a stream of more than 3,145,728 bytes; --no-limits reads on"):
-        Source.spool(stream, "stdin")  # type: ignore[arg-type]
+    with pytest.raises(
+        UnreadableError, match="a stream of more than 3,145,728 bytes; --no-limits reads it all"
+    ):
+        Source.from_stream(stream, "stdin")  # type: ignore[arg-type]
     assert stream.taken == 4 << 20
 
 
 def test_one_long_line_takes_time_in_proportion(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A line of 64,000 chunks: joined anew for each of them, it would be copied 30,000 times."""
-    monkeypatch.setattr(sources, "CHUNK", 1 << 10)
+    monkeypatch.setattr(sources, "CHUNK_BYTES", 1 << 10)
     path = tmp_path / "line"
     path.write_bytes(b"first\r\n" + b"x" * (1 << 26) + b"\nlast")
-    found = [(at, len(line)) for at, line in Source.of(path).lines()]
-    assert found == [(0, 5), (7, 1 << 26), ((1 << 26) + 8, 4)]
+    actual = [(at, len(line)) for at, line in Source.from_path(path).iter_lines()]
+    assert actual == [(0, 5), (7, 1 << 26), ((1 << 26) + 8, 4)]
 
 
 @pytest.mark.parametrize("size", range(1, 9))
 def test_lines_are_the_same_wherever_chunks_end(
     size: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sources, "CHUNK", size)
+    monkeypatch.setattr(sources, "CHUNK_BYTES", size)
     path = tmp_path / "lines"
     path.write_bytes(b"a\r\n\n\nbcd\nlonger line\r\nend\n")
     lines = [(0, b"a"), (5, b"bcd"), (9, b"longer line"), (22, b"end")]
-    assert list(Source.of(path).lines()) == lines
+    assert list(Source.from_path(path).iter_lines()) == lines
 
 
 def test_each_of_many_rows_may_have_a_name_of_its_own(tmp_path: Path) -> None:
     from tracetui.look import Look
-    from tracetui.report import report
-    from tracetui.views import view
+    from tracetui.report_formats import format_report
+    from tracetui.views import load_view
 
     count = 200_000  # a million take as long a name
     path = tmp_path / "names.csv"
@@ -191,5 +203,5 @@ def test_each_of_many_rows_may_have_a_name_of_its_own(tmp_path: Path) -> None:
     names.with_columns("kernel_" + pl.col("name")).write_csv(path)
     (run,) = load(path, cache=False)
     assert run.events["name"].n_unique() == count
-    text = report(view("kernels"), [run], Look(limit=3), "csv")
+    text = format_report(load_view("kernels"), [run], Look(limit=3), "csv")
     assert len(text.splitlines()) == 4

@@ -11,7 +11,7 @@ import pytest
 from polars.testing import assert_frame_equal
 
 from capture.errors import UnreadableError
-from capture.open import gather, groups, load, load_all
+from capture.load_runs import expand_inputs, group_inputs, load, load_all
 from capture.run import Run
 from tests.conftest import FIXTURES
 
@@ -80,7 +80,7 @@ def test_a_broken_table_is_said_and_the_others_are_read(tmp_path: Path) -> None:
         assert any("NVTX_EVENTS" in m for m in broken) and all("\n" not in m for m in broken)
     for file in folder.iterdir():
         file.write_bytes(b"PAR1")
-    with pytest.raises(UnreadableError, match="no table of events that could be read"):
+    with pytest.raises(UnreadableError, match="no readable table of events"):
         load_all([folder], cache=False)
 
 
@@ -118,7 +118,7 @@ def test_files_of_one_job_are_one_run_on_one_clock(tmp_path: Path) -> None:
             assert set(run.events["category"]) >= {"copy"} and run.name == "77"
             (notice,) = [n for n in run.log.notices if n.id == "one_job"]
             assert notice.count == 2 and "77_kernel_trace.csv, 77_memory_copy_trace.csv" in notice.message
-            assert run.log.read == run.log.kept == run.events.height
+            assert run.log.read == run.log.retained == run.events.height
 
 
 def test_statistics_beside_their_trace_are_a_table(tmp_path: Path) -> None:
@@ -152,7 +152,7 @@ def test_other_files_keep_their_places(tmp_path: Path) -> None:
     traces = job(tmp_path / "host", "77_", *TRACES)
     order = [
         [str(path) for path in group]
-        for group in groups([document, *traces, NSYS / "kern_sum.csv"], merge=False)
+        for group in group_inputs([document, *traces, NSYS / "kern_sum.csv"], merge=False)
     ]
     assert order == [[str(document)], [str(traces[0].parent)], [str(NSYS / "kern_sum.csv")]]
-    assert len(gather([document, *traces])) == 2
+    assert len(expand_inputs([document, *traces])) == 2

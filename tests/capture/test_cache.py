@@ -6,19 +6,19 @@ from pathlib import Path
 
 import pytest
 
-import capture.open
+import capture.load_runs
 from capture import cache
-from capture.native.schema import seal
-from capture.open import load
+from capture.load_runs import load
+from capture.native.schema import seal_record
 from capture.source import Source
-from tests.capture.test_export import same
+from tests.capture.test_export_runs import same
 
 
 @pytest.fixture(autouse=True)
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "home"))
-    monkeypatch.delenv(cache.OFF, raising=False)
-    monkeypatch.setattr(cache, "SMALLEST", 1)
+    monkeypatch.delenv(cache.OFF_VARIABLE, raising=False)
+    monkeypatch.setattr(cache, "MIN_INPUT_BYTES", 1)
     return tmp_path / "home" / "tracetui"
 
 
@@ -29,15 +29,19 @@ def sample(tmp_path: Path) -> Path:
     kernels = [{"kind": "kernel", "name": f"k{i % 3}", "t": i, "dur": i + 1} for i in range(50)]
     run = {"kind": "run", "schema": 1, "id": "a", "name": "one", "meta": {"deep": {"x": [1, 2.5, None]}}}
     lines = [run, table, *kernels, {**run, "id": "b", "name": "two"}, *kernels]
-    path.write_bytes(b"".join(map(seal, lines)) + b"torn")
+    path.write_bytes(b"".join(map(seal_record, lines)) + b"torn")
     return path
 
 
 def parses(monkeypatch: pytest.MonkeyPatch) -> list[Source]:
     """Every source that is really parsed from here on."""
     seen: list[Source] = []
-    parsed = capture.open._parse
-    monkeypatch.setattr(capture.open, "_parse", lambda source: (seen.append(source), parsed(source))[1])
+    parsed = capture.load_runs._parse_source
+    monkeypatch.setattr(
+        capture.load_runs,
+        "_parse_source",
+        lambda source, loader: (seen.append(source), parsed(source, loader))[1],
+    )
     return seen
 
 
@@ -61,10 +65,10 @@ def test_an_entry_that_was_begun_is_read_once(sample: Path, monkeypatch: pytest.
     monkeypatch.setattr(cache, "_read", lambda *given: (reads.append(given[0]), read(*given))[1])
     seen = parses(monkeypatch)
     for other in ("-", "s3://bucket/a.json", sample.parent, sample.parent / "none"):
-        capture.open.begin([other])
-    capture.open.begin([sample, sample, sample])
+        capture.load_runs.prefetch([other])
+    capture.load_runs.prefetch([sample, sample, sample])
     again = load(sample)
-    assert seen == [] and len(reads) == 1 and cache._COMING == {}
+    assert seen == [] and len(reads) == 1 and cache._PENDING == {}
     for one, other in zip(first, again, strict=True):
         same(one, other)
     load(sample)
@@ -74,9 +78,9 @@ def test_an_entry_that_was_begun_is_read_once(sample: Path, monkeypatch: pytest.
 def test_what_was_begun_is_not_taken_for_a_file_that_has_changed_since(
     sample: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cache, "_COMING", {})  # in which it will be left
+    monkeypatch.setattr(cache, "_PENDING", {})  # in which it will be left
     load(sample)
-    capture.open.begin([sample])
+    capture.load_runs.prefetch([sample])
     seen = parses(monkeypatch)
     about = sample.stat()
     os.utime(sample, ns=(about.st_atime_ns, about.st_mtime_ns + 1))
@@ -90,13 +94,13 @@ def test_a_damaged_entry_that_was_begun_is_parsed_anew(
     (entry,) = entries(home)
     entry.write_bytes(entry.read_bytes()[:-9])
     seen = parses(monkeypatch)
-    capture.open.begin([sample])
+    capture.load_runs.prefetch([sample])
     assert len(load(sample)) == 2 and len(seen) == 1
 
 
 def test_nothing_is_begun_where_nothing_is_kept(sample: Path) -> None:
-    capture.open.begin([sample])
-    assert cache._COMING == {}
+    capture.load_runs.prefetch([sample])
+    assert cache._PENDING == {}
 
 
 def test_any_change_of_the_file_is_seen(sample: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -112,7 +116,7 @@ def test_any_change_of_the_file_is_seen(sample: Path, monkeypatch: pytest.Monkey
 def test_another_version_of_the_code_parses_anew(sample: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     load(sample)
     seen = parses(monkeypatch)
-    monkeypatch.setattr(cache, "_code_version", lambda: b"another")
+    monkeypatch.setattr(cache, "_compute_code_version", lambda: b"another")
     load(sample)
     assert len(seen) == 1
 
@@ -134,7 +138,7 @@ def test_a_damaged_entry_is_written_anew(sample: Path, home: Path, monkeypatch: 
 
 def test_off_by_flag_and_by_environment(sample: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     load(sample, cache=False)
-    monkeypatch.setenv(cache.OFF, "1")
+    monkeypatch.setenv(cache.OFF_VARIABLE, "1")
     load(sample)
     assert entries(home) == []
 
@@ -163,7 +167,7 @@ def test_the_oldest_entries_make_room(
     load(sample)
     (oldest,) = entries(home)
     os.utime(oldest, (1, 1))
-    monkeypatch.setattr(cache, "LIMIT", oldest.stat().st_size + 10)
+    monkeypatch.setattr(cache, "MAX_CACHE_BYTES", oldest.stat().st_size + 10)
     other = tmp_path / "other.jsonl"
     other.write_bytes(sample.read_bytes())
     load(other)
@@ -174,9 +178,9 @@ def test_the_oldest_entries_make_room(
 def test_small_inputs_and_pipes_are_not_kept(
     sample: Path, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cache, "SMALLEST", 1 << 30)
+    monkeypatch.setattr(cache, "MIN_INPUT_BYTES", 1 << 30)
     load(sample)
-    monkeypatch.setattr(cache, "SMALLEST", 1)
+    monkeypatch.setattr(cache, "MIN_INPUT_BYTES", 1)
     with sample.open("rb") as stream:
-        assert cache.entry(Source.spool(stream, "stdin")) is None
+        assert cache.build_entry_path(Source.from_stream(stream, "stdin")) is None
     assert entries(home) == []

@@ -10,13 +10,13 @@ from typing import Any
 import polars as pl
 import pytest
 
-from capture import open as opening
-from capture.captures import NONE
+from capture import load_runs as opening
 from capture.errors import UnforeseenError, UnreadableError
-from capture.export import export
-from capture.importlog import Log
-from capture.open import gather, load, load_all
-from capture.run import Run, build
+from capture.export_runs import export
+from capture.graphs.capture_files import NO_CAPTURE
+from capture.import_log import Log
+from capture.load_runs import expand_inputs, load, load_all
+from capture.run import Run, build_run
 from tests.conftest import FIXTURES
 from tracetui.cli import main
 
@@ -41,15 +41,15 @@ def test_a_fault_of_a_loader_is_one_sentence(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    monkeypatch.setattr(opening, "recognise", lambda head, suffix: [Broken(raised)])
+    monkeypatch.setattr(opening, "find_loaders", lambda head, suffix, log: [Broken(raised)])
     path = tmp_path / "x.json"
     path.write_text("{}")
     assert main(["report", "kernels", str(path)]) == 3
-    told = capsys.readouterr()
-    assert (told.out, told.err.count("\n")) == ("", 1)
-    assert f"{path}: could not be read as broken" in told.err and "please report it" in told.err
+    actual = capsys.readouterr()
+    assert (actual.out, actual.err.count("\n")) == ("", 1)
+    assert f"{path}: cannot be read as broken" in actual.err and "please report it" in actual.err
     (crash,) = (tmp_path / "tracetui").glob("crash-*.txt")
-    assert type(raised).__name__ in crash.read_text() and str(crash) in told.err
+    assert type(raised).__name__ in crash.read_text() and str(crash) in actual.err
     with pytest.raises(UnforeseenError) as error:
         load(path, cache=False)
     assert error.value.__cause__ is raised
@@ -58,7 +58,7 @@ def test_a_fault_of_a_loader_is_one_sentence(
 def read(tmp_path: Path, document: Any, name: str = "x.json") -> Run:
     path = tmp_path / name
     path.write_text(document if isinstance(document, str) else json.dumps(document))
-    (run,) = load(path, cache=False, capture=NONE)
+    (run,) = load(path, cache=False, capture=NO_CAPTURE)
     return run
 
 
@@ -94,14 +94,14 @@ def test_a_figure_of_doppler_that_is_none_is_left_out(tmp_path: Path) -> None:
 def test_starts_that_no_clock_shows_are_left_out_and_counted() -> None:
     """The time from the first of them to the end of the last would be no number of 64 bits."""
     log, starts, durations = Log(read=4), [-(1 << 62), 1 << 62, 7, 8], [5, 5, 5, 1 << 62]
-    run = build("x", {}, pl.DataFrame({"name": ["a", "b", "c", "d"], "t": starts, "dur": durations}), log)
+    run = build_run("x", {}, pl.DataFrame({"name": ["a", "b", "c", "d"], "t": starts, "dur": durations}), log)
     assert run.events.select("name", "t", "dur").rows() == [("a", None, 5), ("b", None, 5), ("c", 7, 5)]
     assert (run.log.repaired, run.log.dropped) == (2, 1)
 
 
 def test_a_row_without_a_name_gets_one_and_is_counted() -> None:
     log = Log(read=2)
-    run = build("x", {}, pl.DataFrame({"name": ["a", None], "dur": [1, 2]}), log)
+    run = build_run("x", {}, pl.DataFrame({"name": ["a", None], "dur": [1, 2]}), log)
     assert run.events["name"].to_list() == ["a", "unnamed"] and run.log.repaired == 1
 
 
@@ -155,7 +155,7 @@ def test_a_folder_of_which_nothing_can_be_read_is_refused(tmp_path: Path) -> Non
 def test_nothing_is_cut_at_two_thousand_files(tmp_path: Path) -> None:
     for number in range(2003):
         (tmp_path / f"{number:04}.csv").write_text("name,duration_ns\nk,1\n")
-    assert len(gather([tmp_path])) == 2003
+    assert len(expand_inputs([tmp_path])) == 2003
 
 
 HUGE, HALF = 2**64, "\ud800"
@@ -230,7 +230,7 @@ def test_a_damaged_parquet_prints_nothing_of_its_library(tmp_path: Path) -> None
 import random, sys
 from pathlib import Path
 from capture.errors import UnreadableError
-from capture.open import load
+from capture.load_runs import load
 whole, place, draw = Path(sys.argv[1]).read_bytes(), Path(sys.argv[2]), random.Random(14)
 refused = 0
 for n in range(300):
@@ -247,23 +247,23 @@ print(refused)
         sys.executable,
         "-c",
         code,
-        str(FIXTURES / "parquet" / "columns.parquet"),
+        str(FIXTURES / "exported_parquet" / "columns.parquet"),
         str(tmp_path / "x.parquet"),
     ]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=FIXTURES.parent.parent, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert int(done.stdout) > 100
+    result = subprocess.run(command, capture_output=True, text=True, cwd=FIXTURES.parent.parent, check=False)
+    assert (result.returncode, result.stderr) == (0, "")
+    assert int(result.stdout) > 100
 
 
 def test_a_row_without_a_kind_is_a_kernel() -> None:
     frame = pl.DataFrame({"kind": ["span", None], "name": ["a", "b"], "dur": [1, 2]})
-    assert build("x", {}, frame, Log(read=2)).events["kind"].to_list() == ["span", "kernel"]
+    assert build_run("x", {}, frame, Log(read=2)).events["kind"].to_list() == ["span", "kernel"]
 
 
 def test_columns_of_a_table_that_clean_to_one_name_are_told_apart() -> None:
     long = "x" * 250
     table = pl.DataFrame([[1], [2], [3], [4], [5]], schema=["a\tb", "a b", "a\nb", long, f"{long}y"])
-    run = build("x", {}, pl.DataFrame({"name": ["k"], "dur": [5]}), Log(read=1), {"t": table})
+    run = build_run("x", {}, pl.DataFrame({"name": ["k"], "dur": [5]}), Log(read=1), {"t": table})
     assert run.tables["t"].columns == ["a b", "a b (2)", "a b (3)", "x" * 200, f"{'x' * 190} (2)"]
     assert run.tables["t"].row(0) == (1, 2, 3, 4, 5)
 

@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 from capture.errors import UnreadableError
-from capture.open import load
+from capture.load_runs import load
 from capture.run import Run
 from tests.capture.peak import peak_kib
 from tests.hostile import EVENTS, JSON, SOME, Hostile
@@ -17,7 +17,7 @@ from tests.hostile import EVENTS, JSON, SOME, Hostile
 
 def check(run: Run, case: Hostile) -> None:
     log = run.log
-    assert run.events.height == log.kept
+    assert run.events.height == log.retained
     assert 0 < run.events.height < EVENTS if case.left == SOME else run.events.height == case.left
     complaints = [n for n in log.notices if n.severity != "notice"]
     if case.expect == "full":

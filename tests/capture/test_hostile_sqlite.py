@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from capture.errors import UnreadableError
-from capture.loaders._database import Kind, Wanted, opened
-from capture.open import load
+from capture.load_runs import load
+from capture.loaders._sqlite import DatabaseFormat, TableQuery, open_database
 from capture.source import Source
 from tests.capture.loaders import _nsys_file as nsys
-from tests.capture.loaders.test_nsys_sqlite import two_processes
+from tests.capture.loaders.test_nsys_sqlite_export import two_processes
 from tests.capture.peak import peak_kib
 from tests.hostile import Hostile
 from tests.hostile_sqlite import DATABASES
@@ -97,7 +97,10 @@ def test_views_of_other_names_are_never_run(tmp_path: Path) -> None:
 )
 def test_nothing_but_plain_reading_is_allowed(tmp_path: Path, statement: str) -> None:
     path = database(tmp_path / "x.sqlite", KERNELS)
-    with opened(Source.of(path), Kind("test", frozenset(), "")) as db, pytest.raises(sqlite3.DatabaseError):
+    with (
+        open_database(Source.from_path(path), DatabaseFormat("test", frozenset(), "")) as db,
+        pytest.raises(sqlite3.DatabaseError),
+    ):
         db.connection.execute(statement).fetchall()
 
 
@@ -116,17 +119,17 @@ def test_a_cell_that_is_too_long_ends_its_table_alone(tmp_path: Path) -> None:
 
 def test_reading_stops_when_patience_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = database(tmp_path / "x.sqlite", KERNELS)
-    monkeypatch.setattr("capture.loaders._database._PATIENCE_S", -1e9)
-    monkeypatch.setattr("capture.loaders._database._TICK_OPCODES", 1)
-    with pytest.raises(UnreadableError, match="took too long"):
+    monkeypatch.setattr("capture.loaders._sqlite._PATIENCE_S", -1e9)
+    monkeypatch.setattr("capture.loaders._sqlite._TICK_OPCODES", 1)
+    with pytest.raises(UnreadableError, match="timed out"):
         load(path)
 
 
 def test_a_quoted_table_name_is_left_alone(tmp_path: Path) -> None:
     path = database(tmp_path / "x.sqlite", KERNELS, 'CREATE TABLE "a""; DROP TABLE b" (c)')
-    with opened(Source.of(path), Kind("test", frozenset(), "")) as db:
+    with open_database(Source.from_path(path), DatabaseFormat("test", frozenset(), "")) as db:
         assert list(db.tables) == ["CUPTI_ACTIVITY_KIND_KERNEL"]
-        assert db.read(Wanted("no_such_table", ("start",))).height == 0
+        assert db.read(TableQuery("no_such_table", ("start",))).height == 0
 
 
 def test_flipped_bytes_give_runs_or_one_error(tmp_path: Path) -> None:

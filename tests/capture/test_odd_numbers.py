@@ -7,9 +7,9 @@ from typing import Final
 
 import pytest
 
-from capture.captures import NONE
 from capture.errors import CaptureError, UnforeseenError
-from capture.open import load
+from capture.graphs.capture_files import NO_CAPTURE
+from capture.load_runs import load
 from tests.conftest import FIXTURES
 from tests.fuzz.corpus import NO_LOADER, by_loader, seeds
 
@@ -20,6 +20,7 @@ PLACES: Final = 12  # of a file, each behind other words than the others
 FILES: Final = 1  # of a loader, the smallest
 
 
+@pytest.mark.slow
 def test_no_number_of_any_format_is_one_that_its_loader_was_not_written_for(tmp_path: Path) -> None:
     faults = set()
     tried = 0
@@ -32,7 +33,7 @@ def test_no_number_of_any_format_is_one_that_its_loader_was_not_written_for(tmp_
                     path.write_bytes(seed.content[:begin] + odd.encode() + seed.content[end:])
                     tried += 1
                     try:
-                        load(path, cache=False, capture=NONE)
+                        load(path, cache=False, capture=NO_CAPTURE)
                     except UnforeseenError as e:
                         assert e.__cause__ is not None
                         where = traceback.extract_tb(e.__cause__.__traceback__)[-1]
@@ -72,7 +73,7 @@ CHROME: Final = """\
 def test_a_figure_that_cannot_be_is_left_out_and_counted(tmp_path: Path, text: str, odd: str) -> None:
     path = tmp_path / "x.json"
     path.write_text(text.replace("ODD", odd))
-    (run,) = load(path, cache=False, capture=NONE)
+    (run,) = load(path, cache=False, capture=NO_CAPTURE)
     columns = [c for c in ("value", "bytes", "flops") if run.has(c)]
     figures = [v for c in columns for v in run.events[c].to_list() if v is not None]
     assert figures == [3.0]

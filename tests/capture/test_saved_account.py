@@ -7,9 +7,9 @@ import polars as pl
 import pytest
 
 from capture.errors import UnreadableError
-from capture.export import export
-from capture.frames import PARQUET_KEY
-from capture.open import load
+from capture.export_runs import export
+from capture.load_runs import load
+from capture.native.saved_tables import PARQUET_KEY
 from tests.conftest import FIXTURES
 
 DAMAGED = [{"repaired": -(1 << 63)}, {"read": -1}, {"dropped": 7}]  # of six that were read
@@ -39,6 +39,6 @@ def test_an_account_of_nothing_has_room_for_what_is_lost_since(tmp_path: Path) -
     path = tmp_path / "p.jsonl"
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
     (run,) = load(path, cache=False)
-    assert (run.events["dur"].to_list(), run.log.read, run.log.dropped, run.log.kept) == ([2], 1, 1, 0)
+    assert (run.events["dur"].to_list(), run.log.read, run.log.dropped, run.log.retained) == ([2], 1, 1, 0)
     export([run], tmp_path / "again.jsonl")
     assert load(tmp_path / "again.jsonl", cache=False)[0].log == run.log

@@ -8,7 +8,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from capture.open import load
+from capture.load_runs import load
 from tests.conftest import shared
 
 NAME, OP, CATEGORY = (pl.col(c).cast(pl.String) for c in ("name", "op", "category"))

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from capture.errors import UnreadableError
-from capture.open import load, load_all
+from capture.load_runs import load, load_all
 
 CASES = {
     "empty": (b"", "is empty"),
-    "blank": (b" \n\n ", "nothing but blanks"),
-    "zeros": (b"\0" * 4096, "nothing but blanks or zeros"),
+    "blank": (b" \n\n ", "only blanks"),
+    "zeros": (b"\0" * 4096, "only blanks or zeros"),
     "zip": (b"PK\x03\x04" + bytes(60), "zip archive"),
     "bzip2": (b"BZh91AY" + bytes(20), "bunzip2"),
     "xz": (b"\xfd7zXZ\x00" + bytes(20), "unxz"),
@@ -24,10 +24,10 @@ CASES = {
     "pickle": (b"\x80\x04\x95" + bytes(60), "never opened because it can run code"),
     "html": (b"<!DOCTYPE html>\n<html><body>404</body></html>", "HTML page"),
     "git-lfs": (b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 1\n", "git lfs pull"),
-    "xplane": (b"\x0a\x10\x12\x0e/host:metadata", "xplane profile without an event"),
+    "xplane": (b"\x0a\x10\x12\x0e/host:metadata", "xplane profile without a readable event"),
     "safetensors": ((64).to_bytes(8, "little") + b'{"a":1}' + b" " * 57, "weights"),
     "execution trace": (b'{"schema": "1.1", "pid": 1, "nodes": [{"id": 1}]}', "execution trace"),
-    "other json": (b'{"zebra": 1, "yak": {"x": 2}}', "its first keys: zebra, yak"),
+    "other json": (b'{"zebra": 1, "yak": {"x": 2}}', "first keys: zebra, yak"),
     "scalar": (b"42", "is"),
     "prose": (b"Dear reader,\nnothing here has a duration.\n", "is text"),
     "random": (bytes(range(256)) * 16, "binary"),
@@ -39,11 +39,11 @@ CASES = {
 def test_named_for_what_it_is(tmp_path: Path, content: bytes, says: str) -> None:
     file = tmp_path / "unknown"
     file.write_bytes(content)
-    with pytest.raises(UnreadableError) as told:
+    with pytest.raises(UnreadableError) as actual:
         load(file)
-    assert says in str(told.value)
-    assert str(file) in str(told.value)
-    assert "\n" not in str(told.value)
+    assert says in str(actual.value)
+    assert str(file) in str(actual.value)
+    assert "\n" not in str(actual.value)
 
 
 def test_binary_reports_say_how_to_export(tmp_path: Path) -> None:
@@ -80,6 +80,6 @@ def test_what_is_no_file(tmp_path: Path) -> None:
 def test_a_hostile_file_name_is_cleaned(tmp_path: Path) -> None:
     file = tmp_path / "a\x1b]0;owned\x07\n.json"
     file.write_bytes(b"")
-    with pytest.raises(UnreadableError) as told:
+    with pytest.raises(UnreadableError) as actual:
         load(file)
-    assert str(told.value).isprintable()
+    assert str(actual.value).isprintable()

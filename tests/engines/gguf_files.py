@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from engines.models.spec import Spec, tensors
+from engines.models.spec import Spec, list_tensors
 
 SIZES = {
     "F32": (0, 1, 4), "F16": (1, 1, 2), "BF16": (30, 1, 2), "Q4_0": (2, 32, 18), "Q4_1": (3, 32, 20),
@@ -202,7 +202,7 @@ def in_pairs(rows: torch.Tensor, heads: int) -> torch.Tensor:
 def converted(spec: Spec, table: dict[str, torch.Tensor], kind: str = "F32") -> dict[str, Stored]:
     """A checkpoint as its converter stores it: norms in F32, Gemma's one more, Llama's heads in pairs."""
     out = {}
-    for name in tensors(spec):
+    for name in list_tensors(spec):
         tensor = table[name]
         if spec.family == "llama" and ("q_proj" in name or "k_proj" in name):
             tensor = in_pairs(tensor, spec.heads if "q_proj" in name else spec.kv_heads)

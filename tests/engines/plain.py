@@ -37,7 +37,7 @@ def attention(spec: Spec, w: dict[str, torch.Tensor], h: torch.Tensor, layer: in
         q, k = norm(spec, q, w["self_attn.q_norm.weight"]), norm(spec, k, w["self_attn.k_norm.weight"])
     out = torch.zeros(count, spec.heads, dim, dtype=h.dtype)
     for position in range(count):
-        first = max(0, position + 1 - (spec.window_of(layer) or count))
+        first = max(0, position + 1 - (spec.find_window(layer) or count))
         for head in range(spec.heads):
             shared = head // (spec.heads // spec.kv_heads)
             turned = rotate(spec, q[position, head], position, layer)
@@ -49,7 +49,7 @@ def attention(spec: Spec, w: dict[str, torch.Tensor], h: torch.Tensor, layer: in
 
 
 def rotate(spec: Spec, x: torch.Tensor, position: int, layer: int) -> torch.Tensor:
-    local = spec.window_of(layer) is not None and spec.theta_local > 0
+    local = spec.find_window(layer) is not None and spec.theta_local > 0
     half = spec.head_dim // 2
     out = x.clone()
     for i in range(half):

@@ -4,14 +4,13 @@ from typing import Any, ClassVar
 
 import pytest
 
-from capture.record.kernels import Row as Kernel
-from capture.record.kernels import Window
-from engines.fused import launched as launched_module
-from engines.fused import replay as replay_module
-from engines.fused.replay import Replay
-from engines.host.trace import Op
-from engines.plan import Row
-from engines.sample import GREEDY
+from capture.record.profiler_windows import LeafWork as Kernel
+from capture.record.profiler_windows import ProfilerWindow
+from engines.fused import run_ahead as replay_module
+from engines.fused.run_ahead import RunAhead
+from engines.host.op_runners import Op
+from engines.plan import PlannedOp
+from engines.token_sampling import GREEDY
 from tests.engines import tiny
 from tests.engines.test_device import Paper
 
@@ -25,7 +24,7 @@ class Event:
 
     ran: ClassVar[list[str]] = []
 
-    def __init__(self, *, external: bool) -> None:
+    def __init__(self, *, is_captured: bool) -> None:
         self.at = 0
 
     def record(self) -> None:
@@ -49,9 +48,9 @@ class Profiler:
     def start(self) -> None:
         self._from = len(Event.ran)
 
-    def stop(self) -> Window:
+    def stop(self) -> ProfilerWindow:
         seen = enumerate(Event.ran[self._from :])
-        return Window([kernel(name.split(".")[-1], i, i // 3, owner=name) for i, name in seen])
+        return ProfilerWindow([kernel(name.split(".")[-1], i, i // 3, owner=name) for i, name in seen])
 
 
 class Graph:
@@ -70,9 +69,9 @@ class Step:
 
     def __init__(self, decoder: Any, device_state: Any, sampling: Any, context: int) -> None:
         self.made.append(context)
-        self.rows = (Row("embed", "embed", "copy", bytes=(7.0, 0.0)),
-                     Row("attention", "attn.core", "attention", 0),
-                     Row("sample", "sample", "other"))  # fmt: skip
+        self.plan = (PlannedOp("embed", "embed", "copy", bytes=(7.0, 0.0)),
+                     PlannedOp("attention", "attn.core", "attention", 0),
+                     PlannedOp("sample", "sample", "other"))  # fmt: skip
 
         def embed() -> None:
             device_state.position += 1
@@ -107,10 +106,11 @@ def noted(name: str, op: Op) -> Op:
 
 
 def put_events(monkeypatch: pytest.MonkeyPatch, event: type[Event]) -> None:
-    for module in (launched_module, replay_module):
-        monkeypatch.setattr(module, "new_event", event)
+    monkeypatch.setattr(replay_module, "create_event", event)
 
 
-def replayed(mode: str = "spans", *, graph: bool = True, borders: bool = True) -> Replay:
+def replayed(mode: str = "spans", *, graph: bool = True, borders: bool = True) -> RunAhead:
     spec = tiny.SPECS["gemma3"]
-    return Replay(tiny.decoder(spec, tiny.weights(spec)), GREEDY, mode, graph=graph, borders=borders)
+    return RunAhead(
+        tiny.decoder(spec, tiny.weights(spec)), GREEDY, mode, uses_graph=graph, can_time_graphs=borders
+    )

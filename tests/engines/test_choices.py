@@ -9,8 +9,8 @@ import torch
 
 from capture import nvidia
 from capture.errors import UsageError
-from engines import choices
-from engines.sample import GREEDY
+from engines import startup_choices
+from engines.token_sampling import GREEDY
 from tests.engines import tiny
 
 CUDA, CPU = torch.device("cuda"), torch.device("cpu")
@@ -21,17 +21,17 @@ def asked(**given: Any) -> Namespace:
 
 
 def decided(device: torch.device, named: str = "auto", **given: Any) -> tuple[str, str]:
-    return choices.choose_replay(
-        asked(device=named, **given), tiny.SPECS["llama"], GREEDY, device, alone=True
+    return startup_choices.choose_replay_mode(
+        asked(device=named, **given), tiny.SPECS["llama"], GREEDY, device, is_single_rank=True
     )
 
 
 def test_rocm_decodes_in_graphs_whose_borders_nobody_times(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(choices, "refusal", lambda *facts: "")
+    monkeypatch.setattr(startup_choices, "explain_refusal", lambda *facts: "")
     assert decided(CUDA) == ("graph", "")
     monkeypatch.setattr(torch.version, "hip", "7.1")
     way, note = decided(CUDA)
-    assert way == "graph" and note.startswith("ROCm times no borders within a graph")
+    assert way == "graph" and note.startswith("ROCm cannot time layers within a graph")
     assert decided(CUDA, graph=False) == ("launched", "")
     assert decided(CUDA, graph=True) == (way, note)
 
@@ -52,23 +52,23 @@ def played_driver(folder: Path, monkeypatch: pytest.MonkeyPatch, version: str) -
         ),
         ("12.8", "550.54.15", ""),
         ("13.0", "580.65.06", ""),
-        (None, "580.65.06", "an NVIDIA driver (580.65.06) is here, but this torch is built without CUDA"),
+        (None, "580.65.06", "an NVIDIA driver (580.65.06) is present, but this torch is built without CUDA"),
     ],
 )  # fmt: skip
 def test_a_driver_that_torch_cannot_use_is_named(
     cuda: str | None, driver: str, why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert nvidia.why_unused(cuda) == "", "no driver here"
+    assert nvidia.explain_unused_gpu(cuda) == "", "no driver here"
     played_driver(tmp_path, monkeypatch, driver)
-    assert nvidia.why_unused(cuda) == why
+    assert nvidia.explain_unused_gpu(cuda) == why
 
 
 def test_the_processor_does_not_take_over_in_silence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     played_driver(tmp_path, monkeypatch, "550.54.15")
     monkeypatch.setattr(torch.version, "cuda", "13.0")
     monkeypatch.setattr(torch.accelerator, "is_available", lambda: False)
-    way, note = decided(choices.find_device("auto"))
-    assert way == "" and note.startswith("the processor decodes: the NVIDIA driver 550.54.15 is too old")
+    way, note = decided(startup_choices.find_device("auto"))
+    assert way == "" and note.startswith("the CPU decodes: the NVIDIA driver 550.54.15 is too old")
     assert decided(CPU, named="cpu") == ("", ""), "it was asked for"
     with pytest.raises(UsageError, match=r"no cuda device here: the NVIDIA driver 550\.54\.15 is too old"):
-        choices.find_device("cuda")
+        startup_choices.find_device("cuda")

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from engines.models.catalogue import read_config
-from engines.sample import SamplingOptions
-from engines.weights import storage
+from engines.token_sampling import SamplingOptions
+from engines.weights import matrix_storage
 from tests.engines import plain, tiny
 
 FAMILIES = tuple(tiny.SPECS)
@@ -19,6 +19,7 @@ def relative(actual: torch.Tensor, wanted: torch.Tensor) -> float:
     return float((actual - wanted).double().norm() / wanted.double().norm())
 
 
+@pytest.mark.corpus
 @pytest.mark.parametrize("fused", [True, False], ids=["fused", "granular"])
 @pytest.mark.parametrize("family", FAMILIES)
 def test_equals_the_plain_decoder(family: str, fused: bool) -> None:
@@ -31,6 +32,7 @@ def test_equals_the_plain_decoder(family: str, fused: bool) -> None:
     assert torch.equal(actual.argmax(-1), wanted.argmax(-1))
 
 
+@pytest.mark.corpus
 @pytest.mark.parametrize("prefill", [1, 7, 8, 9, 25])
 def test_where_the_prefill_ends_does_not_matter(prefill: int) -> None:
     spec = tiny.SPECS["gemma3"]
@@ -47,17 +49,20 @@ def test_a_prompt_taken_in_pieces_is_the_same_prompt() -> None:
     ids = torch.randint(0, spec.vocab, (1, 30), generator=torch.Generator().manual_seed(3))
     with torch.inference_mode():
         for start, end in ((0, 11), (11, 13), (13, 30)):
-            model.place(ids[:, start:end], start)
+            model.set_input(ids[:, start:end], start)
             for op in model.ops:
                 op()
     assert relative(model.sampler.logits, plain.forward(spec, table, ids[0].tolist())[-1:]) < 1e-5
 
 
-@pytest.mark.parametrize("way", [storage.FP16, storage.BF16, storage.BF16_PREPACKED], ids=lambda p: p.name)
+@pytest.mark.corpus
+@pytest.mark.parametrize(
+    "way", [matrix_storage.FP16, matrix_storage.BF16, matrix_storage.BF16_PREPACKED], ids=lambda p: p.name
+)
 @pytest.mark.parametrize("family", FAMILIES)
-def test_sixteen_bits_stay_near(family: str, way: storage.Packing) -> None:
+def test_sixteen_bits_stay_near(family: str, way: matrix_storage.PlainStorage) -> None:
     """The weights are rounded beforehand, so that only the arithmetic differs."""
-    if way is storage.BF16_PREPACKED and not storage.fast_bf16():
+    if way is matrix_storage.BF16_PREPACKED and not matrix_storage.has_fast_bf16():
         pytest.skip("this processor has no bf16 products")
     spec = tiny.SPECS[family]
     table = {k: v.to(way.dtype).float() for k, v in tiny.weights(spec).items()}
@@ -73,7 +78,7 @@ def test_a_residual_beyond_fp16_stays_finite() -> None:
     table = tiny.weights(spec)
     table["model.layers.0.post_feedforward_layernorm.weight"] += 2e5
     ids = torch.arange(12)[None]
-    actual = tiny.logits(tiny.decoder(spec, table, packing=storage.FP16), ids, prefill=6)
+    actual = tiny.logits(tiny.decoder(spec, table, packing=matrix_storage.FP16), ids, prefill=6)
     wanted = plain.forward(spec, table, ids[0].tolist())[5:]
     assert torch.isfinite(actual).all()
     assert relative(actual[0], wanted) < 0.02
@@ -87,7 +92,7 @@ def test_windowed_layers_keep_only_their_window() -> None:
 
 def test_the_plan_is_what_runs() -> None:
     model = tiny.decoder(tiny.SPECS["gemma3"], tiny.weights(tiny.SPECS["gemma3"]))
-    assert [op.__name__ for op in model.ops] == [row.name for row in model.rows()]
+    assert [op.__name__ for op in model.ops] == [row.name for row in model.plan_step()]
 
 
 def test_greedy_takes_the_likeliest_and_a_seed_repeats_a_draw() -> None:
@@ -182,9 +187,9 @@ def test_on_a_gpu_shared_keys_are_folded_not_asked_of_torch(monkeypatch: pytest.
     ids = torch.randint(0, spec.vocab, (2, 26), generator=torch.Generator().manual_seed(1))
     wanted = tiny.logits(tiny.decoder(spec, table, batch=2), ids, prefill=17)
     model = tiny.decoder(spec, table, batch=2)
-    for layer in model._layers:
-        assert not layer._folds, "a processor has a kernel for both"
-        layer._folds = True
+    for layer in model.layers:
+        assert not layer._folds_heads, "a processor has a kernel for both"
+        layer._folds_heads = True
     monkeypatch.setattr(functional, "scaled_dot_product_attention", noted)
     assert relative(tiny.logits(model, ids, prefill=17), wanted) < 1e-6
     assert asked and not any(asked)

@@ -16,6 +16,8 @@ import pytest
 from tests.engines import folders, tiny
 from tests.engines import gguf_files as files
 
+pytestmark = pytest.mark.slow
+
 pytest.importorskip("huggingface_hub", reason="huggingface_hub is not installed")
 
 ROOT = Path(__file__).parent.parent.parent
@@ -121,10 +123,10 @@ def meta(path: Path) -> dict[str, Any]:
 
 
 def test_a_model_is_fetched_once_and_only_where_that_is_said(hub: str, tmp_path: Path) -> None:
-    done = run(hub, tmp_path, "--model", "org/tiny")
-    assert done.returncode == 2 and "--download fetches it" in done.stderr and Hub.asked == []
-    done = run(hub, tmp_path, "--model", "org/tiny", "--download")
-    assert done.returncode == 0, done.stderr
+    result = run(hub, tmp_path, "--model", "org/tiny")
+    assert result.returncode == 2 and "--download fetches it" in result.stderr and Hub.asked == []
+    result = run(hub, tmp_path, "--model", "org/tiny", "--download")
+    assert result.returncode == 0, result.stderr
     kept = tmp_path / "home" / "hub" / "models--org--tiny"
     assert meta(tmp_path / "out.jsonl")["weights"] == str(kept / "snapshots" / SHA)
     assert not any("big.bin" in asked for asked in Hub.asked)
@@ -135,23 +137,23 @@ def test_a_model_is_fetched_once_and_only_where_that_is_said(hub: str, tmp_path:
 
 
 def test_a_tag_fetches_one_file(hub: str, tmp_path: Path) -> None:
-    done = run(hub, tmp_path, "--model", "org/tiny-GGUF:Q4_K_M", "--download")
-    assert done.returncode == 0, done.stderr
+    result = run(hub, tmp_path, "--model", "org/tiny-GGUF:Q4_K_M", "--download")
+    assert result.returncode == 0, result.stderr
     assert meta(tmp_path / "out.jsonl")["weights"].endswith("tiny-Q4_K_M.gguf")
     assert not any("F32" in asked for asked in Hub.asked)
 
 
 def test_what_the_hub_does_not_give_is_one_sentence(hub: str, tmp_path: Path) -> None:
-    done = run(hub, tmp_path, "--model", "org/absent", "--download")
-    assert done.returncode == 5 and done.stderr.count("\n") == 1
-    assert "org/absent could not be fetched (RepositoryNotFoundError" in done.stderr
-    done = run(hub, tmp_path, "--model", "org/tiny-GGUF", "--download")
-    assert done.returncode == 5 and "name one of its GGUF files: org/tiny-GGUF:Q4_K_M" in done.stderr
-    done = run(hub, tmp_path, "--model", "nothing", "--download")
-    assert done.returncode == 2
+    result = run(hub, tmp_path, "--model", "org/absent", "--download")
+    assert result.returncode == 5 and result.stderr.count("\n") == 1
+    assert "org/absent could not be downloaded (RepositoryNotFoundError" in result.stderr
+    result = run(hub, tmp_path, "--model", "org/tiny-GGUF", "--download")
+    assert result.returncode == 5 and "name one of its GGUF files: org/tiny-GGUF:Q4_K_M" in result.stderr
+    result = run(hub, tmp_path, "--model", "nothing", "--download")
+    assert result.returncode == 2
 
 
 def test_a_hub_that_is_not_there_is_one_sentence(tmp_path: Path) -> None:
-    done = run("http://127.0.0.1:9", tmp_path, "--model", "org/tiny", "--download")
-    assert done.returncode == 5 and "org/tiny could not be fetched (" in done.stderr
-    assert "Traceback" not in done.stderr
+    result = run("http://127.0.0.1:9", tmp_path, "--model", "org/tiny", "--download")
+    assert result.returncode == 5 and "org/tiny could not be downloaded (" in result.stderr
+    assert "Traceback" not in result.stderr

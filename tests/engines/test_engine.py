@@ -13,8 +13,7 @@ from typing import Any
 import pytest
 import torch
 
-from engines.__main__ import main
-from engines.host.process import tune
+from engines.__main__ import main, tune_process
 from tests.engines import folders, plain, tiny
 
 ROOT = Path(__file__).parent.parent.parent
@@ -76,8 +75,8 @@ def test_a_run_is_whole(model: Path, tmp_path: Path) -> None:
 def test_a_bare_run_times_its_steps_and_no_op(model: Path, tmp_path: Path) -> None:
     lines = record(model, tmp_path / "a.jsonl", "--steps", "3", "--capture", "off")
     ops = ops_of(lines)
-    told = {c["phase"]: [ops[i]["name"] for i in c["op"]] for c in of_kind(lines, "columns")}
-    assert told["decode"] == ["callback", "ops", "token_decode"]
+    actual = {c["phase"]: [ops[i]["name"] for i in c["op"]] for c in of_kind(lines, "columns")}
+    assert actual["decode"] == ["callback", "ops", "token_decode"]
     assert {op["lens"] for op in ops.values()} == {"host"}
     assert [s["tokens"] for s in of_kind(lines, "step", phase="decode")] == [1, 1, 1]
     meta = {k: v for run in of_kind(lines, "run") for k, v in run["meta"].items()}
@@ -100,9 +99,9 @@ def test_the_tokens_are_those_of_the_plain_decoder(model: Path, tmp_path: Path) 
     lines = record(model, tmp_path / "a.jsonl", "--steps", "5")
     shown = [int(m["name"]) for m in of_kind(lines, "mark", path="text")]
     spec, table = tiny.SPECS["gemma3"], tiny.weights(tiny.SPECS["gemma3"])
-    from engines.host.text import Ids
+    from engines.host.tokenizer_text import IdText
 
-    ids = Ids(spec).encode("one two three")
+    ids = IdText(spec).encode("one two three")
     ids = [2, *ids[-3:]]
     for token in shown:
         assert token == int(plain.forward(spec, table, ids)[-1].argmax())
@@ -164,9 +163,13 @@ def test_a_planted_slowness_shows(model: Path, tmp_path: Path) -> None:
     ("arguments", "code", "said"),
     [
         (["--model", "gema-3-1b"], 2, "did you mean gemma-3-1b"),
-        (["--weights", "/nowhere/at/all"], 2, "is no folder"),
-        (["--temperature", "-1"], 2, "--temperature lies between"),
-        (["--model", "smollm2-135m", "--weights", "random", "--context", "9000"], 2, "sees 8192 positions"),
+        (["--weights", "/nowhere/at/all"], 2, "no such file or folder"),
+        (["--temperature", "-1"], 2, "--temperature must be"),
+        (
+            ["--model", "smollm2-135m", "--weights", "random", "--context", "9000"],
+            2,
+            "sees at most 8192 positions",
+        ),
         (["--model", "smollm2-135m", "--weights", "random", "--batch", "2000000"], 5, "GB are free"),
     ],
 )
@@ -219,7 +222,7 @@ def test_it_obeys_and_ends(model: Path, tmp_path: Path) -> None:
     lines = recorded(out)
     phases = [s["phase"] for s in of_kind(lines, "step")]
     assert phases == ["prefill", *["decode"] * 3] * 2
-    assert of_kind(lines, "mark", name="no such command: nonsense")
+    assert of_kind(lines, "mark", name="unknown command: nonsense")
     assert lines[-1]["kind"] == "end"
 
 
@@ -247,5 +250,5 @@ def test_what_torch_is_told_yields_to_the_user(
 ) -> None:
     environment = dict(own)
     monkeypatch.setattr(os, "environ", environment)
-    tune()
+    tune_process()
     assert environment == settled

@@ -12,25 +12,25 @@ from engines.models.catalogue import PRESETS
 ROOT = Path(engines.models.__file__).parents[2]
 FAMILY = '''"""Tiny: Llama with a window in every other layer."""
 
-from engines.models.common import read_decoder, rope_section
-from engines.models.config import Config, Family
+from engines.models.decoder_config import read_decoder, find_rope_section
+from engines.models.config_fields import Family, ModelConfig
 from engines.models.spec import Spec
-from engines.models.windows import all_but_every, with_windows
+from engines.models.decoder_config import mark_all_but_every, with_windows
 
 
-def read(config: Config, name: str) -> Spec:
+def read(config: ModelConfig, name: str) -> Spec:
     """Return the model of a config."""
-    spec = read_decoder(config, name, rope_section(config))
-    return with_windows(spec, all_but_every(2, spec.layers), config.integer("odd_window"))
+    spec = read_decoder(config, name, find_rope_section(config))
+    return with_windows(spec, mark_all_but_every(2, spec.layers), config.read_integer("odd_window"))
 
 
 FAMILY = Family("tiny", read, (Spec("tiny-1m", "tiny", 301, 48, 2, 4, 2, 12, 80),))
 '''
 READ = """
-from engines.models.catalogue import from_config, preset
+from engines.models.catalogue import build_spec, find_preset
 sizes = dict(vocab_size=9, hidden_size=8, num_hidden_layers=3, num_attention_heads=2, intermediate_size=8)
-spec = from_config({**sizes, "model_type": "tiny", "odd_window": 7}, "x")
-print(spec.local, spec.window, preset("tiny-1m").ffn)
+spec = build_spec({**sizes, "model_type": "tiny", "odd_window": 7}, "x")
+print(spec.windowed_layers, spec.window, find_preset("tiny-1m").ffn)
 """
 
 
@@ -62,7 +62,7 @@ def test_a_family_is_one_file_and_one_line(tmp_path: Path) -> None:
     registry = models / "__init__.py"
     registry.write_text(registry.read_text().replace('    "qwen3",\n', '    "qwen3",\n    "tiny",\n'))
     command = [sys.executable, "-P", "-c", READ]
-    done = subprocess.run(
+    result = subprocess.run(
         command, capture_output=True, text=True, cwd=tmp_path, env={"PYTHONPATH": str(tmp_path)}
     )
-    assert done.stdout == "(True, False, True) 7 80\n", done.stderr
+    assert result.stdout == "(True, False, True) 7 80\n", result.stderr

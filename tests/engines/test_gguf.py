@@ -14,13 +14,13 @@ import torch
 
 from capture.errors import EngineError
 from engines.decoder import Decoder
-from engines.models.spec import Scaling, tensors
-from engines.weights import sources, storage
-from engines.weights.gguf.model import read_model
-from engines.weights.gguf.source import GgufSource
-from engines.weights.gguf.unpack import UNPACKERS, unpacked
-from engines.weights.low_bit import FORMS
-from engines.weights.low_bit_storage import Quantised
+from engines.models.spec import RopeScaling, list_tensors
+from engines.weights import matrix_storage, weight_sources
+from engines.weights.gguf.block_unpacking import UNPACKERS, unpack_blocks
+from engines.weights.gguf.gguf_model import read_gguf_model
+from engines.weights.gguf.gguf_source import GgufSource
+from engines.weights.low_bit import QUANT_FORMATS
+from engines.weights.quantised_storage import QuantisedStorage
 from tests.engines import gguf_files as files
 from tests.engines import plain, tiny
 from tests.engines.test_decoder import relative
@@ -42,7 +42,7 @@ def test_blocks_mean_what_ggml_says(kind: str) -> None:
     _, _, size = files.SIZES[kind]
     raw = files.random_blocks(kind, 3, 512)
     rows = torch.frombuffer(bytearray(raw), dtype=torch.uint8).view(3, -1)
-    assert torch.equal(unpacked(rows, kind, size), files.meaning(kind, raw, 3, 512))
+    assert torch.equal(unpack_blocks(rows, kind, size), files.meaning(kind, raw, 3, 512))
 
 
 def test_the_package_gguf_agrees() -> None:
@@ -50,18 +50,19 @@ def test_the_package_gguf_agrees() -> None:
     for kind in UNPACKERS:
         raw = torch.frombuffer(bytearray(files.random_blocks(kind, 3, 512)), dtype=torch.uint8).view(3, -1)
         wanted = gguf.quants.dequantize(raw.numpy(), gguf.GGMLQuantizationType[kind])
-        assert torch.equal(unpacked(raw, kind, files.SIZES[kind][2]), torch.from_numpy(wanted))
+        assert torch.equal(unpack_blocks(raw, kind, files.SIZES[kind][2]), torch.from_numpy(wanted))
 
 
+@pytest.mark.corpus
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_file_decodes_as_its_checkpoint(family: str, tmp_path: Path) -> None:
     """The permuted rows of Llama, Gemma's norms and windows, Qwen's biases: as the plain model computes."""
     spec = FAMILIES[family]
     table = tiny.weights(spec)
     path = files.write(tmp_path / "tiny.gguf", spec, files.converted(spec, table))
-    choice = sources.choose(str(path), "auto")
+    choice = weight_sources.choose_model(str(path), "auto")
     ids = torch.randint(0, spec.vocab, (1, 20), generator=torch.Generator().manual_seed(1))
-    model = Decoder(choice.spec, sources.open_source(choice, 0), storage.FP32, CPU, capacity=64)
+    model = Decoder(choice.spec, weight_sources.open_source(choice, 0), matrix_storage.FP32, CPU, capacity=64)
     wanted = plain.forward(spec, table, ids[0].tolist())[11:]
     assert relative(tiny.logits(model, ids, prefill=12)[0], wanted) < 1e-5
 
@@ -71,9 +72,9 @@ def test_tensors_come_back_as_checkpoints_have_them(family: str, tmp_path: Path)
     spec = FAMILIES[family]
     table = {n: t.bfloat16().float() if t.dim() == 2 else t for n, t in tiny.weights(spec).items()}
     path = files.write(tmp_path / "tiny.gguf", spec, files.converted(spec, table, "BF16"))
-    source = GgufSource(read_model(path), torch.float16)
+    source = GgufSource(read_gguf_model(path), torch.float16)
     norms = 1.0 if spec.unit_offset else 0.0
-    for name in tensors(spec):
+    for name in list_tensors(spec):
         wanted = table[name] + norms if name.endswith("norm.weight") else table[name]
         assert torch.equal(source.read(name).float(), wanted), name
 
@@ -82,7 +83,7 @@ def blocks_of(kinds: dict[str, str]) -> tuple[dict[str, files.Stored], dict[str,
     """A wide model in blocks of the kinds that a part of each name chooses, and what it stands for."""
     table = {n: t for n, t in tiny.weights(WIDE).items() if t.dim() == 1}
     stored = {}
-    for name, shape in tensors(WIDE).items():
+    for name, shape in list_tensors(WIDE).items():
         if len(shape) == 1:
             stored[files.name_of(WIDE, name)] = files.plain(table[name], "F32")
             continue
@@ -97,9 +98,9 @@ def test_a_mixture_decodes_as_its_blocks_mean(tmp_path: Path) -> None:
     """Q4_K_M as llama.cpp mixes it: most in Q4_K, values and down in Q6_K, the head too."""
     stored, table = blocks_of({"v_proj": "Q6_K", "down": "Q6_K", "lm_head": "Q6_K", "": "Q4_K"})
     path = files.write(tmp_path / "mixed.gguf", WIDE, stored, **{"general.file_type": 15})
-    choice = sources.choose(str(path), "auto")
-    source = sources.open_source(choice, 0, torch.float32)
-    model = Decoder(choice.spec, source, storage.FP32, CPU, capacity=64)
+    choice = weight_sources.choose_model(str(path), "auto")
+    source = weight_sources.open_source(choice, 0, torch.float32)
+    model = Decoder(choice.spec, source, matrix_storage.FP32, CPU, capacity=64)
     ids = torch.randint(0, 256, (1, 12), generator=torch.Generator().manual_seed(2))
     wanted = plain.forward(WIDE, table, ids[0].tolist())[7:]
     assert relative(tiny.logits(model, ids, prefill=8)[0], wanted) < 1e-5
@@ -110,12 +111,12 @@ def test_eight_bits_are_taken_as_they_are(tmp_path: Path) -> None:
     """Codes and scales are the file's, not packed again: its blocks need not use all of their range."""
     stored, table = blocks_of({"": "Q8_0"})
     path = files.write(tmp_path / "q8.gguf", WIDE, stored)
-    choice = sources.choose(str(path), "auto")
-    source = sources.open_source(choice, 0, torch.float16)
+    choice = weight_sources.choose_model(str(path), "auto")
+    source = weight_sources.open_source(choice, 0, torch.float16)
     name = "model.layers.1.mlp.down_proj.weight"
-    packed = source.packed(name)
-    assert packed and torch.equal(packed.unpacked(), table[name])
-    way = Quantised(FORMS["q8_0"], CPU)
+    packed = source.read_packed(name)
+    assert packed and torch.equal(packed.unpack(), table[name])
+    way = QuantisedStorage(QUANT_FORMATS["q8_0"], CPU)
     model = Decoder(choice.spec, source, way, CPU, capacity=64)
     ids = torch.randint(0, 256, (1, 12), generator=torch.Generator().manual_seed(2))
     wanted = plain.forward(WIDE, table, ids[0].tolist())[7:]
@@ -151,9 +152,9 @@ def test_llama_cpp_computes_the_same(family: str, tmp_path: Path) -> None:
         str(tmp_path / "a"),
     ]
     subprocess.run(command, check=True, timeout=100)
-    choice = sources.choose(str(path), "auto")
-    source = sources.open_source(choice, 0, torch.float32)
-    model = Decoder(choice.spec, source, storage.FP32, CPU, capacity=64)
+    choice = weight_sources.choose_model(str(path), "auto")
+    source = weight_sources.open_source(choice, 0, torch.float32)
+    model = Decoder(choice.spec, source, matrix_storage.FP32, CPU, capacity=64)
     wanted = torch.from_numpy(np.load(tmp_path / "a.npy"))[11:]
     # its products take their rows in 8 bits where the matrix is in blocks, else in 32
     tolerance = 0.05 if family == "mixture" else 2e-3
@@ -165,10 +166,10 @@ def test_frequencies_are_divided_by_what_the_file_states(tmp_path: Path) -> None
     factors = tuple(1.0 + 0.5 * i for i in range(spec.head_dim // 2))
     table = tiny.weights(spec)
     stored = files.converted(spec, table) | {"rope_freqs.weight": files.plain(torch.tensor(factors), "F32")}
-    choice = sources.choose(str(files.write(tmp_path / "a.gguf", spec, stored)), "auto")
-    assert choice.spec.scaling == Scaling("stated", 1.0, factors=factors)
+    choice = weight_sources.choose_model(str(files.write(tmp_path / "a.gguf", spec, stored)), "auto")
+    assert choice.spec.scaling == RopeScaling("stated", 1.0, factors=factors)
     ids = torch.randint(0, spec.vocab, (1, 20), generator=torch.Generator().manual_seed(1))
-    model = Decoder(choice.spec, sources.open_source(choice, 0), storage.FP32, CPU, capacity=64)
+    model = Decoder(choice.spec, weight_sources.open_source(choice, 0), matrix_storage.FP32, CPU, capacity=64)
     wanted = plain.forward(choice.spec, table, ids[0].tolist())[11:]
     assert relative(tiny.logits(model, ids, prefill=12)[0], wanted) < 1e-5
 
@@ -178,10 +179,11 @@ def test_versions_and_alignments(version: int, alignment: int, tmp_path: Path) -
     spec, table = FAMILIES["qwen2"], tiny.weights(FAMILIES["qwen2"])
     path = tmp_path / "a.gguf"
     path.write_bytes(files.document(files.fields_of(spec), files.converted(spec, table), version, alignment))
-    source = GgufSource(read_model(path), torch.float16)
-    assert all(torch.equal(source.read(n), table[n]) for n in tensors(spec))
+    source = GgufSource(read_gguf_model(path), torch.float16)
+    assert all(torch.equal(source.read(n), table[n]) for n in list_tensors(spec))
 
 
+@pytest.mark.slow
 def test_what_is_decoded_stands_in_the_recording(tmp_path: Path) -> None:
     stored, _ = blocks_of({"": "Q4_K"})
     path = files.write(tmp_path / "wide.gguf", WIDE, stored, **{"general.file_type": 14})
@@ -194,18 +196,18 @@ def test_what_is_decoded_stands_in_the_recording(tmp_path: Path) -> None:
     meta = {k: v for line in of_kind(lines, "run") for k, v in line["meta"].items()}
     assert (meta["weights"], meta["stored_as"], meta["quant"]) == (str(path), "Q4_K_S", "q0f16")
     notes = [line["name"] for line in of_kind(lines, "mark", path="note")]
-    assert any("Q4_K_S is unpacked once" in note and "bf16" in note for note in notes)
+    assert any("Q4_K_S is unpacked" in note and "bf16" in note for note in notes)
     out8 = tmp_path / "b.jsonl"
     stored, _ = blocks_of({"": "Q8_0"})
     path = files.write(tmp_path / "q8.gguf", WIDE, stored)
     assert main(["--model", str(path), "--out", str(out8), "--steps", "3", "--device", "cpu"]) == 0
     meta = {k: v for line in of_kind(recorded(out8), "run") for k, v in line["meta"].items()}
-    assert (meta["quant"], meta["packing_why"], meta["quant_error"]) == ("q8_0", "as the file stores it", 0)
+    assert (meta["quant"], meta["packing_why"], meta["quant_error"]) == ("q8_0", "as stored in the file", 0)
 
 
 def refused(path: Path) -> str:
     with pytest.raises(EngineError) as found:
-        sources.open_source(sources.choose(str(path), "auto"), 0)
+        weight_sources.open_source(weight_sources.choose_model(str(path), "auto"), 0)
     said = str(found.value)
     assert found.value.exit_code == 5 and "\n" not in said and len(said) < 600
     return said
@@ -214,16 +216,16 @@ def refused(path: Path) -> str:
 @pytest.mark.parametrize(
     ("field", "value", "said"),
     [
-        ("general.architecture", "mamba", "the architecture mamba; decoded are gemma3, llama, qwen2, qwen3"),
+        ("general.architecture", "mamba", "architecture mamba is not supported; supported: gemma3, llama"),
         ("qwen2.expert_count", 8, "expert_count"),
         ("qwen2.final_logit_softcapping", 30.0, "final_logit_softcapping"),
         ("qwen2.rope.scaling.type", "yarn", "rope scaling yarn"),
-        ("qwen2.attention.value_length", 24, "values of another width"),
-        ("qwen2.rope.dimension_count", 6, "rotation of a part"),
-        ("qwen2.attention.head_count", [4, 4], "lacks or garbles a field"),
+        ("qwen2.attention.value_length", 24, "values and keys of different widths"),
+        ("qwen2.rope.dimension_count", 6, "partial rotation"),
+        ("qwen2.attention.head_count", [4, 4], "missing or invalid field"),
         ("qwen2.block_count", 1 << 31, "layers"),
         ("qwen2.embedding_length", 0, "hidden"),
-        ("split.count", 3, "is one of 3 parts; join them"),
+        ("split.count", 3, "one of 3 parts of a model; join them"),
     ],
 )  # fmt: skip
 def test_what_is_not_decoded_is_refused_by_name(field: str, value: Any, said: str, tmp_path: Path) -> None:
@@ -238,9 +240,9 @@ def test_tensors_that_do_not_fit_are_named(tmp_path: Path) -> None:
     extra = whole | {"blk.0.attn_output.bias": files.plain(torch.ones(48), "F32")}
     assert "blk.0.attn_output.bias" in refused(files.write(tmp_path / "a.gguf", spec, extra))
     less = {n: t for n, t in whole.items() if n != "blk.6.ffn_up.weight"}
-    assert "lacks the tensor blk.6.ffn_up.weight" in refused(files.write(tmp_path / "b.gguf", spec, less))
+    assert "tensor blk.6.ffn_up.weight is missing" in refused(files.write(tmp_path / "b.gguf", spec, less))
     other = whole | {"blk.0.ffn_up.weight": files.plain(torch.ones(48, 80), "F32")}
-    assert "as [48, 80], its fields ask for [80, 48]" in refused(
+    assert "has shape [48, 80], its metadata requires [80, 48]" in refused(
         files.write(tmp_path / "c.gguf", spec, other)
     )
 
@@ -336,7 +338,7 @@ def test_a_file_that_lies_is_refused(damage: Callable[[bytes], bytes], tmp_path:
     assert damage(whole) != whole
     path = tmp_path / "a.gguf"
     path.write_bytes(damage(whole))
-    assert "is no whole GGUF file" in refused(path)
+    assert "not a complete GGUF file" in refused(path)
 
 
 def test_every_cut_of_a_small_file_is_refused(tmp_path: Path) -> None:
@@ -347,21 +349,21 @@ def test_every_cut_of_a_small_file_is_refused(tmp_path: Path) -> None:
     )
     for length in range(len(whole)):
         path.write_bytes(whole[:length])
-        assert "is no whole GGUF file" in refused(path), length
+        assert "not a complete GGUF file" in refused(path), length
 
 
 def test_a_type_without_a_reader_is_named(tmp_path: Path) -> None:
     spec = replace(FAMILIES["qwen2"], hidden=64, head_dim=16, ffn=96, vocab=64)
     stored = files.converted(spec, tiny.weights(spec))
     stored["blk.0.ffn_up.weight"] = ("IQ4_NL", (96, 64), files.random_blocks("IQ4_NL", 96, 64))
-    said = refused(files.write(tmp_path / "a.gguf", spec, stored))
-    assert "stores tensors as IQ4_NL; read are F32, F16, BF16, Q4_0" in said
+    output = refused(files.write(tmp_path / "a.gguf", spec, stored))
+    assert "tensors of type IQ4_NL are not supported; supported: F32, F16, BF16, Q4_0" in output
 
 
 def test_a_file_that_changes_while_it_is_read_is_refused(tmp_path: Path) -> None:
     spec = FAMILIES["qwen2"]
     path = files.write(tmp_path / "a.gguf", spec, files.converted(spec, tiny.weights(spec)))
-    source = sources.open_source(sources.choose(str(path), "auto"), 0)
+    source = weight_sources.open_source(weight_sources.choose_model(str(path), "auto"), 0)
     path.write_bytes(path.read_bytes()[:-4000])
-    with pytest.raises(EngineError, match="changed while it was read"):
-        [source.read(name) for name in tensors(spec)]
+    with pytest.raises(EngineError, match="changed while being read"):
+        [source.read(name) for name in list_tensors(spec)]

@@ -12,11 +12,13 @@ from typing import Any
 import polars as pl
 import pytest
 
-from capture.open import load, load_all
-from capture.ranks import ranks
+from capture.load_runs import load, load_all
+from capture.merge_ranks import map_tracks_to_ranks
 from engines.__main__ import main
-from engines.host.text import Ids
+from engines.host.tokenizer_text import IdText
 from tests.engines import folders, plain, tiny
+
+pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parent.parent.parent
 LONG = 90  # seconds that a busy machine may take
@@ -70,17 +72,17 @@ def test_torchrun_starts_ranks_that_write_a_file_each(model: Path, tmp_path: Pat
     torchrun = ["-m", "torch.distributed.run", "--standalone", "--local-addr", "localhost"]
     torchrun += ["--nproc-per-node", "2"]
     child = started(*torchrun, *engine(model, tmp_path, "--steps", "6"))
-    _, said = child.communicate(timeout=LONG)
-    assert child.returncode == 0, said
+    _, output = child.communicate(timeout=LONG)
+    assert child.returncode == 0, output
     assert sorted(p.name for p in tmp_path.iterdir()) == ["rank-0.jsonl", "rank-1.jsonl"]
     (run,) = load_all([tmp_path], cache=False, merge=True)
     assert run.meta["ranks"] == 2 and not run.log.lost_data
-    assert set(ranks(run).values()) == {0, 1}
+    assert set(map_tracks_to_ranks(run).values()) == {0, 1}
     comm = run.events.filter((pl.col("category") == "comm") & (pl.col("step") == 3))
     assert comm.group_by("track").len().sort("track").rows() == [("rank 0", 15), ("rank 1", 15)]
     shown = run.events.filter(pl.col("path") == "text")
     assert set(shown["track"]) == {"rank 0"}
-    ids = [2, *Ids(tiny.SPECS["gemma3"]).encode("one two three")[-3:]]
+    ids = [2, *IdText(tiny.SPECS["gemma3"]).encode("one two three")[-3:]]
     for token in map(int, shown["name"].cast(pl.String)):
         wanted = plain.forward(tiny.SPECS["gemma3"], tiny.weights(tiny.SPECS["gemma3"]), ids)[-1]
         assert token == int(wanted.argmax())
@@ -100,13 +102,13 @@ def test_the_death_of_a_rank_ends_the_others_with_a_sentence(model: Path, tmp_pa
     for rank in range(2):
         wait_for(out, kind="step", step=5, phase="decode", rank=rank)
     os.kill(pids[1], signal.SIGKILL)
-    _, said = child.communicate(timeout=LONG)
-    assert (child.returncode, said) == (5, "engines: rank 1 was ended by SIGKILL\n")
+    _, output = child.communicate(timeout=LONG)
+    assert (child.returncode, output) == (5, "engines: rank 1 was killed by SIGKILL\n")
     assert not any(alive(pid) for pid in (*pids, child.pid))
     (run,) = load(out, cache=False)
-    assert set(ranks(run).values()) == {0, 1}
+    assert set(map_tracks_to_ranks(run).values()) == {0, 1}
     errors = run.events.filter(pl.col("path") == "error")["name"].cast(pl.String).to_list()
-    assert errors[-1] == "rank 1 was ended by SIGKILL"
+    assert errors[-1] == "rank 1 was killed by SIGKILL"
 
 
 def test_what_cannot_be_shared_is_refused_before_anything_starts(
@@ -114,4 +116,4 @@ def test_what_cannot_be_shared_is_refused_before_anything_starts(
 ) -> None:
     arguments = ["--model", "smollm2-135m", "--ranks", "2", "--out", str(tmp_path / "a.jsonl")]
     assert main(arguments) == 2
-    assert "smollm2-135m cannot be shared by 2 ranks" in capsys.readouterr().err
+    assert "smollm2-135m cannot be divided among 2 ranks" in capsys.readouterr().err

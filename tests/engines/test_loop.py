@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 import torch
 
-from engines import loop
-from engines.host import trace
-from engines.loop import Engine, Limits
-from engines.plan import WAIT, host_row
+from engines import decode_loop
+from engines.decode_loop import DecodeEngine, RunLimits
+from engines.host import op_runners
+from engines.plan import TOKEN_WAIT, plan_host_op
 from tests.engines import tiny
 from tests.engines.test_device import Paper
 
@@ -31,12 +31,12 @@ class Played:
 
     def __init__(self, clock: Clock) -> None:
         self.clock, self.asked = clock, 0
-        self.further: list[bool] = []
+        self.queue_next: list[bool] = []
 
-    def mode(self, name: str) -> str:
+    def set_mode(self, name: str) -> str:
         return name
 
-    def place(self, token: torch.Tensor, at: int) -> None:
+    def set_input(self, token: torch.Tensor, position: int) -> None:
         pass
 
     def prepare(self, at: int, count: int) -> bool:
@@ -45,8 +45,8 @@ class Played:
             self.clock.at += 1000
         return self.asked == 3
 
-    def run(self, ticks: Any, at: int, count: int, *, further: bool) -> list[int]:
-        self.further.append(further)
+    def run(self, ticks: Any, at: int, count: int, *, queue_next: bool) -> list[int]:
+        self.queue_next.append(queue_next)
         self.clock.at += 10
         ticks.mark()
         ticks.mark()
@@ -71,8 +71,8 @@ class Steps(Paper):
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     pytest.importorskip("triton")
     played = Clock()
-    monkeypatch.setattr(loop, "now", played)
-    monkeypatch.setattr(trace, "now", played)
+    monkeypatch.setattr(decode_loop, "now", played)
+    monkeypatch.setattr(op_runners, "now", played)
     return played
 
 
@@ -81,12 +81,14 @@ def decoded(clock: Clock, rest: Any = lambda: False, played: Played | None = Non
     spec = tiny.SPECS["llama"]
     decoder, paper = tiny.decoder(spec, tiny.weights(spec)), Steps()
     decoder.sampler.token = torch.zeros(1, dtype=torch.long)
-    commands = SimpleNamespace(waiting=deque(), refused=deque(), refresh=lambda: None, closed=Event())
-    heart = SimpleNamespace(status=lambda text: None, touch=lambda: None, doing="")
-    text = SimpleNamespace(piece=lambda token: "", encode=lambda prompt: [1])
-    runner = SimpleNamespace(rows=lambda planned: (host_row("launch"), WAIT), mode=lambda name: name)
-    parts: tuple[Any, ...] = (decoder, text, paper, heart, commands, Limits(steps=5), runner)
-    Engine(*parts, played or Played(clock), rest)._decode(1)  # type: ignore[arg-type]
+    commands = SimpleNamespace(pending=deque(), rejected=deque(), refresh=lambda: None, closed=Event())
+    heart = SimpleNamespace(write_status=lambda text: None, touch=lambda: None, activity="")
+    text = SimpleNamespace(decode_token=lambda token: "", encode=lambda prompt: [1])
+    runner = SimpleNamespace(
+        select_timed_ops=lambda planned: (plan_host_op("launch"), TOKEN_WAIT), set_mode=lambda name: name
+    )
+    parts: tuple[Any, ...] = (decoder, text, paper, heart, commands, RunLimits(steps=5), runner)
+    DecodeEngine(*parts, played or Played(clock), rest)._decode_tokens(1)  # type: ignore[arg-type]
     return paper.steps
 
 
@@ -108,4 +110,4 @@ def test_a_rest_between_two_steps_belongs_to_neither(clock: Clock) -> None:
 def test_a_step_is_queued_ahead_but_for_the_last(clock: Clock) -> None:
     played = Played(clock)
     decoded(clock, played=played)
-    assert played.further == [True] * 4 + [False]
+    assert played.queue_next == [True] * 4 + [False]

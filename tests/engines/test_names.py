@@ -7,8 +7,8 @@ import pytest
 
 from capture.errors import UsageError
 from engines.__main__ import main
-from engines.weights import sources, survey
-from engines.weights.names import find, repository
+from engines.weights import model_names, weight_sources
+from engines.weights.model_names import parse_repository, resolve_model
 from tests.engines import folders, tiny
 from tests.engines import gguf_files as files
 
@@ -53,34 +53,34 @@ def test_a_name_of_the_hub_is_its_snapshot(typed: str, cache: Path) -> None:
         folders.gemma(model / "snapshots" / sha)
     (model / "refs").mkdir()
     (model / "refs" / "main").write_text("bbb")
-    assert find(typed).path == model / "snapshots" / "bbb"
-    assert sources.choose(typed, "auto").spec.hidden == 48
+    assert resolve_model(typed).path == model / "snapshots" / "bbb"
+    assert weight_sources.choose_model(typed, "auto").spec.hidden == 48
 
 
 def test_a_name_of_a_known_model_is_that_model_where_it_is_not_here(cache: Path, ollama: Path) -> None:
     for typed in ("google/gemma-3-1b-it", "Google/Gemma-3-1B-IT", "gemma-3-1b"):
-        choice = sources.choose(typed, "auto")
-        assert choice.place is None and choice.spec.name == "gemma-3-1b"
+        choice = weight_sources.choose_model(typed, "auto")
+        assert choice.path is None and choice.spec.name == "gemma-3-1b"
     snapshot, _ = folders.gemma(cache / "models--google--gemma-3-1b-it" / "snapshots" / "aaa")
     for typed in ("google/gemma-3-1b-it", "gemma-3-1b"):
-        assert sources.choose(typed, "auto").place == snapshot
+        assert weight_sources.choose_model(typed, "auto").path == snapshot
 
 
 def test_a_tag_chooses_among_files(cache: Path) -> None:
     snapshot = cache / "models--org--tiny-GGUF" / "snapshots" / "aaa"
     four, eight = gguf(snapshot / "tiny-Q4_K_M.gguf"), gguf(snapshot / "tiny-Q8_0.gguf")
     gguf(snapshot / "mmproj-F16.gguf")  # what turns pictures into tokens is no model of text
-    assert find("org/tiny-GGUF:Q8_0").path == eight
-    assert find("hf.co/org/tiny-gguf:q4_k_m").path == four
+    assert resolve_model("org/tiny-GGUF:Q8_0").path == eight
+    assert resolve_model("hf.co/org/tiny-gguf:q4_k_m").path == four
     with pytest.raises(
-        UsageError, match=r"holds 2 GGUF files \(tiny-Q4_K_M\.gguf, tiny-Q8_0\.gguf\); name one"
+        UsageError, match=r"contains 2 GGUF files \(tiny-Q4_K_M\.gguf, tiny-Q8_0\.gguf\); name one"
     ):
-        find("org/tiny-GGUF")
+        resolve_model("org/tiny-GGUF")
     with pytest.raises(UsageError, match="no GGUF file with Q2_K in its name"):
-        find("org/tiny-GGUF:Q2_K")
+        resolve_model("org/tiny-GGUF:Q2_K")
     eight.unlink()
-    assert find("org/tiny-GGUF").path == four
-    assert find(str(snapshot)).path == four
+    assert resolve_model("org/tiny-GGUF").path == four
+    assert resolve_model(str(snapshot)).path == four
 
 
 @pytest.mark.parametrize(
@@ -94,15 +94,15 @@ def test_a_tag_chooses_among_files(cache: Path) -> None:
 )
 def test_a_name_of_ollama_is_its_file(typed: str, parts: tuple[str, ...], cache: Path, ollama: Path) -> None:
     blob = pulled(ollama, *parts)
-    assert find(typed).path == blob
-    assert sources.choose(typed, "auto").spec.layers == SPEC.layers
+    assert resolve_model(typed).path == blob
+    assert weight_sources.choose_model(typed, "auto").spec.layers == SPEC.layers
 
 
 @pytest.mark.parametrize("digest", ["sha256:../../../etc/passwd", "md5:" + "5f" * 16, "", "sha256:5F"])
 def test_a_manifest_leads_to_no_other_file(digest: str, cache: Path, ollama: Path) -> None:
     pulled(ollama, "registry.ollama.ai", "library", "tiny", "latest", digest=digest)
-    with pytest.raises(UsageError, match="no model is called tiny"):
-        find("tiny")
+    with pytest.raises(UsageError, match="unknown model tiny"):
+        resolve_model("tiny")
 
 
 @pytest.mark.parametrize("raw", ["", "[]", "{}", '{"layers": 3}', '{"layers": [{}]}', "[" * 100000])
@@ -111,39 +111,39 @@ def test_a_broken_manifest_is_none(raw: str, cache: Path, ollama: Path) -> None:
     manifest.parent.mkdir(parents=True)
     manifest.write_text(raw)
     with pytest.raises(UsageError):
-        find("tiny")
+        resolve_model("tiny")
 
 
 @pytest.mark.parametrize("typed", ["../tiny", "a/../../b", "tiny:../x", "/etc/shadow/x", "a\0b", "x" * 5000])
 def test_a_name_leads_nowhere_else(typed: str, cache: Path, ollama: Path) -> None:
     pulled(ollama, "registry.ollama.ai", "library", "tiny", "latest")
     with pytest.raises(UsageError):
-        find(typed)
+        resolve_model(typed)
 
 
 def test_an_unknown_name_says_where_was_looked_and_what_is_near(cache: Path, ollama: Path) -> None:
     pulled(ollama, "registry.ollama.ai", "library", "tiny", "latest")
     folders.gemma(cache / "models--org--Own-Gemma" / "snapshots" / "aaa")
-    with pytest.raises(UsageError) as found:
-        find("org/own-gema")
-    said = str(found.value)
-    assert said == (
-        f"no model is called org/own-gema (looked for a path, in {cache} and in {ollama}); "
+    with pytest.raises(UsageError) as actual:
+        resolve_model("org/own-gema")
+    output = str(actual.value)
+    assert output == (
+        f"unknown model org/own-gema (searched: paths, {cache}, {ollama}); "
         "did you mean org/Own-Gemma?; --download fetches it from huggingface.co"
     )
     with pytest.raises(UsageError, match=r"did you mean tiny\?"):
-        find("tinny")
+        resolve_model("tinny")
     with pytest.raises(UsageError, match=r"did you mean google/gemma-3-1b-it or "):
-        find("google/gemma-3-1b-itt")
-    with pytest.raises(UsageError, match="known are gemma-3-1b, "):
-        find("zzzzzz")
+        resolve_model("google/gemma-3-1b-itt")
+    with pytest.raises(UsageError, match="known models: gemma-3-1b, "):
+        resolve_model("zzzzzz")
 
 
 def test_the_door_refuses_it_before_torch(
     cache: Path, ollama: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["--check", "--out", "x", "--model", "org/nothing"]) == 2
-    assert "no model is called org/nothing" in capsys.readouterr().err
+    assert "unknown model org/nothing" in capsys.readouterr().err
     assert main(["--check", "--out", "x", "--model", "google/gemma-3-1b-it", "--weights", "random"]) == 0
 
 
@@ -160,7 +160,7 @@ def test_the_door_refuses_it_before_torch(
     ],
 )
 def test_names_of_the_hub(typed: str, wanted: tuple[str, str]) -> None:
-    assert repository(typed) == wanted
+    assert parse_repository(typed) == wanted
 
 
 def test_what_lies_here_is_listed_with_the_names_to_type(cache: Path, ollama: Path) -> None:
@@ -169,9 +169,11 @@ def test_what_lies_here_is_listed_with_the_names_to_type(cache: Path, ollama: Pa
     broken = cache / "models--org--Broken" / "snapshots" / "aaa"
     broken.mkdir(parents=True)
     (broken / "bad.gguf").write_bytes(b"GGUF")
-    listed = {entry["model"]: entry for entry in map(survey.inspect_other, survey.others())}
+    listed = {
+        entry["model"]: entry for entry in map(model_names.inspect_other, model_names.iter_other_models())
+    }
     assert list(listed) == ["org/Broken", "org/Own-Gemma", "tiny:latest"]
-    assert "no whole GGUF file" in listed["org/Broken"]["refused"]
+    assert "not a complete GGUF file" in listed["org/Broken"]["refused"]
     assert listed["org/Own-Gemma"]["folder"] == str(snapshot)
     tiny_one = listed["tiny:latest"]
     assert (tiny_one["file"], tiny_one["bytes"]) == (str(blob), blob.stat().st_size)

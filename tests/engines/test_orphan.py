@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from capture.open import load
+from capture.load_runs import load
 from tests.engines import folders, tiny
 from tests.tracetui.ui.pty import Terminal
 from tests.tracetui.ui.test_lost_explorer import gone, until
@@ -19,6 +19,7 @@ pytestmark = [
 ]
 
 
+@pytest.mark.slow
 def test_it_ends_with_its_last_word_in_the_recording(tmp_path: Path) -> None:
     (tmp_path / "model").mkdir()
     table = tiny.weights(tiny.SPECS["gemma3"])
@@ -40,6 +41,6 @@ def test_it_does_not_begin_when_the_explorer_is_gone_already(tmp_path: Path) -> 
     command = [sys.executable, "-m", "engines", "--die-with-parent", "--interactive", "--out", str(path)]
     reader, writer = os.pipe()
     os.close(writer)
-    done = subprocess.run(command, stdin=reader, timeout=120, check=False)
+    result = subprocess.run(command, stdin=reader, timeout=120, check=False)
     os.close(reader)
-    assert done.returncode == 128 + signal.SIGTERM and not path.exists()
+    assert result.returncode == 128 + signal.SIGTERM and not path.exists()

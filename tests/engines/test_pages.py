@@ -10,10 +10,10 @@ import pytest
 import torch
 
 from engines import processor
-from engines.processor import Product, pages
+from engines.processor import CpuProduct, huge_pages
 
 MB = 1 << 20
-compiled = pytest.mark.skipif(not processor.kinds(), reason="nothing is compiled for this processor")
+compiled = pytest.mark.skipif(not processor.list_kinds(), reason="nothing is compiled for this processor")
 
 
 def at(address: int, size: int) -> torch.Tensor:
@@ -22,8 +22,8 @@ def at(address: int, size: int) -> torch.Tensor:
 
 def test_the_pages_are_all_that_hold_a_part_each_once() -> None:
     whole, within, across = at(4 * MB, 2 * MB), at(5 * MB, 16), at(8 * MB - 1, 2 * MB + 2)
-    assert pages.pages_of([across, whole, within]) == [4 * MB, 6 * MB, 8 * MB, 10 * MB]
-    assert pages.pages_of([]) == []
+    assert huge_pages.list_pages([across, whole, within]) == [4 * MB, 6 * MB, 8 * MB, 10 * MB]
+    assert huge_pages.list_pages([]) == []
 
 
 def test_a_kernel_is_asked_page_by_page_and_may_refuse(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -33,9 +33,9 @@ def test_a_kernel_is_asked_page_by_page_and_may_refuse(monkeypatch: pytest.Monke
         asked.append((address.value or 0, size.value, advice))
         return -1
 
-    monkeypatch.setattr(pages.sys, "platform", "linux")
+    monkeypatch.setattr(huge_pages.sys, "platform", "linux")
     monkeypatch.setattr(ctypes, "CDLL", lambda name: SimpleNamespace(madvise=refuse))
-    turns = pages.gather([at(4 * MB, 3 * MB), at(20 * MB, 2 * MB)])
+    turns = huge_pages.gather_into_pages([at(4 * MB, 3 * MB), at(20 * MB, 2 * MB)])
     assert asked == [], "nothing before the first turn"
     next(turns)
     assert asked == [(4 * MB, 2 * MB, 25)]
@@ -43,19 +43,19 @@ def test_a_kernel_is_asked_page_by_page_and_may_refuse(monkeypatch: pytest.Monke
 
 
 def test_elsewhere_than_on_linux_nothing_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pages.sys, "platform", "darwin")
-    assert list(pages.gather([torch.ones(1000)])) == []
+    monkeypatch.setattr(huge_pages.sys, "platform", "darwin")
+    assert list(huge_pages.gather_into_pages([torch.ones(1000)])) == []
 
 
 @compiled
 def test_products_are_gathered_while_they_live() -> None:
     codes, scales = torch.ones(4, 32, dtype=torch.int8), torch.ones(4, 1, dtype=torch.float16)
-    packed, plain = Product("eight", codes, scales), Product("bf16", torch.ones(3, 32).bfloat16())
+    packed, plain = CpuProduct("int8", codes, scales), CpuProduct("bf16", torch.ones(3, 32).bfloat16())
 
     def held() -> set[int]:
-        return {tensor.data_ptr() for tensor in processor.held()}
+        return {tensor.data_ptr() for tensor in processor.iter_weights()}
 
-    assert {codes.data_ptr(), scales.data_ptr(), next(plain.held()).data_ptr()} <= held()
+    assert {codes.data_ptr(), scales.data_ptr(), plain._weights.data_ptr()} <= held()
     del packed
     gc.collect()
     assert not {codes.data_ptr(), scales.data_ptr()} & held()
@@ -71,12 +71,13 @@ def large_kb() -> int:
 @pytest.mark.skipif(not Path("/proc/self/smaps_rollup").exists(), reason="the kernel does not tell")
 def test_what_is_gathered_is_as_it_was() -> None:
     weights = torch.arange(4096.0).repeat(2048, 1).bfloat16()  # 16 MB
-    product, x = Product("bf16", weights), torch.ones(1, 4096).bfloat16()
+    product, x = CpuProduct("bf16", weights), torch.ones(1, 4096).bfloat16()
     before, kb = product(x), large_kb()
-    if ctypes.CDLL(None).madvise(ctypes.c_void_p(weights.data_ptr() // pages.PAGE * pages.PAGE + pages.PAGE),
-                                 ctypes.c_size_t(pages.PAGE), 25):  # fmt: skip
+    size = huge_pages.PAGE_BYTES
+    second_page = ctypes.c_void_p(weights.data_ptr() // size * size + size)
+    if ctypes.CDLL(None).madvise(second_page, ctypes.c_size_t(size), 25):
         pytest.skip("the kernel gathers no pages")
-    for _ in pages.gather(processor.held()):
+    for _ in huge_pages.gather_into_pages(processor.iter_weights()):
         assert torch.equal(product(x), before)
     assert torch.equal(weights, torch.arange(4096.0).repeat(2048, 1).bfloat16())
     assert large_kb() - kb >= 6 * 2048, "all but the first and the last, which others may share"

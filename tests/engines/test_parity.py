@@ -11,7 +11,7 @@ import torch
 
 from engines.decoder import Decoder
 from engines.models import FAMILIES
-from engines.weights import sources, storage
+from engines.weights import matrix_storage, weight_sources
 from tests.engines import folders, tiny
 
 SIZES = {"vocab_size": 301, "hidden_size": 48, "intermediate_size": 80, "num_hidden_layers": 4,
@@ -75,9 +75,9 @@ def saved(kind: str, fields: dict[str, Any], folder: Path) -> Any:
 
 def ours(folder: Path, ids: torch.Tensor) -> torch.Tensor:
     """What our engine makes of the folder: a prefill, and a cached step for each further id."""
-    choice = sources.choose("tiny", str(folder))
-    source, cpu = sources.open_source(choice, 0), torch.device("cpu")
-    decoder = Decoder(choice.spec, source, storage.FP32, cpu, batch=len(ids), capacity=ids.shape[1])
+    choice = weight_sources.choose_model("tiny", str(folder))
+    source, cpu = weight_sources.open_source(choice, 0), torch.device("cpu")
+    decoder = Decoder(choice.spec, source, matrix_storage.FP32, cpu, batch=len(ids), capacity=ids.shape[1])
     return tiny.logits(decoder, ids, PREFILL)
 
 

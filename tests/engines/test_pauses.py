@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from engines.host import pauses, roof_watch
+from engines.host import idle_work
 
 CPU = torch.device("cpu")
 
@@ -14,7 +14,7 @@ CPU = torch.device("cpu")
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
     played = {"now": 0}
-    for module in (pauses, roof_watch):
+    for module in (idle_work, idle_work):
         monkeypatch.setattr(module, "now", lambda: played["now"])
     return played
 
@@ -24,18 +24,18 @@ def test_memory_is_read_again_in_the_pauses_of_a_run(
 ) -> None:
     """Passes of 4 pieces, 1, 2, 3 … ms each by a played clock: 0.4 % of the time. The first is not timed."""
     pieces = (ms * 1_000_000 for ms in count(1) for _ in range(4))
-    told: list[tuple[str, float, str]] = []
+    actual: list[tuple[str, float, str]] = []
 
     def read(field: torch.Tensor) -> float:
         clock["now"] += next(pieces)
         return float(field.sum())
 
-    emitter = SimpleNamespace(counter=lambda *facts: told.append(facts))
-    monkeypatch.setattr(roof_watch, "total", read)
-    for name, value in {"PIECE": 250, "FIELD": 1000, "LEAD": 1}.items():
-        monkeypatch.setattr(roof_watch, name, value)
-    monkeypatch.setattr(pauses, "gather", lambda tensors: iter(()))
-    pause = pauses.pauses(emitter, CPU, bare=False)  # type: ignore[arg-type]
+    emitter = SimpleNamespace(counter=lambda *facts: actual.append(facts))
+    monkeypatch.setattr(idle_work, "sum_numbers", read)
+    for name, value in {"WATCH_PIECE_NUMBERS": 250, "WATCH_NUMBERS": 1000, "UNTIMED_PIECES": 1}.items():
+        monkeypatch.setattr(idle_work, name, value)
+    monkeypatch.setattr(idle_work, "gather_into_pages", lambda tensors: iter(()))
+    pause = idle_work.build_idle_work(emitter, CPU, is_bare=False)  # type: ignore[arg-type]
     taken = []
     for _ in range(100):  # steps of 0.1 s
         clock["now"] += 100_000_000
@@ -44,7 +44,7 @@ def test_memory_is_read_again_in_the_pauses_of_a_run(
     assert [n for n, read in enumerate(taken) if read] == [0, 10, 30, 60]
     seconds = (0.003, 0.003 + 0.006, 0.003 + 0.006 + 0.009, 0.006 + 0.009 + 0.012)
     passes = (1, 2, 3, 3)
-    assert told == [
+    assert actual == [
         ("memory_read", pytest.approx(3000 * many / took), "B/s")
         for many, took in zip(passes, seconds, strict=True)
     ]
@@ -60,8 +60,8 @@ def test_pages_are_gathered_one_at_a_time_and_then_no_more(
             clock["now"] += 3_000_000
             yield
 
-    monkeypatch.setattr(pauses, "gather", played)
-    pause = pauses.pauses(SimpleNamespace(), CPU, bare=True)  # type: ignore[arg-type]
+    monkeypatch.setattr(idle_work, "gather_into_pages", played)
+    pause = idle_work.build_idle_work(SimpleNamespace(), CPU, is_bare=True)  # type: ignore[arg-type]
     taken = []
     for _ in range(20):
         clock["now"] += 10_000_000
@@ -72,15 +72,17 @@ def test_pages_are_gathered_one_at_a_time_and_then_no_more(
 
 @pytest.mark.parametrize("bare", [False, True])
 def test_nothing_is_done_on_a_device_apart(bare: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pauses, "RoofWatch", None)
-    monkeypatch.setattr(pauses, "gather", None)
-    assert not pauses.pauses(SimpleNamespace(), torch.device("cuda"), bare=bare)()  # type: ignore[arg-type]
+    monkeypatch.setattr(idle_work, "BandwidthMonitor", None)
+    monkeypatch.setattr(idle_work, "gather_into_pages", None)
+    assert not idle_work.build_idle_work(SimpleNamespace(), torch.device("cuda"), is_bare=bare)()  # type: ignore[arg-type]
 
 
 def test_a_bare_run_takes_no_memory_to_read(monkeypatch: pytest.MonkeyPatch) -> None:
     gathered: list[object] = []
-    monkeypatch.setattr(pauses, "RoofWatch", None)
-    monkeypatch.setattr(pauses, "held", lambda: iter(["a matrix"]))
-    monkeypatch.setattr(pauses, "gather", lambda tensors: iter(gathered.append(list(tensors)) or ()))
-    assert not pauses.pauses(SimpleNamespace(), CPU, bare=True)()  # type: ignore[arg-type]
+    monkeypatch.setattr(idle_work, "BandwidthMonitor", None)
+    monkeypatch.setattr(idle_work, "iter_weights", lambda: iter(["a matrix"]))
+    monkeypatch.setattr(
+        idle_work, "gather_into_pages", lambda tensors: iter(gathered.append(list(tensors)) or ())
+    )
+    assert not idle_work.build_idle_work(SimpleNamespace(), CPU, is_bare=True)()  # type: ignore[arg-type]
     assert gathered == [["a matrix"]]

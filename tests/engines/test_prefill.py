@@ -40,16 +40,16 @@ def test_a_prompt_is_answered_with_a_sentence(model: Path, tmp_path: Path) -> No
     assert engine.stdin is not None
     engine.stdin.write('{"do":"prompt","text":"hi"}\n')
     engine.stdin.flush()
-    wait_for(out, "takes no prompt")
+    wait_for(out, "accepts no prompts")
     engine.stdin.write('{"do":"quit"}\n')
     engine.stdin.close()
     assert engine.wait(30) == 0
-    said = of_kind(recorded(out), "mark", path="note")
-    assert [m["name"].partition(":")[0] for m in said].count("prefill mode takes no prompt") == 1
+    output = of_kind(recorded(out), "mark", path="note")
+    assert [m["name"].partition(":")[0] for m in output].count("prefill mode accepts no prompts") == 1
 
 
 def test_a_prompt_that_is_too_long_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "a.jsonl"
     asked = ["--mode", "prefill", "--model", "smollm2-135m", "--weights", "random", "--context", "9000"]
     assert main([*asked, "--out", str(out), "--dtype", "fp32", "--device", "cpu"]) == 2
-    assert "sees 8192 positions, not 9000" in capsys.readouterr().err
+    assert "--context 9000: smollm2-135m sees at most 8192 positions" in capsys.readouterr().err

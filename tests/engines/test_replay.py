@@ -6,12 +6,11 @@ from typing import Any, ClassVar
 import pytest
 import torch
 
-from capture.record.kernels import Window
-from capture.record.launch_order import LaunchOrder, with_owners
-from engines.fused import launched as launched_module
-from engines.fused import replay as replay_module
-from engines.host.trace import Ledger, Ticks
-from engines.plan import Row
+from capture.record.launch_order import LaunchOrder, assign_replay_owners
+from capture.record.profiler_windows import ProfilerWindow
+from engines.fused import run_ahead as replay_module
+from engines.host.op_runners import OpTimestamps, PlanWriter
+from engines.plan import PlannedOp
 from tests.engines.played import Contexts, Event, Graph, Profiler, Step, kernel, noted, put_events, replayed
 from tests.engines.test_device import Paper
 
@@ -23,7 +22,7 @@ ORDER = LaunchOrder((("gemv", "L0.attn.qkv"), ("gemv", "L0.attn.out"), ("norm", 
 
 def test_a_replays_kernels_are_those_of_the_step_in_their_order() -> None:
     rows = [kernel("norm", 30, 7), kernel("gemv", 10, 7), kernel("gemv", 20, 7), kernel("Memcpy DtoH", 40, 8)]
-    actual = with_owners(Window(rows), [ORDER])
+    actual = assign_replay_owners(ProfilerWindow(rows), [ORDER])
     assert [(k.name, k.start, k.owner) for k in actual.rows] == [
         ("gemv", 10, "L0.attn.qkv"), ("gemv", 20, "L0.attn.out"), ("norm", 30, "L0.norm"),
         ("Memcpy DtoH", 40, None),
@@ -33,7 +32,7 @@ def test_a_replays_kernels_are_those_of_the_step_in_their_order() -> None:
 
 def test_what_a_runtime_puts_before_a_graph_belongs_to_nobody() -> None:
     rows = [kernel("fill", 5, 7), *(kernel(n, 10 + i, 7) for i, n in enumerate(("gemv", "gemv", "norm")))]
-    assert [k.owner for k in with_owners(Window(rows), [ORDER]).rows] == [
+    assert [k.owner for k in assign_replay_owners(ProfilerWindow(rows), [ORDER]).rows] == [
         None,
         *(o for _, o in ORDER.kernels),
     ]
@@ -43,10 +42,10 @@ def test_what_a_runtime_puts_before_a_graph_belongs_to_nobody() -> None:
 def test_a_replay_that_is_another_is_not_guessed_at(names: tuple[str, ...]) -> None:
     good = [kernel(n, 100 + i, 8) for i, n in enumerate(("gemv", "gemv", "norm"))]
     rows = [kernel(n, 10 + i, 7, owner="cudaGraphLaunch") for i, n in enumerate(names)] + good
-    actual = with_owners(Window(rows, {"launches without a kernel": 1}), [ORDER])
+    actual = assign_replay_owners(ProfilerWindow(rows, {"launches without a kernel": 1}), [ORDER])
     assert [k.owner for k in actual.rows] == [None] * len(names) + [o for _, o in ORDER.kernels]
     assert actual.problems == {
-        "launches without a kernel": 1, "replays whose kernels are not those of the step": 1,
+        "launches without a kernel": 1, "replays whose kernels differ from those of the step": 1,
     }  # fmt: skip
 
 
@@ -63,9 +62,9 @@ def graphs(monkeypatch: pytest.MonkeyPatch) -> list[Graph]:
         return captured[-1]
 
     put_events(monkeypatch, Event)
-    monkeypatch.setattr(replay_module, "Profiler", Profiler)
+    monkeypatch.setattr(replay_module, "WindowProfiler", Profiler)
     monkeypatch.setattr(replay_module, "FusedStep", Step)
-    monkeypatch.setattr(launched_module, "capture", capture)
+    monkeypatch.setattr(replay_module, "capture_graph", capture)
     monkeypatch.setattr(torch.accelerator, "synchronize", lambda: None)
     return captured
 
@@ -74,10 +73,10 @@ def graphs(monkeypatch: pytest.MonkeyPatch) -> list[Graph]:
 def test_steps_go_on_from_each_other(graphs: list[Graph], graph: bool) -> None:
     replay = replayed(graph=graph)
     replay.warm_up(20)
-    replay.place(torch.tensor([40]), 20)
+    replay.set_input(torch.tensor([40]), 20)
     Step.seen.clear()
-    assert replay.run(Ticks(0), 20, 5) == [41, 42, 43, 44, 45]
-    assert replay.run(Ticks(0), 25, 1) == [46]
+    assert replay.run(OpTimestamps(0), 20, 5) == [41, 42, 43, 44, 45]
+    assert replay.run(OpTimestamps(0), 25, 1) == [46]
     assert Step.seen == [(40 + i, 20 + i) for i in range(6)], "the warm-up has left no trace"
     assert len(graphs) == (2 if graph else 0)
     replay.close()
@@ -87,9 +86,9 @@ def test_steps_go_on_from_each_other(graphs: list[Graph], graph: bool) -> None:
 def test_a_longer_context_gets_a_step_of_its_own(graphs: list[Graph]) -> None:
     replay = replayed()
     replay.warm_up(510)
-    replay.place(torch.tensor([0]), 510)
+    replay.set_input(torch.tensor([0]), 510)
     Step.seen.clear()
-    replay.run(Ticks(0), 510, 3)
+    replay.run(OpTimestamps(0), 510, 3)
     assert Step.made == [512, 2048]
     assert [s for s in Step.seen if s[1] == 512][-1] == (2, 512)
 
@@ -101,27 +100,27 @@ def test_a_replay_is_waited_for_by_an_event_that_lies_behind_it(
     waited: list[tuple[bool, int]] = []
 
     class Strict(Event):
-        def __init__(self, *, external: bool) -> None:
-            super().__init__(external=external)
-            self.external = external
+        def __init__(self, *, is_captured: bool) -> None:
+            super().__init__(is_captured=is_captured)
+            self.external = is_captured
 
         def synchronize(self) -> None:
             waited.append((self.external, self.at))
 
     put_events(monkeypatch, Strict)
     replay = replayed()
-    replay.place(torch.tensor([0]), 9)
-    replay.run(Ticks(0), 9, 1)
+    replay.set_input(torch.tensor([0]), 9)
+    replay.run(OpTimestamps(0), 9, 1)
     end = len(Event.ran)
     assert waited == [(False, end)], "before any border within the graph is asked"
 
 
 def test_every_step_of_a_block_has_its_own_layers(graphs: list[Graph]) -> None:
     replay, paper = replayed(), Paper()
-    replay.place(torch.tensor([0]), 9)
-    replay.run(ticks := Ticks(0), 9, 3)
-    assert len(ticks.at) == 3, "launch and wait"
-    replay.write(paper, Ledger(paper).numbers, context=12, step=4)  # type: ignore[arg-type]
+    replay.set_input(torch.tensor([0]), 9)
+    replay.run(ticks := OpTimestamps(0), 9, 3)
+    assert len(ticks.times) == 3, "launch and wait"
+    replay.write(paper, PlanWriter(paper).assign_ids, context=12, step=4)  # type: ignore[arg-type]
     names = [[paper.ops[i]["name"] for i in ops] for ops, _, _ in paper.lines]
     assert names == [["embed", "layer", "head"]] * 3
     assert [durations for _, _, durations in paper.lines] == [[MS] * 3] * 3  # an op is a millisecond here
@@ -132,18 +131,18 @@ def test_every_step_of_a_block_has_its_own_layers(graphs: list[Graph]) -> None:
 
 def test_what_comes_after_an_end_is_not_written(graphs: list[Graph]) -> None:
     replay, paper = replayed(), Contexts()
-    replay.place(torch.tensor([0]), 9)
-    replay.run(Ticks(0), 9, 4)
-    replay.write(paper, Ledger(paper).numbers, context=11)  # type: ignore[arg-type]
+    replay.set_input(torch.tensor([0]), 9)
+    replay.run(OpTimestamps(0), 9, 4)
+    replay.write(paper, PlanWriter(paper).assign_ids, context=11)  # type: ignore[arg-type]
     assert paper.contexts == [10, 11]
 
 
 def test_kernels_of_a_window_are_attributed_by_position(graphs: list[Graph]) -> None:
     replay, paper = replayed("continuous"), Paper()
-    numbers = Ledger(paper).numbers  # type: ignore[arg-type]
-    replay.place(torch.tensor([0]), 9)
+    numbers = PlanWriter(paper).assign_ids  # type: ignore[arg-type]
+    replay.set_input(torch.tensor([0]), 9)
     for at in (9, 11):  # the first is a warm-up
-        replay.run(Ticks(0), at, 2)
+        replay.run(OpTimestamps(0), at, 2)
         replay.write(paper, numbers, context=at + 2, phase="decode")
     ops, starts, _ = paper.lines[-1]
     assert starts == list(range(6))
@@ -155,7 +154,7 @@ def test_kernels_of_a_window_are_attributed_by_position(graphs: list[Graph]) -> 
 
 
 def test_an_unknown_mode_changes_nothing(graphs: list[Graph]) -> None:
-    assert replayed().mode("all") == "there is no mode all; there are off, spans, windows, continuous"
+    assert replayed().set_mode("all") == "unknown capture mode all; modes: off, spans, windows, continuous"
 
 
 def test_a_bare_step_holds_no_event(graphs: list[Graph], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -163,30 +162,30 @@ def test_a_bare_step_holds_no_event(graphs: list[Graph], monkeypatch: pytest.Mon
     made: list[bool] = []
 
     class Counted(Event):
-        def __init__(self, *, external: bool) -> None:
-            super().__init__(external=external)
-            made.append(external)
+        def __init__(self, *, is_captured: bool) -> None:
+            super().__init__(is_captured=is_captured)
+            made.append(is_captured)
 
     put_events(monkeypatch, Counted)
     replay, paper = replayed("off"), Paper()
-    replay.place(torch.tensor([3]), 9)
-    assert replay.run(Ticks(0), 9, 3) == [4, 5, 6]
-    replay.write(paper, Ledger(paper).numbers, context=12)  # type: ignore[arg-type]
+    replay.set_input(torch.tensor([3]), 9)
+    assert replay.run(OpTimestamps(0), 9, 3) == [4, 5, 6]
+    replay.write(paper, PlanWriter(paper).assign_ids, context=12)  # type: ignore[arg-type]
     assert made == [False] * len(graphs) and paper.lines == []
-    assert replay.mode("spans") == "capture mode spans"
-    assert replay.run(Ticks(0), 12, 1) == [7]
-    replay.write(paper, Ledger(paper).numbers, context=13)  # type: ignore[arg-type]
+    assert replay.set_mode("spans") == "capture mode spans"
+    assert replay.run(OpTimestamps(0), 12, 1) == [7]
+    replay.write(paper, PlanWriter(paper).assign_ids, context=13)  # type: ignore[arg-type]
     assert len(paper.lines) == 1, "events are back when they are asked for"
 
 
 def test_a_longer_context_is_prepared_before_its_step(graphs: list[Graph]) -> None:
     replay = replayed()
     replay.warm_up(510)
-    replay.place(torch.tensor([0]), 510)
+    replay.set_input(torch.tensor([0]), 510)
     assert not replay.prepare(510, 2) and Step.made == [512]
     assert replay.prepare(510, 3) and Step.made == [512, 2048]
     Step.seen.clear()
-    assert replay.run(Ticks(0), 510, 3) == [1, 2, 3]
+    assert replay.run(OpTimestamps(0), 510, 3) == [1, 2, 3]
     assert Step.made == [512, 2048] and Step.seen == [(0, 510), (1, 511), (2, 512)]
 
 
@@ -203,11 +202,11 @@ def test_a_window_across_two_classes_knows_the_kernels_of_both(
 
     monkeypatch.setattr(replay_module, "FusedStep", Grown)
     replay = replayed("continuous")
-    replay.place(torch.tensor([0]), 511)
+    replay.set_input(torch.tensor([0]), 511)
     replay.prepare(511, 2)
-    replay.run(Ticks(0), 511, 1)  # a warm-up
-    replay.place(torch.tensor([0]), 511)
-    replay.run(Ticks(0), 511, 2)
+    replay.run(OpTimestamps(0), 511, 1)  # a warm-up
+    replay.set_input(torch.tensor([0]), 511)
+    replay.run(OpTimestamps(0), 511, 2)
     assert replay._window is not None
     steps, window = replay._window
     assert (steps, window.problems) == (2, {})
@@ -232,12 +231,12 @@ def test_the_next_step_is_queued_before_the_last_is_read(
     put_events(monkeypatch, Late)
     replay, paper = replayed(), Contexts()
     replay.warm_up(20)
-    replay.place(torch.tensor([40]), 20)
+    replay.set_input(torch.tensor([40]), 20)
     Event.ran.clear()
     tokens = []
     for at in range(20, 24):
-        tokens += replay.run(Ticks(0), at, 1, further=at < 23)
-        replay.write(paper, Ledger(paper).numbers, context=at + 1)  # type: ignore[arg-type]
+        tokens += replay.run(OpTimestamps(0), at, 1, queue_next=at < 23)
+        replay.write(paper, PlanWriter(paper).assign_ids, context=at + 1)  # type: ignore[arg-type]
     assert tokens == [41, 42, 43, 44]
     assert Late.waits == [(1, 2), (2, 3), (3, 4), (4, 4)], "(waited for, launched by then)"
     assert paper.contexts == [21, 22, 23, 24], "the borders of each are read before its graph runs again"
@@ -247,36 +246,36 @@ def test_the_next_step_is_queued_before_the_last_is_read(
 
 def test_what_was_queued_behind_an_end_leaves_no_trace(graphs: list[Graph]) -> None:
     replay = replayed()
-    replay.place(torch.tensor([0]), 9)
-    drawn = replay._device_state.drawn.step
+    replay.set_input(torch.tensor([0]), 9)
+    drawn = replay._device_state.sampling_scratch.step
     drawn.fill_(5)
-    assert replay.run(Ticks(0), 9, 2, further=True) == [1, 2]
+    assert replay.run(OpTimestamps(0), 9, 2, queue_next=True) == [1, 2]
     drawn.add_(3)  # as the kernels of three steps count
-    replay.settle()
+    replay.drop_queued_steps()
     assert drawn.item() == 7, "the next draw is that of the third step"
-    replay.place(torch.tensor([30]), 4)
-    assert replay.run(Ticks(0), 4, 2) == [31, 32]
+    replay.set_input(torch.tensor([30]), 4)
+    assert replay.run(OpTimestamps(0), 4, 2) == [31, 32]
 
 
 def test_a_window_holds_nothing_but_its_own_step(graphs: list[Graph]) -> None:
     """No step is queued ahead of a window, and none within it."""
     replay = replayed("continuous")
-    replay.place(torch.tensor([0]), 9)
+    replay.set_input(torch.tensor([0]), 9)
     seen = []
     for at in range(9, 13):
-        replay.run(Ticks(0), at, 1, further=True)
+        replay.run(OpTimestamps(0), at, 1, queue_next=True)
         seen.append(len(replay._window[1].rows) if replay._window else 0)
-        replay.forget()
+        replay.forget_times()
     assert seen == [0, 3, 3, 3], "the first is a warm-up"
 
 
 def test_a_graph_whose_borders_nobody_times_has_windows_still(graphs: list[Graph]) -> None:
     """As on ROCm."""
     replay, paper = replayed("continuous", borders=False), Paper()
-    replay.place(torch.tensor([0]), 9)
-    numbers = Ledger(paper).numbers  # type: ignore[arg-type]
+    replay.set_input(torch.tensor([0]), 9)
+    numbers = PlanWriter(paper).assign_ids  # type: ignore[arg-type]
     for at in (9, 10):
-        replay.run(Ticks(0), at, 1)
+        replay.run(OpTimestamps(0), at, 1)
         replay.write(paper, numbers, context=at + 1)
     ((ops, _, _),) = paper.lines
     assert [paper.ops[i]["kind"] for i in ops] == ["kernel"] * 3 and len(graphs) == 2
@@ -291,15 +290,19 @@ class Skewed(Profiler):
 
     windows: ClassVar[list[bool]] = []  # whether that happens, window by window; the last for all others
 
-    def stop(self) -> Window:
+    def stop(self) -> ProfilerWindow:
         skewed = self.windows.pop(0) if len(self.windows) > 1 else self.windows[0]
         rows = [kernel("gemv", i, i // COUNT, owner=n) for i, n in enumerate(Event.ran[self._from :])]
-        return Window(rows[1:], {"kernels that began before their launch": 1}) if skewed else Window(rows)
+        return (
+            ProfilerWindow(rows[1:], {"kernels that started before their launch": 1})
+            if skewed
+            else ProfilerWindow(rows)
+        )
 
 
 class Many(Step):
     def __init__(self, decoder: Any, device_state: Any, sampling: Any, context: int) -> None:
-        self.rows = tuple(Row(f"r{i}", f"r{i}", "other") for i in range(COUNT))
+        self.plan = tuple(PlannedOp(f"r{i}", f"r{i}", "other") for i in range(COUNT))
         self.ops = tuple(noted(f"r{i}", lambda: None) for i in range(COUNT))
 
 
@@ -308,8 +311,8 @@ class Many(Step):
     [
         ([True, False], COUNT, []),
         ([True, True, False], COUNT, []),
-        ([False, True], 0, ["began before their launch", "not those of the step"]),
-        ([True], 0, ["began before their launch", "not those of the step"]),
+        ([False, True], 0, ["started before their launch", "differ from those of the step"]),
+        ([True], 0, ["started before their launch", "differ from those of the step"]),
     ],
     ids=["learned again", "learned at last", "a replay is skewed", "never learned"],
 )
@@ -317,14 +320,14 @@ def test_a_skewed_kernel_is_attributed_or_refused_with_a_note(
     graphs: list[Graph], monkeypatch: pytest.MonkeyPatch, windows: list[bool], owned: int, said: list[str]
 ) -> None:
     """The names tell nothing, as of kernels that a step launches again and again: only the count does."""
-    monkeypatch.setattr(replay_module, "Profiler", Skewed)
+    monkeypatch.setattr(replay_module, "WindowProfiler", Skewed)
     monkeypatch.setattr(replay_module, "FusedStep", Many)
     monkeypatch.setattr(Skewed, "windows", windows)
     replay, paper = replayed("continuous"), Paper()
-    numbers = Ledger(paper).numbers  # type: ignore[arg-type]
-    replay.place(torch.tensor([0]), 9)
+    numbers = PlanWriter(paper).assign_ids  # type: ignore[arg-type]
+    replay.set_input(torch.tensor([0]), 9)
     for at in (9, 10):  # the first is a warm-up
-        replay.run(Ticks(0), at, 1)
+        replay.run(OpTimestamps(0), at, 1)
         replay.write(paper, numbers, context=at + 1)
     ops, _, _ = paper.lines[-1]
     assert sum("op" in paper.ops[i] for i in ops) == owned

@@ -11,8 +11,8 @@ from typing import Final
 
 import pytest
 
-from engines.models.catalogue import preset
-from engines.plan import Load, device_rows
+from engines.models.catalogue import find_preset
+from engines.plan import StepLoad, plan_device_ops
 from tests import conftest
 from tests.engines import folders, tiny
 from tests.engines.test_engine import main, of_kind, ops_of, recorded
@@ -109,8 +109,8 @@ def test_every_row_has_its_counterpart_or_a_reason(
 @pytest.mark.parametrize("quant", ["q4f16_1", "q4f32_1"])
 def test_the_products_are_paired_by_their_size(quant: str) -> None:
     """A token streams each matrix once: the larger our counterpart, the longer MLC's kernel took."""
-    spec = preset("llama-3.2-1b")
-    planned = device_rows(spec, Load(fusion="dequant", weight_bytes=0.5625, stream_bytes=0), ())
+    spec = find_preset("llama-3.2-1b")
+    planned = plan_device_ops(spec, StepLoad(fusion="dequant", weight_bytes=0.5625, stream_bytes=0), ())
     size = {row.name: row.bytes[0] for row in planned if row.category == "matmul"}
     took = {}
     for name, (_, each) in seed_rows(quant).items():
@@ -123,7 +123,7 @@ def test_the_products_are_paired_by_their_size(quant: str) -> None:
 
 def test_a_token_does_each_as_often_as_the_model_has_layers() -> None:
     """The report holds 61 to 64 launches for 4 prefills of 16 layers, and 121 to 126 for 8 tokens."""
-    layers = preset("llama-3.2-1b").layers
+    layers = find_preset("llama-3.2-1b").layers
     for name, (times, _) in seed_rows("q4f16_1").items():
         pair = counterpart(name)
         if pair and pair[1][0].startswith("dequant+") and "lm_head" not in pair[1][0] and "take" not in name:

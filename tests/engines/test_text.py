@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from engines.host.text import Words, open_text
-from engines.models.catalogue import preset
-from engines.weights.sources import Choice
+from engines.host.tokenizer_text import TokenizerText, open_text
+from engines.models.catalogue import find_preset
+from engines.weights.weight_sources import ModelChoice
 
 
 def byte_level(folder: Path, *special: str) -> Path:
@@ -23,33 +23,35 @@ def byte_level(folder: Path, *special: str) -> Path:
 
 
 def test_pieces_are_whole_characters(tmp_path: Path) -> None:
-    text, why = open_text(Choice(preset("gemma-3-1b"), byte_level(tmp_path)))
-    said = "Grüße, 世界 🙂"
-    ids = text.encode(said)
-    assert len(ids) == len(said.encode()) and why == "" and text.meaning
-    pieces = [text.piece(i) for i in ids]
-    assert "".join(pieces) == said
+    text, why = open_text(ModelChoice(find_preset("gemma-3-1b"), byte_level(tmp_path)))
+    output = "Grüße, 世界 🙂"
+    ids = text.encode(output)
+    assert len(ids) == len(output.encode()) and why == "" and text.has_meaning
+    pieces = [text.decode_token(i) for i in ids]
+    assert "".join(pieces) == output
     assert all("\ufffd" not in p for p in pieces) and "世" in pieces
 
 
 def test_the_chat_form_is_the_tokenizers_own(tmp_path: Path) -> None:
-    text, _ = open_text(Choice(preset("qwen2.5-0.5b"), byte_level(tmp_path, "<|im_start|>", "<|im_end|>")))
-    assert isinstance(text, Words)
+    text, _ = open_text(
+        ModelChoice(find_preset("qwen2.5-0.5b"), byte_level(tmp_path, "<|im_start|>", "<|im_end|>"))
+    )
+    assert isinstance(text, TokenizerText)
     ids = text.encode("hi")
     assert ids[0] == 256 and ids.count(256) == 2 and ids.count(257) == 1
-    assert text.piece(ids[0]) == ""  # special tokens are not shown
+    assert text.decode_token(ids[0]) == ""  # special tokens are not shown
 
 
 def test_without_a_tokenizer_ids_are_shown(tmp_path: Path) -> None:
-    text, why = open_text(Choice(preset("gemma-3-1b"), tmp_path))
-    assert "no tokenizer.json" in why and not text.meaning
+    text, why = open_text(ModelChoice(find_preset("gemma-3-1b"), tmp_path))
+    assert "no tokenizer.json" in why and not text.has_meaning
     assert text.encode("a b a")[0] == 2 and len(text.encode("a b a")) == 4
-    assert text.encode("a b a")[1] == text.encode("a b a")[3] and text.piece(4711) == " 4711"
+    assert text.encode("a b a")[1] == text.encode("a b a")[3] and text.decode_token(4711) == " 4711"
 
 
 @pytest.mark.parametrize("raw", ["", "{}", json.dumps({"model": {"type": "BPE"}})])
 def test_a_broken_tokenizer_is_told(raw: str, tmp_path: Path) -> None:
     pytest.importorskip("tokenizers")
     (tmp_path / "tokenizer.json").write_text(raw)
-    text, why = open_text(Choice(preset("gemma-3-1b"), tmp_path))
+    text, why = open_text(ModelChoice(find_preset("gemma-3-1b"), tmp_path))
     assert "cannot be read" in why and text.encode("a")

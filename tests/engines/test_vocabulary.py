@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 import torch
 
-from engines.host.text import Ids, open_text
-from engines.host.vocabulary import tokenizer_of
-from engines.weights import sources
+from engines.host.tokenizer_text import IdText, build_tokenizer, open_text
+from engines.weights import weight_sources
 from tests.engines import gguf_files as files
 from tests.engines import tiny
 
@@ -66,27 +65,27 @@ SPLITS = {
 @pytest.mark.parametrize("pre", ["qwen2", "llama-bpe"])
 def test_pairs_of_bytes_are_those_of_their_tokenizer(pre: str) -> None:
     made = trained(SPLITS[pre])
-    read = tokenizer_of({**fields_of(made, pre), "tokenizer.ggml.add_bos_token": False})
-    for said in (*SAID, "a<|end|>b"):
-        ids = made.encode(said).ids
-        assert read.encode(said).ids == ids
+    read = build_tokenizer({**fields_of(made, pre), "tokenizer.ggml.add_bos_token": False})
+    for output in (*SAID, "a<|end|>b"):
+        ids = made.encode(output).ids
+        assert read.encode(output).ids == ids
         assert read.decode(ids) == made.decode(ids)
 
 
 def test_numbers_of_smollm_are_split_into_digits() -> None:
     """Against the splits that its tokenizer.json names, over the same pairs."""
     made = trained(SPLITS["qwen2"])
-    read = tokenizer_of(fields_of(made, "smollm"))
+    read = build_tokenizer(fields_of(made, "smollm"))
     document = json.loads(made.to_str())
     wanted = tokenizers.Tokenizer.from_str(json.dumps(document))
     wanted.pre_tokenizer = tokenizers.pre_tokenizers.Sequence(SPLITS["smollm"])
-    assert all(read.encode(said).ids == wanted.encode(said).ids for said in SAID)
+    assert all(read.encode(output).ids == wanted.encode(output).ids for output in SAID)
 
 
 def test_a_first_token_is_put_in_front_where_the_file_says_so() -> None:
     fields = fields_of(trained(SPLITS["qwen2"]), "qwen2")
-    ids = tokenizer_of(fields).encode("the").ids
-    assert tokenizer_of({**fields, "tokenizer.ggml.add_bos_token": True}).encode("the").ids == [0, *ids]
+    ids = build_tokenizer(fields).encode("the").ids
+    assert build_tokenizer({**fields, "tokenizer.ggml.add_bos_token": True}).encode("the").ids == [0, *ids]
 
 
 PIECES = [
@@ -108,12 +107,12 @@ def pieces() -> dict[str, Any]:
 
 def test_pieces_merge_by_their_scores() -> None:
     """By hand: `he` goes before `en`, so that `then` is ▁the n; what no piece holds is bytes."""
-    read = tokenizer_of(pieces())
+    read = build_tokenizer(pieces())
     number = {token: i for i, (token, _, _) in enumerate(PIECES)}
     wanted = ["<s>", "▁the", "n", "▁ten", "s", "▁", "<0xC3>", "<0xA9>"]
     assert read.encode("then tens é").ids == [number[token] for token in wanted]
     assert read.decode(read.encode("then tens é").ids) == "then tens é"
-    bare = tokenizer_of({**pieces(), "tokenizer.ggml.add_space_prefix": False})
+    bare = build_tokenizer({**pieces(), "tokenizer.ggml.add_space_prefix": False})
     assert bare.encode("ten").ids == [number[token] for token in ("<s>", "t", "en")]
 
 
@@ -133,36 +132,39 @@ def test_llama_cpp_finds_the_same_tokens(kind: str, tmp_path: Path) -> None:
         fields["tokenizer.ggml.eos_token_id"] = 0
     spec = tiny.SPECS["qwen2"]
     path = files.write(tmp_path / "a.gguf", spec, files.converted(spec, tiny.weights(spec)), **fields)
-    said = [text for text in SAID if text]
-    command = [sys.executable, "-c", ENCODE, str(path), json.dumps(said)]
-    done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=100)
-    read = tokenizer_of(fields)
-    assert [read.encode(text).ids for text in said] == json.loads(done.stdout)
+    output = [text for text in SAID if text]
+    command = [sys.executable, "-c", ENCODE, str(path), json.dumps(output)]
+    result = subprocess.run(command, check=True, capture_output=True, text=True, timeout=100)
+    read = build_tokenizer(fields)
+    assert [read.encode(text).ids for text in output] == json.loads(result.stdout)
 
 
 def opened(tmp_path: Path, **fields: Any) -> tuple[Any, str]:
     spec = tiny.SPECS["qwen2"]
     path = files.write(tmp_path / "a.gguf", spec, files.converted(spec, tiny.weights(spec)), **fields)
-    return open_text(sources.choose(str(path), "auto"))
+    return open_text(weight_sources.choose_model(str(path), "auto"))
 
 
 def test_a_file_with_a_vocabulary_speaks(tmp_path: Path) -> None:
     text, why = opened(tmp_path, **fields_of(trained(SPLITS["qwen2"]), "qwen2"))
-    assert why == "" and text.meaning
-    assert "".join(text.piece(i) for i in text.encode("the tensor")) == "the tensor"
+    assert why == "" and text.has_meaning
+    assert "".join(text.decode_token(i) for i in text.encode("the tensor")) == "the tensor"
 
 
 @pytest.mark.parametrize(
     ("fields", "said"),
     [
-        ({}, "of the kind 'none'"),
+        ({}, "type 'none' is not supported"),
         ({"tokenizer.ggml.model": "gpt2"}, "merges"),
-        ({"tokenizer.ggml.model": "gpt2", "tokenizer.ggml.pre": "odd"}, "split as 'odd', known are gpt-2"),
+        (
+            {"tokenizer.ggml.model": "gpt2", "tokenizer.ggml.pre": "odd"},
+            "text split 'odd' is not supported, only gpt-2",
+        ),
         ({"tokenizer.ggml.model": "llama"}, "no scores"),
-        ({"tokenizer.ggml.model": "llama", "tokenizer.ggml.scores": ["x"] * 3}, "no numbers"),
+        ({"tokenizer.ggml.model": "llama", "tokenizer.ggml.scores": ["x"] * 3}, "not numbers"),
     ],
 )
 def test_a_vocabulary_that_cannot_be_read_is_told(fields: dict[str, Any], said: str, tmp_path: Path) -> None:
     text, why = opened(tmp_path, **{"tokenizer.ggml.tokens": ["a", "b", "c"], **fields})
-    assert isinstance(text, Ids) and said in why and why.startswith("the vocabulary cannot be read")
+    assert isinstance(text, IdText) and said in why and why.startswith("the vocabulary cannot be read")
     assert torch.tensor(text.encode("a b")).lt(301).all()

@@ -10,10 +10,10 @@ from pathlib import Path
 from random import Random
 from typing import Any, Final
 
-from capture.captures import NONE
 from capture.errors import CaptureError, UsageError
-from capture.export import SUFFIXES
-from capture.open import load
+from capture.export_runs import WRITERS_BY_SUFFIX
+from capture.graphs.capture_files import NO_CAPTURE
+from capture.load_runs import load
 from capture.run import Run
 from tests.fuzz.checks import (
     ONE_LINE,
@@ -28,11 +28,10 @@ from tests.fuzz.checks import (
 )
 from tests.fuzz.hostile_values import cell
 from tracetui.look import GROUPS, PERS, Look
-from tracetui.report import FORMATS, Report, report
-from tracetui.ui.question import Picture, Question, asked
-from tracetui.ui.workers.ask import make_picture
-from tracetui.views import View, ask, entered, ordered, views
-from tracetui.views.ink import Size
+from tracetui.report_formats import FORMATS, ReportContent, format_report
+from tracetui.ui.question import Picture, Question, make_picture, strip_presentation
+from tracetui.views import View, ask, find_focus, load_views, sort_answer
+from tracetui.views.ink import DrawSize
 
 ASKED: Final = 16  # views of an input
 RARER: Final = {"diff": 0.2, "findings": 0.2, "summary": 0.3, "curves": 0.3, "timeline": 0.5, "tree": 0.5}
@@ -41,10 +40,10 @@ EXPORTED: Final = 0.3  # of the inputs
 
 def warm_up(run: Run) -> None:
     """Ask all of a run once, so that every module is there before limits are set."""
-    for view in views():
-        runs = (run,) * min(view.runs, 2)
-        report(view, runs, Look(), "md")
-        make_picture(Question(view, runs, tuple(range(len(runs))), Look()), Look(), Size(80, 24))
+    for view in load_views():
+        runs = (run,) * min(view.run_count, 2)
+        format_report(view, runs, Look(), "md")
+        make_picture(Question(view, runs, tuple(range(len(runs))), Look()), Look(), DrawSize(80, 24))
 
 
 def examine(path: Path, draw: Random, begin: Callable[[], None] = lambda: None) -> Iterator[Outcome]:
@@ -52,7 +51,7 @@ def examine(path: Path, draw: Random, begin: Callable[[], None] = lambda: None) 
     runs: list[Run] = []
 
     def read() -> None:
-        runs.extend(load(path, cache=False, capture=NONE))
+        runs.extend(load(path, cache=False, capture=NO_CAPTURE))
         check_accounts(runs)
 
     begin()
@@ -60,11 +59,11 @@ def examine(path: Path, draw: Random, begin: Callable[[], None] = lambda: None) 
     yield outcome
     if outcome.ended != "answered":
         return
-    for view in draw.sample(views(), ASKED):
+    for view in draw.sample(load_views(), ASKED):
         if draw.random() < RARER.get(view.name, 1):
             yield from _asked(view, runs, path, draw, begin)
     if draw.random() < EXPORTED:
-        suffix = draw.choice((".jsonl", *SUFFIXES))
+        suffix = draw.choice((".jsonl", *WRITERS_BY_SUFFIX))
         begin()
         yield _ended("export", suffix, lambda: check_export(runs, path, suffix, draw), path)
 
@@ -99,8 +98,8 @@ def _asked(
 
     def paint() -> None:
         looks[:] = [_sorted(looks[0], pictures[0], draw)] if pictures else [_look(view, chosen, draw)]
-        size = Size(draw.choice((1, 20, 40, 80, 120, 300)), draw.choice((1, 5, 24, 60)), ascii=ascii)
-        question = Question(view, tuple(chosen), tuple(range(len(chosen))), asked(looks[0]))
+        size = DrawSize(draw.choice((1, 20, 40, 80, 120, 300)), draw.choice((1, 5, 24, 60)), ascii=ascii)
+        question = Question(view, tuple(chosen), tuple(range(len(chosen))), strip_presentation(looks[0]))
         pictures[:] = [make_picture(question, looks[0], size, *pictures)]
         check_picture(pictures[0], view)
 
@@ -110,13 +109,13 @@ def _asked(
         yield outcome
         if outcome.ended != "answered":
             return
-    given, look = pictures[0].given, looks[0]
+    given, look = pictures[0].raw_answer, looks[0]
     width, cut = draw.choice(((120, False), (80, True), (20, True), (400, False)))
     formats = list(FORMATS) if given.rows.height else [draw.choice(list(FORMATS))]  # of few notes
     for format in formats:
 
         def write(format: str = format) -> None:
-            content = Report(view, runs, chosen, ordered(given, look), look, width, cut)
+            content = ReportContent(view, runs, chosen, sort_answer(given, look), look, width, cut)
             check_report(FORMATS[format](content), view, format)
 
         begin()
@@ -125,16 +124,20 @@ def _asked(
 
 def _sorted(look: Look, picture: Picture, draw: Random) -> Look:
     """Return the look with its rows in another order, every other time."""
-    columns = picture.given.rows.columns
+    columns = picture.raw_answer.rows.columns
     if not columns or draw.random() < 0.5:
         return look
     return replace(look, sort=draw.choice(columns), descending=draw.random() < 0.5)
 
 
 def _chosen(view: View, runs: Sequence[Run], draw: Random) -> list[Run]:
-    if view.runs == 1:
+    if view.run_count == 1:
         return [draw.choice(runs)]
-    return [draw.choice(runs), draw.choice(runs)] if view.runs == 2 else [*runs, *runs][: draw.choice((2, 4))]
+    return (
+        [draw.choice(runs), draw.choice(runs)]
+        if view.run_count == 2
+        else [*runs, *runs][: draw.choice((2, 4))]
+    )
 
 
 def _look(view: View, runs: Sequence[Run], draw: Random) -> Look:
@@ -159,10 +162,10 @@ def _look(view: View, runs: Sequence[Run], draw: Random) -> Look:
     }
     look = replace(look, **{k: changes[k] for k in draw.sample(list(changes), draw.choice((1, 1, 2, 3)))})
     if draw.random() < 0.3:
-        other = draw.choice([v for v in views() if v.runs <= len(runs)])
+        other = draw.choice([v for v in load_views() if v.run_count <= len(runs)])
         try:
             answer = ask(other, runs, look)
-            focus = entered(other, answer, look)
+            focus = find_focus(other, answer, look)
         except UsageError:
             return look
         sort = draw.choice(answer.rows.columns) if answer.rows.columns else None

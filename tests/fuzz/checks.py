@@ -11,10 +11,10 @@ from typing import Any, Final
 
 import polars as pl
 
-from capture.captures import NONE
 from capture.errors import CaptureError, UnforeseenError
-from capture.export import export
-from capture.open import load
+from capture.export_runs import export
+from capture.graphs.capture_files import NO_CAPTURE
+from capture.load_runs import load
 from capture.run import Run
 from tracetui.ui.question import Picture
 from tracetui.views import View
@@ -65,7 +65,9 @@ def check_accounts(runs: Sequence[Run]) -> None:
         raise BrokenRuleError("a loader gave no run and no error")
     for run in runs:
         log = run.log
-        if not (log.read >= log.dropped >= 0 and log.kept + log.dropped == log.read and log.repaired >= 0):
+        if not (
+            log.read >= log.dropped >= 0 and log.retained + log.dropped == log.read and log.repaired >= 0
+        ):
             raise BrokenRuleError("an account does not add up")
         if any(ONE_LINE.search(n.message) or FOREIGN.search(n.message) for n in log.notices):
             raise BrokenRuleError("a notice is no clean sentence")
@@ -103,7 +105,7 @@ def check_export(runs: Sequence[Run], path: Path, suffix: str, draw: Random) -> 
         return
     if not any(run.events.height or run.tables for run in runs):
         return
-    again = load(out, cache=False, capture=NONE)
+    again = load(out, cache=False, capture=NO_CAPTURE)
     if len(again) != len(runs):
         raise BrokenRuleError(f"{suffix} gives back another number of runs")
     for one, other in zip(runs, again, strict=True):

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from capture.loaders import recognise
-from capture.source import HEAD, Head
+from capture.loaders import find_loaders
+from capture.source import HEAD_BYTES, Head
 from tests import hostile, hostile_sqlite
 from tests.conftest import FIXTURES, SHARED
 
@@ -84,7 +84,7 @@ def _seed(name: str, content: bytes) -> Seed:
 
 
 def _loader(content: bytes, suffix: str) -> str:
-    claims = recognise(Head(content[:HEAD], len(content) <= HEAD), suffix)
+    claims = find_loaders(Head(content[:HEAD_BYTES], len(content) <= HEAD_BYTES), suffix)
     return claims[0].__name__.removeprefix("capture.loaders.") if claims else NO_LOADER  # type: ignore[attr-defined]
 
 

@@ -6,9 +6,9 @@ from pathlib import Path
 from random import Random
 from typing import Final
 
-from capture.captures import NONE
 from capture.errors import CaptureError
-from capture.open import load
+from capture.graphs.capture_files import NO_CAPTURE
+from capture.load_runs import load
 from tests.fuzz.case import examine, warm_up
 from tests.fuzz.checks import BrokenRuleError, Outcome, fault
 from tests.fuzz.corpus import Seed, by_loader, seeds
@@ -32,7 +32,7 @@ class Inputs:
             path = folder / f"seed{own[0].suffix}"
             path.write_bytes(own[0].content)
             with contextlib.suppress(CaptureError):
-                runs = load(path, cache=False, capture=NONE)
+                runs = load(path, cache=False, capture=NO_CAPTURE)
                 if loader in WARMING:
                     warm_up(runs[0])
 

@@ -5,14 +5,14 @@ import sys
 import tempfile
 from pathlib import Path
 
-from capture.unheard import own_process
+from capture.stderr_mute import allow_stderr_muting
 from tests.fuzz.inputs import Inputs
 from tests.fuzz.shrink import shrunk
 
 
 def repeat(name: str, *, samples: bool) -> int:
     """Ask all of one input without limits, print how it ended, and return 1 where there is a fault."""
-    own_process()  # as the command line says of itself
+    allow_stderr_muting()  # as the command line says of itself
     seed, number = (int(part) for part in name.split(":"))
     inputs = Inputs(seed, samples=samples)
     with tempfile.TemporaryDirectory() as folder:

@@ -28,10 +28,10 @@ def main(words: list[str]) -> int:
     seed, first, step, count = (int(word) for word in words[:4])
     folder, samples = Path(words[4]), words[5] == "1"
     silence(folder)
-    from capture.unheard import own_process
+    from capture.stderr_mute import allow_stderr_muting
     from tests.fuzz.inputs import Inputs  # heavy imports belong behind the redirection of stderr
 
-    own_process()  # as the command line says of itself
+    allow_stderr_muting()  # as the command line says of itself
     inputs = Inputs(seed, samples=samples)
     inputs.warm_up(folder)
     gc.collect()

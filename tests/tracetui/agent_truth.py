@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.conftest import seed, shared
-from tracetui.samples import sample
+from tracetui.samples import find_sample
 
 
 def cells(path: Path, heading: str) -> list[dict[str, str]]:
@@ -66,7 +66,7 @@ def recorded(name: str) -> dict[str, Any]:
     time: dict[str, int] = defaultdict(int)
     count: dict[str, int] = defaultdict(int)
     steps, context = 0, 0
-    for text in gzip.decompress(sample(name).read_bytes()).decode().splitlines():
+    for text in gzip.decompress(find_sample(name).read_bytes()).decode().splitlines():
         line = json.loads(text) if text.strip() else {"kind": ""}
         if line["kind"] == "plan":
             plan = {op["id"]: op for op in line["ops"]}

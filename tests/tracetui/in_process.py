@@ -23,5 +23,8 @@ def tracetui(
     words, out, err = [str(arg) for arg in args], StringIO(), StringIO()
     around = patch.dict(os.environ, {**NOWHERE, **(env or {})})
     with around, chdir(cwd or Path.cwd()), redirect_stdout(out), redirect_stderr(err):
-        code = cli.main(words)
+        try:
+            code = cli.main(words)
+        except SystemExit as stop:  # argparse after --help
+            code = int(stop.code or 0)
     return CompletedProcess(words, code, out.getvalue(), err.getvalue())

@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from capture.importlog import Log
-from capture.run import Run, build
+from capture.import_log import Log
+from capture.run import Run, build_run
 
 MS = 1_000_000
 OPS = ("attn.q", "attn.core", "mlp.down", "norm")
@@ -15,7 +15,7 @@ OPS = ("attn.q", "attn.core", "mlp.down", "norm")
 def made(rows: list[dict[str, Any]], tables: dict[str, pl.DataFrame] | None = None, **meta: Any) -> Run:
     """A run of these rows."""
     log = Log(source="by hand", format="made", read=len(rows))
-    return build("made", meta, pl.DataFrame(rows, infer_schema_length=None), log, tables)
+    return build_run("made", meta, pl.DataFrame(rows, infer_schema_length=None), log, tables)
 
 
 def decode(steps: int = 40, layers: int = 4, spike: int | None = None, odd: int | None = None) -> Run:
@@ -128,7 +128,7 @@ def recording(
             }
         )
     frame = pl.DataFrame(rows).with_columns(phase=pl.lit("decode"), lens=pl.lit("gpu"))
-    return build(name, {"model": "toy"}, frame, Log())
+    return build_run(name, {"model": "toy"}, frame, Log())
 
 
 def launch_bound() -> Run:

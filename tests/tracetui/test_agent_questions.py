@@ -14,11 +14,11 @@ import pytest
 
 from tests.conftest import FIXTURES, SHARED, document
 from tests.tracetui import agent_truth as truth
-from tracetui.agent_tools import Tools
-from tracetui.digest import count_tokens
-from tracetui.samples import sample
+from tracetui.mcp_tools import ProfileTools
+from tracetui.samples import find_sample
+from tracetui.token_digest import estimate_tokens
 
-SAMPLES = sample("decode").parent
+SAMPLES = find_sample("decode").parent
 BOUND = 1500  # tokens of every answer here
 
 
@@ -27,10 +27,10 @@ class Answers:
 
     def __init__(self, name: str) -> None:
         if name.startswith("sample:"):
-            self.path, root = sample(name.removeprefix("sample:")), SAMPLES
+            self.path, root = find_sample(name.removeprefix("sample:")), SAMPLES
         else:
             self.path, root = document(name), SHARED if name.startswith(("seed ", "samples/")) else FIXTURES
-        self.tools, self.file = Tools(root), str(self.path.relative_to(root))
+        self.tools, self.file = ProfileTools(root), str(self.path.relative_to(root))
 
     def digest(self, other: str = "", **more: Any) -> str:
         return _bounded(self.tools.digest(self.file, other, tokens=BOUND, **more))
@@ -51,11 +51,11 @@ class Answers:
     def unknown(self) -> str:
         """What the digest says that the file cannot tell."""
         text = _bounded(self.tools.digest(self.file, tokens=4000), 4000)
-        return text.partition("## what this file cannot tell\n")[2].partition("## ")[0]
+        return text.partition("## not available from this file\n")[2].partition("## ")[0]
 
 
 def _bounded(text: str, most: int = BOUND) -> str:
-    assert count_tokens(text) <= most
+    assert estimate_tokens(text) <= most
     return text
 
 
@@ -216,7 +216,7 @@ QUESTIONS = (
     Question(
         "what got slower, and does the rest stay undecided?",
         "sample:decode",
-        lambda a: re.findall(rf'{KERNEL}, .*verdict "slower"', a.digest(sample("slowed").name), re.M),
+        lambda a: re.findall(rf'{KERNEL}, .*verdict "slower"', a.digest(find_sample("slowed").name), re.M),
         lambda: ["ffn_down"],
     ),  # recorded with this op made 1.4 times as slow
     Question(
@@ -274,15 +274,15 @@ def test_there_are_thirty() -> None:
 
 def test_no_figure_of_a_digest_is_invented() -> None:
     """Every kernel that the digest of seed 0 tells stands in its document with the same figures."""
-    told = re.findall(
+    actual = re.findall(
         r'^name "([^"]+)", .*?count ([\d,]+), total ([\d.]+) (s|ms|µs), '
         r"share ([\d.]+)%, mean ([\d.]+) (ms|µs)",
         Answers("seed 0").tools.digest(Answers("seed 0").file, tokens=4000),
         re.MULTILINE,
     )
-    assert len(told) > 10
+    assert len(actual) > 10
     scale = {"s": 1e3, "ms": 1.0, "µs": 1e-3}
-    for name, count, total, unit, share, mean, mean_unit in told:
+    for name, count, total, unit, share, mean, mean_unit in actual:
         row = truth.mlc()[name]
         assert int(count.replace(",", "")) == int(row["Iterations"])
         assert float(total) * scale[unit] == pytest.approx(float(row["Total Time (ms)"]), rel=6e-4)
@@ -312,7 +312,7 @@ def test_a_hostile_file_stays_data(tmp_path: Path) -> None:
         for i, name in enumerate(HOSTILE)
     ]
     (tmp_path / "x.jsonl").write_text("\n".join(map(json.dumps, (head, *events))))
-    tools = Tools(tmp_path)
+    tools = ProfileTools(tmp_path)
     for name in ("kernels", "summary", "steps", "fix", "growth"):
         text = tools.view(name, "x.jsonl", tokens=8000)
         answer = json.loads(text)

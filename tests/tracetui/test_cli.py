@@ -9,36 +9,38 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import FIXTURES, document
+from tests.tracetui.in_process import tracetui
 
 PROFILE = FIXTURES / "native" / "flat.jsonl"
 ONE_RUN = FIXTURES / "chrome" / "torch_decode.json"
 
 
-def tracetui(
+def run_process(
     *args: str | Path, env: dict[str, str] | None = None, **more: object
 ) -> subprocess.CompletedProcess[str]:
+    """Run a process of its own, where its streams or its environment are the subject."""
     command = [sys.executable, "-m", "tracetui", *map(str, args)]
     whole = {**os.environ, "XDG_STATE_HOME": "/nonexistent", "XDG_CACHE_HOME": "/nonexistent", **(env or {})}
     return subprocess.run(command, capture_output=True, text=True, env=whole, timeout=60, **more)  # type: ignore[call-overload,no-any-return]
 
 
 def test_a_view_as_json() -> None:
-    done = tracetui("report", "kernels", PROFILE, "--format", "json")
-    told = json.loads(done.stdout)
-    assert done.returncode == 0
-    assert told["schema"] == 1 and told["view"] == "kernels"
-    assert [(r["name"], r["count"], r["total_ns"]) for r in told["rows"]] == [
+    result = tracetui("report", "kernels", PROFILE, "--format", "json")
+    actual = json.loads(result.stdout)
+    assert result.returncode == 0
+    assert actual["schema"] == 1 and actual["view"] == "kernels"
+    assert [(r["name"], r["count"], r["total_ns"]) for r in actual["rows"]] == [
         ("mlp.down", 2, 700),
         ("attention", 2, 300),
     ]
-    assert [r["name"] for r in told["runs"]] == ["first", "second"]
-    assert [r["selected"] for r in told["runs"]] == [True, False]
+    assert [r["name"] for r in actual["runs"]] == ["first", "second"]
+    assert [r["selected"] for r in actual["runs"]] == [True, False]
 
 
 def test_runs_are_chosen_by_number_and_name() -> None:
     for which in ("2", "second", "SEC"):
-        told = json.loads(tracetui("report", "kernels", PROFILE, "--run", which, "--format", "json").stdout)
-        assert [r["total_ns"] for r in told["rows"]] == [42]
+        actual = json.loads(tracetui("report", "kernels", PROFILE, "--run", which, "--format", "json").stdout)
+        assert [r["total_ns"] for r in actual["rows"]] == [42]
     wrong = tracetui("report", "kernels", PROFILE, "--run", "third")
     assert wrong.returncode == 2
     assert "1: first, 2: second" in wrong.stderr
@@ -63,12 +65,12 @@ def test_steps_are_chosen_by_number_or_by_their_state() -> None:
         (("report", "nonsense", PROFILE), 2, "choose one of"),
         (("report", "kernels"), 2, "no file was named"),
         (("report", "kernels", PROFILE, "--sort", "zebra"), 2, "the columns are"),
-        (("report", "kernels", PROFILE, "--filter", "("), 2, "no regular expression (unclosed group)"),
+        (("report", "kernels", PROFILE, "--filter", "("), 2, "is not a regular expression (unclosed group)"),
         (("report", "kernels", PROFILE, "--lens", "quartz"), 2, "choose one of"),
         (("report", "findings", ONE_RUN), 2, "name a second file: tracetui report findings A B"),
         (("report", "compare", ONE_RUN, "--sort", "row"), 2, "one run was given"),
-        (("report", "kernels", PROFILE, "--steps", "soon"), 2, "write it like 10:20, 10:, 10, steady or all"),
-        (("report", "kernels", PROFILE, "--steps", "steady"), 2, "no steady state that could be found"),
+        (("report", "kernels", PROFILE, "--steps", "soon"), 2, "use 10:20, 10:, 10, steady or all"),
+        (("report", "kernels", PROFILE, "--steps", "steady"), 2, "no steady state found"),
         (("report", "kernels", "absent.json"), 3, "no such file"),
         (("absent.json",), 3, "no such file"),
         (("dif", PROFILE, PROFILE), 2, "did you mean tracetui diff?"),
@@ -80,75 +82,75 @@ def test_steps_are_chosen_by_number_or_by_their_state() -> None:
     ],
 )
 def test_errors_are_one_sentence_with_their_code(args: tuple[str | Path, ...], code: int, says: str) -> None:
-    done = tracetui(*args)
-    assert done.returncode == code
-    assert says in done.stderr
-    assert done.stdout == ""
-    assert len([ln for ln in done.stderr.splitlines() if ln.startswith("tracetui: ")]) >= 1
-    assert "Traceback" not in done.stderr
+    result = tracetui(*args)
+    assert result.returncode == code
+    assert says in result.stderr
+    assert result.stdout == ""
+    assert len([ln for ln in result.stderr.splitlines() if ln.startswith("tracetui: ")]) >= 1
+    assert "Traceback" not in result.stderr
 
 
 def test_a_file_that_is_nearly_called_like_a_command_is_opened(tmp_path: Path) -> None:
     (tmp_path / "dif").write_bytes(PROFILE.read_bytes())
-    done = tracetui("dif", cwd=tmp_path)
-    assert done.returncode == 0 and "first" in done.stdout
+    result = tracetui("dif", cwd=tmp_path)
+    assert result.returncode == 0 and "first" in result.stdout
 
 
 def test_without_a_terminal_open_prints_the_summary() -> None:
-    done = tracetui(PROFILE)
-    assert done.returncode == 0
-    assert "first" in done.stdout and "second" in done.stdout
-    assert "no terminal" in done.stderr
+    result = tracetui(PROFILE)
+    assert result.returncode == 0
+    assert "first" in result.stdout and "second" in result.stdout
+    assert "no terminal" in result.stderr
 
 
 def test_standard_input_is_a_file_too() -> None:
-    done = tracetui("report", "kernels", "-", "--format", "csv", input=PROFILE.read_text())
-    assert done.stdout.splitlines()[1].startswith("mlp.down,")
+    result = run_process("report", "kernels", "-", "--format", "csv", input=PROFILE.read_text())
+    assert result.stdout.splitlines()[1].startswith("mlp.down,")
 
 
 def test_a_folder_stands_for_its_profiles(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(PROFILE.read_bytes())
     (tmp_path / "notes.txt").write_text("nothing")
-    told = json.loads(tracetui("report", "kernels", tmp_path, "--format", "json").stdout)
-    assert len(told["runs"]) == 2
+    actual = json.loads(tracetui("report", "kernels", tmp_path, "--format", "json").stdout)
+    assert len(actual["runs"]) == 2
 
 
 def test_a_row_is_entered_headless_too() -> None:
-    told = json.loads(
+    actual = json.loads(
         tracetui("report", "detail", PROFILE, "--focus", "name=mlp.down", "--format", "json").stdout
     )
-    assert sorted(r["dur_ns"] for r in told["rows"]) == [300, 400]
+    assert sorted(r["dur_ns"] for r in actual["rows"]) == [300, 400]
     wrong = tracetui("report", "detail", PROFILE, "--focus", "attention")
     assert wrong.returncode == 2 and "name=attention" in wrong.stderr
 
 
 @pytest.mark.parametrize(("name", "rows"), [("latencyprism/cross.md", 29), ("seed 3", 264)])
 def test_every_row_of_a_table_that_a_source_states(name: str, rows: int) -> None:
-    done = tracetui("report", "tables", document(name), "--focus", "table=comparison", "--format", "json")
-    told = json.loads(done.stdout)
-    assert len(told["rows"]) == rows and len(told["columns"]) == 17
+    result = tracetui("report", "tables", document(name), "--focus", "table=comparison", "--format", "json")
+    actual = json.loads(result.stdout)
+    assert len(actual["rows"]) == rows and len(actual["columns"]) == 17
 
 
 def test_a_broken_pipe_is_quiet() -> None:
     command = f"{sys.executable} -m tracetui formats | head -1"
-    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60)
-    assert done.stderr == ""
+    result = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60)
+    assert result.stderr == ""
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
 def test_a_full_disk_is_told() -> None:
     command = f"{sys.executable} -m tracetui formats >/dev/full"
-    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60)
-    assert done.returncode == 3
-    assert "No space left" in done.stderr and "Traceback" not in done.stderr
+    result = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60)
+    assert result.returncode == 3
+    assert "No space left" in result.stderr and "Traceback" not in result.stderr
 
 
 @pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
 def test_closed_streams(closed: str) -> None:
     command = f"{sys.executable} -m tracetui report kernels {PROFILE} {closed}"
-    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60)
-    assert done.returncode == 0
-    assert "Traceback" not in done.stderr
+    result = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60)
+    assert result.returncode == 0
+    assert "Traceback" not in result.stderr
 
 
 @pytest.mark.parametrize(
@@ -163,27 +165,27 @@ def test_closed_streams(closed: str) -> None:
     ids=lambda e: next(iter(e)),
 )
 def test_plain_surroundings(env: dict[str, str]) -> None:
-    done = tracetui("report", "kernels", PROFILE, env=env)
-    assert done.returncode == 0
-    assert "mlp.down" in done.stdout
+    result = run_process("report", "kernels", PROFILE, env=env)
+    assert result.returncode == 0
+    assert "mlp.down" in result.stdout
 
 
 def test_the_overview_tells_every_command() -> None:
-    done = tracetui("--help")
+    result = tracetui("--help")
     from tracetui.verbs import VERBS
 
-    assert done.returncode == 0
-    assert all(name in done.stdout for name in VERBS)
+    assert result.returncode == 0
+    assert all(name in result.stdout for name in VERBS)
     for name in VERBS:
         assert tracetui(name, "--help").returncode == 0
 
 
 def test_doctor_says_what_a_file_cannot_answer() -> None:
-    done = tracetui("doctor", PROFILE)
-    assert "can answer: " in done.stdout
-    assert "cannot answer layers: it needs layer" in done.stdout
-    assert "cannot answer memory: it needs bytes and memory rows" in done.stdout
-    assert "record_function('layers.3')" in done.stdout and "profile_memory=True" in done.stdout
+    result = tracetui("doctor", PROFILE)
+    assert "can answer: " in result.stdout
+    assert "cannot answer layers: it needs layer" in result.stdout
+    assert "cannot answer memory: it needs bytes and memory rows" in result.stdout
+    assert "record_function('layers.3')" in result.stdout and "profile_memory=True" in result.stdout
 
 
 def test_options_may_stand_before_files_and_a_folder_of_ranks_is_one_run(tmp_path: Path) -> None:
@@ -231,15 +233,15 @@ def test_two_files_of_several_runs_are_compared_run_by_run() -> None:
     )  # fmt: skip
     assert (clock["beta_a"], clock["beta_b"]) == (pytest.approx(0.093771, abs=1e-6), pytest.approx(43.517))
     other = json.loads(tracetui("diff", *files, "--format", "json").stdout)
-    assert "holds 2 runs (1: pid_90816, 2: pid_90817)" in " ".join(other["notes"])
+    assert "2 runs (1: pid_90816, 2: pid_90817)" in " ".join(other["notes"])
     reduce = next(r for r in other["rows"] if "cross_device" in r["name"])
     assert reduce["verdict"] == "slower" and reduce["total_b_ns"] > 100 * reduce["total_a_ns"]
 
 
 def test_a_program_gets_an_error_as_json_too() -> None:
     for option in (("--format", "json"), ("--format=json",)):
-        done = tracetui("report", "kernels", "/no/such/file", *option)
-        told = json.loads(done.stdout)["error"]
-        assert done.returncode == told["code"] == 3
-        assert told["what"] in done.stderr and told["where"] == "/no/such/file"
+        result = tracetui("report", "kernels", "/no/such/file", *option)
+        actual = json.loads(result.stdout)["error"]
+        assert result.returncode == actual["code"] == 3
+        assert actual["what"] in result.stderr and actual["where"] == "/no/such/file"
     assert tracetui("report", "kernels", "/no/such/file", "--format", "csv").stdout == ""

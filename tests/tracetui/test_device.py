@@ -23,15 +23,15 @@ def recording(path: Path, slower: int = 1) -> Path:
 def test_a_report_and_a_diff_are_of_the_device_that_is_named(tmp_path: Path) -> None:
     a, b = recording(tmp_path / "a.jsonl"), recording(tmp_path / "b.jsonl", slower=2)
     for device, total in (("gpu0", 20_000), ("gpu1", 80_000)):
-        told = tracetui("report", "kernels", a, "--device", device, "--format", "json")
-        assert [row["total_ns"] for row in json.loads(told.stdout)["rows"]] == [total]
+        actual = tracetui("report", "kernels", a, "--device", device, "--format", "json")
+        assert [row["total_ns"] for row in json.loads(actual.stdout)["rows"]] == [total]
     changes = {}
     for device in ("gpu0", "gpu1"):
-        told = tracetui("diff", a, b, "--device", device, "--format", "json")
-        changes[device] = [row["delta_ns"] for row in json.loads(told.stdout)["rows"]]
+        actual = tracetui("diff", a, b, "--device", device, "--format", "json")
+        changes[device] = [row["delta_ns"] for row in json.loads(actual.stdout)["rows"]]
     assert changes == {"gpu0": [0], "gpu1": [80_000]}
 
 
 def test_a_device_that_is_not_there_is_a_usage_error(tmp_path: Path) -> None:
-    told = tracetui("report", "summary", recording(tmp_path / "a.jsonl"), "--device", "gpu7")
-    assert told.returncode == 2 and "gpu0, gpu1" in told.stderr
+    actual = tracetui("report", "summary", recording(tmp_path / "a.jsonl"), "--device", "gpu7")
+    assert actual.returncode == 2 and "gpu0, gpu1" in actual.stderr

@@ -21,13 +21,13 @@ import pytest
 from textual.pilot import Pilot
 
 from capture.errors import UsageError
-from capture.open import load
+from capture.load_runs import load
 from tests.tracetui import agent_truth as truth
 from tests.tracetui.in_process import tracetui
 from tests.tracetui.ui.hand import play, settle
-from tracetui.samples import sample
+from tracetui.samples import find_sample
 from tracetui.ui.app import Explorer
-from tracetui.ui.terminal.cast import Cast
+from tracetui.ui.terminal.driver import CastRecorder
 from tracetui.web_page import SCRIPT
 
 CHROMIUMS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
@@ -124,8 +124,8 @@ def test_its_policy_allows_its_own_script_and_style_alone() -> None:
 
 def test_a_diff_is_one_page(tmp_path: Path) -> None:
     out = tmp_path / "diff.html"
-    done = tracetui("export", "sample:decode", "sample:slowed", "--view", "diff", "-o", out)
-    assert done.returncode == 0, done.stderr
+    result = tracetui("export", "sample:decode", "sample:slowed", "--view", "diff", "-o", out)
+    assert result.returncode == 0, result.stderr
     text = out.read_text()
     assert "undecided" in text.partition("<table")[0] or "slower" in text.partition("<table")[0]
     assert [v for v in Page(text).column("verdict") if v == "slower"] == ["slower"]
@@ -164,8 +164,8 @@ console.log(JSON.stringify([seen, body.rows.filter(r => !r.hidden).length]));
 def test_its_script_sorts_numbers_and_text_and_searches() -> None:
     """Largest first, then smallest; what is unknown stays last; text from A; search by any part."""
     script = f"{FAKE_BROWSER}{{{SCRIPT.replace(chr(34) + 'use strict' + chr(34) + ';', '')}}}{ASKED}"
-    done = subprocess.run([str(NODE), "-e", script], capture_output=True, text=True, check=True)
-    assert json.loads(done.stdout) == [["abc", "bac", "abc", "cba"], 1]
+    result = subprocess.run([str(NODE), "-e", script], capture_output=True, text=True, check=True)
+    assert json.loads(result.stdout) == [["abc", "bac", "abc", "cba"], 1]
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here")
@@ -174,8 +174,8 @@ def test_a_browser_sorts_it(tmp_path: Path) -> None:
     tracetui("export", "sample:decode", "--view", "kernels", "-o", out)
     command = [str(CHROMIUM), "--headless", "--no-sandbox", "--disable-gpu", "--dump-dom"]
     command.append(f"{out.as_uri()}#sort=p95_ns")
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
-    column = [int(value) for value in Page(done.stdout).column("p95_ns") if value is not None]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    column = [int(value) for value in Page(result.stdout).column("p95_ns") if value is not None]
     assert len(column) > 10 and column == sorted(column, reverse=True)
 
 
@@ -183,8 +183,8 @@ def test_markdown_and_text_are_written_as_they_are_printed(tmp_path: Path) -> No
     for suffix, format in ((".md", "md"), (".txt", "table")):
         out = tmp_path / f"kernels{suffix}"
         tracetui("export", "sample:decode", "--view", "kernels", "--size", "100x30", "-o", out)
-        told = tracetui("report", "kernels", "sample:decode", "--format", format).stdout
-        assert out.read_text().split() == told.split()
+        actual = tracetui("report", "kernels", "sample:decode", "--format", format).stdout
+        assert out.read_text().split() == actual.split()
 
 
 def svg_text(path: Path) -> str:
@@ -202,7 +202,7 @@ def test_a_picture_from_the_screen_has_no_prompt(tmp_path: Path, monkeypatch: py
                 break
         await settle(pilot)
 
-    play(save, load(sample("decode"), cache=False))
+    play(save, load(find_sample("decode"), cache=False))
     shown = svg_text(tmp_path / "shot.svg")
     assert "ffn_gate_up" in shown and "quit" in shown
     assert "Enter writes it" not in shown and "shot.svg" not in shown
@@ -219,8 +219,8 @@ def test_a_picture_loads_nothing(tmp_path: Path) -> None:
 
 def test_text_from_outside_is_text_in_a_picture(tmp_path: Path) -> None:
     out = tmp_path / "hostile.svg"
-    done = tracetui("export", hostile(tmp_path), "--size", "160x20", "-o", out)
-    assert done.returncode == 0, done.stderr
+    result = tracetui("export", hostile(tmp_path), "--size", "160x20", "-o", out)
+    assert result.returncode == 0, result.stderr
     tags = {element.tag.rpartition("}")[2] for element in ET.parse(out).iter()}  # noqa: S314
     assert not tags & {"script", "img", "image", "a", "foreignObject"}
     assert "<script>alert(1)" in svg_text(out)
@@ -243,8 +243,8 @@ def test_points_are_drawn_without_a_browser(tmp_path: Path) -> None:
 
 def test_without_the_library_the_way_to_it_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "resvg_py", None)
-    done = tracetui("export", "sample:decode", "--size", "60x12", "-o", tmp_path / "x.png")
-    assert done.returncode == 2 and "tracetui[png]" in done.stderr
+    result = tracetui("export", "sample:decode", "--size", "60x12", "-o", tmp_path / "x.png")
+    assert result.returncode == 2 and "tracetui[png]" in result.stderr
     assert not (tmp_path / "x.png").exists()
 
 
@@ -270,5 +270,5 @@ def test_a_session_is_an_asciicast(tmp_path: Path) -> None:
         stream.feed(data)
         shown.append("\n".join(screen.display))
     assert any("ffn_gate_up" in picture and "1/16" in picture for picture in shown)
-    with pytest.raises(UsageError, match="is there already"):
-        Cast(cast)
+    with pytest.raises(UsageError, match="exists already"):
+        CastRecorder(cast)

@@ -7,9 +7,9 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from capture.export import export
+from capture.export_runs import export
 from tests.conftest import document
-from tests.tracetui.analysis.compare.test_repeats import FACTORS, noisy
+from tests.tracetui.compare.evidence.test_repeat_test import FACTORS, noisy
 from tests.tracetui.in_process import tracetui
 
 SLOW = {"mlp.down": 1.3}
@@ -36,13 +36,14 @@ def test_folders_are_sides_of_repeats(files: Path) -> None:
     assert slow.returncode == 1
     assert (
         "slower: L0.mlp.down +" in slow.stderr
-        and " a token, p " in slow.stderr
+        and " per token, p " in slow.stderr
         and "L0.norm" not in slow.stderr
     )
-    assert "3 and 3 runs are the samples" in slow.stdout
+    assert "samples are 3 and 3 runs" in slow.stdout
     passed = tracetui("diff", files / "before", files / "after", "--fail-over", "3%")
     assert (
-        passed.returncode == 0 and "decode step is undecided: more than 50 recordings a side" in passed.stderr
+        passed.returncode == 0
+        and "decode step is undecided: more than 50 recordings per side" in passed.stderr
     )
 
 
@@ -73,7 +74,7 @@ def test_identical_runs_hold_a_single_pair_back(files: Path) -> None:
     assert tracetui("diff", one, other, "--fail-over", "3%", "--trust-one-run").returncode == 1
     held = tracetui("diff", one, other, "--fail-over", "3%", "--aa", files / "before", files / "after")
     assert held.returncode == 0 and "4 identical ones for the noise" in held.stdout
-    assert "before, after are compared and stand behind --aa too: counted once" in held.stdout
+    assert "before, after are compared and also named by --aa: counted once" in held.stdout
 
 
 def test_a_run_that_is_compared_is_no_second_sample_of_the_noise(files: Path) -> None:
@@ -83,15 +84,15 @@ def test_a_run_that_is_compared_is_no_second_sample_of_the_noise(files: Path) ->
     by_noise = tracetui("diff", one, slow, "--aa", one, *others, *gate)
     by_repeats = tracetui("diff", one, slow, "--a", *others, *gate)
     assert by_noise.returncode == by_repeats.returncode == 1
-    told = [pl.read_csv(done.stdout.encode()) for done in (by_noise, by_repeats)]
+    actual = [pl.read_csv(result.stdout.encode()) for result in (by_noise, by_repeats)]
     same = ("name", "median_a_ns", "median_b_ns", "p", "n_a", "n_b", "verdict")
-    assert told[0].select(same).equals(told[1].select(same)) and set(told[0]["n_a"]) == {3}
+    assert actual[0].select(same).equals(actual[1].select(same)) and set(actual[0]["n_a"]) == {3}
 
 
 def test_a_recording_on_both_sides_is_refused(files: Path) -> None:
     one, other = side(files, "before")[:2]
-    done = tracetui("diff", one, other, "--b", one)
-    assert done.returncode == 2 and "is on both sides" in done.stderr
+    result = tracetui("diff", one, other, "--b", one)
+    assert result.returncode == 2 and "is on both sides" in result.stderr
 
 
 @pytest.mark.parametrize(
@@ -105,8 +106,8 @@ def test_a_recording_on_both_sides_is_refused(files: Path) -> None:
     ],
 )
 def test_sides_that_are_not_whole_are_refused(files: Path, args: tuple[str, ...], says: str) -> None:
-    done = tracetui("diff", *args, cwd=files)
-    assert done.returncode == 2 and says in done.stderr and done.stdout == ""
+    result = tracetui("diff", *args, cwd=files)
+    assert result.returncode == 2 and says in result.stderr and result.stdout == ""
 
 
 def test_a_repeat_must_be_of_the_same_thing(files: Path, tmp_path: Path) -> None:
@@ -115,19 +116,21 @@ def test_a_repeat_must_be_of_the_same_thing(files: Path, tmp_path: Path) -> None
     empty = replace(other, events=other.events.filter(pl.col("kind") == "step"))
     export([empty], tmp_path / "empty.jsonl", overwrite=True)
     for name, why in (("other", "model differs"), ("empty", "no kernel time in a repeat")):
-        done = tracetui("diff", *(files / s for s in ("before", "after")), "--b", tmp_path / f"{name}.jsonl")
-        assert done.returncode == 4 and why in done.stderr
+        result = tracetui(
+            "diff", *(files / s for s in ("before", "after")), "--b", tmp_path / f"{name}.jsonl"
+        )
+        assert result.returncode == 4 and why in result.stderr
 
 
 @pytest.mark.parametrize(("name", "rows", "cycles"), [
     ("latencyprism/cross.md", 29, "3 36"), ("seed 3", 264, "14 238"),
 ])  # fmt: skip
 def test_a_report_that_holds_both_sides_of_a_wrong_comparison(name: str, rows: int, cycles: str) -> None:
-    done = tracetui("diff", document(name), "--stats", "cycle", "--format", "json")
-    told = json.loads(done.stdout)
-    assert done.returncode == 4 and len(told["rows"]) == rows
-    assert not told["comparable"]["ok"] and any(
-        all(n in r for n in cycles.split()) for r in told["comparable"]["reasons"]
+    result = tracetui("diff", document(name), "--stats", "cycle", "--format", "json")
+    actual = json.loads(result.stdout)
+    assert result.returncode == 4 and len(actual["rows"]) == rows
+    assert not actual["comparable"]["ok"] and any(
+        all(n in r for n in cycles.split()) for r in actual["comparable"]["reasons"]
     )
 
 
@@ -137,7 +140,7 @@ def test_one_run_a_side_fails_no_gate_unless_it_is_known_how_runs_differ(files: 
     export([noisy("slow", FACTORS[0], 1, {"mlp.down": 4.0})], other, overwrite=True)
     plain = tracetui("diff", one, other, "--fail-over", "3%")
     assert plain.returncode == 4 and "slower: L0.mlp.down" in plain.stderr
-    assert "3 recordings a side" in plain.stderr
+    assert "3 recordings per side" in plain.stderr
     assert tracetui("diff", one, other, "--fail-over", "3%", "--trust-one-run").returncode == 1
     assert tracetui("diff", one, other, "--fail-over", "3%", "--floor", "4%").returncode == 1
     assert tracetui("diff", one, other, "--fail-over", "3%", "--floor", "200%").returncode == 0
@@ -146,7 +149,7 @@ def test_one_run_a_side_fails_no_gate_unless_it_is_known_how_runs_differ(files: 
 def test_a_baseline_of_repeats_knows_how_runs_differ(files: Path, tmp_path: Path) -> None:
     home = {"XDG_STATE_HOME": str(tmp_path)}
     kept = tracetui("baseline", "main", *side(files, "before"), env=home)
-    assert kept.returncode == 0 and "3 runs of it differ by " in kept.stderr
+    assert kept.returncode == 0 and "its 3 runs differ by " in kept.stderr
     after = tracetui("diff", "baseline:main", side(files, "after")[0], "--format", "json", env=home)
     assert "measured on 3 runs" in " ".join(json.loads(after.stdout)["notes"])
     one = side(files, "before")[0]

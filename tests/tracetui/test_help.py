@@ -8,39 +8,39 @@ import pexpect
 import pytest
 
 from capture.errors import UsageError
-from tests.tracetui.test_cli import tracetui
-from tracetui.guides import TOPICS, guide, title
+from tests.tracetui.in_process import tracetui
+from tracetui.guides import TOPICS, read_guide, read_title
 from tracetui.verbs import VERBS
-from tracetui.verbs.help import GUIDES, explain
-from tracetui.views import views
+from tracetui.verbs.help import GUIDE_OF_COMMAND, find_help
+from tracetui.views import load_views
 
 
 def test_the_list_names_every_guide_with_what_it_is_for() -> None:
-    done = tracetui("help")
-    assert done.returncode == 0 and done.stderr == ""
+    result = tracetui("help")
+    assert result.returncode == 0 and result.stderr == ""
     for topic in TOPICS:
-        assert any(line.split() == [topic, *title(topic).split()] for line in done.stdout.splitlines())
-    assert tracetui("help", "help").stdout == done.stdout
+        assert any(line.split() == [topic, *read_title(topic).split()] for line in result.stdout.splitlines())
+    assert tracetui("help", "help").stdout == result.stdout
 
 
 def test_a_topic_a_command_and_a_view_lead_to_a_guide() -> None:
-    assert tracetui("help", "growth").stdout == guide("growth")
-    assert set(GUIDES) == set(VERBS) - {"help"}
-    for word in (*GUIDES, *(view.name for view in views())):
-        assert explain(word).startswith("# ")
-    assert explain("diff") == guide("comparing")
+    assert tracetui("help", "growth").stdout == read_guide("growth")
+    assert set(GUIDE_OF_COMMAND) == set(VERBS) - {"help"}
+    for word in (*GUIDE_OF_COMMAND, *(view.name for view in load_views())):
+        assert find_help(word).startswith("# ")
+    assert find_help("diff") == read_guide("comparing")
 
 
 def test_a_term_is_explained_in_one_line() -> None:
-    assert explain("Lens").startswith("lens: ") and explain("p95") == explain("p50")
-    assert explain("lens").count("\n") == 1
+    assert find_help("Lens").startswith("lens: ") and find_help("p95") == find_help("p50")
+    assert find_help("lens").count("\n") == 1
 
 
 def test_an_unknown_word_names_the_nearest() -> None:
     with pytest.raises(UsageError, match="did you mean tracetui help comparing"):
-        explain("comparin")
-    done = tracetui("help", "qqqq")
-    assert done.returncode == 2 and "choose one of: opening" in done.stderr and done.stdout == ""
+        find_help("comparin")
+    result = tracetui("help", "qqqq")
+    assert result.returncode == 2 and "choose one of: opening" in result.stderr and result.stdout == ""
 
 
 @pytest.mark.terminal
@@ -55,4 +55,4 @@ def test_a_person_gets_a_pager(tmp_path: Path) -> None:
     text = child.read()
     child.close()
     assert child.exitstatus == 0
-    assert "paged with LESS=-R" in text and guide("growth").split("\n", 1)[0] in text
+    assert "paged with LESS=-R" in text and read_guide("growth").split("\n", 1)[0] in text

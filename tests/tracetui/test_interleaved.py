@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.tracetui.test_cli import tracetui
-from tests.tracetui.test_process import _dead, until
-from tracetui.verbs._interleaved import budget
+from tests.tracetui.in_process import tracetui
+from tests.tracetui.process.test_engine_process import _dead, until
+from tracetui.verbs._comparison_sides import parse_budget
 
 # writes 12 steps of its first argument in µs, a tenth of a percent more each time, and notes its second;
 # the two sides never write the same, as one recording that is named twice would
@@ -54,36 +54,38 @@ def kept(folder: Path) -> list[str]:
 
 def test_a_change_is_decided_and_the_recordings_are_kept(folder: Path) -> None:
     a, b = (f"python engine.py {took} {side}" for took, side in (("10", "a"), ("15", "b")))
-    done = asked(folder, a, b, "--format", "json", "--fail-over", "3%")
-    assert done.returncode == 1, done.stderr
+    result = asked(folder, a, b, "--format", "json", "--fail-over", "3%")
+    assert result.returncode == 1, result.stderr
     assert (folder / "order").read_text() == "abba", "decided after two a side"
     assert kept(folder) == ["-a-1.jsonl", "-a-2.jsonl", "-b-1.jsonl", "-b-2.jsonl"]
-    told = json.loads(done.stdout)  # what the programs print is not in it
-    assert told["decision"]["phases"][0]["verdict"] == "slower"
-    assert any(note.startswith("asked after each pair: this look used ") for note in told["notes"])
-    said = done.stderr.splitlines()
-    assert said[0].startswith("tracetui: after 1 a side: about ") and said[0].endswith(" left")
-    assert said[1].startswith("tracetui: after 2 a side: slower: decode step 10.00 µs → 15.01 µs (+50.")
-    assert "and 3 more (tracetui recordings lists them)" in said[2] and "slower: k +50" in said[3]
+    actual = json.loads(result.stdout)  # what the programs print is not in it
+    assert actual["decision"]["phases"][0]["verdict"] == "slower"
+    assert any(note.startswith("compared after each pair: this look used ") for note in actual["notes"])
+    output = result.stderr.splitlines()
+    assert output[0].startswith("tracetui: after 1 per side: about ") and output[0].endswith(" left")
+    assert output[1].startswith("tracetui: after 2 per side: slower: decode step 10.00 µs → 15.01 µs (+50.")
+    assert "and 3 more (tracetui recordings lists them)" in output[2] and "slower: k +50" in output[3]
 
 
+@pytest.mark.slow
 def test_no_difference_ends_with_the_budget_and_what_more_would_take(folder: Path) -> None:
     """Equal programs whose recordings lie 0.1 % apart: not decided within 0.01 %, however often asked."""
     a, b = (f"python engine.py 10 {side}" for side in "ab")
-    done = asked(folder, a, b, "--budget", "12s", "--threshold", "0.01%", "--format", "table")
-    order, said = (folder / "order").read_text(), done.stderr
+    result = asked(folder, a, b, "--budget", "12s", "--threshold", "0.01%", "--format", "table")
+    order, output = (folder / "order").read_text(), result.stderr
     pairs = len(order) // 2
-    assert done.returncode == 0 and order == ("abba" * len(order))[: len(order)]
+    assert result.returncode == 0 and order == ("abba" * len(order))[: len(order)]
     assert (
-        f"after {pairs} a side: undecided: decode step" in said and "no further pair fits into 12 s" in said
+        f"after {pairs} per side: undecided: decode step" in output
+        and "no further pair fits into 12 s" in output
     )
-    assert done.stdout.startswith("undecided: decode step")
-    assert "recordings a side" in done.stdout.splitlines()[0]
+    assert result.stdout.startswith("undecided: decode step")
+    assert "recordings per side" in result.stdout.splitlines()[0]
 
 
 def test_equal_programs_are_the_same_within_a_threshold(folder: Path) -> None:
-    done = asked(folder, "python engine.py 10 a", "python engine.py 10 b", "--threshold", "20%")
-    assert done.returncode == 0 and done.stdout.startswith("same: decode step"), done.stderr
+    result = asked(folder, "python engine.py 10 a", "python engine.py 10 b", "--threshold", "20%")
+    assert result.returncode == 0 and result.stdout.startswith("same: decode step"), result.stderr
 
 
 @pytest.mark.parametrize(
@@ -91,44 +93,45 @@ def test_equal_programs_are_the_same_within_a_threshold(folder: Path) -> None:
     [
         ("python -c 'print(7); raise SystemExit(9)'", "ended with exit code 9: 7"),
         ("python -c 'import os; os.kill(os.getpid(), 11)'", "was ended by SIGSEGV"),
-        ("python -c 0", "was watched, because no process of it imported torch or llama_cpp"),
+        ("python -c 0", "was recorded, because no process of it imported torch or llama_cpp"),
         ("/nonexistent/program", "/nonexistent/program cannot be started"),
     ],
 )
 def test_a_command_that_fails_is_named_and_the_other_recording_kept(
     bad: str, says: str, folder: Path
 ) -> None:
-    done = asked(folder, "python engine.py 10 a", bad)
-    assert done.returncode == 5 and says in done.stderr and done.stdout == ""
+    result = asked(folder, "python engine.py 10 a", bad)
+    assert result.returncode == 5 and says in result.stderr and result.stdout == ""
     assert kept(folder) == ["-a-1.jsonl"]
 
 
 def test_a_command_is_no_line_of_a_shell(folder: Path) -> None:
-    done = asked(folder, "python engine.py 10 a; touch ran", "python engine.py 15 b $(touch ran)")
-    assert not (folder / "ran").exists() and done.returncode == 0
+    result = asked(folder, "python engine.py 10 a; touch ran", "python engine.py 15 b $(touch ran)")
+    assert not (folder / "ran").exists() and result.returncode == 0
 
 
 @pytest.mark.parametrize(
     ("words", "says"),
     [
         (("--record", "a 'b", "c"), "no closing quotation"),
-        (("--record", "", "c"), "a command is empty"),
-        (("--record", "a", "b", "f.jsonl"), "--record makes both sides itself"),
-        (("--record", "a", "b", "--budget", "soon"), "'soon' is no time"),
+        (("--record", "", "c"), "empty command"),
+        (("--record", "a", "b", "f.jsonl"), "--record creates both sides itself"),
+        (("--record", "a", "b", "--budget", "soon"), "invalid time 'soon'"),
         (("--record", "--model x -o f", "b"), "leave out -o and --repeat"),
     ],
 )
 def test_what_cannot_be_recorded_is_a_fault_of_use(words: tuple[str, ...], says: str, folder: Path) -> None:
-    done = tracetui("diff", *words, cwd=folder, env={"XDG_STATE_HOME": str(folder / "state")})
-    assert done.returncode == 2 and says in done.stderr and not kept(folder)
+    result = tracetui("diff", *words, cwd=folder, env={"XDG_STATE_HOME": str(folder / "state")})
+    assert result.returncode == 2 and says in result.stderr and not kept(folder)
 
 
 def test_times_are_written_as_people_write_them() -> None:
-    assert [budget(text) for text in ("90", "90s", "5m", "1.5h")] == [90, 90, 300, 5400]
+    assert [parse_budget(text) for text in ("90", "90s", "5m", "1.5h")] == [90, 90, 300, 5400]
     with pytest.raises(ArgumentTypeError):
-        budget("0s")
+        parse_budget("0s")
 
 
+@pytest.mark.slow
 def test_ctrl_c_ends_the_program_with_its_children_and_keeps_what_is_finished(folder: Path) -> None:
     code = "import os, subprocess; c = subprocess.Popen(['sleep', '60']); print(c.pid, os.getpid(), file=open('pids', 'w'), flush=True); c.wait()"  # noqa: E501
     slow = shlex.join(["python", "-c", code])
@@ -139,8 +142,8 @@ def test_ctrl_c_ends_the_program_with_its_children_and_keeps_what_is_finished(fo
         until(lambda: pids.exists() and pids.read_text().endswith("\n"), 60)
         time.sleep(0.3)
         asking.send_signal(signal.SIGINT)
-        said = asking.communicate(timeout=60)[1]
-    assert asking.returncode == 130 and "recordings kept: " in said
+        output = asking.communicate(timeout=60)[1]
+    assert asking.returncode == 130 and "recordings kept: " in output
     until(lambda: all(_dead(int(pid)) for pid in pids.read_text().split()))
     assert kept(folder) == ["-a-1.jsonl"]
 
@@ -148,6 +151,6 @@ def test_ctrl_c_ends_the_program_with_its_children_and_keeps_what_is_finished(fo
 def test_a_budget_for_one_pair_fails_no_gate(folder: Path) -> None:
     """A pair is made whatever the budget; what runs of the same differ by is then not known."""
     a, b = (f"python engine.py {took} {side}" for took, side in (("10", "a"), ("30", "b")))
-    done = asked(folder, a, b, "--budget", "0.01s", "--fail-over", "3%")
-    assert done.returncode == 4 and (folder / "order").read_text() == "ab"
-    assert "one run a side fails no gate" in done.stderr
+    result = asked(folder, a, b, "--budget", "0.01s", "--fail-over", "3%")
+    assert result.returncode == 4 and (folder / "order").read_text() == "ab"
+    assert "one run per side does not fail the gate" in result.stderr

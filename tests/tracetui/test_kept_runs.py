@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from tests.tracetui.test_cli import tracetui
+from tests.tracetui.in_process import tracetui
 
 
 def test_a_baseline_is_replaced_with_a_word_only(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What is seen of a run while it grows is in the end what `report` says of its recording."""
+"""What is seen of a run while it grows is in the end what `format_report` says of its recording."""
 
 import asyncio
 import json
@@ -10,20 +10,20 @@ from typing import Any
 
 import pytest
 
-import capture.native.follow
-from capture.native import fold
+import capture.native.tail
+from capture.load_runs import load
+from capture.native import compaction
 from capture.native.emit import Emitter
-from capture.native.follow import Follow
-from capture.open import load
+from capture.native.tail import FileTail
 from capture.run import Run
 from tests.tracetui.ui.hand import answer, until
 from tracetui.look import Look
-from tracetui.process import Engine
-from tracetui.report import report
+from tracetui.process import EngineProcess
+from tracetui.report_formats import format_report
 from tracetui.ui.app import Explorer
-from tracetui.ui.options import Options
-from tracetui.ui.workers.follow import FileFollower
-from tracetui.views import missing, view, views
+from tracetui.ui.screen_options import ScreenOptions
+from tracetui.ui.workers.follow_file import FileFollower
+from tracetui.views import find_missing_needs, load_view, load_views
 
 ROOT = Path(__file__).parents[2]
 OPS = ("rmsnorm", "qkv_proj", "attention", "ffn_down")
@@ -32,7 +32,7 @@ PLAIN = Look()
 SEEN = ("summary", "kernels", "growth", "layers", "steps", "tree", "timeline", "shapes", "counters", "log")
 
 
-def record(path: Path, steps: int, follow: Follow | None = None, seed: int = 0) -> None:
+def record(path: Path, steps: int, follow: FileTail | None = None, seed: int = 0) -> None:
     """A decode whose attention grows with the context; it is looked at now and then."""
     rng, emitter = random.Random(seed), Emitter(path)
     emitter.run("toy", {"model": "toy-1b", "device": "abacus"})
@@ -66,13 +66,13 @@ def record(path: Path, steps: int, follow: Follow | None = None, seed: int = 0) 
         if follow is not None and rng.random() < 0.2:
             emitter.flush()
             follow.poll()
-            follow.runs()
+            follow.build_runs()
     emitter.end()
 
 
 def told(name: str, run: Run, look: Look = PLAIN) -> dict[str, Any]:
     """What `report --format json` prints, but for where the run came from."""
-    answer: dict[str, Any] = json.loads(report(view(name), [run], look, "json"))
+    answer: dict[str, Any] = json.loads(format_report(load_view(name), [run], look, "json"))
     for part in (*answer["runs"], *answer["import"]):
         part.pop("format"), part.pop("source")
     return answer
@@ -81,18 +81,18 @@ def told(name: str, run: Run, look: Look = PLAIN) -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def both(tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, Run]:
     path = tmp_path_factory.mktemp("live") / "prof.jsonl"
-    follow = Follow(path)
+    follow = FileTail(path)
     record(path, 120, follow)
     follow.poll()
-    (seen,), (kept,) = follow.runs(), load(path, cache=False)
+    (seen,), (kept,) = follow.build_runs(), load(path, cache=False)
     return seen, kept
 
 
-@pytest.mark.parametrize("name", [v.name for v in views() if v.runs == 1])
+@pytest.mark.parametrize("name", [v.name for v in load_views() if v.run_count == 1])
 def test_every_view_says_the_same_of_both(both: tuple[Run, Run], name: str) -> None:
     seen, kept = both
     assert told(name, seen) == told(name, kept)
-    assert name not in SEEN or not missing(view(name), [seen])
+    assert name not in SEEN or not find_missing_needs(load_view(name), [seen])
 
 
 @pytest.mark.parametrize(
@@ -108,14 +108,14 @@ def long(tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, Run]:
     """A run of which most was folded, and its recording."""
     path = tmp_path_factory.mktemp("long") / "prof.jsonl"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(capture.native.follow, "NEWEST", 1200)
-        patch.setattr(fold, "SAMPLES", 60)
-        patch.setattr(fold, "CELLS", 12)
-        patch.setattr(fold, "MARKS", 100)
-        follow = Follow(path)
+        patch.setattr(capture.native.tail, "RECENT_EVENTS", 1200)
+        patch.setattr(compaction, "RECENT_SAMPLES", 60)
+        patch.setattr(compaction, "SAMPLE_CELLS", 12)
+        patch.setattr(compaction, "RECENT_MARKS", 100)
+        follow = FileTail(path)
         record(path, 1000, follow)
         follow.poll()
-        (seen,), (kept,) = follow.runs(), load(path, cache=False)
+        (seen,), (kept,) = follow.build_runs(), load(path, cache=False)
     assert seen.meta["folded"]["before"] > 700 and seen.events.height < kept.events.height / 2
     return seen, kept
 
@@ -146,12 +146,12 @@ def test_percentiles_of_a_folded_run_are_of_the_steps_that_are_named(long: tuple
     answer = told("kernels", seen)
     since = told("kernels", kept, Look(window=(first, 10**9)))
     quantiles = [{c: row[c] for c in ("name", "p50_ns", "p95_ns", "p99_ns")} for row in since["rows"]]
-    found = {row["name"]: row for row in answer["rows"]}
-    assert all(found[q["name"]] | q == found[q["name"]] for q in quantiles)
-    note = f"percentiles, single launches and times are of the steps since {first:,}"
+    actual = {row["name"]: row for row in answer["rows"]}
+    assert all(actual[q["name"]] | q == actual[q["name"]] for q in quantiles)
+    note = f"older steps are folded: percentiles, launches and times cover the steps since {first:,}"
     for name in ("kernels", "growth", "layers", "steps", "tree", "timeline"):
-        assert any(note in said for said in told(name, seen)["notes"])
-        assert not any("folded" in said for said in told(name, kept)["notes"])
+        assert any(note in output for output in told(name, seen)["notes"])
+        assert not any("folded" in output for output in told(name, kept)["notes"])
 
 
 def test_layers_and_shapes_of_a_folded_run_are_exact(long: tuple[Run, Run]) -> None:
@@ -202,7 +202,7 @@ def test_the_timeline_of_a_folded_run_is_that_of_its_newest_steps(long: tuple[Ru
 def test_the_log_of_a_folded_run_says_what_it_left_out(long: tuple[Run, Run]) -> None:
     seen, kept = (told("log", run) for run in long)
     left_out = len(kept["rows"]) - len(seen["rows"])
-    assert left_out > 500 and seen["notes"] == [f"{left_out:,} older lines stand in the file alone"]
+    assert left_out > 500 and seen["notes"] == [f"{left_out:,} older lines are only in the file"]
     assert seen["rows"] == kept["rows"][left_out:]
 
 
@@ -216,20 +216,23 @@ record(Path(sys.argv[1]), 60)
 
 def test_the_screen_ends_with_what_report_prints(tmp_path: Path) -> None:
     path = tmp_path / "prof.jsonl"
-    engine = Engine([sys.executable, "-c", ENGINE, str(path)])
-    app = Explorer(FileFollower(path, engine, "kernels"), Options(view="kernels", follow=True, engine=engine))
+    engine = EngineProcess([sys.executable, "-c", ENGINE, str(path)])
+    app = Explorer(
+        FileFollower(path, engine, "kernels"), ScreenOptions(view="kernels", follow=True, engine=engine)
+    )
     shown: dict[str, list[dict[str, Any]]] = {}
 
     async def session() -> None:
         async with app.run_test(size=(120, 40)) as pilot:
             await until(app, pilot, "engine ended")
             await until(app, pilot, "60 steps")
-            for number, name in enumerate([v.name for v in app.workspace.tabs], 1):
-                if name in ("kernels", "layers", "steps"):
-                    await pilot.press(str(number))
-                    while not app.settled or app.workspace.session.view != name:
-                        await pilot.pause(0.02)
-                    shown[name] = answer(app).rows.to_dicts()
+            await until(app, pilot, "5 Steps")  # tabs come with the answer after that of the header
+            tabs = [view.name for view in app.workspace.tabs]
+            for name in ("kernels", "layers", "steps"):
+                await pilot.press(str(tabs.index(name) + 1))
+                while not app.is_settled or app.workspace.session.view != name:
+                    await pilot.pause(0.02)
+                shown[name] = answer(app).rows.to_dicts()
 
     try:
         asyncio.run(session())
@@ -252,18 +255,18 @@ def test_the_screen_ends_with_what_report_prints(tmp_path: Path) -> None:
     assert len(shown) == 3
 
 
-@pytest.mark.parametrize("name", [v.name for v in views()])
+@pytest.mark.parametrize("name", [v.name for v in load_views()])
 def test_every_view_takes_a_folded_run(long: tuple[Run, Run], name: str) -> None:
     seen, kept = long
-    chosen = view(name)
-    for runs in ([seen, kept], [kept, seen]) if chosen.runs > 1 else ([seen],):
+    chosen = load_view(name)
+    for runs in ([seen, kept], [kept, seen]) if chosen.run_count > 1 else ([seen],):
         look = Look(focus=(("name", "attention"),)) if name in ("detail", "pair") else PLAIN
-        answer = json.loads(report(chosen, runs, look, "json"))
+        answer = json.loads(format_report(chosen, runs, look, "json"))
         assert answer["rows"] or answer["notes"]
 
 
 def test_a_folded_run_differs_from_its_recording_in_nothing(long: tuple[Run, Run]) -> None:
     seen, kept = long
-    answer = json.loads(report(view("diff"), [kept, seen], PLAIN, "json"))
+    answer = json.loads(format_report(load_view("diff"), [kept, seen], PLAIN, "json"))
     assert answer["rows"] and {row["verdict"] for row in answer["rows"]} <= {"same", "~"}
     assert all(row["total_a_ns"] == row["total_b_ns"] for row in answer["rows"])

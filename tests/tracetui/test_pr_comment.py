@@ -3,20 +3,20 @@
 import re
 from collections import Counter
 
-from capture.open import load
+from capture.load_runs import load
 from capture.run import Run
 from tests.tracetui.runs import made, recording
-from tracetui.analysis.compare.diff import diff
+from tracetui.compare.diff import compare_runs
 from tracetui.look import Look
-from tracetui.pr_comment import comment
-from tracetui.samples import sample
+from tracetui.pr_comment import format_comment
+from tracetui.samples import find_sample
 
 BEFORE = recording("before", noise=1)
 AFTER = recording("after", noise=2, slow={"norm": 1.5})
 
 
 def written(a: Run = BEFORE, b: Run = AFTER) -> str:
-    return comment(a, b, Look())
+    return format_comment((a, b), Look())
 
 
 def cells(line: str) -> list[str]:
@@ -28,7 +28,7 @@ def test_the_decision_stands_open_and_the_rest_is_folded() -> None:
     lines = text.splitlines()
     assert lines[0] == "## `before` → `after`"
     assert re.match(r"- \*\*(SLOWER|undecided): decode step .*%", lines[2])
-    words = Counter(diff(BEFORE, AFTER, Look()).rows["verdict"])
+    words = Counter(compare_runs((BEFORE, AFTER), Look()).rows["verdict"])
     assert words["slower"] == 2 and any(f"{words['slower']} slower" in line for line in lines[:8])
     assert re.findall("<summary>(.*)</summary>", text) == [
         "Rows", "Where the time went, and findings", "What was compared",
@@ -37,7 +37,7 @@ def test_the_decision_stands_open_and_the_rest_is_folded() -> None:
 
 
 def test_the_comment_of_a_real_pair_fits_a_screen_of_a_review() -> None:
-    runs = [load(sample(name))[0] for name in ("decode", "slowed")]
+    runs = [load(find_sample(name))[0] for name in ("decode", "slowed")]
     assert len(written(*runs).splitlines()) < 60
 
 
@@ -66,10 +66,10 @@ def test_nothing_from_a_file_is_alive() -> None:
 
 
 def test_the_sums_are_those_of_the_runs() -> None:
-    rows = diff(BEFORE, AFTER, Look()).rows
+    rows = compare_runs((BEFORE, AFTER), Look()).rows
     change = 100 * (rows["total_b_ns"].sum() / rows["total_a_ns"].sum() - 1)
     assert f"(▲ +{change:.1f}%)" in written()
-    assert f"the bars add up to {rows['delta_ns'].sum():,} ns" in written().replace("\\", "")
+    assert f"the bars sum to {rows['delta_ns'].sum():,} ns" in written().replace("\\", "")
 
 
 def test_names_that_mean_something_to_markdown_stay_names() -> None:

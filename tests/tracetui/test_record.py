@@ -15,13 +15,13 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from capture.native import follow
-from capture.open import load
-from tests.tracetui.test_cli import tracetui
-from tests.tracetui.test_process import until
-from tracetui.process import Engine
-from tracetui.replayer import Replay
-from tracetui.verbs import _engine, record
+from capture.load_runs import load
+from capture.native import tail
+from tests.tracetui.process.test_engine_process import until
+from tests.tracetui.test_cli import run_process
+from tracetui.process import EngineProcess
+from tracetui.verbs import _engine_options, record
+from tracetui.verbs.replay import RecordingReplay
 
 needs_torch = pytest.mark.skipif(find_spec("torch") is None, reason="torch is not installed here")
 
@@ -35,18 +35,18 @@ done
 
 def test_a_shell_script_is_an_engine(tmp_path: Path) -> None:
     out = tmp_path / "prof.jsonl"
-    done = tracetui("record", "-o", out, "--", "sh", "-c", SHELL)
-    assert done.returncode == 0, done.stderr
-    assert "attn" in done.stderr and done.stdout == "", "standard output is the program's own"
-    told = json.loads(tracetui("report", "kernels", out, "--format", "json").stdout)
-    assert [(r["name"], r["count"], r["total_ns"]) for r in told["rows"]] == [("attn", 3, 600)]
+    result = run_process("record", "-o", out, "--", "sh", "-c", SHELL)
+    assert result.returncode == 0, result.stderr
+    assert "attn" in result.stderr and result.stdout == "", "standard output is the program's own"
+    actual = json.loads(run_process("report", "kernels", out, "--format", "json").stdout)
+    assert [(r["name"], r["count"], r["total_ns"]) for r in actual["rows"]] == [("attn", 3, 600)]
 
 
 def test_a_program_that_fails_leaves_what_it_wrote_and_its_exit_code(tmp_path: Path) -> None:
     out = tmp_path / "prof.jsonl"
-    done = tracetui("record", "-o", out, "--", "sh", "-c", SHELL + "echo no more memory; exit 9")
-    assert done.returncode == 9
-    assert done.stdout == "no more memory\n" and f"recorded {out}" in done.stderr
+    result = run_process("record", "-o", out, "--", "sh", "-c", SHELL + "echo no more memory; exit 9")
+    assert result.returncode == 9
+    assert result.stdout == "no more memory\n" and f"recorded {out}" in result.stderr
     assert load(out, cache=False)[0].events.filter(kind="kernel").height == 3
 
 
@@ -59,19 +59,20 @@ while True:
 """
 
 
+@pytest.mark.slow
 def test_an_engine_that_hangs_is_named_and_so_is_its_return(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(follow, "PULSE_S", 1.0)
-    monkeypatch.setattr(record, "EVERY", 0.05)
+    monkeypatch.setattr(tail, "HEARTBEAT_TIMEOUT_S", 1.0)
+    monkeypatch.setattr(record, "PROGRESS_INTERVAL_S", 0.05)
     out, said = tmp_path / "prof.jsonl", ""
-    engine = Engine([sys.executable, "-c", BEATS, str(out)])
+    engine = EngineProcess([sys.executable, "-c", BEATS, str(out)])
 
     def disturb() -> None:
         nonlocal said
         until(lambda: out.exists() and out.stat().st_size)
         deadline = time.monotonic() + 20
-        for number, word in ((signal.SIGSTOP, "not been heard of"), (signal.SIGCONT, "heard again")):
+        for number, word in ((signal.SIGSTOP, "silent for"), (signal.SIGCONT, "responds again")):
             os.kill(engine.pid, number)
             while word not in said:
                 said += capsys.readouterr().err
@@ -81,10 +82,10 @@ def test_an_engine_that_hangs_is_named_and_so_is_its_return(
 
     disturber = threading.Thread(target=disturb)
     disturber.start()
-    record._follow(engine, out, quiet=False)
+    record._follow_engine(engine, out, quiet=False)
     disturber.join()
-    assert re.search(r"the engine has not been heard of for \d+ s: Ctrl\+C ends it\n", said)
-    assert said.index("not been heard") < said.index("is heard again")
+    assert re.search(r"the engine has been silent for \d+ s: Ctrl\+C ends it\n", said)
+    assert said.index("silent for") < said.index("responds again")
 
 
 FILLS = """
@@ -99,19 +100,19 @@ with Recorder() as rec:
 def test_a_full_disk_is_told_and_what_was_written_opens(tmp_path: Path) -> None:
     out = tmp_path / "prof.jsonl"
     limited = ["sh", "-c", 'ulimit -f 64; exec "$@"', "sh", sys.executable, "-c", FILLS]
-    done = tracetui("record", "-o", out, "--", *limited)
-    assert done.returncode == 5
-    said = re.search(r"has gaps: ([\d,]+) events could not be written: file too large", done.stderr)
-    assert said is not None and str(out) in done.stderr
+    result = run_process("record", "-o", out, "--", *limited)
+    assert result.returncode == 5
+    output = re.search(r"has gaps: ([\d,]+) events could not be written: file too large", result.stderr)
+    assert output is not None and str(out) in result.stderr
     kept = load(out, cache=False)[0].events.filter(pl.col("kind").is_in(["kernel", "step"])).height
-    assert kept > 0 and kept + int(said[1].replace(",", "")) >= 6000
+    assert kept > 0 and kept + int(output[1].replace(",", "")) >= 6000
 
 
 def test_an_engine_that_is_refused_leaves_no_file(tmp_path: Path) -> None:
     out = tmp_path / "prof.jsonl"
-    done = tracetui("record", "--model", "gema-3-1b", "-o", out)
-    assert done.returncode == 2
-    assert "did you mean gemma-3-1b" in done.stderr and "recorded" not in done.stderr
+    result = run_process("record", "--model", "gema-3-1b", "-o", out)
+    assert result.returncode == 2
+    assert "did you mean gemma-3-1b" in result.stderr and "recorded" not in result.stderr
     assert not out.exists()
 
 
@@ -120,16 +121,16 @@ def test_an_engine_that_is_refused_leaves_no_file(tmp_path: Path) -> None:
     [
         (("--dtype", "fp9"), "argument --dtype: invalid choice: 'fp9'"),
         pytest.param(("--top-p", "7"), "top-p", marks=needs_torch),
-        (("--mode", "train", "--ranks", "2"), "training runs on one rank"),
+        (("--mode", "train", "--ranks", "2"), "training supports one rank only"),
     ],
 )
 def test_what_the_engine_is_asked_in_vain_is_a_fault_of_use(
     asked: tuple[str, ...], says: str, tmp_path: Path
 ) -> None:
     out = tmp_path / "prof.jsonl"
-    done = tracetui("record", "--steps", "1", "--quiet", *asked, "-o", out)
-    last = done.stderr.strip().splitlines()[-1]
-    assert done.returncode == 2 and says in last and "exit code" not in last and not out.exists()
+    result = run_process("record", "--steps", "1", "--quiet", *asked, "-o", out)
+    last = result.stderr.strip().splitlines()[-1]
+    assert result.returncode == 2 and says in last and "exit code" not in last and not out.exists()
 
 
 @pytest.mark.parametrize(
@@ -137,28 +138,30 @@ def test_what_the_engine_is_asked_in_vain_is_a_fault_of_use(
 )
 def test_an_exit_code_is_passed_on_and_5_for_nothing_watched(ending: str, code: int, tmp_path: Path) -> None:
     out = tmp_path / "prof.jsonl"
-    done = tracetui("record", "-o", out, "--", "sh", "-c", ending)
-    assert done.returncode == code and not out.exists()
-    assert "nothing was watched, because no Python of it took the recorder along" in done.stderr
+    result = run_process("record", "-o", out, "--", "sh", "-c", ending)
+    assert result.returncode == code and not out.exists()
+    assert "nothing was recorded, because none of its processes loaded the recorder" in result.stderr
 
 
 @pytest.mark.parametrize("place", ["missing/prof.jsonl", "there.jsonl", "."])
 def test_a_bad_path_refuses_before_anything_runs(place: str, tmp_path: Path) -> None:
     """Also an empty file: another recording may have just begun it."""
     (tmp_path / "there.jsonl").touch()
-    done = tracetui("record", "-o", place, "--", "touch", "ran", cwd=tmp_path)
-    assert done.returncode == 2 and place in done.stderr
+    result = run_process("record", "-o", place, "--", "touch", "ran", cwd=tmp_path)
+    assert result.returncode == 2 and place in result.stderr
     assert not (tmp_path / "ran").exists()
 
 
 def test_a_program_has_our_streams(tmp_path: Path) -> None:
     code = "import sys; print(sys.stdin.read(), end=''); print('to err', file=sys.stderr)"
     command = [sys.executable, "-m", "tracetui", "record", "-o", str(tmp_path / "p"), "--"]
-    done = subprocess.run(
+    result = subprocess.run(
         [*command, sys.executable, "-c", code],
         input="line 1\nline 2", capture_output=True, text=True, check=False,
     )  # fmt: skip
-    assert done.stdout == "line 1\nline 2" and done.stderr.startswith("to err\ntracetui: nothing was watched")
+    assert result.stdout == "line 1\nline 2" and result.stderr.startswith(
+        "to err\ntracetui: nothing was recorded"
+    )
 
 
 @pytest.mark.parametrize("name", ["SIGTERM", "SIGINT", "SIGUSR1", "SIGHUP"])
@@ -187,9 +190,9 @@ def test_signals_to_us_reach_the_program(name: str, tmp_path: Path) -> None:
 )
 def test_the_engine_is_told_what_was_asked(asked: list[str], told: list[str]) -> None:
     parser = ArgumentParser()
-    _engine.options(parser)
+    _engine_options.add_engine_options(parser)
     always = ["--mode", "decode", "--weights", "auto", "--device", "auto", "--dtype", "auto"]
-    given = _engine.arguments(parser.parse_args(asked))
+    given = _engine_options.build_engine_arguments(parser.parse_args(asked))
     for part in always:
         given.remove(part)
     assert given == told
@@ -198,24 +201,24 @@ def test_the_engine_is_told_what_was_asked(asked: list[str], told: list[str]) ->
 def test_a_recording_is_never_written_over(tmp_path: Path) -> None:
     out = tmp_path / "prof.jsonl"
     out.write_text("precious\n")
-    done = tracetui("record", "-o", out, "--", "true")
-    assert done.returncode == 2
+    result = run_process("record", "-o", out, "--", "true")
+    assert result.returncode == 2
     assert out.read_text() == "precious\n"
 
 
 def test_a_folder_that_has_the_engines_name_is_not_run(tmp_path: Path) -> None:
     (tmp_path / "engines").mkdir()
     (tmp_path / "engines" / "__main__.py").write_text("raise SystemExit('a stranger ran')")
-    done = tracetui("record", "--model", "gemma-3-1", "-o", tmp_path / "prof.jsonl", cwd=tmp_path)
-    assert done.returncode == 2
-    assert "gemma-3-1b" in done.stderr and "a stranger ran" not in done.stderr
+    result = run_process("record", "--model", "gemma-3-1", "-o", tmp_path / "prof.jsonl", cwd=tmp_path)
+    assert result.returncode == 2
+    assert "gemma-3-1b" in result.stderr and "a stranger ran" not in result.stderr
 
 
 def test_a_replay_has_the_same_lines_at_its_own_pace(tmp_path: Path) -> None:
     lines = [f'{{"kind":"kernel","name":"k","t":{i * 100_000_000},"dur":5}}' for i in range(5)]
     source = tmp_path / "prof.jsonl"
     source.write_text("\n".join(lines) + "\n")
-    replay = Replay(source, speed=2)
+    replay = RecordingReplay(source, speed=2)
     began = time.monotonic()
     replay.start()
     while replay.path.stat().st_size < source.stat().st_size:
@@ -245,8 +248,8 @@ emitter.end()
 def test_a_recording_goes_on_in_parts_of_a_size(tmp_path: Path) -> None:
     path = tmp_path / "prof.jsonl"
     asked = ("record", "-o", path, "--quiet", "--part-size", "64KB")
-    done = tracetui(*asked, "--", sys.executable, "-c", PARTED)
-    assert done.returncode == 0, done.stderr
+    result = run_process(*asked, "--", sys.executable, "-c", PARTED)
+    assert result.returncode == 0, result.stderr
     assert len(list(tmp_path.glob("prof.*.jsonl"))) >= 2
     (run,) = load(path, cache=False)
     kernels = run.events.filter(pl.col("kind") == "kernel")

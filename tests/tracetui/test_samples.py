@@ -6,21 +6,21 @@ from pathlib import Path
 import pytest
 
 from capture.errors import UsageError
-from capture.open import load
+from capture.load_runs import load
 from tests.tracetui.in_process import tracetui
 from tracetui import samples
-from tracetui.samples import SAMPLES, resolved, sample
+from tracetui.samples import SAMPLES, find_sample, resolve_file
 
 LARGEST = 150_000  # bytes of all samples together: they travel with every installation
 
 
 @pytest.mark.parametrize("name", SAMPLES)
 def test_a_sample_is_whole_and_tells_nothing_of_the_machine_it_was_made_on(name: str) -> None:
-    (run,) = load(sample(name), cache=False)
+    (run,) = load(find_sample(name), cache=False)
     assert run.log.dropped == run.log.repaired == 0
     assert run.events.filter(run.events["kind"] == "step").height == 49
-    told = json.dumps(dict(run.meta), default=str)
-    assert "/" not in run.meta["argv"][0] and "/home" not in told and "/tmp" not in told  # noqa: S108
+    actual = json.dumps(dict(run.meta), default=str)
+    assert "/" not in run.meta["argv"][0] and "/home" not in actual and "/tmp" not in actual  # noqa: S108
 
 
 def test_every_file_of_the_folder_is_a_sample_and_small() -> None:
@@ -30,10 +30,10 @@ def test_every_file_of_the_folder_is_a_sample_and_small() -> None:
 
 
 def test_only_the_prefix_makes_a_word_a_sample() -> None:
-    assert resolved("decode") == "decode" and resolved("./sample:decode") == "./sample:decode"
-    assert resolved("sample:decode") == str(sample("decode"))
+    assert resolve_file("decode") == "decode" and resolve_file("./sample:decode") == "./sample:decode"
+    assert resolve_file("sample:decode") == str(find_sample("decode"))
     with pytest.raises(UsageError, match="did you mean decode"):
-        sample("decod")
+        find_sample("decod")
 
 
 def test_commands_take_samples_for_files() -> None:
@@ -47,9 +47,9 @@ def test_commands_take_samples_for_files() -> None:
 def test_the_slowed_sample_is_what_diff_finds() -> None:
     """One run a side: nobody knows by what runs of the same differ, so a person takes the risk."""
     gate = ("diff", "sample:decode", "sample:slowed", "--fail-over", "10%")
-    done = tracetui(*gate)
-    assert done.returncode == 4 and "one run a side fails no gate" in done.stderr
-    assert "ffn_down slower +40.2% in decode" in done.stdout
+    result = tracetui(*gate)
+    assert result.returncode == 4 and "one run per side does not fail the gate" in result.stderr
+    assert "ffn_down slower +40.2% in decode" in result.stdout
     assert tracetui(*gate, "--trust-one-run").returncode == 1
     repeats = tracetui("diff", "--a", "sample:decode", "--b", "sample:slowed", "--threshold", "1%")
     assert repeats.returncode == 0 and "ffn_down slower" in repeats.stdout

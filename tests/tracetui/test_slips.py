@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.tracetui.in_process import tracetui
-from tracetui.samples import sample
+from tracetui.samples import find_sample
 
 
 @pytest.mark.parametrize(
@@ -26,13 +26,13 @@ from tracetui.samples import sample
     ],
 )
 def test_what_was_meant_is_asked(words: str, meant: str) -> None:
-    done = tracetui(*words.split())
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.endswith(f"did you mean {meant}?\n") and done.stderr.count("\n") == 1
+    result = tracetui(*words.split())
+    assert (result.returncode, result.stdout) == (2, "")
+    assert result.stderr.endswith(f"did you mean {meant}?\n") and result.stderr.count("\n") == 1
 
 
 def test_a_file_that_is_not_there_names_the_one_beside_it(tmp_path: Path) -> None:
-    (tmp_path / "profile.jsonl.gz").write_bytes(sample("decode").read_bytes())
+    (tmp_path / "profile.jsonl.gz").write_bytes(find_sample("decode").read_bytes())
     (tmp_path / "notes.txt").touch()
     slip = tracetui("report", "kernels", tmp_path / "profil.jsonl.gz")
     assert slip.returncode == 3
@@ -53,9 +53,9 @@ def test_words_that_resemble_nothing_list_what_there_is() -> None:
 
 
 def test_a_slip_is_json_where_a_program_reads() -> None:
-    done = tracetui("report", "kernels", "sample:decode", "--format", "json", "--limt", "3")
-    error = json.loads(done.stdout)["error"]
-    assert done.returncode == error["code"] == 2
+    result = tracetui("report", "kernels", "sample:decode", "--format", "json", "--limt", "3")
+    error = json.loads(result.stdout)["error"]
+    assert result.returncode == error["code"] == 2
     assert error["todo"] == "did you mean --limit?" and "--limt" in error["what"]
 
 

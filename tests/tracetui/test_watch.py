@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from capture.open import load
+from capture.load_runs import load
 from tests.capture.watch.fake_server import State, serving
 from tests.conftest import FIXTURES
 from tracetui.verbs import live
@@ -39,7 +39,7 @@ def test_record_follows_a_folder_that_is_not_there_yet(tmp_path: Path) -> None:
     folder, out = tmp_path / "later", tmp_path / "out.jsonl"
     command = tracetui("record", "--watch", folder, "-o", out)
     with subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:
-        assert until(child, "not there yet")
+        assert until(child, "does not exist yet")
         folder.mkdir()
         shutil.copy(DECODE, folder)
         assert until(child, "2 steps")
@@ -53,16 +53,17 @@ def test_record_follows_a_folder_that_is_not_there_yet(tmp_path: Path) -> None:
     assert run.events.filter(run.events["kind"] == "step").height == 2
 
 
+@pytest.mark.slow
 def test_record_watches_a_server(tmp_path: Path) -> None:
     state, out = State("vllm", tmp_path), tmp_path / "out.jsonl"
     with serving(state) as address:
         command = tracetui(
             "record", address, "--traces", tmp_path, "--windows", "0.2", "--for", "8s", "-o", out
         )
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert f"vLLM at {address} is healthy: 12 running" in done.stdout
-    assert "2 steps, 2 layers" in done.stdout
+        result = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
+    assert f"vLLM at {address} is healthy: 12 running" in result.stdout
+    assert "2 steps, 2 layers" in result.stdout
     assert not state.profiling and state.starts == state.stops == 1
     (run,) = load(out, cache=False)
     assert run.meta["model"] == "model-vllm"
@@ -72,36 +73,36 @@ def test_figures_alone_are_a_recording(tmp_path: Path) -> None:
     out = tmp_path / "out.jsonl"
     figures = b'{"kind":"run","schema":1}\n{"kind":"counter","name":"requests running","t":1,"value":2.0}\n'
     out.write_bytes(figures)
-    assert live.kept(out, figures=True) and out.read_bytes() == figures
-    assert not live.kept(out) and not out.exists()
-    assert not live.kept(out, figures=True)
+    assert live.keep_if_recorded(out, counters=True) and out.read_bytes() == figures
+    assert not live.keep_if_recorded(out) and not out.exists()
+    assert not live.keep_if_recorded(out, counters=True)
 
 
 def test_nothing_watched_is_exit_5_and_leaves_no_file(tmp_path: Path) -> None:
     out = tmp_path / "out.jsonl"
     command = tracetui("record", "--watch", tmp_path, "--for", "1s", "-o", out)
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 5
-    assert "nothing was watched" in done.stderr
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert result.returncode == 5
+    assert "nothing was recorded" in result.stderr
     assert not out.exists()
 
 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--watch", str(DECODE)], "is no folder"),
-        (["--watch", ".", "--", "true"], "one at a time"),
+        (["--watch", str(DECODE)], "is not a folder"),
+        (["--watch", ".", "--", "true"], "excludes a program"),
         (["--for", "soon"], "argument --for"),
         (["--for", "0s"], "argument --for"),
-        (["http://me:secret@host"], "would be kept in the recording"),
-        (["http://host:port"], "is no address"),
+        (["http://me:secret@host"], "would be saved in the recording"),
+        (["http://host:port"], "invalid address"),
         (["http://host", "--windows", "5s", "--every", "2s"], "do not fit"),
         (["--traces", "."], "--traces is for a server"),
     ],
 )
 def test_what_cannot_be_watched_is_refused(tmp_path: Path, arguments: list[str], said: str) -> None:
     command = tracetui("record", "-o", tmp_path / "out.jsonl", *arguments)
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 2
-    assert said in done.stderr
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert result.returncode == 2
+    assert said in result.stderr
     assert not (tmp_path / "out.jsonl").exists()

@@ -1,1 +1,29 @@
-"""Pure functions from frame to frame over one run: no drawing, no files, no Textual."""
+"""Compute tables from a Run: functions from frame to frame, without drawing, files or Textual.
+
+frames: how tables are computed: caches, row selection, integer codes, time axis, statistics
+time: accounting of time: steps, device time, gaps and their causes, exclusive time
+ledger: the account of a step's time, and what a changed op would save
+merged: results of single files that merge into the answer over many files
+
+One module per table, mostly named after the view that shows it:
+
+calls: callers and callees of one scope
+classification_reasons: why a kernel has its op and category
+detail: launches, histogram, steps and layers of one entered row
+growth: time per token of each op against context length, and its law
+kernels: kernel statistics per group, with trends over the steps
+key_facts: headline facts of a run, and the views worth opening next
+layers: time per layer and op, and layers unlike the others
+ranks: work and waits of each rank, stragglers, skew per step
+recent_stats: the last seconds of a live run compared with all of it
+recording_advice: what to record next time to get missing data
+roofline: rates of work, their share of the roof, and what bounds them
+sections: the report of metallic, recomputed from a recording
+shapes: operand shapes with counts and rates
+slices: find and move between single slices of a timeline
+summary: metadata, steps, devices and where the time went
+timeline: lanes, slices and gaps of a time window
+training: phases, kernels, matrix products and memory of a training run
+tree: the scope tree with inclusive and self time
+vitals: newest state of a run, its machine and a watched server
+"""

@@ -1,4 +1,4 @@
-"""One row of another view, entered: its launches, their distribution, its course over steps and layers."""
+"""One entered row of another view: its launches, their histogram, its time over steps and layers."""
 
 import math
 from dataclasses import replace
@@ -7,85 +7,82 @@ from typing import Final
 import polars as pl
 
 from capture.run import Run
-from tracetui.analysis import select, steps
-from tracetui.analysis.kernels import kernel_table
+from tracetui.analysis.frames.selection import find_start_ns, is_unfolded, select_timed
+from tracetui.analysis.kernels import compute_kernel_table
+from tracetui.analysis.time.step_table import build_step_facts
 from tracetui.look import Look
 
 BINS: Final = 10
-WIDE_RANGE: Final = 50  # largest over smallest, beyond which bins grow by a factor instead of a distance
+WIDE_RANGE: Final = 50  # largest over smallest, above which bins have equal ratios instead of widths
 COLUMNS: Final = ("name", "step", "layer", "phase", "op", "count", "track", "path", "shape")
-_FORM: Final = {
+_CONFIG_NAMES: Final = {
     "grid": "grid", "block": "block", "registers": "registers", "shared": "shared_bytes",
     "occupancy": "occupancy_pct",
 }  # fmt: skip
-FORM: Final = tuple(_FORM.values())  # how a row was launched
+CONFIG_COLUMNS: Final = tuple(_CONFIG_NAMES.values())  # launch configuration
 
 
-def launches(run: Run, look: Look) -> pl.DataFrame:
-    """Return the rows themselves, without folded ones, in the order of time where it is known."""
+def select_launches(run: Run, look: Look) -> pl.DataFrame:
+    """Return the rows without folded ones, by time if known."""
     columns = [c for c in COLUMNS if run.has(c)]
-    rows = select.timed(run, look).filter(select.whole(run))
-    start = [(pl.col("t") - select.start(run)).alias("at_ns")] if run.has("t") else []
+    rows = select_timed(run, look).filter(is_unfolded(run))
+    start = [(pl.col("t") - find_start_ns(run)).alias("at_ns")] if run.has("t") else []
     delay = [(pl.col("t") - pl.col("launch")).alias("delay_ns")] if run.has("launch") else []
     launcher = [c for c in ("line", "launcher") if run.has(c)]
-    form = [pl.col(c).alias(name) for c, name in _FORM.items() if run.has(c)]
-    rows = rows.select(*start, pl.col("dur").alias("dur_ns"), *columns, *delay, *form, *launcher)
+    config = [pl.col(c).alias(name) for c, name in _CONFIG_NAMES.items() if run.has(c)]
+    rows = rows.select(*start, pl.col("dur").alias("dur_ns"), *columns, *delay, *config, *launcher)
     return (rows.sort("at_ns", maintain_order=True, nulls_last=True) if start else rows).collect()
 
 
-def statistics(run: Run, look: Look) -> pl.DataFrame:
-    """Return what the kernels view says of all these rows together."""
-    return kernel_table(run, replace(look, group="all", per="total"))
+def compute_statistics(run: Run, look: Look) -> pl.DataFrame:
+    """Return the kernels view's statistics of all these rows together."""
+    return compute_kernel_table(run, replace(look, group="all", per="total"))
 
 
-def category(run: Run, look: Look) -> pl.DataFrame:
-    """Return the categories of these rows, one a row, from A; nothing where the source tells none."""
+def list_categories(run: Run, look: Look) -> pl.DataFrame:
+    """Return the sorted categories of these rows; empty if the source has none."""
     if not run.has("category"):
         return pl.DataFrame(schema={"category": pl.String})
-    own = select.timed(run, look).select(pl.col("category").cast(pl.String)).drop_nulls()
-    return own.unique().sort("category").collect()
+    categories = select_timed(run, look).select(pl.col("category").cast(pl.String)).drop_nulls()
+    return categories.unique().sort("category").collect()
 
 
-def forms(launches: pl.DataFrame) -> pl.DataFrame:
-    """Return the distinct forms in which rows were launched, with count and total_ns, the longest first.
+def group_launch_configs(launches: pl.DataFrame) -> pl.DataFrame:
+    """Return the distinct launch configurations with count and total_ns, the longest first.
 
-    Empty where the source knows none.
+    Empty if none is known.
     """
-    known = [c for c in FORM if c in launches.columns and launches[c].null_count() < launches.height]
-    if not known:
+    columns = [c for c in CONFIG_COLUMNS if c in launches.columns and not launches[c].is_null().all()]
+    if not columns:
         return pl.DataFrame()
-    grouped = launches.drop_nulls(known[:1]).group_by(known, maintain_order=True)
-    return grouped.agg(count=pl.len(), total_ns=pl.col("dur_ns").sum()).sort(
-        "total_ns", descending=True, maintain_order=True
-    )
+    grouped = launches.drop_nulls(columns[:1]).group_by(columns, maintain_order=True)
+    sums = grouped.agg(count=pl.len(), total_ns=pl.col("dur_ns").sum())
+    return sums.sort("total_ns", descending=True, maintain_order=True)
 
 
-def histogram(durations: pl.Series, bins: int = BINS) -> pl.DataFrame:
-    """Return low_ns, high_ns, count: each duration counted once; the last bin holds its upper edge too."""
+def compute_histogram(durations: pl.Series, bins: int = BINS) -> pl.DataFrame:
+    """Return low_ns, high_ns and count; each duration counts once, the last bin includes its upper edge."""
     values = durations.drop_nulls()
     schema = {"low_ns": pl.Int64, "high_ns": pl.Int64, "count": pl.Int64}
     if values.is_empty():
         return pl.DataFrame(schema=schema)
     low, high = pl.DataFrame({"v": values}).select(a=pl.col("v").min(), b=pl.col("v").max()).row(0)
-    edges = _edges(low, high, bins)
-    counts = dict(_binned(values, edges).iter_rows())
-    rows = {
-        "low_ns": edges[:-1],
-        "high_ns": edges[1:],
-        "count": [counts.get(i, 0) for i in range(len(edges) - 1)],
-    }
+    edges = _compute_edges(low, high, bins)
+    counts = dict(_count_by_bin(values, edges).iter_rows())
+    numbers = [counts.get(i, 0) for i in range(len(edges) - 1)]
+    rows = {"low_ns": edges[:-1], "high_ns": edges[1:], "count": numbers}
     return pl.DataFrame(rows, schema=schema)
 
 
-def _binned(values: pl.Series, edges: list[int]) -> pl.DataFrame:
-    """Return bin → how many values lie from its lower edge up to the next."""
+def _count_by_bin(values: pl.Series, edges: list[int]) -> pl.DataFrame:
+    """Return the number of values in each bin, from its lower edge up to the next."""
     inner = pl.Series(edges[1:-1], dtype=pl.Int64)
     place = inner.search_sorted(values, side="right") if inner.len() else pl.zeros(values.len(), eager=True)
     return pl.DataFrame({"bin": place}).group_by("bin").agg(pl.len())
 
 
-def _edges(low: int, high: int, bins: int) -> list[int]:
-    """Return whole, rising edges from the lowest value to the highest."""
+def _compute_edges(low: int, high: int, bins: int) -> list[int]:
+    """Return whole, ascending edges from the lowest value to the highest."""
     if high - low < bins:
         return list(range(low, high + 1)) if high > low else [low, low]
     if low > 0 and high / low > WIDE_RANGE:
@@ -94,26 +91,22 @@ def _edges(low: int, high: int, bins: int) -> list[int]:
     return [low, *(low + round((high - low) * i / bins) for i in range(1, bins)), high]
 
 
-def by_step(run: Run, look: Look) -> pl.DataFrame:
-    """Return step → phase, total and, where tokens are known, the time of one token."""
+def sum_by_step(run: Run, look: Look) -> pl.DataFrame:
+    """Return phase and total of each step, and its time per token if tokens are known."""
     if not run.has("step"):
-        return pl.DataFrame(
-            schema={"step": pl.Int64, "phase": pl.String, "total_ns": pl.Int64, "per_token_ns": pl.Float64}
-        )
-    rows = select.timed(run, look).filter(pl.col("step").is_not_null())
+        schema = {"step": pl.Int64, "phase": pl.String, "total_ns": pl.Int64, "per_token_ns": pl.Float64}
+        return pl.DataFrame(schema=schema)
+    rows = select_timed(run, look).filter(pl.col("step").is_not_null())
     sums = rows.group_by("step").agg(pl.col("dur").sum().alias("total_ns")).collect()
-    marks = steps.marks(run).select("step", "phase", "tokens")
-    per = pl.when(pl.col("tokens") > 0).then(pl.col("total_ns") / pl.col("tokens"))
-    return (
-        sums.join(marks, on="step", how="left")
-        .select("step", "phase", "total_ns", per_token_ns=per)
-        .sort("step")
-    )
+    step_facts = build_step_facts(run).select("step", "phase", "tokens")
+    per_token = pl.when(pl.col("tokens") > 0).then(pl.col("total_ns") / pl.col("tokens"))
+    table = sums.join(step_facts, on="step", how="left").sort("step")
+    return table.select("step", "phase", "total_ns", per_token_ns=per_token)
 
 
-def by_layer(run: Run, look: Look) -> pl.DataFrame:
-    """Return layer → total."""
+def sum_by_layer(run: Run, look: Look) -> pl.DataFrame:
+    """Return the total of each layer."""
     if not run.has("layer"):
         return pl.DataFrame(schema={"layer": pl.Int32, "total_ns": pl.Int64})
-    rows = select.timed(run, look).filter(pl.col("layer").is_not_null())
+    rows = select_timed(run, look).filter(pl.col("layer").is_not_null())
     return rows.group_by("layer").agg(pl.col("dur").sum().alias("total_ns")).sort("layer").collect()

@@ -1,147 +1,157 @@
-"""Growth: the time of each op per token, over the decode steps, against the context length."""
+"""Growth: time per token of each op over the decode steps, against context length, and its law."""
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import polars as pl
 
-from capture.classify.positions import distinct, rows_of
+from capture.dense_lookup import find_distinct, find_rows
 from capture.run import Run
-from tracetui.analysis import laws, select, steps
-from tracetui.analysis.packed import grouped
+from tracetui import units
+from tracetui.analysis.frames import line_fit
+from tracetui.analysis.frames.codes import group_by_packed_key
+from tracetui.analysis.frames.selection import select_timed, with_group
+from tracetui.analysis.time.step_table import assign_trend_cells, build_step_facts
 from tracetui.look import Look
 
-HALF: Final = 0.5
+HALF_SHARE: Final = 0.5
 TREND_CELLS: Final = 64
+
+MOVING_LAWS: Final = ("linear", "step")  # laws of change; others are flat or noisy
+MAX_SENTENCES: Final = 3  # growing rows described
+MAX_EXTRAPOLATION: Final = 100  # times the largest measured x: lines are extrapolated no further
+_OF: Final = {"context": "1k tokens of context", "tokens": "1k tokens generated", "step": "1k steps"}
+_AT: Final = {"context": "context", "tokens": "token", "step": "step"}
 
 
 @dataclass(frozen=True, eq=False)
 class Growth:
-    """Rows with their laws, and what they come from."""
+    """Rows with their laws, and the data they come from."""
 
-    rows: pl.DataFrame  # one row an op
-    series: pl.DataFrame  # one row an op and step: row, step, x, tokens, dur, y (ns per token), share
-    lines: pl.DataFrame  # one row an op: row, slope, intercept, law …
-    steps: pl.DataFrame  # one row a step: step, x, tokens, dur, y, expected, outlier
-    slow: pl.DataFrame  # what was slow in outlier steps: step, row, y, expected, ratio
-    axis: str  # what x is: context, tokens or step
+    rows: pl.DataFrame  # one row per op
+    series: pl.DataFrame  # one row per op and step: row, step, x, tokens, dur, y (ns per token), share
+    lines: pl.DataFrame  # one row per op: row, slope, intercept, law …
+    steps: pl.DataFrame  # one row per step: step, x, tokens, dur, y, expected, outlier
+    slow: pl.DataFrame  # rows of outlier steps: step, row, y, expected, ratio
+    axis: str  # meaning of x: context, tokens or step
 
 
-def lines(run: Run, look: Look, group: str) -> pl.DataFrame:
-    """Return the law alone of every group: what x is, its line, and its total."""
-    axis, axis_steps = _axis(_chosen_steps(run, look))
-    words, series = _series(run, look, group, axis_steps)
+def compute_growth_lines(run: Run, look: Look, group: str) -> pl.DataFrame:
+    """Return law, line and total of each group, and the axis."""
+    axis, axis_steps = _choose_axis(_select_steps(run, look))
+    values, series = _compute_series(run, look, group, axis_steps)
     totals = series.group_by("row").agg(pl.col("dur").sum().alias("total_ns"))
-    table = laws.fit(series).lines.join(totals, on="row", nulls_equal=True)
-    of_word = pl.lit(words).gather(pl.col("row")).alias(group)
-    return table.select(of_word, "total_ns", "law", "r2", *_per_1k(), axis=pl.lit(axis))
+    table = line_fit.fit_lines(series).lines.join(totals, on="row", nulls_equal=True)
+    group_value = pl.lit(values).gather(pl.col("row")).alias(group)
+    return table.select(group_value, "total_ns", "law", "r2", *_build_slopes_per_1k(), axis=pl.lit(axis))
 
 
-def growth(run: Run, look: Look, group: str) -> Growth:
-    """Return the growth of every group over the chosen steps, with the law fitted to it."""
-    axis, axis_steps = _axis(_chosen_steps(run, look))
-    words, series = _series(run, look, group, axis_steps)
+def compute_growth(run: Run, look: Look, group: str) -> Growth:
+    """Return the growth of each group over the selected steps, with its fitted law."""
+    axis, axis_steps = _choose_axis(_select_steps(run, look))
+    values, series = _compute_series(run, look, group, axis_steps)
     series = _with_shares(series)
-    fitted = laws.fit(series)
-    judged = fitted.points.with_columns(series["step"])
-    whole = _whole(series)
-    of_word = pl.lit(words).gather(pl.col("row")).alias("row")  # rows are numbers as long as they are many
-    table = _table(series, fitted.lines, judged, axis).with_columns(of_word)
+    fitted = line_fit.fit_lines(series)
+    points = fitted.points.with_columns(series["step"])
+    total = _fit_total(series)
+    row_value = pl.lit(values).gather(pl.col("row")).alias("row")  # values replace codes at the end
+    table = _build_table(series, fitted.lines, points, axis).with_columns(row_value)
     return Growth(
-        rows=table.join(_names(run, look, group), on="row", how="left", nulls_equal=True).rename(
+        rows=table.join(_find_single_names(run, look, group), on="row", how="left", nulls_equal=True).rename(
             {"row": group}
         ),
-        series=series.with_columns(of_word),
-        lines=fitted.lines.with_columns(of_word),
-        steps=whole,
-        slow=_slow(judged, whole).with_columns(of_word),
+        series=series.with_columns(row_value),
+        lines=fitted.lines.with_columns(row_value),
+        steps=total,
+        slow=_find_slow_rows(points, total).with_columns(row_value),
         axis=axis,
     )
 
 
-def _chosen_steps(run: Run, look: Look) -> pl.DataFrame:
-    """Return the decode steps; where the source knows no decode, all steps of the phase asked for."""
-    marks = steps.marks(run)
+def _select_steps(run: Run, look: Look) -> pl.DataFrame:
+    """Return the decode steps; without decode, all steps of the requested phase."""
+    step_facts = build_step_facts(run)
     if look.window is not None:
-        marks = marks.filter(pl.col("step").is_between(*look.window))
-    phase = look.phase or ("decode" if (marks["phase"] == "decode").any() else None)
-    return marks.filter(pl.col("phase") == phase) if phase else marks
+        step_facts = step_facts.filter(pl.col("step").is_between(*look.window))
+    phase = look.phase or ("decode" if (step_facts["phase"] == "decode").any() else None)
+    return step_facts.filter(pl.col("phase") == phase) if phase else step_facts
 
 
-def _axis(marks: pl.DataFrame) -> tuple[str, pl.DataFrame]:
-    """Return the name of the x that series are fitted against, and step → x, tokens."""
-    complete = [c for c in ("context", "tokens") if marks.height and marks[c].null_count() == 0]
+def _choose_axis(step_facts: pl.DataFrame) -> tuple[str, pl.DataFrame]:
+    """Return the name of the x that series are fitted against, and `step`, `x`, `tokens`."""
+    complete = [c for c in ("context", "tokens") if step_facts.height and step_facts[c].null_count() == 0]
     tokens = pl.col("tokens").clip(lower_bound=1) if "tokens" in complete else pl.col("steps")
     axis = complete[0] if complete else "step"
     x = tokens.cum_sum() if axis == "tokens" else pl.col(axis)
-    return axis, marks.select("step", "steps", x=x.cast(pl.Float64), tokens=tokens)
+    return axis, step_facts.select("step", "steps", x=x.cast(pl.Float64), tokens=tokens)
 
 
-def _names(run: Run, look: Look, group: str) -> pl.DataFrame:
-    """Return row → the one name that stands behind it; null where there are several."""
+def _find_single_names(run: Run, look: Look, group: str) -> pl.DataFrame:
+    """Return the name of each row that has only one, else null."""
     if group == "name":
         return pl.DataFrame(schema={"row": pl.Categorical})
-    rows = select.with_group(run, select.timed(run, look), group).select(pl.col(group).alias("row"), "name")
-    one = pl.when(pl.col("name").len() == 1).then(pl.col("name").first())
-    return grouped(rows, ("row", "name")).group_by("row").agg(one)
+    rows = with_group(run, select_timed(run, look), group).select(pl.col(group).alias("row"), "name")
+    only_name = pl.when(pl.col("name").len() == 1).then(pl.col("name").first())
+    return group_by_packed_key(rows, ("row", "name")).group_by("row").agg(only_name)
 
 
-def _series(run: Run, look: Look, group: str, axis_steps: pl.DataFrame) -> tuple[pl.Series, pl.DataFrame]:
-    """Return the word of each row, in order; and row, step → its time per token, by the numbers of the rows
-    and by step.
-    """
-    timed = select.with_group(run, select.timed(run, look), group)
+def _compute_series(
+    run: Run, look: Look, group: str, axis_steps: pl.DataFrame
+) -> tuple[pl.Series, pl.DataFrame]:
+    """Return the value of each row code, and the time per token of each row code and step."""
+    timed = with_group(run, select_timed(run, look), group)
     rows = timed.select(pl.col(group).alias("row"), "step", "dur").collect()
-    words, numbers = _numbered(rows["row"])
-    place = rows_of(axis_steps["step"], rows["step"], keep="last").cast(pl.Int64)
-    key = (numbers.cast(pl.Int64) * axis_steps.height + place).alias("key")
+    values, codes = _encode_values(rows["row"])
+    step_index = find_rows(axis_steps["step"], rows["step"], keep="last").cast(pl.Int64)
+    key = (codes.cast(pl.Int64) * axis_steps.height + step_index).alias("key")
     sums = pl.DataFrame([key, rows["dur"]]).lazy().drop_nulls().group_by("key").agg(pl.col("dur").sum())
     points = sums.sort("key").collect()
     row, step = points["key"] // max(1, axis_steps.height), points["key"] % max(1, axis_steps.height)
     points = axis_steps[step].with_columns(points["dur"], row=row.cast(pl.UInt32).set_sorted())
     y = pl.col("dur") / pl.col("tokens")
-    return words, points.select("row", "x", "steps", "tokens", "dur", y=y, step="step")
+    return values, points.select("row", "x", "steps", "tokens", "dur", y=y, step="step")
 
 
 def _with_shares(series: pl.DataFrame) -> pl.DataFrame:
-    """Return the series with the share of each row in all that was measured in its step."""
+    """Return the series with the share of each row in the total of its step."""
     total = pl.col("dur").sum().over("step")
     share = pl.when(total > 0).then(pl.col("dur") / total)
     return series.select(pl.exclude("step"), share=share, step="step")
 
 
-def _per_1k() -> list[pl.Expr]:
-    """Return the slope of a line and its error for a thousand more of what x is."""
+def _build_slopes_per_1k() -> list[pl.Expr]:
+    """Return the slope of a line and its error per thousand units of x."""
     slopes = {"slope_ns_per_1k": "slope", "slope_se_ns_per_1k": "slope_se"}
     return [(pl.col(c).cast(pl.Float64) * 1000).alias(name) for name, c in slopes.items()]
 
 
-def _numbered(column: pl.Series) -> tuple[pl.Series, pl.Series]:
-    """Return the distinct words of a column in their order, null last, and the number of each entry's."""
-    words = distinct(column) if column.dtype == pl.Categorical else column.unique().drop_nulls()
-    words = words.sort()
-    numbers = rows_of(words.to_physical(), column.to_physical(), keep="last").fill_null(words.len())
-    return words.extend(words.clear(1)), numbers
+def _encode_values(column: pl.Series) -> tuple[pl.Series, pl.Series]:
+    """Return the distinct values of a column, sorted, null last, and the code of each entry."""
+    values = find_distinct(column) if column.dtype == pl.Categorical else column.unique().drop_nulls()
+    values = values.sort()
+    codes = find_rows(values.to_physical(), column.to_physical(), keep="last").fill_null(values.len())
+    return values.extend(values.clear(1)), codes
 
 
-def _whole(series: pl.DataFrame) -> pl.DataFrame:
-    """Return all that was measured, step by step, judged by its own line."""
-    sums = (
-        series.group_by("step").agg(pl.col("x", "steps", "tokens").first(), pl.col("dur").sum()).sort("step")
-    )
+def _fit_total(series: pl.DataFrame) -> pl.DataFrame:
+    """Return the total of each step, and its outliers from its own line."""
+    sums = series.group_by("step").agg(pl.col("x", "steps", "tokens").first(), pl.col("dur").sum())
+    sums = sums.sort("step")
     points = sums.with_columns(row=pl.lit("total"), y=pl.col("dur") / pl.col("tokens"))
-    return points.drop("row").hstack(laws.fit(points).points.select("expected", "outlier"))
+    return points.drop("row").hstack(line_fit.fit_lines(points).points.select("expected", "outlier"))
 
 
-def _table(series: pl.DataFrame, lines: pl.DataFrame, judged: pl.DataFrame, axis: str) -> pl.DataFrame:
-    """Return one row a group, largest total first."""
-    off = judged.filter("outlier").group_by("row").agg(pl.col("step").sort())
-    off = off.select("row", outliers=pl.col("step").map_elements(stretches, return_dtype=pl.String))
-    ends = series.group_by("row").agg(_ends()).join(_trends(series), on="row", nulls_equal=True)
+def _build_table(series: pl.DataFrame, lines: pl.DataFrame, points: pl.DataFrame, axis: str) -> pl.DataFrame:
+    """Return one row per group, largest total first."""
+    outliers = points.filter("outlier").group_by("row").agg(pl.col("step").sort())
+    numbers = pl.col("step").map_elements(units.format_ranges, return_dtype=pl.String)
+    outliers = outliers.select("row", outliers=numbers)
+    ends = series.group_by("row").agg(_build_end_columns())
+    ends = ends.join(_compute_trends(series), on="row", nulls_equal=True)
     table = ends.join(lines, on="row", nulls_equal=True)
     return (
-        table.join(off, on="row", how="left", nulls_equal=True)
-        .with_columns(*_per_1k(), axis=pl.lit(axis))
+        table.join(outliers, on="row", how="left", nulls_equal=True)
+        .with_columns(*_build_slopes_per_1k(), axis=pl.lit(axis))
         .sort("total_ns", "row", descending=[True, False], nulls_last=True)
         .select(
             "row",
@@ -164,29 +174,21 @@ def _table(series: pl.DataFrame, lines: pl.DataFrame, judged: pl.DataFrame, axis
     )
 
 
-def _trends(series: pl.DataFrame) -> pl.DataFrame:
-    """Return row → its course, a value a step; where steps were folded, a value for as many steps each."""
+def _compute_trends(series: pl.DataFrame) -> pl.DataFrame:
+    """Return the trend of each row, a value per step; with folded steps, per equal number of steps."""
     if not (series["steps"] > 1).any():
         return series.group_by("row").agg(pl.col("y").alias("trend"))
     step_sizes = series.select("step", "steps").unique().sort("step")
-    placed = series.join(
-        step_sizes.select("step", cell=steps.cells(step_sizes, TREND_CELLS)),
-        on="step",
-        maintain_order="left",
-    )
+    cells = step_sizes.select("step", cell=assign_trend_cells(step_sizes, TREND_CELLS))
+    placed = series.join(cells, on="step", maintain_order="left")
     mean = pl.col("dur").sum() / pl.col("tokens").sum()
-    return (
-        placed.group_by("row", "cell")
-        .agg(y=mean)
-        .sort("cell")
-        .group_by("row")
-        .agg(pl.col("y").alias("trend"))
-    )
+    cells = placed.group_by("row", "cell").agg(y=mean).sort("cell")
+    return cells.group_by("row").agg(pl.col("y").alias("trend"))
 
 
-def _ends() -> list[pl.Expr]:
+def _build_end_columns() -> list[pl.Expr]:
     share, y = pl.col("share"), pl.col("y")
-    crossed = (share >= HALF) & (share.first() < HALF)
+    crossed = (share >= HALF_SHARE) & (share.first() < HALF_SHARE)
     return [
         pl.col("steps").sum(),
         pl.col("tokens").sum(),
@@ -199,21 +201,59 @@ def _ends() -> list[pl.Expr]:
     ]
 
 
-def _slow(judged: pl.DataFrame, whole: pl.DataFrame) -> pl.DataFrame:
-    """Return, for each step whose total leaves its line, every row against what its own line expects."""
-    off = whole.filter("outlier")["step"]
+def _find_slow_rows(points: pl.DataFrame, total: pl.DataFrame) -> pl.DataFrame:
+    """Return every row of each outlier step against the expectation of its own line."""
+    outlier_steps = total.filter("outlier")["step"]
     ratio = pl.when(pl.col("expected") > 0).then(pl.col("y") / pl.col("expected"))
-    return judged.filter(pl.col("step").is_in(off.implode())).select(
-        "step", "row", "y", "expected", ratio=ratio
-    )
+    slow = points.filter(pl.col("step").is_in(outlier_steps.implode()))
+    return slow.select("step", "row", "y", "expected", ratio=ratio)
 
 
-def stretches(numbers: pl.Series) -> str:
-    """Write numbers as ranges: 27, 28, 39 → '27–28, 39'."""
-    ranges: list[list[int]] = []
-    for n in numbers:
-        if ranges and n == ranges[-1][1] + 1:
-            ranges[-1][1] = n
-        else:
-            ranges.append([n, n])
-    return ", ".join(f"{a}–{b}" if a < b else str(a) for a, b in ranges)
+def list_growing_rows(fitted: Growth) -> list[Any]:
+    """Return the rows that grow, the largest rise over the run first."""
+    return _select_rising(fitted)["row"].to_list()
+
+
+def describe_growing_rows(fitted: Growth) -> list[str]:
+    """Return a sentence for each of the rows that grow most."""
+    largest = _select_rising(fitted).head(MAX_SENTENCES)
+    return [_describe_growth(fitted, row) for row in largest.iter_rows(named=True)]
+
+
+def _select_rising(fitted: Growth) -> pl.DataFrame:
+    """Return the rising lines, with the first and last x of their rows."""
+    x = pl.col("x")
+    extent = fitted.series.group_by("row").agg(first=x.min(), last=x.max(), dur=pl.col("dur").sum())
+    lines = fitted.lines.join(extent, on="row", nulls_equal=True)
+    rise_ns = pl.col("slope") * (pl.col("last") - pl.col("first"))
+    rising = lines.with_columns(rise=rise_ns).filter(pl.col("law").is_in(MOVING_LAWS), pl.col("rise") > 0)
+    return rising.sort("rise", "row", descending=[True, False], nulls_last=True)
+
+
+def _describe_growth(fitted: Growth, row: dict[str, Any]) -> str:
+    """Describe a growing row: attn.core grows by +440 µs per 1k tokens of context: 9 µs at 1, 45 µs at 9."""
+    slope, level, first, last = (row[c] for c in ("slope", "intercept", "first", "last"))
+    ends = [
+        f"{units.format_duration(level + slope * x)} at {units.format_number(round(x))}"
+        for x in (first, last)
+    ]
+    rate = f"{units.format_difference(1000 * slope)} per {_OF[fitted.axis]}"
+    return f"{row['row'] or 'other'} grows by {rate}: {', '.join(ends)}{_describe_crossing(fitted, row)}"
+
+
+def _describe_crossing(fitted: Growth, row: dict[str, Any]) -> str:
+    """Describe where a row's line meets that of the largest other row, as the end of a sentence."""
+    dur = fitted.series.group_by("row").agg(dur=pl.col("dur").sum())
+    others = fitted.lines.join(dur, on="row", nulls_equal=True)
+    others = others.filter(pl.col("row").ne_missing(pl.lit(row["row"])), pl.col("slope").is_not_null())
+    if others.is_empty():
+        return ""
+    other = others.sort("dur", "row", descending=[True, False], nulls_last=True).row(0, named=True)
+    slope_difference = row["slope"] - other["slope"]
+    x = (other["intercept"] - row["intercept"]) / slope_difference if slope_difference > 0 else 0
+    if not row["first"] < x <= MAX_EXTRAPOLATION * row["last"]:
+        return ""
+    name, position = other["row"] or "other", f"{_AT[fitted.axis]} {units.format_number(round(x))}"
+    if x <= row["last"]:
+        return f"; longer than {name} from {position} on"
+    return f"; on this line as long as {name} at {position}"

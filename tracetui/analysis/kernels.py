@@ -1,6 +1,6 @@
-"""Kernel statistics: one row a group, percentiles only where there are instances."""
+"""Kernel statistics: one row per group, with trends over the steps; percentiles only of single launches."""
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import replace
 from functools import cache, partial
 from typing import Final, TypeVar
@@ -8,270 +8,390 @@ from typing import Final, TypeVar
 import polars as pl
 from msgspec import Struct
 
-from capture import pieces
+from capture import live_run
 from capture.run import Run
-from tracetui.analysis import kept, matching, roofline, select, steps, windows
-from tracetui.analysis.courses import courses, in_numbered_steps
-from tracetui.analysis.packed import grouped
+from tracetui.analysis.frames.codes import group_by_packed_key
+from tracetui.analysis.frames.name_filter import is_name_match
+from tracetui.analysis.frames.run_memo import cache_per_run, map_chunks
+from tracetui.analysis.frames.selection import (
+    has_only_launches,
+    has_step_sums,
+    instance_dur,
+    is_change,
+    resolve_lens,
+    select_existing,
+    select_in_steps,
+    select_unfolded,
+    with_group,
+)
+from tracetui.analysis.roofline import build_work_sums, drop_unknown_rates, with_rates
+from tracetui.analysis.time.step_sampling import (
+    build_scaled_sums,
+    compute_coverage,
+    compute_scaled_total,
+    find_represented_steps,
+    scale_totals,
+    with_sampling_weights,
+)
+from tracetui.analysis.time.step_table import assign_trend_cells, build_step_facts
 from tracetui.look import Look
 
-Found = TypeVar("Found")
+TREND_CELLS: Final = 48
+MAX_ROWS_AT_ONCE: Final = 1 << 17  # with more rows, summing cell by cell is faster
 
+Result = TypeVar("Result")
 LABELS: Final = ("name", "op", "layer", "phase", "category", "lens", "shape")
 QUANTILES: Final = (("p50", 0.50), ("p95", 0.95), ("p99", 0.99))
-REMEMBERED: Final = 4  # tables of a run, which filters narrow
+MAX_CACHED_TABLES: Final = 4  # tables per run, which filters reuse
 
 
-def kernel_table(run: Run, look: Look) -> pl.DataFrame:
-    """Return one row a group, largest total first: its share, its trend over steps, its rates."""
-    group, plain = look.group or "name", replace(look, filter="")
-    known = _measured_before(run).get(plain) if look.filter else None
-    table = _narrowed(run, look, known) if known is not None else None
+def collect_step_times(rows: pl.LazyFrame, group: str) -> tuple[pl.DataFrame, pl.Series]:
+    """Return group, step and time of the rows in steps, and the sorted step numbers."""
+    timed = rows.filter(pl.col("step").is_not_null()).select(group, "step", "dur").collect()
+    step = timed["step"]
+    return timed, step.filter(is_change(step)).unique().sort()
+
+
+def compute_step_trends(
+    run: Run, timed: pl.DataFrame, numbers: pl.Series, group: str, width: int = TREND_CELLS
+) -> pl.DataFrame:
+    """Return the time per step (per token if known) of each group in a few cells; null in a gap."""
+    cells = _assign_cells(run, numbers, width)
+    if cells.is_empty():
+        return pl.DataFrame(schema={group: timed.schema[group], "trend": pl.List(pl.Float64)})
+    count = int(cells["place"].max()) + 1  # type: ignore[arg-type]
+    table = timed.select(pl.col(group).unique()).with_row_index("row")
+    cell_times = _sum_by_cell(timed, cells, group).join(table, on=group, nulls_equal=True)
+    indices = cell_times["row"].cast(pl.Int64) * count + cell_times["place"]
+    flat = pl.repeat(None, table.height * count, dtype=pl.Float64, eager=True)
+    flat = flat.scatter(indices, cell_times["each"])
+    return table.select(group, trend=flat.reshape((table.height, count)).arr.to_list())
+
+
+def _sum_by_cell(timed: pl.DataFrame, cells: pl.DataFrame, group: str) -> pl.DataFrame:
+    """Return group and `place` with `each`, the time in a cell divided by its weight.
+
+    Few rows are summed at once, otherwise cell by cell: grouping small tables is fast.
+    """
+    placed = timed.join(cells, on="step", maintain_order="left")
+    weighted_time = (pl.col("dur").sum() / pl.col("weight").first()).alias("each")
+    if placed.height <= MAX_ROWS_AT_ONCE:
+        return placed.group_by(group, "place").agg(weighted_time)
+    if not placed["place"].is_sorted():
+        placed = placed.sort("place", maintain_order=True)
+    sums = pl.col("place").first(), weighted_time
+    return pl.concat(part.group_by(group).agg(sums) for part in _iter_cells(placed))
+
+
+def _iter_cells(rows: pl.DataFrame) -> Iterator[pl.DataFrame]:
+    """Yield the rows of each cell, which are adjacent."""
+    start = 0
+    for length in rows["place"].rle().struct.field("len"):
+        yield rows.slice(start, length)
+        start += length
+
+
+def _assign_cells(run: Run, numbers: pl.Series, width: int) -> pl.DataFrame:
+    """Return the cell of each step in a trend, and the cell's weight: tokens, else steps.
+
+    Only decode steps are included if there are any: a prefill in front would flatten everything after it.
+    """
+    marks = build_step_facts(run)
+    if numbers.len() < marks.height:
+        marks = marks.filter(pl.col("step").is_in(numbers.implode()))
+    decode = (marks["phase"] == "decode").sum()
+    chosen = marks.filter(pl.col("phase") == "decode") if 0 < decode < marks.height else marks
+    weight = pl.col("tokens" if (chosen["tokens"] > 0).sum() == chosen.height else "steps")
+    cell, weight = assign_trend_cells(chosen, width).alias("cell"), weight.cast(pl.Float64)
+    place = cell.rank("dense").cast(pl.Int64) - 1
+    return chosen.select_seq("step", weight=weight.sum().over(cell), place=place)
+
+
+def compute_kernel_table(run: Run, look: Look) -> pl.DataFrame:
+    """Return one row per group, largest total first: its share, trend over steps and rates."""
+    group, unfiltered = look.group or "name", replace(look, filter="")
+    cached = _make_stats_cache(run).get(unfiltered) if look.filter else None
+    table = _filter_measured(run, look, cached) if cached is not None else None
     if table is None:
-        measured = _measured(run, look)
+        measured = _measure_groups(run, look)
         table = measured.table
         if not look.filter:
-            _remember(run, plain, measured)
-    return _per(_with_shares(run, table, group, _whole(run, look, known)), divisor(run, look))
+            _cache_stats(run, unfiltered, measured)
+    table = with_shares(table, group, _compute_share_base(run, look, cached))
+    return divide_totals(table, compute_divisor(run, look))
 
 
-class _Measured(Struct, frozen=True, eq=False):
-    """Groups with what is found of each by itself, and what the rows of each are of."""
+class _GroupStats(Struct, frozen=True, eq=False):
+    """Statistics of each group by itself, and the labels of its rows."""
 
     table: pl.DataFrame
-    kinds: pl.DataFrame  # the group, name and op: each combination once
-    steps: int | None  # of all rows; None where no course over them is known
+    kinds: pl.DataFrame  # distinct combinations of group, name and op
+    steps: int | None  # of all rows; None if there is no trend
 
 
-def _measured(run: Run, look: Look) -> _Measured:
-    """Return what is found of each group without a look at the others, in any order."""
+def _measure_groups(run: Run, look: Look) -> _GroupStats:
+    """Compute the statistics of each group, without those that depend on other groups, in any order."""
     group = look.group or "name"
-    rows = windows.weighed(run, look, select.with_group(run, select.in_steps(run, look), group))
-    adds = [*roofline.work(run), *windows.sums(run, look)]
-    alike, timed_rows = _added_up(run, look, rows, adds)
-    sums = windows.scaled(roofline.with_rates(_summed(run, alike, group, adds), run))
-    table = sums.join(_quantiles(run, rows, group), on=group, how="left", nulls_equal=True)
-    kinds = alike.select(dict.fromkeys((group, "name", *select.have(run, ("op",)))).keys()).unique()
+    rows = with_sampling_weights(run, look, with_group(run, select_in_steps(run, look), group))
+    extra_sums = [*build_work_sums(run), *build_scaled_sums(run, look)]
+    label_sums, timed_rows = _sum_by_labels(run, look, rows, extra_sums)
+    sums = derive_statistics(_merge_label_sums(run, label_sums, group, extra_sums), run)
+    table = sums.join(_compute_quantiles(run, rows, group), on=group, how="left", nulls_equal=True)
+    kinds = label_sums.select(dict.fromkeys((group, "name", *select_existing(run, ("op",)))).keys()).unique()
     if not run.has("step") or group == "step":
-        return _Measured(table, kinds, None)
-    timed, numbers = in_numbered_steps(timed_rows, group)
-    table = table.join(courses(run, timed, numbers, group), on=group, how="left", nulls_equal=True)
-    return _Measured(table, kinds, numbers.len())
+        return _GroupStats(table, kinds, None)
+    timed, numbers = collect_step_times(timed_rows, group)
+    trends = compute_step_trends(run, timed, numbers, group)
+    table = table.join(trends, on=group, how="left", nulls_equal=True)
+    return _GroupStats(table, kinds, numbers.len())
 
 
-def _added_up(
-    run: Run, look: Look, rows: pl.LazyFrame, adds: Sequence[pl.Expr]
+def _sum_by_labels(
+    run: Run, look: Look, rows: pl.LazyFrame, extra_sums: Sequence[pl.Expr]
 ) -> tuple[pl.DataFrame, pl.LazyFrame]:
-    """Return the sums of rows that have all labels in common, and rows that tell the time of each group in
-    each step.
-    """
-    found = _of_pieces(run, look, "kernels", partial(_sums_of_kernels, run, look, adds))
-    if not found:
-        return _alike(run, rows, look.group or "name", adds), rows
-    alike, timed = zip(*found, strict=True)
-    return pl.concat(alike), pl.concat(timed).lazy()
+    """Return the sums of rows with equal labels, and rows with the time of each group in each step."""
+    chunk_sums = _map_kernel_chunks(run, look, "kernels", partial(_sum_chunk, run, look, extra_sums))
+    if not chunk_sums:
+        return _sum_equal_labels(run, rows, look.group or "name", extra_sums), rows
+    label_sums, timed = zip(*chunk_sums, strict=True)
+    return pl.concat(label_sums), pl.concat(timed).lazy()
 
 
-def _sums_of_kernels(
-    run: Run, look: Look, adds: Sequence[pl.Expr], rows: pl.LazyFrame
+def _sum_chunk(
+    run: Run, look: Look, extra_sums: Sequence[pl.Expr], rows: pl.LazyFrame
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Return the same of the rows of a piece, with times of steps added up."""
+    """Return the label sums of a chunk's rows, and the time of each group in each step."""
     group = look.group or "name"
-    table = select.with_group(run, rows, group).collect()
+    table = with_group(run, rows, group).collect()
     in_steps = [group, "step"] if run.has("step") and group != "step" else [group]
-    return _alike(run, table.lazy(), group, adds), table.group_by(in_steps).agg(pl.col("dur").sum())
+    times = table.group_by(in_steps).agg(pl.col("dur").sum())
+    return _sum_equal_labels(run, table.lazy(), group, extra_sums), times
 
 
-def _of_pieces(run: Run, look: Look, what: Hashable, find: Callable[[pl.LazyFrame], Found]) -> list[Found]:
-    """Return what is found of the rows of each piece of a run that grows, where it has kernels; nothing of
-    a run that does not grow, and where other rows decide on those of a piece.
+def _map_kernel_chunks(
+    run: Run, look: Look, key: Hashable, compute: Callable[[pl.LazyFrame], Result]
+) -> list[Result]:
+    """Return `compute(rows)` of each chunk with kernels of a growing run.
+
+    Empty if the run has no chunks, or if a chunk's rows depend on other rows: filters, focus, sampling.
     """
-    if look.filter or look.where or look.focus or not pieces.of(run):
+    if look.filter or look.where or look.focus or not live_run.list_chunks(run):
         return []
-    if windows.coverage(run, look) is not None:
+    if compute_coverage(run, look) is not None:
         return []
 
-    def find_in(events: pl.DataFrame) -> Found | None:
+    def compute_chunk(events: pl.DataFrame) -> Result | None:
         has_kernels = (events["kind"] == "kernel").any()
-        return find(select.in_steps(run, look, events)) if has_kernels else None
+        return compute(select_in_steps(run, look, events)) if has_kernels else None
 
-    about = what, look, select.lens_of(run, look), select.all_instances(run), select.step_sums(run)
-    return [found for found in kept.of_pieces(run, about, find_in) if found is not None]
+    full_key = key, look, resolve_lens(run, look), has_only_launches(run), has_step_sums(run)
+    return [result for result in map_chunks(run, full_key, compute_chunk) if result is not None]
 
 
-@select.once
-def _measured_before(run: Run) -> dict[Look, _Measured]:
-    """Return what was measured without a filter of names, by the look."""
+@cache_per_run
+def _make_stats_cache(run: Run) -> dict[Look, _GroupStats]:
+    """Return the run's dict from unfiltered look to group statistics, empty at first."""
     return {}
 
 
-def _remember(run: Run, look: Look, measured: _Measured) -> None:
-    before = _measured_before(run)
-    before[look] = measured
-    while len(before) > REMEMBERED:
-        before.pop(next(iter(before)), None)
+def _cache_stats(run: Run, look: Look, measured: _GroupStats) -> None:
+    cache = _make_stats_cache(run)
+    cache[look] = measured
+    while len(cache) > MAX_CACHED_TABLES:
+        cache.pop(next(iter(cache)), None)
 
 
-def _narrowed(run: Run, look: Look, known: _Measured) -> pl.DataFrame | None:
-    """Return those groups that fit the filter; None where it fits only some rows of one."""
+def _filter_measured(run: Run, look: Look, stats: _GroupStats) -> pl.DataFrame | None:
+    """Return the groups that match the filter; None if only some rows of a group match."""
     group = look.group or "name"
-    judged = known.kinds.with_columns(fits=matching.fits(run, look.filter).fill_null(value=False))
-    groups = judged.group_by(group).agg(pl.col("fits").any(), every=pl.col("fits").all())
-    if (groups["fits"] != groups["every"]).any():
+    kinds = stats.kinds.with_columns(fits=is_name_match(run, look.filter).fill_null(value=False))
+    groups = kinds.group_by(group).agg(pl.col("fits").any(), all_fit=pl.col("fits").all())
+    if (groups["fits"] != groups["all_fit"]).any():
         return None
-    fitting = groups.filter("fits").select(group)
-    table = known.table.join(fitting, on=group, how="semi", nulls_equal=True)
-    table = roofline.without_unknown(table)
-    if known.steps is None or table.height == known.table.height:
+    matching = groups.filter("fits").select(group)
+    table = stats.table.join(matching, on=group, how="semi", nulls_equal=True)
+    table = drop_unknown_rates(table)
+    if stats.steps is None or table.height == stats.table.height:
         return table
-    rows = select.with_group(run, select.in_steps(run, replace(look, filter="")), group)
-    rows = rows.filter(pl.col(group).is_in(fitting[group].implode(), nulls_equal=True))
-    timed, numbers = in_numbered_steps(rows, group)
-    if numbers.len() == known.steps:  # the cells of a course depend on which steps there are
+    rows = with_group(run, select_in_steps(run, replace(look, filter="")), group)
+    rows = rows.filter(pl.col(group).is_in(matching[group].implode(), nulls_equal=True))
+    timed, numbers = collect_step_times(rows, group)
+    if numbers.len() == stats.steps:  # the cells of a trend depend on the steps
         return table
-    anew = courses(run, timed, numbers, group)
-    return table.drop("trend").join(anew, on=group, how="left", nulls_equal=True)
+    new_trends = compute_step_trends(run, timed, numbers, group)
+    return table.drop("trend").join(new_trends, on=group, how="left", nulls_equal=True)
 
 
-def total_table(run: Run, look: Look) -> pl.DataFrame:
-    """Return one row a group: count, total and share alone, which is several times faster."""
-    return total_tables(run, look, (look.group or "name",))[0]
+def compute_total_table(run: Run, look: Look) -> pl.DataFrame:
+    """Return count, total and share of each group; several times faster than the full table."""
+    return compute_total_tables(run, look, (look.group or "name",))[0]
 
 
-def total_tables(run: Run, look: Look, groups: Sequence[str]) -> list[pl.DataFrame]:
+def compute_total_tables(run: Run, look: Look, groups: Sequence[str]) -> list[pl.DataFrame]:
     """Return such a table for each of several groups, in one pass over the rows."""
-    scaled = windows.sums(run, look)
-    found = _of_pieces(run, look, tuple(groups), lambda rows: _cells(run, rows, groups))
-    if found:
-        cells = pl.concat(found)
+    scaled = build_scaled_sums(run, look)
+    chunk_sums = _map_kernel_chunks(run, look, tuple(groups), lambda rows: _sum_by_groups(run, rows, groups))
+    if chunk_sums:
+        cells = pl.concat(chunk_sums)
     else:
-        rows = windows.weighed(run, look, select.in_steps(run, look))
-        cells = _cells(run, rows, groups, scaled)
-    added = [pl.col("count").sum(), pl.col("total_ns").sum(), *scaled]
-    tables = [windows.scaled(cells.group_by(group).agg(added)) for group in groups]
-    whole, by = _whole(run, look), divisor(run, look)
-    return [_per(_with_shares(run, t, group, whole), by) for t, group in zip(tables, groups, strict=True)]
+        rows = with_sampling_weights(run, look, select_in_steps(run, look))
+        cells = _sum_by_groups(run, rows, groups, scaled)
+    sums = [pl.col("count").sum(), pl.col("total_ns").sum(), *scaled]
+    tables = [scale_totals(cells.group_by(group).agg(sums)) for group in groups]
+    share_base, divisor = _compute_share_base(run, look), compute_divisor(run, look)
+    return [
+        divide_totals(with_shares(t, group, share_base), divisor)
+        for t, group in zip(tables, groups, strict=True)
+    ]
 
 
-def _cells(
+def _sum_by_groups(
     run: Run, rows: pl.LazyFrame, groups: Sequence[str], scaled: Sequence[pl.Expr] = ()
 ) -> pl.DataFrame:
-    """Return count and total of rows that are alike in all groups."""
+    """Return count and total of rows equal in all groups."""
     for group in groups:
-        rows = select.with_group(run, rows, group)
-    return grouped(rows, groups, (*_totals(run), *scaled))
+        rows = with_group(run, rows, group)
+    return group_by_packed_key(rows, groups, (*_build_totals(run), *scaled))
 
 
-def _whole(run: Run, look: Look, known: _Measured | None = None) -> int | None:
-    """Return what shares are of where a filter hides rows: all rows; None without a filter."""
+def _compute_share_base(run: Run, look: Look, cached: _GroupStats | None = None) -> int | None:
+    """Return the total of all rows, which shares refer to if a filter hides some; None without a filter.
+
+    0 if the source lists only a part of its kernels.
+    """
+    if run.meta.get("listed"):
+        return 0
     if not (look.filter or look.where):
         return None
-    if known is not None and not look.where and "scale" not in known.table.columns:
-        return int(known.table["total_ns"].sum())
-    return windows.whole(run, look, select.in_steps(run, replace(look, filter="", where=())))
+    if cached is not None and not look.where and "scale" not in cached.table.columns:
+        return int(cached.table["total_ns"].sum())
+    return compute_unfiltered_total(run, look)
 
 
-def divisor(run: Run, look: Look) -> float:
-    """Return what totals are divided by: 1, the steps looked at, or their tokens; a filter changes none."""
+def compute_unfiltered_total(run: Run, look: Look) -> int:
+    """Return the time of all rows, including filtered ones, scaled to the steps they represent."""
+    return compute_scaled_total(run, look, select_in_steps(run, replace(look, filter="", where=())))
+
+
+def compute_divisor(run: Run, look: Look) -> float:
+    """Return the divisor of totals: 1, the selected steps, or their tokens; filters do not change it."""
     if look.per == "total" or not run.has("step"):
         return 1
-    rows = select.in_steps(run, replace(look, filter="", where=(), focus=()))
-    numbers = rows.select(pl.col("step").drop_nulls().unique()).collect()["step"]
-    numbers = windows.stood_for(run, look, numbers)
-    marks = steps.marks(run).filter(pl.col("step").is_in(numbers.implode()))
+    step_facts = build_step_facts(run).filter(is_requested_step(run, look))
     by_step = look.per == "step" or not run.has("tokens")
-    return max(1, int(marks["steps" if by_step else "tokens"].sum()))
+    return max(1, int(step_facts["steps" if by_step else "tokens"].sum()))
 
 
-def group_sums(run: Run, rows: pl.LazyFrame, group: str, work: Sequence[pl.Expr] = ()) -> pl.DataFrame:
-    """Return labels, totals, extremes and work; rows are first added up under all labels, in one pass."""
-    return _summed(run, _alike(run, rows, group, work), group, work)
+def is_requested_step(run: Run, look: Look) -> pl.Expr:
+    """True for the selected steps, and for those that sampled ones represent."""
+    rows = select_in_steps(run, replace(look, filter="", where=(), focus=()))
+    numbers = rows.select(pl.col("step").drop_nulls().unique()).collect()["step"]
+    return pl.col("step").is_in(find_represented_steps(run, look, numbers).implode())
 
 
-def _alike(run: Run, rows: pl.LazyFrame, group: str, work: Sequence[pl.Expr]) -> pl.DataFrame:
-    """Return the sums of rows that have all labels in common."""
-    return grouped(rows, (group, *_labels(run, group)), (*_totals(run), *_extremes(run), *work))
+def sum_by_group(run: Run, rows: pl.LazyFrame, group: str, work: Sequence[pl.Expr] = ()) -> pl.DataFrame:
+    """Return labels, totals, extremes and work of each group, summed under all labels in one pass."""
+    return _merge_label_sums(run, _sum_equal_labels(run, rows, group, work), group, work)
 
 
-def _labels(run: Run, group: str) -> list[str]:
+def _sum_equal_labels(run: Run, rows: pl.LazyFrame, group: str, work: Sequence[pl.Expr]) -> pl.DataFrame:
+    """Return the sums of rows with equal labels."""
+    sums = *_build_totals(run), *_build_extremes(run), *work
+    return group_by_packed_key(rows, (group, *_list_labels(run, group)), sums)
+
+
+def _list_labels(run: Run, group: str) -> list[str]:
     return [c for c in LABELS if run.has(c) and c != group]
 
 
-def _summed(run: Run, alike: pl.DataFrame, group: str, work: Sequence[pl.Expr]) -> pl.DataFrame:
-    """Return the sums of each group, with the labels on which all its rows agree."""
-    labels = _labels(run, group)
-    total = pl.col("total_ns").sum()
-    mean = pl.when(pl.col("count").sum() > 0).then(total / pl.col("count").sum()).round()
-    return alike.group_by(group).agg(
-        *map(_agreed, labels),
-        pl.col("count").sum(),
-        total,
-        mean.cast(pl.Int64).alias("mean_ns"),
+def _merge_label_sums(
+    run: Run, label_sums: pl.DataFrame, group: str, work: Sequence[pl.Expr]
+) -> pl.DataFrame:
+    """Return the sums of each group, with the labels that all its rows share."""
+    return label_sums.group_by(group).agg(
+        *map(_common_value, _list_labels(run, group)),
+        pl.col("count", "total_ns").sum(),
         pl.when(pl.col("min_ns").null_count() == 0).then(pl.col("min_ns").min()),
         pl.when(pl.col("max_ns").null_count() == 0).then(pl.col("max_ns").max()),
         *work,
     )
 
 
+def derive_statistics(sums: pl.DataFrame, run: Run) -> pl.DataFrame:
+    """Return sums of groups with mean and rates, and with totals scaled to all steps."""
+    mean = pl.when(pl.col("count") > 0).then(pl.col("total_ns") / pl.col("count")).round()
+    return scale_totals(with_rates(sums.with_columns_seq(mean_ns=mean.cast(pl.Int64)), run))
+
+
 @cache
-def _agreed(label: str) -> pl.Expr:
-    """Return the value of a column on which all rows agree; null where they do not."""
+def _common_value(label: str) -> pl.Expr:
+    """Return the value of a column that all rows share, else null."""
     return pl.when(pl.col(label).n_unique() == 1).then(pl.col(label).first()).alias(label)
 
 
-def _totals(run: Run) -> tuple[pl.Expr, pl.Expr]:
-    """Return expressions of how many launches some rows are, and of their time."""
+def _build_totals(run: Run) -> tuple[pl.Expr, pl.Expr]:
+    """Return expressions of the number of launches and their time."""
     count = pl.col("count").fill_null(1).sum() if run.has("count") else pl.len()
     return count.cast(pl.Int64).alias("count"), pl.col("dur").sum().alias("total_ns")
 
 
-def _extremes(run: Run) -> list[pl.Expr]:
-    """Return the shortest and the longest launch, known only where each row is one or states its own."""
-    chosen = []
-    for stated, extreme in (("min", pl.Expr.min), ("max", pl.Expr.max)):
-        each = select.instance_dur(run)
-        if run.has(stated):
-            each = pl.coalesce(stated, each)
-        chosen.append(_of_all(run, each, extreme(each)).alias(f"{stated}_ns"))
-    return chosen
+def _build_extremes(run: Run) -> list[pl.Expr]:
+    """Return the shortest and longest launch, if each row is one launch or reports its own."""
+    extremes = []
+    for name, extreme in (("min", pl.Expr.min), ("max", pl.Expr.max)):
+        each = instance_dur(run)
+        if run.has(name):
+            each = pl.coalesce(name, each)
+        extremes.append(_value_if_complete(run, each, extreme(each)).alias(f"{name}_ns"))
+    return extremes
 
 
-def _of_all(run: Run, each: pl.Expr, value: pl.Expr) -> pl.Expr:
-    """Return a value that stands only where every row of the group takes part in it."""
-    return value if select.all_instances(run) else pl.when(each.null_count() == 0).then(value)
+def _value_if_complete(run: Run, each: pl.Expr, value: pl.Expr) -> pl.Expr:
+    """Return a value only if every row of the group contributes to it."""
+    return value if has_only_launches(run) else pl.when(each.null_count() == 0).then(value)
 
 
-def _quantiles(run: Run, rows: pl.LazyFrame, group: str) -> pl.DataFrame:
-    """Return percentiles of instances, else what the source printed for a row; null for sums."""
-    each = select.instance_dur(run)
-    launches = rows.filter(select.whole(run)) if select.folded(run) else rows
-    own = [each.quantile(q, "linear").alias(f"{name}_ns") for name, q in QUANTILES]
-    table = launches.group_by(group).agg(*own, _gaps=each.null_count()).collect()
-    complete = pl.when(pl.col("_gaps") == 0)
-    table = table.select_seq(
-        group,
-        *(complete.then(pl.col(f"{n}_ns").round().cast(pl.Int64)).alias(f"{n}_ns") for n, _ in QUANTILES),
-    )
-    stated = [name for name, _ in QUANTILES if run.has(name)]
-    if not stated:
+def _compute_quantiles(run: Run, rows: pl.LazyFrame, group: str) -> pl.DataFrame:
+    """Return percentiles of single launches, else as printed by the source for a row; null for sums."""
+    each = instance_dur(run)
+    quantiles = [each.quantile(q, "linear").alias(f"{name}_ns") for name, q in QUANTILES]
+    table = select_unfolded(run, rows).group_by(group).agg(*quantiles, gaps=each.null_count()).collect()
+    return choose_quantiles(join_printed_quantiles(run, rows, table, group))
+
+
+def join_printed_quantiles(run: Run, rows: pl.LazyFrame, table: pl.DataFrame, group: str) -> pl.DataFrame:
+    """Return the table with the percentiles that the source prints for a single row, and `lines`."""
+    names = [name for name, _ in QUANTILES if run.has(name)]
+    if not names:
         return table
-    only = pl.when(pl.len() == 1)
-    printed = rows.group_by(group).agg(only.then(pl.col(c).first()) for c in stated).collect()
-    table = printed.join(table, on=group, how="left", nulls_equal=True)
-    return table.with_columns(pl.coalesce(c, f"{c}_ns").alias(f"{c}_ns") for c in stated).drop(stated)
+    if_single = pl.when(pl.len() == 1)
+    printed = rows.group_by(group).agg(
+        *(if_single.then(pl.col(c).first()).alias(c) for c in names), lines=pl.len().cast(pl.Int64)
+    )
+    return printed.collect().join(table, on=group, how="left", nulls_equal=True)
 
 
-def _per(table: pl.DataFrame, by: float) -> pl.DataFrame:
+def choose_quantiles(table: pl.DataFrame) -> pl.DataFrame:
+    """Return percentiles printed for a single row, else those of groups without gaps, else null."""
+    if_complete, if_single = pl.when(pl.col("gaps") == 0), pl.when(pl.col("lines") == 1)
+    columns = []
+    for name, _ in QUANTILES:
+        value = if_complete.then(pl.col(f"{name}_ns").round().cast(pl.Int64))
+        printed = [if_single.then(name)] if name in table.columns else []
+        columns.append(pl.coalesce(*printed, value).cast(pl.Int64).alias(f"{name}_ns"))
+    return table.with_columns_seq(columns).drop("gaps", "lines", *dict(QUANTILES), strict=False)
+
+
+def divide_totals(table: pl.DataFrame, by: float) -> pl.DataFrame:
+    """Return the table with totals and counts per step or token."""
     if by == 1:
         return table
     return table.with_columns_seq((pl.col("total_ns") / by).round().cast(pl.Int64), pl.col("count") / by)
 
 
-def _with_shares(run: Run, table: pl.DataFrame, group: str, whole: int | None) -> pl.DataFrame:
-    """Return the table by falling total, with shares; null where the source lists a part of its kernels."""
-    total = pl.col("total_ns").sum() if whole is None else pl.lit(whole)
-    if run.meta.get("listed"):
-        total = pl.lit(0)
+def with_shares(table: pl.DataFrame, group: str, base: int | None) -> pl.DataFrame:
+    """Return the table by falling total, with shares of the base, else of all rows; null if the base is 0."""
+    total = pl.col("total_ns").sum() if base is None else pl.lit(base)
     return (
         table.sort("total_ns", group, descending=[True, False], nulls_last=True)
         .with_columns_seq(share=pl.when(total > 0).then(pl.col("total_ns") / total))

@@ -1,8 +1,8 @@
-"""Ranks beside each other: what each works and waits in a step, how far apart they are, and who is behind.
+"""Compare ranks, of one file or of many: work and waits per step, skew, and stragglers.
 
-Ranks that decode together end each step together: who has less to do waits in a collective for who has more.
-So the skew of a step is that of the work outside of collectives, and a straggler is the rank that the others
-wait for. Time is found as for the summary: unions of intervals, by the class of their rows.
+Ranks that decode together end each step together: one with less work waits in a collective for one with more.
+So the skew of a step is that of the work outside collectives, and a straggler is the rank that the others
+wait for. Times are unions of intervals by class of row, as in the summary.
 """
 
 from dataclasses import dataclass
@@ -11,180 +11,185 @@ from typing import Final
 import numpy as np
 import polars as pl
 
+from capture.merge_ranks import move_to_rank_tracks, parse_ranks_from_names
 from capture.run import Run
-from tracetui.analysis import gpu_time, select, steps
-from tracetui.analysis.laid_out import Axis
-from tracetui.analysis.statistics import Floats, paired, verdicts
+from tracetui.analysis.frames.selection import (
+    find_rank_tracks,
+    list_phases,
+    note_folding,
+    note_lens,
+    select_timed,
+    with_rank,
+)
+from tracetui.analysis.frames.statistics import Floats, compute_paired_evidence, judge_evidence
+from tracetui.analysis.frames.time_axis import TimeAxis
+from tracetui.analysis.merged.partial_results import MEMBERS, PartialResult
+from tracetui.analysis.time import gpu_time
+from tracetui.analysis.time.gpu_time import compute_unions_by_class, work_class
+from tracetui.analysis.time.step_table import build_step_facts
 from tracetui.look import Look
 
-_CELL: Final = ("step", "rank")
+_CELL_KEY: Final = ("step", "rank")
 _TIMES: Final = ("busy_ns", "work_ns", "comm_ns")
-_SPENT: Final = {  # on which classes of rows
+_CLASSES_BY_TIME: Final = {
     "busy_ns": gpu_time.CLASSES, "work_ns": (gpu_time.COMPUTE, gpu_time.TRANSFER), "comm_ns": (gpu_time.COMM,)
 }  # fmt: skip
-_NO_CELLS: Final = pl.DataFrame(schema=dict.fromkeys((*_CELL, *_TIMES), pl.Int64))
-_TREND: Final = 48  # cells at most
+_NO_CELLS: Final = pl.DataFrame(schema=dict.fromkeys((*_CELL_KEY, *_TIMES), pl.Int64))
+_TREND_CELLS: Final = 48  # means over the steps, drawn as a sparkline
+_RANK_KEY: Final = ["member", "run", "own_rank"]
 
 
 @dataclass(frozen=True, eq=False)
-class Ranks:
-    """Every rank in every step that all of them have."""
+class RankTimes:
+    """Times of every rank in every step that all of them have."""
 
     cells: pl.DataFrame  # step, rank, wall_ns, work_ns, comm_ns, busy_ns
-    ops: pl.DataFrame  # rank, op, total_ns: of the work
-    overlaps: bool  # whether moments are known, so that what overlaps counts once
+    ops: pl.DataFrame  # rank, op, total_ns of the work
+    has_start_times: bool  # then overlapping rows count once
 
     @property
-    def numbers(self) -> list[int]:
-        """Return the ranks in order."""
+    def ranks(self) -> list[int]:
+        """The ranks in order."""
         return [int(n) for n in self.cells["rank"].unique().sort()]
 
     @property
-    def steps(self) -> int:
-        """Return how many steps all ranks have."""
+    def step_count(self) -> int:
+        """Number of steps that all ranks have."""
         return self.cells["step"].n_unique()
 
-    def work(self) -> Floats:
-        """Return ranks × steps, in ns."""
+    def build_work_matrix(self) -> Floats:
+        """Return the work of ranks × steps, in ns."""
         ordered = self.cells.sort("rank", "step")["work_ns"]
-        return ordered.to_numpy().astype(float).reshape(len(self.numbers), -1)
+        return ordered.to_numpy().astype(float).reshape(len(self.ranks), -1)
 
 
-def compared(run: Run, look: Look) -> Ranks:
-    """Return the ranks of a run in the steps looked at; a step that a rank lacks is left out."""
-    rows = _rows(run, look)
-    timed = run.has("t") and rows["t"].null_count() == 0
+def compare_ranks(run: Run, look: Look) -> RankTimes:
+    """Return the times of the ranks in the selected steps; a step that a rank lacks is left out."""
+    rows = _select_rows(run, look)
+    has_times = run.has("t") and rows["t"].null_count() == 0
     rows = rows.with_columns(comm=pl.col("class") == gpu_time.COMM)
-    cells = _cells(rows, timed) if rows.height else _NO_CELLS
+    cells = _compute_cells(rows, has_times) if rows.height else _NO_CELLS
     cells = cells.filter(pl.len().over("step") == pl.col("rank").n_unique())
-    cells = cells.join(_walls(run), on=_CELL, how="left").sort(*_CELL)
-    kept = pl.col("step").is_in(cells["step"].unique().implode())
-    return Ranks(cells, _by_role(rows.lazy().filter(~pl.col("comm") & kept), run), timed)
+    cells = cells.join(_find_wall_times(run), on=_CELL_KEY, how="left").sort(*_CELL_KEY)
+    is_complete = pl.col("step").is_in(cells["step"].unique().implode())
+    return RankTimes(cells, _sum_by_op(rows.lazy().filter(~pl.col("comm") & is_complete), run), has_times)
 
 
-def phase_of(run: Run, look: Look) -> str | None:
-    """Return the phase looked at: the one chosen, else decode; None where the run has no decode."""
-    return look.phase or ("decode" if "decode" in select.phases(run) else None)
+def resolve_phase(run: Run, look: Look) -> str | None:
+    """Return the requested phase, else decode; None if the run has no decode."""
+    return look.phase or ("decode" if "decode" in list_phases(run) else None)
 
 
-def _rows(run: Run, look: Look) -> pl.DataFrame:
-    """Return what ranks do in steps, with the rank; waits for the device are neither work nor comm."""
-    kept = [c for c in ("name", "op", "category", "t", "dur", "step", "track") if run.has(c)]
-    rows = select.timed(run, look).filter(pl.col("step").is_not_null())
-    rows = rows.select(*kept, gpu_time.class_of(run).alias("class"))
+def _select_rows(run: Run, look: Look) -> pl.DataFrame:
+    """Return the ranks' rows in steps, with their rank; waits for the device are left out."""
+    columns = [c for c in ("name", "op", "category", "t", "dur", "step", "track") if run.has(c)]
+    rows = select_timed(run, look).filter(pl.col("step").is_not_null())
+    rows = rows.select(*columns, work_class(run).alias("class"))
     if run.has("category"):
         rows = rows.filter(pl.col("category").ne_missing("wait"))
-    phase = phase_of(run, look)
+    phase = resolve_phase(run, look)
     if phase is not None:
-        asked = steps.marks(run).filter(pl.col("phase") == phase).select("step")
-        rows = rows.join(asked.lazy(), on="step", how="semi")
-    return select.with_rank(run, rows).drop_nulls("rank").collect()
+        of_phase = build_step_facts(run).filter(pl.col("phase") == phase).select("step")
+        rows = rows.join(of_phase.lazy(), on="step", how="semi")
+    return with_rank(run, rows).drop_nulls("rank").collect()
 
 
-def _cells(rows: pl.DataFrame, timed: bool) -> pl.DataFrame:
-    """Return step, rank → busy_ns, work_ns, comm_ns; where moments are known, what overlaps counts once."""
-    if not timed:
+def _compute_cells(rows: pl.DataFrame, has_times: bool) -> pl.DataFrame:
+    """Return busy_ns, work_ns and comm_ns per step and rank; with start times, overlaps count once."""
+    if not has_times:
         dur, comm = pl.col("dur"), pl.col("comm")
-        spent = {"busy_ns": dur, "work_ns": dur.filter(~comm), "comm_ns": dur.filter(comm)}
-        return rows.group_by(_CELL).agg(**{name: part.sum() for name, part in spent.items()})
-    axis = Axis.of(rows.select(*_CELL, "t", "dur", "class"), ["rank", "step"])
-    sums = gpu_time.covered(axis, _SPENT)
-    return axis.rows.filter(axis.first).select(_CELL).hstack(sums.select(_TIMES))
+        times = {"busy_ns": dur, "work_ns": dur.filter(~comm), "comm_ns": dur.filter(comm)}
+        return rows.group_by(_CELL_KEY).agg(**{name: time.sum() for name, time in times.items()})
+    axis = TimeAxis.from_rows(rows.select(*_CELL_KEY, "t", "dur", "class"), ["rank", "step"])
+    sums = compute_unions_by_class(axis, _CLASSES_BY_TIME)
+    return axis.rows.filter(axis.is_first).select(_CELL_KEY).hstack(sums.select(_TIMES))
 
 
-def _walls(run: Run) -> pl.DataFrame:
-    """Return step, rank → the wall time that the rank's own step row tells."""
-    rows = run.events.lazy().filter(
-        (pl.col("kind") == "step") & pl.col("dur").is_not_null() & pl.col("step").is_not_null()
-    )
-    return (
-        select.with_rank(run, rows)
-        .drop_nulls("rank")
-        .group_by(_CELL)
-        .agg(wall_ns=pl.col("dur").max())
-        .collect()
-    )
+def _find_wall_times(run: Run) -> pl.DataFrame:
+    """Return the wall time per step and rank from the rank's own step row."""
+    rows = run.events.lazy().filter(pl.col("kind") == "step").drop_nulls(["dur", "step"])
+    rows = with_rank(run, rows).drop_nulls("rank")
+    return rows.group_by(_CELL_KEY).agg(wall_ns=pl.col("dur").max()).collect()
 
 
-def _by_role(rows: pl.LazyFrame, run: Run) -> pl.DataFrame:
-    """Return rank, op → time; rows without a role go by their name."""
+def _sum_by_op(rows: pl.LazyFrame, run: Run) -> pl.DataFrame:
+    """Return the time per rank and op; rows without an op count by name."""
     labels = [c for c in ("op", "name") if run.has(c)]
     sums = rows.group_by("rank", *labels).agg(pl.col("dur").sum())
-    role = pl.coalesce(pl.col(c).cast(pl.String) for c in labels)
-    return sums.group_by("rank", op=role).agg(total_ns=pl.col("dur").sum()).collect()
+    op_or_name = pl.coalesce(pl.col(c).cast(pl.String) for c in labels)
+    return sums.group_by("rank", op=op_or_name).agg(total_ns=pl.col("dur").sum()).collect()
 
 
-def rank_table(ranks: Ranks, look: Look) -> pl.DataFrame:
-    """Return one row a rank: its means of a step, and how far its work is behind that of the others."""
-    work = ranks.work()
-    order = np.sort(work, axis=0)
-    longest = (work == order[-1]) & (order[-1] > order[-2])
+def compute_rank_table(ranks: RankTimes, look: Look) -> pl.DataFrame:
+    """Return one row per rank: mean times per step, and how far its work is behind the others'."""
+    work = ranks.build_work_matrix()
+    ordered = np.sort(work, axis=0)
+    is_longest = (work == ordered[-1]) & (ordered[-1] > ordered[-2])
     per_step = (
         ranks.cells.group_by("rank")
         .agg(
             steps=pl.len(),
-            wall_ns=_mean("wall_ns"),
-            work_ns=_mean("work_ns"),
-            comm_ns=_mean("comm_ns"),
+            wall_ns=_mean_ns("wall_ns"),
+            work_ns=_mean_ns("work_ns"),
+            comm_ns=_mean_ns("comm_ns"),
             comm_share=pl.col("comm_ns").sum() / pl.col("busy_ns").sum(),
             exposed_share=(pl.col("busy_ns") - pl.col("work_ns")).sum() / pl.col("busy_ns").sum(),
         )
         .sort("rank")
     )
     return (
-        per_step.hstack([pl.Series("slowest", longest.sum(axis=1))])
-        .hstack(_behind(work, look))
-        .hstack([pl.Series("trend", _trends(work))])
+        per_step.hstack([pl.Series("slowest", is_longest.sum(axis=1))])
+        .hstack(_compute_delay(work, look))
+        .hstack([pl.Series("trend", _compute_trends(work))])
     )
 
 
-def _mean(column: str) -> pl.Expr:
+def _mean_ns(column: str) -> pl.Expr:
     return pl.col(column).mean().round().cast(pl.Int64)
 
 
-def _behind(work: Floats, look: Look) -> pl.DataFrame:
-    """Return each rank's work against the median of the others in the same steps, with evidence."""
-    others = median_of_others(work)
-    seen = paired(others, work)
-    floor = look.terms.threshold * seen.median_a
-    figures = {"behind_ns": seen.delta, "behind_low_ns": seen.low, "behind_high_ns": seen.high}
+def _compute_delay(work: Floats, look: Look) -> pl.DataFrame:
+    """Return each rank's work relative to the median of the others in the same steps, with evidence."""
+    others = compute_median_of_others(work)
+    evidence = compute_paired_evidence(others, work)
+    floor = look.terms.threshold * evidence.median_a
+    figures = {"behind_ns": evidence.delta, "behind_low_ns": evidence.low, "behind_high_ns": evidence.high}
     columns = [pl.Series(k, v).fill_nan(None).round().cast(pl.Int64) for k, v in figures.items()]
-    share = np.divide(
-        seen.delta, seen.median_a, out=np.full_like(seen.delta, np.nan), where=seen.median_a > 0
-    )
+    base, no_share = evidence.median_a, np.full_like(evidence.delta, np.nan)
+    share = np.divide(evidence.delta, base, out=no_share, where=base > 0)
     return pl.DataFrame(
         [
             *columns,
             pl.Series("behind_share", share).fill_nan(None),
-            pl.Series("p", seen.p_adjusted).fill_nan(None),
-            pl.Series("verdict", verdicts(seen, floor)),
+            pl.Series("p", evidence.p_adjusted).fill_nan(None),
+            pl.Series("verdict", judge_evidence(evidence, floor)),
         ]
     )
 
 
-def median_of_others(work: Floats) -> Floats:
-    """Return of each rank and step the median of all other ranks in the step; there are two ranks or more."""
-    order = np.sort(work, axis=0)
-    place = np.argsort(np.argsort(work, axis=0, kind="stable"), axis=0, kind="stable")
+def compute_median_of_others(work: Floats) -> Floats:
+    """Return for each rank and step the median of all other ranks; needs two ranks."""
+    ordered = np.sort(work, axis=0)
+    position = np.argsort(np.argsort(work, axis=0, kind="stable"), axis=0, kind="stable")
 
-    def remaining(at: int) -> Floats:
-        """Return what stands at a place of the order once a rank itself is taken out of it."""
-        return np.asarray(np.where(place > at, order[at], order[at + 1]), dtype=float)
+    def select_remaining(at: int) -> Floats:
+        """Return, for each rank, the value at an index of the sorted values of the other ranks."""
+        return np.asarray(np.where(position > at, ordered[at], ordered[at + 1]), dtype=float)
 
     others = len(work) - 1
-    middle: Floats = (remaining((others - 1) // 2) + remaining(others // 2)) / 2
+    middle: Floats = (select_remaining((others - 1) // 2) + select_remaining(others // 2)) / 2
     return middle
 
 
-def _trends(work: Floats) -> list[list[float]]:
-    """Return the work of each rank over the steps, in a few cells."""
-    cells = np.array_split(work, min(_TREND, work.shape[1]), axis=1)
+def _compute_trends(work: Floats) -> list[list[float]]:
+    """Return the mean work of each rank over the steps, in a few cells."""
+    cells = np.array_split(work, min(_TREND_CELLS, work.shape[1]), axis=1)
     means = np.stack([cell.mean(axis=1) for cell in cells], axis=1)
     return [[float(x) for x in rank] for rank in means]
 
 
-def step_skews(ranks: Ranks) -> pl.DataFrame:
-    """Return one row a step: which ranks worked least and most, and how far they are apart."""
+def compute_step_skews(ranks: RankTimes) -> pl.DataFrame:
+    """Return one row per step: the ranks with least and most work, and their difference."""
     by_work = pl.col("rank").sort_by("work_ns", "rank")
     return (
         ranks.cells.group_by("step")
@@ -213,12 +218,96 @@ def step_skews(ranks: Ranks) -> pl.DataFrame:
     )
 
 
-def excess(ranks: Ranks, rank: int) -> tuple[str, int] | None:
-    """Return the role in which a rank takes the most time a step beyond the median of the others, and this
-    time; None where there is none.
+def find_largest_excess(ranks: RankTimes, rank: int) -> tuple[str, int] | None:
+    """Return the op in which a rank takes most time per step above the median of the others, and that time.
+
+    None if it takes more in no op.
     """
-    own = pl.col("total_ns").filter(pl.col("rank") == rank).sum()
+    own_ns = pl.col("total_ns").filter(pl.col("rank") == rank).sum()
     others = pl.col("total_ns").filter(pl.col("rank") != rank).median().fill_null(0)
-    by_op = ranks.ops.group_by("op").agg(over=((own - others) / ranks.steps).round().cast(pl.Int64))
-    most = by_op.drop_nulls("op").sort("over", "op", descending=[True, False]).head(1).rows()
-    return (str(most[0][0]), int(most[0][1])) if most and most[0][1] > 0 else None
+    excess_ns = ((own_ns - others) / ranks.step_count).round().cast(pl.Int64)
+    by_op = ranks.ops.group_by("op").agg(excess_ns=excess_ns)
+    largest = by_op.drop_nulls("op").sort("excess_ns", "op", descending=[True, False]).head(1).rows()
+    return (str(largest[0][0]), int(largest[0][1])) if largest and largest[0][1] > 0 else None
+
+
+def collect_rank_steps(run: Run, look: Look) -> dict[str, pl.DataFrame]:
+    """Return the time of each rank of a run in each step and op; `own_rank` is the rank within the run."""
+    has_several = len(set(find_rank_tracks(run).values())) > 1
+    if not has_several:
+        run = Run(run.name, run.meta, move_to_rank_tracks(run, 0, 0), run.log, run.tables)
+    times = compare_ranks(run, look)
+    own_rank = pl.col("rank").cast(pl.Int64).alias("own_rank")
+    member = pl.lit(0, pl.Int64).alias("member")
+    ops = times.ops.select(member, own_rank, "op", "total_ns").sort("own_rank", "op", nulls_last=True)
+    notes = [*note_lens(run, look), *note_folding(run)]
+    facts = {
+        "has_several_ranks": [has_several],
+        "has_start_times": [times.has_start_times],
+        "phase": pl.Series([resolve_phase(run, look)], dtype=pl.String),
+        "notes": pl.Series(["\n".join(notes)]),
+    }
+    return {
+        "cells": times.cells.select(member, own_rank, pl.exclude("rank")),
+        "ops": ops,
+        MEMBERS: pl.DataFrame(facts),
+    }
+
+
+def assign_ranks(merged: PartialResult) -> tuple[pl.DataFrame, list[str]]:
+    """Return a rank to each member, run and own rank, with notes on guesses; no rows if two are the same."""
+    members = merged.members
+    keys = merged.frames["cells"].select(_RANK_KEY).unique().sort(_RANK_KEY)
+    keys = keys.join(members.select("member", "run", "rank", "has_several_ranks"), on=["member", "run"])
+    notes: list[str] = []
+    single = members.filter(~pl.col("has_several_ranks"))
+    if single["rank"].null_count():
+        numbers = parse_ranks_from_names(
+            [source.rstrip("/").rpartition("/")[2] for source in single["source"]]
+        )
+        if numbers is None:
+            numbers = list(range(single.height))
+            notes = ["ranks are unknown: files are numbered in order"]
+        by_file = single.select("member", "run", file_rank=pl.Series(numbers, dtype=pl.Int64))
+        keys = keys.join(by_file, on=["member", "run"], how="left")
+    else:
+        keys = keys.with_columns(file_rank="rank")
+    keys = keys.select(*_RANK_KEY, rank=pl.when("has_several_ranks").then("own_rank").otherwise("file_rank"))
+    return (keys, notes) if keys["rank"].n_unique() == keys.height else (keys.head(0), notes)
+
+
+def locate_ranks(merged: PartialResult, keys: pl.DataFrame) -> pl.DataFrame:
+    """Return the host and switch of each rank, without columns that are unknown for all."""
+    members = merged.members.select("member", "run", "host", "switch")
+    table = keys.select("member", "run", "rank").join(members, on=["member", "run"]).sort("rank")
+    return table.select("rank", *(c for c in ("host", "switch") if table[c].count()))
+
+
+def average_by_host(times: RankTimes, places: pl.DataFrame, by: str) -> tuple[list[str], RankTimes] | None:
+    """Return the names of the hosts, or switches, and the ranks of each averaged as if they were one rank.
+
+    `by` is host or switch. None unless there are several, one of them with several ranks.
+    """
+    if by not in places.columns:
+        return None
+    names = places[by].drop_nulls().unique().sort()
+    if not 1 < names.len() < places.height:
+        return None
+    numbers = pl.DataFrame({by: names, "group": pl.Series(range(names.len()), dtype=pl.Int64)})
+    group_by_rank = places.join(numbers, on=by).select("rank", "group")
+    by_step = times.cells.join(group_by_rank, on="rank").drop("rank").group_by("step", rank="group")
+    cells = by_step.agg(pl.exclude("step", "group").mean().round().cast(pl.Int64)).sort("step", "rank")
+    ops = times.ops.join(group_by_rank, on="rank").group_by("op", rank="group").agg(pl.col("total_ns").sum())
+    sizes = group_by_rank.group_by(rank="group").agg(ranks=pl.len())
+    per_rank = (pl.col("total_ns") / pl.col("ranks")).round().cast(pl.Int64)
+    ops = ops.join(sizes, on="rank").with_columns(total_ns=per_rank).drop("ranks")
+    return names.to_list(), RankTimes(cells, ops, times.has_start_times)
+
+
+def combine_ranks(merged: PartialResult, keys: pl.DataFrame) -> RankTimes:
+    """Return the times of the ranks of all files in the steps that all of them have."""
+    cells = merged.frames["cells"].join(keys, on=_RANK_KEY).drop(_RANK_KEY)
+    cells = cells.filter(pl.len().over("step") == keys.height).sort("step", "rank")
+    ops = merged.frames["ops"].join(keys, on=_RANK_KEY).drop(_RANK_KEY)
+    has_start_times = bool(merged.members["has_start_times"].all())
+    return RankTimes(cells.select("step", "rank", pl.exclude("step", "rank")), ops, has_start_times)

@@ -1,149 +1,254 @@
-"""Rooflines: how fast work was done, and what part that is of the best that the device can do."""
+"""Rooflines: how fast work was done, as a share of the device's peak rates, and what bounds it."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 import polars as pl
 
-from capture import roofs
-from capture.roofs import Roof
+from capture import device_roofs
+from capture.device_roofs import Roof
 from capture.run import Run
 from tracetui import units
-from tracetui.analysis import roof_readings, select
+from tracetui.analysis.frames.run_memo import cache_per_run
+from tracetui.analysis.frames.selection import launch_count, select_kind, select_timed, with_group
+from tracetui.analysis.time.step_table import build_step_facts
+from tracetui.look import Look
+
+VARIATION_FACTOR: Final = 1.2  # fastest over slowest sample, above which the variation is reported
 
 WORK: Final = ("bytes", "flops")
 RATES: Final = ("gb_per_s", "gflop_per_s")
-CACHES: Final = 256 << 20  # bytes that no cache holds
-LEFT: Final = 1 << 20  # bytes of a row that the op before may have left in a cache
-AGAINST_ROOF: Final = ("roof_share", "bound")
-COLUMNS: Final = (*RATES, *AGAINST_ROOF)
+MIN_UNCACHED_BYTES: Final = 256 << 20  # bytes, more than any cache holds
+MAX_CACHED_BYTES: Final = 1 << 20  # bytes per launch that the previous op may have left in a cache
+ROOF_COLUMNS: Final = ("roof_share", "bound")
+RATE_COLUMNS: Final = (*RATES, *ROOF_COLUMNS)
+_HAS_WORK: Final = (pl.col("flops") > 0).fill_null(False) & (pl.col("bytes") > 0).fill_null(False)
+_RATE_SCHEMA: Final = {
+    "intensity": pl.Float64, "gflop_per_s": pl.Float64, "gb_per_s": pl.Float64, "roof_share": pl.Float64,
+    "bound": pl.String,
+}  # fmt: skip
 
 
-@select.once
-def roof_of(run: Run) -> Roof | None:
-    """Return the roof that the run carries, else that of its device; None where neither is known.
+def select_bandwidth_samples(run: Run) -> pl.DataFrame:
+    """Return the memory bandwidth sampled during a run: `t` and `value` in bytes per second, by time."""
+    no_samples = pl.DataFrame(schema={"t": pl.Int64, "value": pl.Float64})
+    if not run.has("value") or not run.has("name"):
+        return no_samples
+    counters = select_kind(run, "counter", ("t", "name", "value"))
+    samples = counters.filter(
+        pl.col("name").cast(pl.String) == device_roofs.READ_COUNTER, pl.col("value") > 0
+    )
+    return samples.select("t", "value").drop_nulls().sort("t")
 
-    Where memory was read beside the run, its speed is that of the run's own time.
+
+def compute_sampled_roof(run: Run, roof: Roof) -> Roof:
+    """Return the roof with the memory bandwidth sampled at each step instead of that at the start.
+
+    Every step reads the same weights, so the ideal time of all steps is the sum of their ideal times: the
+    roof is the harmonic mean of the sampled rates.
+    """
+    samples = select_bandwidth_samples(run)
+    if samples.is_empty():
+        return roof
+    step_starts = build_step_facts(run)["t"].drop_nulls()
+    indices = (samples["t"].search_sorted(step_starts, side="right").cast(pl.Int64) - 1).clip(0)
+    rates = samples["value"].gather(indices) if len(step_starts) else samples["value"]
+    mean = len(rates) / float((1 / rates).sum())
+    ordered = sorted(rates)
+    return replace(
+        roof,
+        source=device_roofs.SAMPLED_DURING_RUN,
+        read_bytes_per_s=mean,
+        copy_bytes_per_s=0.0,
+        read_low=ordered[0],
+        read_high=ordered[-1],
+    )
+
+
+def describe_bandwidth_range(roof: Roof) -> str:
+    """Describe how much the memory bandwidth varied during the run; empty if little."""
+    if not roof.read_low or roof.read_high <= VARIATION_FACTOR * roof.read_low:
+        return ""
+    low, high = (units.format_giga(rate / 1e9) for rate in (roof.read_low, roof.read_high))
+    return f"memory bandwidth varied ({low} to {high} GB/s) during the run: compare roof shares, not times"
+
+
+@cache_per_run
+def find_roof(run: Run) -> Roof | None:
+    """Return the roof that the run carries, else that of its device; None if neither is known.
+
+    With bandwidth samples, its memory bandwidth is that during the run.
     """
     device = run.meta.get("device")
-    roof = roofs.from_meta(run.meta.get("roof"))
-    roof = roof or (roofs.from_table(device) if isinstance(device, str) else None)
-    return roof and roof_readings.of_its_time(run, roof)
+    roof = device_roofs.from_meta(run.meta.get("roof"))
+    roof = roof or (device_roofs.from_table(device) if isinstance(device, str) else None)
+    return roof and compute_sampled_roof(run, roof)
 
 
-def dtype_of(run: Run) -> str | None:
-    """Return what products are computed in, as stated first (fp32 may multiply in tf32); None if unknown."""
+def find_dtype(run: Run) -> str | None:
+    """Return the number format of products (fp32 may multiply in tf32), else of the run; None if unknown."""
     products, dtype = run.meta.get("products"), run.meta.get("dtype")
     if isinstance(products, str) and products:
         return products.split()[0]
     return dtype if isinstance(dtype, str) else None
 
 
-def work(run: Run) -> list[pl.Expr]:
-    """Return expressions of a group's bytes and operations, null where a row does not tell its own."""
+def build_work_sums(run: Run) -> list[pl.Expr]:
+    """Return expressions of a group's bytes and operations, null if any row lacks them."""
     return [pl.when(pl.col(c).null_count() == 0).then(pl.col(c).sum()).alias(c) for c in WORK if run.has(c)]
 
 
 def with_rates(table: pl.DataFrame, run: Run) -> pl.DataFrame:
-    """Return a table of counts, totals and work with rates in place of the work; null where unknown."""
+    """Return a table of counts, totals and work with rates instead of the work; null if unknown."""
     present = [c for c in WORK if c in table.columns]
-    rated = table.with_columns_seq(
-        _rate(work, name) for work, name in zip(WORK, RATES, strict=True) if work in present
-    )
-    rated = rated.with_columns_seq(against_roof(run, present))
-    return without_unknown(rated.drop(*present))
+    pairs = zip(WORK, RATES, strict=True)
+    rated = table.with_columns_seq(_rate(work, name) for work, name in pairs if work in present)
+    rated = rated.with_columns_seq(build_roof_columns(run, present))
+    return drop_unknown_rates(rated.drop(*present))
 
 
-def without_unknown(table: pl.DataFrame) -> pl.DataFrame:
-    """Return a table without those rates that are known of none of its rows."""
-    return table.drop(c for c in COLUMNS if c in table.columns and table[c].null_count() == table.height)
+def drop_unknown_rates(table: pl.DataFrame) -> pl.DataFrame:
+    """Return a table without rates that are unknown in every row."""
+    return table.drop(c for c in RATE_COLUMNS if c in table.columns and table[c].null_count() == table.height)
 
 
-def against_roof(run: Run, present: Sequence[str]) -> list[pl.Expr]:
-    """Return expressions of roof_share and bound of rows with count, total_ns and the work that is present;
-    none where no roof is known.
+def build_roof_columns(run: Run, present: Sequence[str]) -> list[pl.Expr]:
+    """Return expressions of roof_share and bound for rows with count, total_ns and work.
+
+    Empty if no roof is known.
     """
-    roof = roof_of(run)
-    return list(_against(roof, dtype_of(run), present, _cached(run, present))) if roof and present else []
+    roof = find_roof(run)
+    if not (roof and present):
+        return []
+    return list(_compute_roof_columns(roof, find_dtype(run), present, _may_be_cached(run, present)))
 
 
-def _cached(run: Run, present: Sequence[str]) -> pl.Expr:
-    """Return whether a cache can have served a row: between two uses of a weight lie all the others, so that
-    where a step reads more of them than a cache holds, only what the op before has left can be in one.
+def _may_be_cached(run: Run, present: Sequence[str]) -> pl.Expr:
+    """True for rows that a cache may have served.
+
+    Between two uses of a weight all others are read, so if a token reads more than a cache holds, only what
+    the op before has just written, which is small, can come from it.
     """
     read = run.meta.get("bytes_per_token")
-    if not isinstance(read, int | float) or read < CACHES or "bytes" not in present:
+    if not isinstance(read, int | float) or read < MIN_UNCACHED_BYTES or "bytes" not in present:
         return pl.lit(value=True)
-    return pl.col("bytes") <= LEFT * pl.col("count")
+    return pl.col("bytes") <= MAX_CACHED_BYTES * pl.col("count")
 
 
 def _rate(work: str, name: str) -> pl.Expr:
-    """Return thousands of millions a second; null where there is no work."""
+    """Return the work per ns, in thousand millions per second; null without work."""
     measurable = (pl.col(work) > 0) & (pl.col("total_ns") > 0)
     return pl.when(measurable).then(pl.col(work) / pl.col("total_ns")).alias(name)
 
 
-def _against(
+def _compute_roof_columns(
     roof: Roof, dtype: str | None, present: Sequence[str], cached: pl.Expr
 ) -> tuple[pl.Expr, pl.Expr]:
-    """Return the share of the nearer roof, and which of them binds: the one that takes longest at best."""
-    limits = {"bytes": roof.memory, "flops": roof.compute(dtype)}
-    least = {c: pl.col(c) / limits[c] * 1e9 for c in present if limits[c]}
-    if not least:
+    """Return the share of the nearer roof, and the roof that binds: the one with the longest ideal time."""
+    limits = {"bytes": roof.memory_bytes_per_s, "flops": roof.find_flop_rate(dtype)}
+    ideal_ns = {c: pl.col(c) / limits[c] * 1e9 for c in present if limits[c]}
+    if not ideal_ns:
         return pl.lit(None, pl.Float64).alias("roof_share"), pl.lit(None, pl.String).alias("bound")
-    memory = least.get("bytes", pl.lit(0.0)).fill_null(0.0)
-    compute = least.get("flops", pl.lit(0.0)).fill_null(0.0)
-    at_best, floor = pl.max_horizontal(memory, compute), pl.col("count") * roof.floor_ns
-    sure = (at_best > 0) & (pl.col("total_ns") > 0)
-    word = (
+    memory = ideal_ns.get("bytes", pl.lit(0.0)).fill_null(0.0)
+    compute = ideal_ns.get("flops", pl.lit(0.0)).fill_null(0.0)
+    best_ns, floor = pl.max_horizontal(memory, compute), pl.col("count") * roof.floor_ns
+    is_known = (best_ns > 0) & (pl.col("total_ns") > 0)
+    bound = (
         pl.when((memory > pl.col("total_ns")) & cached)
         .then(pl.lit(roof.cache))
-        .when(floor > at_best)
+        .when(floor > best_ns)
         .then(pl.lit("floor"))
         .when(compute > memory)
         .then(pl.lit("compute"))
         .otherwise(pl.lit("memory"))
     )
     return (
-        pl.when(sure).then(at_best / pl.col("total_ns")).alias("roof_share"),
-        pl.when(sure).then(word).alias("bound"),
+        pl.when(is_known).then(best_ns / pl.col("total_ns")).alias("roof_share"),
+        pl.when(is_known).then(bound).alias("bound"),
     )
 
 
-def notes(run: Run, table: pl.DataFrame) -> list[str]:
-    """Return which roof the shares are of, how it is known, and what the words beside them mean."""
-    roof = roof_of(run)
+def note_roof(run: Run, table: pl.DataFrame) -> list[str]:
+    """Return notes on which roof the shares refer to, its source, and what the bounds mean."""
+    roof = find_roof(run)
     if roof is None or "bound" not in table.columns:
-        rated = any(c in table.columns for c in RATES)
-        return ["no roof is known of this run's device (tracetui doctor --measure)"] if rated else []
-    least = f"{roof.floor_ns / 1e3:.2g} µs"
+        has_rates = any(c in table.columns for c in RATES)
+        return ["no roof is known for this run's device (tracetui doctor --measure)"] if has_rates else []
+    floor_text = f"{roof.floor_ns / 1e3:.2g} µs"
     meanings = {
-        roof.cache: f"{roof.cache}: faster than memory, so not all of it was read from there",
-        "floor": f"floor: less work than fits the {least} that a launch takes at least",
+        roof.cache: f"{roof.cache}: faster than memory, so not all data came from there",
+        "floor": f"floor: the work takes less than the {floor_text} of the shortest launch",
     }
-    words = set(table["bound"].drop_nulls())
-    sentences = [*(m for w, m in meanings.items() if w in words), roof_readings.swing(roof)]
-    return [f"roof: {describe(roof, dtype_of(run))}", *filter(None, sentences)]
+    bounds = set(table["bound"].drop_nulls())
+    sentences = [*(m for w, m in meanings.items() if w in bounds), describe_bandwidth_range(roof)]
+    return [f"roof: {describe_roof(roof, find_dtype(run))}", *filter(None, sentences)]
 
 
-def describe(roof: Roof, dtype: str | None = None) -> str:
-    """Write a roof in a few words: its figures, and how they are known."""
-    compute = roof.compute(dtype)
+def describe_roof(roof: Roof, dtype: str | None = None) -> str:
+    """Describe a roof: its rates, and their source."""
+    compute = roof.find_flop_rate(dtype)
     figures = [
-        *([f"{_giga(roof.memory)} GB/s{_range(roof)}"] if roof.memory else []),
-        *([f"{_giga(compute)} GFLOP/s"] if compute else []),
+        *(
+            [f"{_format_giga(roof.memory_bytes_per_s)} GB/s{_format_range(roof)}"]
+            if roof.memory_bytes_per_s
+            else []
+        ),
+        *([f"{_format_giga(compute)} GFLOP/s"] if compute else []),
     ]
-    stated = roof.source == roofs.TABLE
-    how = "as its maker states it (table)" if stated else f"{roof.source} {roof.when}".rstrip()
-    return f"{', '.join(figures)}, {how}"
+    is_vendor = roof.source == device_roofs.FROM_TABLE
+    origin = "vendor specification (table)" if is_vendor else f"{roof.source} {roof.when}".rstrip()
+    return f"{', '.join(figures)}, {origin}"
 
 
-def _range(roof: Roof) -> str:
-    """Return how far single readings lay apart, where the roof is one of several."""
-    if not roof.read_low or roof.memory != roof.read_bytes_per_s:
+def _format_range(roof: Roof) -> str:
+    """Format the range of sampled rates; empty if the roof was measured once."""
+    if not roof.read_low or roof.memory_bytes_per_s != roof.read_bytes_per_s:
         return ""
-    return f" ({_giga(roof.read_low)} to {_giga(roof.read_high)})"
+    return f" ({_format_giga(roof.read_low)} to {_format_giga(roof.read_high)})"
 
 
-def _giga(value: float) -> str:
-    return units.giga(value / 1e9)
+def _format_giga(value: float) -> str:
+    return units.format_giga(value / 1e9)
+
+
+def compute_roofline_points(run: Run, look: Look, group: str) -> pl.DataFrame:
+    """Return one row per group, largest total first: rates, operations per byte, and `known_share`.
+
+    `known_share` is the share of its time whose work is known. Rates and intensity are of that part, else
+    null.
+    """
+    rows = with_group(run, select_timed(run, look), group)
+    category = pl.col("category").cast(pl.String) if run.has("category") else pl.lit(None, pl.String)
+    rows = rows.with_columns(kind_of_work=category, launches=launch_count(run))
+    sums = rows.group_by(group).agg(
+        pl.col("launches").sum().cast(pl.Int64),
+        pl.col("dur").sum().alias("all_ns"),
+        pl.col("launches").filter(_HAS_WORK).sum().cast(pl.Int64).alias("count"),
+        pl.col("dur").filter(_HAS_WORK).sum().alias("total_ns"),
+        pl.col(*WORK).filter(_HAS_WORK).sum(),
+    )
+    table = sums.collect().join(_find_main_category(rows, group), on=group, how="left", nulls_equal=True)
+    table = table.with_columns(intensity=pl.when(pl.col("bytes") > 0).then(pl.col("flops") / pl.col("bytes")))
+    with_roof = with_rates(table, run)
+    rates = [
+        pl.col(c) if c in with_roof.columns else pl.lit(None, t).alias(c) for c, t in _RATE_SCHEMA.items()
+    ]
+    total = pl.col("all_ns").sum()
+    return with_roof.select(
+        pl.col(group).cast(pl.String) if with_roof.schema[group] == pl.Categorical else group,
+        *([] if group == "category" else [pl.col("kind_of_work").alias("category")]),
+        *rates,
+        share=pl.when(total > 0).then(pl.col("all_ns") / total),
+        total_ns="all_ns",
+        count="launches",
+        known_share=pl.when(pl.col("all_ns") > 0).then(pl.col("total_ns") / pl.col("all_ns")),
+    ).sort("total_ns", group, descending=[True, False], nulls_last=True)  # fmt: skip
+
+
+def _find_main_category(rows: pl.LazyFrame, group: str) -> pl.DataFrame:
+    """Return the category of most launches of each group."""
+    with_category = rows.filter(pl.col("kind_of_work").is_not_null()).group_by(group, "kind_of_work")
+    counts = with_category.agg(pl.col("launches").sum()).collect()
+    counts = counts.sort("launches", "kind_of_work", descending=[True, False])
+    return counts.group_by(group, maintain_order=True).agg(pl.col("kind_of_work").first())

@@ -1,4 +1,4 @@
-"""Compute metallic's own report from a recording: the same sections, keys, filters, limits and order."""
+"""Recompute metallic's own report from a recording: the same sections, keys, filters, limits and order."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -9,8 +9,8 @@ import polars as pl
 
 from capture.run import DTYPES, Run
 
-TOP: Final = 20
-TOP_KERNELS: Final = 50
+TOP: Final = 20  # rows of most sections, as in metallic's report
+TOP_KERNELS: Final = 50  # of the kernel aggregate
 QUANTILES: Final = (("p95", 0.95), ("p99", 0.99))
 TITLES: Final = (
     "Event type summary",
@@ -34,39 +34,39 @@ _RAW: Final = pl.col("raw")
 
 
 @dataclass(frozen=True, eq=False)
-class Section:
-    """A heading and its rows: label, under (the row it belongs to), count, and statistics in µs."""
+class ReportSection:
+    """A heading and its rows: label, count, statistics in µs; `under` is the parent of a nested row."""
 
     title: str
     rows: pl.DataFrame
 
 
-def sections(run: Run) -> list[Section]:
+def compute_sections(run: Run) -> list[ReportSection]:
     """Return every section for which the recording has rows."""
-    samples = durations(run)
-    made = [
-        Section("Event type summary", _event_types(run, samples)),
-        *_selections(run.tables.get("backends")),
-        *_internal(samples.filter(pl.col("lens") == "host")),
-        *_ops(samples.filter(pl.col("lens") != "host")),
+    durations = select_durations(run)
+    sections = [
+        ReportSection("Event type summary", _count_event_types(run, durations)),
+        *_iter_selections(run.tables.get("backends")),
+        *_iter_internal_kernels(durations.filter(pl.col("lens") == "host")),
+        *_iter_ops(durations.filter(pl.col("lens") != "host")),
     ]
-    sync = samples.filter(_RAW.str.to_lowercase().str.contains("sync", literal=True))
-    return [*(s for s in made if s.rows.height), Section("Sync operations", _sync(sync))]
+    sync = durations.filter(_RAW.str.to_lowercase().str.contains("sync", literal=True))
+    return [*(s for s in sections if s.rows.height), ReportSection("Sync operations", _sum_syncs(sync))]
 
 
-def durations(run: Run) -> pl.DataFrame:
-    """Return every duration with the name that the file gave it, in the order of the lines."""
+def select_durations(run: Run) -> pl.DataFrame:
+    """Return every duration with its name in the file, in the order of the lines."""
     key = ["lens", "name", "path"]
     names = run.tables["names"].with_columns(pl.col(key).cast(pl.Categorical()))
     columns = ("kind", *key, "shape", "dur")
     rows = run.events.lazy().select(c if run.has(c) else pl.lit(None, DTYPES[c]).alias(c) for c in columns)
-    timed = rows.filter(pl.col("kind").is_in(["kernel", "span"]) & pl.col("dur").is_not_null())
-    kept = timed.select(*key, "shape", us=pl.col("dur") // 1000)
-    return kept.join(names.lazy(), on=key, how="left", maintain_order="left").collect()
+    timed_rows = rows.filter(pl.col("kind").is_in(["kernel", "span"]) & pl.col("dur").is_not_null())
+    durations = timed_rows.select(*key, "shape", us=pl.col("dur") // 1000)
+    return durations.join(names.lazy(), on=key, how="left", maintain_order="left").collect()
 
 
-def statistics(samples: pl.DataFrame, *keys: str) -> pl.DataFrame:
-    """Return keys → count and statistics in µs, by falling total; equal totals in order of appearance."""
+def compute_statistics(samples: pl.DataFrame, *keys: str) -> pl.DataFrame:
+    """Return count and statistics in µs per key, by falling total; ties in order of appearance."""
     n = pl.len()
     ranked = (
         samples.lazy()
@@ -84,22 +84,23 @@ def statistics(samples: pl.DataFrame, *keys: str) -> pl.DataFrame:
 
 
 def _percentile(name: str, q: float) -> pl.Expr:
-    """Return a percentile, linear between the two nearest ranks, computed as numpy does."""
+    """Return a percentile, interpolated between the two nearest ranks as numpy does."""
     rank = (pl.len() - 1).cast(pl.Float64) * q
-    part = rank - rank.floor()
+    fraction = rank - rank.floor()
     low, high = _US.quantile(q, "lower"), _US.quantile(q, "higher")
     width = high - low
-    return pl.when(part < 0.5).then(low + width * part).otherwise(high - width * (1 - part)).alias(name)
+    value = pl.when(fraction < 0.5).then(low + width * fraction).otherwise(high - width * (1 - fraction))
+    return value.alias(name)
 
 
-def _event_types(run: Run, samples: pl.DataFrame) -> pl.DataFrame:
+def _count_event_types(run: Run, samples: pl.DataFrame) -> pl.DataFrame:
     types = run.tables["event_types"].sort("count", descending=True, maintain_order=True)
     label = pl.format("{} (count={})", "type", "count").alias("label")
-    stats = statistics(samples, "type")
+    stats = compute_statistics(samples, "type")
     return types.select("type", label).join(stats, on="type", how="left", maintain_order="left").drop("type")
 
 
-def _selections(backends: pl.DataFrame | None) -> Iterator[Section]:
+def _iter_selections(backends: pl.DataFrame | None) -> Iterator[ReportSection]:
     if backends is None:
         return
     labels = {
@@ -110,31 +111,32 @@ def _selections(backends: pl.DataFrame | None) -> Iterator[Section]:
     for title, label in labels.items():
         counts = backends.group_by(label.alias("label"), maintain_order=True).agg(pl.col("count").sum())
         rows = counts.sort("count", descending=True, maintain_order=True)
-        yield Section(title, rows.head(TOP) if title.endswith("op/backend") else rows)
+        yield ReportSection(title, rows.head(TOP) if title.endswith("op/backend") else rows)
 
 
-def _internal(samples: pl.DataFrame) -> Iterator[Section]:
-    yield Section("Internal kernel by parent", _by(samples, pl.col("parent")))
-    yield Section(
-        "Internal kernel by parent/op", _by(samples, pl.format("{} :: {}", "parent", "raw")).head(TOP)
-    )
+def _iter_internal_kernels(samples: pl.DataFrame) -> Iterator[ReportSection]:
+    yield ReportSection("Internal kernel by parent", _sum_by_label(samples, pl.col("parent")))
+    by_op = _sum_by_label(samples, pl.format("{} :: {}", "parent", "raw"))
+    yield ReportSection("Internal kernel by parent/op", by_op.head(TOP))
     leaves = samples.filter(~_RAW.str.ends_with("_total") & ~_RAW.str.ends_with("cb_wait"))
-    yield Section("Kernel aggregate (all parents)", _by(leaves, _RAW).head(TOP_KERNELS))
+    yield ReportSection("Kernel aggregate (all parents)", _sum_by_label(leaves, _RAW).head(TOP_KERNELS))
 
 
-def _ops(samples: pl.DataFrame) -> Iterator[Section]:
+def _iter_ops(samples: pl.DataFrame) -> Iterator[ReportSection]:
     waits = _RAW.str.contains("cb_wait", literal=True) | _RAW.str.ends_with("wait")
     gpu = _RAW.str.contains("/cb_gpu", literal=True)
     kernels = samples.filter(~waits & ~gpu)
-    yield Section("GPU kernel durations (excluding waits)", _by(kernels, _RAW).head(TOP))
-    yield Section("GPU kernel aggregate (by kernel type)", _by(kernels, _kernel_type()).head(TOP))
-    yield from _matmuls(samples.filter(pl.col("shape").is_not_null()))
-    yield Section("GPU wait breakdown", _by(samples.filter(waits), _RAW).head(TOP))
-    yield Section("Command buffer GPU timing", _by(samples.filter(gpu), _RAW).head(TOP))
+    yield ReportSection("GPU kernel durations (excluding waits)", _sum_by_label(kernels, _RAW).head(TOP))
+    yield ReportSection(
+        "GPU kernel aggregate (by kernel type)", _sum_by_label(kernels, _kernel_type()).head(TOP)
+    )
+    yield from _iter_matmuls(samples.filter(pl.col("shape").is_not_null()))
+    yield ReportSection("GPU wait breakdown", _sum_by_label(samples.filter(waits), _RAW).head(TOP))
+    yield ReportSection("Command buffer GPU timing", _sum_by_label(samples.filter(gpu), _RAW).head(TOP))
 
 
 def _kernel_type() -> pl.Expr:
-    """Return the last segment of a name; of a stage its name without what follows the last underscore."""
+    """Return the last segment of a name, without `_op`; every block of sdpa or mlp_swiglu is one type."""
     last = _RAW.str.split("/").list.last()
     return (
         pl.when(last.str.contains(r"^sdpa_block_.*_op$"))
@@ -145,7 +147,7 @@ def _kernel_type() -> pl.Expr:
     )
 
 
-def _matmuls(samples: pl.DataFrame) -> Iterator[Section]:
+def _iter_matmuls(samples: pl.DataFrame) -> Iterator[ReportSection]:
     shape = pl.col("shape").cast(pl.String)
     samples = samples.with_columns(
         under=shape.str.replace(r" \| backend=[^|]*$", ""),
@@ -153,31 +155,29 @@ def _matmuls(samples: pl.DataFrame) -> Iterator[Section]:
         backend=shape.str.extract(r" \| backend=([^|]*)$"),
     )
     backend = pl.format("backend={}", "backend")
-    yield Section("Matmul backend summary", _by(samples, backend))
-    yield Section("Matmul op/backend summary", _by(samples, pl.format("{} @ {}", "op", "backend")))
-    shapes = statistics(samples, "under").head(TOP).select("under")
-    nested = statistics(samples.with_columns(backend.alias("label")), "under", "label")
-    yield Section(
-        "Matmul shape backend summary",
-        shapes.join(nested, on="under", how="left", maintain_order="left_right"),
+    yield ReportSection("Matmul backend summary", _sum_by_label(samples, backend))
+    yield ReportSection(
+        "Matmul op/backend summary", _sum_by_label(samples, pl.format("{} @ {}", "op", "backend"))
     )
+    shapes = compute_statistics(samples, "under").head(TOP).select("under")
+    nested = compute_statistics(samples.with_columns(backend.alias("label")), "under", "label")
+    rows = shapes.join(nested, on="under", how="left", maintain_order="left_right")
+    yield ReportSection("Matmul shape backend summary", rows)
 
 
-def _by(samples: pl.DataFrame, label: pl.Expr) -> pl.DataFrame:
-    return statistics(samples.with_columns(label.cast(pl.String).alias("label")), "label")
+def _sum_by_label(samples: pl.DataFrame, label: pl.Expr) -> pl.DataFrame:
+    return compute_statistics(samples.with_columns(label.cast(pl.String).alias("label")), "label")
 
 
-def _sync(samples: pl.DataFrame) -> pl.DataFrame:
+def _sum_syncs(samples: pl.DataFrame) -> pl.DataFrame:
     label = pl.lit("sync kernels")
-    return _by(samples, label) if samples.height else pl.DataFrame({"label": ["sync kernels"]})
+    return _sum_by_label(samples, label) if samples.height else pl.DataFrame({"label": ["sync kernels"]})
 
 
-def printed(tables: Mapping[str, pl.DataFrame]) -> list[Section]:
-    """Return the sections of a report that was printed already, in its own figures."""
+def read_printed_sections(tables: Mapping[str, pl.DataFrame]) -> list[ReportSection]:
+    """Return the sections of a printed report, with its own figures."""
     in_us = {c: pl.col(f"{c}_ns") / 1000 for c in ("total", "mean", "min", "max", "p95", "p99")}
     titles = {re.sub(r"[^a-z0-9]+", " ", title.lower()).strip(): title for title in TITLES}
-    return [
-        Section(title, tables[name].select("label", "under", "count", **in_us))
-        for name, title in titles.items()
-        if name in tables
-    ]
+    columns = ("label", "under", "count")
+    present = [(name, title) for name, title in titles.items() if name in tables]
+    return [ReportSection(title, tables[name].select(*columns, **in_us)) for name, title in present]

@@ -1,4 +1,4 @@
-"""What a person asks first: what ran, how fast, and where the time went."""
+"""The first screen of a run, or of many: what ran, how fast, and where the time went."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, replace
@@ -8,14 +8,19 @@ import polars as pl
 
 from capture.run import Run
 from tracetui import units
-from tracetui.analysis import device_time, steps, windows
-from tracetui.analysis.kernels import total_tables
-from tracetui.analysis.steady import steady_state
-from tracetui.analysis.verdict import Verdict, verdicts
+from tracetui.analysis.frames import selection
+from tracetui.analysis.kernels import compute_total_tables, with_shares
+from tracetui.analysis.key_facts import KeyFact, find_key_facts
+from tracetui.analysis.merged.partial_results import MEMBERS, FrameShape, PartialResult
+from tracetui.analysis.time import device_time
+from tracetui.analysis.time.device_time import compute_usages, describe_stray_kernels, find_stray_kernels
+from tracetui.analysis.time.steady import find_steady_state
+from tracetui.analysis.time.step_sampling import compute_scaled_total, note_lens_and_sampling
+from tracetui.analysis.time.step_table import compute_decode_rate, compute_step_durations, note_device_rates
 from tracetui.look import Look
 
 _RATES: Final = ("decode_tokens_per_s", "prefill_tokens_per_s", "tokens_per_s")
-ASKED_FIRST: Final = (
+METADATA_KEYS: Final = (
     "model",
     "device",
     "dtype",
@@ -38,125 +43,215 @@ ASKED_FIRST: Final = (
     "truncated",
     "stated_shares",
 )
-COUNTED: Final = ("batch", "ranks", "prompt_tokens", "tokens", "context", "profiled", "truncated", *_RATES)
-MOST_DEVICES: Final = 4  # that are shown one by one
-BY: Final = ("phase", "category", "op", "name")
-SCHEMA: Final = {
-    "part": pl.String(),
-    "name": pl.String(),
-    "text": pl.String(),
-    "count": pl.Int64(),
-    "total_ns": pl.Int64(),
-    "share": pl.Float64(),
+COUNT_KEYS: Final = ("batch", "ranks", "prompt_tokens", "tokens", "context", "profiled", "truncated", *_RATES)
+MAX_LISTED_DEVICES: Final = 4  # devices listed one by one
+GROUPINGS: Final = ("phase", "category", "op", "name")
+SCHEMA: Final = dict.fromkeys(("part", "name", "text"), pl.String()) | {
+    "count": pl.Int64(), "total_ns": pl.Int64(), "share": pl.Float64(),
+}  # fmt: skip
+SHAPES: Final = {
+    "where": FrameShape(("part", "name"), {"count": "sum", "total_ns": "sum"}),
+    "phases": FrameShape(("phase",), {"fewest": "low", "most": "high"}),
+    "lacking": FrameShape(("view", "needs"), {"runs": "sum"}),
 }
+MAX_ROWS: Final = 10  # rows per part, and outliers
+OUTLIER_SD: Final = 5.0  # SDs from the median at which a file is an outlier
+MIN_OUTLIER_SHARE: Final = 0.02  # share of the median within which none is
+MIN_FILES: Final = 4  # files from which outliers are looked for
+_MAD_TO_SD: Final = 1.4826  # SD of a normal variable over its median absolute deviation
 
 
-def summary_table(run: Run, look: Look, top: int = 10) -> pl.DataFrame:
-    """Return what to know first in part `verdict`, facts as text in part `run`, and where the time went by
-    phase, category, op and name.
-    """
-    parts = [pl.DataFrame([_verdict(v) for v in verdicts(run)], schema=SCHEMA), facts(run)]
-    if run.has("dur"):
-        by = [column for column in BY if run.has(column)]
-        tables = total_tables(run, replace(look, group=None, per="total"), by)
-        parts += [_where(table, column, top) for table, column in zip(tables, by, strict=True)]
-    return pl.concat([pl.DataFrame(schema=SCHEMA), *parts], how="diagonal")
+def compute_summary_table(run: Run, look: Look) -> pl.DataFrame:
+    """Return key facts as part `verdict`, metadata as part `run`, and where the time went by grouping."""
+    key_facts = [_build_fact_row(fact) for fact in find_key_facts(run)]
+    tables = [pl.DataFrame(key_facts, schema=SCHEMA), build_run_facts(run)]
+    tables += [table.head(MAX_ROWS) for table in _sum_by_grouping(run, look)]
+    return pl.concat([pl.DataFrame(schema=SCHEMA), *tables], how="diagonal")
 
 
-def _verdict(one: Verdict) -> dict[str, Any]:
+def _sum_by_grouping(run: Run, look: Look) -> list[pl.DataFrame]:
+    """Return for each grouping the totals and shares of its values, largest first."""
+    groupings = [c for c in GROUPINGS if run.has(c)] if run.has("dur") else []
+    tables = compute_total_tables(run, replace(look, group=None, per="total"), groupings) if groupings else []
+    return [
+        table.select(
+            pl.lit(by).alias("part"),
+            pl.col(by).cast(pl.String).fill_null("other").alias("name"),
+            pl.col("count").cast(pl.Int64),
+            "total_ns",
+            "share",
+        )
+        for table, by in zip(tables, groupings, strict=True)
+    ]
+
+
+def _build_fact_row(one: KeyFact) -> dict[str, Any]:
     return {"part": "verdict", **asdict(one)}
 
 
-def facts(run: Run) -> pl.DataFrame:
-    """Return what is known of the run as a whole: what it says itself, then what its steps add up to."""
-    words = {**stated(run.meta), **_of_steps(run, run.meta)}
-    words |= _of_devices(run)
-    return _rows("run", list(words), list(words.values()))
+def build_run_facts(run: Run) -> pl.DataFrame:
+    """Return facts of the unfiltered run: metadata, then figures computed from steps and devices."""
+    texts = {**describe_metadata(run.meta), **_describe_steps(run, run.meta)}
+    texts |= _describe_devices(run)
+    return _build_text_rows("run", list(texts), list(texts.values()))
 
 
-def stated(meta: Mapping[str, Any]) -> dict[str, str]:
-    """Return what metadata says of what is asked first, by the name that a person reads."""
-    told = {k: meta[k] for k in ASKED_FIRST if meta.get(k) not in (None, "", [], {})}
-    return {_named(k): _written(k, v) for k, v in told.items()}
+def describe_metadata(meta: Mapping[str, Any]) -> dict[str, str]:
+    """Return the texts of METADATA_KEYS by heading."""
+    values = {k: meta[k] for k in METADATA_KEYS if meta.get(k) not in (None, "", [], {})}
+    return {_format_heading(k): _format_value(k, v) for k, v in values.items()}
 
 
-def _of_steps(run: Run, meta: Mapping[str, Any]) -> dict[str, str]:
-    """Return how many steps each phase has, and the decode rate where the source does not state it."""
-    table = steps.paced(run)
-    words = {}
-    for (phase,), part in table.group_by("phase", maintain_order=True):
-        words[f"{phase or 'other'} steps" if phase else "steps"] = f"{int(part['steps'].sum()):,}"
-    state = steady_state(run)
-    if state and not state.whole:
-        words["steady steps"] = f"{state.first}–{state.last} of {state.steps}"
+def _describe_steps(run: Run, meta: Mapping[str, Any]) -> dict[str, str]:
+    """Return the number of steps per phase, and the decode rate if the source does not report it."""
+    table = compute_step_durations(run)
+    texts = {_name_steps(phase): f"{steps:,}" for phase, steps in _count_steps(run).rows()}
+    state = find_steady_state(run)
+    if state and not state.is_complete:
+        texts["steady steps"] = f"{state.first}–{state.last} of {state.steps}"
     decode = table.filter(pl.col("phase") == "decode").drop_nulls(["tokens", "took_ns"])
-    took = int(decode["took_ns"].sum())
-    if took and meta.get("decode_tokens_per_s") in (None, "", [], {}):
-        whose = f" (device: {units.duration(took)})" if decode["on_device"].all() else ""
-        words["decode tokens/s"] = f"{units.speed(steps.decode_rate(run) or 0)}{whose}"
-    return words
+    took_ns = int(decode["took_ns"].sum())
+    if took_ns and meta.get("decode_tokens_per_s") in (None, "", [], {}):
+        basis = f" (device: {units.format_duration(took_ns)})" if decode["on_device"].all() else ""
+        texts["decode tokens/s"] = f"{units.format_speed(compute_decode_rate(run) or 0)}{basis}"
+    return texts
 
 
-def _of_devices(run: Run) -> dict[str, str]:
-    """Return how busy each device was and where it idled; of many devices, which are alike, all in one."""
-    usages = device_time.usages(run)
-    if len(usages) > MOST_DEVICES:
-        sums = {f: sum(getattr(u, f) for u in usages) for f in device_time.SUMMED}
+def _count_steps(run: Run) -> pl.DataFrame:
+    """Return the number of steps of each phase."""
+    steps = compute_step_durations(run).group_by("phase", maintain_order=True)
+    return steps.agg(pl.col("steps").sum().cast(pl.Int64))
+
+
+def _name_steps(phase: str | None) -> str:
+    return f"{phase} steps" if phase else "steps"
+
+
+def _describe_devices(run: Run) -> dict[str, str]:
+    """Return the busy and idle time of each device; many devices are added up."""
+    usages = compute_usages(run)
+    if len(usages) > MAX_LISTED_DEVICES:
+        sums = {f: sum(getattr(u, f) for u in usages) for f in device_time.SUMMED_FIELDS}
         usages = (replace(usages[0], device=f"{len(usages)} devices", **sums),)
-    words = {}
-    for use in usages:
-        name = use.device if len(usages) > 1 or " " in use.device else "GPU"
-        within = "in steps" if use.steps else "in all"
-        words[f"{name} busy"] = (
-            f"{units.share(use.busy_ns / use.span_ns)} of {units.duration(use.span_ns)} {within}"
-        )
-        if use.idle_ns:
-            mostly = "" if use.in_gaps_ns == use.idle_ns else f", {units.duration(use.in_gaps_ns)}"
-            where = f"in {use.gaps:,} gap{'s' * (use.gaps > 1)}"
-            words[f"{name} idle"] = f"{units.duration(use.idle_ns)}{mostly} {where}"
-        for what, whole, exposed in (("copies", use.transfer_ns, use.transfer_exposed_ns),
-                                     ("comm", use.comm_ns, use.comm_exposed_ns)):  # fmt: skip
-            if whole:
-                words[f"{name} {what}"] = f"{units.duration(whole)}, {units.duration(exposed)} exposed"
-    return words
+    texts = {}
+    for usage in usages:
+        name = usage.device if len(usages) > 1 or " " in usage.device else "GPU"
+        basis = "in steps" if usage.steps else "in all"
+        busy = units.format_share(usage.busy_ns / usage.span_ns)
+        texts[f"{name} busy"] = f"{busy} of {units.format_duration(usage.span_ns)} {basis}"
+        if usage.idle_ns:
+            is_all = usage.in_gaps_ns == usage.idle_ns
+            named = "" if is_all else f", {units.format_duration(usage.in_gaps_ns)}"
+            gaps = f"in {usage.gaps:,} gap{'s' * (usage.gaps > 1)}"
+            texts[f"{name} idle"] = f"{units.format_duration(usage.idle_ns)}{named} {gaps}"
+        for what, total_ns, exposed_ns in (("copies", usage.transfer_ns, usage.transfer_exposed_ns),
+                                     ("comm", usage.comm_ns, usage.comm_exposed_ns)):  # fmt: skip
+            if total_ns:
+                parts = units.format_duration(total_ns), units.format_duration(exposed_ns)
+                texts[f"{name} {what}"] = f"{parts[0]}, {parts[1]} exposed"
+    return texts
 
 
-def _named(key: str) -> str:
-    return units.heading(key).removesuffix(" ms")
+def _format_heading(key: str) -> str:
+    return units.format_heading(key).removesuffix(" ms")
 
 
-def _written(key: str, value: Any) -> str:
+def _format_value(key: str, value: Any) -> str:
     if isinstance(value, list | tuple):
         return " ".join(map(str, value))
     if not isinstance(value, int | float):
         return str(value)
     if key.endswith("_ms"):
-        return units.duration(value * 1e6)
-    return units.cell(key, value) if key in COUNTED else str(value)
+        return units.format_duration(value * 1e6)
+    return units.format_cell(key, value) if key in COUNT_KEYS else str(value)
 
 
-def _where(table: pl.DataFrame, by: str, top: int) -> pl.DataFrame:
-    return table.head(top).select(
-        pl.lit(by).alias("part"),
-        pl.col(by).cast(pl.String).fill_null("other").alias("name"),
-        pl.col("count").cast(pl.Int64),
-        "total_ns",
-        "share",
-    )
-
-
-def _rows(part: str, names: list[str], texts: list[str]) -> pl.DataFrame:
+def _build_text_rows(part: str, names: list[str], texts: list[str]) -> pl.DataFrame:
     frame = pl.DataFrame({"name": names, "text": texts}, schema={"name": pl.String, "text": pl.String})
     return frame.with_columns(part=pl.lit(part))
 
 
-def scope(run: Run, look: Look) -> list[str]:
-    """Return the notes without which the numbers of the summary would mislead."""
-    notes = [*windows.scope(run, look, scaled=True), *steps.beside_the_wall(run)]
-    if device_time.usages(run):
-        notes += map(device_time.sentence, device_time.strays(run))
+def note_summary(run: Run, look: Look) -> list[str]:
+    """Return the notes without which the summary would mislead."""
+    notes = [*note_lens_and_sampling(run, look, scaled=True), *note_device_rates(run)]
+    if compute_usages(run):
+        notes += map(describe_stray_kernels, find_stray_kernels(run))
     if run.meta.get("profiled"):
-        notes.append("numbers were taken while profiling: the unprofiled run is faster")
+        notes.append("recorded while profiling: the unprofiled run is faster")
     if run.meta.get("truncated"):
-        notes.append("the source was cut short")
+        notes.append("the source is truncated")
     return notes + [f"a guess: {text}" for text in run.meta.get("guess", [])]
+
+
+def sum_summary(run: Run, look: Look) -> dict[str, pl.DataFrame]:
+    """Return the contribution of a run to the summary of many: times by label, steps by phase, total time."""
+    where = pl.concat([pl.DataFrame(schema=SCHEMA), *_sum_by_grouping(run, look)], how="diagonal")
+    phases = _count_steps(run).select(
+        pl.col("phase").cast(pl.String).fill_null(""), fewest="steps", most="steps"
+    )
+    total_ns = None
+    if run.has("dur"):
+        unfiltered = replace(look, group=None, per="total", filter="")
+        total_ns = compute_scaled_total(run, unfiltered, selection.select_in_steps(run, unfiltered))
+    facts = {"total_ns": pl.Series([total_ns], dtype=pl.Int64), "listed": [bool(run.meta.get("listed"))]}
+    return {
+        "where": where.select("part", "name", "count", "total_ns"),
+        "phases": phases,
+        MEMBERS: pl.DataFrame(facts),
+    }
+
+
+def build_merged_summary(merged: PartialResult) -> pl.DataFrame:
+    """Return facts in part `run`, outliers, and where the time of all files went."""
+    members = merged.members
+    total_ns = 0 if members["listed"].any() else int(members["total_ns"].sum())
+    where = with_shares(merged.frames["where"], "name", total_ns)
+    largest = where.group_by("part", maintain_order=True).head(MAX_ROWS)
+    by_part = [largest.filter(part=column) for column in GROUPINGS]
+    texts = _describe_files(merged)
+    outliers = [{"part": "outlier", **row} for row in find_outliers(members)]
+    tables = [
+        _build_text_rows("run", list(texts), list(texts.values())),
+        pl.DataFrame(outliers, schema=SCHEMA),
+    ]
+    return pl.concat([pl.DataFrame(schema=SCHEMA), *tables, *by_part], how="diagonal").select(list(SCHEMA))
+
+
+def _describe_files(merged: PartialResult) -> dict[str, str]:
+    """Return the metadata that all runs share, their number, their steps and their total times."""
+    members = merged.members
+    files = members["member"].n_unique()
+    facts = {"files": f"{files:,}"} | ({"runs": f"{members.height:,}"} if members.height != files else {})
+    facts |= describe_metadata(merged.meta)
+    for phase, fewest, most in merged.frames["phases"].select("phase", "fewest", "most").rows():
+        facts[_name_steps(phase)] = f"{fewest:,}–{most:,}" if most != fewest else f"{fewest:,}"
+    times = members["total_ns"].drop_nulls()
+    if times.len():
+        median, least, most = (
+            units.format_duration(_to_number(x)) for x in (times.median(), times.min(), times.max())
+        )
+        facts |= {"time of a run": f"{median} at the median", "least, most": f"{least}, {most}"}
+    return facts
+
+
+def find_outliers(members: pl.DataFrame) -> list[dict[str, Any]]:
+    """Return the files whose total time is far from the median of all, farthest first."""
+    timed = members.drop_nulls("total_ns")
+    median = _to_number(timed["total_ns"].median())
+    if timed.height < MIN_FILES or not median:
+        return []
+    timed = timed.with_columns(distance=(pl.col("total_ns") - median).abs())
+    sd = _MAD_TO_SD * _to_number(timed["distance"].median())
+    outliers = timed.filter(pl.col("distance") > max(OUTLIER_SD * sd, MIN_OUTLIER_SHARE * median))
+    outliers = outliers.sort("distance", "source", descending=[True, False]).head(MAX_ROWS)
+    return [
+        {
+            "name": source.rpartition("/")[2],
+            "text": f"{units.format_duration(ns)}, {ns / median:.2f} times the median",
+        }
+        for source, ns in outliers.select("source", "total_ns").rows()
+    ]
+
+
+def _to_number(value: object) -> float:
+    return float(value) if isinstance(value, int | float) else 0.0

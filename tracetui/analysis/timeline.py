@@ -1,4 +1,4 @@
-"""The timeline: lanes of slices between two moments, at the resolution of a screen."""
+"""The timeline: lanes of slices in a time window, at the resolution of a screen."""
 
 from dataclasses import replace
 from typing import Final
@@ -7,84 +7,139 @@ import polars as pl
 from msgspec import Struct
 
 from capture.run import Run
-from tracetui.analysis import idle_gaps, matching, select, typical_step
+from tracetui.analysis.frames.name_filter import find_matching_names, match_names
+from tracetui.analysis.frames.selection import filter_rows, select_existing
+from tracetui.analysis.time.device_time import compute_step_spans
+from tracetui.analysis.time.idle_gaps import find_track_gaps, with_cause_names
+from tracetui.analysis.time.steady import find_steady_state
+from tracetui.analysis.time.step_table import compute_step_durations
 from tracetui.look import Look
 
-CELLS: Final = 480  # finer than any screen; a drawing squeezes them
-PLACED: Final = 20_000  # slices at most that are placed one by one, the longest
-FEW: Final = 100_000  # slices among which single layers can be seen
+STEP_MARGIN_PARTS: Final = 50  # the margin before and after a step is its time divided by this
+_MAX_HOST_FACTOR: Final = 2  # times the device time: a longer host step includes other work
 
-STEPS, LAYERS = "steps", "layers"  # the names of lanes that are no tracks
-_STEP, _COVER, _LAYER, _KERNEL, _WAIT, _HOST = range(6)  # groups of lanes, in the order of a chart of devices
+CELLS: Final = 480  # finer than any screen
+MAX_WIDE_SLICES: Final = 20_000  # the longest slices, placed one by one
+MAX_LAYER_SLICES: Final = 100_000  # with more slices, single layers are invisible
+STEPS, LAYERS = "steps", "layers"  # names of lanes that are not tracks
+_STEP, _COVER, _LAYER, _KERNEL, _WAIT, _HOST = range(6)  # groups of lanes, in drawing order
 _KINDS: Final = ("step", "span", "layer", "kernel", "wait", "span")
-_ROWS: Final = 1 << 20  # more rows than a lane has
-_TOLD: Final = ("category", "op", "layer", "step", "phase", "launch", "launcher", "line")  # of a slice
+_MAX_LANE_ROWS: Final = 1 << 20  # more rows than any lane has
+_SLICE_COLUMNS: Final = (
+    "category",
+    "op",
+    "layer",
+    "step",
+    "phase",
+    "launch",
+    "launcher",
+    "line",
+)  # of a slice
+
+
+def find_typical_step(run: Run, phase: str | None = None) -> tuple[int, int] | None:
+    """Return the first and last ns around the step of median duration; None if no step has a time.
+
+    It is a step of the requested phase, else of the most frequent one, of the steady state if there is one.
+    With device times, the kernels say when a step was: a host may launch long before.
+    """
+    table = _compute_step_extents(run)
+    if phase is not None:
+        table = table.filter(phase=phase)
+    if table.is_empty():
+        return None
+    sizes = table.group_by("phase").agg(count=pl.len(), time=pl.col("dur").sum())
+    main_phase = sizes.sort("count", "time", "phase", descending=[True, True, False])["phase"][0]
+    of_main = table.filter(pl.col("phase").eq_missing(pl.lit(main_phase, pl.String)))
+    steady = find_steady_state(run)
+    steady_steps = of_main.filter(pl.col("step").is_between(steady.first, steady.last)) if steady else of_main
+    ordered = (steady_steps if steady_steps.height else of_main).sort("dur", "step")
+    low, high = ordered[(ordered.height - 1) // 2, ["low", "high"]].row(0)
+    margin = (high - low) // STEP_MARGIN_PARTS
+    return low - margin, high + margin
+
+
+def _compute_step_extents(run: Run) -> pl.DataFrame:
+    """Return one row per step with its phase, duration, first and last ns."""
+    durations = compute_step_durations(run).filter(pl.col("steps") == 1)
+    table = durations.join(compute_step_spans(run).select("step", "begin", "end"), on="step", how="left")
+    host_end = pl.col("t") + pl.col("wall_ns")
+    is_host_near = (host_end - pl.col("t")) <= _MAX_HOST_FACTOR * (pl.col("end") - pl.col("begin"))
+    return table.select(
+        "step",
+        "phase",
+        dur=pl.coalesce("took_ns", pl.col("end") - pl.col("begin")),
+        low=pl.when(is_host_near).then(pl.min_horizontal("t", "begin")).otherwise(pl.coalesce("begin", "t")),
+        high=pl.when(is_host_near)
+        .then(pl.max_horizontal(host_end, "end"))
+        .otherwise(pl.coalesce("end", host_end)),
+    ).drop_nulls(["low", "high"])
 
 
 class Timeline(Struct, frozen=True, eq=False):
-    """Lanes and what lies in them: slices of a cell and more one by one, shorter ones as busy time."""
+    """Lanes and their contents: wide slices (of a cell and more) one by one, shorter ones as busy time."""
 
-    lanes: pl.DataFrame  # lane, kind, count, busy_ns, busy_share, first_ns, last_ns; number is the place
-    slices: pl.DataFrame  # all in the window: number of the lane, row in it, t, end, name, wide …
-    cells: pl.DataFrame  # of those that are not wide: lane, row, cell, category, busy_ns
-    gaps: pl.DataFrame  # where nothing of a device ran, of a cell and more: lane, t, end, name, by, fits
+    lanes: pl.DataFrame  # lane, kind, count, busy_ns, busy_share, first_ns, last_ns; the number is the index
+    slices: pl.DataFrame  # all in the window: lane number, row in it, t, end, name, wide …
+    cells: pl.DataFrame  # of slices that are not wide: lane, row, cell, category, busy_ns
+    gaps: pl.DataFrame  # idle gaps of a cell and more: lane, t, end, name, by, fits
     names: pl.DataFrame  # name, category, count, total_ns in the window, of kernels by falling time
-    window: tuple[int, int]  # of the look, within
-    whole: tuple[int, int]
+    window: tuple[int, int]  # requested, inside the extent
+    extent: tuple[int, int]
 
 
-def timeline(run: Run, look: Look) -> Timeline | None:
-    """Return what ran in the window; None where nothing on a timeline fits the look.
+def build_timeline(run: Run, look: Look) -> Timeline | None:
+    """Return lanes, slices and gaps of the window; None if nothing on a timeline is selected.
 
-    A filter leaves out nothing: it says of each slice whether it `fits`, and lanes count those that do.
+    A filter leaves out nothing: slices have `fits`, and lanes count those that match.
     """
-    rows = timed_rows(run, look)
-    lanes = lanes_of(run, rows)
-    whole = _extent(rows)
-    if whole is None:
+    rows = select_timeline_rows(run, look)
+    lanes = build_lanes(run, rows)
+    extent = _find_extent(rows)
+    if extent is None:
         return None
-    low, high = look.zoom or _opening(run, look, whole)
+    low, high = look.zoom or _choose_window(run, look, extent)
     high = max(high, low + 1)
-    inside = in_window(run, rows, lanes, low, high)
-    gaps = gaps_of(run, look, lanes, (high - low) / CELLS, (low, high))
-    if not inside["fits"].any() and not gaps["fits"].any():
+    slices_in_window = select_slices(run, rows, lanes, low, high)
+    gaps = find_gap_slices(run, look, lanes, (high - low) / CELLS, (low, high))
+    if not slices_in_window["fits"].any() and not gaps["fits"].any():
         return None
-    slices = _placed(inside, high - low)
+    slices = _place_slices(slices_in_window, high - low)
     return Timeline(
-        lanes=_measured(lanes, slices, low, high),
+        lanes=_with_lane_load(lanes, slices, low, high),
         slices=slices,
-        cells=_cells(slices, low, high),
+        cells=_sum_by_cell(slices, low, high),
         gaps=gaps,
-        names=_names(slices, low, high),
+        names=_sum_by_name(slices, low, high),
         window=(low, high),
-        whole=whole,
+        extent=extent,
     )
 
 
-def _opening(run: Run, look: Look, whole: tuple[int, int]) -> tuple[int, int]:
-    """Return where a timeline opens: on the steps asked for, else on a typical step, else on everything."""
+def _choose_window(run: Run, look: Look, extent: tuple[int, int]) -> tuple[int, int]:
+    """Return the initial window: the requested steps, else a typical step, else everything."""
     if look.window is not None or look.focus:
-        return whole
-    low, high = typical_step.typical_step(run, look.phase) or whole
-    return (max(low, whole[0]), min(high, whole[1])) if low < whole[1] and high > whole[0] else whole
+        return extent
+    low, high = find_typical_step(run, look.phase) or extent
+    return (max(low, extent[0]), min(high, extent[1])) if low < extent[1] and high > extent[0] else extent
 
 
-def timed_rows(run: Run, look: Look) -> pl.LazyFrame:
-    """Return everything with a start and a duration, whether or not its name fits the filter."""
+def select_timeline_rows(run: Run, look: Look) -> pl.LazyFrame:
+    """Return everything with a start and a duration, whether or not its name matches the filter."""
     cols = [pl.col(c).is_not_null() for c in ("t", "dur")]
     rows = run.events.lazy().filter(pl.col("kind").is_in(["step", "span", "kernel"]), *cols)
     if look.lens is not None and run.has("lens"):
         rows = rows.filter((pl.col("lens") == look.lens) | (pl.col("kind") == "step"))
-    rows = select.narrowed(rows, run, replace(look, filter=""))
-    track = pl.coalesce(*select.have(run, ("track", "lens")), "kind")
-    waits = (pl.col("lens") == "wait").fill_null(False) if run.has("lens") else pl.lit(False)
+    rows = filter_rows(rows, run, replace(look, filter=""))
+    track = pl.coalesce(*select_existing(run, ("track", "lens")), "kind")
+    is_wait = (pl.col("lens") == "wait").fill_null(False) if run.has("lens") else pl.lit(False)
     group = (
         pl.when(pl.col("kind") == "step").then(_STEP)
         .when(pl.col("kind") == "span").then(_HOST)
-        .when(waits).then(_WAIT)
+        .when(is_wait).then(_WAIT)
         .otherwise(_KERNEL)
     )  # fmt: skip
-    names = matching.matching_names(run, look.filter) if look.filter else None
+    names = find_matching_names(run, look.filter) if look.filter else None
     fits = pl.lit(True) if names is None else pl.col("name").is_in(names.implode())
     rows = rows.with_columns(
         end=pl.col("t") + pl.col("dur"),
@@ -93,47 +148,47 @@ def timed_rows(run: Run, look: Look) -> pl.LazyFrame:
         fits=fits,
     )
     code = pl.col("track").to_physical().cast(pl.Int64).fill_null(-1) * len(_KINDS) + pl.col("group")
-    told = select.have(run, _TOLD)
-    return rows.select("name", "t", *told, "end", "track", "group", "fits", code=code + len(_KINDS))
+    columns = select_existing(run, _SLICE_COLUMNS)
+    return rows.select("name", "t", *columns, "end", "track", "group", "fits", code=code + len(_KINDS))
 
 
-def lanes_of(run: Run, rows: pl.LazyFrame) -> pl.DataFrame:
-    """Return one row a lane of all the time: steps, each device track with its covers and layers, threads.
+def build_lanes(run: Run, rows: pl.LazyFrame) -> pl.DataFrame:
+    """Return one row per lane of the whole run: steps, device tracks with covers and layers, threads.
 
-    Threads stand in the order of how many slices they have.
+    Threads come by their number of slices.
     """
-    layered = pl.col("layer").is_not_null().any() if run.has("layer") else pl.lit(False)
-    sizes = rows.group_by("track", "group", "code").agg(pl.len(), layered=layered)
+    has_layers = pl.col("layer").is_not_null().any() if run.has("layer") else pl.lit(False)
+    sizes = rows.group_by("track", "group", "code").agg(pl.len(), layered=has_layers)
     table = sizes.collect().with_columns(pl.col("track").cast(pl.String))
     kernels = table.filter(group=_KERNEL)["track"].implode()
-    cover = (pl.col("group") == _HOST) & pl.col("track").is_in(kernels, nulls_equal=True)
-    group = pl.when(cover).then(_COVER).otherwise("group").cast(pl.Int8)
+    is_cover = (pl.col("group") == _HOST) & pl.col("track").is_in(kernels, nulls_equal=True)
+    group = pl.when(is_cover).then(_COVER).otherwise("group").cast(pl.Int8)
     table = table.with_columns(group=group)
     layers = table.filter("layered", group=_KERNEL)
     table = pl.concat([table, layers.with_columns(group=pl.lit(_LAYER, pl.Int8))])
-    device = pl.col("group").is_between(_COVER, _KERNEL)
+    is_device = pl.col("group").is_between(_COVER, _KERNEL)
     table = table.sort(
-        pl.when(pl.col("group") == _STEP).then(0).when(device).then(1).otherwise("group"),
-        pl.when(device).then("track"),
-        pl.when(device).then("group"),
-        pl.when(device).then(0).otherwise("len"),
+        pl.when(pl.col("group") == _STEP).then(0).when(is_device).then(1).otherwise("group"),
+        pl.when(is_device).then("track"),
+        pl.when(is_device).then("group"),
+        pl.when(is_device).then(0).otherwise("len"),
         "track",
         descending=[False, False, False, True, False],
     )  # fmt: skip
-    named = {_STEP: STEPS, _LAYER: LAYERS}
+    lane_names = {_STEP: STEPS, _LAYER: LAYERS}
     group = pl.col("group").cast(pl.Int64)
-    label = group.replace_strict(named, default=pl.col("track"), return_dtype=pl.String)
+    label = group.replace_strict(lane_names, default=pl.col("track"), return_dtype=pl.String)
     kind = pl.col("group").replace_strict(dict(enumerate(_KINDS)), return_dtype=pl.String)
     return table.select("track", "code", lane=label, kind=kind)
 
 
-def _extent(rows: pl.LazyFrame) -> tuple[int, int] | None:
+def _find_extent(rows: pl.LazyFrame) -> tuple[int, int] | None:
     low, high = rows.select(pl.col("t").min(), pl.col("end").max()).collect().row(0)
     return None if low is None else (low, high)
 
 
-def in_window(run: Run, rows: pl.LazyFrame, lanes: pl.DataFrame, low: int, high: int) -> pl.DataFrame:
-    """Return the slices that reach into a window, with the number of their lane."""
+def select_slices(run: Run, rows: pl.LazyFrame, lanes: pl.DataFrame, low: int, high: int) -> pl.DataFrame:
+    """Return the slices that reach into a window, with their lane number."""
     inside = rows.filter((pl.col("t") < high) & (pl.col("end") >= low)).collect()
     numbered = lanes.with_row_index("number").with_columns(pl.col("number").cast(pl.Int32))
     tracks = numbered.filter(pl.col("kind") != "layer")
@@ -141,117 +196,120 @@ def in_window(run: Run, rows: pl.LazyFrame, lanes: pl.DataFrame, low: int, high:
     lane_of = pl.Series("lane", [None], dtype=pl.Int32).extend_constant(None, last)
     lane_of = lane_of.scatter(tracks["code"], tracks["number"])
     inside = inside.with_columns(lane_of.gather(inside["code"]))
-    if run.has("layer") and inside.height <= FEW:
+    if run.has("layer") and inside.height <= MAX_LAYER_SLICES:
         layers = numbered.filter(kind="layer").select("code", lane="number")
-        inside = pl.concat([inside, _layers(inside, layers)], how="diagonal")
-    nests, kernel = (pl.col("group").is_in(groups) for groups in ([_STEP, _HOST], [_KERNEL]))
-    return inside.with_columns(nests=nests, kernel=kernel).drop("code", "track", "group")
+        inside = pl.concat([inside, _build_layer_slices(inside, layers)], how="diagonal")
+    is_nested, is_kernel = (pl.col("group").is_in(groups) for groups in ([_STEP, _HOST], [_KERNEL]))
+    return inside.with_columns(nests=is_nested, kernel=is_kernel).drop("code", "track", "group")
 
 
-def _layers(inside: pl.DataFrame, numbers: pl.DataFrame) -> pl.DataFrame:
-    """Return a slice for each stretch of kernels of one track that are of one layer and step."""
+def _build_layer_slices(inside: pl.DataFrame, numbers: pl.DataFrame) -> pl.DataFrame:
+    """Return a slice for each run of kernels on one track that share layer and step."""
     rows = inside.filter(group=_KERNEL).sort("code", "t", maintain_order=True)
     key = [pl.col("code"), pl.col("layer"), *([pl.col("step")] if "step" in rows.columns else [])]
-    begins = pl.any_horizontal(c.ne_missing(c.shift()) for c in key)
-    stretches = rows.with_columns(stretch=begins.cum_sum()).filter(pl.col("layer").is_not_null())
-    told = [c for c in ("layer", "step", "phase") if c in rows.columns]
-    table = stretches.group_by("stretch", maintain_order=True).agg(
-        pl.col("t").min(), pl.col("end").max(), pl.col("fits").any(), pl.col("code", *told).first()
+    is_start = pl.any_horizontal(c.ne_missing(c.shift()) for c in key)
+    with_segment = rows.with_columns(segment=is_start.cum_sum()).filter(pl.col("layer").is_not_null())
+    columns = [c for c in ("layer", "step", "phase") if c in rows.columns]
+    table = with_segment.group_by("segment", maintain_order=True).agg(
+        pl.col("t").min(), pl.col("end").max(), pl.col("fits").any(), pl.col("code", *columns).first()
     )
     name = pl.format("layer {}", "layer").cast(pl.Categorical())
     joined = table.join(numbers, on="code", how="left", maintain_order="left")
-    return joined.select("t", "end", "fits", "lane", *told, name=name, group=pl.lit(_LAYER, pl.Int8))
+    return joined.select("t", "end", "fits", "lane", *columns, name=name, group=pl.lit(_LAYER, pl.Int8))
 
 
-def gaps_of(
-    run: Run, look: Look, lanes: pl.DataFrame, least: float, window: tuple[int, int] | None = None
+def find_gap_slices(
+    run: Run, look: Look, lanes: pl.DataFrame, min_ns: float, window: tuple[int, int] | None = None
 ) -> pl.DataFrame:
-    """Return the gaps of devices of a length or more that reach into a window, else of the whole run, each in
-    a lane of kernels of its device.
+    """Return device gaps of `min_ns` or more that reach into a window, else of the whole run.
+
+    Each is in a kernel lane of its device.
     """
-    found = idle_gaps.idle_gaps(run, look, least, window)
-    found = idle_gaps.with_causes(run, found.with_columns(pl.col("track").cast(pl.String)))
+    gaps = find_track_gaps(run, look, min_ns, window)
+    gaps = with_cause_names(run, gaps.with_columns(pl.col("track").cast(pl.String)))
     kernels = lanes.with_row_index("lane_number").filter(kind="kernel")
     numbers = kernels.select("track", lane=pl.col("lane_number").cast(pl.Int32))
-    fits = matching.fitting(found["name"], look.filter) if look.filter else pl.lit(True)
-    table = found.with_columns(fits=fits).join(numbers, on="track", maintain_order="left")
+    fits = match_names(gaps["name"], look.filter) if look.filter else pl.lit(True)
+    table = gaps.with_columns(fits=fits).join(numbers, on="track", maintain_order="left")
     return table.select("lane", "t", "end", "name", "by", "fits")
 
 
-def _placed(inside: pl.DataFrame, window: int) -> pl.DataFrame:
-    """Return the slices with `wide` for those of a cell and more, and the `row` of their lane they lie in."""
-    from tracetui.analysis import lane_rows  # numpy loads with the first question
+def _place_slices(inside: pl.DataFrame, window: int) -> pl.DataFrame:
+    """Return the slices with `wide` for those of a cell and more, and the `row` of their lane."""
+    from tracetui.analysis.frames import nesting  # numpy loads with the first question
 
     length = inside["end"] - inside["t"]
-    wide = length >= -(-window // CELLS)
-    if wide.sum() > PLACED:
-        wide &= length > length.filter(wide).top_k(PLACED).min()
-    return inside.with_columns(lane_rows.with_rows(inside, wide), wide=wide)
+    is_wide = length >= -(-window // CELLS)
+    if is_wide.sum() > MAX_WIDE_SLICES:
+        is_wide &= length > length.filter(is_wide).top_k(MAX_WIDE_SLICES).min()
+    return inside.with_columns(nesting.stack_slices(inside, is_wide), wide=is_wide)
 
 
-def _measured(lanes: pl.DataFrame, slices: pl.DataFrame, low: int, high: int) -> pl.DataFrame:
-    """Return the lanes with what fits the filter in the part of the window in which they were busy."""
-    seen = slices.filter("fits").select(
-        "lane", a=pl.col("t").clip(low, high), b=pl.col("end").clip(low, high)
-    )
-    parts = {lane: own for (lane,), own in seen.partition_by("lane", as_dict=True).items()}
-    facts = [_facts(parts.get(i), high - low) for i in range(lanes.height)]
+def _with_lane_load(lanes: pl.DataFrame, slices: pl.DataFrame, low: int, high: int) -> pl.DataFrame:
+    """Return the lanes with count and busy time of matching slices in the window."""
+    a, b = (pl.col(c).clip(low, high) for c in ("t", "end"))
+    clipped = slices.filter("fits").select("lane", a=a, b=b)
+    by_lane = {lane: of_lane for (lane,), of_lane in clipped.partition_by("lane", as_dict=True).items()}
+    loads = [_measure_lane(by_lane.get(i), high - low) for i in range(lanes.height)]
     names = ("count", "busy_ns", "busy_share", "first_ns", "last_ns")
     types = dict.fromkeys(names, pl.Int64) | {"busy_share": pl.Float64}
-    return pl.concat([lanes, pl.DataFrame(facts, schema=types, orient="row")], how="horizontal")
+    return pl.concat([lanes, pl.DataFrame(loads, schema=types, orient="row")], how="horizontal")
 
 
-def _facts(own: pl.DataFrame | None, window: int) -> tuple[object, ...]:
-    if own is None:
+def _measure_lane(slices: pl.DataFrame | None, window: int) -> tuple[object, ...]:
+    if slices is None:
         return 0, 0, 0.0, None, None
-    own = own if own["a"].is_sorted() else own.sort("a")
-    busy = _union(own["a"], own["b"])
-    return own.height, busy, busy / window, own["a"].min(), own["b"].max()
+    slices = slices if slices["a"].is_sorted() else slices.sort("a")
+    busy = _measure_union(slices["a"], slices["b"])
+    return slices.height, busy, busy / window, slices["a"].min(), slices["b"].max()
 
 
-def _union(starts: pl.Series, ends: pl.Series) -> int:
-    """Return the time covered by intervals in the order of their starts: what overlaps counts once."""
-    before = ends.cum_max().shift(1, fill_value=starts[0])
-    covered = pl.select(pl.max_horizontal(starts, before)).to_series()
-    return int((ends - covered).clip(lower_bound=0).sum())
+def _measure_union(starts: pl.Series, ends: pl.Series) -> int:
+    """Return the time covered by intervals that come by start."""
+    latest_end = ends.cum_max().shift(1, fill_value=starts[0])
+    uncovered_start = pl.select(pl.max_horizontal(starts, latest_end)).to_series()
+    return int((ends - uncovered_start).clip(lower_bound=0).sum())
 
 
-def _cells(slices: pl.DataFrame, low: int, high: int) -> pl.DataFrame:
-    """Return how busy slices that are not wide keep each cell of each row, category by category.
+def _sum_by_cell(slices: pl.DataFrame, low: int, high: int) -> pl.DataFrame:
+    """Return the busy time per cell, row and category of slices that are not wide.
 
-    Such a slice is shorter than a cell, so that it lies in one or in two of them.
+    Such a slice is shorter than a cell, so it lies in one or two of them.
     """
     width = (high - low) / CELLS
     category = pl.col("category") if "category" in slices.columns else pl.lit(None, pl.Categorical())
     short = slices.lazy().filter(~pl.col("wide"))
     short = short.with_columns(a=pl.col("t").clip(low, high), b=pl.col("end").clip(low, high))
     first, last = (((pl.col(c) - low) / width).floor().cast(pl.Int64).clip(0, CELLS - 1) for c in "ab")
-    row = (pl.col("lane").cast(pl.Int64) * _ROWS + pl.col("row")) * CELLS  # one number for lane, row and cell
+    row = (
+        pl.col("lane").cast(pl.Int64) * _MAX_LANE_ROWS + pl.col("row")
+    ) * CELLS  # one integer for lane, row and cell
     placed = short.select("a", "b", row=row, category=category, first=first, last=last)
     edge = low + pl.col("last") * width
-    both = pl.col("first") < pl.col("last")
-    inside = pl.when(both).then(edge).otherwise("b") - pl.col("a")
+    is_split = pl.col("first") < pl.col("last")
+    in_first = pl.when(is_split).then(edge).otherwise("b") - pl.col("a")
     key = ("place", "category")
     parts = [
-        placed.select("category", place=pl.col("row") + pl.col("first"), busy_ns=inside),
-        placed.filter(both).select(
+        placed.select("category", place=pl.col("row") + pl.col("first"), busy_ns=in_first),
+        placed.filter(is_split).select(
             "category", place=pl.col("row") + pl.col("last"), busy_ns=pl.col("b") - edge
         ),
     ]
     sums = [part.group_by(key).agg(pl.col("busy_ns").sum()).select(*key, "busy_ns") for part in parts]
     table = pl.concat(sums).group_by(key).agg(pl.col("busy_ns").sum()).sort(key).collect()
-    lane, row = (pl.col("place") // CELLS // _ROWS).cast(pl.Int32), pl.col("place") // CELLS % _ROWS
+    place = pl.col("place") // CELLS
+    lane, row = place // _MAX_LANE_ROWS, place % _MAX_LANE_ROWS
     cell = (pl.col("place") % CELLS).cast(pl.Int32)
-    return table.select(
-        lane.alias("lane"), row.cast(pl.Int32).alias("row"), cell.alias("cell"), "category", "busy_ns"
-    )
+    numbers = {"lane": lane, "row": row, "cell": cell}
+    columns = [e.cast(pl.Int32).alias(c) for c, e in numbers.items()]
+    return table.select(*columns, "category", "busy_ns")
 
 
-def _names(slices: pl.DataFrame, low: int, high: int) -> pl.DataFrame:
-    """Return the time of each name of kernels within the window, the largest first."""
-    inside = pl.col("end").clip(low, high) - pl.col("t").clip(low, high)
+def _sum_by_name(slices: pl.DataFrame, low: int, high: int) -> pl.DataFrame:
+    """Return the time of each kernel name in the window, the largest first."""
+    in_window = pl.col("end").clip(low, high) - pl.col("t").clip(low, high)
     category = pl.col("category") if "category" in slices.columns else pl.lit(None, pl.Categorical())
     kernels = slices.lazy().filter("fits", "kernel")
-    sums = kernels.group_by("name").agg(category=category.first(), count=pl.len(), total_ns=inside.sum())
+    sums = kernels.group_by("name").agg(category=category.first(), count=pl.len(), total_ns=in_window.sum())
     table = sums.collect().with_columns(pl.col("name", "category").cast(pl.String))
     return table.sort("total_ns", "name", descending=[True, False])

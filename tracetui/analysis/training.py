@@ -1,21 +1,36 @@
-"""Training runs: how long each phase took, on which kernels, and how much of it was matrix products.
+"""Training runs: time of each phase, its kernels, and the share of matrix products.
 
-Whose work a row is, is told by its plan or its scope where there is one, and by the kernel's name where not.
+A row's phase and owner come from its plan or scope, else from the kernel's name.
 """
 
-from collections.abc import Callable, Iterator
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
 import polars as pl
 
+from capture.classify.name_rules import find_phase
 from capture.native.schema import PATH_SEPARATOR
 from capture.run import Run
-from tracetui.analysis import select
-from tracetui.analysis.passes import PHASES, RUN, STEP, Passes, apart, marked, passes
-from tracetui.analysis.series import samples
+from tracetui.analysis.frames.selection import launch_count, list_phases, select_existing, select_timed
+from tracetui.analysis.time.series import select_samples
+from tracetui.analysis.time.step_table import build_step_facts
 from tracetui.look import Look
 
-TOP: Final = 5
+PHASES: Final = ("forward", "backward", "optimizer")
+STEP: Final = "step"
+RUN: Final = "run"  # everything, if the source marks no phases
+
+_LABELS: Final = {
+    **dict.fromkeys(("phase", "name", "category", "op", "path"), pl.String()),
+    "layer": pl.Int32(),
+}
+_UNPROFILED_SUFFIX: Final = ", timed in Python"  # ends the name of a pass timed without the profiler
+# spans inside a pass
+_INNER_SPAN: Final = re.compile(r"autograd::|(?:\w+::)*\w+Backward\d*$|Optimizer\.zero_grad#")
+
+TOP_KERNELS: Final = 5
 SCHEMA: Final = {
     **dict.fromkeys(("part", "phase", "name", "category"), pl.String()),
     **dict.fromkeys(("count", "total_ns", "mean_ns"), pl.Int64()),
@@ -23,176 +38,314 @@ SCHEMA: Final = {
     "bytes": pl.Int64(),
     "text": pl.String(),
 }
-
 _OF_ATTENTION: Final = r"(?i)scores|final[ _]matmul|out(put)?[ _]proj|\bo_proj"
-_LOG_SOFTMAX: Final = r"(?i)log_?softmax"  # of the loss, and never of attention
-_NO_MODULE: Final = r"(?i)^\[|::|^\w*backward\d*$|step$|^iter|loss$"  # of a path, what is no module
-_GRADIENTS: Final = "AccumulateGrad"  # as autograd calls what adds up the gradient of a parameter
+_LOG_SOFTMAX: Final = r"(?i)log_?softmax"  # of the loss, never of attention
+_NO_MODULE: Final = r"(?i)^\[|::|^\w*backward\d*$|step$|^iter|loss$"  # parts of a path that are not modules
+_GRADIENTS: Final = "AccumulateGrad"  # autograd's node that sums a parameter's gradient
 _LOSS: Final = r"(?i)nll_?loss|cross_?entropy|log_?softmax|\bloss"  # of a path without a module
-_NAMED: Final = ("loss", "embed", "grad_accum")  # backward work that belongs to no layer and has a name
+_NAMED: Final = ("loss", "embed", "grad_accum")  # named backward work outside all layers
 _PRINTED: Final = {"forward": "forward", "backward": "backward", "optimizer": "optimizer", STEP: "train"}
 _UNMARKED: Final = (
-    "no phase is marked in this source: figures are of the whole run; ranges or annotations called forward, "
-    "backward and optimizer would tell them apart"
+    "this source marks no phase: figures are of the whole run; ranges or annotations named forward, "
+    "backward and optimizer separate them"
 )
-_FORESEEN: Final = {
+_MEMORY_PLAN: Final = {
     "held before the model": "bytes_before",
     "weights, gradients, moments": "bytes_of_states",
     "foreseen at its fullest": "bytes_needed",
 }
-_UNKNOWN: Final = "this source does not tell"
-
+_NOT_REPORTED: Final = "this source does not report"
 Row = dict[str, Any]
 
 
-def training_table(run: Run, look: Look) -> tuple[pl.DataFrame, list[str]]:
-    """Return one row a figure, part by part, and notes; where there is no answer, text says why."""
-    measured = passes(run, look)
-    rows = [{"part": name, **row} for name, part in PARTS.items() for row in part(measured)]
-    return pl.DataFrame(rows, schema=SCHEMA), _notes(measured)
+@dataclass(frozen=True, eq=False)
+class TrainingPasses:
+    """Complete steps of a training run that the look selects, with their kernels and durations."""
+
+    run: Run
+    look: Look
+    step_count: int | None  # complete steps; None without steps
+    work: pl.DataFrame  # phase, name, category, op, path, layer, count,  total_ns, flops; by falling time
+    wall_times: Mapping[str, tuple[int, int]]  # phase → number of passes, total ns
+    reported_shares: Mapping[str, float]  # printed by the source, which then lists only its longest kernels
+
+    @property
+    def phases(self) -> tuple[str, ...]:
+        """The phases into which the run is split."""
+        return PHASES if has_training_phases(self.run) else (RUN,)
+
+    def select(self, phase: str) -> pl.DataFrame:
+        """Return the work of a phase, or all of it for a step or run."""
+        return self.work if phase in (STEP, RUN) else self.work.filter(pl.col("phase") == phase)
+
+    def sum_kernel_ns(self, phase: str) -> int | None:
+        """Return the kernel time of a phase; None if only a part of its kernels is listed."""
+        return None if self.reported_shares else int(self.select(phase)["total_ns"].sum())
 
 
-def _notes(measured: Passes) -> list[str]:
-    notes = [] if marked(measured.run) else [_UNMARKED]
-    if measured.steps is not None:
-        notes.append(f"totals are of {measured.steps:,} {'step' if measured.steps == 1 else 'steps'}")
-    if measured.stated:
-        notes.append("the source lists the longest kernels only; shares are those that it prints")
-    if measured.work["category"].eq("attention").any():
-        notes.append("fused attention holds products, but is not counted among them")
+def has_training_phases(run: Run) -> bool:
+    """True if any phase of training is marked."""
+    return not set(PHASES).isdisjoint(list_phases(run))
+
+
+def measure_passes(run: Run, look: Look) -> TrainingPasses:
+    """Measure the complete steps that the look selects."""
+    complete_steps = _find_complete_steps(run, look)
+    step_facts = build_step_facts(run)
+    if complete_steps is None:
+        step_facts = step_facts.clear()
+    else:
+        step_facts = step_facts.filter(pl.col("step").is_in(complete_steps.implode()))
+    wall_times = _sum_wall_times(run, look, complete_steps) | _sum_step_wall(step_facts)
+    count = None if complete_steps is None else int(step_facts["steps"].sum())
+    work = _sum_work(run, look, complete_steps)
+    return TrainingPasses(run, look, count, work, wall_times, _read_reported_shares(run))
+
+
+def find_unprofiled_ns(run: Run, phase: str) -> int | None:
+    """Return the duration of one pass in a run without the profiler; None if none was timed."""
+    times = run.meta.get("unprofiled_ns")
+    if isinstance(times, Mapping):
+        durations = [times.get(p) for p in (PHASES if phase == STEP else (phase,))]
+        known_ns = [n for n in durations if isinstance(n, int)]
+        return sum(known_ns) if len(known_ns) == len(durations) else None
+    spans = run.events.filter(kind="span", phase=phase) if run.has("phase") else run.events.clear()
+    spans = spans.filter(pl.col("name").cast(pl.String).str.ends_with(_UNPROFILED_SUFFIX))
+    return int(spans["dur"].sum()) if spans.height and run.has("dur") else None
+
+
+def _find_complete_steps(run: Run, look: Look) -> pl.Series | None:
+    """Return the steps that have every phase with kernels; None without steps or phases."""
+    if not (run.has("step") and has_training_phases(run)):
+        return None
+    rows = select_timed(run, look).filter(pl.col("phase").cast(pl.String).is_in(PHASES))
+    step_phases = rows.filter(pl.col("step").is_not_null()).select("step", "phase").unique().collect()
+    if step_phases.is_empty():
+        return None
+    counts = step_phases.group_by("step").agg(pl.len())
+    return counts.filter(pl.col("len") == step_phases["phase"].n_unique())["step"]
+
+
+def _sum_work(run: Run, look: Look, complete_steps: pl.Series | None) -> pl.DataFrame:
+    """Return the sums of rows in complete steps; without steps, in phases; without phases, of all rows."""
+    missing = {c: kind for c, kind in {**_LABELS, "flops": pl.Float64()}.items() if not run.has(c)}
+    rows = select_timed(run, look).with_columns(pl.lit(None, kind).alias(c) for c, kind in missing.items())
+    in_phase = pl.col("phase").cast(pl.String).is_in(PHASES)
+    is_included = in_phase if has_training_phases(run) else pl.lit(value=True)
+    if complete_steps is not None:
+        is_included = pl.col("step").is_in(complete_steps.implode())
+    flops = pl.when(pl.col("flops").count() > 0).then(pl.col("flops").sum())
+    sums = (
+        rows.filter(is_included)
+        .group_by(*_LABELS)
+        .agg(
+            launch_count(run).sum().cast(pl.Int64).alias("count"),
+            pl.col("dur").sum().alias("total_ns"),
+            flops.alias("flops"),
+        )
+    )
+    table = sums.with_columns(pl.col(c).cast(kind) for c, kind in _LABELS.items())
+    order = [True, *(False for _ in _LABELS)]
+    return table.sort("total_ns", *_LABELS, descending=order, nulls_last=True).collect()
+
+
+def _sum_wall_times(run: Run, look: Look, complete_steps: pl.Series | None) -> dict[str, tuple[int, int]]:
+    """Return for each phase the number of its spans, and their total time."""
+    if not has_training_phases(run):
+        return {}
+    spans = select_timed(run, look, "span", "wall" if run.has("lens") else None)
+    spans = spans.filter(pl.col("phase").cast(pl.String).is_in(PHASES))
+    if complete_steps is not None:
+        spans = spans.filter(pl.col("step").is_null() | pl.col("step").is_in(complete_steps.implode()))
+    path = pl.col("path") if run.has("path") else pl.lit(None)
+    sums = (
+        spans.group_by(pl.col("phase", "name").cast(pl.String), path.cast(pl.String).alias("path"))
+        .agg(launch_count(run).sum().cast(pl.Int64).alias("count"), pl.col("dur").sum())
+        .collect()
+    )
+    wall_times: dict[str, tuple[int, int]] = {}
+    for phase, name, where, count, dur in sums.iter_rows():
+        if _is_pass(phase, name, where):
+            times, total = wall_times.get(phase, (0, 0))
+            wall_times[phase] = (times + count, total + dur)
+    return wall_times
+
+
+def _is_pass(phase: str, name: str, path: str | None) -> bool:
+    """True if a span is the phase itself, neither part of it nor timed without the profiler."""
+    if name.endswith(_UNPROFILED_SUFFIX) or _INNER_SPAN.match(name):
+        return False
+    return find_phase(name) == phase and find_phase(path or "") != phase
+
+
+def _sum_step_wall(step_facts: pl.DataFrame) -> dict[str, tuple[int, int]]:
+    timed = step_facts.drop_nulls("wall_ns")
+    return {STEP: (int(timed["steps"].sum()), int(timed["wall_ns"].sum()))} if timed.height else {}
+
+
+def _read_reported_shares(run: Run) -> dict[str, float]:
+    """Return the shares that the source prints, `matmul_forward_%` and the like, in per cent."""
+    if not run.has("value"):
+        return {}
+    rows = run.events.filter(kind="counter").select(pl.col("name").cast(pl.String), "value")
+    return dict(rows.filter(pl.col("name").str.contains(r"^(matmul|other)_(forward|train)_%$")).iter_rows())
+
+
+def compute_training_table(run: Run, look: Look) -> tuple[pl.DataFrame, list[str]]:
+    """Return one row per figure, part by part, and notes; `text` explains a missing answer."""
+    passes = measure_passes(run, look)
+    rows = [{"part": name, **row} for name, iter_rows in PARTS.items() for row in iter_rows(passes)]
+    return pl.DataFrame(rows, schema=SCHEMA), _note_limits(passes)
+
+
+def _note_limits(passes: TrainingPasses) -> list[str]:
+    notes = [] if has_training_phases(passes.run) else [_UNMARKED]
+    if passes.step_count is not None:
+        notes.append(f"totals are of {passes.step_count:,} {'step' if passes.step_count == 1 else 'steps'}")
+    if passes.reported_shares:
+        notes.append("the source lists only the longest kernels; shares are those it prints")
+    if passes.work["category"].eq("attention").any():
+        notes.append("fused attention contains products, but is not counted as matmul")
     return notes
 
 
-def _times(measured: Passes) -> Iterator[Row]:
-    """Yield each phase on each clock: the wall, the kernels, and the wall without the profiler."""
-    for phase in dict.fromkeys((*PHASES, STEP, *measured.parts)):
-        count, wall = measured.walls.get(phase, (0, 0))
+def _iter_times(passes: TrainingPasses) -> Iterator[Row]:
+    """Yield the time of each phase: wall, kernels, and wall without the profiler."""
+    for phase in dict.fromkeys((*PHASES, STEP, *passes.phases)):
+        count, wall = passes.wall_times.get(phase, (0, 0))
         if count:
-            yield _figure(phase, "wall", count, wall, share=_share_of_step(measured, phase, wall))
+            yield _build_row(phase, "wall", count, wall, share=_compute_step_share(passes, phase, wall))
         elif phase == "forward":
-            yield {"phase": phase, "text": f"{_UNKNOWN} how long the forward pass took as a whole"}
-        kernels = measured.of(phase)
+            yield {"phase": phase, "text": f"{_NOT_REPORTED} how long the forward pass took as a whole"}
+        kernels = passes.select(phase)
         if (
             kernels.height
-            and not measured.stated
-            and (count or phase in measured.parts or marked(measured.run))
+            and not passes.reported_shares
+            and (count or phase in passes.phases or has_training_phases(passes.run))
         ):
-            own = _sum(phase, "kernels", kernels, wall or None)
-            yield own | {"mean_ns": round(own["total_ns"] / count) if count else None}
-        yield from _unprofiled(measured, phase, wall / count if count else None)
+            row = _build_sum_row(phase, "kernels", kernels, wall or None)
+            yield row | {"mean_ns": round(row["total_ns"] / count) if count else None}
+        yield from _iter_unprofiled(passes, phase, wall / count if count else None)
 
 
-def _share_of_step(measured: Passes, phase: str, wall: int) -> float | None:
-    whole = measured.walls.get(STEP, (0, 0))[1]
-    return wall / whole if whole and phase != STEP else None
+def _compute_step_share(passes: TrainingPasses, phase: str, wall: int) -> float | None:
+    step_wall = passes.wall_times.get(STEP, (0, 0))[1]
+    return wall / step_wall if step_wall and phase != STEP else None
 
 
-def _unprofiled(measured: Passes, phase: str, wall: float | None) -> Iterator[Row]:
-    """Yield the same pass without a profiler, and how it compares."""
-    name, took = "without the profiler", apart(measured.run, phase)
-    if took is not None:
-        yield _figure(phase, name, 1, took) | {"time_ratio": took / wall if wall else None}
+def _iter_unprofiled(passes: TrainingPasses, phase: str, wall: float | None) -> Iterator[Row]:
+    """Yield the same pass without the profiler, and the ratio."""
+    name, took_ns = "without the profiler", find_unprofiled_ns(passes.run, phase)
+    if took_ns is not None:
+        yield _build_row(phase, name, 1, took_ns) | {"time_ratio": took_ns / wall if wall else None}
     elif phase == "forward":
-        yield {"phase": phase, "name": name, "text": f"{_UNKNOWN} how long a pass takes then"}
+        yield {"phase": phase, "name": name, "text": f"{_NOT_REPORTED} how long a pass takes then"}
 
 
-def _top(measured: Passes) -> Iterator[Row]:
-    """Yield the kernels of each phase that took most of it."""
-    for phase in measured.parts:
-        own = measured.of(phase)
-        if own.is_empty():
-            yield _no_kernels(phase, [phase])
-        sums = own.group_by("name", "category").agg(pl.col("count", "total_ns").sum())
+def _iter_top_kernels(passes: TrainingPasses) -> Iterator[Row]:
+    """Yield the longest kernels of each phase."""
+    for phase in passes.phases:
+        work = passes.select(phase)
+        if work.is_empty():
+            yield _build_no_kernels_row(phase, [phase])
+        sums = work.group_by("name", "category").agg(pl.col("count", "total_ns").sum())
         order = sums.sort("total_ns", "name", "category", descending=[True, False, False])
-        for row in order.head(TOP).to_dicts():
-            share = _share(row["total_ns"], measured.whole(phase))
-            figure = _figure(phase, row["name"], row["count"], row["total_ns"], share=share)
+        for row in order.head(TOP_KERNELS).to_dicts():
+            share = _divide(row["total_ns"], passes.sum_kernel_ns(phase))
+            figure = _build_row(phase, row["name"], row["count"], row["total_ns"], share=share)
             yield figure | {"category": row["category"]}
 
 
-def _others(measured: Passes) -> Iterator[Row]:
-    """Yield what of each phase is no matrix product, by category."""
-    for phase in measured.parts:
-        others = measured.of(phase).filter(pl.col("category").ne_missing("matmul"))
-        if measured.of(phase).is_empty() and not _is_stated(measured, phase):
-            yield _no_kernels(phase, [phase])
+def _iter_others(passes: TrainingPasses) -> Iterator[Row]:
+    """Yield the work of each phase besides matrix products, by category."""
+    for phase in passes.phases:
+        others = passes.select(phase).filter(pl.col("category").ne_missing("matmul"))
+        if passes.select(phase).is_empty() and not _is_reported(passes, phase):
+            yield _build_no_kernels_row(phase, [phase])
             continue
-        yield _of_phase(measured, phase, "all but matmul", others)
+        yield _build_share_row(passes, phase, "all but matmul", others)
         sums = others.group_by(pl.col("category").fill_null("other")).agg(pl.col("count", "total_ns").sum())
         for row in sums.sort("total_ns", "category", descending=[True, False]).to_dicts():
-            share = _share(row["total_ns"], measured.whole(phase))
-            figure = _figure(phase, row["category"], row["count"], row["total_ns"], share=share)
+            share = _divide(row["total_ns"], passes.sum_kernel_ns(phase))
+            figure = _build_row(phase, row["category"], row["count"], row["total_ns"], share=share)
             yield figure | {"category": row["category"]}
 
 
-def _products(measured: Passes) -> Iterator[Row]:
+def _iter_products(passes: TrainingPasses) -> Iterator[Row]:
     """Yield the share of matrix products in the forward pass, and in the whole step."""
-    for phase in ("forward", STEP) if marked(measured.run) else (RUN,):
-        unseen = [] if _is_stated(measured, phase) else _unseen(measured, phase)
-        if unseen:
-            yield _no_kernels(phase, unseen)
+    for phase in ("forward", STEP) if has_training_phases(passes.run) else (RUN,):
+        missing = [] if _is_reported(passes, phase) else _list_unseen_phases(passes, phase)
+        if missing:
+            yield _build_no_kernels_row(phase, missing)
             continue
-        own, product = measured.of(phase), pl.col("category").eq_missing("matmul")
-        yield _of_phase(measured, phase, "matmul", own.filter(product))
-        yield _of_phase(measured, phase, "other", own.filter(~product))
+        work, is_product = passes.select(phase), pl.col("category").eq_missing("matmul")
+        yield _build_share_row(passes, phase, "matmul", work.filter(is_product))
+        yield _build_share_row(passes, phase, "other", work.filter(~is_product))
 
 
-def _unseen(measured: Passes, phase: str) -> list[str]:
-    """Return the phases that belong to the question and of which no kernel is known."""
-    asked = {"forward", "backward", *measured.walls} if phase == STEP else {phase}
-    return [p for p in PHASES if p in asked and measured.of(p).is_empty()]
+def _list_unseen_phases(passes: TrainingPasses, phase: str) -> list[str]:
+    """Return the phases in question without any known kernel."""
+    required = {"forward", "backward", *passes.wall_times} if phase == STEP else {phase}
+    return [p for p in PHASES if p in required and passes.select(p).is_empty()]
 
 
-def _attention(measured: Passes) -> Iterator[Row]:
-    """Yield softmax against the products of attention and its output projection, in a forward pass."""
-    phase = measured.parts[0]
-    softmax, products = _stated_attention(measured.run) if measured.stated else _split(measured.of(phase))
+def _iter_attention(passes: TrainingPasses) -> Iterator[Row]:
+    """Yield softmax, and the products of attention and its output projection, of a forward pass."""
+    phase = passes.phases[0]
+    reported = passes.reported_shares
+    softmax, products = (
+        _read_reported_attention(passes.run) if reported else _split_attention(passes.select(phase))
+    )
     missing = [name for name, rows in (("softmax", softmax), ("matmul", products)) if rows.is_empty()]
     if missing:
-        yield {"phase": phase, "text": f"{_UNKNOWN} attention's {' and '.join(missing)} apart"}
+        yield {"phase": phase, "text": f"{_NOT_REPORTED} attention's {' and '.join(missing)} separately"}
         return
-    part, whole = _sum(phase, "softmax", softmax), _sum(phase, "matmul", products)
-    part["flops"], whole["flops"] = _flops(softmax), _flops(products)
-    yield from (part, whole)
+    softmax_row = _build_sum_row(phase, "softmax", softmax)
+    product_row = _build_sum_row(phase, "matmul", products)
+    softmax_row["flops"], product_row["flops"] = _sum_flops(softmax), _sum_flops(products)
+    yield from (softmax_row, product_row)
     yield {
         "phase": phase,
         "name": "softmax / matmul",
-        "time_ratio": _share(part["total_ns"], whole["total_ns"]),
-        **_flop_ratio(measured.run, part, whole),
+        "time_ratio": _divide(softmax_row["total_ns"], product_row["total_ns"]),
+        **_compute_flop_ratio(passes.run, softmax_row, product_row),
     }
 
 
-def _flop_ratio(run: Run, softmax: Row, products: Row) -> Row:
-    """Return the ratio of FLOPs as the rows count them, else by the shape of the model."""
+def _compute_flop_ratio(run: Run, softmax: Row, products: Row) -> Row:
+    """Return the ratio of FLOPs as rows count them, else from the shape of the model."""
     if softmax["flops"] and products["flops"]:
         return {"flop_ratio": softmax["flops"] / products["flops"]}
-    ratio = _by_formula(run)
-    text = "FLOPs by the course's formula" if ratio else f"{_UNKNOWN} flops, nor the shape of the model"
+    ratio = _compute_formula_ratio(run)
+    text = "FLOPs by the course's formula" if ratio else f"{_NOT_REPORTED} flops, nor the shape of the model"
     return {"flop_ratio": ratio, "text": text}
 
 
-def _split(forward: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Return softmax and products; a scope called softmax holds its kernels, the loss's is left out."""
+def _split_attention(forward: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Return softmax and products of attention; a scope named softmax contains its kernels.
+
+    The softmax of the loss is left out.
+    """
     path = pl.col("path").fill_null("")
-    of_loss = path.str.contains(_LOG_SOFTMAX) | pl.col("name").fill_null("").str.contains(_LOG_SOFTMAX)
-    softmax = path.str.contains("(?i)softmax") | pl.col("category").eq_missing("softmax")
-    softmax &= ~of_loss
-    attention = pl.col("op").is_in(["attn.core", "attn.out"]).fill_null(False)
-    attention |= path.str.contains(_OF_ATTENTION)
-    product = pl.col("category").eq_missing("matmul")
-    return forward.filter(softmax), forward.filter(product & attention & ~softmax)
+    is_loss = path.str.contains(_LOG_SOFTMAX) | pl.col("name").fill_null("").str.contains(_LOG_SOFTMAX)
+    is_softmax = path.str.contains("(?i)softmax") | pl.col("category").eq_missing("softmax")
+    is_softmax &= ~is_loss
+    is_attention = pl.col("op").is_in(["attn.core", "attn.out"]).fill_null(False)
+    is_attention |= path.str.contains(_OF_ATTENTION)
+    is_product = pl.col("category").eq_missing("matmul")
+    return forward.filter(is_softmax), forward.filter(is_product & is_attention & ~is_softmax)
 
 
-def _stated_attention(run: Run) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Return what a report prints of both."""
+def _read_reported_attention(run: Run) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Return softmax and products as a report prints them."""
     spans = run.events.filter(kind="span") if run.has("category") else run.events.clear()
-    lacking = (pl.lit(None, pl.Int64).alias("count"), pl.lit(None, pl.Float64).alias("flops"))
+    missing = (pl.lit(None, pl.Int64).alias("count"), pl.lit(None, pl.Float64).alias("flops"))
     softmax, products = (spans.filter(category=c) for c in ("softmax", "matmul"))
-    return softmax.select(*lacking, total_ns="dur"), products.select(*lacking, total_ns="dur")
+    return softmax.select(*missing, total_ns="dur"), products.select(*missing, total_ns="dur")
 
 
-def _by_formula(run: Run) -> float | None:
-    """Return softmax FLOPs over those of a layer's products; None where the sizes are unknown."""
+def _compute_formula_ratio(run: Run) -> float | None:
+    """Return softmax FLOPs over those of a layer's products; None if sizes are unknown."""
     sizes = [run.meta.get(c) for c in ("heads", "d_model", "context")]
     heads, width, context = (n if isinstance(n, int) and n > 0 else None for n in sizes)
     if heads is None or width is None or context is None:
@@ -200,99 +353,96 @@ def _by_formula(run: Run) -> float | None:
     return heads * context**2 / (4 * width * context**2 + 2 * context * width**2)
 
 
-def _owners(measured: Passes) -> Iterator[Row]:
-    """Yield whose work the backward pass was: a module's, or something that is named instead."""
-    backward = measured.of("backward")
+def _iter_owners(passes: TrainingPasses) -> Iterator[Row]:
+    """Yield the owners of backward work: modules, or named work outside them."""
+    backward = passes.select("backward")
     if backward.is_empty():
-        yield _no_kernels("backward", ["backward"])
-    elif not (measured.run.has("path") or measured.run.has("layer")):
-        yield {"phase": "backward", "text": f"{_UNKNOWN} modules: neither path nor layer"}
+        yield _build_no_kernels_row("backward", ["backward"])
+    elif not (passes.run.has("path") or passes.run.has("layer")):
+        yield {"phase": "backward", "text": f"{_NOT_REPORTED} modules: neither path nor layer"}
     else:
-        owned = backward.with_columns(owner=_owner())
+        with_owner = backward.with_columns(owner=_owner())
         for owner in ("modules", *_NAMED, "unattributed"):
-            part = owned.filter(owner=owner)
-            if part.height or owner == "modules":
-                yield _sum("backward", owner, part, measured.whole("backward"))
+            work = with_owner.filter(owner=owner)
+            if work.height or owner == "modules":
+                yield _build_sum_row("backward", owner, work, passes.sum_kernel_ns("backward"))
 
 
 def _owner() -> pl.Expr:
-    """Return the layer of a row, or a scope below its phase that is neither autograd's own nor a thread's."""
+    """Return the layer's owner of a row: a scope below its phase that is not autograd's or a thread's."""
     scopes = pl.col("path").str.split(PATH_SEPARATOR)
-    inner = scopes.list.eval(pl.element().filter(~pl.element().str.contains(_NO_MODULE)))
-    owned = pl.col("layer").is_not_null() | (inner.list.len() > 0).fill_null(False)
-    named = pl.when(pl.col("op").is_in(_NAMED)).then(pl.col("op"))
+    module_scopes = scopes.list.eval(pl.element().filter(~pl.element().str.contains(_NO_MODULE)))
+    has_module = pl.col("layer").is_not_null() | (module_scopes.list.len() > 0).fill_null(False)
+    by_op = pl.when(pl.col("op").is_in(_NAMED)).then(pl.col("op"))
     gradients = pl.when(pl.col("path").str.contains(_GRADIENTS, literal=True)).then(pl.lit("grad_accum"))
     loss = pl.when(pl.col("path").str.contains(_LOSS)).then(pl.lit("loss"))
-    modules = pl.when(owned).then(pl.lit("modules"))
-    return pl.coalesce(named, gradients, modules, loss, pl.lit("unattributed"))
+    modules = pl.when(has_module).then(pl.lit("modules"))
+    return pl.coalesce(by_op, gradients, modules, loss, pl.lit("unattributed"))
 
 
-def _memory(measured: Passes) -> Iterator[Row]:
-    """Yield the most that each phase was seen to take, beside what the weights and the whole step need."""
-    seen = select.have(measured.run, ("phase", "bytes"))
-    rows = (
-        samples(measured.run, measured.look, "memory", "bytes").collect()
-        if len(seen) == 2
-        else pl.DataFrame()
-    )
+def _iter_memory(passes: TrainingPasses) -> Iterator[Row]:
+    """Yield the peak memory of each phase, and what weights and the whole step need."""
+    columns = select_existing(passes.run, ("phase", "bytes"))
+    rows = pl.DataFrame()
+    if len(columns) == 2:
+        rows = select_samples(passes.run, passes.look, "memory", "bytes").collect()
     for phase in PHASES if rows.height else ():
-        own = rows.filter(pl.col("phase") == phase).group_by(
-            pl.col("name").cast(pl.String), maintain_order=True
-        )
-        for name, most in own.agg(pl.col("bytes").max().cast(pl.Int64)).iter_rows():
-            yield {"phase": phase, "name": name.removesuffix(f", {phase}"), "bytes": most}
+        by_name = pl.col("name").cast(pl.String)
+        of_phase = rows.filter(pl.col("phase") == phase).group_by(by_name, maintain_order=True)
+        for name, peak in of_phase.agg(pl.col("bytes").max().cast(pl.Int64)).iter_rows():
+            yield {"phase": phase, "name": name.removesuffix(f", {phase}"), "bytes": peak}
     if not rows.height or not rows["phase"].is_in(list(PHASES)).any():
-        yield {"phase": STEP, "text": f"{_UNKNOWN} how much memory a phase takes"}
-    for name, fact in _FORESEEN.items():
-        size = measured.run.meta.get(fact)
+        yield {"phase": STEP, "text": f"{_NOT_REPORTED} how much memory a phase takes"}
+    for name, fact in _MEMORY_PLAN.items():
+        size = passes.run.meta.get(fact)
         if isinstance(size, int):
             yield {"phase": STEP, "name": name, "bytes": size}
 
 
-def _no_kernels(phase: str, of: list[str]) -> Row:
-    return {"phase": phase, "text": f"{_UNKNOWN} the kernels of {' and '.join(of)}"}
+def _build_no_kernels_row(phase: str, phases: list[str]) -> Row:
+    return {"phase": phase, "text": f"{_NOT_REPORTED} the kernels of {' and '.join(phases)}"}
 
 
-def _is_stated(measured: Passes, phase: str) -> bool:
-    return f"matmul_{_PRINTED.get(phase)}_%" in measured.stated
+def _is_reported(passes: TrainingPasses, phase: str) -> bool:
+    return f"matmul_{_PRINTED.get(phase)}_%" in passes.reported_shares
 
 
-def _of_phase(measured: Passes, phase: str, name: str, rows: pl.DataFrame) -> Row:
-    """Return rows with their share of the phase; where the source prints the share, that alone."""
-    what = "matmul" if name == "matmul" else "other"
-    percent = measured.stated.get(f"{what}_{_PRINTED.get(phase)}_%")
+def _build_share_row(passes: TrainingPasses, phase: str, name: str, rows: pl.DataFrame) -> Row:
+    """Return rows with their share of the phase; if the source prints the share, that alone."""
+    kind = "matmul" if name == "matmul" else "other"
+    percent = passes.reported_shares.get(f"{kind}_{_PRINTED.get(phase)}_%")
     if percent is not None:
         return {"phase": phase, "name": name, "share": percent / 100}
-    return _sum(phase, name, rows, measured.whole(phase))
+    return _build_sum_row(phase, name, rows, passes.sum_kernel_ns(phase))
 
 
-def _flops(rows: pl.DataFrame) -> float | None:
+def _sum_flops(rows: pl.DataFrame) -> float | None:
     return float(rows["flops"].sum()) if rows["flops"].count() else None
 
 
-def _sum(phase: str, name: str, rows: pl.DataFrame, whole: int | None = None) -> Row:
-    """Return rows added up, with their share of a whole."""
+def _build_sum_row(phase: str, name: str, rows: pl.DataFrame, base: int | None = None) -> Row:
+    """Return the sum of rows, with their share of a whole."""
     total = int(rows["total_ns"].sum())
     count = int(rows["count"].sum()) if rows["count"].count() else None
-    return _figure(phase, name, count, total, share=_share(total, whole))
+    return _build_row(phase, name, count, total, share=_divide(total, base))
 
 
-def _figure(phase: str, name: str, count: int | None, total: int, *, share: float | None = None) -> Row:
+def _build_row(phase: str, name: str, count: int | None, total: int, *, share: float | None = None) -> Row:
     mean = round(total / count) if count else None
     figures = {"count": count, "total_ns": total, "mean_ns": mean, "share": share}
     return {"phase": phase, "name": name, **figures}
 
 
-def _share(part: int, whole: int | None) -> float | None:
-    return part / whole if whole else None
+def _divide(part: int, base: int | None) -> float | None:
+    return part / base if base else None
 
 
-PARTS: Final[dict[str, Callable[[Passes], Iterator[Row]]]] = {
-    "time": _times,
-    "top": _top,
-    "others": _others,
-    "matmul": _products,
-    "attention": _attention,
-    "owners": _owners,
-    "memory": _memory,
+PARTS: Final[dict[str, Callable[[TrainingPasses], Iterator[Row]]]] = {
+    "time": _iter_times,
+    "top": _iter_top_kernels,
+    "others": _iter_others,
+    "matmul": _iter_products,
+    "attention": _iter_attention,
+    "owners": _iter_owners,
+    "memory": _iter_memory,
 }

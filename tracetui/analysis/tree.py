@@ -1,107 +1,219 @@
-"""The scope tree: inclusive and self time of every scope, from stated paths or from nesting in time."""
+"""The scope tree: inclusive and self time of every scope, from reported paths or from nesting in time.
 
+Kernels without a scope are placed by kind of step, kind of layer and op.
+"""
+
+from collections.abc import Sequence
 from typing import Final
 
 import polars as pl
 
 from capture.native.schema import LENSES, PATH_SEPARATOR
 from capture.run import Run
-from tracetui.analysis import select
-from tracetui.analysis.places import PLACE, path_of, with_places
+from tracetui import units
+from tracetui.analysis.frames.run_memo import cache_per_run
+from tracetui.analysis.frames.selection import (
+    filter_rows,
+    has_start_times,
+    list_lenses,
+    resolve_lens,
+    select_existing,
+)
+from tracetui.analysis.merged.partial_results import MEMBERS, FrameShape
+from tracetui.analysis.time.step_table import build_step_facts
 from tracetui.look import Look
 
-_LEAVES: Final = {
+PLACEMENT_COLUMNS: Final = (
+    "step_kind",
+    "layer_kind",
+    "word",
+    "line",
+)  # from the outermost scope to the innermost
+OUTSIDE_STEPS: Final = "outside of the steps"
+_MAX_LAYERS_TEXT: Final = 24  # characters for the numbers of layers
+
+_LEAF_SCHEMA: Final = {
     "path": pl.String(), "count": pl.Int64(), "own_ns": pl.Int64(), "span_ns": pl.Int64(),
     "work": pl.Int64(),
 }  # fmt: skip
 _SUMS: Final = ("count", "own_ns", "span_ns", "inside", "within", "size")
+SHAPES: Final = {
+    "leaves": FrameShape(("path",), {**dict.fromkeys(("count", "own_ns", "span_ns"), "sum"), "work": "last"})
+}
 _PARENT: Final = rf"(?s)^(.*){PATH_SEPARATOR}"  # a name may be empty
-_PLACED: Final = {
+_TREE_SCHEMA: Final = {
     "scope": pl.String(), "path": pl.String(), "depth": pl.Int64(), "count": pl.Int64(), "inside": pl.Int64(),
     "inclusive": pl.Int64(),
 }  # fmt: skip
 
 
-def tree_table(run: Run, look: Look) -> pl.DataFrame:
-    """Return one row a scope, parents first, siblings by falling time.
+def has_layers(run: Run) -> bool:
+    """True if kernels without scopes can be placed: layers are reported or inferred."""
+    return run.has("layer")
 
-    A scope that was itself measured takes what it measured; any other takes the sum of what is in it. A span
-    of a device that has kernels only covers them: its own time is no work and is added to nothing.
+
+def with_placement(run: Run, rows: pl.LazyFrame, is_placed: pl.Expr) -> pl.LazyFrame:
+    """Return rows with PLACEMENT_COLUMNS: step, layer and op of rows that are `free` of scopes, if known.
+
+    The launching line is for rows in a scope or without a placement: in a replayed graph all share one line.
     """
-    return tree_of(leaves(run, look))
+    if not has_layers(run):
+        line = pl.col("line") if run.has("line") else pl.lit(None, pl.Categorical()).alias("line")
+        no_kinds = [pl.lit(None, pl.String).alias(c) for c in PLACEMENT_COLUMNS[:2]]
+        return rows.with_columns(*no_kinds, line, word=pl.lit(None, pl.Categorical()))
+    ops = select_existing(run, ("op", "category"))
+    op = pl.coalesce(*ops) if ops else pl.lit(None, pl.Categorical())
+    rows = rows.join(_find_layer_kinds(run).lazy(), on="layer", how="left")
+    step_kinds = _find_step_kinds(run)
+    if step_kinds.is_empty():
+        rows = rows.with_columns(step_kind=pl.lit(None, pl.Categorical()))
+    else:
+        rows = rows.join(step_kinds.lazy(), on="step", how="left", nulls_equal=True)
+    line = pl.col("line") if run.has("line") else pl.lit(None, pl.Categorical())
+    is_placed = is_placed & pl.any_horizontal(pl.col("step_kind", "layer_kind").is_not_null())
+    columns = {"step_kind": pl.col("step_kind"), "layer_kind": pl.col("layer_kind"), "word": op}
+    placement = {c: pl.when(is_placed).then(e) for c, e in columns.items()}
+    return rows.with_columns(**placement, line=pl.when(~is_placed).then(line))
 
 
-def leaves(run: Run, look: Look) -> pl.DataFrame:
-    """Return the paths of a run that were measured, each with its launches, the time of its kernels and of
-    its spans; `work` tells of paths that are only covers whether a kernel is among them.
+def placed_path(path: pl.Expr) -> pl.Expr:
+    """Return the path of a row below its placement, in a table with PLACEMENT_COLUMNS and `name`.
+
+    A path that ends with the name is already complete.
     """
-    return _by_time(run, look) if by_time(run, look) else _by_path(run, look)
+    name = pl.col("name").cast(pl.String)
+    placement = [pl.col(c).cast(pl.String) for c in PLACEMENT_COLUMNS]
+    parts: Sequence[pl.Expr] = [path, *(pl.when(c != name).then(c) for c in placement), name]
+    full_path = pl.concat_str(parts, separator=PATH_SEPARATOR, ignore_nulls=True)
+    is_complete = path.str.split(PATH_SEPARATOR).list.last() == name
+    return pl.when(is_complete).then(path).otherwise(full_path)
 
 
-def tree_of(leaves: pl.DataFrame) -> pl.DataFrame:
+@cache_per_run
+def _find_step_kinds(run: Run) -> pl.DataFrame:
+    """Return the kind of each step, its phase and number of sequences; and that of rows in no step."""
+    step_facts = build_step_facts(run)
+    phase, batch = pl.col("phase").fill_null("step"), pl.col("batch").cast(pl.String)
+    name = pl.when(pl.col("batch").is_null()).then(phase).otherwise(phase + pl.lit(" · batch ") + batch)
+    table = step_facts.select("step", step_kind=name.cast(pl.Categorical()))
+    if table.is_empty():
+        return table
+    outside = {"step": [None], "step_kind": [OUTSIDE_STEPS]}
+    return pl.concat([table, pl.DataFrame(outside, schema=table.schema)])
+
+
+@cache_per_run
+def _find_layer_kinds(run: Run) -> pl.DataFrame:
+    """Return the kind of each layer, named by layer numbers: layers with the same ops are of one kind."""
+    rows = run.events.lazy().filter((pl.col("kind") == "kernel") & pl.col("layer").is_not_null())
+    key = select_existing(run, ("op",))
+    pairs = rows.select("layer", *key).unique().collect().cast(dict.fromkeys(key, pl.String))
+    ops = pairs.drop_nulls().sort("layer", *key).group_by("layer", maintain_order=True)
+    ops_by_layer = ops.agg(ops=pl.col("op").str.join(" ") if key else pl.lit(""))
+    table = pairs.select("layer").unique().join(ops_by_layer, on="layer", how="left").sort("layer")
+    layers_by_ops = table.group_by(pl.col("ops").fill_null(""), maintain_order=True).agg("layer")
+    names = [_format_layers(layers) for layers in layers_by_ops["layer"]]
+    kinds = layers_by_ops.with_columns(layer_kind=pl.Series(names, dtype=pl.String).cast(pl.Categorical()))
+    return kinds.explode("layer").select("layer", "layer_kind")
+
+
+def _format_layers(layers: pl.Series) -> str:
+    """Format the layers of one kind: layer 3, layers 0–35; of many ranges their number and the first."""
+    if layers.len() == 1:
+        return f"layer {layers[0]}"
+    text = units.format_ranges(layers)
+    if len(text) <= _MAX_LAYERS_TEXT:
+        return f"layers {text}"
+    return f"{layers.len()} layers, {text.partition(',')[0]} …"
+
+
+def compute_tree_table(run: Run, look: Look) -> pl.DataFrame:
+    """Return one row per scope, parents first, siblings by falling time.
+
+    A scope that was itself measured has that time; any other has the sum of its contents. A span on a
+    device with kernels only covers them: its own time is no work and is added to nothing.
+    """
+    return build_tree(compute_leaves(run, look))
+
+
+def compute_leaves(run: Run, look: Look) -> pl.DataFrame:
+    """Return the measured paths of a run with launches, kernel time and span time.
+
+    `work` of a path that is only a cover says whether a kernel is in it.
+    """
+    return _sum_nested_paths(run, look) if is_nested_by_time(run, look) else _sum_reported_paths(run, look)
+
+
+def collect_leaves(run: Run, look: Look) -> dict[str, pl.DataFrame]:
+    """Return the contribution of a run to a tree of many: its measured paths, and the lens of their times."""
+    lens = pl.Series("lens", [resolve_tree_lens(run, look)], dtype=pl.String)
+    return {"leaves": compute_leaves(run, look), MEMBERS: lens.to_frame()}
+
+
+def build_tree(leaves: pl.DataFrame) -> pl.DataFrame:
     """Return the tree of measured paths; covers without any kernel are left out."""
-    used = _scopes_around(leaves.filter(pl.col("work") == 1)["path"])
-    kept = leaves.filter(pl.col("work").is_null() | pl.col("path").is_in(used.implode()))
-    return _ordered(_levels(kept.drop("work")))
+    used = _list_enclosing_paths(leaves.filter(pl.col("work") == 1)["path"])
+    with_kernels = leaves.filter(pl.col("work").is_null() | pl.col("path").is_in(used.implode()))
+    return _order_depth_first(_build_levels(with_kernels.drop("work")))
 
 
-def stated(run: Run) -> bool:
-    """Tell whether timed rows say in which scope they stand."""
+def has_paths(run: Run) -> bool:
+    """True if timed rows report their scope."""
     if not run.has("path"):
         return False
     timed = run.events.lazy().filter(pl.col("kind").is_in(["kernel", "span"]))
     return bool(timed.select(pl.col("path").is_not_null().any()).collect().item())
 
 
-def lens_of_tree(run: Run, look: Look) -> str | None:
-    """Return the lens of the tree: the one in use, or the first whose rows tell their scope; None without."""
-    column = "path" if stated(run) else "t"
+def resolve_tree_lens(run: Run, look: Look) -> str | None:
+    """Return the lens of the tree: the one in use, else the first whose rows report scopes, else None."""
+    column = "path" if has_paths(run) else "t"
     if look.lens is not None or not run.has("lens") or not run.has(column):
-        return select.lens_of(run, look)
+        return resolve_lens(run, look)
     rows = run.events.lazy().filter(pl.col("kind").is_in(["kernel", "span"]) & pl.col(column).is_not_null())
     names = set(rows.select(pl.col("lens").unique()).collect()["lens"].cast(pl.String))
-    used = select.lens_of(run, look)
+    used = resolve_lens(run, look)
     return used if used in names else next((x for x in LENSES if x in names), None)
 
 
 def has_free_kernels(run: Run, lens: str | None) -> bool:
-    """Tell whether some kernel of the lens states no path."""
-    rows = _timed(run, Look(), "kernel", lens).filter(_without_path(run))
+    """True if some kernel of the lens reports no path."""
+    rows = _select_timed(run, Look(), "kernel", lens).filter(_has_no_path(run))
     return not rows.head(1).collect().is_empty()
 
 
-def by_time(run: Run, look: Look) -> bool:
-    """Tell whether the times of spans say what is in them: no paths are stated, and spans have starts."""
-    if stated(run) or not select.on_timeline(run, ("span",)):
+def is_nested_by_time(run: Run, look: Look) -> bool:
+    """True if nesting in time replaces paths: none are reported, and spans have starts."""
+    if has_paths(run) or not has_start_times(run, ("span",)):
         return False
-    spans = _timed(run, look, "span", lens_of_tree(run, look)).filter(pl.col("t").is_not_null())
+    spans = _select_timed(run, look, "span", resolve_tree_lens(run, look)).filter(pl.col("t").is_not_null())
     return not spans.head(1).collect().is_empty()
 
 
-def _covered(run: Run, lens: str | None) -> bool:
-    """Tell whether spans of the lens are covers of kernels: annotations and waits on a device's streams."""
-    return lens == "gpu" and lens in select.lenses(run)
+def _has_covers(run: Run, lens: str | None) -> bool:
+    """True if spans of the lens only cover kernels: annotations and waits on a device's streams."""
+    return lens == "gpu" and lens in list_lenses(run)
 
 
-def _timed(run: Run, look: Look, kind: str, lens: str | None) -> pl.LazyFrame:
+def _select_timed(run: Run, look: Look, kind: str, lens: str | None) -> pl.LazyFrame:
     rows = run.events.lazy().filter((pl.col("kind") == kind) & pl.col("dur").is_not_null())
     if run.has("lens"):
         rows = rows.filter(pl.col("lens").eq_missing(pl.lit(lens, pl.String)))
-    return select.narrowed(rows, run, look)
+    return filter_rows(rows, run, look)
 
 
-def _by_path(run: Run, look: Look) -> pl.DataFrame:
-    """Return path with name → launches, leaf time and span time."""
-    lens = lens_of_tree(run, look)
-    key = [*select.have(run, ("path",)), *PLACE, "name"]
-    kernels = with_places(run, _timed(run, look, "kernel", lens), _without_path(run))
+def _sum_reported_paths(run: Run, look: Look) -> pl.DataFrame:
+    """Return launches, leaf time and span time of each path with its name."""
+    lens = resolve_tree_lens(run, look)
+    key = [*select_existing(run, ("path",)), *PLACEMENT_COLUMNS, "name"]
+    kernels = with_placement(run, _select_timed(run, look, "kernel", lens), _has_no_path(run))
     parts = [kernels.group_by(key).agg(_count(run), pl.col("dur").sum().alias("own_ns")).collect()]
-    if not _covered(run, lens):
-        spans = _timed(run, look, "span", lens).group_by(*select.have(run, ("path",)), "name")
+    if not _has_covers(run, lens):
+        spans = _select_timed(run, look, "span", lens).group_by(*select_existing(run, ("path",)), "name")
         parts.append(spans.agg(_count(run), pl.col("dur").sum().alias("span_ns")).collect())
     sums = pl.concat(parts, how="diagonal")
     path = pl.col("path").cast(pl.String) if run.has("path") else pl.lit(None, pl.String)
-    return _summed(sums.with_columns(path=path_of(path)))
+    return _sum_leaves(sums.with_columns(path=placed_path(path)))
 
 
 def _count(run: Run) -> pl.Expr:
@@ -109,34 +221,34 @@ def _count(run: Run) -> pl.Expr:
     return count.cast(pl.Int64).alias("count")
 
 
-def _without_path(run: Run) -> pl.Expr:
+def _has_no_path(run: Run) -> pl.Expr:
     return pl.col("path").is_null() if run.has("path") else pl.lit(True)
 
 
-def _by_time(run: Run, look: Look) -> pl.DataFrame:
-    """Return the same for rows without paths: a row is inside the innermost span of its track around it."""
-    from tracetui.analysis.nesting import path_sums  # numpy loads with the first question
+def _sum_nested_paths(run: Run, look: Look) -> pl.DataFrame:
+    """Return the same for rows without paths: a row is in the innermost span that contains it."""
+    from tracetui.analysis.frames.nesting import sum_by_path  # loads numpy, not needed at startup
 
-    keys, lens = (*select.have(run, ("track",)), "t", "dur", "name"), lens_of_tree(run, look)
-    spans = _timed(run, look, "span", lens).select(*keys, kernel=pl.lit(False))
-    kernels = with_places(run, _timed(run, look, "kernel", lens), pl.lit(True))
-    kernels = kernels.select(*keys, *PLACE, kernel=pl.lit(True))
+    keys, lens = (*select_existing(run, ("track",)), "t", "dur", "name"), resolve_tree_lens(run, look)
+    spans = _select_timed(run, look, "span", lens).select(*keys, kernel=pl.lit(False))
+    kernels = with_placement(run, _select_timed(run, look, "kernel", lens), pl.lit(True))
+    kernels = kernels.select(*keys, *PLACEMENT_COLUMNS, kernel=pl.lit(True))
     rows = pl.concat([spans, kernels], how="diagonal").collect()
-    started = pl.col("t").is_not_null()
-    loose = rows.filter(~started & pl.col("kernel")).group_by(*PLACE, "name").agg(
+    has_start = pl.col("t").is_not_null()
+    unstarted = rows.filter(~has_start & pl.col("kernel")).group_by(*PLACEMENT_COLUMNS, "name").agg(
         count=pl.len().cast(pl.Int64), own_ns=pl.col("dur").sum(), work=pl.lit(True)
     )  # fmt: skip
-    loose = loose.with_columns(path=path_of(pl.lit(None, pl.String)))
-    table = pl.concat([path_sums(rows.filter(started), PLACE), loose], how="diagonal")
-    if _covered(run, lens):
-        return _summed(table.with_columns(pl.col("work").cast(pl.Int64), span_ns=pl.lit(0, pl.Int64)))
-    return _summed(table.drop("work"))
+    unstarted = unstarted.with_columns(path=placed_path(pl.lit(None, pl.String)))
+    table = pl.concat([sum_by_path(rows.filter(has_start), PLACEMENT_COLUMNS), unstarted], how="diagonal")
+    if _has_covers(run, lens):
+        return _sum_leaves(table.with_columns(pl.col("work").cast(pl.Int64), span_ns=pl.lit(0, pl.Int64)))
+    return _sum_leaves(table.drop("work"))
 
 
-def _summed(sums: pl.DataFrame) -> pl.DataFrame:
+def _sum_leaves(sums: pl.DataFrame) -> pl.DataFrame:
     return (
         pl.concat(
-            [pl.DataFrame(schema=_LEAVES), sums.select(c for c in _LEAVES if c in sums.columns)],
+            [pl.DataFrame(schema=_LEAF_SCHEMA), sums.select(c for c in _LEAF_SCHEMA if c in sums.columns)],
             how="diagonal",
         )
         .group_by("path")
@@ -144,20 +256,20 @@ def _summed(sums: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _levels(leaves: pl.DataFrame) -> list[pl.DataFrame]:
-    """Return every scope on the way to a leaf, a table a level, the deepest first: `path`, `parent`, `depth`,
-    `scope`, the indented name, `count`, `inside`, the sum of its children, `inclusive`, and `size`, how many
-    scopes it is with all in it.
+def _build_levels(leaves: pl.DataFrame) -> list[pl.DataFrame]:
+    """Return every scope on the way to a leaf, a table per level, the deepest first.
 
-    One that was itself not counted stands for what is in it.
+    Columns: `path`, `parent`, `depth`, `scope` (the indented name), `count`, `inside` (the sum of its
+    children), `inclusive`, `size` (scopes in it, with itself). A scope without a count of its own has that
+    of its contents.
     """
     leaves = leaves.with_columns(depth=pl.col("path").str.count_matches(PATH_SEPARATOR, literal=True))
     deepest = leaves["depth"].max()
     levels: list[pl.DataFrame] = []
     above = leaves.clear().with_columns(**dict.fromkeys(("inside", "within", "size"), pl.lit(0, pl.Int64)))
     for depth in range(deepest if isinstance(deepest, int) else -1, -1, -1):
-        own = leaves.filter(pl.col("depth") == depth).drop("depth")
-        level = pl.concat([above.select(c for c in above.columns if c != "depth"), own], how="diagonal")
+        of_level = leaves.filter(pl.col("depth") == depth).drop("depth")
+        level = pl.concat([above.select(c for c in above.columns if c != "depth"), of_level], how="diagonal")
         level = level.group_by("path").agg(pl.col(_SUMS).sum()).with_columns(
             parent=pl.col("path").str.extract(_PARENT) if depth else pl.lit(None, pl.String),
             depth=pl.lit(depth, pl.Int64),
@@ -167,34 +279,33 @@ def _levels(leaves: pl.DataFrame) -> list[pl.DataFrame]:
         )  # fmt: skip
         name = pl.col("path").str.strip_prefix(pl.col("parent") + PATH_SEPARATOR) if depth else pl.col("path")
         levels.append(level.with_columns(scope=pl.lit("  " * depth) + name))
-        above = level.group_by(path="parent").agg(
-            inside=pl.col("inclusive").sum(), within=pl.col("count").sum(), size=pl.col("size").sum()
-        )
+        inside, within, size = (pl.col(c).sum() for c in ("inclusive", "count", "size"))
+        above = level.group_by(path="parent").agg(inside=inside, within=within, size=size)
     return levels
 
 
-def _scopes_around(paths: pl.Series) -> pl.Series:
-    """Return paths and those of all scopes around them, each once."""
-    found = [paths.drop_nulls().unique()]
-    while not found[-1].is_empty():
-        found.append(found[-1].str.extract(_PARENT).drop_nulls().unique())
-    return pl.concat(found).unique()
+def _list_enclosing_paths(paths: pl.Series) -> pl.Series:
+    """Return the distinct paths, with all paths around them."""
+    levels = [paths.drop_nulls().unique()]
+    while not levels[-1].is_empty():
+        levels.append(levels[-1].str.extract(_PARENT).drop_nulls().unique())
+    return pl.concat(levels).unique()
 
 
-def _ordered(levels: list[pl.DataFrame]) -> pl.DataFrame:
+def _order_depth_first(levels: list[pl.DataFrame]) -> pl.DataFrame:
     """Return the scopes depth first, the largest sibling first."""
-    around = pl.DataFrame({"parent": [None], "base": [-1]}, schema={"parent": pl.String, "base": pl.Int64})
-    placed = []
+    parents = pl.DataFrame({"parent": [None], "base": [-1]}, schema={"parent": pl.String, "base": pl.Int64})
+    tables = []
     for level in reversed(levels):
-        level = level.join(around, on="parent", nulls_equal=True)
+        level = level.join(parents, on="parent", nulls_equal=True)
         level = level.sort("base", "inclusive", "path", descending=[False, True, False])
-        before = (pl.col("size").cum_sum() - pl.col("size")).over("base")
-        level = level.with_columns(at=pl.col("base") + 1 + before)
-        around = level.select(parent="path", base="at")
-        placed.append(level)
-    table = pl.concat(placed).sort("at") if placed else pl.DataFrame(schema=_PLACED)
+        siblings_before = (pl.col("size").cum_sum() - pl.col("size")).over("base")
+        level = level.with_columns(at=pl.col("base") + 1 + siblings_before)
+        parents = level.select(parent="path", base="at")
+        tables.append(level)
+    table = pl.concat(tables).sort("at") if tables else pl.DataFrame(schema=_TREE_SCHEMA)
     roots = pl.col("inclusive").filter(pl.col("depth") == 0).sum()
-    total = pl.col("inclusive") * 0 + roots  # a whole column: by one number polars does not quite divide
+    total = pl.col("inclusive") * 0 + roots  # a column: dividing by a scalar differs in the last bit
     return table.with_columns(total=total).select(
         scope="scope",
         inclusive_ns="inclusive",

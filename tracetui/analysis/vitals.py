@@ -1,15 +1,29 @@
-"""The state of a run and of its machine at the last moment known, for a header line."""
+"""Newest state of a run: its machine's figures for a header line, and the health of a watched server."""
 
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final
 
 import polars as pl
 from msgspec import Struct, field
 
 from capture.run import Run
-from tracetui.analysis import kept, roofline, select, steps, watched, windows
+from tracetui.analysis.frames.run_memo import map_chunks
+from tracetui.analysis.frames.selection import select_kind, select_timed
+from tracetui.analysis.roofline import find_roof
+from tracetui.analysis.time.step_sampling import compute_coverage
+from tracetui.analysis.time.step_table import build_step_facts
 from tracetui.look import Look
 
-NEWEST: Final = 5  # samples of a counter that are averaged: a second of them
+WATCHED: Final = "watched"  # meta key: whether a folder or a server was watched
+SERVER: Final = "server"
+ALERT_OVER: Final = "over"  # the alarm text that ends the last alarm
+_REQUESTS: Final = (("requests running", "running"), ("requests waiting", "waiting"))
+_RATES: Final = (("generated tokens/s", "tok/s"), ("prompt tokens/s", "prompt tok/s"))
+_LATENCIES: Final = ("TTFT", "ITL")
+_STALE_NS: Final = 15 * 10**9
+_ESTIMATED: Final = "estimated from the server's histograms"
+
+AVERAGED_SAMPLES: Final = 5  # newest samples of a counter that are averaged: one second
 GAUGES: Final = {
     "running": (("requests running", "requests"),),
     "waiting": (("requests waiting", "requests"),),
@@ -21,7 +35,7 @@ GAUGES: Final = {
 }
 _MEMORY: Final = ("gpu_mem_used", "process_mem_used")
 _COST: Final = "capture cost"
-_SPEED: Final = ("generated tokens/s", "tok/s")  # as a server counts
+_SPEED: Final = ("generated tokens/s", "tok/s")  # by a server's own count
 _UNITS: Final = (
     {name: unit for figures in GAUGES.values() for name, unit in figures}
     | dict.fromkeys(_MEMORY, "B")
@@ -30,113 +44,175 @@ _UNITS: Final = (
 )
 
 
+def describe_server_status(run: Run) -> dict[str, str]:
+    """Describe the newest state by kind: `server`, `latency`, `windows`; empty if nothing was watched."""
+    if WATCHED not in run.meta:
+        return {}
+    figures = _find_latest_values(run, "counter", "name", "value")
+    texts = _find_latest_values(run, "mark", "path", "name")
+    alarm = texts.get("alarm", ALERT_OVER)
+    current = {"server": _describe_load(run, figures, texts), "latency": _describe_latency(figures)}
+    server = current if alarm == ALERT_OVER else {"server": alarm}
+    sentences = {**server, "windows": _describe_profiles(run, texts)}
+    return {kind: text for kind, text in sentences.items() if text}
+
+
+def _describe_load(run: Run, figures: Mapping[str, float], texts: Mapping[str, str]) -> str:
+    if run.meta.get(WATCHED) != SERVER:
+        return ""
+    name = f"{run.meta.get('producer', 'the server')} at {run.meta.get('server', 'an unknown address')}"
+    parts = [f"{figures[key]:,.0f} {word}" for key, word in _REQUESTS if key in figures]
+    if "KV cache usage" in figures:
+        parts.append(f"KV cache {figures['KV cache usage']:.0f}% full")
+    parts += [f"{figures[key]:,.4g} {word}" for key, word in _RATES if key in figures]
+    health = f" is {texts['health']}" if "health" in texts else ""
+    return f"{name}{health}{': ' if parts else ''}{', '.join(parts)}"
+
+
+def _describe_latency(figures: Mapping[str, float]) -> str:
+    """Describe the latencies of the last seconds; empty if no request completed."""
+    parts = [
+        f"{name} p50 ~{figures[f'{name} p50']:,.3g} ms, p95 ~{figures[f'{name} p95']:,.3g} ms"
+        for name in _LATENCIES
+        if {f"{name} p50", f"{name} p95"} <= figures.keys()
+    ]
+    return f"{'; '.join(parts)} ({_ESTIMATED})" if parts else ""
+
+
+def _describe_profiles(run: Run, texts: Mapping[str, str]) -> str:
+    plan = run.meta.get("windows")
+    planned = f"windows of {plan}: " if isinstance(plan, str) and plan[:1].isdecimal() else ""
+    return f"{planned}{texts['windows']}" if "windows" in texts else ""
+
+
+def _find_latest_values(run: Run, kind: str, key: str, value: str) -> dict[str, Any]:
+    """Return the last value of each key among rows of a kind, without figures that stopped arriving."""
+    if not (run.has(key) and run.has(value) and run.has("t")):
+        return {}
+    rows = select_kind(run, kind, ("t", key, value)).drop_nulls(["t", key, value]).sort("t")
+    last = rows.with_columns(pl.col(key).cast(pl.String)).unique(key, keep="last", maintain_order=True)
+    if value == "value":
+        last = last.filter(pl.col("t") >= pl.col("t").max() - _STALE_NS)
+    return {str(k): v for k, v in last.select(key, value).iter_rows()}
+
+
 class Vitals(Struct, frozen=True):
-    """Figures of the newest moment; None where unknown, no gauge of a device that was not read."""
+    """Newest figures; None if unknown, no gauge of a device that was not sampled."""
 
     context: int | None = None
-    memory: float | None = None  # bytes in use: of the GPU where there is one, else of the process
-    read_share: float | None = None  # of the memory's speed, in decode
-    read_roof: float | None = None  # bytes a second
+    memory: float | None = None  # bytes in use: of the GPU if there is one, else of the process
+    read_share: float | None = None  # of the memory bandwidth, in decode
+    read_roof: float | None = None  # bytes per second
     capture_pct: float | None = None
     tokens_per_s: float | None = None  # of a server, by its own count
     gauges: dict[str, tuple[tuple[float | None, str], ...]] = field(default_factory=dict)
 
 
-def vitals(run: Run) -> Vitals:
+def compute_vitals(run: Run) -> Vitals:
     """Return the newest state of a run."""
-    newest = _newest(run)
+    newest = _find_newest_counters(run)
     memory = next((newest[name, "B"] for name in _MEMORY if (name, "B") in newest), None)
-    roof = roofline.roof_of(run)
+    roof = find_roof(run)
     gauges = {
         device: tuple((newest.get(figure), figure[1]) for figure in figures)
         for device, figures in GAUGES.items()
         if any(figure in newest for figure in figures)
     }
     return Vitals(
-        context=None if run.meta.get(watched.WATCHED) == watched.SERVER else _context(run),  # of one request
+        context=None if run.meta.get(WATCHED) == SERVER else _find_context(run),  # of one request
         memory=memory,
-        read_share=_read_share(run, roof.memory) if roof and roof.memory else None,
-        read_roof=roof.memory if roof and roof.memory else None,
+        read_share=_compute_read_share(run, roof.memory_bytes_per_s)
+        if roof and roof.memory_bytes_per_s
+        else None,
+        read_roof=roof.memory_bytes_per_s if roof and roof.memory_bytes_per_s else None,
         capture_pct=newest.get((_COST, "%")),
         tokens_per_s=newest.get(_SPEED),
         gauges=gauges,
     )
 
 
-def _newest(run: Run) -> dict[tuple[str, str], float]:
-    """Return each counter's last second, of those in the unit meant here; of several devices the first."""
+def _find_newest_counters(run: Run) -> dict[tuple[str, str], float]:
+    """Return each counter's last second by name and unit, of several devices the first."""
     if not run.has("value"):
         return {}
-    found = [rows for rows in kept.of_pieces(run, "gauges", _gauges) if rows is not None]
-    if not found:
+    samples = [rows for rows in map_chunks(run, "gauges", _select_gauges) if rows is not None]
+    if not samples:
         return {}
-    rows = pl.concat(found)
+    rows = pl.concat(samples)
     name, value = pl.col("name").cast(pl.String), pl.col("value")
     track, unit = (
         pl.col(c).cast(pl.String) if run.has(c) else pl.lit(None, pl.String) for c in ("track", "unit")
     )
     order = pl.col("t") if run.has("t") else pl.int_range(pl.len())
-    own_unit = name.replace_strict(_UNITS, return_dtype=pl.String)
+    expected_unit = name.replace_strict(_UNITS, return_dtype=pl.String)
     first = (
         rows.lazy()
-        .select(name, value, track.alias("track"), order.alias("at"), own_unit.alias("meant"), unit=unit)
-        .filter(pl.col("unit").fill_null(pl.col("meant")) == pl.col("meant"))
+        .select(
+            name, value, track.alias("track"), order.alias("at"), expected_unit.alias("expected"), unit=unit
+        )
+        .filter(pl.col("unit").fill_null(pl.col("expected")) == pl.col("expected"))
         .sort("at")
-        .group_by("name", "meant", "track")
-        .agg(value.tail(NEWEST).mean())
+        .group_by("name", "expected", "track")
+        .agg(value.tail(AVERAGED_SAMPLES).mean())
         .sort(pl.col("track").str.len_chars(), "track", nulls_last=False)
         .unique("name", keep="first", maintain_order=True)
-        .select("name", "meant", "value")
+        .select("name", "expected", "value")
         .collect()
     )
     return {(name, unit): value for name, unit, value in first.iter_rows()}
 
 
-def _gauges(events: pl.DataFrame) -> pl.DataFrame | None:
-    """Return the samples of these counters among some events; None where there are none."""
+def _select_gauges(events: pl.DataFrame) -> pl.DataFrame | None:
+    """Return the samples of these counters among some events; None without any."""
     counters = (events["kind"] == "counter").arg_true()
     if counters.is_empty():
         return None
     columns = [c for c in ("name", "value", "track", "t", "unit") if c in events.columns]
-    known = pl.col("name").cast(pl.String).is_in(list(_UNITS)) & pl.col("value").is_not_null()
-    rows = events[counters, columns].filter(known)
+    is_gauge = pl.col("name").cast(pl.String).is_in(list(_UNITS)) & pl.col("value").is_not_null()
+    rows = events[counters, columns].filter(is_gauge)
     return rows if rows.height else None
 
 
-def _context(run: Run) -> int | None:
-    """Return the context length at the end of the last step; None where unknown."""
-    contexts = steps.marks(run)["context"].drop_nulls()
+def _find_context(run: Run) -> int | None:
+    """Return the context length at the end of the last step; None if unknown."""
+    contexts = build_step_facts(run)["context"].drop_nulls()
     return int(contexts[-1]) if contexts.len() else None
 
 
-def _read_share(run: Run, roof: float) -> float | None:
-    """Return the traffic of the decode steps over their wall time, as a share of the roof; None where
-    unknown. Where the kernels do not tell all of the traffic, it is that of the weights alone.
+def _compute_read_share(run: Run, roof: float) -> float | None:
+    """Return the memory traffic of decode steps per wall time, as a share of the roof; None if unknown.
+
+    If the kernels do not report all traffic, that of the weights alone.
     """
-    walls = steps.marks(run).filter((pl.col("phase") == "decode") & (pl.col("wall_ns") > 0))
-    traffic = _moved(run, walls) or _weights(run, walls)
+    walls = build_step_facts(run).filter((pl.col("phase") == "decode") & (pl.col("wall_ns") > 0))
+    traffic = _sum_traffic(run, walls) or _estimate_weight_traffic(run, walls)
     if traffic is None:
         return None
     moved, wall = traffic
     return moved / (wall / 1e9) / roof if moved and wall else None
 
 
-def _moved(run: Run, walls: pl.DataFrame) -> tuple[float, int] | None:
-    """Return the bytes that the kernels of these steps moved, and their wall time; None where unknown."""
-    seen_in_part = windows.coverage(run, Look()) is not None
-    if seen_in_part or not (run.has("bytes") and run.has("step") and run.has("dur")):
+def _sum_traffic(run: Run, walls: pl.DataFrame) -> tuple[float, int] | None:
+    """Return the bytes moved by the kernels of these steps, and their wall time; None if unknown."""
+    is_sampled = compute_coverage(run, Look()) is not None
+    if is_sampled or not (run.has("bytes") and run.has("step") and run.has("dur")):
         return None
-    rows = select.timed(run, Look()).group_by("step")
+    rows = select_timed(run, Look()).group_by("step")
     moved = rows.agg(pl.col("bytes").sum(), gaps=pl.col("bytes").null_count()).collect()
-    total, wall, gaps = walls.join(moved, on="step").select(pl.col("bytes", "wall_ns", "gaps").sum()).row(0)
-    return (total, wall) if total and not gaps else None
+    sums = walls.join(moved, on="step").select(pl.col("bytes", "wall_ns", "gaps").sum())
+    total, wall, unknown = sums.row(0)
+    return (total, wall) if total and not unknown else None
 
 
-def _weights(run: Run, walls: pl.DataFrame) -> tuple[float, int] | None:
-    """Return the bytes of the weights read, once a pass, and the wall time; None where they are unknown."""
-    each = run.meta.get("bytes_per_token")
-    if isinstance(each, bool) or not isinstance(each, int | float) or each <= 0:
+def _estimate_weight_traffic(run: Run, walls: pl.DataFrame) -> tuple[float, int] | None:
+    """Return the bytes of weights read, once per pass, and the wall time; None if unknown."""
+    bytes_per_token = run.meta.get("bytes_per_token")
+    if (
+        isinstance(bytes_per_token, bool)
+        or not isinstance(bytes_per_token, int | float)
+        or bytes_per_token <= 0
+    ):
         return None
     timed = walls.filter(pl.col("tokens").is_not_null())
     passes = timed.select((pl.col("tokens") / pl.col("batch").fill_null(1).clip(1)).sum()).item()
-    return each * passes, int(timed["wall_ns"].sum())
+    return bytes_per_token * passes, int(timed["wall_ns"].sum())

@@ -1,11 +1,14 @@
-"""The guides: Markdown files of this folder, one a topic, and the glossary as a list of terms."""
+"""The installed guides: one Markdown file per topic, the glossary, and the man page.
+
+- examples: example commands that end each `--help`
+"""
 
 import re
 from pathlib import Path
 from typing import Final
 
 from capture.errors import UsageError
-from capture.nearest import did_you_mean
+from capture.spelling import suggest_nearest
 
 # A guide is one Markdown file here and one line in this tuple; the order is the order of `tracetui help`.
 TOPICS: Final[tuple[str, ...]] = (
@@ -20,6 +23,7 @@ TOPICS: Final[tuple[str, ...]] = (
     "recording",
     "comparing",
     "gating",
+    "evidence",
     "ranks",
     "fleet",
     "training",
@@ -27,6 +31,7 @@ TOPICS: Final[tuple[str, ...]] = (
     "sharing",
     "scripting",
     "native-format",
+    "benchmarks",
     "exit-codes",
     "glossary",
 )
@@ -36,20 +41,20 @@ _TERM: Final = re.compile(
 )
 
 
-def guide(topic: str) -> str:
-    """Return the Markdown of a guide; raise UsageError for a topic that is none."""
+def read_guide(topic: str) -> str:
+    """Return the Markdown of a guide; raise UsageError for an unknown topic."""
     if topic not in TOPICS:
-        todo = did_you_mean(topic, TOPICS, f"choose one of: {', '.join(TOPICS)}", "tracetui help {}")
+        todo = suggest_nearest(topic, TOPICS, f"choose one of: {', '.join(TOPICS)}", "tracetui help {}")
         raise UsageError(f"no guide is called {topic!r}", todo=todo)
     return (Path(__file__).parent / f"{topic}.md").read_text(encoding="utf-8")
 
 
-def title(topic: str) -> str:
-    """Return the heading of a guide: what it is for, in a few words."""
-    return guide(topic).split("\n", 1)[0].removeprefix("# ").strip()
+def read_title(topic: str) -> str:
+    """Return the heading of a guide."""
+    return read_guide(topic).split("\n", 1)[0].removeprefix("# ").strip()
 
 
-def glossary() -> list[tuple[str, str]]:
-    """Return every term of the glossary with its meaning on one line, in the order of the file."""
-    entries = _TERM.finditer(guide("glossary"))
+def read_glossary() -> list[tuple[str, str]]:
+    """Return every glossary term with its meaning in one line, in the order of the file."""
+    entries = _TERM.finditer(read_guide("glossary"))
     return [(entry["term"], " ".join(entry["meaning"].split())) for entry in entries]

@@ -1,4 +1,4 @@
-"""An example or two for each command, as its `--help` ends with them; a test runs every one."""
+"""Example commands that end each `--help`; a test runs every one."""
 
 from typing import Final
 
@@ -58,7 +58,7 @@ EXAMPLES: Final = {
 }
 
 
-def epilog(verb: str) -> str:
-    """Return the examples of a command as the first lines of its epilog, or nothing where it has none."""
+def format_examples(verb: str) -> str:
+    """Return the examples of a command as the start of its epilog; empty if it has none."""
     lines = [f"  {example}\n" for example in EXAMPLES.get(verb, ())]
     return "".join(["examples:\n", *lines, "\n"]) if lines else ""

@@ -1,15 +1,25 @@
-"""Engines as processes: the explorer knows one as a command line that appends event lines to a file."""
+"""Processes that tracetui starts or attaches to, and what is known of them.
 
-from tracetui.process.account import Account as Account
-from tracetui.process.attached import Attached as Attached
-from tracetui.process.bundled import Bundled as Bundled
-from tracetui.process.bundled import list_options as list_options
-from tracetui.process.bundled import refusal_reason as refusal_reason
-from tracetui.process.commands import recorded_environment as recorded_environment
-from tracetui.process.commands import sampler_command as sampler_command
-from tracetui.process.engine import Engine as Engine
-from tracetui.process.foreign import Foreign as Foreign
-from tracetui.process.program import Program as Program
-from tracetui.process.target import Target as Target
-from tracetui.process.target import why_not_attached as why_not_attached
-from tracetui.process.watcher import Watcher as Watcher
+- attach_check: check whether a running process can be attached to; each refusal says why and what helps
+- attached_process: record a process that was already running, through a socket; it outlives us
+- command_lines: command lines and environments of the processes we start
+- debugger: make a running Python process execute a text, by gdb or `sys.remote_exec`
+- engine_kinds: the bundled engine, a user's program and the process that watches a server, as engines
+- engine_process: an engine process: commands to it, its output, its end and the reason of that
+- foreground_program: run a program as a shell would: its terminal, its streams, its signals
+- process_reports: what the processes of a recorded program reported, and which of them never did
+"""
+
+from tracetui.process.attach_check import AttachTarget as AttachTarget
+from tracetui.process.attach_check import explain_attach_limits as explain_attach_limits
+from tracetui.process.attached_process import AttachedProcess as AttachedProcess
+from tracetui.process.command_lines import build_recorded_environment as build_recorded_environment
+from tracetui.process.command_lines import build_sampler_command as build_sampler_command
+from tracetui.process.engine_kinds import BundledEngine as BundledEngine
+from tracetui.process.engine_kinds import UserProgram as UserProgram
+from tracetui.process.engine_kinds import WatchProcess as WatchProcess
+from tracetui.process.engine_kinds import explain_refusal as explain_refusal
+from tracetui.process.engine_kinds import list_options as list_options
+from tracetui.process.engine_process import EngineProcess as EngineProcess
+from tracetui.process.foreground_program import ForegroundProgram as ForegroundProgram
+from tracetui.process.process_reports import ReportFolder as ReportFolder

@@ -1,33 +1,33 @@
-"""Recordings that are installed with the tool, so that every command can be tried without a profile at hand.
+"""Recordings that are installed with tracetui, to try every command without a profile of your own.
 
 Both come from the bundled engine on a virtual machine with two cores of an AMD EPYC, with random weights:
-`tracetui record --model smollm2-135m --steps 48 --threads 1`, the second one with `--slow ffn_down:1.4`. The
-folders of that machine were replaced in the command that the header tells.
+`tracetui record --model smollm2-135m --steps 48 --threads 1`, the second one with `--slow ffn_down:1.4`.
+Folder names in the recorded command are replaced.
 """
 
 from pathlib import Path
 from typing import Final
 
 from capture.errors import UsageError
-from capture.nearest import did_you_mean
+from capture.spelling import suggest_nearest
 
-PREFIX: Final = "sample:"
+SAMPLE_PREFIX: Final = "sample:"
 
 # A sample is one file in this folder and one line in this table.
 SAMPLES: Final = {
-    "decode": "48 decode steps of a small model on a processor, every op of every step",
-    "slowed": "the same with the op ffn_down made 1.4 times as slow, to try diff on",
+    "decode": "48 decode steps of a small model on a CPU, every op of every step",
+    "slowed": "the same with the op ffn_down slowed down 1.4 times, to try diff",
 }
 
 
-def sample(name: str) -> Path:
-    """Return the file of a sample; raise UsageError for a name that is none."""
+def find_sample(name: str) -> Path:
+    """Return the file of a sample; raise UsageError for an unknown name."""
     if name not in SAMPLES:
-        todo = did_you_mean(name, SAMPLES, f"choose one of: {', '.join(SAMPLES)}")
+        todo = suggest_nearest(name, SAMPLES, f"choose one of: {', '.join(SAMPLES)}")
         raise UsageError(f"no sample is called {name!r}", todo=todo)
     return Path(__file__).parent / f"{name}.jsonl.gz"
 
 
-def resolved(file: str) -> str:
-    """Return the path behind `sample:NAME`, and every other word as it is."""
-    return str(sample(file.removeprefix(PREFIX))) if file.startswith(PREFIX) else file
+def resolve_file(file: str) -> str:
+    """Return the path behind `sample:NAME`; any other word unchanged."""
+    return str(find_sample(file.removeprefix(SAMPLE_PREFIX))) if file.startswith(SAMPLE_PREFIX) else file

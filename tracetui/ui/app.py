@@ -1,298 +1,365 @@
-"""The explorer: a Textual app that holds the workspace and its controllers, and passes events on to them."""
+"""The Textual app: builds the workspace, the renderer and the controllers, and passes events on to them."""
 
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from textual import events
+from textual import events, on
 from textual.app import App, SystemCommand
+from textual.await_complete import AwaitComplete
+from textual.command import CommandList, CommandPalette
 from textual.screen import Screen
 
 from capture.errors import UsageError
-from tracetui import garbage
-from tracetui.ui import messages
-from tracetui.ui.controllers.arrivals import Arrivals
-from tracetui.ui.controllers.columns import Columns
-from tracetui.ui.controllers.cursor import Cursor
-from tracetui.ui.controllers.engine import EngineControl
-from tracetui.ui.controllers.export import Clipboard, Export
-from tracetui.ui.controllers.filter import Filter
-from tracetui.ui.controllers.input import InputLine
+from tracetui import process_tuning, units
+from tracetui.ui import key_table, messages
+from tracetui.ui.answer_updates import AnswerUpdater, NewestTaskPool
+from tracetui.ui.controllers.column_picker import ColumnPicker
+from tracetui.ui.controllers.cursor_moves import CursorController, TimelineCursor
+from tracetui.ui.controllers.engine_control import EngineControl
+from tracetui.ui.controllers.export_view import Clipboard, ViewExport
+from tracetui.ui.controllers.filter_prompt import FilterController
+from tracetui.ui.controllers.input_line import InputLine
 from tracetui.ui.controllers.navigation import Navigation
-from tracetui.ui.controllers.remarks import RowRemarks
-from tracetui.ui.controllers.runs import FilePrompt, Links, Runs
-from tracetui.ui.controllers.timeline import Slices
-from tracetui.ui.key_commands import Controllers, has_to_wait, key_commands, paste_text
-from tracetui.ui.keyboard import Keyboard
-from tracetui.ui.keys import names_by_key
+from tracetui.ui.controllers.row_actions import RowLinks, RowRemarks
+from tracetui.ui.controllers.run_actions import FilePrompt, RunActions
+from tracetui.ui.controllers.run_updates import RunUpdates
+from tracetui.ui.keyboard import Controllers, Keyboard, build_key_commands
 from tracetui.ui.main_screen import MainScreen
-from tracetui.ui.options import Options
-from tracetui.ui.palette import open_palette, palette_commands
-from tracetui.ui.questions import Questions
 from tracetui.ui.renderer import Renderer
-from tracetui.ui.screenshot import svg_of
+from tracetui.ui.screen_options import ScreenOptions
 from tracetui.ui.terminal import theme, tty
-from tracetui.ui.terminal.cast import Cast
-from tracetui.ui.terminal.driver import Driver
+from tracetui.ui.terminal.driver import CastRecorder, ScreenDriver
 from tracetui.ui.terminal.paint import Painter
+from tracetui.ui.terminal.theme import PALETTES
 from tracetui.ui.tour import Tour
 from tracetui.ui.workers.feed import Feed
-from tracetui.ui.workers.follow import FileFollower
-from tracetui.ui.workers.pool import Pool
-from tracetui.ui.workers.read import FileReader
+from tracetui.ui.workers.follow_file import FileFollower
+from tracetui.ui.workers.read_files import FileReader
 from tracetui.ui.workspace import Workspace
 
-__all__ = ["Explorer", "Options", "run"]
+__all__ = ["Explorer", "ScreenOptions", "run"]
 
-REFRESH: Final = 0.25  # seconds between two pictures of loading
+PROGRESS_INTERVAL_S: Final = 0.25  # interval of redraws while files are read
+_WEB_FONTS: Final = re.compile(r"@font-face \{.*?\}", re.DOTALL)  # with URLs that a viewer would load
+
+
+def export_svg(app: App[Any]) -> str:
+    """Return the screen as SVG that loads nothing; every viewer has a monospaced font."""
+    return _WEB_FONTS.sub("", app.export_screenshot(title="tracetui"), count=2)
+
+
+class Palette(CommandPalette):
+    """Textual's palette, without two faults: it closed twice, and paged a list that had no layout yet."""
+
+    def dismiss(self, result: None = None) -> AwaitComplete:
+        """Close it if it is still open; a second click may follow the one that closed it."""
+        return super().dismiss(result) if self.app.screen is self else AwaitComplete()
+
+    def _action_command_list(self, action: str) -> None:
+        has_layout = self._list_visible and self.query_one(CommandList).scrollable_content_region.width
+        if has_layout or not action.startswith("page_"):
+            super()._action_command_list(action)
+
+
+def iter_palette_commands(
+    workspace: Workspace,
+    keyboard: Keyboard,
+    navigation: Navigation,
+    set_theme: Callable[[str], object],
+) -> Iterator[SystemCommand]:
+    """Yield the commands of the palette: those of keys, views, columns to sort by, and themes."""
+    for key in key_table.select_keys(workspace.options.keys, rows=True, live=workspace.options.follow):
+        text = key.help if key.help.startswith(key.short) else f"{key.short}: {key.help}"
+        yield SystemCommand(text, key_table.format_keys(key), partial(keyboard.run_command, key.command))
+    for number, view in enumerate(workspace.tabs, 1):
+        yield SystemCommand(view.title, "view", partial(navigation.open_tab, number))
+    for column in workspace.session.columns:
+        title = f"sort by {units.format_heading(column)}"
+        yield SystemCommand(title, "order", partial(navigation.sort_by, column))
+    for name in PALETTES:
+        yield SystemCommand(f"theme {name}", "colours", partial(set_theme, name))
 
 
 class Explorer(App[None]):
-    """Builds the parts and hands events to them; what they do is not decided here."""
+    """Builds the parts and hands events to them; the parts decide."""
 
     TITLE = "tracetui"
     CSS_PATH = "app.tcss"
     ALLOW_SELECT = False
 
-    def __init__(self, feed: Feed | None, options: Options, driver: type[Driver] | None = None) -> None:
-        # Known from the start, or Textual would turn colours into greys instead of leaving them out.
+    def __init__(
+        self, feed: Feed | None, options: ScreenOptions, driver: type[ScreenDriver] | None = None
+    ) -> None:
+        # Set at the start, or Textual would turn colours into greys instead of leaving them out.
         super().__init__(driver_class=driver, ansi_color=None if options.colours else True)
         self.animation_level = "none"
-        for each in theme.THEMES:
-            self.register_theme(each)
-        self.theme = theme.chosen(options.theme, options.colours)
+        for each_theme in theme.THEMES:
+            self.register_theme(each_theme)
+        self.theme = theme.choose_theme(options.theme, options.colours)
         self.workspace = Workspace(feed, options)
-        self.main = MainScreen(_painter(self.theme, options))
-        self.renderer = Renderer(self.workspace, self.main, lambda: self.size, self.set_timer)
-        self.pool = Pool("answers")
-        self.questions = Questions(self.workspace, self.renderer, self.pool, self.post_message)
+        self.main_screen = MainScreen(_build_painter(self.theme, options))
+        self.renderer = Renderer(self.workspace, self.main_screen, lambda: self.size, self.set_timer)
+        self.pool = NewestTaskPool("answers")
+        self.answers = AnswerUpdater(self.workspace, self.renderer, self.pool, self.post_message)
         self.input_line = InputLine(self.workspace, self.renderer)
-        self.controllers = self._controllers()
-        self.main.point = self.controllers.slices.point
-        self.main.tab = self.controllers.navigation.open_tab_at
-        own: dict[str, Callable[[], object]] = {
+        self.controllers = self._build_controllers()
+        app_commands: dict[str, Callable[[], object]] = {
             "suspend": self.action_suspend_process,
-            "redraw": partial(_redraw, self),
-            "palette": partial(open_palette, self),
+            "redraw": partial(_redraw_screen, self),
+            "palette": self.action_command_palette,
         }
-        commands = key_commands(self.workspace, self.controllers, own)
-        paste = partial(paste_text, self.workspace, self.input_line, self.controllers.files)
-        waits = partial(has_to_wait, self.workspace, self.questions)
-        self.keyboard = Keyboard(commands, names_by_key(options.keys), self.input_line, waits, paste)
-        self.tour = Tour(self.workspace, self.main.show_tour) if options.tour else None
-        self._go_on_tour = self.tour.look if self.tour else lambda: None
+        self.keyboard = Keyboard(
+            build_key_commands(self.workspace, self.controllers, app_commands),
+            key_table.map_keys_to_commands(options.keys),
+            self.workspace,
+            self.answers,
+            self.input_line,
+            self.controllers.files,
+        )
+        self.tour = Tour(self.workspace, self.main_screen.show_tour) if options.tour else None
+        self._advance_tour = self.tour.advance if self.tour else lambda: None
+        self._has_answer = False
 
-    def _controllers(self) -> Controllers:
-        workspace, renderer, questions, line = self.workspace, self.renderer, self.questions, self.input_line
-        navigation = Navigation(workspace, renderer, questions, lambda code: self.exit(return_code=code))
-        runs = Runs(workspace, renderer, questions, navigation, self.post_message)
-        slices = Slices(workspace, renderer, questions)
+    def _build_controllers(self) -> Controllers:
+        workspace, renderer, answers, line = self.workspace, self.renderer, self.answers, self.input_line
+        run_async = partial(self.run_worker, exclusive=True)
+        navigation = Navigation(workspace, renderer, answers, lambda code: self.exit(return_code=code))
+        runs = RunActions(workspace, renderer, answers, navigation, self.post_message)
+        slices = TimelineCursor(workspace, renderer, answers)
         return Controllers(
             navigation=navigation,
-            cursor=Cursor(workspace, renderer, questions, slices),
+            cursor=CursorController(workspace, renderer, answers, slices),
             slices=slices,
-            filter=Filter(workspace, renderer, questions, line, self.set_timer),
-            export=Export(workspace, line, partial(svg_of, self), self.post_message, self.call_after_refresh),
-            clipboard=Clipboard(workspace, renderer, self._write),
+            filter=FilterController(workspace, renderer, answers, line, self.set_timer),
+            export=ViewExport(
+                workspace, line, partial(export_svg, self), self.post_message, self.call_after_refresh
+            ),
+            clipboard=Clipboard(workspace, renderer, partial(_write_to_terminal, self)),
             runs=runs,
-            files=FilePrompt(renderer, line, runs.open_file, self._run_async),
-            columns=Columns(workspace, renderer, navigation),
-            links=Links(workspace, renderer, questions),
+            files=FilePrompt(renderer, line, runs.open_file, run_async),
+            columns=ColumnPicker(workspace, renderer, navigation),
+            links=RowLinks(workspace, renderer, answers),
             remarks=RowRemarks(workspace, renderer, navigation, line),
-            engine=EngineControl(workspace, renderer, line, self._run_async, navigation.show_page),
-            arrivals=Arrivals(workspace, renderer, questions, self.post_message),
+            engine=EngineControl(workspace, renderer, line, run_async, navigation.show_page),
+            updates=RunUpdates(workspace, renderer, answers, self.post_message),
         )
 
-    # what the parts need of Textual
-
-    def _write(self, sequence: str) -> None:
-        if self._driver is not None:
-            self._driver.write(sequence)
-
-    def _run_async(self, coroutine: Coroutine[Any, Any, None], group: str) -> object:
-        return self.run_worker(coroutine, group=group, exclusive=True)
+    # what the parts need from Textual
 
     def get_default_screen(self) -> MainScreen:
-        return self.main
+        return self.main_screen
 
     def watch_theme(self, name: str) -> None:
         if self.is_running:
-            self.main.paint_with(_painter(name, self.workspace.options))
+            self.main_screen.paint_with(_build_painter(name, self.workspace.options))
 
     # keys
 
     async def on_event(self, event: events.Event) -> None:
-        """Take keys before Textual does; those of the palette are its own."""
-        if isinstance(event, events.Key) and not event.is_forwarded and self.screen is self.main:
+        """Queue the keys of the main screen in place of Textual's bindings; the palette has Textual's.
+
+        Textual looks a key up when it arrives. Here a key may have to wait for an answer, and what it means
+        (a command, or text for a line that an earlier key opens) is only known when its turn comes.
+        `on_key` of the screen would be too late: what is typed behind Ctrl+P belongs to the palette.
+        """
+        if isinstance(event, events.Key) and not event.is_forwarded and self.screen is self.main_screen:
             self.keyboard.press(event.key, event.character)
-            self._go_on_tour()
+            self._advance_tour()
         else:
             await super().on_event(event)
 
     def on_paste(self, event: events.Paste) -> None:
-        if self.screen is self.main:
+        if self.screen is self.main_screen:
             self.keyboard.paste(event.text)
 
     def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
         themes = partial(setattr, self, "theme")
-        yield from palette_commands(self.workspace, self.keyboard, self.controllers.navigation, themes)
+        yield from iter_palette_commands(self.workspace, self.keyboard, self.controllers.navigation, themes)
+
+    def action_command_palette(self) -> None:
+        """Show the palette unless another screen is in front."""
+        if len(self.screen_stack) == 1:
+            self.push_screen(Palette(id="--command-palette"))
+
+    async def action_quit(self) -> None:
+        """Quit by Textual's Ctrl+Q, which works in the palette, as by the key of the main screen."""
+        self.controllers.navigation.quit()
 
     # time and size
 
     def on_mount(self) -> None:
-        """Have the first frame say what is going on."""
+        """Show in the first frame what is being loaded."""
         self.renderer.show_bands()
         self.renderer.show_progress()
 
     def on_ready(self) -> None:
-        """Begin to read, and to ask for an engine's counters, once the first frame stands: two threads that
-        load modules at once take longer for either.
+        """Start to read, and to sample counters, after the first frame: threads that import modules at the
+        same time slow each other.
         """
         if self.workspace.feed is not None:
             self.workspace.feed.start(self.post_message)
-            self.set_interval(REFRESH, self._tick, name="progress")
+            self.set_interval(PROGRESS_INTERVAL_S, self._tick, name="progress")
         live = self.workspace.live
         if live is not None and live.engine is not None:
-            live.engine.sample()
+            live.engine.start_deferred_sampler()
 
     def _tick(self) -> None:
         self.renderer.show_progress()
-        self.controllers.arrivals.load_views()
-        self.questions.tell_slow()
-        self.keyboard.lose_patience()
+        self.controllers.updates.load_views()
+        self.answers.notify_slow_answer()
+        self.keyboard.skip_stale_keys()
 
     def on_resize(self, event: events.Resize) -> None:
-        _redraw(self)
+        _redraw_screen(self)
         self.call_after_refresh(self.renderer.show_resized)
 
     def on_pane_resized(self, message: messages.PaneResized) -> None:
-        self.questions.refit()
+        self.answers.redraw_for_size()
 
-    # what widgets and threads say
+    # messages of widgets and threads
 
-    def on_answered(self, message: messages.Answered) -> None:
-        self.questions.take(message)
-        self._settle()
-
-    def on_refused(self, message: messages.Refused) -> None:
-        self.questions.refuse(message)
-        self._settle()
-
-    def _settle(self) -> None:
-        """An answer is in sight: keys that waited for it go on, then runs that have grown since."""
-        self.keyboard.drain()
-        self.controllers.arrivals.catch_up()
-        self._go_on_tour()
-        self.call_after_refresh(_end_start, self.controllers)
+    @on(messages.Answered)
+    @on(messages.Refused)
+    def _accept_answer(self, message: messages.Answered | messages.Refused) -> None:
+        """Show the answer, run the keys that waited for it, then show runs that have grown since."""
+        if isinstance(message, messages.Answered):
+            self.answers.accept_answer(message)
+        else:
+            self.answers.accept_refusal(message)
+        self.keyboard.run_waiting_keys()
+        self.controllers.updates.show_newest()
+        self._advance_tour()
+        if not self._has_answer:
+            self._has_answer = True
+            self.call_after_refresh(_finish_start, self.controllers)
 
     def on_cursor_moved(self, message: messages.CursorMoved) -> None:
-        if not self.questions.unanswered:  # else it has moved in what stands there for the last time
-            self.questions.remember_cursor()
+        if not self.answers.is_stale:  # else it moved in rows that are about to be replaced
+            self.answers.save_cursor()
         self.renderer.show_status()
 
     def on_row_clicked(self, message: messages.RowClicked) -> None:
         self.keyboard.press("enter", None)
 
+    def on_drawing_clicked(self, message: messages.DrawingClicked) -> None:
+        self.controllers.slices.select_at(message.column, message.line)
+
+    def on_tabs_clicked(self, message: messages.TabsClicked) -> None:
+        self.controllers.navigation.open_tab_at(message.column)
+
     def on_heading_clicked(self, message: messages.HeadingClicked) -> None:
-        self.controllers.navigation.sort_by(message.column, further=message.further)
+        self.controllers.navigation.sort_by(message.column, further=message.is_further)
 
     def on_runs_changed(self, message: messages.RunsChanged) -> None:
-        self.controllers.arrivals.take(message)
+        self.controllers.updates.accept_runs(message)
 
     def on_runs_opened(self, message: messages.RunsOpened) -> None:
-        self.controllers.runs.add(message)
+        self.controllers.runs.add_runs(message)
 
     def on_views_loaded(self, message: messages.ViewsLoaded) -> None:
-        self.controllers.arrivals.take_views(message)
-        self.keyboard.drain()
+        self.controllers.updates.accept_views(message)
+        self.keyboard.run_waiting_keys()
 
     def on_load_failed(self, message: messages.LoadFailed) -> None:
-        self.controllers.arrivals.refuse(message)
-        self.keyboard.drain()
+        self.controllers.updates.show_failure(message)
+        self.keyboard.run_waiting_keys()
 
     def on_progress_changed(self, message: messages.ProgressChanged) -> None:
         self.renderer.show_progress()
 
     def on_close_requested(self, message: messages.CloseRequested) -> None:
-        self.workspace.ask_engine_to_end()
+        self.workspace.request_engine_stop()
         self.exit(return_code=message.code)
 
-    def on_notice(self, message: messages.Notice) -> None:
-        self.renderer.tell(message.text)
-        self.controllers.arrivals.catch_up()  # the run may have ended
+    def on_status_message(self, message: messages.StatusMessage) -> None:
+        self.renderer.show_message(message.text)
+        self.controllers.updates.show_newest()  # the run may have ended
 
     # the end
 
     def _fatal_error(self) -> None:
-        """Print nothing: the command line tells of it in one sentence, once the terminal is itself again."""
+        """Print nothing: the command line reports the error once the terminal is restored."""
         self._close_messages_no_wait()
 
     @property
-    def settled(self) -> bool:
-        """Whether what was asked last is answered, and no key waits."""
-        return self.questions.answered and self.keyboard.idle
+    def is_settled(self) -> bool:
+        """Whether the last question is answered and no key waits; for tests and pictures."""
+        return self.answers.is_answered and self.keyboard.is_idle
 
     @property
     def crash(self) -> Exception | None:
         return self._exception
 
 
-def _redraw(app: Explorer) -> None:
-    """Draw all of the screen, of which the terminal may show something else."""
-    if isinstance(app._driver, Driver):
+def _write_to_terminal(app: Explorer, sequence: str) -> None:
+    if app._driver is not None:
+        app._driver.write(sequence)
+
+
+def _redraw_screen(app: Explorer) -> None:
+    """Draw the whole screen again; the terminal may show something else."""
+    if isinstance(app._driver, ScreenDriver):
         app._driver.forget_screen()
     app.screen.refresh()
 
 
-def _end_start(controllers: Controllers) -> None:
-    """The first rows stand: what may be asked for next is loaded now."""
-    garbage.take_up()
-    controllers.arrivals.load_views()
+def _finish_start(controllers: Controllers) -> None:
+    """Load what may be needed next, once the first rows are on the screen."""
+    process_tuning.enable_gc()
+    controllers.updates.load_views()
 
 
-def _painter(name: str, options: Options) -> Painter:
-    return Painter(theme.palette(name), options.ascii, options.colours)
+def _build_painter(name: str, options: ScreenOptions) -> Painter:
+    return Painter(theme.build_palette(name), options.ascii, options.colours)
 
 
-def open_feed(paths: list[str], options: Options) -> Feed:
-    """Return what follows a file that grows; with others beside it, what reads all of them once."""
+def open_feed(paths: list[str], options: ScreenOptions) -> Feed:
+    """Return a feed: of a growing file, of many files asked in place, or of files read once."""
     if options.follow and len(paths) == 1:
-        return FileFollower(paths[0], options.engine, options.view, options.beside, instead=options.instead)
-    if options.on is not None:
-        from tracetui.ui.workers.fleet import ManyFilesFeed  # nobody else needs processes
+        return FileFollower(
+            paths[0],
+            options.engine,
+            options.view,
+            options.comparison_runs,
+            fallback_view=options.fallback_view,
+        )
+    if options.executor is not None:
+        from tracetui.ui.workers.file_set_feed import FileSetFeed  # it starts processes
 
-        own = {"cache": options.cache, "capture": options.capture}
-        return ManyFilesFeed(paths, options.view, options.on, options.hosts, own)
-    ways = {"cache": options.cache, "capture": options.capture, "limits": options.limits}
-    ways["device"] = options.device
-    return FileReader(paths, options.view, options.merge, ways)
+        job_options = {"cache": options.cache, "capture": options.capture}
+        return FileSetFeed(paths, options.view, options.executor, options.hosts, job_options)
+    names = ("cache", "capture", "limits", "device")
+    read_options = {name: getattr(options, name) for name in names}
+    return FileReader(paths, options.view, options.merge, read_options)
 
 
-def _end_asking(feed: Feed) -> None:
-    from tracetui.ui.workers.fleet import ManyFilesFeed
+def _close_feed(feed: Feed) -> None:
+    from tracetui.ui.workers.file_set_feed import FileSetFeed
 
-    if isinstance(feed, ManyFilesFeed):
+    if isinstance(feed, FileSetFeed):
         feed.close()
 
 
-def run(paths: Sequence[str | Path], options: Options) -> int:
-    """Show the screen until it is left; return the exit code. Raises UsageError without a terminal."""
-    reason = tty.unusable()
+def run(paths: Sequence[str | Path], options: ScreenOptions) -> int:
+    """Show the screen until the user quits; return the exit code. Raise UsageError without a terminal."""
+    reason = tty.explain_unusable()
     if reason is not None:
-        raise UsageError("no screen can be shown", why=reason, todo="tracetui report prints any view")
-    cast = Cast(options.cast) if options.cast else None
-    driver = type("CastingDriver", (Driver,), {"cast": cast}) if cast else Driver
+        raise UsageError("the screen cannot be shown", why=reason, todo="tracetui report prints any view")
+    cast = CastRecorder(options.cast) if options.cast else None
+    driver = type("CastingDriver", (ScreenDriver,), {"cast": cast}) if cast else ScreenDriver
     feed = open_feed([str(p) for p in paths], options)
     app = Explorer(feed, options, driver)
-    with tty.Guard(lambda number: app.post_message(messages.CloseRequested(128 + number))) as guard:
+    with tty.TerminalGuard(lambda number: app.post_message(messages.CloseRequested(128 + number))) as guard:
         app.run()
     if cast is not None:
         cast.close()
-    if options.on is not None:
-        _end_asking(feed)
-    if guard.received is not None:
-        return 128 + guard.received
+    if options.executor is not None:
+        _close_feed(feed)
+    if guard.received_signal is not None:
+        return 128 + guard.received_signal
     if app.crash is not None:
         raise app.crash
     return app.return_code or 0

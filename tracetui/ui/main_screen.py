@@ -1,4 +1,4 @@
-"""The one screen: a head, a pane, a foot."""
+"""The one screen: header and tabs, a table or a drawing, status and keys."""
 
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, Final
@@ -8,58 +8,58 @@ from textual.geometry import Size
 from textual.screen import Screen
 from textual.widget import Widget
 
+from tracetui.cell_width import count_cells
 from tracetui.look import Look
-from tracetui.ui.messages import DrawingClicked, TabsClicked
-from tracetui.ui.panes.lines import Drawing, Lines, Tabs
-from tracetui.ui.panes.table import Table
 from tracetui.ui.sheet import Sheet
 from tracetui.ui.terminal.paint import Painter
-from tracetui.views.ink import Line, Span, wide
+from tracetui.ui.widgets import DrawingPane, LinePane, TablePane, TabLine
+from tracetui.views.ink import Line, Span
 
-LEAST: Final = (20, 5)
-LOW: Final = 9  # below this height the tabs make room for rows
+LEAST_SIZE: Final = (20, 5)  # a smaller screen shows a message only
+TABS_LEAST_HEIGHT: Final = 9  # lower screens have no tabs
 
 
 class MainScreen(Screen[None]):
-    """Composition only; what happens is decided in the app."""
+    """Composes the widgets and shows what it is given."""
 
     AUTO_FOCUS = ""
 
     def __init__(self, painter: Painter) -> None:
         super().__init__()
-        self.table = Table(painter, id="table")
-        self._drawing = Drawing(painter, id="drawing")
-        self._full = Lines(painter, id="full")
-        self._head, self._tabs = Lines(painter, "bar", id="header"), Tabs(painter, "bar", id="tabs")
-        self._status, self._foot = Lines(painter, "bar", id="status"), Lines(painter, "bar", id="footer")
-        self._tour = Lines(painter, "bar", id="tour")
-        self._small = Lines(painter, id="small")
-        for hidden in (self._drawing, self._full, self._tour):
-            _show(hidden, False)
-        self._cursor: int | None = None  # the line of the drawing that has it
+        self.table = TablePane(painter, id="table")
+        self._drawing = DrawingPane(painter, id="drawing")
+        self._name_lines = LinePane(painter, id="full")
+        self._head, self._tabs = LinePane(painter, "bar", id="header"), TabLine(painter, "bar", id="tabs")
+        self._status, self._foot = (
+            LinePane(painter, "bar", id="status"),
+            LinePane(painter, "bar", id="footer"),
+        )
+        self._tour = LinePane(painter, "bar", id="tour")
+        self._too_small = LinePane(painter, id="small")
+        for hidden in (self._drawing, self._name_lines, self._tour):
+            _set_display(hidden, False)
+        self._cursor_line: int | None = None  # line of the drawing
         self.shows_table = True
-        # Whether something else was asked since the last drawing, and in another view.
-        self._other_question = self._other_view = False
-        self.point: Callable[[int, int], None] | None = None  # is told the column and line of a click in it
-        self.tab: Callable[[int], None] | None = None  # is told the column of a click in the line of tabs
+        # Whether the question, and the view, changed since the last drawing.
+        self._is_other_question = self._is_other_view = False
 
     def compose(self) -> ComposeResult:
-        yield from (self._head, self._tabs, self.table, self._drawing, self._full)
-        yield from (self._tour, self._status, self._foot, self._small)
+        yield from (self._head, self._tabs, self.table, self._drawing, self._name_lines)
+        yield from (self._tour, self._status, self._foot, self._too_small)
 
     @property
     def has_cursor(self) -> bool:
-        """Whether a drawing is shown that has a cursor in it."""
-        return not self.shows_table and self._cursor is not None
+        """Whether a drawing with a cursor is shown."""
+        return not self.shows_table and self._cursor_line is not None
 
     @property
-    def pane(self) -> Size:
-        """What a drawing may fill."""
+    def pane_size(self) -> Size:
+        """The cells that a table or drawing may fill."""
         first, other = (self.table, self._drawing) if self.shows_table else (self._drawing, self.table)
-        return first.size or other.size  # a pane that is only just shown has no size yet
+        return first.size or other.size  # a pane that was just shown has no size yet
 
     def paint_with(self, painter: Painter) -> None:
-        for lines in self.query(Lines):
+        for lines in self.query(LinePane):
             lines.paint_with(painter)
         self.table.paint_with(painter)
 
@@ -73,113 +73,102 @@ class MainScreen(Screen[None]):
         follow: bool = False,
         noted: Collection[tuple[Any, ...]] = (),
     ) -> None:
-        self._swap(True)
+        self._show_pane(True)
         self.table.show(sheet, look, row, notes, follow=follow, noted=noted)
 
     def show_drawing(self, lines: Sequence[Line], keep_top: bool = False) -> None:
-        """Show lines, scrolled so that the one with the cursor is in sight."""
-        self._swap(False)
-        self._cursor = cursor_line(lines)
-        self._drawing.show(lines, self._top(keep_top))
-        self._other_question = self._other_view = False
+        """Show lines, scrolled so that the one with the cursor is visible."""
+        self._show_pane(False)
+        self._cursor_line = find_cursor_line(lines)
+        self._drawing.show(lines, self._compute_top(keep_top))
+        self._is_other_question = self._is_other_view = False
 
-    def begin_at_top(self, *, other_view: bool) -> None:
-        """Have the next drawing begin at its top, wherever the one before was scrolled to.
+    def reset_scroll(self, *, other_view: bool) -> None:
+        """Show the next drawing from its top; in the same view, one with a cursor keeps its position."""
+        self._is_other_question = True
+        self._is_other_view |= other_view
 
-        In the same view one with a cursor stays where it is.
-        """
-        self._other_question = True
-        self._other_view |= other_view
-
-    def _swap(self, table: bool) -> None:
-        """Show the table or the drawing by its own display: a class would style every widget again."""
+    def _show_pane(self, table: bool) -> None:
+        """Show the table or the drawing by `display`: a CSS class would restyle every widget."""
         if self.shows_table != table:
-            (self.table if table else self._drawing).take_place(self.pane)
+            (self.table if table else self._drawing).inherit_size(self.pane_size)
             self.shows_table = table
-            _show(self.table, table)
-            _show(self._drawing, not table)
+            _set_display(self.table, table)
+            _set_display(self._drawing, not table)
 
     @property
-    def top(self) -> int:
-        """The first line of the drawing that is in sight."""
-        return self._drawing.top
+    def top_line(self) -> int:
+        """The first visible line of the drawing."""
+        return self._drawing.top_line
 
     @property
-    def at_end(self) -> bool:
-        """Whether the last line of the drawing is in sight."""
-        return self._drawing.at_end
+    def is_at_end(self) -> bool:
+        """Whether the last line of the drawing is visible."""
+        return self._drawing.is_at_end
 
     def scroll_drawing(self, by: int) -> None:
         self._drawing.scroll_lines(by)
 
-    def on_drawing_clicked(self, message: DrawingClicked) -> None:
-        if self.point is not None:
-            self.point(message.column, message.line)
-
-    def on_tabs_clicked(self, message: TabsClicked) -> None:
-        if self.tab is not None:
-            self.tab(message.column)
-
-    def _top(self, keep: bool) -> int:
-        top = 0 if self._other_view else self._drawing.top
-        height = max(1, self.pane.height)
-        if self._cursor is None:
-            return top if keep and not self._other_question else 0
-        return top if top <= self._cursor < top + height else max(0, self._cursor - height // 2)
+    def _compute_top(self, keep: bool) -> int:
+        top = 0 if self._is_other_view else self._drawing.top_line
+        height = max(1, self.pane_size.height)
+        if self._cursor_line is None:
+            return top if keep and not self._is_other_question else 0
+        return top if top <= self._cursor_line < top + height else max(0, self._cursor_line - height // 2)
 
     def show_bands(self, head: Line, tabs: Line, keys: Line) -> None:
         self._head.show([head])
         self._tabs.show([tabs])
         self._foot.show([keys])
 
-    def show_whole(self, name: str) -> None:
-        """Show a name that its cell cuts in lines of its own below the table; an empty one hides them."""
+    def show_full_name(self, name: str) -> None:
+        """Show a name below the table if its cell cuts it; an empty name hides the lines."""
         room = max(1, self.size.width - 2)
-        most = max(1, self.size.height * 2 // 5)
-        cut = any(wide(name) > column.width for column in self.table.columns[:1])
-        lines = [(Span(f" {part}", "name"),) for part in wrapped(name, room)] if cut else []
-        if bool(lines) != bool(self._full.display) or len(lines) != self._full.size.height:
-            self._full.styles.height = min(len(lines), most)
-            _show(self._full, bool(lines))
-        self._full.show(lines)
+        limit = max(1, self.size.height * 2 // 5)
+        is_cut = any(count_cells(name) > column.width for column in self.table.columns[:1])
+        lines = [(Span(f" {part}", "name"),) for part in wrap_cells(name, room)] if is_cut else []
+        if bool(lines) != bool(self._name_lines.display) or len(lines) != self._name_lines.size.height:
+            self._name_lines.styles.height = min(len(lines), limit)
+            _set_display(self._name_lines, bool(lines))
+        self._name_lines.show(lines)
 
-    def show_tour(self, lines: Callable[[int], list[Line]]) -> None:
-        """Show what the tour says, in as many lines as the width asks for."""
-        told = lines(self.size.width)
-        if not self._tour.display or len(told) != self._tour.size.height:
-            self._tour.styles.height = len(told)
-            _show(self._tour, True)
-        self._tour.show(told)
+    def show_tour(self, draw: Callable[[int], list[Line]]) -> None:
+        """Show the text of the tour, drawn for the width."""
+        lines = draw(self.size.width)
+        if not self._tour.display or len(lines) != self._tour.size.height:
+            self._tour.styles.height = len(lines)
+            _set_display(self._tour, True)
+        self._tour.show(lines)
 
     def show_status(self, line: Line) -> None:
         self._status.show([line])
 
-    def fit_to(self, size: Size) -> None:
-        """Hide the tabs on a low screen; on one too small for anything show a word alone."""
-        tiny = size.width < LEAST[0] or size.height < LEAST[1]
+    def fit_to_size(self, size: Size) -> None:
+        """Hide the tabs on a low screen; on one that is too small show only a message."""
+        tiny = size.width < LEAST_SIZE[0] or size.height < LEAST_SIZE[1]
         if tiny != self.has_class("tiny"):
             self.set_class(tiny, "tiny")
-        _show(self._tabs, size.height >= LOW)
-        self._small.show(
+        _set_display(self._tabs, size.height >= TABS_LEAST_HEIGHT)
+        self._too_small.show(
             [(Span(f"terminal too small ({size.width}x{size.height})", "warn"),)] if tiny else []
         )
 
 
-def _show(widget: Widget, shown: bool) -> None:
-    """Hide a widget, or leave it to the style sheet, which hides all of them on a screen too small."""
-    widget.styles.display = None if shown else "none"
+def _set_display(widget: Widget, visible: bool) -> None:
+    """Hide a widget, or leave it to the style sheet, which hides all on a screen that is too small."""
+    widget.styles.display = None if visible else "none"
 
 
-def wrapped(text: str, width: int) -> list[str]:
-    """Return a text cut into lines of so many cells."""
+def wrap_cells(text: str, width: int) -> list[str]:
+    """Return a text cut into lines of at most so many cells."""
     lines = [""]
     for char in text:
-        if wide(lines[-1]) + wide(char) > width:
+        if count_cells(lines[-1]) + count_cells(char) > width:
             lines.append("")
         lines[-1] += char
     return lines
 
 
-def cursor_line(lines: Sequence[Line]) -> int | None:
-    """Return the place of the first line with a cursor in it; None where there is none."""
+def find_cursor_line(lines: Sequence[Line]) -> int | None:
+    """Return the index of the first line with a cursor in it, or None."""
     return next((i for i, line in enumerate(lines) if any(s.style == "cursor" for s in line)), None)

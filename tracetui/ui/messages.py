@@ -1,85 +1,88 @@
 """The messages that widgets and background threads post to the app."""
 
+import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from textual.message import Message
 
+from capture.clean_text import clean
 from capture.errors import CaptureError
-from capture.open import Input
+from capture.files.user_dirs import write_crash_report
+from capture.load_runs import Input
 from capture.run import Run
 from tracetui.ui.question import Picture
 from tracetui.ui.run_info import RunInfo
-from tracetui.views import View
+from tracetui.views import Source, View
 
 
 class CursorMoved(Message):
-    """The cursor of the table is on another row."""
+    """The cursor of the table has moved to another row."""
 
 
 class PaneResized(Message):
-    """A pane has been laid out in another size."""
+    """A pane has got another size."""
 
 
 class RowClicked(Message):
-    """The row with the cursor was clicked."""
+    """The row under the cursor was clicked."""
 
 
 @dataclass(eq=False)
 class DrawingClicked(Message):
-    """A cell of lines was clicked."""
+    """A cell of a drawing was clicked."""
 
     column: int
-    line: int  # of all, in sight or not
+    line: int  # of all lines, also those scrolled out
 
 
 @dataclass(eq=False)
 class TabsClicked(Message):
-    """A cell of the line of tabs was clicked."""
+    """A cell of the tab line was clicked."""
 
     column: int
 
 
 @dataclass(eq=False)
 class HeadingClicked(Message):
-    """The heading of a column was clicked."""
+    """A column heading was clicked."""
 
     column: str
-    further: bool = False  # beside those that rows are sorted by already
+    is_further: bool = False  # sort by it after the columns sorted by already
 
 
 @dataclass(eq=False)
 class RunsChanged(Message):
-    """The runs of the feed have been read, or have grown."""
+    """The runs of the feed were read, or have grown."""
 
-    runs: Sequence[Run]
+    runs: Sequence[Source]
     infos: Sequence[RunInfo]
-    views: Sequence[View] = ()  # at least the one to begin with
+    views: Sequence[View] = ()  # at least the first view
 
 
 @dataclass(eq=False)
 class RunsOpened(Message):
-    """The runs of a further file have been read; its last run is the one that was asked for."""
+    """The runs of another file were read; the last of them was requested."""
 
     path: Input
     runs: Sequence[tuple[Run, RunInfo]]
-    against: bool  # whether the run in sight is to be compared with it
+    compares: bool  # compare the current run with it
 
 
 class ProgressChanged(Message):
-    """An engine that has not taken a step yet does something else than before."""
+    """The activity of an engine changed before its first step."""
 
 
 @dataclass(eq=False)
 class ViewsLoaded(Message):
-    """Every view is loaded, so that the tabs can be shown."""
+    """All views are loaded, so that every tab can be shown."""
 
     views: Sequence[View]
 
 
 @dataclass(eq=False)
 class CloseRequested(Message):
-    """A signal asks the program to end with this exit code."""
+    """A signal asks the program to exit with this code."""
 
     code: int
 
@@ -95,21 +98,28 @@ class LoadFailed(Message):
 class Answered(Message):
     """The picture of a question is ready."""
 
-    number: int  # of the job that made it
+    number: int  # of the job
     picture: Picture
 
 
 @dataclass(eq=False)
 class Refused(Message):
-    """A question has no answer, and this is why."""
+    """A question has no answer, for this reason."""
 
     number: int
     why: str
-    fault: bool = False  # a fault of the program, not of the question
+    is_internal: bool = False  # an internal error, not a fault of the question
 
 
 @dataclass(eq=False)
-class Notice(Message):
-    """A sentence for the status line."""
+class StatusMessage(Message):
+    """A message for the status line."""
 
     text: str
+
+
+def describe_fault(what: str, error: BaseException) -> str:
+    """Return an internal error as a sentence that names the file with its traceback."""
+    path = write_crash_report("".join(traceback.format_exception(error)))
+    details = f"; details in {path}" if path else ""
+    return f"{what}: {type(error).__name__}: {clean(str(error), 300)}{details}"

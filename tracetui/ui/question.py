@@ -1,4 +1,4 @@
-"""What a view is asked, and the picture that is made of its answer."""
+"""A question to a view, and the picture of its answer: sorted, measured and drawn."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -7,46 +7,49 @@ from typing import Final
 import polars as pl
 from msgspec import Struct
 
-from capture.run import Run
+from tracetui import cancel
+from tracetui.compare.run_sides import Sides, map_runs
 from tracetui.look import Look
 from tracetui.ui.session import Session
-from tracetui.ui.sheet import EMPTY, Sheet
-from tracetui.views import Answer, View
-from tracetui.views.ink import Line, Size
+from tracetui.ui.sheet import EMPTY, Sheet, find_display_names, measure_sheet
+from tracetui.ui.workers.restore_steps import restore_all_steps, restore_range
+from tracetui.views import Answer, Source, View, are_runs, ask, sort_answer
+from tracetui.views.ink import DrawSize, Line
 
 _DEFAULT: Final = Look()
 
 
 class Question(Struct, frozen=True, eq=False):
-    """All that an answer depends on: the view, the runs, and the look without order and presentation."""
+    """All that an answer depends on: the view, the runs, and the look without sorting and presentation."""
 
     view: View
-    runs: tuple[Run, ...]
-    indices: tuple[int, ...]  # of these runs among all that are open
+    runs: Sequence[Source]
+    indices: tuple[int, ...]  # of these runs among all open runs
     look: Look
 
     @classmethod
-    def of(cls, session: Session, view: View) -> "Question":
-        return cls(view, session.runs_for(view), session.indices_for(view), asked(session.look))
+    def from_session(cls, session: Session, view: View) -> "Question":
+        runs, indices = session.list_sources_for(view), session.list_indices_for(view)
+        return cls(view, runs, indices, strip_presentation(session.look))
 
     def is_same(self, other: "Question") -> bool:
-        """Return whether both have the same answer."""
-        same_runs = len(self.runs) == len(other.runs) and all(map(_identical, self.runs, other.runs))
-        return same_runs and self.is_same_but_for_growth(other)
+        """Whether both have the same answer."""
+        return self.runs == other.runs and self.is_same_but_for_growth(other)
 
     def is_same_but_for_growth(self, other: "Question") -> bool:
-        """Return whether both ask the same of the same runs, of which one may have seen more."""
+        """Whether both ask the same of the same runs, of which one may be a newer snapshot."""
         return (self.view is other.view or self.view.name == other.view.name) and (
-            (self.indices, self.look) == (other.indices, other.look)
+            (self.indices, self.look, self._noise) == (other.indices, other.look, other._noise)
         )
 
+    @property
+    def _noise(self) -> Sides:
+        """Repeats and noise of the compared runs."""
+        return replace(Sides.from_runs(self.runs), runs=()) if are_runs(self.runs) else Sides()
 
-def _identical(one: Run, other: Run) -> bool:
-    return one is other
 
-
-def asked(look: Look) -> Look:
-    """Return the look without the fields on which no answer depends: the order, and how rows are drawn."""
+def strip_presentation(look: Look) -> Look:
+    """Return the look without the fields that change no answer: sorting, and how rows are drawn."""
     return replace(
         look,
         sort=None,
@@ -65,32 +68,58 @@ def asked(look: Look) -> Look:
 
 @dataclass(frozen=True, eq=False)
 class Picture:
-    """An answer as it is shown: put in order, measured, and drawn for a look and a size."""
+    """An answer as the screen shows it: sorted, measured, and drawn for a look and a size."""
 
     question: Question
-    given: Answer  # as the view gave it
-    answer: Answer  # the same in order
+    raw_answer: Answer  # as the view gave it
+    answer: Answer  # the same, sorted
     sheet: Sheet
-    lines: Sequence[Line] | None  # None: the rows are a table
+    lines: Sequence[Line] | None  # None: the rows are shown as a table
     look: Look
-    size: Size
-    refused: bool = False  # there is no answer, only a note that says why
+    size: DrawSize
+    is_refusal: bool = False  # there is no answer, only a note with the reason
 
-    def fits(self, look: Look, size: Size) -> bool:
-        """Return whether the picture is right for a look and a size; a table is laid out as it is painted."""
-        if self.refused:
+    def is_current_for(self, look: Look, size: DrawSize) -> bool:
+        """Whether it is right for a look and a size; the columns of a table are arranged when painted."""
+        if self.is_refusal:
             return True
         if self.lines is None:
-            return order(self.look) == order(look)
+            return list_orders(self.look) == list_orders(look)
         return (self.look, self.size) == (look, size)
 
 
-def order(look: Look) -> tuple[tuple[tuple[str, bool], ...], int | None]:
-    """Return the fields of a look by which rows are put in order and cut."""
-    return look.orders, look.limit
+def list_orders(look: Look) -> tuple[tuple[tuple[str, bool], ...], int | None]:
+    """Return the fields of a look by which rows are sorted and limited."""
+    return look.sort_orders, look.limit
 
 
-def without_rows(question: Question, why: str, look: Look, size: Size) -> Picture:
-    """Return the picture of a question that has no answer: the reason alone."""
+def build_refusal_picture(question: Question, why: str, look: Look, size: DrawSize) -> Picture:
+    """Return the picture of a question without an answer: the reason alone."""
     empty = Answer(pl.DataFrame(), notes=(why,))
-    return Picture(question, empty, empty, EMPTY, (), look, size, refused=True)
+    return Picture(question, empty, empty, EMPTY, (), look, size, is_refusal=True)
+
+
+def make_picture(question: Question, look: Look, size: DrawSize, previous: Picture | None = None) -> Picture:
+    """Answer, sort, measure and draw; `previous`, of the same question, spares what did not change."""
+    view = question.view
+    raw_answer = previous.raw_answer if previous is not None else _answer(question)
+    cancel.check_cancelled()
+    if previous is not None and list_orders(previous.look) == list_orders(look):
+        answer, sheet = previous.answer, previous.sheet
+    else:
+        answer = sort_answer(raw_answer, look)
+        columns, style = answer.columns or view.columns, answer.table_style or view.table_style
+        names = find_display_names(raw_answer.rows) if previous is None else previous.sheet.display_names
+        sheet = measure_sheet(answer.rows, answer.key, columns, style, view.label_column, names)
+    cancel.check_cancelled()
+    lines = None if view.draw is None or answer.missing else view.draw(answer, look, size)
+    return Picture(question, raw_answer, answer, sheet, lines, look, size)
+
+
+def _answer(question: Question) -> Answer:
+    view, window = question.view, question.look.window
+    if not are_runs(question.runs):
+        return ask(view, question.runs, question.look)
+    if view.run_count > 1:
+        return ask(view, map_runs(restore_all_steps, question.runs), question.look)
+    return ask(view, [restore_range(run, window) for run in question.runs], question.look)

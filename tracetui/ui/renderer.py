@@ -1,4 +1,4 @@
-"""Draws the workspace on the main screen: head, tabs, the page, status and keys."""
+"""Draw the workspace on the main screen: header, tabs, page, status and keys."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -6,62 +6,61 @@ from typing import Final, Protocol
 
 from textual.geometry import Size as Cells
 
-from tracetui.ui.keys import Moment
+from tracetui.ui.key_table import KeyContext
 from tracetui.ui.main_screen import MainScreen
-from tracetui.ui.pages import footer, header, prompt
-from tracetui.ui.pages.guides import GuidePage
-from tracetui.ui.pages.help import HelpPage, keys_of_views
-from tracetui.ui.pages.page import ListPage, ViewPage
-from tracetui.ui.pages.texts import LoadingPage, OutputPage, RefusedPage, doubt_lines, note_lines
-from tracetui.ui.panes.table import Table
-from tracetui.ui.remarks import Row
-from tracetui.ui.sheet import measure
+from tracetui.ui.pages import ListPage, ViewPage, bands, input_draft
+from tracetui.ui.pages.help_page import GuidePage, HelpPage, list_view_keys
+from tracetui.ui.pages.text_pages import LoadingPage, OutputPage, RefusedPage, draw_doubts, draw_notes
+from tracetui.ui.session import RowKey
+from tracetui.ui.sheet import measure_sheet
+from tracetui.ui.widgets import TablePane
 from tracetui.ui.workspace import Workspace
-from tracetui.views.ink import Size
+from tracetui.views.ink import DrawSize
 
-FARTHEST: Final = 1 << 20  # lines
-MESSAGE_SECONDS: Final = 6.0  # seconds that a sentence stays in the status line
+FAR_LINES: Final = 1 << 20  # lines
+MESSAGE_S: Final = 6.0  # a message stays in the status line for so long
 
 
 class Timer(Protocol):
-    """Calls something once, after some seconds."""
+    """Calls a function once, after a delay in seconds."""
 
     def __call__(self, delay: float, callback: Callable[[], None]) -> object: ...
 
 
 class Renderer:
-    """Draws; nothing is asked or decided here."""
+    """Draws; it decides nothing."""
 
     def __init__(
         self, workspace: Workspace, main: MainScreen, size: Callable[[], Cells], later: Timer
     ) -> None:
-        self.main = main
-        self._workspace, self._size, self._later = workspace, size, later
+        self.main_screen = main
+        self._workspace, self._measure_screen, self._set_timer = workspace, size, later
+        self._view_keys = list_view_keys(workspace.options.keys)
         self._message = ""
-        self._printed = -1  # bytes of a program's output that are in sight
-        self.covered = True  # whether a page stands where the last picture was
+        self._printed_bytes = -1  # bytes of output that are displayed
+        self.is_covered = True  # whether a page covers the last picture
 
     @property
-    def table(self) -> Table:
-        return self.main.table
+    def table(self) -> TablePane:
+        return self.main_screen.table
 
-    def pane_size(self) -> Size:
-        """Return the size that a drawing may fill, at least one cell."""
-        pane = self.main.pane
-        return self._surface(max(1, pane.width), max(1, pane.height))
+    def measure_pane(self) -> DrawSize:
+        """Return the size and the options for a drawing, at least one cell."""
+        pane = self.main_screen.pane_size
+        return self._build_size(max(1, pane.width), max(1, pane.height))
 
-    def _surface(self, width: int, height: int) -> Size:
+    def _build_size(self, width: int, height: int) -> DrawSize:
         options = self._workspace.options
-        return Size(width, height, options.ascii, options.colours, keys_of_views(options.keys))
+        return DrawSize(width, height, options.ascii, options.colours, self._view_keys)
 
-    def tell(self, text: str, seconds: float = MESSAGE_SECONDS) -> None:
-        """Show a sentence in the status line for a while."""
+    def show_message(self, text: str, seconds: float = MESSAGE_S) -> None:
+        """Show a message in the status line for a while."""
         self._message = text
         self.show_bands()
-        self._later(seconds, lambda: self.forget(text))
+        self._set_timer(seconds, lambda: self.clear_message(text))
 
-    def forget(self, text: str) -> None:
-        """Take a sentence out of the status line, where it still is the last one told."""
+    def clear_message(self, text: str) -> None:
+        """Remove a message from the status line if it is still there."""
         if self._message == text:
             self._message = ""
             self.show_bands()
@@ -73,62 +72,68 @@ class Renderer:
     # the page
 
     def show_page(self, row: int = 0, *, keep_top: bool = False) -> None:
-        """Draw what stands in place of a view; of a list with the cursor on a row."""
+        """Draw the page that is shown in place of a view; of a list, with the cursor on a row."""
         page, session = self._workspace.page, self._workspace.session
-        self.covered = not isinstance(page, ViewPage)
+        self.is_covered = not isinstance(page, ViewPage)
         if isinstance(page, ListPage):
             answer = page.answer(session)
             look = replace(session.look, sort=None, chosen=(), columns=(), one_table=True, full_names=False)
-            self.main.show_table(
-                measure(answer.rows, page.columns[:1], page.columns), look, row, answer.notes
+            self.main_screen.show_table(
+                measure_sheet(answer.rows, page.columns[:1], page.columns), look, row, answer.notes
             )
         elif not isinstance(page, ViewPage):
-            self.main.show_drawing(page.lines(self._surface(*self._size())), keep_top=keep_top)
+            self.main_screen.show_drawing(
+                page.draw_lines(self._build_size(*self._measure_screen())), keep_top=keep_top
+            )
         self.show_bands()
 
     def show_progress(self) -> None:
-        """Draw again what is being loaded, or printed, where that is what the screen shows."""
+        """Draw the page of loading or of output again, if it is shown."""
         if isinstance(self._workspace.page, LoadingPage):
             self.show_page()
         elif isinstance(self._workspace.page, OutputPage):
             self.show_output()
 
     def show_output(self, *, from_start: bool = False) -> None:
-        """Draw what a program has printed since; the newest line stays in sight where the last one was."""
+        """Draw new output of the engine; stay at the end if the last line was visible."""
         page = self._workspace.page
-        if not isinstance(page, OutputPage) or (page.engine.printed == self._printed and not from_start):
+        if not isinstance(page, OutputPage) or (
+            page.engine.printed_bytes == self._printed_bytes and not from_start
+        ):
             return
-        self._printed = page.engine.printed
-        at_end = from_start or self.main.at_end
+        self._printed_bytes = page.engine.printed_bytes
+        at_end = from_start or self.main_screen.is_at_end
         self.show_page(keep_top=True)
         if at_end:
-            self.main.scroll_drawing(FARTHEST)
+            self.main_screen.scroll_drawing(FAR_LINES)
 
     def show_picture(self, *, grown: bool = False) -> None:
-        """Draw the answer of a view; of one that has only grown, the cursor stays on its row."""
+        """Draw the answer of a view; if it has only grown, the cursor stays on its row."""
         picture, look = self._workspace.picture, self._workspace.session.look
         if picture is None:
             return
-        stays = grown or not (self.covered or self.main.shows_table)
-        self.covered = False
-        width = self._size().width
-        if self._workspace.doubted:
-            self.main.show_drawing(doubt_lines(picture.given.doubts, width))
+        stays = grown or not (self.is_covered or self.main_screen.shows_table)
+        self.is_covered = False
+        width = self._measure_screen().width
+        if self._workspace.has_unread_doubts:
+            self.main_screen.show_drawing(draw_doubts(picture.raw_answer.doubts, width))
         elif picture.lines is None:
             session, view = self._workspace.session, picture.question.view
             follow = self._workspace.live is not None and view.newest_last and look.sort is None
-            opened = follow and view.name not in session.looks  # for the first time: on the newest row
-            row = None if grown else FARTHEST if opened else look.cursor[0]
-            own = picture.answer.notes
-            self.main.show_table(picture.sheet, look, row, own, follow=follow, noted=self._noted())
+            is_first_time = follow and view.name not in session.looks  # then the cursor is on the newest row
+            row = None if grown else FAR_LINES if is_first_time else look.cursor[0]
+            notes = picture.answer.notes
+            self.main_screen.show_table(
+                picture.sheet, look, row, notes, follow=follow, noted=self._list_noted_rows()
+            )
         else:
-            lines = picture.lines or note_lines(picture.answer.notes, width)
-            self.main.show_drawing(lines, keep_top=stays)
+            lines = picture.lines or draw_notes(picture.answer.notes, width)
+            self.main_screen.show_drawing(lines, keep_top=stays)
         self.show_bands()
 
     def show_resized(self) -> None:
-        """Fit the bands, and what does not depend on a view, to the size of the terminal."""
-        self.main.fit_to(self._size())
+        """Fit the bands and the pages of text to the size of the terminal."""
+        self.main_screen.fit_to_size(self._measure_screen())
         if isinstance(self._workspace.page, HelpPage | GuidePage):
             self.show_page(keep_top=True)
         self.show_bands()
@@ -136,116 +141,126 @@ class Renderer:
     # the bands
 
     def show_bands(self) -> None:
-        """Draw head, tabs, status and keys for this moment."""
-        workspace, session, width = self._workspace, self._workspace.session, self._size().width
+        """Draw header, tabs, status and keys."""
+        workspace, session, width = self._workspace, self._workspace.session, self._measure_screen().width
         several = len(session.runs) > 1
         place = f"run {session.current + 1} of {len(session.runs)}" if several else ""
-        indices = self._indices()
-        asked = [(session.runs[i], session.infos[i]) for i in indices]
+        indices = self._list_displayed_runs()
+        displayed = [(session.runs[i], session.infos[i]) for i in indices]
         written = not session.runs or len(session.runs) - 1 in (indices or (session.current,))
-        badge = self._badge() if written else ""
-        head = header.header(session.run, session.info, session.look.lens, width, place, badge, asked)
-        tabs = header.tabs(workspace.titles, workspace.tab, width)
+        badge = self._describe_writer() if written else ""
+        head = bands.draw_header(session.run, session.info, session.look.lens, width, place, badge, displayed)
+        tabs = bands.draw_tabs(workspace.tab_titles, workspace.tab_index, width)
         draft = workspace.draft
         foot = (
-            footer.footer(width, self._moment(), workspace.options.keys)
+            bands.draw_footer(width, self._describe_context(), workspace.options.keys)
             if draft is None
-            else prompt.line(draft, width)
+            else input_draft.draw_draft(draft, width)
         )
-        self.main.show_bands(head, tabs, foot)
+        self.main_screen.show_bands(head, tabs, foot)
         self.show_status()
 
-    def tab_at(self, column: int) -> int | None:
-        """Return the number of the tab that the line of tabs shows in a column; None where it shows none."""
+    def find_tab_at(self, column: int) -> int | None:
+        """Return the number of the tab at a column of the tab line, or None."""
         workspace = self._workspace
-        return header.tab_at(workspace.titles, workspace.tab, self._size().width, column)
+        return bands.find_tab_at(
+            workspace.tab_titles, workspace.tab_index, self._measure_screen().width, column
+        )
 
-    def _badge(self) -> str:
-        """Return what the head says of the writer of the file."""
+    def _describe_writer(self) -> str:
+        """Return the state of the writer of the file for the header."""
         live = self._workspace.live
         if live is None:
             return ""
-        return f"{live.badge}, held" if self._workspace.paused else live.badge
+        return f"{live.badge}, held" if self._workspace.is_paused else live.badge
 
-    def _in_sight_grows(self) -> bool:
-        """Return whether what is in sight is of the run that is being written, and tells its steps."""
+    def _is_growing_run_displayed(self) -> bool:
+        """Whether the displayed runs include the one that is being written, and it has steps."""
         workspace, session = self._workspace, self._workspace.session
         last = len(session.runs) - 1
-        return workspace.grows and last in self._indices() and bool(session.infos[last].steps)
+        return (
+            workspace.is_growing and last in self._list_displayed_runs() and bool(session.infos[last].steps)
+        )
 
-    def _indices(self) -> tuple[int, ...]:
-        """Return the positions of the runs in sight."""
+    def _list_displayed_runs(self) -> tuple[int, ...]:
+        """Return the indices of the displayed runs."""
         workspace = self._workspace
-        shown = workspace.shows_view and workspace.views
-        return workspace.session.indices_for(workspace.view) if shown else ()
+        if not workspace.is_showing_view or not workspace.views:
+            return ()
+        return workspace.session.list_indices_for(workspace.view)
 
-    def _moment(self) -> Moment:
-        """Return what is in sight, as far as it decides which keys matter."""
+    def _describe_context(self) -> KeyContext:
+        """Return the context by which the footer chooses its keys."""
         workspace = self._workspace
         away = not isinstance(workspace.page, ViewPage | LoadingPage | RefusedPage)
         leaves = away or bool(workspace.session.trail or workspace.session.look.filter)
-        rows = self.main.shows_table and not self.table.sheet.rows.is_empty()
-        enters = rows or self.main.has_cursor or isinstance(workspace.page, HelpPage)
-        return Moment(self._place(), workspace.engine_state, enters, leaves)
+        rows = self.main_screen.shows_table and not self.table.sheet.rows.is_empty()
+        enters = rows or self.main_screen.has_cursor or isinstance(workspace.page, HelpPage)
+        return KeyContext(self._choose_footer(), workspace.engine_state, enters, leaves)
 
-    def _place(self) -> str:
-        """Return the key of `keys.FOOTERS` for what is in sight."""
+    def _choose_footer(self) -> str:
+        """Return the key of FOOTERS for the page or view."""
         page = self._workspace.page
         if not isinstance(page, ViewPage):
             return str(page.footer)
         view = self._workspace.view
-        if view.over_time:
+        if view.has_time_axis:
             return "time"
-        if view.runs > 2:
+        if view.run_count > 2:
             return "many"
-        table, drawing = ("diff", "pair") if view.runs == 2 else ("table", "drawing")
-        return table if self.main.shows_table else drawing
+        table, drawing = ("diff", "pair") if view.run_count == 2 else ("table", "drawing")
+        return table if self.main_screen.shows_table else drawing
 
     def show_status(self) -> None:
-        """Draw the status line, and the name under the cursor in full where that is wanted."""
-        workspace, table, width = self._workspace, self.table, self._size().width
-        shows_view = workspace.shows_view
-        in_full = self.main.shows_table and shows_view and workspace.session.look.full_names
+        """Draw the status line and, if wanted, the full name under the cursor."""
+        workspace, table, width = self._workspace, self.table, self._measure_screen().width
+        shows_view = workspace.is_showing_view
+        in_full = self.main_screen.shows_table and shows_view and workspace.session.look.full_names
         name = next(iter(table.row.values()), None) if in_full else None
-        self.main.show_whole(name if isinstance(name, str) else "")
+        self.main_screen.show_full_name(name if isinstance(name, str) else "")
         look = workspace.session.look if shows_view else replace(workspace.session.start, filter="")
-        if not shows_view or workspace.view.runs < 2:  # only a comparison has rows that did not change
+        if not shows_view or workspace.view.run_count < 2:  # only comparisons have unchanged rows
             look = replace(look, terms=replace(look.terms, changed_only=False))
         alarm = workspace.live.alarm if workspace.live is not None else ""
-        told = self._message or alarm or self._note()
-        line = footer.status(look, self._row(), told, self._notes(width), width)
-        self.main.show_status(line)
+        message = self._message or alarm or self._find_note()
+        line = bands.draw_status(look, self._format_position(), message, self._list_notes(width), width)
+        self.main_screen.show_status(line)
 
-    def _noted(self) -> Mapping[Row, str]:
-        """Return the notes about rows, which are about those of the whole view."""
+    def _list_noted_rows(self) -> Mapping[RowKey, str]:
+        """Return the notes of the view, which are about its rows at the top level."""
         session = self._workspace.session
         return session.notes if not session.trail else {}
 
-    def _note(self) -> str:
-        """Return the note about the row under the cursor."""
-        if not self._workspace.shows_view or not self.main.shows_table:
+    def _find_note(self) -> str:
+        """Return the note about the row under the cursor, or an empty text."""
+        if not self._workspace.is_showing_view or not self.main_screen.shows_table:
             return ""
-        return self._noted().get(self.table.sheet.identity(self.table.cursor), "")
+        return self._list_noted_rows().get(self.table.sheet.read_key(self.table.cursor), "")
 
-    def _row(self) -> str:
-        """Return where the cursor is, of how many rows."""
-        if not self.main.shows_table:
+    def _format_position(self) -> str:
+        """Return the position of the cursor among the rows."""
+        if not self.main_screen.shows_table:
             return ""
         count = self.table.sheet.rows.height
         if not count:
-            return "no rows" if self._workspace.shows_view else ""
+            return "no rows" if self._workspace.is_showing_view else ""
         return f"{self.table.cursor + 1:,}/{count:,}"
 
-    def _notes(self, width: int) -> Sequence[str]:
+    def _list_notes(self, width: int) -> Sequence[str]:
         picture, live = self._workspace.picture, self._workspace.live
-        notes = picture.answer.notes if picture is not None and self._workspace.shows_view else ()
+        notes = picture.answer.notes if picture is not None and self._workspace.is_showing_view else ()
         session = self._workspace.session
         run = session.run
-        if self._workspace.shows_view and self._in_sight_grows() and self._workspace.view.runs > 1:
+        if (
+            self._workspace.is_showing_view
+            and self._is_growing_run_displayed()
+            and self._workspace.view.run_count > 1
+        ):
             last = session.infos[-1].steps[-1]
-            return (f"until step {last:,} of {session.runs[-1].name}, which goes on", *notes)
-        means = run is not None and not str(run.meta.get("weights") or "").startswith("random")
-        own = session.current == len(session.runs) - 1  # the run that is written, not one beside it
-        if live is not None and live.text and means and own:
-            return (f"… {live.text[-(width // 2) :]}", *notes)
+            return (f"up to step {last:,} of {session.runs[-1].name}, which continues", *notes)
+        # The text of random weights is meaningless; other runs than the last are not being written.
+        has_meaning = run is not None and not str(run.meta.get("weights") or "").startswith("random")
+        is_newest = session.current == len(session.runs) - 1
+        if live is not None and live.model_text and has_meaning and is_newest:
+            return (f"… {live.model_text[-(width // 2) :]}", *notes)
         return notes

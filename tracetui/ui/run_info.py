@@ -1,4 +1,4 @@
-"""What the screen shows of a run and steps through: its lenses, phases, steps, extent and speed."""
+"""Properties of a run that the screen needs at every key: lenses, phases, steps, extent, speed."""
 
 from typing import Final
 
@@ -6,50 +6,52 @@ import polars as pl
 from msgspec import Struct
 
 from capture.run import Run
-from tracetui.analysis import present, select, steps
-from tracetui.analysis.steady import steady_state
-from tracetui.analysis.vitals import Vitals, vitals
+from tracetui.analysis import recent_stats
+from tracetui.analysis.frames import selection
+from tracetui.analysis.time import step_table
+from tracetui.analysis.time.steady import find_steady_state
+from tracetui.analysis.vitals import Vitals, compute_vitals
 
 NO_VITALS: Final = Vitals()
 
 
 class RunInfo(Struct, frozen=True):
-    """Properties of one run. They are found in the background, so that no key has to read the events."""
+    """Properties of one run, computed in the background so that no key has to read the events."""
 
     lenses: tuple[str, ...] = ()
     phases: tuple[str, ...] = ()
     steps: tuple[int, ...] = ()
     step_count: int = 0
     layers: tuple[int, ...] = ()
-    steady: bool = False  # whether a steady state was found
+    steady: bool = False  # whether it has a steady state
     extent: tuple[int, int] | None = None  # first and last ns on the timeline
     tokens_per_s: float | None = None
-    now_per_s: float | None = None  # tokens of the last seconds, of a run that grows
+    now_per_s: float | None = None  # of the last seconds, if it is growing
     vitals: Vitals = NO_VITALS
 
 
 def describe_run(run: Run, *, growing: bool = False) -> RunInfo:
-    """Return the properties of a run; what its source does not tell is empty or None.
+    """Return the properties of a run; what its source does not report is empty or None.
 
-    Of one that is growing they tell how fast it is at present, too.
+    Those of a growing run include its present speed.
     """
-    marks, now = steps.paced(run), vitals(run)
+    marks, now = step_table.compute_step_durations(run), compute_vitals(run)
     return RunInfo(
-        lenses=tuple(select.lenses(run)),
-        phases=tuple(select.phases(run)),
-        steps=_numbers(marks),
+        lenses=tuple(selection.list_lenses(run)),
+        phases=tuple(selection.list_phases(run)),
+        steps=_list_step_numbers(marks),
         step_count=int(marks["steps"].sum()),
-        layers=_layers(run),
-        steady=steady_state(run) is not None,
-        extent=_extent(run),
-        tokens_per_s=_tokens_per_s(marks) if now.tokens_per_s is None else now.tokens_per_s,
-        now_per_s=present.lately(run) if growing else None,
+        layers=_list_layers(run),
+        steady=find_steady_state(run) is not None,
+        extent=_find_extent(run),
+        tokens_per_s=_compute_tokens_per_s(marks) if now.tokens_per_s is None else now.tokens_per_s,
+        now_per_s=recent_stats.compute_recent_decode_rate(run) if growing else None,
         vitals=now,
     )
 
 
-def _numbers(marks: pl.DataFrame) -> tuple[int, ...]:
-    """Return the number of every step, also of those that were folded into one: the file still has them."""
+def _list_step_numbers(marks: pl.DataFrame) -> tuple[int, ...]:
+    """Return the number of every step, also of compacted ones, which can be restored."""
     if not (marks["steps"] > 1).any():
         return tuple(marks["step"].to_list())
     first, last = int(marks["step"][0]), int(marks["step"][-1])
@@ -57,14 +59,14 @@ def _numbers(marks: pl.DataFrame) -> tuple[int, ...]:
     return tuple(every) if len(every) == int(marks["steps"].sum()) else tuple(marks["step"].to_list())
 
 
-def _layers(run: Run) -> tuple[int, ...]:
+def _list_layers(run: Run) -> tuple[int, ...]:
     if not run.has("layer"):
         return ()
     layer = run.events["layer"]
-    return tuple(layer.filter(select.changes(layer)).unique().drop_nulls().sort().to_list())
+    return tuple(layer.filter(selection.is_change(layer)).unique().drop_nulls().sort().to_list())
 
 
-def _extent(run: Run) -> tuple[int, int] | None:
+def _find_extent(run: Run) -> tuple[int, int] | None:
     if not run.has("t"):
         return None
     end = pl.col("t") + (pl.col("dur").fill_null(0) if run.has("dur") else 0)
@@ -72,8 +74,8 @@ def _extent(run: Run) -> tuple[int, int] | None:
     return (first, last) if first is not None and last > first else None
 
 
-def _tokens_per_s(marks: pl.DataFrame) -> float | None:
-    """Return decode tokens over the time of decode steps; None where no step tells both."""
+def _compute_tokens_per_s(marks: pl.DataFrame) -> float | None:
+    """Return decode tokens over the time of decode steps, or None if no step has both."""
     decode = marks["phase"].fill_null("decode") == "decode"
     decode &= marks["tokens"].is_not_null() & (marks["took_ns"] > 0)
     tokens, time = (int(marks[column].filter(decode).sum()) for column in ("tokens", "took_ns"))

@@ -1,22 +1,58 @@
-"""What is open and how it is looked at: runs, the current one, a look per view, the way back. Pure."""
+"""The state that keys change: open runs, the current view, a look per view, remarks, the way back. Pure."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from capture.run import Run
+from tracetui.compare.run_sides import Sides
 from tracetui.look import Look
-from tracetui.ui.remarks import Remarks, Row, Where, known_as
 from tracetui.ui.run_info import RunInfo
-from tracetui.views import Focus, ManyFiles, View
+from tracetui.views import Focus, ManyFiles, Source, View, are_runs, find_files, list_heads
 
-# These fields of a look hold in every view; the others stay with the view in which they were chosen.
-SHARED: Final = ("lens", "phase", "per", "window", "steady", "zoom", "full_names", "terms")
+# These fields of a look hold in every view; the others belong to the view in which they were set.
+SHARED_FIELDS: Final = ("lens", "phase", "per", "window", "steady", "zoom", "full_names", "terms")
+
+RowKey = tuple[Any, ...]  # the values of the key columns
+
+
+class RemarkScope(NamedTuple):
+    """A view of a run, named so that remarks find it again in every session."""
+
+    source: str  # the file
+    run: str  # name of the run in it
+    view: str
 
 
 @dataclass(frozen=True)
-class Place:
-    """A view and how it was looked at when it was left for what is inside a row."""
+class Remarks:
+    """Marked rows, in the order of marking, and notes by row."""
+
+    marks: Mapping[RemarkScope, tuple[RowKey, ...]] = field(default_factory=dict)
+    notes: Mapping[RemarkScope, Mapping[RowKey, str]] = field(default_factory=dict)
+
+    def with_marks(self, scope: RemarkScope, rows: tuple[RowKey, ...]) -> "Remarks":
+        """Return the remarks with exactly these rows of the view marked."""
+        return replace(self, marks={**self.marks, scope: rows})
+
+    def with_note(self, scope: RemarkScope, row: RowKey, text: str) -> "Remarks":
+        """Return the remarks with a note about a row; an empty text removes the note."""
+        notes = {k: v for k, v in self.notes.get(scope, {}).items() if k != row}
+        return replace(self, notes={**self.notes, scope: notes | ({row: text} if text else {})})
+
+    def merge(self, other: "Remarks") -> "Remarks":
+        """Return both; where both have remarks of a view, ours win."""
+        return Remarks({**other.marks, **self.marks}, {**other.notes, **self.notes})
+
+
+def build_remark_scope(run: Run, view: str) -> RemarkScope:
+    """Name a view of a run for its remarks."""
+    return RemarkScope(run.log.source, run.name, view)
+
+
+@dataclass(frozen=True)
+class HistoryEntry:
+    """A view and its look when the user drilled down from it."""
 
     view: str
     look: Look
@@ -24,113 +60,126 @@ class Place:
 
 @dataclass(frozen=True, eq=False)
 class Session:
-    """One state of the screen; every change returns another one."""
+    """One state of the screen; a change returns another one."""
 
-    runs: tuple[Run, ...] = ()
+    sources: tuple[Source, ...] = ()
     infos: tuple[RunInfo, ...] = ()
     current: int = 0
     baseline: int | None = None
+    sides: Sides = field(default_factory=Sides)  # repeats and noise; `list_sources_for` adds the runs
     view: str = "kernels"
     looks: Mapping[str, Look] = field(default_factory=dict)
-    trail: tuple[Place, ...] = ()
-    columns: tuple[str, ...] = ()  # what the answer in sight can be sorted by
-    of_text: frozenset[str] = frozenset()  # of these: sorted from A where no other order is asked for
-    moments: tuple[int, int, int, int] | None = None  # first and last ns in sight on a timeline, and of all
+    trail: tuple[HistoryEntry, ...] = ()
+    columns: tuple[str, ...] = ()  # those that the displayed answer can be sorted by
+    text_columns: frozenset[str] = frozenset()  # of these; sorted from A by default
+    timeline_window: tuple[int, int, int, int] | None = None  # displayed first and last ns, and of all
     start: Look = field(default_factory=Look)
-    own_columns: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # of a view, as a person chose
-    remarks: Remarks = field(default_factory=Remarks)  # marked rows and notes
-    behind: "Session | None" = None  # of a file that was opened from many: what was looked at then
+    chosen_columns: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # by view
+    remarks: Remarks = field(default_factory=Remarks)
+    parent: "Session | None" = None  # of a file that was opened from many files
 
     @property
     def look(self) -> Look:
-        return self.looks.get(self.view) or self.fresh(self.view)
+        return self.looks.get(self.view) or self.build_initial_look(self.view)
 
-    def fresh(self, view: str) -> Look:
-        """Return how a view is looked at that was not in sight yet."""
-        marks = self.remarks.marks.get(self.where(view), ())
-        return replace(self.start, columns=self.own_columns.get(view, ()), chosen=marks)
+    def build_initial_look(self, view: str) -> Look:
+        """Return the look of a view that is opened for the first time."""
+        marks = self.remarks.marks.get(self.build_remark_scope(view), ())
+        return replace(self.start, columns=self.chosen_columns.get(view, ()), chosen=marks)
 
-    def where(self, view: str) -> Where:
-        """Return what a view of the current run is known by, in this session and in others."""
-        return known_as(self.run, view) if self.run is not None else Where("", "", view)
+    def build_remark_scope(self, view: str) -> RemarkScope:
+        return build_remark_scope(self.run, view) if self.run is not None else RemarkScope("", "", view)
 
     @property
-    def notes(self) -> Mapping[Row, str]:
-        """Return the notes about rows of the view in sight."""
-        return self.remarks.notes.get(self.where(self.view), {})
+    def notes(self) -> Mapping[RowKey, str]:
+        """The notes about rows of the current view."""
+        return self.remarks.notes.get(self.build_remark_scope(self.view), {})
+
+    @property
+    def runs(self) -> Sequence[Run]:
+        """The runs, and the heads of many files."""
+        return list_heads(self.sources)
 
     @property
     def run(self) -> Run | None:
-        return self.runs[self.current] if self.runs else None
+        return self.runs[self.current] if self.sources else None
+
+    @property
+    def files(self) -> ManyFiles | None:
+        """The current source, if it is many files."""
+        return find_files(self.sources[self.current : self.current + 1])
 
     @property
     def info(self) -> RunInfo:
         return self.infos[self.current] if self.infos else RunInfo()
 
     @property
-    def in_time(self) -> tuple[tuple[int, int], tuple[int, int]] | None:
-        """Return the first and last ns that a timeline shows, and those of all; None without times."""
-        if self.moments is not None:
-            return self.moments[:2], self.moments[2:]
+    def time_spans(self) -> tuple[tuple[int, int], tuple[int, int]] | None:
+        """The first and last ns that a timeline shows, and those of the run; None without times."""
+        if self.timeline_window is not None:
+            return self.timeline_window[:2], self.timeline_window[2:]
         extent = self.info.extent
         return None if extent is None else (self.look.zoom or extent, extent)
 
-    def runs_for(self, view: View) -> tuple[Run, ...]:
-        """Return the runs that a view is asked about: the current one, it after the baseline, or all."""
-        return tuple(self.runs[i] for i in self.indices_for(view))
+    def list_sources_for(self, view: View) -> Sequence[Source]:
+        """Return the sources of a view: the current one, the baseline and the current one, or all."""
+        sources = tuple(self.sources[i] for i in self.list_indices_for(view))
+        if view.run_count == 1 or not are_runs(sources):
+            return sources
+        sides = self.sides if view.run_count == 2 else self.sides.without_repeats()
+        return replace(sides, runs=tuple(sources))
 
-    def indices_for(self, view: View) -> tuple[int, ...]:
-        """Return the positions of those runs among all."""
-        if view.runs <= 1 or not self.runs:
+    def list_indices_for(self, view: View) -> tuple[int, ...]:
+        """Return the indices of those runs among all."""
+        if view.run_count <= 1 or not self.runs:
             return (self.current,) if self.runs else ()
-        return self.pair if view.runs == 2 else tuple(range(len(self.runs)))
+        return self.pair if view.run_count == 2 else tuple(range(len(self.runs)))
 
     @property
     def pair(self) -> tuple[int, ...]:
-        """Baseline and current run; where no baseline is chosen, the first run and another one."""
+        """Indices of baseline and current run; without a baseline, of the current and the first other run."""
         others = [i for i in range(len(self.runs)) if i != self.current]
         if self.baseline is None:
             return tuple(sorted((self.current, *others[:1])))
         return (self.baseline, self.current) if self.baseline != self.current else (self.current, *others[:1])
 
     def with_runs_in_front(self, more: Sequence[tuple[Run, RunInfo]]) -> "Session":
-        """Return the session with more runs before the others, so that the newest stays the last."""
+        """Return the session with more runs before the others, so that the newest run stays the last."""
         count = len(more)
         baseline = None if self.baseline is None else self.baseline + count
         return replace(
             self,
-            runs=(*(run for run, _ in more), *self.runs),
+            sources=(*(run for run, _ in more), *self.sources),
             infos=(*(info for _, info in more), *self.infos),
             current=self.current + count,
             baseline=baseline,
         )
 
     def with_look(self, **change: Any) -> "Session":
-        """Return the session with some fields of the look changed; those in SHARED change in every view."""
-        shared = {k: v for k, v in change.items() if k in SHARED}
+        """Return the session with fields of the look changed; those in SHARED_FIELDS change in every view."""
+        shared = {k: v for k, v in change.items() if k in SHARED_FIELDS}
         looks = {name: replace(look, **shared) for name, look in self.looks.items()}
         looks[self.view] = replace(self.look, **change)
         remarks = self.remarks
         if "chosen" in change and not self.trail:
-            remarks = remarks.marked(self.where(self.view), change["chosen"])
+            remarks = remarks.with_marks(self.build_remark_scope(self.view), change["chosen"])
         return replace(self, looks=looks, start=replace(self.start, **shared), remarks=remarks)
 
     def with_columns(self, columns: tuple[str, ...]) -> "Session":
-        """Return the session with other columns of the view in sight, from now on."""
-        own = {**self.own_columns, self.view: columns}
-        return replace(self.with_look(columns=columns), own_columns=own)
+        """Return the session with other columns in the current view."""
+        chosen = {**self.chosen_columns, self.view: columns}
+        return replace(self.with_look(columns=columns), chosen_columns=chosen)
 
-    def on_view(self, view: str) -> "Session":
-        """Return the session on another view, without a way back."""
+    def with_view(self, view: str) -> "Session":
+        """Return the session on another view, with an empty trail."""
         return replace(self, view=view, trail=())
 
-    def inside(self, view: str, focus: Focus) -> "Session":
-        """Return the session one level in: the view opens on the focus, inside what was in focus before."""
-        trail = (*self.trail, Place(self.view, self.look))
-        inside = tuple({**self.look.focused, **dict(focus)}.items())
-        fresh = replace(
-            self.fresh(view),
-            focus=inside,
+    def drill_down(self, view: str, focus: Focus) -> "Session":
+        """Return the session one level deeper: a view on `focus`, within the focus so far."""
+        trail = (*self.trail, HistoryEntry(self.view, self.look))
+        look = replace(
+            self.build_initial_look(view),
+            focus=tuple({**self.look.focus_values, **dict(focus)}.items()),
             group=None,
             sort=None,
             filter="",
@@ -138,39 +187,35 @@ class Session:
             slice=None,
             chosen=(),
         )
-        return replace(self, view=view, looks={**self.looks, view: fresh}, trail=trail)
+        return replace(self, view=view, looks={**self.looks, view: look}, trail=trail)
 
-    def outside(self) -> "Session":
-        """Return the session one level out, as it was left; itself where there is no such level."""
+    def go_back(self) -> "Session":
+        """Return the session one level up, as it was left; the session itself at the top."""
         if not self.trail:
-            return self._out_of_file()
+            return self._leave_file()
         *rest, last = self.trail
         looks = {**self.looks, last.view: last.look}
         if self.view != last.view:
             looks.pop(self.view, None)
         return replace(self, view=last.view, looks=looks, trail=tuple(rest))
 
-    def in_file(self, current: int, view: str) -> "Session":
-        """Return the session on a run that is one of the many files in sight, with the way back to them."""
-        return replace(self.on_run(current).on_view(view), behind=self)
+    def with_file(self, current: int, view: str) -> "Session":
+        """Return the session on one of many files, with a way back to all of them."""
+        return replace(self.with_run(current).with_view(view), parent=self)
 
-    def _out_of_file(self) -> "Session":
-        many = [i for i, run in enumerate(self.runs) if isinstance(run, ManyFiles)]
-        if self.behind is None or not many:
+    def _leave_file(self) -> "Session":
+        files = find_files(self.sources)
+        if self.parent is None or files is None:
             return self
-        looks, trail, start = self.behind.looks, self.behind.trail, self.behind.start
-        view, columns = self.behind.view, self.behind.columns
-        return replace(self, current=many[0], view=view, looks=looks, trail=trail, start=start,
-                       columns=columns, behind=None)  # fmt: skip
+        looks, trail, start = self.parent.looks, self.parent.trail, self.parent.start
+        view, columns, current = self.parent.view, self.parent.columns, self.sources.index(files)
+        return replace(self, current=current, view=view, looks=looks, trail=trail, start=start,
+                       columns=columns, parent=None)  # fmt: skip
 
-    def on_run(self, current: int) -> "Session":
-        """Return the session on another run, in the same view.
-
-        A step, layer or moment of the old run means nothing there and is forgotten.
-        """
-        terms = replace(self.look.terms, more_a=(), more_b=(), notes=())
-        marks = self.remarks.marks.get(known_as(self.runs[current], self.view), self.look.chosen)
-        fresh = replace(
+    def with_run(self, current: int) -> "Session":
+        """Return the session on another run, in the same view; steps, times and focus are reset."""
+        marks = self.remarks.marks.get(build_remark_scope(self.runs[current], self.view), self.look.chosen)
+        look = replace(
             self.look,
             chosen=marks,
             cursor=(0, 0),
@@ -179,13 +224,13 @@ class Session:
             zoom=None,
             slice=None,
             focus=(),
-            terms=terms,
         )
-        start = replace(self.start, window=None, steady=False, zoom=None, terms=terms)
-        return replace(self, current=current, looks={self.view: fresh}, trail=(), start=start, behind=None)
+        start = replace(self.start, window=None, steady=False, zoom=None)
+        return replace(self, current=current, sides=self.sides.without_repeats(),
+                       looks={self.view: look}, trail=(), start=start, parent=None)  # fmt: skip
 
-    def with_snapshots(self, runs: Sequence[Run], infos: Sequence[RunInfo]) -> "Session":
-        """Return the session with newer snapshots of its runs; who looks at the newest run goes with it."""
-        newest = bool(self.runs) and self.current == len(self.runs) - 1
-        current = len(runs) - 1 if newest else min(self.current, max(0, len(runs) - 1))
-        return replace(self, runs=tuple(runs), infos=tuple(infos), current=current)
+    def with_snapshots(self, sources: Sequence[Source], infos: Sequence[RunInfo]) -> "Session":
+        """Return the session with newer snapshots of its runs; it stays on the newest run if it was there."""
+        was_newest = bool(self.sources) and self.current == len(self.sources) - 1
+        current = len(sources) - 1 if was_newest else min(self.current, max(0, len(sources) - 1))
+        return replace(self, sources=tuple(sources), infos=tuple(infos), current=current)

@@ -1,171 +1,180 @@
-"""An answer as a sheet: which columns fit, how wide they are, and the cells of the rows in sight."""
+"""An answer as a sheet: which columns fit, how wide they are, and the text of their cells. No widget."""
 
-from collections.abc import Mapping, Sequence
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import takewhile
 from typing import Any, Final
 
 import polars as pl
 from msgspec import Struct, field
 
 from tracetui import glyphs, units
+from tracetui.cell_width import count_cells, fit_cells
+from tracetui.display_names import NAME_COLUMNS, map_display_names
 from tracetui.look import Look
-from tracetui.shown_names import COLUMNS, shown_names
-from tracetui.ui.column_names import alike, meant
-from tracetui.ui.names import shortened
-from tracetui.ui.terminal.paint import fit, width_of
-from tracetui.views import Dress
+from tracetui.views import TableStyle
 
-SAMPLE: Final = 200
-TEXT_WIDEST: Final = 28
-NAME_LEAST: Final = 14
-TREND: Final = 16
-KEPT: Final = 2  # columns that stay beside whole names
-STYLE: Final = {"text": "dim", "trend": "accent", "bar": "accent", "rule": "dim"}  # of kinds that have one
-FLOAT: Final = 9  # four digits in their longest form
-GAP: Final = 2
-BAR: Final = "bar"  # the column that is drawn instead of written
+SAMPLE_ROWS: Final = 200
+TEXT_MOST_CELLS: Final = 28
+NAME_LEAST_CELLS: Final = 14
+TREND_CELLS: Final = 16
+RETAINED_COLUMNS: Final = 2  # most important columns that full names do not push off the screen
+KIND_STYLES: Final = {"text": "dim", "trend": "accent", "bar": "accent", "rule": "dim"}
+FLOAT_LEAST_CELLS: Final = 9  # four digits in their longest form
+GAP_CELLS: Final = 2
+BAR: Final = "bar"  # name of the column that is drawn
 BAR_HEADING: Final = "faster ◂ ▸ slower"
-BESIDE: Final = 110  # cells from which two tables stand side by side
-SIDE_LEAST: Final = 18  # of a name in one of them
+SIDE_BY_SIDE_CELLS: Final = 110  # least width for two tables side by side
+SIDE_NAME_LEAST_CELLS: Final = 18  # of a name in each of the two tables
+DISTINCT_LEAST_CELLS: Final = 8  # narrower names are not kept distinct
+_SIDE: Final = re.compile(r"_[ab](?=_|$)")
 
 
 @dataclass(frozen=True)
-class Column:
-    """A column at its place on the screen."""
+class SheetColumn:
+    """A column with its width on the screen."""
 
     name: str
     heading: str
     width: int
-    kind: str  # name · whole (a name as it is) · text · number · trend · bar · rule
-    of: str = ""  # the column of the rows that it shows, where that has another name
-    top: float = 0.0  # of a bar: the value that fills half of it
+    kind: str  # name · whole (a name in full) · text · number · trend · bar · rule
+    source_name: str = ""  # column of the rows that it shows; empty: `name`
+    half_bar_value: float = 0.0  # of a bar: the value that fills half of its width
 
     @property
     def source(self) -> str:
-        return self.of or self.name
+        return self.source_name or self.name
 
 
-RULE: Final = Column("", "│", 1, "rule")
+RULE: Final = SheetColumn("", "│", 1, "rule")
 
 
 class Sheet(Struct, frozen=True, eq=False):
-    """Rows with the width that each column wants; measured once, in the background."""
+    """Rows with the natural width of each column, measured once, in the background."""
 
     rows: pl.DataFrame
     key: tuple[str, ...]
-    columns: tuple[Column, ...]  # as they come; the naming column first
+    columns: tuple[SheetColumn, ...]  # in their order; the naming column first
     rank: tuple[str, ...]  # by falling importance
-    dress: Dress | None = None
-    shown: Mapping[str, str] = field(default_factory=dict)  # names that are not shown as they are
+    style: TableStyle | None = None
+    display_names: Mapping[str, str] = field(default_factory=dict)  # short names of kernels
 
     @property
     def sortable(self) -> tuple[str, ...]:
         return tuple(c.name for c in self.columns if c.kind not in ("trend", "bar"))
 
-    def arranged(self, width: int, look: Look, first: int = 0) -> tuple[Column, ...]:
-        """Return the columns to show: two tables side by side where there is room, else one."""
-        beside = width >= BESIDE and not (look.one_table or look.columns or look.full_names or first)
-        if beside and self.dress and self.dress.sides:
-            return self._beside(width, self.dress.sides)
-        return self.layout(width, first, look.full_names, look.columns)
+    def arrange_columns(self, width: int, look: Look, first: int = 0) -> tuple[SheetColumn, ...]:
+        """Return the columns for a width: of two tables side by side if there is room, else of one."""
+        has_room = width >= SIDE_BY_SIDE_CELLS and not (
+            look.one_table or look.columns or look.full_names or first
+        )
+        if has_room and self.style and self.style.sides:
+            return self._arrange_side_by_side(width, self.style.sides)
+        return self.lay_out_columns(width, first, look.full_names, look.columns)
 
-    def layout(
+    def lay_out_columns(
         self, width: int, first: int = 0, full_names: bool = False, chosen: Sequence[str] = ()
-    ) -> tuple[Column, ...]:
-        """Return the columns for a width: the name, then those chosen, in their order, else the most
-        important; `first` skips some.
+    ) -> tuple[SheetColumn, ...]:
+        """Return the columns of one table: the name, then the chosen ones, else the most important.
+
+        `first` is the number of columns that are scrolled out to the left.
         """
         if not self.columns:
             return ()
         name, *others = self.columns
-        own = self.meant(chosen)
-        others = [c for n in own for c in others if c.name == n] or others
+        names = self.resolve_columns(chosen)
+        others = [c for n in names for c in others if c.name == n] or others
         if full_names:
-            name = replace(name, kind="whole", width=max(name.width, *map(len, self.shown), 0))
-            part = max(width // 2, width - self._kept(others))
+            name = replace(name, kind="whole", width=max(name.width, *map(len, self.display_names), 0))
+            name_room = max(width // 2, width - self._count_retained_cells(others))
         else:
-            narrow = self.dress is not None and not self.dress.wide_names
-            part = width // 4 if narrow else width * 2 // 5
-        least = min(name.width, max(NAME_LEAST, part))
-        ordered = others if own else self._order(others, width - least)
-        shown = _fitting(ordered[first:], width - least)
-        room = width - sum(c.width + GAP for c in shown)
-        return (_wide(name, max(1, min(name.width, room, width))), *shown)
+            narrow = self.style is not None and not self.style.wide_names
+            name_room = width // 4 if narrow else width * 2 // 5
+        least = min(name.width, max(NAME_LEAST_CELLS, name_room))
+        ordered = others if names else self._put_fitting_first(others, width - least)
+        fitting = _select_fitting(ordered[first:], width - least)
+        room = width - sum(c.width + GAP_CELLS for c in fitting)
+        return (_with_width(name, max(1, min(name.width, room, width))), *fitting)
 
-    def meant(self, words: Sequence[str]) -> tuple[str, ...]:
-        """Return the columns beside the name that are meant, in the order of the words."""
-        return meant(words, [c.name for c in self.columns[1:]])
+    def resolve_columns(self, words: Sequence[str]) -> tuple[str, ...]:
+        """Return the columns, without the name, that the user's words mean, in their order."""
+        return resolve_columns(words, [c.name for c in self.columns[1:]])
 
-    def _kept(self, others: list[Column]) -> int:
-        """Return the cells of the most important columns, which whole names do not push off the screen."""
+    def _count_retained_cells(self, others: list[SheetColumn]) -> int:
+        """Return the cells of the columns that full names do not push off the screen."""
         ranked = sorted(others, key=lambda c: self.rank.index(c.name))
-        return sum(c.width + GAP for c in ranked[:KEPT])
+        return sum(c.width + GAP_CELLS for c in ranked[:RETAINED_COLUMNS])
 
-    def _order(self, others: list[Column], room: int) -> list[Column]:
-        """Return what fits, in its own order, then the rest, which is reached by scrolling to the right."""
+    def _put_fitting_first(self, others: list[SheetColumn], room: int) -> list[SheetColumn]:
+        """Return the most important columns that fit, in their order, then the rest, for scrolling."""
         ranked = sorted(others, key=lambda c: self.rank.index(c.name))
-        best = {c.name for c in _fitting(ranked, room)}
+        best = {c.name for c in _select_fitting(ranked, room)}
         return [c for c in others if c.name in best] + [c for c in others if c.name not in best]
 
-    def _beside(self, width: int, sides: Sequence[Sequence[str]]) -> tuple[Column, ...]:
-        """Return two tables of the same columns, and what lies between; the names share what is left."""
+    def _arrange_side_by_side(self, width: int, sides: Sequence[Sequence[str]]) -> tuple[SheetColumn, ...]:
+        """Return the columns of two tables with a rule between; both names share the remaining room."""
         by_name = {c.name: c for c in self.columns}
         names = (sides[0][0], sides[-1][-1])
-        room = width - 2 * (SIDE_LEAST + GAP) - (RULE.width + GAP) * (len(sides) - 1)
-        wanted = [n for side in sides for n in side if n in by_name and n not in names]
-        fitting, room = _fitting_pairs(alike(sorted(wanted, key=self.rank.index)), by_name, room)
-        shown = (fitting | set(names)) & by_name.keys()
-        wide = {n: _wide(c, SIDE_LEAST + room // 2) if n in names else c for n, c in by_name.items()}
-        out: list[Column] = []
+        room = width - 2 * (SIDE_NAME_LEAST_CELLS + GAP_CELLS) - (RULE.width + GAP_CELLS) * (len(sides) - 1)
+        candidates = [n for side in sides for n in side if n in by_name and n not in names]
+        fitting, room = _select_fitting_groups(
+            group_side_columns(sorted(candidates, key=self.rank.index)), by_name, room
+        )
+        selected = (fitting | set(names)) & by_name.keys()
+        sized = {
+            n: _with_width(c, SIDE_NAME_LEAST_CELLS + room // 2) if n in names else c
+            for n, c in by_name.items()
+        }
+        out: list[SheetColumn] = []
         for side in sides:
             out += [RULE] if out else []
-            out += [wide[n] for n in side if n in shown]
+            out += [sized[n] for n in side if n in selected]
         return tuple(out)
 
-    def tones(self, start: int, count: int, columns: Sequence[Column]) -> list[list[str]]:
-        """Return the style of the cells of some rows."""
+    def list_styles(self, start: int, count: int, columns: Sequence[SheetColumn]) -> list[list[str]]:
+        """Return the styles of the cells of some rows."""
         rows = self.rows.slice(start, count)
-        own = self.dress.tones(rows) if self.dress else {}
-        plain = [[STYLE.get(c.kind, "")] * rows.height for c in columns]
-        styles = [own.get(c.source, p) for c, p in zip(columns, plain, strict=True)]
+        by_column = self.style.cell_styles(rows) if self.style else {}
+        defaults = [[KIND_STYLES.get(c.kind, "")] * rows.height for c in columns]
+        styles = [by_column.get(c.source, d) for c, d in zip(columns, defaults, strict=True)]
         return [list(row) for row in zip(*styles, strict=True)]
 
-    def cells(
-        self, start: int, count: int, columns: Sequence[Column], ascii: bool = False
+    def format_rows(
+        self, start: int, count: int, columns: Sequence[SheetColumn], ascii: bool = False
     ) -> list[list[str]]:
         """Return the text of some rows, each cell as wide as its column."""
         if not columns:
             return []
         block = self.rows.slice(start, count)
-        written = [
-            [RULE.heading] * block.height if c is RULE else _written(block[c.source], c, self.shown, ascii)
+        texts = [
+            [RULE.heading] * block.height
+            if c is RULE
+            else _format_column(block[c.source], c, self.display_names, ascii)
             for c in columns
         ]
-        return [list(row) for row in zip(*written, strict=True)]
+        return [list(row) for row in zip(*texts, strict=True)]
 
-    def find(self, wanted: Sequence[Any], near: int) -> int:
-        """Return the row of a key; where it is gone, the last one before it of rows in the order of a number,
-        else the place where the cursor was.
-        """
+    def find_row(self, key: Sequence[Any], near: int) -> int:
+        """Return the row with a key, else `near`; in rows sorted by one integer, the last row before it."""
         last = max(0, self.rows.height - 1)
-        if not self.key or not wanted or self.rows.is_empty():
+        if not self.key or not key or self.rows.is_empty():
             return min(near, last)
-        if near <= last and self.identity(near) == tuple(wanted):
+        if near <= last and self.read_key(near) == tuple(key):
             return near
-        same = pl.all_horizontal(
-            pl.col(k).eq_missing(pl.lit(v)) for k, v in zip(self.key, wanted, strict=True)
-        )
+        same = pl.all_horizontal(pl.col(k).eq_missing(pl.lit(v)) for k, v in zip(self.key, key, strict=True))
         matches = self.rows.lazy().select(same.arg_true()).collect().to_series()
         if matches.len():
             return int(matches[0])
-        own = self.rows[self.key[0]]
-        if len(self.key) == 1 and own.dtype.is_integer() and wanted[0] is not None and own.is_sorted():
-            return max(0, int((own <= wanted[0]).sum()) - 1)
+        values = self.rows[self.key[0]]
+        if len(key) == 1 and values.dtype.is_integer() and key[0] is not None and values.is_sorted():
+            return max(0, int((values <= key[0]).sum()) - 1)
         return min(near, last)
 
-    def identity(self, row: int) -> tuple[Any, ...]:
-        """Return the values that name a row; empty for a row that is not there."""
+    def read_key(self, row: int) -> tuple[Any, ...]:
+        """Return the values of the key columns, empty if there is no such row."""
         if not 0 <= row < self.rows.height:
             return ()
         return tuple(self.rows[row, k] for k in self.key)
@@ -174,126 +183,207 @@ class Sheet(Struct, frozen=True, eq=False):
 EMPTY: Final = Sheet(pl.DataFrame(), (), (), ())
 
 
-def measure(
-    rows: pl.DataFrame, key: Sequence[str], importance: Sequence[str], dress: Dress | None = None,
-    label: str = "", shown: Mapping[str, str] | None = None,
+def measure_sheet(
+    rows: pl.DataFrame, key: Sequence[str], importance: Sequence[str], style: TableStyle | None = None,
+    label_column: str = "", display_names: Mapping[str, str] | None = None,
 ) -> Sheet:  # fmt: skip
-    """Return the sheet of rows: the naming column first, columns without any value last in importance.
+    """Return the sheet of rows: the naming column first; columns without any value are least important.
 
-    `shown` is how names are shown that are not shown as they are, where that is known of these rows.
+    `display_names` are the short names of these rows, if they are known already.
     """
     names = rows.columns
-    naming = next((c for c in (label, *key, *names) if c in names), None)
+    naming = next((c for c in (label_column, *key, *names) if c in names), None)
     order = [naming, *(c for c in names if c != naming)] if naming else []
-    shown = names_shown(rows) if shown is None else shown
-    columns = tuple(part for c in order for part in _dressed(rows[c], c == naming, dress, shown))
-    rank = _ranked(rows, [c.name for c in columns], importance)
-    return Sheet(rows, tuple(k for k in key if k in names), columns, rank, dress, shown)
+    display_names = find_display_names(rows) if display_names is None else display_names
+    columns = tuple(
+        part for c in order for part in _measure_columns(rows[c], c == naming, style, display_names)
+    )
+    rank = _rank_columns(rows, [c.name for c in columns], importance)
+    return Sheet(rows, tuple(k for k in key if k in names), columns, rank, style, display_names)
 
 
-def names_shown(rows: pl.DataFrame) -> dict[str, str]:
-    """Return the names of kernels that are not shown as they are, with what is shown in their place."""
-    distinct = (rows[c].unique(maintain_order=True) for c in rows.columns if c in COLUMNS)
-    return shown_names(name for own in distinct for name in own.cast(pl.String).drop_nulls().to_list())
+def find_display_names(rows: pl.DataFrame) -> dict[str, str]:
+    """Return the short names of the kernels in the rows, by full name; unchanged names are left out."""
+    distinct = (rows[c].unique(maintain_order=True) for c in rows.columns if c in NAME_COLUMNS)
+    return map_display_names(
+        name for names in distinct for name in names.cast(pl.String).drop_nulls().to_list()
+    )
 
 
-def _ranked(rows: pl.DataFrame, columns: Sequence[str], importance: Sequence[str]) -> tuple[str, ...]:
-    """Return the columns by falling importance; those without any value come last."""
+def _rank_columns(rows: pl.DataFrame, columns: Sequence[str], importance: Sequence[str]) -> tuple[str, ...]:
+    """Return the columns by falling importance, those without any value last."""
     empty = {c for c in rows.columns if rows.height and rows[c].null_count() == rows.height}
-    places = {c: place for place, c in reversed(list(enumerate(importance)))}
-    return tuple(sorted(columns, key=lambda c: (c in empty, places.get(c, len(importance)))))
+    ranks = {c: rank for rank, c in reversed(list(enumerate(importance)))}
+    return tuple(sorted(columns, key=lambda c: (c in empty, ranks.get(c, len(importance)))))
 
 
-def _dressed(values: pl.Series, naming: bool, dress: Dress | None, shown: Mapping[str, str]) -> list[Column]:
-    """Return a column, and the bar that is drawn of it."""
-    if shown and values.name in COLUMNS:
-        values = values.unique(maintain_order=True).cast(pl.String).replace(shown)
-    column = _measured(values, naming)
-    if dress is None or dress.bar != values.name:
+def _measure_columns(
+    values: pl.Series, naming: bool, style: TableStyle | None, display_names: Mapping[str, str]
+) -> list[SheetColumn]:
+    """Return a column and, if the style has one for it, the bar drawn from its values."""
+    if display_names and values.name in NAME_COLUMNS:
+        values = values.unique(maintain_order=True).cast(pl.String).replace(display_names)
+    column = _measure_column(values, naming)
+    if style is None or style.bar != values.name:
         return [column]
-    top = float(values.abs().max() or 0)  # type: ignore[arg-type]
-    return [column, Column(BAR, BAR_HEADING, len(BAR_HEADING), "bar", values.name, top)]
+    largest = float(values.abs().max() or 0)  # type: ignore[arg-type]
+    return [column, SheetColumn(BAR, BAR_HEADING, len(BAR_HEADING), "bar", values.name, largest)]
 
 
-def _fitting_pairs(
-    groups: Sequence[Sequence[str]], columns: Mapping[str, Column], room: int
+def _select_fitting_groups(
+    groups: Sequence[Sequence[str]], columns: Mapping[str, SheetColumn], room: int
 ) -> tuple[set[str], int]:
-    """Return the columns of the groups that fit whole, the first groups first, and the room that is left."""
-    shown: set[str] = set()
+    """Return the columns of the groups that fit, and the remaining room; earlier groups go first."""
+    fitting: set[str] = set()
     for group in groups:
-        need = sum(columns[name].width + GAP for name in group)
+        need = sum(columns[name].width + GAP_CELLS for name in group)
         if need <= room:
-            shown |= set(group)
+            fitting |= set(group)
             room -= need
-    return shown, room
+    return fitting, room
 
 
-def _measured(values: pl.Series, naming: bool) -> Column:
-    heading = units.heading(values.name)
-    kind = "name" if naming else _kind(values.dtype)
+def _measure_column(values: pl.Series, naming: bool) -> SheetColumn:
+    heading = units.format_heading(values.name)
+    kind = "name" if naming else _classify_dtype(values.dtype)
     if isinstance(values.dtype, pl.List):
-        return Column(values.name, heading, max(TREND, len(heading)), kind)
-    width = max(len(heading) + 1, _number(values) if values.dtype.is_numeric() else _text(values))
-    return Column(values.name, heading, width if naming else min(width, TEXT_WIDEST), kind)
+        return SheetColumn(values.name, heading, max(TREND_CELLS, len(heading)), kind)
+    width = max(
+        len(heading) + 1, _measure_numbers(values) if values.dtype.is_numeric() else _measure_texts(values)
+    )
+    return SheetColumn(values.name, heading, width if naming else min(width, TEXT_MOST_CELLS), kind)
 
 
-def _kind(dtype: pl.DataType) -> str:
+def _classify_dtype(dtype: pl.DataType) -> str:
     return "trend" if isinstance(dtype, pl.List) else "number" if dtype.is_numeric() else "text"
 
 
-def _number(values: pl.Series) -> int:
-    """Return how wide the numbers get, by their extremes and a sample: no number is ever cut."""
-    seen = [values.min(), values.max(), *values.head(SAMPLE).to_list()]
-    floor = FLOAT if values.dtype.is_float() and units.writer(values.name) is units.writer("x") else 0
-    return max(floor, max(len(_figure(values.name, v)) for v in seen))
+def _measure_numbers(values: pl.Series) -> int:
+    """Return the width of numbers, by their extremes and a sample: numbers are never cut."""
+    sample = [values.min(), values.max(), *values.head(SAMPLE_ROWS).to_list()]
+    floor = (
+        FLOAT_LEAST_CELLS
+        if values.dtype.is_float() and units.select_formatter(values.name) is units.select_formatter("x")
+        else 0
+    )
+    return max(floor, max(len(_format_number(values.name, v)) for v in sample))
 
 
-def _text(values: pl.Series) -> int:
+def _measure_texts(values: pl.Series) -> int:
     text = values.cast(pl.String, strict=False) if not isinstance(values.dtype, pl.Object) else values
-    if text.len() <= SAMPLE and text.dtype == pl.String:  # of few rows sooner than a query of them
-        return max((max(len(v), width_of(v)) for v in text.to_list() if v is not None), default=0)
+    if text.len() <= SAMPLE_ROWS and text.dtype == pl.String:  # for few rows faster than a query
+        return max((max(len(v), count_cells(v)) for v in text.to_list() if v is not None), default=0)
     longest = int(text.str.len_chars().max() or 0)  # type: ignore[arg-type]
-    return max([longest, *(width_of(v) for v in text.head(SAMPLE).drop_nulls() if not v.isascii())])
+    return max([longest, *(count_cells(v) for v in text.head(SAMPLE_ROWS).drop_nulls() if not v.isascii())])
 
 
-def _wide(column: Column, width: int) -> Column:
+def _with_width(column: SheetColumn, width: int) -> SheetColumn:
     return replace(column, width=width)
 
 
-def _fitting(columns: Sequence[Column], room: int) -> list[Column]:
-    """Return columns from the first on, as long as they fit whole."""
-    out: list[Column] = []
+def _select_fitting(columns: Sequence[SheetColumn], room: int) -> list[SheetColumn]:
+    """Return the first columns, as many as fit."""
+    out: list[SheetColumn] = []
     for column in columns:
-        room -= column.width + GAP
+        room -= column.width + GAP_CELLS
         if room < 0:
             break
         out.append(column)
     return out
 
 
-def _written(values: pl.Series, column: Column, shown: Mapping[str, str], ascii: bool) -> list[str]:
+def _format_column(
+    values: pl.Series, column: SheetColumn, display_names: Mapping[str, str], ascii: bool
+) -> list[str]:
     """Return the cells of a column, each as wide as the column."""
-    if shown and column.name in COLUMNS and column.kind != "whole":
-        values = values.cast(pl.String).replace(shown)
+    if display_names and column.name in NAME_COLUMNS and column.kind != "whole":
+        values = values.cast(pl.String).replace(display_names)
     if column.kind in ("name", "whole"):
-        texts = [units.cell(column.name, v) for v in values.to_list()]
-        cut = shortened(texts, column.width)
-        return [fit(cut[t], column.width) for t in texts]
-    return [_cell(value, column, ascii) for value in values.to_list()]
+        texts = [units.format_cell(column.name, v) for v in values.to_list()]
+        cut = shorten_names(texts, column.width)
+        return [fit_cells(cut[t], column.width) for t in texts]
+    return [_format_cell(value, column, ascii) for value in values.to_list()]
 
 
-def _cell(value: Any, column: Column, ascii: bool) -> str:
-    """Return one cell of a column that is no column of names."""
+def _format_cell(value: Any, column: SheetColumn, ascii: bool) -> str:
+    """Return a cell of a column that is not one of names."""
     if column.kind == "bar":
-        return glyphs.signed_bar((value or 0) / (column.top or 1), column.width, ascii)
+        return glyphs.draw_signed_bar((value or 0) / (column.half_bar_value or 1), column.width, ascii)
     if column.kind == "number":
-        return fit(_figure(column.name, value), column.width, right=True)
+        return fit_cells(_format_number(column.name, value), column.width, right=True)
     if column.kind == "trend":
-        return fit("" if value is None else glyphs.course(value, column.width, ascii), column.width)
-    return fit(units.cell(column.name, value), column.width)
+        trend = "" if value is None else glyphs.draw_stable_sparkline(value, column.width, ascii)
+        return fit_cells(trend, column.width)
+    return fit_cells(units.format_cell(column.name, value), column.width)
 
 
 @lru_cache(maxsize=1 << 13, typed=True)
-def _figure(column: str, value: float | None) -> str:
-    """Return a number as it is written; it is asked for when it is measured and when it comes into sight."""
-    return units.cell(column, value)
+def _format_number(column: str, value: float | None) -> str:
+    """Format a number; cached, because it is needed to measure and to display."""
+    return units.format_cell(column, value)
+
+
+def shorten_names(names: Sequence[str], width: int) -> dict[str, str]:
+    """Return each name cut to a width so that different names stay different, if the width allows."""
+    distinct = dict.fromkeys(names)
+    cut = {name: fit_cells(name, width).rstrip() for name in distinct}
+    if width < DISTINCT_LEAST_CELLS:
+        return cut
+    for colliding in _group_equal(cut):
+        cut |= cut_at_difference(colliding, width)
+    return cut
+
+
+def cut_at_difference(names: Sequence[str], width: int) -> dict[str, str]:
+    """Return colliding names cut so that their first difference shows; if that fails, numbered."""
+    start = _count_common_prefix(names)
+    head = max(1, width // 3)
+    cut = {name: _cut_around(name, start, head, width) for name in names}
+    for colliding in _group_equal(cut):
+        for number, name in enumerate(colliding, 1):
+            mark = f"~{number}"
+            cut[name] = fit_cells(cut[name], max(1, width - len(mark))).rstrip() + mark
+    return cut
+
+
+def _count_common_prefix(names: Sequence[str]) -> int:
+    """Return the length of the common beginning of all names."""
+    return sum(1 for _ in takewhile(lambda chars: len(set(chars)) == 1, zip(*names, strict=False)))
+
+
+def _cut_around(name: str, start: int, head: int, width: int) -> str:
+    """Return the beginning of a name, an ellipsis, and the text from just before position `start`."""
+    if start <= head:
+        return fit_cells(name, width).rstrip()
+    tail = width - head - 1
+    begin = max(head, min(start - 2, len(name) - tail))
+    text = f"{name[:head]}…{name[begin : begin + tail]}"
+    while count_cells(text) > width:
+        text = text[:-1]
+    return text
+
+
+def _group_equal(cut: dict[str, str]) -> list[list[str]]:
+    """Return the groups of names that were cut to the same text."""
+    names_by_text: defaultdict[str, list[str]] = defaultdict(list)
+    for name, text in cut.items():
+        names_by_text[text].append(name)
+    return [names for names in names_by_text.values() if len(names) > 1]
+
+
+def resolve_columns(words: Iterable[str], names: Sequence[str]) -> tuple[str, ...]:
+    """Return the columns named by words (headings, plain headings or names); unknown words are ignored."""
+    by_word = {
+        format_name(name): name
+        for format_name in (units.format_heading, units.format_plain_heading, str)
+        for name in reversed(names)
+    }
+    return tuple(dict.fromkeys(by_word[word] for word in words if word in by_word))
+
+
+def group_side_columns(names: Sequence[str]) -> list[list[str]]:
+    """Group the columns that mean the same on both sides: `total_ns_a` with `total_ns_b`."""
+    groups: dict[str, list[str]] = {}
+    for name in names:
+        groups.setdefault(_SIDE.sub("", name), []).append(name)
+    return list(groups.values())

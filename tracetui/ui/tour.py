@@ -1,4 +1,4 @@
-"""The tour: what to look at and which key to type next, until the reader has typed it."""
+"""The tour: a text for each step, which ends when the user has done what it says."""
 
 import textwrap
 from collections.abc import Callable, Sequence
@@ -6,79 +6,79 @@ from typing import Final
 
 from msgspec import Struct
 
-from tracetui.ui.pages.help import HelpPage
+from tracetui.ui.pages.help_page import HelpPage
 from tracetui.ui.workspace import Workspace
 from tracetui.views.ink import Line, Span
 
-FILES: Final = ("sample:decode", "sample:slowed")  # that the tour goes through
+TOUR_FILES: Final = ("sample:decode", "sample:slowed")  # opened by the tour
 
 
-class Stop(Struct, frozen=True):
-    """One thing to see; the tour goes on once it has been done."""
+class TourStep(Struct, frozen=True):
+    """A text, and the condition under which the tour continues."""
 
     text: str
     done: Callable[[Workspace], bool]
 
 
-def _on(view: str) -> Callable[[Workspace], bool]:
-    return lambda workspace: workspace.shows_view and workspace.session.view == view
+def _match_view(view: str) -> Callable[[Workspace], bool]:
+    return lambda workspace: workspace.is_showing_view and workspace.session.view == view
 
 
-def _filtered(workspace: Workspace) -> bool:
+def _is_filtered(workspace: Workspace) -> bool:
     return bool(workspace.session.look.filter) and workspace.draft is None
 
 
-STOPS: Final[Sequence[Stop]] = (
-    Stop(
-        "A small model decoded 48 tokens here. This page says what it is, how fast, where the time went. "
+TOUR_STEPS: Final[Sequence[TourStep]] = (
+    TourStep(
+        "A small model decoded 48 tokens here. This page shows what it is, how fast, where the time went. "
         "Type 2 for its kernels.",
-        _on("kernels"),
+        _match_view("kernels"),
     ),
-    Stop(
-        "A row is a kernel, the longest first. s sorts by another column, S turns the order round.",
+    TourStep(
+        "A row is a kernel, the longest first. s sorts by another column, S reverses the order.",
         lambda w: w.session.look.sort is not None,
     ),
-    Stop("Only some of them: type / then norm, then Enter.", _filtered),
-    Stop("Esc shows all rows again.", lambda w: not w.session.look.filter),
-    Stop(
-        "Enter opens the row under the cursor: how its launches spread, its course over the steps.",
+    TourStep("Only some of them: type / then norm, then Enter.", _is_filtered),
+    TourStep("Esc shows all rows again.", lambda w: not w.session.look.filter),
+    TourStep(
+        "Enter opens the row under the cursor: how its launches spread, and its trend over the steps.",
         lambda w: bool(w.session.trail),
     ),
-    Stop("Esc goes back to the table.", lambda w: not w.session.trail),
-    Stop(
+    TourStep("Esc goes back to the table.", lambda w: not w.session.trail),
+    TourStep(
         "o groups the rows by something else: op, layer, phase … Type it once or more.",
         lambda w: w.session.look.group not in (None, "name"),
     ),
-    Stop("How does each op grow with the context? Type 3.", _on("growth")),
-    Stop("Is a layer unlike the others? Type 4.", _on("layers")),
-    Stop("What could be recovered in a step, the most first? Type F.", _on("fix")),
-    Stop(
+    TourStep("How does each op grow with the context? Type 3.", _match_view("growth")),
+    TourStep("Does a layer differ from the others? Type 4.", _match_view("layers")),
+    TourStep("What could be recovered in a step, the most first? Type F.", _match_view("fix")),
+    TourStep(
         "A second recording is open, with one op made slower on purpose. Which one? d shows what changed.",
-        _on("diff"),
+        _match_view("diff"),
     ),
-    Stop(
-        "The first line is the decision, the rows have the evidence. ? lists every key, q leaves.",
+    TourStep(
+        "The first line is the decision, the rows have the evidence. ? lists every key, q quits.",
         lambda w: isinstance(w.page, HelpPage),
     ),
-    Stop("That is all: q leaves. Your own: tracetui FILE, tracetui live, tracetui help.", lambda w: False),
+    TourStep("That is all: q quits. Your own: tracetui FILE, tracetui live, tracetui help.", lambda w: False),
 )
 
 
 class Tour:
-    """Where the reader is on the tour."""
+    """The position in the tour."""
 
     def __init__(self, workspace: Workspace, show: Callable[[Callable[[int], list[Line]]], None]) -> None:
-        self._workspace, self._show, self.at = workspace, show, 0
+        self._workspace, self._show, self.step_index = workspace, show, 0
 
-    def look(self) -> None:
-        """Go on where the reader has done what was asked, and show what to do."""
+    def advance(self) -> None:
+        """Move past the steps that are done, and show the current one."""
         if not self._workspace.session.runs:
             return
-        while STOPS[self.at].done(self._workspace):
-            self.at += 1
-        self._show(self.lines)
+        while TOUR_STEPS[self.step_index].done(self._workspace):
+            self.step_index += 1
+        self._show(self.draw)
 
-    def lines(self, width: int) -> list[Line]:
-        """Return the words of the stop for a width of the screen."""
-        text = f"tour {self.at + 1}/{len(STOPS)}: {STOPS[self.at].text}"
+    def draw(self, width: int) -> list[Line]:
+        """Return the text of the current step, wrapped to a width."""
+        text = f"tour {self.step_index + 1}/{len(TOUR_STEPS)}: {TOUR_STEPS[self.step_index].text}"
         return [(Span(f" {part}", "bar_warn"),) for part in textwrap.wrap(text, max(10, width - 2))]

@@ -1,97 +1,100 @@
-"""`tracetui baseline [NAME [FILE]]`: runs kept under a name, written `baseline:NAME` wherever a file is."""
+"""`tracetui baseline [NAME [FILE]]`: save runs under a name; `baseline:NAME` works wherever a file does."""
 
 import sys
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
-from capture import places
 from capture.errors import UsageError
+from capture.files import user_dirs
 from capture.run import Run
-from tracetui.chosen import choose
-from tracetui.samples import resolved
-from tracetui.verbs import _shared
+from tracetui.run_choice import resolve_run_index
+from tracetui.samples import resolve_file
+from tracetui.verbs import _options
 
 
 def options(parser: ArgumentParser) -> None:
-    """Declare the options of the command."""
-    parser.add_argument("name", nargs="?", help="of the baseline; without one all are listed")
+    parser.add_argument("name", nargs="?", help="name of the baseline; without one all are listed")
     parser.add_argument(
         "files",
         nargs="*",
-        type=resolved,
+        type=resolve_file,
         metavar="FILE",
-        help="the profile to keep under this name; of several identical ones the middle, and their spread",
+        help="profile to save; of several identical ones the middle one and their spread",
     )
-    parser.add_argument("--run", dest="which", metavar="N|NAME", help="which run of the file")
-    parser.add_argument("--replace", action="store_true", help="take the place of the baseline of this name")
-    parser.add_argument("--remove", action="store_true", help="forget the baseline")
-    parser.add_argument("--no-cache", action="store_true", help="parse anew, write no cache")
-    parser.add_argument("--strict", action="store_true", help="exit 4 when a part could not be read")
+    parser.add_argument("--run", dest="which", metavar="N|NAME", help="run of the file to save")
+    parser.add_argument("--replace", action="store_true", help="overwrite an existing baseline")
+    parser.add_argument("--remove", action="store_true", help="remove the baseline")
+    parser.add_argument("--no-cache", action="store_true", help="parse the file again, and write no cache")
+    parser.add_argument("--strict", action="store_true", help="exit with 4 if a part could not be read")
 
 
 def run(args: Namespace) -> int:
-    """List, show, keep or remove baselines."""
+    """List, show, save or remove baselines."""
     if args.name is None:
-        return _list()
-    place = places.baseline(args.name)
+        return _print_list()
+    file = user_dirs.build_baseline_path(args.name)
     if args.remove:
-        return _remove(place, args.name)
+        return _remove_baseline(file, args.name)
     if args.files:
-        return _keep(args, place)
-    if not place.exists():
+        return _save_baseline(args, file)
+    if not file.exists():
         raise UsageError(
-            f"no baseline is called {args.name!r}", todo=f"tracetui baseline {args.name} FILE makes it"
+            f"no baseline is called {args.name!r}", todo=f"tracetui baseline {args.name} FILE creates it"
         )
-    sys.stdout.write(f"{place}\n")
+    sys.stdout.write(f"{file}\n")
     return 0
 
 
-def _list() -> int:
-    for place in places.baselines():
-        sys.stdout.write(f"{place.stem}\t{place}\n")
+def _print_list() -> int:
+    for file in user_dirs.list_baselines():
+        sys.stdout.write(f"{file.stem}\t{file}\n")
     return 0
 
 
-def _remove(place: Path, name: str) -> int:
-    if not place.exists():
+def _remove_baseline(file: Path, name: str) -> int:
+    if not file.exists():
         raise UsageError(f"no baseline is called {name!r}")
-    place.unlink()
+    file.unlink()
     return 0
 
 
-def _keep(args: Namespace, place: Path) -> int:
-    from capture.export import export
+def _save_baseline(args: Namespace, file: Path) -> int:
+    from capture.export_runs import export
 
-    if place.exists() and not args.replace:
-        raise UsageError(f"baseline:{args.name} is there already", todo="--replace takes its place")
+    if file.exists() and not args.replace:
+        raise UsageError(f"baseline:{args.name} already exists", todo="--replace overwrites it")
     if len(args.files) > 1:
-        return _keep_repeats(args, place)
-    runs = _shared.load(args)
+        return _save_repeats(args, file)
+    runs = _options.load_runs(args)
     if len(runs) > 1 and args.which is None:
         names = ", ".join(f"{i}: {r.name}" for i, r in enumerate(runs, 1))
-        raise UsageError(f"{args.files[0]} holds {len(runs)} runs", todo=f"choose one with --run: {names}")
-    export([runs[choose(runs, args.which)]], place, overwrite=True)
-    _shared.say(f"kept as baseline:{args.name}")
+        raise UsageError(f"{args.files[0]} has {len(runs)} runs", todo=f"choose one with --run: {names}")
+    export([runs[resolve_run_index(runs, args.which)]], file, overwrite=True)
+    _options.print_status(f"saved as baseline:{args.name}")
     return 0
 
 
-def _keep_repeats(args: Namespace, place: Path) -> int:
-    """Keep the middle one of identical runs, with what they differ by: the floor of later comparisons."""
-    from capture.export import export
-    from capture.open import load_all
-    from tracetui.analysis.compare.floor import measured
-    from tracetui.analysis.compare.repeats import middle
-    from tracetui.analysis.select import total
+def _save_repeats(args: Namespace, target: Path) -> int:
+    """Save the middle one of identical runs with their spread: the noise floor of later comparisons."""
+    from capture.export_runs import export
+    from capture.load_runs import load_all
+    from tracetui.analysis.frames.selection import compute_total_ns
+    from tracetui.compare.evidence.noise_floor import measure_floor
+    from tracetui.compare.evidence.repeat_test import find_median_run
 
-    of_file = [load_all([file], cache=not args.no_cache) for file in args.files]
-    repeats = [runs[choose(runs, args.which)] for runs in of_file]
-    floor = measured(repeats)
+    of_file = [load_all([target], cache=not args.no_cache) for target in args.files]
+    repeats = [runs[resolve_run_index(runs, args.which)] for runs in of_file]
+    floor = measure_floor(repeats)
     if floor is None:
-        raise UsageError("what these runs differ by cannot be told", todo="name two recordings of the same")
-    kept = repeats[middle([total(run) or 0 for run in repeats])]
-    stated = {"spread": floor.spread, "runs": int(floor.freedom) + 1}
-    meta = {**kept.meta, "floor": stated}
-    run = Run(kept.name, meta, kept.events, kept.log, kept.tables)
-    export([run], place, overwrite=True)
-    _shared.say(f"kept as baseline:{args.name}; {stated['runs']} runs of it differ by {floor.percent}")
+        raise UsageError(
+            "the run-to-run spread cannot be estimated", todo="name two recordings of the same program"
+        )
+    representative = repeats[find_median_run([compute_total_ns(run) or 0 for run in repeats])]
+    spread = {"spread": floor.spread, "runs": int(floor.freedom) + 1}
+    meta = {**representative.meta, "floor": spread}
+    run = Run(representative.name, meta, representative.events, representative.log, representative.tables)
+    export([run], target, overwrite=True)
+    _options.print_status(
+        f"saved as baseline:{args.name}; its {spread['runs']} runs differ by {floor.percent}"
+    )
     return 0

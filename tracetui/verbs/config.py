@@ -1,18 +1,18 @@
-"""`tracetui config`: every setting of the screen that holds, and where it is from."""
+"""`tracetui config`: all settings of the screen, and where each comes from."""
 
 import sys
 from argparse import ArgumentParser, Namespace
 
 
 def options(parser: ArgumentParser) -> None:
-    """Declare the options of the command, which has none."""
+    """No options."""
 
 
 def run(args: Namespace) -> int:
-    """Print every setting as the config file would have it; return the exit code."""
-    from tracetui.ui import config, config_text
+    """Print every setting in the format of the config file; return the exit code."""
+    from tracetui.ui import screen_config
 
-    wanted = config.read()
-    wanted.check_views()
-    sys.stdout.write("\n".join(config_text.lines(wanted)) + "\n")
+    config = screen_config.read_config()
+    config.check_views()
+    sys.stdout.write("\n".join(screen_config.iter_config_lines(config)) + "\n")
     return 0

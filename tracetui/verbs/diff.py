@@ -9,173 +9,190 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from capture.errors import UsageError
-from capture.run import Run
 from tracetui import units
-from tracetui.kept_links import kept
-from tracetui.look import GROUPS, RANKINGS, Floor, Link, Look, Terms
-from tracetui.samples import resolved
-from tracetui.verbs import _diff_many, _fleet, _interleaved, _shared
-from tracetui.verbs._sides import Sides, sides_of
+from tracetui.compare.run_sides import NoiseFloor, Sides
+from tracetui.look import CYCLE_RANKINGS, GROUPS, Look, RowLink, Terms
+from tracetui.samples import resolve_file
+from tracetui.saved_choices import load_links
+from tracetui.verbs import _comparison_sides, _many_files, _options
+from tracetui.verbs._comparison_sides import PlacedSides, read_sides
 
 if TYPE_CHECKING:
-    from tracetui.analysis.compare.diff import Diff
+    import polars as pl
+
+    from tracetui.compare.diff import Diff
+    from tracetui.fleet.file_job import FileJob
+    from tracetui.views import View
 
 NOT_COMPARABLE = 4
 
 
 def options(parser: ArgumentParser) -> None:
-    """Declare the options of the command."""
-    _shared.input_options(parser, "*")
-    _side_options(parser)
-    _recording_options(parser)
-    _fleet.on_option(parser)
-    _shared.screen_options(parser, None)
-    _gate_options(parser)
-    _answer_options(parser)
+    _options.add_input_options(parser, "*")
+    _add_side_options(parser)
+    _add_recording_options(parser)
+    _many_files.add_on_option(parser)
+    _options.add_screen_options(parser, None)
+    _add_gate_options(parser)
+    _add_answer_options(parser)
 
 
-def _side_options(parser: ArgumentParser) -> None:
-    """Declare which runs are compared."""
+def _add_side_options(parser: ArgumentParser) -> None:
+    """Add the runs to compare."""
     add = parser.add_argument
     for side in "ab":
-        repeats = f"repeats of side {side}: the run is the sample"
-        add(f"--{side}", nargs="+", type=resolved, default=[], metavar="FILE", help=repeats)
-    _shared.merge_option(parser)
-    _shared.capture_option(parser)
-    _shared.device_option(parser)
-    for side, place in (("a", "first"), ("b", "second")):
-        which = f"which run of the {place} input (or of the only one)"
+        repeats = f"repeated recordings of side {side}; each run is one sample"
+        add(f"--{side}", nargs="+", type=resolve_file, default=[], metavar="FILE", help=repeats)
+    _options.add_merge_option(parser)
+    _options.add_capture_option(parser)
+    _options.add_device_option(parser)
+    for side, position in (("a", "first"), ("b", "second")):
+        which = f"run of the {position} input (or of the only one)"
         add(f"--run-{side}", metavar="N|NAME", help=which)
 
 
-def _recording_options(parser: ArgumentParser) -> None:
-    """Declare that the two sides are recorded first."""
+def _add_recording_options(parser: ArgumentParser) -> None:
+    """Add the recording of both sides."""
     add = parser.add_argument
-    about = "record two programs in turn, until the comparison is decided or the budget is spent"
+    about = "record two programs alternately until the comparison is decided or the budget is spent"
     add("--record", nargs=2, metavar=("CMD_A", "CMD_B"), help=about)
-    spent = "how long --record may take: 90s, 5m, 1h (5m)"
-    add("--budget", type=_interleaved.budget, default=300.0, metavar="TIME", help=spent)
+    spent = "time limit of --record: 90s, 5m, 1h (default: 5m)"
+    add("--budget", type=_comparison_sides.parse_budget, default=300.0, metavar="TIME", help=spent)
 
 
-def _gate_options(parser: ArgumentParser) -> None:
-    """Declare on what terms runs are compared, and when the exit code says that something got worse."""
+def _add_gate_options(parser: ArgumentParser) -> None:
+    """Add the terms of the comparison, and when the exit code reports a regression."""
     add = parser.add_argument
-    stats = "what is compared: kernels, or the statistics of cycles that a report holds"
+    stats = "compare kernels, or the cycle statistics of a report"
     add("--stats", choices=("kernel", "cycle"), default="kernel", help=stats)
-    add("--rank", choices=RANKINGS, default="suspicion", help="order of cycle statistics")
-    align = "which steps are paired: those of equal context, or of equal number"
+    add("--rank", choices=CYCLE_RANKINGS, default="suspicion", help="order of cycle statistics")
+    align = "pair steps of equal context, or of equal number"
     add("--align", choices=("context", "step"), default="context", help=align)
-    add("--threshold", default="1%", metavar="PERCENT", help="the smallest change that matters")
-    add("--fail-over", metavar="PERCENT", help="exit 1 when a row is slower by more, with evidence")
-    add("--rows", metavar="REGEX", help="rows that the gate looks at: names or ops")
-    floor = "runs of the same differ by this much (one standard deviation); else 5%% is assumed"
+    add("--threshold", default="1%", metavar="PERCENT", help="smallest relevant change")
+    add(
+        "--fail-over",
+        metavar="PERCENT",
+        help="exit with 1 if a row is slower by more than this, with evidence",
+    )
+    add("--rows", metavar="REGEX", help="names or ops that the gate checks")
+    floor = "run-to-run spread, one standard deviation (default: assume 5%%)"
     add("--floor", metavar="PERCENT", help=floor)
-    trust = "let one run a side fail the gate, though nobody knows what runs of the same differ by"
+    trust = "let the gate fail on one run per side although the run-to-run spread is unknown"
     add("--trust-one-run", action="store_true", help=trust)
     add("--changed", action="store_true", help="only rows that changed, with evidence")
     add("--force", action="store_true", help="compare runs that should not be compared")
-    noise = "identical runs: what they differ by is noise, and no change below it is believed"
-    add("--aa", nargs="+", type=resolved, default=[], metavar="FILE", help=noise)
-    link = "these two rows are the same work; on the screen M links the marked rows, and keeps it"
+    noise = "identical runs that measure the noise; smaller changes stay undecided"
+    add("--aa", nargs="+", type=resolve_file, default=[], metavar="FILE", help=noise)
+    link = "treat these two rows as the same work; on the screen M links and saves the marked rows"
     add("--link", nargs=2, action="append", default=[], metavar=("NAME_A", "NAME_B"), help=link)
 
 
-def _answer_options(parser: ArgumentParser) -> None:
-    """Declare which rows are shown, and how."""
+def _add_answer_options(parser: ArgumentParser) -> None:
+    """Add which rows are shown, and how."""
     add = parser.add_argument
-    add("--filter", default="", metavar="REGEX", help="only names that fit")
-    add("--group-by", choices=GROUPS, help=_shared.GROUP)
-    add("--phase", metavar="PHASE", help=_shared.PHASE)
-    add("--lens", metavar="LENS", help=_shared.LENS)
-    _shared.steps_option(parser)
-    add("--sort", metavar="COLUMN", help=_shared.SORT)
-    add("--reverse", action="store_true", help="sort the other way round")
-    add("--limit", type=int, metavar="N", help=_shared.LIMIT)
-    add("--format", choices=_shared.FORMATS, help="print, and how; else a screen shows it")
-    add("--width", type=int, help=_shared.WIDTH)
+    add("--filter", default="", metavar="REGEX", help="only matching names")
+    add("--group-by", choices=GROUPS, help=_options.GROUP_HELP)
+    add("--phase", metavar="PHASE", help=_options.PHASE_HELP)
+    add("--lens", metavar="LENS", help=_options.LENS_HELP)
+    _options.add_steps_option(parser)
+    add("--sort", metavar="COLUMN", help=_options.SORT_HELP)
+    add("--reverse", action="store_true", help="reverse the sort order")
+    add("--limit", type=int, metavar="N", help=_options.LIMIT_HELP)
+    add("--format", choices=_options.FORMATS, help="print in this format (default: show a screen)")
+    add("--width", type=int, help=_options.WIDTH_HELP)
 
 
 def run(args: Namespace) -> int:
-    """Show or print the comparison; return 0, 1 for a regression, or 4 where nothing could be decided."""
+    """Show or print the comparison; return 0, 1 for a regression, or 4 if undecided."""
     if args.on:
-        return _diff_many.print_sides(args, percent(args.fail_over or args.threshold))
-    share = _record(args) if args.record else 1.0
-    sides = sides_of(args)
-    a, b = sides.pair
-    pair, look = (sides.runs[a], sides.runs[b]), _look(args, sides, share)
-    if args.format is None and args.fail_over is None and _shared.has_screen():
-        return _screen(args, look, a, b)
-    from tracetui.analysis.compare.diff import diff
+        return print_file_groups(args, parse_percent(args.fail_over or args.threshold))
+    share = _record_sides(args) if args.record else 1.0
+    placed, look = _read_judged_sides(args, share), _build_look(args, share)
+    if args.format is None and args.fail_over is None and _options.has_screen():
+        return _show_screen(args, look, placed)
+    from tracetui.compare.diff import compare_runs
 
-    compared = diff(*pair, look)
-    text = _report(args, pair, look)
+    compared = compare_runs(placed.sides, look)
+    text = _format_report(args, placed.sides, look)
     if (args.format or "table") == "json":
-        from tracetui.analysis.compare.decision import decision
+        from tracetui.compare.words.decision import compute_decision
 
-        more = {"comparable": compared.comparable.as_dict(), "decision": decision(compared).as_dict()}
+        more = {
+            "comparable": compared.comparability.as_dict(),
+            "decision": compute_decision(compared).as_dict(),
+        }
         text = json.dumps(json.loads(text) | more)
     sys.stdout.write(text.rstrip("\n") + "\n")
-    if not compared.comparable.ok and not args.force:
-        _shared.say("not comparable: " + "; ".join(compared.comparable.reasons) + " (--force overrules)")
+    if not compared.comparability.ok and not args.force:
+        _options.print_status(
+            "not comparable: " + "; ".join(compared.comparability.reasons) + " (--force overrides)"
+        )
         return NOT_COMPARABLE
-    return _gate(args, look, compared) if args.fail_over is not None else 0
+    return _judge_gate(args, look, compared) if args.fail_over is not None else 0
 
 
-def _record(args: Namespace) -> float:
-    """Record both sides, which become those of the command line; return the last look's share of errors."""
-    from tracetui.analysis.compare.diff import diff
-    from tracetui.analysis.compare.sequential import decided
+def _record_sides(args: Namespace) -> float:
+    """Record both sides, which become those of the command line; return the last look's share of alpha."""
+    from tracetui.compare.diff import compare_runs
+    from tracetui.compare.words.decision import is_decided
 
     if args.files or args.a or args.b:
-        raise UsageError("--record makes both sides itself", todo="name no file beside it")
+        raise UsageError("--record creates both sides itself", todo="name no file")
 
     def ask(a: Sequence[Path], b: Sequence[Path], share: float) -> "tuple[Diff, bool]":
         args.a, args.b = list(map(str, a)), list(map(str, b))
-        sides = sides_of(args)
-        first, second = (sides.runs[i] for i in sides.pair)
-        look = _look(args, sides, share)
-        compared = diff(first, second, look)
-        may_fail = args.fail_over is not None and (look.terms.trusted or args.trust_one_run)
-        fails = may_fail and _slower(_gated(args, compared.rows)).height > 0
-        return compared, fails or decided(compared)
+        compared = compare_runs(_read_judged_sides(args, share).sides, _build_look(args, share))
+        may_fail = args.fail_over is not None and _has_trusted_spread(args, compared)
+        fails = may_fail and _select_slower_rows(_select_gated_rows(args, compared.rows)).height > 0
+        return compared, fails or is_decided(compared)
 
-    made = _interleaved.record_until_decided(args.record, args.budget, ask)
+    made = _comparison_sides.record_until_decided(args.record, args.budget, ask)
     args.a, args.b = (list(map(str, side)) for side in made.files)
-    return made.share
+    return made.alpha_share
 
 
-def _screen(args: Namespace, look: Look, a: int, b: int) -> int:
+def _show_screen(args: Namespace, look: Look, placed: PlacedSides) -> int:
     """Show both runs on the screen, the first as the baseline of the second."""
     from tracetui.ui.app import run as show
 
     files = [*args.files[:1], *args.a, *args.files[1:], *args.b]
     merge = args.merge and any(Path(file).is_dir() for file in files)
-    more = {**_shared.ways(args), "run": str(b + 1), "baseline": str(a + 1), "look": look, "merge": merge}
-    screen = _shared.screen(args, **more)
-    return show(files, replace(screen, view=_view(args)))
+    more = {
+        **_options.build_read_options(args),
+        "run": str(placed.b + 1),
+        "baseline": str(placed.a + 1),
+        "sides": placed.sides,
+        "look": look,
+        "merge": merge,
+    }
+    screen = _options.build_screen_options(args, **more)
+    return show(files, replace(screen, view=_choose_view(args)))
 
 
-def _floor(args: Namespace, sides: Sides) -> Floor:
-    """Return how far runs of the same lie apart: as said, as kept with a baseline, else as assumed."""
+def _read_judged_sides(args: Namespace, share: float) -> PlacedSides:
+    """Read the sides, with what is known about their noise."""
+    placed = read_sides(args)
+    notes = (*placed.sides.notes, *_describe_alpha_share(share))
+    floor = _find_noise_floor(args, placed.sides)
+    return placed._replace(sides=replace(placed.sides, floor=floor, notes=notes))
+
+
+def _find_noise_floor(args: Namespace, sides: Sides) -> NoiseFloor:
+    """Return the run-to-run spread: from --floor, from a baseline, else the default."""
     if args.floor:
-        return Floor(percent(args.floor), how="as said with --floor")
-    from tracetui.analysis.compare.floor import kept as kept_with
+        return NoiseFloor(parse_percent(args.floor), source="set with --floor")
+    from tracetui.compare.evidence.noise_floor import read_saved_floor as kept_with
 
-    known = (kept_with(sides.runs[i]) for i in sides.pair)
-    return next((floor for floor in known if floor is not None), Floor())
+    saved = map(kept_with, sides)
+    return next((floor for floor in saved if floor is not None), NoiseFloor())
 
 
-def _look(args: Namespace, sides: Sides, share: float = 1.0) -> Look:
+def _build_look(args: Namespace, share: float) -> Look:
     terms = Terms(
-        floor=_floor(args, sides),
         align=args.align,
-        threshold=percent(args.fail_over or args.threshold),
-        more_a=sides.more_a,
-        more_b=sides.more_b,
-        same=sides.identical.noise,
+        threshold=parse_percent(args.fail_over or args.threshold),
         share=share,
-        notes=(*sides.notes, *_share_note(share)),
-        links=(*(Link(a, b) for a, b in args.link), *kept()),
+        links=(*(RowLink(a, b) for a, b in args.link), *load_links()),
         forced=args.force,
         changed_only=args.changed,
         ranking=args.rank,
@@ -188,103 +205,145 @@ def _look(args: Namespace, sides: Sides, share: float = 1.0) -> Look:
         limit=args.limit,
         terms=terms,
     )
-    return _shared.at_steps(look, args.steps)
+    return _options.with_steps(look, args.steps)
 
 
-def _share_note(share: float) -> tuple[str, ...]:
-    """Return what a look at recordings that grew was allowed, in words; nothing for the only look."""
-    from tracetui.analysis.statistics import ALPHA
+def _describe_alpha_share(share: float) -> tuple[str, ...]:
+    """Return a note on the share of alpha of a repeated look; nothing for a single look."""
+    from tracetui.analysis.frames.statistics import ALPHA
 
     if share == 1.0:
         return ()
-    return (f"asked after each pair: this look used {100 * ALPHA * share:.1f}% of the 5% for errors",)
+    return (f"compared after each pair: this look used {100 * ALPHA * share:.1f}% of the 5% error budget",)
 
 
-def percent(text: str) -> float:
-    """Return a percentage as a share: 3% and 3 both mean 0.03; raise UsageError where it is none."""
+def parse_percent(text: str) -> float:
+    """Parse 3% or 3 as 0.03; raise UsageError for anything else."""
     try:
         return float(text.removesuffix("%")) / 100
     except ValueError:
-        raise UsageError(f"{text!r} is no percentage", todo="write it like 3%") from None
+        raise UsageError(f"invalid percentage {text!r}", todo="use 3%") from None
 
 
-def _view(args: Namespace) -> str:
+def _choose_view(args: Namespace) -> str:
     return args.view or ("cycles" if args.stats == "cycle" else "diff")
 
 
-def _report(args: Namespace, pair: tuple[Run, Run], look: Look) -> str:
-    from tracetui.report import report
-    from tracetui.verbs.report import sorted_look
-    from tracetui.views import ask, view
+def _format_report(args: Namespace, sides: Sides, look: Look) -> str:
+    from tracetui.report_formats import ask_for_report
+    from tracetui.verbs.report import format_sorted
+    from tracetui.views import load_view
 
-    asked = view(_view(args))
-    if args.sort:
-        look = sorted_look(replace(look, sort=args.sort), ask(asked, pair, look).rows, args.reverse)
-    width, cut = _shared.room(args)
-    return report(asked, pair, look, args.format or "table", width=width, cut=cut)
+    return format_sorted(args, ask_for_report(load_view(_choose_view(args)), sides, look))
 
 
-def _gate(args: Namespace, look: Look, compared: "Diff") -> int:
-    """Return 1 when a row is slower by more than allowed, 4 when that could not be decided, else 0."""
+def _has_trusted_spread(args: Namespace, compared: "Diff") -> bool:
+    return compared.sides.has_known_spread or args.trust_one_run
+
+
+def _judge_gate(args: Namespace, look: Look, compared: "Diff") -> int:
+    """Return 1 if a row is slower than allowed, 4 if undecided, else 0."""
     import polars as pl
 
-    rows = _gated(args, compared.rows)
-    slower = _slower(rows)
+    rows = _select_gated_rows(args, compared.rows)
+    slower = _select_slower_rows(rows)
     for row in slower.iter_rows(named=True):
-        _shared.say(f"slower: {_sized(row)}")
-    if slower.height and not (look.terms.trusted or args.trust_one_run):
-        _shared.say(
-            f"one run a side fails no gate: that runs of the same differ by {look.terms.floor.percent} is "
-            "assumed. 3 recordings a side (--a F… --b F…), identical runs behind --aa, a baseline kept with "
-            "its repeats, --floor PERCENT or --trust-one-run would decide"
+        _options.print_status(f"slower: {_format_slower_row(row)}")
+    if slower.height and not _has_trusted_spread(args, compared):
+        _options.print_status(
+            "one run per side does not fail the gate: the run-to-run spread of "
+            f"{compared.sides.floor.percent} is only assumed. Use 3 recordings per side (--a F… --b F…), "
+            "identical runs (--aa F…), a baseline of several recordings, --floor PERCENT or --trust-one-run"
         )
         return NOT_COMPARABLE
     if slower.height:
         return 1
-    _tell_what_it_takes(compared, look)
+    _print_required_recordings(compared, look)
     if not rows.filter(pl.col("p").is_not_null()).height:
-        _shared.say("not enough evidence: no row has samples on both sides")
+        _options.print_status("not enough evidence: no row has samples on both sides")
         return NOT_COMPARABLE
     return 0
 
 
-def _tell_what_it_takes(compared: "Diff", look: Look) -> None:
-    """Say what would decide the phase that takes longest, where it is undecided and could be."""
-    from tracetui.analysis.compare.sequential import main_phase
-    from tracetui.analysis.compare.what_it_takes import more_recordings, words
+def _print_required_recordings(compared: "Diff", look: Look) -> None:
+    """Print how many recordings would decide the longest phase, if it is undecided."""
+    from tracetui.compare.evidence.sample_size import estimate_recordings_needed, format_requirement
+    from tracetui.compare.words.decision import select_main_phase
 
-    row = main_phase(compared)
+    row = select_main_phase(compared)
     if row is not None and row["verdict"] == "~" and row["p"] is not None:
         name = " ".join(filter(None, (row["phase"], row["what"])))
-        takes = words(more_recordings(row, look.terms), compared.seconds)
-        _shared.say(f"{name} is undecided: {takes}")
+        more = estimate_recordings_needed(row, compared.sides, look.terms)
+        takes = format_requirement(more, compared.recording_seconds)
+        _options.print_status(f"{name} is undecided: {takes}")
 
 
-def _gated(args: Namespace, rows: Any) -> Any:
+def _select_gated_rows(args: Namespace, rows: Any) -> Any:
     """Return the rows that the gate looks at."""
     import polars as pl
 
-    from tracetui.analysis.matching import fitting
+    from tracetui.analysis.frames.name_filter import match_names
 
     if not args.rows:
         return rows
     labels = pl.col("name", "op", "category").cast(pl.String)
     words = pl.concat_str(labels, separator=" ", ignore_nulls=True)
-    return rows.filter(fitting(rows.select(words).to_series(), args.rows.replace(",", "|")))
+    return rows.filter(match_names(rows.select(words).to_series(), args.rows.replace(",", "|")))
 
 
-def _slower(rows: Any) -> Any:
-    """Return the rows that are slower, the weightiest first."""
+def _select_slower_rows(rows: Any) -> Any:
+    """Return the slower rows, those of largest weight first."""
     import polars as pl
 
-    from tracetui.analysis.compare.diff import weight
+    from tracetui.compare.diff import change_ns
 
-    return rows.filter(pl.col("verdict") == "slower").sort(weight().abs(), descending=True)
+    return rows.filter(pl.col("verdict") == "slower").sort(change_ns().abs(), descending=True)
 
 
-def _sized(row: dict[str, Any]) -> str:
-    """Write a row with what its verdict rests on."""
-    before, after = (units.duration(row[c]) for c in ("median_a_ns", "median_b_ns"))
+def _format_slower_row(row: dict[str, Any]) -> str:
+    """Format a row with the evidence of its verdict."""
+    before, after = (units.format_duration(row[c]) for c in ("median_a_ns", "median_b_ns"))
     change = f" {row['median_delta_ns'] / row['median_a_ns']:+.1%}" if row["median_a_ns"] else ""
     where = f" in {row['phase']}" if row["phase"] else ""
-    return f"{row['name']}{change}{where} ({before} → {after} a {row['per']}, p {row['p_adjusted']:.2g})"
+    return f"{row['name']}{change}{where} ({before} → {after} per {row['per']}, p {row['p_adjusted']:.2g})"
+
+
+def print_file_groups(args: Namespace, threshold: float) -> int:
+    """Print the comparison of two groups of files; return 0, with --fail-over 1 or 4."""
+    from tracetui.report_formats import ReportContent
+    from tracetui.verbs.report import format_sorted
+    from tracetui.views import load_view
+
+    look = Look(filter=args.filter, group=args.group_by, phase=args.phase, lens=args.lens, limit=args.limit)
+    look = replace(look, sort=args.sort, terms=Terms(threshold=threshold))
+    look = _options.with_steps(look, args.steps)
+    view = load_view("sides")
+    fleet = _many_files.ask_many_files(args, view, _build_side_jobs(args, view, look))
+    content = ReportContent(view, [fleet.run], [fleet.run], fleet.answer, look)
+    sys.stdout.write(format_sorted(args, content))
+    return _judge_file_groups(args, fleet.answer.rows) if args.fail_over is not None else 0
+
+
+def _build_side_jobs(args: Namespace, view: "View", look: Look) -> "list[FileJob]":
+    """Return a job per file of both sides; raise UsageError if a side is empty."""
+    from tracetui.fleet.ask_files import make_jobs
+
+    first, second = [*args.files[:1], *args.a], [*args.files[1:], *args.b]
+    if not first or not second:
+        raise UsageError("--on compares two sides", todo="name two folders, patterns or lists")
+    a, b = (
+        make_jobs(view, side, look, cache=not args.no_cache, capture=args.capture) for side in (first, second)
+    )
+    return [*a, *(replace(job, number=len(a) + job.number, side=1) for job in b)]
+
+
+def _judge_file_groups(args: Namespace, rows: "pl.DataFrame") -> int:
+    """Return 1 if a row is slower than allowed, 4 if no row could be judged, else 0."""
+    from tracetui.analysis.frames.name_filter import match_names
+
+    if args.rows and rows.width:
+        rows = rows.filter(match_names(rows.to_series(), args.rows.replace(",", "|")))
+    if rows.is_empty() or rows["p"].null_count() == rows.height:
+        _options.print_status("not enough evidence: no row has two files on both sides")
+        return NOT_COMPARABLE
+    return int((rows["verdict"] == "slower").any())

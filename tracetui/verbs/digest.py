@@ -4,37 +4,42 @@ import sys
 from argparse import ArgumentParser, Namespace
 from typing import Final
 
-from capture.addresses import masked
 from capture.errors import UsageError
-from tracetui.chosen import choose
-from tracetui.verbs import _shared
+from capture.files.addresses import mask_credentials
+from tracetui.run_choice import resolve_run_index
+from tracetui.verbs import _options
 
-USUAL: Final = 1000
+DEFAULT_TOKENS: Final = 1000
 
 
 def options(parser: ArgumentParser) -> None:
-    """Declare the options of the command."""
-    _shared.input_options(parser)
-    _shared.merge_option(parser)
-    _shared.capture_option(parser)
-    _shared.device_option(parser)
-    _shared.run_option(parser)
-    _shared.steps_option(parser)
-    about = f"how long the digest may be, about; {USUAL} where it is not said"
-    parser.add_argument("--tokens", type=int, default=USUAL, metavar="N", help=about)
+    _options.add_input_options(parser)
+    _options.add_merge_option(parser)
+    _options.add_capture_option(parser)
+    _options.add_device_option(parser)
+    _options.add_run_option(parser)
+    _options.add_steps_option(parser)
+    about = f"approximate length of the digest (default: {DEFAULT_TOKENS})"
+    parser.add_argument("--tokens", type=int, default=DEFAULT_TOKENS, metavar="N", help=about)
 
 
 def run(args: Namespace) -> int:
     """Print the digest and return the exit code."""
-    from tracetui.digest import LEAST, digest
     from tracetui.look import Look
+    from tracetui.token_digest import MIN_TOKENS, build_digest
 
-    if args.tokens < LEAST:
-        raise UsageError(f"--tokens {args.tokens} has no room for a digest", todo=f"give {LEAST} or more")
+    if args.tokens < MIN_TOKENS:
+        raise UsageError(
+            f"--tokens {args.tokens} has no room for a digest", todo=f"give {MIN_TOKENS} or more"
+        )
     if len(args.files) > 2:
-        raise UsageError("a digest is of one file, or of two", todo="tracetui compare takes more")
-    runs, named = _shared.load(args), [masked(file) for file in args.files]
-    chosen = _shared.pair(runs, args.which) if len(named) == 2 else [runs[choose(runs, args.which)]]
-    look, others = _shared.at_steps(Look(full_names=True), args.steps), [run.name for run in runs]
-    sys.stdout.write(digest(chosen, named, args.tokens, look, others))
+        raise UsageError("digest takes one or two files", todo="tracetui compare takes more")
+    runs, named = _options.load_runs(args), [mask_credentials(file) for file in args.files]
+    chosen = (
+        _options.select_pair(runs, args.which)
+        if len(named) == 2
+        else [runs[resolve_run_index(runs, args.which)]]
+    )
+    look, run_names = _options.with_steps(Look(full_names=True), args.steps), [run.name for run in runs]
+    sys.stdout.write(build_digest(chosen, named, args.tokens, look, run_names))
     return 0

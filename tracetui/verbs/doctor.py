@@ -3,30 +3,38 @@
 import importlib.util
 import os
 import platform
+import re
 import sys
+import tempfile
+import time
 from argparse import ArgumentParser, Namespace
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from importlib.metadata import PackageNotFoundError, version
 from itertools import chain
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
 
-from capture import roofs
-from capture.classify.names import own_rules
-from capture.classify.own_rules import own_rules_file
-from capture.errors import UsageError
+from capture import device_roofs, nvidia
+from capture.classify.name_rules import load_user_rules
+from capture.classify.user_rules import find_user_rules_file
+from capture.clean_text import clean
+from capture.device_roofs import Roof
+from capture.errors import CaptureError, EngineError, UsageError
 from capture.loaders import _scan as scan
+from capture.loaders import check_foreign_loaders
 from capture.run import Run
-from capture.text import clean
-from tracetui.analysis import advice, roofline, why
+from tracetui import units
+from tracetui.analysis import classification_reasons, recording_advice, roofline
 from tracetui.look import Look
-from tracetui.process import why_not_attached
-from tracetui.verbs import _fleet, _machine, _shared
-from tracetui.views import View, missing, view, views
-from tracetui.views.summary import of_runs
+from tracetui.process import BundledEngine, explain_attach_limits
+from tracetui.verbs import _many_files, _options
+from tracetui.views import View, find_missing_needs, list_unusable_views, load_view, load_views
+from tracetui.views.summary import format_run_count
 
 if TYPE_CHECKING:
-    from tracetui.fleet.ask import Fleet
+    from tracetui.fleet.ask_files import FleetAnswer
 
-_PACKAGES: Final = (
+_LISTED_PACKAGES: Final = (
     "textual",
     "polars",
     "plotext",
@@ -41,128 +49,302 @@ _PACKAGES: Final = (
 
 
 def options(parser: ArgumentParser) -> None:
-    """Declare the options of the command."""
-    _shared.input_options(parser, "*")
-    _shared.merge_option(parser)
-    _shared.capture_option(parser)
-    _fleet.on_option(parser)
-    parser.add_argument(
-        "--measure", action="store_true", help="measure how fast this machine is at best, and keep it"
-    )
+    _options.add_input_options(parser, "*")
+    _options.add_merge_option(parser)
+    _options.add_capture_option(parser)
+    _many_files.add_on_option(parser)
+    parser.add_argument("--measure", action="store_true", help="measure the roof of this machine and save it")
     parser.add_argument(
         "--why",
         metavar="NAME",
-        help="say why kernels with NAME in their names have their op and category",
+        help="explain the op and category of kernels with NAME in their names",
     )
-    parser.add_argument("--device", default="auto", choices=("auto", "cpu", "cuda"), help="what to measure")
+    parser.add_argument("--device", default="auto", choices=("auto", "cpu", "cuda"), help="device to measure")
 
 
 def run(args: Namespace) -> int:
     """Print what can be answered, or measure the machine; return the exit code."""
     if args.measure and args.files:
-        raise UsageError("--measure is of this machine, not of a file")
+        raise UsageError("--measure takes no file")
     if args.why is not None and not args.files:
-        raise UsageError("--why asks about the kernels of a file", todo="name the file")
-    lines = _measured(args.device) if args.measure else _file(args) if args.files else _here()
+        raise UsageError("--why needs a file", todo="name the file")
+    lines = (
+        _iter_measurement(args.device)
+        if args.measure
+        else _iter_file_lines(args)
+        if args.files
+        else _iter_machine_lines()
+    )
     sys.stdout.write("\n".join(lines) + "\n")
     return 0
 
 
-def _measured(device: str) -> Iterator[str]:
-    _shared.say("measuring for some seconds")
-    roof = _machine.measure(device)
-    yield f"kept in {roofs.place()}:"
-    yield from _machine.roof_entry(roof)
-    if busy := _machine.busy():
-        _shared.say(busy)
+def _iter_measurement(device: str) -> Iterator[str]:
+    _options.print_status("measuring for a few seconds")
+    roof = measure_roof(device)
+    yield f"saved in {device_roofs.find_measured_roofs_file()}:"
+    yield from iter_roof_entry(roof)
+    if busy := describe_load():
+        _options.print_status(busy)
 
 
-def _file(args: Namespace) -> Iterator[str]:
-    all_views = views()
-    jobs = _fleet.jobs_where_many(args, view("summary"), Look()) if args.why is None else None
+def _iter_file_lines(args: Namespace) -> Iterator[str]:
+    all_views = load_views()
+    jobs = _many_files.build_jobs_if_many(args, load_view("summary"), Look()) if args.why is None else None
     if jobs is not None:
-        yield from _many(_fleet.answered(args, view("summary"), jobs), len(jobs))
+        yield from _iter_many_files_lines(
+            _many_files.ask_many_files(args, load_view("summary"), jobs), len(jobs)
+        )
         return
-    for r in _shared.load(args):
+    for r in _options.load_runs(args):
         if args.why is not None:
-            yield from _reasons(r, args.why)
+            yield from _iter_reason_lines(r, args.why)
             continue
         yield f"{r.log.source}: {r.log.format}, run {r.name!r}"
-        yield f"  {r.log.read:,} records read, {r.log.kept:,} kept, {r.log.dropped:,} dropped"
+        yield f"  {r.log.read:,} records read, {r.log.retained:,} kept, {r.log.dropped:,} dropped"
         yield from (f"  {n.severity}: {n.message}" for n in r.log.notices)
-        yield from answers(r, [v for v in all_views if v.runs == 1])
-        yield from _roof(r)
+        yield from iter_answer_lines(r, [v for v in all_views if v.run_count == 1])
+        yield from _iter_run_roof_lines(r)
 
 
-def _many(fleet: "Fleet", files: int) -> Iterator[str]:
+def _iter_many_files_lines(fleet: "FleetAnswer", files: int) -> Iterator[str]:
     """Yield what many files can and cannot answer, and which could not be read."""
-    members, log = fleet.whole.members, fleet.run.log
-    lacking = fleet.whole.frames["lacking"].select("view", "needs", "runs").rows()
+    members, log = fleet.merged.members, fleet.run.log
+    lacking = fleet.merged.frames["lacking"].select("view", "needs", "runs").rows()
     yield f"{log.source}: {files:,} files with {members.height:,} runs, {log.format}"
-    yield f"  {log.read:,} records read, {log.kept:,} kept, {log.dropped:,} dropped"
+    yield f"  {log.read:,} records read, {log.retained:,} kept, {log.dropped:,} dropped"
     yield from (f"  could not be read: {fault}" for fault in fleet.faults)
-    everywhere = [v.name for v in views() if v.runs == 1 and v.name not in {name for name, _, _ in lacking}]
+    everywhere = [
+        v.name for v in load_views() if v.run_count == 1 and v.name not in {name for name, _, _ in lacking}
+    ]
     yield "  can answer: " + ", ".join(everywhere)
     for name, needs, count in lacking:
-        yield f"  cannot answer {name}: it needs {needs}{of_runs(count, members.height)}"
+        yield f"  cannot answer {name}: it needs {needs}{format_run_count(count, members.height)}"
 
 
-def _reasons(run: Run, part: str) -> Iterator[str]:
-    """Yield why the kernels with this part in their names have their op and category."""
-    reasons = why.reasons(run, part)
+def _iter_reason_lines(run: Run, part: str) -> Iterator[str]:
+    """Yield why the kernels with `part` in their names have their op and category."""
+    reasons = classification_reasons.explain_kernels(run, part)
     yield f"{run.log.source}: run {run.name!r}, {len(reasons)} kinds of kernels with {clean(part, 80)!r}"
-    for one in reasons:
-        yield f"  {one.name}"
-        if one.short != one.name:
-            yield f"    short: {one.short}"
-        yield f"    op {one.op or 'unknown'}, category {one.category or 'unknown'}"
-        yield f"    {one.because}"
+    for reason in reasons:
+        yield f"  {reason.name}"
+        if reason.short != reason.name:
+            yield f"    short: {reason.short}"
+        yield f"    op {reason.op or 'unknown'}, category {reason.category or 'unknown'}"
+        yield f"    {reason.explanation}"
 
 
-def _own_rules() -> Iterator[str]:
-    """Yield a person's own rules for kernel names, and what is wrong with them."""
-    rules, file = own_rules(), own_rules_file()
+def _iter_user_rule_lines() -> Iterator[str]:
+    """Yield the user's rules for kernel names, and errors in them."""
+    rules, file = load_user_rules(), find_user_rules_file()
     where = clean(str(file), 4096) if file else "nowhere: there is no home folder"
     if not rules.text and not rules.problems:
-        yield f"own rules for kernel names: none in {where}"
+        yield f"user rules for kernel names: none in {where}"
         return
-    yield f"own rules for kernel names: {len(rules)} in {where}"
+    yield f"user rules for kernel names: {len(rules)} in {where}"
     for rule in rules:
         yield f"  line {rule.line}: {clean(rule.pattern.pattern, 200)} → {rule.op or '-'}, {rule.category}"
     yield from (f"  wrong: {problem}" for problem in rules.problems)
 
 
-def answers(run: Run, asked: list[View]) -> Iterator[str]:
-    lacking = {v.name: missing(v, [run]) for v in asked}
+def _iter_plugin_lines() -> Iterator[str]:
+    """Yield the loaders and views of other packages, and the reason for those that are left out."""
+    yield from (loader.describe() for loader in check_foreign_loaders())
+    yield from (f"view {view.name!r} of {view.package}" for view in load_views() if view.package)
+    yield from list_unusable_views()
+
+
+def iter_answer_lines(run: Run, views: list[View]) -> Iterator[str]:
+    """Yield which views a run can feed, what the others need, and how to record it."""
+    lacking = {v.name: find_missing_needs(v, [run]) for v in views}
     yield "  can answer: " + ", ".join(name for name, needs in lacking.items() if not needs)
     for name, needs in lacking.items():
         if needs:
             yield f"  cannot answer {name}: it needs {' and '.join(needs)}"
-    yield from (f"  next time, for {way}" for way in advice.next_time(run, chain(*lacking.values())))
+    yield from (
+        f"  next time, for {way}" for way in recording_advice.suggest_recording(run, chain(*lacking.values()))
+    )
 
 
-def _roof(run: Run) -> Iterator[str]:
-    """Yield what the work of a run is held against, where it tells its work."""
+def _iter_run_roof_lines(run: Run) -> Iterator[str]:
+    """Yield the roof of a run that reports its work."""
     if run.has("bytes") or run.has("flops"):
-        roof = roofline.roof_of(run)
-        words = roofline.describe(roof, roofline.dtype_of(run)) if roof else "none known of its device"
-        yield f"  roof: {words}"
+        roof = roofline.find_roof(run)
+        text = roofline.describe_roof(roof, roofline.find_dtype(run)) if roof else "unknown for its device"
+        yield f"  roof: {text}"
 
 
-def _here() -> Iterator[str]:
+def _iter_machine_lines() -> Iterator[str]:
     system = f"{platform.system()} {platform.machine()}"
     yield f"python {platform.python_version()} on {system}, {os.cpu_count()} cores"
-    for name in _PACKAGES:
-        yield f"  {name:14} {_machine.installed(name) or 'not installed'}"
-    screen = "yes" if _shared.has_screen() else "no"
+    for name in _LISTED_PACKAGES:
+        yield f"  {name:14} {find_version(name) or 'not installed'}"
+    screen = "yes" if _options.has_screen() else "no"
     yield f"terminal: TERM={os.environ.get('TERM', '(unset)')}, screen {screen}"
     has_torch = importlib.util.find_spec("torch") is not None
     yield f"live: {'yes' if has_torch else 'no, torch is not installed (pip install tracetui[live])'}"
-    yield from _machine.driver_lines()
+    yield from iter_driver_lines()
     yield "decode kernels on a GPU: unproved (tracetui help gpu)"
     yield f"compiled scanner of Chrome traces: {scan.state()}"
     way = "through Python (unproved)" if hasattr(sys, "remote_exec") else "through gdb"
-    yield f"live --pid: {why_not_attached() or f'yes, {way}'}"
-    yield from _own_rules()
-    yield from _machine.roof_lines()
-    yield from _machine.weight_lines()
+    yield f"live --pid: {explain_attach_limits() or f'yes, {way}'}"
+    yield from _iter_user_rule_lines()
+    yield from _iter_plugin_lines()
+    yield from iter_roof_lines()
+    yield from iter_weight_lines()
+
+
+BUSY_LOAD_SHARE: Final = 0.75  # of the cores, over the last minute
+ENGINE_POLL_S: Final = 0.02  # between two checks whether the engine has ended
+MEASURE_COMMAND: Final = "tracetui doctor --measure"
+
+
+def measure_roof(device: str) -> Roof:
+    """Measure the roof of a device and save it for all later runs."""
+    roof = device_roofs.from_meta(_ask_engine("roofs", "--device", device).get("roof"))
+    if roof is None:
+        raise EngineError("the engine measured nothing")
+    device_roofs.save_measured_roof(roof)
+    return roof
+
+
+def describe_load() -> str:
+    """Return a warning if the machine is too busy for a measurement, else nothing."""
+    try:
+        load, cores = os.getloadavg()[0], os.cpu_count() or 1
+    except OSError:
+        return ""
+    warning = f"the machine is busy (load {load:.1f} on {cores} cores): measure again when it is idle"
+    return warning if load > cores * BUSY_LOAD_SHARE else ""
+
+
+def iter_roof_lines() -> Iterator[str]:
+    """Yield every known roof: measured, or from the table for a GPU of this machine."""
+    measured = list(device_roofs.load_measured_roofs().values())
+    other_gpus = [
+        gpu for gpu in dict.fromkeys(nvidia.read_gpu_names()) if gpu not in {roof.device for roof in measured}
+    ]
+    if not measured:
+        yield f"roofs: none measured ({MEASURE_COMMAND})"
+    else:
+        yield f"roofs: {device_roofs.find_measured_roofs_file()}"
+    for roof in measured:
+        yield from iter_roof_entry(roof)
+    for gpu in other_gpus:
+        vendor_roof = device_roofs.from_table(gpu)
+        yield from iter_roof_entry(vendor_roof) if vendor_roof else (f"  {gpu}: none ({MEASURE_COMMAND})",)
+
+
+def iter_roof_entry(roof: Roof) -> Iterator[str]:
+    """Yield a device, its rates, and their source."""
+    yield f"  {roof.device}: {', '.join(_iter_roof_rates(roof))}"
+    if roof.source == device_roofs.FROM_TABLE:
+        yield f"    table: vendor specification ({MEASURE_COMMAND})"
+    else:
+        origin = [f"{roof.source} {roof.when}".rstrip(), *([f"torch {roof.torch}"] if roof.torch else [])]
+        yield "    " + ", ".join(
+            [*origin, *([f"driver {roof.driver}"] if roof.driver else []), *_iter_stale_reasons(roof)]
+        )
+
+
+def _iter_roof_rates(roof: Roof) -> Iterator[str]:
+    low, high = (units.format_giga(rate / 1e9) for rate in (roof.read_low, roof.read_high))
+    range_of_reads = f" ({low} to {high})" if roof.read_low else ""
+    for name, rate, spread in (
+        ("read", roof.read_bytes_per_s, range_of_reads),
+        ("copy", roof.copy_bytes_per_s, ""),
+    ):
+        if rate:
+            yield f"{name} {units.format_giga(rate / 1e9)} GB/s{spread}"
+    for dtype, rate in roof.flop_per_s.items():
+        yield f"{dtype} {units.format_giga(rate / 1e9)} GFLOP/s"
+    if roof.floor_ns:
+        yield f"launch floor {units.format_duration(roof.floor_ns)}"
+
+
+def _iter_stale_reasons(roof: Roof) -> Iterator[str]:
+    """Yield why a saved roof is not used by new runs."""
+    now = find_version("torch")
+    if roof.torch and now and roof.torch != now:
+        yield f"not used: torch is {now} now ({MEASURE_COMMAND})"
+    driver = nvidia.read_driver_version()
+    if roof.driver and driver and roof.driver != driver:
+        yield f"not used: the driver is {driver} now ({MEASURE_COMMAND})"
+
+
+def iter_driver_lines() -> Iterator[str]:
+    """Yield why torch does not use the GPU of this machine, if a reason is known."""
+    if (built := _read_cuda_of_torch()) is not None and (why := nvidia.explain_unused_gpu(built)):
+        yield f"gpu: not used: {why}"
+
+
+def _read_cuda_of_torch() -> str | None:
+    """Return torch's CUDA version, empty for a build without CUDA, None without torch."""
+    spec = importlib.util.find_spec("torch")
+    if spec is None or not spec.origin:
+        return None
+    try:
+        text = Path(spec.origin).with_name("version.py").read_text(encoding="utf-8")
+    except (OSError, ValueError):
+        return None
+    match = re.search(r"^cuda\b[^=\n]*= '([\d.]+)'", text, re.MULTILINE)
+    return match[1] if match else ""
+
+
+def find_version(package: str) -> str:
+    """Return the version of a package; empty if it is not installed."""
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return ""
+
+
+def iter_weight_lines() -> Iterator[str]:
+    """Yield where weights are searched, and what was found per known model."""
+    try:
+        answer = _ask_engine("weights")["weights_found"]
+    except (CaptureError, KeyError) as e:
+        yield f"weights: search failed: {e}"
+        return
+    absent = "" if answer["there"] else ", which does not exist"
+    yield f"weights: {answer['folder']} ({answer['why']}){absent}"
+    for entry in answer["found"]:
+        yield from _iter_weight_entry(entry)
+    for store in answer["ollama"]:
+        if store["there"]:
+            yield f"Ollama: {store['folder']}"
+    if answer["others"]:
+        yield "other local models, by their names for --model"
+    for entry in answer["others"]:
+        yield from _iter_weight_entry(entry)
+
+
+def _iter_weight_entry(entry: Mapping[str, Any]) -> Iterator[str]:
+    model = f"  {entry['model']:14}"
+    if "refused" in entry:
+        yield f"{model} refused: {entry['refused']}"
+    elif "names" in entry:
+        yield f"{model} random: none found under {', '.join(entry['names'])}"
+    elif "file" in entry:
+        yield f"{model} {entry['stored_as']}, {units.format_size(entry['bytes'])}: {entry['file']}"
+    else:
+        shards = f"{entry['shards']} shard{'s' * (entry['shards'] != 1)}, {units.format_size(entry['bytes'])}"
+        tokenizer = "tokenizer" if entry["tokenizer"] else "no tokenizer.json: token ids in place of text"
+        yield f"{model} config, {shards}, {tokenizer}: {entry['folder']}"
+
+
+def _ask_engine(what: str, *more: str) -> Mapping[str, Any]:
+    """Return the engine's report about this machine."""
+    from capture.load_runs import load
+
+    with tempfile.TemporaryDirectory(prefix="tracetui-") as folder:
+        out = Path(folder) / "report.jsonl"
+        engine = BundledEngine(("--tell", what, *more), out)
+        try:
+            while engine.is_running:
+                time.sleep(ENGINE_POLL_S)
+        finally:
+            engine.stop()
+        if engine.explain_failure():
+            raise engine.build_error()
+        return load(out, cache=False)[0].meta

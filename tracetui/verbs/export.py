@@ -1,4 +1,4 @@
-"""`tracetui export FILE -o OUT`: a run in another format, chosen by the suffix of OUT."""
+"""`tracetui export FILE -o OUT`: write a run, or a view, in the format of OUT's suffix."""
 
 from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
@@ -6,91 +6,94 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from capture.errors import UsageError
-from tracetui.chosen import choose
-from tracetui.verbs import _shared
+from tracetui.run_choice import resolve_run_index
+from tracetui.verbs import _options
 
 if TYPE_CHECKING:
     from capture.run import Run
 
 
-PICTURES: Final = (".svg", ".png")
-REPORTS: Final = {".md": "md", ".html": "html", ".txt": "table"}  # documents, and the format of each
-_PAIR: Final = 2
+PICTURE_SUFFIXES: Final = (".svg", ".png")
+REPORT_FORMATS: Final = {".md": "md", ".html": "html", ".txt": "table"}  # suffix → report format
+_PAIR_RUNS: Final = 2
 
 
 def options(parser: ArgumentParser) -> None:
-    """Declare the options of the command."""
-    _shared.input_options(parser)
-    _shared.merge_option(parser)
-    _shared.capture_option(parser)
-    _shared.look_options(parser)
-    about = "the file to write; its suffix says what"
+    _options.add_input_options(parser)
+    _options.add_merge_option(parser)
+    _options.add_capture_option(parser)
+    _options.add_look_options(parser)
+    about = "file to write; its suffix selects the format"
     parser.add_argument("-o", "--output", required=True, metavar="OUT", help=about)
-    parser.add_argument("--force", action="store_true", help="write over a file that is there")
-    about = "the view to write, for .md .html .txt .svg .png; kernels where it is not said"
+    parser.add_argument("--force", action="store_true", help="overwrite an existing file")
+    about = "view to write as .md .html .txt .svg .png (default: kernels)"
     parser.add_argument("--view", default="kernels", help=about)
-    about = "of the picture, for .svg and .png, and the width of .txt and .html"
+    about = "size of .svg and .png, width of .txt and .html, in cells"
     parser.add_argument("--size", default="120x40", metavar="COLSxROWS", help=about)
 
 
 def run(args: Namespace) -> int:
     """Write the file and return the exit code."""
-    from capture.export import SUFFIXES, export
+    from capture.export_runs import WRITERS_BY_SUFFIX, export
 
     out = Path(args.output)
-    if out.suffix in PICTURES:
-        return _picture(args, out)
-    if out.suffix in REPORTS:
-        return _report(args, out)
-    if out.suffix not in SUFFIXES:
-        suffixes = " ".join((*SUFFIXES, *REPORTS, *PICTURES))
-        raise UsageError(
-            f"{out.name} has no suffix that says what to write", todo=f"choose one of {suffixes}"
-        )
-    runs = _shared.load(args)
-    chosen = [runs[choose(runs, args.which)]] if args.which else runs
+    if out.suffix in PICTURE_SUFFIXES:
+        return _write_picture(args, out)
+    if out.suffix in REPORT_FORMATS:
+        return _write_report(args, out)
+    if out.suffix not in WRITERS_BY_SUFFIX:
+        suffixes = " ".join((*WRITERS_BY_SUFFIX, *REPORT_FORMATS, *PICTURE_SUFFIXES))
+        raise UsageError(f"{out.name} has no known suffix", todo=f"choose one of {suffixes}")
+    runs = _options.load_runs(args)
+    chosen = [runs[resolve_run_index(runs, args.which)]] if args.which else runs
     for note in export(chosen, out, overwrite=args.force):
-        _shared.say(note)
-    _shared.say(f"wrote {out}")
+        _options.print_status(note)
+    _options.print_status(f"wrote {out}")
     return 0
 
 
-def _report(args: Namespace, out: Path) -> int:
+def _write_report(args: Namespace, out: Path) -> int:
     """Write a view as a document."""
-    from capture.atomic import whole_file
-    from tracetui.report import report
-    from tracetui.views import view
+    from capture.files.atomic import write_atomically
+    from tracetui.report_formats import format_report
+    from tracetui.views import load_view
 
-    asked, (width, _) = view(args.view), _size(args)
-    runs, chosen = _of_view(args, asked.runs)
-    text = report(asked, runs, _shared.look(args), REPORTS[out.suffix], chosen=chosen, width=width)
-    with whole_file(out, overwrite=args.force) as file:
+    view, (width, _) = load_view(args.view), _parse_picture_size(args)
+    runs, chosen = _load_for_view(args, view.run_count)
+    text = format_report(
+        view, runs, _options.build_look(args), REPORT_FORMATS[out.suffix], chosen=chosen, width=width
+    )
+    with write_atomically(out, overwrite=args.force) as file:
         file.write(text.encode("utf-8", "backslashreplace"))
-    _shared.say(f"wrote {out}")
+    _options.print_status(f"wrote {out}")
     return 0
 
 
-def _picture(args: Namespace, out: Path) -> int:
+def _write_picture(args: Namespace, out: Path) -> int:
     """Write what the screen shows of a view."""
-    from tracetui.ui.picture import picture
-    from tracetui.views import view
+    from tracetui.ui.picture import write_picture
+    from tracetui.views import load_view
 
-    asked, size = view(args.view), _size(args)
-    runs, chosen = _of_view(args, asked.runs)
-    picture(asked, runs, chosen, _shared.look(args), size, out, force=args.force)
-    _shared.say(f"wrote {out}")
+    view, size = load_view(args.view), _parse_picture_size(args)
+    runs, chosen = _load_for_view(args, view.run_count)
+    write_picture(view, runs, chosen, _options.build_look(args), size, out, force=args.force)
+    _options.print_status(f"wrote {out}")
     return 0
 
 
-def _of_view(args: Namespace, number: int) -> "tuple[Sequence[Run], int]":
-    """Return the runs that a view is asked about, and which of them was chosen."""
-    runs = _shared.load(args)
-    return (_shared.pair(runs, args.which), 0) if number == _PAIR else (runs, choose(runs, args.which))
+def _load_for_view(args: Namespace, number: int) -> "tuple[Sequence[Run], int]":
+    """Load the runs for a view, and the index of the selected one."""
+    runs = _options.load_runs(args)
+    return (
+        (_options.select_pair(runs, args.which), 0)
+        if number == _PAIR_RUNS
+        else (runs, resolve_run_index(runs, args.which))
+    )
 
 
-def _size(args: Namespace) -> tuple[int, int]:
-    """Return the size that --size asks for; raise UsageError where it says none."""
+def _parse_picture_size(args: Namespace) -> tuple[int, int]:
+    """Parse --size; raise UsageError for an invalid one."""
     columns, _, rows = args.size.partition("x")
     if not (columns.isdecimal() and rows.isdecimal()):
-        raise UsageError(f"--size {args.size!r} is no size", todo="write it like 120x40")
+        raise UsageError(f"invalid --size {args.size!r}", todo="use 120x40")
     return int(columns), int(rows)

@@ -1,4 +1,4 @@
-"""`tracetui help [TOPIC]`: the installed guides, the guide of a command, or the meaning of a term."""
+"""`tracetui help [TOPIC]`: a guide, the guide of a command or view, or the meaning of a term."""
 
 import os
 import sys
@@ -6,12 +6,12 @@ from argparse import ArgumentParser, Namespace
 from typing import Final
 
 from capture.errors import UsageError
-from capture.nearest import did_you_mean
-from tracetui.guides import TOPICS, glossary, guide, title
+from capture.spelling import suggest_nearest
+from tracetui.guides import TOPICS, read_glossary, read_guide, read_title
 from tracetui.verbs import VERBS
 
-# The guide behind each command.
-GUIDES: Final = {
+# The guide of each command.
+GUIDE_OF_COMMAND: Final = {
     "open": "opening",
     "live": "live",
     "record": "recording",
@@ -41,30 +41,30 @@ def options(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> int:
-    _show(_overview() if args.topic in (None, "help") else explain(args.topic))
+    _print_paged(_format_overview() if args.topic in (None, "help") else find_help(args.topic))
     return 0
 
 
-def explain(topic: str) -> str:
-    """Return a guide by topic, command or view, or the meaning of a term; raise UsageError otherwise."""
-    from tracetui.views import VIEWS
+def find_help(topic: str) -> str:
+    """Return the guide of a topic, command or view, or the meaning of a term; raise UsageError otherwise."""
+    from tracetui.views import list_view_names
 
     word = topic.lower()
-    terms = {name: (term, meaning) for term, meaning in glossary() for name in term.lower().split(", ")}
-    guides = {**dict.fromkeys([*VIEWS, "import"], "views"), **GUIDES, **{t: t for t in TOPICS}}
+    terms = {name: (term, meaning) for term, meaning in read_glossary() for name in term.lower().split(", ")}
+    guides = {**dict.fromkeys(list_view_names(), "views"), **GUIDE_OF_COMMAND, **{t: t for t in TOPICS}}
     if word in guides:
-        return guide(guides[word])
+        return read_guide(guides[word])
     if word in terms:
         return "{}: {}\n".format(*terms[word])
     all_topics = f"choose one of: {', '.join(TOPICS)}"
-    todo = did_you_mean(word, [*guides, *terms], all_topics, "tracetui help {}")
+    todo = suggest_nearest(word, [*guides, *terms], all_topics, "tracetui help {}")
     raise UsageError(f"no guide is called {topic!r}", todo=todo)
 
 
-def _overview() -> str:
-    """Return the list of the guides, a line each, and where the rest is explained."""
+def _format_overview() -> str:
+    """Return the list of the guides, one per line, and how to find more."""
     width = max(map(len, TOPICS))
-    lines = [f"  {topic:{width}}  {title(topic)}" for topic in TOPICS]
+    lines = [f"  {topic:{width}}  {read_title(topic)}" for topic in TOPICS]
     commands = ", ".join(verb for verb in VERBS if verb != "help")
     rest = [
         f"`tracetui help COMMAND` prints the guide of {commands}",
@@ -74,8 +74,8 @@ def _overview() -> str:
     return "\n".join(["guides: tracetui help TOPIC", "", *lines, "", *rest, ""])
 
 
-def _show(text: str) -> None:
-    """Print through the pager of the user where a person reads, plainly everywhere else."""
+def _print_paged(text: str) -> None:
+    """Print through the user's pager on a terminal, plainly elsewhere."""
     if not sys.stdout.isatty():
         sys.stdout.write(text)
         return

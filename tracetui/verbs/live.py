@@ -1,118 +1,123 @@
-"""`tracetui live`: an engine decodes, and the screen follows its file."""
+"""`tracetui live`: start an engine, a program or a watcher, and follow its file on the screen."""
 
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from capture.errors import UsageError
-from tracetui.process import Engine
-from tracetui.samples import resolved
-from tracetui.threads import leave_the_cores
-from tracetui.ui import config
-from tracetui.verbs import _engine, _program, _shared, _watch
+from tracetui.process import EngineProcess
+from tracetui.process_tuning import use_one_polars_thread
+from tracetui.samples import resolve_file
+from tracetui.ui import screen_config
+from tracetui.verbs import _engine_options, _options, _recording
 
 if TYPE_CHECKING:
     from capture.run import Run
 
-VIEW: Final = "now"  # that the screen begins with, where the run can feed it
-SMALL: Final = 1 << 20  # bytes that are read at once; more of them hold something
+FIRST_LIVE_VIEW: Final = "now"  # of the screen, if the run can feed it
+SCANNED_BYTES: Final = 1 << 20  # larger files are not scanned: they contain rows
 
 
 def options(parser: ArgumentParser) -> None:
-    """Declare the options of the command."""
-    _engine.options(parser)
+    _engine_options.add_engine_options(parser)
     parser.add_argument(
         "--baseline",
-        type=resolved,
+        type=resolve_file,
         metavar="FILE",
-        help="a recording, or baseline:NAME, that `d` compares with",
+        help="recording, or baseline:NAME, that the key `d` compares with",
     )
-    parser.add_argument("--log", metavar="FILE", help="what a program prints, whole; O shows the end of it")
-    _shared.screen_options(parser, None, "the view to begin with; where none is named, now or the summary")
+    parser.add_argument(
+        "--log", metavar="FILE", help="file for the complete output of the program; the key O shows its end"
+    )
+    _options.add_screen_options(parser, None, "first view (default: now, or summary)")
 
 
 def run(args: Namespace) -> int:
-    """Start the engine, show its file until the person leaves, and return the exit code. Raise EngineError
-    for an engine that had died by itself.
+    """Start the engine, show its file until the user leaves, and return the exit code.
+
+    Raise EngineError if the engine failed.
     """
-    if not _shared.has_screen():
-        return _recorded(args)
-    wanted = config.read()  # a wrong one is refused before anything starts
-    _engine.divide(args)
-    beside, log = _beside(args, wanted), _log(args)
-    out = _engine.place(args)
-    engine = _engine.started(args, out, interactive=True, log=log)
+    if not _options.has_screen():
+        return _record_without_screen(args)
+    config = screen_config.read_config()  # reject an invalid one before anything starts
+    _engine_options.set_part_size(args)
+    baseline, log = _load_baseline(args, config), _create_log_file(args)
+    out = _engine_options.create_output_file(args)
+    engine = _engine_options.start_engine(args, out, interactive=True, log=log)
     try:
-        code = _shown(args, out, engine, beside, wanted)
+        code = _show_screen(args, out, engine, baseline, config)
     finally:
         engine.stop(in_background=True)
-    recorded = kept(out, figures=bool(_watch.asked(args)))
-    _shared.say(f"recorded {out}" if recorded else "nothing was recorded")
-    if engine.failure_reason():
-        raise engine.failure(todo=f"what was recorded opens: tracetui open {out}" if recorded else "")
+    recorded = keep_if_recorded(out, counters=bool(_engine_options.name_watch_target(args)))
+    _options.print_status(f"recorded {out}" if recorded else "nothing was recorded")
+    if engine.explain_failure():
+        raise engine.build_error(todo=f"open the recording: tracetui open {out}" if recorded else "")
     return code
 
 
-def _log(args: Namespace) -> Path | None:
-    """Return the new file for what a program prints; None where none is asked for. Raise UsageError where
-    there is no program, or the file is there already.
-    """
-    from capture.places import create
+def _create_log_file(args: Namespace) -> Path | None:
+    """Create the file of --log, None without it; raise UsageError if there is no program, or it exists."""
+    from capture.files.user_dirs import create_private_file
 
     if args.log is None:
         return None
-    if not args.command or _watch.asked(args):
-        raise UsageError("--log is for a program behind --")
-    if not create(Path(args.log)):
-        raise UsageError(f"{args.log} is there already", todo="choose another file with --log")
+    if not args.command or _engine_options.name_watch_target(args):
+        raise UsageError("--log needs a program after --")
+    if not create_private_file(Path(args.log)):
+        raise UsageError(f"{args.log} already exists", todo="choose another file with --log")
     return Path(args.log)
 
 
-def kept(out: Path, *, figures: bool = False) -> bool:
-    """Tell whether anything timed was recorded, or figures where these count; a file without is removed."""
-    if out.exists() and (out.stat().st_size > SMALL or _program.count(out)[1]):
+def keep_if_recorded(out: Path, *, counters: bool = False) -> bool:
+    """Whether anything timed was recorded (with `counters`: or counters); if not, remove the file."""
+    if out.exists() and (out.stat().st_size > SCANNED_BYTES or _recording.count_steps_and_rows(out)[1]):
         return True
-    if figures and _watch.has_figures(out):
+    if counters and _engine_options.has_counters(out):
         return True
     out.unlink(missing_ok=True)
     return False
 
 
-def _recorded(args: Namespace) -> int:
-    leave_the_cores()
+def _record_without_screen(args: Namespace) -> int:
+    use_one_polars_thread()
     from tracetui.verbs import record
 
-    _shared.say("no terminal to draw on; recording instead")
+    _options.print_status("no terminal: recording instead")
     return record.run(Namespace(**vars(args), quiet=False, repeat=1, seconds=None))
 
 
-def _beside(args: Namespace, wanted: config.Config) -> "tuple[Run, ...]":
-    """What the live run is compared with by `d`: the last run of a recording.
+def _load_baseline(args: Namespace, config: screen_config.ScreenConfig) -> "tuple[Run, ...]":
+    """Load the last run of --baseline, for `d`.
 
-    What may be refused is read before an engine is started; where nothing is asked, nothing is imported.
+    What may be rejected is read before an engine starts; without any of these options nothing is imported.
     """
-    if args.baseline is None and args.view is None and not wanted.columns:
+    if args.baseline is None and args.view is None and not config.columns:
         return ()
-    leave_the_cores()
-    wanted.check_views()
-    from capture.open import load_all
-    from tracetui.views import module_of
+    use_one_polars_thread()
+    config.check_views()
+    from capture.load_runs import load_all
+    from tracetui.views import check_view_name
 
     if args.view is not None:
-        module_of(args.view)  # a name that no view has is refused before an engine starts
+        check_view_name(args.view)  # before an engine starts
     return () if args.baseline is None else (load_all([args.baseline])[-1],)
 
 
-def _shown(
-    args: Namespace, out: Path, engine: Engine, beside: "tuple[Run, ...]", wanted: config.Config
+def _show_screen(
+    args: Namespace,
+    out: Path,
+    engine: EngineProcess,
+    baseline: "tuple[Run, ...]",
+    config: screen_config.ScreenConfig,
 ) -> int:
-    """Show the screen and return its exit code; it is imported while the engine starts as well."""
-    leave_the_cores()
+    """Show the screen and return its exit code; it is imported while the engine starts."""
+    use_one_polars_thread()
     from tracetui.ui.app import run as show
 
-    engine.sample_later(out)
-    more = {"follow": True, "engine": engine, "beside": beside}
-    options = _shared.screen(
-        args, wanted, view=VIEW, instead=_shared.VIEW if args.view is None else None, **more
+    engine.defer_sampling(out)
+    more = {"follow": True, "engine": engine, "comparison_runs": baseline}
+    fallback_view = _options.FIRST_VIEW if args.view is None else None
+    options = _options.build_screen_options(
+        args, config, view=FIRST_LIVE_VIEW, fallback_view=fallback_view, **more
     )
     return show([str(out)], options)

@@ -1,4 +1,6 @@
-"""`tracetui open [FILE…]`: the screen; without a terminal, the summary; without a file, a choice."""
+"""`tracetui open [FILE…]`: show files on the screen; without a terminal print summaries, without a file offer
+a menu.
+"""
 
 import shutil
 import sys
@@ -6,126 +8,134 @@ from argparse import ArgumentParser, Namespace
 from dataclasses import replace
 
 from capture.errors import UsageError
-from tracetui.chosen import choose
-from tracetui.samples import resolved, sample
-from tracetui.verbs import _fleet, _shared
+from tracetui.run_choice import resolve_run_index
+from tracetui.samples import find_sample, resolve_file
+from tracetui.verbs import _many_files, _options
 
 
 def options(parser: ArgumentParser) -> None:
-    """Declare the options of the command."""
-    _shared.input_options(parser, "*")
-    _shared.merge_option(parser)
-    _shared.capture_option(parser)
-    _shared.device_option(parser)
-    _fleet.on_option(parser)
-    _fleet.hosts_option(parser)
-    _shared.look_options(parser)
+    _options.add_input_options(parser, "*")
+    _options.add_merge_option(parser)
+    _options.add_capture_option(parser)
+    _options.add_device_option(parser)
+    _many_files.add_on_option(parser)
+    _many_files.add_hosts_option(parser)
+    _options.add_look_options(parser)
     parser.add_argument(
         "--sample",
         action="append",
         default=[],
         metavar="NAME",
-        help="a recording that comes with the tool: decode",
+        help="an installed recording: decode or slowed",
     )
     tour = "five minutes through two samples; you type the keys"
     parser.add_argument("--tour", action="store_true", help=tour)
     parser.add_argument("--follow", action="store_true", help="keep reading a file that grows")
-    _shared.screen_options(parser)
+    _options.add_screen_options(parser)
 
 
 def run(args: Namespace) -> int:
     """Show the files on the screen, or print their summaries; return the exit code."""
-    from tracetui.views import module_of
+    from tracetui.views import check_view_name
 
-    # A name that no view has is refused at once; the view itself loads behind the screen.
-    module_of(args.view)
-    args.files += [str(sample(name)) for name in args.sample]
+    check_view_name(args.view)  # at once; the view itself is loaded behind the screen
+    args.files += [str(find_sample(name)) for name in args.sample]
     if args.tour:
-        return _tour(args)
+        return _show_tour(args)
     if not args.files:
-        return _start(args) if _shared.has_screen() else _recordings()
-    if not _shared.has_screen():
-        return _summary(args)
+        return _show_start_menu(args) if _options.has_screen() else _print_recordings()
+    if not _options.has_screen():
+        return _print_summaries(args)
     if not (args.no_cache or args.follow or args.on):
-        from capture.open import begin
+        from capture.load_runs import prefetch
 
-        begin(args.files, capture=args.capture)  # beside what the screen has to load
-    from capture.recent import remember
+        prefetch(args.files, capture=args.capture)  # while the screen is imported
+    from capture.files.recent_files import remember
     from tracetui.ui.app import run as show
 
     remember(args.files)
-    look, cache, on = _shared.look(args), not args.no_cache, _fleet.where(args)
+    look, cache, on = _options.build_look(args), not args.no_cache, _many_files.choose_executor(args)
     if on is not None:
         look = replace(look, merged=args.merge)
     more = {"run": args.which, "look": look, "follow": args.follow, "cache": cache, "merge": args.merge}
-    more |= {"capture": args.capture, "device": args.only_device, "on": on, "hosts": _fleet.hosts(args)}
-    return show(args.files, _shared.screen(args, **more))
+    more |= {
+        "capture": args.capture,
+        "device": args.only_device,
+        "executor": on,
+        "hosts": _many_files.read_hosts(args),
+    }
+    return show(args.files, _options.build_screen_options(args, **more))
 
 
-def _summary(args: Namespace) -> int:
-    """Print the summary of every run, where there is no terminal."""
-    from tracetui.report import report, written
-    from tracetui.views import view
+def _print_summaries(args: Namespace) -> int:
+    """Print the summary of every run, if there is no terminal."""
+    from tracetui.report_formats import ReportContent, format_content, format_report
+    from tracetui.views import load_view
 
-    _shared.say("no terminal to draw on; this is the summary (`tracetui report` prints any view)")
+    _options.print_status("no terminal: printing the summary (`tracetui report` prints any view)")
     width = shutil.get_terminal_size((120, 40)).columns
-    jobs = _fleet.jobs_where_many(args, view("summary"), _shared.look(args))
+    summary, look = load_view("summary"), _options.build_look(args)
+    jobs = _many_files.build_jobs_if_many(args, summary, look)
     if jobs is not None:
-        fleet = _fleet.answered(args, view("summary"), jobs)
-        sys.stdout.write(written(view("summary"), fleet.run, fleet.answer, jobs[0].look, width=width))
+        fleet = _many_files.ask_many_files(args, summary, jobs)
+        content = ReportContent(summary, [fleet.run], [fleet.run], fleet.answer, jobs[0].look, width)
+        sys.stdout.write(format_content(content))
         return 0
-    runs = _shared.load(args)
-    places = [choose(runs, args.which)] if args.which else range(len(runs))
+    runs = _options.load_runs(args)
+    places = [resolve_run_index(runs, args.which)] if args.which else range(len(runs))
     for i in places:
         sys.stdout.write(
-            report(view("summary"), runs, _shared.look(args), "table", chosen=i, width=width) + "\n"
+            format_report(
+                load_view("summary"), runs, _options.build_look(args), "table", chosen=i, width=width
+            )
+            + "\n"
         )
     return 0
 
 
-def _start(args: Namespace) -> int:
-    """Offer what can be opened, and show what is chosen."""
-    from tracetui import start
+def _show_start_menu(args: Namespace) -> int:
+    """Offer what can be opened, and show the selection."""
+    from tracetui import start_menu
 
-    offered = start.choices()
-    print("\n".join(start.lines(offered, shutil.get_terminal_size((80, 24)).columns)))
+    offered = start_menu.list_entries()
+    print("\n".join(start_menu.format_menu(offered, shutil.get_terminal_size((80, 24)).columns)))
     try:
-        answer = input(start.ASKED).strip()
+        answer = input(start_menu.PROMPT).strip()
     except EOFError:
         answer = ""
-    if answer in start.LEAVE:
+    if answer in start_menu.LEAVE:
         return 0
-    if answer == start.TOUR:
-        return _tour(args)
-    path = start.chosen(answer, offered)
+    if answer == start_menu.TOUR:
+        return _show_tour(args)
+    path = start_menu.resolve_choice(answer, offered)
     if path is None:
-        raise UsageError(f"there is no number {answer}", todo=f"choose one of 1 to {len(offered)}")
+        raise UsageError(f"there is no entry {answer}", todo=f"choose one of 1 to {len(offered)}")
     args.files = [path]
     return run(args)
 
 
-def _tour(args: Namespace) -> int:
-    """Show two samples, and beside them which key to type next; without a terminal print the stops."""
-    from tracetui.ui.tour import FILES, STOPS
+def _show_tour(args: Namespace) -> int:
+    """Show two samples and which key to type next; without a terminal print the steps of the tour."""
+    from tracetui.ui.tour import TOUR_FILES, TOUR_STEPS
 
-    if not _shared.has_screen():
-        _shared.say("no terminal to draw on; these are the stops of the tour")
-        sys.stdout.write("".join(f"{number:2}  {stop.text}\n" for number, stop in enumerate(STOPS, 1)))
+    if not _options.has_screen():
+        _options.print_status("no terminal: printing the steps of the tour")
+        sys.stdout.write("".join(f"{number:2}  {stop.text}\n" for number, stop in enumerate(TOUR_STEPS, 1)))
         return 0
     from tracetui.ui.app import run as show
-    from tracetui.ui.keys import KEYS
+    from tracetui.ui.key_table import KEYS
 
-    screen = _shared.screen(args, tour=True, keys=KEYS)  # those that it names
-    return show([resolved(name) for name in FILES], screen)
+    screen = _options.build_screen_options(args, tour=True, keys=KEYS)  # the tour names the default keys
+    return show([resolve_file(name) for name in TOUR_FILES], screen)
 
 
-def _recordings() -> int:
-    """Print the recordings, newest first, where no file was named."""
-    from capture.places import recordings
+def _print_recordings() -> int:
+    """Print the recordings, newest first, if no file was named."""
+    from capture.files.user_dirs import list_recordings
 
-    paths = recordings()
+    paths = list_recordings()
     for path in paths:
         sys.stdout.write(f"{path}\n")
     if not paths:
-        _shared.say("no recording yet; name a file, or try tracetui open --sample decode")
+        _options.print_status("no recording yet; name a file, or try tracetui open --sample decode")
     return 0

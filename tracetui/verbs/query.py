@@ -7,50 +7,51 @@ from typing import Final
 
 from capture.errors import UsageError
 from capture.run import Run
-from tracetui.chosen import choose
 from tracetui.look import Look
-from tracetui.report import FORMATS, Report
-from tracetui.samples import resolved
-from tracetui.verbs import _shared
-from tracetui.views import Answer, View, ordered
+from tracetui.report_formats import FORMATS, ReportContent, format_content
+from tracetui.run_choice import resolve_run_index
+from tracetui.samples import resolve_file
+from tracetui.verbs import _options
+from tracetui.views import Answer, View
 
-MOST: Final = 1000  # rows of a table that a person reads
+MAX_TABLE_ROWS: Final = 1000  # of a table for reading
 
 
 def options(parser: ArgumentParser) -> None:
-    """Declare the options of the command."""
     about = "a profile, a folder, - for stdin, or sample:decode"
-    parser.add_argument("files", nargs=1, type=resolved, metavar="FILE", help=about)
+    parser.add_argument("files", nargs=1, type=resolve_file, metavar="FILE", help=about)
     about = "a query on `events`, `runs` and the views by name; without one the tables and columns are listed"
     parser.add_argument("sql", nargs="?", metavar="SELECT", help=about)
-    _shared.reading_options(parser)
-    _shared.merge_option(parser)
-    _shared.capture_option(parser)
-    _shared.run_option(parser)
-    parser.add_argument("--format", choices=tuple(FORMATS), default="table", help=_shared.FORMAT)
-    parser.add_argument("--limit", type=int, metavar="N", help=f"at most N rows; {MOST} of a table")
-    parser.add_argument("--width", type=int, help="columns of the table")
+    _options.add_reading_options(parser)
+    _options.add_merge_option(parser)
+    _options.add_capture_option(parser)
+    _options.add_run_option(parser)
+    parser.add_argument("--format", choices=tuple(FORMATS), default="table", help=_options.FORMAT_HELP)
+    parser.add_argument(
+        "--limit", type=int, metavar="N", help=f"show at most N rows (default for tables: {MAX_TABLE_ROWS})"
+    )
+    parser.add_argument("--width", type=int, help=_options.WIDTH_HELP)
 
 
 def run(args: Namespace) -> int:
-    """Print what the query answers and return the exit code."""
+    """Print the result of the query and return the exit code."""
     from tracetui import sql
 
     if args.limit is not None and args.limit < 0:
-        raise UsageError(f"--limit {args.limit} is no number of rows")
-    runs = _shared.load(args)
-    chosen = choose(runs, args.which)
-    rows = sql.query(runs, chosen, args.sql) if args.sql else sql.schema(runs, chosen)
-    sys.stdout.write(_written(args, Answer(rows), runs, chosen))
+        raise UsageError(f"invalid --limit {args.limit}")
+    runs = _options.load_runs(args)
+    chosen = resolve_run_index(runs, args.which)
+    rows = sql.execute_query(runs, chosen, args.sql) if args.sql else sql.describe_tables(runs, chosen)
+    sys.stdout.write(_format_rows(args, Answer(rows), runs, chosen))
     return 0
 
 
-def _written(args: Namespace, answer: Answer, runs: Sequence[Run], chosen: int) -> str:
+def _format_rows(args: Namespace, answer: Answer, runs: Sequence[Run], chosen: int) -> str:
     limit = args.limit
     if limit is None and args.sql and args.format in ("table", "md"):
-        limit = MOST
+        limit = MAX_TABLE_ROWS
     look = Look(limit=limit, full_names=True)
-    width, cut = _shared.room(args)
-    shown = View("query", "Query", lambda runs, look: answer)
-    report = Report(shown, runs, runs[chosen : chosen + 1], ordered(answer, look), look, width, cut)
-    return FORMATS[args.format](report)
+    width, cut = _options.choose_width(args)
+    table = View("query", "Query", lambda runs, look: answer)
+    content = ReportContent(table, runs, runs[chosen : chosen + 1], answer, look, width, cut)
+    return format_content(content, args.format)

@@ -1,36 +1,35 @@
-"""`tracetui recordings [--prune SIZE]`: recordings made without -o, listed, and removed when asked."""
+"""`tracetui recordings [--prune SIZE]`: list recordings made without -o, or remove the oldest."""
 
 import sys
 import time
 from argparse import ArgumentParser, Namespace
 
-from capture import places
+from capture.files import user_dirs
 from tracetui import units
-from tracetui.verbs import _shared
+from tracetui.verbs import _options
 
 
 def options(parser: ArgumentParser) -> None:
-    """Declare the options of the command."""
     parser.add_argument(
         "--prune",
-        type=_shared.size,
+        type=_options.parse_size,
         metavar="SIZE",
-        help="remove the oldest until the rest takes no more: 5GB",
+        help="remove the oldest until the rest is at most this large: 5GB",
     )
 
 
 def run(args: Namespace) -> int:
     """List the recordings, or remove the oldest of them and name each."""
     if args.prune is not None:
-        return _prune(args.prune)
-    for path in places.recordings():
+        return _prune_recordings(args.prune)
+    for path in user_dirs.list_recordings():
         status = path.stat()
         when = time.strftime("%Y-%m-%d %H:%M", time.localtime(status.st_mtime))
-        sys.stdout.write(f"{when}  {units.size(status.st_size):>10}  {path}\n")
+        sys.stdout.write(f"{when}  {units.format_size(status.st_size):>10}  {path}\n")
     return 0
 
 
-def _prune(limit: int) -> int:
-    for path in places.prune(places.recordings(), limit):
-        _shared.say(f"removed {path}")
+def _prune_recordings(limit: int) -> int:
+    for path in user_dirs.prune(user_dirs.list_recordings(), limit):
+        _options.print_status(f"removed {path}")
     return 0

@@ -1,43 +1,91 @@
-"""`tracetui replay FILE`: a recording played as if it were live."""
+"""`tracetui replay FILE`: play a recording as if it were live."""
 
+import re
+import tempfile
+import threading
 from argparse import ArgumentParser, Namespace
+from pathlib import Path
+from typing import Final
 
 from capture.errors import UsageError
-from tracetui.samples import resolved
-from tracetui.verbs import _shared
+from capture.source import Source
+from tracetui.samples import resolve_file
+from tracetui.verbs import _options
 
 
 def options(parser: ArgumentParser) -> None:
-    """Declare the options of the command."""
-    parser.add_argument("file", type=resolved, metavar="FILE", help="a native recording")
-    parser.add_argument("--speed", type=float, default=1.0, metavar="X", help="times as fast as it was")
-    _shared.screen_options(parser)
+    parser.add_argument("file", type=resolve_file, metavar="FILE", help="a native recording")
+    parser.add_argument(
+        "--speed", type=float, default=1.0, metavar="X", help="speed relative to the original"
+    )
+    _options.add_screen_options(parser)
 
 
 def run(args: Namespace) -> int:
     """Show the replay and return the exit code."""
     if args.speed <= 0:
-        raise UsageError(f"--speed {args.speed} is no speed", todo="give a number above zero")
-    if not _shared.has_screen():
+        raise UsageError(f"invalid --speed {args.speed}", todo="give a number above zero")
+    if not _options.has_screen():
         raise UsageError("a replay needs a terminal", todo=f"tracetui report summary {args.file}")
-    _native(args.file)
-    from tracetui.replayer import Replay
+    _check_native(args.file)
     from tracetui.ui.app import run as show
 
-    replay = Replay(args.file, args.speed)
+    replay = RecordingReplay(args.file, args.speed)
     replay.start()
     try:
-        return show([str(replay.path)], _shared.screen(args, follow=True))
+        return show([str(replay.path)], _options.build_screen_options(args, follow=True))
     finally:
         replay.stop()
 
 
-def _native(file: str) -> None:
-    """Raise UsageError for any other format: only native lines have the pace at which they came."""
+def _check_native(file: str) -> None:
+    """Raise UsageError for any other format: only native lines carry their times."""
     from capture.loaders import native
     from capture.source import Source
 
-    if not native.sniff(Source.of(file).head):
+    if not native.sniff(Source.from_path(file).head):
         raise UsageError(
-            f"{file} is no native recording", todo="export it first: tracetui export FILE -o prof.jsonl"
+            f"{file} is not a native recording", todo="export it first: tracetui export FILE -o prof.jsonl"
         )
+
+
+_START_TIME: Final = re.compile(rb'"t":(\d+)')
+MAX_PAUSE_S: Final = 5.0  # longer pauses of the recording are cut to this
+
+
+class RecordingReplay:
+    """Writes the lines of a recording to a temporary file at their original pace, in a thread."""
+
+    def __init__(self, path: str | Path, speed: float) -> None:
+        self._source = Source.from_path(path)
+        self._speed = speed
+        self._stop = threading.Event()
+        self._folder = tempfile.TemporaryDirectory(prefix="tracetui-replay-")
+        self.path = Path(self._folder.name) / self._source.path.name
+        self.path.touch(0o600)
+        self._writer = threading.Thread(target=self._write, daemon=True, name="replay")
+
+    def start(self) -> None:
+        self._writer.start()
+
+    def stop(self) -> None:
+        """Stop writing and remove the file."""
+        self._stop.set()
+        self._writer.join(1.0)
+        self._folder.cleanup()
+
+    def _write(self) -> None:
+        before: int | None = None
+        with self.path.open("ab", buffering=0) as out:
+            for _, line in self._source.iter_lines():
+                start = _START_TIME.search(line)
+                if start and before is not None:
+                    self._stop.wait(self._pause(int(start[1]) - before))
+                if self._stop.is_set():
+                    return
+                before = int(start[1]) if start else before
+                out.write(line + b"\n")
+
+    def _pause(self, ns: int) -> float:
+        """Return the seconds to wait for so many ns of the recording."""
+        return min(max(0.0, ns / 1e9 / self._speed), MAX_PAUSE_S)

@@ -1,4 +1,4 @@
-"""`tracetui report VIEW FILE…`: any view without a terminal."""
+"""`tracetui report VIEW FILE…`: print any view without a terminal."""
 
 import sys
 from argparse import ArgumentParser, Namespace
@@ -8,109 +8,114 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from capture.errors import UsageError
-from capture.nearest import did_you_mean
+from capture.spelling import suggest_nearest
 from tracetui import units
-from tracetui.chosen import choose
 from tracetui.look import Look
-from tracetui.report import FORMATS, report, written
-from tracetui.verbs import _fleet, _shared
-from tracetui.views import View, ask, view
+from tracetui.report_formats import FORMATS, ReportContent, ask_for_report, format_content
+from tracetui.run_choice import resolve_run_index
+from tracetui.verbs import _many_files, _options
+from tracetui.views import View, list_unusable_views, load_view, load_views
 
 if TYPE_CHECKING:
-    from tracetui.fleet.job import Job
+    from tracetui.fleet.file_job import FileJob
 
 
 def options(parser: ArgumentParser) -> None:
-    """Declare the options of the command."""
-    parser.add_argument("view", help="which view; `tracetui report list` names them")
-    _shared.input_options(parser, "*")
-    _shared.merge_option(parser)
-    _shared.capture_option(parser)
-    _shared.device_option(parser)
-    _fleet.on_option(parser)
-    _fleet.hosts_option(parser)
-    _shared.look_options(parser)
-    parser.add_argument("--limit", type=int, metavar="N", help="at most N rows; a cut is said")
+    parser.add_argument("view", help="view to print; `tracetui report list` lists them")
+    _options.add_input_options(parser, "*")
+    _options.add_merge_option(parser)
+    _options.add_capture_option(parser)
+    _options.add_device_option(parser)
+    _many_files.add_on_option(parser)
+    _many_files.add_hosts_option(parser)
+    _options.add_look_options(parser)
+    parser.add_argument("--limit", type=int, metavar="N", help=_options.LIMIT_HELP)
     parser.add_argument(
         "--what-if",
         action="append",
         default=[],
         metavar="OP=CHANGE",
-        help="of the fix view: what a step would take with an op changed: attn.core=-30%%, mlp.down=x0.5",
+        help="fix view only: predict the step time with an op changed: attn.core=-30%%, mlp.down=x0.5",
     )
-    parser.add_argument("--format", choices=tuple(FORMATS), default="table", help=_shared.FORMAT)
-    parser.add_argument("--width", type=int, help="columns of the table and the drawings")
+    parser.add_argument("--format", choices=tuple(FORMATS), default="table", help=_options.FORMAT_HELP)
+    parser.add_argument("--width", type=int, help=_options.WIDTH_HELP)
 
 
 def run(args: Namespace) -> int:
     """Print the view and return the exit code."""
     if args.view == "list":
-        return _list()
-    asked = view(args.view)
+        return _print_view_list()
+    view = load_view(args.view)
     if not args.files:
         raise UsageError("no file was named", todo=f"tracetui report {args.view} FILE")
-    look = _look(args)
-    _fleet.choose_file(args)
-    jobs = _fleet.jobs_where_many(args, asked, look)
+    look = _build_look(args)
+    _many_files.select_chosen_file(args)
+    jobs = _many_files.build_jobs_if_many(args, view, look)
     if jobs is not None:
-        return _of_many(args, asked, look, jobs)
-    runs = _shared.load(args)
-    if asked.runs == 2:
-        runs, chosen = _shared.pair(runs, args.which), 0
+        return _print_many_files(args, view, look, jobs)
+    runs = _options.load_runs(args)
+    if view.run_count == 2:
+        runs, chosen = _options.select_pair(runs, args.which), 0
     else:
-        chosen = choose(runs, args.which)
-    if look.sort:
-        look = sorted_look(
-            look, ask(asked, [runs[chosen]] if asked.runs == 1 else runs, look).rows, args.reverse
-        )
-    width, cut = _shared.room(args)
-    sys.stdout.write(report(asked, runs, look, args.format, chosen=chosen, width=width, cut=cut))
+        chosen = resolve_run_index(runs, args.which)
+    sys.stdout.write(format_sorted(args, ask_for_report(view, runs, look, chosen)))
     return 0
 
 
-def _of_many(args: Namespace, asked: View, look: Look, jobs: "list[Job]") -> int:
+def _print_many_files(args: Namespace, view: View, look: Look, jobs: "list[FileJob]") -> int:
     """Print one answer about many files; return the exit code."""
-    fleet = _fleet.answered(args, asked, jobs)
-    if look.sort:
-        look = sorted_look(look, fleet.answer.rows, args.reverse)
-    width, cut = _shared.room(args)
-    sys.stdout.write(written(asked, fleet.run, fleet.answer, look, args.format, width=width, cut=cut))
+    fleet = _many_files.ask_many_files(args, view, jobs)
+    content = ReportContent(view, [fleet.run], [fleet.run], fleet.answer, look)
+    sys.stdout.write(format_sorted(args, content))
     return 0
 
 
-def _look(args: Namespace) -> Look:
-    """Return the look that the options ask for; raise UsageError for changes of ops in other views."""
-    look = _shared.look(args)
+def _build_look(args: Namespace) -> Look:
+    """Build the look from the options; raise UsageError for --what-if in other views."""
+    look = _options.build_look(args)
     if not args.what_if:
         return look
     if args.view != "fix":
-        raise UsageError("--what-if is of the fix view", todo="tracetui report fix FILE --what-if OP=-30%")
-    from tracetui.analysis.what_if import change_of
+        raise UsageError(
+            "--what-if works in the fix view only", todo="tracetui report fix FILE --what-if OP=-30%"
+        )
+    from tracetui.analysis.ledger.what_if import parse_change
 
-    return replace(look, what_if=tuple(change_of(text) for text in args.what_if))
+    return replace(look, what_if=tuple(parse_change(text) for text in args.what_if))
 
 
-def _list() -> int:
-    from tracetui.views import views
-
-    for v in views():
-        sys.stdout.write(f"{v.name:12} {v.title}\n")
+def _print_view_list() -> int:
+    for view in load_views():
+        sys.stdout.write(f"{view.name:12} {view.title}\n")
+    for line in list_unusable_views():
+        _options.print_status(line)
     return 0
 
 
-def sorted_look(look: Look, rows: pl.DataFrame, reverse: bool) -> Look:
-    """Return the look with the sort columns as the answer calls them, numbers from the largest, text from A.
-    Raise UsageError where no column has such a name.
+def format_sorted(args: Namespace, content: ReportContent) -> str:
+    """Format an answer in --format and --width, sorted by --sort."""
+    look, (width, cut) = content.look, _options.choose_width(args)
+    if args.sort:
+        look = resolve_sort(replace(look, sort=args.sort), content.answer.rows, args.reverse)
+    return format_content(replace(content, look=look, width=width, cut=cut), args.format or "table")
+
+
+def resolve_sort(look: Look, rows: pl.DataFrame, reverse: bool) -> Look:
+    """Return the look with sort columns as the answer names them, numbers descending, text ascending.
+
+    Raise UsageError if no column has such a name.
     """
-    named = {name(c): c for name in (units.spoken, units.heading, str) for c in rows.columns}
-    asked = look.sort or ""
+    named = {
+        name(c): c for name in (units.format_plain_heading, units.format_heading, str) for c in rows.columns
+    }
+    words = look.sort or ""
     if not rows.columns:
         return replace(look, sort=None)
     orders = []
-    for word in [asked] if asked in named else asked.split(","):
+    for word in [words] if words in named else words.split(","):
         column = named.get(word.strip())
         if column is None:
-            todo = did_you_mean(word, named, f"the columns are {', '.join(rows.columns)}")
+            todo = suggest_nearest(word, named, f"the columns are {', '.join(rows.columns)}")
             raise UsageError(f"no column is called {word!r}", todo=todo)
         orders.append((column, rows.schema[column].is_numeric() != reverse))
     (first, falls), *then = orders

@@ -1,4 +1,4 @@
-"""`tracetui schema`: the JSON schema of what `--format json` prints."""
+"""`tracetui schema`: print the JSON schema of `--format json`."""
 
 import json
 import sys
@@ -6,12 +6,12 @@ from argparse import ArgumentParser, Namespace
 
 
 def options(parser: ArgumentParser) -> None:
-    """Declare the options of the command, which has none."""
+    """No options."""
 
 
 def run(args: Namespace) -> int:
     """Print the schema and return the exit code."""
-    from tracetui.schema import schema
+    from tracetui.json_schema import build_json_schema
 
-    sys.stdout.write(json.dumps(schema(), indent=1) + "\n")
+    sys.stdout.write(json.dumps(build_json_schema(), indent=1) + "\n")
     return 0

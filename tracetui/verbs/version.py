@@ -1,4 +1,4 @@
-"""`tracetui version`: which version this is, and of what it is made."""
+"""`tracetui version`: versions of tracetui and of the packages it uses."""
 
 import platform
 import sys
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, version
 from typing import Final
 
-PARTS: Final = (
+LISTED_PARTS: Final = (
     "polars",
     "textual",
     "plotext",
@@ -22,26 +22,26 @@ PARTS: Final = (
 
 
 def options(parser: ArgumentParser) -> None:
-    """Declare the options of the command, which has none."""
+    """No options."""
 
 
 def run(args: Namespace) -> int:
-    """Print the version, then a line for each part; return the exit code."""
+    """Print the version, then a line per package; return the exit code."""
     from capture.loaders import _scan as scan
 
     lines = [
         f"tracetui {version('tracetui')}",
         f"Python {platform.python_version()} on {platform.system()} {platform.machine()}",
-        *(f"{name} {number}" for name, number in _installed()),
+        *(f"{name} {number}" for name, number in _iter_installed()),
         f"compiled scanner of Chrome traces: {scan.state()}",
     ]
     sys.stdout.write("\n".join(lines) + "\n")
     return 0
 
 
-def _installed() -> Iterator[tuple[str, str]]:
-    """Yield each part that is here, with its version; none of them is imported."""
-    for name in PARTS:
+def _iter_installed() -> Iterator[tuple[str, str]]:
+    """Yield each installed package with its version, without importing it."""
+    for name in LISTED_PARTS:
         try:
             yield name, version(name)
         except PackageNotFoundError:

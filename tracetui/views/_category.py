@@ -1,4 +1,4 @@
-"""Categories in drawings and tables: each has one colour in every view, and a legend tells which."""
+"""Colours of kernel categories, the same in every view, and their legends."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
@@ -8,96 +8,114 @@ import polars as pl
 
 from capture.native.schema import CATEGORIES
 from capture.run import Run
-from tracetui.analysis.categories import categories
-from tracetui.views import Dress, ink
-from tracetui.views.ink import Line, Size
+from tracetui.analysis.frames.selection import map_to_categories
+from tracetui.views import TableStyle, ink
+from tracetui.views.ink import DrawSize, Line
 
-PLAIN: Final = "other"
-PART: Final = "categories"  # the frame of an answer in which a drawing finds what is `known`
-ROOM_FOR_LEGEND: Final = 12  # lines of a drawing from which it tells its colours
+NO_CATEGORY: Final = "other"
+CATEGORIES_PART: Final = "categories"  # part of an answer, for `find_categories`
+MIN_LEGEND_LINES: Final = 12  # height of a drawing from which it has a legend
 
-Found = Callable[[pl.DataFrame], Sequence[str | None]]  # the category of each row; None where it has none
-
-
-def coloured(category: str | None) -> str:
-    """Return the category whose colour something has: its own, else that of what is no category."""
-    return category if category in CATEGORIES else PLAIN
+CategoryFinder = Callable[[pl.DataFrame], Sequence[str | None]]  # rows → the category of each
 
 
-def inked(category: str | None) -> str:
-    """Return the style of a mark or a bar of a category."""
-    return f"cat_{coloured(category)}"
+def resolve_category(category: str | None) -> str:
+    """Return a category that has a colour: the one given, else NO_CATEGORY."""
+    return category if category in CATEGORIES else NO_CATEGORY
 
 
-def grounded(category: str | None) -> str:
-    """Return the style of a text on the colour of a category."""
-    return f"on_{coloured(category)}"
+def select_ink_style(category: str | None) -> str:
+    """Return the style of a mark or bar of a category."""
+    return f"cat_{resolve_category(category)}"
 
 
-def toned(category: str | None) -> str:
-    """Return the style of a name of a category, which without one is plain."""
-    return inked(category) if category in CATEGORIES else ""
+def select_ground_style(category: str | None) -> str:
+    """Return the style of text on the colour of a category."""
+    return f"on_{resolve_category(category)}"
 
 
-def known(runs: Sequence[Run], *columns: str) -> dict[str, pl.DataFrame]:
-    """Return a part of an answer, for `of_values`: the values of columns that stand for one category."""
-    pairs = [pair for run in runs for column in columns for pair in categories(run, column).items()]
-    return {PART: pl.DataFrame(pairs, schema={"value": pl.String, "category": pl.String}, orient="row")}
+def select_name_style(category: str | None) -> str:
+    """Return the style of a name of a category; without a category it is plain."""
+    return select_ink_style(category) if category in CATEGORIES else ""
 
 
-def of_values(parts: Mapping[str, pl.DataFrame], values: Iterable[Any]) -> list[str | None]:
-    """Return the category of each value, as far as it is known of it."""
-    pairs = dict(parts[PART].iter_rows()) if PART in parts else {}
+def build_category_part(runs: Sequence[Run], *columns: str) -> dict[str, pl.DataFrame]:
+    """Build the part of an answer that `find_categories` reads: values of columns and their category."""
+    pairs = [pair for run in runs for column in columns for pair in map_to_categories(run, column).items()]
+    return {
+        CATEGORIES_PART: pl.DataFrame(pairs, schema={"value": pl.String, "category": pl.String}, orient="row")
+    }
+
+
+def find_categories(parts: Mapping[str, pl.DataFrame], values: Iterable[Any]) -> list[str | None]:
+    """Return the category of each value, None if unknown."""
+    pairs = dict(parts[CATEGORIES_PART].iter_rows()) if CATEGORIES_PART in parts else {}
     return [pairs.get(value) for value in values]
 
 
-def by(runs: Sequence[Run], column: str, shown: str) -> Dress:
-    """Return the dress of a table whose column `shown` has the values that events have in a column."""
-    pairs = known(runs, column)
+def build_style_by_column(runs: Sequence[Run], column: str, displayed: str) -> TableStyle:
+    """Return the style of a table whose column `displayed` has the values of the events' column `column`."""
+    pairs = build_category_part(runs, column)
 
-    def found(rows: pl.DataFrame) -> Sequence[str | None]:
-        return of_values(pairs, (str(value).lstrip(" ") for value in rows[shown])) if rows.width else ()
+    def find_row_categories(rows: pl.DataFrame) -> Sequence[str | None]:
+        return (
+            find_categories(pairs, (str(value).lstrip(" ") for value in rows[displayed]))
+            if rows.width
+            else ()
+        )
 
-    return dress(found, shown, shown)
+    return build_table_style(find_row_categories, displayed, displayed)
 
 
-def stated(rows: pl.DataFrame) -> Sequence[str | None]:
-    """Return the categories that stand in the rows."""
+def list_row_categories(rows: pl.DataFrame) -> Sequence[str | None]:
+    """Return the `category` column of the rows, or Nones if there is none."""
     return rows["category"].cast(pl.String).to_list() if "category" in rows.columns else [None] * rows.height
 
 
-def dress(found: Found = stated, of: str = "category", *names: str) -> Dress:
-    """Return the dress of a table whose rows have a category: in a column, or as it is found of another one;
-    the columns of names have its colour, else the first one.
+def build_table_style(
+    find_row_categories: CategoryFinder = list_row_categories, column: str = "category", *names: str
+) -> TableStyle:
+    """Return the style of a table whose rows have a category.
+
+    `find_row_categories` returns it per row, from the column `of`; the columns `names` (default: the first)
+    get its colour.
     """
-    return Dress(
-        partial(tones, found=found, names=names),
-        legend=partial(legend, found=found, of=of),
+    return TableStyle(
+        partial(select_cell_styles, find_row_categories=find_row_categories, names=names),
+        legend=partial(draw_legend, find_row_categories=find_row_categories, column=column),
         wide_names=True,
     )
 
 
-def tones(rows: pl.DataFrame, found: Found = stated, names: Sequence[str] = ()) -> dict[str, Sequence[str]]:
+def select_cell_styles(
+    rows: pl.DataFrame, find_row_categories: CategoryFinder = list_row_categories, names: Sequence[str] = ()
+) -> dict[str, Sequence[str]]:
     """Return the styles of the names and of the categories of rows."""
-    styles = [toned(category) for category in found(rows)]
+    styles = [select_name_style(category) for category in find_row_categories(rows)]
     return dict.fromkeys((*(names or rows.columns[:1]), "category"), styles)
 
 
-def legend(rows: pl.DataFrame, found: Found = stated, of: str = "category") -> Line:
-    """Return what the colours of rows mean, whose categories are found of a column."""
-    return told(found(rows.select(pl.col(of).unique()))) if of in rows.columns else ()
+def draw_legend(
+    rows: pl.DataFrame, find_row_categories: CategoryFinder = list_row_categories, column: str = "category"
+) -> Line:
+    """Draw the legend of the categories in a column of the rows."""
+    return (
+        draw_category_legend(find_row_categories(rows.select(pl.col(column).unique())))
+        if column in rows.columns
+        else ()
+    )
 
 
-def told(categories: Iterable[str | None]) -> Line:
-    """Return each category in its colour; nothing where there are no two to tell apart."""
-    here = {*categories}
-    names = [category for category in CATEGORIES if category in here]
-    return ink.line(("colours: ", "dim"), *((f"{c}  ", inked(c)) for c in names)) if len(names) > 1 else ()
+def draw_category_legend(categories: Iterable[str | None]) -> Line:
+    """Draw each category in its colour; nothing for fewer than two."""
+    present = {*categories}
+    names = [category for category in CATEGORIES if category in present]
+    if len(names) < 2:
+        return ()
+    return ink.make_line(("colours: ", "dim"), *((f"{c}  ", select_ink_style(c)) for c in names))
 
 
-def below(categories: Iterable[str | None], size: Size) -> list[Line]:
-    """Return the legend as what stands below a drawing; nothing where nobody sees
-    colours, or it would take the room of rows.
-    """
-    legend = told(categories)
-    return [legend] if legend and size.colours and size.height >= ROOM_FOR_LEGEND else []
+def draw_legend_below(categories: Iterable[str | None], size: DrawSize) -> list[Line]:
+    """Draw the legend below a drawing; nothing without colours, or if it would displace rows."""
+    legend = draw_category_legend(categories)
+    return [legend] if legend and size.colours and size.height >= MIN_LEGEND_LINES else []

@@ -1,4 +1,4 @@
-"""Draw a grid of cells: layers or ranks down, ops or steps across, as much as fits around the cursor."""
+"""Draw a grid of cells: layers or ranks down, ops or steps across, the part around the cursor."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -8,153 +8,162 @@ from typing import Any, Final
 import polars as pl
 
 from tracetui import glyphs
+from tracetui.cell_width import count_cells, fit_cells
 from tracetui.look import Look
 from tracetui.views import Answer, Focus, ink
-from tracetui.views._category import toned
-from tracetui.views.ink import Line, Size, Span
+from tracetui.views._category import select_name_style
+from tracetui.views.ink import DrawSize, Line, Span
 
-HEAD: Final = 6  # cells of the number of a layer or rank
-NARROWEST, WIDEST = 2, 10  # cells of a cell
-NOTHING_LEFT: Final = 100  # per cent by which nothing falls
-WRITTEN: Final = 6  # cells from which a change is written as a number
+HEAD_CELLS: Final = 6  # for the number of a layer or rank
+MIN_CELL_WIDTH, MAX_CELL_WIDTH = 2, 10  # of a grid cell, in terminal cells
+FULL_LOSS_PCT: Final = 100  # nothing falls by this much or more
+MIN_NUMBER_CELLS: Final = 6  # narrower cells show signs instead of numbers
 
 Cell = dict[str, Any]  # a row of the answer
 
 
 @dataclass(frozen=True)
 class Grid:
-    """The rows of an answer by layer or rank and by column, and where the cursor stands."""
+    """The rows of an answer by row and column, and the position of the cursor."""
 
     row_name: str
-    column: str
-    downs: Sequence[Any]
-    acrosses: Sequence[Any]
+    column_name: str
+    rows: Sequence[Any]
+    columns: Sequence[Any]
     cells: Mapping[tuple[Any, Any], Cell]
-    row: int
-    place: int
+    row_index: int
+    column_index: int
 
     @property
-    def here(self) -> Cell | None:
-        """Return the row under the cursor; None where the cell is empty."""
-        return self.cells.get((self.downs[self.row], self.acrosses[self.place]))
+    def cell_at_cursor(self) -> Cell | None:
+        """The row of the answer under the cursor, None for an empty cell."""
+        return self.cells.get((self.rows[self.row_index], self.columns[self.column_index]))
 
-    def wide(self, size: Size) -> int:
-        """Return how many cells of the terminal a cell of the grid fills."""
-        return max(NARROWEST, min(WIDEST, (size.width - HEAD) // len(self.acrosses)))
+    def cell_width(self, size: DrawSize) -> int:
+        """Return the width of a grid cell in terminal cells."""
+        return max(MIN_CELL_WIDTH, min(MAX_CELL_WIDTH, (size.width - HEAD_CELLS) // len(self.columns)))
 
-    def across(self, size: Size) -> Sequence[Any]:
-        """Return the columns in sight."""
-        fits = max(1, (size.width - HEAD) // self.wide(size))
-        left = max(0, min(self.place - fits // 2, len(self.acrosses) - fits))
-        return self.acrosses[left : left + fits]
+    def select_columns(self, size: DrawSize) -> Sequence[Any]:
+        """Return the visible columns."""
+        fits = max(1, (size.width - HEAD_CELLS) // self.cell_width(size))
+        left = max(0, min(self.column_index - fits // 2, len(self.columns) - fits))
+        return self.columns[left : left + fits]
 
-    def down(self, room: int) -> Sequence[Any]:
-        """Return the rows in sight, where so many have room."""
-        top = max(0, min(self.row - room // 2, len(self.downs) - room))
-        return self.downs[top : top + max(1, room)]
+    def select_rows(self, height: int) -> Sequence[Any]:
+        """Return the visible rows, at most `height`."""
+        top = max(0, min(self.row_index - height // 2, len(self.rows) - height))
+        return self.rows[top : top + max(1, height)]
 
 
-def place_of(cell: Cell, column: str) -> str:
-    """Return in words where a cell stands: layer 3, op attn.out; an op that nobody knows has no name."""
+def describe_cell(cell: Cell, column: str) -> str:
+    """Return the position of a cell as text: layer 3, op attn.out."""
     across = cell[column]
     return f"layer {cell['layer']}, {f'unknown {column}' if across is None else f'{column} {across}'}"
 
 
-def grid(answer: Answer, look: Look, weight: str) -> Grid:
-    """Return the grid of an answer: layers and numbers in order, ops by their falling sum of the weight."""
+def build_grid(answer: Answer, look: Look, weight: str) -> Grid:
+    """Build the grid of an answer: rows and numeric columns in order, others by falling sum of `weight`."""
     row_name, column = answer.key
-    downs = answer.rows[row_name].unique().sort().to_list()
+    rows = answer.rows[row_name].unique().sort().to_list()
     sums = answer.rows.group_by(column).agg(pl.col(weight).sum())
     if answer.rows.schema[column].is_numeric():
         sums = sums.sort(column)
     else:
         sums = sums.sort(weight, column, descending=[True, False], nulls_last=True)
-    acrosses = sums[column].to_list()
+    columns = sums[column].to_list()
     cells = {(r[row_name], r[column]): r for r in answer.rows.iter_rows(named=True)}
-    row, place = (max(0, min(at, len(of) - 1)) for at, of in zip(look.cursor, (downs, acrosses), strict=True))
-    return Grid(row_name, column, downs, acrosses, cells, row, place)
+    row_index, column_index = (
+        max(0, min(at, len(of) - 1)) for at, of in zip(look.cursor, (rows, columns), strict=True)
+    )
+    return Grid(row_name, column, rows, columns, cells, row_index, column_index)
 
 
-def drawn(
-    shown: Grid,
-    size: Size,
+def draw_grid(
+    grid: Grid,
+    size: DrawSize,
     paint: Callable[[Cell | None, Any, bool], Span],
     foot: Sequence[Line],
     categories: Mapping[Any, str | None] = MappingProxyType({}),
 ) -> list[Line]:
-    """Return a heading, the cells as `paint` draws them, and the lines of the foot.
+    """Draw a heading, the cells by `paint`, and the lines of `foot`.
 
-    `categories` has those of the columns, as far as they are of one.
+    `categories` maps columns to the category whose colour their heading has.
     """
-    across = shown.across(size)
-    here = shown.downs[shown.row], shown.acrosses[shown.place]
-    head = ink.line(
-        (f"{shown.row_name:<{HEAD}}"[:HEAD], "title"), *_headings(across, shown.wide(size), size, categories)
+    columns = grid.select_columns(size)
+    cursor = grid.rows[grid.row_index], grid.columns[grid.column_index]
+    head = ink.make_line(
+        (f"{grid.row_name:<{HEAD_CELLS}}"[:HEAD_CELLS], "title"),
+        *_draw_headings(columns, grid.cell_width(size), size, categories),
     )
     body = [
-        ink.line(
-            (f"{down!s:>{HEAD - 1}} ", "dim"),
-            *(paint(shown.cells.get((down, a)), a, (down, a) == here) for a in across),
+        ink.make_line(
+            (f"{row!s:>{HEAD_CELLS - 1}} ", "dim"),
+            *(paint(grid.cells.get((row, a)), a, (row, a) == cursor) for a in columns),
         )
-        for down in shown.down(size.height - 1 - len(foot))
+        for row in grid.select_rows(size.height - 1 - len(foot))
     ]
-    return ink.clip([head, *body, *foot], size)
+    return ink.clip_lines([head, *body, *foot], size)
 
 
-def _headings(
-    shown: Sequence[Any], wide: int, size: Size, categories: Mapping[Any, str | None]
+def _draw_headings(
+    columns: Sequence[Any], width: int, size: DrawSize, categories: Mapping[Any, str | None]
 ) -> list[Span]:
-    """Return a label over each cell, in the colour of its category; wide numbers stand over every second,
-    third … one.
-    """
-    labels = _short(["–" if a is None else str(a) for a in shown], wide - 1)
-    every = 1
-    if all(isinstance(a, int) for a in shown):
-        every = -(-(max(map(len, labels)) + 1) // wide)
+    """Draw a label over each cell; wide numbers stand over every second, third … cell."""
+    labels = _shorten_labels(["–" if a is None else str(a) for a in columns], width - 1)
+    stride = 1
+    if all(isinstance(a, int) for a in columns):
+        stride = -(-(max(map(len, labels)) + 1) // width)
     return [
-        Span(ink.fit(label, every * wide - 1, ascii=size.ascii) + " ", toned(categories.get(a)) or "title")
-        for a, label in list(zip(shown, labels, strict=True))[::every]
+        Span(
+            fit_cells(label, stride * width - 1, ascii=size.ascii) + " ",
+            select_name_style(categories.get(a)) or "title",
+        )
+        for a, label in list(zip(columns, labels, strict=True))[::stride]
     ]
 
 
-def _short(labels: Sequence[str], wide: int) -> Sequence[str]:
-    """Return the labels without the family before the dot, where they do not fit and stay different."""
-    if max(map(len, labels), default=0) <= wide:
+def _shorten_labels(labels: Sequence[str], width: int) -> Sequence[str]:
+    """Drop the part before the last dot of labels that do not fit, if they stay different."""
+    if max(map(len, labels), default=0) <= width:
         return labels
     last = [label.rpartition(".")[2] for label in labels]
     return [short if last.count(short) == 1 else label for label, short in zip(labels, last, strict=True)]
 
 
-def changed(
-    percent: float, wide: int, bounds: Sequence[float], least: float, *, ascii: bool, mark: str = " "
+def draw_change(
+    percent: float, width: int, bounds: Sequence[float], least: float, *, ascii: bool, mark: str = " "
 ) -> Span:
-    """Return a cell in the colour of its change: in it the change in per cent where that is `least` or more
-    and has room, else its signs, which need no colour; `mark` stands at its end.
+    """Draw a cell in the colour of its change: per cent if at least `least` and wide enough, else signs.
+
+    The signs need no colour; `mark` is the last character.
     """
-    if wide < WRITTEN:
-        text = glyphs.drift_mark(percent, ascii, bounds, wide - 1).ljust(wide - 1)
+    if width < MIN_NUMBER_CELLS:
+        text = glyphs.format_change_sign(percent, ascii, bounds, width - 1).ljust(width - 1)
     else:
-        level = glyphs.drift_mark(0, ascii)
-        text = f"{f'{percent:+.0f}%' if abs(percent) >= least else level:>{wide - 1}}"
-    return Span(text + mark, glyphs.drift(percent, bounds))
+        level = glyphs.format_change_sign(0, ascii)
+        text = f"{f'{percent:+.0f}%' if abs(percent) >= least else level:>{width - 1}}"
+    return Span(text + mark, glyphs.select_change_style(percent, bounds))
 
 
-def legend(bounds: Sequence[float], same: str, wide: int, size: Size, over: str = "") -> Line:
-    """Return the line that explains the colours and the signs of changes in cells so wide: what is the
-    `same`, and where there is room, what others are `over`.
-    """
-    spans = [Span(" " * HEAD, "dim")]
-    for low in (*(-b for b in reversed(bounds) if b < NOTHING_LEFT), 0, *bounds):
+def draw_change_legend(
+    bounds: Sequence[float], same: str, width: int, size: DrawSize, reference: str = ""
+) -> Line:
+    """Draw the legend of change colours and signs: `same` for no change; `reference` if it fits."""
+    spans = [Span(" " * HEAD_CELLS, "dim")]
+    for low in (*(-b for b in reversed(bounds) if b < FULL_LOSS_PCT), 0, *bounds):
         word = f"{low:+.0f}%" if low else same
-        mark = glyphs.drift_mark(low, size.ascii, bounds, wide - 1)
-        spans += [Span(f" {mark} {word} ", glyphs.drift(low, bounds)), Span(" ")]
-    room = size.width - sum(ink.wide(span.text) for span in spans)
-    return (*spans, *([Span(over, "dim")] if over and len(over) <= room else []))
+        mark = glyphs.format_change_sign(low, size.ascii, bounds, width - 1)
+        spans += [Span(f" {mark} {word} ", glyphs.select_change_style(low, bounds)), Span(" ")]
+    room = size.width - sum(count_cells(span.text) for span in spans)
+    return (*spans, *([Span(reference, "dim")] if reference and len(reference) <= room else []))
 
 
-def entered(answer: Answer, look: Look, weight: str) -> Focus:
-    """Return the row and the column under the cursor."""
+def find_cell_focus(answer: Answer, look: Look, weight: str) -> Focus:
+    """Return the row and column under the cursor."""
     if answer.rows.is_empty():
         return ()
-    shown = grid(answer, look, weight)
-    return ((shown.row_name, shown.downs[shown.row]), (shown.column, shown.acrosses[shown.place]))
+    grid = build_grid(answer, look, weight)
+    return (
+        (grid.row_name, grid.rows[grid.row_index]),
+        (grid.column_name, grid.columns[grid.column_index]),
+    )

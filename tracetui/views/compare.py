@@ -1,4 +1,4 @@
-"""Compare: N runs side by side, a row a kernel, op or row of another view, and how each row scales."""
+"""Compare: N runs side by side, one row per kernel, op or row of another view, and its scaling law."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -10,165 +10,185 @@ import polars as pl
 from capture.errors import UsageError
 from capture.run import Run
 from tracetui import glyphs
+from tracetui.compare.run_sides import Sides
 from tracetui.look import Look
 from tracetui.units import ABSENT
-from tracetui.views import MANY, Answer, Dress, Focus, View, _category, ask, view
-from tracetui.views._grid import NOTHING_LEFT
-from tracetui.views.diff import labels
+from tracetui.views import MANY, Answer, Focus, TableStyle, View, _category, ask, load_view
+from tracetui.views._grid import FULL_LOSS_PCT
+from tracetui.views.diff import build_labels
 from tracetui.views.ink import Line, Span
 
 if TYPE_CHECKING:
-    from tracetui.analysis.compare.matrix import Matrix
+    from tracetui.compare.run_matrix import RunMatrix
 
-LAW: Final = ("exponent", "r2")
-BOUNDS: Final = (10.0, 25.0, 100.0)  # per cent from the median of a row from which a cell is coloured
-_UNITS: Final = {"_ns": "_ns", "bytes": "_bytes"}  # the end of a column's name → that of the matrix
-MEASURES: Final = ("total_ns", "dur_ns", "self_ns", "wall_ns", "bytes", "mean", "value", "p50_ns", "mean_ns")
+LAW_COLUMNS: Final = ("exponent", "r2")
+BOUNDS_PCT: Final = (10.0, 25.0, 100.0)  # distances from the row median at which the colour changes
+_UNITS: Final = {"_ns": "_ns", "bytes": "_bytes"}  # suffix of the compared column → suffix in the matrix
+VALUE_COLUMNS: Final = (
+    "total_ns",
+    "dur_ns",
+    "self_ns",
+    "wall_ns",
+    "bytes",
+    "mean",
+    "value",
+    "p50_ns",
+    "mean_ns",
+)
 
 
 def answer(runs: Sequence[Run], look: Look) -> Answer:
-    """Return one row a kernel, with a column a run and, where the runs have an axis, the law along it."""
-    return replace(_compared(runs, look), dress=_dressed(runs, look))
+    """Return one row per kernel, with a column per run and, if the runs have an axis, the law along it."""
+    return replace(_build_answer(runs, look), table_style=_build_table_style(runs, look))
 
 
-def _dressed(runs: Sequence[Run], look: Look) -> Dress:
-    """Return the colours of the cells, and of the names where the rows are kernels."""
+def _build_table_style(runs: Sequence[Run], look: Look) -> TableStyle:
+    """Return the colours of the cells, and of the names if the rows are kernels."""
     if look.terms.of != "kernels":
-        return Dress(tones, legend=legend)
-    names = _category.by(runs, look.group or "name", "row")
+        return TableStyle(select_cell_styles, legend=draw_legend)
+    names = _category.build_style_by_column(runs, look.group or "name", "row")
 
-    def both(rows: pl.DataFrame) -> Mapping[str, Sequence[str]]:
-        return {**names.tones(rows), **tones(rows)}
+    def select_both_styles(rows: pl.DataFrame) -> Mapping[str, Sequence[str]]:
+        return {**names.cell_styles(rows), **select_cell_styles(rows)}
 
-    def told(rows: pl.DataFrame) -> Line:
-        return (*legend(rows), *(names.legend(rows) if names.legend else ()))
+    def draw_both_legends(rows: pl.DataFrame) -> Line:
+        return (*draw_legend(rows), *(names.legend(rows) if names.legend else ()))
 
-    return Dress(both, legend=told)
+    return TableStyle(select_both_styles, legend=draw_both_legends)
 
 
-def _compared(runs: Sequence[Run], look: Look) -> Answer:
+def _build_answer(runs: Sequence[Run], look: Look) -> Answer:
     """Return the answer without its colours."""
-    from tracetui.analysis.compare.matrix import axis, matrix, scaling  # numpy loads with them
+    from tracetui.compare.run_matrix import build_matrix, find_axis, fit_scaling  # numpy loads with it
 
     of = look.terms.of
     if of == "kernels" and look.terms.value in ("", "total_ns"):
-        table, unit, what = matrix(runs, look, labels(*runs)), "_ns", "total"
+        table, unit, what = build_matrix(runs, look, build_labels(*runs)), "_ns", "total"
     else:
-        table, unit, what = _matrix_of_view(view(of), runs, look)
+        table, unit, what = _build_view_matrix(load_view(of), runs, look)
     notes = [f"{len(runs)} runs; {table.rows.height} rows of {of}: {what.replace('_', ' ')}"]
-    notes += _cut(table)
-    along = axis(runs)
-    law = scaling(table, along) if along is not None and table.columns else None
-    notes += _means(table, min(look.terms.baseline or 0, len(runs) - 1), unit)
+    notes += _describe_cut_names(table)
+    along = find_axis(runs)
+    law = fit_scaling(table, along) if along is not None and table.columns else None
+    notes += _describe_means(table, min(look.terms.baseline or 0, len(runs) - 1), unit)
     if table.columns:
-        table, how = _divided(table, runs, look, unit)
+        table, how = _divide_by_baseline(table, runs, look, unit)
         notes.append(how)
     if law is None or along is None:
-        return Answer(table.rows, tuple(notes), ("row",), {"names": _names(table)})
+        return Answer(table.rows, tuple(notes), ("row",), {"names": _list_other_names(table)})
     families = len(set(along.families))
     within = f", one slope through {families} families" if families > 1 else ""
     notes.append(
         f"exponent: {what.removesuffix('_ns')} ∝ {along.name}^exponent, fitted over {len(runs)} runs{within}"
     )
     rows = pl.concat([table.rows.select("row"), law, table.rows.drop("row")], how="horizontal")
-    return Answer(rows, tuple(notes), ("row",), {"names": _names(table)})
+    return Answer(rows, tuple(notes), ("row",), {"names": _list_other_names(table)})
 
 
-def _means(table: "Matrix", base: int, unit: str) -> list[str]:
-    """Return a note with the geometric mean of each run's rows, as multiples of one run."""
-    from tracetui.analysis.compare.against import geometric_mean
+def _describe_means(table: "RunMatrix", base: int, unit: str) -> list[str]:
+    """Return a note with the geometric mean of each run's rows, relative to the baseline."""
+    from tracetui.compare.run_matrix import compute_geometric_mean
 
     if len(table.columns) < 2:
         return []
     values = [table.rows[c].to_list() for c in table.columns]
     names = [c.removesuffix(unit) for c in table.columns]
-    means = [(n, geometric_mean(values[base], v)) for n, v in zip(names, values, strict=True)]
-    told = [f"{name} {mean:.3g}×" for i, (name, mean) in enumerate(means) if i != base and mean is not None]
-    return [f"geometric mean of the rows, against {names[base]}: {', '.join(told)}"] if told else []
+    means = [(n, compute_geometric_mean(values[base], v)) for n, v in zip(names, values, strict=True)]
+    ratios = [f"{name} {mean:.3g}×" for i, (name, mean) in enumerate(means) if i != base and mean is not None]
+    return [f"geometric mean of the rows, relative to {names[base]}: {', '.join(ratios)}"] if ratios else []
 
 
-def _divided(table: "Matrix", runs: Sequence[Run], look: Look, unit: str) -> "tuple[Matrix, str]":
-    """Return the matrix by its baseline, with verdicts where its rows are kernels, and a note on it."""
-    from tracetui.analysis.compare.matrix import normalised
+def _divide_by_baseline(
+    table: "RunMatrix", runs: Sequence[Run], look: Look, unit: str
+) -> "tuple[RunMatrix, str]":
+    """Divide the matrix by its baseline, with verdicts if its rows are kernels; also return a note."""
+    from tracetui.compare.run_matrix import normalise_to_baseline
 
     if look.terms.baseline is None:
-        return table, "colours tell how far a run is from the median of its row; b divides by the run shown"
+        return table, "colours show the distance from the row median; b divides by the displayed run"
     base = min(look.terms.baseline, len(runs) - 1)
-    multiples = normalised(table, base, unit)
-    judged = _judged(multiples, runs, base, look) if look.terms.of == "kernels" else multiples
-    name = labels(*runs)[base]
-    return judged, f"each cell is a multiple of the same row in {name}; [ ] take another run, b none"
+    multiples = normalise_to_baseline(table, base, unit)
+    with_verdicts = _add_verdicts(multiples, runs, base, look) if look.terms.of == "kernels" else multiples
+    name = build_labels(*runs)[base]
+    return (
+        with_verdicts,
+        f"cells are multiples of the same row in {name}; [ ] select another run, b ends this",
+    )
 
 
-def _judged(table: "Matrix", runs: Sequence[Run], base: int, look: Look) -> "Matrix":
-    """Return the matrix with what a diff against the baseline says of each cell."""
-    from tracetui.analysis.compare.against import verdicts_against
+def _add_verdicts(table: "RunMatrix", runs: Sequence[Run], base: int, look: Look) -> "RunMatrix":
+    """Add the verdict of a diff against the baseline next to each cell."""
+    from tracetui.compare.run_matrix import judge_against
 
-    rows, columns = table.rows, ["row"]
+    rows, columns, sides = table.rows, ["row"], Sides.from_runs(runs).without_repeats()
     for i, (run, column) in enumerate(zip(runs, table.columns, strict=True)):
         columns.append(column)
         if i != base:
-            named = f"{column.removesuffix('_times')} verdict"
-            found = verdicts_against(runs[base], run, look).rename({"verdict": named})
-            rows = rows.join(found, on="row", how="left", maintain_order="left")
-            columns.append(named)
+            verdict_column = f"{column.removesuffix('_times')} verdict"
+            verdicts = judge_against(replace(sides, runs=(runs[base], run)), look).rename(
+                {"verdict": verdict_column}
+            )
+            rows = rows.join(verdicts, on="row", how="left", maintain_order="left")
+            columns.append(verdict_column)
     return replace(table, rows=rows.select(columns))
 
 
-def _cut(table: "Matrix") -> list[str]:
-    """Return notes on truncated names: how many were completed, and how many may be several others."""
-    joined, rows = len(table.completed), len(set(table.completed.values()))
+def _describe_cut_names(table: "RunMatrix") -> list[str]:
+    """Return notes on truncated names: how many were completed, and how many stay ambiguous."""
+    joined, rows = len(table.completed_names), len(set(table.completed_names.values()))
     notes = []
-    if table.renamed:
-        count = len(table.renamed)
-        notes.append(f"rows that are the same work under another name, matched as in a diff: {count}")
+    if table.renamed_rows:
+        count = len(table.renamed_rows)
+        notes.append(f"rows matched under another name, as in a diff: {count}")
     if joined:
-        notes.append(f"names cut at different lengths, which one alone completes: {joined}, in {rows} rows")
-    if table.doubtful:
-        notes.append(
-            f"cut names that stand alone, since several complete them or none does: {table.doubtful}"
-        )
+        notes.append(f"truncated names that were completed: {joined}, in {rows} rows")
+    if table.ambiguous_count:
+        notes.append(f"truncated names without a unique completion: {table.ambiguous_count}")
     return notes
 
 
-def _names(table: "Matrix") -> pl.DataFrame:
-    """Return row, names: what a row is called in the runs, where these differ."""
-    others = {**table.renamed, **table.completed}
-    completed = pl.DataFrame({"name": list(others), "row": list(others.values())}, _NAMES)
+def _list_other_names(table: "RunMatrix") -> pl.DataFrame:
+    """Return row, names: the names of a row in the runs, if they differ."""
+    row_by_name = {**table.renamed_rows, **table.completed_names}
+    completed = pl.DataFrame({"name": list(row_by_name), "row": list(row_by_name.values())}, _NAMES_SCHEMA)
     return completed.group_by("row", maintain_order=True).agg(pl.col("name").alias("names"))
 
 
-_NAMES: Final = {"name": pl.String, "row": pl.String}
+_NAMES_SCHEMA: Final = {"name": pl.String, "row": pl.String}
 
 
-def _matrix_of_view(asked: View, runs: Sequence[Run], look: Look) -> "tuple[Matrix, str, str]":
-    """Return the rows of a view of one run by their keys, the unit and the name of the column compared.
+def _build_view_matrix(view: View, runs: Sequence[Run], look: Look) -> "tuple[RunMatrix, str, str]":
+    """Return the rows of a single-run view by key, the unit and the name of the compared column.
 
-    Raise UsageError where the view has no rows with keys, or not this column.
+    Raise UsageError if the view has no keyed rows, or lacks the column.
     """
-    from tracetui.analysis.compare.matrix import joined
+    from tracetui.compare.run_matrix import join_tables
 
-    answers = [ask(asked, [run], look) for run in runs] if asked.runs == 1 else []
+    answers = [ask(view, [run], look) for run in runs] if view.run_count == 1 else []
     first = next((a for a in answers if not a.rows.is_empty()), None)
     if first is None or not first.key:
-        raise UsageError(f"the {asked.name} view has no rows to set beside each other", todo="--view kernels")
-    value = _measure(asked, first, look)
+        raise UsageError(f"the {view.name} view has no rows to compare", todo="--view kernels")
+    value = _resolve_value_column(view, first, look)
     unit = next((unit for suffix, unit in _UNITS.items() if value.endswith(suffix)), "")
-    return joined([_column(a, first.key, value) for a in answers], labels(*runs), unit), unit, value
+    return (
+        join_tables([_select_value_column(a, first.key, value) for a in answers], build_labels(*runs), unit),
+        unit,
+        value,
+    )
 
 
-def _measure(asked: View, answer: Answer, look: Look) -> str:
-    """Return the column to compare: the one asked for, else the first of MEASURES."""
+def _resolve_value_column(view: View, answer: Answer, look: Look) -> str:
+    """Return the requested numeric column, else the first of VALUE_COLUMNS."""
     numbers = [c for c, kind in answer.rows.schema.items() if kind.is_numeric()]
-    value = look.terms.value or next((c for c in MEASURES if c in answer.rows.columns), "")
+    value = look.terms.value or next((c for c in VALUE_COLUMNS if c in answer.rows.columns), "")
     if value in numbers:
         return value
     choice = ", ".join(c for c in numbers if c not in answer.key)
-    raise UsageError(f"the {asked.name} view has no number {value!r}", todo=f"--value {choice}")
+    raise UsageError(f"the {view.name} view has no numeric column {value!r}", todo=f"--value {choice}")
 
 
-def _column(answer: Answer, key: Sequence[str], value: str) -> pl.DataFrame:
-    """Return row, value: the key of a row as one text; rows of the same key are added up."""
+def _select_value_column(answer: Answer, key: Sequence[str], value: str) -> pl.DataFrame:
+    """Return row, value: the key of a row as one text; equal keys are summed."""
     if answer.rows.is_empty() or value not in answer.rows.columns:
         return pl.DataFrame(schema={"row": pl.String, "value": pl.Float64})
     named = pl.concat_str([pl.col(k).cast(pl.String).fill_null("–") for k in key], separator=" · ")
@@ -176,34 +196,41 @@ def _column(answer: Answer, key: Sequence[str], value: str) -> pl.DataFrame:
     return rows.group_by("row", maintain_order=True).agg(pl.col("value").sum())
 
 
-def tones(rows: pl.DataFrame) -> Mapping[str, Sequence[str]]:
-    """Return for each cell of a row the style of how far it is from their median; of a multiple of a
-    baseline that of the change.
-    """
-    columns = [c for c, t in rows.schema.items() if t.is_numeric() and c not in LAW]
-    painted = [_row_styles(columns, row) for row in rows.select(columns).iter_rows()]
+def select_cell_styles(rows: pl.DataFrame) -> Mapping[str, Sequence[str]]:
+    """Return the style of each cell by its distance from the row median, or from the baseline."""
+    columns = [c for c, t in rows.schema.items() if t.is_numeric() and c not in LAW_COLUMNS]
+    painted = [_select_row_styles(columns, row) for row in rows.select(columns).iter_rows()]
     return {c: [styles[i] for styles in painted] for i, c in enumerate(columns)}
 
 
-def _row_styles(columns: Sequence[str], values: Sequence[float | None]) -> list[str]:
-    """Return a style for each cell of a row; none where it is near to what it is held against."""
+def _select_row_styles(columns: Sequence[str], values: Sequence[float | None]) -> list[str]:
+    """Return a style per cell of a row; plain if the value is close to its reference."""
     multiples = columns and columns[0].endswith("_times")
-    known = [v for v in values if v is not None]
-    usual, bounds = (1.0, glyphs.DRIFTS) if multiples else (median(known) if known else 0.0, BOUNDS)
-    changes = [None if v is None else 100 * (v / usual - 1) if usual > 0 else 0.0 for v in values]
-    return ["dim" if c is None else glyphs.drift(c, bounds) if abs(c) >= bounds[0] else "" for c in changes]
+    values_here = [v for v in values if v is not None]
+    reference, bounds = (
+        (1.0, glyphs.CHANGE_BOUNDS_PCT)
+        if multiples
+        else (median(values_here) if values_here else 0.0, BOUNDS_PCT)
+    )
+    changes = [None if v is None else 100 * (v / reference - 1) if reference > 0 else 0.0 for v in values]
+    return [
+        "dim" if c is None else glyphs.select_change_style(c, bounds) if abs(c) >= bounds[0] else ""
+        for c in changes
+    ]
 
 
-def legend(rows: pl.DataFrame) -> Line:
-    """Return what the colours of the cells mean."""
+def draw_legend(rows: pl.DataFrame) -> Line:
+    """Draw the legend of the cell colours."""
     multiples = any(c.endswith("_times") for c in rows.columns)
-    bounds, over = (glyphs.DRIFTS, " ") if multiples else (BOUNDS, " over the median of the row  ")
-    steps = (*(-b for b in reversed(bounds) if b < NOTHING_LEFT), *bounds)
-    return (*(Span(f" {b:+.0f}% ", glyphs.drift(b, bounds)) for b in steps), Span(over, "dim"))
+    bounds, over = (
+        (glyphs.CHANGE_BOUNDS_PCT, " ") if multiples else (BOUNDS_PCT, " over the median of the row  ")
+    )
+    steps = (*(-b for b in reversed(bounds) if b < FULL_LOSS_PCT), *bounds)
+    return (*(Span(f" {b:+.0f}% ", glyphs.select_change_style(b, bounds)) for b in steps), Span(over, "dim"))
 
 
-def enter(answer: Answer, look: Look) -> Focus:
-    """Return the row in the run that is shown."""
+def find_focus(answer: Answer, look: Look) -> Focus:
+    """Return the row in the run that is displayed."""
     row = look.cursor[0]
     if not 0 <= row < answer.rows.height or look.terms.of != "kernels":
         return ()
@@ -221,8 +248,8 @@ VIEW = View(
     "Compare",
     answer,
     needs=frozenset({"dur"}),
-    runs=MANY,
-    columns=("row", *LAW),
-    dress=Dress(tones, legend=legend),
-    enter=enter,
+    run_count=MANY,
+    columns=("row", *LAW_COLUMNS),
+    table_style=TableStyle(select_cell_styles, legend=draw_legend),
+    find_focus=find_focus,
 )

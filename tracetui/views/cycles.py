@@ -1,4 +1,4 @@
-"""Cycle statistics: how each function and metric moved between two runs, with tests and suspicion."""
+"""Cycle statistics: how each function and metric changed between two runs, with tests and suspicion."""
 
 from collections.abc import Sequence
 
@@ -43,41 +43,45 @@ COLUMNS = (
 
 
 def answer(runs: Sequence[Run], look: Look) -> Answer:
-    """Return one row a function, metric and device: stated by a report, else computed from both runs."""
-    from tracetui.analysis.compare.cycles import cycle_statistics, lone_counters, published
+    """Return one row per function, metric and device: from a report, else computed from both runs."""
+    from tracetui.compare.cycles import (
+        compute_cycle_statistics,
+        find_one_sided_counters,
+        read_published_statistics,
+    )
 
-    stated = published(runs)
-    table = stated if stated is not None else cycle_statistics(runs[0], runs[1])
+    reported = read_published_statistics(runs)
+    table = reported if reported is not None else compute_cycle_statistics(runs[0], runs[1])
     if table is None:
-        return Answer(
-            pl.DataFrame(), ("neither cycles with metrics nor sampled counters stand in both runs",)
-        )
-    note = "as the report states them" if stated is not None else "recomputed from the cycles of both runs"
-    rows = _written(table).select([c for c in COLUMNS if c in table.columns])
+        return Answer(pl.DataFrame(), ("the runs share neither cycle metrics nor sampled counters",))
+    note = "as reported" if reported is not None else "recomputed from the cycles of both runs"
+    rows = _format_levels(table).select([c for c in COLUMNS if c in table.columns])
     notes = [
         f"{rows.height} rows, {note}; β is a share of the cycle in %, μ the metric while the function ran"
     ]
-    lone = lone_counters(runs[0], runs[1])
-    notes += [f"sampled in one run alone, and so left out: {', '.join(lone)}"] if lone else []
+    lone = find_one_sided_counters(runs[0], runs[1])
+    notes += [f"excluded, sampled in one run only: {', '.join(lone)}"] if lone else []
     notes += [r for run in runs[:1] for r in run.meta.get("comparable", {}).get("reasons", ())]
-    ranked, key = _ranked(rows, look.terms.ranking), ("function", "metric", "device")
-    return Answer(ranked, tuple(notes), key, dress=_category.by(runs[:2], "name", "function"))
+    ranked, key = _sort_by_magnitude(rows, look.terms.ranking), ("function", "metric", "device")
+    return Answer(
+        ranked, tuple(notes), key, table_style=_category.build_style_by_column(runs[:2], "name", "function")
+    )
 
 
-def _written(table: pl.DataFrame) -> pl.DataFrame:
+def _format_levels(table: pl.DataFrame) -> pl.DataFrame:
     """Return the table with its levels as text, each in its unit."""
     return table.with_columns(
         pl.Series(
             c,
-            [None if v is None else units.quantity(v, u) for v, u in table.select(c, "unit").rows()],
+            [None if v is None else units.format_quantity(v, u) for v, u in table.select(c, "unit").rows()],
             dtype=pl.String,
         )
         for c in ("level_a", "level_b")
     )
 
 
-def _ranked(rows: pl.DataFrame, by: str) -> pl.DataFrame:
-    """Return the rows with the largest magnitude first; for p-values the smallest."""
+def _sort_by_magnitude(rows: pl.DataFrame, by: str) -> pl.DataFrame:
+    """Sort by falling magnitude; p-values ascending."""
     rising = by.startswith(("p_", "u_"))
     order = pl.col(by).fill_nan(None)
     return rows.sort(
@@ -89,6 +93,6 @@ VIEW = View(
     "cycles",
     "Cycle statistics",
     answer,
-    runs=2,
+    run_count=2,
     columns=("function", "metric", "level_a", "level_b", "p_adjusted", "suspicion", "d_beta", "mu_a", "mu_b"),
 )

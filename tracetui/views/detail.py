@@ -1,123 +1,132 @@
-"""Detail: one row of another view, entered: distribution, course over steps, layers, launches."""
+"""Detail of one row of another view: distribution, trend over steps, layers, launches."""
 
 from collections.abc import Sequence
 from typing import Final
 
 import polars as pl
 
-from capture.classify.names import roles_of_scopes
+from capture.classify.name_rules import infer_scope_roles
 from capture.run import Run
 from tracetui import units
+from tracetui.analysis import classification_reasons
 from tracetui.analysis import detail as analysis
-from tracetui.analysis import select, why, windows
+from tracetui.analysis.frames import selection
+from tracetui.analysis.time import step_sampling
 from tracetui.look import Look
 from tracetui.views import Answer, View, _category, charts, ink
-from tracetui.views.ink import Line, Size
+from tracetui.views.ink import DrawSize, Line
 
-_FIGURES: Final = ("count", "total_ns", "mean_ns", "p50_ns", "p95_ns", "p99_ns", "min_ns", "max_ns")
+_STATISTICS: Final = ("count", "total_ns", "mean_ns", "p50_ns", "p95_ns", "p99_ns", "min_ns", "max_ns")
 
 
-def detail(runs: Sequence[Run], look: Look) -> Answer:
-    """Return the launches of the row in focus, with its statistics, histogram, steps and layers as parts."""
+def answer(runs: Sequence[Run], look: Look) -> Answer:
+    """Return the launches of the row in focus; statistics, histogram, steps and layers as parts."""
     run = runs[0]
-    rows = analysis.launches(run, look)
-    about = " and ".join(look.focus_words) or "all rows"
-    notes = (about, *windows.scope(run, look, scaled=True))
+    rows = analysis.select_launches(run, look)
+    about = " and ".join(look.focus_labels) or "all rows"
+    notes = (about, *step_sampling.note_lens_and_sampling(run, look, scaled=True))
     if rows.is_empty():
-        return Answer(rows, (select.why_no_kernels(run), *notes))
+        return Answer(rows, (selection.explain_no_kernels(run), *notes))
     parts = {
-        "statistics": analysis.statistics(run, look),
-        "histogram": analysis.histogram(rows["dur_ns"]),
-        "steps": analysis.by_step(run, look),
-        "layers": analysis.by_layer(run, look),
-        "forms": analysis.forms(rows),
-        "category": analysis.category(run, look),
+        "statistics": analysis.compute_statistics(run, look),
+        "histogram": analysis.compute_histogram(rows["dur_ns"]),
+        "steps": analysis.sum_by_step(run, look),
+        "layers": analysis.sum_by_layer(run, look),
+        "forms": analysis.group_launch_configs(rows),
+        "category": analysis.list_categories(run, look),
     }
-    return Answer(rows, (*notes, *_why(run, look), *_notes(run)), parts=parts)
+    return Answer(rows, (*notes, *_explain_classification(run, look), *_describe_rows(run)), parts=parts)
 
 
-def _why(run: Run, look: Look) -> list[str]:
-    """Return why the one kernel in focus has its op and category; nothing for other rows."""
-    if "name" not in look.focused:
+def _explain_classification(run: Run, look: Look) -> list[str]:
+    """Explain the op and category of the kernel in focus; nothing for other rows."""
+    if "name" not in look.focus_values:
         return []
-    rows = select.timed(run, look).head(1).collect()
+    rows = selection.select_timed(run, look).head(1).collect()
     name, op, category, path = (
         rows[c].cast(pl.String)[0] if c in rows.columns else None for c in ("name", "op", "category", "path")
     )
     if name is None or category is None:
         return []
-    scope = roles_of_scopes([path]).get(path or "")
-    return [f"op {op or 'unknown'}, category {category}: {why.reason(run, name, op, category, scope)}"]
+    scope = infer_scope_roles([path]).get(path or "")
+    reason = classification_reasons.explain_kernel(run, name, op, category, scope)
+    return [f"op {op or 'unknown'}, category {category}: {reason}"]
 
 
-def _notes(run: Run) -> list[str]:
-    if select.step_sums(run):
-        return ["each row is the sum of one step: the distribution is of steps, not of launches"]
-    if select.aggregates(run):
-        return ["some rows stand for many launches: the distribution is of rows"]
+def _describe_rows(run: Run) -> list[str]:
+    if selection.has_step_sums(run):
+        return ["rows are sums per step: the distribution is over steps, not launches"]
+    if selection.has_aggregates(run):
+        return ["some rows represent many launches: the distribution is over rows"]
     return []
 
 
-def draw(answer: Answer, look: Look, size: Size) -> list[Line]:
-    """Draw as many of the parts as there is room for, the distribution first."""
+def draw(answer: Answer, look: Look, size: DrawSize) -> list[Line]:
+    """Draw as many parts as fit, the distribution first."""
     if answer.rows.is_empty():
         return []
-    lines = _statistics(answer)
-    if answer.rows.height > 1:  # one row, of however many launches, has no distribution
-        lines += [ink.line(), ink.line(("distribution", "title"))]
-        lines += _histogram(answer, Size(size.width, max(5, min(10, size.height // 4)), size.ascii))
+    lines = _draw_statistics(answer)
+    if answer.rows.height > 1:  # a single row has no distribution
+        lines += [ink.make_line(), ink.make_line(("distribution", "title"))]
+        lines += _draw_histogram(answer, DrawSize(size.width, max(5, min(10, size.height // 4)), size.ascii))
     left = size.height - len(lines)
     if left >= 11:
-        lines += _over_steps(answer, Size(size.width, min(14, max(8, left // 2)), size.ascii))
+        lines += _draw_steps(answer, DrawSize(size.width, min(14, max(8, left // 2)), size.ascii))
     left = size.height - len(lines)
     forms = answer.parts["forms"]
     if forms.width and left >= 6:
-        lines += [ink.line(), *ink.table(forms, Size(size.width, min(forms.height + 1, 4), size.ascii))]
+        lines += [
+            ink.make_line(),
+            *ink.draw_table(forms, DrawSize(size.width, min(forms.height + 1, 4), size.ascii)),
+        ]
     left = size.height - len(lines)
     layers = answer.parts["layers"]
     if layers.height > 1 and left >= 8:
-        lines += _layers(answer, Size(size.width, min(layers.height, left // 2 - 1), size.ascii))
+        lines += _draw_layers(answer, DrawSize(size.width, min(layers.height, left // 2 - 1), size.ascii))
     left = size.height - len(lines)
     if left >= 4:
-        lines += [ink.line(), *ink.table(answer.rows, Size(size.width, left - 1, size.ascii))]
-    return ink.clip(lines, size)
+        lines += [ink.make_line(), *ink.draw_table(answer.rows, DrawSize(size.width, left - 1, size.ascii))]
+    return ink.clip_lines(lines, size)
 
 
-def _statistics(answer: Answer) -> list[Line]:
-    """Return two lines: how much, and how it is spread."""
+def _draw_statistics(answer: Answer) -> list[Line]:
+    """Draw two lines: amounts, and their distribution."""
     row = answer.parts["statistics"].row(0, named=True)
     lines = []
-    for columns in (_FIGURES[:3], _FIGURES[3:]):
+    for columns in (_STATISTICS[:3], _STATISTICS[3:]):
         present = [c for c in columns if row[c] is not None]
-        spans = ((units.heading(c) + " ", "dim") for c in present)
-        values = (units.cell(c, row[c]) + "  " for c in present)
-        lines.append(ink.line(*(part for pair in zip(spans, values, strict=True) for part in pair)))
-    category = _category_of(answer)
-    lines[0] = ink.line(
-        *lines[0], *([("category ", "dim"), (category, _category.toned(category))] if category else [])
+        spans = ((units.format_heading(c) + " ", "dim") for c in present)
+        values = (units.format_cell(c, row[c]) + "  " for c in present)
+        lines.append(ink.make_line(*(part for pair in zip(spans, values, strict=True) for part in pair)))
+    category = _find_only_category(answer)
+    lines[0] = ink.make_line(
+        *lines[0],
+        *([("category ", "dim"), (category, _category.select_name_style(category))] if category else []),
     )
     return [ln for ln in lines if ln]
 
 
-def _category_of(answer: Answer) -> str:
-    """Return the category that all rows are of; empty where there is none, or are several."""
-    alone = answer.parts["category"]["category"]
-    return str(alone[0]) if alone.len() == 1 else ""
+def _find_only_category(answer: Answer) -> str:
+    """Return the category that all rows share; empty if there is none, or several."""
+    categories = answer.parts["category"]["category"]
+    return str(categories[0]) if categories.len() == 1 else ""
 
 
-def _style(answer: Answer) -> str:
-    """Return the style of bars and courses: that of the category, where there is one."""
-    return _category.toned(_category_of(answer)) or "series0"
+def _select_style(answer: Answer) -> str:
+    """Return the style of bars and curves: that of the category, if there is one."""
+    return _category.select_name_style(_find_only_category(answer)) or "series0"
 
 
-def _histogram(answer: Answer, size: Size) -> list[Line]:
+def _draw_histogram(answer: Answer, size: DrawSize) -> list[Line]:
     bins = answer.parts["histogram"]
-    labels = [f"{units.duration(low)} – {units.duration(high)}" for low, high, _ in bins.iter_rows()]
-    room = Size(size.width, bins.height, size.ascii)
-    return ink.bars(bins["count"].to_list(), labels, room, styles=[_style(answer)] * len(labels))
+    labels = [
+        f"{units.format_duration(low)} – {units.format_duration(high)}" for low, high, _ in bins.iter_rows()
+    ]
+    room = DrawSize(size.width, bins.height, size.ascii)
+    return ink.draw_bars(bins["count"].to_list(), labels, room, styles=[_select_style(answer)] * len(labels))
 
 
-def _over_steps(answer: Answer, size: Size) -> list[Line]:
+def _draw_steps(answer: Answer, size: DrawSize) -> list[Line]:
     steps = answer.parts["steps"]
     decode = steps.filter(pl.col("phase") == "decode")
     steps = decode if decode.height else steps
@@ -126,18 +135,26 @@ def _over_steps(answer: Answer, size: Size) -> list[Line]:
     per_token = steps["per_token_ns"].null_count() == 0
     points = steps.select("step", "per_token_ns" if per_token else "total_ns").rows()
     name = "per token" if per_token else "per step"
-    return charts.chart({name: points}, size, x_label="step", y_text=units.duration, styles=[_style(answer)])
+    return charts.draw_chart(
+        {name: points}, size, x_label="step", y_text=units.format_duration, styles=[_select_style(answer)]
+    )
 
 
-def _layers(answer: Answer, size: Size) -> list[Line]:
+def _draw_layers(answer: Answer, size: DrawSize) -> list[Line]:
     layers = answer.parts["layers"]
     labels = [f"layer {n}" for n in layers["layer"]]
     return [
-        ink.line(("layers", "title")),
-        *ink.bars(
-            layers["total_ns"].to_list(), labels, size, units.duration, styles=[_style(answer)] * len(labels)
+        ink.make_line(("layers", "title")),
+        *ink.draw_bars(
+            layers["total_ns"].to_list(),
+            labels,
+            size,
+            units.format_duration,
+            styles=[_select_style(answer)] * len(labels),
         ),
     ]
 
 
-VIEW = View("detail", "Detail", detail, draw, needs=frozenset({"dur"}), alone="it shows single launches")
+VIEW = View(
+    "detail", "Detail", answer, draw, needs=frozenset({"dur"}), not_merged_because="it shows single launches"
+)

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from capture.run import Run
 from tracetui.look import Look
 from tracetui.views import Answer, View, ink
-from tracetui.views.diff import notes
-from tracetui.views.ink import Line, Size
+from tracetui.views.diff import build_notes
+from tracetui.views.ink import DrawSize, Line
 
 _STYLES = {
     "slower": "bad",
@@ -21,24 +21,22 @@ _STYLES = {
 
 
 def answer(runs: Sequence[Run], look: Look) -> Answer:
-    """Return one sentence a row, the most important first."""
-    from tracetui.analysis.compare.diff import diff  # numpy and scipy load with the first question
-    from tracetui.analysis.compare.findings import findings
+    """Return one sentence per row, the most important first."""
+    from tracetui.compare.diff import compare_runs  # numpy and scipy load with the first question
+    from tracetui.compare.words.change_findings import list_findings
 
-    compared = diff(runs[0], runs[1], look)
-    return Answer(
-        findings(runs[0], runs[1], compared, look), notes(runs[0], runs[1], compared, look), ("row",)
-    )
+    compared = compare_runs(runs, look)
+    return Answer(list_findings(compared, look), build_notes(compared, look), ("row",))
 
 
-def draw(answer: Answer, look: Look, size: Size) -> list[Line]:
-    """Draw each sentence, wrapped, beside its kind."""
+def draw(answer: Answer, look: Look, size: DrawSize) -> list[Line]:
+    """Draw each sentence, wrapped, next to its kind."""
     lines: list[Line] = []
     for kind, sentence, _ in answer.rows.iter_rows():
         first, *rest = textwrap.wrap(sentence, max(20, size.width - 17)) or [""]
-        lines.append(ink.line((f"{kind:<15} ", _STYLES.get(kind, "title")), first))
-        lines += [ink.line(" " * 16, part) for part in rest]
+        lines.append(ink.make_line((f"{kind:<15} ", _STYLES.get(kind, "title")), first))
+        lines += [ink.make_line(" " * 16, part) for part in rest]
     return lines
 
 
-VIEW = View("findings", "Findings", answer, draw, runs=2, row_key=())
+VIEW = View("findings", "Findings", answer, draw, run_count=2, row_key=())

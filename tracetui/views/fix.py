@@ -1,4 +1,4 @@
-"""Fix: what could be recovered in a step, ranked, each item with its evidence and what usually helps."""
+"""Fix: recoverable time of a step, ranked, each item with evidence, advice and what would refute it."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -8,56 +8,69 @@ import polars as pl
 
 from capture.run import Run
 from tracetui import units
-from tracetui.analysis import advice, facts, host_waits, roofline, select
-from tracetui.analysis.ledger import Ledger, ledger
-from tracetui.analysis.ledger_items import BOUND, GAP, UNKNOWN
-from tracetui.analysis.what_if import Prediction, predictions
+from tracetui.analysis import recording_advice, roofline
+from tracetui.analysis.frames import run_memo, selection
+from tracetui.analysis.ledger.step_ledger import (
+    BOUND,
+    COMM,
+    COMPUTE,
+    COPY,
+    GAP,
+    LAUNCH,
+    MEMORY,
+    NO_MODEL,
+    RANK,
+    Ledger,
+    compute_ledger,
+)
+from tracetui.analysis.ledger.what_if import Prediction, predict_changes
+from tracetui.analysis.time import host_waits, idle_gaps
 from tracetui.look import Look
 from tracetui.views import Answer, Focus, View, _category
-from tracetui.views._fix_words import WORDS
 
-_FOCUS: Final = "--focus op="
-EXPERTS: Final = "moe.experts"
-_MOST: Final = 2  # stacks in which the host waited that are told
-_NAMED: Final = 0.01  # of the step: so much unknown work is worth a row, and so long a wait a note
+_FOCUS_OP: Final = "--focus op="
+EXPERTS_OP: Final = "moe.experts"
+_MAX_WAITS: Final = 2  # call stacks of waits that notes name
+_MIN_NAMED_SHARE: Final = 0.01  # of the step: from here on, unknown work gets a row and a wait a note
 
 
-def fix(runs: Sequence[Run], look: Look) -> Answer:
-    """Return the ledger of a step, the most to recover first; the row `bound` closes the sum. Of a look that
-    changes ops, what the step would take.
+def answer(runs: Sequence[Run], look: Look) -> Answer:
+    """Return the ledger of a step, most recoverable first; the row `bound` completes the sum.
+
+    With `look.what_if`: the predicted step time.
     """
     if look.what_if:
-        return _predicted(runs[0], look)
-    book = ledger(runs[0], look)
+        return _answer_what_if(runs[0], look)
+    book = compute_ledger(runs[0], look)
     if book is None:
         return Answer(pl.DataFrame(), ("no timed rows: there is nothing to account for",))
-    shared = _shared(runs[0], book)
-    rows = [_item(row, shared) for row in book.items.iter_rows(named=True) if _tells(row, book)]
-    rows.append(_bound(book))
+    shared = _build_context(runs[0], book)
+    rows = [_build_item(row, shared) for row in book.items.iter_rows(named=True) if _is_worth_row(row, book)]
+    rows.append(_build_bound_row(book))
     table = pl.DataFrame({column: [row[column] for row in rows] for column in rows[0]}, strict=False)
-    dress = _category.by(runs[:1], "op" if runs[0].has("op") else "name", "op")
-    return Answer(table, tuple(_notes(runs[0], book)), key=("op",), dress=dress)
+    dress = _category.build_style_by_column(runs[:1], "op" if runs[0].has("op") else "name", "op")
+    return Answer(table, tuple(_build_notes(runs[0], book)), key=("op",), table_style=dress)
 
 
-class _Shared(NamedTuple):
-    """What the rows of an answer share."""
+class _ItemContext(NamedTuple):
+    """What all rows of an answer share."""
 
     book: Ledger
-    ops: frozenset[str]  # that the run states
-    start: int  # where its clock stands at its first event
-    stepless: bool  # nothing tells steps: what was recorded counts as a whole
-    capture: Mapping[bool, str]  # what to capture next where work is not known: of experts, and of others
+    ops: frozenset[str]  # reported by the run
+    start: int  # clock of the first event, ns
+    stepless: bool  # the source reports no steps: the recording counts as one
+    record_next: Mapping[bool, str]  # how to record unknown work: of experts (True) and of other ops
 
 
-def _shared(run: Run, book: Ledger) -> _Shared:
-    ops = facts.distinct(run, "op").cast(pl.String) if run.has("op") else ()
-    capture = {experts: advice.for_work(run, experts=experts) for experts in (True, False)}
-    return _Shared(book, frozenset(ops), select.start(run), not run.has("step"), capture)
+def _build_context(run: Run, book: Ledger) -> _ItemContext:
+    ops = run_memo.list_distinct(run, "op").cast(pl.String) if run.has("op") else ()
+    capture = {experts: recording_advice.suggest_for_work(run, experts=experts) for experts in (True, False)}
+    return _ItemContext(book, frozenset(ops), selection.find_start_ns(run), not run.has("step"), capture)
 
 
-def _predicted(run: Run, look: Look) -> Answer:
-    """Return one row a change: what is asked for, what the step saves, and what hides the rest."""
-    found = predictions(run, look)
+def _answer_what_if(run: Run, look: Look) -> Answer:
+    """Return one row per change: the time removed, the time saved, and the rest that the host hides."""
+    outcomes = predict_changes(run, look)
     rows = [
         {
             "what_if": p.change,
@@ -69,34 +82,38 @@ def _predicted(run: Run, look: Look) -> Answer:
             "host_ns": p.host_ns,
             "host_share": p.host_ns / p.asked_ns if p.asked_ns > 0 else None,
         }
-        for p in found
+        for p in outcomes
     ]
-    notes = [_sentence(p) for p in found]
-    if found[0].steps < found[0].all_steps:
-        notes.append(f"replayed on {found[0].steps:,} of {found[0].all_steps:,} steps, those in the middle")
+    notes = [_describe_prediction(p) for p in outcomes]
+    if outcomes[0].steps < outcomes[0].all_steps:
+        notes.append(
+            f"simulated on {outcomes[0].steps:,} of {outcomes[0].all_steps:,} steps, from the middle"
+        )
     columns = tuple(rows[0])
     return Answer(pl.DataFrame(rows), tuple(notes), key=("what_if",), columns=columns)
 
 
-def _sentence(p: Prediction) -> str:
-    step, new, asked, saved = map(units.duration, (p.step_ns, p.predicted_ns, p.asked_ns, p.saved_ns))
-    words = f"{p.change}: a step of {step} would take {new}"
+def _describe_prediction(p: Prediction) -> str:
+    step, new, removed, saved = map(
+        units.format_duration, (p.step_ns, p.predicted_ns, p.asked_ns, p.saved_ns)
+    )
+    text = f"{p.change}: a step of {step} would take {new}"
     if p.asked_ns <= 0:
-        return words
-    words += f": of {asked} less, it gets {saved} shorter"
-    return f"{words}, {units.duration(p.host_ns)} are hidden by the host" if p.host_ns else words
+        return text
+    text += f": of the {removed} removed, it saves {saved}"
+    return f"{text}, {units.format_duration(p.host_ns)} stay hidden by the host" if p.host_ns else text
 
 
-def _tells(row: Mapping[str, Any], book: Ledger) -> bool:
-    """Tell whether an item has something to recover, or much time of which that is not known."""
-    much = row["own_ns"] >= _NAMED * book.step_ns
-    return bool(row["recoverable_ns"]) or (row["cause"] == UNKNOWN and much)
+def _is_worth_row(row: Mapping[str, Any], book: Ledger) -> bool:
+    """Whether an item has recoverable time, or much time with an unknown bound."""
+    is_large = row["own_ns"] >= _MIN_NAMED_SHARE * book.step_ns
+    return bool(row["recoverable_ns"]) or (row["cause"] == NO_MODEL and is_large)
 
 
-def _item(row: Mapping[str, Any], shared: _Shared) -> dict[str, Any]:
+def _build_item(row: Mapping[str, Any], shared: _ItemContext) -> dict[str, Any]:
     book = shared.book
-    cause, is_gap, known = row["cause"], row["op"] == GAP, row["cause"] != UNKNOWN
-    words = WORDS[cause]
+    cause, is_gap, is_known = row["cause"], row["op"] == GAP, row["cause"] != NO_MODEL
+    advice = ADVICE_BY_CAUSE[cause]
     return {
         "id": ":".join(str(part) for part in (row["op"], row["by"] or row["layers"], cause) if part),
         "op": row["op"],
@@ -105,139 +122,248 @@ def _item(row: Mapping[str, Any], shared: _Shared) -> dict[str, Any]:
         "recoverable_ns": round(row["recoverable_ns"] / book.steps),
         "share": row["recoverable_ns"] / book.step_ns if book.step_ns else None,
         "low_ns": round(row["low_ns"] / book.steps),
-        "high_ns": round(row["recoverable_ns"] / book.steps) if known else None,
-        "roof_share": None if is_gap or not known else 1 - row["recoverable_ns"] / row["own_ns"],
+        "high_ns": round(row["recoverable_ns"] / book.steps) if is_known else None,
+        "roof_share": None if is_gap or not is_known else 1 - row["recoverable_ns"] / row["own_ns"],
         "per_step": row["count"] / book.steps,
         "own_ns": round(row["own_ns"] / book.steps),
         "total_ns": row["recoverable_ns"],
-        "advice": words.advice,
-        "evidence": _evidence(row, shared),
-        "selection": _selection(row, book, shared.ops),
-        "confidence": words.confidence,
-        "basis": words.basis,
-        "false_if": words.false_if,
-        "next": words.capture if known else shared.capture[row["op"].startswith(EXPERTS)],
+        "advice": advice.advice,
+        "evidence": _describe_evidence(row, shared),
+        "selection": _build_selection(row, book, shared.ops),
+        "confidence": advice.confidence,
+        "basis": advice.basis,
+        "false_if": advice.false_if,
+        "next": advice.record_next if is_known else shared.record_next[row["op"].startswith(EXPERTS_OP)],
     }
 
 
-def _evidence(row: Mapping[str, Any], shared: _Shared) -> str:
-    """Return in words what an item was seen in."""
+def _describe_evidence(row: Mapping[str, Any], shared: _ItemContext) -> str:
+    """Describe the evidence of an item: launches or gaps, and their duration."""
     book, start = shared.book, shared.start
     if row["op"] != GAP:
         steps = "one step" if book.steps == 1 else f"{book.steps:,} steps"
-        seen = "all" if shared.stepless else steps
-        words = f"{_times(row['count'], 'launch')}, {units.duration(row['own_ns'])} in {seen}"
-        return words if row["odd"] is None else f"{words}; {_odd(row, book)}"
+        where = "all" if shared.stepless else steps
+        text = f"{_format_count(row['count'], 'launch')}, {units.format_duration(row['own_ns'])} in {where}"
+        return text if row["odd"] is None else f"{text}; {_describe_odd_layer(row, book)}"
     waited = f" in {row['by']}" if row["by"] else ""
-    at = "" if row["begin"] is None else f" at {units.duration(row['begin'] - start)}"
-    longest = f"the longest {units.duration(row['longest_ns'])}{at}, before {row['after']}"
-    return f"{_times(row['count'], 'gap')}{waited}, {longest}{_queue(row['queued'], row['count'])}"
+    at = "" if row["begin"] is None else f" at {units.format_duration(row['begin'] - start)}"
+    longest = f"the longest {units.format_duration(row['longest_ns'])}{at}, before {row['after']}"
+    queue = _describe_queue(row["queued"], row["count"])
+    return f"{_format_count(row['count'], 'gap')}{waited}, {longest}{queue}"
 
 
-def _queue(queued: float | None, gaps: int) -> str:
-    """Return how many kernels waited in the queue when what ended the gaps was launched, as the end of a
-    sentence; empty where launches are not known.
-    """
+def _describe_queue(queued: float | None, gaps: int) -> str:
+    """Return the end of a sentence: how many kernels were queued at the launch; empty if unknown."""
     if queued is None:
         return ""
     if not queued:
-        return "; launched with nothing in the queue"
+        return "; launched into an empty queue"
     many = f"{queued:,.0f} in the queue" if gaps == 1 else f"{queued:,.1f} in the queue on average"
     return f"; launched with {many}"
 
 
-def _times(count: int, what: str) -> str:
-    """Return how many launches or gaps there are, in words."""
+def _format_count(count: int, what: str) -> str:
+    """Return `one launch`, `3 launches`, `2 gaps`."""
     several = "launches" if what == "launch" else f"{what}s"
     return f"one {what}" if count == 1 else f"{count:,} {several}"
 
 
-def _odd(row: Mapping[str, Any], book: Ledger) -> str:
-    """Return in words which layer loses much more than the others."""
-    most, usual = (units.duration(row[c] / book.steps) for c in ("odd_ns", "usual_ns"))
-    return f"layer {row['odd']} loses {most} a step, others about {usual}"
+def _describe_odd_layer(row: Mapping[str, Any], book: Ledger) -> str:
+    """Name the layer that loses much more than the others."""
+    loss, typical = (units.format_duration(row[c] / book.steps) for c in ("odd_ns", "usual_ns"))
+    return f"layer {row['odd']} loses {loss} per step, others about {typical}"
 
 
-def _selection(row: Mapping[str, Any], book: Ledger, ops: frozenset[str]) -> str:
-    """Return the options of a report that show what an item speaks of."""
+def _build_selection(row: Mapping[str, Any], book: Ledger, ops: frozenset[str]) -> str:
+    """Return the options of `tracetui report` that show the rows of an item."""
     phase = [f"--phase {book.phase}"] if book.phase else []
     if row["op"] == GAP:
         return " ".join(["steps", *phase])
     named = row["op"] in ops
-    what = f"{_FOCUS}{row['op']}" if named else f"--filter '^{re.escape(row['op'])}$'"
-    one = row["layers"] if row["layers"] and row["layers"].isdecimal() else ""
-    return " ".join(["kernels", *phase, what, *([f"--focus layer={one}"] if one else [])])
+    what = f"{_FOCUS_OP}{row['op']}" if named else f"--filter '^{re.escape(row['op'])}$'"
+    layer = row["layers"] if row["layers"] and row["layers"].isdecimal() else ""
+    return " ".join(["kernels", *phase, what, *([f"--focus layer={layer}"] if layer else [])])
 
 
-def _bound(book: Ledger) -> dict[str, Any]:
-    """Return the row that closes the sum: what the step needs at best."""
+def _build_bound_row(book: Ledger) -> dict[str, Any]:
+    """Return the row that completes the sum: the ideal time of the step."""
     per_step = round(book.bound_ns / book.steps)
     return {
         "id": BOUND, "op": BOUND, "layers": None, "cause": BOUND, "recoverable_ns": 0,
         "share": book.bound_ns / book.step_ns if book.step_ns else None,
         "low_ns": 0, "high_ns": 0, "roof_share": None,
         "per_step": None, "own_ns": per_step, "total_ns": book.bound_ns,
-        "advice": f"{units.duration(per_step)} of the step are {_needed(book)}",
+        "advice": f"{units.format_duration(per_step)} of the step: {_choose_need_words(book)}",
         "evidence": "", "selection": "", "confidence": "medium",
         "basis": "the greatest of bytes, operations and launches of each kernel", "false_if": "", "next": "",
     }  # fmt: skip
 
 
-def _needed(book: Ledger) -> str:
-    return "counted as needed" if book.unmodelled_ns else "needed at best"
+def _choose_need_words(book: Ledger) -> str:
+    return "counted as needed" if book.unmodelled_ns else "ideal"
 
 
-def _notes(run: Run, book: Ledger) -> list[str]:
-    each = [round(ns / book.steps) for ns in (book.step_ns, book.bound_ns, book.step_ns - book.bound_ns)]
+def _build_notes(run: Run, book: Ledger) -> list[str]:
+    per_step_ns = [
+        round(ns / book.steps) for ns in (book.step_ns, book.bound_ns, book.step_ns - book.bound_ns)
+    ]
     what = f"a {book.phase} step" if book.phase else "a step"
     what = what if run.has("step") else "what was recorded"
-    what = f"what was asked for of {what}" if book.part else what
-    step, bound, above = map(units.duration, each)
-    notes = [f"{what} takes {step}: {bound} are {_needed(book)}, {above} could be recovered"]
+    what = f"what was asked for of {what}" if book.is_partial else what
+    step, bound, above = map(units.format_duration, per_step_ns)
+    notes = [f"{what} takes {step}: {bound} {_choose_need_words(book)}, {above} recoverable"]
     if book.steps > 1:
         notes[0] += f" (mean of {book.steps:,} steps)"
     if book.unmodelled_ns:
-        part = units.share(book.unmodelled_ns / max(book.step_ns, 1))
-        notes.append(f"{part} of the time is of kernels whose work is not known: it counts as needed")
-    if book.strays == 1:
-        notes.append("one kernel ran far from the rest of its step and is left out")
-    elif book.strays:
-        notes.append(f"{book.strays:,} kernels ran far from the rest of their steps and are left out")
-    notes += _waits(run, book)
-    roof = roofline.roof_of(run)
-    known = roofline.describe(roof, roofline.dtype_of(run)) if roof else ""
-    notes.append(f"roof: {known}" if known else "no roof is known of this device (tracetui doctor --measure)")
+        part = units.format_share(book.unmodelled_ns / max(book.step_ns, 1))
+        notes.append(f"{part} of the time is in kernels of unknown work: counted as needed")
+    if book.stray_count == 1:
+        notes.append("one kernel ran far from the rest of its step and is excluded")
+    elif book.stray_count:
+        notes.append(f"{book.stray_count:,} kernels ran far from the rest of their steps and are excluded")
+    notes += _describe_waits(run, book)
+    roof = roofline.find_roof(run)
+    roof_text = roofline.describe_roof(roof, roofline.find_dtype(run)) if roof else ""
+    notes.append(
+        f"roof: {roof_text}" if roof_text else "no roof is known for this device (tracetui doctor --measure)"
+    )
     return notes
 
 
-def _waits(run: Run, book: Ledger) -> list[str]:
-    """Return where the host waited for a device, in sentences, of the longest waits."""
-    rows = host_waits.by_device(run).head(_MOST).iter_rows(named=True)
-    return [host_waits.sentence(row) for row in rows if row["wait_ns"] >= _NAMED * book.step_ns]
+def _describe_waits(run: Run, book: Ledger) -> list[str]:
+    """Return sentences about the longest waits of the host for a device."""
+    rows = host_waits.sum_waits_by_device(run).head(_MAX_WAITS).iter_rows(named=True)
+    return [
+        host_waits.describe_wait(row) for row in rows if row["wait_ns"] >= _MIN_NAMED_SHARE * book.step_ns
+    ]
 
 
-def _entered(answer: Answer, look: Look) -> Focus:
-    """Return the op, and the layer where it is one, of the item under the cursor; nothing of gaps."""
+def find_focus(answer: Answer, look: Look) -> Focus:
+    """Return the op (and the layer, if it is one) of the item under the cursor; nothing for gaps."""
     row = look.cursor[0]
-    if not 0 <= row < answer.rows.height or _FOCUS not in answer.rows["selection"][row]:
+    if not 0 <= row < answer.rows.height or _FOCUS_OP not in answer.rows["selection"][row]:
         return ()
     layers = answer.rows["layers"][row]
-    one = (("layer", int(layers)),) if layers and layers.isdecimal() else ()
-    return (("op", answer.rows["op"][row]), *one)
+    layer = (("layer", int(layers)),) if layers and layers.isdecimal() else ()
+    return (("op", answer.rows["op"][row]), *layer)
 
 
 VIEW = View(
     "fix",
     "Fix",
-    fix,
+    answer,
     needs=frozenset({"dur"}),
-    key="F",
-    alone="it accounts for one step of one run; kernels has the time and the roof of all",
+    shortcut="F",
+    not_merged_because="it accounts for a step of one run; kernels has the time and roof shares of all",
     columns=(
         "op", "recoverable_ns", "share", "cause", "advice", "layers", "evidence", "low_ns", "roof_share",
         "per_step", "own_ns", "confidence",
     ),
-    label="op",
-    enter=_entered,
+    label_column="op",
+    find_focus=find_focus,
     row_key=("id",),
 )  # fmt: skip
+
+
+class CauseAdvice(NamedTuple):
+    """Texts about one cause of lost time."""
+
+    advice: str  # what usually helps
+    basis: str  # source of its ideal time
+    false_if: str
+    confidence: str  # high, medium or low
+    record_next: str = ""  # what to record if it cannot be known
+
+
+_HOST_CALLS: Final = "host calls besides the kernels: activities=[CPU, CUDA], or nsys --trace=cuda,nvtx"
+
+ADVICE_BY_CAUSE: Final[Mapping[str, CauseAdvice]] = {
+    MEMORY: CauseAdvice(
+        "a kernel that reads faster, fewer bytes (quantisation), or more rows per read (batch)",
+        "its bytes at peak bandwidth",
+        "its bytes come from a cache, or the roof is of another device",
+        "medium",
+    ),
+    COMPUTE: CauseAdvice(
+        "a kernel closer to the compute roof, or a cheaper number format",
+        "its operations at peak compute rate",
+        "it computes in a number format with another roof",
+        "medium",
+    ),
+    LAUNCH: CauseAdvice(
+        "fusing it with its neighbours: a launch costs more than its work",
+        "the shortest possible launch",
+        "it starts before its predecessor has ended",
+        "medium",
+    ),
+    NO_MODEL: CauseAdvice(
+        "its ideal time is unknown: counted as needed",
+        "its work is unknown",
+        "",
+        "low",
+    ),
+    COPY: CauseAdvice(
+        "keeping data on the device, pinned memory, or copying a layer ahead during computation",
+        "nothing else ran; low end: as much as computation could hide",
+        "the computation before it has to end first",
+        "medium",
+    ),
+    COMM: CauseAdvice(
+        "overlap with computation (another stream, split batches), or fewer and larger collectives",
+        "nothing else ran; low end: as much as computation could hide",
+        "it waits for a slower rank: fix that rank instead",
+        "medium",
+        "the other ranks: open their files together, with --merge",
+    ),
+    RANK: CauseAdvice(
+        "less work on the last rank to arrive, which the ranks view names",
+        "nothing else ran until another rank reached the collective",
+        "the clocks of the ranks differ",
+        "medium",
+    ),
+    idle_gaps.HOST_LATE: CauseAdvice(
+        "launching ahead: CUDA graphs, fewer launches (fusing, torch.compile), less work between them",
+        "nothing ran, and the launch came too late; low end: down to the typical launch delay",
+        "the profiler itself slows the host down: check the step time without it",
+        "high",
+    ),
+    idle_gaps.SYNC: CauseAdvice(
+        "not waiting: keep the value on the device, or read it one step later",
+        "nothing ran, and the host had been waiting for the device",
+        "the value decides what runs next",
+        "high",
+    ),
+    idle_gaps.NOTHING_ASKED: CauseAdvice(
+        "more requests, or larger batches",
+        "nothing ran, and the host did nothing",
+        "the host worked in a thread or process that was not recorded",
+        "medium",
+        _HOST_CALLS,
+    ),
+    idle_gaps.DEPENDENCY: CauseAdvice(
+        "fewer waits between streams, devices and copies; independent work first",
+        "nothing ran, although the launch was in time",
+        "the launch itself was held up by the driver",
+        "low",
+        "stream and event waits: nsys --trace=cuda, which has them",
+    ),
+    idle_gaps.DISPATCH: CauseAdvice(
+        "fewer and longer kernels (fusing), or programmatic dependent launch",
+        "nothing ran from one kernel to the next",
+        "the trace clock is coarser than the gap",
+        "low",
+    ),
+    idle_gaps.LAUNCH_UNKNOWN: CauseAdvice(
+        "launching ahead: CUDA graphs, fewer launches, less work on the host between them",
+        "nothing ran",
+        "another device, a copy or a collective was waited for",
+        "low",
+        _HOST_CALLS,
+    ),
+    GAP: CauseAdvice(
+        "less work between the kernels",
+        "nothing measured ran",
+        "something ran that was not measured",
+        "low",
+    ),
+}  # fmt: skip

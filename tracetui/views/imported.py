@@ -1,4 +1,4 @@
-"""Import: what was read, kept, repaired and dropped."""
+"""Import: records read, kept, repaired and dropped."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -6,7 +6,7 @@ from typing import Final
 import polars as pl
 
 from capture.run import Run
-from tracetui.analysis.partial.algebra import Partial, Shape
+from tracetui.analysis.merged.partial_results import FrameShape, PartialResult
 from tracetui.look import Look
 from tracetui.views import Answer, Merging, View
 
@@ -21,15 +21,15 @@ _SCHEMA = {
 
 
 SHAPES: Final = {
-    "counts": Shape(("what",), {"count": "sum"}),
-    "notices": Shape(("what", "severity", "message"), {"count": "sum"}),
+    "counts": FrameShape(("what",), {"count": "sum"}),
+    "notices": FrameShape(("what", "severity", "message"), {"count": "sum"}),
 }
 
 
-def imported(runs: Sequence[Run], look: Look) -> Answer:
-    """Return four counts, then each notice with the first places where it was met."""
+def answer(runs: Sequence[Run], look: Look) -> Answer:
+    """Return four counts, then each notice with the offsets of its first occurrences."""
     log = runs[0].log
-    sums = (log.read, log.kept, log.repaired, log.dropped)
+    sums = (log.read, log.retained, log.repaired, log.dropped)
     rows = [{"what": what, "count": count} for what, count in zip(_COUNTS, sums, strict=True)]
     rows += [
         {
@@ -45,8 +45,8 @@ def imported(runs: Sequence[Run], look: Look) -> Answer:
     return Answer(pl.DataFrame(rows, schema=_SCHEMA), notes, key=("what",))
 
 
-def _contribution(run: Run, look: Look) -> dict[str, pl.DataFrame]:
-    rows = imported([run], look).rows
+def _compute_partial(run: Run, look: Look) -> dict[str, pl.DataFrame]:
+    rows = answer([run], look).rows
     notices = rows.filter(pl.col("severity").is_not_null())
     return {
         "counts": rows.filter(pl.col("severity").is_null()).select("what", "count"),
@@ -54,20 +54,20 @@ def _contribution(run: Run, look: Look) -> dict[str, pl.DataFrame]:
     }
 
 
-def of_many(whole: Partial, look: Look) -> Answer:
-    """Return the same counts over all files, then each notice by how often it was given."""
-    counts, notices = whole.frames["counts"], whole.frames["notices"]
+def finish_answer(merged: PartialResult, look: Look) -> Answer:
+    """Return the counts summed over all files, then each notice by frequency."""
+    counts, notices = merged.frames["counts"], merged.frames["notices"]
     notices = notices.sort("count", "what", "message", descending=[True, False, False])
     ordered = counts.sort(pl.col("what").replace_strict({w: i for i, w in enumerate(_COUNTS)}))
     empty = pl.DataFrame(schema=_SCHEMA)
-    formats = " and ".join(whole.members["format"].unique().sort())
+    formats = " and ".join(merged.members["format"].unique().sort())
     return Answer(pl.concat([empty, ordered, notices], how="diagonal"), (formats,), key=("what",))
 
 
 VIEW = View(
     "import",
     "Import",
-    imported,
-    merging=Merging(_contribution, SHAPES, of_many),
+    answer,
+    merging=Merging(_compute_partial, SHAPES, finish_answer),
     columns=("what", "count", "message", "severity", "offsets"),
 )

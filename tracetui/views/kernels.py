@@ -1,4 +1,4 @@
-"""Kernels: where the time went, one row a kernel, op, layer or whatever the rows are grouped by."""
+"""Kernels: time by kernel, op, layer or any other grouping."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -6,16 +6,18 @@ from typing import Final
 import polars as pl
 
 from capture.run import Run
-from tracetui.analysis import roofline, select, windows
-from tracetui.analysis.kernels import kernel_table
-from tracetui.analysis.partial import standin
-from tracetui.analysis.partial.algebra import Partial
-from tracetui.analysis.partial.kernels import SHAPES, SPREAD, merged_table, partial
-from tracetui.analysis.partial.sketch import ERROR
+from tracetui.analysis import roofline
+from tracetui.analysis.frames import selection
+from tracetui.analysis.kernels import compute_kernel_table
+from tracetui.analysis.merged import merged_run
+from tracetui.analysis.merged.duration_sketch import MAX_RELATIVE_ERROR
+from tracetui.analysis.merged.merged_kernels import SHAPES, SPREAD_COLUMNS, build_kernel_table, sum_kernels
+from tracetui.analysis.merged.partial_results import PartialResult
+from tracetui.analysis.time import step_sampling
 from tracetui.look import Look
 from tracetui.views import Answer, Merging, View, _category
 
-_ORDER: Final = (
+_COLUMN_ORDER: Final = (
     "name",
     "op",
     "layer",
@@ -24,10 +26,10 @@ _ORDER: Final = (
     "lens",
     "count",
     "total_ns",
-    *windows.COLUMNS,
+    *step_sampling.SCALE_COLUMNS,
     "share",
     "cumulative_share",
-    *roofline.COLUMNS,
+    *roofline.RATE_COLUMNS,
     "mean_ns",
     "p50_ns",
     "p95_ns",
@@ -37,19 +39,26 @@ _ORDER: Final = (
     "trend",
     "shape",
 )
-_ABSENT: Final = (*windows.COLUMNS, *roofline.COLUMNS)  # where nobody could know them
+_OPTIONAL_COLUMNS: Final = (
+    *step_sampling.SCALE_COLUMNS,
+    *roofline.RATE_COLUMNS,
+)  # left out if no source could report them
 
 
-def kernels(runs: Sequence[Run], look: Look) -> Answer:
-    """Return one row a group, with the same columns whatever the source knows."""
+def answer(runs: Sequence[Run], look: Look) -> Answer:
+    """Return one row per group, always with the same columns."""
     run, group = runs[0], look.group or "name"
-    table = kernel_table(run, look)
-    return Answer(_ordered(table, group, _ORDER), tuple(_notes(run, look, group, table)), key=(group,))
+    table = compute_kernel_table(run, look)
+    return Answer(
+        _order_columns(table, group, _COLUMN_ORDER),
+        tuple(_build_notes(run, look, group, table)),
+        key=(group,),
+    )
 
 
-def _ordered(table: pl.DataFrame, group: str, order: Sequence[str]) -> pl.DataFrame:
-    """Return the columns in order, null where the source does not know one that somebody could know."""
-    order = [c for c in order if c in table.columns or c not in _ABSENT]
+def _order_columns(table: pl.DataFrame, group: str, order: Sequence[str]) -> pl.DataFrame:
+    """Return the columns in order, null for those that the source lacks."""
+    order = [c for c in order if c in table.columns or c not in _OPTIONAL_COLUMNS]
     unknown = [c for c in order if c not in table.columns]
     table = table.with_columns_seq(
         pl.lit(None, pl.Int64 if c == "layer" else pl.String).alias(c) for c in unknown
@@ -57,66 +66,69 @@ def _ordered(table: pl.DataFrame, group: str, order: Sequence[str]) -> pl.DataFr
     return table[[group, *(c for c in order if c != group)]]
 
 
-def _notes(run: Run, look: Look, group: str, table: pl.DataFrame) -> list[str]:
-    notes = windows.scope(run, look, scaled=True)
+def _build_notes(run: Run, look: Look, group: str, table: pl.DataFrame) -> list[str]:
+    notes = step_sampling.note_lens_and_sampling(run, look, scaled=True)
     if table.is_empty():
-        return [select.why_no_kernels(run), *notes]
+        return [selection.explain_no_kernels(run), *notes]
     if not run.has(group):
-        notes.append(f"this source does not tell {group}; all rows stand in one group")
+        notes.append(f"this source does not report {group}; all rows are in one group")
     if look.filter or look.where:
-        notes.append("shares are of all rows, those that the filter hides too")
+        notes.append("shares are relative to all rows, including filtered ones")
     if look.per != "total":
-        notes.append(_per(run, look))
-    if select.step_sums(run):
+        notes.append(_describe_per_unit(run, look))
+    if selection.has_step_sums(run):
         notes.append(
-            "a row of the source is the sum of one step: count and mean are of steps, and there "
-            "are no launches to take percentiles of"
+            "rows of the source are sums per step: count and mean are per step, and there are no "
+            "percentiles of launches"
         )
-    elif select.aggregates(run):
-        notes.append("rows are aggregates: percentiles stand only where the source printed them")
-    return [*notes, *roofline.notes(run, table)]
+    elif selection.has_aggregates(run):
+        notes.append("rows are aggregates: percentiles only where the source reports them")
+    return [*notes, *roofline.note_roof(run, table)]
 
 
-def _per(run: Run, look: Look) -> str:
+def _describe_per_unit(run: Run, look: Look) -> str:
     if not run.has("step"):
-        return f"this source does not tell steps: times are totals, not per {look.per}"
+        return f"this source does not report steps: times are totals, not per {look.per}"
     if look.per == "token" and not run.has("tokens"):
-        return "this source does not tell tokens: totals and counts are per step"
-    return f"totals and counts are per {look.per}; rows outside of steps are left out"
+        return "this source does not report tokens: totals and counts are per step"
+    return f"totals and counts are per {look.per}; rows outside of steps are excluded"
 
 
-def of_many(whole: Partial, look: Look) -> Answer:
-    """Return one row a group over all files, with how far apart the files are; or the table of the run whose
-    ranks they are.
+def finish_answer(merged: PartialResult, look: Look) -> Answer:
+    """Return one row per group over all files, with the spread between files.
+
+    With `look.merged`: the table of the run whose ranks they are.
     """
-    table, group = merged_table(whole, look), look.group or "name"
-    rough = whole.frames["sketch"].drop_nulls("bucket")["group"].n_unique()
+    table, group = build_kernel_table(merged, look), look.group or "name"
+    approximate = merged.frames["sketch"].drop_nulls("bucket")["group"].n_unique()
     notes = [
-        *_stopwatches(whole),
-        *([f"percentiles of {rough:,} rows are from sketches, off by at most {ERROR:.1%}"] if rough else []),
-        *roofline.notes(standin.bare(whole), table),
+        *_describe_lenses(merged),
+        *([_describe_approximation(approximate)] if approximate else []),
+        *roofline.note_roof(merged_run.build_empty_run(merged), table),
     ]
     if look.merged:
-        return Answer(_ordered(table, group, _ORDER), tuple(notes), key=(group,))
-    notes.append(
-        "least, most and spread are of the totals of single files; spread is most less least over their mean"
-    )
+        return Answer(_order_columns(table, group, _COLUMN_ORDER), tuple(notes), key=(group,))
+    notes.append("least, most and spread refer to totals of single files; spread is (most − least) / mean")
     if look.per != "total":
         notes.append(f"totals and counts are per {look.per} of one file")
-    order = [c for c in (*_ORDER, *SPREAD) if c != "trend"]
-    return Answer(_ordered(table, group, order), tuple(notes), key=(group,), columns=_OF_MANY)
+    order = [c for c in (*_COLUMN_ORDER, *SPREAD_COLUMNS) if c != "trend"]
+    return Answer(_order_columns(table, group, order), tuple(notes), key=(group,), columns=_MERGED_COLUMNS)
 
 
-def _stopwatches(whole: Partial) -> list[str]:
-    """Return which stopwatch the times are of, and a warning where that of the files differs."""
-    counts = whole.members.group_by("lens").len().sort("lens", nulls_last=True).rows()
+def _describe_approximation(rows: int) -> str:
+    return f"percentiles of {rows:,} rows are approximate, off by at most {MAX_RELATIVE_ERROR:.1%}"
+
+
+def _describe_lenses(merged: PartialResult) -> list[str]:
+    """Return the lens of the times, or a warning if the files have different ones."""
+    counts = merged.members.group_by("lens").len().sort("lens", nulls_last=True).rows()
     if len(counts) < 2:
         return [f"{lens} times" for lens, _ in counts if lens]
-    words = ", ".join(f"{lens or 'unknown'} in {number:,} runs" for lens, number in counts)
-    return [f"times of different stopwatches are added ({words}); --lens chooses one"]
+    counts_text = ", ".join(f"{lens or 'unknown'} in {number:,} runs" for lens, number in counts)
+    return [f"times of different lenses are summed ({counts_text}): choose one with --lens"]
 
 
-_OF_MANY: Final = (
+_MERGED_COLUMNS: Final = (
     "name",
     "total_ns",
     "share",
@@ -131,10 +143,10 @@ _OF_MANY: Final = (
 VIEW = View(
     "kernels",
     "Kernels",
-    kernels,
+    answer,
     needs=frozenset({"dur"}),
-    merging=Merging(partial, SHAPES, of_many, needs=frozenset({"dur"})),
-    dress=_category.dress(),
+    merging=Merging(sum_kernels, SHAPES, finish_answer),
+    table_style=_category.build_table_style(),
     columns=(
         "name",
         "total_ns",

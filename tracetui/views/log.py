@@ -1,4 +1,4 @@
-"""Log: the lines of the source that are worth reading and are no timings."""
+"""Log: lines of the source that are not timings."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -6,35 +6,33 @@ from typing import Final
 import polars as pl
 
 from capture.run import Run
-from tracetui.analysis import select
+from tracetui.analysis.frames import selection
 from tracetui.look import Look
 from tracetui.views import Answer, View
 
 COLUMNS: Final = {"t": "at_ns", "step": "step", "path": "class", "name": "text"}
 
 
-def log(runs: Sequence[Run], look: Look) -> Answer:
+def answer(runs: Sequence[Run], look: Look) -> Answer:
     """Return mark rows in the order of the source, with the class of each line."""
     run = runs[0]
     rows = run.events.lazy().filter(pl.col("kind") == "mark")
-    rows = select.narrowed(rows, run, look)
+    rows = selection.filter_rows(rows, run, look)
     if run.has("t"):
-        rows = rows.with_columns(pl.col("t") - _begin(run))
+        rows = rows.with_columns(pl.col("t") - _find_start(run))
     columns = [c for c in ("t", "step", "path", "name") if run.has(c)]
     table = (
         rows.select(columns).collect().rename({"t": "at_ns", "path": "class", "name": "text"}, strict=False)
     )
-    left_out = run.meta["folded"].get("lines") if select.folded(run) else 0
+    left_out = run.meta["folded"].get("lines") if selection.is_folded(run) else 0
     notes = (
-        (f"{left_out:,} older lines stand in the file alone",)
-        if isinstance(left_out, int) and left_out
-        else ()
+        (f"{left_out:,} older lines are only in the file",) if isinstance(left_out, int) and left_out else ()
     )
-    return Answer(table, notes if table.height else (select.NOTHING, *notes))
+    return Answer(table, notes if table.height else (selection.NO_MATCH, *notes))
 
 
-def _begin(run: Run) -> int:
-    """Return when a run began by its own clock, which often counts from the start of the machine; else 0."""
+def _find_start(run: Run) -> int:
+    """Return the start of a run on its own clock (often time since boot), or 0."""
     clock = run.meta.get("clock")
     return int(clock[0]) if isinstance(clock, list) and clock and isinstance(clock[0], int) else 0
 
@@ -42,9 +40,9 @@ def _begin(run: Run) -> int:
 VIEW = View(
     "log",
     "Log",
-    log,
+    answer,
     needs=frozenset({"kind:mark"}),
-    alone="lines are read, not added",
+    not_merged_because="lines of text cannot be summed",
     newest_last=True,
     columns=("text", "class", "at_ns", "step"),
 )

@@ -1,34 +1,32 @@
-"""Memory: sizes by name, and how they moved."""
+"""Memory: sizes by name, and how they changed."""
 
 from collections.abc import Sequence
-from typing import Final
 
 from capture.run import Run
-from tracetui.analysis import select
-from tracetui.analysis.series import memory_table
+from tracetui.analysis.frames import selection
+from tracetui.analysis.time.series import compute_memory_table
 from tracetui.look import Look
 from tracetui.views import Answer, View
-from tracetui.views._sampled import merging
+from tracetui.views._merging import build_sample_merging
 
 
-def memory(runs: Sequence[Run], look: Look) -> Answer:
-    """Return one row a name."""
+def answer(runs: Sequence[Run], look: Look) -> Answer:
+    """Return one row per name."""
     run = runs[0]
-    table = memory_table(run, look)
+    table = compute_memory_table(run, look)
     if table.is_empty():
-        return Answer(table, (select.NOTHING,), key=("name",))
-    timeless = not select.on_timeline(run, ("memory",))
-    notes = ("samples stand in the order of the source: it tells no times of them",) if timeless else ()
+        return Answer(table, (selection.NO_MATCH,), key=("name",))
+    timeless = not selection.has_start_times(run, ("memory",))
+    notes = ("samples are in the order of the source, which reports no times",) if timeless else ()
     return Answer(table, notes, key=("name",))
 
 
-_NEEDS: Final = frozenset({"kind:memory", "bytes"})
 VIEW = View(
     "memory",
     "Memory",
-    memory,
-    needs=_NEEDS,
-    merging=merging(memory_table, _NEEDS),
+    answer,
+    needs=frozenset({"kind:memory", "bytes"}),
+    merging=build_sample_merging(compute_memory_table),
     columns=(
         "name",
         "max_bytes",

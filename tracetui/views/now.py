@@ -1,4 +1,4 @@
-"""Now: the present of a run, its last seconds against all of it, and the last minute in strips."""
+"""Now: the last seconds of a run compared with the whole run, and the last minute as strips."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -9,121 +9,136 @@ from msgspec import structs
 
 from capture.run import Run
 from tracetui import glyphs, units
-from tracetui.analysis import matching, present, select
-from tracetui.analysis.present import Pace, Strip
+from tracetui.analysis import recent_stats
+from tracetui.analysis.frames import name_filter, selection
+from tracetui.analysis.recent_stats import Strip, Throughput
+from tracetui.cell_width import clip_cells, count_cells, fit_cells
 from tracetui.look import Look
 from tracetui.views import Answer, View, ink
-from tracetui.views._category import coloured, grounded, inked
-from tracetui.views._flame import ASCII_FILLS, FILLS
-from tracetui.views._grid import legend
-from tracetui.views.ink import Line, Size, Span
+from tracetui.views._category import resolve_category, select_ground_style, select_ink_style
+from tracetui.views._flame_chart import ASCII_FILLS, FILLS
+from tracetui.views._grid import draw_change_legend
+from tracetui.views.ink import DrawSize, Line, Span
 
-WORDS: Final = 40  # newest pieces of text that are read
-LABEL: Final = 10  # cells of the name of a strip
-FIGURE: Final = 12  # cells of its newest value
-FEWEST: Final = 4  # rows of kernels
-BAR: Final = 10  # cells of the bar of a share
+MAX_TEXT_PIECES: Final = 40  # newest pieces of the text
+LABEL_CELLS: Final = 10  # for the name of a strip
+VALUE_CELLS: Final = 12  # for its newest value
+MIN_KERNEL_ROWS: Final = 4
+BAR_CELLS: Final = 10  # for the bar of a share
 _STRIPS: Final = {
     "name": pl.String(), "unit": pl.String(), "values": pl.List(pl.Float64), "usual": pl.Float64(),
     "highest": pl.Float64(),
 }  # fmt: skip
-BOUNDS: Final = (10.0, 25.0, 50.0)  # per cent against the run, or the median, from which a change is coloured
+BOUNDS_PCT: Final = (
+    10.0,
+    25.0,
+    50.0,
+)  # differences from the run, or the median, at which the colour changes
 
 
 def answer(runs: Sequence[Run], look: Look) -> Answer:
-    """Return one row a kernel of the last seconds; strips, layers, the last step and the text as parts."""
+    """Return one row per kernel of the last seconds; strips, layers, last step and text as parts."""
     run = runs[0]
-    speed = present.pace(run)
+    speed = recent_stats.compute_throughput(run)
     if speed is None:
-        return Answer(pl.DataFrame(), (select.why_no_kernels(run),), ("name",))
-    rows = present.kernels(run)
+        return Answer(pl.DataFrame(), (selection.explain_no_kernels(run),), ("name",))
+    rows = recent_stats.compute_recent_kernels(run)
     if look.filter:
-        rows = rows.filter(matching.fitting(rows["name"], look.filter))
-    strips = [(s.name, s.unit, list(s.values), s.usual, s.highest) for s in present.strips(run)]
+        rows = rows.filter(name_filter.match_names(rows["name"], look.filter))
+    strips = [(s.name, s.unit, list(s.values), s.median, s.highest) for s in recent_stats.compute_strips(run)]
     parts = {
         "pace": pl.DataFrame([structs.asdict(speed)], infer_schema_length=None),
         "strips": pl.DataFrame(strips, schema=_STRIPS, orient="row"),
-        "layers": present.layers(run),
-        "step": present.last_step(run),
-        "text": pl.DataFrame({"text": [_text(run)]}),
-        "late": pl.DataFrame({"text": present.late_steps(run)}, schema={"text": pl.String}),
+        "layers": recent_stats.compute_recent_layers(run),
+        "step": recent_stats.select_last_step(run),
+        "text": pl.DataFrame({"text": [_join_newest_text(run)]}),
+        "late": pl.DataFrame({"text": recent_stats.describe_slow_steps(run)}, schema={"text": pl.String}),
     }
-    note = f"the last {present.RECENT_S} seconds: {speed.steps:,} steps; times are per token, against the run"
+    note = f"the last {recent_stats.RECENT_S} seconds: {speed.steps:,} steps; times are per token, vs the run"
     return Answer(rows, (note,), ("name",), parts)
 
 
-def _text(run: Run) -> str:
-    """Return the newest words of the run; of random weights, that they mean nothing."""
+def _join_newest_text(run: Run) -> str:
+    """Return the newest words of the run; for random weights, that they are meaningless."""
     if str(run.meta.get("weights") or "").startswith("random"):
-        return "random weights: what it says means nothing"
+        return "random weights: the text is meaningless"
     if not run.has("path"):
         return ""
-    marks = select.of_kind(run, "mark", ("name", "path"))
-    said = marks.filter(pl.col("path").cast(pl.String) == "text")["name"].tail(WORDS)
-    return "".join(map(str, said.cast(pl.String).to_list()))
+    marks = selection.select_kind(run, "mark", ("name", "path"))
+    pieces = marks.filter(pl.col("path").cast(pl.String) == "text")["name"].tail(MAX_TEXT_PIECES)
+    return "".join(map(str, pieces.cast(pl.String).to_list()))
 
 
-def draw(answer: Answer, look: Look, size: Size) -> list[Line]:
-    """Draw the pace, strips, kernels, layers, the last step and the text; a low screen leaves some out."""
+def draw(answer: Answer, look: Look, size: DrawSize) -> list[Line]:
+    """Draw throughput, strips, kernels, layers, the last step and the text; small screens get fewer parts."""
     if not answer.parts:
         return []
     parts = answer.parts
-    head = [_pace(Pace(**parts["pace"].row(0, named=True)))]
-    late = [ink.line((f"{'^' if size.ascii else '▲'} {text}", "warn")) for text in parts["late"]["text"]]
-    strips = [_strip(Strip(n, u, tuple(v), x, h), size) for n, u, v, x, h in parts["strips"].iter_rows()]
+    head = [_draw_pace(Throughput(**parts["pace"].row(0, named=True)))]
+    late = [ink.make_line((f"{'^' if size.ascii else '▲'} {text}", "warn")) for text in parts["late"]["text"]]
+    strips = [_draw_strip(Strip(n, u, tuple(v), x, h), size) for n, u, v, x, h in parts["strips"].iter_rows()]
     below = [
-        *_layers(parts["layers"], size),
-        *_last_step(parts["step"], size),
-        *_said(parts["text"]["text"][0], size),
+        *_draw_layers(parts["layers"], size),
+        *_draw_last_step(parts["step"], size),
+        *_draw_last_words(parts["text"]["text"][0], size),
     ]
-    room = size.height - len(head) - FEWEST - 1
+    room = size.height - len(head) - MIN_KERNEL_ROWS - 1
     below = below if len(below) <= room - 2 else below[-max(0, room - 3) :] if room > 5 else []
     above = [*late, *strips][: max(0, room - len(below))] if size.height < 30 else [*strips, *late]
     rows = size.height - len(head) - len(above) - len(below)
-    return ink.clip(
-        [*head, *above, *_kernels(answer.rows, look, Size(size.width, rows, size.ascii)), *below], size
+    return ink.clip_lines(
+        [*head, *above, *_draw_kernels(answer.rows, look, DrawSize(size.width, rows, size.ascii)), *below],
+        size,
     )
 
 
-def _pace(now: Pace) -> Line:
-    """Return the line of figures: now, in all, the time of a step."""
-    words: list[Span | str | tuple[str, str]] = []
+def _draw_pace(now: Throughput) -> Line:
+    """Draw the line of figures: throughput now and on average, step time."""
+    parts: list[Span | str | tuple[str, str]] = []
     if now.now_per_s is not None:
-        words += [("now ", "dim"), (f"{units.speed(now.now_per_s)} tok/s", "bold"), "   "]
+        parts += [("now ", "dim"), (f"{units.format_speed(now.now_per_s)} tok/s", "bold"), "   "]
     if now.mean_per_s is not None:
-        words += [("mean ", "dim"), f"{units.speed(now.mean_per_s)} tok/s", "   "]
-    words += [("step ", "dim"), units.duration(now.p50_ns), (" p95 ", "dim"), units.duration(now.p95_ns)]
+        parts += [("mean ", "dim"), f"{units.format_speed(now.mean_per_s)} tok/s", "   "]
+    parts += [
+        ("step ", "dim"),
+        units.format_duration(now.p50_ns),
+        (" p95 ", "dim"),
+        units.format_duration(now.p95_ns),
+    ]
     if now.context is not None:
-        words += [("   context ", "dim"), f"{now.context:,}"]
-    return ink.line(*words)
+        parts += [("   context ", "dim"), f"{now.context:,}"]
+    return ink.make_line(*parts)
 
 
-def _strip(strip: Strip, size: Size) -> Line:
-    """Return a figure over the minute, a cell a second, on a scale that does not move with it."""
-    cells = strip.values[-max(1, size.width - LABEL - 2 * FIGURE) :]
+def _draw_strip(strip: Strip, size: DrawSize) -> Line:
+    """Draw a value over the last minute, a cell per second, on a stable scale."""
+    cells = strip.values[-max(1, size.width - LABEL_CELLS - 2 * VALUE_CELLS) :]
     longest = strip.unit == "ns"
-    top = nice(2 * strip.usual if longest else strip.highest)
-    late = present.LATE * strip.usual if longest else math.inf
+    top = round_up_to_nice(2 * strip.median if longest else strip.highest)
+    late = recent_stats.SLOW_FACTOR * strip.median if longest else math.inf
     tones = ["warn" if v is not None and v > late else "accent" for v in cells]
-    signs = [glyphs.sparkline([v], 1, size.ascii, top=top) for v in cells]
+    signs = [glyphs.draw_sparkline([v], 1, size.ascii, top=top) for v in cells]
     spans = [Span(sign, tone) for sign, tone in zip(signs, tones, strict=True)]
-    known = [v for v in strip.values if v is not None]
-    newest = _written(known[-1], strip.unit) if known else units.ABSENT
-    scale = f" of {_written(top, strip.unit)}"
-    return ink.line((ink.fit(strip.name, LABEL), "dim"), *spans, f" {newest:>{FIGURE - 2}}", (scale, "dim"))
+    values = [v for v in strip.values if v is not None]
+    newest = _format_strip_value(values[-1], strip.unit) if values else units.ABSENT
+    scale = f" of {_format_strip_value(top, strip.unit)}"
+    return ink.make_line(
+        (fit_cells(strip.name, LABEL_CELLS), "dim"), *spans, f" {newest:>{VALUE_CELLS - 2}}", (scale, "dim")
+    )
 
 
-def _written(value: float, unit: str) -> str:
+def _format_strip_value(value: float, unit: str) -> str:
     if unit == "ns":
-        return units.duration(value)
+        return units.format_duration(value)
     if unit == "B":
-        return units.size(value)
-    return f"{units.speed(value)}" if unit == "tok/s" else f"{value:,.0f} {unit}"
+        return units.format_size(value)
+    return f"{units.format_speed(value)}" if unit == "tok/s" else f"{value:,.0f} {unit}"
 
 
-def nice(value: float) -> float:
-    """Return the next of 1, 2, 5, 10, 20 … that is no less: a scale that stays while values move a little.
-    It is 1 for what is no size: nothing, less than nothing, not finite.
+def round_up_to_nice(value: float) -> float:
+    """Return the next of 1, 2, 5, 10, 20 …, for a scale that rarely changes.
+
+    1 for zero, negative and non-finite values.
     """
     if not 0 < value < math.inf:
         return 1.0
@@ -131,81 +146,96 @@ def nice(value: float) -> float:
     return next((power * step for step in (1, 2, 5, 10) if value <= power * step < math.inf), value)
 
 
-def _kernels(rows: pl.DataFrame, look: Look, size: Size) -> list[Line]:
-    """Return the kernels of the last seconds: share, time a token, by how much that differs from the run."""
+def _draw_kernels(rows: pl.DataFrame, look: Look, size: DrawSize) -> list[Line]:
+    """Draw the kernels of the last seconds: share, time per token, change against the run."""
     room = max(0, size.height - 1)
     at = max(0, min(look.cursor[0], rows.height - 1))
     top = max(0, min(at - room // 2, rows.height - room))
-    width = max(12, min(40, size.width - BAR - 40))
-    title = f"{'name':<{width}} {'':{BAR}} {'share':>6} {'a token':>10} {'in all':>10} {'vs run':>8}"
-    lines = [ink.line((ink.clipped(title, size.width), "title"))]
+    width = max(12, min(40, size.width - BAR_CELLS - 40))
+    title = f"{'name':<{width}} {'':{BAR_CELLS}} {'share':>6} {'per token':>10} {'mean':>10} {'vs run':>8}"
+    lines = [ink.make_line((clip_cells(title, size.width), "title"))]
     for i, row in enumerate(rows.slice(top, room).iter_rows(named=True), top):
-        bar = glyphs.bar(row["share"], BAR, size.ascii)
-        now, usual = (units.duration(row[c]) for c in ("now_ns", "run_ns"))
-        figures = f" {units.share(row['share']):>6} {now:>10} {usual:>10} "
+        bar = glyphs.draw_bar(row["share"], BAR_CELLS, size.ascii)
+        now, in_run = (units.format_duration(row[c]) for c in ("now_ns", "run_ns"))
+        figures = f" {units.format_share(row['share']):>6} {now:>10} {in_run:>10} "
         change = f"{row['vs_run_pct']:+.0f}%"
-        mark = glyphs.drift_mark(row["vs_run_pct"], size.ascii, BOUNDS)
-        name = ink.fit(row["name"], width, ascii=size.ascii)
+        mark = glyphs.format_change_sign(row["vs_run_pct"], size.ascii, BOUNDS_PCT)
+        name = fit_cells(row["name"], width, ascii=size.ascii)
         if i == at:
-            lines.append(ink.line((f"{name} {bar}{figures}{change:>8} {mark}", "cursor")))
+            lines.append(ink.make_line((f"{name} {bar}{figures}{change:>8} {mark}", "cursor")))
             continue
-        tone = "" if abs(row["vs_run_pct"]) < BOUNDS[0] else glyphs.sign_tone(row["vs_run_pct"])
+        tone = "" if abs(row["vs_run_pct"]) < BOUNDS_PCT[0] else glyphs.select_sign_style(row["vs_run_pct"])
         lines.append(
-            ink.line(f"{name} ", (bar, inked(row.get("category"))), figures, (f"{change:>8} {mark}", tone))
+            ink.make_line(
+                f"{name} ",
+                (bar, select_ink_style(row.get("category"))),
+                figures,
+                (f"{change:>8} {mark}", tone),
+            )
         )
     return lines
 
 
-def _layers(rows: pl.DataFrame, size: Size) -> list[Line]:
-    """Return a line of the layers, each a sign in the colour of how far it is from their median."""
+def _draw_layers(rows: pl.DataFrame, size: DrawSize) -> list[Line]:
+    """Draw the layers in one line, coloured by distance from their median."""
     if rows.is_empty():
         return []
-    wide = max(1, min(4, (size.width - LABEL) // rows.height))
+    wide = max(1, min(4, (size.width - LABEL_CELLS) // rows.height))
     cells = [
-        Span(glyphs.drift_mark(v, size.ascii, BOUNDS, wide).center(wide), glyphs.drift(v, BOUNDS))
+        Span(
+            glyphs.format_change_sign(v, size.ascii, BOUNDS_PCT, wide).center(wide),
+            glyphs.select_change_style(v, BOUNDS_PCT),
+        )
         for v in rows["over_pct"]
     ]
     first, last = rows["layer"][0], rows["layer"][-1]
     return [
-        ink.line((ink.fit(f"layers {first}-{last}", LABEL + 2), "title"), *cells),
-        legend(BOUNDS, "median", wide + 1, size, "over the median"),
+        ink.make_line((fit_cells(f"layers {first}-{last}", LABEL_CELLS + 2), "title"), *cells),
+        draw_change_legend(BOUNDS_PCT, "median", wide + 1, size, "over the median"),
     ]
 
 
-def _last_step(rows: pl.DataFrame, size: Size) -> list[Line]:
-    """Return the newest step in the order in which it ran: each op as wide as it took, in its colour."""
-    whole = int(rows["dur"].sum()) if rows.height else 0
-    if not whole:
+def _draw_last_step(rows: pl.DataFrame, size: DrawSize) -> list[Line]:
+    """Draw the ops of the newest step in order, each as wide as its time, in its colour."""
+    step_ns = int(rows["dur"].sum()) if rows.height else 0
+    if not step_ns:
         return []
     fills, spans, done = (ASCII_FILLS if size.ascii else FILLS), [], 0
     for row in rows.iter_rows(named=True):
-        first, done = done * size.width // whole, done + row["dur"]
-        spans += _block(row, done * size.width // whole - first, size.ascii)
-    seen = dict.fromkeys(coloured(row.get("category")) for row in rows.iter_rows(named=True))
-    names = [part for c in seen for part in ((fills[c] * 2, inked(c)), (f" {c}  ", "dim"))]
-    title = f"the last step in the order in which it ran, {units.duration(whole)}   "
-    return [ink.line((title, "title"), *names), ink.line(*(s for s in spans if s.text))]
+        first, done = done * size.width // step_ns, done + row["dur"]
+        spans += _draw_block(row, done * size.width // step_ns - first, size.ascii)
+    categories = dict.fromkeys(resolve_category(row.get("category")) for row in rows.iter_rows(named=True))
+    names = [part for c in categories for part in ((fills[c] * 2, select_ink_style(c)), (f" {c}  ", "dim"))]
+    title = f"last step in execution order, {units.format_duration(step_ns)}   "
+    return [ink.make_line((title, "title"), *names), ink.make_line(*(s for s in spans if s.text))]
 
 
-def _block(row: Mapping[str, Any], room: int, ascii: bool) -> list[Span]:
-    """Return an op in as many cells: its name where that fits, and the fill of its category."""
-    category = coloured(row.get("category"))
+def _draw_block(row: Mapping[str, Any], room: int, ascii: bool) -> list[Span]:
+    """Draw an op: its name if that fits, and the fill of its category."""
+    category = resolve_category(row.get("category"))
     word = str(row.get("op") or row["name"]).rpartition(".")[2]
-    edge = ("|" if ascii else "▏") + word if room > ink.wide(word) else ""
-    fill = (ASCII_FILLS if ascii else FILLS)[category] * (room - ink.wide(edge))
-    return [Span(edge, grounded(category)), Span(fill, inked(category))]
+    edge = ("|" if ascii else "▏") + word if room > count_cells(word) else ""
+    fill = (ASCII_FILLS if ascii else FILLS)[category] * (room - count_cells(edge))
+    return [Span(edge, select_ground_style(category)), Span(fill, select_ink_style(category))]
 
 
-def _said(text: str, size: Size) -> list[Line]:
-    """Return the newest words, as many as fit in a line."""
+def _draw_last_words(text: str, size: DrawSize) -> list[Line]:
+    """Draw the end of the text that fits in a line."""
     if not text:
         return []
     room = max(1, size.width - 2)
     text = text[-room:]
-    while ink.wide(text) > room:
+    while count_cells(text) > room:
         text = text[1:]
-    return [ink.line(("> ", "dim"), (text, "name"))]
+    return [ink.make_line(("> ", "dim"), (text, "name"))]
 
 
-_ALONE: Final = "it shows the last seconds of one run"
-VIEW = View("now", "Now", answer, draw, needs=frozenset({"dur", "step", "t"}), key="f", alone=_ALONE)
+VIEW = View(
+    "now",
+    "Now",
+    answer,
+    draw,
+    needs=frozenset({"dur", "step", "t"}),
+    shortcut="f",
+    not_merged_because="it shows the last seconds of one run",
+)

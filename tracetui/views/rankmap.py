@@ -1,116 +1,117 @@
-"""Rank map: a heat map of rank by step, each cell held against the median of all ranks in its step."""
+"""Rank map: a heat map of rank by step, each cell relative to the median of all ranks in its step."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import polars as pl
 
 from capture.run import Run
 from tracetui import glyphs, units
-from tracetui.analysis.partial.algebra import Partial
+from tracetui.analysis.merged.partial_results import PartialResult
 from tracetui.look import Look
 from tracetui.views import Answer, Focus, Merging, View, ink
 from tracetui.views import ranks as ranks_view
-from tracetui.views._grid import Cell, changed, drawn, entered, grid, legend
-from tracetui.views.ink import Line, Size
+from tracetui.views._grid import Cell, build_grid, draw_change, draw_change_legend, draw_grid, find_cell_focus
+from tracetui.views.ink import DrawSize, Line
 
 if TYPE_CHECKING:
-    from tracetui.analysis.ranks import Ranks
+    from tracetui.analysis.ranks import RankTimes
 
-TIMES: Final = ("work_ns", "comm_ns", "exposed_ns")  # what may be drawn: the sort column, else the first
-_MIDDLE: Final = "_middle"
+TIME_COLUMNS: Final = (
+    "work_ns",
+    "comm_ns",
+    "exposed_ns",
+)  # that can be drawn: the sort column, else the first
+_MEDIAN: Final = "_middle"
 
 
 def answer(runs: Sequence[Run], look: Look) -> Answer:
-    """Return one row a rank and step."""
-    from tracetui.analysis.ranks import compared
+    """Return one row per rank and step."""
+    from tracetui.analysis.ranks import compare_ranks
 
-    return _told(compared(runs[0], look), look)
+    return _build_answer(compare_ranks(runs[0], look), look)
 
 
-def of_many(whole: Partial, look: Look) -> Answer:
-    """Return the same of ranks that wrote a file each."""
-    from tracetui.analysis.partial.ranks import numbered, of_all, places_of
+def finish_answer(merged: PartialResult, look: Look) -> Answer:
+    """Return the same for ranks that wrote one file each."""
+    from tracetui.analysis.ranks import assign_ranks, combine_ranks, locate_ranks
 
-    keys, guess = numbered(whole)
+    keys, guess = assign_ranks(merged)
     if keys.is_empty():
         return Answer(pl.DataFrame(), (ranks_view.SAME_RANK,))
-    told = _told(of_all(whole, keys), look)
-    rows, places = told.rows, places_of(whole, keys)
+    unplaced = _build_answer(combine_ranks(merged, keys), look)
+    rows, places = unplaced.rows, locate_ranks(merged, keys)
     if rows.height and places.width > 1 and not look.merged:
         rows = rows.join(places, on="rank", how="left", maintain_order="left")
-    notes = (*told.notes, *(f"a guess: {text}" for text in guess))
-    return Answer(rows, notes, told.key, {"files": keys.select("rank", "member")})
+    notes = (*unplaced.notes, *(f"assumed: {text}" for text in guess))
+    return Answer(rows, notes, unplaced.key, {"files": keys.select("rank", "member")})
 
 
-def _told(ranks: "Ranks", look: Look) -> Answer:
-    if len(ranks.numbers) < 2:
-        return Answer(pl.DataFrame(), (ranks_view.NOTHING,))
-    middle = pl.col("work_ns").median().over("step")
+def _build_answer(ranks: "RankTimes", look: Look) -> Answer:
+    if len(ranks.ranks) < 2:
+        return Answer(pl.DataFrame(), (ranks_view.NO_COMMON_STEP,))
+    median = pl.col("work_ns").median().over("step")
     rows = ranks.cells.sort("rank", "step").select(
         "rank",
         "step",
         "work_ns",
         "comm_ns",
         exposed_ns=pl.col("busy_ns") - pl.col("work_ns"),
-        behind_share=pl.when(middle > 0).then(pl.col("work_ns") / middle - 1),
+        behind_share=pl.when(median > 0).then(pl.col("work_ns") / median - 1),
     )
-    what = units.heading(_drawn(look))
+    what = units.format_heading(_choose_time_column(look))
     notes = (
-        f"{len(ranks.numbers)} ranks in {ranks.steps} steps; colours hold the {what} of a rank against the "
-        "median of all ranks in the same step",
-        "sort by work, comm or exposed to see another of them",
+        f"{len(ranks.ranks)} ranks in {ranks.step_count} steps; colours compare the {what} of a rank "
+        "with the median of all ranks in that step",
+        "sort by work, comm or exposed to draw another time",
     )
     return Answer(rows, notes, ("rank", "step"))
 
 
-def _drawn(look: Look) -> str:
-    return look.sort if look.sort in TIMES else TIMES[0]
+def _choose_time_column(look: Look) -> str:
+    """Return the time to draw: the first sort column, by name or heading, if it is a time, else work."""
+    word = (look.sort or "").split(",")[0]
+    return next((c for c in TIME_COLUMNS if word in (c, units.format_plain_heading(c))), TIME_COLUMNS[0])
 
 
-def draw(answer: Answer, look: Look, size: Size) -> list[Line]:
+def draw(answer: Answer, look: Look, size: DrawSize) -> list[Line]:
     """Draw ranks down and steps across; the last line describes the cell under the cursor."""
     if answer.rows.is_empty():
         return []
-    what = _drawn(look)
-    middles = answer.rows.with_columns(pl.col(what).median().over("step").alias(_MIDDLE))
-    shown = grid(Answer(middles.sort("rank", "step"), key=answer.key), look, what)
-    wide = shown.wide(size)
+    column = _choose_time_column(look)
+    rows = answer.rows.with_columns(pl.col(column).median().over("step").alias(_MEDIAN))
+    grid = build_grid(Answer(rows.sort("rank", "step"), key=answer.key), look, column)
+    wide = grid.cell_width(size)
 
-    def paint(cell: Cell | None, _: Any, here: bool) -> ink.Span:
-        """Return the cell as a span."""
-        change = None if cell is None or not cell[_MIDDLE] else 100 * (cell[what] / cell[_MIDDLE] - 1)
+    def paint(cell: Cell | None, _: Any, is_here: bool) -> ink.Span:
+        change = None if cell is None or not cell[_MEDIAN] else 100 * (cell[column] / cell[_MEDIAN] - 1)
         if change is None:
-            return ink.Span(" " * wide, "cursor" if here else "")
-        span = changed(change, wide, glyphs.DRIFTS, glyphs.DRIFTS[0], ascii=size.ascii)
-        return ink.Span(span.text, "cursor") if here else span
+            return ink.Span(" " * wide, "cursor" if is_here else "")
+        span = draw_change(
+            change, wide, glyphs.CHANGE_BOUNDS_PCT, glyphs.CHANGE_BOUNDS_PCT[0], ascii=size.ascii
+        )
+        return ink.Span(span.text, "cursor") if is_here else span
 
-    scale = legend(glyphs.DRIFTS, "median", wide, size, "over the median of all ranks")
-    return drawn(shown, size, paint, [scale, _cursor_line(shown.here)])
+    scale = draw_change_legend(glyphs.CHANGE_BOUNDS_PCT, "median", wide, size, "over the median of all ranks")
+    return draw_grid(grid, size, paint, [scale, _draw_cursor_line(grid.cell_at_cursor)])
 
 
-def _cursor_line(cell: Cell | None) -> Line:
+def _draw_cursor_line(cell: Cell | None) -> Line:
     if cell is None:
-        return ink.line(("nothing ran here", "dim"))
-    times = "  ".join(f"{units.heading(c)} {units.duration(cell[c])}" for c in TIMES)
+        return ink.make_line(("nothing ran here", "dim"))
+    times = "  ".join(f"{units.format_heading(c)} {units.format_duration(cell[c])}" for c in TIME_COLUMNS)
     behind = cell["behind_share"]
-    words = "" if behind is None else f"  {behind:+.1%} of the median"
+    behind_text = "" if behind is None else f"  {behind:+.1%} of the median"
     where = (
         " on " + " behind ".join(filter(None, map(cell.get, ("host", "switch")))) if cell.get("host") else ""
     )
-    return ink.line((f"rank {cell['rank']}{where}, step {cell['step']}: ", "dim"), times, words)
+    return ink.make_line((f"rank {cell['rank']}{where}, step {cell['step']}: ", "dim"), times, behind_text)
 
 
-def enter(answer: Answer, look: Look) -> Focus:
-    """Return the step under the cursor; of ranks that wrote a file each the rank as well."""
-    cell = entered(answer, look, _drawn(look))
+def find_focus(answer: Answer, look: Look) -> Focus:
+    """Return the step under the cursor; for ranks with a file each, the rank as well."""
+    cell = find_cell_focus(answer, look, _choose_time_column(look))
     return cell if "files" in answer.parts else tuple(part for part in cell if part[0] == "step")
-
-
-def _contribution(run: Run, look: Look) -> Mapping[str, pl.DataFrame]:
-    from tracetui.analysis.partial.ranks import partial
-
-    return partial(run, look)
 
 
 VIEW = View(
@@ -119,8 +120,10 @@ VIEW = View(
     answer,
     draw,
     needs=ranks_view.VIEW.needs,
-    merging=Merging(_contribution, ranks_view.SHAPES, of_many, needs=frozenset({"dur", "step"})),
-    group="track",
-    enter=enter,
+    merging=Merging(
+        ranks_view.compute_partial, ranks_view.SHAPES, finish_answer, needs=frozenset({"dur", "step"})
+    ),
+    default_group="track",
+    find_focus=find_focus,
     columns=("rank", "step", "work_ns", "comm_ns", "exposed_ns", "behind_share", "host", "switch"),
 )

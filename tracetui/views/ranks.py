@@ -1,4 +1,4 @@
-"""Ranks: what each works and waits in a step, the skew between them, and the stragglers with evidence."""
+"""Ranks: work and waiting of each rank per step, skew between ranks, and stragglers with evidence."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -8,134 +8,140 @@ import polars as pl
 
 from capture.run import Run
 from tracetui import units
-from tracetui.analysis import select
-from tracetui.analysis.partial.algebra import Partial, Shape
+from tracetui.analysis.frames import selection
+from tracetui.analysis.merged.partial_results import FrameShape, PartialResult
 from tracetui.look import Look
 from tracetui.views import Answer, Focus, Merging, View
 
 if TYPE_CHECKING:
-    from tracetui.analysis.ranks import Ranks
+    from tracetui.analysis.ranks import RankTimes
 
-SAME_RANK: Final = "several files are of the same rank: name those of one launch"
-NOTHING: Final = "no step that all ranks have matches this filter, phase and window"
+SAME_RANK: Final = "several files have the same rank: name those of one launch"
+NO_COMMON_STEP: Final = "no step common to all ranks matches this filter, phase and step range"
 
 
 def answer(runs: Sequence[Run], look: Look) -> Answer:
-    """Return one row a rank, or grouped by step one row a step."""
-    from tracetui.analysis.ranks import compared, phase_of  # numpy loads with the first question
+    """Return one row per rank; grouped by step, one row per step."""
+    from tracetui.analysis.ranks import compare_ranks, resolve_phase  # numpy loads with the first question
 
     run = runs[0]
-    notes = [*select.stopwatch(run, look), *select.folding(run)]
-    tracks = select.rank_tracks(run)
+    notes = [*selection.note_lens(run, look), *selection.note_folding(run)]
+    tracks = selection.find_rank_tracks(run)
     parts = {"tracks": pl.DataFrame({"track": list(tracks), "rank": list(tracks.values())})}
-    return replace(_told(compared(run, look), look, phase_of(run, look), notes), parts=parts)
+    return replace(
+        _build_answer(compare_ranks(run, look), look, resolve_phase(run, look), notes), parts=parts
+    )
 
 
-def of_many(whole: Partial, look: Look) -> Answer:
-    """Return the same of ranks that wrote a file each."""
-    from tracetui.analysis.partial.ranks import numbered, of_all, places_of
+def finish_answer(merged: PartialResult, look: Look) -> Answer:
+    """Return the same for ranks that wrote one file each."""
+    from tracetui.analysis.ranks import assign_ranks, combine_ranks, locate_ranks
 
-    keys, guess = numbered(whole)
-    members = whole.members
-    if keys.is_empty() and whole.frames["cells"].height:
+    keys, guess = assign_ranks(merged)
+    members = merged.members
+    if keys.is_empty() and merged.frames["cells"].height:
         return Answer(pl.DataFrame(), (SAME_RANK,))
     phases, notes = members["phase"].drop_nulls().unique(), members["notes"].drop_nulls().unique().sort()
     phase = str(phases[0]) if phases.len() == 1 else None
-    ranks, places = of_all(whole, keys), places_of(whole, keys)
-    told = _told(ranks, look, phase, [line for text in notes for line in text.splitlines()])
-    late = [line for by in ("host", "switch") for line in _late_places(ranks, places, by, look)]
-    rows = told.rows
-    if "rank" in told.rows.columns and places.width > 1 and not look.merged:
+    ranks, places = combine_ranks(merged, keys), locate_ranks(merged, keys)
+    unplaced = _build_answer(ranks, look, phase, [line for text in notes for line in text.splitlines()])
+    late = [line for by in ("host", "switch") for line in _describe_late_places(ranks, places, by, look)]
+    rows = unplaced.rows
+    if "rank" in unplaced.rows.columns and places.width > 1 and not look.merged:
         rows = rows.join(places, on="rank", how="left", maintain_order="left")
         rows = rows.select("rank", *places.columns[1:], pl.exclude(places.columns))
-    notes_of_all = (*told.notes, *late, *(f"a guess: {text}" for text in guess))
-    return replace(told, rows=rows, notes=notes_of_all, parts={"files": keys.select("rank", "member")})
+    notes_of_all = (*unplaced.notes, *late, *(f"assumed: {text}" for text in guess))
+    return replace(unplaced, rows=rows, notes=notes_of_all, parts={"files": keys.select("rank", "member")})
 
 
-def _late_places(ranks: "Ranks", places: pl.DataFrame, by: str, look: Look) -> list[str]:
-    """Return a note for each host, or switch, whose ranks take longer than those of the others."""
-    from tracetui.analysis.partial.ranks import together
-    from tracetui.analysis.ranks import rank_table
+def _describe_late_places(ranks: "RankTimes", places: pl.DataFrame, by: str, look: Look) -> list[str]:
+    """Return a note for each host, or switch, whose ranks take longer than the others."""
+    from tracetui.analysis.ranks import average_by_host, compute_rank_table
 
-    found = together(ranks, places, by)
-    if found is None:
+    averages = average_by_host(ranks, places, by)
+    if averages is None:
         return []
-    names, as_ranks = found
-    late = rank_table(as_ranks, look).filter(pl.col("verdict") == "slower")
+    names, as_ranks = averages
+    late = compute_rank_table(as_ranks, look).filter(pl.col("verdict") == "slower")
     late = late.sort("behind_ns", descending=True)
-    return [_straggler(as_ranks, row, f"{by} {names[row['rank']]}") for row in late.iter_rows(named=True)]
+    return [
+        _describe_straggler(as_ranks, row, f"{by} {names[row['rank']]}") for row in late.iter_rows(named=True)
+    ]
 
 
-def _told(ranks: "Ranks", look: Look, phase: str | None, more: Sequence[str]) -> Answer:
-    """Return the answer about ranks, with notes on their skew and their stragglers in front of others."""
-    from tracetui.analysis.ranks import rank_table, step_skews
+def _build_answer(ranks: "RankTimes", look: Look, phase: str | None, more: Sequence[str]) -> Answer:
+    """Return the answer about ranks; notes on skew and stragglers come first."""
+    from tracetui.analysis.ranks import compute_rank_table, compute_step_skews
 
-    if len(ranks.numbers) < 2:
-        return Answer(pl.DataFrame(), (NOTHING, *more))
-    table, skews = rank_table(ranks, look), step_skews(ranks)
+    if len(ranks.ranks) < 2:
+        return Answer(pl.DataFrame(), (NO_COMMON_STEP, *more))
+    table, skews = compute_rank_table(ranks, look), compute_step_skews(ranks)
     notes = (
-        f"{len(ranks.numbers)} ranks in {ranks.steps} {f'{phase} ' if phase else ''}steps",
-        _skew(skews),
-        *_stragglers(ranks, table),
-        *_scope(ranks, table),
+        f"{len(ranks.ranks)} ranks in {ranks.step_count} {f'{phase} ' if phase else ''}steps",
+        _describe_skew(skews),
+        *_describe_stragglers(ranks, table),
+        *_describe_scope(ranks, table),
         *more,
     )
     return Answer(skews, notes, ("step",)) if look.group == "step" else Answer(table, notes, ("rank",))
 
 
-def _contribution(run: Run, look: Look) -> Mapping[str, pl.DataFrame]:
-    from tracetui.analysis.partial.ranks import partial
+def compute_partial(run: Run, look: Look) -> Mapping[str, pl.DataFrame]:
+    """Return the contribution of one file."""
+    from tracetui.analysis.ranks import collect_rank_steps
 
-    return partial(run, look)
-
-
-def _skew(skews: pl.DataFrame) -> str:
-    middle, share = skews["skew_ns"].median(), skews["skew_share"].median()
-    text = f"skew of the work in a step, slowest less fastest: {units.duration(_float(middle))} at the median"
-    return text if share is None else f"{text}, {units.share(_float(share))} of the slowest"
+    return collect_rank_steps(run, look)
 
 
-def _float(value: object) -> float:
-    return float(value) if isinstance(value, int | float) else 0.0
+def _describe_skew(skews: pl.DataFrame) -> str:
+    median, share = (_convert_to_float(skews[c].median()) for c in ("skew_ns", "skew_share"))
+    text = f"skew of work per step (slowest − fastest): median {units.format_duration(median or 0)}"
+    return text if share is None else f"{text}, {units.format_share(share)} of the slowest"
 
 
-def _stragglers(ranks: "Ranks", table: pl.DataFrame) -> list[str]:
-    """Return a note for every rank whose work is longer than the others', with its evidence."""
+def _convert_to_float(value: object) -> float | None:
+    return float(value) if isinstance(value, int | float) else None
+
+
+def _describe_stragglers(ranks: "RankTimes", table: pl.DataFrame) -> list[str]:
+    """Return a note for every rank with more work than the others, with its evidence."""
     late = table.filter(pl.col("verdict") == "slower").sort("behind_ns", descending=True)
     if late.is_empty():
         if table["p"].null_count() == table.height:
-            return ["too few steps to tell a straggler"]
-        return ["no straggler: no rank is behind with evidence"]
-    return [_straggler(ranks, row) for row in late.iter_rows(named=True)]
+            return ["too few steps to detect a straggler"]
+        return ["no straggler: no rank is significantly behind"]
+    return [_describe_straggler(ranks, row) for row in late.iter_rows(named=True)]
 
 
-def _straggler(ranks: "Ranks", row: dict[str, float], who: str = "") -> str:
-    from tracetui.analysis.ranks import excess
+def _describe_straggler(ranks: "RankTimes", row: dict[str, float], who: str = "") -> str:
+    from tracetui.analysis.ranks import find_largest_excess
 
-    low, high = (units.duration(row[c]) for c in ("behind_low_ns", "behind_high_ns"))
-    most = excess(ranks, int(row["rank"]))
+    low, high = (units.format_duration(row[c]) for c in ("behind_low_ns", "behind_high_ns"))
+    largest = find_largest_excess(ranks, int(row["rank"]))
     who = who or f"rank {row['rank']}"
-    where = f"; most of it in {most[0]}, {units.difference(most[1])} a step" if most else ""
+    where = f"; most of it in {largest[0]}, {units.format_difference(largest[1])} per step" if largest else ""
     return (
-        f"straggler: {who}, whose work takes {units.duration(row['behind_ns'])} "
-        f"({units.share(row['behind_share'])}) longer than that of the others, "
+        f"straggler: {who}, whose work takes {units.format_duration(row['behind_ns'])} "
+        f"({units.format_share(row['behind_share'])}) longer than for the others, "
         f"95 % interval {low} to {high}, slowest in {row['slowest']} of {row['steps']} steps{where}"
     )
 
 
-def _scope(ranks: "Ranks", table: pl.DataFrame) -> list[str]:
+def _describe_scope(ranks: "RankTimes", table: pl.DataFrame) -> list[str]:
     notes = []
     if table["comm_ns"].sum() == 0:
-        notes.append("no collective is among the rows: all of their time counts as work")
-    elif ranks.overlaps:
-        notes.append("comm holds the wait for other ranks; exposed is what of it no work of the rank hides")
-    if not ranks.overlaps:
-        notes.append("this source does not tell moments: times are sums, also of what overlaps")
+        notes.append("no collectives among the rows: all time counts as work")
+    elif ranks.has_start_times:
+        notes.append(
+            "comm includes waiting for other ranks; exposed is the part not hidden by work of the rank"
+        )
+    if not ranks.has_start_times:
+        notes.append("this source does not report start times: times are sums, including overlaps")
     return notes
 
 
-def enter(answer: Answer, look: Look) -> Focus:
-    """Return a step, or the track of a rank that has but one."""
+def find_focus(answer: Answer, look: Look) -> Focus:
+    """Return a step, or the track of a rank that has only one."""
     row = look.cursor[0]
     if not answer.key or not 0 <= row < answer.rows.height:
         return ()
@@ -143,13 +149,13 @@ def enter(answer: Answer, look: Look) -> Focus:
     value = answer.rows[row, name]
     if name == "step" or "tracks" not in answer.parts:
         return ((name, value),)
-    own = answer.parts["tracks"].filter(pl.col("rank") == value)["track"]
-    return (("track", own[0]),) if own.len() == 1 else ()
+    tracks = answer.parts["tracks"].filter(pl.col("rank") == value)["track"]
+    return (("track", tracks[0]),) if tracks.len() == 1 else ()
 
 
 SHAPES: Final = {
-    "cells": Shape(("member", "run", "own", "step")),
-    "ops": Shape(("member", "run", "own", "op")),
+    "cells": FrameShape(("member", "run", "own_rank", "step")),
+    "ops": FrameShape(("member", "run", "own_rank", "op")),
 }
 
 VIEW = View(
@@ -157,9 +163,9 @@ VIEW = View(
     "Ranks",
     answer,
     needs=frozenset({"dur", "step", "several:ranks"}),
-    merging=Merging(_contribution, SHAPES, of_many, needs=frozenset({"dur", "step"})),
-    group="track",
-    enter=enter,
+    merging=Merging(compute_partial, SHAPES, finish_answer, needs=frozenset({"dur", "step"})),
+    default_group="track",
+    find_focus=find_focus,
     columns=(
         "rank",
         "step",

@@ -1,4 +1,4 @@
-"""Roofline: how fast each op does its work, against the work for each byte, below what is possible."""
+"""Roofline: rate of each op against its arithmetic intensity, below the roofs of the device."""
 
 from collections.abc import Sequence
 from string import ascii_letters
@@ -6,106 +6,120 @@ from typing import Final
 
 import polars as pl
 
-from capture.roofs import Roof
+from capture.device_roofs import Roof
 from capture.run import Run
 from tracetui import units
-from tracetui.analysis import roofline, select
-from tracetui.analysis.roofline_points import points
+from tracetui.analysis import roofline
+from tracetui.analysis.frames import selection
+from tracetui.analysis.roofline import compute_roofline_points
 from tracetui.look import Look
 from tracetui.views import Answer, View, _category, ink
-from tracetui.views._summed import summed
-from tracetui.views.charts import Mark, Point, log_chart
-from tracetui.views.ink import Line, Size
+from tracetui.views._merging import build_sum_merging
+from tracetui.views.charts import ChartMark, Point, draw_log_chart
+from tracetui.views.ink import DrawSize, Line
 
 COLUMNS: Final = (
     "mark", "gflop_per_s", "intensity", "roof_share", "bound", "share", "gb_per_s", "total_ns", "count",
     "known_share", "category",
 )  # fmt: skip
-NAMED: Final = 4  # rows without work that a note names
-LOW: Final = 16  # lines below which there is no picture
-_BEYOND: Final = 4  # times that the picture reaches beyond its outermost points
+MAX_NAMED_ROWS: Final = 4  # of the rows without known work, in a note
+MIN_PICTURE_HEIGHT: Final = 16
+_AXIS_MARGIN_FACTOR: Final = 4  # by which the axes extend beyond the outermost points
 
 
 def answer(runs: Sequence[Run], look: Look) -> Answer:
-    """Return one row a group with its rates, and a letter for its point; the roof is a part."""
+    """Return one row per group with its rates, and a letter for its point; the roof is a part."""
     run = runs[0]
-    group = _group(run, look)
-    table = points(run, look, group)
+    group = _choose_group(run, look)
+    table = compute_roofline_points(run, look, group)
     if table.is_empty():
-        return Answer(table, (select.why_no_kernels(run),), (group,))
-    known = pl.col("intensity").is_not_null() & pl.col("gflop_per_s").is_not_null()
-    number = known.cum_sum() - 1
-    letters = pl.when(known & (number < len(ascii_letters))).then(number)
+        return Answer(table, (selection.explain_no_kernels(run),), (group,))
+    has_point = pl.col("intensity").is_not_null() & pl.col("gflop_per_s").is_not_null()
+    number = has_point.cum_sum() - 1
+    letters = pl.when(has_point & (number < len(ascii_letters))).then(number)
     marks = letters.replace_strict(dict(enumerate(ascii_letters)), default=None, return_dtype=pl.String)
     table = table.select(marks.alias("mark"), *table.columns)
-    roof = roofline.roof_of(run)
-    best = {"byte_per_s": [roof.memory if roof else 0.0], "flop_per_s": [_compute(roof, run)]}
-    notes = (*select.stopwatch(run, look), *roofline.notes(run, table), *_lacking(table, group))
+    roof = roofline.find_roof(run)
+    best = {
+        "byte_per_s": [roof.memory_bytes_per_s if roof else 0.0],
+        "flop_per_s": [_find_peak_compute(roof, run)],
+    }
+    notes = (
+        *selection.note_lens(run, look),
+        *roofline.note_roof(run, table),
+        *_describe_unknown_work(table, group),
+    )
     return Answer(table, notes, (group,), {"roof": pl.DataFrame(best)})
 
 
-def _group(run: Run, look: Look) -> str:
+def _choose_group(run: Run, look: Look) -> str:
     return look.group or ("op" if run.has("op") else "name")
 
 
-def _by(run: Run, look: Look) -> tuple[str, ...]:
-    return (_group(run, look), "category", "phase")
+def _list_sum_keys(run: Run, look: Look) -> tuple[str, ...]:
+    return (_choose_group(run, look), "category", "phase")
 
 
-def _compute(roof: Roof | None, run: Run) -> float:
-    return roof.compute(roofline.dtype_of(run)) if roof else 0.0
+def _find_peak_compute(roof: Roof | None, run: Run) -> float:
+    return roof.find_flop_rate(roofline.find_dtype(run)) if roof else 0.0
 
 
-def _lacking(table: pl.DataFrame, group: str) -> list[str]:
-    """Return a note on the time of which the work is not known: no shapes, or nothing that is computed."""
-    known = float((table["known_share"].fill_null(0) * table["total_ns"]).sum())
-    whole = float(table["total_ns"].sum())
-    if not whole or known >= whole * 0.9995:
+def _describe_unknown_work(table: pl.DataFrame, group: str) -> list[str]:
+    """Return a note on the time of rows whose work is unknown."""
+    known_ns = float((table["known_share"].fill_null(0) * table["total_ns"]).sum())
+    total_ns = float(table["total_ns"].sum())
+    if not total_ns or known_ns >= total_ns * 0.9995:
         return []
-    rest = table.filter(pl.col("known_share").fill_null(0) < 1).head(NAMED)
+    rest = table.filter(pl.col("known_share").fill_null(0) < 1).head(MAX_NAMED_ROWS)
     names = ", ".join(str(name) if name is not None else f"unknown {group}" for name in rest[group])
-    return [f"no operations or bytes are known of {units.share(1 - known / whole)} of the time: {names}"]
+    return [f"work is unknown for {units.format_share(1 - known_ns / total_ns)} of the time: {names}"]
 
 
-def draw(answer: Answer, look: Look, size: Size) -> list[Line]:
-    """Draw the roofs and a letter for each row above, the table below."""
+def draw(answer: Answer, look: Look, size: DrawSize) -> list[Line]:
+    """Draw the roofs with a letter per row, the table below."""
     if answer.rows.is_empty():
         return []
-    height = size.height * 3 // 5 if size.height >= LOW else 0
-    least = size.height - answer.rows.height - 1
-    legend = _category.below(_category.stated(answer.rows), size)
-    least -= len(legend)
-    picture = _picture(answer, look, Size(size.width, max(height, min(least, size.height)), size.ascii))
-    room = Size(size.width, max(2, size.height - len(picture) - len(legend)), size.ascii)
-    tones = _category.tones(answer.rows, names=answer.key)
-    table = ink.table(answer.rows, room, (*answer.key, *COLUMNS), look.cursor[0], tones)
-    return ink.clip([*picture, *table, *legend], size)
+    height = size.height * 3 // 5 if size.height >= MIN_PICTURE_HEIGHT else 0
+    spare = size.height - answer.rows.height - 1
+    legend = _category.draw_legend_below(_category.list_row_categories(answer.rows), size)
+    spare -= len(legend)
+    picture = _draw_picture(
+        answer, look, DrawSize(size.width, max(height, min(spare, size.height)), size.ascii)
+    )
+    room = DrawSize(size.width, max(2, size.height - len(picture) - len(legend)), size.ascii)
+    tones = _category.select_cell_styles(answer.rows, names=answer.key)
+    table = ink.draw_table(answer.rows, room, (*answer.key, *COLUMNS), look.cursor[0], tones)
+    return ink.clip_lines([*picture, *table, *legend], size)
 
 
-def _picture(answer: Answer, look: Look, size: Size) -> list[Line]:
+def _draw_picture(answer: Answer, look: Look, size: DrawSize) -> list[Line]:
     rows = answer.rows.filter(pl.col("mark").is_not_null())
     if rows.is_empty():
         return []
     memory, compute = answer.parts["roof"].row(0)
-    here = answer.rows["mark"][min(look.cursor[0], answer.rows.height - 1)]
+    letter_at_cursor = answer.rows["mark"][min(look.cursor[0], answer.rows.height - 1)]
     marks = [
-        Mark(letter, (x, y * 1e9), "cursor" if letter == here else _category.inked(category))
+        ChartMark(
+            letter,
+            (x, y * 1e9),
+            "cursor" if letter == letter_at_cursor else _category.select_ink_style(category),
+        )
         for letter, category, x, y in rows.select("mark", "category", "intensity", "gflop_per_s").iter_rows()
     ]
     xs = [mark.at[0] for mark in marks]
     ridge = [compute / memory] if memory and compute else []
-    low, high = min([*xs, *ridge]) / _BEYOND, max([*xs, *ridge]) * _BEYOND
-    lines = _roofs(memory, compute, low, high)
+    low, high = min([*xs, *ridge]) / _AXIS_MARGIN_FACTOR, max([*xs, *ridge]) * _AXIS_MARGIN_FACTOR
+    lines = _build_roof_lines(memory, compute, low, high)
     texts = [
-        *([f"{units.rate(memory)}B/s"] if memory else []),
-        *([f"{units.rate(compute)}FLOP/s"] if compute else []),
+        *([f"{units.format_rate(memory)}B/s"] if memory else []),
+        *([f"{units.format_rate(compute)}FLOP/s"] if compute else []),
     ]
-    title = "FLOP/s over FLOP a byte" + (f", below {' and '.join(texts)}" if texts else "")
-    return log_chart(lines, marks[::-1], size, title=title, x_label="FLOP a byte")
+    title = "FLOP/s over FLOP per byte" + (f", below {' and '.join(texts)}" if texts else "")
+    return draw_log_chart(lines, marks[::-1], size, title=title, x_label="FLOP per byte")
 
 
-def _roofs(memory: float, compute: float, low: float, high: float) -> list[Sequence[Point]]:
-    """Return the lines of what is possible at each intensity: that of the memory, then that of the units."""
+def _build_roof_lines(memory: float, compute: float, low: float, high: float) -> list[Sequence[Point]]:
+    """Return the lines of peak rate by intensity: memory, then compute."""
     if memory and compute:
         ridge = compute / memory
         return [[(low, low * memory), (ridge, compute)], [(ridge, compute), (high, compute)]]
@@ -121,7 +135,7 @@ VIEW = View(
     answer,
     draw,
     needs=_NEEDS,
-    merging=summed(answer, _by, _NEEDS),
+    merging=build_sum_merging(answer, _list_sum_keys, _NEEDS),
     columns=COLUMNS,
-    group="op",
+    default_group="op",
 )

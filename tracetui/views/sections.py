@@ -1,4 +1,4 @@
-"""The sections of metallic's own report, from its recording or as they were printed."""
+"""Sections: metallic's own report, from its recording or as printed."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
@@ -7,11 +7,11 @@ import polars as pl
 
 from capture.run import Run
 from tracetui.analysis import sections as analysis
-from tracetui.analysis.matching import fitting
-from tracetui.analysis.sections import Section
+from tracetui.analysis.frames.name_filter import match_names
+from tracetui.analysis.sections import ReportSection
 from tracetui.look import Look
 from tracetui.views import Answer, View
-from tracetui.views.ink import Line, Size, line
+from tracetui.views.ink import DrawSize, Line, make_line
 
 _STATISTICS: Final = ("total", "mean", "min", "max", "p95", "p99")
 _SCHEMA: Final = {
@@ -24,42 +24,42 @@ _SCHEMA: Final = {
 
 
 def answer(runs: Sequence[Run], look: Look) -> Answer:
-    """Return one row a line of the report, with the report as text among the parts."""
+    """Return one row per line of the report; the report as text is a part."""
     run = runs[0]
-    sections = _sections(run, look)
+    sections = _select_sections(run, look)
     if not sections:
         nothing = pl.DataFrame({"line": []}, schema={"line": pl.String})
         return Answer(pl.DataFrame(), ("nothing matches this filter",), parts={"text": nothing})
-    lines = [*_head(run), *(ln for section in sections for ln in _lines(section))]
+    lines = [*_iter_head_lines(run), *(ln for section in sections for ln in _iter_section_lines(section))]
     return Answer(
-        pl.concat([_rows(section) for section in sections]),
+        pl.concat([_build_rows(section) for section in sections]),
         key=("section", "label"),
         parts={"text": pl.DataFrame({"line": lines})},
     )
 
 
-def draw(answer: Answer, look: Look, size: Size) -> list[Line]:
+def draw(answer: Answer, look: Look, size: DrawSize) -> list[Line]:
     """Draw the report as the analyzer prints it."""
-    return [line((text, "title" if text[:1].strip() else "")) for text in answer.parts["text"]["line"]]
+    return [make_line((text, "title" if text[:1].strip() else "")) for text in answer.parts["text"]["line"]]
 
 
-def _sections(run: Run, look: Look) -> list[Section]:
+def _select_sections(run: Run, look: Look) -> list[ReportSection]:
     if "names" in run.tables and "event_types" in run.tables:
-        all_sections = analysis.sections(run)
+        all_sections = analysis.compute_sections(run)
     else:
-        all_sections = analysis.printed(run.tables)
+        all_sections = analysis.read_printed_sections(run.tables)
     if not look.filter:
         return all_sections
-    kept = [Section(s.title, _matching(s.rows, look.filter)) for s in all_sections]
-    return [s for s in kept if s.rows.height]
+    matching = [ReportSection(s.title, _filter_labels(s.rows, look.filter)) for s in all_sections]
+    return [s for s in matching if s.rows.height]
 
 
-def _matching(rows: pl.DataFrame, pattern: str) -> pl.DataFrame:
-    return rows.filter(fitting(rows["label"], pattern))
+def _filter_labels(rows: pl.DataFrame, pattern: str) -> pl.DataFrame:
+    return rows.filter(match_names(rows["label"], pattern))
 
 
-def _rows(section: Section) -> pl.DataFrame:
-    """Return a section in the columns of the answer, in whole nanoseconds."""
+def _build_rows(section: ReportSection) -> pl.DataFrame:
+    """Return a section in the columns of the answer, in integer ns."""
     rows = section.rows
     have = [c for c in _STATISTICS if c in rows.columns]
     rows = rows.select(
@@ -71,14 +71,14 @@ def _rows(section: Section) -> pl.DataFrame:
     return rows.with_columns(lacking.values()).select(*_SCHEMA)
 
 
-def _head(run: Run) -> Iterator[str]:
+def _iter_head_lines(run: Run) -> Iterator[str]:
     types = run.tables.get("event_types")
     events = types["count"].sum() if types is not None else run.meta.get("event_count")
     yield f"=== Analyzing {run.meta.get('recording', run.log.source)} ==="
     yield f"Total events: {events}"
 
 
-def _lines(section: Section) -> Iterator[str]:
+def _iter_section_lines(section: ReportSection) -> Iterator[str]:
     yield ""
     yield f"{section.title}:"
     under = None
@@ -86,24 +86,26 @@ def _lines(section: Section) -> Iterator[str]:
         if row.get("under") != under:
             under = row["under"]
             yield f"  {under}:"
-        yield f"  {'  ' if under else ''}{row['label']}: {_figures(row)}"
+        yield f"  {'  ' if under else ''}{row['label']}: {_format_statistics(row)}"
 
 
-def _figures(row: dict[str, Any]) -> str:
-    """Write a row's statistics as the analyzer does: milliseconds, the total with two decimals."""
+def _format_statistics(row: dict[str, Any]) -> str:
+    """Format a row as the analyzer does: milliseconds, the total with two decimals."""
     if row.get("count") is None:
         return "no samples"
     if row.get("total") is None:
         return f"count={row['count']}"
-    total, mean, least, most, p95, p99 = (_ms(row.get(c), 2 if c == "total" else 3) for c in _STATISTICS)
+    total, mean, minimum, maximum, p95, p99 = (
+        _format_ms(row.get(c), 2 if c == "total" else 3) for c in _STATISTICS
+    )
     return (
-        f"count={row['count']} | total={total} | avg={mean} | min={least} | max={most} | "
+        f"count={row['count']} | total={total} | avg={mean} | min={minimum} | max={maximum} | "
         f"p95_ms={p95}, p99_ms={p99}"
     )
 
 
-def _ms(us: float | None, digits: int) -> str:
-    """Write microseconds as milliseconds; a dash where the source left them out."""
+def _format_ms(us: float | None, digits: int) -> str:
+    """Format microseconds as milliseconds; a dash for None."""
     return "–" if us is None else f"{us / 1000:.{digits}f}ms"
 
 
@@ -113,7 +115,7 @@ VIEW: Final = View(
     answer=answer,
     draw=draw,
     needs=frozenset({"table:event_types|table:event type summary"}),
-    alone="what a source has printed is not added up",
+    not_merged_because="printed sections cannot be summed",
     columns=("label", "count", "total_ns", "mean_ns", "p95_ns", "section"),
     row_key=(),
 )

@@ -1,31 +1,33 @@
-"""Shapes: which operand shapes the time went into, and how fast they ran."""
+"""Shapes: time by operand shape, and the rates reached."""
 
 from collections.abc import Sequence
 from typing import Final
 
 from capture.run import Run
-from tracetui.analysis import roofline, select, windows
-from tracetui.analysis.shapes import shape_table
+from tracetui.analysis import roofline
+from tracetui.analysis.frames import selection
+from tracetui.analysis.shapes import compute_shape_table
+from tracetui.analysis.time import step_sampling
 from tracetui.look import Look
 from tracetui.views import Answer, View, _category
-from tracetui.views._summed import summed
+from tracetui.views._merging import build_sum_merging
 
 
-def shapes(runs: Sequence[Run], look: Look) -> Answer:
-    """Return one row a shape and op."""
+def answer(runs: Sequence[Run], look: Look) -> Answer:
+    """Return one row per shape and op."""
     run = runs[0]
-    table = shape_table(run, look)
-    notes = windows.scope(run, look)
+    table = compute_shape_table(run, look)
+    notes = step_sampling.note_lens_and_sampling(run, look)
     if table.is_empty():
-        return Answer(table, (select.why_no_kernels(run), *notes), ("shape",))
+        return Answer(table, (selection.explain_no_kernels(run), *notes), ("shape",))
     for column, rate in (("flops", "flop/s"), ("bytes", "byte/s")):
         if table[column].null_count() == table.height:
-            notes.append(f"this source does not tell {column}: no {rate}")
-    notes += roofline.notes(run, table)
+            notes.append(f"this source does not report {column}: no {rate}")
+    notes += roofline.note_roof(run, table)
     return Answer(table, tuple(notes), key=("shape", *(c for c in ("op",) if run.has(c))))
 
 
-def _by(run: Run, look: Look) -> tuple[str, ...]:
+def _list_sum_keys(run: Run, look: Look) -> tuple[str, ...]:
     return ("shape", "op", "category", "phase")
 
 
@@ -33,10 +35,10 @@ _NEEDS: Final = frozenset({"dur", "shape"})
 VIEW = View(
     "shapes",
     "Shapes",
-    shapes,
+    answer,
     needs=_NEEDS,
-    merging=summed(shapes, _by, _NEEDS),
-    dress=_category.dress(),
+    merging=build_sum_merging(answer, _list_sum_keys, _NEEDS),
+    table_style=_category.build_table_style(),
     columns=(
         "shape",
         "total_ns",
@@ -54,5 +56,5 @@ VIEW = View(
         "bytes",
         "category",
     ),
-    group="shape",
+    default_group="shape",
 )

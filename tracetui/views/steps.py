@@ -1,4 +1,4 @@
-"""Steps: one row a decode step or iteration, and how much of its wall time the kernels account for."""
+"""Steps: one row per decode step or iteration, and the share of its wall time spent in kernels."""
 
 from collections.abc import Sequence
 
@@ -6,105 +6,125 @@ import polars as pl
 
 from capture.run import Run
 from tracetui import units
-from tracetui.analysis import device_time, select, windows
-from tracetui.analysis.steady import sentence, steady_state
-from tracetui.analysis.steps import beside_the_wall, paced, stated, step_table
+from tracetui.analysis.frames import selection
+from tracetui.analysis.time import device_time, step_sampling
+from tracetui.analysis.time.steady import describe_steady_state, find_steady_state
+from tracetui.analysis.time.step_table import (
+    compute_step_durations,
+    compute_step_table,
+    describe_reported_phase,
+    note_device_rates,
+)
 from tracetui.look import Look
 from tracetui.views import Answer, View
 
 
-def steps(runs: Sequence[Run], look: Look) -> Answer:
-    """Return one row a step, with totals by phase among the notes."""
+def answer(runs: Sequence[Run], look: Look) -> Answer:
+    """Return one row per step; totals by phase are notes."""
     run = runs[0]
-    table = step_table(run, look)
+    table = compute_step_table(run, look)
     if table.is_empty():
-        return Answer(table, (select.why_no_kernels(run), *windows.scope(run, look)), key=("step",))
-    sentences = (stated(run, phase) for phase in table["phase"].unique(maintain_order=True))
+        return Answer(
+            table,
+            (selection.explain_no_kernels(run), *step_sampling.note_lens_and_sampling(run, look)),
+            key=("step",),
+        )
+    sentences = (describe_reported_phase(run, phase) for phase in table["phase"].unique(maintain_order=True))
     notes = [
-        *_totals(_with_fitting_walls(run, table)),
-        *_settled(run, look),
-        *(_device(run, look) if "busy_ns" in table.columns else []),
+        *_describe_totals(_drop_misfit_walls(run, table)),
+        *_describe_steady_state(run, look),
+        *(_describe_device(run, look) if "busy_ns" in table.columns else []),
     ]
-    notes += [*(s for s in sentences if s), *windows.scope(run, look), *_notes(table)]
+    notes += [
+        *(s for s in sentences if s),
+        *step_sampling.note_lens_and_sampling(run, look),
+        *_build_notes(table),
+    ]
     return Answer(table, tuple(notes), key=("step",))
 
 
-def _settled(run: Run, look: Look) -> list[str]:
-    """Return which steps are steady, where all are looked at and some of them are not."""
-    state = None if look.window or look.phase else steady_state(run)
-    return [sentence(state)] if state and not state.whole else []
+def _describe_steady_state(run: Run, look: Look) -> list[str]:
+    """Name the steady steps, if all steps are shown and some are not steady."""
+    state = None if look.window or look.phase else find_steady_state(run)
+    return [describe_steady_state(state)] if state and not state.is_complete else []
 
 
-def _with_fitting_walls(run: Run, table: pl.DataFrame) -> pl.DataFrame:
-    """Return the table without wall times that hold more than their step."""
-    apart = paced(run).filter("on_device")["step"]
-    holds_more = pl.col("step").is_in(apart.implode()) & (pl.col("wall_ns") > _seen(table))
+def _drop_misfit_walls(run: Run, table: pl.DataFrame) -> pl.DataFrame:
+    """Remove wall times that are shorter than the kernels of steps found on the device."""
+    on_device = compute_step_durations(run).filter("on_device")["step"]
+    holds_more = pl.col("step").is_in(on_device.implode()) & (pl.col("wall_ns") > _busy_or_total_ns(table))
     return table.with_columns(wall_ns=pl.when(~holds_more.fill_null(value=False)).then("wall_ns"))
 
 
-def _totals(table: pl.DataFrame) -> list[str]:
-    """Return one sentence a phase: steps, tokens, time measured, and its part of the wall time."""
-    return [_total(phase, part) for (phase,), part in table.group_by("phase", maintain_order=True)]
+def _describe_totals(table: pl.DataFrame) -> list[str]:
+    """Return one sentence per phase: steps, tokens, measured time, and its share of the wall time."""
+    return [_describe_total(phase, part) for (phase,), part in table.group_by("phase", maintain_order=True)]
 
 
-def _total(phase: object, part: pl.DataFrame) -> str:
+def _describe_total(phase: object, part: pl.DataFrame) -> str:
     tokens, total = int(part["tokens"].sum()), int(part["total_ns"].sum())
-    part = part.with_columns(seen_ns=_seen(part))
+    part = part.with_columns(seen_ns=_busy_or_total_ns(part))
     both = part.filter(pl.col("wall_ns").is_not_null() & pl.col("seen_ns").is_not_null())
-    seen, wall = int(both["seen_ns"].sum()), int(both["wall_ns"].sum())
+    seen_ns, wall = int(both["seen_ns"].sum()), int(both["wall_ns"].sum())
     steps = int(part["steps"].sum()) if "steps" in part.columns else part.height
-    words = [f"{steps:,} {f'{phase} ' if phase else ''}step{'s' * (steps != 1)}"]
+    parts = [f"{steps:,} {f'{phase} ' if phase else ''}step{'s' * (steps != 1)}"]
     if tokens:
-        words.append(f"{tokens:,} tokens")
+        parts.append(f"{tokens:,} tokens")
     if total:
-        words.append(f"{units.duration(total)} measured")
+        parts.append(f"{units.format_duration(total)} measured")
     busy = int(part["seen_ns"].sum())
     if busy != total:
-        words.append(f"{units.duration(busy)} busy")
+        parts.append(f"{units.format_duration(busy)} busy")
     if wall:
-        part_of_wall = f"{units.share(seen / wall)} of {units.duration(wall)} wall"
-        words.append(part_of_wall if seen <= wall else f"more than the {units.duration(wall)} wall")
-    return ", ".join(words)
+        part_of_wall = f"{units.format_share(seen_ns / wall)} of {units.format_duration(wall)} wall"
+        parts.append(part_of_wall if seen_ns <= wall else f"more than the {units.format_duration(wall)} wall")
+    return ", ".join(parts)
 
 
-def _seen(table: pl.DataFrame) -> pl.Expr:
-    """Return the time in which kernels ran: what overlaps counts once where it is known."""
+def _busy_or_total_ns(table: pl.DataFrame) -> pl.Expr:
+    """Expression: time in which kernels ran; overlapping time counts once if known."""
     return pl.coalesce("busy_ns", "total_ns") if "busy_ns" in table.columns else pl.col("total_ns")
 
 
-def _device(run: Run, look: Look) -> list[str]:
-    """Return what the device did inside, between and outside the steps looked at, in sentences."""
+def _describe_device(run: Run, look: Look) -> list[str]:
+    """Return sentences about the device within, between and outside the displayed steps."""
     if look.window is not None or look.phase is not None:
         return []
-    inside = device_time.by_step(run)
+    inside = device_time.compute_step_spans(run)
     span, busy = int(inside["span_ns"].sum()), int(inside["busy_ns"].sum())
-    words = f"the device is busy {units.share(busy / span)} of its {units.duration(span)} in steps"
-    between = device_time.between_ns(inside)
+    text = (
+        f"the device is busy {units.format_share(busy / span)} of its {units.format_duration(span)} in steps"
+    )
+    between = device_time.compute_between_spans_ns(inside)
     if between:
-        words += f"; {units.duration(between)} lie between steps"
-    return [words, *beside_the_wall(run), *map(device_time.sentence, device_time.strays(run))]
+        text += f"; {units.format_duration(between)} are between steps"
+    return [
+        text,
+        *note_device_rates(run),
+        *map(device_time.describe_stray_kernels, device_time.find_stray_kernels(run)),
+    ]
 
 
-def _notes(table: pl.DataFrame) -> list[str]:
+def _build_notes(table: pl.DataFrame) -> list[str]:
     notes = []
     if table["tokens"].null_count() == table.height:
-        notes.append("this source does not tell tokens: no figures per token")
+        notes.append("this source does not report tokens: no values per token")
     if table["wall_ns"].null_count() == table.height:
-        notes.append("this source does not tell wall times of steps: tokens/s are of measured kernel time")
-    beyond = table.filter(pl.col("wall_ns") < _seen(table)).height
+        notes.append("this source does not report wall times of steps: tokens/s use measured kernel time")
+    beyond = table.filter(pl.col("wall_ns") < _busy_or_total_ns(table)).height
     if beyond:
-        how = "run on" if "busy_ns" in table.columns else "overlap, or run on"
+        how = "continue" if "busy_ns" in table.columns else "overlap, or continue"
         where = f"in {beyond} step{'s' * (beyond != 1)}"
-        notes.append(f"{where} kernels outlast the wall time: they {how} into the next step")
+        notes.append(f"{where} kernels exceed the wall time: they {how} in the next step")
     return notes
 
 
 VIEW = View(
     "steps",
     "Steps",
-    steps,
+    answer,
     needs=frozenset({"step"}),
-    alone="a step of several files has no one window; rankmap has the steps of each rank",
+    not_merged_because="files do not share steps; rankmap shows the steps of each rank",
     newest_last=True,
     columns=(
         "step",

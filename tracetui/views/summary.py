@@ -1,6 +1,7 @@
-"""Summary: what ran, how fast, where the time went, and what this source cannot tell."""
+"""Summary: what ran, how fast, where the time went, and what this source cannot show."""
 
-from collections.abc import Mapping, Sequence
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 from typing import Final
@@ -9,190 +10,205 @@ import polars as pl
 
 from capture.run import Run
 from tracetui import units
-from tracetui.analysis.advice import next_time
-from tracetui.analysis.next_looks import next_looks
-from tracetui.analysis.partial.algebra import Partial
-from tracetui.analysis.partial.summary import SHAPES, merged_summary, partial
-from tracetui.analysis.summary import SCHEMA, scope, summary_table
+from tracetui.analysis.key_facts import suggest_views
+from tracetui.analysis.merged.partial_results import PartialResult
+from tracetui.analysis.recording_advice import suggest_recording
+from tracetui.analysis.summary import (
+    SCHEMA,
+    SHAPES,
+    build_merged_summary,
+    compute_summary_table,
+    note_summary,
+    sum_summary,
+)
+from tracetui.cell_width import count_cells, fit_cells
+from tracetui.display_names import map_display_names
 from tracetui.look import Look
-from tracetui.shown_names import shown_names
-from tracetui.views import Answer, Merging, View, _category, ink, missing, views
-from tracetui.views._first_lines import first_lines, untold, untold_in_short
-from tracetui.views.ink import Line, Size
+from tracetui.views import Answer, Merging, View, _category, find_missing_needs, ink, load_views
+from tracetui.views.ink import DrawSize, Line
 
-_TITLES: Final = {  # of the parts, in their order from the top
-    "outlier": "files unlike the others",
+_TITLES: Final = {  # of the parts, from the top
+    "outlier": "outlier files",
     "phase": "time by phase",
     "category": "time by category",
     "op": "time by op",
     "name": "top kernels",
     "run": "the run",
-    "unknown": "what this source cannot tell",
+    "unknown": "not available from this source",
 }
-# what a small screen keeps longest
-_BY_WEIGHT: Final = ("category", "name", "outlier", "phase", "run", "unknown", "op")
-MOST_BARS: Final = 10
-FEWEST_BARS: Final = 3
+# parts that a small screen keeps longest come first
+_PARTS_BY_WEIGHT: Final = ("category", "name", "outlier", "phase", "run", "unknown", "op")
+MAX_BARS: Final = 10
+MIN_BARS: Final = 3
 
 
-def summary(runs: Sequence[Run], look: Look) -> Answer:
-    """Return what to know first and to look at next, facts as text, sums by phase, category, op and name, and
-    the views that cannot be fed, with what to record so that they can.
+def answer(runs: Sequence[Run], look: Look) -> Answer:
+    """Return the key facts, suggestions, sums by phase, category, op and name, and missing views.
+
+    Missing views come with what to record so that they work next time.
     """
     run = runs[0]
-    looks = [{"part": "next", "name": each.view, "text": each.text} for each in next_looks(run)]
-    table = summary_table(run, look)
+    looks = [
+        {"part": "next", "name": suggestion.view, "text": suggestion.text}
+        for suggestion in suggest_views(run)
+    ]
+    table = compute_summary_table(run, look)
     first = table.filter(pl.col("part") == "verdict")
     rows = [first, pl.DataFrame(looks, schema=SCHEMA), table.filter(pl.col("part") != "verdict")]
-    parts = _category.known([run], "op", "name")
-    return Answer(pl.concat([*rows, _unknown(run)]), tuple(scope(run, look)), ("name",), parts)
+    parts = _category.build_category_part([run], "op", "name")
+    return Answer(
+        pl.concat([*rows, _build_missing_rows(run)]), tuple(note_summary(run, look)), ("name",), parts
+    )
 
 
-def _unknown(run: Run) -> pl.DataFrame:
-    """Return the views that the source cannot feed, each with what is missing, and how to record it."""
-    lacks = [(v.name, needs) for v, needs in _lacking(run) if not _of_some_sources(v)]
+def _build_missing_rows(run: Run) -> pl.DataFrame:
+    """Return the views that the source cannot feed, what they need, and how to record it."""
+    lacks = [(v.name, needs) for v, needs in _list_missing_needs(run) if not _is_source_specific(v)]
     rows = [{"part": "unknown", "name": v, "text": f"needs {' and '.join(needs)}"} for v, needs in lacks]
-    ways = next_time(run, chain.from_iterable(needs for _, needs in lacks))
+    ways = suggest_recording(run, chain.from_iterable(needs for _, needs in lacks))
     split = (way.partition(": ") for way in ways)
     rows += [{"part": "record", "name": what, "text": how} for what, _, how in split]
     return pl.DataFrame(rows, schema=SCHEMA)
 
 
-def _lacking(run: Run) -> list[tuple[View, tuple[str, ...]]]:
-    """Return the views that a run cannot feed, each with what is missing."""
-    asked = [v for v in views() if v.runs == 1]
-    return [(v, needs) for v in asked if (needs := missing(v, [run]))]
+def _list_missing_needs(run: Run) -> list[tuple[View, tuple[str, ...]]]:
+    """Return the views that a run cannot feed, each with its unmet needs."""
+    single_run_views = [v for v in load_views() if v.run_count == 1]
+    return [(v, needs) for v in single_run_views if (needs := find_missing_needs(v, [run]))]
 
 
-def contribution(run: Run, look: Look) -> Mapping[str, pl.DataFrame]:
-    """Return what a run contributes to a summary of many, and to what a doctor says of them."""
+def compute_partial(run: Run, look: Look) -> Mapping[str, pl.DataFrame]:
+    """Return the part of one file for the summary, and for `doctor`, of many files."""
     kinds = {"view": pl.String, "needs": pl.String, "runs": pl.Int64}
-    lacking = [(v.name, " and ".join(needs), 1) for v, needs in _lacking(run)]
-    return {**partial(run, look), "lacking": pl.DataFrame(lacking, schema=kinds, orient="row")}
+    lacking = [(v.name, " and ".join(needs), 1) for v, needs in _list_missing_needs(run)]
+    return {**sum_summary(run, look), "lacking": pl.DataFrame(lacking, schema=kinds, orient="row")}
 
 
-def of_many(whole: Partial, look: Look) -> Answer:
+def finish_answer(merged: PartialResult, look: Look) -> Answer:
     """Return the summary of many files."""
-    runs, kept = whole.members.height, {v.name for v in views() if not _of_some_sources(v)}
+    runs, listed = merged.members.height, {v.name for v in load_views() if not _is_source_specific(v)}
     texts = [
-        {"part": "unknown", "name": name, "text": f"needs {needs}{of_runs(count, runs)}"}
-        for name, needs, count in whole.frames["lacking"].select("view", "needs", "runs").rows()
-        if name in kept
+        {"part": "unknown", "name": name, "text": f"needs {needs}{format_run_count(count, runs)}"}
+        for name, needs, count in merged.frames["lacking"].select("view", "needs", "runs").rows()
+        if name in listed
     ]
-    rows = pl.concat([merged_summary(whole, look), pl.DataFrame(texts, schema=SCHEMA)])
-    notes = ["times of all files are added; a file stands out where its time lies far from the median"]
+    rows = pl.concat([build_merged_summary(merged), pl.DataFrame(texts, schema=SCHEMA)])
+    notes = ["times of all files are summed; outlier files are far from the median"]
     if look.merged:
-        notes.append("facts are of the files; --merge without --on has those of the run that they make")
+        notes.append("facts are per file; --merge without --on shows those of the combined run")
     return Answer(rows, tuple(notes), key=("name",))
 
 
-def of_runs(count: int, runs: int) -> str:
-    """Return of how many runs something holds, in words; nothing where it holds of all."""
+def format_run_count(count: int, runs: int) -> str:
+    """Return ` (in 3 of 5 runs)`, or nothing for all runs."""
     return "" if count == runs else f" (in {count:,} of {runs:,} runs)"
 
 
-def _of_some_sources(view: View) -> bool:
-    """Tell whether a view is for some sources alone, and is not missed in others: tables, ranks, training."""
+def _is_source_specific(view: View) -> bool:
+    """Whether only some sources can feed a view (tables, ranks, training), so that it is not missed."""
     tables = bool(view.needs) and all(need.startswith("table:") for need in view.needs)
     return tables or any(need.startswith(("several:", "phase:")) for need in view.needs)
 
 
-def draw(answer: Answer, look: Look, size: Size) -> list[Line]:
-    """Draw what to know first, then bars part by part; a small screen gets fewer bars and parts.
+def draw(answer: Answer, look: Look, size: DrawSize) -> list[Line]:
+    """Draw the key facts, then bars part by part; a small screen gets fewer bars and parts.
 
-    What cannot be told stands below all that fits, where it has no room at length.
+    Missing views come last, in full length even if that has to be scrolled to.
     """
-    rows = answer.rows.with_columns(style=pl.Series(_styles(answer), dtype=pl.String))
+    rows = answer.rows.with_columns(style=pl.Series(_select_bar_styles(answer), dtype=pl.String))
     parts = {str(p): f for (p,), f in rows.group_by("part", maintain_order=True)}
     none = answer.rows.head(0)
-    lines = first_lines(parts.pop("verdict", none), parts.pop("next", none), size)
+    lines = draw_first_lines(parts.pop("verdict", none), parts.pop("next", none), size)
     ways = parts.pop("record", none)
-    short = untold_in_short(parts["unknown"], size) if "unknown" in parts else []
-    blocks = _fitting(parts, ways, size, size.height - len(lines), short)
+    short = draw_missing_data_short(parts["unknown"], size) if "unknown" in parts else []
+    blocks = _select_fitting_blocks(parts, ways, size, size.height - len(lines), short)
     if "unknown" in parts:
-        whole = _block("unknown", parts["unknown"], ways, size)
-        blocks += [whole] * (whole not in blocks)
+        missing_block = _draw_block("unknown", parts["unknown"], ways, size)
+        blocks += [missing_block] * (missing_block not in blocks)
     for block in blocks:
-        lines += [ink.line()] * bool(lines) + block
-    return ink.clip(lines, replace(size, height=len(lines)))
+        lines += [ink.make_line()] * bool(lines) + block
+    return ink.clip_lines(lines, replace(size, height=len(lines)))
 
 
-def _styles(answer: Answer) -> list[str]:
-    """Return the style of the bar of each row: that of its category, where it is of one."""
-    known = _category.of_values(answer.parts, answer.rows["name"])
+def _select_bar_styles(answer: Answer) -> list[str]:
+    """Return the style of each row's bar: that of its category, if it has one."""
+    categories = _category.find_categories(answer.parts, answer.rows["name"])
     return [
-        _category.inked(name) if part == "category" else _category.toned(category) or "series0"
-        for part, name, category in zip(answer.rows["part"], answer.rows["name"], known, strict=True)
+        _category.select_ink_style(name)
+        if part == "category"
+        else _category.select_name_style(category) or "series0"
+        for part, name, category in zip(answer.rows["part"], answer.rows["name"], categories, strict=True)
     ]
 
 
-def _fitting(
-    parts: Mapping[str, pl.DataFrame], ways: pl.DataFrame, size: Size, room: int, short: list[Line]
+def _select_fitting_blocks(
+    parts: Mapping[str, pl.DataFrame], ways: pl.DataFrame, size: DrawSize, room: int, short: list[Line]
 ) -> list[list[Line]]:
-    """Return the parts that fit, with as many bars as fit; `short` stands for what cannot be told, where
-    that has no room at length.
-    """
-    chosen = [p for p in _BY_WEIGHT if p in parts]
+    """Return the parts that fit, with as many bars as fit; `short` replaces the missing views."""
+    chosen = [p for p in _PARTS_BY_WEIGHT if p in parts]
     while chosen:
-        for most in range(MOST_BARS, FEWEST_BARS - 1, -1):
-            shown = [_block(p, parts[p], ways, replace(size, height=most)) for p in _TITLES if p in chosen]
-            shown += [short] if short and "unknown" not in chosen else []
-            if sum(1 + len(block) for block in shown) <= room:
-                return shown
+        for bars in range(MAX_BARS, MIN_BARS - 1, -1):
+            blocks = [
+                _draw_block(p, parts[p], ways, replace(size, height=bars)) for p in _TITLES if p in chosen
+            ]
+            blocks += [short] if short and "unknown" not in chosen else []
+            if sum(1 + len(block) for block in blocks) <= room:
+                return blocks
         chosen.pop()
     return [short] if short else []
 
 
-def _block(part: str, rows: pl.DataFrame, ways: pl.DataFrame, size: Size) -> list[Line]:
-    """Return a part with its title; `size` has as many lines as there may be bars."""
-    title = ink.line((_TITLES[part], "title"))
+def _draw_block(part: str, rows: pl.DataFrame, ways: pl.DataFrame, size: DrawSize) -> list[Line]:
+    """Draw a part with its title, with at most `size.height` bars."""
+    title = ink.make_line((_TITLES[part], "title"))
     if part == "run":
-        return [title, *_facts(rows, size)]
+        return [title, *_draw_facts(rows, size)]
     if part == "unknown":
-        return [title, *untold(rows, ways, size)]
-    return [title, *(_texts(rows) if part == "outlier" else _bars(rows, size))]
+        return [title, *draw_missing_data(rows, ways, size)]
+    return [title, *(_draw_texts(rows) if part == "outlier" else _draw_bars(rows, size))]
 
 
-def _facts(rows: pl.DataFrame, size: Size) -> list[Line]:
-    """Return lines of name and value, in two columns where there is room."""
+def _draw_facts(rows: pl.DataFrame, size: DrawSize) -> list[Line]:
+    """Draw name and value, in two columns if there is room."""
     cells = list(zip(rows["name"].to_list(), rows["text"].to_list(), strict=True))
     across = 2 if size.width >= 80 and len(cells) > 4 else 1
     deep = -(-len(cells) // across)
     columns = [cells[i * deep : (i + 1) * deep] for i in range(across)]
-    labels = [max((ink.wide(name) for name, _ in column), default=0) for column in columns]
-    texts = [max((ink.wide(text) for _, text in column), default=0) for column in columns]
+    labels = [max((count_cells(name) for name, _ in column), default=0) for column in columns]
+    texts = [max((count_cells(text) for _, text in column), default=0) for column in columns]
     room = size.width - sum(labels) - 2 * across
-    widths = [room] if across == 1 else _shared_room(room, *texts)
+    widths = [room] if across == 1 else _split_width(room, *texts)
     lines = []
     for i in range(deep):
         spans = []
         for column, label, width in zip(columns, labels, widths, strict=True):
             for name, text in column[i : i + 1]:
-                spans += [(ink.fit(name, label), "dim"), (f" {ink.fit(text, width, ascii=size.ascii)} ", "")]
-        lines.append(ink.line(*spans))
+                spans += [
+                    (fit_cells(name, label), "dim"),
+                    (f" {fit_cells(text, width, ascii=size.ascii)} ", ""),
+                ]
+        lines.append(ink.make_line(*spans))
     return lines
 
 
-def _shared_room(room: int, left: int, right: int) -> list[int]:
-    """Return the widths of two columns: halves, where each has what it needs or needs more than the other
-    leaves.
-    """
+def _split_width(room: int, left: int, right: int) -> list[int]:
+    """Return the widths of two columns: halves, unless one needs more and the other leaves it."""
     half = room // 2
     first = max(half, room - right) if left > half else room - max(half, min(right, room - left))
     return [first, room - first]
 
 
-def _bars(rows: pl.DataFrame, size: Size) -> list[Line]:
+def _draw_bars(rows: pl.DataFrame, size: DrawSize) -> list[Line]:
     names, totals, shares, styles = (rows[c].to_list() for c in ("name", "total_ns", "share", "style"))
-    shown = shown_names(name for name in names if name)
-    labels = [shown.get(name, name) for name in names]
-    return ink.bars(totals, labels, size, units.duration, shares, styles)
+    display_names = map_display_names(name for name in names if name)
+    labels = [display_names.get(name, name) for name in names]
+    return ink.draw_bars(totals, labels, size, units.format_duration, shares, styles)
 
 
-def _texts(rows: pl.DataFrame) -> list[Line]:
-    width = max(ink.wide(n) for n in rows["name"])
+def _draw_texts(rows: pl.DataFrame) -> list[Line]:
+    width = max(count_cells(n) for n in rows["name"])
     return [
-        ink.line((ink.fit(n, width), "dim"), f"  {t}")
+        ink.make_line((fit_cells(n, width), "dim"), f"  {t}")
         for n, t in zip(rows["name"], rows["text"], strict=True)
     ]
 
@@ -200,8 +216,86 @@ def _texts(rows: pl.DataFrame) -> list[Line]:
 VIEW = View(
     "summary",
     "Summary",
-    summary,
+    answer,
     draw,
     row_key=("part", "name"),
-    merging=Merging(contribution, SHAPES, of_many),
+    merging=Merging(compute_partial, SHAPES, finish_answer),
 )
+
+
+_WATCHED_NAMES: Final = ("server", "latency", "windows")
+_NUMBERED_TABS: Final = 9
+_PALETTE: Final = "Ctrl+P"
+_INDENT: Final = "  "
+_NEXT: Final = "next "
+
+
+def draw_first_lines(verdicts: pl.DataFrame, looks: pl.DataFrame, size: DrawSize) -> list[Line]:
+    """Draw what the run is, its speed, and what to look at next, wrapped."""
+    texts = dict(verdicts.select("name", "text").iter_rows())
+    what = ": ".join(texts[name] for name in ("subject", "run") if name in texts)
+    good = ", ".join(texts[name] for name in ("pace", "device", "bound") if name in texts)
+    sentences = [s for s in (*(texts.get(name, "") for name in _WATCHED_NAMES), what, good) if s]
+    wide = max(size.width, len(_INDENT) + 1)
+    lines = [
+        ink.make_line((part, "bold"))
+        for sentence in sentences
+        for part in textwrap.wrap(sentence, wide, subsequent_indent=_INDENT)
+    ]
+    return [
+        *lines,
+        *([ink.make_line()] if lines and looks.height else []),
+        *_iter_suggestion_lines(looks, size),
+    ]
+
+
+def _iter_suggestion_lines(looks: pl.DataFrame, size: DrawSize) -> Iterator[Line]:
+    """Yield what to look at next: the key of the view, and what it shows."""
+    keys = [_find_key(name, size) for name in looks["name"]]
+    wide = max(map(len, keys), default=0)
+    head = _NEXT
+    for key, text in zip(keys, looks["text"], strict=True):
+        room = max(8, size.width - len(_NEXT) - wide - 2)
+        for at, part in enumerate(textwrap.wrap(text, room)):
+            yield ink.make_line((head, "dim"), (f"{'' if at else key:<{wide}}", "accent"), f"  {part}")
+            head = " " * len(_NEXT)
+
+
+def _find_key(name: str, size: DrawSize) -> str:
+    """Return the key of a single-run view: the user's, the view's own, or its tab number."""
+    tabs = [v for v in load_views() if v.run_count == 1]
+    position = next(number for number, v in enumerate(tabs, 1) if v.name == name)
+    key = dict(size.keys).get(name, tabs[position - 1].shortcut)
+    return key or (str(position) if position <= _NUMBERED_TABS else _PALETTE)
+
+
+def draw_missing_data(unknown: pl.DataFrame, ways: pl.DataFrame, size: DrawSize) -> list[Line]:
+    """Draw the views that lack data, a line per missing need, then how to record it."""
+    lacks: dict[str, list[str]] = {}
+    for name, needs in unknown.select("name", "text").iter_rows():
+        lacks.setdefault(needs, []).append(name)
+    lines = _draw_two_columns([(", ".join(names), needs) for needs, names in lacks.items()], size)
+    if ways.height:
+        lines += [ink.make_line(("record it next time with", "title"))]
+        lines += _draw_two_columns(list(ways.select("name", "text").iter_rows()), size)
+    return lines
+
+
+def draw_missing_data_short(unknown: pl.DataFrame, size: DrawSize) -> list[Line]:
+    """Draw the same in one line, as much as fits."""
+    names = ", ".join(unknown["name"])
+    text, behind = f"not available: {names}", "; tracetui doctor FILE: what to record"
+    room = size.width - len(behind)
+    return [ink.make_line((fit_cells(text, min(room, count_cells(text)), ascii=size.ascii) + behind, "dim"))]
+
+
+def _draw_two_columns(rows: Sequence[tuple[str, str]], size: DrawSize) -> list[Line]:
+    """Draw rows of a name and a wrapped text."""
+    wide = min(max((count_cells(name) for name, _ in rows), default=0), size.width // 2)
+    room = max(8, size.width - wide - 2)
+    lines = []
+    for name, text in rows:
+        parts = textwrap.wrap(text, room) or [""]
+        names = [fit_cells(name, wide, ascii=size.ascii), *[" " * wide] * (len(parts) - 1)]
+        lines += [ink.make_line((n, "dim"), f"  {part}") for n, part in zip(names, parts, strict=True)]
+    return lines

@@ -1,4 +1,4 @@
-"""Tables: what the source itself tabulated, kept whole."""
+"""Tables: tables of the source itself, unchanged."""
 
 from collections.abc import Mapping, Sequence
 
@@ -9,18 +9,18 @@ from tracetui.look import Look
 from tracetui.views import Answer, View
 
 
-def tables(runs: Sequence[Run], look: Look) -> Answer:
-    """Return the table in focus; without one the only one, or the list of all."""
+def answer(runs: Sequence[Run], look: Look) -> Answer:
+    """Return the table in focus; without a focus the only one, or the list of all."""
     stored = runs[0].tables
-    name = look.focused.get("table")
+    name = look.focus_values.get("table")
     if name is None and len(stored) == 1:
         name = next(iter(stored))
     if isinstance(name, str) and name in stored:
-        return Answer(stored[name], (f"the table {name!r}, as the source states it",))
-    return Answer(_contents(stored), ("Enter shows a table",), key=("table",))
+        return Answer(stored[name], (f"table {name!r}, as reported by the source",))
+    return Answer(_list_tables(stored), ("Enter shows a table",), key=("table",))
 
 
-def _contents(stored: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
+def _list_tables(stored: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
     return pl.DataFrame(
         {
             "table": list(stored),
@@ -34,7 +34,7 @@ def _contents(stored: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
 VIEW = View(
     "tables",
     "Tables",
-    tables,
+    answer,
     needs=frozenset({"table:any"}),
-    alone="what a source has tabulated is not added up",
+    not_merged_because="tables of a source cannot be summed",
 )

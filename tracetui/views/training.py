@@ -1,4 +1,4 @@
-"""Training: the phases of a step, their kernels, matrix products and the rest, softmax against attention."""
+"""Training: phases of a step, their kernels, matrix products and the rest, softmax against attention."""
 
 from collections.abc import Sequence
 from textwrap import wrap
@@ -7,21 +7,20 @@ from typing import Final
 import polars as pl
 
 from capture.run import Run
-from tracetui.analysis import select
-from tracetui.analysis.passes import marked
-from tracetui.analysis.training import PARTS, training_table
+from tracetui.analysis.frames import selection
+from tracetui.analysis.training import PARTS, compute_training_table, has_training_phases
 from tracetui.look import Look
-from tracetui.views import Answer, View, _category, ink, missing
-from tracetui.views.ink import Line, Size
+from tracetui.views import Answer, View, _category, find_missing_needs, ink
+from tracetui.views.ink import DrawSize, Line
 
 _TITLES: Final = {
-    "time": "time of each phase, and of the step",
-    "top": "kernels that take most of each phase",
-    "others": "what is no matrix product",
+    "time": "time of each phase and of the step",
+    "top": "top kernels of each phase",
+    "others": "other than matrix products",
     "matmul": "matrix products in the forward pass and in the whole step",
     "attention": "softmax against attention's products and its output projection, forward",
-    "owners": "whose work the backward pass is",
-    "memory": "memory that each phase takes at most",
+    "owners": "backward time by forward module",
+    "memory": "peak memory of each phase",
 }
 _COLUMNS: Final = (
     "name",
@@ -36,43 +35,47 @@ _COLUMNS: Final = (
     "count",
     "category",
 )
-_FIGURES: Final = ("total_ns", "share", "time_ratio", "bytes")
-# By an import, of what these rows are.
+_NUMBER_COLUMNS: Final = ("total_ns", "share", "time_ratio", "bytes")
+# Notices of the import that explain these rows.
 _NOTICES: Final = ("backward_other_thread", "backward_owners", "backward_strangers", "nvtx_lent", "names_cut")
 
 
 def answer(runs: Sequence[Run], look: Look) -> Answer:
-    """Return one row a figure of each part of the report."""
+    """Return one row per figure of each part of the report."""
     run = runs[0]
-    if not marked(run) and (select.phases(run) or not select.has_kind(run, "kernel") or not run.has("dur")):
-        return Answer(pl.DataFrame(), missing=missing(VIEW, runs))
-    rows, notes = training_table(run, look)
+    if not has_training_phases(run) and (
+        selection.list_phases(run) or not selection.has_kind(run, "kernel") or not run.has("dur")
+    ):
+        return Answer(pl.DataFrame(), missing=find_missing_needs(VIEW, runs))
+    rows, notes = compute_training_table(run, look)
     if rows["total_ns"].null_count() == rows.height:
-        notes.append(select.NOTHING)
+        notes.append(selection.NO_MATCH)
     imported = [n.message for n in run.log.notices if n.id in _NOTICES]
-    return Answer(rows, (*select.notes(run, look), *notes, *imported), key=("name",))
+    return Answer(rows, (*selection.note_selection(run, look), *notes, *imported), key=("name",))
 
 
-def draw(answer: Answer, look: Look, size: Size) -> list[Line]:
-    """Draw part by part, each with the columns that it has; more lines than the pane are scrolled."""
+def draw(answer: Answer, look: Look, size: DrawSize) -> list[Line]:
+    """Draw part by part, each with the columns it has; the rest is scrolled to."""
     lines: list[Line] = []
     for part in PARTS if answer.rows.height else ():
         rows = answer.rows.filter(part=part)
         if rows.height:
-            lines += [ink.line(), ink.line((_TITLES[part], "title")), *_part(rows, size)]
-    return ink.clip(lines[1:], Size(size.width, len(lines), size.ascii))
+            lines += [ink.make_line(), ink.make_line((_TITLES[part], "title")), *_draw_part(rows, size)]
+    return ink.clip_lines(lines[1:], DrawSize(size.width, len(lines), size.ascii))
 
 
-def _part(rows: pl.DataFrame, size: Size) -> list[Line]:
-    """Return figures as a table, and in words what has no figures."""
-    figures = rows.filter(pl.any_horizontal(pl.col(*_FIGURES).is_not_null()))
-    shown = figures.drop("part", "text")
-    tones = _category.tones(shown, names=("name",))
-    table = ink.table(shown, Size(size.width, shown.height + 1, size.ascii), _COLUMNS, tones=tones)
+def _draw_part(rows: pl.DataFrame, size: DrawSize) -> list[Line]:
+    """Draw figures as a table, and texts as lines."""
+    figures = rows.filter(pl.any_horizontal(pl.col(*_NUMBER_COLUMNS).is_not_null()))
+    figures_only = figures.drop("part", "text")
+    tones = _category.select_cell_styles(figures_only, names=("name",))
+    table = ink.draw_table(
+        figures_only, DrawSize(size.width, figures_only.height + 1, size.ascii), _COLUMNS, styles=tones
+    )
     texts = rows.filter(pl.col("text").is_not_null()).select("phase", "name", "text").rows()
-    words = [f"{', '.join(filter(None, (phase, name)))}: {text}" for phase, name, text in texts]
-    wrapped = (ln for word in words for ln in wrap(word, max(10, size.width), subsequent_indent="  "))
-    return [*(table if shown.height else ()), *(ink.line((ln, "dim")) for ln in wrapped)]
+    sentences = [f"{', '.join(filter(None, (phase, name)))}: {text}" for phase, name, text in texts]
+    wrapped = (ln for word in sentences for ln in wrap(word, max(10, size.width), subsequent_indent="  "))
+    return [*(table if figures_only.height else ()), *(ink.make_line((ln, "dim")) for ln in wrapped)]
 
 
 VIEW: Final = View(
@@ -81,8 +84,8 @@ VIEW: Final = View(
     answer,
     draw,
     needs=frozenset({"phase:forward", "phase:backward|table:softmax"}),
-    alone="it measures the whole steps of one run",
+    not_merged_because="it measures the whole steps of one run",
     columns=("part", *_COLUMNS, "text"),
-    partly=True,
+    answers_partly=True,
     row_key=("part", "phase", "name"),
 )

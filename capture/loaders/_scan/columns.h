@@ -1,5 +1,8 @@
-/* What every scanner is made of: bytes, columns that leave by the Arrow C data interface, tables of distinct
-   texts, whole numbers. */
+/* Parts of every scanner: byte buffers, columns exported by the Arrow C data interface, tables of distinct texts,
+   whole numbers. */
+
+#ifndef TRACETUI_SCAN_COLUMNS_H
+#define TRACETUI_SCAN_COLUMNS_H
 
 #define PY_SSIZE_T_CLEAN
 #define Py_LIMITED_API 0x030B0000
@@ -9,8 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SLACK 64   /* zeros behind the bytes, more than any load reads at once */
-#define PROBES 512 /* places that are tried in a table before it counts as attacked */
+#define PADDING 64   /* zeros after the bytes, more than any load reads at once */
+#define MAX_PROBES 512 /* slots tried in a table before it is taken for an attack on the hash */
 #define LIKELY(x) __builtin_expect(!!(x), 1)
 #define UNLIKELY(x) __builtin_expect(!!(x), 0)
 
@@ -20,7 +23,7 @@ typedef uint32_t u32;
 typedef uint64_t u64;
 typedef int64_t i64;
 
-#define NO_MEMORY "no memory is left"
+#define NO_MEMORY "out of memory"
 
 /* ---- text and columns ---- */
 
@@ -53,7 +56,7 @@ static int put(Bytes *b, const void *data, size_t size) {
     return 1;
 }
 
-static void discard(Bytes *b) {
+static void free_bytes(Bytes *b) {
     free(b->data);
     *b = (Bytes){0};
 }
@@ -63,12 +66,12 @@ typedef enum { U32, I64, TEXT } Kind;
 typedef struct {
     Kind kind;
     i64 rows, nulls;
-    Bytes valid;   /* a bit a row */
-    Bytes values;  /* of texts: where each ends */
-    Bytes letters; /* of texts */
+    Bytes valid;  /* a bit per row */
+    Bytes values; /* of texts: the end of each in `chars` */
+    Bytes chars;  /* of texts */
 } Column;
 
-static int mark(Column *c, int valid) {
+static int add_validity(Column *c, int valid) {
     if (!(c->rows & 7)) {
         u8 none = 0;
         if (!put(&c->valid, &none, 1)) return 0;
@@ -82,33 +85,33 @@ static int mark(Column *c, int valid) {
 }
 
 static int add_u32(Column *c, u32 value, int valid) {
-    return mark(c, valid) && put(&c->values, &value, sizeof value);
+    return add_validity(c, valid) && put(&c->values, &value, sizeof value);
 }
 
 static int add_i64(Column *c, i64 value, int valid) {
-    return mark(c, valid) && put(&c->values, &value, sizeof value);
+    return add_validity(c, valid) && put(&c->values, &value, sizeof value);
 }
 
 static int add_text(Column *c, Text text, int valid) {
     i64 end = 0;
     if (!c->rows && !put(&c->values, &end, sizeof end)) return 0;
-    if (!mark(c, valid) || (valid && !put(&c->letters, text.at, text.size))) return 0;
-    end = (i64)c->letters.size;
+    if (!add_validity(c, valid) || (valid && !put(&c->chars, text.at, text.size))) return 0;
+    end = (i64)c->chars.size;
     return put(&c->values, &end, sizeof end);
 }
 
-static Text text_in(const Column *c, u32 row) {
+static Text get_text(const Column *c, u32 row) {
     const i64 *ends = (const i64 *)(const void *)c->values.data;
     size_t size = (size_t)(ends[row + 1] - ends[row]);
-    return size ? (Text){c->letters.data + ends[row], size} : (Text){0};
+    return size ? (Text){c->chars.data + ends[row], size} : (Text){0};
 }
 
 static int is_valid(const Column *c, u32 row) { return c->valid.data[row >> 3] >> (row & 7) & 1; }
 
 static void clear_column(Column *c) {
-    discard(&c->valid);
-    discard(&c->values);
-    discard(&c->letters);
+    free_bytes(&c->valid);
+    free_bytes(&c->values);
+    free_bytes(&c->chars);
     c->rows = c->nulls = 0;
 }
 
@@ -116,11 +119,11 @@ static void clear_column(Column *c) {
 
 typedef struct {
     u64 hash;
-    u32 code; /* one more than the row; zero is an empty place */
-} Place;
+    u32 code; /* row + 1; 0 if the slot is empty */
+} Slot;
 
 typedef struct {
-    Place *places;
+    Slot *slots;
     size_t mask, used;
 } Table;
 
@@ -130,8 +133,8 @@ static inline u64 word_at(const u8 *p) {
     return word;
 }
 
-/* Returns a hash of a text, in two lanes that do not wait for each other. */
-static u64 mix(u64 hash, const u8 *p, size_t n) {
+/* Returns a hash of a text, computed in two independent lanes. */
+static u64 hash_text(u64 hash, const u8 *p, size_t n) {
     const u64 k = 0x9E3779B97F4A7C15u, l = 0xC2B2AE3D27D4EB4Fu;
     u64 other = hash ^ l, word = 0;
     hash = (hash ^ n) * k;
@@ -153,62 +156,61 @@ static u64 mix(u64 hash, const u8 *p, size_t n) {
     return hash ^ hash >> 32;
 }
 
-static int grow(Table *t) {
-    size_t size = t->places ? (t->mask + 1) * 2 : 1024;
-    Place *places = calloc(size, sizeof *places);
-    if (!places) return 0;
-    for (size_t i = 0; t->places && i <= t->mask; i++) {
-        if (!t->places[i].code) continue;
-        size_t at = t->places[i].hash & (size - 1);
-        while (places[at].code) at = (at + 1) & (size - 1);
-        places[at] = t->places[i];
+static int grow_table(Table *t) {
+    size_t size = t->slots ? (t->mask + 1) * 2 : 1024;
+    Slot *slots = calloc(size, sizeof *slots);
+    if (!slots) return 0;
+    for (size_t i = 0; t->slots && i <= t->mask; i++) {
+        if (!t->slots[i].code) continue;
+        size_t at = t->slots[i].hash & (size - 1);
+        while (slots[at].code) at = (at + 1) & (size - 1);
+        slots[at] = t->slots[i];
     }
-    free(t->places);
-    t->places = places;
+    free(t->slots);
+    t->slots = slots;
     t->mask = size - 1;
     return 1;
 }
 
-/* Finds or adds a text; returns NULL, or why that cannot be. */
-static const char *code_of(Table *words, Column *texts, u64 seed, Text text, u32 *row) {
-    u64 hash = mix(seed, text.at, text.size);
-    if (UNLIKELY(words->used * 2 >= words->mask) && !grow(words)) return NO_MEMORY;
+/* Finds or adds a text; returns NULL, or the reason for a failure. */
+static const char *find_or_add_text(Table *words, Column *texts, u64 seed, Text text, u32 *row) {
+    u64 hash = hash_text(seed, text.at, text.size);
+    if (UNLIKELY(words->used * 2 >= words->mask) && !grow_table(words)) return NO_MEMORY;
     size_t at = hash & words->mask;
-    for (int tried = 0; words->places[at].code; at = (at + 1) & words->mask) {
-        Place place = words->places[at];
-        Text known = text_in(texts, place.code - 1);
-        if (place.hash == hash && known.size == text.size && (!text.size || !memcmp(known.at, text.at, text.size))) {
+    for (int probes = 0; words->slots[at].code; at = (at + 1) & words->mask) {
+        Slot place = words->slots[at];
+        Text saved = get_text(texts, place.code - 1);
+        if (place.hash == hash && saved.size == text.size && (!text.size || !memcmp(saved.at, text.at, text.size))) {
             *row = place.code - 1;
             return NULL;
         }
-        if (++tried > PROBES) return "too many texts alike";
+        if (++probes > MAX_PROBES) return "too many texts with equal hashes";
     }
     if (words->used > UINT32_MAX / 2) return "too many texts";
     *row = (u32)words->used++;
-    words->places[at] = (Place){hash, *row + 1};
+    words->slots[at] = (Slot){hash, *row + 1};
     return add_text(texts, text, 1) ? NULL : NO_MEMORY;
 }
 
-/* ---- bytes that come in pieces ---- */
+/* ---- input in pieces ---- */
 
-/* Puts bytes behind those of which `done` are read; these are dropped, and `base` grows by them. Returns 0 for no
-   memory. */
-static int take_bytes(Bytes *b, size_t *done, i64 *base, const void *data, size_t size) {
-    if (*done) {
-        memmove(b->data, b->data + *done, b->size - *done);
-        b->size -= *done;
-        *base += (i64)*done;
-        *done = 0;
+/* Drops the consumed bytes of a buffer, which advances `base`, and appends new ones. Returns 0 without memory. */
+static int append_bytes(Bytes *b, size_t *consumed, i64 *base, const void *data, size_t size) {
+    if (*consumed) {
+        memmove(b->data, b->data + *consumed, b->size - *consumed);
+        b->size -= *consumed;
+        *base += (i64)*consumed;
+        *consumed = 0;
     }
-    if (!reserve(b, size + SLACK) || !put(b, data, size)) return 0;
-    memset(b->data + b->size, 0, SLACK);
+    if (!reserve(b, size + PADDING) || !put(b, data, size)) return 0;
+    memset(b->data + b->size, 0, PADDING);
     return 1;
 }
 
-/* ---- numbers and letters ---- */
+/* ---- numbers and UTF-8 ---- */
 
-/* Returns the first byte that is no digit; `value` takes the digits up to it, modulo 2**64. */
-static inline const u8 *whole_number(const u8 *p, u64 *value) {
+/* Appends the digits at p to `value`, modulo 2**64; returns the first byte that is not a digit. */
+static inline const u8 *read_digits(const u8 *p, u64 *value) {
     u64 n = *value;
 #if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
     static const u64 tens[] = {1, 10, 100, 1000, 10000, 100000, 1000000, 10000000};
@@ -217,11 +219,11 @@ static inline const u8 *whole_number(const u8 *p, u64 *value) {
         u64 word, other;
         memcpy(&word, p, 8);
         word ^= '0' * ones;
-        other = ((word & 0x7F * ones) + 0x76 * ones) | word; /* the top of a byte is set where it is no digit */
+        other = ((word & 0x7F * ones) + 0x76 * ones) | word; /* the top bit of a byte is set if it is not a digit */
         other &= 0x80 * ones;
         int n_digits = other ? __builtin_ctzll(other) >> 3 : 8;
         if (!n_digits) break;
-        word <<= 64 - 8 * n_digits; /* zeros in front */
+        word <<= 64 - 8 * n_digits; /* leading zeros */
         word = word * 10 + (word >> 8);
         word = ((word & 0x000000FF000000FFu) * 0x000F424000000064u + ((word >> 16) & 0x000000FF000000FFu) * 0x0000271000000001u) >> 32;
         n = n * (n_digits == 8 ? 100000000 : tens[n_digits]) + (u32)word;
@@ -235,18 +237,18 @@ static inline const u8 *whole_number(const u8 *p, u64 *value) {
     return p;
 }
 
-/* Returns the first byte behind a character of several bytes in UTF-8; NULL for none, then `fail` is where. */
-static const u8 *character_end(const u8 *p, const u8 **fail) {
+/* Skips a UTF-8 character of several bytes; returns NULL if it is invalid, at `error_at`. */
+static const u8 *skip_utf8(const u8 *p, const u8 **error_at) {
     u8 c = *p, low = 0x80, high = 0xBF;
     int more = c >= 0xC2 && c <= 0xDF ? 1 : (c & 0xF0) == 0xE0 ? 2 : c >= 0xF0 && c <= 0xF4 ? 3 : 0;
-    *fail = p;
+    *error_at = p;
     if (!more) return NULL;
     if (c == 0xE0) low = 0xA0;
     if (c == 0xED) high = 0x9F;
     if (c == 0xF0) low = 0x90;
     if (c == 0xF4) high = 0x8F;
     for (int i = 1; i <= more; i++, low = 0x80, high = 0xBF) {
-        *fail = p + i;
+        *error_at = p + i;
         if (p[i] < low || p[i] > high) return NULL;
     }
     return p + more + 1;
@@ -302,13 +304,13 @@ static void free_array(PyObject *capsule) {
     free(array);
 }
 
-static void *taken(Bytes *b) {
+static void *take_data(Bytes *b) {
     void *data = b->data ? b->data : calloc(1, 8);
     *b = (Bytes){0};
     return data;
 }
 
-/* Moves a column into an array; returns 0 for no memory. */
+/* Moves a column into an array; returns 0 without memory. */
 static int move_column(struct ArrowArray *array, struct ArrowSchema *schema, Column *c, const char *name) {
     static const char *const formats[] = {[U32] = "I", [I64] = "l", [TEXT] = "U"};
     array->buffers = calloc(3, sizeof *array->buffers);
@@ -317,15 +319,15 @@ static int move_column(struct ArrowArray *array, struct ArrowSchema *schema, Col
     array->null_count = c->nulls;
     array->n_buffers = c->kind == TEXT ? 3 : 2;
     array->release = release_array;
-    array->buffers[0] = taken(&c->valid);
-    array->buffers[1] = taken(&c->values);
-    if (c->kind == TEXT) array->buffers[2] = taken(&c->letters);
+    array->buffers[0] = take_data(&c->valid);
+    array->buffers[1] = take_data(&c->values);
+    if (c->kind == TEXT) array->buffers[2] = take_data(&c->chars);
     c->rows = c->nulls = 0;
     *schema = (struct ArrowSchema){.format = formats[c->kind], .name = name, .flags = 2, .release = release_schema};
     return array->buffers[0] && array->buffers[1] && (c->kind != TEXT || array->buffers[2]);
 }
 
-/* Moves columns of one height into a table; returns 0 for no memory. What is there is released by its owner. */
+/* Moves columns of equal height into a table; returns 0 without memory, and then the caller releases the parts. */
 static int move_table(struct ArrowArray *array, struct ArrowSchema *schema, Column **columns, const char *const *names, int n) {
     *schema = (struct ArrowSchema){.format = "+s", .name = "", .release = release_schema};
     *array = (struct ArrowArray){.length = columns[0]->rows, .n_buffers = 1, .release = release_array};
@@ -349,8 +351,8 @@ static int move_table(struct ArrowArray *array, struct ArrowSchema *schema, Colu
     return 1;
 }
 
-/* Returns the pair of capsules in which an array leaves; both are freed where it was not moved, or cannot leave. */
-static PyObject *capsules(struct ArrowSchema *schema, struct ArrowArray *array, int moved) {
+/* Returns an array and its schema as a pair of capsules; frees both if `moved` is 0 or a capsule cannot be made. */
+static PyObject *make_capsules(struct ArrowSchema *schema, struct ArrowArray *array, int moved) {
     PyObject *types = NULL, *data = NULL, *pair = NULL;
     if (moved) types = PyCapsule_New(schema, "arrow_schema", free_schema);
     if (types) data = PyCapsule_New(array, "arrow_array", free_array);
@@ -368,9 +370,11 @@ static PyObject *capsules(struct ArrowSchema *schema, struct ArrowArray *array, 
     return pair || PyErr_Occurred() ? pair : PyErr_NoMemory();
 }
 
-/* Returns the pair of capsules in which a table leaves. */
-static PyObject *exported(Column **columns, const char *const *names, int n) {
+/* Exports columns as one table: a pair of capsules. */
+static PyObject *export_table(Column **columns, const char *const *names, int n) {
     struct ArrowSchema *schema = calloc(1, sizeof *schema);
     struct ArrowArray *array = calloc(1, sizeof *array);
-    return capsules(schema, array, schema && array && move_table(array, schema, columns, names, n));
+    return make_capsules(schema, array, schema && array && move_table(array, schema, columns, names, n));
 }
+
+#endif

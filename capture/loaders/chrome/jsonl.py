@@ -1,4 +1,4 @@
-"""Chrome trace events as JSON lines: one event a line, no list around them.
+"""Load Chrome trace events written as JSON lines: one event per line, no list around them.
 
 Read and not read: as in `chrome.trace`, which links the format; there is no header.
 """
@@ -8,28 +8,28 @@ from typing import Final
 
 from capture.errors import UnreadableError
 from capture.loaders.chrome import readers
-from capture.loaders.chrome.rows import to_run
+from capture.loaders.chrome.trace_to_run import convert_to_run
 from capture.run import Run
 from capture.source import Head, Source
 
 FORMAT: Final = "chrome-jsonl"
 PRODUCER: Final = "streaming writers of Chrome trace events"
-HOWTO: Final = "one trace event a line, each a JSON object with ph, name, ts and dur"
+HOWTO: Final = "one trace event per line, each a JSON object with ph, name, ts and dur"
 
-_TRIED: Final = 5  # a damaged first line does not hide the format
+_SNIFFED_LINES: Final = 5  # a damaged first line does not hide the format
 
 
 def sniff(head: Head) -> bool:
-    if not head.start.startswith("{"):
+    if not head.stripped_text.startswith("{"):
         return False
-    return any(_is_event(line) for line in head.start.split("\n", _TRIED)[:_TRIED])
+    return any(_is_event(line) for line in head.stripped_text.split("\n", _SNIFFED_LINES)[:_SNIFFED_LINES])
 
 
 def load(source: Source) -> list[Run]:
-    trace = readers.read(source, readers.OF_LINES)
+    trace = readers.read_lines(source)
     if not trace.complete.rows.height and not trace.others:
-        raise UnreadableError("holds no trace event that could be read", where=source.label)
-    return [to_run(trace, source)]
+        raise UnreadableError("contains no readable trace event", where=source.label)
+    return [convert_to_run(trace, source)]
 
 
 def _is_event(line: str) -> bool:

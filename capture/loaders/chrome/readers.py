@@ -1,27 +1,28 @@
-"""The readers of Chrome traces, the fastest first: each gives the same `Trace`, or refuses a file.
+"""Read a Chrome trace with the C scanner if it supports the file, else with the lenient reader."""
 
-What comes after them does not know which one it was. `compiled` takes plain JSON in any layout, `fast_scan`
-what torch printed, damaged or not, and `any_json` everything.
-"""
+from collections.abc import Callable
 
-from collections.abc import Callable, Sequence
-from typing import Final
-
-from capture.loaders.chrome import any_json, compiled, fast_scan
-from capture.loaders.chrome.tables import RefusedError, Trace
+from capture.loaders.chrome import compiled_reader, lenient_reader
+from capture.loaders.chrome.trace_model import RefusedError, Trace
 from capture.source import Source
 
-Reader = Callable[[Source], Trace]
-OF_DOCUMENTS: Final[tuple[Reader, ...]] = (compiled.read, fast_scan.read, any_json.read)
-OF_LINES: Final[tuple[Reader, ...]] = (compiled.read_lines, any_json.read_lines)
+TraceReader = Callable[[Source], Trace]
 
 
-def read(source: Source, readers: Sequence[Reader]) -> Trace:
-    """Return what the first reader gives that takes the file; the last one takes every file."""
-    before = source.log.freeze().as_dict()
-    for reader in readers[:-1]:
-        try:
-            return reader(source)
-        except RefusedError:
-            source.log = type(source.log).of(before)
-    return readers[-1](source)
+def read_document(source: Source) -> Trace:
+    """Read a trace document: an object with `traceEvents`, or a bare list of events."""
+    return _read(source, compiled_reader.read_document, lenient_reader.read_document)
+
+
+def read_lines(source: Source) -> Trace:
+    """Read trace events written as JSON lines."""
+    return _read(source, compiled_reader.read_lines, lenient_reader.read_lines)
+
+
+def _read(source: Source, fast: TraceReader, lenient: TraceReader) -> Trace:
+    saved_log = source.log.freeze().as_dict()
+    try:
+        return fast(source)
+    except RefusedError:
+        source.log = type(source.log).from_saved(saved_log)
+        return lenient(source)

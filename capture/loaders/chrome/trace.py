@@ -1,9 +1,9 @@
-"""Chrome trace documents: PyTorch's profiler (Kineto), JAX, and other writers of `traceEvents`.
+"""Load Chrome trace documents: PyTorch's profiler (Kineto), JAX, and other writers of `traceEvents`.
 
 Read: an object with `traceEvents`, or a bare list of events, closed or not; complete events, begin and end,
-counters, instants, memory, names of processes and threads; the annotations by which serving engines mark
-steps, and the operands of the calls that kernels refer to by their External id. Not read: flow arrows
-(correlation numbers say the same), sampled stacks, and what writers of other traces put into `stackFrames`.
+counters, instants, memory, names of processes and threads; the step annotations of serving engines, and the
+operands of the operator calls to which kernels refer by External id. Not read: flow arrows (correlation ids
+say the same), sampled stacks, and `stackFrames`.
 The format: https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU
 PyTorch's: https://docs.pytorch.org/docs/stable/profiler.html
 """
@@ -13,7 +13,7 @@ from typing import Final
 
 from capture.errors import UnreadableError
 from capture.loaders.chrome import readers
-from capture.loaders.chrome.rows import to_run
+from capture.loaders.chrome.trace_to_run import convert_to_run
 from capture.run import Run
 from capture.source import Head, Source
 
@@ -26,18 +26,20 @@ _LIST: Final = re.compile(r'\[\s*\{[^\[\]]{0,4000}?"ph"\s*:\s*"\w"')
 
 
 def sniff(head: Head) -> bool:
-    if head.start.startswith("{"):
+    if head.stripped_text.startswith("{"):
         return _OBJECT.search(head.text) is not None
-    return _LIST.match(head.start) is not None
+    return _LIST.match(head.stripped_text) is not None
 
 
 def load(source: Source) -> list[Run]:
-    trace = readers.read(source, readers.OF_DOCUMENTS)
+    trace = readers.read_document(source)
     count = trace.complete.rows.height + len(trace.others)
     if (trace.truncated and count < 2) or not (count or trace.header):
         raise UnreadableError(
-            "holds no list of trace events that could be read",
+            "contains no readable list of trace events",
             where=source.label,
-            why="it ends within its first events" if trace.truncated else "traceEvents is empty or no list",
+            why="it ends within its first events"
+            if trace.truncated
+            else "traceEvents is empty or not a list",
         )
-    return [to_run(trace, source)]
+    return [convert_to_run(trace, source)]

@@ -1,5 +1,6 @@
-"""Doppler's harness: its log with profile blocks, and its JSON reports.
+"""Doppler, a WebGPU engine: the log of its test harness, and its JSON reports.
 
-`log` and `json_report` are the loaders; `lines` reads single lines, `profile_blocks` turns the printed blocks
-into events.
+harness_log: loader of the log; parses its tagged lines and printed profile blocks
+json_report: loader of the JSON reports and benchmark results
+profile_blocks: convert profile blocks of either source to events
 """

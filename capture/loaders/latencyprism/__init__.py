@@ -1,5 +1,6 @@
-"""LatencyPrism's comparison report, and its processed CSV files.
+"""LatencyPrism: the comparison report of its DeepDive, and its processed CSV files.
 
-`comparison` and `processed` are the loaders; `report_text` reads the tables of a report, `vocabulary` holds
-what all files share: functions, metrics and their units.
+comparison_report: loader of a comparison, as Markdown or CSV
+processed_csv: loader of the CSV files per cycle and of raw counters
+metric_names: functions, metrics and their real units; plain CSV lines
 """

@@ -1,5 +1,10 @@
-"""metallic: its JSON-lines recording, and the report that its analyzer prints.
+"""metallic, an LLM engine on Metal: its JSON-lines event log, and the report that its analyzer prints.
 
-`recording` and `report` are the loaders. `fast_scan` or `patient_scan` turns a recording into raw rows,
-`names` says what op names mean, `events` makes the rows with a duration, `tables` all others.
+event_log: loader of the event log; splits appended runs
+analyzer_report: loader of the printed report
+compiled_scan: read the lines of a log with the C scanner; each distinct text is parsed once
+line_reader: read a log line by line; accepts any key order, prefixes and foreign lines
+op_names: parse op names: scopes, kernel, phase, layer, role, lens
+timed_events: convert events with a duration, and group them into steps
+untimed_events: convert events without a duration: memory, backends, caches, launches
 """

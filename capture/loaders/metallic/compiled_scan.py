@@ -1,74 +1,95 @@
-"""The fastest way into a metallic file: lines cut by the compiled scanner, each distinct text read as JSON.
+"""Read metallic lines with the C scanner; each distinct text is parsed once.
 
-What stands around the time and the duration of a line repeats: the scanner says which texts they are, and
-what they mean is asked of the line reader, once each. A line that does not fit is handed back by its row.
+All of a line but its time and its duration repeats. The scanner numbers the distinct texts around them, and
+the line reader says once per text what it means. Lines that do not fit are returned by row number.
 """
 
 import io
 import os
+import re
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import accumulate, pairwise
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import IO, Any, Final, NamedTuple
 
+import msgspec
 import polars as pl
 
-from capture.loaders._scan import scanner
-from capture.loaders._scan.arrow import table
-from capture.loaders.metallic.fast_scan import Input, Scanned, no_objects
-from capture.loaders.metallic.patient_scan import TIMED, Key, Raw, is_line, key_of, type_of
+from capture.loaders._scan import load_scanner, read_arrow_table
+from capture.loaders.metallic.line_reader import (
+    TIMED,
+    EventKey,
+    RawEvents,
+    is_event_line,
+    parse_key,
+    parse_type,
+)
 
-PIECE: Final = 1 << 18  # bytes that are scanned at a time: they stay in the cache of a core
-PART: Final = 1 << 22  # least bytes for a thread of its own
+BLOCK_BYTES: Final = 1 << 18  # scanned at a time; fits the CPU cache
+MIN_PART_BYTES: Final = 1 << 22  # per thread
 
-_NUMBER: Final = "\n"  # stands in a text for the duration; no line holds it
+_NUMBER: Final = "\n"  # replaces the duration in a text; no line contains it
 _EVENT: Final = '"event":{'
 _ENVELOPE: Final = ","
-_TIME: Final = "timestamp"  # a second one would count
+_TIME: Final = "timestamp"  # a repeated key would override the first
 _FRONT: Final = '{"timestamp":"2025-12-23T10:15:30Z"'
 _END: Final = 1 << 62
+_LINE: Final = re.compile(rb'\{"timestamp":"[^"]{20,30}","span_id":[^,]*,"parent_span_id":[^,]*,"span_name":')
+
+Input = Path | bytes
 
 
-def scan(source: Input) -> Scanned | None:
-    """Return a raw row for every line, in line order, and the rows whose lines must be read again; None where
-    there is no scanner, or where hardly a line repeats another.
-    """
-    module = scanner()
+class ScannedLog(NamedTuple):
+    """A raw row per line, in line order, and the numbers of the lines to read again."""
+
+    raw: RawEvents
+    odd_rows: list[int]
+
+
+def can_scan(head: bytes) -> bool:
+    """Return True if the scanner is built and the first line has metallic's own layout."""
+    return load_scanner() is not None and _LINE.match(head) is not None
+
+
+def scan(source: Input) -> ScannedLog | None:
+    """Scan a log; None without the scanner, or if hardly any line repeats another."""
+    module = load_scanner()
     if module is None:
         return None
-    borders = [*_borders(source), _END]
+    borders = [*_iter_part_starts(source), _END]
     seed = int.from_bytes(os.urandom(8), "little")
     parts = [module.Lines(seed, begin, stop) for begin, stop in pairwise(borders)]
     try:
         with ThreadPoolExecutor(len(parts)) as threads:
-            list(threads.map(lambda part, begin: _feed(part, source, begin), parts, borders))
+            list(threads.map(lambda part, begin: _feed_part(part, source, begin), parts, borders))
     except ValueError:
         return None
-    texts = [table(part.texts())["text"] for part in parts]
-    before = [0, *accumulate(map(len, texts))]
-    cuts = [_behind(table(part.rows()), count) for part, count in zip(parts, before, strict=False)]
-    raw = _raw(pl.concat(cuts, rechunk=True), pl.concat(texts, rechunk=True))
-    return Scanned(raw, raw.rows["key"].is_null().arg_true().to_list())
+    texts = [read_arrow_table(part.texts())["text"] for part in parts]
+    text_counts = [0, *accumulate(map(len, texts))]
+    rows = [read_arrow_table(part.rows()) for part in parts]
+    cut_lines = [_shift_text_ids(frame, count) for frame, count in zip(rows, text_counts, strict=False)]
+    raw = _build_raw_events(pl.concat(cut_lines, rechunk=True), pl.concat(texts, rechunk=True))
+    return ScannedLog(raw, raw.rows["key"].is_null().arg_true().to_list())
 
 
-def lines_at(source: Input, rows: list[int]) -> list[tuple[int, bytes]]:
-    """Return some lines as they stand, each with its row."""
-    wanted = set(rows)
-    with _opened(source) as file:
-        return [(row, line.removesuffix(b"\n")) for row, line in enumerate(file) if row in wanted]
+def read_lines(source: Input, rows: list[int]) -> list[tuple[int, bytes]]:
+    """Read the lines with these numbers, each with its number."""
+    row_set = set(rows)
+    with _open_log(source) as file:
+        return [(row, line.removesuffix(b"\n")) for row, line in enumerate(file) if row in row_set]
 
 
-def _opened(source: Input) -> IO[bytes]:
+def _open_log(source: Input) -> IO[bytes]:
     return source.open("rb") if isinstance(source, Path) else io.BytesIO(source)
 
 
-def _borders(source: Input) -> Iterator[int]:
-    """Yield where lines begin that cut the input into a part for each core, zero first."""
+def _iter_part_starts(source: Input) -> Iterator[int]:
+    """Yield the line starts that divide the input into one part per core, zero first."""
     yield 0
     size = source.stat().st_size if isinstance(source, Path) else len(source)
-    parts = min(pl.thread_pool_size(), size // PART)
-    with _opened(source) as file:
+    parts = min(pl.thread_pool_size(), size // MIN_PART_BYTES)
+    with _open_log(source) as file:
         for part in range(1, parts):
             file.seek(size * part // parts)
             file.readline()
@@ -76,56 +97,76 @@ def _borders(source: Input) -> Iterator[int]:
                 yield file.tell()
 
 
-def _feed(part: Any, source: Input, begin: int) -> None:
-    view = memoryview(bytearray(PIECE))
-    with _opened(source) as file:
+def _feed_part(part: Any, source: Input, begin: int) -> None:
+    block = memoryview(bytearray(BLOCK_BYTES))
+    with _open_log(source) as file:
         file.seek(begin)
-        while n := file.readinto(view):  # type: ignore[attr-defined]
-            if not part.feed(view[:n]):
+        while size := file.readinto(block):  # type: ignore[attr-defined]
+            if not part.feed(block[:size]):
                 return
         part.feed(b"")
 
 
-def _behind(cut: pl.DataFrame, before: int) -> pl.DataFrame:
-    """Return the lines of a part, of whose texts `before` others stand in front."""
-    return cut.with_columns(pl.col("envelope", "event", "data") + before) if before else cut
+def _shift_text_ids(cut: pl.DataFrame, count: int) -> pl.DataFrame:
+    """Shift the text ids of a part behind the `count` texts of the parts before it."""
+    return cut.with_columns(pl.col("envelope", "event", "data") + count) if count else cut
 
 
-def _raw(cut: pl.DataFrame, texts: pl.Series) -> Raw:
-    """Return raw rows of lines: their key, duration, time and data; without a key where a line must be read
-    again.
-    """
-    keys: dict[Key, int] = {}
-    events = texts.str.starts_with(_EVENT)
-    envelopes = texts.str.starts_with(_ENVELOPE)
-    numbers = pl.repeat(None, texts.len(), dtype=pl.UInt32, eager=True)
-    known = texts.filter(events).to_list()
-    number_of = {text: _number(keys, text) for text in dict.fromkeys(known)}
-    found = pl.Series([number_of[text] for text in known], dtype=pl.UInt32)
-    numbers = numbers.scatter(events.arg_true(), found)
-    no_envelope = texts.is_in([t for t in texts.filter(envelopes) if not _is_envelope(t)])
-    no_data = events | envelopes | texts.is_in(no_objects(texts.filter(~events & ~envelopes)).implode())
-    misfits = no_data.gather(cut["data"]).fill_null(value=False)
-    if no_envelope.any():
-        misfits |= no_envelope.gather(cut["envelope"]).fill_null(value=False)
-    key = numbers.gather(cut["event"])
-    key = key.set(misfits, None) if misfits.any() else key
-    return Raw(cut.select(key.alias("key"), "us", "stamp", rest="data"), list(keys), texts)
+def _build_raw_events(cut: pl.DataFrame, texts: pl.Series) -> RawEvents:
+    """Resolve text ids to keys and payloads; the key is null where the line must be read again."""
+    keys: dict[EventKey, int] = {}
+    is_event = texts.str.starts_with(_EVENT)
+    is_envelope = texts.str.starts_with(_ENVELOPE)
+    key_ids = pl.repeat(None, texts.len(), dtype=pl.UInt32, eager=True)
+    event_texts = texts.filter(is_event).to_list()
+    key_id_by_text = {text: _find_key_id(keys, text) for text in dict.fromkeys(event_texts)}
+    ids = pl.Series([key_id_by_text[text] for text in event_texts], dtype=pl.UInt32)
+    key_ids = key_ids.scatter(is_event.arg_true(), ids)
+    is_bad_envelope = texts.is_in([t for t in texts.filter(is_envelope) if not _is_valid_envelope(t)])
+    non_objects = select_non_objects(texts.filter(~is_event & ~is_envelope))
+    is_bad_data = is_event | is_envelope | texts.is_in(non_objects.implode())
+    is_misfit = is_bad_data.gather(cut["data"]).fill_null(value=False)
+    if is_bad_envelope.any():
+        is_misfit |= is_bad_envelope.gather(cut["envelope"]).fill_null(value=False)
+    key = key_ids.gather(cut["event"])
+    key = key.set(is_misfit, None) if is_misfit.any() else key
+    rows = cut.select(key.alias("key"), duration_us="us", timestamp_ns="stamp", payload="data")
+    return RawEvents(rows, list(keys), texts)
 
 
-def _number(keys: dict[Key, int], text: str) -> int | None:
-    """Return the number of the key of an event, by what stands around its duration or before its data."""
-    front, has_duration, behind = text.partition(_NUMBER)
-    if _TIME in text:
+def _find_key_id(keys: dict[EventKey, int], event_text: str) -> int | None:
+    """Find the key id of an event text (what surrounds its duration or precedes its data), or None."""
+    front, mark, behind = event_text.partition(_NUMBER)
+    if _TIME in event_text:
         return None
-    if has_duration:
-        key = key_of("{" + front, behind)
+    if mark:
+        key = parse_key("{" + front, behind)
     else:
-        kind = type_of("{" + front + "{}}}")
-        key = None if kind is None or kind in TIMED else Key(kind)
+        kind = parse_type("{" + front + "{}}}")
+        key = None if kind is None or kind in TIMED else EventKey(kind)
     return None if key is None else keys.setdefault(key, len(keys))
 
 
-def _is_envelope(text: str) -> bool:
-    """Return whether an event may stand behind this."""
-    return _TIME not in text and is_line(f'{_FRONT}{text}"event":{{"type":""}}}}')
+def _is_valid_envelope(text: str) -> bool:
+    """Return True if an event may follow this text at the start of a line."""
+    return _TIME not in text and is_event_line(f'{_FRONT}{text}"event":{{"type":""}}}}')
+
+
+def select_non_objects(texts: pl.Series) -> pl.Series:
+    """Select the texts that are not a JSON object."""
+    try:
+        if len(_decode_objects("\n".join(texts))) == texts.len():
+            return texts.clear()
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        pass
+    return texts.filter(pl.Series([not _is_json_object(text) for text in texts], dtype=pl.Boolean))
+
+
+_decode_objects: Final = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode_lines
+
+
+def _is_json_object(text: str) -> bool:
+    try:
+        return len(_decode_objects(text)) == 1
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return False

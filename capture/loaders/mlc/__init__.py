@@ -1,5 +1,6 @@
-"""WebLLM and MLC-LLM kernel profiles, printed or as console records.
+"""WebLLM and MLC-LLM kernel profiles, printed as tables or as records in a browser console.
 
-`profile` is the loader; `tables` reads the printed tables, `console` the records, `roles` guesses what a
-kernel does.
+kernel_profile: loader; parses the printed tables, one run per section
+console_records: parse the records in a console log
+guess_roles: guess what each kernel does; guesses are marked
 """

@@ -1,7 +1,13 @@
-"""Nsight Systems: SQLite exports, and what 'nsys stats' prints.
+"""Nsight Systems: exports of a report, the report itself, and the text that `nsys stats` prints.
 
-`sqlite` and `stats` are the loaders. For exports: `database` opens a file from outside safely, `tables` names
-what is read, `scopes` nests NVTX ranges, `autograd` finds whose work a backward pass is, `rows` makes events.
-For prints: `reports` finds the sections of the
-text, `stats_rows` makes events of their rows.
+sqlite_export: loader of SQLite exports; builds the run of any export
+parquet_export: bundler of exports that are a folder of Parquet files
+rep_file: loader of `.nsys-rep` files, through the user's own nsys
+export_tables: the tables and columns read from an export
+export_events: convert those tables to events: device work, API calls, NVTX
+nvtx_scopes: nest NVTX ranges; find the innermost open range at any time
+backward_owner: attribute backward ops to forward modules by sequence number
+stats: loader of the text of `nsys stats`
+printed_reports: parse the tables in that text
+stats_events: convert each of its reports to events
 """

@@ -1,4 +1,4 @@
-"""What `nsys stats` prints, as CSV or as tables, one report or many, by its old names and its new ones.
+"""The text that `nsys stats` prints, as CSV or aligned, one report or many, under its old or new names.
 
 Read: sums and traces of kernels, copies, API calls and NVTX ranges; every other report is kept as a table.
 The reports: https://docs.nvidia.com/nsight-systems/UserGuide/index.html
@@ -7,24 +7,25 @@ The reports: https://docs.nvidia.com/nsight-systems/UserGuide/index.html
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
-from typing import Final
+from itertools import chain
+from typing import Any, Final
 
 import polars as pl
 
-from capture.at_once import at_once
-from capture.importlog import Log
+from capture.import_log import Log
 from capture.loaders._nsight_text import count_cut_names
-from capture.loaders.nsys.reports import Section, sections
-from capture.loaders.nsys.stats_rows import READERS
-from capture.run import Run, build, with_log
+from capture.loaders.nsys.printed_reports import PrintedTable, iter_tables
+from capture.loaders.nsys.stats_events import READERS
+from capture.parallel import run_parallel
+from capture.run import Run, build_run, with_log
 from capture.source import Head, Source
 
 FORMAT = "nsys-stats"
 PRODUCER = "NVIDIA Nsight Systems"
 HOWTO = "nsys stats --format csv run.nsys-rep > run.csv"
 
-NAME: Final = "nsys stats"  # of a run whose profile the text does not name
-_BY_REPORT: Final = {
+DEFAULT_RUN_NAME: Final = "nsys stats"  # if the text does not name the profile
+_KIND_BY_REPORT: Final = {
     "cuda_gpu_kern_sum": "kernels", "gpukernsum": "kernels",
     "cuda_gpu_kern_gb_sum": "kernels", "gpukerngbsum": "kernels",
     "cuda_gpu_mem_time_sum": "copies", "gpumemtimesum": "copies",
@@ -39,8 +40,8 @@ _BY_REPORT: Final = {
     "nvtx_pushpop_trace": "range_trace", "nvtxpptrace": "range_trace",
     "nvtx_gpu_proj_trace": "projection", "nvtxgpuproj": "projection",
 }  # fmt: skip
-# which column words tell a table that has no title, the first that fits
-_BY_COLUMNS: Final = (
+# column words → kind of an untitled table; the first match wins
+_KIND_BY_COLUMNS: Final = (
     ({"nvtx range", "kern inst"}, "range_kernels"),
     ({"projected start"}, "projection"),
     ({"rangeid"}, "range_trace"),
@@ -53,8 +54,8 @@ _BY_COLUMNS: Final = (
     ({"num calls"}, "calls"),
     ({"instances", "name"}, "kernels"),
 )
-# what states the same time as something finer: it is kept as a table only
-_INSTEAD: Final = {
+# kind → finer kinds with the same time; a coarse table then stays a table only
+_FINER_KINDS: Final = {
     "kernels": ("device_trace",),
     "copies": ("device_trace",),
     "sizes": ("device_trace", "copies", "device"),
@@ -63,138 +64,144 @@ _INSTEAD: Final = {
     "ranges": ("range_trace",),
     "range_kernels": ("device_trace", "kernels", "device"),
 }
-_FEW: Final = 8  # cells a distinct one, from which it is sooner to look at those
-_ONCE: Final = ("kernels", "copies", "device", "device_trace")
+_CELLS_PER_DISTINCT: Final = 8  # cells per distinct cell from which it is faster to convert the distinct ones
+_SINGLE_KINDS: Final = ("kernels", "copies", "device", "device_trace")
 
 
 def sniff(head: Head) -> bool:
-    """Return whether the first table of the text is one of `nsys stats`."""
-    if head.start.startswith("{"):
+    """Accept a text whose first table is one of `nsys stats`."""
+    if head.stripped_text.startswith("{"):
         return False
-    return any(_kind(table) != "other" for table in sections(head.text.encode()))
+    return any(_infer_kind(table) != "other" for table in iter_tables(head.text.encode()))
 
 
 def load(source: Source) -> list[Run]:
-    """Return a run for each profile that the text says it comes from, or whose reports begin anew."""
-    profiles: dict[str, list[list[Section]]] = {}
-    for table in sections(source.utf8(), source.log):
-        parts = profiles.setdefault(table.source, [[]])
-        if _kind(table) != "other" and any(_alike(t, table) for t in parts[-1]):
+    """Read one run per profile named in the text, and per repetition of its reports."""
+    parts_by_profile: dict[str, list[list[PrintedTable]]] = {}
+    for table in iter_tables(source.read_utf8(), source.log):
+        parts = parts_by_profile.setdefault(table.source, [[]])
+        if _infer_kind(table) != "other" and any(_is_same_report(t, table) for t in parts[-1]):
             parts.append([])
         parts[-1].append(table)
-    runs = [run for name, parts in profiles.items() for run in _profile(name, parts, source.log)]
+    runs = [run for name, parts in parts_by_profile.items() for run in _build_runs(name, parts, source.log)]
     return [with_log(run, source.log) for run in runs]
 
 
-def _profile(name: str, parts: Sequence[list[Section]], log: Log) -> list[Run]:
-    """Return a run of each part; one that says what a part before it says is none."""
-    distinct = [part for i, part in enumerate(parts) if not any(_equal(part, other) for other in parts[:i])]
-    if len(distinct) == 1:
-        return [_run(name, distinct[0], log)]
-    log.note("reports_again", f"{len(distinct)} reports of the same kind: a run each")
-    return [_run(f"{name or NAME}, {i}", part, log) for i, part in enumerate(distinct, 1)]
+def _build_runs(name: str, parts: Sequence[list[PrintedTable]], log: Log) -> list[Run]:
+    """Build one run per part; a part that repeats an earlier one is ignored."""
+    distinct_parts: list[list[PrintedTable]] = []
+    for part in parts:
+        if not any(_are_equal(part, other) for other in distinct_parts):
+            distinct_parts.append(part)
+    if len(distinct_parts) == 1:
+        return [_build_run(name, distinct_parts[0], log)]
+    log.note("reports_again", f"{len(distinct_parts)} reports of the same kind: one run each")
+    name = name or DEFAULT_RUN_NAME
+    return [_build_run(f"{name}, {i}", part, log) for i, part in enumerate(distinct_parts, 1)]
 
 
-def _equal(part: Sequence[Section], other: Sequence[Section]) -> bool:
+def _are_equal(part: Sequence[PrintedTable], other: Sequence[PrintedTable]) -> bool:
     pairs = zip(part, other, strict=False)
     return len(part) == len(other) and all(one.equals(another) for one, another in pairs)
 
 
-def _alike(one: Section, other: Section) -> bool:
+def _is_same_report(one: PrintedTable, other: PrintedTable) -> bool:
     return (one.report, one.header) == (other.report, other.header)
 
 
-def _run(name: str, tables: Sequence[Section], log: Log) -> Run:
-    stated = [READERS[kind](table) for kind, table in _chosen(tables, log)]
-    kept = [rows.filter(pl.col("name") != "", pl.col(_figure(rows)).is_not_null()) for rows in stated]
-    rows = pl.concat([*kept, pl.DataFrame(schema={"kind": pl.String, "name": pl.String})], how="diagonal")
-    log.drop("no_figure", "rows without a name or a total", count=sum(map(len, stated)) - rows.height)
-    events = _weighed(rows, tables)
-    cut = count_cut_names(events["name"])
-    if cut:
-        log.note("names_cut", "names that the source cut; equal ones are numbered", count=cut)
-    meta = {"producer": "Nsight Systems, nsys stats", "profiled": True} | ({"names_cut": cut} if cut else {})
-    return build(name or NAME, meta, events, log, dict(_named_tables(tables)))
+def _build_run(name: str, tables: Sequence[PrintedTable], log: Log) -> Run:
+    frames = [READERS[kind](table) for kind, table in _choose_tables(tables, log)]
+    has_value = [pl.col(_choose_value_column(rows)).is_not_null() for rows in frames]
+    valid_frames = [rows.filter(pl.col("name") != "", ok) for rows, ok in zip(frames, has_value, strict=True)]
+    no_rows = pl.DataFrame(schema={"kind": pl.String, "name": pl.String})
+    rows = pl.concat([*valid_frames, no_rows], how="diagonal")
+    log.drop("no_figure", "rows without a name or a total", count=sum(map(len, frames)) - rows.height)
+    events = _with_copy_sizes(rows, tables)
+    cut_count = count_cut_names(events["name"])
+    if cut_count:
+        log.note("names_cut", "names that the source truncated; equal ones are numbered", count=cut_count)
+    meta: dict[str, Any] = {"producer": "Nsight Systems, nsys stats", "profiled": True}
+    meta |= {"names_cut": cut_count} if cut_count else {}
+    return build_run(name or DEFAULT_RUN_NAME, meta, events, log, dict(_iter_named_tables(tables)))
 
 
-def _figure(rows: pl.DataFrame) -> str:
+def _choose_value_column(rows: pl.DataFrame) -> str:
     return "dur" if "dur" in rows.columns else "bytes"
 
 
-def _kind(table: Section) -> str:
-    """Return what a table speaks of: by its title, else by its columns."""
+def _infer_kind(table: PrintedTable) -> str:
+    """Infer the kind of a table from its title, else from its columns."""
     if table.report:
-        return _BY_REPORT.get(table.report, "other")
-    return next((kind for words, kind in _BY_COLUMNS if words <= table.words.keys()), "other")
+        return _KIND_BY_REPORT.get(table.report, "other")
+    return next((kind for words, kind in _KIND_BY_COLUMNS if words <= table.words.keys()), "other")
 
 
-def _chosen(tables: Sequence[Section], log: Log) -> list[tuple[str, Section]]:
-    """Return the tables that become events: no time is stated twice."""
-    kinds = [(_kind(t), t) for t in tables]
-    there = {kind for kind, _ in kinds}
-    chosen: list[tuple[str, Section]] = []
+def _choose_tables(tables: Sequence[PrintedTable], log: Log) -> list[tuple[str, PrintedTable]]:
+    """Choose the tables that become events, so that no time counts twice."""
+    kinds = [(_infer_kind(t), t) for t in tables]
+    kinds_present = {kind for kind, _ in kinds}
+    chosen: list[tuple[str, PrintedTable]] = []
     for kind, table in kinds:
-        finer = there.intersection(_INSTEAD.get(kind, ()))
-        if kind != "other" and not finer and not _repeats(kind, table, chosen):
+        finer_kinds = kinds_present.intersection(_FINER_KINDS.get(kind, ()))
+        if kind != "other" and not finer_kinds and not _is_repeated(kind, table, chosen):
             chosen.append((kind, table))
         elif kind != "sizes":
-            log.note("table_only", f"{table.report or kind} is kept as a table: it is no time of its own")
+            message = f"{table.report or kind} is kept only as a table: other reports contain its time"
+            log.note("table_only", message)
     return chosen
 
 
-def _repeats(kind: str, table: Section, chosen: Sequence[tuple[str, Section]]) -> bool:
-    """Return whether a table states again what one before it states."""
-    if kind in _ONCE:
+def _is_repeated(kind: str, table: PrintedTable, chosen: Sequence[tuple[str, PrintedTable]]) -> bool:
+    """Return True if an earlier table states the same."""
+    if kind in _SINGLE_KINDS:
         return any(kind == k for k, _ in chosen)
     return bool(table.report) and any(table.report == t.report for _, t in chosen)
 
 
-def _weighed(rows: pl.DataFrame, tables: Iterable[Section]) -> pl.DataFrame:
-    """Return rows in which copies have the bytes that the table of sizes states for them."""
-    sizes = {
-        name: size
-        for t in tables
-        if _kind(t) == "sizes"
-        for name, size in zip(t.text("name"), t.bytes("total"), strict=True)
-    }
+def _with_copy_sizes(rows: pl.DataFrame, tables: Iterable[PrintedTable]) -> pl.DataFrame:
+    """Give copies the bytes that the table of sizes reports for them."""
+    size_tables = (table for table in tables if _infer_kind(table) == "sizes")
+    pairs = (zip(t.read_text("name"), t.read_bytes("total"), strict=True) for t in size_tables)
+    sizes = dict(chain.from_iterable(pairs))
     if not sizes:
         return rows
-    sized = (pl.col("kind") == "kernel") & pl.col("name").is_in(list(sizes))
-    stated = pl.col("bytes") if "bytes" in rows.columns else pl.lit(None, dtype=pl.Int64)
-    printed = pl.col("name").replace_strict(sizes, default=None, return_dtype=pl.Int64)
-    return rows.with_columns(bytes=pl.when(sized).then(printed).otherwise(stated))
+    is_copy = (pl.col("kind") == "kernel") & pl.col("name").is_in(list(sizes))
+    own_bytes = pl.col("bytes") if "bytes" in rows.columns else pl.lit(None, dtype=pl.Int64)
+    printed_bytes = pl.col("name").replace_strict(sizes, default=None, return_dtype=pl.Int64)
+    return rows.with_columns(bytes=pl.when(is_copy).then(printed_bytes).otherwise(own_bytes))
 
 
-def _named_tables(tables: Iterable[Section]) -> Iterator[tuple[str, pl.DataFrame]]:
-    """Yield every printed table whole, under its report's name."""
-    seen: Counter[str] = Counter()
+def _iter_named_tables(tables: Iterable[PrintedTable]) -> Iterator[tuple[str, pl.DataFrame]]:
+    """Yield every printed table under the name of its report."""
+    name_counts: Counter[str] = Counter()
     for table in tables:
-        name = table.report or _kind(table)
-        seen[name] += 1
-        yield name if seen[name] == 1 else f"{name} ({seen[name]})", _frame(table)
+        name = table.report or _infer_kind(table)
+        name_counts[name] += 1
+        yield name if name_counts[name] == 1 else f"{name} ({name_counts[name]})", _build_frame(table)
 
 
-def _frame(table: Section) -> pl.DataFrame:
-    """Return the columns of a table by their headings."""
+def _build_frame(table: PrintedTable) -> pl.DataFrame:
+    """Build a frame of a table, under its headings."""
     header = [cell or f"column {i}" for i, cell in enumerate(table.header)]
     names = [h if header.index(h) == i else f"{h} ({i})" for i, h in enumerate(header)]
-    columns = [partial(_column, cells.alias(n)) for n, cells in zip(names, table.cells, strict=True)]
-    return pl.DataFrame(at_once(columns, table.cells.height))
+    named_cells = zip(names, table.cells, strict=True)
+    columns = [partial(_infer_column_type, cells.alias(name)) for name, cells in named_cells]
+    return pl.DataFrame(run_parallel(columns, table.cells.height))
 
 
-def _column(text: pl.Series) -> pl.Series:
-    """Return a column as numbers where every cell is one, else as it is; few distinct cells once each."""
+def _infer_column_type(text: pl.Series) -> pl.Series:
+    """Convert a column to numbers if every cell is one; few distinct cells are tried once each."""
     if text.len() > 1 and (text == text[0]).all():
-        return _numbers(text.head(1)).new_from_index(0, text.len())
+        return _try_numbers(text.head(1)).new_from_index(0, text.len())
     numbers = text.cast(pl.Int64, strict=False)
     if not numbers.null_count():
         return numbers
-    words = text.unique()
-    few = words.len() * _FEW < text.len()
-    return text if few and _numbers(words).dtype == pl.String else _numbers(text)
+    distinct = text.unique()
+    has_few_distinct = distinct.len() * _CELLS_PER_DISTINCT < text.len()
+    return text if has_few_distinct and _try_numbers(distinct).dtype == pl.String else _try_numbers(text)
 
 
-def _numbers(text: pl.Series) -> pl.Series:
+def _try_numbers(text: pl.Series) -> pl.Series:
     bare = text.str.strip_chars().str.replace_all(",", "", literal=True)
     blanks = (bare == "").sum()
     for type in (pl.Int64(), pl.Float64()):

@@ -1,6 +1,8 @@
 """Perfetto traces as protocol buffers.
 
-`trace` is the loader. `packets` reads packets and what their sequences share, with `clocks` for their times;
-`annotations` reads what is noted at an event and what kind of event that makes it; `tracks` says which
-process, thread or stream a track is; `slices` joins begins with ends, for the Chrome loader to map.
+pftrace: loader; has the Chrome loader convert the events
+packets: read packets, what their sequences share, and their clocks
+debug_annotations: decode annotations of events; map categories to those of PyTorch's profiler
+tracks: resolve a track to its process, thread or stream
+track_events: convert track events to Chrome trace events, begins joined with ends
 """

@@ -1,34 +1,39 @@
-"""Packets of a Perfetto trace: what the sequences share, and each track event with its time and its names."""
+"""Read Perfetto packets: what sequences share, clocks, and each track event with its time and names."""
 
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
-from capture.importlog import Log
+from capture.import_log import Log
 from capture.loaders._protobuf import (
     Field,
     Value,
     WireError,
-    double,
-    fields,
-    inner,
-    number,
-    records,
-    signed,
-    text,
+    decode_fields,
+    decode_submessage,
+    index_fields,
+    iter_records,
+    select_values,
+    to_double,
+    to_number,
+    to_signed,
+    to_text,
 )
-from capture.loaders.perfetto.annotations import Known, annotations
-from capture.loaders.perfetto.clocks import Clocks
-from capture.loaders.perfetto.tracks import Tracks
+from capture.loaders.perfetto.debug_annotations import AnnotationCache, decode_annotations
+from capture.loaders.perfetto.tracks import TrackTable
+
+REALTIME: Final = 1
+BOOTTIME: Final = 6
+_SEQUENCE_CLOCKS: Final = range(64, 128)
 
 BEGIN: Final = 1
 END: Final = 2
 INSTANT: Final = 3
 COUNTER: Final = 4
 
-PACKET: Final = 1  # its number in the trace
-# of a packet
+PACKET: Final = 1  # field number in the trace
+# field numbers in a packet
 _EVENT: Final = 11
 _TRACK: Final = 60
 _SNAPSHOT: Final = 6
@@ -43,200 +48,270 @@ _ZSTD: Final = 133
 _CLOCK: Final = 58
 _DEFAULTS: Final = 59
 
-_CLEARS: Final = 1  # a bit of the flags
-_NEEDS: Final = 2
-_FLOWS: Final = (47, 36, 48, 42)  # of an event: numbers of flows that begin, pass or end here
-_LARGEST_PACKED: Final = 1 << 26  # bytes that compressed packets may unpack to; writers keep below 2^19
+_FLAG_CLEARS: Final = 1  # bit of the flags
+_FLAG_NEEDS: Final = 2
+_FLOWS: Final = (47, 36, 48, 42)  # field numbers of flows that begin, pass or end at an event
+_MAX_UNPACKED_BYTES: Final = 1 << 26  # writers stay below 2^19
 
 
-class Mark(NamedTuple):
+@dataclass
+class TraceClock:
+    """One clock, of one sequence or of all."""
+
+    reading_ns: int  # ns, at the last snapshot
+    reference_ns: int  # ns of the trace's clock at that time
+    unit_ns: int = 1
+    is_incremental: bool = False
+    last_ns: int = 0  # ns, of the last packet, if times are relative to it
+
+
+@dataclass
+class ClockTable:
+    """All clocks; those numbered 64 to 127 belong to a sequence."""
+
+    clocks: dict[tuple[int, int], TraceClock] = field(default_factory=dict)
+    primary: int = BOOTTIME
+    epoch_offset_ns: int | None = None  # Unix time minus the trace's clock
+    unknown_ids: set[int] = field(default_factory=set)
+
+    def add_snapshot(self, value: Value, sequence: int) -> None:
+        """Store what each clock read at one time."""
+        parts = decode_submessage(value)
+        self.primary = next(map(to_number, select_values(parts, 2)), self.primary) or BOOTTIME
+        readings = [index_fields(reading) for reading in select_values(parts, 1)]
+        clocks = {to_number(reading.get(1, 0)): reading for reading in readings}
+        reference_ns = _parse_reading(clocks.get(self.primary))
+        for id, reading in clocks.items():
+            self.clocks[_find_owner(id, sequence), id] = _build_clock(reading, reference_ns)
+        realtime_ns = _parse_reading(clocks.get(REALTIME))
+        if realtime_ns and reference_ns is not None and self.epoch_offset_ns is None:
+            self.epoch_offset_ns = realtime_ns - reference_ns
+
+    def convert_time(self, stamp: int, id: int, sequence: int) -> int:
+        """Convert the time of a packet to the trace's clock, in ns."""
+        clock = self.clocks.get((_find_owner(id, sequence), id))
+        if clock is None:
+            if id != self.primary:
+                self.unknown_ids.add(id)
+            return stamp
+        stamp *= clock.unit_ns
+        if clock.is_incremental:
+            clock.last_ns += stamp
+            stamp = clock.last_ns
+        return stamp - clock.reading_ns + clock.reference_ns
+
+
+class TrackEvent(NamedTuple):
     """One track event."""
 
     type: int
     t: int | None
     name: str
     category: str | None
-    noted: dict[str, Any]
+    annotations: dict[str, Any]
     value: float | None
-    flow: int | None  # what leads from a launch to the work that it started
+    flow: int | None  # links a launch to the work it started
     sequence: int
 
 
 @dataclass
-class Sequence:
-    """What the packets of one writer share until it clears it."""
+class PacketSequence:
+    """What the packets of one writer share until it clears that state."""
 
     categories: dict[int, str] = field(default_factory=dict)
     names: dict[int, str] = field(default_factory=dict)
-    keys: dict[int, str] = field(default_factory=dict)
+    annotation_names: dict[int, str] = field(default_factory=dict)
     strings: dict[int, str] = field(default_factory=dict)
     track: int = 0
     clock: int = 0
-    broken: bool = False
-    notes: Known = field(default_factory=dict)  # annotations that came already, by their bytes
-    ends: dict[Value, tuple[int, Mark]] = field(default_factory=dict)  # likewise events that end a slice
+    has_lost_state: bool = False
+    annotation_cache: AnnotationCache = field(default_factory=dict)  # by encoded annotation
+    end_cache: dict[Value, tuple[int, TrackEvent]] = field(default_factory=dict)  # by encoded end event
 
     def intern(self, value: Value) -> None:
-        """Remember strings that later events refer to by a number."""
-        self.notes.clear()
-        self.ends.clear()
-        tables = {1: self.categories, 2: self.names, 3: self.keys, 29: self.strings}
-        for n, entry in inner(value):
-            if n in tables:
-                parts = dict(inner(entry))
-                tables[n][number(parts.get(1, 0))] = text(parts.get(2, b""))
+        """Store strings that later events refer to by number."""
+        self.annotation_cache.clear()
+        self.end_cache.clear()
+        tables = {1: self.categories, 2: self.names, 3: self.annotation_names, 29: self.strings}
+        for number, entry in decode_submessage(value):
+            if number in tables:
+                parts = index_fields(entry)
+                tables[number][to_number(parts.get(1, 0))] = to_text(parts.get(2, b""))
 
-    def default(self, value: Value) -> None:
-        """Remember what holds for events that do not state it."""
-        self.ends.clear()
-        defaults = dict(inner(value))
-        self.clock = number(defaults.get(_CLOCK, 0))
+    def set_defaults(self, value: Value) -> None:
+        """Store defaults for events that omit a field."""
+        self.end_cache.clear()
+        defaults = index_fields(value)
+        self.clock = to_number(defaults.get(_CLOCK, 0))
         if _EVENT in defaults:
-            self.track = number(dict(inner(defaults[_EVENT])).get(11, 0))
+            self.track = to_number(index_fields(defaults[_EVENT]).get(11, 0))
 
 
 @dataclass
-class Packets:
-    """All that the packets of a trace say."""
+class PacketReader:
+    """Everything the packets of a trace contain."""
 
     log: Log
-    clocks: Clocks = field(default_factory=Clocks)
-    tracks: Tracks = field(default_factory=Tracks)
-    sequences: dict[int, Sequence] = field(default_factory=dict)
-    marks: dict[int, list[Mark]] = field(default_factory=dict)  # by the number of their track
-    cut: bool = False
-    nameless: int = 0  # events whose name refers to nothing
+    clocks: ClockTable = field(default_factory=ClockTable)
+    tracks: TrackTable = field(default_factory=TrackTable)
+    sequences: dict[int, PacketSequence] = field(default_factory=dict)
+    events_by_track: dict[int, list[TrackEvent]] = field(default_factory=dict)  # by track number
+    is_cut: bool = False
+    nameless_count: int = 0  # events whose name refers to a missing string
 
-    def read(self, whole: bytes) -> None:
-        """Take all packets; what cannot be read is counted, and the rest is kept."""
+    def read(self, data: bytes) -> None:
+        """Read all packets; unreadable ones are counted, the rest is kept."""
         at = 0
         try:
-            for at, raw in records(whole, PACKET):
-                for packet in self._unpacked(raw, at):
-                    self._take(packet, at)
+            for at, raw in iter_records(data, PACKET):
+                for packet in self._iter_packets(raw, at):
+                    self._read_packet(packet, at)
         except WireError:
-            self.cut = True
+            self.is_cut = True
             message = "the file ends within a packet, or is damaged from there on"
             self.log.note("cut_short", message, at=at, severity="data_loss")
 
-    def _unpacked(self, raw: bytes, at: int) -> Iterator[dict[int, Value]]:
-        """Yield the packet, or those that it holds compressed."""
-        packet = self._fields(raw, at)
+    def _iter_packets(self, raw: bytes, at: int) -> Iterator[dict[int, Value]]:
+        """Yield the packet, or the packets compressed inside it."""
+        packet = self._decode_packet(raw, at)
         if COMPRESSED not in packet:
             yield packet
             return
         inflate = zlib.decompressobj()
-        packed = packet[COMPRESSED]
+        compressed = packet[COMPRESSED]
         try:
-            inside = inflate.decompress(packed if isinstance(packed, bytes) else b"", _LARGEST_PACKED)
-            for _, each in records(inside, PACKET):
-                yield self._fields(each, at)
+            packed = compressed if isinstance(compressed, bytes) else b""
+            data = inflate.decompress(packed, _MAX_UNPACKED_BYTES)
+            for _, inner_packet in iter_records(data, PACKET):
+                yield self._decode_packet(inner_packet, at)
         except (zlib.error, WireError):
-            self._lose(at)
+            self._drop_packet(at)
 
-    def _fields(self, raw: bytes, at: int) -> dict[int, Value]:
+    def _decode_packet(self, raw: bytes, at: int) -> dict[int, Value]:
         try:
-            return dict(fields(raw))
+            return dict(decode_fields(raw))
         except WireError:
-            self._lose(at)
+            self._drop_packet(at)
             return {}
 
-    def _lose(self, at: int) -> None:
+    def _drop_packet(self, at: int) -> None:
         self.log.read += 1
         self.log.drop("bad_packet", "packets that cannot be read", at=at)
 
-    def _take(self, packet: dict[int, Value], at: int) -> None:
-        id = number(packet.get(_SEQUENCE, 0))
+    def _read_packet(self, packet: dict[int, Value], at: int) -> None:
+        sequence_id = to_number(packet.get(_SEQUENCE, 0))
         try:
-            sequence = self._sequence(packet, id)
+            sequence = self._update_sequence(packet, sequence_id)
             if _SNAPSHOT in packet:
-                self.clocks.take_snapshot(packet[_SNAPSHOT], id)
+                self.clocks.add_snapshot(packet[_SNAPSHOT], sequence_id)
             if _TRACK in packet:
                 self.tracks.add(packet[_TRACK])
             if _ZSTD in packet:
                 self.log.read += 1
-                self.log.drop("zstd_packets", "packets that are compressed with zstd, which are not read")
-            t = self._time(packet, id, sequence)
+                self.log.drop("zstd_packets", "packets compressed with zstd, not supported")
+            t = self._read_time(packet, sequence_id, sequence)
             if _EVENT in packet:
-                self._event(packet, t, id, sequence)
+                self._read_event(packet, t, sequence_id, sequence)
         except WireError:
-            self._lose(at)
+            self._drop_packet(at)
 
-    def _sequence(self, packet: dict[int, Value], id: int) -> Sequence:
-        """Return what the packet's sequence shares, with what the packet adds to it."""
-        cleared = number(packet.get(_FLAGS, 0)) & _CLEARS or packet.get(_CLEARED)
-        sequence = self.sequences.get(id)
-        if sequence is None or cleared:
-            sequence = self.sequences[id] = Sequence()
-        if packet.get(_DROPPED) and not cleared:
-            sequence.broken = True
+    def _update_sequence(self, packet: dict[int, Value], sequence_id: int) -> PacketSequence:
+        """Apply the packet to its sequence's shared state, and return that state."""
+        is_cleared = to_number(packet.get(_FLAGS, 0)) & _FLAG_CLEARS or packet.get(_CLEARED)
+        sequence = self.sequences.get(sequence_id)
+        if sequence is None or is_cleared:
+            sequence = self.sequences[sequence_id] = PacketSequence()
+        if packet.get(_DROPPED) and not is_cleared:
+            sequence.has_lost_state = True
         if _DEFAULTS in packet:
-            sequence.default(packet[_DEFAULTS])
+            sequence.set_defaults(packet[_DEFAULTS])
         if _INTERNED in packet:
             sequence.intern(packet[_INTERNED])
         return sequence
 
-    def _time(self, packet: dict[int, Value], id: int, sequence: Sequence) -> int | None:
-        """Return the time of any packet: where a clock counts on, the next one's depends on it."""
+    def _read_time(self, packet: dict[int, Value], sequence_id: int, sequence: PacketSequence) -> int | None:
+        """Convert the time of any packet: on an incremental clock the next time depends on it."""
         if _STAMP not in packet:
             return None
-        clock = number(packet.get(_CLOCK, 0)) or sequence.clock or self.clocks.primary
-        return self.clocks.on_own_clock(number(packet[_STAMP]), clock, id)
+        clock = to_number(packet.get(_CLOCK, 0)) or sequence.clock or self.clocks.primary
+        return self.clocks.convert_time(to_number(packet[_STAMP]), clock, sequence_id)
 
-    def _event(self, packet: dict[int, Value], t: int | None, id: int, sequence: Sequence) -> None:
-        if sequence.broken and number(packet.get(_FLAGS, 0)) & _NEEDS:
+    def _read_event(
+        self, packet: dict[int, Value], t: int | None, sequence_id: int, sequence: PacketSequence
+    ) -> None:
+        if sequence.has_lost_state and to_number(packet.get(_FLAGS, 0)) & _FLAG_NEEDS:
             self.log.read += 1
-            message = "events after a loss in the recording, whose names and tracks were lost with it"
+            message = "events after a loss in the recording, which took their names and tracks"
             self.log.drop("lost_state", message)
             return
         raw = packet[_EVENT]
-        if raw in sequence.ends:
-            track, mark = sequence.ends[raw]
-            mark = mark._replace(t=t)
+        if raw in sequence.end_cache:
+            track, event = sequence.end_cache[raw]
+            event = event._replace(t=t)
         else:
-            track, mark = self._mark(inner(raw), t, id, sequence)
-            if mark.type == END and not mark.name:
-                sequence.ends[raw] = track, mark
-        self.marks.setdefault(track, []).append(mark)
+            track, event = self._build_event(decode_submessage(raw), t, sequence_id, sequence)
+            if event.type == END and not event.name:
+                sequence.end_cache[raw] = track, event
+        self.events_by_track.setdefault(track, []).append(event)
 
-    def _mark(self, event: list[Field], t: int | None, id: int, sequence: Sequence) -> tuple[int, Mark]:
-        """Return a track event, and the number of the track that it belongs to."""
-        one = dict(event)
-        noted = [v for n, v in event if n == 4]
-        track = number(one[11]) if 11 in one else sequence.track
-        mark = Mark(
-            number(one.get(9, 0)),
+    def _build_event(
+        self, parts: list[Field], t: int | None, sequence_id: int, sequence: PacketSequence
+    ) -> tuple[int, TrackEvent]:
+        """Build a track event; also return the number of its track."""
+        values = dict(parts)
+        encoded, names, strings = select_values(parts, 4), sequence.annotation_names, sequence.strings
+        cache = sequence.annotation_cache
+        track = to_number(values[11]) if 11 in values else sequence.track
+        event = TrackEvent(
+            to_number(values.get(9, 0)),
             t,
-            self._name(one, sequence),
-            _category(event, sequence),
-            annotations(noted, sequence.keys, sequence.strings, sequence.notes) if noted else {},
-            _counted(one),
-            next((number(v) for n, v in event if n in _FLOWS), None),
-            id,
+            self._resolve_name(values, sequence),
+            _find_category(parts, sequence),
+            decode_annotations(encoded, names, strings, cache) if encoded else {},
+            _parse_counter_value(values),
+            next((to_number(value) for number, value in parts if number in _FLOWS), None),
+            sequence_id,
         )
-        return track, mark
+        return track, event
 
-    def _name(self, event: dict[int, Value], sequence: Sequence) -> str:
+    def _resolve_name(self, event: dict[int, Value], sequence: PacketSequence) -> str:
         if 23 in event:
-            return text(event[23])
+            return to_text(event[23])
         if 10 not in event:
             return ""
-        name = sequence.names.get(number(event[10]))
+        name = sequence.names.get(to_number(event[10]))
         if name is None:
-            self.nameless += 1
-            return f"event {number(event[10])}"
+            self.nameless_count += 1
+            return f"event {to_number(event[10])}"
         return name
 
 
-def _category(event: list[Field], sequence: Sequence) -> str | None:
-    """Return the first category of an event that is in the file; some writers refer to none."""
-    stated = [sequence.categories.get(number(v)) for n, v in event if n == 3]
-    stated += [text(v) for n, v in event if n == 22]
-    return next((c for c in stated if c), None)
+def _build_clock(fields: dict[int, Value], reference_ns: int | None) -> TraceClock:
+    """Build a clock from a snapshot; without a reading of the reference clock it is taken as that."""
+    reading_ns = _parse_reading(fields) or 0
+    unit_ns = to_number(fields.get(4, 0)) or 1
+    reference_ns = reading_ns if reference_ns is None else reference_ns
+    return TraceClock(reading_ns, reference_ns, unit_ns, bool(fields.get(3)), last_ns=reading_ns)
 
 
-def _counted(event: dict[int, Value]) -> float | None:
-    """Return the value of a counter's event."""
+def _find_owner(id: int, sequence: int) -> int:
+    """Return the sequence that a clock belongs to; 0 for a global clock."""
+    return sequence if id in _SEQUENCE_CLOCKS else 0
+
+
+def _parse_reading(fields: dict[int, Value] | None) -> int | None:
+    """Parse what a clock read, in ns; None if it was not read."""
+    return None if fields is None else to_number(fields.get(2, 0)) * (to_number(fields.get(4, 0)) or 1)
+
+
+def _find_category(event: list[Field], sequence: PacketSequence) -> str | None:
+    """Find the first category of an event that the file names; some writers refer to none."""
+    candidates = [sequence.categories.get(to_number(value)) for value in select_values(event, 3)]
+    return next(filter(None, [*candidates, *map(to_text, select_values(event, 22))]), None)
+
+
+def _parse_counter_value(event: dict[int, Value]) -> float | None:
+    """Parse the value of a counter event; None for other events."""
     if 44 in event:
-        return double(number(event[44]))
-    return float(signed(number(event[30]))) if 30 in event else None
+        return to_double(to_number(event[44]))
+    return float(to_signed(to_number(event[30]))) if 30 in event else None

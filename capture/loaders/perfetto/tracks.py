@@ -1,111 +1,112 @@
-"""Tracks of a Perfetto trace: the process, thread or stream that each belongs to."""
+"""Resolve Perfetto tracks to the process, thread or stream that each belongs to."""
 
 import re
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from capture.loaders._protobuf import Value, inner, number, signed, text
+from capture.loaders._protobuf import Value, index_fields, to_number, to_signed, to_text
 
-_DEEPEST: Final = 32  # parents above a track; a circle of parents ends there too
+_MAX_ANCESTORS: Final = 32  # also ends a circle of parents
 
-# how rocprofv3 and Proton name the tracks of a device: device, and stream or queue
+# device tracks of rocprofv3 and Proton: device, and stream or queue
 _AGENT: Final = re.compile(r"(?:COMPUTE|COPY to) \w+ \[(\d+)\] (STREAM|QUEUE|THREAD) \[(\d+)\]")
 _STREAM: Final = re.compile(r"GPU Stream (\d+)$")
 _HOST_AGENT: Final = "(CPU)"
 
 
-class Place(NamedTuple):
-    """Where the events of a track belong."""
+class TrackLocation(NamedTuple):
+    """Process and thread of a track's events."""
 
     process: int | str
     thread: int | str
     process_name: str = ""
     thread_name: str = ""
-    lane: str = ""  # the track in our own words, where the name of a device's track tells
+    device_track: str = ""  # our name of a device track, if its own name can be parsed
 
 
 @dataclass
-class Track:
-    """What a descriptor says of one track."""
+class TrackDescriptor:
+    """The descriptor of one track."""
 
     name: str = ""
     parent: int = 0
     process: tuple[int, str] | None = None  # pid, name
     thread: tuple[int, int, str] | None = None  # pid, tid, name
-    counts_on: bool = False  # its counter states differences
+    is_incremental: bool = False  # its counter reports differences
     scale: float = 1.0
 
 
 @dataclass
-class Tracks:
-    """All tracks by their numbers."""
+class TrackTable:
+    """All tracks by number."""
 
-    known: dict[int, Track] = field(default_factory=dict)
+    tracks: dict[int, TrackDescriptor] = field(default_factory=dict)
 
     def add(self, descriptor: Value) -> None:
-        """Remember a track; a later descriptor of the same number replaces the earlier one."""
-        one = dict(inner(descriptor))
-        track = Track(text(one.get(2, b"")) or text(one.get(10, b"")), number(one.get(5, 0)))
-        if 3 in one:
-            process = dict(inner(one[3]))
-            track.process = (signed(number(process.get(1, 0))), text(process.get(6, b"")))
-        if 4 in one:
-            thread = dict(inner(one[4]))
-            ids = (signed(number(thread.get(1, 0))), signed(number(thread.get(2, 0))))
-            track.thread = (*ids, text(thread.get(5, b"")))
-        if 8 in one:
-            counter = dict(inner(one[8]))
-            track.counts_on = bool(counter.get(5))
-            track.scale = float(number(counter.get(4, 0)) or 1)
-        self.known[number(one.get(1, 0))] = track
+        """Store a track; a later descriptor with the same number replaces the earlier one."""
+        values = index_fields(descriptor)
+        name = to_text(values.get(2, b"")) or to_text(values.get(10, b""))
+        track = TrackDescriptor(name, parent=to_number(values.get(5, 0)))
+        if 3 in values:
+            process = index_fields(values[3])
+            track.process = (to_signed(to_number(process.get(1, 0))), to_text(process.get(6, b"")))
+        if 4 in values:
+            thread = index_fields(values[4])
+            ids = (to_signed(to_number(thread.get(1, 0))), to_signed(to_number(thread.get(2, 0))))
+            track.thread = (*ids, to_text(thread.get(5, b"")))
+        if 8 in values:
+            counter = index_fields(values[8])
+            track.is_incremental = bool(counter.get(5))
+            track.scale = float(to_number(counter.get(4, 0)) or 1)
+        self.tracks[to_number(values.get(1, 0))] = track
 
-    def named(self, uuid: int) -> str:
+    def find_name(self, uuid: int) -> str:
         """Return the name of a track."""
-        track = self.known.get(uuid)
+        track = self.tracks.get(uuid)
         return (track.name if track else "") or f"track {uuid}"
 
-    def place(self, uuid: int) -> Place:
-        """Return the place of the events of a track: its thread, else its own name below its process."""
-        own: list[str] = []
+    def locate(self, uuid: int) -> TrackLocation:
+        """Locate the events of a track: its thread, else its own name below its process."""
+        names: list[str] = []
         process: tuple[int, str] | None = None
-        for track in self._upwards(uuid):
+        for track in self._list_ancestors(uuid):
             if track.thread is not None:
-                return self._of_thread(track, own)
+                return self._locate_on_thread(track, names)
             if track.process is not None:
                 process = (track.process[0], track.process[1] or track.name)
                 break
-            if track.name and own[-1:] != [track.name]:
-                own.append(track.name)
-        return _of_custom(process, own[::-1], uuid)
+            if track.name and names[-1:] != [track.name]:
+                names.append(track.name)
+        return _locate_custom(process, names[::-1], uuid)
 
-    def _upwards(self, uuid: int) -> list[Track]:
-        """Return the track and those above it."""
-        found: list[Track] = []
-        while uuid in self.known and len(found) < _DEEPEST:
-            found.append(self.known[uuid])
-            uuid = found[-1].parent
-        return found
+    def _list_ancestors(self, uuid: int) -> list[TrackDescriptor]:
+        """List the track and those above it."""
+        tracks: list[TrackDescriptor] = []
+        while uuid in self.tracks and len(tracks) < _MAX_ANCESTORS:
+            tracks.append(self.tracks[uuid])
+            uuid = tracks[-1].parent
+        return tracks
 
-    def _of_thread(self, track: Track, own: list[str]) -> Place:
-        """Return the place of a thread; a track below it that has its name is of the thread itself."""
+    def _locate_on_thread(self, track: TrackDescriptor, names: list[str]) -> TrackLocation:
+        """Locate a track of a thread; a track below it with the same name is the thread itself."""
         pid, tid, name = track.thread or (0, 0, "")
         name = name or track.name
-        parents = (self.known[track.parent],) if track.parent in self.known else ()
+        parents = (self.tracks[track.parent],) if track.parent in self.tracks else ()
         process = next((p.process[1] or p.name for p in parents if p.process), "")
-        below = [part for part in own[::-1] if part not in (name, track.name)]
-        return Place(pid, "/".join([str(tid), *below]) if below else tid, process, name)
+        extra_names = [part for part in names[::-1] if part not in (name, track.name)]
+        return TrackLocation(pid, "/".join([str(tid), *extra_names]) if extra_names else tid, process, name)
 
 
-def _of_custom(process: tuple[int, str] | None, own: list[str], uuid: int) -> Place:
-    """Return the place of a track that is no thread's."""
+def _locate_custom(process: tuple[int, str] | None, names: list[str], uuid: int) -> TrackLocation:
+    """Locate a track that does not belong to a thread."""
     pid, title = process or ("", "")
-    thread = "/".join(own) or (title or f"track {uuid}")
-    lane = _lane(own[-1] if own else "")
-    return Place(pid, thread, title, thread, lane)
+    thread = "/".join(names) or (title or f"track {uuid}")
+    device_track = _parse_device_track(names[-1] if names else "")
+    return TrackLocation(pid, thread, title, thread, device_track)
 
 
-def _lane(name: str) -> str:
-    """Return the track of a device by its name, empty where the name is of none."""
+def _parse_device_track(name: str) -> str:
+    """Parse the name of a device track into our own form; empty for other tracks."""
     if match := _AGENT.match(name):
         device = "copy" if _HOST_AGENT in name else f"gpu{match[1]}"
         return f"{device}/{match[2].lower()}{match[3]}"

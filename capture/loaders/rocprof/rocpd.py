@@ -1,32 +1,181 @@
-"""rocpd databases, which rocprofv3 writes by default: one SQLite file, a set of tables for each process.
+"""rocpd databases, the default output of rocprofv3: one SQLite file with a set of tables per process.
 
 Read: kernel dispatches, memory copies, API calls, markers (roctx) as scopes, agents as devices; of schemas 3
-and 4, with times in the rows or in a table of their own. Not read: counters, allocations, samples of the
-program counter, arguments of calls; and none of the file's views, which are code of whoever wrote it.
+and 4, with times in the rows or in a table of their own. Not read: counters, allocations, program-counter
+samples, arguments of calls; nor the file's views, which are foreign code.
 rocpd: https://rocm.docs.amd.com/projects/rocprofiler-sdk/en/latest/how-to/using-rocpd-output-format.html
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
+import msgspec
 import polars as pl
 
 from capture.errors import UnreadableError
-from capture.loaders._database import MAGIC, ROCPD, Database, Kind, opened
-from capture.loaders.chrome.rows import to_run
-from capture.loaders.chrome.tables import Complete, Trace
-from capture.loaders.rocprof.rocpd_tables import Process, read_process
+from capture.loaders._sqlite import MAGIC, ROCPD, Database, DatabaseFormat, TableQuery, open_database
+from capture.loaders.chrome.trace_model import THREAD_SEPARATOR, CompleteEvents, Trace, TraceEvent
+from capture.loaders.chrome.trace_to_run import convert_to_run
 from capture.run import Run
 from capture.source import Head, Source
 
 FORMAT: Final = "rocpd"
 PRODUCER: Final = "AMD rocprofv3, rocprof-sys"
 HOWTO: Final = "rocprofv3 --sys-trace --output-format rocpd -- python run.py"
+_DATABASE_FORMAT: Final = DatabaseFormat("a rocpd database", frozenset(), "copy or record it again")
+_EVENT_TABLE: Final = re.compile(r"rocpd_kernel_dispatch|rocpd_region|rocpd_memory_copy")
+_ROW_COLUMNS: Final = ("t", "dur", "correlation", "args", "bytes", "cat", "name", "thread")
+MAX_TIMESTAMP_NS: Final = 1 << 62  # later times are invalid
+_PLACE_COLUMNS: Final = ("track_id", "event_id", "pid", "tid", "agent_id", "queue_id", "stream_id")
+_TIME_ID_COLUMNS: Final = ("start", "end", "start_id", "end_id")
+_LAUNCH_SIZE_COLUMNS: Final = (
+    "workgroup_size_x", "workgroup_size_y", "workgroup_size_z", "grid_size_x", "grid_size_y", "grid_size_z",
+    "group_segment_size",
+)  # fmt: skip
+_UNNAMED: Final = "unnamed"
 
-_KIND: Final = Kind("rocpd database", frozenset(), "copy it again, or record it again")
-_STEM: Final = re.compile(r"rocpd_kernel_dispatch|rocpd_region|rocpd_memory_copy")
-_ROWS: Final = ("t", "dur", "correlation", "args", "bytes", "cat", "name", "place")
+
+@dataclass(frozen=True)
+class RocpdProcess:
+    """The work of one process, as columns of a Chrome trace."""
+
+    pid: int | None
+    parts: list[pl.DataFrame]  # t, dur, correlation, args, bytes, cat, name, place
+    marks: list[TraceEvent]
+    lanes: dict[str, str]
+    devices: list[dict[str, Any]]
+
+
+class _ProcessReader:
+    """Read the tables of one process; tables that many rows refer to are read once."""
+
+    def __init__(self, db: Database, suffix: str) -> None:
+        self.db, self.suffix = db, suffix
+        self.strings = self.read_table("rocpd_string", ("id", "string"), ("string",))
+        self.events = self._read_events()
+        self.stamps = self.read_table("rocpd_timestamp", ("id", "value"))
+        self.tracks = self.read_table("rocpd_track", ("id", *_PLACE_COLUMNS[2:]))
+        self.agents = self._read_agents()
+
+    def read_table(self, name: str, columns: tuple[str, ...], texts: tuple[str, ...] = ()) -> pl.DataFrame:
+        """Read a table of this process; a missing one has no rows."""
+        return self.db.read(TableQuery(f"{name}{self.suffix}", columns, texts, needs=()))
+
+    def read_kernels(self) -> pl.DataFrame:
+        columns = ("id", "title=display_name|kernel_name", "arch_vgpr_count")
+        names = self.read_table("rocpd_info_kernel_symbol", columns, ("title",))
+        rows = self._read_timed("rocpd_kernel_dispatch", ("kernel_id", *_LAUNCH_SIZE_COLUMNS))
+        rows = rows.join(names, left_on="kernel_id", right_on="id", how="left", maintain_order="left")
+        unknown = pl.format("kernel {}", pl.col("kernel_id").fill_null(-1))
+        return rows.select(
+            "t", "dur", "correlation", _launch_args(),
+            pl.lit(None, dtype=pl.Float64).alias("bytes"),
+            pl.lit("kernel").alias("cat"),
+            pl.coalesce("title", unknown).alias("name"),
+            _device_place("agent_id"),
+        )  # fmt: skip
+
+    def read_copies(self) -> pl.DataFrame:
+        rows = self._read_timed("rocpd_memory_copy", ("name_id", "size", "dst_agent_id", "src_agent_id"))
+        gpus = self.agents.filter("gpu")["id"].implode()
+        ends = (pl.when(pl.col(end).is_in(gpus)).then(end) for end in ("dst_agent_id", "src_agent_id"))
+        agent = pl.coalesce(*ends, "agent_id")
+        return self._with_names(rows).with_columns(agent=agent).select(
+            "t", "dur", "correlation",
+            pl.lit(None, dtype=pl.String).alias("args"),
+            pl.col("size").cast(pl.Float64).alias("bytes"),
+            pl.lit("gpu_memcpy").alias("cat"),
+            "name",
+            _device_place("agent"),
+        )  # fmt: skip
+
+    def read_regions(self) -> pl.DataFrame:
+        """Read API calls and markers; a marker's name is the message that the program gave it."""
+        rows = self._with_names(self._read_timed("rocpd_region", ("name_id",)))
+        is_marker = pl.col("category").str.contains("MARKER").fill_null(value=False)
+        return rows.select(
+            "t", "dur",
+            pl.when(~is_marker).then("correlation").alias("correlation"),
+            pl.lit(None, dtype=pl.String).alias("args"),
+            pl.lit(None, dtype=pl.Float64).alias("bytes"),
+            pl.when(is_marker).then(pl.lit("user_annotation")).otherwise(pl.lit("cuda_runtime")).alias("cat"),
+            pl.when(is_marker).then(pl.coalesce("message", "name")).otherwise("name").alias("name"),
+            _host_place(),
+        )  # fmt: skip
+
+    def read_marks(self) -> list[TraceEvent]:
+        """Read what the program marked at one time."""
+        columns = ("track_id", "name_id", "timestamp", "timestamp_id", "event_id")
+        rows = self.read_table("rocpd_sample", columns)
+        rows = rows.join(self.stamps, left_on="timestamp_id", right_on="id", how="left")
+        rows = self._with_names(rows.join(self.events, left_on="event_id", right_on="id", how="left"))
+        rows = rows.with_columns(t=pl.coalesce("timestamp", "value"))
+        is_valid = pl.col("t").is_between(0, MAX_TIMESTAMP_NS) & pl.col("message").is_not_null()
+        valid = rows.filter(is_valid).sort("t")
+        stamps = (
+            (f"{t // 1000}.{t % 1000:03d}".encode(), name) for t, name in valid.select("t", "message").rows()
+        )
+        return [TraceEvent(ph="i", name=name, ts=msgspec.Raw(stamp)) for stamp, name in stamps]
+
+    def map_tracks(self, parts: list[pl.DataFrame]) -> dict[str, str]:
+        """Map each place to its track: a device with its stream, or a thread."""
+        numbers = dict(self.agents.filter("gpu").select("id", "type_index").iter_rows())
+        threads = dict(self.read_table("rocpd_info_thread", ("tid", "name"), ("name",)).iter_rows())
+        places = pl.concat([part["thread"] for part in parts]).unique().drop_nulls()
+        return {place: _describe_track(place, numbers, threads) for place in places}
+
+    def _read_timed(self, name: str, columns: tuple[str, ...]) -> pl.DataFrame:
+        """Read rows with their times, place and event, wherever the schema keeps those."""
+        rows = self.read_table(name, (*_TIME_ID_COLUMNS, *_PLACE_COLUMNS, *columns))
+        self.db.log.read += rows.height
+        for id, column in (("start_id", "start"), ("end_id", "end")):
+            stamps = self.stamps.rename({"value": f"{column}_stamp"})
+            rows = rows.join(stamps, left_on=id, right_on="id", how="left", maintain_order="left")
+        tracks = self.tracks.rename({c: f"{c}_track" for c in _PLACE_COLUMNS[2:]})
+        rows = rows.join(tracks, left_on="track_id", right_on="id", how="left", maintain_order="left")
+        rows = rows.with_columns(
+            *(pl.coalesce(c, f"{c}_track").alias(c) for c in _PLACE_COLUMNS[2:]),
+            t=pl.coalesce("start", "start_stamp"),
+            stop=pl.coalesce("end", "end_stamp"),
+        )
+        valid = rows.filter(pl.col(c).is_between(0, MAX_TIMESTAMP_NS) for c in ("t", "stop"))
+        lost_count = rows.height - valid.height
+        self.db.log.drop("bad_time", f"rows of {name} without a start and an end", count=lost_count)
+        valid = valid.join(self.events, left_on="event_id", right_on="id", how="left", maintain_order="left")
+        return valid.with_columns(dur=pl.col("stop") - pl.col("t"))
+
+    def _with_names(self, rows: pl.DataFrame) -> pl.DataFrame:
+        named = rows.join(self.strings, left_on="name_id", right_on="id", how="left", maintain_order="left")
+        return named.with_columns(name=pl.col("string").fill_null(_UNNAMED)).drop("string")
+
+    def _read_events(self) -> pl.DataFrame:
+        """Read id, correlation, category and message of each event: what a launch and its work share."""
+        columns = ("id", "category_id", "correlation=stack_id", "extdata")
+        events = self.read_table("rocpd_event", columns, ("extdata",))
+        events = events.join(self.strings, left_on="category_id", right_on="id", how="left")
+        is_marker = pl.col("string").str.contains("MARKER").fill_null(value=False)
+        extdata = events.select(pl.when(is_marker).then("extdata"))[:, 0]
+        # parsed on this thread: deeply nested JSON would overflow the small stack of polars' threads
+        messages = pl.Series("message", [text and _parse_message(text) for text in extdata], dtype=pl.String)
+        return events.select(
+            "id",
+            pl.when(pl.col("correlation") > 0).then("correlation").alias("correlation"),  # 0: none
+            pl.col("string").alias("category"),
+            messages,
+        ).unique("id", keep="first")  # fmt: skip
+
+    def _read_agents(self) -> pl.DataFrame:
+        """Read id, gpu, type_index and product of each agent; GPUs are numbered from 0."""
+        columns = ("id", "type", "type_index", "logical_index", "product=product_name|model_name|name")
+        agents = self.read_table("rocpd_info_agent", columns, ("type", "product"))
+        is_gpu = (pl.col("type") == "GPU").fill_null(value=False)
+        return agents.with_columns(
+            gpu=is_gpu,
+            type_index=pl.coalesce("type_index", "logical_index"),
+            product=pl.col("product").fill_null("?"),
+        )
 
 
 def sniff(head: Head) -> bool:
@@ -34,33 +183,93 @@ def sniff(head: Head) -> bool:
 
 
 def load(source: Source) -> list[Run]:
-    """Read a file as a run for each process that it holds."""
-    with opened(source, _KIND) as db:
-        processes = [read_process(db, suffix) for suffix in _suffixes(db)]
+    """Read a file as one run per process."""
+    with open_database(source, _DATABASE_FORMAT) as db:
+        processes = [read_process(db, suffix) for suffix in _iter_suffixes(db)]
     if not any(part.height for process in processes for part in process.parts):
         raise UnreadableError("is a rocpd database without kernels, copies or calls", where=source.label)
-    return [_run(process, len(processes) > 1, source) for process in processes]
+    return [_build_run(process, len(processes) > 1, source) for process in processes]
 
 
-def _suffixes(db: Database) -> Iterator[str]:
-    """Yield what ends the names of each process's tables: an underscore and its GUID, or nothing."""
-    found = {name[match.end() :] for name in db.tables if (match := _STEM.match(name))}
-    yield from sorted(found)
+def _iter_suffixes(db: Database) -> Iterator[str]:
+    """Yield the suffix of each process's table names: an underscore and its GUID, or nothing."""
+    suffixes = {name[match.end() :] for name in db.tables if (match := _EVENT_TABLE.match(name))}
+    yield from sorted(suffixes)
 
 
-def _run(process: Process, several: bool, source: Source) -> Run:
-    rows = pl.concat([part.select(_ROWS) for part in process.parts])
-    labels = rows.select("cat", "name", "place").unique(maintain_order=True)
+def _build_run(process: RocpdProcess, has_several: bool, source: Source) -> Run:
+    rows = pl.concat([part.select(_ROW_COLUMNS) for part in process.parts])
+    labels = rows.select("cat", "name", "thread").unique(maintain_order=True)
     labels = labels.with_row_index("label")
-    labelled = rows.join(labels, on=["cat", "name", "place"], how="left", maintain_order="left")
-    complete = Complete(
+    labelled = rows.join(labels, on=["cat", "name", "thread"], how="left", maintain_order="left")
+    complete = CompleteEvents(
         labelled.select(
             pl.col("label").cast(pl.UInt32), "t", "dur", "correlation",
-            pl.lit(None, dtype=pl.Int64).alias("external"),
+            pl.lit(None, dtype=pl.Int64).alias("external_id"),
             pl.col("args").cast(pl.Categorical()), "bytes",
         ),
-        labels.select("cat", "name", "place"),
+        labels.select("cat", "name", "thread"),
     )  # fmt: skip
     header: dict[str, Any] = {"deviceProperties": process.devices}
-    trace = Trace(complete, process.marks, header, lanes=process.lanes, producer="rocprofv3")
-    return to_run(trace, source, part=f" pid {process.pid}" if several else "")
+    trace = Trace(complete, process.marks, header, tracks=process.lanes, producer="rocprofv3")
+    return convert_to_run(trace, source, part=f" pid {process.pid}" if has_several else "")
+
+
+def read_process(db: Database, suffix: str) -> RocpdProcess:
+    """Read the process whose table names end in a suffix."""
+    reader = _ProcessReader(db, suffix)
+    parts = [reader.read_kernels(), reader.read_copies(), reader.read_regions()]
+    pids = reader.read_table("rocpd_info_process", ("id", "pid"))
+    return RocpdProcess(
+        pid=pids["pid"].drop_nulls().first() if pids.height else None,  # type: ignore[arg-type]
+        parts=parts,
+        marks=reader.read_marks(),
+        lanes=reader.map_tracks(parts),
+        devices=[
+            {"id": index, "name": name}
+            for index, name in reader.agents.filter("gpu").select("type_index", "product").iter_rows()
+        ],
+    )
+
+
+def _parse_message(extdata: str) -> str | None:
+    """Parse the text that the program gave a marker."""
+    try:
+        data = msgspec.json.decode(extdata)
+    except (ValueError, RecursionError):
+        return None
+    message = data.get("message") if isinstance(data, dict) else None
+    return message if isinstance(message, str) and message else None
+
+
+def _launch_args() -> pl.Expr:
+    """Launch configuration as JSON, as in a Chrome trace; the grid in workgroups."""
+    sizes = [(pl.col(f"grid_size_{axis}"), pl.col(f"workgroup_size_{axis}")) for axis in "xyz"]
+    blocks = [pl.when(group > 0).then(grid.floordiv(group)) for grid, group in sizes]
+    config = pl.struct(
+        pl.concat_list(blocks).alias("grid"),
+        pl.concat_list(f"workgroup_size_{axis}" for axis in "xyz").alias("block"),
+        pl.col("group_segment_size").alias("shared memory"),
+        pl.col("arch_vgpr_count").alias("registers per thread"),
+    )
+    return config.struct.json_encode().alias("args")
+
+
+def _device_place(agent: str) -> pl.Expr:
+    stream, queue = (pl.format(f"{kind}{{}}", pl.col(f"{kind}_id")) for kind in ("stream", "queue"))
+    lane = pl.coalesce(stream, queue, pl.lit("copy"))
+    agent_id = pl.col(agent).fill_null(-1)
+    return pl.format("agent {}{}{}", agent_id, pl.lit(THREAD_SEPARATOR), lane).alias("thread")
+
+
+def _host_place() -> pl.Expr:
+    pid, tid = pl.col("pid").fill_null(0), pl.col("tid").fill_null(0)
+    return pl.format("{}{}{}", pid, pl.lit(THREAD_SEPARATOR), tid).alias("thread")
+
+
+def _describe_track(place: str, gpus: Mapping[int, int], threads: Mapping[int, str | None]) -> str:
+    owner, _, lane = place.partition(THREAD_SEPARATOR)
+    if owner.startswith("agent "):
+        gpu_index = gpus.get(int(owner.removeprefix("agent ")))
+        return f"gpu{'?' if gpu_index is None else gpu_index}/{lane}"
+    return " ".join(filter(None, ("thread", lane, threads.get(int(lane)))))

@@ -1,7 +1,7 @@
-"""rocprofv3 JSON: one element a process, with its dispatches, copies and API calls.
+"""rocprofv3 JSON: one element per process, with its dispatches, copies and API calls.
 
-Read: kernel dispatches, memory copies, HIP, HSA, RCCL and marker calls; a run a process. Not read: counters,
-code objects, scratch memory.
+Read: kernel dispatches, memory copies, HIP, HSA, RCCL and marker calls; one run per process. Not read:
+counters, code objects, scratch memory.
 rocprofv3: https://rocm.docs.amd.com/projects/rocprofiler-sdk/en/latest/how-to/using-rocprofv3.html
 """
 
@@ -12,11 +12,11 @@ from typing import Any, Final
 import polars as pl
 
 from capture.errors import UnreadableError
-from capture.importlog import Log
-from capture.inference import with_inferred
-from capture.loaders._json_document import dict_in, dicts_in, document, list_in, whole
-from capture.loaders._rows import frame_of
-from capture.run import Run, build
+from capture.import_log import Log
+from capture.infer_structure import add_inferred_structure
+from capture.loaders._json_document import parse_document, read_dict, read_dicts, read_list, to_integer
+from capture.loaders._typed_rows import build_frame
+from capture.run import Run, build_run
 from capture.source import Head, Source
 
 FORMAT: Final = "rocprofv3-json"
@@ -27,124 +27,125 @@ _KEY: Final = "rocprofiler-sdk-tool"
 _GPU: Final = 2
 _NAMES: Final = ("formatted_kernel_name", "demangled_kernel_name", "truncated_kernel_name", "kernel_name")
 _APIS: Final = ("hip_api", "hsa_api", "rccl_api", "marker_api")
-_ROW: Final = {
+_ROW_SCHEMA: Final = {
     "kind": pl.String, "name": pl.String, "t": pl.Int64, "dur": pl.Int64, "lens": pl.String,
     "track": pl.String, "category": pl.String,
 }  # fmt: skip
 
 
 def sniff(head: Head) -> bool:
-    return head.start.startswith("{") and f'"{_KEY}"' in head.start[:4096]
+    return head.stripped_text.startswith("{") and f'"{_KEY}"' in head.stripped_text[:4096]
 
 
 def load(source: Source) -> list[Run]:
-    parsed = document(source)
+    parsed = parse_document(source)
     processes = parsed.get(_KEY) if isinstance(parsed, dict) else None
-    processes = [p for p in processes if isinstance(p, dict)] if isinstance(processes, list) else []
+    listed = processes if isinstance(processes, list) else []
+    processes = [process for process in listed if isinstance(process, dict)]
     if not processes:
-        raise UnreadableError("names no process that was profiled", where=source.label)
-    return [_run(process, len(processes) > 1, source) for process in processes]
+        raise UnreadableError("contains no profiled process", where=source.label)
+    return [_build_run(process, len(processes) > 1, source) for process in processes]
 
 
-def _run(process: Mapping[str, Any], several: bool, source: Source) -> Run:
-    about = dict_in(process, "metadata")
-    agents = _agents(process)
-    records = dict_in(process, "buffer_records")
-    rows = [*_kernels(process, records, agents), *_copies(process, records, agents)]
-    rows += [row for api in _APIS for row in _calls(process, records, api)]
-    name = Path(source.label).name + (f" pid {about.get('pid')}" if several else "")
-    gpus = sorted({str(a["name"]) for a in agents.values() if a["gpu"]})
-    command = about.get("command")
+def _build_run(process: Mapping[str, Any], has_several: bool, source: Source) -> Run:
+    metadata = read_dict(process, "metadata")
+    agents = _read_agents(process)
+    records = read_dict(process, "buffer_records")
+    rows = [*_iter_kernels(process, records, agents), *_iter_copies(process, records, agents)]
+    rows += [row for api in _APIS for row in _iter_calls(process, records, api)]
+    name = Path(source.label).name + (f" pid {metadata.get('pid')}" if has_several else "")
+    gpus = sorted({str(agent["name"]) for agent in agents.values() if agent["gpu"]})
+    command = metadata.get("command")
     meta = {
         "producer": "rocprofv3",
         "device": ", ".join(gpus),
         "argv": command if isinstance(command, list) else None,
         "profiled": True,
     }
-    events = _timed(frame_of(rows, {**_ROW, "end": pl.Int64}, source.log), source.log)
-    return with_inferred(build(name, {k: v for k, v in meta.items() if v}, events, source.log), source.log)
+    events = _compute_durations(build_frame(rows, {**_ROW_SCHEMA, "end": pl.Int64}, source.log), source.log)
+    meta = {key: value for key, value in meta.items() if value}
+    return add_inferred_structure(build_run(name, meta, events, source.log), source.log)
 
 
-def _timed(rows: pl.DataFrame, log: Log) -> pl.DataFrame:
+def _compute_durations(rows: pl.DataFrame, log: Log) -> pl.DataFrame:
     log.read += rows.height
-    kept = rows.filter(pl.col("t").is_not_null() & pl.col("end").is_not_null())
-    log.drop("bad_time", "records without a start and an end", count=rows.height - kept.height)
-    return kept.with_columns(dur=pl.col("end") - pl.col("t")).drop("end")
+    valid = rows.filter(pl.col("t").is_not_null() & pl.col("end").is_not_null())
+    log.drop("bad_time", "records without a start and an end", count=rows.height - valid.height)
+    return valid.with_columns(dur=pl.col("end") - pl.col("t")).drop("end")
 
 
-def _agents(process: Mapping[str, Any]) -> dict[Any, dict[str, Any]]:
-    """Return handle → name and place; GPUs are numbered from 0 in the order in which they are listed."""
+def _read_agents(process: Mapping[str, Any]) -> dict[Any, dict[str, Any]]:
+    """Map each handle to name and track; GPUs are numbered from 0 in listed order."""
     agents: dict[Any, dict[str, Any]] = {}
-    gpus = 0
-    for agent in dicts_in(process, "agents"):
-        gpu = agent.get("type") == _GPU
-        agents[_handle(agent, "id")] = {
-            "gpu": gpu,
+    gpu_count = 0
+    for agent in read_dicts(process, "agents"):
+        is_gpu = agent.get("type") == _GPU
+        agents[_read_handle(agent, "id")] = {
+            "gpu": is_gpu,
             "name": agent.get("product_name") or agent.get("name") or "?",
-            "track": f"gpu{gpus}" if gpu else "cpu",
+            "track": f"gpu{gpu_count}" if is_gpu else "cpu",
         }
-        gpus += gpu
+        gpu_count += is_gpu
     return agents
 
 
-def _kernels(
+def _iter_kernels(
     process: Mapping[str, Any], records: Mapping[str, Any], agents: Mapping[Any, dict[str, Any]]
 ) -> Iterator[dict[str, Any]]:
     names = {
-        _id(symbol.get("kernel_id")): next((symbol[k] for k in _NAMES if symbol.get(k)), None)
-        for symbol in dicts_in(process, "kernel_symbols")
+        _to_id(symbol.get("kernel_id")): next((symbol[key] for key in _NAMES if symbol.get(key)), None)
+        for symbol in read_dicts(process, "kernel_symbols")
     }
-    for record in dicts_in(records, "kernel_dispatch"):
-        info = dict_in(record, "dispatch_info")
-        device = agents.get(_handle(info, "agent_id"), {"track": "gpu?"})["track"]
-        stream, queue = _handle(record, "stream_id"), _handle(info, "queue_id")
+    for record in read_dicts(records, "kernel_dispatch"):
+        info = read_dict(record, "dispatch_info")
+        device = agents.get(_read_handle(info, "agent_id"), {"track": "gpu?"})["track"]
+        stream, queue = _read_handle(record, "stream_id"), _read_handle(info, "queue_id")
         lane = f"queue{queue}" if stream is None else f"stream{stream}"
-        id = _id(info.get("kernel_id"))
-        yield _row(record, "kernel", str(names.get(id) or f"kernel {id}"), "gpu", f"{device}/{lane}", None)
+        kernel_id = _to_id(info.get("kernel_id"))
+        name = str(names.get(kernel_id) or f"kernel {kernel_id}")
+        yield _build_row(record, "kernel", name, "gpu", f"{device}/{lane}", None)
 
 
-def _copies(
+def _iter_copies(
     process: Mapping[str, Any], records: Mapping[str, Any], agents: Mapping[Any, dict[str, Any]]
 ) -> Iterator[dict[str, Any]]:
-    operations = _operations(process)
-    for record in dicts_in(records, "memory_copy"):
-        ends = [
-            agents.get(_handle(record, key), {"track": "?"})["track"]
-            for key in ("src_agent_id", "dst_agent_id")
-        ]
-        name = operations.get((_id(record.get("kind")), _id(record.get("operation"))), "memory copy")
-        device = next((end for end in ends if end.startswith("gpu")), "gpu?")
-        yield _row(record, "kernel", name, "gpu", f"{device}/copy", "copy")
+    operations = _map_operation_names(process)
+    for record in read_dicts(records, "memory_copy"):
+        handles = (_read_handle(record, key) for key in ("src_agent_id", "dst_agent_id"))
+        tracks = [agents.get(handle, {"track": "?"})["track"] for handle in handles]
+        name = operations.get((_to_id(record.get("kind")), _to_id(record.get("operation"))), "memory copy")
+        device = next((track for track in tracks if track.startswith("gpu")), "gpu?")
+        yield _build_row(record, "kernel", name, "gpu", f"{device}/copy", "copy")
 
 
-def _calls(process: Mapping[str, Any], records: Mapping[str, Any], api: str) -> Iterator[dict[str, Any]]:
-    operations = _operations(process)
-    for record in dicts_in(records, api):
-        name = operations.get((_id(record.get("kind")), _id(record.get("operation"))), api)
-        yield _row(record, "span", name, "host", f"thread {record.get('thread_id')}", "host")
+def _iter_calls(process: Mapping[str, Any], records: Mapping[str, Any], api: str) -> Iterator[dict[str, Any]]:
+    operations = _map_operation_names(process)
+    for record in read_dicts(records, api):
+        name = operations.get((_to_id(record.get("kind")), _to_id(record.get("operation"))), api)
+        yield _build_row(record, "span", name, "host", f"thread {record.get('thread_id')}", "host")
 
 
-def _row(
+def _build_row(
     record: Mapping[str, Any], kind: str, name: str, lens: str, track: str, category: str | None
 ) -> dict[str, Any]:
-    times = {"t": whole(record.get("start_timestamp")), "end": whole(record.get("end_timestamp"))}
+    times = {"t": to_integer(record.get("start_timestamp")), "end": to_integer(record.get("end_timestamp"))}
     return {"kind": kind, "name": name, "lens": lens, "track": track, "category": category, **times}
 
 
-def _operations(process: Mapping[str, Any]) -> dict[tuple[Any, Any], str]:
-    """(kind, operation) → its name, from the tables of strings."""
-    kinds = dicts_in(dict_in(process, "strings"), "buffer_records")
+def _map_operation_names(process: Mapping[str, Any]) -> dict[tuple[Any, Any], str]:
+    """Map (kind, operation) to its name, from the tables of strings."""
+    kinds = read_dicts(read_dict(process, "strings"), "buffer_records")
     return {
         (kind, operation): str(name)
         for kind, entry in enumerate(kinds)
-        for operation, name in enumerate(list_in(entry, "operations"))
+        for operation, name in enumerate(read_list(entry, "operations"))
     }
 
 
-def _handle(holder: Mapping[str, Any], key: str) -> Any:
-    return _id(dict_in(holder, key).get("handle"))
+def _read_handle(holder: Mapping[str, Any], key: str) -> Any:
+    return _to_id(read_dict(holder, key).get("handle"))
 
 
-def _id(value: Any) -> Any:
-    """Return what may be an id; None for a list or an object, which is none."""
+def _to_id(value: Any) -> Any:
+    """Return a value that can be an id; None for a list or an object."""
     return None if isinstance(value, dict | list) else value

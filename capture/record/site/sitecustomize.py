@@ -1,8 +1,8 @@
-"""Python imports this at its start when its folder leads PYTHONPATH: torch is watched as soon as it is there.
+"""Start recording in a Python whose PYTHONPATH begins with this folder: Python imports this at its start.
 
-It reads on every Python, also on those that nothing is watched on. Its folder leaves `sys.path`, and the
-`sitecustomize` that this one hides is run all the same. Our package is loaded by its place under a private
-name: the program's own `capture` stays the program's.
+Works on every Python, also those that cannot be recorded. The folder is removed from `sys.path`, and a
+`sitecustomize` that this one hides is run as well. Our package is loaded by path under a private name,
+because the program may have a `capture` of its own.
 """
 
 import importlib
@@ -10,7 +10,7 @@ import os
 import sys
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
-_PACKAGE = "_tracetui_capture"  # as in tracetui/rooms.py: a Recorder of the program's is of the same package
+_PACKAGE = "_tracetui_capture"  # as in tracetui/package_paths.py: shared with a Recorder of the program
 
 sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry or os.curdir) != _HERE]
 
@@ -23,13 +23,13 @@ if os.environ.get("TRACETUI_OUT") and sys.version_info >= (3, 8):
         importlib.import_module(_PACKAGE + ".record.bootstrap").start()
     except Exception as _fault:
         _why = " ".join((type(_fault).__name__ + ": " + str(_fault)).split())
-        sys.stderr.write("tracetui: the program is not watched: " + _why + "\n")
+        sys.stderr.write("tracetui: this program is not recorded: " + _why + "\n")
 
-_own = sys.modules.pop("sitecustomize", None)
+_this_module = sys.modules.pop("sitecustomize", None)
 try:
     importlib.import_module("sitecustomize")
 except ImportError as _missing:
-    if _own is not None:
-        sys.modules["sitecustomize"] = _own
+    if _this_module is not None:
+        sys.modules["sitecustomize"] = _this_module
     if "sitecustomize" not in str(_missing):
         raise

@@ -1,6 +1,9 @@
-"""The kinds of servers that are known, one module each: names of metrics, how they are asked to profile.
+"""Supported kinds of servers: metric names, and how each is asked to profile.
 
-To add one, write a module that offers what `Kind` lists, and add its name to `SERVERS`.
+sglang: SGLang
+vllm: vLLM
+
+To add one, write a module that provides what `ServerKind` lists, and add its name to `SERVERS`.
 """
 
 from collections.abc import Mapping
@@ -8,26 +11,26 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Final, Protocol, cast
 
-from capture.watch.figures import Names
+from capture.watch.server_metrics import MetricNames
 
 SERVERS: Final[tuple[str, ...]] = ("sglang", "vllm")
 
 
-class Kind(Protocol):
-    """What a module says of a kind of server."""
+class ServerKind(Protocol):
+    """What the module of a kind of server provides."""
 
     NAME: str
-    OWNER: str  # what it says of itself in /v1/models; its metrics begin with it and a colon
-    NAMES: Names
-    METRICS_FLAG: str  # with which it shows metrics; empty where it always does
-    PROFILE_FLAG: str  # with which it can be asked to profile; empty where it always can
-    TAKES_FOLDER: bool  # whether a request to profile says where the traces go
+    OWNER: str  # `owned_by` in /v1/models, and the prefix of its metrics
+    NAMES: MetricNames
+    METRICS_FLAG: str  # option that enables metrics; empty if they are always on
+    PROFILE_FLAG: str  # option that enables profiling; empty if it is always on
+    TAKES_FOLDER: bool  # whether a profile request names the folder of the traces
 
     def start_body(self, folder: Path | None) -> Mapping[str, Any] | None:
-        """Return the body of a request to begin a profile; None for no body."""
+        """Return the body of a request to start a profile, or None for no body."""
         ...
 
 
-def kinds() -> list[Kind]:
-    """Return every kind of server that is known."""
-    return [cast(Kind, import_module(f"{__name__}.{name}")) for name in SERVERS]
+def load_kinds() -> list[ServerKind]:
+    """Return all supported kinds of servers."""
+    return [cast(ServerKind, import_module(f"{__name__}.{name}")) for name in SERVERS]

@@ -1,4 +1,4 @@
-"""SGLang: it can always be asked to profile, and where to; metrics are there with --enable-metrics.
+"""SGLang: profiling is always available, into a folder of the request; metrics need --enable-metrics.
 
 https://docs.sglang.io/references/production_metrics.html,
 https://docs.sglang.io/developer_guide/benchmark_and_profiling.html
@@ -8,14 +8,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from capture.watch.figures import Names
+from capture.watch.server_metrics import MetricNames
 
 NAME: Final = "SGLang"
 OWNER: Final = "sglang"
 METRICS_FLAG: Final = "--enable-metrics"
 PROFILE_FLAG: Final = ""
 TAKES_FOLDER: Final = True
-NAMES: Final = Names(
+NAMES: Final = MetricNames(
     running=("sglang:num_running_reqs",),
     waiting=("sglang:num_queue_reqs",),
     kv_share=("sglang:token_usage",),
@@ -27,9 +27,9 @@ NAMES: Final = Names(
 
 
 def start_body(folder: Path | None) -> Mapping[str, Any] | None:
-    """Return where the traces go and what they hold; stacks cost more than the rest together.
+    """Return the folder and content of the traces; stacks are off because they cost more than all the rest.
 
-    Nothing is said of a number of steps: some versions then answer only after the last of them.
+    No number of steps is set: with one, some versions answer only after the last step.
     """
     place = {} if folder is None else {"output_dir": str(folder)}
     return {**place, "activities": ["CPU", "GPU"], "with_stack": False, "record_shapes": True}

@@ -1,4 +1,4 @@
-"""vLLM: metrics are always there; /start_profile is there only where the server was started with a profiler.
+"""vLLM: metrics are always available; /start_profile exists only if the server was started with a profiler.
 
 https://docs.vllm.ai/en/stable/usage/metrics/, https://docs.vllm.ai/en/stable/contributing/profiling/
 """
@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from capture.watch.figures import Names
+from capture.watch.server_metrics import MetricNames
 
 NAME: Final = "vLLM"
 OWNER: Final = "vllm"
@@ -17,7 +17,7 @@ PROFILE_FLAG: Final = (
     " (before vLLM 0.13: VLLM_TORCH_PROFILER_DIR=DIR)"
 )
 TAKES_FOLDER: Final = False
-NAMES: Final = Names(
+NAMES: Final = MetricNames(
     running=("vllm:num_requests_running",),
     waiting=("vllm:num_requests_waiting",),
     kv_share=("vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc"),
@@ -29,5 +29,5 @@ NAMES: Final = Names(
 
 
 def start_body(folder: Path | None) -> Mapping[str, Any] | None:
-    """Return no body: which keys one may hold changes from version to version."""
+    """Return no body: its keys change between versions."""
     return None

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import polars as pl
 import pytest
 
-from capture.open import load
+from capture.load_runs import load
 from tests.capture.classify import _traces
 
 TABLE = Path(__file__).with_name("module_paths.tsv")

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from capture.open import load
+from capture.load_runs import load
 from tests.capture.classify import _traces
 from tests.conftest import shared
 

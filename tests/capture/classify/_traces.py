@@ -13,7 +13,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from capture.classify.cpu_ops import part_of, working_ops
+from capture.loaders.chrome.host_leaves import classify_cpu_op, select_working_ops
 
 _SMALL: dict[str, Any] = {
     "vocab_size": 512, "hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 4,
@@ -240,14 +240,14 @@ def _trace(events: list[Any]) -> Trace:
     rows = pl.DataFrame(
         {
             "at": range(len(events)),
-            "place": 0,
-            "part": [part_of(e.name) for e in events],
+            "thread": 0,
+            "part": [classify_cpu_op(e.name) for e in events],
             "t": [round(e.time_range.start * 1000) for e in events],
             "dur": [round(e.time_range.elapsed_us() * 1000) for e in events],
         }
     )
     aten = [e.name.startswith("aten::") for e in events]
-    chosen = [events[at] for at in working_ops(rows.filter(pl.Series(aten)))["at"]]
+    chosen = [events[at] for at in select_working_ops(rows.filter(pl.Series(aten)))["at"]]
     where = [_place(event) for event in chosen]
     truths = [truth(*place) for place in where]
     post_norms = any("pre_feedforward" in path or "post_feedforward" in path for path, _ in where)

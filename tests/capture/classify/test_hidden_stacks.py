@@ -7,12 +7,12 @@ import numpy as np
 import polars as pl
 import pytest
 
-from capture.classify.block_roles import op_of
-from capture.classify.blocks import Blocks, Kernels, infer_blocks
-from capture.classify.inferred import fill_from_blocks
-from capture.classify.names import places_its_row, role_of
-from capture.importlog import Log
-from capture.run import build
+from capture.classify.columns_from_layers import fill_inferred_layers
+from capture.classify.layer_inference import InferredLayers, KernelSequence, infer_layers
+from capture.classify.layer_roles import map_role_to_op
+from capture.classify.name_rules import has_model_position, infer_op_and_category
+from capture.import_log import Log
+from capture.run import build_run
 from tests.capture.classify import _recorded
 from tests.capture.classify._recorded import Sequence
 
@@ -31,14 +31,14 @@ def codes(values: Iterable[str]) -> tuple[np.ndarray, list[str]]:
     return np.array(places, dtype=np.int64), list(distinct)
 
 
-def infer(sequence: Sequence, stream: np.ndarray | None = None) -> Blocks:
+def infer(sequence: Sequence, stream: np.ndarray | None = None) -> InferredLayers:
     ids, names = codes(sequence.names)
     launch, _ = codes(sequence.keys)
     start = np.cumsum(sequence.duration.astype(np.int64))
-    return infer_blocks(Kernels(ids, names, start, sequence.duration, stream=stream, launch=launch))
+    return infer_layers(KernelSequence(ids, names, start, sequence.duration, stream=stream, launch=launch))
 
 
-def roles(blocks: Blocks) -> list[str | None]:
+def roles(blocks: InferredLayers) -> list[str | None]:
     return [blocks.roles[code] if code >= 0 else None for code in blocks.role.tolist()]
 
 
@@ -106,17 +106,19 @@ def run_of(names: list[str], durations: np.ndarray) -> pl.DataFrame:
     """Return the events of a run of these kernels, one after the other."""
     duration = pl.Series("dur", durations).cast(pl.Int64)
     frame = pl.DataFrame({"name": names, "lens": "gpu", "track": "gpu0/stream7"})
-    return build("run", {}, frame.with_columns(duration, t=duration.cum_sum() - duration), Log()).events
+    return build_run("run", {}, frame.with_columns(duration, t=duration.cum_sum() - duration), Log()).events
 
 
 @pytest.mark.parametrize("architecture", _recorded.architectures())
 def test_hidden_stacks_in_a_run(architecture: str) -> None:
     """A run of these kernels gets their layers and the ops of their roles; names of places stand."""
     sequence = _recorded.recorded(architecture)
-    events, evidence = fill_from_blocks(run_of(sequence.names, sequence.duration))
+    events, evidence = fill_inferred_layers(run_of(sequence.names, sequence.duration))
     assert evidence is not None
-    by_name = [role_of(name)[0] if places_its_row(name) else None for name in sequence.names]
-    true = [name or op_of(role) for name, role in zip(by_name, sequence.role, strict=True)]
+    by_name = [
+        infer_op_and_category(name)[0] if has_model_position(name) else None for name in sequence.names
+    ]
+    true = [name or map_role_to_op(role) for name, role in zip(by_name, sequence.role, strict=True)]
     ops = events["op"].cast(pl.String).to_list()
     right = same(ops, true) | np.array(
         [(op or "").startswith(f"{t}.") for op, t in zip(ops, true, strict=True)]
@@ -124,6 +126,7 @@ def test_hidden_stacks_in_a_run(architecture: str) -> None:
     assert_right(sequence, events["layer"].fill_null(-1).to_numpy(), right)
 
 
+@pytest.mark.corpus
 @pytest.mark.parametrize("architecture", ["llama", "deepseek_v3", "mamba"])
 def test_models_that_run_now_are_as_they_were_recorded(architecture: str) -> None:
     sequence = _recorded.of_processor(architecture)
@@ -142,6 +145,8 @@ def test_kernels_in_no_order_get_no_layers(architecture: str) -> None:
     """The same kernels shuffled: what cannot be known is not guessed."""
     sequence = _recorded.recorded(architecture)
     order = np.random.default_rng(5).permutation(len(sequence.names))
-    events, evidence = fill_from_blocks(run_of([sequence.names[i] for i in order], sequence.duration[order]))
+    events, evidence = fill_inferred_layers(
+        run_of([sequence.names[i] for i in order], sequence.duration[order])
+    )
     assert evidence is None
     assert not {"layer", "step"} & set(events.columns)

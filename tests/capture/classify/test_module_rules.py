@@ -7,15 +7,15 @@ import pytest
 
 from capture.classify.module_rules import (
     MODULE_RULES,
+    ModulePosition,
     ModuleRule,
-    Place,
-    read_module_rules,
-    rule_of_module,
-    rules_of_paths,
+    find_module_rule,
+    find_path_rules,
+    parse_module_rules,
 )
-from capture.classify.names import roles_of_scopes
-from capture.importlog import Log
-from capture.run import Run, build
+from capture.classify.name_rules import infer_scope_roles
+from capture.import_log import Log
+from capture.run import Run, build_run
 from tests.capture.classify import _module_paths, _traces
 
 PLACES = {
@@ -29,8 +29,12 @@ PLACES = {
 
 @pytest.mark.parametrize("rule", MODULE_RULES, ids=lambda rule: rule.id)
 def test_the_example_of_a_rule_is_decided_by_it(rule: ModuleRule) -> None:
-    number, siblings, parents = PLACES.get(rule.place) or (int(rule.place[0]), int(rule.place[-1]), 1)
-    assert rule_of_module(Place(rule.example, number, siblings, parents)) is rule
+    number, siblings, parents = PLACES.get(rule.position) or (
+        int(rule.position[0]),
+        int(rule.position[-1]),
+        1,
+    )
+    assert find_module_rule(ModulePosition(rule.example, number, siblings, parents)) is rule
 
 
 def test_each_rule_has_an_id_of_its_own() -> None:
@@ -39,12 +43,12 @@ def test_each_rule_has_an_id_of_its_own() -> None:
 
 def test_a_table_with_a_wrong_line_is_refused() -> None:
     header = "id\tpath\tplace\tof\top\texample\n"
-    assert read_module_rules(header) == ()
+    assert parse_module_rules(header) == ()
     for line in ("a\tx\tfirst\tall\tnorm\tx", "a\tx\t\tnothing\tnorm\tx", "a\tx\t\tall"):
         with pytest.raises(ValueError, match=r".+"):
-            read_module_rules(header + line + "\n")
+            parse_module_rules(header + line + "\n")
     with pytest.raises(ValueError, match="other columns"):
-        read_module_rules("id\tpath\n")
+        parse_module_rules("id\tpath\n")
 
 
 def agrees(op: str, truth: str) -> bool:
@@ -56,7 +60,7 @@ def agrees(op: str, truth: str) -> bool:
 def test_classes_say_the_roles_that_attributes_have(architecture: str) -> None:
     """Classes with counters, as a real trace has them; roles from the attributes of the same modules."""
     recorded = [row for row in _module_paths.read() if row.architecture == architecture]
-    roles = roles_of_scopes(row.path for row in recorded)
+    roles = infer_scope_roles(row.path for row in recorded)
     assert len(recorded) >= 4
     assert not [(row, roles.get(row.path)) for row in recorded if row.path not in roles]
     assert not [(row, roles[row.path]) for row in recorded if not agrees(roles[row.path].op, row.role)]
@@ -65,11 +69,11 @@ def test_classes_say_the_roles_that_attributes_have(architecture: str) -> None:
 @pytest.mark.parametrize("architecture", ["llama", "deepseek_v3"])
 def test_the_recorded_paths_are_those_of_today(architecture: str) -> None:
     """This transformers and this torch write what the table holds, or at least what the rules read."""
-    found = list(dict.fromkeys(_module_paths.record(architecture)))
-    roles = roles_of_scopes(row.path for row in found)
-    assert len(found) >= 4
-    assert all(agrees(roles[row.path].op, row.role) for row in found if row.path in roles)
-    assert sum(row.path in roles for row in found) >= 0.97 * len(found)
+    actual = list(dict.fromkeys(_module_paths.record(architecture)))
+    roles = infer_scope_roles(row.path for row in actual)
+    assert len(actual) >= 4
+    assert all(agrees(roles[row.path].op, row.role) for row in actual if row.path in roles)
+    assert sum(row.path in roles for row in actual) >= 0.97 * len(actual)
 
 
 # modules as serving engines name them (vLLM, SGLang), and what runs in them
@@ -112,12 +116,12 @@ ATTRIBUTES = {
 @pytest.mark.parametrize(("path", "op"), SERVING.items(), ids=SERVING)
 def test_modules_of_serving_engines(path: str, op: str) -> None:
     marked = " / ".join(f"nn.Module: {module}" for module in path.split(" / "))
-    assert {p: role.op for p, role in roles_of_scopes([path, marked]).items()} == {path: op, marked: op}
+    assert {p: role.op for p, role in infer_scope_roles([path, marked]).items()} == {path: op, marked: op}
 
 
 @pytest.mark.parametrize(("path", "op"), ATTRIBUTES.items(), ids=ATTRIBUTES)
 def test_attributes(path: str, op: str) -> None:
-    assert roles_of_scopes([path])[path].op == op
+    assert infer_scope_roles([path])[path].op == op
 
 
 @pytest.mark.parametrize(
@@ -127,14 +131,14 @@ def test_attributes(path: str, op: str) -> None:
      "nn.Module: X" * 4000, "/" * 9000, "_1" * 9000],
 )  # fmt: skip
 def test_other_scopes_say_nothing_and_harm_nothing(path: str) -> None:
-    assert rules_of_paths([path]) == {}
+    assert find_path_rules([path]) == {}
 
 
 def test_the_fourth_product_of_an_attention_is_its_output_and_the_third_of_three_is_not() -> None:
     """HF: LlamaAttention holds q, k, v, o; BertSelfAttention holds q, k, v."""
     held = {"LlamaAttention": 4, "BertSelfAttention": 3}
     paths = [f"nn.Module: {a}_0 / nn.Module: Linear_{n}" for a, count in held.items() for n in range(count)]
-    assert [rule.op for rule in rules_of_paths(paths).values()] == [
+    assert [rule.op for rule in find_path_rules(paths).values()] == [
         "attn.qkv", "attn.qkv", "attn.qkv", "attn.out", "attn.qkv", "attn.qkv", "attn.qkv",
     ]  # fmt: skip
 
@@ -143,7 +147,7 @@ def run_of(rows: list[tuple[str, str | None, str | None]]) -> Run:
     frame = pl.DataFrame(
         rows, schema=["name", "path", "op"], orient="row", schema_overrides={"op": pl.String}
     )
-    return build("x", {}, frame.with_columns(dur=pl.lit(1)), Log())
+    return build_run("x", {}, frame.with_columns(dur=pl.lit(1)), Log())
 
 
 def test_a_module_goes_before_a_name_that_is_no_place_and_after_one_that_is() -> None:
@@ -164,4 +168,4 @@ def test_a_module_goes_before_a_name_that_is_no_place_and_after_one_that_is() ->
 
 def test_no_two_rules_of_one_pattern_speak_of_one_place() -> None:
     for a, b in itertools.combinations(MODULE_RULES, 2):
-        assert (a.pattern, a.place) != (b.pattern, b.place)
+        assert (a.pattern, a.position) != (b.pattern, b.position)

@@ -1,10 +1,9 @@
-"""Which rules may fit a name: what patterns need by hand, and that none is passed over that fits."""
+"""The rule index: required trigrams worked out by hand, and no rule that matches is left out."""
 
 import pytest
 
-from capture.classify.kernel_names import classify
-from capture.classify.kernel_rules import INDEX, KERNEL_RULES
-from capture.classify.rule_index import RuleIndex, alternatives, needed_letters, places_of
+from capture.classify.kernel_rules import KERNEL_RULES, RULE_INDEXES, classify_kernel
+from capture.classify.rule_index import RuleIndex, find_required_trigrams, iter_set_bits, split_alternatives
 from tests.capture.classify.corpus import corpus
 
 
@@ -30,18 +29,18 @@ from tests.capture.classify.corpus import corpus
     ],
 )
 def test_what_a_pattern_needs(pattern: str, needed: set[str] | None) -> None:
-    assert needed_letters(pattern) == needed
+    assert find_required_trigrams(pattern) == needed
 
 
 def test_alternatives_stand_outside_of_brackets() -> None:
-    assert alternatives(r"a(b|c)|[|]|\||d") == ["a(b|c)", "[|]", r"\|", "d"]
+    assert split_alternatives(r"a(b|c)|[|]|\||d") == ["a(b|c)", "[|]", r"\|", "d"]
 
 
 def test_an_index_gives_the_places_of_its_rules() -> None:
     index = RuleIndex([(1, ["norm"]), (4, ["x.y"]), (9, ["norm|rope"])])
-    assert list(places_of(index.may_fit("rms_norm"))) == [1, 4, 9]
-    assert list(places_of(index.may_fit("rope"))) == [4, 9]
-    assert list(places_of(index.may_fit(""))) == [4]
+    assert list(iter_set_bits(index.find_candidates("rms_norm"))) == [1, 4, 9]
+    assert list(iter_set_bits(index.find_candidates("rope"))) == [4, 9]
+    assert list(iter_set_bits(index.find_candidates(""))) == [4]
 
 
 def test_no_rule_that_fits_is_passed_over() -> None:
@@ -49,18 +48,23 @@ def test_no_rule_that_fits_is_passed_over() -> None:
     fitting = 0
     for text in texts:
         small = text.lower()
-        may_fit = {part: set(places_of(index.may_fit(small))) for part, index in INDEX.items()}
+        candidates = {
+            part: set(iter_set_bits(index.find_candidates(small))) for part, index in RULE_INDEXES.items()
+        }
         for place, rule in enumerate(KERNEL_RULES):
             if rule.search(text, small):
                 fitting += 1
-                assert place in may_fit[rule.part], (rule.id, text)
+                assert place in candidates[rule.part], (rule.id, text)
     assert fitting > 2 * len(corpus())
 
 
 def test_most_rules_are_passed_over() -> None:
-    may_fit = [len(list(places_of(INDEX["base"].may_fit(kernel.name.lower())))) for kernel in corpus()]
-    assert sum(may_fit) < 0.25 * len(may_fit) * sum(rule.part == "base" for rule in KERNEL_RULES)
+    candidates = [
+        len(list(iter_set_bits(RULE_INDEXES["base"].find_candidates(kernel.name.lower()))))
+        for kernel in corpus()
+    ]
+    assert sum(candidates) < 0.25 * len(candidates) * sum(rule.part == "base" for rule in KERNEL_RULES)
     assert (
-        classify("ncclDevKernel_AllGather_RING_LL(ncclDevKernelArgsStorage<4096ul>)").rule_id
+        classify_kernel("ncclDevKernel_AllGather_RING_LL(ncclDevKernelArgsStorage<4096ul>)").rule_id
         == "comm.all_gather"
     )

@@ -6,9 +6,9 @@ from functools import cache
 import polars as pl
 import pytest
 
-from capture.captures import NONE
-from capture.classify.kernel_names import classify
-from capture.open import load
+from capture.classify.kernel_rules import classify_kernel
+from capture.graphs.capture_files import NO_CAPTURE
+from capture.load_runs import load
 from tests.conftest import shared
 
 SGLANG, VLLM = "sglang_qwen3_8b_decode", "vllm_gptoss_decode"
@@ -17,10 +17,10 @@ SGLANG, VLLM = "sglang_qwen3_8b_decode", "vllm_gptoss_decode"
 @cache
 def kernels(sample: str) -> pl.DataFrame:
     """Return name, ns, op and category of a sample's kernels, the latter by their names alone."""
-    (run,) = load(shared(f"samples/serving/{sample}") / "execution.json.gz", cache=False, capture=NONE)
+    (run,) = load(shared(f"samples/serving/{sample}") / "execution.json.gz", cache=False, capture=NO_CAPTURE)
     rows = run.events.filter((pl.col("kind") == "kernel") & (pl.col("lens") == "gpu"))
     sums = rows.group_by(pl.col("name").cast(pl.String)).agg(pl.col("dur").sum())
-    said = [classify(name) for name in sums["name"]]
+    said = [classify_kernel(name) for name in sums["name"]]
     op = pl.Series([one.op for one in said], dtype=pl.String)
     return sums.with_columns(op=op, category=pl.Series([one.category for one in said]))
 

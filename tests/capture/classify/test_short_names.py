@@ -2,8 +2,8 @@
 
 import pytest
 
-from capture.classify.gemm_names import gemm_of
-from capture.classify.short_names import short_name, short_names
+from capture.classify.gemm_names import parse_gemm_name
+from capture.classify.short_names import shorten_name, shorten_names
 from tests.capture.classify.corpus import corpus
 
 
@@ -11,18 +11,18 @@ def test_short_names_are_as_stated() -> None:
     stated = [kernel for kernel in corpus() if kernel.short]
     assert len(stated) >= 40
     for kernel in stated:
-        assert short_name(kernel.name) == kernel.short
+        assert shorten_name(kernel.name) == kernel.short
 
 
 def test_short_names_are_short() -> None:
     for kernel in corpus():
         if not kernel.name.endswith(("...", "…")):
-            assert len(short_name(kernel.name)) <= 80
+            assert len(shorten_name(kernel.name)) <= 80
 
 
 def test_short_names_of_a_run_are_never_ambiguous() -> None:
     names = [kernel.name for kernel in corpus()]
-    readable = short_names(names)
+    readable = shorten_names(names)
     assert list(readable) != [] and set(readable) == set(names)
     assert len(set(readable.values())) == len(names)
 
@@ -30,8 +30,8 @@ def test_short_names_of_a_run_are_never_ambiguous() -> None:
 def test_names_that_read_alike_are_told_apart_by_what_differs() -> None:
     name = "_ZN5aiter24add_rmsnorm_quant_kernelIDF16bDF16bLi{}ELi{}ELb0ELb0ELb1ELi1EEEvPT0_PT_PfS4_S4_S4_di"
     wide, narrow = name.format(256, 16), name.format(64, 8)
-    assert short_names([wide]) == {wide: "aiter::add_rmsnorm_quant"}
-    assert short_names([wide, narrow]) == {
+    assert shorten_names([wide]) == {wide: "aiter::add_rmsnorm_quant"}
+    assert shorten_names([wide, narrow]) == {
         wide: "aiter::add_rmsnorm_quant [256]",
         narrow: "aiter::add_rmsnorm_quant [64]",
     }
@@ -39,15 +39,15 @@ def test_names_that_read_alike_are_told_apart_by_what_differs() -> None:
 
 def test_names_that_differ_nowhere_else_are_numbered() -> None:
     first, second = "void a::b_kernel<1>(int)", "void a::b_kernel<1>(float)"
-    assert short_names([first, second]) == {first: "a::b", second: "a::b~2"}
+    assert shorten_names([first, second]) == {first: "a::b", second: "a::b~2"}
     taken = "a::b~2"
-    assert len(set(short_names([first, second, taken]).values())) == 3
+    assert len(set(shorten_names([first, second, taken]).values())) == 3
 
 
 def test_a_name_that_a_report_cut_off_stays() -> None:
     name = "void at::native::vectorized_elementwise_kernel<(int)4, at::native::Binar..."
-    assert short_name(name) == name
-    assert short_name("void marlin::Marlin<(long)1125899906910725, (long)112…") == "marlin::Marlin"
+    assert shorten_name(name) == name
+    assert shorten_name("void marlin::Marlin<(long)1125899906910725, (long)112…") == "marlin::Marlin"
 
 
 @pytest.mark.parametrize(
@@ -64,5 +64,5 @@ def test_a_name_that_a_report_cut_off_stays() -> None:
     ],
 )  # fmt: skip
 def test_products_that_libraries_generate(name: str, short: str | None) -> None:
-    gemm = gemm_of(name)
+    gemm = parse_gemm_name(name)
     assert (str(gemm) if gemm else None) == short

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from capture.native.schema import PATH_SEPARATOR
-from capture.record.kernels import MARK, ProfilerEvent
+from capture.record.profiler_windows import ANNOTATION_PREFIX, ProfilerEvent
 from tests.capture.loaders._nsys_file import pid, tid
 
 PROCESS: Final = 4711
@@ -143,21 +143,21 @@ def _write(db: sqlite3.Connection, table: str, columns: list[str], rows: Iterabl
 def _ranges(seen: Iterable[ProfilerEvent]) -> Iterator[dict[str, Any]]:
     """A range for each op, named as torch's own observer names it, and for each scope of the annotations."""
     for number, e in enumerate(seen, 1):
-        if not e.name.startswith(MARK):
+        if not e.name.startswith(ANNOTATION_PREFIX):
             numbered = f", seq = {e.sequence}" if e.sequence >= 0 else ""
             yield _range(f"{e.name}{numbered}, op_id = {number}", e.start, e.end, e.thread)
-    for name, start, end in _scopes(e for e in seen if e.name.startswith(MARK)):
+    for name, start, end in _scopes(e for e in seen if e.name.startswith(ANNOTATION_PREFIX)):
         yield _range(name, start, end, MAIN)
 
 
 def _scopes(notes: Iterable[ProfilerEvent]) -> Iterator[tuple[str, int, int]]:
     """What annotations have in common with those before them stays open; the step stands around all."""
     step, *others = sorted(notes, key=lambda e: (e.start, -e.end))
-    yield step.name.removeprefix(MARK), step.start, step.end
+    yield step.name.removeprefix(ANNOTATION_PREFIX), step.start, step.end
     stack: list[tuple[str, int]] = []
     last = step.start
     for note in others:
-        parts = note.name.removeprefix(MARK).split(PATH_SEPARATOR)
+        parts = note.name.removeprefix(ANNOTATION_PREFIX).split(PATH_SEPARATOR)
         pairs = zip(parts, stack, strict=False)
         same = len(list(takewhile(lambda pair: pair[0] == pair[1][0], pairs)))
         yield from ((name, start, last) for name, start in stack[same:])

@@ -5,7 +5,7 @@ from typing import Any
 
 import polars as pl
 
-from capture.open import load
+from capture.load_runs import load
 from capture.run import Run
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from capture.compiled import OFF
+from capture.extensions import OFF_VARIABLE
 from tests.bench._chrome_maker import write
 
 
@@ -22,5 +22,5 @@ def splitter(request: pytest.FixtureRequest) -> Iterator[None]:
     """Split separated values with the compiled scanner where it is built, and again without it."""
     with pytest.MonkeyPatch.context() as patch:
         if request.param == "polars":
-            patch.setenv(OFF, "1")
+            patch.setenv(OFF_VARIABLE, "1")
         yield

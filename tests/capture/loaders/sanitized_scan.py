@@ -20,7 +20,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from capture.build_part import command
+from capture.build_part import build_command
 from capture.loaders._scan import __file__ as package
 from tests.bench._chrome_maker import Clock, step
 from tests.bench._metallic_maker import Maker
@@ -138,7 +138,7 @@ def main() -> int:
         return 0
     with tempfile.TemporaryDirectory() as folder:
         scanner = Path(folder) / "_events.abi3.so"
-        subprocess.run([*command(Path(package).with_name("_events.c"), scanner), *CHECKS], check=True)
+        subprocess.run([*build_command(Path(package).with_name("_events.c"), scanner), *CHECKS], check=True)
         where = ["gcc", "-print-file-name=libasan.so"]
         runtime = subprocess.run(where, capture_output=True, text=True, check=True).stdout.strip()
         env = {

@@ -12,20 +12,20 @@ from typing import Any
 import pytest
 from polars.testing import assert_frame_equal
 
-from capture.compiled import OFF
-from capture.loaders._scan import scanner
-from capture.loaders.chrome import any_json, compiled, jsonl
+from capture.extensions import OFF_VARIABLE
+from capture.loaders._scan import load_scanner
+from capture.loaders.chrome import compiled_reader, jsonl, lenient_reader
 from capture.loaders.chrome import trace as chrome_trace
-from capture.loaders.chrome.readers import Reader
-from capture.loaders.chrome.rows import to_run
-from capture.loaders.chrome.tables import RefusedError, Trace
+from capture.loaders.chrome.readers import TraceReader
+from capture.loaders.chrome.trace_model import RefusedError, Trace
+from capture.loaders.chrome.trace_to_run import convert_to_run
 from capture.run import Run
 from capture.source import Source
 from tests.capture.loaders._chrome_samples import TORCH_LAYOUT
 from tests.conftest import FIXTURES, document
 from tests.hostile import JSON, Hostile
 
-pytestmark = pytest.mark.skipif(scanner() is None, reason="the compiled scanner is not built")
+pytestmark = pytest.mark.skipif(load_scanner() is None, reason="the compiled scanner is not built")
 
 CHROME = sorted(
     path.relative_to(FIXTURES).as_posix()
@@ -38,17 +38,21 @@ REFUSED = {  # fixtures that are not plain JSON from end to end, or that state t
 }
 
 
-def opened(path: Path, reader: Reader) -> tuple[Trace, Run]:
-    source = Source.of(path)
+def opened(path: Path, reader: TraceReader) -> tuple[Trace, Run]:
+    source = Source.from_path(path)
     trace = reader(source)
-    return trace, to_run(trace, source)
+    return trace, convert_to_run(trace, source)
 
 
 def assert_same(path: Path) -> bool:
     """Compare both readers on a file; return False where the compiled one refuses it."""
-    head = Source.of(path).head
+    head = Source.from_path(path).head
     of_lines = jsonl.sniff(head) and not chrome_trace.sniff(head)
-    fast, slow = (compiled.read_lines, any_json.read_lines) if of_lines else (compiled.read, any_json.read)
+    fast, slow = (
+        (compiled_reader.read_lines, lenient_reader.read_lines)
+        if of_lines
+        else (compiled_reader.read_document, lenient_reader.read_document)
+    )
     try:
         mine, run = opened(path, fast)
     except RefusedError:
@@ -59,10 +63,10 @@ def assert_same(path: Path) -> bool:
     assert {n.id: n for n in run.log.notices} == {n.id: n for n in expected.log.notices}
     assert (run.log.read, run.log.dropped) == (expected.log.read, expected.log.dropped)
     assert mine.header == plain.header
-    columns = ["t", "dur", "correlation", "external"]
+    columns = ["t", "dur", "correlation", "external_id"]
     assert_frame_equal(mine.complete.rows.select(columns), plain.complete.rows.select(columns))
-    for name in ("cat", "name", "place"):
-        assert mine.complete.column(name).to_list() == plain.complete.column(name).to_list()
+    for name in ("cat", "name", "thread"):
+        assert mine.complete.expand_label(name).to_list() == plain.complete.expand_label(name).to_list()
     return True
 
 
@@ -88,14 +92,17 @@ def is_plain(content: bytes) -> bool:
         return False
 
 
+@pytest.mark.corpus
 @pytest.mark.parametrize(
     "hostile", [h for h in JSON if ".json" in h.file and "bomb" not in h.file], ids=lambda h: h.file
 )
 def test_both_give_the_same_of_hostile_files(hostile: Hostile, tmp_path: Path) -> None:
     path = hostile.write(tmp_path)
-    head = Source.of(path).head
+    head = Source.from_path(path).head
     if chrome_trace.sniff(head) or jsonl.sniff(head):
-        plain = is_plain(b"".join(Source.of(path).chunks())) and hostile.file not in PLAIN_AND_REFUSED
+        plain = (
+            is_plain(b"".join(Source.from_path(path).iter_chunks())) and hostile.file not in PLAIN_AND_REFUSED
+        )
         taken = assert_same(path)
         assert taken or not plain or hostile.expect != "full", hostile.why
 
@@ -124,7 +131,7 @@ def test_times_are_rounded_half_to_even_whatever_their_spelling(tmp_path: Path) 
     path = tmp_path / "trace.json"
     events = [json.dumps(base(ts="?")).replace('"?"', time) for time in TIMES]
     path.write_text(f'{{"traceEvents": [{", ".join(events)}]}}')
-    trace, _ = opened(path, compiled.read)
+    trace, _ = opened(path, compiled_reader.read_document)
     with localcontext(prec=60):
         expected = [int((Decimal(t) * 1000).quantize(Decimal(1), ROUND_HALF_EVEN)) for t in TIMES]
     assert trace.complete.rows["t"].to_list() == expected
@@ -181,7 +188,7 @@ def test_what_is_no_number_is_none_in_a_repeated_event(number: str, tmp_path: Pa
         assert path.write_text(text) and assert_same(path)
         path.write_text(text.replace(f'"{key}": 130', f'"{key}": {number}'))
         with pytest.raises(RefusedError):
-            opened(path, compiled.read)
+            opened(path, compiled_reader.read_document)
 
 
 @pytest.mark.parametrize(
@@ -194,14 +201,14 @@ def test_every_layout_and_any_cut_into_parts_and_pieces(
     for number, one in enumerate(document["traceEvents"][::9]):  # what looks like the border between events
         one["name"] = '}, {"ph": "X", "cat": "kernel", ' + str(number)
     path = written(tmp_path, document["traceEvents"], **how)
-    _, whole = opened(path, any_json.read)
+    _, whole = opened(path, lenient_reader.read_document)
     assert assert_same(path)
-    monkeypatch.setattr(compiled.pl, "thread_pool_size", lambda: 5)
-    monkeypatch.setattr(compiled, "PART", 1 << 14)
+    monkeypatch.setattr(compiled_reader.pl, "thread_pool_size", lambda: 5)
+    monkeypatch.setattr(compiled_reader, "MIN_PART_BYTES", 1 << 14)
     for window, piece in ((1 << 20, 1 << 18), (2000, 1009), (300, 211)):
-        monkeypatch.setattr(compiled, "WINDOW", window)
-        monkeypatch.setattr(compiled, "PIECE", piece)
-        _, run = opened(path, compiled.read)
+        monkeypatch.setattr(compiled_reader, "BORDER_WINDOW_BYTES", window)
+        monkeypatch.setattr(compiled_reader, "PIECE_BYTES", piece)
+        _, run = opened(path, compiled_reader.read_document)
         assert_frame_equal(run.events, whole.events, categorical_as_str=True)
     zipped = tmp_path / "zipped.json.gz"
     zipped.write_bytes(gzip.compress(path.read_bytes()))
@@ -212,9 +219,9 @@ def test_a_border_inside_a_text_is_no_border(tmp_path: Path, monkeypatch: pytest
     """Every place in the middle that looks like one lies in the arguments of one event."""
     inner = [{"ph": "X", "name": "no event", "ts": 1, "dur": 1}] * 2000
     path = written(tmp_path, [base(ts=1), base(ts=2, args={"inner": inner}), base(ts=3)])
-    monkeypatch.setattr(compiled, "PART", 1 << 10)
-    monkeypatch.setattr(compiled.pl, "thread_pool_size", lambda: 4)
-    trace, _ = opened(path, compiled.read)
+    monkeypatch.setattr(compiled_reader, "MIN_PART_BYTES", 1 << 10)
+    monkeypatch.setattr(compiled_reader.pl, "thread_pool_size", lambda: 4)
+    trace, _ = opened(path, compiled_reader.read_document)
     assert trace.complete.rows["t"].to_list() == [1000, 2000, 3000]
 
 
@@ -223,8 +230,8 @@ def test_events_in_lines_are_cut_into_parts_too(
 ) -> None:
     path = tmp_path / "trace.jsonl"
     path.write_text("\n".join(json.dumps(e) for e in json.loads(printed.read_text())["traceEvents"]))
-    monkeypatch.setattr(compiled, "PART", 1 << 14)
-    monkeypatch.setattr(compiled.pl, "thread_pool_size", lambda: 3)
+    monkeypatch.setattr(compiled_reader, "MIN_PART_BYTES", 1 << 14)
+    monkeypatch.setattr(compiled_reader.pl, "thread_pool_size", lambda: 3)
     assert assert_same(path)
 
 
@@ -276,6 +283,7 @@ LAYOUTS: dict[str, Callable[[Any], str]] = {
 }
 
 
+@pytest.mark.corpus
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_both_give_the_same_of_damaged_files(layout: str, tmp_path: Path) -> None:
     """What the scanner takes of 80 damaged files it reads as the plain reader does."""
@@ -292,6 +300,6 @@ def test_both_give_the_same_of_damaged_files(layout: str, tmp_path: Path) -> Non
 
 
 def test_a_variable_turns_the_scanner_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(OFF, "1")
+    monkeypatch.setenv(OFF_VARIABLE, "1")
     with pytest.raises(RefusedError, match="no compiled scanner"):
-        compiled.read(Source.of(FIXTURES / "chrome/torch_decode.json"))
+        compiled_reader.read_document(Source.from_path(FIXTURES / "chrome/torch_decode.json"))

@@ -6,14 +6,14 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from capture.captures import NONE
-from capture.classify.inferred import fill_from_blocks
-from capture.open import load
+from capture.classify.columns_from_layers import fill_inferred_layers
+from capture.graphs.capture_files import NO_CAPTURE
+from capture.load_runs import load
 from capture.run import Run
 from tests.capture.loaders.test_chrome_steps import annotation, launch, opened
 from tests.conftest import shared
 from tracetui.look import Look
-from tracetui.views import ask, view
+from tracetui.views import ask, load_view
 
 BLOCK = (
     "rms_norm_kernel", "gemm_qkv_64x64", "rotary_embedding_kernel", "reshape_and_cache_kernel",
@@ -59,11 +59,11 @@ def test_a_graph_replay_gets_layers_and_roles_and_says_so(tmp_path: Path) -> Non
     assert inside["op"].to_list() == [*ROLES * LAYERS]
     outside = kernels(run)[-2:]
     assert outside["op"].to_list() == ["lm_head", "sample"] and outside["layer"].null_count() == 2
-    said = "layers and roles are inferred from the repeating block (10 kernels × 12, 97 % of the launches)"
-    assert run.meta["inferred"] == said
-    assert f"{said}; confidence 1.00" in [n.message for n in run.log.notices if n.id == "inferred_layers"]
+    output = "layers and roles are inferred from the repeating block (10 kernels × 12, 97 % of the launches)"
+    assert run.meta["inferred"] == output
+    assert f"{output}; confidence 1.00" in [n.message for n in run.log.notices if n.id == "inferred_layers"]
     for name, marked in (("layers", True), ("kernels", True), ("steps", False)):
-        assert (said in ask(view(name), [run], Look()).notes) == marked
+        assert (output in ask(load_view(name), [run], Look()).notes) == marked
 
 
 def test_a_layer_that_is_stated_stands(tmp_path: Path) -> None:
@@ -80,7 +80,7 @@ def test_layers_that_are_stated_get_roles_where_the_block_agrees(
     """The layers of every second block are stated; one off, the block is not believed in anything."""
     run = replay(tmp_path)
     layer = pl.when(pl.col("layer") % 2 == 0).then(pl.col("layer") + shifted)
-    events, evidence = fill_from_blocks(run.events.drop("op").with_columns(layer))
+    events, evidence = fill_inferred_layers(run.events.drop("op").with_columns(layer))
     assert (evidence is not None) == filled
     rows = events.filter(pl.col("kind") == "kernel").sort("t")[1:-3]
     if filled:
@@ -94,7 +94,7 @@ def test_stated_ops_stand_and_general_ones_are_refined(tmp_path: Path) -> None:
     run = replay(tmp_path)
     stated = pl.col("op").cast(pl.String).replace({"attn.core": "mine", "mlp.act": "mlp"})
     events = run.events.drop("layer").with_columns(op=stated.cast(pl.Categorical()))
-    filled, evidence = fill_from_blocks(events)
+    filled, evidence = fill_inferred_layers(events)
     ops = filled.filter(pl.col("kind") == "kernel").sort("t")["op"].cast(pl.String).to_list()[1:-3]
     assert evidence is not None and evidence.layers == LAYERS
     assert ops == ["mine" if op == "attn.core" else op for op in ROLES * LAYERS]
@@ -112,7 +112,7 @@ def test_training_and_spans_alone_are_left_as_they_are(tmp_path: Path) -> None:
         run.events.drop("layer").with_columns(phase=pl.lit("backward").cast(pl.Categorical())),
         run.events.drop("layer").filter(pl.col("kind") != "kernel"),
     ):
-        filled, evidence = fill_from_blocks(events)
+        filled, evidence = fill_inferred_layers(events)
         assert evidence is None and filled is events
 
 
@@ -135,7 +135,7 @@ def test_samples_of_serving_equal_the_reference_of_their_captures(
     folder: str, layers: int, expected: dict[str, int]
 ) -> None:
     """With the captures taken away."""
-    (run,) = load(shared(f"samples/serving/{folder}/execution.json.gz"), cache=False, capture=NONE)
+    (run,) = load(shared(f"samples/serving/{folder}/execution.json.gz"), cache=False, capture=NO_CAPTURE)
     rows = kernels(run)
     assert set(rows["layer"].drop_nulls()) == set(range(layers))
     times = dict(rows.group_by("op").agg(pl.col("dur").sum()).iter_rows())

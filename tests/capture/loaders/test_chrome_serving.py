@@ -7,14 +7,14 @@ import sys
 import polars as pl
 import pytest
 
-from capture.captures import NONE
-from capture.open import load
+from capture.graphs.capture_files import NO_CAPTURE
+from capture.load_runs import load
 from capture.run import Run
-from tests.capture.loaders._replays import kernels
+from tests.capture.graphs._replays import kernels
 from tests.conftest import shared
-from tracetui.analysis.shapes import shape_table
+from tracetui.analysis.shapes import compute_shape_table
 from tracetui.look import Look
-from tracetui.views import ask, view
+from tracetui.views import ask, load_view
 
 SAMPLES = ("sglang_qwen3_8b_decode", "vllm_gptoss_decode")
 MIB = 1 << 20
@@ -93,7 +93,7 @@ def test_times_of_modules_equal_the_reference(sample: str) -> None:
 
 def test_layers_of_the_capture_are_those_of_the_block() -> None:
     """The layers that the modules state, and those inferred with the capture taken away, are the same."""
-    stated, inferred = (kernels(opened(SAMPLES[0], capture)) for capture in (None, NONE))
+    stated, inferred = (kernels(opened(SAMPLES[0], capture)) for capture in (None, NO_CAPTURE))
     both = stated.select("t", "layer", "op").join(inferred.select("t", "layer", "op"), on="t")
     assert both.filter(pl.col("layer").eq_missing(pl.col("layer_right"))).height >= 0.99 * both.height
     roles = both.filter(pl.col("layer").is_not_null())
@@ -102,7 +102,7 @@ def test_layers_of_the_capture_are_those_of_the_block() -> None:
 
 def test_the_product_of_gate_and_up_reads_as_the_reference_has_it() -> None:
     """36 × (32, 4096) × (24576, 4096): 6.442 GFLOP and 193.75 MiB a launch, 3.03 TB/s, 57.1 % of 5.3 TB/s."""
-    rows = shape_table(opened(SAMPLES[0]), Look())
+    rows = compute_shape_table(opened(SAMPLES[0]), Look())
     (row,) = rows.filter(pl.col("shape") == "m=32 n=24576 k=4096").to_dicts()
     assert (row["count"], row["op"], row["bound"]) == (36, "mlp.gate_up", "memory")
     assert row["flops_per_launch"] == 6.442450944e9 and row["bytes_per_launch"] == 193.75 * MIB
@@ -112,7 +112,7 @@ def test_the_product_of_gate_and_up_reads_as_the_reference_has_it() -> None:
 
 def test_the_first_three_to_fix_are_those_of_the_reference() -> None:
     """To the roof: attention 1.21 ms, gate_up 1.04, down 0.77, by the reference's own bytes and times."""
-    first = ask(view("fix"), [opened(SAMPLES[0])], Look()).rows.head(3)
+    first = ask(load_view("fix"), [opened(SAMPLES[0])], Look()).rows.head(3)
     assert first["op"].to_list() == ["attn.core", "mlp.gate_up", "mlp.down"]
     assert (first["recoverable_ns"] / 1e6).to_list() == pytest.approx([1.21, 1.04, 0.77], abs=0.005)
 
@@ -122,8 +122,8 @@ def test_a_card_without_a_name_is_told_by_its_properties() -> None:
     run = opened(SAMPLES[1])
     assert run.meta["device"] == "AMD Instinct MI300X"
     (guess,) = (text for text in run.meta["guess"] if text.startswith("device"))
-    assert "304 processors, 192 GiB and capability 9.4" in guess
-    answer = ask(view("fix"), [run], Look())
+    assert "304 multiprocessors, 192 GiB and capability 9.4" in guess
+    answer = ask(load_view("fix"), [run], Look())
     assert any(note.startswith("roof: 5,300 GB/s") for note in answer.notes)
     rows = {row["op"]: row for row in answer.rows.to_dicts()}
     assert rows["moe.experts.up"]["cause"] == "no model"

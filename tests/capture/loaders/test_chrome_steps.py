@@ -7,7 +7,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from capture.loaders import recognise
+from capture.loaders import find_loaders
 from capture.run import Run
 from capture.source import Source
 from tests.conftest import shared
@@ -17,8 +17,8 @@ MIXED = "execute_10_context_1(sq8sk20sqsq64sqsk160)_generation_2(sq2sk50sqsq2sqs
 
 
 def opened(path: Path) -> Run:
-    source = Source.of(path)
-    (loader,) = recognise(source.head)
+    source = Source.from_path(path)
+    (loader,) = find_loaders(source.head)
     (run,) = loader.load(source)
     return run
 

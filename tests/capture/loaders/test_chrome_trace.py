@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 
 from capture.errors import UnreadableError
-from capture.loaders import recognise
+from capture.loaders import find_loaders
 from capture.loaders.chrome import jsonl, trace
 from capture.run import Run
 from capture.source import Source
@@ -30,8 +30,8 @@ DEVICE = ("kernel", "gpu_memcpy", "gpu_memset")
 
 def opened(path: Path) -> Run:
     """The run of a file, by the one loader that claims it."""
-    source = Source.of(path)
-    (loader,) = recognise(source.head)
+    source = Source.from_path(path)
+    (loader,) = find_loaders(source.head)
     (run,) = loader.load(source)
     return run
 
@@ -63,10 +63,10 @@ def test_sample_equals_a_plain_reading(name: str) -> None:
     timed = run.events.filter(pl.col("dur").is_not_null())
     assert timed.height == len(complete)
     assert timed["dur"].sum() == sum(whole_ns(e["dur"]) for e in complete)
-    found = kernels(run)
-    assert sorted(found["dur"]) == sorted(whole_ns(e["dur"]) for e in device)
+    actual = kernels(run)
+    assert sorted(actual["dur"]) == sorted(whole_ns(e["dur"]) for e in device)
     assert sorted(timed["t"]) == sorted(whole_ns(e["ts"]) + base for e in complete)
-    names = found.group_by("name").agg(pl.col("dur").sum())
+    names = actual.group_by("name").agg(pl.col("dur").sum())
     expected: dict[str, int] = {}
     for e in device:
         expected[e["name"]] = expected.get(e["name"], 0) + whole_ns(e["dur"])
@@ -82,8 +82,8 @@ def test_steps_are_the_profilers_and_not_counted_twice(name: str) -> None:
         if e["name"].startswith("ProfilerStep#") and e["cat"] == "user_annotation"
     }
     steps = opened(path).events.filter(pl.col("kind") == "step")
-    found = dict(steps.select("step", "dur").iter_rows()) if "step" in steps.columns else {}
-    assert found == stated
+    actual = dict(steps.select("step", "dur").iter_rows()) if "step" in steps.columns else {}
+    assert actual == stated
 
 
 @pytest.mark.parametrize("name", ["chrome/torch_decode.json", "chrome/torch_grouped_keys.json", RANK_0])
@@ -103,8 +103,8 @@ def test_a_kernel_belongs_to_the_step_that_launched_it(name: str) -> None:
             at = launch.get(e["args"]["correlation"], whole_ns(e["ts"]))
             step = next((number for start, end, number in steps if start <= at < end), None)
             expected[step] = expected.get(step, 0) + 1
-    found = kernels(opened(path)).group_by("step").agg(pl.len())
-    assert dict(found.iter_rows()) == expected
+    actual = kernels(opened(path)).group_by("step").agg(pl.len())
+    assert dict(actual.iter_rows()) == expected
 
 
 def test_layers_come_from_the_modules_around_the_launch() -> None:
@@ -239,8 +239,8 @@ def test_scopes_tell_phase_layer_and_the_role_of_kernels_that_do_not(tmp_path: P
             ]
         )
     )
-    found = kernels(opened(path)).sort("t").select("phase", "layer", "op", "path")
-    assert found.with_columns(pl.col(pl.Categorical).cast(pl.String)).rows() == [
+    actual = kernels(opened(path)).sort("t").select("phase", "layer", "op", "path")
+    assert actual.with_columns(pl.col(pl.Categorical).cast(pl.String)).rows() == [
         ("decode", 3, "attn.qkv", "decode / L3.attn.qkv"),
         ("decode", 3, "norm", "decode / L3.attn.qkv"),
         ("decode", 3, "mlp.down", "decode / layers.3.mlp.down_proj"),
@@ -271,7 +271,7 @@ def test_begin_and_end_counters_and_instants(tmp_path: Path) -> None:
     assert dict(timed.select(pl.col("name").cast(pl.String), "dur").iter_rows()) == {
         "outer": 10_000, "inner": 500, "read": 3_000,
     }  # fmt: skip
-    assert run.log.dropped == 1 and run.log.kept == run.events.height
+    assert run.log.dropped == 1 and run.log.retained == run.events.height
     counter = run.events.filter(pl.col("kind") == "counter")
     assert counter.select("name", "value").row(0) == ("queue", 3.0)
     assert run.events.filter(pl.col("kind") == "mark")["name"].to_list() == ["note this"]
@@ -311,7 +311,7 @@ def test_each_input_has_one_loader(printed: Path, tmp_path: Path) -> None:
     lines.write_text(lines_of([event(), event()]))
     bare = tmp_path / "bare.json"
     bare.write_text(json.dumps([event(args={"a": [1]}), event()]))
-    claims = {path.name: recognise(Source.of(path).head) for path in (printed, lines, bare)}
+    claims = {path.name: find_loaders(Source.from_path(path).head) for path in (printed, lines, bare)}
     assert claims == {
         printed.name: [trace], "events.jsonl": [jsonl], "bare.json": [trace],
     }  # fmt: skip
@@ -327,11 +327,11 @@ def test_a_cut_at_any_byte_keeps_every_whole_event(tmp_path: Path) -> None:
     path = tmp_path / "cut.json"
     for size in range(1_000, len(raw), 131):
         path.write_bytes(raw[:size])
-        source = Source.of(path)
+        source = Source.from_path(path)
         closed = len(CLOSED.findall(raw[:size]))
         try:
             read = trace._read(source)
-            run = trace.load(Source.of(path))[0]
+            run = trace.load(Source.from_path(path))[0]
         except UnreadableError:
             assert closed < 2
             continue
@@ -342,16 +342,16 @@ def test_a_cut_at_any_byte_keeps_every_whole_event(tmp_path: Path) -> None:
 def test_a_damaged_gzip_is_read_up_to_its_damage(printed: Path, tmp_path: Path) -> None:
     """The line scan gives up on it; the parser takes what the stream still holds, and says so."""
     raw, path = printed.read_bytes(), tmp_path / "trace.json.gz"
-    packed, whole = gzip.compress(raw), opened(printed).log.kept
+    packed, whole = gzip.compress(raw), opened(printed).log.retained
     path.write_bytes(packed[: len(packed) * 2 // 3])
     cut = opened(path)
-    assert whole // 2 < cut.log.kept < whole and cut.meta["truncated"]
+    assert whole // 2 < cut.log.retained < whole and cut.meta["truncated"]
     path.write_bytes(packed[:-8] + bytes(4) + packed[-4:])
     wrong_sum = opened(path)
-    assert wrong_sum.log.kept == whole
+    assert wrong_sum.log.retained == whole
     assert all(any(n.id == "gzip_damaged" for n in run.log.notices) for run in (cut, wrong_sum))
     path.write_bytes(gzip.compress(raw[:1000]) + gzip.compress(raw[1000:]))
-    assert opened(path).log.kept == whole
+    assert opened(path).log.retained == whole
 
 
 def test_a_single_event_is_a_trace(tmp_path: Path) -> None:
@@ -359,8 +359,8 @@ def test_a_single_event_is_a_trace(tmp_path: Path) -> None:
     path.write_text('{"traceEvents": [{"ph": "X", "name": "k", "cat": "kernel", "ts": 1, "dur": 2}]}')
     assert opened(path).events["dur"].to_list() == [2000]
     path.write_text('{"traceEvents": []}')
-    with pytest.raises(UnreadableError, match="no list of trace events"):
-        trace.load(Source.of(path))
+    with pytest.raises(UnreadableError, match="no readable list of trace events"):
+        trace.load(Source.from_path(path))
 
 
 def test_cut_lines_and_cut_gzip(tmp_path: Path) -> None:
@@ -369,12 +369,12 @@ def test_cut_lines_and_cut_gzip(tmp_path: Path) -> None:
     for size in range(5, len(raw), 397):
         path.write_bytes(raw[:size])
         try:
-            run = jsonl.load(Source.of(path))[0]
+            run = jsonl.load(Source.from_path(path))[0]
         except UnreadableError:
             assert b"\n" not in raw[:size]
             continue
         assert run.events.height - raw[:size].count(b"\n") in (0, 1)
     zipped = gzip.compress(raw)
     path.write_bytes(zipped[: len(zipped) // 2])
-    run = jsonl.load(Source.of(path))[0]
+    run = jsonl.load(Source.from_path(path))[0]
     assert 0 < run.events.height < 50 and run.log.lost_data

@@ -7,7 +7,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from capture.open import load
+from capture.load_runs import load
 from capture.run import Run
 from tests.conftest import FIXTURES, document, seed
 
@@ -40,7 +40,7 @@ def test_a_run_for_each_size_and_context() -> None:
         for context in (128, 1024)
     }
     (flag,) = [n for n in runs[0].log.notices if n.id == "backward_other_thread"]
-    assert flag.count == 4 and "measured outside autograd's thread" in flag.message
+    assert flag.count == 4 and "miss autograd's kernels" in flag.message
 
 
 def test_twenty_runs_with_their_models() -> None:
@@ -116,7 +116,7 @@ def test_tables_are_kept_whole_and_the_backward_ones_flagged() -> None:
     }
     (flag,) = [n for n in run.log.notices if n.id == "backward_other_thread"]
     assert flag.count == 18
-    assert "measured outside autograd's thread" in flag.message
+    assert "miss autograd's kernels" in flag.message
 
 
 def test_small_report() -> None:
@@ -130,3 +130,12 @@ def test_small_report() -> None:
     ]
     assert run.meta["context"] == 128
     assert run.log.read == 7
+
+
+def test_rows_that_do_not_fit_their_header_are_counted(tmp_path: Path) -> None:
+    lines = (FIXTURES / "cs336/four_models.md").read_text().splitlines()
+    last = max(i for i, line in enumerate(lines) if line.startswith("|"))
+    path = tmp_path / "report.md"
+    path.write_text("\n".join([*lines[: last + 1], "| one cell |", *lines[last + 1 :]]))
+    whole, torn = load(FIXTURES / "cs336/four_models.md")[0].log, load(path)[0].log
+    assert (torn.read - whole.read, torn.dropped - whole.dropped) == (1, 1)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from capture.errors import UnreadableError
-from capture.open import load
+from capture.load_runs import load
 from tests.conftest import FIXTURES
 
 FILES = (

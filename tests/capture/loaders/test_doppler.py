@@ -7,7 +7,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from capture.open import load
+from capture.load_runs import load
 from capture.run import Run
 from tests.capture.loaders._common import same
 from tests.conftest import FIXTURES, document, seed
@@ -126,25 +126,25 @@ def test_labels_tell_op_and_layer(run: Run, label: str, op: str, layer: int | No
 
 
 def test_what_a_log_says_of_its_run(log: Path, run: Run) -> None:
-    said = {
+    output = {
         "model": "gemma-3-1b-it", "device": "apple metal-3", "dtype": "f16", "hidden": 1152, "heads": 4,
         "head_dim": 256, "kernel_path": "gemma3-f16-f16a", "prompt_tokens": 9, "profiled": True,
     }  # fmt: skip
-    assert {k: run.meta.get(k) for k in said} == said
+    assert {k: run.meta.get(k) for k in output} == output
     assert run.meta["layers"] == (2 if "decode" in log.name else 26)
     assert run.tables["selections"]["op"].to_list()[:2] == ["matmul", "attention"]
 
 
 def test_what_the_log_says_of_the_run(large: Run) -> None:
     run = large
-    said = {
+    output = {
         "model": "gemma-3-1b-it", "device": "apple metal-3", "dtype": "f16", "layers": 26, "hidden": 1152,
         "heads": 4, "head_dim": 256, "vocabulary": 262144, "kernel_path": "gemma3-f16-f16a", "ttft_ms": 308.1,
         "prefill_ms": 191.8, "decode_ms": 40471.5, "load_ms": 3343.5, "decode_tokens_per_s": 6.33,
         "prompt_tokens": 9, "tokens": 256, "prompt": "Summarize this input in one sentence.",
         "profiled": True,
     }  # fmt: skip
-    assert {k: run.meta.get(k) for k in said} == said
+    assert {k: run.meta.get(k) for k in output} == output
     assert run.name == "gemma-3-1b-it"
     assert run.tables["selections"]["op"].to_list()[:2] == ["matmul", "attention"]
     marks = run.events.filter(pl.col("kind") == "mark")["path"].cast(pl.String).value_counts().rows()
@@ -169,6 +169,18 @@ def test_a_suite_is_split_into_its_runs() -> None:
     assert second.meta["device"] == first.meta["device"] == "toy gpu-1"
     assert first.meta["layers_only"] is True and "layers_only" not in second.meta
     assert steps(first, "decode")["dur"].to_list() == [8 * MS, 10 * MS, 10 * MS]
+
+
+def test_a_prefill_after_decoding_begins_another_run(tmp_path: Path) -> None:
+    """Also where the first run printed no metrics at its end."""
+    text = (DOPPLER / "decode.log").read_text()
+    begin, end = text.index("[browser:warning] [1273.0ms]"), text.rindex("\nTOTAL") + 1
+    path = tmp_path / "twice.log"
+    path.write_text(text[:end] + "TOTAL 100.00 100.0\n" + text[begin:])
+    assert [(steps(run, "prefill").height, steps(run, "decode").height > 1) for run in load(path)] == [
+        (1, True),
+        (1, True),
+    ]
 
 
 def test_a_report_of_nothing_has_shares_that_are_no_number() -> None:

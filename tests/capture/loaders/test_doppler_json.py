@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 
 from capture.errors import UnreadableError
-from capture.open import load
+from capture.load_runs import load
 from tests.conftest import FIXTURES
 
 REPORT = FIXTURES / "doppler" / "report.json"

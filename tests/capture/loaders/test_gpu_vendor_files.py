@@ -9,8 +9,8 @@ import pytest
 from polars.testing import assert_frame_equal
 
 from capture.errors import UnreadableError
-from capture.loaders import proton, recognise
-from capture.open import load
+from capture.load_runs import load
+from capture.loaders import find_loaders, proton
 from capture.run import Run
 from capture.source import Head, Source
 from tests.capture.loaders._msgpack import pack
@@ -18,8 +18,8 @@ from tests.conftest import FIXTURES, document, shared
 
 
 def opened(path: Path) -> Run:
-    source = Source.of(path)
-    (loader,) = recognise(source.head)
+    source = Source.from_path(path)
+    (loader,) = find_loaders(source.head)
     (run,) = loader.load(source)
     return run
 
@@ -34,12 +34,12 @@ def test_proton_equals_a_plain_reading(name: str) -> None:
     tree, devices = json.loads(path.read_text())
     stated = [(c["frame"]["name"], c["metrics"]) for c in tree["children"]]
     run = opened(path)
-    found = kernels(run)
-    assert found["name"].to_list() == [name for name, _ in stated]
-    assert found["dur"].to_list() == [m["time (ns)"] for _, m in stated]
-    assert found["count"].to_list() == [m["count"] for _, m in stated] == [10, 1]
-    assert found["flops"].to_list() == [m["flops8"] for _, m in stated]
-    assert found["track"].to_list() == ["gpu1", "gpu0"]
+    actual = kernels(run)
+    assert actual["name"].to_list() == [name for name, _ in stated]
+    assert actual["dur"].to_list() == [m["time (ns)"] for _, m in stated]
+    assert actual["count"].to_list() == [m["count"] for _, m in stated] == [10, 1]
+    assert actual["flops"].to_list() == [m["flops8"] for _, m in stated]
+    assert actual["track"].to_list() == ["gpu1", "gpu0"]
     assert run.tables["devices"]["sms"].to_list() == [d["num_sms"] for d in devices["CUDA"].values()]
     assert not run.has("t")
 
@@ -78,10 +78,10 @@ def test_proton_gives_the_same_in_both_of_its_forms(name: str) -> None:
 def test_a_packed_tree_that_is_none_is_refused_in_a_sentence(tmp_path: Path, tail: bytes) -> None:
     path = tmp_path / "x"
     path.write_bytes(b"\x92\x83\xa5frame\x82" + tail + pack("time (ns)") * 2)
-    with pytest.raises(UnreadableError) as told:
+    with pytest.raises(UnreadableError) as actual:
         load(path, cache=False)
-    assert "proton" in str(told.value) or "damaged" in str(told.value)
-    assert "\n" not in str(told.value)
+    assert "proton" in str(actual.value) or "damaged" in str(actual.value)
+    assert "\n" not in str(actual.value)
 
 
 def test_a_packed_tree_of_odd_types_keeps_what_is_plain(tmp_path: Path) -> None:
@@ -107,10 +107,10 @@ def test_rocprof_equals_a_plain_reading(folder: str, name: str, label: str) -> N
     with path.open(newline="") as f:
         rows = list(csv.DictReader(f))
     run = opened(path)
-    found = kernels(run)
-    assert found["name"].to_list() == [r[label] for r in rows]
-    assert found["t"].to_list() == [int(r["Start_Timestamp"]) for r in rows]
-    assert found["dur"].to_list() == [int(r["End_Timestamp"]) - int(r["Start_Timestamp"]) for r in rows]
+    actual = kernels(run)
+    assert actual["name"].to_list() == [r[label] for r in rows]
+    assert actual["t"].to_list() == [int(r["Start_Timestamp"]) for r in rows]
+    assert actual["dur"].to_list() == [int(r["End_Timestamp"]) - int(r["Start_Timestamp"]) for r in rows]
     assert run.log.read == len(rows) and run.log.dropped == 0
 
 
@@ -122,10 +122,10 @@ def test_rocprof_tracks_and_copies() -> None:
 
 
 def test_rocprof_statistics_are_aggregates() -> None:
-    found = kernels(opened(FIXTURES / "rocprof/kernel_stats.csv"))
+    actual = kernels(opened(FIXTURES / "rocprof/kernel_stats.csv"))
     columns = ("dur", "count", "min", "max", "std")
-    assert [found[c].to_list() for c in columns] == [[900, 600], [3, 2], [250, 290], [380, 310], [57, 10]]
-    assert "t" not in found.columns
+    assert [actual[c].to_list() for c in columns] == [[900, 600], [3, 2], [250, 290], [380, 310], [57, 10]]
+    assert "t" not in actual.columns
 
 
 def test_times_that_a_spreadsheet_rounded_are_none() -> None:
@@ -171,8 +171,8 @@ def test_rocprof_json() -> None:
 def test_vllm_layerwise() -> None:
     """Own times by hand: the root keeps 120.5 − 100.5 − 12 = 8 µs, self_attn nothing."""
     run = opened(FIXTURES / "vllm_layerwise/two_steps.json")
-    found = kernels(run).select("name", "dur", "step", "phase")
-    assert sorted(found.iter_rows()) == [
+    actual = kernels(run).select("name", "dur", "step", "phase")
+    assert sorted(actual.iter_rows()) == [
         ("LlamaForCausalLM", 8000, 0, "prefill"),
         ("flash_fwd_kernel", 20250, 0, "prefill"),
         ("flash_fwd_splitkv_kernel", 30000, 1, "decode"),

@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 from scipy import stats
 
-from capture.open import load
+from capture.load_runs import load
 from capture.run import Run
 from tests.conftest import FIXTURES, document, shared
 

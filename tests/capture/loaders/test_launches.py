@@ -11,9 +11,9 @@ from typing import Any
 import polars as pl
 import pytest
 
-from capture.open import load
+from capture.load_runs import load
 from tests.bench._chrome_maker import write
-from tests.capture.loaders.test_chrome_links import by_both, kernel, kernels
+from tests.capture.loaders.test_chrome_operator_links import by_both, kernel, kernels
 from tests.capture.loaders.test_chrome_steps import annotation, launch, written
 from tests.conftest import shared
 
@@ -64,8 +64,8 @@ def test_every_kernel_has_the_call_and_the_form_that_the_file_states(sample: str
     (run,) = load(path, cache=False)
     rows = kernels(run)
     missing = [pl.lit(None).alias(c) for c in FORM if c not in rows.columns]
-    found = rows.with_columns(missing).select("t", *LAUNCH[:2], *FORM).rows()
-    assert sorted(found, key=str) == sorted(plain(path), key=str)
+    actual = rows.with_columns(missing).select("t", *LAUNCH[:2], *FORM).rows()
+    assert sorted(actual, key=str) == sorted(plain(path), key=str)
     assert set(rows["launcher"]) <= set(run.events.filter(pl.col("lens") == "host")["track"])
 
 
@@ -107,6 +107,6 @@ def test_every_kernel_of_an_nsys_file_equals_plain_sqlite() -> None:
     """
     with closing(sqlite3.connect(f"file:{path}?mode=ro&immutable=1", uri=True)) as db:
         expected = db.execute(query).fetchall()
-    found = rows.filter(pl.col("grid").is_not_null()).select(names).rows()
-    assert sorted(found, key=str) == sorted(expected, key=str)
-    assert len({launch for _, launch, *_ in found}) > 100
+    actual = rows.filter(pl.col("grid").is_not_null()).select(names).rows()
+    assert sorted(actual, key=str) == sorted(expected, key=str)
+    assert len({launch for _, launch, *_ in actual}) > 100

@@ -1,4 +1,4 @@
-"""metallic's recording: lenses, nesting, steps, appended runs, and the fast way against the patient one."""
+"""metallic's event log: lenses, nesting, steps, appended runs; the C scanner against the line reader."""
 
 import json
 from itertools import islice
@@ -8,17 +8,18 @@ import polars as pl
 import pytest
 
 from capture.errors import UnreadableError
-from capture.loaders.metallic import recording
-from capture.loaders.metallic.names import collapsed, op_meaning
-from capture.open import load
+from capture.load_runs import load
+from capture.loaders._scan import load_scanner
+from capture.loaders.metallic import event_log
+from capture.loaders.metallic.op_names import collapse_repeated_scopes, parse_op_name
 from capture.run import Run
 from capture.source import Source
 from tests.bench._metallic_maker import Maker
 from tests.capture.loaders._common import same
 from tests.capture.loaders._metallic import analyzed
-from tracetui import report
+from tracetui import report_formats
 from tracetui.look import Look
-from tracetui.views import view
+from tracetui.views import load_view
 
 ODD_NAME = "Unscoped/a, b/metallic::kernels::odd::OddOp"
 
@@ -54,7 +55,7 @@ def one(path: Path) -> Run:
 
 def test_sections_equal_the_analyzer(tmp_path: Path) -> None:
     path = recorded(tmp_path / "prof.jsonl")
-    printed = report.report(view("sections"), [one(path)], Look()).splitlines()
+    printed = report_formats.format_report(load_view("sections"), [one(path)], Look()).splitlines()
     assert [line.strip() for line in printed[1:] if line] == analyzed(path)
 
 
@@ -115,13 +116,13 @@ def test_what_is_not_timed(tmp_path: Path) -> None:
 def test_names_by_their_grammar() -> None:
     scope = "Generation Loop/block_4/attn_rearrange_block_4_op"
     kernel = "metallic::kernels::kv_rearrange::KvRearrangeOp"
-    assert collapsed(f"{scope}/{scope}/{kernel}") == f"{scope}/{kernel}"
-    meaning = op_meaning(f"{scope}/{kernel}")
+    assert collapse_repeated_scopes(f"{scope}/{scope}/{kernel}") == f"{scope}/{kernel}"
+    meaning = parse_op_name(f"{scope}/{kernel}")
     assert (meaning.name, meaning.phase, meaning.layer, meaning.lens) == (kernel, "decode", 4, "wall")
-    wait = op_meaning("Prompt Processing/block_11/mlp_swiglu_block_11_op/cb_wait")
+    wait = parse_op_name("Prompt Processing/block_11/mlp_swiglu_block_11_op/cb_wait")
     assert (wait.name, wait.phase, wait.layer, wait.lens) == ("mlp_swiglu/cb_wait", "prefill", 11, "wait")
-    assert op_meaning("Generation Loop/cb_gpu").lens == "gpu"
-    head = op_meaning("Generation Loop/generation_step_output/X::MatmulGemvOp/matmul/gemv (C)")
+    assert parse_op_name("Generation Loop/cb_gpu").lens == "gpu"
+    head = parse_op_name("Generation Loop/generation_step_output/X::MatmulGemvOp/matmul/gemv (C)")
     assert (head.op, head.category) == ("lm_head", "matmul")
 
 
@@ -135,6 +136,14 @@ def test_shapes_carry_work_and_backend(tmp_path: Path) -> None:
     assert odd["flops"] is None
 
 
+def test_a_batch_of_products_counts_each(tmp_path: Path) -> None:
+    sides = '"batch":"3","m":"2","n":"5","k":"7","tA":"0","tB":"0"'
+    maker, data = Maker(1, 1), f',"data":{{"op":"matmul","backend":"mlx",{sides}}}'
+    path = tmp_path / "prof.jsonl"
+    path.write_text("".join([*islice(maker.lines(), 60), maker.op("x/matmul/mlx (Q)", 77, "Custom", data)]))
+    assert one(path).events.filter(pl.col("name") == "mlx (Q)")["flops"].to_list() == [2.0 * 3 * 2 * 5 * 7]
+
+
 @pytest.mark.parametrize("form", ["spaces", "keys", "prefix", "noise", "crlf"])
 def test_any_layout_gives_the_same(form: str, tmp_path: Path) -> None:
     path = recorded(tmp_path / "prof.jsonl", 1500)
@@ -146,7 +155,6 @@ def test_any_layout_gives_the_same(form: str, tmp_path: Path) -> None:
         "noise": [x for line in lines for x in (line, "tokens: 12", "")],
         "crlf": [line + "\r" for line in lines],
     }[form]
-    assert recording._scanned(Source.of(path)) is not None
     copy = tmp_path / "other"
     copy.write_text("\n".join(other) + "\n", newline="")
     assert same(load(path, cache=False), load(copy, cache=False))
@@ -237,9 +245,9 @@ def test_damaged_lines_are_read_the_same_both_ways(tmp_path: Path, monkeypatch: 
         for line in range(100 + 40 * place, 104 + 40 * place):
             lines[line] = lines[line].replace(old, new)
     path.write_text("\n".join(lines))
-    assert recording._scanned(Source.of(path)) is not None
+    assert load_scanner() is None or event_log._scan_log(Source.from_path(path)) is not None
     fast = one(path)
-    monkeypatch.setattr(recording, "_scanned", lambda source: None)
+    monkeypatch.setattr(event_log, "_scan_log", lambda source: None)
     slow = one(path)
     assert fast.events.equals(slow.events)
     assert (fast.log.read, fast.log.dropped) == (slow.log.read, slow.log.dropped)

@@ -10,33 +10,35 @@ from pathlib import Path
 import pytest
 from polars.testing import assert_frame_equal
 
-from capture.compiled import OFF
-from capture.loaders._scan import scanner
-from capture.loaders.metallic import compiled_scan, fast_scan, recording
-from capture.loaders.metallic.patient_scan import Raw
-from capture.open import load
+from capture.extensions import OFF_VARIABLE
+from capture.load_runs import load
+from capture.loaders._scan import load_scanner
+from capture.loaders.metallic import compiled_scan, event_log
+from capture.loaders.metallic.line_reader import RawEvents
 from tests.bench._metallic_maker import Maker
 from tests.capture.loaders.test_metallic import DAMAGES, recorded
 
-pytestmark = pytest.mark.skipif(scanner() is None, reason="the compiled scanner is not built")
+pytestmark = pytest.mark.skipif(load_scanner() is None, reason="the compiled scanner is not built")
 
 
 def lines(count: int = 1500) -> list[str]:
     return list(islice(Maker(3, 5).lines(), count))
 
 
-def scanned(source: Path | bytes) -> tuple[Raw, list[int]]:
+def scanned(source: Path | bytes) -> tuple[RawEvents, list[int]]:
     found = compiled_scan.scan(source)
     assert found is not None
     return found
 
 
-def told(raw: Raw) -> list[tuple[object, ...]]:
+def told(raw: RawEvents) -> list[tuple[object, ...]]:
     """Return key, duration, time and data of every row, each in words."""
-    rests = raw.rests.to_list()
+    payloads = raw.payloads.to_list()
     return [
-        (None if key is None else raw.keys[key], us, stamp, None if rest is None else rests[rest])
-        for key, us, stamp, rest in raw.rows.select("key", "us", "stamp", "rest").iter_rows()
+        (None if key is None else raw.keys[key], us, stamp, None if payload is None else payloads[payload])
+        for key, us, stamp, payload in raw.rows.select(
+            "key", "duration_us", "timestamp_ns", "payload"
+        ).iter_rows()
     ]
 
 
@@ -44,7 +46,7 @@ def assert_read_alike(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Compare runs of the compiled scanner with those of the line reader."""
     fast = load(path, cache=False)
     with monkeypatch.context() as patch:
-        patch.setattr(recording, "_scanned", lambda source: None)
+        patch.setattr(event_log, "_scan_log", lambda source: None)
         slow = load(path, cache=False)
     for mine, plain in zip(fast, slow, strict=True):
         assert_frame_equal(mine.events, plain.events, categorical_as_str=True)
@@ -64,7 +66,7 @@ def test_every_number_and_word_is_that_of_its_line() -> None:
         data = record["event"]["data"]
         assert us == data.get("duration_us")
         assert key is not None and key.type == record["event"]["type"]
-        name = key.second or key.first
+        name = key.internal_name or key.op_name
         assert name == (data.get("internal_kernel_name") or data.get("op_name") if us is not None else None)
         assert (us is None) == (rest is not None and json.loads(str(rest)) == data)
 
@@ -73,8 +75,8 @@ def test_every_number_and_word_is_that_of_its_line() -> None:
 def test_parts_and_pieces_do_not_matter(size: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     data = "".join(lines(400)).encode().removesuffix(b"\n")
     whole, _ = scanned(data)
-    monkeypatch.setattr(compiled_scan, "PIECE", size)
-    monkeypatch.setattr(compiled_scan, "PART", 1 << 12)
+    monkeypatch.setattr(compiled_scan, "BLOCK_BYTES", size)
+    monkeypatch.setattr(compiled_scan, "MIN_PART_BYTES", 1 << 12)
     monkeypatch.setattr(compiled_scan.pl, "thread_pool_size", lambda: 5)
     path = tmp_path / "prof.jsonl"
     path.write_bytes(data)
@@ -138,23 +140,22 @@ def test_a_time_that_is_none_leaves_nothing_behind(tmp_path: Path, monkeypatch: 
     assert_read_alike(path, monkeypatch)
 
 
-def test_lines_that_never_repeat_are_left_to_the_other_way(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_lines_that_never_repeat_are_left_to_the_line_reader(tmp_path: Path) -> None:
     """Spans with a number of their own: each text would be kept."""
     path = recorded(tmp_path / "prof.jsonl", 60_000)
     text = path.read_text().splitlines()
     text = [line.replace('"span_id":null', f'"span_id":"{at:0600}"') for at, line in enumerate(text)]
     path.write_text("\n".join(text))
     assert compiled_scan.scan(path) is None
-    raw, odd = fast_scan.scan(path)
-    assert not odd and raw.rows.height == len(text)
+    log = load(path, cache=False)[0].log
+    assert (log.read, log.dropped) == (len(text), 0)
 
 
-def test_without_the_scanner_the_other_way_reads(monkeypatch: pytest.MonkeyPatch) -> None:
-    data = "".join(lines(300)).encode()
-    mine, _ = scanned(data)
-    other, odd = fast_scan.scan(data)
-    assert told(mine) == told(other) and odd == []
-    monkeypatch.setenv(OFF, "1")
-    assert compiled_scan.scan(data) is None
+def test_without_the_scanner_the_line_reader_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = recorded(tmp_path / "prof.jsonl", 600)
+    (fast,) = load(path, cache=False)
+    monkeypatch.setenv(OFF_VARIABLE, "1")
+    assert compiled_scan.scan(path) is None
+    (slow,) = load(path, cache=False)
+    assert_frame_equal(fast.events, slow.events, categorical_as_str=True)
+    assert fast.meta == slow.meta

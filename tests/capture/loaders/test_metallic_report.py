@@ -5,13 +5,13 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from capture.loaders.metallic import report as metallic_report
-from capture.open import load
+from capture.load_runs import load
+from capture.loaders.metallic import analyzer_report as metallic_report
 from capture.run import Run
 from tests.conftest import FIXTURES, document, seed, shared
-from tracetui import report
+from tracetui import report_formats
 from tracetui.look import Look
-from tracetui.views import view
+from tracetui.views import load_view
 
 REPORTS = (
     "metallic/report.txt",
@@ -64,7 +64,7 @@ def test_the_kernels_view_shows_kernels_only() -> None:
     run = one(seed(1))
     from tracetui.views import ask
 
-    rows = ask(view("kernels"), [run], Look()).rows
+    rows = ask(load_view("kernels"), [run], Look()).rows
     assert (rows.height, rows["count"].sum(), rows["total_ns"].sum()) == (15, 50_327, 8_836_470_000)
 
 
@@ -84,7 +84,7 @@ def test_lenses_are_apart_and_cut_lists_are_named() -> None:
 @pytest.mark.parametrize("name", REPORTS)
 def test_printed_again_it_is_the_same(name: str) -> None:
     path = document(name)
-    again = report.report(view("sections"), [one(path)], Look()).splitlines()
+    again = report_formats.format_report(load_view("sections"), [one(path)], Look()).splitlines()
     kept = [line for line in again if line and not line.startswith("note:")]
     assert kept == [line for line in path.read_text().splitlines() if line]
 
@@ -97,11 +97,11 @@ def test_what_follows_from_the_counts() -> None:
 
 
 def test_labels_may_hold_anything() -> None:
-    row = metallic_report.statistics(
+    row = metallic_report.parse_statistics(
         "a::b: count=3 | x (C): count=99 | total=250.03ms | avg=2.526ms | min=2.405ms | max=2.781ms | "
         "p95_ms=2.737ms, p99_ms=2.750ms"
     )
     assert row is not None
     assert (row["label"], row["count"], row["total_ns"]) == ("a::b: count=3 | x (C)", 99, 250_030_000)
-    assert metallic_report.statistics("sync kernels: no samples") == {"label": "sync kernels"}
-    assert metallic_report.statistics("x: count=1 | total=1e3ms") is None
+    assert metallic_report.parse_statistics("sync kernels: no samples") == {"label": "sync kernels"}
+    assert metallic_report.parse_statistics("x: count=1 | total=1e3ms") is None

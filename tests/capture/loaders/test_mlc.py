@@ -5,8 +5,8 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from capture.loaders.mlc.roles import Kernel, roles
-from capture.open import load
+from capture.load_runs import load
+from capture.loaders.mlc.guess_roles import UnlabelledKernel, guess_roles
 from capture.run import Run
 from tests.conftest import FIXTURES, document, seed
 
@@ -137,4 +137,4 @@ def test_console_losses_are_counted() -> None:
 
 
 def test_a_matmul_of_a_number_that_none_has_gets_no_role() -> None:
-    assert roles([Kernel(f"NT_matmul{'9' * 5000}_kernel", 1, 1)]) == {}
+    assert guess_roles([UnlabelledKernel(f"NT_matmul{'9' * 5000}_kernel", 1, 1)]) == {}

@@ -12,8 +12,8 @@ import pytest
 
 from capture.errors import UnreadableError
 from capture.loaders import native
-from capture.native.lines import Flat
-from capture.native.schema import COLUMNS, seal
+from capture.native.line_types import EventLine
+from capture.native.schema import COLUMNS, seal_record
 from capture.run import Run
 from capture.source import Head, Source
 
@@ -34,8 +34,8 @@ END = {"kind": "end", "events": 3}
 
 def read(tmp_path: Path, *lines: dict[str, Any] | bytes) -> list[Run]:
     path = tmp_path / "mine.jsonl"
-    path.write_bytes(b"".join(x if isinstance(x, bytes) else seal(x) for x in lines))
-    return native.load(Source.of(path))
+    path.write_bytes(b"".join(x if isinstance(x, bytes) else seal_record(x) for x in lines))
+    return native.load(Source.from_path(path))
 
 
 def columns(run: Run, *names: str) -> list[tuple[Any, ...]]:
@@ -131,21 +131,21 @@ def test_what_a_writer_could_not_write_is_a_loss(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "id", "dropped"),
     [
-        (seal(STEP)[:60] + b"\n", "torn_line", 1),
-        (seal(STEP).replace(b"[30,", b"[31,"), "corrupt_line", 1),
-        (seal({**STEP, "dur": [1, 2]}), "uneven_line", 3),
-        (seal({**STEP, "op": [0, 9, 0]}), "unknown_op", 1),
-        (seal({**STEP, "dur": [1, -2, 3]}), "bad_duration", 1),
-        (seal({**STEP, "dur": [1, "2", 3]}), "bad_line", 1),
-        (seal({**STEP, "dur": [1, 2**63, 3]}), "bad_line", 1),
-        (seal({"kind": "kernel", "name": "k", "dur": 1, "lens": "magnifying"}), "bad_line", 1),
-        (seal({"kind": "kernel", "name": "k", "dur": -1}), "bad_duration", 1),
-        (seal({"kind": "dance", "name": "k"}), "unknown_kind", 1),
+        (seal_record(STEP)[:60] + b"\n", "torn_line", 1),
+        (seal_record(STEP).replace(b"[30,", b"[31,"), "corrupt_line", 1),
+        (seal_record({**STEP, "dur": [1, 2]}), "uneven_line", 3),
+        (seal_record({**STEP, "op": [0, 9, 0]}), "unknown_op", 1),
+        (seal_record({**STEP, "dur": [1, -2, 3]}), "bad_duration", 1),
+        (seal_record({**STEP, "dur": [1, "2", 3]}), "bad_line", 1),
+        (seal_record({**STEP, "dur": [1, 2**63, 3]}), "bad_line", 1),
+        (seal_record({"kind": "kernel", "name": "k", "dur": 1, "lens": "magnifying"}), "bad_line", 1),
+        (seal_record({"kind": "kernel", "name": "k", "dur": -1}), "bad_duration", 1),
+        (seal_record({"kind": "dance", "name": "k"}), "unknown_kind", 1),
         (b"\xff\xfe\x00\n", "torn_line", 1),
         (b"[" * 100_000 + b"\n", "unknown_kind", 1),
         (b'{"kind":"run","schema":1,"meta":{"a":' + b"[" * 100_000 + b"\n", "torn_line", 1),
-        (seal({"kind": "plan", "ops": [{"id": 0, "name": "other"}]}), "op_twice", 1),
-        (seal({"kind": "plan", "ops": [{"id": 1}]}), "bad_op", 1),
+        (seal_record({"kind": "plan", "ops": [{"id": 0, "name": "other"}]}), "op_twice", 1),
+        (seal_record({"kind": "plan", "ops": [{"id": 1}]}), "bad_op", 1),
     ],
 )
 def test_a_bad_line_costs_itself_only(tmp_path: Path, line: bytes, id: str, dropped: int) -> None:
@@ -154,7 +154,7 @@ def test_a_bad_line_costs_itself_only(tmp_path: Path, line: bytes, id: str, drop
     kept = columns(run, "name", "t", "dur")
     for good in (("q_proj", 1005, 30), ("attention", 1045, 50), ("q_proj", 1105, 20)):
         assert kept.count(good) >= 2
-    assert run.log.kept == len(kept)
+    assert run.log.retained == len(kept)
 
 
 def test_a_hostile_distance_bends_no_other_line(tmp_path: Path) -> None:
@@ -207,7 +207,7 @@ def test_no_text_of_the_file_gets_past_the_door(tmp_path: Path) -> None:
 
 
 def test_a_cut_anywhere_gives_every_whole_line(tmp_path: Path) -> None:
-    lines = [seal(x) for x in (RUN, PLAN, STEP, {**STEP, "step": 6}, END)]
+    lines = [seal_record(x) for x in (RUN, PLAN, STEP, {**STEP, "step": 6}, END)]
     whole = b"".join(lines)
     ends = [sum(map(len, lines[: i + 1])) for i in range(len(lines))]
     around = {end + d for end in ends for d in (-2, -1, 0, 1)}
@@ -223,7 +223,7 @@ def test_a_cut_anywhere_gives_every_whole_line(tmp_path: Path) -> None:
 def test_no_flipped_bit_is_taken_for_truth(tmp_path: Path) -> None:
     """Of 250 files with four flipped bits each, every event that is kept is one that was written."""
     steps = [{**STEP, "step": i, "t": 1000 * i, "context": None} for i in range(6)]
-    whole = b"".join(map(seal, (RUN, PLAN, *steps, {"kind": "end", "events": 18})))
+    whole = b"".join(map(seal_record, (RUN, PLAN, *steps, {"kind": "end", "events": 18})))
     (run,) = read(tmp_path, whole)
     truth = set(run.events.drop("flops", "bytes").rows())
     rng = random.Random(7)
@@ -238,7 +238,7 @@ def test_no_flipped_bit_is_taken_for_truth(tmp_path: Path) -> None:
 
 
 def test_a_flat_line_has_the_columns_of_the_schema() -> None:
-    assert set(Flat.__struct_fields__) - {"rank", "writer", "crc"} == {column.name for column in COLUMNS}
+    assert set(EventLine.__struct_fields__) - {"rank", "writer", "crc"} == {column.name for column in COLUMNS}
 
 
 def test_a_shell_is_enough_to_write_lines(tmp_path: Path) -> None:
@@ -248,7 +248,7 @@ def test_a_shell_is_enough_to_write_lines(tmp_path: Path) -> None:
     subprocess.run(
         ["sh", str(script)], env={"TRACETUI_OUT": str(path), "PATH": os.environ["PATH"]}, check=True
     )
-    (run,) = native.load(Source.of(path))
+    (run,) = native.load(Source.from_path(path))
     assert run.name == "shell" and run.log.notices == ()
     kernels = run.events.filter(kind="kernel")
     assert kernels.group_by("step", maintain_order=True).len().rows() == [(1, 2), (2, 2), (3, 2)]
@@ -262,7 +262,7 @@ def test_only_our_lines_are_claimed() -> None:
 
     assert claims(json.dumps(RUN))
     assert claims('{"kind":"kernel","name":"a","dur":1}')
-    assert claims(seal(RUN).decode()[:20], json.dumps(STEP)), "a torn first line is no reason"
+    assert claims(seal_record(RUN).decode()[:20], json.dumps(STEP)), "a torn first line is no reason"
     assert not claims('{"name":"a","dur":1}')
     assert not claims('{"ph":"X","name":"a","dur":1}')
     assert not claims('{"kind":"other","name":"a"}')

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from capture.importlog import Log
-from capture.loaders.ncu import _read
-from capture.open import load
+from capture.import_log import Log
+from capture.load_runs import load
+from capture.loaders.ncu import _read_page
 from tests.conftest import FIXTURES, shared
 
 pytestmark = pytest.mark.usefixtures("splitter")
@@ -85,6 +85,15 @@ def test_single_metric_captures_are_timed_too(tmp_path: Path) -> None:
     assert run.events["dur"].drop_nulls().to_list() == [6_850, 1_984, 1_500_000]
 
 
+def test_of_several_durations_the_simplest_counts(tmp_path: Path) -> None:
+    header = "ID,Process ID,Kernel Name,Metric Name,Metric Unit,Metric Value\n"
+    rows = ("gpu__time_duration.max,us,9", "Duration,us,2", "gpu__time_duration.avg,us,8")
+    path = tmp_path / "x.csv"
+    path.write_text(header + "".join(f"0,1,k,{row}\n" for row in rows))
+    (run,) = load(path)
+    assert run.events["dur"].to_list() == [2_000]
+
+
 def test_a_page_that_a_script_wrote_again_without_quotes(tmp_path: Path) -> None:
     path = tmp_path / "x.csv"
     path.write_text("ID,Process ID,Kernel Name,Metric Name,Metric Unit,Metric Value\n0,1,k,Duration,us,2\n\n")
@@ -143,7 +152,7 @@ LINES = st.lists(st.one_of(ROW, ROW, st.text('"a,1=', min_size=1, max_size=6)), 
 @example(['"0","7","k","Duration","us","1.5"', '"0","7","k","Dur', '"","7","k, ""l""","x","","12,345",""'])
 def test_a_page_equals_a_plain_reading(lines: list[str]) -> None:
     log = Log()
-    page = _read("\n".join(["noise", HEADER, *lines]).encode(), log)
+    page = _read_page("\n".join(["noise", HEADER, *lines]).encode(), log)
     rows = [plain_cells(line) for line in lines if line.startswith('"')]
     fitting = [[*cells, *[""] * (7 - len(cells))] for cells in rows if 6 <= len(cells) <= 7]
     stated = [cells for cells in fitting if any(cells[:5])]  # a row that names nothing is that of the units

@@ -7,9 +7,9 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from capture.open import load
+from capture.load_runs import load
 from tests.capture.loaders._rows import matching
-from tests.capture.loaders.test_nsys_sqlite import truth
+from tests.capture.loaders.test_nsys_sqlite_export import truth
 from tests.conftest import shared
 
 CONTEXTS = """

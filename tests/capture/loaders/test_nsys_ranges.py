@@ -4,7 +4,7 @@ from pathlib import Path
 
 import polars as pl
 
-from capture.open import load
+from capture.load_runs import load
 from tests.capture.loaders import _nsys_file as nsys
 from tests.capture.loaders._nsys_file import call, kernel, range_, truth, write
 from tests.capture.loaders._rows import matching, notices
@@ -69,6 +69,28 @@ def test_equal_and_empty_ranges_nest(tmp_path: Path) -> None:
     (run,) = load(path)
     assert matching(run, kind="kernel")["path"].cast(pl.String).to_list() == ["a / b"]
     assert "nvtx_crossing" not in notices(run)
+
+
+def test_ranges_that_end_together_nest_and_those_that_end_before_they_start_are_counted(
+    tmp_path: Path,
+) -> None:
+    path = write(
+        tmp_path / "x.sqlite",
+        {
+            nsys.KERNEL: [kernel(1000, 1010, 1, 10, 1)],
+            nsys.RUNTIME: [call(15, 1, 10, 10)],
+            nsys.NVTX: [
+                range_(0, 20, "outer", 10, 10),
+                range_(5, 20, "middle", 10, 10),
+                range_(10, 20, "inner", 10, 10),
+                range_(30, 25, "backwards", 10, 10),
+            ],
+        },
+    )
+    (run,) = load(path)
+    paths = matching(run, kind="kernel")["path"].cast(pl.String).to_list()
+    assert paths == ["outer / middle / inner"] and "nvtx_crossing" not in notices(run)
+    assert notices(run)["bad_range"] == run.log.dropped == 1
 
 
 def test_prefill_is_step_zero_and_decode_steps_count_from_one(tmp_path: Path) -> None:

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from polars.testing import assert_series_equal
 
 from capture.errors import UnreadableError
-from capture.importlog import Log
-from capture.loaders import _separated
+from capture.import_log import Log
+from capture.load_runs import load
+from capture.loaders import _delimited
 from capture.loaders.nsys import stats
-from capture.loaders.nsys.reports import sections
-from capture.open import load
+from capture.loaders.nsys.printed_reports import iter_tables
 from capture.run import Run
 from tests.conftest import FIXTURES, document, shared
 
@@ -224,12 +224,12 @@ LINE = st.one_of(
 @example(["5,6,3,GPU (0),7,k", '5,6,3,GPU (0),7,"a ""b"" Time"', "5,6,3", '5,"6', "Time,1"])
 def test_a_trace_equals_a_plain_reading(lines: list[str]) -> None:
     log = Log()
-    (table,) = sections("\n".join(["noise", TRACE, *lines]).encode(), log)
+    (table,) = iter_tables("\n".join(["noise", TRACE, *lines]).encode(), log)
     expected = [cells for line in lines if len(cells := plain_cells(line)) == 6]
     assert table.cells.rows() == [tuple(cells) for cells in expected]
     assert (log.read, log.dropped) == (len(lines), len(lines) - len(expected))
-    assert table.text("name").to_list() == [cells[5].strip() for cells in expected]
-    assert table.ns("start").to_list() == [plain_number(cells[0]) for cells in expected]
+    assert table.read_text("name").to_list() == [cells[5].strip() for cells in expected]
+    assert table.read_ns("start").to_list() == [plain_number(cells[0]) for cells in expected]
 
 
 def plain_cells(line: str) -> list[str]:
@@ -249,8 +249,8 @@ def plain_number(text: str) -> int | None:
 @example("a\n\nb\n\n")
 def test_lines_of_a_large_text_are_those_of_python(text: str) -> None:
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(_separated, "_LARGE", 0)
-        lines = _separated.lines_of(text.encode())
+        patched.setattr(_delimited, "_LARGE_TEXT_BYTES", 0)
+        lines = _delimited.split_lines(text.encode())
     expected = text.split("\n")
     assert lines.to_list() in (expected, expected[:-1] if not expected[-1] else expected)
 
@@ -261,7 +261,7 @@ CELL = st.sampled_from(["", "1", "-4", "1,000", " 7 ", "1.5", "k", "nan", "+3", 
 @given(st.lists(CELL, min_size=1, max_size=4), st.integers(1, 60))
 def test_a_column_of_few_words_is_that_of_every_cell(words: list[str], times: int) -> None:
     column = pl.Series("c", words * times, dtype=pl.String)
-    assert_series_equal(stats._column(column), stats._numbers(column))
+    assert_series_equal(stats._infer_column_type(column), stats._try_numbers(column))
 
 
 def test_many_empty_lines_part_tables_as_one_does() -> None:
@@ -269,4 +269,4 @@ def test_many_empty_lines_part_tables_as_one_does() -> None:
     head = "Time (%),Total Time (ns),Instances,Avg (ns),Med (ns),Min (ns),Max (ns),StdDev (ns),Name\n"
     for gap in ("\n", 1000 * "\n", "\n \n\n \n\n"):
         text = f"{head}{first}{gap}{head}{second}{gap}".encode()
-        assert [table.text("total time").to_list() for table in sections(text)] == [["5"], ["7"]]
+        assert [table.read_text("total time").to_list() for table in iter_tables(text)] == [["5"], ["7"]]

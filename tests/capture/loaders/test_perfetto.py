@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from capture.errors import UnreadableError
-from capture.loaders._protobuf import WireError, fields, records
-from capture.open import load
+from capture.load_runs import load
+from capture.loaders._protobuf import WireError, decode_fields, iter_records
 from capture.run import Run
 from tests.capture.loaders._perfetto_file import (
     BEGIN,
@@ -266,15 +266,15 @@ def test_a_packet_that_swells_is_left_out(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("raw", "why"),
     [
-        (trace(THREAD), "no packet of it is a track event"),
+        (trace(THREAD), "none of its packets is a track event"),
         (trace(THREAD) + field(1, bytes(100))[:50], "ends within its first packets"),
-        (trace(message((10, 1), (36, bytes(16)))), "no packet of it is a track event"),
+        (trace(message((10, 1), (36, bytes(16)))), "none of its packets is a track event"),
     ],
 )
 def test_a_trace_without_events_is_refused(tmp_path: Path, raw: bytes, why: str) -> None:
-    with pytest.raises(UnreadableError, match=why) as told:
+    with pytest.raises(UnreadableError, match=why) as actual:
         run_of(tmp_path, raw)
-    assert "\n" not in str(told.value)
+    assert "\n" not in str(actual.value)
 
 
 @pytest.mark.parametrize(
@@ -289,16 +289,20 @@ def test_records_of_one_field_are_found_among_others() -> None:
     """A tag and a number of one byte each, and of more."""
     fields_of_all = ((20, 5), (1, "ab"), (2, 300), (3, 1.0), (7, 9), (1, "c" * 200), (2, "no"))
     whole = message(*fields_of_all)
-    found = list(records(whole, 1))
-    assert [record for _, record in found] == [b"ab", b"c" * 200]
-    assert [whole[at] for at, _ in found] == [0x0A, 0x0A]
+    actual = list(iter_records(whole, 1))
+    assert [record for _, record in actual] == [b"ab", b"c" * 200]
+    assert [whole[at] for at, _ in actual] == [0x0A, 0x0A]
     for bad in (b"\x0a\x05ab", b" ", b" \x80", b"\x00\x01"):
         with pytest.raises(WireError):
-            list(records(whole + bad, 1))
+            list(iter_records(whole + bad, 1))
 
 
 def test_the_wire_reader_refuses_what_is_no_message() -> None:
-    assert fields(message((1, 300), (2, "ab"), (3, 1.0))) == [(1, 300), (2, b"ab"), (3, 0x3FF0000000000000)]
+    assert decode_fields(message((1, 300), (2, "ab"), (3, 1.0))) == [
+        (1, 300),
+        (2, b"ab"),
+        (3, 0x3FF0000000000000),
+    ]
     for bad in (b"\x08", b"\x12\x05ab", b"\x00\x01", b"\x0f", b"\x09abc", b"\x08" + b"\xff" * 11, varint(3)):
         with pytest.raises(WireError):
-            fields(bad)
+            decode_fields(bad)

@@ -8,12 +8,10 @@ import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 
-from capture.importlog import Log
-from capture.loaders.plain import alike_objects, flat_objects
-from capture.loaders.plain import table as plain_table
-from capture.loaders.plain.columns import understood
-from capture.loaders.plain.layout import Layout, layout_of
-from capture.open import load
+from capture.load_runs import load
+from capture.loaders.plain import generic_table
+from capture.loaders.plain import generic_table as plain_table
+from capture.loaders.plain.table_layout import TableLayout, detect_layout, match_headings
 from capture.run import Run
 from capture.source import Head
 
@@ -36,7 +34,7 @@ def test_units_stand_in_the_heading(heading: str, ns: int, tmp_path: Path) -> No
     run = table(tmp_path, f"name,{heading}\nk,2\n")
     assert run.events["dur"].to_list() == [ns]
     assert any(heading in guess for guess in run.meta["guess"])
-    assert not any("not told" in guess for guess in run.meta["guess"])
+    assert not any("unknown" in guess for guess in run.meta["guess"])
 
 
 def test_a_unit_that_is_not_told_is_said(tmp_path: Path) -> None:
@@ -106,10 +104,10 @@ def test_what_belongs_to_others_is_left(header: str) -> None:
 
 
 def test_words_that_end_in_s_are_no_seconds() -> None:
-    assert understood(["name", "calls"]) is None
-    found = understood(["name", "s"])
-    assert found is not None
-    assert found["dur"].unit == 1_000_000_000
+    assert match_headings(["name", "calls"]) is None
+    actual = match_headings(["name", "s"])
+    assert actual is not None
+    assert actual["dur"].unit == 1_000_000_000
 
 
 def test_sums_equal_those_of_the_cells(tmp_path: Path) -> None:
@@ -148,10 +146,10 @@ def test_json_lines_at_once_are_those_read_one_by_one(
             )
         lines.append(line)
     text = "\n".join([*lines, '{"name": "cut'])
-    cut = flat_objects.split(pl.Series(lines), _layout(first))
-    assert cut.cells.height > 1800 and len(cut.others) > 300
+    cut = generic_table.split_regular_objects(pl.Series(lines), _layout(first))
+    assert cut.cells.height > 1800 and len(cut.irregular) > 300
     run = table(tmp_path, text)
-    monkeypatch.setattr(flat_objects, "_pattern", lambda layout: None)
+    monkeypatch.setattr(generic_table, "_build_object_pattern", lambda layout: None)
     slow = table(tmp_path, text)
     assert_frame_equal(run.events, slow.events, categorical_as_str=True)
     assert {n.id: n for n in run.log.notices} == {n.id: n for n in slow.log.notices}
@@ -159,47 +157,7 @@ def test_json_lines_at_once_are_those_read_one_by_one(
     assert run.log.dropped > 20
 
 
-def test_json_lines_that_are_printed_alike_are_those_read_one_by_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Lines are cut at their quotes where all are printed as the first one; else not one of them is."""
-    dice = random.Random(6)
-    monkeypatch.setattr(alike_objects, "_LEAST", 4)
-    keys = ("name", "start_us", "duration_us", "step", "note", "stream", "bytes")
-    taken = 0
-    for number in range(400):
-        gaps = dice.choice(((", ", ": "), (",", ":"), (" , ", ":  ")))
-        words = {key: dice.choice(("7", "0", "12.5", '"k"', "null", "-3")) for key in keys}
-        changes = {key: dice.choice(VALUES) for key in dice.sample(keys, dice.randrange(3))}
-        changes = changes if number % 3 else {"step": "12", "bytes": "0.25"}
-        first, other = (
-            "{" + gaps[0].join(f'"{key}"{gaps[1]}{value}' for key, value in (words | more).items()) + "}"
-            for more in ({}, changes)
-        )
-        lines = [first, first, dice.choice((other, other, other, other + " ", "", other[:-1], "\t" + other))]
-        text = "\n".join([*dice.choice(([], ["# a", ""])), *lines, *dice.choice(([], [first]))])
-        text += dice.choice(("", "\n", "\n\n"))
-        layout = layout_of(text.split("\n"))
-        if layout is None:
-            continue
-        at_once, patient = Log(), Log()
-        cut = alike_objects.cut(text.encode(), layout)
-        taken += cut is not None
-        frame = plain_table.objects(text.encode(), layout, at_once)
-        with monkeypatch.context() as patched:
-            patched.setattr(alike_objects, "cut", lambda text, layout: None)
-            expected = plain_table.objects(text.encode(), layout, patient)
-        assert_frame_equal(tidied(frame), tidied(expected)), text
-        assert at_once == patient
-    assert 60 < taken < 300
-
-
-def tidied(frame: pl.DataFrame) -> pl.DataFrame:
-    """Return a frame without columns that hold nothing, which are no difference in a run."""
-    return frame.select(s for s in frame if s.null_count() < frame.height)
-
-
-def _layout(line: str) -> Layout:
-    found = layout_of([line])
+def _layout(line: str) -> TableLayout:
+    found = detect_layout([line])
     assert found is not None
     return found

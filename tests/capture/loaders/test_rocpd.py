@@ -9,7 +9,7 @@ import pytest
 from polars.testing import assert_frame_equal
 
 from capture.errors import UnreadableError
-from capture.open import load
+from capture.load_runs import load
 from capture.run import Run
 from tests.capture.loaders._rocpd_file import COPY, DISPATCHES, GUID, REGIONS, write
 

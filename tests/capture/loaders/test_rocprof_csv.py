@@ -70,14 +70,14 @@ def test_a_kernel_trace_equals_a_plain_reading(lines: list[str], end: str) -> No
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "kernel_trace.csv"
         path.write_bytes(f"{HEADER}{end}{text}".encode())
-        (run,) = load(Source.of(path))
+        (run,) = load(Source.from_path(path))
     expected, read, dropped = plain_reading(text)
     expected = [row for row in expected if row["dur"] is None or row["dur"] >= 0]
     events = run.events.filter(run.events["kind"].cast(pl.String) == "kernel")
     missing = [c for c in ("t", "dur", "track") if c not in events.columns]
-    found = events.with_columns(pl.lit(None).alias(c) for c in missing).select("name", "track", "t", "dur")
-    assert found["t"].to_list() == [row["t"] for row in expected]
-    assert found["dur"].to_list() == [row["dur"] for row in expected]
-    assert found["track"].to_list() == [row["track"] for row in expected]
-    assert (run.log.read, run.log.read - run.log.kept) == (read, read - len(expected))
+    actual = events.with_columns(pl.lit(None).alias(c) for c in missing).select("name", "track", "t", "dur")
+    assert actual["t"].to_list() == [row["t"] for row in expected]
+    assert actual["dur"].to_list() == [row["dur"] for row in expected]
+    assert actual["track"].to_list() == [row["track"] for row in expected]
+    assert (run.log.read, run.log.read - run.log.retained) == (read, read - len(expected))
     assert run.log.dropped >= dropped

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from capture.errors import UnreadableError
-from capture.loaders import recognise
+from capture.loaders import find_loaders
 from capture.run import Run
 from capture.source import Source
 from tests.capture.loaders._rows import opened, rows
@@ -94,8 +94,8 @@ def test_a_cut_file_keeps_its_whole_planes(tmp_path: Path) -> None:
 
 
 def test_what_the_profiler_said_is_noted(tmp_path: Path) -> None:
-    said = FILES["tpu.xplane.pb"]() + field(2, "no device\x1b[31m\n") + field(3, "buffer full")
-    run = run_of(tmp_path, said)
+    output = FILES["tpu.xplane.pb"]() + field(2, "no device\x1b[31m\n") + field(3, "buffer full")
+    run = run_of(tmp_path, output)
     messages = [n.message for n in run.log.notices]
     assert "the profiler's warning: buffer full" in messages
     assert any(m.startswith("the profiler's error: no device") and "\x1b" not in m for m in messages)
@@ -118,7 +118,7 @@ def test_times_beyond_all_bounds_are_no_times(tmp_path: Path) -> None:
 
 
 def test_a_profile_without_events_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UnreadableError, match="without an event"):
+    with pytest.raises(UnreadableError, match="without a readable event"):
         run_of(tmp_path, space(plane(1, "/host:metadata", [], {})))
 
 
@@ -128,4 +128,4 @@ def test_a_profile_without_events_is_refused(tmp_path: Path) -> None:
 def test_other_bytes_are_no_plane(tmp_path: Path, raw: bytes) -> None:
     path = tmp_path / "x"
     path.write_bytes(raw)
-    assert recognise(Source.of(path).head) == []
+    assert find_loaders(Source.from_path(path).head) == []

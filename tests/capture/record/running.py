@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from capture.errors import EngineError
-from tracetui.process import Attached
+from tracetui.process import AttachedProcess
 
 PROGRAM = Path(__file__).parent / "goes_on.py"
 
@@ -60,13 +60,13 @@ def alone(iterations: int) -> dict[str, Any]:
 def attach_once(pid: int, out: Path, seconds: float) -> int:
     """Attach, watch so long and detach; return the steps that were seen."""
     out.touch()
-    attached = Attached(pid, out)
+    attached = AttachedProcess(pid, out)
     try:
         time.sleep(seconds)
         attached.stop()
-        told = attached.account.told()[pid]
+        told = attached.reports.read_reports()[pid]
         assert told.faults == []
-        return told.seen[0]
+        return told.counts[0]
     finally:
         attached.stop()
 
@@ -78,7 +78,7 @@ def not_possible() -> str:
     try:
         assert child.stdout is not None
         child.stdout.readline()
-        Attached(child.pid, Path(os.devnull)).stop()
+        AttachedProcess(child.pid, Path(os.devnull)).stop()
     except EngineError as e:
         return str(e)
     finally:

@@ -9,9 +9,11 @@ from pathlib import Path
 import pytest
 
 import capture.record
-from capture.native.lines import ColumnsLine
-from capture.open import load
+from capture.load_runs import load
+from capture.native.line_types import ColumnsLine
 from capture.run import Run
+
+pytestmark = pytest.mark.slow
 
 pytest.importorskip("torch")
 
@@ -136,8 +138,8 @@ print(child.exitcode)
 
 
 def test_forked_children_are_seen_though_they_skip_the_end(tmp_path: Path) -> None:
-    done = run(FORKS, tmp_path)
-    assert (done.stdout, done.stderr) == ("0\n", "")
+    result = run(FORKS, tmp_path)
+    assert (result.stdout, result.stderr) == ("0\n", "")
     assert told(tmp_path) == [[2, 2, 1], [4, 4, 1], [4, 4, 1], [4, 4, 1], [5, 5, 1]]
     events = recorded(tmp_path).events.filter(kind="step")
     assert events.height == 19 and events["step"].n_unique() == 19, "numbered over all processes"
@@ -155,8 +157,8 @@ print(threading.active_count())
 
 
 def test_every_thread_is_seen(tmp_path: Path) -> None:
-    done = run(THREADS, tmp_path, model=SMALL)
-    assert (done.stdout, done.stderr) == ("1\n", "")
+    result = run(THREADS, tmp_path, model=SMALL)
+    assert (result.stdout, result.stderr) == ("1\n", "")
     assert told(tmp_path) == [[40, 40, 4]] and steps(tmp_path) == 40
 
 
@@ -171,8 +173,8 @@ def test_threads_that_have_ended_leave_their_place_to_others(tmp_path: Path) -> 
     [("os._exit(3)", 3), ("os.execv('/bin/sh', ['sh', '-c', 'exit 4'])", 4), ("raise SystemExit(5)", 5)],
 )
 def test_each_way_to_end_keeps_what_was_seen(ending: str, code: int, tmp_path: Path) -> None:
-    done = run(f"work(6)\n{ending}", tmp_path, model=SMALL)
-    assert done.returncode == code
+    result = run(f"work(6)\n{ending}", tmp_path, model=SMALL)
+    assert result.returncode == code
     assert steps(tmp_path) == 6 and recorded(tmp_path).log.notices == ()
 
 
@@ -195,19 +197,19 @@ net(x)
 FAULT = """
 work(2)
 import sys
-watch = sys.modules["_tracetui_capture.record.thread"].ThreadWatch
+watch = sys.modules["_tracetui_capture.record.thread_recorder"].ThreadRecorder
 def broken(*_):
     raise ValueError("of our own")
-watch._is_root = broken
+watch._is_step_call = broken
 work(3)
 print("done")
 """
 
 
 def test_it_lets_go_at_its_first_fault_with_one_line(tmp_path: Path) -> None:
-    done = run(FAULT, tmp_path, model=SMALL)
-    assert (done.returncode, done.stdout) == (0, "done\n")
-    assert done.stderr == "tracetui: the program is watched no more: ValueError: of our own\n"
+    result = run(FAULT, tmp_path, model=SMALL)
+    assert (result.returncode, result.stdout) == (0, "done\n")
+    assert result.stderr == "tracetui: recording stopped: ValueError: of our own\n"
 
 
 def test_a_model_that_the_program_drops_is_gone(tmp_path: Path) -> None:
@@ -257,14 +259,16 @@ def test_lines_of_several_processes_are_told_apart() -> None:
         ColumnsLine(kind="columns", op=[], dur=[], rank=3),
         ColumnsLine(kind="columns", op=[], dur=[], writer=3),
     ]
-    assert len({line.source for line in lines}) == 2
+    assert len({line.writer_id for line in lines}) == 2
 
 
 def test_the_environment_of_the_program_is_its_own(tmp_path: Path) -> None:
     show = "print(json.dumps([sys.path[1:], sorted(os.environ)]))"
     command = [sys.executable, "-c", f"import json, os, sys; {show}"]
     alone = subprocess.run(command, env=plain_environment(), capture_output=True, text=True, check=True)
-    told_by = [json.loads(done.stdout) for done in (alone, run(f"import json; work(4); {show}", tmp_path))]
+    told_by = [
+        json.loads(result.stdout) for result in (alone, run(f"import json; work(4); {show}", tmp_path))
+    ]
     assert told_by[0][0] == told_by[1][0]
     ours = {"PYTHONPATH", "TRACETUI_OUT", "TRACETUI_RUN", "TRACETUI_ACCOUNT"}
     assert set(told_by[1][1]) - set(told_by[0][1]) == ours

@@ -16,6 +16,7 @@ def marked(name: str) -> object:
     return name if name in ALWAYS else pytest.param(name, marks=[pytest.mark.table, pytest.mark.timeout(600)])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [marked(name) for name in TABLE])
 def test_a_recorded_program_does_what_it_does_alone(name: str, tmp_path: Path) -> None:
     alone, recorded = run(name, tmp_path, recorded=False), run(name, tmp_path, recorded=True)
@@ -26,8 +27,10 @@ def test_a_recorded_program_does_what_it_does_alone(name: str, tmp_path: Path) -
     assert is_about(made.tokens, tokens), tokens
     clock = tmp_path / "recorded" / CLOCK
     assert is_about(float(clock.read_text()) if clock.exists() else None, seconds), seconds
-    said = [line for line in without_moments(recorded.err).splitlines() if not line.startswith("tracetui: ")]
-    assert said == without_moments(alone.err).splitlines()
+    output = [
+        line for line in without_moments(recorded.err).splitlines() if not line.startswith("tracetui: ")
+    ]
+    assert output == without_moments(alone.err).splitlines()
 
 
 def test_every_program_is_in_the_table() -> None:

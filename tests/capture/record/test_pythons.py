@@ -11,11 +11,12 @@ import polars as pl
 import pytest
 
 import capture.record
-from capture.open import load
-from tests.house import ROOT, imported_names, module_name
+from capture.load_runs import load
+from tests.house import ROOT, Checkout
 
 HERE = Path(__file__).parent
 SITE = Path(capture.record.__file__).parent / "site"
+IMPORTS = {module.path: module.imports for module in Checkout().modules}
 MINORS = (8, 9, 10, 11, 12, 13, 14)
 
 PROGRAM = """
@@ -48,7 +49,9 @@ print(sum("capture/record/site" in entry for entry in sys.path))
 
 def injected() -> list[Path]:
     """Return every file that a watched program loads, followed from what begins it."""
-    watchers = [f"capture.record.{name}" for name in ("bootstrap", "late", "llama")]
+    watchers = [
+        f"capture.record.{name}" for name in ("bootstrap", "attach_running", "patch_torch", "llama_cpp")
+    ]
     waiting, found = watchers, set()
     while waiting:
         name = waiting.pop()
@@ -56,9 +59,9 @@ def injected() -> list[Path]:
         if path in found or not path.exists():
             continue
         found.add(path)
-        waiting += [n for n in imported_names(path, module_name(ROOT, path)) if n.startswith("capture.")]
+        waiting += [n for n in IMPORTS[path] if n.startswith("capture.")]
     packages = [ROOT / "capture" / room / "__init__.py" for room in ("", "native", "record")]
-    return [SITE / "sitecustomize.py", SITE.parent / "entry.py", *packages, *sorted(found)]
+    return [SITE / "sitecustomize.py", SITE.parent / "injected.py", *packages, *sorted(found)]
 
 
 def pythons() -> Iterator[str]:
@@ -78,7 +81,7 @@ def test_what_is_loaded_reads_on_python_3_8(path: Path) -> None:
 def test_what_is_loaded_is_of_the_standard_library() -> None:
     """But for torch, which the program has imported by itself."""
     for path in injected():
-        names = {name.partition(".")[0] for name in imported_names(path, module_name(ROOT, path))}
+        names = {name.partition(".")[0] for name in IMPORTS[path]}
         assert names - set(sys.stdlib_module_names) <= {"capture", "torch", "sitecustomize"}, path
 
 
@@ -88,10 +91,10 @@ def test_a_program_is_watched_on_each_python_that_is_here(python: str, tmp_path:
     account.mkdir()
     path = os.pathsep.join([str(SITE), str(HERE / "fake_torch")])
     env = {"PYTHONPATH": path, "TRACETUI_OUT": str(out), "TRACETUI_ACCOUNT": str(account)}
-    done = subprocess.run(
+    result = subprocess.run(
         [python, "-c", PROGRAM], env=env, cwd=tmp_path, capture_output=True, text=True, check=False
     )
-    assert (done.stdout, done.stderr) == ("[]\n0\n", "")
+    assert (result.stdout, result.stderr) == ("[]\n0\n", "")
     (run,) = load(out, cache=False)
     steps = run.events.filter(kind="step")
     assert sorted(steps["step"]) == list(range(8))
@@ -100,8 +103,8 @@ def test_a_program_is_watched_on_each_python_that_is_here(python: str, tmp_path:
         assert own.select("phase", "tokens", "batch", "context").rows() == [
             ("prefill", 2, 2, 5), *(("decode", 2, 2, 5 + n) for n in (1, 2, 3)),
         ]  # fmt: skip
-    (told,) = account.glob("process-*")
-    assert "seen 8 8 2" in told.read_text()
+    (actual,) = account.glob("process-*")
+    assert "seen 8 8 2" in actual.read_text()
 
 
 LOOP = """
@@ -133,7 +136,7 @@ def test_a_program_that_runs_is_attached_to_on_each_python(
     python: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The door is played: the program executes the text by itself, as Python 3.14 would."""
-    from tracetui.process import Attached, Target
+    from tracetui.process import AttachedProcess, AttachTarget
 
     def run_in(pid: int, place: str) -> None:
         assert pid == child.pid and child.stdin is not None
@@ -141,8 +144,8 @@ def test_a_program_that_runs_is_attached_to_on_each_python(
         child.stdin.flush()
 
     monkeypatch.setattr(sys, "remote_exec", run_in, raising=False)
-    monkeypatch.setattr(Target, "check", lambda self: None)
-    monkeypatch.setattr(Target, "debugger", lambda self: "python")
+    monkeypatch.setattr(AttachTarget, "check", lambda self: None)
+    monkeypatch.setattr(AttachTarget, "find_debugger", lambda self: "python")
     out = tmp_path / "out.jsonl"
     out.touch()
     child = subprocess.Popen(
@@ -150,11 +153,11 @@ def test_a_program_that_runs_is_attached_to_on_each_python(
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
     )  # fmt: skip
     assert child.stdout is not None and child.stdout.readline() == "here\n"
-    attached = Attached(child.pid, out)
+    attached = AttachedProcess(child.pid, out)
     try:
         assert child.stdout.readline() == "watched 0\n"
         attached.stop()
-        assert attached.account.told()[child.pid].seen == (4, 5, 1)
+        assert attached.reports.read_reports()[child.pid].counts == (4, 5, 1)
     finally:
         attached.stop()
     assert child.communicate(timeout=60) == ("[]\n[]\n", "")
@@ -175,7 +178,7 @@ def test_a_python_that_is_too_old_runs_as_if_alone(name: str, tmp_path: Path) ->
         "TRACETUI_OUT": str(tmp_path / "out"),
         "PYTHONDONTWRITEBYTECODE": "1",
     }
-    done = subprocess.run(
+    result = subprocess.run(
         [str(python), "-c", "print('ran')"], env=env, capture_output=True, text=True, check=False
     )
-    assert (done.stdout, done.stderr, done.returncode) == ("the hidden one\nran\n", "", 0)
+    assert (result.stdout, result.stderr, result.returncode) == ("the hidden one\nran\n", "", 0)

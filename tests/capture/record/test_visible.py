@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from capture.record.gpu import gpu_handles, visible_devices
+from capture.record.counters.gpu_counters import find_gpu_handles, parse_visible_devices
 
 HERE = Path(__file__).parent
 
@@ -52,14 +52,14 @@ def nvml(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 def test_gauges_are_of_the_gpus_that_the_program_sees(
     nvml: Any, visible: str | None, handles: dict[str, int]
 ) -> None:
-    assert gpu_handles(nvml, Log(), visible) == handles  # type: ignore[arg-type]
+    assert find_gpu_handles(nvml, Log(), visible) == handles  # type: ignore[arg-type]
 
 
 def test_a_uuid_of_another_machine_is_named(nvml: Any) -> None:
     log = Log()
-    assert gpu_handles(nvml, log, "GPU-dddd") == {}  # type: ignore[arg-type]
+    assert find_gpu_handles(nvml, log, "GPU-dddd") == {}  # type: ignore[arg-type]
     assert log.marks == ["gpu 0 cannot be measured: Not Found"]
 
 
 def test_the_tenth_gpu_is_the_tenth() -> None:
-    assert visible_devices(None, 12)[10] == 10 and visible_devices("11,10", 12) == [11, 10]
+    assert parse_visible_devices(None, 12)[10] == 10 and parse_visible_devices("11,10", 12) == [11, 10]

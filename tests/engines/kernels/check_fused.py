@@ -14,13 +14,13 @@ from triton.runtime.interpreter import GridExecutor
 
 from engines import kernels
 from engines.decoder import Decoder
-from engines.fused.step import DeviceState, FusedStep, context_class, refusal
+from engines.fused.fused_step import DeviceState, FusedStep, explain_refusal, find_context_class
 from engines.models.spec import Spec
-from engines.sample import GREEDY, SamplingOptions
-from engines.weights import packed_matrices
-from engines.weights.low_bit import FORMS
-from engines.weights.low_bit_storage import Quantised
-from engines.weights.storage import FP32
+from engines.token_sampling import GREEDY, SamplingOptions
+from engines.weights import quantised_storage
+from engines.weights.low_bit import QUANT_FORMATS
+from engines.weights.matrix_storage import FP32
+from engines.weights.quantised_storage import QuantisedStorage
 from tests.engines import tiny
 
 COMPUTING = ("aten.add", "aten.mul", "aten.mm", "aten.cat", "aten.gelu", "aten.silu", "aten._to_copy")
@@ -30,7 +30,7 @@ PROMPT, STEPS = 13, 2  # beyond the window of the tiny models
 def few_layers(name: str) -> Spec:
     """The interpreter is slow: two layers show every joint, one of each kind."""
     spec = (tiny.SPECS | tiny.MORE)[name]
-    return replace(spec, layers=2, local=spec.local[-2:][::-1])
+    return replace(spec, layers=2, windowed_layers=spec.windowed_layers[-2:][::-1])
 
 
 @pytest.mark.parametrize(
@@ -44,11 +44,11 @@ def test_the_fused_step_is_the_decoder(name: str, batch: int) -> None:
         for decoder in (plain, model):
             tiny.logits(decoder, ids[:, :PROMPT], PROMPT)
         device_state = DeviceState(model)
-        fused = FusedStep(model, device_state, GREEDY, context_class(PROMPT))
-        assert len(fused.ops) == len(fused.rows)
+        fused = FusedStep(model, device_state, GREEDY, find_context_class(PROMPT))
+        assert len(fused.ops) == len(fused.plan)
         for at in range(PROMPT, PROMPT + STEPS):
-            plain.place(ids[:, at : at + 1], at)
-            device_state.place(ids[:, at], at)
+            plain.set_input(ids[:, at : at + 1], at)
+            device_state.set_input(ids[:, at], at)
             for op in plain.ops:
                 op()
             for op in fused.ops:
@@ -67,17 +67,17 @@ def test_six_kernels_are_a_layer(name: str, batch: int, form: str, monkeypatch: 
     """By the plan, and by what is launched; the first layer has the norm of what is embedded before it."""
     spec = replace(few_layers(name), hidden=64, heads=4, kv_heads=2, head_dim=16, ffn=96, vocab=64)
     cpu, monkeys = torch.device("cpu"), monkeypatch.setattr
-    monkeys(packed_matrices, "_on_processor", packed_matrices.Kernel)
-    way = FP32 if form == "fp32" else Quantised(FORMS[form], cpu)
+    monkeys(quantised_storage, "_make_cpu_matrix", quantised_storage.TritonMatrix)
+    way = FP32 if form == "fp32" else QuantisedStorage(QUANT_FORMATS[form], cpu)
     with torch.inference_mode():
         model = Decoder(spec, tiny.Table(tiny.weights(spec)), way, cpu, batch=batch, capacity=64)
         fused = FusedStep(model, state := DeviceState(model), GREEDY, 512)
-        state.place(torch.zeros(batch, dtype=torch.long), PROMPT)
-        assert Counter(row.layer for row in fused.rows) == {None: 3, 0: 7, 1: 6}
+        state.set_input(torch.zeros(batch, dtype=torch.long), PROMPT)
+        assert Counter(row.layer for row in fused.plan) == {None: 3, 0: 7, 1: 6}
         launched: list[object] = []
         real = GridExecutor.__call__
         monkeys(GridExecutor, "__call__", lambda *a, **b: launched.append(a[0]) or real(*a, **b))
-        for row, op in zip(fused.rows, fused.ops, strict=True):
+        for row, op in zip(fused.plan, fused.ops, strict=True):
             launched.clear()
             with ops_of_torch() as others:
                 op()
@@ -112,9 +112,9 @@ def test_steps_go_on_by_themselves() -> None:
         device_state = DeviceState(model)
         fused = FusedStep(model, device_state, GREEDY, 512)
         token = plain.sampler.logits.argmax(-1)
-        device_state.place(token, PROMPT)
+        device_state.set_input(token, PROMPT)
         for at in range(PROMPT, PROMPT + 3):
-            plain.place(token[:, None], at)
+            plain.set_input(token[:, None], at)
             for op in plain.ops:
                 op()
             token = plain.sampler.token
@@ -125,7 +125,7 @@ def test_steps_go_on_by_themselves() -> None:
     assert actual == wanted
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", QUANT_FORMATS)
 @pytest.mark.parametrize("batch", [1, 8])
 def test_packed_weights_are_never_unpacked(form: str, batch: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Against the decoder over the weights that the codes stand for."""
@@ -136,48 +136,50 @@ def test_packed_weights_are_never_unpacked(form: str, batch: int, monkeypatch: p
     cpu = torch.device("cpu")
     ids = torch.randint(64, (batch, PROMPT + 1), generator=torch.Generator().manual_seed(4))
 
-    def decoder(product: type[packed_matrices.Product]) -> Decoder:
-        monkeypatch.setattr(packed_matrices, "_on_processor", product)
-        way = Quantised(FORMS[form], cpu)
+    def decoder(product: type[quantised_storage.PackedProduct]) -> Decoder:
+        monkeypatch.setattr(quantised_storage, "_make_cpu_matrix", product)
+        way = QuantisedStorage(QUANT_FORMATS[form], cpu)
         return Decoder(spec, tiny.Table(table), way, cpu, batch=batch, capacity=64)
 
     with torch.inference_mode():
-        plain, model = decoder(packed_matrices.Unpacking), decoder(packed_matrices.Kernel)
+        plain, model = decoder(quantised_storage.UnpackedMatrix), decoder(quantised_storage.TritonMatrix)
         for each in (plain, model):
             tiny.logits(each, ids[:, :PROMPT], PROMPT)
         device_state = DeviceState(model)
         fused = FusedStep(model, device_state, GREEDY, 512)
-        plain.place(ids[:, PROMPT:], PROMPT)
-        device_state.place(ids[:, PROMPT], PROMPT)
+        plain.set_input(ids[:, PROMPT:], PROMPT)
+        device_state.set_input(ids[:, PROMPT], PROMPT)
         for op in (*plain.ops, *fused.ops):
             op()
     wanted = plain.sampler.logits
     assert (device_state.logits - wanted).norm() / wanted.norm() < 1e-5
-    assert {row.name for row in fused.rows} >= {"dequant+qkv_proj", "dequant+ffn_gate_up+ffn_act"}
+    assert {row.name for row in fused.plan} >= {"dequant+qkv_proj", "dequant+ffn_gate_up+ffn_act"}
 
 
 def test_what_the_kernels_cannot_draw_is_refused() -> None:
     spec = tiny.SPECS["gemma3"]
-    assert refusal(spec, GREEDY, torch.device("cpu")) == ""  # interpreted
-    assert "64" in refusal(spec, SamplingOptions(temperature=1.0, top_k=100), torch.device("cpu"))
+    assert explain_refusal(spec, GREEDY, torch.device("cpu")) == ""  # interpreted
+    assert "64" in explain_refusal(spec, SamplingOptions(temperature=1.0, top_k=100), torch.device("cpu"))
 
 
 def test_what_the_kernels_do_not_do_is_named() -> None:
     cpu = torch.device("cpu")
-    assert refusal(tiny.MORE["qwen3_moe"], GREEDY, cpu) == "no kernel does a mixture of experts"
-    assert "attention with sinks" in refusal(tiny.MORE["gpt_oss"], GREEDY, cpu)
-    assert "layers without a norm before them" in refusal(tiny.MORE["olmo2"], GREEDY, cpu)
-    assert refusal(tiny.MORE["phi3"], GREEDY, cpu) == ""
+    assert (
+        explain_refusal(tiny.MORE["qwen3_moe"], GREEDY, cpu) == "kernels do not support a mixture of experts"
+    )
+    assert "attention sinks" in explain_refusal(tiny.MORE["gpt_oss"], GREEDY, cpu)
+    assert "layers without pre-norm" in explain_refusal(tiny.MORE["olmo2"], GREEDY, cpu)
+    assert explain_refusal(tiny.MORE["phi3"], GREEDY, cpu) == ""
 
 
 def test_what_triton_lacks_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(kernels, "_interpreted", lambda: False)
+    monkeypatch.setattr(kernels, "_is_interpreted", lambda: False)
     monkeypatch.delenv("CC", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
     spec, gpu = tiny.SPECS["gemma3"], torch.device("cuda")
-    assert refusal(spec, GREEDY, gpu) == "Triton has no C compiler to build what launches its kernels"
+    assert explain_refusal(spec, GREEDY, gpu) == "Triton needs a C compiler to build kernel launchers"
     monkeypatch.setenv("CC", "gcc")
     monkeypatch.setattr(kernels.sysconfig, "get_path", lambda name, scheme: str(tmp_path))
-    assert "Python.h" in refusal(spec, GREEDY, gpu)
+    assert "Python.h" in explain_refusal(spec, GREEDY, gpu)
     (tmp_path / "Python.h").touch()
-    assert refusal(spec, GREEDY, gpu) == ""
+    assert explain_refusal(spec, GREEDY, gpu) == ""

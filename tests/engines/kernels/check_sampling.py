@@ -7,10 +7,12 @@ from engines.kernels import sampling
 from tests.engines.kernels.compare import DTYPES, rand
 
 
-def drawn(logits: torch.Tensor, count: int, **options: float) -> tuple[torch.Tensor, sampling.Scratch]:
+def drawn(
+    logits: torch.Tensor, count: int, **options: float
+) -> tuple[torch.Tensor, sampling.SamplingScratch]:
     """The tokens of so many steps, [steps, rows]; nothing is changed between them."""
     rows, vocab = logits.shape
-    between, actual = sampling.scratch(rows, vocab, logits.device), []
+    between, actual = sampling.allocate_scratch(rows, vocab, logits.device), []
     for _ in range(count):
         token = torch.full((rows,), -1, dtype=torch.int64)
         sampling.launch(logits, token, between, **options)
@@ -21,7 +23,7 @@ def drawn(logits: torch.Tensor, count: int, **options: float) -> tuple[torch.Ten
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks of 32 logits of which 8 survive, since the interpreter sorts slowly."""
-    for name, value in (("BLOCK", 32), ("KEPT", 8), ("GROUPED", 4)):
+    for name, value in (("BLOCK", 32), ("MAX_CANDIDATES", 8), ("BLOCKS_PER_GROUP", 4)):
         monkeypatch.setattr(sampling, name, value)
 
 
@@ -48,7 +50,7 @@ def test_only_what_survives_the_cut_is_drawn(small: None, top_k: int, top_p: flo
     """Of a vocabulary in nine blocks, three groups; the likeliest lie in different ones."""
     logits = rand(1, 261).clamp(max=2.0)
     logits[0, [3, 130, 259, 77, 206, 9]] = torch.tensor([9.0, 8.6, 8.3, 8.1, 7.9, 7.7])
-    chances = sampling.nucleus(logits, 1.1, top_k, top_p)[0]
+    chances = sampling.compute_nucleus(logits, 1.1, top_k, top_p)[0]
     tokens, between = drawn(logits, 2, temperature=1.1, top_k=top_k, top_p=top_p, seed=1)
     assert (chances[tokens.flatten()] > 0).all()
     assert not between.cut.any()
@@ -90,12 +92,14 @@ def test_blocks_of_full_size() -> None:
     [(0.0, 500, 262144, True), (1.0, 64, 262144, True), (1.0, 65, 1000, False), (1.0, 0, 262145, False)],
 )
 def test_what_is_supported_is_stated(temperature: float, top_k: int, vocab: int, can: bool) -> None:
-    assert sampling.supported(temperature, top_k, vocab) is can
+    assert sampling.is_supported(temperature, top_k, vocab) is can
 
 
 def test_the_reference_cuts_as_written() -> None:
     logits = torch.tensor([[0.1, 0.5, 0.3, 0.1]]).log()
     assert torch.allclose(
-        sampling.nucleus(logits, 1.0, 0, 0.6), torch.tensor([[0, 0.625, 0.375, 0]]).double()
+        sampling.compute_nucleus(logits, 1.0, 0, 0.6), torch.tensor([[0, 0.625, 0.375, 0]]).double()
     )
-    assert torch.allclose(sampling.nucleus(logits, 1.0, 1, 1.0), torch.tensor([[0.0, 1, 0, 0]]).double())
+    assert torch.allclose(
+        sampling.compute_nucleus(logits, 1.0, 1, 1.0), torch.tensor([[0.0, 1, 0, 0]]).double()
+    )

@@ -1,6 +1,7 @@
-"""How near a kernel must come to its reference."""
+"""Inputs of kernel tests, and how close a kernel must come to its reference."""
 
 import torch
+from torch.nn import functional
 
 DTYPES = [torch.float32, torch.float16]
 
@@ -17,3 +18,9 @@ def close(actual: torch.Tensor, wanted: torch.Tensor) -> None:
     assert torch.isfinite(actual).all()
     difference = (actual.float() - wanted.float()).abs().max()
     assert difference <= tolerance * wanted.abs().max().clamp(min=1.0), float(difference)
+
+
+def activated(product: torch.Tensor, *, gelu: bool) -> torch.Tensor:
+    """act(gate) · up of rows that hold both."""
+    gate, up = product.chunk(2, -1)
+    return (functional.gelu(gate, approximate="tanh") if gelu else functional.silu(gate)) * up

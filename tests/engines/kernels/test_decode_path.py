@@ -6,17 +6,17 @@ import pytest
 import torch
 
 from engines.decoder import Decoder
-from engines.kernels import available, kernel
-from engines.layer import Layer
+from engines.kernels import is_available, load_kernel
+from engines.layer import DecoderLayer
 from tests.engines import tiny
 
-pytestmark = pytest.mark.skipif(not available(), reason="triton is not installed here")
+pytestmark = pytest.mark.skipif(not is_available(), reason="triton is not installed here")
 
 STEPS = 5
 
 
-def weight(layer: Layer, name: str) -> torch.Tensor:
-    return layer._w.matrices[name].weight
+def weight(layer: DecoderLayer, name: str) -> torch.Tensor:
+    return layer.weights.matrices[name].weight
 
 
 class ByReference:
@@ -26,16 +26,16 @@ class ByReference:
         self._model, self._spec = model, model.spec
         self._caches = [c._kv.clone().chunk(2, 1) for c in model.caches]
         names = ("add_rmsnorm", "gemv", "qknorm_rope_append", "decode_attention", "gate_up_act")
-        self._norm, self._gemv, self._append, self._attend, self._gate_up = map(kernel, names)
+        self._norm, self._gemv, self._append, self._attend, self._gate_up = map(load_kernel, names)
 
     def step(self, ids: torch.Tensor, at: int) -> torch.Tensor:
         """Logits [batch, vocab]. What a layer leaves is normed together with what it is added to."""
         position = torch.full((len(ids),), at, dtype=torch.int32)
-        stream = self._model._table(ids[:, 0]) * (self._model._scale if self._spec.embed_scale else 1.0)
-        layers, eps = self._model._layers, self._spec.eps
-        h, stream = self._norm.reference(stream, layers[0]._w.norms["attn_norm"], eps)
+        stream = self._model.table(ids[:, 0]) * self._model.embedding_scale
+        layers, eps = self._model.layers, self._spec.eps
+        h, stream = self._norm.reference(stream, layers[0].weights.norms["attn_norm"], eps)
         for number, layer in enumerate(layers):
-            norms = layer._w.norms
+            norms = layer.weights.norms
             product = self._attention(layer, number, h, position)
             h, stream = self._norm.reference(
                 product, norms["ffn_norm"], eps, stream=stream, post=norms.get("post_attn_norm")
@@ -43,20 +43,22 @@ class ByReference:
             gelu = self._spec.activation == "gelu_tanh"
             wide = self._gate_up.reference(h, weight(layer, "gate_up"), gelu=gelu)
             last = number + 1 == len(layers)
-            following = self._model._final if last else layers[number + 1]._w.norms["attn_norm"]
+            following = self._model.final if last else layers[number + 1].weights.norms["attn_norm"]
             h, stream = self._norm.reference(
                 self._gemv.reference(wide, weight(layer, "down")), following, eps,
                 stream=stream, post=norms.get("post_ffn_norm"),
             )  # fmt: skip
-        return self._gemv.reference(h, self._model._head.weight)
+        return self._gemv.reference(h, self._model.head.weight)
 
-    def _attention(self, layer: Layer, number: int, h: torch.Tensor, position: torch.Tensor) -> torch.Tensor:
+    def _attention(
+        self, layer: DecoderLayer, number: int, h: torch.Tensor, position: torch.Tensor
+    ) -> torch.Tensor:
         spec, (keys, values) = self._spec, self._caches[number]
-        qkv = self._gemv.reference(h, weight(layer, "qkv"), layer._w.bias)
-        tables = self._append.Tables(*layer.parts.rope.tables)
+        qkv = self._gemv.reference(h, weight(layer, "qkv"), layer.weights.bias)
+        tables = self._append.RotaryTables(*layer.rotary.tables)
         q = self._append.reference(
             qkv.view(len(h), -1, spec.head_dim), keys, values, position, tables,
-            layer._w.norms.get("qk_norm"), spec.eps,
+            layer.weights.norms.get("qk_norm"), spec.eps,
         )  # fmt: skip
         seen = self._attend.reference(q, keys, values, position, spec.attention_scale)
         return self._gemv.reference(seen.flatten(1), weight(layer, "o"))
@@ -70,7 +72,7 @@ def pairs(name: str) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
     tiny.logits(model, ids[:, :13], 13)
     mine = ByReference(model)
     for at in range(13, 13 + STEPS):
-        model.place(ids[:, at : at + 1], at)
+        model.set_input(ids[:, at : at + 1], at)
         for op in model.ops:
             op()
         yield model.sampler.logits, mine.step(ids[:, at : at + 1], at)

@@ -4,14 +4,14 @@ from pathlib import Path
 
 import pytest
 
-from capture.open import load
+from capture.load_runs import load
 from engines.__main__ import main
-from engines.training.sizes import SIZES, Size
+from engines.training.model_sizes import SIZES, ModelSize
 from tests.engines.test_engine import _same_signals, of_kind, ops_of, recorded
 
 __all__ = ["_same_signals"]  # a fixture that every test here needs
 
-SMALL = Size("cs336-small", 32, 48, 4, 2, vocab=50)
+SMALL = ModelSize("cs336-small", 32, 48, 4, 2, vocab=50)
 
 
 @pytest.fixture
@@ -54,8 +54,8 @@ def test_products_in_bf16_are_labelled(tmp_path: Path) -> None:
     out = tmp_path / "a.jsonl"
     assert train(out, "--steps", "1", "--context", "16", "--warm-up", "1", "--dtype", "bf16") == 0
     (run,) = load(out, cache=False)
-    told = {key: run.meta[key] for key in ("dtype", "products", "weights_in")}
-    assert told == {"dtype": "bfloat16", "products": "bf16 by autocast", "weights_in": "fp32"}
+    actual = {key: run.meta[key] for key in ("dtype", "products", "weights_in")}
+    assert actual == {"dtype": "bfloat16", "products": "bf16 by autocast", "weights_in": "fp32"}
     assert "bf16" in run.name
 
 
@@ -78,13 +78,13 @@ def test_a_part_with_other_choices_says_so(tmp_path: Path) -> None:
     ("arguments", "code", "said"),
     [
         (["--mode", "train", "--model", "gemma-3-1b"], 2, "choose one of: cs336-small"),
-        (["--mode", "train", "--layers", "40"], 2, "--layers 40: cs336-small has 12"),
-        (["--mode", "train", "--dtype", "fp16"], 2, "in fp32 or with products in bf16, not in fp16"),
-        (["--mode", "train", "--quant", "q8_0"], 2, "training is not quantised"),
-        (["--mode", "train", "--weights", "somewhere"], 2, "training begins with random weights"),
+        (["--mode", "train", "--layers", "40"], 2, "--layers 40: cs336-small has 1 to 12"),
+        (["--mode", "train", "--dtype", "fp16"], 2, "training does not support --dtype fp16"),
+        (["--mode", "train", "--quant", "q8_0"], 2, "training does not support --quant"),
+        (["--mode", "train", "--weights", "somewhere"], 2, "training starts from random weights"),
         (["--mode", "train", "--model", "2.7B", "--context", "1024", "--batch", "900"], 5, "does not fit"),
-        (["--layers", "4"], 2, "--layers is of --mode train (this is --mode decode)"),
-        (["--model", "cs336-small"], 2, "cs336-small is there to be trained; ask for --mode train"),
+        (["--layers", "4"], 2, "--layers requires --mode train (this is --mode decode)"),
+        (["--model", "cs336-small"], 2, "cs336-small can only be trained; use --mode train"),
     ],
 )
 def test_what_cannot_be_is_one_sentence(
@@ -101,4 +101,4 @@ def test_the_door_knows_before_torch_is_there(capsys: pytest.CaptureFixture[str]
     asked = ["--out", "/dev/null", "--check", "--mode", "train"]
     assert main(asked) == 0
     assert main([*asked, "--model", "nothing-like-it"]) == 2
-    assert "no model to train is called nothing-like-it" in capsys.readouterr().err
+    assert "unknown model to train nothing-like-it" in capsys.readouterr().err

@@ -10,21 +10,20 @@ import polars as pl
 import pytest
 import torch
 
+from capture.load_runs import load
 from capture.native.emit import Emitter
-from capture.open import load
-from capture.record.kernels import Row as Piece
-from capture.record.kernels import Window
-from engines.host.commands import Commands
+from capture.record.profiler_windows import LeafWork as Piece
+from capture.record.profiler_windows import ProfilerWindow
+from engines.host.engine_commands import Commands
 from engines.host.heartbeat import Heartbeat
-from engines.training.loop import TrainingLoop
-from engines.training.rows import step_rows
-from engines.training.sizes import Size
-from engines.training.trainer import Maths, Node, Trainer
-from engines.training.window import Owners
+from engines.training.model_sizes import ModelSize
+from engines.training.trainer import GraphNode, Maths, Trainer
+from engines.training.training_loop import OpOwners, TrainingLoop
+from engines.training.training_plan import plan_training_step
 from tests.engines.training.test_trainer import TINY
 
 CPU = torch.device("cpu")
-MIDDLE = Size("middle", 64, 256, 3, 2, vocab=64, batch=2, context=64)
+MIDDLE = ModelSize("middle", 64, 256, 3, 2, vocab=64, batch=2, context=64)
 PHASES = ("forward", "backward", "optimizer")
 NAP_S = 0.05
 
@@ -45,10 +44,10 @@ class Sleepy(torch.autograd.Function):
 class Drowsy(Trainer):
     """Its second layer's activation sleeps on the way back."""
 
-    def _layer(self, layer: int) -> Iterator[Node]:
-        for node in super()._layer(layer):
+    def _iter_layer(self, layer: int) -> Iterator[GraphNode]:
+        for node in super()._iter_layer(layer):
             late = layer == 1 and node.writes == "act"
-            yield replace(node, maths=sleepy(node.maths)) if late else node
+            yield node._replace(maths=sleepy(node.maths)) if late else node
 
 
 def sleepy(maths: Maths) -> Maths:
@@ -58,13 +57,13 @@ def sleepy(maths: Maths) -> Maths:
 def course(path: Path, trainer: Trainer, optimizer: str = "cs336") -> tuple[TrainingLoop, Emitter]:
     emitter = Emitter(path)
     emitter.run("tiny", {"model": "tiny"})
-    rows = step_rows(trainer.size, optimizer)
+    rows = plan_training_step(trainer.size, optimizer)
     return TrainingLoop(trainer, rows, emitter, Heartbeat(emitter), Commands()), emitter
 
 
 def recorded(path: Path, steps: int, trainer: Trainer | None = None, mode: str = "windows") -> pl.DataFrame:
     tried, emitter = course(path, trainer or Trainer(TINY, CPU))
-    tried.mode(mode)
+    tried.set_mode(mode)
     tried.warm_up(2)
     tried.run(steps)
     emitter.end()
@@ -79,7 +78,7 @@ def test_steps_phases_and_rows(tmp_path: Path) -> None:
     assert steps.select("tokens", "context", "batch").unique().rows() == [(14, 7, 2)]
     spans = events.filter(kind="span")
     assert spans.select("step", "phase").rows() == [(step, phase) for step in (1, 2, 3) for phase in PHASES]
-    rows = step_rows(TINY, "cs336")
+    rows = plan_training_step(TINY, "cs336")
     for step in (1, 2, 3):
         own = events.filter(kind="kernel", step=step)
         named = {phase: set(own.filter(phase=phase)["name"].cast(str)) for phase in PHASES}
@@ -103,11 +102,11 @@ def test_forward_and_optimizer_rows_add_up_and_backward_rows_do_not_pass_their_p
 
 @pytest.mark.parametrize("mixed", [False, True])
 def test_no_backward_work_is_left_over(tmp_path: Path, mixed: bool) -> None:
-    trainer = Trainer(replace(MIDDLE, mixed=mixed), CPU)
+    trainer = Trainer(replace(MIDDLE, is_mixed_precision=mixed), CPU)
     work = recorded(tmp_path / "prof.jsonl", 1, trainer).filter(kind="kernel", phase="backward")
-    planned = [(row.name, row.layer) for row in step_rows(MIDDLE, "cs336").backward]
-    done = work.select(pl.col("name").cast(str), "layer").rows()
-    assert sorted(done, key=str) == sorted([*planned, ("grad_accum", None)], key=str)
+    planned = [(row.name, row.layer) for row in plan_training_step(MIDDLE, "cs336").backward]
+    result = work.select(pl.col("name").cast(str), "layer").rows()
+    assert sorted(result, key=str) == sorted([*planned, ("grad_accum", None)], key=str)
 
 
 def test_backward_work_is_told_by_its_sequence_number(tmp_path: Path) -> None:
@@ -120,10 +119,10 @@ def test_backward_work_is_told_by_its_sequence_number(tmp_path: Path) -> None:
 
 def test_every_row_stands_in_its_module(tmp_path: Path) -> None:
     events = recorded(tmp_path / "prof.jsonl", 1).filter(kind="kernel", layer=1)
-    told = dict(events.filter(phase="backward").select(pl.col("name", "path").cast(str)).rows())
-    assert told["q_proj"] == "backward / layers.1 / attn"
-    assert told["w3"] == "backward / layers.1 / ffn"
-    assert told["ln2"] == "backward / layers.1"
+    actual = dict(events.filter(phase="backward").select(pl.col("name", "path").cast(str)).rows())
+    assert actual["q_proj"] == "backward / layers.1 / attn"
+    assert actual["w3"] == "backward / layers.1 / ffn"
+    assert actual["ln2"] == "backward / layers.1"
     updates = events.filter(phase="optimizer")["path"].cast(str).to_list()
     assert "optimizer / layers.1 / attn / q_proj" in updates and len(updates) == 9
 
@@ -142,7 +141,9 @@ def test_without_the_profiler_the_backward_pass_is_one_span(tmp_path: Path) -> N
     events = recorded(tmp_path / "prof.jsonl", 1, mode="spans")
     assert events.filter(kind="span", phase="backward").height == 1
     assert events.filter(kind="kernel", phase="backward").is_empty()
-    assert events.filter(kind="kernel", phase="forward").height == len(step_rows(TINY, "cs336").forward)
+    assert events.filter(kind="kernel", phase="forward").height == len(
+        plan_training_step(TINY, "cs336").forward
+    )
 
 
 def test_the_last_step_of_the_warm_up_is_timed_without_the_profiler(tmp_path: Path) -> None:
@@ -164,13 +165,18 @@ def test_loss_is_a_counter(tmp_path: Path) -> None:
 def test_orders_are_obeyed_between_steps(tmp_path: Path) -> None:
     tried, emitter = course(tmp_path / "prof.jsonl", Trainer(TINY, CPU))
     for line in ('{"do":"prompt","text":"hi"}', '{"do":"mode","mode":"spans"}', '{"do":"mode","mode":"x"}'):
-        tried._commands.take(line)
-    tried._commands.take('{"do":"quit"}')
+        tried._commands.accept_line(line)
+    tried._commands.accept_line('{"do":"quit"}')
     tried.run(0)
     emitter.end()
     text = (tmp_path / "prof.jsonl").read_text()
-    for said in ("training takes no prompt", "the profiler rests", "there is no mode x", '"step":1'):
-        assert said in text
+    for output in (
+        "training accepts no prompts",
+        "no step is profiled",
+        "unknown capture mode x",
+        '"step":1',
+    ):
+        assert output in text
     assert '"step":2' not in text
 
 
@@ -178,7 +184,7 @@ def piece(name: str, owner: str | None, duration: int, phase: str | None = None)
     return Piece(name, 10, duration, owner, "aten::mm", phase, "gpu", "gpu 0 stream 7")
 
 
-WINDOW = Window([
+WINDOW = ProfilerWindow([
     piece("sgemm_128", "forward / layers.1 / attn / q_proj", 50),
     piece("splitk_reduce", "forward / layers.1 / attn / q_proj", 5),
     piece("sgemm_dgrad", "forward / layers.1 / attn / q_proj", 90, "backward"),
@@ -191,23 +197,23 @@ WINDOW = Window([
 
 
 def test_kernels_of_a_device_stand_under_their_ops() -> None:
-    rows = step_rows(TINY, "fused")
-    told = {work.row.name: work for work in Owners(rows).kernels(WINDOW)}
-    assert {name: work.phase for name, work in told.items()} == {
+    rows = plan_training_step(TINY, "fused")
+    actual = {work.row.name: work for work in OpOwners(rows).collect_kernels(WINDOW)}
+    assert {name: work.phase for name, work in actual.items()} == {
         "sgemm_128": "forward", "splitk_reduce": "forward", "sgemm_dgrad": "backward", "fill": "backward",
         "add": "backward", "lost": "backward", "multi_tensor": "optimizer", "memset": None,
     }  # fmt: skip
-    gemm, dgrad = told["sgemm_128"].row, told["sgemm_dgrad"].row
+    gemm, dgrad = actual["sgemm_128"].row, actual["sgemm_dgrad"].row
     assert (gemm.op, gemm.layer, gemm.category, gemm.lens) == ("attn.q", 1, "matmul", "gpu")
     assert gemm.path == "forward / layers.1 / attn / q_proj"
     assert dgrad.path == "backward / layers.1 / attn / q_proj"
     product = 2 * TINY.tokens * TINY.width**2
-    assert (gemm.flops[0], told["splitk_reduce"].row.flops[0], dgrad.flops[0]) == (product, 0, 2 * product)
-    assert told["fill"].row.op == "loss" and told["multi_tensor"].row.op == "optimizer"
-    assert [told[name].row.op for name in ("add", "lost", "memset")] == [
+    assert (gemm.flops[0], actual["splitk_reduce"].row.flops[0], dgrad.flops[0]) == (product, 0, 2 * product)
+    assert actual["fill"].row.op == "loss" and actual["multi_tensor"].row.op == "optimizer"
+    assert [actual[name].row.op for name in ("add", "lost", "memset")] == [
         "grad_accum", "unattributed", "unattributed",
     ]  # fmt: skip
-    assert "category" not in told["lost"].row.as_op(1), "its name is left to tell"
+    assert "category" not in actual["lost"].row.build_plan_entry(1), "its name is left to tell"
 
 
 class Shown:
@@ -217,16 +223,16 @@ class Shown:
 
     def start(self) -> None: ...
 
-    def abandon(self) -> None: ...
+    def discard(self) -> None: ...
 
-    def stop(self) -> Window:
+    def stop(self) -> ProfilerWindow:
         return replace(WINDOW, problems={"launches without a kernel": 2})
 
 
 def test_a_device_is_launched_waited_for_and_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.accelerator, "synchronize", lambda: None)
     tried, emitter = course(tmp_path / "prof.jsonl", Trainer(TINY, CPU, optimizer="fused"), "fused")
-    tried._on_host, tried._profiler = False, Shown()
+    tried._is_on_cpu, tried._profiler = False, Shown()
     tried.run(2)
     emitter.end()
     (run,) = load(tmp_path / "prof.jsonl", cache=False)
@@ -239,4 +245,4 @@ def test_a_device_is_launched_waited_for_and_shown(tmp_path: Path, monkeypatch: 
         assert clock["name"].cast(str).to_list() == ["launch", "device_wait"]
         assert clock["dur"].sum() == run.events.filter(kind="span", step=2, phase=phase)["dur"].item()
     notes = run.events.filter(kind="mark")["name"].cast(str)
-    assert notes.str.contains("window of the profiler is incomplete: 2 launches").sum() == 2
+    assert notes.str.contains("incomplete profiler window: 2 launches").sum() == 2

@@ -7,8 +7,8 @@ import polars as pl
 import pytest
 import torch
 
-from engines.training import memory
-from engines.training.memory import Allocated, Resident, Unknown, gauge
+from engines.training import phase_memory
+from engines.training.phase_memory import AllocatorGauge, MemoryGauge, ResidentGauge, make_gauge
 from engines.training.trainer import Trainer
 from tests.engines.training.test_loop import CPU, PHASES, recorded
 from tests.engines.training.test_trainer import TINY
@@ -26,23 +26,27 @@ class Greedy(Trainer):
 
 
 def test_a_peak_is_told_and_forgotten() -> None:
-    actual = Resident()
-    before = actual.held
+    actual = ResidentGauge()
+    before = actual.held_bytes
     actual.reset()
     held = torch.ones(BIG, dtype=torch.uint8)
     del held
-    told = actual.read()
-    assert told["peak resident"] - before > BIG - NEAR
-    assert told["resident at the end"] - before < NEAR
+    reported = actual.read()
+    assert reported["peak resident"] - before > BIG - NEAR
+    assert reported["resident at the end"] - before < NEAR
     actual.reset()
     assert actual.read()["peak resident"] - before < NEAR
 
 
 def test_without_the_right_to_reset_there_is_no_peak(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(memory, "_RESET", tmp_path / "not" / "there")
-    assert list(Resident().read()) == ["resident at the end"]
-    monkeypatch.setattr(memory, "_STATUS", tmp_path / "none")
-    assert isinstance(gauge(CPU), Unknown) and gauge(CPU).read() == {} and gauge(CPU).held is None
+    monkeypatch.setattr(phase_memory, "_RESET", tmp_path / "not" / "there")
+    assert list(ResidentGauge().read()) == ["resident at the end"]
+    monkeypatch.setattr(phase_memory, "_STATUS", tmp_path / "none")
+    assert (
+        type(make_gauge(CPU)) is MemoryGauge
+        and make_gauge(CPU).read() == {}
+        and make_gauge(CPU).held_bytes is None
+    )
 
 
 def test_an_accelerator_tells_of_its_tensors(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -50,8 +54,8 @@ def test_an_accelerator_tells_of_its_tensors(monkeypatch: pytest.MonkeyPatch) ->
     stats = OrderedDict({f"allocated_bytes.all.{what}": size for what, size in now.items()})
     monkeypatch.setattr(torch.accelerator, "memory_stats", lambda device: stats)
     monkeypatch.setattr(torch.accelerator, "reset_peak_memory_stats", lambda device: None)
-    actual = gauge(torch.device("cuda"))
-    assert isinstance(actual, Allocated)
+    actual = make_gauge(torch.device("cuda"))
+    assert isinstance(actual, AllocatorGauge)
     assert actual.read() == {"peak allocated": 9, "allocated at the end": 5}
 
 
@@ -62,15 +66,15 @@ def test_an_accelerator_that_does_not_tell(monkeypatch: pytest.MonkeyPatch) -> N
         raise NotImplementedError
 
     monkeypatch.setattr(torch.accelerator, "reset_peak_memory_stats", lambda device: None)
-    for told in (refuse, lambda device: OrderedDict()):
-        monkeypatch.setattr(torch.accelerator, "memory_stats", told)
-        assert isinstance(gauge(torch.device("cuda")), Unknown)
+    for actual in (refuse, lambda device: OrderedDict()):
+        monkeypatch.setattr(torch.accelerator, "memory_stats", actual)
+        assert type(make_gauge(torch.device("cuda"))) is MemoryGauge
 
 
 def test_each_phase_of_each_step_has_its_own(tmp_path: Path) -> None:
     rows = recorded(tmp_path / "prof.jsonl", 2, Greedy(TINY, CPU)).filter(kind="memory")
-    told = rows.select("step", pl.col("phase", "name").cast(str), "bytes").rows()
-    sizes = {(step, phase, name): size for step, phase, name, size in told}
+    actual = rows.select("step", pl.col("phase", "name").cast(str), "bytes").rows()
+    sizes = {(step, phase, name): size for step, phase, name, size in actual}
     assert set(sizes) == {
         (step, phase, f"{what}, {phase}")
         for step in (1, 2)

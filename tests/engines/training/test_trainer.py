@@ -6,16 +6,16 @@ import pytest
 import torch
 from torch.nn import functional
 
-from engines.training.rows import step_rows
-from engines.training.sizes import OPTIMIZERS, Size
+from engines.training.model_sizes import OPTIMIZERS, ModelSize
 from engines.training.trainer import Trainer
+from engines.training.training_plan import plan_training_step
 
-TINY = Size("tiny", 16, 24, 2, 2, vocab=40, batch=2, context=7)
+TINY = ModelSize("tiny", 16, 24, 2, 2, vocab=40, batch=2, context=7)
 CPU = torch.device("cpu")
 
 
 def gradients(trainer: Trainer) -> None:
-    with trainer.precision("forward"):
+    with trainer.enter_precision("forward"):
         for op in trainer.forward:
             op()
     trainer.backward()
@@ -39,7 +39,7 @@ def rotated(x: torch.Tensor) -> torch.Tensor:
     return out
 
 
-def whole_loss(p: dict[str, torch.Tensor], size: Size, ids: torch.Tensor) -> torch.Tensor:
+def whole_loss(p: dict[str, torch.Tensor], size: ModelSize, ids: torch.Tensor) -> torch.Tensor:
     """The model in one piece."""
 
     def norm(x: torch.Tensor, name: str) -> torch.Tensor:
@@ -65,7 +65,7 @@ def whole_loss(p: dict[str, torch.Tensor], size: Size, ids: torch.Tensor) -> tor
 
 @pytest.mark.parametrize("explicit", [True, False])
 def test_the_gradients_are_those_of_the_model_in_one_piece(explicit: bool) -> None:
-    trainer = Trainer(replace(TINY, explicit=explicit), CPU)
+    trainer = Trainer(replace(TINY, has_explicit_attention=explicit), CPU)
     gradients(trainer)
     own = {name: p.detach().clone().requires_grad_() for name, p in trainer.parameters.items()}
     loss = whole_loss(own, TINY, trainer.ids)
@@ -120,8 +120,8 @@ def test_loss_falls() -> None:
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 @pytest.mark.parametrize("explicit", [True, False])
 def test_every_op_has_its_row(explicit: bool, optimizer: str) -> None:
-    size = replace(TINY, explicit=explicit)
-    trainer, rows = Trainer(size, CPU, optimizer=optimizer), step_rows(size, optimizer)
+    size = replace(TINY, has_explicit_attention=explicit)
+    trainer, rows = Trainer(size, CPU, optimizer=optimizer), plan_training_step(size, optimizer)
     assert len(rows.forward) == len(trainer.forward)
     assert len(rows.optimizer) == len(trainer.optimizer)
     assert [r.name for r in rows.backward] == [r.name for r in reversed(rows.forward)]
@@ -131,7 +131,10 @@ def test_every_op_has_its_row(explicit: bool, optimizer: str) -> None:
 
 def test_the_sum_of_what_is_kept_is_near_the_truth() -> None:
     """Bytes that the graph holds after a forward pass, every storage counted once."""
-    for size in (replace(TINY, context=64, vocab=100), replace(TINY, context=64, vocab=100, explicit=False)):
+    for size in (
+        replace(TINY, context=64, vocab=100),
+        replace(TINY, context=64, vocab=100, has_explicit_attention=False),
+    ):
         trainer = Trainer(size, CPU)
         held: dict[int, torch.Tensor] = {}
 
@@ -142,14 +145,14 @@ def test_the_sum_of_what_is_kept_is_near_the_truth() -> None:
         with torch.autograd.graph.saved_tensors_hooks(keep, lambda t: t):
             for op in trainer.forward:
                 op()
-        tables = (*trainer.parameters.values(), trainer.ids, *trainer._rope, trainer._seen)
+        tables = (*trainer.parameters.values(), trainer.ids, *trainer._rope, trainer._causal_mask)
         for tensor in tables:
             held.pop(tensor.untyped_storage().data_ptr(), None)
         total = sum(tensor.untyped_storage().nbytes() for tensor in held.values())
-        assert 0.85 < total / size.kept() < 1.15
+        assert 0.85 < total / size.count_saved_bytes() < 1.15
 
 
-def steps(size: Size, count: int) -> tuple[list[float], Trainer]:
+def steps(size: ModelSize, count: int) -> tuple[list[float], Trainer]:
     """The losses of so many steps."""
     trainer, losses = Trainer(size, CPU, seed=3), []
     for _ in range(count):
@@ -160,18 +163,18 @@ def steps(size: Size, count: int) -> tuple[list[float], Trainer]:
 
 
 def test_products_in_bf16_lose_little() -> None:
-    size = Size("small", 64, 128, 2, 4, vocab=200, batch=4, context=32)
+    size = ModelSize("small", 64, 128, 2, 4, vocab=200, batch=4, context=32)
     exact, _ = steps(size, 8)
-    rounded, _ = steps(replace(size, mixed=True), 8)
+    rounded, _ = steps(replace(size, is_mixed_precision=True), 8)
     assert exact[-1] < 0.9 * exact[0], "it learns"
     assert rounded == pytest.approx(exact, rel=0.01)
     assert rounded != exact
 
 
 def test_only_products_are_in_bf16() -> None:
-    trainer = Trainer(replace(TINY, mixed=True), CPU)
+    trainer = Trainer(replace(TINY, is_mixed_precision=True), CPU)
     seen: dict[str, torch.dtype] = {}
-    with trainer.precision("forward"):
+    with trainer.enter_precision("forward"):
         for op in trainer.forward:
             op()
             seen |= {name: value.dtype for name, value in trainer.values.items()}
@@ -189,7 +192,18 @@ def test_only_products_are_in_bf16() -> None:
 @pytest.mark.parametrize(("context", "explicit"), [(64, True), (256, True), (256, False)])
 def test_what_a_forward_pass_keeps_is_foreseen(context: int, explicit: bool, mixed: bool) -> None:
     """Where it is not sure (softmax in fp32, on some devices), rather too much than too little."""
-    size = Size("part", 256, 1024, 2, 4, vocab=2000, batch=2, context=context, explicit=explicit, mixed=mixed)
+    size = ModelSize(
+        "part",
+        256,
+        1024,
+        2,
+        4,
+        vocab=2000,
+        batch=2,
+        context=context,
+        has_explicit_attention=explicit,
+        is_mixed_precision=mixed,
+    )
     trainer, kept = Trainer(size, CPU), {}
     weights = {p.untyped_storage().data_ptr() for p in trainer.parameters.values()}
 
@@ -199,7 +213,10 @@ def test_what_a_forward_pass_keeps_is_foreseen(context: int, explicit: bool, mix
             kept[storage.data_ptr()] = storage.nbytes()
         return saved
 
-    with torch.autograd.graph.saved_tensors_hooks(pack, lambda saved: saved), trainer.precision("forward"):
+    with (
+        torch.autograd.graph.saved_tensors_hooks(pack, lambda saved: saved),
+        trainer.enter_precision("forward"),
+    ):
         for op in trainer.forward:
             op()
-    assert 0.95 < size.kept() / sum(kept.values()) < (1.6 if mixed and explicit else 1.25)
+    assert 0.95 < size.count_saved_bytes() / sum(kept.values()) < (1.6 if mixed and explicit else 1.25)

@@ -3,9 +3,9 @@
 import pytest
 
 from tests.tracetui.runs import made, nested
-from tracetui.analysis.calls import calls_table
+from tracetui.analysis.calls import compute_calls_table
 from tracetui.look import Look
-from tracetui.views import ask, entered, view
+from tracetui.views import ask, find_focus, load_view
 
 ROWS = (
     ("gemm", "forward / layer 0", 30), ("gemm", "forward / layer 1", 20), ("gemm", "backward", 10),
@@ -15,7 +15,7 @@ RUN = made([{"kind": "kernel", "name": n, "path": p, "dur": d, "lens": "gpu"} fo
 
 
 def told(scope: str) -> list[tuple[object, ...]]:
-    table = calls_table(RUN, Look(), scope)
+    table = compute_calls_table(RUN, Look(), scope)
     return table.select("relation", "scope", "inclusive_ns", "self_ns", "count").rows()
 
 
@@ -27,7 +27,7 @@ def test_a_kernel_and_the_scopes_that_call_it(scope: str) -> None:
         ("caller", "forward / layer 1", 20, 20, 1),
         ("caller", "backward", 10, 10, 1),
     ]
-    shares = calls_table(RUN, Look(), scope)["share"].to_list()
+    shares = compute_calls_table(RUN, Look(), scope)["share"].to_list()
     assert shares == pytest.approx([1, 36 / 67, 20 / 67, 10 / 67])
 
 
@@ -49,18 +49,18 @@ def test_a_scope_and_what_it_calls() -> None:
 def test_a_scope_within_itself_is_counted_once() -> None:
     rows = [("f", 0, 100), ("f", 10, 50), ("g", 20, 30)]
     run = made([{"kind": "span", "name": n, "t": t, "dur": d, "lens": "host"} for n, t, d in rows])
-    table = calls_table(run, Look(), "f")
+    table = compute_calls_table(run, Look(), "f")
     assert table.select("relation", "scope", "inclusive_ns", "self_ns").rows() == [
         ("itself", "f", 100, 50), ("callee", "f", 50, 20),
     ]  # fmt: skip
 
 
 def test_enter_goes_from_the_tree_to_calls_and_on() -> None:
-    tree = ask(view("tree"), [RUN], Look())
+    tree = ask(load_view("tree"), [RUN], Look())
     place = tree.rows["path"].to_list().index("forward / layer 0 / gemm")
-    focus = entered(view("tree"), tree, Look(cursor=(place, 0)))
+    focus = find_focus(load_view("tree"), tree, Look(cursor=(place, 0)))
     assert focus == (("scope", "forward / layer 0 / gemm"),)
-    calls = ask(view("calls"), [RUN], Look(focus=focus))
-    assert entered(view("calls"), calls, Look(cursor=(0, 0))) == (("name", "gemm"),)
-    assert entered(view("calls"), calls, Look(cursor=(1, 0))) == (("scope", "forward / layer 0"),)
-    assert ask(view("calls"), [nested()], Look()).rows.is_empty()  # of which scope?
+    calls = ask(load_view("calls"), [RUN], Look(focus=focus))
+    assert find_focus(load_view("calls"), calls, Look(cursor=(0, 0))) == (("name", "gemm"),)
+    assert find_focus(load_view("calls"), calls, Look(cursor=(1, 0))) == (("scope", "forward / layer 0"),)
+    assert ask(load_view("calls"), [nested()], Look()).rows.is_empty()  # of which scope?

@@ -3,8 +3,8 @@
 import polars as pl
 import pytest
 
-from capture.importlog import Log
-from capture.run import build
+from capture.import_log import Log
+from capture.run import build_run
 from tests.tracetui.runs import decode
 from tracetui.analysis import detail
 from tracetui.look import Look
@@ -14,7 +14,7 @@ from tracetui.look import Look
     "values", [[5], [5, 5], [1, 2, 3], list(range(1000)), [1, 10, 100, 1000, 10_000, 100_000]]
 )
 def test_a_histogram_counts_each_value_once(values: list[int]) -> None:
-    bins = detail.histogram(pl.Series(values)).rows()
+    bins = detail.compute_histogram(pl.Series(values)).rows()
     assert sum(n for *_, n in bins) == len(values)
     assert bins[0][0] == min(values) and bins[-1][1] == max(values)
     for i, (low, high, n) in enumerate(bins):
@@ -25,11 +25,11 @@ def test_a_histogram_counts_each_value_once(values: list[int]) -> None:
 def test_detail_of_a_focused_row() -> None:
     run = decode(steps=3, layers=2)
     look = Look(focus=(("op", "mlp.down"),))
-    rows = detail.launches(run, look)
+    rows = detail.select_launches(run, look)
     assert rows.height == 8 and set(rows["dur_ns"]) == {400_000}
-    assert detail.by_layer(run, look)["total_ns"].to_list() == [1_600_000, 1_600_000]
-    assert detail.by_step(run, look)["per_token_ns"].to_list() == [80_000, 400_000, 400_000, 400_000]
-    assert detail.statistics(run, look)["p95_ns"].to_list() == [400_000]
+    assert detail.sum_by_layer(run, look)["total_ns"].to_list() == [1_600_000, 1_600_000]
+    assert detail.sum_by_step(run, look)["per_token_ns"].to_list() == [80_000, 400_000, 400_000, 400_000]
+    assert detail.compute_statistics(run, look)["p95_ns"].to_list() == [400_000]
 
 
 def test_launches_tell_their_delay_and_their_form() -> None:
@@ -42,7 +42,10 @@ def test_launches_tell_their_delay_and_their_form() -> None:
             "registers": [32, 32, 64, None],
         }
     )  # fmt: skip
-    rows = detail.launches(build("r", {}, events, Log()), Look())
+    rows = detail.select_launches(build_run("r", {}, events, Log()), Look())
     assert rows["delay_ns"].to_list() == [60, 70, 1, None]
-    assert detail.forms(rows).rows() == [("8x2x1", "128x1x1", 64, 1, 70), ("4x1x1", "128x1x1", 32, 2, 30)]
-    assert detail.forms(rows.drop("grid", "block", "registers")).is_empty()
+    assert detail.group_launch_configs(rows).rows() == [
+        ("8x2x1", "128x1x1", 64, 1, 70),
+        ("4x1x1", "128x1x1", 32, 2, 30),
+    ]
+    assert detail.group_launch_configs(rows.drop("grid", "block", "registers")).is_empty()

@@ -6,19 +6,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from capture.open import load_all
+from capture.load_runs import load_all
 from tests.conftest import seed
 from tests.tracetui.runs import decode, made
-from tracetui.analysis import laws
-from tracetui.analysis.growth import growth, lines, stretches
+from tracetui import units
+from tracetui.analysis.frames import line_fit
+from tracetui.analysis.growth import compute_growth, compute_growth_lines
 from tracetui.look import Look
-from tracetui.views import ask, view
+from tracetui.views import ask, load_view
+from tracetui.views.ink import DrawSize, Line
 
 
 def fitted(y: list[float] | np.ndarray, x: list[float] | np.ndarray | None = None) -> dict[str, object]:
     xs = np.arange(len(y), dtype=float) if x is None else np.asarray(x, dtype=float)
     points = pl.DataFrame({"row": ["r"] * len(y), "x": xs, "y": np.asarray(y, dtype=float)})
-    (found,) = laws.fit(points).lines.to_dicts()
+    (found,) = line_fit.fit_lines(points).lines.to_dicts()
     return found
 
 
@@ -26,14 +28,14 @@ def test_a_line_is_the_least_squares_line() -> None:
     random = np.random.default_rng(3)
     x = np.arange(10, 210, 4.0)
     y = 500 + 7 * x + random.normal(0, 20, x.size)
-    found = fitted(y, x)
+    actual = fitted(y, x)
     (slope, offset), cov = np.polyfit(x, y, 1, cov=True)
     rest = y - slope * x - offset
-    assert found["slope"] == pytest.approx(slope, rel=1e-9)
-    assert found["intercept"] == pytest.approx(offset, rel=1e-9)
-    assert found["slope_se"] == pytest.approx(np.sqrt(cov[0, 0]), rel=1e-9)
-    assert found["r2"] == pytest.approx(1 - (rest**2).sum() / ((y - y.mean()) ** 2).sum(), rel=1e-9)
-    assert found["law"] == "linear"
+    assert actual["slope"] == pytest.approx(slope, rel=1e-9)
+    assert actual["intercept"] == pytest.approx(offset, rel=1e-9)
+    assert actual["slope_se"] == pytest.approx(np.sqrt(cov[0, 0]), rel=1e-9)
+    assert actual["r2"] == pytest.approx(1 - (rest**2).sum() / ((y - y.mean()) ** 2).sum(), rel=1e-9)
+    assert actual["law"] == "linear"
 
 
 def test_laws_of_planted_series() -> None:
@@ -51,17 +53,17 @@ def test_a_spike_bends_no_line_and_is_an_outlier() -> None:
     y = 100 + 2 * x
     clean = fitted(y)
     y[[20, 21, 40]] *= 4
-    found = fitted(y)
-    assert (found["slope"], found["law"]) == (pytest.approx(clean["slope"]), "linear")
+    actual = fitted(y)
+    assert (actual["slope"], actual["law"]) == (pytest.approx(clean["slope"]), "linear")
     points = pl.DataFrame({"row": ["r"] * 50, "x": x, "y": y})
-    judged = laws.fit(points).points
+    judged = line_fit.fit_lines(points).points
     assert judged.filter("outlier")["x"].to_list() == [20, 21, 40]
 
 
 def test_growth_of_a_planted_decode() -> None:
     run = decode(steps=40, layers=4, spike=17)
-    found = growth(run, Look(), "op")
-    by_op = {r["op"]: r for r in found.rows.to_dicts()}
+    actual = compute_growth(run, Look(), "op")
+    by_op = {r["op"]: r for r in actual.rows.to_dicts()}
     attention, down = by_op["attn.core"], by_op["mlp.down"]
     assert (attention["steps"], attention["tokens"], attention["name"]) == (40, 80, "attention")
     # 4 layers · 10 µs a context token, over 2 tokens a step
@@ -73,12 +75,15 @@ def test_growth_of_a_planted_decode() -> None:
     assert attention["share_first"] == pytest.approx(220 / 640)
     # attention takes 200 + 20 · step µs beside 420 µs: it reaches half at step 11
     assert attention["half_step"] == 11
-    assert found.axis == "context"
+    assert actual.axis == "context"
 
 
 def test_the_lines_alone_are_those_of_the_growth() -> None:
     run = decode(steps=40, layers=4, spike=17)
-    alone, whole = lines(run, Look(), "op").sort("op"), growth(run, Look(), "op").rows.sort("op")
+    alone, whole = (
+        compute_growth_lines(run, Look(), "op").sort("op"),
+        compute_growth(run, Look(), "op").rows.sort("op"),
+    )
     assert alone.rows() == whole.select(alone.columns).rows()
     (attention,) = alone.filter(pl.col("op") == "attn.core").to_dicts()
     # 4 layers · 10 µs a context token over 2 tokens a step; its steps from 12 to 90 tokens, 2 more each
@@ -93,7 +98,7 @@ def test_a_line_has_the_least_squares(series: list[list[int]]) -> None:
     cells = [
         {"row": r, "x": float(x), "y": float(y)} for r, ys in enumerate(series) for x, y in enumerate(ys)
     ]
-    fit = laws.fit(pl.DataFrame(cells))
+    fit = line_fit.fit_lines(pl.DataFrame(cells))
     for (row,), points in fit.points.filter(~pl.col("outlier")).group_by("row"):
         (line,) = fit.lines.filter(pl.col("row") == row).to_dicts()
         slope, intercept = np.polyfit(points["x"], points["y"], 1)
@@ -102,7 +107,7 @@ def test_a_line_has_the_least_squares(series: list[list[int]]) -> None:
 
 
 def test_slow_steps_are_named_with_what_was_slow() -> None:
-    answer = ask(view("growth"), [decode(steps=40, spike=17)], Look())
+    answer = ask(load_view("growth"), [decode(steps=40, spike=17)], Look())
     (note,) = [n for n in answer.notes if n.startswith("step 17")]
     assert "mlp.down 3.0×" in note and "norm 3.0×" in note
     assert "attn.core on the line" in note
@@ -113,21 +118,21 @@ def test_without_context_tokens_are_the_axis_and_without_tokens_the_step() -> No
     rows = [
         {"kind": "kernel", "name": "a", "dur": 100 * s, "step": s, "phase": "decode"} for s in range(1, 9)
     ]
-    by_tokens = growth(made([*steps, *rows]), Look(), "name")
+    by_tokens = compute_growth(made([*steps, *rows]), Look(), "name")
     assert by_tokens.axis == "tokens"
     assert by_tokens.rows["slope_ns_per_1k"][0] == pytest.approx(50 / 2 * 1000)  # 50 ns a token each 2 tokens
-    by_steps = growth(made(rows), Look(), "name")
+    by_steps = compute_growth(made(rows), Look(), "name")
     assert by_steps.axis == "step"
     assert by_steps.rows["slope_ns_per_1k"][0] == pytest.approx(100 * 1000)
 
 
 def test_stretches() -> None:
-    assert stretches(pl.Series([27, 28, 39, 54, 55, 56])) == "27–28, 39, 54–56"
+    assert units.format_ranges([27, 28, 39, 54, 55, 56]) == "27–28, 39, 54–56"
 
 
 def test_the_doppler_log() -> None:
     (run,) = load_all([seed(2)])
-    answer = ask(view("growth"), [run], Look())
+    answer = ask(load_view("growth"), [run], Look())
     (attention,) = answer.rows.filter(pl.col("op") == "attn.core").to_dicts()
     assert (attention["steps"], attention["tokens"], attention["half_step"]) == (64, 255, 45)
     assert (attention["first_ns"], attention["last_ns"]) == (5_192_500, 114_823_333)
@@ -151,7 +156,7 @@ def test_points_are_the_sums_of_a_plain_count(group: str) -> None:
          "layer": layers[random.integers(3)], "step": steps[random.integers(5)]}
         for _ in range(200)
     ]  # fmt: skip
-    found = growth(made(rows), Look(), group).series
+    actual = compute_growth(made(rows), Look(), group).series
     plain: dict[tuple[object, int], int] = {}
     for row in rows:
         if row["step"] is not None:
@@ -162,6 +167,68 @@ def test_points_are_the_sums_of_a_plain_count(group: str) -> None:
         (row, step): (dur, dur / whole[step] if whole[step] else None) for (row, step), dur in plain.items()
     }
     assert {(row, step): (dur, share) for row, step, dur, share in
-            found.select("row", "step", "dur", "share").iter_rows()} == expected  # fmt: skip
-    ordered = found.with_row_index().sort("row", "step", nulls_last=True)["index"]
-    assert ordered.to_list() == list(range(found.height))
+            actual.select("row", "step", "dur", "share").iter_rows()} == expected  # fmt: skip
+    ordered = actual.with_row_index().sort("row", "step", nulls_last=True)["index"]
+    assert ordered.to_list() == list(range(actual.height))
+
+
+def test_the_planted_growth_in_words() -> None:
+    """A token takes 200 + 20c µs of attention and 800 µs of down: they meet at a context of 30."""
+    answer = ask(load_view("growth"), [decode()], Look())
+    assert answer.notes[0] == (
+        "attn.core grows by +20.00 ms per 1k tokens of context: 440.0 µs at 12, 2.000 ms at 90; "
+        "longer than mlp.down from context 30 on"
+    )
+    assert answer.rows["op"][0] == "attn.core"
+
+
+def grown(slope: int) -> list[dict[str, object]]:
+    """Ten steps: `big` takes 10 µs, `small` 1 µs and so many ns more for each token of context."""
+    rows: list[dict[str, object]] = []
+    for step in range(1, 11):
+        context = 100 * step
+        for name, ns in (("big", 10_000), ("small", 1000 + slope * context)):
+            rows.append(
+                {"kind": "kernel", "name": name, "op": name, "dur": ns, "step": step, "phase": "decode"}
+            )
+        rows.append(
+            {"kind": "step", "step": step, "phase": "decode", "tokens": 1, "context": context, "dur": 20_000}
+        )
+    return rows
+
+
+def test_a_crossing_that_is_still_to_come_is_foreseen() -> None:
+    """1,000 + 2c ns reach 10,000 ns at 4,500 tokens."""
+    answer = ask(load_view("growth"), [made(grown(2))], Look())
+    assert answer.rows["op"].to_list() == ["small", "big"]  # what grows first, though it is the smaller
+    assert answer.notes[0].endswith(
+        "1.200 µs at 100, 3.000 µs at 1,000; on this line as long as big at context 4,500"
+    )
+
+
+def test_where_nothing_grows_the_largest_is_first_and_nothing_is_said() -> None:
+    answer = ask(load_view("growth"), [made(grown(0))], Look())
+    assert answer.rows["op"].to_list() == ["big", "small"] and "grows" not in " ".join(answer.notes)
+
+
+def legend(lines: list[Line]) -> list[str]:
+    """The names of the curves of a chart."""
+    text = next(text for ln in lines if "━━" in (text := "".join(s.text for s in ln)))
+    return [name.strip() for name in text.split("━━")[1:]]
+
+
+def test_what_grows_is_charted_with_its_line_and_so_is_a_marked_row() -> None:
+    shown = load_view("growth")
+    assert shown.draw is not None
+    answer = ask(shown, [made(grown(2))], Look())
+    looks = Look(), Look(chosen=(("big",),))
+    named = [legend(shown.draw(answer, look, DrawSize(100, 30))) for look in looks]
+    assert named == [["small", "small, fitted line"], ["big"]]
+
+
+def test_a_course_that_grows_has_a_colour() -> None:
+    shown = load_view("growth")
+    assert shown.draw is not None
+    answer = ask(shown, [made(grown(2))], Look(cursor=(1, 0)))
+    lines = shown.draw(answer, Look(cursor=(1, 0)), DrawSize(100, 30))
+    assert [span.style for span in lines[1]][1] == "bad"

@@ -10,8 +10,9 @@ from polars.testing import assert_frame_equal
 from capture.errors import UsageError
 from capture.run import Run
 from tests.tracetui.runs import MS, aggregates, decode, made
-from tracetui.analysis import courses, kernels, matching, select
-from tracetui.analysis.kernels import kernel_table
+from tracetui.analysis import kernels
+from tracetui.analysis.frames import name_filter, selection
+from tracetui.analysis.kernels import compute_kernel_table
 from tracetui.look import GROUPS, PERS, Look, Per
 
 
@@ -26,7 +27,7 @@ def test_percentiles_are_those_of_numpy() -> None:
         name: random.gamma(2, 1e5, n).astype(int) for name, n in (("a", 1), ("b", 2), ("c", 101), ("d", 400))
     }
     run = made([{"name": n, "dur": int(d), "t": i} for n, ds in durs.items() for i, d in enumerate(ds)])
-    table = kernel_table(run, Look())
+    table = compute_kernel_table(run, Look())
     for name, values in durs.items():
         got = row(table, name=name)
         for q in (50, 95, 99):
@@ -38,7 +39,9 @@ def test_percentiles_are_those_of_numpy() -> None:
 
 
 def test_shares_add_up_from_the_largest() -> None:
-    table = kernel_table(made([{"name": n, "dur": d} for n, d in (("a", 1), ("b", 3), ("c", 4))]), Look())
+    table = compute_kernel_table(
+        made([{"name": n, "dur": d} for n, d in (("a", 1), ("b", 3), ("c", 4))]), Look()
+    )
     assert table["name"].cast(pl.String).to_list() == ["c", "b", "a"]
     assert table["share"].to_list() == [0.5, 0.375, 0.125]
     assert table["cumulative_share"].to_list() == [0.5, 0.875, 1.0]
@@ -47,7 +50,7 @@ def test_shares_add_up_from_the_largest() -> None:
 def test_a_filter_hides_rows_but_changes_no_share() -> None:
     run = made([{"name": n, "dur": d, "step": 1} for n, d in (("a", 1), ("b", 3), ("c", 4))])
     for per in PERS:
-        table = kernel_table(run, Look(filter="[ab]", per=per))
+        table = compute_kernel_table(run, Look(filter="[ab]", per=per))
         assert table["share"].to_list() == [0.375, 0.125]
         assert table["cumulative_share"].to_list() == [0.375, 0.5]
 
@@ -61,11 +64,11 @@ def test_a_kernel_of_few_steps_is_divided_by_all_of_them() -> None:
         Look(per="step", filter="once"),
         Look(per="step", focus=(("name", "once"),)),
     ):
-        assert row(kernel_table(made(rows), look), name="once")["total_ns"] == 2
+        assert row(compute_kernel_table(made(rows), look), name="once")["total_ns"] == 2
 
 
 def test_aggregates_have_no_percentiles_but_those_printed() -> None:
-    table = kernel_table(aggregates(), Look())
+    table = compute_kernel_table(aggregates(), Look())
     gemm, softmax = row(table, name="gemm"), row(table, name="softmax")
     assert (gemm["count"], gemm["total_ns"], gemm["mean_ns"], gemm["max_ns"]) == (4, 1000, 250, 400)
     assert gemm["p95_ns"] is None and gemm["p50_ns"] is None and gemm["min_ns"] is None
@@ -75,11 +78,11 @@ def test_aggregates_have_no_percentiles_but_those_printed() -> None:
 def test_sums_of_steps_have_no_percentiles() -> None:
     rows = [{"name": n, "dur": d, "step": s} for s in range(5) for n, d in (("a", 5), ("b", 7))]
     run = made(rows)
-    assert select.step_sums(run)
-    assert row(kernel_table(run, Look()), name="a")["p50_ns"] is None
+    assert selection.has_step_sums(run)
+    assert row(compute_kernel_table(run, Look()), name="a")["p50_ns"] is None
     twice = made([*rows, {"name": "a", "dur": 6, "step": 0}])
-    assert not select.step_sums(twice)
-    assert row(kernel_table(twice, Look()), name="a")["max_ns"] == 6
+    assert not selection.has_step_sums(twice)
+    assert row(compute_kernel_table(twice, Look()), name="a")["max_ns"] == 6
 
 
 def test_per_step_and_per_token() -> None:
@@ -87,16 +90,16 @@ def test_per_step_and_per_token() -> None:
     decoded = Look(phase="decode", group="op")
     down = 4 * 4 * 400_000  # steps · layers · ns
     for per, by in (("total", 1), ("step", 4), ("token", 8)):
-        got = row(kernel_table(run, Look(phase="decode", group="op", per=per)), op="mlp.down")  # type: ignore[arg-type]
+        got = row(compute_kernel_table(run, Look(phase="decode", group="op", per=per)), op="mlp.down")  # type: ignore[arg-type]
         assert (got["total_ns"], got["count"]) == (down // by, 16 / by)
-    assert kernel_table(run, decoded).schema["count"] == pl.Int64
+    assert compute_kernel_table(run, decoded).schema["count"] == pl.Int64
 
 
 def test_every_grouping_holds_all_the_time() -> None:
     run = decode(steps=4)
     total = run.events.filter(pl.col("kind") == "kernel")["dur"].sum()
     for group in GROUPS:
-        assert kernel_table(run, Look(group=group))["total_ns"].sum() == total
+        assert compute_kernel_table(run, Look(group=group))["total_ns"].sum() == total
 
 
 def test_lens_phase_window_filter_and_focus_narrow() -> None:
@@ -110,7 +113,7 @@ def test_lens_phase_window_filter_and_focus_narrow() -> None:
     run = made(rows)
 
     def total(**look: object) -> int:
-        return int(kernel_table(run, Look(**look))["total_ns"].sum())  # type: ignore[arg-type]
+        return int(compute_kernel_table(run, Look(**look))["total_ns"].sum())  # type: ignore[arg-type]
 
     assert total() == 7
     assert total(lens="wall") == 8
@@ -125,32 +128,32 @@ def test_lens_phase_window_filter_and_focus_narrow() -> None:
         total(filter="(")
 
 
-@pytest.mark.parametrize("few", [0, courses.FEW])
+@pytest.mark.parametrize("few", [0, kernels.MAX_ROWS_AT_ONCE])
 def test_a_trend_is_per_token_and_leaves_the_prefill_out(few: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(courses, "FEW", few)  # rows are added up cell by cell, or at once
+    monkeypatch.setattr(kernels, "MAX_ROWS_AT_ONCE", few)  # rows are added up cell by cell, or at once
     run = decode(steps=6, layers=1)
-    trend = row(kernel_table(run, Look(group="op")), op="attn.core")["trend"]
+    trend = row(compute_kernel_table(run, Look(group="op")), op="attn.core")["trend"]
     assert trend == [(100 + 10 * (10 + 2 * s)) * 1000 / 2 for s in range(1, 7)]
 
 
-@pytest.mark.parametrize("few", [0, courses.FEW])
+@pytest.mark.parametrize("few", [0, kernels.MAX_ROWS_AT_ONCE])
 def test_a_trend_keeps_gaps_where_nothing_ran(few: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(courses, "FEW", few)
+    monkeypatch.setattr(kernels, "MAX_ROWS_AT_ONCE", few)
     run = made(
         [{"name": n, "dur": 5, "step": s} for n, steps in (("a", (0, 1, 2)), ("b", (1,))) for s in steps]
     )
-    assert row(kernel_table(run, Look()), name="b")["trend"] == [None, 5.0, None]
+    assert row(compute_kernel_table(run, Look()), name="b")["trend"] == [None, 5.0, None]
 
 
 def test_a_label_stands_only_where_the_group_agrees() -> None:
-    table = kernel_table(decode(steps=2, layers=2), Look())
+    table = compute_kernel_table(decode(steps=2, layers=2), Look())
     got = row(table, name="ffn_down")
     assert (got["op"], got["layer"], got["phase"], got["lens"]) == ("mlp.down", None, None, "gpu")
 
 
 def test_equal_totals_stand_in_the_order_of_names() -> None:
     run = made([{"name": n, "dur": 2 * MS} for n in ("c", "a", "b")])
-    assert kernel_table(run, Look())["name"].cast(pl.String).to_list() == ["a", "b", "c"]
+    assert compute_kernel_table(run, Look())["name"].cast(pl.String).to_list() == ["a", "b", "c"]
 
 
 def named(*, steps: int = 12) -> Run:
@@ -178,18 +181,18 @@ def named(*, steps: int = 12) -> Run:
 @pytest.mark.parametrize("group", ["name", "op", "step", "phase"])
 def test_a_table_that_is_narrowed_is_the_one_that_is_measured(group: str, per: Per) -> None:
     run = named()
-    kernel_table(run, Look(group=group, per=per))
+    compute_kernel_table(run, Look(group=group, per=per))
     for pattern in ("a", "alpha", "beta", "mlp", "norm|gamma", "one$", "gamma", "x", "cutlass", "nothing"):
         look = Look(filter=pattern, group=group, per=per)
-        assert_frame_equal(kernel_table(run, look), kernel_table(replace(run), look))
+        assert_frame_equal(compute_kernel_table(run, look), compute_kernel_table(replace(run), look))
 
 
 def test_letters_of_a_filter_measure_no_rows_again(monkeypatch: pytest.MonkeyPatch) -> None:
     run = named()
-    kernel_table(run, Look())
+    compute_kernel_table(run, Look())
     measured: list[str] = []
-    monkeypatch.setattr(kernels, "_quantiles", lambda *a: measured.append("again"))
-    table = kernel_table(run, Look(filter="alpha"))
+    monkeypatch.setattr(kernels, "_compute_quantiles", lambda *a: measured.append("again"))
+    table = compute_kernel_table(run, Look(filter="alpha"))
     assert measured == []
     assert table["name"].cast(pl.String).to_list() == ["alpha_one", "alpha_two"]
     assert table["total_ns"].to_list() == [12 * 100 + 66, 12 * 70 + 66]
@@ -201,16 +204,18 @@ def test_letters_of_a_filter_measure_no_rows_again(monkeypatch: pytest.MonkeyPat
 
 def test_a_course_of_few_steps_has_their_cells_alone() -> None:
     run = named()
-    kernel_table(run, Look())
-    (trend,) = kernel_table(run, Look(filter="^beta$"))["trend"].to_list()
+    compute_kernel_table(run, Look())
+    (trend,) = compute_kernel_table(run, Look(filter="^beta$"))["trend"].to_list()
     assert [v for v in trend if v is not None] == [50, 54, 58]
 
 
 def test_names_are_shortened_before_a_filter_asks(monkeypatch: pytest.MonkeyPatch) -> None:
     run = named()
-    matching.prepare(run)
-    monkeypatch.setattr(matching, "shown_name", lambda name: pytest.fail(f"shortened again: {name}"))
-    assert matching.matching_names(run, "alpha_").cast(pl.String).sort().to_list() == [
+    name_filter.prepare_names(run)
+    monkeypatch.setattr(
+        name_filter, "format_display_name", lambda name: pytest.fail(f"shortened again: {name}")
+    )
+    assert name_filter.find_matching_names(run, "alpha_").cast(pl.String).sort().to_list() == [
         "alpha_one",
         "alpha_two",
     ]

@@ -9,14 +9,16 @@ from typing import Any
 import polars as pl
 import pytest
 
-from capture.open import load
+from capture.load_runs import load
 from capture.run import Run
 from tests.tracetui.runs import made
-from tracetui.analysis.kernels import kernel_table
-from tracetui.analysis.layers import layer_table
+from tracetui.analysis.kernels import compute_kernel_table
+from tracetui.analysis.layers import compute_layer_table
+from tracetui.analysis.roofline import compute_roofline_points
 from tracetui.look import Look
-from tracetui.report import report
-from tracetui.views import ask, ink, view
+from tracetui.report_formats import format_report
+from tracetui.views import Answer, ask, ink, load_view
+from tracetui.views.ink import DrawSize
 
 ROOF = {
     "source": "measured", "when": "2026-01-02 03:04 UTC", "read_bytes_per_s": 100e9, "copy_bytes_per_s": 60e9,
@@ -70,31 +72,33 @@ def by_name(table: pl.DataFrame) -> dict[str, dict[str, Any]]:
 
 
 def test_rates_shares_and_words(tmp_path: Path) -> None:
-    rows = by_name(kernel_table(toy(tmp_path, roof=ROOF), Look()))
-    told = {
+    rows = by_name(compute_kernel_table(toy(tmp_path, roof=ROOF), Look()))
+    actual = {
         n: tuple(r[c] for c in ("gb_per_s", "gflop_per_s", "roof_share", "bound")) for n, r in rows.items()
     }
-    assert told["matmul"] == (pytest.approx(100.0), pytest.approx(50.0), pytest.approx(1.0), "memory")
+    assert actual["matmul"] == (pytest.approx(100.0), pytest.approx(50.0), pytest.approx(1.0), "memory")
     # 1,000 + 500 · 100 and 1,000 + 500 · 200 bytes in 10.2 µs; 1.52 µs at best, 4 µs for two launches
-    assert told["attention"] == (
+    assert actual["attention"] == (
         pytest.approx(152_000 / 10_200), pytest.approx(30_000 / 10_200), pytest.approx(1_520 / 10_200),
         "floor",
     )  # fmt: skip
-    assert told["norm"] == (pytest.approx(0.4), pytest.approx(0.1), pytest.approx(0.004), "floor")
-    assert told["wide"] == (pytest.approx(0.4), pytest.approx(800.0), pytest.approx(0.8), "compute")
-    assert told["again"] == (pytest.approx(200.0), None, pytest.approx(2.0), "cache")
-    assert told["untold"] == (None, None, None, None)
+    assert actual["norm"] == (pytest.approx(0.4), pytest.approx(0.1), pytest.approx(0.004), "floor")
+    assert actual["wide"] == (pytest.approx(0.4), pytest.approx(800.0), pytest.approx(0.8), "compute")
+    assert actual["again"] == (pytest.approx(200.0), None, pytest.approx(2.0), "cache")
+    assert actual["untold"] == (None, None, None, None)
 
 
 @pytest.mark.parametrize("per", ["step", "token"])
 def test_rates_do_not_depend_on_what_totals_are_divided_by(per: Any, tmp_path: Path) -> None:
     run = toy(tmp_path, roof=ROOF)
     columns = ["name", *COLUMNS]
-    assert kernel_table(run, Look(per=per))[columns].equals(kernel_table(run, Look())[columns])
+    assert compute_kernel_table(run, Look(per=per))[columns].equals(
+        compute_kernel_table(run, Look())[columns]
+    )
 
 
 def test_the_roof_of_arithmetic_is_that_of_the_dtype(tmp_path: Path) -> None:
-    rows = by_name(kernel_table(toy(tmp_path, roof=ROOF, dtype="float32"), Look()))
+    rows = by_name(compute_kernel_table(toy(tmp_path, roof=ROOF, dtype="float32"), Look()))
     assert rows["wide"]["roof_share"] == pytest.approx(1.6)
 
 
@@ -103,12 +107,12 @@ def test_the_word_for_products_decides_where_a_run_has_one(
     products: str, share: float, tmp_path: Path
 ) -> None:
     roof = {**ROOF, "flop_per_s": {"fp32": 0.5e12, "bf16": 1e12, "tf32": 4e12}}
-    rows = by_name(kernel_table(toy(tmp_path, roof=roof, dtype="float32", products=products), Look()))
+    rows = by_name(compute_kernel_table(toy(tmp_path, roof=roof, dtype="float32", products=products), Look()))
     assert rows["wide"]["roof_share"] == pytest.approx(share)
 
 
 def test_a_group_that_holds_work_nobody_told_has_no_rate(tmp_path: Path) -> None:
-    table = kernel_table(toy(tmp_path, roof=ROOF), Look(group="layer"))
+    table = compute_kernel_table(toy(tmp_path, roof=ROOF), Look(group="layer"))
     rates = {r["layer"]: r["gb_per_s"] for r in table.to_dicts()}
     assert rates[None] is None
     assert rates[0] == pytest.approx((8e6 + 152_000 + 8_000) / (80_000 + 10_200 + 20_000))
@@ -141,30 +145,30 @@ def read_beside(folder: Path, rates: list[float], steps: list[int], share: float
 def test_a_share_is_of_the_roof_of_its_time(steps: list[int], tmp_path: Path) -> None:
     """A neighbour takes half of the memory's speed for some of the steps: the shares stay."""
     run = read_beside(tmp_path, [90e9, 45e9], steps, 0.7)
-    (row,) = kernel_table(run, Look()).to_dicts()
+    (row,) = compute_kernel_table(run, Look()).to_dicts()
     assert row["roof_share"] == pytest.approx(0.7, rel=1e-4)
-    notes = ask(view("kernels"), [run], Look()).notes
+    notes = ask(load_view("kernels"), [run], Look()).notes
     mean = sum(steps) / (steps[0] / 90 + steps[1] / 45)
     assert any(n.startswith(f"roof: {mean:.2f} GB/s (45.00 to 90.00)") for n in notes), notes
     assert any("read beside the run" in n for n in notes)
-    assert any(n.startswith("the host swung: memory was read at 45.00 to 90.00 GB/s") for n in notes)
+    assert any(n.startswith("memory bandwidth varied (45.00 to 90.00 GB/s) during the run") for n in notes)
 
 
 def test_a_steady_host_is_not_accused(tmp_path: Path) -> None:
-    notes = ask(view("kernels"), [read_beside(tmp_path, [90e9, 86e9], [5, 5], 0.7)], Look()).notes
-    assert not any("swung" in n for n in notes)
+    notes = ask(load_view("kernels"), [read_beside(tmp_path, [90e9, 86e9], [5, 5], 0.7)], Look()).notes
+    assert not any("varied" in n for n in notes)
 
 
 @pytest.mark.parametrize(("read", "word"), [(2e9, "memory"), (1e8, "cache"), (None, "cache")])
 def test_what_streams_its_weights_is_not_called_cache(read: float | None, word: str, tmp_path: Path) -> None:
     """50 MB a call at 103 % of the roof: of two gigabytes a token no cache holds them until the next."""
     meta = {} if read is None else {"bytes_per_token": read}
-    (row,) = kernel_table(read_beside(tmp_path, [90e9], [4], 1.03, **meta), Look()).to_dicts()
+    (row,) = compute_kernel_table(read_beside(tmp_path, [90e9], [4], 1.03, **meta), Look()).to_dicts()
     assert (row["roof_share"], row["bound"]) == (pytest.approx(1.03, rel=1e-4), word)
 
 
 def test_layers_carry_the_same(tmp_path: Path) -> None:
-    table = layer_table(toy(tmp_path, roof=ROOF), Look(), "op")
+    table = compute_layer_table(toy(tmp_path, roof=ROOF), Look(), "op")
     (down,) = table.filter(pl.col("layer") == 1, pl.col("op").cast(pl.String) == "mlp.down").to_dicts()
     assert (down["gb_per_s"], down["roof_share"], down["bound"]) == (
         pytest.approx(200.0),
@@ -174,57 +178,168 @@ def test_layers_carry_the_same(tmp_path: Path) -> None:
 
 
 def test_the_heat_map_says_it_under_the_cursor_and_below_each_op(tmp_path: Path) -> None:
-    answer = ask(view("layers"), [toy(tmp_path, roof=ROOF)], Look(cursor=(1, 0)))
-    draw = view("layers").draw
+    answer = ask(load_view("layers"), [toy(tmp_path, roof=ROOF)], Look(cursor=(1, 0)))
+    draw = load_view("layers").draw
     assert draw
-    text = ink.plain(draw(answer, Look(cursor=(1, 0)), ink.Size(100, 20)))
+    text = ink.format_plain(draw(answer, Look(cursor=(1, 0)), ink.DrawSize(100, 20)))
     assert "80.0% of the roof (compute)  0.400 GB/s  800.0 GFLOP/s" in text
     # mlp.down in both layers: 80 µs + 20 µs at best, 80 µs + 10 µs in truth
     assert "80%       111%" in text
 
 
 def test_without_a_roof_there_is_no_share_and_without_work_no_rate(tmp_path: Path) -> None:
-    table = kernel_table(toy(tmp_path), Look())
+    table = compute_kernel_table(toy(tmp_path), Look())
     assert "gb_per_s" in table.columns and not {"roof_share", "bound"} & set(table.columns)
-    answer = ask(view("kernels"), [toy(tmp_path)], Look())
+    answer = ask(load_view("kernels"), [toy(tmp_path)], Look())
     assert any(n.startswith("no roof is known") for n in answer.notes)
-    bare = ask(view("kernels"), [made([{"name": "a", "dur": 5}], roof=ROOF)], Look())
+    bare = ask(load_view("kernels"), [made([{"name": "a", "dur": 5}], roof=ROOF)], Look())
     assert not {"gb_per_s", "gflop_per_s", "roof_share", "bound"} & set(bare.rows.columns)
     assert not any("roof" in n for n in bare.notes)
 
 
 @pytest.mark.parametrize("told", [{"read_bytes_per_s": 0}, "fast", {"read_bytes_per_s": "1e9"}, [], {}])
 def test_a_roof_that_cannot_be_believed_is_none(told: Any, tmp_path: Path) -> None:
-    assert "roof_share" not in kernel_table(toy(tmp_path, roof=told), Look()).columns
+    assert "roof_share" not in compute_kernel_table(toy(tmp_path, roof=told), Look()).columns
 
 
 def test_a_known_gpu_has_the_roof_of_its_maker(tmp_path: Path) -> None:
     run = toy(tmp_path, device="NVIDIA H100 80GB HBM3")
-    answer = ask(view("kernels"), [run], Look())
+    answer = ask(load_view("kernels"), [run], Look())
     assert by_name(answer.rows)["matmul"]["roof_share"] == pytest.approx(100 / 3350)
-    assert any(n == "roof: 3,350 GB/s, 989,000 GFLOP/s, as its maker states it (table)" for n in answer.notes)
+    assert any(n == "roof: 3,350 GB/s, 989,000 GFLOP/s, vendor specification (table)" for n in answer.notes)
 
 
 def test_every_answer_says_how_the_roof_is_known_and_what_the_words_mean(tmp_path: Path) -> None:
-    notes = ask(view("kernels"), [toy(tmp_path, roof=ROOF)], Look()).notes
+    notes = ask(load_view("kernels"), [toy(tmp_path, roof=ROOF)], Look()).notes
     assert "roof: 100.0 GB/s, 1,000 GFLOP/s, measured 2026-01-02 03:04 UTC" in notes
     assert any(n.startswith("cache: faster than memory") for n in notes)
-    assert any(n.startswith("floor: less work than fits the 2 µs") for n in notes)
+    assert any(n.startswith("floor: the work takes less than the 2 µs") for n in notes)
 
 
 def test_json_and_csv_have_the_columns_and_sort_by_them(tmp_path: Path) -> None:
     run = toy(tmp_path, roof=ROOF)
-    told = json.loads(report(view("kernels"), [run], Look(sort="roof_share"), "json"))
-    assert [r["name"] for r in told["rows"]] == ["again", "matmul", "wide", "attention", "norm", "untold"]
-    assert told["rows"][0]["bound"] == "cache" and told["rows"][-1]["roof_share"] is None
-    rows = list(csv.DictReader(io.StringIO(report(view("kernels"), [run], Look(sort="gb_per_s"), "csv"))))
+    actual = json.loads(format_report(load_view("kernels"), [run], Look(sort="roof_share"), "json"))
+    assert [r["name"] for r in actual["rows"]] == ["again", "matmul", "wide", "attention", "norm", "untold"]
+    assert actual["rows"][0]["bound"] == "cache" and actual["rows"][-1]["roof_share"] is None
+    rows = list(
+        csv.DictReader(io.StringIO(format_report(load_view("kernels"), [run], Look(sort="gb_per_s"), "csv")))
+    )
     assert [r["name"] for r in rows][:2] == ["again", "matmul"]
     assert float(rows[0]["gb_per_s"]) == 200.0
 
 
 def test_eighty_columns_keep_the_share_and_the_word(tmp_path: Path) -> None:
-    answer = ask(view("kernels"), [toy(tmp_path, roof=ROOF)], Look())
-    head = ink.plain(ink.table(answer.rows, ink.Size(80, 24), view("kernels").columns, 0)).splitlines()[0]
+    answer = ask(load_view("kernels"), [toy(tmp_path, roof=ROOF)], Look())
+    head = ink.format_plain(
+        ink.draw_table(answer.rows, ink.DrawSize(80, 24), load_view("kernels").columns, 0)
+    ).splitlines()[0]
     assert [w for w in head.split() if w in ("name", "total", "share", "roof", "bound")] == [
         "name", "total", "share", "roof", "bound",
     ]  # fmt: skip
+
+
+POINTS_ROOF = {
+    "source": "measured", "when": "2026-01-02 03:04 UTC", "read_bytes_per_s": 100e9, "copy_bytes_per_s": 60e9,
+    "flop_per_s": {"bf16": 1e12}, "floor_ns": 10, "cache": "cache",
+}  # fmt: skip
+ROWS = (
+    ("gemm", "mlp.up", "matmul", 2000, 1e6, 5e4),  # 20 FLOP a byte, 500 GFLOP/s, 25 GB/s
+    ("gemm", "mlp.up", "matmul", 1000, 5e5, 2.5e4),
+    ("gemm", "mlp.up", "matmul", 1000, None, None),
+    ("norm", "norm", "norm", 1000, 1e4, 4e4),  # a quarter FLOP a byte, 10 GFLOP/s, 40 GB/s
+    ("copy", "copy", "copy", 500, 0.0, 1e4),
+)
+
+
+def run(**meta: object) -> Run:
+    rows = [
+        {
+            "kind": "kernel",
+            "name": n,
+            "op": op,
+            "category": c,
+            "dur": d,
+            "flops": f,
+            "bytes": b,
+            "lens": "gpu",
+        }
+        for n, op, c, d, f, b in ROWS
+    ]
+    return made(rows, dtype="bfloat16", **meta)
+
+
+def test_points_are_of_the_launches_whose_work_is_known() -> None:
+    table = {r["op"]: r for r in compute_roofline_points(run(roof=POINTS_ROOF), Look(), "op").to_dicts()}
+    gemm, norm, copy = (table[op] for op in ("mlp.up", "norm", "copy"))
+    assert (gemm["total_ns"], gemm["count"], gemm["known_share"]) == (4000, 3, 0.75)
+    assert (gemm["intensity"], gemm["gflop_per_s"], gemm["gb_per_s"]) == (20, 500, 25)
+    assert gemm["share"] == pytest.approx(4000 / 5500)
+    assert gemm["roof_share"] == pytest.approx(0.5) and gemm["bound"] == "compute"  # 1.5 MFLOP: 1.5 of 3 µs
+    assert (norm["intensity"], norm["gflop_per_s"], norm["gb_per_s"]) == (0.25, 10, 40)
+    assert norm["roof_share"] == pytest.approx(0.4) and norm["bound"] == "memory"
+    assert (copy["intensity"], copy["gflop_per_s"], copy["known_share"]) == (None, None, 0)
+
+
+def answer() -> Answer:
+    return ask(load_view("roofline"), [run(roof=POINTS_ROOF)], Look())
+
+
+def test_the_answer_names_its_points_its_roof_and_what_is_not_known() -> None:
+    actual = answer()
+    assert actual.rows.select("mark", "op").rows() == [("a", "mlp.up"), ("b", "norm"), (None, "copy")]
+    assert any("100.0 GB/s, 1,000 GFLOP/s, measured 2026-01-02" in note for note in actual.notes)
+    # 1,000 ns of the products and the 500 of the copy, of 5,500
+    assert "work is unknown for 27.3% of the time: mlp.up, copy" in actual.notes
+    assert any("no roof is known" in note for note in ask(load_view("roofline"), [run()], Look()).notes)
+
+
+@pytest.mark.parametrize("size", [DrawSize(80, 18), DrawSize(120, 34), DrawSize(80, 18, ascii=True)])
+def test_the_picture_has_each_point_at_its_place(size: DrawSize) -> None:
+    """Letters stand as far apart as their logarithms: a is right of b and above it, below the roof's bend."""
+    lines = ink.format_plain(load_view("roofline").draw(answer(), Look(), size)).splitlines()  # type: ignore[misc]
+    assert len(lines) <= size.height and max(map(len, lines)) <= size.width
+    picture = [ln for ln in lines[1:] if any(c in ln for c in ("│┤" if not size.ascii else "|+"))]
+    places = {
+        c: (ln.index(c), y)
+        for y, ln in enumerate(picture)
+        for c in "ab"
+        if c in ln.replace("FLOP per byte", "")
+    }
+    assert places["a"][0] > places["b"][0] and places["a"][1] < places["b"][1]
+    assert "100.0 GB/s and 1.000 TFLOP/s" in lines[0]
+    text = "\n".join(lines)
+    assert "FLOP per byte" in text and "mlp.up" in text
+    assert "\n".join(picture).isascii() or not size.ascii
+
+
+def test_the_marks_lie_on_logarithmic_axes() -> None:
+    """A tenth, one and ten lie evenly; each mark stands in its own column and line."""
+    from tracetui.views.charts import ChartMark, draw_log_chart
+
+    marks = [
+        ChartMark(c, (10.0**n, 10.0 ** (2 * n)), "cat_matmul") for c, n in (("x", -1), ("y", 0), ("z", 1))
+    ]
+    lines = draw_log_chart([], marks, DrawSize(80, 24), title="t", x_label="u")
+    at = {
+        c: (text.index(c), i)
+        for i, text in enumerate(ink.format_plain(lines).splitlines())
+        for c in "xyz"
+        if c in text
+    }
+    (x, down), (y, middle), (z, up) = at["x"], at["y"], at["z"]
+    assert abs((z - y) - (y - x)) <= 1 and abs((down - middle) - (middle - up)) <= 1 and up < middle < down
+    assert {s.style for ln in lines for s in ln if s.text in "xyz" and s.text} == {"cat_matmul"}
+    assert draw_log_chart([], [], DrawSize(80, 24), title="t", x_label="u") == []
+    assert draw_log_chart([], marks, DrawSize(20, 5), title="t", x_label="u") == []
+
+
+def test_work_done_in_no_time_has_no_mark() -> None:
+    """A clock that is too coarse says 0 ns: how fast that was is not known."""
+    rows = [
+        {"kind": "kernel", "name": n, "op": n, "dur": dur, "flops": 1e6, "bytes": 5e4, "lens": "gpu"}
+        for n, dur in (("gemm", 2000), ("quick", 0))
+    ]
+    shown = load_view("roofline")
+    answer = ask(shown, (made(rows, roof=POINTS_ROOF),), Look())
+    assert dict(answer.rows.select("op", "mark").iter_rows()) == {"gemm": "a", "quick": None}
+    assert "quick" in ink.format_plain(shown.draw(answer, Look(), DrawSize(100, 30)))  # type: ignore[misc]

@@ -8,21 +8,21 @@ from typing import Any
 import polars as pl
 import pytest
 
-from capture.importlog import Log
-from capture.native.read import Assembler
-from capture.open import load
+from capture.import_log import Log
+from capture.load_runs import load
+from capture.native.assembler import Assembler
 from capture.run import Run
 from tests.capture.loaders import _nsys_file as nsys
 from tests.capture.loaders._nsys_file import call, kernel, range_
 from tests.capture.loaders.test_cs336 import printed
 from tests.conftest import document
 from tests.tracetui.runs import decode, made
-from tracetui.analysis.training import PARTS, training_table
+from tracetui.analysis.training import PARTS, compute_training_table
 from tracetui.look import Look
-from tracetui.report import FORMATS, report
-from tracetui.views import ask, missing, view
+from tracetui.report_formats import FORMATS, format_report
+from tracetui.views import ask, find_missing_needs, load_view
 
-TRAIN = view("training")
+TRAIN = load_view("training")
 
 # name, op, category, layer, path, ns, flops
 FORWARD = [
@@ -80,22 +80,22 @@ def native_file(folder: Path, steps: int = 2) -> Path:
 
 
 def answers(run: Run, look: Look | None = None) -> dict[tuple[str, str | None, str | None], dict[str, Any]]:
-    rows, _ = training_table(run, look or Look())
+    rows, _ = compute_training_table(run, look or Look())
     return {(r["part"], r["phase"], r["name"]): r for r in rows.to_dicts()}
 
 
 def test_the_answers_of_a_native_file(tmp_path: Path) -> None:
     for run in (training_run(), load(native_file(tmp_path), cache=False)[0]):
-        told = answers(run)
-        wall = told["time", "forward", "wall"]
+        actual = answers(run)
+        wall = actual["time", "forward", "wall"]
         assert (wall["count"], wall["total_ns"], wall["mean_ns"]) == (2, 2000, 1000)
         assert wall["share"] == pytest.approx(1000 / 3600)
-        assert told["time", "forward", "kernels"]["mean_ns"] == 1000
-        assert told["time", "backward", "kernels"]["share"] == pytest.approx(2000 / 2200)
-        assert told["time", "step", "wall"]["mean_ns"] == 3600
-        assert told["time", "forward", "without the profiler"]["time_ratio"] == pytest.approx(0.8)
-        assert told["time", "step", "without the profiler"]["time_ratio"] == pytest.approx(3000 / 3600)
-        top = [r for key, r in told.items() if key[:2] == ("top", "backward")]
+        assert actual["time", "forward", "kernels"]["mean_ns"] == 1000
+        assert actual["time", "backward", "kernels"]["share"] == pytest.approx(2000 / 2200)
+        assert actual["time", "step", "wall"]["mean_ns"] == 3600
+        assert actual["time", "forward", "without the profiler"]["time_ratio"] == pytest.approx(0.8)
+        assert actual["time", "step", "without the profiler"]["time_ratio"] == pytest.approx(3000 / 3600)
+        top = [r for key, r in actual.items() if key[:2] == ("top", "backward")]
         assert [(r["name"], r["count"], r["total_ns"]) for r in top] == [
             ("q_proj", 2, 2400), ("softmax_exp", 2, 1000), ("lm_head", 2, 400), ("loss", 2, 120),
             ("token_embeddings", 2, 40),
@@ -104,29 +104,29 @@ def test_the_answers_of_a_native_file(tmp_path: Path) -> None:
 
 
 def test_products_and_all_else() -> None:
-    told = answers(training_run())
-    assert told["others", "forward", "all but matmul"]["share"] == pytest.approx(0.35)
-    assert told["others", "forward", "elementwise"]["share"] == pytest.approx(0.20)
-    assert told["others", "forward", "softmax"]["share"] == pytest.approx(0.15)
-    assert told["others", "optimizer", "all but matmul"]["share"] == 1
-    assert told["matmul", "forward", "matmul"]["share"] == pytest.approx(0.65)
-    assert told["matmul", "step", "matmul"]["share"] == pytest.approx((650 + 1400) / 3300)
-    assert told["matmul", "step", "other"]["share"] == pytest.approx((350 + 600 + 300) / 3300)
+    actual = answers(training_run())
+    assert actual["others", "forward", "all but matmul"]["share"] == pytest.approx(0.35)
+    assert actual["others", "forward", "elementwise"]["share"] == pytest.approx(0.20)
+    assert actual["others", "forward", "softmax"]["share"] == pytest.approx(0.15)
+    assert actual["others", "optimizer", "all but matmul"]["share"] == 1
+    assert actual["matmul", "forward", "matmul"]["share"] == pytest.approx(0.65)
+    assert actual["matmul", "step", "matmul"]["share"] == pytest.approx((650 + 1400) / 3300)
+    assert actual["matmul", "step", "other"]["share"] == pytest.approx((350 + 600 + 300) / 3300)
 
 
 def test_softmax_against_products_in_time_and_in_flops() -> None:
-    told = answers(training_run())
-    assert (told["attention", "forward", "softmax"]["total_ns"],) == (300,)
-    assert told["attention", "forward", "matmul"]["total_ns"] == 2 * (100 + 100 + 150)
-    assert told["attention", "forward", "matmul"]["flops"] == 2 * (200 + 200 + 400)
-    both = told["attention", "forward", "softmax / matmul"]
+    actual = answers(training_run())
+    assert (actual["attention", "forward", "softmax"]["total_ns"],) == (300,)
+    assert actual["attention", "forward", "matmul"]["total_ns"] == 2 * (100 + 100 + 150)
+    assert actual["attention", "forward", "matmul"]["flops"] == 2 * (200 + 200 + 400)
+    both = actual["attention", "forward", "softmax / matmul"]
     assert both["time_ratio"] == pytest.approx(150 / 350) and both["flop_ratio"] == pytest.approx(50 / 800)
     assert both["text"] is None
 
 
 def test_whose_work_the_backward_pass_is() -> None:
-    told = answers(training_run())
-    shares = {key[2]: r["share"] for key, r in told.items() if key[0] == "owners"}
+    actual = answers(training_run())
+    shares = {key[2]: r["share"] for key, r in actual.items() if key[0] == "owners"}
     assert shares == pytest.approx(
         {"modules": 0.95, "loss": 0.03, "embed": 0.01, "grad_accum": 0.0075, "unattributed": 0.0025}
     )
@@ -134,8 +134,8 @@ def test_whose_work_the_backward_pass_is() -> None:
 
 def test_the_largest_that_each_phase_took() -> None:
     run = training_run(steps=3)
-    told = answers(made(run.events.to_dicts(), bytes_needed=1000, bytes_of_states=400))
-    sizes = {key[1:]: row["bytes"] for key, row in told.items() if key[0] == "memory"}
+    actual = answers(made(run.events.to_dicts(), bytes_needed=1000, bytes_of_states=400))
+    sizes = {key[1:]: row["bytes"] for key, row in actual.items() if key[0] == "memory"}
     assert sizes == {
         ("forward", "peak allocated"): 701,
         ("backward", "peak allocated"): 901,
@@ -148,30 +148,30 @@ def test_the_largest_that_each_phase_took() -> None:
 
 
 def test_only_steps_that_were_watched_as_a_whole_count() -> None:
-    rows, notes = training_table(training_run(stray=3), Look())
-    assert rows.equals(training_table(training_run(), Look())[0])
+    rows, notes = compute_training_table(training_run(stray=3), Look())
+    assert rows.equals(compute_training_table(training_run(), Look())[0])
     assert notes == ["totals are of 2 steps"]
-    assert training_table(training_run(), Look(window=(1, 1)))[1] == ["totals are of 1 step"]
+    assert compute_training_table(training_run(), Look(window=(1, 1)))[1] == ["totals are of 1 step"]
 
 
 def test_steps_that_were_folded_answer_the_same(tmp_path: Path) -> None:
-    assembler = Assembler(Log("tiny", "native"), "tiny", newest=300)
+    assembler = Assembler(Log("tiny", "native"), "tiny", recent_events=300)
     for number, line in enumerate(native_file(tmp_path, 400).read_bytes().splitlines()):
         assembler.feed([(number, line)])
         if number % 500 == 0:
-            assembler.runs(whole=False)
-    (folded,) = assembler.runs()
+            assembler.build_snapshots(is_final=False)
+    (folded,) = assembler.build_runs()
     assert folded.events.height < 3000 and folded.meta["folded"]["steps"] > 1
-    rows, notes = training_table(folded, Look())
+    rows, notes = compute_training_table(folded, Look())
     assert notes == ["totals are of 400 steps"]
-    assert rows.equals(training_table(training_run(steps=400), Look())[0])
+    assert rows.equals(compute_training_table(training_run(steps=400), Look())[0])
 
 
 def test_what_was_not_watched_is_said_by_name() -> None:
-    told = answers(training_run(without="backward"))
-    assert told["matmul", "forward", "matmul"]["share"] == pytest.approx(0.65)
-    assert told["matmul", "step", None]["text"] == "this source does not tell the kernels of backward"
-    assert told["owners", "backward", None]["text"] == "this source does not tell the kernels of backward"
+    actual = answers(training_run(without="backward"))
+    assert actual["matmul", "forward", "matmul"]["share"] == pytest.approx(0.65)
+    assert actual["matmul", "step", None]["text"] == "this source does not report the kernels of backward"
+    assert actual["owners", "backward", None]["text"] == "this source does not report the kernels of backward"
 
 
 def test_fused_attention_is_not_taken_apart() -> None:
@@ -180,10 +180,10 @@ def test_fused_attention_is_not_taken_apart() -> None:
         "kind": "kernel", "name": "attention", "op": "attn.core", "category": "attention", "dur": 250,
         "phase": "forward", "lens": "wall", "step": 1, "layer": 0,
     }  # fmt: skip
-    rows, notes = training_table(made([*rows, fused]), Look())
-    said = rows.filter(part="attention")["text"].item()
-    assert said == "this source does not tell attention's softmax apart"
-    assert "fused attention holds products, but is not counted among them" in notes
+    rows, notes = compute_training_table(made([*rows, fused]), Look())
+    output = rows.filter(part="attention")["text"].item()
+    assert output == "this source does not report attention's softmax separately"
+    assert "fused attention contains products, but is not counted as matmul" in notes
 
 
 GEMM, REDUCE, EACH, FILL = 1, 2, 3, 4
@@ -223,23 +223,25 @@ def nsys_file(folder: Path) -> Path:
 
 def test_the_same_answers_from_an_nsys_export(tmp_path: Path) -> None:
     (run,) = load(nsys_file(tmp_path), cache=False)
-    told = answers(run)
-    walls = {p: told["time", p, "wall"]["mean_ns"] for p in ("forward", "backward", "optimizer", "step")}
+    actual = answers(run)
+    walls = {p: actual["time", p, "wall"]["mean_ns"] for p in ("forward", "backward", "optimizer", "step")}
     assert walls == {"forward": 3000, "backward": 4000, "optimizer": 1000, "step": 9000}
-    assert told["time", "forward", "kernels"]["mean_ns"] == 1000
-    assert "does not tell" in told["time", "forward", "without the profiler"]["text"]
-    gemm = told["top", "backward", NAMES[GEMM][1]]
+    assert actual["time", "forward", "kernels"]["mean_ns"] == 1000
+    assert "does not report" in actual["time", "forward", "without the profiler"]["text"]
+    gemm = actual["top", "backward", NAMES[GEMM][1]]
     assert (gemm["count"], gemm["total_ns"], gemm["category"]) == (2, 1400, "matmul")
     assert gemm["share"] == pytest.approx(0.7), "the fill is not all that the backward pass shows"
-    assert told["others", "forward", "all but matmul"]["share"] == pytest.approx(0.15)
-    assert told["matmul", "forward", "matmul"]["share"] == pytest.approx(0.85)
-    assert told["matmul", "step", "matmul"]["share"] == pytest.approx((850 + 700) / 2500)
-    assert told["attention", "forward", "softmax"]["total_ns"] == 2 * (60 + 90)
-    both = told["attention", "forward", "softmax / matmul"]
+    assert actual["others", "forward", "all but matmul"]["share"] == pytest.approx(0.15)
+    assert actual["matmul", "forward", "matmul"]["share"] == pytest.approx(0.85)
+    assert actual["matmul", "step", "matmul"]["share"] == pytest.approx((850 + 700) / 2500)
+    assert actual["attention", "forward", "softmax"]["total_ns"] == 2 * (60 + 90)
+    both = actual["attention", "forward", "softmax / matmul"]
     assert both["time_ratio"] == pytest.approx(150 / 400) and both["flop_ratio"] is None
-    assert both["text"] == "this source does not tell flops, nor the shape of the model"
-    assert told["owners", "backward", "unattributed"]["share"] == 1
-    assert "softmax / matmul: this source does not tell flops" in report(TRAIN, [run], Look(), "table")
+    assert both["text"] == "this source does not report flops, nor the shape of the model"
+    assert actual["owners", "backward", "unattributed"]["share"] == 1
+    assert "softmax / matmul: this source does not report flops" in format_report(
+        TRAIN, [run], Look(), "table"
+    )
     notes = ask(TRAIN, [run], Look()).notes
     assert "totals are of 2 steps" in notes and any("another thread" in n or "NVTX" in n for n in notes)
 
@@ -256,23 +258,27 @@ def test_a_report_tells_the_forward_pass_as_it_prints_it(report_name: str) -> No
     path, runs = reported(report_name)
     for name, *figures in printed(path, "### Forward Pass Timings"):
         wall, apart, ratio = map(float, figures[:3])
-        told = answers(runs[name])
-        assert told["time", "forward", "wall"]["mean_ns"] == round(wall * 1e6)
-        assert told["time", "forward", "without the profiler"]["mean_ns"] == round(apart * 1e6)
-        assert told["time", "forward", "without the profiler"]["time_ratio"] == pytest.approx(ratio, abs=6e-3)
-        assert ("time", "forward", "kernels") not in told, "the report lists the longest only"
+        actual = answers(runs[name])
+        assert actual["time", "forward", "wall"]["mean_ns"] == round(wall * 1e6)
+        assert actual["time", "forward", "without the profiler"]["mean_ns"] == round(apart * 1e6)
+        assert actual["time", "forward", "without the profiler"]["time_ratio"] == pytest.approx(
+            ratio, abs=6e-3
+        )
+        assert ("time", "forward", "kernels") not in actual, "the report lists the longest only"
 
 
 @REPORTS
 def test_a_report_tells_the_shares_that_it_prints(report_name: str) -> None:
     path, runs = reported(report_name)
     for name, *figures in printed(path, "### Matrix Multiplication vs"):
-        told = answers(runs[name])
+        actual = answers(runs[name])
         keys = [(phase, what) for what in ("matmul", "other") for phase in ("forward", "step")]
-        shares = [100 * told["matmul", phase, what]["share"] for phase, what in keys]
+        shares = [100 * actual["matmul", phase, what]["share"] for phase, what in keys]
         assert shares == pytest.approx([float(x) for x in figures])
-        assert all(told["matmul", phase, what]["total_ns"] is None for phase, what in keys)
-        assert told["others", "forward", "all but matmul"]["share"] == pytest.approx(float(figures[2]) / 100)
+        assert all(actual["matmul", phase, what]["total_ns"] is None for phase, what in keys)
+        assert actual["others", "forward", "all but matmul"]["share"] == pytest.approx(
+            float(figures[2]) / 100
+        )
 
 
 @REPORTS
@@ -287,35 +293,35 @@ def test_a_report_tells_softmax_against_products_as_it_prints_them(report_name: 
 
 
 def test_kernels_without_phases_answer_what_they_can() -> None:
-    rows = [{"kind": "kernel", "dur": dur, "lens": "gpu", **told} for dur, told in (
+    rows = [{"kind": "kernel", "dur": dur, "lens": "gpu", **actual} for dur, actual in (
         (600, {"name": "gemm", "category": "matmul"}), (300, {"name": "gemm", "category": "matmul"}),
         (100, {"name": "add", "category": "elementwise"}),
     )]  # fmt: skip
     run = made(rows)
-    told = answers(run)
-    assert (told["top", "run", "gemm"]["count"], told["top", "run", "gemm"]["share"]) == (2, 0.9)
-    assert told["matmul", "run", "matmul"]["share"] == 0.9
-    assert told["others", "run", "elementwise"]["share"] == 0.1
-    assert told["time", "run", "kernels"]["total_ns"] == 1000
-    assert ("time", "step", "kernels") not in told
-    said = {part: row["text"] for (part, _, name), row in told.items() if name is None}
-    assert said == {
-        "time": "this source does not tell how long the forward pass took as a whole",
-        "attention": "this source does not tell attention's softmax and matmul apart",
-        "owners": "this source does not tell the kernels of backward",
-        "memory": "this source does not tell how much memory a phase takes",
+    actual = answers(run)
+    assert (actual["top", "run", "gemm"]["count"], actual["top", "run", "gemm"]["share"]) == (2, 0.9)
+    assert actual["matmul", "run", "matmul"]["share"] == 0.9
+    assert actual["others", "run", "elementwise"]["share"] == 0.1
+    assert actual["time", "run", "kernels"]["total_ns"] == 1000
+    assert ("time", "step", "kernels") not in actual
+    output = {part: row["text"] for (part, _, name), row in actual.items() if name is None}
+    assert output == {
+        "time": "this source does not report how long the forward pass took as a whole",
+        "attention": "this source does not report attention's softmax and matmul separately",
+        "owners": "this source does not report the kernels of backward",
+        "memory": "this source does not report how much memory a phase takes",
     }
     answer = ask(TRAIN, [run], Look())
-    assert answer.missing == () and answer.notes[0].endswith("what else the training view asks is answered")
-    assert any(note.startswith("no phase is marked in this source") for note in answer.notes)
-    assert missing(TRAIN, [run]), "it is no tab of its own"
+    assert answer.missing == () and answer.notes[0].endswith("the rest of the training view is complete")
+    assert any(note.startswith("this source marks no phase") for note in answer.notes)
+    assert find_missing_needs(TRAIN, [run]), "it is no tab of its own"
 
 
 def test_a_backward_pass_alone_answers_what_it_can() -> None:
     rows = training_run().events.filter(pl.col("phase").cast(str) == "backward").to_dicts()
-    told = answers(made(rows))
-    assert told["top", "backward", "q_proj"]["total_ns"] == 2400
-    assert told["matmul", "forward", None]["text"] == "this source does not tell the kernels of forward"
+    actual = answers(made(rows))
+    assert actual["top", "backward", "q_proj"]["total_ns"] == 2400
+    assert actual["matmul", "forward", None]["text"] == "this source does not report the kernels of forward"
     assert ask(TRAIN, [made(rows)], Look()).missing == ()
 
 
@@ -326,12 +332,12 @@ def test_a_decode_run_has_no_training() -> None:
 
 
 def test_the_picture(golden: Callable[[str, str], None]) -> None:
-    golden("training", report(TRAIN, [training_run()], Look(), "table", width=100))
+    golden("training", format_report(TRAIN, [training_run()], Look(), "table", width=100))
 
 
 @pytest.mark.parametrize("name", FORMATS)
 def test_every_format_holds_every_part(name: str) -> None:
-    text = report(TRAIN, [training_run()], Look(), name)
+    text = format_report(TRAIN, [training_run()], Look(), name)
     assert "softmax / matmul" in text and "modules" in text
     if name == "json":
         assert {row["part"] for row in json.loads(text)["rows"]} == set(PARTS)
@@ -343,5 +349,5 @@ def test_odd_looks_are_answered() -> None:
         Look(filter="no such name"), Look(phase="backward"), Look(window=(900, 901)), Look(lens="gpu"),
         Look(focus=(("layer", 0),)), Look(per="token", group="op"),
     ):  # fmt: skip
-        assert report(TRAIN, [run], look, "table")
+        assert format_report(TRAIN, [run], look, "table")
         assert set(ask(TRAIN, [run], look).rows["part"]) == set(PARTS)

@@ -9,24 +9,23 @@ import pytest
 import torch
 from torch.profiler import ProfilerActivity, profile
 
+from capture.load_runs import load
 from capture.native.schema import PATH_SEPARATOR
-from capture.open import load
-from capture.record.kernels import MARK, ProfilerEvent, fold_window, read_kineto
+from capture.record.profiler_windows import ANNOTATION_PREFIX, ProfilerEvent, extract_leaf_work, read_kineto
 from capture.run import Run
-from engines.training.loop import annotated
-from engines.training.rows import GRADIENTS, step_rows
-from engines.training.sizes import Size
+from engines.training.model_sizes import ModelSize
 from engines.training.trainer import Trainer
-from engines.training.window import SEED, Owners
+from engines.training.training_loop import BACKWARD_ANNOTATION, OpOwners, annotate_ops
+from engines.training.training_plan import GRADIENTS, plan_training_step
 from tests.capture.loaders import _nsys_training as nsys
 from tests.tracetui.analysis.test_training import answers
 from tracetui.analysis.training import PARTS
 from tracetui.look import Look
-from tracetui.report import report
-from tracetui.views import view
+from tracetui.report_formats import format_report
+from tracetui.views import load_view
 
-SIZE = Size("small", 32, 64, 2, 2, vocab=40, batch=2, context=8)
-ROWS = step_rows(SIZE, "cs336")
+SIZE = ModelSize("small", 32, 64, 2, 2, vocab=40, batch=2, context=8)
+ROWS = plan_training_step(SIZE, "cs336")
 GRADIENT = ("backward", f"backward / {GRADIENTS.name}")
 FILL = "void at::native::elementwise_kernel<128, 2, aten::fill_>(int)"  # of the first gradient
 PASSES = ("forward", "backward", "optimizer")
@@ -38,17 +37,17 @@ def step() -> list[ProfilerEvent]:
     trainer = Trainer(SIZE, torch.device("cpu"))
     scopes = {
         "forward": [row.scope for row in ROWS.forward],
-        "backward": [SEED],
+        "backward": [BACKWARD_ANNOTATION],
         "optimizer": [row.scope for row in ROWS.optimizer],
     }
     ops = {"forward": trainer.forward, "backward": (trainer.backward,), "optimizer": trainer.optimizer}
     with profile(activities=[ProfilerActivity.CPU], acc_events=True) as window:
         for phase in PASSES:
-            for op in annotated(ops[phase], scopes[phase]):
+            for op in annotate_ops(ops[phase], scopes[phase]):
                 op()
     seen = nsys.split(read_kineto(window.profiler.kineto_results.events(), 0))
     first, last = min(e.start for e in seen), max(e.end for e in seen)
-    step = ProfilerEvent(f"{MARK}train_step", first - 10, last + 10, thread=nsys.MAIN)
+    step = ProfilerEvent(f"{ANNOTATION_PREFIX}train_step", first - 10, last + 10, thread=nsys.MAIN)
     return [step, *sorted(seen, key=lambda e: (e.start, -e.end))]
 
 
@@ -63,7 +62,7 @@ def as_recorded(
         for k in launched
     ]
     told: dict[tuple[str, str], Counter[str]] = {}
-    for work in Owners(ROWS).kernels(fold_window([*ops, *device])):
+    for work in OpOwners(ROWS).collect_kernels(extract_leaf_work([*ops, *device])):
         assert work.phase is not None
         told.setdefault((work.phase, work.row.path), Counter())[work.row.name] += work.duration
     return told
@@ -97,33 +96,35 @@ def test_each_kernel_stands_where_the_recorder_puts_it(
 
 
 def test_the_answers_of_a_real_step(step: list[ProfilerEvent], tmp_path: Path) -> None:
-    told = answers(imported(step, tmp_path))
+    actual = answers(imported(step, tmp_path))
     launched = nsys.kernels(step)
     backward = [k for k in launched if k.op.thread == nsys.AUTOGRAD]
-    shares = {key[2]: row["share"] for key, row in told.items() if key[0] == "owners"}
+    shares = {key[2]: row["share"] for key, row in actual.items() if key[0] == "owners"}
     assert shares["modules"] + shares["loss"] + shares.get("grad_accum", 0) > 0.95
     assert shares.get("unattributed", 0) < 0.05
     assert sum(shares.values()) == pytest.approx(1)
-    top = told["top", "backward", nsys.GEMM]
+    top = actual["top", "backward", nsys.GEMM]
     assert top["count"] == sum(k.name == nsys.GEMM for k in backward)
     products = sum(k.duration for k in launched if k.name == nsys.GEMM)
-    assert told["matmul", "step", "matmul"]["total_ns"] == products
-    softmax = told["attention", "forward", "softmax"]["count"]
+    assert actual["matmul", "step", "matmul"]["total_ns"] == products
+    softmax = actual["attention", "forward", "softmax"]["count"]
     assert softmax == sum(
         k.op.thread == nsys.MAIN and "softmax" in owner(step, k.op) and "forward" in owner(step, k.op)
         for k in launched
     )
-    assert {key[0] for key in told} == set(PARTS)
-    assert {told["time", phase, "wall"]["count"] for phase in (*PASSES, "step")} == {1}
+    assert {key[0] for key in actual} == set(PARTS)
+    assert {actual["time", phase, "wall"]["count"] for phase in (*PASSES, "step")} == {1}
 
 
 def owner(step: list[ProfilerEvent], op: ProfilerEvent) -> str:
     """The annotation around an op, found by looking at all of them."""
-    around = [e for e in step if e.name.startswith(MARK) and e.start <= op.start and op.end <= e.end]
+    around = [
+        e for e in step if e.name.startswith(ANNOTATION_PREFIX) and e.start <= op.start and op.end <= e.end
+    ]
     return max(around, key=lambda e: e.start).name
 
 
 def test_the_report_says_whose_work_the_backward_pass_is(step: list[ProfilerEvent], tmp_path: Path) -> None:
-    text = report(view("training"), [imported(step, tmp_path)], Look(), "table", width=120)
-    assert "backward ops that were given the module of the forward op with the same sequence number" in text
+    text = format_report(load_view("training"), [imported(step, tmp_path)], Look(), "table", width=120)
+    assert "backward ops attributed to the module of the forward op with their sequence number" in text
     assert "modules" in text and "softmax / matmul" in text

@@ -1,18 +1,24 @@
 """Scopes by their stated paths, and nested by time, against sums worked out in plain lines."""
 
+import random
+from collections import Counter
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from capture.errors import CaptureError
-from capture.open import load
+from capture.load_runs import load
+from capture.run import Run
 from tests.conftest import FIXTURES, SHARED, document
 from tests.tracetui.runs import made, nested, scopes
-from tracetui.analysis import select
-from tracetui.analysis.nesting import holders
-from tracetui.analysis.tree import stated, tree_table
+from tracetui.analysis.frames import selection
+from tracetui.analysis.frames.nesting import find_enclosing_scopes
+from tracetui.analysis.tree import compute_tree_table, has_paths
 from tracetui.look import Look
+from tracetui.views import ask, load_view
 
 FILES = sorted(
     path.relative_to(FIXTURES).as_posix()
@@ -27,6 +33,7 @@ SAMPLES = sorted(
 )
 
 
+@pytest.mark.corpus
 @pytest.mark.parametrize("name", [*FILES, *SAMPLES])
 def test_what_scopes_take_themselves_is_the_time_of_the_kernels(name: str) -> None:
     """Annotations, waits and launches cover kernels; a tree of a device adds up to its kernels alone."""
@@ -35,9 +42,11 @@ def test_what_scopes_take_themselves_is_the_time_of_the_kernels(name: str) -> No
     except CaptureError:
         return
     for run in runs:
-        if "gpu" in select.lenses(run) and (stated(run) or select.on_timeline(run, ("span", "kernel"))):
-            kernels = select.timed(run, Look(lens="gpu")).collect()
-            table = tree_table(run, Look(lens="gpu"))
+        if "gpu" in selection.list_lenses(run) and (
+            has_paths(run) or selection.has_start_times(run, ("span", "kernel"))
+        ):
+            kernels = selection.select_timed(run, Look(lens="gpu")).collect()
+            table = compute_tree_table(run, Look(lens="gpu"))
             assert table["self_ns"].sum() == kernels["dur"].sum()
             assert table["self_ns"].min() >= 0
             assert table.filter(depth=0)["inclusive_ns"].sum() == kernels["dur"].sum()
@@ -49,7 +58,7 @@ def test_a_cover_holds_kernels_and_adds_nothing() -> None:
     run = made(
         [{"kind": k, "name": n, "t": t, "dur": d, "lens": "gpu", "track": "gpu0"} for k, n, t, d in rows]
     )
-    table = {r["path"]: (r["inclusive_ns"], r["self_ns"]) for r in tree_table(run, Look()).to_dicts()}
+    table = {r["path"]: (r["inclusive_ns"], r["self_ns"]) for r in compute_tree_table(run, Look()).to_dicts()}
     assert table == {
         "step 1": (25, 0), "step 1 / gemm": (20, 20), "step 1 / norm": (5, 5), "zero": (0, 0),
     }  # fmt: skip
@@ -63,7 +72,7 @@ def test_kernels_that_overlap_on_a_stream_lie_beside_each_other() -> None:
             for i in range(4200)
         ]
     )
-    table = tree_table(run, Look())
+    table = compute_tree_table(run, Look())
     assert table.height == 42 and set(table["depth"]) == {0}
     assert table["self_ns"].sum() == 2100 * 25 + 2100 * 24
 
@@ -73,14 +82,14 @@ def test_a_row_that_reaches_out_of_a_scope_is_not_in_it() -> None:
             ("kernel", "in late", 120, 10), ("kernel", "in outer", 10, 5),
             ("kernel", "across", 95, 10)]  # fmt: skip
     run = made([{"kind": k, "name": n, "t": t, "dur": d, "lens": "wall"} for k, n, t, d in rows])
-    assert set(tree_table(run, Look())["path"]) == {
+    assert set(compute_tree_table(run, Look())["path"]) == {
         "outer", "late", "outer / in outer", "late / in both", "late / in late", "late / across",
     }  # fmt: skip
 
 
 def test_kernels_without_a_start_stand_beside_the_others() -> None:
     run = made([{"name": "a", "t": t, "dur": d, "lens": "gpu"} for t, d in ((5, 10), (None, 7))])
-    assert tree_table(run, Look()).select("path", "self_ns", "count").rows() == [("a", 17, 2)]
+    assert compute_tree_table(run, Look()).select("path", "self_ns", "count").rows() == [("a", 17, 2)]
 
 
 ROWS = st.lists(
@@ -97,15 +106,15 @@ def test_the_holder_is_the_innermost_of_the_scopes_that_contain_a_row(
     track, start, dur, scope = (np.array(c, dtype=np.int64) for c in zip(*rows, strict=True)) if rows else (
         np.zeros(0, dtype=np.int64) for _ in range(4)
     )  # fmt: skip
-    found = holders(track, start, start + dur, scope.astype(bool))
+    actual = find_enclosing_scopes(track, start, start + dur, scope.astype(bool))
     for i, (on, t, d, _) in enumerate(rows):
         around = [j for j in range(i) if rows[j][3] and rows[j][0] == on
                   and rows[j][1] + rows[j][2] >= t + d and rows[j][1] + rows[j][2] > t]  # fmt: skip
-        assert found[i] == (around[-1] if around else -1)
+        assert actual[i] == (around[-1] if around else -1)
 
 
 def test_a_tree_of_stated_paths() -> None:
-    rows = {r["path"]: r for r in tree_table(scopes(), Look()).to_dicts()}
+    rows = {r["path"]: r for r in compute_tree_table(scopes(), Look()).to_dicts()}
     times = {path: (r["inclusive_ns"], r["self_ns"]) for path, r in rows.items()}
     assert times == {
         "forward": (75, 0),
@@ -120,7 +129,7 @@ def test_a_tree_of_stated_paths() -> None:
 
 
 def test_a_tree_nested_by_time() -> None:
-    rows = tree_table(nested(), Look()).to_dicts()
+    rows = compute_tree_table(nested(), Look()).to_dicts()
     assert [(r["path"], r["inclusive_ns"], r["self_ns"], r["count"]) for r in rows] == [
         ("run", 105, 25, 2),
         ("run / step", 50, 20, 1),
@@ -136,7 +145,7 @@ def test_a_scope_may_have_an_empty_name() -> None:
             for name, path, dur in (("", None, 4), ("", "outer", 3), ("gemm", None, 5), ("add", "", 1))
         ]
     )
-    rows = tree_table(run, Look()).to_dicts()
+    rows = compute_tree_table(run, Look()).to_dicts()
     assert {r["path"]: (r["inclusive_ns"], r["self_ns"]) for r in rows} == {
         "": (5, 4), " / add": (1, 1), "gemm": (5, 5), "outer": (3, 0), "outer / ": (3, 3),
     }  # fmt: skip
@@ -157,7 +166,7 @@ def test_a_scope_may_have_an_empty_name() -> None:
 @settings(max_examples=150, deadline=None)
 def test_a_tree_equals_one_counted_scope_by_scope(rows: list[tuple[str, str, str, int]]) -> None:
     named = [{"kind": kind, "name": name, "path": path, "dur": dur} for kind, path, name, dur in rows]
-    found = tree_table(made(named), Look())
+    actual = compute_tree_table(made(named), Look())
     own: dict[str, list[int]] = {}  # of each path: launches, time of kernels, time of spans
     for kind, path, name, dur in rows:
         whole = path if path.split(" / ")[-1] == name else f"{path} / {name}"
@@ -189,6 +198,107 @@ def test_a_tree_equals_one_counted_scope_by_scope(rows: list[tuple[str, str, str
             out += [(scope, p, whole_of(p), whole_of(p) - inside(p), count(p)), *walked(p, depth + 1)]
         return out
 
-    assert found.select("scope", "path", "inclusive_ns", "self_ns", "count").rows() == walked("(root)", 0)
+    assert actual.select("scope", "path", "inclusive_ns", "self_ns", "count").rows() == walked("(root)", 0)
     total = sum(whole_of(p) for p in children["(root)"])
-    assert found["share"].to_list() == [t / total if total else None for t in found["inclusive_ns"]]
+    assert actual["share"].to_list() == [t / total if total else None for t in actual["inclusive_ns"]]
+
+
+def serving(count: int = 600) -> tuple[Run, list[dict[str, Any]]]:
+    """Steps of two kinds; four dense layers and two of experts, in no order; kernels of no layer and step."""
+    draw = random.Random(3)
+    batches = {1: 8, 2: 8, 3: 16, 4: 8}
+    rows: list[dict[str, Any]] = [
+        {"kind": "step", "name": "s", "t": 0, "dur": 1, "step": n, "phase": "decode", "batch": b}
+        for n, b in batches.items()
+    ]
+    kernels = []
+    for layer in range(6):  # so that the layers are of their kinds, whatever is drawn
+        for op in ("attn.core", "moe.experts" if layer % 3 == 2 else "mlp.up"):
+            kernels.append({"layer": layer, "op": op, "step": 1})
+    for _ in range(count):
+        layer = draw.choice([None, *range(6)])
+        op = "lm_head" if layer is None else draw.choice(["attn.core", None])
+        kernels.append({"layer": layer, "op": op, "step": draw.choice([None, 1, 2, 3, 4])})
+    for each in kernels:
+        each |= {
+            "kind": "kernel", "lens": "gpu", "phase": "decode", "category": "matmul",
+            "name": f"kernel {draw.randrange(3)}", "dur": draw.randrange(1, 1000), "t": draw.randrange(10**6),
+        }  # fmt: skip
+    return made([*rows, *kernels]), kernels
+
+
+def path_of(kernel: dict[str, Any]) -> str:
+    """The scopes in plain words."""
+    step = {None: "outside of the steps", 3: "decode · batch 16"}.get(kernel["step"], "decode · batch 8")
+    layer = {None: None, 2: "layers 2, 5", 5: "layers 2, 5"}.get(kernel["layer"], "layers 0–1, 3–4")
+    return " / ".join(p for p in (step, layer, kernel["op"] or "matmul", kernel["name"]) if p is not None)
+
+
+def test_kernels_without_scopes_stand_by_step_layer_and_op() -> None:
+    run, kernels = serving()
+    times, counts = Counter[str](), Counter[str]()
+    for each in kernels:
+        times[path_of(each)] += each["dur"]
+        counts[path_of(each)] += 1
+    table = compute_tree_table(run, Look())
+    leaves = table.filter(table["self_ns"] > 0)
+    assert dict(leaves.select("path", "self_ns").iter_rows()) == times
+    assert dict(leaves.select("path", "count").iter_rows()) == counts
+    assert table["self_ns"].sum() == sum(k["dur"] for k in kernels)
+    for path, inclusive, count in table.select("path", "inclusive_ns", "count").iter_rows():
+        inside = [k for k in kernels if f"{path_of(k)} / ".startswith(f"{path} / ")]
+        assert (inclusive, count) == (sum(k["dur"] for k in inside), len(inside))
+    assert (
+        "kernels without a scope are grouped by step, kind of layer and op"
+        in ask(load_view("tree"), [run], Look()).notes
+    )
+
+
+def test_scopes_that_the_source_states_stay() -> None:
+    kernel = {"kind": "kernel", "lens": "gpu", "layer": 1, "op": "mlp.up"}
+    run = made(
+        [
+            {**kernel, "name": "gemm", "dur": 5, "path": "model / layers.1"},
+            {**kernel, "name": "gemm", "dur": 7, "path": None},
+        ]
+    )
+    leaves = {r["path"]: r["self_ns"] for r in compute_tree_table(run, Look()).to_dicts() if r["self_ns"]}
+    assert leaves == {"model / layers.1 / gemm": 5, "layer 1 / mlp.up / gemm": 7}
+
+
+def test_scopes_in_time_stay() -> None:
+    """One kernel in a cover of its stream, one outside of it."""
+    rows = [("span", "pass", 0, 100, None), ("kernel", "in", 10, 20, 0), ("kernel", "out", 200, 30, 0)]
+    run = made(
+        [
+            {"kind": k, "name": n, "t": t, "dur": d, "layer": at, "op": "norm" if at == 0 else None,
+             "lens": "gpu", "track": "gpu0"}
+            for k, n, t, d, at in rows
+        ]
+    )  # fmt: skip
+    leaves = {r["path"]: r["self_ns"] for r in compute_tree_table(run, Look()).to_dicts() if r["self_ns"]}
+    assert leaves == {"pass / in": 20, "layer 0 / norm / out": 30}
+
+
+def test_the_line_that_launched_a_kernel_is_a_level_below_its_scope() -> None:
+    kernel = {"kind": "kernel", "lens": "gpu", "name": "gemm", "path": "model"}
+    run = made(
+        [
+            {**kernel, "dur": 5, "line": "model.py(7): forward"},
+            {**kernel, "dur": 6, "line": "model.py(9): forward"},
+            {**kernel, "dur": 7, "line": None},
+        ]
+    )
+    leaves = {r["path"]: r["self_ns"] for r in compute_tree_table(run, Look()).to_dicts() if r["self_ns"]}
+    assert leaves == {
+        "model / model.py(7): forward / gemm": 5, "model / model.py(9): forward / gemm": 6, "model / gemm": 7,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("numbers", "called"),
+    [([3], "layer 3"), (range(36), "layers 0–35"), (range(0, 40, 2), "20 layers, 0 …")],
+)
+def test_what_layers_of_one_kind_are_called(numbers: Any, called: str) -> None:
+    run = made([{"kind": "kernel", "name": "k", "dur": 1, "layer": n, "op": "norm"} for n in numbers])
+    assert set(compute_tree_table(run, Look()).filter(depth=0)["path"]) == {called}

@@ -5,7 +5,7 @@ import random
 from pathlib import Path
 from typing import Any
 
-from capture.native.schema import seal
+from capture.native.schema import seal_record
 
 NAMES = ("attention", "ffn_down", "rmsnorm", "all_reduce")
 
@@ -39,7 +39,7 @@ def fleet(folder: Path, ranks: int, steps: int = 6, slow: str = "") -> Path:
             {"kind": "kernel", "phase": "decode", "lens": "gpu", **row}
             for row in durations(rank, steps, slow)
         ]
-        (folder / f"rank{rank:03}.jsonl").write_bytes(b"".join(map(seal, lines)))
+        (folder / f"rank{rank:03}.jsonl").write_bytes(b"".join(map(seal_record, lines)))
     return folder
 
 
@@ -81,7 +81,7 @@ def decoders(folder: Path, ranks: int) -> Path:
     for rank in range(ranks):
         meta = {**META, "world_size": ranks, "rank": rank}
         lines = [{"kind": "run", "schema": 1, "id": f"r{rank}", "name": "job", "meta": meta}]
-        (folder / f"rank{rank:03}.jsonl").write_bytes(b"".join(map(seal, [*lines, *rank_rows(rank)])))
+        (folder / f"rank{rank:03}.jsonl").write_bytes(b"".join(map(seal_record, [*lines, *rank_rows(rank)])))
     return folder
 
 

@@ -6,8 +6,9 @@ import subprocess
 import sys
 import threading
 import time
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from multiprocessing import active_children
 from pathlib import Path
 from typing import Any
@@ -18,11 +19,11 @@ from capture.errors import UsageError
 from tests.capture.served import object_store
 from tests.tracetui.fleet.asked import RANKS, VIEWS, here, ignore, jobs, same
 from tests.tracetui.fleet.made import NAMES, decoders, fleet
-from tracetui.fleet.ask import ask_fleet, jobs_of
-from tracetui.fleet.executors import RETRIES, local
-from tracetui.fleet.job import Done, Job, do
+from tracetui.fleet.ask_files import ask_files, make_jobs
+from tracetui.fleet.executors import MAX_RETRIES, local
+from tracetui.fleet.file_job import FileJob, JobResult, run_job
 from tracetui.look import Look
-from tracetui.views import view
+from tracetui.views import load_view
 
 FEW = 8
 
@@ -42,24 +43,25 @@ def equal_everywhere(folder: Path, *places: str, names: Sequence[str] = VIEWS) -
     for name in names:
         asked = jobs(folder, name, look_at(name))
         wanted = here(asked)
-        assert wanted.answer.rows.height and wanted.whole.members.height == len(asked)
+        assert wanted.answer.rows.height and wanted.merged.members.height == len(asked)
         for on in places:
-            assert same(ask_fleet(view(name), asked, on, ignore), wanted), (name, on)
+            assert same(ask_files(load_view(name), asked, on, ignore), wanted), (name, on)
 
 
 def look_at(name: str) -> Look:
     return Look(focus=(("scope", "layers.2"),)) if name == "calls" else Look()
 
 
-def dies_once(job: Job) -> Done:
+def dies_once(job: FileJob) -> JobResult:
     """Read a file; the process that has the fourth kills itself, the first time."""
     mark = Path(job.files[0]).parent.parent / "killed"
     if job.number == 3 and not mark.exists():
         mark.write_text(str(os.getpid()))
         os.kill(os.getpid(), signal.SIGKILL)
-    return do(job)
+    return run_job(job)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_processes_and_dask_give_the_same_and_leave_nothing(few: Path) -> None:
     with dask_cluster() as (on, _):
@@ -69,6 +71,7 @@ def test_processes_and_dask_give_the_same_and_leave_nothing(few: Path) -> None:
         assert set(active_children()) <= set(before)
 
 
+@pytest.mark.slow
 def test_a_pool_has_ended_whole_when_its_answers_have(few: Path) -> None:
     """Neither a process nor the thread that keeps it is left, to the end or given up halfway."""
     asked, before = jobs(few, "kernels"), set(threading.enumerate())
@@ -84,28 +87,52 @@ def test_a_pool_has_ended_whole_when_its_answers_have(few: Path) -> None:
 def test_a_process_that_is_killed_changes_nothing(folder: Path) -> None:
     killed = []
 
-    def kill_one(done: Done) -> None:
+    def kill_one(done: JobResult) -> None:
         if not killed:
             killed.append(active_children()[0].pid)
             os.kill(killed[0], signal.SIGKILL)
 
     asked = jobs(folder, "kernels")[:24]
-    assert same(ask_fleet(view("kernels"), asked, "local:2", kill_one), here(asked))
+    assert same(ask_files(load_view("kernels"), asked, "local:2", kill_one), here(asked))
     assert killed
 
 
-def dies_at_three(job: Job) -> Done:
+def dies_at_three(job: FileJob) -> JobResult:
     if job.number == 3:
         os._exit(9)
-    return do(job)
+    return run_job(job)
 
 
+def test_a_job_whose_process_is_lost_is_tried_as_often_as_is_promised(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    tries: Counter[int] = Counter()
+
+    def run_jobs(pool: None, queue: deque[FileJob], limit: int) -> Iterator[tuple[FileJob, JobResult | None]]:
+        """Job 1 always loses its process, job 2 on all but its last try."""
+        while queue:
+            job = queue.popleft()
+            tries[job.number] += 1
+            if job.number == 1 or (job.number == 2 and tries[2] <= MAX_RETRIES):
+                yield job, None
+                return
+            yield job, JobResult(job.number)
+
+    monkeypatch.setattr(local, "_run_jobs", run_jobs)
+    monkeypatch.setattr(local, "_open_pool", lambda number: nullcontext())
+    asked = [FileJob(number, (f"{number}.jsonl",), "kernels", Look()) for number in range(4)]
+    faults = {result.number: result.fault for result in local.run(asked, "2")}
+    assert faults == {0: "", 1: f"1.jsonl: its process was lost {MAX_RETRIES + 1} times", 2: "", 3: ""}
+    assert tries == {0: 1, 1: MAX_RETRIES + 1, 2: MAX_RETRIES + 1, 3: 1}
+
+
+@pytest.mark.slow
 def test_a_file_that_kills_its_process_is_named_alone(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(local, "do", dies_at_three)
+    monkeypatch.setattr(local, "run_job", dies_at_three)
     asked = jobs(folder, "kernels")[:6]
-    found = ask_fleet(view("kernels"), asked, "local:2", ignore)
-    assert found.faults == (f"{asked[3].files[0]}: its process was lost {RETRIES + 1} times",)
-    assert found.answer.rows["files"].to_list() == [5] * len(NAMES)
+    actual = ask_files(load_view("kernels"), asked, "local:2", ignore)
+    assert actual.faults == (f"{asked[3].files[0]}: its process was lost {MAX_RETRIES + 1} times",)
+    assert actual.answer.rows["files"].to_list() == [5] * len(NAMES)
 
 
 def waiting(ready: Callable[[], bool], seconds: float = 30) -> bool:
@@ -115,6 +142,7 @@ def waiting(ready: Callable[[], bool], seconds: float = 30) -> bool:
     return ready()
 
 
+@pytest.mark.slow
 def test_ctrl_c_leaves_no_process(tmp_path: Path) -> None:
     folder = fleet(tmp_path / "ranks", 1, steps=400)
     (one,) = folder.iterdir()
@@ -126,8 +154,8 @@ def test_ctrl_c_leaves_no_process(tmp_path: Path) -> None:
     asking = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True)
 
     def group() -> list[str]:
-        found = subprocess.run(["pgrep", "-g", str(asking.pid)], capture_output=True, text=True, check=False)
-        return found.stdout.split()
+        actual = subprocess.run(["pgrep", "-g", str(asking.pid)], capture_output=True, text=True, check=False)
+        return actual.stdout.split()
 
     assert waiting(lambda: len(group()) >= 3)  # the one that asks, and two that read
     os.killpg(asking.pid, signal.SIGINT)
@@ -136,17 +164,18 @@ def test_ctrl_c_leaves_no_process(tmp_path: Path) -> None:
     assert waiting(lambda: group() == [], 10)
 
 
+@pytest.mark.slow
 def test_files_in_an_object_store_are_asked_by_processes(few: Path) -> None:
     """Also one that is none: it is counted, and named without what lets somebody in."""
     with object_store() as system:
         for path in few.iterdir():
             system.pipe(f"bucket/run/{path.name}", path.read_bytes())
-        asked = jobs_of(view("ranks"), ["s3://bucket/run/*.jsonl"], Look(), cache=True, capture=None)
-        assert same(ask_fleet(view("ranks"), asked, "local:2", ignore), here(jobs(few, "ranks")))
+        asked = make_jobs(load_view("ranks"), ["s3://bucket/run/*.jsonl"], Look(), cache=True, capture=None)
+        assert same(ask_files(load_view("ranks"), asked, "local:2", ignore), here(jobs(few, "ranks")))
         system.pipe("bucket/run/rank000.jsonl", b"no profile")
-        found = ask_fleet(view("ranks"), asked, "local:2", ignore)
-        assert len(found.faults) == 1 and found.faults[0].startswith("s3://bucket/run/rank000.jsonl")
-        assert f"1 of {FEW} files could not be read" in found.answer.notes[1]
+        actual = ask_files(load_view("ranks"), asked, "local:2", ignore)
+        assert len(actual.faults) == 1 and actual.faults[0].startswith("s3://bucket/run/rank000.jsonl")
+        assert f"1 of {FEW} files could not be read" in actual.answer.notes[1]
 
 
 @contextmanager
@@ -160,30 +189,32 @@ def dask_cluster() -> Iterator[tuple[str, Any]]:
         yield cluster.scheduler_address.replace("tcp", "dask"), client
 
 
+@pytest.mark.slow
 def test_dask_gives_the_same_when_a_worker_is_killed(folder: Path) -> None:
     with dask_cluster() as (on, client):
         pids, killed = list(client.run(os.getpid).values()), []
 
-        def kill_one(done: Done) -> None:
+        def kill_one(done: JobResult) -> None:
             if not killed:
                 killed.append(pids[0])
                 os.kill(pids[0], signal.SIGKILL)
 
         asked = jobs(folder, "kernels")
-        assert same(ask_fleet(view("kernels"), asked, on, kill_one), here(asked))
+        assert same(ask_files(load_view("kernels"), asked, on, kill_one), here(asked))
         assert killed
     with pytest.raises(UsageError, match="no Dask scheduler answers"):
-        ask_fleet(view("kernels"), asked, on.rpartition(":")[0] + ":1", ignore)
+        ask_files(load_view("kernels"), asked, on.rpartition(":")[0] + ":1", ignore)
 
 
+@pytest.mark.slow
 def test_dask_is_left_with_nothing_after_ctrl_c(folder: Path) -> None:
     with dask_cluster() as (on, client):
         with pytest.raises(KeyboardInterrupt):
-            ask_fleet(view("kernels"), jobs(folder, "kernels"), on, interrupt)
+            ask_files(load_view("kernels"), jobs(folder, "kernels"), on, interrupt)
         assert waiting(lambda: not client.run_on_scheduler(lambda dask_scheduler: len(dask_scheduler.tasks)))
 
 
-def interrupt(done: Done) -> None:
+def interrupt(done: JobResult) -> None:
     raise KeyboardInterrupt
 
 
@@ -200,12 +231,12 @@ def test_sixty_four_files_give_the_same_here_on_dask_and_on_ray_also_when_a_work
         with dask_cluster() as (on, _):
             equal_everywhere(many, "local:2", on, "ray://auto")
         asked = jobs(folder, "kernels")
-        monkeypatch.setattr("tracetui.fleet.executors.ray.do", dies_once)
-        assert same(ask_fleet(view("kernels"), asked, "ray://auto", ignore), here(asked))
+        monkeypatch.setattr("tracetui.fleet.executors.ray.run_job", dies_once)
+        assert same(ask_files(load_view("kernels"), asked, "ray://auto", ignore), here(asked))
         assert (folder.parent / "killed").exists()
         monkeypatch.undo()
         with pytest.raises(KeyboardInterrupt):
-            ask_fleet(view("kernels"), asked, "ray://auto", interrupt)
+            ask_files(load_view("kernels"), asked, "ray://auto", interrupt)
         assert waiting(lambda: ray.available_resources().get("CPU") == 2)
     finally:
         ray.shutdown()

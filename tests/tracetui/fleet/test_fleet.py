@@ -13,19 +13,18 @@ import pytest
 import scipy.stats
 
 from capture.errors import UsageError
-from capture.open import _parse as parse
-from capture.open import load
+from capture.load_runs import _parse_source as parse
+from capture.load_runs import load
 from tests.conftest import FIXTURES
 from tests.tracetui.fleet.asked import RANKS, VIEWS, here, ignore, jobs, same
 from tests.tracetui.fleet.made import NAMES, durations, fleet, written
 from tracetui import cli
-from tracetui.analysis.partial import sketch
-from tracetui.analysis.partial.algebra import merge, merged
-from tracetui.fleet.ask import ask_fleet, jobs_of
-from tracetui.fleet.fold import Fold
-from tracetui.fleet.job import do
+from tracetui.analysis.merged import duration_sketch
+from tracetui.analysis.merged.partial_results import MergeTree, merge_frames, merge_results
+from tracetui.fleet.ask_files import ask_files, make_jobs
+from tracetui.fleet.file_job import run_job
 from tracetui.look import Look
-from tracetui.views import ask, view, views
+from tracetui.views import ask, load_view, load_views
 
 
 def test_the_kernel_table_is_the_sum_in_plain_python(folder: Path) -> None:
@@ -53,7 +52,7 @@ def test_the_kernel_table_is_the_sum_in_plain_python(folder: Path) -> None:
             place = part * (len(own) - 1)
             low, high = own[math.floor(place)], own[math.ceil(place)]
             exact = low + (high - low) * (place - math.floor(place))
-            assert got[column] == pytest.approx(exact, abs=exact * sketch.ERROR + 0.5)
+            assert got[column] == pytest.approx(exact, abs=exact * duration_sketch.MAX_RELATIVE_ERROR + 0.5)
 
 
 def test_ranks_of_many_files_are_those_of_the_merged_run(
@@ -110,7 +109,9 @@ def test_many_files_are_one_answer_unless_one_is_chosen(
 
 def test_one_of_many_is_read_without_the_others(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[str] = []
-    monkeypatch.setattr("capture.open._parse", lambda source: (read.append(source.label), parse(source))[1])
+    monkeypatch.setattr(
+        "capture.load_runs._parse_source", lambda *given: (read.append(given[0].label), parse(*given))[1]
+    )
     assert cli.main(["report", "kernels", str(folder), "--run", "6", "--no-cache"]) == 0
     assert [Path(label).name for label in read] == ["rank005.jsonl"]
 
@@ -211,16 +212,16 @@ def test_a_slower_fleet_fails_the_gate(tmp_path: Path, capsys: pytest.CaptureFix
 
 
 def test_what_cannot_be_merged_is_said(folder: Path) -> None:
-    for asked in views():
-        assert asked.runs > 1 or bool(asked.merging) != bool(asked.alone), asked.name
+    for asked in load_views():
+        assert asked.run_count > 1 or bool(asked.merging) != bool(asked.not_merged_because), asked.name
         if not asked.merging:
-            why = re.escape(asked.alone or "it compares runs")
+            why = re.escape(asked.not_merged_because or "it compares runs")
             with pytest.raises(UsageError, match=f"the {asked.name} view cannot be merged over files.*{why}"):
                 jobs(folder, asked.name)
     with pytest.raises(UsageError, match="choose local:N"):
-        ask_fleet(view("kernels"), jobs(folder, "kernels"), "slurm:4", ignore)
-    with pytest.raises(UsageError, match="no number of processes"):
-        ask_fleet(view("kernels"), jobs(folder, "kernels"), "local:x", ignore)
+        ask_files(load_view("kernels"), jobs(folder, "kernels"), "slurm:4", ignore)
+    with pytest.raises(UsageError, match="invalid number of processes"):
+        ask_files(load_view("kernels"), jobs(folder, "kernels"), "local:x", ignore)
 
 
 @pytest.mark.parametrize(("module", "extra"), [("distributed", "dask"), ("ray", "ray")])
@@ -229,41 +230,43 @@ def test_a_missing_extra_is_named(
 ) -> None:
     monkeypatch.setattr("tracetui.fleet.executors.find_spec", lambda name: None)
     with pytest.raises(UsageError, match=rf"needs {module}, .*pip install 'tracetui\[{extra}\]'"):
-        ask_fleet(view("kernels"), jobs(folder, "kernels"), f"{extra}://127.0.0.1:1", ignore)
+        ask_files(load_view("kernels"), jobs(folder, "kernels"), f"{extra}://127.0.0.1:1", ignore)
 
 
 @pytest.mark.parametrize("name", VIEWS)
 def test_parts_are_merged_in_any_order(folder: Path, name: str) -> None:
-    shapes = view(name).merging.shapes  # type: ignore[union-attr]
-    parts = [do(job).partial for job in jobs(folder, name)[:7]]
+    shapes = load_view(name).merging.shapes  # type: ignore[union-attr]
+    parts = [run_job(job).partial for job in jobs(folder, name)[:7]]
     assert all(parts)
-    straight = reduce(lambda a, b: merge(a, b, shapes), parts)  # type: ignore[arg-type,return-value]
+    straight = reduce(lambda a, b: merge_results(a, b, shapes), parts)  # type: ignore[arg-type,return-value]
     for number in range(3):
         mixed = list(parts)
         random.Random(number).shuffle(mixed)
         while len(mixed) > 1:  # neighbours first, as in a tree
             mixed = [
-                merge(*pair, shapes) if len(pair) == 2 else pair[0]  # type: ignore[misc]
+                merge_results(*pair, shapes) if len(pair) == 2 else pair[0]  # type: ignore[misc]
                 for pair in (mixed[i : i + 2] for i in range(0, len(mixed), 2))
             ]
         assert straight is not None and mixed[0] is not None
         assert {n: written(f) for n, f in straight.frames.items()} == {
             n: written(f) for n, f in mixed[0].frames.items()
         }
-        assert straight.agreed == mixed[0].agreed
+        assert straight.shared_meta == mixed[0].shared_meta
 
 
 @pytest.mark.parametrize("total", [1, 2, 3, 5, 8, 13])
 def test_a_fold_merges_each_part_once_in_the_same_tree(total: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Parts are texts here, and merging writes brackets: the tree can be read."""
-    monkeypatch.setattr("tracetui.fleet.fold.merge", lambda one, other, shapes: f"({one}{other})")
+    monkeypatch.setattr(
+        "tracetui.analysis.merged.partial_results.merge_results", lambda one, other, shapes: f"({one}{other})"
+    )
     trees = set()
     for number in range(10):
         order = random.Random(number).sample(range(total), total)
-        fold = Fold(total, {})
+        fold = MergeTree(total, {})
         for place in order:
             fold.add(place, None if place == 1 else chr(97 + place))  # type: ignore[arg-type]
-        trees.add(fold.whole)
+        trees.add(fold.result)
     assert len(trees) == 1
     letters = str(trees.pop()).replace("(", "").replace(")", "")
     assert letters.replace("None", "") == "".join(chr(97 + n) for n in range(total) if n != 1)
@@ -274,10 +277,10 @@ def test_a_sketch_keeps_its_promise(many: int) -> None:
     draw = random.Random(1)
     values = sorted([0, 1, 1, 2, 7, *(int(draw.lognormvariate(10, 3)) for _ in range(many))])
     durations = pl.LazyFrame({"key": ["k"] * len(values), "dur": values})
-    counts = sketch.counted(durations, "key")
-    error = sketch.ERROR if len(set(values)) > sketch.EXACT else 0
+    counts = duration_sketch.build_sketch(durations, "key")
+    error = duration_sketch.MAX_RELATIVE_ERROR if len(set(values)) > duration_sketch.MAX_EXACT_VALUES else 0
     asked = [(f"q{n}", n / 100) for n in (0, 1, 10, 50, 90, 99, 100)]
-    [row] = sketch.quantiles(counts, "key", asked).to_dicts()
+    [row] = duration_sketch.estimate_quantiles(counts, "key", asked).to_dicts()
     for name, part in asked:
         place = part * (len(values) - 1)
         low, high = values[math.floor(place)], values[math.ceil(place)]
@@ -287,33 +290,33 @@ def test_a_sketch_keeps_its_promise(many: int) -> None:
 
 def test_sketches_of_many_durations_are_merged_in_any_order() -> None:
     """Some parts keep their values, others do not: what comes out knows no order."""
-    draw, shape = random.Random(2), view("kernels").merging.shapes["sketch"]  # type: ignore[union-attr]
+    draw, shape = random.Random(2), load_view("kernels").merging.shapes["sketch"]  # type: ignore[union-attr]
     parts = []
     for size in (10, 3000, 1500, 40, 1200, 2500):
         durations = [draw.randrange(size * 3) for _ in range(size)]
         groups = [draw.choice("ab") for _ in range(size)]
-        parts.append(sketch.counted(pl.LazyFrame({"group": groups, "dur": durations}), "group"))
-    one = merged(parts, shape)
+        parts.append(duration_sketch.build_sketch(pl.LazyFrame({"group": groups, "dur": durations}), "group"))
+    one = merge_frames(parts, shape)
     assert one["bucket"].null_count() == 0
     for _ in range(5):
         draw.shuffle(parts)
-        assert written(reduce(lambda a, b: merged([a, b], shape), parts)) == written(one)
+        assert written(reduce(lambda a, b: merge_frames([a, b], shape), parts)) == written(one)
 
 
 def test_a_second_question_reads_no_file_again(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("capture.cache.SMALLEST", 1)
+    monkeypatch.setattr("capture.cache.MIN_INPUT_BYTES", 1)
     monkeypatch.delenv("TRACETUI_NO_CACHE", raising=False)
-    asked = jobs_of(view("kernels"), [str(folder)], Look(), cache=True, capture=None)[:3]
+    asked = make_jobs(load_view("kernels"), [str(folder)], Look(), cache=True, capture=None)[:3]
     first = here(asked)
-    monkeypatch.setattr("tracetui.fleet.job.load", lambda *a, **k: pytest.fail("a file is read again"))
+    monkeypatch.setattr("tracetui.fleet.file_job.load", lambda *a, **k: pytest.fail("a file is read again"))
     assert same(here(asked), first)
 
 
 @pytest.mark.parametrize("path", sorted(FIXTURES.glob("*/*.json*"))[::3], ids=lambda path: path.name)
 def test_twice_the_same_file_is_twice_its_table(path: Path) -> None:
     """Whatever program wrote it: sums double, and what is not a sum stays."""
-    asked = jobs_of(view("kernels"), [str(path)] * 2, Look(), cache=False, capture=None)
-    alone = ask(view("kernels"), load(path, cache=False)[:1], Look()).rows
+    asked = make_jobs(load_view("kernels"), [str(path)] * 2, Look(), cache=False, capture=None)
+    alone = ask(load_view("kernels"), load(path, cache=False)[:1], Look()).rows
     if len(load(path, cache=False)) > 1 or alone.is_empty():
         pytest.skip("several runs, or no kernels")
     rows = here(asked).answer.rows

@@ -8,15 +8,15 @@ from typing import Any
 import polars as pl
 import pytest
 
-from capture.native.schema import seal
-from capture.open import load_all
+from capture.load_runs import load_all
+from capture.native.schema import seal_record
 from tests.tracetui.fleet.asked import here
 from tests.tracetui.fleet.made import META, decoders, written
 from tracetui import cli
-from tracetui.analysis.partial import sketch
-from tracetui.fleet.ask import jobs_of
+from tracetui.analysis.merged import duration_sketch
+from tracetui.fleet.ask_files import make_jobs
 from tracetui.look import Look
-from tracetui.views import ask, view
+from tracetui.views import ask, load_view
 
 RANKS = 5
 
@@ -43,25 +43,32 @@ LOOKS = (
 )
 
 
-@pytest.mark.parametrize("look", LOOKS, ids=map(str, range(len(LOOKS))))
-@pytest.mark.parametrize("name", AS_ONE_RUN)
+# every look at kernels, and the first ones at the other views
+CASES = [
+    pytest.param(name, look, marks=pytest.mark.slow if i > 3 and name != "kernels" else (), id=f"{name}-{i}")
+    for name in AS_ONE_RUN
+    for i, look in enumerate(LOOKS)
+]
+
+
+@pytest.mark.parametrize(("name", "look"), CASES)
 def test_the_answer_of_many_is_that_of_the_merged_run(launch: Path, name: str, look: Look) -> None:
     look = replace(look, focus=(("scope", "layers.2"),)) if name == "calls" else look
-    found, wanted = asked_apart(launch, name, look), asked_together(launch, name, look)
-    assert found.columns == wanted.columns
-    for one, other in zip(json.loads(written(found)), json.loads(written(wanted)), strict=True):
+    actual, wanted = asked_apart(launch, name, look), asked_together(launch, name, look)
+    assert actual.columns == wanted.columns
+    for one, other in zip(json.loads(written(actual)), json.loads(written(wanted)), strict=True):
         assert one == other
-    assert found.height
+    assert actual.height
 
 
 def asked_apart(launch: Path, name: str, look: Look) -> pl.DataFrame:
-    jobs = jobs_of(view(name), [str(launch)], replace(look, merged=True), cache=False, capture=None)
+    jobs = make_jobs(load_view(name), [str(launch)], replace(look, merged=True), cache=False, capture=None)
     return here(jobs).answer.rows
 
 
 def asked_together(launch: Path, name: str, look: Look) -> pl.DataFrame:
     [whole] = load_all([launch], merge=True, cache=False)
-    return ask(view(name), [whole], look).rows
+    return ask(load_view(name), [whole], look).rows
 
 
 @pytest.mark.parametrize("name", ["tree", "calls"])
@@ -74,11 +81,11 @@ def test_scopes_that_times_tell_are_added_up(tmp_path: Path, name: str, lens: st
         rows += [{"kind": "kernel", "name": "gemm", "t": 1000 * n + 5, "dur": 80 * (rank + n)}
                  for n in range(4) if (rank, n) != (1, 2)]  # fmt: skip
         lines = [head, *({**row, "lens": lens, "track": "main"} for row in rows)]
-        (tmp_path / f"rank{rank}.jsonl").write_bytes(b"".join(map(seal, lines)))
+        (tmp_path / f"rank{rank}.jsonl").write_bytes(b"".join(map(seal_record, lines)))
     look = Look(focus=(("scope", "block 2"),)) if name == "calls" else Look()
-    found = asked_apart(tmp_path, name, look)
-    assert written(found) == written(asked_together(tmp_path, name, look))
-    block = found.filter(pl.col("scope").str.strip_chars() == "block 2")
+    actual = asked_apart(tmp_path, name, look)
+    assert written(actual) == written(asked_together(tmp_path, name, look))
+    block = actual.filter(pl.col("scope").str.strip_chars() == "block 2")
     assert block["count"].to_list()[0] == 3  # of the rank, too, that has no kernel in it
 
 
@@ -93,13 +100,15 @@ def test_percentiles_stay_exact_until_there_are_many_durations(
     launch: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     [whole] = load_all([launch], merge=True, cache=False)
-    exact = {row["name"]: row["p95_ns"] for row in ask(view("kernels"), [whole], Look()).rows.to_dicts()}
-    monkeypatch.setattr(sketch, "EXACT", 115)  # three rows have 140 durations, that of four ranks has 112
-    fleet = here(jobs_of(view("kernels"), [str(launch)], Look(merged=True), cache=False, capture=None))
-    found = {row["name"]: row["p95_ns"] for row in fleet.answer.rows.to_dicts()}
-    assert found["ring"] == exact["ring"]
-    assert found != exact and found == pytest.approx(exact, rel=sketch.ERROR)
-    assert "percentiles of 3 rows are from sketches, off by at most 0.5%" in fleet.answer.notes
+    exact = {row["name"]: row["p95_ns"] for row in ask(load_view("kernels"), [whole], Look()).rows.to_dicts()}
+    monkeypatch.setattr(
+        duration_sketch, "MAX_EXACT_VALUES", 115
+    )  # three rows have 140 durations, that of four ranks has 112
+    fleet = here(make_jobs(load_view("kernels"), [str(launch)], Look(merged=True), cache=False, capture=None))
+    actual = {row["name"]: row["p95_ns"] for row in fleet.answer.rows.to_dicts()}
+    assert actual["ring"] == exact["ring"]
+    assert actual != exact and actual == pytest.approx(exact, rel=duration_sketch.MAX_RELATIVE_ERROR)
+    assert "percentiles of 3 rows are approximate, off by at most 0.5%" in fleet.answer.notes
 
 
 def test_an_import_of_many_adds_what_was_read_and_lost(
@@ -115,3 +124,15 @@ def test_an_import_of_many_adds_what_was_read_and_lost(
     assert counts == {"read": 3 * lines + 3, "kept": 3 * lines, "repaired": 0, "dropped": 3}
     lost = [row["count"] for row in rows[4:] if row["severity"] == "data_loss"]
     assert lost == [3]
+
+
+def test_files_without_a_column_are_merged_with_those_that_have_it(tmp_path: Path) -> None:
+    """One file states layers, the other does not: their rows are those of the layer and of none."""
+    head = '{"kind":"run","schema":1,"name":"x"}\n'
+    (tmp_path / "a.jsonl").write_text(head + '{"kind":"kernel","name":"k","t":0,"dur":30,"layer":3}\n')
+    (tmp_path / "b.jsonl").write_text(head + '{"kind":"kernel","name":"k","t":0,"dur":50}\n')
+    for merged in (False, True):
+        look = Look(group="layer", merged=merged)
+        jobs = make_jobs(load_view("kernels"), [str(tmp_path)], look, cache=False, capture=None)
+        rows = here(jobs).answer.rows.select(pl.col("layer").cast(pl.Int64), "total_ns").rows()
+        assert set(rows) == {(3, 30), (None, 50)}

@@ -8,14 +8,14 @@ from typing import Any
 import polars as pl
 from textual.pilot import Pilot
 
-from capture.importlog import Log
-from capture.run import Run, build
+from capture.import_log import Log
+from capture.run import Run, build_run
 from tracetui.ui.app import Explorer
-from tracetui.ui.controllers.filter import TYPING
+from tracetui.ui.controllers.filter_prompt import TYPING_PAUSE_S
 from tracetui.ui.messages import RunsChanged
-from tracetui.ui.options import Options
 from tracetui.ui.run_info import describe_run
-from tracetui.views import Answer, views
+from tracetui.ui.screen_options import ScreenOptions
+from tracetui.views import Answer, load_views
 
 NAMES = ("gemm_down", "flash_attn", "rms_norm", "gemm_qkv", "sampler")
 PATIENCE = 6000  # looks at the screen, for a machine that does much else
@@ -36,7 +36,9 @@ def decode(name: str = "hand", steps: int = 4, names: Sequence[str] = NAMES, **m
         for s in range(1, steps + 1)
     ]  # fmt: skip
     frame = pl.concat([pl.DataFrame(rows), pl.DataFrame(ticks)], how="diagonal")
-    return build(name, {"model": "hand-1b", "device": "abacus", **meta}, frame, Log(source=f"{name}.jsonl"))
+    return build_run(
+        name, {"model": "hand-1b", "device": "abacus", **meta}, frame, Log(source=f"{name}.jsonl")
+    )
 
 
 def shuffled(count: int) -> pl.DataFrame:
@@ -53,14 +55,17 @@ def shuffled(count: int) -> pl.DataFrame:
 
 
 def play(
-    script: Script, runs: Sequence[Run], options: Options | None = None, size: tuple[int, int] = (100, 30)
+    script: Script,
+    runs: Sequence[Run],
+    options: ScreenOptions | None = None,
+    size: tuple[int, int] = (100, 30),
 ) -> Explorer:
     """The screen without a terminal, opened on runs, through a script of keys."""
-    app = Explorer(None, options or Options(view="kernels"))
+    app = Explorer(None, options or ScreenOptions(view="kernels"))
 
     async def session() -> None:
         async with app.run_test(size=size) as pilot:
-            app.post_message(RunsChanged(runs, [describe_run(r) for r in runs], views()))
+            app.post_message(RunsChanged(runs, [describe_run(r) for r in runs], load_views()))
             await settle(pilot)
             await script(app, pilot)
 
@@ -99,7 +104,7 @@ async def settle(pilot: "Pilot[Any]") -> None:
     assert isinstance(app, Explorer)
     for _ in range(PATIENCE):
         await pilot.pause(0.005)
-        if app.settled:
+        if app.is_settled:
             break
     await pilot.pause()
 
@@ -112,7 +117,7 @@ async def press(pilot: "Pilot[Any]", *keys: str) -> None:
 async def typed(pilot: "Pilot[Any]", *keys: str) -> None:
     """Keys of the input line; what they lead to comes once the fingers rest."""
     await pilot.press(*keys)
-    await pilot.pause(2 * TYPING)
+    await pilot.pause(2 * TYPING_PAUSE_S)
     await settle(pilot)
 
 

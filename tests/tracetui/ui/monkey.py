@@ -26,27 +26,27 @@ from typing import Any, Final, NamedTuple
 from textual import events
 from textual.pilot import Pilot
 
-from capture.captures import NONE
 from capture.errors import CaptureError
-from capture.open import load
+from capture.graphs.capture_files import NO_CAPTURE
+from capture.load_runs import load
 from capture.run import Run
 from tests.tracetui import runs as made
 from tests.tracetui.runs import recording
 from tests.tracetui.ui.hand import PATIENCE, decode, screen
-from tracetui import kept_links
-from tracetui.samples import SAMPLES, sample
-from tracetui.ui import keyboard, questions
+from tracetui import saved_choices
+from tracetui.samples import SAMPLES, find_sample
+from tracetui.ui import answer_updates, keyboard
 from tracetui.ui.app import Explorer
-from tracetui.ui.controllers import filter
-from tracetui.ui.controllers.runs import FilePrompt
-from tracetui.ui.keys import KEYS, TABS
+from tracetui.ui.controllers import filter_prompt
+from tracetui.ui.controllers.run_actions import FilePrompt
+from tracetui.ui.key_table import KEYS, TAB_KEYS
 from tracetui.ui.messages import RunsChanged
-from tracetui.ui.options import Options
+from tracetui.ui.question import make_picture
 from tracetui.ui.renderer import Renderer
 from tracetui.ui.run_info import describe_run
-from tracetui.ui.workers import saved
-from tracetui.ui.workers.ask import make_picture
-from tracetui.views import views
+from tracetui.ui.screen_options import ScreenOptions
+from tracetui.ui.workers import read_files
+from tracetui.views import load_views
 
 Pilots = Pilot[Any]
 
@@ -63,12 +63,12 @@ HOUR: Final = 3600.0
 
 def burst(draw: random.Random) -> list[str]:
     """Some keys, the more usual ones more often; a filter is typed and closed again."""
-    names = [name for key in KEYS if key.do not in NEVER for name in key.keys.split(",")]
+    names = [name for key in KEYS if key.command not in NEVER for name in key.keys.split(",")]
     keys: list[str] = []
     for _ in range(draw.randint(1, 9)):
         match draw.random():
             case x if x < 0.2:
-                keys.append(draw.choice(list(TABS)))
+                keys.append(draw.choice(list(TAB_KEYS)))
             case x if x < 0.27:
                 keys += [
                     "slash",
@@ -99,14 +99,14 @@ def everything() -> dict[str, list[Run]]:
     found = samples()
     for folder in sorted(p for p in FIXTURES.iterdir() if p.is_dir() and p.name not in LEFT_OUT):
         found |= {f"{folder.name} {n}": runs for n, runs in enumerate(_some(_readable(folder)))}
-    return found | {f"sample {name}": load(sample(name), cache=False) for name in SAMPLES}
+    return found | {f"sample {name}": load(find_sample(name), cache=False) for name in SAMPLES}
 
 
 def _readable(folder: Path) -> list[Run]:
     runs: list[Run] = []
     for path in sorted(p for p in folder.rglob("*") if p.is_file()):
         with contextlib.suppress(CaptureError):
-            runs += load(path, cache=False, capture=NONE)
+            runs += load(path, cache=False, capture=NO_CAPTURE)
     return runs
 
 
@@ -127,9 +127,9 @@ class Hands:
         return asyncio.run(self._play(bursts))
 
     async def _play(self, bursts: Sequence[Sequence[str]]) -> list[list[str]]:
-        app, screens = Explorer(None, Options(view="kernels", clipboard=False)), []
+        app, screens = Explorer(None, ScreenOptions(view="kernels", clipboard=False)), []
         async with app.run_test(size=self._size) as pilot:
-            app.post_message(RunsChanged(self._runs, self._infos, views()))
+            app.post_message(RunsChanged(self._runs, self._infos, load_views()))
             await rest(app, pilot)
             for keys in bursts:
                 for key in keys:
@@ -146,7 +146,7 @@ class Hands:
 async def rest(app: Explorer, pilot: Pilots) -> None:
     """Wait until the last question is answered and painted. Nothing is waited for by the clock."""
     for _ in range(100 * PATIENCE):
-        await asyncio.sleep(0 if app.settled else POLL)
+        await asyncio.sleep(0 if app.is_settled else POLL)
         if app.crash is not None:
             raise app.crash
         if is_idle(app):
@@ -160,23 +160,23 @@ async def rest(app: Explorer, pilot: Pilots) -> None:
 def is_idle(app: Explorer) -> bool:
     """Return whether nothing is being answered, and no message waits."""
     pumps = (app, *app.screen.walk_children(with_self=True))
-    return app.settled and not any(each.message_queue_size for each in pumps)
+    return app.is_settled and not any(each.message_queue_size for each in pumps)
 
 
 def judge(app: Explorer) -> None:
     """What is in sight is what the views say to the session, drawn for its look."""
-    workspace, picture, main = app.workspace, app.workspace.picture, app.main
+    workspace, picture, main = app.workspace, app.workspace.picture, app.main_screen
     assert picture is not None and workspace.exit_code == 0
-    if picture.refused:
+    if picture.is_refusal:
         return
     question = workspace.question
-    if not workspace.shows_view:
+    if not workspace.is_showing_view:
         return  # a list may change what is asked next
     assert picture.question.is_same(question)
     fresh = make_picture(question, workspace.session.look, picture.size)
     assert picture.answer.rows.equals(fresh.answer.rows) and picture.answer.notes == fresh.answer.notes
     assert picture.lines == fresh.lines
-    if not workspace.doubted:
+    if not workspace.has_unread_doubts:
         assert main.shows_table == (picture.lines is None)
         shown = screen(app)
         if picture.lines is None:
@@ -185,8 +185,8 @@ def judge(app: Explorer) -> None:
                 0, min(workspace.session.look.cursor[0], picture.answer.rows.height - 1)
             )
         elif picture.lines:
-            assert picture.size == app.renderer.pane_size()
-            text = "".join(span.text for span in picture.lines[main.top])[: picture.size.width].rstrip()
+            assert picture.size == app.renderer.measure_pane()
+            text = "".join(span.text for span in picture.lines[main.top_line])[: picture.size.width].rstrip()
             assert shown[2].rstrip() == text, (shown[2], text)
 
 
@@ -205,14 +205,14 @@ def explain(bursts: Sequence[Sequence[str]], one: Sequence[str], other: Sequence
 
 def unhurried(patch: Any) -> None:
     """Nothing that happens after a while happens here, and nothing is known from outside the screen."""
-    tell, edited = Renderer.tell, filter.Filter._edited
-    patch(Renderer, "tell", lambda self, text, seconds=HOUR: tell(self, text, HOUR))
-    patch(questions, "SLOW", HOUR)
-    patch(keyboard, "PATIENCE", HOUR)
-    patch(filter.Filter, "_edited", _rested_at_once(edited))
-    patch(FilePrompt, "open", lambda self, path="": None)
-    patch(saved, "list_files", lambda open_runs, opened: [])
-    patch(kept_links, "keep", lambda links: None)
+    show, edited = Renderer.show_message, filter_prompt.FilterController._schedule_filter
+    patch(Renderer, "show_message", lambda self, text, seconds=HOUR: show(self, text, HOUR))
+    patch(answer_updates, "SLOW_ANSWER_S", HOUR)
+    patch(keyboard, "STALE_KEY_S", HOUR)
+    patch(filter_prompt.FilterController, "_schedule_filter", _rested_at_once(edited))
+    patch(FilePrompt, "open_prompt", lambda self, path="": None)
+    patch(read_files, "list_saved_files", lambda open_runs, opened: [])
+    patch(saved_choices, "save_links", lambda links: None)
 
 
 def _rested_at_once(edited: Any) -> Any:
@@ -220,11 +220,11 @@ def _rested_at_once(edited: Any) -> Any:
 
     def rested(self: Any, text: str) -> None:
         timers: list[Any] = []
-        self._later, later = lambda delay, callback: timers.append(callback), self._later
+        self._set_timer, later = lambda delay, callback: timers.append(callback), self._set_timer
         try:
             edited(self, text)
         finally:
-            self._later = later
+            self._set_timer = later
         for each in timers:
             each()
 

@@ -13,13 +13,13 @@ from capture.native.schema import CATEGORIES
 from capture.run import Run
 from tests.tracetui.runs import made
 from tracetui.look import Look
-from tracetui.ui.terminal.theme import NAMES, palette
-from tracetui.views import ask, ink, view
-from tracetui.views._grid import WRITTEN, changed, legend
-from tracetui.views.compare import legend as row_legend
-from tracetui.views.compare import tones
-from tracetui.views.ink import STYLES, Size
-from tracetui.views.layers import BOUNDS
+from tracetui.ui.terminal.theme import NAMES, build_palette
+from tracetui.views import ask, ink, load_view
+from tracetui.views._grid import MIN_NUMBER_CELLS, draw_change, draw_change_legend
+from tracetui.views.compare import draw_legend as row_legend
+from tracetui.views.compare import select_cell_styles
+from tracetui.views.ink import STYLES, DrawSize
+from tracetui.views.layers import BOUNDS_PCT
 
 READABLE = 4.5  # WCAG 2.2, 1.4.3
 SHOWN = ("matmul", "attention", "norm", "copy", "comm", "moe", "wait")
@@ -49,14 +49,14 @@ def test_the_measure_is_that_of_the_standard() -> None:
 
 @pytest.mark.parametrize("theme", ["dark", "light", "colour-blind"])
 def test_all_that_is_written_can_be_read(theme: str) -> None:
-    styles = palette(NAMES[theme])
+    styles = build_palette(NAMES[theme])
     weak = {name: contrast(styles[""] + styles[name]) for name in styles}
     assert {name: round(value, 2) for name, value in weak.items() if value < READABLE} == {}
 
 
 @pytest.mark.parametrize("theme", sorted(NAMES))
 def test_each_category_has_a_colour_of_its_own(theme: str) -> None:
-    styles = palette(NAMES[theme])
+    styles = build_palette(NAMES[theme])
     assert set(SHOWN) <= set(CATEGORIES)
     assert len({str(styles[f"cat_{category}"]) for category in SHOWN}) == len(SHOWN)
 
@@ -67,9 +67,9 @@ def layered(times: list[int]) -> list[ink.Line]:
         {"kind": "kernel", "name": "gemv", "op": "mlp.down", "dur": d, "layer": n}
         for n, d in enumerate(times)
     ]
-    shown, look = view("layers"), Look(cursor=(0, 0))
+    shown, look = load_view("layers"), Look(cursor=(0, 0))
     assert shown.draw is not None
-    return shown.draw(ask(shown, [made(rows)], look), look, Size(80, 20))
+    return shown.draw(ask(shown, [made(rows)], look), look, DrawSize(80, 20))
 
 
 def test_a_cell_of_the_heat_map_is_its_colour_and_says_how_far_from_the_median_it_is() -> None:
@@ -89,10 +89,10 @@ def test_noise_has_no_colour_however_little_else_there_is() -> None:
 
 def test_the_legend_names_each_colour_with_its_sign() -> None:
     legend = next(line for line in layered([100, 300]) if any(span.style == "rise3" for span in line[1:]))
-    told = {span.style: span.text.split() for span in legend if span.text.strip()}
-    assert told["level"] == ["·", "median"]
-    assert [told[f"rise{n}"] for n in (1, 2, 3)] == [
-        ["▲" * n, f"+{bound:.0f}%"] for n, bound in enumerate(BOUNDS, 1)
+    actual = {span.style: span.text.split() for span in legend if span.text.strip()}
+    assert actual["level"] == ["·", "median"]
+    assert [actual[f"rise{n}"] for n in (1, 2, 3)] == [
+        ["▲" * n, f"+{bound:.0f}%"] for n, bound in enumerate(BOUNDS_PCT, 1)
     ]
 
 
@@ -101,14 +101,16 @@ def test_each_cell_of_a_heat_map_says_without_colour_how_far_it_is(ascii: bool) 
     """As wide as two cells or as ten: another sign, or another number, for each strength and direction."""
     for wide in range(2, 11):
         texts = [
-            changed(percent, wide, BOUNDS, BOUNDS[0], ascii=ascii).text
+            draw_change(percent, wide, BOUNDS_PCT, BOUNDS_PCT[0], ascii=ascii).text
             for percent in (-30, -12, 0, 12, 30, 130)
         ]
         assert len(set(texts)) == 6 and {len(text) for text in texts} == {wide}
         assert ascii <= all(text.isascii() for text in texts)
-        if wide < WRITTEN:
-            told = " ".join(span.text for span in legend(BOUNDS, "median", wide, Size(80, 20, ascii)))
-            assert all(text.strip() in told.split() for text in texts)
+        if wide < MIN_NUMBER_CELLS:
+            actual = " ".join(
+                span.text for span in draw_change_legend(BOUNDS_PCT, "median", wide, DrawSize(80, 20, ascii))
+            )
+            assert all(text.strip() in actual.split() for text in texts)
 
 
 def test_a_row_of_runs_that_differ_by_noise_has_no_colour() -> None:
@@ -116,10 +118,15 @@ def test_a_row_of_runs_that_differ_by_noise_has_no_colour() -> None:
     rows = pl.DataFrame(
         {"row": ["k"], "a_ns": [100], "b_ns": [104], "c_ns": [109], "d_ns": [130], "e_ns": [40]}
     )
-    styles = [style for (style,) in tones(rows).values()]
+    styles = [style for (style,) in select_cell_styles(rows).values()]
     assert styles == ["", "", "", "rise2", "fall2"]  # the median is 104
-    told = {span.style: span.text.strip() for span in row_legend(rows)}
-    assert (told["rise1"], told["rise2"], told["rise3"], told["fall2"]) == ("+10%", "+25%", "+100%", "-25%")
+    actual = {span.style: span.text.strip() for span in row_legend(rows)}
+    assert (actual["rise1"], actual["rise2"], actual["rise3"], actual["fall2"]) == (
+        "+10%",
+        "+25%",
+        "+100%",
+        "-25%",
+    )
 
 
 XTERM = [
@@ -155,24 +162,24 @@ def as_xterm(style: Style) -> Style:
 
 
 def test_sixteen_colours_can_be_read_too() -> None:
-    styles = {name: as_xterm(style) for name, style in palette(NAMES["ansi"]).items()}
+    styles = {name: as_xterm(style) for name, style in build_palette(NAMES["ansi"]).items()}
     weak = {name: round(contrast(s), 2) for name, s in styles.items() if contrast(s) < READABLE}
     assert weak == {}
 
 
 def test_every_style_of_a_drawing_has_a_colour_in_every_theme() -> None:
     for theme in NAMES.values():
-        assert set(STYLES) <= set(palette(theme))
+        assert set(STYLES) <= set(build_palette(theme))
 
 
 def test_a_category_has_its_colour_in_the_summary_too() -> None:
     rows = [{"kind": "kernel", "name": c, "category": c, "dur": 10} for c in ("matmul", "attention", "moe")]
-    shown = view("summary")
+    shown = load_view("summary")
     assert shown.draw is not None
-    lines = shown.draw(ask(shown, [made(rows)], Look()), Look(), Size(80, 40))
+    lines = shown.draw(ask(shown, [made(rows)], Look()), Look(), DrawSize(80, 40))
     at = next(i for i, line in enumerate(lines) if line and line[0].text == "time by category")
-    told = {line[0].text.strip(): line[2].style for line in lines[at + 1 : at + 4]}
-    assert told == {c: f"cat_{c}" for c in ("matmul", "attention", "moe")}
+    actual = {line[0].text.strip(): line[2].style for line in lines[at + 1 : at + 4]}
+    assert actual == {c: f"cat_{c}" for c in ("matmul", "attention", "moe")}
 
 
 # Severe forms in linear RGB, by Machado, Oliveira and Fernandes 2009, table of severity 1.0.
@@ -206,7 +213,7 @@ def lab(colour: Color, matrix: Sequence[Sequence[float]]) -> tuple[float, float,
 
 def closest(theme: str, matrix: Sequence[Sequence[float]]) -> float:
     """How far the two categories are apart that look most alike."""
-    styles = palette(NAMES[theme])
+    styles = build_palette(NAMES[theme])
     seen = [lab(colour, matrix) for c in SHOWN if (colour := styles[f"cat_{c}"].color) is not None]
     assert len(seen) == len(SHOWN)
     return min(math.dist(a, b) for a, b in combinations(seen, 2))
@@ -269,67 +276,69 @@ def categorised(slower: float = 1.0) -> Run:
 )
 def test_a_category_has_its_colour_in_the_tables_too(name: str, label: str) -> None:
     look = Look(focus=(("scope", "step"),)) if name == "calls" else Look()
-    answer = ask(view(name), [categorised(), categorised(1.5)], look)
-    dress = answer.dress or view(name).dress
+    answer = ask(load_view(name), [categorised(), categorised(1.5)], look)
+    dress = answer.table_style or load_view(name).table_style
     assert dress is not None and dress.legend is not None
-    shown = dict(zip(answer.rows[label], dress.tones(answer.rows)[label], strict=True))
-    told = {key.strip().rpartition("_")[2].rpartition(".")[2]: style for key, style in shown.items() if style}
+    shown = dict(zip(answer.rows[label], dress.cell_styles(answer.rows)[label], strict=True))
+    actual = {
+        key.strip().rpartition("_")[2].rpartition(".")[2]: style for key, style in shown.items() if style
+    }
     if name == "shapes":
-        told = {CATEGORISED[int(key.rpartition("=")[2])]: style for key, style in told.items()}
-    assert told == PAINTED
+        actual = {CATEGORISED[int(key.rpartition("=")[2])]: style for key, style in actual.items()}
+    assert actual == PAINTED
     legend = {span.text.strip(): span.style for span in dress.legend(answer.rows)}
     assert PAINTED.items() <= legend.items()
 
 
 def drawing(name: str) -> list[ink.Line]:
     """The drawing of a view of the categorised runs, with the cursor on none of its rows."""
-    shown, look = view(name), Look(cursor=(9, 9))
+    shown, look = load_view(name), Look(cursor=(9, 9))
     answer = ask(shown, [categorised(), categorised(1.5)], look)
     assert shown.draw is not None
-    return shown.draw(answer, look, Size(100, 40))
+    return shown.draw(answer, look, DrawSize(100, 40))
 
 
 @pytest.mark.parametrize("name", ["growth", "layers", "roofline", "curves", "shifts", "waterfall"])
 def test_a_category_has_its_colour_in_the_drawings_too(name: str) -> None:
     spans = [span for line in drawing(name) for span in line if span.style.startswith("cat_")]
-    told = [(span.text.strip().removeprefix("o."), span.style) for span in spans]
+    actual = [(span.text.strip().removeprefix("o."), span.style) for span in spans]
     for c in CATEGORISED:  # beside its op, and in the legend
-        assert [style for text, style in told if text == c][:2] == [f"cat_{c}"] * 2
-    assert all(style == f"cat_{text}" for text, style in told if text in CATEGORISED)
+        assert [style for text, style in actual if text == c][:2] == [f"cat_{c}"] * 2
+    assert all(style == f"cat_{text}" for text, style in actual if text in CATEGORISED)
 
 
 @pytest.mark.parametrize("name", ["summary", "now"])
 def test_a_category_has_its_colour_in_bars_too(name: str) -> None:
     lines = [line for line in drawing(name) if all(span.style != "cursor" for span in line)]
-    bars = [(ink.plain([line]), {s.style for s in line if "█" in s.text}) for line in lines]
-    told = {c: styles for c in CATEGORISED for text, styles in bars if f"k_{c} " in text and styles}
-    assert len(told) >= 2 and told == {c: {f"cat_{c}"} for c in told}
+    bars = [(ink.format_plain([line]), {s.style for s in line if "█" in s.text}) for line in lines]
+    actual = {c: styles for c in CATEGORISED for text, styles in bars if f"k_{c} " in text and styles}
+    assert len(actual) >= 2 and actual == {c: {f"cat_{c}"} for c in actual}
 
 
 @pytest.mark.parametrize("category", CATEGORISED)
 def test_what_is_of_one_category_has_its_colour_in_the_detail(category: str) -> None:
-    shown, look = view("detail"), Look(focus=(("op", f"o.{category}"),))
+    shown, look = load_view("detail"), Look(focus=(("op", f"o.{category}"),))
     assert shown.draw is not None
-    lines = shown.draw(ask(shown, [categorised()], look), look, Size(100, 40))
+    lines = shown.draw(ask(shown, [categorised()], look), look, DrawSize(100, 40))
     bars = {span.style for line in lines for span in line if "█" in span.text}
     curve = {span.style for line in lines for span in line if "━━" in span.text}
     assert bars == curve == {f"cat_{category}"}
-    mixed = shown.draw(ask(shown, [categorised()], Look()), Look(), Size(100, 40))
+    mixed = shown.draw(ask(shown, [categorised()], Look()), Look(), DrawSize(100, 40))
     assert {span.style for line in mixed for span in line if "█" in span.text} == {"series0"}
 
 
 def test_what_is_printed_has_no_legend_of_colours() -> None:
-    shown = view("layers")
+    shown = load_view("layers")
     assert shown.draw is not None
     answer = ask(shown, [categorised()], Look())
     for seen in (True, False):
-        drawn = shown.draw(answer, Look(), Size(100, 40, colours=seen))
-        assert seen == any("colours:" in ink.plain([line]) for line in drawn)
+        drawn = shown.draw(answer, Look(), DrawSize(100, 40, colours=seen))
+        assert seen == any("colours:" in ink.format_plain([line]) for line in drawn)
 
 
 def test_nothing_is_told_of_colours_where_there_is_one_category_or_none() -> None:
     for category in ("matmul", None):
         row = {"kind": "kernel", "name": "k", "category": category, "dur": 10}
-        answer = ask(view("kernels"), [made([row])], Look())
-        dress = view("kernels").dress
+        answer = ask(load_view("kernels"), [made([row])], Look())
+        dress = load_view("kernels").table_style
         assert dress is not None and dress.legend is not None and dress.legend(answer.rows) == ()

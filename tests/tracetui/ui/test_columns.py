@@ -8,23 +8,23 @@ from textual.pilot import Pilot
 
 from tests.tracetui.in_process import tracetui
 from tests.tracetui.ui.hand import decode, play, press, screen
-from tracetui import kept_columns
+from tracetui import saved_choices
 from tracetui.ui.app import Explorer
-from tracetui.ui.column_names import meant
-from tracetui.ui.options import Options
+from tracetui.ui.screen_options import ScreenOptions
+from tracetui.ui.sheet import resolve_columns
 
 Pilots = Pilot[Any]
 
 
 def shown(app: Explorer) -> list[str]:
     """The names of the columns beside the name, from the left to the right."""
-    return [column.name for column in app.main.table.columns[1:]]
+    return [column.name for column in app.main_screen.table.columns[1:]]
 
 
 async def to(app: Explorer, pilot: Pilots, column: str) -> None:
     """Moves the cursor of the list of columns to one of them."""
     for _ in range(40):
-        if app.main.table.row["column"] == column:
+        if app.main_screen.table.row["column"] == column:
             return
         await press(pilot, "j")
     raise AssertionError(f"{column} is not in the list")
@@ -47,7 +47,7 @@ def test_columns_stand_in_the_order_in_which_they_were_chosen_and_moved() -> Non
         await press(pilot, "v")
         await to(app, pilot, "count")
         await press(pilot, "left")
-        assert app.main.table.row == {"column": "count", "place": "2"}
+        assert app.main_screen.table.row == {"column": "count", "place": "2"}
         await press(pilot, "h", "h")  # further than the first it does not go
         await press(pilot, "escape")
         assert shown(app) == ["count", "share", "total_ns"]
@@ -83,15 +83,15 @@ def test_choices_hold_in_every_run_and_in_the_next_screen(
         await press(pilot, "escape", "tab", "shift+tab", "r", "j", "enter")
         assert app.workspace.session.current == 1 and shown(app) == ["max_ns", "count"]
 
-    play(script, [decode("a"), decode("b")], Options(view="kernels", keeps=True))
-    assert kept_columns.kept() == {"kernels": ("max_ns", "count")}
-    told = tracetui("config", env={"XDG_STATE_HOME": str(tmp_path)}).stdout
-    assert '"kernels" = ["max_ns", "count"]  # chosen on the screen by v' in told
+    play(script, [decode("a"), decode("b")], ScreenOptions(view="kernels", saves_choices=True))
+    assert saved_choices.load_columns() == {"kernels": ("max_ns", "count")}
+    actual = tracetui("config", env={"XDG_STATE_HOME": str(tmp_path)}).stdout
+    assert '"kernels" = ["max_ns", "count"]  # chosen on the screen with v' in actual
 
     async def again(app: Explorer, pilot: Pilots) -> None:
         assert shown(app) == ["max_ns", "count"]
 
-    play(again, [decode()], Options(view="kernels", columns=kept_columns.kept()))
+    play(again, [decode()], ScreenOptions(view="kernels", columns=saved_choices.load_columns()))
 
 
 def test_nothing_is_kept_of_a_screen_that_keeps_nothing(
@@ -104,7 +104,7 @@ def test_nothing_is_kept_of_a_screen_that_keeps_nothing(
         await choose(app, pilot, "count")
 
     play(script, [decode()])
-    assert kept_columns.kept() == {} and list(tmp_path.rglob("*.tsv")) == []
+    assert saved_choices.load_columns() == {} and list(tmp_path.rglob("*.tsv")) == []
 
 
 def test_a_damaged_file_of_columns_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -112,7 +112,7 @@ def test_a_damaged_file_of_columns_is_passed_over(tmp_path: Path, monkeypatch: p
     place = tmp_path / "tracetui" / "columns.tsv"
     place.parent.mkdir()
     place.write_bytes(b"# a comment\n\xff\xfe\n\nkernels\n" + "steps\tstep\ttook\u200b_ns\n".encode())
-    assert kept_columns.kept() == {"steps": ("step", "took_ns")}
+    assert saved_choices.load_columns() == {"steps": ("step", "took_ns")}
 
 
 def test_columns_of_the_config_file_are_meant_as_they_are_written() -> None:
@@ -120,16 +120,16 @@ def test_columns_of_the_config_file_are_meant_as_they_are_written() -> None:
         assert shown(app) == ["p95_ns", "share", "total_ns"]
 
     words = ("p95", "nonsense", "share", "total_ns", "total")
-    play(script, [decode()], Options(view="kernels", columns={"kernels": words}), size=(120, 30))
+    play(script, [decode()], ScreenOptions(view="kernels", columns={"kernels": words}), size=(120, 30))
 
     async def nothing_known(app: Explorer, pilot: Pilots) -> None:
         assert {"total_ns", "share"} <= set(shown(app)) != {"total_ns", "share"}
 
-    play(nothing_known, [decode()], Options(view="kernels", columns={"kernels": ("nonsense",)}))
+    play(nothing_known, [decode()], ScreenOptions(view="kernels", columns={"kernels": ("nonsense",)}))
 
 
 def test_a_column_is_known_by_its_heading_and_rather_by_its_own_name() -> None:
     names = ("name", "share_pct", "share", "delta_ns", "gb_per_s", "roof_share")
-    assert meant(("GB/s", "Δ", "delta", "roof", "share"), names) == (
+    assert resolve_columns(("GB/s", "Δ", "delta", "roof", "share"), names) == (
         "gb_per_s", "delta_ns", "roof_share", "share",
     )  # fmt: skip

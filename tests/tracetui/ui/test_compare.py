@@ -7,11 +7,11 @@ from textual.pilot import Pilot
 from tests.tracetui.runs import decode, recording
 from tests.tracetui.ui.hand import answer, play, press, screen
 from tracetui.ui.app import Explorer
-from tracetui.ui.options import Options
+from tracetui.ui.screen_options import ScreenOptions
 
 Pilots = Pilot[Any]
 RUNS = [recording("before", noise=1), recording("after", noise=2, slow={"norm": 1.5})]
-OPTIONS = Options(view="diff", run="2", baseline="1")
+OPTIONS = ScreenOptions(view="diff", run="2", baseline="1")
 
 
 def test_the_slow_rows_stand_first_with_their_verdict() -> None:

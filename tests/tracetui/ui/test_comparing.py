@@ -8,23 +8,23 @@ import pytest
 from textual.events import Paste
 from textual.pilot import Pilot
 
-from capture.export import export
-from capture.places import baselines_folder, recordings_folder
+from capture.export_runs import export
+from capture.files.user_dirs import find_baselines_folder, find_recordings_folder
 from tests.tracetui.runs import made, recording
 from tests.tracetui.ui.hand import answer, decode, play, press, screen, settle
-from tracetui.kept_links import kept
+from tracetui.cell_width import count_cells
 from tracetui.look import Look, Terms
+from tracetui.saved_choices import load_links
 from tracetui.ui.app import Explorer
 from tracetui.ui.messages import RunsChanged
-from tracetui.ui.options import Options
-from tracetui.ui.pages.runs import RunList
+from tracetui.ui.pages.list_pages import RunList
 from tracetui.ui.run_info import describe_run
-from tracetui.views.ink import wide
+from tracetui.ui.screen_options import ScreenOptions
 
 Pilots = Pilot[Any]
 BEFORE, AFTER = recording("before", noise=1), recording("after", noise=2, slow={"norm": 1.5})
 RUNS = [BEFORE, AFTER]
-DIFF = Options(view="diff", run="2", baseline="1")
+DIFF = ScreenOptions(view="diff", run="2", baseline="1")
 FORCED = replace(DIFF, look=Look(terms=Terms(forced=True)))
 
 
@@ -73,10 +73,10 @@ def test_eighty_columns_hold_a_b_difference_per_cent_and_verdict() -> None:
 
 def test_what_changed_differs_in_colour_too() -> None:
     async def script(app: Explorer, pilot: Pilots) -> None:
-        table = app.main.table
-        columns = table.sheet.arranged(100, app.workspace.session.look)
+        table = app.main_screen.table
+        columns = table.sheet.arrange_columns(100, app.workspace.session.look)
         names = [c.name for c in columns]
-        tones = table.sheet.tones(0, 8, columns)
+        tones = table.sheet.list_styles(0, 8, columns)
         styles = {answer(app).rows["name"][i]: tones[i][names.index("median_delta_ns")] for i in range(8)}
         assert styles["L0.norm"] == styles["L1.norm"] == "bad"
         assert set(styles.values()) <= {"bad", "dim"}
@@ -91,7 +91,7 @@ def test_ascii_bars_and_arrows_tell_the_same() -> None:
         line = row(app, "L0.norm")
         assert "^ +" in line and "|#" in line
 
-    play(script, RUNS, Options(view="diff", run="2", baseline="1", ascii=True), size=(160, 30))
+    play(script, RUNS, ScreenOptions(view="diff", run="2", baseline="1", ascii=True), size=(160, 30))
 
 
 def test_reasons_come_before_rows_that_should_not_be_believed() -> None:
@@ -138,10 +138,10 @@ def test_rows_are_linked_and_unlinked_by_keys_and_the_link_is_kept() -> None:
         rows = {r["name"]: r for r in answer(app).rows.to_dicts()}
         assert (rows["old"]["name_b"], rows["old"]["delta_ns"]) == ("brand_new", 20)
         assert rows["old"]["match"] == "linked by you"
-        assert [(k.a, k.b) for k in kept()] == [("old", "brand_new")]
+        assert [(k.a, k.b) for k in load_links()] == [("old", "brand_new")]
         await press(pilot, "g", *["j"] * answer(app).rows["name"].to_list().index("old"), "M")
         assert sorted(answer(app).rows["verdict"]) == ["gone", "new", "~"]
-        assert kept() == ()
+        assert load_links() == ()
 
     play(script, [a, b], FORCED, size=(120, 30))
 
@@ -152,7 +152,7 @@ def test_where_nothing_can_be_compared_nothing_is_linked() -> None:
     async def script(app: Explorer, pilot: Pilots) -> None:
         assert answer(app).missing
         await press(pilot, "M")
-        assert "two marked rows of a diff are linked" in "\n".join(screen(app))
+        assert "M links two marked rows" in "\n".join(screen(app))
 
     play(script, [a, b], FORCED, size=(120, 30))
 
@@ -172,7 +172,7 @@ def test_a_kept_link_holds_when_the_files_are_opened_again() -> None:
 
 
 def test_one_run_alone_is_compared_with_a_recording_by_d() -> None:
-    folder = recordings_folder()
+    folder = find_recordings_folder()
     assert folder is not None
     export([BEFORE], folder / "yesterday.jsonl")
 
@@ -180,7 +180,7 @@ def test_one_run_alone_is_compared_with_a_recording_by_d() -> None:
         await press(pilot, "d")
         assert "yesterday" in "\n".join(screen(app))
         await press(pilot, "enter")
-        assert "the run itself" in "\n".join(screen(app))
+        assert "the current run" in "\n".join(screen(app))
         await press(pilot, "j", "enter")
         await until(app, pilot, "a is before, b is after")
         assert app.workspace.session.view == "diff" and "slower" in row(app, "L0.norm")
@@ -189,13 +189,16 @@ def test_one_run_alone_is_compared_with_a_recording_by_d() -> None:
         await pilot.pause(0.4)
         await settle(pilot)
         assert [r.name for r in app.workspace.session.runs] == ["before", "after"]
-        assert [r.name for r in app.workspace.session.runs_for(app.workspace.view)] == ["before", "after"]
+        assert [r.name for r in app.workspace.session.list_sources_for(app.workspace.view)] == [
+            "before",
+            "after",
+        ]
 
-    play(script, [AFTER], Options(view="kernels"), size=(120, 30))
+    play(script, [AFTER], ScreenOptions(view="kernels"), size=(120, 30))
 
 
 def test_a_baseline_is_shown_by_r_and_the_diff_asks_against_which() -> None:
-    folder = baselines_folder()
+    folder = find_baselines_folder()
     assert folder is not None
     export([BEFORE], folder / "main.jsonl")
     third = recording("third", noise=3)
@@ -207,13 +210,13 @@ def test_a_baseline_is_shown_by_r_and_the_diff_asks_against_which() -> None:
         await until(app, pilot, "run 1 of 3")
         assert app.workspace.session.run is not None and app.workspace.session.run.name == "before"
         await press(pilot, "d")
-        assert "compares with the run shown" in "\n".join(screen(app))
+        assert "compares with the current run" in "\n".join(screen(app))
         await press(pilot, "G", "enter")
         await until(app, pilot, "a is third, b is before")
         await press(pilot, "d", "g", "j", "enter")
         await until(app, pilot, "a is after, b is before")
 
-    play(script, [AFTER, third], Options(view="kernels"), size=(120, 30))
+    play(script, [AFTER, third], ScreenOptions(view="kernels"), size=(120, 30))
 
 
 def test_any_file_is_compared_with_by_its_path_typed_or_pasted(tmp_path: Path) -> None:
@@ -239,9 +242,9 @@ def test_any_file_is_compared_with_by_its_path_typed_or_pasted(tmp_path: Path) -
         await until(app, pilot, "absent.jsonl: no such file")
         assert isinstance(app.workspace.page, RunList)
         await press(pilot, "slash", "escape", "escape")
-        assert app.workspace.shows_view and app.workspace.draft is None
+        assert app.workspace.is_showing_view and app.workspace.draft is None
 
-    play(script, [AFTER], Options(view="kernels"), size=(120, 30))
+    play(script, [AFTER], ScreenOptions(view="kernels"), size=(120, 30))
 
 
 def test_b_in_the_list_pins_the_run_under_the_cursor() -> None:
@@ -249,7 +252,7 @@ def test_b_in_the_list_pins_the_run_under_the_cursor() -> None:
         await press(pilot, "r", "j", "j", "b", "escape", "d")
         assert "a is third, b is before" in "\n".join(screen(app))
 
-    play(script, [BEFORE, AFTER, recording("third", noise=3)], Options(view="kernels"), size=(120, 30))
+    play(script, [BEFORE, AFTER, recording("third", noise=3)], ScreenOptions(view="kernels"), size=(120, 30))
 
 
 def test_many_runs_divide_by_a_pinned_one_and_brackets_take_the_next() -> None:
@@ -265,23 +268,23 @@ def test_many_runs_divide_by_a_pinned_one_and_brackets_take_the_next() -> None:
         assert [answer(app).rows[0, f"ctx{n}_times"] for n in (2, 4, 8)] == [0.5, 1, 2]
         assert "4.00×" not in row(app, "gemm_down") and "0.50×" in row(app, "gemm_down")
         # that at the median of its row has no colour
-        tones = app.main.table.sheet.tones(
-            0, 1, app.main.table.sheet.arranged(100, app.workspace.session.look)
+        tones = app.main_screen.table.sheet.list_styles(
+            0, 1, app.main_screen.table.sheet.arrange_columns(100, app.workspace.session.look)
         )[0]
         assert [t for t in tones if t.startswith(("fall", "level", "rise"))] == ["fall3", "rise3"]
         await press(pilot, "enter")
         assert app.workspace.session.view == "detail"
 
-    play(script, runs, Options(view="compare"), size=(100, 30))
+    play(script, runs, ScreenOptions(view="compare"), size=(100, 30))
 
 
 @pytest.mark.parametrize("size", [(40, 10), (80, 24), (110, 24), (160, 48)])
 def test_every_view_of_a_comparison_keeps_to_the_screen(size: tuple[int, int]) -> None:
     async def script(app: Explorer, pilot: Pilots) -> None:
         for view in ("diff", "waterfall", "curves", "shifts", "cycles", "findings", "compare"):
-            app.questions.show(app.workspace.session.on_view(view))
+            app.answers.show_session(app.workspace.session.with_view(view))
             await settle(pilot)
-            assert {wide(line) for line in screen(app)} == {size[0]}
+            assert {count_cells(line) for line in screen(app)} == {size[0]}
             assert app.workspace.exit_code == 0
 
     play(script, RUNS, DIFF, size=size)
@@ -294,7 +297,7 @@ def test_a_diff_is_written_as_a_comment_by_keys_alone(
 
     async def script(app: Explorer, pilot: Pilots) -> None:
         await press(pilot, "x")
-        assert "export: diff.md   Enter writes it, Tab goes on: .md .csv" in screen(app)[-1]
+        assert "export: diff.md   Enter writes it, Tab changes the ending: .md .csv" in screen(app)[-1]
         await press(pilot, "enter")
         await until(app, pilot, "wrote")
         comment = (tmp_path / "diff.md").read_text()

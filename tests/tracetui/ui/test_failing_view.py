@@ -11,7 +11,7 @@ from textual.pilot import Pilot
 
 from tests.tracetui.ui.hand import NAMES, answer, decode, play, press, screen
 from tracetui.ui.app import Explorer
-from tracetui.views import view
+from tracetui.views import load_view
 
 FAULT = 70
 
@@ -38,11 +38,11 @@ def fails_in(part: str, error: BaseException, folder: Path, monkeypatch: pytest.
         for name in ("kernels", "layers", "summary"):
             await press(pilot, str(tabs.index(name) + 1))
             assert app.workspace.picture is not None and app.workspace.picture.question.view.name == name
-            assert not app.workspace.picture.refused
+            assert not app.workspace.picture.is_refusal
         await press(pilot, str(tabs.index("kernels") + 1))
         assert any(NAMES[0] in line for line in screen(app)) and answer(app).rows.height == len(NAMES)
         await press(pilot, "s")  # sorting is alive too
-        assert not app.workspace.picture.refused
+        assert not app.workspace.picture.is_refusal
 
     app = play(script, [decode()])
     assert app.workspace.exit_code == FAULT
@@ -77,9 +77,9 @@ def test_a_report_of_a_view_that_panics_is_one_sentence(
     from tracetui.cli import main
 
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    panic = replace(view("kernels"), answer=raising(pl.exceptions.PanicException("planted")))
-    monkeypatch.setattr(views, "_load", lambda module: panic)
+    panic = replace(load_view("kernels"), answer=raising(pl.exceptions.PanicException("planted")))
+    monkeypatch.setattr(views, "_load_view_module", lambda module: panic)
     assert main(["report", "kernels", "sample:decode"]) == FAULT
-    told = capsys.readouterr()
-    assert (told.out, told.err.count("\n")) == ("", 1)
-    assert "a fault of its own: PanicException: planted" in told.err
+    actual = capsys.readouterr()
+    assert (actual.out, actual.err.count("\n")) == ("", 1)
+    assert "internal error: PanicException: planted" in actual.err

@@ -5,16 +5,16 @@ from typing import Any
 import pytest
 from textual.pilot import Pilot
 
-from capture.open import load
+from capture.load_runs import load
 from tests.tracetui.runs import aggregates, decode
 from tests.tracetui.ui.hand import answer, play, press, screen, until
-from tracetui.samples import sample
+from tracetui.samples import find_sample
 from tracetui.ui.app import Explorer
-from tracetui.ui.keys import KEYS
-from tracetui.ui.options import Options
-from tracetui.ui.pages.help import keys_of_views
-from tracetui.ui.remap import remapped
-from tracetui.views import views
+from tracetui.ui.key_remap import remap_keys
+from tracetui.ui.key_table import KEYS
+from tracetui.ui.pages.help_page import list_view_keys
+from tracetui.ui.screen_options import ScreenOptions
+from tracetui.views import load_views
 
 
 def test_each_key_of_the_first_screen_leads_to_what_it_names() -> None:
@@ -27,16 +27,16 @@ def test_each_key_of_the_first_screen_leads_to_what_it_names() -> None:
             assert app.workspace.session.view == view
             await press(pilot, "1")
 
-    play(script, [decode()], Options(view="summary"))
+    play(script, [decode()], ScreenOptions(view="summary"))
 
 
 def test_views_and_the_key_table_name_the_same_keys() -> None:
-    own = {v.name: v.key for v in views() if v.key}
-    assert own == dict(keys_of_views(KEYS)) and own["fix"] == "F"
+    own = {v.name: v.shortcut for v in load_views() if v.shortcut}
+    assert own == dict(list_view_keys(KEYS)) and own["fix"] == "F"
 
 
 def test_a_key_that_a_person_chose_stands_wherever_keys_are_told() -> None:
-    chosen = remapped({"fix": ["ctrl+x"]})
+    chosen = remap_keys({"fix": ["ctrl+x"]})
 
     async def script(app: Explorer, pilot: Pilot[Any]) -> None:
         await until(app, pilot, "most to recover")
@@ -46,8 +46,8 @@ def test_a_key_that_a_person_chose_stands_wherever_keys_are_told() -> None:
         await press(pilot, "escape", "ctrl+x")
         assert app.workspace.session.view == "fix"
 
-    run = load(sample("decode"), cache=False)[0]
-    play(script, [run], Options(view="summary", keys=chosen), size=(100, 140))
+    run = load(find_sample("decode"), cache=False)[0]
+    play(script, [run], ScreenOptions(view="summary", keys=chosen), size=(100, 140))
 
 
 @pytest.mark.parametrize("size", [(80, 24), (80, 14), (40, 10)])
@@ -60,8 +60,8 @@ def test_what_cannot_be_told_is_reached_on_a_small_screen(size: tuple[int, int])
         last = (ways if ways.height else unknown)["text"][-1].split()[-1]
         assert unknown.height > 3 and last in text.replace(" ", "")
         if size[1] > 20:
-            assert "what this source cannot tell" in text
+            assert "not available from this source" in text
         await press(pilot, "g")
         assert screen(app)[2] == first
 
-    play(script, [aggregates()], Options(view="summary"), size=size)
+    play(script, [aggregates()], ScreenOptions(view="summary"), size=size)

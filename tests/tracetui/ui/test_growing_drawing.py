@@ -7,10 +7,10 @@ from typing import Any
 from textual.pilot import Pilot
 
 from tests.tracetui.ui.hand import attend, press, screen, until
-from tracetui.process import Engine
+from tracetui.process import EngineProcess
 from tracetui.ui.app import Explorer
-from tracetui.ui.options import Options
-from tracetui.ui.workers.follow import FileFollower
+from tracetui.ui.screen_options import ScreenOptions
+from tracetui.ui.workers.follow_file import FileFollower
 
 TRAINER = """
 import json, sys
@@ -31,9 +31,9 @@ for order in map(json.loads, sys.stdin):
 
 def test_it_stays_where_it_was_scrolled_to(tmp_path: Path) -> None:
     path = tmp_path / "prof.jsonl"
-    engine = Engine([sys.executable, "-c", TRAINER, str(path)])
+    engine = EngineProcess([sys.executable, "-c", TRAINER, str(path)])
     app = Explorer(
-        FileFollower(path, engine, "training"), Options(view="training", follow=True, engine=engine)
+        FileFollower(path, engine, "training"), ScreenOptions(view="training", follow=True, engine=engine)
     )
 
     async def script(app: Explorer, pilot: "Pilot[Any]") -> None:
@@ -41,9 +41,9 @@ def test_it_stays_where_it_was_scrolled_to(tmp_path: Path) -> None:
         await until(app, pilot, "time of each phase")
         await press(pilot, "ctrl+d")
         assert "time of each phase" not in "\n".join(screen(app))
-        top = app.main.top
+        top = app.main_screen.top_line
         assert engine.send({"do": "mode"})
         await until(app, pilot, "totals are of 2 steps")
-        assert app.main.top == top > 0
+        assert app.main_screen.top_line == top > 0
 
     attend(app, script)

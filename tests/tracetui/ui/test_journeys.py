@@ -6,6 +6,8 @@ import pytest
 
 from tests.journeys import MOST_KEYS, QUESTIONS, Journey, walk
 
+pytestmark = pytest.mark.slow
+
 HERE = [
     journey for journey in QUESTIONS if all(word.startswith(("sample:", "diff")) for word in journey.words)
 ]

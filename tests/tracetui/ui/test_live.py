@@ -13,13 +13,12 @@ import pytest
 from textual.pilot import Pilot
 
 from tests.tracetui.ui.hand import attend, decode, press, screen, settle, until
-from tracetui.process import Bundled, Engine
+from tracetui.process import BundledEngine, EngineProcess
+from tracetui.ui import answer_updates
 from tracetui.ui import app as explorer
-from tracetui.ui import questions
 from tracetui.ui.app import Explorer
-from tracetui.ui.options import Options
-from tracetui.ui.workers import ask
-from tracetui.ui.workers.follow import FileFollower
+from tracetui.ui.screen_options import ScreenOptions
+from tracetui.ui.workers.follow_file import FileFollower
 
 Pilots = Pilot[Any]
 Script = Callable[[Explorer, Pilots], Awaitable[None]]
@@ -44,10 +43,12 @@ for order in map(json.loads, sys.stdin):
 """
 
 
-def watch(path: Path, script: Script) -> Engine:
+def watch(path: Path, script: Script) -> EngineProcess:
     """The screen beside a toy engine, which takes a step at every change of mode."""
-    engine = Engine([sys.executable, "-c", ENGINE, str(path)])
-    app = Explorer(FileFollower(path, engine, "kernels"), Options(view="kernels", follow=True, engine=engine))
+    engine = EngineProcess([sys.executable, "-c", ENGINE, str(path)])
+    app = Explorer(
+        FileFollower(path, engine, "kernels"), ScreenOptions(view="kernels", follow=True, engine=engine)
+    )
     attend(app, script)
     return engine
 
@@ -59,9 +60,9 @@ def row(name: str) -> str:
 
 def test_the_first_frame_says_what_is_going_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever waits for an engine that has said nothing yet does not look at an empty screen."""
-    monkeypatch.setattr(explorer, "REFRESH", 3600.0)  # no second picture of the waiting
-    engine = Engine([sys.executable, "-c", "input()"])
-    app = Explorer(FileFollower(tmp_path / "prof.jsonl", engine), Options(follow=True, engine=engine))
+    monkeypatch.setattr(explorer, "PROGRESS_INTERVAL_S", 3600.0)  # no second picture of the waiting
+    engine = EngineProcess([sys.executable, "-c", "input()"])
+    app = Explorer(FileFollower(tmp_path / "prof.jsonl", engine), ScreenOptions(follow=True, engine=engine))
 
     async def script(app: Explorer, pilot: Pilots) -> None:
         await until(app, pilot, "starting the engine")
@@ -88,17 +89,17 @@ def test_that_an_answer_takes_long_is_said_until_it_comes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     answered = threading.Event()
-    monkeypatch.setattr(questions, "SLOW", 0.0)
-    reply = ask.reply
-    monkeypatch.setattr(ask, "reply", lambda job: (answered.wait(60), reply(job))[1])
+    monkeypatch.setattr(answer_updates, "SLOW_ANSWER_S", 0.0)
+    reply = answer_updates.answer_job
+    monkeypatch.setattr(answer_updates, "answer_job", lambda job: (answered.wait(60), reply(job))[1])
 
     async def script(app: Explorer, pilot: Pilots) -> None:
         await until(app, pilot, "building")
         await pilot.press("c")
-        await until(app, pilot, questions.STILL)
+        await until(app, pilot, answer_updates.SLOW_MESSAGE)
         answered.set()
         await until(app, pilot, row("windows"))
-        assert questions.STILL not in "\n".join(screen(app))
+        assert answer_updates.SLOW_MESSAGE not in "\n".join(screen(app))
 
     watch(tmp_path / "prof.jsonl", script)
 
@@ -114,6 +115,7 @@ def test_a_prompt_goes_to_the_engine_and_its_text_comes_back(tmp_path: Path) -> 
     watch(tmp_path / "prof.jsonl", script)
 
 
+@pytest.mark.slow
 def test_of_a_long_text_the_newest_words_are_in_sight(tmp_path: Path) -> None:
     async def script(app: Explorer, pilot: Pilots) -> None:
         await until(app, pilot, "building")
@@ -150,7 +152,7 @@ def test_a_killed_engine_is_named_and_can_be_started_anew(tmp_path: Path) -> Non
         await until(app, pilot, row("windows"))
         os.kill(app.workspace.live.engine.pid, signal.SIGKILL)
         await until(app, pilot, "engine died")
-        await until(app, pilot, "SIGKILL, probably for want of memory: R starts it anew")
+        await until(app, pilot, "SIGKILL, probably out of memory: R restarts it")
         assert "windows" in "\n".join(screen(app))
         await press(pilot, "R")
         await settle(pilot)
@@ -162,11 +164,13 @@ def test_a_killed_engine_is_named_and_can_be_started_anew(tmp_path: Path) -> Non
 
 def test_an_engine_that_is_refused_from_the_start_is_a_fault_of_use(tmp_path: Path) -> None:
     out = tmp_path / "prof.jsonl"
-    engine = Bundled(["--model", "nosuch"], out, interactive=True)
-    app = Explorer(FileFollower(out, engine, "kernels"), Options(view="kernels", follow=True, engine=engine))
+    engine = BundledEngine(["--model", "nosuch"], out, interactive=True)
+    app = Explorer(
+        FileFollower(out, engine, "kernels"), ScreenOptions(view="kernels", follow=True, engine=engine)
+    )
 
     async def script(app: Explorer, pilot: Pilots) -> None:
-        await until(app, pilot, "no model is called nosuch")
+        await until(app, pilot, "unknown model nosuch")
         assert "exit code" not in "\n".join(screen(app)) and app.workspace.exit_code == 2
 
     attend(app, script)
@@ -174,9 +178,9 @@ def test_an_engine_that_is_refused_from_the_start_is_a_fault_of_use(tmp_path: Pa
 
 def beside_an_earlier_run(path: Path) -> Explorer:
     """The screen of an engine that writes a file, with a run from before."""
-    engine = Engine([sys.executable, "-c", ENGINE, str(path)])
+    engine = EngineProcess([sys.executable, "-c", ENGINE, str(path)])
     before = decode("earlier", names=("windows", "spans"))
-    options = Options(view="kernels", follow=True, engine=engine, beside=(before,))
+    options = ScreenOptions(view="kernels", follow=True, engine=engine, comparison_runs=(before,))
     return Explorer(FileFollower(path, engine, "kernels", [before]), options)
 
 
@@ -224,7 +228,7 @@ def test_what_stands_in_place_of_the_view_stays_while_the_run_grows(tmp_path: Pa
             steps = len(app.workspace.session.info.steps)
             await press(pilot, key)
             await until(app, pilot, shown)
-            assert app.workspace.live is not None and app.workspace.live.next_mode()
+            assert app.workspace.live is not None and app.workspace.live.request_next_mode()
             for _ in range(200):
                 if len(app.workspace.session.info.steps) > steps:
                     break
@@ -240,14 +244,14 @@ def test_what_stands_in_place_of_the_view_stays_while_the_run_grows(tmp_path: Pa
 def test_keys_for_an_engine_that_is_not_ours_say_so(tmp_path: Path) -> None:
     path = tmp_path / "prof.jsonl"
     path.write_text('{"kind":"kernel","name":"attention","dur":5,"lens":"gpu"}\n')
-    app = Explorer(FileFollower(path, None, "kernels"), Options(view="kernels", follow=True))
+    app = Explorer(FileFollower(path, None, "kernels"), ScreenOptions(view="kernels", follow=True))
 
     async def session() -> None:
         async with app.run_test(size=(100, 24)) as pilot:
             await until(app, pilot, "attention")
             for key in ("c", "colon", "R"):
                 await press(pilot, key)
-                await until(app, pilot, "no engine of ours")
+                await until(app, pilot, "not written by an engine of tracetui")
 
     asyncio.run(session())
     assert app.workspace.live is not None

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from textual.pilot import Pilot
 
-import capture.native.follow
-from capture.open import load
+import capture.native.tail
+from capture.load_runs import load
 from tests.tracetui.ui.hand import PATIENCE, answer, press, screen, settle, until
 from tracetui.ui.app import Explorer
-from tracetui.ui.options import Options
-from tracetui.ui.workers.follow import FileFollower
+from tracetui.ui.screen_options import ScreenOptions
+from tracetui.ui.workers.follow_file import FileFollower
 
 STEPS = 300
 Script = Callable[[Explorer, "Pilot[Any]"], Awaitable[None]]
@@ -46,7 +46,7 @@ def compared(folder: Path, script: Script) -> None:
     grow(recorded, 0, STEPS + 100, times=2)
     grow(path, 0, STEPS)
     (before,) = load(recorded, cache=False)
-    options = Options(view="kernels", follow=True, beside=(before,))
+    options = ScreenOptions(view="kernels", follow=True, comparison_runs=(before,))
     app = Explorer(FileFollower(path, None, "kernels", [before]), options)
 
     async def session() -> None:
@@ -62,9 +62,9 @@ def compared(folder: Path, script: Script) -> None:
 
 async def seen(app: Explorer, pilot: "Pilot[Any]", steps: int) -> None:
     """Until so many steps have been read, whether they are shown or wait."""
-    arrivals = app.controllers.arrivals
+    updates = app.controllers.updates
     for _ in range(PATIENCE):
-        infos = arrivals._newest.infos if arrivals._newest else app.workspace.session.infos
+        infos = updates._newest.infos if updates._newest else app.workspace.session.infos
         if infos[-1].step_count >= steps:
             return
         await pilot.pause(0.01)
@@ -79,7 +79,7 @@ def row_of(app: Explorer, name: str) -> dict[str, Any]:
 @pytest.fixture(autouse=True)
 def few(monkeypatch: pytest.MonkeyPatch) -> None:
     """So few events are looked at one by one that most steps are folded."""
-    monkeypatch.setattr(capture.native.follow, "NEWEST", 60)
+    monkeypatch.setattr(capture.native.tail, "RECENT_EVENTS", 60)
 
 
 def test_every_step_of_the_live_run_is_compared_by_its_context(tmp_path: Path) -> None:
@@ -87,7 +87,7 @@ def test_every_step_of_the_live_run_is_compared_by_its_context(tmp_path: Path) -
         run = app.workspace.session.runs[-1]
         assert run.meta["folded"]["before"] > 250
         await press(pilot, "d")
-        await until(app, pilot, f"until step {STEPS - 1} of toy, which goes on")
+        await until(app, pilot, f"up to step {STEPS - 1} of toy, which continues")
         assert "should not be compared" not in "\n".join(screen(app))
         row = row_of(app, "attention")
         assert row["count_b"] == STEPS and row["total_b_ns"] == sum(map(attention, range(STEPS)))
@@ -108,10 +108,10 @@ def test_the_comparison_stands_until_there_is_much_more_and_is_made_anew_at_the_
         grow(path, STEPS, 20)
         await seen(app, pilot, STEPS + 20)
         await press(pilot, "S", "S")
-        await until(app, pilot, f"until step {STEPS - 1}")
+        await until(app, pilot, f"up to step {STEPS - 1}")
         assert answer(app).parts["rows"].equals(before.parts["rows"])
         grow(path, STEPS + 20, 30)
-        await until(app, pilot, f"until step {STEPS + 49}")
+        await until(app, pilot, f"up to step {STEPS + 49}")
         assert row_of(app, "attention")["total_b_ns"] == sum(map(attention, range(STEPS + 50)))
         grow(path, STEPS + 50, 3)
         with path.open("a") as file:
@@ -120,7 +120,7 @@ def test_the_comparison_stands_until_there_is_much_more_and_is_made_anew_at_the_
         await seen(app, pilot, STEPS + 53)
         await settle(pilot)
         assert row_of(app, "attention")["count_b"] == STEPS + 53
-        assert "which goes on" not in "\n".join(screen(app))
+        assert "which continues" not in "\n".join(screen(app))
 
     compared(tmp_path, script)
 

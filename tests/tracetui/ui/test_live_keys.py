@@ -15,12 +15,12 @@ from tests.tracetui.ui.test_live import ENGINE
 from tests.tracetui.ui.test_switching import door as door
 from tests.tracetui.ui.test_switching import watch
 from tracetui.look import Look
-from tracetui.process import Engine, refusal_reason
+from tracetui.process import EngineProcess, explain_refusal
 from tracetui.ui.app import Explorer
-from tracetui.ui.options import Options
-from tracetui.ui.pages.header import tab_at, tabs
-from tracetui.ui.workers.follow import FileFollower
-from tracetui.views import ask, view
+from tracetui.ui.pages.bands import draw_tabs, find_tab_at
+from tracetui.ui.screen_options import ScreenOptions
+from tracetui.ui.workers.follow_file import FileFollower
+from tracetui.views import ask, load_view
 
 Pilots = Pilot[Any]
 
@@ -64,7 +64,7 @@ def test_a_file_opened_beside_two_runs_is_held_against_the_live_one(tmp_path: Pa
                 break
             await pilot.pause(0.01)
         await settle(pilot)
-        compared = app.workspace.session.runs_for(app.workspace.view)
+        compared = app.workspace.session.list_sources_for(app.workspace.view)
         assert [run.meta.get("path", run.name) for run in compared] == ["granular", "earlier"]
         assert " live " in screen(app)[0]
         await press(pilot, "1")
@@ -78,7 +78,7 @@ def test_a_file_opened_beside_two_runs_is_held_against_the_live_one(tmp_path: Pa
 
 @pytest.mark.usefixtures("door")
 def test_why_options_are_refused_is_told_whole_on_a_small_screen(tmp_path: Path) -> None:
-    why = refusal_reason(["--model", "toy", "--path", "fast"])
+    why = explain_refusal(["--model", "toy", "--path", "fast"])
     assert len(why) > 40
 
     async def script(app: Explorer, pilot: Pilots) -> None:
@@ -120,38 +120,40 @@ def test_where_every_op_is_seen_no_other_capture_is_asked_for(tmp_path: Path) ->
 
     async def script(app: Explorer, pilot: Pilots) -> None:
         await press(pilot, "c")
-        await until(app, pilot, "on a processor every op is a row in every step")
+        await until(app, pilot, "on a CPU every op is recorded in every step")
         await pilot.pause(0.3)
-        assert app.workspace.live is not None and app.workspace.live.listens
+        assert app.workspace.live is not None and app.workspace.live.is_listening
 
     watch(tmp_path / "prof.jsonl", script)
 
 
 def test_what_trains_is_asked_for_no_answer(tmp_path: Path) -> None:
     path = tmp_path / "prof.jsonl"
-    engine = Engine([sys.executable, "-c", ENGINE.replace('"decode"', '"backward"'), str(path)])
-    app = Explorer(FileFollower(path, engine, "kernels"), Options(view="kernels", follow=True, engine=engine))
+    engine = EngineProcess([sys.executable, "-c", ENGINE.replace('"decode"', '"backward"'), str(path)])
+    app = Explorer(
+        FileFollower(path, engine, "kernels"), ScreenOptions(view="kernels", follow=True, engine=engine)
+    )
 
     async def script(app: Explorer, pilot: Pilots) -> None:
         await until(app, pilot, "building")
         await press(pilot, "c")
         await until(app, pilot, "\n windows ")
         await press(pilot, "colon")
-        await until(app, pilot, "what is being trained takes no prompt")
+        await until(app, pilot, "a training run accepts no prompt")
         assert app.workspace.draft is None
 
     attend(app, script)
 
 
 def test_an_engine_that_starts_is_left_by_q_alone(tmp_path: Path) -> None:
-    engine = Engine([sys.executable, "-c", "input()"])
-    app = Explorer(FileFollower(tmp_path / "prof.jsonl", engine), Options(follow=True, engine=engine))
+    engine = EngineProcess([sys.executable, "-c", "input()"])
+    app = Explorer(FileFollower(tmp_path / "prof.jsonl", engine), ScreenOptions(follow=True, engine=engine))
 
     async def script(app: Explorer, pilot: Pilots) -> None:
         await until(app, pilot, "starting the engine")
         await pilot.press("escape")
         await pilot.pause(0.3)
-        assert app.is_running and app.return_code is None and "q leaves" in "\n".join(screen(app))
+        assert app.is_running and app.return_code is None and "q quits" in "\n".join(screen(app))
 
     attend(app, script)
 
@@ -187,16 +189,21 @@ def test_a_column_of_the_line_is_in_the_tab_whose_title_stands_there(width: int,
         "Mu",
     ]
     titles = [(name, True) for name in names]
-    text = "".join(span.text for span in tabs(titles, current, width))
+    text = "".join(span.text for span in draw_tabs(titles, current, width))
     shown = [name for name in names if f" {name} " in text]
     assert names[current] in shown
     for name in names:
         place = text.find(f" {name} ")
-        found = (
-            {tab_at(titles, current, width, place + 1 + i) for i in range(len(name))} if place >= 0 else set()
+        actual = (
+            {find_tab_at(titles, current, width, place + 1 + i) for i in range(len(name))}
+            if place >= 0
+            else set()
         )
-        assert found == ({names.index(name) + 1} if place >= 0 else set())
-    assert tab_at(titles, current, width, 0) is None and tab_at(titles, current, width, width + 5) is None
+        assert actual == ({names.index(name) + 1} if place >= 0 else set())
+    assert (
+        find_tab_at(titles, current, width, 0) is None
+        and find_tab_at(titles, current, width, width + 5) is None
+    )
 
 
 def test_text_is_sorted_from_a_and_numbers_from_the_largest() -> None:
@@ -218,7 +225,7 @@ def test_a_baseline_is_told_when_it_is_chosen_and_when_no_longer() -> None:
         await press(pilot, "b")
         await until(app, pilot, "one is the baseline: d compares with it")
         await press(pilot, "b")
-        await until(app, pilot, "no baseline any more")
+        await until(app, pilot, "no baseline now")
 
     play(script, [decode("one"), decode("two")])
 
@@ -240,4 +247,4 @@ def test_lines_of_the_log_are_told_by_the_time_since_the_run_began() -> None:
     mark = {"kind": "mark", "name": "warm", "path": "note", "t": booted + 2_500_000_000}
     for clock, at in (([booted, 10**18], 2_500_000_000), (None, booted + 2_500_000_000)):
         run = made([mark], **({"clock": clock} if clock else {}))
-        assert ask(view("log"), [run], Look()).rows["at_ns"].to_list() == [at]
+        assert ask(load_view("log"), [run], Look()).rows["at_ns"].to_list() == [at]

@@ -9,19 +9,19 @@ from typing import Any
 import pytest
 from textual.pilot import Pilot
 
-from capture.native import follow
+from capture.native import tail
 from capture.run import Run
 from tests.tracetui.runs import MS, made
 from tests.tracetui.ui.hand import press, screen, settle, until
 from tracetui import cli
-from tracetui.analysis import present
+from tracetui.analysis import recent_stats
 from tracetui.ui import app as explorer
 from tracetui.ui.app import Explorer
-from tracetui.ui.options import Options
-from tracetui.ui.pages.header import header
+from tracetui.ui.pages.bands import draw_header
 from tracetui.ui.run_info import describe_run
-from tracetui.ui.workers.follow import FileFollower
-from tracetui.verbs import _shared
+from tracetui.ui.screen_options import ScreenOptions
+from tracetui.ui.workers.follow_file import FileFollower
+from tracetui.verbs import _options
 
 
 def sped_up() -> Run:
@@ -42,7 +42,7 @@ def test_the_head_tells_the_speed_of_the_present_beside_the_mean() -> None:
 
     def head(width: int, *, growing: bool) -> str:
         run = sped_up()
-        return "".join(s.text for s in header(run, describe_run(run, growing=growing), None, width))
+        return "".join(s.text for s in draw_header(run, describe_run(run, growing=growing), None, width))
 
     assert "· 2 tok/s now, mean 1.2 " in head(100, growing=True)
     assert "· 2 tok/s now " in head(50, growing=True) and "mean" not in head(50, growing=True)
@@ -59,16 +59,16 @@ def test_where_the_last_seconds_are_all_there_is_one_speed_is_told() -> None:
 def test_live_begins_with_the_present(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, more: tuple[str, ...], view: tuple[str, str | None]
 ) -> None:
-    asked: list[Options] = []
+    asked: list[ScreenOptions] = []
 
-    def shown(paths: list[str], options: Options) -> int:
+    def shown(paths: list[str], options: ScreenOptions) -> int:
         asked.append(options)
         return 0
 
-    monkeypatch.setattr(_shared, "has_screen", lambda: True)
+    monkeypatch.setattr(_options, "has_screen", lambda: True)
     monkeypatch.setattr(explorer, "run", shown)
     cli.main(["live", "-o", str(tmp_path / "p.jsonl"), *more, "--", sys.executable, "-c", "pass"])
-    assert [(options.view, options.instead) for options in asked] == [view]
+    assert [(options.view, options.fallback_view) for options in asked] == [view]
 
 
 @pytest.mark.parametrize("step", [1, None])
@@ -76,7 +76,9 @@ def test_where_there_are_no_steps_it_begins_with_the_summary(tmp_path: Path, ste
     path = tmp_path / "p.jsonl"
     row = {"kind": "kernel", "name": "attention", "t": 1000, "dur": 500, "lens": "wall"}
     path.write_text(json.dumps(row | ({} if step is None else {"step": step})) + "\n")
-    app = Explorer(FileFollower(path, None, "now", instead="summary"), Options(view="now", follow=True))
+    app = Explorer(
+        FileFollower(path, None, "now", fallback_view="summary"), ScreenOptions(view="now", follow=True)
+    )
 
     async def script(app: Explorer, pilot: Pilot[Any]) -> None:
         await until(app, pilot, "attention" if step is None else "Now")
@@ -126,18 +128,18 @@ def steps_of(*lengths: int) -> list[dict[str, Any]]:
     ],
 )
 def test_what_leaves_the_line_of_the_minute_before_is_told(lengths: list[int], told: str) -> None:
-    assert present.alarm(made(steps_of(*lengths))) == told
+    assert recent_stats.detect_slowdown(made(steps_of(*lengths))) == told
 
 
 def test_an_alarm_stands_on_every_view_until_it_is_over(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(follow, "QUIET_S", 60.0)  # the file counts as growing, however long the test takes
+    monkeypatch.setattr(tail, "QUIET_S", 60.0)  # the file counts as growing, however long the test takes
     path = tmp_path / "p.jsonl"
     rows = steps_of(*[500] * 90, 1500, *[500] * 20)
     early = [row for row in rows if row["step"] <= 92]
     path.write_text("".join(json.dumps(row) + "\n" for row in early))
-    app = Explorer(FileFollower(path, None, "kernels"), Options(view="kernels", follow=True))
+    app = Explorer(FileFollower(path, None, "kernels"), ScreenOptions(view="kernels", follow=True))
 
     async def script(app: Explorer, pilot: Pilot[Any]) -> None:
         await until(app, pilot, "step 90 took 1.500 s, 3.0× the median")

@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 
 from capture.native.emit import Emitter
-from tests.tracetui.test_cli import tracetui
-from tests.tracetui.test_process import _dead, until
+from tests.tracetui.process.test_engine_process import _dead, until
+from tests.tracetui.test_cli import run_process
 from tests.tracetui.ui.pty import Terminal
 
 pytestmark = [
+    pytest.mark.slow,
     pytest.mark.terminal,
     pytest.mark.skipif(sys.platform != "linux", reason="processes are told by /proc"),
 ]
@@ -73,7 +74,7 @@ def test_a_killed_program_is_a_failure_though_the_screen_was_left_by_q(tmp_path:
 @pytest.mark.parametrize(
     ("command", "says"),
     [
-        (("true",), "nothing was watched"),
+        (("true",), "nothing was recorded"),
         ((sys.executable, "-c", "import sys; sys.stdin.read()"), "no process of it imported torch"),
     ],
 )
@@ -83,7 +84,7 @@ def test_a_program_that_writes_nothing_is_told_with_its_reason(
     """Also one that reads its standard input: that is at its end, so it does not wait for ever."""
     with live(tmp_path, *command) as terminal:
         text = terminal.wait(lambda text: says in " ".join(text.split()), 60)
-        assert "R starts it anew    O shows what it printed    q leaves" in text
+        assert "R restarts it    O shows its output    q quits" in text
         terminal.keys("q")
         assert terminal.end(30) == 5
     assert not (tmp_path / "p.jsonl").exists()
@@ -118,9 +119,9 @@ def test_what_a_program_prints_is_shown_and_kept_whole(tmp_path: Path) -> None:
         shown = terminal.wait(lambda text: "to stderr" in text)
         assert "line 2999" in shown and "hostile \ufffd]0;evil\ufffd \ufffd[31mred" in shown
         terminal.keys("g")
-        terminal.wait(lambda text: "What the program prints" in text and "to stderr" not in text)
+        terminal.wait(lambda text: "Output of the program" in text and "to stderr" not in text)
         terminal.keys("\x1b")
-        terminal.wait(lambda text: "held" in text and "What the program prints" not in text)
+        terminal.wait(lambda text: "held" in text and "Output of the program" not in text)
         terminal.keys("q")
         assert terminal.end(30) == 0
     assert b"\x1b]0;evil" not in terminal.sent
@@ -135,7 +136,7 @@ def test_a_log_is_never_written_over_and_is_for_programs(tmp_path: Path) -> None
         assert terminal.end(30) == 2
     with Terminal("live", "--log", str(tmp_path / "other.txt")) as other:
         assert other.end(30) == 2
-    assert b"is there already" in terminal.sent and b"--log is for a program" in other.sent
+    assert b"already exists" in terminal.sent and b"--log needs a program" in other.sent
     assert (tmp_path / "log.txt").read_text() == "precious"
 
 
@@ -143,8 +144,8 @@ def test_a_pipe_with_no_reader_holds_nobody_up(tmp_path: Path) -> None:
     fifo = tmp_path / "fifo"
     os.mkfifo(fifo)
     for verb in ("live", "record"):
-        done = tracetui(verb, "-o", str(fifo), "--", "touch", str(tmp_path / "ran"))
-        assert done.returncode == 2 and "is there already" in done.stderr
+        result = run_process(verb, "-o", str(fifo), "--", "touch", str(tmp_path / "ran"))
+        assert result.returncode == 2 and "already exists" in result.stderr
     assert not (tmp_path / "ran").exists()
     with pytest.raises(OSError, match="No such device"):
         Emitter(fifo)
@@ -161,9 +162,9 @@ def test_a_pipe_with_no_reader_holds_nobody_up(tmp_path: Path) -> None:
 def test_without_torch_the_install_line_is_told(tmp_path: Path) -> None:
     (tmp_path / "torch.py").write_text("raise ModuleNotFoundError('no torch', name='torch')\n")
     path = os.pathsep.join([str(tmp_path), str(Path(__file__).parents[3])])
-    done = tracetui(
+    result = run_process(
         "record", "--model", "smollm2-135m", "--steps", "1", "-o", str(tmp_path / "p.jsonl"),
         env={"PYTHONPATH": path},
     )  # fmt: skip
-    assert done.returncode == 5 and not (tmp_path / "p.jsonl").exists()
-    assert "torch is not installed; pip install 'tracetui[live]'" in done.stderr.splitlines()[-1]
+    assert result.returncode == 5 and not (tmp_path / "p.jsonl").exists()
+    assert "torch is not installed; pip install 'tracetui[live]'" in result.stderr.splitlines()[-1]

@@ -11,7 +11,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from capture.open import load
+from capture.load_runs import load
 from tests.tracetui.ui.pty import Terminal
 
 OPS = 5

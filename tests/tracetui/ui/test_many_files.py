@@ -14,8 +14,8 @@ from tests.tracetui.fleet.made import decoders
 from tests.tracetui.ui.hand import PATIENCE, press, screen
 from tracetui.fleet.executors import local
 from tracetui.ui.app import Explorer, open_feed
-from tracetui.ui.options import Options
-from tracetui.ui.workers.fleet import ManyFilesFeed
+from tracetui.ui.screen_options import ScreenOptions
+from tracetui.ui.workers.file_set_feed import FileSetFeed
 
 RANKS = 12
 Script = Callable[[Explorer, "Pilot[Any]"], Awaitable[None]]
@@ -28,9 +28,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def ask(folder: Path, view: str, script: Script, on: str = "local:1") -> None:
     """The screen on a folder of files, through a script of keys."""
-    options = Options(view=view, on=on, cache=False)
+    options = ScreenOptions(view=view, executor=on, cache=False)
     feed = open_feed([str(folder)], options)
-    assert isinstance(feed, ManyFilesFeed)
+    assert isinstance(feed, FileSetFeed)
     app = Explorer(feed, options)
 
     async def session() -> None:
@@ -95,7 +95,7 @@ def test_a_kernel_leads_to_the_ranks_in_which_it_runs(folder: Path) -> None:
 
 def test_a_view_that_cannot_be_merged_says_why(folder: Path) -> None:
     async def script(app: Explorer, pilot: "Pilot[Any]") -> None:
-        await shown(app, pilot, "it shows single launches at their moments")
+        await shown(app, pilot, "it shows single launches over time")
 
     ask(folder, "timeline", script)
 
@@ -105,12 +105,12 @@ def test_the_screen_fills_as_files_arrive(folder: Path, monkeypatch: pytest.Monk
     gate, run = threading.Semaphore(0), local.run
 
     def slowly(jobs: Any, where: str) -> Any:
-        for done in run(jobs, where):
+        for result in run(jobs, where):
             gate.acquire()
-            yield done
+            yield result
 
     monkeypatch.setattr(local, "run", slowly)
-    monkeypatch.setattr("tracetui.fleet.course.OFTEN", 0)
+    monkeypatch.setattr("tracetui.fleet.running_query.UPDATE_SECONDS", 0)
 
     async def script(app: Explorer, pilot: "Pilot[Any]") -> None:
         gate.release(3)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from capture.open import load
+from capture.load_runs import load
 from tests.conftest import FIXTURES
 from tests.tracetui.ui import monkey
 

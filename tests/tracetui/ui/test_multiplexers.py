@@ -20,6 +20,7 @@ from tests.tracetui.ui.test_storms import STORMS
 from tests.tracetui.ui.test_terminal import LONG_S, TEN, capture, until
 
 pytestmark = [
+    pytest.mark.slow,
     pytest.mark.terminal,
     pytest.mark.skipif(sys.platform != "linux", reason="processes are found in /proc"),
 ]

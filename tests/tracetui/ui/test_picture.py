@@ -9,18 +9,18 @@ from capture.errors import UsageError
 from tests.tracetui.ui.hand import decode
 from tracetui.cli import main
 from tracetui.look import Look
-from tracetui.ui.picture import picture
-from tracetui.views import view
+from tracetui.ui.picture import write_picture
+from tracetui.views import load_view
 
 
 def test_the_picture_holds_the_rows_of_the_chosen_run(tmp_path: Path) -> None:
     out = tmp_path / "kernels.svg"
     runs = [decode("first"), decode("second", names=("only_here",))]
-    picture(view("kernels"), runs, 1, Look(), (100, 20), out)
+    write_picture(load_view("kernels"), runs, 1, Look(), (100, 20), out)
     text = "".join(ET.parse(out).getroot().itertext()).replace("\xa0", " ")  # noqa: S314
     assert "only_here" in text and "sampler" not in text
     with pytest.raises(UsageError):
-        picture(view("kernels"), runs, 1, Look(), (100, 20), out)
+        write_picture(load_view("kernels"), runs, 1, Look(), (100, 20), out)
 
 
 def test_a_picture_is_written_over_only_when_forced(tmp_path: Path) -> None:

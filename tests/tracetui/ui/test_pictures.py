@@ -15,7 +15,7 @@ import pytest
 from rich.style import Style
 from textual.pilot import Pilot
 
-from capture.open import load
+from capture.load_runs import load
 from capture.run import Run
 from tests.conftest import FIXTURES
 from tests.tracetui.analysis.test_ranks import together
@@ -24,11 +24,11 @@ from tests.tracetui.runs import decode
 from tests.tracetui.ui.hand import play, settle
 from tests.tracetui.ui.test_colours import READABLE, as_xterm, contrast
 from tests.tracetui.views.test_views import everything
-from tracetui.glyphs import MARKS, NARROW_MARKS
+from tracetui.glyphs import CHANGE_SIGNS, NARROW_CHANGE_SIGNS
 from tracetui.ui.app import Explorer
-from tracetui.ui.options import Options
+from tracetui.ui.screen_options import ScreenOptions
 from tracetui.ui.terminal.theme import NAMES
-from tracetui.views import views
+from tracetui.views import load_views
 
 Pilots = Pilot[Any]
 Cells = list[tuple[str, Style]]
@@ -37,13 +37,13 @@ Screens = dict[str, dict[str, list[Cells]]]  # view → theme → lines
 SIZE = (80, 24)
 LETTERS = "." + string.ascii_letters + string.digits + "".join(map(chr, range(0xC0, 0x100)))
 NONE = "none"
-SIGNS = {*"".join(MARKS), *NARROW_MARKS, *"!+-%"}
+SIGNS = {*"".join(CHANGE_SIGNS), *NARROW_CHANGE_SIGNS, *"!+-%"}
 FOCUSED = {
     "detail": (("op", "mlp.down"),),
     "calls": (("scope", "layers 0–5"),),
     "pair": (("name", "ffn_down"),),
 }
-SHOWN = [v.name for v in views()]
+SHOWN = [v.name for v in load_views()]
 
 
 def cells(app: Explorer) -> list[Cells]:
@@ -86,9 +86,9 @@ def _show(runs: list[Run], names: list[str], themes: Mapping[str, str], found: S
 
     async def script(app: Explorer, pilot: Pilots) -> None:
         for name in names:
-            session = app.workspace.session.on_view(name)
+            session = app.workspace.session.with_view(name)
             focus = FOCUSED.get(name)
-            app.questions.show(session.inside(name, focus) if focus else session)
+            app.answers.show_session(session.drill_down(name, focus) if focus else session)
             await settle(pilot)
             for theme, full in themes.items():
                 app.theme = full or app.theme
@@ -96,8 +96,8 @@ def _show(runs: list[Run], names: list[str], themes: Mapping[str, str], found: S
                 await pilot.pause()
                 found[name][theme] = cells(app)
 
-    two = Options(view="summary", run="2", baseline="1")
-    play(script, runs, two if len(runs) > 1 else Options(view="summary"), size=SIZE)
+    two = ScreenOptions(view="summary", run="2", baseline="1")
+    play(script, runs, two if len(runs) > 1 else ScreenOptions(view="summary"), size=SIZE)
 
 
 def told(style: Style) -> str:

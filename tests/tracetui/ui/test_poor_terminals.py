@@ -12,7 +12,7 @@ from tests.tracetui.ui.pty import ROOT, Terminal
 from tests.tracetui.ui.test_terminal import capture
 
 COLOUR = re.compile(rb"\x1b\[[0-9;]*[34]8;[25];")
-ASKED = "from tracetui.ui.terminal import tty; print(tty.has_many_colours(), tty.speaks_unicode())"
+ASKED = "from tracetui.ui.terminal import tty; print(tty.has_many_colours(), tty.can_show_unicode())"
 
 
 def asked(**env: str) -> list[str]:
@@ -27,10 +27,10 @@ def asked(**env: str) -> list[str]:
 @pytest.mark.skipif(shutil.which("infocmp") is None, reason="no infocmp here")
 @pytest.mark.parametrize("term", ["vt100", "linux", "screen", "xterm", "xterm-256color", "screen-256color"])
 def test_colours_are_those_of_terminfo(term: str) -> None:
-    told = subprocess.run(["infocmp", "-1", term], capture_output=True, text=True)
-    if told.returncode:
+    actual = subprocess.run(["infocmp", "-1", term], capture_output=True, text=True)
+    if actual.returncode:
         pytest.skip(f"terminfo has no {term} here")
-    count = re.search(r"colors#(\w+)", told.stdout)
+    count = re.search(r"colors#(\w+)", actual.stdout)
     many = count is not None and int(count[1], 0) >= 256
     assert asked(TERM=term)[0] == str(many)
     assert asked(TERM=term, COLORTERM="truecolor")[0] == "True"
@@ -59,6 +59,7 @@ def test_characters_are_those_of_the_locale_and_of_the_font(env: dict[str, str],
     assert asked(**env)[1] == str(unicode)
 
 
+@pytest.mark.corpus
 @pytest.mark.terminal
 @pytest.mark.parametrize(
     "env",

@@ -11,18 +11,18 @@ import pytest
 from textual.pilot import Pilot
 
 from capture.errors import CaptureError
-from capture.open import load
+from capture.load_runs import load
 from capture.run import Run
 from tests.conftest import FIXTURES
 from tests.tracetui.ui.hand import decode, play, press, screen
-from tracetui.ui import kept_remarks
+from tracetui.ui import saved_remarks
 from tracetui.ui.app import Explorer
-from tracetui.ui.kept_remarks import content_of
-from tracetui.ui.options import Options
-from tracetui.ui.remarks import Remarks, Where
+from tracetui.ui.saved_remarks import hash_content
+from tracetui.ui.screen_options import ScreenOptions
+from tracetui.ui.session import Remarks, RemarkScope
 
 Pilots = Pilot[Any]
-KEEPS = Options(view="kernels", keeps=True)
+KEEPS = ScreenOptions(view="kernels", saves_choices=True)
 
 
 @pytest.fixture
@@ -50,20 +50,20 @@ def test_a_mark_and_a_note_are_there_again_in_the_next_screen(recording: Path, t
     async def first(app: Explorer, pilot: Pilots) -> None:
         await note(pilot, "look here")
         await press(pilot, "j", "m")
-        name = app.main.table.row["name"]
+        name = app.main_screen.table.row["name"]
         assert any(line.startswith(f"•{name}") for line in screen(app))
         await press(pilot, "k")
         assert "look here" in screen(app)[-2]
-        assert any(line.startswith(f'"{app.main.table.row["name"]}') for line in screen(app))
+        assert any(line.startswith(f'"{app.main_screen.table.row["name"]}') for line in screen(app))
 
     names: list[str] = []
 
     async def again(app: Explorer, pilot: Pilots) -> None:
         assert "look here" in screen(app)[-2]
-        names.append(app.main.table.row["name"])
+        names.append(app.main_screen.table.row["name"])
         await press(pilot, "j")
         assert "look here" not in screen(app)[-2]
-        names.append(app.main.table.row["name"])
+        names.append(app.main_screen.table.row["name"])
         assert app.workspace.session.look.chosen == ((names[1],),)
         await press(pilot, "m", "k", "A", "ctrl+u", "enter")  # both taken back
         assert "look here" not in screen(app)[-2]
@@ -102,7 +102,7 @@ def test_each_view_and_each_run_has_its_own(recording: Path) -> None:
 
     play(script, opened(recording), KEEPS)
     run = opened(recording)[0]
-    remarks = kept_remarks.read([run])
+    remarks = saved_remarks.load_remarks([run])
     assert {where.view for where in remarks.marks} == {"kernels"}
     assert {where.run for where in remarks.marks} == {run.name}
 
@@ -111,7 +111,7 @@ def test_a_note_needs_a_row_of_a_whole_view(recording: Path) -> None:
     async def script(app: Explorer, pilot: Pilots) -> None:
         await press(pilot, "slash", "z", "z", "z", "enter")
         await press(pilot, "A")
-        assert app.workspace.draft is None and "a note is about a row" in screen(app)[-2]
+        assert app.workspace.draft is None and "notes belong to rows" in screen(app)[-2]
 
     play(script, opened(recording), KEEPS)
 
@@ -119,7 +119,7 @@ def test_a_note_needs_a_row_of_a_whole_view(recording: Path) -> None:
 def test_what_comes_from_no_file_is_remarked_until_the_screen_closes(recording: Path, tmp_path: Path) -> None:
     async def script(app: Explorer, pilot: Pilots) -> None:
         await note(pilot, "for now")
-        assert "holds until the screen closes" in screen(app)[-2]
+        assert "is lost when the screen closes" in screen(app)[-2]
         assert list(app.workspace.session.notes.values()) == ["for now"]
 
     play(script, [decode()], KEEPS)
@@ -132,36 +132,36 @@ def test_a_recording_that_grows_keeps_its_remarks_and_another_file_that_grows_is
     native, table = tmp_path / "native.jsonl", tmp_path / "table.csv"
     native.write_bytes(b'{"kind":"run","schema":1}\n' + b'{"kind":"mark","name":"x"}\n' * 400)
     table.write_bytes(b"name,dur\n" + b"gemm,1\n" * 40_000)
-    before = content_of(native), content_of(table)
+    before = hash_content(native), hash_content(table)
     for path in (native, table):
         path.write_bytes(path.read_bytes() + b'{"kind":"mark","name":"y"}\n')
-    assert content_of(native) == before[0] and content_of(table) != before[1]
+    assert hash_content(native) == before[0] and hash_content(table) != before[1]
     middle = table.read_bytes()
     table.write_bytes(b"name,sum\n" + middle[9:])
-    assert content_of(table) not in (before[1], None)
-    assert content_of(tmp_path) is None and content_of(tmp_path / "absent") is None
+    assert hash_content(table) not in (before[1], None)
+    assert hash_content(tmp_path) is None and hash_content(tmp_path / "absent") is None
     packed = tmp_path / "packed.gz"
     packed.write_bytes(gzip.compress(b"x"))
-    assert content_of(packed) is not None
+    assert hash_content(packed) is not None
 
 
 def test_a_damaged_file_of_remarks_is_passed_over(recording: Path, tmp_path: Path) -> None:
-    where = Where(str(recording), "flat", "kernels")
-    kept_remarks.keep(Remarks().marked(where, (("a",), (3,), (None,))), str(recording))
+    where = RemarkScope(str(recording), "flat", "kernels")
+    saved_remarks.save_remarks(Remarks().with_marks(where, (("a",), (3,), (None,))), str(recording))
     (place,) = kept(tmp_path)
     lines = place.read_text().splitlines()
     assert json.loads(lines[0]) == {"recording": str(recording)} and len(lines) == 4
     odd = ["{", "[]", "3", '{"row": 3}', '{"row": [[1]], "marked": true}', "[" * 100_000, "\x00"]
-    said = {"run": "flat", "view": "kernels", "row": ["b\u202e"], "note": "n\x1b[31m" + "x" * 900}
-    place.write_text("\n".join([*lines[1:], *odd, json.dumps(said)]))
+    output = {"run": "flat", "view": "kernels", "row": ["b\u202e"], "note": "n\x1b[31m" + "x" * 900}
+    place.write_text("\n".join([*lines[1:], *odd, json.dumps(output)]))
     run = opened(recording)[0]
-    remarks = kept_remarks.read([run])
-    told = Where(run.log.source, "flat", "kernels")
-    assert remarks.marks == {told: (("a",), (3,), (None,))}
-    (text,) = remarks.notes[told].values()
-    assert set(remarks.notes[told]) == {("b",)} and text.startswith("n�[31mx") and len(text) == 500
+    remarks = saved_remarks.load_remarks([run])
+    actual = RemarkScope(run.log.source, "flat", "kernels")
+    assert remarks.marks == {actual: (("a",), (3,), (None,))}
+    (text,) = remarks.notes[actual].values()
+    assert set(remarks.notes[actual]) == {("b",)} and text.startswith("n�[31mx") and len(text) == 500
 
 
 def test_remarks_of_no_file_are_refused_in_a_sentence(recording: Path) -> None:
-    with pytest.raises(CaptureError, match="holds until the screen closes"):
-        kept_remarks.keep(Remarks(), "stdin")
+    with pytest.raises(CaptureError, match="is lost when the screen closes"):
+        saved_remarks.save_remarks(Remarks(), "stdin")

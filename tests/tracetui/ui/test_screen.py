@@ -1,5 +1,6 @@
 """Key flows on the screen, without a terminal."""
 
+import asyncio
 import json
 from dataclasses import replace
 from itertools import takewhile
@@ -10,21 +11,23 @@ import polars as pl
 import pytest
 from textual import events
 from textual.pilot import Pilot
+from textual.widgets import Input
 
 from tests.tracetui.runs import launch_bound, made, scopes
 from tests.tracetui.ui.hand import decode, play, press, screen, settle, typed, until
-from tracetui.guides import TOPICS, glossary, guide
+from tracetui.guides import TOPICS, read_glossary, read_guide
 from tracetui.look import Look
+from tracetui.ui.answer_updates import SLOW_MESSAGE
 from tracetui.ui.app import Explorer
+from tracetui.ui.controllers.navigation import CANCELLED_EXIT
 from tracetui.ui.messages import Answered, HeadingClicked, RunsChanged
-from tracetui.ui.options import Options
-from tracetui.ui.pages.help import HelpPage
-from tracetui.ui.panes.table import Table
-from tracetui.ui.questions import STILL
+from tracetui.ui.pages.help_page import HelpPage
 from tracetui.ui.run_info import describe_run
+from tracetui.ui.screen_options import ScreenOptions
 from tracetui.ui.sheet import EMPTY
-from tracetui.views import views
-from tracetui.views.ink import Size
+from tracetui.ui.widgets import TablePane
+from tracetui.views import load_views
+from tracetui.views.ink import DrawSize
 
 Pilots = Pilot[Any]
 
@@ -50,7 +53,7 @@ def test_sort_by_key_and_by_heading_both_ways() -> None:
     async def script(app: Explorer, pilot: Pilots) -> None:
         await press(pilot, "S")
         assert app.workspace.session.look.sort is not None
-        app.main.table.post_message(HeadingClicked("total_ns"))
+        app.main_screen.table.post_message(HeadingClicked("total_ns"))
         await settle(pilot)
         assert first_words(app)[0] == "sampler" and "total▼" in "".join(screen(app))
         await press(pilot, "S")
@@ -61,14 +64,14 @@ def test_sort_by_key_and_by_heading_both_ways() -> None:
 
 def test_of_a_newer_picture_only_lines_that_changed_are_painted(monkeypatch: pytest.MonkeyPatch) -> None:
     painted: list[int] = []
-    paint = Table.render_line
-    monkeypatch.setattr(Table, "render_line", lambda table, y: (painted.append(y), paint(table, y))[1])
+    paint = TablePane.render_line
+    monkeypatch.setattr(TablePane, "render_line", lambda table, y: (painted.append(y), paint(table, y))[1])
 
     async def script(app: Explorer, pilot: Pilots) -> None:
         lines = screen(app)
         row = next(y for y, line in enumerate(lines) if line.startswith(" rms_norm"))
         top = next(y for y, line in enumerate(lines) if "total" in line)
-        app.questions.show(
+        app.answers.show_session(
             app.workspace.session.with_look(columns=("total_ns", "count", "max_ns"))
         )  # no share of the whole
         await press(pilot, "j", "j", "k")
@@ -77,7 +80,7 @@ def test_of_a_newer_picture_only_lines_that_changed_are_painted(monkeypatch: pyt
         newer = decode()
         longer = pl.when((pl.col("name") == "rms_norm") & (pl.col("step") == 4)).then(3040)
         newer = replace(newer, events=newer.events.with_columns(dur=longer.otherwise("dur")))
-        app.post_message(RunsChanged([newer], [describe_run(newer)], views()))
+        app.post_message(RunsChanged([newer], [describe_run(newer)], load_views()))
         await settle(pilot)
         assert "12.04 µs" in screen(app)[row]
         assert [y for y in range(len(lines)) if screen(app)[y] != lines[y]] == [row]
@@ -88,11 +91,11 @@ def test_of_a_newer_picture_only_lines_that_changed_are_painted(monkeypatch: pyt
 
 def test_a_long_wait_is_told_until_the_answer_comes() -> None:
     async def script(app: Explorer, pilot: Pilots) -> None:
-        app.renderer.tell(STILL)
-        assert STILL in screen(app)[-2]
+        app.renderer.show_message(SLOW_MESSAGE)
+        assert SLOW_MESSAGE in screen(app)[-2]
         await press(pilot, "tab")
-        assert app.settled and STILL not in screen(app)[-2]
-        app.renderer.tell("anything else")
+        assert app.is_settled and SLOW_MESSAGE not in screen(app)[-2]
+        app.renderer.show_message("anything else")
         await press(pilot, "tab")
         assert "anything else" in screen(app)[-2]
 
@@ -108,9 +111,9 @@ def test_filter_is_live_kept_by_enter_and_cleared_by_escape() -> None:
         await press(pilot, "escape")
         assert len(first_words(app)) == 5
         await press(pilot, "n")
-        assert app.main.table.row["name"] == "gemm_qkv"
+        assert app.main_screen.table.row["name"] == "gemm_qkv"
         await press(pilot, "n")
-        assert app.main.table.row["name"] == "gemm_down"
+        assert app.main_screen.table.row["name"] == "gemm_down"
 
     play(script, [decode()])
 
@@ -131,7 +134,7 @@ def test_a_pattern_made_to_be_slow_is_not() -> None:
         await typed(pilot, "slash")
         app.post_message(events.Paste("(a+)+$"))
         await typed(pilot, "enter")
-        assert app.workspace.session.look.filter == "(a+)+$" and app.settled and first_words(app) == []
+        assert app.workspace.session.look.filter == "(a+)+$" and app.is_settled and first_words(app) == []
 
     play(script, [decode(names=("a" * 60 + "!", "b"))])
 
@@ -180,15 +183,17 @@ def test_help_is_the_key_table_and_escape_leaves_it() -> None:
 def test_the_help_opens_guides_and_explains_the_words() -> None:
     async def script(app: Explorer, pilot: Pilots) -> None:
         await press(pilot, "question_mark")
-        lines = "\n".join("".join(span.text for span in line) for line in HelpPage(()).lines(Size(100, 30)))
+        lines = "\n".join(
+            "".join(span.text for span in line) for line in HelpPage(()).draw_lines(DrawSize(100, 30))
+        )
         assert all(topic in lines for topic in TOPICS)
-        assert all(term in lines for term, _ in glossary())
+        assert all(term in lines for term, _ in read_glossary())
         await press(pilot, "enter")
         assert "Enter opens a guide" in "\n".join(screen(app))
         await press(pilot, *["j"] * TOPICS.index("growth"), "enter")
-        assert guide("growth").splitlines()[0] in screen(app)[2]
+        assert read_guide("growth").splitlines()[0] in screen(app)[2]
         await press(pilot, "j")
-        assert guide("growth").splitlines()[0] not in screen(app)[2]
+        assert read_guide("growth").splitlines()[0] not in screen(app)[2]
         await press(pilot, "escape")
         assert "Enter opens a guide" in "\n".join(screen(app))
         await press(pilot, "escape")
@@ -205,8 +210,8 @@ def test_the_palette_finds_a_command_by_the_word_of_the_footer(
     monkeypatch.chdir(tmp_path)
 
     async def script(app: Explorer, pilot: Pilots) -> None:
-        told = [command.title for command in app.get_system_commands(app.screen)]
-        assert "export: write this view to a file" in told and "quit" in told
+        actual = [command.title for command in app.get_system_commands(app.screen)]
+        assert "export: write this view to a file" in actual and "quit" in actual
         await press(pilot, "ctrl+p")
         await pilot.press(*"export")
         await until(app, pilot, "export: write this view")
@@ -219,9 +224,9 @@ def test_the_palette_finds_a_command_by_the_word_of_the_footer(
 def test_what_has_no_cursor_is_not_entered() -> None:
     async def script(app: Explorer, pilot: Pilots) -> None:
         await press(pilot, "enter")
-        assert app.workspace.session.view == "summary" and "nothing further in" in screen(app)[-2]
+        assert app.workspace.session.view == "summary" and "this row has no details" in screen(app)[-2]
 
-    play(script, [decode()], Options(view="summary"))
+    play(script, [decode()], ScreenOptions(view="summary"))
 
 
 def test_a_key_of_the_palette_is_no_key_of_the_table_too() -> None:
@@ -241,17 +246,42 @@ def test_a_key_of_the_palette_is_no_key_of_the_table_too() -> None:
     play(script, [decode()])
 
 
+def test_keys_typed_behind_the_palette_key_are_text_of_the_palette() -> None:
+    async def script(app: Explorer, pilot: Pilots) -> None:
+        for key in ("ctrl+p", "s", "o", "r"):
+            app.post_message(events.Key(key, key if len(key) == 1 else None))
+        for _ in range(500):
+            await pilot.pause(0.01)
+            if any(line.value == "sor" for line in app.screen.query(Input)):
+                break
+        assert [line.value for line in app.screen.query(Input)] == ["sor"]
+        assert app.workspace.session.look.sort is None
+
+    play(script, [decode()])
+
+
+@pytest.mark.parametrize("keys", [("q",), ("ctrl+p", "ctrl+q")])
+def test_quit_while_loading_returns_the_same_code_with_and_without_the_palette(keys: tuple[str, ...]) -> None:
+    async def session() -> int | None:
+        app = Explorer(None, ScreenOptions())
+        async with app.run_test() as pilot:
+            await pilot.press(*keys)
+        return app.return_code
+
+    assert asyncio.run(session()) == CANCELLED_EXIT
+
+
 def test_newer_runs_keep_the_cursor_on_its_row_and_the_order() -> None:
     async def script(app: Explorer, pilot: Pilots) -> None:
         await press(pilot, "j", "j")
-        held = app.main.table.row["name"]
+        held = app.main_screen.table.row["name"]
         grown = decode(
             steps=9, names=("x1", "x2", "gemm_down", "flash_attn", "rms_norm", "gemm_qkv", "sampler")
         )
-        app.post_message(RunsChanged([grown], [describe_run(grown)], views()))
+        app.post_message(RunsChanged([grown], [describe_run(grown)], load_views()))
         await pilot.pause(0.3)
         await settle(pilot)
-        assert app.main.table.row["name"] == held
+        assert app.main_screen.table.row["name"] == held
         assert "9 steps" in screen(app)[0]
 
     play(script, [decode()])
@@ -261,13 +291,13 @@ def test_space_holds_the_picture_while_runs_go_on() -> None:
     async def script(app: Explorer, pilot: Pilots) -> None:
         await press(pilot, "space")
         grown = decode(steps=9)
-        app.post_message(RunsChanged([grown], [describe_run(grown)], views()))
+        app.post_message(RunsChanged([grown], [describe_run(grown)], load_views()))
         await pilot.pause(0.4)
         assert "4 steps" in screen(app)[0]
         await press(pilot, "space")
         assert "9 steps" in screen(app)[0]
 
-    play(script, [decode()], Options(view="kernels", follow=True))
+    play(script, [decode()], ScreenOptions(view="kernels", follow=True))
 
 
 def test_a_late_answer_is_dropped() -> None:
@@ -298,22 +328,22 @@ def test_export_writes_the_view_and_never_over_a_file(tmp_path: Path, name: str,
         assert marker in target.read_text() and "wrote" in screen(app)[-2]
         before = target.read_bytes()
         await export(app, pilot)
-        assert "is there already" in screen(app)[-2] and target.read_bytes() == before
+        assert "already exists" in screen(app)[-2] and target.read_bytes() == before
         assert [p.name for p in tmp_path.iterdir()] == [name]
 
     play(script, [decode()], size=(140, 30))
 
 
 def test_an_exported_json_is_the_report(tmp_path: Path) -> None:
-    from tracetui.report import report
-    from tracetui.ui.controllers.export import export_view
-    from tracetui.views import view
+    from tracetui.report_formats import format_report
+    from tracetui.ui.controllers.export_view import write_view
+    from tracetui.views import load_view
 
     run = decode()
-    assert "wrote" in export_view(str(tmp_path / "a.json"), None, view("kernels"), [run], Look())
-    told = json.loads((tmp_path / "a.json").read_text())
-    assert told == json.loads(report(view("kernels"), [run], Look(), "json"))
-    assert "ends" not in export_view(str(tmp_path / "a.exe"), None, view("kernels"), [run], Look())
+    assert "wrote" in write_view(str(tmp_path / "a.json"), None, load_view("kernels"), [run], Look())
+    actual = json.loads((tmp_path / "a.json").read_text())
+    assert actual == json.loads(format_report(load_view("kernels"), [run], Look(), "json"))
+    assert "ends" not in write_view(str(tmp_path / "a.exe"), None, load_view("kernels"), [run], Look())
     assert not (tmp_path / "a.exe").exists()
 
 
@@ -345,7 +375,7 @@ def test_a_tree_is_known_by_its_scopes_not_by_their_paths() -> None:
         await press(pilot, "j", "enter")
         assert app.workspace.session.look.focus == (("scope", "forward / layer 0"),)
 
-    play(script, [scopes()], Options(view="tree"), size=(60, 20))
+    play(script, [scopes()], ScreenOptions(view="tree"), size=(60, 20))
 
 
 def test_one_row_of_many_launches_has_no_distribution() -> None:
@@ -364,7 +394,7 @@ def test_ascii_means_ascii() -> None:
         await press(pilot, "S")
         assert all(line.isascii() for line in screen(app))
 
-    play(script, [decode(names=("größe", "核心"))], Options(view="kernels", ascii=True))
+    play(script, [decode(names=("größe", "核心"))], ScreenOptions(view="kernels", ascii=True))
 
 
 def test_a_view_that_fails_is_told_in_a_sentence_and_the_exit_is_not_zero(
@@ -381,7 +411,7 @@ def test_a_view_that_fails_is_told_in_a_sentence_and_the_exit_is_not_zero(
         ]
         await press(pilot, "o")
         assert "ZeroDivisionError" in screen(app)[-2]
-        app.keyboard.run("quit")
+        app.keyboard.run_command("quit")
 
     assert play(script, [decode()]).return_code == 70
     (crash,) = (tmp_path / "tracetui").iterdir()
@@ -396,4 +426,4 @@ def test_the_first_screen_names_the_key_to_what_can_be_fixed() -> None:
         await until(app, pilot, "host late")
         assert app.workspace.session.view == "fix"
 
-    play(script, [launch_bound()], Options(view="summary"))
+    play(script, [launch_bound()], ScreenOptions(view="summary"))

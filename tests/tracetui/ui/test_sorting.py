@@ -11,13 +11,13 @@ from capture.run import Run
 from tests.tracetui.runs import made
 from tests.tracetui.ui.hand import decode, play, press, screen, settle
 from tracetui.look import Look
-from tracetui.ui import commands
+from tracetui.ui import session_commands
 from tracetui.ui.app import Explorer
 from tracetui.ui.messages import HeadingClicked
 from tracetui.ui.run_info import describe_run
 from tracetui.ui.session import Session
-from tracetui.verbs.report import sorted_look
-from tracetui.views import Answer, ordered
+from tracetui.verbs.report import resolve_sort
+from tracetui.views import Answer, sort_answer
 
 Pilots = Pilot[Any]
 
@@ -27,7 +27,7 @@ ROWS = pl.DataFrame(
 
 
 def names(look: Look) -> str:
-    return "".join(ordered(Answer(ROWS), look).rows["name"])
+    return "".join(sort_answer(Answer(ROWS), look).rows["name"])
 
 
 def test_equal_rows_are_ordered_by_the_next_column() -> None:
@@ -40,15 +40,15 @@ def test_equal_rows_are_ordered_by_the_next_column() -> None:
 
 
 def test_a_report_takes_several_columns() -> None:
-    look = sorted_look(Look(sort="count, total"), ROWS, reverse=False)
-    assert look.orders == (("count", True), ("total_ns", True))
-    assert sorted_look(Look(sort="name,count"), ROWS, reverse=True).orders == (
+    look = resolve_sort(Look(sort="count, total"), ROWS, reverse=False)
+    assert look.sort_orders == (("count", True), ("total_ns", True))
+    assert resolve_sort(Look(sort="name,count"), ROWS, reverse=True).sort_orders == (
         ("name", True), ("count", False),
     )  # fmt: skip
     odd = pl.DataFrame({"a,b": [1], "c": [2]})
-    assert sorted_look(Look(sort="a,b"), odd, reverse=False).orders == (("a,b", True),)
+    assert resolve_sort(Look(sort="a,b"), odd, reverse=False).sort_orders == (("a,b", True),)
     with pytest.raises(UsageError, match="no column is called 'totel'"):
-        sorted_look(Look(sort="count,totel"), ROWS, reverse=False)
+        resolve_sort(Look(sort="count,totel"), ROWS, reverse=False)
 
 
 def session() -> Session:
@@ -58,19 +58,22 @@ def session() -> Session:
 
 
 def test_z_goes_through_the_columns_that_are_free_and_s_begins_anew() -> None:
-    one = commands.sort_alone(session(), "count")
-    two = commands.sort_within(one)
-    assert two.look.orders == (("count", True), ("name", True))
-    assert commands.sort_within(two).look.orders == (("count", True), ("total_ns", True))
-    assert commands.sort_within(commands.sort_within(two)).look.orders == two.look.orders
-    assert commands.reverse(two).look.orders == (("count", True), ("name", False))
-    three = commands.sort_further(two, "total_ns")
-    assert three.look.orders == (("count", True), ("name", True), ("total_ns", True))
-    assert commands.sort_further(three, "name").look.orders[1] == ("name", False)
-    assert commands.sort(three).look.orders == (("total_ns", True),)
-    assert commands.sort_by(three, "count").look.orders == (("count", True),)
-    assert commands.sort_within(session()).look.orders == (("name", True),)
-    assert commands.group(three).look.orders == ()
+    one = session_commands.sort_by_column(session(), "count")
+    two = session_commands.sort_within(one)
+    assert two.look.sort_orders == (("count", True), ("name", True))
+    assert session_commands.sort_within(two).look.sort_orders == (("count", True), ("total_ns", True))
+    assert (
+        session_commands.sort_within(session_commands.sort_within(two)).look.sort_orders
+        == two.look.sort_orders
+    )
+    assert session_commands.reverse_order(two).look.sort_orders == (("count", True), ("name", False))
+    three = session_commands.sort_further(two, "total_ns")
+    assert three.look.sort_orders == (("count", True), ("name", True), ("total_ns", True))
+    assert session_commands.sort_further(three, "name").look.sort_orders[1] == ("name", False)
+    assert session_commands.sort_by_next(three).look.sort_orders == (("total_ns", True),)
+    assert session_commands.sort_or_reverse(three, "count").look.sort_orders == (("count", True),)
+    assert session_commands.sort_within(session()).look.sort_orders == (("name", True),)
+    assert session_commands.cycle_group(three).look.sort_orders == ()
 
 
 def equal_counts() -> Run:
@@ -83,13 +86,13 @@ def equal_counts() -> Run:
 def test_rows_are_sorted_by_two_columns_by_keys_and_by_the_mouse() -> None:
     async def script(app: Explorer, pilot: Pilots) -> None:
         def rows() -> list[str]:
-            return app.main.table.sheet.rows["name"].to_list()
+            return app.main_screen.table.sheet.rows["name"].to_list()
 
         def heading() -> list[str]:
             return next(line for line in screen(app) if "total" in line).split()
 
         for clicked, further in (("count", False), ("total_ns", True)):
-            app.main.table.post_message(HeadingClicked(clicked, further))
+            app.main_screen.table.post_message(HeadingClicked(clicked, further))
             await settle(pilot)
         assert rows() == ["twice_long", "twice_short", "once_long", "once_short"]
         assert {"count▼", "total▽"} <= set(heading())
@@ -97,9 +100,9 @@ def test_rows_are_sorted_by_two_columns_by_keys_and_by_the_mouse() -> None:
         assert rows() == ["twice_short", "twice_long", "once_short", "once_long"]
         assert {"count▼", "total△"} <= set(heading())
         await press(pilot, "z")
-        assert app.workspace.session.look.orders[0] == ("count", True)
-        assert app.workspace.session.look.orders[1][0] not in ("count", "total_ns")
+        assert app.workspace.session.look.sort_orders[0] == ("count", True)
+        assert app.workspace.session.look.sort_orders[1][0] not in ("count", "total_ns")
         await press(pilot, "s")
-        assert len(app.workspace.session.look.orders) == 1
+        assert len(app.workspace.session.look.sort_orders) == 1
 
     play(script, [equal_counts()], size=(120, 30))

@@ -13,8 +13,9 @@ from tests.kills import ENGINE
 from tests.tracetui.ui.hand import decode, play, until
 from tests.tracetui.ui.pty import Terminal
 from tests.tracetui.ui.test_terminal import capture, given_back
-from tracetui.ui.app import Explorer
-from tracetui.ui.palette import Palette
+from tracetui.ui.app import Explorer, Palette
+
+pytestmark = pytest.mark.slow
 
 PALETTE = "\x10"
 PASTE = "\x1b[200~{}\x1b[201~"
@@ -72,15 +73,15 @@ def test_a_storm_in_one_write(terminal: Terminal, storm: str) -> None:
 
 
 def test_clicks_beside_the_palette_end_neither_the_screen_nor_the_program(tmp_path: Path) -> None:
-    done = tmp_path / "done"
-    program = ("--", sys.executable, "-c", ENGINE, str(done))
+    result = tmp_path / "done"
+    program = ("--", sys.executable, "-c", ENGINE, str(result))
     with Terminal("live", "--view", "kernels", "-o", str(tmp_path / "prof.jsonl"), *program) as terminal:
         terminal.wait(lambda text: "op 1" in text, 60)
         terminal.keys(STORMS["two clicks beside the palette"])
         terminal.quiet()
-        before = done.stat().st_size
+        before = result.stat().st_size
         terminal.keys("\x1b[27u")
-        terminal.wait(lambda text: "op 1" in text and done.stat().st_size > before, 60)
+        terminal.wait(lambda text: "op 1" in text and result.stat().st_size > before, 60)
         leave(terminal)
 
 

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 from textual.pilot import Pilot
 
-from capture.native.follow import Follow
+from capture.native.tail import FileTail
 from tests.tracetui.ui.hand import attend, press, screen, until
-from tracetui.process import Bundled, commands, refusal_reason
-from tracetui.process import engine as engine_module
+from tracetui.process import BundledEngine, command_lines, explain_refusal
+from tracetui.process import engine_process as engine_module
 from tracetui.ui.app import Explorer
-from tracetui.ui.options import Options
-from tracetui.ui.workers.follow import FileFollower
+from tracetui.ui.screen_options import ScreenOptions
+from tracetui.ui.workers.follow_file import FileFollower
 
 Pilots = Pilot[Any]
 Script = Callable[[Explorer, Pilots], Awaitable[None]]
@@ -58,15 +58,15 @@ while not over.wait(0.1):
 def door(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     script = tmp_path / "door.py"
     script.write_text(DOOR)
-    monkeypatch.setattr(commands, "OWN_PYTHON", (sys.executable, str(script)))
+    monkeypatch.setattr(command_lines, "OWN_PYTHON", (sys.executable, str(script)))
 
 
 def watch(
-    path: Path, script: Script, size: tuple[int, int] = (80, 24), follow: Follow | None = None
-) -> Bundled:
-    engine = Bundled(["--model", "toy"], path, interactive=True)
-    feed = FileFollower(path, engine, "kernels", follow=follow)
-    app = Explorer(feed, Options(view="kernels", follow=True, engine=engine))
+    path: Path, script: Script, size: tuple[int, int] = (80, 24), follow: FileTail | None = None
+) -> BundledEngine:
+    engine = BundledEngine(["--model", "toy"], path, interactive=True)
+    feed = FileFollower(path, engine, "kernels", tail=follow)
+    app = Explorer(feed, ScreenOptions(view="kernels", follow=True, engine=engine))
 
     async def opened(app: Explorer, pilot: Pilots) -> None:
         await until(app, pilot, "attention")
@@ -130,23 +130,24 @@ def test_options_that_are_refused_leave_the_engine_alone(tmp_path: Path) -> None
         await until(app, pilot, "no closing quotation")
         await press(pilot, "escape")
         await until(app, pilot, "attention")
-        assert attended.engine.pid == pid and attended.engine.running
+        assert attended.engine.pid == pid and attended.engine.is_running
 
     watch(tmp_path / "prof.jsonl", script, (120, 24))
 
 
 @pytest.mark.usefixtures("door")
 def test_what_belongs_to_the_screen_is_not_for_the_line_to_say() -> None:
-    assert "--out" in refusal_reason(["--out", "elsewhere"]) and "-h" in refusal_reason(["-h"])
-    assert refusal_reason(["--prompt", "--path is a word here"]) == ""
+    assert "--out" in explain_refusal(["--out", "elsewhere"]) and "-h" in explain_refusal(["-h"])
+    assert explain_refusal(["--prompt", "--path is a word here"]) == ""
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("door")
 def test_an_engine_that_hangs_is_named_and_can_be_replaced(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     late, polls, path = 0.0, 0, tmp_path / "prof.jsonl"
-    follow = Follow(path, lambda: late)
+    follow = FileTail(path, lambda: late)
     poll = follow.poll
 
     def counted() -> bool:
@@ -156,7 +157,7 @@ def test_an_engine_that_hangs_is_named_and_can_be_replaced(
         return news
 
     monkeypatch.setattr(follow, "poll", counted)
-    monkeypatch.setattr(engine_module, "PATIENCE", 0.2)
+    monkeypatch.setattr(engine_module, "STOP_TIMEOUT_S", 0.2)
 
     async def halted(pid: int, pilot: Pilots) -> None:
         """The engine is stopped, and two polls later what it wrote before has been taken in."""
@@ -180,14 +181,14 @@ def test_an_engine_that_hangs_is_named_and_can_be_replaced(
             await pilot.pause(0.01)
         await halted(pid, pilot)
         late = 12.0
-        await until(app, pilot, "the engine has not been heard of for 12 s: R starts it anew")
+        await until(app, pilot, "the engine has been silent for 12 s: R restarts it")
         await until(app, pilot, "engine silent")
         await until(app, pilot, "attention")
         os.kill(pid, signal.SIGCONT)
-        await until(app, pilot, "the engine is heard again")
+        await until(app, pilot, "the engine responds again")
         await halted(pid, pilot)
         late = 24.0
-        await until(app, pilot, "the engine has not been heard of for 12 s")
+        await until(app, pilot, "the engine has been silent for 12 s")
         await press(pilot, "R")
         await until(app, pilot, "run 2 of 2")
         await until(app, pilot, "live")

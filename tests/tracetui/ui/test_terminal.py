@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from capture.native.schema import seal
+from capture.native.schema import seal_record
 from tests.tracetui.ui.pty import ROOT, Terminal
 from tracetui.verbs import live
 
@@ -42,7 +42,7 @@ def capture(folder: Path, names: list[str], name: str = "run.jsonl") -> Path:
         for i, n in enumerate(names)
     ]
     path = folder / name
-    path.write_bytes(b"".join(seal(row) for row in (head, *rows)))
+    path.write_bytes(b"".join(seal_record(row) for row in (head, *rows)))
     return path
 
 
@@ -93,6 +93,7 @@ TEN = [
 ]  # what schedulers and limits send
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.Signals[f"SIG{name}"] for name in TEN])
 def test_a_signal_gives_the_terminal_back(opened: Any, number: signal.Signals) -> None:
     with opened() as terminal:
@@ -237,7 +238,7 @@ def test_a_file_that_cannot_be_read_is_a_sentence_and_exit_3(tmp_path: Path) -> 
     path = tmp_path / "nothing.bin"
     path.write_bytes(os.urandom(3000))
     with Terminal("open", str(path), "--view", "kernels") as terminal:
-        terminal.wait(lambda text: "q leaves" in text and "nothing.bin" in "".join(text.split()))
+        terminal.wait(lambda text: "q quits" in text and "nothing.bin" in "".join(text.split()))
         terminal.keys("q")
         assert terminal.end() == 3
         given_back(terminal)
@@ -246,9 +247,9 @@ def test_a_file_that_cannot_be_read_is_a_sentence_and_exit_3(tmp_path: Path) -> 
 def test_a_crash_is_a_sentence_and_not_exit_0(tmp_path: Path) -> None:
     path = capture(tmp_path, ["kernel_00"])
     code = (
-        "import sys; from tracetui.ui.pages.help import HelpPage; from tracetui.cli import main\n"
+        "import sys; from tracetui.ui.pages.help_page import HelpPage; from tracetui.cli import main\n"
         "def boom(self, size): raise RuntimeError('a fault of the screen')\n"
-        "HelpPage.lines = boom; sys.exit(main(sys.argv[1:]))"
+        "HelpPage.draw_lines = boom; sys.exit(main(sys.argv[1:]))"
     )
     terminal = Terminal(size=(100, 24), argv0=("-c", code, "open", str(path), "--view", "kernels"),
                         env={"XDG_STATE_HOME": str(tmp_path)})  # fmt: skip
@@ -265,11 +266,11 @@ def test_a_crash_is_a_sentence_and_not_exit_0(tmp_path: Path) -> None:
 
 def test_without_a_terminal_no_screen_is_tried(tmp_path: Path) -> None:
     path = capture(tmp_path, ["kernel_00"])
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-m", "tracetui", "open", str(path), "--view", "kernels"],
         stdin=subprocess.DEVNULL, capture_output=True, cwd=ROOT, timeout=20,
     )  # fmt: skip
-    assert b"\x1b" not in done.stdout + done.stderr
+    assert b"\x1b" not in result.stdout + result.stderr
 
 
 @pytest.mark.parametrize("env", [{"NO_COLOR": "1"}, {"TMUX": "socket,1,0"}], ids=["no-colour", "tmux"])
@@ -289,7 +290,7 @@ def test_copying_and_colours_follow_the_environment(opened: Any, env: dict[str, 
 def test_no_clipboard_means_none(opened: Any) -> None:
     with opened("--no-clipboard") as terminal:
         terminal.keys("yY")
-        terminal.wait(lambda text: "clipboard is off" in text)
+        terminal.wait(lambda text: "clipboard is disabled" in text)
         assert b"]52;" not in terminal.sent
         terminal.keys("q")
         assert terminal.end() == 0
@@ -303,7 +304,7 @@ def test_the_file_that_was_made_for_these_tests_is_native(tmp_path: Path) -> Non
 def test_an_engine_that_is_refused_leaves_no_recording_behind(tmp_path: Path) -> None:
     state = {"XDG_STATE_HOME": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path)}
     with Terminal("live", "--model", "nosuch", env=state) as terminal:
-        terminal.wait(lambda text: "no model is called nosuch" in text, 60)
+        terminal.wait(lambda text: "unknown model nosuch" in text, 60)
         terminal.keys("q")
         assert terminal.end(15) == 2
         terminal.read()
@@ -313,12 +314,12 @@ def test_an_engine_that_is_refused_leaves_no_recording_behind(tmp_path: Path) ->
 
 def test_what_was_recorded_is_kept_and_what_cannot_be_read_is_left_alone(tmp_path: Path) -> None:
     out = tmp_path / "prof.jsonl"
-    assert not live.kept(out)
+    assert not live.keep_if_recorded(out)
     out.write_text("precious\n")
-    assert live.kept(out) and out.read_text() == "precious\n"
+    assert live.keep_if_recorded(out) and out.read_text() == "precious\n"
     status = '{"kind":"run","schema":1,"name":"toy"}\n{"kind":"mark","name":"importing","path":"status"}\n'
     kernel = '{"kind":"kernel","name":"k","t":1,"dur":5}\n'
     out.write_text(status + kernel)
-    assert live.kept(out) and out.exists()
+    assert live.keep_if_recorded(out) and out.exists()
     out.write_text(status)
-    assert not live.kept(out) and not out.exists()
+    assert not live.keep_if_recorded(out) and not out.exists()

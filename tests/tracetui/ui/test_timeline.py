@@ -6,9 +6,9 @@ from textual.pilot import Pilot
 
 from tests.tracetui.runs import made
 from tests.tracetui.ui.hand import NAMES, answer, decode, play, press, screen, settle
-from tracetui.analysis.slices import slice_at
+from tracetui.analysis.slices import find_slice
 from tracetui.ui.app import Explorer
-from tracetui.ui.options import Options
+from tracetui.ui.screen_options import ScreenOptions
 
 Pilots = Pilot[Any]
 
@@ -18,7 +18,7 @@ def test_a_timeline_zooms_and_moves_in_time() -> None:
 
     async def script(app: Explorer, pilot: Pilots) -> None:
         assert app.workspace.session.look.zoom is None
-        opened, _ = app.workspace.session.in_time or ((0, 0), (0, 0))
+        opened, _ = app.workspace.session.time_spans or ((0, 0), (0, 0))
         assert opened == (4_000_000 - 180, 4_009_000 + 180)  # of its kernels: the host takes far longer
         await press(pilot, "l")
         later = app.workspace.session.look.zoom
@@ -38,14 +38,14 @@ def test_a_timeline_zooms_and_moves_in_time() -> None:
         await press(pilot, "0")
         assert app.workspace.session.look.zoom is None
 
-    play(script, [decode(steps=8)], Options(view="timeline"), size=(100, 24))
+    play(script, [decode(steps=8)], ScreenOptions(view="timeline"), size=(100, 24))
 
 
 def test_a_timeline_goes_from_kernel_to_kernel_and_stays_around_the_cursor() -> None:
     async def script(app: Explorer, pilot: Pilots) -> None:
         def told() -> str:
             """The name of the slice under the cursor, which the screen shows."""
-            name = str((slice_at(answer(app).parts, app.workspace.session.look.slice) or {})["name"])
+            name = str((find_slice(answer(app).parts, app.workspace.session.look.slice) or {})["name"])
             assert any(line.strip() == name for line in screen(app)[-6:])
             return name
 
@@ -64,15 +64,15 @@ def test_a_timeline_goes_from_kernel_to_kernel_and_stays_around_the_cursor() -> 
         assert start() == first
         await press(pilot, "slash", *"sampler", "enter", "n")
         assert told() == "sampler"
-        (low, high), _ = app.workspace.session.in_time or ((0, 0), (0, 0))
+        (low, high), _ = app.workspace.session.time_spans or ((0, 0), (0, 0))
         assert low <= start() < high
         await press(pilot, "enter")
         assert app.workspace.session.view == "detail"
-        assert app.workspace.session.look.focused == {"name": "sampler"}
+        assert app.workspace.session.look.focus_values == {"name": "sampler"}
         await press(pilot, "escape")
         assert told() == "sampler"
 
-    play(script, [decode(steps=8)], Options(view="timeline"), size=(100, 24))
+    play(script, [decode(steps=8)], ScreenOptions(view="timeline"), size=(100, 24))
 
 
 def test_a_key_leads_from_a_kernel_to_its_launch_and_back() -> None:
@@ -90,7 +90,7 @@ def test_a_key_leads_from_a_kernel_to_its_launch_and_back() -> None:
         await press(pilot, "t")
         assert app.workspace.session.look.slice == (0, 100, 1000)
 
-    play(script, [made(rows)], Options(view="timeline"), size=(100, 24))
+    play(script, [made(rows)], ScreenOptions(view="timeline"), size=(100, 24))
 
 
 def test_a_click_goes_to_the_slice_or_gap_under_the_mouse() -> None:
@@ -110,7 +110,7 @@ def test_a_click_goes_to_the_slice_or_gap_under_the_mouse() -> None:
         async def click(column: int, line: int) -> str:
             await pilot.click(offset=(column, line))
             await settle(pilot)
-            return str((slice_at(answer(app).parts, app.workspace.session.look.slice) or {})["name"])
+            return str((find_slice(answer(app).parts, app.workspace.session.look.slice) or {})["name"])
 
         (late, line), (long, _) = found("late"), found("long")
         assert await click(late, line) == "late"
@@ -126,4 +126,4 @@ def test_a_click_goes_to_the_slice_or_gap_under_the_mouse() -> None:
         await settle(pilot)
         assert app.workspace.session.look.slice == before
 
-    play(script, [made(rows)], Options(view="timeline"), size=(100, 24))
+    play(script, [made(rows)], ScreenOptions(view="timeline"), size=(100, 24))

@@ -10,19 +10,19 @@ from textual.pilot import Pilot
 
 from tests.capture.watch.fake_server import TRACES, State, serving
 from tests.tracetui.ui.hand import attend, press, screen, until
-from tracetui.process import Watcher
+from tracetui.process import WatchProcess
 from tracetui.ui.app import Explorer
-from tracetui.ui.options import Options
-from tracetui.ui.workers.follow import FileFollower
+from tracetui.ui.screen_options import ScreenOptions
+from tracetui.ui.workers.follow_file import FileFollower
 
 Script = Callable[[Explorer, Pilot[Any]], Awaitable[None]]
 
 
 def watch(out: Path, arguments: list[str], script: Script, size: tuple[int, int] = (120, 40)) -> None:
     """The live screen beside what is watched, through a script of keys; both end with it."""
-    watcher = Watcher(arguments, out)
+    watcher = WatchProcess(arguments, out)
     feed = FileFollower(out, watcher)
-    attend(Explorer(feed, Options(follow=True, engine=watcher)), script, size)
+    attend(Explorer(feed, ScreenOptions(follow=True, engine=watcher)), script, size)
 
 
 @pytest.fixture
@@ -35,6 +35,7 @@ def asking(state: State, address: str, windows: str = "0.2", every: str = "60") 
     return ["--url", address, "--traces", str(state.folder), "--windows", windows, "--every", every]
 
 
+@pytest.mark.slow
 def test_windows_figures_and_the_death_of_a_server(state: State, tmp_path: Path) -> None:
     with serving(state) as address:
         port = int(address.rpartition(":")[2])
@@ -87,6 +88,7 @@ def test_a_server_that_refuses(state: State, tmp_path: Path) -> None:
     assert state.starts == 0
 
 
+@pytest.mark.slow
 def test_a_slow_server(state: State, tmp_path: Path) -> None:
     state.delays["/metrics"] = 3.5
 
@@ -106,7 +108,7 @@ def test_a_folder(tmp_path: Path) -> None:
     folder = tmp_path / "later"
 
     async def script(app: Explorer, pilot: Pilot[Any]) -> None:
-        await until(app, pilot, "which is not there yet")
+        await until(app, pilot, "which does not exist yet")
         folder.mkdir()
         await until(app, pilot, "waiting for traces in")
         shutil.copy(TRACES["vllm"], folder / "a.json")

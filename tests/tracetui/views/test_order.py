@@ -9,13 +9,13 @@ import polars as pl
 import pytest
 
 from capture.errors import CaptureError
-from capture.open import load
+from capture.load_runs import load
 from capture.run import Run
 from tests.conftest import FIXTURES
 from tests.tracetui.runs import recording
 from tests.tracetui.views.test_views import everything
 from tracetui.look import Look
-from tracetui.views import Answer, View, ask, ordered, views
+from tracetui.views import Answer, View, ask, load_views, sort_answer
 
 
 @cache
@@ -32,7 +32,7 @@ def fixtures() -> list[list[Run]]:
 
 def questions(view: View) -> Iterator[Sequence[Run]]:
     for runs in fixtures():
-        yield from ([run] for run in runs) if view.runs == 1 else pairwise(runs)
+        yield from ([run] for run in runs) if view.run_count == 1 else pairwise(runs)
 
 
 def everything_of(answer: Answer) -> tuple[object, ...]:
@@ -42,7 +42,8 @@ def everything_of(answer: Answer) -> tuple[object, ...]:
     return repr(rows), repr(parts), answer.notes, answer.key, answer.columns, answer.doubts, answer.missing
 
 
-@pytest.mark.parametrize("view", views(), ids=lambda v: v.name)
+@pytest.mark.corpus
+@pytest.mark.parametrize("view", load_views(), ids=lambda v: v.name)
 def test_no_answer_depends_on_the_order_asked_for(view: View) -> None:
     asked = 0
     for runs in questions(view):
@@ -57,7 +58,7 @@ def test_no_answer_depends_on_the_order_asked_for(view: View) -> None:
 def test_order_and_limit_are_applied_to_a_known_answer() -> None:
     answer = Answer(pl.DataFrame({"name": ["a", "b", "c"], "dur": [2, None, 3]}), ("first",))
     look = Look(sort="dur", limit=2)
-    assert ordered(answer, look).rows["name"].to_list() == ["c", "a"]
-    assert ordered(answer, replace(look, descending=False)).rows["name"].to_list() == ["a", "c"]
-    assert ordered(answer, look).notes == ("first", "2 of 3 rows shown")
-    assert ordered(answer, Look(sort="no such column")).rows.equals(answer.rows)
+    assert sort_answer(answer, look).rows["name"].to_list() == ["c", "a"]
+    assert sort_answer(answer, replace(look, descending=False)).rows["name"].to_list() == ["a", "c"]
+    assert sort_answer(answer, look).notes == ("first", "2 of 3 rows shown")
+    assert sort_answer(answer, Look(sort="no such column")).rows.equals(answer.rows)

@@ -8,11 +8,11 @@ import polars as pl
 import pytest
 
 from capture.errors import UsageError
-from capture.importlog import Log
-from capture.run import Run, build
+from capture.import_log import Log
+from capture.run import Run, build_run
 from tracetui.look import GROUPS, Look
-from tracetui.report import report
-from tracetui.views import views
+from tracetui.report_formats import format_report
+from tracetui.views import load_views
 
 WHOLE = {
     "kind": ["step", "kernel", "kernel", "step", "kernel", "span"], "name": ["s", "k", "j", "s", "k", None],
@@ -40,23 +40,27 @@ EACH = 3  # looks of a run and a view, beside the plain one
 
 def run_of(columns: Sequence[str]) -> Run:
     events = pl.DataFrame({"kind": WHOLE["kind"], "name": WHOLE["name"], **{c: WHOLE[c] for c in columns}})
-    return build("thin", {}, events, Log(read=6), enriched=True)
+    return build_run("thin", {}, events, Log(read=6), enriched=True)
 
 
+@pytest.mark.corpus
 @pytest.mark.parametrize("without", [True, False], ids=["without", "alone"])
 @pytest.mark.parametrize("column", OPTIONAL)
 def test_every_view_of_a_thin_run(column: str, without: bool) -> None:
     thin = run_of([c for c in OPTIONAL if (c != column) == without])
     whole, draw = run_of(OPTIONAL), Random(f"{column} {without}")
-    for view in views():
+    for view in load_views():
         for look in (Look(), *draw.sample(LOOKS, EACH)):
-            runs = [thin] if view.runs == 1 else draw.choice(([thin, whole], [whole, thin]))
+            runs = [thin] if view.run_count == 1 else draw.choice(([thin, whole], [whole, thin]))
             try:
-                told = json.loads(report(view, runs, look, "json"))
-                drawn = report(view, runs, look, "table")
+                actual = json.loads(format_report(view, runs, look, "json"))
+                drawn = format_report(view, runs, look, "table")
             except UsageError:
                 continue
-            assert (told["rows"] or told["notes"] or told["columns"]) and drawn.strip(), (view.name, look)
+            assert (actual["rows"] or actual["notes"] or actual["columns"]) and drawn.strip(), (
+                view.name,
+                look,
+            )
 
 
 @pytest.mark.parametrize(
@@ -72,14 +76,14 @@ def test_every_view_of_a_thin_run(column: str, without: bool) -> None:
 def test_looks_at_what_a_source_does_not_tell(view: str, column: str, look: Look) -> None:
     """Each of these was a fault once."""
     thin, whole = run_of([c for c in OPTIONAL if c != column]), run_of(OPTIONAL)
-    (asked,) = [v for v in views() if v.name == view]
+    (asked,) = [v for v in load_views() if v.name == view]
     for runs in ([thin, whole], [whole, thin]):
-        assert report(asked, runs, look).strip()
+        assert format_report(asked, runs, look).strip()
 
 
 def test_kernels_that_take_no_time_have_no_share_of_it() -> None:
     events = pl.DataFrame({"kind": ["kernel"] * 2, "name": ["a", "b"], "t": [1, 2], "dur": [0, 0]})
-    run = build("none", {}, events, Log(read=2))
-    for view in views():
-        if view.runs == 1:
-            assert report(view, [run], Look(), "md").strip()
+    run = build_run("none", {}, events, Log(read=2))
+    for view in load_views():
+        if view.run_count == 1:
+            assert format_report(view, [run], Look(), "md").strip()

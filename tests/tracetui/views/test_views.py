@@ -8,13 +8,18 @@ import pytest
 
 from capture.run import Run
 from tests.tracetui.runs import aggregates, decode, made, nested, scopes
+from tracetui.cell_width import count_cells
 from tracetui.look import GROUPS, PERS, Look
-from tracetui.report import FORMATS, report
-from tracetui.views import VIEWS, Answer, View, ask, entered, ink, view, views
-from tracetui.views.ink import Size
+from tracetui.report_formats import FORMATS, format_report
+from tracetui.views import VIEWS, Answer, View, ask, find_focus, ink, load_view, load_views
+from tracetui.views.ink import DrawSize
 
-SINGLE = [v for v in views() if v.runs == 1 and v.name not in ("sections", "cycles", "findings", "waterfall")]
-SIZES = (Size(80, 24), Size(120, 40))
+SINGLE = [
+    v
+    for v in load_views()
+    if v.run_count == 1 and v.name not in ("sections", "cycles", "findings", "waterfall")
+]
+SIZES = (DrawSize(80, 24), DrawSize(120, 40))
 SCROLLED = ("summary", "training")
 
 TABLES = {
@@ -38,23 +43,23 @@ def everything() -> Run:
     return made(rows, TABLES, **whole.meta)
 
 
-def screen(shown: View, answer: Answer, look: Look, size: Size) -> str:
+def screen(shown: View, answer: Answer, look: Look, size: DrawSize) -> str:
     """What a pane of that size holds, with the notes below."""
     drawn = shown.draw is not None and not answer.missing
     lines = (
         shown.draw(answer, look, size)
         if drawn and shown.draw
-        else ink.table(answer.rows, size, shown.columns, 0)
+        else ink.draw_table(answer.rows, size, shown.columns, 0)
     )
-    assert max((ink.wide("".join(s.text for s in ln)) for ln in lines), default=0) <= size.width
+    assert max((count_cells("".join(s.text for s in ln)) for ln in lines), default=0) <= size.width
     assert len(lines) <= size.height or shown.name in SCROLLED
     assert {s.style for ln in lines for s in ln} <= set(ink.STYLES)
-    return ink.plain(lines) + "\n" + "".join(f"note: {n}\n" for n in answer.notes)
+    return ink.format_plain(lines) + "\n" + "".join(f"note: {n}\n" for n in answer.notes)
 
 
 @pytest.mark.parametrize("size", SIZES, ids=["80x24", "120x40"])
 @pytest.mark.parametrize("shown", SINGLE, ids=lambda v: v.name)
-def test_golden(shown: View, size: Size, golden: Callable[[str, str], None]) -> None:
+def test_golden(shown: View, size: DrawSize, golden: Callable[[str, str], None]) -> None:
     focus = {"detail": (("op", "mlp.down"),), "calls": (("scope", "layers 0–5"),)}
     look = Look(focus=focus.get(shown.name, ()))
     answer = ask(shown, [everything()], look)
@@ -65,7 +70,7 @@ def test_golden_layers_by_step(golden: Callable[[str, str], None]) -> None:
     look = Look(group="step", cursor=(2, 17))
     golden(
         "layers-by-step-80x24",
-        screen(view("layers"), ask(view("layers"), [everything()], look), look, SIZES[0]),
+        screen(load_view("layers"), ask(load_view("layers"), [everything()], look), look, SIZES[0]),
     )
 
 
@@ -78,7 +83,7 @@ def test_nothing_that_matches_is_no_error(shown: View) -> None:
         Look(lens="host"),
     ):
         answer = ask(shown, [everything()], look)
-        for size in (*SIZES, Size(40, 10), Size(20, 3)):
+        for size in (*SIZES, DrawSize(40, 10), DrawSize(20, 3)):
             screen(shown, answer, look, size)
 
 
@@ -119,17 +124,17 @@ def test_every_look_and_format_is_answered(shown: View) -> None:
     run = everything()
     for group in (*GROUPS, None):
         for per in PERS:
-            told = json.loads(report(shown, [run], Look(group=group, per=per, limit=5), "json"))
-            assert all(set(r) == set(told["columns"]) for r in told["rows"])
+            actual = json.loads(format_report(shown, [run], Look(group=group, per=per, limit=5), "json"))
+            assert all(set(r) == set(actual["columns"]) for r in actual["rows"])
     for name in FORMATS:
-        assert report(shown, [run], Look(), name)
+        assert format_report(shown, [run], Look(), name)
 
 
 @pytest.mark.parametrize("shown", [v for v in SINGLE if v.draw], ids=lambda v: v.name)
 def test_ascii_drawings_hold_nothing_else(shown: View) -> None:
     run = everything()
     answer = ask(shown, [run], Look())
-    text = ink.plain(shown.draw(answer, Look(), Size(100, 40, ascii=True))) if shown.draw else ""
+    text = ink.format_plain(shown.draw(answer, Look(), DrawSize(100, 40, ascii=True))) if shown.draw else ""
     assert not set(text) & set("▁▂▃▄▅▆▇█░▒▓│┤└┬─⠉⣀…━·")
 
 
@@ -138,27 +143,27 @@ SPANS_ALONE = "this source has spans and no kernels; the tree view shows them"
 
 def test_spans_without_kernels_are_named_where_kernels_are_asked_for() -> None:
     for look in (Look(), Look(filter="gemm")):
-        assert ask(view("kernels"), [nested()], look).notes == (SPANS_ALONE,)
-    assert ask(view("detail"), [nested()], Look()).notes == (SPANS_ALONE, "all rows")
+        assert ask(load_view("kernels"), [nested()], look).notes == (SPANS_ALONE,)
+    assert ask(load_view("detail"), [nested()], Look()).notes == (SPANS_ALONE, "all rows")
     unplaced = made([{"kind": "span", "name": "run", "dur": 5}])
-    assert ask(view("kernels"), [unplaced], Look()).notes == ("this source has spans and no kernels",)
-    hidden = ask(view("kernels"), [everything()], Look(filter="no such name"))
+    assert ask(load_view("kernels"), [unplaced], Look()).notes == ("this source has spans and no kernels",)
+    hidden = ask(load_view("kernels"), [everything()], Look(filter="no such name"))
     assert hidden.notes[0] == "nothing matches this filter, phase and window"
 
 
 def test_enter_names_what_the_cursor_stands_on() -> None:
     run = everything()
-    layers = view("layers")
+    layers = load_view("layers")
     answer = ask(layers, [run], Look())
-    assert entered(layers, answer, Look(cursor=(2, 0))) == (("layer", 2), ("op", "attn.core"))
-    kernels = view("kernels")
+    assert find_focus(layers, answer, Look(cursor=(2, 0))) == (("layer", 2), ("op", "attn.core"))
+    kernels = load_view("kernels")
     answer = ask(kernels, [run], Look(group="op"))
-    assert entered(kernels, answer, Look(cursor=(1, 0))) == (("op", "mlp.down"),)
-    assert entered(kernels, answer, Look(cursor=(99, 0))) == ()
+    assert find_focus(kernels, answer, Look(cursor=(1, 0))) == (("op", "mlp.down"),)
+    assert find_focus(kernels, answer, Look(cursor=(99, 0))) == ()
 
 
 def test_the_summary_lists_what_cannot_be_known() -> None:
-    rows = ask(view("summary"), [aggregates()], Look()).rows
+    rows = ask(load_view("summary"), [aggregates()], Look()).rows
     unknown = dict(rows.filter(pl.col("part") == "unknown").select("name", "text").iter_rows())
     assert unknown["growth"] == "needs step" and unknown["counters"] == "needs counter rows and value"
     assert "kernels" not in unknown and "shapes" not in unknown
@@ -166,16 +171,16 @@ def test_the_summary_lists_what_cannot_be_known() -> None:
 
 def test_tables_list_and_show_what_the_source_tabulated() -> None:
     run = everything()
-    listed = ask(view("tables"), [run], Look())
+    listed = ask(load_view("tables"), [run], Look())
     assert listed.rows.rows() == [("reports", 2, "title, total_ns"), ("selections", 1, "op, variant")]
-    shown = ask(view("tables"), [run], Look(focus=(("table", "reports"),)))
+    shown = ask(load_view("tables"), [run], Look(focus=(("table", "reports"),)))
     assert shown.rows.rows() == [("prefill", 10), ("decode", 20)]
 
 
 def test_every_module_is_a_view_of_its_name() -> None:
-    names = [v.name for v in views()]
+    names = [v.name for v in load_views()]
     assert len(set(names)) == len(VIEWS)
-    assert all(view(n).name == n for n in names)
+    assert all(load_view(n).name == n for n in names)
 
 
 def test_kernel_rows_carry_the_same_keys_whatever_the_source() -> None:
@@ -194,14 +199,14 @@ def test_kernel_rows_carry_the_same_keys_whatever_the_source() -> None:
     }
     keys |= {"min_ns", "max_ns", "share", "cumulative_share", "category", "trend", "shape"}
     for run in (everything(), aggregates(), scopes(), made([{"name": "a", "dur": 1}])):
-        there = set(ask(view("kernels"), [run], Look()).rows.columns)
+        there = set(ask(load_view("kernels"), [run], Look()).rows.columns)
         assert keys <= there <= keys | {"gb_per_s", "gflop_per_s", "roof_share", "bound"}
 
 
 def test_one_of_several_columns_may_feed_a_view() -> None:
-    assert ask(view("tree"), [scopes()], Look()).rows.height
-    assert ask(view("tree"), [nested()], Look()).rows.height
-    assert ask(view("tree"), [aggregates()], Look()).missing == ("path or t or layer",)
+    assert ask(load_view("tree"), [scopes()], Look()).rows.height
+    assert ask(load_view("tree"), [nested()], Look()).rows.height
+    assert ask(load_view("tree"), [aggregates()], Look()).missing == ("path or t or layer",)
 
 
 @pytest.mark.parametrize("group", ["op", "category", "path", "layer"])
@@ -213,7 +218,7 @@ def test_a_long_name_leaves_room_for_the_numbers(group: str, width: int) -> None
          "path": " / ".join(f"module_{n}" for n in range(30)), "dur": 1_000_000}
         for i in range(1)
     ]  # fmt: skip
-    text = report(view("kernels"), [made(rows)], Look(group=group), width=width, cut=True)
+    text = format_report(load_view("kernels"), [made(rows)], Look(group=group), width=width, cut=True)
     assert "total" in text.splitlines()[0] and "1.000 ms" in text and "100.0%" in text
     assert all(len(line) <= width for line in text.splitlines() if not line.startswith("note"))
 
@@ -222,7 +227,7 @@ def test_an_op_that_nobody_knows_has_no_name() -> None:
     """The row of layer 0 that is longer than all others has no op."""
     rows = [{"name": "a", "op": None, "layer": n, "dur": 900 - 800 * (n > 0) + n} for n in range(8)]
     rows += [{"name": "b", "op": "norm", "layer": n, "dur": 10} for n in range(8)]
-    text = report(view("layers"), [made(rows)], Look())
+    text = format_report(load_view("layers"), [made(rows)], Look())
     assert "layer 0, unknown op: 900 ns" in text
     assert "unlike the other layers: layer 0 in unknown op" in text
     assert "None" not in text

@@ -1,7 +1,11 @@
-"""Who computes: processes of this machine, or a cluster that runs already; each applies a function to files.
+"""Executors, which run the jobs of a query: processes of this machine, or a running cluster.
 
-An executor is one module here and one line in the table: `run(jobs, where)` yields what became of each job,
-in any order, and stops what it began when its caller stops asking.
+An executor is one module here and one entry of `EXECUTORS`. Its `run(jobs, where)` yields the result of each
+job, in any order, and stops what it started when the caller closes the generator.
+
+local: processes of this machine
+dask: a running Dask scheduler
+ray: a running Ray cluster
 """
 
 from collections.abc import Iterator, Sequence
@@ -10,31 +14,31 @@ from importlib.util import find_spec
 from typing import Any, Final, Protocol, cast
 
 from capture.errors import UsageError
-from tracetui.fleet.job import Done, Job
+from tracetui.fleet.file_job import FileJob, JobResult
 
 EXECUTORS: Final = ("local", "dask", "ray")
-RETRIES: Final = 3  # of a file whose worker was lost
+MAX_RETRIES: Final = 3  # of a job whose worker was lost
 
 
 class Executor(Protocol):
-    """What a module here offers."""
+    """Protocol of the modules here."""
 
-    def run(self, jobs: Sequence[Job], where: str) -> Iterator[Done]:
-        """Yield what became of each job; raise UsageError where nobody is there to compute."""
+    def run(self, jobs: Sequence[FileJob], where: str) -> Iterator[JobResult]:
+        """Yield the result of each job; raise UsageError if the executor cannot be reached."""
         ...
 
 
-def executor(on: str) -> tuple[Executor, str]:
-    """Return who computes, and where, of a word like `local:4`, `dask://host:8786` or `ray://auto`."""
+def find_executor(on: str) -> tuple[Executor, str]:
+    """Find the executor of `local:4`, `dask://host:8786` or `ray://auto`, and its address."""
     name, _, where = on.partition("://" if "://" in on else ":")
     if name not in EXECUTORS:
         todo = "choose local:N, dask://HOST:PORT or ray://HOST:PORT|auto"
-        raise UsageError(f"nothing can be computed on {on!r}", todo=todo)
+        raise UsageError(f"unknown executor {on!r}", todo=todo)
     return cast(Executor, import_module(f"tracetui.fleet.executors.{name}")), where
 
 
-def need(module: str, extra: str) -> Any:
-    """Return a module that an extra brings; raise UsageError where it is not installed."""
+def require_module(module: str, extra: str) -> Any:
+    """Import a module of an extra; raise UsageError if it is not installed."""
     if find_spec(module) is None:
         todo = f"pip install 'tracetui[{extra}]'"
         raise UsageError(f"--on {extra}:// needs {module}, which is not installed", todo=todo)

@@ -1,4 +1,4 @@
-"""A Dask scheduler that runs already: it places the jobs, retries them, and knows which workers are lost."""
+"""Run jobs on a Dask scheduler, which places them, retries them, and detects lost workers."""
 
 import logging
 from collections.abc import Iterator, Sequence
@@ -7,49 +7,49 @@ from typing import Any, Final
 
 from capture.errors import UsageError
 from tracetui import cancel
-from tracetui.fleet.executors import RETRIES, need
-from tracetui.fleet.job import Done, Job, do
+from tracetui.fleet.executors import MAX_RETRIES, require_module
+from tracetui.fleet.file_job import FileJob, JobResult, run_job
 
-_PATIENCE: Final = 30  # seconds for the scheduler to answer
-_AHEAD: Final = 4  # jobs that are handed over for each thread of the workers
+_CONNECT_SECONDS: Final = 30  # seconds for the scheduler to answer
+_JOBS_PER_THREAD: Final = 4  # submitted per worker thread
 
 
-def run(jobs: Sequence[Job], where: str) -> Iterator[Done]:
-    """Yield what became of each job."""
-    distributed = need("distributed", "dask")
+def run(jobs: Sequence[FileJob], where: str) -> Iterator[JobResult]:
+    """Yield the result of each job."""
+    distributed = require_module("distributed", "dask")
     logging.getLogger("distributed").setLevel(logging.CRITICAL)
-    client = _connected(distributed, where)
-    rest, places = iter(jobs), dict[Any, Job]()
+    client = _connect(distributed, where)
+    rest, running = iter(jobs), dict[Any, FileJob]()
     try:
         finished = distributed.as_completed(loop=client.loop, with_results=True, raise_errors=False)
-        most = _AHEAD * max(1, sum(client.nthreads().values()))
-        for job in islice(rest, most):
-            finished.add(_submitted(client, job, places))
+        limit = _JOBS_PER_THREAD * max(1, sum(client.nthreads().values()))
+        for job in islice(rest, limit):
+            finished.add(_submit(client, job, running))
         for future, result in finished:
-            cancel.check()
-            job = places.pop(future.key)
-            yield result if future.status == "finished" else _failed(job, result)
+            cancel.check_cancelled()
+            job = running.pop(future.key)
+            yield result if future.status == "finished" else _build_failure(job, result)
             for following in islice(rest, 1):
-                finished.add(_submitted(client, following, places))
+                finished.add(_submit(client, following, running))
     finally:
-        client.cancel([distributed.Future(key, client) for key in places])
+        client.cancel([distributed.Future(key, client) for key in running])
         client.close()
 
 
-def _connected(distributed: Any, where: str) -> Any:
+def _connect(distributed: Any, where: str) -> Any:
     try:
-        return distributed.Client(f"tcp://{where}", timeout=_PATIENCE, set_as_default=False)
+        return distributed.Client(f"tcp://{where}", timeout=_CONNECT_SECONDS, set_as_default=False)
     except (OSError, ValueError) as e:
         raise UsageError(f"no Dask scheduler answers at {where}", why=type(e).__name__) from None
 
 
-def _submitted(client: Any, job: Job, places: dict[Any, Job]) -> Any:
-    future = client.submit(do, job, pure=False, retries=RETRIES)
-    places[future.key] = job
+def _submit(client: Any, job: FileJob, running: dict[Any, FileJob]) -> Any:
+    future = client.submit(run_job, job, pure=False, retries=MAX_RETRIES)
+    running[future.key] = job
     return future
 
 
-def _failed(job: Job, result: Any) -> Done:
-    """Return a job that no worker finished, with what Dask says of it."""
+def _build_failure(job: FileJob, result: Any) -> JobResult:
+    """Describe a job that no worker finished, with the error that Dask reports."""
     error = result[1] if isinstance(result, tuple) and len(result) > 1 else result
-    return Done(job.number, fault=f"{job.files[0]}: no worker finished it ({type(error).__name__})")
+    return JobResult(job.number, fault=f"{job.files[0]}: no worker finished it ({type(error).__name__})")

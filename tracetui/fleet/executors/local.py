@@ -1,4 +1,4 @@
-"""Processes of this machine: as many as asked, but no more than the memory holds files."""
+"""Run jobs in processes of this machine: as many as requested, but no more than the memory allows."""
 
 import multiprocessing
 import os
@@ -13,91 +13,94 @@ from multiprocessing import resource_tracker
 from pathlib import Path
 from typing import Final
 
-from capture.addresses import is_url
 from capture.errors import UsageError
-from capture.unheard import own_process
+from capture.files.addresses import is_url
+from capture.stderr_mute import allow_stderr_muting
 from tracetui import cancel
-from tracetui.fleet.executors import RETRIES
-from tracetui.fleet.job import Done, Job, do
+from tracetui.fleet.executors import MAX_RETRIES
+from tracetui.fleet.file_job import FileJob, JobResult, run_job
 
-_PER_BYTE: Final = 4  # bytes of memory that a byte of a file takes while it is read, at most
-_PATIENCE: Final = 0.2  # seconds between two looks at whether somebody still waits
-_LEAST: Final = 300 << 20  # bytes that a process takes in any case
+_MEMORY_PER_FILE_BYTE: Final = 4  # bytes of memory per byte of a file while it is read, at most
+_POLL_SECONDS: Final = 0.2  # seconds between two checks for cancellation
+_MIN_PROCESS_BYTES: Final = 300 << 20  # memory of a process without a file
 
 
-def run(jobs: Sequence[Job], where: str) -> Iterator[Done]:
-    """Yield what became of each job; one whose process was lost is tried again, alone."""
-    number = _processes(jobs, where)
-    queue, suspects, lost = deque(jobs), deque[Job](), Counter[int]()
+def run(jobs: Sequence[FileJob], where: str) -> Iterator[JobResult]:
+    """Yield the result of each job; retry a job whose process was lost in a process of its own."""
+    number = _count_processes(jobs, where)
+    queue, suspects, lost = deque(jobs), deque[FileJob](), Counter[int]()
     while queue or suspects:
-        alone = bool(suspects)
-        with _pool(1 if alone else number) as pool:
-            for job, done in _ran(pool, suspects if alone else queue, 1 if alone else 2 * number):
-                if done is not None:
-                    yield done
+        is_retry = bool(suspects)
+        with _open_pool(1 if is_retry else number) as pool:
+            for job, result in _run_jobs(
+                pool, suspects if is_retry else queue, 1 if is_retry else 2 * number
+            ):
+                if result is not None:
+                    yield result
                     continue
                 lost[job.number] += 1
-                if lost[job.number] > RETRIES:
-                    yield Done(job.number, fault=f"{job.files[0]}: its process was lost {RETRIES + 1} times")
+                if lost[job.number] > MAX_RETRIES:
+                    fault = f"{job.files[0]}: its process was lost {MAX_RETRIES + 1} times"
+                    yield JobResult(job.number, fault=fault)
                 else:
                     suspects.append(job)
 
 
-def prepare() -> None:
-    """Start what keeps account of processes; it needs the standard error that a screen takes away."""
+def start_resource_tracker() -> None:
+    """Start Python's resource tracker now, because it needs the standard error that a screen replaces."""
     resource_tracker.ensure_running()
 
 
-def _ran(pool: ProcessPoolExecutor, queue: deque[Job], most: int) -> Iterator[tuple[Job, Done | None]]:
-    """Yield each job of the queue with what became of it, None where a process was lost, after which the rest
-    of the queue is left.
-    """
-    running: dict[Future[Done], Job] = {}
-    whole = True
-    while running or (queue and whole):
-        while whole and queue and len(running) < most:
+def _run_jobs(
+    pool: ProcessPoolExecutor, queue: deque[FileJob], limit: int
+) -> Iterator[tuple[FileJob, JobResult | None]]:
+    """Yield each job of the queue with its result; None if its process was lost, which ends the iteration."""
+    running: dict[Future[JobResult], FileJob] = {}
+    is_intact = True
+    while running or (queue and is_intact):
+        while is_intact and queue and len(running) < limit:
             job = queue.popleft()
             try:
-                with _deaf_children():
-                    running[pool.submit(do, job)] = job
+                with _block_interrupts():
+                    running[pool.submit(run_job, job)] = job
             except BrokenProcessPool:
                 queue.appendleft(job)
-                whole = False
-        finished: set[Future[Done]] = set()
+                is_intact = False
+        finished: set[Future[JobResult]] = set()
         while not finished:
-            cancel.check()
-            finished = wait(running, _PATIENCE, FIRST_COMPLETED).done
+            cancel.check_cancelled()
+            finished = wait(running, _POLL_SECONDS, FIRST_COMPLETED).done
         for future in finished:
             job = running.pop(future)
             if isinstance(future.exception(), BrokenProcessPool):
-                whole = False
+                is_intact = False
                 yield job, None
             else:
                 yield job, future.result()
 
 
 @contextmanager
-def _pool(number: int) -> Iterator[ProcessPoolExecutor]:
-    """Give a pool of fresh processes, none of which is left behind, however this ends."""
+def _open_pool(number: int) -> Iterator[ProcessPoolExecutor]:
+    """Open a pool of new processes; leave none behind, however the block ends."""
     before = set(multiprocessing.active_children())
     threads = os.environ.get("POLARS_MAX_THREADS")
     os.environ["POLARS_MAX_THREADS"] = threads or str(max(1, (os.cpu_count() or 1) // number))
-    pool = ProcessPoolExecutor(number, multiprocessing.get_context("spawn"), _begin)
+    pool = ProcessPoolExecutor(number, multiprocessing.get_context("spawn"), _start_worker)
     try:
         yield pool
     finally:
         for child in set(multiprocessing.active_children()) - before:
             child.terminate()
-        pool.shutdown(wait=True, cancel_futures=True)  # only its own thread waits for the processes: of two
-        # that wait for one process, the second learns nothing
+        # only the pool's own thread waits for the processes: a second one to wait would not see them end
+        pool.shutdown(wait=True, cancel_futures=True)
         if threads is None:
             os.environ.pop("POLARS_MAX_THREADS", None)
 
 
 @contextmanager
-def _deaf_children() -> Iterator[None]:
-    """Let processes that start meanwhile inherit that they hear no Ctrl-C, which is for us alone."""
-    resource_tracker.ensure_running()  # it would undo the mask when it starts
+def _block_interrupts() -> Iterator[None]:
+    """Let processes that start in the block ignore Ctrl-C, which is for the parent only."""
+    resource_tracker.ensure_running()  # starting later, it would undo the mask
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
@@ -105,40 +108,40 @@ def _deaf_children() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
 
-def _begin() -> None:
-    """Leave Ctrl-C to the process that asks, and end when that one ends."""
-    own_process()
+def _start_worker() -> None:
+    """Leave Ctrl-C to the parent process, and exit with it."""
+    allow_stderr_muting()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    threading.Thread(target=_exit_with_parent, daemon=True).start()
 
 
-def _end_with_parent() -> None:
+def _exit_with_parent() -> None:
     parent = multiprocessing.parent_process()
     if parent is not None:
         parent.join()
         os._exit(1)
 
 
-def _processes(jobs: Sequence[Job], where: str) -> int:
-    """Return how many processes are started; raise UsageError where the number is none."""
+def _count_processes(jobs: Sequence[FileJob], where: str) -> int:
+    """Count the processes to start; raise UsageError for an invalid number."""
     if where and not (where.isdecimal() and 1 <= int(where) <= 1024):
-        raise UsageError(f"{where!r} is no number of processes", todo="write it like --on local:4")
-    asked = int(where) if where else os.cpu_count() or 1
-    return max(1, min(asked, len(jobs), _fitting(jobs)))
+        raise UsageError(f"invalid number of processes {where!r}", todo="use --on local:4")
+    requested = int(where) if where else os.cpu_count() or 1
+    return max(1, min(requested, len(jobs), _count_fitting(jobs)))
 
 
-def _fitting(jobs: Sequence[Job]) -> int:
-    """Return how many of the largest files fit into the memory that is free at once."""
-    largest = max((Path(f).stat().st_size for job in jobs for f in job.files if _is_here(f)), default=0)
-    return int(_free() // (largest * _PER_BYTE + _LEAST))
+def _count_fitting(jobs: Sequence[FileJob]) -> int:
+    """Count how many of the largest files fit into free memory at once."""
+    largest = max((Path(f).stat().st_size for job in jobs for f in job.files if _is_local(f)), default=0)
+    return int(_read_free_bytes() // (largest * _MEMORY_PER_FILE_BYTE + _MIN_PROCESS_BYTES))
 
 
-def _is_here(file: str) -> bool:
+def _is_local(file: str) -> bool:
     return not is_url(file) and Path(file).is_file()
 
 
-def _free() -> int:
-    """Return the bytes of memory that are free, a terabyte where nobody knows."""
+def _read_free_bytes() -> int:
+    """Read the bytes of free memory; a terabyte if unknown."""
     try:
         lines = Path("/proc/meminfo").read_text().splitlines()
         return next(int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable:"))

@@ -1,4 +1,4 @@
-"""A Ray cluster that runs already: it places the jobs and retries those whose worker is lost."""
+"""Run jobs on a Ray cluster, which places them and retries those whose worker was lost."""
 
 import logging
 from collections.abc import Iterator, Sequence
@@ -8,37 +8,37 @@ from typing import Any, Final
 
 from capture.errors import UsageError
 from tracetui import cancel
-from tracetui.fleet.executors import RETRIES, need
-from tracetui.fleet.job import Done, Job, do
+from tracetui.fleet.executors import MAX_RETRIES, require_module
+from tracetui.fleet.file_job import FileJob, JobResult, run_job
 
-_PATIENCE: Final = 0.5  # seconds between two looks at whether somebody still waits
-_AHEAD: Final = 4  # jobs that are handed over for each processor of the cluster
+_POLL_SECONDS: Final = 0.5  # seconds between two checks for cancellation
+_JOBS_PER_CPU: Final = 4  # submitted per CPU of the cluster
 
 
-def run(jobs: Sequence[Job], where: str) -> Iterator[Done]:
-    """Yield what became of each job."""
-    ray = need("ray", "ray")
-    ours = not ray.is_initialized()
-    if ours:
+def run(jobs: Sequence[FileJob], where: str) -> Iterator[JobResult]:
+    """Yield the result of each job."""
+    ray = require_module("ray", "ray")
+    owns_connection = not ray.is_initialized()
+    if owns_connection:
         _connect(ray, where)
-    rest, running = iter(jobs), dict[Any, Job]()
+    rest, running = iter(jobs), dict[Any, FileJob]()
     try:
-        submit = ray.remote(max_retries=RETRIES)(do).remote
-        most = _AHEAD * max(1, int(ray.cluster_resources().get("CPU", 1)))
-        running.update((submit(job), job) for job in islice(rest, most))
+        submit = ray.remote(max_retries=MAX_RETRIES)(run_job).remote
+        limit = _JOBS_PER_CPU * max(1, int(ray.cluster_resources().get("CPU", 1)))
+        running.update((submit(job), job) for job in islice(rest, limit))
         while running:
-            cancel.check()
-            ready, _ = ray.wait(list(running), num_returns=1, timeout=_PATIENCE)
+            cancel.check_cancelled()
+            ready, _ = ray.wait(list(running), num_returns=1, timeout=_POLL_SECONDS)
             if not ready:
                 continue
             job = running.pop(ready[0])
-            yield _result(ray, ready[0], job)
+            yield _fetch_result(ray, ready[0], job)
             running.update((submit(following), following) for following in islice(rest, 1))
     finally:
         for reference in running:
             with suppress(Exception):
                 ray.cancel(reference, force=True)
-        if ours:
+        if owns_connection:
             ray.shutdown()
 
 
@@ -50,10 +50,10 @@ def _connect(ray: Any, where: str) -> None:
         raise UsageError(f"no Ray answers at {address}", why=type(e).__name__) from None
 
 
-def _result(ray: Any, reference: Any, job: Job) -> Done:
-    """Return what became of a job; one that no worker finished is a fault of its file."""
+def _fetch_result(ray: Any, reference: Any, job: FileJob) -> JobResult:
+    """Fetch the result of a job; a job that no worker finished is a fault of its file."""
     try:
-        done: Done = ray.get(reference)
+        result: JobResult = ray.get(reference)
     except ray.exceptions.RayError as e:
-        return Done(job.number, fault=f"{job.files[0]}: no worker finished it ({type(e).__name__})")
-    return done
+        return JobResult(job.number, fault=f"{job.files[0]}: no worker finished it ({type(e).__name__})")
+    return result

@@ -1,1 +1,24 @@
-"""What fills the screen besides the views, and the bands around it: as lines and tables, no widgets."""
+"""What fills the screen between the bands, and the bands: lines and tables, no widgets.
+
+- bands: the lines above and below a page: run and badges, tabs, status, keys
+- help_page: the help, the list of guides, and one guide
+- input_draft: the line of input that replaces the keys while it is open, as a pure editor
+- list_pages: lists to choose from: runs, columns of a table
+- text_pages: what is being read, why nothing can be shown, options and output of an engine
+"""
+
+from msgspec import Struct
+
+from tracetui.ui.pages.help_page import GuideList, GuidePage, HelpPage
+from tracetui.ui.pages.list_pages import ColumnList, RunList
+from tracetui.ui.pages.text_pages import LoadingPage, OptionsPage, OutputPage, RefusedPage
+
+TextPage = HelpPage | GuidePage | LoadingPage | OptionsPage | OutputPage | RefusedPage  # `draw_lines(size)`
+ListPage = RunList | ColumnList | GuideList  # `answer(session)`: a table whose rows are chosen from
+
+
+class ViewPage(Struct, frozen=True):
+    """The answer of the current view."""
+
+
+Page = ViewPage | TextPage | ListPage

@@ -1,18 +1,16 @@
-"""Lines of ink as strips of the terminal: colours from the theme, ASCII where nothing else is known."""
+"""Lines of spans as strips of the terminal, with the colours of a theme, in ASCII if needed."""
 
 from collections.abc import Iterable
 from typing import Final
 
 from msgspec import Struct
-from rich.cells import cell_len, set_cell_size
+from rich.cells import set_cell_size
 from rich.segment import Segment
 from rich.style import Style
 from textual.strip import Strip
 
-from capture.text import middle
+from tracetui.cell_width import count_cells
 from tracetui.views.ink import Line, Span
-
-LONGEST: Final = 4096  # nothing wider is ever looked at
 
 _LOOKALIKES: Final = str.maketrans(
     {
@@ -24,46 +22,30 @@ _LOOKALIKES: Final = str.maketrans(
 )  # fmt: skip
 
 
-def as_ascii(text: str) -> str:
-    """Return text of the same width in ASCII: lookalikes, and a question mark for the rest."""
+def convert_to_ascii(text: str) -> str:
+    """Return ASCII text of the same width: lookalikes, and question marks for the rest."""
     if text.isascii():
         return text
     text = text.translate(_LOOKALIKES)
-    return "".join(c if c.isascii() else "?" * cell_len(c) for c in text)
-
-
-def width_of(text: str) -> int:
-    return len(text) if text.isascii() else cell_len(text)
-
-
-def fit(text: str, width: int, right: bool = False) -> str:
-    """Return text in exactly so many cells, cut in its middle when it is too long."""
-    if len(text) > LONGEST:
-        text = middle(text, LONGEST)
-    if width_of(text) > width:
-        text = middle(text, width)
-        while width_of(text) > width:
-            text = middle(text, len(text) - 1)
-    pad = " " * (width - width_of(text))
-    return pad + text if right else text + pad
+    return "".join(c if c.isascii() else "?" * count_cells(c) for c in text)
 
 
 class Painter(Struct, frozen=True):
-    """A theme at work."""
+    """Paints lines in the styles of a theme."""
 
     styles: dict[str, Style]
     ascii: bool = False
-    colours: bool = True  # or else nobody sees any
+    colours: bool = True  # whether the terminal shows any
 
-    def strip(self, line: Line, width: int, base: str = "") -> Strip:
-        """Return one line, cut or filled up to the width, in as few pieces as it has styles."""
-        ground = self._on(self.styles[""], base)
+    def paint_strip(self, line: Line, width: int, base: str = "") -> Strip:
+        """Return one line, cut or padded to the width, with as few segments as it has styles."""
+        ground = self._layer_style(self.styles[""], base)
         segments, left = [], width
-        for text, style in merged(line):
-            text = as_ascii(text) if self.ascii else text
-            if (cells := width_of(text)) > left:
+        for text, style in merge_spans(line):
+            text = convert_to_ascii(text) if self.ascii else text
+            if (cells := count_cells(text)) > left:
                 text, cells = set_cell_size(text, left), left
-            segments.append(Segment(text, self._on(ground, style)))
+            segments.append(Segment(text, self._layer_style(ground, style)))
             left -= cells
             if left <= 0:
                 break
@@ -73,12 +55,12 @@ class Painter(Struct, frozen=True):
             segments.append(Segment(" " * left, ground))
         return Strip(segments, width)
 
-    def _on(self, ground: Style, name: str) -> Style:
+    def _layer_style(self, ground: Style, name: str) -> Style:
         return ground + self.styles[name] if name and name in self.styles else ground
 
 
-def merged(line: Iterable[Span]) -> list[Span]:
-    """Return neighbours of one style as one piece: each piece costs forty bytes of output."""
+def merge_spans(line: Iterable[Span]) -> list[Span]:
+    """Merge neighbours of the same style: each segment costs some forty bytes of output."""
     out: list[Span] = []
     for span in line:
         if out and out[-1].style == span.style:

@@ -1,6 +1,6 @@
-"""Roles to colours: palettes for the styles of ink, and the themes that go with them.
+"""Palettes: the colour of each style name, and the Textual themes that go with them.
 
-Good is blue and bad is orange, so that both can be told apart with any eyes; views put a sign beside them.
+Good is blue and bad is orange, which everybody can distinguish; views add a sign to both.
 """
 
 from collections.abc import Mapping
@@ -27,13 +27,13 @@ LIGHT_CATEGORY: Final = {
     "sampling": "#b03a54", "quantize": "#744d33", "copy": "#56636f", "comm": "#b3221e", "wait": "#66727c",
     "host": "#6a6248", "other": "#67625a",
 }  # fmt: skip
-# Told apart by lightness as well as by hue: found by a search for the largest least distance in every kind.
+# Distinct in lightness and hue: found by a search for the largest least distance under every colour vision.
 BLIND_CATEGORY: Final = {
     **CATEGORY, "matmul": "#5388e6", "attention": "#bf8009", "norm": "#60ff8b", "copy": "#ffffff",
     "comm": "#d95256", "moe": "#f5d300", "wait": "#a5abb3",
 }  # fmt: skip
 BLIND_SHADES: Final = ("#23324f", "#33466b", "#55607a", "#83827c")
-# Those of the sixteen that can be read on black; red, blue and magenta cannot.
+# Of the sixteen colours those that are readable on black; red, blue and magenta are not.
 _ANSI_CATEGORY: Final = {
     "matmul": "cyan", "attention": "yellow", "norm": "green", "elementwise": "bright_magenta",
     "softmax": "bright_green", "reduce": "bright_cyan", "conv": "bright_cyan", "moe": "bright_yellow",
@@ -42,10 +42,10 @@ _ANSI_CATEGORY: Final = {
 }  # fmt: skip
 
 
-def _categories(colours: Mapping[str, str], text: str) -> dict[str, str]:
-    """Return the styles of the categories, as ink and as the ground under a text of this colour."""
-    ink = {f"cat_{category}": colour for category, colour in colours.items()}
-    return ink | {f"on_{category}": f"{text} on {colour}" for category, colour in colours.items()}
+def _build_category_styles(colours: Mapping[str, str], text: str) -> dict[str, str]:
+    """Return the styles of the categories, as foreground, and as background of text of a colour."""
+    foreground = {f"cat_{category}": colour for category, colour in colours.items()}
+    return foreground | {f"on_{category}": f"{text} on {colour}" for category, colour in colours.items()}
 
 
 _DARK: Final = {
@@ -59,7 +59,7 @@ _DARK: Final = {
     "level": "#7f8b97 on #16202c", "rise1": "#d3d9e0 on #4a3420", "rise2": "#fff3e4 on #94602a",
     "rise3": "#0b1116 on #f0a04b",
     **{f"series{i}": c for i, c in enumerate(SERIES)},
-    **_categories(CATEGORY, "#0b1116"),
+    **_build_category_styles(CATEGORY, "#0b1116"),
 }  # fmt: skip
 _LIGHT: Final = {
     "": "#1f2429 on #fbfbf9", "dim": "#58616a", "bold": "bold", "title": "bold #000000",
@@ -72,12 +72,12 @@ _LIGHT: Final = {
     "level": "#646d76 on #f3f3f0", "rise1": "#101418 on #f3dfc6", "rise2": "#101418 on #e3ac6c",
     "rise3": "#ffffff on #a84b00",
     **{f"series{i}": c for i, c in enumerate(LIGHT_SERIES)},
-    **_categories(LIGHT_CATEGORY, "#ffffff"),
+    **_build_category_styles(LIGHT_CATEGORY, "#ffffff"),
 }  # fmt: skip
 _BLIND: Final = {
     **_DARK,
     **{f"shade{i}": f"{'#0b1116' if i > 3 else '#ffffff'} on {c}" for i, c in enumerate(BLIND_SHADES, 1)},
-    **_categories(BLIND_CATEGORY, "#0b1116"),
+    **_build_category_styles(BLIND_CATEGORY, "#0b1116"),
 }  # fmt: skip
 _ANSI: Final = {
     "": "", "dim": "dim", "bold": "bold", "title": "bold", "name": "", "number": "", "good": "cyan",
@@ -88,7 +88,7 @@ _ANSI: Final = {
     "rise1": "yellow", "rise2": "reverse yellow", "rise3": "bold reverse yellow",
     "series0": "cyan", "series1": "yellow", "series2": "green", "series3": "bright_magenta",
     "series4": "bright_red", "series5": "white",
-    **_categories(_ANSI_CATEGORY, "black"),
+    **_build_category_styles(_ANSI_CATEGORY, "black"),
 }  # fmt: skip
 
 PALETTES: Final[Mapping[str, Mapping[str, str]]] = {
@@ -107,12 +107,12 @@ THEMES: Final = (
 )  # fmt: skip
 
 
-def chosen(asked: str | None, colours: bool) -> str:
-    """Return the theme to begin with; without colour that of the terminal."""
-    return NAMES.get(asked or "dark", "tracetui-dark") if colours else "ansi-dark"
+def choose_theme(requested: str | None, colours: bool) -> str:
+    """Return the name of the theme at the start; without colours, the plain one."""
+    return NAMES.get(requested or "dark", "tracetui-dark") if colours else "ansi-dark"
 
 
-def palette(theme: str) -> dict[str, Style]:
-    """Return the terminal style of each style name."""
+def build_palette(theme: str) -> dict[str, Style]:
+    """Return the style of each style name."""
     words = PALETTES.get(theme, _DARK)
     return {name: Style.parse(words.get(name, "")) for name in (*STYLES, *words)}

@@ -1,1 +1,8 @@
-"""Work away from the screen: reading and following files, answering questions."""
+"""Work in background threads: read and follow files, restore old steps.
+
+- feed: the protocols that the screen reads from: a feed of runs, and one that is live
+- file_set_feed: a feed of many files that are asked where they are
+- follow_file: follow a growing file and the engine that writes it; schedule redraws
+- read_files: read files once; list and open saved baselines and recordings
+- restore_steps: read steps again that a growing run has compacted
+"""

@@ -1,4 +1,4 @@
-"""What the screen is fed from: files that are read once, or a file that grows."""
+"""Protocols of what feeds the screen with runs: files that are read once, or a file that grows."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, Final, Protocol
@@ -6,68 +6,68 @@ from typing import Any, Final, Protocol
 from msgspec import Struct
 from textual.message import Message
 
-from tracetui.process import Engine
+from tracetui.process import EngineProcess
 
 Post = Callable[[Message], object]
-LIVE: Final = "live"  # the badge of a file that grows
+LIVE_BADGE: Final = "live"  # badge of a growing file
 
 
-class Progress(Struct, frozen=True):
-    """How far a feed is before it has runs to show."""
+class LoadProgress(Struct, frozen=True):
+    """Progress of a feed before it has runs to show."""
 
     seconds: float
-    doing: str  # `reading`, what stands before it, or what an engine is doing before its first step
-    names: tuple[str, ...] = ()  # the files that are read
-    read: int = 0  # bytes
-    size: int | None = None  # bytes in all; None where nobody can know
-    alarm: str = ""  # what is wrong with the engine
+    activity: str  # `reading`, a step before it, or what the engine is doing
+    names: tuple[str, ...] = ()  # of the files
+    read_bytes: int = 0
+    total_bytes: int | None = None  # None: unknown
+    alarm: str = ""  # of the engine
 
 
 class Feed(Protocol):
-    """Posts runs as they are read, each time as `RunsChanged`, or `LoadFailed` where there are none."""
+    """Posts runs as `RunsChanged` whenever there are more, or `LoadFailed` if there are none."""
 
     def start(self, post: Post) -> None:
-        """Begin, in a thread of its own."""
+        """Start a thread that posts."""
 
-    def progress(self) -> Progress:
-        """Return how far it is."""
+    def describe_progress(self) -> LoadProgress:
+        """Return the progress so far."""
 
     @property
     def live(self) -> "LiveFeed | None":
-        """What is known of a writer; None where nobody writes."""
+        """The writer of the file; None if the files do not grow."""
 
 
 class LiveFeed(Protocol):
-    """A file that somebody writes at this moment, and the engine that does, where it is ours."""
+    """A file that is being written, and the engine that writes it if we started it."""
 
     @property
     def badge(self) -> str:
-        """What the head says of the writer."""
+        """State of the writer, for the header."""
 
     @property
-    def text(self) -> str:
-        """The end of what the model wrote."""
+    def model_text(self) -> str:
+        """The last text of the model."""
 
     @property
     def alarm(self) -> str:
-        """What is wrong with an engine that is alive, or unlike what was usual; empty where nothing is."""
+        """What is wrong with a running engine, or unusual now; empty if nothing is."""
 
     @property
-    def engine(self) -> Engine | None:
-        """The engine, where it was started from here."""
+    def engine(self) -> EngineProcess | None:
+        """The engine if we started it."""
 
     @property
-    def listens(self) -> bool:
-        """Whether there is an engine of ours that runs."""
+    def is_listening(self) -> bool:
+        """Whether our engine runs and accepts orders."""
 
-    def order(self, what: Mapping[str, Any]) -> bool:
-        """Send an order to the engine; return whether it was taken."""
+    def send_order(self, what: Mapping[str, Any]) -> bool:
+        """Send an order to the engine; return whether it was sent."""
 
-    def next_mode(self) -> str | None:
-        """Ask the engine to capture in the next way; return its name, None where nobody listens."""
+    def request_next_mode(self) -> str | None:
+        """Ask the engine for the next capture mode; return its name, or None if nobody listens."""
 
     def stop(self) -> None:
-        """Follow the file no longer."""
+        """Stop following the file."""
 
-    def start_anew(self) -> None:
-        """Start the engine again after its end. Raises EngineError."""
+    def restart(self) -> None:
+        """Start the engine again after its end. Raise EngineError if that fails."""

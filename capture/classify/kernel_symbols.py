@@ -1,0 +1,195 @@
+"""Encode each kernel as a one-letter symbol, and collapse the small kernels of eager programs into units.
+
+Layer inference reads a pass as a string such as `NMRKCMaNMBMa`, a transformer layer. The symbols:
+
+    M matrix product   b batched product   N norm        R rope             K KV-cache write   E embedding
+    C attention        S state space       V convolution A activation       B gated activation Z sampling
+    G expert choice    X expert products   U dispatch or combination of experts
+    s softmax          m communication     c copy        q quantization     o, e other         - wait or host
+    a add   d subtract   x multiply, divide   g negate   p power   n rsqrt   r reduce   j concatenate
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final
+
+_MAX_NAME_CHARS: Final = 1 << 11  # longer names are cut
+
+MIXERS: Final = "CSV"
+EXPERTS: Final = "GXU"
+ACTIVATIONS: Final = "AB"
+HEAVY: Final = "MNCSVABGXURKEZs"  # symbols that identify a layer; the others weigh little in an alignment
+
+# symbol, pattern of the lower-case base name; the first match decides
+_RULES: Final = tuple(
+    (symbol, re.compile(pattern))
+    for symbol, pattern in (
+        ("m", r"nccl|rccl|all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|cross_device_reduce|"
+              r"c10d|lamport|one_?shot|two_?shot|userbuffers"),
+        ("c", r"^mem(cpy|set)\b|^hipmem|copybuffer|fillbuffer"),
+        ("o", r"kv_indices|kv_indptr|page_table|block_table|resolve_future|schedule_metadata"),
+        ("o", r"_bwd|bwd_|backward|optimizer|multi_tensor_apply"),
+        ("Z", r"argmax|multinomial|sampl|top_?p\b|top_?p_|gumbel|top_?k_top_?p"),
+        ("C", r"batch_?(decode|prefill)|paged_?attention|fmha|flash_(fwd|attn)|flashattn|"
+              r"merge_?(attn_)?states?|mmha|xqa|multihead_attention|_fwd_grouped_kernel|_fwd_kernel_stage|^_fwd_kernel$"),
+        ("K", r"reshape_and_cache|store_?kv|kv_?cache|kv_?append|append_paged|concat_and_cache|set_mla_kv|"
+              r"cache_kernel|transpose_append"),
+        ("S", r"selective_scan|selective_state|ssd_|chunk_scan|chunk_state|state_passing|"
+              r"bmm_chunk|chunk_cumsum|delta_rule|linear_attn|lightning_attn|fused_recurrent|chunk_fwd|"
+              r"chunk_gated|wkv|rwkv|retention|chunk_gla|solve_tril|chunk_local_cumsum|recompute_w_u|mamba"),
+        ("V", r"conv1d|causal_conv|short_conv|conv2d|convolution|conv_depthwise|implicit_gemm|"
+              r"convolve|scudnn|grouped_conv|igemm_(fwd|bwd|wrw)"),
+        ("R", r"rotary|rope"),
+        ("N", r"(rms|layer|group|batch|add|l2)_?norm|rmsnorm|norm2d|norm_kernel|norm_fwd|\bnorm\b|_norm_"),
+        ("U", r"bitmatrix|routing|moe_(align|sum|sort|finalize|permute|unpermute|forward)|expert_?tokens|"
+              r"finalize|moesorting|opus_moe_sort|(per|unper)mute_"),
+        ("G", r"top_?k|gating|router|moe_gate"),
+        ("X", r"fused_moe|moe_?gemm|group(ed)?_?(gemm|mm)|matmul_ogs|moe_?kernel|"
+              r"marlin_moe|fmoe|moe_ck|ck_moe|^bmm_(bfloat16|fp|e4m3|e2m1|mx)"),
+        ("U", r"moe|expert"),
+        ("C", r"attention|attn|fmha|flash|batch(decode|prefill)|mha_|\bmla|mla_|sdpa|scaled_dot_product|"
+              r"merge_state|splitkv|decode_grouped_att|_fwd_kernel_stage|reduce_segments|sage_fwd|paged_kv|ragged_kv"),
+        ("s", r"soft_?max"),
+        ("B", r"gated_op|_and_mul|silu_mul|swiglu|geglu|reglu|glu_kernel|fused_act_mul"),
+        ("A", r"silu|gelu|\brelu|_relu\b|act_and_mul|activation|\btanh|softplus"),
+        ("E", r"embed|index_?select|get_rows|vectorized_gather|(\b|_)take\d*_kernel"),
+        ("q", r"quant|scaled_fp8|to_fp8|per_token_group"),
+        ("b", r"\b(bmm|baddbmm)\b"),
+        ("M", r"gemm|gemv|matmul|mul_mat|cutlass|cublas|nvjet|\bmm\b|addmm|\blinear\b|cijk_|xmma|wvsplitk|"
+              r"\bdot_kernel|marlin|machete|splitkreduce"),
+    )
+)  # fmt: skip
+
+# symbol, pattern of the complete lower-case name: the small kernels of eager programs
+_EAGER_RULES: Final = tuple(
+    (symbol, re.compile(pattern))
+    for symbol, pattern in (
+        ("Z", r"argmax|multinomial"),
+        ("U", r"\b(arg)?sort|histc|bincount|histogram"),
+        ("n", r"rsqrt"),
+        ("p", r"\bpow|_pow|pow_|square"),
+        ("A", r"silu|gelu|\btanh|tanh_kernel|\brelu|clamp_min_scalar|softplus"),
+        ("s", r"softmax"),
+        ("r", r"meanops|\bmean|reduce|\bsum\b|sum_functor|\bmax\b|\bamax|cumsum"),
+        ("g", r"\bneg|_neg|neg_kernel"),
+        ("j", r"catarray|\bcat\b|\bstack\b"),
+        ("c", r"direct_copy|copy_|\bclone|\bcopy|contiguous|_to_copy"),
+        ("d", r"\bsub\b|subfunctor"),
+        ("x", r"mulfunctor|\bmul\b|\bmul_|\bdiv\b|divfunctor"),
+        ("a", r"functor_add|addfunctor|\badd\b|\badd_|add_kernel|tensor_add|residual"),
+    )
+)  # fmt: skip
+_CATEGORY_SYMBOLS: Final = {
+    "matmul": "M", "attention": "C", "norm": "N", "softmax": "s", "reduce": "r", "copy": "c", "comm": "m",
+    "moe": "U", "conv": "V", "ssm": "S", "linear_attention": "S", "sampling": "Z", "quantize": "q",
+    "elementwise": "e", "wait": "-", "host": "-", "memory": "c",
+}  # fmt: skip
+_GENERIC: Final = re.compile(r"at::native::.*(elementwise|reduce|index_elementwise)_kernel")
+# generic launchers: only their template arguments say what the kernel computes
+_UNINFORMATIVE_BASE: Final = re.compile(r"(cutlass|ck_tile).*(device_kernel|kentry|kernel2?)$")
+_TEMPLATE_RULES: Final = tuple(
+    (symbol, re.compile(pattern))
+    for symbol, pattern in (
+        ("C", r"flash|fmha"), ("N", r"rmsnorm|layernorm"), ("X", r"groupproblemshape|moe|groupedgemm"),
+    )
+)  # fmt: skip
+_INDUCTOR: Final = re.compile(r"^triton_(poi|red|per|tem|mm)")
+_INDUCTOR_RULES: Final = tuple(
+    (symbol, re.compile(pattern))
+    for symbol, pattern in (
+        ("M", r"^triton_(tem|mm)"), ("Z", r"argmax"), ("N", r"rsqrt|norm"), ("U", r"moe"),
+        ("E", r"embedding"),        ("B", r"mul_(silu|gelu)|(silu|gelu)_mul"), ("A", r"silu|gelu|relu"),
+        ("s", r"softmax"), ("R", r"rotary|rope|(cos|sin)_"),
+    )
+)  # fmt: skip
+_ENABLE_IF: Final = re.compile(r"^std::enable_if<.*?>::type ")
+
+
+def extract_base_name(name: str) -> str:
+    """Extract the name without return type, template arguments and parameters."""
+    text = _ENABLE_IF.sub("", name[:_MAX_NAME_CHARS]).removeprefix("void ")
+    text = text.replace("(anonymous namespace)::", "")
+    end = min((at for at in (text.find("<"), text.find("(")) if at > 0), default=len(text))
+    return text[:end]
+
+
+@lru_cache(maxsize=1 << 15)
+def find_symbol(name: str, category: str | None = None) -> str:
+    """Find the symbol of a kernel or op by its name, else by its category; `o` if neither tells."""
+    text = name[:_MAX_NAME_CHARS].lower()
+    base = extract_base_name(text)
+    if _INDUCTOR.match(base):
+        return _find_first_match(_INDUCTOR_RULES, base) or "e"
+    symbol = _find_first_match(_TEMPLATE_RULES, text) if _UNINFORMATIVE_BASE.search(base) else None
+    if symbol is None and not _GENERIC.search(base):
+        symbol = _find_first_match(_RULES, base.removeprefix("aten::").replace("flashinfer", ""))
+    return symbol or _find_first_match(_EAGER_RULES, text) or _CATEGORY_SYMBOLS.get(category or "", "o")
+
+
+def _find_first_match(rules: Iterable[tuple[str, re.Pattern[str]]], text: str) -> str | None:
+    return next((symbol for symbol, pattern in rules if pattern.search(text)), None)
+
+
+def find_symbols(names: Sequence[str], categories: Sequence[str | None] | None = None) -> list[str]:
+    """Find the symbol of each name; `categories` has one for each name."""
+    if categories is None:
+        return [find_symbol(name) for name in names]
+    return [find_symbol(name, category) for name, category in zip(names, categories, strict=True)]
+
+
+@dataclass(frozen=True)
+class SymbolUnits:
+    """Symbols of consecutive units, and the kernel at which each unit starts, with the end appended."""
+
+    symbols: str
+    starts: tuple[int, ...]
+
+
+# what an eager program runs as several kernels and a fused one as one; the letter is that of the fused one
+_EAGER_SEQUENCES: Final = (
+    ("C", re.compile(r"[Mb][cxaedorjgqA]{0,9}s[cxaedr]{0,4}[Mb]")),
+    ("N", re.compile(r"(?:c?r?d)?c?p?c?rd?[ae]?nxc?(?:a?x)?c?(?:Ax)?(?:c(?=[MNba]))?")),
+)
+
+
+@lru_cache(maxsize=1 << 10)
+def collapse_units(symbols: str) -> SymbolUnits:
+    """Collapse each eager norm and attention into one unit."""
+    spans: list[tuple[int, int, str]] = []
+    covered = bytearray(len(symbols))
+    for letter, pattern in _EAGER_SEQUENCES:
+        for match in pattern.finditer(symbols):
+            start, end = match.span()
+            if not any(covered[start:end]):
+                spans.append((start, end, letter))
+                covered[start:end] = b"\1" * (end - start)
+    letters: list[str] = []
+    starts: list[int] = []
+    at = 0
+    for start, end, letter in [*sorted(spans), (len(symbols), len(symbols), "")]:
+        letters.extend(symbols[at:start])
+        starts.extend(range(at, start))
+        if letter:
+            letters.append(letter)
+            starts.append(start)
+        at = end
+    return SymbolUnits("".join(letters), (*starts, len(symbols)))
+
+
+def list_positions(symbols: str, letters: str, start: int, end: int) -> list[int]:
+    """List the positions in symbols[start:end] of any of some letters."""
+    return [at for at in range(start, end) if symbols[at] in letters]
+
+
+# the output product of a state-space mixer precedes the residual sum and the next norm
+_SSM_OUTPUTS: Final = tuple(re.compile(p) for p in (r"M[mcoqex]{0,3}a{1,2}[coqe]?N", r"M[mcoqe]{0,3}N"))
+
+
+def find_ssm_output(symbols: str, start: int = 0) -> int | None:
+    """Find the output product of a state-space mixer; None if no norm follows one."""
+    for pattern in _SSM_OUTPUTS:
+        if match := pattern.search(symbols, start):
+            return match.start()
+    return None

@@ -1,0 +1,435 @@
+"""Find where forward passes and layers begin in a kernel sequence.
+
+Passes begin at reported steps, and between sampling and the next embedding. Within a pass the mixers
+(attention, state space, convolution) are the anchors, one per layer, and each gap between two of them is cut
+once. A sequence without recognised mixers is split by its repeating period.
+"""
+
+import itertools
+import re
+from dataclasses import dataclass
+from difflib import SequenceMatcher
+from functools import lru_cache
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from capture.classify.kernel_symbols import ACTIVATIONS, HEAVY, MIXERS, find_ssm_output
+
+Ints = npt.NDArray[np.int64]
+SymbolCodes = npt.NDArray[np.uint8]
+Span = tuple[int, int]
+
+# passes
+
+_EMBEDDING, _SAMPLING = ord("E"), ord("Z")
+_MIXER_CODES: Final = np.array([ord(symbol) for symbol in "CSVs"], dtype=np.uint8)
+
+
+def find_pass_bounds(
+    ids: npt.NDArray[np.integer], symbols: SymbolCodes, steps: npt.NDArray[np.integer] | None
+) -> Ints:
+    """Find where passes begin, with the end appended.
+
+    `ids` are the codes of the names, `symbols` the symbol of each kernel, `steps` the reported step of each.
+    """
+    mixer_counts = np.cumsum(np.isin(symbols, _MIXER_CODES), dtype=np.int64)
+    seams = np.array(_find_seams(ids, symbols, mixer_counts), dtype=np.int64)
+    step_starts = np.zeros(0, dtype=np.int64) if steps is None else np.flatnonzero(np.diff(steps)) + 1
+    bounds = np.unique(np.concatenate([[0], step_starts, [len(ids)]]))
+    if len(seams) and len(bounds) > 2:
+        seams = seams[_has_mixers_on_both_sides(seams, bounds, mixer_counts)]
+    return np.unique(np.concatenate([bounds, seams]))
+
+
+def _has_mixers_on_both_sides(seams: Ints, bounds: Ints, mixer_counts: Ints) -> npt.NDArray[np.bool]:
+    """Whether each seam has mixers on both sides within its reported step; others only trim the step."""
+    counts = np.concatenate([[0], mixer_counts])
+    following = np.searchsorted(bounds, seams, side="left").clip(1, len(bounds) - 1)
+    left = counts[seams] - counts[bounds[following - 1]]
+    right = counts[bounds[following]] - counts[seams]
+    return np.asarray((left >= 2) & (right >= 2))
+
+
+def _find_seams(ids: npt.NDArray[np.integer], symbols: SymbolCodes, mixer_counts: Ints) -> list[int]:
+    """Find the seams between groups of sampling kernels and the embeddings that follow them."""
+    if not len(mixer_counts) or mixer_counts[-1] < 4:
+        return []
+    marks = np.flatnonzero(np.isin(symbols, (_EMBEDDING, _SAMPLING)))
+    marks = marks[_count_gaps_per_name(ids[marks], mixer_counts[marks]) <= mixer_counts[-1] / 2]
+    if not len(marks):
+        return []
+    breaks = np.flatnonzero(np.diff(mixer_counts[marks]) >= 2) + 1
+    return [
+        _find_pass_start(group, symbols)
+        for group in np.split(marks, breaks)
+        if mixer_counts[group[0]] > 0 and mixer_counts[group[-1]] < mixer_counts[-1]
+    ]
+
+
+def _count_gaps_per_name(names: npt.NDArray[np.integer], gaps: Ints) -> Ints:
+    """Count, for each kernel, the gaps between mixers that contain its name: part of a layer is in most."""
+    if not len(names):
+        return np.empty(0, dtype=np.int64)
+    pairs = np.unique(np.stack([names, gaps]), axis=1)
+    return np.asarray(np.bincount(pairs[0])[names], dtype=np.int64)
+
+
+def _find_pass_start(marks: Ints, symbols: SymbolCodes) -> int:
+    """Find the first embedding after the last sampling; without one, the kernel after the sampling."""
+    sampled = marks[symbols[marks] == _SAMPLING]
+    after_sampling = int(sampled[-1]) + 1 if len(sampled) else 0
+    embedded = marks[(symbols[marks] == _EMBEDDING) & (marks >= after_sampling)]
+    return int(embedded[0]) if len(embedded) else after_sampling
+
+
+# alignment of symbol strings
+
+_MAX_ALIGNED_UNITS: Final = 400  # of either string
+_LIGHT: Final = 0.4
+_WEIGHTS: Final = dict.fromkeys(HEAVY, 2.0) | {"R": 1.0, "K": 1.0, "A": 1.5}
+
+
+def weigh_symbol(symbol: str) -> float:
+    """Weigh a symbol for an alignment."""
+    return _WEIGHTS.get(symbol, _LIGHT)
+
+
+@lru_cache(maxsize=1 << 12)
+def align_prefixes(text: str, reference: str) -> tuple[tuple[float, ...], tuple[int, ...]]:
+    """Align every prefix of a string to the best prefix of another.
+
+    Returns, for each j ≤ len(text), the best score of text[:j] and the length of the matching prefix of
+    `reference`. Only the first units of long strings are aligned; the others lower the score.
+    """
+    reference = reference[:_MAX_ALIGNED_UNITS]
+    costs = [0.6 * weigh_symbol(symbol) for symbol in reference]
+    row = [0.0]
+    for cost in costs:
+        row.append(row[-1] - cost)
+    scores, lengths = [0.0], [0]
+    for at, symbol in enumerate(text):
+        weight = weigh_symbol(symbol)
+        if at >= _MAX_ALIGNED_UNITS:
+            scores.append(scores[-1] - 0.6 * weight)
+            lengths.append(lengths[-1])
+            continue
+        row = _compute_next_row(row, symbol, weight, reference, costs)
+        best = max(row)
+        scores.append(best)
+        lengths.append(row.index(best))
+    return tuple(scores), tuple(lengths)
+
+
+def _compute_next_row(
+    row: list[float], symbol: str, weight: float, reference: str, costs: list[float]
+) -> list[float]:
+    skip = 0.6 * weight
+    following = [row[0] - skip]
+    for at, other in enumerate(reference):
+        pair = row[at] + weight if other == symbol else row[at] - 0.5 * weight - costs[at]
+        following.append(max(pair, row[at + 1] - skip, following[at] - costs[at]))
+    return following
+
+
+# layers of a pass, by their mixers
+
+_BONUS_BEFORE_NORM: Final = 2.5
+_BONUS_AFTER_RESIDUAL: Final = 0.7
+_BONUS_WITHOUT_HEAD: Final = 4.0  # between residual sum and norm, if nothing else tells
+_PENALTY_TORN_FEED_FORWARD: Final = 4.0
+
+LearnedCuts = tuple[tuple[str, int], ...]  # gap between mixers → position of its cut
+
+
+@dataclass(frozen=True)
+class LayerLayout:
+    """The layers of one forward pass, by positions in its units."""
+
+    cuts: tuple[int, ...]  # layer i is units cuts[i] … cuts[i + 1] − 1
+    mixers: tuple[Span, ...]  # (start, end) of the mixer of each layer
+    has_post_norm: bool  # the norm between two layers belongs to the earlier one
+    learned_cuts: LearnedCuts
+
+
+def find_mixers(symbols: str) -> list[Span]:
+    """Find (start, end) of each group of mixer units: each group is the mixer of one layer."""
+    groups: list[Span] = []
+    for at, symbol in enumerate(symbols):
+        if symbol not in MIXERS:
+            continue
+        if groups and _is_same_mixer(symbols, groups[-1], at):
+            groups[-1] = (groups[-1][0], at + 1)
+        else:
+            groups.append((at, at + 1))
+    return _join_parallel(symbols, _drop_front_end_convolutions(symbols, groups))
+
+
+def _join_parallel(symbols: str, groups: list[Span]) -> list[Span]:
+    """Join attention and state-space parts without a norm between them: they share one layer."""
+    gaps = [symbols[a[1] : b[0]] for a, b in itertools.pairwise(groups)]
+    if 3 * sum("N" in gap for gap in gaps) < len(gaps):
+        return groups
+    joined = groups[:1]
+    for gap, group in zip(gaps, groups[1:], strict=True):
+        if "N" in gap or (symbols[joined[-1][0]] == "C") == (symbols[group[0]] == "C"):
+            joined.append(group)
+        else:
+            joined[-1] = (joined[-1][0], group[1])
+    return joined
+
+
+def _is_same_mixer(symbols: str, group: Span, at: int) -> bool:
+    """Whether a mixer unit continues the group before it."""
+    before, between = symbols[group[1] - 1], symbols[group[1] : at]
+    if before == "V" and symbols[at] == "S":
+        return "V" not in between and find_ssm_output(between) is None
+    if before == "S" and symbols[at] == "S":
+        return "M" not in between
+    return "M" not in between and "X" not in between and (before == "C") == (symbols[at] == "C")
+
+
+def _drop_front_end_convolutions(symbols: str, groups: list[Span]) -> list[Span]:
+    """Drop convolutions that precede the layers (a patch or audio front end)."""
+    first = [symbols[start] for start, _ in groups]
+    if len(groups) >= 4 and first.count("V") <= 2 and "V" in first[:2]:
+        return [group for group, symbol in zip(groups, first, strict=True) if symbol != "V"]
+    return groups
+
+
+@lru_cache(maxsize=1 << 10)
+def find_layer_layout(symbols: str, learned_cuts: LearnedCuts = ()) -> LayerLayout | None:
+    """Find the layers of one forward pass; None with fewer than two mixers.
+
+    `learned_cuts` come from a complete pass of the same trace, and are reused in a pass that is cut off
+    at its start or end.
+    """
+    mixers = find_mixers(symbols)
+    if len(mixers) < 2:
+        return None
+    head, tail = symbols[: mixers[0][0]], symbols[mixers[-1][1] :]
+    gaps = [symbols[a[1] : b[0]] for a, b in itertools.pairwise(mixers)]
+    has_post_norm = _is_post_norm(head, tail, gaps)
+    learned = dict(learned_cuts)
+    own_cuts = _cut_gaps(symbols, mixers, gaps, has_post_norm)
+    offsets = [learned.get(gap, at) for gap, at in zip(gaps, own_cuts, strict=True)]
+    cuts = [mixer[1] + at for mixer, at in zip(mixers, offsets, strict=False)]
+    prefix = _select_prefix_like_first(gaps, offsets, symbols, mixers)
+    suffix = _select_suffix_like_last(gaps, offsets, symbols, mixers)
+    start = mixers[0][0] - align_prefixes(prefix[::-1], head[::-1])[1][-1]
+    end = mixers[-1][1] + align_prefixes(suffix, tail)[1][-1]
+    learned_cuts = tuple(dict(zip(gaps, offsets, strict=True)).items())
+    return LayerLayout((start, *cuts, end), tuple(mixers), has_post_norm, learned_cuts)
+
+
+def _select_prefix_like_first(gaps: list[str], offsets: list[int], symbols: str, mixers: list[Span]) -> str:
+    """Select, of the parts before a mixer in its layer, the one most like the part before the first mixer."""
+    head = symbols[: mixers[0][0]][::-1]
+    parts = [gap[at:] for gap, at in zip(gaps, offsets, strict=True)]
+    same = [
+        part
+        for part, mixer in zip(parts, mixers[1:], strict=True)
+        if symbols[mixer[0]] == symbols[mixers[0][0]]
+    ]
+    return max(dict.fromkeys(same or parts), key=lambda part: align_prefixes(part[::-1], head)[0][-1])
+
+
+def _select_suffix_like_last(gaps: list[str], offsets: list[int], symbols: str, mixers: list[Span]) -> str:
+    """Select, of the parts after a mixer in its layer, the one most like the part after the last mixer."""
+    tail = symbols[mixers[-1][1] :]
+    parts = [gap[:at] for gap, at in zip(gaps, offsets, strict=True)]
+    same = [
+        part
+        for part, mixer in zip(parts, mixers, strict=False)
+        if symbols[mixer[0]] == symbols[mixers[-1][0]]
+    ]
+    return max(dict.fromkeys(same or parts), key=lambda part: align_prefixes(part, tail)[0][-1])
+
+
+def _is_post_norm(head: str, tail: str, gaps: list[str]) -> bool:
+    """Whether the norm between two layers belongs to the earlier one, as in BERT.
+
+    There, three embeddings are summed, or the output head has an activation between the last norm and the
+    last product.
+    """
+    if "G" in "".join(gaps) or "n" in head:
+        return False
+    last = tail.rfind("M")
+    norms = [at for at, symbol in enumerate(tail[:last]) if symbol == "N"]
+    is_transformed = len(norms) > 1 and re.search(r"NM[ce]?[AB]N$", tail[: norms[-1] + 1]) is not None
+    return (head.count("E") >= 3 or is_transformed) and head.count("N") <= 1
+
+
+def _cut_gaps(symbols: str, mixers: list[Span], gaps: list[str], has_post_norm: bool) -> list[int]:
+    """Cut each gap where the next layer begins.
+
+    The head of the pass shows what precedes a mixer, but only for layers of the first one's kind.
+    """
+    head, tail = symbols[: mixers[0][0]], symbols[mixers[-1][1] :]
+    tail = tail[: tail.rfind("M", 0, tail.find("Z") if "Z" in tail else None)]
+    tail_without_norm = tail[: tail.rfind("N")]
+    attends = [symbols[start] == "C" for start, _ in mixers]
+    cuts = []
+    for gap, previous, following in zip(gaps, attends, attends[1:], strict=False):
+        ends = (head, tail) if following == attends[0] else ("", tail_without_norm)
+        cuts.append(_cut_gap(gap, *ends, has_post_norm, "C" if previous else "S"))
+    return cuts
+
+
+@lru_cache(maxsize=1 << 12)
+def _cut_gap(gap: str, head: str, tail: str, has_post_norm: bool, mixer: str) -> int:
+    """Find the position in a gap where the next layer begins: the one that head and tail explain best."""
+    before, _ = align_prefixes(gap, tail)
+    after = align_prefixes(gap[::-1], head[::-1])[0] if head else (0.0,) * (len(gap) + 1)
+    low, high = _find_cut_bounds(gap, mixer)
+    best_score, best = float("-inf"), low
+    for at in range(low, high + 1):
+        score = before[at] + after[len(gap) - at] + _score_position(gap, at, has_post_norm, bool(head))
+        if score > best_score:
+            best_score, best = score, at
+    return best
+
+
+def _find_cut_bounds(gap: str, mixer: str) -> Span:
+    """Find the first and the last possible cut: after the output product, before the next input product."""
+    products = [at for at, symbol in enumerate(gap) if symbol in "MX"]
+    if len(products) < 2:
+        return 0, len(gap)
+    first = products[0]
+    if mixer in "SV":
+        first = find_ssm_output(gap) or first
+    return min(first + 1, products[-1]), products[-1]
+
+
+def _score_position(gap: str, at: int, has_post_norm: bool, has_head: bool) -> float:
+    """Score a cut by the usual structure of layers."""
+    score = 0.0
+    before, after = gap[at - 1 : at], gap[at : at + 1]
+    if has_post_norm:
+        score += _BONUS_BEFORE_NORM if before == "N" else 0.0
+    elif after == "N" and gap[at + 1 : at + 2] != "a":
+        score += _BONUS_BEFORE_NORM
+    if before == "a":
+        score += _BONUS_AFTER_RESIDUAL if has_head or after != "N" else _BONUS_WITHOUT_HEAD
+    activation = max(gap.rfind(symbol) for symbol in ACTIVATIONS)
+    if activation >= at or (activation >= 0 and not set(gap[activation:at]) & set("MX")):
+        score -= _PENALTY_TORN_FEED_FORWARD
+    return score
+
+
+# repetition, where no mixer is recognised
+
+_MAX_PERIOD: Final = 1200  # kernels of a layer
+_PERIOD_SAMPLE: Final = 1 << 14  # kernels of a pass in which the period is searched
+_MIN_SIMILARITY: Final = 0.8
+_NEAR_BEST_SHARE: Final = 0.8  # of the best agreement suffices for a shorter period
+_MIN_COVERED_SHARE: Final = 0.6  # of all kernels must be in complete repetitions
+
+
+def find_sequence_period(ids: Ints) -> int:
+    """Find the smallest distance at which the sequence agrees with itself best; 0 if it does not repeat."""
+    ids = ids[:_PERIOD_SAMPLE]
+    longest = min(_MAX_PERIOD, len(ids) // 2)
+    shares = np.array([np.mean(ids[lag:] == ids[:-lag]) for lag in range(1, longest + 1)])
+    chance = float(np.sum((np.unique(ids, return_counts=True)[1] / max(1, len(ids))) ** 2))
+    if not len(shares) or shares.max() < max(_MIN_COVERED_SHARE, 2 * chance):
+        return 0
+    period = int(np.flatnonzero(shares >= _NEAR_BEST_SHARE * shares.max())[0]) + 1
+    return period if period >= 3 else 0
+
+
+def find_repeats(ids: Ints) -> list[list[Ints]]:
+    """Find runs of repetitions, each repetition as the positions of its kernels.
+
+    Empty if too little repeats. A run skips a few unmatched kernels, and ends at more of them.
+    """
+    period = find_sequence_period(ids)
+    if not period:
+        return []
+    same = np.concatenate([ids[period:] == ids[:-period], np.zeros(period, dtype=bool)])
+    sums = np.concatenate([[0], np.cumsum(same)])
+    agreeing = sums[period:] - sums[:-period]
+    starts = np.flatnonzero((agreeing >= min(agreeing.max(), 0.97 * period)) & same[: len(agreeing)])
+    starts = starts[agreeing[starts] == agreeing[starts].max(initial=0)]
+    if not len(starts):
+        return []
+    template = ids[starts[0] : starts[0] + period].tolist()
+    offset, cuts = split_repetition(template)
+    runs = _collect_repetitions(ids, np.array(template[offset:] + template[:offset]), int(starts[0]) + offset)
+    slices = [slice(a, b) for a, b in itertools.pairwise([0, *cuts, period])]
+    runs = [[repetition[part] for repetition in run for part in slices] for run in runs if len(run) >= 2]
+    covered = sum(len(part) for run in runs for part in run)
+    return runs if covered >= _MIN_COVERED_SHARE * len(ids) else []
+
+
+def _collect_repetitions(ids: Ints, template: Ints, at: int) -> list[list[Ints]]:
+    """Collect the runs of repetitions from `at` on; exact ones that follow each other in bulk."""
+    runs: list[list[Ints]] = []
+    end, id_list, template_list = at, ids.tolist(), template.tolist()
+    while at < len(ids):
+        exact = _match_exact_repetitions(ids, template, at)
+        repetitions = list(exact) if len(exact) else _match_repetition(id_list, template_list, at)
+        if repetitions is None:
+            at += 1
+            continue
+        if not runs or at - end > max(3, len(template) // 6):
+            runs.append([])
+        runs[-1] += repetitions
+        at = end = int(repetitions[-1][-1]) + 1
+    return runs
+
+
+def _match_exact_repetitions(ids: Ints, template: Ints, at: int) -> Ints:
+    """Match exact repetitions from `at` on, a row each; each look covers twice as many as the one before."""
+    size, count, ahead = len(template), 0, 1
+    while True:
+        begin = at + count * size
+        ahead = min(ahead, (len(ids) - begin) // size)
+        is_equal = (ids[begin : begin + ahead * size].reshape(ahead, size) == template).all(axis=1)
+        more = ahead if is_equal.all() else int(is_equal.argmin())
+        count += more
+        if more < ahead or not ahead:
+            return np.arange(at, at + count * size).reshape(count, size)
+        ahead *= 2
+
+
+def _match_repetition(ids: list[int], template: list[int], at: int) -> list[Ints] | None:
+    """Match one repetition from `at` on, skipping a few unmatched kernels; None if there is none."""
+    if ids[at] != template[0]:
+        return None
+    skips_left = max(2, len(template) // 6)
+    positions: list[int] = []
+    for name in template:
+        while at < len(ids) and ids[at] != name:
+            at, skips_left = at + 1, skips_left - 1
+            if skips_left < 0:
+                return None
+        if at >= len(ids):
+            return None
+        positions.append(at)
+        at += 1
+    return [np.array(positions, dtype=np.int64)]
+
+
+def split_repetition(template: list[int]) -> tuple[int, list[int]]:
+    """Split a repetition into several layers that are similar but not equal.
+
+    Returns by how much to rotate the repetition, and where to cut it then; (0, []) if it is one layer.
+    """
+    best: tuple[int, list[int]] = (0, [])
+    for name in dict.fromkeys(template):
+        positions = [at for at, other in enumerate(template) if other == name]
+        if len(positions) < len(best[1]) + 2:
+            continue
+        first = positions[0]
+        rotated = template[first:] + template[:first]
+        cuts = [*(at - first for at in positions), len(template)]
+        parts = [rotated[a:b] for a, b in itertools.pairwise(cuts)]
+        if all(_are_similar(parts[0], part) for part in parts[1:]):
+            best = (first, cuts[1:-1])
+    return best
+
+
+def _are_similar(one: list[int], other: list[int]) -> bool:
+    return SequenceMatcher(None, one, other, autojunk=False).ratio() >= _MIN_SIMILARITY

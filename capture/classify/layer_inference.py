@@ -1,0 +1,303 @@
+"""Infer layers and roles of kernels from the order in which they run, if their names tell neither.
+
+The result is marked with its evidence, and never overrides what a source reports.
+"""
+
+import itertools
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from capture.classify.kernel_symbols import MIXERS, find_symbols
+from capture.classify.layer_boundaries import LearnedCuts, find_pass_bounds
+from capture.classify.pass_template import PassTemplate, build_template
+
+Ints = npt.NDArray[np.int64]
+Codes = npt.NDArray[np.integer]
+
+_MIN_MIXER_SHARE: Final = 0.25  # of the busiest stream's mixers, for a stream that runs layers
+_MIXER_CODES: Final = [ord(symbol) for symbol in MIXERS]
+_MIN_SIDE_FREQUENCY: Final = 0.2  # occurrences per layer of a name on a side stream, to belong to layers
+_SIDE_STREAM_ROLES: Final = {
+    "m": "comm", "K": "attn.kv", "R": "attn.rope", "C": "attn.core", "q": "quantize",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class InferenceEvidence:
+    """How much repeats, and how surely."""
+
+    method: str = "none"  # mixer, period or none
+    period: int = 0  # kernels of a typical layer
+    layers: int = 0  # of a typical pass
+    passes: int = 0
+    refused: int = 0  # passes for which nothing was inferred
+    kinds: tuple[str, ...] = ()
+    launch_share: float = 0.0  # of all launches, those in layers
+    time_share: float = 0.0  # the same of their time
+    unmatched: int = 0  # kernels within the layers that belong to none
+    confidence: float = 0.0  # 0 to 1
+    reason: str | None = None  # why nothing was inferred, for all kernels or for those of refused passes
+
+
+@dataclass(frozen=True)
+class InferredLayers:
+    """Columns over the kernels; −1 for a kernel without layer, position, role or kind."""
+
+    layer: Ints
+    position: Ints
+    role: Ints  # index into `roles`
+    kind: Ints  # index into `kinds`
+    pass_index: Ints
+    roles: tuple[str, ...]
+    kinds: tuple[str, ...]
+    evidence: InferenceEvidence
+
+
+@dataclass(frozen=True)
+class KernelSequence:
+    """Kernels (or working CPU ops) sorted by start; optional columns may be missing."""
+
+    name: Codes  # index into `names`
+    names: Sequence[str]
+    start: Ints
+    duration: Ints
+    categories: Sequence[str | None] | None = None  # by name, for each of `names`
+    stream: Codes | None = None
+    step: Codes | None = None  # as reported
+    launch: Codes | None = None  # code of grid or input dims
+
+
+def infer_layers(kernels: KernelSequence) -> InferredLayers:
+    """Infer layer, position, role and kind of each kernel; all −1 if nothing convincing repeats.
+
+    Each distinct pass is processed once. Kernels on streams without attention get the layer that was running
+    when they started.
+    """
+    codes = np.array([ord(s) for s in find_symbols(kernels.names, kernels.categories)], dtype=np.uint8)
+    symbols = codes[kernels.name] if len(kernels.name) else np.empty(0, dtype=np.uint8)
+    writer = _ColumnWriter(len(kernels.name))
+    streams = _find_layer_streams(kernels, symbols)
+    for stream in streams:
+        _infer_stream(kernels, symbols, stream, writer)
+    is_side = np.ones(len(symbols), dtype=bool)
+    for stream in streams:
+        is_side[stream] = False
+    if is_side.any() and streams:
+        _attach_side_streams(kernels, symbols, streams[0], np.flatnonzero(is_side), writer)
+    return writer.build_result(kernels.duration)
+
+
+def _find_layer_streams(kernels: KernelSequence, symbols: npt.NDArray[np.uint8]) -> list[Ints]:
+    """Find the kernels of each stream that runs layers, busiest first."""
+    if kernels.stream is None or not len(symbols):
+        return [np.arange(len(symbols))]
+    streams, codes = _compact_codes(kernels.stream)
+    is_mixer = np.isin(symbols, [ord(symbol) for symbol in MIXERS + "s"])
+    counts = np.bincount(codes[is_mixer], minlength=len(streams))
+    if not counts.any():
+        counts = np.bincount(codes, minlength=len(streams))
+    order = np.argsort(-counts, kind="stable").tolist()
+    return [np.flatnonzero(codes == code) for code in order if counts[code] > _MIN_MIXER_SHARE * counts.max()]
+
+
+def _infer_stream(
+    kernels: KernelSequence, symbols: npt.NDArray[np.uint8], stream: Ints, writer: "_ColumnWriter"
+) -> None:
+    """Infer the passes of one stream, each distinct one once."""
+    ids = np.ascontiguousarray(kernels.name[stream], dtype=np.int64)
+    symbols = np.ascontiguousarray(symbols[stream])
+    launch = None
+    if kernels.launch is not None:
+        launch = np.ascontiguousarray(kernels.launch[stream], dtype=np.int64)
+    steps = None if kernels.step is None else kernels.step[stream]
+    spans = list(itertools.pairwise(find_pass_bounds(ids, symbols, steps).tolist()))
+    keys = []
+    for start, end in spans:
+        key = ids[start:end].tobytes()
+        keys.append(
+            key if launch is None else key + _encode_mixer_launches(symbols[start:end], launch[start:end])
+        )
+    span_of_key = dict(zip(keys, spans, strict=True))
+    templates: dict[bytes, PassTemplate] = {}
+    learned_cuts: LearnedCuts = ()
+    for key in _sort_by_coverage(keys):
+        start, end = span_of_key[key]
+        text = symbols[start:end].tobytes().decode("ascii")
+        pass_launch = None if launch is None else launch[start:end]
+        templates[key] = build_template(ids[start:end], text, pass_launch, learned_cuts)
+        learned_cuts = learned_cuts or templates[key].learned_cuts
+    passes = [(templates[key], stream[a:b]) for key, (a, b) in zip(keys, spans, strict=True)]
+    for index, (template, indices) in enumerate(passes):
+        writer.add_pass(template, indices, _count_missing_layers(passes) if index == 0 else 0)
+
+
+def _sort_by_coverage(keys: list[bytes]) -> list[bytes]:
+    """Sort the distinct passes, the one that covers most kernels first."""
+    counts = Counter(keys)
+    return sorted(counts, key=lambda key: -counts[key] * len(key))
+
+
+def _count_missing_layers(passes: list[tuple[PassTemplate, Ints]]) -> int:
+    """Count the layers that ran before the first kernel, if the trace begins within a pass.
+
+    The first pass then has fewer layers than a typical one, of the kinds at the end of that one.
+    """
+    first = passes[0][0]
+    counts = Counter(id(template) for template, _ in passes[1:] if template.reason is None)
+    if not counts or first.reason is not None or "embed" in first.role:
+        return 0
+    typical_id = counts.most_common(1)[0][0]
+    typical = next(template for template, _ in passes if id(template) == typical_id)
+    missing = typical.layers - first.layers
+    is_end = missing > 0 and _list_layer_kinds(typical)[missing:] == _list_layer_kinds(first)
+    return missing if is_end else 0
+
+
+def _list_layer_kinds(template: PassTemplate) -> list[str]:
+    """List the kind of each layer, without the letter that distinguishes mixers."""
+    kinds = {layer: kind for layer, kind in zip(template.layer.tolist(), template.kind, strict=True) if kind}
+    return [re.sub(r" [a-z]\b", "", kinds[layer]) for layer in sorted(kinds)]
+
+
+def _encode_mixer_launches(symbols: npt.NDArray[np.uint8], launch: Ints) -> bytes:
+    """Encode which mixers of a pass have equal launches; the kinds depend on no other launches."""
+    codes: dict[int, int] = {}
+    mixers = launch[np.isin(symbols, _MIXER_CODES)].tolist()
+    return np.array([codes.setdefault(code, len(codes)) for code in mixers], dtype=np.int64).tobytes()
+
+
+def _attach_side_streams(
+    kernels: KernelSequence,
+    symbols: npt.NDArray[np.uint8],
+    main: Ints,
+    side: Ints,
+    writer: "_ColumnWriter",
+) -> None:
+    """Give kernels of side streams the layer and pass that ran on the main stream when they started.
+
+    Only names as frequent as layers belong to layers; the others are unmatched.
+    """
+    writer.write_templates()
+    before = np.searchsorted(kernels.start[main], kernels.start[side], side="right") - 1
+    source = main[np.maximum(before, 0)]
+    is_inside = (before >= 0) & (writer.layer[source] >= 0)
+    if kernels.step is not None:
+        is_inside &= kernels.step[side] == kernels.step[source]
+    counts = np.bincount(kernels.name[side[is_inside]], minlength=len(kernels.names))
+    is_frequent = counts[kernels.name[side]] >= _MIN_SIDE_FREQUENCY * max(1, writer.layers)
+    writer.unmatched_on_side = int((is_inside & ~is_frequent).sum())
+    is_inside &= is_frequent
+    for column in (writer.layer, writer.pass_index, writer.kind):
+        column[side[is_inside]] = column[source[is_inside]]
+    for symbol, role in _SIDE_STREAM_ROLES.items():
+        writer.role[side[symbols[side] == ord(symbol)]] = writer.encode_role(role)
+
+
+class _ColumnWriter:
+    """Columns into which templates are written, and the counts for the evidence."""
+
+    def __init__(self, size: int) -> None:
+        self.layer, self.position, self.role, self.kind, self.pass_index = (
+            np.full(size, -1, dtype=np.int64) for _ in range(5)
+        )
+        self._roles: dict[str, int] = {}
+        self._kinds: dict[str, int] = {}
+        self._uses: dict[int, tuple[PassTemplate, list[Ints]]] = {}
+        self._passes = 0
+        self.layers = 0
+        self.unmatched_on_side = 0
+
+    def encode_role(self, role: str) -> int:
+        return self._roles.setdefault(role, len(self._roles))
+
+    def add_pass(self, template: PassTemplate, indices: Ints, missing: int = 0) -> None:
+        """Add kernels as one pass of a template whose first `missing` layers are not in the trace."""
+        if missing:
+            layer = np.where(template.layer < 0, -1, template.layer + missing)
+            template = replace(template, layer=layer)
+        self._uses.setdefault(id(template), (template, []))[1].append(indices)
+        if template.reason is None:
+            self.pass_index[indices] = self._passes
+            self._passes += 1
+            self.layers += template.layers
+
+    def write_templates(self) -> None:
+        """Write the templates of all added passes into the columns."""
+        for template, uses in self._uses.values():
+            if template.reason is not None:
+                continue
+            rows = np.stack(uses)
+            self.layer[rows] = template.layer
+            self.position[rows] = template.position
+            self.role[rows] = _encode_strings(template.role, self._roles)
+            self.kind[rows] = _encode_strings(template.kind, self._kinds)
+
+    def build_result(self, duration: Ints) -> InferredLayers:
+        self.write_templates()
+        evidence = self._build_evidence(duration)
+        return InferredLayers(
+            self.layer, self.position, self.role, self.kind, self.pass_index,
+            tuple(self._roles), tuple(self._kinds), evidence,
+        )  # fmt: skip
+
+    def _build_evidence(self, duration: Ints) -> InferenceEvidence:
+        uses = [(template, len(indices)) for template, indices in self._uses.values()]
+        accepted = [(template, count) for template, count in uses if template.reason is None]
+        refused = [(template, count) for template, count in uses if template.reason is not None]
+        reason = _find_main_reason(refused) if uses else "there are no kernels"
+        refused_passes = sum(count for _, count in refused)
+        if not accepted:
+            return InferenceEvidence(refused=refused_passes, reason=reason)
+        main = max(accepted, key=lambda use: use[0].layers * use[1])[0]
+        passes = sum(count for _, count in accepted)
+        is_inside = self.layer >= 0
+        return InferenceEvidence(
+            method=main.method,
+            period=main.period,
+            layers=main.layers,
+            passes=passes,
+            refused=refused_passes,
+            kinds=tuple(self._kinds),
+            launch_share=float(is_inside.mean()),
+            time_share=float(duration[is_inside].sum() / max(1, duration.sum())),
+            unmatched=self.unmatched_on_side
+            + sum(template.unmatched * count for template, count in accepted),
+            confidence=sum(_compute_confidence(template) * count for template, count in accepted) / passes,
+            reason=reason,
+        )
+
+
+def _find_main_reason(refused: list[tuple[PassTemplate, int]]) -> str | None:
+    """Find why the refused passes with most kernels were refused; None if there are none."""
+    return max(refused, key=lambda use: len(use[0].layer) * use[1])[0].reason if refused else None
+
+
+def _compute_confidence(template: PassTemplate) -> float:
+    """Compute the confidence in a template: layers that are similar, many of them, and recognised mixers."""
+    quantity = 1.0 - 0.5 ** (template.layers - 1)
+    return template.likeness * quantity * (1.0 if template.method == "mixer" else 0.5)
+
+
+def _compact_codes(codes: Codes) -> tuple[Codes, Codes]:
+    """Find the distinct codes in order, and the index of each code among them."""
+    is_dense = codes.dtype.kind in "iu" and codes.min() >= 0 and codes.max() < len(codes)
+    if not is_dense:
+        return np.unique(codes, return_inverse=True)
+    is_present = np.bincount(codes) > 0
+    return np.flatnonzero(is_present), (np.cumsum(is_present) - 1)[codes]
+
+
+def _encode_strings(words: Sequence[str | None], codes: dict[str, int]) -> Ints | int:
+    """Encode words, None as −1, adding new ones to `codes`; one code for all if the words are equal."""
+    is_constant = len(words) > 0 and words.count(words[0]) == len(words)  # faster than finding distinct words
+    distinct = dict.fromkeys(words[:1] if is_constant else words)
+    code_of = {word: -1 if word is None else codes.setdefault(word, len(codes)) for word in distinct}
+    if len(code_of) == 1:
+        return next(iter(code_of.values()))
+    return np.fromiter(map(code_of.__getitem__, words), dtype=np.int64, count=len(words))

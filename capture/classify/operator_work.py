@@ -1,0 +1,394 @@
+"""Estimate FLOPs and bytes of an operator call from the shapes and types of its operands.
+
+A work model computes, from one call, the floating-point operations and the bytes that memory must move at
+least once (operands read, results written). If the call lacks what a model needs, there is no estimate.
+"""
+
+import math
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from capture.classify.step_annotations import AttentionSums, StepAnnotation
+
+Dims = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class OperatorCall:
+    """One operator call as a profiler records it; an operand that is not a tensor has no dims."""
+
+    name: str
+    dims: tuple[Dims, ...]
+    types: tuple[str, ...] = ()
+    values: tuple[str, ...] = ()
+    step: StepAnnotation | None = None  # of the step in which it ran: ragged attention needs it
+
+    def find_dims(self, index: int, rank: int) -> Dims | None:
+        """Find the dims of an operand; None unless it is a tensor of this rank with known sizes."""
+        dims = self.dims[index] if index < len(self.dims) else ()
+        return dims if len(dims) == rank and all(n > 0 for n in dims) else None
+
+    def find_width(self, index: int) -> float | None:
+        """Find the bytes per element of an operand; None for an unknown type."""
+        return find_element_bytes(self.types[index]) if index < len(self.types) else None
+
+    def list_tensors(self, rank: int | None = None) -> list[tuple[int, Dims]]:
+        """List index and dims of every tensor operand, or of those of one rank."""
+        return [(i, d) for i, d in enumerate(self.dims) if d and (rank is None or len(d) == rank)]
+
+
+@dataclass(frozen=True)
+class OperatorWork:
+    """Work of a call; `dtype` is that of the largest operand, `model` the id of the work model."""
+
+    flops: float
+    bytes: float
+    shape: str  # as shown to the user, such as `m=32 n=24576 k=4096`
+    dtype: str
+    model: str = ""
+
+
+_ELEMENT_BYTES: Final = {
+    "double": 8.0, "long int": 8.0, "long": 8.0, "int64": 8.0, "float": 4.0, "int": 4.0, "c10::tf32": 4.0,
+    "c10::half": 2.0, "c10::bfloat16": 2.0, "short int": 2.0, "short": 2.0, "signed char": 1.0, "char": 1.0,
+    "unsigned char": 1.0, "bool": 1.0, "c10::complex<float>": 8.0,
+}  # fmt: skip
+_SHORT_DTYPES: Final = {
+    "c10::bfloat16": "bf16", "c10::half": "fp16", "float": "fp32", "double": "fp64",
+    "unsigned char": "uint8", "signed char": "int8",
+}  # fmt: skip
+
+
+def find_element_bytes(type_name: str) -> float | None:
+    """Find the bytes per element of a type as torch writes it; None for an unknown type."""
+    name = type_name.lower()
+    if "float4" in name:
+        return 0.5
+    return 1.0 if "float8" in name else _ELEMENT_BYTES.get(name)
+
+
+def shorten_dtype(type_name: str) -> str:
+    """Shorten the name of a type to bf16, fp8, int8 …; unknown ones stay."""
+    name = type_name.lower()
+    if "float8" in name:
+        return "fp8"
+    return "fp4" if "float4" in name else _SHORT_DTYPES.get(name, name)
+
+
+def estimate_work(call: OperatorCall) -> OperatorWork | None:
+    """Estimate the work of a call by the first model whose pattern matches its name; None without one."""
+    for model_id, pattern, model in WORK_MODELS:
+        if pattern.search(call.name):
+            try:
+                work = model(call)
+            except (IndexError, ValueError, OverflowError):
+                return None
+            return None if work is None else replace(work, model=model_id)
+    return None
+
+
+def has_work_model(name: str) -> bool:
+    """Whether operators of this name have a work model."""
+    return any(pattern.search(name) for _, pattern, _ in WORK_MODELS)
+
+
+# matrix products
+
+
+def estimate_product(
+    m: int, n: int, k: int, widths: Sequence[float], dtype: str, *, batch: int = 1, bias: bool = False
+) -> OperatorWork:
+    """Estimate batch × (m, k) × (k, n); `widths` are bytes per element of left, right and result."""
+    left, right, result = widths
+    flops = batch * (2.0 * m * n * k + (m * n if bias else 0))
+    moved = batch * (m * k * left + k * n * right + m * n * result) + (n * result if bias else 0)
+    shape = f"m={m} n={n} k={k}" + (f" b={batch}" if batch > 1 else "")
+    return OperatorWork(flops, moved, shape, dtype)
+
+
+def _estimate_mm(call: OperatorCall) -> OperatorWork | None:
+    """`mm(a, b)`: (m, k) × (k, n)."""
+    return _estimate_operand_product(call, 0, 1, transposed=False)
+
+
+def _estimate_addmm(call: OperatorCall) -> OperatorWork | None:
+    """`addmm(bias, a, b)`."""
+    return _estimate_operand_product(call, 1, 2, transposed=False, bias=True)
+
+
+def _estimate_linear(call: OperatorCall) -> OperatorWork | None:
+    """`linear(x, weight, bias)`: x of any rank, weight (n, k)."""
+    return _estimate_operand_product(call, 0, 1, transposed=True, bias=call.find_dims(2, 1) is not None)
+
+
+def _estimate_library_product(call: OperatorCall) -> OperatorWork | None:
+    """A product of a library, whose second operand may be transposed: the inner sizes decide."""
+    right = call.find_dims(1, 2)
+    if right is None or not call.dims[0]:
+        return None
+    bias = call.find_dims(2, 1)
+    transposed = right[1] == call.dims[0][-1]
+    has_bias = bias is not None and bias[0] == right[0 if transposed else 1]
+    return _estimate_operand_product(call, 0, 1, transposed=transposed, bias=has_bias)
+
+
+def _estimate_operand_product(
+    call: OperatorCall, left: int, right: int, *, transposed: bool, bias: bool = False
+) -> OperatorWork | None:
+    """Estimate the product of two operands, supplied by index; the right one is (k, n), or (n, k)."""
+    a, b = call.dims[left], call.find_dims(right, 2)
+    width_a, width_b = call.find_width(left), call.find_width(right)
+    if b is None or len(a) < 2 or width_a is None or width_b is None or min(a) <= 0:
+        return None
+    n, k = b if transposed else b[::-1]
+    if k != a[-1]:
+        return None
+    result = max(width_a, width_b, 1.0) if width_a != 1.0 else 2.0
+    widths = (width_a, width_b, result)
+    return estimate_product(math.prod(a[:-1]), n, k, widths, shorten_dtype(call.types[left]), bias=bias)
+
+
+def _estimate_bmm(call: OperatorCall) -> OperatorWork | None:
+    """`bmm(a, b)` and `baddbmm(bias, a, b)`: (b, m, k) × (b, k, n)."""
+    first = 1 if "baddbmm" in call.name else 0
+    a, b = call.find_dims(first, 3), call.find_dims(first + 1, 3)
+    widths = call.find_width(first), call.find_width(first + 1)
+    if a is None or b is None or widths[0] is None or widths[1] is None or a[2] != b[1]:
+        return None
+    dtype = shorten_dtype(call.types[first])
+    return estimate_product(a[1], b[2], a[2], (widths[0], widths[1], widths[0]), dtype, batch=a[0])
+
+
+# elementwise operators, norms and caches
+
+
+def _estimate_norm(call: OperatorCall) -> OperatorWork | None:
+    """A norm over the last dimension; one that adds a residual first reads and writes two tensors."""
+    tensors = call.list_tensors()
+    if not tensors or len(tensors[0][1]) < 2:
+        return None
+    index, dims = tensors[0]
+    width = call.find_width(index)
+    if width is None:
+        return None
+    elements, rows, adds = math.prod(dims), math.prod(dims[:-1]), bool(_ADDING.search(call.name))
+    weight = dims[-1] * (call.find_width(tensors[-1][0]) or width)
+    moved = (4 if adds else 2) * elements * width + weight
+    flops = (5.0 if adds else 4.0) * elements + 2 * rows
+    return OperatorWork(flops, moved, _format_dims(dims), shorten_dtype(call.types[index]))
+
+
+def _estimate_rope(call: OperatorCall) -> OperatorWork | None:
+    """`rotary_embedding(positions, query, key, …)`: both rotated in place, three operations per element."""
+    query, key = call.find_dims(1, 2), call.find_dims(2, 2)
+    width = call.find_width(1)
+    if query is None or width is None:
+        return None
+    elements = math.prod(query) + (math.prod(key) if key else 0)
+    return OperatorWork(3.0 * elements, 2 * elements * width, f"{elements}", shorten_dtype(call.types[1]))
+
+
+def _estimate_gated_activation(call: OperatorCall) -> OperatorWork | None:
+    """`silu_and_mul(out, gate_and_up)` and similar: gate and up are the halves of one operand."""
+    matrices = call.list_tensors(2)
+    if len(matrices) < 2:
+        return None
+    (a, small), (b, large) = sorted(matrices[:2], key=lambda m: math.prod(m[1]))
+    widths = call.find_width(a), call.find_width(b)
+    if widths[0] is None or widths[1] is None or math.prod(large) != 2 * math.prod(small):
+        return None
+    moved = math.prod(small) * widths[0] + math.prod(large) * widths[1]
+    return OperatorWork(5.0 * math.prod(small), moved, _format_dims(small), shorten_dtype(call.types[b]))
+
+
+def _estimate_kv_store(call: OperatorCall) -> OperatorWork | None:
+    """New keys and values copied into the cache: both read once and written once."""
+    tensors = call.list_tensors()
+    if len(tensors) < 2 or tensors[0][1] != tensors[1][1]:
+        return None
+    index, dims = tensors[0]
+    width = call.find_width(index)
+    if width is None:
+        return None
+    return OperatorWork(
+        0.0, 4 * math.prod(dims) * width, _format_dims(dims), shorten_dtype(call.types[index])
+    )
+
+
+def _estimate_pointwise(call: OperatorCall) -> OperatorWork | None:
+    """An elementwise operator: operands read once, one result written, one operation per element."""
+    sized = _list_sized_tensors(call)
+    if not sized:
+        return None
+    is_copy = "copy" in call.name
+    largest, width = max(sized, key=lambda t: math.prod(t[0]))
+    sizes = [math.prod(d) * w for d, w in sized]
+    is_in_place = is_copy or (call.name.endswith("_") and len(sized) > 1)
+    written = sizes[0] if is_in_place else math.prod(largest) * width
+    read = sum(sizes) - (sizes[0] if is_copy else 0)
+    flops = 0.0 if is_copy else float(math.prod(largest))
+    return OperatorWork(flops, read + written, _format_dims(largest), shorten_dtype(call.types[0]))
+
+
+def _list_sized_tensors(call: OperatorCall) -> list[tuple[Dims, float]]:
+    """List dims and bytes per element of every tensor; empty if any of them is unknown."""
+    tensors = [(dims, call.find_width(i)) for i, dims in call.list_tensors()]
+    sized = [(dims, width) for dims, width in tensors if width is not None and min(dims) > 0]
+    return sized if len(sized) == len(tensors) else []
+
+
+def _format_dims(dims: Dims) -> str:
+    return "×".join(map(str, dims))
+
+
+# attention
+
+
+def _estimate_ragged_attention(call: OperatorCall) -> OperatorWork | None:
+    """Attention over a paged cache: its shape is that of the complete pool, so the step's sums are needed."""
+    queries = call.find_dims(0, 3)
+    width = call.find_width(0)
+    sums = _list_step_sums(call.step)
+    kv = _find_kv_heads(call)
+    if queries is None or width is None or sums is None or kv is None:
+        return None
+    _, query_heads, size = queries
+    kv_heads, cache_width = kv
+    keys = sum(s.keys or 0 for s in sums)
+    new = sum(s.queries or 0 for s in sums)
+    prompt = call.step.prefill if call.step else None
+    pairs = sum(_count_attention_pairs(s, is_causal=s is prompt) for s in sums)
+    moved = 2 * new * query_heads * size * width + 2 * new * kv_heads * size * width
+    moved += 2 * (keys - new) * kv_heads * size * cache_width
+    shape = f"q={new} k={keys} h={query_heads}/{kv_heads} d={size}"
+    return OperatorWork(4.0 * query_heads * size * pairs, moved, shape, shorten_dtype(call.types[0]))
+
+
+def _count_attention_pairs(sums: AttentionSums, *, is_causal: bool) -> float:
+    """Count the computed query-key pairs; a causal mask leaves out half of a prompt's square."""
+    masked = (sums.queries_squared or 0) / 2 if is_causal else 0.0
+    return (sums.queries_keys or 0) - masked
+
+
+def _list_step_sums(step: StepAnnotation | None) -> list[AttentionSums] | None:
+    """List the sums of prefill and decode of a step; None if any of them is incomplete."""
+    sums = [s for s in (step.prefill, step.decode) if s is not None] if step else []
+    is_complete = all(s.queries_keys is not None and s.keys is not None for s in sums)
+    return sums if sums and is_complete else None
+
+
+def _find_kv_heads(call: OperatorCall) -> tuple[int, float] | None:
+    """Find the number of key heads, and the bytes per cached element.
+
+    The cache is the first tensor of rank 4 or more with the head size of the queries; without one, the new
+    keys are used.
+    """
+    queries = call.dims[0]
+    caches = [(i, d) for i, d in call.list_tensors() if len(d) >= 4 and d[-1] == queries[-1]]
+    if caches:
+        index, dims = caches[0]
+        return dims[-2], call.find_width(index) or call.find_width(0) or 2.0
+    keys = call.find_dims(1, 3)
+    return (keys[1], call.find_width(1) or 2.0) if keys and keys[2] == queries[2] else None
+
+
+def _estimate_dense_attention(call: OperatorCall) -> OperatorWork | None:
+    """Attention of dense batches, (b, h, q, d) with (b, h, k, d); a causal mask halves a square."""
+    q, k, v = call.find_dims(0, 4), call.find_dims(1, 4), call.find_dims(2, 4)
+    width = call.find_width(0)
+    if q is None or k is None or v is None or width is None:
+        return None
+    if "attention_forward" in call.name:  # the inner operators have positions before heads
+        q, k, v = ((d[0], d[2], d[1], d[3]) for d in (q, k, v))
+    batch, heads, rows, size = q
+    pairs = rows * k[2] / (2 if "True" in call.values and rows == k[2] else 1)
+    flops = 2.0 * batch * heads * pairs * (size + v[3])
+    moved = (math.prod(q) + math.prod(k) + math.prod(v) + math.prod(q[:3]) * v[3]) * width
+    shape = f"b={batch} h={heads}/{k[1]} q={rows} k={k[2]} d={size}"
+    return OperatorWork(flops, moved, shape, shorten_dtype(call.types[0]))
+
+
+# mixtures of experts
+
+
+def estimate_experts_touched(experts: int, chosen: int, tokens: int) -> float:
+    """Estimate how many experts are used by any token, if each token chooses `chosen` of them evenly."""
+    return experts * (1.0 - (1.0 - chosen / experts) ** tokens)
+
+
+def estimate_grouped_product(
+    tokens: int, chosen: int, experts: int, k: int, n: int, widths: Sequence[float], dtype: str, *,
+    scattered: bool,
+) -> OperatorWork:  # fmt: skip
+    """Estimate a grouped product: each token passes through `chosen` of the experts' (k, n) weights.
+
+    `widths` are bytes per element of activations, weights and result. Activations come once per token, or
+    once per choice if `scattered`; the result is the other way round.
+    """
+    activation, weight, result = widths
+    rows = tokens * chosen
+    weights = estimate_experts_touched(experts, chosen, tokens) * k * n * weight
+    moved = weights + (rows if scattered else tokens) * k * activation
+    moved += (tokens if scattered else rows) * n * result
+    shape = f"m={tokens} n={n} k={k} e={experts}/{chosen}"
+    return OperatorWork(2.0 * rows * n * k, moved, shape, dtype)
+
+
+def _estimate_experts(call: OperatorCall) -> OperatorWork | None:
+    """`fused_experts(hidden, w1, w2, choice weights, choice ids, …)`: both products.
+
+    The weights are (experts, n, hidden) and (experts, hidden, inner), perhaps with two 4-bit numbers per
+    byte. None if no operand shows how many experts a token chooses.
+    """
+    hidden, weights, width = call.find_dims(0, 2), call.list_tensors(3)[:2], call.find_width(0)
+    if hidden is None or len(weights) < 2 or width is None:
+        return None
+    tokens, size = hidden
+    (first, (experts, n, packed_size)), (_, (experts_down, size_down, inner)) = weights
+    packing, weight_width = size // max(1, packed_size), call.find_width(first)
+    chosen = _count_chosen_experts(call, tokens, experts)
+    fits = experts == experts_down and size == size_down == packed_size * packing and packing in (1, 2)
+    if not fits or chosen is None or weight_width is None:
+        return None
+    widths = (width, weight_width / packing, width)
+    dtype = shorten_dtype(call.types[first]) if packing == 1 else "fp4"
+    up = estimate_grouped_product(tokens, chosen, experts, size, n, widths, dtype, scattered=False)
+    down = estimate_grouped_product(
+        tokens, chosen, experts, inner * packing, size, widths, dtype, scattered=True
+    )
+    return OperatorWork(up.flops + down.flops, up.bytes + down.bytes, up.shape, dtype)
+
+
+def _count_chosen_experts(call: OperatorCall, tokens: int, experts: int) -> int | None:
+    """Count the experts that each token chooses: the columns of the choice; None if no operand has it."""
+    choices = (dims[1] for _, dims in call.list_tensors(2)[1:] if dims[0] == tokens and dims[1] < experts)
+    return next(choices, None)
+
+
+WorkModel = Callable[[OperatorCall], OperatorWork | None]
+_ADDING: Final = re.compile(r"add|residual|fused", re.IGNORECASE)
+
+# (id, pattern of the operator's name, model); the first match decides
+WORK_MODELS: Final[tuple[tuple[str, re.Pattern[str], WorkModel], ...]] = tuple(
+    (model_id, re.compile(pattern), model)
+    for model_id, pattern, model in (
+        ("addmm", r"^aten::addmm", _estimate_addmm),
+        ("bmm", r"^aten::(baddbmm|bmm)", _estimate_bmm),
+        ("mm", r"^aten::(mm|_int_mm|_scaled_mm)\b", _estimate_mm),
+        ("linear", r"^aten::linear\b", _estimate_linear),
+        ("attention", r"^aten::.*scaled_dot_product.*attention|^aten::_(flash|efficient)_attention",
+         _estimate_dense_attention),
+        ("ragged-attention", r"paged_attention|unified_attention|attention_with_output|attention_ragged|"
+                             r"flash_attn_with_kvcache|flash_attn_varlen", _estimate_ragged_attention),
+        ("experts", r"fused_experts|fused_moe|moe_forward", _estimate_experts),
+        ("kv-store", r"store_cache|store_kv|reshape_and_cache", _estimate_kv_store),
+        ("rope", r"rotary_embedding|apply_rope", _estimate_rope),
+        ("norm", r"rms_?norm|layer_?norm", _estimate_norm),
+        ("gated", r"(silu|gelu|swiglu)\w*_and_mul", _estimate_gated_activation),
+        ("product", r"gemm|matmul", _estimate_library_product),
+        ("pointwise", r"^aten::(add|sub|mul|div|neg|exp|rsqrt|sigmoid|silu|gelu|relu|tanh|pow|where|clamp|"
+                      r"copy|_to_copy|cos|sin|sqrt|abs|fill|square)_?$", _estimate_pointwise),
+    )
+)  # fmt: skip

@@ -1,0 +1,310 @@
+"""Infer layers, kinds of layers and roles of one forward pass from its kernels' names and symbols.
+
+The layers of one kind (mixer and feed-forward) share a template, the commonest of them: each kernel gets its
+position in the template and the role of that position. Kernels that only a few layers have are unmatched.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from difflib import SequenceMatcher
+from functools import lru_cache
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from capture.classify.kernel_symbols import ACTIVATIONS, MIXERS, SymbolUnits, collapse_units, list_positions
+from capture.classify.layer_boundaries import LayerLayout, LearnedCuts, find_layer_layout, find_repeats
+from capture.classify.layer_roles import assign_roles, count_feed_forwards
+
+Ints = npt.NDArray[np.int64]
+NameIds = tuple[int, ...]
+RoleNames = tuple[str | None, ...]
+
+_MIXER_NAMES: Final = {"C": "attention", "S": "state space", "V": "convolution"}
+_MAX_VARIANTS: Final = 4  # of one mixer by launch; more are noise, and launches are ignored
+_MIN_LAYERS_FOR_UNMATCHED: Final = 5  # of one kind, before a kernel of few of them is unmatched
+_MIN_LIKENESS: Final = 0.7
+_MIN_PRODUCTIVE_SHARE: Final = 0.7
+_NO_REPEAT: Final = "no attention or state-space kernel repeats, and no other sequence of kernels does"
+
+
+@dataclass(frozen=True)
+class PassTemplate:
+    """What was inferred for one sequence of kernels: columns over its kernels, and the evidence.
+
+    Outside of layers `layer` and `position` are −1 and `kind` is None; prologue and epilogue have roles.
+    """
+
+    layer: Ints
+    position: Ints
+    role: RoleNames
+    kind: RoleNames
+    layers: int = 0
+    period: int = 0  # kernels of a typical layer
+    unmatched: int = 0
+    likeness: float = 0.0  # mean similarity of the layers to their templates, 0 to 1
+    method: str = "none"  # mixer, period or none
+    reason: str | None = None  # why nothing was inferred
+    learned_cuts: LearnedCuts = ()
+
+
+@dataclass(frozen=True)
+class LayerKernels:
+    """One layer of a pass: its kernels by name code, symbol and role."""
+
+    ids: NameIds
+    symbols: str
+    launch: NameIds  # launch code of the mixer; empty if unknown
+    roles: RoleNames
+    feed_forwards: int
+
+
+@dataclass(frozen=True)
+class TemplateAlignment:
+    """The kernels of a layer, by position in the template of its kind (−1: not in it)."""
+
+    positions: NameIds
+    is_unmatched: tuple[bool, ...]
+    likeness: float
+
+
+def build_template(
+    ids: Ints, symbols: str, launch: Ints | None, learned_cuts: LearnedCuts = ()
+) -> PassTemplate:
+    """Infer the layers of one pass; the template has a reason if the structure is not convincing.
+
+    `learned_cuts` come from the template of a complete pass of the same trace.
+    """
+    units = collapse_units(symbols)
+    layout = find_layer_layout(units.symbols, learned_cuts)
+    if layout is None:
+        return _build_from_period(ids)
+    layers, spans = _split_into_layers(ids, symbols, launch, units, layout)
+    kinds = label_layer_kinds(layers)
+    alignments = align_layers_to_templates(layers, kinds)
+    likeness = float(np.mean([alignment.likeness for alignment in alignments]))
+    reason = _find_refusal_reason(layers, likeness)
+    if reason:
+        return _build_refusal(len(ids), reason)
+    return _assemble_template(units, layout, layers, kinds, alignments, spans)
+
+
+def _build_refusal(size: int, reason: str) -> PassTemplate:
+    nothing = np.full(size, -1, dtype=np.int64)
+    return PassTemplate(nothing, nothing, (None,) * size, (None,) * size, reason=reason)
+
+
+def _split_into_layers(
+    ids: Ints, symbols: str, launch: Ints | None, units: SymbolUnits, layout: LayerLayout
+) -> tuple[list[LayerKernels], list[tuple[int, int]]]:
+    """Split the kernels into layers; also return the (start, end) of each."""
+    layers, spans = [], []
+    for start, end, mixer in zip(layout.cuts, layout.cuts[1:], layout.mixers, strict=False):
+        unit_symbols = units.symbols[start:end]
+        unit_roles = assign_roles(unit_symbols, (mixer[0] - start, mixer[1] - start), layout.has_post_norm)
+        a, b = units.starts[start], units.starts[end]
+        m, n = units.starts[mixer[0]], units.starts[mixer[1]]
+        mixer_symbols = _repeat_per_kernel(
+            tuple(units.symbols[slice(*mixer)]), units.starts[mixer[0] : mixer[1] + 1]
+        )
+        layers.append(
+            LayerKernels(
+                ids=tuple(ids[a:b].tolist()),
+                symbols=symbols[a:m] + "".join(map(str, mixer_symbols)) + symbols[n:b],
+                launch=() if launch is None else (int(launch[m]),),
+                roles=tuple(_repeat_per_kernel(unit_roles, units.starts[start : end + 1])),
+                feed_forwards=count_feed_forwards(unit_symbols, unit_roles),
+            )
+        )
+        spans.append((a, b))
+    return layers, spans
+
+
+def _repeat_per_kernel(values: RoleNames, starts: tuple[int, ...]) -> list[str | None]:
+    """Repeat the value of each unit once per kernel of the unit."""
+    return [value for value, a, b in zip(values, starts, starts[1:], strict=False) for _ in range(b - a)]
+
+
+def _find_refusal_reason(layers: list[LayerKernels], likeness: float) -> str | None:
+    """Find why these are not the layers of a transformer; None if they are."""
+    productive = np.mean([sum(symbol in "MXb" for symbol in layer.symbols) >= 2 for layer in layers])
+    if productive < _MIN_PRODUCTIVE_SHARE:
+        return "the parts between mixers have no matrix products: this is no stack of transformer layers"
+    marked = np.mean([bool(set(layer.symbols) & {"N", "n", *ACTIVATIONS}) for layer in layers])
+    if marked < _MIN_PRODUCTIVE_SHARE:
+        return "the parts between mixers have neither norm nor activation"
+    if np.mean([layer.feed_forwards > 1 for layer in layers]) > 0.1:
+        return "a layer would have two feed-forwards: some mixers are not recognised"
+    complete = layers[1:-1] or layers  # a trace may begin or end within a layer
+    share = np.mean([bool(layer.feed_forwards) for layer in complete])
+    if 0.15 < share < 0.85:
+        return "some mixers have a feed-forward and some have none: layers cannot be numbered"
+    if likeness < _MIN_LIKENESS:
+        return f"the parts between mixers are too different from each other ({likeness:.0%} alike)"
+    return None
+
+
+def label_layer_kinds(layers: Sequence[LayerKernels]) -> list[str]:
+    """Label each layer by mixer and feed-forward, with a letter if several mixers differ."""
+    words = [_find_kind_words(layer.symbols, layer.roles) for layer in layers]
+    keys = [(_list_mixer_ids(layer), layer.launch) for layer in layers]
+    variants: dict[str, set[tuple[NameIds, NameIds]]] = {}
+    for (mixer, _), key in zip(words, keys, strict=True):
+        variants.setdefault(mixer, set()).add(key)
+    letters: dict[str, dict[tuple[NameIds, ...], str]] = {}
+    labels = []
+    for (mixer, feed), key in zip(words, keys, strict=True):
+        variant = key[:1] if len(variants[mixer]) > _MAX_VARIANTS else key
+        by_variant = letters.setdefault(mixer, {})
+        labels.append((mixer, by_variant.setdefault(variant, chr(ord("a") + len(by_variant) % 26)), feed))
+    return [
+        " + ".join(part for part in (f"{mixer} {letter}" if len(letters[mixer]) > 1 else mixer, feed) if part)
+        for mixer, letter, feed in labels
+    ]
+
+
+@lru_cache(maxsize=1 << 11)
+def _find_kind_words(symbols: str, roles: RoleNames) -> tuple[str, str]:
+    """Find the words for a layer's mixer and its feed-forward (empty if it has none)."""
+    at = next(at for at, symbol in enumerate(symbols) if symbol in MIXERS)
+    mixer = _MIXER_NAMES["S" if symbols[at] == "V" and "S" in symbols[at:] else symbols[at]]
+    families = {role.partition(".")[0] for role in roles if role and not role.endswith("norm")}
+    return mixer, "experts" if "moe" in families else "mlp" if "mlp" in families else ""
+
+
+def _list_mixer_ids(layer: LayerKernels) -> NameIds:
+    """List the distinct name codes of the mixer's kernels in order."""
+    return tuple(dict.fromkeys(i for i, s in zip(layer.ids, layer.symbols, strict=True) if s in MIXERS))
+
+
+def align_layers_to_templates(
+    layers: Sequence[LayerKernels], kinds: Sequence[str]
+) -> list[TemplateAlignment]:
+    """Align each layer to the commonest layer of its kind."""
+    templates: dict[str, NameIds] = {}
+    layer_counts: dict[str, Counter[int]] = {}  # kind → name code → layers that have it
+    sizes = Counter(kinds)
+    for kind in sizes:
+        sequences = [layer.ids for layer, other in zip(layers, kinds, strict=True) if other == kind]
+        templates[kind] = Counter(sequences).most_common(1)[0][0]
+        layer_counts[kind] = Counter(i for ids in sequences for i in set(ids))
+    alignments = []
+    for layer, kind in zip(layers, kinds, strict=True):
+        positions, likeness = _align_to_template(layer.ids, templates[kind])
+        rare = max(1, sizes[kind] // 10)
+        is_unmatched = tuple(
+            position < 0
+            and sizes[kind] >= _MIN_LAYERS_FOR_UNMATCHED
+            and layer_counts[kind][name_id] <= rare
+            and symbol not in "MNCXSG"
+            for position, name_id, symbol in zip(positions, layer.ids, layer.symbols, strict=True)
+        )
+        alignments.append(TemplateAlignment(positions, is_unmatched, likeness))
+    return alignments
+
+
+@lru_cache(maxsize=1 << 11)
+def _align_to_template(ids: NameIds, template: NameIds) -> tuple[NameIds, float]:
+    """Align names to a template: the position of each (−1: none), and the similarity, 0 to 1."""
+    if ids == template:
+        return tuple(range(len(ids))), 1.0
+    matcher = SequenceMatcher(None, ids, template, autojunk=False)
+    positions = [-1] * len(ids)
+    for tag, a, b, c, d in matcher.get_opcodes():
+        if tag == "equal" or (tag == "replace" and b - a == d - c):
+            positions[a:b] = range(c, d)
+    return tuple(positions), matcher.ratio()
+
+
+def _assemble_template(
+    units: SymbolUnits,
+    layout: LayerLayout,
+    layers: list[LayerKernels],
+    kinds: list[str],
+    alignments: list[TemplateAlignment],
+    spans: list[tuple[int, int]],
+) -> PassTemplate:
+    size = units.starts[-1]
+    layer_column, position_column = np.full(size, -1, dtype=np.int64), np.full(size, -1, dtype=np.int64)
+    role_column: list[str | None] = [None] * size
+    kind_column: list[str | None] = [None] * size
+    roles = [layer.roles for layer in layers]
+    template_roles = _find_template_roles(kinds, alignments, roles)
+    for number, ((start, _), alignment, kind) in enumerate(zip(spans, alignments, kinds, strict=True)):
+        for at, position in enumerate(alignment.positions):
+            if alignment.is_unmatched[at]:
+                continue
+            kernel = start + at
+            layer_column[kernel], position_column[kernel], kind_column[kernel] = number, position, kind
+            role_column[kernel] = template_roles[kind][position] if position >= 0 else roles[number][at]
+    _assign_outside_roles(units, layout, role_column)
+    return PassTemplate(
+        layer_column,
+        position_column,
+        tuple(role_column),
+        tuple(kind_column),
+        layers=len(spans),
+        period=int(np.median([end - start for start, end in spans])),
+        unmatched=sum(sum(alignment.is_unmatched) for alignment in alignments),
+        likeness=float(np.mean([alignment.likeness for alignment in alignments])),
+        method="mixer",
+        learned_cuts=layout.learned_cuts,
+    )
+
+
+def _find_template_roles(
+    kinds: list[str], alignments: list[TemplateAlignment], roles: list[RoleNames]
+) -> dict[str, RoleNames]:
+    """Find for each kind the commonest roles of the layers that equal its template."""
+    template_roles: dict[str, RoleNames] = {}
+    for kind in dict.fromkeys(kinds):
+        equal = Counter(
+            names
+            for names, alignment, other in zip(roles, alignments, kinds, strict=True)
+            if other == kind and alignment.likeness == 1.0
+        )
+        template_roles[kind] = equal.most_common(1)[0][0]
+    return template_roles
+
+
+def _assign_outside_roles(units: SymbolUnits, layout: LayerLayout, roles: list[str | None]) -> None:
+    """Assign the embedding before the layers, and final norm, lm_head and sampling after them."""
+    symbols, first, last = units.symbols, layout.cuts[0], layout.cuts[-1]
+    unit_roles = dict.fromkeys(list_positions(symbols, "E", 0, first), "embed")
+    sampling = list_positions(symbols, "Z", last, len(symbols))
+    unit_roles.update(dict.fromkeys(sampling, "sample"))
+    products = list_positions(symbols, "M", last, sampling[0] if sampling else len(symbols))
+    norms = list_positions(symbols, "N", last, products[0] if products else len(symbols))
+    unit_roles.update(dict.fromkeys(products[-1:], "lm_head"))
+    unit_roles.update(dict.fromkeys(norms[:1], "final_norm"))
+    for at, role in unit_roles.items():
+        for kernel in range(units.starts[at], units.starts[at + 1]):
+            roles[kernel] = role
+
+
+def _build_from_period(ids: Ints) -> PassTemplate:
+    """Infer layers by repetition alone: numbers and positions, no roles."""
+    runs = find_repeats(ids)
+    if not runs:
+        return _build_refusal(len(ids), _NO_REPEAT)
+    layer, position = np.full(len(ids), -1, dtype=np.int64), np.full(len(ids), -1, dtype=np.int64)
+    for run in runs:
+        sizes = np.array([len(repetition) for repetition in run])
+        kernels, starts = np.concatenate(run), np.cumsum(sizes) - sizes
+        layer[kernels] = np.repeat(np.arange(len(run)), sizes)
+        position[kernels] = np.arange(len(kernels)) - np.repeat(starts, sizes)
+    is_inside = layer >= 0
+    span = max(1, sum(int(run[-1][-1] - run[0][0]) + 1 for run in runs))
+    return PassTemplate(
+        layer,
+        position,
+        role=(None,) * len(ids),
+        kind=tuple(np.array([None, "repetition"])[is_inside.astype(int)].tolist()),
+        layers=Counter(len(run) for run in runs).most_common(1)[0][0],
+        period=int(np.median([len(repetition) for run in runs for repetition in run])),
+        unmatched=span - int(is_inside.sum()),
+        likeness=float(is_inside.sum() / span),
+        method="period",
+    )

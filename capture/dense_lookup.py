@@ -1,0 +1,73 @@
+"""Look up and encode integer keys by dense index tables instead of hashing.
+
+For keys that lie close together, such as the codes of categories and the correlation ids of launches.
+"""
+
+from typing import Final, Literal
+
+import polars as pl
+
+_MAX_SPREAD: Final = 8  # slots of a table per key; keys further apart are hashed
+_SMALL_RANGE: Final = 1 << 16  # slots that are always affordable
+
+
+def find_rows(keys: pl.Series, queries: pl.Series, *, keep: Literal["first", "last"]) -> pl.Series:
+    """Find the row of each queried key, null if it is missing; `keep` decides between duplicate keys."""
+    least, greatest = keys.min(), keys.max()
+    if not isinstance(least, int) or not isinstance(greatest, int):
+        return _build_nulls(queries.len())
+    rows = pl.DataFrame({"key": keys}).with_row_index("row").drop_nulls("key")
+    if _is_sparse(keys, least, greatest):
+        rows = rows.unique("key", keep=keep)
+        joined = pl.DataFrame({"key": queries}).join(rows, on="key", how="left", maintain_order="left")
+        return joined["row"]
+    rows = rows if keep == "last" else rows.reverse()
+    table = _build_nulls(greatest - least + 1)
+    table.scatter(rows["key"] - least, rows["row"])
+    in_range = queries.is_between(least, greatest)
+    return table.gather(pl.select(pl.when(in_range).then(queries - least))[:, 0])
+
+
+def encode_dense(keys: pl.Series) -> tuple[pl.Series, pl.Series]:
+    """Encode equal keys as codes from 0, null as null; also return one row of each code."""
+    least, greatest = keys.min(), keys.max()
+    if not isinstance(least, int) or not isinstance(greatest, int):
+        return _build_nulls(keys.len()), _build_nulls(0)
+    if _is_sparse(keys, least, greatest):
+        rows = pl.DataFrame({"key": keys}).with_row_index("row").drop_nulls("key").unique("key", keep="last")
+        return find_rows(rows["key"], keys, keep="last"), rows["row"]
+    row = pl.int_range(keys.len(), dtype=pl.UInt32, eager=True)
+    table = _build_nulls(greatest - least + 1)
+    offsets = pl.DataFrame({"offset": keys - least, "row": row}).drop_nulls("offset")
+    table.scatter(offsets["offset"], offsets["row"])
+    return (table.is_not_null().cum_sum() - 1).gather(keys - least), table.drop_nulls()
+
+
+def _build_nulls(length: int) -> pl.Series:
+    return pl.Series([None], dtype=pl.UInt32).new_from_index(0, length)
+
+
+def _is_sparse(keys: pl.Series, least: int, greatest: int) -> bool:
+    return greatest - least > _MAX_SPREAD * keys.len() + _SMALL_RANGE
+
+
+def find_distinct(column: pl.Series) -> pl.Series:
+    """Find the distinct values of a categorical column, without null."""
+    values = column.drop_nulls() if column.null_count() else column
+    codes = values.to_physical()
+    greatest = codes.max()
+    if not isinstance(greatest, int):
+        return values
+    table = _build_nulls(greatest + 1)
+    table.scatter(codes, pl.int_range(values.len(), dtype=pl.UInt32, eager=True))
+    return values.gather(table.drop_nulls())
+
+
+def find_positions(column: pl.Series, distinct: pl.Series) -> pl.Series:
+    """Find the position of each value of a categorical column in `distinct`; null if it is missing there."""
+    distinct_codes, codes = distinct.to_physical(), column.to_physical()
+    greatest = max((top for top in (distinct_codes.max(), codes.max()) if isinstance(top, int)), default=-1)
+    all_codes = pl.select(code=pl.int_range(greatest + 1, dtype=pl.UInt32))
+    positions = distinct_codes.to_frame("code").with_row_index("position")
+    table = all_codes.join(positions, on="code", how="left", maintain_order="left")["position"]
+    return table.gather(codes)

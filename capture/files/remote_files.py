@@ -1,0 +1,211 @@
+"""Copy files behind URLs into the cache with fsspec; each driver finds its own credentials."""
+
+import hashlib
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Final
+
+from msgspec import Struct
+
+from capture.activity import report_activity
+from capture.errors import UnreadableError, UsageError
+from capture.files.addresses import build_file_name, is_pattern, mask_credentials, parse_scheme, strip_user
+from capture.files.user_dirs import find_cache_folder, make_private, prune
+
+# scheme → required module, and our extra that installs it
+DRIVERS: Final[dict[str, tuple[str, str]]] = {
+    "s3": ("s3fs", "s3"),
+    "gs": ("gcsfs", "gs"),
+    "hf": ("huggingface_hub", "hf"),
+    "http": ("aiohttp", "http"),
+    "https": ("aiohttp", "http"),
+    "ssh": ("sshfs", "ssh"),
+    "sftp": ("sshfs", "ssh"),
+}
+MAX_COPIES_BYTES: Final = 20 << 30  # total size of all copies
+HTTP_TIMEOUT_S: Final = 60  # without a byte
+
+_VERSION_KEYS: Final = (
+    "ETag", "etag", "e_tag", "Content-MD5", "md5Hash", "crc32c", "generation",
+    "blob_id", "oid", "LastModified", "Last-Modified", "last_modified", "updated", "mtime", "modified",
+)  # fmt: skip
+
+
+class RemoteFile(Struct, frozen=True):
+    """A file behind a URL as its host describes it, before it is copied."""
+
+    url: str
+    size: int | None
+    versions: tuple[tuple[str, str], ...]  # by which the host identifies its content
+
+    @property
+    def identity(self) -> str:
+        """Digest of the address and the version of the file, or empty if the host reports no version."""
+        if not self.versions:
+            return ""
+        description = repr((strip_user(self.url), self.size, self.versions))
+        return hashlib.blake2b(description.encode(), digest_size=20).hexdigest()
+
+
+def stat_remote(url: str) -> RemoteFile:
+    """Return the host's description of a file; raise UnreadableError if there is no such file."""
+    system, path = _find_driver(url)
+    with _translate_driver_errors(url):
+        system.invalidate_cache()
+        info = system.info(path)
+    if info.get("type") == "directory":
+        raise UnreadableError("is a folder, not a file", where=mask_credentials(url))
+    versions = tuple((name, str(info[name])) for name in _VERSION_KEYS if info.get(name) is not None)
+    return RemoteFile(url, info.get("size"), versions)
+
+
+def fetch_copy(remote: RemoteFile) -> Path:
+    """Return the cached copy of a file, made if missing; raise UnreadableError if that fails."""
+    folder = _find_copies_folder()
+    own_folder = folder / (remote.identity or f"once-{os.getpid()}-{os.urandom(6).hex()}")
+    copy = own_folder / build_file_name(remote.url)
+    if copy.is_file():
+        with suppress(OSError):
+            os.utime(copy)
+        return copy
+    _check_space(remote, folder)
+    with report_activity(f"copying {mask_credentials(remote.url)}"), _translate_driver_errors(remote.url):
+        _download(remote, own_folder, copy)
+    if prune((p for p in folder.glob("*/*") if p != copy), max(0, MAX_COPIES_BYTES - copy.stat().st_size)):
+        _remove_empty_folders(folder)
+    return copy
+
+
+def expand_url(url: str) -> list[str]:
+    """Return the URLs of the files that match a pattern or lie in a folder; a plain URL unchanged."""
+    if parse_scheme(url) in ("http", "https") or not (url.endswith("/") or is_pattern(url)):
+        return [url]
+    system, path = _find_driver(url)
+    with _translate_driver_errors(url):
+        paths = system.glob(path) if is_pattern(url) else system.find(path)
+    names = [
+        path_found
+        for path_found in sorted(map(str, paths))
+        if not path_found.rpartition("/")[2].startswith(".")
+    ]
+    if not names:
+        raise UnreadableError("no file matches this pattern", where=mask_credentials(url))
+    return [_build_url(url, path, name) for name in names]
+
+
+def _build_url(url: str, path: str, name: str) -> str:
+    """Return the URL of a file found by a driver; the prefix stays as the user wrote it."""
+    start = url.find(path)
+    return url[: max(start, 0)] + name if start >= 0 else f"{parse_scheme(url)}://{name.lstrip('/')}"
+
+
+def _find_driver(url: str) -> tuple[Any, str]:
+    """Return the driver of a URL and its path; raise UsageError if the driver is not installed."""
+    url_scheme = parse_scheme(url)
+    if url_scheme not in DRIVERS or "::" in url:
+        kinds = ", ".join(f"{name}://" for name in DRIVERS)
+        raise UsageError("unsupported address", where=mask_credentials(url), todo=f"use one of {kinds}")
+    module, extra = DRIVERS[url_scheme]
+    if find_spec("fsspec") is None or find_spec(module) is None:
+        missing = "fsspec" if find_spec("fsspec") is None else module
+        todo = f"pip install 'tracetui[{extra}]'"
+        raise UsageError(
+            f"{url_scheme}:// needs {missing}, which is not installed", where=mask_credentials(url), todo=todo
+        )
+    with _translate_driver_errors(url):
+        system, path = import_module("fsspec.core").url_to_fs(url, **_build_driver_options(url_scheme))
+    return system, str(path)
+
+
+def _build_driver_options(url_scheme: str) -> dict[str, Any]:
+    """Return driver options: SSH hosts must be known, a silent HTTP server times out."""
+    if url_scheme in ("ssh", "sftp"):
+        return {"known_hosts": ()}
+    if url_scheme not in ("http", "https"):
+        return {}
+    timeout = import_module("aiohttp").ClientTimeout(
+        total=None, sock_connect=HTTP_TIMEOUT_S, sock_read=HTTP_TIMEOUT_S
+    )
+    return {"client_kwargs": {"timeout": timeout, "trust_env": True}}
+
+
+@contextmanager
+def _translate_driver_errors(url: str) -> Iterator[None]:
+    """Turn driver errors into messages without credentials."""
+    try:
+        yield
+    except (UnreadableError, UsageError, KeyboardInterrupt):
+        raise
+    except FileNotFoundError:
+        raise UnreadableError("not found, or its host does not answer", where=mask_credentials(url)) from None
+    except PermissionError:
+        todo = "set up the credentials as the driver documents"
+        raise UnreadableError("access denied", where=mask_credentials(url), todo=todo) from None
+    except Exception as e:
+        lines = mask_credentials(str(e)).splitlines()
+        why = f"{type(e).__name__}: {lines[0][:300]}" if lines else type(e).__name__
+        raise UnreadableError("cannot be downloaded", where=mask_credentials(url), why=why) from None
+
+
+def _find_copies_folder() -> Path:
+    """Return the private folder of copies; raise UnreadableError without one."""
+    cache = find_cache_folder()
+    folder = make_private(cache / "remote") if cache else None
+    if folder is None:
+        raise UnreadableError("no private folder for copies", todo="set XDG_CACHE_HOME")
+    return folder
+
+
+def _check_space(remote: RemoteFile, folder: Path) -> None:
+    status = os.statvfs(folder)
+    free = status.f_bavail * status.f_frsize
+    if remote.size is not None and remote.size > min(free, MAX_COPIES_BYTES):
+        problem = (
+            f"has {remote.size:,} bytes, more than the {min(free, MAX_COPIES_BYTES):,} available for copies"
+        )
+        raise UnreadableError(problem, where=mask_credentials(remote.url))
+
+
+def _limit_download_size(remote: RemoteFile) -> Any:
+    """Return a driver callback that stops a download larger than MAX_COPIES_BYTES."""
+
+    def check(size: int | None, received: int, **_: Any) -> None:
+        if received > MAX_COPIES_BYTES:
+            raise UnreadableError(
+                f"sends more than the {MAX_COPIES_BYTES:,} bytes allowed for copies",
+                where=mask_credentials(remote.url),
+            )
+
+    return import_module("fsspec.callbacks").Callback(hooks={"check": check})
+
+
+def _download(remote: RemoteFile, folder: Path, copy: Path) -> None:
+    """Copy the file into a temporary file, then rename it to its place."""
+    system, path = _find_driver(remote.url)
+    folder.mkdir(mode=0o700, exist_ok=True)
+    handle, draft = tempfile.mkstemp(prefix=".", dir=folder)
+    os.close(handle)
+    try:
+        system.get_file(path, draft, callback=_limit_download_size(remote))
+        received = Path(draft).stat().st_size
+        if remote.size is not None and received != remote.size:
+            raise UnreadableError(
+                f"only {received:,} of {remote.size:,} bytes arrived",
+                where=mask_credentials(remote.url),
+                todo="try again",
+            )
+        Path(draft).replace(copy)
+    finally:
+        Path(draft).unlink(missing_ok=True)
+
+
+def _remove_empty_folders(folder: Path) -> None:
+    """Remove the folders whose copies are gone."""
+    for subfolder in folder.iterdir():
+        with suppress(OSError):
+            subfolder.rmdir()

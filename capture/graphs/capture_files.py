@@ -1,0 +1,98 @@
+"""Find the CUDA-graph capture traces that belong to a trace, by names and sizes alone.
+
+vLLM writes them into `capture_traces` next to its traces, SGLang there or into `graph_capture_profile`;
+others have `capture` in their names.
+"""
+
+import os
+import re
+from collections.abc import Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Final
+
+from capture.clean_text import clean
+from capture.errors import UnreadableError
+
+NO_CAPTURE: Final = "none"  # instead of a path: use no captures
+CAPTURE_FOLDERS: Final = ("capture_traces", "graph_capture_profile")
+MAX_CAPTURES: Final = 256  # per trace
+MAX_ADJACENT_BYTES: Final = 24 << 20  # on disk; larger captures are read only if the user names them
+
+_MAX_FOLDER_ENTRIES: Final = 10_000
+_CAPTURE: Final = re.compile(r"capture", re.IGNORECASE)
+_TRACE: Final = re.compile(r"\.json(?:\.gz)?$", re.IGNORECASE)
+_BATCH: Final = re.compile(r"(?:^|[_.-])(?:bs|capture)[_-]?(\d{1,6})(?=[_.-])", re.IGNORECASE)
+_RANK: Final = re.compile(r"(?:rank|TP)[ _.-]?(\d{1,6})(?!\d)")
+_ANNOTATION: Final = re.compile(r'"capture_\d{1,9}_[A-Za-z]+"')
+
+
+def resolve_captures(path: str) -> tuple[Path, ...]:
+    """Resolve a path to captures: a file, those of a folder, none for `none`.
+
+    Raises UnreadableError if there is no such file, or no trace in the folder.
+    """
+    if path == NO_CAPTURE:
+        return ()
+    file = Path(path)
+    if file.is_file():
+        return (file,)
+    if not file.is_dir():
+        todo = f"name a capture, a folder of captures, or {NO_CAPTURE}"
+        raise UnreadableError("no such capture", where=clean(path, 4096), todo=todo)
+    files = tuple(_list_captures(file)) or tuple(_sort_by_batch(_list_traces(file)))
+    if not files:
+        raise UnreadableError("is a folder without traces", where=clean(path, 4096))
+    return files
+
+
+def find_adjacent_captures(trace: Path) -> tuple[Path, ...]:
+    """Find the captures in the folder of a trace, those of its rank if they are of several ranks."""
+    files = [path for path in _list_captures(trace.parent) if path.name != trace.name]
+    return tuple(_select_rank(files, _parse_rank(trace)))
+
+
+def is_capture(path: Path, text: str) -> bool:
+    """Whether a file is a graph capture, by its folder, or its name and how its text begins."""
+    if path.parent.name in CAPTURE_FOLDERS:
+        return True
+    return bool(_CAPTURE.search(path.name)) and bool(_ANNOTATION.search(text))
+
+
+def parse_batch(path: Path) -> int | None:
+    """Parse the batch size in a capture's name, such as 32 in `bs_32_rank0.json.gz`."""
+    match = _BATCH.search(path.name)
+    return int(match[1]) if match else None
+
+
+def _list_captures(folder: Path) -> list[Path]:
+    """List the captures in a folder, and in the subfolders to which engines write them."""
+    captures = [path for path in _list_traces(folder) if _CAPTURE.search(path.name)]
+    in_subfolders = (path for name in CAPTURE_FOLDERS for path in _list_traces(folder / name))
+    return _sort_by_batch([*captures, *in_subfolders])
+
+
+def _list_traces(folder: Path) -> list[Path]:
+    try:
+        with os.scandir(folder) as entries:
+            traces = (entry for entry in islice(entries, _MAX_FOLDER_ENTRIES) if _TRACE.search(entry.name))
+            return [Path(entry.path) for entry in traces if entry.is_file()]
+    except OSError:
+        return []
+
+
+def _sort_by_batch(files: Sequence[Path]) -> list[Path]:
+    """Sort files by batch size, those without one first; at most `MAX_CAPTURES`."""
+    return sorted(files, key=lambda path: (parse_batch(path) or 0, path.name))[:MAX_CAPTURES]
+
+
+def _parse_rank(path: Path) -> int | None:
+    match = _RANK.search(path.name)
+    return int(match[1]) if match else None
+
+
+def _select_rank(files: Sequence[Path], rank: int | None) -> list[Path]:
+    """Select the files of a rank, else of the lowest rank, and those without a rank."""
+    ranks = {file_rank for path in files if (file_rank := _parse_rank(path)) is not None}
+    selected = rank if rank in ranks else min(ranks, default=None)
+    return [path for path in files if _parse_rank(path) in (None, selected)]

@@ -1,0 +1,229 @@
+"""Find the captured graph of a replay, and the launch of each of its kernels."""
+
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain, groupby
+from operator import attrgetter
+from typing import Final
+
+from capture.classify.kernel_name_parts import parse_dtype, parse_kernel_name
+from capture.classify.name_rules import infer_op_and_category
+from capture.graphs.capture_reader import CapturedGraph
+from capture.graphs.launch_alignment import LaunchAlignment, align_launches, compute_similarity
+
+MIN_QUALITY: Final = 0.9  # share of kernels and of launches that must be paired
+_UNKNOWN_CATEGORY: Final = "other"
+_COPIES: Final = {
+    "Memcpy": "Memcpy", "Memset": "Memset", "__amd_rocclr_copy": "Memcpy", "__amd_rocclr_fill": "Memset",
+}  # fmt: skip
+
+LaunchIndices = list[int | None]  # of each kernel of a replay; None for no launch
+
+
+@dataclass(frozen=True)
+class ReplayedKernel:
+    """One kernel of a replay; the grid may be unknown."""
+
+    name: str
+    grid: str | None
+    stream: int
+
+
+@dataclass(frozen=True)
+class GraphRequirement:
+    """What a step requires of its graph; None for what the step's annotation does not report."""
+
+    requests: int | None = None
+    tokens: int | None = None
+    padded: int | None = None  # batch size of the graph
+
+    @property
+    def is_known(self) -> bool:
+        """Whether anything is required."""
+        return (self.requests, self.tokens, self.padded) != (None, None, None)
+
+    def is_met_by(self, graph: CapturedGraph) -> bool:
+        """Whether a graph is large enough, or has the exact batch size if that is required."""
+        if self.padded is not None:
+            return self.padded in (graph.batch, graph.rows)
+        is_large_enough = (graph.batch or graph.size) >= (self.requests or 0)
+        return is_large_enough and graph.size >= (self.tokens or 0)
+
+
+@dataclass(frozen=True, eq=False)
+class GraphMatch:
+    """A graph compared with a replay: the launch of each kernel, counted over all pieces of the graph.
+
+    `first` and `last` differ where order alone does not tell which launch it is.
+    """
+
+    graph: CapturedGraph
+    first: LaunchIndices
+    last: LaunchIndices
+    quality: float
+    is_by_name: bool = True  # else by position
+    is_unique_size: bool = True  # False if graphs of other batch sizes match, too
+
+
+def find_best_match(
+    graphs: Iterable[CapturedGraph],
+    requirement: GraphRequirement,
+    pieces: Sequence[Sequence[ReplayedKernel]],
+) -> GraphMatch | None:
+    """Find the graph of a replay: the smallest that meets the requirement and whose launches align.
+
+    `graphs` are sorted by size. If none aligns well enough, the best match is returned; None if no graph
+    could be compared.
+    """
+    matches: list[GraphMatch] = []
+    candidates = (graph for graph in graphs if requirement.is_met_by(graph))
+    for _, same_size in groupby(candidates, key=attrgetter("size")):
+        size_matches = [match for graph in same_size if (match := _match_graph(graph, pieces))]
+        best = max(size_matches, key=attrgetter("quality"), default=None)
+        if best and best.quality >= MIN_QUALITY and requirement.is_known:
+            return best
+        matches += size_matches
+    if not matches:
+        return None
+    best = max(matches, key=attrgetter("quality"))
+    sizes = {match.graph.size for match in matches if match.quality == best.quality}
+    return replace(best, is_unique_size=len(sizes) == 1)
+
+
+def _match_graph(graph: CapturedGraph, pieces: Sequence[Sequence[ReplayedKernel]]) -> GraphMatch | None:
+    """Match a graph to a replay, piece by piece if both have as many.
+
+    If some pieces are missing, each side is compared as one piece; a single graph is not part of several.
+    """
+    captured = [list(zip(p["kernel"], p["grid"], p["operator"], strict=True)) for p in graph.pieces]
+    replayed = [list(piece) for piece in pieces]
+    if len(captured) != len(replayed):
+        if 1 in (len(captured), len(replayed)):
+            return None
+        captured, replayed = [list(chain(*captured))], [list(chain(*replayed))]
+    matches = [_match_piece(*both) for both in zip(captured, replayed, strict=True)]
+    first: LaunchIndices = []
+    last: LaunchIndices = []
+    score, offset = 0.0, 0
+    for launches, match in zip(captured, matches, strict=True):
+        if match is None:
+            return None
+        first += _shift_indices(match.first, offset)
+        last += _shift_indices(match.last, offset)
+        score += match.score
+        offset += len(launches)
+    quality = score / max(offset, len(first), 1)
+    return GraphMatch(graph, first, last, quality, all(match and match.is_by_name for match in matches))
+
+
+def _shift_indices(indices: Sequence[int | None], by: int) -> LaunchIndices:
+    return [None if index is None else by + index for index in indices]
+
+
+@dataclass(frozen=True)
+class _PieceMatch:
+    first: LaunchIndices
+    last: LaunchIndices
+    score: float  # number of paired kernels
+    is_by_name: bool = True
+
+
+_Launch = tuple[str | None, str | None, str | None]  # kernel, grid, operator
+
+
+def _match_piece(launches: Sequence[_Launch], kernels: Sequence[ReplayedKernel]) -> _PieceMatch | None:
+    """Match the launches of one piece to kernels; None if they are too different to try."""
+    if any(kernel is None for kernel, _, _ in launches):
+        return _match_by_position(launches, kernels)
+    captured = _split_names_and_grids((name, grid) for name, grid, _ in launches)
+    replayed = _split_names_and_grids((kernel.name, kernel.grid) for kernel in kernels)
+    has_grids = None not in (*captured[1], *replayed[1])
+    codes = [
+        _encode_kinds(captured, replayed, name_of, has_grids)
+        for name_of in (_normalise_copy_name, _parse_comparable_name)
+    ]
+    launch_codes, kernel_codes = max(codes, key=lambda both: compute_similarity(*both))
+    is_similar = compute_similarity(launch_codes, kernel_codes) >= MIN_QUALITY / 2
+    return _align_streams(launch_codes, kernel_codes, kernels) if is_similar else None
+
+
+_NamesAndGrids = tuple[list[str], list[str | None]]
+
+
+def _split_names_and_grids(pairs: Iterable[tuple[str | None, str | None]]) -> _NamesAndGrids:
+    """Split pairs into names and grids; a copy has an empty grid."""
+    texts = [(str(name), grid) for name, grid in pairs]
+    return [name for name, _ in texts], ["" if _is_copy(name) else grid for name, grid in texts]
+
+
+def _encode_kinds(
+    captured: _NamesAndGrids, replayed: _NamesAndGrids, name_of: Callable[[str], Hashable], with_grids: bool
+) -> tuple[list[int], list[int]]:
+    """Encode launches and kernels: equal codes for equal names, and for equal grids if requested."""
+    codes: dict[Hashable, int] = {}
+    launch_codes, kernel_codes = (
+        [
+            codes.setdefault((name_of(name), grid if with_grids else None), len(codes))
+            for name, grid in zip(*side, strict=True)
+        ]
+        for side in (captured, replayed)
+    )
+    return launch_codes, kernel_codes
+
+
+def _align_streams(
+    launch_codes: Sequence[int], kernel_codes: Sequence[int], kernels: Sequence[ReplayedKernel]
+) -> _PieceMatch | None:
+    """Align launches to kernels, stream by stream."""
+    streams = sorted({kernel.stream for kernel in kernels})
+    indices = [[i for i, kernel in enumerate(kernels) if kernel.stream == stream] for stream in streams]
+    alignment = align_launches(launch_codes, [[kernel_codes[i] for i in of_stream] for of_stream in indices])
+    return _merge_streams(alignment, indices, len(kernels)) if alignment else None
+
+
+def _merge_streams(alignment: LaunchAlignment, indices: Sequence[Sequence[int]], count: int) -> _PieceMatch:
+    """Merge an alignment by stream into one in the order of the kernels."""
+    sides: list[LaunchIndices] = []
+    for pairs in (alignment.first, alignment.last):
+        side: LaunchIndices = [None] * count
+        for of_stream, launches in zip(indices, pairs, strict=True):
+            for i, launch in zip(of_stream, launches, strict=True):
+                side[i] = launch
+        sides.append(side)
+    return _PieceMatch(sides[0], sides[1], alignment.paired_count)
+
+
+def _match_by_position(launches: Sequence[_Launch], kernels: Sequence[ReplayedKernel]) -> _PieceMatch | None:
+    """Match the k-th launch to the k-th kernel, if a capture does not name its kernels.
+
+    Needs one stream, as many launches as kernels, and operators whose categories agree with the kernels'.
+    """
+    if len(launches) != len(kernels) or len({kernel.stream for kernel in kernels}) != 1:
+        return None
+    categories = [
+        (infer_op_and_category(operator or "")[1], infer_op_and_category(kernel.name)[1])
+        for (_, _, operator), kernel in zip(launches, kernels, strict=True)
+    ]
+    agreements = [one == other for one, other in categories if _UNKNOWN_CATEGORY not in (one, other)]
+    if not agreements:
+        return None
+    indices: LaunchIndices = [*range(len(kernels))]
+    score = len(kernels) * sum(agreements) / len(agreements)
+    return _PieceMatch(indices, indices, score, is_by_name=False)
+
+
+def _is_copy(name: str) -> bool:
+    return name.startswith(tuple(_COPIES))
+
+
+def _normalise_copy_name(name: str) -> Hashable:
+    """Give all copies, and all memsets, one name; other names stay."""
+    return next((kind for prefix, kind in _COPIES.items() if name.startswith(prefix)), name)
+
+
+def _parse_comparable_name(name: str) -> Hashable:
+    """Parse a name so that its mangled and its readable form are equal."""
+    if _is_copy(name):
+        return _normalise_copy_name(name)
+    parsed = parse_kernel_name(name)
+    return parsed.base, tuple(parse_dtype(argument) or argument for argument in parsed.arguments)

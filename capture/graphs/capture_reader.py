@@ -1,0 +1,308 @@
+"""Read graph captures: operator, operands, modules and scopes of each launch.
+
+A capture is a trace of the program while a graph was recorded: no kernel ran, but the host shows every launch
+between the begin and the end of the capture of a stream, in the order of the graph.
+"""
+
+import re
+from bisect import bisect
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import polars as pl
+
+from capture.classify.operator_work import has_work_model
+from capture.classify.step_annotations import (
+    CaptureAnnotation,
+    parse_capture_annotation,
+    parse_step_annotation,
+)
+from capture.clean_text import clean
+from capture.graphs.capture_files import parse_batch
+from capture.loaders.chrome import lenient_reader
+from capture.loaders.chrome.launch_context import is_scope, is_user_function, with_lines, with_paths
+from capture.loaders.chrome.trace_model import (
+    OPERATOR_CATEGORIES,
+    RUNTIME_CATEGORIES,
+    TraceEvent,
+    convert_us_to_ns,
+)
+from capture.source import Source
+
+_LAUNCH: Final = re.compile(r"Launch(?:Cooperative)?Kernel|(?:Memcpy|Memset)\w*(?:Async|WithStream)")
+_COPY: Final = re.compile(r"Mem(?:cpy|set)")  # names the kernel of a call that launches a copy
+_FUNCTION_CATEGORY: Final = "python_function"
+_BEGIN: Final = "StreamBeginCapture"
+_END: Final = "StreamEndCapture"
+_SCOPE_SCHEMA: Final = {
+    "path": pl.Categorical(), "layer": pl.Int32(), "op": pl.Categorical(), "is_products_only": pl.Boolean(),
+}  # fmt: skip
+_INTERVAL_SCHEMA: Final = {"t": pl.Int64, "dur": pl.Int64, "thread": pl.String}
+
+
+class _Arguments(msgspec.Struct, gc=False):
+    """The arguments of a launch or an operator."""
+
+    kernel: Any = None
+    grid: Any = None
+    dims: Any = msgspec.field(default=(), name="Input Dims")
+    types: Any = msgspec.field(default=(), name="Input type")
+    values: Any = msgspec.field(default=(), name="Concrete Inputs")
+
+
+_DECODER: Final = msgspec.json.Decoder(_Arguments)
+
+
+@dataclass(frozen=True, eq=False)
+class CapturedGraph:
+    """One captured graph, or the pieces of one.
+
+    Each piece has its launches in order: kernel (null if the capture does not name it), grid, operator,
+    operands (as JSON), call (id of the operator call), path, layer, op (is_products_only), line.
+    """
+
+    file: str
+    batch: int | None
+    mode: str
+    rows: int | None  # leading dimension of most operands
+    pieces: tuple[pl.DataFrame, ...]
+
+    @property
+    def size(self) -> int:
+        """The largest batch that it serves, in requests or in rows; 0 if unknown."""
+        return max(self.batch or 0, self.rows or 0)
+
+
+@dataclass(frozen=True)
+class _HostSpan:
+    """One host event, with its times in ns."""
+
+    event: TraceEvent
+    start: int
+    end: int
+    thread: str
+    name: str
+
+    def parse_arguments(self) -> _Arguments:
+        try:
+            return _DECODER.decode(self.event.args)
+        except (msgspec.MsgspecError, ValueError, RecursionError):
+            return _Arguments()
+
+
+@dataclass
+class _CaptureWindow:
+    """The launches of one capture of a stream."""
+
+    start: int
+    end: int
+    thread: str
+    annotation: CaptureAnnotation | None = None
+    annotation_start: int = -1
+    launches: list[_HostSpan] = field(default_factory=list)
+
+    def annotate(self, span: _HostSpan) -> None:
+        """Set the annotation, if the window is inside of it."""
+        if span.start <= self.start <= span.end:
+            self.annotation, self.annotation_start = parse_capture_annotation(span.name), span.start
+
+
+def read_captured_graphs(path: Path) -> list[CapturedGraph]:
+    """Read the graphs whose capture a file shows, smallest first; raise UnreadableError for no file."""
+    events = lenient_reader.read_events(Source.from_path(path))
+    spans = _build_spans([event for event in events if _is_relevant(event)])
+    windows = _find_capture_windows(spans)
+    if not windows:
+        return []
+    parts: dict[tuple[object, ...], list[pl.DataFrame]] = {}
+    for window, piece in zip(windows, _build_pieces(windows, spans), strict=True):
+        if piece.height:
+            own_graph = () if window.annotation else (_find_common_leading_dim([piece]),)
+            parts.setdefault((window.annotation, window.annotation_start, *own_graph), []).append(piece)
+    graphs = (_build_graph(path, key[0], pieces) for key, pieces in parts.items())
+    return sorted(graphs, key=lambda graph: graph.size)
+
+
+def _build_graph(path: Path, annotation: Any, pieces: list[pl.DataFrame]) -> CapturedGraph:
+    batch = annotation.batch if annotation else parse_batch(path)
+    mode = annotation.mode if annotation else ("full" if len(pieces) == 1 else "piecewise")
+    rows = _find_common_leading_dim(pieces)
+    return CapturedGraph(clean(path.name, 200), batch, mode, rows, tuple(pieces))
+
+
+def _is_relevant(event: TraceEvent) -> bool:
+    if event.ph != "X":
+        return False
+    if event.cat in (*OPERATOR_CATEGORIES, *RUNTIME_CATEGORIES) or is_scope(event.cat, event.title):
+        return True
+    return event.cat == _FUNCTION_CATEGORY and _is_user_function(event.title)
+
+
+_is_user_function = lru_cache(maxsize=1 << 14)(is_user_function)  # few functions are called often
+
+
+def _build_spans(events: Sequence[TraceEvent]) -> list[_HostSpan]:
+    """Build spans of the events with times, by start, outer ones first."""
+    raw = {"t": [e.ts for e in events], "dur": [e.dur for e in events]}
+    texts = {c: [bytes(v).decode("ascii", "replace").strip('" ') for v in vs] for c, vs in raw.items()}
+    times = pl.DataFrame(texts, schema={"t": pl.String, "dur": pl.String}).select(convert_us_to_ns(pl.all()))
+    spans = [
+        _HostSpan(event, t, t + dur, event.thread, event.title)
+        for event, t, dur in zip(events, times["t"], times["dur"], strict=True)
+        if t is not None and dur is not None
+    ]
+    return sorted(spans, key=lambda span: (span.start, -span.end))
+
+
+def _find_capture_windows(spans: Sequence[_HostSpan]) -> list[_CaptureWindow]:
+    """Find the captures of streams in order, with their launches.
+
+    The k-th begin on a thread is closed by its k-th end. If no begin is recorded, the annotations of captures
+    are the windows.
+    """
+    annotations = [span for span in spans if parse_capture_annotation(span.name)]
+    windows = list(_iter_capture_windows(spans)) or [
+        _CaptureWindow(span.start, span.end, span.thread) for span in annotations
+    ]
+    windows.sort(key=lambda window: window.start)
+    for window in windows:
+        for span in annotations:  # the innermost is the last
+            window.annotate(span)
+    _assign_launches(windows, [span for span in spans if _is_launch(span)])
+    return windows
+
+
+def _is_launch(span: _HostSpan) -> bool:
+    return span.event.cat in RUNTIME_CATEGORIES and bool(_LAUNCH.search(span.name))
+
+
+def _assign_launches(windows: Sequence[_CaptureWindow], launches: Sequence[_HostSpan]) -> None:
+    """Assign launches to the windows of their threads; both are sorted by start."""
+    for thread in {window.thread for window in windows}:
+        of_thread = [window for window in windows if window.thread == thread]
+        starts = [window.start for window in of_thread]
+        for launch in (launch for launch in launches if launch.thread == thread):
+            last = bisect(starts, launch.start) - 1
+            if last >= 0 and launch.start <= of_thread[last].end:
+                of_thread[last].launches.append(launch)
+
+
+def _iter_capture_windows(spans: Sequence[_HostSpan]) -> Iterator[_CaptureWindow]:
+    """Yield a window from each begin of a capture to its end, or to the end of the trace."""
+    begins, ends = ([span for span in spans if word in span.name] for word in (_BEGIN, _END))
+    for thread in {span.thread for span in begins}:
+        end_times = (span.start for span in ends if span.thread == thread)
+        for begin in (span for span in begins if span.thread == thread):
+            yield _CaptureWindow(begin.end, next(end_times, 1 << 62), thread)
+
+
+def _build_pieces(windows: Sequence[_CaptureWindow], spans: Sequence[_HostSpan]) -> list[pl.DataFrame]:
+    """Build the launches of each window, with their operators and scopes."""
+    launches = [span for window in windows for span in window.launches]
+    operators = [span for span in spans if span.event.cat in OPERATOR_CATEGORIES]
+    rows = [
+        (number, *_read_kernel_and_grid(span), *_find_calling_operator(enclosing), span.start, span.thread)
+        for number, (span, enclosing) in enumerate(
+            zip(launches, _iter_enclosing_spans(launches, operators), strict=True)
+        )
+    ]
+    schema = {
+        "number": pl.UInt32, "kernel": pl.String, "grid": pl.String, "operator": pl.String,
+        "operands": pl.String, "call": pl.Int64, "host_t": pl.Int64, "host_thread": pl.String,
+    }  # fmt: skip
+    frame = _with_scopes(pl.DataFrame(rows, schema=schema, orient="row"), spans)
+    frame = _with_function_names(frame, spans).sort("number").drop("number", "host_t", "host_thread")
+    counts = [len(window.launches) for window in windows]
+    starts = [sum(counts[:i]) for i in range(len(counts))]
+    return [frame.slice(start, count) for start, count in zip(starts, counts, strict=True)]
+
+
+def _with_scopes(launches: pl.DataFrame, spans: Sequence[_HostSpan]) -> pl.DataFrame:
+    """Add path, layer, op and is_products_only of the modules and scopes around each launch."""
+    scopes = [
+        (span.name, span.start, span.end - span.start, span.thread)
+        for span in spans
+        if is_scope(span.event.cat, span.name)
+        and not parse_capture_annotation(span.name)
+        and not parse_step_annotation(span.name)
+    ]
+    schema = {"name": pl.String, **_INTERVAL_SCHEMA}
+    scope_frame = pl.DataFrame(scopes, schema=schema, orient="row").filter(pl.col("dur") > 0)
+    if scope_frame.height:
+        launches = with_paths(launches, scope_frame)
+    missing = [pl.lit(None, dtype=t).alias(c) for c, t in _SCOPE_SCHEMA.items() if c not in launches.columns]
+    return launches.with_columns(missing)
+
+
+def _with_function_names(launches: pl.DataFrame, spans: Sequence[_HostSpan]) -> pl.DataFrame:
+    """Add `line`, the name of the user's function around each launch."""
+    functions = [s for s in spans if s.event.cat == _FUNCTION_CATEGORY and _is_user_function(s.name)]
+    rows = [(i, span.start, span.end - span.start, span.thread) for i, span in enumerate(functions)]
+    schema = {"label": pl.UInt32, **_INTERVAL_SCHEMA}
+    function_frame = pl.DataFrame(rows, schema=schema, orient="row").filter(pl.col("dur") > 0)
+    launches = with_lines(launches, function_frame)
+    if "line" not in launches.columns:
+        return launches.with_columns(line=pl.lit(None, dtype=pl.Categorical()))
+    names = pl.Series([span.name for span in functions], dtype=pl.String).cast(pl.Categorical())
+    return launches.with_columns(names.gather(launches["line"]).alias("line"))
+
+
+def _read_kernel_and_grid(span: _HostSpan) -> tuple[str | None, str | None]:
+    """Read name and grid of what was launched, as far as the capture has them."""
+    copy = _COPY.search(span.name)
+    if copy:
+        return copy[0], None
+    arguments = span.parse_arguments()
+    kernel = arguments.kernel if isinstance(arguments.kernel, str) else None
+    has_grid = isinstance(arguments.grid, list) and arguments.grid
+    return kernel, "x".join(map(str, arguments.grid)) if has_grid else None
+
+
+def _iter_enclosing_spans(
+    launches: Sequence[_HostSpan], spans: Sequence[_HostSpan]
+) -> Iterator[list[_HostSpan]]:
+    """Yield for each launch the spans of its thread that are open at its start, innermost last."""
+    by_thread: dict[str, list[_HostSpan]] = {}
+    for span in spans:
+        by_thread.setdefault(span.thread, []).append(span)
+    remaining = {thread: iter(of_thread) for thread, of_thread in by_thread.items()}
+    upcoming = {thread: next(of_thread, None) for thread, of_thread in remaining.items()}
+    stacks: dict[str, list[_HostSpan]] = {thread: [] for thread in by_thread}
+    for launch in launches:
+        stack = stacks.setdefault(launch.thread, [])
+        while (opening := upcoming.get(launch.thread)) is not None and opening.start <= launch.start:
+            stack[:] = [*(s for s in stack if s.end > opening.start), opening]
+            upcoming[launch.thread] = next(remaining[launch.thread], None)
+        stack[:] = [s for s in stack if s.end > launch.start]
+        yield list(stack)
+
+
+def _find_calling_operator(enclosing: Sequence[_HostSpan]) -> tuple[str | None, str | None, int | None]:
+    """Find the operator whose work a launch is: its name, its operands as JSON, and the id of the call.
+
+    It is the innermost one with a work model, else the innermost.
+    """
+    if not enclosing:
+        return None, None, None
+    span = next((s for s in reversed(enclosing) if has_work_model(s.name)), enclosing[-1])
+    arguments = span.parse_arguments()
+    operands = {
+        "Input Dims": arguments.dims, "Input type": arguments.types, "Concrete Inputs": arguments.values,
+    }  # fmt: skip
+    return span.name, msgspec.json.encode(operands).decode(), span.start
+
+
+def _find_common_leading_dim(pieces: Sequence[pl.DataFrame]) -> int | None:
+    """Find the leading dimension of the first matrix of most calls; None without any."""
+    sizes: Counter[int] = Counter()
+    for piece in pieces:
+        for operands in piece.unique("call")["operands"].drop_nulls():
+            dims = msgspec.json.decode(operands)["Input Dims"]
+            matrices = (d for d in dims if isinstance(d, list) and len(d) > 1 and type(d[0]) is int)
+            sizes.update([d[0] for d in matrices][:1])
+    return sizes.most_common(1)[0][0] if sizes else None

@@ -1,0 +1,302 @@
+"""Load files and folders as runs: choose the loader, use the cache, group and merge ranks."""
+
+import traceback
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Final, TypeGuard
+
+from msgspec import Struct
+from polars.exceptions import PanicException
+
+from capture.cache import build_entry_path, fetch, store
+from capture.cache import prefetch as begin_to_fetch
+from capture.clean_text import clean
+from capture.devices import select_device
+from capture.errors import CaptureError, UnforeseenError, UnreadableError
+from capture.files import remote_files, user_dirs
+from capture.files.addresses import find_list_path, is_pattern, is_url, match_local_files, parse_address_list
+from capture.graphs.capture_files import is_capture, resolve_captures
+from capture.import_log import Notice
+from capture.loaders import (
+    Bundler,
+    ForeignLoader,
+    Loader,
+    describe_broken_loaders,
+    find_bundlers,
+    find_loaders,
+    is_outdated,
+)
+from capture.merge_ranks import merge_ranks
+from capture.native.parts import list_earlier_parts, read_first_line
+from capture.run import Run
+from capture.source import Source
+from capture.stderr_mute import mute_stderr
+from capture.unknown_input import FORMATS_HINT, build_unknown_input_error
+
+MAX_PREFETCHED_FILES: Final = 2  # more would only compete for the cores
+MAX_NAMED_FILES: Final = 20  # unreadable files of a folder that a notice names
+_PROFILE: Final = "profile"
+_CAPTURE: Final = "capture"
+
+
+class Bundle(Struct, frozen=True):
+    """Several files that form one recording."""
+
+    files: tuple[Path, ...]
+    bundler: Bundler
+
+    def __str__(self) -> str:
+        """Return the folder of the files."""
+        return str(self.files[0].parent)
+
+
+Input = str | Path | Bundle
+
+
+def load(
+    path: Input | Source, *, cache: bool = True, capture: str | None = None, limits: bool = True
+) -> list[Run]:
+    """Return all runs of a file, or of the files of one recording, from the cache if possible.
+
+    `capture` is a file or folder with graph captures, or `none`; by default they are searched nearby.
+    Without `limits` an input may unpack to any size and a stream may have any length.
+    Raises UnreadableError for an input that is not a profile.
+    """
+    if not isinstance(path, Source):
+        path = _bundle_earlier_parts(path)
+    if isinstance(path, Bundle):
+        return path.bundler.load(path.files)
+    source = path if isinstance(path, Source) else Source.from_path(path, limits=limits)
+    source.requested_captures = None if capture is None else resolve_captures(capture)
+    entry = build_entry_path(source) if cache else None
+    cached = fetch(entry, source) if entry else None
+    if cached and not is_outdated(cached, source.head):
+        return cached
+    loader = _choose_loader(source)
+    runs = _parse_source(source, loader)
+    if entry and not isinstance(loader, ForeignLoader):  # a new version of it may read the file differently
+        store(entry, runs, source)
+    return runs
+
+
+def prefetch(paths: Sequence[Input], *, capture: str | None = None) -> None:
+    """Start reading the cached runs of the first files in threads, while the caller is still busy.
+
+    Errors are ignored here: loading the file raises them.
+    """
+    for path in paths[:MAX_PREFETCHED_FILES]:
+        with suppress(CaptureError, OSError):
+            if not isinstance(path, Bundle) and _is_file(path):
+                source = Source.from_path(path)
+                source.requested_captures = None if capture is None else resolve_captures(capture)
+                entry = build_entry_path(source)
+                if entry is not None:
+                    begin_to_fetch(entry, source)
+
+
+def _bundle_earlier_parts(path: Input) -> Input:
+    """Return a native recording bundled with its earlier parts, any other path unchanged."""
+    if isinstance(path, Bundle) or not str(path).endswith(".jsonl") or not _is_file(path):
+        return path
+    earlier = list_earlier_parts(path, read_first_line(path))
+    if not earlier:
+        return path
+    from capture.loaders import native_parts
+
+    return Bundle((*map(Path, earlier), Path(path)), native_parts)
+
+
+def _choose_loader(source: Source) -> Loader:
+    loaders = find_loaders(source.head, source.path.suffix, source.log)
+    if not loaders:
+        raise build_unknown_input_error(source, describe_broken_loaders())
+    return loaders[0]
+
+
+def _parse_source(source: Source, loader: Loader) -> list[Run]:
+    source.log.format = loader.FORMAT
+    from capture.classify.name_rules import load_user_rules  # slow to import; not needed until a file is read
+
+    if wrong := load_user_rules().problems:
+        message = f"invalid lines in your own rules (see tracetui doctor); the first: {wrong[0]}"
+        source.log.note("own_rules", message, count=len(wrong))
+    runs = _load_with(loader, source)
+    if not any(run.events.height or run.tables for run in runs):
+        raise UnreadableError(f"contains no event readable as {loader.FORMAT}", where=source.label)
+    return runs
+
+
+def _load_with(loader: Loader, source: Source) -> list[Run]:
+    """Return a loader's runs; turn its unexpected errors into UnforeseenError."""
+    what = f"cannot be read as {loader.FORMAT}"
+    try:
+        with mute_stderr():
+            return loader.load(source)
+    except (CaptureError, OSError):
+        raise
+    except (RecursionError, MemoryError) as e:
+        why = "it is nested too deeply" if isinstance(e, RecursionError) else "there is not enough memory"
+        raise UnreadableError(what, where=source.label, why=why) from None
+    except (Exception, PanicException) as e:
+        report = user_dirs.write_crash_report("".join(traceback.format_exception(e)))
+        details = f"; details are in {report}" if report else ""
+        why = f"the loader was not written for its content{details}"
+        todo = "please report it"
+        if isinstance(loader, ForeignLoader):
+            todo += f" to the authors of {loader.package}"
+        raise UnforeseenError(what, where=source.label, why=why, todo=todo) from e
+
+
+def load_all(
+    paths: Sequence[Input],
+    *,
+    cache: bool = True,
+    merge: bool = False,
+    capture: str | None = None,
+    limits: bool = True,
+    device: str | None = None,
+) -> list[Run]:
+    """Return all runs of all files and of all profiles in folders.
+
+    `merge` merges the ranks of a launch into one run; `device` keeps only its rows and those of the host.
+    """
+    read = partial(load, cache=cache, capture=capture, limits=limits)
+    runs = [_load_group(group, read) for group in group_inputs(paths, merge=merge)]
+    merged = [run for group in runs for run in (merge_ranks(group) if merge else group)]
+    return merged if device is None else [select_device(run, device) for run in merged]
+
+
+def _load_group(paths: Sequence[Input], read: Callable[[Input], list[Run]]) -> list[Run]:
+    """Return the runs of some paths; unreadable files in folders are skipped and named in the log."""
+    requested = {str(path) for path in paths}
+    runs: list[Run] = []
+    errors: list[UnreadableError] = []
+    for path in expand_inputs(paths):
+        try:
+            runs += read(path)
+        except UnreadableError as e:
+            if str(path) in requested:
+                raise
+            errors.append(e)
+    if not runs and errors:
+        raise errors[0]
+    return _log_unreadable_files(runs, errors) if errors else runs
+
+
+def _log_unreadable_files(runs: list[Run], errors: Sequence[UnreadableError]) -> list[Run]:
+    """Return the runs with a notice about skipped files in the log of the first."""
+    others = ", ".join(e.where for e in errors[1:MAX_NAMED_FILES]) + (
+        " …" if len(errors) > MAX_NAMED_FILES else ""
+    )
+    message = f"skipped an unreadable file: {errors[0]}" + (f"; also {others}" if others else "")
+    notice = Notice("unreadable_file", "data_loss", len(errors), clean(message, 4000))
+    log = runs[0].log
+    extended = replace(log, notices=(*log.notices, notice))
+    return [replace(run, log=extended) if run.log is log else run for run in runs]
+
+
+def group_inputs(paths: Sequence[Input], *, merge: bool) -> list[list[Input]]:
+    """Return groups of paths to load together: one each, or with `merge` each folder and all files."""
+    paths = expand_addresses(paths)
+    if not merge:
+        return [[path] for path in _replace_bundles(paths)]
+    folders = [path for path in paths if _is_folder(path)]
+    files = [path for path in paths if path not in folders]
+    groups: list[list[Input]] = [[path] for path in folders]
+    return [*groups, *([files] if files else [])]
+
+
+def expand_inputs(paths: Sequence[Input]) -> list[Input]:
+    """Return the paths with folders replaced by their profiles and files of one recording by a Bundle."""
+    resolved = [_resolve_baseline(path) for path in expand_addresses(paths)]
+    return _replace_bundles(
+        [file for path in resolved for file in (_find_profiles(path) if _is_folder(path) else [path])]
+    )
+
+
+def expand_addresses(paths: Sequence[Input]) -> list[Input]:
+    """Return the paths with lists, patterns and remote folders replaced by their files.
+
+    Raises UnreadableError if a pattern has no match, UsageError for an invalid list.
+    """
+    words = [str(path) for path in paths if not isinstance(path, Bundle)]
+    if not any(is_url(word) or is_pattern(word) or word.startswith("@") for word in words):
+        return list(paths)
+    expanded: list[Input] = []
+    for path in paths:
+        expanded += [path] if isinstance(path, Bundle) else _expand_address(str(path))
+    return expanded
+
+
+def _expand_address(word: str) -> list[Input]:
+    list_path = find_list_path(word)
+    addresses = (
+        [word]
+        if list_path is None
+        else parse_address_list(Source.from_path(list_path).read_text(), list_path)
+    )
+    files: list[Input] = []
+    for address in addresses:
+        if is_url(address):
+            files += remote_files.expand_url(address)
+        else:
+            files += match_local_files(address) if is_pattern(address) else [address]
+    return files
+
+
+def _is_folder(path: Input) -> TypeGuard[str | Path]:
+    return not isinstance(path, Bundle) and Path(path).is_dir()
+
+
+def _replace_bundles(paths: Sequence[Input]) -> list[Input]:
+    """Return the paths with the files of each recording replaced by its Bundle, at the first of them."""
+    files = [Path(path) for path in paths if isinstance(path, str | Path) and _is_file(path)]
+    bundles = _find_bundles(files)
+    inputs = [
+        path if isinstance(path, Bundle) or is_url(path) else bundles.get(Path(path), path) for path in paths
+    ]
+    return [item for i, item in enumerate(inputs) if not isinstance(item, Bundle) or item not in inputs[:i]]
+
+
+def _find_bundles(files: Sequence[Path]) -> dict[Path, Bundle]:
+    """Return file → Bundle for the files that form a recording together."""
+    bundles = [Bundle(group, bundler) for bundler in find_bundlers(files) for group in bundler.find(files)]
+    return {file: bundle for bundle in bundles for file in bundle.files}
+
+
+def _is_file(path: str | Path) -> bool:
+    return str(path) != "-" and not is_url(path) and Path(path).is_file()
+
+
+def _resolve_baseline(path: Input) -> Input:
+    """Return the file of `baseline:NAME`, any other path unchanged."""
+    name = str(path).removeprefix("baseline:")
+    return path if isinstance(path, Bundle) or name == str(path) else user_dirs.build_baseline_path(name)
+
+
+def _find_profiles(folder: str | Path) -> list[Input]:
+    """Return the files of a folder that a loader accepts; raise UnreadableError if there are none.
+
+    Graph captures count only if there is nothing else: they belong to the other traces.
+    """
+    files = sorted(p for p in Path(folder).rglob("*") if p.is_file() and not p.name.startswith("."))
+    kinds = [(path, _classify_file(path)) for path in _replace_bundles(files)]
+    traces = [path for path, kind in kinds if kind == _PROFILE]
+    profiles = traces or [path for path, kind in kinds if kind == _CAPTURE]
+    if not profiles:
+        what = f"is a folder without profiles (searched {len(files):,} files)"
+        raise UnreadableError(what, where=clean(str(folder), 4096), todo=FORMATS_HINT)
+    return profiles
+
+
+def _classify_file(path: Input) -> str:
+    """Return whether a file is a profile or a graph capture, or an empty text if no loader accepts it."""
+    if isinstance(path, Bundle):
+        return _PROFILE
+    head = Source.from_path(path).head
+    if not find_loaders(head, Path(path).suffix):
+        return ""
+    return _CAPTURE if is_capture(Path(path), head.text) else _PROFILE

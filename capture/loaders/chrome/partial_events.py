@@ -1,0 +1,117 @@
+"""Convert events other than complete ones: begin/end pairs, counters, instants, memory."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+import msgspec
+import polars as pl
+
+from capture.import_log import Log
+from capture.loaders._json_document import parse_value, to_float
+from capture.loaders.chrome.trace_model import TraceEvent, convert_us_to_ns, decode_raw
+
+_MEMORY: Final = "[memory]"
+_MAX_DEVICES: Final = 1 << 20  # larger device ids are invalid
+_INSTANT_PHASES: Final = ("i", "I", "R", "n")
+_MEMORY_TOTALS: Final = {"Total Allocated": "allocated", "Total Reserved": "reserved"}
+_END_PHASES: Final = {"B": "E", "b": "e"}  # by phase of the begin
+_ROW_SCHEMA: Final = {
+    "kind": pl.String, "name": pl.String, "t": pl.Int64, "lens": pl.String, "track": pl.String,
+    "path": pl.String, "value": pl.Float64, "unit": pl.String, "bytes": pl.Float64,
+}  # fmt: skip
+
+
+def join_begin_end(events: Sequence[TraceEvent], log: Log) -> list[TraceEvent]:
+    """Join begin and end events to complete ones; drop and count those without their other half."""
+    joined: list[TraceEvent] = []
+    open_events: dict[tuple[str, ...], list[tuple[TraceEvent, int]]] = {}
+    unpaired = 0
+    halves = [e for e in events if e.ph in "BEbe"]
+    texts = [bytes(e.ts).decode("ascii", "replace").strip('" ') for e in halves]
+    starts = pl.DataFrame({"ts": texts}, schema={"ts": pl.String}).select(convert_us_to_ns(pl.col("ts")))
+    for event, t in zip(halves, starts["ts"], strict=True):
+        if t is None:
+            unpaired += 1
+        elif event.ph in _END_PHASES:
+            key = (*_build_pair_key(event), _END_PHASES[event.ph])
+            open_events.setdefault(key, []).append((event, t))
+        elif stack := open_events.get((*_build_pair_key(event), event.ph)):
+            begin, start = stack.pop()
+            joined.append(_complete_event(begin, t - start))
+        else:
+            unpaired += 1
+    unpaired += sum(len(stack) for stack in open_events.values())
+    log.drop("unbalanced", "begin or end events without their other half", count=unpaired)
+    log.read -= len(joined)  # two events became one
+    return joined
+
+
+def _build_pair_key(event: TraceEvent) -> tuple[str, ...]:
+    """Build the key that both halves of an event share."""
+    if event.ph in "be":
+        return event.cat or "", decode_raw(bytes(event.id)), event.title
+    return (event.thread,)
+
+
+def _complete_event(begin: TraceEvent, dur_ns: int) -> TraceEvent:
+    sign, size = "-" if dur_ns < 0 else "", abs(dur_ns)
+    begin.ph, begin.dur = "X", msgspec.Raw(f"{sign}{size // 1000}.{size % 1000:03d}".encode())
+    return begin
+
+
+def build_other_rows(events: Sequence[TraceEvent], log: Log) -> pl.DataFrame:
+    """Build rows of the event schema from counters, memory changes and instants."""
+    rows: list[dict[str, Any]] = []
+    untimed = 0
+    for event in events:
+        if event.ph == "C":
+            rows += _iter_counter_rows(event)
+        elif event.ph in _INSTANT_PHASES:
+            rows += _iter_memory_rows(event) if event.name == _MEMORY else [_build_instant_row(event)]
+        elif event.ph not in "MBEbeX":
+            untimed += 1
+    if untimed:
+        message = "events of a phase without times (samples, objects, dumps)"
+        log.drop("other_phase", message, count=untimed)
+    frame = pl.DataFrame(rows, schema={**_ROW_SCHEMA, "t": pl.String})
+    return frame.with_columns(t=convert_us_to_ns(pl.col("t").str.strip_chars(' "')))
+
+
+def parse_arguments(event: TraceEvent) -> dict[str, Any]:
+    """Parse the arguments of an event; empty unless they are an object."""
+    text = bytes(event.args)
+    try:
+        arguments = msgspec.json.decode(text)
+    except (ValueError, RecursionError):
+        arguments = parse_value(text.decode("utf-8", "replace"))
+    return arguments if isinstance(arguments, dict) else {}
+
+
+def _parse_numbers(event: TraceEvent) -> dict[str, float]:
+    return {k: to_float(v) for k, v in parse_arguments(event).items() if type(v) in (int, float)}
+
+
+def _build_row(event: TraceEvent, kind: str) -> dict[str, Any]:
+    return {"kind": kind, "name": event.title, "t": bytes(event.ts).decode("ascii", "replace")}
+
+
+def _iter_counter_rows(event: TraceEvent) -> Iterator[dict[str, Any]]:
+    series = _parse_numbers(event)
+    for key, value in series.items():
+        name = event.title if len(series) == 1 else f"{event.title}.{key}"
+        yield _build_row(event, "counter") | {"name": name, "value": value, "unit": None}
+
+
+def _iter_memory_rows(event: TraceEvent) -> Iterator[dict[str, Any]]:
+    """Yield the allocator's totals after a change; the change itself only if there is no total."""
+    numbers = _parse_numbers(event)
+    device = numbers.get("Device Id", -1.0)
+    is_gpu = 0 <= device < _MAX_DEVICES
+    row = _build_row(event, "memory") | {"track": f"gpu{device:.0f}" if is_gpu else "cpu"}
+    totals = {name: numbers[key] for key, name in _MEMORY_TOTALS.items() if key in numbers}
+    for name, size in totals.items() or [("allocation change", numbers.get("Bytes", 0))]:
+        yield row | {"name": name, "bytes": size}
+
+
+def _build_instant_row(event: TraceEvent) -> dict[str, Any]:
+    return _build_row(event, "mark") | {"path": "note"}

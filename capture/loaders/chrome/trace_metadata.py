@@ -1,0 +1,86 @@
+"""Build run metadata from the header of a Chrome trace: producer, devices, driver, ranks."""
+
+from typing import Any
+
+import polars as pl
+
+from capture.clean_text import clean
+from capture.device_roofs import find_gpu_name
+from capture.loaders._json_document import to_integer
+from capture.loaders.chrome.trace_model import Trace
+from capture.loaders.chrome.track_names import JAX_DEVICE_PREFIX, ProcessNames
+
+
+def build_meta(trace: Trace, names: ProcessNames, captured: str | None) -> dict[str, Any]:
+    """Build the metadata of a run; `captured` describes what its graph captures added."""
+    header = trace.header
+    ranks = header.get("distributedInfo")
+    ranks = ranks if isinstance(ranks, dict) else {}
+    device, guesses = _find_device_names(header)
+    meta = {
+        "producer": _find_producer(trace, names),
+        "device": device,
+        "guess": guesses,
+        "driver": header.get("cuda_driver_version") or header.get("hip_driver_version"),
+        "rank": ranks.get("rank"),
+        "world_size": ranks.get("world_size"),
+        "clock_base_ns": header.get("baseTimeNanoseconds"),
+        "profiled": True,
+        "captured": captured,
+        "truncated": trace.truncated or None,
+    }
+    return {k: v for k, v in meta.items() if v is not None and v != "" and v != []}
+
+
+def _find_device_names(header: dict[str, Any]) -> tuple[str, list[str]]:
+    """Find the names of the devices; without any, guess one by their properties, and describe the guess."""
+    devices = build_device_table(header)
+    named = devices.get_column("name", default=pl.Series([], dtype=pl.String))
+    names = sorted({name for name in named if name})
+    if names or devices.is_empty():
+        return ", ".join(names), []
+    columns = ("sms", "memory_bytes", "major", "minor")
+    candidates = {
+        find_gpu_name(s, m, (major, minor)) for s, m, major, minor in devices.select(columns).rows()
+    }
+    name = candidates.pop() if len(candidates) == 1 else None
+    if name is None:
+        return "", []
+    sms, memory, major, minor = devices.select(columns).row(0)
+    properties = f"{sms} multiprocessors, {round(memory / (1 << 30))} GiB and capability {major}.{minor}"
+    return name, [f"device: not named in the trace; only {name} has {properties}"]
+
+
+def _find_producer(trace: Trace, names: ProcessNames) -> str:
+    if trace.producer:
+        return trace.producer
+    if any(name.startswith(JAX_DEVICE_PREFIX) for name in names.processes.values()):
+        return "JAX profiler"
+    cats = set(trace.complete.labels["cat"])
+    torch = "schemaVersion" in trace.header or cats & {"cpu_op", "cuda_runtime", "user_annotation"}
+    return "PyTorch profiler" if torch else "Chrome trace"
+
+
+def build_device_table(header: dict[str, Any]) -> pl.DataFrame:
+    """Build the table of the devices in the header; without columns if there are none."""
+    devices = header.get("deviceProperties")
+    rows = [
+        {
+            "id": to_integer(d.get("id")),
+            "name": clean(str(d.get("name"))),
+            "memory_bytes": to_integer(d.get("totalGlobalMem")),
+            "sms": to_integer(d.get("numSms")),
+            "major": to_integer(d.get("computeMajor")),
+            "minor": to_integer(d.get("computeMinor")),
+        }
+        for d in (devices if isinstance(devices, list) else ())
+        if isinstance(d, dict)
+    ]  # fmt: skip
+    return pl.DataFrame(rows, strict=False)
+
+
+def build_header_table(header: dict[str, Any], read: int) -> pl.DataFrame:
+    """Build a table of the scalar keys of the header, and the number of events read."""
+    values = {clean(k): clean(str(v)) for k, v in header.items() if isinstance(v, str | int | float)}
+    values["events"] = str(read)
+    return pl.DataFrame({"key": list(values), "value": list(values.values())})

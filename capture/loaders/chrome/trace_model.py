@@ -1,0 +1,265 @@
+"""`Trace`, the common output of all readers: complete events as a frame, the rest as records.
+
+Other loaders (Perfetto, rocprof, XPlane) build a `Trace`, too, and pass it to `trace_to_run`.
+"""
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any, Final
+
+import msgspec
+import polars as pl
+
+from capture.import_log import Log
+from capture.native.schema import PATH_SEPARATOR
+
+DEVICE_CATEGORIES: Final = ("kernel", "gpu_memcpy", "gpu_memset", "Kernel", "Memcpy", "Memset")
+OPERATOR_CATEGORIES: Final = ("cpu_op", "Operator")
+KERNEL_CATEGORIES: Final = ("kernel", "Kernel")
+RUNTIME_CATEGORIES: Final = ("cuda_runtime", "cuda_driver", "Runtime")
+LINKED_CATEGORIES: Final = (*DEVICE_CATEGORIES, *RUNTIME_CATEGORIES)
+ATTENTION: Final = "attention"  # in the name of an operator whose values matter, not only its shapes
+FLOW_PHASES: Final = ("s", "t", "f")
+UNNAMED: Final = "unnamed"
+NO_END: Final = ("no_end", "the list of events has no closing bracket")  # id and message of a notice
+THREAD_SEPARATOR: Final = "\n"  # between pid and tid, which cannot contain it unescaped
+REPEATED: Final = re.compile(rb'"(ts|dur|name|ph|cat|pid|tid)"\s*:[^{}]*?"\1"\s*:')  # the same key twice
+
+_NOTHING: Final = msgspec.Raw(b"")
+_CORRELATION: Final = re.compile(rb'"correlation"\s*:\s*([0-9]{1,18})(?![0-9])')
+_EXTERNAL_ID: Final = re.compile(rb'"[Ee]xternal id"\s*:\s*([0-9]{1,18})(?![0-9])')
+_NUMBER: Final = r"^-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?$"
+
+
+class RefusedError(ValueError):
+    """A fast reader does not support this file; the lenient one reads it."""
+
+
+class TraceEvent(msgspec.Struct, gc=False):
+    """One trace event; numbers and arguments stay raw text, so that no digit is lost."""
+
+    ph: str = ""
+    cat: str | None = None
+    name: str | int | float | bool | None = None
+    pid: msgspec.Raw = _NOTHING
+    tid: msgspec.Raw = _NOTHING
+    ts: msgspec.Raw = _NOTHING
+    dur: msgspec.Raw = _NOTHING
+    args: msgspec.Raw = _NOTHING
+    id: msgspec.Raw = _NOTHING
+
+    @property
+    def thread(self) -> str:
+        """Process and thread, or device and stream, as one key."""
+        return format_thread(bytes(self.pid), bytes(self.tid))
+
+    @property
+    def title(self) -> str:
+        return UNNAMED if self.name is None else str(self.name)
+
+
+class _Operands(msgspec.Struct, gc=False):
+    """The operands of an operator call, as written."""
+
+    types: msgspec.Raw = msgspec.field(default=_NOTHING, name="Input type")
+    dims: msgspec.Raw = msgspec.field(default=_NOTHING, name="Input Dims")
+    values: msgspec.Raw = msgspec.field(default=_NOTHING, name="Concrete Inputs")
+
+
+class _LaunchConfig(msgspec.Struct, gc=False, omit_defaults=True):
+    """The launch configuration of a kernel, as written."""
+
+    grid: msgspec.Raw = _NOTHING
+    block: msgspec.Raw = _NOTHING
+    registers: msgspec.Raw = msgspec.field(default=_NOTHING, name="registers per thread")
+    shared: msgspec.Raw = msgspec.field(default=_NOTHING, name="shared memory")
+    occupancy: msgspec.Raw = msgspec.field(default=_NOTHING, name="est. achieved occupancy %")
+
+
+class _CallStack(msgspec.Struct, gc=False):
+    """The scopes of an event, outermost first."""
+
+    call_stack: list[str] = []
+
+
+_OPERANDS_DECODER: Final = msgspec.json.Decoder(_Operands)
+_LAUNCH_CONFIG_DECODER: Final = msgspec.json.Decoder(_LaunchConfig)
+_CALL_STACK_DECODER: Final = msgspec.json.Decoder(_CallStack)
+
+
+@dataclass(frozen=True, eq=False)
+class CompleteEvents:
+    """Events with a duration: a row each, and a label for what many of them share."""
+
+    rows: pl.DataFrame  # label (row of `labels`), t, dur, correlation, external_id, args
+    labels: pl.DataFrame  # cat, name, thread
+
+    def __add__(self, other: "CompleteEvents") -> "CompleteEvents":
+        shifted = other.rows.with_columns(pl.col("label") + self.labels.height)
+        rows = pl.concat([self.rows, shifted], how="diagonal")
+        return CompleteEvents(rows, pl.concat([self.labels, other.labels]))
+
+    def expand_label(self, name: str) -> pl.Series:
+        """Expand a column of the labels to the rows."""
+        return self.labels[name].gather(self.rows["label"])
+
+
+@dataclass
+class Trace:
+    """A trace as read; `trace_to_run` interprets it."""
+
+    complete: CompleteEvents
+    others: list[TraceEvent]
+    header: dict[str, Any] = field(default_factory=dict)
+    truncated: bool = False
+    tracks: dict[str, str] = field(default_factory=dict)  # thread → track, if the reader knows it
+    producer: str = ""  # if the reader knows it
+
+
+@cache
+def decode_raw(raw: bytes) -> str:
+    """Decode a raw JSON value as text: a string without its quotes, a number as written."""
+    text = raw.decode("utf-8", "replace").strip()
+    return decode_json_string(text) or "" if text.startswith('"') else text
+
+
+def format_thread(pid: bytes, tid: bytes) -> str:
+    """Format raw pid and tid as the key of a thread."""
+    return f"{decode_raw(pid)}{THREAD_SEPARATOR}{decode_raw(tid)}"
+
+
+def decode_json_string(quoted: str) -> str | None:
+    """Decode a JSON string literal; None if it is invalid."""
+    try:
+        value = json.loads(quoted, strict=False)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(value, str):
+        return None
+    return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+def convert_us_to_ns(text: pl.Expr) -> pl.Expr:
+    """Convert decimal microseconds to integer nanoseconds, exact for epoch times; null if not a number."""
+    return text.cast(pl.Decimal(38, 3), strict=False).to_physical().cast(pl.Int64, strict=False)
+
+
+def build_complete_events(events: Sequence[TraceEvent], log: Log) -> CompleteEvents:
+    """Build the frames of events of phase X; drop and count those whose times are not numbers."""
+    labels: dict[tuple[str | None, str, str], int] = {}
+    frame = pl.DataFrame(
+        {
+            "label": [labels.setdefault((e.cat, e.title, e.thread), len(labels)) for e in events],
+            "ts": [_decode_ascii(e.ts) for e in events],
+            "dur": [_decode_ascii(e.dur) for e in events],
+            "correlation": [_find_correlation(e) for e in events],
+            "external_id": [_find_external_id(e) for e in events],
+            "args": [_encode_arguments(e) for e in events],
+        },
+        schema={
+            "label": pl.UInt32, "ts": pl.String, "dur": pl.String, "correlation": pl.Int64,
+            "external_id": pl.Int64, "args": pl.Categorical(),
+        },
+    )  # fmt: skip
+    paths = pl.Series("reported_path", [_parse_call_stack(e) for e in events], dtype=pl.String)
+    frame = frame.with_columns(paths.cast(pl.Categorical())) if paths.count() else frame
+    columns = ("label", "t", "dur", "correlation", "external_id", "args", pl.col("^reported_path$"))
+    schema = {"cat": pl.String, "name": pl.String, "thread": pl.String}
+    label_frame = pl.DataFrame(list(labels), schema=schema, orient="row")
+    return CompleteEvents(parse_times(frame, log).select(columns), label_frame)
+
+
+def _parse_call_stack(event: TraceEvent) -> str | None:
+    """Parse the scopes that an event reports, as Proton's kernels do; None for none."""
+    args = bytes(event.args)
+    if b'"call_stack"' not in args:
+        return None
+    try:
+        stack = _CALL_STACK_DECODER.decode(args).call_stack
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return None
+    inner = stack[1:] if stack[:1] == ["ROOT"] else stack
+    inner = inner[:-1] if inner[-1:] == [event.title] else inner
+    return PATH_SEPARATOR.join(inner) or None
+
+
+def _decode_ascii(raw: msgspec.Raw) -> str | None:
+    return bytes(raw).decode("ascii", "replace") or None
+
+
+def _find_correlation(event: TraceEvent) -> int | None:
+    if event.cat not in LINKED_CATEGORIES:
+        return None
+    match = _CORRELATION.search(bytes(event.args))
+    return int(match[1]) if match else None
+
+
+def _find_external_id(event: TraceEvent) -> int | None:
+    if event.cat not in DEVICE_CATEGORIES and event.cat not in OPERATOR_CATEGORIES:
+        return None
+    match = _EXTERNAL_ID.search(bytes(event.args))
+    return int(match[1]) if match else None
+
+
+def _encode_arguments(event: TraceEvent) -> str | None:
+    """Encode the operands of an operator, or the launch configuration of a kernel, as JSON."""
+    return _encode_launch_config(event) if event.cat in KERNEL_CATEGORIES else _encode_operands(event)
+
+
+def _encode_launch_config(event: TraceEvent) -> str | None:
+    args = bytes(event.args)
+    if b'"grid"' not in args and b'"registers per' not in args:
+        return None
+    try:
+        return msgspec.json.encode(_LAUNCH_CONFIG_DECODER.decode(args)).decode("utf-8", "replace")
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return None
+
+
+def _encode_operands(event: TraceEvent) -> str | None:
+    """Encode the operands of an operator's call, without arguments that differ in each call."""
+    if event.cat not in OPERATOR_CATEGORIES or b'"Input Dims"' not in (args := bytes(event.args)):
+        return None
+    try:
+        operands = _OPERANDS_DECODER.decode(args)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return None
+    parts = [
+        f'"Input Dims": {_format_raw_json(operands.dims)}',
+        f'"Input type": {_format_raw_json(operands.types)}',
+    ]
+    if ATTENTION in event.title:
+        parts.append(f'"Concrete Inputs": {_format_raw_json(operands.values)}')
+    return "{" + ", ".join(parts) + "}"
+
+
+def _format_raw_json(raw: msgspec.Raw) -> str:
+    return bytes(raw).decode("utf-8", "replace") or "null"
+
+
+def parse_times(frame: pl.DataFrame, log: Log) -> pl.DataFrame:
+    """Parse the texts `ts` and `dur` (µs) into integers `t` and `dur` (ns); drop and count invalid rows."""
+    text = {c: pl.col(c).str.strip_chars(' "') for c in ("ts", "dur")}
+    is_valid = {
+        c: t.str.contains(_NUMBER) & t.cast(pl.Float64, strict=False).is_finite() for c, t in text.items()
+    }
+    started = frame.filter(is_valid["ts"].fill_null(False))
+    log.drop("bad_time", "events whose start is not a number", count=frame.height - started.height)
+    timed = started.filter(is_valid["dur"].fill_null(True))
+    log.drop("bad_duration", "events whose duration is not a number", count=started.height - timed.height)
+    missing = timed["dur"].null_count()
+    note_missing_durations(missing, log)
+    timed = timed.with_columns(t=convert_us_to_ns(text["ts"]), dur=convert_us_to_ns(text["dur"]))
+    out_of_range = timed["t"].null_count() + timed["dur"].null_count() - missing
+    if out_of_range:
+        log.note("time_out_of_range", "times beyond 292 years; kept, but in no sum", count=out_of_range)
+    return timed.drop("ts")
+
+
+def note_missing_durations(count: int, log: Log) -> None:
+    """Note the complete events without a duration, if there are any."""
+    if count:
+        log.note("no_duration", "complete events without a duration; kept, but in no sum", count=count)

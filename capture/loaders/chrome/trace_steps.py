@@ -1,0 +1,161 @@
+"""Find the steps of a trace: engine annotations, else profiler steps, numbered ranges, graph launches."""
+
+from bisect import bisect
+from collections.abc import Iterator
+from typing import Final
+
+import polars as pl
+
+from capture.classify.step_annotations import StepAnnotation, parse_capture_annotation, parse_step_annotation
+from capture.graphs.replay_steps import (
+    GRAPH_LAUNCH_PATTERN,
+    INFERRED_STEPS_NOTE,
+    REPLAY_STEP_NAME,
+    derive_replay_steps,
+)
+from capture.import_log import Log
+from capture.loaders.chrome.trace_model import DEVICE_CATEGORIES, RUNTIME_CATEGORIES, CompleteEvents
+
+STEP_FIELDS: Final = ("tokens", "context", "batch")  # columns of a step row, besides its phase
+_ANNOTATION_CATEGORIES: Final = ("user_annotation", "cpu_op", "Operator")
+_PROFILER_STEP: Final = "ProfilerStep"
+_MIN_CAPTURE_RATIO: Final = 10  # launches per kernel that ran, above which a trace shows a graph's capture
+
+
+def mark_step_starts(complete: CompleteEvents) -> CompleteEvents:
+    """Add `step` to the rows: the number of the step that a row starts, null for other rows.
+
+    The labels get `starts_step`; `is_annotation`, whether an engine wrote them to mark a step; and `phase`,
+    `batch`, `tokens` and `context` of that step. Annotated steps are numbered from 1 by start time.
+    """
+    pairs = complete.labels.select("cat", "name").iter_rows()
+    parsed = [parse_step_annotation(name) if cat in _ANNOTATION_CATEGORIES else None for cat, name in pairs]
+    is_annotation = [step is not None and step.number is None for step in parsed]
+    if any(is_annotation):
+        return _mark_annotated_steps(complete, parsed, is_annotation)
+    numbers = pl.Series(_select_step_numbers(complete.labels["name"], parsed), dtype=pl.Int64)
+    labels = complete.labels.with_columns(starts_step=numbers.is_not_null(), is_annotation=False)
+    return CompleteEvents(complete.rows.with_columns(step=numbers.gather(complete.rows["label"])), labels)
+
+
+def _select_step_numbers(names: pl.Series, parsed: list[StepAnnotation | None]) -> list[int | None]:
+    """Select the number of the step that each label starts: profiler steps if there are any, else all."""
+    numbers = [None if step is None else step.number for step in parsed]
+    profiler = [
+        n if name.startswith(_PROFILER_STEP) else None for n, name in zip(numbers, names, strict=True)
+    ]
+    return profiler if any(n is not None for n in profiler) else numbers
+
+
+def _mark_annotated_steps(
+    complete: CompleteEvents, parsed: list[StepAnnotation | None], is_annotation: list[bool]
+) -> CompleteEvents:
+    """Start a step at each annotation, except where a more detailed one starts the same step."""
+    fields = {c: [getattr(step, c) if step else None for step in parsed] for c in ("phase", *STEP_FIELDS)}
+    annotates = pl.Series(is_annotation)
+    labels = complete.labels.with_columns(
+        pl.Series(c, values, dtype=pl.String if c == "phase" else pl.Int64) for c, values in fields.items()
+    ).with_columns(starts_step=annotates, is_annotation=annotates)
+    details = pl.Series([step.detail if step else 0 for step in parsed])
+    annotations = complete.rows.with_row_index("row").filter(annotates.gather(complete.rows["label"]))
+    annotations = annotations.with_columns(detail=details.gather(annotations["label"]))
+    starts = sorted(_select_step_annotations(annotations.drop_nulls(["t", "dur"])))
+    numbers = pl.Series([None], dtype=pl.Int64).new_from_index(0, complete.rows.height)
+    numbers.scatter([row for _, row in starts], range(1, len(starts) + 1))
+    is_unused = annotates.gather(complete.rows["label"]) & numbers.is_null()
+    rows = complete.rows.with_columns(step=numbers)
+    if is_unused.any():  # annotations that start no step get labels of their own
+        new_label = pl.when(is_unused).then(pl.col("label") + labels.height).otherwise("label")
+        rows = rows.with_columns(label=new_label)
+        unused = labels.with_columns(
+            *(pl.lit(None, dtype=pl.Int64).alias(c) for c in STEP_FIELDS), starts_step=pl.lit(value=False)
+        )
+        labels = pl.concat([labels, unused])
+    return CompleteEvents(rows, labels)
+
+
+def _select_step_annotations(annotations: pl.DataFrame) -> Iterator[tuple[int, int]]:
+    """Yield start and row of the annotations that start a step: the most detailed first, then the longest."""
+    steps: list[tuple[int, int]] = []
+    ordered = annotations.sort("detail", "t", "dur", descending=[True, False, True])
+    for row, t, dur in ordered.select("row", "t", "dur").iter_rows():
+        at = bisect(steps, (t, t))
+        if not any(_is_same_step(t, t + dur, *other) for other in steps[max(at - 1, 0) : at + 1]):
+            steps.insert(at, (t, t + dur))
+            yield t, row
+
+
+def _is_same_step(start: int, end: int, other_start: int, other_end: int) -> bool:
+    """Whether two intervals share more than half of the shorter one."""
+    shared = min(end, other_end) - max(start, other_start)
+    return 2 * shared > min(end - start, other_end - other_start)
+
+
+def read_step_annotations(complete: CompleteEvents) -> dict[int, StepAnnotation]:
+    """Read the engine's annotation of each step; empty without annotations."""
+    if not complete.labels["is_annotation"].any():
+        return {}
+    names = complete.labels["name"]
+    steps = complete.rows.filter(pl.col("step").is_not_null()).select("step", "label").iter_rows()
+    parsed = ((step, parse_step_annotation(names[label])) for step, label in steps)
+    return {step: annotation for step, annotation in parsed if annotation}
+
+
+def add_graph_steps(complete: CompleteEvents, log: Log) -> CompleteEvents:
+    """Add a row for each step that graph launches imply, if no label starts a step."""
+    labels = complete.labels
+    if labels["starts_step"].any():
+        return complete
+    is_launch = labels["name"].str.contains(GRAPH_LAUNCH_PATTERN).gather(complete.rows["label"])
+    if not is_launch.any():
+        return complete
+    is_kernel = labels["cat"].is_in(DEVICE_CATEGORIES).fill_null(value=False).gather(complete.rows["label"])
+    rows = complete.rows.with_columns(is_launch=is_launch, is_kernel=is_kernel)
+    rows = rows.drop_nulls(["t", "dur", "correlation"])
+    launches = rows.filter("is_launch").select("t", "label", key="correlation")
+    kernels = rows.filter("is_kernel").select("t", "dur", key="correlation", name="label")
+    steps = derive_replay_steps(launches.drop("label"), kernels)
+    if steps.is_empty():
+        return complete
+    log.note("inferred_steps", INFERRED_STEPS_NOTE, count=steps.height)
+    label = {
+        "cat": "user_annotation", "name": REPLAY_STEP_NAME,
+        "thread": labels["thread"][int(launches["label"][0])], "starts_step": True, "is_annotation": False,
+    }  # fmt: skip
+    step_rows = steps.with_columns(label=pl.lit(labels.height, dtype=pl.UInt32))
+    return CompleteEvents(
+        pl.concat([complete.rows, step_rows], how="diagonal_relaxed"),
+        pl.concat([labels, pl.DataFrame(label)], how="diagonal_relaxed"),
+    )
+
+
+def find_steps_at(times: pl.Series, steps: pl.DataFrame) -> pl.Series:
+    """Find the number of the step that runs at each time; null between steps."""
+    steps = steps.drop_nulls(["t", "dur"]).sort("t")
+    index = find_last_before(steps["t"], times)
+    end = (steps["t"] + steps["dur"]).gather(index)
+    return pl.select(pl.when(times < end).then(steps["step"].gather(index)))[:, 0]
+
+
+def find_last_before(sorted_times: pl.Series, times: pl.Series) -> pl.Series:
+    """Find the index of the last sorted time that is not after each time; null before the first."""
+    index = sorted_times.search_sorted(times.fill_null(-(1 << 63)), side="right").cast(pl.Int64) - 1
+    return pl.select(pl.when(index >= 0).then(index))[:, 0]
+
+
+def note_capture_trace(complete: CompleteEvents, log: Log) -> None:
+    """Note that a trace shows the capture of a graph instead of its execution."""
+    names = complete.labels.filter(pl.col("cat").is_in(_ANNOTATION_CATEGORIES))["name"]
+    captures = [capture for name in names if (capture := parse_capture_annotation(name))]
+    if not captures:
+        return
+    launch = pl.col("cat").is_in(RUNTIME_CATEGORIES) & pl.col("name").str.contains("Launch")
+    labels = complete.labels.select(is_launch=launch.fill_null(False), is_kernel=pl.col("kind") == "kernel")
+    launches, kernels = (labels[c].gather(complete.rows["label"]).sum() for c in labels.columns)
+    if launches > _MIN_CAPTURE_RATIO * kernels:
+        first = captures[0]
+        log.note(
+            "graph_capture",
+            f"this is the capture of a graph (batch {first.batch}, {first.mode}): {launches} launches were "
+            f"recorded and {kernels} kernels ran; open it with its execution trace",
+        )

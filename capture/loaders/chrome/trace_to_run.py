@@ -1,0 +1,283 @@
+"""Convert a `Trace` to a Run: kinds, lenses, tracks, steps, and attribution of kernels to their launch."""
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import polars as pl
+
+from capture.classify.name_rules import PRODUCT_CATEGORIES, has_model_position, infer_op_and_category
+from capture.graphs.replay_attribution import CaptureSet, attribute_replays
+from capture.import_log import Log
+from capture.infer_structure import add_inferred_structure
+from capture.loaders.chrome.host_leaves import is_host_leaf
+from capture.loaders.chrome.launch_context import (
+    LAUNCH_CONFIG_COLUMNS,
+    is_scope,
+    is_user_function,
+    with_launch_config,
+    with_launches,
+    with_lines,
+    with_paths,
+)
+from capture.loaders.chrome.operator_links import with_operators
+from capture.loaders.chrome.partial_events import build_other_rows, join_begin_end
+from capture.loaders.chrome.trace_metadata import build_device_table, build_header_table, build_meta
+from capture.loaders.chrome.trace_model import THREAD_SEPARATOR, CompleteEvents, Trace, build_complete_events
+from capture.loaders.chrome.trace_steps import (
+    STEP_FIELDS,
+    add_graph_steps,
+    find_steps_at,
+    mark_step_starts,
+    note_capture_trace,
+    read_step_annotations,
+)
+from capture.loaders.chrome.track_names import (
+    JAX_DEVICE_PREFIX,
+    ProcessNames,
+    read_process_names,
+    with_regions,
+)
+from capture.native.schema import TIME_COLUMNS
+from capture.run import Run, build_run
+from capture.source import Source
+
+
+class _RowType(NamedTuple):
+    kind: str
+    lens: str
+    category: str | None
+
+
+_KERNEL: Final = _RowType("kernel", "gpu", None)
+_COPY: Final = _RowType("kernel", "gpu", "copy")
+_RUNTIME: Final = _RowType("span", "host", "host")
+_HOST: Final = _RowType("span", "host", None)
+_DEVICE_SPAN: Final = _RowType("span", "gpu", None)
+_STEP: Final = _RowType("step", "wall", None)
+_ROW_TYPES: Final = {  # by category of the event in lower case; other categories are host spans
+    "kernel": _KERNEL, "concurrent_kernel": _KERNEL, "mtia_ccp_events": _KERNEL,
+    "gpu_memcpy": _COPY, "gpu_memset": _COPY, "memcpy": _COPY, "memset": _COPY,
+    "gpu_user_annotation": _DEVICE_SPAN, "cuda_sync": _RowType("span", "wait", "wait"),
+    "cuda_runtime": _RUNTIME, "cuda_driver": _RUNTIME, "runtime": _RUNTIME, "mtia_runtime": _RUNTIME,
+    "python_function": _RUNTIME, "overhead": _RUNTIME, "trace": _RowType("span", "host", "other"),
+}  # fmt: skip
+_FUNCTION_CATEGORY: Final = "python_function"
+_ROW_COLUMNS: Final = (
+    "t", "dur", "step", "path", "layer", "phase", "shape", "flops", "bytes",
+    "launch", "launch_dur", *LAUNCH_CONFIG_COLUMNS,
+)  # fmt: skip
+_LINK_COLUMNS: Final = ("correlation", "external_id", "args")
+_LABEL_COLUMNS: Final = ("kind", "name", "lens", "track", "category")
+
+
+def convert_to_run(trace: Trace, source: Source, *, part: str = "") -> Run:
+    """Convert a trace to a run; `part` is appended to its name if the source has several runs."""
+    log = source.log
+    captures = CaptureSet(source.captures, are_requested=source.requested_captures is not None)
+    names = replace(read_process_names(trace.others), tracks=trace.tracks)
+    pairs = join_begin_end(trace.others, log)
+    complete = trace.complete + build_complete_events(pairs, log) if pairs else trace.complete
+    names = with_regions(names, complete.labels["thread"].unique(), log)
+    complete = add_graph_steps(mark_step_starts(complete), log)
+    complete = CompleteEvents(complete.rows, _describe_labels(complete.labels, names))
+    note_capture_trace(complete, log)
+    is_leaf = _find_leaf_work(complete, names, log)
+    parts = _attribute_to_launches(complete, is_leaf, captures, log)
+    others = build_other_rows(trace.others, log)
+    parts += [others.cast({pl.String: pl.Categorical()})] * bool(others.height)
+    rows = pl.concat(parts, how="diagonal")
+    header = trace.header
+    tables = {"trace": build_header_table(header, log.read), "devices": build_device_table(header)}
+    meta = build_meta(trace, names, captures.summary)
+    tables = {k: t for k, t in tables.items() if t.width}
+    run = build_run(Path(source.label).name + part, meta, _shift_to_epoch(rows, header), log, tables)
+    return add_inferred_structure(run, log)
+
+
+def _describe_labels(labels: pl.DataFrame, names: ProcessNames) -> pl.DataFrame:
+    """Add the columns that depend on the label alone: row type, track, and what its name leaves open."""
+    types = _find_row_types(labels, names)
+    tracks = [names.find_track(type_.lens, t) for type_, t in zip(types, labels["thread"], strict=True)]
+    categories = [infer_op_and_category(name)[1] for name in labels["name"]]
+    regions = [names.regions.get(thread) for thread in labels["thread"]]
+    return labels.with_columns(
+        kind=pl.Series([type_.kind for type_ in types], dtype=pl.String),
+        lens=pl.Series([type_.lens for type_ in types], dtype=pl.String),
+        category=pl.Series([type_.category for type_ in types], dtype=pl.String),
+        track=pl.Series(tracks, dtype=pl.String),
+        region=pl.Series(regions, dtype=pl.String),
+        has_open_op=pl.Series([not has_model_position(name) for name in labels["name"]], dtype=pl.Boolean),
+        has_open_category=pl.Series([category == "other" for category in categories], dtype=pl.Boolean),
+        is_product=pl.Series([category in PRODUCT_CATEGORIES for category in categories], dtype=pl.Boolean),
+        is_user_function=pl.Series(_mark_user_functions(labels), dtype=pl.Boolean),
+        is_scope=pl.Series(_mark_scopes(labels, types), dtype=pl.Boolean),
+        thread=pl.col("thread").rank("dense").cast(pl.UInt32),
+    )
+
+
+def _mark_user_functions(labels: pl.DataFrame) -> list[bool]:
+    pairs = labels.select("cat", "name").iter_rows()
+    return [cat == _FUNCTION_CATEGORY and is_user_function(name) for cat, name in pairs]
+
+
+def _mark_scopes(labels: pl.DataFrame, types: list[_RowType]) -> list[bool]:
+    """Mark the host scopes by which kernels are grouped, without the annotations of steps."""
+    rows = labels.select("cat", "name", "is_annotation").iter_rows()
+    return [
+        (type_.kind, type_.lens) == ("span", "host") and not is_annotation and is_scope(cat, name)
+        for type_, (cat, name, is_annotation) in zip(types, rows, strict=True)
+    ]
+
+
+def _find_row_types(labels: pl.DataFrame, names: ProcessNames) -> list[_RowType]:
+    rows = labels.select("cat", "thread", "starts_step").iter_rows()
+    return [_STEP if starts_step else _find_row_type(cat, thread, names) for cat, thread, starts_step in rows]
+
+
+def _find_row_type(cat: str | None, thread: str, names: ProcessNames) -> _RowType:
+    """Find the type of a row by its category, else (JAX) by the names of its process and thread."""
+    if thread in names.regions:
+        return _DEVICE_SPAN
+    if cat is not None:
+        return _ROW_TYPES.get(cat.lower(), _HOST)
+    if names.processes.get(thread.partition(THREAD_SEPARATOR)[0], "").startswith(JAX_DEVICE_PREFIX):
+        return _KERNEL if names.threads.get(thread, "").startswith("Stream") else _DEVICE_SPAN
+    return _HOST
+
+
+def _find_leaf_work(complete: CompleteEvents, names: ProcessNames, log: Log) -> pl.Series:
+    """Find the rows that are leaf work: kernels, or the working host ops if there is no device."""
+    is_kernel = (complete.labels["kind"] == "kernel").gather(complete.rows["label"])
+    if is_kernel.any() or not is_kernel.len():
+        return is_kernel
+    if not names.regions:
+        log.note("leaf_ops", "no device kernels in this trace: its working host operations stand for them")
+    return is_host_leaf(complete)
+
+
+def _attribute_to_launches(
+    complete: CompleteEvents, is_leaf: pl.Series, captures: CaptureSet, log: Log
+) -> list[pl.DataFrame]:
+    """Attribute kernels to step and scopes of their launch, and other rows to the step of their time.
+
+    Returns two frames, built on two threads; one frame if nothing links kernels to launches.
+    """
+    rows = complete.rows.with_columns(is_leaf=is_leaf)
+    steps = rows.select("label", "t", "dur", "step").filter(pl.col("step").is_not_null())
+    scopes = rows.select("label", "t", "dur").filter(
+        complete.expand_label("is_scope") & pl.col("t").is_not_null() & (pl.col("dur") > 0) & ~is_leaf
+    )
+    thread = complete.expand_label("thread")
+    functions = rows.select("label", "t", "dur", thread).filter(
+        complete.expand_label("is_user_function") & (rows["dur"] > 0)
+    )
+    has_links = any(rows[c].null_count() < rows.height for c in _LINK_COLUMNS)
+    if steps.is_empty() and scopes.is_empty() and functions.is_empty() and not has_links:
+        return [_expand_labels(rows, complete.labels)]
+
+    def build_other_frame() -> pl.DataFrame:
+        others = _with_steps(rows.drop(_LINK_COLUMNS).filter(~is_leaf), "t", steps)
+        return _expand_labels(_with_phases(others, complete.labels, steps), complete.labels)
+
+    with ThreadPoolExecutor(1) as pool:
+        others = pool.submit(build_other_frame)
+        is_call = ~is_leaf & rows["correlation"].is_not_null()
+        calls = rows.select("correlation", "t", "dur", "label", thread).filter(is_call)
+        kernels = with_launch_config(with_launches(rows.with_columns(thread).filter(is_leaf), calls))
+        if scopes.height:
+            columns = (complete.labels[c].gather(scopes["label"]) for c in ("name", "thread"))
+            kernels = with_paths(kernels, scopes.select("t", "dur", *columns))
+        kernels = _with_steps(with_lines(kernels, functions), "host_t", steps)
+        annotations = read_step_annotations(complete)
+        kernels = with_operators(kernels, rows, complete.labels, annotations)
+        kernels = attribute_replays(kernels, complete, annotations, captures, log)
+        kernels = _with_phases(kernels.drop(_LINK_COLUMNS, strict=False), complete.labels, steps)
+        return [_expand_labels(kernels, complete.labels), others.result()]
+
+
+def _with_phases(rows: pl.DataFrame, labels: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
+    """Add the phase of each row's step, if annotations report it."""
+    if "phase" not in labels.columns:
+        return rows
+    phases = labels["phase"].gather(steps.sort("step")["label"]).cast(pl.Categorical())
+    return rows.with_columns(phase=phases.gather(rows["step"] - 1))
+
+
+def _with_steps(rows: pl.DataFrame, time: str, steps: pl.DataFrame) -> pl.DataFrame:
+    """Add the step that runs at a time column, unless a row starts a step itself."""
+    if steps.is_empty():
+        return rows
+    return rows.with_columns(step=pl.coalesce("step", find_steps_at(rows[time], steps)))
+
+
+def _expand_labels(rows: pl.DataFrame, labels: pl.DataFrame) -> pl.DataFrame:
+    """Build rows of the event schema: their own columns, and those of their labels."""
+    columns = [labels[c].cast(pl.Categorical()).gather(rows["label"]).alias(c) for c in _LABEL_COLUMNS]
+    columns += [
+        labels[source].cast(pl.Categorical()).gather(rows[c]).alias(c)
+        for c, source in (("launcher", "track"), ("line", "name"))
+        if c in rows.columns
+    ]
+    columns += [labels[c].gather(rows["label"]) for c in STEP_FIELDS if c in labels.columns]
+    columns = _with_captured_line(columns, rows)
+    row_columns = [c for c in _ROW_COLUMNS if c in rows.columns]
+    frame = rows.select(*row_columns, *columns, "is_leaf", *_infer_from_launch(rows, labels))
+    frame = _with_reported_paths(frame, rows, labels)
+    if "operator_category" in frame.columns:
+        frame = frame.with_columns(category=pl.coalesce("category", "operator_category"))
+    is_host_work = rows["is_leaf"] & (labels["kind"] != "kernel").gather(rows["label"])
+    if is_host_work.any():
+        kernel = pl.lit(pl.Series(["kernel"], dtype=pl.Categorical()))
+        frame = frame.with_columns(kind=pl.when("is_leaf").then(kernel).otherwise("kind"))
+    return frame.drop("is_leaf", "operator_category", strict=False)
+
+
+def _with_reported_paths(frame: pl.DataFrame, rows: pl.DataFrame, labels: pl.DataFrame) -> pl.DataFrame:
+    """Replace the path around the launch by the one that the source reports, if any."""
+    reported = [rows["reported_path"]] if "reported_path" in rows.columns else []
+    if labels["region"].count():
+        reported.append(labels["region"].cast(pl.Categorical()).gather(rows["label"]))
+    if not reported:
+        return frame
+    inferred = [frame["path"]] if "path" in frame.columns else []
+    return frame.with_columns(path=pl.coalesce([*reported, *inferred]))
+
+
+def _with_captured_line(columns: list[pl.Series], rows: pl.DataFrame) -> list[pl.Series]:
+    """Replace `line` by that of the launch into the graph, for replayed kernels."""
+    if "captured_line" not in rows.columns:
+        return columns
+    host_line = next((c for c in columns if c.name == "line"), None)
+    line = pl.select(pl.coalesce(rows["captured_line"], host_line).alias("line"))["line"]
+    return [*(c for c in columns if c.name != "line"), line]
+
+
+def _infer_from_launch(rows: pl.DataFrame, labels: pl.DataFrame) -> list[pl.Series]:
+    """Infer `op` and `operator_category` from scope and operator, unless a kernel's name implies them."""
+    is_product = labels["is_product"].gather(rows["label"])
+    if "operator_category" in rows.columns:
+        is_product |= rows["operator_category"].is_in(list(PRODUCT_CATEGORIES)).fill_null(value=False)
+    sources = {
+        "op": pl.when(~pl.col("is_products_only") | is_product).then("op"),
+        "operator_op": pl.col("operator_op"),
+    }
+    ops = [op for column, op in sources.items() if column in rows.columns]
+    inferred = []
+    if ops:
+        has_open_op = labels["has_open_op"].gather(rows["label"])
+        inferred.append(rows.select(op=pl.when(has_open_op).then(pl.coalesce(ops)))["op"])
+    if "operator_category" in rows.columns:
+        is_open = labels["has_open_category"].gather(rows["label"])
+        inferred.append(rows.select(pl.when(is_open).then("operator_category"))["operator_category"])
+    return inferred
+
+
+def _shift_to_epoch(rows: pl.DataFrame, header: dict[str, Any]) -> pl.DataFrame:
+    """Shift times to the clock of the epoch, if the trace reports its base."""
+    base = header.get("baseTimeNanoseconds")
+    latest = rows["t"].max()
+    if type(base) is not int or not isinstance(latest, int) or not 0 < base < (1 << 63) - 1 - max(latest, 0):
+        return rows
+    return rows.with_columns(pl.col(c) + base for c in TIME_COLUMNS if c in rows.columns)

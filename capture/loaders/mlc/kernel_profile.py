@@ -1,0 +1,187 @@
+"""WebLLM and MLC-LLM kernel profiles: printed tables, or records in a browser console.
+
+Read: tables in Markdown or plain text, one run per section; console records with start and end, or with a
+duration only. Not read: other console messages.
+WebLLM: https://github.com/mlc-ai/web-llm
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import polars as pl
+
+from capture.import_log import Log
+from capture.loaders._exact_numbers import MILLISECOND, parse_decimal, parse_float, parse_nanoseconds
+from capture.loaders.mlc import console_records
+from capture.loaders.mlc.console_records import LOWER_BOUND
+from capture.loaders.mlc.guess_roles import (
+    ROLE_GUESS,
+    GuessedRole,
+    UnlabelledKernel,
+    find_uneven_calls,
+    guess_roles,
+)
+from capture.run import Run, build_run, with_log
+from capture.source import Head, Source
+
+FORMAT: Final = "mlc"
+PRODUCER: Final = "a timestamp-query hook on WebLLM / MLC-LLM, its console log or log_analyzer.py's tables"
+HOWTO: Final = "paste the hook before WebLLM loads, save the browser console to a file"
+_TABLE: Final = re.compile(
+    r"^## Profiling Analysis:|Kernel Execution Statistics \(Sorted by Total Time\)|"
+    r"^\|? *Kernel Name *\|(?=.*\bPeak[ _]Time)",
+    re.MULTILINE,
+)
+_TITLE: Final = re.compile(r"^## Profiling Analysis: (?P<title>.+?)\s*$")
+_SUBJECT: Final = re.compile(r"(?P<model>.+?) (?P<quant>q\d+f\d+(?:_\d+)?)(?: on (?P<device>.+))?$")
+_RULE: Final = re.compile(r"[\s|:=─-]*$")
+_ROW_ENDS: Final = ("|", "%")
+
+
+@dataclass
+class TitledTables:
+    """The tables under one title."""
+
+    title: str = ""
+    statistics: list[dict[str, Any]] = field(default_factory=list)
+    peaks: list[dict[str, Any]] = field(default_factory=list)
+
+
+def sniff(head: Head) -> bool:
+    return bool(_TABLE.search(head.text)) or console_records.has_records(head.text)
+
+
+def load(source: Source) -> list[Run]:
+    text = source.read_text()
+    if _TABLE.search(text):
+        return build_table_runs(text, source.log)
+    return console_records.build_console_runs(text, source.log)
+
+
+def build_table_runs(text: str, log: Log) -> list[Run]:
+    """Build one run per section of printed tables."""
+    sections = [section for section in _iter_sections(text, log) if section.statistics or section.peaks]
+    if sections:
+        log.note("lower_bound", LOWER_BOUND)
+    built = [_build_run(section, log) for section in sections]
+    return [with_log(run, log) for run in built]
+
+
+def _iter_sections(text: str, log: Log) -> Iterator[TitledTables]:
+    section, header, offset = TitledTables(), [""], 0
+    for line in text.split("\n"):
+        if title := _TITLE.match(line):
+            yield section
+            section, header = TitledTables(title["title"]), [""]
+        elif "|" in line and not _RULE.match(line):
+            cells = _split_row(line)
+            if cells[0] == "Kernel Name":
+                header = [_rename_heading(cell) for cell in cells]
+            elif "total" in header or "peak" in header:
+                is_cut = offset + len(line) == len(text) and not line.rstrip().endswith(_ROW_ENDS)
+                _add_row(section, header, cells, log, offset, is_cut)
+        offset += len(line) + 1
+    yield section
+
+
+def _split_row(line: str) -> list[str]:
+    return [c.strip() for c in line.strip().removeprefix("|").removesuffix("|").split("|")]
+
+
+def _rename_heading(heading: str) -> str:
+    """Map `Total Time (ms)` and `Total_Time_ms` to one column: total."""
+    word = heading.lower().replace("_", " ").split(" ")[0]
+    return {"kernel": "name", "%": "percent", "avg": "mean"}.get(word, word)
+
+
+def _add_row(
+    section: TitledTables, header: list[str], cells: list[str], log: Log, offset: int, is_cut: bool
+) -> None:
+    log.read += 1
+    row = _parse_row(dict(zip(header, cells, strict=False)))
+    if is_cut or len(cells) != len(header) or not row["name"] or row["max"] is None:
+        log.drop("bad_row", "table rows that are cut or lack a number", at=offset)
+    elif "total" not in header:
+        section.peaks.append({"name": row["name"], "peak_ns": row["max"]})
+    elif row["dur"] is None or row["count"] is None:
+        log.drop("bad_row", "table rows that are cut or lack a number", at=offset)
+    else:
+        section.statistics.append(row)
+
+
+def _parse_row(cells: dict[str, str]) -> dict[str, Any]:
+    calls = parse_decimal(cells.get("iterations", ""))
+    return {
+        "name": cells["name"],
+        "dur": parse_nanoseconds(cells.get("total", ""), MILLISECOND),
+        "count": int(calls) if calls is not None and 0 <= calls < 1 << 62 else None,
+        "mean": parse_nanoseconds(cells.get("mean", ""), MILLISECOND),
+        "max": parse_nanoseconds(cells.get("peak", ""), MILLISECOND),
+        "percent": parse_float(cells.get("percent", "")),
+        "cumulative": parse_float(cells.get("cumulative", "")),
+    }
+
+
+def _build_run(section: TitledTables, log: Log) -> Run:
+    kernels = [UnlabelledKernel(row["name"], row["count"], row["dur"]) for row in section.statistics]
+    by_name = guess_roles(kernels)
+    meta = _parse_title(section.title) | {"profiled": True}
+    if by_name:
+        meta["guess"] = [ROLE_GUESS]
+    _note_missing(section, kernels, by_name, meta, log)
+    name = " ".join(meta[key] for key in ("model", "quant") if key in meta) or "kernels"
+    return build_run(name, meta, _build_events(section, by_name), log, _build_tables(section))
+
+
+def _parse_title(title: str) -> dict[str, Any]:
+    if not (subject := _SUBJECT.match(title)):
+        return {"model": title} if title else {}
+    compute = re.search(r"f\d+", subject["quant"])
+    meta = {**subject.groupdict(), "dtype": compute and compute[0]}
+    return {key: value for key, value in meta.items() if value}
+
+
+def _note_missing(
+    section: TitledTables,
+    kernels: list[UnlabelledKernel],
+    by_name: dict[str, GuessedRole],
+    meta: dict[str, Any],
+    log: Log,
+) -> None:
+    """Note which records are missing, judging from the table itself."""
+    if call_ranges := find_uneven_calls(kernels, by_name):
+        meta["lost_records"] = {phase: list(span) for phase, span in call_ranges.items()}
+        log.note("uneven_calls", "kernels that run once per layer have different counts: records were lost")
+    shares = [row["percent"] for row in section.statistics if row["percent"] is not None]
+    if shares and abs(sum(shares) - 100) > 0.5:
+        log.note("rows_missing", "the printed shares do not add up to 100 %", severity="data_loss")
+        meta["truncated"] = True
+
+
+def _build_events(section: TitledTables, by_name: dict[str, GuessedRole]) -> pl.DataFrame:
+    no_role = GuessedRole()
+    rows = [
+        {
+            "kind": "kernel",
+            "lens": "gpu",
+            **{column: row[column] for column in ("name", "dur", "count", "max")},
+            "op": by_name.get(row["name"], no_role).op,
+            "phase": by_name.get(row["name"], no_role).phase,
+        }
+        for row in section.statistics
+    ]
+    schema = {"kind": pl.String, "lens": pl.String, "name": pl.String, "dur": pl.Int64, "count": pl.Int64}
+    return pl.DataFrame(rows, {**schema, "max": pl.Int64, "op": pl.String, "phase": pl.String})
+
+
+def _build_tables(section: TitledTables) -> dict[str, pl.DataFrame]:
+    tables = {}
+    if section.statistics:
+        renamed = {"dur": "total_ns", "mean": "mean_ns", "max": "peak_ns"}
+        renamed |= {"percent": "printed_pct", "cumulative": "cumulative_pct"}
+        tables["statistics"] = pl.DataFrame(section.statistics, infer_schema_length=None).rename(renamed)
+    if section.peaks:
+        tables["peaks"] = pl.DataFrame(section.peaks)
+    return tables

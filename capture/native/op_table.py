@@ -1,0 +1,224 @@
+"""Op table of a run, and the frames that lines become with it."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from operator import attrgetter
+from typing import Any, Final
+
+import msgspec
+import polars as pl
+
+from capture.clean_text import clean
+from capture.import_log import Log
+from capture.native.bulk_columns import ColumnBlock
+from capture.native.line_types import EventLine, Op, RowsLine
+from capture.run import DTYPES, MAX_DURATION_NS, build_run, has_values_beyond
+
+_NUMERIC_COLUMNS: Final = frozenset(name for name, type in DTYPES.items() if type != pl.Categorical())
+_LAW_COLUMNS: Final = ("flops", "bytes")
+_EVENT_FIELDS: Final = tuple(DTYPES)
+_MAX_IDS_PER_OP: Final = 1000  # sparser ids are looked up in a dictionary instead of indexed
+
+_read_fields: Final = attrgetter(*_EVENT_FIELDS)
+
+
+class OpTable:
+    """All ops that the writers of a run have planned, each in its own slot."""
+
+    def __init__(self) -> None:
+        self._ops: list[dict[str, Any]] = []
+        self._slots: dict[int | None, dict[int, int]] = {}
+        self._frame: pl.DataFrame | None = None
+
+    def add(self, raw_ops: Iterable[Any], writer_id: int | None, rank: int | None, log: Log) -> None:
+        """Add the ops of a plan line; an invalid op, or one that reuses an id, is dropped."""
+        slots = self._slots.setdefault(writer_id, {})
+        for item in raw_ops:
+            try:
+                op = msgspec.convert(item, Op)
+            except msgspec.ValidationError as e:
+                _log_dropped_op(log, "bad_op", f"ops of a plan that are invalid; the last: {e}")
+                continue
+            row = _build_op_row(op, rank)
+            if op.id not in slots:
+                slots[op.id] = len(self._ops)
+                self._ops.append(row)
+            elif self._ops[slots[op.id]] != row:
+                _log_dropped_op(log, "op_twice", "ops that reuse the id of another op")
+        self._frame = None
+
+    def find_slots(self, writer_id: int | None, ids: Sequence[int]) -> Iterable[int | None]:
+        """Return the slot of each op, or None if no plan line has it."""
+        return map(self._slots.get(writer_id, {}).get, ids)
+
+    def look_up_slots(self, writer_id: int | None, ids: pl.Series) -> pl.Series:
+        """Return the slots of many ops as a column; null for ops that no plan line has."""
+        slots = self._slots.get(writer_id, {})
+        if not slots:
+            return pl.Series([None], dtype=pl.Int64).new_from_index(0, len(ids))
+        last = max(slots)
+        if min(slots) < 0 or last > _MAX_IDS_PER_OP * len(slots):
+            return ids.replace_strict(slots, default=None, return_dtype=pl.Int64)
+        slot_by_id = pl.Series(map(slots.get, range(last + 1)), dtype=pl.Int64)
+        return pl.select(pl.lit(slot_by_id).gather(pl.when(ids.is_between(0, last)).then(ids))).to_series()
+
+    def select_rows(self, slots: pl.Series) -> pl.DataFrame:
+        """Return one row per slot: the columns of its op, and the coefficients of its laws."""
+        if self._frame is None:
+            self._frame = _build_ops_frame(self._ops)
+        return self._frame[slots]
+
+
+def _log_dropped_op(log: Log, id: str, message: str) -> None:
+    log.read += 1
+    log.drop(id, message)
+
+
+def _build_op_row(op: Op, rank: int | None) -> dict[str, Any]:
+    row = msgspec.structs.asdict(op)
+    del row["id"]
+    for name in _LAW_COLUMNS:
+        law = row.pop(name)
+        row[f"{name}_a"], row[f"{name}_b"] = law if isinstance(law, tuple) else (law, None)
+    row["track"] = prefix_track_with_rank(rank, op.track)
+    return row
+
+
+def prefix_track_with_rank(rank: int | None, track: str | None) -> str | None:
+    """Return a track below the track of its rank, or the track itself without a rank."""
+    if rank is None:
+        return track
+    return f"rank {rank} / {track}" if track else f"rank {rank}"
+
+
+def _build_ops_frame(ops: list[dict[str, Any]]) -> pl.DataFrame:
+    """Return one row per op, cleaned and filled from names like events."""
+    laws = {f"{law}_{part}": pl.Float64() for law in _LAW_COLUMNS for part in "ab"} | {"window": pl.Float64()}
+    text = {name: pl.String() if type == pl.Categorical() else type for name, type in DTYPES.items()}
+    blank = _build_op_row(Op(id=0, name=""), None)
+    frame = pl.DataFrame(ops, schema={k: text.get(k) or laws[k] for k in blank})
+    events = build_run("", {}, frame.drop(laws), Log()).events
+    return events.with_columns(frame[law] for law in laws if frame[law].null_count() < frame.height)
+
+
+def build_columns_frame(block: ColumnBlock, plan: OpTable, log: Log) -> pl.DataFrame:
+    """Return the events of many steps; events of unknown ops are dropped and logged."""
+    line_of_row = pl.select(
+        pl.int_range(len(block.lines)).repeat_by(block.lengths.cast(pl.UInt32)).explode()
+    ).to_series()
+    slots = _find_event_slots(block, line_of_row, plan)
+    frame = _build_line_frame(block)[line_of_row].hstack([slots, *block.numbers.drop("op")])
+    return _join_ops(frame.with_columns(t=pl.col("shift") + pl.col("dt").cum_sum()), plan, log)
+
+
+def _find_event_slots(block: ColumnBlock, line_of_row: pl.Series, plan: OpTable) -> pl.Series:
+    """Return the slot of each event's op, by the ids of its writer."""
+    ops = block.numbers["op"]
+    writers = [line.writer_id for line in block.lines]
+    slots = plan.look_up_slots(writers[0], ops)
+    for other in set(writers[1:]) - {writers[0]}:
+        is_other = pl.Series([writer == other for writer in writers])[line_of_row]
+        slots = plan.look_up_slots(other, ops).zip_with(is_other, slots)
+    return slots.alias("slot")
+
+
+def _build_line_frame(block: ColumnBlock) -> pl.DataFrame:
+    """Return one row per line: the values shared by its events."""
+    lines = block.lines
+    starts = [None if line.t is None else _wrap_to_int64(line.t) for line in lines]
+    phases = [line.phase and clean(line.phase) for line in lines]
+    return pl.DataFrame(
+        [
+            pl.Series("shift", starts, dtype=pl.Int64) - _sum_distances_before(block),
+            pl.Series("step", [line.step for line in lines], dtype=pl.Int64),
+            pl.Series("line_phase", phases, dtype=pl.String).cast(pl.Categorical()),
+            pl.Series("line_context", [line.context for line in lines], dtype=pl.Int64),
+        ]
+    )
+
+
+def _sum_distances_before(block: ColumnBlock) -> pl.Series:
+    """Return the sum of all distances before each line, from which its cumulative sum continues."""
+    sums = pl.concat([pl.Series([0]), block.numbers["dt"].fill_null(0).cum_sum()])
+    return sums.gather(block.lengths.cum_sum() - block.lengths)
+
+
+def _wrap_to_int64(number: int) -> int:
+    """Return a number wrapped to 64 bits: cumulative sums wrap too, so that differences are right."""
+    return (number + 2**63) % 2**64 - 2**63
+
+
+def build_rows_frame(line: RowsLine, plan: OpTable) -> pl.DataFrame:
+    """Return the numbers of one line of rows with their slots; polars errors are raised for bad ones."""
+    columns = {
+        name: pl.Series(values, dtype=DTYPES[name], strict=DTYPES[name] != pl.Float64())
+        for name, values in line.columns.items()
+        if name in _NUMERIC_COLUMNS
+    }
+    return pl.DataFrame({"slot": pl.Series(list(plan.find_slots(None, line.op)), dtype=pl.Int64), **columns})
+
+
+def concat_rows_with_ops(frames: Sequence[pl.DataFrame], plan: OpTable, log: Log) -> pl.DataFrame:
+    """Return lines of rows with the columns of their ops."""
+    return _join_ops(pl.concat(frames, how="diagonal"), plan, log)
+
+
+def _join_ops(frame: pl.DataFrame, plan: OpTable, log: Log) -> pl.DataFrame:
+    """Return rows with the columns of their ops instead of slots; impossible rows are dropped."""
+    if frame["slot"].has_nulls():
+        has_op = pl.col("slot").is_not_null()
+        frame = _filter_and_log(frame, has_op, "unknown_op", "events of ops that are in no plan", log)
+    if "dur" in frame.columns and has_values_beyond(frame["dur"], 0, MAX_DURATION_NS):
+        is_possible = pl.col("dur").is_null() | pl.col("dur").is_between(0, MAX_DURATION_NS)
+        frame = _filter_and_log(
+            frame, is_possible, "bad_duration", "durations that are negative or impossibly long", log
+        )
+    ops = plan.select_rows(frame["slot"])
+    shared = [c for c in ops.columns if c in frame.columns]
+    frame = frame.hstack([ops[c] for c in ops.columns if c not in shared])
+    if shared:
+        frame = frame.with_columns(pl.coalesce(pl.col(c), ops[c]) for c in shared)
+    frame = frame.with_columns(*_make_phase(frame), *_make_laws(frame))
+    return frame.select_seq(c for c in frame.columns if c in DTYPES)
+
+
+def _filter_and_log(frame: pl.DataFrame, is_good: pl.Expr, id: str, message: str, log: Log) -> pl.DataFrame:
+    """Return the good rows and log the others."""
+    good_rows = frame.filter(is_good)
+    log.drop(id, message, count=frame.height - good_rows.height)
+    return good_rows
+
+
+def _make_phase(frame: pl.DataFrame) -> Iterator[pl.Expr]:
+    """Yield the phase: that of the step if it has one, else that of the op."""
+    if "line_phase" in frame.columns:
+        yield pl.coalesce(c for c in ("line_phase", "phase") if c in frame.columns).alias("phase")
+
+
+def _make_laws(frame: pl.DataFrame) -> Iterator[pl.Expr]:
+    """Yield FLOPs and bytes of each row: a + b · min(context, window)."""
+    for law in _LAW_COLUMNS:
+        if f"{law}_a" in frame.columns:
+            yield _evaluate_law(frame, law).alias(law)
+
+
+def _evaluate_law(frame: pl.DataFrame, law: str) -> pl.Expr:
+    """Return one law per row: null, not zero, if it needs a context that the row lacks."""
+    if f"{law}_b" not in frame.columns:
+        return pl.col(f"{law}_a")
+    context = next((pl.col(c) for c in ("line_context", "context") if c in frame.columns), pl.lit(None))
+    covered = context.cast(pl.Float64)
+    if "window" in frame.columns:
+        covered = pl.when(covered.is_not_null()).then(pl.min_horizontal(covered, "window"))
+    slope = pl.col(f"{law}_b").fill_null(0.0)
+    return pl.col(f"{law}_a") + pl.when(slope == 0).then(0.0).otherwise(slope * covered)
+
+
+def build_event_frame(lines: Sequence[EventLine], log: Log) -> pl.DataFrame:
+    """Return the events of single-event lines."""
+    columns = zip(_EVENT_FIELDS, zip(*map(_read_fields, lines), strict=True), strict=True)
+    series = [
+        pl.Series(name, values, dtype=DTYPES[name])
+        for name, values in columns
+        if values.count(None) < len(lines)
+    ]
+    return build_run("", {}, pl.DataFrame(series), log).events

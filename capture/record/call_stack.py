@@ -1,0 +1,193 @@
+"""Open calls of a recorded thread, its log of finished calls, and the steps that they form."""
+
+from __future__ import annotations  # runs in users' programs, from Python 3.8 on
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .op_ids import ModuleOps
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+if TYPE_CHECKING:
+    from .call_phases import CallFacts, InputLength
+    from .launch_order import LaunchOrder
+    from .profiler_windows import ProfilerWindow
+
+MAX_SEARCHED_CALLS: Final = 8  # calls whose inputs are searched for the tokens of a step
+
+
+class ModuleCall:
+    """An open call of a module, or of another part of the program."""
+
+    __slots__ = ("annotation", "inner_ns", "module", "part", "recorder", "start")
+
+    def __init__(self, recorder: Any) -> None:
+        self.recorder = recorder
+        self.module: Any = None  # None for a part of the program
+        self.part = ""
+        self.annotation: Any = None
+        self.inner_ns = 0  # time in the calls that it made
+        self.start = 0  # read from the clock last, after our own work
+
+
+class RecordedStep:
+    """A step in progress: from the start of one step to the start of the next."""
+
+    __slots__ = (
+        "batch",
+        "generates",
+        "is_complete",
+        "is_training",
+        "length",
+        "orders",
+        "searched_calls",
+        "start",
+    )
+
+    def __init__(self, start: int, *, is_training: bool) -> None:
+        self.start, self.is_training = start, is_training
+        self.is_complete = not is_training  # whether the next call of the step module starts another step
+        self.length: InputLength | None = None
+        self.batch: int | None = None
+        self.searched_calls = 0
+        self.generates = False
+        self.orders: list[LaunchOrder] = []  # of the graphs replayed in it
+
+    @property
+    def needs_length(self) -> bool:
+        """Whether the inputs of inner modules are still searched for tokens."""
+        return self.length is None and self.searched_calls < MAX_SEARCHED_CALLS
+
+    @property
+    def takes_more_calls(self) -> bool:
+        """Whether another call of the step module in training belongs to this step."""
+        return self.is_training and not self.is_complete
+
+
+class EndedStep(NamedTuple):
+    """A finished step: its rows, and the profiler window opened in it."""
+
+    start: int
+    duration: int
+    rows: list[int]  # op, start and duration of each, flat
+    facts: CallFacts | None  # None for a training step
+    track: str | None
+    lens: str  # of the rows
+    window: ProfilerWindow | None = None
+    window_cost_ns: int = 0  # time taken by the window
+
+
+def find_innermost_module(calls: list[ModuleCall]) -> Any:
+    """Return the innermost module being called, or None."""
+    return next((call.module for call in reversed(calls) if call.module is not None), None)
+
+
+def find_training_phase(calls: list[ModuleCall]) -> str:
+    """Return the phase of the open calls: backward calls modules again under activation checkpointing."""
+    parts = (call.part for call in calls if call.part in ("backward", "optimizer"))
+    return next(parts, "forward")
+
+
+class CallStack:
+    """Open calls of modules and other parts of the program, innermost last.
+
+    Calls within another module may instead append module and time to the log (a negative time on leaving):
+    this is cheap, and the log is read only when needed.
+    """
+
+    def __init__(self, recorder: Any, ops: ModuleOps) -> None:
+        self._recorder, self._ops = recorder, ops
+        self.log: list[Any] = []
+        self.calls: list[ModuleCall] = []
+        self.module_count = 0  # number of open calls of modules
+        self._spare: list[ModuleCall] = []  # finished calls, for reuse
+
+    def push(self, module: Any, part: str, at: int = 0) -> ModuleCall:
+        """Return a new innermost call."""
+        call = self._spare.pop() if self._spare else ModuleCall(self._recorder)
+        call.module, call.part, call.start, call.inner_ns = module, part, at, 0
+        self.module_count += module is not None
+        self.calls.append(call)
+        return call
+
+    def pop(self, call: ModuleCall, end: int) -> bool:
+        """Remove a finished call, and calls within it that were never left.
+
+        Return whether it was there; `release` it when its data is no longer needed.
+        """
+        calls = self.calls
+        if calls and calls[-1] is call:
+            calls.pop()
+            self.module_count -= call.module is not None
+        elif call in calls:
+            del calls[calls.index(call) :]
+            self.module_count = sum(open_call.module is not None for open_call in calls)
+        else:
+            return False
+        if calls:
+            calls[-1].inner_ns += end - call.start
+        return True
+
+    def release(self, call: ModuleCall) -> None:
+        """Free a finished call for reuse, without keeping its module alive."""
+        call.module = None
+        self._spare.append(call)
+
+    def read_log(self, phase: str | None) -> list[int]:
+        """Return the finished calls of the log as rows: op, start and duration of each, flat."""
+        rows = self._read_complete_log(phase)
+        return self._read_partial_log(phase) if rows is None else rows
+
+    def _read_complete_log(self, phase: str | None) -> list[int] | None:
+        """Return the rows if each call in the log was also left in it, as usual, else None.
+
+        This loop is the main cost per call besides the log itself.
+        """
+        rows: list[int] = []
+        modules, starts, inners = [], [], [0]
+        ids = self._ops.select_phase(phase)
+        pairs = iter(self.log)
+        for module, time in zip(pairs, pairs):
+            if time > 0:
+                modules.append(module)
+                starts.append(time)
+                inners.append(0)
+            elif not modules or modules.pop() is not module:
+                return None
+            else:
+                start, inner = starts.pop(), inners.pop()
+                inners[-1] -= time + start
+                entry = ids[inner > 0].get(id(module))
+                if entry is None or entry[0]() is not module:
+                    op = self._ops.find_id(module, has_inner=inner > 0, phase=phase)
+                else:
+                    op = entry[1]
+                rows += op, start, -time - start - inner
+        if modules:
+            return None
+        self.log.clear()
+        if self.calls:
+            self.calls[-1].inner_ns += inners[0]
+        return rows
+
+    def _read_partial_log(self, phase: str | None) -> list[int]:
+        """Return the rows of calls that began or ended outside the log, or were never left."""
+        rows: list[int] = []
+        entries = self.log[:]
+        self.log.clear()
+        pairs = iter(entries)
+        for module, time in zip(pairs, pairs):
+            if time > 0:
+                self.push(module, "", time)
+                continue
+            call = next((call for call in reversed(self.calls) if call.module is module), None)
+            if call is not None and self.pop(call, -time):
+                op = self._ops.find_id(module, has_inner=call.inner_ns > 0, phase=phase)
+                rows += op, call.start, -time - call.start - call.inner_ns
+                self.release(call)
+        return rows
+
+    def clear(self) -> None:
+        """Forget all calls."""
+        self.log.clear()
+        self.calls, self.module_count = [], 0

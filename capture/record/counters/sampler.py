@@ -1,0 +1,279 @@
+"""Sampler process: appends CPU, memory and GPU counters to a recording.
+
+    python -m capture.record.counters.sampler OUT --pid N --hz 5
+
+It ends with the sampled process. GPUs are read by a child process, because a lost GPU can crash its reader.
+"""
+
+import argparse
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from ...native.emit import Emitter
+from .core_speed import CoreSpeedProbe, list_allowed_cores
+
+FIRST_RETRY_S: Final = 1.0
+MAX_RETRY_S: Final = 30.0
+_PRESSURE: Final = Path("/proc/pressure")
+
+
+class CounterSample(NamedTuple):
+    """A counter and its current value."""
+
+    name: str
+    value: float
+    unit: str
+    track: str | None = None
+
+
+Probe = Callable[[], Iterable[CounterSample]]
+
+
+class CounterSampler:
+    """Writes the samples of its probes; a failing probe is reported once and removed."""
+
+    def __init__(self, emitter: Emitter, probes: dict[str, Probe]) -> None:
+        self._emitter = emitter
+        self._probes = dict(probes)
+
+    def has_probes(self) -> bool:
+        """Return whether a working probe is left."""
+        return bool(self._probes)
+
+    def sample(self) -> None:
+        """Read every probe once and write its samples."""
+        failed: dict[str, list[str]] = {}
+        for name, probe in list(self._probes.items()):
+            try:
+                for sample in probe():
+                    self._emitter.counter(sample.name, sample.value, sample.unit, track=sample.track)
+            except Exception as e:  # drivers raise anything, and the other probes must continue
+                del self._probes[name]
+                failed.setdefault(str(e) or type(e).__name__, []).append(name)
+        for why, names in failed.items():
+            self._emitter.mark(f"cannot be measured: {', '.join(names)} ({why})", "log")
+        self._emitter.flush()
+
+
+def iter_rounds(hz: float, is_running: Callable[[], bool]) -> Iterator[int]:
+    """Yield round numbers at a steady rate while `is_running` holds; late rounds are skipped."""
+    start, number = time.monotonic(), 0
+    while is_running():
+        yield number
+        number = max(number + 1, int((time.monotonic() - start) * hz) + 1)
+        time.sleep(max(0.0, start + number / hz - time.monotonic()))
+
+
+def build_host_probes(pid: int) -> dict[str, Probe]:
+    """Return probes of the machine and a process, by the name that messages use."""
+    import psutil
+
+    psutil.cpu_percent(percpu=True)  # the first reading covers no time and is always zero
+    probes: dict[str, Probe] = {
+        "the CPU's usage": _read_cpu_usage,
+        "the CPU's frequency": _read_cpu_frequency,
+        "memory": _read_memory,
+        "the process": _ProcessFamily(pid).read_usage,
+    }
+    return probes | {f"pressure on {of}": _build_pressure_probe(of) for of in ("cpu", "memory", "io")}
+
+
+def _read_cpu_usage() -> Iterator[CounterSample]:
+    import psutil
+
+    cores = psutil.cpu_percent(percpu=True)
+    yield CounterSample("host_cpu_usage", sum(cores) / len(cores), "%")
+    for n, usage in enumerate(cores):
+        yield CounterSample("core_usage", usage, "%", f"core {n}")
+
+
+def _read_cpu_frequency() -> Iterator[CounterSample]:
+    import psutil
+
+    frequency = psutil.cpu_freq()
+    if frequency is None:
+        raise LookupError("the system does not report it")
+    yield CounterSample("cpu_frequency", frequency.current, "MHz")
+
+
+def _read_memory() -> Iterator[CounterSample]:
+    import psutil
+
+    memory = psutil.virtual_memory()
+    yield CounterSample("host_mem_used", memory.total - memory.available, "B")
+
+
+class _ProcessFamily:
+    """A process and its descendants, such as the ranks of an engine, with one psutil object each.
+
+    The CPU time of an ended child stays included: its parent, which waited for it, reports it.
+    """
+
+    def __init__(self, pid: int) -> None:
+        import psutil
+
+        self._parent = psutil.Process(pid)
+        self._members = {pid: self._parent}
+        self._last, self._used = time.monotonic(), self._sum_cpu_seconds()
+
+    def read_usage(self) -> Iterator[CounterSample]:
+        """Yield CPU time and memory of all members; nothing if none is left."""
+        import psutil
+
+        with suppress(psutil.NoSuchProcess):
+            for child in self._parent.children(recursive=True):
+                self._members.setdefault(child.pid, child)
+        now, used_seconds, memory = time.monotonic(), self._sum_cpu_seconds(), 0
+        for member in list(self._members.values()):
+            with suppress(psutil.Error):
+                memory += member.memory_info().rss
+        elapsed, used_since = now - self._last, max(0.0, used_seconds - self._used)
+        self._last, self._used = now, used_seconds
+        if self._members and elapsed > 0:
+            yield CounterSample("process_cpu_usage", 100 * used_since / elapsed, "%")
+            yield CounterSample("process_mem_used", memory, "B")
+
+    def _sum_cpu_seconds(self) -> float:
+        """Return the CPU time of all members and the children they waited for; forget ended members."""
+        import psutil
+
+        seconds = 0.0
+        for member in list(self._members.values()):
+            try:
+                seconds += sum(member.cpu_times()[:4])  # user, system, and both of ended children
+            except psutil.Error:
+                del self._members[member.pid]
+        return seconds
+
+
+def _build_pressure_probe(resource: str) -> Probe:
+    """Return a probe of the share of the last ten seconds in which a task waited for this resource."""
+
+    def probe() -> Iterator[CounterSample]:
+        some = (_PRESSURE / resource).read_text().split()
+        average = next(word for word in some if word.startswith("avg10="))
+        yield CounterSample(f"{resource}_pressure", float(average.removeprefix("avg10=")), "%")
+
+    return probe
+
+
+def is_alive(pid: int, parent: int) -> bool:
+    """Return whether the sampled process runs, and our parent is still the one that started us."""
+    if os.getppid() != parent:
+        return False
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except FileNotFoundError:
+        return _can_signal(pid)
+    except OSError:
+        return False
+    return state not in "ZX"
+
+
+def _can_signal(pid: int) -> bool:
+    """Return whether a process runs, on systems without /proc."""
+    if Path("/proc/self").exists():
+        return False
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+class GpuSamplerProcess:
+    """The process that reads the GPUs; it is restarted after it dies, after growing pauses."""
+
+    def __init__(self, command: list[str], emitter: Emitter) -> None:
+        self._command, self._emitter = command, emitter
+        self._wait_s, self._retry_at = FIRST_RETRY_S, 0.0
+        self._process: subprocess.Popen[bytes] | None = None
+        self._is_done = False  # whether there is nothing to read
+
+    def keep_running(self) -> None:
+        """Start the process if it is due; report how it died."""
+        if self._is_done or time.monotonic() < self._retry_at:
+            return
+        if self._process is None:
+            self._process = subprocess.Popen(
+                self._command, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+            )
+            return
+        code = self._process.poll()
+        if code is None:
+            return
+        self._process = None
+        if code == 0:  # it has written the reason already
+            self._is_done = True
+            return
+        how = f"signal {-code}" if code < 0 else f"exit code {code}"
+        self._emitter.mark(f"the GPU sampler died ({how}); restarting in {self._wait_s:.0f} s", "log")
+        self._retry_at = time.monotonic() + self._wait_s
+        self._wait_s = min(MAX_RETRY_S, 2 * self._wait_s)
+
+    def stop(self) -> None:
+        """Kill the process."""
+        if self._process is not None:
+            self._process.kill()  # it may hang in the driver, where other signals have no effect
+            self._process.wait()
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Sample until the process ends."""
+    parser = argparse.ArgumentParser(prog="python -m capture.record.counters.sampler", description=__doc__)
+    parser.add_argument("out")
+    parser.add_argument("--pid", type=int, required=True, help="ends with this process")
+    parser.add_argument("--hz", type=float, default=5.0)
+    parser.add_argument("--no-gpu", action="store_true")
+    args = parser.parse_args(argv)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the program; we end when it ends
+    parent = os.getppid()
+    emitter = Emitter(args.out)
+    command = [
+        sys.executable,
+        "-P",  # a folder of our name in the working directory is not ours
+        "-m",
+        "capture.record.counters.gpu_counters",
+        args.out,
+        "--pid",
+        str(args.pid),
+        "--hz",
+        str(args.hz),
+    ]
+    gpu = None if args.no_gpu else GpuSamplerProcess(command, emitter)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    pace = CoreSpeedProbe(emitter, list_allowed_cores(args.pid))
+    try:
+        sampler = CounterSampler(emitter, _try_host_probes(args.pid, emitter))
+        pace.start()
+        for _ in iter_rounds(args.hz, lambda: is_alive(args.pid, parent)):
+            sampler.sample()
+            if gpu:
+                gpu.keep_running()
+    finally:
+        if gpu:
+            gpu.stop()
+        pace.stop()
+        emitter.close()
+    return 0
+
+
+def _try_host_probes(pid: int, emitter: Emitter) -> dict[str, Probe]:
+    try:
+        return build_host_probes(pid)
+    except Exception as e:
+        emitter.mark(f"the CPU and memory cannot be measured: {e or type(e).__name__}", "log")
+        return {}
+
+
+if __name__ == "__main__":
+    sys.exit(main())

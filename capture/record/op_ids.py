@@ -1,0 +1,186 @@
+"""Ids of the ops that a program runs; the description of each op is written once, in a plan line."""
+
+from __future__ import annotations  # runs in users' programs, from Python 3.8 on
+
+import re
+import threading
+import weakref
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from .profiler_windows import LeafWork
+
+    ModuleIds = dict[int, tuple[weakref.ref[Any], int]]
+
+# the own work of a module with such a name is the attention between its projections
+_ATTENTION_NAME: Final = re.compile(r"(?i)(^|[._])(self_?)?att(entio)?n$")
+
+# work of a thread outside all modules
+PSEUDO_MODULES: Final[dict[str, dict[str, Any]]] = {
+    "backward": {"name": "backward", "phase": "backward"},
+    "optimizer": {"name": "optimizer", "phase": "optimizer"},
+    "data": {"name": "data", "op": "data", "category": "host"},
+    "replay": {"name": "graph replay", "op": "host", "category": "host"},
+    "loss": {"name": "loss and host", "op": "host", "category": "host"},
+    "sampling": {"name": "sampling and host", "op": "sample", "category": "sampling"},
+    "recording": {"name": "recording (tracetui)", "op": "host", "category": "host"},
+    "host": {"name": "host", "op": "host", "category": "host"},
+}
+
+
+class OpIds:
+    """Gives every distinct op an id, and collects new ops for the next plan line."""
+
+    def __init__(self) -> None:
+        self._ids: dict[tuple[Any, ...], int] = {}
+        self._parts: dict[tuple[str, str, str | None], int] = {}  # cached, because every step needs them
+        self._new: list[dict[str, Any]] = []
+        self._lock = threading.Lock()
+
+    def assign_part(self, part: str, lens: str, track: str | None) -> int:
+        """Return the op id of a part of the program, a key of PSEUDO_MODULES."""
+        key = part, lens, track
+        op_id = self._parts.get(key)
+        if op_id is None:
+            fields = PSEUDO_MODULES[part]
+            op_id = self.assign({**fields, "path": fields["name"], "lens": lens, "track": track})
+            self._parts[key] = op_id
+        return op_id
+
+    def assign_leaf_work(self, row: LeafWork, phase: str, track: str | None) -> int:
+        """Return the op id of leaf work from a profiler window, in a step of this phase."""
+        owner = row.owner or ""
+        return self.assign(
+            {
+                "name": row.name,
+                "layer": _parse_layer(owner),
+                "lens": "host"
+                if row.lens == "wall"
+                else row.lens,  # contained in the wall time of the modules
+                "path": " / ".join([*owner.split("."), row.name]) if owner else row.name,
+                "phase": row.phase or phase,
+                "track": row.track or track,
+            }
+        )
+
+    def pop_new(self) -> list[dict[str, Any]]:
+        """Return the ops added since the last call, as fields of a plan line."""
+        with self._lock:
+            new, self._new = self._new, []
+        return new
+
+    def assign(self, op: dict[str, Any]) -> int:
+        """Return the id of an op."""
+        key = tuple(sorted((name, value) for name, value in op.items() if value is not None))
+        op_id = self._ids.get(key)
+        if op_id is None:
+            with self._lock:
+                op_id = self._ids.setdefault(key, len(self._ids))
+                if op_id == len(self._ids) - 1:
+                    self._new.append({"id": op_id, "kind": "kernel", **dict(key)})
+        return op_id
+
+
+class ModuleOps:
+    """Op ids of the modules that one thread calls, cached so that a call costs one lookup."""
+
+    def __init__(self, op_ids: OpIds, names: ModuleNames, track: str | None) -> None:
+        self.lens = "wall"  # of the time spent in modules themselves
+        self._op_ids, self._names, self._track = op_ids, names, track
+        self._ids_by_phase: dict[str | None, tuple[ModuleIds, ModuleIds]] = {}
+
+    def find_id(self, module: Any, *, has_inner: bool, phase: str | None) -> int:
+        """Return the op id of a module's own work; `has_inner` if it called other modules."""
+        ids = self.select_phase(phase)[has_inner]
+        entry = ids.get(id(module))
+        if entry is not None and entry[0]() is module:  # ids are reused after a module is gone
+            return entry[1]
+        op = _build_module_op(module, self._names.find_name(module), has_inner=has_inner)
+        op_id = self._op_ids.assign({**op, "lens": self.lens, "phase": phase, "track": self._track})
+        ids[id(module)] = weakref.ref(module), op_id
+        return op_id
+
+    def select_phase(self, phase: str | None) -> tuple[ModuleIds, ModuleIds]:
+        """Return the caches id → (module, op id) of a phase, without and with inner calls."""
+        return self._ids_by_phase.setdefault(phase, ({}, {}))
+
+    def forget(self) -> None:
+        """Clear the cache after module names have changed."""
+        self._ids_by_phase.clear()
+
+
+class ModuleNames:
+    """The path of each module below its top-level module; paths are unique."""
+
+    def __init__(self) -> None:
+        self._names: dict[int, tuple[weakref.ref[Any], str]] = {}
+        self._sizes: dict[int, tuple[weakref.ref[Any], int]] = {}  # of top-level modules
+        self._outermost: dict[str, int] = {}  # number of top-level modules with this name
+
+    def find_name(self, module: Any) -> str:
+        """Return the path of a module, or the name of its type if it belongs to no known module."""
+        entry = self._names.get(id(module))
+        return entry[1] if entry is not None and entry[0]() is module else type(module).__name__
+
+    def measure_size(self, module: Any) -> int:
+        """Return the number of values in a top-level module, and name it and all modules within."""
+        entry = self._sizes.get(id(module))
+        if entry is not None and entry[0]() is module:
+            return entry[1]
+        size = _count_values(module)
+        self._sizes[id(module)] = weakref.ref(module), size
+        if size:
+            self._add_tree(module)
+        return size
+
+    def _add_tree(self, module: Any) -> None:
+        for path, part in module.named_modules():
+            entry = self._names.get(id(part))
+            if entry is None or entry[0]() is not part:
+                self._names[id(part)] = weakref.ref(part), path or self._name_outermost(module)
+
+    def _name_outermost(self, module: Any) -> str:
+        name = type(module).__name__
+        count = self._outermost[name] = self._outermost.get(name, 0) + 1
+        return name if count == 1 else f"{name} {count}"
+
+
+def _count_values(module: Any) -> int:
+    """Return the number of values in a module; 1 if they are not created yet, 0 if it has none."""
+    size = 0
+    for tensors in (module.parameters(), module.buffers()):
+        for tensor in tensors:
+            try:
+                size += int(tensor.numel())
+            except ValueError:  # a lazy module makes them with its first call
+                size += 1
+    return size
+
+
+def _build_module_op(module: Any, name: str, *, has_inner: bool) -> dict[str, Any]:
+    is_sequence_item = not has_inner and name.rpartition(".")[2].isdecimal() and _is_torch_module(module)
+    local_name = name if is_sequence_item else _strip_layer(name)
+    is_core = has_inner and _ATTENTION_NAME.search(local_name) is not None
+    return {
+        "name": f"{local_name} (own work)" if has_inner else local_name,
+        "layer": None if is_sequence_item else _parse_layer(name),
+        "path": name.replace(".", " / "),
+        "op": "attn.core" if is_core else None,
+        "category": "attention" if is_core else None,
+    }
+
+
+def _is_torch_module(module: Any) -> bool:
+    """Return whether a module is one of torch's own: in a list these are a sequence, not layers."""
+    return type(module).__module__.startswith("torch.nn.")
+
+
+def _parse_layer(name: str) -> int | None:
+    return next((int(part) for part in name.split(".") if part.isdecimal()), None)
+
+
+def _strip_layer(name: str) -> str:
+    """Return the part of a module's name after its layer number, equal for all layers."""
+    parts = name.split(".")
+    numbers = [i for i, part in enumerate(parts) if part.isdecimal()]
+    return ".".join(parts[numbers[0] + 1 :]) or "layer" if numbers else name

@@ -1,0 +1,222 @@
+"""Patch torch in place, so that an unmodified PyTorch program is recorded.
+
+`bootstrap` calls `install` after torch is imported. Every wrapper passes the arguments, result and error of
+the original through. torch.compile never traces the wrappers: their frames are skipped, and inside compiled
+code modules are called directly. All patches can be undone.
+"""
+
+from __future__ import annotations  # runs in users' programs, from Python 3.8 on
+
+import functools
+import sys
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from ..native.emit import now
+from .patches import Patches, close_at_exit, run_before
+from .program_recorder import ProgramRecorder
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from types import CodeType
+
+
+def install(torch: Any, patches: Patches | None = None, *, late: bool = False) -> ProgramRecorder:
+    """Record everything that this process does with torch, until it ends or the patches are undone.
+
+    `late` is set if the program runs already: module calls in progress are left alone. Returns the recorder.
+    """
+    recorder, patches = ProgramRecorder(torch, late=late), patches or Patches()
+    _wrap_modules(torch, recorder, patches)
+    for wrap in (_hook_training if late else _wrap_training, _wrap_data, _wrap_profilers, _wrap_captures):
+        with suppress(AttributeError):  # a torch without this feature has nothing to patch
+            wrap(torch, recorder, patches)
+    close_at_exit(recorder, patches)
+    return recorder
+
+
+def _wrap_modules(torch: Any, recorder: ProgramRecorder, patches: Patches) -> None:
+    kind = torch.nn.Module
+    original = kind.__call__
+    is_compiling = getattr(getattr(torch, "compiler", None), "is_compiling", None) or bool
+    enter, leave, of_thread = recorder.enter_module, recorder.leave, recorder.thread_locals
+
+    def _wrapped_call_impl(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if recorder.is_off or is_compiling():
+            return original(self, *args, **kwargs)
+        log = of_thread.log
+        if log is not None:  # the fast path of nearly all calls: append to the log
+            log += self, now()
+            try:
+                return original(self, *args, **kwargs)
+            finally:
+                log += self, -now()
+        call = enter(self, args, kwargs)
+        try:
+            return original(self, *args, **kwargs)
+        finally:
+            leave(call)
+
+    _wrapped_call_impl.__qualname__ = getattr(original, "__qualname__", "Module._wrapped_call_impl")
+    _hide_from_compiler(_wrapped_call_impl)
+    recorder.set_call_codes(original.__code__, _wrapped_call_impl.__code__)
+    patches.replace(kind, "__call__", _wrapped_call_impl)
+
+
+def _wrap_training(torch: Any, recorder: ProgramRecorder, patches: Patches) -> None:
+    _wrap_backward(torch, recorder, patches)
+    optimizer = torch.optim.Optimizer
+    begin = optimizer.__init__
+
+    @functools.wraps(begin)
+    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807 - wraps a method of this name
+        recorder.shared.has_optimizer = recorder.shared.is_training = True
+        begin(self, *args, **kwargs)
+
+    patches.replace(optimizer, "__init__", __init__)
+    patches.replace(
+        optimizer, "profile_hook_step", staticmethod(_wrap_step_hook(optimizer.profile_hook_step, recorder))
+    )
+
+
+def _hook_training(torch: Any, recorder: ProgramRecorder, patches: Patches) -> None:
+    """Record optimizers that exist already: their `step` is wrapped by torch, so hooks are used."""
+    _wrap_backward(torch, recorder, patches)
+    optim = sys.modules[torch.optim.Optimizer.__module__]
+    waiting = list(optim.Optimizer.__subclasses__())
+    while waiting:
+        kind = waiting.pop()
+        waiting += kind.__subclasses__()
+        if getattr(vars(kind).get("step"), "hooked", False):  # torch hooks the class with its first instance
+            recorder.shared.has_optimizer = recorder.shared.is_training = True
+    calls: dict[int, Any] = {}  # of optimizers in progress, by id
+
+    def start_step(optimizer: Any, args: Any, kwargs: Any) -> None:
+        if not recorder.is_off:
+            calls[id(optimizer)] = recorder.enter_part("optimizer")
+
+    def end_step(optimizer: Any, args: Any, kwargs: Any) -> None:
+        recorder.leave(calls.pop(id(optimizer), None), "optimizer")
+
+    patches.add_undo(optim.register_optimizer_step_pre_hook(start_step).remove)
+    patches.add_undo(optim.register_optimizer_step_post_hook(end_step).remove)
+
+
+def _wrap_backward(torch: Any, recorder: ProgramRecorder, patches: Patches) -> None:
+    for name in ("backward", "grad"):
+        patches.replace(
+            torch.autograd, name, _wrap_as_part("backward", getattr(torch.autograd, name), recorder)
+        )
+
+
+def _wrap_step_hook(original: Callable[..., Any], recorder: ProgramRecorder) -> Callable[..., Any]:
+    """Return torch's wrapper for the `step` of optimizer classes, with our timing around it."""
+
+    @functools.wraps(original)
+    def profile_hook_step(step: Callable[..., Any]) -> Callable[..., Any]:
+        return _wrap_as_part("optimizer", original(step), recorder)
+
+    return profile_hook_step
+
+
+def _wrap_data(torch: Any, recorder: ProgramRecorder, patches: Patches) -> None:
+    loader = torch.utils.data.dataloader._BaseDataLoaderIter
+    patches.replace(loader, "__next__", _wrap_as_part("data", loader.__next__, recorder))
+
+
+def _wrap_as_part(part: str, original: Callable[..., Any], recorder: ProgramRecorder) -> Callable[..., Any]:
+    """Return a function whose calls are recorded as this part of the program."""
+    torch = recorder.shared.torch
+    is_compiling = getattr(getattr(torch, "compiler", None), "is_compiling", None) or bool
+
+    @functools.wraps(original)
+    def timed(*args: Any, **kwargs: Any) -> Any:
+        if recorder.is_off or is_compiling():
+            return original(*args, **kwargs)
+        call = recorder.enter_part(part)
+        try:
+            return original(*args, **kwargs)
+        finally:
+            recorder.leave(call, part)
+
+    _hide_from_compiler(timed)
+    return timed
+
+
+def _wrap_profilers(torch: Any, recorder: ProgramRecorder, patches: Patches) -> None:
+    """Stop opening profiler windows as soon as the program creates a profiler of its own."""
+    profiler = torch.autograd.profiler
+    for kind, method in ((profiler.profile, "__init__"), (profiler.emit_nvtx, "__enter__")):
+        patches.replace(
+            kind, method, run_before(recorder.shared.windows.block_windows, getattr(kind, method), recorder)
+        )
+
+
+def _wrap_captures(torch: Any, recorder: ProgramRecorder, patches: Patches) -> None:
+    """Close profiler windows during CUDA-graph captures; record replays as calls of the captured module."""
+    graph, shared = torch.cuda.CUDAGraph, recorder.shared
+    begin, end, replay = graph.capture_begin, graph.capture_end, graph.replay
+
+    @functools.wraps(begin)
+    def capture_begin(self: Any, *args: Any, **kwargs: Any) -> Any:
+        recorder.guard(shared.windows.begin_capture)
+        result = begin(self, *args, **kwargs)
+        recorder.guard(lambda: shared.graphs.begin_capture(self))
+        recorder.thread_locals.log = None
+        return result
+
+    @functools.wraps(end)
+    def capture_end(self: Any, *args: Any, **kwargs: Any) -> Any:
+        recorder.guard(shared.windows.end_capture)
+        recorder.guard(lambda: shared.graphs.end_capture(self))
+        return end(self, *args, **kwargs)
+
+    @functools.wraps(replay)
+    def replay_graph(self: Any, *args: Any, **kwargs: Any) -> Any:
+        call = None if recorder.is_off else recorder.enter_replay(self)
+        try:
+            return replay(self, *args, **kwargs)
+        finally:
+            recorder.leave(call)
+
+    for name, wrapper in (
+        ("capture_begin", capture_begin),
+        ("capture_end", capture_end),
+        ("replay", replay_graph),
+    ):
+        patches.replace(graph, name, wrapper)
+
+
+def _hide_from_compiler(wrapper: Any) -> None:
+    """Make torch.compile skip the frame of a wrapper, but not the functions that it calls.
+
+    Functions of our own modules are skipped entirely. A torch without a compiler needs nothing.
+    """
+    with suppress(AttributeError, ImportError):
+        from torch._C import _dynamo
+
+        eval_frame: Any = _dynamo.eval_frame
+        if hasattr(eval_frame, "set_code_exec_strategy"):
+            action, strategy = eval_frame._FrameAction, eval_frame._FrameExecStrategy
+            eval_frame.set_code_exec_strategy(wrapper.__code__, strategy(action.SKIP, action.DEFAULT))
+            for code in _list_own_codes():
+                eval_frame.set_code_exec_strategy(code, strategy(action.SKIP, action.SKIP))
+        else:
+            for code in (wrapper.__code__, *_list_own_codes()):
+                eval_frame.skip_code(code)
+
+
+@functools.lru_cache(maxsize=None)
+def _list_own_codes() -> tuple[CodeType, ...]:
+    """Return the code of all functions of our loaded modules, except the wrappers in this one."""
+    package = __name__.partition(".")[0] + "."
+    modules = [m for name, m in list(sys.modules.items()) if name.startswith(package) and name != __name__]
+    return tuple(code for module in modules for value in vars(module).values() for code in _iter_codes(value))
+
+
+def _iter_codes(value: Any) -> Iterator[CodeType]:
+    if isinstance(value, type):
+        for inner in vars(value).values():
+            yield from _iter_codes(getattr(inner, "fget", None) or getattr(inner, "__func__", None) or inner)
+    elif hasattr(value, "__code__"):
+        yield value.__code__

@@ -1,0 +1,197 @@
+"""The recording of one process: started with its first module call, written step by step."""
+
+from __future__ import annotations  # runs in users' programs, from Python 3.8 on
+
+import os
+import secrets
+import sys
+import threading
+from typing import TYPE_CHECKING, Any
+
+from ..native.emit import WRITE_INTERVAL_NS, Emitter, has_open_emitter, now
+from . import process_notes, torchrun
+from .op_ids import OpIds
+from .process_notes import OUT_VARIABLE, RUN_VARIABLE
+from .profiler_windows import emit_window
+from .step_module import find_device_type
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from .call_phases import CallFacts
+    from .call_stack import EndedStep
+    from .profiler_windows import LeafWork
+
+
+class ProcessRecording:
+    """The events that one process adds to the file; several threads may call it."""
+
+    def __init__(self) -> None:
+        self.emitter: Emitter | None = None
+        self.process: str | None = None  # names this process if another one writes to the run, too
+        self.ops = OpIds()
+        self.is_refused = False
+        self._lock = threading.RLock()
+        self._counter = process_notes.StepCounter(shared=False)
+        self.steps = self.forwards = 0
+        self.tracks: set[str | None] = set()  # of the threads with steps
+        self._waiting: list[EndedStep] = []  # finished steps to be written
+        self._written_at = 0  # time of the last write
+
+    def open(self, module: Any) -> bool:
+        """Start writing with the first module that is called; return whether this process may."""
+        return self.open_as(type(module).__name__, lambda: _build_meta(module))
+
+    def open_as(self, name: str, build_meta: Callable[[], dict[str, Any]]) -> bool:
+        """Start writing a run with this name and metadata; return whether this process may."""
+        with self._lock:
+            if self.emitter is None and not self.is_refused:
+                self.is_refused = has_open_emitter()  # the program records itself
+                if not self.is_refused:
+                    self._begin(name, build_meta)
+            return not self.is_refused
+
+    def queue_step(self, step: EndedStep) -> None:
+        """Queue a step to be written together with others, at most 100 ms after the call that follows it.
+
+        A step with a window is written at once, because it is large.
+        """
+        with self._lock:
+            self._waiting.append(step)
+            if step.window is not None or now() - self._written_at >= WRITE_INTERVAL_NS:
+                self.write_waiting()
+
+    def write_waiting(self) -> None:
+        """Write the queued steps; their numbers are claimed together."""
+        with self._lock:
+            waiting, self._waiting = self._waiting, []
+            if not waiting or self.emitter is None:
+                return
+            self._counter.reserve(len(waiting) - self._is_initial_prefill(waiting[0].facts))
+            for step in waiting:
+                self._write_ended_step(step)
+            self.emitter.flush()
+            self._written_at = now()
+
+    def write_step(
+        self, start: int, duration: int, rows: Sequence[int], facts: CallFacts | None, track: str | None
+    ) -> int:
+        """Write a step with its rows and return its number; a training step has no facts.
+
+        `rows` has op, start and duration of each row, flat.
+        """
+        with self._lock:
+            assert self.emitter is not None  # noqa: S101
+            number = self._assign_step_number(facts)
+            self.tracks.add(track)
+            phase = facts.phase if facts else None
+            self.write_rows(rows, number, phase)
+            name = phase if phase in ("prefill", "decode") else "step"
+            columns = {"phase": phase, "track": self._prefix_track(track), "step": number}
+            if facts:
+                columns.update(tokens=facts.tokens, batch=facts.batch, context=facts.context)
+            self.emitter.event("step", name or "step", t=start, dur=duration, **columns)
+        return number
+
+    def write_rows(self, rows: Sequence[int], step: int | None, phase: str | None) -> None:
+        """Write rows: op, start and duration of each, flat."""
+        if not rows or self.emitter is None:
+            return
+        with self._lock:
+            if new := self.ops.pop_new():
+                self.emitter.plan({**op, "track": self._prefix_track(op.get("track"))} for op in new)
+            self.emitter.columns(rows[::3], rows[1::3], rows[2::3], step=step, phase=phase)
+
+    def _write_ended_step(self, step: EndedStep) -> None:
+        """Write a step and the profiler window in it."""
+        number, window = (
+            self.write_step(step.start, step.duration, step.rows, step.facts, step.track),
+            step.window,
+        )
+        if window is None:
+            return
+        assert self.emitter is not None  # noqa: S101
+        self.emitter.cost_ns += step.window_cost_ns
+        for problem, count in window.problems.items():
+            self.emitter.mark(f"window of step {number}: {count} {problem}", "log")
+        window_lens = "gpu" if step.lens == "host" else "host"  # the lens that is not written in every step
+        self._write_window(window_lens, window.rows, number, step.facts, step.track)
+
+    def _write_window(
+        self, lens: str, rows: Iterable[LeafWork], number: int, facts: CallFacts | None, track: str | None
+    ) -> None:
+        """Write the rows that a profiler window sampled in a step, and a marker for the window."""
+        assert self.emitter is not None  # noqa: S101
+        phase = facts.phase if facts else "forward"
+        with self._lock:
+            emit_window(self.emitter, lens, step=number, phase=facts.phase if facts else None)
+            values_by_row = (
+                (self.ops.assign_leaf_work(row, phase, track), row.start, row.duration) for row in rows
+            )
+            self.write_rows([value for row in values_by_row for value in row], number, None)
+
+    def close(self) -> None:
+        """End the recording with the process."""
+        with self._lock:
+            if self.emitter is None:
+                return
+            try:
+                self.write_waiting()
+            finally:
+                self.emitter.end()
+            self._counter.close()
+            process_notes.append_note(f"seen {self.steps} {self.forwards} {len(self.tracks)}")
+            if why := self.emitter.unwritten:
+                process_notes.append_note("gaps " + why)
+                sys.stderr.write(f"tracetui: the recording has gaps: {why}\n")
+
+    def forget_after_fork(self) -> None:
+        """Reset in a forked child; the emitter has closed the file already."""
+        self._lock = threading.RLock()
+        self.emitter, self.process, self.ops = None, None, OpIds()
+        self.is_refused, self.steps, self.forwards, self.tracks = False, 0, 0, set()
+        self._waiting = []
+
+    def _begin(self, name: str, build_meta: Callable[[], dict[str, Any]]) -> None:
+        run_id, rank = process_notes.read_setting(RUN_VARIABLE), torchrun.read_rank(os.environ)
+        rank_setting = os.environ.get("RANK", "")
+        number = rank.number if rank else int(rank_setting) if rank_setting.isdecimal() else None
+        joins_run = number is None and bool(run_id) and not process_notes.claim_first()
+        if joins_run:
+            self.process = f"process {os.getpid()}"
+        self._counter = process_notes.StepCounter(shared=number is None)
+        self.emitter = Emitter(
+            process_notes.read_setting(OUT_VARIABLE) or os.devnull,
+            rank=number,
+            writer=os.getpid() if joins_run else None,
+        )
+        if not run_id:
+            run_id = torchrun.build_run_id(os.environ, rank) if rank else secrets.token_hex(8)
+            os.environ[RUN_VARIABLE] = run_id
+        self.emitter.run(name, build_meta(), id=run_id)
+        process_notes.append_note("watched")
+
+    def _assign_step_number(self, facts: CallFacts | None) -> int:
+        """Return the number of the next step: 0 for a prefill before all others, else from 1."""
+        is_first = self._is_initial_prefill(facts)
+        self.steps += 1
+        return 0 if is_first else self._counter.claim_number()
+
+    def _is_initial_prefill(self, facts: CallFacts | None) -> bool:
+        return bool(facts and facts.phase == "prefill" and self.steps == 0 and self.process is None)
+
+    def _prefix_track(self, track: str | None) -> str | None:
+        """Return a track below the name of the process."""
+        return " / ".join(filter(None, (self.process, track))) or None
+
+
+def _build_meta(module: Any) -> dict[str, Any]:
+    torch = sys.modules["torch"]
+    return {
+        "model": type(module).__name__,
+        "driver": "PyTorch, attached",
+        "torch": str(getattr(torch, "__version__", "")),
+        "device": find_device_type(module),
+        "argv": list(getattr(sys, "argv", [])),
+        "pid": os.getpid(),
+    }

@@ -1,0 +1,46 @@
+"""State shared by the threads of a recorded process."""
+
+from __future__ import annotations  # runs in users' programs, from Python 3.8 on
+
+from contextlib import nullcontext
+from typing import Any
+
+from .captured_graphs import CapturedGraphs
+from .op_ids import ModuleNames
+from .process_recording import ProcessRecording
+from .window_gate import WindowGate
+
+
+class ProcessState:
+    """The recording of a process, its profiler windows, module names, and whether it trains."""
+
+    def __init__(self, torch: Any, thread: int | None = None) -> None:
+        """`thread` is the thread that imported torch, if it is not the current one."""
+        self.torch = torch
+        self.recording = ProcessRecording()
+        self.windows = WindowGate(torch, thread)
+        self.graphs = CapturedGraphs(torch)
+        self.names = ModuleNames()
+        self.is_training = False  # whether the program has an optimizer or runs backward
+        self.has_optimizer = False
+        # inspect tensors without the program's own overrides of torch functions
+        self._tracing = getattr(getattr(torch, "_C", None), "_get_tracing_state", None) or _return_none
+        self.bypass_torch_functions = (
+            getattr(getattr(torch, "_C", None), "DisableTorchFunction", None) or nullcontext
+        )
+
+    def is_traced(self) -> bool:
+        """Return whether torch.jit.trace is running: it would record our inspection of tensors, too."""
+        return self._tracing() is not None
+
+    def annotate(self, name: str) -> Any:
+        """Return an entered annotation, visible to the profiler."""
+        from torch._C._profiler import _RecordFunctionFast
+
+        annotation = _RecordFunctionFast(name)
+        annotation.__enter__()
+        return annotation
+
+
+def _return_none() -> None:
+    """Replace a function that this torch lacks."""

@@ -1,0 +1,204 @@
+"""Record a PyTorch program: its threads, the steps that they make, and its end.
+
+An error in here ends the recording with one line, never the program.
+"""
+
+from __future__ import annotations  # runs in users' programs, from Python 3.8 on
+
+import sys
+import threading
+import time
+import weakref
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final
+
+from ..native.emit import now
+from . import process_notes
+from .call_stack import ModuleCall
+from .fault_guard import FaultGuard
+from .process_state import ProcessState
+from .thread_recorder import ThreadRecorder
+
+if TYPE_CHECKING:
+    from types import CodeType, FrameType
+
+SETTLE_S: Final = 0.02  # in which threads leave our wrappers
+
+
+class _Token:
+    """An object that lives as long as its thread."""
+
+    __slots__ = ("__weakref__",)
+
+
+class _ThreadLocals(threading.local):
+    """Recorder of the thread, and the log for calls within another module, if one is open."""
+
+    recorder: ThreadRecorder | None = None
+    token: _Token | None = None
+    log: list[Any] | None = None
+
+
+class ProgramRecorder(FaultGuard):
+    """Receives the calls of all threads of a process and records them."""
+
+    def __init__(self, torch: Any, *, late: bool = False) -> None:
+        self.shared = ProcessState(torch, threading.main_thread().ident if late else None)
+        super().__init__(self.shared.recording)
+        self._is_late = late  # whether modules may have been called before
+        self._call_codes: tuple[CodeType | None, CodeType | None] = None, None
+        self.thread_locals = _ThreadLocals()
+        self._lock = threading.RLock()
+        self._threads: list[ThreadRecorder] = []
+        self._tokens: dict[int, tuple[weakref.ref[_Token], ThreadRecorder]] = {}
+        self._free: list[ThreadRecorder] = []  # recorders of ended threads
+
+    def set_call_codes(self, torch_code: CodeType, wrapper_code: CodeType) -> None:
+        """Set the code objects of a module call: torch's own, and our wrapper."""
+        self._call_codes = torch_code, wrapper_code
+
+    def enter_module(self, module: Any, args: Any, kwargs: Any) -> ModuleCall | None:
+        """Note the call of a module; pass the result to `leave` when it is over."""
+        try:
+            recorder = self.thread_locals.recorder
+            if recorder is not None and recorder.stack.module_count:
+                call = recorder.enter_inner(module, args, kwargs)
+            elif self.shared.is_traced():
+                return None
+            else:
+                if recorder is None:
+                    with self.shared.bypass_torch_functions():
+                        recorder = self._begin_thread(module)
+                if recorder is None:
+                    return None
+                call = recorder.enter_outermost(module, args, kwargs)
+            self.thread_locals.log = recorder.open_log()
+            return call
+        except Exception as e:
+            self.stop_recording(e)
+        return None
+
+    def enter_replay(self, graph: Any) -> ModuleCall | None:
+        """Note the replay of a graph; pass the result to `leave` when it is over."""
+        try:
+            recorder = self.thread_locals.recorder
+            record = self.shared.graphs.find_record(graph)
+            step_module = None if record is None else record.root()
+            if recorder is None and step_module is not None:
+                with self.shared.bypass_torch_functions():
+                    recorder = self._begin_thread(step_module)
+            return None if recorder is None else recorder.enter_replay(step_module, record)
+        except Exception as e:
+            self.stop_recording(e)
+        return None
+
+    def enter_part(self, part: str) -> ModuleCall | None:
+        """Note that a thread which called modules runs backward, the optimizer or data loading."""
+        try:
+            recorder = self.thread_locals.recorder
+            self.shared.is_training = self.shared.is_training or part in ("backward", "optimizer")
+            return None if recorder is None or self.is_off else recorder.enter_part(part)
+        except Exception as e:
+            self.stop_recording(e)
+        return None
+
+    def leave(self, call: ModuleCall | None, part: str = "") -> None:
+        """Note the end of a call; a part may have begun before any module was called."""
+        if self.is_off:
+            return
+        try:
+            if call is not None:
+                call.recorder.leave(call)
+                if not call.recorder.stack.module_count:
+                    self.thread_locals.log = None
+            elif part and (recorder := self.thread_locals.recorder) is not None:
+                recorder.note_part(part)
+        except Exception as e:
+            self.stop_recording(e)
+
+    def close(self) -> None:
+        """End the recording with the process."""
+        if self.is_off:
+            return
+        with suppress(Exception):
+            self.shared.windows.drop_window()
+        for recorder in list(self._threads):
+            with suppress(Exception):
+                recorder.close(now())
+        self.is_off = True
+        with suppress(Exception):
+            self.shared.recording.close()
+
+    def stop(self) -> None:
+        """Stop recording, from a thread of our own; steps in progress are dropped.
+
+        An open profiler window can only be closed by its own thread, so this waits for the next call of that.
+        """
+        windows = self.shared.windows
+        windows.stop_opening()
+        time.sleep(SETTLE_S)
+        while windows.owner is not None and not self.is_off:
+            time.sleep(SETTLE_S / 4)
+        self.is_off = True
+        time.sleep(SETTLE_S)
+        for recorder in list(self._threads):
+            with suppress(Exception):
+                recorder.flush()
+        self.shared.recording.close()
+
+    def forget_after_fork(self) -> None:
+        """Reset in a forked child."""
+        self.thread_locals.recorder = self.thread_locals.token = self.thread_locals.log = None
+        self._lock = threading.RLock()
+        self._threads, self._free, self._tokens = [], [], {}
+        self.shared.recording.forget_after_fork()
+        self.shared.windows.forget_after_fork()
+        self.shared.graphs.forget_after_fork()
+        if not self.is_off:
+            process_notes.append_note(f"torch {self.shared.torch.__version__} forked")
+
+    def _drop_open_work(self) -> None:
+        self.shared.windows.drop_window()
+
+    def _begin_thread(self, module: Any) -> ThreadRecorder | None:
+        """Return the recorder of this thread, or None until a module with parameters is called."""
+        if self._is_late and self._is_inside_call():
+            return None
+        if self.shared.recording.emitter is None:
+            if not self.shared.names.measure_size(module):
+                return None
+            if not self.shared.recording.open(module):
+                self.is_off = True
+                return None
+        token = _Token()
+        with self._lock:
+            self._reclaim_thread_recorders()
+            recorder = self._free.pop() if self._free else self._create_thread_recorder()
+            self._tokens[id(token)] = weakref.ref(token), recorder
+        self.thread_locals.token, self.thread_locals.recorder = token, recorder
+        return recorder
+
+    def _is_inside_call(self) -> bool:
+        """Return whether this thread is inside a module call that began before we attached."""
+        torch_code, wrapper_code = self._call_codes
+        frame: FrameType | None = sys._getframe()
+        while frame is not None:
+            caller = frame.f_back
+            if frame.f_code is torch_code and (caller is None or caller.f_code is not wrapper_code):
+                return True
+            frame = caller
+        return False
+
+    def _create_thread_recorder(self) -> ThreadRecorder:
+        number = len(self._threads) + 1
+        recorder = ThreadRecorder(self.shared, None if number == 1 else f"thread {number}")
+        self._threads.append(recorder)
+        return recorder
+
+    def _reclaim_thread_recorders(self) -> None:
+        """Reclaim the recorders of ended threads, for reuse by new threads."""
+        for key, (token, recorder) in list(self._tokens.items()):
+            if token() is None:
+                del self._tokens[key]
+                recorder.close(None)
+                self._free.append(recorder)

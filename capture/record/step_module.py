@@ -1,0 +1,109 @@
+"""Find the step module of a thread, whose calls are its steps: the largest module called at top level."""
+
+from __future__ import annotations  # runs in users' programs, from Python 3.8 on
+
+import weakref
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+MAX_OTHER_CALLS: Final = 8  # calls of another module in a row after which that one becomes the step module
+
+
+class StepModule:
+    """The step module of one thread; the program may drop it, wrap it, or switch to another model."""
+
+    def __init__(self) -> None:
+        self._module: Callable[[], Any] = _dead_ref  # weak reference: the program may drop it
+        self._size = -1
+        self._weights_address = 0
+        self._other_calls: dict[int, int] = {}  # calls of other modules since the last step call
+        self._max_other_calls = 0  # most such calls of one module so far
+        self._replaced_modules: set[int] = set()
+        self.outgrown_count = 0  # how often a larger module has replaced it
+
+    def is_step_call(self, module: Any, size: int) -> bool:
+        """Return whether a top-level call of a module starts a step, and update the step module."""
+        step_module = self._module()
+        if (
+            step_module is None
+            or module is step_module
+            or (size == self._size and _find_weights_address(module) == self._weights_address)
+        ):
+            if step_module is None:
+                self._replace_module(module, size)
+            if self._other_calls:
+                self._max_other_calls = max(self._max_other_calls, *self._other_calls.values())
+                self._other_calls.clear()
+            return True
+        count = self._other_calls[id(module)] = self._other_calls.get(id(module), 0) + 1
+        is_larger = size > self._size and id(module) not in self._replaced_modules
+        if is_larger:
+            self.outgrown_count += 1
+        if is_larger or (size and count > MAX_OTHER_CALLS + 2 * self._max_other_calls):
+            self._replaced_modules.add(id(step_module))
+            self._replace_module(module, size)
+            return True
+        return False
+
+    def _replace_module(self, module: Any, size: int) -> None:
+        self._module, self._size, self._weights_address = (
+            weakref.ref(module),
+            size,
+            _find_weights_address(module),
+        )
+        self._replaced_modules.discard(id(module))
+        self._other_calls.clear()
+        self._max_other_calls = 0
+
+
+class DeviceLookup:
+    """Finds the device of the step module's weights, remembering which parameter to check."""
+
+    def __init__(self) -> None:
+        self._module: Callable[[], Any] = _dead_ref
+        self._owner: Callable[[], Any] = _dead_ref  # the inner module that has the parameter
+        self._name = ""
+
+    def find_type(self, module: Any) -> str:
+        """Return the device type of a module's first parameter; cpu if it has none."""
+        owner = self._owner() if self._module() is module else None
+        first = None if owner is None else owner._parameters.get(self._name)
+        if first is None:
+            self._find_parameter(module)
+            return find_device_type(module)
+        return str(first.device.type)
+
+    def _find_parameter(self, module: Any) -> None:
+        """Remember where the first parameter is; nothing for modules with their own storage."""
+        first = next(module.parameters(), None)
+        self._module = _dead_ref
+        if first is None:
+            return
+        with suppress(AttributeError, TypeError):
+            for owner in module.modules():
+                name = next(
+                    (name for name, parameter in owner._parameters.items() if parameter is first), None
+                )
+                if name is not None and hasattr(owner._parameters, "get"):
+                    self._module, self._owner, self._name = weakref.ref(module), weakref.ref(owner), name
+                    return
+
+
+def find_device_type(module: Any) -> str:
+    """Return the device type of a module's first parameter; cpu if it has none."""
+    first = next(module.parameters(), None)
+    return "cpu" if first is None else str(first.device.type)
+
+
+def _find_weights_address(module: Any) -> int:
+    """Return the address of a module's first weights, which wrappers share, else the id of the module."""
+    with suppress(Exception):  # weights may be fake, offloaded or not created yet
+        return int(next(module.parameters()).data_ptr())
+    return id(module)
+
+
+def _dead_ref() -> None:
+    """Act as a weak reference whose object is gone."""

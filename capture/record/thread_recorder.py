@@ -1,0 +1,323 @@
+"""Record one thread of a program: its calls as rows, grouped into steps."""
+
+from __future__ import annotations  # runs in users' programs, from Python 3.8 on
+
+from collections import deque
+from typing import TYPE_CHECKING, Any, Final
+
+from ..native.emit import now
+from .call_phases import InputLength, PhaseTracker, find_batch, find_length
+from .call_stack import (
+    CallStack,
+    EndedStep,
+    ModuleCall,
+    RecordedStep,
+    find_innermost_module,
+    find_training_phase,
+)
+from .launch_order import assign_replay_owners
+from .op_ids import ModuleOps
+from .profiler_windows import ANNOTATION_PREFIX
+from .step_module import DeviceLookup, StepModule
+
+if TYPE_CHECKING:
+    from .captured_graphs import GraphRecord
+    from .process_state import ProcessState
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from .call_stack import EndedStep
+
+MAX_HELD_STEPS: Final = 8
+MAX_HELD_NS: Final = 2_000_000_000  # since the start of the first, so that a screen need not wait long
+
+
+class StepBuffer:
+    """Holds the first steps of a thread until its step module is certain, then passes steps on at once.
+
+    A draft model, for example, is called before its target.
+    """
+
+    def __init__(self, write: Callable[[EndedStep], None]) -> None:
+        self._write = write
+        self._held: list[EndedStep] | None = []
+
+    def add(self, step: EndedStep) -> None:
+        """Add a finished step."""
+        if self._held is None:
+            self._write(step)
+            return
+        self._held.append(step)
+        if (
+            len(self._held) >= MAX_HELD_STEPS
+            or step.start + step.duration - self._held[0].start > MAX_HELD_NS
+        ):
+            self.flush()
+
+    def flush(self) -> None:
+        """Pass on all held steps, and hold no more."""
+        steps, self._held = self._held, None
+        for step in steps or ():
+            self._write(step)
+
+    def withdraw_rows(self) -> list[int] | None:
+        """Return the rows of the held steps, which are not steps after all, or None if they are written."""
+        if self._held is None:
+            return None
+        steps, self._held = self._held, []
+        return [row for step in steps for row in step.rows]
+
+
+MAX_WAITING_ROWS: Final = 8192  # waiting for the end of their step
+RECENT_GAPS: Final = 9  # gaps after steps whose median is the typical one
+
+
+class ThreadRecorder:
+    """Receives every call on one thread, from the outside in."""
+
+    def __init__(self, shared: ProcessState, track: str | None) -> None:
+        self.track = track
+        self._shared, self._graphs, self._windows = shared, shared.graphs, shared.windows
+        self._ops = ModuleOps(shared.recording.ops, shared.names, track)
+        self.stack = CallStack(self, self._ops)
+        self._rows: list[
+            int
+        ] = []  # op, start, duration of each, flat: a list of integers costs the garbage collector nothing
+        self._step_module = StepModule()
+        self._device = DeviceLookup()
+        self._step_buffer = StepBuffer(shared.recording.queue_step)
+        self._step: RecordedStep | None = None
+        self._phases = PhaseTracker()
+        self._gaps: deque[int] = deque(maxlen=RECENT_GAPS)
+        self._last_end: int | None = None  # of the last call that was not inside another
+        self._last_part = ""
+
+    def enter_outermost(self, module: Any, args: Any, kwargs: Any) -> ModuleCall:
+        """Note a top-level call of a module; a call of the step module may start a step."""
+        with self._shared.bypass_torch_functions():
+            self._begin_outermost_call(module, args, kwargs)
+        return self._push_module(module)
+
+    def enter_inner(self, module: Any, args: Any, kwargs: Any) -> ModuleCall:
+        """Note a call of a module inside another one."""
+        step = self._step
+        if step is not None and step.needs_length and not self._shared.is_traced():
+            with self._shared.bypass_torch_functions():
+                self._search_length(step, args, kwargs)
+        return self._push_module(module)
+
+    def open_log(self) -> list[Any] | None:
+        """Return the log for calls inside the one just entered, or None if each must be reported at once."""
+        looks = self._step is not None and self._step.needs_length
+        return None if looks or self._graphs.is_capturing or self._windows.owner is self else self.stack.log
+
+    def _push_module(self, module: Any) -> ModuleCall:
+        self._read_log()
+        if self._graphs.is_capturing:
+            caller = find_innermost_module(self.stack.calls)
+            self._graphs.mark_boundary(None if caller is None else self._shared.names.find_name(caller))
+            self._graphs.enter_module(module)
+        call = self.stack.push(module, "")
+        if self._windows.is_open(self):
+            call.annotation = self._shared.annotate(ANNOTATION_PREFIX + self._shared.names.find_name(module))
+        call.start = now()
+        return call
+
+    def enter_replay(self, module: Any, record: GraphRecord | None) -> ModuleCall:
+        """Note a graph replay; at top level it counts as a call of the module captured first."""
+        if self.stack.module_count == 0 and module is not None:
+            with self._shared.bypass_torch_functions():
+                self._begin_outermost_call(module, (), {})
+        call = self.enter_part("replay")
+        if self._step is not None and record is not None and record.order is not None:
+            self._step.orders.append(record.order)
+        return call
+
+    def enter_part(self, part: str) -> ModuleCall:
+        """Note that the thread runs backward, the optimizer or data loading."""
+        self._read_log()
+        if not self.stack.calls:
+            self._add_gap_row(now())
+        call = self.stack.push(None, part)
+        call.start = now()
+        return call
+
+    def leave(self, call: ModuleCall) -> None:
+        """Note the end of a call; calls inside it that were never left are forgotten."""
+        end, part, mark = now(), call.part, call.annotation
+        self._read_log()
+        if self._graphs.is_capturing and call.module is not None:
+            self._graphs.mark_boundary(self._shared.names.find_name(call.module))
+        if not self.stack.pop(call, end):
+            return
+        if mark is not None:
+            call.annotation = None
+            mark.__exit__(None, None, None)
+        self._rows += self._find_op_id(call), call.start, end - call.start - call.inner_ns
+        self.stack.release(call)
+        if part:
+            self.note_part(part)
+        if not self.stack.calls:
+            self._last_end, self._last_part = end, "forward" if part in ("", "replay") else part
+            if len(self._rows) > 3 * MAX_WAITING_ROWS:
+                self._shared.recording.write_rows(self._pop_rows(), None, None)
+
+    def _read_log(self) -> None:
+        """Turn the finished calls of the log into rows."""
+        if self.stack.log:
+            self._rows += self.stack.read_log(self._find_phase())
+
+    def close(self, at: int | None) -> None:
+        """End the step in progress, at the end of the thread or (None) of its last call."""
+        if self._step is not None and self._last_end is not None and not self.stack.calls:
+            if at is not None:
+                self._add_gap_row(at)
+            self._end_step(self._last_end if at is None else at, None, is_last=True)
+        self._step_buffer.flush()
+        self.stack.clear()
+        self._last_end = None
+
+    def flush(self) -> None:
+        """Write the steps that have ended."""
+        self._step_buffer.flush()
+
+    def _find_op_id(self, call: ModuleCall) -> int:
+        if call.module is None:
+            return self._shared.recording.ops.assign_part(call.part, self._ops.lens, self.track)
+        return self._ops.find_id(call.module, has_inner=call.inner_ns > 0, phase=self._find_phase())
+
+    def _find_phase(self) -> str | None:
+        """Return the phase of the training step that the thread is in, None in other steps."""
+        is_training = self._step is not None and self._step.is_training
+        return find_training_phase(self.stack.calls) if is_training else None
+
+    def note_part(self, part: str) -> None:
+        """Note whether a part of a training step completes it."""
+        if self._step is not None and self._step.is_training:
+            has_optimizer = self._shared.has_optimizer
+            if part == "optimizer" or (part == "backward" and not has_optimizer):
+                self._step.is_complete = True
+
+    def _begin_outermost_call(self, module: Any, args: Any, kwargs: Any) -> None:
+        """Begin a top-level call; one of the step module may start a step."""
+        calls = self.stack.calls
+        if any(call.part == "backward" for call in calls):
+            return
+        self._shared.recording.forwards += 1
+        enclosing = calls[0] if calls else None  # an optimizer that calls the model itself
+        at = enclosing.start if enclosing else now()
+        if not enclosing:
+            self._add_gap_row(at)
+        is_begun = self._step is not None and self._step.start == at
+        if self._is_step_call(module) and not is_begun:
+            self._start_step_if_needed(at, module, args, kwargs, is_own=enclosing is None)
+
+    def _start_step_if_needed(self, at: int, module: Any, args: Any, kwargs: Any, *, is_own: bool) -> None:
+        """Start the next step, unless a training step continues; our own work becomes a row of the step."""
+        is_training = self._shared.is_training and module.training and self._shared.torch.is_grad_enabled()
+        if is_training and self._step is not None and self._step.takes_more_calls:
+            return
+        self._begin_step(at, module, args, kwargs, is_training=is_training)
+        if is_own:
+            op = self._shared.recording.ops.assign_part("recording", self._ops.lens, self.track)
+            self._rows += op, at, now() - at
+
+    def _begin_step(self, at: int, module: Any, args: Any, kwargs: Any, *, is_training: bool) -> None:
+        step = RecordedStep(at, is_training=is_training)
+        step.generates = hasattr(type(module), "generate")
+        self._search_length(step, args, kwargs)
+        if step.length is None:
+            step.batch = find_batch(args, kwargs)
+        if self._step is not None:
+            self._end_step(at, step.length, is_last=False)
+        elif self._rows:
+            self._shared.recording.write_rows(self._pop_rows(), None, None)
+        self._step = step
+        self._windows.open_window(self, gpu=self._ops.lens == "host")
+
+    def _search_length(self, step: RecordedStep, args: Any, kwargs: Any) -> None:
+        step.searched_calls += 1
+        step.length = find_length(args, kwargs)
+
+    def _is_step_call(self, module: Any) -> bool:
+        """Return whether a top-level call of a module is one of the step module."""
+        size, outgrown = self._shared.names.measure_size(module), self._step_module.outgrown_count
+        if not self._step_module.is_step_call(module, size):
+            return False
+        if self._step_module.outgrown_count > outgrown:
+            self._withdraw_first_steps()
+        lens = "wall" if self._device.find_type(module) == "cpu" else "host"
+        if lens != self._ops.lens:
+            self._ops.forget()
+            self._ops.lens = lens
+        return True
+
+    def _withdraw_first_steps(self) -> None:
+        """Turn the held steps into rows without a step: a larger module makes the steps."""
+        rows = self._step_buffer.withdraw_rows()
+        if rows is None:
+            return
+        if self._windows.owner is self:
+            self._windows.drop_window()
+        self._step, self._phases = None, PhaseTracker()
+        self._gaps.clear()
+        self._shared.recording.write_rows([*rows, *self._pop_rows()], None, None)
+
+    def _add_gap_row(self, at: int) -> None:
+        """Add the time since the last call as a row of its own."""
+        if self._last_end is None or self._step is None or at <= self._last_end:
+            return
+        part = "host"
+        if self._last_part == "forward":
+            part = "loss" if self._step.is_training else "sampling" if self._takes_tokens else "host"
+        op_id = self._shared.recording.ops.assign_part(part, self._ops.lens, self.track)
+        self._rows += op_id, self._last_end, at - self._last_end
+
+    @property
+    def _takes_tokens(self) -> bool:
+        """Whether the step takes tokens, so that sampling follows it."""
+        return self._step is not None and self._step.length is not None
+
+    def _end_step(self, end: int, coming: InputLength | None, *, is_last: bool) -> None:
+        step, self._step = self._step, None
+        assert step is not None  # noqa: S101
+        if is_last or (not step.is_training and self._phases.is_new_text(coming)):
+            end = self._trim_trailing_gap(end)
+        elif self._last_end is not None:
+            self._gaps.append(end - self._last_end)
+        facts = None
+        if not step.is_training:
+            facts = self._phases.infer_facts(step.length, coming, generates=step.generates)
+            if facts.batch is None and step.batch is not None:
+                facts = facts._replace(batch=step.batch)
+        duration, windows = end - step.start, self._windows
+        window = windows.close_window(duration, len(self._rows) // 3) if windows.owner is self else None
+        if window is None:
+            windows.add_plain_step(duration)
+        elif step.orders:
+            window = assign_replay_owners(window, step.orders)
+        window_cost_ns = 0 if window is None else windows.overhead_ns
+        rows, lens = self._pop_rows(), self._ops.lens
+        self._step_buffer.add(
+            EndedStep(step.start, duration, rows, facts, self.track, lens, window, window_cost_ns)
+        )
+
+    def _trim_trailing_gap(self, end: int) -> int:
+        """Return the end of a step that is not followed at once: its work plus the typical gap."""
+        last = self._last_end
+        if last is None or end <= last:
+            return end
+        typical = sorted(self._gaps)[len(self._gaps) // 2] if self._gaps else 0
+        gap = min(end - last, typical)
+        if self._rows and self._rows[-2] == last:
+            if gap:
+                self._rows[-1] = gap
+            else:
+                del self._rows[-3:]
+        return last + gap
+
+    def _pop_rows(self) -> list[int]:
+        rows, self._rows = self._rows, []
+        return rows

@@ -1,0 +1,100 @@
+"""Explain an input that no loader accepts, and what to do with it."""
+
+import re
+from typing import Final
+
+from capture.errors import UnreadableError
+from capture.source import Head, Source
+
+FORMATS_HINT: Final = "`tracetui formats` lists the formats and how to record each"
+
+# first bytes, description, what to do
+_MAGIC: Final = (
+    (b"PK\x03\x04", "is a zip archive (a PyTorch checkpoint is one too)", "unpack it and open the profile inside"),
+    (b"BZh", "is compressed with bzip2", "unpack it first: bunzip2 FILE"),
+    (b"\xfd7zXZ\x00", "is compressed with xz", "unpack it first: unxz FILE"),
+    (b"\x28\xb5\x2f\xfd", "is compressed with zstd", "unpack it first: zstd -d FILE"),
+    (b"7z\xbc\xaf\x27\x1c", "is a 7-zip archive", "unpack it and open the profile inside"),
+    (b"\x1f\x8b", "is gzip inside gzip", "unpack it once: gunzip FILE"),
+    (b"\x7fELF", "is a program or library (ELF)", ""),
+    (b"\xcf\xfa\xed\xfe", "is a program or library (Mach-O)", ""),
+    (b"MZ", "is a Windows program", ""),
+    (b"PAR1", "is a Parquet file that tracetui did not write", "export the events as CSV or JSON lines with a name and a duration column"),
+    (b"ARROW1", "is an Arrow file", "export the events as CSV or JSON lines with a name and a duration column"),
+    (b"\x89PNG", "is a picture (PNG)", "open the profile that it was drawn from"),
+    (b"\xff\xd8\xff", "is a picture (JPEG)", "open the profile that it was drawn from"),
+    (b"%PDF", "is a PDF document", "open the profile that it was made from"),
+    (b"\x89HDF", "is an HDF5 file", ""),
+    (b"\x93NUMPY", "is a NumPy array", ""),
+    (b"GGUF", "is a GGUF model, not a profile", ""),
+    (b"\x80\x02", "is a Python pickle, never opened because it can run code", "save the profile as JSON"),
+    (b"\x80\x04", "is a Python pickle, never opened because it can run code", "save the profile as JSON"),
+    (b"NVR\x00", "is an Nsight Compute report", "export it: ncu --import FILE.ncu-rep --csv --page details > FILE.csv"),
+)  # fmt: skip
+
+_TEXTS: Final = (
+    (re.compile(r"version https://git-lfs"), "is a git-lfs pointer, not the file itself", "fetch it: git lfs pull"),
+    (re.compile(r"(?i)<!doctype html|<html"), "is an HTML page (a failed download, perhaps)", "fetch the raw file"),
+    (re.compile(r"(?i)<\?xml"), "is an XML document", FORMATS_HINT),
+    (re.compile(r'\{\s*"__metadata__"'), "is a safetensors header", FORMATS_HINT),
+    (re.compile(r'(?s)\{.{0,400}"schema"\s*:.*"nodes"\s*:'), "is a PyTorch execution trace, which holds no times", "profile with torch.profiler and export_chrome_trace"),
+    (re.compile(r'\[\s*\{\s*"(Cpu|Gpu|Memory)'), "is a list of screen rows, not of events", FORMATS_HINT),
+)  # fmt: skip
+
+
+def build_unknown_input_error(source: Source, why: str = "") -> UnreadableError:
+    """Return the error for an input that no loader accepts."""
+    what, todo = describe_input(source.head, source.path.suffix)
+    return UnreadableError(what, where=source.label, why=why, todo=todo)
+
+
+def describe_input(head: Head, suffix: str = "") -> tuple[str, str]:
+    """Describe an input and what to do with it, as two halves of a sentence."""
+    raw = head.raw
+    if not raw:
+        return "is empty", "check that the capture has finished"
+    if not raw.strip(b"\0 \t\r\n"):
+        return "contains only blanks or zeros", "check that the capture has finished"
+    if report := _describe_ncu_report(suffix, head):
+        return report
+    for magic, what, todo in _MAGIC:
+        if raw.startswith(magic):
+            return what, todo or FORMATS_HINT
+    return _describe_text(head) if _is_text(raw) else _describe_binary(raw)
+
+
+def _describe_ncu_report(suffix: str, head: Head) -> tuple[str, str] | None:
+    """Return the description of a binary Nsight Compute report, known by suffix only, else None."""
+    if suffix != ".ncu-rep" or _is_text(head.raw):
+        return None
+    return (
+        "is an Nsight Compute report",
+        "export it: ncu --import FILE.ncu-rep --csv --page details > FILE.csv",
+    )
+
+
+def _is_text(raw: bytes) -> bool:
+    sample = raw[:4096]
+    if sample.startswith((b"\xff\xfe", b"\xfe\xff")):
+        return True
+    control = sum(b < 9 or 13 < b < 32 for b in sample)
+    return control * 20 < len(sample)
+
+
+def _describe_binary(raw: bytes) -> tuple[str, str]:
+    if len(raw) > 9 and raw[8:9] == b"{" and int.from_bytes(raw[:8], "little") < 1 << 27:
+        return "is a safetensors file: weights, not a profile", FORMATS_HINT
+    return "is a binary file of an unknown kind", FORMATS_HINT
+
+
+def _describe_text(head: Head) -> tuple[str, str]:
+    for pattern, description, todo in _TEXTS:
+        if pattern.search(head.stripped_text[:2000]):
+            return description, todo
+    first_char = head.stripped_text[:1]
+    if first_char in ("{", "["):
+        keys = re.findall(r'"([A-Za-z_][\w .-]{0,30})"\s*:', head.stripped_text[:2000])
+        named = ", ".join(dict.fromkeys(keys[:6]))
+        description = f"is JSON, but of no known profiler (first keys: {named})"
+        return description if named else "is JSON without events", FORMATS_HINT
+    return "is text, but of no known profiler", FORMATS_HINT

@@ -1,0 +1,162 @@
+"""Rates and quantiles of a server, from successive readings of its metrics."""
+
+import math
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from capture.watch.prometheus import MetricSample
+
+RATE_WINDOW_S: Final = 10.0  # over which rates and quantiles are computed
+QUANTILES: Final = {"p50": 0.5, "p95": 0.95}
+ESTIMATE: Final = "estimated from buckets"  # track of quantiles from histograms
+
+Buckets = Mapping[float, float]  # upper edge in seconds → requests at or below it
+
+
+@dataclass(frozen=True)
+class MetricNames:
+    """Metric names of a kind of server; of several names the first present one counts."""
+
+    running: tuple[str, ...]
+    waiting: tuple[str, ...]
+    kv_share: tuple[str, ...]
+    generated: tuple[str, ...]
+    prompted: tuple[str, ...]
+    ttft: tuple[str, ...]
+    itl: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class ServerMetric:
+    """One current value."""
+
+    name: str
+    value: float
+    unit: str
+    track: str | None = None
+
+
+@dataclass(frozen=True)
+class _Reading:
+    at: float
+    totals: Mapping[str, float]
+    buckets: Mapping[str, Buckets]
+
+
+class MetricHistory:
+    """Turns readings of the metrics into rates and quantiles; a restarted server starts a new history."""
+
+    def __init__(self, names: MetricNames) -> None:
+        self._names = names
+        self._readings: deque[_Reading] = deque()
+
+    def add_reading(self, samples: Sequence[MetricSample], at: float) -> list[ServerMetric]:
+        """Return the metrics at this time, in seconds."""
+        first_rank = [
+            s for s in samples if s.labels.get("tp_rank", "0") == "0" and s.labels.get("pp_rank", "0") == "0"
+        ]
+        reading = _Reading(at, self._sum_totals(first_rank), self._collect_histograms(first_rank))
+        if self._readings and _has_reset(self._readings[-1], reading):
+            self._readings.clear()
+        self._readings.append(reading)
+        while len(self._readings) > 2 and self._readings[1].at <= at - RATE_WINDOW_S:
+            self._readings.popleft()
+        return [*self._compute_gauges(first_rank), *_compute_rates_between(self._readings[0], reading)]
+
+    def _compute_gauges(self, samples: Sequence[MetricSample]) -> list[ServerMetric]:
+        """Return the requests of all engines together, and the share of the fullest cache."""
+        metrics = []
+        for name, keys in (
+            ("requests running", self._names.running),
+            ("requests waiting", self._names.waiting),
+        ):
+            if values := _select_values(samples, keys):
+                metrics.append(ServerMetric(name, math.fsum(values), "requests"))
+        if shares := _select_values(samples, self._names.kv_share):
+            metrics.append(ServerMetric("KV cache usage", 100 * max(shares), "%"))
+        return [metric for metric in metrics if math.isfinite(metric.value)]
+
+    def _sum_totals(self, samples: Sequence[MetricSample]) -> dict[str, float]:
+        names = {"generated tokens": self._names.generated, "prompt tokens": self._names.prompted}
+        totals = {name: _select_values(samples, keys) for name, keys in names.items()}
+        return {name: math.fsum(values) for name, values in totals.items() if values}
+
+    def _collect_histograms(self, samples: Sequence[MetricSample]) -> dict[str, Buckets]:
+        names = {"TTFT": self._names.ttft, "ITL": self._names.itl}
+        buckets_by_name = {name: _sum_buckets(samples, keys) for name, keys in names.items()}
+        return {name: buckets for name, buckets in buckets_by_name.items() if buckets}
+
+
+def estimate_quantile(buckets: Buckets, share: float) -> float | None:
+    """Return a quantile of histogram buckets, linear within a bucket; the last edge for values beyond.
+
+    None if nothing was counted.
+    """
+    edges = sorted(buckets)
+    total = buckets[edges[-1]] if edges else 0.0
+    if total <= 0:
+        return None
+    below, lower = 0.0, 0.0
+    for edge in edges:
+        if buckets[edge] >= share * total:
+            if math.isinf(edge):
+                return lower
+            return lower + (edge - lower) * (share * total - below) / (buckets[edge] - below)
+        below, lower = buckets[edge], edge
+    return lower
+
+
+def _compute_rates_between(before: _Reading, after: _Reading) -> list[ServerMetric]:
+    """Return rates and quantiles of the time between two readings."""
+    seconds = after.at - before.at
+    if seconds <= 0:
+        return []
+    metrics = []
+    for name, total in after.totals.items():
+        if name in before.totals:
+            metrics.append(ServerMetric(f"{name}/s", (total - before.totals[name]) / seconds, "tok/s"))
+    for name, buckets in after.buckets.items():
+        earlier = before.buckets.get(name, {})
+        between = {edge: count - earlier.get(edge, 0.0) for edge, count in buckets.items()}
+        for word, share in QUANTILES.items():
+            if (value := estimate_quantile(between, share)) is not None:
+                metrics.append(ServerMetric(f"{name} {word}", 1000 * value, "ms", ESTIMATE))
+    return [metric for metric in metrics if math.isfinite(metric.value)]
+
+
+def _has_reset(before: _Reading, after: _Reading) -> bool:
+    """Return whether a total decreased, because the server was restarted."""
+    return any(after.totals.get(name, 0.0) < total for name, total in before.totals.items())
+
+
+def _select_values(samples: Sequence[MetricSample], names: Sequence[str]) -> list[float]:
+    """Return the values of the first of these names that is present."""
+    for name in names:
+        if values := [s.value for s in samples if s.name == name]:
+            return values
+    return []
+
+
+def _sum_buckets(samples: Sequence[MetricSample], names: Sequence[str]) -> dict[float, float]:
+    """Return the buckets of the first histogram that is present, summed over all engines."""
+    for name in names:
+        sums: dict[float, float] = {}
+        for sample in samples:
+            if (
+                sample.name == f"{name}_bucket"
+                and (edge := _parse_edge(sample.labels.get("le", ""))) is not None
+            ):
+                sums[edge] = sums.get(edge, 0.0) + sample.value
+        if sums:
+            return sums
+    return {}
+
+
+def _parse_edge(text: str) -> float | None:
+    try:
+        edge = float(text)
+    except ValueError:
+        return None
+    return None if math.isnan(edge) else edge

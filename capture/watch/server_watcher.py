@@ -1,0 +1,202 @@
+"""Follow a server by its address: health, metrics, and periodic profiler windows."""
+
+import sys
+import threading
+import time
+from argparse import Namespace
+from pathlib import Path
+from typing import Final
+
+from capture.clean_text import clean
+from capture.watch.http_client import (
+    HEADER_VARIABLE,
+    REFUSED_STATUSES,
+    HttpClient,
+    HttpResponse,
+    NoAnswerError,
+    ServerAddress,
+    read_extra_headers,
+)
+from capture.watch.prometheus import parse_samples
+from capture.watch.server_metrics import MetricHistory
+from capture.watch.server_profile import ProfileSchedule
+from capture.watch.server_windows import ServerWindows, is_local
+from capture.watch.servers import ServerKind, load_kinds
+from capture.watch.watch_recording import WatchRecording, print_gaps
+
+METRICS_INTERVAL_S: Final = 1.0  # between two readings
+HEALTH_INTERVAL_S: Final = 10.0  # between two checks, each of which may cost the server a token
+REQUEST_TIMEOUT_S: Final = 3.0  # for one response
+WINDOWS_EXIT_TIMEOUT_S: Final = 14.0  # for the windows thread to stop
+HEARTBEAT_S: Final = 3.0
+FOLDER_TIMEOUT_S: Final = 2.0
+
+
+class _UnsupportedServerError(Exception):
+    """What a responding server lacks, as the end of a sentence."""
+
+
+class ServerWatcher:
+    """Follows one server until `over` is set."""
+
+    def __init__(self, args: Namespace, over: threading.Event) -> None:
+        self._args, self._over = args, over
+        self._client = HttpClient(ServerAddress.from_url(args.url), read_extra_headers())
+        self._schedule = ProfileSchedule(args.windows, args.every) if args.windows else None
+        address = str(self._client.address)
+        share = f" ({args.windows / args.every:.1%} of the time)" if args.windows else ""
+        plan = f"{args.windows:g} s every {args.every:g} s{share}" if args.windows else "none"
+        self._recording = WatchRecording(
+            args.out, address, {"watched": "server", "server": address, "windows": plan}
+        )
+        self._kind: ServerKind | None = None
+        self._metrics: MetricHistory | None = None
+        self._windows: ServerWindows | None = None
+        self._alarm, self._health, self._last_note = "", "", ""
+        self._health_checked_at = self._heartbeat_at = 0.0
+
+    def follow(self) -> None:
+        """Write metrics, health and windows until asked to end."""
+        while not self._over.is_set():
+            start = time.monotonic()
+            self._poll_server(start)
+            if start - self._heartbeat_at > HEARTBEAT_S:
+                self._recording.write_mark("watching", "heartbeat")
+                self._heartbeat_at = start
+            self._recording.flush()
+            print_gaps(self._recording)
+            self._over.wait(max(0.0, METRICS_INTERVAL_S - (time.monotonic() - start)))
+        self._shut_down()
+
+    def _shut_down(self) -> None:
+        """Stop the windows, and warn if the server may keep profiling."""
+        if self._windows is not None:
+            self._windows.join(WINDOWS_EXIT_TIMEOUT_S)
+            if why := self._windows.exit_warning:
+                print(f"tracetui: {why}; POST /stop_profile ends it", file=sys.stderr, flush=True)
+        self._recording.end()
+
+    def _poll_server(self, now: float) -> None:
+        try:
+            metrics = self._client.get("/metrics", REQUEST_TIMEOUT_S)
+            if self._kind is None:
+                self._identify_server(metrics)
+            self._write_metrics(metrics, now)
+            self._check_health(now)
+        except NoAnswerError as e:
+            self._write_alarm(f"{self._client.address} does not answer: {e}; retrying")
+        except _UnsupportedServerError as e:
+            self._write_alarm(f"{self._client.address} {e}")
+        else:
+            self._write_alarm("")
+
+    def _write_alarm(self, message: str) -> None:
+        """Write a problem once when it starts, and once when it is over."""
+        if message == self._alarm:
+            return
+        if self._windows is not None:
+            self._windows.is_reachable = not message
+            if not message:
+                self._windows.reset_failures()
+        self._alarm = message
+        self._recording.write_mark(message or "over", "alarm")
+        self._recording.write_mark(
+            f"{'waiting for' if message else 'watching'} {self._client.address}", "status"
+        )
+
+    def _identify_server(self, metrics: HttpResponse) -> None:
+        """Find the kind of the server, start its windows, and report what it lacks."""
+        models = self._client.get("/v1/models", REQUEST_TIMEOUT_S)
+        document = models.parse_json() if models.is_ok else None
+        first = _select_first_model(document)
+        owner = clean(str(first.get("owned_by", "")), 100).lower()
+        prefixes = {
+            s.partition(":")[0] for s in metrics.body[:200_000].decode("utf-8", "replace").split("\n")
+        }
+        kind = next((k for k in load_kinds() if owner == k.OWNER or k.OWNER in prefixes), None)
+        if kind is None:
+            status = next(
+                (response.status for response in (metrics, models) if response.status in REFUSED_STATUSES),
+                None,
+            )
+            if status:
+                hint = f"{HEADER_VARIABLE}='Authorization: Bearer KEY' sends a key with every request"
+                raise _UnsupportedServerError(f"refuses all requests ({status}): {hint}")
+            names = " nor ".join(k.NAME for k in load_kinds())
+            raise _UnsupportedServerError(
+                f"is neither {names}, judging by its responses ({metrics.status} to /metrics)"
+            )
+        self._kind, self._metrics = kind, MetricHistory(kind.NAMES)
+        model = clean(str(first.get("id", "")), 300)
+        self._recording.add_meta({"producer": kind.NAME, **({"model": model} if model else {})})
+        self._start_windows(kind)
+
+    def _start_windows(self, kind: ServerKind) -> None:
+        if self._schedule is None:
+            self._recording.write_mark("windows are off: metrics only", "windows")
+            return
+        writes_to_our_folder = kind.TAKES_FOLDER and is_local(self._client)
+        folder = self._args.traces or (None if writes_to_our_folder else self._query_trace_folder())
+        if folder is None and not writes_to_our_folder:
+            message = "no windows: --traces DIR names the folder that the server's profiler writes to"
+            self._recording.write_mark(message, "windows")
+            return
+        self._windows = ServerWindows(self._client, kind, self._recording, folder, self._schedule, self._over)
+        self._windows.start()
+
+    def _query_trace_folder(self) -> Path | None:
+        """Return the trace folder that the server reports, if it exists here."""
+        response = self._client.get("/server_info?config_format=json", FOLDER_TIMEOUT_S)
+        folder = _find_key(response.parse_json() if response.is_ok else None, "torch_profiler_dir", 8)
+        return Path(folder) if isinstance(folder, str) and folder and Path(folder).is_dir() else None
+
+    def _write_metrics(self, response: HttpResponse, now: float) -> None:
+        if self._kind is None or self._metrics is None:
+            return
+        if not response.is_ok:
+            flag = self._kind.METRICS_FLAG
+            todo = f": start {self._kind.NAME} with {flag}" if flag else ""
+            self._write_note_once(f"the server provides no metrics ({response.status}){todo}")
+            return
+        samples = parse_samples(response.body.decode("utf-8", "replace"), f"{self._kind.OWNER}:")
+        metrics = self._metrics.add_reading(samples, now)
+        for metric in metrics:
+            self._recording.write_counter(metric.name, metric.value, metric.unit, metric.track)
+        if self._windows is not None:
+            requests = [metric.value for metric in metrics if metric.name.startswith("requests ")]
+            self._windows.is_busy = any(requests) if requests else None
+
+    def _check_health(self, now: float) -> None:
+        """Check the health now and then, and write it when it changes."""
+        if now - self._health_checked_at < HEALTH_INTERVAL_S and self._health_checked_at:
+            return
+        self._health_checked_at = now
+        try:
+            response = self._client.get("/health", REQUEST_TIMEOUT_S)
+            health = "healthy" if response.is_ok else f"not healthy ({response.status})"
+        except NoAnswerError as e:
+            health = f"health unknown ({e})"
+        if health != self._health:
+            self._health = health
+            self._recording.write_mark(health, "health")
+
+    def _write_note_once(self, message: str) -> None:
+        if message != self._last_note:
+            self._last_note = message
+            self._recording.write_mark(message, "note")
+
+
+def _select_first_model(document: object) -> dict[str, object]:
+    """Return the first entry of a list of models, or an empty dictionary."""
+    data = document.get("data") if isinstance(document, dict) else None
+    first = data[0] if isinstance(data, list) and data else None
+    return first if isinstance(first, dict) else {}
+
+
+def _find_key(document: object, key: str, depth: int) -> object:
+    """Return the value of a key anywhere in a document, or None."""
+    if not isinstance(document, dict) or not depth:
+        return None
+    if key in document:
+        return document[key]
+    return next((match for value in document.values() if (match := _find_key(value, key, depth - 1))), None)

@@ -1,0 +1,125 @@
+"""Profile a server periodically in a background thread, and read the traces when they are complete."""
+
+import shutil
+import tempfile
+import threading
+import time
+from pathlib import Path
+from typing import Final
+
+from capture.watch.folder_watcher import FolderWatcher
+from capture.watch.http_client import HttpClient
+from capture.watch.server_profile import EXIT_TIMEOUT_S, STOP_TIMEOUT_S, ProfileSchedule, ServerProfile
+from capture.watch.servers import ServerKind
+from capture.watch.trace_folder import TraceFolder
+from capture.watch.watch_recording import WatchRecording
+
+TRACE_TIMEOUT_S: Final = 60.0  # after which a missing trace is reported
+MAX_BACKOFF: Final = 8.0  # times the usual interval, while a server fails to profile
+
+
+class ServerWindows(threading.Thread):
+    """Profiles a server periodically until `over` is set, and leaves no profile running."""
+
+    def __init__(
+        self,
+        client: HttpClient,
+        kind: ServerKind,
+        recording: WatchRecording,
+        folder: Path | None,
+        duty: ProfileSchedule,
+        over: threading.Event,
+    ) -> None:
+        super().__init__(name="windows", daemon=True)
+        self.is_busy: bool | None = None  # whether the server has requests; None if unknown
+        self.is_reachable = True
+        self._recording, self._schedule, self._over = recording, duty, over
+        self._own_folder = Path(tempfile.mkdtemp(prefix="tracetui-")) if folder is None else None
+        self._folder = TraceFolder(folder or self._own_folder or Path(), excluded=recording.out)
+        self._folder.ignore_current_files()
+        self._traces = FolderWatcher(self._folder, recording)
+        self._profile = ServerProfile(client, kind, self._folder.path if kind.TAKES_FOLDER else None)
+        self._failures = 0
+        self._last_status = ""
+
+    def reset_failures(self) -> None:
+        """Retry what a server refused before it restarted."""
+        self._profile.is_refused, self._failures = False, 0
+
+    @property
+    def exit_warning(self) -> str:
+        """A warning if the server may still be profiling, else empty."""
+        return self._profile.failure or "the server may still profile" if self._profile.is_running else ""
+
+    def run(self) -> None:
+        try:
+            while not self._over.is_set():
+                if self._is_due():
+                    self._profile_once()
+                self._traces.poll()
+                self._over.wait(self._traces.pause_s)
+        finally:
+            self._profile.stop(EXIT_TIMEOUT_S)
+            if self._own_folder is not None:
+                shutil.rmtree(self._own_folder, ignore_errors=True)
+
+    def _is_due(self) -> bool:
+        if not self.is_reachable or self._profile.is_refused or self._schedule.wait_s:
+            return False
+        if self.is_busy is False:
+            self._write_status("no window: the server has no requests")
+            return False
+        return True
+
+    def _profile_once(self) -> None:
+        """Profile for the configured time, then wait for the trace."""
+        start, before = time.monotonic(), self._recording.windows
+        if not self._profile.start():
+            self._write_status(self._profile.failure)
+            self._failures += 1
+            self._schedule.postpone(min(MAX_BACKOFF, 2.0 ** (self._failures - 1)))
+            return
+        self._failures = 0
+        self._write_status("profiling …")
+        self._over.wait(self._schedule.seconds)
+        has_stopped = self._profile.stop(EXIT_TIMEOUT_S if self._over.is_set() else STOP_TIMEOUT_S)
+        seconds = time.monotonic() - start
+        self._schedule.charge(seconds)
+        if has_stopped:
+            self._wait_for_trace(before, seconds)
+        else:  # a late trace is still found by later polls
+            self._write_status(self._profile.failure)
+
+    def _wait_for_trace(self, before: int, seconds: float) -> None:
+        """Poll until a trace has come, or report that it is missing."""
+        deadline = time.monotonic() + TRACE_TIMEOUT_S
+        while not self._over.is_set() and time.monotonic() < deadline:
+            if self._traces.poll() or self._recording.windows > before:
+                self._write_status(
+                    f"{self._traces.summary}; the last took the server {seconds:.1f} s{self._describe_next()}"
+                )
+                return
+            self._over.wait(self._traces.pause_s)
+        if not self._over.is_set():
+            problem = f"no trace in {self._folder.path} within {TRACE_TIMEOUT_S:.0f} s"
+            self._write_status(f"{problem}: does the server write there?")
+
+    def _describe_next(self) -> str:
+        """Describe when the next window is due, if the last was so expensive that it comes late."""
+        wait = self._schedule.wait_s
+        if wait <= 2 * self._schedule.every:
+            return ""
+        return f", next in {wait / 60:,.0f} min: windows stay at {self._schedule.share:.1%} of the time"
+
+    def _write_status(self, message: str) -> None:
+        """Write a message about the windows, unless it repeats the last one."""
+        if message != self._last_status:
+            self._last_status = message
+            self._recording.write_mark(message, "windows")
+            self._recording.flush()
+
+
+def is_local(client: HttpClient) -> bool:
+    """Return whether the server runs on this machine, so that its files can be read."""
+    host = client.address.host
+    return host == "localhost" or (host.startswith("127.") or host == "::1")

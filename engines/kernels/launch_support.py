@@ -1,0 +1,112 @@
+"""Shared by all kernels: tiles, arrival counters, cases to compile, and metadata for Triton's profiler."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
+
+import torch
+import triton
+import triton.language as tl
+
+Work = tuple[float, float]  # flops, bytes
+POINTER_TYPES: Final = {
+    torch.float32: "*fp32", torch.float16: "*fp16", torch.bfloat16: "*bf16",
+    torch.int8: "*i8", torch.int32: "*i32",
+}  # fmt: skip
+NO_WAIT_LIMITS: Final = {"shuffles": 0, "barriers": 0}  # no thread waits for another within a loop
+
+
+class Tile(NamedTuple):
+    """How a matrix is tiled: rows and columns per program, its warps, and programs per row."""
+
+    rows: int
+    columns: int
+    warps: int
+    split: int = 1
+
+
+@dataclass(frozen=True)
+class TileTable:
+    """Tiles by the number of matrix rows: (up to so many rows, tile), ascending."""
+
+    by_rows: tuple[tuple[int, Tile], ...]
+
+    def select(self, rows: int) -> Tile:
+        """Return the tile for a matrix of so many rows."""
+        return next(tile for most, tile in self.by_rows if rows <= most)
+
+    def choose_split(self, rows: int) -> int:
+        """Return the number of programs that share each row of a matrix of so many rows."""
+        return self.select(rows).split
+
+
+@triton.jit
+def is_last_to_arrive(arrived, count):
+    """Return whether this program is the last of `count` to call this; it sees what the others have stored.
+
+    The last one resets the counter for the next launch.
+    """
+    tl.debug_barrier()  # every thread of this program has stored its part
+    last = tl.atomic_add(arrived, 1, sem="acq_rel", scope="gpu") == count - 1
+    if last:
+        tl.store(arrived, 0)
+    return last
+
+
+@dataclass(frozen=True)
+class CompileCase:
+    """One compilation of a kernel: argument types, constants, and what its machine code must fulfil."""
+
+    label: str
+    kernel: Any
+    types: Mapping[str, str]
+    constants: Mapping[str, Any]
+    warps: int
+    wide: int = 0  # minimum of 16-byte loads
+    stages: int = 2
+    limits: Mapping[str, float] = field(default_factory=dict)  # field of `MachineCode` → maximum;
+    # that of `per_weight` is for sm_90
+    weights: int = 0  # multiplied by a thread in one turn of the loop; 0: not counted
+    fits: Callable[[str], bool] = lambda target: True  # whether to compile for a target of this name
+
+
+def make_metadata(bits: int, work: Callable[[Mapping[str, Any]], Work]) -> Callable[..., dict[str, Any]]:
+    """Make the launch metadata for Triton's profiler: name, flops of `bits` width, bytes."""
+
+    def build_metadata(_grid: Any, compiled: Any, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        flops, moved = work(arguments)
+        return {"name": compiled.name, f"flops{bits}": flops, "bytes": moved}
+
+    return build_metadata
+
+
+def count_bytes(tensor: torch.Tensor | None) -> int:
+    """Return the bytes of a tensor; 0 for None."""
+    return 0 if tensor is None else tensor.numel() * tensor.element_size()
+
+
+def divide_up(count: int, size: int) -> int:
+    """Return the number of parts of a size that cover a count."""
+    return -(-count // size)
+
+
+def has_dots(device: torch.device) -> bool:
+    """Return whether tensor cores multiply 16 padded rows within the registers of a device.
+
+    On NVIDIA GPUs before Ampere, and on AMD GPUs with warps of 32, such a product spills registers.
+    """
+    if device.type != "cuda":
+        return True
+    if torch.version.hip:
+        return int(torch.cuda.get_device_properties(device).warp_size) != 32
+    return torch.cuda.get_device_capability(device) >= (8, 0)
+
+
+def has_dots_on_target(target: str) -> bool:
+    """Return the same for the name of a compile target."""
+    return target != "sm_75" and not target.startswith("gfx1")
+
+
+def pad_to_power_of_2(n: int) -> int:
+    """Return the least power of two that is at least n."""
+    return 1 << max(n - 1, 0).bit_length()

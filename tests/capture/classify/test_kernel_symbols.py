@@ -1,0 +1,107 @@
+"""Signs of kernels as engines launch them, folding of eager pieces, and what the alignment finds."""
+
+import random
+from functools import lru_cache
+
+import pytest
+
+from capture.classify.kernel_symbols import collapse_units, extract_base_name, find_symbol
+from capture.classify.layer_boundaries import align_prefixes, weigh_symbol
+from capture.classify.layer_roles import assign_roles, map_role_to_op
+
+SIGNS = {
+    "void cutlass::device_kernel<flash::enable_sm90<flash::FlashAttnFwdSm90<flash::Mainloop>>>": "C",
+    "void ck_tile::kentry<1, ck_tile::FmhaFwdSplitKVKernel<x>>": "C",
+    "void paged_attention_ll4mi_QKV_mfma16_kernel<__hip_bfloat16, vllm::Fp8KVCacheDataType>": "C",
+    "void flashinfer::BatchDecodeWithPagedKVCacheKernel<(flashinfer::PosEncodingMode)0>": "C",
+    "void tensorrt_llm::kernels::masked_multihead_attention_kernel<unsigned short>": "C",
+    "_fwd_grouped_kernel_stage1": "C",
+    "create_flashinfer_kv_indices_triton": "o",
+    "void flashinfer::norm::FusedAddRMSNormKernel<8u, __nv_bfloat16>": "N",
+    "triton_red_fused__to_copy_add_mean_mul_pow_rsqrt_0": "N",
+    "triton_poi_fused_addmm_view_3": "e",
+    "triton_poi_fused_mul_silu_1": "B",
+    "_ZN10flashinfer10activation18act_and_mul_kernelI13__nv_bfloat16XadL": "B",
+    "void vllm::reshape_and_cache_flash_kernel<__nv_bfloat16>": "K",
+    "void rope_norm<true, float>": "R",
+    "void vllm::moe::topkGatingSoftmax<8, 128, 4, 16, int>": "G",
+    "void vllm::moe::moe_align_block_size_kernel<int>": "U",
+    "bmm_E4m3_E2m1E2m1_Fp32_t128x8x512u2_s6": "X",
+    "_causal_conv1d_update_kernel": "V",
+    "_selective_scan_update_kernel": "S",
+    "chunk_gated_delta_rule_fwd_kernel_h_blockdim64": "S",
+    "std::enable_if<!(false), void>::type internal::gemvx::kernel<int, int, __nv_bfloat16>": "M",
+    "Cijk_Alik_Bljk_BBS_BH_Bias_HA_S_SAV_UserArgs_MT64x32x256": "M",
+    "void mul_mat_vec_q<(ggml_type)12, 1, false>": "M",
+    "void vllm::cross_device_reduce_1stage<__nv_bfloat16, 2>": "m",
+    "ncclDevKernel_AllReduce_Sum_bf16_RING_LL": "m",
+    "void at::native::reduce_kernel<512, 1, at::native::ReduceOp<float, at::native::ArgMaxOps<float>>>": "Z",
+    "void at::native::vectorized_gather_kernel<16, long>": "E",
+    "aten::_scaled_dot_product_flash_attention_for_cpu": "C",
+    "aten::rsqrt": "n",
+    "fmha_bwd_kernel": "o",
+}
+_MEAN = ["aten::pow", "aten::mean", "aten::add", "aten::rsqrt", "aten::mul", "aten::mul"]
+
+
+@pytest.mark.parametrize(
+    ("name", "sign"), SIGNS.items(), ids=[extract_base_name(name)[:40] for name in SIGNS]
+)
+def test_signs(name: str, sign: str) -> None:
+    assert find_symbol(name) == sign
+
+
+def test_a_category_speaks_where_the_name_does_not() -> None:
+    assert [find_symbol("mystery", category) for category in (None, "matmul", "attention", "norm")] == list(
+        "oMCN"
+    )
+
+
+def test_eager_norms_and_attention_are_one_unit() -> None:
+    norm = "".join(find_symbol(name) for name in _MEAN)
+    units = collapse_units(f"E{norm}MMMMxasMMa{norm}M")
+    assert units.symbols == "ENMMMCMaNM"
+    assert units.starts[0] == 0
+    assert units.starts[-1] == len(f"E{norm}MMMMxasMMa{norm}M")
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_alignment_agrees_with_the_definition(seed: int) -> None:
+    rng = random.Random(seed)
+    text, reference = ("".join(rng.choices("MNaxC", k=rng.randrange(0, 9))) for _ in range(2))
+
+    @lru_cache(None)
+    def score(i: int, j: int) -> float:
+        """Return the best score of the first i and the first j signs against each other."""
+        if i == j == 0:
+            return 0.0
+        ways = []
+        if i:
+            ways.append(score(i - 1, j) - 0.6 * weigh_symbol(text[i - 1]))
+        if j:
+            ways.append(score(i, j - 1) - 0.6 * weigh_symbol(reference[j - 1]))
+        if i and j:
+            a, b = weigh_symbol(text[i - 1]), weigh_symbol(reference[j - 1])
+            same = text[i - 1] == reference[j - 1]
+            ways.append(score(i - 1, j - 1) + (a if same else -0.5 * a - 0.6 * b))
+        return max(ways)
+
+    best, where = align_prefixes(text, reference)
+    for at in range(len(text) + 1):
+        scores = [score(at, j) for j in range(len(reference) + 1)]
+        assert best[at] == pytest.approx(max(scores))
+        assert scores[where[at]] == pytest.approx(max(scores))
+
+
+def test_roles_of_a_block_become_ops() -> None:
+    named = assign_roles("NMRKCMaNMAxMa", (4, 5), False)
+    assert named == (
+        "attn.norm", "attn.qkv", "attn.rope", "attn.kv", "attn.core", "attn.out", "residual",
+        "mlp.norm", "mlp.gate_up", "mlp.act", "mlp.act", "mlp.down", "residual",
+    )  # fmt: skip
+    assert [map_role_to_op(role) for role in (named[0], named[1], "comm", None)] == [
+        "norm",
+        "attn.qkv",
+        None,
+        None,
+    ]

@@ -1,0 +1,138 @@
+"""Work of operators: FLOPs and bytes by hand, and against the reference tables of two serving traces."""
+
+import ast
+import csv
+import sys
+
+import pytest
+
+from capture.classify.operator_work import (
+    OperatorCall,
+    estimate_experts_touched,
+    estimate_grouped_product,
+    estimate_work,
+)
+from capture.classify.step_annotations import parse_step_annotation
+from tests.conftest import shared
+
+BF16, F32 = "c10::BFloat16", "float"
+MIB = 1 << 20
+
+
+@pytest.mark.parametrize(
+    ("name", "dims", "types", "gflop", "mib"),
+    [  # figures computed by hand
+        ("aten::mm", ((32, 4096), (4096, 24576)), (BF16, BF16), 6.442450944, 193.75),
+        ("aten::linear", ((2, 3, 8), (16, 8), (16,)), (F32, F32, F32), 1632e-9, 1152 / MIB),
+        ("aten::addmm", ((32,), (32, 2880), (2880, 32)), (BF16, BF16, BF16), 0.005899264, 370752 / MIB),
+        ("aten::bmm", ((4, 2, 8), (4, 8, 16)), (BF16, BF16), 2048e-9, 1408 / MIB),
+        ("aten::mul", ((64, 64), (64, 64)), (F32, F32), 4096e-9, 3 * 16384 / MIB),
+        ("aten::copy_", ((32, 32), (32, 32)), (F32, BF16), 0.0, (4096 + 2048) / MIB),
+        ("aten::_flash_attention_forward", ((1, 4, 2, 8), (1, 4, 2, 8), (1, 4, 2, 8)), (BF16,) * 3,
+         1024e-9, 512 / MIB),
+        ("aten::_flash_attention_forward", ((1, 4, 2, 8), (1, 6, 1, 8), (1, 6, 1, 8)), (BF16,) * 3,
+         1536e-9, (2 * 128 + 2 * 96) / MIB),
+        ("aten::scaled_dot_product_attention", ((1, 2, 4, 8), (1, 2, 4, 8), (1, 2, 4, 8)), (BF16,) * 3,
+         1024e-9, 512 / MIB),
+    ],
+)  # fmt: skip
+def test_by_hand(
+    name: str, dims: tuple[tuple[int, ...], ...], types: tuple[str, ...], gflop: float, mib: float
+) -> None:
+    work = estimate_work(OperatorCall(name, dims, types))
+    assert work is not None
+    assert work.flops / 1e9 == pytest.approx(gflop) and work.bytes / MIB == pytest.approx(mib)
+
+
+def test_prompt_attention_leaves_out_half_of_its_square() -> None:
+    step = parse_step_annotation("execute_4_context_1(sq4sk4sqsq16sqsk16)_generation_0(sq0sk0sqsq0sqsk0)")
+    call = OperatorCall("vllm::unified_attention", ((4, 2, 8), (4, 1, 8), (4, 1, 8)), (BF16,) * 3, step=step)
+    work = estimate_work(call)
+    assert work is not None and work.flops == 2 * 2 * (8 + 8) * (16 - 8)
+    assert work.bytes == (2 * 4 * 2 * 8 + 2 * 4 * 8) * 2
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        OperatorCall("aten::mm", ((32, 4096), (4095, 8)), (BF16, BF16)),
+        OperatorCall("aten::mm", ((32, 4096),), (BF16,)),
+        OperatorCall("aten::mm", ((0, 4), (4, 4)), (BF16, BF16)),
+        OperatorCall("aten::mm", ((2, 4), (4, 4)), ("what", BF16)),
+        OperatorCall("vllm::unified_attention", ((4, 2, 8), (4, 1, 8), (4, 1, 8)), (BF16,) * 3),
+        OperatorCall("aten::nonzero", ((4, 2),), (BF16,)),
+        OperatorCall("aten::add", (), ()),
+    ],
+)
+def test_what_is_not_stated_is_not_guessed(call: OperatorCall) -> None:
+    assert estimate_work(call) is None
+
+
+def test_a_mixture_touches_the_experts_that_chance_touches() -> None:
+    assert estimate_experts_touched(8, 8, 1) == 8 and estimate_experts_touched(8, 1, 1) == pytest.approx(1)
+    up = estimate_grouped_product(32, 4, 32, 3072, 6144, (2, 0.5, 2), "fp4", scattered=False)
+    down = estimate_grouped_product(32, 4, 32, 3072, 3072, (2, 0.5, 2), "fp4", scattered=True)
+    assert up.flops / 1e9 == pytest.approx(4.831838208) and down.flops / 1e9 == pytest.approx(2.415919104)
+    assert down.bytes / MIB == pytest.approx(142.93016346657365, rel=1e-6)
+
+
+MODELLED = ("GEMM", "RMSNorm", "RoPE_fwd", "InferenceAttention")
+
+
+@pytest.mark.parametrize("sample", ["sglang_qwen3_8b_decode", "vllm_gptoss_decode"])
+def test_equal_to_the_reference_tables(sample: str) -> None:
+    """Within 1 % of `unified_perf_summary.csv`, for every row of products, norms, rope and attention."""
+    csv.field_size_limit(sys.maxsize)
+    keys = {"sglang_qwen3_8b_decode": 32785, "vllm_gptoss_decode": 55086}[sample]
+    step = parse_step_annotation(
+        f"execute_32_context_0(sq0sk0sqsq0sqsk0)_generation_32(sq32sk{keys}sqsq32sqsk{keys})"
+    )
+    compared = 0
+    with shared(f"samples/serving/{sample}/unified_perf_summary.csv").open() as f:
+        for row in csv.DictReader(f):
+            if row["op category"] not in MODELLED or not row["GFLOPS"]:
+                continue
+            call = OperatorCall(
+                row["name"], ast.literal_eval(row["Input Dims"]), ast.literal_eval(row["Input type"]),
+                ast.literal_eval(row["Concrete Inputs"]), step,
+            )  # fmt: skip
+            work = estimate_work(call)
+            assert work is not None, row["name"]
+            assert work.flops / 1e9 == pytest.approx(float(row["GFLOPS"]), rel=0.01), row["name"]
+            assert work.bytes / MIB == pytest.approx(float(row["Data Moved (MB)"]), rel=0.01), row["name"]
+            compared += 1
+    assert compared >= 8
+
+
+@pytest.mark.parametrize(
+    ("name", "first", "second", "weights", "moved"),
+    [
+        ("vllm::outplace_fused_experts", (4, 12, 8), (4, 8, 6), BF16, 416 + 224),
+        (
+            "sglang::inplace_fused_experts",
+            (4, 12, 4),
+            (4, 8, 3),
+            "unsigned char",
+            164 + 98,
+        ),  # 4 bits a number
+    ],
+)
+def test_experts_by_hand(
+    name: str, first: tuple[int, ...], second: tuple[int, ...], weights: str, moved: float
+) -> None:
+    """Two tokens of 8, of which each takes one of four experts: 1.75 of them are touched if it is even.
+
+    Up: 2 · 2 · 8 · 12 operations; 1.75 · 96 weights, 2 · 8 read, 2 · 12 written.
+    Down: 2 · 2 · 6 · 8 operations; 1.75 · 48 weights, 2 · 6 read, 2 · 8 written.
+    """
+    dims = ((2, 8), first, second, (2, 1), (2, 1))
+    work = estimate_work(OperatorCall(name, dims, (BF16, weights, weights, F32, "int")))
+    assert work is not None and (work.flops, work.bytes) == (384 + 192, moved)
+    assert work.shape == "m=2 n=12 k=8 e=4/1" and work.model == "experts"
+
+
+def test_experts_whose_number_a_token_is_not_told_have_no_answer() -> None:
+    """Router logits tell how many experts there are, not how many are taken, and not how wide they are."""
+    assert estimate_work(OperatorCall("vllm::moe_forward", ((32, 3072), (32, 32)), (BF16, BF16))) is None
+    dims = ((2, 8), (4, 12, 8), (4, 8, 6), (2, 4))
+    assert estimate_work(OperatorCall("aiter::fused_moe", dims, (BF16,) * 4)) is None

@@ -1,0 +1,228 @@
+"""The emitter: what it writes is read back, whatever happens to the disk, the process or its neighbours."""
+
+import os
+import stat
+import subprocess
+import sys
+import threading
+from itertools import accumulate
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+import capture.native.emit
+from capture.load_runs import load
+from capture.native.emit import Emitter, now, read_clock_pair
+from capture.run import Run
+from tests.capture._storm import ACK, OPS, durations, starts
+
+
+def read(path: Path) -> Run:
+    (run,) = load(path, cache=False)
+    return run
+
+
+def text(run: Run, column: str = "name") -> list[str]:
+    return run.events[column].cast(pl.String).to_list()
+
+
+def test_what_is_emitted_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "out.jsonl"
+    emitter = Emitter(path)
+    emitter.run("mine", {"model": "tiny"})
+    emitter.plan([{"id": 3, "name": "attention", "layer": 1, "lens": "gpu"}, {"id": 9, "name": "mlp.down"}])
+    emitter.columns([3, 9, 3], [100, 250, 240], [50, 60, 70], step=4, phase="decode", context=7)
+    emitter.step(4, 90, 300, tokens=1, context=7)
+    emitter.counter("power", 71.5, "W", track="gpu 0")
+    emitter.mark("hello")
+    emitter.end()
+    emitter.mark("after the end nothing is written")
+    run = read(path)
+    assert run.name == "mine" and run.meta["model"] == "tiny" and len(run.meta["clock"]) == 2
+    assert run.log.notices == () and run.log.read == 6
+    assert run.events.filter(kind="kernel").select("name", "t", "dur", "step", "layer").rows() == [
+        ("attention", 100, 50, 4, 1), ("mlp.down", 250, 60, 4, None), ("attention", 240, 70, 4, 1),
+    ]  # fmt: skip
+    assert run.events.filter(kind="step").select("dur", "tokens", "context").rows() == [(300, 1, 7)]
+    assert run.events.filter(kind="counter").select("name", "value", "unit").rows() == [("power", 71.5, "W")]
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+def test_the_clock_pair_is_one_instant() -> None:
+    mono, unix = read_clock_pair()
+    other_mono, other_unix = read_clock_pair()
+    assert mono <= now()
+    assert abs((other_unix - unix) - (other_mono - mono)) < 50_000_000
+
+
+def test_lines_wait_at_most_a_tenth_of_a_second(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "out.jsonl"
+    clock = iter(range(0, 10**12, 20_000_000))
+    monkeypatch.setattr(capture.native.emit, "now", lambda: next(clock))
+    emitter = Emitter(path)
+    emitter.run("mine")
+    sizes = []
+    for n in range(20):
+        emitter.mark(f"{n}")
+        sizes.append(path.stat().st_size)
+    assert 3 < len(set(sizes)) < 20, "some calls write, others wait"
+    emitter.end()
+
+
+class Disk:
+    """A disk that refuses after so many bytes, until it is freed."""
+
+    def __init__(self, room: int) -> None:
+        self.room = room
+        self.write = os.write
+
+    def __call__(self, fd: int, data: bytes) -> int:
+        if self.room <= 0:
+            raise OSError(28, "No space left on device")
+        done = self.write(fd, data[: self.room])
+        self.room -= done
+        return done
+
+
+def emit_steps(emitter: Emitter) -> None:
+    emitter.run("mine", id="one")
+    emitter.plan([{"id": i, "name": f"op {i}"} for i in range(OPS)])
+    for step in range(10):
+        emitter.columns(range(OPS), starts(step), durations(step), step=step)
+        emitter.flush()
+
+
+def rooms(path: Path) -> list[int]:
+    """Sizes at which a disk fills within a line, right before its end, and right after it."""
+    emit_steps(Emitter(path))
+    ends = list(accumulate(len(line) for line in path.read_bytes().splitlines(keepends=True)))
+    return [0, 1, *(end + d for end in ends[:4] for d in (-40, -1, 0, 1))]
+
+
+@pytest.mark.parametrize("kept", [0, 1 << 20])
+def test_a_full_disk_costs_events_and_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kept: int
+) -> None:
+    for room in rooms(tmp_path / "dry.jsonl"):
+        path = tmp_path / f"{room}.jsonl"
+        disk = Disk(room)
+        with monkeypatch.context() as patched:
+            patched.setattr(capture.native.emit.os, "write", disk)
+            patched.setattr(capture.native.emit, "MAX_WAITING_BYTES", kept)
+            emitter = Emitter(path)
+            emit_steps(emitter)
+            disk.room = 1 << 30
+            emitter.flush()
+            emitter.end()
+        check_after_full_disk(read(path), emitter.lost, lossy=kept == 0)
+
+
+def test_a_disk_that_fills_up_in_the_last_write_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A write that is cut short is no error yet: what it left out must not pass for written."""
+    emitter = Emitter(tmp_path / "out.jsonl")
+    monkeypatch.setattr(capture.native.emit.os, "write", Disk(100))
+    emitter.columns(range(OPS), starts(0), durations(0), step=0)
+    emitter.end()
+    assert emitter.unwritten == f"{OPS} events could not be written: no space left on device"
+
+
+def check_after_full_disk(run: Run, lost: int, *, lossy: bool) -> None:
+    kernels = run.events.filter(kind="kernel")
+    assert kernels.height + lost == 10 * OPS and (lost > 0) == lossy
+    truth = {(f"op {i}", d) for step in range(10) for i, d in enumerate(durations(step))}
+    kept = {(row["name"], row["dur"]) for row in kernels.iter_rows(named=True)}
+    assert kept <= truth and len(kept) == kernels.height
+    said = [name for name in text(run) if "could not be written" in name]
+    assert said == ([f"{lost} events could not be written: no space left on device"] if lossy else [])
+    assert {n.id: n.count for n in run.log.notices}.get("lost_by_writer", 0) == lost
+
+
+def test_a_file_that_ends_within_a_line_is_continued(tmp_path: Path) -> None:
+    path = tmp_path / "out.jsonl"
+    path.write_bytes(b'{"kind":"run","schema":1,"id":"x"}\n{"kind":"kern')
+    emitter = Emitter(path)
+    emitter.run("second")
+    emitter.event("kernel", "k", dur=1)
+    emitter.end()
+    runs = load(path, cache=False)
+    assert [run.name for run in runs] == ["out", "second"]
+    assert runs[1].events.height == 1
+
+
+def test_threads_share_an_emitter(tmp_path: Path) -> None:
+    emitter = Emitter(tmp_path / "out.jsonl")
+    emitter.run("mine")
+
+    def work(n: int) -> None:
+        for i in range(500):
+            emitter.event("kernel", f"k{n}", dur=i, t=i)
+            if i % 50 == 0:
+                emitter.flush()
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    emitter.end()
+    run = read(tmp_path / "out.jsonl")
+    assert run.log.notices == ()
+    assert sorted(run.events.select("name", "dur").rows()) == [
+        (f"k{n}", i) for n in range(4) for i in range(500)
+    ]
+
+
+PROGRAM = """
+import os, sys
+from capture.native.emit import Emitter
+rank = int(sys.argv[2])
+emitter = Emitter(sys.argv[1], rank=rank)
+emitter.run("shared", id="one")
+emitter.plan([{"id": 0, "name": f"op of {rank}"}])
+for step in range(2000):
+    emitter.columns([0, 0], [step, step + 1], [step, rank], step=step)
+    if step % 20 == 0:
+        emitter.flush()
+    if step == 1000 and os.fork() == 0:
+        emitter.mark("a forked child has no say")
+        emitter.end()
+        os._exit(0)
+emitter.end()
+"""
+
+
+def test_writers_and_their_forks_share_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "out.jsonl"
+    command = [sys.executable, "-c", PROGRAM, str(path)]
+    writers = [subprocess.Popen([*command, str(rank)]) for rank in range(3)]
+    assert [writer.wait() for writer in writers] == [0, 0, 0]
+    run = read(path)
+    assert run.log.notices == () and run.events.height == 3 * 4000
+    for rank in range(3):
+        mine = run.events.filter(pl.col("track") == f"rank {rank}")
+        assert set(text(Run("", {}, mine, run.log))) == {f"op of {rank}"}
+        assert mine["dur"].to_list() == [x for step in range(2000) for x in (step, rank)]
+
+
+def test_kill_9_at_any_moment_costs_at_most_a_tenth_of_a_second(tmp_path: Path) -> None:
+    subprocess.run([sys.executable, "-m", "tests.capture._storm", str(tmp_path), "200"], check=True)
+    survivors = 0
+    for n in range(200):
+        acks = Path(f"{tmp_path}/{n}.jsonl.acks").read_bytes()
+        actual = [ACK.unpack_from(acks, at) for at in range(0, len(acks) - ACK.size + 1, ACK.size)]
+        if actual[-1][1] - actual[0][1] < 100_000_000:
+            continue
+        survivors += 1
+        run = read(tmp_path / f"{n}.jsonl")
+        last = actual[-1][1]
+        kernels = run.events.filter(kind="kernel")
+        promised = {step for step, at in actual if at < last - 100_000_000}
+        steps = {step: frame for (step,), frame in kernels.group_by("step", maintain_order=True)}
+        assert promised <= steps.keys()
+        for step, frame in steps.items():
+            assert frame["t"].to_list() == starts(step) and frame["dur"].to_list() == durations(step)
+        assert run.log.dropped <= 1
+    assert survivors > 60

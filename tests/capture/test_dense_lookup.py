@@ -1,0 +1,45 @@
+"""Rows of numbers and distinct words, against plain dictionaries and sets."""
+
+import random
+from typing import Literal
+
+import polars as pl
+import pytest
+
+from capture.dense_lookup import encode_dense, find_distinct, find_rows
+
+
+@pytest.mark.parametrize("spread", [1, 50, 1 << 40])
+@pytest.mark.parametrize("keep", ["first", "last"])
+def test_rows_are_those_of_a_dictionary(spread: int, keep: Literal["first", "last"]) -> None:
+    dice = random.Random(spread)
+    keys = [dice.choice([None, dice.randint(-900, 900) * spread]) for _ in range(1500)]
+    asked = [dice.choice([None, dice.randint(-1000, 1000) * spread]) for _ in range(2000)]
+    known: dict[int | None, int] = {}
+    for row, key in enumerate(keys):
+        if keep == "last" or key not in known:
+            known[key] = row
+    known.pop(None)
+    actual = find_rows(pl.Series(keys), pl.Series(asked), keep=keep)
+    assert actual.to_list() == [known.get(number) for number in asked]
+
+
+def test_rows_of_no_key_are_null() -> None:
+    none = pl.Series([None, None], dtype=pl.Int64)
+    assert find_rows(none, pl.Series([1, None, 2]), keep="first").to_list() == [None, None, None]
+    assert find_rows(pl.Series([5]), none, keep="last").to_list() == [None, None]
+
+
+@pytest.mark.parametrize("words", [[], [None], ["a"], ["b", None, "a", "b", "", "a"]])
+def test_distinct_words_are_those_of_a_set(words: list[str | None]) -> None:
+    actual = find_distinct(pl.Series(words, dtype=pl.String).cast(pl.Categorical())).to_list()
+    assert sorted(actual) == sorted(set(words) - {None})
+
+
+@pytest.mark.parametrize("spread", [1, 1 << 40])
+@pytest.mark.parametrize("numbers", [[], [None], [3, None, -3, 3, 7, -3], [-5, 5]])
+def test_a_kind_is_a_number(spread: int, numbers: list[int | None]) -> None:
+    keys = pl.Series([None if n is None else n * spread for n in numbers], dtype=pl.Int64)
+    kinds, rows = encode_dense(keys)
+    assert keys.gather(rows).gather(kinds).to_list() == keys.to_list()
+    assert rows.len() == len(set(numbers) - {None})

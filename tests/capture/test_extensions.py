@@ -1,0 +1,39 @@
+"""What holds for every compiled part, by its source."""
+
+import os
+import platform
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+import capture
+from capture.build_part import BuildError, build_command
+
+ROOT = Path(capture.__file__).parent.parent
+FOLDERS = ("capture/loaders/_scan", "engines/processor")
+FORMAT = re.compile(r'(?:PyArg_Parse\w*|Py_BuildValue)\([^;"]*"(?P<format>[^"]*)"')
+HEADERS = [path for folder in FOLDERS for path in sorted((ROOT / folder).glob("*.h"))]
+
+
+def test_a_part_built_on_a_later_python_runs_on_an_earlier_one() -> None:
+    """With the headers of 3.13, `#` in a format makes a part that 3.12 refuses: they leave out its macro."""
+    sources = [path.read_text() for folder in FOLDERS for path in (ROOT / folder).glob("*.[ch]")]
+    formats = [actual["format"] for text in sources for actual in FORMAT.finditer(text)]
+    assert len(formats) > 3
+    assert [text for text in formats if "#" in text] == []
+
+
+@pytest.mark.parametrize("header", HEADERS, ids=lambda path: path.name)
+def test_header_alone_compiles(header: Path) -> None:
+    if header.parent.name == "processor" and platform.machine() not in ("x86_64", "AMD64"):
+        pytest.skip("the products are written for x86")
+    try:
+        command = build_command(header, Path(os.devnull))
+    except BuildError as reason:
+        pytest.skip(str(reason))
+    at = command.index(str(header))
+    command[at:at] = ["-fsyntax-only", "-Werror=implicit-function-declaration", "-x", "c"]
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr

@@ -1,0 +1,191 @@
+"""What the first screen says of a run, by hand and of real traces."""
+
+import gzip
+import json
+
+import pytest
+
+from capture.load_runs import load
+from capture.run import Run
+from tests.conftest import FIXTURES, shared
+from tests.tracetui.analysis.time.test_idle_gaps import US, call, kernel
+from tests.tracetui.runs import decode, launch_bound, made
+from tracetui.analysis.key_facts import find_key_facts, suggest_views
+from tracetui.analysis.summary import build_run_facts
+from tracetui.look import Look
+from tracetui.report_formats import format_report
+from tracetui.views import load_view
+
+
+def said(run: Run) -> dict[str, str]:
+    return {verdict.name: verdict.text for verdict in find_key_facts(run)}
+
+
+def step(kernels: list[tuple[float, ...]], *calls: tuple[str, float, float], **more: object) -> Run:
+    rows = [kernel(*k, step=1, phase="decode", **more) for k in kernels]
+    mark = {"kind": "step", "name": "step", "t": 0, "dur": 400 * US, "step": 1, "phase": "decode", "batch": 8}
+    return made([*rows, *(call(*c) for c in calls), mark])
+
+
+def test_a_host_that_launches_late_is_what_a_step_is_bound_by() -> None:
+    late = [(0, 10, -5, 3), (97, 3, 90, 3)]  # 13 µs of work in 100, the host late for the rest
+    assert said(step(late, layer=3)) == {
+        "run": "decode, 8 sequences",
+        "device": "gpu0 13.0% busy inside the step (100.0 µs)",
+        "bound": "launch-bound (host late 87.0%)",
+        "lever": "most to recover: host late 87.00 µs (87.0%); 13.0% not modelled",
+    }
+
+
+@pytest.mark.parametrize(
+    ("start", "launch", "word"),
+    [(115, 108, "partly launch-bound (host late 12.0%)"), (107, 20, "not launch-bound (host late 0.0%)")],
+)
+def test_a_little_lateness_binds_no_step(start: int, launch: int, word: str) -> None:
+    """100 µs of work, then 15 µs for which the host is to blame, or 7 µs for which it is not."""
+    run = step([(0, 100, -5, 3), (start, 125 - start, launch, 3)])
+    assert said(run)["bound"] == word
+
+
+def test_copies_that_nothing_hides_bind_a_device_and_the_wait_is_named() -> None:
+    copy = kernel(10, 80, -4, 3, name="Memcpy HtoD", category="copy")
+    wait = [call("aten::is_nonzero", 4, 92), call("aten::item", 5, 90), call("cudaStreamSynchronize", 6, 88)]
+    run = made([kernel(0, 10, -5, 3), copy, kernel(90, 10, 1, 3), *wait])
+    waits = "; the host waited 88.00 µs in aten::is_nonzero → aten::item"
+    assert said(run)["bound"] == f"bound by copies (80.0%){waits}"
+    assert said(run)["lever"].startswith("most to recover: memcpy (copy) 80.00 µs (80.0%)")
+
+
+def test_without_a_device_only_the_steps_are_told() -> None:
+    """A step of context c is 4 · (520 + 10c) µs of kernels and 500 µs beside, and c is 51 on average."""
+    wall = 4 * (520 + 10 * 51) + 500
+    assert said(decode()) == {
+        "subject": "toy-1b f16 on paper",
+        "run": "40 decode steps, 1 sequence, 4 layers",
+        "pace": f"{2e6 / wall:.1f} tok/s, {500 / wall:.1%} outside of kernels",
+    }
+    assert said(made([{"kind": "kernel", "name": "gemm", "dur": 5}])) == {"run": "5 ns in 1 kernel"}
+
+
+def test_of_work_and_roof_it_says_how_much_of_the_bound_is_reached() -> None:
+    """2,000 bytes at 1 GB/s need 2 µs of 4: half of the bound, so twice the tokens a second at best."""
+    row = {"kind": "kernel", "lens": "wall", "phase": "decode", "name": "gemv", "dur": 4000, "bytes": 2e3}
+    mark = {"kind": "step", "phase": "decode", "tokens": 1, "dur": 5000}
+    rows = [{**each, "t": 5000 * n, "step": n} for n in range(3) for each in (row, mark)]
+    roof = {"device": "toy", "source": "measured", "read_bytes_per_s": 1e9, "floor_ns": 10.0}
+    run = made([{**r, "flops": 1.0} for r in rows], roof={**roof, "flop_per_s": {"fp32": 1e9}}, dtype="fp32")
+    share, speed = 3 * 2000 / (3 * 4000), 1e9 / 5000
+    assert (
+        said(run)["pace"] == f"{speed:,.0f} tok/s, {share:.1%} of the bound ({speed / share:,.0f} tok/s), "
+        "20.0% outside of kernels"
+    )
+
+
+def test_the_summary_begins_with_them_and_its_json_has_the_figures() -> None:
+    run = step([(0, 10, -5, 3), (97, 3, 90, 3)])
+    lines = format_report(load_view("summary"), [run], Look(), width=80).splitlines()
+    assert lines[:4] == [
+        "decode, 8 sequences",
+        "gpu0 13.0% busy inside the step (100.0 µs), launch-bound (host late 87.0%)",
+        "",
+        "next F  most to recover: host late 87.00 µs (87.0%); 13.0% not modelled",
+    ]
+    rows = json.loads(format_report(load_view("summary"), [run], Look(), "json"))["rows"]
+    fields = {r["name"]: (r["total_ns"], r["share"]) for r in rows if r["part"] == "verdict"}
+    assert fields["device"] == (13_000, pytest.approx(0.13))
+    assert fields["bound"] == (87_000, pytest.approx(0.87)) == fields["lever"]
+
+
+def test_of_a_served_model_the_first_screen_tells_what_matters() -> None:
+    (run,) = load(shared("samples/serving/sglang_qwen3_8b_decode/execution.json.gz"))
+    actual = said(run)
+    assert actual["run"] == "decode, 32 sequences, 36 layers; one stray kernel 463.3 ms before"
+    assert actual["device"] == "gpu9 93.5% busy inside the step (10.45 ms)"
+    assert actual["bound"].startswith("not launch-bound")
+
+
+def test_of_an_encoder_in_eager_mode_it_says_launch_bound() -> None:
+    (run,) = load(shared("samples/chrome_trace/bert-small-h100.json.gz"))
+    assert said(run)["bound"] == "launch-bound (host late 92.1%)"
+
+
+def test_of_two_devices_that_load_weights_it_says_bound_by_copies() -> None:
+    (run,) = load(shared("samples/nsys/h100_2gpu_1s.sqlite"))
+    actual = {v.name: v for v in find_key_facts(run)}
+    assert actual["bound"].text.startswith(
+        "bound by copies (97.0%); the host waited 428.5 ms in aten::is_nonzero"
+    )
+    assert actual["bound"].total_ns == pytest.approx(940.5e6, rel=1e-3)
+    assert actual["device"].text == "gpu0 99.3% busy of 969.4 ms"
+
+
+def test_the_picture_of_the_readme_tells_of_a_step_what_its_trace_holds() -> None:
+    """Its kernels follow each other, so that busy is their sum; the first is 412 ms before the rest."""
+    path = FIXTURES / "pictures" / "serving.json.gz"
+    with gzip.open(path) as file:
+        kernels = [e for e in json.load(file)["traceEvents"] if e["cat"] == "kernel"]
+    stray, *rest = sorted(kernels, key=lambda e: e["ts"])
+    begin, end = rest[0]["ts"], rest[-1]["ts"] + rest[-1]["dur"]
+    busy, away = sum(e["dur"] for e in rest) / (end - begin), begin - stray["ts"] - stray["dur"]
+    (run,) = load(path, cache=False)
+    actual = said(run)
+    assert actual["run"] == f"decode, 32 sequences, 36 layers; one stray kernel {away / 1000:.1f} ms before"
+    assert actual["device"] == f"gpu0 {busy:.1%} busy inside the step ({(end - begin) / 1000:.2f} ms)"
+    rows = dict(build_run_facts(run).select("name", "text").iter_rows())
+    assert rows["decode tokens/s"].startswith(f"{32e6 / (end - begin):,.0f} ")
+    # 32,785 keys and values of 1,024 numbers in 16 bits, queries and outputs of 32 rows, at 3,350 GB/s
+    least = (4 * 32_785 * 1024 + 4 * 32 * 4096) / 3350e3
+    above = sum(e["dur"] - least for e in rest if "flash_fwd" in e["name"])
+    assert actual["lever"].startswith(f"most to recover: attn.core (memory) {above / 1000:.3f} ms")
+
+
+def looks(run: Run) -> dict[str, str]:
+    return dict(suggest_views(run))
+
+
+def test_what_grows_is_told_by_its_time_a_token_at_both_ends() -> None:
+    """Of 40 steps the first ten have contexts of 21 on average, the last ten of 81; a step has two tokens."""
+    first, last = (4 * (100 + 10 * context) / 2 for context in (21, 81))
+    actual = f"attn.core grows: {first:.1f} µs a token at first, {last / 1000:.3f} ms at last"
+    assert looks(decode())["growth"] == actual
+
+
+@pytest.mark.parametrize("steps", [4, 6])
+def test_of_few_steps_or_a_level_op_no_growth_is_told(steps: int) -> None:
+    assert "growth" not in looks(decode(steps=steps))
+    level = [
+        {**row, "dur": 400_000} if row["kind"] == "kernel" else row
+        for row in decode().events.drop("op", "category").to_dicts()
+    ]
+    assert "growth" not in looks(made(level))
+
+
+def test_the_largest_kernel_is_told_with_its_share() -> None:
+    rows = [{"name": "gemm", "dur": 750}, {"name": "norm", "dur": 250}]
+    assert suggest_views(made([{"kind": "kernel", **row} for row in rows])) == [
+        ("kernels", "gemm takes 75.0% of the time")
+    ]
+
+
+def test_a_device_that_idles_is_told_and_one_that_works_is_not() -> None:
+    idle, busy = ([kernel(0, 10, -5, 3), kernel(start, 10, start - 5, 3)] for start in (30, 11))
+    assert looks(made(idle))["timeline"] == "when gpu0 idles: 50.0% of the time"
+    assert "timeline" not in looks(made(busy))
+
+
+def test_at_most_three_are_told_and_each_has_its_key() -> None:
+    run = launch_bound()
+    actual = suggest_views(run)
+    assert 1 <= len(actual) <= 3 and actual[0].view == "fix"
+    lines = format_report(load_view("summary"), [decode()], Look(), width=80).splitlines()
+    assert [line[5:6] for line in lines if line[5:6].strip() and line[:5] in ("next ", "     ")][:2] == [
+        "3",
+        "2",
+    ]
+
+
+def test_what_cannot_be_told_stands_with_what_to_record() -> None:
+    run = made([{"kind": "kernel", "name": "gemm", "dur": 5}])
+    text = format_report(load_view("summary"), [run], Look(), width=100)
+    assert "growth, steps" in text and text.count("needs step\n") == 1
+    assert "call prof.step() in the loop" in text

@@ -1,0 +1,76 @@
+"""Advice for the next recording: what was on already is not advised."""
+
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from capture.load_runs import load
+from capture.run import Run
+from tests.conftest import FIXTURES, shared
+from tests.tracetui.runs import made
+from tracetui.analysis import recording_advice
+from tracetui.verbs.doctor import iter_answer_lines
+from tracetui.views import load_views
+
+OPTIONS = ("record_shapes", "with_stack", "with_modules", "profile_memory", "with_flops")
+
+
+def stating(**options: object) -> Run:
+    header = pl.DataFrame({"key": list(options), "value": [str(v) for v in options.values()]}, strict=False)
+    return made([{"kind": "kernel", "name": "gemm", "dur": 5}], {"trace": header})
+
+
+@pytest.mark.parametrize(
+    ("value", "on"), [(1, True), ("true", True), (0, False), ("False", False), ("", False)]
+)
+def test_an_option_is_on_where_the_header_says_so(value: object, on: bool) -> None:
+    assert recording_advice.has_option_on(stating(record_shapes=value, with_stack=1), "record_shapes") is on
+    assert not recording_advice.has_option_on(stating(), "record_shapes")
+
+
+@pytest.mark.parametrize(
+    ("need", "option"),
+    [
+        ("shape", "record_shapes"),
+        ("memory rows", "profile_memory"),
+        ("layer", "with_modules"),
+        ("path or t", "with_stack"),
+    ],
+)
+def test_what_was_on_is_not_advised_and_something_else_is(need: str, option: str) -> None:
+    (off,), (on,) = (recording_advice.suggest_recording(stating(**{option: v}), [need]) for v in (0, 1))
+    assert f"{option}=True" in off
+    assert f"{option}=True" not in on and on
+
+
+def test_a_need_that_is_met_twice_is_advised_once() -> None:
+    assert (
+        len(recording_advice.suggest_recording(stating(), ["shape", "step", "shape", "several ranks"])) == 2
+    )
+
+
+SERVED = ("sglang_qwen3_8b_decode", "vllm_gptoss_decode")
+FILES = sorted(path for path in (FIXTURES / "chrome").rglob("*") if path.is_file())
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
+def test_of_every_fixture_nothing_is_advised_that_was_on(path: Path) -> None:
+    for run in load(path, cache=False):
+        check(run)
+
+
+@pytest.mark.parametrize("name", SERVED)
+def test_of_served_models_nothing_is_advised_that_was_on(name: str) -> None:
+    (run,) = load(shared(f"samples/serving/{name}/execution.json.gz"), cache=False)
+    assert recording_advice.has_option_on(run, "record_shapes") and recording_advice.has_option_on(
+        run, "with_stack"
+    )
+    check(run)
+
+
+def check(run: Run) -> None:
+    stated = dict(run.tables["trace"].rows()) if "trace" in run.tables else {}
+    on = [option for option in OPTIONS if str(stated.get(option, "0")).lower() not in ("0", "false", "")]
+    text = "\n".join(iter_answer_lines(run, [v for v in load_views() if v.run_count == 1]))
+    assert not [option for option in on if f"{option}=True" in text]

@@ -1,0 +1,198 @@
+"""Rows that were seen in windows: what they are scaled to is known, because all of it was made by hand."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from capture.native import tail
+from capture.native.emit import Emitter
+from capture.record.profiler_windows import emit_window
+from capture.run import Run
+from tests.tracetui.runs import made
+from tracetui.analysis.kernels import compute_kernel_table, compute_total_table
+from tracetui.analysis.time import step_sampling
+from tracetui.compare.diff import compare_runs
+from tracetui.look import Look
+from tracetui.report_formats import format_report
+from tracetui.views import load_view
+
+STEPS = range(1, 41)
+WATCHED = (4, 11, 12, 26, 37)
+PARTS = {"attention": 0.6, "ffn_down": 0.3, "rmsnorm": 0.1}
+LOOK = Look(lens="gpu")
+
+
+def true_us(step: int) -> int:
+    """What a step takes when nobody watches it."""
+    return 1000 + 20 * step
+
+
+def device(watched: tuple[int, ...] = WATCHED, *, slower: float = 1.5, spans: bool = True) -> Run:
+    """A decode whose layers are timed in every step and whose kernels in some; watching slows a step down."""
+    rows: list[dict[str, Any]] = [
+        {"kind": "counter", "name": "capture cost", "t": 1, "value": 2.1, "unit": "%"}
+    ]
+    clock = 0
+    for step in STEPS:
+        facts = {"step": step, "phase": "decode"}
+        took = true_us(step) * 1000
+        shown = round(took * slower) if step in watched else took
+        rows.append({"kind": "step", "name": "decode", "t": clock, "dur": shown, "tokens": 1, **facts})
+        rows.append({"kind": "kernel", "name": "launch", "t": clock, "dur": shown, "lens": "host", **facts})
+        if spans:
+            rows.append({"kind": "span", "name": "layer", "t": clock, "dur": shown, "lens": "gpu", **facts})
+        if step in watched:
+            window = {"kind": "span", "name": "profiler window", "op": "window", "t": clock, "lens": "gpu"}
+            rows.append(window | facts)
+            for name, part in PARTS.items():
+                dur = round(took * part)
+                rows.append({"kind": "kernel", "name": name, "t": clock, "dur": dur, "lens": "gpu", **facts})
+        clock += shown
+    return made(rows)
+
+
+TRUE_NS = sum(map(true_us, STEPS)) * 1000
+SEEN_NS = sum(map(true_us, WATCHED)) * 1000
+
+
+@pytest.mark.parametrize("spans", [True, False], ids=["by layer spans", "by wall time"])
+def test_totals_are_those_of_all_steps_though_watching_slows_them_down(spans: bool) -> None:
+    table = compute_kernel_table(device(spans=spans), LOOK)
+    for row in table.iter_rows(named=True):
+        part = PARTS[row["name"]]
+        assert row["total_ns"] == pytest.approx(part * TRUE_NS, rel=1e-9)
+        assert row["measured_ns"] == pytest.approx(part * SEEN_NS, rel=1e-9)
+        assert row["scale"] == pytest.approx(TRUE_NS / SEEN_NS)
+        assert row["count"] == len(STEPS)
+        assert row["share"] == pytest.approx(part)
+        assert row["mean_ns"] == pytest.approx(part * SEEN_NS / len(WATCHED), rel=1e-6)
+        assert row["min_ns"] == round(part * true_us(WATCHED[0]) * 1000)
+
+
+def test_short_tables_filters_and_shares_a_step_agree() -> None:
+    run = device()
+    short = {r["name"]: r for r in compute_total_table(run, LOOK).iter_rows(named=True)}
+    assert short["attention"]["total_ns"] == pytest.approx(0.6 * TRUE_NS, rel=1e-9)
+    (only,) = compute_kernel_table(run, Look(lens="gpu", filter="rms")).iter_rows(named=True)
+    assert only["share"] == pytest.approx(0.1)
+    per = {
+        r["name"]: r for r in compute_kernel_table(run, Look(lens="gpu", per="step")).iter_rows(named=True)
+    }
+    assert per["attention"]["total_ns"] == pytest.approx(0.6 * TRUE_NS / len(STEPS), rel=1e-6)
+
+
+def test_a_range_of_steps_is_scaled_to_itself_and_a_step_to_nothing() -> None:
+    run = device()
+    (row,) = compute_kernel_table(run, Look(lens="gpu", window=(10, 13), filter="attention")).iter_rows(
+        named=True
+    )
+    assert row["total_ns"] == pytest.approx(600 * sum(map(true_us, range(10, 14))), rel=1e-9)
+    (row,) = compute_kernel_table(run, Look(lens="gpu", window=(11, 11), filter="attention")).iter_rows(
+        named=True
+    )
+    assert row["total_ns"] == 600 * true_us(11) and "scale" not in row
+    assert compute_kernel_table(run, Look(lens="gpu", window=(17, 17))).is_empty()
+    assert step_sampling.note_sampling(run, Look(lens="gpu", window=(17, 17)), scaled=True) == [
+        "step 17 was not sampled; the nearest sampled: 12 and 26"
+    ]
+    by_step = compute_kernel_table(run, Look(lens="gpu", group="step"))
+    assert by_step["total_ns"].sum() == pytest.approx(SEEN_NS, rel=1e-9)
+
+
+def test_what_was_seen_in_every_step_is_left_alone() -> None:
+    always = device(tuple(STEPS))
+    for run, look in ((always, LOOK), (device(), Look(lens="host")), (device(()), LOOK)):
+        table = compute_kernel_table(run, look)
+        assert not {"scale", "measured_ns"} & set(table.columns)
+        assert (
+            step_sampling.note_sampling(run, look, scaled=True) == []
+            and step_sampling.compute_sampled_share(run, look) == 1.0
+        )
+    assert compute_kernel_table(always, LOOK)["total_ns"].sum() == pytest.approx(TRUE_NS, rel=1e-9)
+
+
+def test_the_report_says_it_in_words_and_in_numbers() -> None:
+    actual = json.loads(format_report(load_view("kernels"), [device()], LOOK, "json"))
+    rows = {r["name"]: r for r in actual["rows"]}
+    assert rows["attention"]["total_ns"] / rows["attention"]["measured_ns"] == pytest.approx(
+        rows["attention"]["scale"], rel=1e-6
+    )
+    note = next(n for n in actual["notes"] if "not sampled" in n or "recorded in" in n)
+    assert note.startswith("gpu rows were recorded in 5 of 40 decode steps (the last ")
+    assert "capture cost 2.1%" in note and "scaled to all steps" in note
+    printed = format_report(load_view("kernels"), [device()], LOOK)
+    assert f"×{TRUE_NS / SEEN_NS:.3g}" in printed and "5 of 40 decode steps" in printed
+
+
+def test_a_phase_that_nobody_watched_is_named() -> None:
+    prefill = [
+        {"kind": "step", "name": "prefill", "step": 0, "phase": "prefill", "t": 0, "dur": 10**6, "tokens": 9}
+    ]
+    run = made([*prefill, *device().events.to_dicts()])
+    assert (
+        step_sampling.note_sampling(run, LOOK, scaled=True)[1]
+        == "no window in prefill: its gpu rows are unknown"
+    )
+    assert compute_kernel_table(run, LOOK)["total_ns"].sum() == pytest.approx(TRUE_NS, rel=1e-9)
+
+
+def test_a_diff_scales_both_sides_and_compares_only_what_was_watched() -> None:
+    """The same kernels, watched in other steps: totals agree, and no step without rows counts as faster."""
+    other = tuple(sorted({*WATCHED, *range(2, 41, 3)}))
+    actual = compare_runs((device(), device(other)), LOOK)
+    for row in actual.rows.iter_rows(named=True):
+        assert row["total_a_ns"] == pytest.approx(PARTS[row["name"]] * TRUE_NS, rel=1e-6)
+        assert row["total_b_ns"] == pytest.approx(PARTS[row["name"]] * TRUE_NS, rel=1e-6)
+        assert (row["count_a"], row["count_b"]) == (len(STEPS), len(STEPS))
+        assert row["verdict"] not in ("faster", "slower")
+    assert actual.gap_ns is None
+    assert [n for n in actual.notes if "recorded in 5 of 40 decode steps" in n]
+    assert actual.comparability.reasons == ()
+
+
+def test_windows_against_all_steps_is_a_reason() -> None:
+    actual = compare_runs((device(), device(tuple(STEPS))), LOOK)
+    assert any("12% of the steps against 100%" in reason for reason in actual.comparability.reasons)
+    assert actual.rows["delta_ns"].abs().max() <= 40
+
+
+def test_slower_kernels_are_found_in_the_steps_that_both_watched() -> None:
+    """Every step watched in one run, every other in the other: these are compared."""
+    slow = made([{**row, "dur": row["dur"] * (2 if row["name"] == "attention" else 1)}
+                 if row["kind"] == "kernel" else row
+                 for row in device(tuple(STEPS)[::2]).events.to_dicts()])  # fmt: skip
+    actual = compare_runs((device(tuple(STEPS)), slow), LOOK)
+    verdicts = dict(actual.rows.select("name", "verdict").rows())
+    assert verdicts["attention"] == "slower" and verdicts["rmsnorm"] not in ("slower", "faster")
+    assert any(how.startswith("decode: 2") and "sampled steps" in how for how in actual.notes)
+
+
+def test_what_was_folded_while_it_grew_is_scaled_alike(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One step in eight is watched; of long ago only blocks of steps are left."""
+    monkeypatch.setattr(tail, "RECENT_EVENTS", 100)
+    path, took = tmp_path / "live.jsonl", 1_000_000
+    emitter = Emitter(path)
+    emitter.run("long")
+    emitter.plan([{"id": 0, "name": "attention", "lens": "gpu"}, {"id": 1, "name": "launch", "lens": "host"}])
+    for step in range(1, 401):
+        if step % 8 == 4:
+            emit_window(emitter, "gpu", step=step, phase="decode")
+            emitter.columns([0], [step * took], [took // 2], step=step, phase="decode")
+        emitter.columns([1], [step * took], [took], step=step, phase="decode")
+        emitter.step(step, step * took, took, tokens=1)
+    emitter.end()
+    following = tail.FileTail(path)
+    while following.poll():
+        pass
+    (run,) = following.build_runs(is_final=True)
+    assert run.meta["folded"]["before"] > 300
+    (row,) = compute_kernel_table(run, LOOK).iter_rows(named=True)
+    assert (row["total_ns"], row["count"]) == (400 * took // 2, 400)
+    assert row["scale"] == pytest.approx(8)
+    assert step_sampling.note_sampling(run, LOOK, scaled=True)[0].startswith(
+        "gpu rows were recorded in 50 of 400 decode steps"
+    )

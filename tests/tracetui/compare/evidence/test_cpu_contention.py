@@ -1,0 +1,101 @@
+"""What other programs had of the processors while a step ran: by hand, and through a whole comparison."""
+
+from typing import Any
+
+import polars as pl
+import pytest
+
+from capture.import_log import Log
+from capture.run import Run, build_run
+from tracetui.compare.diff import compare_runs
+from tracetui.compare.evidence import cpu_contention
+from tracetui.compare.run_sides import NoiseFloor, Sides
+from tracetui.look import Look
+
+SECOND = 10**9
+
+
+def sampled(
+    steps: list[tuple[float, float]], samples: list[tuple[float, float, float]], cores: int, **meta: Any
+) -> Run:
+    """Steps from and to so many seconds; samples of (second, own processors, all that were in use)."""
+    rows: list[dict[str, Any]] = []
+    for number, (begin, end) in enumerate(steps):
+        at = {"step": number, "t": int(begin * SECOND), "dur": int((end - begin) * SECOND), "lens": "wall"}
+        rows += [{"kind": kind, "name": kind, **at} for kind in ("step", "kernel")]
+    for second, own, used in samples:
+        at = {"kind": "counter", "t": int(second * SECOND)}
+        rows.append({"name": "process_cpu_usage", "value": 100 * own, **at})
+        rows.append({"name": "host_cpu_usage", "value": 100 * used / cores, "track": "host", **at})
+        rows += [{"name": "core_usage", "value": 0.0, "track": f"core {n}", **at} for n in range(cores)]
+    return build_run("r", meta, pl.DataFrame(rows, infer_schema_length=None), Log())
+
+
+def others(run: Run) -> list[float]:
+    load = cpu_contention.measure_other_load(run)
+    assert load is not None
+    return load["contended_cores"].to_list()
+
+
+def test_a_step_has_the_mean_over_its_time() -> None:
+    """Others had 0, 1 and 0.5 processors in the seconds that end at 1, 2 and 3; both threads want two."""
+    samples = [(1.0, 2.0, 2.0), (2.0, 1.0, 2.0), (3.0, 1.5, 2.0)]
+    steps = [(0.0, 1.0), (0.5, 1.5), (1.0, 3.0), (1.75, 2.25), (3.5, 4.0), (2.5, 4.5)]
+    actual = others(sampled(steps, samples, 2, threads=2))
+    assert actual == pytest.approx([0.0, 0.5, 0.75, 0.75, 0.0, 0.125])
+
+
+def test_a_program_leaves_to_others_what_it_never_uses() -> None:
+    """It used one of four at most, so three are free; others had 2, 3 and 3.5."""
+    samples = [(1.0, 1.0, 3.0), (2.0, 1.02, 4.0), (3.0, 0.5, 4.0)]
+    steps = [(0.0, 1.0), (1.0, 2.0), (2.0, 3.0)]
+    assert others(sampled(steps, samples, 4)) == pytest.approx([0.0, 0.0, 0.5], abs=0.03)
+    assert others(sampled(steps, samples, 4, threads=4)) == pytest.approx([2.0, 2.98, 3.5])
+
+
+def test_what_was_left_out_is_told_with_its_measure() -> None:
+    """Of ten steps of b three were run beside others that had half, half and all of two processors."""
+    had = [0.0] * 7 + [1.0, 1.0, 2.0]
+    steps = [(float(n), n + 1.0) for n in range(10)]
+    quiet = sampled(steps, [(n + 1.0, 2.0, 2.0) for n in range(10)], 2, threads=2)
+    busy = sampled(steps, [(n + 1.0, 2.0 - o, 2.0) for n, o in enumerate(had)], 2, threads=2)
+    numbers = pl.Series(range(10))
+    assert cpu_contention.is_contended(busy, numbers).tolist() == [False] * 7 + [True] * 3
+    assert cpu_contention.describe_excluded_steps(busy, numbers, "b") == (
+        "3 of 10 steps of b excluded: other programs used 67% of the 2 cores"
+    )
+    assert cpu_contention.describe_excluded_steps(quiet, numbers, "a") == ""
+    actual = compare_runs(Sides((quiet, busy), floor=NoiseFloor(0.01, source="said")), Look())
+    assert "3 of 10 steps of b excluded" in actual.notes[0] and "of a excluded" not in actual.notes[0]
+
+
+def test_a_step_that_others_slowed_does_not_decide() -> None:
+    """Three of ten steps of b took thrice as long, and others had the processors in just these."""
+    begin, steps = 0.0, []
+    for number in range(10):
+        steps.append((begin, begin + (3.0 if number >= 7 else 1.0)))
+        begin = steps[-1][1]
+    samples = [(end, 0.5 if end - start > 2 else 2.0, 2.0) for start, end in steps]
+    b = sampled(steps, samples, 2, threads=2)
+    a = sampled(
+        [(float(n), n + 1.0) for n in range(10)], [(n + 1.0, 2.0, 2.0) for n in range(10)], 2, threads=2
+    )
+    rows = compare_runs(Sides((a, b), floor=NoiseFloor(0.001, source="said")), Look()).rows
+    assert rows["verdict"].to_list() == ["same"] and rows["median_delta_ns"].to_list() == [0.0]
+
+
+def test_a_repeat_that_was_mostly_among_others_is_left_out_whole() -> None:
+    """Of one of three repeats 14 of 20 steps were beside others; of another 6, which alone are left out."""
+    steps = [(float(n), n + 1.0) for n in range(20)]
+
+    def repeat(among_others: int) -> Run:
+        had = [float(n < among_others) for n in range(20)]
+        return sampled(steps, [(n + 1.0, 2.0 - o, 2.0) for n, o in enumerate(had)], 2, threads=2)
+
+    sides = Sides((repeat(0), repeat(0)), more_a=(repeat(14), repeat(6)), more_b=(repeat(0),))
+    (how,) = compare_runs(sides, Look()).notes
+    assert how.endswith("; excluded because other programs used the CPU: 6 steps and 1 run")
+
+
+def test_what_nobody_sampled_is_not_known() -> None:
+    assert cpu_contention.measure_other_load(sampled([(0.0, 1.0)], [], 2)) is None

@@ -1,0 +1,108 @@
+"""Two runs side by side: matches, exact sums, evidence and comparability, by value."""
+
+import numpy as np
+import polars as pl
+import pytest
+
+from capture.import_log import Log
+from capture.load_runs import load
+from capture.run import Run, build_run
+from tests.conftest import FIXTURES, document
+from tests.tracetui.runs import recording
+from tracetui.compare.diff import compare_runs
+from tracetui.compare.run_sides import NoiseFloor, Sides
+from tracetui.compare.words.change_findings import list_findings
+from tracetui.look import Look, Terms
+
+
+def verdicts(found: pl.DataFrame) -> dict[str, str]:
+    return dict(found.select("name", "verdict").iter_rows())
+
+
+def test_a_run_against_itself_is_empty() -> None:
+    run = recording("a")
+    actual = compare_runs((run, run), Look())
+    assert actual.comparability.score == 1
+    assert set(actual.rows["verdict"]) == {"same"}
+    assert actual.rows["delta_ns"].to_list() == [0] * 8
+
+
+def test_identical_runs_with_noise_are_not_different() -> None:
+    actual = compare_runs((recording("a", noise=1), recording("b", noise=2)), Look())
+    assert not set(actual.rows["verdict"]) & {"slower", "faster"}
+
+
+def test_a_planted_slow_op_is_found_and_named() -> None:
+    a, b = recording("a", noise=1), recording("b", noise=2, slow={"mlp.down": 1.1})
+    computed = compare_runs(Sides((a, b), floor=NoiseFloor(0.01, source="said")), Look(group="op"))
+    actual = verdicts(computed.rows)
+    assert actual["mlp.down"] == "slower"
+    assert {v for op, v in actual.items() if op != "mlp.down"} <= {"same", "~"}
+    sentences = list_findings(computed, Look())
+    assert sentences.filter(pl.col("kind") == "slower")["row"].to_list() == ["mlp.down"]
+
+
+def test_swapping_the_sides_swaps_every_sign() -> None:
+    a, b = recording("a", noise=1), recording("b", noise=2, slow={"norm": 1.2})
+    there = compare_runs((a, b), Look()).rows.sort("name")
+    back = compare_runs((b, a), Look()).rows.sort("name")
+    assert there["delta_ns"].to_list() == [-x for x in back["delta_ns"]]
+    np.testing.assert_allclose(there["low_ns"].to_numpy(), -back["high_ns"].to_numpy())
+    opposite = {"slower": "faster", "faster": "slower"}
+    assert there["verdict"].to_list() == [opposite.get(v, v) for v in back["verdict"]]
+
+
+def test_the_order_of_events_does_not_matter() -> None:
+    a, b = recording("a", noise=1), recording("b", noise=2)
+    shuffled = Run(b.name, b.meta, b.events.sample(fraction=1.0, shuffle=True, seed=3), b.log)
+    assert compare_runs((a, b), Look()).rows.equals(compare_runs((a, shuffled), Look()).rows)
+
+
+def test_steps_pair_by_context() -> None:
+    """A run that began five tokens later is compared at equal context, where nothing has changed."""
+    a, b = recording("a", steps=48), recording("b", steps=53)
+    later = Run("b", b.meta, b.events.filter(pl.col("step") > 5), b.log)
+    assert (
+        compare_runs((a, later), Look(group="op"))
+        .notes[0]
+        .startswith("decode: 43 steps of equal context length paired")
+    )
+    by_number = compare_runs(
+        Sides((a, later), floor=NoiseFloor(0.001, source="said")),
+        Look(group="op", terms=Terms(align="step")),
+    )
+    assert verdicts(by_number.rows)["attn.core"] == "slower"
+
+
+@pytest.mark.parametrize(("name", "cycles"), [("latencyprism/cross.md", "3 36"), ("seed 3", "14 238")])
+def test_runs_cut_at_different_anchors_are_not_comparable(name: str, cycles: str) -> None:
+    runs = load(document(name), cache=False)
+    actual = compare_runs((runs[0], runs[1]), Look())
+    assert not actual.comparability.ok
+    assert any(all(n in r for n in cycles.split()) for r in actual.comparability.reasons)
+
+
+def test_an_empty_capture_is_no_improvement() -> None:
+    full = recording("a")
+    empty = build_run("b", {"model": "toy"}, full.events.head(0), Log())
+    actual = compare_runs((full, empty), Look())
+    assert actual.comparability.score == 0
+    assert set(actual.rows["verdict"]) == {"gone"}
+
+
+def test_a_row_without_a_name_keeps_it() -> None:
+    a, b = (
+        build_run(run, {}, pl.DataFrame({"name": [name], "dur": [5], "lens": ["gpu"]}), Log())
+        for run, name in (("a", ""), ("b", "gemm"))
+    )
+    assert compare_runs((a, b), Look()).rows.select("name", "verdict").rows() == [
+        ("", "gone"),
+        ("gemm", "new"),
+    ]
+
+
+def test_time_of_no_launch_has_no_mean() -> None:
+    """A summary row of -0.0 instances, which took 5.21 ms."""
+    run = load(FIXTURES / "nsys" / "no_instances.csv")[0]
+    actual = compare_runs((run, run), Look())
+    assert actual.rows.select("median_a_ns", "total_a_ns", "count_a").row(0) == (None, 5_210_000, 0)

@@ -1,0 +1,152 @@
+"""What a comparison decides first: figures by hand, and real pairs of which the answer is known."""
+
+import json
+
+import polars as pl
+import pytest
+
+from capture.load_runs import load
+from capture.run import Run
+from tests.conftest import document
+from tests.tracetui.in_process import tracetui
+from tests.tracetui.runs import made, recording
+from tracetui.compare.diff import compare_runs
+from tracetui.compare.run_sides import NoiseFloor, Sides
+from tracetui.compare.words.decision import compute_decision, describe_decision
+from tracetui.look import Look, Terms
+
+KNOWN = NoiseFloor(0.02, source="said")
+
+
+def stepped(gemm: int, norm: int, gap: int, steps: int = 12) -> Run:
+    """Steps of two kernels with time between them."""
+    rows = []
+    for step in range(steps):
+        of_step = {"step": step, "phase": "decode", "context": 10 + step, "tokens": 2}
+        rows.append({"kind": "step", "name": "step", "dur": gemm + norm + gap, **of_step})
+        rows += [
+            {"kind": "kernel", "name": n, "dur": d, **of_step} for n, d in (("gemm", gemm), ("norm", norm))
+        ]
+    return made(rows, model="toy")
+
+
+def test_step_kernels_and_gap_by_hand() -> None:
+    """A step of two tokens: 600 + 200 + 200 µs, then 600 + 220 + 80 µs."""
+    runs = stepped(600_000, 200_000, 200_000), stepped(600_000, 220_000, 80_000)
+    actual = compare_runs(Sides(runs, floor=KNOWN), Look())
+    figures = actual.phases.select("what", "a_ns", "b_ns", "verdict").rows()
+    assert figures == [
+        ("step", 500_000.0, 450_000.0, "faster"),
+        ("kernels", 400_000.0, 410_000.0, "~"),
+        ("between kernels", 100_000.0, 40_000.0, "faster"),
+    ]
+    carriers = compute_decision(actual).carriers.select("name", "delta_ns", "share", "named").rows()
+    assert carriers == [
+        ("time between kernels", -60_000.0, pytest.approx(6 / 7), True),
+        ("norm", 10_000.0, pytest.approx(1 / 7), True),
+        ("gemm", 0.0, 0.0, False),
+    ]
+    first, kernels, carried, *_ = describe_decision(actual, Terms())
+    assert first.startswith("FASTER: decode step 500.0 µs → 450.0 µs per token, -50.00 µs (-10.0%; 95%: ")
+    assert "2,000.0 → 2,222.2 tokens/s; p " in first
+    assert kernels.startswith("undecided: decode kernels 400.0 µs → 410.0 µs per token")
+    assert kernels.endswith("; below the run-to-run floor of 2%; 11 more recordings per side would tell")
+    assert carried == "  carried by time between kernels -60.00 µs, norm +10.00 µs"
+
+
+def test_unequal_numbers_of_steps_are_compared_per_step() -> None:
+    runs = stepped(600_000, 200_000, 0, 12), stepped(600_000, 200_000, 0, 30)
+    actual = compare_runs(Sides(runs, floor=KNOWN), Look())
+    assert actual.phases["delta_ns"].to_list() == [0.0, 0.0, 0.0]
+    assert describe_decision(actual, Terms())[0].startswith("same: decode step 400.0 µs → 400.0 µs per token")
+
+
+def test_phases_without_steps_have_their_totals() -> None:
+    """No verdict without a spread, but the figures: 40 → 25 µs in all."""
+    a, b = (
+        made([{"name": "gemm", "dur": d, "count": 4, "phase": "decode", "lens": "gpu"}])
+        for d in (40_000, 25_000)
+    )
+    (line, *_) = describe_decision(compare_runs((a, b), Look()), Terms())
+    assert line == (
+        "undecided: decode kernels 40.00 µs → 25.00 µs in all, -15.00 µs (-37.5%); this source has no spread"
+    )
+
+
+def test_one_run_a_side_says_on_what_its_verdict_rests() -> None:
+    a, b = recording("a", noise=1), recording("b", noise=2, slow={"mlp.down": 4, "attn.q": 4, "norm": 4})
+    line = describe_decision(compare_runs((a, b), Look()), Terms())[0]
+    assert line.startswith("SLOWER: decode step ") and line.endswith("if runs differ by 5%")
+
+
+def test_a_pair_beside_identical_runs_has_a_verdict_of_their_noise() -> None:
+    """Runs that differ by a third tell nothing of a sixth; runs that differ by a hundredth do. Of a single
+    repeat of neither side nothing is known, and the figures stand all the same.
+    """
+    a, b = stepped(600_000, 200_000, 200_000), stepped(700_000, 240_000, 230_000)
+    for factors, verdict in (((60, 80, 110), "~"), ((100, 101, 99), "slower")):
+        noise = tuple(stepped(6_000 * f, 2_000 * f, 2_000 * f) for f in factors)
+        actual = compare_runs(Sides((a, b), same=noise), Look())
+        assert actual.phases.filter(what="step")["verdict"].to_list() == [verdict]
+        assert actual.phases.filter(what="step")["delta_ns"].to_list() == [pytest.approx(85_000)]
+        word = {"~": "undecided", "slower": "SLOWER"}[verdict]
+        assert describe_decision(actual, Terms())[0].startswith(f"{word}: decode step 500.0 µs → 585.0 µs")
+
+
+def test_repeats_without_a_gap_in_one_run_have_figures_and_no_verdict() -> None:
+    """The logarithm of nothing is no number: the medians stand, with no test."""
+    runs = stepped(600_000, 200_000, 0), stepped(600_000, 200_000, 20_000)
+    actual = compare_runs(Sides(runs, more_a=(stepped(600_000, 200_000, 0),)), Look())
+    (gap,) = actual.phases.filter(what="between kernels").to_dicts()
+    assert (gap["a_ns"], gap["b_ns"], gap["delta_ns"]) == pytest.approx((0.0, 10_000.0, 10_000.0))
+    assert (gap["p"], gap["verdict"]) == (None, "~")
+
+
+def test_a_real_pair_of_devices() -> None:
+    """The step got faster, since its gaps shrank, though attention takes three times as long."""
+    files = [document(f"samples/chrome_trace/bert-small-{d}.json.gz") for d in ("h100", "mi300")]
+    lines = describe_decision(compare_runs([load(f)[0] for f in files], Look()), Terms())
+    assert lines[0].partition(": ")[2].startswith("step 4.426 ms → 4.007 ms per step, -418.8 µs (-9.5%; ")
+    carried = next(line for line in lines if "carried by" in line)
+    assert "time between kernels -500.1 µs" in carried and "+76.25 µs" in carried
+
+
+def test_the_decision_stands_first_and_in_json() -> None:
+    pair = "sample:decode", "sample:slowed"
+    assert tracetui("diff", *pair).stdout.startswith("undecided: decode step 14.10 ms → 14.96 ms per token")
+    actual = json.loads(tracetui("diff", *pair, "--format", "json").stdout)["decision"]
+    assert [(p["phase"], p["what"]) for p in actual["phases"]][:2] == [
+        ("decode", "step"),
+        ("decode", "kernels"),
+    ]
+    first = next(c for c in actual["carried_by"] if c["phase"] == "decode")
+    assert (first["name"], first["verdict"]) == ("ffn_down", "slower")
+    assert pl.DataFrame(actual["carried_by"])["share"].max() <= 1
+
+
+def test_products_of_two_vendors_are_set_side_by_side() -> None:
+    """What "matmul, 4 kernels, -23.5 µs" would hide: one of the four takes longer."""
+    files = [document(f"samples/chrome_trace/bert-small-{d}.json.gz") for d in ("h100", "mi300")]
+    rows = compare_runs([load(f)[0] for f in files], Look()).rows.filter(category="matmul")
+    assert dict(rows.select("shape", "delta_ns").rows()) == {
+        "m=141 n=30522 k=512": -15_743,
+        "m=141 n=512 k=512": -12_982,
+        "m=141 n=2048 k=512": 9_283,
+        "m=141 n=512 k=2048": -4_026,
+    }
+    (head,) = rows.filter(shape="m=141 n=30522 k=512").to_dicts()  # one launch a side is no evidence
+    assert (head["median_a_ns"], head["median_b_ns"], head["verdict"]) == (41_280, 25_537, "~")
+    assert rows.filter(shape="m=141 n=512 k=512").select("count_a", "count_b").row(0) == (17, 17)
+
+
+def test_kernels_that_share_a_category_alone_are_not_judged_as_one() -> None:
+    def run(names: str, dur: int) -> Run:
+        rows = [
+            {"kind": "kernel", "name": n, "category": "elementwise", "dur": dur, "step": s, "context": s}
+            for s in range(12)
+            for n in names
+        ]
+        return made(rows)
+
+    (row,) = compare_runs((run("ab", 1000), run("cd", 9000)), Look()).rows.to_dicts()
+    assert (row["match"], row["verdict"], row["p"]) == ("category", "~", None)

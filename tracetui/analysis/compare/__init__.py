@@ -1,1 +1,0 @@
-"""Pure functions over two runs or more; those over one run are in the room above."""

@@ -1,0 +1,143 @@
+"""Fit a line to each series, find the points off it, and name the law of its growth.
+
+The line is the least-squares line over all points but the outliers: those further than OUTLIER_DEVIATIONS
+robust deviations from a resistant line through the medians of the outer thirds, so that a spike of a few
+steps does not bend it. The law is one of
+
+- `step`: two levels explain the points far better than the line, and differ by `FLAT_SHARE` or more;
+- `linear`: the line changes by `FLAT_SHARE` of its level or more, with R² of `LINEAR_MIN_R2` or more;
+- `flat`: it changes by less, and the points spread around it by less than `FLAT_SHARE` of the level;
+- `noisy`: anything else. Fewer than `MIN_POINTS` points have no law.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+import polars as pl
+
+OUTLIER_DEVIATIONS: Final = 5.0
+OUTLIER_MIN_SHARE: Final = 0.05  # of the line: an outlier is off by at least this
+FLAT_SHARE: Final = 0.10
+LINEAR_MIN_R2: Final = 0.80
+MIN_POINTS: Final = 4
+
+MAD_TO_SD: Final = 1.4826  # of a normal distribution
+
+
+@dataclass(frozen=True, eq=False)
+class LineFit:
+    """The line of each row, and all points with their expectation."""
+
+    lines: pl.DataFrame  # row, slope, intercept, slope_se, r2, law
+    points: pl.DataFrame  # row, x, y, outlier, expected: y of the row's line
+
+
+def fit_lines(points: pl.DataFrame) -> LineFit:
+    """Fit rows with `row`, `x`, `y`, ordered by x in each row; the points keep their order."""
+    marked = _with_outliers(points)
+    lines = _fit_least_squares(marked.filter(~pl.col("outlier")))
+    lines = lines.join(_fit_two_levels(points), on="row", nulls_equal=True).with_columns(_law())
+    lines = lines.select("row", "slope", "intercept", "slope_se", "r2", "law")
+    joined = marked.join(lines, on="row", how="left", nulls_equal=True, maintain_order="left")
+    expected = pl.col("intercept") + pl.col("slope").fill_null(0) * pl.col("x")
+    return LineFit(lines, joined.select("row", "x", "y", "outlier", expected=expected))
+
+
+def _with_outliers(points: pl.DataFrame) -> pl.DataFrame:
+    """Return points with `outlier`: far from their row's resistant line, by its spread and by its level."""
+    lines = points.group_by("row").agg(_build_third_medians()).with_columns(_slope())
+    residual = pl.col("y") - pl.col("_slope") * (pl.col("x") - pl.col("_middle"))
+    joined = points.join(lines, on="row", how="left", nulls_equal=True, maintain_order="left")
+    joined = joined.with_columns(_r=residual)
+    distance = (pl.col("_r") - pl.col("_r").median().over("row")).abs()
+    line = pl.col("y") - pl.col("_r") + pl.col("_r").median().over("row")
+    joined = joined.with_columns(_off=distance, _line=line)
+    spread = pl.col("_off").median().over("row") * MAD_TO_SD
+    is_far = pl.col("_off") > OUTLIER_DEVIATIONS * spread
+    is_far &= pl.col("_off") > OUTLIER_MIN_SHARE * pl.col("_line").abs()
+    return joined.select(*points.columns, outlier=is_far & (pl.len().over("row") >= MIN_POINTS))
+
+
+def _build_third_medians() -> list[pl.Expr]:
+    third = (pl.len() // 3).clip(lower_bound=1)
+    return [
+        pl.col("x").median().alias("_middle"),
+        *(pl.col(c).head(third).median().alias(f"_{c}_left") for c in ("x", "y")),
+        *(pl.col(c).tail(third).median().alias(f"_{c}_right") for c in ("x", "y")),
+    ]
+
+
+def _slope() -> pl.Expr:
+    run = pl.col("_x_right") - pl.col("_x_left")
+    rise = pl.col("_y_right") - pl.col("_y_left")
+    return pl.when(run > 0).then(rise / run).otherwise(0.0).alias("_slope")
+
+
+def _fit_least_squares(points: pl.DataFrame) -> pl.DataFrame:
+    """Return for each row its least-squares line and the spread of the points around it.
+
+    Computed column by column: an aggregation with the group's own mean inside runs group by group, which is
+    slow.
+    """
+    x, y = pl.col("x"), pl.col("y")
+    width = x.max() - x.min()
+    means = points.group_by("row").agg(_n=pl.len(), _x=x.mean(), _level=y.mean(), _width=width)
+    joined = points.join(means, on="row", how="left", nulls_equal=True, maintain_order="left")
+    dx, dy = x - pl.col("_x"), y - pl.col("_level")
+    squares = joined.select("row", _xx=dx * dx, _xy=dx * dy, _yy=dy * dy)
+    sums = squares.sort("row", nulls_last=True, maintain_order=True).group_by("row").agg(pl.all().sum())
+    sxx, sxy, syy = pl.col("_xx"), pl.col("_xy"), pl.col("_yy")
+    table = sums.join(means, on="row", nulls_equal=True)
+    table = table.with_columns(slope=pl.when(sxx > 0).then(sxy / sxx))
+    slope = pl.col("slope").fill_null(0)
+    table = table.with_columns(_error=(syy - slope * sxy).clip(lower_bound=0))
+    error, n = pl.col("_error"), pl.col("_n").cast(pl.Int64)
+    return table.with_columns(
+        intercept=pl.col("_level") - slope * pl.col("_x"),
+        slope_se=pl.when((sxx > 0) & (n > 2)).then((error / (n - 2) / sxx).sqrt()),
+        r2=pl.when((syy > 0) & (sxx > 0)).then(1 - error / syy),
+        _change=(pl.col("_width") * slope).abs(),
+        _spread=(error / n).sqrt(),
+    )
+
+
+def _fit_two_levels(points: pl.DataFrame) -> pl.DataFrame:
+    """Return for each row the variance that two levels leave at the best cut, and the gap between them."""
+    n, i = pl.len().over("row"), pl.int_range(1, pl.len() + 1).over("row")
+    y = pl.col("y") - pl.col("y").mean().over("row")  # centred, so that squares keep their digits
+    parts = points.select("row", _n=n, _i=i, _y=y, _m=pl.col("y").mean().over("row")).with_columns(
+        _left=pl.col("_y").cum_sum().over("row") / pl.col("_i"),
+        _all=(pl.col("_y") ** 2).sum().over("row"),
+    )
+    right = -pl.col("_left") * pl.col("_i") / (pl.col("_n") - pl.col("_i"))
+    explained = pl.col("_i") * pl.col("_left") ** 2 + (pl.col("_n") - pl.col("_i")) * right**2
+    shortest = pl.max_horizontal(pl.lit(3), pl.col("_n") // 10)
+    inside = pl.col("_i").is_between(shortest, pl.col("_n") - shortest)
+    best = pl.col("_explained").arg_max()
+    return (
+        parts.with_columns(_explained=pl.when(inside).then(explained), _jump=right - pl.col("_left"))
+        .group_by("row")
+        .agg(
+            _left_over=1 - pl.col("_explained").max() / pl.col("_all").first(),
+            _jump=(pl.col("_jump").get(best) / pl.col("_m").first()).abs(),
+        )
+    )
+
+
+def _law() -> pl.Expr:
+    level = pl.col("_level").abs()
+    changed = pl.col("_change") >= FLAT_SHARE * level
+    steady = pl.col("_spread") < FLAT_SHARE * level
+    two = (pl.col("_left_over") < 0.1) & (pl.col("_left_over") < 0.25 * (1 - pl.col("r2").fill_null(0)))
+    return (
+        pl.when(pl.col("_n") < MIN_POINTS)
+        .then(None)
+        .when(two & (pl.col("_jump") >= FLAT_SHARE))
+        .then(pl.lit("step"))
+        .when(changed & (pl.col("r2") >= LINEAR_MIN_R2))
+        .then(pl.lit("linear"))
+        .when(~changed & steady)
+        .then(pl.lit("flat"))
+        .otherwise(pl.lit("noisy"))
+        .alias("law")
+    )

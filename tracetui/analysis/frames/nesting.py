@@ -1,0 +1,165 @@
+"""Nesting of intervals in time: the enclosing scope of each row, path sums, and rows of a timeline lane."""
+
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from capture.native.schema import PATH_SEPARATOR
+
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+
+NO_SCOPE: Final = -1
+
+
+def sum_by_path(rows: pl.DataFrame, place: Sequence[str] = ()) -> pl.DataFrame:
+    """Return one row per scope path: `count`, `own_ns` of its kernels, `span_ns`, `work` if it has a kernel.
+
+    `rows` have `t`, `dur`, `name`, `kernel` and perhaps `track`. A row belongs to the innermost span of its
+    track that contains it; a kernel contains nothing, so kernels that overlap on a stream are siblings. A
+    kernel in no span gets the scopes named by the columns of `place`, from the outermost.
+    """
+    track = pl.lit(0)
+    if "track" in rows.columns:
+        track = pl.col("track").to_physical().cast(pl.Int64).fill_null(-1)
+    label = pl.col("name").to_physical()
+    rows = rows.select("t", "dur", "kernel", track.alias("on"), "name", *place, label=label)
+    rows = rows.sort("on", "t", "kernel", "dur", descending=[False, False, False, True], maintain_order=True)
+    end = (rows["t"] + rows["dur"]).to_numpy()
+    track_codes, start, kernel_rows = (rows[c].to_numpy() for c in ("on", "t", "kernel"))
+    enclosing = find_enclosing_scopes(track_codes, start, end, ~kernel_rows)
+    labels = rows["label"].to_numpy().astype(np.int64)
+    path_code, texts = _build_paths(enclosing, labels, rows.select("label", "name").unique())
+    kernel = pl.col("kernel")
+    is_free = pl.Series(enclosing == NO_SCOPE) & rows["kernel"]
+    placement = [pl.when(is_free).then(pl.col(c)).alias(c) for c in place]
+    sums = (
+        rows.select("dur", "kernel", *placement, code=pl.Series(path_code))
+        .group_by("code", *place)
+        .agg(
+            count=pl.len().cast(pl.Int64),
+            own_ns=pl.col("dur").filter(kernel).sum(),
+            span_ns=pl.col("dur").filter(~kernel).sum(),
+            work=kernel.any(),
+        )
+    )
+    path = pl.Series("path", texts, dtype=pl.String).gather(sums["code"])
+    parts = [*(pl.col(c).cast(pl.String) for c in place), pl.col("path")]
+    full_path = pl.concat_str(parts, separator=PATH_SEPARATOR, ignore_nulls=True)
+    return sums.with_columns(path).with_columns(path=full_path).drop("code", *place)
+
+
+def find_enclosing_scopes(track: Ints, start: Ints, end: Ints, is_scope: Bools) -> Ints:
+    """Return for each row the innermost scope of its track that contains it, else NO_SCOPE.
+
+    Rows come by track and start, the longest first. The candidate is the nearest scope before a row. If it
+    ends too early, so do all scopes between it and its own enclosing scope, and the search continues there:
+    all rows at once, in about log2(rows) rounds.
+    """
+    rows = np.arange(len(start), dtype=np.int64)
+    last_scope = np.maximum.accumulate(np.where(is_scope, rows, NO_SCOPE))
+    enclosing = np.concatenate(([NO_SCOPE], last_scope))[:-1].astype(np.int64)
+    open_rows = rows[enclosing >= 0]
+    while open_rows.size:
+        scope = enclosing[open_rows]
+        is_other_track = track[scope] != track[open_rows]
+        is_too_short = is_other_track | (end[scope] < end[open_rows]) | (end[scope] <= start[open_rows])
+        open_rows = open_rows[is_too_short]
+        enclosing[open_rows] = np.where(
+            is_other_track[is_too_short], NO_SCOPE, enclosing[scope[is_too_short]]
+        )
+        open_rows = open_rows[enclosing[open_rows] >= 0]
+    return enclosing
+
+
+def _compute_depths(enclosing: Ints) -> Ints:
+    """Return the number of scopes around each row, doubling the looked-up distance each round."""
+    ancestor = enclosing.copy()
+    depth = (ancestor >= 0).astype(np.int64)
+    remaining = np.flatnonzero(ancestor >= 0)
+    while remaining.size:
+        depth[remaining] += depth[ancestor[remaining]]
+        ancestor[remaining] = ancestor[ancestor[remaining]]
+        remaining = remaining[ancestor[remaining] >= 0]
+    return depth
+
+
+def _build_paths(enclosing: Ints, labels: Ints, names: pl.DataFrame) -> tuple[Ints, list[str]]:
+    """Return a path code for each row, and the text of each code."""
+    name_of: dict[int, str] = dict(names.cast({"name": pl.String}).iter_rows())
+    depth = _compute_depths(enclosing)
+    order = np.argsort(depth, kind="stable")
+    level_starts = np.flatnonzero(np.diff(depth[order], prepend=-1))
+    width = int(labels.max(initial=0)) + 1
+    code, texts = np.zeros(len(enclosing), dtype=np.int64), list[str]()
+    for level in np.split(order, level_starts[1:]) if len(order) else []:
+        parent_code = np.where(enclosing[level] >= 0, code[enclosing[level]], NO_SCOPE)
+        keys, place = np.unique((parent_code + 1) * width + labels[level], return_inverse=True)
+        code[level] = len(texts) + place
+        for key in keys.tolist():
+            parent, label = divmod(key, width)
+            texts.append(texts[parent - 1] + PATH_SEPARATOR + name_of[label] if parent else name_of[label])
+    return code, texts
+
+
+def stack_nested(start: Ints, end: Ints, nests: bool) -> Ints:
+    """Return the row of each slice of one lane, counted from the top.
+
+    Slices come by start, the longest first. With `nests`, a slice lies below the innermost slice that
+    contains it, otherwise at the top; if that row is still taken by an overlapping slice, in the next free
+    one.
+    """
+    row, busy_until = np.zeros(len(start), dtype=np.int64), list[int]()
+    scopes = np.full(len(start), nests)
+    enclosing = find_enclosing_scopes(np.zeros(len(start), dtype=np.int64), start, end, scopes).tolist()
+    for i, (a, b, parent) in enumerate(zip(start.tolist(), end.tolist(), enclosing, strict=True)):
+        level = 0 if parent == NO_SCOPE else int(row[parent]) + 1
+        while level < len(busy_until) and busy_until[level] > a:
+            level += 1
+        row[i] = level
+        busy_until[level : level + 1] = [max(b, a + 1)]
+    return row
+
+
+def stack_short(start: Ints, end: Ints, row: Ints, times: Ints, nests: bool) -> Ints:
+    """Return the row of slices too short to be placed one by one, given their start `times`.
+
+    With `nests` it is the row below everything open then, otherwise the first free row.
+    """
+    if not len(start):
+        return np.zeros(len(times), dtype=np.int64)
+    bounds = np.unique(np.concatenate((start, end)))
+    depth = int(row.max()) + 1
+    is_taken = np.zeros((depth, len(bounds)), dtype=bool)
+    for level in range(depth):
+        on_level = np.flatnonzero(row == level)
+        latest = np.searchsorted(start[on_level], bounds, side="right") - 1
+        is_taken[level] = (latest >= 0) & (end[on_level][latest] > bounds)
+    if nests:
+        levels = np.where(is_taken.any(axis=0), depth - np.argmax(is_taken[::-1], axis=0), 0)
+    else:
+        levels = np.where(is_taken.all(axis=0), depth, np.argmin(is_taken, axis=0))
+    bound = np.searchsorted(bounds, times, side="right") - 1
+    rows: Ints = np.where(bound >= 0, levels[bound], 0).astype(np.int64)
+    return rows
+
+
+def stack_slices(slices: pl.DataFrame, is_wide: pl.Series) -> pl.Series:
+    """Return the lane row of each slice of a frame with `lane`, `t`, `end` and `nests`.
+
+    Slices that are `wide` are placed one by one; no other slice may contain one of them.
+    """
+    frame = slices.select("lane", "t", "end", "nests").with_columns(wide=is_wide).with_row_index("place")
+    row = np.zeros(slices.height, dtype=np.int64)
+    for of_lane in frame.partition_by("lane"):
+        nests = bool(of_lane["nests"][0])
+        wide_slices = of_lane.filter("wide").sort("t", "end", descending=[False, True], maintain_order=True)
+        start, end = wide_slices["t"].to_numpy(), wide_slices["end"].to_numpy()
+        wide_rows = stack_nested(start, end, nests)
+        row[wide_slices["place"].to_numpy()] = wide_rows
+        short = of_lane.filter(~pl.col("wide"))
+        row[short["place"].to_numpy()] = stack_short(start, end, wide_rows, short["t"].to_numpy(), nests)
+    return pl.Series("row", row, dtype=pl.Int32)

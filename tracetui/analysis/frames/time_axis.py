@@ -1,0 +1,95 @@
+"""Sort rows by group and start, and place the groups one after the other on a single time axis.
+
+Rows of two groups never overlap on that axis, so one pass over all rows computes what ended before each row
+in its own group.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final
+
+import polars as pl
+
+MAX_SPLIT_VALUES: Final = 16  # up to this many distinct values, filtering by each beats sorting
+
+
+def sum_segments(values: pl.Series, starts: pl.Series) -> pl.Series:
+    """Return the sum of each segment of values; `starts` are the first rows, beginning with 0."""
+    return sum_segments_of_cumsum(values.fill_null(0).cum_sum(), starts)
+
+
+def sum_segments_of_cumsum(cumsum: pl.Series, starts: pl.Series) -> pl.Series:
+    """Return the sum of each segment, given the cumulative sum over all rows."""
+    at_end = cumsum.gather(starts.shift(-1, fill_value=cumsum.len()) - 1)
+    return at_end - at_end.shift(1, fill_value=0)
+
+
+def sort_by_group_and_start(rows: pl.DataFrame, by: Sequence[str]) -> pl.DataFrame:
+    """Return rows sorted by group, then by `t` with null last; unchanged if already sorted.
+
+    Categories are sorted by their codes.
+    """
+    for column in ("t", *reversed(by)):  # sorting is stable, so the last key goes first
+        is_start = column == "t"
+        key = rows[column].to_physical()
+        if not key.is_sorted(nulls_last=is_start):
+            parts = _split_by_code(rows, column) if isinstance(rows.schema[column], pl.Categorical) else []
+            rows = pl.concat(parts, rechunk=True) if parts else _sort_by_code(rows, column, is_start)
+    return rows
+
+
+def _sort_by_code(rows: pl.DataFrame, column: str, nulls_last: bool) -> pl.DataFrame:
+    return rows.sort(pl.col(column).to_physical(), nulls_last=nulls_last, maintain_order=True)
+
+
+def _split_by_code(rows: pl.DataFrame, column: str) -> list[pl.DataFrame]:
+    """Return the rows of each code in order; empty if there are too many codes."""
+    code = rows[column].to_physical()
+    codes = code.unique().sort()  # null first
+    if codes.len() > MAX_SPLIT_VALUES:
+        return []
+    column_code = pl.col(column).to_physical()
+    return [rows.filter(column_code.eq_missing(pl.lit(c, code.dtype))) for c in codes]
+
+
+@dataclass(frozen=True, eq=False)
+class TimeAxis:
+    """Rows sorted by group and start, with their positions on the shared axis."""
+
+    rows: pl.DataFrame
+    axis_ns: pl.Series  # start of each row on the axis; null if it has none
+    is_first: pl.Series  # of each row, in its group
+    group: pl.Series  # number of each row's group
+    span_ns: pl.Series  # of each group, from its first start to its last end
+
+    @classmethod
+    def from_rows(cls, rows: pl.DataFrame, by: Sequence[str]) -> "TimeAxis":
+        """Place rows with `t`, `dur` and the group columns on an axis."""
+        rows = sort_by_group_and_start(rows, by)
+        codes = [rows[c].to_physical() for c in by]
+        is_top_row = pl.select(pl.int_range(rows.height) == 0).to_series()
+        is_change = [code.ne_missing(code.shift(1)).alias(str(i)) for i, code in enumerate(codes)]
+        is_first = pl.select(pl.any_horizontal(is_top_row, *is_change).alias("first"))["first"]
+        group = (is_first.cast(pl.UInt32).cum_sum() - 1).set_sorted().rename("group")
+        extents = rows.select(group, "t", end=pl.col("t") + pl.col("dur"))
+        bounds = extents.group_by("group", maintain_order=True).agg(pl.col("t").first(), pl.col("end").max())
+        span_ns = (bounds["end"] - bounds["t"]).fill_null(0)
+        offset = span_ns.cum_sum() - span_ns + pl.int_range(span_ns.len(), eager=True) - bounds["t"]
+        return cls(rows, (rows["t"] + offset.gather(group)).rename("axis_ns"), is_first, group, span_ns)
+
+    @cached_property
+    def gap_ns(self) -> pl.Series:
+        """Time before each row in which no row of its group ran; 0 without a start."""
+        previous_end = (self.axis_ns + self.rows["dur"]).cum_max().shift(1)
+        return ((self.axis_ns - previous_end).clip(0).fill_null(0) * ~self.is_first).rename("gap_ns")
+
+    def measure_union(self, dur: pl.Series) -> pl.Series:
+        """Return the time covered by each group's rows if they had these durations."""
+        latest_end = (self.axis_ns + dur).cum_max().fill_null(strategy="forward").fill_null(0)
+        gaps = (self.axis_ns - latest_end.shift(1, fill_value=0)).clip(0).fill_null(0)
+        return sum_segments_of_cumsum(latest_end - gaps.cum_sum(), self.is_first.arg_true())
+
+    def sum_by_group(self, values: pl.Series) -> pl.Series:
+        """Return the sum of the values of each group's rows."""
+        return sum_segments(values, self.is_first.arg_true())

@@ -1,0 +1,312 @@
+"""Headline facts of a run, and the views worth opening next."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
+from typing import Final, NamedTuple
+
+import polars as pl
+
+from capture.run import Run
+from tracetui import units
+from tracetui.analysis.frames.run_memo import cache_per_run
+from tracetui.analysis.frames.selection import find_rank_tracks, is_change, select_timed
+from tracetui.analysis.kernels import compute_total_tables
+from tracetui.analysis.ledger.step_ledger import GAP, Ledger, compute_ledger, find_main_phase
+from tracetui.analysis.time import idle_gaps
+from tracetui.analysis.time.device_time import (
+    DEVICE,
+    DeviceUsage,
+    StrayKernels,
+    compute_usages,
+    find_stray_kernels,
+)
+from tracetui.analysis.time.host_waits import sum_waits_by_device
+from tracetui.analysis.time.idle_gaps import find_gaps, sum_by_cause
+from tracetui.analysis.time.step_sampling import compute_coverage
+from tracetui.analysis.time.step_table import build_step_facts, compute_decode_rate, compute_step_table
+from tracetui.analysis.vitals import describe_server_status
+from tracetui.display_names import format_display_name
+from tracetui.look import Look
+
+BOUND_MIN_SHARE: Final = 0.5  # of a device's time: what takes more bounds it
+MENTION_MIN_SHARE: Final = 0.1  # of it: a smaller share is not mentioned
+LEVER_MIN_SHARE: Final = 0.01  # of a step: a smaller item is no lever
+
+_BOUND: Final = {idle_gaps.HOST_LATE: "launch-bound", idle_gaps.SYNC: "bound by synchronisation",
+                 "copies": "bound by copies", "communication": "bound by communication"}  # fmt: skip
+
+MAX_SUGGESTIONS: Final = 3  # suggestions
+IDLE_MIN_SHARE: Final = 0.1  # of a device's time: less idle time is not suggested
+GROWTH_MIN_SHARE: Final = 0.25  # of its first time: an op that grows
+HEAVY_MIN_SHARE: Final = 0.05  # of the last time: a smaller op is not suggested
+MIN_GROWTH_STEPS: Final = 8  # steps, below which growth is not judged
+
+
+@dataclass(frozen=True)
+class KeyFact:
+    """One fact, with the figures of its sentence if it has any."""
+
+    name: str  # server, latency, windows, subject, run, pace, device, bound, lever
+    text: str
+    count: int | None = None
+    total_ns: int | None = None
+    share: float | None = None
+
+
+@cache_per_run
+def find_key_facts(run: Run) -> tuple[KeyFact, ...]:
+    """Return the facts that are known, in this order.
+
+    `server`, its `latency` and `windows`; the `subject` that ran, the `run`, its `pace`, its `device`, what
+    it is `bound` by, and the `lever`, the item with the most to recover.
+    """
+    usages = compute_usages(run)
+    busiest = max(usages, key=lambda u: u.busy_ns) if usages else None
+    has_ledger = run.has("dur") and (busiest is not None or run.has("bytes") or run.has("flops"))
+    ledger = compute_ledger(run, Look()) if has_ledger else None
+    server_facts = (KeyFact(name, text) for name, text in describe_server_status(run).items())
+    facts = [
+        *server_facts,
+        _describe_subject(run),
+        _describe_steps(run) or _sum_listed_time(run),
+        _describe_speed(run, ledger, busiest),
+        *(_describe_device(run, busiest) if busiest else ()),
+        _find_largest_item(ledger),
+    ]
+    return tuple(v for v in facts if v is not None)
+
+
+def _describe_subject(run: Run) -> KeyFact | None:
+    """Return the model and where it ran, as far as reported, else None."""
+    model, *formats = (str(run.meta[k]) if run.meta.get(k) else "" for k in ("model", "quant", "dtype"))
+    device = str(run.meta.get("device") or "")
+    subject = " ".join(word for word in (model, *formats) if word) if model else ""
+    text = " on ".join(part for part in (subject, device) if part)
+    return KeyFact("subject", text) if text else None
+
+
+def _sum_listed_time(run: Run) -> KeyFact | None:
+    """Return the kernel time listed by a run without steps; None without times."""
+    if not run.has("dur"):
+        return None
+    name_count = pl.col("name").n_unique() if run.has("name") else pl.lit(0)
+    rows = select_timed(run, Look()).select(names=name_count, total=pl.col("dur").sum()).collect()
+    names, total = rows.row(0)
+    if not total:
+        return None
+    text = f"{units.format_duration(total)} in {names:,} kernel{'s' * (names != 1)}"
+    return KeyFact("run", text, names, total)
+
+
+def _describe_speed(run: Run, ledger: Ledger | None, usage: DeviceUsage | None) -> KeyFact | None:
+    """Return the decode rate and its share of the bound; without a device also the time outside kernels.
+
+    None if none of these is known.
+    """
+    speed = compute_decode_rate(run)
+    parts, share = [f"{units.format_speed(speed)} tok/s"] if speed else [], None
+    if ledger is not None and ledger.bound_ns and ledger.unmodelled_ns < MENTION_MIN_SHARE * ledger.step_ns:
+        share = ledger.bound_ns / ledger.step_ns
+        parts.append(f"{units.format_share(share)} of the bound")
+        if speed and ledger.phase == "decode":
+            parts[-1] += f" ({units.format_speed(speed / share)} tok/s)"
+    outside_share = _compute_outside_share(run) if usage is None else None
+    parts += [f"{units.format_share(outside_share)} outside of kernels"] if outside_share is not None else []
+    return KeyFact("pace", ", ".join(parts), share=share) if parts else None
+
+
+def _compute_outside_share(run: Run) -> float | None:
+    """Return the share of the main phase's steps in which no kernel ran; None if unknown."""
+    if not run.has("step") or compute_coverage(run, Look()) is not None:
+        return None
+    table = compute_step_table(run, Look(phase=find_main_phase(run)))
+    if "gap_ns" not in table.columns:
+        return None
+    gap, wall = table.drop_nulls(["gap_ns", "wall_ns"]).select(pl.col("gap_ns", "wall_ns").sum()).row(0)
+    return gap / wall if wall else None
+
+
+def _describe_steps(run: Run) -> KeyFact | None:
+    """Return the number and kind of the main phase's steps; None without steps."""
+    phase = find_main_phase(run)
+    table = build_step_facts(run)
+    table = table.filter(pl.col("phase").eq_missing(pl.lit(phase, pl.String))) if phase else table
+    if table.is_empty():
+        return None
+    count = int(table["steps"].sum())
+    name = f"{phase} step" if phase else "step"
+    parts = [f"{count:,} {name}s" if count > 1 else phase or "one step"]
+    batches = table["batch"].drop_nulls().unique()
+    if batches.len() == 1:
+        parts.append(f"{batches[0]:,} sequence{'s' * (batches[0] != 1)}")
+    if (layers := _count_layers(run)) > 1:
+        parts.append(f"{layers} layers")
+    strays = find_stray_kernels(run) if compute_usages(run) else []
+    stray_texts = [_describe_stray(kernels) for kernels in strays if kernels.side in ("early", "late")]
+    return KeyFact("run", "; ".join([", ".join(parts), *stray_texts]), count)
+
+
+def _count_layers(run: Run) -> int:
+    """Return the number of layers; rows of one layer are adjacent."""
+    if not run.has("layer"):
+        return 0
+    layer = run.events["layer"]
+    return int(layer.filter(is_change(layer)).drop_nulls().n_unique())
+
+
+def _describe_stray(kernels: StrayKernels) -> str:
+    """Describe briefly which kernels ran far from their step."""
+    count = "one stray kernel" if kernels.count == 1 else f"{kernels.count:,} stray kernels"
+    side = "before" if kernels.side == "early" else "after"
+    return f"{count} {units.format_duration(kernels.distance_ns)} {side}"
+
+
+def _describe_device(run: Run, usage: DeviceUsage) -> list[KeyFact]:
+    """Return the facts on how busy the busiest device is, and what bounds it."""
+    busy, span = usage.busy_ns / usage.span_ns, units.format_duration(usage.span_ns)
+    steps = f"{usage.steps:,} steps" if usage.steps > 1 else "the step"
+    basis = f"inside {steps} ({span})" if usage.steps else f"of {span}"
+    text = f"{usage.device} {units.format_share(busy)} busy {basis}"
+    device = KeyFact("device", text, None, usage.busy_ns, busy)
+    return [device, *([bound] if (bound := _find_bound(run, usage)) else [])]
+
+
+def _find_bound(run: Run, usage: DeviceUsage) -> KeyFact | None:
+    """Return the largest use of a device's time besides computation; None if no launch is known."""
+    gaps = find_gaps(run).filter(pl.col(DEVICE) == usage.device)
+    causes = sum_by_cause(gaps)
+    time_by_cause = {**causes, "copies": usage.transfer_exposed_ns, "communication": usage.comm_exposed_ns}
+    largest = max(_BOUND, key=lambda cause: time_by_cause.get(cause, 0))
+    if time_by_cause.get(largest, 0) < BOUND_MIN_SHARE * usage.span_ns:
+        if not causes or set(causes) == {idle_gaps.LAUNCH_UNKNOWN}:
+            return None
+        largest, host_late_ns = idle_gaps.HOST_LATE, causes.get(idle_gaps.HOST_LATE, 0)
+        partly = host_late_ns >= MENTION_MIN_SHARE * usage.span_ns
+        bound = "partly launch-bound" if partly else "not launch-bound"
+    else:
+        bound = _BOUND[largest]
+    ns = time_by_cause.get(largest, 0)
+    host_prefix = f"{largest} " if largest == idle_gaps.HOST_LATE else ""
+    share = ns / usage.span_ns
+    text = f"{bound} ({host_prefix}{units.format_share(share)}){_describe_host_wait(run, usage)}"
+    return KeyFact("bound", text, None, ns, share)
+
+
+def _describe_host_wait(run: Run, usage: DeviceUsage) -> str:
+    """Describe where the host waited for a device for much of its time, as the end of a sentence."""
+    waits = sum_waits_by_device(run).filter(pl.col(DEVICE).cast(pl.String) == usage.device)
+    if waits.is_empty() or not MENTION_MIN_SHARE * usage.span_ns <= waits["wait_ns"][0] <= usage.span_ns:
+        return ""
+    return f"; the host waited {units.format_duration(waits['wait_ns'][0])} in {waits['stack'][0]}"
+
+
+def _find_largest_item(ledger: Ledger | None) -> KeyFact | None:
+    """Return the item with the most to recover, and the share of time without a model."""
+    if ledger is None or ledger.items.is_empty():
+        return None
+    first = ledger.items.row(0, named=True)
+    share = first["recoverable_ns"] / ledger.step_ns
+    if share < LEVER_MIN_SHARE:
+        return None
+    item = first["cause"] if first["op"] == GAP else f"{first['op']} ({first['cause']})"
+    per_step = round(first["recoverable_ns"] / ledger.steps)
+    size = f"{units.format_duration(per_step)} ({units.format_share(share)})"
+    text = f"most to recover: {item} {size}{_format_unmodelled(ledger)}"
+    return KeyFact("lever", text, int(first["count"]), per_step, share)
+
+
+def _format_unmodelled(ledger: Ledger) -> str:
+    share = ledger.unmodelled_ns / ledger.step_ns
+    return f"; {units.format_share(share)} not modelled" if share >= MENTION_MIN_SHARE else ""
+
+
+class Suggestion(NamedTuple):
+    """A view, and what it shows."""
+
+    view: str
+    text: str
+
+
+def suggest_views(run: Run) -> list[Suggestion]:
+    """Return up to MAX_SUGGESTIONS views to open next, the most informative first."""
+    return list(islice(_iter_suggestions(run), MAX_SUGGESTIONS))
+
+
+def _iter_suggestions(run: Run) -> Iterator[Suggestion]:
+    facts = {v.name: v.text for v in find_key_facts(run)}
+    if "lever" in facts:
+        yield Suggestion("fix", facts["lever"])
+        yield from _suggest_odd_layer(run)
+    if len(set(find_rank_tracks(run).values())) > 1 and run.has("step"):
+        yield Suggestion("ranks", "which rank the others wait for")
+    yield from _suggest_growth(run)
+    if run.log.dropped:
+        yield Suggestion("import", f"{run.log.dropped:,} of {run.log.read:,} records could not be read")
+    yield from _suggest_idle(run)
+    yield from _suggest_largest(run)
+
+
+def _suggest_odd_layer(run: Run) -> Iterator[Suggestion]:
+    """Suggest the layer with much more excess than the others in some op."""
+    ledger = compute_ledger(run, Look())
+    odd = ledger.items.filter(pl.col("odd").is_not_null()) if ledger is not None else None
+    if ledger is None or odd is None or odd.is_empty():
+        return
+    excess = pl.col("odd_ns") - pl.col("usual_ns")
+    worst = odd.sort(excess, descending=True, maintain_order=True).row(0, named=True)
+    odd_text, usual_text = (units.format_duration(worst[c] / ledger.steps) for c in ("odd_ns", "usual_ns"))
+    yield Suggestion(
+        "layers", f"layer {worst['odd']} loses {odd_text} in {worst['op']}, other layers {usual_text}"
+    )
+
+
+def _suggest_growth(run: Run) -> Iterator[Suggestion]:
+    """Suggest the op whose time per token grew the most over the decode steps, unless steps were folded."""
+    decode_steps = build_step_facts(run).filter(pl.col("phase") == "decode")
+    if decode_steps.height < MIN_GROWTH_STEPS or not run.has("op") or (decode_steps["steps"] > 1).any():
+        return
+    quarter = decode_steps.height // 4
+    ends = {"first": decode_steps.head(quarter), "last": decode_steps.tail(quarter)}
+    if any(end["tokens"].null_count() for end in ends.values()):
+        return
+    per_token = [_compute_time_per_token(run, end, name) for name, end in ends.items()]
+    first, last = pl.col("first"), pl.col("last")
+    table = per_token[0].join(per_token[1], on="op").with_columns(excess=last - first)
+    is_heavy = last >= HEAVY_MIN_SHARE * last.sum()
+    growing = table.filter(is_heavy, last >= (1 + GROWTH_MIN_SHARE) * first)
+    growing = growing.sort("excess", "op", descending=[True, False])
+    for op, before, after in growing.select("op", "first", "last").head(1).iter_rows():
+        times = f"{units.format_duration(before)} a token at first, {units.format_duration(after)} at last"
+        yield Suggestion("growth", f"{op} grows: {times}")
+
+
+def _compute_time_per_token(run: Run, step_facts: pl.DataFrame, name: str) -> pl.DataFrame:
+    """Return the time per token of each op in these steps."""
+    tokens = max(1, int(step_facts["tokens"].sum()))
+    rows = select_timed(run, Look()).filter(pl.col("step").is_in(step_facts["step"].implode()))
+    by_op = rows.filter(pl.col("op").is_not_null()).group_by(pl.col("op").cast(pl.String))
+    return by_op.agg((pl.col("dur").sum() / tokens).alias(name)).collect()
+
+
+def _suggest_idle(run: Run) -> Iterator[Suggestion]:
+    """Suggest the timeline if the busiest device idled much."""
+    usages = compute_usages(run)
+    if usages and run.has("t"):
+        busiest = max(usages, key=lambda each: each.busy_ns)
+        share = busiest.idle_ns / busiest.span_ns
+        if share >= IDLE_MIN_SHARE:
+            yield Suggestion(
+                "timeline", f"when {busiest.device} idles: {units.format_share(share)} of the time"
+            )
+
+
+def _suggest_largest(run: Run) -> Iterator[Suggestion]:
+    """Suggest the kernel that takes most of the time."""
+    if not (run.has("dur") and run.has("name")):
+        return
+    (table,) = compute_total_tables(run, Look(), ["name"])
+    for name, share in table.select("name", "share").head(1).iter_rows():
+        if name is not None and share is not None:
+            text = f"{format_display_name(str(name))} takes {units.format_share(share)} of the time"
+            yield Suggestion("kernels", text)

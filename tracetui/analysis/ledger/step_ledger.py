@@ -1,0 +1,394 @@
+"""Split the time of a step exactly: ideal time, excess by op, layers and cause, and gaps by cause.
+
+Each instant of a step belongs to a kernel's ideal time (the least its bytes, operations and launches take),
+to that kernel's excess, to a copy or collective that nothing hides, or to a gap with a cause. So the step is
+the sum of the ideal time and of everything recoverable. With several concurrent devices, the busiest one
+represents a step.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Final
+
+import polars as pl
+
+from capture.classify.short_names import shorten_names
+from capture.device_roofs import Roof
+from capture.run import Run
+from tracetui import units
+from tracetui.analysis.frames.codes import group_by_packed_key, map_by_code
+from tracetui.analysis.frames.run_memo import cache_per_run
+from tracetui.analysis.frames.selection import (
+    filter_rows,
+    find_rank_tracks,
+    resolve_lens,
+    select_existing,
+    select_timed,
+)
+from tracetui.analysis.frames.time_axis import TimeAxis
+from tracetui.analysis.roofline import find_dtype, find_roof
+from tracetui.analysis.time import device_time, gpu_time, idle_gaps
+from tracetui.analysis.time.device_time import (
+    find_only_device,
+    flag_strays,
+    has_device_times,
+    has_steps,
+    select_busiest_spans,
+    with_device,
+)
+from tracetui.analysis.time.exclusive_time import with_exclusive_time
+from tracetui.analysis.time.gpu_time import select_device_rows, work_class
+from tracetui.analysis.time.idle_gaps import estimate_launch_delay, find_gaps
+from tracetui.analysis.time.step_table import build_step_facts
+from tracetui.look import Look
+
+WAIT_MIN_SHARE: Final = 0.5  # of a collective's time, before the last rank arrives: then it is a wait
+
+_RANK_WAIT_SCHEMA: Final = {device_time.DEVICE: pl.Categorical(), "t": pl.Int64(), "dur": pl.Int64()}
+
+_INT_COLUMNS: Final = ("step", "t", "count", "layer")
+_WORK_COLUMNS: Final = ("flops", "bytes")
+_MAX_SHORTENED: Final = 4096  # names, longest time first; the others are printed in full
+MEMORY, COMPUTE, LAUNCH, NO_MODEL = "memory", "compute", "launch", "no model"
+COPY, COMM, RANK = "copy", "communication", "another rank"
+GAP: Final = "gap"
+BOUND: Final = "bound"
+GOOD_ROOF_SHARE: Final = 0.8  # of the roof; well-tuned kernels reach it, so `low_ns` assumes it
+ODD_LAYER_FACTOR: Final = 1.5  # times the median excess: from here on a layer is odd
+ODD_LAYER_MIN_SHARE: Final = 0.005  # of the step: a layer whose excess differs by less is not odd
+MIN_LAYERS: Final = 4  # with fewer layers none is odd
+_MAX_CAUSES: Final = 1 << 8
+_CAUSES_WITH_LAUNCH_DELAY: Final = (idle_gaps.HOST_LATE, idle_gaps.SYNC)  # avoidable, except for the delay
+# causes of rows; gaps have others
+CAUSE: Final = pl.Enum([MEMORY, COMPUTE, LAUNCH, NO_MODEL, COPY, COMM, RANK])
+_ITEM_SCHEMA: Final = {
+    "op": pl.String(), "layers": pl.String(), "cause": pl.String(), "count": pl.Int64(), "own_ns": pl.Int64(),
+    "recoverable_ns": pl.Int64(), "low_ns": pl.Int64(), "by": pl.String(), "begin": pl.Int64(),
+    "longest_ns": pl.Int64(), "after": pl.String(), "odd": pl.Int64(), "odd_ns": pl.Int64(),
+    "usual_ns": pl.Float64(), "queued": pl.Float64(),
+}  # fmt: skip
+_EXPOSED_CAUSE: Final = (  # of a collective or copy that nothing hides
+    pl.when(pl.col("class") == gpu_time.COMM).then(pl.lit(COMM, CAUSE))
+    .when(pl.col("class") == gpu_time.TRANSFER).then(pl.lit(COPY, CAUSE))
+)  # fmt: skip
+
+
+@cache_per_run
+def find_rank_waits(run: Run) -> pl.DataFrame:
+    """Return the collectives (`device`, `t`, `dur`) that mostly wait for another rank.
+
+    The k-th collective of a name on one rank is the k-th on all; names that occur unequally often are left
+    out.
+    """
+    ranks = set(find_rank_tracks(run).values())
+    if len(ranks) < 2 or not has_device_times(run):
+        return pl.DataFrame(schema=_RANK_WAIT_SCHEMA)
+    rows = with_device(run, select_device_rows(run)).filter(pl.col("class") == gpu_time.COMM)
+    table = rows.select(device_time.DEVICE, "name", "t", "dur").sort("t").collect()
+    key = [device_time.DEVICE, "name"]
+    table = table.with_columns(number=pl.int_range(pl.len()).over(key), of=pl.len().over(key))
+    collective = ["name", "number"]
+    least, most = pl.col("of").min().alias("least"), pl.col("of").max().alias("most")
+    groups = table.group_by(collective).agg(least, most, members=pl.len(), last=pl.col("t").max())
+    complete = groups.filter((pl.col("members") == len(ranks)) & (pl.col("least") == pl.col("most")))
+    table = table.join(complete, on=collective, nulls_equal=True)
+    is_wait = pl.col("last") - pl.col("t") > WAIT_MIN_SHARE * pl.col("dur")
+    return table.filter(is_wait).select(*_RANK_WAIT_SCHEMA)
+
+
+def select_ledger_rows(run: Run, look: Look) -> pl.LazyFrame:
+    """Return the rows of a phase and step range under one lens; only those of steps, if there are any.
+
+    Columns: step, t, dur, count, layer, op (else the short name), flops, bytes, class, track; `device` on a
+    GPU's timeline, limited to the busiest device of each step; `is_requested` by filter and focus.
+    """
+    rows = _mark_requested(run, look)
+    ints = [(pl.col(c) if run.has(c) else pl.lit(None, pl.Int64)).alias(c) for c in _INT_COLUMNS]
+    work = [(pl.col(c) if run.has(c) else pl.lit(None, pl.Float64)).alias(c) for c in _WORK_COLUMNS]
+    event_columns = select_existing(run, ("track", *gpu_time.LAUNCH_COLUMNS))
+    on_gpu = resolve_lens(run, look) == "gpu" and has_device_times(run)
+    row_class = work_class(run) if on_gpu else pl.lit(gpu_time.COMPUTE, gpu_time.CLASS)
+    labels = _op_or_name(run).alias("op"), row_class.alias("class")
+    rows = rows.select("dur", "is_requested", *labels, *ints, *work, *event_columns)
+    rows = rows.with_columns(pl.col("count").fill_null(1))
+    if has_steps(run):
+        rows = rows.filter(pl.col("step").is_not_null())  # rows between steps belong to none
+    return select_busiest_device(run, with_device(run, rows)) if on_gpu else rows
+
+
+def _mark_requested(run: Run, look: Look) -> pl.LazyFrame:
+    """Return all rows of the phase and step range, with `is_requested` by filter and focus."""
+    unfiltered = Look(phase=look.phase, window=look.window, lens=look.lens)
+    rows = select_timed(run, unfiltered).filter(pl.col("dur") > 0)
+    if not look.is_partial:
+        return rows.with_columns(is_requested=pl.lit(value=True))
+    rows = rows.with_row_index("row")
+    requested = filter_rows(rows, run, look).select("row", is_requested=pl.lit(value=True))
+    rows = rows.join(requested, on="row", how="left")
+    return rows.with_columns(pl.col("is_requested").fill_null(value=False))
+
+
+def _op_or_name(run: Run) -> pl.Expr:
+    """Return the op of each row, else its short name."""
+    table = _rank_names(run)
+    if run.has("op") and not table["lacks_op"].any():
+        return pl.col("op")
+    names = table["name"].cast(pl.String).to_list()
+    unshortened = set(names[_MAX_SHORTENED:])
+    short_names = shorten_names(names[:_MAX_SHORTENED])
+    short = {name: text for name, text in short_names.items() if text not in unshortened}
+    display_names = pl.Series("op", [short.get(name, name) for name in names], dtype=pl.String)
+    name = map_by_code("name", table["name"], display_names.cast(pl.Categorical()))
+    return pl.coalesce("op", name) if run.has("op") else name
+
+
+@cache_per_run
+def _rank_names(run: Run) -> pl.DataFrame:
+    """Return each `name` and whether some of its rows `lacks_op`: those first, the longest first."""
+    rows = run.events.lazy().filter((pl.col("kind") == "kernel") & (pl.col("dur") > 0))
+    lacks_op = pl.col("op").is_null().any() if run.has("op") else pl.lit(value=True)
+    sums = rows.group_by("name").agg(pl.col("dur").sum(), lacks_op=lacks_op).collect().drop_nulls("name")
+    return sums.sort("lacks_op", "dur", "name", descending=[True, True, False]).select("name", "lacks_op")
+
+
+def select_busiest_device(run: Run, rows: pl.LazyFrame) -> pl.LazyFrame:
+    """Return the rows (`step`, `device`) of their step's busiest device; all rows of a step without spans."""
+    chosen = select_busiest_spans(run)
+    if "step" not in chosen.columns:
+        device = pl.lit(chosen["device"][0]) if chosen.height else pl.col("device")
+        return rows.filter(pl.col("device").eq_missing(device))
+    if (only := find_only_device(run)) is not None:
+        return rows.filter(pl.col("device") == only)
+    busiest = chosen.lazy().select("step", busiest="device")
+    rows = rows.join(busiest, on="step", how="left", maintain_order="left")
+    is_selected = pl.col("busiest").is_null() | pl.col("busiest").eq_missing(pl.col("device"))
+    return rows.filter(is_selected).drop("busiest")
+
+
+def build_items(
+    rows: pl.DataFrame, gaps: pl.DataFrame, step_ns: int, *, by_layer: bool = False
+) -> pl.DataFrame:
+    """Return one row per op, layers and cause, and one per cause of gaps, by falling `recoverable_ns`.
+
+    `own_ns` is the time of its rows or gaps, `recoverable_ns` the part above the bound, `low_ns` a careful
+    estimate of that. For gaps, `by` is the stack waited in, `begin` and `longest_ns` locate the longest gap,
+    `after` is what ended it, `queued` the mean number of kernels waiting at the launch that ended a gap. For
+    ops, `odd` is the layer with the most excess, if much above the median `usual_ns`. `by_layer` lists each
+    layer separately.
+    """
+    rows = rows.with_columns(pl.col("layer").cast(pl.Int64))
+    parts = [_sum_excess(rows, step_ns, by_layer=by_layer), _sum_gaps(gaps)]
+    table = pl.concat([pl.DataFrame(schema=_ITEM_SCHEMA), *parts], how="diagonal")
+    order = ["recoverable_ns", "own_ns", "op", "layers"]
+    return table.sort(order, descending=[True, True, False, False], maintain_order=True)
+
+
+def _sum_excess(rows: pl.DataFrame, step_ns: int, *, by_layer: bool) -> pl.DataFrame:
+    """Return a row per op, layers and cause: the time of its rows and their excess over the bound."""
+    compute_ns = int(rows.filter(pl.col("class") == "compute")["exclusive_ns"].sum())
+    low_ns = (pl.col("exclusive_ns") - (pl.col("bound_ns") / GOOD_ROOF_SHARE)).clip(0).sum().round()
+    sums = (
+        pl.col("count").sum(),
+        pl.col("exclusive_ns").sum().alias("own_ns"),
+        (pl.col("exclusive_ns") - pl.col("bound_ns")).sum().alias("recoverable_ns"),
+        low_ns.cast(pl.Int64).alias("low_ns"),
+    )
+    by_layer_sums = group_by_packed_key(rows.lazy(), ("op", "cause", "layer"), sums)
+    excess, has_layer = pl.col("recoverable_ns"), pl.col("layer").is_not_null()
+    is_odd = has_layer & (excess > ODD_LAYER_FACTOR * excess.median())
+    is_odd &= excess - excess.median() > ODD_LAYER_MIN_SHARE * step_ns
+    table = by_layer_sums.group_by("op", "cause", *(["layer"] if by_layer else [])).agg(
+        pl.col("layer").drop_nulls().sort().alias("each"),
+        pl.when(has_layer.sum() >= MIN_LAYERS)
+        .then(pl.col("layer").filter(is_odd & (excess == excess.max())).first())
+        .alias("odd"),
+        excess.max().alias("odd_ns"),
+        excess.median().alias("usual_ns"),
+        pl.col("count", "own_ns", "recoverable_ns", "low_ns").sum(),
+    )
+    is_hideable = pl.col("cause").is_in([COPY, COMM, RANK])  # can hide at most behind all computation
+    low = pl.when(is_hideable).then(pl.min_horizontal("own_ns", pl.lit(compute_ns))).otherwise("low_ns")
+    layers = [units.format_ranges(each) or None for each in table["each"].to_list()]
+    return table.with_columns(
+        pl.col("op", "cause").cast(pl.String),
+        layers=pl.Series(layers, dtype=pl.String),
+        low_ns=pl.min_horizontal(low, "recoverable_ns"),
+    ).drop("each", "layer", strict=False)
+
+
+def _sum_gaps(gaps: pl.DataFrame) -> pl.DataFrame:
+    """Return a row per cause of gaps; of synchronisation, a row per stack."""
+    longest_row = pl.col("gap_ns").arg_max()
+    avoidable_ns = (pl.col("gap_ns") - pl.col("delay_ns")).clip(0).sum()
+    cause, by = (pl.col(c).to_physical().cast(pl.Int64) for c in ("cause", "by"))
+    return (
+        gaps.group_by(
+            ((by.fill_null(-1) + 1) * _MAX_CAUSES + cause).alias("number")
+        )  # one integer key is faster than two
+        .agg(
+            pl.col("cause", "by").first().cast(pl.String),
+            count=pl.len().cast(pl.Int64),
+            own_ns=pl.col("gap_ns").sum(),
+            recoverable_ns=pl.col("gap_ns").sum(),
+            low_ns=pl.when(pl.col("cause").first().is_in(_CAUSES_WITH_LAUNCH_DELAY))
+            .then(avoidable_ns)
+            .otherwise(0),
+            begin=pl.col("begin").get(longest_row),
+            longest_ns=pl.col("gap_ns").max(),
+            after=pl.col("after").get(longest_row).cast(pl.String),
+            queued=pl.col("queued").mean(),
+        )
+        .drop("number")
+        .with_columns(op=pl.lit(GAP))
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class Ledger:
+    """The time of some steps split into items, in ns over all of them.
+
+    `items` are those of `build_items`. `step_ns` is `bound_ns` plus the sum of their `recoverable_ns`;
+    `unmodelled_ns` is the part of the bound whose work is unknown, taken as measured.
+    """
+
+    items: pl.DataFrame
+    steps: int
+    step_ns: int
+    bound_ns: int
+    unmodelled_ns: int
+    stray_count: int  # kernels far from the rest of their step, left out
+    phase: str | None
+    is_partial: bool = False  # only the rows of a filter or focus, without gaps
+
+
+def compute_ledger(run: Run, look: Look) -> Ledger | None:
+    """Return the ledger of the requested phase, else of the one with most steps; None without timed rows."""
+    relevant = Look(phase=look.phase, window=look.window, lens=look.lens, focus=look.focus)
+    relevant = replace(relevant, filter=look.filter, where=look.where)
+    if look.group == "layer":
+        return _build_ledger(run, replace(relevant, group="layer"))
+    return _compute_run_ledger(run) if relevant == Look() else _build_ledger(run, relevant)
+
+
+@cache_per_run
+def _compute_run_ledger(run: Run) -> Ledger | None:
+    return _build_ledger(run, Look())
+
+
+def _build_ledger(run: Run, look: Look) -> Ledger | None:
+    phase = look.phase or find_main_phase(run)
+    chosen = replace(look, phase=phase, group=None)
+    rows = select_ledger_rows(run, chosen).with_columns(pl.col("step").fill_null(0)).collect()
+    axis = TimeAxis.from_rows(rows, ["step"])
+    is_stray = flag_strays(axis)
+    if is_stray.any():
+        axis = TimeAxis.from_rows(axis.rows.filter(~is_stray), ["step"])
+    rows = with_exclusive_time(axis)
+    count = max(1, rows["step"].n_unique())
+    is_partial = look.is_partial
+    if is_partial:
+        rows = rows.filter("is_requested").with_columns(gap_ns=pl.lit(0, pl.Int64))
+    if rows.is_empty():
+        return None
+    rows = _with_bound(run, rows)
+    exclusive_ns, gap_ns = int(rows["exclusive_ns"].sum()), int(rows["gap_ns"].sum())
+    gaps_with_causes = _select_gaps(run, rows.filter(pl.col("gap_ns") > 0), on_gpu="device" in rows.columns)
+    return Ledger(
+        items=build_items(rows, gaps_with_causes, exclusive_ns + gap_ns, by_layer=look.group == "layer"),
+        steps=count,
+        step_ns=exclusive_ns + gap_ns,
+        bound_ns=int(rows["bound_ns"].sum()),
+        unmodelled_ns=int(rows.filter(pl.col("cause") == NO_MODEL)["exclusive_ns"].sum()),
+        stray_count=int(is_stray.sum()),
+        phase=phase,
+        is_partial=is_partial,
+    )
+
+
+def find_main_phase(run: Run) -> str | None:
+    """Return the phase of most steps; None if no step has one."""
+    phases = build_step_facts(run)["phase"].drop_nulls()
+    if phases.is_empty():
+        return None
+    counts = phases.value_counts().sort("count", "phase", descending=[True, False])
+    return str(counts["phase"][0])
+
+
+def _with_bound(run: Run, rows: pl.DataFrame) -> pl.DataFrame:
+    """Return rows with the `cause` of their time, and `bound_ns`, the ideal part of it."""
+    roof = find_roof(run)
+    rows = rows.with_columns(_build_limits(rows, roof, find_dtype(run)))
+    rows = _mark_rank_waits(run, rows.with_columns(cause=_EXPOSED_CAUSE.otherwise(pl.col("cause"))))
+    bound = pl.min_horizontal("exclusive_ns", "ideal_ns").round().cast(pl.Int64)
+    return rows.with_columns(
+        bound_ns=pl.when(pl.col("cause") == NO_MODEL).then("exclusive_ns")
+        .when(pl.col("cause").is_in([COMM, COPY, RANK])).then(0)
+        .otherwise(bound)
+    )  # fmt: skip
+
+
+def _mark_rank_waits(run: Run, rows: pl.DataFrame) -> pl.DataFrame:
+    """Return rows with the cause of collectives that mostly wait for another rank."""
+    waits = find_rank_waits(run)
+    if waits.is_empty() or "device" not in rows.columns:
+        return rows
+    waits = waits.unique()
+    joined = rows.join(waits.with_columns(is_wait=True), on=waits.columns, how="left", maintain_order="left")
+    is_wait = pl.col("is_wait") & (pl.col("cause") == COMM)
+    cause = pl.when(is_wait).then(pl.lit(RANK, CAUSE)).otherwise("cause")
+    return joined.with_columns(cause=cause).drop("is_wait")
+
+
+def _build_limits(rows: pl.DataFrame, roof: Roof | None, dtype: str | None) -> list[pl.Expr]:
+    """Return expressions of the ideal time of each row's work, and of what limits it."""
+    if roof is None:
+        return [pl.lit(0.0).alias("ideal_ns"), pl.lit(NO_MODEL, CAUSE).alias("cause")]
+    memory, compute = roof.memory_bytes_per_s, roof.find_flop_rate(dtype)
+    zero = pl.lit(0.0)
+    by_bytes = (pl.col("bytes") / memory * 1e9).fill_null(0.0) if memory else zero
+    by_flops = (pl.col("flops") / compute * 1e9).fill_null(0.0) if compute else zero
+    floor = pl.col("count") * roof.floor_ns
+    best = pl.max_horizontal(by_bytes, by_flops)
+    cause = (
+        pl.when(best <= 0).then(pl.lit(NO_MODEL, CAUSE))
+        .when(floor >= best).then(pl.lit(LAUNCH, CAUSE))
+        .when(by_flops > by_bytes).then(pl.lit(COMPUTE, CAUSE))
+        .otherwise(pl.lit(MEMORY, CAUSE))
+    )  # fmt: skip
+    return [pl.max_horizontal(best, floor).alias("ideal_ns"), cause.alias("cause")]
+
+
+def _select_gaps(run: Run, rows: pl.DataFrame, *, on_gpu: bool) -> pl.DataFrame:
+    """Return the gaps that these rows end: `gap_ns`, `cause`, `by`, `begin`, `queued`, `delay_ns`.
+
+    `delay_ns` is the launch delay of the device.
+    """
+    gaps = rows.select("step", "gap_ns", end="t", begin=pl.col("t") - pl.col("gap_ns"), after="op")
+    if not on_gpu:
+        gap_cause, no_stack = pl.lit(GAP, pl.Enum([GAP])), pl.lit(None, pl.Categorical)
+        queued = pl.lit(None, pl.Int32)
+        return gaps.with_columns(cause=gap_cause, by=no_stack, delay_ns=pl.lit(0, pl.Int64), queued=queued)
+    classified = select_busiest_device(run, find_gaps(run).lazy()).with_columns(pl.col("step").fill_null(0))
+    gaps = _join_known_gaps(
+        gaps, classified.select("step", "end", "gap_ns", "cause", "by", "queued").collect()
+    )
+    delay = pl.lit(estimate_launch_delay(run), pl.Int64)
+    cause = pl.col("cause").fill_null(pl.lit(idle_gaps.LAUNCH_UNKNOWN, idle_gaps.CAUSE))
+    return gaps.with_columns(cause, delay_ns=delay)
+
+
+def _join_known_gaps(gaps: pl.DataFrame, classified: pl.DataFrame) -> pl.DataFrame:
+    """Return gaps with the columns of the known gaps of the same step, end and length; else null."""
+    key = ["step", "end", "gap_ns"]
+    if not (
+        gaps["end"].is_sorted()
+        and classified["end"].is_sorted()
+        and classified["end"].n_unique() == classified.height
+    ):
+        classified = classified.unique(key, maintain_order=True)
+        return gaps.join(classified, on=key, how="left", maintain_order="left")
+    if all(gaps[c].equals(classified[c]) for c in key):
+        return gaps.with_columns(classified.drop(key))
+    joined = gaps.join_asof(classified.rename({"step": "in", "gap_ns": "long"}), on="end", tolerance=0)
+    is_same = (pl.col("in") == pl.col("step")) & (pl.col("long") == pl.col("gap_ns"))
+    columns = [pl.when(is_same).then(c).alias(c) for c in classified.columns if c not in key]
+    return joined.with_columns(columns).drop("in", "long")

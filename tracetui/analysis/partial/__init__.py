@@ -1,1 +1,0 @@
-"""What one file contributes to an answer about many: small frames, merged in any order, finished once."""

@@ -1,0 +1,121 @@
+"""The steady state of a run: its steps without warm-up in front and a cut last step.
+
+The rule: among steps of the most frequent phase, the first ones are warm-up as long as each takes more than
+1.5 times the median, and a last one that takes less than half of it was cut. The rest is steady if it is at
+least half of these steps.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+import polars as pl
+from msgspec import Struct
+
+from capture.errors import UsageError
+from capture.run import Run
+from tracetui.analysis.frames.run_memo import cache_per_run
+from tracetui.analysis.frames.selection import select_timed
+from tracetui.analysis.time.step_table import build_step_facts
+from tracetui.look import Look
+
+WARM_UP_FACTOR: Final = 1.5  # times the median: a longer first step is warm-up
+CUT_FACTOR: Final = 0.5  # of the median: a shorter last step was cut
+MIN_STEPS: Final = 5  # of a phase; with fewer no steady state is found
+_MIN_STEADY_SHARE: Final = 0.5  # of the steps must be steady
+_STEP_KINDS: Final = ("kernel", "span", "step")  # kinds of rows that are left out if they are in no step
+
+
+class SteadyState(Struct, frozen=True):
+    """First and last step of the steady state, out of how many, and the steps outside."""
+
+    first: int
+    last: int
+    steps: int
+    warm_up: int  # steps of the main phase before it
+    cut: int  # and after it
+    phase: str | None
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether no step lies outside."""
+        return not (self.warm_up or self.cut)
+
+
+@cache_per_run
+def find_steady_state(run: Run) -> SteadyState | None:
+    """Return the steady state; None if there are too few steps or they do not settle."""
+    table = _compute_durations(run)
+    if table.height < MIN_STEPS or (table["steps"] > 1).any():
+        return None
+    phase = table["phase"].value_counts(sort=True)["phase"][0]
+    main_steps = table.filter(pl.col("phase").eq_missing(pl.lit(phase)))
+    durations = main_steps["took"].to_list()
+    warm_up, cut = count_outside_steady(durations)
+    if (
+        main_steps.height < MIN_STEPS
+        or main_steps.height - warm_up - cut < _MIN_STEADY_SHARE * main_steps.height
+    ):
+        return None
+    steady_steps = main_steps["step"][warm_up : main_steps.height - cut]
+    return SteadyState(int(steady_steps[0]), int(steady_steps[-1]), table.height, warm_up, cut, phase)
+
+
+def _compute_durations(run: Run) -> pl.DataFrame:
+    """Return the steps with `took`, their wall time, else kernel time; steps without either are left out."""
+    table = build_step_facts(run).with_columns(took="wall_ns")
+    if table["took"].null_count() and run.has("dur") and table.height >= MIN_STEPS:
+        rows = select_timed(run, Look()).filter(pl.col("step").is_not_null())
+        sums = rows.group_by("step").agg(total=pl.col("dur").sum()).collect()
+        table = table.join(sums, on="step", how="left", maintain_order="left")
+        table = table.with_columns(took=pl.coalesce("took", "total"))
+    return table.filter(pl.col("took") > 0)
+
+
+def count_outside_steady(durations: Sequence[int]) -> tuple[int, int]:
+    """Return the number of warm-up steps at the start, and of cut steps at the end (1 or 0)."""
+    if not durations:
+        return 0, 0
+    median = sorted(durations)[len(durations) // 2]
+    warm_up = next((i for i, dur in enumerate(durations) if dur <= WARM_UP_FACTOR * median), len(durations))
+    return warm_up, int(durations[-1] < CUT_FACTOR * median)
+
+
+def describe_steady_state(state: SteadyState) -> str:
+    """Describe which steps are steady, how many lie outside, and by which rule."""
+    which = f"{state.phase} steps" if state.phase else "steps"
+    if state.is_complete:
+        rule = f"none of the first {which} takes {WARM_UP_FACTOR} times the median"
+        return f"steps {state.first}–{state.last} of {state.steps} are steady: {rule}"
+    parts = []
+    if state.warm_up:
+        parts.append(f"the first {state.warm_up} took more than {WARM_UP_FACTOR} times the median of {which}")
+    if state.cut:
+        parts.append("the last took less than half of it")
+    return f"steps {state.first}–{state.last} of {state.steps} are steady; {' and '.join(parts)}"
+
+
+def note_steady_states(runs: Sequence[Run]) -> list[str]:
+    """Return a sentence on the steady steps of each run, once if they are the same."""
+    states = [state for run in runs if (state := find_steady_state(run))]
+    texts = (f"only the steady state is included: {describe_steady_state(state)}" for state in states)
+    return list(dict.fromkeys(texts))
+
+
+def cut_to_steady(run: Run) -> Run:
+    """Return the run with the steps of its steady state alone; raise UsageError if it has none."""
+    steady_run = _select_steady(run)
+    if steady_run is None:
+        what = f"no steady state found in {run.name}"
+        why = f"it has fewer than {MIN_STEPS} steps, or they do not settle"
+        raise UsageError(what, why=why, todo="choose steps by number: --steps 10:20")
+    return steady_run
+
+
+@cache_per_run
+def _select_steady(run: Run) -> Run | None:
+    state = find_steady_state(run)
+    if state is None:
+        return None
+    is_steady = pl.col("step").is_between(state.first, state.last)
+    is_outside_steps = pl.col("step").is_null() & ~pl.col("kind").is_in(list(_STEP_KINDS))
+    return run.with_events(run.events.filter(is_steady | is_outside_steps))

@@ -1,0 +1,210 @@
+"""Scale rows that were recorded in sampled steps only, because recording costs time, to all steps.
+
+A recorder that records single kernels in short windows marks the steps of these windows, and times every
+step in a cheaper way. Distributions stay as sampled. Per phase, totals are scaled by the time of all steps
+over that of the sampled ones, counts by the numbers of steps.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+import polars as pl
+
+from capture.native.schema import WINDOW_OP
+from capture.run import Run
+from tracetui import units
+from tracetui.analysis.frames.run_memo import cache_per_run
+from tracetui.analysis.frames.selection import launch_count, note_selection, resolve_lens, select_existing
+from tracetui.analysis.time import series
+from tracetui.analysis.time.step_table import build_step_facts
+from tracetui.look import Look
+
+SCALE_COLUMNS: Final = ("scale", "measured_ns")  # of a scaled table
+
+_SCALED: Final = ("scaled_ns", "scaled_count")
+
+
+@cache_per_run
+def find_sampled_steps(run: Run) -> dict[str, pl.DataFrame]:
+    """Return for each lens one row per step: phase, `steps`, `sampled` of them, start, time per step."""
+    if not (run.has("op") and run.has("step") and run.has("lens")):
+        return {}
+    indices = ((run.events["op"] == WINDOW_OP) & (run.events["kind"] == "span")).arg_true()
+    windows = run.events[indices, select_existing(run, ("lens", "step", "count", "track"))]
+    if windows.is_empty():
+        return {}
+    return {
+        str(lens): _count_sampled(run, rows) for (lens,), rows in windows.group_by("lens") if lens is not None
+    }
+
+
+def _count_sampled(run: Run, spans: pl.DataFrame) -> pl.DataFrame:
+    """Return the steps of one lens; of several ranks, the one that sampled most counts."""
+    counts = spans.with_columns(_n=launch_count(run)).group_by("step", *select_existing(run, ["track"]))
+    samples = counts.agg(pl.col("_n").sum()).group_by("step").agg(pl.col("_n").max().alias("sampled"))
+    step_facts = build_step_facts(run).select("step", "phase", "steps", "t", "wall_ns")
+    sampled = pl.min_horizontal(pl.col("sampled").fill_null(0), "steps").cast(pl.Int64)
+    facts = step_facts.join(samples, on="step", how="left").with_columns(sampled)
+    facts = facts.join(_sum_spans(run, str(spans["lens"][0])), on="step", how="left")
+    return facts.with_columns(per_step_ns=_time_per_step(facts)).drop("wall_ns", "spans_ns")
+
+
+def _sum_spans(run: Run, lens: str) -> pl.DataFrame:
+    """Return for each step the time of the lens's spans, which are recorded in every step."""
+    if not run.has("dur"):
+        return pl.DataFrame(schema={"step": pl.Int64, "spans_ns": pl.Int64})
+    rows = run.events.filter((pl.col("kind") == "span") & (pl.col("lens") == lens)).drop_nulls("dur")
+    return rows.group_by("step").agg(pl.col("dur").sum().alias("spans_ns"))
+
+
+def _time_per_step(table: pl.DataFrame) -> pl.Expr:
+    """Return the time of one step, by the best time known of all steps.
+
+    Recording slows a step, so a sampled step gets the time interpolated between its neighbours.
+    """
+    time_column = next((c for c in ("spans_ns", "wall_ns") if not table[c].null_count()), None)
+    per_step = (pl.col(time_column) if time_column else pl.col("steps")) / pl.col("steps")
+    unsampled = pl.when(pl.col("sampled") < pl.col("steps")).then(per_step)
+    return pl.coalesce(unsampled.interpolate().forward_fill().backward_fill().over("phase"), per_step)
+
+
+def compute_coverage(run: Run, look: Look) -> pl.DataFrame | None:
+    """Return one row per phase: `sampled`, `steps`, `scale`; None if every step was recorded."""
+    table = find_sampled_steps(run).get(resolve_lens(run, look) or "")
+    if table is None or look.group == "step" or "step" in look.focus_values:
+        return None
+    if look.window is not None:
+        table = table.filter(pl.col("step").is_between(*look.window))
+    sampled_ns, total_ns = (pl.col(c) * pl.col("per_step_ns") for c in ("sampled", "steps"))
+    phases = table.group_by("phase", maintain_order=True).agg(
+        pl.col("sampled").sum(),
+        pl.col("steps").sum(),
+        scale=pl.when(sampled_ns.sum() > 0).then(total_ns.sum() / sampled_ns.sum()),
+    )
+    return phases if (phases["sampled"] < phases["steps"]).any() else None
+
+
+def with_sampling_weights(run: Run, look: Look, rows: pl.LazyFrame) -> pl.LazyFrame:
+    """Return the rows with the time and count each represents; unchanged if every step was recorded."""
+    phases = compute_coverage(run, look)
+    if phases is None:
+        return rows
+    table = find_sampled_steps(run)[resolve_lens(run, look) or ""]
+    count_scale = pl.when(pl.col("sampled") > 0).then(pl.col("steps") / pl.col("sampled"))
+    factors = phases.select("phase", "scale", often=count_scale)
+    scales = table.join(factors, on="phase", nulls_equal=True).select("step", "scale", "often")
+    time, count = (pl.col(c).fill_null(1.0) for c in ("scale", "often"))
+    return rows.join(scales.lazy(), on="step", how="left").with_columns(
+        scaled_ns=pl.col("dur") * time, scaled_count=launch_count(run) * count
+    )
+
+
+def build_scaled_sums(run: Run, look: Look) -> list[pl.Expr]:
+    """Return expressions that sum weighted rows, for `scale_totals`."""
+    return [] if compute_coverage(run, look) is None else [pl.col(c).sum() for c in _SCALED]
+
+
+def scale_totals(table: pl.DataFrame) -> pl.DataFrame:
+    """Return totals and counts of all steps, with the measured total and the factor between them."""
+    if _SCALED[0] not in table.columns:
+        return table
+    scale = pl.when(pl.col("total_ns") > 0).then(pl.col("scaled_ns") / pl.col("total_ns"))
+    return table.with_columns(
+        measured_ns=pl.col("total_ns"),
+        scale=scale,
+        total_ns=pl.col("scaled_ns").round().cast(pl.Int64),
+        count=pl.col("scaled_count").round().cast(pl.Int64),
+    ).drop(_SCALED)
+
+
+def compute_scaled_total(run: Run, look: Look, rows: pl.LazyFrame) -> int:
+    """Return the time of all rows, scaled to the steps they represent."""
+    column = "dur" if compute_coverage(run, look) is None else _SCALED[0]
+    rows = with_sampling_weights(run, look, rows)
+    return int(rows.select(pl.col(column).sum().round()).collect().item())
+
+
+def find_represented_steps(run: Run, look: Look, numbers: pl.Series) -> pl.Series:
+    """Return all steps of the phases in which any of these steps was sampled."""
+    phases = compute_coverage(run, look)
+    if phases is None:
+        return numbers
+    table = find_sampled_steps(run)[resolve_lens(run, look) or ""]
+    table = table if look.window is None else table.filter(pl.col("step").is_between(*look.window))
+    phases_sampled = table.filter(pl.col("step").is_in(numbers.implode()))["phase"].unique()
+    return table.join(phases_sampled.to_frame(), on="phase", nulls_equal=True)["step"]
+
+
+def scale_rows(run: Run, look: Look, rows: pl.LazyFrame) -> pl.LazyFrame:
+    """Return the rows with the time and count they represent; unchanged if every step was recorded."""
+    if compute_coverage(run, look) is None:
+        return rows
+    time = pl.col("scaled_ns").round().cast(pl.Int64)
+    return with_sampling_weights(run, look, rows).with_columns(dur=time, count=pl.col("scaled_count"))
+
+
+def is_sampled(run: Run, look: Look, numbers: pl.Series) -> pl.Series:
+    """Return for each step whether it was sampled; elsewhere rows are unknown, not absent."""
+    table = find_sampled_steps(run).get(resolve_lens(run, look) or "")
+    if table is None:
+        return pl.repeat(True, numbers.len(), eager=True)
+    complete = table.filter(pl.col("sampled") == pl.col("steps"))["step"]
+    return numbers.is_in(complete.implode())
+
+
+def compute_sampled_share(run: Run, look: Look) -> float:
+    """Return the share of sampled steps among those of sampled phases."""
+    phases = compute_coverage(run, look)
+    if phases is None:
+        return 1.0
+    sampled_phases = phases.filter(pl.col("sampled") > 0)
+    return int(sampled_phases["sampled"].sum()) / max(1, int(sampled_phases["steps"].sum()))
+
+
+def note_lens_and_sampling(run: Run, look: Look, *, scaled: bool = False) -> list[str]:
+    """Return notes on the lens of the numbers, and on the sampled steps."""
+    return [*note_selection(run, look), *note_sampling(run, look, scaled=scaled)]
+
+
+def note_sampling(run: Run, look: Look, *, scaled: bool) -> list[str]:
+    """Return notes on how many steps were sampled, and whether the numbers are scaled."""
+    phases = compute_coverage(run, look)
+    if phases is None:
+        return []
+    if look.window is not None and look.window[0] == look.window[1]:
+        return [_describe_unsampled_step(run, look, look.window[0])]
+    lens = resolve_lens(run, look)
+    sampled = phases.filter(pl.col("sampled") > 0)
+    counts = ", ".join(f"{w:,} of {n:,} {p or ''}".strip() + " steps" for p, w, n in _list_counts(sampled))
+    meaning = "numbers are as sampled, not scaled"
+    if scaled:
+        meaning = "totals, counts and shares are scaled to all steps; other columns are as sampled"
+    where = f"{counts or 'no step'}{_describe_last_sample(run, look)}"
+    lines = [f"{lens} rows were recorded in {where}; {meaning}"]
+    missed = [str(p or "other") for p, w, _ in _list_counts(phases) if not w]
+    return lines + ([f"no window in {', '.join(missed)}: its {lens} rows are unknown"] if missed else [])
+
+
+def _list_counts(phases: pl.DataFrame) -> Sequence[tuple[str | None, int, int]]:
+    return phases.select("phase", "sampled", "steps").rows()
+
+
+def _describe_unsampled_step(run: Run, look: Look, step: int) -> str:
+    sampled = find_sampled_steps(run)[resolve_lens(run, look) or ""].filter(pl.col("sampled") > 0)["step"]
+    nearest = (sampled.filter(sampled < step).max(), sampled.filter(sampled > step).min())
+    others = " and ".join(f"{n:,}" for n in nearest if isinstance(n, int))
+    return f"step {step:,} was not sampled" + (f"; the nearest sampled: {others}" if others else "")
+
+
+def _describe_last_sample(run: Run, look: Look) -> str:
+    """Describe how long ago the last window was, and the capture cost; empty if unknown."""
+    table = find_sampled_steps(run)[resolve_lens(run, look) or ""]
+    last = table.filter(pl.col("sampled") > 0)["t"].max()
+    end = table["t"].max()
+    parts = []
+    if isinstance(last, int) and isinstance(end, int) and end > last:
+        parts.append(f"the last {units.format_duration(end - last)} before the end")
+    if run.has("value"):
+        cost = series.compute_counter_table(run, Look(filter="^capture cost$"))["mean"].mean()
+        parts += [f"capture cost {cost:.1f}%"] if isinstance(cost, float) else []
+    return f" ({', '.join(parts)})" if parts else ""

@@ -1,0 +1,316 @@
+"""The step axis: one row per step, kernel time per step, and how both compare with the wall clock."""
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Final
+
+import polars as pl
+
+from capture import live_run
+from capture.run import Run
+from tracetui import units
+from tracetui.analysis.frames import time_axis
+from tracetui.analysis.frames.codes import group_by_packed_key
+from tracetui.analysis.frames.run_memo import cache_per_run, map_chunks
+from tracetui.analysis.frames.selection import (
+    filter_rows,
+    is_change,
+    launch_count,
+    list_lenses,
+    list_ranks,
+    resolve_lens,
+    select_kind,
+    select_timed,
+    with_rank,
+)
+from tracetui.analysis.time import device_time, idle_gaps
+from tracetui.analysis.time.device_time import compute_step_spans, has_overlap_or_idle, measure_spans
+from tracetui.analysis.time.idle_gaps import find_gaps_between_steps, sum_late_gaps_by_step
+from tracetui.look import Look
+
+_STEP_SCHEMA: Final = {
+    "step": pl.Int64(),
+    "phase": pl.String(),
+    "tokens": pl.Int64(),
+    "context": pl.Int64(),
+    "batch": pl.Int64(),
+    "t": pl.Int64(),
+    "wall_ns": pl.Int64(),
+    "steps": pl.Int64(),
+}
+_IDLE_CAUSES: Final = ("host_late_ns", "sync_ns")  # that idle time is split into
+_STEP_COLUMNS: Final = ("step", "phase", "tokens", "context", "batch", "t", "dur", "count")
+
+
+def compute_step_totals(run: Run, look: Look, lens: str | None) -> pl.DataFrame:
+    """Return `step` and `dur`, its kernel time under a lens, in the phase, step range and filter of the look.
+
+    Of several concurrent ranks, the slowest counts.
+    """
+    if not (run.has("dur") and run.has("step")):
+        return pl.DataFrame(schema={"step": pl.Int64, "dur": pl.Int64})
+    if look.filter or look.focus:
+        sums = _compute_totals(run, look, lens)
+    else:
+        totals_by_lens = _make_totals_cache(run)
+        if lens not in totals_by_lens:
+            totals_by_lens[lens] = _compute_run_totals(run, lens)
+        unfiltered = Look(phase=look.phase, window=look.window)
+        sums = filter_rows(totals_by_lens[lens].lazy(), run, unfiltered).collect()
+    if not list_ranks(run):
+        return sums.group_by("step").agg(pl.col("dur").sum())
+    by_rank = group_by_packed_key(sums.lazy(), ("step", "rank"), (pl.col("dur").sum(),))
+    return by_rank.group_by("step").agg(pl.col("dur").max())
+
+
+@cache_per_run
+def _make_totals_cache(run: Run) -> dict[str | None, pl.DataFrame]:
+    """Return the run's dict from lens to the totals of all rows, empty at first."""
+    return {}
+
+
+def _compute_totals(
+    run: Run, look: Look, lens: str | None, events: pl.DataFrame | None = None
+) -> pl.DataFrame:
+    """Return `step`, `phase`, `rank` if there are ranks, and `dur` of their rows; keys may repeat."""
+    rows = select_timed(run, look, lens=lens, events=events).filter(pl.col("step").is_not_null())
+    rows = rows if run.has("phase") else rows.with_columns(phase=pl.lit(None, pl.Categorical))
+    if list_ranks(run):  # whose rows alternate
+        return group_by_packed_key(with_rank(run, rows), ("step", "phase", "rank"), (pl.col("dur").sum(),))
+    return sum_adjacent_rows(rows.select("step", "phase", "dur").collect())
+
+
+def _compute_run_totals(run: Run, lens: str | None) -> pl.DataFrame:
+    """Return the totals of all rows; chunks of a growing run are summed once."""
+    if not live_run.list_chunks(run) or list_ranks(run):
+        return _compute_totals(run, Look(), lens)
+    key = "step totals", lens or resolve_lens(run, Look())
+    return pl.concat(map_chunks(run, key, partial(_compute_totals, run, Look(), lens)))
+
+
+def sum_adjacent_rows(rows: pl.DataFrame) -> pl.DataFrame:
+    """Return rows (`step`, `phase`, `dur`) with adjacent rows of the same step and phase summed.
+
+    Most rows of a step are adjacent, so few rows remain.
+    """
+    starts = (is_change(rows["step"]) | is_change(rows["phase"])).arg_true()
+    return rows[starts].with_columns(dur=time_axis.sum_segments(rows["dur"], starts))
+
+
+@cache_per_run
+def build_step_facts(run: Run) -> pl.DataFrame:
+    """Return one row per step, in order: phase, tokens, context, batch, start, wall time; null if unknown.
+
+    `steps` is 1, except for steps folded into one row.
+    """
+    if not run.has("step"):
+        return pl.DataFrame(schema=_STEP_SCHEMA)
+    rows = select_kind(run, "step", _STEP_COLUMNS).filter(pl.col("step").is_not_null())
+    reported = rows.group_by("step").agg(_build_reported_columns(run))
+    table = _find_step_phases(run).join(reported, on="step", how="left")
+    if "reported_phase" in table.columns:
+        table = table.with_columns_seq(phase=pl.coalesce("reported_phase", "phase"))
+    return table.with_columns_seq(pl.col("steps").fill_null(1)).select_seq(*_STEP_SCHEMA).sort("step")
+
+
+def _find_step_phases(run: Run) -> pl.DataFrame:
+    """Return the phase of each step on which all its rows agree."""
+    step = run.events["step"]
+    if not run.has("phase"):
+        step_numbers = step.gather(is_change(step).arg_true()).drop_nulls().unique()
+        return pl.DataFrame({"step": step_numbers}).with_columns(phase=pl.lit(None, pl.String))
+    is_start = is_change(step) | is_change(run.events["phase"])
+    step_phases = run.events[is_start.arg_true(), ["step", "phase"]].unique().drop_nulls("step")
+    phase = pl.col("phase").cast(pl.String).drop_nulls()
+    return step_phases.group_by("step").agg(pl.when(phase.len() == 1).then(phase.first()).alias("phase"))
+
+
+def _build_reported_columns(run: Run) -> list[pl.Expr]:
+    """Return expressions of what step rows report; of concurrent ranks in one step, the largest."""
+    columns = {"tokens": "tokens", "context": "context", "batch": "batch", "dur": "wall_ns"}
+    null = pl.lit(None, pl.Int64)
+    exprs = [(pl.col(c).max() if run.has(c) else null).alias(alias) for c, alias in columns.items()]
+    exprs.append(launch_count(run).max().cast(pl.Int64).alias("steps"))
+    exprs.append((pl.col("t").min() if run.has("t") else pl.lit(None, pl.Int64)).alias("t"))
+    if run.has("phase"):
+        exprs.append(pl.col("phase").cast(pl.String).drop_nulls().first().alias("reported_phase"))
+    return exprs
+
+
+@cache_per_run
+def compute_step_durations(run: Run) -> pl.DataFrame:
+    """Return step facts with `took_ns`, and `on_device`, whether that is device time.
+
+    `took_ns` is the host's wall time, unless the device shows that this is another time: shorter than the
+    device span, elsewhere, or with stray kernels. Then it is the time from the end of the previous step to
+    its own end, without time in which nothing was requested. Null if neither is known.
+    """
+    table = build_step_facts(run)
+    spans = compute_step_spans(run)
+    if spans.is_empty():
+        return table.with_columns_seq(took_ns="wall_ns", on_device=pl.lit(value=False))
+    table = table.join(spans.select("step", "begin", "end", "span_ns"), on="step", how="left")
+    steps_with_strays = measure_spans(run).stray_rows["step"].unique()
+    span_middle = (pl.col("begin") + pl.col("end")) // 2
+    is_wall_valid = pl.col("wall_ns") >= pl.col("span_ns")
+    is_wall_valid &= span_middle.is_between("t", pl.col("t") + pl.col("wall_ns"))
+    is_wall_valid &= ~pl.col("step").is_in(steps_with_strays.implode())
+    on_device = pl.col("span_ns").is_not_null() & ~is_wall_valid.fill_null(value=False)
+    table = table.with_columns(on_device=on_device)
+    if not table["on_device"].any():
+        return table.with_columns(took_ns="wall_ns").select(*_STEP_SCHEMA, "took_ns", "on_device")
+    table = table.join(_compute_periods(run, spans), on="step", how="left")
+    took_ns = pl.when("on_device").then("period_ns").otherwise("wall_ns")
+    return table.select(*_STEP_SCHEMA, "on_device", took_ns=took_ns).sort("step")
+
+
+def compute_decode_rate(run: Run) -> float | None:
+    """Return decoded tokens per second: reported by the source, else of its decode steps; None if unknown."""
+    reported = run.meta.get("decode_tokens_per_s")
+    if isinstance(reported, int | float) and reported > 0:
+        return float(reported)
+    decode = compute_step_durations(run).filter(pl.col("phase") == "decode").drop_nulls(["tokens", "took_ns"])
+    took_ns = int(decode["took_ns"].sum())
+    return int(decode["tokens"].sum()) * 1e9 / took_ns if took_ns else None
+
+
+def _compute_periods(run: Run, spans: pl.DataFrame) -> pl.DataFrame:
+    """Return `period_ns` of each step: its span without earlier steps' time, plus idle time before it."""
+    gaps = find_gaps_between_steps(run)
+    is_long = pl.col("gap_ns") >= idle_gaps.NOTHING_ASKED_MIN_NS
+    is_unknown = pl.col("cause") == idle_gaps.LAUNCH_UNKNOWN
+    unrequested = gaps.filter((pl.col("cause") == idle_gaps.NOTHING_ASKED) | (is_long & is_unknown))
+    ordered = spans.sort("begin").with_columns(latest_end=pl.col("end").cum_max().shift(1))
+    starts_at_own_span = pl.col("latest_end").is_null() | pl.col("step").is_in(unrequested["step"].implode())
+    period_start = pl.when(starts_at_own_span).then("begin").otherwise(pl.min_horizontal("latest_end", "end"))
+    return ordered.select("step", period_ns=pl.col("end") - period_start)
+
+
+def assign_trend_cells(table: pl.DataFrame, width: int) -> pl.Series:
+    """Return the trend cell of each step of a table (`step`, `steps`): at most `width` cells.
+
+    A cell covers a power of two of steps and begins at a multiple of its length. So the cells of a growing
+    run stay, until there are too many: then each two become one.
+    """
+    position, size = _compute_positions(table), 1
+    if position.is_empty():
+        return position
+    first, last, longest = int(position[0]), int(position[-1]), int(table["steps"].max())  # type: ignore[arg-type]
+    while size < longest or last // size - first // size >= width:
+        size *= 2
+    return position // size - first // size
+
+
+def _compute_positions(table: pl.DataFrame) -> pl.Series:
+    """Return the position of each step: its number, or the steps before it if numbers have wide gaps."""
+    step, steps = table["step"], table["steps"]
+    if step.is_empty() or int(step[-1]) - int(step[0]) < 2 * int(steps.sum()):
+        return step.cast(pl.Int64)
+    return (steps.cum_sum() - steps).cast(pl.Int64)
+
+
+def compute_step_table(run: Run, look: Look) -> pl.DataFrame:
+    """Return one row per step: kernel time under each lens, per token, and compared with the wall clock."""
+    other_lenses = [x for x in list_lenses(run) if x != resolve_lens(run, look)]
+    table = _with_total_ns(run, look)
+    for lens in other_lenses:
+        table = table.join(_sum_under_lens(run, look, lens, f"{lens}_total_ns"), on="step", how="left")
+    device = _select_device_measures(run, look, table)
+    if not device.is_empty():
+        device = device.join(sum_late_gaps_by_step(run), on="step", how="left")
+    table = table.join(device, on="step", how="left")
+    return table.with_columns(_build_derived_columns(table.columns)).select(
+        "step",
+        *(["steps"] if (table["steps"] > 1).any() else []),
+        "phase",
+        "tokens",
+        "context",
+        "batch",
+        "total_ns",
+        *(f"{x}_total_ns" for x in other_lenses),
+        *(c for c in (*device_time.MEASURES, *_IDLE_CAUSES) if c in table.columns),
+        "per_token_ns",
+        "wall_ns",
+        *(["outside_ns"] if "busy_ns" in table.columns else ["gap_ns", "gap_share"]),
+        "tokens_per_s",
+    )
+
+
+def compute_idle_ns(run: Run, look: Look) -> int | None:
+    """Return the idle time of devices in the steps of the table; None if unknown for some step."""
+    table = _with_total_ns(run, look)
+    device = _select_device_measures(run, look, table)
+    if device.is_empty():
+        return None
+    idle = table.select("step").join(device, on="step", how="left")["idle_ns"]
+    return None if idle.has_nulls() else int(idle.sum())
+
+
+def _with_total_ns(run: Run, look: Look) -> pl.DataFrame:
+    """Return the selected steps with `total_ns` of their kernels under the lens in use."""
+    table = compute_step_durations(run)
+    if look.phase is not None and run.has("phase"):
+        table = table.filter(pl.col("phase") == look.phase)
+    if look.window is not None:
+        table = table.filter(pl.col("step").is_between(*look.window))
+    return table.join(_sum_under_lens(run, look, resolve_lens(run, look), "total_ns"), on="step", how="left")
+
+
+def note_device_rates(run: Run) -> list[str]:
+    """Return a note on what tokens/s refer to, if the host's wall time does not measure steps."""
+    device_steps = compute_step_durations(run).filter(pl.col("on_device") & (pl.col("tokens") > 0))
+    if device_steps.is_empty():
+        return []
+    device_ns, wall_times = int(device_steps["took_ns"].sum()), device_steps["wall_ns"].drop_nulls()
+    which = f"{device_steps.height:,} steps" if device_steps.height > 1 else "the step"
+    note = f"tokens/s refer to the {units.format_duration(device_ns)} of device time of {which}"
+    host = f", not to the host's {units.format_duration(int(wall_times.sum()))}" if wall_times.len() else ""
+    return [f"{note}{host}"]
+
+
+def describe_reported_phase(run: Run, phase: object) -> str | None:
+    """Describe the GPU total and wall time that the source reports for a phase; None if it reports none."""
+    gpu, wall = run.meta.get(f"{phase}_gpu_ns"), run.meta.get(f"{phase}_ms")
+    if not isinstance(gpu, int) or not isinstance(wall, int | float) or wall <= 0:
+        return None
+    share = f"{gpu / wall / 1e4:.1f}% of {wall:,.1f} ms wall"
+    return f"the source reports {gpu / 1e6:,.2f} ms of {phase}, {share}"
+
+
+def _sum_under_lens(run: Run, look: Look, lens: str | None, name: str) -> pl.DataFrame:
+    return compute_step_totals(run, look, lens).rename({"dur": name})
+
+
+def _select_device_measures(run: Run, look: Look, totals: pl.DataFrame) -> pl.DataFrame:
+    """Return each step's device measures, if they say more than the sum of its kernels.
+
+    Empty if names are filtered: the selected kernels alone do not fill a span.
+    """
+    no_rows = pl.DataFrame(schema={"step": pl.Int64})
+    if resolve_lens(run, look) != "gpu" or look.is_partial:
+        return no_rows
+    spans = compute_step_spans(run)
+    selected = spans.join(totals.select("step", "total_ns"), on="step")
+    if selected.is_empty() or not has_overlap_or_idle(selected, "total_ns"):
+        return no_rows
+    return spans.select("step", "span_ns", *device_time.MEASURES)
+
+
+def _build_derived_columns(columns: Sequence[str]) -> list[pl.Expr]:
+    """Return the columns computed from others.
+
+    The wall time holds busy, idle and what is outside the device span; without spans, everything but
+    kernels is a gap. Null if kernels outlast the wall time.
+    """
+    tokens, total, wall = pl.col("tokens"), pl.col("total_ns"), pl.col("wall_ns")
+    on_device = "busy_ns" in columns
+    covered = pl.col("span_ns") if on_device else total
+    busy = pl.coalesce("busy_ns", total) if on_device else total
+    remaining = pl.when(wall >= covered).then(wall - covered)
+    step_time = pl.coalesce("took_ns", busy)
+    return [
+        pl.when(tokens > 0).then(total / tokens).round().cast(pl.Int64).alias("per_token_ns"),
+        remaining.alias("outside_ns" if on_device else "gap_ns"),
+        pl.when(wall > 0).then(remaining / wall).alias("gap_share"),
+        pl.when((tokens > 0) & (step_time > 0)).then(tokens * 1e9 / step_time).alias("tokens_per_s"),
+    ]

@@ -1,0 +1,306 @@
+"""Compare two runs row by row: matched rows, exact parts of each change, verdicts, and a waterfall."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache, partial
+from typing import Any, Final
+
+import polars as pl
+
+from capture.parallel import run_parallel
+from capture.run import Run
+from tracetui.analysis.frames.codes import group_by_packed_key
+from tracetui.analysis.frames.selection import list_ranks, select_timed
+from tracetui.analysis.time import step_sampling
+from tracetui.analysis.time.step_table import compute_idle_ns
+from tracetui.compare.evidence.phase_totals import compute_phase_totals
+from tracetui.compare.evidence.row_evidence import SideNames, judge_rows
+from tracetui.compare.evidence.sample_size import measure_longest_recording
+from tracetui.compare.pairing.comparability import Comparability, judge_comparability
+from tracetui.compare.pairing.row_links import resolve_links
+from tracetui.compare.pairing.row_matching import RowMatch, match_rows, parse_fusions
+from tracetui.compare.pairing.step_times import make_row_key, select_keyed_rows
+from tracetui.compare.run_sides import Sides
+from tracetui.look import Look
+
+IDLE_TIME: Final = "idle time between the first and the last kernel of each step"
+UNMEASURED_TIME: Final = "time of the steps outside the measured kernels"
+CHANGE_PARTS: Final = ("calls_ns", "time_ns", "new_ns", "gone_ns")
+
+_LABELS: Final = {"op": pl.String(), "layer": pl.Int32(), "category": pl.String(), "shape": pl.String()}
+_NO_ROWS: Final = pl.DataFrame(
+    schema={
+        "name": pl.String,
+        "op": pl.String,
+        "layer": pl.Int32,
+        "category": pl.String,
+        "shape": pl.String,
+        "phase": pl.String,
+        "rank": pl.Int64,
+        "count": pl.Int64,
+        "total_ns": pl.Int64,
+    }
+)
+_JOINED_SCHEMA: Final = {
+    "name": pl.String,
+    "name_a": pl.String,
+    "name_b": pl.String,
+    "match": pl.String,
+    "fused": pl.String,
+    "op": pl.String,
+    "layer": pl.Int32,
+    "category": pl.String,
+    "shape": pl.String,
+    "phase": pl.String,
+    "rank": pl.Int64,
+    "count_a": pl.Int64,
+    "count_b": pl.Int64,
+    "total_a_ns": pl.Int64,
+    "total_b_ns": pl.Int64,
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Diff:
+    """A comparison of two runs, with their repeats."""
+
+    sides: Sides
+    rows: pl.DataFrame
+    comparability: Comparability
+    matches: tuple[RowMatch, ...]
+    gap_ns: int | None  # change of the time between kernels; None if it is unknown for a run
+    gap_label: str  # which time that is
+    notes: tuple[str, ...]  # how rows were sampled and scaled
+    phases: pl.DataFrame  # step, kernels and time between them of each phase (see phase_totals)
+    recording_seconds: float | None  # of the longest recording
+
+
+def compare_runs(runs: Sequence[Run], look: Look) -> Diff:
+    """Compare two runs; the result has every row of both once, so that a filter makes no row new or gone."""
+    sides = replace(Sides.from_runs(runs), runs=tuple(runs[:2]))
+    terms = replace(look.terms, changed_only=False, forced=False, ranking="", baseline=None)
+    terms = replace(terms, ranks_apart=_has_same_ranks(sides))
+    look = Look(group=look.group, lens=look.lens, phase=look.phase, window=look.window, terms=terms)
+    return _compare_cached(sides, look)
+
+
+@lru_cache(maxsize=2)  # several views of a pair are asked one after the other
+def _compare_cached(sides: Sides, look: Look) -> Diff:
+    (rows, comparability, matches, sampling), (gap, phases) = run_parallel(
+        (
+            lambda: _compare_rows(sides, look),
+            lambda: (_compute_gap_change(sides, look), compute_phase_totals(sides, look)),
+        )
+    )
+    scaled = (
+        f"{run.name}: {note}" for run in sides for note in step_sampling.note_sampling(run, look, scaled=True)
+    )
+    notes = (*sides.notes, *_note_ranks_separate(sides[0], look), *sampling, *scaled)
+    a, b, _ = sides.groups
+    seconds = measure_longest_recording((*a, *b))
+    return Diff(sides, rows, comparability, tuple(matches), *gap, notes, phases, seconds)
+
+
+def _compare_rows(
+    sides: Sides, look: Look
+) -> tuple[pl.DataFrame, Comparability, Sequence[RowMatch], tuple[str, ...]]:
+    """Build the rows, their comparability and matches, and notes on how they were sampled."""
+    left, right = run_parallel([partial(sum_rows, run, look=look) for run in sides])
+    matches = match_rows(left, right, resolve_links(look.terms.links, *sides))
+    totals = left["total_ns"].to_list(), right["total_ns"].to_list()
+    names = _list_names(left, right, matches)
+    rows = split_change(_join_sides(left, right, matches, names))
+    keys = _list_row_keys(left, right, matches) if look.terms.ranks_apart else names
+    evidence, notes = judge_rows(sides, look, rows, keys)
+    members = (_build_list_column(f"members_{s}", [pair[i] for pair in names]) for i, s in enumerate("ab"))
+    rows = _clear_mixed_verdicts(rows.hstack(evidence).with_columns(*members))
+    rows = rows.sort(pl.col("delta_ns").abs(), "name", descending=[True, False], maintain_order=True)
+    return rows, judge_comparability(sides, matches, totals), matches, notes
+
+
+def _has_same_ranks(sides: Sides) -> bool:
+    """True if all runs have the same ranks, more than one, so that each rank can be compared with itself."""
+    ranks = {list_ranks(run) for group in sides.groups for run in group}
+    return len(ranks) == 1 and len(ranks.pop()) > 1
+
+
+def _note_ranks_separate(run: Run, look: Look) -> tuple[str, ...]:
+    if not look.terms.ranks_apart:
+        return ()
+    number = len(list_ranks(run))
+    return (f"rows of {number} ranks are separate; the kernels of a step are those of its slowest rank",)
+
+
+def _clear_mixed_verdicts(rows: pl.DataFrame) -> pl.DataFrame:
+    """Clear the verdict of rows whose several kernels have only their category in common."""
+    has_several = (pl.col("members_a").list.len() > 1) | (pl.col("members_b").list.len() > 1)
+    is_mixed = (pl.col("match") == "category") & has_several
+    p_values = (pl.when(~is_mixed).then(c).alias(c) for c in ("p", "p_adjusted"))
+    return rows.with_columns(*p_values, verdict=pl.when(is_mixed).then(pl.lit("~")).otherwise("verdict"))
+
+
+def change_ns() -> pl.Expr:
+    """Change of a row in ns over the whole run: by its medians, else by its totals."""
+    medians = pl.col("median_a_ns") + pl.col("median_b_ns")
+    totals = pl.col("total_a_ns") + pl.col("total_b_ns")
+    typical = pl.when(medians > 0).then(pl.col("median_delta_ns") * totals / medians)
+    return pl.coalesce(typical, pl.col("delta_ns").cast(pl.Float64))
+
+
+def sum_rows(run: Run, look: Look) -> pl.DataFrame:
+    """Sum a run's rows by name (the look's grouping), phase and rank, largest first.
+
+    A label is kept if all rows of a sum agree on it.
+    """
+    if not run.has("dur"):
+        return _NO_ROWS
+    labels = [c for c in _LABELS if run.has(c)]
+    has_count = run.has("count") or step_sampling.compute_coverage(run, look) is not None
+    count = pl.col("count").fill_null(1).sum().round() if has_count else pl.len()
+    agreed = (pl.when(pl.col(c).n_unique() == 1).then(pl.col(c).first()).alias(c) for c in labels)
+    timed = step_sampling.scale_rows(run, look, select_keyed_rows(run, look))
+    totals = count.cast(pl.Int64).alias("count"), pl.col("dur").sum().alias("total_ns")
+    sums = (
+        group_by_packed_key(timed, ("name", "phase", "rank", *labels), totals)
+        .group_by("name", "phase", "rank")
+        .agg(*agreed, pl.col("count", "total_ns").sum())
+        .with_columns(pl.lit(None, t).alias(c) for c, t in _LABELS.items() if c not in labels)
+    )
+    named = sums.with_columns(pl.col("name").cast(pl.String).fill_null("–"))
+    rows = named.select(pl.col(c).cast(t) for c, t in _NO_ROWS.schema.items())
+    order = {"total_ns": True, "name": False, "phase": False, "rank": False}
+    return rows.sort(list(order), descending=list(order.values()), nulls_last=True)
+
+
+def _list_names(left: pl.DataFrame, right: pl.DataFrame, matches: Sequence[RowMatch]) -> list[SideNames]:
+    """List the names of each match's rows on either side."""
+    names_a, names_b = left["name"].to_list(), right["name"].to_list()
+    return [([names_a[i] for i in m.a], [names_b[j] for j in m.b]) for m in matches]
+
+
+def _list_row_keys(left: pl.DataFrame, right: pl.DataFrame, matches: Sequence[RowMatch]) -> list[SideNames]:
+    """List the keys (`make_row_key`) of each match's rows on either side."""
+    keys_a, keys_b = (list(map(make_row_key, side["name"], side["rank"])) for side in (left, right))
+    return [([keys_a[i] for i in m.a], [keys_b[j] for j in m.b]) for m in matches]
+
+
+def _build_list_column(column: str, names: Sequence[Sequence[str]]) -> pl.Series:
+    """Build a column of lists of strings: polars would infer its type from the first of 20,000 lists."""
+    rows = pl.Series("row", [i for i, members in enumerate(names) for _ in members], dtype=pl.Int64)
+    values = pl.Series([name for members in names for name in members], dtype=pl.String)
+    lists = pl.DataFrame({"row": rows, column: values}).group_by("row", maintain_order=True).agg(column)
+    index = pl.DataFrame({"row": pl.int_range(len(names), eager=True)})
+    return index.join(lists, on="row", how="left", maintain_order="left")[column].fill_null([])
+
+
+def _join_sides(
+    left: pl.DataFrame, right: pl.DataFrame, matches: Sequence[RowMatch], names: Sequence[SideNames]
+) -> pl.DataFrame:
+    """Join both sides to one row per match, summing the rows of a match."""
+    first = [m.a[0] if m.a else left.height + m.b[0] for m in matches]
+    labels = pl.concat([left, right])[pl.Series(first, dtype=pl.UInt32)]
+    columns: dict[str, list[Any]] = {}
+    for side, rows, members in (("a", left, [m.a for m in matches]), ("b", right, [m.b for m in matches])):
+        columns[f"name_{side}"] = _name_members(rows, members)
+        columns[f"count_{side}"] = _sum_members(rows["count"], members)
+        columns[f"total_{side}_ns"] = _sum_members(rows["total_ns"], members)
+    columns["match"] = [m.how for m in matches]
+    columns["fused"] = [_describe_fusion_change(names_a, names_b) for names_a, names_b in names]
+    table = labels.with_columns(pl.Series(c, v, _JOINED_SCHEMA[c]) for c, v in columns.items())
+    name = pl.coalesce("name_a", "name_b")
+    with_rank = pl.format("{} · rank {}", name, "rank")
+    name = pl.when(pl.col("rank").is_null()).then(name).otherwise(with_rank)
+    return table.with_columns(name=name).select(*_JOINED_SCHEMA)
+
+
+def _name_members(side: pl.DataFrame, members: Sequence[Sequence[int]]) -> list[str | None]:
+    """Name the members of each match: `attention (3 kernels)` for several, None for none."""
+    names, ops, categories = (side[c].to_list() for c in ("name", "op", "category"))
+
+    def name_rows(rows: Sequence[int]) -> str | None:
+        if len(rows) < 2:
+            return names[rows[0]] if rows else None
+        return f"{ops[rows[0]] or categories[rows[0]]} ({len(rows)} kernels)"
+
+    return [name_rows(rows) for rows in members]
+
+
+def _sum_members(values: pl.Series, members: Sequence[Sequence[int]]) -> list[int]:
+    """Sum the values of each match's members."""
+    items = values.to_list()
+    return [items[rows[0]] if len(rows) == 1 else sum(items[i] for i in rows) for rows in members]
+
+
+def _describe_fusion_change(a: Sequence[str], b: Sequence[str]) -> str | None:
+    """Describe what is fused into the kernels of one side only; None if the sides do not differ."""
+    if not a or not b or a == b:
+        return None
+    fusions_a, fusions_b = ({f for name in side for f in parse_fusions(name)} for side in (a, b))
+    return ", ".join(sorted(fusions_a ^ fusions_b)) or None
+
+
+def _compute_gap_change(sides: Sides, look: Look) -> tuple[int | None, str]:
+    """Compute the change of the time between kernels, and which time that is.
+
+    It is the idle time of the devices, as in the steps view, or else what kernels leave of the wall time;
+    None if a run has neither.
+    """
+    for compute, label in ((_compute_idle_ns, IDLE_TIME), (_compute_unmeasured_ns, UNMEASURED_TIME)):
+        before, after = run_parallel([partial(compute, run, look=look) for run in sides])
+        if before is not None and after is not None:
+            return after - before, label
+    return None, ""
+
+
+def _compute_idle_ns(run: Run, look: Look) -> int | None:
+    is_partial = look.is_partial or step_sampling.compute_coverage(run, look) is not None
+    if is_partial or not (run.has("step") and run.has("dur")):
+        return None
+    return compute_idle_ns(run, look)
+
+
+def _compute_unmeasured_ns(run: Run, look: Look) -> int | None:
+    if not (run.has("step") and run.has("dur")) or step_sampling.compute_coverage(run, look) is not None:
+        return None
+    marks = run.events.filter((pl.col("kind") == "step") & pl.col("dur").is_not_null())
+    if look.phase is not None and run.has("phase"):
+        marks = marks.filter(pl.col("phase") == look.phase)
+    if marks.is_empty():
+        return None
+    inside = select_timed(run, look).filter(pl.col("step").is_in(marks["step"].implode()))
+    return int(marks["dur"].sum()) - int(inside.select(pl.col("dur").sum()).collect().item())
+
+
+def split_change(rows: pl.DataFrame) -> pl.DataFrame:
+    """Split each row's change of the total into calls, time per call, new and gone: exact to the nanosecond.
+
+    The change of calls, at the old time per call, is rounded to whole nanoseconds; the rest is time per call.
+    A side may have time without calls, from a printed summary: it counts as new or gone, too.
+    """
+    both = (pl.col("count_a") > 0) & (pl.col("count_b") > 0)
+    delta = pl.col("total_b_ns") - pl.col("total_a_ns")
+    old_rate = pl.col("total_a_ns") / pl.col("count_a")
+    calls = ((pl.col("count_b") - pl.col("count_a")) * old_rate).round().cast(pl.Int64)
+    nothing = pl.lit(0, dtype=pl.Int64)
+    return rows.with_columns(
+        delta_ns=delta,
+        calls_ns=pl.when(both).then(calls).otherwise(nothing),
+        time_ns=pl.when(both).then(delta - calls).otherwise(nothing),
+        new_ns=pl.when(pl.col("count_a") == 0).then(delta).otherwise(nothing),
+        gone_ns=pl.when((pl.col("count_a") > 0) & (pl.col("count_b") == 0)).then(delta).otherwise(nothing),
+    )
+
+
+def build_waterfall(rows: pl.DataFrame, by: str, gap_ns: int | None) -> pl.DataFrame:
+    """Build one bar per group, largest change first, and one for the gap; they sum to the whole change."""
+    split = split_change(rows)
+    label = pl.col(by).cast(pl.String) if by in split.columns else pl.lit(None, dtype=pl.String)
+    bars = (
+        split.group_by(label.fill_null("–").alias(by))
+        .agg(pl.col("total_a_ns", "total_b_ns", "delta_ns", *CHANGE_PARTS).sum())
+        .sort(pl.col("delta_ns").abs(), by, descending=[True, False])
+    )
+    if gap_ns is None:
+        return bars
+    gap = {c: 0 for c in bars.columns if c != by} | {by: "between the measured kernels", "delta_ns": gap_ns}
+    return pl.concat([bars, pl.DataFrame([gap], schema=bars.schema)])

@@ -1,0 +1,284 @@
+"""Estimate and remove the common mode: what rows share between runs, or between the steps of a pair.
+
+A machine has states that slow some rows more than others: a lower clock, a full memory bus, a cold cache.
+Which rows react together, and how strongly, shows within a run, where the code is the same. These factors
+(principal components) are fitted to the changes between the sides, and a row is judged by its residual. Rows
+that evidently changed are left out of the fit.
+
+Between runs, factors come from means over segments of the steps, because what moves whole runs lasts, while
+single steps vary for other reasons. Between the steps of a pair, they come from step-to-step differences.
+"""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tracetui.analysis.frames.ragged import Ints
+from tracetui.analysis.frames.statistics import MIN_SAMPLES, Floats, RowEvidence
+from tracetui.compare import params
+from tracetui.compare.pairing.step_times import SparseTimes
+
+
+@dataclass(frozen=True, eq=False)
+class ResidualShift:
+    """Change of each row between two sides without the common mode, in log time."""
+
+    shift: Floats
+    error: Floats  # standard error of the shift
+    df: Floats  # degrees of freedom of the error
+    spread: Floats  # SD between runs of one side
+
+
+def estimate_residual_shift(
+    level: Floats, steps: Floats, groups: NDArray[np.int64], contended: NDArray[np.bool_] | None = None
+) -> ResidualShift:
+    """Estimate the shift of each row from the runs of group 0 to those of group 1, without the common mode.
+
+    `level` is rows × runs of log times, `steps` rows × runs × steps of offsets from it, NaN an excluded step.
+    `contended` marks runs beside which other programs used the CPU.
+    """
+    contended = np.zeros(len(groups), dtype=bool) if contended is None else contended
+    has_steps = steps.shape[2] >= MIN_SAMPLES
+    scale = _compute_robust_sd(steps) if has_steps else np.ones(len(level))
+    factors = _find_run_factors(steps, scale) if has_steps else np.ones((len(level), 1))
+    min_sd = params.MIN_RUN_SD_CONTENDED if contended.any() else params.MIN_RUN_SD
+    variance, df = _estimate_residual_variance(
+        level, groups, factors, scale, min_sd if has_steps else params.MIN_STEP_SD
+    )
+    left, right = (level[:, groups == g] for g in (0, 1))
+    between = variance * (1 / left.shape[1] + 1 / right.shape[1])
+    single = (left.shape[1] == 1) + (right.shape[1] == 1)
+    state = single * (params.SINGLE_RUN_STATE_SD * scale) ** 2 if has_steps else np.zeros(len(level))
+    change = right.mean(axis=1) - left.mean(axis=1)
+    shift, common, widening = _split_common_and_residual(change, factors, between + state)
+    prior = _compute_prior_variance(common, groups, contended, is_single=bool(single))
+    total = between + state + prior
+    state_df = (steps.shape[2] / params.SINGLE_RUN_STATE_STEPS) ** 2
+    # Satterthwaite's degrees of freedom of the sum of the three variances
+    squares = between**2 / df + state**2 / state_df + prior**2 / params.COMMON_MODE_DF
+    return ResidualShift(shift, np.sqrt(total * widening), total**2 / squares, np.sqrt(variance))
+
+
+def _compute_prior_variance(
+    common: Floats, groups: NDArray[np.int64], contended: NDArray[np.bool_], *, is_single: bool
+) -> float:
+    """Compute the variance that no run shows: a row may react differently, or a whole side be contended."""
+    sd = params.COMMON_MODE_SD_SINGLE_RUN if is_single else params.COMMON_MODE_SD
+    if contended.any():
+        sd = params.COMMON_MODE_SD_CONTENDED
+    sides = sum(contended[groups == g].all() for g in (0, 1)) if not contended.all() else 0
+    return sd**2 * float(np.mean(common**2)) + sides * params.CONTENDED_SIDE_SD**2
+
+
+def _compute_robust_sd(steps: Floats) -> Floats:
+    """Compute the SD of each row over its steps or segments, from the median absolute deviation."""
+    median = np.nanmedian if np.isnan(steps).any() else np.median
+    return np.asarray(np.fmax(params.MAD_TO_SD * median(np.abs(steps), axis=(1, 2)), params.MIN_STEP_SD))
+
+
+def _average_segments(steps: Floats) -> Floats:
+    """Average rows × runs × steps over segments of equal length, relative to the mean of their run."""
+    rows, runs, count = steps.shape
+    length = count // params.SEGMENTS_PER_RUN
+    if length < 2:
+        return steps
+    segments = steps[:, :, : length * (count // length)].reshape(rows, runs, -1, length)
+    is_valid = ~np.isnan(segments)
+    valid = is_valid.sum(axis=3)
+    sums = np.where(is_valid, segments, 0.0).sum(axis=3)
+    means = np.divide(sums, valid, out=np.full(sums.shape, np.nan), where=valid > 0)
+    run_means = sums.sum(axis=2, keepdims=True) / np.maximum(valid.sum(axis=2, keepdims=True), 1)
+    return np.asarray(means - run_means)
+
+
+def _find_run_factors(steps: Floats, scale: Floats) -> Floats:
+    """Find rows × factors: a shift that all rows share, then the principal components over segments."""
+    from scipy.linalg import eigh
+
+    rows = len(steps)
+    count = min(params.MAX_RUN_FACTORS, (rows - 1) // params.ROWS_PER_FACTOR)
+    if count < 1:
+        return np.ones((rows, 1))
+    means = _average_segments(steps)
+    sd = scale if means.shape[2] == steps.shape[2] else _compute_robust_sd(means)
+    scaled = np.nan_to_num(means / sd[:, None, None])
+    clipped = np.clip(scaled, -params.CLIP_SD, params.CLIP_SD).reshape(rows, -1)
+    vectors = eigh(clipped @ clipped.T, subset_by_index=(rows - count, rows - 1))[1] * sd[:, None]
+    return np.hstack([np.ones((rows, 1)), vectors / np.abs(vectors).mean(axis=0)])
+
+
+def _estimate_residual_variance(
+    level: Floats, groups: NDArray[np.int64], factors: Floats, scale: Floats, min_sd: float
+) -> tuple[Floats, float]:
+    """Estimate each row's residual variance between runs of one side, and its degrees of freedom.
+
+    Few runs estimate it badly, so it is shrunk towards a common multiple of the variance over steps, scale²;
+    that multiple is at least `min_sd`².
+    """
+    from scipy.special import digamma
+
+    centered, df = _center_groups(level, groups)
+    variance = scale**2
+    for _ in range(params.VARIANCE_PASSES):
+        common_mode, leverage = fit_common_mode(factors, variance, centered)
+        residual = centered - common_mode
+        observed = (residual**2).sum(axis=1) / df / np.maximum(1 - leverage, 1 - params.MAX_LEVERAGE)
+        ratios = observed[observed > 0] / scale[observed > 0] ** 2
+        log_bias = np.log(df / 2) - digamma(
+            df / 2
+        )  # the mean log of a variance estimate is too small by this
+        typical = np.exp(np.median(np.log(ratios)) + log_bias) if len(ratios) else 0.0
+        prior = max(typical, min_sd**2)
+        variance = (params.RESIDUAL_PRIOR_DF * prior * scale**2 + df * observed) / (
+            params.RESIDUAL_PRIOR_DF + df
+        )
+    return variance, df + params.RESIDUAL_PRIOR_DF
+
+
+def _center_groups(level: Floats, groups: NDArray[np.int64]) -> tuple[Floats, int]:
+    """Subtract the mean of each group; also return the degrees of freedom that are left."""
+    out = level.copy()
+    for group in np.unique(groups):
+        members = groups == group
+        out[:, members] -= level[:, members].mean(axis=1, keepdims=True)
+    return out, len(groups) - len(np.unique(groups))
+
+
+def fit_common_mode(
+    factors: Floats, variance: Floats, changes: Floats, used: NDArray[np.bool_] | None = None
+) -> tuple[Floats, Floats]:
+    """Fit the factors to each column of changes by weighted least squares; return the fit and the leverages.
+
+    Rows that are not used do not influence the fit. Their leverage is negative: minus the variance of their
+    fitted value, in units of their own variance.
+    """
+    weighted = factors * ((1.0 if used is None else used) / variance)[:, None]
+    inverse = np.linalg.pinv(weighted.T @ factors)
+    leverage = ((factors @ inverse) * factors).sum(axis=1) / variance
+    fitted = factors @ (inverse @ (weighted.T @ changes))
+    return fitted, leverage if used is None else np.where(used, leverage, -leverage)
+
+
+def _split_common_and_residual(
+    change: Floats, factors: Floats, variance: Floats
+) -> tuple[Floats, Floats, Floats]:
+    """Split each row's change into residual and common mode; also return the residual's variance factor."""
+    used = select_unchanged(change, factors, variance)
+    common, leverage = fit_common_mode(factors, variance, change, used)
+    leverage = np.minimum(leverage, params.MAX_LEVERAGE)
+    residual = (change - common) / np.where(leverage > 0, 1 - leverage, 1.0)
+    return residual, common, np.where(leverage > 0, 1 / (1 - leverage), 1 - leverage)
+
+
+def select_unchanged(change: Floats, factors: Floats, variance: Floats) -> NDArray[np.bool_]:
+    """Select the rows that did not evidently change on their own, dropping the largest residual in turn."""
+    used = np.ones(len(change), dtype=bool)
+    for _ in range(len(change) // params.ROWS_PER_CHANGED_ROW):
+        common, leverage = fit_common_mode(factors, variance, change, used)
+        sd = np.sqrt(variance * (1 - np.minimum(leverage, params.MAX_LEVERAGE)))
+        z = np.where(used, np.abs(change - common) / sd, 0.0)
+        if z.max() < params.CHANGED_ROW_Z:
+            break
+        used[z.argmax()] = False
+    return used
+
+
+def remove_common_mode(cells: SparseTimes) -> tuple[Ints, SparseTimes] | None:
+    """Remove from the steps of a pair what rows share; return the rows that took part and their cells.
+
+    Only rows with time in every step of both sides take part. None if their common mode is no stronger than
+    by chance, or if there are too few rows or steps, or so many steps that those of a row suffice.
+    """
+    if not MIN_SAMPLES <= cells.step_count <= params.STEP_FACTORS_MAX_STEPS:
+        return None
+    rows, a, b = _select_complete_rows(cells)
+    if len(rows) < params.STEP_FACTORS_MIN_ROWS:
+        return None
+    moves = np.diff(np.stack([a, b], axis=1), axis=2)
+    scale = np.fmax(params.MAD_TO_SD * np.median(np.abs(moves), axis=(1, 2)), params.MIN_STEP_SD)
+    clipped = np.clip(moves / scale[:, None, None], -params.CLIP_SD, params.CLIP_SD)
+    factors = _find_step_factors(clipped) * scale[:, None]
+    if not factors.shape[1]:
+        return None
+    log_ratio, log_mean = b - a, (a + b) / 2
+    change = np.median(log_ratio, axis=1)
+    residual = change - fit_common_mode(factors, scale**2, change)[0]
+    typical = max(params.MAD_TO_SD * float(np.median(np.abs(residual) / scale)), params.MIN_STEP_SD)
+    variance = (typical * scale) ** 2
+    used = select_unchanged(change, factors, variance)
+    log_ratio = log_ratio - fit_common_mode(factors, variance, log_ratio, used)[0]
+    row, step = (index.ravel() for index in np.indices(log_ratio.shape))
+    valid_steps = np.full(len(rows), cells.step_count)
+    left, right = (np.exp(log_mean + sign * log_ratio).ravel() for sign in (-0.5, 0.5))
+    return rows, SparseTimes(row, step, left, right, cells.step_count, valid_steps)
+
+
+def take_stronger_test(
+    unadjusted: RowEvidence, rows: Ints, residual: RowEvidence
+) -> tuple[RowEvidence, NDArray[np.bool_]]:
+    """Take for each of `rows` the smaller p of its whole and its residual change, doubled for two tests.
+
+    The residual counts only if the row changed as a whole, too, in the same direction: a row that keeps its
+    time while all others change did not change. Medians and difference stay as measured; the interval is that
+    of the residual, extended to the difference. Also return which rows the residual decides.
+    """
+    delta, p = unadjusted.delta[rows], unadjusted.p[rows]
+    has_same_sign = np.sign(residual.delta) == np.sign(delta)
+    is_small = np.abs(residual.delta) <= params.MAX_RESIDUAL_RATIO * np.abs(delta)
+    decides = has_same_sign & is_small & (residual.p < p)
+    is_relative = np.zeros(len(unadjusted.p), bool)
+    is_relative[rows[decides]] = True
+    low, high, p_values = unadjusted.low.copy(), unadjusted.high.copy(), unadjusted.p.copy()
+    low[is_relative] = np.minimum(residual.low, delta)[decides]
+    high[is_relative] = np.maximum(residual.high, delta)[decides]
+    p_values[rows] = np.minimum(1.0, 2 * np.where(decides, residual.p, p))
+    return replace(unadjusted, low=low, high=high, p=p_values), is_relative
+
+
+def describe_relative_rows(is_relative: NDArray[np.bool_]) -> str:
+    """Describe how many rows were judged by their residual; empty if none was."""
+    rows = int(is_relative.sum())
+    return (
+        f"; {rows} row{'s' * (rows > 1)} judged relative to rows that slowed down with them" if rows else ""
+    )
+
+
+def _select_complete_rows(cells: SparseTimes) -> tuple[Ints, Floats, Floats]:
+    """Select rows that matter and have time in every step of both sides, with their log times."""
+    has_both = np.asarray((cells.a > 0) & (cells.b > 0))
+    time = np.bincount(cells.row, np.nan_to_num(cells.a + cells.b), cells.row_count)
+    is_complete = np.bincount(cells.row[has_both], minlength=cells.row_count) == cells.step_count
+    selected = is_complete & (time >= params.STEP_FACTORS_MIN_SHARE * time.sum())
+    in_rows = selected[cells.row]
+    shape = int(selected.sum()), cells.step_count
+    a, b = (np.log(side[in_rows]).reshape(shape) for side in (cells.a, cells.b))
+    return np.flatnonzero(selected), a, b
+
+
+def _find_step_factors(moves: Floats) -> Floats:
+    """Find rows × factors whose eigenvalues exceed those by chance, by Horn's parallel analysis.
+
+    Chance is what the same moves show after each row is shifted circularly by its own number of steps.
+    `moves` is rows × sides × steps, in SDs.
+    """
+    size = np.sqrt((moves**2).mean(axis=(1, 2)))
+    scaled = np.divide(moves, size[:, None, None], out=np.zeros_like(moves), where=size[:, None, None] > 0)
+    rng, (rows, _, steps) = np.random.default_rng(len(moves)), moves.shape
+    shifts = rng.integers(0, steps, (params.PARALLEL_ANALYSIS_SHIFTS, rows, 1, 1))
+    by_chance = np.array(
+        [_compute_eigenvalues(np.take_along_axis(scaled, (np.arange(steps) + s) % steps, 2)) for s in shifts]
+    )
+    eigenvalues = _compute_eigenvalues(scaled)
+    if eigenvalues[0] <= params.PARALLEL_ANALYSIS_MARGIN * by_chance[:, 0].max():
+        return np.zeros((rows, 0))
+    top = slice(params.MAX_STEP_FACTORS)
+    count = int(np.cumprod(eigenvalues[top] > by_chance[:, top].mean(axis=0)).sum())
+    vectors = np.linalg.svd(scaled.reshape(rows, -1), full_matrices=False)[0]
+    return np.asarray(vectors[:, :count] * size[:, None])
+
+
+def _compute_eigenvalues(moves: Floats) -> Floats:
+    """Compute the eigenvalues of the covariance of the rows, largest first."""
+    flat = moves.reshape(len(moves), -1)
+    return np.asarray(np.linalg.eigvalsh(flat.T @ flat)[::-1])

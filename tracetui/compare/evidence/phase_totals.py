@@ -1,0 +1,160 @@
+"""Judge each phase of two sides: its step time, its kernels and the time between them; and of single runs."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from capture.run import Run
+from tracetui.analysis.frames import selection
+from tracetui.analysis.frames.statistics import ALPHA, MIN_SAMPLES, Floats, RowEvidence, judge_evidence
+from tracetui.analysis.time import step_sampling, step_table
+from tracetui.analysis.time.step_table import compute_step_totals
+from tracetui.compare import params
+from tracetui.compare.evidence import cpu_contention, pair_test, repeat_test
+from tracetui.compare.pairing.step_alignment import align_steps
+from tracetui.compare.run_sides import NoiseFloor, Sides
+from tracetui.look import Look, Terms
+
+STEP: Final = "step"  # wall time
+KERNELS: Final = "kernels"
+GAP: Final = "between kernels"
+SCHEMA: Final = {
+    "phase": pl.String,
+    "what": pl.String,
+    "per": pl.String,
+    "a_ns": pl.Float64,
+    "b_ns": pl.Float64,
+    "delta_ns": pl.Float64,
+    "low_ns": pl.Float64,
+    "high_ns": pl.Float64,
+    "p": pl.Float64,
+    "verdict": pl.String,
+    "steps": pl.Int64,
+}
+PhaseRow = tuple[object, ...]  # one row of that schema
+
+
+@dataclass(frozen=True)
+class RunStepTimes:
+    """Step times of one phase in several runs."""
+
+    phase: str | None
+    per: str  # token, step, or run if there are no steps
+    times: tuple[float, ...]  # ns: the median of each run's steps
+
+
+def compute_phase_totals(sides: Sides, look: Look) -> pl.DataFrame:
+    """Compute step, kernels and time between kernels of each phase of both runs, as far as they are known."""
+    a, b = sides
+    shared = [p for p in selection.list_phases(a) if p in selection.list_phases(b)]
+    phases: list[str | None] = [p for p in shared if look.phase in (None, p)] or [look.phase]
+    rows = [row for phase in phases for row in _judge_phase(sides, phase, look)]
+    return pl.DataFrame(rows, schema=SCHEMA, orient="row").with_columns(pl.col(pl.Float64).fill_nan(None))
+
+
+def compute_run_times(runs: Sequence[Run]) -> RunStepTimes | None:
+    """Compute the step times of the phase that takes longest, without contended steps.
+
+    They are wall time if that is known, else kernel time. None if the runs have no timed phase in common.
+    """
+    tables = [compute_phase_totals(Sides((run, run)), Look()).filter(pl.col("what") != GAP) for run in runs]
+    total = pl.col("a_ns") * pl.col("steps").clip(1)
+    for row in tables[0].sort(total, descending=True, maintain_order=True).iter_rows(named=True):
+        has_label = [pl.col(c).eq_missing(pl.lit(row[c], pl.String)) for c in ("phase", "what", "per")]
+        times_by_run = [table.filter(*has_label)["a_ns"].to_list() for table in tables]
+        if all(times_by_run):
+            return RunStepTimes(row["phase"], row["per"], tuple(times[0] for times in times_by_run))
+    return None
+
+
+def _judge_phase(sides: Sides, phase: str | None, look: Look) -> list[PhaseRow]:
+    runs = [run for group in sides.groups for run in group]
+    aligned = align_steps(runs, phase, look.terms.align)
+    if not aligned.height:
+        return _sum_kernels(sides, phase, look)
+    steps_by_run = list(zip(runs, aligned.sides, strict=True))
+    series = [_compute_step_series(run, steps, phase, look) for run, steps in steps_by_run]
+    is_free = np.stack([~cpu_contention.is_contended(run, steps["step"]) for run, steps in steps_by_run])
+    per = "token" if any(run.has("tokens") for run in runs) else "step"
+    rows = []
+    for what in (STEP, KERNELS, GAP):
+        if all(what in s for s in series):
+            evidence = _judge_series(np.stack([s[what] for s in series]), is_free, sides, look.terms)
+            rows.append(_build_row(phase, what, per, evidence, look.terms, aligned.height))
+    return rows
+
+
+def _compute_step_series(run: Run, side: pl.DataFrame, phase: str | None, look: Look) -> dict[str, Floats]:
+    """Compute the ns per token of each aligned step: kernels, wall time and the gap, if they are known."""
+    walls = step_table.compute_step_durations(run).select("step", wall_ns="took_ns").unique("step")
+    lens = selection.resolve_lens(run, look)
+    sums = compute_step_totals(run, Look(lens=look.lens, phase=phase), lens).rename({"dur": "kernels"})
+    joined = side.join(walls, on="step", how="left", maintain_order="left")
+    joined = joined.join(sums, on="step", how="left", maintain_order="left")
+    tokens = joined["tokens"].cast(pl.Float64).to_numpy()
+    series: dict[str, Floats] = {}
+    wall, kernels = joined["wall_ns"], joined["kernels"].fill_null(0)
+    if step_sampling.compute_coverage(run, look) is None:
+        series[KERNELS] = kernels.cast(pl.Float64).to_numpy() / tokens
+    if not wall.null_count():
+        series[STEP] = wall.cast(pl.Float64).to_numpy() / tokens
+    if len(series) == 2 and bool((wall >= kernels).all()):  # kernels of several streams overlap
+        series[GAP] = series[STEP] - series[KERNELS]
+    return series
+
+
+def _judge_series(times: Floats, is_free: NDArray[np.bool_], sides: Sides, terms: Terms) -> RowEvidence:
+    """Judge runs × steps of one quantity; `is_free` marks steps without other programs on the CPU."""
+    groups = np.repeat([0, 1, 2], [len(group) for group in sides.groups])
+    if not sides.has_repeats:
+        return _judge_pair_series(times[groups < 2], is_free[groups < 2], sides.floor)
+    usable = is_free.sum(axis=1) >= MIN_SAMPLES
+    counts = np.bincount(groups[usable], minlength=3)
+    if counts[0] and counts[1] and counts.max() > 1 and times.shape[1] >= MIN_SAMPLES:
+        times, groups = np.where(is_free, times, np.nan)[usable], groups[usable]
+    medians = np.nanmedian(times, axis=1)
+    level = np.log(np.where(medians > 0, medians, np.nan))  # NaN: no test, but the medians are reported
+    evidence = repeat_test.compare_means(level[None, :], groups, ALPHA * terms.share)[0]
+    by_side = {f"median_{s}": np.median(medians[groups == g], keepdims=True) for g, s in enumerate("ab")}
+    return evidence if not np.isnan(evidence.p).any() else replace(evidence, **by_side)
+
+
+def _judge_pair_series(times: Floats, is_free: NDArray[np.bool_], floor: NoiseFloor) -> RowEvidence:
+    """Judge two runs × steps of one quantity."""
+    is_free_in_both = np.asarray(is_free.all(axis=0))
+    free_steps, has_steps = is_free_in_both.sum(), times.shape[1] >= MIN_SAMPLES
+    floor = floor if has_steps else _widen_floor(floor)
+    if MIN_SAMPLES <= free_steps < is_free_in_both.size:
+        times = np.where(is_free_in_both, times, np.nan)
+    elif has_steps and free_steps < MIN_SAMPLES:
+        floor = NoiseFloor(params.CONTENDED_RUN_SD)
+    return pair_test.judge_pair(times[None, 0], times[None, 1], floor)
+
+
+def _widen_floor(floor: NoiseFloor) -> NoiseFloor:
+    return NoiseFloor(float(np.hypot(floor.spread, params.FEW_STEPS_SD)), floor.freedom, floor.source)
+
+
+def _build_row(
+    phase: str | None, what: str, per: str, evidence: RowEvidence, terms: Terms, step_count: int
+) -> PhaseRow:
+    a, b = evidence.median_a, evidence.median_b
+    threshold_ns = terms.threshold * (np.abs(a) + np.abs(b)) / 2
+    values = (a, b, b - a, evidence.low, evidence.high, evidence.p)
+    verdict = judge_evidence(evidence, threshold_ns, alpha=ALPHA * terms.share)[0]
+    return (phase, what, per, *(float(x[0]) for x in values), verdict, step_count)
+
+
+def _sum_kernels(sides: Sides, phase: str | None, look: Look) -> list[PhaseRow]:
+    """Sum the kernels of a phase without steps: there is no spread, so the row is undecided."""
+    totals = []
+    for run in sides:
+        rows = selection.select_timed(run, Look(lens=look.lens, phase=phase, window=look.window))
+        totals.append(float(step_sampling.compute_scaled_total(run, look, rows)) if run.has("dur") else 0.0)
+    if not all(totals):
+        return []
+    return [(phase, KERNELS, "run", *totals, totals[1] - totals[0], None, None, None, "~", 0)]

@@ -1,0 +1,233 @@
+"""Test repeated runs per side: the run is the sample, so what happens in a single run is no difference.
+
+Each run gives one value per row: the log of its time, the median over the steps that all runs have. The
+difference of the sides is compared with the spread of these values between runs of one side.
+"""
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tracetui.analysis.frames.statistics import (
+    ALPHA,
+    Floats,
+    RowEvidence,
+    adjust_benjamini_hochberg,
+    adjust_holm,
+    compute_cliffs_delta,
+)
+from tracetui.compare import params
+from tracetui.compare.evidence.common_mode import ResidualShift, estimate_residual_shift
+
+
+@dataclass(frozen=True, eq=False)
+class LogLevels:
+    """Log times of rows and runs; NaN if a run lacks the row."""
+
+    level: Floats  # rows × runs
+    step_offset: Floats  # rows × runs × steps, relative to the level
+    weight: Floats  # rows: share of the time
+
+
+@dataclass(frozen=True, eq=False)
+class RepeatEvidence:
+    """The evidence between two sides, and the run-to-run spread that it rests on."""
+
+    evidence: RowEvidence
+    spread: Floats  # per row: SD between runs of one side, as a share of the time
+    is_relative: bool  # rows were judged relative to the others of their run
+    typical_spread: float  # mean of `spread`, weighted by time
+    typical_time_spread: float  # the same before the common mode was removed
+
+
+def judge_repeats(
+    times: Floats,
+    groups: NDArray[np.int64],
+    *,
+    alpha: float = ALPHA,
+    contended: NDArray[np.bool_] | None = None,
+) -> RepeatEvidence:
+    """Judge rows × runs × steps of time; `groups` assigns each run to a (0), b (1) or neither (2).
+
+    Other load slows all rows of a run together, so rows are judged relative to the others of their run. That
+    would be wrong if all rows changed, because one that did not would then seem to; so all rows are tested
+    first, with part of alpha. Rows are corrected for multiple testing with weight √(share of the time).
+    `contended` marks runs beside which other programs used the CPU.
+    """
+    logs = compute_log_levels(times)
+    evidence, spread = compare_means(logs.level, groups, alpha)
+    typical = typical_time = _average_spread(spread, logs.weight)
+    is_complete = np.asarray(~np.isnan(logs.level).any(axis=1))
+    p_of_all = _compute_common_shift_p(logs, groups, is_complete, _choose_run_sd(groups, contended))
+    is_relative = bool(p_of_all >= params.TOTAL_ALPHA_SHARE * alpha)
+    if is_relative:
+        residual = estimate_residual_shift(
+            logs.level[is_complete], logs.step_offset[is_complete], groups, contended
+        )
+        evidence = _apply_residual_changes(evidence, is_complete, residual, alpha)
+        spread = spread.copy()
+        spread[is_complete] = np.expm1(residual.spread)
+        typical = _average_spread(spread, logs.weight)
+    weight = np.sqrt(np.nan_to_num(logs.weight)).clip(params.MIN_ROW_WEIGHT)
+    adjusted = adjust_holm(evidence.p, weight)
+    if not np.isnan(p_of_all):
+        adjusted = np.minimum(1.0, adjusted / (1 - params.TOTAL_ALPHA_SHARE))
+    return RepeatEvidence(replace(evidence, p_adjusted=adjusted), spread, is_relative, typical, typical_time)
+
+
+def _choose_run_sd(groups: NDArray[np.int64], contended: NDArray[np.bool_] | None) -> float:
+    """Choose the SD by which a whole run may be off for reasons that its repeats do not show."""
+    if contended is not None and contended.any():
+        return params.CONTENDED_RUN_SD
+    has_single_run = np.bincount(groups, minlength=2)[:2].min() == 1
+    return params.SINGLE_RUN_COMMON_SHIFT_SD if has_single_run else 0.0
+
+
+def _compute_common_shift_p(
+    logs: LogLevels, groups: NDArray[np.int64], is_complete: NDArray[np.bool_], run_sd: float
+) -> float:
+    """Compute p of the median shift of all rows that matter; NaN if too few rows can be compared.
+
+    `run_sd` is added to the spread between runs.
+    """
+    from scipy.special import stdtr
+
+    is_large = is_complete & (np.nan_to_num(logs.weight) >= params.COMMON_SHIFT_MIN_SHARE)
+    if min(is_large.sum(), is_complete.sum()) < params.COMMON_MODE_MIN_ROWS:
+        return np.nan
+    centered = logs.level[is_large] - logs.level[is_large].mean(axis=1, keepdims=True)
+    medians = np.median(centered, axis=0)
+    spread, df = _estimate_pooled_sd(medians[None, :], groups)
+    left, right = (medians[groups == g] for g in (0, 1))
+    shift = abs(right.mean() - left.mean())
+    if not shift or not (df[0] and spread[0] + run_sd):
+        return 0.0 if shift else 1.0
+    sd = np.hypot(spread[0], run_sd)
+    error = sd * np.sqrt(1 / len(left) + 1 / len(right))
+    total_df = df[0] * (sd / max(spread[0], 1e-9)) ** 4  # Satterthwaite: run_sd is given, not estimated
+    return float(2 * stdtr(total_df, -shift / error))
+
+
+def _apply_residual_changes(
+    evidence: RowEvidence, is_complete: NDArray[np.bool_], residual: ResidualShift, alpha: float
+) -> RowEvidence:
+    """Replace the changes of complete rows by their residual changes, around their geometric mean time."""
+    from scipy.special import stdtr, stdtrit
+
+    mean = np.sqrt(evidence.median_a * evidence.median_b)[is_complete]
+    shift, half_width = residual.shift, residual.error * stdtrit(residual.df, 1 - alpha / 2)
+    replaced = {
+        "median_a": mean * np.exp(-shift / 2),
+        "median_b": mean * np.exp(shift / 2),
+        "p": 2 * stdtr(residual.df, -np.abs(shift) / residual.error),
+    }
+    shifts = (("delta", shift), ("low", shift - half_width), ("high", shift + half_width))
+    replaced |= {field: 2 * mean * np.sinh(value / 2) for field, value in shifts}
+    fields = {}
+    for field, values in replaced.items():
+        fields[field] = getattr(evidence, field).copy()
+        fields[field][is_complete] = values
+    return replace(evidence, **fields)
+
+
+def compute_log_levels(times: Floats) -> LogLevels:
+    """Compute one log time per row and run from rows × runs × steps, over the steps that all runs have."""
+    log = np.log(np.where(times > 0, times, np.nan))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # a row that a run lacks has no mean: it stays NaN
+        profile = _estimate_step_profile(log)
+        typical = _compute_known_medians(profile)[:, None]
+        offset = log - profile[:, None, :]
+        run_offset = _compute_known_medians(offset)
+        weight = np.exp(typical[:, 0]) / np.nansum(np.exp(typical))
+    return LogLevels(typical + run_offset, offset - run_offset[:, :, None], weight)
+
+
+def _compute_known_medians(values: Floats) -> Floats:
+    """Compute medians over the last axis without NaN; the plain median is far faster if there is none."""
+    last = values.ndim - 1
+    return np.asarray((np.nanmedian if np.isnan(values).any() else np.median)(values, axis=last))
+
+
+def _estimate_step_profile(log: Floats) -> Floats:
+    """Estimate rows × steps: the mean over the runs, corrected for the speed of runs that lack a step."""
+    if not np.isnan(log).any():
+        return np.asarray(log.mean(axis=1))
+    profile = np.nanmean(log, axis=1)
+    for _ in range(2):
+        run_offset = _compute_known_medians(log - profile[:, None, :])
+        run_offset -= np.nanmean(run_offset, axis=1, keepdims=True)
+        profile = np.nanmean(log - run_offset[:, :, None], axis=1)
+    return np.asarray(profile)
+
+
+def compare_means(
+    values: Floats, groups: NDArray[np.int64], alpha: float = ALPHA
+) -> tuple[RowEvidence, Floats]:
+    """Apply Student's t-test with pooled spread to rows × runs of log times.
+
+    Changes are in ns around the geometric mean of the sides. Also return each row's spread as a share.
+    """
+    from scipy.special import stdtr, stdtrit
+
+    a, b = (np.where(groups == g, values, np.nan) for g in (0, 1))
+    n_a, n_b = int((groups == 0).sum()), int((groups == 1).sum())
+    spread, df = _estimate_pooled_sd(values, groups)
+    mean_a, mean_b = np.nansum(a, axis=1) / n_a, np.nansum(b, axis=1) / n_b
+    has_test = ~np.isnan(values[:, groups < 2]).any(axis=1) & (df > 0)
+    shift = np.where(has_test, mean_b - mean_a, np.nan)
+    error = spread * np.sqrt(1 / n_a + 1 / n_b)
+    t = np.divide(np.abs(shift), error, out=np.where(shift == 0, 0.0, np.inf), where=error > 0)
+    p = np.where(has_test, 2 * stdtr(np.maximum(df, 1), -t), np.nan)
+    half_width = error * stdtrit(np.maximum(df, 1), 1 - alpha / 2)
+    scale = 2 * np.exp((mean_a + mean_b) / 2)
+    delta, low, high = (scale * np.sinh(x / 2) for x in (shift, shift - half_width, shift + half_width))
+    counts = np.full(len(values), n_a), np.full(len(values), n_b)
+    median_a, median_b = (np.where(has_test, np.exp(mean), np.nan) for mean in (mean_a, mean_b))
+    cliff = compute_cliffs_delta(values[:, groups == 0], values[:, groups == 1])
+    adjusted = adjust_benjamini_hochberg(p)
+    evidence = RowEvidence(median_a, median_b, delta, low, high, p, adjusted, cliff, *counts)
+    return evidence, np.where(has_test, np.expm1(spread), np.nan)
+
+
+def _estimate_pooled_sd(values: Floats, groups: NDArray[np.int64]) -> tuple[Floats, Floats]:
+    """Estimate each row's SD within groups, shrunk towards that of all rows, and its degrees of freedom.
+
+    Few runs estimate an SD badly, and of many rows one has hardly any by chance.
+    """
+    squares, df = np.zeros(len(values)), np.zeros(len(values))
+    for group in np.unique(groups):
+        members = values[:, groups == group]
+        n = (~np.isnan(members)).sum(axis=1)
+        mean = np.divide(np.nansum(members, axis=1), n, out=np.zeros(len(values)), where=n > 0)
+        squares += np.nansum((members - mean[:, None]) ** 2, axis=1)
+        df += np.maximum(n - 1, 0)
+    variance = np.divide(squares, df, out=np.full(len(values), np.nan), where=df > 0)
+    positive = variance[variance > 0]
+    if len(positive) < params.COMMON_MODE_MIN_ROWS:
+        return np.sqrt(variance), df
+    prior_df = params.POOLED_SD_PRIOR_DF
+    prior = np.exp(np.log(positive).mean() + params.LOG_VARIANCE_BIAS_DF / df.max())
+    shrunk = (prior_df * prior + df * variance) / (prior_df + df)
+    return np.sqrt(np.where(variance > 0, shrunk, variance)), np.where(df > 0, df + prior_df, 0)
+
+
+def estimate_run_spread(times: Floats) -> float:
+    """Estimate the SD between runs of the same thing (rows × runs × steps) as a share of the time."""
+    groups = np.zeros(times.shape[1], dtype=np.int64)
+    logs = compute_log_levels(times)
+    return _average_spread(_estimate_pooled_sd(logs.level, groups)[0], logs.weight)
+
+
+def _average_spread(spread: Floats, weight: Floats) -> float:
+    """Average the spread of the rows, weighted by their time; NaN if no spread is known."""
+    is_known = ~np.isnan(spread) & ~np.isnan(weight)
+    return float(np.average(spread[is_known], weights=weight[is_known])) if is_known.any() else np.nan
+
+
+def find_median_run(totals: Sequence[int]) -> int:
+    """Find the index of the median run, which represents its side where a single run is needed."""
+    return sorted(range(len(totals)), key=lambda i: (totals[i], i))[(len(totals) - 1) // 2]

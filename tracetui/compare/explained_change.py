@@ -1,0 +1,194 @@
+"""Attribute the change of the step time between two runs to sampled clocks and loads.
+
+Work of c cycles takes c / f, so time follows a power of the clock between −1 and 0, shrunk towards −1; the
+time of a fixed loop is an inverse clock. What other programs do to the machine (usage, pressure, stolen time)
+can only slow a step. One ridge regression with these signs estimates both effects over the steps within each
+run, where the code is constant; applied to the difference of the runs, they give the shares. What a program
+does itself (its own usage, its memory) is no cause.
+"""
+
+import re
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import polars as pl
+
+from capture.run import Run
+from tracetui.analysis.frames import selection
+from tracetui.analysis.frames.statistics import MIN_SAMPLES, Floats
+from tracetui.analysis.time import step_table
+from tracetui.compare import params
+from tracetui.compare.cycles import compute_welch_p, find_source_unit, select_cycle_rows, with_levels
+from tracetui.compare.pairing.step_alignment import compute_step_totals, drop_warm_up
+from tracetui.look import Look
+
+CLOCK_METRICS: Final = re.compile(r"(?i)freq|clock|mhz|fixed_loop_time")
+LOOP_COUNTER: Final = "fixed_loop_time"
+LOAD_METRICS: Final = re.compile(r"(?i)pressure|host_cpu|steal|swap|throttl|major_fault")
+_TIMES: Final = ("number", "step", "kernels")
+_SCHEMA: Final = {
+    "metric": pl.String,
+    "unit": pl.String,
+    "before": pl.Float64,
+    "after": pl.Float64,
+    "share": pl.Float64,
+}
+
+
+@dataclass(frozen=True, eq=False)
+class ExplainedChange:
+    """The change of the step time, and the metrics that moved, largest share first."""
+
+    phase: str | None
+    what: str  # step or kernels, whichever changed more
+    before_ns: float
+    after_ns: float
+    metrics: pl.DataFrame  # metric, unit, before, after, share
+    metric_count: int  # metrics that could have been a cause
+
+    @property
+    def unexplained_share(self) -> float:
+        """Share of the change that no metric explains."""
+        return 1 - float(self.metrics["share"].sum())
+
+
+def explain_change(a: Run, b: Run, look: Look) -> ExplainedChange | None:
+    """Attribute the change of the step time in the look's phase, else in the phase that takes longest.
+
+    None if the step time did not change, or if both runs did not sample the same metrics.
+    """
+    phase = look.phase or _find_longest_phase(a, b)
+    left, right = (_tabulate_levels(run, phase) for run in (a, b))
+    if left is None or right is None or min(left.height, right.height) < MIN_SAMPLES:
+        return None
+    names = sorted({*left.columns} & {*right.columns} - {*_TIMES})
+    what = max(("step", "kernels"), key=lambda c: abs(_compute_change(c, left, right)))
+    if not names or abs(_compute_change(what, left, right)) < params.MIN_STEP_TIME_CHANGE:
+        return None
+    before, after = (float(np.exp(_compute_median(what, side))) for side in (left, right))
+    shares = _compute_shares(what, left, right, names, a)
+    return ExplainedChange(phase, what, before, after, shares, len(names))
+
+
+def _compute_shares(
+    what: str, left: pl.DataFrame, right: pl.DataFrame, names: list[str], a: Run
+) -> pl.DataFrame:
+    """Compute for each metric that moved the share of the change that it explains."""
+    moved = [m for m in _deduplicate_metrics(left, right, names) if _has_moved(m, left, right)]
+    effects = _estimate_effects(what, left, right, moved)
+    shares = np.clip(effects / _compute_change(what, left, right), 0.0, 1.0)
+    shares = shares / max(1.0, float(shares.sum()))
+    rows = [_build_metric_row(m, s, left, right, a) for m, s in zip(moved, shares, strict=True)]
+    return pl.DataFrame(rows, schema=_SCHEMA).sort("share", "metric", descending=[True, False])
+
+
+def _compute_median(what: str, side: pl.DataFrame) -> float:
+    return float(np.median(side[what].to_numpy()))
+
+
+def _compute_change(what: str, left: pl.DataFrame, right: pl.DataFrame) -> float:
+    return _compute_median(what, right) - _compute_median(what, left)
+
+
+def _find_longest_phase(a: Run, b: Run) -> str | None:
+    shared = [p for p in selection.list_phases(a) if p in selection.list_phases(b)]
+    facts = step_table.build_step_facts(a)
+    walls = {p: facts.filter(pl.col("phase") == p)["wall_ns"].sum() for p in shared} if shared else {}
+    return max(walls, key=lambda p: int(walls[p] or 0), default=None)
+
+
+def _tabulate_levels(run: Run, phase: str | None) -> pl.DataFrame | None:
+    """Tabulate per step: number, log ns per token of step and kernels, metrics; None without metrics."""
+    table = select_cycle_rows(run, f"{CLOCK_METRICS.pattern[4:]}|{LOAD_METRICS.pattern[4:]}")
+    if table is None or table.is_empty():
+        return None
+    levels = with_levels(
+        table.rename({"mu": "mu_a"}).with_columns(mu_b="mu_a"), is_source="cycles" in run.tables
+    )
+    wide = (
+        levels.filter(pl.col("metric").str.contains(f"{CLOCK_METRICS.pattern}|{LOAD_METRICS.pattern[4:]}"))
+        .pivot("metric", index="cycle", values="level_a", aggregate_function="mean")
+        .select(pl.col("cycle").cast(pl.Int64).alias("number"), pl.exclude("cycle"))
+    )
+    measured, _ = drop_warm_up(compute_step_totals(run, phase))
+    walls = step_table.build_step_facts(run).select("step", "wall_ns").unique("step")
+    rows = selection.select_timed(run, Look(phase=phase)).filter(pl.col("step").is_not_null())
+    sums = rows.group_by("step").agg(kernels=pl.col("dur").sum()).collect()
+    joined = measured.join(walls, on="step", how="left", maintain_order="left")
+    joined = joined.join(sums, on="step", how="left", maintain_order="left")
+    table = joined.select(
+        number=pl.col("step").cast(pl.Int64),
+        step=(pl.coalesce("wall_ns", "kernels") / pl.col("tokens")).log(),
+        kernels=(pl.col("kernels") / pl.col("tokens")).log(),
+    ).join(wide, on="number", how="left", maintain_order="left")
+    metrics = [c for c in wide.columns if c != "number" and table[c].is_not_null().any()]
+    filled = (pl.col(c).interpolate().forward_fill().backward_fill() for c in metrics)
+    is_finite = pl.col("step").is_finite() & pl.col("kernels").is_finite()
+    return table.filter(is_finite).select("number", "step", "kernels", *filled)
+
+
+def _deduplicate_metrics(left: pl.DataFrame, right: pl.DataFrame, names: list[str]) -> list[str]:
+    """Deduplicate metrics that are equal in all steps, keeping the first by name."""
+    by_values: dict[tuple[Any, ...], str] = {}
+    for name in sorted(names):
+        by_values.setdefault((*left[name], *right[name]), name)
+    return list(by_values.values())
+
+
+def _has_moved(metric: str, left: pl.DataFrame, right: pl.DataFrame) -> bool:
+    """True if a metric evidently differs between the runs, and by enough to be a cause."""
+    x, y = (side[metric].to_numpy() for side in (left, right))
+    change = _to_time_driver(metric, y).mean() - _to_time_driver(metric, x).mean()
+    p = compute_welch_p((x, y), (len(x), len(y)))
+    return bool(abs(change) >= params.MIN_METRIC_CHANGE and (np.isnan(p) or p < params.METRIC_ALPHA))
+
+
+def _to_time_driver(metric: str, values: Floats) -> Floats:
+    """Convert a metric to what log time depends on linearly: the log of a clock, the share of a load."""
+    if metric == LOOP_COUNTER:
+        return np.asarray(-np.log(np.maximum(values, 1e-9)))
+    return np.log(np.maximum(values, 1e-9)) if CLOCK_METRICS.search(metric) else values / 100
+
+
+def _estimate_effects(what: str, left: pl.DataFrame, right: pl.DataFrame, moved: list[str]) -> Floats:
+    """Estimate by how much each metric changed a log time from one run to the other."""
+    from scipy.optimize import lsq_linear
+
+    if not moved:
+        return np.zeros(0)
+    sides = [
+        np.column_stack([_to_time_driver(m, side[m].to_numpy()) for m in moved]) for side in (left, right)
+    ]
+    drivers = np.concatenate([_remove_trend(x) for x in sides])
+    time = np.concatenate([_remove_trend(side[what].to_numpy()[:, None])[:, 0] for side in (left, right)])
+    noise = max(float(np.std(time)), params.MIN_REGRESSION_SD)
+    is_clock = np.array([bool(CLOCK_METRICS.search(m)) for m in moved])
+    prior = np.where(is_clock, -1.0, 0.0)
+    prior_sd = np.where(is_clock, params.CLOCK_POWER_SD, params.LOAD_EFFECT_SD)
+    bounds = np.where(is_clock, -1.0, 0.0), np.where(is_clock, 0.0, np.inf)
+    system = np.vstack([drivers / noise, np.diag(1 / prior_sd)])
+    coefficients = lsq_linear(system, np.concatenate([time / noise, prior / prior_sd]), bounds).x
+    return np.asarray(coefficients * (sides[1].mean(axis=0) - sides[0].mean(axis=0)))
+
+
+def _remove_trend(values: Floats) -> Floats:
+    """Subtract mean and linear trend over the run from steps × columns."""
+    x = np.arange(len(values)) - (len(values) - 1) / 2
+    flat = values - values.mean(axis=0)
+    return np.asarray(flat - np.outer(x, x @ flat) / (x @ x))
+
+
+def _build_metric_row(
+    metric: str, share: float, left: pl.DataFrame, right: pl.DataFrame, a: Run
+) -> dict[str, Any]:
+    before, after = (float(np.mean(side[metric].to_numpy())) for side in (left, right))
+    return {"metric": metric, "unit": _find_unit(metric, a), "before": before, "after": after, "share": share}
+
+
+def _find_unit(metric: str, run: Run) -> str | None:
+    if "cycles" in run.tables:
+        return find_source_unit(metric)
+    rows = run.events.filter((pl.col("kind") == "counter") & (pl.col("name").cast(pl.String) == metric))
+    units = rows["unit"].drop_nulls() if run.has("unit") else pl.Series([])
+    return str(units[0]) if len(units) else None

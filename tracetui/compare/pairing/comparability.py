@@ -1,0 +1,165 @@
+"""Score whether two runs may be compared, and list every reason against it."""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import polars as pl
+
+from capture.run import Run
+from tracetui.analysis.frames.selection import find_rank_tracks, list_lenses, list_phases
+from tracetui.analysis.time import step_sampling
+from tracetui.compare import params
+from tracetui.compare.pairing.row_matching import RowMatch
+from tracetui.compare.pairing.step_alignment import compute_step_totals
+from tracetui.compare.run_sides import Sides
+from tracetui.look import Look
+
+ScoredReason = tuple[float, str]  # factor of the score, why
+
+
+@dataclass(frozen=True)
+class Comparability:
+    """A score between 0 and 1, and the reasons that lowered it."""
+
+    score: float
+    reasons: tuple[str, ...]
+
+    @property
+    def ok(self) -> bool:
+        """True if the score is high enough to compare."""
+        return self.score >= params.MIN_COMPARABILITY
+
+    def as_dict(self) -> dict[str, Any]:
+        """Convert to a JSON object."""
+        return {"score": round(self.score, 4), "ok": self.ok, "reasons": list(self.reasons)}
+
+
+def judge_comparability(
+    sides: Sides, matches: Sequence[RowMatch], totals: tuple[Sequence[int], Sequence[int]]
+) -> Comparability:
+    """Multiply the factors of all checks; keep the reasons of those below 1.
+
+    `totals` has the ns of each row of a and of b, which `matches` refers to by index.
+    """
+    a, b = sides
+    reasons = [
+        *_check_source(a, b),
+        *_check_metadata(a, b),
+        *_check_matched_share(matches, totals),
+        *_check_lens(a, b),
+        *_check_phases(a, b),
+        *_check_step_counts(a, b),
+        *_check_losses(a, b),
+        *_check_profiler(a, b),
+        *_check_ranks(a, b),
+        *_check_sampling(a, b),
+        *_check_kernel_time(a, b),
+        *_check_repeats(sides),
+    ]
+    below = [(factor, reason) for factor, reason in reasons if factor < 1]
+    score = math.prod((factor for factor, _ in below), start=1.0)
+    return Comparability(score, tuple(reason for _, reason in below))
+
+
+def _check_source(a: Run, b: Run) -> Iterator[ScoredReason]:
+    reasons = [r for run in (a, b) for r in run.meta.get("comparable", {}).get("reasons", ())]
+    for reason in dict.fromkeys(reasons):
+        yield params.SOURCE_REASON_FACTOR, reason
+
+
+def _check_metadata(a: Run, b: Run) -> Iterator[ScoredReason]:
+    for key, factor in params.METADATA_FACTORS.items():
+        x, y = a.meta.get(key), b.meta.get(key)
+        if x is not None and y is not None and x != y:
+            yield factor, f"{key} differs: {x} against {y}"
+
+
+def _check_matched_share(
+    matches: Sequence[RowMatch], totals: tuple[Sequence[int], Sequence[int]]
+) -> Iterator[ScoredReason]:
+    """Yield the share of the time of both runs that is in matched rows, if that is small."""
+    matched = [m for m in matches if m.a and m.b]
+    matched_ns = sum(totals[0][i] for m in matched for i in m.a) + sum(
+        totals[1][j] for m in matched for j in m.b
+    )
+    total_ns = sum(totals[0]) + sum(totals[1])
+    share = matched_ns / total_ns if total_ns else 0.0
+    if share < params.MIN_MATCHED_SHARE:
+        reason = f"only {100 * share:.0f}% of the time is in rows that both runs have"
+        yield max(params.MIN_MATCHED_FACTOR, share), reason
+
+
+def _check_repeats(sides: Sides) -> Iterator[ScoredReason]:
+    """Check that repeats have kernel time and their side's metadata; `sides.same` may repeat either side."""
+    a, b = sides
+    for repeated, repeats in (((a,), sides.more_a), ((b,), sides.more_b), ((a, b), sides.same)):
+        for run in repeats:
+            if not _sum_kernel_ns(run):
+                yield 0.0, f"no kernel time in a repeat, {run.log.source or run.name}"
+            differences = [list(_check_metadata(run, each)) for each in repeated]
+            if all(differences):
+                factor = min(f for f, _ in differences[0])
+                yield factor, f"a repeat is of another kind: {differences[0][0][1]}"
+
+
+def _check_lens(a: Run, b: Run) -> Iterator[ScoredReason]:
+    x, y = list_lenses(a)[:1], list_lenses(b)[:1]
+    if x and y and x != y:
+        yield params.LENS_FACTOR, f"different lenses: {x[0]} against {y[0]}"
+
+
+def _check_phases(a: Run, b: Run) -> Iterator[ScoredReason]:
+    x, y = set(list_phases(a)), set(list_phases(b))
+    if x and y and not x & y:
+        words = " against ".join(", ".join(sorted(phases)) for phases in (x, y))
+        yield params.PHASE_FACTOR, f"no phase in common: {words}"
+
+
+def _check_step_counts(a: Run, b: Run) -> Iterator[ScoredReason]:
+    x, y = compute_step_totals(a, None).height, compute_step_totals(b, None).height
+    if min(x, y) and max(x, y) >= params.STEP_COUNT_RATIO * min(x, y):
+        reason = f"{x} steps or cycles against {y}: the two may have been split into steps differently"
+        yield params.STEP_COUNT_FACTOR, reason
+
+
+def _check_losses(a: Run, b: Run) -> Iterator[ScoredReason]:
+    """Yield data lost when reading, and recordings that end early."""
+    if lost := [r.name for r in (a, b) if r.log.lost_data]:
+        yield params.LOST_DATA_FACTOR, f"data was lost when reading {' and '.join(lost)}"
+    if truncated := [r.name for r in (a, b) if r.meta.get("truncated")]:
+        yield params.TRUNCATED_FACTOR, f"cut short: {' and '.join(truncated)}"
+
+
+def _check_ranks(a: Run, b: Run) -> Iterator[ScoredReason]:
+    """Compare the numbers of ranks, because times are summed over the ranks of a run."""
+    x, y = (max(1, len(set(find_rank_tracks(run).values()))) for run in (a, b))
+    if x != y:
+        yield params.RANKS_FACTOR, f"ranks differ: {x} against {y}, and times are summed over ranks"
+
+
+def _check_profiler(a: Run, b: Run) -> Iterator[ScoredReason]:
+    x, y = a.meta.get("profiled"), b.meta.get("profiled")
+    if x is not None and y is not None and bool(x) != bool(y):
+        yield params.PROFILER_FACTOR, "one run was recorded with a profiler, the other without"
+
+
+def _check_sampling(a: Run, b: Run) -> Iterator[ScoredReason]:
+    """Compare sampled shares: rows scaled up from a few steps are estimates."""
+    x, y = (step_sampling.compute_sampled_share(run, Look()) for run in (a, b))
+    if (x < 1) != (y < 1):
+        reason = f"kernels were sampled in {x:.0%} of the steps against {y:.0%}: one side is scaled"
+        yield params.SAMPLING_FACTOR, reason
+
+
+def _check_kernel_time(a: Run, b: Run) -> Iterator[ScoredReason]:
+    """Yield runs without kernel time, with factor 0: an empty capture is never an improvement."""
+    if empty := [r.name for r in (a, b) if not _sum_kernel_ns(r)]:
+        yield 0.0, f"no kernel time in {' and '.join(empty)}"
+
+
+def _sum_kernel_ns(run: Run) -> int:
+    if not run.has("dur"):
+        return 0
+    return int(run.events.filter(pl.col("kind") == "kernel")["dur"].sum())

@@ -1,0 +1,249 @@
+"""The time of each row in each step: dense for one run, sparse for a pair. Samples are made of it."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from typing import Final
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from capture.parallel import run_parallel
+from capture.run import Run
+from tracetui.analysis.frames import ragged, selection
+from tracetui.analysis.frames.ragged import EncodedColumn, Ints, compute_sort_order
+from tracetui.analysis.frames.statistics import Floats
+from tracetui.compare import params
+from tracetui.look import Look
+
+RowNames = Sequence[Sequence[str]]  # per row of a table: its names in a run
+
+NO_NAME: Final = "–"
+_EMPTY_SCHEMA: Final = dict.fromkeys(("name", "phase", "step", "dur", "count"), pl.Int64)
+
+
+@dataclass(frozen=True, eq=False)
+class SparseTimes:
+    """Rows × steps of a pair of runs in COO form: a run of thousands of kernels has few of them in a step.
+
+    Cells are sorted by row and step. A cell has time on either side; NaN is a step excluded on that side, and
+    a step excluded on both sides has no cells.
+    """
+
+    row: Ints
+    step: Ints
+    a: Floats  # ns
+    b: Floats
+    step_count: int
+    valid_steps: Ints  # per row: steps that are not excluded on both sides
+
+    @classmethod
+    def from_dense(cls, a: Floats, b: Floats) -> "SparseTimes":
+        """Convert dense tables, rows × steps."""
+        excluded = np.isnan(a) & np.isnan(b)
+        row, step = np.nonzero(((a != 0) | (b != 0)) & ~excluded)
+        valid_steps = a.shape[1] - excluded.sum(axis=1)
+        return cls(row, step, a[row, step], b[row, step], a.shape[1], valid_steps)
+
+    @property
+    def row_count(self) -> int:
+        """Number of rows, with or without cells."""
+        return len(self.valid_steps)
+
+    def select_steps(self, selected: NDArray[np.bool_]) -> "SparseTimes":
+        """Exclude all steps that are not selected."""
+        if selected.all():
+            return self
+        cells = selected[self.step]
+        columns = {c: getattr(self, c)[cells] for c in ("row", "step", "a", "b")}
+        return replace(self, **columns, valid_steps=self.valid_steps - int((~selected).sum()))
+
+    def compute_cliffs_delta(self) -> Floats:
+        """Compute P(b > a) − P(b < a) over all pairs of steps, −1 to 1; an excluded step counts as 0 ns."""
+        n, rows = self.step_count, self.row_count
+        if not n:
+            return np.full(rows, np.nan)
+        a, b = np.nan_to_num(self.a), np.nan_to_num(self.b)
+        counts = np.bincount(self.row, minlength=rows)
+        absent = n - counts  # steps without time on either side
+        zeros_a, zeros_b = (np.bincount(self.row[side == 0], minlength=rows) for side in (a, b))
+        pairs_of_absent = absent * (counts - zeros_b / 2) + absent * zeros_a / 2 + absent * absent / 2
+        return np.asarray(2 * (ragged.count_pairs_above(a, b, counts) + pairs_of_absent) / (n * n) - 1)
+
+
+@dataclass(frozen=True, eq=False)
+class StepTimes:
+    """The timed rows of a run: each has a key (`make_row_key`), a phase, a step and a time."""
+
+    run: Run
+    look: Look
+    name: EncodedColumn
+    phase: EncodedColumn
+    step: EncodedColumn
+    dur: Ints
+    count: Ints  # launches
+
+    def list_names(self, phase: str | None) -> set[str]:
+        """List the keys of the rows of a phase."""
+        codes = np.unique(self.name.codes[self.index_phase(phase)])
+        return {str(n) for n in _fill_missing_names(self.name).gather(codes)}
+
+    def index_phase(self, phase: str | None) -> Ints | slice:
+        """Index the rows of a phase."""
+        return self._rows_by_phase.get(phase, slice(0))
+
+    @cached_property
+    def _rows_by_phase(self) -> Mapping[str | None, Ints | slice]:
+        """Indices of the rows of each phase."""
+        values, codes = self.phase.values.cast(pl.String).to_list(), self.phase.codes
+        counts = np.bincount(codes, minlength=len(values))
+        phases = [(phase, int(n)) for phase, n in zip(values, counts, strict=True) if n]
+        if len(phases) < 2:
+            return {phase: slice(None) for phase, _ in phases}
+        parts = np.split(compute_sort_order(codes, len(values)), np.cumsum([n for _, n in phases])[:-1])
+        return {phase: rows for (phase, _), rows in zip(phases, parts, strict=True)}
+
+
+def select_keyed_rows(run: Run, look: Look) -> pl.LazyFrame:
+    """Select timed rows with `name` (of the look's grouping), `phase` and `rank`; each may be null.
+
+    Only comparisons that keep ranks apart fill `rank`.
+    """
+    rows = selection.select_timed(run, replace(look, per="total", sort=None, limit=None))
+    group = look.group or "name"
+    name = pl.col(group) if run.has(group) else pl.lit(None, pl.String)
+    phase = pl.col("phase") if run.has("phase") else pl.lit(None, pl.String)
+    rows = rows.with_columns(name.alias("name"), phase.alias("phase"))
+    if look.terms.ranks_apart:
+        return selection.with_rank(run, rows)
+    return rows.with_columns(rank=pl.lit(None, pl.Int64))
+
+
+def make_row_key(name: str, rank: int | None) -> str:
+    """Make the key of a row's samples: its name, with its rank if ranks are kept apart."""
+    return name if rank is None else f"{name}\n{rank}"
+
+
+def build_step_times(run: Run, look: Look) -> StepTimes:
+    """Build the timed rows of a run in one pass over its events."""
+    rows = pl.DataFrame(schema=_EMPTY_SCHEMA)
+    if run.has("dur"):
+        count = pl.col("count").fill_null(1) if run.has("count") else pl.lit(1)
+        step = pl.col("step") if run.has("step") else pl.lit(None, pl.Int64)
+        key = ["name", "rank"] if look.terms.ranks_apart else ["name"]
+        rows = (
+            select_keyed_rows(run, look)
+            .select(*key, "phase", step.alias("step"), "dur", count=count)
+            .collect()
+        )
+    name, phase, numbers = (EncodedColumn.from_series(rows[c]) for c in ("name", "phase", "step"))
+    if "rank" in rows.columns:
+        name = _encode_row_keys(name, EncodedColumn.from_series(rows["rank"]))
+    dur, counts = (rows[c].cast(pl.Int64).to_numpy() for c in ("dur", "count"))
+    return StepTimes(run, look, name, phase, numbers, dur, counts)
+
+
+def _encode_row_keys(name: EncodedColumn, rank: EncodedColumn) -> EncodedColumn:
+    """Encode the key of each row (`make_row_key`)."""
+    codes, names, ranks = name.encode_pairs(rank)
+    words = map(make_row_key, _fill_missing_names(name).gather(names), rank.values.gather(ranks))
+    return EncodedColumn(pl.Series([*words, None], dtype=pl.String), codes)
+
+
+def build_sparse_times(
+    works: Sequence[StepTimes], phase: str | None, sides: Sequence[pl.DataFrame], names: Sequence[RowNames]
+) -> SparseTimes:
+    """Build rows × aligned steps of both sides, in ns per token: `tabulate_per_step` in sparse form."""
+    rows, steps = len(names[0]), sides[0].height
+
+    def sum_side(side: int) -> tuple[Ints, Floats]:
+        indexed = _index_rows_and_steps(works[side], phase, sides[side], names[side])
+        cells, sums = _sum_cells(*indexed, (rows, steps))
+        return cells, sums / sides[side]["tokens"].to_numpy()[cells % max(1, steps)]
+
+    (cells_a, a), (cells_b, b) = run_parallel([partial(sum_side, side) for side in range(2)])
+    cells = cells_a
+    if not np.array_equal(cells_a, cells_b):
+        cells = np.union1d(cells_a, cells_b)
+        a, b = _scatter_values(cells, cells_a, a), _scatter_values(cells, cells_b, b)
+    return SparseTimes(*np.divmod(cells, max(1, steps)), a, b, steps, np.full(rows, steps))
+
+
+def _sum_cells(row: Ints, step: Ints, dur: Ints, shape: tuple[int, int]) -> tuple[Ints, Floats]:
+    """Sum durations by cell; return sorted flat indices (row · steps + step) and sums of cells with time."""
+    rows, steps = shape
+    if rows * steps <= params.SPARSE_CELLS_PER_TIMED_ROW * len(dur):
+        sums = np.bincount(row * steps + step, weights=dur, minlength=rows * steps)
+        cells = np.asarray(np.flatnonzero(sums), dtype=np.int64)
+        return cells, np.asarray(sums[cells], dtype=np.float64)
+    from scipy.sparse import coo_array
+
+    table = coo_array((dur, (row, step)), shape=shape).tocsr()
+    table.sum_duplicates()
+    row_starts = np.repeat(np.arange(rows, dtype=np.int64) * steps, np.diff(table.indptr))
+    return row_starts + table.indices, table.data.astype(np.float64)
+
+
+def _scatter_values(cells: Ints, own_cells: Ints, values: Floats) -> Floats:
+    """Scatter the values of some cells over all cells, 0 elsewhere."""
+    out = np.zeros(len(cells))
+    out[np.searchsorted(cells, own_cells)] = values
+    return out
+
+
+def tabulate_per_step(times: StepTimes, phase: str | None, picked: pl.DataFrame, names: RowNames) -> Floats:
+    """Tabulate rows × aligned steps in ns per token; 0 if a row is absent from a step."""
+    row, step, dur = _index_rows_and_steps(times, phase, picked, names)
+    out = np.bincount(row * picked.height + step, weights=dur, minlength=len(names) * picked.height)
+    return np.asarray(out.reshape(len(names), picked.height) / picked["tokens"].to_numpy())
+
+
+def _index_rows_and_steps(
+    times: StepTimes, phase: str | None, picked: pl.DataFrame, names: RowNames
+) -> tuple[Ints, Ints, Ints]:
+    """Index row and picked step of each timed row of a phase that has both; also return its duration."""
+    in_phase = times.index_phase(phase)
+    steps = times.step.map_codes(_index_in(times.step.values, picked["step"]), in_phase)
+    rows, dur = _index_rows(times, phase, names), times.dur[in_phase]
+    has_both = (rows >= 0) & (steps >= 0)
+    return (rows, steps, dur) if has_both.all() else (rows[has_both], steps[has_both], dur[has_both])
+
+
+def _index_in(values: pl.Series, steps: pl.Series) -> Ints:
+    """Index each value among the steps; −1 if it is not among them."""
+    indices = steps.rename("value").to_frame().with_row_index("index")
+    joined = values.rename("value").to_frame().join(indices, on="value", how="left", maintain_order="left")
+    return np.asarray(joined["index"].cast(pl.Int64).fill_null(-1).to_numpy(), dtype=np.int64)
+
+
+def tabulate_per_launch(times: StepTimes, phase: str | None, names: RowNames) -> Floats:
+    """Tabulate rows × 1: mean ns per launch; 0 if a row is absent, NaN if it has time but no launches."""
+    rows, in_phase = _index_rows(times, phase, names), times.index_phase(phase)
+    has_row = rows >= 0
+    sums, counts = (
+        np.bincount(rows[has_row], weights=column[in_phase][has_row], minlength=len(names))
+        for column in (times.dur, times.count)
+    )
+    is_present = np.bincount(rows[has_row], minlength=len(names)) > 0
+    mean = np.divide(sums, counts, out=np.full(len(names), np.nan), where=counts > 0)
+    return np.where(is_present, mean, 0.0)[:, None]
+
+
+def count_launches(times: StepTimes, phase: str | None, names: RowNames) -> Ints:
+    """Count the launches of each row."""
+    rows = _index_rows(times, phase, names)
+    has_row = rows >= 0
+    count = times.count[times.index_phase(phase)][has_row]
+    return np.bincount(rows[has_row], weights=count, minlength=len(names)).astype(np.int64)
+
+
+def _index_rows(times: StepTimes, phase: str | None, names: RowNames) -> Ints:
+    """Index the table row of each timed row of a phase; −1 if it has none."""
+    index = {name: i for i, group in enumerate(names) for name in group}
+    indices = [index.get(name, -1) for name in _fill_missing_names(times.name)]
+    return times.name.map_codes(indices, times.index_phase(phase))
+
+
+def _fill_missing_names(names: EncodedColumn) -> pl.Series:
+    return names.values.cast(pl.String).fill_null(NO_NAME)

@@ -1,0 +1,259 @@
+"""Sentences about a comparison, each with its numbers and its row; the last state what is not concluded."""
+
+from collections.abc import Iterator, Mapping
+from functools import partial
+from typing import Any, Final
+
+import polars as pl
+
+from capture.parallel import run_parallel
+from capture.run import Run
+from tracetui import units
+from tracetui.analysis.frames.statistics import ALPHA
+from tracetui.analysis.growth import compute_growth_lines
+from tracetui.compare import params
+from tracetui.compare.causes import Finding, compute_role_traffic, iter_causes
+from tracetui.compare.diff import Diff
+from tracetui.compare.evidence.sample_size import compute_required_runs
+from tracetui.compare.words.decision import select_decided_rows
+from tracetui.display_names import map_display_names
+from tracetui.look import Look
+
+SAMPLES: Final = {"token": "steps", "step": "steps", "launch": "launches"}
+_ONE_SIDED: Final = (("new", "total_b_ns", "b"), ("gone", "total_a_ns", "a"))  # verdict, time, side
+_SCHEMA: Final = {"kind": pl.String, "finding": pl.String, "row": pl.String}
+
+
+def list_findings(compared: Diff, look: Look) -> pl.DataFrame:
+    """List kind, finding and row, most important first."""
+    a, b = compared.sides
+    names = _map_display_names(compared)
+    findings = [
+        *_iter_comparability(compared),
+        *_iter_total(compared),
+        *iter_causes(a, b, look, compares_steps=compared.comparability.ok),
+        *_iter_common_change(compared),
+        *_iter_changes(compared, names),
+        *_iter_same_work(a, b, compared, look, names),
+        *_iter_lost_records(a, b, compared),
+        *_iter_averages(a, b, compared, names),
+        *_iter_one_sided(compared, names),
+        *_iter_growth_changes(a, b, look),
+        *_iter_limits(compared, look, names),
+    ]
+    return pl.DataFrame(findings, schema=_SCHEMA, orient="row")
+
+
+def _map_display_names(compared: Diff) -> Mapping[str, str]:
+    """Map the names that findings may mention to their display names."""
+    tables = [
+        select_decided_rows(compared),
+        _select_unsampled(compared),
+        _select_undecided(compared),
+        *(_select_one_sided(compared, verdict, column) for verdict, column, _ in _ONE_SIDED),
+    ]
+    names = [name for rows in tables for name in rows["name"].head(params.MAX_FINDINGS_PER_KIND)]
+    return dict(zip(names, names, strict=True)) | map_display_names(names)
+
+
+def _iter_comparability(compared: Diff) -> Iterator[Finding]:
+    if not compared.comparability.ok:
+        reasons = "; ".join(compared.comparability.reasons)
+        yield "not comparable", f"these runs should not be compared: {reasons}", None
+
+
+def _iter_total(compared: Diff) -> Iterator[Finding]:
+    before, after = int(compared.rows["total_a_ns"].sum()), int(compared.rows["total_b_ns"].sum())
+    if before and after:
+        change = units.with_plus(f"{100 * (after / before - 1):.1f}%", after - before)
+        times = f"{units.format_duration(before)} → {units.format_duration(after)}"
+        yield "total", f"kernel time {times} ({change})", None
+
+
+def _iter_common_change(compared: Diff) -> Iterator[Finding]:
+    """Yield that most large rows changed the same way: the machine, its clock or a setting."""
+    total_ns = int(compared.rows["total_a_ns"].sum()) + int(compared.rows["total_b_ns"].sum())
+    is_large = pl.col("total_a_ns") + pl.col("total_b_ns") >= params.COMMON_CHANGE_ROW_SHARE * total_ns
+    has_medians = (pl.col("n_a") > 0) & (pl.col("median_a_ns") > 0) & (pl.col("median_b_ns") > 0)
+    rows = compared.rows.filter(has_medians & is_large)
+    if rows.height < params.COMMON_CHANGE_MIN_ROWS:
+        return
+    for verdict in ("slower", "faster"):
+        changed = rows.filter(pl.col("verdict") == verdict)
+        if changed.height >= params.COMMON_CHANGE_MIN_SHARE * rows.height:
+            change = changed.select((pl.col("median_b_ns") / pl.col("median_a_ns") - 1).median()).item()
+            yield (
+                "together",
+                f"{changed.height} of the {rows.height} rows of 1% or more are {verdict}, by a median of "
+                f"{change:+.0%}: look for a cause that they share before any single kernel",
+                None,
+            )
+
+
+def _iter_changes(compared: Diff, names: Mapping[str, str]) -> Iterator[Finding]:
+    """Yield the largest changes that have a verdict."""
+    for row in select_decided_rows(compared).head(params.MAX_FINDINGS_PER_KIND).iter_rows(named=True):
+        low, high = (units.format_duration(row[c]) for c in ("low_ns", "high_ns"))
+        change = 100 * row["median_delta_ns"] / row["median_a_ns"] if row["median_a_ns"] else float("inf")
+        samples = "runs" if row["spread"] is not None else SAMPLES[row["per"]]
+        where = f" in {row['phase']}" if row["phase"] else ""
+        relative = ", relative to the others of its step" if row["is_relative"] else ""
+        before, after = (units.format_duration(row[c]) for c in ("median_a_ns", "median_b_ns"))
+        yield (
+            row["verdict"],
+            f"{names[row['name']]} is {row['verdict']}{where}{relative}: {before} → {after} per {row['per']} "
+            f"({change:+.1f}%, 95% interval {low} to {high}, {row['n_a']} and {row['n_b']} {samples})",
+            row["name"],
+        )
+
+
+def _iter_same_work(
+    a: Run, b: Run, compared: Diff, look: Look, names: Mapping[str, str]
+) -> Iterator[Finding]:
+    """Yield ops whose time changed but not their bytes, with the rates before and after."""
+    in_decode = pl.col("op").is_not_null(), pl.col("phase") == "decode"
+    rows = select_decided_rows(compared).filter(*in_decode).head(2)
+    traffic = {t.op: t for t in compute_role_traffic(a, b, look)} if rows.height else {}
+    for name, op in rows.select("name", "op").iter_rows():
+        t = traffic.get(op)
+        is_only_row = compared.rows.filter(pl.col("op") == op, pl.col("phase") == "decode").height == 1
+        if t is not None and is_only_row and abs(t.bytes_ratio - 1) < params.SAME_BYTES_SHARE:
+            size = units.format_size(t.bytes_a)
+            sentence = (
+                f"{names.get(name, name)} moves the same {size} per decode step in both runs, at {t.rates}"
+            )
+            yield "same work", f"{sentence}: its speed changed, not its work", name
+
+
+def _iter_lost_records(a: Run, b: Run, compared: Diff) -> Iterator[Finding]:
+    """Yield that records are missing, if kernels that run equally often were not recorded equally often."""
+    losses = [(run.name, *loss) for run in (a, b) for loss in _list_lost_records(run)]
+    if losses:
+        ranges = "; ".join(f"{phase} of {name}: {low} to {high}" for name, phase, low, high in losses)
+        max_lost = max(high - low for *_, low, high in losses)
+        may_be_lost = (pl.col("count_a") - pl.col("count_b")).abs() <= max_lost
+        calls_ns = int(compared.rows.filter(may_be_lost)["calls_ns"].abs().sum())
+        yield (
+            "lost records",
+            f"kernels that run equally often have unequal numbers of records ({ranges}): the missing ones "
+            f"explain {units.format_duration(calls_ns)} of the differences of totals; averages are compared",
+            None,
+        )
+
+
+def _list_lost_records(run: Run) -> list[tuple[str, int, int]]:
+    """List phase, fewest and most records of kernels that run equally often."""
+    return [
+        (str(p), int(low), int(high)) for p, (low, high) in dict(run.meta.get("lost_records", {})).items()
+    ]
+
+
+def _iter_averages(a: Run, b: Run, compared: Diff, names: Mapping[str, str]) -> Iterator[Finding]:
+    """Yield means per launch if a source prints only sums, or lost records."""
+    has_losses = any(_list_lost_records(run) for run in (a, b))
+    limit = params.MAX_FINDINGS_PER_KIND if has_losses else params.MAX_ROWS_LISTED
+    for row in _select_unsampled(compared).head(limit).iter_rows(named=True):
+        mean_a, mean_b = row["total_a_ns"] / row["count_a"], row["total_b_ns"] / row["count_b"]
+        if mean_a > 0:
+            means = f"{units.format_duration(mean_a)} → {units.format_duration(mean_b)} per launch"
+            counts = f"{row['count_a']:,} and {row['count_b']:,} launches"
+            sentence = f"{names[row['name']]}: {means} ({mean_b / mean_a - 1:+.1%}, {counts})"
+            yield "average", f"{sentence}; no verdict without a spread", row["name"]
+
+
+def _select_unsampled(compared: Diff) -> pl.DataFrame:
+    """Select the rows of both sides, of several launches, that have no samples."""
+    is_on_both = (pl.col("count_a") > 0) & (pl.col("count_b") > 0)
+    has_several = (pl.col("count_a") > 1) | (pl.col("count_b") > 1)
+    return compared.rows.filter(pl.col("p").is_null() & is_on_both & has_several)
+
+
+def _select_one_sided(compared: Diff, verdict: str, column: str) -> pl.DataFrame:
+    """Select the rows of one side only, longest first."""
+    return compared.rows.filter(pl.col("verdict") == verdict).sort(column, "name", descending=[True, False])
+
+
+def _iter_one_sided(compared: Diff, names: Mapping[str, str]) -> Iterator[Finding]:
+    limit = params.MAX_ROWS_LISTED
+    for verdict, column, side in _ONE_SIDED:
+        rows = _select_one_sided(compared, verdict, column)
+        if rows.height:
+            time, total = int(rows[column].sum()), max(1, int(compared.rows[column].sum()))
+            largest = [
+                f"{names[name]} ({units.format_duration(t)})"
+                for name, t in rows.select("name", column).head(limit).rows()
+            ]
+            more = f" and {rows.height - limit} more" if rows.height > limit else ""
+            kernels = "kernel is" if rows.height == 1 else "kernels are"
+            share = f"{units.format_duration(time)} or {time / total:.1%} of its time"
+            sentence = f"{rows.height} {kernels} only in {side}, {share}: {', '.join(largest)}{more}"
+            yield verdict, sentence, rows["name"][0]
+
+
+def _iter_growth_changes(a: Run, b: Run, look: Look) -> Iterator[Finding]:
+    """Yield ops whose time grows by another law, or with another slope, than before."""
+    if not all(run.has("step") and run.has("op") for run in (a, b)):
+        return
+    left, right = run_parallel([partial(compute_growth_lines, run, look, "op") for run in (a, b)])
+    if left.is_empty() or right.is_empty():
+        return
+    both = left.join(right, on="op", suffix="_b").filter(
+        *(pl.col(c).is_in(["flat", "linear", "step"]) for c in ("law", "law_b")),
+        pl.col("axis") == pl.col("axis_b"),
+    )
+    difference = (pl.col("slope_ns_per_1k_b") - pl.col("slope_ns_per_1k")).abs()
+    error = (pl.col("slope_se_ns_per_1k") ** 2 + pl.col("slope_se_ns_per_1k_b") ** 2).sqrt()
+    is_large = difference > params.MIN_SLOPE_CHANGE * pl.col("slope_ns_per_1k").abs()
+    are_linear = (pl.col("law") == "linear") & (pl.col("law_b") == "linear")
+    has_new_slope = are_linear & (difference > params.SLOPE_CHANGE_SE * error) & is_large
+    changed = both.filter((pl.col("law") != pl.col("law_b")) | has_new_slope)
+    changed = changed.sort("total_ns", "op", descending=[True, False])
+    for row in changed.head(params.MAX_FINDINGS_PER_KIND).iter_rows(named=True):
+        sentence = f"{row['op']} grew {_format_law(row, '')} and now grows {_format_law(row, '_b')}"
+        yield "growth", sentence, row["op"]
+
+
+def _format_law(row: dict[str, Any], side: str) -> str:
+    slope, r2 = row[f"slope_ns_per_1k{side}"], row[f"r2{side}"]
+    if slope is None or r2 is None or row[f"law{side}"] == "step":
+        return str(row[f"law{side}"])
+    line = f"{units.format_duration(slope)} per token per 1,000 {row['axis']}"
+    return f"{row[f'law{side}']} ({line}, R² {r2:.2f})"
+
+
+def _select_undecided(compared: Diff) -> pl.DataFrame:
+    """Select the rows that repeats leave undecided."""
+    return compared.rows.filter(pl.col("verdict") == "~", pl.col("spread").is_not_null())
+
+
+def _iter_limits(compared: Diff, look: Look, names: Mapping[str, str]) -> Iterator[Finding]:
+    """Yield what cannot be concluded, why, and what would change that."""
+    undecided = compared.rows.filter(pl.col("verdict") == "~")
+    if undecided.height:
+        share = int(undecided["total_b_ns"].sum()) / max(1, int(compared.rows["total_b_ns"].sum()))
+        count = f"{undecided.height} rows ({100 * share:.0f}% of the time) are undecided"
+        yield "not concluded", f"{count}; {'; '.join(compared.notes)}", None
+    if compared.rows["p"].is_not_null().any() and not compared.sides.has_repeats:
+        yield (
+            "not concluded",
+            "one run per side shows how two runs differ, not how two versions differ, because the run-to-run "
+            "spread is unknown; 3 repeats per side would be needed (--a F… --b F…), or identical runs (--aa)",
+            None,
+        )
+    for row in _select_undecided(compared).head(params.MAX_ROWS_LISTED).iter_rows(named=True):
+        yield from _iter_required_repeats(row, look.terms.threshold, names)
+
+
+def _iter_required_repeats(
+    row: dict[str, Any], threshold: float, names: Mapping[str, str]
+) -> Iterator[Finding]:
+    change = row["median_delta_ns"] / row["median_a_ns"] if row["median_a_ns"] else 0.0
+    if abs(change) < threshold or row["p"] <= 0 or change <= -1:
+        return
+    runs = compute_required_runs(change, row["spread"], ALPHA * row["p"] / row["p_adjusted"])
+    needed = f"more than {params.MAX_RUNS_PER_SIDE} repeats per side, or a quieter machine,"
+    if runs:
+        needed = f"{runs} repeats per side"
+    spread = f"the run-to-run spread is {row['spread']:.1%} (one standard deviation)"
+    sentence = f"{names[row['name']]}: {change:+.1%} is undecided, because {spread}; {needed} would be needed"
+    yield "not concluded", sentence, row["name"]

@@ -1,0 +1,251 @@
+"""The first lines about a comparison: each phase, what carries its change, and the headline."""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Final
+
+import polars as pl
+
+from tracetui import units
+from tracetui.analysis.frames.statistics import MIN_SAMPLES
+from tracetui.compare import params
+from tracetui.compare.diff import Diff, change_ns
+from tracetui.compare.evidence.phase_totals import GAP, KERNELS, STEP
+from tracetui.compare.evidence.sample_size import estimate_recordings_needed, format_requirement
+from tracetui.compare.run_sides import Sides
+from tracetui.display_names import map_display_names
+from tracetui.look import Terms
+
+GAP_NAME: Final = "time between kernels"
+DECIDED: Final = ("slower", "faster", "same")
+COUNTED_VERDICTS: Final = ("slower", "faster", "new", "gone", "same")
+NUMBERED_GROUPS: Final = ("layer", "step")  # groupings whose rows are numbers
+_DECISION_LETTERS: Final = (20, 19)  # of a long name: how many are kept of its start and of its end
+_HEADLINE_LETTERS: Final = (16, 16)
+
+
+@dataclass(frozen=True, eq=False)
+class Decision:
+    """What to know first about a comparison."""
+
+    phases: pl.DataFrame  # phase, what (its step time if known, and its kernels), with verdicts
+    carriers: pl.DataFrame  # phase, name, delta_ns, change_pct, verdict, share, named
+
+    def as_dict(self) -> dict[str, Any]:
+        """Convert to a JSON object."""
+        return {"phases": self.phases.to_dicts(), "carried_by": self.carriers.to_dicts()}
+
+
+def compute_decision(compared: Diff) -> Decision:
+    """Sort phases by their time, and rows and gaps by their share of a phase's change."""
+    totals = compared.phases
+    size = ((pl.col("a_ns") + pl.col("b_ns")) * pl.col("steps").clip(1)).max().over("phase")
+    phases = totals.filter(pl.col("what") != GAP).sort(size, descending=True, maintain_order=True)
+    return Decision(phases, _find_carriers(compared, phases.unique("phase", maintain_order=True)))
+
+
+def _find_carriers(compared: Diff, phases: pl.DataFrame) -> pl.DataFrame:
+    """Find the rows and gaps that make up each phase's change, per step or token, largest first."""
+    gaps = compared.phases.filter(pl.col("what") == GAP).select(
+        "phase", pl.lit(GAP_NAME).alias("name"), "delta_ns", "verdict", before="a_ns"
+    )
+    has_median = pl.col("median_delta_ns").is_not_null() & (pl.col("per") != "launch")
+    per = phases.select("phase", pl.col("steps").clip(1).alias("units"))
+    delta = pl.when(has_median).then("median_delta_ns").otherwise(pl.col("delta_ns") / pl.col("units"))
+    before = pl.when(has_median).then("median_a_ns").otherwise(pl.col("total_a_ns") / pl.col("units"))
+    rows = compared.rows.join(per, on="phase", how="inner", nulls_equal=True, maintain_order="left")
+    rows = rows.select("phase", "name", delta.alias("delta_ns"), "verdict", before=before)
+    size = pl.col("delta_ns").abs()
+    table = pl.concat([gaps, rows], how="vertical_relaxed").drop_nulls("delta_ns")
+    table = table.sort(size, "name", descending=[True, False], maintain_order=True)
+    share = (size / size.sum()).over("phase")
+    share_before = share.cum_sum().over("phase") - share
+    return table.with_columns(
+        share=share.fill_nan(0.0),
+        change_pct=pl.when(pl.col("before") > 0).then(100 * pl.col("delta_ns") / pl.col("before")),
+        named=(share_before < params.NAMED_CHANGE_SHARE) & (size > 0),
+    ).drop("before")
+
+
+def select_main_phase(compared: Diff) -> dict[str, Any] | None:
+    """Select the totals of the phase that takes longest: its steps, else its kernels; None without phases."""
+    phases = compute_decision(compared).phases
+    return phases.row(0, named=True) if phases.height else None
+
+
+def is_decided(compared: Diff) -> bool:
+    """True if the phase that takes longest has a verdict."""
+    row = select_main_phase(compared)
+    return row is not None and row["verdict"] in DECIDED
+
+
+@lru_cache(maxsize=2)  # a view asks for the lines and for their number
+def describe_decision(compared: Diff, terms: Terms) -> tuple[str, ...]:
+    """Describe each phase in a line, followed by what carries its change and small decided changes."""
+    decision = compute_decision(compared)
+    lines = []
+    for phase in decision.phases["phase"].unique(maintain_order=True).head(params.MAX_PHASES_NAMED):
+        in_phase = pl.col("phase").eq_missing(pl.lit(phase, pl.String))
+        total, *kernels = decision.phases.filter(in_phase).to_dicts()
+        rows = (total, *(k for k in kernels if not _is_redundant(total, k)))
+        lines += [_describe_total(row, compared, terms) for row in rows]
+        carriers = decision.carriers.filter(in_phase)
+        details = _describe_carriers(carriers), _describe_small_changes(carriers)
+        lines += [f"  {text}" for text in details if text]
+    return tuple(lines)
+
+
+def _is_redundant(step: dict[str, Any], kernels: dict[str, Any]) -> bool:
+    """True if the kernels of a phase show the same as its steps."""
+    difference = abs(step["delta_ns"] - kernels["delta_ns"])
+    is_close = difference <= params.REDUNDANT_CHANGE_SHARE * abs(step["delta_ns"])
+    return bool(step["verdict"] == kernels["verdict"] and is_close)
+
+
+def _describe_total(row: dict[str, Any], compared: Diff, terms: Terms) -> str:
+    """Describe a phase: `SLOWER: decode step 10 ms → 12 ms per token, +2 ms (+20.0%); p 0.001`."""
+    a, b = row["a_ns"], row["b_ns"]
+    what = {STEP: "step", KERNELS: "kernels"}[row["what"]]
+    unit = "in all" if row["per"] == "run" else f"per {row['per']}"
+    change = ""
+    if a:
+        change = f", {units.format_difference(b - a)} ({100 * (b / a - 1):+.1f}%{_format_interval(row)})"
+    lead = f"{row['phase']} {what}" if row["phase"] else what
+    head = f"{lead} {units.format_duration(a)} → {units.format_duration(b)} {unit}{change}"
+    word, why = _describe_verdict(row, compared, terms)
+    return f"{word}: {head}{_format_rate(row)}{f'; {why}' if why else ''}"
+
+
+def _format_interval(row: dict[str, Any]) -> str:
+    if row["low_ns"] is None or row["low_ns"] == row["high_ns"]:
+        return ""
+    low, high = (100 * row[c] / row["a_ns"] for c in ("low_ns", "high_ns"))
+    return f"; 95%: {low:+,.0f} to {high:+,.0f}%"
+
+
+def _format_rate(row: dict[str, Any]) -> str:
+    """Format tokens per second of decode; mark a prefill of one step as the time to the first token."""
+    if row["what"] != STEP or not row["a_ns"] or not row["b_ns"]:
+        return ""
+    if row["phase"] == "decode" and row["per"] == "token":
+        return f", {1e9 / row['a_ns']:,.1f} → {1e9 / row['b_ns']:,.1f} tokens/s"
+    return ", time to first token" if row["phase"] == "prefill" and row["steps"] == 1 else ""
+
+
+def _describe_verdict(row: dict[str, Any], compared: Diff, terms: Terms) -> tuple[str, str]:
+    """Describe the verdict by one word, which a narrow screen never cuts, and its reason."""
+    if row["verdict"] == "same":
+        return "same", ""
+    if row["verdict"] == "~":
+        return "undecided", _explain_undecided(row, compared, terms)
+    sides = compared.sides
+    condition = "" if sides.has_known_spread else f", if runs differ by {sides.floor.percent}"
+    return row["verdict"].upper(), f"p {row['p']:.2g}{condition}"
+
+
+def _explain_undecided(row: dict[str, Any], compared: Diff, terms: Terms) -> str:
+    if row["p"] is None:
+        return "this source has no spread"
+    more = estimate_recordings_needed(row, compared.sides, terms)
+    requirement = format_requirement(more, compared.recording_seconds)
+    return f"{_describe_uncertainty(row, compared.sides)}; {requirement}"
+
+
+def _describe_uncertainty(row: dict[str, Any], sides: Sides) -> str:
+    if sides.has_repeats:
+        return "the runs of one side differ too much"
+    if row["steps"] < MIN_SAMPLES:
+        return f"{row['steps']} step{'s' * (row['steps'] > 1)} per side ({MIN_SAMPLES} or more are better)"
+    if abs(math.log(row["b_ns"] / row["a_ns"])) > params.RUN_DIFFERENCE_SD * sides.floor.spread:
+        return "the steps vary too much"
+    floor = "run-to-run floor" if sides.floor.is_known else "assumed run-to-run floor"
+    return f"below the {floor} of {sides.floor.percent}"
+
+
+def _describe_carriers(rows: pl.DataFrame) -> str:
+    """Describe the rows that make up most of a change; empty if nothing changed."""
+    named, limit = rows.filter("named"), params.MAX_CARRIERS_NAMED
+    if named.is_empty():
+        return ""
+    more = f" and {named.height - limit} more" if named.height > limit else ""
+    return f"carried by {', '.join(_iter_changes(named.head(limit)))}{more}"
+
+
+def _describe_small_changes(rows: pl.DataFrame) -> str:
+    """Describe rows with a verdict that carry little of the change; empty if there are none."""
+    has_verdict, limit = pl.col("verdict").is_in(["slower", "faster"]), params.MAX_SMALL_CHANGES_NAMED
+    small = rows.filter(has_verdict & ~pl.col("named"))
+    if small.is_empty():
+        return ""
+    more = f" and {small.height - limit} more" if small.height > limit else ""
+    return f"decided but small: {', '.join(_iter_changes(small.head(limit)))}{more}"
+
+
+def _iter_changes(rows: pl.DataFrame) -> Iterator[str]:
+    """Iterate over name and change of each row; `~` marks rows without a verdict."""
+    display_names = map_display_names(rows["name"].to_list())
+    for name, delta, verdict in rows.select("name", "delta_ns", "verdict").iter_rows():
+        mark = "" if verdict in ("slower", "faster", "new", "gone") else " ~"
+        short = _shorten_name(display_names.get(name, name), *_DECISION_LETTERS)
+        yield f"{short} {units.format_difference(delta)}{mark}"
+
+
+def _shorten_name(name: str, head: int, tail: int) -> str:
+    """Shorten a long name to its start and end."""
+    return name if len(name) <= head + tail + 1 else f"{name[:head]}…{name[-tail:]}"
+
+
+def format_headline(compared: Diff, group: str | None = None) -> str:
+    """Format the headline: the first row to look at, the total change, and how many rows changed."""
+    doubt = "" if compared.comparability.ok else "NOT comparable"
+    counts = ", ".join(count_verdicts(compared)) or "no rows"
+    parts = (doubt, describe_first_change(compared, group), _describe_total_change(compared), counts)
+    return "; ".join(part for part in parts if part)
+
+
+def count_verdicts(compared: Diff) -> list[str]:
+    """Count the rows of each verdict: `2 slower`, `5 undecided`."""
+    verdicts = compared.rows["verdict"].to_list()
+    counts = [f"{verdicts.count(v)} {v}" for v in COUNTED_VERDICTS if v in verdicts]
+    undecided = sum(v not in COUNTED_VERDICTS for v in verdicts)
+    return [*counts, f"{undecided} undecided"] if undecided else counts
+
+
+def select_decided_rows(compared: Diff) -> pl.DataFrame:
+    """Select the rows that are slower or faster, largest change first."""
+    rows = compared.rows.filter(pl.col("verdict").is_in(["slower", "faster"]))
+    return rows.sort(change_ns().abs(), "name", descending=[True, False])
+
+
+def describe_first_change(compared: Diff, group: str | None = None) -> str:
+    """Describe the decided row of the largest change; if there is none, the one nearest to a verdict."""
+    rows = select_decided_rows(compared)
+    if not rows.height:
+        has_tests = compared.rows["p"].is_not_null().any()
+        return f"no row evidently changed{_describe_nearest(compared)}" if has_tests else ""
+    row = rows.row(0, named=True)
+    before = row["median_a_ns"]
+    change = f" {row['median_delta_ns'] / before:+.1%}" if before else ""
+    where = f" in {row['phase']}" if row["phase"] else ""
+    lead = f"{group} " if group in NUMBERED_GROUPS else ""
+    return f"{lead}{_shorten_name(row['name'], *_HEADLINE_LETTERS)} {row['verdict']}{change}{where}"
+
+
+def _describe_nearest(compared: Diff) -> str:
+    """Describe the undecided row with the most evidence; empty if that is little."""
+    is_near = (pl.col("verdict") == "~") & (pl.col("p_adjusted") < params.NEARLY_DECIDED_P)
+    rows = compared.rows.filter(is_near & (pl.col("median_a_ns") > 0))
+    for row in rows.sort("p_adjusted", "name").head(1).iter_rows(named=True):
+        change, name = (
+            row["median_delta_ns"] / row["median_a_ns"],
+            _shorten_name(row["name"], *_HEADLINE_LETTERS),
+        )
+        return f", nearest {name} {change:+.1%} (p {row['p_adjusted']:.2g})"
+    return ""
+
+
+def _describe_total_change(compared: Diff) -> str:
+    before, after = int(compared.rows["total_a_ns"].sum()), int(compared.rows["total_b_ns"].sum())
+    return f"total {after / before - 1:+.1%}" if before else ""

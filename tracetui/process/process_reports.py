@@ -1,0 +1,221 @@
+"""Reports of the processes of a recorded program, and a search for processes that reported nothing."""
+
+import os
+import shutil
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from msgspec import Struct, field
+
+from capture.clean_text import clean
+from capture.errors import CaptureError
+
+FOLDER_VARIABLE: Final = "TRACETUI_ACCOUNT"  # as in capture/record/process_notes.py; the recorder reads both
+RUN_ID_VARIABLE: Final = "TRACETUI_RUN"
+_MOST_NAMED: Final = 3  # silent processes that are listed by name
+_TORCH_LIBRARY: Final = b"libtorch"
+
+
+class ProcessReport(Struct):
+    """What one process reported: its versions, what was recorded of it, and the faults of the recorder."""
+
+    python: str = ""  # version
+    torch: str = ""  # version; empty: not imported
+    has_llama_cpp: bool = False
+    is_recorded: bool = False
+    counts: tuple[int, int, int] = (0, 0, 0)  # steps, forwards, threads
+    has_ended: bool = False
+    faults: list[str] = field(default_factory=list)
+    gaps: str = ""  # what could not be written
+
+    def add_line(self, line: str) -> None:
+        """Add one line that the process wrote."""
+        key, _, rest = line.partition(" ")
+        if key == "python":
+            self.python = rest
+        elif key == "torch":
+            self.torch = rest
+        elif key == "llama_cpp":
+            self.has_llama_cpp = True
+        elif key == "watched":
+            self.is_recorded = True
+        elif key == "fault":
+            self.faults.append(rest)
+        elif key == "gaps":
+            self.gaps = rest
+        elif key == "seen":
+            numbers = [int(word) for word in rest.split() if word.isdecimal()]
+            if len(numbers) == 3:
+                steps, forwards, threads = map(sum, zip(self.counts, numbers, strict=True))
+                self.counts, self.has_ended = (steps, forwards, threads), True
+
+
+class ReportFolder:
+    """A temporary folder into which the processes of one recorded program write their reports."""
+
+    def __init__(self, run_id: str) -> None:
+        self._run_id = run_id
+        try:
+            self._folder = Path(tempfile.mkdtemp(prefix="tracetui-"))
+        except OSError as e:
+            raise CaptureError("no temporary folder can be created", why=os.strerror(e.errno or 0)) from None
+        self._silent_commands: dict[int, str] = {}  # of processes with torch and no report, by pid
+        self._check_counts: dict[int, int] = {}  # by pid
+
+    @property
+    def environment(self) -> Mapping[str, str]:
+        """Environment variables that make a program and its children report here."""
+        return {FOLDER_VARIABLE: str(self._folder), RUN_ID_VARIABLE: self._run_id}
+
+    def remove(self) -> None:
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def read_reports(self) -> dict[int, ProcessReport]:
+        """Return the report of each process so far, by pid."""
+        reports = {}
+        for path in sorted(self._folder.glob("process-*")):
+            report = reports[int(path.name.removeprefix("process-"))] = ProcessReport()
+            for line in path.read_text("utf-8", "replace").splitlines():
+                report.add_line(clean(line, 1000))
+        return reports
+
+    def check_for_silent(self, pid: int) -> None:
+        """Note descendants of a process that have torch loaded but wrote no report.
+
+        Reading the maps of a process is slow, so that each is checked at its 1st, 2nd, 4th, 8th … call only.
+        """
+        for child in list_process_tree(pid):
+            count = self._check_counts[child] = self._check_counts.get(child, 0) + 1
+            if count & (count - 1) or child in self._silent_commands or self._has_reported(child):
+                continue
+            if _has_torch(child):
+                self._silent_commands[child] = _read_command(child)
+
+    def list_silent(self) -> list[str]:
+        """Return the processes with torch that never reported, as `process PID (COMMAND)`."""
+        return [
+            f"process {pid} ({command})"
+            for pid, command in self._silent_commands.items()
+            if not self._has_reported(pid)
+        ]
+
+    def _has_reported(self, pid: int) -> bool:
+        return (self._folder / f"process-{pid}").exists()
+
+    def explain_empty_recording(self) -> str:
+        """Return why nothing was recorded, as the end of a sentence about the program."""
+        reports = self.read_reports()
+        faults = [fault for report in reports.values() for fault in report.faults]
+        if faults:
+            return f"the recorder stopped: {faults[0]}"
+        if any(report.is_recorded for report in reports.values()):
+            return "it was killed, or exited at once, before its first lines were written"
+        if idle := _explain_idle_imports(reports):
+            return idle
+        if silent := self.list_silent():
+            return f"{silent[0]} runs without the recorder, as with python -I, -E or -S"
+        if reports:
+            return "no process of it imported torch or llama_cpp"
+        return (
+            "none of its processes loaded the recorder: it runs no Python, or Python with -I, -E, -S or "
+            "older than 3.8"
+        )
+
+    def describe_coverage(self, steps: int) -> list[str]:
+        """Return a line on what was recorded, given the number of steps, and a line for each shortcoming."""
+        reports = self.read_reports()
+        recorded = [report for report in reports.values() if report.is_recorded]
+        lines = []
+        if recorded:
+            _, forwards, threads = map(sum, zip(*(report.counts for report in recorded), strict=True))
+            work = f"{_format_count(steps, 'step')}, {_format_count(forwards, 'forward')}"
+            processes = _format_count(len(recorded), "process", "processes")
+            lines.append(f"recorded {work} in {processes}, {_format_count(threads, 'thread')}")
+        return [*lines, *self._describe_shortcomings(reports)]
+
+    def _describe_shortcomings(self, reports: Mapping[int, ProcessReport]) -> list[str]:
+        """Return a line for each kind of process that was recorded in part, or not at all."""
+        lines = []
+        cut = [pid for pid, report in reports.items() if report.is_recorded and not report.has_ended]
+        if cut:
+            lines.append(
+                f"{_describe_processes(cut)} exited without a report: its last steps, and the numbers of "
+                "forwards and threads, are missing"
+            )
+        for pid, report in reports.items():
+            lines += [f"process {pid} was not recorded to its end: {fault}" for fault in report.faults]
+        if silent := self.list_silent():
+            more = f" and {len(silent) - _MOST_NAMED} more" if len(silent) > _MOST_NAMED else ""
+            lines.append(f"not recorded: {', '.join(silent[:_MOST_NAMED])}{more}")
+        return lines
+
+    def find_gaps(self) -> str:
+        """Return the gaps that the recorder reported, or an empty text."""
+        return next((report.gaps for report in self.read_reports().values() if report.gaps), "")
+
+
+def list_process_tree(pid: int) -> list[int]:
+    """Return a process and its running descendants (Linux; elsewhere the process alone)."""
+    children: dict[int, list[int]] = {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            parent = int(path.read_text().rpartition(")")[2].split()[1])
+        except (OSError, ValueError, IndexError):
+            continue
+        children.setdefault(parent, []).append(int(path.parent.name))
+    tree, unvisited = [], [pid]
+    while unvisited:
+        tree.append(unvisited.pop())
+        unvisited += children.get(tree[-1], [])
+    return tree
+
+
+def list_run_processes(run_id: str) -> list[int]:
+    """Return the processes whose environment names a run, whatever their parent is now."""
+    variable = f"{RUN_ID_VARIABLE}={run_id}".encode()
+    pids = []
+    for path in Path("/proc").glob("[0-9]*/environ"):
+        try:
+            if variable in path.read_bytes().split(b"\0"):
+                pids.append(int(path.parent.name))
+        except OSError:
+            continue
+    return pids
+
+
+def _has_torch(pid: int) -> bool:
+    try:
+        return _TORCH_LIBRARY in Path(f"/proc/{pid}/maps").read_bytes()
+    except OSError:
+        return False
+
+
+def _read_command(pid: int) -> str:
+    try:
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ")
+    except OSError:
+        return "?"
+    return clean(words.decode("utf-8", "replace").strip(), 60)
+
+
+def _format_count(number: int, one: str, many: str = "") -> str:
+    return f"{number:,} {one if number == 1 else many or one + 's'}"
+
+
+def _explain_idle_imports(reports: Mapping[int, ProcessReport]) -> str:
+    """Return why a program that imported torch or llama_cpp has no step; empty if it imported neither."""
+    versions = [report.torch for report in reports.values() if report.torch]
+    if versions:
+        return (
+            f"torch {versions[0].removesuffix(' forked')} was imported, but no module with parameters was "
+            "called from outside of compiled code"
+        )
+    if any(report.has_llama_cpp for report in reports.values()):
+        return "llama_cpp was imported, but none of its contexts decoded anything"
+    return ""
+
+
+def _describe_processes(pids: list[int]) -> str:
+    return f"process {pids[0]}" if len(pids) == 1 else f"{len(pids)} processes"

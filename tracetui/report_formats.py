@@ -1,0 +1,280 @@
+"""Format the answer of a view as text, Markdown, CSV, JSON or a web page."""
+
+import csv
+import io
+import json
+import textwrap
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import polars as pl
+
+from capture.run import Run
+from tracetui import glyphs, markdown, units
+from tracetui.analysis.frames.selection import compute_total_ns
+from tracetui.cell_width import count_cells, fit_cells
+from tracetui.display_names import NAME_COLUMNS, map_display_names
+from tracetui.look import Look
+from tracetui.views import Answer, Source, View, ask, ink, list_heads, select_row_key, sort_answer
+
+SCHEMA_NUMBER: Final = 1
+UNCUT_LINE_CELLS: Final = 400  # cells of a leading note if lines are not cut
+MIN_NAME_CELLS: Final = 14  # of a column of names, in the narrowest table
+
+
+@dataclass(frozen=True, eq=False)
+class ReportContent:
+    """An answer and everything that a format needs to write it."""
+
+    view: View
+    runs: Sequence[Run]  # every run of the input
+    answered_runs: Sequence[Run]  # those that the answer is about
+    answer: Answer
+    look: Look
+    width: int = 120
+    cut: bool = False  # cut tables to the width, because a terminal would fold their lines
+
+
+def format_report(
+    view: View,
+    sources: Sequence[Source],
+    look: Look,
+    format: str = "table",
+    *,
+    chosen: int = 0,
+    width: int = 120,
+    cut: bool = False,
+) -> str:
+    """Ask a view and return its answer in one of FORMATS.
+
+    A view of one run takes the run at index `chosen`; of several runs a note names them.
+    """
+    content = ask_for_report(view, sources, look, chosen)
+    return format_content(replace(content, width=width, cut=cut), format)
+
+
+def ask_for_report(view: View, sources: Sequence[Source], look: Look, chosen: int = 0) -> ReportContent:
+    """Ask a view; a view of one run takes the run at index `chosen`.
+
+    `format_content` sorts later, so that --sort can name a column of this answer without asking again.
+    """
+    answering = sources if view.run_count > 1 else sources[chosen : chosen + 1]
+    answer, runs = ask(view, answering, look), list_heads(sources)
+    if len(runs) > len(answering):
+        names = ", ".join(f"{i}: {r.name}" for i, r in enumerate(runs, 1))
+        answer = replace(answer, notes=(f"run {chosen + 1} of {len(runs)} ({names})", *answer.notes))
+    return ReportContent(view, runs, list_heads(answering), answer, look)
+
+
+def format_content(content: ReportContent, format: str = "table") -> str:
+    """Sort and limit the answer as its look says, and return it in one of FORMATS."""
+    return FORMATS[format](replace(content, answer=sort_answer(content.answer, content.look)))
+
+
+def format_json(content: ReportContent) -> str:
+    """Return the answer as one line of ASCII: runs, import log, columns, rows and notes."""
+    envelope = {
+        "schema": SCHEMA_NUMBER,
+        "view": content.view.name,
+        "key": list(select_row_key(content.view, content.answer)),
+        "runs": [describe_run(r, selected=r in content.answered_runs) for r in content.runs],
+        "import": [r.log.as_dict() for r in content.runs],
+        "columns": content.answer.rows.columns,
+        "rows": replace_non_finite(content.answer.rows).to_dicts(),
+        "notes": list(content.answer.notes),
+    }
+    return json.dumps(envelope, ensure_ascii=True, allow_nan=False, default=str)
+
+
+def replace_non_finite(rows: pl.DataFrame) -> pl.DataFrame:
+    """Return the rows with null for NaN and infinity, which JSON cannot hold."""
+    floats = [c for c, t in rows.schema.items() if t.is_float()]
+    return rows.with_columns(pl.when(pl.col(c).is_finite()).then(pl.col(c)).alias(c) for c in floats)
+
+
+def describe_run(run: Run, *, selected: bool) -> dict[str, Any]:
+    """Return the identity of a run: names, metadata, size."""
+    metadata = ("model", "device", "dtype", "quant", "weights", "batch")
+    return {
+        "name": run.name,
+        "source": run.log.source,
+        "format": run.log.format,
+        **{k: run.meta.get(k) for k in metadata},
+        "events": run.events.height,
+        "total_ns": compute_total_ns(run),
+        "selected": selected,
+    }
+
+
+def format_csv(content: ReportContent) -> str:
+    """Return a heading and the rows, without notes."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(map(_format_csv_cell, content.answer.rows.columns))
+    writer.writerows([_format_csv_cell(v) for v in row] for row in content.answer.rows.iter_rows())
+    return out.getvalue()
+
+
+def _format_csv_cell(value: Any) -> Any:
+    """Return a cell as text or number; an apostrophe in front keeps spreadsheets from seeing a formula."""
+    if isinstance(value, list):
+        text = " ".join("" if v is None else str(v) for v in value)
+        return _format_csv_cell(text) if any(isinstance(v, str) for v in value) else text
+    if isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t", "\r"):
+        return "'" + value
+    return value
+
+
+def format_markdown(content: ReportContent) -> str:
+    """Return the view's document if DOCUMENTS has one, else a table and the notes as a list."""
+    document = DOCUMENTS.get(content.view.name)
+    if document is not None and not content.answer.missing:
+        return document(content.answered_runs, content.look)
+    answer, columns = content.answer, content.answer.rows.columns
+    runs = ", ".join(markdown.escape_text(r.name) for r in content.answered_runs)
+    lines = [f"### {content.view.title}: {runs}", ""]
+    if columns:
+        numeric = [answer.rows.schema[c].is_numeric() for c in columns]
+        lines += [
+            "| " + " | ".join(markdown.escape_text(units.format_heading(c)) for c in columns) + " |",
+            "|" + "|".join("--:" if n else ":--" for n in numeric) + "|",
+        ]
+        lines += [
+            f"| {' | '.join(map(markdown.escape_text, cells))} |" for cells in _format_cells(answer.rows)
+        ]
+    return "\n".join([*lines, "", *(f"- {markdown.escape_line(n)}" for n in answer.notes)]).rstrip() + "\n"
+
+
+def format_html(content: ReportContent) -> str:
+    """Return a web page: the runs, the drawing, the rows to sort and search, the notes."""
+    from tracetui.web_page import PageColumn, WebPage, format_web_page
+
+    answer, rows, draw = content.answer, content.answer.rows, content.view.draw
+    drawn = draw is not None and not answer.missing
+    page = WebPage(
+        title=f"{content.view.title}: {', '.join(run.name for run in content.answered_runs)}",
+        facts=[(run.name, _describe_origin(run)) for run in content.answered_runs],
+        lead=(*answer.doubts, *answer.notes[: answer.leading_notes]),
+        drawing=ink.format_plain(draw(answer, content.look, _choose_print_size(content)))
+        if draw and drawn
+        else "",
+        columns=[
+            PageColumn(c, units.format_heading(c), kind.is_numeric()) for c, kind in rows.schema.items()
+        ],
+        cells=_format_cells(rows),
+        values=replace_non_finite(rows).rows(),
+        notes=answer.notes[answer.leading_notes :],
+    )
+    return format_web_page(page)
+
+
+def _describe_origin(run: Run) -> str:
+    """Return the model, device and source of a run, in one line."""
+    entry = describe_run(run, selected=True)
+    values = (entry[key] for key in ("model", "device", "dtype", "quant", "source", "format"))
+    return " · ".join(str(value) for value in values if value is not None)
+
+
+def _choose_print_size(content: ReportContent) -> ink.DrawSize:
+    """Return the cells that a drawing may fill when printed without colours."""
+    return ink.DrawSize(content.width, 40, colours=False)
+
+
+def format_table(content: ReportContent) -> str:
+    """Return the drawing or the table as plain text, with the notes below."""
+    answer, draw = content.answer, content.view.draw
+    lead, notes = list(answer.notes[: answer.leading_notes]), list(answer.notes[answer.leading_notes :])
+    if draw is not None and not answer.missing:
+        body = ink.format_plain(draw(answer, content.look, _choose_print_size(content)))
+    else:
+        body, left_out = _format_text_table(answer.rows, content)
+        notes += [f"{left_out} more columns: --width 999, or --format csv"] if left_out else []
+    width = content.width if content.cut else UNCUT_LINE_CELLS
+    head = [part for n in lead for part in textwrap.wrap(n, width, subsequent_indent="    ")]
+    head += [""] if head else []
+    return "\n".join([*head, body, *(f"note: {n}" for n in notes)]).strip("\n") + "\n"
+
+
+def _format_text_table(rows: pl.DataFrame, content: ReportContent) -> tuple[str, int]:
+    """Return the rows as aligned text, numbers to the right, and the number of columns left out."""
+    if not rows.columns:
+        return "", 0
+    cells = [[units.format_heading(c) for c in rows.columns], *_format_cells(rows)]
+    widths = {c: max(count_cells(row[i]) for row in cells) for i, c in enumerate(rows.columns)}
+    if content.cut:
+        texts = {
+            rows.columns[0],
+            *(c for c, kind in rows.schema.items() if kind in (pl.String, pl.Categorical)),
+        }
+        limit = max(MIN_NAME_CELLS, content.width // 4)
+        widths = {c: min(w, limit) if c in texts else w for c, w in widths.items()}
+    selected = _select_fitting_columns(widths, content) if content.cut else set(rows.columns)
+    lines = ("  ".join(_iter_aligned_cells(row, rows, widths, selected)).rstrip() for row in cells)
+    return "\n".join(lines), len(rows.columns) - len(selected)
+
+
+def _iter_aligned_cells(
+    row: Sequence[str], rows: pl.DataFrame, widths: Mapping[str, int], selected: set[str]
+) -> Iterator[str]:
+    """Yield the cells of the selected columns, each padded or cut to its width."""
+    for cell, (name, kind) in zip(row, rows.schema.items(), strict=True):
+        if name in selected:
+            yield fit_cells(cell, widths[name], right=kind.is_numeric())
+
+
+def _select_fitting_columns(widths: Mapping[str, int], content: ReportContent) -> set[str]:
+    """Return the first column and the most important others that fit into the width."""
+    rank = content.answer.columns or content.view.columns
+    first, *others = widths
+    ranked = [c for c in rank if c in others]
+    room, selected = content.width - widths[first], {first}
+    for name in (*ranked, *(c for c in others if c not in ranked)):
+        room -= widths[name] + 2
+        if room < 0:
+            break
+        selected.add(name)
+    return selected
+
+
+def _format_cells(rows: pl.DataFrame) -> list[list[str]]:
+    """Return every value as text."""
+    rows, out = _with_display_names(rows), []
+    for row in rows.iter_rows():
+        cells = zip(rows.columns, row, strict=True)
+        out.append(
+            [
+                glyphs.draw_sparkline(v, 20) if isinstance(v, list) else units.format_cell(c, v)
+                for c, v in cells
+            ]
+        )
+    return out
+
+
+def _with_display_names(rows: pl.DataFrame) -> pl.DataFrame:
+    """Return the rows with long kernel names shortened; different names stay different."""
+    columns = [c for c in rows.columns if c in NAME_COLUMNS and rows.schema[c] in (pl.String, pl.Categorical)]
+    rows = rows.with_columns(pl.col(columns).cast(pl.String))
+    display_names = map_display_names(
+        name for c in columns for name in rows[c].unique(maintain_order=True).drop_nulls()
+    )
+    return rows.with_columns(pl.col(columns).replace(display_names)) if display_names else rows
+
+
+def _format_pull_request_comment(runs: Sequence[Run], look: Look) -> str:
+    from tracetui.pr_comment import format_comment  # numpy and scipy load with it
+
+    return format_comment(runs, look)
+
+
+# Views whose Markdown is a document, not only their table.
+DOCUMENTS: Final[Mapping[str, Callable[[Sequence[Run], Look], str]]] = {"diff": _format_pull_request_comment}
+
+Formatter = Callable[[ReportContent], str]
+FORMATS: Final[Mapping[str, Formatter]] = {
+    "table": format_table,
+    "json": format_json,
+    "csv": format_csv,
+    "md": format_markdown,
+    "html": format_html,
+}

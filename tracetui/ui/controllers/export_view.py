@@ -1,0 +1,186 @@
+"""Write the current view to a file, or copy a row to the clipboard of the terminal."""
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from capture.clean_text import clean
+from capture.errors import CaptureError, UsageError
+from capture.files.atomic import write_atomically
+from tracetui import glyphs, units
+from tracetui.look import Look
+from tracetui.svg_to_png import render_png
+from tracetui.ui.controllers.input_line import InputActions, InputLine
+from tracetui.ui.messages import StatusMessage
+from tracetui.ui.pages.input_draft import InputDraft
+from tracetui.ui.renderer import Renderer
+from tracetui.ui.terminal import tty
+from tracetui.ui.workers.feed import Post
+from tracetui.ui.workspace import Workspace
+from tracetui.views import Source, View, ink
+from tracetui.views.ink import Line
+
+Write = Callable[[str], object]
+FORMATS_BY_ENDING: Final = {
+    ".md": "md",
+    ".csv": "csv",
+    ".json": "json",
+    ".txt": "table",
+    ".html": "html",
+    ".svg": "svg",
+    ".png": "png",
+}
+PICTURE_FORMATS: Final = ("svg", "png")
+MOST_NUMBERED: Final = 100  # files of one view in a folder
+
+
+class ViewExport:
+    """Asks for a file name and writes the view to it, in the format of its ending."""
+
+    def __init__(
+        self,
+        workspace: Workspace,
+        input_line: InputLine,
+        screenshot: Callable[[], str],
+        post: Post,
+        after_refresh: Callable[[Callable[[], None]], object],
+    ) -> None:
+        self._workspace, self._input = workspace, input_line
+        self._screenshot, self._post, self._after_refresh = screenshot, post, after_refresh
+
+    def open_prompt(self) -> None:
+        """Ask for the name of the file."""
+        if not self._workspace.is_showing_view:
+            return
+        hint = f"Enter writes it, Tab changes the ending: {' '.join(FORMATS_BY_ENDING)}"
+        draft = InputDraft.from_text("export", hint, propose_name(self._workspace.view))
+        self._input.open(draft, InputActions(self._write_file, complete=self._switch_ending))
+
+    def _switch_ending(self, name: str) -> None:
+        if self._input.draft is not None:
+            self._input.replace_text(self._input.draft, switch_ending(name))
+
+    def _write_file(self, name: str) -> None:
+        """Write the current question in a thread; a picture is taken once the prompt is gone."""
+        workspace, name = self._workspace, name.strip()
+        view, look = workspace.view, workspace.session.look
+        sources = workspace.session.list_sources_for(view)
+
+        def start() -> None:
+            picture = self._screenshot() if is_picture(name) else None
+            threading.Thread(
+                target=lambda: self._post(StatusMessage(write_view(name, picture, view, sources, look))),
+                name="export",
+                daemon=True,
+            ).start()
+
+        self._after_refresh(start)
+
+
+def write_view(name: str, picture: str | None, view: View, sources: Sequence[Source], look: Look) -> str:
+    """Write a view, or a picture of it, to a file; return a message for the status line."""
+    from tracetui.report_formats import format_report
+
+    try:
+        format = find_format(name)
+        text = picture if picture is not None else format_report(view, sources, look, format)
+        content = render_png(text) if format == "png" else text.encode("utf-8", "backslashreplace")
+        return f"wrote {clean(str(save_file(name, content)), 500)}"
+    except CaptureError as e:
+        return f"{e.where or name}: {e.what}" + (
+            f" ({e.why})" if e.why else f"; {e.todo}" if not e.where else ""
+        )
+
+
+class Clipboard:
+    """Sends a row or drawing to the terminal as clipboard content; terminals do not confirm it."""
+
+    def __init__(self, workspace: Workspace, renderer: Renderer, write: Write) -> None:
+        self._workspace, self._renderer, self._write = workspace, renderer, write
+
+    def copy_row(self) -> None:
+        self._copy(format_row)
+
+    def copy_markdown(self) -> None:
+        self._copy(format_row_markdown)
+
+    def _copy(self, format_row: Callable[[Mapping[str, Any]], str]) -> None:
+        if not self._workspace.options.clipboard:
+            self._renderer.show_message("the clipboard is disabled (--no-clipboard)")
+            return
+        text = self._format_selection(format_row)
+        sequence = tty.build_clipboard_sequence(text)
+        if sequence is None:
+            self._renderer.show_message(f"{len(text):,} characters do not fit the clipboard; x writes a file")
+        else:
+            self._write(sequence)
+            self._renderer.show_message(f"{len(text.encode()):,} bytes sent to the terminal's clipboard")
+
+    def _format_selection(self, format_row: Callable[[Mapping[str, Any]], str]) -> str:
+        """Return the row under the cursor, or the whole drawing."""
+        if self._renderer.main_screen.shows_table:
+            return format_row(self._renderer.table.row)
+        picture = self._workspace.picture
+        return format_drawing(picture.lines or ()) if picture is not None else ""
+
+
+def format_row(row: Mapping[str, Any]) -> str:
+    """Return a line per column: heading, tab, value."""
+    return "\n".join(f"{units.format_heading(c)}\t{_format_cell(c, v)}" for c, v in row.items())
+
+
+def format_row_markdown(row: Mapping[str, Any]) -> str:
+    """Return a Markdown table of one row."""
+    cells = [_format_cell(c, v).replace("|", "\\|") for c, v in row.items()]
+    heads = [units.format_heading(c) for c in row]
+    return "\n".join(f"| {' | '.join(line)} |" for line in (heads, ["---"] * len(heads), cells))
+
+
+def format_drawing(lines: Sequence[Line]) -> str:
+    """Return a drawing as plain text."""
+    return ink.format_plain(lines)
+
+
+def _format_cell(column: str, value: Any) -> str:
+    return glyphs.draw_sparkline(value, 20) if isinstance(value, list) else units.format_cell(column, value)
+
+
+def find_format(name: str) -> str:
+    """Return the format for the ending of a file name. Raise UsageError for an unknown ending."""
+    suffix = Path(name).suffix.lower()
+    if suffix not in FORMATS_BY_ENDING:
+        raise UsageError("unknown file ending", todo=f"use {', '.join(FORMATS_BY_ENDING)}")
+    return FORMATS_BY_ENDING[suffix]
+
+
+def is_picture(name: str) -> bool:
+    """Whether a file name asks for a picture of the screen."""
+    return FORMATS_BY_ENDING.get(Path(name).suffix.lower()) in PICTURE_FORMATS
+
+
+def propose_name(view: View) -> str:
+    """Return an unused file name: `.md` for a view of two runs, `.csv` for the others."""
+    stem, suffix = view.name, ".md" if view.run_count == 2 else ".csv"
+    names = (f"{stem}{number}{suffix}" for number in ("", *(f"-{n}" for n in range(2, MOST_NUMBERED))))
+    return next((name for name in names if not Path(name).exists()), f"{stem}{suffix}")
+
+
+def switch_ending(name: str) -> str:
+    """Return the file name with the next ending."""
+    path, endings = Path(name), list(FORMATS_BY_ENDING)
+    suffix = path.suffix.lower()
+    following = endings.index(suffix) + 1 if suffix in endings else 0
+    stem = name.removesuffix(path.suffix) if suffix in endings else name
+    return stem + endings[following % len(endings)]
+
+
+def save_file(name: str, content: bytes) -> Path:
+    """Write a new file, completely or not at all. Raise UsageError if it exists."""
+    try:
+        path = Path(name).expanduser()
+    except RuntimeError:
+        path = Path(name)
+    with write_atomically(path) as file:
+        file.write(content)
+    return path

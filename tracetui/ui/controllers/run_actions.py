@@ -1,0 +1,228 @@
+"""Choose the runs: show, compare, open files, set the baseline."""
+
+import asyncio
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import takewhile
+from pathlib import Path
+from typing import Final
+
+import polars as pl
+
+from capture.clean_text import clean
+from capture.files.addresses import mask_credentials
+from capture.load_runs import Input
+from tracetui.ui import saved_remarks, session_commands
+from tracetui.ui.answer_updates import AnswerUpdater
+from tracetui.ui.controllers.input_line import InputActions, InputLine, RunAsync
+from tracetui.ui.controllers.navigation import Navigation
+from tracetui.ui.messages import RunsOpened
+from tracetui.ui.pages.input_draft import InputDraft
+from tracetui.ui.pages.list_pages import RunList
+from tracetui.ui.renderer import Renderer
+from tracetui.ui.session import Session
+from tracetui.ui.workers import read_files
+from tracetui.ui.workers.feed import Post
+from tracetui.ui.workspace import Workspace
+from tracetui.views import Answer, Focus, ManyFiles
+from tracetui.views.diff import build_titles
+
+FILE_VIEW: Final = "summary"  # view of a file that is opened from many files
+FILE_HINT: Final = "a path; Tab completes it, Enter opens it"
+
+
+class RunActions:
+    """Shows the list of runs, opens files from it, and sets the baseline."""
+
+    def __init__(
+        self,
+        workspace: Workspace,
+        renderer: Renderer,
+        answers: AnswerUpdater,
+        navigation: Navigation,
+        post: Post,
+    ) -> None:
+        self._workspace, self._renderer, self._answers = workspace, renderer, answers
+        self._navigation, self._post = navigation, post
+        self._opened: tuple[str, ...] = ()  # paths
+
+    def toggle_run_list(self) -> None:
+        self._toggle_list(compares=False)
+
+    def open_diff(self) -> None:
+        """Show the diff with the baseline; without one, and in the diff itself, list runs to choose from."""
+        session = self._workspace.session
+        has_other = session.baseline is not None or len(session.runs) == 2
+        if self._workspace.is_showing_view and session.view != "diff" and has_other and len(session.runs) > 1:
+            self._answers.show_session(session.with_view("diff"))
+        else:
+            self._toggle_list(compares=True)
+
+    def toggle_baseline(self) -> None:
+        """Make the current run, or the one under the cursor of the list, the baseline, or unset it."""
+        workspace, row = self._workspace, self._renderer.table.cursor
+        if workspace.is_showing_view:
+            self._answers.show_session(
+                session_commands.toggle_baseline(workspace.session, workspace.session.current)
+            )
+            self._notify_baseline()
+        elif isinstance(workspace.page, RunList) and row < len(workspace.session.runs):
+            workspace.session = session_commands.toggle_baseline(workspace.session, row)
+            self._renderer.show_page(row)
+            self._notify_baseline()
+
+    def _notify_baseline(self) -> None:
+        session = self._workspace.session
+        name = None if session.baseline is None else build_titles(*session.runs)[session.baseline]
+        self._renderer.show_message(
+            f"{name} is the baseline: d compares with it" if name else "no baseline now"
+        )
+
+    def choose_run(self, page: RunList) -> None:
+        """Show the run under the cursor of a list, or compare with it; open it first if it is a saved one."""
+        session, row = self._workspace.session, self._renderer.table.cursor
+        if row >= len(session.runs):
+            self.open_file(page.saved[row - len(session.runs)])
+        elif page.compares and row == session.current:
+            self._renderer.show_message("that is the current run; r shows another one")
+        else:
+            self._answers.show_session(self._with_run(session, row, page.compares))
+
+    def open_row(self) -> None:
+        """Of many files, open the file of the row under the cursor; otherwise drill down."""
+        session, picture = self._workspace.session, self._workspace.displayed_picture
+        file = None
+        if session.files is not None and picture is not None:
+            file = _find_file_of_row(session.files, picture.answer, self._navigation.find_focus())
+        if file is None:
+            self._navigation.drill_down()
+            return
+        open_runs = [i for i, run in enumerate(session.runs) if run.log.source == mask_credentials(str(file))]
+        if open_runs:
+            self._answers.show_session(session.with_file(open_runs[0], FILE_VIEW))
+        else:
+            self.open_file(file)
+
+    def open_file(self, path: Input) -> None:
+        """Read another file in a thread, for the purpose of the displayed list."""
+        page = self._workspace.page
+        compares = isinstance(page, RunList) and page.compares
+        self._renderer.show_message(f"reading {mask_credentials(str(path)).rstrip('/').rpartition('/')[2]}")
+        threading.Thread(
+            target=lambda: self._post(read_files.load_saved_file(path, compares)), name="opening", daemon=True
+        ).start()
+
+    def add_runs(self, message: RunsOpened) -> None:
+        """Add opened runs in front of the others, and show the last of them."""
+        workspace = self._workspace
+        workspace.opened_runs = (*message.runs, *workspace.opened_runs)
+        self._opened = (*self._opened, str(message.path))
+        self._renderer.show_message("")  # instead of `reading`
+        session = workspace.session.with_runs_in_front(message.runs)
+        if workspace.options.saves_choices:
+            remarks = saved_remarks.load_remarks(run for run, _ in message.runs)
+            session = replace(session, remarks=session.remarks.merge(remarks))
+        if session.files is not None and not message.compares:
+            self._answers.show_session(session.with_file(len(message.runs) - 1, FILE_VIEW))
+            return
+        self._answers.show_session(self._with_run(session, len(message.runs) - 1, message.compares))
+
+    def _with_run(self, session: Session, index: int, compares: bool) -> Session:
+        """Return the session on another run, or on the comparison with it.
+
+        If a view of two runs is shown and there is no baseline, the current run becomes it.
+        """
+        if compares:
+            return session_commands.set_baseline(session, index).with_view("diff")
+        before, other = session.current, session.with_run(index)
+        needs_baseline = session.baseline is None and index != before
+        shows_pair = self._workspace.view.run_count == 2 and len(session.runs) > 2
+        return session_commands.set_baseline(other, before) if shows_pair and needs_baseline else other
+
+    def _toggle_list(self, *, compares: bool) -> None:
+        """Show a list of runs in place of the view, or close it."""
+        page, workspace = self._workspace.page, self._workspace
+        if isinstance(page, RunList) and page.compares == compares:
+            self._navigation.leave_page()
+        elif workspace.views:
+            files = read_files.list_saved_files(workspace.session.runs, self._opened)
+            writer = workspace.live.badge if workspace.live is not None else ""
+            workspace.page = RunList(compares, tuple(files), writer)
+            self._renderer.show_page(workspace.page.find_first_row(workspace.session))
+
+
+def _find_file_of_row(many: ManyFiles, answer: Answer, focus: Focus) -> Input | None:
+    """Return the file of a row, which the answer names by rank; None if the row has none."""
+    files = answer.parts.get("files")
+    rank = dict(focus).get("rank")
+    if files is None or rank is None:
+        return None
+    indices = files.filter(pl.col("rank") == rank)["member"]
+    return many.files[indices[0]] if indices.len() else None
+
+
+class FilePrompt:
+    """Asks for the path of another file, and completes it."""
+
+    def __init__(
+        self,
+        renderer: Renderer,
+        input_line: InputLine,
+        open_file: Callable[[Path], None],
+        run: RunAsync,
+    ) -> None:
+        self._renderer, self._input, self._open_file, self._run = renderer, input_line, open_file, run
+
+    def open_prompt(self, path: str = "") -> None:
+        draft = InputDraft.from_text("file", FILE_HINT, "").insert(path)
+        self._input.open(draft, InputActions(self._read_file, complete=lambda _: self._complete()))
+
+    def _read_file(self, text: str) -> None:
+        if text.strip():
+            self._open_file(parse_path(text))
+
+    def _complete(self) -> None:
+        if self._input.draft is not None:
+            self._run(self._complete_draft(self._input.draft), group="paths")
+
+    async def _complete_draft(self, draft: InputDraft) -> None:
+        """Complete the path in a thread, because the disk may be slow."""
+        text, names = await asyncio.to_thread(complete_path, draft.text)
+        if self._input.replace_text(draft, text) and len(names) != 1:
+            self._renderer.show_message("  ".join(names) if names else "no file name begins like this")
+
+
+def complete_path(text: str) -> tuple[str, list[str]]:
+    """Return a path completed as far as all matching names agree, and these names; folders end in `/`."""
+    cut = text.rfind("/") + 1
+    folder, start = text[:cut], text[cut:]
+    names = sorted(_list_names(folder, start))
+    return (folder + _find_common_prefix(names) if names else text), names
+
+
+def _find_common_prefix(names: list[str]) -> str:
+    """Return the common beginning of sorted names, which is that of the first and the last."""
+    equal_pairs = takewhile(lambda pair: pair[0] == pair[1], zip(names[0], names[-1], strict=False))
+    return "".join(letter for letter, _ in equal_pairs)
+
+
+def _list_names(folder: str, start: str) -> list[str]:
+    """Return the matching names in a folder; hidden ones only after a dot, none with odd characters."""
+    try:
+        matches = [p for p in Path(folder).expanduser().iterdir() if p.name.startswith(start)]
+        typable = [p for p in matches if clean(p.name) == p.name and (start or not p.name.startswith("."))]
+        return [p.name + "/" * p.is_dir() for p in typable]
+    except (OSError, ValueError, RuntimeError):  # no folder, no path, nobody's home
+        return []
+
+
+def parse_path(text: str) -> Path:
+    """Return the path of a typed text, without quotes and with `~` expanded."""
+    bare = text.strip()
+    if len(bare) > 1 and bare[0] == bare[-1] and bare[0] in "'\"":
+        bare = bare[1:-1]
+    try:
+        return Path(bare).expanduser()
+    except RuntimeError:
+        return Path(bare)

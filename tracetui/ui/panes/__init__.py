@@ -1,1 +1,0 @@
-"""Widgets that show one drawing or one table each."""

@@ -1,0 +1,126 @@
+"""Read files in a thread, with progress; list and open saved baselines and recordings."""
+
+import contextlib
+import os
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from capture.activity import describe_activity
+from capture.errors import CaptureError, UnreadableError
+from capture.files import user_dirs
+from capture.files.addresses import mask_credentials
+from capture.load_runs import Input
+from capture.run import Run
+from tracetui.ui.messages import LoadFailed, RunsChanged, RunsOpened, StatusMessage, describe_fault
+from tracetui.ui.run_info import describe_run
+from tracetui.ui.workers.feed import LoadProgress, Post
+from tracetui.views import load_view
+
+MOST_SAVED_FILES: Final = 100
+
+
+class FileReader:
+    """A feed that reads files once, in a thread, and posts their runs."""
+
+    live: Final = None  # the files do not grow
+
+    def __init__(
+        self, paths: Sequence[str], view: str, merge: bool = False, options: Mapping[str, Any] | None = None
+    ) -> None:
+        """Read files and start with a view; `options` are further arguments of `load_all`."""
+        self._paths, self._view, self._merge, self._options = list(paths), view, merge, options or {}
+        self._began = time.monotonic()
+        self._total_bytes = sum(_measure_file(p) for p in self._paths)
+
+    def start(self, post: Post) -> None:
+        threading.Thread(target=self._read, args=(post,), name="reading", daemon=True).start()
+
+    def describe_progress(self) -> LoadProgress:
+        """Return the bytes read so far, by the positions of our open descriptors (Linux)."""
+        read = sum(_read_position(fd) for fd in _list_descriptors({os.path.realpath(p) for p in self._paths}))
+        seconds = time.monotonic() - self._began
+        return LoadProgress(
+            seconds,
+            describe_activity() or "reading",
+            tuple(map(mask_credentials, self._paths)),
+            read,
+            self._total_bytes,
+        )
+
+    def _read(self, post: Post) -> None:
+        """Read all files and post their runs; if none can be read, post the first error."""
+        from capture.load_runs import group_inputs, load_all  # loaders are imported while the screen starts
+
+        runs: list[Run] = []
+        errors: list[CaptureError] = []
+        for group in group_inputs(self._paths, merge=self._merge):
+            try:
+                runs += load_all(group, merge=self._merge, **self._options)
+            except Exception as e:
+                errors.append(_convert_error(e, str(group[0])))
+        if not runs:
+            post(LoadFailed(errors[0] if errors else UnreadableError("nothing to open")))
+            return
+        try:
+            post(RunsChanged(runs, [describe_run(r) for r in runs], [load_view(self._view)]))
+        except Exception as e:
+            post(LoadFailed(_convert_error(e, self._paths[0])))
+        if errors:
+            post(StatusMessage(f"{errors[0]}" + (f" (+{len(errors) - 1})" if len(errors) > 1 else "")))
+
+
+def _convert_error(error: Exception, path: str) -> CaptureError:
+    """Return a CaptureError as it is; describe any other error as an internal one."""
+    if isinstance(error, CaptureError):
+        return error
+    return UnreadableError(describe_fault("could not be read", error), where=mask_credentials(path))
+
+
+def _measure_file(path: str) -> int:
+    try:
+        return Path(path).stat().st_size
+    except (OSError, ValueError):
+        return 0
+
+
+def _list_descriptors(paths: set[str]) -> list[str]:
+    """Return our open file descriptors of some paths."""
+    descriptors = []
+    with contextlib.suppress(OSError):
+        for link in Path("/proc/self/fd").iterdir():
+            with contextlib.suppress(OSError):
+                if str(link.readlink()) in paths:
+                    descriptors.append(link.name)
+    return descriptors
+
+
+def _read_position(fd: str) -> int:
+    """Return the position of a descriptor in its file; 0 if the kernel does not report it."""
+    try:
+        first = Path(f"/proc/self/fdinfo/{fd}").read_text().split("\n", 1)[0]
+        return int(first.removeprefix("pos:"))
+    except (OSError, ValueError):
+        return 0
+
+
+def list_saved_files(open_runs: Sequence[Run], opened: Sequence[str]) -> list[Path]:
+    """Return baselines by name, then recordings from the newest, without open files."""
+    sources = (*(run.log.source for run in open_runs), *opened)
+    open_paths = {os.path.realpath(source) for source in sources}
+    saved = [*user_dirs.list_baselines(), *user_dirs.list_recordings()]
+    return [path for path in saved if os.path.realpath(path) not in open_paths][:MOST_SAVED_FILES]
+
+
+def load_saved_file(path: Input, compares: bool) -> RunsOpened | StatusMessage:
+    """Return the runs of a file or folder, or a message why there are none."""
+    from capture.load_runs import load_all  # imported already while a screen is shown
+
+    try:
+        return RunsOpened(path, [(run, describe_run(run)) for run in load_all([path])], compares)
+    except CaptureError as e:
+        return StatusMessage(str(e))
+    except Exception as e:
+        return StatusMessage(describe_fault(f"{mask_credentials(str(path))} could not be read", e))
