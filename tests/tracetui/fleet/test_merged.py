@@ -19,6 +19,7 @@ from tracetui.look import Look
 from tracetui.views import ask, load_view
 
 RANKS = 5
+FIXTURES = Path(__file__).parents[2] / "fixtures"
 
 
 @pytest.fixture(scope="module")
@@ -126,13 +127,9 @@ def test_an_import_of_many_adds_what_was_read_and_lost(
     assert lost == [3]
 
 
-def test_files_without_a_column_are_merged_with_those_that_have_it(tmp_path: Path) -> None:
-    """One file states layers, the other does not: their rows are those of the layer and of none."""
-    head = '{"kind":"run","schema":1,"name":"x"}\n'
-    (tmp_path / "a.jsonl").write_text(head + '{"kind":"kernel","name":"k","t":0,"dur":30,"layer":3}\n')
-    (tmp_path / "b.jsonl").write_text(head + '{"kind":"kernel","name":"k","t":0,"dur":50}\n')
-    for merged in (False, True):
-        look = Look(group="layer", merged=merged)
-        jobs = make_jobs(load_view("kernels"), [str(tmp_path)], look, cache=False, capture=None)
-        rows = here(jobs).answer.rows.select(pl.col("layer").cast(pl.Int64), "total_ns").rows()
-        assert set(rows) == {(3, 30), (None, 50)}
+def test_a_summary_without_layers_is_merged_with_a_trace_that_has_them() -> None:
+    """The summary has neither durations of single launches nor a column of layers."""
+    paths = [str(FIXTURES / "nsys" / name) for name in ("kern_sum.csv", "two_processes.sqlite")]
+    jobs = make_jobs(load_view("kernels"), paths, Look(group="layer", merged=True), cache=False, capture=None)
+    layers = here(jobs).answer.rows["layer"].to_list()
+    assert None in layers and any(layer is not None for layer in layers)

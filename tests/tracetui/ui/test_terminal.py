@@ -151,7 +151,7 @@ def test_a_drawing_is_made_for_the_size_that_the_screen_has_now(opened: Any) -> 
 
 def test_ctrl_l_draws_what_something_else_has_wiped_away(opened: Any) -> None:
     with opened() as terminal:
-        terminal.quiet()
+        terminal.wait(lambda text: "Summary" in text and "quit" in text)  # all that is drawn after the table
         before = terminal.text
         terminal.wiped()
         assert "kernel_00" not in terminal.text

@@ -32,7 +32,7 @@ _EVENT_COLUMNS: Final = {"wall_ns": "dur", "steps": "count"}  # step column → 
 
 
 def cast_for_merge(column: str) -> pl.Expr:
-    """Column as text, or as a 64-bit integer: the same type in the frames of all files, also of those without it."""
+    """Cast a column to text or a 64-bit integer, the same in all files, also in those without it."""
     dtype = DTYPES.get(column, pl.String())
     return pl.col(column).cast(pl.Int64 if dtype.is_integer() else pl.String)
 
