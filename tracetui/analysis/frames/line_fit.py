@@ -45,10 +45,12 @@ def fit_lines(points: pl.DataFrame) -> LineFit:
 
 def _with_outliers(points: pl.DataFrame) -> pl.DataFrame:
     """Return points with `outlier`: far from their row's resistant line, by its spread and by its level."""
-    lines = points.group_by("row").agg(_build_third_medians()).with_columns(_slope())
-    residual = pl.col("y") - pl.col("_slope") * (pl.col("x") - pl.col("_middle"))
+    third = (pl.len() // 3).clip(lower_bound=1)
+    run, rise = (pl.col(c).tail(third).median() - pl.col(c).head(third).median() for c in ("x", "y"))
+    lines = points.group_by("row").agg(_middle=pl.col("x").median(), _run=run, _rise=rise)
+    slope = pl.when(pl.col("_run") > 0).then(pl.col("_rise") / pl.col("_run")).otherwise(0.0)
     joined = points.join(lines, on="row", how="left", nulls_equal=True, maintain_order="left")
-    joined = joined.with_columns(_r=residual)
+    joined = joined.with_columns(_r=pl.col("y") - slope * (pl.col("x") - pl.col("_middle")))
     distance = (pl.col("_r") - pl.col("_r").median().over("row")).abs()
     line = pl.col("y") - pl.col("_r") + pl.col("_r").median().over("row")
     joined = joined.with_columns(_off=distance, _line=line)
@@ -56,21 +58,6 @@ def _with_outliers(points: pl.DataFrame) -> pl.DataFrame:
     is_far = pl.col("_off") > OUTLIER_DEVIATIONS * spread
     is_far &= pl.col("_off") > OUTLIER_MIN_SHARE * pl.col("_line").abs()
     return joined.select(*points.columns, outlier=is_far & (pl.len().over("row") >= MIN_POINTS))
-
-
-def _build_third_medians() -> list[pl.Expr]:
-    third = (pl.len() // 3).clip(lower_bound=1)
-    return [
-        pl.col("x").median().alias("_middle"),
-        *(pl.col(c).head(third).median().alias(f"_{c}_left") for c in ("x", "y")),
-        *(pl.col(c).tail(third).median().alias(f"_{c}_right") for c in ("x", "y")),
-    ]
-
-
-def _slope() -> pl.Expr:
-    run = pl.col("_x_right") - pl.col("_x_left")
-    rise = pl.col("_y_right") - pl.col("_y_left")
-    return pl.when(run > 0).then(rise / run).otherwise(0.0).alias("_slope")
 
 
 def _fit_least_squares(points: pl.DataFrame) -> pl.DataFrame:
@@ -105,22 +92,18 @@ def _fit_two_levels(points: pl.DataFrame) -> pl.DataFrame:
     """Return for each row the variance that two levels leave at the best cut, and the gap between them."""
     n, i = pl.len().over("row"), pl.int_range(1, pl.len() + 1).over("row")
     y = pl.col("y") - pl.col("y").mean().over("row")  # centred, so that squares keep their digits
-    parts = points.select("row", _n=n, _i=i, _y=y, _m=pl.col("y").mean().over("row")).with_columns(
-        _left=pl.col("_y").cum_sum().over("row") / pl.col("_i"),
-        _all=(pl.col("_y") ** 2).sum().over("row"),
-    )
+    parts = points.select("row", _n=n, _i=i, _y=y, _m=pl.col("y").mean().over("row"))
+    left_mean, squares = pl.col("_y").cum_sum().over("row") / pl.col("_i"), (pl.col("_y") ** 2).sum()
+    parts = parts.with_columns(_left=left_mean, _all=squares.over("row"))
     right = -pl.col("_left") * pl.col("_i") / (pl.col("_n") - pl.col("_i"))
     explained = pl.col("_i") * pl.col("_left") ** 2 + (pl.col("_n") - pl.col("_i")) * right**2
     shortest = pl.max_horizontal(pl.lit(3), pl.col("_n") // 10)
     inside = pl.col("_i").is_between(shortest, pl.col("_n") - shortest)
-    best = pl.col("_explained").arg_max()
-    return (
-        parts.with_columns(_explained=pl.when(inside).then(explained), _jump=right - pl.col("_left"))
-        .group_by("row")
-        .agg(
-            _left_over=1 - pl.col("_explained").max() / pl.col("_all").first(),
-            _jump=(pl.col("_jump").get(best) / pl.col("_m").first()).abs(),
-        )
+    cuts = parts.with_columns(_explained=pl.when(inside).then(explained), _jump=right - pl.col("_left"))
+    jump = pl.col("_jump").get(pl.col("_explained").arg_max())
+    return cuts.group_by("row").agg(
+        _left_over=1 - pl.col("_explained").max() / pl.col("_all").first(),
+        _jump=(jump / pl.col("_m").first()).abs(),
     )
 
 
@@ -130,14 +113,9 @@ def _law() -> pl.Expr:
     steady = pl.col("_spread") < FLAT_SHARE * level
     two = (pl.col("_left_over") < 0.1) & (pl.col("_left_over") < 0.25 * (1 - pl.col("r2").fill_null(0)))
     return (
-        pl.when(pl.col("_n") < MIN_POINTS)
-        .then(None)
-        .when(two & (pl.col("_jump") >= FLAT_SHARE))
-        .then(pl.lit("step"))
-        .when(changed & (pl.col("r2") >= LINEAR_MIN_R2))
-        .then(pl.lit("linear"))
-        .when(~changed & steady)
-        .then(pl.lit("flat"))
-        .otherwise(pl.lit("noisy"))
-        .alias("law")
-    )
+        pl.when(pl.col("_n") < MIN_POINTS).then(None)
+        .when(two & (pl.col("_jump") >= FLAT_SHARE)).then(pl.lit("step"))
+        .when(changed & (pl.col("r2") >= LINEAR_MIN_R2)).then(pl.lit("linear"))
+        .when(~changed & steady).then(pl.lit("flat"))
+        .otherwise(pl.lit("noisy")).alias("law")
+    )  # fmt: skip

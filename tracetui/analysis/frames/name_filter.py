@@ -26,11 +26,6 @@ def is_term_match(run: Run, term: FilterTerm) -> pl.Expr:
     return pl.col(term.column).is_in(matching.implode())
 
 
-def filter_by_name(rows: pl.LazyFrame, run: Run, pattern: str) -> pl.LazyFrame:
-    """Return rows whose full name, displayed name or op matches the regular expression."""
-    return rows.filter(is_name_match(run, pattern)) if pattern else rows
-
-
 def is_name_match(run: Run, pattern: str) -> pl.Expr:
     """True for rows whose full name, displayed name or op matches the regular expression."""
     has_name = pl.col("name").is_in(find_matching_names(run, pattern).implode())

@@ -67,11 +67,10 @@ def find_enclosing_scopes(track: Ints, start: Ints, end: Ints, is_scope: Bools) 
         scope = enclosing[open_rows]
         is_other_track = track[scope] != track[open_rows]
         is_too_short = is_other_track | (end[scope] < end[open_rows]) | (end[scope] <= start[open_rows])
+        outer = np.where(is_other_track, NO_SCOPE, enclosing[scope])[is_too_short]
         open_rows = open_rows[is_too_short]
-        enclosing[open_rows] = np.where(
-            is_other_track[is_too_short], NO_SCOPE, enclosing[scope[is_too_short]]
-        )
-        open_rows = open_rows[enclosing[open_rows] >= 0]
+        enclosing[open_rows] = outer
+        open_rows = open_rows[outer >= 0]
     return enclosing
 
 

@@ -5,7 +5,7 @@ A run never changes, but every question asks for the same values again.
 
 from collections.abc import Callable, Hashable
 from functools import wraps
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, TypeVarTuple
 from weakref import WeakKeyDictionary
 
 import polars as pl
@@ -14,42 +14,33 @@ from capture import dense_lookup
 from capture.live_run import Chunk, list_chunks
 from capture.run import Run, select_or_null
 
-Value = TypeVar("Value")
-
-_CACHE: Final[WeakKeyDictionary[Run, dict[Callable[[Run], Any], Any]]] = WeakKeyDictionary()
-
+Args = TypeVarTuple("Args")
 Result = TypeVar("Result")
+
+_CACHE: Final[WeakKeyDictionary[Run, dict[tuple[Any, ...], Any]]] = WeakKeyDictionary()
 MAX_CACHED_RESULTS: Final = 16  # per chunk, the newest
 
 
-def cache_per_run(compute: Callable[[Run], Value]) -> Callable[[Run], Value]:
-    """Decorate a function of a run: compute its value once per run."""
+def cache_per_run(compute: Callable[[Run, *Args], Result]) -> Callable[[Run, *Args], Result]:
+    """Decorate a function of a run and hashable arguments: compute each value once per run."""
 
     @wraps(compute)
-    def find_or_compute(run: Run) -> Value:
-        values = _CACHE.setdefault(run, {})
-        if compute not in values:
-            values[compute] = compute(run)
-        value: Value = values[compute]
+    def find_or_compute(run: Run, *args: *Args) -> Result:
+        values, key = _CACHE.setdefault(run, {}), (compute, *args)
+        if key not in values:
+            values[key] = compute(run, *args)
+        value: Result = values[key]
         return value
 
     return find_or_compute
 
 
+@cache_per_run
 def list_distinct(run: Run, column: str) -> pl.Series:
     """Return the distinct values of an event column, without null; categories for text."""
-    cache = _make_distinct_cache(run)
-    if column not in cache:
-        values = run.events[column]
-        is_text = values.dtype == pl.Categorical
-        cache[column] = dense_lookup.find_distinct(values) if is_text else values.unique().drop_nulls()
-    return cache[column]
-
-
-@cache_per_run
-def _make_distinct_cache(run: Run) -> dict[str, pl.Series]:
-    """Return the run's dict from column to its distinct values, empty at first."""
-    return {}
+    values = run.events[column]
+    is_text = values.dtype == pl.Categorical
+    return dense_lookup.find_distinct(values) if is_text else values.unique().drop_nulls()
 
 
 def map_chunks(run: Run, key: Hashable, compute: Callable[[pl.DataFrame], Result]) -> list[Result]:
@@ -58,20 +49,17 @@ def map_chunks(run: Run, key: Hashable, compute: Callable[[pl.DataFrame], Result
     Chunks have all columns of the run. Earlier snapshots share the chunks, so results are cached in them;
     `key` identifies everything besides the events that the result depends on.
     """
-    chunks = list_chunks(run)
-    if not chunks:
-        return [compute(run.events)]
     columns = tuple(run.events.columns)
-    return [_compute_cached(piece, (key, columns), columns, compute) for piece in chunks]
+    full_key = key, columns
 
+    def find_or_compute(chunk: Chunk) -> Result:
+        if full_key in chunk.cache:
+            cached: Result = chunk.cache[full_key]
+            return cached
+        result = chunk.cache[full_key] = compute(select_or_null(chunk.events, columns))
+        for old in list(chunk.cache)[:-MAX_CACHED_RESULTS]:
+            chunk.cache.pop(old, None)
+        return result
 
-def _compute_cached(
-    piece: Chunk, key: Hashable, columns: tuple[str, ...], compute: Callable[[pl.DataFrame], Result]
-) -> Result:
-    if key in piece.cache:
-        cached: Result = piece.cache[key]
-        return cached
-    result = piece.cache[key] = compute(select_or_null(piece.events, columns))
-    for old in list(piece.cache)[:-MAX_CACHED_RESULTS]:
-        piece.cache.pop(old, None)
-    return result
+    chunks = list_chunks(run)
+    return [find_or_compute(chunk) for chunk in chunks] if chunks else [compute(run.events)]

@@ -1,6 +1,7 @@
 """Select the rows of a run that a Look asks for; find its lenses, ranks, phases and kinds of rows."""
 
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Final
 
 import polars as pl
@@ -11,7 +12,7 @@ from capture.native.schema import LENSES
 from capture.run import Run
 from tracetui import cancel
 from tracetui.analysis.frames.codes import group_by_packed_key, map_by_code
-from tracetui.analysis.frames.name_filter import filter_by_name, is_term_match
+from tracetui.analysis.frames.name_filter import is_name_match, is_term_match
 from tracetui.analysis.frames.run_memo import cache_per_run
 from tracetui.look import Look
 
@@ -120,16 +121,14 @@ def filter_rows(rows: pl.LazyFrame, run: Run, look: Look) -> pl.LazyFrame:
             rows = rows.filter(_is_value(run, column, value))
     for term in look.where:
         rows = rows.filter(is_term_match(run, term))
-    return filter_by_name(rows, run, look.filter)
+    return rows.filter(is_name_match(run, look.filter)) if look.filter else rows
 
 
 def _is_value(run: Run, column: str, value: object) -> pl.Expr:
     """True for rows whose column equals a value, or one of several texts."""
     if isinstance(value, tuple):
         return pl.col(column).cast(pl.String).is_in(value)
-    if (
-        isinstance(value, str) and run.events.schema[column].is_numeric()
-    ):  # a table of texts shows numbers as text
+    if isinstance(value, str) and run.events.schema[column].is_numeric():  # tables of texts show such numbers
         return pl.col(column).cast(pl.String) == value
     return pl.col(column).eq_missing(pl.lit(value))
 
@@ -187,6 +186,18 @@ def launch_count(run: Run) -> pl.Expr:
     return pl.col("count").fill_null(1) if run.has("count") else pl.repeat(1, pl.len(), dtype=pl.Int64)
 
 
+def build_totals(run: Run) -> tuple[pl.Expr, pl.Expr]:
+    """Return expressions of `count`, the number of launches of a group, and `total_ns`, their time."""
+    count = pl.col("count").fill_null(1).sum() if run.has("count") else pl.len()
+    return count.cast(pl.Int64).alias("count"), pl.col("dur").sum().alias("total_ns")
+
+
+@cache
+def common_value(column: str) -> pl.Expr:
+    """Return the value of a column that all rows of a group share, else null."""
+    return pl.when(pl.col(column).n_unique() == 1).then(pl.col(column).first()).alias(column)
+
+
 def instance_dur(run: Run) -> pl.Expr:
     """Return the duration of a row that is one launch, null for a sum."""
     if has_only_launches(run):
@@ -221,9 +232,10 @@ def find_start_ns(run: Run) -> int:
     return int(run.events.select(pl.col("t").min()).item() or 0) if run.has("t") else 0
 
 
+@cache_per_run
 def has_kind(run: Run, kind: str) -> bool:
     """True if the run has rows of a kind."""
-    return kind in _list_kinds(run)
+    return bool((run.events["kind"] == kind).any())
 
 
 def explain_no_kernels(run: Run) -> str:
@@ -232,11 +244,6 @@ def explain_no_kernels(run: Run) -> str:
         return NO_MATCH
     has_tree = run.has("path") or has_start_times(run, ("span",))
     return "this source has spans and no kernels" + ("; the tree view shows them" if has_tree else "")
-
-
-@cache_per_run
-def _list_kinds(run: Run) -> frozenset[str]:
-    return frozenset(run.events["kind"].unique().cast(pl.String))
 
 
 def select_existing(run: Run, columns: Sequence[str]) -> list[str]:
@@ -253,7 +260,7 @@ def note_selection(run: Run, look: Look) -> list[str]:
 
 def note_added_ranks(run: Run, look: Look) -> list[str]:
     """Return a note if times of several ranks are added."""
-    number = len(set(find_rank_tracks(run).values()))
+    number = len(list_ranks(run))
     if number < 2 or "track" in look.focus_values:
         return []
     return [f"times of {number} concurrent ranks are summed; a step lasts as long as its slowest rank"]
@@ -286,8 +293,7 @@ def map_to_categories(run: Run, column: str = "name") -> dict[str, str]:
     if column == "category" or not run.has("category") or column not in _find_category_keys(run).columns:
         return {}
     pairs = _find_category_keys(run).select(column, "category").unique().drop_nulls()
-    unambiguous = pairs.filter(pl.col(column).is_unique()).sort(column)
-    return dict(zip(unambiguous[column].to_list(), unambiguous["category"].to_list(), strict=True))
+    return dict(pairs.filter(pl.col(column).is_unique()).sort(column).iter_rows())
 
 
 @cache_per_run

@@ -35,24 +35,13 @@ class RowEvidence:
 
 def compute_paired_evidence(a: Floats, b: Floats) -> RowEvidence:
     """Return the evidence on rows × steps of two sides whose steps are aligned."""
-    difference = b - a
+    difference, n = b - a, np.full(len(a), a.shape[1])
     tau = estimate_autocorrelation_time(difference)
-    low, high = compute_median_interval(difference, tau)
-    p = compute_signed_rank_p(difference, tau)
-    delta = np.median(difference, axis=1)
-    n = np.full(len(a), a.shape[1])
-    return _build_evidence(a, b, delta, low, high, p, n, n)
-
-
-def _build_evidence(
-    a: Floats, b: Floats, delta: Floats, low: Floats, high: Floats, p: Floats, n_a: Floats, n_b: Floats
-) -> RowEvidence:
-    few = (n_a < MIN_SAMPLES) | (n_b < MIN_SAMPLES)
-    low, high, p = (np.where(few, np.nan, x) for x in (low, high, p))
-    median_a, median_b = np.median(a, axis=1), np.median(b, axis=1)
+    tests = (*compute_median_interval(difference, tau), compute_signed_rank_p(difference, tau))
+    low, high, p = (np.where(n < MIN_SAMPLES, np.nan, x) for x in tests)
+    median_a, median_b, delta = (np.median(x, axis=1) for x in (a, b, difference))
     adjusted, cliff = adjust_benjamini_hochberg(p), compute_cliffs_delta(a, b)
-    counts = n_a.astype(np.int64), n_b.astype(np.int64)
-    return RowEvidence(median_a, median_b, delta, low, high, p, adjusted, cliff, *counts)
+    return RowEvidence(median_a, median_b, delta, low, high, p, adjusted, cliff, n, n)
 
 
 def estimate_autocorrelation_time(rows: Floats) -> Floats:
@@ -154,11 +143,8 @@ def _compute_freedom(tau: Floats, n: int) -> Floats:
 def _interpolate_at_rank(ordered: Floats, rank: Floats) -> Floats:
     """Return for each row the value at a rank, interpolated between two ranks."""
     rank = np.clip(rank, 0, ordered.shape[1] - 1)
-    floor = np.floor(rank).astype(np.int64)
-    near, far = (
-        np.take_along_axis(ordered, ranks[:, None], axis=1)[:, 0]
-        for ranks in (floor, np.ceil(rank).astype(np.int64))
-    )
+    row, floor, ceiling = np.arange(len(rank)), np.floor(rank).astype(int), np.ceil(rank).astype(int)
+    near, far = ordered[row, floor], ordered[row, ceiling]
     return np.asarray(near + (rank - floor) * (far - near))
 
 
@@ -196,15 +182,10 @@ def compute_cliffs_delta(a: Floats, b: Floats) -> Floats:
     return np.asarray(2 * u / (n * m) - 1)
 
 
-def adjust_benjamini_hochberg(p: Floats, weight: Floats | None = None) -> Floats:
-    """Return p-values with the false discovery rate controlled; NaN stays NaN.
-
-    A row with more weight needs less evidence.
-    """
+def adjust_benjamini_hochberg(p: Floats) -> Floats:
+    """Return p-values with the false discovery rate controlled; NaN stays NaN."""
     adjusted = np.full_like(p, np.nan)
     valid = np.flatnonzero(~np.isnan(p))
-    if weight is not None and len(valid):
-        p = p * weight[valid].mean() / weight
     order = valid[np.argsort(p[valid], kind="stable")]
     scaled = p[order] * len(order) / np.arange(1, len(order) + 1)
     adjusted[order] = np.minimum(1.0, np.minimum.accumulate(scaled[::-1])[::-1])
@@ -234,12 +215,7 @@ def judge_evidence(evidence: RowEvidence, floor: Floats, *, alpha: float = ALPHA
     """
     delta, low, high, p = evidence.delta, evidence.low, evidence.high, evidence.p_adjusted
     is_changed = ((low > 0) | (high < 0)) & (p < alpha) & (np.abs(delta) >= floor)
-    conditions = {
-        "unknown": np.isnan(low) | np.isnan(p),
-        "equal": (low == 0) & (high == 0) & (delta == 0),
-        "slower": is_changed & (delta > 0),
-        "faster": is_changed,
-        "within": np.maximum(np.abs(low), np.abs(high)) < floor,
-    }
-    verdicts = ["~", "same", "slower", "faster", "same"]
-    return [str(word) for word in np.select(list(conditions.values()), verdicts, "~")]
+    is_unknown, is_equal = np.isnan(low) | np.isnan(p), (low == 0) & (high == 0) & (delta == 0)
+    is_within = np.maximum(np.abs(low), np.abs(high)) < floor
+    conditions = [is_unknown, is_equal, is_changed & (delta > 0), is_changed, is_within]
+    return [str(word) for word in np.select(conditions, ["~", "same", "slower", "faster", "same"], "~")]

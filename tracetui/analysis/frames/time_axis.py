@@ -33,24 +33,16 @@ def sort_by_group_and_start(rows: pl.DataFrame, by: Sequence[str]) -> pl.DataFra
     for column in ("t", *reversed(by)):  # sorting is stable, so the last key goes first
         is_start = column == "t"
         key = rows[column].to_physical()
-        if not key.is_sorted(nulls_last=is_start):
-            parts = _split_by_code(rows, column) if isinstance(rows.schema[column], pl.Categorical) else []
-            rows = pl.concat(parts, rechunk=True) if parts else _sort_by_code(rows, column, is_start)
+        if key.is_sorted(nulls_last=is_start):
+            continue
+        code = pl.col(column).to_physical()
+        is_text = isinstance(rows.schema[column], pl.Categorical)
+        if is_text and (codes := key.unique().sort()).len() <= MAX_SPLIT_VALUES:  # null first
+            parts = [rows.filter(code.eq_missing(pl.lit(c, key.dtype))) for c in codes]
+            rows = pl.concat(parts, rechunk=True)
+        else:
+            rows = rows.sort(code, nulls_last=is_start, maintain_order=True)
     return rows
-
-
-def _sort_by_code(rows: pl.DataFrame, column: str, nulls_last: bool) -> pl.DataFrame:
-    return rows.sort(pl.col(column).to_physical(), nulls_last=nulls_last, maintain_order=True)
-
-
-def _split_by_code(rows: pl.DataFrame, column: str) -> list[pl.DataFrame]:
-    """Return the rows of each code in order; empty if there are too many codes."""
-    code = rows[column].to_physical()
-    codes = code.unique().sort()  # null first
-    if codes.len() > MAX_SPLIT_VALUES:
-        return []
-    column_code = pl.col(column).to_physical()
-    return [rows.filter(column_code.eq_missing(pl.lit(c, code.dtype))) for c in codes]
 
 
 @dataclass(frozen=True, eq=False)
