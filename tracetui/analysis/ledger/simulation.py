@@ -8,7 +8,8 @@ been given until then.
 """
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections import defaultdict, deque
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -17,6 +18,9 @@ import polars as pl
 from tracetui.analysis.time.exclusive_time import NO_ROW, find_start_dependencies
 
 DEVICE_WAIT: Final = "DeviceSynchronize"  # in the name of calls that wait for all streams
+
+Wait = tuple[int, int, int, int, list[int]]  # thread, since, until, awaited, every
+Advances = Mapping[int, list[tuple[int, int]]]  # thread → since when it is how much ahead of the recording
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,20 +40,8 @@ class Schedule:
     previous: Sequence[int]
     predecessor: Sequence[int]
     joined: dict[int, list[int]] = field(default_factory=dict)
-    waits: Sequence[tuple[int, int, int, int, list[int]]] = ()  # thread, since, until, awaited, every
+    waits: Sequence[Wait] = ()
     launch_delay: int = 0  # from a launch to its start on an idle device
-
-
-@dataclass
-class _SimulationState:
-    """Progress of a simulation."""
-
-    starts: list[int] = field(default_factory=list)
-    ends: list[int] = field(default_factory=list)
-    advances: dict[int, list[tuple[int, int]]] = field(
-        default_factory=dict
-    )  # thread → since when it is how much ahead of the recording
-    finished_waits: int = 0  # number of waits passed
 
 
 def simulate_schedule(
@@ -59,54 +51,42 @@ def simulate_schedule(
 
     Without `host`, all rows count as launched long before.
     """
-    state = _SimulationState()
+    starts, ends = list[int](), list[int]()
+    advances = defaultdict[int, list[tuple[int, int]]](list)
+    waits = deque(schedule.waits if host else ())
     for row, recorded_start in enumerate(schedule.start):
-        while (
-            host
-            and state.finished_waits < len(schedule.waits)
-            and schedule.waits[state.finished_waits][2] <= recorded_start
-        ):
-            _finish_wait(schedule, state)
-        start_ns = _compute_start(schedule, state, row, host=host)
-        state.starts.append(start_ns)
-        state.ends.append(start_ns + durations[row])
-    return state.starts, state.ends
+        while waits and waits[0][2] <= recorded_start:
+            thread, since, until, awaited, every = waits.popleft()
+            if awaited != NO_ROW and awaited < len(ends):
+                delay_after = until - max(since, schedule.end[awaited])
+                last_end = max(ends[other] for other in (awaited, *every))
+                returns = max(since - _compute_advance(advances, thread, since), last_end) + delay_after
+                advances[thread].append((until, until - returns))
+        starts.append(_compute_start(schedule, ends, advances, row, host=host))
+        ends.append(starts[-1] + durations[row])
+    return starts, ends
 
 
-def _compute_start(schedule: Schedule, state: _SimulationState, row: int, *, host: bool) -> int:
-    """Return the start of a row."""
+def _compute_start(
+    schedule: Schedule, ends: Sequence[int], advances: Advances, row: int, *, host: bool
+) -> int:
     start, predecessor, previous = schedule.start[row], schedule.predecessor[row], schedule.previous[row]
     is_launched = schedule.thread[row] != NO_ROW
-    advance = _compute_advance(state, schedule.thread[row], schedule.launch[row]) if is_launched else 0
+    advance = _compute_advance(advances, schedule.thread[row], schedule.launch[row]) if is_launched else 0
     others = (previous, *schedule.joined.get(row, ()))
-    busy_until: list[int] = [state.ends[other] for other in others if other != NO_ROW]
+    busy_until: list[int] = [ends[other] for other in others if other != NO_ROW]
     if predecessor == NO_ROW:
         return max([start - advance, *busy_until]) if host or not busy_until else max(busy_until)
-    ready = max([state.ends[predecessor] + start - schedule.end[predecessor], *busy_until])
+    ready = max([ends[predecessor] + start - schedule.end[predecessor], *busy_until])
     if not (is_launched and host):
         return ready
     delay = min(schedule.launch_delay, start - schedule.launch[row])
     return max(ready, schedule.launch[row] - advance + delay)
 
 
-def _compute_advance(state: _SimulationState, thread: int, at: int) -> int:
+def _compute_advance(advances: Advances, thread: int, at: int) -> int:
     """Return the ns by which a thread is ahead of the recording at one of its times."""
-    for since, advance in reversed(state.advances.get(thread, ())):
-        if since <= at:
-            return advance
-    return 0
-
-
-def _finish_wait(schedule: Schedule, state: _SimulationState) -> None:
-    """Simulate the next wait of the host."""
-    thread, since, until, awaited, every = schedule.waits[state.finished_waits]
-    state.finished_waits += 1
-    if awaited == NO_ROW or awaited >= len(state.ends):
-        return
-    delay_after = until - max(since, schedule.end[awaited])
-    ends = max(state.ends[row] for row in (awaited, *every))
-    returns = max(since - _compute_advance(state, thread, since), ends) + delay_after
-    state.advances.setdefault(thread, []).append((until, until - returns))
+    return next((advance for since, advance in reversed(advances.get(thread, ())) if since <= at), 0)
 
 
 def build_schedule(rows: pl.DataFrame, waits: pl.DataFrame, joins: pl.DataFrame, delay: int) -> Schedule:
@@ -125,12 +105,9 @@ def build_schedule(rows: pl.DataFrame, waits: pl.DataFrame, joins: pl.DataFrame,
         launch=launch.fill_null(0),
         thread=pl.when(launch.is_not_null()).then(thread).fill_null(NO_ROW),
         stream=stream.fill_null(NO_ROW),
-    ).with_columns(
-        previous=dependencies["previous"],
-        predecessor=dependencies.select(
-            predecessor=pl.when(~pl.col("is_late")).then("predecessor").fill_null(NO_ROW)
-        )["predecessor"],
     )
+    predecessor = pl.when(~pl.col("is_late")).then("predecessor").fill_null(NO_ROW)
+    table = table.hstack(dependencies.select("previous", predecessor=predecessor))
     queues = _StreamQueues(table)
     columns = {c: table[c].to_list() for c in ("start", "end", "launch", "thread", "previous", "predecessor")}
     joined, waited = _find_joined_rows(table, joins, queues), _list_waits(table, waits, queues)
@@ -148,9 +125,7 @@ class _StreamQueues:
             for (stream,), part in parts.items()
         }
 
-    def find_last_ended(
-        self, launched_before: int, ended_by: int, *, excluded: int | None = None
-    ) -> list[int]:
+    def find_last_ended(self, launched_before: int, ended_by: int, excluded: int | None = None) -> list[int]:
         """Return the last row launched before a time on each stream but one, if it ended by another time."""
         last_rows = []
         for stream, (launches, rows, ends) in self.streams.items():
@@ -166,35 +141,24 @@ def _find_joined_rows(
     """Return for each row of a stream told to wait: the last rows the other streams had been given."""
     if joins.is_empty() or len(queues.streams) < 2:
         return {}
-    launches = table.filter(pl.col("thread") != NO_ROW).select("thread", "launch").unique()
-    launches = launches.sort("thread", "launch")
+    launches = table.filter(pl.col("thread") != NO_ROW).select("thread", "launch").unique().sort("launch")
     calls = joins.select("at", thread=pl.col("launcher").to_physical().cast(pl.Int64)).sort("at")
-    waiting = launches.sort("launch").join_asof(
-        calls, left_on="launch", right_on="at", by="thread", check_sortedness=False
-    )
+    waiting = launches.join_asof(calls, left_on="launch", right_on="at", by="thread", check_sortedness=False)
     waiting = waiting.sort("thread", "launch").with_columns(before=pl.col("launch").shift(1).over("thread"))
     is_new = pl.col("at") > pl.col("before").fill_null(pl.col("at") - 1)
     waiting = waiting.filter(is_new).select("thread", "launch", "at")
     rows = table.with_row_index("row").join(waiting, on=["thread", "launch"])
-    return {
-        row: queues.find_last_ended(at, start, excluded=stream)
-        for row, stream, at, start in rows.select("row", "stream", "at", "start").rows()
-    }
+    rows = rows.select("row", "at", "start", "stream")
+    return {row: queues.find_last_ended(at, start, stream) for row, at, start, stream in rows.iter_rows()}
 
 
-def _list_waits(
-    table: pl.DataFrame, waits: pl.DataFrame, queues: _StreamQueues
-) -> list[tuple[int, int, int, int, list[int]]]:
+def _list_waits(table: pl.DataFrame, waits: pl.DataFrame, queues: _StreamQueues) -> list[Wait]:
     """Return the host's waits by end, with the rows that each waited for."""
-    ends = table.with_row_index("awaited").select("awaited", "end").sort("end")
-    thread = pl.col("launcher").to_physical().cast(pl.Int64)
-    calls = waits.select(thread, "since", "until", "call").sort("until")
-    calls = calls.join_asof(ends, left_on="until", right_on="end").with_columns(
-        pl.col("awaited").cast(pl.Int64).fill_null(NO_ROW)
-    )
+    ends = table.select("end", awaited=pl.int_range(pl.len())).sort("end")
+    calls = waits.sort("until").join_asof(ends, left_on="until", right_on="end")
+    launcher = pl.col("launcher").to_physical().cast(pl.Int64)
+    calls = calls.select(launcher, "since", "until", pl.col("awaited").fill_null(NO_ROW), "call")
     return [
         (thread, since, until, awaited, queues.find_last_ended(since, until) if DEVICE_WAIT in call else [])
-        for thread, since, until, awaited, call in calls.select(
-            "launcher", "since", "until", "awaited", "call"
-        ).rows()
+        for thread, since, until, awaited, call in calls.iter_rows()
     ]
