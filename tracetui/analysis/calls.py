@@ -43,7 +43,6 @@ def compute_calls_in_tree(tree: pl.DataFrame, scope: str) -> pl.DataFrame:
         callers.with_columns(scope=pl.col("path"), relation=pl.lit(CALLER)),
         callees.rename({"leaf": "scope"}).with_columns(relation=pl.lit(CALLEE)),
     ]
-    share_of_scope = pl.col("inclusive_ns") / total if total else pl.lit(None, pl.Float64)
-    tables = [t.with_columns(share=share_of_scope).select(_CALL_COLUMNS) for t in tables]
-    rows = [t.sort("inclusive_ns", "scope", descending=[True, False]) for t in tables]
-    return pl.concat(rows)
+    share = pl.col("inclusive_ns") / total if total else pl.lit(None, pl.Float64)
+    tables = [t.with_columns(share=share).select(_CALL_COLUMNS) for t in tables]
+    return pl.concat(t.sort("inclusive_ns", "scope", descending=[True, False]) for t in tables)

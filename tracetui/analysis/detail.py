@@ -48,10 +48,7 @@ def list_categories(run: Run, look: Look) -> pl.DataFrame:
 
 
 def group_launch_configs(launches: pl.DataFrame) -> pl.DataFrame:
-    """Return the distinct launch configurations with count and total_ns, the longest first.
-
-    Empty if none is known.
-    """
+    """Return the distinct launch configurations with count and total_ns, longest first; empty if unknown."""
     columns = [c for c in CONFIG_COLUMNS if c in launches.columns and not launches[c].is_null().all()]
     if not columns:
         return pl.DataFrame()
@@ -60,35 +57,29 @@ def group_launch_configs(launches: pl.DataFrame) -> pl.DataFrame:
     return sums.sort("total_ns", descending=True, maintain_order=True)
 
 
-def compute_histogram(durations: pl.Series, bins: int = BINS) -> pl.DataFrame:
+def compute_histogram(durations: pl.Series) -> pl.DataFrame:
     """Return low_ns, high_ns and count; each duration counts once, the last bin includes its upper edge."""
     values = durations.drop_nulls()
-    schema = {"low_ns": pl.Int64, "high_ns": pl.Int64, "count": pl.Int64}
+    schema = dict.fromkeys(("low_ns", "high_ns", "count"), pl.Int64)
     if values.is_empty():
         return pl.DataFrame(schema=schema)
     low, high = pl.DataFrame({"v": values}).select(a=pl.col("v").min(), b=pl.col("v").max()).row(0)
-    edges = _compute_edges(low, high, bins)
-    counts = dict(_count_by_bin(values, edges).iter_rows())
-    numbers = [counts.get(i, 0) for i in range(len(edges) - 1)]
-    rows = {"low_ns": edges[:-1], "high_ns": edges[1:], "count": numbers}
-    return pl.DataFrame(rows, schema=schema)
-
-
-def _count_by_bin(values: pl.Series, edges: list[int]) -> pl.DataFrame:
-    """Return the number of values in each bin, from its lower edge up to the next."""
+    edges = _compute_edges(low, high)
     inner = pl.Series(edges[1:-1], dtype=pl.Int64)
     place = inner.search_sorted(values, side="right") if inner.len() else pl.zeros(values.len(), eager=True)
-    return pl.DataFrame({"bin": place}).group_by("bin").agg(pl.len())
+    counts = dict(place.value_counts().iter_rows())
+    numbers = [counts.get(i, 0) for i in range(len(edges) - 1)]
+    return pl.DataFrame({"low_ns": edges[:-1], "high_ns": edges[1:], "count": numbers}, schema=schema)
 
 
-def _compute_edges(low: int, high: int, bins: int) -> list[int]:
+def _compute_edges(low: int, high: int) -> list[int]:
     """Return whole, ascending edges from the lowest value to the highest."""
-    if high - low < bins:
+    if high - low < BINS:
         return list(range(low, high + 1)) if high > low else [low, low]
     if low > 0 and high / low > WIDE_RANGE:
-        factor = math.log(high / low) / bins
-        return [low, *(round(low * math.exp(factor * i)) for i in range(1, bins)), high]
-    return [low, *(low + round((high - low) * i / bins) for i in range(1, bins)), high]
+        factor = math.log(high / low) / BINS
+        return [low, *(round(low * math.exp(factor * i)) for i in range(1, BINS)), high]
+    return [low, *(low + round((high - low) * i / BINS) for i in range(1, BINS)), high]
 
 
 def sum_by_step(run: Run, look: Look) -> pl.DataFrame:

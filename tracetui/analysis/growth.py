@@ -22,6 +22,10 @@ MAX_SENTENCES: Final = 3  # growing rows described
 MAX_EXTRAPOLATION: Final = 100  # times the largest measured x: lines are extrapolated no further
 _OF: Final = {"context": "1k tokens of context", "tokens": "1k tokens generated", "step": "1k steps"}
 _AT: Final = {"context": "context", "tokens": "token", "step": "step"}
+_COLUMNS: Final = (
+    "row", "trend", "steps", "tokens", "total_ns", "first_ns", "last_ns", "law", "axis", "slope_ns_per_1k",
+    "slope_se_ns_per_1k", "r2", "share_first", "share_last", "half_step", "outliers",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,16 +54,17 @@ def compute_growth(run: Run, look: Look, group: str) -> Growth:
     """Return the growth of each group over the selected steps, with its fitted law."""
     axis, axis_steps = _choose_axis(_select_steps(run, look))
     values, series = _compute_series(run, look, group, axis_steps)
-    series = _with_shares(series)
+    step_ns = pl.col("dur").sum().over("step")
+    share = pl.when(step_ns > 0).then(pl.col("dur") / step_ns)
+    series = series.select(pl.exclude("step"), share=share, step="step")
     fitted = line_fit.fit_lines(series)
     points = fitted.points.with_columns(series["step"])
     total = _fit_total(series)
     row_value = pl.lit(values).gather(pl.col("row")).alias("row")  # values replace codes at the end
     table = _build_table(series, fitted.lines, points, axis).with_columns(row_value)
+    table = table.join(_find_single_names(run, look, group), on="row", how="left", nulls_equal=True)
     return Growth(
-        rows=table.join(_find_single_names(run, look, group), on="row", how="left", nulls_equal=True).rename(
-            {"row": group}
-        ),
+        rows=table.rename({"row": group}),
         series=series.with_columns(row_value),
         lines=fitted.lines.with_columns(row_value),
         steps=total,
@@ -112,13 +117,6 @@ def _compute_series(
     return values, points.select("row", "x", "steps", "tokens", "dur", y=y, step="step")
 
 
-def _with_shares(series: pl.DataFrame) -> pl.DataFrame:
-    """Return the series with the share of each row in the total of its step."""
-    total = pl.col("dur").sum().over("step")
-    share = pl.when(total > 0).then(pl.col("dur") / total)
-    return series.select(pl.exclude("step"), share=share, step="step")
-
-
 def _build_slopes_per_1k() -> list[pl.Expr]:
     """Return the slope of a line and its error per thousand units of x."""
     slopes = {"slope_ns_per_1k": "slope", "slope_se_ns_per_1k": "slope_se"}
@@ -136,8 +134,7 @@ def _encode_values(column: pl.Series) -> tuple[pl.Series, pl.Series]:
 def _fit_total(series: pl.DataFrame) -> pl.DataFrame:
     """Return the total of each step, and its outliers from its own line."""
     sums = series.group_by("step").agg(pl.col("x", "steps", "tokens").first(), pl.col("dur").sum())
-    sums = sums.sort("step")
-    points = sums.with_columns(row=pl.lit("total"), y=pl.col("dur") / pl.col("tokens"))
+    points = sums.sort("step").with_columns(row=pl.lit("total"), y=pl.col("dur") / pl.col("tokens"))
     return points.drop("row").hstack(line_fit.fit_lines(points).points.select("expected", "outlier"))
 
 
@@ -146,32 +143,12 @@ def _build_table(series: pl.DataFrame, lines: pl.DataFrame, points: pl.DataFrame
     outliers = points.filter("outlier").group_by("row").agg(pl.col("step").sort())
     numbers = pl.col("step").map_elements(units.format_ranges, return_dtype=pl.String)
     outliers = outliers.select("row", outliers=numbers)
-    ends = series.group_by("row").agg(_build_end_columns())
-    ends = ends.join(_compute_trends(series), on="row", nulls_equal=True)
-    table = ends.join(lines, on="row", nulls_equal=True)
-    return (
-        table.join(outliers, on="row", how="left", nulls_equal=True)
-        .with_columns(*_build_slopes_per_1k(), axis=pl.lit(axis))
-        .sort("total_ns", "row", descending=[True, False], nulls_last=True)
-        .select(
-            "row",
-            "trend",
-            "steps",
-            "tokens",
-            "total_ns",
-            "first_ns",
-            "last_ns",
-            "law",
-            "axis",
-            "slope_ns_per_1k",
-            "slope_se_ns_per_1k",
-            "r2",
-            "share_first",
-            "share_last",
-            "half_step",
-            "outliers",
-        )
-    )
+    table = series.group_by("row").agg(_build_end_columns())
+    table = table.join(_compute_trends(series), on="row", nulls_equal=True)
+    table = table.join(lines, on="row", nulls_equal=True)
+    table = table.join(outliers, on="row", how="left", nulls_equal=True)
+    table = table.with_columns(*_build_slopes_per_1k(), axis=pl.lit(axis))
+    return table.sort("total_ns", "row", descending=[True, False], nulls_last=True).select(_COLUMNS)
 
 
 def _compute_trends(series: pl.DataFrame) -> pl.DataFrame:
@@ -232,13 +209,10 @@ def _select_rising(fitted: Growth) -> pl.DataFrame:
 
 def _describe_growth(fitted: Growth, row: dict[str, Any]) -> str:
     """Describe a growing row: attn.core grows by +440 µs per 1k tokens of context: 9 µs at 1, 45 µs at 9."""
-    slope, level, first, last = (row[c] for c in ("slope", "intercept", "first", "last"))
-    ends = [
-        f"{units.format_duration(level + slope * x)} at {units.format_number(round(x))}"
-        for x in (first, last)
-    ]
+    slope, level, *ends = (row[c] for c in ("slope", "intercept", "first", "last"))
+    times = [f"{units.format_duration(level + slope * x)} at {units.format_number(round(x))}" for x in ends]
     rate = f"{units.format_difference(1000 * slope)} per {_OF[fitted.axis]}"
-    return f"{row['row'] or 'other'} grows by {rate}: {', '.join(ends)}{_describe_crossing(fitted, row)}"
+    return f"{row['row'] or 'other'} grows by {rate}: {', '.join(times)}{_describe_crossing(fitted, row)}"
 
 
 def _describe_crossing(fitted: Growth, row: dict[str, Any]) -> str:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import replace
-from functools import cache, partial
+from functools import partial
 from typing import Final, TypeVar
 
 import polars as pl
@@ -14,6 +14,8 @@ from tracetui.analysis.frames.codes import group_by_packed_key
 from tracetui.analysis.frames.name_filter import is_name_match
 from tracetui.analysis.frames.run_memo import cache_per_run, map_chunks
 from tracetui.analysis.frames.selection import (
+    build_totals,
+    common_value,
     has_only_launches,
     has_step_sums,
     instance_dur,
@@ -36,10 +38,10 @@ from tracetui.analysis.time.step_sampling import (
 from tracetui.analysis.time.step_table import assign_trend_cells, build_step_facts
 from tracetui.look import Look
 
+Result = TypeVar("Result")
+
 TREND_CELLS: Final = 48
 MAX_ROWS_AT_ONCE: Final = 1 << 17  # with more rows, summing cell by cell is faster
-
-Result = TypeVar("Result")
 LABELS: Final = ("name", "op", "layer", "phase", "category", "lens", "shape")
 QUANTILES: Final = (("p50", 0.50), ("p95", 0.95), ("p99", 0.99))
 MAX_CACHED_TABLES: Final = 4  # tables per run, which filters reuse
@@ -52,19 +54,17 @@ def collect_step_times(rows: pl.LazyFrame, group: str) -> tuple[pl.DataFrame, pl
     return timed, step.filter(is_change(step)).unique().sort()
 
 
-def compute_step_trends(
-    run: Run, timed: pl.DataFrame, numbers: pl.Series, group: str, width: int = TREND_CELLS
-) -> pl.DataFrame:
+def compute_step_trends(run: Run, timed: pl.DataFrame, numbers: pl.Series, group: str) -> pl.DataFrame:
     """Return the time per step (per token if known) of each group in a few cells; null in a gap."""
-    cells = _assign_cells(run, numbers, width)
+    cells = _assign_cells(run, numbers)
     if cells.is_empty():
         return pl.DataFrame(schema={group: timed.schema[group], "trend": pl.List(pl.Float64)})
     count = int(cells["place"].max()) + 1  # type: ignore[arg-type]
     table = timed.select(pl.col(group).unique()).with_row_index("row")
     cell_times = _sum_by_cell(timed, cells, group).join(table, on=group, nulls_equal=True)
     indices = cell_times["row"].cast(pl.Int64) * count + cell_times["place"]
-    flat = pl.repeat(None, table.height * count, dtype=pl.Float64, eager=True)
-    flat = flat.scatter(indices, cell_times["each"])
+    no_times = pl.repeat(None, table.height * count, dtype=pl.Float64, eager=True)
+    flat = no_times.scatter(indices, cell_times["each"])
     return table.select(group, trend=flat.reshape((table.height, count)).arr.to_list())
 
 
@@ -91,7 +91,7 @@ def _iter_cells(rows: pl.DataFrame) -> Iterator[pl.DataFrame]:
         start += length
 
 
-def _assign_cells(run: Run, numbers: pl.Series, width: int) -> pl.DataFrame:
+def _assign_cells(run: Run, numbers: pl.Series) -> pl.DataFrame:
     """Return the cell of each step in a trend, and the cell's weight: tokens, else steps.
 
     Only decode steps are included if there are any: a prefill in front would flatten everything after it.
@@ -102,22 +102,24 @@ def _assign_cells(run: Run, numbers: pl.Series, width: int) -> pl.DataFrame:
     decode = (marks["phase"] == "decode").sum()
     chosen = marks.filter(pl.col("phase") == "decode") if 0 < decode < marks.height else marks
     weight = pl.col("tokens" if (chosen["tokens"] > 0).sum() == chosen.height else "steps")
-    cell, weight = assign_trend_cells(chosen, width).alias("cell"), weight.cast(pl.Float64)
+    cell, weight = assign_trend_cells(chosen, TREND_CELLS).alias("cell"), weight.cast(pl.Float64)
     place = cell.rank("dense").cast(pl.Int64) - 1
     return chosen.select_seq("step", weight=weight.sum().over(cell), place=place)
 
 
 def compute_kernel_table(run: Run, look: Look) -> pl.DataFrame:
     """Return one row per group, largest total first: its share, trend over steps and rates."""
-    group, unfiltered = look.group or "name", replace(look, filter="")
-    cached = _make_stats_cache(run).get(unfiltered) if look.filter else None
+    cache = _make_stats_cache(run)
+    cached = cache.get(replace(look, filter="")) if look.filter else None
     table = _filter_measured(run, look, cached) if cached is not None else None
     if table is None:
         measured = _measure_groups(run, look)
         table = measured.table
         if not look.filter:
-            _cache_stats(run, unfiltered, measured)
-    table = with_shares(table, group, _compute_share_base(run, look, cached))
+            cache[look] = measured
+            while len(cache) > MAX_CACHED_TABLES:
+                cache.pop(next(iter(cache)), None)
+    table = with_shares(table, look.group or "name", _compute_share_base(run, look, cached))
     return divide_totals(table, compute_divisor(run, look))
 
 
@@ -134,34 +136,26 @@ def _measure_groups(run: Run, look: Look) -> _GroupStats:
     group = look.group or "name"
     rows = with_sampling_weights(run, look, with_group(run, select_in_steps(run, look), group))
     extra_sums = [*build_work_sums(run), *build_scaled_sums(run, look)]
-    label_sums, timed_rows = _sum_by_labels(run, look, rows, extra_sums)
+    chunk_sums = _map_kernel_chunks(run, look, "kernels", partial(_sum_chunk, run, group, extra_sums))
+    if chunk_sums:
+        label_sums, timed_rows = (pl.concat(frames) for frames in zip(*chunk_sums, strict=True))
+    else:
+        label_sums, timed_rows = _sum_equal_labels(run, rows, group, extra_sums), rows
     sums = derive_statistics(_merge_label_sums(run, label_sums, group, extra_sums), run)
     table = sums.join(_compute_quantiles(run, rows, group), on=group, how="left", nulls_equal=True)
     kinds = label_sums.select(dict.fromkeys((group, "name", *select_existing(run, ("op",)))).keys()).unique()
     if not run.has("step") or group == "step":
         return _GroupStats(table, kinds, None)
-    timed, numbers = collect_step_times(timed_rows, group)
+    timed, numbers = collect_step_times(timed_rows.lazy(), group)
     trends = compute_step_trends(run, timed, numbers, group)
     table = table.join(trends, on=group, how="left", nulls_equal=True)
     return _GroupStats(table, kinds, numbers.len())
 
 
-def _sum_by_labels(
-    run: Run, look: Look, rows: pl.LazyFrame, extra_sums: Sequence[pl.Expr]
-) -> tuple[pl.DataFrame, pl.LazyFrame]:
-    """Return the sums of rows with equal labels, and rows with the time of each group in each step."""
-    chunk_sums = _map_kernel_chunks(run, look, "kernels", partial(_sum_chunk, run, look, extra_sums))
-    if not chunk_sums:
-        return _sum_equal_labels(run, rows, look.group or "name", extra_sums), rows
-    label_sums, timed = zip(*chunk_sums, strict=True)
-    return pl.concat(label_sums), pl.concat(timed).lazy()
-
-
 def _sum_chunk(
-    run: Run, look: Look, extra_sums: Sequence[pl.Expr], rows: pl.LazyFrame
+    run: Run, group: str, extra_sums: Sequence[pl.Expr], rows: pl.LazyFrame
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Return the label sums of a chunk's rows, and the time of each group in each step."""
-    group = look.group or "name"
     table = with_group(run, rows, group).collect()
     in_steps = [group, "step"] if run.has("step") and group != "step" else [group]
     times = table.group_by(in_steps).agg(pl.col("dur").sum())
@@ -194,13 +188,6 @@ def _make_stats_cache(run: Run) -> dict[Look, _GroupStats]:
     return {}
 
 
-def _cache_stats(run: Run, look: Look, measured: _GroupStats) -> None:
-    cache = _make_stats_cache(run)
-    cache[look] = measured
-    while len(cache) > MAX_CACHED_TABLES:
-        cache.pop(next(iter(cache)), None)
-
-
 def _filter_measured(run: Run, look: Look, stats: _GroupStats) -> pl.DataFrame | None:
     """Return the groups that match the filter; None if only some rows of a group match."""
     group = look.group or "name"
@@ -209,8 +196,7 @@ def _filter_measured(run: Run, look: Look, stats: _GroupStats) -> pl.DataFrame |
     if (groups["fits"] != groups["all_fit"]).any():
         return None
     matching = groups.filter("fits").select(group)
-    table = stats.table.join(matching, on=group, how="semi", nulls_equal=True)
-    table = drop_unknown_rates(table)
+    table = drop_unknown_rates(stats.table.join(matching, on=group, how="semi", nulls_equal=True))
     if stats.steps is None or table.height == stats.table.height:
         return table
     rows = with_group(run, select_in_steps(run, replace(look, filter="")), group)
@@ -236,13 +222,10 @@ def compute_total_tables(run: Run, look: Look, groups: Sequence[str]) -> list[pl
     else:
         rows = with_sampling_weights(run, look, select_in_steps(run, look))
         cells = _sum_by_groups(run, rows, groups, scaled)
-    sums = [pl.col("count").sum(), pl.col("total_ns").sum(), *scaled]
+    sums = pl.col("count", "total_ns").sum(), *scaled
     tables = [scale_totals(cells.group_by(group).agg(sums)) for group in groups]
-    share_base, divisor = _compute_share_base(run, look), compute_divisor(run, look)
-    return [
-        divide_totals(with_shares(t, group, share_base), divisor)
-        for t, group in zip(tables, groups, strict=True)
-    ]
+    base, divisor = _compute_share_base(run, look), compute_divisor(run, look)
+    return [divide_totals(with_shares(t, g, base), divisor) for t, g in zip(tables, groups, strict=True)]
 
 
 def _sum_by_groups(
@@ -251,7 +234,7 @@ def _sum_by_groups(
     """Return count and total of rows equal in all groups."""
     for group in groups:
         rows = with_group(run, rows, group)
-    return group_by_packed_key(rows, groups, (*_build_totals(run), *scaled))
+    return group_by_packed_key(rows, groups, (*build_totals(run), *scaled))
 
 
 def _compute_share_base(run: Run, look: Look, cached: _GroupStats | None = None) -> int | None:
@@ -296,7 +279,7 @@ def sum_by_group(run: Run, rows: pl.LazyFrame, group: str, work: Sequence[pl.Exp
 
 def _sum_equal_labels(run: Run, rows: pl.LazyFrame, group: str, work: Sequence[pl.Expr]) -> pl.DataFrame:
     """Return the sums of rows with equal labels."""
-    sums = *_build_totals(run), *_build_extremes(run), *work
+    sums = *build_totals(run), *_build_extremes(run), *work
     return group_by_packed_key(rows, (group, *_list_labels(run, group)), sums)
 
 
@@ -309,7 +292,7 @@ def _merge_label_sums(
 ) -> pl.DataFrame:
     """Return the sums of each group, with the labels that all its rows share."""
     return label_sums.group_by(group).agg(
-        *map(_common_value, _list_labels(run, group)),
+        *map(common_value, _list_labels(run, group)),
         pl.col("count", "total_ns").sum(),
         pl.when(pl.col("min_ns").null_count() == 0).then(pl.col("min_ns").min()),
         pl.when(pl.col("max_ns").null_count() == 0).then(pl.col("max_ns").max()),
@@ -323,32 +306,15 @@ def derive_statistics(sums: pl.DataFrame, run: Run) -> pl.DataFrame:
     return scale_totals(with_rates(sums.with_columns_seq(mean_ns=mean.cast(pl.Int64)), run))
 
 
-@cache
-def _common_value(label: str) -> pl.Expr:
-    """Return the value of a column that all rows share, else null."""
-    return pl.when(pl.col(label).n_unique() == 1).then(pl.col(label).first()).alias(label)
-
-
-def _build_totals(run: Run) -> tuple[pl.Expr, pl.Expr]:
-    """Return expressions of the number of launches and their time."""
-    count = pl.col("count").fill_null(1).sum() if run.has("count") else pl.len()
-    return count.cast(pl.Int64).alias("count"), pl.col("dur").sum().alias("total_ns")
-
-
 def _build_extremes(run: Run) -> list[pl.Expr]:
     """Return the shortest and longest launch, if each row is one launch or reports its own."""
     extremes = []
-    for name, extreme in (("min", pl.Expr.min), ("max", pl.Expr.max)):
-        each = instance_dur(run)
-        if run.has(name):
-            each = pl.coalesce(name, each)
-        extremes.append(_value_if_complete(run, each, extreme(each)).alias(f"{name}_ns"))
+    for name, find_extreme in (("min", pl.Expr.min), ("max", pl.Expr.max)):
+        each = pl.coalesce(name, instance_dur(run)) if run.has(name) else instance_dur(run)
+        extreme = find_extreme(each)
+        complete = extreme if has_only_launches(run) else pl.when(each.null_count() == 0).then(extreme)
+        extremes.append(complete.alias(f"{name}_ns"))
     return extremes
-
-
-def _value_if_complete(run: Run, each: pl.Expr, value: pl.Expr) -> pl.Expr:
-    """Return a value only if every row of the group contributes to it."""
-    return value if has_only_launches(run) else pl.when(each.null_count() == 0).then(value)
 
 
 def _compute_quantiles(run: Run, rows: pl.LazyFrame, group: str) -> pl.DataFrame:

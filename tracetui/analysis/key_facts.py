@@ -10,17 +10,11 @@ import polars as pl
 from capture.run import Run
 from tracetui import units
 from tracetui.analysis.frames.run_memo import cache_per_run
-from tracetui.analysis.frames.selection import find_rank_tracks, is_change, select_timed
+from tracetui.analysis.frames.selection import is_change, list_ranks, select_timed
 from tracetui.analysis.kernels import compute_total_tables
 from tracetui.analysis.ledger.step_ledger import GAP, Ledger, compute_ledger, find_main_phase
-from tracetui.analysis.time import idle_gaps
-from tracetui.analysis.time.device_time import (
-    DEVICE,
-    DeviceUsage,
-    StrayKernels,
-    compute_usages,
-    find_stray_kernels,
-)
+from tracetui.analysis.time import device_time, idle_gaps
+from tracetui.analysis.time.device_time import DEVICE, DeviceUsage, StrayKernels, compute_usages
 from tracetui.analysis.time.host_waits import sum_waits_by_device
 from tracetui.analysis.time.idle_gaps import find_gaps, sum_by_cause
 from tracetui.analysis.time.step_sampling import compute_coverage
@@ -32,11 +26,10 @@ from tracetui.look import Look
 BOUND_MIN_SHARE: Final = 0.5  # of a device's time: what takes more bounds it
 MENTION_MIN_SHARE: Final = 0.1  # of it: a smaller share is not mentioned
 LEVER_MIN_SHARE: Final = 0.01  # of a step: a smaller item is no lever
-
 _BOUND: Final = {idle_gaps.HOST_LATE: "launch-bound", idle_gaps.SYNC: "bound by synchronisation",
                  "copies": "bound by copies", "communication": "bound by communication"}  # fmt: skip
 
-MAX_SUGGESTIONS: Final = 3  # suggestions
+MAX_SUGGESTIONS: Final = 3
 IDLE_MIN_SHARE: Final = 0.1  # of a device's time: less idle time is not suggested
 GROWTH_MIN_SHARE: Final = 0.25  # of its first time: an op that grows
 HEAVY_MIN_SHARE: Final = 0.05  # of the last time: a smaller op is not suggested
@@ -61,8 +54,7 @@ def find_key_facts(run: Run) -> tuple[KeyFact, ...]:
     `server`, its `latency` and `windows`; the `subject` that ran, the `run`, its `pace`, its `device`, what
     it is `bound` by, and the `lever`, the item with the most to recover.
     """
-    usages = compute_usages(run)
-    busiest = max(usages, key=lambda u: u.busy_ns) if usages else None
+    busiest = _find_busiest(run)
     has_ledger = run.has("dur") and (busiest is not None or run.has("bytes") or run.has("flops"))
     ledger = compute_ledger(run, Look()) if has_ledger else None
     server_facts = (KeyFact(name, text) for name, text in describe_server_status(run).items())
@@ -77,12 +69,15 @@ def find_key_facts(run: Run) -> tuple[KeyFact, ...]:
     return tuple(v for v in facts if v is not None)
 
 
+def _find_busiest(run: Run) -> DeviceUsage | None:
+    return max(compute_usages(run), key=lambda usage: usage.busy_ns, default=None)
+
+
 def _describe_subject(run: Run) -> KeyFact | None:
     """Return the model and where it ran, as far as reported, else None."""
-    model, *formats = (str(run.meta[k]) if run.meta.get(k) else "" for k in ("model", "quant", "dtype"))
-    device = str(run.meta.get("device") or "")
-    subject = " ".join(word for word in (model, *formats) if word) if model else ""
-    text = " on ".join(part for part in (subject, device) if part)
+    model, *formats, device = (str(run.meta.get(k) or "") for k in ("model", "quant", "dtype", "device"))
+    subject = " ".join(filter(None, (model, *formats))) if model else ""
+    text = " on ".join(filter(None, (subject, device)))
     return KeyFact("subject", text) if text else None
 
 
@@ -140,19 +135,13 @@ def _describe_steps(run: Run) -> KeyFact | None:
     batches = table["batch"].drop_nulls().unique()
     if batches.len() == 1:
         parts.append(f"{batches[0]:,} sequence{'s' * (batches[0] != 1)}")
-    if (layers := _count_layers(run)) > 1:
+    layer = run.events["layer"] if run.has("layer") else pl.Series(dtype=pl.Int64)
+    layers = layer.filter(is_change(layer)).drop_nulls().n_unique()  # rows of one layer are adjacent
+    if layers > 1:
         parts.append(f"{layers} layers")
-    strays = find_stray_kernels(run) if compute_usages(run) else []
+    strays = device_time.find_stray_kernels(run) if compute_usages(run) else []
     stray_texts = [_describe_stray(kernels) for kernels in strays if kernels.side in ("early", "late")]
     return KeyFact("run", "; ".join([", ".join(parts), *stray_texts]), count)
-
-
-def _count_layers(run: Run) -> int:
-    """Return the number of layers; rows of one layer are adjacent."""
-    if not run.has("layer"):
-        return 0
-    layer = run.events["layer"]
-    return int(layer.filter(is_change(layer)).drop_nulls().n_unique())
 
 
 def _describe_stray(kernels: StrayKernels) -> str:
@@ -168,8 +157,8 @@ def _describe_device(run: Run, usage: DeviceUsage) -> list[KeyFact]:
     steps = f"{usage.steps:,} steps" if usage.steps > 1 else "the step"
     basis = f"inside {steps} ({span})" if usage.steps else f"of {span}"
     text = f"{usage.device} {units.format_share(busy)} busy {basis}"
-    device = KeyFact("device", text, None, usage.busy_ns, busy)
-    return [device, *([bound] if (bound := _find_bound(run, usage)) else [])]
+    device, bound = KeyFact("device", text, None, usage.busy_ns, busy), _find_bound(run, usage)
+    return [device, bound] if bound else [device]
 
 
 def _find_bound(run: Run, usage: DeviceUsage) -> KeyFact | None:
@@ -178,18 +167,15 @@ def _find_bound(run: Run, usage: DeviceUsage) -> KeyFact | None:
     causes = sum_by_cause(gaps)
     time_by_cause = {**causes, "copies": usage.transfer_exposed_ns, "communication": usage.comm_exposed_ns}
     largest = max(_BOUND, key=lambda cause: time_by_cause.get(cause, 0))
-    if time_by_cause.get(largest, 0) < BOUND_MIN_SHARE * usage.span_ns:
+    bound, ns = _BOUND[largest], time_by_cause.get(largest, 0)
+    if ns < BOUND_MIN_SHARE * usage.span_ns:
         if not causes or set(causes) == {idle_gaps.LAUNCH_UNKNOWN}:
             return None
-        largest, host_late_ns = idle_gaps.HOST_LATE, causes.get(idle_gaps.HOST_LATE, 0)
-        partly = host_late_ns >= MENTION_MIN_SHARE * usage.span_ns
-        bound = "partly launch-bound" if partly else "not launch-bound"
-    else:
-        bound = _BOUND[largest]
-    ns = time_by_cause.get(largest, 0)
-    host_prefix = f"{largest} " if largest == idle_gaps.HOST_LATE else ""
-    share = ns / usage.span_ns
-    text = f"{bound} ({host_prefix}{units.format_share(share)}){_describe_host_wait(run, usage)}"
+        largest, ns = idle_gaps.HOST_LATE, causes.get(idle_gaps.HOST_LATE, 0)
+        is_partly = ns >= MENTION_MIN_SHARE * usage.span_ns
+        bound = "partly launch-bound" if is_partly else "not launch-bound"
+    prefix, share = f"{largest} " if largest == idle_gaps.HOST_LATE else "", ns / usage.span_ns
+    text = f"{bound} ({prefix}{units.format_share(share)}){_describe_host_wait(run, usage)}"
     return KeyFact("bound", text, None, ns, share)
 
 
@@ -211,14 +197,11 @@ def _find_largest_item(ledger: Ledger | None) -> KeyFact | None:
         return None
     item = first["cause"] if first["op"] == GAP else f"{first['op']} ({first['cause']})"
     per_step = round(first["recoverable_ns"] / ledger.steps)
-    size = f"{units.format_duration(per_step)} ({units.format_share(share)})"
-    text = f"most to recover: {item} {size}{_format_unmodelled(ledger)}"
+    text = f"most to recover: {item} {units.format_duration(per_step)} ({units.format_share(share)})"
+    unmodelled = ledger.unmodelled_ns / ledger.step_ns
+    if unmodelled >= MENTION_MIN_SHARE:
+        text += f"; {units.format_share(unmodelled)} not modelled"
     return KeyFact("lever", text, int(first["count"]), per_step, share)
-
-
-def _format_unmodelled(ledger: Ledger) -> str:
-    share = ledger.unmodelled_ns / ledger.step_ns
-    return f"; {units.format_share(share)} not modelled" if share >= MENTION_MIN_SHARE else ""
 
 
 class Suggestion(NamedTuple):
@@ -234,11 +217,11 @@ def suggest_views(run: Run) -> list[Suggestion]:
 
 
 def _iter_suggestions(run: Run) -> Iterator[Suggestion]:
-    facts = {v.name: v.text for v in find_key_facts(run)}
+    facts = {fact.name: fact.text for fact in find_key_facts(run)}
     if "lever" in facts:
         yield Suggestion("fix", facts["lever"])
         yield from _suggest_odd_layer(run)
-    if len(set(find_rank_tracks(run).values())) > 1 and run.has("step"):
+    if len(list_ranks(run)) > 1 and run.has("step"):
         yield Suggestion("ranks", "which rank the others wait for")
     yield from _suggest_growth(run)
     if run.log.dropped:
@@ -250,15 +233,14 @@ def _iter_suggestions(run: Run) -> Iterator[Suggestion]:
 def _suggest_odd_layer(run: Run) -> Iterator[Suggestion]:
     """Suggest the layer with much more excess than the others in some op."""
     ledger = compute_ledger(run, Look())
-    odd = ledger.items.filter(pl.col("odd").is_not_null()) if ledger is not None else None
-    if ledger is None or odd is None or odd.is_empty():
+    if ledger is None:
         return
-    excess = pl.col("odd_ns") - pl.col("usual_ns")
-    worst = odd.sort(excess, descending=True, maintain_order=True).row(0, named=True)
-    odd_text, usual_text = (units.format_duration(worst[c] / ledger.steps) for c in ("odd_ns", "usual_ns"))
-    yield Suggestion(
-        "layers", f"layer {worst['odd']} loses {odd_text} in {worst['op']}, other layers {usual_text}"
-    )
+    odd = ledger.items.filter(pl.col("odd").is_not_null())
+    odd = odd.sort(pl.col("odd_ns") - pl.col("usual_ns"), descending=True, maintain_order=True)
+    for worst in odd.head(1).iter_rows(named=True):
+        loss, usual = (units.format_duration(worst[c] / ledger.steps) for c in ("odd_ns", "usual_ns"))
+        text = f"layer {worst['odd']} loses {loss} in {worst['op']}, other layers {usual}"
+        yield Suggestion("layers", text)
 
 
 def _suggest_growth(run: Run) -> Iterator[Suggestion]:
@@ -267,38 +249,33 @@ def _suggest_growth(run: Run) -> Iterator[Suggestion]:
     if decode_steps.height < MIN_GROWTH_STEPS or not run.has("op") or (decode_steps["steps"] > 1).any():
         return
     quarter = decode_steps.height // 4
-    ends = {"first": decode_steps.head(quarter), "last": decode_steps.tail(quarter)}
-    if any(end["tokens"].null_count() for end in ends.values()):
+    ends = decode_steps.head(quarter), decode_steps.tail(quarter)
+    if any(end["tokens"].null_count() for end in ends):
         return
-    per_token = [_compute_time_per_token(run, end, name) for name, end in ends.items()]
-    first, last = pl.col("first"), pl.col("last")
-    table = per_token[0].join(per_token[1], on="op").with_columns(excess=last - first)
+    at_first, at_last = (_compute_time_per_token(run, end) for end in ends)
+    first, last = pl.col("per_token"), pl.col("per_token_last")
+    table = at_first.join(at_last, on="op", suffix="_last").with_columns(excess=last - first)
     is_heavy = last >= HEAVY_MIN_SHARE * last.sum()
     growing = table.filter(is_heavy, last >= (1 + GROWTH_MIN_SHARE) * first)
     growing = growing.sort("excess", "op", descending=[True, False])
-    for op, before, after in growing.select("op", "first", "last").head(1).iter_rows():
+    for op, before, after in growing.select("op", first, last).head(1).iter_rows():
         times = f"{units.format_duration(before)} a token at first, {units.format_duration(after)} at last"
         yield Suggestion("growth", f"{op} grows: {times}")
 
 
-def _compute_time_per_token(run: Run, step_facts: pl.DataFrame, name: str) -> pl.DataFrame:
-    """Return the time per token of each op in these steps."""
+def _compute_time_per_token(run: Run, step_facts: pl.DataFrame) -> pl.DataFrame:
     tokens = max(1, int(step_facts["tokens"].sum()))
     rows = select_timed(run, Look()).filter(pl.col("step").is_in(step_facts["step"].implode()))
     by_op = rows.filter(pl.col("op").is_not_null()).group_by(pl.col("op").cast(pl.String))
-    return by_op.agg((pl.col("dur").sum() / tokens).alias(name)).collect()
+    return by_op.agg(per_token=pl.col("dur").sum() / tokens).collect()
 
 
 def _suggest_idle(run: Run) -> Iterator[Suggestion]:
     """Suggest the timeline if the busiest device idled much."""
-    usages = compute_usages(run)
-    if usages and run.has("t"):
-        busiest = max(usages, key=lambda each: each.busy_ns)
-        share = busiest.idle_ns / busiest.span_ns
-        if share >= IDLE_MIN_SHARE:
-            yield Suggestion(
-                "timeline", f"when {busiest.device} idles: {units.format_share(share)} of the time"
-            )
+    busiest = _find_busiest(run) if run.has("t") else None
+    if busiest is not None and busiest.idle_ns / busiest.span_ns >= IDLE_MIN_SHARE:
+        share = units.format_share(busiest.idle_ns / busiest.span_ns)
+        yield Suggestion("timeline", f"when {busiest.device} idles: {share} of the time")
 
 
 def _suggest_largest(run: Run) -> Iterator[Suggestion]:

@@ -5,12 +5,10 @@ import polars as pl
 from capture.run import Run
 from tracetui.analysis import roofline
 from tracetui.analysis.frames import line_fit
-from tracetui.analysis.frames.selection import select_timed, with_group
+from tracetui.analysis.frames.selection import build_totals, select_timed, with_group
 from tracetui.analysis.roofline import build_work_sums, with_rates
 from tracetui.analysis.time.step_table import build_step_facts
 from tracetui.look import Look
-
-_DEVIATION = 1.4826  # of a normal distribution, in median absolute deviations
 
 
 def compute_layer_table(run: Run, look: Look, column: str) -> pl.DataFrame:
@@ -18,18 +16,15 @@ def compute_layer_table(run: Run, look: Look, column: str) -> pl.DataFrame:
     rows = with_group(run, select_timed(run, look), column).filter(pl.col("layer").is_not_null())
     if column == "step":
         rows = rows.filter(pl.col("step").is_not_null())
-    count = pl.col("count").fill_null(1).sum() if run.has("count") else pl.len()
-    totals = count.cast(pl.Int64).alias("count"), pl.col("dur").sum().alias("total_ns")
-    sums = rows.group_by("layer", column).agg(*totals, *build_work_sums(run))
+    sums = rows.group_by("layer", column).agg(*build_totals(run), *build_work_sums(run))
     table = with_rates(sums.collect(), run)
     tokens = _sum_tokens(run, rows, column)
-    if tokens is None:
-        table = table.with_columns(per_token_ns=pl.lit(None, pl.Int64))
-    else:
-        table = table.join(tokens, on=column, how="left", nulls_equal=True).with_columns(
-            per_token_ns=(pl.col("total_ns") / pl.col("tokens")).round().cast(pl.Int64)
-        )
-    table = table.with_columns(_build_deviation_columns(column)).sort("layer", column, nulls_last=True)
+    per_token = pl.lit(None, pl.Int64)
+    if tokens is not None:
+        table = table.join(tokens, on=column, how="left", nulls_equal=True)
+        per_token = (pl.col("total_ns") / pl.col("tokens")).round().cast(pl.Int64)
+    table = table.with_columns(*_build_deviation_columns(column), per_token_ns=per_token)
+    table = table.sort("layer", column, nulls_last=True)
     rates = [c for c in roofline.RATE_COLUMNS if c in table.columns]
     return table.select("layer", column, "count", "total_ns", "per_token_ns", *rates, "deviation", "odd")
 
@@ -38,11 +33,10 @@ def _sum_tokens(run: Run, rows: pl.LazyFrame, column: str) -> pl.DataFrame | Non
     """Return for each value of `column` the tokens of the steps of its rows; None if a step lacks tokens."""
     if not run.has("step") or not run.has("tokens"):
         return None
-    step_tokens = build_step_facts(run).select(pl.col("step").alias("_n"), "tokens").lazy()
-    pairs = rows.select(pl.col(column), pl.col("step").alias("_n")).unique()
-    pairs = pairs.join(step_tokens, on="_n", how="left")
-    unknown = pl.col("tokens").null_count().alias("unknown")
-    sums = pairs.group_by(column).agg(pl.col("tokens").sum(), unknown).collect()
+    step_tokens = build_step_facts(run).select("tokens", _n="step").lazy()
+    pairs = rows.select(column, _n="step").unique().join(step_tokens, on="_n", how="left")
+    tokens = pl.col("tokens")
+    sums = pairs.group_by(column).agg(tokens.sum(), unknown=tokens.null_count()).collect()
     if sums.is_empty() or sums["unknown"].sum() or not sums["tokens"].min():
         return None
     return sums.drop("unknown")
@@ -53,7 +47,7 @@ def _build_deviation_columns(column: str) -> list[pl.Expr]:
     value = pl.col("total_ns")
     median = value.median().over(column)
     off = value - median
-    spread = off.abs().median().over(column) * _DEVIATION
+    spread = off.abs().median().over(column) * line_fit.MAD_TO_SD
     is_far = off.abs() > line_fit.OUTLIER_DEVIATIONS * spread
     is_far &= off.abs() > line_fit.OUTLIER_MIN_SHARE * median
     has_enough = pl.len().over(column) >= line_fit.MIN_POINTS
