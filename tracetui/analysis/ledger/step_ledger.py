@@ -15,26 +15,13 @@ from capture.classify.short_names import shorten_names
 from capture.device_roofs import Roof
 from capture.run import Run
 from tracetui import units
+from tracetui.analysis.frames import selection
 from tracetui.analysis.frames.codes import group_by_packed_key, map_by_code
 from tracetui.analysis.frames.run_memo import cache_per_run
-from tracetui.analysis.frames.selection import (
-    filter_rows,
-    find_rank_tracks,
-    resolve_lens,
-    select_existing,
-    select_timed,
-)
 from tracetui.analysis.frames.time_axis import TimeAxis
 from tracetui.analysis.roofline import find_dtype, find_roof
 from tracetui.analysis.time import device_time, gpu_time, idle_gaps
-from tracetui.analysis.time.device_time import (
-    find_only_device,
-    flag_strays,
-    has_device_times,
-    has_steps,
-    select_busiest_spans,
-    with_device,
-)
+from tracetui.analysis.time.device_time import DEVICE, has_device_times, with_device
 from tracetui.analysis.time.exclusive_time import with_exclusive_time
 from tracetui.analysis.time.gpu_time import select_device_rows, work_class
 from tracetui.analysis.time.idle_gaps import estimate_launch_delay, find_gaps
@@ -43,10 +30,11 @@ from tracetui.look import Look
 
 WAIT_MIN_SHARE: Final = 0.5  # of a collective's time, before the last rank arrives: then it is a wait
 
-_RANK_WAIT_SCHEMA: Final = {device_time.DEVICE: pl.Categorical(), "t": pl.Int64(), "dur": pl.Int64()}
-
-_INT_COLUMNS: Final = ("step", "t", "count", "layer")
-_WORK_COLUMNS: Final = ("flops", "bytes")
+_RANK_WAIT_SCHEMA: Final = {DEVICE: pl.Categorical(), "t": pl.Int64(), "dur": pl.Int64()}
+_NUMBERS: Final = {
+    **dict.fromkeys(("step", "t", "count", "layer"), pl.Int64),
+    **dict.fromkeys(("flops", "bytes"), pl.Float64),
+}
 _MAX_SHORTENED: Final = 4096  # names, longest time first; the others are printed in full
 MEMORY, COMPUTE, LAUNCH, NO_MODEL = "memory", "compute", "launch", "no model"
 COPY, COMM, RANK = "copy", "communication", "another rank"
@@ -79,17 +67,16 @@ def find_rank_waits(run: Run) -> pl.DataFrame:
     The k-th collective of a name on one rank is the k-th on all; names that occur unequally often are left
     out.
     """
-    ranks = set(find_rank_tracks(run).values())
+    ranks = selection.list_ranks(run)
     if len(ranks) < 2 or not has_device_times(run):
         return pl.DataFrame(schema=_RANK_WAIT_SCHEMA)
     rows = with_device(run, select_device_rows(run)).filter(pl.col("class") == gpu_time.COMM)
-    table = rows.select(device_time.DEVICE, "name", "t", "dur").sort("t").collect()
-    key = [device_time.DEVICE, "name"]
+    table = rows.select(DEVICE, "name", "t", "dur").sort("t").collect()
+    key, collective = [DEVICE, "name"], ["name", "number"]
     table = table.with_columns(number=pl.int_range(pl.len()).over(key), of=pl.len().over(key))
-    collective = ["name", "number"]
-    least, most = pl.col("of").min().alias("least"), pl.col("of").max().alias("most")
-    groups = table.group_by(collective).agg(least, most, members=pl.len(), last=pl.col("t").max())
-    complete = groups.filter((pl.col("members") == len(ranks)) & (pl.col("least") == pl.col("most")))
+    has_equal_counts = pl.col("of").min() == pl.col("of").max()
+    groups = table.group_by(collective).agg(has_equal_counts, members=pl.len(), last=pl.col("t").max())
+    complete = groups.filter("of", members=len(ranks)).drop("of")
     table = table.join(complete, on=collective, nulls_equal=True)
     is_wait = pl.col("last") - pl.col("t") > WAIT_MIN_SHARE * pl.col("dur")
     return table.filter(is_wait).select(*_RANK_WAIT_SCHEMA)
@@ -102,15 +89,14 @@ def select_ledger_rows(run: Run, look: Look) -> pl.LazyFrame:
     GPU's timeline, limited to the busiest device of each step; `is_requested` by filter and focus.
     """
     rows = _mark_requested(run, look)
-    ints = [(pl.col(c) if run.has(c) else pl.lit(None, pl.Int64)).alias(c) for c in _INT_COLUMNS]
-    work = [(pl.col(c) if run.has(c) else pl.lit(None, pl.Float64)).alias(c) for c in _WORK_COLUMNS]
-    event_columns = select_existing(run, ("track", *gpu_time.LAUNCH_COLUMNS))
-    on_gpu = resolve_lens(run, look) == "gpu" and has_device_times(run)
+    numbers = [pl.col(c) if run.has(c) else pl.lit(None, t).alias(c) for c, t in _NUMBERS.items()]
+    event_columns = selection.select_existing(run, ("track", *gpu_time.LAUNCH_COLUMNS))
+    on_gpu = selection.resolve_lens(run, look) == "gpu" and has_device_times(run)
     row_class = work_class(run) if on_gpu else pl.lit(gpu_time.COMPUTE, gpu_time.CLASS)
     labels = _op_or_name(run).alias("op"), row_class.alias("class")
-    rows = rows.select("dur", "is_requested", *labels, *ints, *work, *event_columns)
+    rows = rows.select("dur", "is_requested", *labels, *numbers, *event_columns)
     rows = rows.with_columns(pl.col("count").fill_null(1))
-    if has_steps(run):
+    if device_time.has_steps(run):
         rows = rows.filter(pl.col("step").is_not_null())  # rows between steps belong to none
     return select_busiest_device(run, with_device(run, rows)) if on_gpu else rows
 
@@ -118,11 +104,11 @@ def select_ledger_rows(run: Run, look: Look) -> pl.LazyFrame:
 def _mark_requested(run: Run, look: Look) -> pl.LazyFrame:
     """Return all rows of the phase and step range, with `is_requested` by filter and focus."""
     unfiltered = Look(phase=look.phase, window=look.window, lens=look.lens)
-    rows = select_timed(run, unfiltered).filter(pl.col("dur") > 0)
+    rows = selection.select_timed(run, unfiltered).filter(pl.col("dur") > 0)
     if not look.is_partial:
         return rows.with_columns(is_requested=pl.lit(value=True))
     rows = rows.with_row_index("row")
-    requested = filter_rows(rows, run, look).select("row", is_requested=pl.lit(value=True))
+    requested = selection.filter_rows(rows, run, look).select("row", is_requested=pl.lit(value=True))
     rows = rows.join(requested, on="row", how="left")
     return rows.with_columns(pl.col("is_requested").fill_null(value=False))
 
@@ -152,11 +138,11 @@ def _rank_names(run: Run) -> pl.DataFrame:
 
 def select_busiest_device(run: Run, rows: pl.LazyFrame) -> pl.LazyFrame:
     """Return the rows (`step`, `device`) of their step's busiest device; all rows of a step without spans."""
-    chosen = select_busiest_spans(run)
+    chosen = device_time.select_busiest_spans(run)
     if "step" not in chosen.columns:
         device = pl.lit(chosen["device"][0]) if chosen.height else pl.col("device")
         return rows.filter(pl.col("device").eq_missing(device))
-    if (only := find_only_device(run)) is not None:
+    if (only := device_time.find_only_device(run)) is not None:
         return rows.filter(pl.col("device") == only)
     busiest = chosen.lazy().select("step", busiest="device")
     rows = rows.join(busiest, on="step", how="left", maintain_order="left")
@@ -185,25 +171,21 @@ def build_items(
 def _sum_excess(rows: pl.DataFrame, step_ns: int, *, by_layer: bool) -> pl.DataFrame:
     """Return a row per op, layers and cause: the time of its rows and their excess over the bound."""
     compute_ns = int(rows.filter(pl.col("class") == "compute")["exclusive_ns"].sum())
-    low_ns = (pl.col("exclusive_ns") - (pl.col("bound_ns") / GOOD_ROOF_SHARE)).clip(0).sum().round()
-    sums = (
-        pl.col("count").sum(),
-        pl.col("exclusive_ns").sum().alias("own_ns"),
-        (pl.col("exclusive_ns") - pl.col("bound_ns")).sum().alias("recoverable_ns"),
-        low_ns.cast(pl.Int64).alias("low_ns"),
-    )
+    own, bound = pl.col("exclusive_ns"), pl.col("bound_ns")
+    low_ns = (own - bound / GOOD_ROOF_SHARE).clip(0).sum().round().cast(pl.Int64).alias("low_ns")
+    excess_ns = (own - bound).sum().alias("recoverable_ns")
+    sums = pl.col("count").sum(), own.sum().alias("own_ns"), excess_ns, low_ns
     by_layer_sums = group_by_packed_key(rows.lazy(), ("op", "cause", "layer"), sums)
     excess, has_layer = pl.col("recoverable_ns"), pl.col("layer").is_not_null()
     is_odd = has_layer & (excess > ODD_LAYER_FACTOR * excess.median())
     is_odd &= excess - excess.median() > ODD_LAYER_MIN_SHARE * step_ns
+    odd = pl.col("layer").filter(is_odd & (excess == excess.max())).first()
     table = by_layer_sums.group_by("op", "cause", *(["layer"] if by_layer else [])).agg(
-        pl.col("layer").drop_nulls().sort().alias("each"),
-        pl.when(has_layer.sum() >= MIN_LAYERS)
-        .then(pl.col("layer").filter(is_odd & (excess == excess.max())).first())
-        .alias("odd"),
-        excess.max().alias("odd_ns"),
-        excess.median().alias("usual_ns"),
         pl.col("count", "own_ns", "recoverable_ns", "low_ns").sum(),
+        each=pl.col("layer").drop_nulls().sort(),
+        odd=pl.when(has_layer.sum() >= MIN_LAYERS).then(odd),
+        odd_ns=excess.max(),
+        usual_ns=excess.median(),
     )
     is_hideable = pl.col("cause").is_in([COPY, COMM, RANK])  # can hide at most behind all computation
     low = pl.when(is_hideable).then(pl.min_horizontal("own_ns", pl.lit(compute_ns))).otherwise("low_ns")
@@ -220,26 +202,20 @@ def _sum_gaps(gaps: pl.DataFrame) -> pl.DataFrame:
     longest_row = pl.col("gap_ns").arg_max()
     avoidable_ns = (pl.col("gap_ns") - pl.col("delay_ns")).clip(0).sum()
     cause, by = (pl.col(c).to_physical().cast(pl.Int64) for c in ("cause", "by"))
-    return (
-        gaps.group_by(
-            ((by.fill_null(-1) + 1) * _MAX_CAUSES + cause).alias("number")
-        )  # one integer key is faster than two
-        .agg(
-            pl.col("cause", "by").first().cast(pl.String),
-            count=pl.len().cast(pl.Int64),
-            own_ns=pl.col("gap_ns").sum(),
-            recoverable_ns=pl.col("gap_ns").sum(),
-            low_ns=pl.when(pl.col("cause").first().is_in(_CAUSES_WITH_LAUNCH_DELAY))
-            .then(avoidable_ns)
-            .otherwise(0),
-            begin=pl.col("begin").get(longest_row),
-            longest_ns=pl.col("gap_ns").max(),
-            after=pl.col("after").get(longest_row).cast(pl.String),
-            queued=pl.col("queued").mean(),
-        )
-        .drop("number")
-        .with_columns(op=pl.lit(GAP))
+    number = (by.fill_null(-1) + 1) * _MAX_CAUSES + cause  # one integer key is faster than two
+    has_delay = pl.col("cause").first().is_in(_CAUSES_WITH_LAUNCH_DELAY)
+    sums = gaps.group_by(number=number).agg(
+        pl.col("cause", "by").first().cast(pl.String),
+        count=pl.len().cast(pl.Int64),
+        own_ns=pl.col("gap_ns").sum(),
+        recoverable_ns=pl.col("gap_ns").sum(),
+        low_ns=pl.when(has_delay).then(avoidable_ns).otherwise(0),
+        begin=pl.col("begin").get(longest_row),
+        longest_ns=pl.col("gap_ns").max(),
+        after=pl.col("after").get(longest_row).cast(pl.String),
+        queued=pl.col("queued").mean(),
     )
+    return sums.drop("number").with_columns(op=pl.lit(GAP))
 
 
 @dataclass(frozen=True, eq=False)
@@ -262,10 +238,9 @@ class Ledger:
 
 def compute_ledger(run: Run, look: Look) -> Ledger | None:
     """Return the ledger of the requested phase, else of the one with most steps; None without timed rows."""
-    relevant = Look(phase=look.phase, window=look.window, lens=look.lens, focus=look.focus)
+    group = "layer" if look.group == "layer" else None
+    relevant = Look(phase=look.phase, window=look.window, lens=look.lens, focus=look.focus, group=group)
     relevant = replace(relevant, filter=look.filter, where=look.where)
-    if look.group == "layer":
-        return _build_ledger(run, replace(relevant, group="layer"))
     return _compute_run_ledger(run) if relevant == Look() else _build_ledger(run, relevant)
 
 
@@ -279,28 +254,27 @@ def _build_ledger(run: Run, look: Look) -> Ledger | None:
     chosen = replace(look, phase=phase, group=None)
     rows = select_ledger_rows(run, chosen).with_columns(pl.col("step").fill_null(0)).collect()
     axis = TimeAxis.from_rows(rows, ["step"])
-    is_stray = flag_strays(axis)
+    is_stray = device_time.flag_strays(axis)
     if is_stray.any():
         axis = TimeAxis.from_rows(axis.rows.filter(~is_stray), ["step"])
     rows = with_exclusive_time(axis)
     count = max(1, rows["step"].n_unique())
-    is_partial = look.is_partial
-    if is_partial:
+    if look.is_partial:
         rows = rows.filter("is_requested").with_columns(gap_ns=pl.lit(0, pl.Int64))
     if rows.is_empty():
         return None
     rows = _with_bound(run, rows)
-    exclusive_ns, gap_ns = int(rows["exclusive_ns"].sum()), int(rows["gap_ns"].sum())
+    step_ns = int(rows["exclusive_ns"].sum()) + int(rows["gap_ns"].sum())
     gaps_with_causes = _select_gaps(run, rows.filter(pl.col("gap_ns") > 0), on_gpu="device" in rows.columns)
     return Ledger(
-        items=build_items(rows, gaps_with_causes, exclusive_ns + gap_ns, by_layer=look.group == "layer"),
+        items=build_items(rows, gaps_with_causes, step_ns, by_layer=look.group == "layer"),
         steps=count,
-        step_ns=exclusive_ns + gap_ns,
+        step_ns=step_ns,
         bound_ns=int(rows["bound_ns"].sum()),
         unmodelled_ns=int(rows.filter(pl.col("cause") == NO_MODEL)["exclusive_ns"].sum()),
         stray_count=int(is_stray.sum()),
         phase=phase,
-        is_partial=is_partial,
+        is_partial=look.is_partial,
     )
 
 
@@ -367,23 +341,18 @@ def _select_gaps(run: Run, rows: pl.DataFrame, *, on_gpu: bool) -> pl.DataFrame:
         gap_cause, no_stack = pl.lit(GAP, pl.Enum([GAP])), pl.lit(None, pl.Categorical)
         queued = pl.lit(None, pl.Int32)
         return gaps.with_columns(cause=gap_cause, by=no_stack, delay_ns=pl.lit(0, pl.Int64), queued=queued)
-    classified = select_busiest_device(run, find_gaps(run).lazy()).with_columns(pl.col("step").fill_null(0))
-    gaps = _join_known_gaps(
-        gaps, classified.select("step", "end", "gap_ns", "cause", "by", "queued").collect()
-    )
-    delay = pl.lit(estimate_launch_delay(run), pl.Int64)
+    classified = select_busiest_device(run, find_gaps(run).lazy())
+    classified = classified.select(pl.col("step").fill_null(0), "end", "gap_ns", "cause", "by", "queued")
     cause = pl.col("cause").fill_null(pl.lit(idle_gaps.LAUNCH_UNKNOWN, idle_gaps.CAUSE))
-    return gaps.with_columns(cause, delay_ns=delay)
+    delay = pl.lit(estimate_launch_delay(run), pl.Int64)
+    return _join_known_gaps(gaps, classified.collect()).with_columns(cause, delay_ns=delay)
 
 
 def _join_known_gaps(gaps: pl.DataFrame, classified: pl.DataFrame) -> pl.DataFrame:
     """Return gaps with the columns of the known gaps of the same step, end and length; else null."""
     key = ["step", "end", "gap_ns"]
-    if not (
-        gaps["end"].is_sorted()
-        and classified["end"].is_sorted()
-        and classified["end"].n_unique() == classified.height
-    ):
+    are_sorted = gaps["end"].is_sorted() and classified["end"].is_sorted()
+    if not are_sorted or classified["end"].n_unique() < classified.height:
         classified = classified.unique(key, maintain_order=True)
         return gaps.join(classified, on=key, how="left", maintain_order="left")
     if all(gaps[c].equals(classified[c]) for c in key):

@@ -45,9 +45,8 @@ def parse_change(text: str) -> tuple[str, float]:
     if match is not None:
         factor = 1 + float(match[2]) / 100 if match[2] else float(match[3])
     if match is None or factor < 0:
-        raise UsageError(
-            f"{text!r} is not a change of an op", todo="write it like attn.core=-30% or mlp.down=x0.5"
-        )
+        todo = "write it like attn.core=-30% or mlp.down=x0.5"
+        raise UsageError(f"{text!r} is not a change of an op", todo=todo)
     return match[1].strip(), factor
 
 
@@ -65,12 +64,10 @@ def predict_changes(run: Run, look: Look) -> list[Prediction]:
         raise UsageError("no kernel of this run has a start", why="the simulation needs the start of each")
     simulated = _select_middle_steps(table).sort("t", maintain_order=True)
     schedule = build_schedule(simulated, find_waits(run), find_stream_waits(run), estimate_launch_delay(run))
-    scales = [
-        (f"{op} {_format_factor(factor)}", _compute_factors(simulated, [(op, factor)]))
-        for op, factor in look.what_if
-    ]
-    if len(scales) > 1:
-        scales.append(("all together", _compute_factors(simulated, look.what_if)))
+    changes = [(f"{op} {100 * (factor - 1):+.4g} %", [(op, factor)]) for op, factor in look.what_if]
+    if len(changes) > 1:
+        changes.append(("all together", list(look.what_if)))
+    scales = [(name, _compute_factors(simulated, each)) for name, each in changes]
     all_steps = table["step"].n_unique()
     return [_predict_change(name, simulated, schedule, factors, all_steps) for name, factors in scales]
 
@@ -92,10 +89,8 @@ def _compute_factors(rows: pl.DataFrame, changes: Sequence[tuple[str, float]]) -
         is_op = (pl.col("op") == op) | pl.col("op").cast(pl.String).str.starts_with(f"{op}.")
         if not rows.select(is_op.any()).item():
             sums = rows.group_by("op").agg(pl.col("dur").sum()).sort("dur", "op", descending=[True, False])
-            largest = ", ".join(str(name) for name in sums["op"].head(8))
-            raise UsageError(
-                f"no row of these steps has the op {op!r}", todo=f"those that take longest: {largest}"
-            )
+            todo = f"those that take longest: {', '.join(map(str, sums['op'].head(8)))}"
+            raise UsageError(f"no row of these steps has the op {op!r}", todo=todo)
         factor = factor * pl.when(is_op).then(change).otherwise(1.0)
     return rows.select(factor=factor)["factor"]
 
@@ -107,13 +102,11 @@ def _predict_change(
     count = rows["step"].n_unique()
     before = _sum_step_spans(rows, list(schedule.start), list(schedule.end)) / count
     after = _sum_step_spans(rows, *simulate_schedule(schedule, durations.to_list())) / count
-    without_host = [
-        _sum_step_spans(rows, *simulate_schedule(schedule, d.to_list(), host=False)) / count
-        for d in (rows["dur"], durations)
-    ]
+    hostless = (simulate_schedule(schedule, d.to_list(), host=False) for d in (rows["dur"], durations))
+    hostless_before, hostless_after = (_sum_step_spans(rows, *times) / count for times in hostless)
     saved_ns = round(before) - round(after)
     asked_ns = round(int((rows["dur"] - durations).sum()) / count)
-    hidden = round(without_host[0] - without_host[1]) - saved_ns  # saved too if the host launched in time
+    hidden = round(hostless_before - hostless_after) - saved_ns  # saved too if the host launched in time
     return Prediction(
         change=name,
         step_ns=round(before),
@@ -131,7 +124,3 @@ def _sum_step_spans(rows: pl.DataFrame, starts: list[int], ends: list[int]) -> i
     moved = rows.select("step").with_columns(start=pl.Series(starts), end=pl.Series(ends))
     spans = moved.group_by("step").agg(span=pl.col("end").max() - pl.col("start").min())
     return int(spans["span"].sum())
-
-
-def _format_factor(factor: float) -> str:
-    return f"{100 * (factor - 1):+.4g} %"
