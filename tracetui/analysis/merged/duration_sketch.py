@@ -32,13 +32,9 @@ def build_sketch(durations: pl.LazyFrame, group: str) -> pl.DataFrame:
 
 def compact_sketch(sketch: pl.DataFrame, group: str) -> pl.DataFrame:
     """Move the values of groups that have too many, or have buckets already, into buckets."""
-    needs_buckets = pl.col("bucket").is_not_null().any().over(group) | (
-        pl.len().over(group) > MAX_EXACT_VALUES
-    )
-    rows = sketch.with_columns(_needs_buckets=needs_buckets)
-    exact, rough = (
-        rows.filter(c).drop("_needs_buckets") for c in (~pl.col("_needs_buckets"), "_needs_buckets")
-    )
+    needs_buckets = pl.col("bucket").is_not_null().any() | (pl.len() > MAX_EXACT_VALUES)
+    is_rough = sketch.select(needs_buckets.over(group)).to_series()
+    exact, rough = sketch.filter(~is_rough), sketch.filter(is_rough)
     if rough.is_empty():
         return exact
     number = pl.coalesce("bucket", bucket(pl.col("dur")))
@@ -50,12 +46,13 @@ def estimate_quantiles(
     sketch: pl.DataFrame, group: str, quantiles: Sequence[tuple[str, float]]
 ) -> pl.DataFrame:
     """Estimate quantiles (name, share) of each group in ns, interpolated between the two nearest launches."""
-    counts = sketch.sort(group, *SKETCH_KEY).with_columns(
-        below=pl.col("times").cum_sum().over(group), all=pl.col("times").sum().over(group)
-    )
     center = _RATIO ** pl.col("bucket") * (1 - MAX_RELATIVE_ERROR)
     rough = pl.when(pl.col("bucket") == _ZERO_BUCKET).then(0.0).otherwise(center)
-    counts = counts.with_columns(value=pl.coalesce(pl.col("dur").cast(pl.Float64), rough))
+    counts = sketch.sort(group, *SKETCH_KEY).with_columns(
+        below=pl.col("times").cum_sum().over(group),
+        all=pl.col("times").sum().over(group),
+        value=pl.coalesce(pl.col("dur").cast(pl.Float64), rough),
+    )
     columns = []
     for name, share in quantiles:
         rank = share * (pl.col("all") - 1)

@@ -6,23 +6,9 @@ from typing import Final
 import polars as pl
 
 from capture.run import Run
-from tracetui.analysis import roofline
+from tracetui.analysis import kernels, roofline
 from tracetui.analysis.frames import selection
-from tracetui.analysis.kernels import (
-    LABELS,
-    QUANTILES,
-    choose_quantiles,
-    collect_step_times,
-    compute_divisor,
-    compute_step_trends,
-    compute_unfiltered_total,
-    derive_statistics,
-    divide_totals,
-    is_requested_step,
-    join_printed_quantiles,
-    sum_by_group,
-    with_shares,
-)
+from tracetui.analysis.kernels import LABELS, QUANTILES
 from tracetui.analysis.merged import duration_sketch, merged_run
 from tracetui.analysis.merged.partial_results import MEMBERS, FrameShape, PartialResult
 from tracetui.analysis.time import step_sampling, step_table
@@ -64,8 +50,8 @@ def sum_kernels(run: Run, look: Look) -> dict[str, pl.DataFrame]:
     launches = selection.select_unfolded(run, rows).select(group, dur=selection.instance_dur(run))
     key = merged_run.cast_for_merge(group).alias(GROUP)
     totals = {
-        "divisor": [int(compute_divisor(run, look))],
-        "total_ns": [compute_unfiltered_total(run, look)],
+        "divisor": [int(kernels.compute_divisor(run, look))],
+        "total_ns": [kernels.compute_unfiltered_total(run, look)],
         "listed": [bool(run.meta.get("listed"))],
         "lens": pl.Series([selection.resolve_lens(run, look)], dtype=pl.String),
     }
@@ -81,24 +67,16 @@ def _sum_rows(run: Run, look: Look, rows: pl.LazyFrame, launches: pl.LazyFrame) 
     """Sum each row, with its labels and the percentiles that the source prints for a single line."""
     group = look.group or "name"
     extra_sums = [*roofline.build_work_sums(run), *step_sampling.build_scaled_sums(run, look)]
-    sums = sum_by_group(run, step_sampling.with_sampling_weights(run, look, rows), group, extra_sums)
+    sums = kernels.sum_by_group(run, step_sampling.with_sampling_weights(run, look, rows), group, extra_sums)
     scaled = {c: pl.col(c if c in sums.columns else measured) for c, measured in _SCALED.items()}
     sums = sums.with_columns(**{c: total.round().cast(pl.Int64) for c, total in scaled.items()})
     gaps = launches.group_by(group).agg(gaps=pl.col("dur").null_count().cast(pl.Int64)).collect()
     table = sums.join(gaps, on=group, how="left", nulls_equal=True)
     labels = [c for c in LABELS if c in table.columns and c != group]
-    return (
-        join_printed_quantiles(run, rows, table, group)
-        .select(
-            merged_run.cast_for_merge(group).alias(GROUP),
-            *(merged_run.cast_for_merge(c) for c in labels),
-            pl.exclude(group, *labels),
-            least_ns="scaled_ns",
-            most_ns="scaled_ns",
-            files=pl.lit(1, pl.Int64),
-        )
-        .sort(GROUP, nulls_last=True)
-    )
+    key, *texts = map(merged_run.cast_for_merge, (group, *labels))
+    table = kernels.join_printed_quantiles(run, rows, table, group)
+    table = table.select(key.alias(GROUP), *texts, pl.exclude(group, *labels), files=pl.lit(1, pl.Int64))
+    return table.with_columns(least_ns="scaled_ns", most_ns="scaled_ns").sort(GROUP, nulls_last=True)
 
 
 def _sum_by_step(run: Run, look: Look, rows: pl.LazyFrame) -> dict[str, pl.DataFrame]:
@@ -106,17 +84,16 @@ def _sum_by_step(run: Run, look: Look, rows: pl.LazyFrame) -> dict[str, pl.DataF
     group = merged_run.cast_for_merge(look.group or "name").alias(GROUP)
     timed = rows.filter(pl.col("step").is_not_null())
     cells = timed.group_by(group, pl.col("step").cast(pl.Int64)).agg(pl.col("dur").sum()).collect()
-    is_requested = is_requested_step(run, look).cast(pl.Int64)
-    frames = merged_run.collect_steps(
-        run, step_table.build_step_facts(run).with_columns(is_requested=is_requested)
-    )
+    is_requested = kernels.is_requested_step(run, look).cast(pl.Int64)
+    facts = step_table.build_step_facts(run).with_columns(is_requested=is_requested)
+    frames = merged_run.collect_steps(facts)
     return {**frames, "cells": cells} if cells.height <= MAX_TREND_CELLS else frames
 
 
 def build_kernel_table(merged: PartialResult, look: Look) -> pl.DataFrame:
     """Build the kernel table over all files, largest total first."""
     members = merged.members
-    table = derive_statistics(merged.frames["rows"], merged_run.build_empty_run(merged))
+    table = kernels.derive_statistics(merged.frames["rows"], merged_run.build_empty_run(merged))
     if (table["measured_ns"] == table["total_ns"]).all():
         table = table.drop(step_sampling.SCALE_COLUMNS)
     spread = (pl.col("most_ns") - pl.col("least_ns")) * pl.col("files") / pl.col("total_ns")
@@ -126,15 +103,15 @@ def build_kernel_table(merged: PartialResult, look: Look) -> pl.DataFrame:
     table = table.join(sketched, on=GROUP, how="left", nulls_equal=True)
     table = table.with_columns(pl.col(c).clip(pl.col("min_ns"), pl.col("max_ns")) for c, _ in quantiles)
     total_ns = 0 if members["listed"].any() else int(members["total_ns"].sum())
-    table = with_shares(choose_quantiles(table), GROUP, total_ns)
+    table = kernels.with_shares(kernels.choose_quantiles(table), GROUP, total_ns)
     if look.per != "total":
-        table = divide_totals(
-            table, _count_units(merged, look) if look.merged else int(members["divisor"].sum())
-        )
+        divisor = _count_units(merged, look) if look.merged else int(members["divisor"].sum())
+        table = kernels.divide_totals(table, divisor)
     if look.merged and look.group != "step" and "cells" in merged.frames:
         cells = merged.frames["cells"].with_columns(kind=pl.lit("kernel"))
         run = merged_run.build_merged_run(merged, cells.drop(GROUP))
-        trends = compute_step_trends(run, *collect_step_times(cells.lazy(), GROUP), GROUP)
+        step_times = kernels.collect_step_times(cells.lazy(), GROUP)
+        trends = kernels.compute_step_trends(run, *step_times, GROUP)
         table = table.join(trends, on=GROUP, how="left", nulls_equal=True)
     return table.rename({GROUP: look.group or "name"})
 

@@ -16,19 +16,19 @@ from tracetui.analysis.merged.partial_results import FrameShape, PartialResult
 from tracetui.analysis.time import step_table
 from tracetui.look import Look
 
-_STEP_NUMBERS: Final = (
-    "tokens",
-    "context",
-    "batch",
-    "wall_ns",
-    "steps",
-)  # of several ranks, the largest counts
+# of several ranks, the largest counts
+_STEP_NUMBERS: Final = ("tokens", "context", "batch", "wall_ns", "steps", "is_requested")
 STEP_SHAPES: Final = {
-    "steps": FrameShape(
-        ("step",), {"phase": "same", **dict.fromkeys((*_STEP_NUMBERS, "is_requested"), "last")}
-    ),
+    "steps": FrameShape(("step",), {"phase": "same", **dict.fromkeys(_STEP_NUMBERS, "last")})
 }
 _EVENT_COLUMNS: Final = {"wall_ns": "dur", "steps": "count"}  # step column → event column
+
+_WORK: Final = {"bytes": "has_bytes", "flops": "has_flops"}  # what is summed → whether a row has any
+_WORDS: Final = ("name", "op", "phase", "category", "lens", "shape", "line", "track", "path")
+_NUMBERS: Final = ("layer", "step", *_WORK.values())
+_SUMS: Final = {"count": pl.Int64(), "dur": pl.Int64(), **dict.fromkeys(_WORK, pl.Float64())}
+_ROW_SCHEMA: Final = dict.fromkeys(_WORDS, pl.String()) | dict.fromkeys(_NUMBERS, pl.Int64()) | _SUMS
+ROW_SHAPES: Final = {"rows": FrameShape((*_WORDS, *_NUMBERS), dict.fromkeys(_SUMS, "sum")), **STEP_SHAPES}
 
 
 def cast_for_merge(column: str) -> pl.Expr:
@@ -37,13 +37,11 @@ def cast_for_merge(column: str) -> pl.Expr:
     return pl.col(column).cast(pl.Int64 if dtype.is_integer() else pl.String)
 
 
-def collect_steps(run: Run, facts: pl.DataFrame | None = None) -> dict[str, pl.DataFrame]:
-    """Collect what a run reports of its steps; no frame if it has no steps."""
-    facts = step_table.build_step_facts(run) if facts is None else facts
-    if facts.is_empty():
-        return {}
-    numbers = ["step", *_STEP_NUMBERS, *(c for c in ("is_requested",) if c in facts.columns)]
-    return {"steps": facts.select("step", "phase", *numbers[1:]).with_columns(pl.col(numbers).cast(pl.Int64))}
+def collect_steps(facts: pl.DataFrame) -> dict[str, pl.DataFrame]:
+    """Collect step facts, perhaps with `is_requested`; no frame if there are no steps."""
+    numbers = [c for c in _STEP_NUMBERS if c in facts.columns]
+    steps = facts.select(pl.col("step").cast(pl.Int64), "phase", pl.col(numbers).cast(pl.Int64))
+    return {"steps": steps} if steps.height else {}
 
 
 def build_empty_run(merged: PartialResult) -> Run:
@@ -62,22 +60,6 @@ def build_merged_run(merged: PartialResult, rows: pl.DataFrame) -> Run:
     return Run("files", merged.meta, drop_empty_columns(events.select(typed)), ImportLog())
 
 
-_WORK: Final = {"bytes": "has_bytes", "flops": "has_flops"}  # what is summed → whether a row has any
-_WORDS: Final = ("name", "op", "phase", "category", "lens", "shape", "line", "track", "path")
-_NUMBERS: Final = ("layer", "step", *_WORK.values())
-ROW_KEY: Final = (*_WORDS, *_NUMBERS)
-_SUMS: Final = {"count": pl.Int64(), "dur": pl.Int64(), **dict.fromkeys(_WORK, pl.Float64())}
-_ROW_SCHEMA: Final = {
-    **dict.fromkeys(_WORDS, pl.String()),
-    **dict.fromkeys(_NUMBERS, pl.Int64()),
-    **_SUMS,
-}
-ROW_SHAPES: Final = {
-    "rows": FrameShape(ROW_KEY, dict.fromkeys(_SUMS, "sum")),
-    **STEP_SHAPES,
-}
-
-
 def sum_run_rows(run: Run, look: Look, by: Sequence[str]) -> dict[str, pl.DataFrame]:
     """Sum the rows of a run that the look selects by these columns, and collect its steps."""
     key = [c for c in dict.fromkeys((*by, "lens")) if run.has(c)]
@@ -90,7 +72,8 @@ def sum_run_rows(run: Run, look: Look, by: Sequence[str]) -> dict[str, pl.DataFr
         *(pl.when(pl.col(c).null_count() == 0).then(pl.col(c).sum()).alias(c) for c in work),
     )
     sums = table.with_columns([cast_for_merge(c) for c in key]).collect()
-    return {"rows": pl.concat([pl.DataFrame(schema=_ROW_SCHEMA), sums], how="diagonal"), **collect_steps(run)}
+    steps = collect_steps(step_table.build_step_facts(run))
+    return {"rows": pl.concat([pl.DataFrame(schema=_ROW_SCHEMA), sums], how="diagonal"), **steps}
 
 
 def build_run_of_sums(merged: PartialResult) -> Run:

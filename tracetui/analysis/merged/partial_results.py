@@ -31,7 +31,6 @@ class FrameShape:
 
 
 MEMBERS: Final = "members"  # the frame that every result has: one row per run
-MEMBERS_SHAPE: Final = FrameShape(("member", "run"))
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,7 +65,7 @@ def merge_results(
 ) -> PartialResult:
     """Merge two results; the order of the two makes no difference."""
     frames = {}
-    for name, shape in {MEMBERS: MEMBERS_SHAPE, **shapes}.items():
+    for name, shape in {MEMBERS: FrameShape(("member", "run")), **shapes}.items():
         if parts := [result.frames[name] for result in (one, other) if name in result.frames]:
             frames[name] = merge_frames(parts, shape)
     shared = {key: text for key, text in one.shared_meta.items() if other.shared_meta.get(key) == text}
