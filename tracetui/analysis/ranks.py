@@ -13,14 +13,8 @@ import polars as pl
 
 from capture.merge_ranks import move_to_rank_tracks, parse_ranks_from_names
 from capture.run import Run
-from tracetui.analysis.frames.selection import (
-    find_rank_tracks,
-    list_phases,
-    note_folding,
-    note_lens,
-    select_timed,
-    with_rank,
-)
+from tracetui.analysis.frames import selection
+from tracetui.analysis.frames.selection import list_phases, list_ranks, select_timed, with_rank
 from tracetui.analysis.frames.statistics import Floats, compute_paired_evidence, judge_evidence
 from tracetui.analysis.frames.time_axis import TimeAxis
 from tracetui.analysis.merged.partial_results import MEMBERS, PartialResult
@@ -37,6 +31,9 @@ _CLASSES_BY_TIME: Final = {
 _NO_CELLS: Final = pl.DataFrame(schema=dict.fromkeys((*_CELL_KEY, *_TIMES), pl.Int64))
 _TREND_CELLS: Final = 48  # means over the steps, drawn as a sparkline
 _RANK_KEY: Final = ["member", "run", "own_rank"]
+_SKEW_COLUMNS: Final = (
+    "step", "fastest", "slowest", "fastest_ns", "slowest_ns", "skew_ns", "skew_share", "wall_ns", "by_rank"
+)  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,27 +122,16 @@ def compute_rank_table(ranks: RankTimes, look: Look) -> pl.DataFrame:
     work = ranks.build_work_matrix()
     ordered = np.sort(work, axis=0)
     is_longest = (work == ordered[-1]) & (ordered[-1] > ordered[-2])
-    per_step = (
-        ranks.cells.group_by("rank")
-        .agg(
-            steps=pl.len(),
-            wall_ns=_mean_ns("wall_ns"),
-            work_ns=_mean_ns("work_ns"),
-            comm_ns=_mean_ns("comm_ns"),
-            comm_share=pl.col("comm_ns").sum() / pl.col("busy_ns").sum(),
-            exposed_share=(pl.col("busy_ns") - pl.col("work_ns")).sum() / pl.col("busy_ns").sum(),
-        )
-        .sort("rank")
+    busy_ns = pl.col("busy_ns")
+    per_step = ranks.cells.group_by("rank").agg(
+        pl.col("wall_ns", "work_ns", "comm_ns").mean().round().cast(pl.Int64),
+        steps=pl.len(),
+        comm_share=pl.col("comm_ns").sum() / busy_ns.sum(),
+        exposed_share=(busy_ns - pl.col("work_ns")).sum() / busy_ns.sum(),
     )
-    return (
-        per_step.hstack([pl.Series("slowest", is_longest.sum(axis=1))])
-        .hstack(_compute_delay(work, look))
-        .hstack([pl.Series("trend", _compute_trends(work))])
-    )
-
-
-def _mean_ns(column: str) -> pl.Expr:
-    return pl.col(column).mean().round().cast(pl.Int64)
+    columns = "rank", "steps", "wall_ns", "work_ns", "comm_ns", "comm_share", "exposed_share"
+    slowest, trend = pl.Series("slowest", is_longest.sum(axis=1)), pl.Series("trend", _compute_trends(work))
+    return per_step.select(columns).sort("rank").hstack([slowest, *_compute_delay(work, look), trend])
 
 
 def _compute_delay(work: Floats, look: Look) -> pl.DataFrame:
@@ -153,18 +139,17 @@ def _compute_delay(work: Floats, look: Look) -> pl.DataFrame:
     others = compute_median_of_others(work)
     evidence = compute_paired_evidence(others, work)
     floor = look.terms.threshold * evidence.median_a
-    figures = {"behind_ns": evidence.delta, "behind_low_ns": evidence.low, "behind_high_ns": evidence.high}
-    columns = [pl.Series(k, v).fill_nan(None).round().cast(pl.Int64) for k, v in figures.items()]
     base, no_share = evidence.median_a, np.full_like(evidence.delta, np.nan)
-    share = np.divide(evidence.delta, base, out=no_share, where=base > 0)
-    return pl.DataFrame(
-        [
-            *columns,
-            pl.Series("behind_share", share).fill_nan(None),
-            pl.Series("p", evidence.p_adjusted).fill_nan(None),
-            pl.Series("verdict", judge_evidence(evidence, floor)),
-        ]
-    )
+    figures = {
+        "behind_ns": evidence.delta,
+        "behind_low_ns": evidence.low,
+        "behind_high_ns": evidence.high,
+        "behind_share": np.divide(evidence.delta, base, out=no_share, where=base > 0),
+        "p": evidence.p_adjusted,
+    }
+    table = pl.DataFrame(figures).with_columns(pl.all().fill_nan(None))
+    verdict = pl.Series("verdict", judge_evidence(evidence, floor))
+    return table.with_columns(pl.col("^.*_ns$").round().cast(pl.Int64), verdict)
 
 
 def compute_median_of_others(work: Floats) -> Floats:
@@ -172,8 +157,7 @@ def compute_median_of_others(work: Floats) -> Floats:
     ordered = np.sort(work, axis=0)
     position = np.argsort(np.argsort(work, axis=0, kind="stable"), axis=0, kind="stable")
 
-    def select_remaining(at: int) -> Floats:
-        """Return, for each rank, the value at an index of the sorted values of the other ranks."""
+    def select_remaining(at: int) -> Floats:  # of the sorted values of the other ranks
         return np.asarray(np.where(position > at, ordered[at], ordered[at + 1]), dtype=float)
 
     others = len(work) - 1
@@ -203,18 +187,8 @@ def compute_step_skews(ranks: RankTimes) -> pl.DataFrame:
         )
         .with_columns(skew_ns=pl.col("slowest_ns") - pl.col("fastest_ns"))
         .with_columns(skew_share=(pl.col("skew_ns") / pl.col("slowest_ns")).fill_nan(None))
+        .select(_SKEW_COLUMNS)
         .sort("step")
-        .select(
-            "step",
-            "fastest",
-            "slowest",
-            "fastest_ns",
-            "slowest_ns",
-            "skew_ns",
-            "skew_share",
-            "wall_ns",
-            "by_rank",
-        )
     )
 
 
@@ -233,14 +207,14 @@ def find_largest_excess(ranks: RankTimes, rank: int) -> tuple[str, int] | None:
 
 def collect_rank_steps(run: Run, look: Look) -> dict[str, pl.DataFrame]:
     """Return the time of each rank of a run in each step and op; `own_rank` is the rank within the run."""
-    has_several = len(set(find_rank_tracks(run).values())) > 1
+    has_several = len(list_ranks(run)) > 1
     if not has_several:
         run = Run(run.name, run.meta, move_to_rank_tracks(run, 0, 0), run.log, run.tables)
     times = compare_ranks(run, look)
     own_rank = pl.col("rank").cast(pl.Int64).alias("own_rank")
     member = pl.lit(0, pl.Int64).alias("member")
     ops = times.ops.select(member, own_rank, "op", "total_ns").sort("own_rank", "op", nulls_last=True)
-    notes = [*note_lens(run, look), *note_folding(run)]
+    notes = [*selection.note_lens(run, look), *selection.note_folding(run)]
     facts = {
         "has_several_ranks": [has_several],
         "has_start_times": [times.has_start_times],
@@ -262,9 +236,7 @@ def assign_ranks(merged: PartialResult) -> tuple[pl.DataFrame, list[str]]:
     notes: list[str] = []
     single = members.filter(~pl.col("has_several_ranks"))
     if single["rank"].null_count():
-        numbers = parse_ranks_from_names(
-            [source.rstrip("/").rpartition("/")[2] for source in single["source"]]
-        )
+        numbers = parse_ranks_from_names([s.rstrip("/").rpartition("/")[2] for s in single["source"]])
         if numbers is None:
             numbers = list(range(single.height))
             notes = ["ranks are unknown: files are numbered in order"]
