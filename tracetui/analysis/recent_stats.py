@@ -15,7 +15,6 @@ from tracetui.analysis.time.step_table import build_step_facts, compute_step_dur
 from tracetui.look import Look
 
 MAX_HISTORY_STEPS: Final = 1 << 16  # of a growing run: more than ten minutes at a hundred a second
-
 HISTORY_SCHEMA: Final = pl.Schema({
     "step": pl.Int64(), "phase": pl.String(), "t": pl.Int64(), "took_ns": pl.Int64(), "tokens": pl.Int64(),
     "context": pl.Int64(),
@@ -185,15 +184,17 @@ def compute_recent_kernels(run: Run) -> pl.DataFrame:
     recent = select_recent_steps(run)
     if recent.is_empty():
         return pl.DataFrame(schema=_KERNEL_SCHEMA)
-    rows = select_timed(run, Look(phase=recent["phase"][-1]))
-    labels = [c for c in ("op", "category") if run.has(c)]
+    phase, labels = recent["phase"][-1], [c for c in ("op", "category") if run.has(c)]
+    rows = select_timed(run, Look(phase=phase))
     latest = rows.filter(pl.col("step").is_in(recent["step"].implode()))
-    columns = pl.col("dur").sum().alias("now_ns"), *(pl.col(c).first() for c in labels)
-    sums = latest.group_by("name").agg(columns)
-    run_sums = rows.group_by("name").agg(pl.col("dur").sum().alias("run_ns"))
-    recent_count, run_count = _count_tokens(recent), _count_run_tokens(run, recent["phase"][-1])
+    sums = latest.group_by("name").agg(pl.col(labels).first(), now_ns=pl.col("dur").sum())
+    run_sums = rows.group_by("name").agg(run_ns=pl.col("dur").sum())
     table = sums.join(run_sums, on="name").collect()
-    now, run_mean = pl.col("now_ns") / recent_count, pl.col("run_ns") / run_count
+    has_tokens = not recent["tokens"].null_count()
+    recent_count = max(1, int(recent["tokens"].sum())) if has_tokens else recent.height
+    run_steps = build_step_facts(run).filter(pl.col("phase").eq_missing(pl.lit(phase, pl.String)))
+    unit = "tokens" if has_tokens and not run_steps["tokens"].null_count() else "steps"
+    now, run_mean = pl.col("now_ns") / recent_count, pl.col("run_ns") / max(1, int(run_steps[unit].sum()))
     return table.select(
         pl.col("name", *labels).cast(pl.String),
         share=pl.col("now_ns") / max(1, int(table["now_ns"].sum())),
@@ -201,19 +202,6 @@ def compute_recent_kernels(run: Run) -> pl.DataFrame:
         run_ns=run_mean.round().cast(pl.Int64),
         vs_run_pct=100 * (now / run_mean - 1),
     ).sort("now_ns", "name", descending=[True, False])
-
-
-def _count_tokens(table: pl.DataFrame) -> int:
-    """Return the tokens of steps, or the number of steps if tokens are unknown."""
-    return table.height if table["tokens"].null_count() else max(1, int(table["tokens"].sum()))
-
-
-def _count_run_tokens(run: Run, phase: str | None) -> int:
-    """Return the same of all steps of a phase, including folded ones."""
-    step_facts = build_step_facts(run).filter(pl.col("phase").eq_missing(pl.lit(phase, pl.String)))
-    recent = select_recent_steps(run)
-    has_tokens = step_facts["tokens"].null_count() == 0 and recent["tokens"].null_count() == 0
-    return max(1, int(step_facts["tokens" if has_tokens else "steps"].sum()))
 
 
 def compute_recent_layers(run: Run) -> pl.DataFrame:
@@ -240,9 +228,8 @@ def select_last_step(run: Run) -> pl.DataFrame:
 
 def describe_slow_steps(run: Run) -> list[str]:
     """Return a sentence for each of the newest steps of the minute that took much longer than the median."""
-    table = _select_newest_phase(run)
     end = pl.col("t") + pl.col("took_ns")
-    minute = table.filter(end > end.max() - STRIP_S * SECOND_NS)
+    minute = _select_newest_phase(run).filter(end > end.max() - STRIP_S * SECOND_NS)
     if minute.height < RECENT_S:
         return []
     median = float(minute["took_ns"].median() or 0)  # type: ignore[arg-type]
@@ -284,7 +271,8 @@ def _describe_slow_step(run: Run, step: int, took_ns: int, median: float) -> str
     if of_step.is_empty():  # it is folded: only the file shows its slow kernels
         return text
     medians = by_step.group_by("name").agg(pl.col("dur").median().alias("median_ns"))
-    excess = of_step.join(medians, on="name").with_columns(excess_ns=pl.col("dur") - pl.col("median_ns"))
-    largest_first = excess.sort("excess_ns", descending=True)
-    name, largest = largest_first.select(pl.col("name").cast(pl.String), "excess_ns").row(0)
+    excess = of_step.join(medians, on="name").select(
+        pl.col("name").cast(pl.String), excess_ns=pl.col("dur") - pl.col("median_ns")
+    )
+    name, largest = excess.sort("excess_ns", descending=True).row(0)
     return f"{text}; most of it {name} {units.format_difference(largest)}" if largest > 0 else text

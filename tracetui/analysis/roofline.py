@@ -16,7 +16,6 @@ from tracetui.analysis.time.step_table import build_step_facts
 from tracetui.look import Look
 
 VARIATION_FACTOR: Final = 1.2  # fastest over slowest sample, above which the variation is reported
-
 WORK: Final = ("bytes", "flops")
 RATES: Final = ("gb_per_s", "gflop_per_s")
 MIN_UNCACHED_BYTES: Final = 256 << 20  # bytes, more than any cache holds
@@ -25,21 +24,18 @@ ROOF_COLUMNS: Final = ("roof_share", "bound")
 RATE_COLUMNS: Final = (*RATES, *ROOF_COLUMNS)
 _HAS_WORK: Final = (pl.col("flops") > 0).fill_null(False) & (pl.col("bytes") > 0).fill_null(False)
 _RATE_SCHEMA: Final = {
-    "intensity": pl.Float64, "gflop_per_s": pl.Float64, "gb_per_s": pl.Float64, "roof_share": pl.Float64,
+    **dict.fromkeys(("intensity", "gflop_per_s", "gb_per_s", "roof_share"), pl.Float64),
     "bound": pl.String,
-}  # fmt: skip
+}
 
 
 def select_bandwidth_samples(run: Run) -> pl.DataFrame:
     """Return the memory bandwidth sampled during a run: `t` and `value` in bytes per second, by time."""
-    no_samples = pl.DataFrame(schema={"t": pl.Int64, "value": pl.Float64})
     if not run.has("value") or not run.has("name"):
-        return no_samples
+        return pl.DataFrame(schema={"t": pl.Int64, "value": pl.Float64})
     counters = select_kind(run, "counter", ("t", "name", "value"))
-    samples = counters.filter(
-        pl.col("name").cast(pl.String) == device_roofs.READ_COUNTER, pl.col("value") > 0
-    )
-    return samples.select("t", "value").drop_nulls().sort("t")
+    is_read = pl.col("name").cast(pl.String) == device_roofs.READ_COUNTER
+    return counters.filter(is_read, pl.col("value") > 0).select("t", "value").drop_nulls().sort("t")
 
 
 def compute_sampled_roof(run: Run, roof: Roof) -> Roof:
@@ -55,22 +51,15 @@ def compute_sampled_roof(run: Run, roof: Roof) -> Roof:
     indices = (samples["t"].search_sorted(step_starts, side="right").cast(pl.Int64) - 1).clip(0)
     rates = samples["value"].gather(indices) if len(step_starts) else samples["value"]
     mean = len(rates) / float((1 / rates).sum())
-    ordered = sorted(rates)
-    return replace(
-        roof,
-        source=device_roofs.SAMPLED_DURING_RUN,
-        read_bytes_per_s=mean,
-        copy_bytes_per_s=0.0,
-        read_low=ordered[0],
-        read_high=ordered[-1],
-    )
+    sampled = {"read_bytes_per_s": mean, "read_low": min(rates), "read_high": max(rates)}
+    return replace(roof, source=device_roofs.SAMPLED_DURING_RUN, copy_bytes_per_s=0.0, **sampled)
 
 
 def describe_bandwidth_range(roof: Roof) -> str:
     """Describe how much the memory bandwidth varied during the run; empty if little."""
     if not roof.read_low or roof.read_high <= VARIATION_FACTOR * roof.read_low:
         return ""
-    low, high = (units.format_giga(rate / 1e9) for rate in (roof.read_low, roof.read_high))
+    low, high = _format_giga(roof.read_low), _format_giga(roof.read_high)
     return f"memory bandwidth varied ({low} to {high} GB/s) during the run: compare roof shares, not times"
 
 
@@ -102,9 +91,12 @@ def build_work_sums(run: Run) -> list[pl.Expr]:
 def with_rates(table: pl.DataFrame, run: Run) -> pl.DataFrame:
     """Return a table of counts, totals and work with rates instead of the work; null if unknown."""
     present = [c for c in WORK if c in table.columns]
-    pairs = zip(WORK, RATES, strict=True)
-    rated = table.with_columns_seq(_rate(work, name) for work, name in pairs if work in present)
-    rated = rated.with_columns_seq(build_roof_columns(run, present))
+    rates = {
+        name: pl.when((pl.col(work) > 0) & (pl.col("total_ns") > 0)).then(pl.col(work) / pl.col("total_ns"))
+        for work, name in zip(WORK, RATES, strict=True)
+        if work in present
+    }  # per ns: thousand millions per second
+    rated = table.with_columns_seq(**rates).with_columns_seq(build_roof_columns(run, present))
     return drop_unknown_rates(rated.drop(*present))
 
 
@@ -114,14 +106,28 @@ def drop_unknown_rates(table: pl.DataFrame) -> pl.DataFrame:
 
 
 def build_roof_columns(run: Run, present: Sequence[str]) -> list[pl.Expr]:
-    """Return expressions of roof_share and bound for rows with count, total_ns and work.
+    """Return roof_share and bound of rows with count, total_ns and work; nothing if no roof is known.
 
-    Empty if no roof is known.
+    `roof_share` is that of the nearer roof, and `bound` the roof that binds: the one with the longest ideal
+    time.
     """
     roof = find_roof(run)
     if not (roof and present):
         return []
-    return list(_compute_roof_columns(roof, find_dtype(run), present, _may_be_cached(run, present)))
+    limits = {"bytes": roof.memory_bytes_per_s, "flops": roof.find_flop_rate(find_dtype(run))}
+    ideal_ns = {c: pl.col(c) / limits[c] * 1e9 for c in present if limits[c]}
+    if not ideal_ns:
+        return [pl.lit(None, pl.Float64).alias("roof_share"), pl.lit(None, pl.String).alias("bound")]
+    memory, compute = (ideal_ns.get(c, pl.lit(0.0)).fill_null(0.0) for c in WORK)
+    best_ns, total_ns = pl.max_horizontal(memory, compute), pl.col("total_ns")
+    bound = (
+        pl.when((memory > total_ns) & _may_be_cached(run, present)).then(pl.lit(roof.cache))
+        .when(pl.col("count") * roof.floor_ns > best_ns).then(pl.lit("floor"))
+        .when(compute > memory).then(pl.lit("compute"))
+        .otherwise(pl.lit("memory"))
+    )  # fmt: skip
+    is_known = pl.when((best_ns > 0) & (total_ns > 0))
+    return [is_known.then(best_ns / total_ns).alias("roof_share"), is_known.then(bound).alias("bound")]
 
 
 def _may_be_cached(run: Run, present: Sequence[str]) -> pl.Expr:
@@ -134,39 +140,6 @@ def _may_be_cached(run: Run, present: Sequence[str]) -> pl.Expr:
     if not isinstance(read, int | float) or read < MIN_UNCACHED_BYTES or "bytes" not in present:
         return pl.lit(value=True)
     return pl.col("bytes") <= MAX_CACHED_BYTES * pl.col("count")
-
-
-def _rate(work: str, name: str) -> pl.Expr:
-    """Return the work per ns, in thousand millions per second; null without work."""
-    measurable = (pl.col(work) > 0) & (pl.col("total_ns") > 0)
-    return pl.when(measurable).then(pl.col(work) / pl.col("total_ns")).alias(name)
-
-
-def _compute_roof_columns(
-    roof: Roof, dtype: str | None, present: Sequence[str], cached: pl.Expr
-) -> tuple[pl.Expr, pl.Expr]:
-    """Return the share of the nearer roof, and the roof that binds: the one with the longest ideal time."""
-    limits = {"bytes": roof.memory_bytes_per_s, "flops": roof.find_flop_rate(dtype)}
-    ideal_ns = {c: pl.col(c) / limits[c] * 1e9 for c in present if limits[c]}
-    if not ideal_ns:
-        return pl.lit(None, pl.Float64).alias("roof_share"), pl.lit(None, pl.String).alias("bound")
-    memory = ideal_ns.get("bytes", pl.lit(0.0)).fill_null(0.0)
-    compute = ideal_ns.get("flops", pl.lit(0.0)).fill_null(0.0)
-    best_ns, floor = pl.max_horizontal(memory, compute), pl.col("count") * roof.floor_ns
-    is_known = (best_ns > 0) & (pl.col("total_ns") > 0)
-    bound = (
-        pl.when((memory > pl.col("total_ns")) & cached)
-        .then(pl.lit(roof.cache))
-        .when(floor > best_ns)
-        .then(pl.lit("floor"))
-        .when(compute > memory)
-        .then(pl.lit("compute"))
-        .otherwise(pl.lit("memory"))
-    )
-    return (
-        pl.when(is_known).then(best_ns / pl.col("total_ns")).alias("roof_share"),
-        pl.when(is_known).then(bound).alias("bound"),
-    )
 
 
 def note_roof(run: Run, table: pl.DataFrame) -> list[str]:
@@ -187,25 +160,15 @@ def note_roof(run: Run, table: pl.DataFrame) -> list[str]:
 
 def describe_roof(roof: Roof, dtype: str | None = None) -> str:
     """Describe a roof: its rates, and their source."""
-    compute = roof.find_flop_rate(dtype)
-    figures = [
-        *(
-            [f"{_format_giga(roof.memory_bytes_per_s)} GB/s{_format_range(roof)}"]
-            if roof.memory_bytes_per_s
-            else []
-        ),
-        *([f"{_format_giga(compute)} GFLOP/s"] if compute else []),
-    ]
+    memory, compute = roof.memory_bytes_per_s, roof.find_flop_rate(dtype)
+    figures = [f"{_format_giga(memory)} GB/s"] if memory else []
+    if memory and roof.read_low and memory == roof.read_bytes_per_s:  # sampled during the run
+        figures[0] += f" ({_format_giga(roof.read_low)} to {_format_giga(roof.read_high)})"
+    if compute:
+        figures.append(f"{_format_giga(compute)} GFLOP/s")
     is_vendor = roof.source == device_roofs.FROM_TABLE
     origin = "vendor specification (table)" if is_vendor else f"{roof.source} {roof.when}".rstrip()
     return f"{', '.join(figures)}, {origin}"
-
-
-def _format_range(roof: Roof) -> str:
-    """Format the range of sampled rates; empty if the roof was measured once."""
-    if not roof.read_low or roof.memory_bytes_per_s != roof.read_bytes_per_s:
-        return ""
-    return f" ({_format_giga(roof.read_low)} to {_format_giga(roof.read_high)})"
 
 
 def _format_giga(value: float) -> str:
@@ -231,19 +194,21 @@ def compute_roofline_points(run: Run, look: Look, group: str) -> pl.DataFrame:
     table = sums.collect().join(_find_main_category(rows, group), on=group, how="left", nulls_equal=True)
     table = table.with_columns(intensity=pl.when(pl.col("bytes") > 0).then(pl.col("flops") / pl.col("bytes")))
     with_roof = with_rates(table, run)
-    rates = [
-        pl.col(c) if c in with_roof.columns else pl.lit(None, t).alias(c) for c, t in _RATE_SCHEMA.items()
-    ]
+    unknown = {c: pl.lit(None, kind) for c, kind in _RATE_SCHEMA.items() if c not in with_roof.columns}
     total = pl.col("all_ns").sum()
-    return with_roof.select(
-        pl.col(group).cast(pl.String) if with_roof.schema[group] == pl.Categorical else group,
-        *([] if group == "category" else [pl.col("kind_of_work").alias("category")]),
-        *rates,
-        share=pl.when(total > 0).then(pl.col("all_ns") / total),
-        total_ns="all_ns",
-        count="launches",
-        known_share=pl.when(pl.col("all_ns") > 0).then(pl.col("total_ns") / pl.col("all_ns")),
-    ).sort("total_ns", group, descending=[True, False], nulls_last=True)  # fmt: skip
+    return (
+        with_roof.with_columns(**unknown)
+        .select(
+            pl.col(group).cast(pl.String) if with_roof.schema[group] == pl.Categorical else group,
+            *([] if group == "category" else [pl.col("kind_of_work").alias("category")]),
+            *_RATE_SCHEMA,
+            share=pl.when(total > 0).then(pl.col("all_ns") / total),
+            total_ns="all_ns",
+            count="launches",
+            known_share=pl.when(pl.col("all_ns") > 0).then(pl.col("total_ns") / pl.col("all_ns")),
+        )
+        .sort("total_ns", group, descending=[True, False], nulls_last=True)
+    )
 
 
 def _find_main_category(rows: pl.LazyFrame, group: str) -> pl.DataFrame:

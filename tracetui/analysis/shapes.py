@@ -6,7 +6,7 @@ import polars as pl
 
 from capture.run import Run
 from tracetui.analysis import roofline
-from tracetui.analysis.frames.selection import select_timed
+from tracetui.analysis.frames.selection import build_totals, select_timed
 from tracetui.analysis.roofline import build_roof_columns, build_work_sums
 from tracetui.look import Look
 
@@ -23,18 +23,13 @@ def compute_shape_table(run: Run, look: Look) -> pl.DataFrame:
     """
     rows = select_timed(run, look).filter(pl.col("shape").is_not_null())
     keys = ["shape", *(c for c in ("op", "category") if run.has(c))]
-    count = pl.col("count").fill_null(1).sum() if run.has("count") else pl.len()
-    total = pl.col("dur").sum()
     present = [c for c in roofline.WORK if run.has(c)]
     unknown = [pl.lit(None, pl.Float64).alias(c) for c in roofline.WORK if c not in present]
-    sums = count.cast(pl.Int64).alias("count"), total.alias("total_ns"), *build_work_sums(run)
-    table = rows.group_by(keys).agg(*sums).collect().with_columns(unknown)
+    sums = rows.group_by(keys).agg(*build_totals(run), *build_work_sums(run)).collect()
     roof_columns = build_roof_columns(run, present)
-    return (
-        table.with_columns(*_build_rates(), *roof_columns)
-        .sort("total_ns", *keys, descending=[True, *(False for _ in keys)], nulls_last=True)
-        .select(*keys, *_COLUMNS, *(roofline.ROOF_COLUMNS if roof_columns else ()))
-    )
+    table = sums.with_columns(unknown).with_columns(*_build_rates(), *roof_columns)
+    table = table.sort("total_ns", *keys, descending=[True, *(False for _ in keys)], nulls_last=True)
+    return table.select(*keys, *_COLUMNS, *(roofline.ROOF_COLUMNS if roof_columns else ()))
 
 
 def _build_rates() -> list[pl.Expr]:
