@@ -1,7 +1,7 @@
 """Recompute metallic's own report from a recording: the same sections, keys, filters, limits and order."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -44,14 +44,15 @@ class ReportSection:
 def compute_sections(run: Run) -> list[ReportSection]:
     """Return every section for which the recording has rows."""
     durations = select_durations(run)
-    sections = [
-        ReportSection("Event type summary", _count_event_types(run, durations)),
-        *_iter_selections(run.tables.get("backends")),
-        *_iter_internal_kernels(durations.filter(pl.col("lens") == "host")),
-        *_iter_ops(durations.filter(pl.col("lens") != "host")),
-    ]
+    tables = {
+        "Event type summary": _count_event_types(run, durations),
+        **_count_selections(run.tables.get("backends")),
+        **_sum_internal_kernels(durations.filter(pl.col("lens") == "host")),
+        **_sum_ops(durations.filter(pl.col("lens") != "host")),
+    }
     sync = durations.filter(_RAW.str.to_lowercase().str.contains("sync", literal=True))
-    return [*(s for s in sections if s.rows.height), ReportSection("Sync operations", _sum_syncs(sync))]
+    sections = [ReportSection(title, rows) for title, rows in tables.items() if rows.height]
+    return [*sections, ReportSection("Sync operations", _sum_syncs(sync))]
 
 
 def select_durations(run: Run) -> pl.DataFrame:
@@ -67,30 +68,20 @@ def select_durations(run: Run) -> pl.DataFrame:
 
 def compute_statistics(samples: pl.DataFrame, *keys: str) -> pl.DataFrame:
     """Return count and statistics in µs per key, by falling total; ties in order of appearance."""
-    n = pl.len()
-    ranked = (
-        samples.lazy()
-        .group_by(*keys, maintain_order=True)
-        .agg(
-            n.cast(pl.Int64).alias("count"),
-            _US.sum().alias("total"),
-            (_US.sum() / n).alias("mean"),
-            _US.min().alias("min"),
-            _US.max().alias("max"),
-            *(_percentile(name, q) for name, q in QUANTILES),
-        )
-    )
-    return ranked.sort("total", descending=True, maintain_order=True).collect()
+    statistics = samples.lazy().group_by(*keys, maintain_order=True).agg(
+        count=pl.len().cast(pl.Int64), total=_US.sum(), mean=_US.sum() / pl.len(), min=_US.min(),
+        max=_US.max(), **{name: _percentile(q) for name, q in QUANTILES},
+    )  # fmt: skip
+    return statistics.sort("total", descending=True, maintain_order=True).collect()
 
 
-def _percentile(name: str, q: float) -> pl.Expr:
+def _percentile(q: float) -> pl.Expr:
     """Return a percentile, interpolated between the two nearest ranks as numpy does."""
     rank = (pl.len() - 1).cast(pl.Float64) * q
     fraction = rank - rank.floor()
     low, high = _US.quantile(q, "lower"), _US.quantile(q, "higher")
     width = high - low
-    value = pl.when(fraction < 0.5).then(low + width * fraction).otherwise(high - width * (1 - fraction))
-    return value.alias(name)
+    return pl.when(fraction < 0.5).then(low + width * fraction).otherwise(high - width * (1 - fraction))
 
 
 def _count_event_types(run: Run, samples: pl.DataFrame) -> pl.DataFrame:
@@ -100,69 +91,69 @@ def _count_event_types(run: Run, samples: pl.DataFrame) -> pl.DataFrame:
     return types.select("type", label).join(stats, on="type", how="left", maintain_order="left").drop("type")
 
 
-def _iter_selections(backends: pl.DataFrame | None) -> Iterator[ReportSection]:
+def _count_selections(backends: pl.DataFrame | None) -> dict[str, pl.DataFrame]:
     if backends is None:
-        return
+        return {}
     labels = {
         "Backend selection summary": pl.format("backend={}", "backend"),
         "Backend selection reasons": pl.format("reason={}", "reason"),
         "Backend selection by op/backend": pl.format("op={} backend={}", "op_name", "backend"),
     }
+    tables = {}
     for title, label in labels.items():
         counts = backends.group_by(label.alias("label"), maintain_order=True).agg(pl.col("count").sum())
         rows = counts.sort("count", descending=True, maintain_order=True)
-        yield ReportSection(title, rows.head(TOP) if title.endswith("op/backend") else rows)
+        tables[title] = rows.head(TOP) if title.endswith("op/backend") else rows
+    return tables
 
 
-def _iter_internal_kernels(samples: pl.DataFrame) -> Iterator[ReportSection]:
-    yield ReportSection("Internal kernel by parent", _sum_by_label(samples, pl.col("parent")))
-    by_op = _sum_by_label(samples, pl.format("{} :: {}", "parent", "raw"))
-    yield ReportSection("Internal kernel by parent/op", by_op.head(TOP))
+def _sum_internal_kernels(samples: pl.DataFrame) -> dict[str, pl.DataFrame]:
     leaves = samples.filter(~_RAW.str.ends_with("_total") & ~_RAW.str.ends_with("cb_wait"))
-    yield ReportSection("Kernel aggregate (all parents)", _sum_by_label(leaves, _RAW).head(TOP_KERNELS))
+    by_op = pl.format("{} :: {}", "parent", "raw")
+    return {
+        "Internal kernel by parent": _sum_by_label(samples, pl.col("parent")),
+        "Internal kernel by parent/op": _sum_by_label(samples, by_op).head(TOP),
+        "Kernel aggregate (all parents)": _sum_by_label(leaves, _RAW).head(TOP_KERNELS),
+    }
 
 
-def _iter_ops(samples: pl.DataFrame) -> Iterator[ReportSection]:
+def _sum_ops(samples: pl.DataFrame) -> dict[str, pl.DataFrame]:
     waits = _RAW.str.contains("cb_wait", literal=True) | _RAW.str.ends_with("wait")
     gpu = _RAW.str.contains("/cb_gpu", literal=True)
     kernels = samples.filter(~waits & ~gpu)
-    yield ReportSection("GPU kernel durations (excluding waits)", _sum_by_label(kernels, _RAW).head(TOP))
-    yield ReportSection(
-        "GPU kernel aggregate (by kernel type)", _sum_by_label(kernels, _kernel_type()).head(TOP)
-    )
-    yield from _iter_matmuls(samples.filter(pl.col("shape").is_not_null()))
-    yield ReportSection("GPU wait breakdown", _sum_by_label(samples.filter(waits), _RAW).head(TOP))
-    yield ReportSection("Command buffer GPU timing", _sum_by_label(samples.filter(gpu), _RAW).head(TOP))
+    return {
+        "GPU kernel durations (excluding waits)": _sum_by_label(kernels, _RAW).head(TOP),
+        "GPU kernel aggregate (by kernel type)": _sum_by_label(kernels, _kernel_type()).head(TOP),
+        **_sum_matmuls(samples.filter(pl.col("shape").is_not_null())),
+        "GPU wait breakdown": _sum_by_label(samples.filter(waits), _RAW).head(TOP),
+        "Command buffer GPU timing": _sum_by_label(samples.filter(gpu), _RAW).head(TOP),
+    }
 
 
 def _kernel_type() -> pl.Expr:
     """Return the last segment of a name, without `_op`; every block of sdpa or mlp_swiglu is one type."""
     last = _RAW.str.split("/").list.last()
     return (
-        pl.when(last.str.contains(r"^sdpa_block_.*_op$"))
-        .then(pl.lit("sdpa"))
-        .when(last.str.contains(r"^mlp_swiglu_block_.*_op$"))
-        .then(pl.lit("mlp_swiglu"))
+        pl.when(last.str.contains(r"^sdpa_block_.*_op$")).then(pl.lit("sdpa"))
+        .when(last.str.contains(r"^mlp_swiglu_block_.*_op$")).then(pl.lit("mlp_swiglu"))
         .otherwise(last.str.strip_suffix("_op"))
-    )
+    )  # fmt: skip
 
 
-def _iter_matmuls(samples: pl.DataFrame) -> Iterator[ReportSection]:
-    shape = pl.col("shape").cast(pl.String)
+def _sum_matmuls(samples: pl.DataFrame) -> dict[str, pl.DataFrame]:
+    shape, backend = pl.col("shape").cast(pl.String), pl.format("backend={}", "backend")
     samples = samples.with_columns(
         under=shape.str.replace(r" \| backend=[^|]*$", ""),
         op=shape.str.extract(r"^op=(.*?) \| "),
         backend=shape.str.extract(r" \| backend=([^|]*)$"),
     )
-    backend = pl.format("backend={}", "backend")
-    yield ReportSection("Matmul backend summary", _sum_by_label(samples, backend))
-    yield ReportSection(
-        "Matmul op/backend summary", _sum_by_label(samples, pl.format("{} @ {}", "op", "backend"))
-    )
     shapes = compute_statistics(samples, "under").head(TOP).select("under")
-    nested = compute_statistics(samples.with_columns(backend.alias("label")), "under", "label")
-    rows = shapes.join(nested, on="under", how="left", maintain_order="left_right")
-    yield ReportSection("Matmul shape backend summary", rows)
+    nested = compute_statistics(samples.with_columns(label=backend), "under", "label")
+    return {
+        "Matmul backend summary": _sum_by_label(samples, backend),
+        "Matmul op/backend summary": _sum_by_label(samples, pl.format("{} @ {}", "op", "backend")),
+        "Matmul shape backend summary": shapes.join(nested, "under", "left", maintain_order="left_right"),
+    }
 
 
 def _sum_by_label(samples: pl.DataFrame, label: pl.Expr) -> pl.DataFrame:

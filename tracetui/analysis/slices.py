@@ -20,25 +20,13 @@ def find_slice(frames: TimelineFrames, position: SlicePosition | None) -> dict[s
 
     Of the same lane if possible, else of a kernel lane. None if the window is empty.
     """
-    row = None
-    if position is not None:
-        row = _find_exact(frames, _is_at(position))
-    if row is None:
-        row = _find_nearest(frames, position[0] if position is not None else None)
-    return row
-
-
-def _is_at(position: SlicePosition) -> pl.Expr:
+    if position is None:
+        return _find_nearest(frames, None)
     lane, t, end = position
-    return (pl.col("lane") == lane) & (pl.col("t") == t) & (pl.col("end") == end)
-
-
-def _find_exact(frames: TimelineFrames, condition: pl.Expr) -> dict[str, Any] | None:
-    for name in ("slices", "gaps"):
-        rows = frames[name].filter(condition)
+    for rows in (frames[name].filter(lane=lane, t=t, end=end) for name in ("slices", "gaps")):
         if rows.height:
             return _with_kind(frames, rows.row(0, named=True))
-    return None
+    return _find_nearest(frames, lane)
 
 
 def _with_kind(frames: TimelineFrames, row: dict[str, Any]) -> dict[str, Any]:
@@ -93,12 +81,13 @@ def find_slice_below(
     keys = frames["slices"].select("lane", "row").unique().sort("lane", "row").rows()
     if current is None or not keys:
         return position
-    index = keys.index((current["lane"], current["row"])) if (current["lane"], current["row"]) in keys else 0
+    key = current["lane"], current["row"]
+    index = keys.index(key) if key in keys else 0
     lane, row = keys[max(0, min(len(keys) - 1, index + rows))]
     low, high = frames["window"].row(0)[:2]
     middle = (max(low, current["t"]) + min(high, current["end"])) // 2
     distance = pl.max_horizontal(pl.col("t") - middle, middle - pl.col("end"), 0)
-    in_row = frames["slices"].filter((pl.col("lane") == lane) & (pl.col("row") == row))
+    in_row = frames["slices"].filter(lane=lane, row=row)
     best = in_row.filter(distance == distance.min()).row(0, named=True)
     return lane, best["t"], best["end"]
 
@@ -121,8 +110,8 @@ def find_next_slice(run: Run, look: Look, frames: TimelineFrames, direction: int
     ahead = rows.filter(is_after if direction > 0 else is_before)
     if ahead.is_empty():
         return None
-    best = ahead.sort("t", "end", descending=[direction < 0, direction > 0]).row(0)
-    return best[0], best[1], best[2]
+    lane, start, stop = ahead.sort("t", "end", descending=[direction < 0, direction > 0]).row(0)
+    return lane, start, stop
 
 
 def _list_candidates(run: Run, look: Look, frames: TimelineFrames) -> pl.DataFrame:

@@ -9,8 +9,9 @@ import polars as pl
 from capture.run import Run
 from tracetui import units
 from tracetui.analysis.frames import selection
+from tracetui.analysis.frames.line_fit import MAD_TO_SD
 from tracetui.analysis.kernels import compute_total_tables, with_shares
-from tracetui.analysis.key_facts import KeyFact, find_key_facts
+from tracetui.analysis.key_facts import find_key_facts
 from tracetui.analysis.merged.partial_results import MEMBERS, FrameShape, PartialResult
 from tracetui.analysis.time import device_time
 from tracetui.analysis.time.device_time import compute_usages, describe_stray_kernels, find_stray_kernels
@@ -21,29 +22,12 @@ from tracetui.look import Look
 
 _RATES: Final = ("decode_tokens_per_s", "prefill_tokens_per_s", "tokens_per_s")
 METADATA_KEYS: Final = (
-    "model",
-    "device",
-    "dtype",
-    "quant",
-    "weights",
-    "batch",
-    "ranks",
-    "prompt_tokens",
-    "tokens",
-    "context",
-    "ttft_ms",
-    "prefill_ms",
-    "decode_ms",
-    "total_ms",
-    *_RATES,
-    "driver",
-    "producer",
-    "argv",
-    "profiled",
-    "truncated",
-    "stated_shares",
-)
+    "model", "device", "dtype", "quant", "weights", "batch", "ranks", "prompt_tokens", "tokens", "context",
+    "ttft_ms", "prefill_ms", "decode_ms", "total_ms", *_RATES, "driver", "producer", "argv", "profiled",
+    "truncated", "stated_shares",
+)  # fmt: skip
 COUNT_KEYS: Final = ("batch", "ranks", "prompt_tokens", "tokens", "context", "profiled", "truncated", *_RATES)
+_EMPTY: Final[tuple[object, ...]] = (None, "", [], {})  # metadata that says nothing
 MAX_LISTED_DEVICES: Final = 4  # devices listed one by one
 GROUPINGS: Final = ("phase", "category", "op", "name")
 SCHEMA: Final = dict.fromkeys(("part", "name", "text"), pl.String()) | {
@@ -58,12 +42,11 @@ MAX_ROWS: Final = 10  # rows per part, and outliers
 OUTLIER_SD: Final = 5.0  # SDs from the median at which a file is an outlier
 MIN_OUTLIER_SHARE: Final = 0.02  # share of the median within which none is
 MIN_FILES: Final = 4  # files from which outliers are looked for
-_MAD_TO_SD: Final = 1.4826  # SD of a normal variable over its median absolute deviation
 
 
 def compute_summary_table(run: Run, look: Look) -> pl.DataFrame:
     """Return key facts as part `verdict`, metadata as part `run`, and where the time went by grouping."""
-    key_facts = [_build_fact_row(fact) for fact in find_key_facts(run)]
+    key_facts = [{"part": "verdict", **asdict(fact)} for fact in find_key_facts(run)]
     tables = [pl.DataFrame(key_facts, schema=SCHEMA), build_run_facts(run)]
     tables += [table.head(MAX_ROWS) for table in _sum_by_grouping(run, look)]
     return pl.concat([pl.DataFrame(schema=SCHEMA), *tables], how="diagonal")
@@ -85,24 +68,18 @@ def _sum_by_grouping(run: Run, look: Look) -> list[pl.DataFrame]:
     ]
 
 
-def _build_fact_row(one: KeyFact) -> dict[str, Any]:
-    return {"part": "verdict", **asdict(one)}
-
-
 def build_run_facts(run: Run) -> pl.DataFrame:
     """Return facts of the unfiltered run: metadata, then figures computed from steps and devices."""
-    texts = {**describe_metadata(run.meta), **_describe_steps(run, run.meta)}
-    texts |= _describe_devices(run)
-    return _build_text_rows("run", list(texts), list(texts.values()))
+    return _build_run_rows(describe_metadata(run.meta) | _describe_steps(run) | _describe_devices(run))
 
 
 def describe_metadata(meta: Mapping[str, Any]) -> dict[str, str]:
     """Return the texts of METADATA_KEYS by heading."""
-    values = {k: meta[k] for k in METADATA_KEYS if meta.get(k) not in (None, "", [], {})}
-    return {_format_heading(k): _format_value(k, v) for k, v in values.items()}
+    values = {k: meta[k] for k in METADATA_KEYS if meta.get(k) not in _EMPTY}
+    return {units.format_heading(k).removesuffix(" ms"): _format_value(k, v) for k, v in values.items()}
 
 
-def _describe_steps(run: Run, meta: Mapping[str, Any]) -> dict[str, str]:
+def _describe_steps(run: Run) -> dict[str, str]:
     """Return the number of steps per phase, and the decode rate if the source does not report it."""
     table = compute_step_durations(run)
     texts = {_name_steps(phase): f"{steps:,}" for phase, steps in _count_steps(run).rows()}
@@ -111,7 +88,7 @@ def _describe_steps(run: Run, meta: Mapping[str, Any]) -> dict[str, str]:
         texts["steady steps"] = f"{state.first}–{state.last} of {state.steps}"
     decode = table.filter(pl.col("phase") == "decode").drop_nulls(["tokens", "took_ns"])
     took_ns = int(decode["took_ns"].sum())
-    if took_ns and meta.get("decode_tokens_per_s") in (None, "", [], {}):
+    if took_ns and run.meta.get("decode_tokens_per_s") in _EMPTY:
         basis = f" (device: {units.format_duration(took_ns)})" if decode["on_device"].all() else ""
         texts["decode tokens/s"] = f"{units.format_speed(compute_decode_rate(run) or 0)}{basis}"
     return texts
@@ -144,16 +121,12 @@ def _describe_devices(run: Run) -> dict[str, str]:
             named = "" if is_all else f", {units.format_duration(usage.in_gaps_ns)}"
             gaps = f"in {usage.gaps:,} gap{'s' * (usage.gaps > 1)}"
             texts[f"{name} idle"] = f"{units.format_duration(usage.idle_ns)}{named} {gaps}"
-        for what, total_ns, exposed_ns in (("copies", usage.transfer_ns, usage.transfer_exposed_ns),
-                                     ("comm", usage.comm_ns, usage.comm_exposed_ns)):  # fmt: skip
-            if total_ns:
-                parts = units.format_duration(total_ns), units.format_duration(exposed_ns)
-                texts[f"{name} {what}"] = f"{parts[0]}, {parts[1]} exposed"
+        copies, comm = (usage.transfer_ns, usage.transfer_exposed_ns), (usage.comm_ns, usage.comm_exposed_ns)
+        for what, times in (("copies", copies), ("comm", comm)):
+            if times[0]:
+                total, exposed = map(units.format_duration, times)
+                texts[f"{name} {what}"] = f"{total}, {exposed} exposed"
     return texts
-
-
-def _format_heading(key: str) -> str:
-    return units.format_heading(key).removesuffix(" ms")
 
 
 def _format_value(key: str, value: Any) -> str:
@@ -166,9 +139,9 @@ def _format_value(key: str, value: Any) -> str:
     return units.format_cell(key, value) if key in COUNT_KEYS else str(value)
 
 
-def _build_text_rows(part: str, names: list[str], texts: list[str]) -> pl.DataFrame:
-    frame = pl.DataFrame({"name": names, "text": texts}, schema={"name": pl.String, "text": pl.String})
-    return frame.with_columns(part=pl.lit(part))
+def _build_run_rows(texts: Mapping[str, str]) -> pl.DataFrame:
+    rows = [("run", name, text) for name, text in texts.items()]
+    return pl.DataFrame(rows, schema=dict.fromkeys(("part", "name", "text"), pl.String), orient="row")
 
 
 def note_summary(run: Run, look: Look) -> list[str]:
@@ -186,9 +159,8 @@ def note_summary(run: Run, look: Look) -> list[str]:
 def sum_summary(run: Run, look: Look) -> dict[str, pl.DataFrame]:
     """Return the contribution of a run to the summary of many: times by label, steps by phase, total time."""
     where = pl.concat([pl.DataFrame(schema=SCHEMA), *_sum_by_grouping(run, look)], how="diagonal")
-    phases = _count_steps(run).select(
-        pl.col("phase").cast(pl.String).fill_null(""), fewest="steps", most="steps"
-    )
+    phase = pl.col("phase").cast(pl.String).fill_null("")
+    phases = _count_steps(run).select(phase, fewest="steps", most="steps")
     total_ns = None
     if run.has("dur"):
         unfiltered = replace(look, group=None, per="total", filter="")
@@ -208,12 +180,8 @@ def build_merged_summary(merged: PartialResult) -> pl.DataFrame:
     where = with_shares(merged.frames["where"], "name", total_ns)
     largest = where.group_by("part", maintain_order=True).head(MAX_ROWS)
     by_part = [largest.filter(part=column) for column in GROUPINGS]
-    texts = _describe_files(merged)
-    outliers = [{"part": "outlier", **row} for row in find_outliers(members)]
-    tables = [
-        _build_text_rows("run", list(texts), list(texts.values())),
-        pl.DataFrame(outliers, schema=SCHEMA),
-    ]
+    outliers = pl.DataFrame(find_outliers(members), schema=SCHEMA)
+    tables = [_build_run_rows(_describe_files(merged)), outliers]
     return pl.concat([pl.DataFrame(schema=SCHEMA), *tables, *by_part], how="diagonal").select(list(SCHEMA))
 
 
@@ -227,9 +195,8 @@ def _describe_files(merged: PartialResult) -> dict[str, str]:
         facts[_name_steps(phase)] = f"{fewest:,}–{most:,}" if most != fewest else f"{fewest:,}"
     times = members["total_ns"].drop_nulls()
     if times.len():
-        median, least, most = (
-            units.format_duration(_to_number(x)) for x in (times.median(), times.min(), times.max())
-        )
+        extremes = times.median(), times.min(), times.max()
+        median, least, most = (units.format_duration(_to_number(x)) for x in extremes)
         facts |= {"time of a run": f"{median} at the median", "least, most": f"{least}, {most}"}
     return facts
 
@@ -241,16 +208,14 @@ def find_outliers(members: pl.DataFrame) -> list[dict[str, Any]]:
     if timed.height < MIN_FILES or not median:
         return []
     timed = timed.with_columns(distance=(pl.col("total_ns") - median).abs())
-    sd = _MAD_TO_SD * _to_number(timed["distance"].median())
+    sd = MAD_TO_SD * _to_number(timed["distance"].median())
     outliers = timed.filter(pl.col("distance") > max(OUTLIER_SD * sd, MIN_OUTLIER_SHARE * median))
     outliers = outliers.sort("distance", "source", descending=[True, False]).head(MAX_ROWS)
-    return [
-        {
-            "name": source.rpartition("/")[2],
-            "text": f"{units.format_duration(ns)}, {ns / median:.2f} times the median",
-        }
+    times = [
+        (source.rpartition("/")[2], f"{units.format_duration(ns)}, {ns / median:.2f} times the median")
         for source, ns in outliers.select("source", "total_ns").rows()
     ]
+    return [{"part": "outlier", "name": name, "text": text} for name, text in times]
 
 
 def _to_number(value: object) -> float:
