@@ -9,6 +9,7 @@ from msgspec import Struct
 from capture.run import Run
 from tracetui.analysis.frames.name_filter import find_matching_names, match_names
 from tracetui.analysis.frames.selection import filter_rows, select_existing
+from tracetui.analysis.frames.time_axis import measure_union
 from tracetui.analysis.time.device_time import compute_step_spans
 from tracetui.analysis.time.idle_gaps import find_track_gaps, with_cause_names
 from tracetui.analysis.time.steady import find_steady_state
@@ -25,16 +26,7 @@ STEPS, LAYERS = "steps", "layers"  # names of lanes that are not tracks
 _STEP, _COVER, _LAYER, _KERNEL, _WAIT, _HOST = range(6)  # groups of lanes, in drawing order
 _KINDS: Final = ("step", "span", "layer", "kernel", "wait", "span")
 _MAX_LANE_ROWS: Final = 1 << 20  # more rows than any lane has
-_SLICE_COLUMNS: Final = (
-    "category",
-    "op",
-    "layer",
-    "step",
-    "phase",
-    "launch",
-    "launcher",
-    "line",
-)  # of a slice
+_SLICE_COLUMNS: Final = ("category", "op", "layer", "step", "phase", "launch", "launcher", "line")
 
 
 def find_typical_step(run: Run, phase: str | None = None) -> tuple[int, int] | None:
@@ -64,15 +56,14 @@ def _compute_step_extents(run: Run) -> pl.DataFrame:
     durations = compute_step_durations(run).filter(pl.col("steps") == 1)
     table = durations.join(compute_step_spans(run).select("step", "begin", "end"), on="step", how="left")
     host_end = pl.col("t") + pl.col("wall_ns")
-    is_host_near = (host_end - pl.col("t")) <= _MAX_HOST_FACTOR * (pl.col("end") - pl.col("begin"))
+    span = pl.col("end") - pl.col("begin")
+    is_host_near = pl.when((host_end - pl.col("t")) <= _MAX_HOST_FACTOR * span)
     return table.select(
         "step",
         "phase",
-        dur=pl.coalesce("took_ns", pl.col("end") - pl.col("begin")),
-        low=pl.when(is_host_near).then(pl.min_horizontal("t", "begin")).otherwise(pl.coalesce("begin", "t")),
-        high=pl.when(is_host_near)
-        .then(pl.max_horizontal(host_end, "end"))
-        .otherwise(pl.coalesce("end", host_end)),
+        dur=pl.coalesce("took_ns", span),
+        low=is_host_near.then(pl.min_horizontal("t", "begin")).otherwise(pl.coalesce("begin", "t")),
+        high=is_host_near.then(pl.max_horizontal(host_end, "end")).otherwise(pl.coalesce("end", host_end)),
     ).drop_nulls(["low", "high"])
 
 
@@ -95,10 +86,10 @@ def build_timeline(run: Run, look: Look) -> Timeline | None:
     """
     rows = select_timeline_rows(run, look)
     lanes = build_lanes(run, rows)
-    extent = _find_extent(rows)
-    if extent is None:
+    first, last = rows.select(pl.col("t").min(), pl.col("end").max()).collect().row(0)
+    if first is None:
         return None
-    low, high = look.zoom or _choose_window(run, look, extent)
+    low, high = look.zoom or _choose_window(run, look, (first, last))
     high = max(high, low + 1)
     slices_in_window = select_slices(run, rows, lanes, low, high)
     gaps = find_gap_slices(run, look, lanes, (high - low) / CELLS, (low, high))
@@ -112,7 +103,7 @@ def build_timeline(run: Run, look: Look) -> Timeline | None:
         gaps=gaps,
         names=_sum_by_name(slices, low, high),
         window=(low, high),
-        extent=extent,
+        extent=(first, last),
     )
 
 
@@ -167,24 +158,17 @@ def build_lanes(run: Run, rows: pl.LazyFrame) -> pl.DataFrame:
     layers = table.filter("layered", group=_KERNEL)
     table = pl.concat([table, layers.with_columns(group=pl.lit(_LAYER, pl.Int8))])
     is_device = pl.col("group").is_between(_COVER, _KERNEL)
+    on_device = pl.when(is_device)
     table = table.sort(
         pl.when(pl.col("group") == _STEP).then(0).when(is_device).then(1).otherwise("group"),
-        pl.when(is_device).then("track"),
-        pl.when(is_device).then("group"),
-        pl.when(is_device).then(0).otherwise("len"),
-        "track",
+        on_device.then("track"), on_device.then("group"), on_device.then(0).otherwise("len"), "track",
         descending=[False, False, False, True, False],
     )  # fmt: skip
-    lane_names = {_STEP: STEPS, _LAYER: LAYERS}
-    group = pl.col("group").cast(pl.Int64)
-    label = group.replace_strict(lane_names, default=pl.col("track"), return_dtype=pl.String)
+    label = pl.col("group").cast(pl.Int64).replace_strict(
+        {_STEP: STEPS, _LAYER: LAYERS}, default=pl.col("track"), return_dtype=pl.String
+    )  # fmt: skip
     kind = pl.col("group").replace_strict(dict(enumerate(_KINDS)), return_dtype=pl.String)
     return table.select("track", "code", lane=label, kind=kind)
-
-
-def _find_extent(rows: pl.LazyFrame) -> tuple[int, int] | None:
-    low, high = rows.select(pl.col("t").min(), pl.col("end").max()).collect().row(0)
-    return None if low is None else (low, high)
 
 
 def select_slices(run: Run, rows: pl.LazyFrame, lanes: pl.DataFrame, low: int, high: int) -> pl.DataFrame:
@@ -247,8 +231,7 @@ def _place_slices(inside: pl.DataFrame, window: int) -> pl.DataFrame:
 
 def _with_lane_load(lanes: pl.DataFrame, slices: pl.DataFrame, low: int, high: int) -> pl.DataFrame:
     """Return the lanes with count and busy time of matching slices in the window."""
-    a, b = (pl.col(c).clip(low, high) for c in ("t", "end"))
-    clipped = slices.filter("fits").select("lane", a=a, b=b)
+    clipped = slices.filter("fits").select("lane", pl.col("t", "end").clip(low, high))
     by_lane = {lane: of_lane for (lane,), of_lane in clipped.partition_by("lane", as_dict=True).items()}
     loads = [_measure_lane(by_lane.get(i), high - low) for i in range(lanes.height)]
     names = ("count", "busy_ns", "busy_share", "first_ns", "last_ns")
@@ -259,16 +242,9 @@ def _with_lane_load(lanes: pl.DataFrame, slices: pl.DataFrame, low: int, high: i
 def _measure_lane(slices: pl.DataFrame | None, window: int) -> tuple[object, ...]:
     if slices is None:
         return 0, 0, 0.0, None, None
-    slices = slices if slices["a"].is_sorted() else slices.sort("a")
-    busy = _measure_union(slices["a"], slices["b"])
-    return slices.height, busy, busy / window, slices["a"].min(), slices["b"].max()
-
-
-def _measure_union(starts: pl.Series, ends: pl.Series) -> int:
-    """Return the time covered by intervals that come by start."""
-    latest_end = ends.cum_max().shift(1, fill_value=starts[0])
-    uncovered_start = pl.select(pl.max_horizontal(starts, latest_end)).to_series()
-    return int((ends - uncovered_start).clip(lower_bound=0).sum())
+    slices = slices if slices["t"].is_sorted() else slices.sort("t")
+    busy = measure_union(slices["t"], slices["end"])
+    return slices.height, busy, busy / window, slices["t"].min(), slices["end"].max()
 
 
 def _sum_by_cell(slices: pl.DataFrame, low: int, high: int) -> pl.DataFrame:
@@ -281,26 +257,21 @@ def _sum_by_cell(slices: pl.DataFrame, low: int, high: int) -> pl.DataFrame:
     short = slices.lazy().filter(~pl.col("wide"))
     short = short.with_columns(a=pl.col("t").clip(low, high), b=pl.col("end").clip(low, high))
     first, last = (((pl.col(c) - low) / width).floor().cast(pl.Int64).clip(0, CELLS - 1) for c in "ab")
-    row = (
-        pl.col("lane").cast(pl.Int64) * _MAX_LANE_ROWS + pl.col("row")
-    ) * CELLS  # one integer for lane, row and cell
-    placed = short.select("a", "b", row=row, category=category, first=first, last=last)
-    edge = low + pl.col("last") * width
+    # one integer for lane, row and cell
+    place = (pl.col("lane").cast(pl.Int64) * _MAX_LANE_ROWS + pl.col("row")) * CELLS
+    placed = short.select("a", "b", category=category, first=place + first, last=place + last)
+    edge = low + (pl.col("last") % CELLS) * width
     is_split = pl.col("first") < pl.col("last")
     in_first = pl.when(is_split).then(edge).otherwise("b") - pl.col("a")
-    key = ("place", "category")
+    key, busy_ns = ("place", "category"), pl.col("busy_ns")
     parts = [
-        placed.select("category", place=pl.col("row") + pl.col("first"), busy_ns=in_first),
-        placed.filter(is_split).select(
-            "category", place=pl.col("row") + pl.col("last"), busy_ns=pl.col("b") - edge
-        ),
+        placed.select("category", place="first", busy_ns=in_first),
+        placed.filter(is_split).select("category", place="last", busy_ns=pl.col("b") - edge),
     ]
-    sums = [part.group_by(key).agg(pl.col("busy_ns").sum()).select(*key, "busy_ns") for part in parts]
-    table = pl.concat(sums).group_by(key).agg(pl.col("busy_ns").sum()).sort(key).collect()
-    place = pl.col("place") // CELLS
-    lane, row = place // _MAX_LANE_ROWS, place % _MAX_LANE_ROWS
-    cell = (pl.col("place") % CELLS).cast(pl.Int32)
-    numbers = {"lane": lane, "row": row, "cell": cell}
+    sums = [part.group_by(key).agg(busy_ns.sum()).select(*key, "busy_ns") for part in parts]
+    table = pl.concat(sums).group_by(key).agg(busy_ns.sum()).sort(key).collect()
+    row, cell = pl.col("place") // CELLS, pl.col("place") % CELLS
+    numbers = {"lane": row // _MAX_LANE_ROWS, "row": row % _MAX_LANE_ROWS, "cell": cell}
     columns = [e.cast(pl.Int32).alias(c) for c, e in numbers.items()]
     return table.select(*columns, "category", "busy_ns")
 

@@ -14,6 +14,15 @@ import polars as pl
 MAX_SPLIT_VALUES: Final = 16  # up to this many distinct values, filtering by each beats sorting
 
 
+def measure_union(starts: pl.Series, ends: pl.Series) -> int:
+    """Return the time covered by intervals that come by start."""
+    if starts.is_empty():
+        return 0
+    latest_end = ends.cum_max().shift(1, fill_value=starts[0])
+    uncovered_start = pl.select(pl.max_horizontal(starts, latest_end)).to_series()
+    return int((ends - uncovered_start).clip(lower_bound=0).sum())
+
+
 def sum_segments(values: pl.Series, starts: pl.Series) -> pl.Series:
     """Return the sum of each segment of values; `starts` are the first rows, beginning with 0."""
     return sum_segments_of_cumsum(values.fill_null(0).cum_sum(), starts)

@@ -17,15 +17,9 @@ from msgspec import Struct
 from capture.devices import parse_device
 from capture.run import Run
 from tracetui import units
+from tracetui.analysis.frames import selection
 from tracetui.analysis.frames.codes import map_by_code
 from tracetui.analysis.frames.run_memo import cache_per_run, list_distinct
-from tracetui.analysis.frames.selection import (
-    has_start_times,
-    is_folded,
-    launch_count,
-    list_lenses,
-    select_existing,
-)
 from tracetui.analysis.frames.time_axis import TimeAxis
 from tracetui.analysis.time import gpu_time
 from tracetui.analysis.time.gpu_time import ROW, compute_span_breakdown, select_device_rows
@@ -60,16 +54,12 @@ def flag_strays(axis: TimeAxis) -> pl.Series:
     if split_groups.is_empty():
         return pl.repeat(value=False, n=axis.rows.height, eager=True).rename("is_stray")
     numbered = axis.rows.select("dur", axis.group, is_cut.alias("is_cut")).with_row_index("row")
-    stray_rows = _select_far_rows(numbered.filter(pl.col("group").is_in(split_groups.implode())))
+    split = numbered.filter(pl.col("group").is_in(split_groups.implode()))
+    side = pl.col("is_cut").cast(pl.Int32).cum_sum().over("group")  # at most one cut each
+    sides = split.with_columns(side=side).with_columns(side_ns=pl.col("dur").sum().over("group", "side"))
+    is_far = pl.col("side_ns") < STRAY_TIME_SHARE * pl.col("dur").sum().over("group")
     index = pl.int_range(axis.rows.height, dtype=pl.UInt32)
-    return pl.select(is_stray=index.is_in(stray_rows.implode())).to_series()
-
-
-def _select_far_rows(rows: pl.DataFrame) -> pl.Series:
-    """Return the indices of rows on the side of a cut that holds little of their group's time."""
-    side = pl.col("is_cut").cast(pl.Int32).cum_sum().over("group").alias("side")  # at most one cut each
-    sides = rows.with_columns(side).with_columns(side_ns=pl.col("dur").sum().over("group", "side"))
-    return sides.filter(pl.col("side_ns") < STRAY_TIME_SHARE * pl.col("dur").sum().over("group"))["row"]
+    return pl.select(is_stray=index.is_in(sides.filter(is_far)["row"].implode())).to_series()
 
 
 @dataclass(frozen=True)
@@ -103,6 +93,17 @@ class StrayKernels(Struct, frozen=True):
     distance_ns: int  # the largest distance to the first or last step, or to the rest of its own
 
 
+@dataclass(frozen=True, eq=False)
+class DeviceSpans:
+    """Spans of devices, each with the row that opens it (ROW); all gaps inside, with `begin`, `end`
+    and the row that ends each; and stray rows, which are in no span.
+    """
+
+    spans: pl.DataFrame
+    gaps: pl.DataFrame
+    stray_rows: pl.DataFrame
+
+
 @cache_per_run
 def compute_step_spans(run: Run) -> pl.DataFrame:
     """Return one row per step whose kernels all have a start: its span on the device and MEASURES."""
@@ -131,7 +132,7 @@ def compute_usages(run: Run) -> tuple[DeviceUsage, ...]:
 
     Empty if some kernels have no start, or if nothing overlapped or waited.
     """
-    if not has_device_times(run) or is_folded(run) or _find_incomplete_steps(run).height:
+    if not has_device_times(run) or selection.is_folded(run) or _find_incomplete_steps(run).height:
         return ()
     measured = measure_spans(run)
     if measured.spans.is_empty() or not has_overlap_or_idle(measured.spans, "total_ns"):
@@ -139,7 +140,7 @@ def compute_usages(run: Run) -> tuple[DeviceUsage, ...]:
     gaps = measured.gaps.select(DEVICE, "gap_ns").group_by(DEVICE)
     idle = {device: rows["gap_ns"] for (device,), rows in gaps}
     return tuple(
-        _build_usage(str(device or "GPU"), spans, idle[device] if device in idle else pl.Series([0]))
+        _build_usage(str(device or "GPU"), spans, idle.get(device, pl.Series([0])))
         for (device,), spans in measured.spans.group_by(DEVICE, maintain_order=True)
     )
 
@@ -167,29 +168,20 @@ def find_stray_kernels(run: Run) -> list[StrayKernels]:
     if spans.is_empty():
         return []
     first, last = spans["begin"].min(), spans["end"].max()
-    end = pl.col("t") + pl.col("dur")
-    side = pl.when(end <= first).then(pl.lit("before")).when(pl.col("t") >= last).then(pl.lit("after"))
-    distance = pl.max_horizontal((first - end).max(), (pl.col("t") - last).max())
-    stepless = select_device_rows(run).filter(pl.col("step").is_null())
-    of_no_step = (
-        stepless.with_columns(side=side.otherwise(pl.lit("between")))
-        .group_by("side")
-        .agg(count=pl.len(), dur_ns=pl.col("dur").sum(), distance_ns=distance)
-        .collect()
-    )
-    tables = [of_no_step, _sum_strays_by_side(_measure_steps(run).stray_rows, spans)]
-    strays = [StrayKernels(**row) for table in tables for row in table.iter_rows(named=True)]
+    begin, end = pl.col("t"), pl.col("t") + pl.col("dur")
+    side = pl.when(end <= first).then(pl.lit("before")).when(begin >= last).then(pl.lit("after"))
+    stepless = select_device_rows(run).filter(pl.col("step").is_null()).select(
+        "dur", side=side.otherwise(pl.lit("between")), distance=pl.max_horizontal(first - end, begin - last)
+    )  # fmt: skip
+    before, after = pl.col("begin") - end, begin - pl.col("end")
+    of_step = measure_spans(run).stray_rows.join(spans, on="step").select(
+        "dur", distance=pl.max_horizontal(before, after),
+        side=pl.when(before > after).then(pl.lit("early")).otherwise(pl.lit("late")),
+    )  # fmt: skip
+    rows = pl.concat([stepless.collect(), of_step], how="diagonal").group_by("side")
+    sums = rows.agg(count=pl.len(), dur_ns=pl.col("dur").sum(), distance_ns=pl.col("distance").max())
+    strays = [StrayKernels(**row) for row in sums.iter_rows(named=True)]
     return sorted(strays, key=lambda s: SIDES.index(s.side))
-
-
-def _sum_strays_by_side(rows: pl.DataFrame, spans: pl.DataFrame) -> pl.DataFrame:
-    """Return a row for the stray kernels before the rest of their step, and one for those after it."""
-    rows = rows.join(spans, on="step")
-    before, after = pl.col("begin") - pl.col("t") - pl.col("dur"), pl.col("t") - pl.col("end")
-    side = pl.when(before > after).then(pl.lit("early")).otherwise(pl.lit("late"))
-    rows = rows.with_columns(side=side, distance=pl.max_horizontal(before, after))
-    dur_ns, distance_ns = pl.col("dur").sum(), pl.col("distance").max()
-    return rows.group_by("side").agg(count=pl.len(), dur_ns=dur_ns, distance_ns=distance_ns)
 
 
 def describe_stray_kernels(kernels: StrayKernels) -> str:
@@ -209,7 +201,7 @@ def describe_stray_kernels(kernels: StrayKernels) -> str:
 
 def has_device_times(run: Run) -> bool:
     """True if kernels of a device have a start and a duration."""
-    return run.has("dur") and "gpu" in list_lenses(run) and has_start_times(run)
+    return run.has("dur") and "gpu" in selection.list_lenses(run) and selection.has_start_times(run)
 
 
 def _select_rows_with_device(run: Run) -> pl.LazyFrame:
@@ -220,7 +212,7 @@ def _select_rows_with_device(run: Run) -> pl.LazyFrame:
 
 def with_name_and_launch(run: Run, rows: pl.DataFrame) -> pl.DataFrame:
     """Return rows with name and launch of the event at their ROW."""
-    columns = select_existing(run, ("name", *gpu_time.LAUNCH_COLUMNS))
+    columns = selection.select_existing(run, ("name", *gpu_time.LAUNCH_COLUMNS))
     return rows.drop(ROW).hstack(run.events[rows[ROW], columns])
 
 
@@ -234,9 +226,13 @@ def with_device(run: Run, rows: pl.LazyFrame) -> pl.LazyFrame:
     return rows.with_columns(map_by_code("track", tracks, device))
 
 
-def measure_spans(run: Run) -> "DeviceSpans":
-    """Return the spans of the steps; of a run without steps, of all its time."""
-    return _measure_steps(run) if has_steps(run) else _measure_run(run)
+@cache_per_run
+def measure_spans(run: Run) -> DeviceSpans:
+    """Return the spans of the steps on each device, without stray rows; without steps, of all time."""
+    rows, by = _select_rows_with_device(run), [DEVICE]
+    if not has_steps(run):
+        return _build_spans(TimeAxis.from_rows(rows.collect(), by), by)
+    return _measure_steps(rows.filter(pl.col("step").is_not_null()).collect(), [DEVICE, "step"])
 
 
 @cache_per_run
@@ -253,15 +249,7 @@ def has_steps(run: Run) -> bool:
     return run.has("step") and run.events["step"].null_count() < run.events.height
 
 
-@cache_per_run
-def _measure_run(run: Run) -> "DeviceSpans":
-    return _build_spans(TimeAxis.from_rows(_select_rows_with_device(run).collect(), [DEVICE]), [DEVICE])
-
-
-@cache_per_run
-def _measure_steps(run: Run) -> "DeviceSpans":
-    """Return the spans of the steps on each device, without stray rows."""
-    rows, by = _select_rows_with_device(run).filter(pl.col("step").is_not_null()).collect(), [DEVICE, "step"]
+def _measure_steps(rows: pl.DataFrame, by: list[str]) -> DeviceSpans:
     axis = TimeAxis.from_rows(rows, by)
     measured = _build_spans(axis, by)
     is_cut = axis.gap_ns > STRAY_GAP_SHARE * axis.span_ns.gather(axis.group)
@@ -275,17 +263,6 @@ def _measure_steps(run: Run) -> "DeviceSpans":
     return replace(_build_spans(axis, by), stray_rows=flagged.filter("is_stray"))
 
 
-@dataclass(frozen=True, eq=False)
-class DeviceSpans:
-    """Spans of devices, each with the row that opens it (ROW); all gaps inside, with `begin`, `end`
-    and the row that ends each; and stray rows, which are in no span.
-    """
-
-    spans: pl.DataFrame
-    gaps: pl.DataFrame
-    stray_rows: pl.DataFrame
-
-
 def _build_spans(axis: TimeAxis, by: list[str]) -> DeviceSpans:
     """Measure the spans and gaps of each group of an axis."""
     ends = axis.rows.select(*by, ROW, end="t", gap_ns=axis.gap_ns)
@@ -295,7 +272,7 @@ def _build_spans(axis: TimeAxis, by: list[str]) -> DeviceSpans:
 
 def _find_incomplete_steps(run: Run) -> pl.DataFrame:
     """Return the steps with a kernel that has no start or represents several launches."""
-    is_incomplete = pl.col("t").is_null() | (launch_count(run) > 1)
+    is_incomplete = pl.col("t").is_null() | (selection.launch_count(run) > 1)
     is_gpu_kernel = (pl.col("kind") == "kernel") & (pl.col("lens") == "gpu") & pl.col("dur").is_not_null()
     rows = run.events.lazy().filter(is_gpu_kernel & is_incomplete)
     if not run.has("step"):

@@ -17,18 +17,13 @@ COMPUTE: Final = "compute"
 COMM: Final = "comm"
 TRANSFER: Final = "transfer"
 CLASSES: Final = (COMPUTE, COMM, TRANSFER)  # by priority: the first one that runs gets the instant
-LAUNCH_COLUMNS: Final = (
-    "launch",
-    "launch_dur",
-    "launcher",
-)  # the host's call: start, duration, thread
+LAUNCH_COLUMNS: Final = ("launch", "launch_dur", "launcher")  # the host's call: start, duration, thread
 ROW: Final = "row"  # index of a row in the events
 EVENT_COLUMNS: Final = ("step", "track", "name", *LAUNCH_COLUMNS)
 CLASS: Final = pl.Enum(CLASSES)
 _SUBSETS: Final[Mapping[str, tuple[str, ...]]] = {
     "all": CLASSES, "c": (COMPUTE,), "cm": (COMPUTE, COMM), "m": (COMM,), "k": (TRANSFER,),
 }  # fmt: skip
-
 _TRANSFER_NAMES: Final = (
     r"^(?:Memcpy|Memset|\[CUDA mem|hipMemcpy|hipMemset|CopyHostTo|CopyDeviceTo|FillBuffer)"
 )
@@ -45,9 +40,8 @@ def select_device_rows(run: Run, columns: Sequence[str] = EVENT_COLUMNS) -> pl.L
         return (no_rows.with_row_index(ROW) if ROW in columns else no_rows).lazy()
     columns = [c for c in columns if c == ROW or run.has(c)]
     rows = run.events.lazy().with_row_index(ROW) if ROW in columns else run.events.lazy()
-    rows = rows.filter(
-        pl.col("kind") == "kernel", pl.col("lens") == "gpu", pl.col("t").is_not_null(), pl.col("dur") > 0
-    )
+    is_timed = pl.col("t").is_not_null() & (pl.col("dur") > 0)
+    rows = rows.filter(pl.col("kind") == "kernel", pl.col("lens") == "gpu", is_timed)
     return rows.select("t", "dur", *columns, work_class(run).alias("class"))
 
 
@@ -66,26 +60,6 @@ def work_class(run: Run) -> pl.Expr:
     )  # fmt: skip
 
 
-def compute_unions(rows: pl.LazyFrame, by: Sequence[str] = ()) -> pl.DataFrame:
-    """Return `begin`, `end` and covered time `busy_ns` of each group, sorted; of all rows without `by`."""
-    rows_with_gaps, end = _with_reach(rows, by), pl.col("reach").max()
-    begin = pl.col("t").min()
-    measures = [begin.alias("begin"), end.alias("end"), (end - begin - pl.col("gap").sum()).alias("busy_ns")]
-    if not by:
-        return rows_with_gaps.select(measures).collect()
-    return rows_with_gaps.group_by(*by).agg(measures).sort(*by).collect()
-
-
-def _with_reach(rows: pl.LazyFrame, by: Sequence[str]) -> pl.LazyFrame:
-    """Return the rows by start with `reach`, the latest end so far, and `gap`, the idle time before each."""
-    ordered = rows.sort(*by, "t")
-    end = (pl.col("t") + pl.col("dur")).cum_max()
-    ordered = ordered.with_columns(reach=end.over(by) if by else end)
-    before = pl.col("reach").shift(1)
-    before = before.over(by) if by else before
-    return ordered.with_columns(gap=(pl.col("t") - before).clip(0).fill_null(0))
-
-
 def compute_span_breakdown(
     axis: TimeAxis, by: Sequence[str] = (), first_columns: Sequence[str] = ()
 ) -> pl.DataFrame:
@@ -95,52 +69,42 @@ def compute_span_breakdown(
     `transfer_ns` are the full unions of their classes, `overlap_ns` the part of both during computation,
     `total_ns` the sum of all durations. `first_columns` are taken from the first row of each group.
     """
-    unions = _compute_class_unions(axis, by, first_columns)
+    first_rows = axis.rows.filter(axis.is_first).select(*by, *first_columns, begin="t")
+    sums = compute_unions_by_class(axis, _SUBSETS)
+    unions = first_rows.with_columns(sums, end=pl.col("begin") + axis.span_ns)
     span = (pl.col("end") - pl.col("begin")).fill_null(0)
-    return unions.select(
+    breakdown = unions.select(
         *by,
         *first_columns,
         "begin",
         "end",
         span_ns=span,
-        busy_ns=pl.col("all"),
-        compute_ns=pl.col("c"),
+        busy_ns="all",
+        compute_ns="c",
         comm_exposed_ns=pl.col("cm") - pl.col("c"),
         transfer_exposed_ns=pl.col("all") - pl.col("cm"),
         idle_ns=span - pl.col("all"),
-        comm_ns=pl.col("m"),
-        transfer_ns=pl.col("k"),
+        comm_ns="m",
+        transfer_ns="k",
         overlap_ns=pl.col("m") + pl.col("k") - (pl.col("all") - pl.col("c")),
         total_ns="total_ns",
     )
-
-
-def _compute_class_unions(axis: TimeAxis, by: Sequence[str], first_columns: Sequence[str]) -> pl.DataFrame:
-    """Return for each group begin, end, the sum of durations, and the union of each of _SUBSETS."""
-    first_rows = axis.rows.filter(axis.is_first).select(*by, *first_columns, begin="t")
-    sums = compute_unions_by_class(axis, _SUBSETS)
-    unions = first_rows.with_columns(sums, end=pl.col("begin") + axis.span_ns)
-    return unions.sort(*by) if by else unions
+    return breakdown.sort(*by) if by else breakdown
 
 
 def compute_unions_by_class(axis: TimeAxis, subsets: Mapping[str, Sequence[str]]) -> pl.DataFrame:
     """Return for each group of an axis with `class`: `total_ns`, and the union of each subset of classes."""
     present = [c for c in CLASSES if (axis.rows["class"] == c).any()]
-    classes_by_subset = {name: [c for c in present if c in classes] for name, classes in subsets.items()}
-    columns = {
-        name: pl.col("+".join(c)) if c else pl.lit(0, pl.Int64) for name, c in classes_by_subset.items()
+    present_by_subset = {name: tuple(c for c in present if c in classes) for name, classes in subsets.items()}
+    total_ns = axis.sum_by_group(axis.rows["dur"]).alias("total_ns")
+    unions = {
+        tuple(present): axis.span_ns - axis.sum_by_group(axis.gap_ns),
+        (): pl.zeros(total_ns.len(), pl.Int64, eager=True),
     }
-    sums = [axis.sum_by_group(axis.rows["dur"]).alias("total_ns")]
-    busy_ns = axis.span_ns - axis.sum_by_group(axis.gap_ns)
-    distinct_sets = {"+".join(c): c for c in classes_by_subset.values() if c}
-    for name, classes in distinct_sets.items():
-        is_all = len(classes) == len(present)
-        union = busy_ns if is_all else axis.measure_union(_mask_durations(axis.rows, classes))
-        sums.append(union.alias(name))
-    return pl.DataFrame(sums).select("total_ns", **columns)
-
-
-def _mask_durations(rows: pl.DataFrame, classes: Sequence[str]) -> pl.Series:
-    """Return the durations of rows of these classes, 0 for all others."""
-    is_included = pl.any_horizontal(pl.col("class") == c for c in classes)
-    return rows.select(pl.when(is_included).then("dur").otherwise(0))[:, 0]
+    for classes in present_by_subset.values():
+        if classes not in unions:
+            is_included = pl.any_horizontal(pl.col("class") == c for c in classes)
+            masked = axis.rows.select(pl.when(is_included).then("dur").otherwise(0)).to_series()
+            unions[classes] = axis.measure_union(masked)
+    columns = [unions[classes].alias(name) for name, classes in present_by_subset.items()]
+    return pl.DataFrame([total_ns, *columns])

@@ -16,7 +16,7 @@ from capture.run import Run
 from tracetui.analysis.frames.codes import map_by_code
 from tracetui.analysis.frames.run_memo import cache_per_run, list_distinct
 from tracetui.analysis.frames.selection import find_rank_tracks, resolve_lens, select_existing
-from tracetui.analysis.frames.time_axis import TimeAxis
+from tracetui.analysis.frames.time_axis import TimeAxis, measure_union
 from tracetui.analysis.time import gpu_time
 from tracetui.analysis.time.device_time import (
     DEVICE,
@@ -27,7 +27,7 @@ from tracetui.analysis.time.device_time import (
     with_device,
     with_name_and_launch,
 )
-from tracetui.analysis.time.gpu_time import ROW, compute_unions, select_device_rows
+from tracetui.analysis.time.gpu_time import ROW, select_device_rows
 from tracetui.analysis.time.host_waits import find_waits
 from tracetui.look import Look
 
@@ -45,13 +45,11 @@ NOTHING_ASKED_MIN_NS: Final = 1_000_000  # a shorter gap is never NOTHING_ASKED
 DEFAULT_LAUNCH_DELAY_NS: Final = 10_000  # if no launch of the run found the device idle
 IDLE_THREAD_SHARE: Final = 0.9  # of a gap, in which the launching thread must be idle
 
-_GAP_SCHEMA: Final = {
-    DEVICE: pl.Categorical(), "step": pl.Int64(), "begin": pl.Int64(), "end": pl.Int64(),
-    "gap_ns": pl.Int64(), "cause": CAUSE, "by": pl.Categorical(), "name": pl.Categorical(),
-    "queued": pl.Int32(),
-}  # fmt: skip
-
 GAP_NAME: Final = "gap"
+_GAP_SCHEMA: Final = {
+    DEVICE: pl.Categorical(), **dict.fromkeys(("step", "begin", "end", "gap_ns"), pl.Int64()), "cause": CAUSE,
+    "by": pl.Categorical(), "name": pl.Categorical(), "queued": pl.Int32(),
+}  # fmt: skip
 _TRACK_GAP_SCHEMA: Final = {"track": pl.Categorical(), "t": pl.Int64(), "end": pl.Int64()}
 
 
@@ -74,11 +72,9 @@ def find_gaps(run: Run) -> pl.DataFrame:
 @cache_per_run
 def find_gaps_between_steps(run: Run) -> pl.DataFrame:
     """Return the gaps between the spans of the steps, as `find_gaps`; `step` is the one that ended it."""
-    if not (has_device_times(run) and run.has("step")):
+    if not (has_device_times(run) and has_steps(run)):
         return pl.DataFrame(schema=_GAP_SCHEMA)
     spans = measure_spans(run).spans.sort(DEVICE, "begin")
-    if "step" not in spans.columns:
-        return pl.DataFrame(schema=_GAP_SCHEMA)
     latest_end = pl.col("end").cum_max().shift(1).over(DEVICE)
     gaps = spans.select(DEVICE, "step", ROW, begin=latest_end, end="begin")
     rows = with_name_and_launch(run, gaps.filter(pl.col("end") > pl.col("begin")))
@@ -104,13 +100,6 @@ def sum_late_gaps_by_step(run: Run) -> pl.DataFrame:
     return joined.group_by("step").agg(sums)
 
 
-def find_longest_wait(gaps: pl.DataFrame) -> tuple[str, int] | None:
-    """Return the host stack with the longest gaps, and their time in ns; None without any."""
-    stacks = gaps.filter(pl.col("by").is_not_null()).group_by("by").agg(pl.col("gap_ns").sum())
-    longest = stacks.sort("gap_ns", pl.col("by").cast(pl.String), descending=[True, False]).head(1).rows()
-    return (str(longest[0][0]), int(longest[0][1])) if longest else None
-
-
 def _classify_gaps(run: Run, rows: pl.DataFrame, *, inside: bool) -> pl.DataFrame:
     """Return gaps with their causes; gaps `inside` a step were all requested."""
     if rows.is_empty():
@@ -122,14 +111,14 @@ def _classify_gaps(run: Run, rows: pl.DataFrame, *, inside: bool) -> pl.DataFram
     is_short = pl.col("gap_ns") <= DISPATCH_MAX_NS
     is_still_launching = (launch < begin) & (launch + pl.col("launch_dur") > begin) & ~is_short
     is_late = is_launched_late | is_still_launching.fill_null(value=False)
-    rows = _with_waiting_stack(run, rows.with_columns(_count_queued(run, rows), is_late=is_late))
+    rows = _with_waiting_stack(run, rows.with_columns(_count_queued(run, rows)))
     rows = rows.with_columns(
         cause=pl.when(launch.is_null()).then(pl.lit(LAUNCH_UNKNOWN, CAUSE))
-        .when(pl.col("is_late") & pl.col("by").is_not_null()).then(pl.lit(SYNC, CAUSE))
-        .when(pl.col("is_late")).then(pl.lit(HOST_LATE, CAUSE))
+        .when(is_late & pl.col("by").is_not_null()).then(pl.lit(SYNC, CAUSE))
+        .when(is_late).then(pl.lit(HOST_LATE, CAUSE))
         .when(is_short).then(pl.lit(DISPATCH, CAUSE))
         .otherwise(pl.lit(DEPENDENCY, CAUSE)),
-        by=pl.when(pl.col("is_late")).then("by"),
+        by=pl.when(is_late).then("by"),
     )  # fmt: skip
     return _fill_schema(rows if inside else _mark_nothing_asked(run, rows))
 
@@ -197,13 +186,13 @@ def _with_waiting_stack(run: Run, rows: pl.DataFrame) -> pl.DataFrame:
 
 def _mark_nothing_asked(run: Run, rows: pl.DataFrame) -> pl.DataFrame:
     """Return gaps with NOTHING_ASKED as the cause of long late ones whose thread was idle."""
-    long_late = rows.filter((pl.col("cause") == HOST_LATE) & (pl.col("gap_ns") >= NOTHING_ASKED_MIN_NS))
+    is_long_late = (pl.col("cause") == HOST_LATE) & (pl.col("gap_ns") >= NOTHING_ASKED_MIN_NS)
+    long_late = rows.filter(is_long_late)
     if long_late.is_empty():
         return rows
     calls = _select_calls_by_thread(run)
     idle_ends = [row["end"] for row in long_late.iter_rows(named=True) if _is_thread_idle(calls, row)]
-    is_nothing_asked = (pl.col("cause") == HOST_LATE) & (pl.col("gap_ns") >= NOTHING_ASKED_MIN_NS)
-    is_nothing_asked &= pl.col("end").is_in(idle_ends)
+    is_nothing_asked = is_long_late & pl.col("end").is_in(idle_ends)
     cause = pl.when(is_nothing_asked).then(pl.lit(NOTHING_ASKED, CAUSE)).otherwise("cause")
     return rows.with_columns(cause=cause)
 
@@ -227,9 +216,8 @@ def _is_thread_idle(calls: Mapping[str, pl.DataFrame], gap: Mapping[str, int]) -
     if of_thread is None or until <= gap["begin"]:
         return False
     overlapping = of_thread.filter((pl.col("t") < until) & (pl.col("end") > gap["begin"]))
-    clipped = overlapping.select(pl.col("t", "end").clip(gap["begin"], until))
-    busy_ns = compute_unions(clipped.lazy().select("t", dur=pl.col("end") - pl.col("t")))["busy_ns"][0] or 0
-    return bool(until - gap["begin"] - busy_ns >= IDLE_THREAD_SHARE * gap["gap_ns"])
+    begin, end = overlapping.select(pl.col("t", "end").clip(gap["begin"], until))
+    return until - gap["begin"] - measure_union(begin, end) >= IDLE_THREAD_SHARE * gap["gap_ns"]
 
 
 def find_track_gaps(run: Run, look: Look, min_ns: float, window: tuple[int, int] | None) -> pl.DataFrame:
@@ -238,9 +226,8 @@ def find_track_gaps(run: Run, look: Look, min_ns: float, window: tuple[int, int]
     Columns `t`, `end`, and `track`, the one of its device with most kernels. Streams of one device fill each
     other's gaps.
     """
-    gaps = (
-        _find_gaps_of_run(run) if look.lens is None else _find_gaps_under_lens(run, resolve_lens(run, look))
-    )
+    lens = resolve_lens(run, look)
+    gaps = _find_gaps_of_run(run) if look.lens is None else _find_gaps_under_lens(run, lens)
     gaps = gaps.filter(pl.col("end") - pl.col("t") >= min_ns)
     if window is not None:
         gaps = gaps.filter((pl.col("t") < window[1]) & (pl.col("end") > window[0]))
@@ -249,22 +236,14 @@ def find_track_gaps(run: Run, look: Look, min_ns: float, window: tuple[int, int]
 
 def with_cause_names(run: Run, gaps: pl.DataFrame) -> pl.DataFrame:
     """Return gaps with `name`, which includes the cause if known, and `by`, the stack that waited."""
-
-    least, lowest, highest = (gaps["end"] - gaps["t"]).min(), gaps["t"].min(), gaps["t"].max()
-    is_near = (pl.col("gap_ns") >= pl.lit(least, pl.Int64)) & pl.col("begin").is_between(
-        pl.lit(lowest, pl.Int64), pl.lit(highest, pl.Int64)
-    )  # a few of millions
-    classified = [find_gaps(run).filter(is_near), find_gaps_between_steps(run).filter(is_near)]
-    causes = pl.concat(classified).select(
-        "begin",
-        "end",
-        pl.col("by").cast(pl.String),
-        cause=pl.when(pl.col("cause") != LAUNCH_UNKNOWN).then(pl.col("cause").cast(pl.String)),
-    )
-    causes = causes.unique(["begin", "end"], keep="first", maintain_order=True)
-    joined = gaps.join(
-        causes, left_on=["t", "end"], right_on=["begin", "end"], how="left", maintain_order="left"
-    )
+    extremes = (gaps["end"] - gaps["t"]).min(), gaps["t"].min(), gaps["t"].max()
+    least, lowest, highest = (pl.lit(x, pl.Int64) for x in extremes)
+    is_near = (pl.col("gap_ns") >= least) & pl.col("begin").is_between(lowest, highest)  # a few of millions
+    classified = pl.concat([find_gaps(run).filter(is_near), find_gaps_between_steps(run).filter(is_near)])
+    cause = pl.when(pl.col("cause") != LAUNCH_UNKNOWN).then(pl.col("cause").cast(pl.String))
+    causes = classified.select("end", pl.col("by").cast(pl.String), t="begin", cause=cause)
+    causes = causes.unique(["t", "end"], keep="first", maintain_order=True)
+    joined = gaps.join(causes, on=["t", "end"], how="left", maintain_order="left")
     name = pl.concat_str(pl.lit(GAP_NAME), "cause", separator=": ", ignore_nulls=True)
     return joined.with_columns(name=name)
 
@@ -287,9 +266,7 @@ def _find_gaps_under_lens(run: Run, lens: str | None) -> pl.DataFrame:
     sizes = rows.group_by("track").agg(pl.len()).with_columns(name=pl.col("track").cast(pl.String))
     table = sizes.sort("len", "name", descending=[True, False]).collect()
     largest: dict[str, str] = {}
-    for name in table["name"]:
-        largest.setdefault(_resolve_device(run, name), name)
-    main_tracks = [largest[_resolve_device(run, name)] for name in table["name"]]
+    main_tracks = [largest.setdefault(_resolve_device(run, name), name) for name in table["name"]]
     names = pl.Series("track", main_tracks, dtype=pl.String)
     main_track = map_by_code("track", table["track"], names.cast(pl.Categorical()))
     axis = TimeAxis.from_rows(rows.with_columns(main_track).collect(), ["track"])
