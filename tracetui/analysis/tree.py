@@ -13,6 +13,7 @@ from capture.run import Run
 from tracetui import units
 from tracetui.analysis.frames.run_memo import cache_per_run
 from tracetui.analysis.frames.selection import (
+    build_totals,
     filter_rows,
     has_start_times,
     list_lenses,
@@ -23,57 +24,41 @@ from tracetui.analysis.merged.partial_results import MEMBERS, FrameShape
 from tracetui.analysis.time.step_table import build_step_facts
 from tracetui.look import Look
 
-PLACEMENT_COLUMNS: Final = (
-    "step_kind",
-    "layer_kind",
-    "word",
-    "line",
-)  # from the outermost scope to the innermost
+PLACEMENT_COLUMNS: Final = ("step_kind", "layer_kind", "word", "line")  # from the outermost scope inwards
 OUTSIDE_STEPS: Final = "outside of the steps"
 _MAX_LAYERS_TEXT: Final = 24  # characters for the numbers of layers
 
-_LEAF_SCHEMA: Final = {
-    "path": pl.String(), "count": pl.Int64(), "own_ns": pl.Int64(), "span_ns": pl.Int64(),
-    "work": pl.Int64(),
-}  # fmt: skip
-_SUMS: Final = ("count", "own_ns", "span_ns", "inside", "within", "size")
-SHAPES: Final = {
-    "leaves": FrameShape(("path",), {**dict.fromkeys(("count", "own_ns", "span_ns"), "sum"), "work": "last"})
-}
+_LEAF_SUMS: Final = ("count", "own_ns", "span_ns")
+_LEAF_SCHEMA: Final = {"path": pl.String(), **dict.fromkeys((*_LEAF_SUMS, "work"), pl.Int64())}
+SHAPES: Final = {"leaves": FrameShape(("path",), {**dict.fromkeys(_LEAF_SUMS, "sum"), "work": "last"})}
 _PARENT: Final = rf"(?s)^(.*){PATH_SEPARATOR}"  # a name may be empty
 _TREE_SCHEMA: Final = {
-    "scope": pl.String(), "path": pl.String(), "depth": pl.Int64(), "count": pl.Int64(), "inside": pl.Int64(),
-    "inclusive": pl.Int64(),
-}  # fmt: skip
-
-
-def has_layers(run: Run) -> bool:
-    """True if kernels without scopes can be placed: layers are reported or inferred."""
-    return run.has("layer")
+    **dict.fromkeys(("scope", "path"), pl.String()),
+    **dict.fromkeys(("depth", "count", "inside", "inclusive"), pl.Int64()),
+}
 
 
 def with_placement(run: Run, rows: pl.LazyFrame, is_placed: pl.Expr) -> pl.LazyFrame:
-    """Return rows with PLACEMENT_COLUMNS: step, layer and op of rows that are `free` of scopes, if known.
+    """Return rows with PLACEMENT_COLUMNS: step, layer and op of rows that are `is_placed`, if known.
 
     The launching line is for rows in a scope or without a placement: in a replayed graph all share one line.
     """
-    if not has_layers(run):
-        line = pl.col("line") if run.has("line") else pl.lit(None, pl.Categorical()).alias("line")
+    no_label = pl.lit(None, pl.Categorical())
+    line = pl.col("line") if run.has("line") else no_label
+    if not run.has("layer"):
         no_kinds = [pl.lit(None, pl.String).alias(c) for c in PLACEMENT_COLUMNS[:2]]
-        return rows.with_columns(*no_kinds, line, word=pl.lit(None, pl.Categorical()))
+        return rows.with_columns(*no_kinds, line=line, word=no_label)
     ops = select_existing(run, ("op", "category"))
-    op = pl.coalesce(*ops) if ops else pl.lit(None, pl.Categorical())
     rows = rows.join(_find_layer_kinds(run).lazy(), on="layer", how="left")
     step_kinds = _find_step_kinds(run)
     if step_kinds.is_empty():
-        rows = rows.with_columns(step_kind=pl.lit(None, pl.Categorical()))
+        rows = rows.with_columns(step_kind=no_label)
     else:
         rows = rows.join(step_kinds.lazy(), on="step", how="left", nulls_equal=True)
-    line = pl.col("line") if run.has("line") else pl.lit(None, pl.Categorical())
+    rows = rows.with_columns(word=pl.coalesce(*ops) if ops else no_label)
     is_placed = is_placed & pl.any_horizontal(pl.col("step_kind", "layer_kind").is_not_null())
-    columns = {"step_kind": pl.col("step_kind"), "layer_kind": pl.col("layer_kind"), "word": op}
-    placement = {c: pl.when(is_placed).then(e) for c, e in columns.items()}
-    return rows.with_columns(**placement, line=pl.when(~is_placed).then(line))
+    placement = (pl.when(is_placed).then(c).alias(c) for c in PLACEMENT_COLUMNS[:3])
+    return rows.with_columns(*placement, line=pl.when(~is_placed).then(line))
 
 
 def placed_path(path: pl.Expr) -> pl.Expr:
@@ -96,10 +81,8 @@ def _find_step_kinds(run: Run) -> pl.DataFrame:
     phase, batch = pl.col("phase").fill_null("step"), pl.col("batch").cast(pl.String)
     name = pl.when(pl.col("batch").is_null()).then(phase).otherwise(phase + pl.lit(" · batch ") + batch)
     table = step_facts.select("step", step_kind=name.cast(pl.Categorical()))
-    if table.is_empty():
-        return table
-    outside = {"step": [None], "step_kind": [OUTSIDE_STEPS]}
-    return pl.concat([table, pl.DataFrame(outside, schema=table.schema)])
+    outside = pl.DataFrame({"step": [None], "step_kind": [OUTSIDE_STEPS]}, schema=table.schema)
+    return pl.concat([table, outside]) if table.height else table
 
 
 @cache_per_run
@@ -205,20 +188,16 @@ def _select_timed(run: Run, look: Look, kind: str, lens: str | None) -> pl.LazyF
 def _sum_reported_paths(run: Run, look: Look) -> pl.DataFrame:
     """Return launches, leaf time and span time of each path with its name."""
     lens = resolve_tree_lens(run, look)
-    key = [*select_existing(run, ("path",)), *PLACEMENT_COLUMNS, "name"]
+    count, total_ns = build_totals(run)
+    key = [*select_existing(run, ("path",)), "name"]
     kernels = with_placement(run, _select_timed(run, look, "kernel", lens), _has_no_path(run))
-    parts = [kernels.group_by(key).agg(_count(run), pl.col("dur").sum().alias("own_ns")).collect()]
+    parts = [kernels.group_by(*key, *PLACEMENT_COLUMNS).agg(count, total_ns.alias("own_ns")).collect()]
     if not _has_covers(run, lens):
-        spans = _select_timed(run, look, "span", lens).group_by(*select_existing(run, ("path",)), "name")
-        parts.append(spans.agg(_count(run), pl.col("dur").sum().alias("span_ns")).collect())
+        spans = _select_timed(run, look, "span", lens).group_by(key)
+        parts.append(spans.agg(count, total_ns.alias("span_ns")).collect())
     sums = pl.concat(parts, how="diagonal")
     path = pl.col("path").cast(pl.String) if run.has("path") else pl.lit(None, pl.String)
     return _sum_leaves(sums.with_columns(path=placed_path(path)))
-
-
-def _count(run: Run) -> pl.Expr:
-    count = pl.col("count").fill_null(1).sum() if run.has("count") else pl.len()
-    return count.cast(pl.Int64).alias("count")
 
 
 def _has_no_path(run: Run) -> pl.Expr:
@@ -235,9 +214,8 @@ def _sum_nested_paths(run: Run, look: Look) -> pl.DataFrame:
     kernels = kernels.select(*keys, *PLACEMENT_COLUMNS, kernel=pl.lit(True))
     rows = pl.concat([spans, kernels], how="diagonal").collect()
     has_start = pl.col("t").is_not_null()
-    unstarted = rows.filter(~has_start & pl.col("kernel")).group_by(*PLACEMENT_COLUMNS, "name").agg(
-        count=pl.len().cast(pl.Int64), own_ns=pl.col("dur").sum(), work=pl.lit(True)
-    )  # fmt: skip
+    groups = rows.filter(~has_start & pl.col("kernel")).group_by(*PLACEMENT_COLUMNS, "name")
+    unstarted = groups.agg(count=pl.len().cast(pl.Int64), own_ns=pl.col("dur").sum(), work=pl.lit(True))
     unstarted = unstarted.with_columns(path=placed_path(pl.lit(None, pl.String)))
     table = pl.concat([sum_by_path(rows.filter(has_start), PLACEMENT_COLUMNS), unstarted], how="diagonal")
     if _has_covers(run, lens):
@@ -246,14 +224,9 @@ def _sum_nested_paths(run: Run, look: Look) -> pl.DataFrame:
 
 
 def _sum_leaves(sums: pl.DataFrame) -> pl.DataFrame:
-    return (
-        pl.concat(
-            [pl.DataFrame(schema=_LEAF_SCHEMA), sums.select(c for c in _LEAF_SCHEMA if c in sums.columns)],
-            how="diagonal",
-        )
-        .group_by("path")
-        .agg(pl.col("count", "own_ns", "span_ns").sum(), pl.col("work").max())
-    )
+    sums = sums.select(c for c in _LEAF_SCHEMA if c in sums.columns)
+    leaves = pl.concat([pl.DataFrame(schema=_LEAF_SCHEMA), sums], how="diagonal").group_by("path")
+    return leaves.agg(pl.col(_LEAF_SUMS).sum(), pl.col("work").max())
 
 
 def _build_levels(leaves: pl.DataFrame) -> list[pl.DataFrame]:
@@ -266,11 +239,12 @@ def _build_levels(leaves: pl.DataFrame) -> list[pl.DataFrame]:
     leaves = leaves.with_columns(depth=pl.col("path").str.count_matches(PATH_SEPARATOR, literal=True))
     deepest = leaves["depth"].max()
     levels: list[pl.DataFrame] = []
-    above = leaves.clear().with_columns(**dict.fromkeys(("inside", "within", "size"), pl.lit(0, pl.Int64)))
+    sums_inside = dict.fromkeys(("inside", "within", "size"), pl.Int64)
+    above = pl.DataFrame(schema={"path": pl.String, **sums_inside})
     for depth in range(deepest if isinstance(deepest, int) else -1, -1, -1):
         of_level = leaves.filter(pl.col("depth") == depth).drop("depth")
-        level = pl.concat([above.select(c for c in above.columns if c != "depth"), of_level], how="diagonal")
-        level = level.group_by("path").agg(pl.col(_SUMS).sum()).with_columns(
+        groups = pl.concat([above, of_level], how="diagonal").group_by("path")
+        level = groups.agg(pl.col(*_LEAF_SUMS, *sums_inside).sum()).with_columns(
             parent=pl.col("path").str.extract(_PARENT) if depth else pl.lit(None, pl.String),
             depth=pl.lit(depth, pl.Int64),
             count=pl.when(pl.col("count") == 0).then("within").otherwise("count"),
@@ -300,9 +274,8 @@ def _order_depth_first(levels: list[pl.DataFrame]) -> pl.DataFrame:
         level = level.join(parents, on="parent", nulls_equal=True)
         level = level.sort("base", "inclusive", "path", descending=[False, True, False])
         siblings_before = (pl.col("size").cum_sum() - pl.col("size")).over("base")
-        level = level.with_columns(at=pl.col("base") + 1 + siblings_before)
-        parents = level.select(parent="path", base="at")
-        tables.append(level)
+        tables.append(level.with_columns(at=pl.col("base") + 1 + siblings_before))
+        parents = tables[-1].select(parent="path", base="at")
     table = pl.concat(tables).sort("at") if tables else pl.DataFrame(schema=_TREE_SCHEMA)
     roots = pl.col("inclusive").filter(pl.col("depth") == 0).sum()
     total = pl.col("inclusive") * 0 + roots  # a column: dividing by a scalar differs in the last bit

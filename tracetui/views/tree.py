@@ -14,7 +14,6 @@ from tracetui.analysis.tree import (
     collect_leaves,
     compute_tree_table,
     has_free_kernels,
-    has_layers,
     has_paths,
     is_nested_by_time,
     resolve_tree_lens,
@@ -26,7 +25,7 @@ from tracetui.views import Answer, Focus, Merging, View, _category
 def answer(runs: Sequence[Run], look: Look) -> Answer:
     """Return one row per scope, parents first."""
     run = runs[0]
-    if not (has_paths(run) or has_layers(run) or selection.has_start_times(run, ("span", "kernel"))):
+    if not (has_paths(run) or run.has("layer") or selection.has_start_times(run, ("span", "kernel"))):
         note = "this source reports neither path nor t nor layer; the tree view needs one of them"
         return Answer(pl.DataFrame(), (note,), missing=("path", "t", "layer"))
     table = compute_tree_table(run, look)
@@ -36,7 +35,7 @@ def answer(runs: Sequence[Run], look: Look) -> Answer:
     notes = [f"{lens} times"] if lens else []
     if is_nested_by_time(run, look):
         notes.append("scopes are nested by their times")
-    if has_layers(run) and has_free_kernels(run, lens):
+    if run.has("layer") and has_free_kernels(run, lens):
         notes.append("kernels without a scope are grouped by step, kind of layer and op")
     notes += [] if has_paths(run) else selection.note_folding(run)
     return replace(
