@@ -33,14 +33,11 @@ GAUGES: Final = {
     "cpu": (("host_cpu_usage", "%"), ("cpu_frequency", "MHz")),
     "gpu": (("gpu_usage", "%"), ("gpu_sm_frequency", "MHz"), ("gpu_power", "W"), ("gpu_temperature", "°C")),
 }
-_MEMORY: Final = ("gpu_mem_used", "process_mem_used")
-_COST: Final = "capture cost"
+_MEMORY: Final = (("gpu_mem_used", "B"), ("process_mem_used", "B"))
+_COST: Final = ("capture cost", "%")
 _SPEED: Final = ("generated tokens/s", "tok/s")  # by a server's own count
-_UNITS: Final = (
-    {name: unit for figures in GAUGES.values() for name, unit in figures}
-    | dict.fromkeys(_MEMORY, "B")
-    | {_COST: "%"}
-    | dict([_SPEED])
+_UNITS: Final = dict(
+    [*(figure for figures in GAUGES.values() for figure in figures), *_MEMORY, _COST, _SPEED]
 )
 
 
@@ -110,22 +107,21 @@ class Vitals(Struct, frozen=True):
 
 def compute_vitals(run: Run) -> Vitals:
     """Return the newest state of a run."""
-    newest = _find_newest_counters(run)
-    memory = next((newest[name, "B"] for name in _MEMORY if (name, "B") in newest), None)
-    roof = find_roof(run)
+    newest, roof = _find_newest_counters(run), find_roof(run)
+    read_roof = roof.memory_bytes_per_s or None if roof else None
+    contexts = build_step_facts(run)["context"].drop_nulls()
+    has_context = contexts.len() and run.meta.get(WATCHED) != SERVER  # of one request
     gauges = {
         device: tuple((newest.get(figure), figure[1]) for figure in figures)
         for device, figures in GAUGES.items()
         if any(figure in newest for figure in figures)
     }
     return Vitals(
-        context=None if run.meta.get(WATCHED) == SERVER else _find_context(run),  # of one request
-        memory=memory,
-        read_share=_compute_read_share(run, roof.memory_bytes_per_s)
-        if roof and roof.memory_bytes_per_s
-        else None,
-        read_roof=roof.memory_bytes_per_s if roof and roof.memory_bytes_per_s else None,
-        capture_pct=newest.get((_COST, "%")),
+        context=int(contexts[-1]) if has_context else None,
+        memory=next((newest[figure] for figure in _MEMORY if figure in newest), None),
+        read_share=_compute_read_share(run, read_roof) if read_roof else None,
+        read_roof=read_roof,
+        capture_pct=newest.get(_COST),
         tokens_per_s=newest.get(_SPEED),
         gauges=gauges,
     )
@@ -138,28 +134,18 @@ def _find_newest_counters(run: Run) -> dict[tuple[str, str], float]:
     samples = [rows for rows in map_chunks(run, "gauges", _select_gauges) if rows is not None]
     if not samples:
         return {}
-    rows = pl.concat(samples)
-    name, value = pl.col("name").cast(pl.String), pl.col("value")
-    track, unit = (
-        pl.col(c).cast(pl.String) if run.has(c) else pl.lit(None, pl.String) for c in ("track", "unit")
-    )
+    name, no_text = pl.col("name").cast(pl.String), pl.lit(None, pl.String)
+    track, unit = (pl.col(c).cast(pl.String) if run.has(c) else no_text for c in ("track", "unit"))
     order = pl.col("t") if run.has("t") else pl.int_range(pl.len())
-    expected_unit = name.replace_strict(_UNITS, return_dtype=pl.String)
-    first = (
-        rows.lazy()
-        .select(
-            name, value, track.alias("track"), order.alias("at"), expected_unit.alias("expected"), unit=unit
-        )
-        .filter(pl.col("unit").fill_null(pl.col("expected")) == pl.col("expected"))
-        .sort("at")
-        .group_by("name", "expected", "track")
-        .agg(value.tail(AVERAGED_SAMPLES).mean())
-        .sort(pl.col("track").str.len_chars(), "track", nulls_last=False)
-        .unique("name", keep="first", maintain_order=True)
-        .select("name", "expected", "value")
-        .collect()
+    expected = name.replace_strict(_UNITS, return_dtype=pl.String)
+    rows = (
+        pl.concat(samples).lazy().select(name, "value", track=track, at=order, expected=expected, unit=unit)
     )
-    return {(name, unit): value for name, unit, value in first.iter_rows()}
+    rows = rows.filter(pl.col("unit").fill_null(pl.col("expected")) == pl.col("expected")).sort("at")
+    means = rows.group_by("name", "expected", "track").agg(pl.col("value").tail(AVERAGED_SAMPLES).mean())
+    means = means.sort(pl.col("track").str.len_chars(), "track", nulls_last=False)
+    first = means.unique("name", keep="first", maintain_order=True).select("name", "expected", "value")
+    return {(name, unit): value for name, unit, value in first.collect().iter_rows()}
 
 
 def _select_gauges(events: pl.DataFrame) -> pl.DataFrame | None:
@@ -171,12 +157,6 @@ def _select_gauges(events: pl.DataFrame) -> pl.DataFrame | None:
     is_gauge = pl.col("name").cast(pl.String).is_in(list(_UNITS)) & pl.col("value").is_not_null()
     rows = events[counters, columns].filter(is_gauge)
     return rows if rows.height else None
-
-
-def _find_context(run: Run) -> int | None:
-    """Return the context length at the end of the last step; None if unknown."""
-    contexts = build_step_facts(run)["context"].drop_nulls()
-    return int(contexts[-1]) if contexts.len() else None
 
 
 def _compute_read_share(run: Run, roof: float) -> float | None:
@@ -206,13 +186,9 @@ def _sum_traffic(run: Run, walls: pl.DataFrame) -> tuple[float, int] | None:
 
 def _estimate_weight_traffic(run: Run, walls: pl.DataFrame) -> tuple[float, int] | None:
     """Return the bytes of weights read, once per pass, and the wall time; None if unknown."""
-    bytes_per_token = run.meta.get("bytes_per_token")
-    if (
-        isinstance(bytes_per_token, bool)
-        or not isinstance(bytes_per_token, int | float)
-        or bytes_per_token <= 0
-    ):
+    size = run.meta.get("bytes_per_token")
+    if isinstance(size, bool) or not isinstance(size, int | float) or size <= 0:
         return None
     timed = walls.filter(pl.col("tokens").is_not_null())
     passes = timed.select((pl.col("tokens") / pl.col("batch").fill_null(1).clip(1)).sum()).item()
-    return bytes_per_token * passes, int(timed["wall_ns"].sum())
+    return size * passes, int(timed["wall_ns"].sum())
