@@ -40,14 +40,12 @@ def find_start_dependencies(rows: pl.DataFrame, delay: int) -> pl.DataFrame:
     table = table.join_asof(ends, left_on="t", right_on="end", suffix="_any", check_sortedness=False)
     gap = pl.col("t") - pl.col("free")
     typical_gap = table.filter(gap.is_between(1, MAX_DISPATCH_NS)).select(gap.median()).item() or 0
-    is_direct = gap <= DIRECT_START_FACTOR * typical_gap
-    is_direct |= pl.col("free") > pl.col("t")
-    table = table.with_columns(predecessor=pl.when(is_direct).then("previous").otherwise("any"))
-    table = table.with_columns(pl.col("predecessor").fill_null(NO_ROW))
+    is_direct = (gap <= DIRECT_START_FACTOR * typical_gap) | (pl.col("free") > pl.col("t"))
+    predecessor = pl.when(is_direct).then("previous").otherwise("any").fill_null(NO_ROW)
+    table = table.with_columns(predecessor=predecessor)
     if "launch" not in rows.columns:
         return table.select("previous", "predecessor", is_late=pl.lit(value=False))
-    released_at = table["end"].gather(pl.Series(table["predecessor"]).clip(lower_bound=0))
-    released_at = pl.select(pl.when(table["predecessor"] != NO_ROW).then(released_at)).to_series()
+    released_at = table["end"].gather(table["predecessor"].replace(NO_ROW, None))
     is_late = (rows["launch"] + delay > released_at).fill_null(value=False)
     is_late |= released_at.is_null() & rows["launch"].is_not_null()
     return table.select("previous", "predecessor", is_late=is_late)
@@ -111,32 +109,28 @@ def _compute_exclusive(rows: pl.DataFrame) -> pl.Series:
     rank = pl.col("class").replace_strict(rank_of_class, default=default, return_dtype=pl.Int64)
     rows = rows.select("axis_ns", "end", rank=rank + ~pl.col("is_critical")).with_row_index("row")
     ranks, parts = rows["rank"].unique().sort(), []
+    begin = pl.max_horizontal("axis_ns", pl.col("end").cum_max().shift(1))
     for priority in ranks:
         of_rank = rows.filter(pl.col("rank") == priority) if len(ranks) > 1 else rows
-        covered_until = pl.col("end").cum_max().shift(1)
-        begin = pl.max_horizontal("axis_ns", covered_until)
         remainders = of_rank.select("row", begin=begin, until=pl.max_horizontal("end", begin))
+        exclusive_ns = remainders["until"] - remainders["begin"]
         higher = _merge_intervals(rows.filter(pl.col("rank") < priority))
-        hidden_ns = (
-            _measure_union_before(higher, remainders["until"])
-            - _measure_union_before(higher, remainders["begin"])
-            if higher.height
-            else 0
-        )
-        parts.append(remainders.select("row", exclusive_ns=pl.col("until") - pl.col("begin") - hidden_ns))
-    if len(parts) == 1:
-        return parts[0]["exclusive_ns"]
+        if higher.height:
+            hidden_until, hidden_before = (
+                _measure_union_before(higher, remainders[c]) for c in ("until", "begin")
+            )
+            exclusive_ns -= hidden_until - hidden_before
+        parts.append(remainders.select("row", exclusive_ns=exclusive_ns))
     if not parts:
         return pl.Series("exclusive_ns", [], dtype=pl.Int64)
-    return pl.concat(parts).sort("row")["exclusive_ns"]
+    return (pl.concat(parts).sort("row") if len(parts) > 1 else parts[0])["exclusive_ns"]
 
 
 def _merge_intervals(rows: pl.DataFrame) -> pl.DataFrame:
     """Return the union of intervals that come by start: `first`, `length`, and the length `before` each."""
     is_start = (pl.col("axis_ns") > pl.col("end").cum_max().shift(1)).fill_null(value=True)
-    union = rows.group_by(is_start.cum_sum().alias("number"), maintain_order=True).agg(
-        first=pl.col("axis_ns").min(), length=pl.col("end").max() - pl.col("axis_ns").min()
-    )
+    groups, first = rows.group_by(number=is_start.cum_sum(), maintain_order=True), pl.col("axis_ns").min()
+    union = groups.agg(first=first, length=pl.col("end").max() - first)
     return union.select("first", "length", before=pl.col("length").cum_sum() - pl.col("length"))
 
 

@@ -17,7 +17,6 @@ _WAITING_CALLS: Final = r"Synchronize|hipMemcpyWithStream|^(?:cuda|hip|cu)Memcpy
 _ASYNC_CALLS: Final = r"Async|Peer|^cudaMemcpy.*Query"
 _STREAM_WAIT_CALLS: Final = r"^(?:cuda|hip|cu)StreamWaitEvent"
 _OPERATOR: Final = r"^[a-z_]\w*::\w"  # aten::item, c10d::allreduce_
-
 _WAIT_SCHEMA: Final = {
     "launcher": pl.Categorical(), "since": pl.Int64(), "until": pl.Int64(), "call": pl.String(),
     "stack": pl.String(),
@@ -60,9 +59,8 @@ def find_stream_waits(run: Run) -> pl.DataFrame:
         return pl.DataFrame(schema={"launcher": pl.Categorical(), "at": pl.Int64()})
     names = run.events["name"].unique().cast(pl.String).drop_nulls()
     waiting_names = names.filter(names.str.contains(_STREAM_WAIT_CALLS)).cast(pl.Categorical())
-    rows = run.events.lazy().filter(
-        (pl.col("kind") == "span") & pl.col("name").is_in(waiting_names.implode())
-    )
+    is_wait = (pl.col("kind") == "span") & pl.col("name").is_in(waiting_names.implode())
+    rows = run.events.lazy().filter(is_wait)
     return rows.select(launcher="track", at="t").drop_nulls().sort("at").collect()
 
 
@@ -77,26 +75,22 @@ def _select_enclosing_operators(operators: pl.DataFrame, calls: pl.DataFrame) ->
 
 def _build_stacks(calls: pl.DataFrame, operators: pl.DataFrame) -> pl.Series:
     """Return for each call its enclosing operators, outermost first; null without any."""
-    from tracetui.analysis.frames.nesting import (
-        find_enclosing_scopes,  # loads numpy, which most runs do not need
-    )
+    from tracetui.analysis.frames import nesting  # loads numpy, which most runs do not need
 
-    rows = pl.concat([operators.with_columns(call=pl.lit(None, pl.Int64)), calls.with_row_index("call")],
-                     how="diagonal_relaxed")  # fmt: skip
-    thread = pl.col("track").to_physical().cast(pl.Int64)
-    rows = rows.with_columns(on=thread)
+    rows = pl.concat([operators, calls.with_row_index("call")], how="diagonal_relaxed")
+    rows = rows.with_columns(on=pl.col("track").to_physical().cast(pl.Int64), end=pl.col("t") + pl.col("dur"))
     rows = rows.sort("on", "t", "dur", descending=[False, False, True], maintain_order=True)
-    is_scope = rows["call"].is_null().to_numpy()
-    end = (rows["t"] + rows["dur"]).to_numpy()
-    enclosing = find_enclosing_scopes(rows["on"].to_numpy(), rows["t"].to_numpy(), end, is_scope)
+    thread, start, end = (rows[c].to_numpy() for c in ("on", "t", "end"))
+    enclosing = nesting.find_enclosing_scopes(thread, start, end, rows["call"].is_null().to_numpy())
     names = rows["name"].cast(pl.String).to_list()
     texts: list[str | None] = [None] * calls.height
-    for row in rows.with_row_index("place").filter(pl.col("call").is_not_null())["place"].to_list():
-        stack, scope = list[str](), int(enclosing[row])
-        while scope >= 0:
-            stack.append(names[scope])
-            scope = int(enclosing[scope])
-        texts[rows["call"][row]] = _ARROW.join(stack[::-1][:STACK_DEPTH]) or None
+    for row, call in enumerate(rows["call"]):
+        if call is not None:
+            stack, scope = list[str](), int(enclosing[row])
+            while scope >= 0:
+                stack.append(names[scope])
+                scope = int(enclosing[scope])
+            texts[call] = _ARROW.join(stack[::-1][:STACK_DEPTH]) or None
     return pl.Series("stack", texts, dtype=pl.String)
 
 
@@ -111,13 +105,11 @@ def sum_waits_by_device(run: Run) -> pl.DataFrame:
     if calls.is_empty() or not run.has("launcher"):
         return pl.DataFrame(schema=schema)
     rows = with_device(run, select_device_rows(run)).select("launcher", DEVICE)
-    launches = rows.drop_nulls().group_by("launcher", DEVICE).agg(pl.len())
-    launches = launches.sort("len", descending=True)
+    launches = rows.drop_nulls().group_by("launcher", DEVICE).agg(pl.len()).sort("len", descending=True)
     threads = launches.unique("launcher", keep="first", maintain_order=True).drop("len").collect()
-    calls_with_device = calls.join(threads, on="launcher", how="left")
-    sums = calls_with_device.group_by(DEVICE, "stack").agg(
-        count=pl.len().cast(pl.Int64), wait_ns=(pl.col("until") - pl.col("since")).sum()
-    )
+    by_stack = calls.join(threads, on="launcher", how="left").group_by(DEVICE, "stack")
+    wait_ns = (pl.col("until") - pl.col("since")).sum()
+    sums = by_stack.agg(count=pl.len().cast(pl.Int64), wait_ns=wait_ns)
     return sums.sort("wait_ns", "stack", descending=[True, False])
 
 

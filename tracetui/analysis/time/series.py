@@ -36,20 +36,14 @@ def _compute_sample_table(run: Run, look: Look, kind: str, value: str, keys: lis
     place = (count.cum_sum() - count) * TREND_CELLS // count.sum().clip(lower_bound=TREND_CELLS)
     mean = (column * count).sum() / count.sum()
     rows = select_samples(run, look, kind, value)
-    trend = (
-        rows.with_columns(_cell=place.over(keys))
-        .group_by(*keys, "_cell")
-        .agg(mean.alias(value))
-        .group_by(keys)
-        .agg(column.sort_by("_cell").alias("trend"))
-    )
+    cells = rows.with_columns(_cell=place.over(keys)).group_by(*keys, "_cell").agg(mean.alias(value))
+    trend = cells.group_by(keys).agg(trend=column.sort_by("_cell"))
     table = rows.group_by(keys).agg(
-        count.sum().cast(pl.Int64).alias("count"),
-        column.first().alias("first"),
-        mean.alias("mean"),
-        column.min().alias("min"),
-        column.max().alias("max"),
-        column.last().alias("last"),
+        count=count.sum().cast(pl.Int64),
+        first=column.first(),
+        mean=mean,
+        min=column.min(),
+        max=column.max(),
+        last=column.last(),
     )
-    joined = table.join(trend, on=keys, nulls_equal=True)
-    return joined.sort(keys, nulls_last=True).collect()
+    return table.join(trend, on=keys, nulls_equal=True).sort(keys, nulls_last=True).collect()

@@ -49,14 +49,10 @@ def find_steady_state(run: Run) -> SteadyState | None:
         return None
     phase = table["phase"].value_counts(sort=True)["phase"][0]
     main_steps = table.filter(pl.col("phase").eq_missing(pl.lit(phase)))
-    durations = main_steps["took"].to_list()
-    warm_up, cut = count_outside_steady(durations)
-    if (
-        main_steps.height < MIN_STEPS
-        or main_steps.height - warm_up - cut < _MIN_STEADY_SHARE * main_steps.height
-    ):
-        return None
+    warm_up, cut = count_outside_steady(main_steps["took"].to_list())
     steady_steps = main_steps["step"][warm_up : main_steps.height - cut]
+    if main_steps.height < MIN_STEPS or len(steady_steps) < _MIN_STEADY_SHARE * main_steps.height:
+        return None
     return SteadyState(int(steady_steps[0]), int(steady_steps[-1]), table.height, warm_up, cut, phase)
 
 
@@ -86,11 +82,8 @@ def describe_steady_state(state: SteadyState) -> str:
     if state.is_complete:
         rule = f"none of the first {which} takes {WARM_UP_FACTOR} times the median"
         return f"steps {state.first}–{state.last} of {state.steps} are steady: {rule}"
-    parts = []
-    if state.warm_up:
-        parts.append(f"the first {state.warm_up} took more than {WARM_UP_FACTOR} times the median of {which}")
-    if state.cut:
-        parts.append("the last took less than half of it")
+    first = f"the first {state.warm_up} took more than {WARM_UP_FACTOR} times the median of {which}"
+    parts = [first] * bool(state.warm_up) + ["the last took less than half of it"] * bool(state.cut)
     return f"steps {state.first}–{state.last} of {state.steps} are steady; {' and '.join(parts)}"
 
 
@@ -105,9 +98,9 @@ def cut_to_steady(run: Run) -> Run:
     """Return the run with the steps of its steady state alone; raise UsageError if it has none."""
     steady_run = _select_steady(run)
     if steady_run is None:
-        what = f"no steady state found in {run.name}"
         why = f"it has fewer than {MIN_STEPS} steps, or they do not settle"
-        raise UsageError(what, why=why, todo="choose steps by number: --steps 10:20")
+        todo = "choose steps by number: --steps 10:20"
+        raise UsageError(f"no steady state found in {run.name}", why=why, todo=todo)
     return steady_run
 
 

@@ -20,7 +20,6 @@ from tracetui.analysis.time.step_table import build_step_facts
 from tracetui.look import Look
 
 SCALE_COLUMNS: Final = ("scale", "measured_ns")  # of a scaled table
-
 _SCALED: Final = ("scaled_ns", "scaled_count")
 
 
@@ -31,30 +30,24 @@ def find_sampled_steps(run: Run) -> dict[str, pl.DataFrame]:
         return {}
     indices = ((run.events["op"] == WINDOW_OP) & (run.events["kind"] == "span")).arg_true()
     windows = run.events[indices, select_existing(run, ("lens", "step", "count", "track"))]
-    if windows.is_empty():
-        return {}
-    return {
-        str(lens): _count_sampled(run, rows) for (lens,), rows in windows.group_by("lens") if lens is not None
-    }
+    by_lens = windows.drop_nulls("lens").group_by("lens")
+    return {str(lens): _count_sampled(run, rows) for (lens,), rows in by_lens}
 
 
 def _count_sampled(run: Run, spans: pl.DataFrame) -> pl.DataFrame:
     """Return the steps of one lens; of several ranks, the one that sampled most counts."""
     counts = spans.with_columns(_n=launch_count(run)).group_by("step", *select_existing(run, ["track"]))
-    samples = counts.agg(pl.col("_n").sum()).group_by("step").agg(pl.col("_n").max().alias("sampled"))
+    samples = counts.agg(pl.col("_n").sum()).group_by("step").agg(sampled=pl.col("_n").max())
     step_facts = build_step_facts(run).select("step", "phase", "steps", "t", "wall_ns")
     sampled = pl.min_horizontal(pl.col("sampled").fill_null(0), "steps").cast(pl.Int64)
     facts = step_facts.join(samples, on="step", how="left").with_columns(sampled)
-    facts = facts.join(_sum_spans(run, str(spans["lens"][0])), on="step", how="left")
+    spans_ns = pl.DataFrame(schema={"step": pl.Int64, "spans_ns": pl.Int64})
+    if run.has("dur"):  # spans are recorded in every step
+        is_span = (pl.col("kind") == "span") & (pl.col("lens") == str(spans["lens"][0]))
+        rows = run.events.filter(is_span).drop_nulls("dur")
+        spans_ns = rows.group_by("step").agg(spans_ns=pl.col("dur").sum())
+    facts = facts.join(spans_ns, on="step", how="left")
     return facts.with_columns(per_step_ns=_time_per_step(facts)).drop("wall_ns", "spans_ns")
-
-
-def _sum_spans(run: Run, lens: str) -> pl.DataFrame:
-    """Return for each step the time of the lens's spans, which are recorded in every step."""
-    if not run.has("dur"):
-        return pl.DataFrame(schema={"step": pl.Int64, "spans_ns": pl.Int64})
-    rows = run.events.filter((pl.col("kind") == "span") & (pl.col("lens") == lens)).drop_nulls("dur")
-    return rows.group_by("step").agg(pl.col("dur").sum().alias("spans_ns"))
 
 
 def _time_per_step(table: pl.DataFrame) -> pl.Expr:

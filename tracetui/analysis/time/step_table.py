@@ -28,16 +28,9 @@ from tracetui.analysis.time.device_time import compute_step_spans, has_overlap_o
 from tracetui.analysis.time.idle_gaps import find_gaps_between_steps, sum_late_gaps_by_step
 from tracetui.look import Look
 
-_STEP_SCHEMA: Final = {
-    "step": pl.Int64(),
-    "phase": pl.String(),
-    "tokens": pl.Int64(),
-    "context": pl.Int64(),
-    "batch": pl.Int64(),
-    "t": pl.Int64(),
-    "wall_ns": pl.Int64(),
-    "steps": pl.Int64(),
-}
+_STEP_SCHEMA: Final = {"step": pl.Int64(), "phase": pl.String()} | dict.fromkeys(
+    ("tokens", "context", "batch", "t", "wall_ns", "steps"), pl.Int64()
+)
 _IDLE_CAUSES: Final = ("host_late_ns", "sync_ns")  # that idle time is split into
 _STEP_COLUMNS: Final = ("step", "phase", "tokens", "context", "batch", "t", "dur", "count")
 
@@ -52,21 +45,12 @@ def compute_step_totals(run: Run, look: Look, lens: str | None) -> pl.DataFrame:
     if look.filter or look.focus:
         sums = _compute_totals(run, look, lens)
     else:
-        totals_by_lens = _make_totals_cache(run)
-        if lens not in totals_by_lens:
-            totals_by_lens[lens] = _compute_run_totals(run, lens)
         unfiltered = Look(phase=look.phase, window=look.window)
-        sums = filter_rows(totals_by_lens[lens].lazy(), run, unfiltered).collect()
+        sums = filter_rows(_compute_run_totals(run, lens).lazy(), run, unfiltered).collect()
     if not list_ranks(run):
         return sums.group_by("step").agg(pl.col("dur").sum())
     by_rank = group_by_packed_key(sums.lazy(), ("step", "rank"), (pl.col("dur").sum(),))
     return by_rank.group_by("step").agg(pl.col("dur").max())
-
-
-@cache_per_run
-def _make_totals_cache(run: Run) -> dict[str | None, pl.DataFrame]:
-    """Return the run's dict from lens to the totals of all rows, empty at first."""
-    return {}
 
 
 def _compute_totals(
@@ -80,6 +64,7 @@ def _compute_totals(
     return sum_adjacent_rows(rows.select("step", "phase", "dur").collect())
 
 
+@cache_per_run
 def _compute_run_totals(run: Run, lens: str | None) -> pl.DataFrame:
     """Return the totals of all rows; chunks of a growing run are summed once."""
     if not live_run.list_chunks(run) or list_ranks(run):
@@ -130,11 +115,10 @@ def _build_reported_columns(run: Run) -> list[pl.Expr]:
     columns = {"tokens": "tokens", "context": "context", "batch": "batch", "dur": "wall_ns"}
     null = pl.lit(None, pl.Int64)
     exprs = [(pl.col(c).max() if run.has(c) else null).alias(alias) for c, alias in columns.items()]
-    exprs.append(launch_count(run).max().cast(pl.Int64).alias("steps"))
-    exprs.append((pl.col("t").min() if run.has("t") else pl.lit(None, pl.Int64)).alias("t"))
-    if run.has("phase"):
-        exprs.append(pl.col("phase").cast(pl.String).drop_nulls().first().alias("reported_phase"))
-    return exprs
+    start = pl.col("t").min() if run.has("t") else null.alias("t")
+    phase = pl.col("phase").cast(pl.String).drop_nulls().first().alias("reported_phase")
+    count = launch_count(run).max().cast(pl.Int64).alias("steps")
+    return [*exprs, count, start, *([phase] if run.has("phase") else [])]
 
 
 @cache_per_run
@@ -190,23 +174,18 @@ def assign_trend_cells(table: pl.DataFrame, width: int) -> pl.Series:
     """Return the trend cell of each step of a table (`step`, `steps`): at most `width` cells.
 
     A cell covers a power of two of steps and begins at a multiple of its length. So the cells of a growing
-    run stay, until there are too many: then each two become one.
+    run stay, until there are too many: then each two become one. If the numbers of steps have wide gaps, the
+    steps before each count instead.
     """
-    position, size = _compute_positions(table), 1
-    if position.is_empty():
-        return position
-    first, last, longest = int(position[0]), int(position[-1]), int(table["steps"].max())  # type: ignore[arg-type]
+    step, steps, size = table["step"], table["steps"], 1
+    if step.is_empty():
+        return step.cast(pl.Int64)
+    has_wide_gaps = int(step[-1]) - int(step[0]) >= 2 * int(steps.sum())
+    position = (steps.cum_sum() - steps if has_wide_gaps else step).cast(pl.Int64)
+    first, last, longest = int(position[0]), int(position[-1]), int(steps.max())  # type: ignore[arg-type]
     while size < longest or last // size - first // size >= width:
         size *= 2
     return position // size - first // size
-
-
-def _compute_positions(table: pl.DataFrame) -> pl.Series:
-    """Return the position of each step: its number, or the steps before it if numbers have wide gaps."""
-    step, steps = table["step"], table["steps"]
-    if step.is_empty() or int(step[-1]) - int(step[0]) < 2 * int(steps.sum()):
-        return step.cast(pl.Int64)
-    return (steps.cum_sum() - steps).cast(pl.Int64)
 
 
 def compute_step_table(run: Run, look: Look) -> pl.DataFrame:
