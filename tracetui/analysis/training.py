@@ -13,7 +13,7 @@ import polars as pl
 from capture.classify.name_rules import find_phase
 from capture.native.schema import PATH_SEPARATOR
 from capture.run import Run
-from tracetui.analysis.frames.selection import launch_count, list_phases, select_existing, select_timed
+from tracetui.analysis.frames.selection import build_totals, list_phases, select_timed
 from tracetui.analysis.time.series import select_samples
 from tracetui.analysis.time.step_table import build_step_facts
 from tracetui.look import Look
@@ -21,15 +21,6 @@ from tracetui.look import Look
 PHASES: Final = ("forward", "backward", "optimizer")
 STEP: Final = "step"
 RUN: Final = "run"  # everything, if the source marks no phases
-
-_LABELS: Final = {
-    **dict.fromkeys(("phase", "name", "category", "op", "path"), pl.String()),
-    "layer": pl.Int32(),
-}
-_UNPROFILED_SUFFIX: Final = ", timed in Python"  # ends the name of a pass timed without the profiler
-# spans inside a pass
-_INNER_SPAN: Final = re.compile(r"autograd::|(?:\w+::)*\w+Backward\d*$|Optimizer\.zero_grad#")
-
 TOP_KERNELS: Final = 5
 SCHEMA: Final = {
     **dict.fromkeys(("part", "phase", "name", "category"), pl.String()),
@@ -38,6 +29,11 @@ SCHEMA: Final = {
     "bytes": pl.Int64(),
     "text": pl.String(),
 }
+_TEXTS: Final = ("phase", "name", "category", "op", "path")
+_LABELS: Final = {**dict.fromkeys(_TEXTS, pl.String()), "layer": pl.Int32()}
+_UNPROFILED_SUFFIX: Final = ", timed in Python"  # ends the name of a pass timed without the profiler
+# spans inside a pass
+_INNER_SPAN: Final = re.compile(r"autograd::|(?:\w+::)*\w+Backward\d*$|Optimizer\.zero_grad#")
 _OF_ATTENTION: Final = r"(?i)scores|final[ _]matmul|out(put)?[ _]proj|\bo_proj"
 _LOG_SOFTMAX: Final = r"(?i)log_?softmax"  # of the loss, never of attention
 _NO_MODULE: Final = r"(?i)^\[|::|^\w*backward\d*$|step$|^iter|loss$"  # parts of a path that are not modules
@@ -90,14 +86,13 @@ def has_training_phases(run: Run) -> bool:
 
 def measure_passes(run: Run, look: Look) -> TrainingPasses:
     """Measure the complete steps that the look selects."""
-    complete_steps = _find_complete_steps(run, look)
-    step_facts = build_step_facts(run)
-    if complete_steps is None:
-        step_facts = step_facts.clear()
-    else:
-        step_facts = step_facts.filter(pl.col("step").is_in(complete_steps.implode()))
-    wall_times = _sum_wall_times(run, look, complete_steps) | _sum_step_wall(step_facts)
-    count = None if complete_steps is None else int(step_facts["steps"].sum())
+    complete_steps, count = _find_complete_steps(run, look), None
+    wall_times = _sum_wall_times(run, look, complete_steps)
+    if complete_steps is not None:
+        facts = build_step_facts(run).filter(pl.col("step").is_in(complete_steps.implode()))
+        count, timed = int(facts["steps"].sum()), facts.drop_nulls("wall_ns")
+        if timed.height:
+            wall_times[STEP] = int(timed["steps"].sum()), int(timed["wall_ns"].sum())
     work = _sum_work(run, look, complete_steps)
     return TrainingPasses(run, look, count, work, wall_times, _read_reported_shares(run))
 
@@ -130,20 +125,12 @@ def _sum_work(run: Run, look: Look, complete_steps: pl.Series | None) -> pl.Data
     """Return the sums of rows in complete steps; without steps, in phases; without phases, of all rows."""
     missing = {c: kind for c, kind in {**_LABELS, "flops": pl.Float64()}.items() if not run.has(c)}
     rows = select_timed(run, look).with_columns(pl.lit(None, kind).alias(c) for c, kind in missing.items())
-    in_phase = pl.col("phase").cast(pl.String).is_in(PHASES)
-    is_included = in_phase if has_training_phases(run) else pl.lit(value=True)
     if complete_steps is not None:
-        is_included = pl.col("step").is_in(complete_steps.implode())
-    flops = pl.when(pl.col("flops").count() > 0).then(pl.col("flops").sum())
-    sums = (
-        rows.filter(is_included)
-        .group_by(*_LABELS)
-        .agg(
-            launch_count(run).sum().cast(pl.Int64).alias("count"),
-            pl.col("dur").sum().alias("total_ns"),
-            flops.alias("flops"),
-        )
-    )
+        rows = rows.filter(pl.col("step").is_in(complete_steps.implode()))
+    elif has_training_phases(run):
+        rows = rows.filter(pl.col("phase").cast(pl.String).is_in(PHASES))
+    flops = pl.when(pl.col("flops").count() > 0).then(pl.col("flops").sum()).alias("flops")
+    sums = rows.group_by(*_LABELS).agg(*build_totals(run), flops)
     table = sums.with_columns(pl.col(c).cast(kind) for c, kind in _LABELS.items())
     order = [True, *(False for _ in _LABELS)]
     return table.sort("total_ns", *_LABELS, descending=order, nulls_last=True).collect()
@@ -157,14 +144,10 @@ def _sum_wall_times(run: Run, look: Look, complete_steps: pl.Series | None) -> d
     spans = spans.filter(pl.col("phase").cast(pl.String).is_in(PHASES))
     if complete_steps is not None:
         spans = spans.filter(pl.col("step").is_null() | pl.col("step").is_in(complete_steps.implode()))
-    path = pl.col("path") if run.has("path") else pl.lit(None)
-    sums = (
-        spans.group_by(pl.col("phase", "name").cast(pl.String), path.cast(pl.String).alias("path"))
-        .agg(launch_count(run).sum().cast(pl.Int64).alias("count"), pl.col("dur").sum())
-        .collect()
-    )
+    path = (pl.col("path") if run.has("path") else pl.lit(None)).cast(pl.String).alias("path")
+    groups = spans.group_by(pl.col("phase", "name").cast(pl.String), path)
     wall_times: dict[str, tuple[int, int]] = {}
-    for phase, name, where, count, dur in sums.iter_rows():
+    for phase, name, where, count, dur in groups.agg(*build_totals(run)).collect().iter_rows():
         if _is_pass(phase, name, where):
             times, total = wall_times.get(phase, (0, 0))
             wall_times[phase] = (times + count, total + dur)
@@ -176,11 +159,6 @@ def _is_pass(phase: str, name: str, path: str | None) -> bool:
     if name.endswith(_UNPROFILED_SUFFIX) or _INNER_SPAN.match(name):
         return False
     return find_phase(name) == phase and find_phase(path or "") != phase
-
-
-def _sum_step_wall(step_facts: pl.DataFrame) -> dict[str, tuple[int, int]]:
-    timed = step_facts.drop_nulls("wall_ns")
-    return {STEP: (int(timed["steps"].sum()), int(timed["wall_ns"].sum()))} if timed.height else {}
 
 
 def _read_reported_shares(run: Run) -> dict[str, float]:
@@ -211,33 +189,27 @@ def _note_limits(passes: TrainingPasses) -> list[str]:
 
 def _iter_times(passes: TrainingPasses) -> Iterator[Row]:
     """Yield the time of each phase: wall, kernels, and wall without the profiler."""
+    step_wall = passes.wall_times.get(STEP, (0, 0))[1]
     for phase in dict.fromkeys((*PHASES, STEP, *passes.phases)):
         count, wall = passes.wall_times.get(phase, (0, 0))
         if count:
-            yield _build_row(phase, "wall", count, wall, share=_compute_step_share(passes, phase, wall))
+            share = _divide(wall, step_wall) if phase != STEP else None
+            yield _build_row(phase, "wall", count, wall, share=share)
         elif phase == "forward":
             yield {"phase": phase, "text": f"{_NOT_REPORTED} how long the forward pass took as a whole"}
         kernels = passes.select(phase)
-        if (
-            kernels.height
-            and not passes.reported_shares
-            and (count or phase in passes.phases or has_training_phases(passes.run))
-        ):
+        is_marked = count or phase in passes.phases or has_training_phases(passes.run)
+        if kernels.height and is_marked and not passes.reported_shares:
             row = _build_sum_row(phase, "kernels", kernels, wall or None)
             yield row | {"mean_ns": round(row["total_ns"] / count) if count else None}
         yield from _iter_unprofiled(passes, phase, wall / count if count else None)
-
-
-def _compute_step_share(passes: TrainingPasses, phase: str, wall: int) -> float | None:
-    step_wall = passes.wall_times.get(STEP, (0, 0))[1]
-    return wall / step_wall if step_wall and phase != STEP else None
 
 
 def _iter_unprofiled(passes: TrainingPasses, phase: str, wall: float | None) -> Iterator[Row]:
     """Yield the same pass without the profiler, and the ratio."""
     name, took_ns = "without the profiler", find_unprofiled_ns(passes.run, phase)
     if took_ns is not None:
-        yield _build_row(phase, name, 1, took_ns) | {"time_ratio": took_ns / wall if wall else None}
+        yield _build_row(phase, name, 1, took_ns) | {"time_ratio": _divide(took_ns, wall)}
     elif phase == "forward":
         yield {"phase": phase, "name": name, "text": f"{_NOT_REPORTED} how long a pass takes then"}
 
@@ -250,10 +222,15 @@ def _iter_top_kernels(passes: TrainingPasses) -> Iterator[Row]:
             yield _build_no_kernels_row(phase, [phase])
         sums = work.group_by("name", "category").agg(pl.col("count", "total_ns").sum())
         order = sums.sort("total_ns", "name", "category", descending=[True, False, False])
-        for row in order.head(TOP_KERNELS).to_dicts():
-            share = _divide(row["total_ns"], passes.sum_kernel_ns(phase))
-            figure = _build_row(phase, row["name"], row["count"], row["total_ns"], share=share)
-            yield figure | {"category": row["category"]}
+        yield from _iter_category_rows(passes, phase, order.head(TOP_KERNELS))
+
+
+def _iter_category_rows(passes: TrainingPasses, phase: str, rows: pl.DataFrame) -> Iterator[Row]:
+    """Yield rows (`name`, `category`, sums) with their shares of the phase."""
+    for row in rows.iter_rows(named=True):
+        share = _divide(row["total_ns"], passes.sum_kernel_ns(phase))
+        figure = _build_row(phase, row["name"], row["count"], row["total_ns"], share=share)
+        yield figure | {"category": row["category"]}
 
 
 def _iter_others(passes: TrainingPasses) -> Iterator[Row]:
@@ -265,10 +242,8 @@ def _iter_others(passes: TrainingPasses) -> Iterator[Row]:
             continue
         yield _build_share_row(passes, phase, "all but matmul", others)
         sums = others.group_by(pl.col("category").fill_null("other")).agg(pl.col("count", "total_ns").sum())
-        for row in sums.sort("total_ns", "category", descending=[True, False]).to_dicts():
-            share = _divide(row["total_ns"], passes.sum_kernel_ns(phase))
-            figure = _build_row(phase, row["category"], row["count"], row["total_ns"], share=share)
-            yield figure | {"category": row["category"]}
+        sums = sums.sort("total_ns", "category", descending=[True, False]).with_columns(name="category")
+        yield from _iter_category_rows(passes, phase, sums)
 
 
 def _iter_products(passes: TrainingPasses) -> Iterator[Row]:
@@ -292,24 +267,22 @@ def _list_unseen_phases(passes: TrainingPasses, phase: str) -> list[str]:
 def _iter_attention(passes: TrainingPasses) -> Iterator[Row]:
     """Yield softmax, and the products of attention and its output projection, of a forward pass."""
     phase = passes.phases[0]
-    reported = passes.reported_shares
-    softmax, products = (
-        _read_reported_attention(passes.run) if reported else _split_attention(passes.select(phase))
-    )
+    if passes.reported_shares:
+        softmax, products = _read_reported_attention(passes.run)
+    else:
+        softmax, products = _split_attention(passes.select(phase))
     missing = [name for name, rows in (("softmax", softmax), ("matmul", products)) if rows.is_empty()]
     if missing:
         yield {"phase": phase, "text": f"{_NOT_REPORTED} attention's {' and '.join(missing)} separately"}
         return
-    softmax_row = _build_sum_row(phase, "softmax", softmax)
-    product_row = _build_sum_row(phase, "matmul", products)
-    softmax_row["flops"], product_row["flops"] = _sum_flops(softmax), _sum_flops(products)
+    softmax_row, product_row = (
+        _build_sum_row(phase, name, rows) | {"flops": _sum_flops(rows)}
+        for name, rows in (("softmax", softmax), ("matmul", products))
+    )
     yield from (softmax_row, product_row)
-    yield {
-        "phase": phase,
-        "name": "softmax / matmul",
-        "time_ratio": _divide(softmax_row["total_ns"], product_row["total_ns"]),
-        **_compute_flop_ratio(passes.run, softmax_row, product_row),
-    }
+    time_ratio = _divide(softmax_row["total_ns"], product_row["total_ns"])
+    flop_ratio = _compute_flop_ratio(passes.run, softmax_row, product_row)
+    yield {"phase": phase, "name": "softmax / matmul", "time_ratio": time_ratio, **flop_ratio}
 
 
 def _compute_flop_ratio(run: Run, softmax: Row, products: Row) -> Row:
@@ -326,14 +299,12 @@ def _split_attention(forward: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]
 
     The softmax of the loss is left out.
     """
-    path = pl.col("path").fill_null("")
+    path, category = pl.col("path").fill_null(""), pl.col("category")
     is_loss = path.str.contains(_LOG_SOFTMAX) | pl.col("name").fill_null("").str.contains(_LOG_SOFTMAX)
-    is_softmax = path.str.contains("(?i)softmax") | pl.col("category").eq_missing("softmax")
-    is_softmax &= ~is_loss
-    is_attention = pl.col("op").is_in(["attn.core", "attn.out"]).fill_null(False)
-    is_attention |= path.str.contains(_OF_ATTENTION)
-    is_product = pl.col("category").eq_missing("matmul")
-    return forward.filter(is_softmax), forward.filter(is_product & is_attention & ~is_softmax)
+    is_softmax = (path.str.contains("(?i)softmax") | category.eq_missing("softmax")) & ~is_loss
+    has_op = pl.col("op").is_in(["attn.core", "attn.out"]).fill_null(False)
+    is_product = category.eq_missing("matmul") & (has_op | path.str.contains(_OF_ATTENTION))
+    return forward.filter(is_softmax), forward.filter(is_product & ~is_softmax)
 
 
 def _read_reported_attention(run: Run) -> tuple[pl.DataFrame, pl.DataFrame]:
@@ -382,16 +353,15 @@ def _owner() -> pl.Expr:
 
 def _iter_memory(passes: TrainingPasses) -> Iterator[Row]:
     """Yield the peak memory of each phase, and what weights and the whole step need."""
-    columns = select_existing(passes.run, ("phase", "bytes"))
-    rows = pl.DataFrame()
-    if len(columns) == 2:
+    rows = pl.DataFrame(schema={"phase": pl.String, "name": pl.String, "bytes": pl.Float64})
+    if passes.run.has("phase") and passes.run.has("bytes"):
         rows = select_samples(passes.run, passes.look, "memory", "bytes").collect()
-    for phase in PHASES if rows.height else ():
+    for phase in PHASES:
         by_name = pl.col("name").cast(pl.String)
         of_phase = rows.filter(pl.col("phase") == phase).group_by(by_name, maintain_order=True)
         for name, peak in of_phase.agg(pl.col("bytes").max().cast(pl.Int64)).iter_rows():
             yield {"phase": phase, "name": name.removesuffix(f", {phase}"), "bytes": peak}
-    if not rows.height or not rows["phase"].is_in(list(PHASES)).any():
+    if not rows["phase"].is_in(list(PHASES)).any():
         yield {"phase": STEP, "text": f"{_NOT_REPORTED} how much memory a phase takes"}
     for name, fact in _MEMORY_PLAN.items():
         size = passes.run.meta.get(fact)
@@ -433,7 +403,7 @@ def _build_row(phase: str, name: str, count: int | None, total: int, *, share: f
     return {"phase": phase, "name": name, **figures}
 
 
-def _divide(part: int, base: int | None) -> float | None:
+def _divide(part: int, base: float | None) -> float | None:
     return part / base if base else None
 
 
