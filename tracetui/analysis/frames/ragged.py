@@ -13,11 +13,16 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
 
 _ONE: Final = np.uint64(1)
-
 _MAX_SPREAD: Final = 8  # range of the numbers per entry; a wider range is sorted, not indexed
 _MIN_TABLE_SIZE: Final = 1 << 16
+
+
+def to_floats(values: pl.Series) -> Floats:
+    """Return a column as an array of floats, null as NaN."""
+    return values.cast(pl.Float64).to_numpy()
 
 
 def iter_equal_lengths(counts: Ints) -> Iterator[tuple[Ints, Ints]]:

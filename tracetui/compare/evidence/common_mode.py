@@ -12,9 +12,8 @@ single steps vary for other reasons. Between the steps of a pair, they come from
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
-from tracetui.analysis.frames.ragged import Ints
+from tracetui.analysis.frames.ragged import Bools, Ints
 from tracetui.analysis.frames.statistics import MIN_SAMPLES, Floats, RowEvidence
 from tracetui.compare import params
 from tracetui.compare.pairing.step_times import SparseTimes
@@ -31,7 +30,7 @@ class ResidualShift:
 
 
 def estimate_residual_shift(
-    level: Floats, steps: Floats, groups: NDArray[np.int64], contended: NDArray[np.bool_] | None = None
+    level: Floats, steps: Floats, groups: Ints, contended: Bools | None = None
 ) -> ResidualShift:
     """Estimate the shift of each row from the runs of group 0 to those of group 1, without the common mode.
 
@@ -43,9 +42,8 @@ def estimate_residual_shift(
     scale = _compute_robust_sd(steps) if has_steps else np.ones(len(level))
     factors = _find_run_factors(steps, scale) if has_steps else np.ones((len(level), 1))
     min_sd = params.MIN_RUN_SD_CONTENDED if contended.any() else params.MIN_RUN_SD
-    variance, df = _estimate_residual_variance(
-        level, groups, factors, scale, min_sd if has_steps else params.MIN_STEP_SD
-    )
+    min_sd = min_sd if has_steps else params.MIN_STEP_SD
+    variance, df = _estimate_residual_variance(level, groups, factors, scale, min_sd)
     left, right = (level[:, groups == g] for g in (0, 1))
     between = variance * (1 / left.shape[1] + 1 / right.shape[1])
     single = (left.shape[1] == 1) + (right.shape[1] == 1)
@@ -60,9 +58,7 @@ def estimate_residual_shift(
     return ResidualShift(shift, np.sqrt(total * widening), total**2 / squares, np.sqrt(variance))
 
 
-def _compute_prior_variance(
-    common: Floats, groups: NDArray[np.int64], contended: NDArray[np.bool_], *, is_single: bool
-) -> float:
+def _compute_prior_variance(common: Floats, groups: Ints, contended: Bools, *, is_single: bool) -> float:
     """Compute the variance that no run shows: a row may react differently, or a whole side be contended."""
     sd = params.COMMON_MODE_SD_SINGLE_RUN if is_single else params.COMMON_MODE_SD
     if contended.any():
@@ -109,7 +105,7 @@ def _find_run_factors(steps: Floats, scale: Floats) -> Floats:
 
 
 def _estimate_residual_variance(
-    level: Floats, groups: NDArray[np.int64], factors: Floats, scale: Floats, min_sd: float
+    level: Floats, groups: Ints, factors: Floats, scale: Floats, min_sd: float
 ) -> tuple[Floats, float]:
     """Estimate each row's residual variance between runs of one side, and its degrees of freedom.
 
@@ -118,35 +114,24 @@ def _estimate_residual_variance(
     """
     from scipy.special import digamma
 
-    centered, df = _center_groups(level, groups)
-    variance = scale**2
+    centered, variance, prior_df = level.copy(), scale**2, params.RESIDUAL_PRIOR_DF
+    for members in (groups == group for group in np.unique(groups)):
+        centered[:, members] -= level[:, members].mean(axis=1, keepdims=True)
+    df = len(groups) - len(np.unique(groups))
+    log_bias = np.log(df / 2) - digamma(df / 2)  # the mean log of a variance estimate is too small by this
     for _ in range(params.VARIANCE_PASSES):
         common_mode, leverage = fit_common_mode(factors, variance, centered)
         residual = centered - common_mode
         observed = (residual**2).sum(axis=1) / df / np.maximum(1 - leverage, 1 - params.MAX_LEVERAGE)
         ratios = observed[observed > 0] / scale[observed > 0] ** 2
-        log_bias = np.log(df / 2) - digamma(
-            df / 2
-        )  # the mean log of a variance estimate is too small by this
         typical = np.exp(np.median(np.log(ratios)) + log_bias) if len(ratios) else 0.0
         prior = max(typical, min_sd**2)
-        variance = (params.RESIDUAL_PRIOR_DF * prior * scale**2 + df * observed) / (
-            params.RESIDUAL_PRIOR_DF + df
-        )
-    return variance, df + params.RESIDUAL_PRIOR_DF
-
-
-def _center_groups(level: Floats, groups: NDArray[np.int64]) -> tuple[Floats, int]:
-    """Subtract the mean of each group; also return the degrees of freedom that are left."""
-    out = level.copy()
-    for group in np.unique(groups):
-        members = groups == group
-        out[:, members] -= level[:, members].mean(axis=1, keepdims=True)
-    return out, len(groups) - len(np.unique(groups))
+        variance = (prior_df * prior * scale**2 + df * observed) / (prior_df + df)
+    return variance, df + prior_df
 
 
 def fit_common_mode(
-    factors: Floats, variance: Floats, changes: Floats, used: NDArray[np.bool_] | None = None
+    factors: Floats, variance: Floats, changes: Floats, used: Bools | None = None
 ) -> tuple[Floats, Floats]:
     """Fit the factors to each column of changes by weighted least squares; return the fit and the leverages.
 
@@ -171,7 +156,7 @@ def _split_common_and_residual(
     return residual, common, np.where(leverage > 0, 1 / (1 - leverage), 1 - leverage)
 
 
-def select_unchanged(change: Floats, factors: Floats, variance: Floats) -> NDArray[np.bool_]:
+def select_unchanged(change: Floats, factors: Floats, variance: Floats) -> Bools:
     """Select the rows that did not evidently change on their own, dropping the largest residual in turn."""
     used = np.ones(len(change), dtype=bool)
     for _ in range(len(change) // params.ROWS_PER_CHANGED_ROW):
@@ -216,7 +201,7 @@ def remove_common_mode(cells: SparseTimes) -> tuple[Ints, SparseTimes] | None:
 
 def take_stronger_test(
     unadjusted: RowEvidence, rows: Ints, residual: RowEvidence
-) -> tuple[RowEvidence, NDArray[np.bool_]]:
+) -> tuple[RowEvidence, Bools]:
     """Take for each of `rows` the smaller p of its whole and its residual change, doubled for two tests.
 
     The residual counts only if the row changed as a whole, too, in the same direction: a row that keeps its
@@ -236,12 +221,11 @@ def take_stronger_test(
     return replace(unadjusted, low=low, high=high, p=p_values), is_relative
 
 
-def describe_relative_rows(is_relative: NDArray[np.bool_]) -> str:
+def describe_relative_rows(is_relative: Bools) -> str:
     """Describe how many rows were judged by their residual; empty if none was."""
     rows = int(is_relative.sum())
-    return (
-        f"; {rows} row{'s' * (rows > 1)} judged relative to rows that slowed down with them" if rows else ""
-    )
+    text = f"; {rows} row{'s' * (rows > 1)} judged relative to rows that slowed down with them"
+    return text if rows else ""
 
 
 def _select_complete_rows(cells: SparseTimes) -> tuple[Ints, Floats, Floats]:
@@ -266,9 +250,8 @@ def _find_step_factors(moves: Floats) -> Floats:
     scaled = np.divide(moves, size[:, None, None], out=np.zeros_like(moves), where=size[:, None, None] > 0)
     rng, (rows, _, steps) = np.random.default_rng(len(moves)), moves.shape
     shifts = rng.integers(0, steps, (params.PARALLEL_ANALYSIS_SHIFTS, rows, 1, 1))
-    by_chance = np.array(
-        [_compute_eigenvalues(np.take_along_axis(scaled, (np.arange(steps) + s) % steps, 2)) for s in shifts]
-    )
+    shifted = (np.take_along_axis(scaled, (np.arange(steps) + shift) % steps, 2) for shift in shifts)
+    by_chance = np.array([_compute_eigenvalues(each) for each in shifted])
     eigenvalues = _compute_eigenvalues(scaled)
     if eigenvalues[0] <= params.PARALLEL_ANALYSIS_MARGIN * by_chance[:, 0].max():
         return np.zeros((rows, 0))

@@ -7,6 +7,7 @@ import numpy as np
 import polars as pl
 
 from capture.run import Run
+from tracetui.analysis.frames.ragged import Bools, to_floats
 from tracetui.analysis.frames.run_memo import cache_per_run
 from tracetui.analysis.frames.selection import list_lenses
 from tracetui.analysis.frames.statistics import Floats
@@ -35,12 +36,12 @@ def measure_other_load(run: Run) -> pl.DataFrame | None:
     cores = samples.filter(pl.col("name") == _CORE_COUNTER)["track"].n_unique()
     if process.is_empty() or host.is_empty() or not cores:
         return None
-    at, own_pct = _to_floats(host["t"]), _to_floats(process["value"])
-    other_pct = cores * _to_floats(host["value"]) - np.interp(at, _to_floats(process["t"]), own_pct)
+    at, own_pct = to_floats(host["t"]), to_floats(process["value"])
+    other_pct = cores * to_floats(host["value"]) - np.interp(at, to_floats(process["t"]), own_pct)
     spare_cores = max(0, cores - max(1, _count_needed_cores(run, own_pct)))
     contended = np.maximum(other_pct / 100 - spare_cores, 0.0)
     steps = run.events.filter(pl.col("kind") == "step").drop_nulls(["step", "t", "dur"])
-    begin, end = _to_floats(steps["t"]), _to_floats(steps["t"] + steps["dur"])
+    begin, end = to_floats(steps["t"]), to_floats(steps["t"] + steps["dur"])
     return steps.select(
         "step",
         contended_cores=pl.Series(_average_over_intervals(at, contended, begin, end)),
@@ -68,7 +69,7 @@ def _average_over_intervals(at: Floats, values: Floats, begin: Floats, end: Floa
     return np.asarray(inside / np.maximum(end - begin, 1.0))
 
 
-def is_contended(run: Run, steps: pl.Series) -> "np.ndarray[tuple[int], np.dtype[np.bool_]]":
+def is_contended(run: Run, steps: pl.Series) -> Bools:
     """Mark the steps in which other programs used cores that the run needed; none if that is unknown."""
     load = measure_other_load(run)
     if load is None:
@@ -96,7 +97,3 @@ def is_mostly_contended(run: Run) -> bool:
     if load is None or load.is_empty():
         return False
     return float(load["contended_cores"].median()) >= params.CONTENDED_CORES  # type: ignore[arg-type]
-
-
-def _to_floats(values: pl.Series) -> Floats:
-    return values.cast(pl.Float64).to_numpy()

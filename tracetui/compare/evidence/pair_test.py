@@ -8,13 +8,12 @@ noise, which no pair can show and which therefore comes from outside (`NoiseFloo
 from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tracetui.analysis.frames import ragged
-from tracetui.analysis.frames.ragged import Ints
+from tracetui.analysis.frames.ragged import Bools, Ints
 from tracetui.analysis.frames.statistics import CONFIDENCE, MIN_SAMPLES, Floats, RowEvidence, adjust_holm
 from tracetui.compare import params
 from tracetui.compare.evidence import common_mode
@@ -27,7 +26,7 @@ def judge_pair(a: Floats, b: Floats, floor: NoiseFloor) -> RowEvidence:
     return judge_sparse_pair(SparseTimes.from_dense(a, b), floor)[0]
 
 
-def judge_sparse_pair(cells: SparseTimes, floor: NoiseFloor) -> tuple[RowEvidence, NDArray[np.bool_]]:
+def judge_sparse_pair(cells: SparseTimes, floor: NoiseFloor) -> tuple[RowEvidence, Bools]:
     """Judge each row; also return which rows were judged without the common mode."""
     evidence, is_relative = _judge_rows(cells, floor), np.zeros(cells.row_count, dtype=bool)
     residual = common_mode.remove_common_mode(cells)
@@ -47,27 +46,39 @@ def _judge_rows(cells: SparseTimes, floor: NoiseFloor, margin: float = params.SH
 
     `margin` is the factor by which the shifts of rows may by chance be too close to each other.
     """
+    from scipy.special import stdtr, stdtrit
+
     has_both = np.asarray((cells.a > 0) & (cells.b > 0))
     log_ratio = np.log(cells.b[has_both]) - np.log(cells.a[has_both])
     row, step, rows = cells.row[has_both], cells.step[has_both], cells.row_count
-    counts, (valid_a, valid_b, valid) = np.bincount(row, minlength=rows), _count_valid_steps(cells)
-    medians = (
-        ragged.compute_medians(cells.a, cells.row, valid_a),
-        ragged.compute_medians(cells.b, cells.row, valid_b),
+    counts = np.bincount(row, minlength=rows)
+    excluded_a, excluded_b = (
+        np.bincount(cells.row[np.isnan(side)], minlength=rows) for side in (cells.a, cells.b)
     )
-    delta = ragged.compute_medians(cells.b - cells.a, cells.row, valid)
+    valid_a, valid_b = cells.valid_steps - excluded_a, cells.valid_steps - excluded_b
+    median_a = ragged.compute_medians(cells.a, cells.row, valid_a)
+    median_b = ragged.compute_medians(cells.b, cells.row, valid_b)
+    delta = ragged.compute_medians(cells.b - cells.a, cells.row, valid_a - excluded_b)
     center = ragged.compute_medians(log_ratio, row, counts)
     deviation = log_ratio - center[row]
     mad = ragged.compute_medians(np.abs(deviation), row, counts)
-    state = _estimate_run_state_variance(mad) if cells.step_count >= MIN_SAMPLES else np.zeros(rows)
+    state = np.zeros(rows)  # variance because each run may be in another state from start to end
+    if cells.step_count >= MIN_SAMPLES:
+        state = np.nan_to_num(params.SINGLE_RUN_STATE_SD * params.MAD_TO_SD * mad) ** 2
     shift = np.where(2 * counts >= valid_a, center, np.nan)
     deviations = StepDeviations(deviation, row, step, mad, cells.step_count)
     df, error, step_variance = _estimate_shift_error(shift, deviations, floor, state, margin)
-    low, high = _compute_interval(shift, error, df, medians, delta, step_variance)
     with np.errstate(divide="ignore", invalid="ignore"):
         t = np.where(shift == 0, 0.0, np.abs(shift) / error)
-    p = _compute_p(t, df)
-    return RowEvidence(*medians, delta, low, high, p, p, np.full(rows, np.nan), counts, counts)
+    p = np.asarray(2 * stdtr(df, -t))
+    # the 95 % interval of the difference in ns; its width is 0 for rows that are exactly equal
+    half_width = np.where((shift == 0) & (step_variance == 0), 0.0, error * stdtrit(df, (1 + CONFIDENCE) / 2))
+    scale = 2 * np.sqrt(median_a * median_b)
+    low, high = (
+        delta + scale * (np.sinh((shift + sign * half_width) / 2) - np.sinh(shift / 2)) for sign in (-1, 1)
+    )
+    no_cliff = np.full(rows, np.nan)
+    return RowEvidence(median_a, median_b, delta, low, high, p, p, no_cliff, counts, counts)
 
 
 def _estimate_shift_error(
@@ -116,20 +127,6 @@ def _is_consistent_with_noise(distance: Floats, error: Floats, df: Floats, step_
     return bool((weight * z**2).sum() <= params.CLIPPED_NORMAL_VARIANCE * weight.sum())
 
 
-def _count_valid_steps(cells: SparseTimes) -> tuple[Ints, Ints, Ints]:
-    """Count for each row the steps that are valid on side a, on side b, and on both."""
-    excluded_a, excluded_b = (
-        np.bincount(cells.row[np.isnan(side)], minlength=cells.row_count) for side in (cells.a, cells.b)
-    )
-    valid = cells.valid_steps
-    return valid - excluded_a, valid - excluded_b, valid - excluded_a - excluded_b
-
-
-def _estimate_run_state_variance(mad: Floats) -> Floats:
-    """Estimate the variance of a row because each run may be in another state from start to end."""
-    return np.asarray(np.nan_to_num(params.SINGLE_RUN_STATE_SD * params.MAD_TO_SD * mad) ** 2)
-
-
 def _combine_variances(
     step_variance: Floats, step_df: Floats, floor: NoiseFloor, state: Floats
 ) -> tuple[Floats, Floats]:
@@ -140,32 +137,6 @@ def _combine_variances(
         squares = step_variance**2 / np.maximum(step_df, 1) + between**2 / floor.freedom
         df = np.where(squares > 0, total**2 / squares, params.MAX_DF).clip(1, params.MAX_DF)
     return df, np.sqrt(total)
-
-
-def _compute_p(t: Floats, df: Floats) -> Floats:
-    from scipy.special import stdtr
-
-    return np.asarray(2 * stdtr(df, -t))
-
-
-def _compute_interval(
-    shift: Floats,
-    error: Floats,
-    df: Floats,
-    medians: tuple[Floats, Floats],
-    delta: Floats,
-    step_variance: Floats,
-) -> tuple[Floats, Floats]:
-    """Compute the 95 % interval of the difference in ns; its width is 0 for rows that are exactly equal."""
-    from scipy.special import stdtrit
-
-    is_equal = (shift == 0) & (step_variance == 0)
-    half_width = np.where(is_equal, 0.0, error * stdtrit(df, (1 + CONFIDENCE) / 2))
-    scale = 2 * np.sqrt(medians[0] * medians[1])
-    low, high = (
-        delta + scale * (np.sinh((shift + sign * half_width) / 2) - np.sinh(shift / 2)) for sign in (-1, 1)
-    )
-    return np.asarray(low), np.asarray(high)
 
 
 @dataclass(frozen=True, eq=False)
@@ -199,8 +170,7 @@ class StepDeviations:
         products = later**2, earlier**2, later * earlier
         sums = (np.asarray(np.bincount(row, x, rows), dtype=np.float64) for x in products)
         later_squares, earlier_squares, mixed = sums
-        counts = np.asarray(np.bincount(row, minlength=rows), dtype=np.int64)
-        return counts, later_squares, earlier_squares, mixed
+        return np.bincount(row, minlength=rows), later_squares, earlier_squares, mixed
 
     def estimate_innovation_variance(self, autocorrelation: float) -> tuple[Floats, Floats]:
         """Estimate each row's variance from the innovations of its AR(1) series, and their df.
@@ -212,12 +182,9 @@ class StepDeviations:
         is_known = count >= params.MIN_STEPS_FOR_VARIANCE
         squares = later - 2 * autocorrelation * product + autocorrelation**2 * earlier
         mean_square = squares / np.maximum(count, 1)
-        expected = _compute_per_length(
-            self.counts, lambda n: _compute_innovation_variance(autocorrelation, n)
-        )
-        df = np.minimum(
-            params.INNOVATION_DF_PER_STEP * count, params.INNOVATION_DF_STEPS / np.maximum(self.counts, 1)
-        )
+        expected = _compute_per_length(self.counts, partial(_compute_innovation_variance, autocorrelation))
+        max_df = params.INNOVATION_DF_STEPS / np.maximum(self.counts, 1)
+        df = np.minimum(params.INNOVATION_DF_PER_STEP * count, max_df)
         variance = np.maximum(mean_square, 0) / expected
         return np.where(is_known, variance, 0.0), np.where(is_known, df, 0.0)
 
@@ -232,7 +199,7 @@ def estimate_median_variance(
     towards that of the other rows, because few steps may by chance vary little.
     """
     n = deviations.counts
-    of_mean = _compute_per_length(n, lambda k: _compute_mean_variance(autocorrelation, k))
+    of_mean = _compute_per_length(n, partial(_compute_mean_variance, autocorrelation))
     steps = np.maximum(n, 2)
     unbiased = np.maximum(params.MIN_VARIANCE_FACTOR, (1 - of_mean) * steps / (steps - 1))
     from_mad = (params.MAD_TO_SD * (1 + 1 / steps) * deviations.mad) ** 2 / unbiased
@@ -263,13 +230,12 @@ def _compute_innovation_variance(autocorrelation: float, n: int) -> float:
     """Compute the mean square of the innovations of such a series, whose own mean was subtracted."""
     of_mean = _compute_mean_variance(autocorrelation, n)
     rest = 1 - autocorrelation
-    covariance = (
-        rest * n * of_mean - (1 - autocorrelation**n) / n
-    )  # of the sum of the innovations and the mean
+    # of the sum of the innovations and the mean
+    covariance = rest * n * of_mean - (1 - autocorrelation**n) / n
     return float(1 - autocorrelation**2 + rest**2 * of_mean - 2 * rest * covariance / (n - 1))
 
 
-def _shrink_variances(variance: Floats, df: Floats, is_usable: NDArray[np.bool_]) -> tuple[Floats, float]:
+def _shrink_variances(variance: Floats, df: Floats, is_usable: Bools) -> tuple[Floats, float]:
     """Shrink variances towards their median as limma does (Smyth 2004); also return the prior's df."""
     from scipy.special import digamma, polygamma
 
@@ -304,15 +270,12 @@ def _estimate_autocorrelation(deviations: StepDeviations) -> tuple[float, float]
     observed = float(np.nanmean(first))
     bias_factor = max(params.MIN_AUTOCORRELATION_BIAS_FACTOR, 1 - params.AUTOCORRELATION_BIAS_STEPS / n)
     unbiased = (observed + params.AUTOCORRELATION_UPPER_SE * error) / bias_factor
-    decay = _average_known(second) / observed if observed > params.AUTOCORRELATION_DECAY_SE * error else 0.0
+    known_second, decay = second[~np.isnan(second)], 0.0
+    if observed > params.AUTOCORRELATION_DECAY_SE * error and len(known_second):
+        decay = float(known_second.mean()) / observed
     upper = float(np.clip(max(unbiased, decay), 0.0, params.MAX_AUTOCORRELATION))
     widened = 1 - (1 - upper) * (1 - params.AUTOCORRELATION_MARGIN * upper**2)
     return float(np.clip(observed, 0.0, params.MAX_AUTOCORRELATION)), widened
-
-
-def _average_known(values: Floats) -> float:
-    finite = values[~np.isnan(values)]
-    return float(finite.mean()) if len(finite) else np.nan
 
 
 def _compute_autocorrelations(

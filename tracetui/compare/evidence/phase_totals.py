@@ -6,13 +6,12 @@ from typing import Final
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
 from capture.run import Run
 from tracetui.analysis.frames import selection
+from tracetui.analysis.frames.ragged import Bools, to_floats
 from tracetui.analysis.frames.statistics import ALPHA, MIN_SAMPLES, Floats, RowEvidence, judge_evidence
 from tracetui.analysis.time import step_sampling, step_table
-from tracetui.analysis.time.step_table import compute_step_totals
 from tracetui.compare import params
 from tracetui.compare.evidence import cpu_contention, pair_test, repeat_test
 from tracetui.compare.pairing.step_alignment import align_steps
@@ -23,15 +22,8 @@ STEP: Final = "step"  # wall time
 KERNELS: Final = "kernels"
 GAP: Final = "between kernels"
 SCHEMA: Final = {
-    "phase": pl.String,
-    "what": pl.String,
-    "per": pl.String,
-    "a_ns": pl.Float64,
-    "b_ns": pl.Float64,
-    "delta_ns": pl.Float64,
-    "low_ns": pl.Float64,
-    "high_ns": pl.Float64,
-    "p": pl.Float64,
+    **dict.fromkeys(("phase", "what", "per"), pl.String),
+    **dict.fromkeys(("a_ns", "b_ns", "delta_ns", "low_ns", "high_ns", "p"), pl.Float64),
     "verdict": pl.String,
     "steps": pl.Int64,
 }
@@ -91,23 +83,22 @@ def _judge_phase(sides: Sides, phase: str | None, look: Look) -> list[PhaseRow]:
 def _compute_step_series(run: Run, side: pl.DataFrame, phase: str | None, look: Look) -> dict[str, Floats]:
     """Compute the ns per token of each aligned step: kernels, wall time and the gap, if they are known."""
     walls = step_table.compute_step_durations(run).select("step", wall_ns="took_ns").unique("step")
-    lens = selection.resolve_lens(run, look)
-    sums = compute_step_totals(run, Look(lens=look.lens, phase=phase), lens).rename({"dur": "kernels"})
+    of_phase, lens = Look(lens=look.lens, phase=phase), selection.resolve_lens(run, look)
+    sums = step_table.compute_step_totals(run, of_phase, lens).rename({"dur": "kernels"})
     joined = side.join(walls, on="step", how="left", maintain_order="left")
     joined = joined.join(sums, on="step", how="left", maintain_order="left")
-    tokens = joined["tokens"].cast(pl.Float64).to_numpy()
     series: dict[str, Floats] = {}
-    wall, kernels = joined["wall_ns"], joined["kernels"].fill_null(0)
+    tokens, wall, kernels = to_floats(joined["tokens"]), joined["wall_ns"], joined["kernels"].fill_null(0)
     if step_sampling.compute_coverage(run, look) is None:
-        series[KERNELS] = kernels.cast(pl.Float64).to_numpy() / tokens
+        series[KERNELS] = to_floats(kernels) / tokens
     if not wall.null_count():
-        series[STEP] = wall.cast(pl.Float64).to_numpy() / tokens
+        series[STEP] = to_floats(wall) / tokens
     if len(series) == 2 and bool((wall >= kernels).all()):  # kernels of several streams overlap
         series[GAP] = series[STEP] - series[KERNELS]
     return series
 
 
-def _judge_series(times: Floats, is_free: NDArray[np.bool_], sides: Sides, terms: Terms) -> RowEvidence:
+def _judge_series(times: Floats, is_free: Bools, sides: Sides, terms: Terms) -> RowEvidence:
     """Judge runs × steps of one quantity; `is_free` marks steps without other programs on the CPU."""
     groups = np.repeat([0, 1, 2], [len(group) for group in sides.groups])
     if not sides.has_repeats:
@@ -123,20 +114,17 @@ def _judge_series(times: Floats, is_free: NDArray[np.bool_], sides: Sides, terms
     return evidence if not np.isnan(evidence.p).any() else replace(evidence, **by_side)
 
 
-def _judge_pair_series(times: Floats, is_free: NDArray[np.bool_], floor: NoiseFloor) -> RowEvidence:
+def _judge_pair_series(times: Floats, is_free: Bools, floor: NoiseFloor) -> RowEvidence:
     """Judge two runs × steps of one quantity."""
     is_free_in_both = np.asarray(is_free.all(axis=0))
     free_steps, has_steps = is_free_in_both.sum(), times.shape[1] >= MIN_SAMPLES
-    floor = floor if has_steps else _widen_floor(floor)
+    if not has_steps:
+        floor = replace(floor, spread=float(np.hypot(floor.spread, params.FEW_STEPS_SD)))
     if MIN_SAMPLES <= free_steps < is_free_in_both.size:
         times = np.where(is_free_in_both, times, np.nan)
     elif has_steps and free_steps < MIN_SAMPLES:
         floor = NoiseFloor(params.CONTENDED_RUN_SD)
     return pair_test.judge_pair(times[None, 0], times[None, 1], floor)
-
-
-def _widen_floor(floor: NoiseFloor) -> NoiseFloor:
-    return NoiseFloor(float(np.hypot(floor.spread, params.FEW_STEPS_SD)), floor.freedom, floor.source)
 
 
 def _build_row(

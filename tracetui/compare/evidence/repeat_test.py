@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
+from tracetui.analysis.frames.ragged import Bools, Ints
 from tracetui.analysis.frames.statistics import (
     ALPHA,
     Floats,
@@ -45,10 +45,10 @@ class RepeatEvidence:
 
 def judge_repeats(
     times: Floats,
-    groups: NDArray[np.int64],
+    groups: Ints,
     *,
     alpha: float = ALPHA,
-    contended: NDArray[np.bool_] | None = None,
+    contended: Bools | None = None,
 ) -> RepeatEvidence:
     """Judge rows × runs × steps of time; `groups` assigns each run to a (0), b (1) or neither (2).
 
@@ -64,9 +64,8 @@ def judge_repeats(
     p_of_all = _compute_common_shift_p(logs, groups, is_complete, _choose_run_sd(groups, contended))
     is_relative = bool(p_of_all >= params.TOTAL_ALPHA_SHARE * alpha)
     if is_relative:
-        residual = estimate_residual_shift(
-            logs.level[is_complete], logs.step_offset[is_complete], groups, contended
-        )
+        level, offset = logs.level[is_complete], logs.step_offset[is_complete]
+        residual = estimate_residual_shift(level, offset, groups, contended)
         evidence = _apply_residual_changes(evidence, is_complete, residual, alpha)
         spread = spread.copy()
         spread[is_complete] = np.expm1(residual.spread)
@@ -78,7 +77,7 @@ def judge_repeats(
     return RepeatEvidence(replace(evidence, p_adjusted=adjusted), spread, is_relative, typical, typical_time)
 
 
-def _choose_run_sd(groups: NDArray[np.int64], contended: NDArray[np.bool_] | None) -> float:
+def _choose_run_sd(groups: Ints, contended: Bools | None) -> float:
     """Choose the SD by which a whole run may be off for reasons that its repeats do not show."""
     if contended is not None and contended.any():
         return params.CONTENDED_RUN_SD
@@ -86,9 +85,7 @@ def _choose_run_sd(groups: NDArray[np.int64], contended: NDArray[np.bool_] | Non
     return params.SINGLE_RUN_COMMON_SHIFT_SD if has_single_run else 0.0
 
 
-def _compute_common_shift_p(
-    logs: LogLevels, groups: NDArray[np.int64], is_complete: NDArray[np.bool_], run_sd: float
-) -> float:
+def _compute_common_shift_p(logs: LogLevels, groups: Ints, is_complete: Bools, run_sd: float) -> float:
     """Compute p of the median shift of all rows that matter; NaN if too few rows can be compared.
 
     `run_sd` is added to the spread between runs.
@@ -112,7 +109,7 @@ def _compute_common_shift_p(
 
 
 def _apply_residual_changes(
-    evidence: RowEvidence, is_complete: NDArray[np.bool_], residual: ResidualShift, alpha: float
+    evidence: RowEvidence, is_complete: Bools, residual: ResidualShift, alpha: float
 ) -> RowEvidence:
     """Replace the changes of complete rows by their residual changes, around their geometric mean time."""
     from scipy.special import stdtr, stdtrit
@@ -126,9 +123,8 @@ def _apply_residual_changes(
     }
     shifts = (("delta", shift), ("low", shift - half_width), ("high", shift + half_width))
     replaced |= {field: 2 * mean * np.sinh(value / 2) for field, value in shifts}
-    fields = {}
+    fields = {field: getattr(evidence, field).copy() for field in replaced}
     for field, values in replaced.items():
-        fields[field] = getattr(evidence, field).copy()
         fields[field][is_complete] = values
     return replace(evidence, **fields)
 
@@ -164,9 +160,7 @@ def _estimate_step_profile(log: Floats) -> Floats:
     return np.asarray(profile)
 
 
-def compare_means(
-    values: Floats, groups: NDArray[np.int64], alpha: float = ALPHA
-) -> tuple[RowEvidence, Floats]:
+def compare_means(values: Floats, groups: Ints, alpha: float = ALPHA) -> tuple[RowEvidence, Floats]:
     """Apply Student's t-test with pooled spread to rows × runs of log times.
 
     Changes are in ns around the geometric mean of the sides. Also return each row's spread as a share.
@@ -193,7 +187,7 @@ def compare_means(
     return evidence, np.where(has_test, np.expm1(spread), np.nan)
 
 
-def _estimate_pooled_sd(values: Floats, groups: NDArray[np.int64]) -> tuple[Floats, Floats]:
+def _estimate_pooled_sd(values: Floats, groups: Ints) -> tuple[Floats, Floats]:
     """Estimate each row's SD within groups, shrunk towards that of all rows, and its degrees of freedom.
 
     Few runs estimate an SD badly, and of many rows one has hardly any by chance.

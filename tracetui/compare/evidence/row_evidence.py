@@ -7,11 +7,11 @@ from typing import Final
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
 from capture.parallel import run_parallel
-from tracetui.analysis.frames import selection, statistics
-from tracetui.analysis.frames.statistics import ALPHA, MIN_SAMPLES, Floats, RowEvidence
+from tracetui.analysis.frames import selection
+from tracetui.analysis.frames.ragged import Bools, Ints
+from tracetui.analysis.frames.statistics import ALPHA, MIN_SAMPLES, Floats, RowEvidence, judge_evidence
 from tracetui.analysis.time import step_sampling
 from tracetui.compare import params
 from tracetui.compare.evidence import common_mode, cpu_contention, pair_test, repeat_test
@@ -37,17 +37,15 @@ CONTENDED_RUNS_NOTE: Final = (
 )
 CONTENDED_STEPS_NOTE: Final = "other programs used the CPU, which makes runs differ by a factor of two"
 
-_TIMES: Final = ("median_a_ns", "median_b_ns", "median_delta_ns", "low_ns", "high_ns")
-_NUMBERS: Final = ("p", "p_adjusted", "cliff", "spread")
-_NO_EVIDENCE: Final = pl.DataFrame(
-    schema={
-        "row": pl.Int64,
-        **dict.fromkeys((*_TIMES, *_NUMBERS), pl.Float64),
-        "is_relative": pl.Boolean,
-        **dict.fromkeys(("n_a", "n_b"), pl.Int64),
-        **dict.fromkeys(("verdict", "per"), pl.String),
-    }
-)
+
+_SCHEMA: Final = {
+    "row": pl.Int64,
+    **dict.fromkeys(("median_a_ns", "median_b_ns", "median_delta_ns", "low_ns", "high_ns"), pl.Float64),
+    **dict.fromkeys(("p", "p_adjusted", "cliff", "spread"), pl.Float64),
+    "is_relative": pl.Boolean,
+    **dict.fromkeys(("n_a", "n_b"), pl.Int64),
+    **dict.fromkeys(("verdict", "per"), pl.String),
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,8 +64,8 @@ class RunSamples:
     """Rows × runs × steps of time, and how they were sampled."""
 
     times: Floats
-    groups: NDArray[np.int64]  # per run: a (0), b (1), neither (2)
-    contended: NDArray[np.bool_]  # per run: other programs used the CPU in steps that could not be excluded
+    groups: Ints  # per run: a (0), b (1), neither (2)
+    contended: Bools  # per run: other programs used the CPU in steps that could not be excluded
     unit: str
     description: str
     exclusion_note: str = ""
@@ -83,41 +81,26 @@ def judge_rows(
     groups = sides.groups
     times = iter(run_parallel([partial(build_step_times, run, look=look) for side in groups for run in side]))
     works = [[next(times) for _ in side] for side in groups]
-    members = _group_by_phase(rows["phase"], names)
-    phases = run_parallel(
-        [
-            partial(_judge_phase, sides, works, p, [names[i] for i in indices])
-            for p, indices in members.items()
-        ]
-    )
-    tables = [_build_phase_table(m, e, look.terms) for m, e in zip(members.values(), phases, strict=True)]
-    table = _build_default_verdicts(names)
-    table = table.join(pl.concat([_NO_EVIDENCE, *tables]), on="row", how="left", maintain_order="left")
-    verdict = pl.coalesce("verdict", "default_verdict")
-    filled = pl.col("is_relative").fill_null(False), pl.col("n_a", "n_b").fill_null(0)
-    notes = tuple(f"{p or 'all rows'}: {e.description}" for p, e in zip(members, phases, strict=True))
-    return table.with_columns(*filled, verdict=verdict).drop("row", "default_verdict"), notes
-
-
-def _group_by_phase(phases: pl.Series, names: Sequence[SideNames]) -> dict[str | None, list[int]]:
-    """Group the indices of rows that are on both sides by phase; a phase may have none."""
-    members: dict[str | None, list[int]] = {}
-    for i, (phase, (x, y)) in enumerate(zip(phases, names, strict=True)):
+    members: dict[str | None, list[int]] = {}  # by phase, which may have none: indices of rows of both sides
+    for i, (phase, (x, y)) in enumerate(zip(rows["phase"], names, strict=True)):
         members.setdefault(phase, []).extend([i] if x and y else [])
-    return members
-
-
-def _build_default_verdicts(names: Sequence[SideNames]) -> pl.DataFrame:
-    """Build the index of each row, and the verdict that needs no samples."""
-    verdicts = ["new" if not x else "gone" if not y else "~" for x, y in names]
-    return pl.DataFrame({"row": range(len(names)), "default_verdict": pl.Series(verdicts, dtype=pl.String)})
+    names_by_phase = {phase: [names[i] for i in indices] for phase, indices in members.items()}
+    phases = run_parallel([partial(_judge_phase, sides, works, p, n) for p, n in names_by_phase.items()])
+    tables = [_build_phase_table(m, e, look.terms) for m, e in zip(members.values(), phases, strict=True)]
+    evidence = pl.concat([pl.DataFrame(schema=_SCHEMA), *tables])
+    verdicts = ["new" if not x else "gone" if not y else "~" for x, y in names]  # that need no samples
+    table = pl.DataFrame({"row": range(len(names)), "default": pl.Series(verdicts, dtype=pl.String)})
+    table = table.join(evidence, on="row", how="left", maintain_order="left")
+    filled = pl.col("is_relative").fill_null(False), pl.col("n_a", "n_b").fill_null(0)
+    table = table.with_columns(*filled, verdict=pl.coalesce("verdict", "default")).drop("row", "default")
+    return table, tuple(f"{p or 'all rows'}: {e.description}" for p, e in zip(members, phases, strict=True))
 
 
 def _build_phase_table(members: Sequence[int], phase: PhaseEvidence, terms: Terms) -> pl.DataFrame:
     """Build one row per member of a phase, NaN as null; no rows if the phase has no samples."""
     e = phase.evidence
     if e is None:
-        return _NO_EVIDENCE
+        return pl.DataFrame(schema=_SCHEMA)
     threshold_ns = terms.threshold * (np.abs(e.median_a) + np.abs(e.median_b)) / 2
     columns = {
         "row": list(members),
@@ -133,11 +116,10 @@ def _build_phase_table(members: Sequence[int], phase: PhaseEvidence, terms: Term
         "is_relative": [phase.is_relative] * len(members),
         "n_a": e.n_a,
         "n_b": e.n_b,
-        "verdict": statistics.judge_evidence(e, threshold_ns, alpha=ALPHA * terms.share),
+        "verdict": judge_evidence(e, threshold_ns, alpha=ALPHA * terms.share),
         "per": [phase.unit] * len(members),
     }
-    floats = [c for c, kind in _NO_EVIDENCE.schema.items() if kind == pl.Float64]
-    return pl.DataFrame(columns, schema=_NO_EVIDENCE.schema).with_columns(pl.col(floats).fill_nan(None))
+    return pl.DataFrame(columns, schema=_SCHEMA).with_columns(pl.col(pl.Float64).fill_nan(None))
 
 
 def _judge_phase(
@@ -148,9 +130,13 @@ def _judge_phase(
         return PhaseEvidence("no row is on both sides")
     (a, *_), (b, *_), _ = works
     left, right = [x for x, _ in names], [y for _, y in names]
-    if sides.has_repeats:
-        return _judge_runs(collect_run_samples(works, phase, left, right), ALPHA * a.look.terms.share)
-    return _judge_pair((a, b), phase, (left, right), sides.floor)
+    if not sides.has_repeats:
+        return _judge_pair((a, b), phase, (left, right), sides.floor)
+    samples = collect_run_samples(works, phase, left, right)
+    alpha, contended = ALPHA * a.look.terms.share, samples.contended
+    repeats = repeat_test.judge_repeats(samples.times, samples.groups, alpha=alpha, contended=contended)
+    description = f"{_describe_run_samples(repeats, samples)}{samples.exclusion_note}"
+    return PhaseEvidence(description, samples.unit, repeats.evidence, repeats.spread, repeats.is_relative)
 
 
 def _judge_pair(
@@ -174,8 +160,8 @@ def _judge_pair(
     evidence, is_relative = pair_test.judge_sparse_pair(cells, used_floor)
     unit = _choose_unit(works)
     description = _describe_pair_samples(aligned, works, unit, is_free, floor)
-    description += common_mode.describe_relative_rows(is_relative)
-    return PhaseEvidence(description, unit, evidence)
+    relative = common_mode.describe_relative_rows(is_relative)
+    return PhaseEvidence(f"{description}{relative}", unit, evidence)
 
 
 def _judge_launches(
@@ -183,9 +169,8 @@ def _judge_launches(
 ) -> PhaseEvidence:
     """Judge by one value per row and run; `is_contended`: other programs used the CPU meanwhile."""
     x, y = (tabulate_per_launch(w, phase, n) for w, n in zip(works, names, strict=True))
-    has_several = np.logical_and(
-        *(count_launches(w, phase, n) > 1 for w, n in zip(works, names, strict=True))
-    )
+    counts_a, counts_b = (count_launches(w, phase, n) for w, n in zip(works, names, strict=True))
+    has_several = (counts_a > 1) & (counts_b > 1)
     spread = params.CONTENDED_RUN_SD if is_contended else floor.spread
     widened = replace(floor, spread=float(np.hypot(spread, params.FEW_STEPS_SD)))
     evidence = pair_test.judge_pair(x, np.where(has_several[:, None], y, np.nan), widened)
@@ -198,7 +183,7 @@ def _judge_launches(
     return PhaseEvidence(description, "launch", evidence)
 
 
-def _find_contended(work: StepTimes, steps: pl.DataFrame) -> NDArray[np.bool_]:
+def _find_contended(work: StepTimes, steps: pl.DataFrame) -> Bools:
     return cpu_contention.is_contended(work.run, steps["step"])
 
 
@@ -223,7 +208,7 @@ def _choose_unit(works: Sequence[StepTimes]) -> str:
 
 
 def _describe_pair_samples(
-    aligned: StepAlignment, works: StepTimesPair, unit: str, is_free: NDArray[np.bool_], floor: NoiseFloor
+    aligned: StepAlignment, works: StepTimesPair, unit: str, is_free: Bools, floor: NoiseFloor
 ) -> str:
     """Describe the paired steps, what was excluded from them, and the noise floor."""
     parts = [f"{aligned.height} {aligned.how} paired, per {unit}"]
@@ -258,20 +243,9 @@ def collect_run_samples(
     steps = zip(works, aligned.sides, strict=True)
     is_free = [~_find_contended(w, side) for w, side in steps] if has_steps else []
     stacked, groups, contended, note = _exclude_contended(np.stack(times, axis=1), groups, is_free)
+    unit = _choose_unit(works) if has_steps else "launch"
     medians = f"medians over {aligned.height} {aligned.how}" if has_steps else "time per launch"
-    return RunSamples(
-        stacked, groups, contended, _choose_unit(works) if has_steps else "launch", medians, note
-    )
-
-
-def _judge_runs(samples: RunSamples, alpha: float) -> PhaseEvidence:
-    """Judge with each run as one sample; identical runs of neither side show the noise of both."""
-    repeats = repeat_test.judge_repeats(
-        samples.times, samples.groups, alpha=alpha, contended=samples.contended
-    )
-    description = _describe_run_samples(repeats, samples.groups, samples.description)
-    description += samples.exclusion_note
-    return PhaseEvidence(description, samples.unit, repeats.evidence, repeats.spread, repeats.is_relative)
+    return RunSamples(stacked, groups, contended, unit, medians, note)
 
 
 def _tabulate_run(
@@ -286,8 +260,8 @@ def _tabulate_run(
 
 
 def _exclude_contended(
-    times: Floats, groups: NDArray[np.int64], is_free: Sequence[NDArray[np.bool_]]
-) -> tuple[Floats, NDArray[np.int64], NDArray[np.bool_], str]:
+    times: Floats, groups: Ints, is_free: Sequence[Bools]
+) -> tuple[Floats, Ints, Bools, str]:
     """Exclude steps, and whole runs, in which other programs used the CPU.
 
     A run that was contended in most steps is excluded completely, because its other steps are slowed, too.
@@ -309,12 +283,10 @@ def _exclude_contended(
     return masked, groups[usable], no_run[usable], note
 
 
-def _describe_run_samples(
-    repeats: repeat_test.RepeatEvidence, groups: NDArray[np.int64], samples: str
-) -> str:
-    a, b, same = (int((groups == g).sum()) for g in range(3))
+def _describe_run_samples(repeats: repeat_test.RepeatEvidence, samples: RunSamples) -> str:
+    a, b, same = (int((samples.groups == g).sum()) for g in range(3))
     noise = f" (and {same} identical ones for the noise)" if same else ""
-    lead = f"samples are {a} and {b} runs{noise}: {samples}; run-to-run spread "
+    lead = f"samples are {a} and {b} runs{noise}: {samples.description}; run-to-run spread "
     if not repeats.is_relative:
         return f"{lead}{100 * repeats.typical_spread:.1f}% (one standard deviation)"
     return (

@@ -7,12 +7,11 @@ from typing import Final
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
 from capture.parallel import run_parallel
 from capture.run import Run
 from tracetui.analysis.frames import ragged, selection
-from tracetui.analysis.frames.ragged import EncodedColumn, Ints, compute_sort_order
+from tracetui.analysis.frames.ragged import Bools, EncodedColumn, Ints, compute_sort_order
 from tracetui.analysis.frames.statistics import Floats
 from tracetui.compare import params
 from tracetui.look import Look
@@ -51,7 +50,7 @@ class SparseTimes:
         """Number of rows, with or without cells."""
         return len(self.valid_steps)
 
-    def select_steps(self, selected: NDArray[np.bool_]) -> "SparseTimes":
+    def select_steps(self, selected: Bools) -> "SparseTimes":
         """Exclude all steps that are not selected."""
         if selected.all():
             return self
