@@ -238,8 +238,10 @@ def _suggest_odd_layer(run: Run) -> Iterator[Suggestion]:
     odd = ledger.items.filter(pl.col("odd").is_not_null())
     odd = odd.sort(pl.col("odd_ns") - pl.col("usual_ns"), descending=True, maintain_order=True)
     for worst in odd.head(1).iter_rows(named=True):
-        loss, usual = (units.format_duration(worst[c] / ledger.steps) for c in ("odd_ns", "usual_ns"))
-        text = f"layer {worst['odd']} loses {loss} in {worst['op']}, other layers {usual}"
+        odd_text, usual_text = (
+            units.format_duration(worst[c] / ledger.steps) for c in ("odd_ns", "usual_ns")
+        )
+        text = f"layer {worst['odd']} loses {odd_text} in {worst['op']}, other layers {usual_text}"
         yield Suggestion("layers", text)
 
 

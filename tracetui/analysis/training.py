@@ -202,7 +202,7 @@ def _iter_times(passes: TrainingPasses) -> Iterator[Row]:
         if kernels.height and is_marked and not passes.reported_shares:
             row = _build_sum_row(phase, "kernels", kernels, wall or None)
             yield row | {"mean_ns": round(row["total_ns"] / count) if count else None}
-        yield from _iter_unprofiled(passes, phase, wall / count if count else None)
+        yield from _iter_unprofiled(passes, phase, _divide(wall, count))
 
 
 def _iter_unprofiled(passes: TrainingPasses, phase: str, wall: float | None) -> Iterator[Row]:

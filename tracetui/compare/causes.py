@@ -154,13 +154,10 @@ def _iter_counter_causes(a: Run, b: Run, *, has_shares: bool) -> Iterator[Findin
 def _find_moved_clocks(table: pl.DataFrame) -> pl.DataFrame:
     """Find by metric and device the clocks that moved while functions ran, and in how many evidently."""
     moved = _find_moved_metrics(table.filter(pl.col("metric").str.contains(f"(?i){_CLOCK}")))
-    change = pl.col("after") / pl.col("before") - 1
-    return (
-        moved.filter((pl.col("before") > 0) & (pl.col("after") > 0))
-        .with_columns(change=change)
-        .filter(pl.col("change").abs() >= params.MIN_CLOCK_CHANGE)
-        .sort(pl.col("change").abs(), "metric", descending=[True, False])
-    )
+    moved = moved.filter((pl.col("before") > 0) & (pl.col("after") > 0))
+    moved = moved.with_columns(change=pl.col("after") / pl.col("before") - 1)
+    size = pl.col("change").abs()
+    return moved.filter(size >= params.MIN_CLOCK_CHANGE).sort(size, "metric", descending=[True, False])
 
 
 def _find_moved_metrics(table: pl.DataFrame) -> pl.DataFrame:
@@ -189,10 +186,8 @@ def _iter_clock_causes(table: pl.DataFrame) -> Iterator[Finding]:
         is_explained = share >= params.CLOCK_EXPLAINS_SHARE
         explains = "it" if is_explained else f"{max(0.0, share):.0%} of it"
         a, b = units.format_duration(row["time_a_ns"]), units.format_duration(row["time_b_ns"])
-        sentence = (
-            f"{row['function']}: time {row['time']:+.0%} ({a} → {b} per step), cycles {row['cycles']:+.0%}"
-        )
-        yield "cause", f"{sentence}: the clock explains {explains}", row["function"]
+        times = f"time {row['time']:+.0%} ({a} → {b} per step), cycles {row['cycles']:+.0%}"
+        yield "cause", f"{row['function']}: {times}: the clock explains {explains}", row["function"]
 
 
 def _iter_pressure_causes(table: pl.DataFrame) -> Iterator[Finding]:
@@ -201,12 +196,11 @@ def _iter_pressure_causes(table: pl.DataFrame) -> Iterator[Finding]:
     for row in rows.sort("metric").iter_rows(named=True):
         if abs(row["after"] - row["before"]) >= params.MIN_PRESSURE_CHANGE_PCT:
             more = "more" if row["after"] > row["before"] else "less"
-            yield (
-                "cause",
+            sentence = (
                 f"{row['metric']} {row['before']:.0f}% → {row['after']:.0f}%: work waited for resources that "
-                f"others used during {more} of the time, which changes times without a change of code",
-                row["metric"],
+                f"others used during {more} of the time, which changes times without a change of code"
             )
+            yield "cause", sentence, row["metric"]
 
 
 def _iter_traffic_causes(a: Run, b: Run, look: Look) -> Iterator[Finding]:

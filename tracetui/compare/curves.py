@@ -24,9 +24,7 @@ def compare_growth(a: Run, b: Run, look: Look, group: str) -> GrowthComparison:
     Noisy rows have a slope by chance, so only lines are compared.
     """
     left, right = compute_growth(a, look, group), compute_growth(b, look, group)
-    columns = (group, "law", "slope_ns_per_1k", "r2", "first_ns", "last_ns", "total_ns")
-    sides = (_select_side(g.rows, columns, side, group) for g, side in ((left, "a"), (right, "b")))
-    both = next(sides).join(next(sides), on=group)
+    both = _select_side(left.rows, group, "a").join(_select_side(right.rows, group, "b"), on=group)
     rows = both.join(_find_crossings(left, right), left_on=group, right_on="row", how="left")
     laws = pl.col("law_a"), pl.col("law_b")
     are_linear = pl.all_horizontal(law == "linear" for law in laws)
@@ -39,15 +37,12 @@ def compare_growth(a: Run, b: Run, look: Look, group: str) -> GrowthComparison:
     return GrowthComparison(rows.sort(grows, size, group, descending=[True, True, False]), left, right)
 
 
-def _select_side(rows: pl.DataFrame, columns: tuple[str, ...], side: str, group: str) -> pl.DataFrame:
+def _select_side(rows: pl.DataFrame, group: str, side: str) -> pl.DataFrame:
     """Select columns, named with their side: slope_ns_per_1k of a is slope_a_ns_per_1k."""
-    renamed = {c: _add_side(c, side) for c in columns if c != group}
-    return rows.select(pl.col(group).cast(pl.String), *renamed).rename(renamed)
-
-
-def _add_side(column: str, side: str) -> str:
-    head, unit, tail = column.partition("_ns")
-    return f"{head}_{side}{unit}{tail}"
+    columns = ("law", "slope_ns_per_1k", "r2", "first_ns", "last_ns", "total_ns")
+    parts = ((column, *column.partition("_ns")) for column in columns)
+    renamed = {f"{head}_{side}{unit}{tail}": column for column, head, unit, tail in parts}
+    return rows.select(pl.col(group).cast(pl.String), **renamed)
 
 
 def _find_crossings(a: Growth, b: Growth) -> pl.DataFrame:
@@ -55,11 +50,6 @@ def _find_crossings(a: Growth, b: Growth) -> pl.DataFrame:
     left, right = (g.lines.with_columns(pl.col("row").cast(pl.String)) for g in (a, b))
     both = left.join(right, on="row", suffix="_b")
     x = (pl.col("intercept_b") - pl.col("intercept")) / (pl.col("slope") - pl.col("slope_b"))
-    low, high = _find_x_range(a, b)
-    return both.select("row", cross=pl.when(x.is_between(low, high) & x.is_finite()).then(x))
-
-
-def _find_x_range(a: Growth, b: Growth) -> tuple[float, float]:
-    x = pl.concat([a.series["x"], b.series["x"]])
-    low, high = x.min(), x.max()
-    return (low, high) if isinstance(low, float) and isinstance(high, float) else (0.0, 0.0)
+    measured = pl.concat([a.series["x"], b.series["x"]])
+    is_measured = x.is_between(pl.lit(measured.min()), pl.lit(measured.max())) & x.is_finite()
+    return both.select("row", cross=pl.when(is_measured).then(x))

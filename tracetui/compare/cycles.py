@@ -23,11 +23,8 @@ KEY: Final = ("function", "metric", "device")
 KERNEL_CLOCKS: Final = re.compile(r"(?i)^(?!.*mem).*(freq|clock|mhz)")  # clocks that kernels run at
 _CYCLES_PER_NS: Final = {"hz": 1e-9, "khz": 1e-6, "mhz": 1e-3, "ghz": 1.0}
 _SOURCE_COLUMNS: Final = {
-    "function_name": "function",
-    "metric_name": "metric",
-    "beta_pct": "beta",
-    "mu_pct": "mu",
-}
+    "function_name": "function", "metric_name": "metric", "beta_pct": "beta", "mu_pct": "mu"
+}  # fmt: skip
 
 
 def read_published_statistics(runs: Sequence[Run]) -> pl.DataFrame | None:
@@ -49,9 +46,8 @@ def compute_cycle_statistics(a: Run, b: Run, metrics: str = "") -> pl.DataFrame 
     if groups.is_empty():
         return None
     rows = [_compute_statistics(row) for row in groups.iter_rows(named=True)]
-    table = pl.DataFrame(rows).with_columns(
-        p_adjusted=pl.Series(adjust_benjamini_hochberg(_stack_column(rows, "p_mu"))).fill_nan(None),
-    )
+    p_adjusted = adjust_benjamini_hochberg(np.array([row["p_mu"] for row in rows], float))
+    table = pl.DataFrame(rows).with_columns(p_adjusted=pl.Series(p_adjusted).fill_nan(None))
     table = with_levels(table, is_source=_has_own_cycles(a))
     return _with_moved(table).sort("suspicion", *KEY, descending=[True, False, False, False])
 
@@ -60,13 +56,9 @@ def find_one_sided_counters(a: Run, b: Run) -> list[str]:
     """Find the counters that only one of two recordings sampled, so that their change is unknown."""
     if _has_own_cycles(a) or _has_own_cycles(b):
         return []
-    names = [set(_list_counters(run)) for run in (a, b)]
-    return sorted(names[0] ^ names[1])
-
-
-def _list_counters(run: Run) -> list[str]:
-    rows = run.events.filter(pl.col("kind") == "counter") if run.has("value") else run.events.head(0)
-    return rows["name"].cast(pl.String).unique().to_list()
+    sampled = (run.events.filter(pl.col("kind") == "counter", run.has("value"))["name"] for run in (a, b))
+    names_a, names_b = (set(names.cast(pl.String).unique()) for names in sampled)
+    return sorted(names_a ^ names_b)
 
 
 def _has_own_cycles(run: Run) -> bool:
@@ -100,9 +92,7 @@ def with_levels(table: pl.DataFrame, *, is_source: bool) -> pl.DataFrame:
         table = table.with_columns(pl.Series("unit", units, dtype=pl.String))
     scale = pl.Series([find_unit(m)[1] if is_source else 1.0 for m in table["metric"]], dtype=pl.Float64)
     ran = {s: pl.col(f"n_{s}") > 0 if f"n_{s}" in table.columns else pl.lit(True) for s in "ab"}
-    return table.with_columns(
-        pl.when(ran[s]).then(pl.col(f"mu_{s}") / scale).alias(f"level_{s}") for s in "ab"
-    )
+    return table.with_columns(**{f"level_{s}": pl.when(ran[s]).then(pl.col(f"mu_{s}") / scale) for s in "ab"})
 
 
 def build_sampled_cycles(run: Run, metrics: str = "") -> pl.DataFrame | None:
@@ -117,19 +107,19 @@ def build_sampled_cycles(run: Run, metrics: str = "") -> pl.DataFrame | None:
     kernels = selection.select_timed(run, Look()).select("step", "t", "dur", pl.col(group).alias("function"))
     work = kernels.drop_nulls().collect()
     samples = run.events.filter(pl.col("kind") == "counter").drop_nulls(["t", "value"])
-    counters = [(n, rows) for n, rows in _group_by_counter(samples) if re.search(metrics, n, re.IGNORECASE)]
-    if work.is_empty() or not counters:
+    samples = samples.with_columns(pl.col("name").cast(pl.String)).sort("t")
+    counters = {str(name): rows for (name,), rows in samples.group_by("name", maintain_order=True)}
+    names = [name for name in sorted(counters) if re.search(metrics, name, re.IGNORECASE)]
+    if work.is_empty() or not names:
         return None
     begin, end = work["t"], work["t"] + work["dur"]
     spans = work.group_by("step").agg(span=(pl.col("t") + pl.col("dur")).max() - pl.col("t").min())
     tables = []
-    for name, rows in counters:
+    for name in names:
+        rows = counters[name]
         units = rows["unit"].drop_nulls().cast(pl.String) if run.has("unit") else pl.Series([])
-        sums = (
-            work.with_columns(integral=pl.Series(integrate_counter(rows, begin, end)))
-            .group_by("step", "function")
-            .agg(pl.col("dur", "integral").sum())
-        )
+        integrals = work.with_columns(integral=pl.Series(integrate_counter(rows, begin, end)))
+        sums = integrals.group_by("step", "function").agg(pl.col("dur", "integral").sum())
         tables.append(sums.join(spans, on="step").select(*_make_cycle_columns(name, units)))
     return pl.concat(tables)
 
@@ -152,12 +142,6 @@ def _make_cycle_columns(metric: str, units: pl.Series) -> list[pl.Expr]:
     ]
 
 
-def _group_by_counter(samples: pl.DataFrame) -> list[tuple[str, pl.DataFrame]]:
-    named = samples.with_columns(pl.col("name").cast(pl.String)).sort("t")
-    groups = named.group_by("name", maintain_order=True)
-    return sorted(((str(key[0]), rows) for key, rows in groups), key=lambda pair: pair[0])
-
-
 def integrate_counter(samples: pl.DataFrame, begin: pl.Series, end: pl.Series) -> Floats:
     """Integrate a counter over each kernel, in value × ns, linearly between samples."""
     t, value = samples["t"].to_numpy().astype(float), samples["value"].to_numpy()
@@ -173,28 +157,23 @@ def _integrate_until(t: Floats, value: Floats, area: Floats, instants: pl.Series
 
 
 def _group_samples(rows: pl.DataFrame, side: str) -> pl.DataFrame:
-    return (
-        rows.with_columns(pl.col("mu").fill_null(0.0))
-        .group_by(KEY)
-        .agg(
-            pl.col("cycle").n_unique().alias(f"n_{side}"),
-            pl.col("beta").alias(f"betas_{side}"),
-            pl.col("mu").alias(f"mus_{side}"),
-            pl.col("time").drop_nulls().alias(f"time_{side}"),
-            pl.col("cycles").drop_nulls().alias(f"cycles_{side}"),
-            pl.col("unit").first().alias(f"unit_{side}"),
-        )
-    )
+    columns = {
+        "n": pl.col("cycle").n_unique(),
+        "betas": pl.col("beta"),
+        "mus": pl.col("mu").fill_null(0.0),
+        "time": pl.col("time").drop_nulls(),
+        "cycles": pl.col("cycles").drop_nulls(),
+        "unit": pl.col("unit").first(),
+    }
+    return rows.group_by(KEY).agg(**{f"{name}_{side}": column for name, column in columns.items()})
 
 
 def _compute_statistics(row: dict[str, Any]) -> dict[str, Any]:
     beta = [np.asarray(row[f"betas_{s}"] or [], float) for s in "ab"]
     mu = [np.asarray(row[f"mus_{s}"] or [], float) for s in "ab"]
     n = row["n_a"] or 0, row["n_b"] or 0
-    log_mu = [np.log1p(x) for x in mu]
-    d_beta, z_beta = _compute_shift(beta)
-    d_mu, z_mu = _compute_shift(mu)
-    z_log_mu = _compute_shift(log_mu)[1]
+    (d_beta, z_beta), (d_mu, z_mu) = _compute_shift(beta), _compute_shift(mu)
+    z_log_mu = _compute_shift([np.log1p(x) for x in mu])[1]
     statistics = {
         "suspicion": abs(d_beta) * (abs(z_beta) + abs(z_log_mu)),
         "beta_a": _compute_mean(beta[0]),
@@ -265,17 +244,11 @@ def compute_u_test_p(a: Floats, b: Floats) -> float:
     return float(mannwhitneyu(a, b, alternative="two-sided").pvalue)
 
 
-def _stack_column(rows: Sequence[dict[str, Any]], name: str) -> Floats:
-    return np.array([r[name] for r in rows], float)
-
-
 def _with_moved(table: pl.DataFrame) -> pl.DataFrame:
     """Add to each function and device the metrics that evidently moved, largest shift first."""
     is_evident = pl.col("p_adjusted") < params.CAUSE_ALPHA
-    moved = (
-        table.filter(is_evident & (pl.col("d_mu").abs() > params.MIN_METRIC_MOVE))
-        .sort(pl.col("z_mu").abs(), "metric", descending=[True, False])
-        .group_by("function", "device", maintain_order=True)
-        .agg(moved=pl.col("metric").unique(maintain_order=True).head(5).str.join(", "))
-    )
+    moved = table.filter(is_evident & (pl.col("d_mu").abs() > params.MIN_METRIC_MOVE))
+    moved = moved.sort(pl.col("z_mu").abs(), "metric", descending=[True, False])
+    names = pl.col("metric").unique(maintain_order=True).head(5).str.join(", ")
+    moved = moved.group_by("function", "device", maintain_order=True).agg(moved=names)
     return table.join(moved, on=("function", "device"), how="left", maintain_order="left")

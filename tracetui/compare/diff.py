@@ -10,7 +10,7 @@ import polars as pl
 from capture.parallel import run_parallel
 from capture.run import Run
 from tracetui.analysis.frames.codes import group_by_packed_key
-from tracetui.analysis.frames.selection import list_ranks, select_timed
+from tracetui.analysis.frames.selection import common_value, list_ranks, select_timed
 from tracetui.analysis.time import step_sampling
 from tracetui.analysis.time.step_table import compute_idle_ns
 from tracetui.compare.evidence.phase_totals import compute_phase_totals
@@ -28,36 +28,16 @@ UNMEASURED_TIME: Final = "time of the steps outside the measured kernels"
 CHANGE_PARTS: Final = ("calls_ns", "time_ns", "new_ns", "gone_ns")
 
 _LABELS: Final = {"op": pl.String(), "layer": pl.Int32(), "category": pl.String(), "shape": pl.String()}
-_NO_ROWS: Final = pl.DataFrame(
-    schema={
-        "name": pl.String,
-        "op": pl.String,
-        "layer": pl.Int32,
-        "category": pl.String,
-        "shape": pl.String,
-        "phase": pl.String,
-        "rank": pl.Int64,
-        "count": pl.Int64,
-        "total_ns": pl.Int64,
-    }
-)
+_KEY: Final = {"name": pl.String(), "phase": pl.String(), "rank": pl.Int64()}
+_ROW_SCHEMA: Final = {
+    "name": pl.String(), **_LABELS, "phase": pl.String(),
+    **dict.fromkeys(("rank", "count", "total_ns"), pl.Int64()),
+}  # fmt: skip
 _JOINED_SCHEMA: Final = {
-    "name": pl.String,
-    "name_a": pl.String,
-    "name_b": pl.String,
-    "match": pl.String,
-    "fused": pl.String,
-    "op": pl.String,
-    "layer": pl.Int32,
-    "category": pl.String,
-    "shape": pl.String,
-    "phase": pl.String,
-    "rank": pl.Int64,
-    "count_a": pl.Int64,
-    "count_b": pl.Int64,
-    "total_a_ns": pl.Int64,
-    "total_b_ns": pl.Int64,
-}
+    **dict.fromkeys(("name", "name_a", "name_b", "match", "fused"), pl.String()), **_LABELS,
+    "phase": pl.String(),
+    **dict.fromkeys(("rank", "count_a", "count_b", "total_a_ns", "total_b_ns"), pl.Int64()),
+}  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,27 +58,30 @@ class Diff:
 def compare_runs(runs: Sequence[Run], look: Look) -> Diff:
     """Compare two runs; the result has every row of both once, so that a filter makes no row new or gone."""
     sides = replace(Sides.from_runs(runs), runs=tuple(runs[:2]))
+    ranks = {list_ranks(run) for group in sides.groups for run in group}
+    has_same_ranks = len(ranks) == 1 and len(ranks.pop()) > 1  # so each can be compared with itself
     terms = replace(look.terms, changed_only=False, forced=False, ranking="", baseline=None)
-    terms = replace(terms, ranks_apart=_has_same_ranks(sides))
+    terms = replace(terms, ranks_apart=has_same_ranks)
     look = Look(group=look.group, lens=look.lens, phase=look.phase, window=look.window, terms=terms)
     return _compare_cached(sides, look)
 
 
 @lru_cache(maxsize=2)  # several views of a pair are asked one after the other
 def _compare_cached(sides: Sides, look: Look) -> Diff:
-    (rows, comparability, matches, sampling), (gap, phases) = run_parallel(
-        (
-            lambda: _compare_rows(sides, look),
-            lambda: (_compute_gap_change(sides, look), compute_phase_totals(sides, look)),
-        )
-    )
-    scaled = (
-        f"{run.name}: {note}" for run in sides for note in step_sampling.note_sampling(run, look, scaled=True)
-    )
-    notes = (*sides.notes, *_note_ranks_separate(sides[0], look), *sampling, *scaled)
+    (rows, comparability, matches, sampling), (gap, phases) = run_parallel((
+        lambda: _compare_rows(sides, look),
+        lambda: (_compute_gap_change(sides, look), compute_phase_totals(sides, look)),
+    ))  # fmt: skip
+    notes = [*sides.notes]
+    if look.terms.ranks_apart:
+        ranks = f"rows of {len(list_ranks(sides[0]))} ranks are separate"
+        notes.append(f"{ranks}; the kernels of a step are those of its slowest rank")
+    notes += sampling
+    for run in sides:
+        notes += [f"{run.name}: {note}" for note in step_sampling.note_sampling(run, look, scaled=True)]
     a, b, _ = sides.groups
     seconds = measure_longest_recording((*a, *b))
-    return Diff(sides, rows, comparability, tuple(matches), *gap, notes, phases, seconds)
+    return Diff(sides, rows, comparability, tuple(matches), *gap, tuple(notes), phases, seconds)
 
 
 def _compare_rows(
@@ -108,27 +91,17 @@ def _compare_rows(
     left, right = run_parallel([partial(sum_rows, run, look=look) for run in sides])
     matches = match_rows(left, right, resolve_links(look.terms.links, *sides))
     totals = left["total_ns"].to_list(), right["total_ns"].to_list()
-    names = _list_names(left, right, matches)
+    names = _list_members(left["name"].to_list(), right["name"].to_list(), matches)
     rows = split_change(_join_sides(left, right, matches, names))
-    keys = _list_row_keys(left, right, matches) if look.terms.ranks_apart else names
+    keys = names
+    if look.terms.ranks_apart:
+        keys_a, keys_b = (list(map(make_row_key, side["name"], side["rank"])) for side in (left, right))
+        keys = _list_members(keys_a, keys_b, matches)
     evidence, notes = judge_rows(sides, look, rows, keys)
     members = (_build_list_column(f"members_{s}", [pair[i] for pair in names]) for i, s in enumerate("ab"))
     rows = _clear_mixed_verdicts(rows.hstack(evidence).with_columns(*members))
     rows = rows.sort(pl.col("delta_ns").abs(), "name", descending=[True, False], maintain_order=True)
     return rows, judge_comparability(sides, matches, totals), matches, notes
-
-
-def _has_same_ranks(sides: Sides) -> bool:
-    """True if all runs have the same ranks, more than one, so that each rank can be compared with itself."""
-    ranks = {list_ranks(run) for group in sides.groups for run in group}
-    return len(ranks) == 1 and len(ranks.pop()) > 1
-
-
-def _note_ranks_separate(run: Run, look: Look) -> tuple[str, ...]:
-    if not look.terms.ranks_apart:
-        return ()
-    number = len(list_ranks(run))
-    return (f"rows of {number} ranks are separate; the kernels of a step are those of its slowest rank",)
 
 
 def _clear_mixed_verdicts(rows: pl.DataFrame) -> pl.DataFrame:
@@ -153,35 +126,23 @@ def sum_rows(run: Run, look: Look) -> pl.DataFrame:
     A label is kept if all rows of a sum agree on it.
     """
     if not run.has("dur"):
-        return _NO_ROWS
+        return pl.DataFrame(schema=_ROW_SCHEMA)
     labels = [c for c in _LABELS if run.has(c)]
     has_count = run.has("count") or step_sampling.compute_coverage(run, look) is not None
     count = pl.col("count").fill_null(1).sum().round() if has_count else pl.len()
-    agreed = (pl.when(pl.col(c).n_unique() == 1).then(pl.col(c).first()).alias(c) for c in labels)
     timed = step_sampling.scale_rows(run, look, select_keyed_rows(run, look))
     totals = count.cast(pl.Int64).alias("count"), pl.col("dur").sum().alias("total_ns")
-    sums = (
-        group_by_packed_key(timed, ("name", "phase", "rank", *labels), totals)
-        .group_by("name", "phase", "rank")
-        .agg(*agreed, pl.col("count", "total_ns").sum())
-        .with_columns(pl.lit(None, t).alias(c) for c, t in _LABELS.items() if c not in labels)
-    )
+    by_labels = group_by_packed_key(timed, (*_KEY, *labels), totals).group_by(*_KEY)
+    sums = by_labels.agg(*map(common_value, labels), pl.col("count", "total_ns").sum())
+    sums = sums.with_columns(pl.lit(None, t).alias(c) for c, t in _LABELS.items() if c not in labels)
     named = sums.with_columns(pl.col("name").cast(pl.String).fill_null("–"))
-    rows = named.select(pl.col(c).cast(t) for c, t in _NO_ROWS.schema.items())
-    order = {"total_ns": True, "name": False, "phase": False, "rank": False}
-    return rows.sort(list(order), descending=list(order.values()), nulls_last=True)
+    rows = named.select(pl.col(c).cast(t) for c, t in _ROW_SCHEMA.items())
+    return rows.sort("total_ns", *_KEY, descending=[True, *(False for _ in _KEY)], nulls_last=True)
 
 
-def _list_names(left: pl.DataFrame, right: pl.DataFrame, matches: Sequence[RowMatch]) -> list[SideNames]:
-    """List the names of each match's rows on either side."""
-    names_a, names_b = left["name"].to_list(), right["name"].to_list()
-    return [([names_a[i] for i in m.a], [names_b[j] for j in m.b]) for m in matches]
-
-
-def _list_row_keys(left: pl.DataFrame, right: pl.DataFrame, matches: Sequence[RowMatch]) -> list[SideNames]:
-    """List the keys (`make_row_key`) of each match's rows on either side."""
-    keys_a, keys_b = (list(map(make_row_key, side["name"], side["rank"])) for side in (left, right))
-    return [([keys_a[i] for i in m.a], [keys_b[j] for j in m.b]) for m in matches]
+def _list_members(a: Sequence[str], b: Sequence[str], matches: Sequence[RowMatch]) -> list[SideNames]:
+    """List the names of each match's rows on either side, given those of all rows."""
+    return [([a[i] for i in m.a], [b[j] for j in m.b]) for m in matches]
 
 
 def _build_list_column(column: str, names: Sequence[Sequence[str]]) -> pl.Series:
@@ -205,7 +166,7 @@ def _join_sides(
         columns[f"count_{side}"] = _sum_members(rows["count"], members)
         columns[f"total_{side}_ns"] = _sum_members(rows["total_ns"], members)
     columns["match"] = [m.how for m in matches]
-    columns["fused"] = [_describe_fusion_change(names_a, names_b) for names_a, names_b in names]
+    columns["fused"] = [_describe_fusion_change(*pair) for pair in names]
     table = labels.with_columns(pl.Series(c, v, _JOINED_SCHEMA[c]) for c, v in columns.items())
     name = pl.coalesce("name_a", "name_b")
     with_rank = pl.format("{} · rank {}", name, "rank")
@@ -254,9 +215,8 @@ def _compute_gap_change(sides: Sides, look: Look) -> tuple[int | None, str]:
 
 def _compute_idle_ns(run: Run, look: Look) -> int | None:
     is_partial = look.is_partial or step_sampling.compute_coverage(run, look) is not None
-    if is_partial or not (run.has("step") and run.has("dur")):
-        return None
-    return compute_idle_ns(run, look)
+    is_known = run.has("step") and run.has("dur") and not is_partial
+    return compute_idle_ns(run, look) if is_known else None
 
 
 def _compute_unmeasured_ns(run: Run, look: Look) -> int | None:
@@ -277,15 +237,15 @@ def split_change(rows: pl.DataFrame) -> pl.DataFrame:
     The change of calls, at the old time per call, is rounded to whole nanoseconds; the rest is time per call.
     A side may have time without calls, from a printed summary: it counts as new or gone, too.
     """
-    both = (pl.col("count_a") > 0) & (pl.col("count_b") > 0)
+    on_both = pl.when((pl.col("count_a") > 0) & (pl.col("count_b") > 0))
     delta = pl.col("total_b_ns") - pl.col("total_a_ns")
     old_rate = pl.col("total_a_ns") / pl.col("count_a")
     calls = ((pl.col("count_b") - pl.col("count_a")) * old_rate).round().cast(pl.Int64)
     nothing = pl.lit(0, dtype=pl.Int64)
     return rows.with_columns(
         delta_ns=delta,
-        calls_ns=pl.when(both).then(calls).otherwise(nothing),
-        time_ns=pl.when(both).then(delta - calls).otherwise(nothing),
+        calls_ns=on_both.then(calls).otherwise(nothing),
+        time_ns=on_both.then(delta - calls).otherwise(nothing),
         new_ns=pl.when(pl.col("count_a") == 0).then(delta).otherwise(nothing),
         gone_ns=pl.when((pl.col("count_a") > 0) & (pl.col("count_b") == 0)).then(delta).otherwise(nothing),
     )
@@ -295,11 +255,9 @@ def build_waterfall(rows: pl.DataFrame, by: str, gap_ns: int | None) -> pl.DataF
     """Build one bar per group, largest change first, and one for the gap; they sum to the whole change."""
     split = split_change(rows)
     label = pl.col(by).cast(pl.String) if by in split.columns else pl.lit(None, dtype=pl.String)
-    bars = (
-        split.group_by(label.fill_null("–").alias(by))
-        .agg(pl.col("total_a_ns", "total_b_ns", "delta_ns", *CHANGE_PARTS).sum())
-        .sort(pl.col("delta_ns").abs(), by, descending=[True, False])
-    )
+    groups = split.group_by(label.fill_null("–").alias(by))
+    bars = groups.agg(pl.col("total_a_ns", "total_b_ns", "delta_ns", *CHANGE_PARTS).sum())
+    bars = bars.sort(pl.col("delta_ns").abs(), by, descending=[True, False])
     if gap_ns is None:
         return bars
     gap = {c: 0 for c in bars.columns if c != by} | {by: "between the measured kernels", "delta_ns": gap_ns}

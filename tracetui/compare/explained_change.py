@@ -27,13 +27,9 @@ CLOCK_METRICS: Final = re.compile(r"(?i)freq|clock|mhz|fixed_loop_time")
 LOOP_COUNTER: Final = "fixed_loop_time"
 LOAD_METRICS: Final = re.compile(r"(?i)pressure|host_cpu|steal|swap|throttl|major_fault")
 _TIMES: Final = ("number", "step", "kernels")
-_SCHEMA: Final = {
-    "metric": pl.String,
-    "unit": pl.String,
-    "before": pl.Float64,
-    "after": pl.Float64,
-    "share": pl.Float64,
-}
+_SCHEMA: Final = dict.fromkeys(("metric", "unit"), pl.String) | dict.fromkeys(
+    ("before", "after", "share"), pl.Float64
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,8 +75,10 @@ def _compute_shares(
     effects = _estimate_effects(what, left, right, moved)
     shares = np.clip(effects / _compute_change(what, left, right), 0.0, 1.0)
     shares = shares / max(1.0, float(shares.sum()))
-    rows = [_build_metric_row(m, s, left, right, a) for m, s in zip(moved, shares, strict=True)]
-    return pl.DataFrame(rows, schema=_SCHEMA).sort("share", "metric", descending=[True, False])
+    before, after = ([float(np.mean(side[m].to_numpy())) for m in moved] for side in (left, right))
+    units = [_find_unit(m, a) for m in moved]
+    columns = {"metric": moved, "unit": units, "before": before, "after": after, "share": shares}
+    return pl.DataFrame(columns, schema=_SCHEMA).sort("share", "metric", descending=[True, False])
 
 
 def _compute_median(what: str, side: pl.DataFrame) -> float:
@@ -100,17 +98,15 @@ def _find_longest_phase(a: Run, b: Run) -> str | None:
 
 def _tabulate_levels(run: Run, phase: str | None) -> pl.DataFrame | None:
     """Tabulate per step: number, log ns per token of step and kernels, metrics; None without metrics."""
-    table = select_cycle_rows(run, f"{CLOCK_METRICS.pattern[4:]}|{LOAD_METRICS.pattern[4:]}")
+    pattern = f"{CLOCK_METRICS.pattern[4:]}|{LOAD_METRICS.pattern[4:]}"
+    table = select_cycle_rows(run, pattern)
     if table is None or table.is_empty():
         return None
-    levels = with_levels(
-        table.rename({"mu": "mu_a"}).with_columns(mu_b="mu_a"), is_source="cycles" in run.tables
-    )
-    wide = (
-        levels.filter(pl.col("metric").str.contains(f"{CLOCK_METRICS.pattern}|{LOAD_METRICS.pattern[4:]}"))
-        .pivot("metric", index="cycle", values="level_a", aggregate_function="mean")
-        .select(pl.col("cycle").cast(pl.Int64).alias("number"), pl.exclude("cycle"))
-    )
+    both = table.rename({"mu": "mu_a"}).with_columns(mu_b="mu_a")
+    levels = with_levels(both, is_source="cycles" in run.tables)
+    levels = levels.filter(pl.col("metric").str.contains(f"(?i){pattern}"))
+    wide = levels.pivot("metric", index="cycle", values="level_a", aggregate_function="mean")
+    wide = wide.select(pl.col("cycle").cast(pl.Int64).alias("number"), pl.exclude("cycle"))
     measured, _ = drop_warm_up(compute_step_totals(run, phase))
     walls = step_table.build_step_facts(run).select("step", "wall_ns").unique("step")
     rows = selection.select_timed(run, Look(phase=phase)).filter(pl.col("step").is_not_null())
@@ -157,10 +153,10 @@ def _estimate_effects(what: str, left: pl.DataFrame, right: pl.DataFrame, moved:
 
     if not moved:
         return np.zeros(0)
-    sides = [
+    before, after = (
         np.column_stack([_to_time_driver(m, side[m].to_numpy()) for m in moved]) for side in (left, right)
-    ]
-    drivers = np.concatenate([_remove_trend(x) for x in sides])
+    )
+    drivers = np.concatenate([_remove_trend(before), _remove_trend(after)])
     time = np.concatenate([_remove_trend(side[what].to_numpy()[:, None])[:, 0] for side in (left, right)])
     noise = max(float(np.std(time)), params.MIN_REGRESSION_SD)
     is_clock = np.array([bool(CLOCK_METRICS.search(m)) for m in moved])
@@ -169,7 +165,7 @@ def _estimate_effects(what: str, left: pl.DataFrame, right: pl.DataFrame, moved:
     bounds = np.where(is_clock, -1.0, 0.0), np.where(is_clock, 0.0, np.inf)
     system = np.vstack([drivers / noise, np.diag(1 / prior_sd)])
     coefficients = lsq_linear(system, np.concatenate([time / noise, prior / prior_sd]), bounds).x
-    return np.asarray(coefficients * (sides[1].mean(axis=0) - sides[0].mean(axis=0)))
+    return np.asarray(coefficients * (after.mean(axis=0) - before.mean(axis=0)))
 
 
 def _remove_trend(values: Floats) -> Floats:
@@ -177,13 +173,6 @@ def _remove_trend(values: Floats) -> Floats:
     x = np.arange(len(values)) - (len(values) - 1) / 2
     flat = values - values.mean(axis=0)
     return np.asarray(flat - np.outer(x, x @ flat) / (x @ x))
-
-
-def _build_metric_row(
-    metric: str, share: float, left: pl.DataFrame, right: pl.DataFrame, a: Run
-) -> dict[str, Any]:
-    before, after = (float(np.mean(side[metric].to_numpy())) for side in (left, right))
-    return {"metric": metric, "unit": _find_unit(metric, a), "before": before, "after": after, "share": share}
 
 
 def _find_unit(metric: str, run: Run) -> str | None:

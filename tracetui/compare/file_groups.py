@@ -11,13 +11,8 @@ import numpy as np
 import polars as pl
 
 from capture.run import Run
-from tracetui.analysis.frames.statistics import (
-    CONFIDENCE,
-    Floats,
-    RowEvidence,
-    adjust_benjamini_hochberg,
-    judge_evidence,
-)
+from tracetui.analysis.frames import statistics
+from tracetui.analysis.frames.statistics import CONFIDENCE, Floats, RowEvidence
 from tracetui.analysis.kernels import compute_divisor, compute_total_table
 from tracetui.look import Look
 
@@ -47,32 +42,29 @@ def compare_sides(sums: pl.DataFrame, look: Look) -> pl.DataFrame:
     shift = mean_b - mean_a
     p, half_width = _compute_welch(shift, var_a / n_a, var_b / n_b, n_a, n_b)
     level_a, level_b = np.exp(mean_a), np.exp(mean_b)
-    low, high = level_a * np.expm1(shift - half_width), level_a * np.expm1(shift + half_width)
-    adjusted = adjust_benjamini_hochberg(p)
-    no_cliff = np.full(len(p), np.nan)
-    counts = n_a.astype(np.int64), n_b.astype(np.int64)
-    evidence = RowEvidence(level_a, level_b, level_b - level_a, low, high, p, adjusted, no_cliff, *counts)
-    table = pl.DataFrame(
-        {
-            ROW: both[ROW],
-            "mean_a_ns": level_a,
-            "mean_b_ns": level_b,
-            "delta_ns": level_b - level_a,
-            "change_pct": 100 * np.expm1(shift),
-            "change_low_pct": 100 * np.expm1(shift - half_width),
-            "change_high_pct": 100 * np.expm1(shift + half_width),
-            "p": p,
-            "p_adjusted": adjusted,
-            "verdict": judge_evidence(evidence, look.terms.threshold * level_a),
-            "files_a": counts[0],
-            "files_b": counts[1],
-        }
-    )
-    rounded = [pl.col(c).round().cast(pl.Int64) for c in ("mean_a_ns", "mean_b_ns", "delta_ns")]
-    table = table.with_columns(rounded).with_columns(pl.col(pl.Float64).fill_nan(None))
-    return table.sort(pl.col("delta_ns").abs(), ROW, descending=[True, False], nulls_last=True).rename(
-        {ROW: look.group or "name"}
-    )
+    change, low, high = (np.expm1(x) for x in (shift, shift - half_width, shift + half_width))
+    adjusted, no_cliff = statistics.adjust_benjamini_hochberg(p), np.full(len(p), np.nan)
+    delta, counts = level_b - level_a, (n_a.astype(np.int64), n_b.astype(np.int64))
+    interval = level_a * low, level_a * high
+    evidence = RowEvidence(level_a, level_b, delta, *interval, p, adjusted, no_cliff, *counts)
+    columns = {
+        ROW: both[ROW],
+        "mean_a_ns": level_a,
+        "mean_b_ns": level_b,
+        "delta_ns": delta,
+        "change_pct": 100 * change,
+        "change_low_pct": 100 * low,
+        "change_high_pct": 100 * high,
+        "p": p,
+        "p_adjusted": adjusted,
+        "verdict": statistics.judge_evidence(evidence, look.terms.threshold * level_a),
+        "files_a": counts[0],
+        "files_b": counts[1],
+    }
+    table = pl.DataFrame(columns).with_columns(pl.col("^.*_ns$").round().cast(pl.Int64))
+    table = table.with_columns(pl.col(pl.Float64).fill_nan(None))
+    table = table.sort(pl.col("delta_ns").abs(), ROW, descending=[True, False], nulls_last=True)
+    return table.rename({ROW: look.group or "name"})
 
 
 def _compute_moments(both: pl.DataFrame, suffix: str) -> tuple[Floats, Floats, Floats]:

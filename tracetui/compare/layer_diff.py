@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Final
 
 import polars as pl
 
@@ -11,8 +10,6 @@ from tracetui.analysis.frames import selection
 from tracetui.compare import params
 from tracetui.compare.pairing.step_alignment import align_steps
 from tracetui.look import Look
-
-_SIDES: Final = ("a_ns", "b_ns")
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,20 +29,23 @@ def compare_layers(runs: Sequence[Run], look: Look, column: str) -> LayerDiff:
     phase = look.phase or _find_common_phase(runs)
     look = replace(look, phase=phase, per="total", focus=())
     aligned = align_steps(runs, phase, look.terms.align)
+    sides = list(zip(runs, aligned.sides, strict=True))
     if column == "step":
-        tables = [_sum_by_step(run, look, steps) for run, steps in zip(runs, aligned.sides, strict=True)]
+        tables = [_sum_by_step(run, look, steps) for run, steps in sides]
         steps_of_a = aligned.sides[0].select(index=pl.int_range(pl.len()), step="step")
         both = _join_sides(tables, "index").join(steps_of_a, on="index").drop("index")
         how = f"per token; {aligned.height} {aligned.how} paired"
     elif aligned.height >= params.MIN_MEDIAN_STEPS:
-        tables = [
-            _compute_step_medians(run, look, column, steps)
-            for run, steps in zip(runs, aligned.sides, strict=True)
-        ]
-        both, how = _join_sides(tables, column), f"per token, the median of {aligned.height} {aligned.how}"
+        both = _join_sides([_compute_step_medians(run, look, column, steps) for run, steps in sides], column)
+        how = f"per token, the median of {aligned.height} {aligned.how}"
     else:
-        both, how = _join_sides([_sum_run(run, look, column) for run in runs], column), "of the whole run"
-    return LayerDiff(_with_changes(both, column), phase, how)
+        rows = (_select_layer_rows(run, look, column).group_by("layer", column) for run in runs)
+        both = _join_sides([groups.agg(y=pl.col("dur").sum()).collect() for groups in rows], column)
+        how = "of the whole run"
+    delta = pl.col("b_ns") - pl.col("a_ns")
+    change = pl.when(pl.col("a_ns") > 0).then(100 * delta / pl.col("a_ns"))
+    table = both.select("layer", column, "a_ns", "b_ns", delta_ns=delta, change_pct=change)
+    return LayerDiff(table.sort("layer", column, nulls_last=True), phase, how)
 
 
 def _find_common_phase(runs: Sequence[Run]) -> str | None:
@@ -58,9 +58,8 @@ def _find_common_phase(runs: Sequence[Run]) -> str | None:
 def _select_layer_rows(run: Run, look: Look, column: str) -> pl.LazyFrame:
     """Select timed rows with a layer; the column becomes text, because categories of two runs differ."""
     rows = selection.with_group(run, selection.select_timed(run, look), column)
-    return rows.filter(pl.col("layer").is_not_null()).with_columns(
-        pl.col(column).cast(pl.Int64 if column == "step" else pl.String)
-    )
+    rows = rows.filter(pl.col("layer").is_not_null())
+    return rows.with_columns(pl.col(column).cast(pl.Int64 if column == "step" else pl.String))
 
 
 def _sum_by_step(run: Run, look: Look, steps: pl.DataFrame) -> pl.DataFrame:
@@ -78,23 +77,7 @@ def _compute_step_medians(run: Run, look: Look, column: str, steps: pl.DataFrame
     return per_token.agg(y=(pl.col("dur") / pl.col("tokens")).median()).collect()
 
 
-def _sum_run(run: Run, look: Look, column: str) -> pl.DataFrame:
-    rows = _select_layer_rows(run, look, column).group_by("layer", column)
-    return rows.agg(y=pl.col("dur").sum()).collect()
-
-
 def _join_sides(tables: Sequence[pl.DataFrame], column: str) -> pl.DataFrame:
-    sides = [
-        t.select("layer", column, pl.col("y").round().cast(pl.Int64).alias(side))
-        for t, side in zip(tables, _SIDES, strict=True)
-    ]
-    return sides[0].join(sides[1], on=("layer", column), nulls_equal=True)
-
-
-def _with_changes(both: pl.DataFrame, column: str) -> pl.DataFrame:
-    delta = pl.col("b_ns") - pl.col("a_ns")
-    change = pl.when(pl.col("a_ns") > 0).then(100 * delta / pl.col("a_ns"))
-    rows = both.with_columns(delta_ns=delta, change_pct=change)
-    return rows.select("layer", column, *_SIDES, "delta_ns", "change_pct").sort(
-        "layer", column, nulls_last=True
-    )
+    a, b = (table.select("layer", column, pl.col("y").round().cast(pl.Int64)) for table in tables)
+    both = a.join(b, on=("layer", column), nulls_equal=True, suffix="_b")
+    return both.rename({"y": "a_ns", "y_b": "b_ns"})

@@ -6,24 +6,14 @@ from typing import Final
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
 from capture.run import Run
 from tracetui.analysis import detail
 from tracetui.analysis.frames import selection
-from tracetui.analysis.frames.selection import find_start_ns
+from tracetui.analysis.frames.ragged import to_floats
 from tracetui.compare import params
 from tracetui.look import Look
 
-_SCHEMA: Final = {
-    "side": pl.String,
-    "count": pl.Int64,
-    "total_ns": pl.Int64,
-    "mean_ns": pl.Int64,
-    "p50_ns": pl.Int64,
-    "min_ns": pl.Int64,
-    "max_ns": pl.Int64,
-}
 _COUNTERS_SCHEMA: Final = {"counter": pl.String, "unit": pl.String, "value": pl.Float64}
 
 
@@ -43,18 +33,15 @@ def compare_row(
 ) -> RowDiff:
     """Compare the kernels of these names per run, of one rank if it is given."""
     look = replace(look, per="total", filter="", focus=())
-    sides = [
-        (s, select_kernels(run, group, n, look.phase, rank))
-        for s, run, n in zip("ab", runs, names, strict=True)
-    ]
-    launches = {s: detail.select_launches(run, look) for s, run in sides}
-    durations = {s: table["dur_ns"] for s, table in launches.items()}
+    a, b = (select_kernels(run, group, n, look.phase, rank) for run, n in zip(runs, names, strict=True))
+    launches = {side: detail.select_launches(run, look) for side, run in (("a", a), ("b", b))}
+    durations = {side: table["dur_ns"] for side, table in launches.items()}
     return RowDiff(
-        pl.DataFrame([_summarise_durations(s, d) for s, d in durations.items()], schema=_SCHEMA),
+        pl.concat([_summarise_durations(side, each) for side, each in durations.items()]),
         _count_bins(durations["a"], durations["b"]),
-        pl.concat([_compute_step_series(s, run, look) for s, run in sides]),
+        pl.concat([_compute_step_series("a", a, look), _compute_step_series("b", b, look)]),
         pl.concat([_select_longest(s, table) for s, table in launches.items()], how="diagonal_relaxed"),
-        compare_counters(dict(sides), look),
+        compare_counters(a, b, look),
     )
 
 
@@ -73,17 +60,13 @@ def select_kernels(
     return Run(run.name, run.meta, events, run.log)
 
 
-def _summarise_durations(side: str, durations: pl.Series) -> dict[str, object]:
-    frame = pl.DataFrame({"v": durations}).select(
-        side=pl.lit(side),
-        count=pl.len(),
-        total_ns=pl.col("v").sum(),
-        mean_ns=pl.col("v").mean().round(),
-        p50_ns=pl.col("v").median().round(),
-        min_ns=pl.col("v").min(),
-        max_ns=pl.col("v").max(),
-    )
-    return frame.cast({c: t for c, t in _SCHEMA.items() if c != "side"}).row(0, named=True)
+def _summarise_durations(side: str, durations: pl.Series) -> pl.DataFrame:
+    ns = pl.col("ns")
+    table = durations.to_frame("ns").select(
+        count=pl.len(), total_ns=ns.sum(), mean_ns=ns.mean().round(), p50_ns=ns.median().round(),
+        min_ns=ns.min(), max_ns=ns.max(),
+    )  # fmt: skip
+    return table.select(pl.lit(side).alias("side"), pl.all().cast(pl.Int64))
 
 
 def _count_bins(a: pl.Series, b: pl.Series) -> pl.DataFrame:
@@ -123,14 +106,13 @@ def _select_longest(side: str, launches: pl.DataFrame) -> pl.DataFrame:
     return longest.select(pl.lit(side).alias("side"), *columns)
 
 
-def compare_counters(sides: dict[str, Run], look: Look) -> pl.DataFrame:
+def compare_counters(a: Run, b: Run, look: Look) -> pl.DataFrame:
     """Compare the counters that both runs sampled: each one's mean while the row ran."""
-    means = {side: _average_while_running(run, look) for side, run in sides.items()}
-    both = means["a"].join(means["b"], on=("counter", "unit"), suffix="_b", nulls_equal=True)
+    left, right = _average_while_running(a, look), _average_while_running(b, look)
+    both = left.join(right, on=("counter", "unit"), suffix="_b", nulls_equal=True)
     change = pl.when(pl.col("value") != 0).then(100 * (pl.col("value_b") / pl.col("value") - 1))
-    return both.select("counter", "unit", a="value", b="value_b", change_pct=change).sort(
-        pl.col("change_pct").abs().fill_null(0), "counter", descending=[True, False]
-    )
+    table = both.select("counter", "unit", a="value", b="value_b", change_pct=change)
+    return table.sort(pl.col("change_pct").abs().fill_null(0), "counter", descending=[True, False])
 
 
 def _average_while_running(run: Run, look: Look) -> pl.DataFrame:
@@ -141,16 +123,12 @@ def _average_while_running(run: Run, look: Look) -> pl.DataFrame:
     samples = run.events.filter(pl.col("kind") == "counter").drop_nulls(["t", "value"])
     if work.is_empty() or samples.is_empty():
         return pl.DataFrame(schema=_COUNTERS_SCHEMA)
-    middle = _to_floats(work["at_ns"] + work["dur_ns"] / 2 + find_start_ns(run))
-    weights = _to_floats(work["dur_ns"].clip(1))
+    middle = to_floats(work["at_ns"] + work["dur_ns"] / 2 + selection.find_start_ns(run))
+    weights = to_floats(work["dur_ns"].clip(1))
     unit = pl.col("unit").cast(pl.String) if run.has("unit") else pl.lit(None, pl.String)
     rows = samples.select("t", "value", counter=pl.col("name").cast(pl.String), unit=unit).sort("t")
     means = []
     for key, group in rows.group_by("counter", "unit", maintain_order=True):
-        values = np.interp(middle, _to_floats(group["t"]), _to_floats(group["value"]))
+        values = np.interp(middle, to_floats(group["t"]), to_floats(group["value"]))
         means.append((*key, float(np.average(values, weights=weights))))
     return pl.DataFrame(means, schema=_COUNTERS_SCHEMA, orient="row")
-
-
-def _to_floats(values: pl.Series) -> NDArray[np.float64]:
-    return values.cast(pl.Float64).to_numpy()

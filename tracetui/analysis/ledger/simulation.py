@@ -86,7 +86,10 @@ def _compute_start(
 
 def _compute_advance(advances: Advances, thread: int, at: int) -> int:
     """Return the ns by which a thread is ahead of the recording at one of its times."""
-    return next((advance for since, advance in reversed(advances.get(thread, ())) if since <= at), 0)
+    for since, advance in reversed(advances.get(thread, ())):
+        if since <= at:
+            return advance
+    return 0
 
 
 def build_schedule(rows: pl.DataFrame, waits: pl.DataFrame, joins: pl.DataFrame, delay: int) -> Schedule:

@@ -171,10 +171,10 @@ def build_items(
 def _sum_excess(rows: pl.DataFrame, step_ns: int, *, by_layer: bool) -> pl.DataFrame:
     """Return a row per op, layers and cause: the time of its rows and their excess over the bound."""
     compute_ns = int(rows.filter(pl.col("class") == "compute")["exclusive_ns"].sum())
-    own, bound = pl.col("exclusive_ns"), pl.col("bound_ns")
-    low_ns = (own - bound / GOOD_ROOF_SHARE).clip(0).sum().round().cast(pl.Int64).alias("low_ns")
-    excess_ns = (own - bound).sum().alias("recoverable_ns")
-    sums = pl.col("count").sum(), own.sum().alias("own_ns"), excess_ns, low_ns
+    own_ns, bound_ns = pl.col("exclusive_ns"), pl.col("bound_ns")
+    low_ns = (own_ns - bound_ns / GOOD_ROOF_SHARE).clip(0).sum().round().cast(pl.Int64).alias("low_ns")
+    excess_ns = (own_ns - bound_ns).sum().alias("recoverable_ns")
+    sums = pl.col("count").sum(), own_ns.sum().alias("own_ns"), excess_ns, low_ns
     by_layer_sums = group_by_packed_key(rows.lazy(), ("op", "cause", "layer"), sums)
     excess, has_layer = pl.col("recoverable_ns"), pl.col("layer").is_not_null()
     is_odd = has_layer & (excess > ODD_LAYER_FACTOR * excess.median())

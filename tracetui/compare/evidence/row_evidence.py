@@ -81,19 +81,29 @@ def judge_rows(
     groups = sides.groups
     times = iter(run_parallel([partial(build_step_times, run, look=look) for side in groups for run in side]))
     works = [[next(times) for _ in side] for side in groups]
-    members: dict[str | None, list[int]] = {}  # by phase, which may have none: indices of rows of both sides
-    for i, (phase, (x, y)) in enumerate(zip(rows["phase"], names, strict=True)):
-        members.setdefault(phase, []).extend([i] if x and y else [])
+    members = _group_by_phase(rows["phase"], names)
     names_by_phase = {phase: [names[i] for i in indices] for phase, indices in members.items()}
     phases = run_parallel([partial(_judge_phase, sides, works, p, n) for p, n in names_by_phase.items()])
     tables = [_build_phase_table(m, e, look.terms) for m, e in zip(members.values(), phases, strict=True)]
     evidence = pl.concat([pl.DataFrame(schema=_SCHEMA), *tables])
-    verdicts = ["new" if not x else "gone" if not y else "~" for x, y in names]  # that need no samples
-    table = pl.DataFrame({"row": range(len(names)), "default": pl.Series(verdicts, dtype=pl.String)})
-    table = table.join(evidence, on="row", how="left", maintain_order="left")
+    table = _build_default_verdicts(names).join(evidence, on="row", how="left", maintain_order="left")
     filled = pl.col("is_relative").fill_null(False), pl.col("n_a", "n_b").fill_null(0)
     table = table.with_columns(*filled, verdict=pl.coalesce("verdict", "default")).drop("row", "default")
     return table, tuple(f"{p or 'all rows'}: {e.description}" for p, e in zip(members, phases, strict=True))
+
+
+def _group_by_phase(phases: pl.Series, names: Sequence[SideNames]) -> dict[str | None, list[int]]:
+    """Group the indices of rows that are on both sides by phase; a phase may have none."""
+    members: dict[str | None, list[int]] = {}
+    for i, (phase, (x, y)) in enumerate(zip(phases, names, strict=True)):
+        members.setdefault(phase, []).extend([i] if x and y else [])
+    return members
+
+
+def _build_default_verdicts(names: Sequence[SideNames]) -> pl.DataFrame:
+    """Build the index of each row, and the verdict that needs no samples."""
+    verdicts = ["new" if not x else "gone" if not y else "~" for x, y in names]
+    return pl.DataFrame({"row": range(len(names)), "default": pl.Series(verdicts, dtype=pl.String)})
 
 
 def _build_phase_table(members: Sequence[int], phase: PhaseEvidence, terms: Terms) -> pl.DataFrame:
