@@ -12,6 +12,7 @@ import numpy as np
 import polars as pl
 
 from capture.run import Run
+from tracetui.analysis.frames.selection import common_value
 from tracetui.analysis.kernels import compute_total_table
 from tracetui.compare import params
 from tracetui.compare.diff import compare_runs, sum_rows
@@ -55,7 +56,7 @@ def build_matrix(runs: Sequence[Run], look: Look, names: Sequence[str] = ()) -> 
     sources = [table["row"].to_list() for table in tables] if by_name else []
     completed = row_matching.complete_truncated(sources)
     base = min(look.terms.baseline or 0, len(runs) - 1)
-    renamed_by_run = match_all_renamed(runs, base, look) if by_name else [{} for _ in runs]
+    renamed_by_run = _match_all_renamed(runs, base, look) if by_name else [{} for _ in runs]
     summed = [
         table.with_columns(pl.col("row").replace(completed).replace(renamed))
         .group_by("row", maintain_order=True)
@@ -187,11 +188,14 @@ def match_renamed(base: Run, run: Run, look: Look) -> dict[str, str]:
     return {name: base_name for name, base_name in names if name != base_name}
 
 
+def _match_all_renamed(runs: Sequence[Run], base: int, look: Look) -> list[dict[str, str]]:
+    return [{} if i == base else match_renamed(runs[base], run, look) for i, run in enumerate(runs)]
+
+
 def _sum_rows_by_name(run: Run, look: Look) -> pl.DataFrame:
     """Sum rows by name over all phases; a label is kept if all phases agree on it."""
-    agreed = (pl.when(pl.col(c).n_unique() == 1).then(pl.col(c).first()).alias(c) for c in _LABELS)
-    table = sum_rows(run, look).group_by("name", maintain_order=True)
-    return table.agg(*agreed, pl.col("total_ns").sum())
+    groups = sum_rows(run, look).group_by("name", maintain_order=True)
+    return groups.agg(*map(common_value, _LABELS), pl.col("total_ns").sum())
 
 
 def judge_against(pair: Sequence[Run], look: Look) -> pl.DataFrame:
@@ -207,8 +211,3 @@ def compute_geometric_mean(base: Sequence[float | None], other: Sequence[float |
     pairs = ((x, y) for x, y in zip(base, other, strict=True) if x is not None and y is not None)
     logs = [math.log(y / x) for x, y in pairs if x > 0 and y > 0]
     return math.exp(sum(logs) / len(logs)) if logs else None
-
-
-def match_all_renamed(runs: Sequence[Run], base: int, look: Look) -> list[Mapping[str, str]]:
-    """Map for each run the names that differ in the base (see `match_renamed`); empty for the base itself."""
-    return [{} if i == base else match_renamed(runs[base], run, look) for i, run in enumerate(runs)]

@@ -8,7 +8,7 @@ from typing import Any
 import polars as pl
 
 from capture.run import Run
-from tracetui.analysis.frames.selection import find_rank_tracks, list_lenses, list_phases
+from tracetui.analysis.frames.selection import list_lenses, list_phases, list_ranks
 from tracetui.analysis.time import step_sampling
 from tracetui.compare import params
 from tracetui.compare.pairing.row_matching import RowMatch
@@ -81,9 +81,8 @@ def _check_matched_share(
 ) -> Iterator[ScoredReason]:
     """Yield the share of the time of both runs that is in matched rows, if that is small."""
     matched = [m for m in matches if m.a and m.b]
-    matched_ns = sum(totals[0][i] for m in matched for i in m.a) + sum(
-        totals[1][j] for m in matched for j in m.b
-    )
+    matched_ns = sum(totals[0][i] for m in matched for i in m.a)
+    matched_ns += sum(totals[1][j] for m in matched for j in m.b)
     total_ns = sum(totals[0]) + sum(totals[1])
     share = matched_ns / total_ns if total_ns else 0.0
     if share < params.MIN_MATCHED_SHARE:
@@ -134,7 +133,7 @@ def _check_losses(a: Run, b: Run) -> Iterator[ScoredReason]:
 
 def _check_ranks(a: Run, b: Run) -> Iterator[ScoredReason]:
     """Compare the numbers of ranks, because times are summed over the ranks of a run."""
-    x, y = (max(1, len(set(find_rank_tracks(run).values()))) for run in (a, b))
+    x, y = (max(1, len(list_ranks(run))) for run in (a, b))
     if x != y:
         yield params.RANKS_FACTOR, f"ranks differ: {x} against {y}, and times are summed over ranks"
 

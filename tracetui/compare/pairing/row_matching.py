@@ -128,7 +128,6 @@ def _build_completed_key(a: pl.DataFrame, b: pl.DataFrame) -> MatchKey:
     complete = {section: complete_truncated(names) for section, names in names_by_section.items()}
 
     def make_completed_key(row: RowFields) -> Hashable | None:
-        """Make the key of a row: its complete name and section, or None."""
         section = _select_section(row)
         name = complete[section].get(row["name"])
         return (name, section) if name else None
@@ -293,7 +292,5 @@ def _is_one_name(
     """True if a name and its candidates can all be one name, of which no source has two forms."""
     forms = sorted((name, *candidates), key=lambda n: len(stems[n]))
     places = [place for form in forms for place in sources_by_name[form]]
-    is_chain = all(
-        short in truncated and stems[long].startswith(stems[short]) for short, long in pairwise(forms)
-    )
+    is_chain = all(a in truncated and stems[b].startswith(stems[a]) for a, b in pairwise(forms))
     return is_chain and len(places) == len(set(places))

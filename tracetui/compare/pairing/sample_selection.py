@@ -44,11 +44,9 @@ def add_identical_runs(sides: Sides, named: Sequence[Run]) -> Sides:
     more_a, more_b, same = (others if side == each else () for each in ("a", "b", ""))
     sides = Sides(sides.runs, sides.more_a + more_a, sides.more_b + more_b, same, notes=sides.notes + notes)
     if named and (len(same) == 1 or not sides.has_repeats):
-        raise UsageError(
-            "one run does not show the noise",
-            why=_describe_counted_once(compared) if compared else "",
-            todo="--aa takes two or more identical runs",
-        )
+        why = _describe_counted_once(compared) if compared else ""
+        todo = "--aa takes two or more identical runs"
+        raise UsageError("one run does not show the noise", why=why, todo=todo)
     return sides
 
 
@@ -62,13 +60,9 @@ def _split_by_side(named: Sequence[Run], sides: Sequence[Run]) -> tuple[list[Run
 def _describe_identical_runs(compared: Sequence[Run], others: int, side: str) -> str:
     """Describe which of the identical runs are compared, and how the others count."""
     once = _describe_counted_once(compared)
-    if not others:
-        return once
-    return (
-        f"{once}; the other {others} repeat{'s' * (others == 1)} {side}"
-        if side
-        else (f"{once}; the other {others} measure{'s' * (others == 1)} the noise")
-    )
+    ending = "s" * (others == 1)
+    role = f"repeat{ending} {side}" if side else f"measure{ending} the noise"
+    return f"{once}; the other {others} {role}" if others else once
 
 
 def _describe_counted_once(compared: Sequence[Run]) -> str:

@@ -34,33 +34,22 @@ def align_steps(runs: Sequence[Run], phase: str | None, by: str = "context") -> 
 
     `by` is context or step. Contexts are used if at least half of the steps of the shortest run share theirs.
     """
-    trimmed = run_parallel([partial(_compute_trimmed_totals, run, phase) for run in runs])
-    tables, warm_up_counts = [table for table, _ in trimmed], tuple(n for _, n in trimmed)
-    height = min(table.height for table in tables)
+    totals = run_parallel([partial(compute_step_totals, run, phase) for run in runs])
+    tables, warm_up_counts = zip(*map(drop_warm_up, totals), strict=True)
+    height, how = min(table.height for table in tables), "steps of equal number"
+    sides = [table.head(height) for table in tables]
     if by == "context" and all(map(_has_distinct_contexts, tables)):
         shared = set.intersection(*(set(table["context"]) for table in tables))
         if len(shared) * 2 >= height:
-            is_shared = pl.col("context").is_in(sorted(shared))
-            return StepAlignment(
-                tuple(_select_steps(t.filter(is_shared).sort("context")) for t in tables),
-                "steps of equal context length",
-                warm_up_counts,
-            )
-    sides = tuple(_select_steps(table.head(height)) for table in tables)
-    return StepAlignment(sides, "steps of equal number", warm_up_counts)
-
-
-def _compute_trimmed_totals(run: Run, phase: str | None) -> tuple[pl.DataFrame, int]:
-    """Compute step totals without the leading warm-up steps, and the number of these."""
-    return drop_warm_up(compute_step_totals(run, phase))
+            is_shared, how = pl.col("context").is_in(sorted(shared)), "steps of equal context length"
+            sides = [table.filter(is_shared).sort("context") for table in tables]
+    return StepAlignment(tuple(side.select("step", "tokens") for side in sides), how, warm_up_counts)
 
 
 def compute_step_totals(run: Run, phase: str | None) -> pl.DataFrame:
     """Compute step, tokens, context and total (ns of kernels) per step of a phase, without folded steps."""
     if not (run.has("step") and run.has("dur")):
-        return pl.DataFrame(
-            schema={"step": pl.Int64, "tokens": pl.Int64, "context": pl.Int64, "total": pl.Int64}
-        )
+        return pl.DataFrame(schema=dict.fromkeys(("step", "tokens", "context", "total"), pl.Int64))
     of_phase = Look(phase=phase)
     kernels, marks = (selection.filter_rows(table.lazy(), run, of_phase) for table in _sum_by_phase(run))
     totals = kernels.group_by("step").agg(pl.col("total").sum()).sort("step")
@@ -96,7 +85,3 @@ def drop_warm_up(table: pl.DataFrame) -> tuple[pl.DataFrame, int]:
 def _has_distinct_contexts(table: pl.DataFrame) -> bool:
     context = table["context"]
     return table.height > 0 and context.null_count() == 0 and context.n_unique() == table.height
-
-
-def _select_steps(table: pl.DataFrame) -> pl.DataFrame:
-    return table.select("step", "tokens")

@@ -131,11 +131,8 @@ def build_step_times(run: Run, look: Look) -> StepTimes:
         count = pl.col("count").fill_null(1) if run.has("count") else pl.lit(1)
         step = pl.col("step") if run.has("step") else pl.lit(None, pl.Int64)
         key = ["name", "rank"] if look.terms.ranks_apart else ["name"]
-        rows = (
-            select_keyed_rows(run, look)
-            .select(*key, "phase", step.alias("step"), "dur", count=count)
-            .collect()
-        )
+        keyed = select_keyed_rows(run, look)
+        rows = keyed.select(*key, "phase", step.alias("step"), "dur", count=count).collect()
     name, phase, numbers = (EncodedColumn.from_series(rows[c]) for c in ("name", "phase", "step"))
     if "rank" in rows.columns:
         name = _encode_row_keys(name, EncodedColumn.from_series(rows["rank"]))

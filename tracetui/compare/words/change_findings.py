@@ -82,12 +82,11 @@ def _iter_common_change(compared: Diff) -> Iterator[Finding]:
         changed = rows.filter(pl.col("verdict") == verdict)
         if changed.height >= params.COMMON_CHANGE_MIN_SHARE * rows.height:
             change = changed.select((pl.col("median_b_ns") / pl.col("median_a_ns") - 1).median()).item()
-            yield (
-                "together",
+            sentence = (
                 f"{changed.height} of the {rows.height} rows of 1% or more are {verdict}, by a median of "
-                f"{change:+.0%}: look for a cause that they share before any single kernel",
-                None,
+                f"{change:+.0%}: look for a cause that they share before any single kernel"
             )
+            yield "together", sentence, None
 
 
 def _iter_changes(compared: Diff, names: Mapping[str, str]) -> Iterator[Finding]:
@@ -99,12 +98,10 @@ def _iter_changes(compared: Diff, names: Mapping[str, str]) -> Iterator[Finding]
         where = f" in {row['phase']}" if row["phase"] else ""
         relative = ", relative to the others of its step" if row["is_relative"] else ""
         before, after = (units.format_duration(row[c]) for c in ("median_a_ns", "median_b_ns"))
-        yield (
-            row["verdict"],
-            f"{names[row['name']]} is {row['verdict']}{where}{relative}: {before} → {after} per {row['per']} "
-            f"({change:+.1f}%, 95% interval {low} to {high}, {row['n_a']} and {row['n_b']} {samples})",
-            row["name"],
-        )
+        lead = f"{names[row['name']]} is {row['verdict']}{where}{relative}"
+        basis = f"95% interval {low} to {high}, {row['n_a']} and {row['n_b']} {samples}"
+        times = f"{before} → {after} per {row['per']} ({change:+.1f}%, {basis})"
+        yield row["verdict"], f"{lead}: {times}", row["name"]
 
 
 def _iter_same_work(
@@ -118,10 +115,8 @@ def _iter_same_work(
         t = traffic.get(op)
         is_only_row = compared.rows.filter(pl.col("op") == op, pl.col("phase") == "decode").height == 1
         if t is not None and is_only_row and abs(t.bytes_ratio - 1) < params.SAME_BYTES_SHARE:
-            size = units.format_size(t.bytes_a)
-            sentence = (
-                f"{names.get(name, name)} moves the same {size} per decode step in both runs, at {t.rates}"
-            )
+            size = f"the same {units.format_size(t.bytes_a)} per decode step in both runs"
+            sentence = f"{names.get(name, name)} moves {size}, at {t.rates}"
             yield "same work", f"{sentence}: its speed changed, not its work", name
 
 
@@ -133,19 +128,15 @@ def _iter_lost_records(a: Run, b: Run, compared: Diff) -> Iterator[Finding]:
         max_lost = max(high - low for *_, low, high in losses)
         may_be_lost = (pl.col("count_a") - pl.col("count_b")).abs() <= max_lost
         calls_ns = int(compared.rows.filter(may_be_lost)["calls_ns"].abs().sum())
-        yield (
-            "lost records",
-            f"kernels that run equally often have unequal numbers of records ({ranges}): the missing ones "
-            f"explain {units.format_duration(calls_ns)} of the differences of totals; averages are compared",
-            None,
-        )
+        lost = f"kernels that run equally often have unequal numbers of records ({ranges})"
+        explained = f"the missing ones explain {units.format_duration(calls_ns)} of the differences of totals"
+        yield "lost records", f"{lost}: {explained}; averages are compared", None
 
 
 def _list_lost_records(run: Run) -> list[tuple[str, int, int]]:
     """List phase, fewest and most records of kernels that run equally often."""
-    return [
-        (str(p), int(low), int(high)) for p, (low, high) in dict(run.meta.get("lost_records", {})).items()
-    ]
+    lost = dict(run.meta.get("lost_records", {}))
+    return [(str(phase), int(low), int(high)) for phase, (low, high) in lost.items()]
 
 
 def _iter_averages(a: Run, b: Run, compared: Diff, names: Mapping[str, str]) -> Iterator[Finding]:
@@ -179,10 +170,8 @@ def _iter_one_sided(compared: Diff, names: Mapping[str, str]) -> Iterator[Findin
         rows = _select_one_sided(compared, verdict, column)
         if rows.height:
             time, total = int(rows[column].sum()), max(1, int(compared.rows[column].sum()))
-            largest = [
-                f"{names[name]} ({units.format_duration(t)})"
-                for name, t in rows.select("name", column).head(limit).rows()
-            ]
+            first = rows.select("name", column).head(limit).rows()
+            largest = [f"{names[name]} ({units.format_duration(t)})" for name, t in first]
             more = f" and {rows.height - limit} more" if rows.height > limit else ""
             kernels = "kernel is" if rows.height == 1 else "kernels are"
             share = f"{units.format_duration(time)} or {time / total:.1%} of its time"
@@ -251,9 +240,8 @@ def _iter_required_repeats(
     if abs(change) < threshold or row["p"] <= 0 or change <= -1:
         return
     runs = compute_required_runs(change, row["spread"], ALPHA * row["p"] / row["p_adjusted"])
-    needed = f"more than {params.MAX_RUNS_PER_SIDE} repeats per side, or a quieter machine,"
-    if runs:
-        needed = f"{runs} repeats per side"
+    too_many = f"more than {params.MAX_RUNS_PER_SIDE} repeats per side, or a quieter machine,"
+    needed = f"{runs} repeats per side" if runs else too_many
     spread = f"the run-to-run spread is {row['spread']:.1%} (one standard deviation)"
     sentence = f"{names[row['name']]}: {change:+.1%} is undecided, because {spread}; {needed} would be needed"
     yield "not concluded", sentence, row["name"]

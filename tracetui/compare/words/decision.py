@@ -1,7 +1,6 @@
 """The first lines about a comparison: each phase, what carries its change, and the headline."""
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final
@@ -55,7 +54,7 @@ def _find_carriers(compared: Diff, phases: pl.DataFrame) -> pl.DataFrame:
     per = phases.select("phase", pl.col("steps").clip(1).alias("units"))
     delta = pl.when(has_median).then("median_delta_ns").otherwise(pl.col("delta_ns") / pl.col("units"))
     before = pl.when(has_median).then("median_a_ns").otherwise(pl.col("total_a_ns") / pl.col("units"))
-    rows = compared.rows.join(per, on="phase", how="inner", nulls_equal=True, maintain_order="left")
+    rows = compared.rows.join(per, on="phase", nulls_equal=True, maintain_order="left")
     rows = rows.select("phase", "name", delta.alias("delta_ns"), "verdict", before=before)
     size = pl.col("delta_ns").abs()
     table = pl.concat([gaps, rows], how="vertical_relaxed").drop_nulls("delta_ns")
@@ -166,30 +165,27 @@ def _describe_uncertainty(row: dict[str, Any], sides: Sides) -> str:
 
 def _describe_carriers(rows: pl.DataFrame) -> str:
     """Describe the rows that make up most of a change; empty if nothing changed."""
-    named, limit = rows.filter("named"), params.MAX_CARRIERS_NAMED
-    if named.is_empty():
-        return ""
-    more = f" and {named.height - limit} more" if named.height > limit else ""
-    return f"carried by {', '.join(_iter_changes(named.head(limit)))}{more}"
+    named = rows.filter("named")
+    return f"carried by {_list_changes(named, params.MAX_CARRIERS_NAMED)}" if named.height else ""
 
 
 def _describe_small_changes(rows: pl.DataFrame) -> str:
     """Describe rows with a verdict that carry little of the change; empty if there are none."""
-    has_verdict, limit = pl.col("verdict").is_in(["slower", "faster"]), params.MAX_SMALL_CHANGES_NAMED
-    small = rows.filter(has_verdict & ~pl.col("named"))
-    if small.is_empty():
-        return ""
-    more = f" and {small.height - limit} more" if small.height > limit else ""
-    return f"decided but small: {', '.join(_iter_changes(small.head(limit)))}{more}"
+    small = rows.filter(pl.col("verdict").is_in(["slower", "faster"]) & ~pl.col("named"))
+    text = f"decided but small: {_list_changes(small, params.MAX_SMALL_CHANGES_NAMED)}"
+    return text if small.height else ""
 
 
-def _iter_changes(rows: pl.DataFrame) -> Iterator[str]:
-    """Iterate over name and change of each row; `~` marks rows without a verdict."""
-    display_names = map_display_names(rows["name"].to_list())
-    for name, delta, verdict in rows.select("name", "delta_ns", "verdict").iter_rows():
+def _list_changes(rows: pl.DataFrame, limit: int) -> str:
+    """List names and changes of the first rows; `~` marks rows without a verdict."""
+    named, changes = rows.head(limit), []
+    display_names = map_display_names(named["name"].to_list())
+    for name, delta, verdict in named.select("name", "delta_ns", "verdict").iter_rows():
         mark = "" if verdict in ("slower", "faster", "new", "gone") else " ~"
         short = _shorten_name(display_names.get(name, name), *_DECISION_LETTERS)
-        yield f"{short} {units.format_difference(delta)}{mark}"
+        changes.append(f"{short} {units.format_difference(delta)}{mark}")
+    more = f" and {rows.height - limit} more" if rows.height > limit else ""
+    return f"{', '.join(changes)}{more}"
 
 
 def _shorten_name(name: str, head: int, tail: int) -> str:
@@ -238,10 +234,8 @@ def _describe_nearest(compared: Diff) -> str:
     is_near = (pl.col("verdict") == "~") & (pl.col("p_adjusted") < params.NEARLY_DECIDED_P)
     rows = compared.rows.filter(is_near & (pl.col("median_a_ns") > 0))
     for row in rows.sort("p_adjusted", "name").head(1).iter_rows(named=True):
-        change, name = (
-            row["median_delta_ns"] / row["median_a_ns"],
-            _shorten_name(row["name"], *_HEADLINE_LETTERS),
-        )
+        change = row["median_delta_ns"] / row["median_a_ns"]
+        name = _shorten_name(row["name"], *_HEADLINE_LETTERS)
         return f", nearest {name} {change:+.1%} (p {row['p_adjusted']:.2g})"
     return ""
 
