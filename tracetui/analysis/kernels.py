@@ -278,7 +278,6 @@ def sum_by_group(run: Run, rows: pl.LazyFrame, group: str, work: Sequence[pl.Exp
 
 
 def _sum_equal_labels(run: Run, rows: pl.LazyFrame, group: str, work: Sequence[pl.Expr]) -> pl.DataFrame:
-    """Return the sums of rows with equal labels."""
     sums = *build_totals(run), *_build_extremes(run), *work
     return group_by_packed_key(rows, (group, *_list_labels(run, group)), sums)
 

@@ -215,7 +215,6 @@ def _iter_unprofiled(passes: TrainingPasses, phase: str, wall: float | None) -> 
 
 
 def _iter_top_kernels(passes: TrainingPasses) -> Iterator[Row]:
-    """Yield the longest kernels of each phase."""
     for phase in passes.phases:
         work = passes.select(phase)
         if work.is_empty():

@@ -187,7 +187,6 @@ def _name_members(side: pl.DataFrame, members: Sequence[Sequence[int]]) -> list[
 
 
 def _sum_members(values: pl.Series, members: Sequence[Sequence[int]]) -> list[int]:
-    """Sum the values of each match's members."""
     items = values.to_list()
     return [items[rows[0]] if len(rows) == 1 else sum(items[i] for i in rows) for rows in members]
 

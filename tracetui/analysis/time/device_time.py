@@ -178,9 +178,9 @@ def find_stray_kernels(run: Run) -> list[StrayKernels]:
         "dur", distance=pl.max_horizontal(before, after),
         side=pl.when(before > after).then(pl.lit("early")).otherwise(pl.lit("late")),
     )  # fmt: skip
-    rows = pl.concat([stepless.collect(), of_step], how="diagonal").group_by("side")
+    rows = pl.concat([stepless, of_step.lazy()], how="diagonal").group_by("side")
     sums = rows.agg(count=pl.len(), dur_ns=pl.col("dur").sum(), distance_ns=pl.col("distance").max())
-    strays = [StrayKernels(**row) for row in sums.iter_rows(named=True)]
+    strays = [StrayKernels(**row) for row in sums.collect().iter_rows(named=True)]
     return sorted(strays, key=lambda s: SIDES.index(s.side))
 
 

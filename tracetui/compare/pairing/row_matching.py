@@ -149,7 +149,6 @@ _GROUP_KEYS: Final[tuple[tuple[str, MatchKey], ...]] = (
 
 
 def _match_linked(a: pl.DataFrame, b: pl.DataFrame, links: Mapping[str, str]) -> list[RowMatch]:
-    """Match the pairs that the user linked."""
     rows_b = {key: j for j, key in enumerate(b.select("name", *_SECTION).iter_rows())}
     matches = []
     for i, (name, *section) in enumerate(a.select("name", *_SECTION).iter_rows()):

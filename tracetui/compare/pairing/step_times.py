@@ -94,7 +94,6 @@ class StepTimes:
 
     @cached_property
     def _rows_by_phase(self) -> Mapping[str | None, Ints | slice]:
-        """Indices of the rows of each phase."""
         values, codes = self.phase.values.cast(pl.String).to_list(), self.phase.codes
         counts = np.bincount(codes, minlength=len(values))
         phases = [(phase, int(n)) for phase, n in zip(values, counts, strict=True) if n]
@@ -141,7 +140,6 @@ def build_step_times(run: Run, look: Look) -> StepTimes:
 
 
 def _encode_row_keys(name: EncodedColumn, rank: EncodedColumn) -> EncodedColumn:
-    """Encode the key of each row (`make_row_key`)."""
     codes, names, ranks = name.encode_pairs(rank)
     words = map(make_row_key, _fill_missing_names(name).gather(names), rank.values.gather(ranks))
     return EncodedColumn(pl.Series([*words, None], dtype=pl.String), codes)

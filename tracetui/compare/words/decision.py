@@ -189,7 +189,6 @@ def _list_changes(rows: pl.DataFrame, limit: int) -> str:
 
 
 def _shorten_name(name: str, head: int, tail: int) -> str:
-    """Shorten a long name to its start and end."""
     return name if len(name) <= head + tail + 1 else f"{name[:head]}…{name[-tail:]}"
 
 
