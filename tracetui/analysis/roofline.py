@@ -90,12 +90,10 @@ def build_work_sums(run: Run) -> list[pl.Expr]:
 
 def with_rates(table: pl.DataFrame, run: Run) -> pl.DataFrame:
     """Return a table of counts, totals and work with rates instead of the work; null if unknown."""
-    present = [c for c in WORK if c in table.columns]
-    rates = {
-        name: pl.when((pl.col(work) > 0) & (pl.col("total_ns") > 0)).then(pl.col(work) / pl.col("total_ns"))
-        for work, name in zip(WORK, RATES, strict=True)
-        if work in present
-    }  # per ns: thousand millions per second
+    present, total_ns = [c for c in WORK if c in table.columns], pl.col("total_ns")
+    pairs = [(pl.col(work), name) for work, name in zip(WORK, RATES, strict=True) if work in present]
+    # work per ns is thousand millions per second
+    rates = {name: pl.when((work > 0) & (total_ns > 0)).then(work / total_ns) for work, name in pairs}
     rated = table.with_columns_seq(**rates).with_columns_seq(build_roof_columns(run, present))
     return drop_unknown_rates(rated.drop(*present))
 

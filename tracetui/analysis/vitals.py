@@ -138,9 +138,8 @@ def _find_newest_counters(run: Run) -> dict[tuple[str, str], float]:
     track, unit = (pl.col(c).cast(pl.String) if run.has(c) else no_text for c in ("track", "unit"))
     order = pl.col("t") if run.has("t") else pl.int_range(pl.len())
     expected = name.replace_strict(_UNITS, return_dtype=pl.String)
-    rows = (
-        pl.concat(samples).lazy().select(name, "value", track=track, at=order, expected=expected, unit=unit)
-    )
+    columns = {"track": track, "unit": unit, "at": order, "expected": expected}
+    rows = pl.concat(samples).lazy().select(name, "value", **columns)
     rows = rows.filter(pl.col("unit").fill_null(pl.col("expected")) == pl.col("expected")).sort("at")
     means = rows.group_by("name", "expected", "track").agg(pl.col("value").tail(AVERAGED_SAMPLES).mean())
     means = means.sort(pl.col("track").str.len_chars(), "track", nulls_last=False)
