@@ -111,14 +111,14 @@ def _classify_gaps(run: Run, rows: pl.DataFrame, *, inside: bool) -> pl.DataFram
     is_short = pl.col("gap_ns") <= DISPATCH_MAX_NS
     is_still_launching = (launch < begin) & (launch + pl.col("launch_dur") > begin) & ~is_short
     is_late = is_launched_late | is_still_launching.fill_null(value=False)
-    rows = _with_waiting_stack(run, rows.with_columns(_count_queued(run, rows)))
+    rows = _with_waiting_stack(run, rows.with_columns(_count_queued(run, rows), is_late=is_late))
     rows = rows.with_columns(
         cause=pl.when(launch.is_null()).then(pl.lit(LAUNCH_UNKNOWN, CAUSE))
-        .when(is_late & pl.col("by").is_not_null()).then(pl.lit(SYNC, CAUSE))
-        .when(is_late).then(pl.lit(HOST_LATE, CAUSE))
+        .when(pl.col("is_late") & pl.col("by").is_not_null()).then(pl.lit(SYNC, CAUSE))
+        .when(pl.col("is_late")).then(pl.lit(HOST_LATE, CAUSE))
         .when(is_short).then(pl.lit(DISPATCH, CAUSE))
         .otherwise(pl.lit(DEPENDENCY, CAUSE)),
-        by=pl.when(is_late).then("by"),
+        by=pl.when(pl.col("is_late")).then("by"),
     )  # fmt: skip
     return _fill_schema(rows if inside else _mark_nothing_asked(run, rows))
 
