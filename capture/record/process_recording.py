@@ -150,11 +150,8 @@ class ProcessRecording:
         if joins_run:
             self.process = f"process {os.getpid()}"
         self._counter = process_notes.StepCounter(shared=number is None)
-        self.emitter = Emitter(
-            process_notes.read_setting(OUT_VARIABLE) or os.devnull,
-            rank=number,
-            writer=os.getpid() if joins_run else None,
-        )
+        out = process_notes.read_setting(OUT_VARIABLE) or os.devnull
+        self.emitter = Emitter(out, rank=number, writer=os.getpid() if joins_run else None)
         if not run_id:
             run_id = torchrun.build_run_id(os.environ, rank) if rank else secrets.token_hex(8)
             os.environ[RUN_VARIABLE] = run_id
