@@ -192,10 +192,7 @@ def merge_logs(runs: Sequence[Run]) -> Log:
     source = parents.pop() if len(parents) == 1 and len(logs) > 1 else first.source
     log = Log(source, first.format)
     for each in logs.values():
-        log.read, log.repaired = log.read + each.read, log.repaired + each.repaired
-        log.dropped += each.dropped
-        for n in each.notices:
-            log.note(n.id, n.message, count=n.count, severity=n.severity)
+        log.add(each)
     return log
 
 
