@@ -66,7 +66,8 @@ def build_run(
     """
     frame = _check_closed_words(_cast_to_schema(events).rechunk())
     frame = _fill_missing_names(_clean_text_columns(frame), log)
-    frame = _drop_impossible_values(_drop_impossible_times(frame, log), log)
+    frame = drop_impossible_durations(_drop_impossible_starts(frame, log), log)
+    frame = _drop_impossible_values(frame, log)
     if not enriched:
         from capture.classify.columns_from_names import (
             fill_from_names,  # slow to import; not needed until a file is read
@@ -194,27 +195,27 @@ def _deduplicate_names(names: Iterable[str]) -> list[str]:
     return list(names_so_far)
 
 
-def _drop_impossible_times(frame: pl.DataFrame, log: Log) -> pl.DataFrame:
-    """Drop and log rows whose duration is negative or above 73 years: sums would be meaningless.
+def _drop_impossible_starts(frame: pl.DataFrame, log: Log) -> pl.DataFrame:
+    """Return the frame with starts further than 73 years from zero set to null; log them."""
+    if "t" not in frame.columns or not _has_values_beyond(frame["t"], -MAX_DURATION_NS, MAX_DURATION_NS):
+        return frame
+    is_near = pl.col("t").is_between(-MAX_DURATION_NS, MAX_DURATION_NS)
+    far_count = frame.select((~is_near).sum()).item()
+    log.repair("bad_start", "starts further than 73 years from zero are ignored", count=far_count)
+    return frame.with_columns(pl.when(is_near).then("t").alias("t"))
 
-    A start further than 73 years from zero becomes null.
-    """
-    if "t" in frame.columns and has_values_beyond(frame["t"], -MAX_DURATION_NS, MAX_DURATION_NS):
-        is_near = pl.col("t").is_between(-MAX_DURATION_NS, MAX_DURATION_NS)
-        far_count = frame.select((~is_near).sum()).item()
-        frame = frame.with_columns(pl.when(is_near).then("t").alias("t"))
-        log.repair("bad_start", "starts further than 73 years from zero are ignored", count=far_count)
-    if "dur" not in frame.columns or not has_values_beyond(frame["dur"], 0, MAX_DURATION_NS):
+
+def drop_impossible_durations(frame: pl.DataFrame, log: Log) -> pl.DataFrame:
+    """Drop and log rows whose duration is negative or above 73 years: sums would be meaningless."""
+    if "dur" not in frame.columns or not _has_values_beyond(frame["dur"], 0, MAX_DURATION_NS):
         return frame
     possible = frame.filter(pl.col("dur").is_null() | pl.col("dur").is_between(0, MAX_DURATION_NS))
-    log.drop(
-        "bad_duration", "durations that are negative or impossibly long", count=frame.height - possible.height
-    )
+    dropped = frame.height - possible.height
+    log.drop("bad_duration", "durations that are negative or impossibly long", count=dropped)
     return possible
 
 
-def has_values_beyond(numbers: pl.Series, least: int, most: int) -> bool:
-    """Return whether any number is below `least` or above `most`."""
+def _has_values_beyond(numbers: pl.Series, least: int, most: int) -> bool:
     low: Any = numbers.min()
     high: Any = numbers.max()
     return low is not None and (low < least or high > most)

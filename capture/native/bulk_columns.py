@@ -48,13 +48,17 @@ def build_block(lines: Iterable[ColumnsLine]) -> ColumnBlock | None:
     lists: dict[str, Iterable[Sequence[int | None]]] = {
         "op": (line.op for line in lines),
         "dur": (line.dur for line in lines),
-        "dt": ((line.dt if line.t is not None else None) or [None] * len(line.op) for line in lines),
+        "dt": map(_list_distances, lines),
     }
     if any(line.count for line in lines):
         lists["count"] = (line.count or [None] * len(line.op) for line in lines)
     columns = [pl.Series(n, list(chain.from_iterable(p)), dtype=pl.Int64) for n, p in lists.items()]
     lengths = pl.Series([len(line.op) for line in lines], dtype=pl.Int64)
     return ColumnBlock(lines, pl.DataFrame(columns), lengths) if lines else None
+
+
+def _list_distances(line: ColumnsLine) -> Sequence[int | None]:
+    return [None] * len(line.op) if line.dt is None or line.t is None else line.dt
 
 
 def decode_block(lines: Sequence[bytes]) -> ColumnBlock | None:
