@@ -138,10 +138,6 @@ class Emitter:
         """Write a line of text with the current time; `path` is its class: note, log, selection, metric."""
         self.event("mark", text, t=now(), path=path)
 
-    def write_line(self, line: bytes, events: int) -> None:
-        """Write a sealed line with this number of events."""
-        self._queue_line(line, events)
-
     @property
     def unwritten(self) -> str:
         """Why events are missing from the file, as a sentence; empty while every write succeeds."""

@@ -115,7 +115,7 @@ class ServerWindows(threading.Thread):
         """Write a message about the windows, unless it repeats the last one."""
         if message != self._last_status:
             self._last_status = message
-            self._recording.write_mark(message, "windows")
+            self._recording.mark(message, "windows")
             self._recording.flush()
 
 
