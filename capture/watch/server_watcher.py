@@ -9,8 +9,7 @@ from typing import Final
 
 from capture.clean_text import clean
 from capture.watch.http_client import (
-    HEADER_VARIABLE,
-    REFUSED_STATUSES,
+    KEY_HINT,
     HttpClient,
     HttpResponse,
     NoAnswerError,
@@ -104,10 +103,8 @@ class ServerWatcher:
         prefixes = {owner, *(line.partition(":")[0] for line in lines)}
         kind = next((k for k in load_kinds() if k.OWNER in prefixes), None)
         if kind is None:
-            refusals = [r.status for r in (metrics, models) if r.status in REFUSED_STATUSES]
-            if refusals:
-                hint = f"{HEADER_VARIABLE}='Authorization: Bearer KEY' sends a key with every request"
-                raise _UnsupportedServerError(f"refuses all requests ({refusals[0]}): {hint}")
+            if refusals := [r.status for r in (metrics, models) if r.is_refusal]:
+                raise _UnsupportedServerError(f"refuses all requests ({refusals[0]}): {KEY_HINT}")
             names = " nor ".join(k.NAME for k in load_kinds())
             why = f"judging by its responses ({metrics.status} to /metrics)"
             raise _UnsupportedServerError(f"is neither {names}, {why}")
