@@ -151,25 +151,17 @@ _EAGER_SEQUENCES: Final = (
 @lru_cache(maxsize=1 << 10)
 def collapse_units(symbols: str) -> SymbolUnits:
     """Collapse each eager norm and attention into one unit."""
-    spans: list[tuple[int, int, str]] = []
+    units: dict[int, str] = {}  # start → letter
     covered = bytearray(len(symbols))
     for letter, pattern in _EAGER_SEQUENCES:
         for match in pattern.finditer(symbols):
             start, end = match.span()
             if not any(covered[start:end]):
-                spans.append((start, end, letter))
+                units[start] = letter
                 covered[start:end] = b"\1" * (end - start)
-    letters: list[str] = []
-    starts: list[int] = []
-    at = 0
-    for start, end, letter in [*sorted(spans), (len(symbols), len(symbols), "")]:
-        letters.extend(symbols[at:start])
-        starts.extend(range(at, start))
-        if letter:
-            letters.append(letter)
-            starts.append(start)
-        at = end
-    return SymbolUnits("".join(letters), (*starts, len(symbols)))
+    units |= {at: symbol for at, symbol in enumerate(symbols) if not covered[at]}
+    starts = sorted(units)
+    return SymbolUnits("".join(units[at] for at in starts), (*starts, len(symbols)))
 
 
 def list_positions(symbols: str, letters: str, start: int, end: int) -> list[int]:
