@@ -190,9 +190,8 @@ class _ColumnWriter:
     """Columns into which templates are written, and the counts for the evidence."""
 
     def __init__(self, size: int) -> None:
-        self.layer, self.position, self.role, self.kind, self.pass_index = (
-            np.full(size, -1, dtype=np.int64) for _ in range(5)
-        )
+        columns = (np.full(size, -1, dtype=np.int64) for _ in range(5))
+        self.layer, self.position, self.role, self.kind, self.pass_index = columns
         self._roles: dict[str, int] = {}
         self._kinds: dict[str, int] = {}
         self._uses: dict[int, tuple[PassTemplate, list[Ints]]] = {}

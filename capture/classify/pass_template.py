@@ -108,15 +108,14 @@ def _split_into_layers(
         a, b = units.starts[start], units.starts[end]
         m, n = units.starts[mixer[0]], units.starts[mixer[1]]
         mixer_symbols = _repeat_per_kernel(units.symbols[slice(*mixer)], units.starts[mixer[0] :])
-        layers.append(
-            LayerKernels(
-                ids=tuple(ids[a:b].tolist()),
-                symbols=symbols[a:m] + "".join(mixer_symbols) + symbols[n:b],
-                launch=() if launch is None else (int(launch[m]),),
-                roles=_repeat_per_kernel(unit_roles, units.starts[start:]),
-                feed_forwards=count_feed_forwards(unit_symbols, unit_roles),
-            )
+        layer = LayerKernels(
+            ids=tuple(ids[a:b].tolist()),
+            symbols=symbols[a:m] + "".join(mixer_symbols) + symbols[n:b],
+            launch=() if launch is None else (int(launch[m]),),
+            roles=_repeat_per_kernel(unit_roles, units.starts[start:]),
+            feed_forwards=count_feed_forwards(unit_symbols, unit_roles),
         )
+        layers.append(layer)
         spans.append((a, b))
     return layers, spans
 

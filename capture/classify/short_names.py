@@ -117,11 +117,8 @@ def _list_distinguishing_parts(name: str) -> tuple[str, ...]:
     if not parsed.arguments:
         return tuple(_UNDERLINES.split(parsed.text)[:_MAX_COMPARED_PARTS])
     inner = (part.strip() for argument in parsed.arguments for part in _TEMPLATE_SEPARATOR.split(argument))
-    parts = (
-        *(_shorten_argument(argument) for argument in parsed.arguments),
-        *(_ENUM_TYPE.sub(r"\1 ", part).rpartition("::")[2] for part in inner if part),
-    )
-    return parts[:_MAX_COMPARED_PARTS]
+    words = (_ENUM_TYPE.sub(r"\1 ", part).rpartition("::")[2] for part in inner if part)
+    return (*map(_shorten_argument, parsed.arguments), *words)[:_MAX_COMPARED_PARTS]
 
 
 def _shorten_argument(argument: str) -> str:

@@ -108,11 +108,8 @@ def _find_driver(url: str) -> tuple[Any, str]:
         raise UsageError("unsupported address", where=mask_credentials(url), todo=f"use one of {kinds}")
     module, extra = DRIVERS[scheme]
     if missing := next((name for name in ("fsspec", module) if find_spec(name) is None), None):
-        what, todo = (
-            f"{scheme}:// needs {missing}, which is not installed",
-            f"pip install 'tracetui[{extra}]'",
-        )
-        raise UsageError(what, where=mask_credentials(url), todo=todo)
+        what = f"{scheme}:// needs {missing}, which is not installed"
+        raise UsageError(what, where=mask_credentials(url), todo=f"pip install 'tracetui[{extra}]'")
     with _translate_driver_errors(url):
         system, path = import_module("fsspec.core").url_to_fs(url, **_build_driver_options(scheme))
     return system, str(path)

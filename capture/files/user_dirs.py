@@ -43,11 +43,8 @@ def create_recording(title: str) -> Path:
     """Return the path of a new, empty recording."""
     folder = find_recordings_folder()
     if folder is None:
-        raise CaptureError(
-            "no private folder for recordings",
-            why="neither XDG_STATE_HOME nor the home folder is writable",
-            todo="choose a file with -o FILE",
-        )
+        why = "neither XDG_STATE_HOME nor the home folder is writable"
+        raise CaptureError("no private folder for recordings", why=why, todo="choose a file with -o FILE")
     word = re.sub(r"[^A-Za-z0-9.-]+", "-", title).strip("-.")[:60] or "run"
     stem = f"{time.strftime('%Y%m%d-%H%M%S')}-{word}"
     names = (folder / f"{stem}{'' if n == 1 else f'-{n}'}.jsonl" for n in range(1, 1000))

@@ -208,10 +208,7 @@ def _reduce_to_cells(counter: pl.DataFrame, value: str) -> pl.DataFrame:
     role = pl.when(pl.col("_i") == lowest).then(0).when(pl.col("_i") == highest).then(1).otherwise(2)
     mean = (pl.col(value) * count).sum() / count.sum()
     other_columns = [c for c in counter.columns if c not in (value, "count")]
-    return (
-        cells.with_columns(_role=role)
-        .group_by("_cell", "_role", maintain_order=True)
-        .agg(*(pl.col(c).first() for c in other_columns), mean.alias(value), count.sum().alias("count"))
-        .select(counter.columns)
-        .cast(_SCHEMA)
-    )
+    parts = cells.with_columns(_role=role).group_by("_cell", "_role", maintain_order=True)
+    first = (pl.col(c).first() for c in other_columns)
+    sums = parts.agg(*first, mean.alias(value), count.sum().alias("count"))
+    return sums.select(counter.columns).cast(_SCHEMA)
