@@ -151,17 +151,20 @@ _EAGER_SEQUENCES: Final = (
 @lru_cache(maxsize=1 << 10)
 def collapse_units(symbols: str) -> SymbolUnits:
     """Collapse each eager norm and attention into one unit."""
-    units: dict[int, str] = {}  # start → letter
+    spans: list[tuple[int, int, str]] = []
     covered = bytearray(len(symbols))
     for letter, pattern in _EAGER_SEQUENCES:
         for match in pattern.finditer(symbols):
             start, end = match.span()
             if not any(covered[start:end]):
-                units[start] = letter
+                spans.append((start, end, letter))
                 covered[start:end] = b"\1" * (end - start)
-    units |= {at: symbol for at, symbol in enumerate(symbols) if not covered[at]}
-    starts = sorted(units)
-    return SymbolUnits("".join(units[at] for at in starts), (*starts, len(symbols)))
+    letters, starts, at = "", list[int](), 0
+    for start, end, letter in sorted(spans):
+        letters += symbols[at:start] + letter
+        starts += range(at, start + 1)
+        at = end
+    return SymbolUnits(letters + symbols[at:], (*starts, *range(at, len(symbols) + 1)))
 
 
 def list_positions(symbols: str, letters: str, start: int, end: int) -> list[int]:
