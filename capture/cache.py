@@ -13,12 +13,14 @@ from typing import Any, Final
 
 import msgspec
 import polars as pl
+from polars.exceptions import PanicException, PolarsError
 
 import capture
 from capture.errors import CaptureError
 from capture.files.atomic import write_atomically
 from capture.files.user_dirs import find_cache_folder, prune
 from capture.import_log import ImportLog, Log
+from capture.launch_archive import compress_frame
 from capture.native.schema import is_intact, seal_json
 from capture.run import DTYPES, Run
 from capture.source import Source
@@ -31,15 +33,8 @@ _SUFFIX: Final = ".parsed"
 _SAMPLE_COUNT: Final = 64
 _SAMPLE_BYTES: Final = 1 << 14
 _ENTRY_ERRORS: Final = (
-    OSError,
-    ValueError,
-    KeyError,
-    CaptureError,
-    msgspec.MsgspecError,
-    pl.exceptions.PolarsError,
-    pl.exceptions.PanicException,
-)
-
+    OSError, ValueError, KeyError, CaptureError, msgspec.MsgspecError, PolarsError, PanicException,
+)  # fmt: skip
 
 _PENDING: Final[dict[Path, Future[list[Run] | None]]] = {}  # entries being read in the background
 _READER_POOL: Final = ThreadPoolExecutor(2, "cache")  # two are enough: polars reads on all cores
@@ -88,8 +83,8 @@ def build_entry_path_from_identity(identity: str, question: str, size: int) -> P
     folder = find_cache_folder()
     if os.environ.get(OFF_VARIABLE) or size < MIN_INPUT_BYTES or not identity or folder is None:
         return None
-    digest = hashlib.blake2b(_compute_code_version(), digest_size=20)
-    digest.update(f"{identity} {question}".encode())
+    key = _compute_code_version() + f"{identity} {question}".encode()
+    digest = hashlib.blake2b(key, digest_size=20)
     return folder / (digest.hexdigest() + _SUFFIX)
 
 
@@ -194,7 +189,7 @@ def _encode_entry(runs: Sequence[Run]) -> Iterator[bytes]:
     logs = list({id(run.log): run.log for run in runs}.values())
     saved, blobs = [], []
     for run in runs:
-        encoded = [_encode_frame(frame) for frame in (run.events, *run.tables.values())]
+        encoded = [compress_frame(frame) for frame in (run.events, *run.tables.values())]
         events, *tables = [Blob(len(raw), zlib.crc32(raw)) for raw in encoded]
         log_index = next(i for i, log in enumerate(logs) if log is run.log)
         blobs_by_table = dict(zip(run.tables, tables, strict=True))
@@ -202,9 +197,3 @@ def _encode_entry(runs: Sequence[Run]) -> Iterator[bytes]:
         blobs += encoded
     yield seal_json(msgspec.json.encode(EntryHeader([log.as_dict() for log in logs], saved)))
     yield from blobs
-
-
-def _encode_frame(frame: pl.DataFrame) -> bytes:
-    out = io.BytesIO()
-    frame.write_ipc(out, compression="zstd")
-    return out.getvalue()

@@ -6,32 +6,19 @@ from typing import Final
 
 MAX_NAME_CHARS: Final = 1 << 20
 
-_VISIBLE_SPACE: Final = {0x09: " ", 0x0A: " ", 0x0B: " ", 0x0C: " ", 0x0D: " "}
-_REPLACED: Final = {
+_REMOVED: Final = (
+    0x00AD, 0x034F, 0x061C, 0x115F, 0x1160, 0x17B4, 0x17B5, 0x180E, 0x3164, 0xFEFF, 0xFFA0,
+    *range(0x200B, 0x2010),  # zero width, LRM, RLM
+    *range(0x2028, 0x202F),  # line separators, bidi embeddings
+    *range(0x2060, 0x2070),  # invisible operators, bidi isolates
+    *range(0xFFF0, 0xFFFC),  # interlinear annotation
+    *range(0xE0000, 0xE1000),  # tags
+)  # fmt: skip
+_TABLE: Final = {
     **dict.fromkeys((*range(32), *range(127, 160), *range(55296, 57344)), "�"),
-    **_VISIBLE_SPACE,
+    **dict.fromkeys(range(0x09, 0x0E), " "),
+    **dict.fromkeys(_REMOVED),
 }
-_REMOVED: Final = dict.fromkeys(
-    (
-        0x00AD,
-        0x034F,
-        0x061C,
-        0x115F,
-        0x1160,
-        0x17B4,
-        0x17B5,
-        0x180E,
-        0x3164,
-        0xFEFF,
-        0xFFA0,
-        *range(0x200B, 0x2010),  # zero width, LRM, RLM
-        *range(0x2028, 0x202F),  # line separators, bidi embeddings
-        *range(0x2060, 0x2070),  # invisible operators, bidi isolates
-        *range(0xFFF0, 0xFFFC),  # interlinear annotation
-        *range(0xE0000, 0xE1000),  # tags
-    )
-)
-_TABLE: Final = {**_REPLACED, **_REMOVED}
 # The characters of the table as ranges: listed singly, compiling them took a tenth of the start-up time.
 _NEEDS_CLEANING: Final = re.compile(
     r"[\x00-\x1f\x7f-\x9f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180e\u200b-\u200f\u2028-\u202e"

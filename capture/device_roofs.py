@@ -27,15 +27,9 @@ _FILE_NAME: Final = "roofs.json"
 _MAX_FILE_BYTES: Final = 1 << 20
 _MAX_RATE: Final = 1e18
 _SHORT_DTYPES: Final = {
-    "float32": "fp32",
-    "float": "fp32",
-    "f32": "fp32",
-    "float16": "fp16",
-    "half": "fp16",
-    "f16": "fp16",
+    "float32": "fp32", "float": "fp32", "f32": "fp32", "float16": "fp16", "half": "fp16", "f16": "fp16",
     "bfloat16": "bf16",
-}
-
+}  # fmt: skip
 _MIG_PART: Final = r"\bMIG\b|\b\dg\.\d+gb\b"
 
 # name pattern, GB/s, dense bf16 TFLOP/s (fp16 for GPUs without bf16), from the vendor specifications
@@ -63,7 +57,6 @@ _GPU_TABLE: Final = (
     (r"\bMI300X\b", 5300, 708),
     (r"\bMI355X\b", 8000, 2500),
 )
-
 
 # name, multiprocessors, GiB of memory, compute capability: combinations that identify one GPU
 _GPUS_BY_PROPERTIES: Final = (

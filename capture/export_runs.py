@@ -14,6 +14,11 @@ from capture.native.write import build_table_record, write_native
 from capture.run import Run
 
 _FORMULA_START: Final = r"^([=+\-@\t\r])"
+_EVENT_ARGS: Final = (
+    "step", "phase", "layer", "op", "category", "lens", "path", "shape", "launch", "launch_dur", "launcher",
+    "line", "grid", "block", "registers", "shared", "occupancy", "flops", "bytes", "tokens", "context",
+    "batch", "count",
+)  # fmt: skip
 
 
 def export(runs: Sequence[Run], path: Path, *, overwrite: bool = False) -> list[str]:
@@ -29,13 +34,8 @@ def _write_parquet(runs: Sequence[Run], file: IO[bytes]) -> list[str]:
         raise UsageError(f"a parquet file contains one run, not {len(runs)}", todo="choose one with --run")
     run = runs[0]
     tables = [build_table_record(name, table) for name, table in run.tables.items()]
-    extra = {
-        "schema": PARQUET_SCHEMA,
-        "name": run.name,
-        "meta": run.meta,
-        "log": run.log.as_dict(),
-        "tables": [record for record, _ in tables],
-    }
+    extra = {"schema": PARQUET_SCHEMA, "name": run.name, "meta": run.meta, "log": run.log.as_dict()}
+    extra["tables"] = [record for record, _ in tables]
     saved = msgspec.json.encode(extra, enc_hook=str).decode()
     run.events.write_parquet(file, compression="zstd", compression_level=1, metadata={PARQUET_KEY: saved})
     return [note for _, note in tables if note]
@@ -52,36 +52,10 @@ def _write_csv(runs: Sequence[Run], file: IO[bytes]) -> list[str]:
     return [f"CSV contains only the events, not {' and '.join(omitted)}"] if omitted else []
 
 
-_EVENT_ARGS: Final = (
-    "step",
-    "phase",
-    "layer",
-    "op",
-    "category",
-    "lens",
-    "path",
-    "shape",
-    "launch",
-    "launch_dur",
-    "launcher",
-    "line",
-    "grid",
-    "block",
-    "registers",
-    "shared",
-    "occupancy",
-    "flops",
-    "bytes",
-    "tokens",
-    "context",
-    "batch",
-    "count",
-)
-
-
 def write_chrome(runs: Sequence[Run], file: IO[bytes]) -> list[str]:
     """Write one trace event per line, one process per run; return a note on rows without a start."""
-    file.write(b'{"displayTimeUnit":"ns","otherData":' + _encode_meta(runs) + b',"traceEvents":[')
+    meta = msgspec.json.encode({run.name: run.meta for run in runs}, enc_hook=str)
+    file.write(b'{"displayTimeUnit":"ns","otherData":' + meta + b',"traceEvents":[')
     comma = b"\n"
     for pid, run in enumerate(runs):
         for event in _iter_events(run, pid):
@@ -90,10 +64,6 @@ def write_chrome(runs: Sequence[Run], file: IO[bytes]) -> list[str]:
     file.write(b"\n]}\n")
     timeless = sum(run.events.height - _select_timed(run).height for run in runs)
     return [f"{timeless:,} rows have no start and are not in the trace"] if timeless else []
-
-
-def _encode_meta(runs: Sequence[Run]) -> bytes:
-    return msgspec.json.encode({run.name: run.meta for run in runs}, enc_hook=str)
 
 
 def _select_timed(run: Run) -> pl.DataFrame:
@@ -107,17 +77,10 @@ def _iter_events(run: Run, pid: int) -> Iterator[bytes]:
         lane = _format_lane(row)
         if lane not in lanes:
             lanes[lane] = len(lanes)
-            thread = {
-                "ph": "M",
-                "name": "thread_name",
-                "pid": pid,
-                "tid": lanes[lane],
-                "args": {"name": lane},
-            }
-            yield msgspec.json.encode(thread)
-        yield msgspec.json.encode(
-            _build_event(row) | {"pid": pid, "tid": lanes[lane], "ts": _convert_to_us(row["t"])}
-        )
+            thread = {"ph": "M", "name": "thread_name", "pid": pid, "tid": lanes[lane]}
+            yield msgspec.json.encode({**thread, "args": {"name": lane}})
+        place = {"pid": pid, "tid": lanes[lane], "ts": _convert_to_us(row["t"])}
+        yield msgspec.json.encode(_build_event(row) | place)
 
 
 def _format_lane(row: dict[str, Any]) -> str:

@@ -4,7 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from msgspec import Struct, field
+from msgspec import Struct, convert, field
+from msgspec.structs import asdict
 
 from capture.clean_text import clean
 
@@ -22,13 +23,7 @@ class Notice(Struct, frozen=True):
     offsets: tuple[int, ...] = ()
 
     def as_dict(self) -> dict[str, Any]:
-        return {
-            "id": self.id,
-            "severity": self.severity,
-            "count": self.count,
-            "message": self.message,
-            "offsets": list(self.offsets),
-        }
+        return {**asdict(self), "offsets": list(self.offsets)}
 
 
 @dataclass(frozen=True)
@@ -96,18 +91,22 @@ class Log(Struct):
             self.repaired += count
             self.note(id, message, count=count, at=at)
 
+    def add(self, other: ImportLog) -> None:
+        """Add the records and notices of another import."""
+        self.read += other.read
+        self.repaired += other.repaired
+        self.dropped += other.dropped
+        for n in other.notices:
+            self.note(n.id, n.message, count=n.count, severity=n.severity)
+
     def freeze(self) -> ImportLog:
         """Return the log as it is now."""
-        return ImportLog(
-            self.source, self.format, self.read, self.repaired, self.dropped, tuple(self._notices.values())
-        )
+        counts = (self.read, self.repaired, self.dropped)
+        return ImportLog(self.source, self.format, *counts, tuple(self._notices.values()))
 
     @classmethod
     def from_saved(cls, saved: Mapping[str, Any]) -> "Log":
         """Return the log saved in a native file or the cache."""
-        log = cls(saved["source"], saved["format"], saved["read"], saved["repaired"], saved["dropped"])
-        for n in saved["notices"]:
-            log._notices[n["id"]] = Notice(
-                n["id"], n["severity"], n["count"], n["message"], tuple(n["offsets"])
-            )
-        return log
+        notices = {n["id"]: convert(n, Notice) for n in saved["notices"]}
+        counts = (saved["read"], saved["repaired"], saved["dropped"])
+        return cls(saved["source"], saved["format"], *counts, notices)

@@ -29,7 +29,7 @@ class LaunchArchive(Struct, frozen=True, eq=False):
         if rows.is_empty():
             return self
         first, last = rows.select(low=pl.col("step").min(), high=pl.col("step").max()).row(0)
-        blocks = (*self.blocks, ArchiveBlock(first, last, rows.height, _compress(rows)))
+        blocks = (*self.blocks, ArchiveBlock(first, last, rows.height, compress_frame(rows)))
         total, complete_from, start = sum(block.row_count for block in blocks), self.complete_from, 0
         while total > limit:
             total -= blocks[start].row_count
@@ -47,7 +47,8 @@ class LaunchArchive(Struct, frozen=True, eq=False):
         return pl.concat(frames, how="diagonal").sort("step", maintain_order=True) if frames else None
 
 
-def _compress(rows: pl.DataFrame) -> bytes:
+def compress_frame(frame: pl.DataFrame) -> bytes:
+    """Return a frame as a compressed Arrow file."""
     out = io.BytesIO()
-    rows.write_ipc(out, compression="zstd")
+    frame.write_ipc(out, compression="zstd")
     return out.getvalue()

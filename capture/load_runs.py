@@ -5,12 +5,14 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Final, TypeGuard
 
 from msgspec import Struct
 from polars.exceptions import PanicException
 
+from capture import loaders
 from capture.cache import build_entry_path, fetch, store
 from capture.cache import prefetch as begin_to_fetch
 from capture.clean_text import clean
@@ -20,15 +22,7 @@ from capture.files import remote_files, user_dirs
 from capture.files.addresses import find_list_path, is_pattern, is_url, match_local_files, parse_address_list
 from capture.graphs.capture_files import is_capture, resolve_captures
 from capture.import_log import Notice
-from capture.loaders import (
-    Bundler,
-    ForeignLoader,
-    Loader,
-    describe_broken_loaders,
-    find_bundlers,
-    find_loaders,
-    is_outdated,
-)
+from capture.loaders import Bundler, ForeignLoader, Loader
 from capture.merge_ranks import merge_ranks
 from capture.native.parts import list_earlier_parts, read_first_line
 from capture.run import Run
@@ -73,7 +67,7 @@ def load(
     source.requested_captures = None if capture is None else resolve_captures(capture)
     entry = build_entry_path(source) if cache else None
     cached = fetch(entry, source) if entry else None
-    if cached and not is_outdated(cached, source.head):
+    if cached and not loaders.is_outdated(cached, source.head):
         return cached
     loader = _choose_loader(source)
     runs = _parse_source(source, loader)
@@ -110,10 +104,10 @@ def _bundle_earlier_parts(path: Input) -> Input:
 
 
 def _choose_loader(source: Source) -> Loader:
-    loaders = find_loaders(source.head, source.path.suffix, source.log)
-    if not loaders:
-        raise build_unknown_input_error(source, describe_broken_loaders())
-    return loaders[0]
+    candidates = loaders.find_loaders(source.head, source.path.suffix, source.log)
+    if not candidates:
+        raise build_unknown_input_error(source, loaders.describe_broken_loaders())
+    return candidates[0]
 
 
 def _parse_source(source: Source, loader: Loader) -> list[Run]:
@@ -188,9 +182,8 @@ def _load_group(paths: Sequence[Input], read: Callable[[Input], list[Run]]) -> l
 
 def _log_unreadable_files(runs: list[Run], errors: Sequence[UnreadableError]) -> list[Run]:
     """Return the runs with a notice about skipped files in the log of the first."""
-    others = ", ".join(e.where for e in errors[1:MAX_NAMED_FILES]) + (
-        " …" if len(errors) > MAX_NAMED_FILES else ""
-    )
+    more = " …" if len(errors) > MAX_NAMED_FILES else ""
+    others = ", ".join(e.where for e in errors[1:MAX_NAMED_FILES]) + more
     message = f"skipped an unreadable file: {errors[0]}" + (f"; also {others}" if others else "")
     notice = Notice("unreadable_file", "data_loss", len(errors), clean(message, 4000))
     log = runs[0].log
@@ -206,15 +199,14 @@ def group_inputs(paths: Sequence[Input], *, merge: bool) -> list[list[Input]]:
     folders = [path for path in paths if _is_folder(path)]
     files = [path for path in paths if path not in folders]
     groups: list[list[Input]] = [[path] for path in folders]
-    return [*groups, *([files] if files else [])]
+    return [*groups, files] if files else groups
 
 
 def expand_inputs(paths: Sequence[Input]) -> list[Input]:
     """Return the paths with folders replaced by their profiles and files of one recording by a Bundle."""
     resolved = [_resolve_baseline(path) for path in expand_addresses(paths)]
-    return _replace_bundles(
-        [file for path in resolved for file in (_find_profiles(path) if _is_folder(path) else [path])]
-    )
+    files = [_find_profiles(path) if _is_folder(path) else [path] for path in resolved]
+    return _replace_bundles(list(chain.from_iterable(files)))
 
 
 def expand_addresses(paths: Sequence[Input]) -> list[Input]:
@@ -225,19 +217,14 @@ def expand_addresses(paths: Sequence[Input]) -> list[Input]:
     words = [str(path) for path in paths if not isinstance(path, Bundle)]
     if not any(is_url(word) or is_pattern(word) or word.startswith("@") for word in words):
         return list(paths)
-    expanded: list[Input] = []
-    for path in paths:
-        expanded += [path] if isinstance(path, Bundle) else _expand_address(str(path))
-    return expanded
+    expanded = [[path] if isinstance(path, Bundle) else _expand_address(str(path)) for path in paths]
+    return list(chain.from_iterable(expanded))
 
 
 def _expand_address(word: str) -> list[Input]:
-    list_path = find_list_path(word)
-    addresses = (
-        [word]
-        if list_path is None
-        else parse_address_list(Source.from_path(list_path).read_text(), list_path)
-    )
+    addresses, list_path = [word], find_list_path(word)
+    if list_path is not None:
+        addresses = parse_address_list(Source.from_path(list_path).read_text(), list_path)
     files: list[Input] = []
     for address in addresses:
         if is_url(address):
@@ -253,7 +240,7 @@ def _is_folder(path: Input) -> TypeGuard[str | Path]:
 
 def _replace_bundles(paths: Sequence[Input]) -> list[Input]:
     """Return the paths with the files of each recording replaced by its Bundle, at the first of them."""
-    files = [Path(path) for path in paths if isinstance(path, str | Path) and _is_file(path)]
+    files = [Path(path) for path in paths if not isinstance(path, Bundle) and _is_file(path)]
     bundles = _find_bundles(files)
     inputs = [
         path if isinstance(path, Bundle) or is_url(path) else bundles.get(Path(path), path) for path in paths
@@ -263,8 +250,8 @@ def _replace_bundles(paths: Sequence[Input]) -> list[Input]:
 
 def _find_bundles(files: Sequence[Path]) -> dict[Path, Bundle]:
     """Return file → Bundle for the files that form a recording together."""
-    bundles = [Bundle(group, bundler) for bundler in find_bundlers(files) for group in bundler.find(files)]
-    return {file: bundle for bundle in bundles for file in bundle.files}
+    groups = ((group, bundler) for bundler in loaders.find_bundlers(files) for group in bundler.find(files))
+    return {file: Bundle(group, bundler) for group, bundler in groups for file in group}
 
 
 def _is_file(path: str | Path) -> bool:
@@ -297,6 +284,6 @@ def _classify_file(path: Input) -> str:
     if isinstance(path, Bundle):
         return _PROFILE
     head = Source.from_path(path).head
-    if not find_loaders(head, Path(path).suffix):
+    if not loaders.find_loaders(head, Path(path).suffix):
         return ""
     return _CAPTURE if is_capture(Path(path), head.text) else _PROFILE

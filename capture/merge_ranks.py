@@ -105,10 +105,7 @@ def _merge_launch(launch: Mapping[int, Run], guess: Sequence[str]) -> Run:
     runs = list(launch.values())
     first = runs[0]
     offsets, clocks = _compute_clock_offsets(runs)
-    frames = [
-        move_to_rank_tracks(run, rank, offset)
-        for (rank, run), offset in zip(launch.items(), offsets, strict=True)
-    ]
+    frames = list(map(move_to_rank_tracks, runs, launch, offsets))
     log = merge_logs(runs)
     sizes = (run.meta.get(key) for run in runs for key in ("world_size", "ranks"))
     world_size = max((w for w in sizes if type(w) is int), default=0)
@@ -131,13 +128,10 @@ def _compute_clock_offsets(runs: Sequence[Run]) -> tuple[list[int], list[str]]:
     offsets = [offset for offset in clocks if offset is not None]
     if len(offsets) == len(runs):
         differences = [offset - offsets[0] for offset in offsets]
-        return [
-            difference if abs(difference) > SAME_CLOCK_TOLERANCE_NS else 0 for difference in differences
-        ], []
+        return [ns if abs(ns) > SAME_CLOCK_TOLERANCE_NS else 0 for ns in differences], []
     starts = [_find_start(run) for run in runs]
-    return [starts[0] - start for start in starts], [
-        "the clocks of the ranks are unknown: their first events are aligned"
-    ]
+    guess = "the clocks of the ranks are unknown: their first events are aligned"
+    return [starts[0] - start for start in starts], [guess]
 
 
 def find_epoch_offset(run: Run) -> int | None:
@@ -160,18 +154,11 @@ def move_to_rank_tracks(run: Run, rank: int, offset: int) -> pl.DataFrame:
     if not run.has("track"):
         return events.with_columns(track=pl.lit(prefix_track_with_rank(rank, None), dtype=pl.Categorical()))
     columns = [c for c in _TRACK_COLUMNS if run.has(c)]
-    renamed = {track: _prefix_with_rank(rank, track) for c in columns for track in _list_words(run, c)}
+    tracks = [track for c in columns for track in find_distinct(run.events[c]).cast(pl.String)]
+    renamed = {track: prefix_track_with_rank(rank, track) for track in tracks if parse_rank(track) is None}
     events = events.with_columns(pl.col(c).cast(pl.String).replace(renamed) for c in columns)
     events = events.with_columns(pl.col("track").fill_null(f"rank {rank}"))
     return events.with_columns(pl.col(columns).cast(pl.Categorical()))
-
-
-def _prefix_with_rank(rank: int, track: str) -> str | None:
-    return track if parse_rank(track) is not None else prefix_track_with_rank(rank, track)
-
-
-def _list_words(run: Run, column: str) -> list[str]:
-    return find_distinct(run.events[column]).cast(pl.String).to_list()
 
 
 def _merge_tables(launch: Mapping[int, Run]) -> dict[str, pl.DataFrame]:
@@ -192,10 +179,7 @@ def merge_logs(runs: Sequence[Run]) -> Log:
     source = parents.pop() if len(parents) == 1 and len(logs) > 1 else first.source
     log = Log(source, first.format)
     for each in logs.values():
-        log.read, log.repaired = log.read + each.read, log.repaired + each.repaired
-        log.dropped += each.dropped
-        for n in each.notices:
-            log.note(n.id, n.message, count=n.count, severity=n.severity)
+        log.add(each)
     return log
 
 

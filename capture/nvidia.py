@@ -27,9 +27,8 @@ def read_gpu_names() -> list[str]:
     for path in sorted((_PROC / "gpus").glob("*/information")):
         with suppress(OSError, ValueError):
             lines = path.read_text().splitlines()
-            names += [
-                clean(line.split(":", 1)[1].strip(), 200) for line in lines if line.startswith("Model:")
-            ]
+            models = [line.partition(":")[2] for line in lines if line.startswith("Model:")]
+            names += [clean(model.strip(), 200) for model in models]
     return names
 
 
@@ -44,8 +43,6 @@ def explain_unused_gpu(cuda: str | None) -> str:
     if not cuda:
         return f"an NVIDIA driver ({version}) is present, but this torch is built without CUDA"
     oldest = MIN_DRIVER_BY_CUDA.get(int(cuda.split(".")[0]), 0)
-    if int(version.split(".")[0]) < oldest:
-        return (
-            f"the NVIDIA driver {version} is too old for torch's CUDA {cuda}, which needs {oldest} or later"
-        )
-    return ""
+    is_too_old = int(version.split(".")[0]) < oldest
+    problem = f"the NVIDIA driver {version} is too old for torch's CUDA {cuda}, which needs {oldest} or later"
+    return problem if is_too_old else ""

@@ -66,11 +66,11 @@ def build_run(
     """
     frame = _check_closed_words(_cast_to_schema(events).rechunk())
     frame = _fill_missing_names(_clean_text_columns(frame), log)
-    frame = _drop_impossible_values(_drop_impossible_times(frame, log), log)
+    frame = drop_impossible_durations(_drop_impossible_starts(frame, log), log)
+    frame = _drop_impossible_values(frame, log)
     if not enriched:
-        from capture.classify.columns_from_names import (
-            fill_from_names,  # slow to import; not needed until a file is read
-        )
+        # slow to import; not needed until a file is read
+        from capture.classify.columns_from_names import fill_from_names
 
         frame = fill_from_names(frame)
     return build_checked_run(name, meta, drop_empty_columns(frame).rechunk(), log, tables or {})
@@ -134,14 +134,11 @@ def _check_closed_words(frame: pl.DataFrame) -> pl.DataFrame:
 def _clean_text_columns(frame: pl.DataFrame) -> pl.DataFrame:
     columns = [c for c in frame.columns if frame.schema[c] == pl.Categorical and c not in _ALLOWED_WORDS]
     words = _list_distinct_words(frame, columns).items()
-    swaps_by_column = {
-        c: swaps for c, names in words if (swaps := {n: new for n in names if (new := clean(n)) != n})
-    }
-    if not swaps_by_column:
-        return frame
+    swaps_by_column = {c: {n: new for n in names if (new := clean(n)) != n} for c, names in words}
     return frame.with_columns(
         pl.col(c).cast(pl.String).replace(swaps).cast(pl.Categorical())
         for c, swaps in swaps_by_column.items()
+        if swaps
     )
 
 
@@ -163,26 +160,21 @@ def _list_distinct_words(frame: pl.DataFrame, columns: Sequence[str]) -> dict[st
 
 
 def _clean_table(table: pl.DataFrame) -> pl.DataFrame:
-    texts = [table[c] for c, t in table.schema.items() if t == pl.String]
-    table = table.with_columns(
-        run_parallel([partial(_clean_texts, column) for column in texts], table.height)
-    )
+    tasks = [partial(_clean_texts, table[c]) for c, t in table.schema.items() if t == pl.String]
+    table = table.with_columns(run_parallel(tasks, table.height))
     return table.rename(dict(zip(table.columns, _deduplicate_names(map(clean, table.columns)), strict=True)))
 
 
 def _clean_texts(texts: pl.Series) -> pl.Series:
     """Return the texts cleaned; each distinct text is processed once."""
-    candidates = texts if _is_mostly_distinct(texts) else texts.unique()
+    few = min(FEW_ROWS, texts.len())
+    repeats_little = texts.head(few).n_unique() * _MIN_REPEATS > few  # finding the distinct would not pay
+    candidates = texts if repeats_little else texts.unique()
     unclean = candidates.filter(
         candidates.str.contains(_NOT_PRINTABLE_ASCII) | (candidates.str.len_bytes() > MAX_NAME_CHARS)
     )
     swaps = {word: new for word in unclean.unique().drop_nulls() if (new := clean(word)) != word}
     return texts.replace(swaps) if swaps else texts
-
-
-def _is_mostly_distinct(texts: pl.Series) -> bool:
-    """Return whether texts repeat so little that finding the distinct ones would not pay."""
-    return texts.head(FEW_ROWS).n_unique() * _MIN_REPEATS > min(FEW_ROWS, texts.len())
 
 
 def _deduplicate_names(names: Iterable[str]) -> list[str]:
@@ -194,27 +186,27 @@ def _deduplicate_names(names: Iterable[str]) -> list[str]:
     return list(names_so_far)
 
 
-def _drop_impossible_times(frame: pl.DataFrame, log: Log) -> pl.DataFrame:
-    """Drop and log rows whose duration is negative or above 73 years: sums would be meaningless.
+def _drop_impossible_starts(frame: pl.DataFrame, log: Log) -> pl.DataFrame:
+    """Return the frame with starts further than 73 years from zero set to null; log them."""
+    if "t" not in frame.columns or not _has_values_beyond(frame["t"], -MAX_DURATION_NS, MAX_DURATION_NS):
+        return frame
+    is_near = pl.col("t").is_between(-MAX_DURATION_NS, MAX_DURATION_NS)
+    far_count = frame.select((~is_near).sum()).item()
+    log.repair("bad_start", "starts further than 73 years from zero are ignored", count=far_count)
+    return frame.with_columns(pl.when(is_near).then("t").alias("t"))
 
-    A start further than 73 years from zero becomes null.
-    """
-    if "t" in frame.columns and has_values_beyond(frame["t"], -MAX_DURATION_NS, MAX_DURATION_NS):
-        is_near = pl.col("t").is_between(-MAX_DURATION_NS, MAX_DURATION_NS)
-        far_count = frame.select((~is_near).sum()).item()
-        frame = frame.with_columns(pl.when(is_near).then("t").alias("t"))
-        log.repair("bad_start", "starts further than 73 years from zero are ignored", count=far_count)
-    if "dur" not in frame.columns or not has_values_beyond(frame["dur"], 0, MAX_DURATION_NS):
+
+def drop_impossible_durations(frame: pl.DataFrame, log: Log) -> pl.DataFrame:
+    """Drop and log rows whose duration is negative or above 73 years: sums would be meaningless."""
+    if "dur" not in frame.columns or not _has_values_beyond(frame["dur"], 0, MAX_DURATION_NS):
         return frame
     possible = frame.filter(pl.col("dur").is_null() | pl.col("dur").is_between(0, MAX_DURATION_NS))
-    log.drop(
-        "bad_duration", "durations that are negative or impossibly long", count=frame.height - possible.height
-    )
+    dropped = frame.height - possible.height
+    log.drop("bad_duration", "durations that are negative or impossibly long", count=dropped)
     return possible
 
 
-def has_values_beyond(numbers: pl.Series, least: int, most: int) -> bool:
-    """Return whether any number is below `least` or above `most`."""
+def _has_values_beyond(numbers: pl.Series, least: int, most: int) -> bool:
     low: Any = numbers.min()
     high: Any = numbers.max()
     return low is not None and (low < least or high > most)
@@ -223,20 +215,13 @@ def has_values_beyond(numbers: pl.Series, least: int, most: int) -> bool:
 def _drop_impossible_values(frame: pl.DataFrame, log: Log) -> pl.DataFrame:
     """Return the frame with values that are not finite or above 1e30 set to null; log them."""
     columns = [c for c, type in frame.schema.items() if type == pl.Float64]
-    is_possible = {
-        c: pl.col(c).is_between(-MAX_VALUE, MAX_VALUE)
-        for c in columns
-        if frame[c].null_count() < frame.height
-    }
-    bad_counts = (
-        frame.select((~possible).sum().alias(c) for c, possible in is_possible.items()).row(0)
-        if is_possible
-        else ()
-    )
-    if not any(bad_counts):
+    columns = [c for c in columns if frame[c].null_count() < frame.height]
+    is_possible = pl.col(columns).is_between(-MAX_VALUE, MAX_VALUE)
+    bad_count = sum(frame.select((~is_possible).sum()).row(0)) if columns else 0
+    if not bad_count:
         return frame
-    log.repair("bad_figure", "numbers that are not finite, or above 1e30, are ignored", count=sum(bad_counts))
-    return frame.with_columns(pl.when(possible).then(c).alias(c) for c, possible in is_possible.items())
+    log.repair("bad_figure", "numbers that are not finite, or above 1e30, are ignored", count=bad_count)
+    return frame.with_columns(pl.when(is_possible).then(pl.col(columns)).name.keep())
 
 
 def drop_empty_columns(frame: pl.DataFrame) -> pl.DataFrame:
@@ -247,7 +232,5 @@ def drop_empty_columns(frame: pl.DataFrame) -> pl.DataFrame:
 
 def select_or_null(frame: pl.DataFrame, columns: Collection[str]) -> pl.DataFrame:
     """Return these columns of the schema; a column that the frame lacks is all null."""
-    null_columns = [
-        _NULL_COLUMNS[c].new_from_index(0, frame.height) for c in columns if c not in frame.columns
-    ]
-    return frame.hstack(null_columns)[[*columns]]
+    missing = [c for c in columns if c not in frame.columns]
+    return frame.hstack([_NULL_COLUMNS[c].new_from_index(0, frame.height) for c in missing])[[*columns]]

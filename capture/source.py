@@ -122,9 +122,8 @@ class Source:
             size += len(chunk)
             if limits and size > limit:
                 copy.close()
-                raise UnreadableError(
-                    f"is a stream of more than {limit:,} bytes", where=label, todo=NO_LIMITS_HINT
-                )
+                what = f"is a stream of more than {limit:,} bytes"
+                raise UnreadableError(what, where=label, todo=NO_LIMITS_HINT)
             copy.write(chunk)
         copy.flush()
         path = Path(f"/proc/{os.getpid()}/fd/{copy.fileno()}" if can_be_unnamed else copy.name)
@@ -232,13 +231,9 @@ class Source:
                     return
                 yield from self._iter_unpacked(raw)
             except (EOFError, zlib.error, gzip.BadGzipFile) as e:
+                message = f"the gzip stream is damaged after its readable part: {e}"
                 if log is not None:
-                    log.note(
-                        "gzip_damaged",
-                        f"the gzip stream is damaged after its readable part: {e}",
-                        at=raw.tell(),
-                        severity="data_loss",
-                    )
+                    log.note("gzip_damaged", message, at=raw.tell(), severity="data_loss")
             except OSError as e:
                 raise UnreadableError(describe_error(e), where=self.label) from None
 

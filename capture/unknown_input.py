@@ -8,6 +8,10 @@ from capture.source import Head, Source
 
 FORMATS_HINT: Final = "`tracetui formats` lists the formats and how to record each"
 
+_NCU_REPORT: Final = (  # some are known by their suffix only
+    "is an Nsight Compute report", "export it: ncu --import FILE.ncu-rep --csv --page details > FILE.csv",
+)  # fmt: skip
+
 # first bytes, description, what to do
 _MAGIC: Final = (
     (b"PK\x03\x04", "is a zip archive (a PyTorch checkpoint is one too)", "unpack it and open the profile inside"),
@@ -29,7 +33,7 @@ _MAGIC: Final = (
     (b"GGUF", "is a GGUF model, not a profile", ""),
     (b"\x80\x02", "is a Python pickle, never opened because it can run code", "save the profile as JSON"),
     (b"\x80\x04", "is a Python pickle, never opened because it can run code", "save the profile as JSON"),
-    (b"NVR\x00", "is an Nsight Compute report", "export it: ncu --import FILE.ncu-rep --csv --page details > FILE.csv"),
+    (b"NVR\x00", *_NCU_REPORT),
 )  # fmt: skip
 
 _TEXTS: Final = (
@@ -55,22 +59,12 @@ def describe_input(head: Head, suffix: str = "") -> tuple[str, str]:
         return "is empty", "check that the capture has finished"
     if not raw.strip(b"\0 \t\r\n"):
         return "contains only blanks or zeros", "check that the capture has finished"
-    if report := _describe_ncu_report(suffix, head):
-        return report
+    if suffix == ".ncu-rep" and not _is_text(raw):
+        return _NCU_REPORT
     for magic, what, todo in _MAGIC:
         if raw.startswith(magic):
             return what, todo or FORMATS_HINT
     return _describe_text(head) if _is_text(raw) else _describe_binary(raw)
-
-
-def _describe_ncu_report(suffix: str, head: Head) -> tuple[str, str] | None:
-    """Return the description of a binary Nsight Compute report, known by suffix only, else None."""
-    if suffix != ".ncu-rep" or _is_text(head.raw):
-        return None
-    return (
-        "is an Nsight Compute report",
-        "export it: ncu --import FILE.ncu-rep --csv --page details > FILE.csv",
-    )
 
 
 def _is_text(raw: bytes) -> bool:

@@ -3,7 +3,7 @@
 Kernel names:
 
 kernel_rules: classify a kernel name by the rules of kernel_rules.tsv: op, category and the deciding rule
-rule_index: preselect the rules that can match a name, by trigrams
+rule_index: read tables of rules, and preselect the rules that can match a name, by trigrams
 kernel_name_parts: split a kernel name into base name, template arguments and wrapped functor
 demangle: demangle C++ names as far as the names of kernels need it
 gemm_names: parse generated GEMM and convolution names: data type, layout, tile, library

@@ -4,6 +4,7 @@ from typing import Final
 
 import polars as pl
 
+from capture.classify.columns_from_names import as_categories
 from capture.classify.layer_inference import InferenceEvidence, InferredLayers, KernelSequence, infer_layers
 from capture.classify.layer_roles import map_role_to_op
 from capture.classify.name_rules import has_model_position, infer_op_and_category
@@ -28,19 +29,17 @@ def fill_inferred_layers(events: pl.DataFrame) -> tuple[pl.DataFrame, InferenceE
         return events, None
     inferred = infer_layers(_build_sequence(kernels))
     evidence = inferred.evidence
-    if evidence.layers < _MIN_LAYERS or min(evidence.launch_share, evidence.confidence) < MIN_SHARE:
-        return events, None
-    if _compute_agreement(kernels, inferred) < MIN_AGREEMENT_SHARE:
+    is_weak = evidence.layers < _MIN_LAYERS or min(evidence.launch_share, evidence.confidence) < MIN_SHARE
+    if is_weak or _compute_agreement(kernels, inferred) < MIN_AGREEMENT_SHARE:
         return events, None
     return _fill_columns(events, kernels, inferred), evidence
 
 
 def describe_inference(evidence: InferenceEvidence, what: str = "layers and roles") -> str:
     """Describe for the user what was inferred, and from what."""
-    return (
-        f"{what} are inferred from the repeating block ({evidence.period} kernels × "
-        f"{evidence.layers}, {100 * evidence.launch_share:.0f} % of the launches)"
-    )
+    block = f"{evidence.period} kernels × {evidence.layers}"
+    share = f"{100 * evidence.launch_share:.0f} % of the launches"
+    return f"{what} are inferred from the repeating block ({block}, {share})"
 
 
 def _compute_agreement(kernels: pl.DataFrame, inferred: InferredLayers) -> float:
@@ -62,14 +61,10 @@ def _select_timed_kernels(events: pl.DataFrame) -> pl.DataFrame:
         trains = pl.col("phase").is_in(list(_TRAINING_PHASES))
         if events.select((work & trains).any()).item():
             return events.clear()
-    columns = ("name", "category", "t", "dur", "track", "step", "layer")
-    kernels = (
-        events.lazy()
-        .with_row_index("row")
-        .filter(work & pl.col("t").is_not_null() & pl.col("dur").is_not_null())
-        .select("row", *(c for c in columns if c in events.columns))
-        .collect()
-    )
+    needed = ("name", "category", "t", "dur", "track", "step", "layer")
+    columns = ["row", *(c for c in needed if c in events.columns)]
+    is_timed = work & pl.col("t").is_not_null() & pl.col("dur").is_not_null()
+    kernels = events.lazy().with_row_index("row").filter(is_timed).select(columns).collect()
     return kernels if kernels["t"].is_sorted() else kernels.sort("t", maintain_order=True)
 
 
@@ -88,7 +83,7 @@ def _build_sequence(kernels: pl.DataFrame) -> KernelSequence:
 
 def _fill_columns(events: pl.DataFrame, kernels: pl.DataFrame, inferred: InferredLayers) -> pl.DataFrame:
     """Fill layer, op and step of the events at the rows of the kernels."""
-    ops = pl.Series([map_role_to_op(role) for role in inferred.roles], dtype=pl.String).cast(pl.Categorical())
+    ops = as_categories(map(map_role_to_op, inferred.roles))
     by_kernel = pl.DataFrame(
         {
             "layer": _mask_negative_codes(pl.Series(inferred.layer)).cast(pl.Int32),
@@ -130,11 +125,9 @@ def _scatter_rows(by_kernel: pl.DataFrame, rows: pl.Series, height: int) -> pl.D
 def _infer_general_ops(names: pl.Series) -> pl.Series:
     """Infer from each name an op without a position in the model, such as `copy`; null for other ops."""
     distinct = names.unique(maintain_order=True)
-    ops = [
-        None if has_model_position(name) else infer_op_and_category(name)[0]
-        for name in distinct.cast(pl.String)
-    ]
-    return pl.Series(ops, dtype=pl.String).cast(pl.Categorical()).gather(find_positions(names, distinct))
+    words = distinct.cast(pl.String)
+    ops = (None if has_model_position(name) else infer_op_and_category(name)[0] for name in words)
+    return as_categories(ops).gather(find_positions(names, distinct))
 
 
 def _mask_negative_codes(codes: pl.Series) -> pl.Series:

@@ -1,5 +1,6 @@
 """Fill missing layer, op, category and phase of events from their names and paths."""
 
+from collections.abc import Iterable
 from typing import Final
 
 import polars as pl
@@ -21,45 +22,33 @@ def fill_from_names(events: pl.DataFrame) -> pl.DataFrame:
     """Fill the missing columns of timed rows; reported values stay."""
     if not events["kind"].is_in(list(_TIMED_KINDS)).any():
         return events
-    if "path" in events.columns:
-        events = _fill_ops_from_scopes(events)
+    if "path" not in events.columns:
+        return _fill_columns(events, _infer_by_name(events))
+    events = _fill_ops_from_scopes(events)
     events = _fill_columns(events, _infer_by_name(events))
-    if "path" in events.columns:
-        events = _fill_columns(events, _infer_by_path(events))
-    return events
+    return _fill_columns(events, _infer_by_path(events))
 
 
 def _infer_by_name(events: pl.DataFrame) -> pl.DataFrame:
     """Infer layer, op and category of each distinct name of timed rows."""
-    names = (
-        events.lazy()
-        .filter(pl.col("kind").is_in(list(_TIMED_KINDS)))
-        .select(pl.col("name").unique())
-        .collect()["name"]
-        .cast(pl.String)
-        .drop_nulls()
-        .to_list()
-    )
+    timed = events.lazy().filter(pl.col("kind").is_in(list(_TIMED_KINDS)))
+    distinct = timed.select(pl.col("name").unique().drop_nulls()).collect()["name"]
+    names = distinct.cast(pl.String).to_list()
     roles = [infer_op_and_category(name) for name in names]
-    return pl.DataFrame(
-        {
-            "name": pl.Series(names, dtype=pl.String).cast(pl.Categorical()),
-            "layer": _find_layers(names),
-            "op": pl.Series([op for op, _ in roles], dtype=pl.String).cast(pl.Categorical()),
-            "category": pl.Series([c for _, c in roles], dtype=pl.String).cast(pl.Categorical()),
-        }
-    )
+    columns = {
+        "layer": _find_layers(names),
+        "op": as_categories(op for op, _ in roles),
+        "category": as_categories(category for _, category in roles),
+    }
+    return pl.DataFrame({"name": distinct, **columns})
 
 
 def _infer_by_path(events: pl.DataFrame) -> pl.DataFrame:
     """Infer layer and phase of each distinct path."""
-    paths = events["path"].unique().cast(pl.String).drop_nulls().to_list()
+    distinct = events["path"].unique().drop_nulls()
+    paths = distinct.cast(pl.String).to_list()
     return pl.DataFrame(
-        {
-            "path": pl.Series(paths, dtype=pl.String).cast(pl.Categorical()),
-            "layer": _find_layers(paths),
-            "phase": pl.Series([find_phase(path) for path in paths], dtype=pl.String).cast(pl.Categorical()),
-        }
+        {"path": distinct, "layer": _find_layers(paths), "phase": as_categories(map(find_phase, paths))}
     )
 
 
@@ -75,19 +64,22 @@ def _fill_ops_from_scopes(events: pl.DataFrame) -> pl.DataFrame:
     by_path = [roles.get(path) for path in paths.cast(pl.String)]
     path_index, name_index = find_positions(events["path"], paths), find_positions(events["name"], names)
     products_only = pl.Series([role and role.is_products_only for role in by_path], dtype=pl.Boolean)
-    is_product = pl.Series(
-        [infer_op_and_category(word)[1] in PRODUCT_CATEGORIES for word in words], dtype=pl.Boolean
-    )
-    is_product = is_product.gather(name_index)
+    are_products = [infer_op_and_category(word)[1] in PRODUCT_CATEGORIES for word in words]
+    is_product = pl.Series(are_products, dtype=pl.Boolean).gather(name_index)
     if "category" in events.columns:
         is_product |= events["category"].is_in(list(PRODUCT_CATEGORIES)).fill_null(value=False)
     is_open = pl.Series([not has_model_position(word) for word in words], dtype=pl.Boolean).gather(name_index)
     is_filled = kernel & is_open & (~products_only.gather(path_index) | is_product)
-    ops = pl.Series([role and role.op for role in by_path], dtype=pl.String).cast(pl.Categorical())
+    ops = as_categories(role and role.op for role in by_path)
     op = pl.select(pl.when(is_filled).then(ops.gather(path_index)).alias("op"))["op"]
     if "op" in events.columns:
         op = pl.select(pl.coalesce(events["op"], op).alias("op"))["op"]
     return events.with_columns(op) if op.null_count() < op.len() else events
+
+
+def as_categories(words: Iterable[str | None]) -> pl.Series:
+    """Return words as a categorical column."""
+    return pl.Series(list(words), dtype=pl.String).cast(pl.Categorical())
 
 
 def _find_layers(texts: list[str]) -> pl.Series:

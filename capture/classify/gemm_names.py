@@ -21,9 +21,9 @@ _DTYPES: Final = {
 }  # fmt: skip
 _DTYPE_PATTERN: Final = "|".join(sorted(_DTYPES, key=len, reverse=True))
 
-_TENSILE: Final = re.compile(r"Cijk_A(?P<a>lik|ilk)_B(?P<b>ljk|jlk)_(?P<type>[A-Z0-9x]+?)(?:S?_|$)")
+_TENSILE: Final = re.compile(r"^Cijk_A(?P<a>lik|ilk)_B(?P<b>ljk|jlk)_(?P<type>[A-Z0-9x]+?)(?:S?_|$)")
 _TENSILE_TILE: Final = re.compile(r"_MT(\d+)x(\d+)x(\d+)")
-_NVJET: Final = re.compile(r"nvjet_(?:sm\d+_)?(?P<type>[a-z]+)_(?P<m>\d+)x(?P<n>\d+)_(?P<k>\d+)x\d+")
+_NVJET: Final = re.compile(r"^nvjet_(?:sm\d+_)?(?P<type>[a-z]+)_(?P<m>\d+)x(?P<n>\d+)_(?P<k>\d+)x\d+")
 _NVJET_LAYOUT: Final = re.compile(r"_([TN]{2})[TN]?$")
 _XMMA: Final = re.compile(
     r"xmma_gemm_(?P<type>[a-z0-9]+)_\w*?_(?P<layout>[tn]{2})_n_tilesize(?P<tile>\d+x\d+x\d+)"
@@ -41,7 +41,7 @@ _CONVOLUTION: Final = re.compile(
     rf"|_(?:optimized|analytic|few_channels|fixed_channels)(?:_(?P<out>{_DTYPE_PATTERN}))?_(?P<m>\d+)x(?P<n>\d+)_(?P<k>\d+)x)"
 )
 _IGEMM: Final = re.compile(
-    r"igemm_(?P<way>fwd|bwd|wrw)_gtc\w*?_(?P<type>bf16|fp16|fp32|int8)_\w*?_bt(?P<tile>\d+x\d+x\d+)"
+    r"^igemm_(?P<way>fwd|bwd|wrw)_gtc\w*?_(?P<type>bf16|fp16|fp32|int8)_\w*?_bt(?P<tile>\d+x\d+x\d+)"
 )
 _STAGES: Final = re.compile(r"stages_(\d+)x\d+")
 _LAYOUT: Final = re.compile(r"_([tn]{2})(?:_v\d+)?$")
@@ -63,74 +63,59 @@ class GemmName(NamedTuple):
 
 def parse_gemm_name(name: str) -> GemmName | None:
     """Parse a name that a library generated for a product or convolution; None for any other name."""
-    parsers = (
-        _parse_tensile, _parse_nvjet, _parse_xmma, _parse_cutlass, _parse_cublas, _parse_convolution,
-        _parse_igemm,
-    )  # fmt: skip
-    for parse in parsers:
-        if gemm := parse(name[:_MAX_NAME_CHARS]):
-            return gemm
+    name = name[:_MAX_NAME_CHARS]
+    for pattern, parse in _FORMS:
+        if match := pattern.search(name):
+            return parse(match, name)
     return None
 
 
-def _parse_tensile(name: str) -> GemmName | None:
-    match = _TENSILE.match(name)
-    if not match:
-        return None
-    letters, dtype = match["type"], ""
-    for width in (3, 2, 1):
-        if not dtype:
-            dtype = _TENSILE_DTYPES.get(letters[:width], "")
+def _parse_tensile(match: re.Match[str], name: str) -> GemmName:
+    prefixes = [match["type"][:width] for width in (3, 2, 1)]
+    dtype = next((_TENSILE_DTYPES[prefix] for prefix in prefixes if prefix in _TENSILE_DTYPES), "")
     layout = ("T" if match["a"] == "lik" else "N") + ("T" if match["b"] == "jlk" else "N")
     tile = _TENSILE_TILE.search(name)
     return GemmName(dtype, layout, "x".join(tile.groups()) if tile else "", "Tensile")
 
 
-def _parse_nvjet(name: str) -> GemmName | None:
-    match = _NVJET.match(name)
-    if not match:
-        return None
+def _parse_nvjet(match: re.Match[str], name: str) -> GemmName:
     layout = _NVJET_LAYOUT.search(name)
-    tile = f"{match['m']}x{match['n']}x{match['k']}"
-    return GemmName(_NVJET_DTYPES.get(match["type"][0], ""), layout[1] if layout else "", tile, "nvjet")
+    dtype = _NVJET_DTYPES.get(match["type"][0], "")
+    return GemmName(dtype, layout[1] if layout else "", _format_tile(match), "nvjet")
 
 
-def _parse_xmma(name: str) -> GemmName | None:
-    match = _XMMA.search(name)
-    if not match:
-        return None
+def _parse_xmma(match: re.Match[str], name: str) -> GemmName:
     return GemmName(_DTYPES.get(match["type"], match["type"]), match["layout"].upper(), match["tile"], "xmma")
 
 
-def _parse_cutlass(name: str) -> GemmName | None:
-    match = _CUTLASS.search(name)
-    if not match:
-        return None
+def _parse_cutlass(match: re.Match[str], name: str) -> GemmName:
     dtype = match["type"] or match["out"] or ("tf32" if "1688gemm" in name else match["acc"])
-    tile = f"{match['m']}x{match['n']}x{match['k']}"
-    return GemmName(_DTYPES.get(dtype, dtype), match["layout"].upper(), tile, "cutlass")
+    return GemmName(_DTYPES.get(dtype, dtype), match["layout"].upper(), _format_tile(match), "cutlass")
 
 
-def _parse_cublas(name: str) -> GemmName | None:
-    match = _ARCHITECTURE.match(name)
-    if not match:
-        return None
+def _parse_cublas(match: re.Match[str], name: str) -> GemmName:
     stages, layout = _STAGES.search(name), _LAYOUT.search(name)
     tile = f"{match['m']}x{match['n']}" + (f"x{stages[1]}" if stages else "")
     dtype = match["type"] or match["out"] or match["acc"]
     return GemmName(_DTYPES.get(dtype, dtype), layout[1].upper() if layout else "", tile, "cuBLAS")
 
 
-def _parse_convolution(name: str) -> GemmName | None:
-    match = _CONVOLUTION.search(name)
-    if not match:
-        return None
+def _parse_convolution(match: re.Match[str], name: str) -> GemmName:
     dtype = match["type"] or match["out"] or ""
-    tile = match["tile"] or f"{match['m']}x{match['n']}x{match['k']}"
     library = "xmma" if "xmma" in name else "cutlass"
+    tile = match["tile"] or _format_tile(match)
     return GemmName(_DTYPES.get(dtype, dtype), "", tile, library, f"conv {match['way']}")
 
 
-def _parse_igemm(name: str) -> GemmName | None:
-    match = _IGEMM.match(name)
-    return GemmName(match["type"], "", match["tile"], "igemm", f"conv {match['way']}") if match else None
+def _parse_igemm(match: re.Match[str], name: str) -> GemmName:
+    return GemmName(match["type"], "", match["tile"], "igemm", f"conv {match['way']}")
+
+
+def _format_tile(match: re.Match[str]) -> str:
+    return f"{match['m']}x{match['n']}x{match['k']}"
+
+
+_FORMS: Final = (
+    (_TENSILE, _parse_tensile), (_NVJET, _parse_nvjet), (_XMMA, _parse_xmma), (_CUTLASS, _parse_cutlass),
+    (_ARCHITECTURE, _parse_cublas), (_CONVOLUTION, _parse_convolution), (_IGEMM, _parse_igemm),
+)  # fmt: skip

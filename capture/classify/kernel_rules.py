@@ -6,12 +6,18 @@ that it carries, and template arguments count only in rows that say so. Case is 
 """
 
 import re
-from functools import cache, lru_cache
+from functools import lru_cache
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from capture.classify.kernel_name_parts import KernelName, parse_kernel_name
-from capture.classify.rule_index import RuleIndex, iter_set_bits, split_alternatives
+from capture.classify.rule_index import (
+    RuleIndex,
+    compile_once,
+    iter_set_bits,
+    parse_table,
+    split_alternatives,
+)
 from capture.native.schema import CATEGORIES
 
 _TABLE: Final = Path(__file__).with_name("kernel_rules.tsv")
@@ -48,9 +54,8 @@ class KernelRule(NamedTuple):
 
     def search(self, text: str, lower_text: str) -> str | None:
         """Search a part, supplied as written and in lower case; return the matching text, or None."""
-        match = (self.folded and _compile_once(self.folded).search(lower_text)) or (
-            self.exact and _compile_once(self.exact).search(text)
-        )
+        match = self.folded and compile_once(self.folded).search(lower_text)
+        match = match or (self.exact and compile_once(self.exact).search(text))
         return (text[match.start() : match.end()] or text) if match else None
 
     @property
@@ -68,21 +73,12 @@ class Classification(NamedTuple):
     basis: str  # deciding part of the name and the text that matched; empty if no rule matches
 
 
-class _NameParts(NamedTuple):
-    base: str
-    inner: str
-
-
 def parse_kernel_rules(table: str) -> tuple[KernelRule, ...]:
     """Parse a table of tab-separated lines; raise ValueError for other columns or an invalid line."""
-    header, *lines = table.splitlines()
-    if tuple(header.split("\t")) != _COLUMNS:
-        raise ValueError("the table of kernel rules has other columns")
-    return tuple(_parse_rule(line) for line in lines)
+    return tuple(_parse_rule(*row) for row in parse_table(table, _COLUMNS))
 
 
-def _parse_rule(line: str) -> KernelRule:
-    id, part, pattern, op, category, example = line.split("\t")
+def _parse_rule(id: str, part: str, pattern: str, op: str, category: str, example: str) -> KernelRule:
     if part not in PARTS or category not in CATEGORIES:
         raise ValueError(f"rule {id}: unknown part or category")
     branches = split_alternatives(pattern)
@@ -94,12 +90,6 @@ def _parse_rule(line: str) -> KernelRule:
 def _lower_pattern(pattern: str) -> str:
     """Convert a pattern to lower case, except its escapes: faster than matching with IGNORECASE."""
     return re.sub(r"(?<!\\)[A-Z]", lambda letter: letter[0].lower(), pattern)
-
-
-@cache
-def _compile_once(pattern: str) -> re.Pattern[str]:
-    """Compile a pattern at its first use: most names need few of them."""
-    return re.compile(pattern)
 
 
 KERNEL_RULES: Final = parse_kernel_rules(_TABLE.read_text(encoding="utf-8"))
@@ -115,8 +105,7 @@ _UNKNOWN: Final = Classification(None, "other", None, "")
 def classify_kernel(name: str) -> Classification:
     """Classify a kernel name by the first rule that matches; op None and category "other" if none does."""
     parsed = parse_kernel_name(name)
-    parts = _NameParts(parsed.base[:_MAX_PART_CHARS], parsed.inner[:_MAX_PART_CHARS])
-    index, matching_text = _match_name(parts)
+    index, matching_text = _match_name(parsed.base[:_MAX_PART_CHARS], parsed.inner[:_MAX_PART_CHARS])
     if parsed.arguments:
         arguments = ", ".join(parsed.arguments)[:_MAX_PART_CHARS]
         for earlier in _ARGUMENT_RULES:
@@ -130,18 +119,18 @@ def classify_kernel(name: str) -> Classification:
 
 
 @lru_cache(maxsize=1 << 14)
-def _match_name(parts: _NameParts) -> tuple[int, str]:
+def _match_name(base: str, inner: str) -> tuple[int, str]:
     """Find the first rule that matches base or carried name: its index and the matching text.
 
     The index is the number of rules if none matches.
     """
-    lower = _NameParts(parts.base.lower(), parts.inner.lower())
-    candidates = RULE_INDEXES["base"].find_candidates(lower.base) if lower.base else 0
-    candidates |= RULE_INDEXES["inner"].find_candidates(lower.inner) if lower.inner else 0
+    texts = {"base": (base, base.lower()), "inner": (inner, inner.lower())}
+    candidates = 0
+    for part, (_, lower) in texts.items():
+        candidates |= RULE_INDEXES[part].find_candidates(lower) if lower else 0
     for index in iter_set_bits(candidates):
         rule = KERNEL_RULES[index]
-        text, folded = (parts.base, lower.base) if rule.part == "base" else (parts.inner, lower.inner)
-        if matching_text := rule.search(text, folded):
+        if matching_text := rule.search(*texts[rule.part]):
             return index, matching_text
     return len(KERNEL_RULES), ""
 

@@ -10,9 +10,10 @@ Layer inference reads a pass as a string such as `NMRKCMaNMBMa`, a transformer l
 """
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import repeat
 from typing import Final
 
 _MAX_NAME_CHARS: Final = 1 << 11  # longer names are cut
@@ -22,64 +23,65 @@ EXPERTS: Final = "GXU"
 ACTIVATIONS: Final = "AB"
 HEAVY: Final = "MNCSVABGXURKEZs"  # symbols that identify a layer; the others weigh little in an alignment
 
-# symbol, pattern of the lower-case base name; the first match decides
-_RULES: Final = tuple(
-    (symbol, re.compile(pattern))
-    for symbol, pattern in (
-        ("m", r"nccl|rccl|all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|cross_device_reduce|"
-              r"c10d|lamport|one_?shot|two_?shot|userbuffers"),
-        ("c", r"^mem(cpy|set)\b|^hipmem|copybuffer|fillbuffer"),
-        ("o", r"kv_indices|kv_indptr|page_table|block_table|resolve_future|schedule_metadata"),
-        ("o", r"_bwd|bwd_|backward|optimizer|multi_tensor_apply"),
-        ("Z", r"argmax|multinomial|sampl|top_?p\b|top_?p_|gumbel|top_?k_top_?p"),
-        ("C", r"batch_?(decode|prefill)|paged_?attention|fmha|flash_(fwd|attn)|flashattn|"
-              r"merge_?(attn_)?states?|mmha|xqa|multihead_attention|_fwd_grouped_kernel|_fwd_kernel_stage|^_fwd_kernel$"),
-        ("K", r"reshape_and_cache|store_?kv|kv_?cache|kv_?append|append_paged|concat_and_cache|set_mla_kv|"
-              r"cache_kernel|transpose_append"),
-        ("S", r"selective_scan|selective_state|ssd_|chunk_scan|chunk_state|state_passing|"
-              r"bmm_chunk|chunk_cumsum|delta_rule|linear_attn|lightning_attn|fused_recurrent|chunk_fwd|"
-              r"chunk_gated|wkv|rwkv|retention|chunk_gla|solve_tril|chunk_local_cumsum|recompute_w_u|mamba"),
-        ("V", r"conv1d|causal_conv|short_conv|conv2d|convolution|conv_depthwise|implicit_gemm|"
-              r"convolve|scudnn|grouped_conv|igemm_(fwd|bwd|wrw)"),
-        ("R", r"rotary|rope"),
-        ("N", r"(rms|layer|group|batch|add|l2)_?norm|rmsnorm|norm2d|norm_kernel|norm_fwd|\bnorm\b|_norm_"),
-        ("U", r"bitmatrix|routing|moe_(align|sum|sort|finalize|permute|unpermute|forward)|expert_?tokens|"
-              r"finalize|moesorting|opus_moe_sort|(per|unper)mute_"),
-        ("G", r"top_?k|gating|router|moe_gate"),
-        ("X", r"fused_moe|moe_?gemm|group(ed)?_?(gemm|mm)|matmul_ogs|moe_?kernel|"
-              r"marlin_moe|fmoe|moe_ck|ck_moe|^bmm_(bfloat16|fp|e4m3|e2m1|mx)"),
-        ("U", r"moe|expert"),
-        ("C", r"attention|attn|fmha|flash|batch(decode|prefill)|mha_|\bmla|mla_|sdpa|scaled_dot_product|"
-              r"merge_state|splitkv|decode_grouped_att|_fwd_kernel_stage|reduce_segments|sage_fwd|paged_kv|ragged_kv"),
-        ("s", r"soft_?max"),
-        ("B", r"gated_op|_and_mul|silu_mul|swiglu|geglu|reglu|glu_kernel|fused_act_mul"),
-        ("A", r"silu|gelu|\brelu|_relu\b|act_and_mul|activation|\btanh|softplus"),
-        ("E", r"embed|index_?select|get_rows|vectorized_gather|(\b|_)take\d*_kernel"),
-        ("q", r"quant|scaled_fp8|to_fp8|per_token_group"),
-        ("b", r"\b(bmm|baddbmm)\b"),
-        ("M", r"gemm|gemv|matmul|mul_mat|cutlass|cublas|nvjet|\bmm\b|addmm|\blinear\b|cijk_|xmma|wvsplitk|"
-              r"\bdot_kernel|marlin|machete|splitkreduce"),
-    )
+Rules = tuple[tuple[str, re.Pattern[str]], ...]  # symbol, pattern; the first match decides
+
+
+def _compile_rules(*rules: tuple[str, str]) -> Rules:
+    return tuple((symbol, re.compile(pattern)) for symbol, pattern in rules)
+
+
+# patterns of the lower-case base name
+_RULES: Final = _compile_rules(
+    ("m", r"nccl|rccl|all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|cross_device_reduce|"
+          r"c10d|lamport|one_?shot|two_?shot|userbuffers"),
+    ("c", r"^mem(cpy|set)\b|^hipmem|copybuffer|fillbuffer"),
+    ("o", r"kv_indices|kv_indptr|page_table|block_table|resolve_future|schedule_metadata"),
+    ("o", r"_bwd|bwd_|backward|optimizer|multi_tensor_apply"),
+    ("Z", r"argmax|multinomial|sampl|top_?p\b|top_?p_|gumbel|top_?k_top_?p"),
+    ("C", r"batch_?(decode|prefill)|paged_?attention|fmha|flash_(fwd|attn)|flashattn|"
+          r"merge_?(attn_)?states?|mmha|xqa|multihead_attention|_fwd_grouped_kernel|_fwd_kernel_stage|^_fwd_kernel$"),
+    ("K", r"reshape_and_cache|store_?kv|kv_?cache|kv_?append|append_paged|concat_and_cache|set_mla_kv|"
+          r"cache_kernel|transpose_append"),
+    ("S", r"selective_scan|selective_state|ssd_|chunk_scan|chunk_state|state_passing|"
+          r"bmm_chunk|chunk_cumsum|delta_rule|linear_attn|lightning_attn|fused_recurrent|chunk_fwd|"
+          r"chunk_gated|wkv|rwkv|retention|chunk_gla|solve_tril|chunk_local_cumsum|recompute_w_u|mamba"),
+    ("V", r"conv1d|causal_conv|short_conv|conv2d|convolution|conv_depthwise|implicit_gemm|"
+          r"convolve|scudnn|grouped_conv|igemm_(fwd|bwd|wrw)"),
+    ("R", r"rotary|rope"),
+    ("N", r"(rms|layer|group|batch|add|l2)_?norm|rmsnorm|norm2d|norm_kernel|norm_fwd|\bnorm\b|_norm_"),
+    ("U", r"bitmatrix|routing|moe_(align|sum|sort|finalize|permute|unpermute|forward)|expert_?tokens|"
+          r"finalize|moesorting|opus_moe_sort|(per|unper)mute_"),
+    ("G", r"top_?k|gating|router|moe_gate"),
+    ("X", r"fused_moe|moe_?gemm|group(ed)?_?(gemm|mm)|matmul_ogs|moe_?kernel|"
+          r"marlin_moe|fmoe|moe_ck|ck_moe|^bmm_(bfloat16|fp|e4m3|e2m1|mx)"),
+    ("U", r"moe|expert"),
+    ("C", r"attention|attn|fmha|flash|batch(decode|prefill)|mha_|\bmla|mla_|sdpa|scaled_dot_product|"
+          r"merge_state|splitkv|decode_grouped_att|_fwd_kernel_stage|reduce_segments|sage_fwd|paged_kv|ragged_kv"),
+    ("s", r"soft_?max"),
+    ("B", r"gated_op|_and_mul|silu_mul|swiglu|geglu|reglu|glu_kernel|fused_act_mul"),
+    ("A", r"silu|gelu|\brelu|_relu\b|act_and_mul|activation|\btanh|softplus"),
+    ("E", r"embed|index_?select|get_rows|vectorized_gather|(\b|_)take\d*_kernel"),
+    ("q", r"quant|scaled_fp8|to_fp8|per_token_group"),
+    ("b", r"\b(bmm|baddbmm)\b"),
+    ("M", r"gemm|gemv|matmul|mul_mat|cutlass|cublas|nvjet|\bmm\b|addmm|\blinear\b|cijk_|xmma|wvsplitk|"
+          r"\bdot_kernel|marlin|machete|splitkreduce"),
 )  # fmt: skip
 
-# symbol, pattern of the complete lower-case name: the small kernels of eager programs
-_EAGER_RULES: Final = tuple(
-    (symbol, re.compile(pattern))
-    for symbol, pattern in (
-        ("Z", r"argmax|multinomial"),
-        ("U", r"\b(arg)?sort|histc|bincount|histogram"),
-        ("n", r"rsqrt"),
-        ("p", r"\bpow|_pow|pow_|square"),
-        ("A", r"silu|gelu|\btanh|tanh_kernel|\brelu|clamp_min_scalar|softplus"),
-        ("s", r"softmax"),
-        ("r", r"meanops|\bmean|reduce|\bsum\b|sum_functor|\bmax\b|\bamax|cumsum"),
-        ("g", r"\bneg|_neg|neg_kernel"),
-        ("j", r"catarray|\bcat\b|\bstack\b"),
-        ("c", r"direct_copy|copy_|\bclone|\bcopy|contiguous|_to_copy"),
-        ("d", r"\bsub\b|subfunctor"),
-        ("x", r"mulfunctor|\bmul\b|\bmul_|\bdiv\b|divfunctor"),
-        ("a", r"functor_add|addfunctor|\badd\b|\badd_|add_kernel|tensor_add|residual"),
-    )
+# patterns of the complete lower-case name: the small kernels of eager programs
+_EAGER_RULES: Final = _compile_rules(
+    ("Z", r"argmax|multinomial"),
+    ("U", r"\b(arg)?sort|histc|bincount|histogram"),
+    ("n", r"rsqrt"),
+    ("p", r"\bpow|_pow|pow_|square"),
+    ("A", r"silu|gelu|\btanh|tanh_kernel|\brelu|clamp_min_scalar|softplus"),
+    ("s", r"softmax"),
+    ("r", r"meanops|\bmean|reduce|\bsum\b|sum_functor|\bmax\b|\bamax|cumsum"),
+    ("g", r"\bneg|_neg|neg_kernel"),
+    ("j", r"catarray|\bcat\b|\bstack\b"),
+    ("c", r"direct_copy|copy_|\bclone|\bcopy|contiguous|_to_copy"),
+    ("d", r"\bsub\b|subfunctor"),
+    ("x", r"mulfunctor|\bmul\b|\bmul_|\bdiv\b|divfunctor"),
+    ("a", r"functor_add|addfunctor|\badd\b|\badd_|add_kernel|tensor_add|residual"),
 )  # fmt: skip
 _CATEGORY_SYMBOLS: Final = {
     "matmul": "M", "attention": "C", "norm": "N", "softmax": "s", "reduce": "r", "copy": "c", "comm": "m",
@@ -89,20 +91,14 @@ _CATEGORY_SYMBOLS: Final = {
 _GENERIC: Final = re.compile(r"at::native::.*(elementwise|reduce|index_elementwise)_kernel")
 # generic launchers: only their template arguments say what the kernel computes
 _UNINFORMATIVE_BASE: Final = re.compile(r"(cutlass|ck_tile).*(device_kernel|kentry|kernel2?)$")
-_TEMPLATE_RULES: Final = tuple(
-    (symbol, re.compile(pattern))
-    for symbol, pattern in (
-        ("C", r"flash|fmha"), ("N", r"rmsnorm|layernorm"), ("X", r"groupproblemshape|moe|groupedgemm"),
-    )
+_TEMPLATE_RULES: Final = _compile_rules(
+    ("C", r"flash|fmha"), ("N", r"rmsnorm|layernorm"), ("X", r"groupproblemshape|moe|groupedgemm"),
 )  # fmt: skip
 _INDUCTOR: Final = re.compile(r"^triton_(poi|red|per|tem|mm)")
-_INDUCTOR_RULES: Final = tuple(
-    (symbol, re.compile(pattern))
-    for symbol, pattern in (
-        ("M", r"^triton_(tem|mm)"), ("Z", r"argmax"), ("N", r"rsqrt|norm"), ("U", r"moe"),
-        ("E", r"embedding"),        ("B", r"mul_(silu|gelu)|(silu|gelu)_mul"), ("A", r"silu|gelu|relu"),
-        ("s", r"softmax"), ("R", r"rotary|rope|(cos|sin)_"),
-    )
+_INDUCTOR_RULES: Final = _compile_rules(
+    ("M", r"^triton_(tem|mm)"), ("Z", r"argmax"), ("N", r"rsqrt|norm"), ("U", r"moe"),
+    ("E", r"embedding"),        ("B", r"mul_(silu|gelu)|(silu|gelu)_mul"), ("A", r"silu|gelu|relu"),
+    ("s", r"softmax"), ("R", r"rotary|rope|(cos|sin)_"),
 )  # fmt: skip
 _ENABLE_IF: Final = re.compile(r"^std::enable_if<.*?>::type ")
 
@@ -128,15 +124,13 @@ def find_symbol(name: str, category: str | None = None) -> str:
     return symbol or _find_first_match(_EAGER_RULES, text) or _CATEGORY_SYMBOLS.get(category or "", "o")
 
 
-def _find_first_match(rules: Iterable[tuple[str, re.Pattern[str]]], text: str) -> str | None:
+def _find_first_match(rules: Rules, text: str) -> str | None:
     return next((symbol for symbol, pattern in rules if pattern.search(text)), None)
 
 
 def find_symbols(names: Sequence[str], categories: Sequence[str | None] | None = None) -> list[str]:
     """Find the symbol of each name; `categories` has one for each name."""
-    if categories is None:
-        return [find_symbol(name) for name in names]
-    return [find_symbol(name, category) for name, category in zip(names, categories, strict=True)]
+    return list(map(find_symbol, names, repeat(None) if categories is None else categories))
 
 
 @dataclass(frozen=True)
@@ -165,17 +159,12 @@ def collapse_units(symbols: str) -> SymbolUnits:
             if not any(covered[start:end]):
                 spans.append((start, end, letter))
                 covered[start:end] = b"\1" * (end - start)
-    letters: list[str] = []
-    starts: list[int] = []
-    at = 0
-    for start, end, letter in [*sorted(spans), (len(symbols), len(symbols), "")]:
-        letters.extend(symbols[at:start])
-        starts.extend(range(at, start))
-        if letter:
-            letters.append(letter)
-            starts.append(start)
+    letters, starts, at = "", list[int](), 0
+    for start, end, letter in sorted(spans):
+        letters += symbols[at:start] + letter
+        starts += range(at, start + 1)
         at = end
-    return SymbolUnits("".join(letters), (*starts, len(symbols)))
+    return SymbolUnits(letters + symbols[at:], (*starts, *range(at, len(symbols) + 1)))
 
 
 def list_positions(symbols: str, letters: str, start: int, end: int) -> list[int]:

@@ -6,6 +6,7 @@ once. A sequence without recognised mixers is split by its repeating period.
 """
 
 import itertools
+import operator
 import re
 from dataclasses import dataclass
 from difflib import SequenceMatcher
@@ -15,7 +16,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from capture.classify.kernel_symbols import ACTIVATIONS, HEAVY, MIXERS, find_ssm_output
+from capture.classify.kernel_symbols import ACTIVATIONS, HEAVY, MIXERS, find_ssm_output, list_positions
 
 Ints = npt.NDArray[np.int64]
 SymbolCodes = npt.NDArray[np.uint8]
@@ -105,9 +106,7 @@ def align_prefixes(text: str, reference: str) -> tuple[tuple[float, ...], tuple[
     """
     reference = reference[:_MAX_ALIGNED_UNITS]
     costs = [0.6 * weigh_symbol(symbol) for symbol in reference]
-    row = [0.0]
-    for cost in costs:
-        row.append(row[-1] - cost)
+    row = list(itertools.accumulate(costs, operator.sub, initial=0.0))
     scores, lengths = [0.0], [0]
     for at, symbol in enumerate(text):
         weight = weigh_symbol(symbol)
@@ -156,9 +155,7 @@ class LayerLayout:
 def find_mixers(symbols: str) -> list[Span]:
     """Find (start, end) of each group of mixer units: each group is the mixer of one layer."""
     groups: list[Span] = []
-    for at, symbol in enumerate(symbols):
-        if symbol not in MIXERS:
-            continue
+    for at in list_positions(symbols, MIXERS, 0, len(symbols)):
         if groups and _is_same_mixer(symbols, groups[-1], at):
             groups[-1] = (groups[-1][0], at + 1)
         else:
@@ -215,36 +212,23 @@ def find_layer_layout(symbols: str, learned_cuts: LearnedCuts = ()) -> LayerLayo
     own_cuts = _cut_gaps(symbols, mixers, gaps, has_post_norm)
     offsets = [learned.get(gap, at) for gap, at in zip(gaps, own_cuts, strict=True)]
     cuts = [mixer[1] + at for mixer, at in zip(mixers, offsets, strict=False)]
-    prefix = _select_prefix_like_first(gaps, offsets, symbols, mixers)
-    suffix = _select_suffix_like_last(gaps, offsets, symbols, mixers)
-    start = mixers[0][0] - align_prefixes(prefix[::-1], head[::-1])[1][-1]
-    end = mixers[-1][1] + align_prefixes(suffix, tail)[1][-1]
+    kinds = [symbols[start] for start, _ in mixers]
+    before = [gap[at:][::-1] for gap, at in zip(gaps, offsets, strict=True)]  # all mixers but the first
+    after = [gap[:at] for gap, at in zip(gaps, offsets, strict=True)]  # all mixers but the last
+    start = mixers[0][0] - _align_to_nearest(head[::-1], before, kinds[1:], kinds[0])
+    end = mixers[-1][1] + _align_to_nearest(tail, after, kinds[:-1], kinds[-1])
     learned_cuts = tuple(dict(zip(gaps, offsets, strict=True)).items())
     return LayerLayout((start, *cuts, end), tuple(mixers), has_post_norm, learned_cuts)
 
 
-def _select_prefix_like_first(gaps: list[str], offsets: list[int], symbols: str, mixers: list[Span]) -> str:
-    """Select, of the parts before a mixer in its layer, the one most like the part before the first mixer."""
-    head = symbols[: mixers[0][0]][::-1]
-    parts = [gap[at:] for gap, at in zip(gaps, offsets, strict=True)]
-    same = [
-        part
-        for part, mixer in zip(parts, mixers[1:], strict=True)
-        if symbols[mixer[0]] == symbols[mixers[0][0]]
-    ]
-    return max(dict.fromkeys(same or parts), key=lambda part: align_prefixes(part[::-1], head)[0][-1])
+def _align_to_nearest(text: str, parts: list[str], kinds: list[str], kind: str) -> int:
+    """Find how much of a text belongs to a layer, by the part that is most like it.
 
-
-def _select_suffix_like_last(gaps: list[str], offsets: list[int], symbols: str, mixers: list[Span]) -> str:
-    """Select, of the parts after a mixer in its layer, the one most like the part after the last mixer."""
-    tail = symbols[mixers[-1][1] :]
-    parts = [gap[:at] for gap, at in zip(gaps, offsets, strict=True)]
-    same = [
-        part
-        for part, mixer in zip(parts, mixers, strict=False)
-        if symbols[mixer[0]] == symbols[mixers[-1][0]]
-    ]
-    return max(dict.fromkeys(same or parts), key=lambda part: align_prefixes(part, tail)[0][-1])
+    `kinds` are those of the mixers beside the parts; parts beside one of this kind are preferred.
+    """
+    same = [part for part, other in zip(parts, kinds, strict=True) if other == kind]
+    nearest = max(dict.fromkeys(same or parts), key=lambda part: align_prefixes(part, text)[0][-1])
+    return align_prefixes(nearest, text)[1][-1]
 
 
 def _is_post_norm(head: str, tail: str, gaps: list[str]) -> bool:
@@ -283,22 +267,19 @@ def _cut_gap(gap: str, head: str, tail: str, has_post_norm: bool, mixer: str) ->
     before, _ = align_prefixes(gap, tail)
     after = align_prefixes(gap[::-1], head[::-1])[0] if head else (0.0,) * (len(gap) + 1)
     low, high = _find_cut_bounds(gap, mixer)
-    best_score, best = float("-inf"), low
-    for at in range(low, high + 1):
-        score = before[at] + after[len(gap) - at] + _score_position(gap, at, has_post_norm, bool(head))
-        if score > best_score:
-            best_score, best = score, at
-    return best
+    scores = {
+        at: before[at] + after[len(gap) - at] + _score_position(gap, at, has_post_norm, bool(head))
+        for at in range(low, high + 1)
+    }
+    return max(scores, key=scores.__getitem__, default=low)
 
 
 def _find_cut_bounds(gap: str, mixer: str) -> Span:
     """Find the first and the last possible cut: after the output product, before the next input product."""
-    products = [at for at, symbol in enumerate(gap) if symbol in "MX"]
+    products = list_positions(gap, "MX", 0, len(gap))
     if len(products) < 2:
         return 0, len(gap)
-    first = products[0]
-    if mixer in "SV":
-        first = find_ssm_output(gap) or first
+    first = (find_ssm_output(gap) if mixer in "SV" else None) or products[0]
     return min(first + 1, products[-1]), products[-1]
 
 

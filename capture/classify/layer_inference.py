@@ -117,16 +117,11 @@ def _infer_stream(
         launch = np.ascontiguousarray(kernels.launch[stream], dtype=np.int64)
     steps = None if kernels.step is None else kernels.step[stream]
     spans = list(itertools.pairwise(find_pass_bounds(ids, symbols, steps).tolist()))
-    keys = []
-    for start, end in spans:
-        key = ids[start:end].tobytes()
-        keys.append(
-            key if launch is None else key + _encode_mixer_launches(symbols[start:end], launch[start:end])
-        )
-    span_of_key = dict(zip(keys, spans, strict=True))
+    keys = [ids[a:b].tobytes() + _encode_mixer_launches(symbols, launch, slice(a, b)) for a, b in spans]
+    span_of_key, counts = dict(zip(keys, spans, strict=True)), Counter(keys)
     templates: dict[bytes, PassTemplate] = {}
     learned_cuts: LearnedCuts = ()
-    for key in _sort_by_coverage(keys):
+    for key in sorted(counts, key=lambda key: -counts[key] * len(key)):  # what covers most kernels first
         start, end = span_of_key[key]
         text = symbols[start:end].tobytes().decode("ascii")
         pass_launch = None if launch is None else launch[start:end]
@@ -135,12 +130,6 @@ def _infer_stream(
     passes = [(templates[key], stream[a:b]) for key, (a, b) in zip(keys, spans, strict=True)]
     for index, (template, indices) in enumerate(passes):
         writer.add_pass(template, indices, _count_missing_layers(passes) if index == 0 else 0)
-
-
-def _sort_by_coverage(keys: list[bytes]) -> list[bytes]:
-    """Sort the distinct passes, the one that covers most kernels first."""
-    counts = Counter(keys)
-    return sorted(counts, key=lambda key: -counts[key] * len(key))
 
 
 def _count_missing_layers(passes: list[tuple[PassTemplate, Ints]]) -> int:
@@ -165,19 +154,17 @@ def _list_layer_kinds(template: PassTemplate) -> list[str]:
     return [re.sub(r" [a-z]\b", "", kinds[layer]) for layer in sorted(kinds)]
 
 
-def _encode_mixer_launches(symbols: npt.NDArray[np.uint8], launch: Ints) -> bytes:
+def _encode_mixer_launches(symbols: npt.NDArray[np.uint8], launch: Ints | None, span: slice) -> bytes:
     """Encode which mixers of a pass have equal launches; the kinds depend on no other launches."""
+    if launch is None:
+        return b""
     codes: dict[int, int] = {}
-    mixers = launch[np.isin(symbols, _MIXER_CODES)].tolist()
+    mixers = launch[span][np.isin(symbols[span], _MIXER_CODES)].tolist()
     return np.array([codes.setdefault(code, len(codes)) for code in mixers], dtype=np.int64).tobytes()
 
 
 def _attach_side_streams(
-    kernels: KernelSequence,
-    symbols: npt.NDArray[np.uint8],
-    main: Ints,
-    side: Ints,
-    writer: "_ColumnWriter",
+    kernels: KernelSequence, symbols: npt.NDArray[np.uint8], main: Ints, side: Ints, writer: "_ColumnWriter"
 ) -> None:
     """Give kernels of side streams the layer and pass that ran on the main stream when they started.
 
@@ -203,9 +190,8 @@ class _ColumnWriter:
     """Columns into which templates are written, and the counts for the evidence."""
 
     def __init__(self, size: int) -> None:
-        self.layer, self.position, self.role, self.kind, self.pass_index = (
-            np.full(size, -1, dtype=np.int64) for _ in range(5)
-        )
+        columns = (np.full(size, -1, dtype=np.int64) for _ in range(5))
+        self.layer, self.position, self.role, self.kind, self.pass_index = columns
         self._roles: dict[str, int] = {}
         self._kinds: dict[str, int] = {}
         self._uses: dict[int, tuple[PassTemplate, list[Ints]]] = {}
@@ -257,6 +243,7 @@ class _ColumnWriter:
         main = max(accepted, key=lambda use: use[0].layers * use[1])[0]
         passes = sum(count for _, count in accepted)
         is_inside = self.layer >= 0
+        unmatched = sum(template.unmatched * count for template, count in accepted)
         return InferenceEvidence(
             method=main.method,
             period=main.period,
@@ -266,8 +253,7 @@ class _ColumnWriter:
             kinds=tuple(self._kinds),
             launch_share=float(is_inside.mean()),
             time_share=float(duration[is_inside].sum() / max(1, duration.sum())),
-            unmatched=self.unmatched_on_side
-            + sum(template.unmatched * count for template, count in accepted),
+            unmatched=self.unmatched_on_side + unmatched,
             confidence=sum(_compute_confidence(template) * count for template, count in accepted) / passes,
             reason=reason,
         )

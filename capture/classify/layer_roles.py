@@ -6,6 +6,7 @@ the list `roles`, and never replaces a role that is already there.
 
 import re
 from functools import lru_cache
+from itertools import groupby
 from typing import Final
 
 from capture.classify.kernel_symbols import ACTIVATIONS, EXPERTS, find_ssm_output, list_positions
@@ -268,13 +269,8 @@ def _find_experts(symbols: str, start: int, end: int) -> tuple[list[int], list[i
 
 
 def _group_adjacent(positions: list[int]) -> list[list[int]]:
-    runs: list[list[int]] = []
-    for at in positions:
-        if runs and runs[-1][-1] == at - 1:
-            runs[-1].append(at)
-        else:
-            runs.append([at])
-    return runs
+    runs = groupby(enumerate(positions), key=lambda pair: pair[1] - pair[0])
+    return [[at for _, at in run] for _, run in runs]
 
 
 def _assign_shared_expert(symbols: str, roles: Roles, start: int, end: int) -> None:

@@ -9,10 +9,11 @@ first match decides. Modules are named by class (`BertSelfOutput/Linear`) or by 
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from functools import cache, lru_cache
+from functools import lru_cache
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from capture.classify.rule_index import compile_once, parse_table
 from capture.native.schema import PATH_SEPARATOR
 
 _TABLE: Final = Path(__file__).with_name("module_rules.tsv")
@@ -49,14 +50,10 @@ class ModulePosition(NamedTuple):
 
 def parse_module_rules(table: str) -> tuple[ModuleRule, ...]:
     """Parse a table of tab-separated lines; raise ValueError for other columns or an invalid line."""
-    header, *lines = table.splitlines()
-    if tuple(header.split("\t")) != _COLUMNS:
-        raise ValueError("the table of module rules has other columns")
-    return tuple(_parse_rule(line) for line in lines)
+    return tuple(_parse_rule(*row) for row in parse_table(table, _COLUMNS))
 
 
-def _parse_rule(line: str) -> ModuleRule:
-    id, pattern, position, kernels, op, example = line.split("\t")
+def _parse_rule(id: str, pattern: str, position: str, kernels: str, op: str, example: str) -> ModuleRule:
     if kernels not in _KERNELS or (position and not _POSITION.fullmatch(position)):
         raise ValueError(f"rule {id}: unknown kernels or position")
     return ModuleRule(id, rf"(?:^|/)(?:{pattern})", position, kernels == "products", op, example)
@@ -65,17 +62,11 @@ def _parse_rule(line: str) -> ModuleRule:
 MODULE_RULES: Final = parse_module_rules(_TABLE.read_text(encoding="utf-8"))
 
 
-@cache
-def _compile_once(pattern: str) -> re.Pattern[str]:
-    """Compile a pattern at its first use: a run without modules needs none."""
-    return re.compile(pattern)
-
-
 @lru_cache(maxsize=1 << 14)
 def find_module_rule(module: ModulePosition) -> ModuleRule | None:
     """Find the rule that decides the op of kernels in a module."""
     for rule in MODULE_RULES:
-        if _compile_once(rule.pattern).search(module.path) and _is_at_position(rule.position, module):
+        if compile_once(rule.pattern).search(module.path) and _is_at_position(rule.position, module):
             return rule
     return None
 

@@ -8,6 +8,7 @@ import math
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final
 
 from capture.classify.step_annotations import AttentionSums, StepAnnotation
@@ -108,16 +109,6 @@ def estimate_product(
     return OperatorWork(flops, moved, shape, dtype)
 
 
-def _estimate_mm(call: OperatorCall) -> OperatorWork | None:
-    """`mm(a, b)`: (m, k) × (k, n)."""
-    return _estimate_operand_product(call, 0, 1, transposed=False)
-
-
-def _estimate_addmm(call: OperatorCall) -> OperatorWork | None:
-    """`addmm(bias, a, b)`."""
-    return _estimate_operand_product(call, 1, 2, transposed=False, bias=True)
-
-
 def _estimate_linear(call: OperatorCall) -> OperatorWork | None:
     """`linear(x, weight, bias)`: x of any rank, weight (n, k)."""
     return _estimate_operand_product(call, 0, 1, transposed=True, bias=call.find_dims(2, 1) is not None)
@@ -135,7 +126,7 @@ def _estimate_library_product(call: OperatorCall) -> OperatorWork | None:
 
 
 def _estimate_operand_product(
-    call: OperatorCall, left: int, right: int, *, transposed: bool, bias: bool = False
+    call: OperatorCall, left: int, right: int, *, transposed: bool = False, bias: bool = False
 ) -> OperatorWork | None:
     """Estimate the product of two operands, supplied by index; the right one is (k, n), or (n, k)."""
     a, b = call.dims[left], call.find_dims(right, 2)
@@ -212,9 +203,8 @@ def _estimate_kv_store(call: OperatorCall) -> OperatorWork | None:
     width = call.find_width(index)
     if width is None:
         return None
-    return OperatorWork(
-        0.0, 4 * math.prod(dims) * width, _format_dims(dims), shorten_dtype(call.types[index])
-    )
+    moved = 4 * math.prod(dims) * width
+    return OperatorWork(0.0, moved, _format_dims(dims), shorten_dtype(call.types[index]))
 
 
 def _estimate_pointwise(call: OperatorCall) -> OperatorWork | None:
@@ -248,16 +238,13 @@ def _format_dims(dims: Dims) -> str:
 
 def _estimate_ragged_attention(call: OperatorCall) -> OperatorWork | None:
     """Attention over a paged cache: its shape is that of the complete pool, so the step's sums are needed."""
-    queries = call.find_dims(0, 3)
-    width = call.find_width(0)
-    sums = _list_step_sums(call.step)
-    kv = _find_kv_heads(call)
+    queries, width = call.find_dims(0, 3), call.find_width(0)
+    sums, kv = _list_step_sums(call.step), _find_kv_heads(call)
     if queries is None or width is None or sums is None or kv is None:
         return None
     _, query_heads, size = queries
     kv_heads, cache_width = kv
-    keys = sum(s.keys or 0 for s in sums)
-    new = sum(s.queries or 0 for s in sums)
+    keys, new = sum(s.keys or 0 for s in sums), sum(s.queries or 0 for s in sums)
     prompt = call.step.prefill if call.step else None
     pairs = sum(_count_attention_pairs(s, is_causal=s is prompt) for s in sums)
     moved = 2 * new * query_heads * size * width + 2 * new * kv_heads * size * width
@@ -352,12 +339,10 @@ def _estimate_experts(call: OperatorCall) -> OperatorWork | None:
     fits = experts == experts_down and size == size_down == packed_size * packing and packing in (1, 2)
     if not fits or chosen is None or weight_width is None:
         return None
-    widths = (width, weight_width / packing, width)
+    widths, inner = (width, weight_width / packing, width), inner * packing
     dtype = shorten_dtype(call.types[first]) if packing == 1 else "fp4"
     up = estimate_grouped_product(tokens, chosen, experts, size, n, widths, dtype, scattered=False)
-    down = estimate_grouped_product(
-        tokens, chosen, experts, inner * packing, size, widths, dtype, scattered=True
-    )
+    down = estimate_grouped_product(tokens, chosen, experts, inner, size, widths, dtype, scattered=True)
     return OperatorWork(up.flops + down.flops, up.bytes + down.bytes, up.shape, dtype)
 
 
@@ -374,9 +359,9 @@ _ADDING: Final = re.compile(r"add|residual|fused", re.IGNORECASE)
 WORK_MODELS: Final[tuple[tuple[str, re.Pattern[str], WorkModel], ...]] = tuple(
     (model_id, re.compile(pattern), model)
     for model_id, pattern, model in (
-        ("addmm", r"^aten::addmm", _estimate_addmm),
+        ("addmm", r"^aten::addmm", partial(_estimate_operand_product, left=1, right=2, bias=True)),
         ("bmm", r"^aten::(baddbmm|bmm)", _estimate_bmm),
-        ("mm", r"^aten::(mm|_int_mm|_scaled_mm)\b", _estimate_mm),
+        ("mm", r"^aten::(mm|_int_mm|_scaled_mm)\b", partial(_estimate_operand_product, left=0, right=1)),
         ("linear", r"^aten::linear\b", _estimate_linear),
         ("attention", r"^aten::.*scaled_dot_product.*attention|^aten::_(flash|efficient)_attention",
          _estimate_dense_attention),

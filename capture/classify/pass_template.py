@@ -4,12 +4,12 @@ The layers of one kind (mixer and feed-forward) share a template, the commonest 
 position in the template and the role of that position. Kernels that only a few layers have are unmatched.
 """
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 from functools import lru_cache
-from typing import Final
+from typing import Final, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +18,7 @@ from capture.classify.kernel_symbols import ACTIVATIONS, MIXERS, SymbolUnits, co
 from capture.classify.layer_boundaries import LayerLayout, LearnedCuts, find_layer_layout, find_repeats
 from capture.classify.layer_roles import assign_roles, count_feed_forwards
 
+T = TypeVar("T")
 Ints = npt.NDArray[np.int64]
 NameIds = tuple[int, ...]
 RoleNames = tuple[str | None, ...]
@@ -106,25 +107,22 @@ def _split_into_layers(
         unit_roles = assign_roles(unit_symbols, (mixer[0] - start, mixer[1] - start), layout.has_post_norm)
         a, b = units.starts[start], units.starts[end]
         m, n = units.starts[mixer[0]], units.starts[mixer[1]]
-        mixer_symbols = _repeat_per_kernel(
-            tuple(units.symbols[slice(*mixer)]), units.starts[mixer[0] : mixer[1] + 1]
+        mixer_symbols = _repeat_per_kernel(units.symbols[slice(*mixer)], units.starts[mixer[0] :])
+        layer = LayerKernels(
+            ids=tuple(ids[a:b].tolist()),
+            symbols=symbols[a:m] + "".join(mixer_symbols) + symbols[n:b],
+            launch=() if launch is None else (int(launch[m]),),
+            roles=_repeat_per_kernel(unit_roles, units.starts[start:]),
+            feed_forwards=count_feed_forwards(unit_symbols, unit_roles),
         )
-        layers.append(
-            LayerKernels(
-                ids=tuple(ids[a:b].tolist()),
-                symbols=symbols[a:m] + "".join(map(str, mixer_symbols)) + symbols[n:b],
-                launch=() if launch is None else (int(launch[m]),),
-                roles=tuple(_repeat_per_kernel(unit_roles, units.starts[start : end + 1])),
-                feed_forwards=count_feed_forwards(unit_symbols, unit_roles),
-            )
-        )
+        layers.append(layer)
         spans.append((a, b))
     return layers, spans
 
 
-def _repeat_per_kernel(values: RoleNames, starts: tuple[int, ...]) -> list[str | None]:
+def _repeat_per_kernel(values: Sequence[T], starts: tuple[int, ...]) -> tuple[T, ...]:
     """Repeat the value of each unit once per kernel of the unit."""
-    return [value for value, a, b in zip(values, starts, starts[1:], strict=False) for _ in range(b - a)]
+    return tuple(value for value, a, b in zip(values, starts, starts[1:], strict=False) for _ in range(b - a))
 
 
 def _find_refusal_reason(layers: list[LayerKernels], likeness: float) -> str | None:
@@ -150,18 +148,18 @@ def label_layer_kinds(layers: Sequence[LayerKernels]) -> list[str]:
     """Label each layer by mixer and feed-forward, with a letter if several mixers differ."""
     words = [_find_kind_words(layer.symbols, layer.roles) for layer in layers]
     keys = [(_list_mixer_ids(layer), layer.launch) for layer in layers]
-    variants: dict[str, set[tuple[NameIds, NameIds]]] = {}
+    variants: dict[str, set[tuple[NameIds, NameIds]]] = defaultdict(set)
     for (mixer, _), key in zip(words, keys, strict=True):
-        variants.setdefault(mixer, set()).add(key)
-    letters: dict[str, dict[tuple[NameIds, ...], str]] = {}
+        variants[mixer].add(key)
+    letters: dict[str, dict[tuple[NameIds, ...], str]] = defaultdict(dict)
     labels = []
     for (mixer, feed), key in zip(words, keys, strict=True):
         variant = key[:1] if len(variants[mixer]) > _MAX_VARIANTS else key
-        by_variant = letters.setdefault(mixer, {})
-        labels.append((mixer, by_variant.setdefault(variant, chr(ord("a") + len(by_variant) % 26)), feed))
+        letter = letters[mixer].setdefault(variant, chr(ord("a") + len(letters[mixer]) % 26))
+        labels.append((mixer, letter, feed))
+    mixers = [f"{mixer} {letter}" if len(letters[mixer]) > 1 else mixer for mixer, letter, _ in labels]
     return [
-        " + ".join(part for part in (f"{mixer} {letter}" if len(letters[mixer]) > 1 else mixer, feed) if part)
-        for mixer, letter, feed in labels
+        f"{mixer} + {feed}" if feed else mixer for mixer, (_, _, feed) in zip(mixers, labels, strict=True)
     ]
 
 
@@ -183,22 +181,19 @@ def align_layers_to_templates(
     layers: Sequence[LayerKernels], kinds: Sequence[str]
 ) -> list[TemplateAlignment]:
     """Align each layer to the commonest layer of its kind."""
-    templates: dict[str, NameIds] = {}
-    layer_counts: dict[str, Counter[int]] = {}  # kind → name code → layers that have it
-    sizes = Counter(kinds)
-    for kind in sizes:
-        sequences = [layer.ids for layer, other in zip(layers, kinds, strict=True) if other == kind]
-        templates[kind] = Counter(sequences).most_common(1)[0][0]
-        layer_counts[kind] = Counter(i for ids in sequences for i in set(ids))
+    sequences: dict[str, list[NameIds]] = defaultdict(list)
+    for layer, kind in zip(layers, kinds, strict=True):
+        sequences[kind].append(layer.ids)
+    templates = {kind: Counter(group).most_common(1)[0][0] for kind, group in sequences.items()}
+    # kind → name code → layers that have it
+    counts = {kind: Counter(i for ids in group for i in set(ids)) for kind, group in sequences.items()}
     alignments = []
     for layer, kind in zip(layers, kinds, strict=True):
         positions, likeness = _align_to_template(layer.ids, templates[kind])
-        rare = max(1, sizes[kind] // 10)
+        size = len(sequences[kind])
+        rare = max(1, size // 10) if size >= _MIN_LAYERS_FOR_UNMATCHED else 0
         is_unmatched = tuple(
-            position < 0
-            and sizes[kind] >= _MIN_LAYERS_FOR_UNMATCHED
-            and layer_counts[kind][name_id] <= rare
-            and symbol not in "MNCXSG"
+            position < 0 and counts[kind][name_id] <= rare and symbol not in "MNCXSG"
             for position, name_id, symbol in zip(positions, layer.ids, layer.symbols, strict=True)
         )
         alignments.append(TemplateAlignment(positions, is_unmatched, likeness))
@@ -258,15 +253,11 @@ def _find_template_roles(
     kinds: list[str], alignments: list[TemplateAlignment], roles: list[RoleNames]
 ) -> dict[str, RoleNames]:
     """Find for each kind the commonest roles of the layers that equal its template."""
-    template_roles: dict[str, RoleNames] = {}
-    for kind in dict.fromkeys(kinds):
-        equal = Counter(
-            names
-            for names, alignment, other in zip(roles, alignments, kinds, strict=True)
-            if other == kind and alignment.likeness == 1.0
-        )
-        template_roles[kind] = equal.most_common(1)[0][0]
-    return template_roles
+    counts: dict[str, Counter[RoleNames]] = defaultdict(Counter)
+    for names, alignment, kind in zip(roles, alignments, kinds, strict=True):
+        if alignment.likeness == 1.0:
+            counts[kind][names] += 1
+    return {kind: equal.most_common(1)[0][0] for kind, equal in counts.items()}
 
 
 def _assign_outside_roles(units: SymbolUnits, layout: LayerLayout, roles: list[str | None]) -> None:

@@ -1,4 +1,4 @@
-"""Preselect the rules that can match a name, by the trigrams that their patterns require.
+"""Read tables of rules; preselect those that can match a name, by the trigrams that their patterns require.
 
 Over a hundred patterns would be searched per name; nearly all of them require letters that the name lacks.
 """
@@ -6,6 +6,7 @@ Over a hundred patterns would be searched per name; nearly all of them require l
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
+from functools import cache
 from typing import Final
 
 _TRIGRAM: Final = 3
@@ -13,6 +14,20 @@ _BRACKET_OR_BAR: Final = re.compile(r"\\.|\[.[^\]]*\]|[()|]")
 _FIRST_LETTERS: Final = re.compile(r"\^?([A-Za-z0-9_:]{3})(?![?*{])")
 _QUANTIFIER: Final = re.compile(r"[?*+]\??|\{[\d,]*\}\??")
 _SPECIAL: Final = frozenset(".^$")
+
+
+@cache
+def compile_once(pattern: str) -> re.Pattern[str]:
+    """Compile a pattern at its first use: most names need few of them, and most runs none of some tables."""
+    return re.compile(pattern)
+
+
+def parse_table(table: str, columns: tuple[str, ...]) -> list[list[str]]:
+    """Parse tab-separated lines below a header; raise ValueError for other columns."""
+    header, *rows = (line.split("\t") for line in table.splitlines())
+    if tuple(header) != columns or any(len(row) != len(columns) for row in rows):
+        raise ValueError(f"the table of rules has other columns than {', '.join(columns)}")
+    return rows
 
 
 class RuleIndex:

@@ -117,19 +117,13 @@ def _list_distinguishing_parts(name: str) -> tuple[str, ...]:
     if not parsed.arguments:
         return tuple(_UNDERLINES.split(parsed.text)[:_MAX_COMPARED_PARTS])
     inner = (part.strip() for argument in parsed.arguments for part in _TEMPLATE_SEPARATOR.split(argument))
-    parts = (
-        *(_shorten_argument(argument) for argument in parsed.arguments),
-        *(_ENUM_TYPE.sub(r"\1 ", part).rpartition("::")[2] for part in inner if part),
-    )
-    return parts[:_MAX_COMPARED_PARTS]
+    words = (_ENUM_TYPE.sub(r"\1 ", part).rpartition("::")[2] for part in inner if part)
+    return (*map(_shorten_argument, parsed.arguments), *words)[:_MAX_COMPARED_PARTS]
 
 
 def _shorten_argument(argument: str) -> str:
-    if value := parse_enum_value(argument):
-        return value
-    return (
-        parse_dtype(argument) or parse_base_name(argument).rpartition("::")[2] or argument[:_MAX_SHORT_CHARS]
-    )
+    plain = parse_enum_value(argument) or parse_dtype(argument)
+    return plain or parse_base_name(argument).rpartition("::")[2] or argument[:_MAX_SHORT_CHARS]
 
 
 def _shorten_generic_kernel(parsed: KernelName) -> str:
@@ -171,8 +165,8 @@ def _shorten_plain_name(parsed: KernelName, name: str) -> str:
     spaces = [space for space in outer if space not in _GENERIC_NAMESPACES and not _VERSION.match(space)]
     if leaf == "kernel" and spaces:  # the namespace names it
         return f"{spaces[-1]}<{_find_float_dtype(parsed)}>"
-    short = "::".join([*spaces[:2], _strip_kernel_suffix(leaf)])
-    variant = _list_variant_parts(parsed, name, carried=base != parsed.base)
+    short = "::".join([*spaces[:2], _ENDING.sub("", _CONFIG.sub("", leaf)) or leaf])
+    variant = _list_variant_parts(parsed, name, is_carried=base != parsed.base)
     return f"{short}<{', '.join(variant)}>" if variant else short
 
 
@@ -181,27 +175,19 @@ def _is_word(parsed: KernelName) -> bool:
     return parsed.text == parsed.base and "::" not in parsed.base
 
 
-def _strip_kernel_suffix(identifier: str) -> str:
-    return _ENDING.sub("", _CONFIG.sub("", identifier)) or identifier
-
-
-def _list_variant_parts(parsed: KernelName, name: str, *, carried: bool) -> list[str]:
-    """List the parts that identify the variant: types and sizes of attention, or the function it applies."""
+def _list_variant_parts(parsed: KernelName, name: str, *, is_carried: bool) -> list[str]:
+    """List types and sizes of attention, or the first function that it applies, such as `silu`."""
     if classify_kernel(name).category == "attention":
         return _list_attention_parts(parsed)
-    return [] if carried else _list_functions(parsed)
-
-
-def _list_functions(parsed: KernelName) -> list[str]:
-    """List the first function among the template arguments, such as `silu` of an activation kernel."""
-    functions = (_FUNCTION.match(a) for a in parsed.arguments if a.startswith("&"))
+    functions = (_FUNCTION.match(a) for a in parsed.arguments if a.startswith("&") and not is_carried)
     return [_ENDING.sub("", m[1].rpartition("::")[2]) for m in functions if m][:1]
 
 
 def _find_float_dtype(parsed: KernelName) -> str:
     """Find the first floating-point type among the template arguments; empty for none."""
-    dtypes = (_parse_float_dtype(a.strip()) for a in re.split(r"[<>,]", ", ".join(parsed.arguments)))
-    return next((dtype for dtype in dtypes if dtype), "")
+    words = _TEMPLATE_SEPARATOR.split(", ".join(parsed.arguments))
+    dtypes = [dtype for word in words if (dtype := parse_dtype(word.strip()))]
+    return next((dtype for dtype in dtypes if dtype.startswith(("bf", "fp", "tf"))), "")
 
 
 def _list_attention_parts(parsed: KernelName) -> list[str]:
@@ -211,13 +197,8 @@ def _list_attention_parts(parsed: KernelName) -> list[str]:
     if "KVCacheDataType" in arguments:
         value = next((parse_enum_value(a) for a in parsed.arguments if "KVCacheDataType" in a), None)
         parts += ["fp8 kv"] if value == "1" else ["fp8 e5m2 kv"] if value == "2" else []
-    numbers = (m[1] for a in re.split(r"[<>,]", arguments) if (m := _NUMBER.match(a.strip())))
+    numbers = (m[1] for a in _TEMPLATE_SEPARATOR.split(arguments) if (m := _NUMBER.match(a.strip())))
     return parts + [n for n in numbers if n in _HEAD_SIZES][:1]
-
-
-def _parse_float_dtype(argument: str) -> str | None:
-    dtype = parse_dtype(argument)
-    return dtype if dtype and dtype.startswith(("bf", "fp", "tf")) else None
 
 
 def _truncate(text: str) -> str:

@@ -5,7 +5,7 @@ Each grammar is a regular expression for the complete annotation; `GRAMMARS` nam
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Final
 
@@ -94,10 +94,9 @@ def _parse_vllm_detailed(match: re.Match[str]) -> StepAnnotation:
 
 
 def _parse_vllm(match: re.Match[str]) -> StepAnnotation:
-    context, context_tokens, generation, generation_tokens = (int(v) for v in match.groups())
-    return _build_step(
-        None, AttentionSums(context, context_tokens), AttentionSums(generation, generation_tokens)
-    )
+    context, context_tokens, generation, generation_tokens = map(int, match.groups())
+    prefill, decode = AttentionSums(context, context_tokens), AttentionSums(generation, generation_tokens)
+    return _build_step(None, prefill, decode)
 
 
 _SGLANG_PHASES: Final = {"DECODE": "decode", "EXTEND": "prefill", "MIXED": "mixed"}
@@ -116,17 +115,13 @@ def _parse_sglang(match: re.Match[str]) -> StepAnnotation:
     if tokens is None and phase == "decode":
         tokens = decode.queries if decode.queries is not None else batch
     step = _build_step(tokens, prefill, decode)
-    return StepAnnotation(
-        phase, batch, None, step.tokens if step.tokens else tokens, step.context, step.prefill, step.decode
-    )
+    return replace(step, phase=phase, batch=batch, tokens=step.tokens or tokens)
 
 
 def _select_prefixed_sums(values: Mapping[str, int], letter: str, requests: int | None) -> AttentionSums:
     """Select the sums whose keys begin with `c_` (context) or `g_` (generation)."""
-    return AttentionSums(
-        values.get(letter, requests or 0),
-        *(values.get(f"{letter}_{key}") for key in ("sq", "sk", "sqsq", "sqsk")),
-    )
+    sums = (values.get(f"{letter}_{key}") for key in ("sq", "sk", "sqsq", "sqsk"))
+    return AttentionSums(values.get(letter, requests or 0), *sums)
 
 
 _LIST: Final = re.compile(r"ctx=\[([\d, ]*)\]")
@@ -152,10 +147,6 @@ def _parse_step_number(match: re.Match[str]) -> StepAnnotation:
     return StepAnnotation(number=int(match[1]))
 
 
-def _parse_diffusion(match: re.Match[str]) -> StepAnnotation:
-    return StepAnnotation(batch=int(match[1]))
-
-
 AnnotationParser = Callable[[re.Match[str]], StepAnnotation]
 
 # (engine, pattern of the complete annotation, parser); the first match decides
@@ -165,7 +156,8 @@ GRAMMARS: Final[tuple[tuple[str, re.Pattern[str], AnnotationParser], ...]] = (
     ("vllm", re.compile(rf"execute_context_{_INT}\({_INT}\)_generation_{_INT}\({_INT}\)"), _parse_vllm),
     ("sglang", re.compile(r"step\[(DECODE|EXTEND|MIXED)((?: [a-z_]+=\d{1,18})*)\]"), _parse_sglang),
     ("atom", re.compile(r"(prefill|decode|mixed)\[([^\]]*(?:\][^\]]*)?)\]"), _parse_atom),
-    ("diffusion", re.compile(rf"execute_diffusion_{_INT}_\d{{1,6}}x\d{{1,6}}"), _parse_diffusion),
+    ("diffusion", re.compile(rf"execute_diffusion_{_INT}_\d{{1,6}}x\d{{1,6}}"),
+     lambda match: StepAnnotation(batch=int(match[1]))),
     ("profiler", re.compile(rf"ProfilerStep#?\s*{_INT}"), _parse_step_number),
     ("numbered",
      re.compile(rf"(?:\w*[_ ])?(?:step|iteration|iter)[_ #:]*{_INT}", re.IGNORECASE), _parse_step_number),

@@ -74,11 +74,8 @@ def parse_address_list(text: str, list_path: str) -> list[str]:
     addresses = [line for line in lines if line and not line.startswith("#")]
     if not addresses or len(addresses) > MAX_LISTED_ADDRESSES:
         problem = f"lists {len(addresses):,} addresses" if addresses else "lists no address"
-        raise UsageError(
-            problem,
-            where=mask_credentials(list_path),
-            todo=f"write one per line, at most {MAX_LISTED_ADDRESSES:,}",
-        )
+        todo = f"write one per line, at most {MAX_LISTED_ADDRESSES:,}"
+        raise UsageError(problem, where=mask_credentials(list_path), todo=todo)
     if nested := next((line for line in addresses if line.startswith(LIST_PREFIX)), None):
         raise UsageError(f"lists another list: {mask_credentials(nested)}", where=mask_credentials(list_path))
     return [_resolve_against_list(line, list_path) for line in addresses]
@@ -95,6 +92,5 @@ def _resolve_against_list(line: str, list_path: str) -> str:
 
 def find_list_path(word: str) -> str | None:
     """Return the path of the list that a word names, or None if it names no list or is itself a file."""
-    return (
-        word.removeprefix(LIST_PREFIX) if word.startswith(LIST_PREFIX) and not Path(word).exists() else None
-    )
+    is_list = word.startswith(LIST_PREFIX) and not Path(word).exists()
+    return word.removeprefix(LIST_PREFIX) if is_list else None

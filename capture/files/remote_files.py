@@ -87,12 +87,8 @@ def expand_url(url: str) -> list[str]:
         return [url]
     system, path = _find_driver(url)
     with _translate_driver_errors(url):
-        paths = system.glob(path) if is_pattern(url) else system.find(path)
-    names = [
-        path_found
-        for path_found in sorted(map(str, paths))
-        if not path_found.rpartition("/")[2].startswith(".")
-    ]
+        paths = sorted(map(str, system.glob(path) if is_pattern(url) else system.find(path)))
+    names = [file for file in paths if not file.rpartition("/")[2].startswith(".")]
     if not names:
         raise UnreadableError("no file matches this pattern", where=mask_credentials(url))
     return [_build_url(url, path, name) for name in names]
@@ -106,31 +102,27 @@ def _build_url(url: str, path: str, name: str) -> str:
 
 def _find_driver(url: str) -> tuple[Any, str]:
     """Return the driver of a URL and its path; raise UsageError if the driver is not installed."""
-    url_scheme = parse_scheme(url)
-    if url_scheme not in DRIVERS or "::" in url:
+    scheme = parse_scheme(url)
+    if scheme not in DRIVERS or "::" in url:
         kinds = ", ".join(f"{name}://" for name in DRIVERS)
         raise UsageError("unsupported address", where=mask_credentials(url), todo=f"use one of {kinds}")
-    module, extra = DRIVERS[url_scheme]
-    if find_spec("fsspec") is None or find_spec(module) is None:
-        missing = "fsspec" if find_spec("fsspec") is None else module
-        todo = f"pip install 'tracetui[{extra}]'"
-        raise UsageError(
-            f"{url_scheme}:// needs {missing}, which is not installed", where=mask_credentials(url), todo=todo
-        )
+    module, extra = DRIVERS[scheme]
+    if missing := next((name for name in ("fsspec", module) if find_spec(name) is None), None):
+        what = f"{scheme}:// needs {missing}, which is not installed"
+        raise UsageError(what, where=mask_credentials(url), todo=f"pip install 'tracetui[{extra}]'")
     with _translate_driver_errors(url):
-        system, path = import_module("fsspec.core").url_to_fs(url, **_build_driver_options(url_scheme))
+        system, path = import_module("fsspec.core").url_to_fs(url, **_build_driver_options(scheme))
     return system, str(path)
 
 
-def _build_driver_options(url_scheme: str) -> dict[str, Any]:
+def _build_driver_options(scheme: str) -> dict[str, Any]:
     """Return driver options: SSH hosts must be known, a silent HTTP server times out."""
-    if url_scheme in ("ssh", "sftp"):
+    if scheme in ("ssh", "sftp"):
         return {"known_hosts": ()}
-    if url_scheme not in ("http", "https"):
+    if scheme not in ("http", "https"):
         return {}
-    timeout = import_module("aiohttp").ClientTimeout(
-        total=None, sock_connect=HTTP_TIMEOUT_S, sock_read=HTTP_TIMEOUT_S
-    )
+    limits = {"sock_connect": HTTP_TIMEOUT_S, "sock_read": HTTP_TIMEOUT_S}
+    timeout = import_module("aiohttp").ClientTimeout(total=None, **limits)
     return {"client_kwargs": {"timeout": timeout, "trust_env": True}}
 
 
@@ -163,11 +155,9 @@ def _find_copies_folder() -> Path:
 
 def _check_space(remote: RemoteFile, folder: Path) -> None:
     status = os.statvfs(folder)
-    free = status.f_bavail * status.f_frsize
-    if remote.size is not None and remote.size > min(free, MAX_COPIES_BYTES):
-        problem = (
-            f"has {remote.size:,} bytes, more than the {min(free, MAX_COPIES_BYTES):,} available for copies"
-        )
+    free = min(status.f_bavail * status.f_frsize, MAX_COPIES_BYTES)
+    if remote.size is not None and remote.size > free:
+        problem = f"has {remote.size:,} bytes, more than the {free:,} available for copies"
         raise UnreadableError(problem, where=mask_credentials(remote.url))
 
 
@@ -176,10 +166,8 @@ def _limit_download_size(remote: RemoteFile) -> Any:
 
     def check(size: int | None, received: int, **_: Any) -> None:
         if received > MAX_COPIES_BYTES:
-            raise UnreadableError(
-                f"sends more than the {MAX_COPIES_BYTES:,} bytes allowed for copies",
-                where=mask_credentials(remote.url),
-            )
+            problem = f"sends more than the {MAX_COPIES_BYTES:,} bytes allowed for copies"
+            raise UnreadableError(problem, where=mask_credentials(remote.url))
 
     return import_module("fsspec.callbacks").Callback(hooks={"check": check})
 
@@ -194,11 +182,8 @@ def _download(remote: RemoteFile, folder: Path, copy: Path) -> None:
         system.get_file(path, draft, callback=_limit_download_size(remote))
         received = Path(draft).stat().st_size
         if remote.size is not None and received != remote.size:
-            raise UnreadableError(
-                f"only {received:,} of {remote.size:,} bytes arrived",
-                where=mask_credentials(remote.url),
-                todo="try again",
-            )
+            problem = f"only {received:,} of {remote.size:,} bytes arrived"
+            raise UnreadableError(problem, where=mask_credentials(remote.url), todo="try again")
         Path(draft).replace(copy)
     finally:
         Path(draft).unlink(missing_ok=True)

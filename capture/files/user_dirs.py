@@ -17,12 +17,14 @@ RECORDINGS_WARNING_BYTES: Final = 10 << 30  # above this the user is told how to
 
 def find_cache_folder() -> Path | None:
     """Return the private folder for data that can be recomputed, or None."""
-    return _make_private_if_any(_find_base_folder("XDG_CACHE_HOME", ".cache"))
+    folder = _find_base_folder("XDG_CACHE_HOME", ".cache")
+    return make_private(folder) if folder else None
 
 
 def find_state_folder() -> Path | None:
     """Return the private folder for data to keep, or None."""
-    return _make_private_if_any(_find_base_folder("XDG_STATE_HOME", ".local/state"))
+    folder = _find_base_folder("XDG_STATE_HOME", ".local/state")
+    return make_private(folder) if folder else None
 
 
 def find_recordings_folder() -> Path | None:
@@ -41,14 +43,10 @@ def create_recording(title: str) -> Path:
     """Return the path of a new, empty recording."""
     folder = find_recordings_folder()
     if folder is None:
-        raise CaptureError(
-            "no private folder for recordings",
-            why="neither XDG_STATE_HOME nor the home folder is writable",
-            todo="choose a file with -o FILE",
-        )
-    stem = (
-        f"{time.strftime('%Y%m%d-%H%M%S')}-{re.sub(r'[^A-Za-z0-9.-]+', '-', title).strip('-.')[:60] or 'run'}"
-    )
+        why = "neither XDG_STATE_HOME nor the home folder is writable"
+        raise CaptureError("no private folder for recordings", why=why, todo="choose a file with -o FILE")
+    word = re.sub(r"[^A-Za-z0-9.-]+", "-", title).strip("-.")[:60] or "run"
+    stem = f"{time.strftime('%Y%m%d-%H%M%S')}-{word}"
     names = (folder / f"{stem}{'' if n == 1 else f'-{n}'}.jsonl" for n in range(1, 1000))
     return next(path for path in names if create_private_file(path))
 
@@ -167,10 +165,6 @@ def _find_base_folder(variable: str, fallback: str) -> Path | None:
         return Path(setting) / "tracetui"
     home = os.path.expanduser("~")  # noqa: PTH111 - Path.home() raises without a home
     return Path(home) / fallback / "tracetui" if home.startswith("/") else None
-
-
-def _make_private_if_any(path: Path | None) -> Path | None:
-    return make_private(path) if path else None
 
 
 def make_private(path: Path) -> Path | None:

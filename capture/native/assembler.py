@@ -35,9 +35,7 @@ _MAX_BLOCK_BYTES: Final = 1 << 22  # of column lines decoded at once
 _MIN_BLOCK_BYTES: Final = 1 << 18  # fewer are decoded faster line by line
 _EVENT_LINE_STARTS: Final = tuple(b'{"kind":"%s",' % kind.encode() for kind in KINDS)
 _UNCOUNTED_KINDS: Final = frozenset(("counter", "memory", "mark"))  # kinds that the end line does not count
-_LIVENESS_MARKS: Final = frozenset(
-    ("status", "heartbeat")
-)  # classes of marks that show that the engine is alive
+_LIVENESS_MARKS: Final = frozenset(("status", "heartbeat"))  # classes that show that the engine is alive
 _BOM: Final = b"\xef\xbb\xbf"
 
 
@@ -69,9 +67,8 @@ class Assembler:
                 waiting.append((offset, line))
                 size += len(line)
             elif line and not line.isspace():
-                if waiting and not line.startswith(
-                    _EVENT_LINE_STARTS
-                ):  # single events do not affect column lines
+                # single events do not affect column lines
+                if waiting and not line.startswith(_EVENT_LINE_STARTS):
                     self._add_column_lines(waiting)
                     waiting, size = [], 0
                 self._add_line(line.removeprefix(_BOM) if offset == 0 else line, offset)
@@ -101,9 +98,8 @@ class Assembler:
 
     def build_snapshots(self, *, is_final: bool) -> list[LiveRun]:
         """Return the runs so far; `is_final` if no more lines will come."""
-        return [
-            builder.build_snapshot(self.log, is_final=is_final) for builder in self._list_framed_builders()
-        ]
+        builders = self._list_framed_builders()
+        return [builder.build_snapshot(self.log, is_final=is_final) for builder in builders]
 
     def _list_framed_builders(self) -> list[RunBuilder]:
         for builder in self._builders:
@@ -133,10 +129,8 @@ class Assembler:
             self._drop_records(e.id, str(e), 1, offset)
             return
         if unknown:
-            examples = ", ".join(sorted(unknown)[:5])
-            self.log.note(
-                "unknown_keys", f"keys outside the schema, such as {examples}", count=len(unknown), at=offset
-            )
+            message = f"keys outside the schema, such as {', '.join(sorted(unknown)[:5])}"
+            self.log.note("unknown_keys", message, count=len(unknown), at=offset)
         self._add_record(record, offset)
 
     def _add_record(self, record: Line, offset: int) -> None:
@@ -167,19 +161,15 @@ class Assembler:
     def _create_builder(self) -> RunBuilder:
         chunk_rows = self._recent_events and self._recent_events // MIN_RECENT_CHUNKS
         rows, columns, flats = (ChunkList(chunk_rows) for _ in range(3))
-        self._current = RunBuilder(
-            self._name, compacted=CompactedSteps(self._archived_launches), frames=(rows, columns, flats)
-        )
+        compacted = CompactedSteps(self._archived_launches)
+        self._current = RunBuilder(self._name, compacted=compacted, frames=(rows, columns, flats))
         self._builders.append(self._current)
         return self._current
 
     def _begin_run(self, line: RunLine) -> None:
         if line.schema > SCHEMA_VERSION:
-            raise UnreadableError(
-                f"was written in version {line.schema} of the format; this tracetui reads {SCHEMA_VERSION}",
-                where=self.log.source,
-                todo="update tracetui",
-            )
+            what = f"was written in version {line.schema} of the format; this tracetui reads {SCHEMA_VERSION}"
+            raise UnreadableError(what, where=self.log.source, todo="update tracetui")
         earlier = [builder for builder in self._builders if line.id is not None and builder.id == line.id]
         if earlier:
             self._current = earlier[0]
@@ -188,27 +178,29 @@ class Assembler:
         self._builder.add_run_line(line)
 
     def _add_columns_line(self, line: ColumnsLine, offset: int) -> None:
+        events = len(line.op)
         if not line.has_equal_lengths:
-            self._drop_records(
-                "uneven_line", "lines whose columns differ in length", max(1, len(line.op)), offset
-            )
+            message = "lines whose columns differ in length"
+            self._drop_records("uneven_line", message, max(1, events), offset)
             return
         builder = self._builder
         if line.t is not None:
             line.t += builder.clock_offsets.get(line.writer_id, 0)
         builder.columns.append(line)
-        self._count_events(builder, line.writer_id, len(line.op))
+        builder.counts[line.writer_id] += events
+        self._count_waiting(builder, events)
 
     def _add_rows_line(self, line: RowsLine, offset: int) -> None:
         try:
             frame = build_rows_frame(line, self._builder.ops)
         except (pl.exceptions.PolarsError, TypeError, OverflowError):
-            self._drop_records(
-                "uneven_line", "lines whose columns do not match the schema", max(1, len(line.op)), offset
-            )
+            message = "lines whose columns do not match the schema"
+            self._drop_records("uneven_line", message, max(1, len(line.op)), offset)
             return
-        self._builder.rows.append(frame)
-        self._count_events(self._builder, None, frame.height)
+        builder = self._builder
+        builder.rows.append(frame)
+        builder.counts[None] += frame.height
+        self._count_waiting(builder, frame.height)
 
     def _add_event(self, line: EventLine) -> None:
         builder = self._builder
@@ -216,11 +208,12 @@ class Assembler:
             line.t += builder.clock_offsets.get(line.writer_id, 0)
         line.track = prefix_track_with_rank(line.rank, line.track)
         builder.events.append(line)
-        is_counted = line.kind not in _UNCOUNTED_KINDS
-        if not is_counted and line.path in _LIVENESS_MARKS:
+        if line.kind not in _UNCOUNTED_KINDS:
+            builder.counts[line.writer_id] += 1
+        elif line.path in _LIVENESS_MARKS:
             self._liveness_marks += 1
             self.has_heartbeat = self.has_heartbeat or line.path == "heartbeat"
-        self._count_events(builder, line.writer_id, 1, is_counted=is_counted)
+        self._count_waiting(builder, 1)
 
     def _add_table(self, line: TableLine, offset: int) -> None:
         try:
@@ -229,12 +222,6 @@ class Assembler:
             self._drop_records("bad_table", "rows of tables that do not match their types", 1, offset)
             return
         self._builder.tables.setdefault(line.name, []).append(frame)
-
-    def _count_events(
-        self, builder: RunBuilder, writer_id: int | None, events: int, *, is_counted: bool = True
-    ) -> None:
-        builder.counts[writer_id] += events if is_counted else 0
-        self._count_waiting(builder, events)
 
     def _count_waiting(self, builder: RunBuilder, events: int) -> None:
         self.log.read += events

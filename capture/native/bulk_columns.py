@@ -16,9 +16,7 @@ from capture.native.schema import is_intact
 
 COLUMNS_START: Final = b'{"kind":"columns",'
 
-_MIN_REPEATED_IN: Final = (
-    4  # one line in so many must repeat the first list, for distinct lists to be parsed once
-)
+_MIN_REPEATED_IN: Final = 4  # of so many lines one must repeat the first list, to parse each list once
 
 
 class RawColumnsLine(WriterFields, kw_only=True, gc=False):
@@ -47,29 +45,20 @@ _decode_raw_line: Final = msgspec.json.Decoder(RawColumnsLine).decode
 def build_block(lines: Iterable[ColumnsLine]) -> ColumnBlock | None:
     """Return lines that were decoded one by one as a block, or None if they have no events."""
     lines = [line for line in lines if line.op]
-    columns = [
-        _concat_lists("op", (line.op for line in lines)),
-        _concat_lists("dur", (line.dur for line in lines)),
-        _concat_lists("dt", map(_list_distances, lines)),
-    ]
+    lists: dict[str, Iterable[Sequence[int | None]]] = {
+        "op": (line.op for line in lines),
+        "dur": (line.dur for line in lines),
+        "dt": map(_list_distances, lines),
+    }
     if any(line.count for line in lines):
-        columns.append(_concat_lists("count", map(_list_counts, lines)))
+        lists["count"] = (line.count or [None] * len(line.op) for line in lines)
+    columns = [pl.Series(n, list(chain.from_iterable(p)), dtype=pl.Int64) for n, p in lists.items()]
     lengths = pl.Series([len(line.op) for line in lines], dtype=pl.Int64)
     return ColumnBlock(lines, pl.DataFrame(columns), lengths) if lines else None
 
 
-def _concat_lists(name: str, parts: Iterable[Sequence[int | None]]) -> pl.Series:
-    return pl.Series(name, list(chain.from_iterable(parts)), dtype=pl.Int64)
-
-
-def _list_counts(line: ColumnsLine) -> Sequence[int | None]:
-    return line.count or [None] * len(line.op)
-
-
 def _list_distances(line: ColumnsLine) -> Sequence[int | None]:
-    if line.dt is None or line.t is None:
-        return [None] * len(line.op)
-    return line.dt
+    return [None] * len(line.op) if line.dt is None or line.t is None else line.dt
 
 
 def decode_block(lines: Sequence[bytes]) -> ColumnBlock | None:
@@ -82,12 +71,9 @@ def decode_block(lines: Sequence[bytes]) -> ColumnBlock | None:
     lengths = [counts[text] for text in lists["op"]]
     columns = [_parse_repeated_lists(name, texts, lengths) for name, texts in lists.items()]
     parsed = [column for column in columns if column is not None]
-    is_complete = len(parsed) == len(columns)
-    return (
-        ColumnBlock(records, pl.DataFrame(parsed), pl.Series(lengths, dtype=pl.Int64))
-        if is_complete
-        else None
-    )
+    if len(parsed) < len(columns):
+        return None
+    return ColumnBlock(records, pl.DataFrame(parsed), pl.Series(lengths, dtype=pl.Int64))
 
 
 def _decode_lines(lines: Sequence[bytes]) -> list[RawColumnsLine]:

@@ -50,11 +50,8 @@ class CompactedSteps:
     @property
     def message(self) -> str:
         """The compaction as a sentence for the import log."""
-        what = (
-            f"steps before {self.first_recent_step:,}"
-            if self.first_recent_step is not None
-            else "older events"
-        )
+        first = self.first_recent_step
+        what = "older events" if first is None else f"steps before {first:,}"
         lines = f", and {self.dropped_marks:,} lines of the log dropped" if self.dropped_marks else ""
         return f"{what} are kept as sums of up to {self.block_steps:,} steps{lines}; the file has all of them"
 
@@ -63,18 +60,16 @@ class CompactedSteps:
 
         Chunks after the last compacted row are returned unchanged: results cached for them stay valid.
         """
-        self.first_recent_step = _find_first_recent_step(
-            [frame for group in groups for frame in group], limit
-        )
+        frames = [frame for group in groups for frame in group]
+        self.first_recent_step = _find_first_recent_step(frames, limit)
         if self._has_step_rows is None:
-            self._has_step_rows = any((frame["kind"] == "step").any() for group in groups for frame in group)
+            self._has_step_rows = any((frame["kind"] == "step").any() for frame in frames)
         retained_groups, old = [], []
         for group in groups:
             first, later_chunks = group.split_off_retained(self._is_fully_retained)
             if first.height:
-                retained, old_rows = _split_recent(
-                    select_or_null(first, DTYPES), self.first_recent_step, limit
-                )
+                rows = select_or_null(first, DTYPES)
+                retained, old_rows = _split_recent(rows, self.first_recent_step, limit)
                 first = retained.select(first.columns)
                 old.append(old_rows)
             retained_groups.append(group.prepend_frame(first, later_chunks))
@@ -93,13 +88,11 @@ class CompactedSteps:
         self.dropped_marks += old.filter(kind == "mark").height
         work = old.filter(kind.is_in(["step", *_TIMED_KINDS]))
         if self._archived_launches:
-            self.archive = self.archive.append(
-                drop_empty_columns(work.drop_nulls("step")), self._archived_launches
-            )
+            launches = drop_empty_columns(work.drop_nulls("step"))
+            self.archive = self.archive.append(launches, self._archived_launches)
         self._add_work(work)
-        self._samples = pl.concat(
-            _downsample_counters(pl.concat([self._samples, old.filter(kind.is_in(list(_SAMPLE_VALUES)))]))
-        )
+        samples = pl.concat([self._samples, old.filter(kind.is_in(list(_SAMPLE_VALUES)))])
+        self._samples = pl.concat(_downsample_counters(samples))
         self.chunk = Chunk(drop_empty_columns(pl.concat([self._work, self._samples])))
 
     def _add_work(self, rows: pl.DataFrame) -> None:
@@ -125,22 +118,17 @@ def _split_recent(frame: pl.DataFrame, first: int | None, limit: int) -> tuple[p
     """Return the rows to retain (of the step `first` and later) and the rows to compact."""
     kind, step = pl.col("kind"), pl.col("step")
     timed = kind.is_in(["step", *_TIMED_KINDS])
-    is_far_back = (timed & step.is_null()).cum_sum(reverse=True) > limit
-    is_old = (
-        pl.when(step.is_not_null()).then(step < first).otherwise(is_far_back)
-        if first is not None
-        else is_far_back
-    )
-    if (
-        not frame["kind"].is_in(["step", *_TIMED_KINDS]).all()
-    ):  # else the costly ranks within each counter are not needed
+    is_old = (timed & step.is_null()).cum_sum(reverse=True) > limit
+    if first is not None:
+        is_old = pl.when(step.is_not_null()).then(step < first).otherwise(is_old)
+    # the ranks within each counter are costly
+    if not frame["kind"].is_in(["step", *_TIMED_KINDS]).all():
         newer_rows = pl.int_range(pl.len(), 0, -1)
         is_old_sample = newer_rows.over("kind", "name", "unit", "track") > RECENT_SAMPLES
         is_old_mark = newer_rows.over("kind", "path") > RECENT_MARKS
         is_old = pl.when(timed).then(is_old).when(kind == "mark").then(is_old_mark).otherwise(is_old_sample)
-    retained_step = (
-        pl.when(timed | (step >= (first or 0))).then(step).alias("step")
-    )  # a mark alone does not make a step
+    # a mark alone does not make a step
+    retained_step = pl.when(timed | (step >= (first or 0))).then(step).alias("step")
     flagged = frame.with_columns(retained_step, _old=is_old)
     return flagged.filter(~pl.col("_old")).drop("_old"), flagged.filter("_old").drop("_old")
 
@@ -167,19 +155,16 @@ def _assign_blocks(work: pl.DataFrame, size: int) -> pl.DataFrame:
 
 def _sum_blocks(work: pl.DataFrame) -> pl.DataFrame:
     """Return one row per block for identical work, and one for the step rows of a block and track."""
-    has_duration = pl.col("dur").is_not_null().alias("_has_duration")
-    timed = work.filter(pl.col("kind") != "step").group_by(
-        "kind", "head", *_NAME_COLUMNS, has_duration, maintain_order=True
-    )
-    steps = work.filter(pl.col("kind") == "step").group_by("kind", "head", "track", maintain_order=True)
+    is_step = pl.col("kind") == "step"
+    keys = ("kind", "head", *_NAME_COLUMNS, pl.col("dur").is_not_null().alias("_has_duration"))
+    timed = work.filter(~is_step).group_by(keys, maintain_order=True)
+    steps = work.filter(is_step).group_by("kind", "head", "track", maintain_order=True)
     first = [pl.col(name).first() for name in ("name", "phase", "lens")]
     count = pl.col("count").fill_null(1)
     context = ((pl.col("context") * count).sum() / count.sum()).round()
     context = pl.when(pl.col("context").null_count() == 0).then(context).alias("context")
     frames = [
-        timed.agg(*_make_totals(), _sum_if_complete("flops"), _sum_if_complete("bytes")).drop(
-            "_has_duration"
-        ),
+        timed.agg(*_make_totals(), _sum_if_complete("flops"), _sum_if_complete("bytes")),
         steps.agg(*_make_totals(), *first, _sum_if_complete("tokens"), context, pl.col("batch").max()),
     ]
     named = [frame.rename({"head": "step"}) for frame in frames]
@@ -218,17 +203,12 @@ def _reduce_to_cells(counter: pl.DataFrame, value: str) -> pl.DataFrame:
     cell = pl.when(before == 0).then(-1).otherwise(before * SAMPLE_CELLS // count.sum())
     single = pl.when(count == 1).then(value)
     cells = counter.with_columns(_cell=cell, _single=single, _i=pl.int_range(pl.len()))
-    lowest, highest = (
-        pl.col("_i").gather(at).first().over("_cell")
-        for at in (pl.col("_single").arg_min(), pl.col("_single").arg_max())
-    )
+    extremes = (pl.col("_single").arg_min(), pl.col("_single").arg_max())
+    lowest, highest = (pl.col("_i").gather(at).first().over("_cell") for at in extremes)
     role = pl.when(pl.col("_i") == lowest).then(0).when(pl.col("_i") == highest).then(1).otherwise(2)
     mean = (pl.col(value) * count).sum() / count.sum()
     other_columns = [c for c in counter.columns if c not in (value, "count")]
-    return (
-        cells.with_columns(_role=role)
-        .group_by("_cell", "_role", maintain_order=True)
-        .agg(*(pl.col(c).first() for c in other_columns), mean.alias(value), count.sum().alias("count"))
-        .select(counter.columns)
-        .cast(_SCHEMA)
-    )
+    parts = cells.with_columns(_role=role).group_by("_cell", "_role", maintain_order=True)
+    first = (pl.col(c).first() for c in other_columns)
+    sums = parts.agg(*first, mean.alias(value), count.sum().alias("count"))
+    return sums.select(counter.columns).cast(_SCHEMA)

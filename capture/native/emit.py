@@ -59,15 +59,11 @@ class Emitter:
         writer_fields = {"rank": rank, "writer": writer}
         self._writer_fields = {name: number for name, number in writer_fields.items() if number is not None}
         self._lock = threading.RLock()
-        self._lines: list[
-            tuple[bytes, int | None]
-        ] = []  # a line and its number of events, None for a line that must not be dropped
+        # lines, each with its number of events; None: it must not be dropped
+        self._lines: list[tuple[bytes, int | None]] = []
         self._ends_torn = os.fstat(self._fd).st_size > 0  # whether the file may end within a line
-        self._event_count, self._reported_lost, self._reason = (
-            0,
-            0,
-            "",
-        )  # _reported_lost: the part of `lost` that the file reports
+        self._event_count, self._reason = 0, ""
+        self._reported_lost = 0  # the part of `lost` that the file reports
         self._has_begun_run = False
         self._written_at = self._cost_written_at = now()
         self._parts = PartRotation(path, rotates=not rank and writer is None and reports_cost)
@@ -77,29 +73,16 @@ class Emitter:
 
     def run(self, name: str, meta: Mapping[str, Any] | None = None, *, id: str | None = None) -> None:
         """Start a run, or join the one with this id."""
-        fields = {
-            "id": id or secrets.token_hex(8),
-            "name": name,
-            "meta": meta or {},
-            "clock": read_clock_pair(),
-        }
+        fields = {"id": id or secrets.token_hex(8), "name": name, "meta": meta or {}}
+        record = {"kind": "run", "schema": SCHEMA_VERSION, **fields, "clock": read_clock_pair()}
         self._has_begun_run = True
-        self._queue_line(
-            self._parts.remember_run(
-                {"kind": "run", "schema": SCHEMA_VERSION, **fields, **self._writer_fields}
-            ),
-            None,
-        )
+        self._queue_line(self._parts.remember_run({**record, **self._writer_fields}), None)
         self.flush()
 
     def plan(self, ops: Iterable[Mapping[str, Any]]) -> None:
         """Write ops with their ids: `id`, `name`, and other fields that are the same in every step."""
-        self._queue_line(
-            self._parts.remember_plan(
-                seal_record({"kind": "plan", "ops": [dict(op) for op in ops], **self._writer_fields})
-            ),
-            None,
-        )
+        record = {"kind": "plan", "ops": [dict(op) for op in ops], **self._writer_fields}
+        self._queue_line(self._parts.remember_plan(seal_record(record)), None)
 
     def columns(
         self,
@@ -120,12 +103,9 @@ class Emitter:
         known_fields = {name: value for name, value in fields.items() if value is not None}
         counts = f',"count":[{_format_numbers(count)}]' if count else ""
         head = encode_json({"kind": "columns", **known_fields, "t": starts[0]})[:-1]
-        line = (
-            f"{head},{self._encode_op_list(ops)}"
-            f'"dt":[{_format_numbers(list(map(sub, starts, (starts[0], *starts))))}],'
-            f'"dur":[{_format_numbers(durations)}]{counts}}}'
-        )
-        self._queue_line(seal_json(line.encode()), len(ops), began)
+        distances = _format_numbers(list(map(sub, starts, (starts[0], *starts))))
+        lists = f'{self._encode_op_list(ops)}"dt":[{distances}],"dur":[{_format_numbers(durations)}]{counts}'
+        self._queue_line(seal_json(f"{head},{lists}}}".encode()), len(ops), began)
 
     def step(
         self,
@@ -158,10 +138,6 @@ class Emitter:
         """Write a line of text with the current time; `path` is its class: note, log, selection, metric."""
         self.event("mark", text, t=now(), path=path)
 
-    def write_line(self, line: bytes, events: int) -> None:
-        """Write a sealed line with this number of events."""
-        self._queue_line(line, events)
-
     @property
     def unwritten(self) -> str:
         """Why events are missing from the file, as a sentence; empty while every write succeeds."""
@@ -191,12 +167,8 @@ class Emitter:
                 return
             self._write_cost(now())
             lost = {"lost": self.lost, "reason": self._reason} if self.lost else {}
-            self._lines.append(
-                (
-                    seal_record({"kind": "end", "events": self._event_count, **lost, **self._writer_fields}),
-                    None,
-                )
-            )
+            record = {"kind": "end", "events": self._event_count, **lost, **self._writer_fields}
+            self._lines.append((seal_record(record), None))
             self.close()
 
     def _encode_op_list(self, ops: Sequence[int]) -> str:
@@ -298,10 +270,8 @@ def has_open_emitter() -> bool:
     Checks all copies of this module: as part of `capture`, and under a private package name.
     """
     path = os.path.realpath(__file__)
-    modules = [module for name, module in list(sys.modules.items()) if name.endswith(".native.emit")]
-    copies = [
-        module for module in modules if os.path.realpath(getattr(module, "__file__", None) or "") == path
-    ]
+    modules = [m for name, m in list(sys.modules.items()) if name.endswith(".native.emit")]
+    copies = [m for m in modules if os.path.realpath(getattr(m, "__file__", None) or "") == path]
     return any(emitter._fd >= 0 for module in copies for emitter in module._EMITTERS)
 
 

@@ -7,7 +7,7 @@ import msgspec
 from msgspec import Meta, Struct, defstruct
 from msgspec.json import Decoder
 
-from capture.native.schema import KINDS, Category, Kind, Lens, is_intact
+from capture.native.schema import COLUMNS, KINDS, Category, Kind, Lens, is_intact
 
 Int64 = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
 Int32 = Annotated[int, Meta(ge=-(2**31), le=2**31 - 1)]
@@ -91,12 +91,8 @@ class ColumnsLine(WriterFields, kw_only=True, gc=False):
     @property
     def has_equal_lengths(self) -> bool:
         """Whether all columns have the same length."""
-        size = len(self.op)
-        return (
-            len(self.dur) == size
-            and (self.dt is None or len(self.dt) == size)
-            and (self.count is None or len(self.count) == size)
-        )
+        lists = [each for each in (self.dur, self.dt, self.count) if each is not None]
+        return all(len(each) == len(self.op) for each in lists)
 
 
 class RowsLine(ChecksummedLine, kw_only=True, gc=False):
@@ -107,44 +103,15 @@ class RowsLine(ChecksummedLine, kw_only=True, gc=False):
 
 
 class EventLine(WriterFields, kw_only=True):
-    """A single event with any columns of the schema."""
+    """A single event; its decoders add the other columns of the schema."""
 
     kind: Kind
     name: str
     t: Int64 | None = None
-    dur: Int64 | None = None
-    count: Int64 | None = None
-    step: Int64 | None = None
-    phase: str | None = None
-    layer: Int32 | None = None
-    op: str | None = None
     category: Category | None = None
     lens: Lens | None = None
     track: str | None = None
     path: str | None = None
-    shape: str | None = None
-    launch: Int64 | None = None
-    launch_dur: Int64 | None = None
-    launcher: str | None = None
-    line: str | None = None
-    grid: str | None = None
-    block: str | None = None
-    registers: Int32 | None = None
-    shared: Int32 | None = None
-    occupancy: float | None = None
-    flops: float | None = None
-    bytes: float | None = None
-    min: Int64 | None = None
-    max: Int64 | None = None
-    p50: Int64 | None = None
-    p95: Int64 | None = None
-    p99: Int64 | None = None
-    std: Int64 | None = None
-    value: float | None = None
-    unit: str | None = None
-    tokens: Int64 | None = None
-    context: Int64 | None = None
-    batch: Int64 | None = None
 
 
 class SavedTable(Struct, kw_only=True):
@@ -203,6 +170,11 @@ class EndLine(WriterFields, kw_only=True):
 
 Line = RunLine | PlanLine | ColumnsLine | RowsLine | EventLine | TableLine | SavedLogLine | EndLine
 
+_COLUMN_TYPES: Final = {"cat": str | None, "i64": Int64 | None, "i32": Int32 | None, "f64": float | None}
+_OTHER_COLUMNS: Final = [
+    (c.name, _COLUMN_TYPES[c.type], None) for c in COLUMNS if c.name not in EventLine.__struct_fields__
+]
+_FullEventLine: Final = defstruct("EventLine", _OTHER_COLUMNS, bases=(EventLine,), kw_only=True)
 _LINE_TYPES: Final[Mapping[str, type[Struct]]] = {
     "run": RunLine,
     "plan": PlanLine,
@@ -211,7 +183,7 @@ _LINE_TYPES: Final[Mapping[str, type[Struct]]] = {
     "table": TableLine,
     "log": SavedLogLine,
     "end": EndLine,
-    **dict.fromkeys(KINDS, EventLine),
+    **dict.fromkeys(KINDS, _FullEventLine),
 }
 _KIND_BY_START: Final = {b'{"kind":"%s",' % kind.encode(): kind for kind in _LINE_TYPES}
 _LONGEST_START: Final = max(map(len, _KIND_BY_START))

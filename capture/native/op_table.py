@@ -11,14 +11,13 @@ from capture.clean_text import clean
 from capture.import_log import Log
 from capture.native.bulk_columns import ColumnBlock
 from capture.native.line_types import EventLine, Op, RowsLine
-from capture.run import DTYPES, MAX_DURATION_NS, build_run, has_values_beyond
+from capture.run import DTYPES, build_run, drop_impossible_durations
 
 _NUMERIC_COLUMNS: Final = frozenset(name for name, type in DTYPES.items() if type != pl.Categorical())
 _LAW_COLUMNS: Final = ("flops", "bytes")
-_EVENT_FIELDS: Final = tuple(DTYPES)
 _MAX_IDS_PER_OP: Final = 1000  # sparser ids are looked up in a dictionary instead of indexed
 
-_read_fields: Final = attrgetter(*_EVENT_FIELDS)
+_read_fields: Final = attrgetter(*DTYPES)
 
 
 class OpTable:
@@ -102,23 +101,15 @@ def _build_ops_frame(ops: list[dict[str, Any]]) -> pl.DataFrame:
 
 def build_columns_frame(block: ColumnBlock, plan: OpTable, log: Log) -> pl.DataFrame:
     """Return the events of many steps; events of unknown ops are dropped and logged."""
-    line_of_row = pl.select(
-        pl.int_range(len(block.lines)).repeat_by(block.lengths.cast(pl.UInt32)).explode()
-    ).to_series()
-    slots = _find_event_slots(block, line_of_row, plan)
-    frame = _build_line_frame(block)[line_of_row].hstack([slots, *block.numbers.drop("op")])
-    return _join_ops(frame.with_columns(t=pl.col("shift") + pl.col("dt").cum_sum()), plan, log)
-
-
-def _find_event_slots(block: ColumnBlock, line_of_row: pl.Series, plan: OpTable) -> pl.Series:
-    """Return the slot of each event's op, by the ids of its writer."""
-    ops = block.numbers["op"]
-    writers = [line.writer_id for line in block.lines]
+    lines = pl.int_range(len(block.lines))
+    line_of_row = pl.select(lines.repeat_by(block.lengths.cast(pl.UInt32)).explode()).to_series()
+    ops, writers = block.numbers["op"], [line.writer_id for line in block.lines]
     slots = plan.look_up_slots(writers[0], ops)
     for other in set(writers[1:]) - {writers[0]}:
         is_other = pl.Series([writer == other for writer in writers])[line_of_row]
         slots = plan.look_up_slots(other, ops).zip_with(is_other, slots)
-    return slots.alias("slot")
+    frame = _build_line_frame(block)[line_of_row].hstack([slots.alias("slot"), *block.numbers.drop("op")])
+    return _join_ops(frame.with_columns(t=pl.col("shift") + pl.col("dt").cum_sum()), plan, log)
 
 
 def _build_line_frame(block: ColumnBlock) -> pl.DataFrame:
@@ -126,20 +117,15 @@ def _build_line_frame(block: ColumnBlock) -> pl.DataFrame:
     lines = block.lines
     starts = [None if line.t is None else _wrap_to_int64(line.t) for line in lines]
     phases = [line.phase and clean(line.phase) for line in lines]
-    return pl.DataFrame(
-        [
-            pl.Series("shift", starts, dtype=pl.Int64) - _sum_distances_before(block),
-            pl.Series("step", [line.step for line in lines], dtype=pl.Int64),
-            pl.Series("line_phase", phases, dtype=pl.String).cast(pl.Categorical()),
-            pl.Series("line_context", [line.context for line in lines], dtype=pl.Int64),
-        ]
-    )
-
-
-def _sum_distances_before(block: ColumnBlock) -> pl.Series:
-    """Return the sum of all distances before each line, from which its cumulative sum continues."""
     sums = pl.concat([pl.Series([0]), block.numbers["dt"].fill_null(0).cum_sum()])
-    return sums.gather(block.lengths.cum_sum() - block.lengths)
+    distance_before = sums.gather(block.lengths.cum_sum() - block.lengths)  # of all lines before each
+    columns = [
+        pl.Series("shift", starts, dtype=pl.Int64) - distance_before,
+        pl.Series("step", [line.step for line in lines], dtype=pl.Int64),
+        pl.Series("line_phase", phases, dtype=pl.String).cast(pl.Categorical()),
+        pl.Series("line_context", [line.context for line in lines], dtype=pl.Int64),
+    ]
+    return pl.DataFrame(columns)
 
 
 def _wrap_to_int64(number: int) -> int:
@@ -165,44 +151,29 @@ def concat_rows_with_ops(frames: Sequence[pl.DataFrame], plan: OpTable, log: Log
 def _join_ops(frame: pl.DataFrame, plan: OpTable, log: Log) -> pl.DataFrame:
     """Return rows with the columns of their ops instead of slots; impossible rows are dropped."""
     if frame["slot"].has_nulls():
-        has_op = pl.col("slot").is_not_null()
-        frame = _filter_and_log(frame, has_op, "unknown_op", "events of ops that are in no plan", log)
-    if "dur" in frame.columns and has_values_beyond(frame["dur"], 0, MAX_DURATION_NS):
-        is_possible = pl.col("dur").is_null() | pl.col("dur").is_between(0, MAX_DURATION_NS)
-        frame = _filter_and_log(
-            frame, is_possible, "bad_duration", "durations that are negative or impossibly long", log
-        )
+        log.drop("unknown_op", "events of ops that are in no plan", count=frame["slot"].null_count())
+        frame = frame.drop_nulls("slot")
+    frame = drop_impossible_durations(frame, log)
     ops = plan.select_rows(frame["slot"])
     shared = [c for c in ops.columns if c in frame.columns]
     frame = frame.hstack([ops[c] for c in ops.columns if c not in shared])
     if shared:
         frame = frame.with_columns(pl.coalesce(pl.col(c), ops[c]) for c in shared)
-    frame = frame.with_columns(*_make_phase(frame), *_make_laws(frame))
+    frame = frame.with_columns(_make_op_columns(frame))
     return frame.select_seq(c for c in frame.columns if c in DTYPES)
 
 
-def _filter_and_log(frame: pl.DataFrame, is_good: pl.Expr, id: str, message: str, log: Log) -> pl.DataFrame:
-    """Return the good rows and log the others."""
-    good_rows = frame.filter(is_good)
-    log.drop(id, message, count=frame.height - good_rows.height)
-    return good_rows
-
-
-def _make_phase(frame: pl.DataFrame) -> Iterator[pl.Expr]:
-    """Yield the phase: that of the step if it has one, else that of the op."""
+def _make_op_columns(frame: pl.DataFrame) -> Iterator[pl.Expr]:
+    """Yield the phase (of the step if it has one, else of the op), FLOPs and bytes of each row."""
     if "line_phase" in frame.columns:
         yield pl.coalesce(c for c in ("line_phase", "phase") if c in frame.columns).alias("phase")
-
-
-def _make_laws(frame: pl.DataFrame) -> Iterator[pl.Expr]:
-    """Yield FLOPs and bytes of each row: a + b · min(context, window)."""
     for law in _LAW_COLUMNS:
         if f"{law}_a" in frame.columns:
             yield _evaluate_law(frame, law).alias(law)
 
 
 def _evaluate_law(frame: pl.DataFrame, law: str) -> pl.Expr:
-    """Return one law per row: null, not zero, if it needs a context that the row lacks."""
+    """Return a + b · min(context, window): null, not zero, if that needs a context that the row lacks."""
     if f"{law}_b" not in frame.columns:
         return pl.col(f"{law}_a")
     context = next((pl.col(c) for c in ("line_context", "context") if c in frame.columns), pl.lit(None))
@@ -215,10 +186,7 @@ def _evaluate_law(frame: pl.DataFrame, law: str) -> pl.Expr:
 
 def build_event_frame(lines: Sequence[EventLine], log: Log) -> pl.DataFrame:
     """Return the events of single-event lines."""
-    columns = zip(_EVENT_FIELDS, zip(*map(_read_fields, lines), strict=True), strict=True)
-    series = [
-        pl.Series(name, values, dtype=DTYPES[name])
-        for name, values in columns
-        if values.count(None) < len(lines)
-    ]
+    columns = zip(DTYPES, zip(*map(_read_fields, lines), strict=True), strict=True)
+    filled = [(name, values) for name, values in columns if values.count(None) < len(lines)]
+    series = [pl.Series(name, values, dtype=DTYPES[name]) for name, values in filled]
     return build_run("", {}, pl.DataFrame(series), log).events

@@ -2,7 +2,8 @@
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from typing import Any, Final
+from itertools import groupby
+from typing import Any, Final, cast
 
 import msgspec
 import polars as pl
@@ -24,6 +25,8 @@ class RunBuilder(Struct):
     """The lines of one run, and the run built from them."""
 
     name: str
+    compacted: CompactedSteps
+    frames: tuple[ChunkList, ChunkList, ChunkList]  # of rows, of columns, of single events
     id: str | int | None = None
     has_run_line: bool = False
     meta: dict[str, Any] = field(default_factory=dict)
@@ -39,10 +42,6 @@ class RunBuilder(Struct):
     columns: list[ColumnsLine | ColumnBlock] = field(default_factory=list)
     events: list[EventLine] = field(default_factory=list)
     waiting: int = 0  # events that are not in frames yet
-    frames: tuple[ChunkList, ChunkList, ChunkList] = field(
-        default_factory=lambda: (ChunkList(), ChunkList(), ChunkList())
-    )
-    compacted: CompactedSteps = field(default_factory=CompactedSteps)
     rows_after_compaction: int = 0  # left by the last compaction
 
     @property
@@ -75,10 +74,8 @@ class RunBuilder(Struct):
 
     def compact(self, limit: int) -> None:
         """Compact rows further back than `limit`, if there are enough of them to be worth it."""
-        if (
-            sum(chunks.height for chunks in self.frames)
-            <= max(limit, self.rows_after_compaction) + limit // 4
-        ):
+        height = sum(chunks.height for chunks in self.frames)
+        if height <= max(limit, self.rows_after_compaction) + limit // 4:
             return
         rows, columns, flats = self.compacted.compact(self.frames, limit)
         self.frames = rows, columns, flats
@@ -100,12 +97,8 @@ class RunBuilder(Struct):
         if self.compacted.meta:
             meta |= {"folded": self.compacted.meta}
             log.note("folded", self.compacted.message)
-        chunks = self._list_chunks()
-        events = (
-            drop_empty_columns(pl.concat([piece.events for piece in chunks], how="diagonal"))
-            if chunks
-            else _EMPTY
-        )
+        frames = [chunk.events for chunk in self._list_chunks()]
+        events = drop_empty_columns(pl.concat(frames, how="diagonal")) if frames else _EMPTY
         return build_checked_run(self.name, meta, events, log, tables)
 
     def _list_chunks(self) -> list[Chunk]:
@@ -139,14 +132,8 @@ class RunBuilder(Struct):
 
 def _iter_blocks(columns: Iterable[ColumnsLine | ColumnBlock]) -> Iterator[ColumnBlock]:
     """Yield decoded blocks, and lines between them as one block, in their order."""
-    lines: list[ColumnsLine] = []
-    for item in columns:
-        if isinstance(item, ColumnsLine):
-            lines.append(item)
-            continue
-        if block := build_block(lines):
+    for kind, items in groupby(columns, key=type):
+        if kind is ColumnBlock:
+            yield from cast(Iterator[ColumnBlock], items)
+        elif block := build_block(cast(Iterator[ColumnsLine], items)):
             yield block
-        lines = []
-        yield item
-    if block := build_block(lines):
-        yield block

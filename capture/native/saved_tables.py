@@ -14,22 +14,10 @@ PARQUET_SCHEMA: Final = 1
 _TYPES: Final[Mapping[str, pl.DataType]] = {
     str(t): t
     for t in (
-        pl.String(),
-        pl.Boolean(),
-        pl.Int8(),
-        pl.Int16(),
-        pl.Int32(),
-        pl.Int64(),
-        pl.UInt8(),
-        pl.UInt16(),
-        pl.UInt32(),
-        pl.UInt64(),
-        pl.Float32(),
-        pl.Float64(),
-        pl.Categorical(),
-        pl.Null(),
+        pl.String(), pl.Boolean(), pl.Categorical(), pl.Null(), pl.Float32(), pl.Float64(),
+        pl.Int8(), pl.Int16(), pl.Int32(), pl.Int64(), pl.UInt8(), pl.UInt16(), pl.UInt32(), pl.UInt64(),
     )
-}
+}  # fmt: skip
 
 
 def format_type(type: pl.DataType) -> str | None:
@@ -40,18 +28,13 @@ def format_type(type: pl.DataType) -> str | None:
 
 def parse_type(name: str) -> pl.DataType:
     """Return the column type with this name, String if it is unknown."""
-    depth = name.count("List(")
     type = _TYPES.get(name.replace("List(", "").rstrip(")"), pl.String())
-    for _ in range(min(depth, 8)):
+    for _ in range(min(name.count("List("), 8)):
         type = pl.List(type)
     return type
 
 
 def build_table(saved: SavedTable) -> pl.DataFrame:
     """Return the table of one line; polars errors are raised for values that do not match their type."""
-    return pl.DataFrame(
-        [
-            pl.Series(name, clean_meta(values), dtype=parse_type(saved.types.get(name, "String")))
-            for name, values in saved.columns.items()
-        ]
-    )
+    types = {name: parse_type(saved.types.get(name, "String")) for name in saved.columns}
+    return pl.DataFrame([pl.Series(n, clean_meta(saved.columns[n]), type) for n, type in types.items()])

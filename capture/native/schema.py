@@ -12,23 +12,9 @@ SCHEMA_VERSION: Final = 1
 Kind = Literal["step", "span", "kernel", "counter", "memory", "mark"]
 Lens = Literal["gpu", "wall", "wait", "host"]
 Category = Literal[
-    "matmul",
-    "attention",
-    "norm",
-    "elementwise",
-    "softmax",
-    "reduce",
-    "conv",
-    "moe",
-    "ssm",
-    "sampling",
-    "quantize",
-    "copy",
-    "comm",
-    "wait",
-    "host",
-    "other",
-]
+    "matmul", "attention", "norm", "elementwise", "softmax", "reduce", "conv", "moe", "ssm",
+    "sampling", "quantize", "copy", "comm", "wait", "host", "other",
+]  # fmt: skip
 
 KINDS: Final[tuple[str, ...]] = get_args(Kind)
 LENSES: Final[tuple[str, ...]] = get_args(Lens)
@@ -54,12 +40,10 @@ COLUMNS: Final = (
     EventColumn("phase", "cat", "prefill, decode, mixed, forward, backward, optimizer, load …"),
     EventColumn("layer", "i32", "transformer layer"),
     EventColumn("op", "cat", "role: attn.qkv, attn.core, mlp.down, lm_head, sample …"),
-    EventColumn(
-        "category", "cat", "matmul, attention, norm, elementwise, softmax, reduce, copy, moe, comm …"
-    ),
-    EventColumn(
-        "lens", "cat", "clock that measured the row: gpu, wall, wait or host; lenses are never added"
-    ),
+    EventColumn("category", "cat",
+                "matmul, attention, norm, elementwise, softmax, reduce, copy, moe, comm …"),
+    EventColumn("lens", "cat",
+                "clock that measured the row: gpu, wall, wait or host; lenses are never added"),
     EventColumn("track", "cat", "device, stream, thread or rank"),
     EventColumn("path", "cat", "scope path, joined by ' / '"),
     EventColumn("shape", "cat", "operand shapes, as 'm=1 n=4864 k=896'"),
@@ -85,7 +69,7 @@ COLUMNS: Final = (
     EventColumn("tokens", "i64", "tokens produced (step rows)"),
     EventColumn("context", "i64", "context length at the end (step rows)"),
     EventColumn("batch", "i64", "sequences in flight (step rows)"),
-)
+)  # fmt: skip
 
 TIME_COLUMNS: Final = ("t", "launch")  # instants on the run's clock
 PATH_SEPARATOR: Final = " / "
@@ -104,11 +88,8 @@ def seal_record(record: Mapping[str, Any]) -> bytes:
 
 def encode_json(record: Mapping[str, Any]) -> str:
     """Return a record as JSON; numbers and text, which are most, bypass the slow encoder."""
-    return (
-        "{"
-        + ",".join([f"{_encode_text(name)}:{_encode_value(value)}" for name, value in record.items()])
-        + "}"
-    )
+    fields = [f"{_encode_text(name)}:{_encode_value(value)}" for name, value in record.items()]
+    return "{" + ",".join(fields) + "}"
 
 
 def _encode_value(value: Any) -> str:

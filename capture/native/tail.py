@@ -122,9 +122,8 @@ class FileTail:
         self._fd = -1
 
     def _restart(self) -> None:
-        self._assembler = Assembler(
-            Log(self._label, FORMAT), self.path.stem, RECENT_EVENTS, self._archived_launches
-        )
+        log = Log(self._label, FORMAT)
+        self._assembler = Assembler(log, self.path.stem, RECENT_EVENTS, self._archived_launches)
         self._is_native = False
         self._part_count = 0  # number of parts before the current file
         self._rewind()
@@ -202,10 +201,10 @@ class FileTail:
     def _drop_endless_line(self) -> None:
         """Drop what was read of a line that is too long, and skip its rest as it comes."""
         if len(self._partial_line) > MAX_LINE_BYTES:
-            message = f"a line of more than {MAX_LINE_BYTES:,} bytes"
             if not self._is_skipping_line:
-                self._assembler.log.read += 1
-                self._assembler.log.drop("endless_line", message, at=self._offset - len(self._partial_line))
+                log, message = self._assembler.log, f"a line of more than {MAX_LINE_BYTES:,} bytes"
+                log.read += 1
+                log.drop("endless_line", message, at=self._offset - len(self._partial_line))
             self._partial_line, self._is_skipping_line = b"", True
 
     def _is_replaced(self) -> bool:

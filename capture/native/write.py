@@ -57,17 +57,8 @@ def _iter_event_records(events: pl.DataFrame, first_op: int) -> Iterator[dict[st
     op_columns = [c for c in _OP_COLUMNS if c in events.columns]
     ops = events.select(op_columns).unique(maintain_order=True).with_row_index("id", first_op)
     for part in ops.iter_slices(_OPS_PER_LINE):
-        yield {"kind": "plan", "ops": [_drop_nulls(op) for op in part.iter_rows(named=True)]}
-    yield from _iter_row_records(events, ops, op_columns)
-
-
-def _drop_nulls(op: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in op.items() if value is not None}
-
-
-def _iter_row_records(
-    events: pl.DataFrame, ops: pl.DataFrame, op_columns: list[str]
-) -> Iterator[dict[str, Any]]:
+        fields = part.iter_rows(named=True)
+        yield {"kind": "plan", "ops": [{k: v for k, v in op.items() if v is not None} for op in fields]}
     numbers = [c for c in events.columns if c not in op_columns]
     for part in events.iter_slices(_ROWS_PER_LINE):
         rows = part.join(ops, on=op_columns, how="left", nulls_equal=True, maintain_order="left")

@@ -33,9 +33,8 @@ def attach(link: socket.socket, page: int, size: int) -> None:
 
     `page` is memory that the debugger allocated for its text, to be freed; 0 if there is none.
     """
-    signal.pthread_sigmask(
-        signal.SIG_BLOCK, signal.valid_signals() - _FAULT_SIGNALS
-    )  # keep signals on the main thread; this one only serves the recorder
+    # keep signals on the main thread; this one only serves the recorder
+    signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals() - _FAULT_SIGNALS)
     _unmap_page(page, size)
     torch = sys.modules.get("torch")
     refusal = _find_refusal(torch)
@@ -87,7 +86,6 @@ def _record(torch: Any, link: socket.socket) -> None:
 
 
 def _undo_all() -> None:
-    """Undo everything."""
     while _undo:
         _undo.pop()()
     _links.clear()

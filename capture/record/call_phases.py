@@ -2,31 +2,17 @@
 
 from __future__ import annotations  # runs in users' programs, from Python 3.8 on
 
-from typing import TYPE_CHECKING, NamedTuple
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Final
 
 # parameter names of token ids, and parts of the names of other integer inputs
 _TOKEN_ID_NAMES: Final = ("decoder_input_ids", "input_ids", "tokens", "idx", "ids", "x")
 _OTHER_INTEGER_NAMES: Final = (
-    "mask",
-    "pos",
-    "label",
-    "type",
-    "cache",
-    "target",
-    "len",
-    "seg",
-    "batch",
-    "step",
-    "slot",
-    "seq",
-)
-
-
-_INTEGER_DTYPES: dict[Any, bool] = {}  # by dtype: a cache, because every step asks
+    "mask", "pos", "label", "type", "cache", "target", "len", "seg", "batch", "step", "slot", "seq",
+)  # fmt: skip
 
 
 class InputLength(NamedTuple):
@@ -34,6 +20,15 @@ class InputLength(NamedTuple):
 
     batch: int
     tokens: int
+
+
+class CallFacts(NamedTuple):
+    """What is known of one call; None is unknown."""
+
+    phase: str
+    tokens: int | None = None
+    batch: int | None = None
+    context: int | None = None
 
 
 def find_length(args: Iterable[Any], kwargs: Mapping[str, Any]) -> InputLength | None:
@@ -71,12 +66,9 @@ def _iter_candidates(args: Iterable[Any], kwargs: Mapping[str, Any]) -> Iterator
             yield value
 
 
+@lru_cache(maxsize=None)  # every step asks
 def _is_integer(dtype: Any) -> bool:
-    """Return whether a dtype is one of token ids."""
-    answer = _INTEGER_DTYPES.get(dtype)
-    if answer is None:
-        answer = _INTEGER_DTYPES[dtype] = str(dtype) in ("torch.int64", "torch.int32")
-    return answer
+    return str(dtype) in ("torch.int64", "torch.int32")
 
 
 def _measure_length(value: Any) -> InputLength | None:
@@ -87,15 +79,6 @@ def _measure_length(value: Any) -> InputLength | None:
     if len(shape) != value.dim():
         return None
     return InputLength(1 if len(shape) == 1 else shape[0], shape[-1])
-
-
-class CallFacts(NamedTuple):
-    """What is known of one call; None is unknown."""
-
-    phase: str
-    tokens: int | None = None
-    batch: int | None = None
-    context: int | None = None
 
 
 class PhaseTracker:
@@ -121,23 +104,18 @@ class PhaseTracker:
         if length is None:
             self._last, self._phase = None, "forward"
             return CallFacts("forward")
-        is_reread = _is_reread(self._last, length, self._phase)
-        self._phase = self._infer_phase(length, coming, is_reread=is_reread, generates=generates)
+        if length.tokens == 1 or _is_reread(self._last, length, self._phase):
+            self._phase = "decode"
+        elif generates or (coming is not None and (coming.tokens == 1 or _is_one_longer(length, coming))):
+            self._phase = "prefill"
+        else:
+            self._phase = "forward"
         self._last = length
         if self._phase == "forward":
             return CallFacts("forward", batch=length.batch)
         cached = self._phase == "decode" and length.tokens == 1
         self._context = self._context + 1 if cached else length.tokens
         return CallFacts(self._phase, length.batch, length.batch, self._context)
-
-    def _infer_phase(
-        self, length: InputLength, coming: InputLength | None, *, is_reread: bool, generates: bool
-    ) -> str:
-        if length.tokens == 1 or is_reread:
-            return "decode"
-        if generates or (coming is not None and (coming.tokens == 1 or _is_one_longer(length, coming))):
-            return "prefill"
-        return "forward"
 
 
 def _is_one_longer(last: InputLength, length: InputLength) -> bool:

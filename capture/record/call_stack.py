@@ -2,15 +2,12 @@
 
 from __future__ import annotations  # runs in users' programs, from Python 3.8 on
 
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from .op_ids import ModuleOps
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 if TYPE_CHECKING:
     from .call_phases import CallFacts, InputLength
     from .launch_order import LaunchOrder
+    from .op_ids import ModuleOps
     from .profiler_windows import ProfilerWindow
 
 MAX_SEARCHED_CALLS: Final = 8  # calls whose inputs are searched for the tokens of a step
@@ -33,35 +30,21 @@ class ModuleCall:
 class RecordedStep:
     """A step in progress: from the start of one step to the start of the next."""
 
-    __slots__ = (
-        "batch",
-        "generates",
-        "is_complete",
-        "is_training",
-        "length",
-        "orders",
-        "searched_calls",
-        "start",
-    )
+    __slots__ = ("batch", "generates", "is_complete", "is_training", "length", "orders", "searches", "start")
 
     def __init__(self, start: int, *, is_training: bool) -> None:
         self.start, self.is_training = start, is_training
         self.is_complete = not is_training  # whether the next call of the step module starts another step
         self.length: InputLength | None = None
         self.batch: int | None = None
-        self.searched_calls = 0
+        self.searches = 0  # calls whose inputs were searched for its tokens
         self.generates = False
         self.orders: list[LaunchOrder] = []  # of the graphs replayed in it
 
     @property
     def needs_length(self) -> bool:
         """Whether the inputs of inner modules are still searched for tokens."""
-        return self.length is None and self.searched_calls < MAX_SEARCHED_CALLS
-
-    @property
-    def takes_more_calls(self) -> bool:
-        """Whether another call of the step module in training belongs to this step."""
-        return self.is_training and not self.is_complete
+        return self.length is None and self.searches < MAX_SEARCHED_CALLS
 
 
 class EndedStep(NamedTuple):
@@ -173,9 +156,8 @@ class CallStack:
     def _read_partial_log(self, phase: str | None) -> list[int]:
         """Return the rows of calls that began or ended outside the log, or were never left."""
         rows: list[int] = []
-        entries = self.log[:]
+        pairs = iter(self.log[:])
         self.log.clear()
-        pairs = iter(entries)
         for module, time in zip(pairs, pairs):
             if time > 0:
                 self.push(module, "", time)

@@ -6,16 +6,16 @@ Without such a driver nothing is known.
 
 from __future__ import annotations  # runs in users' programs, from Python 3.8 on
 
+import ctypes
 import threading
 import weakref
-from typing import TYPE_CHECKING, Any
+from ctypes import byref, c_void_p
+from typing import TYPE_CHECKING, Any, Final
 
 from .launch_order import LaunchOrder
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-import ctypes
-from typing import Final
 
 _LIBRARY: Final = "libcuda.so.1"
 _FUNCTIONS: Final = ("cuStreamGetCaptureInfo_v2", "cuGraphGetNodes", "cuGraphNodeGetType",
@@ -30,14 +30,9 @@ class _KernelParams(ctypes.Structure):
     """CUDA_KERNEL_NODE_PARAMS_v2, with spare room at its end."""
 
     _fields_ = (
-        ("func", ctypes.c_void_p),
-        ("sizes", ctypes.c_uint * 7),
-        ("arguments", ctypes.c_void_p),
-        ("extra", ctypes.c_void_p),
-        ("kern", ctypes.c_void_p),
-        ("context", ctypes.c_void_p),
-        ("room", ctypes.c_char * 64),
-    )
+        ("func", c_void_p), ("sizes", ctypes.c_uint * 7), ("arguments", c_void_p), ("extra", c_void_p),
+        ("kern", c_void_p), ("context", c_void_p), ("room", ctypes.c_char * 64),
+    )  # fmt: skip
 
 
 class GraphNodes:
@@ -61,7 +56,7 @@ class GraphNodes:
         """Return the number of nodes captured on a stream so far, or None without a capture."""
         graph = self._find_graph(stream)
         size = ctypes.c_size_t(0)
-        if graph is None or self._driver.cuGraphGetNodes(graph, None, ctypes.byref(size)):
+        if graph is None or self._driver.cuGraphGetNodes(graph, None, byref(size)):
             return None
         return size.value if size.value < _MAX_NODES else None
 
@@ -73,13 +68,13 @@ class GraphNodes:
         graph, count = self._find_graph(stream), self.count_nodes(stream)
         if graph is None or count is None:
             return None
-        nodes, size = (ctypes.c_void_p * count)(), ctypes.c_size_t(count)
-        if self._driver.cuGraphGetNodes(graph, nodes, ctypes.byref(size)):
+        nodes, size = (c_void_p * count)(), ctypes.c_size_t(count)
+        if self._driver.cuGraphGetNodes(graph, nodes, byref(size)):
             return None
         names: list[str | None] = []
         for node in nodes[: size.value]:
             kind = ctypes.c_int(-1)
-            if self._driver.cuGraphNodeGetType(ctypes.c_void_p(node), ctypes.byref(kind)):
+            if self._driver.cuGraphNodeGetType(c_void_p(node), byref(kind)):
                 return None
             name = self._read_kernel_name(node) if kind.value == _KERNEL else _COPY_NAMES.get(kind.value)
             if kind.value == _CHILD or (kind.value == _KERNEL and name is None):
@@ -89,25 +84,19 @@ class GraphNodes:
 
     def _find_graph(self, stream: int) -> Any:
         """Return the graph that a stream is captured into, or None."""
-        status, number, graph = ctypes.c_int(0), ctypes.c_uint64(0), ctypes.c_void_p()
-        failed = self._driver.cuStreamGetCaptureInfo_v2(
-            ctypes.c_void_p(stream),
-            ctypes.byref(status),
-            ctypes.byref(number),
-            ctypes.byref(graph),
-            None,
-            None,
-        )
+        status, number, graph = ctypes.c_int(0), ctypes.c_uint64(0), c_void_p()
+        query = self._driver.cuStreamGetCaptureInfo_v2
+        failed = query(c_void_p(stream), byref(status), byref(number), byref(graph), None, None)
         return graph if not failed and status.value == _CAPTURING and graph.value else None
 
     def _read_kernel_name(self, node: int | None) -> str | None:
         params, name = _KernelParams(), ctypes.c_char_p()
-        if self._driver.cuGraphKernelNodeGetParams_v2(ctypes.c_void_p(node), ctypes.byref(params)):
+        if self._driver.cuGraphKernelNodeGetParams_v2(c_void_p(node), byref(params)):
             return None
         function, handle = self._driver.cuFuncGetName, params.func
         if not handle and params.kern and hasattr(self._driver, "cuKernelGetName"):
             function, handle = self._driver.cuKernelGetName, params.kern
-        if not handle or function(ctypes.byref(name), ctypes.c_void_p(handle)) or not name.value:
+        if not handle or function(byref(name), c_void_p(handle)) or not name.value:
             return None
         return name.value.decode("utf-8", "replace")
 
@@ -116,7 +105,7 @@ class GraphRecord:
     """What is known of one captured graph."""
 
     def __init__(self) -> None:
-        self.root: Callable[[], Any] = _dead_ref  # weak reference to the outermost module called
+        self.root: Callable[[], Any] = lambda: None  # weak reference to the outermost module called
         self.order: LaunchOrder | None = None
 
 
@@ -153,11 +142,7 @@ class CapturedGraphs:
 
     def mark_boundary(self, owner: str | None) -> None:
         """Assign the nodes captured since the last boundary to a module."""
-        count = (
-            self._nodes.count_nodes(self._stream)
-            if self._nodes is not None and self._is_capture_thread()
-            else None
-        )
+        count = self._nodes.count_nodes(self._stream) if self._nodes and self._is_capture_thread() else None
         if count is not None and count > (self._boundaries[-1][0] if self._boundaries else 0):
             self._boundaries.append((count, owner))
 
@@ -166,11 +151,7 @@ class CapturedGraphs:
         if self._current is None or self.find_record(graph) is not self._current:
             return
         self.mark_boundary(None)
-        names = (
-            self._nodes.list_names(self._stream)
-            if self._nodes is not None and self._is_capture_thread()
-            else None
-        )
+        names = self._nodes.list_names(self._stream) if self._nodes and self._is_capture_thread() else None
         if names is not None and self._boundaries and self._boundaries[-1][0] == len(names):
             self._current.order = _build_order(names, self._boundaries)
         self.is_capturing, self._thread, self._current = False, None, None
@@ -193,7 +174,3 @@ def _build_order(names: list[str | None], borders: list[tuple[int, str | None]])
     for end, owner in borders:
         owners += [owner] * (end - len(owners))
     return LaunchOrder(tuple((name, owner) for name, owner in zip(names, owners) if name is not None))
-
-
-def _dead_ref() -> None:
-    """Act as a weak reference whose object is gone."""

@@ -16,6 +16,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from ..native.emit import now
+from .call_phases import CallFacts
 from .fault_guard import FaultGuard
 from .llama_nodes import NodeOps
 from .patches import Patches, close_at_exit
@@ -25,11 +26,9 @@ from .profiler_windows import WindowBudget, emit_window
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from .call_phases import CallFacts
-from .call_phases import CallFacts
-
 RECENT_GAPS: Final = 9  # gaps after steps whose median is the typical one
 PRICE_CALLS: Final = 200  # calls to measure the cost of one query
+MAX_INSPECTED_TOKENS: Final = 4096  # sequences and positions of longer batches are not read
 
 
 def install(module: Any) -> LlamaRecorder:
@@ -55,7 +54,6 @@ def _wrap_init(original: Callable[..., Any], recorder: LlamaRecorder) -> Callabl
             try:
                 used_params, context = recorder.add_context(model, params)
             except Exception as e:
-                used_params = params
                 recorder.stop_recording(e)
         handle = original(model, used_params, *others)
         if context is not None and handle:
@@ -96,16 +94,13 @@ class LlamaRecorder(FaultGuard):
         self.module = module
         self.nodes = NodeOps(module, self.recording.ops)
         self.contexts: dict[int, LlamaContext] = {}
-        self._all_contexts: list[
-            LlamaContext
-        ] = []  # keeps their callbacks alive: llama.cpp may call them at any time
+        # keeps their callbacks alive: llama.cpp may call them at any time
+        self._all_contexts: list[LlamaContext] = []
 
     def add_context(self, model: Any, params: Any) -> tuple[Any, LlamaContext]:
         """Return parameters with our callback, and the context it belongs to."""
-        number = len(self._all_contexts) + 1
-        context = LlamaContext(
-            self, params, None if number == 1 else f"context {number}", _describe_model(self.module, model)
-        )
+        track = f"context {len(self._all_contexts) + 1}" if self._all_contexts else None
+        context = LlamaContext(self, params, track, _describe_model(self.module, model))
         patched = type(params).from_buffer_copy(params)
         patched.cb_eval, patched.cb_eval_user_data = context.callback, None
         self._all_contexts.append(context)
@@ -132,7 +127,7 @@ class LlamaContext:
 
     def __init__(self, recorder: LlamaRecorder, params: Any, track: str | None, model: str) -> None:
         self._recorder, self._track, self._model = recorder, track, model
-        self._user_callback = params.cb_eval if params.cb_eval else None
+        self._user_callback = params.cb_eval or None
         self._user_data, self._params = params.cb_eval_user_data, params
         self.callback = type(params.cb_eval)(self._evaluate)
         self._budgets = {"prefill": WindowBudget(), "decode": WindowBudget()}
@@ -144,7 +139,7 @@ class LlamaContext:
         self._op_id: int | None = None  # of the node being computed
         self._previous_name: tuple[int | None, str] = (None, "")  # layer and name of the previous node
         self._node_start = 0
-        self._rows: list[tuple[int, int, int]] = []
+        self._rows: list[int] = []  # op, start and duration of each, flat
         self._start = self._decode_start = self._decode_end = 0
         self._facts: CallFacts | None = None
         self._has_node_times = False
@@ -177,19 +172,16 @@ class LlamaContext:
     def _evaluate(self, node: int, asks: bool, data: Any) -> bool:
         """Answer whether a node is to be observed, then observe it; False after a node stops the graph."""
         if asks:
-            self._is_wanted_by_user = (
-                bool(self._user_callback(node, True, self._user_data)) if self._user_callback else False
-            )
+            ask_user = self._user_callback
+            self._is_wanted_by_user = bool(ask_user and ask_user(node, True, self._user_data))
             return (self._is_timing_nodes and self._begin_node(node)) or self._is_wanted_by_user
         if self._op_id is not None:
             ended = now()
-            self._rows.append((self._op_id, self._node_start, ended - self._node_start))
+            self._rows += self._op_id, self._node_start, ended - self._node_start
             self._op_id = None
-        return (
-            bool(self._user_callback(node, False, self._user_data))
-            if self._is_wanted_by_user and self._user_callback
-            else True
-        )
+        if self._is_wanted_by_user and self._user_callback:
+            return bool(self._user_callback(node, False, self._user_data))
+        return True
 
     def _begin_node(self, node: int) -> bool:
         """Return whether the node computes anything; its time starts now."""
@@ -216,26 +208,23 @@ class LlamaContext:
             gap = min(gap, sorted(self._gaps)[len(self._gaps) // 2] if self._gaps else 0)
         recording, duration = self._recorder.recording, self._decode_end + gap - self._start
         rows = self._build_rows(gap) if self._has_node_times else []
-        flat = [value for row in rows for value in row]
-        step = recording.write_step(self._start, duration, flat, facts, self._track)
+        step = recording.write_step(self._start, duration, rows, facts, self._track)
         assert recording.emitter is not None  # noqa: S101
         recording.emitter.cost_ns += self._charge_step(facts.phase, duration)
         if self._has_node_times:
             emit_window(recording.emitter, "wall", step=step, phase=facts.phase)
 
-    def _build_rows(self, gap: int) -> list[tuple[int, int, int]]:
-        """Return the nodes of a step, and the work of llama.cpp and the program around them."""
+    def _build_rows(self, gap: int) -> list[int]:
+        """Return the nodes of a step, and the work of llama.cpp and the program around them, flat."""
         ops, duration = self._recorder.recording.ops, self._decode_end - self._decode_start
         recording_op = ops.assign_part("recording", "wall", self._track)
         llama_op = ops.assign({"name": "llama_decode (own work)", "op": "host", "category": "host",
                          "lens": "wall", "path": "llama_decode", "track": self._track})  # fmt: skip
-        rows = [(recording_op, self._start, self._decode_start - self._start), *self._rows]
-        rows.append((llama_op, self._decode_start, duration - sum(row[2] for row in self._rows)))
-        return (
-            [*rows, (ops.assign_part("sampling", "wall", self._track), self._decode_end, gap)]
-            if gap
-            else rows
-        )
+        rows = [recording_op, self._start, self._decode_start - self._start, *self._rows]
+        rows += llama_op, self._decode_start, duration - sum(self._rows[2::3])
+        if gap:
+            rows += ops.assign_part("sampling", "wall", self._track), self._decode_end, gap
+        return rows
 
     def _charge_step(self, phase: str, duration: int) -> int:
         """Return the recording cost of a step: the queries, and the slowdown of observed nodes."""
@@ -280,9 +269,6 @@ def _describe_model(module: Any, model: Any) -> str:
     with suppress(Exception):
         module.llama_model_desc(model, text, ctypes.sizeof(text))
     return text.value.decode("utf-8", "replace") or "llama.cpp"
-
-
-MAX_INSPECTED_TOKENS: Final = 4096  # tokens; sequences and positions of longer batches are not read
 
 
 def read_batch_facts(batch: Any, encodes: bool) -> CallFacts:

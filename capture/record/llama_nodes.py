@@ -13,9 +13,7 @@ if TYPE_CHECKING:
 _NAME: Final = re.compile(r"^(?P<base>.*?)(?:-(?P<layer>\d+)|_l(?P<cache>\d+))?(?: \(.*)?$")
 _UNNAMED_PREFIX: Final = b"node_"  # prefix that ggml gives to nodes without a name
 _ATTENTION_OUTPUTS: Final = ("kqv_out", "kqv", "__fattn__")  # followed by the output projection
-_NO_WORK: Final = frozenset(
-    ("NONE", "RESHAPE", "VIEW", "PERMUTE", "TRANSPOSE")
-)  # operators that compute nothing
+_NO_WORK: Final = frozenset(("NONE", "RESHAPE", "VIEW", "PERMUTE", "TRANSPOSE"))  # compute nothing
 
 _ROLES: Final = {
     "Qcur": "attn.q", "Kcur": "attn.k", "Vcur": "attn.v", "Qcur_normed": "norm", "Kcur_normed": "norm",
@@ -38,9 +36,9 @@ class NodeOps:
 
     def __init__(self, module: Any, numbers: OpIds) -> None:
         self._op_ids = numbers
-        self._name, self._operator = (
-            _load_function(module._lib, name) for name in ("ggml_get_name", "ggml_op_desc")
-        )
+        function = ctypes.CFUNCTYPE(ctypes.c_char_p, ctypes.c_void_p)  # node → text; not the program's own
+        self._name = function(("ggml_get_name", module._lib))
+        self._operator = function(("ggml_op_desc", module._lib))
         self._ids_by_node: dict[tuple[bytes, bytes, str | None, int | None, str], int | None] = {}
         self._names: dict[bytes, tuple[int | None, str]] = {}
 
@@ -78,13 +76,10 @@ def build_op(name: str, operator: str, previous: tuple[int | None, str] = (None,
     """Return the op of a node by its name and operator; an unnamed node is placed by the previous one."""
     base, layer = parse_node_name(name)
     if name.startswith(_UNNAMED_PREFIX.decode()):
-        layer, base = (
-            previous[0],
-            "kqv_wo" if previous[1] in _ATTENTION_OUTPUTS and operator == "MUL_MAT" else "node",
-        )
-    local_name = f"{base} {operator.lower()}"
+        layer, is_projection = previous[0], previous[1] in _ATTENTION_OUTPUTS and operator == "MUL_MAT"
+        base = "kqv_wo" if is_projection else "node"
     return {
-        "name": local_name,
+        "name": f"{base} {operator.lower()}",
         "layer": layer,
         "op": _infer_role(base, operator),
         "category": _infer_category(base, operator),
@@ -94,7 +89,6 @@ def build_op(name: str, operator: str, previous: tuple[int | None, str] = (None,
 
 
 def _infer_role(base: str, operator: str) -> str | None:
-    """Return the role of a node in the model, or None."""
     if operator == "ROPE":
         return "attn.rope"
     if operator == "FLASH_ATTN_EXT":
@@ -107,13 +101,6 @@ def _infer_role(base: str, operator: str) -> str | None:
 
 
 def _infer_category(base: str, operator: str) -> str:
-    """Return the category of a node's work."""
     if _ROLES.get(base) == "attn.core":
         return "attention"
     return "norm" if "norm" in base else _CATEGORIES.get(operator, "elementwise")
-
-
-def _load_function(library: Any, name: str) -> Any:
-    """Return a private reference to a library function from a node to a text."""
-    kind = ctypes.CFUNCTYPE(ctypes.c_char_p, ctypes.c_void_p)
-    return kind((name, library))

@@ -50,18 +50,15 @@ class OpIds:
     def assign_leaf_work(self, row: LeafWork, phase: str, track: str | None) -> int:
         """Return the op id of leaf work from a profiler window, in a step of this phase."""
         owner = row.owner or ""
-        return self.assign(
-            {
-                "name": row.name,
-                "layer": _parse_layer(owner),
-                "lens": "host"
-                if row.lens == "wall"
-                else row.lens,  # contained in the wall time of the modules
-                "path": " / ".join([*owner.split("."), row.name]) if owner else row.name,
-                "phase": row.phase or phase,
-                "track": row.track or track,
-            }
-        )
+        op = {
+            "name": row.name,
+            "layer": _parse_layer(owner),
+            "lens": "host" if row.lens == "wall" else row.lens,  # contained in the modules' wall time
+            "path": " / ".join([*owner.split("."), row.name]) if owner else row.name,
+            "phase": row.phase or phase,
+            "track": row.track or track,
+        }
+        return self.assign(op)
 
     def pop_new(self) -> list[dict[str, Any]]:
         """Return the ops added since the last call, as fields of a plan line."""

@@ -74,9 +74,8 @@ def _wrap_training(torch: Any, recorder: ProgramRecorder, patches: Patches) -> N
         begin(self, *args, **kwargs)
 
     patches.replace(optimizer, "__init__", __init__)
-    patches.replace(
-        optimizer, "profile_hook_step", staticmethod(_wrap_step_hook(optimizer.profile_hook_step, recorder))
-    )
+    step_hook = _wrap_step_hook(optimizer.profile_hook_step, recorder)
+    patches.replace(optimizer, "profile_hook_step", staticmethod(step_hook))
 
 
 def _hook_training(torch: Any, recorder: ProgramRecorder, patches: Patches) -> None:
@@ -104,9 +103,8 @@ def _hook_training(torch: Any, recorder: ProgramRecorder, patches: Patches) -> N
 
 def _wrap_backward(torch: Any, recorder: ProgramRecorder, patches: Patches) -> None:
     for name in ("backward", "grad"):
-        patches.replace(
-            torch.autograd, name, _wrap_as_part("backward", getattr(torch.autograd, name), recorder)
-        )
+        wrapper = _wrap_as_part("backward", getattr(torch.autograd, name), recorder)
+        patches.replace(torch.autograd, name, wrapper)
 
 
 def _wrap_step_hook(original: Callable[..., Any], recorder: ProgramRecorder) -> Callable[..., Any]:
@@ -145,11 +143,9 @@ def _wrap_as_part(part: str, original: Callable[..., Any], recorder: ProgramReco
 
 def _wrap_profilers(torch: Any, recorder: ProgramRecorder, patches: Patches) -> None:
     """Stop opening profiler windows as soon as the program creates a profiler of its own."""
-    profiler = torch.autograd.profiler
+    profiler, block = torch.autograd.profiler, recorder.shared.windows.block_windows
     for kind, method in ((profiler.profile, "__init__"), (profiler.emit_nvtx, "__enter__")):
-        patches.replace(
-            kind, method, run_before(recorder.shared.windows.block_windows, getattr(kind, method), recorder)
-        )
+        patches.replace(kind, method, run_before(block, getattr(kind, method), recorder))
 
 
 def _wrap_captures(torch: Any, recorder: ProgramRecorder, patches: Patches) -> None:
@@ -179,12 +175,9 @@ def _wrap_captures(torch: Any, recorder: ProgramRecorder, patches: Patches) -> N
         finally:
             recorder.leave(call)
 
-    for name, wrapper in (
-        ("capture_begin", capture_begin),
-        ("capture_end", capture_end),
-        ("replay", replay_graph),
-    ):
-        patches.replace(graph, name, wrapper)
+    patches.replace(graph, "capture_begin", capture_begin)
+    patches.replace(graph, "capture_end", capture_end)
+    patches.replace(graph, "replay", replay_graph)
 
 
 def _hide_from_compiler(wrapper: Any) -> None:

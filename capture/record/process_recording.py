@@ -16,11 +16,10 @@ from .profiler_windows import emit_window
 from .step_module import find_device_type
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Sequence
 
     from .call_phases import CallFacts
     from .call_stack import EndedStep
-    from .profiler_windows import LeafWork
 
 
 class ProcessRecording:
@@ -82,7 +81,9 @@ class ProcessRecording:
         """
         with self._lock:
             assert self.emitter is not None  # noqa: S101
-            number = self._assign_step_number(facts)
+            is_initial = self._is_initial_prefill(facts)
+            self.steps += 1
+            number = 0 if is_initial else self._counter.claim_number()
             self.tracks.add(track)
             phase = facts.phase if facts else None
             self.write_rows(rows, number, phase)
@@ -103,32 +104,21 @@ class ProcessRecording:
             self.emitter.columns(rows[::3], rows[1::3], rows[2::3], step=step, phase=phase)
 
     def _write_ended_step(self, step: EndedStep) -> None:
-        """Write a step and the profiler window in it."""
-        number, window = (
-            self.write_step(step.start, step.duration, step.rows, step.facts, step.track),
-            step.window,
-        )
-        if window is None:
+        """Write a step, and the rows that a profiler window sampled in it."""
+        number = self.write_step(step.start, step.duration, step.rows, step.facts, step.track)
+        if step.window is None:
             return
         assert self.emitter is not None  # noqa: S101
         self.emitter.cost_ns += step.window_cost_ns
-        for problem, count in window.problems.items():
+        for problem, count in step.window.problems.items():
             self.emitter.mark(f"window of step {number}: {count} {problem}", "log")
-        window_lens = "gpu" if step.lens == "host" else "host"  # the lens that is not written in every step
-        self._write_window(window_lens, window.rows, number, step.facts, step.track)
-
-    def _write_window(
-        self, lens: str, rows: Iterable[LeafWork], number: int, facts: CallFacts | None, track: str | None
-    ) -> None:
-        """Write the rows that a profiler window sampled in a step, and a marker for the window."""
-        assert self.emitter is not None  # noqa: S101
-        phase = facts.phase if facts else "forward"
-        with self._lock:
-            emit_window(self.emitter, lens, step=number, phase=facts.phase if facts else None)
-            values_by_row = (
-                (self.ops.assign_leaf_work(row, phase, track), row.start, row.duration) for row in rows
-            )
-            self.write_rows([value for row in values_by_row for value in row], number, None)
+        lens = "gpu" if step.lens == "host" else "host"  # the one that is not written in every step
+        phase = step.facts.phase if step.facts else None
+        emit_window(self.emitter, lens, step=number, phase=phase)
+        rows: list[int] = []
+        for row in step.window.rows:
+            rows += self.ops.assign_leaf_work(row, phase or "forward", step.track), row.start, row.duration
+        self.write_rows(rows, number, None)
 
     def close(self) -> None:
         """End the recording with the process."""
@@ -160,24 +150,16 @@ class ProcessRecording:
         if joins_run:
             self.process = f"process {os.getpid()}"
         self._counter = process_notes.StepCounter(shared=number is None)
-        self.emitter = Emitter(
-            process_notes.read_setting(OUT_VARIABLE) or os.devnull,
-            rank=number,
-            writer=os.getpid() if joins_run else None,
-        )
+        out = process_notes.read_setting(OUT_VARIABLE) or os.devnull
+        self.emitter = Emitter(out, rank=number, writer=os.getpid() if joins_run else None)
         if not run_id:
             run_id = torchrun.build_run_id(os.environ, rank) if rank else secrets.token_hex(8)
             os.environ[RUN_VARIABLE] = run_id
         self.emitter.run(name, build_meta(), id=run_id)
         process_notes.append_note("watched")
 
-    def _assign_step_number(self, facts: CallFacts | None) -> int:
-        """Return the number of the next step: 0 for a prefill before all others, else from 1."""
-        is_first = self._is_initial_prefill(facts)
-        self.steps += 1
-        return 0 if is_first else self._counter.claim_number()
-
     def _is_initial_prefill(self, facts: CallFacts | None) -> bool:
+        """Return whether a step is the prefill before all others: its number is 0, others count from 1."""
         return bool(facts and facts.phase == "prefill" and self.steps == 0 and self.process is None)
 
     def _prefix_track(self, track: str | None) -> str | None:

@@ -24,10 +24,9 @@ class ProcessState:
         self.is_training = False  # whether the program has an optimizer or runs backward
         self.has_optimizer = False
         # inspect tensors without the program's own overrides of torch functions
-        self._tracing = getattr(getattr(torch, "_C", None), "_get_tracing_state", None) or _return_none
-        self.bypass_torch_functions = (
-            getattr(getattr(torch, "_C", None), "DisableTorchFunction", None) or nullcontext
-        )
+        inner = getattr(torch, "_C", None)
+        self._tracing = getattr(inner, "_get_tracing_state", None) or (lambda: None)
+        self.bypass_torch_functions = getattr(inner, "DisableTorchFunction", None) or nullcontext
 
     def is_traced(self) -> bool:
         """Return whether torch.jit.trace is running: it would record our inspection of tensors, too."""
@@ -40,7 +39,3 @@ class ProcessState:
         annotation = _RecordFunctionFast(name)
         annotation.__enter__()
         return annotation
-
-
-def _return_none() -> None:
-    """Replace a function that this torch lacks."""

@@ -13,6 +13,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -24,7 +25,10 @@ if TYPE_CHECKING:
 
 ANNOTATION_PREFIX: Final = "tt:"  # prefix of annotations that name the owner of the work in them
 MAX_TIME_SHARE: Final = 0.03  # of the wall time, for windows
+KINETO_LEVEL_VARIABLE: Final = "KINETO_LOG_LEVEL"  # read by the profiler once, at its first use
 
+_LEVEL_SYMBOL: Final = "_ZN9libkineto6Logger14severityLevel_E"  # libkineto::Logger::severityLevel_
+_MUTED_LEVEL: Final = 99
 _BACKWARD_PREFIX: Final = "autograd::engine::evaluate_function: "
 _ACCUMULATE: Final = "AccumulateGrad"
 _OPTIMIZER_PREFIX: Final = "Optimizer."
@@ -79,15 +83,16 @@ class _Nesting(NamedTuple):
 
 def extract_leaf_work(events: Sequence[ProfilerEvent]) -> ProfilerWindow:
     """Return the leaf work of a window: kernels if a GPU was used, else the outermost ops."""
-    on_gpu = [e for e in events if _is_gpu_work(e)]
-    on_cpu = [e for e in events if not _is_gpu(e)]
+    on_gpu = [e for e in events if e.kind in ("kernel", "gpu_memcpy", "gpu_memset")]
+    on_cpu = [e for e in events if e.kind != "kernel" and not e.kind.startswith("gpu_")]
     nesting = _find_nesting(on_cpu)
     owners = _map_forward_owners(on_cpu, nesting)
     if on_gpu:
         return _extract_gpu_work(on_gpu, on_cpu, nesting, owners)
     pairs = zip(on_cpu, nesting)
+    leaves = [(e, nested) for e, nested in pairs if e.kind == "cpu_op" and nested.outermost is e]
     return ProfilerWindow(
-        [_build_leaf_work(e, nested, owners, "wall", None) for e, nested in pairs if _is_leaf_op(e, nested)]
+        [_build_leaf_work(e, nested, owners, "wall", None) for e, nested in leaves if not _is_enclosing(e)]
     )
 
 
@@ -98,9 +103,7 @@ def _extract_gpu_work(
     owners: dict[int, str | None],
 ) -> ProfilerWindow:
     ops = {e.correlation: nested for e, nested in zip(on_cpu, nesting) if e.kind == "cpu_op"}
-    launches = {
-        e.correlation: (e, nested_launch) for e, nested_launch in zip(on_cpu, nesting) if e.kind != "cpu_op"
-    }
+    launches = {e.correlation: (e, nested) for e, nested in zip(on_cpu, nesting) if e.kind != "cpu_op"}
     rows, early, torn, orphans = [], 0, 0, 0
     for kernel in on_gpu:
         launch, launch_nesting = launches.get(kernel.correlation, (None, None))
@@ -119,11 +122,7 @@ def _extract_gpu_work(
         "kernels without a known launch": orphans,
         "launches without a kernel": _count_launches_without_kernel(on_gpu, on_cpu),
     }
-    return ProfilerWindow(rows, _drop_zeros(problems))
-
-
-def _drop_zeros(counts: dict[str, int]) -> dict[str, int]:
-    return {what: count for what, count in counts.items() if count}
+    return ProfilerWindow(rows, {what: count for what, count in problems.items() if count})
 
 
 def _count_launches_without_kernel(on_gpu: Sequence[ProfilerEvent], on_cpu: Sequence[ProfilerEvent]) -> int:
@@ -132,51 +131,35 @@ def _count_launches_without_kernel(on_gpu: Sequence[ProfilerEvent], on_cpu: Sequ
     return len(launched - {kernel.correlation for kernel in on_gpu})
 
 
-def _is_gpu(e: ProfilerEvent) -> bool:
-    return e.kind in ("kernel", "gpu_user_annotation") or e.kind.startswith("gpu_")
-
-
-def _is_gpu_work(e: ProfilerEvent) -> bool:
-    return e.kind in ("kernel", "gpu_memcpy", "gpu_memset")
-
-
 def _find_nesting(on_cpu: Sequence[ProfilerEvent]) -> list[_Nesting]:
     """Return the nesting of each event, by containment on its own thread."""
-    nesting: list[_Nesting | None] = [None] * len(on_cpu)
+    nesting: dict[int, _Nesting] = {}
     order = sorted(range(len(on_cpu)), key=lambda i: (on_cpu[i].thread, on_cpu[i].start, -on_cpu[i].end))
-    stack: list[int] = []
+    stack: list[tuple[ProfilerEvent, _Nesting]] = []
     for i in order:
         event = on_cpu[i]
-        while stack and (on_cpu[stack[-1]].thread != event.thread or on_cpu[stack[-1]].end <= event.start):
+        while stack and (stack[-1][0].thread != event.thread or stack[-1][0].end <= event.start):
             stack.pop()
-        enclosing = nesting[stack[-1]] if stack else None
-        parent = on_cpu[stack[-1]] if stack else None
-        nesting[i] = _nest_event(event, parent, enclosing)
-        stack.append(i)
-    return [place for place in nesting if place is not None]
+        nesting[i] = _nest_event(event, *stack[-1]) if stack else _nest_event(event)
+        stack.append((event, nesting[i]))
+    return [nesting[i] for i in range(len(on_cpu))]
 
 
-def _nest_event(event: ProfilerEvent, parent: ProfilerEvent | None, enclosing: _Nesting | None) -> _Nesting:
-    annotated_owner = (
-        event.name[len(ANNOTATION_PREFIX) :] if event.name.startswith(ANNOTATION_PREFIX) else None
-    )
+def _nest_event(
+    event: ProfilerEvent, parent: ProfilerEvent | None = None, enclosing: _Nesting | None = None
+) -> _Nesting:
+    owner = event.name[len(ANNOTATION_PREFIX) :] if event.name.startswith(ANNOTATION_PREFIX) else None
+    backward = event if event.name.startswith(_BACKWARD_PREFIX) else None
     if parent is None or enclosing is None:
-        return _Nesting(
-            annotated_owner, event, event if event.name.startswith(_BACKWARD_PREFIX) else None, False
-        )
-    owner = annotated_owner or enclosing.owner
-    backward = enclosing.backward or (event if event.name.startswith(_BACKWARD_PREFIX) else None)
-    optimizer = enclosing.is_optimizer or parent.name.startswith(_OPTIMIZER_PREFIX)
-    return _Nesting(owner, event if _is_enclosing(parent) else enclosing.outermost, backward, optimizer)
+        return _Nesting(owner, event, backward, is_optimizer=False)
+    outermost = event if _is_enclosing(parent) else enclosing.outermost
+    is_optimizer = enclosing.is_optimizer or parent.name.startswith(_OPTIMIZER_PREFIX)
+    return _Nesting(owner or enclosing.owner, outermost, enclosing.backward or backward, is_optimizer)
 
 
 def _is_enclosing(e: ProfilerEvent) -> bool:
     """Return whether an event only encloses work: an annotation, or a whole optimizer step."""
     return e.name.startswith((ANNOTATION_PREFIX, _OPTIMIZER_PREFIX)) or e.kind == "user_annotation"
-
-
-def _is_leaf_op(e: ProfilerEvent, nesting: _Nesting) -> bool:
-    return e.kind == "cpu_op" and nesting.outermost is e and not _is_enclosing(e)
 
 
 def _map_forward_owners(
@@ -196,7 +179,9 @@ def _build_leaf_work(
     e: ProfilerEvent, nesting: _Nesting | None, owners: dict[int, str | None], lens: str, track: str | None
 ) -> LeafWork:
     """Return an event as leaf work; backward work has the owner of its forward op."""
-    op = _strip_prefixes(_BACKWARD_PREFIX, ANNOTATION_PREFIX, name=nesting.outermost.name) if nesting else ""
+    op = nesting.outermost.name if nesting else ""
+    for prefix in (_BACKWARD_PREFIX, ANNOTATION_PREFIX):
+        op = op[len(prefix) :] if op.startswith(prefix) else op
     name = op if lens == "wall" else e.name
     owner, phase = nesting.owner if nesting else None, None
     if nesting and nesting.backward:
@@ -205,13 +190,6 @@ def _build_leaf_work(
     elif nesting and nesting.is_optimizer:
         owner, phase = "optimizer", "optimizer"
     return LeafWork(name, e.start, e.end - e.start, owner, op, phase, lens, track, e.correlation)
-
-
-def _strip_prefixes(*prefixes: str, name: str) -> str:
-    """Return a name without those of the prefixes that it starts with."""
-    for prefix in prefixes:
-        name = name[len(prefix) :] if name.startswith(prefix) else name
-    return name
 
 
 def emit_window(emitter: Emitter, lens: str, **facts: Any) -> None:
@@ -316,20 +294,13 @@ def read_kineto(events: Iterable[Any], offset: int) -> Iterable[ProfilerEvent]:
         )
 
 
-KINETO_LEVEL_VARIABLE: Final = "KINETO_LOG_LEVEL"  # read by the profiler once, at its first use
-_LEVEL_SYMBOL: Final = "_ZN9libkineto6Logger14severityLevel_E"  # libkineto::Logger::severityLevel_
-_MUTED_LEVEL: Final = 99
-
-_levels: list[Any] = []  # the level variable (or None), after the first search
-
-
 @contextmanager
 def mute_kineto() -> Iterator[None]:
     """Mute kineto's log while the block runs.
 
     If its level variable cannot be found, the environment mutes it for good.
     """
-    level = _load_level()
+    level = _find_level()
     setting = os.environ.pop(KINETO_LEVEL_VARIABLE, None)
     if level is None:
         os.environ[KINETO_LEVEL_VARIABLE] = setting or str(_MUTED_LEVEL)
@@ -353,13 +324,9 @@ def _parse_level(current: int, setting: str | None) -> int:
     return current
 
 
-def _load_level() -> Any:
-    if not _levels:
-        _levels.append(_find_level())
-    return _levels[0]
-
-
+@lru_cache(maxsize=None)
 def _find_level() -> Any:
+    """Return kineto's level variable, or None."""
     folder = Path(sys.modules["torch"].__file__ or "").parent / "lib"
     for path in (folder / "libtorch_cpu.so", folder / "libtorch_cpu.dylib"):
         if path.exists():

@@ -190,10 +190,9 @@ class ProgramRecorder(FaultGuard):
         return False
 
     def _create_thread_recorder(self) -> ThreadRecorder:
-        number = len(self._threads) + 1
-        recorder = ThreadRecorder(self.shared, None if number == 1 else f"thread {number}")
-        self._threads.append(recorder)
-        return recorder
+        track = f"thread {len(self._threads) + 1}" if self._threads else None
+        self._threads.append(ThreadRecorder(self.shared, track))
+        return self._threads[-1]
 
     def _reclaim_thread_recorders(self) -> None:
         """Reclaim the recorders of ended threads, for reuse by new threads."""

@@ -78,9 +78,8 @@ class Recorder:
         **meta: Any,
     ) -> None:
         self.emitter = Emitter(path or os.environ.get(OUT_VARIABLE) or os.devnull, rank=rank)
-        self.emitter.run(
-            name or str(meta.get("model", "run")), {"argv": sys.argv, "pid": os.getpid(), **meta}
-        )
+        title = name or str(meta.get("model", "run"))
+        self.emitter.run(title, {"argv": sys.argv, "pid": os.getpid(), **meta})
         self._lens = lens
         self._spans: dict[Any, SpanTimer] = {}
         self._ops: list[dict[str, Any]] = []

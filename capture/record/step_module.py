@@ -27,11 +27,7 @@ class StepModule:
     def is_step_call(self, module: Any, size: int) -> bool:
         """Return whether a top-level call of a module starts a step, and update the step module."""
         step_module = self._module()
-        if (
-            step_module is None
-            or module is step_module
-            or (size == self._size and _find_weights_address(module) == self._weights_address)
-        ):
+        if step_module is None or module is step_module or self._has_same_weights(module, size):
             if step_module is None:
                 self._replace_module(module, size)
             if self._other_calls:
@@ -48,12 +44,12 @@ class StepModule:
             return True
         return False
 
+    def _has_same_weights(self, module: Any, size: int) -> bool:
+        return size == self._size and _find_weights_address(module) == self._weights_address
+
     def _replace_module(self, module: Any, size: int) -> None:
-        self._module, self._size, self._weights_address = (
-            weakref.ref(module),
-            size,
-            _find_weights_address(module),
-        )
+        self._module, self._size = weakref.ref(module), size
+        self._weights_address = _find_weights_address(module)
         self._replaced_modules.discard(id(module))
         self._other_calls.clear()
         self._max_other_calls = 0
@@ -84,9 +80,7 @@ class DeviceLookup:
             return
         with suppress(AttributeError, TypeError):
             for owner in module.modules():
-                name = next(
-                    (name for name, parameter in owner._parameters.items() if parameter is first), None
-                )
+                name = next((name for name, each in owner._parameters.items() if each is first), None)
                 if name is not None and hasattr(owner._parameters, "get"):
                     self._module, self._owner, self._name = weakref.ref(module), weakref.ref(owner), name
                     return

@@ -6,32 +6,25 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
 from ..native.emit import now
-from .call_phases import InputLength, PhaseTracker, find_batch, find_length
-from .call_stack import (
-    CallStack,
-    EndedStep,
-    ModuleCall,
-    RecordedStep,
-    find_innermost_module,
-    find_training_phase,
-)
+from .call_phases import PhaseTracker, find_batch, find_length
+from .call_stack import CallStack, EndedStep, RecordedStep, find_innermost_module, find_training_phase
 from .launch_order import assign_replay_owners
 from .op_ids import ModuleOps
 from .profiler_windows import ANNOTATION_PREFIX
 from .step_module import DeviceLookup, StepModule
 
 if TYPE_CHECKING:
-    from .captured_graphs import GraphRecord
-    from .process_state import ProcessState
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from .call_stack import EndedStep
+    from .call_phases import InputLength
+    from .call_stack import ModuleCall
+    from .captured_graphs import GraphRecord
+    from .process_state import ProcessState
 
 MAX_HELD_STEPS: Final = 8
 MAX_HELD_NS: Final = 2_000_000_000  # since the start of the first, so that a screen need not wait long
+MAX_WAITING_ROWS: Final = 8192  # waiting for the end of their step
+RECENT_GAPS: Final = 9  # gaps after steps whose median is the typical one
 
 
 class StepBuffer:
@@ -50,10 +43,8 @@ class StepBuffer:
             self._write(step)
             return
         self._held.append(step)
-        if (
-            len(self._held) >= MAX_HELD_STEPS
-            or step.start + step.duration - self._held[0].start > MAX_HELD_NS
-        ):
+        held_ns = step.start + step.duration - self._held[0].start
+        if len(self._held) >= MAX_HELD_STEPS or held_ns > MAX_HELD_NS:
             self.flush()
 
     def flush(self) -> None:
@@ -70,10 +61,6 @@ class StepBuffer:
         return [row for step in steps for row in step.rows]
 
 
-MAX_WAITING_ROWS: Final = 8192  # waiting for the end of their step
-RECENT_GAPS: Final = 9  # gaps after steps whose median is the typical one
-
-
 class ThreadRecorder:
     """Receives every call on one thread, from the outside in."""
 
@@ -82,9 +69,8 @@ class ThreadRecorder:
         self._shared, self._graphs, self._windows = shared, shared.graphs, shared.windows
         self._ops = ModuleOps(shared.recording.ops, shared.names, track)
         self.stack = CallStack(self, self._ops)
-        self._rows: list[
-            int
-        ] = []  # op, start, duration of each, flat: a list of integers costs the garbage collector nothing
+        # op, start, duration of each, flat: a list of integers costs the garbage collector nothing
+        self._rows: list[int] = []
         self._step_module = StepModule()
         self._device = DeviceLookup()
         self._step_buffer = StepBuffer(shared.recording.queue_step)
@@ -195,10 +181,9 @@ class ThreadRecorder:
 
     def note_part(self, part: str) -> None:
         """Note whether a part of a training step completes it."""
-        if self._step is not None and self._step.is_training:
-            has_optimizer = self._shared.has_optimizer
-            if part == "optimizer" or (part == "backward" and not has_optimizer):
-                self._step.is_complete = True
+        completes = part == "optimizer" or (part == "backward" and not self._shared.has_optimizer)
+        if completes and self._step is not None:
+            self._step.is_complete = True
 
     def _begin_outermost_call(self, module: Any, args: Any, kwargs: Any) -> None:
         """Begin a top-level call; one of the step module may start a step."""
@@ -217,14 +202,8 @@ class ThreadRecorder:
     def _start_step_if_needed(self, at: int, module: Any, args: Any, kwargs: Any, *, is_own: bool) -> None:
         """Start the next step, unless a training step continues; our own work becomes a row of the step."""
         is_training = self._shared.is_training and module.training and self._shared.torch.is_grad_enabled()
-        if is_training and self._step is not None and self._step.takes_more_calls:
+        if is_training and self._step is not None and not self._step.is_complete:
             return
-        self._begin_step(at, module, args, kwargs, is_training=is_training)
-        if is_own:
-            op = self._shared.recording.ops.assign_part("recording", self._ops.lens, self.track)
-            self._rows += op, at, now() - at
-
-    def _begin_step(self, at: int, module: Any, args: Any, kwargs: Any, *, is_training: bool) -> None:
         step = RecordedStep(at, is_training=is_training)
         step.generates = hasattr(type(module), "generate")
         self._search_length(step, args, kwargs)
@@ -236,9 +215,12 @@ class ThreadRecorder:
             self._shared.recording.write_rows(self._pop_rows(), None, None)
         self._step = step
         self._windows.open_window(self, gpu=self._ops.lens == "host")
+        if is_own:
+            op = self._shared.recording.ops.assign_part("recording", self._ops.lens, self.track)
+            self._rows += op, at, now() - at
 
     def _search_length(self, step: RecordedStep, args: Any, kwargs: Any) -> None:
-        step.searched_calls += 1
+        step.searches += 1
         step.length = find_length(args, kwargs)
 
     def _is_step_call(self, module: Any) -> bool:
@@ -271,14 +253,10 @@ class ThreadRecorder:
             return
         part = "host"
         if self._last_part == "forward":
-            part = "loss" if self._step.is_training else "sampling" if self._takes_tokens else "host"
+            takes_tokens = self._step.length is not None
+            part = "loss" if self._step.is_training else "sampling" if takes_tokens else "host"
         op_id = self._shared.recording.ops.assign_part(part, self._ops.lens, self.track)
         self._rows += op_id, self._last_end, at - self._last_end
-
-    @property
-    def _takes_tokens(self) -> bool:
-        """Whether the step takes tokens, so that sampling follows it."""
-        return self._step is not None and self._step.length is not None
 
     def _end_step(self, end: int, coming: InputLength | None, *, is_last: bool) -> None:
         step, self._step = self._step, None
@@ -298,11 +276,9 @@ class ThreadRecorder:
             windows.add_plain_step(duration)
         elif step.orders:
             window = assign_replay_owners(window, step.orders)
-        window_cost_ns = 0 if window is None else windows.overhead_ns
+        cost_ns = 0 if window is None else windows.overhead_ns
         rows, lens = self._pop_rows(), self._ops.lens
-        self._step_buffer.add(
-            EndedStep(step.start, duration, rows, facts, self.track, lens, window, window_cost_ns)
-        )
+        self._step_buffer.add(EndedStep(step.start, duration, rows, facts, self.track, lens, window, cost_ns))
 
     def _trim_trailing_gap(self, end: int) -> int:
         """Return the end of a step that is not followed at once: its work plus the typical gap."""

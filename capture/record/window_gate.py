@@ -66,12 +66,9 @@ class WindowGate:
 
     def open_window(self, owner: object, *, gpu: bool) -> bool:
         """Open a window if one is due and allowed; return whether it is open."""
-        if (
-            self._is_blocked
-            or self.owner is not None
-            or not self._budget.is_due(now())
-            or self._is_untimely()
-        ):
+        if self._is_blocked or self.owner is not None:
+            return False
+        if not self._budget.is_due(now()) or self._is_untimely():
             return False
         self._is_opening = True
         try:
@@ -92,10 +89,8 @@ class WindowGate:
             return None
         self.owner = None
         window = self._profiler.stop()
-        self._budget.budget = max(
-            MIN_WINDOW_SHARE,
-            MAX_TOTAL_SHARE - (STEP_COST_NS + CALL_COST_NS * calls) / (self._plain_step_ns or duration or 1),
-        )
+        step_share = (STEP_COST_NS + CALL_COST_NS * calls) / (self._plain_step_ns or duration or 1)
+        self._budget.budget = max(MIN_WINDOW_SHARE, MAX_TOTAL_SHARE - step_share)
         self._budget.add_window(now(), self._profiler.overhead_ns, duration)
         return window
 

@@ -10,7 +10,6 @@ import os
 import signal
 import sys
 import threading
-import time
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 from typing import Final
@@ -19,9 +18,8 @@ from capture.clean_text import clean
 from capture.watch.folder_watcher import FolderWatcher
 from capture.watch.server_watcher import ServerWatcher
 from capture.watch.trace_folder import TraceFolder
-from capture.watch.watch_recording import WatchRecording, print_gaps
+from capture.watch.watch_recording import WatchRecording
 
-HEARTBEAT_S: Final = 3.0  # between two heartbeats
 NICE: Final = 5  # the watched program goes first
 
 
@@ -69,18 +67,13 @@ def _watch_folder(args: Namespace, over: threading.Event) -> None:
     name = clean(folder.name or str(folder), 200)
     recording = WatchRecording(args.out, name, {"watched": "folder", "folder": clean(str(folder), 4096)})
     traces = FolderWatcher(TraceFolder(folder, excluded=recording.out), recording)
-    heartbeat_at, last_summary = 0.0, ""
+    last_summary = ""
     while not over.is_set():
-        start = time.monotonic()
         traces.poll()
         if traces.summary != last_summary:
             last_summary = traces.summary
-            recording.write_mark(last_summary, "windows")
-        if start - heartbeat_at > HEARTBEAT_S:
-            recording.write_mark("watching", "heartbeat")
-            heartbeat_at = start
-        recording.flush()
-        print_gaps(recording)
+            recording.mark(last_summary, "windows")
+        recording.keep_alive()
         over.wait(traces.pause_s)
     recording.end()
 

@@ -57,16 +57,16 @@ class FolderWatcher:
         folder = clean(str(self._folder.path), 200)
         if self._folder.is_present != self._was_present:
             if self._folder.is_present:
-                self._recording.write_mark(f"waiting for traces in {folder}", "status")
+                self._recording.mark(f"waiting for traces in {folder}", "status")
             elif self._was_present is None:
-                self._recording.write_mark(f"waiting for {folder}, which does not exist yet", "status")
+                self._recording.mark(f"waiting for {folder}, which does not exist yet", "status")
             else:
-                self._recording.write_mark(f"{folder} is gone; the windows read so far stay", NOTE)
+                self._recording.mark(f"{folder} is gone; the windows read so far stay", NOTE)
             self._was_present = self._folder.is_present
         if self._folder.skipped_count > self._skipped_count:
             self._skipped_count = self._folder.skipped_count
             message = f"{self._skipped_count:,} older files of {folder} are skipped"
-            self._recording.write_mark(f"{message}: tracetui open reads all of them", NOTE)
+            self._recording.mark(f"{message}: tracetui open reads all of them", NOTE)
 
     def _write_trace(self, path: Path) -> None:
         """Write a file as a window, or report why it is not one."""
@@ -89,17 +89,14 @@ class FolderWatcher:
                 self._write_refusal("cut short", name, reason)
                 return
             rows = self._recording.write_window(runs, written_ns)
-            seconds = time.monotonic() - start
-            number = self._recording.windows
-            self._recording.write_mark(
-                f"window {number}: {name}, {rows:,} events, read in {seconds:.1f} s", LOG
-            )
+            seconds, number = time.monotonic() - start, self._recording.windows
+            self._recording.mark(f"window {number}: {name}, {rows:,} events, read in {seconds:.1f} s", LOG)
 
     def _write_refusal(self, reason: str, name: str, why: str) -> None:
         """Count a file without a window, and name it while there are few."""
         self._counts[reason] += 1
         if self._counts[reason] <= _MAX_NAMED_FILES:
-            self._recording.write_mark(f"{name} is not shown: {why}", NOTE)
+            self._recording.mark(f"{name} is not shown: {why}", NOTE)
 
     def _is_trace(self, path: Path) -> bool:
         head = Source.from_path(path).head

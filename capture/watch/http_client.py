@@ -19,15 +19,15 @@ from urllib.parse import urljoin, urlsplit
 from capture.clean_text import clean
 from capture.errors import UsageError
 
-HEADER_VARIABLE: Final = (
-    "TRACETUI_HEADER"  # environment variable with a header for every request; never shown
-)
+HEADER_VARIABLE: Final = "TRACETUI_HEADER"  # environment: a header for every request; never shown
 MAX_BODY_BYTES: Final = 16 << 20  # of a response that are read
 MAX_REDIRECTS: Final = 2  # followed on the same server
 REDIRECT_STATUSES: Final = (301, 302, 303, 307, 308)
-REFUSED_STATUSES: Final = (401, 403)
+KEY_HINT: Final = f"{HEADER_VARIABLE}='Authorization: Bearer KEY' sends a key with every request"
 _CHUNK: Final = 1 << 16
 _DEFAULT_PORTS: Final = {"http": 80, "https": 443}
+
+Body = Mapping[str, Any] | None  # of a request, as JSON
 
 
 class NoAnswerError(Exception):
@@ -48,6 +48,10 @@ class HttpResponse:
     @property
     def is_ok(self) -> bool:
         return 200 <= self.status < 300
+
+    @property
+    def is_refusal(self) -> bool:
+        return self.status in (401, 403)
 
     @property
     def text(self) -> str:
@@ -74,20 +78,19 @@ class ServerAddress:
     @classmethod
     def from_url(cls, url: str) -> "ServerAddress":
         """Return the address of a URL typed by the user; raise UsageError if it is invalid."""
+        invalid = UsageError(f"invalid address {clean(url, 200)}", todo="write it as http://HOST:PORT")
         try:
             parts = urlsplit(url)
             port = parts.port or _DEFAULT_PORTS[parts.scheme]
             has_credentials, host = parts.username or parts.password, parts.hostname or ""
             host.encode("idna")
         except (ValueError, KeyError, UnicodeError):
-            raise UsageError(
-                f"invalid address {clean(url, 200)}", todo="write it as http://HOST:PORT"
-            ) from None
+            raise invalid from None
         if has_credentials:
             todo = f"put the header into the variable {HEADER_VARIABLE}"
             raise UsageError("an address with user or password would be saved in the recording", todo=todo)
         if not host or parts.query or parts.fragment or not url.isprintable():
-            raise UsageError(f"invalid address {clean(url, 200)}", todo="write it as http://HOST:PORT")
+            raise invalid
         return cls(parts.scheme, host, port, parts.path.rstrip("/"))
 
     def __str__(self) -> str:
@@ -106,13 +109,11 @@ class HttpClient:
         """Return the response to a GET; raise NoAnswerError if none comes within so many seconds."""
         return self._request("GET", path, None, seconds)
 
-    def post(self, path: str, body: Mapping[str, Any] | None, seconds: float) -> HttpResponse:
+    def post(self, path: str, body: Body, seconds: float) -> HttpResponse:
         """Return the response to a POST; raise NoAnswerError as `get` does."""
         return self._request("POST", path, body, seconds)
 
-    def _request(
-        self, method: str, path: str, body: Mapping[str, Any] | None, seconds: float
-    ) -> HttpResponse:
+    def _request(self, method: str, path: str, body: Body, seconds: float) -> HttpResponse:
         target = self.address.base + path
         for _ in range(MAX_REDIRECTS + 1):
             response, location = self._exchange(method, target, body, seconds)
@@ -134,7 +135,7 @@ class HttpClient:
         return urlsplit(full).path
 
     def _exchange(
-        self, method: str, target: str, body: Mapping[str, Any] | None, seconds: float
+        self, method: str, target: str, body: Body, seconds: float
     ) -> tuple[HttpResponse, str | None]:
         """Return the response, and the target of a redirect if it is one."""
         connection = self._open_connection(seconds)
@@ -147,12 +148,12 @@ class HttpClient:
             timer.start()
             connection.request(method, target, data, headers)
             response = connection.getresponse()
-            http_response = HttpResponse(response.status, _read_body(response))
+            content = _read_body(response)
             if is_late.is_set():
                 raise TimeoutError
-            return http_response, response.getheader(
-                "Location"
-            ) if response.status in REDIRECT_STATUSES else None
+            redirects = response.status in REDIRECT_STATUSES
+            location = response.getheader("Location") if redirects else None
+            return HttpResponse(response.status, content), location
         except ConnectionRefusedError as e:
             raise NotListeningError(_describe_failure(e, seconds, is_late=False)) from None
         except (OSError, http.client.HTTPException, ValueError) as e:

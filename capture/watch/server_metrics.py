@@ -54,9 +54,8 @@ class MetricHistory:
 
     def add_reading(self, samples: Sequence[MetricSample], at: float) -> list[ServerMetric]:
         """Return the metrics at this time, in seconds."""
-        first_rank = [
-            s for s in samples if s.labels.get("tp_rank", "0") == "0" and s.labels.get("pp_rank", "0") == "0"
-        ]
+        ranks = ("tp_rank", "pp_rank")
+        first_rank = [s for s in samples if all(s.labels.get(rank, "0") == "0" for rank in ranks)]
         reading = _Reading(at, self._sum_totals(first_rank), self._collect_histograms(first_rank))
         if self._readings and _has_reset(self._readings[-1], reading):
             self._readings.clear()
@@ -68,10 +67,8 @@ class MetricHistory:
     def _compute_gauges(self, samples: Sequence[MetricSample]) -> list[ServerMetric]:
         """Return the requests of all engines together, and the share of the fullest cache."""
         metrics = []
-        for name, keys in (
-            ("requests running", self._names.running),
-            ("requests waiting", self._names.waiting),
-        ):
+        names = {"requests running": self._names.running, "requests waiting": self._names.waiting}
+        for name, keys in names.items():
             if values := _select_values(samples, keys):
                 metrics.append(ServerMetric(name, math.fsum(values), "requests"))
         if shares := _select_values(samples, self._names.kv_share):
@@ -144,19 +141,16 @@ def _sum_buckets(samples: Sequence[MetricSample], names: Sequence[str]) -> dict[
     for name in names:
         sums: dict[float, float] = {}
         for sample in samples:
-            if (
-                sample.name == f"{name}_bucket"
-                and (edge := _parse_edge(sample.labels.get("le", ""))) is not None
-            ):
+            edge = _parse_edge(sample.labels.get("le", "")) if sample.name == f"{name}_bucket" else math.nan
+            if not math.isnan(edge):
                 sums[edge] = sums.get(edge, 0.0) + sample.value
         if sums:
             return sums
     return {}
 
 
-def _parse_edge(text: str) -> float | None:
+def _parse_edge(text: str) -> float:
     try:
-        edge = float(text)
+        return float(text)
     except ValueError:
-        return None
-    return None if math.isnan(edge) else edge
+        return math.nan

@@ -4,14 +4,7 @@ import time
 from pathlib import Path
 from typing import Final
 
-from capture.watch.http_client import (
-    HEADER_VARIABLE,
-    REFUSED_STATUSES,
-    HttpClient,
-    HttpResponse,
-    NoAnswerError,
-    NotListeningError,
-)
+from capture.watch.http_client import KEY_HINT, HttpClient, HttpResponse, NoAnswerError, NotListeningError
 from capture.watch.servers import ServerKind
 
 START_TIMEOUT_S: Final = 10.0  # to start a profile
@@ -24,54 +17,45 @@ class ServerProfile:
 
     def __init__(self, client: HttpClient, kind: ServerKind, folder: Path | None) -> None:
         self._client, self._kind, self._folder = client, kind, folder
-        self._is_running = False  # also if a start request got no response
+        self.is_running = False  # also if a start request got no response
         self.failure = ""  # why there is no profile, as a sentence
         self.is_refused = False  # whether another request is useless until the server restarts
 
-    @property
-    def is_running(self) -> bool:
-        return self._is_running
-
     def start(self) -> bool:
         """Start a profile and return whether it started; `failure` gives the reason if not."""
-        self._is_running = True
+        self.is_running = True
         self.failure, self.is_refused = "", False
         try:
-            response = self._client.post(
-                "/start_profile", self._kind.start_body(self._folder), START_TIMEOUT_S
-            )
+            body = self._kind.start_body(self._folder)
+            response = self._client.post("/start_profile", body, START_TIMEOUT_S)
         except NoAnswerError as e:
             self.failure = f"the server did not start a profile: {e}"
             self.stop(EXIT_TIMEOUT_S)  # the request may have arrived
             return False
         if not response.is_ok:
-            self._is_running = False
+            self.is_running = False
             self.failure, self.is_refused = self._explain_refusal(response)
         return response.is_ok
 
     def stop(self, seconds: float = STOP_TIMEOUT_S) -> bool:
         """Stop the profile and return whether the server confirms it; a server that is gone has none."""
-        if not self._is_running:
+        if not self.is_running:
             return True
         try:
             response = self._client.post("/stop_profile", None, seconds)
         except NoAnswerError as e:
-            self._is_running = not isinstance(e, NotListeningError)
+            self.is_running = not isinstance(e, NotListeningError)
             self.failure = f"the request to stop the profile failed: {e}"
             return False
-        self._is_running = False
+        self.is_running = False
         if not response.is_ok:
             self.failure = f"the server did not stop the profile ({response.status}): {response.text}"
         return response.is_ok
 
     def _explain_refusal(self, response: HttpResponse) -> tuple[str, bool]:
         """Return why a server does not profile and how to change that, and whether retrying is useless."""
-        if response.status in REFUSED_STATUSES:
-            problem = f"the server refuses to profile ({response.status})"
-            return (
-                f"{problem}: {HEADER_VARIABLE}='Authorization: Bearer KEY' sends a key with every request",
-                True,
-            )
+        if response.is_refusal:
+            return f"the server refuses to profile ({response.status}): {KEY_HINT}", True
         if response.status in (404, 405) or (response.status == 400 and self._kind.PROFILE_FLAG):
             flag = self._kind.PROFILE_FLAG
             todo = f"start {self._kind.NAME} with {flag}" if flag else "its version may be too old"

@@ -9,8 +9,7 @@ from typing import Final
 
 from capture.clean_text import clean
 from capture.watch.http_client import (
-    HEADER_VARIABLE,
-    REFUSED_STATUSES,
+    KEY_HINT,
     HttpClient,
     HttpResponse,
     NoAnswerError,
@@ -22,13 +21,12 @@ from capture.watch.server_metrics import MetricHistory
 from capture.watch.server_profile import ProfileSchedule
 from capture.watch.server_windows import ServerWindows, is_local
 from capture.watch.servers import ServerKind, load_kinds
-from capture.watch.watch_recording import WatchRecording, print_gaps
+from capture.watch.watch_recording import WatchRecording
 
 METRICS_INTERVAL_S: Final = 1.0  # between two readings
 HEALTH_INTERVAL_S: Final = 10.0  # between two checks, each of which may cost the server a token
 REQUEST_TIMEOUT_S: Final = 3.0  # for one response
 WINDOWS_EXIT_TIMEOUT_S: Final = 14.0  # for the windows thread to stop
-HEARTBEAT_S: Final = 3.0
 FOLDER_TIMEOUT_S: Final = 2.0
 
 
@@ -44,32 +42,25 @@ class ServerWatcher:
         self._client = HttpClient(ServerAddress.from_url(args.url), read_extra_headers())
         self._schedule = ProfileSchedule(args.windows, args.every) if args.windows else None
         address = str(self._client.address)
-        share = f" ({args.windows / args.every:.1%} of the time)" if args.windows else ""
-        plan = f"{args.windows:g} s every {args.every:g} s{share}" if args.windows else "none"
-        self._recording = WatchRecording(
-            args.out, address, {"watched": "server", "server": address, "windows": plan}
-        )
+        plan = "none"
+        if args.windows:
+            share = args.windows / args.every
+            plan = f"{args.windows:g} s every {args.every:g} s ({share:.1%} of the time)"
+        meta = {"watched": "server", "server": address, "windows": plan}
+        self._recording = WatchRecording(args.out, address, meta)
         self._kind: ServerKind | None = None
         self._metrics: MetricHistory | None = None
         self._windows: ServerWindows | None = None
         self._alarm, self._health, self._last_note = "", "", ""
-        self._health_checked_at = self._heartbeat_at = 0.0
+        self._health_checked_at = 0.0
 
     def follow(self) -> None:
         """Write metrics, health and windows until asked to end."""
         while not self._over.is_set():
             start = time.monotonic()
             self._poll_server(start)
-            if start - self._heartbeat_at > HEARTBEAT_S:
-                self._recording.write_mark("watching", "heartbeat")
-                self._heartbeat_at = start
-            self._recording.flush()
-            print_gaps(self._recording)
+            self._recording.keep_alive()
             self._over.wait(max(0.0, METRICS_INTERVAL_S - (time.monotonic() - start)))
-        self._shut_down()
-
-    def _shut_down(self) -> None:
-        """Stop the windows, and warn if the server may keep profiling."""
         if self._windows is not None:
             self._windows.join(WINDOWS_EXIT_TIMEOUT_S)
             if why := self._windows.exit_warning:
@@ -99,33 +90,24 @@ class ServerWatcher:
             if not message:
                 self._windows.reset_failures()
         self._alarm = message
-        self._recording.write_mark(message or "over", "alarm")
-        self._recording.write_mark(
-            f"{'waiting for' if message else 'watching'} {self._client.address}", "status"
-        )
+        self._recording.mark(message or "over", "alarm")
+        state = "waiting for" if message else "watching"
+        self._recording.mark(f"{state} {self._client.address}", "status")
 
     def _identify_server(self, metrics: HttpResponse) -> None:
         """Find the kind of the server, start its windows, and report what it lacks."""
         models = self._client.get("/v1/models", REQUEST_TIMEOUT_S)
-        document = models.parse_json() if models.is_ok else None
-        first = _select_first_model(document)
+        first = _select_first_model(models.parse_json() if models.is_ok else None)
         owner = clean(str(first.get("owned_by", "")), 100).lower()
-        prefixes = {
-            s.partition(":")[0] for s in metrics.body[:200_000].decode("utf-8", "replace").split("\n")
-        }
-        kind = next((k for k in load_kinds() if owner == k.OWNER or k.OWNER in prefixes), None)
+        lines = metrics.body[:200_000].decode("utf-8", "replace").split("\n")
+        prefixes = {owner, *(line.partition(":")[0] for line in lines)}
+        kind = next((k for k in load_kinds() if k.OWNER in prefixes), None)
         if kind is None:
-            status = next(
-                (response.status for response in (metrics, models) if response.status in REFUSED_STATUSES),
-                None,
-            )
-            if status:
-                hint = f"{HEADER_VARIABLE}='Authorization: Bearer KEY' sends a key with every request"
-                raise _UnsupportedServerError(f"refuses all requests ({status}): {hint}")
+            if refusals := [r.status for r in (metrics, models) if r.is_refusal]:
+                raise _UnsupportedServerError(f"refuses all requests ({refusals[0]}): {KEY_HINT}")
             names = " nor ".join(k.NAME for k in load_kinds())
-            raise _UnsupportedServerError(
-                f"is neither {names}, judging by its responses ({metrics.status} to /metrics)"
-            )
+            why = f"judging by its responses ({metrics.status} to /metrics)"
+            raise _UnsupportedServerError(f"is neither {names}, {why}")
         self._kind, self._metrics = kind, MetricHistory(kind.NAMES)
         model = clean(str(first.get("id", "")), 300)
         self._recording.add_meta({"producer": kind.NAME, **({"model": model} if model else {})})
@@ -133,13 +115,13 @@ class ServerWatcher:
 
     def _start_windows(self, kind: ServerKind) -> None:
         if self._schedule is None:
-            self._recording.write_mark("windows are off: metrics only", "windows")
+            self._recording.mark("windows are off: metrics only", "windows")
             return
         writes_to_our_folder = kind.TAKES_FOLDER and is_local(self._client)
         folder = self._args.traces or (None if writes_to_our_folder else self._query_trace_folder())
         if folder is None and not writes_to_our_folder:
             message = "no windows: --traces DIR names the folder that the server's profiler writes to"
-            self._recording.write_mark(message, "windows")
+            self._recording.mark(message, "windows")
             return
         self._windows = ServerWindows(self._client, kind, self._recording, folder, self._schedule, self._over)
         self._windows.start()
@@ -161,7 +143,7 @@ class ServerWatcher:
         samples = parse_samples(response.body.decode("utf-8", "replace"), f"{self._kind.OWNER}:")
         metrics = self._metrics.add_reading(samples, now)
         for metric in metrics:
-            self._recording.write_counter(metric.name, metric.value, metric.unit, metric.track)
+            self._recording.counter(metric.name, metric.value, metric.unit, track=metric.track)
         if self._windows is not None:
             requests = [metric.value for metric in metrics if metric.name.startswith("requests ")]
             self._windows.is_busy = any(requests) if requests else None
@@ -178,12 +160,12 @@ class ServerWatcher:
             health = f"health unknown ({e})"
         if health != self._health:
             self._health = health
-            self._recording.write_mark(health, "health")
+            self._recording.mark(health, "health")
 
     def _write_note_once(self, message: str) -> None:
         if message != self._last_note:
             self._last_note = message
-            self._recording.write_mark(message, "note")
+            self._recording.mark(message, "note")
 
 
 def _select_first_model(document: object) -> dict[str, object]:

@@ -95,9 +95,8 @@ class ServerWindows(threading.Thread):
         deadline = time.monotonic() + TRACE_TIMEOUT_S
         while not self._over.is_set() and time.monotonic() < deadline:
             if self._traces.poll() or self._recording.windows > before:
-                self._write_status(
-                    f"{self._traces.summary}; the last took the server {seconds:.1f} s{self._describe_next()}"
-                )
+                cost = f"the last took the server {seconds:.1f} s{self._describe_next()}"
+                self._write_status(f"{self._traces.summary}; {cost}")
                 return
             self._over.wait(self._traces.pause_s)
         if not self._over.is_set():
@@ -115,11 +114,11 @@ class ServerWindows(threading.Thread):
         """Write a message about the windows, unless it repeats the last one."""
         if message != self._last_status:
             self._last_status = message
-            self._recording.write_mark(message, "windows")
+            self._recording.mark(message, "windows")
             self._recording.flush()
 
 
 def is_local(client: HttpClient) -> bool:
     """Return whether the server runs on this machine, so that its files can be read."""
     host = client.address.host
-    return host == "localhost" or (host.startswith("127.") or host == "::1")
+    return host in ("localhost", "::1") or host.startswith("127.")

@@ -2,6 +2,7 @@
 
 import secrets
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -16,25 +17,22 @@ from capture.native.schema import SCHEMA_VERSION, TIME_COLUMNS, seal_record
 from capture.native.write import encode_events, encode_log
 from capture.run import Run
 
-_OF_ONE_WINDOW: Final = (
-    "clock",
-    "clock_base_ns",
-    "rank",
-    "truncated",
-    "folded",
-)  # keys of a run's meta that hold for one window only
+HEARTBEAT_S: Final = 3.0  # between two heartbeats
 _PLAUSIBLE_NS: Final = 366 * 86_400 * 10**9  # starts this close to the date of their file are Unix times
+# keys of a run's meta that hold for one window only
+_OF_ONE_WINDOW: Final = ("clock", "clock_base_ns", "rank", "truncated", "folded")
 
 
-class WatchRecording:
+class WatchRecording(Emitter):
     """The recording of a watched program; threads may share it."""
 
     def __init__(self, out: Path, name: str, meta: Mapping[str, Any]) -> None:
         """Start a run in a file."""
+        super().__init__(out, reports_cost=False)
         self.out = out
-        self._emitter = Emitter(out, reports_cost=False)
         self._id, self._name = secrets.token_hex(8), name
-        self._emitter.run(name, meta, id=self._id)
+        self.run(name, meta, id=self._id)
+        self._heartbeat_at = 0.0
         self._last_step: dict[int | None, int] = {}  # by rank
         self._next_op = 0
         self._log = Log(name, FORMAT)
@@ -44,24 +42,17 @@ class WatchRecording:
     def add_meta(self, meta: Mapping[str, Any]) -> None:
         """Add metadata to the run; existing keys stay."""
         fields = {"kind": "run", "schema": SCHEMA_VERSION, "id": self._id, "name": self._name}
-        self._emitter.write_line(seal_record({**fields, "meta": dict(meta)}), 0)
+        self._queue_line(seal_record({**fields, "meta": dict(meta)}), 0)
 
-    def write_counter(self, name: str, value: float, unit: str = "", track: str | None = None) -> None:
-        """Write a metric with the current time."""
-        self._emitter.counter(name, value, unit, track=track)
-
-    def write_mark(self, text: str, path: str) -> None:
-        """Write a message with the current time; `path` is its class."""
-        self._emitter.mark(text, path)
-
-    def flush(self) -> None:
-        """Write all waiting lines."""
-        self._emitter.flush()
-
-    @property
-    def unwritten(self) -> str:
-        """Why events are missing, as a sentence; empty if none are."""
-        return self._emitter.unwritten
+    def keep_alive(self) -> None:
+        """Write a heartbeat if one is due, and all waiting lines; print why the recording has gaps."""
+        at = time.monotonic()
+        if at - self._heartbeat_at > HEARTBEAT_S:
+            self.mark("watching", "heartbeat")
+            self._heartbeat_at = at
+        self.flush()
+        if why := self.unwritten:
+            print(f"tracetui: the recording has gaps: {why}", file=sys.stderr, flush=True)
 
     def write_window(self, runs: Sequence[Run], written_ns: int) -> int:
         """Write the events of the runs in one file as the next window, and return their number.
@@ -74,18 +65,14 @@ class WatchRecording:
             self.add_meta({key: value for key, value in run.meta.items() if key not in _OF_ONE_WINDOW})
             events = self._demote_host_kernels(self._place_on_clock(run, written_ns))
             for line, count in encode_events(events, self._next_op):
-                self._emitter.write_line(line, count)
+                self._queue_line(line, count)
             self._next_op += events.height
             rows += events.height
-            self._add_to_log(run)
+            self._log.add(run.log)
         self.windows += 1
-        self._emitter.write_line(encode_log(self._log.freeze()), 0)
+        self._queue_line(encode_log(self._log.freeze()), 0)
         self.flush()
         return rows
-
-    def end(self) -> None:
-        """Write all waiting lines and the end."""
-        self._emitter.end()
 
     def _place_on_clock(self, run: Run, written_ns: int) -> pl.DataFrame:
         """Return the events on our clock, with steps after those of earlier windows."""
@@ -110,36 +97,22 @@ class WatchRecording:
         if abs(first - written_ns) < _PLAUSIBLE_NS:
             return 0
         last = run.events.select((pl.col("t") + (pl.col("dur").fill_null(0) if run.has("dur") else 0)).max())
-        self._log.note(
-            "clock_untold", "windows without a known clock are set to end when their file was written"
-        )
+        message = "windows without a known clock are set to end when their file was written"
+        self._log.note("clock_untold", message)
         return written_ns - int(last.item() or 0)
 
     def _demote_host_kernels(self, events: pl.DataFrame) -> pl.DataFrame:
         """Return the events; host ops stand in for a device only until a device was seen."""
         if not {"kind", "lens"} <= set(events.columns):
             return events
-        is_host_kernel = (pl.col("kind") == "kernel") & (pl.col("lens") != "gpu")
-        has_device = events.select(((pl.col("kind") == "kernel") & (pl.col("lens") == "gpu")).any()).item()
+        is_kernel, is_gpu = pl.col("kind") == "kernel", pl.col("lens") == "gpu"
+        has_device = events.select((is_kernel & is_gpu).any()).item()
         self._has_device = self._has_device or has_device
         if has_device or not self._has_device:
             return events
         span = pl.lit(pl.Series(["span"], dtype=pl.Categorical()))
-        return events.with_columns(kind=pl.when(is_host_kernel).then(span).otherwise("kind"))
-
-    def _add_to_log(self, run: Run) -> None:
-        self._log.read += run.log.read
-        self._log.repaired += run.log.repaired
-        self._log.dropped += run.log.dropped
-        for n in run.log.notices:
-            self._log.note(n.id, n.message, count=n.count, severity=n.severity)
+        return events.with_columns(kind=pl.when(is_kernel & ~is_gpu).then(span).otherwise("kind"))
 
 
 def _shift_times(run: Run, offset: int) -> pl.DataFrame:
     return run.events.with_columns(pl.col(c) + offset for c in TIME_COLUMNS if run.has(c))
-
-
-def print_gaps(recording: WatchRecording) -> None:
-    """Print why the recording has gaps, if it has any."""
-    if why := recording.unwritten:
-        print(f"tracetui: the recording has gaps: {why}", file=sys.stderr, flush=True)

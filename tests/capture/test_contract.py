@@ -10,7 +10,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from capture import load_runs as opening
+from capture import loaders
 from capture.errors import UnforeseenError, UnreadableError
 from capture.export_runs import export
 from capture.graphs.capture_files import NO_CAPTURE
@@ -41,7 +41,7 @@ def test_a_fault_of_a_loader_is_one_sentence(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    monkeypatch.setattr(opening, "find_loaders", lambda head, suffix, log: [Broken(raised)])
+    monkeypatch.setattr(loaders, "find_loaders", lambda head, suffix, log: [Broken(raised)])
     path = tmp_path / "x.json"
     path.write_text("{}")
     assert main(["report", "kernels", str(path)]) == 3

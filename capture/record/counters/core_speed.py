@@ -54,12 +54,8 @@ class LastReadings:
 
     def should_write(self, core: int, at: int, loop_ns: int) -> bool:
         """Return whether a reading is to be written, and remember it as written then."""
-        last = self._last.get(core)
-        if (
-            last
-            and at - last[0] < REWRITE_INTERVAL_NS
-            and abs(loop_ns - last[1]) < MIN_CHANGE_SHARE * last[1]
-        ):
+        last_at, last_ns = self._last.get(core, (at - REWRITE_INTERVAL_NS, loop_ns))  # the first is due
+        if at - last_at < REWRITE_INTERVAL_NS and abs(loop_ns - last_ns) < MIN_CHANGE_SHARE * last_ns:
             return False
         self._last[core] = at, loop_ns
         return True
@@ -80,10 +76,8 @@ class CoreSpeedProbe:
         self._emitter, self._last_readings = emitter, LastReadings()
         self._stopped = threading.Event()
         self._threads = [
-            threading.Thread(
-                target=self._measure_core, args=(core,), name=f"speed of core {core}", daemon=True
-            )
-            for core in cores
+            threading.Thread(target=self._measure_core, args=(n,), name=f"speed of core {n}", daemon=True)
+            for n in cores
         ]
 
     def start(self) -> None:
@@ -104,15 +98,11 @@ class CoreSpeedProbe:
         except OSError as e:
             self._emitter.mark(f"cannot be measured: the speed of core {core} ({e.strerror})", "log")
             return
-        is_stopped = False
-        while not is_stopped:
+        while True:
             start = time.thread_time_ns()
-            self.write_if_changed(core, time.perf_counter_ns(), measure_loop_ns())
-            is_stopped = self._stopped.wait(
-                compute_pause_ns(time.thread_time_ns() - start, len(self._threads)) / 1e9
-            )
-
-    def write_if_changed(self, core: int, at: int, loop_ns: int) -> None:
-        """Write a reading if it is due or has changed."""
-        if self._last_readings.should_write(core, at, loop_ns):
-            self._emitter.event("counter", COUNTER, t=at, value=loop_ns, unit="ns", track=f"core {core}")
+            at, loop_ns = time.perf_counter_ns(), measure_loop_ns()
+            if self._last_readings.should_write(core, at, loop_ns):
+                self._emitter.event("counter", COUNTER, t=at, value=loop_ns, unit="ns", track=f"core {core}")
+            pause_ns = compute_pause_ns(time.thread_time_ns() - start, len(self._threads))
+            if self._stopped.wait(pause_ns / 1e9):
+                return

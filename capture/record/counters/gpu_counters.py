@@ -20,15 +20,9 @@ _INVALID_VALUES: Final = frozenset((0xFFFFFFFF, 0xFFFFFFFFFFFFFFFF))
 
 # bit → reason for reduced clocks
 _THROTTLE_REASONS: Final = {
-    0x2: "application clocks",
-    0x4: "power cap",
-    0x8: "hardware slow-down",
-    0x10: "sync boost",
-    0x20: "thermal (software)",
-    0x40: "thermal (hardware)",
-    0x80: "power brake",
-    0x100: "display clocks",
-}
+    0x2: "application clocks", 0x4: "power cap", 0x8: "hardware slow-down", 0x10: "sync boost",
+    0x20: "thermal (software)", 0x40: "thermal (hardware)", 0x80: "power brake", 0x100: "display clocks",
+}  # fmt: skip
 
 
 class GpuCounter(NamedTuple):
@@ -49,19 +43,11 @@ COUNTERS: Final = (
     GpuCounter("gpu_energy", "J", lambda n, h: n.nvmlDeviceGetTotalEnergyConsumption(h) / 1e3),
     GpuCounter("gpu_temperature", "°C", lambda n, h: n.nvmlDeviceGetTemperature(h, n.NVML_TEMPERATURE_GPU)),
     GpuCounter("gpu_mem_used", "B", lambda n, h: n.nvmlDeviceGetMemoryInfo(h).used),
-    GpuCounter(
-        "gpu_pcie_transmit",
-        "B/s",
-        lambda n, h: 1024 * n.nvmlDeviceGetPcieThroughput(h, n.NVML_PCIE_UTIL_TX_BYTES),
-        is_slow=True,
-    ),
-    GpuCounter(
-        "gpu_pcie_receive",
-        "B/s",
-        lambda n, h: 1024 * n.nvmlDeviceGetPcieThroughput(h, n.NVML_PCIE_UTIL_RX_BYTES),
-        is_slow=True,
-    ),
-)
+    GpuCounter("gpu_pcie_transmit", "B/s", is_slow=True,
+               read=lambda n, h: 1024 * n.nvmlDeviceGetPcieThroughput(h, n.NVML_PCIE_UTIL_TX_BYTES)),
+    GpuCounter("gpu_pcie_receive", "B/s", is_slow=True,
+               read=lambda n, h: 1024 * n.nvmlDeviceGetPcieThroughput(h, n.NVML_PCIE_UTIL_RX_BYTES)),
+)  # fmt: skip
 
 
 def find_gpu_handles(nvml: Any, emitter: Emitter, visible: str | None = None) -> dict[str, Any]:
@@ -105,9 +91,8 @@ def _find_handle_by_uuid(nvml: Any, uuid: str, count: int) -> Any:
     try:
         return nvml.nvmlDeviceGetHandleByUUID(uuid)
     except Exception:
-        matches = [
-            h for h in _iter_devices(nvml, count) if _decode_text(nvml.nvmlDeviceGetUUID(h)).startswith(uuid)
-        ]
+        uuids = ((h, nvml.nvmlDeviceGetUUID(h)) for h in _iter_devices(nvml, count))
+        matches = [h for h, text in uuids if _decode_text(text).startswith(uuid)]
         if len(matches) != 1:
             raise
         return matches[0]
@@ -136,17 +121,6 @@ def read_visible_devices(pid: int) -> str | None:
         values = [e.partition(b"=")[2].decode() for e in entries if e.startswith(name.encode() + b"=")]
         return values[0] if values else None
     return os.environ.get(name)
-
-
-def build_fast_probes(nvml: Any, gpus: dict[str, Any], emitter: Emitter) -> dict[str, Probe]:
-    """Return the probes to read in every round."""
-    reasons = {f"gpu_throttle of {t}": _build_throttle_probe(nvml, h, t, emitter) for t, h in gpus.items()}
-    return _build_probes(nvml, gpus, slow=False) | reasons
-
-
-def build_slow_probes(nvml: Any, gpus: dict[str, Any]) -> dict[str, Probe]:
-    """Return the probes that take long to answer."""
-    return _build_probes(nvml, gpus, slow=True)
 
 
 def _build_probes(nvml: Any, gpus: dict[str, Any], *, slow: bool) -> dict[str, Probe]:
@@ -191,9 +165,7 @@ def _end_with_parent() -> None:
 
 def main(argv: list[str] | None = None) -> int:
     """Sample until the process ends; return 0 if there is nothing to read, 1 if all GPUs were lost."""
-    parser = argparse.ArgumentParser(
-        prog="python -m capture.record.counters.gpu_counters", description=__doc__
-    )
+    parser = argparse.ArgumentParser("python -m capture.record.counters.gpu_counters", description=__doc__)
     parser.add_argument("out")
     parser.add_argument("--pid", type=int, required=True)
     parser.add_argument("--hz", type=float, default=5.0)
@@ -211,11 +183,12 @@ def main(argv: list[str] | None = None) -> int:
         emitter.mark(f"GPUs cannot be measured: {e or type(e).__name__}", "log")
         emitter.close()
         return 0
-    fast = CounterSampler(emitter, build_fast_probes(pynvml, gpus, emitter))
-    slow = CounterSampler(emitter, build_slow_probes(pynvml, gpus))
     if not gpus:
         emitter.flush()
         return 0
+    throttle = {f"gpu_throttle of {t}": _build_throttle_probe(pynvml, h, t, emitter) for t, h in gpus.items()}
+    fast = CounterSampler(emitter, _build_probes(pynvml, gpus, slow=False) | throttle)
+    slow = CounterSampler(emitter, _build_probes(pynvml, gpus, slow=True))
     every = max(1, round(args.hz * SLOW_INTERVAL_S))
     for number in iter_rounds(args.hz, lambda: is_alive(args.pid, parent)):
         fast.sample()

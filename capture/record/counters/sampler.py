@@ -13,10 +13,12 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from ...native.emit import Emitter
+from ..watchdog import send_signal
 from .core_speed import CoreSpeedProbe, list_allowed_cores
 
 FIRST_RETRY_S: Final = 1.0
@@ -77,37 +79,38 @@ def build_host_probes(pid: int) -> dict[str, Probe]:
 
     psutil.cpu_percent(percpu=True)  # the first reading covers no time and is always zero
     probes: dict[str, Probe] = {
-        "the CPU's usage": _read_cpu_usage,
-        "the CPU's frequency": _read_cpu_frequency,
-        "memory": _read_memory,
-        "the process": _ProcessFamily(pid).read_usage,
+        "the CPU's usage": partial(_read_cpu_usage, psutil),
+        "the CPU's frequency": partial(_read_cpu_frequency, psutil),
+        "memory": partial(_read_memory, psutil),
+        "the process": _ProcessFamily(psutil, pid).read_usage,
     }
-    return probes | {f"pressure on {of}": _build_pressure_probe(of) for of in ("cpu", "memory", "io")}
+    return probes | {f"pressure on {of}": partial(_read_pressure, of) for of in ("cpu", "memory", "io")}
 
 
-def _read_cpu_usage() -> Iterator[CounterSample]:
-    import psutil
-
+def _read_cpu_usage(psutil: Any) -> Iterator[CounterSample]:
     cores = psutil.cpu_percent(percpu=True)
     yield CounterSample("host_cpu_usage", sum(cores) / len(cores), "%")
     for n, usage in enumerate(cores):
         yield CounterSample("core_usage", usage, "%", f"core {n}")
 
 
-def _read_cpu_frequency() -> Iterator[CounterSample]:
-    import psutil
-
+def _read_cpu_frequency(psutil: Any) -> Iterator[CounterSample]:
     frequency = psutil.cpu_freq()
     if frequency is None:
         raise LookupError("the system does not report it")
     yield CounterSample("cpu_frequency", frequency.current, "MHz")
 
 
-def _read_memory() -> Iterator[CounterSample]:
-    import psutil
-
+def _read_memory(psutil: Any) -> Iterator[CounterSample]:
     memory = psutil.virtual_memory()
     yield CounterSample("host_mem_used", memory.total - memory.available, "B")
+
+
+def _read_pressure(resource: str) -> Iterator[CounterSample]:
+    """Yield the share of the last ten seconds in which a task waited for this resource."""
+    some = (_PRESSURE / resource).read_text().split()
+    average = next(word for word in some if word.startswith("avg10="))
+    yield CounterSample(f"{resource}_pressure", float(average.removeprefix("avg10=")), "%")
 
 
 class _ProcessFamily:
@@ -116,23 +119,19 @@ class _ProcessFamily:
     The CPU time of an ended child stays included: its parent, which waited for it, reports it.
     """
 
-    def __init__(self, pid: int) -> None:
-        import psutil
-
-        self._parent = psutil.Process(pid)
+    def __init__(self, psutil: Any, pid: int) -> None:
+        self._psutil, self._parent = psutil, psutil.Process(pid)
         self._members = {pid: self._parent}
         self._last, self._used = time.monotonic(), self._sum_cpu_seconds()
 
     def read_usage(self) -> Iterator[CounterSample]:
         """Yield CPU time and memory of all members; nothing if none is left."""
-        import psutil
-
-        with suppress(psutil.NoSuchProcess):
+        with suppress(self._psutil.NoSuchProcess):
             for child in self._parent.children(recursive=True):
                 self._members.setdefault(child.pid, child)
         now, used_seconds, memory = time.monotonic(), self._sum_cpu_seconds(), 0
         for member in list(self._members.values()):
-            with suppress(psutil.Error):
+            with suppress(self._psutil.Error):
                 memory += member.memory_info().rss
         elapsed, used_since = now - self._last, max(0.0, used_seconds - self._used)
         self._last, self._used = now, used_seconds
@@ -142,26 +141,13 @@ class _ProcessFamily:
 
     def _sum_cpu_seconds(self) -> float:
         """Return the CPU time of all members and the children they waited for; forget ended members."""
-        import psutil
-
         seconds = 0.0
         for member in list(self._members.values()):
             try:
                 seconds += sum(member.cpu_times()[:4])  # user, system, and both of ended children
-            except psutil.Error:
+            except self._psutil.Error:
                 del self._members[member.pid]
         return seconds
-
-
-def _build_pressure_probe(resource: str) -> Probe:
-    """Return a probe of the share of the last ten seconds in which a task waited for this resource."""
-
-    def probe() -> Iterator[CounterSample]:
-        some = (_PRESSURE / resource).read_text().split()
-        average = next(word for word in some if word.startswith("avg10="))
-        yield CounterSample(f"{resource}_pressure", float(average.removeprefix("avg10=")), "%")
-
-    return probe
 
 
 def is_alive(pid: int, parent: int) -> bool:
@@ -170,24 +156,11 @@ def is_alive(pid: int, parent: int) -> bool:
         return False
     try:
         state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except FileNotFoundError:
-        return _can_signal(pid)
+    except FileNotFoundError:  # it is gone, or the system has no /proc
+        return not Path("/proc/self").exists() and send_signal(pid, 0)
     except OSError:
         return False
     return state not in "ZX"
-
-
-def _can_signal(pid: int) -> bool:
-    """Return whether a process runs, on systems without /proc."""
-    if Path("/proc/self").exists():
-        return False
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
 
 
 class GpuSamplerProcess:
@@ -204,9 +177,8 @@ class GpuSamplerProcess:
         if self._is_done or time.monotonic() < self._retry_at:
             return
         if self._process is None:
-            self._process = subprocess.Popen(
-                self._command, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-            )
+            quiet = subprocess.DEVNULL
+            self._process = subprocess.Popen(self._command, stdin=quiet, stderr=quiet)
             return
         code = self._process.poll()
         if code is None:
@@ -238,17 +210,9 @@ def main(argv: list[str] | None = None) -> int:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the program; we end when it ends
     parent = os.getppid()
     emitter = Emitter(args.out)
-    command = [
-        sys.executable,
-        "-P",  # a folder of our name in the working directory is not ours
-        "-m",
-        "capture.record.counters.gpu_counters",
-        args.out,
-        "--pid",
-        str(args.pid),
-        "--hz",
-        str(args.hz),
-    ]
+    # -P: a folder of our name in the working directory is not ours
+    command = [sys.executable, "-P", "-m", "capture.record.counters.gpu_counters", args.out]
+    command += ["--pid", str(args.pid), "--hz", str(args.hz)]
     gpu = None if args.no_gpu else GpuSamplerProcess(command, emitter)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     pace = CoreSpeedProbe(emitter, list_allowed_cores(args.pid))

@@ -12,7 +12,7 @@ import pytest
 
 from capture.errors import UnreadableError
 from capture.loaders import native
-from capture.native.line_types import EventLine
+from capture.native.line_types import BadLineError, EventLine, decode_line
 from capture.native.schema import COLUMNS, seal_record
 from capture.run import Run
 from capture.source import Head, Source
@@ -238,7 +238,15 @@ def test_no_flipped_bit_is_taken_for_truth(tmp_path: Path) -> None:
 
 
 def test_a_flat_line_has_the_columns_of_the_schema() -> None:
-    assert set(EventLine.__struct_fields__) - {"rank", "writer", "crc"} == {column.name for column in COLUMNS}
+    words = {"kind": "kernel", "category": "matmul", "lens": "gpu"}
+    values = {"cat": "word", "i64": 1 << 40, "i32": 7, "f64": 0.5}
+    fields = {column.name: values[column.type] for column in COLUMNS} | words
+    line, unknown = decode_line(seal_record(fields))
+    assert isinstance(line, EventLine) and not unknown
+    assert {column.name: getattr(line, column.name) for column in COLUMNS} == fields
+    for column in COLUMNS:
+        with pytest.raises(BadLineError):
+            decode_line(seal_record({**fields, column.name: [1]}))
 
 
 def test_a_shell_is_enough_to_write_lines(tmp_path: Path) -> None:

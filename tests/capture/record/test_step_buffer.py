@@ -72,7 +72,7 @@ def test_the_log_of_the_profiler_is_as_it_was_after_a_window(
 def test_a_torch_without_a_level_is_silenced_by_its_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     from capture.record import profiler_windows
 
-    monkeypatch.setattr(profiler_windows, "_levels", [None])
+    monkeypatch.setattr(profiler_windows, "_find_level", lambda: None)
     monkeypatch.delenv(profiler_windows.KINETO_LEVEL_VARIABLE, raising=False)
     with profiler_windows.mute_kineto():
         assert os.environ[profiler_windows.KINETO_LEVEL_VARIABLE] == "99"
