@@ -229,14 +229,14 @@ class AnswerUpdater:
             return
         picture, before, size = message.picture, self._workspace.picture, self._renderer.measure_pane()
         look = self._workspace.session.look
-        if before is not None and _is_drawn_equal(before, picture):
+        if not picture.is_current_for(look, size):  # the answer stays, only its drawing is made again
+            self._start_job(pending.job.question, look, size, picture, grown=pending.is_growth)
+        elif before is not None and _is_drawn_equal(before, picture):
             self._restore_cursor(picture, before.look.cursor)
             if self._workspace.is_showing_view and self._renderer.is_covered:
                 self._renderer.show_picture()
-        elif picture.is_current_for(look, size):
+        else:
             self._show_picture(picture, grown=pending.is_growth)
-        else:  # the look has changed meanwhile: the answer stays, only its drawing is made again
-            self._start_job(pending.job.question, look, size, picture, grown=pending.is_growth)
 
     def accept_refusal(self, message: Refused) -> None:
         """Show why there is no answer: in the status line, and in place of the rows."""
