@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from textual import events, on
+from textual import events
 from textual.app import App, SystemCommand
 from textual.await_complete import AwaitComplete
 from textual.command import CommandList, CommandPalette
@@ -221,14 +221,9 @@ class Explorer(App[None]):
 
     # messages of widgets and threads
 
-    @on(messages.Answered)
-    @on(messages.Refused)
-    def _accept_answer(self, message: messages.Answered | messages.Refused) -> None:
+    def on_answered(self, message: messages.Answered) -> None:
         """Show the answer, run the keys that waited for it, then show runs that have grown since."""
-        if isinstance(message, messages.Answered):
-            self.answers.accept_answer(message)
-        else:
-            self.answers.accept_refusal(message)
+        self.answers.accept_answer(message)
         self.keyboard.run_waiting_keys()
         self.controllers.updates.show_newest()
         self._advance_tour()

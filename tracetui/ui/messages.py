@@ -96,19 +96,12 @@ class LoadFailed(Message):
 
 @dataclass(eq=False)
 class Answered(Message):
-    """The picture of a question is ready."""
+    """The picture of a question is ready: its answer, or the reason why there is none."""
 
     number: int  # of the job
     picture: Picture
-
-
-@dataclass(eq=False)
-class Refused(Message):
-    """A question has no answer, for this reason."""
-
-    number: int
-    why: str
-    is_internal: bool = False  # an internal error, not a fault of the question
+    why: str = ""
+    is_internal_error: bool = False  # not a fault of the question
 
 
 @dataclass(eq=False)

@@ -103,7 +103,7 @@ def test_a_hundred_switches_leave_no_thread_behind() -> None:
         await settle(pilot)
         assert app.workspace.picture is not None
         assert app.workspace.picture.question.view.name == "steps"
-        await holds(pilot, lambda: watched.cancelled == watched.began and not app.pool.busy)
+        await holds(pilot, lambda: watched.cancelled == watched.began and app.pool.idle == app.pool.threads)
         assert threading.active_count() <= before + 3 and app.pool.threads <= 3
 
     play(script, [decode()])
