@@ -13,7 +13,7 @@ from tracetui.ui.pages import Page, ViewPage
 from tracetui.ui.pages.input_draft import InputDraft
 from tracetui.ui.pages.text_pages import LoadingPage, OptionsPage, OutputPage, RefusedPage
 from tracetui.ui.renderer import Renderer
-from tracetui.ui.workers.feed import LiveFeed
+from tracetui.ui.workers.follow_file import FileFollower
 from tracetui.ui.workspace import Workspace
 
 NOT_OURS: Final = "this file is not written by an engine of tracetui"
@@ -125,7 +125,7 @@ class EngineControl:
             self._renderer.show_message("checking the options …")
             self._run(self._restart_with(live, live.engine, text), group="engine")
 
-    async def _restart_with(self, live: LiveFeed, engine: BundledEngine, text: str) -> None:
+    async def _restart_with(self, live: FileFollower, engine: BundledEngine, text: str) -> None:
         try:
             arguments = shlex.split(text)
             refused = await asyncio.to_thread(process.explain_refusal, arguments)
@@ -138,11 +138,11 @@ class EngineControl:
             engine.set_arguments(arguments)
             self._restart_engine(live)
 
-    def _restart_engine(self, live: LiveFeed) -> None:
+    def _restart_engine(self, live: FileFollower) -> None:
         self._renderer.show_message("stopping the engine …" if live.is_listening else "starting the engine")
         self._run(self._run_restart(live), group="engine")
 
-    async def _run_restart(self, live: LiveFeed) -> None:
+    async def _run_restart(self, live: FileFollower) -> None:
         """Stop the engine, which may take seconds, and start the next one.
 
         This thread must start it: the engine ends with the thread that started it.

@@ -78,8 +78,10 @@ class Navigation:
             self.show_page(page.before or ViewPage())
         elif isinstance(page, HelpPage | RunList | ColumnList) and self._workspace.views:
             self.show_page(ViewPage())  # its runs may have grown meanwhile
-        elif isinstance(page, RefusedPage) or (isinstance(page, LoadingPage) and page.can_cancel):
-            self.quit()
+        elif isinstance(page, RefusedPage) or (
+            isinstance(page, LoadingPage) and self._workspace.live is None
+        ):
+            self.quit()  # an engine that is starting must not be lost by a slip
         else:
             return False
         return True

@@ -23,11 +23,6 @@ class LoadingPage(Struct, frozen=True):
 
     footer: ClassVar = "page"
 
-    @property
-    def can_cancel(self) -> bool:
-        """Whether Esc quits: reading can be repeated, but an engine must not be lost by a slip."""
-        return self.feed is None or self.feed.live is None
-
     def draw_lines(self, size: DrawSize) -> list[Line]:
         """Return a progress bar of the bytes read, or what the engine is doing."""
         if self.feed is None:
