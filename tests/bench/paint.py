@@ -40,7 +40,7 @@ async def main(rows: int) -> None:
         acts: dict[str, Callable[[], None]] = {
             "show": lambda: table.show(sheet, Look(), 0),
             "page": lambda: table.turn(1),
-            "jump": lambda: table.go((table.cursor + rows // 3) % rows),
+            "jump": lambda: table.move_to((table.cursor + rows // 3) % rows),
             "line": lambda: table.move(1),
         }
         for name, act in acts.items():

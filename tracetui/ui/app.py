@@ -239,11 +239,11 @@ class Explorer(App[None]):
     def on_row_clicked(self, message: messages.RowClicked) -> None:
         self.keyboard.press("enter", None)
 
-    def on_drawing_clicked(self, message: messages.DrawingClicked) -> None:
-        self.controllers.slices.select_at(message.column, message.line)
-
-    def on_tabs_clicked(self, message: messages.TabsClicked) -> None:
-        self.controllers.navigation.open_tab_at(message.column)
+    def on_line_clicked(self, message: messages.LineClicked) -> None:
+        if message.pane == "drawing":
+            self.controllers.slices.select_at(message.column, message.line)
+        elif message.pane == "tabs":
+            self.controllers.navigation.open_tab_at(message.column)
 
     def on_heading_clicked(self, message: messages.HeadingClicked) -> None:
         self.controllers.navigation.sort_by(message.column, further=message.is_further)

@@ -29,18 +29,12 @@ class RowClicked(Message):
 
 
 @dataclass(eq=False)
-class DrawingClicked(Message):
-    """A cell of a drawing was clicked."""
+class LineClicked(Message):
+    """A cell of a pane of lines was clicked."""
 
+    pane: str | None  # id of its widget
     column: int
     line: int  # of all lines, also those scrolled out
-
-
-@dataclass(eq=False)
-class TabsClicked(Message):
-    """A cell of the tab line was clicked."""
-
-    column: int
 
 
 @dataclass(eq=False)

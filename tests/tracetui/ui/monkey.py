@@ -186,7 +186,9 @@ def judge(app: Explorer) -> None:
             )
         elif picture.lines:
             assert picture.size == app.renderer.measure_pane()
-            text = "".join(span.text for span in picture.lines[main.top_line])[: picture.size.width].rstrip()
+            text = "".join(span.text for span in picture.lines[main.drawing.top_line])[
+                : picture.size.width
+            ].rstrip()
             assert shown[2].rstrip() == text, (shown[2], text)
 
 

@@ -142,7 +142,7 @@ class CursorController:
         elif workspace.is_showing_view and screen.has_cursor:
             self._move_cell(rows, columns)
         else:
-            screen.scroll_drawing(rows)
+            screen.drawing.scroll_lines(rows)
 
     def _move_by_pages(self, pages: float) -> None:
         screen = self._renderer.main_screen
