@@ -16,17 +16,10 @@ from capture.errors import UsageError
 from tracetui import process_tuning, units
 from tracetui.ui import key_table, messages
 from tracetui.ui.answer_updates import AnswerUpdater, NewestTaskPool
-from tracetui.ui.controllers.column_picker import ColumnPicker
-from tracetui.ui.controllers.cursor_moves import CursorController, TimelineCursor
-from tracetui.ui.controllers.engine_control import EngineControl
-from tracetui.ui.controllers.export_view import Clipboard, ViewExport
-from tracetui.ui.controllers.filter_prompt import FilterController
+from tracetui.ui.controllers.base import ScreenParts
 from tracetui.ui.controllers.input_line import InputLine
 from tracetui.ui.controllers.navigation import Navigation
-from tracetui.ui.controllers.row_actions import RowLinks, RowRemarks
-from tracetui.ui.controllers.run_actions import FilePrompt, RunActions
-from tracetui.ui.controllers.run_updates import RunUpdates
-from tracetui.ui.keyboard import Controllers, Keyboard, build_key_commands
+from tracetui.ui.keyboard import Controllers, Keyboard
 from tracetui.ui.main_screen import MainScreen
 from tracetui.ui.renderer import Renderer
 from tracetui.ui.screen_options import ScreenOptions
@@ -105,46 +98,34 @@ class Explorer(App[None]):
         self.pool = NewestTaskPool("answers")
         self.answers = AnswerUpdater(self.workspace, self.renderer, self.pool, self.post_message)
         self.input_line = InputLine(self.workspace, self.renderer)
-        self.controllers = self._build_controllers()
-        app_commands: dict[str, Callable[[], object]] = {
-            "suspend": self.action_suspend_process,
-            "redraw": partial(_redraw_screen, self),
-            "palette": self.action_command_palette,
-        }
-        self.keyboard = Keyboard(
-            build_key_commands(self.workspace, self.controllers, app_commands),
-            key_table.map_keys_to_commands(options.keys),
-            self.workspace,
-            self.answers,
-            self.input_line,
-            self.controllers.files,
+        parts = self._build_parts()
+        self.controllers = Controllers(parts)
+        commands = self.controllers.build_commands(
+            {
+                "suspend": self.action_suspend_process,
+                "redraw": partial(_redraw_screen, self),
+                "palette": self.action_command_palette,
+            }
         )
+        names = key_table.map_keys_to_commands(options.keys)
+        self.keyboard = Keyboard(commands, names, parts, self.controllers.runs.open_prompt)
         self.tour = Tour(self.workspace, self.main_screen.show_tour) if options.tour else None
         self._advance_tour = self.tour.advance if self.tour else lambda: None
         self._has_answer = False
 
-    def _build_controllers(self) -> Controllers:
-        workspace, renderer, answers, line = self.workspace, self.renderer, self.answers, self.input_line
-        run_async = partial(self.run_worker, exclusive=True)
-        navigation = Navigation(workspace, renderer, answers, lambda code: self.exit(return_code=code))
-        runs = RunActions(workspace, renderer, answers, navigation, self.post_message)
-        slices = TimelineCursor(workspace, renderer, answers)
-        return Controllers(
-            navigation=navigation,
-            cursor=CursorController(workspace, renderer, answers, slices),
-            slices=slices,
-            filter=FilterController(workspace, renderer, answers, line, self.set_timer),
-            export=ViewExport(
-                workspace, line, partial(export_svg, self), self.post_message, self.call_after_refresh
-            ),
-            clipboard=Clipboard(workspace, renderer, partial(_write_to_terminal, self)),
-            runs=runs,
-            files=FilePrompt(renderer, line, runs.open_file, run_async),
-            columns=ColumnPicker(workspace, renderer, navigation),
-            links=RowLinks(workspace, renderer, answers),
-            remarks=RowRemarks(workspace, renderer, navigation, line),
-            engine=EngineControl(workspace, renderer, line, run_async, navigation.show_page),
-            updates=RunUpdates(workspace, renderer, answers, self.post_message),
+    def _build_parts(self) -> ScreenParts:
+        return ScreenParts(
+            self.workspace,
+            self.renderer,
+            self.answers,
+            self.input_line,
+            self.post_message,
+            run_async=partial(self.run_worker, exclusive=True),
+            set_timer=self.set_timer,
+            call_after_refresh=self.call_after_refresh,
+            export_svg=partial(export_svg, self),
+            write_to_terminal=partial(_write_to_terminal, self),
+            close=lambda code: self.exit(return_code=code),
         )
 
     # what the parts need from Textual
@@ -241,7 +222,7 @@ class Explorer(App[None]):
 
     def on_line_clicked(self, message: messages.LineClicked) -> None:
         if message.pane == "drawing":
-            self.controllers.slices.select_at(message.column, message.line)
+            self.controllers.cursor.select_slice_at(message.column, message.line)
         elif message.pane == "tabs":
             self.controllers.navigation.open_tab_at(message.column)
 

@@ -63,6 +63,10 @@ class Workspace:
         return isinstance(self.page, ViewPage)
 
     @property
+    def is_showing_timeline(self) -> bool:
+        return self.is_showing_view and self.view.has_time_axis
+
+    @property
     def question(self) -> Question:
         """The question of the session."""
         return Question.from_session(self.session, self.view)

@@ -37,7 +37,6 @@ class RefusedPage(Struct, frozen=True):
     """Nothing could be read, or the engine failed."""
 
     why: str
-    exit_code: int
     keys: str  # what the user can do
 
     footer: ClassVar = "page"
