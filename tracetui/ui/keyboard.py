@@ -164,12 +164,12 @@ class Controllers:
         self.engine = EngineControl(parts)
         self.updates = RunUpdates(parts)
 
-    def build_commands(self, app: Mapping[str, Action]) -> dict[str, Action]:
-        """Return the function of each command of the key table; `app` has those that need Textual."""
+    def build_commands(self) -> dict[str, Action]:
+        """Return the function of each command of the key table but those that are Textual's."""
         change, open_tab = self.navigation.apply_command, self.navigation.open_tab
         on_session = {name: partial(change, command) for name, command in COMMANDS.items()}
         tabs = {f"tab_{number}": partial(open_tab, number) for number in range(1, DIGITS + 1)}
-        return {**on_session, **tabs, **self._build_moves(), **self._build_others(), **app}
+        return {**on_session, **tabs, **self._build_moves(), **self._build_others()}
 
     def _build_moves(self) -> dict[str, Action]:
         cursor, navigation = self.cursor, self.navigation
