@@ -39,8 +39,8 @@ async def main(rows: int) -> None:
         print(f"{'sort (background)':24}{1e3 * (time.perf_counter() - began):8.1f} ms")
         acts: dict[str, Callable[[], None]] = {
             "show": lambda: table.show(sheet, Look(), 0),
-            "page": lambda: table.turn(1),
-            "jump": lambda: table.go((table.cursor + rows // 3) % rows),
+            "page": lambda: table.move_by_pages(1),
+            "jump": lambda: table.move_to((table.cursor + rows // 3) % rows),
             "line": lambda: table.move(1),
         }
         for name, act in acts.items():

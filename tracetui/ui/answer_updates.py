@@ -4,7 +4,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from polars.exceptions import PanicException
@@ -15,7 +15,7 @@ from tracetui import cancel
 from tracetui.analysis.frames import name_filter
 from tracetui.cancel import Cancelled, CancelToken
 from tracetui.look import Look
-from tracetui.ui.messages import Answered, Refused, describe_fault
+from tracetui.ui.messages import Answered, describe_fault
 from tracetui.ui.pages import ViewPage
 from tracetui.ui.question import Picture, Question, build_refusal_picture, make_picture
 from tracetui.ui.renderer import Renderer
@@ -45,18 +45,7 @@ class NewestTaskPool:
         self._changed = threading.Condition()
         self._waiting: tuple[Task, CancelToken] | None = None
         self._token = CancelToken()  # of the newest task
-        self._threads = self._idle = 0
-
-    @property
-    def threads(self) -> int:
-        """Threads started, busy or idle."""
-        return self._threads
-
-    @property
-    def busy(self) -> int:
-        """Threads that run a task now."""
-        with self._changed:
-            return self._threads - self._idle
+        self.threads = self.idle = 0  # threads started, and those of them that wait for a task
 
     def start(self, task: Task) -> CancelToken:
         """Cancel the task before and run this one; return the token that cancels it."""
@@ -64,8 +53,8 @@ class NewestTaskPool:
             self._token.cancel()
             self._token = CancelToken()
             self._waiting = task, self._token
-            if not self._idle and self._threads < self._most_threads:
-                self._threads += 1
+            if not self.idle and self.threads < self._most_threads:
+                self.threads += 1
                 threading.Thread(target=self._run_tasks, name=self._name, daemon=True).start()
             self._changed.notify()
             return self._token
@@ -86,16 +75,16 @@ class NewestTaskPool:
                 pass
             except BaseException:
                 with self._changed:
-                    self._threads -= 1
+                    self.threads -= 1
                 raise
             del task, token  # what they refer to may be large
 
     def _wait_for_task(self) -> tuple[Task, CancelToken]:
         with self._changed:
-            self._idle += 1
+            self.idle += 1
             while self._waiting is None:
                 self._changed.wait()
-            self._idle -= 1
+            self.idle -= 1
             task, self._waiting = self._waiting, None
             return task
 
@@ -108,19 +97,23 @@ class AnswerJob:
     question: Question
     look: Look
     size: DrawSize
-    previous: Picture | None = None
+    previous: Picture | None
+    is_growth: bool  # only the runs have changed: the displayed picture answers the same question
+    start_s: float = field(default_factory=time.monotonic)
 
 
-def answer_job(job: AnswerJob) -> Answered | Refused:
-    """Return the picture, or the reason why there is none. Raises nothing but Cancelled."""
+def answer_job(job: AnswerJob) -> Answered:
+    """Return the picture, or that of the reason why there is none. Raises nothing but Cancelled."""
     try:
         with mute_stderr():
             return Answered(job.number, make_picture(job.question, job.look, job.size, job.previous))
     except CaptureError as e:
-        return Refused(job.number, str(e))
+        why, is_internal = str(e), False
     except (Exception, PanicException) as e:
-        why = describe_fault(f"the {job.question.view.name} view failed", e)
-        return Refused(job.number, why, is_internal=True)
+        why, is_internal = describe_fault(f"the {job.question.view.name} view failed", e), True
+    return Answered(
+        job.number, build_refusal_picture(job.question, why, job.look, job.size), why, is_internal
+    )
 
 
 def prepare_filters(question: Question) -> None:
@@ -130,22 +123,13 @@ def prepare_filters(question: Question) -> None:
             name_filter.prepare_names(run)
 
 
-@dataclass(frozen=True, eq=False)
-class PendingAnswer:
-    """A picture that is being made."""
-
-    job: AnswerJob
-    since: float
-    is_growth: bool  # only the runs have changed: the displayed picture answers the same question
-
-
 class AnswerUpdater:
     """Makes pictures in the background, and shows each only while its question is still the session's."""
 
     def __init__(self, workspace: Workspace, renderer: Renderer, pool: NewestTaskPool, post: Post) -> None:
         self._workspace, self._renderer, self._pool, self._post = workspace, renderer, pool, post
         self._number = 0
-        self._pending: PendingAnswer | None = None
+        self._pending: AnswerJob | None = None
         self._is_prepared = False  # whether a filter of the newest answer has what it needs
 
     @property
@@ -182,7 +166,7 @@ class AnswerUpdater:
                 self._show_picture(replace(picture, look=look), grown=grown)
             else:
                 self._start_job(question, look, size, picture, grown=grown)
-        elif self._pending is not None and self._pending.job.question.is_same(question):
+        elif self._pending is not None and self._pending.question.is_same(question):
             self._redraw_growing(look, size)
         else:
             self._start_job(question, look, size, grown=grown)
@@ -201,17 +185,16 @@ class AnswerUpdater:
         self, question: Question, look: Look, size: DrawSize, previous: Picture | None = None, *, grown: bool
     ) -> None:
         self._number += 1
-        job = AnswerJob(self._number, question, look, size, previous)
-        self._pending = PendingAnswer(job, time.monotonic(), grown)
+        self._pending = job = AnswerJob(self._number, question, look, size, previous, grown)
         self._is_prepared = self._is_prepared and previous is not None
-        self._pool.start(lambda: self._run_job(job, prepares=not grown))
+        self._pool.start(lambda: self._run_job(job))
         if not grown:
             self._renderer.show_bands()
 
-    def _run_job(self, job: AnswerJob, *, prepares: bool) -> None:
+    def _run_job(self, job: AnswerJob) -> None:
         """Post the picture; then prepare what the next keys may need, until another job cancels this one."""
         self._post(answer_job(job))
-        if prepares and not self._is_prepared:
+        if not job.is_growth and not self._is_prepared:
             prepare_filters(job.question)
             self._is_prepared = True
 
@@ -223,31 +206,26 @@ class AnswerUpdater:
             self._renderer.clear_message(SLOW_MESSAGE)
 
     def accept_answer(self, message: Answered) -> None:
-        """Show a picture if it is the pending one."""
-        pending = self._claim_pending(message.number)
-        if pending is None:
+        """Show a picture if it is the pending one; the status line says, too, why there is no answer."""
+        job = self._pending
+        if job is None or job.number != message.number:
             return
+        self._pending = None
+        self._renderer.clear_message(SLOW_MESSAGE)
         picture, before, size = message.picture, self._workspace.picture, self._renderer.measure_pane()
         look = self._workspace.session.look
-        if before is not None and _is_drawn_equal(before, picture):
+        if not picture.is_current_for(look, size):  # the answer stays, only its drawing is made again
+            self._start_job(job.question, look, size, picture, grown=job.is_growth)
+        elif before is not None and _is_drawn_equal(before, picture):
             self._restore_cursor(picture, before.look.cursor)
             if self._workspace.is_showing_view and self._renderer.is_covered:
                 self._renderer.show_picture()
-        elif picture.is_current_for(look, size):
-            self._show_picture(picture, grown=pending.is_growth)
-        else:  # the look has changed meanwhile: the answer stays, only its drawing is made again
-            self._start_job(pending.job.question, look, size, picture, grown=pending.is_growth)
-
-    def accept_refusal(self, message: Refused) -> None:
-        """Show why there is no answer: in the status line, and in place of the rows."""
-        pending = self._claim_pending(message.number)
-        if pending is None:
-            return
-        if message.is_internal:
+        else:
+            self._show_picture(picture, grown=job.is_growth and not picture.is_refusal)
+        if message.is_internal_error:
             self._workspace.exit_code = self._workspace.exit_code or INTERNAL_ERROR_EXIT
-        job = pending.job
-        self._show_picture(build_refusal_picture(job.question, message.why, job.look, job.size), grown=False)
-        self._renderer.show_message(message.why)
+        if picture.is_refusal:
+            self._renderer.show_message(message.why)
 
     def redraw_for_size(self) -> None:
         """Draw again after the pane was resized, which happens later than the resize of the screen."""
@@ -259,18 +237,9 @@ class AnswerUpdater:
 
     def notify_slow_answer(self) -> None:
         """Show a message if an answer has been pending for long."""
-        slow = self._pending is not None and time.monotonic() > self._pending.since + SLOW_ANSWER_S
+        slow = self._pending is not None and time.monotonic() > self._pending.start_s + SLOW_ANSWER_S
         if slow and self._renderer.message != SLOW_MESSAGE:
             self._renderer.show_message(SLOW_MESSAGE)
-
-    def _claim_pending(self, number: int) -> PendingAnswer | None:
-        """Return the pending answer if it has this number, and clear it; else None."""
-        pending = self._pending
-        if pending is None or pending.job.number != number:
-            return None
-        self._pending = None
-        self._renderer.clear_message(SLOW_MESSAGE)
-        return pending
 
     def _show_picture(self, picture: Picture, *, grown: bool) -> None:
         workspace = self._workspace

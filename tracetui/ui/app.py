@@ -1,12 +1,12 @@
 """The Textual app: builds the workspace, the renderer and the controllers, and passes events on to them."""
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from textual import events, on
+from textual import events
 from textual.app import App, SystemCommand
 from textual.await_complete import AwaitComplete
 from textual.command import CommandList, CommandPalette
@@ -16,24 +16,15 @@ from capture.errors import UsageError
 from tracetui import process_tuning, units
 from tracetui.ui import key_table, messages
 from tracetui.ui.answer_updates import AnswerUpdater, NewestTaskPool
-from tracetui.ui.controllers.column_picker import ColumnPicker
-from tracetui.ui.controllers.cursor_moves import CursorController, TimelineCursor
-from tracetui.ui.controllers.engine_control import EngineControl
-from tracetui.ui.controllers.export_view import Clipboard, ViewExport
-from tracetui.ui.controllers.filter_prompt import FilterController
+from tracetui.ui.controllers.base import ScreenParts
 from tracetui.ui.controllers.input_line import InputLine
-from tracetui.ui.controllers.navigation import Navigation
-from tracetui.ui.controllers.row_actions import RowLinks, RowRemarks
-from tracetui.ui.controllers.run_actions import FilePrompt, RunActions
-from tracetui.ui.controllers.run_updates import RunUpdates
-from tracetui.ui.keyboard import Controllers, Keyboard, build_key_commands
+from tracetui.ui.keyboard import Controllers, Keyboard
 from tracetui.ui.main_screen import MainScreen
 from tracetui.ui.renderer import Renderer
 from tracetui.ui.screen_options import ScreenOptions
 from tracetui.ui.terminal import theme, tty
 from tracetui.ui.terminal.driver import CastRecorder, ScreenDriver
 from tracetui.ui.terminal.paint import Painter
-from tracetui.ui.terminal.theme import PALETTES
 from tracetui.ui.tour import Tour
 from tracetui.ui.workers.feed import Feed
 from tracetui.ui.workers.follow_file import FileFollower
@@ -64,25 +55,6 @@ class Palette(CommandPalette):
             super()._action_command_list(action)
 
 
-def iter_palette_commands(
-    workspace: Workspace,
-    keyboard: Keyboard,
-    navigation: Navigation,
-    set_theme: Callable[[str], object],
-) -> Iterator[SystemCommand]:
-    """Yield the commands of the palette: those of keys, views, columns to sort by, and themes."""
-    for key in key_table.select_keys(workspace.options.keys, rows=True, live=workspace.options.follow):
-        text = key.help if key.help.startswith(key.short) else f"{key.short}: {key.help}"
-        yield SystemCommand(text, key_table.format_keys(key), partial(keyboard.run_command, key.command))
-    for number, view in enumerate(workspace.tabs, 1):
-        yield SystemCommand(view.title, "view", partial(navigation.open_tab, number))
-    for column in workspace.session.columns:
-        title = f"sort by {units.format_heading(column)}"
-        yield SystemCommand(title, "order", partial(navigation.sort_by, column))
-    for name in PALETTES:
-        yield SystemCommand(f"theme {name}", "colours", partial(set_theme, name))
-
-
 class Explorer(App[None]):
     """Builds the parts and hands events to them; the parts decide."""
 
@@ -105,46 +77,32 @@ class Explorer(App[None]):
         self.pool = NewestTaskPool("answers")
         self.answers = AnswerUpdater(self.workspace, self.renderer, self.pool, self.post_message)
         self.input_line = InputLine(self.workspace, self.renderer)
-        self.controllers = self._build_controllers()
-        app_commands: dict[str, Callable[[], object]] = {
+        parts = self._build_parts()
+        self.controllers = Controllers(parts)
+        commands = self.controllers.build_commands() | {
             "suspend": self.action_suspend_process,
-            "redraw": partial(_redraw_screen, self),
+            "redraw": self._redraw_screen,
             "palette": self.action_command_palette,
         }
-        self.keyboard = Keyboard(
-            build_key_commands(self.workspace, self.controllers, app_commands),
-            key_table.map_keys_to_commands(options.keys),
-            self.workspace,
-            self.answers,
-            self.input_line,
-            self.controllers.files,
-        )
+        names = key_table.map_keys_to_commands(options.keys)
+        self.keyboard = Keyboard(commands, names, parts, self.controllers.runs.open_prompt)
         self.tour = Tour(self.workspace, self.main_screen.show_tour) if options.tour else None
         self._advance_tour = self.tour.advance if self.tour else lambda: None
         self._has_answer = False
 
-    def _build_controllers(self) -> Controllers:
-        workspace, renderer, answers, line = self.workspace, self.renderer, self.answers, self.input_line
-        run_async = partial(self.run_worker, exclusive=True)
-        navigation = Navigation(workspace, renderer, answers, lambda code: self.exit(return_code=code))
-        runs = RunActions(workspace, renderer, answers, navigation, self.post_message)
-        slices = TimelineCursor(workspace, renderer, answers)
-        return Controllers(
-            navigation=navigation,
-            cursor=CursorController(workspace, renderer, answers, slices),
-            slices=slices,
-            filter=FilterController(workspace, renderer, answers, line, self.set_timer),
-            export=ViewExport(
-                workspace, line, partial(export_svg, self), self.post_message, self.call_after_refresh
-            ),
-            clipboard=Clipboard(workspace, renderer, partial(_write_to_terminal, self)),
-            runs=runs,
-            files=FilePrompt(renderer, line, runs.open_file, run_async),
-            columns=ColumnPicker(workspace, renderer, navigation),
-            links=RowLinks(workspace, renderer, answers),
-            remarks=RowRemarks(workspace, renderer, navigation, line),
-            engine=EngineControl(workspace, renderer, line, run_async, navigation.show_page),
-            updates=RunUpdates(workspace, renderer, answers, self.post_message),
+    def _build_parts(self) -> ScreenParts:
+        return ScreenParts(
+            self.workspace,
+            self.renderer,
+            self.answers,
+            self.input_line,
+            self.post_message,
+            run_async=partial(self.run_worker, exclusive=True),
+            set_timer=self.set_timer,
+            call_after_refresh=self.call_after_refresh,
+            export_svg=partial(export_svg, self),
+            write_to_terminal=partial(_write_to_terminal, self),
+            close=lambda code: self.exit(return_code=code),
         )
 
     # what the parts need from Textual
@@ -176,8 +134,19 @@ class Explorer(App[None]):
             self.keyboard.paste(event.text)
 
     def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
-        themes = partial(setattr, self, "theme")
-        yield from iter_palette_commands(self.workspace, self.keyboard, self.controllers.navigation, themes)
+        """Yield the commands of the palette: those of keys, views, columns to sort by, and themes."""
+        workspace, navigation = self.workspace, self.controllers.navigation
+        for key in key_table.select_keys(workspace.options.keys, rows=True, live=workspace.options.follow):
+            text = key.help if key.help.startswith(key.short) else f"{key.short}: {key.help}"
+            run = partial(self.keyboard.run_command, key.command)
+            yield SystemCommand(text, key_table.format_keys(key), run)
+        for number, view in enumerate(workspace.tabs, 1):
+            yield SystemCommand(view.title, "view", partial(navigation.open_tab, number))
+        for column in workspace.session.columns:
+            title = f"sort by {units.format_heading(column)}"
+            yield SystemCommand(title, "order", partial(navigation.sort_by, column))
+        for name in theme.PALETTES:
+            yield SystemCommand(f"theme {name}", "colours", partial(setattr, self, "theme", name))
 
     def action_command_palette(self) -> None:
         """Show the palette unless another screen is in front."""
@@ -213,28 +182,31 @@ class Explorer(App[None]):
         self.keyboard.skip_stale_keys()
 
     def on_resize(self, event: events.Resize) -> None:
-        _redraw_screen(self)
+        self._redraw_screen()
         self.call_after_refresh(self.renderer.show_resized)
 
     def on_pane_resized(self, message: messages.PaneResized) -> None:
         self.answers.redraw_for_size()
 
+    def _redraw_screen(self) -> None:
+        """Draw the whole screen again; the terminal may show something else."""
+        if isinstance(self._driver, ScreenDriver):
+            self._driver.forget_screen()
+        self.screen.refresh()
+
     # messages of widgets and threads
 
-    @on(messages.Answered)
-    @on(messages.Refused)
-    def _accept_answer(self, message: messages.Answered | messages.Refused) -> None:
+    def on_answered(self, message: messages.Answered) -> None:
         """Show the answer, run the keys that waited for it, then show runs that have grown since."""
-        if isinstance(message, messages.Answered):
-            self.answers.accept_answer(message)
-        else:
-            self.answers.accept_refusal(message)
+        self.answers.accept_answer(message)
         self.keyboard.run_waiting_keys()
         self.controllers.updates.show_newest()
         self._advance_tour()
         if not self._has_answer:
             self._has_answer = True
-            self.call_after_refresh(_finish_start, self.controllers)
+            # Load what may be needed next, once the first rows are on the screen.
+            self.call_after_refresh(process_tuning.enable_gc)
+            self.call_after_refresh(self.controllers.updates.load_views)
 
     def on_cursor_moved(self, message: messages.CursorMoved) -> None:
         if not self.answers.is_stale:  # else it moved in rows that are about to be replaced
@@ -244,11 +216,11 @@ class Explorer(App[None]):
     def on_row_clicked(self, message: messages.RowClicked) -> None:
         self.keyboard.press("enter", None)
 
-    def on_drawing_clicked(self, message: messages.DrawingClicked) -> None:
-        self.controllers.slices.select_at(message.column, message.line)
-
-    def on_tabs_clicked(self, message: messages.TabsClicked) -> None:
-        self.controllers.navigation.open_tab_at(message.column)
+    def on_line_clicked(self, message: messages.LineClicked) -> None:
+        if message.pane == "drawing":
+            self.controllers.cursor.select_slice_at(message.column, message.line)
+        elif message.pane == "tabs":
+            self.controllers.navigation.open_tab_at(message.column)
 
     def on_heading_clicked(self, message: messages.HeadingClicked) -> None:
         self.controllers.navigation.sort_by(message.column, further=message.is_further)
@@ -299,19 +271,6 @@ def _write_to_terminal(app: Explorer, sequence: str) -> None:
         app._driver.write(sequence)
 
 
-def _redraw_screen(app: Explorer) -> None:
-    """Draw the whole screen again; the terminal may show something else."""
-    if isinstance(app._driver, ScreenDriver):
-        app._driver.forget_screen()
-    app.screen.refresh()
-
-
-def _finish_start(controllers: Controllers) -> None:
-    """Load what may be needed next, once the first rows are on the screen."""
-    process_tuning.enable_gc()
-    controllers.updates.load_views()
-
-
 def _build_painter(name: str, options: ScreenOptions) -> Painter:
     return Painter(theme.build_palette(name), options.ascii, options.colours)
 
@@ -319,13 +278,8 @@ def _build_painter(name: str, options: ScreenOptions) -> Painter:
 def open_feed(paths: list[str], options: ScreenOptions) -> Feed:
     """Return a feed: of a growing file, of many files asked in place, or of files read once."""
     if options.follow and len(paths) == 1:
-        return FileFollower(
-            paths[0],
-            options.engine,
-            options.view,
-            options.comparison_runs,
-            fallback_view=options.fallback_view,
-        )
+        comparison, fallback = options.comparison_runs, options.fallback_view
+        return FileFollower(paths[0], options.engine, options.view, comparison, fallback)
     if options.executor is not None:
         from tracetui.ui.workers.file_set_feed import FileSetFeed  # it starts processes
 

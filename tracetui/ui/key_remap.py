@@ -25,11 +25,8 @@ KEY_SYNONYMS: Final = {
     "esc": "escape", "del": "delete", "ins": "insert", "pgup": "pageup", "pgdn": "pagedown",
     "return": "enter",
 }  # fmt: skip
-TERMINAL_SYNONYMS: Final = {
-    "ctrl+i": "tab",
-    "ctrl+m": "enter",
-    "ctrl+left_square_bracket": "escape",
-}  # a terminal sends the same
+# A terminal sends the same.
+TERMINAL_SYNONYMS: Final = {"ctrl+i": "tab", "ctrl+m": "enter", "ctrl+left_square_bracket": "escape"}
 
 
 def remap_keys(words_by_command: Mapping[str, Sequence[str]]) -> tuple[KeyBinding, ...]:
@@ -42,12 +39,9 @@ def remap_keys(words_by_command: Mapping[str, Sequence[str]]) -> tuple[KeyBindin
         if command not in commands:
             todo = suggest_nearest(command, commands, "tracetui config lists all")
             raise UsageError(f"keys: no command is called {command!r}", todo=todo)
-    table = tuple(
-        _with_keys(key, words_by_command[key.command]) if key.command in words_by_command else key
-        for key in KEYS
-    )
+    table = [_with_keys(key, words_by_command.get(key.command)) for key in KEYS]
     _check_duplicates(table)
-    return table
+    return tuple(table)
 
 
 def parse_key(word: str) -> str:
@@ -70,7 +64,10 @@ def format_config_key(name: str) -> str:
     return "+".join([*modifiers, key if key in KEY_LABELS else format_key(key)])
 
 
-def _with_keys(key: KeyBinding, words: Sequence[str]) -> KeyBinding:
+def _with_keys(key: KeyBinding, words: Sequence[str] | None) -> KeyBinding:
+    """Return the command with other keys; without words, with its own."""
+    if words is None:
+        return key
     names = list(dict.fromkeys(map(parse_key, words)))
     if key.command == "quit" and ALWAYS_QUIT not in names:
         names.append(ALWAYS_QUIT)

@@ -11,7 +11,7 @@ class KeyBinding(NamedTuple):
     """
 
     keys: str  # as Textual names them, separated by commas
-    command: str  # name of the command, see keyboard.build_key_commands; users write it in the config file
+    command: str  # name of the command, see keyboard.Controllers; users write it in the config file
     short: str  # for footer and palette
     help: str  # for help and palette
     when: str = ""  # `rows`: needs a table or drawing; `live`: needs a writer; empty: always

@@ -4,20 +4,19 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Final
 
 from msgspec import Struct, field
 
-from tracetui.ui.answer_updates import AnswerUpdater
+from tracetui.ui.controllers.base import ScreenParts
 from tracetui.ui.controllers.column_picker import ColumnPicker
-from tracetui.ui.controllers.cursor_moves import CursorController, TimelineCursor
+from tracetui.ui.controllers.cursor_moves import CursorController
 from tracetui.ui.controllers.engine_control import EngineControl
-from tracetui.ui.controllers.export_view import Clipboard, ViewExport
+from tracetui.ui.controllers.export_view import ViewExport, format_row, format_row_markdown
 from tracetui.ui.controllers.filter_prompt import FilterController
-from tracetui.ui.controllers.input_line import InputLine
 from tracetui.ui.controllers.navigation import Navigation
-from tracetui.ui.controllers.row_actions import RowLinks, RowRemarks
-from tracetui.ui.controllers.run_actions import FilePrompt, RunActions
+from tracetui.ui.controllers.row_actions import RowActions
+from tracetui.ui.controllers.run_actions import RunActions
 from tracetui.ui.controllers.run_updates import RunUpdates
 from tracetui.ui.key_table import (
     DIGITS,
@@ -31,8 +30,8 @@ from tracetui.ui.pages.help_page import GuideList, HelpPage
 from tracetui.ui.pages.list_pages import ColumnList, RunList
 from tracetui.ui.pages.text_pages import LoadingPage, RefusedPage
 from tracetui.ui.session_commands import COMMANDS
-from tracetui.ui.workspace import Workspace
 
+Action = Callable[[], object]
 STALE_KEY_S: Final = 1.0  # keys that waited longer are skipped by one that leads elsewhere
 
 
@@ -58,17 +57,15 @@ class Keyboard:
 
     def __init__(
         self,
-        commands: Mapping[str, Callable[[], object]],
+        commands: Mapping[str, Action],
         names_by_key: Mapping[str, str],
-        workspace: Workspace,
-        answers: AnswerUpdater,
-        input_line: InputLine,
-        files: FilePrompt,
+        parts: ScreenParts,
+        open_path: Callable[[str], object],
     ) -> None:
-        """`commands` are functions by name, `names_by_key` their names by key."""
+        """`commands` are functions by name, `names_by_key` their names by key; `open_path` asks for one."""
         self.commands, self._names = commands, names_by_key
-        self._workspace, self._answers = workspace, answers
-        self._input, self._files = input_line, files
+        self._workspace, self._answers, self._input = parts.workspace, parts.answers, parts.input_line
+        self._open_path = open_path
         self._waiting: deque[KeyPress] = deque()
 
     @property
@@ -149,125 +146,109 @@ class Keyboard:
         if self._is_typing:
             self._input.paste(text)
         elif isinstance(self._workspace.page, RunList):
-            self._files.open_prompt(text.strip())
+            self._open_path(text.strip())
 
 
-class Controllers(NamedTuple):
+class Controllers:
     """The objects that carry out commands."""
 
-    navigation: Navigation
-    cursor: CursorController
-    slices: TimelineCursor
-    filter: FilterController
-    export: ViewExport
-    clipboard: Clipboard
-    runs: RunActions
-    files: FilePrompt
-    columns: ColumnPicker
-    links: RowLinks
-    remarks: RowRemarks
-    engine: EngineControl
-    updates: RunUpdates
+    def __init__(self, parts: ScreenParts) -> None:
+        self._workspace = parts.workspace
+        self.navigation = Navigation(parts)
+        self.cursor = CursorController(parts)
+        self.rows = RowActions(parts)
+        self.runs = RunActions(parts, self.rows)
+        self.columns = ColumnPicker(parts)
+        self.filter = FilterController(parts)
+        self.export = ViewExport(parts)
+        self.engine = EngineControl(parts)
+        self.updates = RunUpdates(parts)
 
+    def build_commands(self) -> dict[str, Action]:
+        """Return the function of each command of the key table but those that are Textual's."""
+        change, open_tab = self.navigation.apply_command, self.navigation.open_tab
+        on_session = {name: partial(change, command) for name, command in COMMANDS.items()}
+        tabs = {f"tab_{number}": partial(open_tab, number) for number in range(1, DIGITS + 1)}
+        return {**on_session, **tabs, **self._build_moves(), **self._build_others()}
 
-def build_key_commands(
-    workspace: Workspace, parts: Controllers, app: Mapping[str, Callable[[], object]]
-) -> dict[str, Callable[[], object]]:
-    """Return the function of each command of the key table; `app` has those that need Textual."""
-    on_session = {
-        name: partial(parts.navigation.apply_command, command)
-        for name, command in COMMANDS.items()
-        if name != "back"
-    }
-    tabs = {f"tab_{n}": partial(parts.navigation.open_tab, n) for n in range(1, DIGITS + 1)}
-    moves, others = _build_move_commands(workspace, parts), _build_other_commands(workspace, parts)
-    return {**on_session, **tabs, **moves, **others, **app}
+    def _build_moves(self) -> dict[str, Action]:
+        cursor, navigation = self.cursor, self.navigation
+        return {
+            "move_down": partial(cursor.move, 1),
+            "move_up": partial(cursor.move, -1),
+            "move_right": partial(self._move_sideways, 1),
+            "move_left": partial(self._move_sideways, -1),
+            "page_down": partial(cursor.move_by_pages, 1),
+            "page_up": partial(cursor.move_by_pages, -1),
+            "half_down": partial(cursor.move_by_pages, 0.5),
+            "half_up": partial(cursor.move_by_pages, -0.5),
+            "first": partial(cursor.move_far, -1),
+            "last": partial(cursor.move_far, 1),
+            "next_match": partial(self._move_to_match, 1),
+            "previous_match": partial(self._move_to_match, -1),
+            "launch": cursor.follow_launch,
+            "next_view": partial(navigation.open_neighbour, 1),
+            "previous_view": partial(navigation.open_neighbour, -1),
+            "back": navigation.go_back,
+        }
 
+    def _build_others(self) -> dict[str, Action]:
+        rows, runs, engine = self.rows, self.runs, self.engine
+        return {
+            "quit": self.navigation.quit,
+            "help": self.navigation.toggle_help,
+            "enter": self._enter_row,
+            "filter": self._open_filter,
+            "mark": rows.toggle_mark,
+            "note": rows.open_note,
+            "link": rows.toggle_link,
+            "runs": runs.toggle_list,
+            "diff": runs.open_diff,
+            "pin": runs.toggle_baseline,
+            "columns": self.columns.toggle_list,
+            "copy_row": partial(self.export.copy, format_row),
+            "copy_markdown": partial(self.export.copy, format_row_markdown),
+            "export": self.export.open_prompt,
+            "pause": self.updates.toggle_pause,
+            "mode": engine.switch_mode,
+            "prompt": engine.open_prompt,
+            "restart": engine.restart,
+            "engine": engine.open_arguments,
+            "output": engine.toggle_output,
+        }
 
-def _build_move_commands(workspace: Workspace, parts: Controllers) -> dict[str, Callable[[], object]]:
-    cursor, navigation = parts.cursor, parts.navigation
-    return {
-        "move_down": cursor.move_down,
-        "move_up": cursor.move_up,
-        "move_right": partial(_move_sideways, workspace, parts, 1),
-        "move_left": partial(_move_sideways, workspace, parts, -1),
-        "page_down": cursor.move_page_down,
-        "page_up": cursor.move_page_up,
-        "half_down": cursor.move_half_page_down,
-        "half_up": cursor.move_half_page_up,
-        "first": cursor.move_to_first,
-        "last": cursor.move_to_last,
-        "next_match": partial(_move_to_match, parts, 1),
-        "previous_match": partial(_move_to_match, parts, -1),
-        "launch": parts.slices.follow_launch,
-        "next_view": navigation.open_next_view,
-        "previous_view": navigation.open_previous_view,
-        "back": partial(navigation.go_back, COMMANDS["back"]),
-    }
+    def _enter_row(self) -> None:
+        """Choose the row under the cursor, which does what the page is for."""
+        page = self._workspace.page
+        if isinstance(page, RunList):
+            self.runs.choose_run(page)
+        elif isinstance(page, ColumnList):
+            self.columns.toggle_column(page)
+        elif isinstance(page, HelpPage):
+            self.navigation.show_page(GuideList())
+        elif isinstance(page, GuideList):
+            self.navigation.open_guide(page)
+        else:
+            self.runs.open_row()
 
+    def _move_sideways(self, by: int) -> None:
+        """Move by columns or cells; in the list of columns, move the column under the cursor."""
+        page = self._workspace.page
+        if isinstance(page, ColumnList):
+            self.columns.move_column(page, by)
+        else:
+            self.cursor.move(0, by)
 
-def _build_other_commands(workspace: Workspace, parts: Controllers) -> dict[str, Callable[[], object]]:
-    navigation, runs, engine = parts.navigation, parts.runs, parts.engine
-    return {
-        "quit": navigation.quit,
-        "help": navigation.toggle_help,
-        "enter": partial(_enter_row, workspace, parts),
-        "filter": partial(_open_filter, workspace, parts),
-        "mark": parts.remarks.toggle_mark,
-        "note": parts.remarks.open_note,
-        "link": parts.links.toggle,
-        "runs": runs.toggle_run_list,
-        "diff": runs.open_diff,
-        "pin": runs.toggle_baseline,
-        "columns": parts.columns.toggle_list,
-        "copy_row": parts.clipboard.copy_row,
-        "copy_markdown": parts.clipboard.copy_markdown,
-        "export": parts.export.open_prompt,
-        "pause": parts.updates.toggle_pause,
-        "mode": engine.switch_mode,
-        "prompt": engine.open_prompt,
-        "restart": engine.restart,
-        "engine": engine.open_arguments,
-        "output": engine.toggle_output,
-    }
+    def _move_to_match(self, direction: int) -> None:
+        """Move to the next or previous row that matches the last filter; on a timeline, to a slice."""
+        if self._workspace.is_showing_timeline:
+            self.cursor.move_to_next_slice(direction)
+        else:
+            self.filter.move_to_match(direction)
 
-
-def _enter_row(workspace: Workspace, parts: Controllers) -> None:
-    """Choose the row under the cursor, which does what the page is for."""
-    page = workspace.page
-    if isinstance(page, RunList):
-        parts.runs.choose_run(page)
-    elif isinstance(page, ColumnList):
-        parts.columns.toggle_column(page)
-    elif isinstance(page, HelpPage):
-        parts.navigation.show_page(GuideList())
-    elif isinstance(page, GuideList):
-        parts.navigation.open_guide(page)
-    else:
-        parts.runs.open_row()
-
-
-def _move_sideways(workspace: Workspace, parts: Controllers, by: int) -> None:
-    """Move by columns or cells; in the list of columns, move the column under the cursor."""
-    if isinstance(workspace.page, ColumnList):
-        parts.columns.move_column(by)
-    elif by > 0:
-        parts.cursor.move_right()
-    else:
-        parts.cursor.move_left()
-
-
-def _move_to_match(parts: Controllers, direction: int) -> None:
-    """Move to the next or previous row that matches the last filter; on a timeline, to a slice."""
-    if parts.slices.is_shown:
-        parts.slices.move_to_next(direction)
-    else:
-        parts.filter.move_to_match(direction)
-
-
-def _open_filter(workspace: Workspace, parts: Controllers) -> None:
-    """Open the filter; in the list of runs, ask for the path of another one."""
-    if workspace.is_showing_view:
-        parts.filter.open_prompt()
-    elif isinstance(workspace.page, RunList):
-        parts.files.open_prompt()
+    def _open_filter(self) -> None:
+        """Open the filter; in the list of runs, ask for the path of another one."""
+        if self._workspace.is_showing_view:
+            self.filter.open_prompt()
+        elif isinstance(self._workspace.page, RunList):
+            self.runs.open_prompt()

@@ -1,7 +1,7 @@
 """The one screen: header and tabs, a table or a drawing, status and keys."""
 
-from collections.abc import Callable, Collection, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Sequence
+from typing import Final
 
 from textual.app import ComposeResult
 from textual.geometry import Size
@@ -9,10 +9,8 @@ from textual.screen import Screen
 from textual.widget import Widget
 
 from tracetui.cell_width import count_cells
-from tracetui.look import Look
-from tracetui.ui.sheet import Sheet
 from tracetui.ui.terminal.paint import Painter
-from tracetui.ui.widgets import DrawingPane, LinePane, TablePane, TabLine
+from tracetui.ui.widgets import LinePane, Pane, TablePane
 from tracetui.views.ink import Line, Span
 
 LEAST_SIZE: Final = (20, 5)  # a smaller screen shows a message only
@@ -27,16 +25,13 @@ class MainScreen(Screen[None]):
     def __init__(self, painter: Painter) -> None:
         super().__init__()
         self.table = TablePane(painter, id="table")
-        self._drawing = DrawingPane(painter, id="drawing")
-        self._name_lines = LinePane(painter, id="full")
-        self._head, self._tabs = LinePane(painter, "bar", id="header"), TabLine(painter, "bar", id="tabs")
-        self._status, self._foot = (
-            LinePane(painter, "bar", id="status"),
-            LinePane(painter, "bar", id="footer"),
+        self.drawing, self._name_lines, self._too_small = (
+            LinePane(painter, id=name) for name in ("drawing", "full", "small")
         )
-        self._tour = LinePane(painter, "bar", id="tour")
-        self._too_small = LinePane(painter, id="small")
-        for hidden in (self._drawing, self._name_lines, self._tour):
+        self._head, self._tabs, self._tour, self._status, self._foot = (
+            LinePane(painter, "bar", id=name) for name in ("header", "tabs", "tour", "status", "footer")
+        )
+        for hidden in (self.drawing, self._name_lines, self._tour):
             _set_display(hidden, False)
         self._cursor_line: int | None = None  # line of the drawing
         self.shows_table = True
@@ -44,7 +39,7 @@ class MainScreen(Screen[None]):
         self._is_other_question = self._is_other_view = False
 
     def compose(self) -> ComposeResult:
-        yield from (self._head, self._tabs, self.table, self._drawing, self._name_lines)
+        yield from (self._head, self._tabs, self.table, self.drawing, self._name_lines)
         yield from (self._tour, self._status, self._foot, self._too_small)
 
     @property
@@ -55,32 +50,18 @@ class MainScreen(Screen[None]):
     @property
     def pane_size(self) -> Size:
         """The cells that a table or drawing may fill."""
-        first, other = (self.table, self._drawing) if self.shows_table else (self._drawing, self.table)
+        first, other = (self.table, self.drawing) if self.shows_table else (self.drawing, self.table)
         return first.size or other.size  # a pane that was just shown has no size yet
 
     def paint_with(self, painter: Painter) -> None:
-        for lines in self.query(LinePane):
-            lines.paint_with(painter)
-        self.table.paint_with(painter)
-
-    def show_table(
-        self,
-        sheet: Sheet,
-        look: Look,
-        row: int | None,
-        notes: Sequence[str] = (),
-        *,
-        follow: bool = False,
-        noted: Collection[tuple[Any, ...]] = (),
-    ) -> None:
-        self._show_pane(True)
-        self.table.show(sheet, look, row, notes, follow=follow, noted=noted)
+        for pane in self.query(Pane):
+            pane.paint_with(painter)
 
     def show_drawing(self, lines: Sequence[Line], keep_top: bool = False) -> None:
         """Show lines, scrolled so that the one with the cursor is visible."""
-        self._show_pane(False)
+        self.show_pane(table=False)
         self._cursor_line = find_cursor_line(lines)
-        self._drawing.show(lines, self._compute_top(keep_top))
+        self.drawing.show(lines, self._compute_top(keep_top))
         self._is_other_question = self._is_other_view = False
 
     def reset_scroll(self, *, other_view: bool) -> None:
@@ -88,29 +69,16 @@ class MainScreen(Screen[None]):
         self._is_other_question = True
         self._is_other_view |= other_view
 
-    def _show_pane(self, table: bool) -> None:
+    def show_pane(self, *, table: bool) -> None:
         """Show the table or the drawing by `display`: a CSS class would restyle every widget."""
         if self.shows_table != table:
-            (self.table if table else self._drawing).inherit_size(self.pane_size)
+            (self.table if table else self.drawing).inherit_size(self.pane_size)
             self.shows_table = table
             _set_display(self.table, table)
-            _set_display(self._drawing, not table)
-
-    @property
-    def top_line(self) -> int:
-        """The first visible line of the drawing."""
-        return self._drawing.top_line
-
-    @property
-    def is_at_end(self) -> bool:
-        """Whether the last line of the drawing is visible."""
-        return self._drawing.is_at_end
-
-    def scroll_drawing(self, by: int) -> None:
-        self._drawing.scroll_lines(by)
+            _set_display(self.drawing, not table)
 
     def _compute_top(self, keep: bool) -> int:
-        top = 0 if self._is_other_view else self._drawing.top_line
+        top = 0 if self._is_other_view else self.drawing.top_line
         height = max(1, self.pane_size.height)
         if self._cursor_line is None:
             return top if keep and not self._is_other_question else 0
@@ -127,18 +95,19 @@ class MainScreen(Screen[None]):
         limit = max(1, self.size.height * 2 // 5)
         is_cut = any(count_cells(name) > column.width for column in self.table.columns[:1])
         lines = [(Span(f" {part}", "name"),) for part in wrap_cells(name, room)] if is_cut else []
-        if bool(lines) != bool(self._name_lines.display) or len(lines) != self._name_lines.size.height:
-            self._name_lines.styles.height = min(len(lines), limit)
-            _set_display(self._name_lines, bool(lines))
-        self._name_lines.show(lines)
+        self._show_in_height(self._name_lines, lines, min(len(lines), limit))
 
     def show_tour(self, draw: Callable[[int], list[Line]]) -> None:
         """Show the text of the tour, drawn for the width."""
         lines = draw(self.size.width)
-        if not self._tour.display or len(lines) != self._tour.size.height:
-            self._tour.styles.height = len(lines)
-            _set_display(self._tour, True)
-        self._tour.show(lines)
+        self._show_in_height(self._tour, lines, len(lines))
+
+    def _show_in_height(self, pane: LinePane, lines: Sequence[Line], height: int) -> None:
+        """Show a pane with some lines in a height, or hide it if there are none."""
+        if bool(lines) != bool(pane.display) or len(lines) != pane.size.height:
+            pane.styles.height = height
+            _set_display(pane, bool(lines))
+        pane.show(lines)
 
     def show_status(self, line: Line) -> None:
         self._status.show([line])
@@ -149,9 +118,8 @@ class MainScreen(Screen[None]):
         if tiny != self.has_class("tiny"):
             self.set_class(tiny, "tiny")
         _set_display(self._tabs, size.height >= TABS_LEAST_HEIGHT)
-        self._too_small.show(
-            [(Span(f"terminal too small ({size.width}x{size.height})", "warn"),)] if tiny else []
-        )
+        message = (Span(f"terminal too small ({size.width}x{size.height})", "warn"),)
+        self._too_small.show([message] if tiny else [])
 
 
 def _set_display(widget: Widget, visible: bool) -> None:

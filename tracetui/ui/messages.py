@@ -29,18 +29,12 @@ class RowClicked(Message):
 
 
 @dataclass(eq=False)
-class DrawingClicked(Message):
-    """A cell of a drawing was clicked."""
+class LineClicked(Message):
+    """A cell of a pane of lines was clicked."""
 
+    pane: str | None  # id of its widget
     column: int
     line: int  # of all lines, also those scrolled out
-
-
-@dataclass(eq=False)
-class TabsClicked(Message):
-    """A cell of the tab line was clicked."""
-
-    column: int
 
 
 @dataclass(eq=False)
@@ -96,19 +90,12 @@ class LoadFailed(Message):
 
 @dataclass(eq=False)
 class Answered(Message):
-    """The picture of a question is ready."""
+    """The picture of a question is ready: its answer, or the reason why there is none."""
 
     number: int  # of the job
     picture: Picture
-
-
-@dataclass(eq=False)
-class Refused(Message):
-    """A question has no answer, for this reason."""
-
-    number: int
-    why: str
-    is_internal: bool = False  # an internal error, not a fault of the question
+    why: str = ""
+    is_internal_error: bool = False  # not a fault of the question
 
 
 @dataclass(eq=False)

@@ -50,20 +50,10 @@ class Question(Struct, frozen=True, eq=False):
 
 def strip_presentation(look: Look) -> Look:
     """Return the look without the fields that change no answer: sorting, and how rows are drawn."""
-    return replace(
-        look,
-        sort=None,
-        descending=_DEFAULT.descending,
-        then=(),
-        limit=None,
-        cursor=_DEFAULT.cursor,
-        slice=None,
-        chosen=(),
-        full_names=False,
-        columns=(),
-        one_table=False,
-        terms=replace(look.terms, forced=False),
-    )
+    terms = replace(look.terms, forced=False)
+    return replace(look, sort=None, descending=_DEFAULT.descending, then=(), limit=None, slice=None,
+                   cursor=_DEFAULT.cursor, chosen=(), full_names=False, columns=(), one_table=False,
+                   terms=terms)  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)

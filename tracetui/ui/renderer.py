@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Final, Protocol
+from typing import Final
 
 from textual.geometry import Size as Cells
 
@@ -17,14 +17,9 @@ from tracetui.ui.widgets import TablePane
 from tracetui.ui.workspace import Workspace
 from tracetui.views.ink import DrawSize
 
-FAR_LINES: Final = 1 << 20  # lines
+Timer = Callable[[float, Callable[[], None]], object]  # calls a function once, after seconds
+FAR_LINES: Final = 1 << 20
 MESSAGE_S: Final = 6.0  # a message stays in the status line for so long
-
-
-class Timer(Protocol):
-    """Calls a function once, after a delay in seconds."""
-
-    def __call__(self, delay: float, callback: Callable[[], None]) -> object: ...
 
 
 class Renderer:
@@ -36,7 +31,7 @@ class Renderer:
         self.main_screen = main
         self._workspace, self._measure_screen, self._set_timer = workspace, size, later
         self._view_keys = list_view_keys(workspace.options.keys)
-        self._message = ""
+        self.message = ""  # in the status line
         self._printed_bytes = -1  # bytes of output that are displayed
         self.is_covered = True  # whether a page covers the last picture
 
@@ -55,19 +50,15 @@ class Renderer:
 
     def show_message(self, text: str, seconds: float = MESSAGE_S) -> None:
         """Show a message in the status line for a while."""
-        self._message = text
+        self.message = text
         self.show_bands()
         self._set_timer(seconds, lambda: self.clear_message(text))
 
     def clear_message(self, text: str) -> None:
         """Remove a message from the status line if it is still there."""
-        if self._message == text:
-            self._message = ""
+        if self.message == text:
+            self.message = ""
             self.show_bands()
-
-    @property
-    def message(self) -> str:
-        return self._message
 
     # the page
 
@@ -78,13 +69,12 @@ class Renderer:
         if isinstance(page, ListPage):
             answer = page.answer(session)
             look = replace(session.look, sort=None, chosen=(), columns=(), one_table=True, full_names=False)
-            self.main_screen.show_table(
-                measure_sheet(answer.rows, page.columns[:1], page.columns), look, row, answer.notes
-            )
+            sheet = measure_sheet(answer.rows, page.columns[:1], page.columns)
+            self.main_screen.show_pane(table=True)
+            self.table.show(sheet, look, row, answer.notes)
         elif not isinstance(page, ViewPage):
-            self.main_screen.show_drawing(
-                page.draw_lines(self._build_size(*self._measure_screen())), keep_top=keep_top
-            )
+            lines = page.draw_lines(self._build_size(*self._measure_screen()))
+            self.main_screen.show_drawing(lines, keep_top=keep_top)
         self.show_bands()
 
     def show_progress(self) -> None:
@@ -102,10 +92,10 @@ class Renderer:
         ):
             return
         self._printed_bytes = page.engine.printed_bytes
-        at_end = from_start or self.main_screen.is_at_end
+        at_end = from_start or self.main_screen.drawing.is_at_end
         self.show_page(keep_top=True)
         if at_end:
-            self.main_screen.scroll_drawing(FAR_LINES)
+            self.main_screen.drawing.scroll_lines(FAR_LINES)
 
     def show_picture(self, *, grown: bool = False) -> None:
         """Draw the answer of a view; if it has only grown, the cursor stays on its row."""
@@ -118,14 +108,13 @@ class Renderer:
         if self._workspace.has_unread_doubts:
             self.main_screen.show_drawing(draw_doubts(picture.raw_answer.doubts, width))
         elif picture.lines is None:
-            session, view = self._workspace.session, picture.question.view
+            view, notes, noted = picture.question.view, picture.answer.notes, self._list_noted_rows()
             follow = self._workspace.live is not None and view.newest_last and look.sort is None
-            is_first_time = follow and view.name not in session.looks  # then the cursor is on the newest row
+            # At first the cursor is on the newest row.
+            is_first_time = follow and view.name not in self._workspace.session.looks
             row = None if grown else FAR_LINES if is_first_time else look.cursor[0]
-            notes = picture.answer.notes
-            self.main_screen.show_table(
-                picture.sheet, look, row, notes, follow=follow, noted=self._list_noted_rows()
-            )
+            self.main_screen.show_pane(table=True)
+            self.table.show(picture.sheet, look, row, notes, follow=follow, noted=noted)
         else:
             lines = picture.lines or draw_notes(picture.answer.notes, width)
             self.main_screen.show_drawing(lines, keep_top=stays)
@@ -143,44 +132,24 @@ class Renderer:
     def show_bands(self) -> None:
         """Draw header, tabs, status and keys."""
         workspace, session, width = self._workspace, self._workspace.session, self._measure_screen().width
-        several = len(session.runs) > 1
-        place = f"run {session.current + 1} of {len(session.runs)}" if several else ""
-        indices = self._list_displayed_runs()
+        count, indices, live = len(session.runs), self._list_displayed_runs(), workspace.live
+        place = f"run {session.current + 1} of {count}" if count > 1 else ""
         displayed = [(session.runs[i], session.infos[i]) for i in indices]
-        written = not session.runs or len(session.runs) - 1 in (indices or (session.current,))
-        badge = self._describe_writer() if written else ""
+        is_written = not count or count - 1 in (indices or (session.current,))
+        badge = live.badge + ", held" * workspace.is_paused if live is not None and is_written else ""
         head = bands.draw_header(session.run, session.info, session.look.lens, width, place, badge, displayed)
         tabs = bands.draw_tabs(workspace.tab_titles, workspace.tab_index, width)
-        draft = workspace.draft
-        foot = (
-            bands.draw_footer(width, self._describe_context(), workspace.options.keys)
-            if draft is None
-            else input_draft.draw_draft(draft, width)
-        )
+        if workspace.draft is not None:
+            foot = input_draft.draw_draft(workspace.draft, width)
+        else:
+            foot = bands.draw_footer(width, self._describe_context(), workspace.options.keys)
         self.main_screen.show_bands(head, tabs, foot)
         self.show_status()
 
     def find_tab_at(self, column: int) -> int | None:
         """Return the number of the tab at a column of the tab line, or None."""
-        workspace = self._workspace
-        return bands.find_tab_at(
-            workspace.tab_titles, workspace.tab_index, self._measure_screen().width, column
-        )
-
-    def _describe_writer(self) -> str:
-        """Return the state of the writer of the file for the header."""
-        live = self._workspace.live
-        if live is None:
-            return ""
-        return f"{live.badge}, held" if self._workspace.is_paused else live.badge
-
-    def _is_growing_run_displayed(self) -> bool:
-        """Whether the displayed runs include the one that is being written, and it has steps."""
-        workspace, session = self._workspace, self._workspace.session
-        last = len(session.runs) - 1
-        return (
-            workspace.is_growing and last in self._list_displayed_runs() and bool(session.infos[last].steps)
-        )
+        titles, current = self._workspace.tab_titles, self._workspace.tab_index
+        return bands.find_tab_at(titles, current, self._measure_screen().width, column)
 
     def _list_displayed_runs(self) -> tuple[int, ...]:
         """Return the indices of the displayed runs."""
@@ -222,7 +191,7 @@ class Renderer:
         if not shows_view or workspace.view.run_count < 2:  # only comparisons have unchanged rows
             look = replace(look, terms=replace(look.terms, changed_only=False))
         alarm = workspace.live.alarm if workspace.live is not None else ""
-        message = self._message or alarm or self._find_note()
+        message = self.message or alarm or self._find_note()
         line = bands.draw_status(look, self._format_position(), message, self._list_notes(width), width)
         self.main_screen.show_status(line)
 
@@ -247,20 +216,20 @@ class Renderer:
         return f"{self.table.cursor + 1:,}/{count:,}"
 
     def _list_notes(self, width: int) -> Sequence[str]:
-        picture, live = self._workspace.picture, self._workspace.live
-        notes = picture.answer.notes if picture is not None and self._workspace.is_showing_view else ()
-        session = self._workspace.session
-        run = session.run
-        if (
-            self._workspace.is_showing_view
-            and self._is_growing_run_displayed()
-            and self._workspace.view.run_count > 1
-        ):
-            last = session.infos[-1].steps[-1]
-            return (f"up to step {last:,} of {session.runs[-1].name}, which continues", *notes)
-        # The text of random weights is meaningless; other runs than the last are not being written.
-        has_meaning = run is not None and not str(run.meta.get("weights") or "").startswith("random")
-        is_newest = session.current == len(session.runs) - 1
-        if live is not None and live.model_text and has_meaning and is_newest:
-            return (f"… {live.model_text[-(width // 2) :]}", *notes)
-        return notes
+        workspace, session = self._workspace, self._workspace.session
+        shows_view, last = workspace.is_showing_view, len(session.runs) - 1
+        notes = workspace.picture.answer.notes if workspace.picture is not None and shows_view else ()
+        is_growing = workspace.is_growing and last in self._list_displayed_runs()
+        if is_growing and session.infos[last].steps and workspace.view.run_count > 1:
+            step = session.infos[last].steps[-1]
+            return (f"up to step {step:,} of {session.runs[last].name}, which continues", *notes)
+        text = self._find_model_text()
+        return (f"… {text[-(width // 2) :]}", *notes) if text else notes
+
+    def _find_model_text(self) -> str:
+        """Return the last text of the model if it has a meaning: that of random weights has none."""
+        live, session = self._workspace.live, self._workspace.session
+        if live is None or session.run is None or session.current < len(session.runs) - 1:
+            return ""
+        is_random = str(session.run.meta.get("weights") or "").startswith("random")
+        return "" if is_random else live.model_text

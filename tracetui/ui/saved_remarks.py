@@ -99,10 +99,6 @@ def _iter_saved_rows(path: Path, source: str) -> Iterator[tuple[RemarkScope, Row
             if isinstance(entry, dict) and isinstance(entry.get("row"), list):
                 scope = RemarkScope(source, clean(str(entry.get("run"))), clean(str(entry.get("view"))))
                 row = tuple(clean(v) if isinstance(v, str) else v for v in entry["row"])
+                note = clean(str(entry.get("note") or ""), MOST_NOTE_CHARS)
                 if all(isinstance(v, str | int | float | None) for v in row):
-                    yield (
-                        scope,
-                        row,
-                        entry.get("marked") is True,
-                        clean(str(entry.get("note") or ""), MOST_NOTE_CHARS),
-                    )
+                    yield scope, row, entry.get("marked") is True, note

@@ -145,15 +145,13 @@ class Session:
 
     def with_runs_in_front(self, more: Sequence[tuple[Run, RunInfo]]) -> "Session":
         """Return the session with more runs before the others, so that the newest run stays the last."""
-        count = len(more)
-        baseline = None if self.baseline is None else self.baseline + count
-        return replace(
-            self,
-            sources=(*(run for run, _ in more), *self.sources),
-            infos=(*(info for _, info in more), *self.infos),
-            current=self.current + count,
-            baseline=baseline,
+        sources, infos = (
+            (*(run for run, _ in more), *self.sources),
+            (*(info for _, info in more), *self.infos),
         )
+        current, baseline = self.current + len(more), self.baseline
+        baseline = None if baseline is None else baseline + len(more)
+        return replace(self, sources=sources, infos=infos, current=current, baseline=baseline)
 
     def with_look(self, **change: Any) -> "Session":
         """Return the session with fields of the look changed; those in SHARED_FIELDS change in every view."""
@@ -177,16 +175,9 @@ class Session:
     def drill_down(self, view: str, focus: Focus) -> "Session":
         """Return the session one level deeper: a view on `focus`, within the focus so far."""
         trail = (*self.trail, HistoryEntry(self.view, self.look))
-        look = replace(
-            self.build_initial_look(view),
-            focus=tuple({**self.look.focus_values, **dict(focus)}.items()),
-            group=None,
-            sort=None,
-            filter="",
-            cursor=(0, 0),
-            slice=None,
-            chosen=(),
-        )
+        values = {**self.look.focus_values, **dict(focus)}
+        look = replace(self.build_initial_look(view), focus=tuple(values.items()), group=None, sort=None,
+                       filter="", cursor=(0, 0), slice=None, chosen=())  # fmt: skip
         return replace(self, view=view, looks={**self.looks, view: look}, trail=trail)
 
     def go_back(self) -> "Session":
@@ -215,16 +206,8 @@ class Session:
     def with_run(self, current: int) -> "Session":
         """Return the session on another run, in the same view; steps, times and focus are reset."""
         marks = self.remarks.marks.get(build_remark_scope(self.runs[current], self.view), self.look.chosen)
-        look = replace(
-            self.look,
-            chosen=marks,
-            cursor=(0, 0),
-            window=None,
-            steady=False,
-            zoom=None,
-            slice=None,
-            focus=(),
-        )
+        look = replace(self.look, chosen=marks, cursor=(0, 0), window=None, steady=False, zoom=None,
+                       slice=None, focus=())  # fmt: skip
         start = replace(self.start, window=None, steady=False, zoom=None)
         return replace(self, current=current, sides=self.sides.without_repeats(),
                        looks={self.view: look}, trail=(), start=start, parent=None)  # fmt: skip

@@ -5,6 +5,7 @@ Not Textual's methods `action_…`, which change the screen at each key: a burst
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final
 
 from tracetui.look import GROUPS, PERS
@@ -16,11 +17,9 @@ ZOOM_FACTOR: Final = 2
 
 def cycle_group(session: Session) -> Session:
     """Group by the next of the columns that the run has."""
-    run = session.run
-    choices = [g for g in GROUPS if run is None or run.has(g)]
-    return session.with_look(
-        group=_find_next(choices, session.look.group or "name"), sort=None, then=(), cursor=(0, 0)
-    )
+    choices = [g for g in GROUPS if session.run is None or session.run.has(g)]
+    group = _find_next(choices, session.look.group or "name")
+    return session.with_look(group=group, sort=None, then=(), cursor=(0, 0))
 
 
 def cycle_lens(session: Session) -> Session:
@@ -43,20 +42,13 @@ def cycle_per(session: Session) -> Session:
 
 def sort_by_next(session: Session) -> Session:
     """Sort by the next column."""
-    if not session.columns:
-        return session
-    return sort_by_column(session, _find_next(session.columns, session.look.sort))
+    columns = session.columns
+    return sort_by_column(session, _find_next(columns, session.look.sort)) if columns else session
 
 
 def sort_by_column(session: Session, column: str) -> Session:
     """Sort by one column: numbers from the largest, text from A."""
-    return session.with_look(
-        sort=column, descending=_is_descending_by_default(session, column), then=(), cursor=(0, 0)
-    )
-
-
-def _is_descending_by_default(session: Session, column: str) -> bool:
-    return column not in session.text_columns
+    return _with_orders(session, ((column, column not in session.text_columns),))
 
 
 def sort_or_reverse(session: Session, column: str) -> Session:
@@ -72,7 +64,7 @@ def sort_further(session: Session, column: str) -> Session:
     if look.sort is None:
         return sort_by_column(session, column)
     orders = dict(look.sort_orders)
-    orders[column] = not orders[column] if column in orders else _is_descending_by_default(session, column)
+    orders[column] = not orders.get(column, column in session.text_columns)
     return _with_orders(session, tuple(orders.items()))
 
 
@@ -82,11 +74,9 @@ def sort_within(session: Session) -> Session:
     if look.sort is None or len(session.columns) < 2:
         return sort_by_next(session)
     before = look.sort_orders[:-1] if look.then else look.sort_orders
-    used = [column for column, _ in before]
-    free = [column for column in session.columns if column not in used]
-    last = look.sort_orders[-1][0] if look.then else None
-    column = _find_next(free, last)
-    return _with_orders(session, (*before, (column, _is_descending_by_default(session, column))))
+    free = [column for column in session.columns if column not in dict(before)]
+    column = _find_next(free, look.sort_orders[-1][0] if look.then else None)
+    return _with_orders(session, (*before, (column, column not in session.text_columns)))
 
 
 def reverse_order(session: Session) -> Session:
@@ -103,40 +93,15 @@ def _with_orders(session: Session, orders: Sequence[tuple[str, bool]]) -> Sessio
     return session.with_look(sort=column, descending=falls, then=tuple(then), cursor=(0, 0))
 
 
-def clear_filter(session: Session) -> Session:
-    """Show all rows again."""
-    return session.with_look(filter="", cursor=(0, 0))
-
-
 def go_back(session: Session) -> Session:
     """Clear the filter; without one, go one level up."""
-    return clear_filter(session) if session.look.filter else session.go_back()
+    return session.with_look(filter="", cursor=(0, 0)) if session.look.filter else session.go_back()
 
 
 def toggle_changed_only(session: Session) -> Session:
     """Show only changed rows of a comparison, or all."""
     terms = session.look.terms
     return session.with_look(terms=replace(terms, changed_only=not terms.changed_only), cursor=(0, 0))
-
-
-def open_fix(session: Session) -> Session:
-    """Open the view of what to fix."""
-    return session.with_view("fix")
-
-
-def open_now(session: Session) -> Session:
-    """Open the view of the present."""
-    return session.with_view("now")
-
-
-def toggle_full_names(session: Session) -> Session:
-    """Show names in full, or cut."""
-    return session.with_look(full_names=not session.look.full_names)
-
-
-def toggle_one_table(session: Session) -> Session:
-    """Show one wide table, or two side by side."""
-    return session.with_look(one_table=not session.look.one_table)
 
 
 def toggle_baseline(session: Session, index: int) -> Session:
@@ -148,26 +113,6 @@ def set_baseline(session: Session, index: int | None) -> Session:
     """Compare with the run of this index, or, if None, with the default one."""
     terms, sides = replace(session.look.terms, baseline=index), session.sides.without_repeats()
     return replace(session.with_look(terms=terms), baseline=index, sides=sides)
-
-
-def move_to_next_part(session: Session) -> Session:
-    """Move to the next step, layer or baseline."""
-    return _move_part(session, 1)
-
-
-def move_to_previous_part(session: Session) -> Session:
-    """Move to the previous step, layer or baseline."""
-    return _move_part(session, -1)
-
-
-def zoom_in(session: Session) -> Session:
-    """Show half of the steps, or of the time of a timeline."""
-    return _zoom(session, 1 / ZOOM_FACTOR)
-
-
-def zoom_out(session: Session) -> Session:
-    """Show twice the steps, or the time of a timeline."""
-    return _zoom(session, ZOOM_FACTOR)
 
 
 def zoom_to_all(session: Session) -> Session:
@@ -190,7 +135,7 @@ def move_in_time(session: Session, direction: int) -> Session:
     return session.with_look(zoom=(span[0] + shift, span[1] + shift))
 
 
-def _move_part(session: Session, direction: int) -> Session:
+def move_part(session: Session, direction: int) -> Session:
     """Move to the next baseline (if many runs are compared), layer (if one is in focus), or step."""
     if session.view == "compare" and session.baseline is not None:
         return set_baseline(session, (session.baseline + direction) % len(session.runs))
@@ -201,10 +146,8 @@ def _move_part(session: Session, direction: int) -> Session:
         return session.with_look(focus=focus)
     if not session.info.steps:
         return session
-    window = session.look.window
-    step = _find_neighbour(
-        session.info.steps, window[0] if window and window[0] == window[1] else None, direction
-    )
+    first, last = session.look.window or (None, None)
+    step = _find_neighbour(session.info.steps, first if first == last else None, direction)
     return session.with_look(window=(step, step), zoom=None, steady=False)
 
 
@@ -214,11 +157,11 @@ def toggle_steady(session: Session) -> Session:
     return session.with_look(steady=on, window=None if on else session.look.window)
 
 
-def _zoom(session: Session, factor: float) -> Session:
-    """Zoom the time of a timeline, elsewhere the range of steps."""
+def zoom(session: Session, factor: float) -> Session:
+    """Show so many times the time of a timeline, elsewhere so many times the steps."""
+    steps = session.info.steps
     if session.view == "timeline":
         return _zoom_in_time(session, factor)
-    steps = session.info.steps
     if not steps:
         return session
     extent = steps[0], steps[-1]
@@ -272,15 +215,15 @@ COMMANDS: Final[Mapping[str, Command]] = {
     "sort_within": sort_within,
     "reverse": reverse_order,
     "back": go_back,
-    "fix": open_fix,
-    "now": open_now,
-    "full_names": toggle_full_names,
-    "one_table": toggle_one_table,
+    "fix": lambda session: session.with_view("fix"),
+    "now": lambda session: session.with_view("now"),
+    "full_names": lambda session: session.with_look(full_names=not session.look.full_names),
+    "one_table": lambda session: session.with_look(one_table=not session.look.one_table),
     "changed": toggle_changed_only,
-    "next_part": move_to_next_part,
-    "previous_part": move_to_previous_part,
-    "zoom_in": zoom_in,
-    "zoom_out": zoom_out,
+    "next_part": partial(move_part, direction=1),
+    "previous_part": partial(move_part, direction=-1),
+    "zoom_in": partial(zoom, factor=1 / ZOOM_FACTOR),
+    "zoom_out": partial(zoom, factor=ZOOM_FACTOR),
     "zoom_all": zoom_to_all,
     "steady": toggle_steady,
 }

@@ -5,7 +5,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from itertools import takewhile
+from itertools import chain, takewhile
 from typing import Any, Final
 
 import polars as pl
@@ -87,59 +87,50 @@ class Sheet(Struct, frozen=True, eq=False):
         name, *others = self.columns
         names = self.resolve_columns(chosen)
         others = [c for n in names for c in others if c.name == n] or others
+        ranked = sorted(others, key=lambda c: self.rank.index(c.name))
         if full_names:
             name = replace(name, kind="whole", width=max(name.width, *map(len, self.display_names), 0))
-            name_room = max(width // 2, width - self._count_retained_cells(others))
+            name_room = max(width // 2, width - _sum_widths(ranked[:RETAINED_COLUMNS]))
         else:
             narrow = self.style is not None and not self.style.wide_names
             name_room = width // 4 if narrow else width * 2 // 5
         least = min(name.width, max(NAME_LEAST_CELLS, name_room))
-        ordered = others if names else self._put_fitting_first(others, width - least)
-        fitting = _select_fitting(ordered[first:], width - least)
-        room = width - sum(c.width + GAP_CELLS for c in fitting)
-        return (_with_width(name, max(1, min(name.width, room, width))), *fitting)
+        if not names:  # the most important that fit, in their order, then the rest, for scrolling
+            best = {c.name for c in _select_fitting(ranked, width - least)}
+            others = sorted(others, key=lambda c: c.name not in best)
+        fitting = _select_fitting(others[first:], width - least)
+        room = width - _sum_widths(fitting)
+        return (replace(name, width=max(1, min(name.width, room, width))), *fitting)
 
     def resolve_columns(self, words: Sequence[str]) -> tuple[str, ...]:
         """Return the columns, without the name, that the user's words mean, in their order."""
         return resolve_columns(words, [c.name for c in self.columns[1:]])
-
-    def _count_retained_cells(self, others: list[SheetColumn]) -> int:
-        """Return the cells of the columns that full names do not push off the screen."""
-        ranked = sorted(others, key=lambda c: self.rank.index(c.name))
-        return sum(c.width + GAP_CELLS for c in ranked[:RETAINED_COLUMNS])
-
-    def _put_fitting_first(self, others: list[SheetColumn], room: int) -> list[SheetColumn]:
-        """Return the most important columns that fit, in their order, then the rest, for scrolling."""
-        ranked = sorted(others, key=lambda c: self.rank.index(c.name))
-        best = {c.name for c in _select_fitting(ranked, room)}
-        return [c for c in others if c.name in best] + [c for c in others if c.name not in best]
 
     def _arrange_side_by_side(self, width: int, sides: Sequence[Sequence[str]]) -> tuple[SheetColumn, ...]:
         """Return the columns of two tables with a rule between; both names share the remaining room."""
         by_name = {c.name: c for c in self.columns}
         names = (sides[0][0], sides[-1][-1])
         room = width - 2 * (SIDE_NAME_LEAST_CELLS + GAP_CELLS) - (RULE.width + GAP_CELLS) * (len(sides) - 1)
-        candidates = [n for side in sides for n in side if n in by_name and n not in names]
-        fitting, room = _select_fitting_groups(
-            group_side_columns(sorted(candidates, key=self.rank.index)), by_name, room
-        )
-        selected = (fitting | set(names)) & by_name.keys()
-        sized = {
-            n: _with_width(c, SIDE_NAME_LEAST_CELLS + room // 2) if n in names else c
-            for n, c in by_name.items()
-        }
+        others = set(chain.from_iterable(sides)).difference(names)
+        selected = by_name.keys() & set(names)
+        for group in _group_by_meaning(filter(others.__contains__, self.rank)):
+            need = _sum_widths(by_name[name] for name in group)
+            if need <= room:
+                selected |= set(group)
+                room -= need
+        for name in by_name.keys() & set(names):
+            by_name[name] = replace(by_name[name], width=SIDE_NAME_LEAST_CELLS + room // 2)
         out: list[SheetColumn] = []
         for side in sides:
             out += [RULE] if out else []
-            out += [sized[n] for n in side if n in selected]
+            out += [by_name[name] for name in side if name in selected]
         return tuple(out)
 
     def list_styles(self, start: int, count: int, columns: Sequence[SheetColumn]) -> list[list[str]]:
         """Return the styles of the cells of some rows."""
         rows = self.rows.slice(start, count)
         by_column = self.style.cell_styles(rows) if self.style else {}
-        defaults = [[KIND_STYLES.get(c.kind, "")] * rows.height for c in columns]
-        styles = [by_column.get(c.source, d) for c, d in zip(columns, defaults, strict=True)]
+        styles = (by_column.get(c.source, [KIND_STYLES.get(c.kind, "")] * rows.height) for c in columns)
         return [list(row) for row in zip(*styles, strict=True)]
 
     def format_rows(
@@ -149,12 +140,9 @@ class Sheet(Struct, frozen=True, eq=False):
         if not columns:
             return []
         block = self.rows.slice(start, count)
-        texts = [
-            [RULE.heading] * block.height
-            if c is RULE
-            else _format_column(block[c.source], c, self.display_names, ascii)
-            for c in columns
-        ]
+        rule = [RULE.heading] * block.height
+        names = self.display_names
+        texts = (rule if c is RULE else _format_column(block[c.source], c, names, ascii) for c in columns)
         return [list(row) for row in zip(*texts, strict=True)]
 
     def find_row(self, key: Sequence[Any], near: int) -> int:
@@ -195,9 +183,7 @@ def measure_sheet(
     naming = next((c for c in (label_column, *key, *names) if c in names), None)
     order = [naming, *(c for c in names if c != naming)] if naming else []
     display_names = find_display_names(rows) if display_names is None else display_names
-    columns = tuple(
-        part for c in order for part in _measure_columns(rows[c], c == naming, style, display_names)
-    )
+    columns = tuple(s for c in order for s in _measure_columns(rows[c], c == naming, style, display_names))
     rank = _rank_columns(rows, [c.name for c in columns], importance)
     return Sheet(rows, tuple(k for k in key if k in names), columns, rank, style, display_names)
 
@@ -230,43 +216,25 @@ def _measure_columns(
     return [column, SheetColumn(BAR, BAR_HEADING, len(BAR_HEADING), "bar", values.name, largest)]
 
 
-def _select_fitting_groups(
-    groups: Sequence[Sequence[str]], columns: Mapping[str, SheetColumn], room: int
-) -> tuple[set[str], int]:
-    """Return the columns of the groups that fit, and the remaining room; earlier groups go first."""
-    fitting: set[str] = set()
-    for group in groups:
-        need = sum(columns[name].width + GAP_CELLS for name in group)
-        if need <= room:
-            fitting |= set(group)
-            room -= need
-    return fitting, room
-
-
 def _measure_column(values: pl.Series, naming: bool) -> SheetColumn:
     heading = units.format_heading(values.name)
-    kind = "name" if naming else _classify_dtype(values.dtype)
     if isinstance(values.dtype, pl.List):
-        return SheetColumn(values.name, heading, max(TREND_CELLS, len(heading)), kind)
-    width = max(
-        len(heading) + 1, _measure_numbers(values) if values.dtype.is_numeric() else _measure_texts(values)
-    )
-    return SheetColumn(values.name, heading, width if naming else min(width, TEXT_MOST_CELLS), kind)
-
-
-def _classify_dtype(dtype: pl.DataType) -> str:
-    return "trend" if isinstance(dtype, pl.List) else "number" if dtype.is_numeric() else "text"
+        return SheetColumn(
+            values.name, heading, max(TREND_CELLS, len(heading)), "name" if naming else "trend"
+        )
+    is_number = values.dtype.is_numeric()
+    width = max(len(heading) + 1, _measure_numbers(values) if is_number else _measure_texts(values))
+    if naming:
+        return SheetColumn(values.name, heading, width, "name")
+    return SheetColumn(values.name, heading, min(width, TEXT_MOST_CELLS), "number" if is_number else "text")
 
 
 def _measure_numbers(values: pl.Series) -> int:
     """Return the width of numbers, by their extremes and a sample: numbers are never cut."""
     sample = [values.min(), values.max(), *values.head(SAMPLE_ROWS).to_list()]
-    floor = (
-        FLOAT_LEAST_CELLS
-        if values.dtype.is_float() and units.select_formatter(values.name) is units.select_formatter("x")
-        else 0
-    )
-    return max(floor, max(len(_format_number(values.name, v)) for v in sample))
+    is_plain = units.select_formatter(values.name) is units.select_formatter("x")
+    floor = FLOAT_LEAST_CELLS if is_plain and values.dtype.is_float() else 0
+    return max(floor, *(len(_format_number(values.name, v)) for v in sample))
 
 
 def _measure_texts(values: pl.Series) -> int:
@@ -277,8 +245,9 @@ def _measure_texts(values: pl.Series) -> int:
     return max([longest, *(count_cells(v) for v in text.head(SAMPLE_ROWS).drop_nulls() if not v.isascii())])
 
 
-def _with_width(column: SheetColumn, width: int) -> SheetColumn:
-    return replace(column, width=width)
+def _sum_widths(columns: Iterable[SheetColumn]) -> int:
+    """Return the cells of columns with the gaps behind them."""
+    return sum(c.width + GAP_CELLS for c in columns)
 
 
 def _select_fitting(columns: Sequence[SheetColumn], room: int) -> list[SheetColumn]:
@@ -381,9 +350,9 @@ def resolve_columns(words: Iterable[str], names: Sequence[str]) -> tuple[str, ..
     return tuple(dict.fromkeys(by_word[word] for word in words if word in by_word))
 
 
-def group_side_columns(names: Sequence[str]) -> list[list[str]]:
+def _group_by_meaning(names: Iterable[str]) -> Iterable[list[str]]:
     """Group the columns that mean the same on both sides: `total_ns_a` with `total_ns_b`."""
     groups: dict[str, list[str]] = {}
     for name in names:
         groups.setdefault(_SIDE.sub("", name), []).append(name)
-    return list(groups.values())
+    return groups.values()

@@ -12,7 +12,8 @@ from tracetui.ui.question import Picture, Question
 from tracetui.ui.run_info import RunInfo
 from tracetui.ui.screen_options import ScreenOptions
 from tracetui.ui.session import Session
-from tracetui.ui.workers.feed import LIVE_BADGE, Feed, LiveFeed
+from tracetui.ui.workers.feed import LIVE_BADGE, Feed
+from tracetui.ui.workers.follow_file import FileFollower
 from tracetui.views import View, find_missing_needs, load_view
 
 VIEWS_WITHOUT_TAB = ("detail", "calls", "pair")  # opened from a row only
@@ -38,9 +39,9 @@ class Workspace:
         self.exit_code = 0  # of the first failure
 
     @property
-    def live(self) -> LiveFeed | None:
+    def live(self) -> FileFollower | None:
         """The growing file, if one is followed."""
-        return self.feed.live if self.feed is not None else None
+        return self.feed if isinstance(self.feed, FileFollower) else None
 
     @property
     def is_growing(self) -> bool:
@@ -60,6 +61,10 @@ class Workspace:
     @property
     def is_showing_view(self) -> bool:
         return isinstance(self.page, ViewPage)
+
+    @property
+    def is_showing_timeline(self) -> bool:
+        return self.is_showing_view and self.view.has_time_axis
 
     @property
     def question(self) -> Question:

@@ -38,7 +38,7 @@ from tracetui.samples import SAMPLES, find_sample
 from tracetui.ui import answer_updates, keyboard
 from tracetui.ui.app import Explorer
 from tracetui.ui.controllers import filter_prompt
-from tracetui.ui.controllers.run_actions import FilePrompt
+from tracetui.ui.controllers.run_actions import RunActions
 from tracetui.ui.key_table import KEYS, TAB_KEYS
 from tracetui.ui.messages import RunsChanged
 from tracetui.ui.question import make_picture
@@ -186,7 +186,9 @@ def judge(app: Explorer) -> None:
             )
         elif picture.lines:
             assert picture.size == app.renderer.measure_pane()
-            text = "".join(span.text for span in picture.lines[main.top_line])[: picture.size.width].rstrip()
+            text = "".join(span.text for span in picture.lines[main.drawing.top_line])[
+                : picture.size.width
+            ].rstrip()
             assert shown[2].rstrip() == text, (shown[2], text)
 
 
@@ -210,7 +212,7 @@ def unhurried(patch: Any) -> None:
     patch(answer_updates, "SLOW_ANSWER_S", HOUR)
     patch(keyboard, "STALE_KEY_S", HOUR)
     patch(filter_prompt.FilterController, "_schedule_filter", _rested_at_once(edited))
-    patch(FilePrompt, "open_prompt", lambda self, path="": None)
+    patch(RunActions, "open_prompt", lambda self, path="": None)
     patch(read_files, "list_saved_files", lambda open_runs, opened: [])
     patch(saved_choices, "save_links", lambda links: None)
 
@@ -220,11 +222,12 @@ def _rested_at_once(edited: Any) -> Any:
 
     def rested(self: Any, text: str) -> None:
         timers: list[Any] = []
-        self._set_timer, later = lambda delay, callback: timers.append(callback), self._set_timer
+        parts = self._parts
+        self._parts = parts._replace(set_timer=lambda delay, callback: timers.append(callback))
         try:
             edited(self, text)
         finally:
-            self._set_timer = later
+            self._parts = parts
         for each in timers:
             each()
 

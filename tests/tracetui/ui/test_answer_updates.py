@@ -103,7 +103,7 @@ def test_a_hundred_switches_leave_no_thread_behind() -> None:
         await settle(pilot)
         assert app.workspace.picture is not None
         assert app.workspace.picture.question.view.name == "steps"
-        await holds(pilot, lambda: watched.cancelled == watched.began and not app.pool.busy)
+        await holds(pilot, lambda: watched.cancelled == watched.began and app.pool.idle == app.pool.threads)
         assert threading.active_count() <= before + 3 and app.pool.threads <= 3
 
     play(script, [decode()])
@@ -266,16 +266,16 @@ def test_a_drawing_that_came_out_the_same_is_shown_where_a_page_has_covered_it()
 def test_a_drawing_stays_where_it_was_scrolled_to_until_something_else_is_asked() -> None:
     async def script(app: Explorer, pilot: Pilots) -> None:
         await press(pilot, "j", "j")
-        assert app.main_screen.top_line == 2
+        assert app.main_screen.drawing.top_line == 2
         for key in ("L", "m", "S", "L"):  # there is one stopwatch, and nothing to mark or to sort
             await press(pilot, key)
-            assert app.main_screen.top_line == 2
+            assert app.main_screen.drawing.top_line == 2
         await press(pilot, "p")
-        assert app.workspace.session.look.phase is not None and app.main_screen.top_line == 0
+        assert app.workspace.session.look.phase is not None and app.main_screen.drawing.top_line == 0
         await press(pilot, "j")
-        assert app.main_screen.top_line == 1
+        assert app.main_screen.drawing.top_line == 1
         await press(pilot, "question_mark", "escape")
-        assert app.main_screen.top_line == 0
+        assert app.main_screen.drawing.top_line == 0
 
     play(script, [decode()], ScreenOptions(view="summary"), size=(80, 12))
 

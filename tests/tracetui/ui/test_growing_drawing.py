@@ -41,9 +41,9 @@ def test_it_stays_where_it_was_scrolled_to(tmp_path: Path) -> None:
         await until(app, pilot, "time of each phase")
         await press(pilot, "ctrl+d")
         assert "time of each phase" not in "\n".join(screen(app))
-        top = app.main_screen.top_line
+        top = app.main_screen.drawing.top_line
         assert engine.send({"do": "mode"})
         await until(app, pilot, "totals are of 2 steps")
-        assert app.main_screen.top_line == top > 0
+        assert app.main_screen.drawing.top_line == top > 0
 
     attend(app, script)

@@ -34,6 +34,7 @@ from tracetui.ui.question import Question
 from tracetui.ui.run_info import describe_run
 from tracetui.ui.screen_options import ScreenOptions
 from tracetui.ui.session import Session
+from tracetui.ui.session_commands import COMMANDS
 from tracetui.ui.sheet import measure_sheet, shorten_names
 from tracetui.ui.terminal import tty
 from tracetui.views import load_view, load_views
@@ -210,7 +211,7 @@ def test_the_warm_up_is_left_out_where_a_steady_state_was_found() -> None:
     for off in (
         session_commands.toggle_steady(on),
         session_commands.zoom_to_all(on),
-        session_commands.move_to_next_part(on),
+        COMMANDS["next_part"](on),
         on.with_run(1),
     ):
         assert not off.look.steady
@@ -218,13 +219,13 @@ def test_the_warm_up_is_left_out_where_a_steady_state_was_found() -> None:
 
 def test_steps_and_zoom_stay_inside_the_run() -> None:
     s = session("a")
-    assert session_commands.move_to_next_part(s).look.window == (1, 1)
-    assert session_commands.move_to_previous_part(s).look.window == (4, 4)
-    assert session_commands.move_to_next_part(session_commands.move_to_previous_part(s)).look.window == (4, 4)
-    timeline = session_commands.zoom_in(s.with_view("timeline"))
+    assert COMMANDS["next_part"](s).look.window == (1, 1)
+    assert COMMANDS["previous_part"](s).look.window == (4, 4)
+    assert COMMANDS["next_part"](COMMANDS["previous_part"](s)).look.window == (4, 4)
+    timeline = COMMANDS["zoom_in"](s.with_view("timeline"))
     first, last = timeline.look.zoom or (0, 0)
     assert s.info.extent is not None and s.info.extent[0] < first < last < s.info.extent[1]
-    assert session_commands.zoom_out(timeline).look.zoom == s.info.extent
+    assert COMMANDS["zoom_out"](timeline).look.zoom == s.info.extent
     assert session_commands.zoom_span((0, 100), (0, 1000), 0.5) == (25, 75)
     assert session_commands.zoom_span((0, 100), (0, 1000), 0.5, 20) == (
         10,
@@ -233,7 +234,7 @@ def test_steps_and_zoom_stay_inside_the_run() -> None:
 
 
 def test_another_run_keeps_the_choices_but_no_place() -> None:
-    s = session_commands.move_to_next_part(session("a", "b")).with_look(per="token", filter="gemm")
+    s = COMMANDS["next_part"](session("a", "b")).with_look(per="token", filter="gemm")
     other = s.with_run(1)
     assert other.look.window is None and other.look.per == "token" and other.look.filter == "gemm"
 

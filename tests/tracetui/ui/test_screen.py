@@ -315,19 +315,19 @@ def test_a_late_answer_is_dropped() -> None:
 def test_export_writes_the_view_and_never_over_a_file(tmp_path: Path, name: str, marker: str) -> None:
     target = tmp_path / name
 
-    async def export(app: Explorer, pilot: Pilots) -> None:
+    async def export(app: Explorer, pilot: Pilots, message: str) -> None:
         await press(pilot, "x")
         await press(pilot, "ctrl+u")
         app.post_message(events.Paste(str(target)))
         await pilot.pause()
         await press(pilot, "enter")
-        await pilot.pause(0.2)
+        await until(app, pilot, message)
 
     async def script(app: Explorer, pilot: Pilots) -> None:
-        await export(app, pilot)
+        await export(app, pilot, "wrote")
         assert marker in target.read_text() and "wrote" in screen(app)[-2]
         before = target.read_bytes()
-        await export(app, pilot)
+        await export(app, pilot, "already exists")
         assert "already exists" in screen(app)[-2] and target.read_bytes() == before
         assert [p.name for p in tmp_path.iterdir()] == [name]
 

@@ -61,11 +61,9 @@ def door(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(command_lines, "OWN_PYTHON", (sys.executable, str(script)))
 
 
-def watch(
-    path: Path, script: Script, size: tuple[int, int] = (80, 24), follow: FileTail | None = None
-) -> BundledEngine:
+def watch(path: Path, script: Script, size: tuple[int, int] = (80, 24)) -> BundledEngine:
     engine = BundledEngine(["--model", "toy"], path, interactive=True)
-    feed = FileFollower(path, engine, "kernels", tail=follow)
+    feed = FileFollower(path, engine, "kernels")
     app = Explorer(feed, ScreenOptions(view="kernels", follow=True, engine=engine))
 
     async def opened(app: Explorer, pilot: Pilots) -> None:
@@ -157,6 +155,7 @@ def test_an_engine_that_hangs_is_named_and_can_be_replaced(
         return news
 
     monkeypatch.setattr(follow, "poll", counted)
+    monkeypatch.setattr("capture.native.tail.FileTail", lambda *args, **options: follow)
     monkeypatch.setattr(engine_module, "STOP_TIMEOUT_S", 0.2)
 
     async def halted(pid: int, pilot: Pilots) -> None:
@@ -194,4 +193,4 @@ def test_an_engine_that_hangs_is_named_and_can_be_replaced(
         await until(app, pilot, "live")
         assert attended.engine.pid != pid
 
-    watch(path, script, (120, 24), follow)
+    watch(path, script, (120, 24))

@@ -2,19 +2,17 @@
 
 import asyncio
 import shlex
-from collections.abc import Callable
 from typing import Final
 
 from capture.errors import EngineError
 from tracetui import process
 from tracetui.process import BundledEngine
-from tracetui.ui.controllers.input_line import InputActions, InputLine, RunAsync
+from tracetui.ui.controllers.base import Controller, ScreenParts
+from tracetui.ui.controllers.input_line import InputActions
 from tracetui.ui.pages import Page, ViewPage
 from tracetui.ui.pages.input_draft import InputDraft
 from tracetui.ui.pages.text_pages import LoadingPage, OptionsPage, OutputPage, RefusedPage
-from tracetui.ui.renderer import Renderer
-from tracetui.ui.workers.feed import LiveFeed
-from tracetui.ui.workspace import Workspace
+from tracetui.ui.workers.follow_file import FileFollower
 
 NOT_OURS: Final = "this file is not written by an engine of tracetui"
 NOT_BUNDLED: Final = "only the bundled engine has options; R restarts this one"
@@ -23,34 +21,21 @@ NO_MODE: Final = "on a CPU every op is recorded in every step: there is no other
 SHORT_MESSAGE_S: Final = 1.5  # of a message whose effect is visible at once
 
 
-class EngineControl:
+class EngineControl(Controller):
     """Sends orders to the engine, and restarts it."""
 
-    def __init__(
-        self,
-        workspace: Workspace,
-        renderer: Renderer,
-        input_line: InputLine,
-        run: RunAsync,
-        show_page: Callable[[Page], None],
-    ) -> None:
-        self._workspace, self._renderer, self._input = workspace, renderer, input_line
-        self._run, self._show_page = run, show_page
-        self._page_before: Page = workspace.page  # shown again after the options
+    def __init__(self, parts: ScreenParts) -> None:
+        super().__init__(parts)
+        self._page_before: Page = self._workspace.page  # shown again after the options
 
     def switch_mode(self) -> None:
         """Ask the engine for the next capture mode."""
-        live = self._workspace.live
-        if live is not None and isinstance(live.engine, BundledEngine) and self._is_cpu_only():
+        live, lenses = self._workspace.live, self._workspace.session.info.lenses
+        if live is not None and isinstance(live.engine, BundledEngine) and lenses and "gpu" not in lenses:
             self._renderer.show_message(NO_MODE)
             return
         mode = live.request_next_mode() if live else None
         self._renderer.show_message(f"capture mode requested: {mode}" if mode else NOT_OURS)
-
-    def _is_cpu_only(self) -> bool:
-        """Whether the current run has no times of a GPU."""
-        lenses = self._workspace.session.info.lenses
-        return bool(lenses) and "gpu" not in lenses
 
     def open_prompt(self) -> None:
         """Ask for a prompt for the model."""
@@ -64,30 +49,24 @@ class EngineControl:
             self._input.open(draft, InputActions(self._send_prompt))
 
     def _send_prompt(self, text: str) -> None:
-        live = self._workspace.live
-        if live is not None and text.strip():
-            is_sent = live.send_order({"do": "prompt", "text": text.strip()})
-            self._renderer.show_message(f"sent: {text.strip()}" if is_sent else NOT_OURS, SHORT_MESSAGE_S)
+        live, text = self._workspace.live, text.strip()
+        if live is not None and text:
+            is_sent = live.send_order({"do": "prompt", "text": text})
+            self._renderer.show_message(f"sent: {text}" if is_sent else NOT_OURS, SHORT_MESSAGE_S)
 
     def toggle_output(self) -> None:
         """Show the last output of the engine, or go back to the page before."""
         live, page = self._workspace.live, self._workspace.page
         if isinstance(page, OutputPage):
-            self._show_page(page.before or ViewPage())
+            self.show_page(page.before or ViewPage())
         elif live is None or live.engine is None:
             self._renderer.show_message(NOT_OURS)
         else:
             before = page if isinstance(page, LoadingPage | RefusedPage) else None
-            self._show_page(OutputPage(live.engine, before))
+            self.show_page(OutputPage(live.engine, before))
             self._renderer.show_output(from_start=True)
 
-    def restart(self) -> None:
-        """Restart the engine; the new run is appended to the same file."""
-        live = self._workspace.live
-        if live is None or live.engine is None:
-            self._renderer.show_message(NOT_OURS)
-        else:
-            self._restart_engine(live)
+    # options
 
     def open_arguments(self) -> None:
         """Ask for other arguments for the engine."""
@@ -99,11 +78,9 @@ class EngineControl:
 
     def _open_editor(self, text: str, refused: str = "") -> None:
         """Open the input line without a hint: the page explains Enter, and arguments need the width."""
-        self._input.open(
-            InputDraft.from_text("engine", "", text),
-            InputActions(self._apply_arguments, lambda _: self._close_options()),
-        )
-        self._run(self._show_options(refused), group="options")
+        actions = InputActions(self._apply_arguments, lambda _: self._close_options())
+        self._input.open(InputDraft.from_text("engine", "", text), actions)
+        self._parts.run_async(self._show_options(refused), group="options")
 
     async def _show_options(self, refused: str) -> None:
         """Show the options of the engine, and why the last arguments were refused, while the line is open."""
@@ -111,11 +88,11 @@ class EngineControl:
         draft, page = self._input.draft, self._workspace.page
         if draft is not None and draft.purpose == "engine" and options:
             self._page_before = page if not isinstance(page, OptionsPage) else self._page_before
-            self._show_page(OptionsPage(tuple(options), refused))
+            self.show_page(OptionsPage(tuple(options), refused))
 
     def _close_options(self) -> None:
         if isinstance(self._workspace.page, OptionsPage):
-            self._show_page(self._page_before)
+            self.show_page(self._page_before)
 
     def _apply_arguments(self, text: str) -> None:
         """Check the arguments with the engine first; if they are refused, the old engine continues."""
@@ -123,9 +100,9 @@ class EngineControl:
         live = self._workspace.live
         if live is not None and isinstance(live.engine, BundledEngine):
             self._renderer.show_message("checking the options …")
-            self._run(self._restart_with(live, live.engine, text), group="engine")
+            self._parts.run_async(self._restart_with(live, live.engine, text), group="engine")
 
-    async def _restart_with(self, live: LiveFeed, engine: BundledEngine, text: str) -> None:
+    async def _restart_with(self, live: FileFollower, engine: BundledEngine, text: str) -> None:
         try:
             arguments = shlex.split(text)
             refused = await asyncio.to_thread(process.explain_refusal, arguments)
@@ -136,13 +113,23 @@ class EngineControl:
             self._renderer.show_message(refused)
         else:
             engine.set_arguments(arguments)
-            self._restart_engine(live)
+            self._restart(live)
 
-    def _restart_engine(self, live: LiveFeed) -> None:
+    # restart
+
+    def restart(self) -> None:
+        """Restart the engine; the new run is appended to the same file."""
+        live = self._workspace.live
+        if live is None or live.engine is None:
+            self._renderer.show_message(NOT_OURS)
+        else:
+            self._restart(live)
+
+    def _restart(self, live: FileFollower) -> None:
         self._renderer.show_message("stopping the engine …" if live.is_listening else "starting the engine")
-        self._run(self._run_restart(live), group="engine")
+        self._parts.run_async(self._run_restart(live), group="engine")
 
-    async def _run_restart(self, live: LiveFeed) -> None:
+    async def _run_restart(self, live: FileFollower) -> None:
         """Stop the engine, which may take seconds, and start the next one.
 
         This thread must start it: the engine ends with the thread that started it.
@@ -158,7 +145,7 @@ class EngineControl:
         self._show_newest_run()
         if not self._workspace.session.runs:
             self._workspace.exit_code = 0
-            self._show_page(LoadingPage(self._workspace.feed))
+            self.show_page(LoadingPage(self._workspace.feed))
 
     def _show_newest_run(self) -> None:
         """Switch to the last run, so that the new one will be displayed."""
@@ -167,4 +154,4 @@ class EngineControl:
         if session.current < last:
             self._workspace.session = session.with_run(last)
             if self._workspace.is_showing_view:
-                self._show_page(ViewPage())
+                self.show_page(ViewPage())

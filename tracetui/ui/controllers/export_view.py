@@ -11,43 +11,23 @@ from capture.files.atomic import write_atomically
 from tracetui import glyphs, units
 from tracetui.look import Look
 from tracetui.svg_to_png import render_png
-from tracetui.ui.controllers.input_line import InputActions, InputLine
+from tracetui.ui.controllers.base import Controller
+from tracetui.ui.controllers.input_line import InputActions
 from tracetui.ui.messages import StatusMessage
 from tracetui.ui.pages.input_draft import InputDraft
-from tracetui.ui.renderer import Renderer
 from tracetui.ui.terminal import tty
-from tracetui.ui.workers.feed import Post
-from tracetui.ui.workspace import Workspace
 from tracetui.views import Source, View, ink
-from tracetui.views.ink import Line
 
-Write = Callable[[str], object]
 FORMATS_BY_ENDING: Final = {
-    ".md": "md",
-    ".csv": "csv",
-    ".json": "json",
-    ".txt": "table",
-    ".html": "html",
-    ".svg": "svg",
+    ".md": "md", ".csv": "csv", ".json": "json", ".txt": "table", ".html": "html", ".svg": "svg",
     ".png": "png",
-}
+}  # fmt: skip
 PICTURE_FORMATS: Final = ("svg", "png")
 MOST_NUMBERED: Final = 100  # files of one view in a folder
 
 
-class ViewExport:
-    """Asks for a file name and writes the view to it, in the format of its ending."""
-
-    def __init__(
-        self,
-        workspace: Workspace,
-        input_line: InputLine,
-        screenshot: Callable[[], str],
-        post: Post,
-        after_refresh: Callable[[Callable[[], None]], object],
-    ) -> None:
-        self._workspace, self._input = workspace, input_line
-        self._screenshot, self._post, self._after_refresh = screenshot, post, after_refresh
+class ViewExport(Controller):
+    """Writes the view to a file, in the format of its ending, or sends a row or drawing to the clipboard."""
 
     def open_prompt(self) -> None:
         """Ask for the name of the file."""
@@ -63,19 +43,35 @@ class ViewExport:
 
     def _write_file(self, name: str) -> None:
         """Write the current question in a thread; a picture is taken once the prompt is gone."""
-        workspace, name = self._workspace, name.strip()
-        view, look = workspace.view, workspace.session.look
-        sources = workspace.session.list_sources_for(view)
+        name, view, session = name.strip(), self._workspace.view, self._workspace.session
+        sources = session.list_sources_for(view)
+        is_picture = FORMATS_BY_ENDING.get(Path(name).suffix.lower()) in PICTURE_FORMATS
 
         def start() -> None:
-            picture = self._screenshot() if is_picture(name) else None
-            threading.Thread(
-                target=lambda: self._post(StatusMessage(write_view(name, picture, view, sources, look))),
-                name="export",
-                daemon=True,
-            ).start()
+            picture = self._parts.export_svg() if is_picture else None
+            threading.Thread(target=write, args=(picture,), name="export", daemon=True).start()
 
-        self._after_refresh(start)
+        def write(picture: str | None) -> None:
+            self._parts.post(StatusMessage(write_view(name, picture, view, sources, session.look)))
+
+        self._parts.call_after_refresh(start)
+
+    def copy(self, format_row: Callable[[Mapping[str, Any]], str]) -> None:
+        """Copy the row under the cursor, or the whole drawing; terminals do not confirm it."""
+        if not self._workspace.options.clipboard:
+            self._renderer.show_message("the clipboard is disabled (--no-clipboard)")
+            return
+        picture, text = self._workspace.picture, ""
+        if self._renderer.main_screen.shows_table:
+            text = format_row(self._renderer.table.row)
+        elif picture is not None:
+            text = ink.format_plain(picture.lines or ())
+        sequence = tty.build_clipboard_sequence(text)
+        if sequence is None:
+            self._renderer.show_message(f"{len(text):,} characters do not fit the clipboard; x writes a file")
+        else:
+            self._parts.write_to_terminal(sequence)
+            self._renderer.show_message(f"{len(text.encode()):,} bytes sent to the terminal's clipboard")
 
 
 def write_view(name: str, picture: str | None, view: View, sources: Sequence[Source], look: Look) -> str:
@@ -88,41 +84,8 @@ def write_view(name: str, picture: str | None, view: View, sources: Sequence[Sou
         content = render_png(text) if format == "png" else text.encode("utf-8", "backslashreplace")
         return f"wrote {clean(str(save_file(name, content)), 500)}"
     except CaptureError as e:
-        return f"{e.where or name}: {e.what}" + (
-            f" ({e.why})" if e.why else f"; {e.todo}" if not e.where else ""
-        )
-
-
-class Clipboard:
-    """Sends a row or drawing to the terminal as clipboard content; terminals do not confirm it."""
-
-    def __init__(self, workspace: Workspace, renderer: Renderer, write: Write) -> None:
-        self._workspace, self._renderer, self._write = workspace, renderer, write
-
-    def copy_row(self) -> None:
-        self._copy(format_row)
-
-    def copy_markdown(self) -> None:
-        self._copy(format_row_markdown)
-
-    def _copy(self, format_row: Callable[[Mapping[str, Any]], str]) -> None:
-        if not self._workspace.options.clipboard:
-            self._renderer.show_message("the clipboard is disabled (--no-clipboard)")
-            return
-        text = self._format_selection(format_row)
-        sequence = tty.build_clipboard_sequence(text)
-        if sequence is None:
-            self._renderer.show_message(f"{len(text):,} characters do not fit the clipboard; x writes a file")
-        else:
-            self._write(sequence)
-            self._renderer.show_message(f"{len(text.encode()):,} bytes sent to the terminal's clipboard")
-
-    def _format_selection(self, format_row: Callable[[Mapping[str, Any]], str]) -> str:
-        """Return the row under the cursor, or the whole drawing."""
-        if self._renderer.main_screen.shows_table:
-            return format_row(self._renderer.table.row)
-        picture = self._workspace.picture
-        return format_drawing(picture.lines or ()) if picture is not None else ""
+        reason = f" ({e.why})" if e.why else f"; {e.todo}" if not e.where else ""
+        return f"{e.where or name}: {e.what}{reason}"
 
 
 def format_row(row: Mapping[str, Any]) -> str:
@@ -137,11 +100,6 @@ def format_row_markdown(row: Mapping[str, Any]) -> str:
     return "\n".join(f"| {' | '.join(line)} |" for line in (heads, ["---"] * len(heads), cells))
 
 
-def format_drawing(lines: Sequence[Line]) -> str:
-    """Return a drawing as plain text."""
-    return ink.format_plain(lines)
-
-
 def _format_cell(column: str, value: Any) -> str:
     return glyphs.draw_sparkline(value, 20) if isinstance(value, list) else units.format_cell(column, value)
 
@@ -152,11 +110,6 @@ def find_format(name: str) -> str:
     if suffix not in FORMATS_BY_ENDING:
         raise UsageError("unknown file ending", todo=f"use {', '.join(FORMATS_BY_ENDING)}")
     return FORMATS_BY_ENDING[suffix]
-
-
-def is_picture(name: str) -> bool:
-    """Whether a file name asks for a picture of the screen."""
-    return FORMATS_BY_ENDING.get(Path(name).suffix.lower()) in PICTURE_FORMATS
 
 
 def propose_name(view: View) -> str:

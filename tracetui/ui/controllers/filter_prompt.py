@@ -7,30 +7,20 @@ import polars as pl
 from capture.errors import CaptureError
 from tracetui import filter_syntax
 from tracetui.analysis.frames.name_filter import match_names
-from tracetui.ui.answer_updates import AnswerUpdater
-from tracetui.ui.controllers.input_line import InputActions, InputLine
+from tracetui.ui.controllers.base import Controller, ScreenParts
+from tracetui.ui.controllers.input_line import InputActions
 from tracetui.ui.pages.input_draft import InputDraft
-from tracetui.ui.renderer import Renderer, Timer
-from tracetui.ui.workspace import Workspace
 
 MOST_DROPPED_CHARS: Final = 16  # at the end of a text, to find a valid beginning
 TYPING_PAUSE_S: Final = 0.12  # after the last key, before rows are filtered
 HINT: Final = "names, op:attn, layer:3, share:>5; Enter applies it, Esc clears it"
 
 
-class FilterController:
+class FilterController(Controller):
     """Filters the view, and moves to the next matching row."""
 
-    def __init__(
-        self,
-        workspace: Workspace,
-        renderer: Renderer,
-        answers: AnswerUpdater,
-        input_line: InputLine,
-        set_timer: Timer,
-    ) -> None:
-        self._workspace, self._renderer, self._answers = workspace, renderer, answers
-        self._input, self._set_timer = input_line, set_timer
+    def __init__(self, parts: ScreenParts) -> None:
+        super().__init__(parts)
         self._pattern = ""  # the last filter applied or cleared, for `move_to_match`
         self._refusal = ""  # the message about an invalid text
         self._edit_count = 0  # since the line was opened
@@ -44,9 +34,8 @@ class FilterController:
 
     def move_to_match(self, direction: int) -> None:
         """Move to the next (1) or previous (-1) row that matches the last filter."""
-        if self._renderer.main_screen.shows_table and self._renderer.table.move_to_match(
-            self._pattern, direction
-        ):
+        screen = self._renderer.main_screen
+        if screen.shows_table and screen.table.move_to_match(self._pattern, direction):
             self._answers.save_cursor()
         else:
             self._renderer.show_message("no match" if self._pattern else "enter a filter with / first")
@@ -55,7 +44,7 @@ class FilterController:
         """Filter after a pause in typing."""
         self._edit_count += 1
         edits = self._edit_count
-        self._set_timer(TYPING_PAUSE_S, lambda: self._filter_after_pause(edits))
+        self._parts.set_timer(TYPING_PAUSE_S, lambda: self._filter_after_pause(edits))
 
     def _filter_after_pause(self, edits: int) -> None:
         draft = self._input.draft
@@ -76,7 +65,7 @@ class FilterController:
         self._renderer.clear_message(self._refusal)
         self._refusal = why
         if self._edit_count or pattern != self._workspace.session.look.filter:
-            self._answers.show_session(self._workspace.session.with_look(filter=pattern, cursor=(0, 0)))
+            self._change_look(filter=pattern, cursor=(0, 0))
         if why:
             self._renderer.show_message(why)
 

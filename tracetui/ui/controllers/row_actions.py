@@ -1,4 +1,4 @@
-"""Marks, notes and links of rows; all of them are saved for the next session."""
+"""Act on the row under the cursor: its details, its mark and note, and links; the latter are saved."""
 
 from dataclasses import replace
 from typing import Final
@@ -7,44 +7,89 @@ from capture.errors import CaptureError
 from tracetui import saved_choices
 from tracetui.compare.pairing import row_links
 from tracetui.ui import saved_remarks
-from tracetui.ui.answer_updates import AnswerUpdater
-from tracetui.ui.controllers.input_line import InputActions, InputLine
-from tracetui.ui.controllers.navigation import Navigation
+from tracetui.ui.controllers.base import Controller
+from tracetui.ui.controllers.input_line import InputActions
 from tracetui.ui.pages.input_draft import InputDraft
 from tracetui.ui.question import Picture
-from tracetui.ui.renderer import Renderer
 from tracetui.ui.session import RowKey
-from tracetui.ui.workspace import Workspace
+from tracetui.views import Focus, find_focus
 
+LEAF_VIEWS: Final = ("detail", "pair", "counters", "memory", "log", "import")  # no drill-down
 HINT: Final = "about this row; Enter saves it, an empty note deletes it"
 
 
-class RowRemarks:
-    """Marks rows and writes notes about them."""
+class RowActions(Controller):
+    """Opens, marks and links rows, and writes notes about them."""
 
-    def __init__(
-        self, workspace: Workspace, renderer: Renderer, navigation: Navigation, input_line: InputLine
-    ) -> None:
-        self._workspace, self._renderer = workspace, renderer
-        self._navigation, self._input = navigation, input_line
+    def drill_down(self) -> None:
+        """Open the details of the row under the cursor; if doubts are displayed, the rows."""
+        workspace = self._workspace
+        if not workspace.is_showing_view or workspace.picture is None:
+            return
+        if workspace.has_unread_doubts:
+            self._change_look(terms=replace(workspace.session.look.terms, forced=True))
+            return
+        focus = self.find_focus()
+        target = self._find_inner_view(focus)
+        if target is None:
+            self._renderer.show_message("this row has no details")
+        else:
+            self._answers.show_session(workspace.session.drill_down(target, focus))
+
+    def find_focus(self) -> Focus:
+        """Return the focus of the row under the cursor, empty if it is on none."""
+        picture, screen = self._workspace.picture, self._renderer.main_screen
+        if picture is None or not (screen.shows_table or screen.has_cursor):
+            return ()
+        self._answers.save_cursor()
+        return self._find_focus_in(picture)
+
+    def _find_focus_in(self, picture: Picture) -> Focus:
+        return find_focus(picture.question.view, picture.answer, self._workspace.session.look)
+
+    def _find_inner_view(self, focus: Focus) -> str | None:
+        """Return the view that shows a focus: one table of many, a kernel, calls of a scope, else kernels."""
+        columns, current = dict(focus), self._workspace.view.name
+        if "table" in columns and not self._workspace.session.look.focus:
+            return current
+        if not columns or current in LEAF_VIEWS or "table" in columns:
+            return None
+        if "scope" in columns:
+            return "calls"
+        if "name" in columns and self._workspace.session.files is not None:
+            return "ranks"  # shows which of the files takes longest
+        return "pair" if current == "diff" else "detail" if "name" in columns else "kernels"
+
+    def _read_row_key(self) -> RowKey:
+        """Return the key of the row under the cursor, empty if it is on none."""
+        picture, screen = self._workspace.picture, self._renderer.main_screen
+        if not self._workspace.is_showing_view or picture is None:
+            return ()
+        row = screen.table.sheet.read_key(screen.table.cursor) if screen.shows_table else ()
+        return row or tuple(v for _, v in self._find_focus_in(picture))
+
+    # marks and notes
 
     def toggle_mark(self) -> None:
-        if self._navigation.toggle_mark() and not self._workspace.session.trail:
-            self._save()
+        """Mark or unmark the row under the cursor."""
+        row, chosen = self._read_row_key(), self._workspace.session.look.chosen
+        if row:
+            self._change_look(
+                chosen=tuple(c for c in chosen if c != row) if row in chosen else (*chosen, row)
+            )
+            if not self._workspace.session.trail:
+                self._save_remarks()
 
     def open_note(self) -> None:
         """Ask for a note about the row under the cursor."""
-        row = self._navigation.read_row_key()
+        row = self._read_row_key()
         if not row or not self._renderer.main_screen.shows_table:
             self._renderer.show_message("notes belong to rows of tables")
         elif self._workspace.session.trail:
             self._renderer.show_message("notes belong to rows of a whole view; go back with Esc")
         else:
-            text = self._workspace.session.notes.get(row, "")
-            self._input.open(
-                InputDraft.from_text("note", HINT, text),
-                InputActions(lambda note: self._save_note(row, note)),
-            )
+            draft = InputDraft.from_text("note", HINT, self._workspace.session.notes.get(row, ""))
+            self._input.open(draft, InputActions(lambda note: self._save_note(row, note)))
 
     def _save_note(self, row: RowKey, text: str) -> None:
         session = self._workspace.session
@@ -52,9 +97,9 @@ class RowRemarks:
         remarks = session.remarks.with_note(session.build_remark_scope(session.view), row, text)
         self._workspace.session = replace(session, remarks=remarks)
         self._renderer.show_picture(grown=True)
-        self._save()
+        self._save_remarks()
 
-    def _save(self) -> None:
+    def _save_remarks(self) -> None:
         session = self._workspace.session
         if self._workspace.options.saves_choices and session.run is not None:
             try:
@@ -62,25 +107,20 @@ class RowRemarks:
             except CaptureError as e:
                 self._renderer.show_message(str(e))
 
+    # links
 
-class RowLinks:
-    """Links two rows of a diff that are the same work under different names."""
-
-    def __init__(self, workspace: Workspace, renderer: Renderer, answers: AnswerUpdater) -> None:
-        self._workspace, self._renderer, self._answers = workspace, renderer, answers
-
-    def toggle(self) -> None:
+    def toggle_link(self) -> None:
         """Link the two marked rows of a diff, or remove the link under the cursor."""
         picture = self._workspace.picture
         if not self._workspace.is_showing_view or picture is None or "rows" not in picture.answer.parts:
             self._renderer.show_message("M links two marked rows of a diff: d, m, m, M")
             return
         try:
-            self._toggle(picture)
+            self._toggle_link_in(picture)
         except CaptureError as e:
             self._renderer.show_message(str(e))
 
-    def _toggle(self, picture: Picture) -> None:
+    def _toggle_link_in(self, picture: Picture) -> None:
         workspace, session = self._workspace, self._workspace.session
         a, b = (session.runs[i] for i in session.list_indices_for(workspace.view))
         marked, row = session.look.chosen, self._renderer.table.row
@@ -96,7 +136,6 @@ class RowLinks:
             saved, applied = (*workspace.links, new), (*session.look.terms.links, new)
             message = "{} and {} are linked as the same work; M on their row undoes it"
         workspace.links = saved
-        terms = replace(session.look.terms, links=applied)
-        self._answers.show_session(session.with_look(terms=terms, chosen=()))
+        self._change_look(terms=replace(session.look.terms, links=applied), chosen=())
         self._renderer.show_message(message.format(*pair))
         saved_choices.save_links(saved)

@@ -1,10 +1,9 @@
 """Choose the runs: show, compare, open files, set the baseline."""
 
 import asyncio
+import os
 import threading
-from collections.abc import Callable
 from dataclasses import replace
-from itertools import takewhile
 from pathlib import Path
 from typing import Final
 
@@ -14,17 +13,15 @@ from capture.clean_text import clean
 from capture.files.addresses import mask_credentials
 from capture.load_runs import Input
 from tracetui.ui import saved_remarks, session_commands
-from tracetui.ui.answer_updates import AnswerUpdater
-from tracetui.ui.controllers.input_line import InputActions, InputLine, RunAsync
-from tracetui.ui.controllers.navigation import Navigation
+from tracetui.ui.controllers.base import Controller, ScreenParts
+from tracetui.ui.controllers.input_line import InputActions
+from tracetui.ui.controllers.row_actions import RowActions
 from tracetui.ui.messages import RunsOpened
+from tracetui.ui.pages import ViewPage
 from tracetui.ui.pages.input_draft import InputDraft
 from tracetui.ui.pages.list_pages import RunList
-from tracetui.ui.renderer import Renderer
 from tracetui.ui.session import Session
 from tracetui.ui.workers import read_files
-from tracetui.ui.workers.feed import Post
-from tracetui.ui.workspace import Workspace
 from tracetui.views import Answer, Focus, ManyFiles
 from tracetui.views.diff import build_titles
 
@@ -32,23 +29,13 @@ FILE_VIEW: Final = "summary"  # view of a file that is opened from many files
 FILE_HINT: Final = "a path; Tab completes it, Enter opens it"
 
 
-class RunActions:
-    """Shows the list of runs, opens files from it, and sets the baseline."""
+class RunActions(Controller):
+    """Shows the list of runs, opens files from it or by their path, and sets the baseline."""
 
-    def __init__(
-        self,
-        workspace: Workspace,
-        renderer: Renderer,
-        answers: AnswerUpdater,
-        navigation: Navigation,
-        post: Post,
-    ) -> None:
-        self._workspace, self._renderer, self._answers = workspace, renderer, answers
-        self._navigation, self._post = navigation, post
+    def __init__(self, parts: ScreenParts, rows: RowActions) -> None:
+        super().__init__(parts)
+        self._rows = rows
         self._opened: tuple[str, ...] = ()  # paths
-
-    def toggle_run_list(self) -> None:
-        self._toggle_list(compares=False)
 
     def open_diff(self) -> None:
         """Show the diff with the baseline; without one, and in the diff itself, list runs to choose from."""
@@ -57,27 +44,22 @@ class RunActions:
         if self._workspace.is_showing_view and session.view != "diff" and has_other and len(session.runs) > 1:
             self._answers.show_session(session.with_view("diff"))
         else:
-            self._toggle_list(compares=True)
+            self.toggle_list(compares=True)
 
     def toggle_baseline(self) -> None:
         """Make the current run, or the one under the cursor of the list, the baseline, or unset it."""
-        workspace, row = self._workspace, self._renderer.table.cursor
+        workspace, session, row = self._workspace, self._workspace.session, self._renderer.table.cursor
         if workspace.is_showing_view:
-            self._answers.show_session(
-                session_commands.toggle_baseline(workspace.session, workspace.session.current)
-            )
-            self._notify_baseline()
-        elif isinstance(workspace.page, RunList) and row < len(workspace.session.runs):
-            workspace.session = session_commands.toggle_baseline(workspace.session, row)
+            self._answers.show_session(session_commands.toggle_baseline(session, session.current))
+        elif isinstance(workspace.page, RunList) and row < len(session.runs):
+            workspace.session = session_commands.toggle_baseline(session, row)
             self._renderer.show_page(row)
-            self._notify_baseline()
-
-    def _notify_baseline(self) -> None:
-        session = self._workspace.session
+        else:
+            return
+        session = workspace.session
         name = None if session.baseline is None else build_titles(*session.runs)[session.baseline]
-        self._renderer.show_message(
-            f"{name} is the baseline: d compares with it" if name else "no baseline now"
-        )
+        message = f"{name} is the baseline: d compares with it" if name else "no baseline now"
+        self._renderer.show_message(message)
 
     def choose_run(self, page: RunList) -> None:
         """Show the run under the cursor of a list, or compare with it; open it first if it is a saved one."""
@@ -94,9 +76,9 @@ class RunActions:
         session, picture = self._workspace.session, self._workspace.displayed_picture
         file = None
         if session.files is not None and picture is not None:
-            file = _find_file_of_row(session.files, picture.answer, self._navigation.find_focus())
+            file = _find_file_of_row(session.files, picture.answer, self._rows.find_focus())
         if file is None:
-            self._navigation.drill_down()
+            self._rows.drill_down()
             return
         open_runs = [i for i, run in enumerate(session.runs) if run.log.source == mask_credentials(str(file))]
         if open_runs:
@@ -109,9 +91,11 @@ class RunActions:
         page = self._workspace.page
         compares = isinstance(page, RunList) and page.compares
         self._renderer.show_message(f"reading {mask_credentials(str(path)).rstrip('/').rpartition('/')[2]}")
-        threading.Thread(
-            target=lambda: self._post(read_files.load_saved_file(path, compares)), name="opening", daemon=True
-        ).start()
+
+        def load() -> None:
+            self._parts.post(read_files.load_saved_file(path, compares))
+
+        threading.Thread(target=load, name="opening", daemon=True).start()
 
     def add_runs(self, message: RunsOpened) -> None:
         """Add opened runs in front of the others, and show the last of them."""
@@ -123,10 +107,11 @@ class RunActions:
         if workspace.options.saves_choices:
             remarks = saved_remarks.load_remarks(run for run, _ in message.runs)
             session = replace(session, remarks=session.remarks.merge(remarks))
+        last = len(message.runs) - 1
         if session.files is not None and not message.compares:
-            self._answers.show_session(session.with_file(len(message.runs) - 1, FILE_VIEW))
-            return
-        self._answers.show_session(self._with_run(session, len(message.runs) - 1, message.compares))
+            self._answers.show_session(session.with_file(last, FILE_VIEW))
+        else:
+            self._answers.show_session(self._with_run(session, last, message.compares))
 
     def _with_run(self, session: Session, index: int, compares: bool) -> Session:
         """Return the session on another run, or on the comparison with it.
@@ -140,16 +125,37 @@ class RunActions:
         shows_pair = self._workspace.view.run_count == 2 and len(session.runs) > 2
         return session_commands.set_baseline(other, before) if shows_pair and needs_baseline else other
 
-    def _toggle_list(self, *, compares: bool) -> None:
+    def toggle_list(self, *, compares: bool = False) -> None:
         """Show a list of runs in place of the view, or close it."""
         page, workspace = self._workspace.page, self._workspace
         if isinstance(page, RunList) and page.compares == compares:
-            self._navigation.leave_page()
+            self.show_page(ViewPage())
         elif workspace.views:
             files = read_files.list_saved_files(workspace.session.runs, self._opened)
             writer = workspace.live.badge if workspace.live is not None else ""
             workspace.page = RunList(compares, tuple(files), writer)
             self._renderer.show_page(workspace.page.find_first_row(workspace.session))
+
+    # the path of another file
+
+    def open_prompt(self, path: str = "") -> None:
+        """Ask for the path of a file."""
+        draft = InputDraft.from_text("file", FILE_HINT, "").insert(path)
+        self._input.open(draft, InputActions(self._open_typed, complete=lambda _: self._complete()))
+
+    def _open_typed(self, text: str) -> None:
+        if text.strip():
+            self.open_file(parse_path(text))
+
+    def _complete(self) -> None:
+        if self._input.draft is not None:
+            self._parts.run_async(self._complete_draft(self._input.draft), group="paths")
+
+    async def _complete_draft(self, draft: InputDraft) -> None:
+        """Complete the path in a thread, because the disk may be slow."""
+        text, names = await asyncio.to_thread(complete_path, draft.text)
+        if self._input.replace_text(draft, text) and len(names) != 1:
+            self._renderer.show_message("  ".join(names) if names else "no file name begins like this")
 
 
 def _find_file_of_row(many: ManyFiles, answer: Answer, focus: Focus) -> Input | None:
@@ -162,49 +168,13 @@ def _find_file_of_row(many: ManyFiles, answer: Answer, focus: Focus) -> Input | 
     return many.files[indices[0]] if indices.len() else None
 
 
-class FilePrompt:
-    """Asks for the path of another file, and completes it."""
-
-    def __init__(
-        self,
-        renderer: Renderer,
-        input_line: InputLine,
-        open_file: Callable[[Path], None],
-        run: RunAsync,
-    ) -> None:
-        self._renderer, self._input, self._open_file, self._run = renderer, input_line, open_file, run
-
-    def open_prompt(self, path: str = "") -> None:
-        draft = InputDraft.from_text("file", FILE_HINT, "").insert(path)
-        self._input.open(draft, InputActions(self._read_file, complete=lambda _: self._complete()))
-
-    def _read_file(self, text: str) -> None:
-        if text.strip():
-            self._open_file(parse_path(text))
-
-    def _complete(self) -> None:
-        if self._input.draft is not None:
-            self._run(self._complete_draft(self._input.draft), group="paths")
-
-    async def _complete_draft(self, draft: InputDraft) -> None:
-        """Complete the path in a thread, because the disk may be slow."""
-        text, names = await asyncio.to_thread(complete_path, draft.text)
-        if self._input.replace_text(draft, text) and len(names) != 1:
-            self._renderer.show_message("  ".join(names) if names else "no file name begins like this")
-
-
 def complete_path(text: str) -> tuple[str, list[str]]:
     """Return a path completed as far as all matching names agree, and these names; folders end in `/`."""
     cut = text.rfind("/") + 1
     folder, start = text[:cut], text[cut:]
     names = sorted(_list_names(folder, start))
-    return (folder + _find_common_prefix(names) if names else text), names
-
-
-def _find_common_prefix(names: list[str]) -> str:
-    """Return the common beginning of sorted names, which is that of the first and the last."""
-    equal_pairs = takewhile(lambda pair: pair[0] == pair[1], zip(names[0], names[-1], strict=False))
-    return "".join(letter for letter, _ in equal_pairs)
+    common = os.path.commonprefix(names)  # noqa: RUF071  of letters, not of folders
+    return (folder + common if names else text), names
 
 
 def _list_names(folder: str, start: str) -> list[str]:

@@ -5,30 +5,25 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
-from msgspec import Struct
-
 from tracetui.ui import saved_remarks
-from tracetui.ui.answer_updates import AnswerUpdater
+from tracetui.ui.controllers.base import Controller, ScreenParts
 from tracetui.ui.messages import LoadFailed, RunsChanged, StatusMessage, ViewsLoaded, describe_fault
 from tracetui.ui.pages.text_pages import RefusedPage
-from tracetui.ui.renderer import Renderer
 from tracetui.ui.screen_options import ScreenOptions
 from tracetui.ui.session import Session
-from tracetui.ui.workers.feed import Post
 from tracetui.ui.workers.follow_file import list_recovery_keys
-from tracetui.ui.workspace import Workspace
 from tracetui.views import View, find_missing_needs, load_views
 
 REDO_FACTOR: Final = 1.125  # a comparison is redone once the run has this many times the steps
 PREFERRED_VIEWS: Final = ("summary", "kernels")
 
 
-class RunUpdates:
+class RunUpdates(Controller):
     """Puts runs into the session, and loads the views behind the first one."""
 
-    def __init__(self, workspace: Workspace, renderer: Renderer, answers: AnswerUpdater, post: Post) -> None:
-        self._workspace, self._renderer, self._answers, self._post = workspace, renderer, answers, post
-        self._loading = False  # whether the loading of all views has begun
+    def __init__(self, parts: ScreenParts) -> None:
+        super().__init__(parts)
+        self._is_loading = False  # whether the loading of all views has begun
         self._newest: RunsChanged | None = None  # not in the session yet
 
     def accept_runs(self, message: RunsChanged) -> None:
@@ -42,12 +37,9 @@ class RunUpdates:
     def show_newest(self) -> None:
         """Show the newest snapshot once the answer about the one before is shown; the looks stay."""
         workspace, message = self._workspace, self._newest
-        if (
-            message is None
-            or workspace.is_paused
-            or not self._answers.is_answered
-            or self._should_keep_comparison(message)
-        ):
+        if message is None or workspace.is_paused or not self._answers.is_answered:
+            return
+        if self._should_keep_comparison(message):
             return
         self._newest = None
         runs = [*(run for run, _ in workspace.opened_runs), *message.runs]
@@ -76,15 +68,15 @@ class RunUpdates:
 
     def load_views(self) -> None:
         """Load all views in the background, once the first one is shown or takes long."""
-        if self._workspace.session.runs and not self._workspace.has_all_views and not self._loading:
-            self._loading = True
+        if self._workspace.session.runs and not self._workspace.has_all_views and not self._is_loading:
+            self._is_loading = True
             threading.Thread(target=self._load_views, name="views", daemon=True).start()
 
     def _load_views(self) -> None:
         try:
-            self._post(ViewsLoaded(load_views()))
+            self._parts.post(ViewsLoaded(load_views()))
         except Exception as e:
-            self._post(StatusMessage(describe_fault("the other views could not be loaded", e)))
+            self._parts.post(StatusMessage(describe_fault("the other views could not be loaded", e)))
 
     def accept_views(self, message: ViewsLoaded) -> None:
         self._workspace.views = list(message.views)
@@ -94,41 +86,31 @@ class RunUpdates:
     def show_failure(self, message: LoadFailed) -> None:
         """Show why nothing could be read."""
         live = self._workspace.live
-        keys = list_recovery_keys(live.engine if live is not None else None)
+        keys = [*list_recovery_keys(live.engine if live is not None else None), "q quits"]
         self._workspace.exit_code = message.error.exit_code
-        self._workspace.page = RefusedPage(
-            str(message.error), message.error.exit_code, "    ".join([*keys, "q quits"])
-        )
-        self._renderer.show_page()
+        self.show_page(RefusedPage(str(message.error), "    ".join(keys)))
 
     def _open_first_runs(self, message: RunsChanged) -> None:
         workspace = self._workspace
         session = workspace.session.with_snapshots(message.runs, message.infos)
         if workspace.options.saves_choices:
             session = replace(session, remarks=saved_remarks.load_remarks(session.runs))
-        first = build_first_session(session, message.views, workspace.options)
+        session, why = _choose_first(session, message.views, workspace.options)
         workspace.views = list(message.views)
         workspace.has_all_views = len(message.views) > 1
-        self._answers.show_session(first.session)
-        if first.message:
-            self._renderer.show_message(first.message)
+        self._answers.show_session(session)
+        if why:
+            self._renderer.show_message(why)
 
 
-class FirstSession(Struct, frozen=True):
-    """The session at the start, and a message if it is not what was requested."""
-
-    session: Session
-    message: str = ""
-
-
-def build_first_session(session: Session, views: Sequence[View], options: ScreenOptions) -> FirstSession:
+def _choose_first(session: Session, views: Sequence[View], options: ScreenOptions) -> tuple[Session, str]:
     """Return the session on the requested run and view, else on a default, with a message."""
     current, message = _find_run(session, options.run)
     baseline = _find_run(session, options.baseline)[0] if options.baseline else None
     if options.comparison_runs:
         current, baseline = len(session.runs) - 1, 0
     session = replace(session, current=current, baseline=baseline)
-    return FirstSession(replace(session, view=_find_view(session, views, options.view)), message)
+    return replace(session, view=_find_view(session, views, options.view)), message
 
 
 def _find_run(session: Session, requested: str | None) -> tuple[int, str]:

@@ -1,6 +1,6 @@
 """The lines above and below a page: run and badges, tabs, status, and the keys that help now."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from capture.clean_text import shorten_middle
@@ -9,7 +9,7 @@ from tracetui import units
 from tracetui.analysis.vitals import Vitals
 from tracetui.cell_width import count_cells, fit_cells
 from tracetui.look import Look
-from tracetui.ui.key_table import KEYS, KeyBinding, KeyContext, list_footer_keys
+from tracetui.ui.key_table import DIGITS, KEYS, KeyBinding, KeyContext, list_footer_keys
 from tracetui.ui.run_info import RunInfo
 from tracetui.views.diff import build_labels
 from tracetui.views.ink import Line, Span
@@ -45,22 +45,15 @@ def draw_header(
         name, *parts = _describe_run(run, info, lens, position, live=is_sampled)
         speed = _format_speed(info, width)
     speed = f" · {speed}" if speed else ""
-    badges = _select_fitting(
-        _draw_badges([each for each, _ in displayed] or [run], writer),
-        width - count_cells(speed) - NAME_LEAST_CELLS,
-    )
+    runs = [each for each, _ in displayed] or [run]
+    texts = [writer, *(badge for each in runs for badge in _list_badges(each))]
+    badges = _draw_fitting(texts, width - count_cells(speed) - NAME_LEAST_CELLS)
     room = width - sum(count_cells(b.text) for b in badges) - 1 - count_cells(speed)
     most = room if several else min(max(RUN_LEAST_CELLS, room // 2), room)
     name = fit_cells(name, max(1, min(count_cells(name), most)))
     details = _select_details(parts, room - count_cells(name))
     left = room - count_cells(name) - sum(count_cells(s.text) for s in details)
     return (Span(" "), Span(name, "title"), Span(speed), *details, Span(" " * max(0, left)), *badges)
-
-
-def _draw_badges(runs: Sequence[Run], writer: str) -> list[Span]:
-    """Return the state of the writer and the badges of the runs, each once."""
-    texts = [writer, *(badge for run in runs for badge in _list_badges(run))]
-    return [Span(f" {text} ", "bar_warn") for text in dict.fromkeys(texts) if text]
 
 
 def _select_details(parts: Sequence[str], room: int) -> list[Span]:
@@ -88,13 +81,13 @@ def _format_tokens_per_s(speed: float | None) -> str:
     return f"{units.format_speed(speed)} tok/s" if speed else ""
 
 
-def _select_fitting(badges: Sequence[Span], room: int) -> list[Span]:
-    """Return the first badges that fit into `room`."""
+def _draw_fitting(badges: Sequence[str], room: int) -> list[Span]:
+    """Return the first badges that fit, each once."""
     fitting: list[Span] = []
-    for badge in badges:
-        room -= count_cells(badge.text)
+    for badge in filter(None, dict.fromkeys(badges)):
+        room -= count_cells(badge) + 2
         if room > 0:
-            fitting.append(badge)
+            fitting.append(Span(f" {badge} ", "bar_warn"))
     return fitting
 
 
@@ -102,42 +95,33 @@ def _describe_run(run: Run, info: RunInfo, lens: str | None, position: str, *, l
     """Return the name of the run, then its details by falling importance."""
     lens = lens or (info.lenses[0] if info.lenses else None)
     steps = f"{info.step_count:,} step{'s' * (info.step_count != 1)}" if info.steps else ""
-    model, *others = (str(run.meta[k]) if run.meta.get(k) else "" for k in SHOWN_METADATA)
     times = f"{lens} times" if lens else ""
-    details = [
-        position,
-        _describe_weights(run),
-        model,
-        *_iter_vitals(info.vitals, live),
-        times,
-        steps,
-        *others,
-    ]
+    model, *others = _list_metadata(run)
+    vitals = _iter_vitals(info.vitals, live)
+    details = [position, _describe_weights(run), model, *vitals, times, steps, *others]
     return [run.name, *(p for p in dict.fromkeys(details) if p and p != run.name)]
 
 
 def _describe_runs(displayed: Sequence[tuple[Run, RunInfo]]) -> tuple[str, str, list[str]]:
     """Return a name for several runs, their speeds, and their common details, or both of a pair."""
     runs = [run for run, _ in displayed]
-    values = [
-        _list_distinct(describe, runs)
-        for describe in (_describe_weights, *map(_build_metadata_reader, SHOWN_METADATA))
-    ]
-    parts = [" → ".join(texts) for texts in values if len(texts) == 1 or (len(texts) == 2 == len(runs))]
-    if len(displayed) > 2:
-        return f"{len(displayed)} runs", "", parts
+    parts = _list_common_details(runs)
+    if len(runs) > 2:
+        return f"{len(runs)} runs", "", parts
     before, after = (info.tokens_per_s for _, info in displayed)
     speed = f"{units.format_speed(before)} → {units.format_speed(after)} tok/s" if before and after else ""
     return " → ".join(build_labels(*runs)), speed, parts
 
 
-def _list_distinct(describe: Callable[[Run], str], runs: Sequence[Run]) -> list[str]:
-    """Return the descriptions of the runs, each once, without empty ones."""
-    return [text for text in dict.fromkeys(map(describe, runs)) if text]
+def _list_common_details(runs: Sequence[Run]) -> list[str]:
+    details = zip(*([_describe_weights(run), *_list_metadata(run)] for run in runs), strict=True)
+    distinct = [[text for text in dict.fromkeys(texts) if text] for texts in details]
+    return [" → ".join(texts) for texts in distinct if len(texts) == 1 or (len(texts) == 2 == len(runs))]
 
 
-def _build_metadata_reader(key: str) -> Callable[[Run], str]:
-    return lambda run: str(run.meta.get(key) or "")
+def _list_metadata(run: Run) -> list[str]:
+    """Return the values of SHOWN_METADATA, empty if unknown."""
+    return [str(run.meta.get(key) or "") for key in SHOWN_METADATA]
 
 
 def _describe_weights(run: Run) -> str:
@@ -171,53 +155,46 @@ def _format_gauge(value: float | None, unit: str) -> str:
 
 def _list_badges(run: Run) -> list[str]:
     """Return the badges of a run: warnings that concern all of its numbers."""
-    guesses = run.meta.get("guess") or ()
-    return [
-        *([f"{units.format_number(run.log.dropped)} dropped"] if run.log.dropped else []),
-        *(["cut short"] if run.meta.get("truncated") else []),
-        *(["profiled"] if run.meta.get("profiled") else []),
-        *(["guess"] if guesses else []),
-    ]
+    dropped = [f"{units.format_number(run.log.dropped)} dropped"] if run.log.dropped else []
+    words = {"truncated": "cut short", "profiled": "profiled", "guess": "guess"}
+    return [*dropped, *(word for key, word in words.items() if run.meta.get(key))]
 
 
 def draw_tabs(titles: Sequence[tuple[str, bool]], current: int, width: int) -> Line:
     """Return the numbered tabs; those that the run has no data for are dim."""
-    texts = _format_tabs(titles)
-    first = _find_first_tab([len(t) for t in texts], current, width)
-    spans: list[Span] = [Span("‹" if first else " ", "")]
-    end = 1
-    for i in range(first, len(texts)):
-        end += len(texts[i])
-        if end > width - (i < len(texts) - 1):
-            spans.append(Span("›"))
-            break
-        style = "bar_on" if i == current else "" if titles[i][1] else "dim"
-        spans.append(Span(texts[i], style))
-    return tuple(spans)
+    first, texts = _fit_tabs(titles, current, width)
+    styles = [
+        "bar_on" if i == current else "" if has_data else "dim" for i, (_, has_data) in enumerate(titles)
+    ]
+    tabs = map(Span, texts, styles[first:])
+    more = [Span("›")] if first + len(texts) < len(titles) else []
+    return (Span("‹" if first else " "), *tabs, *more)
 
 
 def find_tab_at(titles: Sequence[tuple[str, bool]], current: int, width: int, column: int) -> int | None:
     """Return the number of the tab, from 1, at a column of `draw_tabs`, or None."""
-    texts, end = _format_tabs(titles), 1
-    for i in range(_find_first_tab([len(t) for t in texts], current, width), len(texts)):
-        begin, end = end, end + len(texts[i])
-        if end > width - (i < len(texts) - 1):
-            return None
+    first, texts = _fit_tabs(titles, current, width)
+    end = 1
+    for number, text in enumerate(texts, first + 1):
+        begin, end = end, end + len(text)
         if begin <= column < end:
-            return i + 1
+            return number
     return None
 
 
-def _format_tabs(titles: Sequence[tuple[str, bool]]) -> list[str]:
-    return [f" {i} {title} " if i <= 9 else f" {title} " for i, (title, _) in enumerate(titles, 1)]
-
-
-def _find_first_tab(widths: Sequence[int], current: int, width: int) -> int:
-    """Return the first tab to draw so that the current one is visible."""
+def _fit_tabs(titles: Sequence[tuple[str, bool]], current: int, width: int) -> tuple[int, list[str]]:
+    """Return the index of the first tab to draw so that the current one is visible, and the tabs that fit."""
+    texts = [f" {i} {title} " if i <= DIGITS else f" {title} " for i, (title, _) in enumerate(titles, 1)]
     first = 0
-    while first < current and 1 + sum(widths[first : current + 1]) > width - 1:
+    while first < current and 1 + sum(map(len, texts[first : current + 1])) > width - 1:
         first += 1
-    return first
+    fitting, end = list[str](), 1
+    for text in texts[first:]:
+        end += len(text)
+        if end > width - (first + len(fitting) < len(texts) - 1):
+            break
+        fitting.append(text)
+    return first, fitting
 
 
 def draw_status(look: Look, row: str, message: str, notes: Sequence[str], width: int) -> Line:
@@ -242,14 +219,8 @@ def _format_first_note(notes: Sequence[str], room: int) -> str:
 
 def _describe_look(look: Look) -> list[str]:
     """Return every setting that changes what the numbers mean, in words."""
-    window = look.window
-    span = (
-        ""
-        if window is None
-        else f"step {window[0]}"
-        if window[0] == window[1]
-        else "steps {}–{}".format(*window)
-    )
+    first, last = look.window or (None, None)
+    span = "" if first is None else f"step {first}" if first == last else f"steps {first}–{last}"
     return [
         *(shorten_middle(words, FOCUS_MOST_CHARS) for words in look.focus_labels),
         f"/{look.filter}/" if look.filter else "",

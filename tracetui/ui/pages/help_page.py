@@ -37,23 +37,24 @@ class HelpPage(Struct, frozen=True):
     def draw_lines(self, size: DrawSize) -> list[Line]:
         """Return all keys at a glance, then each with its sentence, views, badges, guides and glossary."""
         wide = max(4, min(TERM_CELLS, size.width // 3))
-        out: list[Line] = [
+        tabs = {view.name: str(number) for number, view in enumerate(self.views[:DIGITS], 1)}
+        tabs |= dict(list_view_keys(self.keys))
+        return [
             (*_draw_title("Keys"), Span("   in words below: ↓", "dim")),
             *_draw_key_columns(self.keys, size.width),
             (),
-        ]
-        out += [
             _draw_title("In words"),
             *(_draw_row(format_keys(k), k.help, wide) for k in self.keys),
             (),
             _draw_title("Views"),
+            *(_draw_row(tabs.get(v.name, "Tab"), v.title, wide) for v in self.views),
+            (),
+            *(_draw_row("", text, wide) for text in BADGES),
+            (),
+            *_draw_guides(),
+            (),
+            *_draw_glossary(size.width, wide),
         ]
-        view_keys = dict(list_view_keys(self.keys))
-        for number, view in enumerate(self.views, 1):
-            tab = str(number) if number <= DIGITS else "Tab"
-            out.append(_draw_row(view_keys.get(view.name) or tab, view.title, wide))
-        out += [(), *(_draw_row("", text, wide) for text in BADGES), ()]
-        return [*out, *_draw_guides(), (), *_draw_glossary(size.width, wide)]
 
 
 def list_view_keys(table: Sequence[KeyBinding]) -> tuple[tuple[str, str], ...]:
@@ -100,10 +101,8 @@ def _draw_glossary(width: int, wide: int) -> list[Line]:
     for term, meaning in read_glossary():
         room = max(TEXT_LEAST_CELLS, width - max(wide, count_cells(term)) - 3)
         first, *rest = textwrap.wrap(meaning, room) or [""]
-        lines += [
-            _draw_row(term, first, wide),
-            *(_draw_row("", part, max(wide, count_cells(term))) for part in rest),
-        ]
+        lines.append(_draw_row(term, first, wide))
+        lines += [_draw_row("", part, max(wide, count_cells(term))) for part in rest]
     return lines
 
 

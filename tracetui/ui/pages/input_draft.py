@@ -25,11 +25,8 @@ class InputDraft:
     def insert(self, text: str) -> "InputDraft":
         """Return the draft with text inserted at the cursor, cleaned and limited in length."""
         text = clean(text)[: MOST_CHARS - len(self.text)]
-        return replace(
-            self,
-            text=self.text[: self.cursor] + text + self.text[self.cursor :],
-            cursor=self.cursor + len(text),
-        )
+        before, after = self.text[: self.cursor], self.text[self.cursor :]
+        return replace(self, text=before + text + after, cursor=self.cursor + len(text))
 
     def with_text(self, text: str) -> "InputDraft":
         """Return the draft with another text."""

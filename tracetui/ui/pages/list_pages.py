@@ -128,12 +128,8 @@ def _describe_saved_run(path: Path) -> dict[str, Any]:
 
 
 def _describe_role(session: Session, index: int, writer: str) -> str:
-    words = (
-        ("shown", session.current == index),
-        ("baseline", session.baseline == index),
-        (writer, bool(writer) and index == len(session.runs) - 1),
-    )
-    return " ".join(word for word, holds in words if holds)
+    words = {"shown": session.current, "baseline": session.baseline, writer: len(session.runs) - 1}
+    return " ".join(word for word, i in words.items() if word and i == index)
 
 
 def _convert_to_text(value: object) -> str | None:

@@ -23,33 +23,26 @@ class LoadingPage(Struct, frozen=True):
 
     footer: ClassVar = "page"
 
-    @property
-    def can_cancel(self) -> bool:
-        """Whether Esc quits: reading can be repeated, but an engine must not be lost by a slip."""
-        return self.feed is None or self.feed.live is None
-
     def draw_lines(self, size: DrawSize) -> list[Line]:
         """Return a progress bar of the bytes read, or what the engine is doing."""
         if self.feed is None:
             return []
         progress = self.feed.describe_progress()
-        return (
-            _draw_waiting(progress, size) if progress.total_bytes is None else _draw_reading(progress, size)
-        )
+        draw = _draw_waiting if progress.total_bytes is None else _draw_reading
+        return draw(progress, size)
 
 
 class RefusedPage(Struct, frozen=True):
     """Nothing could be read, or the engine failed."""
 
     why: str
-    exit_code: int
     keys: str  # what the user can do
 
     footer: ClassVar = "page"
 
     def draw_lines(self, size: DrawSize) -> list[Line]:
-        wrapped = textwrap.wrap(self.why, max(TEXT_LEAST_CELLS, size.width - 4), break_on_hyphens=False)
-        return [(), *((Span("  " + line, "warn"),) for line in wrapped), (), (Span(f"  {self.keys}", "dim"),)]
+        why = _wrap(self.why, size.width, "warn", break_on_hyphens=False)
+        return [(), *why, (), (Span(f"  {self.keys}", "dim"),)]
 
 
 class OptionsPage(Struct, frozen=True):
@@ -64,9 +57,8 @@ class OptionsPage(Struct, frozen=True):
         text = "   ".join(o.replace(" ", "\N{NO-BREAK SPACE}") for o in self.options)
         width = max(TEXT_LEAST_CELLS, size.width - 4)
         wrapped = textwrap.wrap(text, width, break_on_hyphens=False, break_long_words=False)
-        why = textwrap.wrap(self.refused, width, break_on_hyphens=False)
         return [
-            *((Span("  " + line, "warn"),) for line in why),
+            *_wrap(self.refused, size.width, "warn", break_on_hyphens=False),
             (),
             (Span("  The engine restarts with these options; the old run stays open.", "title"),),
             (),
@@ -97,18 +89,12 @@ def _draw_reading(progress: LoadProgress, size: DrawSize) -> list[Line]:
     names, read, total = progress.names, progress.read_bytes, progress.total_bytes or 0
     share = min(1.0, read / total) if total else 0.0
     bar = glyphs.draw_bar(share, max(4, min(40, size.width - 20)), size.ascii)
-    figures = (
-        f" {units.format_share(share)} of {units.format_size(total)}"
-        if read
-        else f" {units.format_size(total)}"
-    )
+    figures = (f" {units.format_share(share)} of" if read else "") + f" {units.format_size(total)}"
     more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    title = ", ".join(shorten_middle(name, 80) for name in names[:3]) + more
     return [
         (),
-        (
-            Span(f"  {progress.activity} "),
-            Span(", ".join(shorten_middle(name, 80) for name in names[:3]) + more, "title"),
-        ),
+        (Span(f"  {progress.activity} "), Span(title, "title")),
         (),
         (Span("  "), Span(bar, "accent"), Span(figures)),
         (Span(f"  {progress.seconds:.0f} s", "dim"), Span("    Esc cancels", "dim")),
@@ -116,11 +102,10 @@ def _draw_reading(progress: LoadProgress, size: DrawSize) -> list[Line]:
 
 
 def _draw_waiting(progress: LoadProgress, size: DrawSize) -> list[Line]:
-    alarm = textwrap.wrap(progress.alarm, max(TEXT_LEAST_CELLS, size.width - 4))
     return [
         (),
         (Span("  "), Span(progress.activity, "title")),
-        *((Span("  " + line, "warn"),) for line in alarm),
+        *_wrap(progress.alarm, size.width, "warn"),
         (),
         (Span(f"  {progress.seconds:.0f} s", "dim"), Span("    q quits", "dim")),
     ]
@@ -128,8 +113,13 @@ def _draw_waiting(progress: LoadProgress, size: DrawSize) -> list[Line]:
 
 def draw_notes(notes: Sequence[str], width: int) -> list[Line]:
     """Return the notes of an answer without a drawing, to be shown in its place."""
-    room = max(TEXT_LEAST_CELLS, width - 4)
-    return [(), *((Span("  " + part),) for note in notes for part in textwrap.wrap(note, room))]
+    return [(), *(line for note in notes for line in _wrap(note, width))]
+
+
+def _wrap(text: str, width: int, style: str = "", *, break_on_hyphens: bool = True) -> list[Line]:
+    """Return a text in lines for a width, indented by two cells."""
+    parts = textwrap.wrap(text, max(TEXT_LEAST_CELLS, width - 4), break_on_hyphens=break_on_hyphens)
+    return [(Span("  " + part, style),) for part in parts]
 
 
 def draw_doubts(reasons: Sequence[str], width: int) -> list[Line]:

@@ -128,15 +128,11 @@ class _OutputBuilder:
         """Add the shortest move of the cursor to a position."""
         if self._position == position:
             return
-        absolute = f"\x1b[{position[0]};{position[1]}H"
-        if (
-            self._position is not None
-            and self._position[0] == position[0]
-            and self._position[1] < position[1]
-        ):
-            self._parts.append(min(f"\x1b[{position[1] - self._position[1]}C", absolute, key=len))
-        else:
-            self._parts.append(absolute)
+        (old_row, old_column), (row, column) = self._position or (0, 0), position
+        moves = [f"\x1b[{row};{column}H"]
+        if old_row == row and old_column < column:
+            moves = [f"\x1b[{column - old_column}C", *moves]
+        self._parts.append(min(moves, key=len))
 
     def finish(self, position: Position | None) -> str:
         """Return the output, ending in the plain style and, if given, at a position."""
@@ -176,9 +172,7 @@ def build_transition(old: Style, new: Style) -> str:
     if new == PLAIN:
         return "\x1b[0m"
     needs_reset = old[0] != new[0] or any(was and not now for was, now in zip(old[1:], new[1:], strict=True))
-    codes = (
-        ["0", *new]
-        if needs_reset and old != PLAIN
-        else [now for was, now in zip(old, new, strict=True) if was != now]
-    )
+    codes = [now for was, now in zip(old, new, strict=True) if was != now]
+    if needs_reset and old != PLAIN:
+        codes = ["0", *new]
     return f"\x1b[{';'.join(code for code in codes if code)}m"

@@ -22,19 +22,8 @@ CLIPBOARD_MOST_BYTES: Final = 100_000
 MANY_COLOURS: Final = 256
 # Hardware terminals, and consoles whose fonts have 256 or 512 characters: no block eighths, no arrows.
 POOR_TERMINALS: Final = (
-    "vt",
-    "linux",
-    "ansi",
-    "pcansi",
-    "cons",
-    "sun",
-    "wy",
-    "tvi",
-    "hp",
-    "ibm",
-    "adm",
-    "dumb",
-)
+    "vt", "linux", "ansi", "pcansi", "cons", "sun", "wy", "tvi", "hp", "ibm", "adm", "dumb",
+)  # fmt: skip
 DUMB_TERMINALS: Final = ("", "dumb", "unknown")
 
 # CAN ends a sequence that was cut; then every mode that the screen sets is reset.

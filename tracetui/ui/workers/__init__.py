@@ -1,6 +1,6 @@
 """Work in background threads: read and follow files, restore old steps.
 
-- feed: the protocols that the screen reads from: a feed of runs, and one that is live
+- feed: the protocol of what the screen reads from, and the progress of reading
 - file_set_feed: a feed of many files that are asked where they are
 - follow_file: follow a growing file and the engine that writes it; schedule redraws
 - read_files: read files once; list and open saved baselines and recordings

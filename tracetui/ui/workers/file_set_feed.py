@@ -3,7 +3,7 @@
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any
 
 from capture.activity import describe_activity
 from capture.errors import CaptureError
@@ -23,19 +23,12 @@ from tracetui.views import ManyFiles, load_view
 class FileSetFeed:
     """Finds the files, and posts them again whenever more of an answer has arrived."""
 
-    live: Final = None  # the files do not grow
-
     def __init__(
         self, paths: Sequence[str], view: str, executor: str, hosts: Hosts, options: Mapping[str, Any]
     ) -> None:
         """Ask files on processes or a cluster; `options` are those of each file job."""
-        self._paths, self._view, self._executor, self._hosts, self._options = (
-            list(paths),
-            view,
-            executor,
-            hosts,
-            options,
-        )
+        self._paths, self._view, self._options = list(paths), view, options
+        self._executor, self._hosts = executor, hosts
         self._began = time.monotonic()
         local.start_resource_tracker()
         self._post: Post = lambda message: None
@@ -47,10 +40,11 @@ class FileSetFeed:
 
     def describe_progress(self) -> LoadProgress:
         """Return the progress of the search for files."""
-        seconds = time.monotonic() - self._began
-        return LoadProgress(
-            seconds, describe_activity() or "looking for files", tuple(map(mask_credentials, self._paths))
+        activity, names = (
+            describe_activity() or "looking for files",
+            tuple(map(mask_credentials, self._paths)),
         )
+        return LoadProgress(time.monotonic() - self._began, activity, names)
 
     def close(self) -> None:
         """Stop all queries and their processes."""
@@ -68,14 +62,10 @@ class FileSetFeed:
 
     def _post_file_set(self) -> None:
         """Post the files as a newer snapshot."""
-        querier = self._querier
-        if querier is not None:
-            self._post(
-                RunsChanged([_build_file_set(querier, self._paths)], [RunInfo()], [load_view(self._view)])
-            )
-
-
-def _build_file_set(querier: FileQuerier, paths: Sequence[str]) -> ManyFiles:
-    log = ImportLog(mask_credentials(paths[0]) + (" …" if len(paths) > 1 else ""))
-    name = f"{len(querier.files):,} files"
-    return ManyFiles(Run(name, {}, build_empty_events(), log), querier.files, querier.answer)
+        if self._querier is None:
+            return
+        files = self._querier.files
+        log = ImportLog(mask_credentials(self._paths[0]) + (" …" if len(self._paths) > 1 else ""))
+        head = Run(f"{len(files):,} files", {}, build_empty_events(), log)
+        source = ManyFiles(head, files, self._querier.answer)
+        self._post(RunsChanged([source], [RunInfo()], [load_view(self._view)]))

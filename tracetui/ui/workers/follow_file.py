@@ -4,7 +4,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import polars as pl
 
@@ -19,16 +19,13 @@ from tracetui.process import BundledEngine, EngineProcess, WatchProcess
 from tracetui.ui.messages import LoadFailed, ProgressChanged, RunsChanged, StatusMessage
 from tracetui.ui.run_info import describe_run
 from tracetui.ui.workers.feed import LIVE_BADGE, LoadProgress, Post
-from tracetui.views import View, find_missing_needs, load_view
-
-if TYPE_CHECKING:
-    from capture.native.tail import FileTail
+from tracetui.views import find_missing_needs, load_view
 
 MOST_NOTES: Final = 1 << 12  # counted at most
 TEXT_PIECES: Final = 40  # for the status line
 WORK_KINDS: Final = ("kernel", "step", "span")  # kinds of events that views show
 BADGES: Final = {"ended": "ended", "deleted": "file deleted", "quiet": "no data"}
-MODES: Final = ("spans", "windows", "continuous")
+NEXT_MODES: Final = {"spans": "windows", "windows": "continuous", "continuous": "spans"}
 POLL_INTERVAL_S: Final = 0.01  # between two looks at the file
 REDRAW_INTERVAL_S: Final = 0.25  # between two redraws, if these are cheap
 STEP_WAIT_S: Final = 0.1  # a redraw that is due waits so long for a new step
@@ -46,32 +43,32 @@ class FileFollower:
         engine: EngineProcess | None = None,
         view: str = "summary",
         comparison_runs: Sequence[Run] = (),
-        tail: "FileTail | None" = None,
         fallback_view: str | None = None,
     ) -> None:
         """Post `comparison_runs` before the runs of the file.
 
         The first view is `view`, or `fallback_view` if the first run has no data for that.
         """
-        self._engine = engine
+        from capture.native.tail import FileTail  # loaded for a growing file only
+
+        self.engine = engine
+        self.badge = ""  # state of the writer, for the header
+        self.model_text = ""  # the last text of the model
         self._view, self._fallback_view = view, fallback_view
         self._comparison_runs = [(run, describe_run(run)) for run in comparison_runs]
-        self._tail = tail or _open_tail(path)
+        self._tail = FileTail(path, archived_launches=MAX_LAUNCHES)
         self._previous: LiveRun | None = None  # the last snapshot that was posted
-        self._badge = ""
         self._activity = _describe_start(engine)
-        self._text = ""
-        self._alarm = ""
         self._start_time_s = time.monotonic()
         self._is_over = threading.Event()
-        self._has_posted = False
-        self._gap_warning = ""  # the last one of the engine
-        self._is_restarting = False  # a new engine has not reached its first step
+        self._has_posted = self._has_posted_nothing = False
+        self._alarm = ""  # the engine hangs or has died
         self._reported_alarm = ""  # reported in the file, by the watch process
         self._present_alarm = ""  # the last seconds differ from the minute before
+        self._gap_warning = ""  # the last one of the engine
+        self._is_restarting = False  # a new engine has not reached its first step
         self._mode = ""  # capture mode of the engine, if known
         self._posted_notes = 0
-        self._has_posted_nothing = False
 
     def start(self, post: Post) -> None:
         threading.Thread(target=self._watch, args=(post,), name="following", daemon=True).start()
@@ -83,44 +80,29 @@ class FileFollower:
         return LoadProgress(time.monotonic() - self._start_time_s, self._activity, alarm=self._alarm)
 
     @property
-    def live(self) -> "FileFollower":
-        return self
-
-    @property
-    def badge(self) -> str:
-        return self._badge
-
-    @property
-    def model_text(self) -> str:
-        return self._text
-
-    @property
     def alarm(self) -> str:
+        """What is wrong with a running engine, or unusual now; empty if nothing is."""
         return self._alarm or self._present_alarm
 
     @property
-    def engine(self) -> EngineProcess | None:
-        return self._engine
-
-    @property
     def is_listening(self) -> bool:
-        return self._engine is not None and self._engine.is_running
+        """Whether our engine runs and accepts orders."""
+        return self.engine is not None and self.engine.is_running
 
     def restart(self) -> None:
         """Start the engine again after its end. Raise EngineError if that fails."""
-        if self._engine is not None:
+        if self.engine is not None:
             self._tail.reset_silence_timer()
-            self._activity, self._alarm, self._mode = _describe_start(self._engine), "", ""
-            self._engine.start()
+            self._activity, self._alarm, self._mode = _describe_start(self.engine), "", ""
+            self.engine.start()
 
     def send_order(self, what: Mapping[str, Any]) -> bool:
         """Send an order to the engine; return whether it was sent."""
-        return self._engine is not None and self._engine.send(what)
+        return self.engine is not None and self.engine.send(what)
 
     def request_next_mode(self) -> str | None:
-        """Ask the engine for the next capture mode; its answer arrives as a note."""
-        index = MODES.index(self._mode) if self._mode in MODES else 0
-        mode = MODES[(index + 1) % len(MODES)]
+        """Ask the engine for the next capture mode; return its name, or None if nobody listens."""
+        mode = NEXT_MODES.get(self._mode, "windows")
         if not self.send_order({"do": "mode", "mode": mode}):
             return None
         self._mode = mode
@@ -131,8 +113,8 @@ class FileFollower:
         scheduler = RedrawScheduler()
         try:
             while not self._is_over.is_set():
-                dead = self._engine is not None and not self._engine.is_running
-                last = dead and not self._badge.startswith("engine")
+                dead = self.engine is not None and not self.engine.is_running
+                last = dead and not self.badge.startswith("engine")
                 if scheduler.is_due(self._tail.poll()) or last:
                     growing = not dead and self._tail.state == "growing"
                     self._post_runs(self._tail.build_runs(is_final=dead), post, growing=growing)
@@ -153,7 +135,7 @@ class FileFollower:
         before, self._activity = self._activity, "".join(_list_newest(marks, "status", 1)) or self._activity
         if self._activity != before:
             post(ProgressChanged())
-        self._text = "".join(_list_newest(marks, "text", TEXT_PIECES))
+        self.model_text = "".join(_list_newest(marks, "text", TEXT_PIECES))
         self._reported_alarm = "".join(_list_newest(marks, "alarm", 1)).removeprefix(ALERT_OVER)
         self._post_notes(runs[-1], _list_newest(marks, "note", MOST_NOTES), post)
         busy = [run for run in runs if _has_work(run)]
@@ -169,20 +151,10 @@ class FileFollower:
         self._present_alarm = recent_stats.detect_slowdown(runs[-1]) if growing else ""
         infos = [*map(describe_run, runs[:-1]), describe_run(runs[-1], growing=growing)]
         described = [*self._comparison_runs, *zip(runs, infos, strict=True)]
-        post(
-            RunsChanged(
-                [r for r, _ in described], [i for _, i in described], [self._choose_first_view(runs[-1])]
-            )
-        )
-
-    def _choose_first_view(self, run: Run) -> View:
-        """Return the first view of the screen."""
-        requested = load_view(self._view)
-        return (
-            load_view(self._fallback_view)
-            if self._fallback_view and find_missing_needs(requested, [run])
-            else requested
-        )
+        view = load_view(self._view)
+        if self._fallback_view and find_missing_needs(view, runs[-1:]):
+            view = load_view(self._fallback_view)
+        post(RunsChanged([r for r, _ in described], [i for _, i in described], [view]))
 
     def _post_notes(self, run: Run, notes: Sequence[str], post: Post) -> None:
         """Post the newest note of the engine, which answers an order, once."""
@@ -193,69 +165,58 @@ class FileFollower:
 
     def _post_state(self, dead: bool, post: Post) -> None:
         """Post a change of the state of the writer, once."""
-        old, self._badge = self._badge, self._choose_badge(dead)
-        if self._badge == old:
+        old, self.badge = self.badge, self._choose_badge(dead)
+        if self.badge == old:
             return
-        if dead and self._engine is not None and (died := self._engine.explain_failure()):
-            post(StatusMessage(died) if self._has_posted else LoadFailed(self._engine.build_error()))
-        elif self._tail.notice:
-            post(StatusMessage(self._tail.notice))
-        else:
-            post(StatusMessage(self._tail.state_message))  # empty while it grows: the header shows that
+        if dead and self.engine is not None and (died := self.engine.explain_failure()):
+            post(StatusMessage(died) if self._has_posted else LoadFailed(self.engine.build_error()))
+        else:  # the message is empty while the file grows: the header shows that
+            post(StatusMessage(self._tail.notice or self._tail.state_message))
 
     def _post_nothing(self, dead: bool, post: Post) -> None:
         """Post once why an engine that ended well has recorded nothing."""
-        if self._engine is None or self._has_posted or not dead or self._tail.is_behind:
+        if self.engine is None or self._has_posted or not dead or self._tail.is_behind:
             self._has_posted_nothing = False
-        elif not self._has_posted_nothing and not self._engine.explain_failure():
+        elif not self._has_posted_nothing and not self.engine.explain_failure():
             self._has_posted_nothing = True
-            post(LoadFailed(EngineError(self._engine.explain_empty_recording())))
+            post(LoadFailed(EngineError(self.engine.explain_empty_recording())))
 
     def _post_alarm(self, dead: bool, post: Post) -> None:
         """Name an engine that hangs or has died until it responds again or started anew."""
         why, old = self._explain_silence(dead), self._alarm
-        self._alarm = f"{why}: {', '.join(list_recovery_keys(self._engine))}" if why else self._reported_alarm
+        self._alarm = f"{why}: {', '.join(list_recovery_keys(self.engine))}" if why else self._reported_alarm
         if old and not self._alarm:
-            who = "the server" if isinstance(self._engine, WatchProcess) else "the engine"
+            who = "the server" if isinstance(self.engine, WatchProcess) else "the engine"
             post(StatusMessage(f"{who} responds again"))
         elif self._alarm != old:
             post(StatusMessage(""))
 
     def _explain_silence(self, dead: bool) -> str:
         """Return why the engine does not write, or an empty text."""
-        if self._engine is None:
+        if self.engine is None:
             return ""
         if dead:
-            return self._engine.explain_failure() if self._has_posted else ""
+            return self.engine.explain_failure() if self._has_posted else ""
         silence = self._tail.silence_warning
         return silence and (self._gap_warning or silence)
 
     def _post_gap_warning(self, post: Post) -> None:
         """Post once what a running engine reports about gaps, such as a full disk."""
-        old, self._gap_warning = (
-            self._gap_warning,
-            self._engine.gap_warning if self._engine is not None else "",
-        )
+        old, self._gap_warning = self._gap_warning, self.engine.gap_warning if self.engine else ""
         if self._gap_warning and self._gap_warning != old:
             post(StatusMessage(self._gap_warning))
 
     def _choose_badge(self, dead: bool) -> str:
         if dead:
-            died = self._engine is not None and self._engine.explain_failure()
+            died = self.engine is not None and self.engine.explain_failure()
             return "engine died" if died else "engine ended"
-        if self._engine is not None and self._tail.silence_warning:
+        if self.engine is not None and self._tail.silence_warning:
             return "engine silent"
         if self._is_restarting:
             return self._activity
         if self._reported_alarm:
             return "no answer"
         return BADGES.get(self._tail.state, LIVE_BADGE)
-
-
-def _open_tail(path: str | Path) -> "FileTail":
-    from capture.native.tail import FileTail  # loaded for a growing file only
-
-    return FileTail(path, archived_launches=MAX_LAUNCHES)
 
 
 def list_recovery_keys(engine: EngineProcess | None) -> list[str]:
@@ -312,10 +273,8 @@ class RedrawScheduler:
         before, self._spent_before = self._spent_before, self._spent()
         if leisurely:
             self._cost += (self._spent_before - before - self._cost) / COST_REDRAWS
-        self._has_news, self._due = (
-            False,
-            self._poll_time + min(MOST_INTERVAL_S, max(REDRAW_INTERVAL_S, COST_FACTOR * self._cost)),
-        )
+        self._has_news = False
+        self._due = self._poll_time + min(MOST_INTERVAL_S, max(REDRAW_INTERVAL_S, COST_FACTOR * self._cost))
 
     def compute_wait(self) -> float:
         """Return the seconds until the next look at the file; one is just before a redraw is due."""

@@ -1,10 +1,10 @@
 """Read files in a thread, with progress; list and open saved baselines and recordings."""
 
-import contextlib
 import os
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -25,8 +25,6 @@ MOST_SAVED_FILES: Final = 100
 class FileReader:
     """A feed that reads files once, in a thread, and posts their runs."""
 
-    live: Final = None  # the files do not grow
-
     def __init__(
         self, paths: Sequence[str], view: str, merge: bool = False, options: Mapping[str, Any] | None = None
     ) -> None:
@@ -40,15 +38,9 @@ class FileReader:
 
     def describe_progress(self) -> LoadProgress:
         """Return the bytes read so far, by the positions of our open descriptors (Linux)."""
-        read = sum(_read_position(fd) for fd in _list_descriptors({os.path.realpath(p) for p in self._paths}))
-        seconds = time.monotonic() - self._began
-        return LoadProgress(
-            seconds,
-            describe_activity() or "reading",
-            tuple(map(mask_credentials, self._paths)),
-            read,
-            self._total_bytes,
-        )
+        read = _count_read_bytes({os.path.realpath(path) for path in self._paths})
+        activity, names = describe_activity() or "reading", tuple(map(mask_credentials, self._paths))
+        return LoadProgress(time.monotonic() - self._began, activity, names, read, self._total_bytes)
 
     def _read(self, post: Post) -> None:
         """Read all files and post their runs; if none can be read, post the first error."""
@@ -86,30 +78,21 @@ def _measure_file(path: str) -> int:
         return 0
 
 
-def _list_descriptors(paths: set[str]) -> list[str]:
-    """Return our open file descriptors of some paths."""
-    descriptors = []
-    with contextlib.suppress(OSError):
+def _count_read_bytes(paths: set[str]) -> int:
+    """Return the sum of the positions of our descriptors of some files, as far as the kernel reports them."""
+    total = 0
+    with suppress(OSError):
         for link in Path("/proc/self/fd").iterdir():
-            with contextlib.suppress(OSError):
+            with suppress(OSError, ValueError):
                 if str(link.readlink()) in paths:
-                    descriptors.append(link.name)
-    return descriptors
-
-
-def _read_position(fd: str) -> int:
-    """Return the position of a descriptor in its file; 0 if the kernel does not report it."""
-    try:
-        first = Path(f"/proc/self/fdinfo/{fd}").read_text().split("\n", 1)[0]
-        return int(first.removeprefix("pos:"))
-    except (OSError, ValueError):
-        return 0
+                    position = Path(f"/proc/self/fdinfo/{link.name}").read_text().split("\n", 1)[0]
+                    total += int(position.removeprefix("pos:"))
+    return total
 
 
 def list_saved_files(open_runs: Sequence[Run], opened: Sequence[str]) -> list[Path]:
     """Return baselines by name, then recordings from the newest, without open files."""
-    sources = (*(run.log.source for run in open_runs), *opened)
-    open_paths = {os.path.realpath(source) for source in sources}
+    open_paths = set(map(os.path.realpath, (*(run.log.source for run in open_runs), *opened)))
     saved = [*user_dirs.list_baselines(), *user_dirs.list_recordings()]
     return [path for path in saved if os.path.realpath(path) not in open_paths][:MOST_SAVED_FILES]
 

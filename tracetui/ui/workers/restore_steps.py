@@ -64,25 +64,17 @@ def _restore_cached(run: Run) -> Run | None:
 
 def _read_cached_steps(run: Run, first: int, end: int, before: int) -> pl.DataFrame | None:
     """Return the rows of some steps, or None if the file is gone."""
+    key = str(run.log.source), f"{run.name} {run.meta.get('clock')}"
     with _reading:
-        piece = next((p for p in _cached_ranges if _has_steps(p, run, first, end)), None) or _read_steps(
-            run, first, end, before
-        )
+        cached = (p for p in _cached_ranges if p.run_key == key and p.first <= first and end <= p.end)
+        piece = next(cached, None) or _read_steps(run, key, first, end, before)
         if piece is None:
             return None
         _cached_ranges[:] = [piece]
     return piece.rows.filter(pl.col("step").is_between(first, end - 1))
 
 
-def _has_steps(piece: _StepRange, run: Run, first: int, end: int) -> bool:
-    return piece.run_key == _build_run_key(run) and piece.first <= first and end <= piece.end
-
-
-def _build_run_key(run: Run) -> tuple[str, str]:
-    return str(run.log.source), f"{run.name} {run.meta.get('clock')}"
-
-
-def _read_steps(run: Run, first: int, end: int, before: int) -> _StepRange | None:
+def _read_steps(run: Run, key: tuple[str, str], first: int, end: int, before: int) -> _StepRange | None:
     """Read the requested steps, and some on both sides, from the file."""
     from capture.load_runs import load
 
@@ -95,4 +87,4 @@ def _read_steps(run: Run, first: int, end: int, before: int) -> _StepRange | Non
         return None
     low, high = max(0, first - EXTRA_STEPS), min(end + EXTRA_STEPS, before)
     rows = same[-1].events.filter(pl.col("step").is_between(low, high - 1))
-    return _StepRange(_build_run_key(run), low, high, rows)
+    return _StepRange(key, low, high, rows)
