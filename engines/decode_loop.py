@@ -50,12 +50,13 @@ class DecodeEngine:
         limits: RunLimits,
         runner: OpRunner,
         run_ahead: RunAhead | None = None,
-        run_idle_work: Callable[[], bool] = lambda: False,
+        run_idle_work: Callable[[], bool] | None = None,
     ) -> None:
         """`run_idle_work` runs between two reports, and returns whether it took time."""
         self._decoder, self._text, self._emitter = decoder, text, emitter
         self._heartbeat, self._limits = heartbeat, limits
-        self._runner, self._run_ahead, self._run_idle_work = runner, run_ahead, run_idle_work
+        self._runner, self._run_ahead = runner, run_ahead
+        self._run_idle_work = run_idle_work or (lambda: False)
         self._control = Control(
             commands, emitter, heartbeat, (run_ahead or runner).set_mode, self._queue_prompt
         )

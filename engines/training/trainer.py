@@ -38,10 +38,9 @@ class Trainer:
         self,
         size: ModelSize,
         device: torch.device,
-        *,
         optimizer: str = "cs336",
         seed: int = 0,
-        progress: Callable[[float], None] = lambda share: None,
+        report: Callable[[float], None] = lambda share: None,
     ) -> None:
         self.size = size
         random = torch.Generator().manual_seed(seed)
@@ -49,7 +48,7 @@ class Trainer:
         tensors = size.list_tensors()
         for name, shape in tensors.items():
             self.parameters[name] = _make_parameter(shape, random).to(device).requires_grad_()
-            progress(len(self.parameters) / len(tensors))
+            report(len(self.parameters) / len(tensors))
         self.ids = torch.randint(size.vocab, (size.batch, size.context + 1), generator=random).to(device)
         self._rope = _build_rope_tables(size, device)
         self._causal_mask = torch.ones(size.context, size.context, dtype=torch.bool, device=device).tril()

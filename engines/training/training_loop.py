@@ -14,7 +14,7 @@ from capture.errors import EngineError
 from capture.native.emit import Emitter, now
 from capture.native.schema import PATH_SEPARATOR
 from capture.record.profiler_windows import LeafWork, ProfilerWindow, WindowProfiler
-from engines.host.engine_commands import Commands, Control
+from engines.host.engine_commands import Commands, Control, EngineProcess
 from engines.host.heartbeat import Heartbeat
 from engines.host.measure_roofs import find_device_name, find_roof
 from engines.host.op_runners import (
@@ -35,6 +35,9 @@ from engines.weights.weight_sources import read_free_bytes
 
 TRAINING_PHASES: Final = ("forward", "backward", "optimizer")
 PROFILED_MODES: Final = {"spans": False, "windows": True, "continuous": True}
+WARM_UP_STEPS: Final = 5  # until the clocks and the allocator of an accelerator have settled
+CPU_WARM_UP_STEPS: Final = 2
+BACKWARD_ANNOTATION: Final = "backward"  # around the backward pass: where its first gradient is made
 LAUNCH_AND_WAIT: Final = (plan_host_op("launch"), plan_host_op("device_wait"))
 
 
@@ -190,14 +193,9 @@ def _run_within(annotation: AbstractContextManager[Any], op: Op) -> Op:
     return run_annotated
 
 
-WARM_UP_STEPS: Final = 5  # until the clocks and the allocator of an accelerator have settled
-CPU_WARM_UP_STEPS: Final = 2
-
-
-def run(
-    args: argparse.Namespace, emitter: Emitter, id: str, heartbeat: Heartbeat, commands: Commands
-) -> None:
+def run(process: EngineProcess) -> None:
     """Train until the end. torch must be imported."""
+    args, emitter, _, heartbeat, commands, _ = process
     commands.check_signals()
     if args.threads:
         torch.set_num_threads(args.threads)
@@ -206,41 +204,28 @@ def run(
     check_fits(options.size, read_free_bytes(device), options.optimizer)
     if device.type == "cuda":
         torch.backends.cuda.matmul.allow_tf32 = True  # as the CS336 course does
-    emitter.run(options.size.name, build_meta(args, options, device), id=id)
-    trainer = build_trainer(options, device, args.seed, heartbeat, commands)
+    warm_up_steps = options.warm_up
+    if warm_up_steps is None:
+        warm_up_steps = CPU_WARM_UP_STEPS if device.type == "cpu" else WARM_UP_STEPS
+    name = options.size.name
+    process.write_meta(name, build_meta(args, options, device, warm_up_steps))
+    try:
+        trainer = Trainer(options.size, device, options.optimizer, args.seed, process.report_built)
+    except torch.OutOfMemoryError as e:
+        raise EngineError(f"{name} does not fit into memory", why=str(e)[:200]) from None
     rows = plan_training_step(options.size, options.optimizer)
     training = TrainingLoop(trainer, rows, emitter, heartbeat, commands)
     message = training.set_mode(args.capture)
     if explain_no_kernels(device):
         emitter.mark(message, "note")
-    unprofiled_ns = training.warm_up(choose_warm_up_steps(options, device))
-    if unprofiled_ns:
-        emitter.run(options.size.name, {"unprofiled_ns": unprofiled_ns}, id=id)
+    if unprofiled_ns := training.warm_up(warm_up_steps):
+        process.write_meta(name, {"unprofiled_ns": unprofiled_ns})
     training.run(args.steps)
 
 
-def choose_warm_up_steps(options: TrainingOptions, device: torch.device) -> int:
-    """Return the requested number of warm-up steps, or the default of the device."""
-    default = CPU_WARM_UP_STEPS if device.type == "cpu" else WARM_UP_STEPS
-    return default if options.warm_up is None else options.warm_up
-
-
-def build_trainer(
-    options: TrainingOptions, device: torch.device, seed: int, heartbeat: Heartbeat, commands: Commands
-) -> Trainer:
-    """Build the model and its optimizer, and report progress."""
-
-    def progress(share: float) -> None:
-        commands.check_signals()
-        heartbeat.write_progress("building weights", share)
-
-    try:
-        return Trainer(options.size, device, optimizer=options.optimizer, seed=seed, progress=progress)
-    except torch.OutOfMemoryError as e:
-        raise EngineError(f"{options.size.name} does not fit into memory", why=str(e)[:200]) from None
-
-
-def build_meta(args: argparse.Namespace, options: TrainingOptions, device: torch.device) -> dict[str, Any]:
+def build_meta(
+    args: argparse.Namespace, options: TrainingOptions, device: torch.device, warm_up_steps: int
+) -> dict[str, Any]:
     """Build the run's meta: what a reader needs to judge its numbers."""
     size, roof = options.size, find_roof(device)
     products = "tf32" if device.type == "cuda" else "fp32"
@@ -254,14 +239,11 @@ def build_meta(args: argparse.Namespace, options: TrainingOptions, device: torch
         "attention": options.attention, "optimizer": options.optimizer, "roof": roof and roof.as_meta(),
         "bytes_before": make_gauge(device).held_bytes, "bytes_of_states": size.count_state_bytes(),
         "bytes_needed": size.estimate_bytes(options.optimizer),
-        "warm_up": choose_warm_up_steps(options, device), "threads": torch.get_num_threads(),
+        "warm_up": warm_up_steps, "threads": torch.get_num_threads(),
         "capture": args.capture,
         "producer": "tracetui engines", "torch": torch.__version__, "python": platform.python_version(),
     }  # fmt: skip
     return {key: value for key, value in facts.items() if value is not None}
-
-
-BACKWARD_ANNOTATION: Final = "backward"  # around the backward pass: where its first gradient is made
 
 
 class FinishedOp(NamedTuple):
