@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import groupby
-from types import ModuleType
 from typing import Any, Final
 
 import torch
@@ -31,14 +30,22 @@ ProductFinish = tuple[Any, ...]  # `ProductFinish` of kernels/add_rmsnorm
 class KernelWeight:
     """A plain or packed matrix; its products come in `split` parts, added when their rows are finished."""
 
-    def __init__(
-        self, weight: torch.Tensor, scales: torch.Tensor | None, product: ModuleType, gate_up: ModuleType
-    ) -> None:
-        self._weight, self._scales, self._product = weight, scales, product
-        self._gate_up = gate_up.launch if gate_up is not product else product.gate_up
-        self._many_rows = load_kernel("rows_product")
-        self._is_one_by_one = self._many_rows.is_one_by_one
-        self.rows = weight.shape[0]
+    def __init__(self, matrix: Matrix) -> None:
+        """Prepare a matrix for the kernels. Raise TypeError for a kind of matrix that no kernel reads."""
+        self._scales: torch.Tensor | None = None
+        if isinstance(matrix, quantised_storage.TritonMatrix):
+            packed = matrix.packed
+            product = quantised_storage.load_packed_kernel(packed)
+            self._weight, self._scales, self._gate_up = packed.codes, packed.scales, product.gate_up
+        elif isinstance(matrix, matrix_storage.PlainMatrix):
+            product = load_kernel("gemv")
+            self._weight, self._gate_up = matrix.weight, load_kernel("gate_up_act").launch
+        else:
+            raise TypeError(f"no kernel reads a {type(matrix).__name__}")
+        many_rows = load_kernel("rows_product")
+        self._multiply, self._multiply_rows = product.launch, many_rows.launch
+        self._is_one_by_one = many_rows.is_one_by_one
+        self.rows = self._weight.shape[0]
         self.split: int = product.choose_split(self.rows)
 
     def multiply_into(
@@ -49,24 +56,13 @@ class KernelWeight:
         finish: ProductFinish | None = None,
     ) -> None:
         """Write the product of x and this matrix to `out`; with `finish` also norm its rows."""
-        launch = self._product.launch if self._is_one_by_one(x) else self._many_rows.launch
+        launch = self._multiply if self._is_one_by_one(x) else self._multiply_rows
         launch(x, self._weight, out, scales=self._scales, bias=bias, finish=finish)
 
     def multiply_gate_up(self, x: torch.Tensor, out: torch.Tensor, *, gelu: bool) -> None:
         """Write act(x·gate) · (x·up) to `out`; this matrix is gate above up."""
-        gate_up = self._gate_up if self._is_one_by_one(x) else self._many_rows.gate_up
-        gate_up(x, self._weight, out, scales=self._scales, gelu=gelu)
-
-
-def make_kernel_weight(matrix: Matrix) -> KernelWeight:
-    """Wrap a matrix for the kernels. Raise TypeError for a kind of matrix that no kernel reads."""
-    if isinstance(matrix, quantised_storage.TritonMatrix):
-        packed = matrix.packed
-        kernel = quantised_storage.load_packed_kernel(packed)
-        return KernelWeight(packed.codes, packed.scales, kernel, kernel)
-    if isinstance(matrix, matrix_storage.PlainMatrix):
-        return KernelWeight(matrix.weight, None, load_kernel("gemv"), load_kernel("gate_up_act"))
-    raise TypeError(f"no kernel reads a {type(matrix).__name__}")
+        launch = self._gate_up if self._is_one_by_one(x) else self._multiply_rows
+        launch(x, self._weight, out, scales=self._scales, gelu=gelu)
 
 
 CONTEXT_CLASSES: Final = (512, 2048, 8192, 1 << 31)  # up to how many positions keys are split as finely
@@ -187,7 +183,7 @@ class FusedStep:
         return finish
 
     def _make_finished_product_op(self, matrix: Matrix, x: torch.Tensor, finish: ProductFinish) -> Op:
-        weight = make_kernel_weight(matrix)
+        weight = KernelWeight(matrix)
         parts = () if weight.split == 1 else (weight.split,)  # in which the product is computed
         shape = (*parts, self._batch, weight.rows)
         product = torch.empty(shape, dtype=torch.float32, device=self._device)
@@ -196,11 +192,11 @@ class FusedStep:
     def _make_product_op(
         self, matrix: Matrix, x: torch.Tensor, out: torch.Tensor, bias: torch.Tensor | None = None
     ) -> Op:
-        weight = make_kernel_weight(matrix)
+        weight = KernelWeight(matrix)
         return lambda: weight.multiply_into(x, out, bias)
 
     def _make_gate_up_op(self, matrix: Matrix, x: torch.Tensor, out: torch.Tensor) -> Op:
-        weight, gelu = make_kernel_weight(matrix), self._spec.activation == "gelu_tanh"
+        weight, gelu = KernelWeight(matrix), self._spec.activation == "gelu_tanh"
         return lambda: weight.multiply_gate_up(x, out, gelu=gelu)
 
     def _make_rope_op(self, layer: DecoderLayer, qkv: torch.Tensor, q: torch.Tensor) -> Op:

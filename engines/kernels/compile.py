@@ -20,7 +20,7 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
 from engines.kernels import KERNELS, load_kernel
-from engines.kernels.launch_support import CompileCase
+from engines.kernels.launch_support import ARGUMENT_TYPES, CompileCase
 
 ALIGNED_POINTER: Final = [["tt.divisibility", 16]]
 PER_WEIGHT: Final = "per_weight"
@@ -66,20 +66,17 @@ class MachineCode:
     per_weight: float = 0.0  # the same for each weight that a thread multiplies in a turn of it; 0: unknown
 
     def find_faults(self, case: CompileCase, target: CompileTarget) -> list[str]:
-        broken = []
-        if self.spilled:
-            broken.append(f"spills {self.spilled} bytes")
-        if self.shared > target.shared:
-            broken.append(f"shared memory beyond {target.shared}")
-        if self.narrow:
-            broken.append(f"{self.narrow} narrow loads of weights")
-        if self.wide < case.wide:
-            broken.append(f"fewer than {case.wide} wide loads")
+        faults = {
+            f"spills {self.spilled} bytes": self.spilled > 0,
+            f"shared memory beyond {target.shared}": self.shared > target.shared,
+            f"{self.narrow} narrow loads of weights": self.narrow > 0,
+            f"fewer than {case.wide} wide loads": self.wide < case.wide,
+        }
         for name, most in case.limits.items():
-            count = getattr(self, name)
-            if count > most and (name != PER_WEIGHT or target.name == "sm_90"):
-                broken.append(f"{count:.4g} {name}, {most:g} at most")
-        return broken
+            if name != PER_WEIGHT or target.name == "sm_90":
+                count = getattr(self, name)
+                faults[f"{count:.4g} {name}, {most:g} at most"] = count > most
+        return [fault for fault, is_present in faults.items() if is_present]
 
 
 def compile_case(case: CompileCase, target: CompileTarget) -> MachineCode:
@@ -95,7 +92,8 @@ def compile_case(case: CompileCase, target: CompileTarget) -> MachineCode:
 
 def _build_source(case: CompileCase) -> ASTSource:
     names = case.kernel.arg_names
-    signature = {n: "constexpr" if n in case.constants else case.types[n] for n in names}
+    types = {**ARGUMENT_TYPES, **case.types, **dict.fromkeys(case.constants, "constexpr")}
+    signature = {n: types[n] for n in names}
     attrs = {(i,): ALIGNED_POINTER for i, n in enumerate(names) if signature[n].startswith("*")}
     return ASTSource(fn=case.kernel, signature=signature, constexprs=dict(case.constants), attrs=attrs)
 

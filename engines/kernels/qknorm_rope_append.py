@@ -54,15 +54,14 @@ def reference(
     return turned[:, :-kv_heads]
 
 
-def compute_work(a: Mapping[str, Any]) -> Work:
-    """Return FLOPs and bytes of a launch."""
+def _compute_work(a: Mapping[str, Any]) -> Work:
     batch = a["position"].shape[0]
     flops = batch * (a["HEADS"] + a["KV_HEADS"]) * a["DIM"] * (7 if a["NORM"] else 3)
     appended = 2 * batch * a["KV_HEADS"] * a["DIM"] * a["keys"].element_size()
-    return flops, count_bytes(a["qkv"]) + count_bytes(a["out"]) + appended
+    return flops, count_bytes(a, "qkv", "out") + appended
 
 
-@triton.jit(launch_metadata=make_metadata(32, compute_work))
+@triton.jit(launch_metadata=make_metadata(32, _compute_work))
 def qknorm_rope_append_kernel(
     qkv, out, keys, values, weight, cos, sin, position, table_stride, eps,
     HEADS: tl.constexpr, KV_HEADS: tl.constexpr, DIM: tl.constexpr, ROOM: tl.constexpr, SPAN: tl.constexpr,
@@ -124,14 +123,8 @@ SHAPES: Final = (  # label, heads, kv heads, head_dim, norm
 
 def cases() -> Iterator[CompileCase]:
     for label, heads, kv_heads, dim, norm in SHAPES:
-        yield CompileCase(
-            label, qknorm_rope_append_kernel,
-            {
-                "qkv": "*bf16", "out": "*bf16", "keys": "*bf16", "values": "*bf16", "weight": "*fp32",
-                "cos": "*fp32", "sin": "*fp32", "position": "*i32", "table_stride": "i32", "eps": "fp32",
-            },
-            {"HEADS": heads, "KV_HEADS": kv_heads, "DIM": dim, "ROOM": 4096,
-             "SPAN": 2 * kv_heads * 4096 * dim, "NORM": norm,
-             "BLOCK": pad_to_power_of_2(dim)},
-            1,
-        )  # fmt: skip
+        constants = {
+            "HEADS": heads, "KV_HEADS": kv_heads, "DIM": dim, "ROOM": 4096, "SPAN": 2 * kv_heads * 4096 * dim,
+            "NORM": norm, "BLOCK": pad_to_power_of_2(dim),
+        }  # fmt: skip
+        yield CompileCase(label, qknorm_rope_append_kernel, constants, 1, {"weight": "*fp32"})
