@@ -17,7 +17,7 @@ from capture.errors import CaptureError, EngineError, UsageError
 from capture.native.emit import Emitter
 from capture.record import torchrun
 from engines import arguments
-from engines.host.engine_commands import Commands, EngineProcess, StoppedError
+from engines.host.engine_commands import Commands, RunningEngine, StoppedError
 from engines.host.heartbeat import Heartbeat
 from engines.ranks import rank_launcher
 from engines.training import training_options
@@ -41,12 +41,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         emitter = Emitter(out, rank=rank.number if rank else None)
     except OSError as e:
         return print_error(UsageError(f"{out} cannot be written", why=os.strerror(e.errno or 0).lower()))
-    id = args.run_id or (torchrun.build_run_id(os.environ, rank) if rank else secrets.token_hex(8))
-    process = EngineProcess(args, emitter, id, Heartbeat(emitter), Commands(), rank)
-    open_run(process)
+    engine = RunningEngine(args, emitter, choose_run_id(args, rank), Heartbeat(emitter), Commands(), rank)
+    open_run(engine)
     if args.ranks > 1 and rank is None:
-        return run_ranks(process, list(sys.argv[1:] if argv is None else argv))
-    return run_here(process)
+        return run_ranks(engine, list(sys.argv[1:] if argv is None else argv))
+    return run_here(engine)
+
+
+def choose_run_id(args: argparse.Namespace, rank: torchrun.Rank | None) -> str:
+    """Return the given run id, the id that all ranks share, or a new one."""
+    return args.run_id or (torchrun.build_run_id(os.environ, rank) if rank else secrets.token_hex(8))
 
 
 def check_arguments(args: argparse.Namespace) -> int:
@@ -58,23 +62,23 @@ def check_arguments(args: argparse.Namespace) -> int:
     return 0
 
 
-def open_run(process: EngineProcess) -> None:
+def open_run(engine: RunningEngine) -> None:
     """Write the first line of the recording: what runs, and in which process."""
-    args = process.args
+    args = engine.args
     model = training_options.choose_label(args) if args.mode == "train" else args.model
     meta = {} if args.tell else {"model": model}
     name = args.tell or arguments.build_title(args)
-    process.write_meta(name, {**meta, "argv": sys.argv, "pid": os.getpid()})
+    engine.write_meta(name, {**meta, "argv": sys.argv, "pid": os.getpid()})
 
 
-def run_ranks(process: EngineProcess, argv: list[str]) -> int:
+def run_ranks(engine: RunningEngine, argv: list[str]) -> int:
     """Run the engine as several ranks; return the exit code."""
-    args, emitter = process.args, process.emitter
+    args, emitter = engine.args, engine.emitter
     emitter.mark(f"starting {args.ranks} ranks", "status")
     emitter.flush()
     try:
         arguments.validate(args)
-        rank_launcher.launch_ranks(args.ranks, [*argv, "--run-id", process.id], process.id)
+        rank_launcher.launch_ranks(args.ranks, [*argv, "--run-id", engine.id], engine.id)
     except (CaptureError, StoppedError) as e:
         return report_end(e, emitter)
     finally:
@@ -82,15 +86,15 @@ def run_ranks(process: EngineProcess, argv: list[str]) -> int:
     return 0
 
 
-def run_here(process: EngineProcess) -> int:
+def run_here(engine: RunningEngine) -> int:
     """Run the engine in this process, with a heartbeat; close the recording and return the exit code."""
-    emitter, heartbeat = process.emitter, process.heartbeat
-    heartbeat.write_status("looking for weights" if process.args.tell == "weights" else "importing torch")
+    emitter, heartbeat = engine.emitter, engine.heartbeat
+    heartbeat.write_status("looking for weights" if engine.args.tell == "weights" else "importing torch")
     heartbeat.start()
-    process.commands.listen(reads_lines=process.rank is None or process.rank.number == 0)
+    engine.commands.listen(reads_lines=engine.rank is None or engine.rank.number == 0)
     code = 0
     try:
-        run_mode(process)
+        run_mode(engine)
     except (CaptureError, StoppedError) as e:
         code = report_end(e, emitter)
     except Exception as e:  # the last word of a dying engine belongs into its recording
@@ -101,11 +105,11 @@ def run_here(process: EngineProcess) -> int:
     return code or (print_error(EngineError(emitter.unwritten)) if emitter.unwritten else 0)
 
 
-def run_mode(process: EngineProcess) -> None:
+def run_mode(engine: RunningEngine) -> None:
     """Import torch, and run the engine of the mode, or describe this machine."""
-    args, heartbeat = process.args, process.heartbeat
+    args, heartbeat = engine.args, engine.heartbeat
     if args.tell:
-        describe_machine(process)
+        describe_machine(engine)
         return
     arguments.validate(args)
     if args.download and not is_local(args.model):
@@ -115,26 +119,26 @@ def run_mode(process: EngineProcess) -> None:
     if args.mode == "train":
         from engines.training.training_loop import run as train
 
-        train(process)
+        train(engine)
     else:
         from engines.decode_run import run as decode
 
-        decode(process)
+        decode(engine)
 
 
-def describe_machine(process: EngineProcess) -> None:
+def describe_machine(engine: RunningEngine) -> None:
     """Write this machine's weights or roofs as the meta of a run without steps."""
-    if process.args.tell == "weights":
+    if engine.args.tell == "weights":
         from engines.weights import model_names
 
-        process.write_meta("weights", {"weights_found": model_names.survey_models()})
+        engine.write_meta("weights", {"weights_found": model_names.survey_models()})
     else:
         from engines.host import measure_roofs
         from engines.startup_choices import find_device
 
-        device = find_device(process.args.device)
-        roof = measure_roofs.measure_roof(device, process.heartbeat.write_status)
-        process.write_meta(roof.device, {"roof": roof.as_meta()})
+        device = find_device(engine.args.device)
+        roof = measure_roofs.measure_roof(device, engine.heartbeat.write_status)
+        engine.write_meta(roof.device, {"roof": roof.as_meta()})
 
 
 def convert_failure(error: Exception) -> EngineError:

@@ -14,7 +14,7 @@ from capture.native.emit import now
 from engines.decode_loop import DecodeEngine, RunLimits
 from engines.decoder import Decoder
 from engines.fused.run_ahead import RunAhead
-from engines.host.engine_commands import EngineProcess
+from engines.host.engine_commands import RunningEngine
 from engines.host.idle_work import build_idle_work
 from engines.host.measure_roofs import find_device_name, find_roof
 from engines.host.op_runners import OFF, Op, make_runner
@@ -32,52 +32,50 @@ from engines.weights.weight_sources import CountedSource, WeightSource, WeightTa
 MAX_SLOWDOWN: Final = 100.0
 
 
-def run(process: EngineProcess) -> None:
+def run(engine: RunningEngine) -> None:
     """Decode until the end, alone or as one rank of several. torch must be imported."""
-    commands, rank = process.commands, process.rank
+    commands, rank = engine.commands, engine.rank
     commands.check_signals()
     if rank is None:
-        decode(process, None)
+        decode(engine, None)
         return
-    process.heartbeat.write_status("waiting for the other ranks")
+    engine.heartbeat.write_status("waiting for the other ranks")
     try:
-        team = join_ranks(rank, find_device(process.args.device))
-        decode(process._replace(commands=RelayedCommands(team, commands)), team)
+        team = join_ranks(rank, find_device(engine.args.device))
+        decode(engine._replace(commands=RelayedCommands(team, commands)), team)
         team.leave()
     except RankLostError:
         commands.check_signals()  # a signal to end reaches all ranks: that is not a failure
         raise
 
 
-def decode(process: EngineProcess, team: Team | None) -> None:
+def decode(engine: RunningEngine, team: Team | None) -> None:
     """Make all choices, write them to the recording, build the decoder and run it."""
-    args, emitter, _, heartbeat, commands, _ = process
+    args, emitter, _, heartbeat, commands, _ = engine
     if args.threads or team:
         ranks_here = team.rank.local_size if team else 1
         torch.set_num_threads(args.threads or max(1, (os.cpu_count() or 1) // ranks_here))
     heartbeat.write_status("choosing how to store the weights")
     choices = make_choices(args, team)
-    text = write_choices(process, choices)
+    text = write_choices(engine, choices)
     with torch.inference_mode():
-        decoder = build_decoder(process, choices)
-        write_packing(process, choices)
+        decoder = build_decoder(engine, choices)
+        write_packing(engine, choices)
         ops = inject_slowdowns(decoder.ops, decoder.plan_step(), args.slow)
         runner = make_runner(ops, decoder.plan_step(), choices.device, args.capture)
         run_ahead = build_run_ahead(args, choices, decoder)
         # ranks wait for each other, so idle work of one would delay the steps of all
         idle_work = None if team else build_idle_work(emitter, choices.device, is_bare=args.capture == OFF)
         limits = RunLimits(args.steps, args.tokens_per_report, args.interactive)
-        engine = DecodeEngine(
-            decoder, text, emitter, heartbeat, commands, limits, runner, run_ahead, idle_work
-        )
+        loop = DecodeEngine(decoder, text, emitter, heartbeat, commands, limits, runner, run_ahead, idle_work)
         heartbeat.write_status("warming up")
         try:
             if args.mode == "prefill":
-                engine.run_prefills(args.context)
+                loop.run_prefills(args.context)
             else:
-                engine.fill_context(min(args.context, choices.capacity - 1))
-                engine.warm_up()
-                engine.run(args.prompt)
+                loop.fill_context(min(args.context, choices.capacity - 1))
+                loop.warm_up()
+                loop.run(args.prompt)
         finally:
             if run_ahead:
                 run_ahead.close()
@@ -93,7 +91,7 @@ def build_run_ahead(args: argparse.Namespace, choices: StartupChoices, decoder: 
     )
 
 
-def write_choices(process: EngineProcess, choices: StartupChoices) -> TextCodec:
+def write_choices(engine: RunningEngine, choices: StartupChoices) -> TextCodec:
     """Write the choices as the run's meta; return the text codec, silent on all but the first rank."""
     team = choices.team
     is_first_rank = team is None or team.rank.number == 0
@@ -102,28 +100,28 @@ def write_choices(process: EngineProcess, choices: StartupChoices) -> TextCodec:
         team.broadcast(b"")  # the others rest while the first measures
     text, note = open_text(choices.model)
     text, note = (text, note) if is_first_rank else (SilentText(text), "")
-    process.write_meta(process.args.model, build_meta(process.args, choices, text, roof))
+    engine.write_meta(engine.args.model, build_meta(engine.args, choices, text, roof))
     for line in filter(None, (note, choices.replay_note, choices.unpacking_note)):
-        process.emitter.mark(line, "note")
+        engine.emitter.mark(line, "note")
     return text
 
 
-def write_packing(process: EngineProcess, choices: StartupChoices) -> None:
+def write_packing(engine: RunningEngine, choices: StartupChoices) -> None:
     """Write the bytes per token, and the error of quantised weights."""
-    storage, model = choices.storage, process.args.model
+    storage, model = choices.storage, engine.args.model
     if isinstance(storage, Bf12Storage):
-        process.write_meta(model, _count_weights(choices.spec, storage))
+        engine.write_meta(model, _count_weights(choices.spec, storage))
     if isinstance(storage, QuantisedStorage):
         error, computed = storage.error, storage.computed
-        process.write_meta(model, {"quant_error": round(error, 5), "computed": computed})
+        engine.write_meta(model, {"quant_error": round(error, 5), "computed": computed})
         note = f"{storage.name}: {100 * error:.2g} % error of the weights; {computed}"
-        process.emitter.mark(note, "note")
+        engine.emitter.mark(note, "note")
 
 
-def build_decoder(process: EngineProcess, choices: StartupChoices) -> Decoder:
+def build_decoder(engine: RunningEngine, choices: StartupChoices) -> Decoder:
     """Build the decoder while reporting progress."""
-    args, storage = process.args, choices.storage
-    tally = WeightTally(choices.local_spec, process.report_built)
+    args, storage = engine.args, choices.storage
+    tally = WeightTally(choices.local_spec, engine.report_built)
     if isinstance(storage, QuantisedStorage):  # random and unpacked weights come in 16 bits
         storage.report_packed = tally.add
         dtype = torch.float16 if choices.model.gguf else torch.bfloat16

@@ -150,7 +150,7 @@ class Control:
             self._emitter.mark(answer, "note")
 
 
-class EngineProcess(NamedTuple):
+class RunningEngine(NamedTuple):
     """What every part of an engine shares: its arguments, where it writes, and what it is told."""
 
     args: argparse.Namespace

@@ -14,7 +14,7 @@ from capture.errors import EngineError
 from capture.native.emit import Emitter, now
 from capture.native.schema import PATH_SEPARATOR
 from capture.record.profiler_windows import LeafWork, ProfilerWindow, WindowProfiler
-from engines.host.engine_commands import Commands, Control, EngineProcess
+from engines.host.engine_commands import Commands, Control, RunningEngine
 from engines.host.heartbeat import Heartbeat
 from engines.host.measure_roofs import find_device_name, find_roof
 from engines.host.op_runners import (
@@ -193,9 +193,9 @@ def _run_within(annotation: AbstractContextManager[Any], op: Op) -> Op:
     return run_annotated
 
 
-def run(process: EngineProcess) -> None:
+def run(engine: RunningEngine) -> None:
     """Train until the end. torch must be imported."""
-    args, emitter, _, heartbeat, commands, _ = process
+    args, emitter, _, heartbeat, commands, _ = engine
     commands.check_signals()
     if args.threads:
         torch.set_num_threads(args.threads)
@@ -208,9 +208,9 @@ def run(process: EngineProcess) -> None:
     if warm_up_steps is None:
         warm_up_steps = CPU_WARM_UP_STEPS if device.type == "cpu" else WARM_UP_STEPS
     name = options.size.name
-    process.write_meta(name, build_meta(args, options, device, warm_up_steps))
+    engine.write_meta(name, build_meta(args, options, device, warm_up_steps))
     try:
-        trainer = Trainer(options.size, device, options.optimizer, args.seed, process.report_built)
+        trainer = Trainer(options.size, device, options.optimizer, args.seed, engine.report_built)
     except torch.OutOfMemoryError as e:
         raise EngineError(f"{name} does not fit into memory", why=str(e)[:200]) from None
     rows = plan_training_step(options.size, options.optimizer)
@@ -219,7 +219,7 @@ def run(process: EngineProcess) -> None:
     if explain_no_kernels(device):
         emitter.mark(message, "note")
     if unprofiled_ns := training.warm_up(warm_up_steps):
-        process.write_meta(name, {"unprofiled_ns": unprofiled_ns})
+        engine.write_meta(name, {"unprofiled_ns": unprofiled_ns})
     training.run(args.steps)
 
 

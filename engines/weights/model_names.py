@@ -192,7 +192,7 @@ def _read_weights_digest(manifest: Path) -> str:
 
 
 def survey_models() -> dict[str, Any]:
-    """Return what the cache has of every preset, and all other models."""
+    """Describe the local weights of every preset, and all other local models."""
     folder, reason = hub_cache.find_hub_folder()
     published = {name.lower() for spec in PRESETS.values() for name in spec.hub}
     others = [name for name in hub_cache.list_cached_names() if name.lower() not in published]
