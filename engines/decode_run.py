@@ -25,9 +25,10 @@ from engines.ranks.rank_launcher import RankLostError
 from engines.ranks.tensor_parallel import RelayedCommands, ShardedSource, Team, join_ranks
 from engines.startup_choices import StartupChoices, find_device, make_choices
 from engines.weights.bf12_storage import Bf12Storage
+from engines.weights.checkpoint import WeightSource
 from engines.weights.matrix_storage import Storage
 from engines.weights.quantised_storage import QuantisedStorage
-from engines.weights.weight_sources import CountedSource, WeightSource, WeightTally, open_source
+from engines.weights.weight_sources import CountedSource, WeightTally, open_source
 
 MAX_SLOWDOWN: Final = 100.0
 

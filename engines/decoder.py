@@ -14,9 +14,9 @@ from engines.plan import MOE_PREFIX, PlannedOp, StepLoad, plan_device_ops
 from engines.ranks.tensor_parallel import Collectives, Team
 from engines.rope import RotaryEmbedding
 from engines.token_sampling import GREEDY, SamplingOptions, TokenSampler
+from engines.weights.checkpoint import WeightSource
 from engines.weights.matrix_storage import Storage
 from engines.weights.weight_loader import WeightLoader
-from engines.weights.weight_sources import WeightSource
 
 PROMPT_CHUNK = 512  # positions of a prompt that are taken at once
 TORCH_BYTES = 256 << 20  # what torch itself takes

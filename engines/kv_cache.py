@@ -15,10 +15,6 @@ class LayerCache:
         self.set_views(kv, self.all_slots)
 
     @property
-    def size(self) -> int:
-        return self._kv.numel() * self._kv.element_size()
-
-    @property
     def all_slots(self) -> KeysAndValues:
         """Every slot: position p is in slot p mod their number."""
         return self._split_heads(self._kv)

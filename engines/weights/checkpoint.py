@@ -9,9 +9,13 @@ import torch
 from capture.errors import EngineError
 from engines.models.catalogue import find_tensor_slice, list_stored_tensors
 from engines.models.spec import Spec
+from engines.weights.low_bit import PackedMatrix
 from engines.weights.safetensors_headers import check_tensors, read_headers
 
 _DTYPES: Final = {"F16": torch.float16, "BF16": torch.bfloat16, "F32": torch.float32, "U8": torch.uint8}
+# the 4-bit numbers of MXFP4 (E2M1), by their codes
+_E2M1: Final = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
+_EXPONENT_BIAS: Final = 127  # of the exponents that scale a group of them
 
 
 class ShardReader:
@@ -51,16 +55,21 @@ def read_file_stamp(path: Path) -> tuple[int, int, int]:
     return status.st_size, status.st_mtime_ns, status.st_ino
 
 
-# the 4-bit numbers of MXFP4 (E2M1), by their codes
-_E2M1: Final = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
-_EXPONENT_BIAS: Final = 127  # of the exponents that scale a group of them
+class WeightSource:
+    """Tensors by their names in checkpoints; they may be shared, so nobody may write to them."""
+
+    def read(self, name: str) -> torch.Tensor:
+        raise NotImplementedError
+
+    def read_packed(self, name: str) -> PackedMatrix | None:
+        """Return a matrix as it is stored; None if it is stored in no format of ours."""
+        return None
 
 
-class Checkpoint:
+class Checkpoint(WeightSource):
     """Weights from a folder of safetensors, cut out of larger tensors if the family stores them so."""
 
     def __init__(self, folder: Path, spec: Spec) -> None:
-        self.label = "real"
         self._spec, self._shards = spec, ShardReader(folder)
         self._shards.check_tensors(list_stored_tensors(spec))
 
@@ -73,9 +82,6 @@ class Checkpoint:
             stored = unpack_mxfp4(stored, self._shards.read(slice_.scales, slice_.item))
         matrix = stored.T if slice_.is_transposed else stored
         return matrix if slice_.rows is None else matrix[slice_.rows]
-
-    def read_packed(self, name: str) -> None:
-        return None
 
 
 def unpack_mxfp4(blocks: torch.Tensor, scales: torch.Tensor) -> torch.Tensor:

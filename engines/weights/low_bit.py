@@ -60,11 +60,6 @@ class PackedMatrix:
     def columns(self) -> int:
         return self.scales.shape[1] * GROUP
 
-    @property
-    def size(self) -> int:
-        """Bytes in memory."""
-        return self.codes.nbytes + self.scales.nbytes
-
     def select_rows(self, rows: slice | torch.Tensor) -> "PackedMatrix":
         """Return some of its rows, packed."""
         return PackedMatrix(self.format, self.codes[rows], self.scales[rows])

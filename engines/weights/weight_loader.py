@@ -8,9 +8,9 @@ import torch
 from engines.layer import LayerWeights
 from engines.models.spec import Experts, Spec, map_norm_names
 from engines.moe import Expert, MixtureWeights
+from engines.weights.checkpoint import WeightSource
 from engines.weights.low_bit import PackedMatrix, join_packed
-from engines.weights.matrix_storage import EmbeddingTable, Matrix, Storage, Weight
-from engines.weights.weight_sources import WeightSource
+from engines.weights.matrix_storage import EmbeddingTable, Matrix, Storage, Weight, unpack_weight
 
 _ROTATED_TENSORS: Final = ("q_proj", "k_proj", "q_norm", "k_norm")
 
@@ -88,7 +88,7 @@ class WeightLoader:
         packed = [part for part in weights if isinstance(part, PackedMatrix)]
         if len(packed) == len(weights):
             return join_packed(packed)
-        parts = [part.unpack() if isinstance(part, PackedMatrix) else part for part in weights]
+        parts = [unpack_weight(part) for part in weights]
         if self._storage.shares_tensors:
             return torch.cat(parts)
         size = sum(part.numel() for part in parts)

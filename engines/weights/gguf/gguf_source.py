@@ -7,7 +7,7 @@ import torch
 
 from capture.errors import EngineError
 from engines.models.spec import Spec, list_tensors
-from engines.weights.checkpoint import read_file_stamp
+from engines.weights.checkpoint import WeightSource, read_file_stamp
 from engines.weights.fastest_storage import use_one_core
 from engines.weights.gguf.block_unpacking import PLAIN_DTYPES, UNPACKERS, unpack_blocks
 from engines.weights.gguf.gguf_header import StoredTensor
@@ -22,10 +22,8 @@ UNPACK_BYTES: Final = 1 << 17  # bytes unpacked at once: they and their intermed
 _ROTATED_TENSORS: Final = ("q_proj", "k_proj")
 
 
-class GgufSource:
+class GgufSource(WeightSource):
     """Reads tensors. The file is not mapped: if it shrank, the process would die of it."""
-
-    label = "real"
 
     def __init__(self, model: GgufModel, dtype: torch.dtype) -> None:
         """Open a model; blocks are unpacked to `dtype`, plain tensors keep their own."""
