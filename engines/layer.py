@@ -226,8 +226,7 @@ class DecoderLayer:
 def attend_with_folded_heads(
     q: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, visible: torch.Tensor, scale: float
 ) -> torch.Tensor:
-    """Return attention [batch, positions, heads, head_dim], with heads that share keys as rows of one
-    product.
+    """Return attention [batch, positions, heads, head_dim]; heads that share keys are rows of one product.
 
     No GPU kernel takes a mask and shared keys at once: torch would keep every score in memory.
     """
@@ -240,23 +239,12 @@ def attend_with_folded_heads(
 
 
 def apply_rms_norm(
-    x: torch.Tensor,
-    weight: torch.Tensor,
-    eps: float,
-    dtype: torch.dtype,
-    out: torch.Tensor | None = None,
+    x: torch.Tensor, weight: torch.Tensor, eps: float, dtype: torch.dtype, out: torch.Tensor | None = None
 ) -> torch.Tensor:
     """Return normed rows, computed in fp32; a single row on the CPU is written to `out` if given."""
     if row_ops.can_compute(x):
         return row_ops.norm_rows(x, weight, eps, out if x.shape[0] == 1 else None)
-    if x.shape[0] == 1 and x.is_cpu:
-        return _apply_rms_norm_to_row(x, weight, eps, out)
+    if x.shape[0] == 1 and x.is_cpu:  # in half the calls: the scale of one row is one number
+        length = float(torch.linalg.vector_norm(x, dtype=torch.float32))
+        return torch.mul(x * weight, (length * length / weight.numel() + eps) ** -0.5, out=out)
     return torch.rms_norm(x.float(), weight.shape, weight, eps).to(dtype)
-
-
-def _apply_rms_norm_to_row(
-    x: torch.Tensor, weight: torch.Tensor, eps: float, out: torch.Tensor | None
-) -> torch.Tensor:
-    """Norm one row in half the calls: its scale is one number, computed here."""
-    length = float(torch.linalg.vector_norm(x, dtype=torch.float32))
-    return torch.mul(x * weight, (length * length / weight.numel() + eps) ** -0.5, out=out)
