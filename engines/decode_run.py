@@ -99,8 +99,8 @@ def write_choices(engine: RunningEngine, choices: StartupChoices) -> TextCodec:
     roof = find_roof(choices.device) if is_first_rank else None
     if team:
         team.broadcast(b"")  # the others rest while the first measures
-    text, note = open_text(choices.model)
-    text, note = (text, note) if is_first_rank else (SilentText(text), "")
+    codec, note = open_text(choices.model)
+    text, note = (codec, note) if is_first_rank else (SilentText(codec), "")
     engine.write_meta(engine.args.model, build_meta(engine.args, choices, text, roof))
     for line in filter(None, (note, choices.replay_note, choices.unpacking_note)):
         engine.emitter.mark(line, "note")

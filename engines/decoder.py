@@ -59,9 +59,7 @@ class Decoder:
             local: RotaryEmbedding(spec, capacity, self.stream_dtype, device, is_windowed=local)
             for local in {False, *spec.windowed_layers}
         }
-        self._cache_groups, self.caches = allocate_caches(
-            spec, batch, capacity, dtype=self.stream_dtype, device=device
-        )
+        self._cache_groups, self.caches = allocate_caches(spec, batch, capacity, self.stream_dtype, device)
         ropes = [self._ropes[spec.find_window(i) is not None] for i in range(spec.layers)]
         self.layers = [
             DecoderLayer(i, loader.load_layer(i), self.caches[i], ropes[i], self.state)

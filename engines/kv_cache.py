@@ -70,7 +70,7 @@ class CacheGroup:
 
 
 def allocate_caches(
-    spec: Spec, batch: int, capacity: int, *, dtype: torch.dtype, device: torch.device
+    spec: Spec, batch: int, capacity: int, dtype: torch.dtype, device: torch.device
 ) -> tuple[list[CacheGroup], list[LayerCache]]:
     """Allocate the caches of all layers; return the groups of one size, and the layers in order."""
     sizes = [min(spec.find_window(i) or capacity, capacity) for i in range(spec.layers)]
