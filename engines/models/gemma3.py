@@ -36,16 +36,14 @@ def read(config: ModelConfig, name: str) -> Spec:
     scalar = config.read_number("query_pre_attn_scalar", 256)
     windowed_layers = read_layer_types(config, spec.layers)
     intervals = [config.read_integer(key, 0) for key in ("sliding_window_pattern", "_sliding_window_pattern")]
-    windowed_layers = windowed_layers or mark_all_but_every(
-        next(filter(None, intervals), FULL_ATTENTION_INTERVAL), spec.layers
-    )
-    spec = replace(_with_features(spec), query_scale=scalar**-0.5)
-    spec = replace(spec, theta_local=local_rope.read_number("rope_theta", local_theta))
+    interval = next(filter(None, intervals), FULL_ATTENTION_INTERVAL)
+    local_theta = local_rope.read_number("rope_theta", local_theta)
+    spec = replace(_with_features(spec), query_scale=scalar**-0.5, theta_local=local_theta)
+    windowed_layers = windowed_layers or mark_all_but_every(interval, spec.layers)
     return with_windows(spec, windowed_layers, config.read_integer("sliding_window", 0))
 
 
 def _read_gguf_fields(metadata: ModelConfig) -> dict[str, Any]:
-    """Return the fields that only this family has, in the words of config.json."""
     layers, heads = metadata.read_integer("block_count"), metadata.read_integer("attention.head_count")
     per_head = metadata.read_integer("embedding_length") // heads
     head_dim = metadata.read_integer("attention.key_length", per_head)
@@ -59,11 +57,6 @@ def _read_gguf_fields(metadata: ModelConfig) -> dict[str, Any]:
         "rope_local_base_freq": metadata.read_number("rope.freq_base_swa", THETA_LOCAL),
         "hidden_activation": "gelu_pytorch_tanh",
     }
-
-
-def _clear_unit_offset(spec: Spec) -> Spec:
-    """Return the model as GGUF files store it: their norm weights include the offset of one."""
-    return replace(spec, unit_offset=False)
 
 
 def _with_features(spec: Spec) -> Spec:
@@ -81,12 +74,7 @@ def _make_preset(name: str, hidden: int, layers: int, ffn: int) -> Spec:
     return with_windows(_with_features(spec), mark_all_but_every(FULL_ATTENTION_INTERVAL, layers), 512)
 
 
-FAMILY = Family(
-    MODEL_TYPE,
-    read,
-    (
-        _make_preset("gemma-3-1b", 1152, 26, 6912),
-        _make_preset("gemma-3-270m", 640, 18, 2048),
-    ),
-    GgufMapping("gemma3", _read_gguf_fields, adjust_spec=_clear_unit_offset),
-)
+PRESETS = _make_preset("gemma-3-1b", 1152, 26, 6912), _make_preset("gemma-3-270m", 640, 18, 2048)
+# norm weights in GGUF files include the offset of one
+GGUF = GgufMapping("gemma3", _read_gguf_fields, adjust_spec=lambda spec: replace(spec, unit_offset=False))
+FAMILY = Family(MODEL_TYPE, read, PRESETS, GGUF)

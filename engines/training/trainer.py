@@ -191,12 +191,8 @@ def _iter_with_last_reads(nodes: list[GraphNode]) -> Iterator[tuple[GraphNode, t
 
 def _is_read_again(name: str, later: list[GraphNode]) -> bool:
     """Return whether a value is read before another one takes its name."""
-    for node in later:
-        if name in node.reads:
-            return True
-        if node.writes == name:
-            return False
-    return False
+    uses = (name in node.reads for node in later if name in (*node.reads, node.writes))
+    return next(uses, False)
 
 
 def _make_parameter(shape: tuple[int, ...], random: torch.Generator) -> torch.Tensor:

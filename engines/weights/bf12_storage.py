@@ -26,12 +26,8 @@ HALF_BLOCK: Final = 64  # numbers of half a block
 HALF_BYTES: Final = 96  # bytes of half a block
 CODES: Final = 8  # high bytes that have a code; a fourth bit is the sign
 SAMPLED_NUMBERS: Final = 1 << 14  # numbers of a matrix that are sampled to choose its codes
+UNPACK_WEIGHTS: Final = 4 << 20  # decoded to bf16 at a time, for products of many rows
 _NO_CODE: Final = 0x80
-
-
-def can_encode(columns: int, device: torch.device) -> bool:
-    """Return whether rows of so many numbers can be encoded for a device."""
-    return has_kind(KIND, device) and columns % HALF_BLOCK == 0
 
 
 @dataclass(frozen=True)
@@ -97,9 +93,6 @@ def choose_codes(words: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     return codes, torch.cat((code_bytes, code_bytes | 0x80))
 
 
-UNPACK_WEIGHTS: Final = 4 << 20  # decoded to bf16 at a time, for products of many rows
-
-
 class Bf12Product(Matrix):
     """A 12-bit matrix: few rows are multiplied as stored, for many it is decoded in chunks."""
 
@@ -154,5 +147,5 @@ class Bf12Storage(Storage):
 
 def can_store(spec: Spec, device: torch.device) -> bool:
     """Return whether all matrices of a model can be stored in 12 bits on a device."""
-    experts = (spec.experts.ffn,) if spec.experts else ()
-    return all(can_encode(k, device) for k in (spec.hidden, spec.query_width, spec.ffn, *experts))
+    widths = spec.hidden, spec.query_width, spec.ffn, spec.experts.ffn if spec.experts else 0
+    return has_kind(KIND, device) and all(width % HALF_BLOCK == 0 for width in widths)

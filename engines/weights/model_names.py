@@ -61,7 +61,7 @@ def iter_names() -> Iterator[str]:
     """Iterate over all names that resolve here, as users type them."""
     for spec in PRESETS.values():
         yield from (spec.name, *spec.hub)
-    yield from hub_cache.list_cached_names()
+    yield from hub_cache.map_cached_models()
     yield from (name.removesuffix(":latest") for name in iter_ollama_names())
 
 
@@ -195,7 +195,7 @@ def survey_models() -> dict[str, Any]:
     """Describe the local weights of every preset, and all other local models."""
     folder, reason = hub_cache.find_hub_folder()
     published = {name.lower() for spec in PRESETS.values() for name in spec.hub}
-    others = [name for name in hub_cache.list_cached_names() if name.lower() not in published]
+    others = [name for name in hub_cache.map_cached_models() if name.lower() not in published]
     return {
         "folder": str(folder),
         "why": reason,

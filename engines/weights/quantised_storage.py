@@ -21,6 +21,8 @@ MAX_REREAD_ROWS: Final = 8  # rows up to which a kernel without tensor cores rea
 MAX_EXACT_ROWS: Final = 4  # rows up to which torch's fp32 product is faster than unpacking the matrix once
 
 _KINDS: Final = {"q4f16_1": "int4", "q8_0": "int8"}  # format → kind of compiled product
+# bytes per weight in the layout of torch's products: scales in pairs, with the codes for many rows
+_REORDERED_BYTES: Final = {"q4f16_1": 0.625, "q4f32_1": 0.75 + 0.625, "q8_0": 1.0}
 
 
 class PackedProduct(Matrix):
@@ -170,10 +172,6 @@ def _pack_for_torch(part: PackedMatrix) -> torch.Tensor:
     codes = part.unpack_codes().int() + part.format.max_code
     packed: torch.Tensor = torch.ops.aten._convert_weight_to_int4pack_for_cpu(codes.contiguous(), 1)
     return packed
-
-
-# bytes per weight in the layout of torch's products: scales in pairs, with the codes for many rows
-_REORDERED_BYTES: Final = {"q4f16_1": 0.625, "q4f32_1": 0.75 + 0.625, "q8_0": 1.0}
 
 
 class QuantisedStorage(Storage):
