@@ -57,9 +57,8 @@ class DecodeEngine:
         self._heartbeat, self._limits = heartbeat, limits
         self._runner, self._run_ahead = runner, run_ahead
         self._run_idle_work = run_idle_work or (lambda: False)
-        self._control = Control(
-            commands, emitter, heartbeat, (run_ahead or runner).set_mode, self._queue_prompt
-        )
+        set_mode = (run_ahead or runner).set_mode
+        self._control = Control(commands, emitter, heartbeat, set_mode, self._queue_prompt)
         self._plan_writer = PlanWriter(emitter)
         self._decode_ids: list[int] = []
         self._device = decoder.state.ids.device
@@ -107,7 +106,6 @@ class DecodeEngine:
             self._control.run_commands()
 
     def _slice_prompt(self, ids: list[int], start: int) -> torch.Tensor:
-        """Return the next chunk of a prompt, for every sequence."""
         return torch.tensor(ids[start : start + PROMPT_CHUNK], device=self._device).expand(self._batch, -1)
 
     def _answer_prompt(self, prompt: str) -> None:
@@ -202,7 +200,6 @@ class DecodeEngine:
         return self._control.has_ended or bool(self._prompts) or is_full or token in self._decoder.spec.eos
 
     def _decode_token(self, block: StepBlock, start: int) -> int:
-        """Decode and return one token of each sequence."""
         timestamps = OpTimestamps(start)
         self._decoder.set_input(self._decoder.sampler.token[:, None], self._position)
         timestamps.mark()

@@ -10,7 +10,7 @@ from engines.kv_cache import allocate_caches
 from engines.layer import DecoderLayer, StepState, apply_rms_norm
 from engines.models.spec import Spec, count_parameters
 from engines.moe import Mixture
-from engines.plan import MOE_PREFIX, PlannedOp, StepLoad, plan_device_ops
+from engines.plan import MOE_PREFIX, Plan, PlannedOp, StepLoad, plan_device_ops
 from engines.ranks.tensor_parallel import Collectives, Team
 from engines.rope import RotaryEmbedding
 from engines.token_sampling import GREEDY, SamplingOptions, TokenSampler
@@ -69,7 +69,7 @@ class Decoder:
         self._mixtures = {i: Mixture(weights, self.state) for i, weights in mixtures if weights}
         self.ops: tuple[Op, ...] = tuple(self._find_op(row) for row in self.plan_step())
 
-    def plan_step(self, tokens: int = 1, start: int = 0) -> tuple[PlannedOp, ...]:
+    def plan_step(self, tokens: int = 1, start: int = 0) -> Plan:
         """Return the plan of a step that takes `tokens` positions of each sequence."""
         stream_bytes, storage = self.stream_dtype.itemsize, self.storage
         numbers = storage.weight_bytes, stream_bytes, stream_bytes

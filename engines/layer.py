@@ -156,15 +156,13 @@ class DecoderLayer:
         self._s.up.copy_(self.weights.matrices["up"](self._s.h))
 
     def ffn_act(self) -> None:
+        buffer = self._after_act if self._s.row_count == 1 else None
         if row_ops.can_compute(self._s.gate_up):
-            buffer = self._after_act if self._s.row_count == 1 else None
             self._s.h = row_ops.gate_rows(self._s.gate_up, buffer, gelu=self._gelu)
             return
         gate, up = self._s.gate_up.chunk(2, -1)
         activated = functional.gelu(gate, approximate="tanh") if self._gelu else functional.silu(gate)
-        self._s.h = (
-            torch.mul(activated, up, out=self._after_act) if self._s.row_count == 1 else activated * up
-        )
+        self._s.h = torch.mul(activated, up, out=buffer)
 
     def ffn_down(self) -> None:
         self._s.h = self.weights.matrices["down"](self._s.h)

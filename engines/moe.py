@@ -44,10 +44,8 @@ class Mixture:
     def router(self) -> None:
         mixture = self._w.mixture
         scores = functional.linear(self._s.h.float(), self._w.router, self._w.router_bias)
-        top_scores, experts = scores.topk(mixture.active, -1)
-        shares = (
-            top_scores.softmax(-1) if mixture.normalises_shares else scores.softmax(-1).gather(-1, experts)
-        )
+        top, experts = scores.topk(mixture.active, -1)
+        shares = top.softmax(-1) if mixture.normalises_shares else scores.softmax(-1).gather(-1, experts)
         order = experts.flatten().argsort(stable=True)
         self._rows = order // mixture.active
         self._shares = shares.flatten()[order, None]

@@ -102,10 +102,8 @@ def make_choices(args: argparse.Namespace, team: Team | None = None) -> StartupC
     ranks_here = team.rank.local_size if team and device.type == "cpu" else 1  # ranks that share the memory
     check_decoder_fits(spec, storage, device, read_free_bytes(device) // ranks_here, args.batch, capacity)
     replay = choose_replay_mode(args, spec, sampling, device, is_single_rank=team is None)
-    keeps_format = stored_format is not None
-    return StartupChoices(
-        model, spec, device, sampling, storage, measured, capacity, *replay, team, keeps_format
-    )
+    keeps = stored_format is not None
+    return StartupChoices(model, spec, device, sampling, storage, measured, capacity, *replay, team, keeps)
 
 
 def find_device(name: str) -> torch.device:

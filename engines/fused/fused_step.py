@@ -20,7 +20,7 @@ from engines.host.op_runners import Op
 from engines.kernels import load_kernel
 from engines.layer import DecoderLayer
 from engines.models.spec import Spec
-from engines.plan import PlannedOp
+from engines.plan import Plan, PlannedOp
 from engines.token_sampling import SamplingOptions
 from engines.weights import matrix_storage, quantised_storage
 from engines.weights.matrix_storage import Matrix
@@ -149,24 +149,20 @@ class FusedStep:
         yield partial(self._norm.launch, state.stream, layers[0].weights.norms["attn_norm"], spec.eps, h)
         for layer, next_layer in zip(layers, (*layers[1:], None), strict=True):
             matrices, norms = layer.weights.matrices, layer.weights.norms
+            post_attn, post_ffn = norms.get("post_attn_norm"), norms.get("post_ffn_norm")
             qkv = self._allocate_buffer(spec.query_width + 2 * spec.kv_width)
             yield partial(KernelWeight(matrices["qkv"]).multiply_into, h, qkv, layer.weights.bias)
             q, mixed = self._allocate_buffer(spec.query_width), self._allocate_buffer(spec.query_width)
             yield self._make_rope_op(layer, qkv, q)
             yield self._make_attention_op(layer, q, mixed)
-            yield self._make_finished_product_op(
-                matrices["o"], mixed, norms["ffn_norm"], h, norms.get("post_attn_norm")
-            )
+            yield self._make_finished_product_op(matrices["o"], mixed, norms["ffn_norm"], h, post_attn)
             gated = self._allocate_buffer(spec.ffn)
             yield partial(KernelWeight(matrices["gate_up"]).multiply_gate_up, h, gated, gelu=gelu)
             next_norm = next_layer.weights.norms["attn_norm"] if next_layer else self._decoder.final
-            yield self._make_finished_product_op(
-                matrices["down"], gated, next_norm, h, norms.get("post_ffn_norm")
-            )
+            yield self._make_finished_product_op(matrices["down"], gated, next_norm, h, post_ffn)
         yield partial(KernelWeight(self._decoder.head).multiply_into, h, state.logits)
-        yield partial(
-            self._sampling.launch, state.logits, state.token, state.sampling_scratch, **asdict(self._options)
-        )
+        options = asdict(self._options)
+        yield partial(self._sampling.launch, state.logits, state.token, state.sampling_scratch, **options)
 
     def _make_embed_op(self) -> Op:
         state, table, scale = self._state, self._decoder.table, self._decoder.embedding_scale
@@ -208,7 +204,7 @@ class FusedStep:
         return torch.empty(self._batch, width, dtype=self._dtype, device=self._device)
 
 
-def build_fused_plan(spec: Spec, planned: Sequence[PlannedOp], row_bytes: int) -> tuple[PlannedOp, ...]:
+def build_fused_plan(spec: Spec, planned: Sequence[PlannedOp], row_bytes: int) -> Plan:
     """Join the ops of a plan that one kernel does; what stays within a kernel moves no bytes.
 
     `row_bytes` is the size of one number of the stream, for all sequences.
@@ -234,7 +230,6 @@ def _group_ops_by_kernel(planned: Sequence[PlannedOp]) -> Iterator[list[PlannedO
 
 
 def _join_ops(spec: Spec, group: list[PlannedOp], row_bytes: int) -> PlannedOp:
-    """Return one op for all ops of a group."""
     first = group[0]
     if len(group) == 1:
         return first

@@ -19,11 +19,12 @@ from engines.host.op_runners import (
     OpTimestamps,
     StepPart,
     StepWindows,
+    capture_graph,
     group_by_layer,
     write_kernels,
     write_spans,
 )
-from engines.plan import PlannedOp
+from engines.plan import Plan, PlannedOp
 from engines.token_sampling import SamplingOptions
 
 PROFILE_ATTEMPTS: Final = 3  # to see every kernel of a step in a window
@@ -45,14 +46,6 @@ class CapturedStep(LaunchedStep):
 
     def close(self) -> None:
         self._graph.reset()
-
-
-def capture_graph(run: Callable[[], None]) -> Any:
-    """Capture what `run` launches as a graph."""
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        run()
-    return graph
 
 
 def create_event(*, is_captured: bool) -> torch.cuda.Event:
@@ -94,7 +87,7 @@ class RunAhead:
         self._steps: dict[tuple[int, bool], tuple[LaunchedStep, ...]] = {}
         self._orders: dict[int, LaunchOrder] = {}  # by context class
         self._ops_by_scope: dict[str, PlannedOp] = {}
-        self._layer_spans: tuple[PlannedOp, ...] = ()
+        self._layer_spans: Plan = ()
         self._windows = StepWindows(gpu=decoder.state.ids.is_cuda)
         token = self._device_state.token
         self._slots = [

@@ -14,6 +14,7 @@ import torch
 from capture import nvidia
 from capture.device_roofs import MEASURED, MEASURED_AT_START, Roof, build_key, from_table, load_measured_roofs
 from capture.errors import UsageError
+from engines.host.op_runners import capture_graph
 from engines.processor.huge_pages import gather_into_pages
 from engines.processor.row_ops import sum_numbers
 from engines.weights.matrix_storage import has_fast_bf16
@@ -139,10 +140,7 @@ def _measure_graph_launch_ns(device: torch.device) -> float:
     """Return the time between two kernels of a graph, where the host is not involved."""
     work = _make_tiny_op(device)
     work()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        for _ in range(LAUNCHES):
-            work()
+    graph = capture_graph(lambda: [work() for _ in range(LAUNCHES)])
     return 1e9 * _time_best_on_gpu(graph.replay) / LAUNCHES
 
 

@@ -24,10 +24,10 @@ from capture.record.profiler_windows import (
     emit_window,
 )
 from capture.record.profiler_windows import LeafWork as Kernel
-from engines.plan import TOKEN_WAIT, PlannedOp, plan_host_op
+from engines.plan import TOKEN_WAIT, Plan, PlannedOp, plan_host_op
 
 Op = Callable[[], None]
-AssignIds = Callable[[tuple[PlannedOp, ...]], list[int]]
+AssignIds = Callable[[Plan], list[int]]
 StepPart = tuple[PlannedOp, list[tuple[str, Op]]]  # a span, and its ops by scope
 
 NS_PER_MS: Final = 1e6
@@ -46,10 +46,10 @@ class PlanWriter:
 
     def __init__(self, emitter: Emitter) -> None:
         self._emitter = emitter
-        self._ids: dict[tuple[PlannedOp, ...], list[int]] = {}
+        self._ids: dict[Plan, list[int]] = {}
         self._next_id = 0
 
-    def assign_ids(self, ops: tuple[PlannedOp, ...]) -> list[int]:
+    def assign_ids(self, ops: Plan) -> list[int]:
         """Return the op ids of a step; an unknown step is written to the plan first."""
         if ops not in self._ids:
             start, self._next_id = self._next_id, self._next_id + len(ops)
@@ -96,7 +96,7 @@ class HostRunner:
     def __init__(self, ops: Sequence[Op], mode: str = "") -> None:
         self._ops, self._is_bare = ops, mode == OFF
 
-    def select_timed_ops(self, planned: tuple[PlannedOp, ...]) -> tuple[PlannedOp, ...]:
+    def select_timed_ops(self, planned: Plan) -> Plan:
         return (plan_host_op("ops"),) if self._is_bare else planned
 
     def run(self, timestamps: OpTimestamps) -> None:
@@ -157,9 +157,7 @@ class StepWindows:
 class LaunchedStep:
     """Runs a step op by op, with an event at each border between layers; a bare one has none."""
 
-    def __init__(
-        self, parts: Sequence[StepPart], create_event: Callable[[], Any], *, is_bare: bool = False
-    ) -> None:
+    def __init__(self, parts: list[StepPart], create_event: Callable[[], Any], *, is_bare: bool) -> None:
         self._parts = parts
         self._borders = [] if is_bare else [create_event() for _ in range(len(parts) + 1)]
         # an annotation costs 0.2 µs, where record_function costs 6
@@ -186,21 +184,19 @@ class LaunchedStep:
 class DeviceRunner:
     """Launches the ops, waits, and reads the device's clock at the borders of the layers."""
 
-    def __init__(
-        self, ops: Sequence[Op], planned: tuple[PlannedOp, ...], device: torch.device, mode: str
-    ) -> None:
+    def __init__(self, ops: Sequence[Op], planned: Plan, device: torch.device, mode: str) -> None:
         self._ops, parts = ops, group_by_layer(ops, planned)
         self._ops_by_scope = {row.scope: row for row in planned}
         self._spans = tuple(part for part, _ in parts)
         self._span_ids: list[int] = []
-        self._step = LaunchedStep(parts, lambda: torch.Event(device.type, enable_timing=True))
+        self._step = LaunchedStep(parts, lambda: torch.Event(device.type, enable_timing=True), is_bare=False)
         self._windows = StepWindows(gpu=device.type == "cuda")
         self._launched = 0
         self._window: ProfilerWindow | None = None
         self._no_kernels_reason = explain_no_kernels(device)
         self.set_mode(mode)
 
-    def select_timed_ops(self, planned: tuple[PlannedOp, ...]) -> tuple[PlannedOp, ...]:
+    def select_timed_ops(self, planned: Plan) -> Plan:
         return plan_host_op("launch"), TOKEN_WAIT
 
     def set_mode(self, name: str) -> str:
@@ -238,9 +234,15 @@ class DeviceRunner:
 OpRunner = HostRunner | DeviceRunner
 
 
-def write_spans(
-    emitter: Emitter, ids: Sequence[int], start: int, offsets: Sequence[int], **facts: Any
-) -> None:
+def capture_graph(run: Callable[[], object]) -> Any:
+    """Capture what `run` launches as a graph."""
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        run()
+    return graph
+
+
+def write_spans(emitter: Emitter, ids: list[int], start: int, offsets: list[int], **facts: Any) -> None:
     """Write spans between borders, which come `offsets` nanoseconds after a start."""
     starts = [start + offset for offset in offsets[:-1]]
     emitter.columns(ids, starts, list(map(sub, offsets[1:], offsets)), **facts)
@@ -294,9 +296,7 @@ def explain_no_kernels(device: torch.device) -> str:
     return f"the profiler shows no kernels of {device.type}: only layers or phases are timed"
 
 
-def make_runner(
-    ops: Sequence[Op], planned: tuple[PlannedOp, ...], device: torch.device, mode: str
-) -> OpRunner:
+def make_runner(ops: Sequence[Op], planned: Plan, device: torch.device, mode: str) -> OpRunner:
     """Make the runner of a device; an accelerator without timed events waits for every op."""
     if device.type == "cpu":
         return HostRunner(ops, mode)
@@ -314,7 +314,7 @@ def _wait_after(op: Op) -> Op:
     return run_and_wait
 
 
-def group_by_layer(ops: Sequence[Op], planned: tuple[PlannedOp, ...]) -> list[StepPart]:
+def group_by_layer(ops: Sequence[Op], planned: Plan) -> list[StepPart]:
     """Group ops under one span per layer, and those before and after the layers."""
     parts: list[StepPart] = []
     for layer, group in groupby(zip(planned, ops, strict=True), key=lambda pair: pair[0].layer):

@@ -102,9 +102,7 @@ def _inspect_nvidia(cubin: bytes, ptx: str, shared: int) -> MachineCode:
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         file.write(cubin)
         file.flush()
-        usage, sass = (
-            _run_cuobjdump(option, file.name) for option in ("--dump-resource-usage", "--dump-sass")
-        )
+        usage, sass = (_run_cuobjdump(f"--dump-{what}", file.name) for what in ("resource-usage", "sass"))
     used = {key: int(n) for key, n in re.findall(r"(REG|STACK|LOCAL):(\d+)", usage)}
     loads = re.findall(r"\b(?:LDG|LDGSTS)\.[\w.]+", sass)
     wide = sum(".128" in load for load in loads)
@@ -132,9 +130,8 @@ def _run_cuobjdump(option: str, file: str) -> str:
 
 
 def _inspect_amd(assembly: str, shared: int) -> MachineCode:
-    properties = dict(
-        re.findall(r"\.(vgpr_count|private_segment_fixed_size|vgpr_spill_count):\s+(\d+)", assembly)
-    )
+    names = "vgpr_count|private_segment_fixed_size|vgpr_spill_count"
+    properties = dict(re.findall(rf"\.({names}):\s+(\d+)", assembly))
     loads = re.findall(r"\b(?:global|buffer)_load_\w+", assembly)
     wide = sum(load.endswith(("dwordx4", "b128")) for load in loads)  # the latter from gfx11 on
     spilled = int(properties["private_segment_fixed_size"]) + 4 * int(properties["vgpr_spill_count"])

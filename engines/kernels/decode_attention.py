@@ -181,9 +181,8 @@ def allocate_scratch(q: torch.Tensor, room: int, split: int = 0) -> AttentionScr
     count = split or choose_split(room)
     partial = torch.empty(batch * heads, count, dim, dtype=torch.float32, device=q.device)
     arrived = torch.zeros(batch * heads, dtype=torch.int32, device=q.device)
-    return AttentionScratch(
-        partial, torch.empty_like(partial[..., 0]), torch.empty_like(partial[..., 0]), arrived
-    )
+    peak, mass = (torch.empty_like(partial[..., 0]) for _ in range(2))
+    return AttentionScratch(partial, peak, mass, arrived)
 
 
 def choose_split(room: int) -> int:

@@ -38,7 +38,6 @@ class TileTable:
     by_rows: tuple[tuple[int, Tile], ...]
 
     def select(self, rows: int) -> Tile:
-        """Return the tile for a matrix of so many rows."""
         return next(tile for most, tile in self.by_rows if rows <= most)
 
     def choose_split(self, rows: int) -> int:

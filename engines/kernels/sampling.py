@@ -7,6 +7,7 @@ needs more is cut to them and counted in `cut`. The steps drawn so far are count
 """
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 import torch
@@ -197,16 +198,18 @@ class SamplingScratch(NamedTuple):
 def allocate_scratch(rows: int, vocab: int, device: torch.device) -> SamplingScratch:
     """Allocate the intermediate results for so many rows of logits."""
     blocks = divide_up(vocab, BLOCK)
+    groups = divide_up(blocks, BLOCKS_PER_GROUP)
+    numbers = partial(torch.empty, device=device)
+    keys = partial(numbers, dtype=torch.int64)
     return SamplingScratch(
-        torch.empty(rows, blocks, device=device), torch.empty(rows, blocks, dtype=torch.int32, device=device),
-        torch.empty(rows, blocks, device=device),
-        torch.empty(rows, blocks, MAX_CANDIDATES, dtype=torch.int64, device=device),
-        torch.empty(
-            rows, divide_up(blocks, BLOCKS_PER_GROUP), MAX_CANDIDATES, dtype=torch.int64, device=device
-        ),
-        torch.zeros(1, dtype=torch.int32, device=device),
-        torch.zeros(rows, dtype=torch.int32, device=device),
-    )  # fmt: skip
+        best=numbers(rows, blocks),
+        best_at=numbers(rows, blocks, dtype=torch.int32),
+        mass=numbers(rows, blocks),
+        keys=keys(rows, blocks, MAX_CANDIDATES),
+        fewer=keys(rows, groups, MAX_CANDIDATES),
+        step=torch.zeros(1, dtype=torch.int32, device=device),
+        cut=torch.zeros(rows, dtype=torch.int32, device=device),
+    )
 
 
 def is_supported(temperature: float, top_k: int, vocab: int) -> bool:
@@ -272,9 +275,8 @@ def cases() -> Iterator[CompileCase]:
         blocks, groups = divide_up(vocab, BLOCK), divide_up(vocab, BLOCK * BLOCKS_PER_GROUP)
         of_block = {"VOCAB": vocab, "BLOCKS": blocks, "BLOCK": BLOCK}
         for name, noise in (("greedy", False), ("Gumbel", True)):
-            yield CompileCase(
-                f"{label} {name}", best_of_block_kernel, {**of_block, "NOISE": noise}, 4, wide=1
-            )
+            constants: dict[str, int] = {**of_block, "NOISE": noise}
+            yield CompileCase(f"{label} {name}", best_of_block_kernel, constants, 4, wide=1)
         of_all = {"BLOCKS": blocks, "PADDED": pad_to_power_of_2(blocks)}
         yield CompileCase(f"{label} best of all", best_of_all_kernel, of_all, 4)
         of_block["CANDIDATES"] = MAX_CANDIDATES

@@ -72,7 +72,6 @@ class ModelConfig:
         return float(value)
 
     def read_flag(self, key: str, default: bool = False) -> bool:
-        """Return a boolean field."""
         value = self.read(key)
         return default if value is None else bool(value)
 

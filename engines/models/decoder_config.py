@@ -148,6 +148,5 @@ def with_optional_windows(config: ModelConfig, spec: Spec) -> Spec:
         if any(layer_types):
             config.refuse(f"layer_types {SLIDING} without use_sliding_window")
         return spec
-    return with_windows(
-        spec, layer_types or tuple(layer >= first_windowed for layer in range(spec.layers)), window
-    )
+    windowed_layers = layer_types or tuple(layer >= first_windowed for layer in range(spec.layers))
+    return with_windows(spec, windowed_layers, window)

@@ -17,6 +17,7 @@ from engines.models.decoder_config import (
 from engines.models.spec import Spec
 
 MODEL_TYPE = "gemma3_text"
+ACTIVATION = "gelu_pytorch_tanh"
 FULL_ATTENTION_INTERVAL = 6  # the layer that sees everything
 THETA, THETA_LOCAL = 1e6, 1e4
 LAYERS_27B = 62  # of the one size whose queries are scaled by another number than the head's
@@ -27,9 +28,7 @@ def read(config: ModelConfig, name: str) -> Spec:
     rope, local_rope = find_rope_section(config), ModelConfig({})
     if rope.read(FULL):
         rope, local_rope = rope.open_section(FULL), rope.open_section(SLIDING)
-    spec = read_decoder(
-        config, name, rope, activation="gelu_pytorch_tanh", theta=THETA, head_dim=256, tied=True
-    )
+    spec = read_decoder(config, name, rope, activation=ACTIVATION, theta=THETA, head_dim=256, tied=True)
     if read_scaling(local_rope, config):
         config.refuse("scaled rotation in windowed layers")
     local_theta = config.read_number("rope_local_base_freq", THETA_LOCAL)
@@ -55,7 +54,7 @@ def _read_gguf_fields(metadata: ModelConfig) -> dict[str, Any]:
         "sliding_window": window,
         "layer_types": [SLIDING if window and is_windowed else FULL for is_windowed in windowed_layers],
         "rope_local_base_freq": metadata.read_number("rope.freq_base_swa", THETA_LOCAL),
-        "hidden_activation": "gelu_pytorch_tanh",
+        "hidden_activation": ACTIVATION,
     }
 
 

@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
+from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
 import torch
@@ -270,15 +271,15 @@ class OpOwners:
 
     def collect_backward(self, window: ProfilerWindow) -> list[FinishedOp]:
         """Return the backward pass on the CPU: one entry per op, with all its time."""
-        starts: dict[PlacedOp, int] = {}
-        durations: dict[PlacedOp, int] = {}
+        pieces: dict[PlacedOp, list[LeafWork]] = defaultdict(list)
         for work in window.rows:
             if work.phase == "backward" or work.owner == BACKWARD_ANNOTATION:
-                row = self._find_owner(work)
-                starts[row] = min(work.start, starts.get(row, work.start))
-                durations[row] = durations.get(row, 0) + work.duration
-        finished = [FinishedOp(row, "backward", starts[row], durations[row]) for row in durations]
-        return sorted(finished, key=lambda work: work.start)
+                pieces[self._find_owner(work)].append(work)
+        finished = [
+            FinishedOp(row, "backward", min(w.start for w in works), sum(w.duration for w in works))
+            for row, works in pieces.items()
+        ]
+        return sorted(finished, key=attrgetter("start"))
 
     def collect_kernels(self, window: ProfilerWindow) -> list[FinishedOp]:
         """Return kernels under the device's names; the longest kernel of an op carries its work."""
@@ -288,7 +289,7 @@ class OpOwners:
             if row not in longest or kernel.duration > longest[row].duration:
                 longest[row] = kernel
         finished = [_place_kernel(kernel, row, longest[row] is kernel) for kernel, row in pairs]
-        return sorted(finished, key=lambda work: work.start)
+        return sorted(finished, key=attrgetter("start"))
 
     def _find_owner(self, work: LeafWork) -> PlacedOp:
         if work.phase == "backward":

@@ -52,9 +52,8 @@ class Bf12Matrix:
         out = torch.empty(len(ids), self.columns, dtype=torch.bfloat16)
         if len(ids):
             addresses = self.blocks.data_ptr(), self.side_table.data_ptr(), ids.data_ptr(), out.data_ptr()
-            load_module().decode_bf12(
-                *addresses, len(self.blocks), self.columns, len(ids), torch.get_num_threads()
-            )
+            sizes = len(self.blocks), self.columns, len(ids)
+            load_module().decode_bf12(*addresses, *sizes, torch.get_num_threads())
         return out
 
 

@@ -1,6 +1,5 @@
 """A folder of safetensors as a weight source."""
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
@@ -22,17 +21,12 @@ class ShardReader:
     """Reads the tensors of a folder. Files are not mapped: if one shrank, the process would die of it."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self._stored = read_headers(folder)
-        self._stamps = {s.path: read_file_stamp(s.path) for s in self._stored.values()}
-
-    def check_tensors(self, shapes: Mapping[str, tuple[int, ...]]) -> None:
-        """Raise EngineError unless every tensor exists in its shape."""
-        check_tensors(self._stored, shapes, self.folder)
+        self.stored = read_headers(folder)
+        self._stamps = {s.path: read_file_stamp(s.path) for s in self.stored.values()}
 
     def read(self, name: str, item: int | None = None) -> torch.Tensor:
         """Return a tensor, or one item of its first dimension."""
-        stored = self._stored[name]
+        stored = self.stored[name]
         shape, size, start = stored.shape, stored.size, stored.start
         if item is not None:
             size //= shape[0]
@@ -71,7 +65,7 @@ class Checkpoint(WeightSource):
 
     def __init__(self, folder: Path, spec: Spec) -> None:
         self._spec, self._shards = spec, ShardReader(folder)
-        self._shards.check_tensors(list_stored_tensors(spec))
+        check_tensors(self._shards.stored, list_stored_tensors(spec), folder)
 
     def read(self, name: str) -> torch.Tensor:
         slice_ = find_tensor_slice(self._spec, name)

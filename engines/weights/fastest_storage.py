@@ -29,9 +29,7 @@ class MeasuredStorage:
 def find_fastest_storage(
     spec: Spec, dtype: str, device: torch.device
 ) -> tuple[Storage, tuple[MeasuredStorage, ...]]:
-    """Return the storage to use, and all that were measured, fastest first; a single candidate is not
-    measured.
-    """
+    """Return the storage to use, and all that were measured, fastest first; a single one is not measured."""
     if dtype == "auto" and bf12_storage.can_store(spec, device):
         return Bf12Storage(), ()
     storages = list_candidates(dtype, device.type)

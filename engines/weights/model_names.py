@@ -57,14 +57,6 @@ def parse_repository(model: str) -> tuple[str, str]:
     return (name, tag) if slash and is_safe and "/" not in repository else ("", "")
 
 
-def iter_names() -> Iterator[str]:
-    """Iterate over all names that resolve here, as users type them."""
-    for spec in PRESETS.values():
-        yield from (spec.name, *spec.hub)
-    yield from hub_cache.map_cached_models()
-    yield from (name.removesuffix(":latest") for name in iter_ollama_names())
-
-
 def _resolve_path(model: str) -> ResolvedModel | None:
     path = Path(model).expanduser()
     try:
@@ -100,10 +92,8 @@ def _resolve_in_ollama(model: str) -> ResolvedModel | None:
 def _resolve_known_repository(model: str) -> ResolvedModel | None:
     """Return the known model published under a hub name, without weights."""
     name, _ = parse_repository(model)
-    presets = (
-        spec for spec in PRESETS.values() if name.lower() in (published.lower() for published in spec.hub)
-    )
-    spec = next(presets, None)
+    presets = {published.lower(): spec for spec in PRESETS.values() for published in spec.hub}
+    spec = presets.get(name.lower())
     return ResolvedModel(spec.name, None, spec) if spec else None
 
 
@@ -126,7 +116,9 @@ def _choose_in_folder(folder: Path, tag: str, name: str) -> Path:
 
 
 def _build_unknown_error(model: str) -> UsageError:
-    typed = {name.lower(): name for name in iter_names()}
+    names = [name for spec in PRESETS.values() for name in (spec.name, *spec.hub)]
+    names += [*hub_cache.map_cached_models(), *(name.removesuffix(":latest") for name in iter_ollama_names())]
+    typed = {name.lower(): name for name in names}
     similar = [typed[name] for name in difflib.get_close_matches(model.lower(), typed, n=2, cutoff=0.5)]
     repository = parse_repository(model)[0]
     searched = f"searched: paths, {hub_cache.find_hub_folder()[0]}, {list_ollama_folders()[0]}"
@@ -236,9 +228,8 @@ def _inspect_folder(folder: Path, spec: Spec) -> dict[str, Any]:
     try:
         shards = list_shard_files(folder)
         facts |= {"shards": len(shards), "bytes": sum(_read_file_size(path) for path in shards)}
-        check_tensors(
-            read_headers(folder), list_stored_tensors(hub_cache.read_spec(folder, spec.name)), folder
-        )
+        shapes = list_stored_tensors(hub_cache.read_spec(folder, spec.name))
+        check_tensors(read_headers(folder), shapes, folder)
     except EngineError as e:
         facts["refused"] = str(e)
     return facts

@@ -51,12 +51,10 @@ class RoundedActivationMatrix(PackedProduct):
     _max_compiled_rows = sys.maxsize
 
     def __init__(self, packed: PackedMatrix) -> None:
-        kind = _KINDS[packed.format.name]
-        self._compiled: processor.CpuProduct = processor.CpuProduct(kind, packed.codes, packed.scales)
+        name = packed.format.name
+        self._compiled: processor.CpuProduct = processor.CpuProduct(_KINDS[name], packed.codes, packed.scales)
         self.input_dtype = self._compiled.input_dtype
-        self.computed = (
-            f"{packed.format.name}: codes and scales exact, activations in 8 bits per group of {GROUP}"
-        )
+        self.computed = f"{name}: codes and scales exact, activations in 8 bits per group of {GROUP}"
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         return self._compiled(x)

@@ -1,6 +1,7 @@
 """Read the headers of safetensors files; every size is checked against the file before it is used."""
 
 import json
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -120,11 +121,9 @@ def _parse_entry(path: Path, entry: Mapping[str, Any], base: int) -> Safetensors
         raise ValueError(f"{entry['dtype']} tensors are not supported")
     dtype, shape = entry["dtype"], tuple(entry["shape"])
     start, end = entry["data_offsets"]
-    size = DTYPE_BYTES[dtype]
-    for n in shape:
-        if type(n) is not int or n < 0:
-            raise ValueError("invalid shape")
-        size *= n
+    if any(type(n) is not int or n < 0 for n in shape):
+        raise ValueError("invalid shape")
+    size = DTYPE_BYTES[dtype] * math.prod(shape)
     if type(start) is not int or type(end) is not int or end - start != size:
         raise ValueError("a shape does not match its bytes")
     return SafetensorsEntry(path, dtype, shape, base + start, size)

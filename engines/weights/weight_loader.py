@@ -64,9 +64,8 @@ class WeightLoader:
 
     def load_embedding_and_head(self) -> tuple[EmbeddingTable, Matrix]:
         head = None if self._spec.tied else self._read_weight("lm_head.weight")
-        return self._storage.build_embedding_and_head(
-            self._read_weight("model.embed_tokens.weight"), head, self._device
-        )
+        table = self._read_weight("model.embed_tokens.weight")
+        return self._storage.build_embedding_and_head(table, head, self._device)
 
     def _load_matrices(self, joined: str, parts: Sequence[str], names: list[str]) -> dict[str, Matrix]:
         if self._fused:
@@ -75,9 +74,8 @@ class WeightLoader:
 
     def _load_matrix(self, names: list[str]) -> Matrix:
         parts = [self._order_rotary_rows(f"{n}.weight", self._read_weight(f"{n}.weight")) for n in names]
-        return self._storage.build_matrix(
-            parts[0] if len(parts) == 1 else self._concatenate(parts), self._device
-        )
+        weight = parts[0] if len(parts) == 1 else self._concatenate(parts)
+        return self._storage.build_matrix(weight, self._device)
 
     def _read_weight(self, name: str) -> Weight:
         """Return a matrix packed if source and storage share the format, else as numbers."""

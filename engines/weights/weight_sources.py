@@ -34,7 +34,6 @@ class ModelChoice:
 
     @property
     def path(self) -> Path | None:
-        """Path of the weights."""
         return self.gguf.path if self.gguf else self.folder
 
     @property
