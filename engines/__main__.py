@@ -36,7 +36,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     tune_process()
     if args.die_with_parent:
         end_with_parent()
-    out = rank_launcher.choose_rank_file(args.out, rank) if rank else args.out
+    # ranks share a file, or each has its own in a folder
+    out = args.out / f"rank-{rank.number}.jsonl" if rank and args.out.is_dir() else args.out
     try:
         emitter = Emitter(out, rank=rank.number if rank else None)
     except OSError as e:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import torch
 
@@ -19,8 +20,7 @@ TOKEN_DECODE = plan_host_op("token_decode")
 PREFILL_TAKES_NO_PROMPT = "prefill mode accepts no prompts: it reads a made-up one again and again"
 
 
-@dataclass(frozen=True)
-class RunLimits:
+class RunLimits(NamedTuple):
     """When to stop, and how many tokens one report holds."""
 
     steps: int = 0  # 0: until the end token or the end of the context

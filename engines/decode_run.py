@@ -64,7 +64,7 @@ def decode(engine: RunningEngine, team: Team | None) -> None:
         write_packing(engine, choices)
         ops = inject_slowdowns(decoder.ops, decoder.plan_step(), args.slow)
         runner = make_runner(ops, decoder.plan_step(), choices.device, args.capture)
-        run_ahead = build_run_ahead(args, choices, decoder)
+        run_ahead = build_run_ahead(args.capture, choices, decoder)
         # ranks wait for each other, so idle work of one would delay the steps of all
         idle_work = None if team else build_idle_work(emitter, choices.device, is_bare=args.capture == OFF)
         limits = RunLimits(args.steps, args.tokens_per_report, args.interactive)
@@ -82,14 +82,12 @@ def decode(engine: RunningEngine, team: Team | None) -> None:
                 run_ahead.close()
 
 
-def build_run_ahead(args: argparse.Namespace, choices: StartupChoices, decoder: Decoder) -> RunAhead | None:
+def build_run_ahead(mode: str, choices: StartupChoices, decoder: Decoder) -> RunAhead | None:
     """Build the fused steps that run ahead; None if torch ops decode."""
     if not choices.replay_mode:
         return None
-    uses_graph, can_time_graphs = choices.replay_mode == "graph", not torch.version.hip
-    return RunAhead(
-        decoder, choices.sampling, args.capture, uses_graph=uses_graph, can_time_graphs=can_time_graphs
-    )
+    uses_graph, can_time = choices.replay_mode == "graph", not torch.version.hip
+    return RunAhead(decoder, choices.sampling, mode, uses_graph=uses_graph, can_time_graphs=can_time)
 
 
 def write_choices(engine: RunningEngine, choices: StartupChoices) -> TextCodec:

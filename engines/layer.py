@@ -1,6 +1,6 @@
 """One decoder layer, a method per op of the plan, and the state that ops share."""
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch.nn import functional
@@ -60,8 +60,7 @@ class StepState:
         self.gate, self.up = self.gate_up.chunk(2, -1)
 
 
-@dataclass(frozen=True)
-class LayerWeights:
+class LayerWeights(NamedTuple):
     """Matrices and norms of a layer, ready to multiply."""
 
     spec: Spec
@@ -143,6 +142,8 @@ class DecoderLayer:
         self._s.x += self._s.h
         self._s.h = self._s.x
 
+    ffn_residual = attn_residual
+
     def ffn_norm(self) -> None:
         self._s.h = self._norm_rows(self._s.x, "ffn_norm", self._after_ffn_norm)
 
@@ -169,9 +170,6 @@ class DecoderLayer:
 
     def post_ffn_norm(self) -> None:
         self._s.h = self._norm_rows(self._s.h, "post_ffn_norm")
-
-    def ffn_residual(self) -> None:
-        self.attn_residual()
 
     def _norm_rows(self, x: torch.Tensor, name: str, out: torch.Tensor | None = None) -> torch.Tensor:
         return apply_rms_norm(x, self.weights.norms[name], self._spec.eps, self._s.dtype, out)

@@ -187,8 +187,7 @@ class FusedStep:
         return partial(weight.multiply_into, x, product, finish=finish)
 
     def _make_rope_op(self, layer: DecoderLayer, qkv: torch.Tensor, q: torch.Tensor) -> Op:
-        tables = self._rope.RotaryTables(*layer.rotary.tables)
-        norm = layer.weights.norms.get("qk_norm")
+        tables, norm = layer.rotary.tables, layer.weights.norms.get("qk_norm")
         heads, out = (t.view(self._batch, -1, self._spec.head_dim) for t in (qkv, q))
         caches = *layer.cache.all_slots, self._state.position
         return partial(self._rope.launch, heads, out, *caches, tables, norm, self._spec.eps)

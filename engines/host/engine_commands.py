@@ -1,4 +1,7 @@
-"""Commands to a running engine: JSON lines on stdin, and signals; run between steps."""
+"""Commands to a running engine: JSON lines on stdin, and signals; run between steps.
+
+`RunningEngine` is what its parts share.
+"""
 
 import argparse
 import json

@@ -20,7 +20,7 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
 from engines.kernels import KERNELS, load_kernel
-from engines.kernels.launch_support import ARGUMENT_TYPES, CompileCase
+from engines.kernels.launch_support import ARGUMENT_TYPES, STAGES, CompileCase
 
 ALIGNED_POINTER: Final = [["tt.divisibility", 16]]
 PER_WEIGHT: Final = "per_weight"
@@ -81,9 +81,8 @@ class MachineCode:
 
 def compile_case(case: CompileCase, target: CompileTarget) -> MachineCode:
     """Compile a case for a target; return the properties of its machine code."""
-    made = triton.compile(
-        _build_source(case), target=target.gpu, options={"num_warps": case.warps, "num_stages": case.stages}
-    )
+    options = {"num_warps": case.warps, "num_stages": STAGES}
+    made = triton.compile(_build_source(case), target=target.gpu, options=options)
     if target.gpu.backend == "hip":
         return _inspect_amd(made.asm["amdgcn"], made.metadata.shared)
     taken_apart = _inspect_nvidia(made.asm["cubin"], made.asm["ptx"], made.metadata.shared)

@@ -13,6 +13,7 @@ import triton
 import triton.language as tl
 
 from engines.kernels.launch_support import (
+    STAGES,
     CompileCase,
     Work,
     count_bytes,
@@ -28,11 +29,10 @@ MERGE_COLUMNS: Final = 32  # columns of a head that are merged at once
 
 
 class LaunchShape(NamedTuple):
-    """Tiling of one launch: keys per tile, warps, pipeline stages of loads."""
+    """Tiling of one launch: keys per tile, and warps."""
 
     keys: int
     warps: int
-    stages: int = 2
     uses_dots: bool = True  # whether tensor cores multiply
 
 
@@ -207,7 +207,7 @@ def launch(
     decode_attention_kernel[(batch * kv_heads, split)](
         q, keys, values, position, out, *between, scale * LOG2E, SPAN=keys.stride(0), SPLIT=split,
         **_build_constants(shape, heads // kv_heads, kv_heads, dim, room, window),
-        num_warps=shape.warps, num_stages=shape.stages,
+        num_warps=shape.warps, num_stages=STAGES,
     )  # fmt: skip
 
 
@@ -251,5 +251,5 @@ def cases() -> Iterator[CompileCase]:
                 yield CompileCase(
                     f"{label} {pointer[1:]}", decode_attention_kernel,
                     {**_build_constants(shape, *sizes), **more}, shape.warps, types,
-                    wide=2 if shape.uses_dots else 0, stages=shape.stages, fits=fits,
+                    wide=2 if shape.uses_dots else 0, fits=fits,
                 )  # fmt: skip

@@ -19,6 +19,7 @@ ARGUMENT_TYPES: Final = {
     **dict.fromkeys(("eps", "scale", "inverse", "top_p"), "fp32"),
     **dict.fromkeys(("rows", "table_stride", "seed"), "i32"),
 }
+STAGES: Final = 2  # of the pipeline of loads
 NO_WAIT_LIMITS: Final = {"shuffles": 0, "barriers": 0}  # no thread waits for another within a loop
 
 
@@ -68,7 +69,6 @@ class CompileCase:
     warps: int
     types: Mapping[str, str] = field(default_factory=dict)  # that differ from ARGUMENT_TYPES
     wide: int = 0  # minimum of 16-byte loads
-    stages: int = 2
     # field of `MachineCode` → maximum; that of `per_weight` is for sm_90
     limits: Mapping[str, float] = field(default_factory=dict)
     weights: int = 0  # multiplied by a thread in one turn of the loop; 0: not counted

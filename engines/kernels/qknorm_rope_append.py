@@ -5,7 +5,7 @@ a ring: position p is in slot p mod room. The two numbers of a rotary pair are a
 """
 
 from collections.abc import Iterator, Mapping
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import torch
 import triton
@@ -20,12 +20,7 @@ from engines.kernels.launch_support import (
     pad_to_power_of_2,
 )
 
-
-class RotaryTables(NamedTuple):
-    """Cosine and sine of every position, [positions, head_dim / 2]."""
-
-    cos: torch.Tensor
-    sin: torch.Tensor
+RotaryTables = tuple[torch.Tensor, torch.Tensor]  # cosine and sine of positions, [positions, head_dim / 2]
 
 
 def reference(
@@ -107,9 +102,9 @@ def launch(
 ) -> None:
     """Write rotated queries to `out`, the new pair to caches [batch, kv_heads, room, head_dim]."""
     batch, heads, dim = out.shape
-    kv_heads, room = keys.shape[1:3]
+    (kv_heads, room), (cos, sin) = keys.shape[1:3], tables
     qknorm_rope_append_kernel[(batch, heads + 2 * kv_heads)](
-        qkv, out, keys, values, weight, tables.cos, tables.sin, position, tables.cos.stride(0), eps,
+        qkv, out, keys, values, weight, cos, sin, position, cos.stride(0), eps,
         HEADS=heads, KV_HEADS=kv_heads, DIM=dim, ROOM=room, SPAN=keys.stride(0), NORM=weight is not None,
         BLOCK=pad_to_power_of_2(dim), num_warps=1,
     )  # fmt: skip

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from engines.models.spec import Spec
 
@@ -123,8 +123,7 @@ class GgufMapping:
     adjust_spec: Callable[[Spec], Spec] = lambda spec: spec  # what the converter has changed
 
 
-@dataclass(frozen=True)
-class TensorSlice:
+class TensorSlice(NamedTuple):
     """Where a folder stores a tensor within a larger one."""
 
     name: str  # of the larger one

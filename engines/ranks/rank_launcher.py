@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any, Final
 
 from capture.errors import CaptureError, EngineError, UsageError
-from capture.record.torchrun import Rank
 from engines.host.engine_commands import StoppedError
 from engines.models.spec import Spec
 
@@ -29,11 +28,6 @@ class RankLostError(EngineError):
     """Another rank is gone, and this one cannot continue: a consequence, never the cause."""
 
     exit_code = 75
-
-
-def choose_rank_file(out: Path, rank: Rank) -> Path:
-    """Return the file of a rank: its own if `out` is a folder, else all ranks share one."""
-    return out / f"rank-{rank.number}.jsonl" if out.is_dir() else out
 
 
 def share_spec(spec: Spec, size: int) -> Spec:

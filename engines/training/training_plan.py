@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from capture.native.schema import PATH_SEPARATOR
 from engines.plan import PlannedOp
@@ -36,8 +36,7 @@ GRADIENTS: Final = PlacedOp("grad_accum", "grad_accum", "elementwise", path="bac
 UNATTRIBUTED: Final = PlacedOp("unattributed", "unattributed", "", path="backward")
 
 
-@dataclass(frozen=True)
-class StepPlan:
+class StepPlan(NamedTuple):
     """Every op of a step, by phase."""
 
     forward: tuple[PlacedOp, ...]

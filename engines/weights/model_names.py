@@ -9,9 +9,8 @@ import json
 import os
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from capture.errors import CaptureError, EngineError, UsageError
 from engines.models.catalogue import PRESETS, describe_broken_families, list_stored_tensors
@@ -29,8 +28,7 @@ NAME_PART: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 SERVICE_FOLDER: Final = Path("/usr/share/ollama/.ollama/models")  # where the service on Linux keeps them
 
 
-@dataclass(frozen=True)
-class ResolvedModel:
+class ResolvedModel(NamedTuple):
     """Meaning of a name on this machine: a folder or file, or a known model without local weights."""
 
     name: str

@@ -4,9 +4,8 @@ import json
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from capture.errors import EngineError
 
@@ -17,8 +16,7 @@ _NESTED_NAME: Final = re.compile(r"^(?:model\.language_model\.|language_model\.m
 _NESTED_HEAD: Final = "language_model.lm_head."
 
 
-@dataclass(frozen=True)
-class SafetensorsEntry:
+class SafetensorsEntry(NamedTuple):
     """Location of one tensor: file, dtype, shape, and bytes."""
 
     path: Path

@@ -103,7 +103,7 @@ def chosen_storage(spec: Spec, bits: int) -> Storage:
     return (
         QuantisedStorage(low_bit.QUANT_FORMATS[FORMS[bits]], CPU)
         if bits in FORMS
-        else fastest_storage.find_fastest_storage(spec, "auto", CPU)[0].storage
+        else fastest_storage.find_fastest_storage(spec, "auto", CPU)[0]
     )
 
 

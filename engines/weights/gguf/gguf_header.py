@@ -6,7 +6,6 @@ Format: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md, versions 2 an
 import math
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, Final, NamedTuple
 
@@ -52,8 +51,7 @@ BLOCK_TYPES: Final = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True)
-class StoredTensor:
+class StoredTensor(NamedTuple):
     """Location of a tensor; each row consists of whole blocks."""
 
     type: BlockType
@@ -69,8 +67,7 @@ class StoredTensor:
         return math.prod(self.shape[:-1]) * self.row_bytes
 
 
-@dataclass(frozen=True)
-class GgufHeader:
+class GgufHeader(NamedTuple):
     """Header of a file."""
 
     path: Path
