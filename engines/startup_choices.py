@@ -144,10 +144,8 @@ def choose_storage(
         raise UsageError(f"--quant {format.name} sets the dtype", todo="omit --dtype")
     widths = [spec.hidden, spec.query_width, spec.experts.ffn if spec.experts else spec.ffn]
     if unaligned := [n for n in widths if n % low_bit.GROUP]:
-        raise UsageError(
-            f"{spec.name} cannot be quantised",
-            why=f"its rows of {unaligned[0]} are not a multiple of {low_bit.GROUP}",
-        )
+        why = f"its rows of {unaligned[0]} are not a multiple of {low_bit.GROUP}"
+        raise UsageError(f"{spec.name} cannot be quantised", why=why)
     return QuantisedStorage(format, device), ()
 
 

@@ -90,13 +90,10 @@ class RunAhead:
         self._layer_spans: Plan = ()
         self._windows = StepWindows(gpu=decoder.state.ids.is_cuda)
         token = self._device_state.token
-        self._slots = [
-            TokenSlot(
-                torch.empty(token.shape, dtype=token.dtype, pin_memory=token.is_cuda),
-                create_event(is_captured=False),
-            )
-            for _ in range(STEPS_IN_FLIGHT)
-        ]
+        buffers = (
+            torch.empty_like(token, device="cpu", pin_memory=token.is_cuda) for _ in range(STEPS_IN_FLIGHT)
+        )
+        self._slots = [TokenSlot(buffer, create_event(is_captured=False)) for buffer in buffers]
         self._in_flight: list[StepInFlight] = []
         self._last_end = 0  # when the last timed step did
         self._timed_steps: list[tuple[int, list[int]]] = []  # start and offsets of the borders
@@ -139,9 +136,8 @@ class RunAhead:
         start = now()
         is_profiled = not self._in_flight and self._windows.open_if_due(start)
         ahead = queue_next and not is_profiled and not self._windows.budget.is_due(start)
-        tokens = self._launch_steps(
-            range(position + len(self._in_flight), position + count + ahead), is_profiled=is_profiled
-        )
+        positions = range(position + len(self._in_flight), position + count + ahead)
+        tokens = self._launch_steps(positions, is_profiled=is_profiled)
         timestamps.mark()
         tokens += [self._finish_oldest_step() for _ in range(count - len(tokens))]
         timestamps.mark()

@@ -12,8 +12,9 @@ import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import triton
 from triton.backends.compiler import GPUTarget
@@ -26,6 +27,10 @@ ALIGNED_POINTER: Final = [["tt.divisibility", 16]]
 PER_WEIGHT: Final = "per_weight"
 _INSTRUCTION: Final = re.compile(r"/\*([0-9a-f]{4,5})\*/\s+(?:@!?U?P\w+\s+)?([A-Z0-9_.]+)\s*(.*?);")
 CUOBJDUMP: Final = Path(triton.__file__).parent / "backends/nvidia/bin/cuobjdump"
+TABLE_HEADER: Final = (
+    f"{'kernel':20}{'case':34}{'target':8}{'warps':>6}{'regs':>6}{'shared':>8}{'spill':>7}{'wide/loads':>12}"
+    f"{'loop':>6}{'shfl':>6}{'bar':>5}{'/weight':>9}"
+)
 
 
 @dataclass(frozen=True)
@@ -140,14 +145,8 @@ def _inspect_amd(assembly: str, shared: int) -> MachineCode:
 def iter_cases(names: Sequence[str], *, first: bool) -> Iterator[tuple[str, CompileCase]]:
     """Iterate over all cases of these kernels, or over the first of each."""
     for name in names:
-        all_cases: list[CompileCase] = list(load_kernel(name).cases())
-        yield from ((name, case) for case in (all_cases[:1] if first else all_cases))
-
-
-TABLE_HEADER: Final = (
-    f"{'kernel':20}{'case':34}{'target':8}{'warps':>6}{'regs':>6}{'shared':>8}{'spill':>7}{'wide/loads':>12}"
-    f"{'loop':>6}{'shfl':>6}{'bar':>5}{'/weight':>9}"
-)
+        for case in islice(load_kernel(name).cases(), 1 if first else None):
+            yield name, case
 
 
 def print_report(names: Sequence[str], targets: Sequence[CompileTarget], *, first: bool) -> int:
@@ -159,16 +158,13 @@ def print_report(names: Sequence[str], targets: Sequence[CompileTarget], *, firs
             made = compile_case(case, target)
             faults = made.find_faults(case, target)
             broken += bool(faults)
-            print(
-                _format_line(name, case, target, made) + "".join(f"  ! {fault}" for fault in faults),
-                flush=True,
-            )
+            marks = "".join(f"  ! {fault}" for fault in faults)
+            print(_format_line(name, case, target, made) + marks, flush=True)
     return broken
 
 
 def _format_line(name: str, case: CompileCase, target: CompileTarget, made: MachineCode) -> str:
-    cells: tuple[Any, ...] = (case.warps, made.registers, made.shared, made.spilled)
-    numbers = "".join(f"{n:>{w}}" for n, w in zip(cells, (6, 6, 8, 7), strict=True))
+    numbers = f"{case.warps:>6}{made.registers:>6}{made.shared:>8}{made.spilled:>7}"
     in_loop = f"{made.instructions:>6}{made.shuffles:>6}{made.barriers:>5}"
     in_loop += f"{made.per_weight:>9.2f}" if made.per_weight else f"{'-':>9}"
     return f"{name:20}{case.label:34}{target.name:8}{numbers}{f'{made.wide}/{made.loads}':>12}{in_loop}"

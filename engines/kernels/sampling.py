@@ -281,15 +281,10 @@ def cases() -> Iterator[CompileCase]:
         yield CompileCase(f"{label} best of all", best_of_all_kernel, of_all, 4)
         of_block["CANDIDATES"] = MAX_CANDIDATES
         yield CompileCase(f"{label} likeliest of block", likeliest_of_block_kernel, of_block, 4, keys, wide=1)
-        of_group = {"COUNT": blocks * MAX_CANDIDATES, "GROUPS": groups, "CANDIDATES": MAX_CANDIDATES}
-        yield CompileCase(
-            f"{label} likeliest of group",
-            likeliest_of_group_kernel,
-            {**of_group, "BLOCK": BLOCK},
-            4,
-            keys,
-            wide=1,
-        )
+        of_group = {
+            "COUNT": blocks * MAX_CANDIDATES, "GROUPS": groups, "CANDIDATES": MAX_CANDIDATES, "BLOCK": BLOCK,
+        }  # fmt: skip
+        yield CompileCase(f"{label} likeliest of group", likeliest_of_group_kernel, of_group, 4, keys, wide=1)
         for top_k in (0, 40):
             constants = _build_draw_constants(vocab, blocks, groups, top_k)
             yield CompileCase(f"{label} draw top_k {top_k}", draw_kernel, constants, 4)

@@ -52,9 +52,8 @@ class PlainMatrix(Matrix):
         is_compiled = has_compiled_product(weight.dtype, weight.device)
         self._compiled = processor.CpuProduct(_KINDS[weight.dtype], weight) if is_compiled else None
         self.input_dtype: torch.dtype = self._compiled.input_dtype if self._compiled else weight.dtype
-        is_slow = weight.dtype == torch.float16 and weight.device.type == "cpu"  # torch's fp16 on CPUs
         self._wide_dtype = weight.dtype  # in which many rows are multiplied fastest
-        if is_slow:
+        if weight.dtype == torch.float16 and weight.device.type == "cpu":  # slow in torch
             self._wide_dtype = torch.bfloat16 if has_fast_bf16() else torch.float32
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:

@@ -130,19 +130,17 @@ class TritonMatrix(PackedProduct):
         self.computed = f"{packed.format.name}: codes and scales exact, sums in fp32"
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
-        rows, packed = x.shape[0], self.packed
-        out = x.new_empty(rows, packed.rows)
-        if not self._is_one_by_one(x):
-            self._multiply_rows(x, packed.codes, out, scales=packed.scales)
-            return out
-        if rows > MAX_REREAD_ROWS:
+        rows, packed, is_one_by_one = x.shape[0], self.packed, self._is_one_by_one(x)
+        if is_one_by_one and rows > MAX_REREAD_ROWS:
             return self._unpacked(x)
-        if self._split == 1:
-            self._multiply(x, packed.codes, out, scales=packed.scales)
-            return out
-        partial = x.new_empty(self._split, rows, packed.rows, dtype=torch.float32)
-        self._multiply(x, packed.codes, partial, scales=packed.scales)
-        self._merge(partial, out)
+        out = x.new_empty(rows, packed.rows)
+        if is_one_by_one and self._split > 1:
+            partial = x.new_empty(self._split, rows, packed.rows, dtype=torch.float32)
+            self._multiply(x, packed.codes, partial, scales=packed.scales)
+            self._merge(partial, out)
+        else:
+            multiply = self._multiply if is_one_by_one else self._multiply_rows
+            multiply(x, packed.codes, out, scales=packed.scales)
         return out
 
 

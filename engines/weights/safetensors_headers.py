@@ -35,10 +35,8 @@ def check_tensors(
         if entry is None:
             raise EngineError(f"tensor {name} is missing", where=str(folder))
         if entry.shape != shape:
-            raise EngineError(
-                f"tensor {name} has shape {list(entry.shape)}, its config requires {list(shape)}",
-                where=str(entry.path),
-            )
+            message = f"tensor {name} has shape {list(entry.shape)}, its config requires {list(shape)}"
+            raise EngineError(message, where=str(entry.path))
 
 
 def read_headers(folder: Path) -> dict[str, SafetensorsEntry]:
@@ -68,11 +66,9 @@ def list_shard_files(folder: Path) -> list[Path]:
         return [single]
     pickled = sorted(p.name for p in folder.glob("*") if p.suffix in (".bin", ".pt", ".pth", ".ckpt"))
     if pickled:
-        raise EngineError(
-            f"contains only {pickled[0]}, which can run code when loaded",
-            where=str(folder),
-            todo="convert it: https://huggingface.co/docs/safetensors/convert-weights",
-        )
+        message = f"contains only {pickled[0]}, which can run code when loaded"
+        todo = "convert it: https://huggingface.co/docs/safetensors/convert-weights"
+        raise EngineError(message, where=str(folder), todo=todo)
     raise EngineError("contains no model.safetensors", where=str(folder))
 
 

@@ -160,10 +160,8 @@ def check_memory(
     fitting = [(way, size) for way, size in (alternatives or {}).items() if size <= free]
     fitting += [(s.name, estimate(s)) for s in smaller[:3]]
     fits = ", ".join(f"{name} ({_format_gb(size)})" for name, size in fitting)
-    raise EngineError(
-        f"{spec.name} needs {_format_gb(needed)}, {_format_gb(free)} are free",
-        todo=f"these fit: {fits}" if fits else "no known model fits",
-    )
+    todo = f"these fit: {fits}" if fits else "no known model fits"
+    raise EngineError(f"{spec.name} needs {_format_gb(needed)}, {_format_gb(free)} are free", todo=todo)
 
 
 def _format_gb(n: int) -> str:
