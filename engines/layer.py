@@ -142,8 +142,6 @@ class DecoderLayer:
         self._s.x += self._s.h
         self._s.h = self._s.x
 
-    ffn_residual = attn_residual
-
     def ffn_norm(self) -> None:
         self._s.h = self._norm_rows(self._s.x, "ffn_norm", self._after_ffn_norm)
 
@@ -170,6 +168,9 @@ class DecoderLayer:
 
     def post_ffn_norm(self) -> None:
         self._s.h = self._norm_rows(self._s.h, "post_ffn_norm")
+
+    def ffn_residual(self) -> None:
+        self.attn_residual()
 
     def _norm_rows(self, x: torch.Tensor, name: str, out: torch.Tensor | None = None) -> torch.Tensor:
         return apply_rms_norm(x, self.weights.norms[name], self._spec.eps, self._s.dtype, out)

@@ -131,7 +131,8 @@ class Collectives:
         self._state.h = self._state.h.to(self._state.dtype)
         self._team.sum_over_ranks(self._state.h)
 
-    ffn_all_reduce = attn_all_reduce
+    def ffn_all_reduce(self) -> None:
+        self.attn_all_reduce()
 
     def logits_all_gather(self) -> None:
         self._sampler.logits = self._team.join_columns(self._sampler.logits, self._vocab)
