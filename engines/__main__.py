@@ -17,11 +17,13 @@ from capture.errors import CaptureError, EngineError, UsageError
 from capture.native.emit import Emitter
 from capture.record import torchrun
 from engines import arguments
-from engines.host.engine_commands import Commands, StoppedError
+from engines.host.engine_commands import Commands, RunningEngine, StoppedError
 from engines.host.heartbeat import Heartbeat
 from engines.ranks import rank_launcher
 from engines.training import training_options
 from engines.weights.download import fetch_model, is_local
+
+GC_THRESHOLDS: Final = (50_000, 20, 100)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -34,29 +36,22 @@ def main(argv: Sequence[str] | None = None) -> int:
     tune_process()
     if args.die_with_parent:
         end_with_parent()
-    out = rank_launcher.choose_rank_file(args.out, rank) if rank else args.out
+    # ranks share a file, or each has its own in a folder
+    out = args.out / f"rank-{rank.number}.jsonl" if rank and args.out.is_dir() else args.out
     try:
         emitter = Emitter(out, rank=rank.number if rank else None)
     except OSError as e:
         return print_error(UsageError(f"{out} cannot be written", why=os.strerror(e.errno or 0).lower()))
-    id = choose_run_id(args, rank)
-    open_run(args, emitter, id)
+    engine = RunningEngine(args, emitter, choose_run_id(args, rank), Heartbeat(emitter), Commands(), rank)
+    open_run(engine)
     if args.ranks > 1 and rank is None:
-        return run_ranks(args, list(sys.argv[1:] if argv is None else argv), emitter, id)
-    return run_here(args, emitter, id, rank)
+        return run_ranks(engine, list(sys.argv[1:] if argv is None else argv))
+    return run_here(engine)
 
 
-def run_here(args: argparse.Namespace, emitter: Emitter, id: str, rank: torchrun.Rank | None) -> int:
-    """Run the engine in this process, with a heartbeat; close the recording and return the exit code."""
-    heartbeat = Heartbeat(emitter)
-    heartbeat.write_status("looking for weights" if args.tell == "weights" else "importing torch")
-    heartbeat.start()
-    try:
-        code = run_guarded(args, emitter, id, heartbeat, rank)
-    finally:
-        heartbeat.stop()
-        emitter.end()
-    return code or (print_error(EngineError(emitter.unwritten)) if emitter.unwritten else 0)
+def choose_run_id(args: argparse.Namespace, rank: torchrun.Rank | None) -> str:
+    """Return the given run id, the id that all ranks share, or a new one."""
+    return args.run_id or (torchrun.build_run_id(os.environ, rank) if rank else secrets.token_hex(8))
 
 
 def check_arguments(args: argparse.Namespace) -> int:
@@ -68,28 +63,23 @@ def check_arguments(args: argparse.Namespace) -> int:
     return 0
 
 
-def choose_run_id(args: argparse.Namespace, rank: torchrun.Rank | None) -> str:
-    """Return the given run id, the id that all ranks share, or a new one."""
-    if args.run_id:
-        return str(args.run_id)
-    return torchrun.build_run_id(os.environ, rank) if rank else secrets.token_hex(8)
-
-
-def open_run(args: argparse.Namespace, emitter: Emitter, id: str) -> None:
+def open_run(engine: RunningEngine) -> None:
     """Write the first line of the recording: what runs, and in which process."""
+    args = engine.args
     model = training_options.choose_label(args) if args.mode == "train" else args.model
     meta = {} if args.tell else {"model": model}
     name = args.tell or arguments.build_title(args)
-    emitter.run(name, {**meta, "argv": sys.argv, "pid": os.getpid()}, id=id)
+    engine.write_meta(name, {**meta, "argv": sys.argv, "pid": os.getpid()})
 
 
-def run_ranks(args: argparse.Namespace, argv: list[str], emitter: Emitter, id: str) -> int:
+def run_ranks(engine: RunningEngine, argv: list[str]) -> int:
     """Run the engine as several ranks; return the exit code."""
+    args, emitter = engine.args, engine.emitter
     emitter.mark(f"starting {args.ranks} ranks", "status")
     emitter.flush()
     try:
         arguments.validate(args)
-        rank_launcher.launch_ranks(args.ranks, [*argv, "--run-id", id], id)
+        rank_launcher.launch_ranks(args.ranks, [*argv, "--run-id", engine.id], engine.id)
     except (CaptureError, StoppedError) as e:
         return report_end(e, emitter)
     finally:
@@ -97,24 +87,59 @@ def run_ranks(args: argparse.Namespace, argv: list[str], emitter: Emitter, id: s
     return 0
 
 
-def run_guarded(
-    args: argparse.Namespace, emitter: Emitter, id: str, heartbeat: Heartbeat, rank: torchrun.Rank | None
-) -> int:
-    """Run the engine; turn every way it can end into an exit code and a mark."""
-    commands = Commands()
-    commands.listen(reads_lines=rank is None or rank.number == 0)
+def run_here(engine: RunningEngine) -> int:
+    """Run the engine in this process, with a heartbeat; close the recording and return the exit code."""
+    emitter, heartbeat = engine.emitter, engine.heartbeat
+    heartbeat.write_status("looking for weights" if engine.args.tell == "weights" else "importing torch")
+    heartbeat.start()
+    engine.commands.listen(reads_lines=engine.rank is None or engine.rank.number == 0)
+    code = 0
     try:
-        if args.tell:
-            describe_machine(args, emitter, id, heartbeat)
-        else:
-            arguments.validate(args)
-            download_weights(args, heartbeat)
-            run_mode(args, emitter, id, heartbeat, commands, rank)
+        run_mode(engine)
     except (CaptureError, StoppedError) as e:
-        return report_end(e, emitter)
+        code = report_end(e, emitter)
     except Exception as e:  # the last word of a dying engine belongs into its recording
-        return report_end(convert_failure(e), emitter)
-    return 0
+        code = report_end(convert_failure(e), emitter)
+    finally:
+        heartbeat.stop()
+        emitter.end()
+    return code or (print_error(EngineError(emitter.unwritten)) if emitter.unwritten else 0)
+
+
+def run_mode(engine: RunningEngine) -> None:
+    """Import torch, and run the engine of the mode, or describe this machine."""
+    args, heartbeat = engine.args, engine.heartbeat
+    if args.tell:
+        describe_machine(engine)
+        return
+    arguments.validate(args)
+    if args.download and not is_local(args.model):
+        heartbeat.write_status("downloading the weights")
+        fetch_model(args.model)
+        heartbeat.write_status("importing torch")
+    if args.mode == "train":
+        from engines.training.training_loop import run as train
+
+        train(engine)
+    else:
+        from engines.decode_run import run as decode
+
+        decode(engine)
+
+
+def describe_machine(engine: RunningEngine) -> None:
+    """Write this machine's weights or roofs as the meta of a run without steps."""
+    if engine.args.tell == "weights":
+        from engines.weights import model_names
+
+        engine.write_meta("weights", {"weights_found": model_names.survey_models()})
+    else:
+        from engines.host import measure_roofs
+        from engines.startup_choices import find_device
+
+        device = find_device(engine.args.device)
+        roof = measure_roofs.measure_roof(device, engine.heartbeat.write_status)
+        engine.write_meta(roof.device, {"roof": roof.as_meta()})
 
 
 def convert_failure(error: Exception) -> EngineError:
@@ -122,46 +147,6 @@ def convert_failure(error: Exception) -> EngineError:
     if isinstance(error, ModuleNotFoundError) and error.name == "torch":
         return EngineError("torch is not installed", todo="pip install 'tracetui[live]'")
     return EngineError(f"{type(error).__name__}: {str(error)[:1000]}")
-
-
-def download_weights(args: argparse.Namespace, heartbeat: Heartbeat) -> None:
-    """Download the weights if that was requested and they are not on this machine."""
-    if args.download and not is_local(args.model):
-        heartbeat.write_status("downloading the weights")
-        fetch_model(args.model)
-        heartbeat.write_status("importing torch")
-
-
-def run_mode(
-    args: argparse.Namespace,
-    emitter: Emitter,
-    id: str,
-    heartbeat: Heartbeat,
-    commands: Commands,
-    rank: torchrun.Rank | None,
-) -> None:
-    """Import torch, and run the engine of the mode."""
-    if args.mode == "train":
-        from engines.training.training_loop import run as train
-
-        train(args, emitter, id, heartbeat, commands)
-    else:
-        from engines.decode_run import run as decode
-
-        decode(args, emitter, id, heartbeat, commands, rank)
-
-
-def describe_machine(args: argparse.Namespace, emitter: Emitter, id: str, heartbeat: Heartbeat) -> None:
-    """Write this machine's weights or roofs as the meta of a run without steps."""
-    if args.tell == "weights":
-        from engines.weights import model_names
-
-        model_names.write_survey(emitter, id)
-    else:
-        from engines.host import measure_roofs
-        from engines.startup_choices import find_device
-
-        measure_roofs.write_roofs(find_device(args.device), emitter, id, heartbeat)
 
 
 def report_end(error: CaptureError | StoppedError, emitter: Emitter) -> int:
@@ -178,9 +163,6 @@ def print_error(error: CaptureError) -> int:
     if not rank_launcher.report_error(error):
         print(f"engines: {error}", file=sys.stderr)
     return error.exit_code
-
-
-GC_THRESHOLDS: Final = (50_000, 20, 100)
 
 
 def tune_process() -> None:

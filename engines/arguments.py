@@ -2,6 +2,7 @@
 
 import argparse
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -14,17 +15,8 @@ from engines.weights.model_names import resolve_model
 DEFAULT_MODEL: Final = "gemma-3-1b"
 PREFILL_TOKENS: Final = 512  # tokens of a prompt
 TITLE_OPTIONS: Final = (  # beside the model
-    "quant",
-    "dtype",
-    "path",
-    "graph",
-    "device",
-    "context",
-    "threads",
-    "layers",
-    "attention",
-    "optimizer",
-)
+    "quant", "dtype", "path", "graph", "device", "context", "threads", "layers", "attention", "optimizer",
+)  # fmt: skip
 AS_STORED: Final = "auto"
 QUANTS: Final = (AS_STORED, "q0f16", "q4f16_1", "q4f32_1", "q8_0")
 DEFAULT_PROMPT: Final = "Why does a decode step read every weight once?"
@@ -66,37 +58,24 @@ def build_parser() -> argparse.ArgumentParser:
 
 def _add_number_options(add: Callable[..., object]) -> None:
     """Add the prompt and the numeric options."""
+    add_number = partial(add, type=parse_natural, default=0)
+    add_count = partial(add, type=parse_positive)
     add("--prompt", default=DEFAULT_PROMPT)
-    add(
+    add_number(
         "--steps",
-        type=parse_natural,
-        default=0,
         help="tokens to decode, or passes; 0: until the end token, the end of the context or a signal",
     )
-    add(
-        "--context",
-        type=parse_natural,
-        default=0,
-        help="made-up positions to start after; in other modes: positions per sequence",
-    )
-    add("--capacity", type=parse_natural, default=0, help="positions of the cache; 0: as needed")
-    add(
-        "--batch",
-        type=parse_positive,
-        help=f"sequences per step (default: 1, in training {training_options.DEFAULT_BATCH})",
-    )
-    add("--tokens-per-report", type=parse_positive, default=1, help="decode steps reported as one")
+    add_number("--context", help="made-up positions to start after; in other modes: positions per sequence")
+    add_number("--capacity", help="positions of the cache; 0: as needed")
+    training_batch = training_options.DEFAULT_BATCH
+    add_count("--batch", help=f"sequences per step (default: 1, in training {training_batch})")
+    add_count("--tokens-per-report", default=1, help="decode steps reported as one")
     add("--temperature", type=float, default=0.0)
-    add("--top-k", type=parse_natural, default=0)
+    add_number("--top-k")
     add("--top-p", type=float, default=1.0)
-    add("--seed", type=parse_natural, default=0, help="of the random weights and of sampling")
-    add("--threads", type=parse_natural, default=0, help="0: one per core")
-    add(
-        "--ranks",
-        type=parse_positive,
-        default=1,
-        help="processes that share the model, as with torchrun",
-    )
+    add_number("--seed", help="of the random weights and of sampling")
+    add_number("--threads", help="0: one per core")
+    add_count("--ranks", default=1, help="processes that share the model, as with torchrun")
     add("--run-id", help=argparse.SUPPRESS)
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import torch
 
@@ -19,8 +20,7 @@ TOKEN_DECODE = plan_host_op("token_decode")
 PREFILL_TAKES_NO_PROMPT = "prefill mode accepts no prompts: it reads a made-up one again and again"
 
 
-@dataclass(frozen=True)
-class RunLimits:
+class RunLimits(NamedTuple):
     """When to stop, and how many tokens one report holds."""
 
     steps: int = 0  # 0: until the end token or the end of the context
@@ -50,15 +50,15 @@ class DecodeEngine:
         limits: RunLimits,
         runner: OpRunner,
         run_ahead: RunAhead | None = None,
-        run_idle_work: Callable[[], bool] = lambda: False,
+        run_idle_work: Callable[[], bool] | None = None,
     ) -> None:
         """`run_idle_work` runs between two reports, and returns whether it took time."""
         self._decoder, self._text, self._emitter = decoder, text, emitter
         self._heartbeat, self._limits = heartbeat, limits
-        self._runner, self._run_ahead, self._run_idle_work = runner, run_ahead, run_idle_work
-        self._control = Control(
-            commands, emitter, heartbeat, (run_ahead or runner).set_mode, self._queue_prompt
-        )
+        self._runner, self._run_ahead = runner, run_ahead
+        self._run_idle_work = run_idle_work or (lambda: False)
+        set_mode = (run_ahead or runner).set_mode
+        self._control = Control(commands, emitter, heartbeat, set_mode, self._queue_prompt)
         self._plan_writer = PlanWriter(emitter)
         self._decode_ids: list[int] = []
         self._device = decoder.state.ids.device
@@ -106,7 +106,6 @@ class DecodeEngine:
             self._control.run_commands()
 
     def _slice_prompt(self, ids: list[int], start: int) -> torch.Tensor:
-        """Return the next chunk of a prompt, for every sequence."""
         return torch.tensor(ids[start : start + PROMPT_CHUNK], device=self._device).expand(self._batch, -1)
 
     def _answer_prompt(self, prompt: str) -> None:
@@ -201,7 +200,6 @@ class DecodeEngine:
         return self._control.has_ended or bool(self._prompts) or is_full or token in self._decoder.spec.eos
 
     def _decode_token(self, block: StepBlock, start: int) -> int:
-        """Decode and return one token of each sequence."""
         timestamps = OpTimestamps(start)
         self._decoder.set_input(self._decoder.sampler.token[:, None], self._position)
         timestamps.mark()

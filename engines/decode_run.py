@@ -10,14 +10,12 @@ import torch
 
 from capture.device_roofs import Roof
 from capture.errors import EngineError, UsageError
-from capture.native.emit import Emitter, now
-from capture.record.torchrun import Rank
+from capture.native.emit import now
 from engines.decode_loop import DecodeEngine, RunLimits
 from engines.decoder import Decoder
 from engines.fused.run_ahead import RunAhead
-from engines.host.engine_commands import Commands
-from engines.host.heartbeat import Heartbeat
-from engines.host.idle_work import build_idle_work, skip_idle_work
+from engines.host.engine_commands import RunningEngine
+from engines.host.idle_work import build_idle_work
 from engines.host.measure_roofs import find_device_name, find_roof
 from engines.host.op_runners import OFF, Op, make_runner
 from engines.host.tokenizer_text import SilentText, TextCodec, open_text
@@ -27,128 +25,102 @@ from engines.ranks.rank_launcher import RankLostError
 from engines.ranks.tensor_parallel import RelayedCommands, ShardedSource, Team, join_ranks
 from engines.startup_choices import StartupChoices, find_device, make_choices
 from engines.weights.bf12_storage import Bf12Storage
+from engines.weights.checkpoint import WeightSource
 from engines.weights.matrix_storage import Storage
 from engines.weights.quantised_storage import QuantisedStorage
-from engines.weights.weight_sources import CountedSource, WeightSource, WeightTally, open_source
+from engines.weights.weight_sources import CountedSource, WeightTally, open_source
+
+MAX_SLOWDOWN: Final = 100.0
 
 
-def run(
-    args: argparse.Namespace,
-    emitter: Emitter,
-    id: str,
-    heartbeat: Heartbeat,
-    commands: Commands,
-    rank: Rank | None = None,
-) -> None:
+def run(engine: RunningEngine) -> None:
     """Decode until the end, alone or as one rank of several. torch must be imported."""
+    commands, rank = engine.commands, engine.rank
     commands.check_signals()
     if rank is None:
-        decode(args, emitter, id, heartbeat, commands, None)
+        decode(engine, None)
         return
-    heartbeat.write_status("waiting for the other ranks")
+    engine.heartbeat.write_status("waiting for the other ranks")
     try:
-        team = join_ranks(rank, find_device(args.device))
-        decode(args, emitter, id, heartbeat, RelayedCommands(team, commands), team)
+        team = join_ranks(rank, find_device(engine.args.device))
+        decode(engine._replace(commands=RelayedCommands(team, commands)), team)
         team.leave()
     except RankLostError:
         commands.check_signals()  # a signal to end reaches all ranks: that is not a failure
         raise
 
 
-def decode(
-    args: argparse.Namespace,
-    emitter: Emitter,
-    id: str,
-    heartbeat: Heartbeat,
-    commands: Commands,
-    team: Team | None,
-) -> None:
+def decode(engine: RunningEngine, team: Team | None) -> None:
     """Make all choices, write them to the recording, build the decoder and run it."""
+    args, emitter, _, heartbeat, commands, _ = engine
     if args.threads or team:
         ranks_here = team.rank.local_size if team else 1
         torch.set_num_threads(args.threads or max(1, (os.cpu_count() or 1) // ranks_here))
     heartbeat.write_status("choosing how to store the weights")
     choices = make_choices(args, team)
-    text = write_choices(args, choices, emitter, id)
+    text = write_choices(engine, choices)
     with torch.inference_mode():
-        decoder = build_decoder(args, choices, heartbeat, commands)
-        write_packing(args, choices, emitter, id)
+        decoder = build_decoder(engine, choices)
+        write_packing(engine, choices)
         ops = inject_slowdowns(decoder.ops, decoder.plan_step(), args.slow)
         runner = make_runner(ops, decoder.plan_step(), choices.device, args.capture)
-        run_ahead = build_run_ahead(args, choices, decoder)
+        run_ahead = build_run_ahead(args.capture, choices, decoder)
         # ranks wait for each other, so idle work of one would delay the steps of all
-        run_idle_work = (
-            skip_idle_work if team else build_idle_work(emitter, choices.device, is_bare=args.capture == OFF)
-        )
+        idle_work = None if team else build_idle_work(emitter, choices.device, is_bare=args.capture == OFF)
         limits = RunLimits(args.steps, args.tokens_per_report, args.interactive)
-        engine = DecodeEngine(
-            decoder, text, emitter, heartbeat, commands, limits, runner, run_ahead, run_idle_work
-        )
+        loop = DecodeEngine(decoder, text, emitter, heartbeat, commands, limits, runner, run_ahead, idle_work)
         heartbeat.write_status("warming up")
         try:
-            run_engine(args, engine, choices.capacity)
+            if args.mode == "prefill":
+                loop.run_prefills(args.context)
+            else:
+                loop.fill_context(min(args.context, choices.capacity - 1))
+                loop.warm_up()
+                loop.run(args.prompt)
         finally:
             if run_ahead:
                 run_ahead.close()
 
 
-def build_run_ahead(args: argparse.Namespace, choices: StartupChoices, decoder: Decoder) -> RunAhead | None:
+def build_run_ahead(mode: str, choices: StartupChoices, decoder: Decoder) -> RunAhead | None:
     """Build the fused steps that run ahead; None if torch ops decode."""
     if not choices.replay_mode:
         return None
-    uses_graph, can_time_graphs = choices.replay_mode == "graph", not torch.version.hip
-    return RunAhead(
-        decoder, choices.sampling, args.capture, uses_graph=uses_graph, can_time_graphs=can_time_graphs
-    )
+    uses_graph, can_time = choices.replay_mode == "graph", not torch.version.hip
+    return RunAhead(decoder, choices.sampling, mode, uses_graph=uses_graph, can_time_graphs=can_time)
 
 
-def run_engine(args: argparse.Namespace, engine: DecodeEngine, capacity: int) -> None:
-    """Run the engine in the mode of the arguments."""
-    if args.mode == "prefill":
-        engine.run_prefills(args.context)
-        return
-    engine.fill_context(min(args.context, capacity - 1))
-    engine.warm_up()
-    engine.run(args.prompt)
-
-
-def write_choices(args: argparse.Namespace, choices: StartupChoices, emitter: Emitter, id: str) -> TextCodec:
+def write_choices(engine: RunningEngine, choices: StartupChoices) -> TextCodec:
     """Write the choices as the run's meta; return the text codec, silent on all but the first rank."""
     team = choices.team
     is_first_rank = team is None or team.rank.number == 0
     roof = find_roof(choices.device) if is_first_rank else None
     if team:
         team.broadcast(b"")  # the others rest while the first measures
-    text, note = open_text(choices.model)
-    text, note = (text, note) if is_first_rank else (SilentText(text), "")
-    emitter.run(args.model, build_meta(args, choices, text, roof), id=id)
+    codec, note = open_text(choices.model)
+    text, note = (codec, note) if is_first_rank else (SilentText(codec), "")
+    engine.write_meta(engine.args.model, build_meta(engine.args, choices, text, roof))
     for line in filter(None, (note, choices.replay_note, choices.unpacking_note)):
-        emitter.mark(line, "note")
+        engine.emitter.mark(line, "note")
     return text
 
 
-def write_packing(args: argparse.Namespace, choices: StartupChoices, emitter: Emitter, id: str) -> None:
+def write_packing(engine: RunningEngine, choices: StartupChoices) -> None:
     """Write the bytes per token, and the error of quantised weights."""
-    storage = choices.storage
+    storage, model = choices.storage, engine.args.model
     if isinstance(storage, Bf12Storage):
-        emitter.run(args.model, _count_weights(choices.spec, storage), id=id)
+        engine.write_meta(model, _count_weights(choices.spec, storage))
     if isinstance(storage, QuantisedStorage):
-        emitter.run(args.model, {"quant_error": round(storage.error, 5), "computed": storage.computed}, id=id)
-        emitter.mark(
-            f"{storage.name}: {100 * storage.error:.2g} % error of the weights; {storage.computed}", "note"
-        )
+        error, computed = storage.error, storage.computed
+        engine.write_meta(model, {"quant_error": round(error, 5), "computed": computed})
+        note = f"{storage.name}: {100 * error:.2g} % error of the weights; {computed}"
+        engine.emitter.mark(note, "note")
 
 
-def build_decoder(
-    args: argparse.Namespace, choices: StartupChoices, heartbeat: Heartbeat, commands: Commands
-) -> Decoder:
+def build_decoder(engine: RunningEngine, choices: StartupChoices) -> Decoder:
     """Build the decoder while reporting progress."""
-
-    def progress(share: float) -> None:
-        commands.check_signals()
-        heartbeat.write_progress("building weights", share)
-
-    tally, storage = WeightTally(choices.local_spec, progress), choices.storage
+    args, storage = engine.args, choices.storage
+    tally = WeightTally(choices.local_spec, engine.report_built)
     if isinstance(storage, QuantisedStorage):  # random and unpacked weights come in 16 bits
         storage.report_packed = tally.add
         dtype = torch.float16 if choices.model.gguf else torch.bfloat16
@@ -210,9 +182,6 @@ def describe_sampling(args: argparse.Namespace) -> str:
     if args.temperature == 0:
         return "greedy"
     return f"temperature={args.temperature} top_k={args.top_k} top_p={args.top_p} seed={args.seed}"
-
-
-MAX_SLOWDOWN: Final = 100.0
 
 
 def inject_slowdowns(

@@ -6,17 +6,17 @@ The residual stream is fp32 on the CPU, and wherever the weights are fp16: Gemma
 import torch
 
 from engines.host.op_runners import Op
-from engines.kv_cache import KVCache, LayerCache
+from engines.kv_cache import allocate_caches
 from engines.layer import DecoderLayer, StepState, apply_rms_norm
 from engines.models.spec import Spec, count_parameters
 from engines.moe import Mixture
-from engines.plan import MOE_PREFIX, PlannedOp, StepLoad, plan_device_ops
+from engines.plan import MOE_PREFIX, Plan, PlannedOp, StepLoad, plan_device_ops
 from engines.ranks.tensor_parallel import Collectives, Team
 from engines.rope import RotaryEmbedding
 from engines.token_sampling import GREEDY, SamplingOptions, TokenSampler
+from engines.weights.checkpoint import WeightSource
 from engines.weights.matrix_storage import Storage
 from engines.weights.weight_loader import WeightLoader
-from engines.weights.weight_sources import WeightSource
 
 PROMPT_CHUNK = 512  # positions of a prompt that are taken at once
 TORCH_BYTES = 256 << 20  # what torch itself takes
@@ -59,7 +59,7 @@ class Decoder:
             local: RotaryEmbedding(spec, capacity, self.stream_dtype, device, is_windowed=local)
             for local in {False, *spec.windowed_layers}
         }
-        self._caches = KVCache(spec, batch, capacity, dtype=self.stream_dtype, device=device)
+        self._cache_groups, self.caches = allocate_caches(spec, batch, capacity, self.stream_dtype, device)
         ropes = [self._ropes[spec.find_window(i) is not None] for i in range(spec.layers)]
         self.layers = [
             DecoderLayer(i, loader.load_layer(i), self.caches[i], ropes[i], self.state)
@@ -69,11 +69,7 @@ class Decoder:
         self._mixtures = {i: Mixture(weights, self.state) for i, weights in mixtures if weights}
         self.ops: tuple[Op, ...] = tuple(self._find_op(row) for row in self.plan_step())
 
-    @property
-    def caches(self) -> tuple[LayerCache, ...]:
-        return self._caches.layers
-
-    def plan_step(self, tokens: int = 1, start: int = 0) -> tuple[PlannedOp, ...]:
+    def plan_step(self, tokens: int = 1, start: int = 0) -> Plan:
         """Return the plan of a step that takes `tokens` positions of each sequence."""
         stream_bytes, storage = self.stream_dtype.itemsize, self.storage
         numbers = storage.weight_bytes, stream_bytes, stream_bytes
@@ -83,7 +79,8 @@ class Decoder:
     def set_input(self, ids: torch.Tensor, position: int) -> None:
         """Set the input of the next pass over the ops: [batch, tokens] ids from a position on."""
         self.state.set_input(ids, position)
-        self._caches.seek(position, ids.shape[1])
+        for group in self._cache_groups:
+            group.seek(position, ids.shape[1])
         for rope in self._ropes.values():
             rope.select_positions(position, ids.shape[1])
 

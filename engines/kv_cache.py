@@ -15,10 +15,6 @@ class LayerCache:
         self.set_views(kv, self.all_slots)
 
     @property
-    def size(self) -> int:
-        return self._kv.numel() * self._kv.element_size()
-
-    @property
     def all_slots(self) -> KeysAndValues:
         """Every slot: position p is in slot p mod their number."""
         return self._split_heads(self._kv)
@@ -73,25 +69,15 @@ class CacheGroup:
             layer.set_views(slot_view, (key, value))
 
 
-class KVCache:
-    """The caches of all layers."""
-
-    def __init__(
-        self, spec: Spec, batch: int, capacity: int, *, dtype: torch.dtype, device: torch.device
-    ) -> None:
-        sizes = [min(spec.find_window(i) or capacity, capacity) for i in range(spec.layers)]
-        shape = (batch, 2 * spec.kv_heads)
-        self._groups = {
-            size: CacheGroup(
-                torch.zeros(sizes.count(size), *shape, size, spec.head_dim, dtype=dtype, device=device),
-                ring=size < capacity,
-            )
-            for size in set(sizes)
-        }
-        layers_by_size = {size: iter(group.layers) for size, group in self._groups.items()}
-        self.layers = tuple(next(layers_by_size[size]) for size in sizes)
-
-    def seek(self, position: int, tokens: int) -> None:
-        """Prepare all caches for positions from one on."""
-        for group in self._groups.values():
-            group.seek(position, tokens)
+def allocate_caches(
+    spec: Spec, batch: int, capacity: int, dtype: torch.dtype, device: torch.device
+) -> tuple[list[CacheGroup], list[LayerCache]]:
+    """Allocate the caches of all layers; return the groups of one size, and the layers in order."""
+    sizes = [min(spec.find_window(i) or capacity, capacity) for i in range(spec.layers)]
+    heads, dim = 2 * spec.kv_heads, spec.head_dim
+    groups: dict[int, CacheGroup] = {}
+    for size in set(sizes):
+        kv = torch.zeros(sizes.count(size), batch, heads, size, dim, dtype=dtype, device=device)
+        groups[size] = CacheGroup(kv, ring=size < capacity)
+    layers_by_size = {size: iter(group.layers) for size, group in groups.items()}
+    return list(groups.values()), [next(layers_by_size[size]) for size in sizes]

@@ -1,6 +1,6 @@
 """One decoder layer, a method per op of the plan, and the state that ops share."""
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch.nn import functional
@@ -60,8 +60,7 @@ class StepState:
         self.gate, self.up = self.gate_up.chunk(2, -1)
 
 
-@dataclass(frozen=True)
-class LayerWeights:
+class LayerWeights(NamedTuple):
     """Matrices and norms of a layer, ready to multiply."""
 
     spec: Spec
@@ -156,15 +155,13 @@ class DecoderLayer:
         self._s.up.copy_(self.weights.matrices["up"](self._s.h))
 
     def ffn_act(self) -> None:
+        buffer = self._after_act if self._s.row_count == 1 else None
         if row_ops.can_compute(self._s.gate_up):
-            buffer = self._after_act if self._s.row_count == 1 else None
             self._s.h = row_ops.gate_rows(self._s.gate_up, buffer, gelu=self._gelu)
             return
         gate, up = self._s.gate_up.chunk(2, -1)
         activated = functional.gelu(gate, approximate="tanh") if self._gelu else functional.silu(gate)
-        self._s.h = (
-            torch.mul(activated, up, out=self._after_act) if self._s.row_count == 1 else activated * up
-        )
+        self._s.h = torch.mul(activated, up, out=buffer)
 
     def ffn_down(self) -> None:
         self._s.h = self.weights.matrices["down"](self._s.h)
@@ -226,8 +223,7 @@ class DecoderLayer:
 def attend_with_folded_heads(
     q: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, visible: torch.Tensor, scale: float
 ) -> torch.Tensor:
-    """Return attention [batch, positions, heads, head_dim], with heads that share keys as rows of one
-    product.
+    """Return attention [batch, positions, heads, head_dim]; heads that share keys are rows of one product.
 
     No GPU kernel takes a mask and shared keys at once: torch would keep every score in memory.
     """
@@ -240,23 +236,12 @@ def attend_with_folded_heads(
 
 
 def apply_rms_norm(
-    x: torch.Tensor,
-    weight: torch.Tensor,
-    eps: float,
-    dtype: torch.dtype,
-    out: torch.Tensor | None = None,
+    x: torch.Tensor, weight: torch.Tensor, eps: float, dtype: torch.dtype, out: torch.Tensor | None = None
 ) -> torch.Tensor:
     """Return normed rows, computed in fp32; a single row on the CPU is written to `out` if given."""
     if row_ops.can_compute(x):
         return row_ops.norm_rows(x, weight, eps, out if x.shape[0] == 1 else None)
-    if x.shape[0] == 1 and x.is_cpu:
-        return _apply_rms_norm_to_row(x, weight, eps, out)
+    if x.shape[0] == 1 and x.is_cpu:  # in half the calls: the scale of one row is one number
+        length = float(torch.linalg.vector_norm(x, dtype=torch.float32))
+        return torch.mul(x * weight, (length * length / weight.numel() + eps) ** -0.5, out=out)
     return torch.rms_norm(x.float(), weight.shape, weight, eps).to(dtype)
-
-
-def _apply_rms_norm_to_row(
-    x: torch.Tensor, weight: torch.Tensor, eps: float, out: torch.Tensor | None
-) -> torch.Tensor:
-    """Norm one row in half the calls: its scale is one number, computed here."""
-    length = float(torch.linalg.vector_norm(x, dtype=torch.float32))
-    return torch.mul(x * weight, (length * length / weight.numel() + eps) ** -0.5, out=out)

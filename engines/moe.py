@@ -1,6 +1,6 @@
 """Mixture of experts: one method per op of the plan, from router to combination."""
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch.nn import functional
@@ -10,8 +10,7 @@ from engines.models.spec import Experts
 from engines.weights.matrix_storage import Matrix
 
 
-@dataclass(frozen=True)
-class Expert:
+class Expert(NamedTuple):
     """Matrices of one expert, gate above up, and their biases."""
 
     gate_up: Matrix
@@ -20,8 +19,7 @@ class Expert:
     down_bias: torch.Tensor | None = None
 
 
-@dataclass(frozen=True)
-class MixtureWeights:
+class MixtureWeights(NamedTuple):
     """Experts of a layer, and the router, which stays in fp32: it is small, and decides."""
 
     mixture: Experts
@@ -44,10 +42,8 @@ class Mixture:
     def router(self) -> None:
         mixture = self._w.mixture
         scores = functional.linear(self._s.h.float(), self._w.router, self._w.router_bias)
-        top_scores, experts = scores.topk(mixture.active, -1)
-        shares = (
-            top_scores.softmax(-1) if mixture.normalises_shares else scores.softmax(-1).gather(-1, experts)
-        )
+        top, experts = scores.topk(mixture.active, -1)
+        shares = top.softmax(-1) if mixture.normalises_shares else scores.softmax(-1).gather(-1, experts)
         order = experts.flatten().argsort(stable=True)
         self._rows = order // mixture.active
         self._shares = shares.flatten()[order, None]

@@ -51,6 +51,9 @@ class PlannedOp:
         return {key: value for key, value in entry.items() if value is not None}
 
 
+Plan = tuple[PlannedOp, ...]  # of a step, in order
+
+
 @dataclass(frozen=True)
 class StepLoad:
     """Size of one step: rows, and bytes per number in memory."""
@@ -70,7 +73,7 @@ class StepLoad:
         return self.batch * self.tokens
 
 
-def plan_device_ops(spec: Spec, load: StepLoad, sampling: tuple[str, ...]) -> tuple[PlannedOp, ...]:
+def plan_device_ops(spec: Spec, load: StepLoad, sampling: tuple[str, ...]) -> Plan:
     """Plan all computing ops, in the order of a step."""
     rows = [_plan_embedding(spec, load)]
     for layer in range(spec.layers):
@@ -153,10 +156,8 @@ def _plan_mixture(mixture: Experts, d: int, load: StepLoad, layer: int) -> Itera
     yield replace(activation, category="moe")
     yield _plan_experts_product("experts_down", "down", mixture, (d, mixture.ffn), load, layer)
     moved_bytes = (rows + load.row_count) * d * load.stream_bytes
-    shape = f"m={load.row_count} n={d} e={mixture.count}/{mixture.active}"
-    yield PlannedOp(
-        "moe_combine", f"{MOE_PREFIX}combine", "moe", layer, shape, (2 * rows * d, 0), (moved_bytes, 0)
-    )
+    shape, work = f"m={load.row_count} n={d} e={mixture.count}/{mixture.active}", (2 * rows * d, 0)
+    yield PlannedOp("moe_combine", f"{MOE_PREFIX}combine", "moe", layer, shape, work, (moved_bytes, 0))
 
 
 def _plan_experts_product(

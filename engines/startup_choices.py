@@ -25,7 +25,6 @@ from engines.weights.quantised_storage import QuantisedStorage
 from engines.weights.weight_sources import ModelChoice, check_memory, choose_model, read_free_bytes
 
 DEFAULT_CAPACITY: Final = 4096  # positions
-
 NO_GRAPH_BORDERS: Final = (
     "ROCm cannot time layers within a graph: they are timed in profiler windows only "
     "(--no-graph times them in every step)"
@@ -39,6 +38,7 @@ class StartupChoices:
     """Choices made before anything large is built."""
 
     model: ModelChoice
+    local_spec: Spec  # of the part decoded here: this rank's share, or the whole model
     device: torch.device
     sampling: SamplingOptions
     storage: Storage
@@ -53,11 +53,6 @@ class StartupChoices:
     def spec(self) -> Spec:
         """The whole model."""
         return self.model.spec
-
-    @property
-    def local_spec(self) -> Spec:
-        """The part decoded here: this rank's share, or the whole model."""
-        return share_spec(self.spec, self.team.rank.size) if self.team else self.spec
 
     @property
     def quant(self) -> str:
@@ -98,17 +93,17 @@ def make_choices(args: argparse.Namespace, team: Team | None = None) -> StartupC
     sampling.check()
     device = find_device(args.device)
     model = choose_model(args.model, args.weights)
-    local_spec = share_spec(model.spec, team.rank.size) if team else model.spec
-    stored_format = find_stored_format(args, model, team)
-    capacity = compute_capacity(args, local_spec)
-    storage, measured = choose_storage(args, local_spec, device, team, stored_format)
+    spec = share_spec(model.spec, team.rank.size) if team else model.spec
+    stored_format = None
+    if args.quant == AS_STORED and args.dtype == "auto" and model.gguf and not team:  # ranks split matrices
+        stored_format = find_common_format(model.gguf)
+    capacity = compute_capacity(args, spec)
+    storage, measured = choose_storage(args, spec, device, team, stored_format)
     ranks_here = team.rank.local_size if team and device.type == "cpu" else 1  # ranks that share the memory
-    check_decoder_fits(
-        local_spec, storage, device, read_free_bytes(device) // ranks_here, args.batch, capacity
-    )
-    replay = choose_replay_mode(args, local_spec, sampling, device, is_single_rank=team is None)
-    keeps_format = stored_format is not None
-    return StartupChoices(model, device, sampling, storage, measured, capacity, *replay, team, keeps_format)
+    check_decoder_fits(spec, storage, device, read_free_bytes(device) // ranks_here, args.batch, capacity)
+    replay = choose_replay_mode(args, spec, sampling, device, is_single_rank=team is None)
+    keeps = stored_format is not None
+    return StartupChoices(model, spec, device, sampling, storage, measured, capacity, *replay, team, keeps)
 
 
 def find_device(name: str) -> torch.device:
@@ -134,15 +129,6 @@ def compute_capacity(args: argparse.Namespace, spec: Spec) -> int:
     return min(capacity, spec.max_context)
 
 
-def find_stored_format(
-    args: argparse.Namespace, model: ModelChoice, team: Team | None
-) -> low_bit.QuantFormat | None:
-    """Return the format of a file's matrices if it can be kept; None for ranks, which split matrices."""
-    if args.quant != AS_STORED or args.dtype != "auto" or team or not model.gguf:
-        return None
-    return find_common_format(model.gguf)
-
-
 def choose_storage(
     args: argparse.Namespace,
     spec: Spec,
@@ -158,10 +144,8 @@ def choose_storage(
         raise UsageError(f"--quant {format.name} sets the dtype", todo="omit --dtype")
     widths = [spec.hidden, spec.query_width, spec.experts.ffn if spec.experts else spec.ffn]
     if unaligned := [n for n in widths if n % low_bit.GROUP]:
-        raise UsageError(
-            f"{spec.name} cannot be quantised",
-            why=f"its rows of {unaligned[0]} are not a multiple of {low_bit.GROUP}",
-        )
+        why = f"its rows of {unaligned[0]} are not a multiple of {low_bit.GROUP}"
+        raise UsageError(f"{spec.name} cannot be quantised", why=why)
     return QuantisedStorage(format, device), ()
 
 
@@ -185,35 +169,25 @@ def choose_replay_mode(
     *,
     is_single_rank: bool,
 ) -> tuple[ReplayMode, str]:
-    """Choose how fused kernels run, empty if torch ops decode; also return a note about it."""
-    if refusal := explain_no_graph(args, device, is_single_rank=is_single_rank):
-        raise UsageError(refusal[0], todo=refusal[1])
-    if not is_single_rank or not should_use_kernels(args, device):
-        return "", explain_cpu_fallback(args, device) if is_single_rank else ""
+    """Choose how fused kernels run, empty if torch ops decode; also return a note about it.
+
+    Raise UsageError for a requested graph that is impossible.
+    """
+    may_use_kernels = args.path == "fused" and device.type != "cpu" and not args.slow
+    if args.graph and not is_single_rank:
+        raise UsageError("--graph does not support several ranks", todo="omit --graph")
+    if args.graph and not may_use_kernels:
+        todo = "omit --graph, or choose --path fused and --device cuda"
+        raise UsageError("--graph needs the fused kernels of a GPU", todo=todo)
+    if not is_single_rank:
+        return "", ""
+    if not may_use_kernels:
+        return "", explain_cpu_fallback(args, device)
     if reason := explain_refusal(spec, sampling, device):
         return "", f"torch ops decode: {reason}"
     if args.graph is False:
         return "launched", ""
     return "graph", NO_GRAPH_BORDERS if torch.version.hip else ""
-
-
-def should_use_kernels(args: argparse.Namespace, device: torch.device) -> bool:
-    """Return whether fused kernels are requested, on a device that may have them."""
-    return args.path == "fused" and device.type != "cpu" and not args.slow
-
-
-def explain_no_graph(
-    args: argparse.Namespace, device: torch.device, *, is_single_rank: bool
-) -> tuple[str, str] | None:
-    """Return why the requested graph is impossible, and what to do; None if it is possible."""
-    if not args.graph:
-        return None
-    if not is_single_rank:
-        return "--graph does not support several ranks", "omit --graph"
-    if not should_use_kernels(args, device):
-        todo = "omit --graph, or choose --path fused and --device cuda"
-        return "--graph needs the fused kernels of a GPU", todo
-    return None
 
 
 def explain_cpu_fallback(args: argparse.Namespace, device: torch.device) -> str:

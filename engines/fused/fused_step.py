@@ -7,9 +7,9 @@ stream, the next norm) is done at its end: a layer takes six kernels.
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import asdict, replace
+from functools import partial
 from itertools import groupby
-from types import ModuleType
 from typing import Any, Final
 
 import torch
@@ -20,25 +20,35 @@ from engines.host.op_runners import Op
 from engines.kernels import load_kernel
 from engines.layer import DecoderLayer
 from engines.models.spec import Spec
-from engines.plan import PlannedOp
+from engines.plan import Plan, PlannedOp
 from engines.token_sampling import SamplingOptions
 from engines.weights import matrix_storage, quantised_storage
 from engines.weights.matrix_storage import Matrix
 
-ProductFinish = tuple[Any, ...]  # `ProductFinish` of kernels/add_rmsnorm
+CONTEXT_CLASSES: Final = (512, 2048, 8192, 1 << 31)  # up to how many positions keys are split as finely
+_PRODUCTS_WITH_EPILOGUE: Final = frozenset({"attn.out", "mlp.down"})
+_SMALL_OPS: Final = frozenset({"norm", "attn.rope", "attn.kv", "residual"})
 
 
 class KernelWeight:
     """A plain or packed matrix; its products come in `split` parts, added when their rows are finished."""
 
-    def __init__(
-        self, weight: torch.Tensor, scales: torch.Tensor | None, product: ModuleType, gate_up: ModuleType
-    ) -> None:
-        self._weight, self._scales, self._product = weight, scales, product
-        self._gate_up = gate_up.launch if gate_up is not product else product.gate_up
-        self._many_rows = load_kernel("rows_product")
-        self._is_one_by_one = self._many_rows.is_one_by_one
-        self.rows = weight.shape[0]
+    def __init__(self, matrix: Matrix) -> None:
+        """Prepare a matrix for the kernels. Raise TypeError for a kind of matrix that no kernel reads."""
+        self._scales: torch.Tensor | None = None
+        if isinstance(matrix, quantised_storage.TritonMatrix):
+            packed = matrix.packed
+            product = quantised_storage.load_packed_kernel(packed)
+            self._weight, self._scales, self._gate_up = packed.codes, packed.scales, product.gate_up
+        elif isinstance(matrix, matrix_storage.PlainMatrix):
+            product = load_kernel("gemv")
+            self._weight, self._gate_up = matrix.weight, load_kernel("gate_up_act").launch
+        else:
+            raise TypeError(f"no kernel reads a {type(matrix).__name__}")
+        many_rows = load_kernel("rows_product")
+        self._multiply, self._multiply_rows = product.launch, many_rows.launch
+        self._is_one_by_one = many_rows.is_one_by_one
+        self.rows = self._weight.shape[0]
         self.split: int = product.choose_split(self.rows)
 
     def multiply_into(
@@ -46,30 +56,16 @@ class KernelWeight:
         x: torch.Tensor,
         out: torch.Tensor,
         bias: torch.Tensor | None = None,
-        finish: ProductFinish | None = None,
+        finish: Any = None,
     ) -> None:
-        """Write the product of x and this matrix to `out`; with `finish` also norm its rows."""
-        launch = self._product.launch if self._is_one_by_one(x) else self._many_rows.launch
+        """Write the product of x and this matrix to `out`; with a `ProductFinish` also norm its rows."""
+        launch = self._multiply if self._is_one_by_one(x) else self._multiply_rows
         launch(x, self._weight, out, scales=self._scales, bias=bias, finish=finish)
 
     def multiply_gate_up(self, x: torch.Tensor, out: torch.Tensor, *, gelu: bool) -> None:
         """Write act(x·gate) · (x·up) to `out`; this matrix is gate above up."""
-        gate_up = self._gate_up if self._is_one_by_one(x) else self._many_rows.gate_up
-        gate_up(x, self._weight, out, scales=self._scales, gelu=gelu)
-
-
-def make_kernel_weight(matrix: Matrix) -> KernelWeight:
-    """Wrap a matrix for the kernels. Raise TypeError for a kind of matrix that no kernel reads."""
-    if isinstance(matrix, quantised_storage.TritonMatrix):
-        packed = matrix.packed
-        kernel = quantised_storage.load_packed_kernel(packed)
-        return KernelWeight(packed.codes, packed.scales, kernel, kernel)
-    if isinstance(matrix, matrix_storage.PlainMatrix):
-        return KernelWeight(matrix.weight, None, load_kernel("gemv"), load_kernel("gate_up_act"))
-    raise TypeError(f"no kernel reads a {type(matrix).__name__}")
-
-
-CONTEXT_CLASSES: Final = (512, 2048, 8192, 1 << 31)  # up to how many positions keys are split as finely
+        launch = self._gate_up if self._is_one_by_one(x) else self._multiply_rows
+        launch(x, self._weight, out, scales=self._scales, gelu=gelu)
 
 
 def explain_refusal(spec: Spec, options: SamplingOptions, device: torch.device) -> str:
@@ -83,8 +79,7 @@ def explain_refusal(spec: Spec, options: SamplingOptions, device: torch.device) 
         "layers without pre-norm": not spec.pre_norm,
         "an output bias of attention": spec.out_bias,
     }
-    if any(features.values()):
-        unsupported = " and ".join(name for name, is_needed in features.items() if is_needed)
+    if unsupported := " and ".join(name for name, is_needed in features.items() if is_needed):
         return f"kernels do not support {unsupported}"
     if not load_kernel("sampling").is_supported(options.temperature, options.top_k, spec.vocab):
         return "kernels draw from at most 64 tokens; choose a smaller --top-k"
@@ -147,100 +142,68 @@ class FusedStep:
 
     def _build_ops(self) -> Iterator[Op]:
         """Iterate over the ops, one per row of `build_fused_plan`, in order."""
-        layers = self._decoder.layers
-        yield self._embed_token
-        h = self._allocate_buffer(self._spec.hidden)
-        first_norm = layers[0].weights.norms["attn_norm"]
-        yield lambda: self._norm.launch(self._state.stream, first_norm, self._spec.eps, h)
+        spec, state, layers = self._spec, self._state, self._decoder.layers
+        gelu = spec.activation == "gelu_tanh"
+        yield self._make_embed_op()
+        h = self._allocate_buffer(spec.hidden)
+        yield partial(self._norm.launch, state.stream, layers[0].weights.norms["attn_norm"], spec.eps, h)
         for layer, next_layer in zip(layers, (*layers[1:], None), strict=True):
-            norms = layer.weights.norms
-            qkv = self._allocate_buffer(self._spec.query_width + 2 * self._spec.kv_width)
-            yield self._make_product_op(layer.weights.matrices["qkv"], h, qkv, layer.weights.bias)
-            q = self._allocate_buffer(self._spec.query_width)
+            matrices, norms = layer.weights.matrices, layer.weights.norms
+            post_attn, post_ffn = norms.get("post_attn_norm"), norms.get("post_ffn_norm")
+            qkv = self._allocate_buffer(spec.query_width + 2 * spec.kv_width)
+            yield partial(KernelWeight(matrices["qkv"]).multiply_into, h, qkv, layer.weights.bias)
+            q, mixed = self._allocate_buffer(spec.query_width), self._allocate_buffer(spec.query_width)
             yield self._make_rope_op(layer, qkv, q)
-            yield self._make_attention_op(layer, q, mixed := self._allocate_buffer(self._spec.query_width))
-            finish = self._make_finish(norms["ffn_norm"], h, norms.get("post_attn_norm"))
-            yield self._make_finished_product_op(layer.weights.matrices["o"], mixed, finish)
-            yield self._make_gate_up_op(
-                layer.weights.matrices["gate_up"], h, gated := self._allocate_buffer(self._spec.ffn)
-            )
+            yield self._make_attention_op(layer, q, mixed)
+            yield self._make_finished_product_op(matrices["o"], mixed, norms["ffn_norm"], h, post_attn)
+            gated = self._allocate_buffer(spec.ffn)
+            yield partial(KernelWeight(matrices["gate_up"]).multiply_gate_up, h, gated, gelu=gelu)
             next_norm = next_layer.weights.norms["attn_norm"] if next_layer else self._decoder.final
-            finish = self._make_finish(next_norm, h, norms.get("post_ffn_norm"))
-            yield self._make_finished_product_op(layer.weights.matrices["down"], gated, finish)
-        yield self._make_product_op(self._decoder.head, h, self._state.logits)
-        yield self._sample_token
+            yield self._make_finished_product_op(matrices["down"], gated, next_norm, h, post_ffn)
+        yield partial(KernelWeight(self._decoder.head).multiply_into, h, state.logits)
+        options = asdict(self._options)
+        yield partial(self._sampling.launch, state.logits, state.token, state.sampling_scratch, **options)
 
-    def _embed_token(self) -> None:
+    def _make_embed_op(self) -> Op:
         state, table, scale = self._state, self._decoder.table, self._decoder.embedding_scale
         if isinstance(table, matrix_storage.PlainEmbedding):
-            self._embed.launch(table.weight, state.token, state.position, state.stream, scale)
-        else:
+            return partial(self._embed.launch, table.weight, state.token, state.position, state.stream, scale)
+
+        def embed_unpacked() -> None:
             torch.mul(table(state.token), scale, out=state.stream)
             state.position += 1
 
-    def _make_finish(self, norm: torch.Tensor, out: torch.Tensor, post: torch.Tensor | None) -> ProductFinish:
-        """Describe what follows a product: it is added to the stream, whose norm the next kernel reads."""
-        arrived = torch.zeros(self._batch, dtype=torch.int32, device=self._device)
-        finish: ProductFinish = self._norm.ProductFinish(
-            self._state.stream, norm, out, arrived, self._spec.eps, post
-        )
-        return finish
+        return embed_unpacked
 
-    def _make_finished_product_op(self, matrix: Matrix, x: torch.Tensor, finish: ProductFinish) -> Op:
-        weight = make_kernel_weight(matrix)
-        parts = () if weight.split == 1 else (weight.split,)  # in which the product is computed
-        shape = (*parts, self._batch, weight.rows)
-        product = torch.empty(shape, dtype=torch.float32, device=self._device)
-        return lambda: weight.multiply_into(x, product, finish=finish)
-
-    def _make_product_op(
-        self, matrix: Matrix, x: torch.Tensor, out: torch.Tensor, bias: torch.Tensor | None = None
+    def _make_finished_product_op(
+        self, matrix: Matrix, x: torch.Tensor, norm: torch.Tensor, h: torch.Tensor, post: torch.Tensor | None
     ) -> Op:
-        weight = make_kernel_weight(matrix)
-        return lambda: weight.multiply_into(x, out, bias)
-
-    def _make_gate_up_op(self, matrix: Matrix, x: torch.Tensor, out: torch.Tensor) -> Op:
-        weight, gelu = make_kernel_weight(matrix), self._spec.activation == "gelu_tanh"
-        return lambda: weight.multiply_gate_up(x, out, gelu=gelu)
+        """Make a product that is added to the stream, whose norm the next kernel reads from `h`."""
+        weight, stream = KernelWeight(matrix), self._state.stream
+        arrived = torch.zeros(self._batch, dtype=torch.int32, device=self._device)
+        finish = self._norm.ProductFinish(stream, norm, h, arrived, self._spec.eps, post)
+        parts = () if weight.split == 1 else (weight.split,)  # in which the product is computed
+        product = torch.empty((*parts, self._batch, weight.rows), dtype=torch.float32, device=self._device)
+        return partial(weight.multiply_into, x, product, finish=finish)
 
     def _make_rope_op(self, layer: DecoderLayer, qkv: torch.Tensor, q: torch.Tensor) -> Op:
-        dim = self._spec.head_dim
-        tables = self._rope.RotaryTables(*layer.rotary.tables)
-        keys, values = layer.cache.all_slots
-        norm = layer.weights.norms.get("qk_norm")
-        heads, out = qkv.view(self._batch, -1, dim), q.view(self._batch, -1, dim)
-        return lambda: self._rope.launch(
-            heads, out, keys, values, self._state.position, tables, norm, self._spec.eps
-        )
+        tables, norm = layer.rotary.tables, layer.weights.norms.get("qk_norm")
+        heads, out = (t.view(self._batch, -1, self._spec.head_dim) for t in (qkv, q))
+        caches = *layer.cache.all_slots, self._state.position
+        return partial(self._rope.launch, heads, out, *caches, tables, norm, self._spec.eps)
 
     def _make_attention_op(self, layer: DecoderLayer, q: torch.Tensor, out: torch.Tensor) -> Op:
         keys, values = layer.cache.all_slots
         heads, mixed = (t.view(self._batch, -1, self._spec.head_dim) for t in (q, out))
         scratch = self._attend.allocate_scratch(heads, min(self._context, keys.shape[2]))
-        scale = self._spec.attention_scale
-        return lambda: self._attend.launch(heads, keys, values, self._state.position, mixed, scratch, scale)
-
-    def _sample_token(self) -> None:
-        state, options = self._state, self._options
-        self._sampling.launch(
-            state.logits,
-            state.token,
-            state.sampling_scratch,
-            temperature=options.temperature,
-            top_k=options.top_k,
-            top_p=options.top_p,
-            seed=options.seed,
-        )
+        scale, position = self._spec.attention_scale, self._state.position
+        return partial(self._attend.launch, heads, keys, values, position, mixed, scratch, scale)
 
     def _allocate_buffer(self, width: int) -> torch.Tensor:
         return torch.empty(self._batch, width, dtype=self._dtype, device=self._device)
 
 
-_PRODUCTS_WITH_EPILOGUE: Final = frozenset({"attn.out", "mlp.down"})
-_SMALL_OPS: Final = frozenset({"norm", "attn.rope", "attn.kv", "residual"})
-
-
-def build_fused_plan(spec: Spec, planned: Sequence[PlannedOp], row_bytes: int) -> tuple[PlannedOp, ...]:
+def build_fused_plan(spec: Spec, planned: Sequence[PlannedOp], row_bytes: int) -> Plan:
     """Join the ops of a plan that one kernel does; what stays within a kernel moves no bytes.
 
     `row_bytes` is the size of one number of the stream, for all sequences.
@@ -266,7 +229,6 @@ def _group_ops_by_kernel(planned: Sequence[PlannedOp]) -> Iterator[list[PlannedO
 
 
 def _join_ops(spec: Spec, group: list[PlannedOp], row_bytes: int) -> PlannedOp:
-    """Return one op for all ops of a group."""
     first = group[0]
     if len(group) == 1:
         return first

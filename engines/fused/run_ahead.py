@@ -4,84 +4,48 @@ The next step is queued before the last one is read, so the device never waits f
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from itertools import pairwise, zip_longest
 from typing import Any, Final, NamedTuple
 
 import torch
 
 from capture.native.emit import Emitter, now
 from capture.record.launch_order import LaunchOrder, assign_replay_owners, build_launch_order
-from capture.record.profiler_windows import ProfilerWindow, WindowBudget, WindowProfiler
+from capture.record.profiler_windows import ProfilerWindow
 from engines.decoder import Decoder
 from engines.fused.fused_step import DeviceState, FusedStep, find_context_class
 from engines.host.op_runners import (
-    NS_PER_MS,
-    OFF,
-    WINDOW_BUDGETS,
     AssignIds,
+    LaunchedStep,
     OpTimestamps,
     StepPart,
+    StepWindows,
+    capture_graph,
     group_by_layer,
-    make_annotations,
-    run_part,
-    select_window_budget,
     write_kernels,
+    write_spans,
 )
-from engines.plan import PlannedOp
+from engines.plan import Plan, PlannedOp
 from engines.token_sampling import SamplingOptions
 
-
-class LaunchedStep:
-    """Runs a step kernel by kernel, with an event at each border between layers; a bare one has none."""
-
-    def __init__(self, parts: list[StepPart], *, is_captured: bool = False, is_bare: bool = False) -> None:
-        self._parts = parts
-        self.borders = [
-            create_event(is_captured=is_captured) for _ in range(0 if is_bare else len(parts) + 1)
-        ]
-        self._notes = make_annotations(scope for _, ops in parts for scope, _ in ops)
-
-    def run(self, *, is_profiled: bool = False) -> None:
-        if self.borders:
-            self.borders[0].record()
-        for (_, ops), border in zip_longest(self._parts, self.borders[1:]):
-            run_part(ops, self._notes if is_profiled else None)
-            if border:
-                border.record()
-
-    def read_offsets(self) -> list[int]:
-        """Return the nanoseconds from the first border to each, once the step is done; empty if bare."""
-        return [int(self.borders[0].elapsed_time(border) * NS_PER_MS) for border in self.borders]
+PROFILE_ATTEMPTS: Final = 3  # to see every kernel of a step in a window
+STEPS_IN_FLIGHT: Final = 2  # steps under way: one runs while the token and the borders of the other are read
 
 
-class CapturedStep:
+class CapturedStep(LaunchedStep):
     """Runs the same step as a graph.
 
     An event within a graph does not show whether it was reached, so readers wait for an event behind it.
     """
 
-    def __init__(self, parts: list[StepPart], *, is_bare: bool = False) -> None:
-        self._launched = LaunchedStep(parts, is_captured=True, is_bare=is_bare)
-        self._graph = capture_graph(self._launched.run)
+    def __init__(self, parts: list[StepPart], *, is_bare: bool) -> None:
+        super().__init__(parts, lambda: create_event(is_captured=True), is_bare=is_bare)
+        self._graph = capture_graph(super().run)
 
     def run(self, *, is_profiled: bool = False) -> None:
         self._graph.replay()
 
-    def read_offsets(self) -> list[int]:
-        """Return the same, once the graph is done."""
-        return self._launched.read_offsets()
-
     def close(self) -> None:
         self._graph.reset()
-
-
-def capture_graph(run: Callable[[], None]) -> Any:
-    """Capture what `run` launches as a graph."""
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        run()
-    return graph
 
 
 def create_event(*, is_captured: bool) -> torch.cuda.Event:
@@ -89,34 +53,17 @@ def create_event(*, is_captured: bool) -> torch.cuda.Event:
     return torch.cuda.Event(enable_timing=True, external=is_captured)
 
 
-PROFILE_ATTEMPTS: Final = 3  # to see every kernel of a step in a window
-STEPS_IN_FLIGHT: Final = 2  # steps under way: one runs while the token and the borders of the other are read
-
-
-@dataclass(frozen=True)
-class TimedStep:
-    """Start of a step on the device, and its borders relative to that, in nanoseconds."""
-
-    start: int
-    offsets: list[int]
-
-    @property
-    def end(self) -> int:
-        return self.start + self.offsets[-1]
-
-
-class TokenSlot:
+class TokenSlot(NamedTuple):
     """Host buffer for the token of a step, and the event behind the copy."""
 
-    def __init__(self, token: torch.Tensor) -> None:
-        self.token = torch.empty(token.shape, dtype=token.dtype, pin_memory=token.is_cuda)
-        self.done = create_event(is_captured=False)
+    token: torch.Tensor
+    done: torch.cuda.Event
 
 
 class StepInFlight(NamedTuple):
     """A step in flight, its launch time, and the slot of its token."""
 
-    step: LaunchedStep | CapturedStep
+    step: LaunchedStep
     launched: int
     slot: TokenSlot
 
@@ -137,29 +84,25 @@ class RunAhead:
         self._decoder, self._sampling, self._uses_graph = decoder, sampling, uses_graph
         self._times_layers = can_time_graphs or not uses_graph
         self._device_state = DeviceState(decoder)
-        self._steps: dict[tuple[int, bool], tuple[LaunchedStep | CapturedStep, ...]] = {}
+        self._steps: dict[tuple[int, bool], tuple[LaunchedStep, ...]] = {}
         self._orders: dict[int, LaunchOrder] = {}  # by context class
-        self._is_bare = False
         self._ops_by_scope: dict[str, PlannedOp] = {}
-        self._layer_spans: tuple[PlannedOp, ...] = ()
-        self._profiler = WindowProfiler(gpu=decoder.state.ids.is_cuda)
-        self._slots = [TokenSlot(self._device_state.token) for _ in range(STEPS_IN_FLIGHT)]
+        self._layer_spans: Plan = ()
+        self._windows = StepWindows(gpu=decoder.state.ids.is_cuda)
+        token = self._device_state.token
+        buffers = (
+            torch.empty_like(token, device="cpu", pin_memory=token.is_cuda) for _ in range(STEPS_IN_FLIGHT)
+        )
+        self._slots = [TokenSlot(buffer, create_event(is_captured=False)) for buffer in buffers]
         self._in_flight: list[StepInFlight] = []
         self._last_end = 0  # when the last timed step did
-        self._timed_steps: list[TimedStep] = []
+        self._timed_steps: list[tuple[int, list[int]]] = []  # start and offsets of the borders
         self._context_before = 0  # the context before the first of them
         self._window: tuple[int, ProfilerWindow] | None = None  # and the steps in it
-        self._budget = WindowBudget(0.0)
         self.set_mode(mode)
 
     def set_mode(self, name: str) -> str:
-        """Set the capture mode; return a message about it.
-
-        spans: never profile; windows: within a budget; continuous: always; off: also time no layers.
-        """
-        self._budget, answer = select_window_budget(name, self._budget)
-        self._is_bare = name == OFF if name in WINDOW_BUDGETS else self._is_bare
-        return answer
+        return self._windows.set_mode(name)
 
     def warm_up(self, position: int) -> None:
         """Compile the first step, and learn which kernel belongs to which op."""
@@ -171,7 +114,7 @@ class RunAhead:
 
         A step of a longer context is compiled here, between two steps, and not within one.
         """
-        built = {context for context, is_bare in self._steps if is_bare == self._is_bare}
+        built = {context for context, is_bare in self._steps if is_bare == self._windows.is_bare}
         missing = {find_context_class(position + i) for i in range(count)} - built
         for context in missing:
             self._ensure_steps(context - 1)
@@ -191,18 +134,16 @@ class RunAhead:
         """
         self._context_before = position
         start = now()
-        is_profiled = not self._in_flight and self._budget.is_due(start)
-        if is_profiled:
-            self._profiler.start()
-            torch.accelerator.synchronize()
-        ahead = queue_next and not is_profiled and not self._budget.is_due(start)
-        tokens = self._launch_steps(
-            range(position + len(self._in_flight), position + count + ahead), is_profiled=is_profiled
-        )
+        is_profiled = not self._in_flight and self._windows.open_if_due(start)
+        ahead = queue_next and not is_profiled and not self._windows.budget.is_due(start)
+        positions = range(position + len(self._in_flight), position + count + ahead)
+        tokens = self._launch_steps(positions, is_profiled=is_profiled)
         timestamps.mark()
         tokens += [self._finish_oldest_step() for _ in range(count - len(tokens))]
         timestamps.mark()
-        self._close_window(timestamps.end - start, is_profiled=is_profiled, steps=count)
+        if window := self._windows.close(timestamps.end - start):
+            orders = list(self._orders.values())
+            self._window = count, (assign_replay_owners(window, orders) if self._uses_graph else window)
         return tokens
 
     def drop_queued_steps(self) -> None:
@@ -215,12 +156,10 @@ class RunAhead:
         """Write the device times of the steps up to a context; later steps are dropped."""
         spans = assign_ids(self._layer_spans)
         steps = self._timed_steps[: context - self._context_before]
-        for at, timed in enumerate(steps, self._context_before + 1):
-            starts = [timed.start + offset for offset in timed.offsets[:-1]]
-            durations = [b - a for a, b in pairwise(timed.offsets)]
-            emitter.columns(spans, starts, durations, context=at, **facts)
+        for at, (start, offsets) in enumerate(steps, self._context_before + 1):
+            write_spans(emitter, spans, start, offsets, context=at, **facts)
         if self._window:
-            emitter.cost_ns += self._profiler.overhead_ns
+            emitter.cost_ns += self._windows.profiler.overhead_ns
             count, window = self._window
             facts |= {"steps": count, "context": context}
             write_kernels(emitter, assign_ids, window, self._ops_by_scope, **facts)
@@ -259,55 +198,50 @@ class RunAhead:
         slot.done.synchronize()
         if offsets := step.read_offsets():
             # it began when it was launched, or when the one before it ended
-            timed = TimedStep(max(launched, self._last_end), offsets)
-            self._last_end = timed.end
-            self._timed_steps.append(timed)
+            start = max(launched, self._last_end)
+            self._last_end = start + offsets[-1]
+            self._timed_steps.append((start, offsets))
         return int(slot.token[0])
 
-    def _close_window(self, duration: int, *, is_profiled: bool, steps: int) -> None:
-        if not is_profiled:
-            self._budget.add_plain_step(duration)
-            return
-        window = self._profiler.stop()
-        orders = list(self._orders.values())
-        self._window = steps, (assign_replay_owners(window, orders) if self._uses_graph else window)
-        self._budget.add_window(now(), self._profiler.overhead_ns, duration)
-
-    def _ensure_steps(self, position: int) -> tuple[LaunchedStep | CapturedStep, ...]:
+    def _ensure_steps(self, position: int) -> tuple[LaunchedStep, ...]:
         """Return the steps for the context class of a position, one per step in flight."""
         context = find_context_class(position)
-        kind = context, self._is_bare
+        kind = context, self._windows.is_bare
         if kind not in self._steps:
             with self._device_state.rehearse() as restore:
                 self._steps[kind] = self._build_steps(context, restore)
         return self._steps[kind]
 
-    def _build_steps(
-        self, context: int, restore: Callable[[], None]
-    ) -> tuple[LaunchedStep | CapturedStep, ...]:
+    def _build_steps(self, context: int, restore: Callable[[], None]) -> tuple[LaunchedStep, ...]:
         fused = FusedStep(self._decoder, self._device_state, self._sampling, context)
         parts = group_by_layer(fused.ops, fused.plan)
         self._ops_by_scope = {row.scope: row for row in fused.plan}
         self._layer_spans = tuple(part for part, _ in parts)
-        is_bare = self._is_bare or not self._times_layers
-        step = LaunchedStep(parts, is_bare=is_bare)
+        is_bare = self._windows.is_bare or not self._times_layers
+
+        def launch() -> LaunchedStep:
+            return LaunchedStep(parts, lambda: create_event(is_captured=False), is_bare=is_bare)
+
+        step = launch()
         step.run()  # compiles
         if not self._uses_graph:
-            return step, *(LaunchedStep(parts, is_bare=is_bare) for _ in range(STEPS_IN_FLIGHT - 1))
-        if not self._is_bare:
+            return step, *(launch() for _ in range(STEPS_IN_FLIGHT - 1))
+        if not self._windows.is_bare:
             self._orders[context] = self._learn_launch_order(step, restore)
         return tuple(CapturedStep(parts, is_bare=is_bare) for _ in range(STEPS_IN_FLIGHT))
 
     def _learn_launch_order(self, step: LaunchedStep, restore: Callable[[], None]) -> LaunchOrder:
-        """Profile a step for the order of its kernels; an empty order, which fits no replay, if all attempts
-        miss some.
+        """Profile a step for the order of its kernels.
+
+        If all attempts miss some, the order is empty, which fits no replay.
         """
+        profiler = self._windows.profiler
         for _ in range(PROFILE_ATTEMPTS):
             restore()
-            self._profiler.start()
+            profiler.start()
             step.run(is_profiled=True)
             torch.accelerator.synchronize()
-            order = build_launch_order(self._profiler.stop())
+            order = build_launch_order(profiler.stop())
             restore()
             if order is not None:
                 return order

@@ -1,5 +1,9 @@
-"""Commands to a running engine: JSON lines on stdin, and signals; run between steps."""
+"""Commands to a running engine: JSON lines on stdin, and signals; run between steps.
 
+`RunningEngine` is what its parts share.
+"""
+
+import argparse
 import json
 import os
 import signal
@@ -9,9 +13,10 @@ import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from capture.native.emit import Emitter
+from capture.record.torchrun import Rank
 from engines.host.heartbeat import Heartbeat
 
 COMMAND_NAMES: Final = frozenset(("prompt", "mode", "pause", "resume", "quit"))
@@ -146,3 +151,22 @@ class Control:
     def _note_answer(self, answer: str) -> None:
         if answer:
             self._emitter.mark(answer, "note")
+
+
+class RunningEngine(NamedTuple):
+    """What every part of an engine shares: its arguments, where it writes, and what it is told."""
+
+    args: argparse.Namespace
+    emitter: Emitter
+    id: str  # of the run
+    heartbeat: Heartbeat
+    commands: Commands
+    rank: Rank | None
+
+    def write_meta(self, name: str, meta: dict[str, Any]) -> None:
+        self.emitter.run(name, meta, id=self.id)
+
+    def report_built(self, share: float) -> None:
+        """Write the share of the weights that is built. Raise StoppedError if a signal has arrived."""
+        self.commands.check_signals()
+        self.heartbeat.write_progress("building weights", share)

@@ -5,7 +5,7 @@ for a step an hour later.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Final
 
 import torch
@@ -17,6 +17,7 @@ from engines.processor.huge_pages import gather_into_pages
 from engines.processor.row_ops import sum_numbers
 
 READ_TIME_SHARE: Final = 0.004  # of the run's time that is spent on reading
+GATHER_TIME_SHARE: Final = 0.1  # of the run's time until all are gathered
 READ_INTERVAL_NS: Final = 300_000_000  # from one pass to the next, at least
 WATCH_NUMBERS: Final = 1 << 25  # numbers that a pass reads: more than the caches hold
 WATCH_PIECE_NUMBERS: Final = 1 << 21  # numbers read before cores wait for each other: what a matrix has
@@ -24,43 +25,26 @@ UNTIMED_PIECES: Final = 4  # of a pass: whoever rested for a moment is let run b
 PASSES_PER_READING: Final = 3  # reported together, each at a moment of its own, since one may meet a bad one
 
 
-class BandwidthMonitor:
-    """Measures memory bandwidth now and then, and writes it as a counter of the run.
+def sample_bandwidth(emitter: Emitter, buffer: torch.Tensor) -> Iterator[None]:
+    """Measure memory bandwidth once per turn, and write the rate of the last few passes as a counter.
 
     Memory is read like weights: if another program takes a core for a moment, the others wait at the end of a
     piece as at the end of a product, so that a reading is slowed as much as a step.
     """
-
-    def __init__(self, emitter: Emitter, buffer: torch.Tensor | None = None) -> None:
-        self._emitter = emitter
-        self.buffer = torch.ones(WATCH_NUMBERS) if buffer is None else buffer
-
-    def sample_bandwidth(self) -> Iterator[None]:
-        """Measure once per turn, and write the rate of the last few passes together."""
-        untimed, timed = (
-            self.buffer.split(WATCH_PIECE_NUMBERS)[part]
-            for part in (slice(UNTIMED_PIECES), slice(UNTIMED_PIECES, None))
-        )
-        bytes_read = sum(piece.nbytes for piece in timed)
-        times_ns: deque[int] = deque(maxlen=PASSES_PER_READING)
-        while True:
-            _time_read_ns(untimed)
-            times_ns.append(_time_read_ns(timed))
-            self._emitter.counter(
-                READ_COUNTER, 1e9 * len(times_ns) * bytes_read / max(sum(times_ns), 1), "B/s"
-            )
-            yield
-
-
-def _time_read_ns(pieces: Sequence[torch.Tensor]) -> int:
-    """Return the nanoseconds needed to read the pieces."""
-    start = now()
-    for piece in pieces:
-        sum_numbers(piece)
-    return now() - start
-
-
-GATHER_TIME_SHARE: Final = 0.1  # of the run's time until all are gathered
+    pieces = buffer.split(WATCH_PIECE_NUMBERS)
+    timed = pieces[UNTIMED_PIECES:]
+    bytes_read = sum(piece.nbytes for piece in timed)
+    times_ns: deque[int] = deque(maxlen=PASSES_PER_READING)
+    while True:
+        for piece in pieces[:UNTIMED_PIECES]:
+            sum_numbers(piece)
+        start = now()
+        for piece in timed:
+            sum_numbers(piece)
+        times_ns.append(now() - start)
+        rate = 1e9 * len(times_ns) * bytes_read / max(sum(times_ns), 1)
+        emitter.counter(READ_COUNTER, rate, "B/s")
+        yield
 
 
 class ThrottledWork:
@@ -81,21 +65,16 @@ class ThrottledWork:
         return did_work
 
 
-def skip_idle_work() -> bool:
-    """Do nothing between two reports."""
-    return False
-
-
-def build_idle_work(emitter: Emitter, device: torch.device, *, is_bare: bool) -> Callable[[], bool]:
-    """Build the work between two reports; none on accelerators, which compute apart from the host.
+def build_idle_work(emitter: Emitter, device: torch.device, *, is_bare: bool) -> Callable[[], bool] | None:
+    """Build the work between two reports; None on accelerators, which compute apart from the host.
 
     A bare run, which times no kernels, does not measure bandwidth.
     """
     if device.type != "cpu":
-        return skip_idle_work
+        return None
     if is_bare:
         return ThrottledWork(gather_into_pages(iter_weights()), GATHER_TIME_SHARE).run_if_due
-    monitor = BandwidthMonitor(emitter)
-    sampling = ThrottledWork(monitor.sample_bandwidth(), READ_TIME_SHARE, READ_INTERVAL_NS)
-    gathering = ThrottledWork(gather_into_pages((monitor.buffer, *iter_weights())), GATHER_TIME_SHARE)
+    buffer = torch.ones(WATCH_NUMBERS)
+    sampling = ThrottledWork(sample_bandwidth(emitter, buffer), READ_TIME_SHARE, READ_INTERVAL_NS)
+    gathering = ThrottledWork(gather_into_pages((buffer, *iter_weights())), GATHER_TIME_SHARE)
     return lambda: sampling.run_if_due() or gathering.run_if_due()

@@ -4,7 +4,7 @@ import os
 import platform
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from contextlib import suppress
 from pathlib import Path
 from statistics import median
 from typing import Final
@@ -14,8 +14,7 @@ import torch
 from capture import nvidia
 from capture.device_roofs import MEASURED, MEASURED_AT_START, Roof, build_key, from_table, load_measured_roofs
 from capture.errors import UsageError
-from capture.native.emit import Emitter
-from engines.host.heartbeat import Heartbeat
+from engines.host.op_runners import capture_graph
 from engines.processor.huge_pages import gather_into_pages
 from engines.processor.row_ops import sum_numbers
 from engines.weights.matrix_storage import has_fast_bf16
@@ -31,14 +30,14 @@ ROUNDS: Final = 5
 QUICK_ROUNDS: Final = 3
 MIN_TRIES_S: Final = 0.5  # of tries, so that a busy neighbour is outlasted
 
-Timer = Callable[[Callable[[], object]], float]
+READ_NUMBERS: Final = 1 << 26  # numbers that are read in one pass
+TIMED_NUMBERS: Final = 1 << 22  # numbers that are timed by themselves
+QUICK_READ_S: Final = 0.1  # of reading
+FULL_READ_S: Final = 1.0  # the same where there is time for it: a shared host swings from second to second
+
 CPU: Final = torch.device("cpu")
-
-
-def write_roofs(device: torch.device, emitter: Emitter, id: str, heartbeat: Heartbeat) -> None:
-    """Measure the roofs, and write them to the meta of a run without steps."""
-    roof = measure_roof(device, heartbeat.write_status)
-    emitter.run(roof.device, {"roof": roof.as_meta()}, id=id)
+Timer = Callable[[Callable[[], object]], float]
+ReportStatus = Callable[[str], None]
 
 
 def find_roof(device: torch.device) -> Roof | None:
@@ -47,15 +46,17 @@ def find_roof(device: torch.device) -> Roof | None:
     A partition of a GPU, or one that is in no table, is measured: its name does not say what it can do.
     """
     name = find_device_name(device)
-    saved = load_measured_roofs().get(build_key(name, *_read_identity(device)))
-    if saved:
+    if saved := load_measured_roofs().get(build_key(name, *_read_identity(device))):
         return saved
     if device.type == "cpu":
-        return _measure_cpu_at_start(name)
-    return (_measure_gpu_at_start(device) if device.type == "cuda" else None) or from_table(name)
+        return _measure_cpu(lambda _: None, is_quick=True)
+    if device.type == "cuda":
+        with suppress(RuntimeError):  # it has no free memory for that
+            return _measure_gpu(device, lambda _: None, QUICK_GPU_MATMUL_SIDE, MEASURED_AT_START)
+    return from_table(name)
 
 
-def measure_roof(device: torch.device, report_status: Callable[[str], None]) -> Roof:
+def measure_roof(device: torch.device, report_status: ReportStatus) -> Roof:
     """Measure every roof of a device, each as the best of several tries."""
     if device.type not in ("cpu", "cuda"):
         raise UsageError(f"roofs of {device.type} devices cannot be measured", todo="use cpu or cuda")
@@ -65,27 +66,31 @@ def measure_roof(device: torch.device, report_status: Callable[[str], None]) -> 
         return _measure_gpu(device, report_status, GPU_MATMUL_SIDE, MEASURED)
 
 
-def _measure_cpu(report_status: Callable[[str], None]) -> Roof:
-    uuid, driver, version = _read_identity(CPU)
+def _measure_cpu(report_status: ReportStatus, *, is_quick: bool = False) -> Roof:
+    """Measure the CPU; quickly: in some tenths of a second, with smaller matrices, and no copy."""
+    timer = _time_best if is_quick else _time_best_of_many
     report_status("measuring memory bandwidth")
-    passes = BandwidthProbe(huge_pages=True).measure_passes(FULL_READ_S)
-    copy = _measure_copy_rate(CPU, COPY_BYTES, _time_best_of_many)
+    passes = BandwidthProbe(huge_pages=not is_quick).measure_passes(QUICK_READ_S if is_quick else FULL_READ_S)
+    copy = 0.0 if is_quick else _measure_copy_rate(CPU, COPY_BYTES, timer)
     report_status("measuring FLOP/s of matrix products")
-    rates = _measure_cpu_matmul_rates(MATMUL_SIDE, _time_best_of_many)
-    floor = _measure_launch_ns(CPU)
-    name, when = find_device_name(CPU), _format_now()
-    roof = Roof(name, MEASURED, 0.0, copy, rates, floor, "cache", when, uuid, driver, version)
-    return _with_read_rates(roof, passes)
-
-
-def _with_read_rates(roof: Roof, passes: Sequence[float]) -> Roof:
-    """Return the roof with the sustained, slowest and fastest read bandwidth."""
-    return replace(
-        roof, read_bytes_per_s=compute_sustained_rate(passes), read_low=min(passes), read_high=max(passes)
+    dtypes = {"fp32": torch.float32, **({"bf16": torch.bfloat16} if has_fast_bf16() else {})}
+    side = QUICK_MATMUL_SIDE if is_quick else MATMUL_SIDE
+    return Roof(
+        find_device_name(CPU),
+        MEASURED_AT_START if is_quick else MEASURED,
+        compute_sustained_rate(passes),
+        copy,
+        {name: _measure_matmul_rate(CPU, dtype, side, timer) for name, dtype in dtypes.items()},
+        _measure_launch_ns(),
+        "cache",
+        _format_now(),
+        torch="" if is_quick else str(torch.__version__),
+        read_low=min(passes),
+        read_high=max(passes),
     )
 
 
-def _measure_gpu(device: torch.device, report_status: Callable[[str], None], side: int, source: str) -> Roof:
+def _measure_gpu(device: torch.device, report_status: ReportStatus, side: int, source: str) -> Roof:
     uuid, driver, version = _read_identity(device)
     report_status("measuring memory bandwidth")
     free, _ = torch.cuda.mem_get_info()
@@ -95,14 +100,6 @@ def _measure_gpu(device: torch.device, report_status: Callable[[str], None], sid
     floor = _measure_graph_launch_ns(device)
     name, when = find_device_name(device), _format_now()
     return Roof(name, source, 0.0, copy, rates, floor, "L2", when, uuid, driver, version)
-
-
-def _measure_gpu_at_start(device: torch.device) -> Roof | None:
-    """Measure a GPU in some tenths of a second; None if it has no free memory for that."""
-    try:
-        return _measure_gpu(device, lambda _: None, QUICK_GPU_MATMUL_SIDE, MEASURED_AT_START)
-    except RuntimeError:
-        return None
 
 
 def _measure_gpu_matmul_rates(device: torch.device, side: int) -> dict[str, float]:
@@ -119,19 +116,6 @@ def _measure_gpu_matmul_rates(device: torch.device, side: int) -> dict[str, floa
     return rates
 
 
-def _measure_cpu_at_start(name: str) -> Roof:
-    """Measure in some tenths of a second: smaller matrices, and no copy."""
-    rates, floor = _measure_cpu_matmul_rates(QUICK_MATMUL_SIDE, _time_best), _measure_launch_ns(CPU)
-    roof = Roof(name, MEASURED_AT_START, 0.0, 0.0, rates, floor, "cache", _format_now())
-    return _with_read_rates(roof, BandwidthProbe(huge_pages=False).measure_passes(QUICK_READ_S))
-
-
-def _measure_cpu_matmul_rates(side: int, timer: Timer) -> dict[str, float]:
-    """Measure products of the dtypes that this CPU multiplies at their own speed."""
-    dtypes = {"fp32": torch.float32, **({"bf16": torch.bfloat16} if has_fast_bf16() else {})}
-    return {name: _measure_matmul_rate(CPU, dtype, side, timer) for name, dtype in dtypes.items()}
-
-
 def _measure_copy_rate(device: torch.device, size: int, timer: Timer) -> float:
     """Return the bytes per second that a copy reads and writes."""
     source = torch.ones(size, dtype=torch.uint8, device=device)
@@ -146,9 +130,9 @@ def _measure_matmul_rate(device: torch.device, dtype: torch.dtype, side: int, ti
     return 2 * side**3 / timer(lambda: torch.mm(a, a, out=out))
 
 
-def _measure_launch_ns(device: torch.device) -> float:
-    """Return the time of an op without work."""
-    work = _make_tiny_op(device)
+def _measure_launch_ns() -> float:
+    """Return the time of an op without work on the CPU."""
+    work = _make_tiny_op(CPU)
     return 1e9 * _time_best(lambda: [work() for _ in range(LAUNCHES)]) / LAUNCHES
 
 
@@ -156,10 +140,7 @@ def _measure_graph_launch_ns(device: torch.device) -> float:
     """Return the time between two kernels of a graph, where the host is not involved."""
     work = _make_tiny_op(device)
     work()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        for _ in range(LAUNCHES):
-            work()
+    graph = capture_graph(lambda: [work() for _ in range(LAUNCHES)])
     return 1e9 * _time_best_on_gpu(graph.replay) / LAUNCHES
 
 
@@ -229,12 +210,6 @@ def find_device_name(device: torch.device) -> str:
     return f"{name}, {os.cpu_count()} cores"
 
 
-READ_NUMBERS: Final = 1 << 26  # numbers that are read in one pass
-TIMED_NUMBERS: Final = 1 << 22  # numbers that are timed by themselves
-QUICK_READ_S: Final = 0.1  # of reading
-FULL_READ_S: Final = 1.0  # the same where there is time for it: a shared host swings from second to second
-
-
 class BandwidthProbe:
     """Memory larger than any cache, which is read again and again."""
 
@@ -255,10 +230,6 @@ class BandwidthProbe:
         while not rates or time.perf_counter() < end:
             rates.append(median(map(_measure_read_rate, self._pieces)))
         return rates
-
-    def measure_rate(self, seconds: float = QUICK_READ_S) -> float:
-        """Return the sustained bandwidth in bytes per second."""
-        return compute_sustained_rate(self.measure_passes(seconds))
 
 
 def compute_sustained_rate(passes: Sequence[float]) -> float:

@@ -9,24 +9,36 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
-from itertools import groupby, pairwise
+from itertools import groupby, zip_longest
 from operator import attrgetter, sub
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import torch
 
 from capture.native.emit import Emitter, now
 from capture.record.profiler_windows import (
     ANNOTATION_PREFIX,
+    LeafWork,
     ProfilerWindow,
     WindowBudget,
     WindowProfiler,
     emit_window,
 )
-from capture.record.profiler_windows import LeafWork as Kernel
-from engines.plan import TOKEN_WAIT, PlannedOp, plan_host_op
+from engines.plan import TOKEN_WAIT, Plan, PlannedOp, plan_host_op
 
 Op = Callable[[], None]
+AssignIds = Callable[[Plan], list[int]]
+StepPart = tuple[PlannedOp, list[tuple[str, Op]]]  # a span, and its ops by scope
+
+NS_PER_MS: Final = 1e6
+NO_WORK: Final = (0.0, 0.0)
+OFF: Final = "off"  # nothing is timed but the steps themselves: the bare measure
+WINDOW_BUDGETS: Final[Mapping[str, Callable[[], WindowBudget]]] = {
+    OFF: lambda: WindowBudget(0.0),
+    "spans": lambda: WindowBudget(0.0),
+    "windows": WindowBudget,
+    "continuous": lambda: WindowBudget(1.0),
+}
 
 
 class PlanWriter:
@@ -34,10 +46,10 @@ class PlanWriter:
 
     def __init__(self, emitter: Emitter) -> None:
         self._emitter = emitter
-        self._ids: dict[tuple[PlannedOp, ...], list[int]] = {}
+        self._ids: dict[Plan, list[int]] = {}
         self._next_id = 0
 
-    def assign_ids(self, ops: tuple[PlannedOp, ...]) -> list[int]:
+    def assign_ids(self, ops: Plan) -> list[int]:
         """Return the op ids of a step; an unknown step is written to the plan first."""
         if ops not in self._ids:
             start, self._next_id = self._next_id, self._next_id + len(ops)
@@ -78,43 +90,13 @@ class OpTimestamps:
         emitter.columns(ids, self.times[:-1], self.durations, **facts)
 
 
-CONTINUOUS_SHARE: Final = 1.0  # a budget that lets every step be watched
-NS_PER_MS: Final = 1e6
-NO_WORK: Final = (0.0, 0.0)
-OFF: Final = "off"  # nothing is timed but the steps themselves: the bare measure
-WINDOW_BUDGETS: Final[Mapping[str, Callable[[], WindowBudget]]] = {
-    OFF: lambda: WindowBudget(0.0),
-    "spans": lambda: WindowBudget(0.0),
-    "windows": WindowBudget,
-    "continuous": lambda: WindowBudget(CONTINUOUS_SHARE),
-}
-
-AssignIds = Callable[[tuple[PlannedOp, ...]], list[int]]
-StepPart = tuple[PlannedOp, list[tuple[str, Op]]]
-Annotations = dict[str, AbstractContextManager[Any]]  # by scope
-
-
-class OpRunner(Protocol):
-    """Runs the ops of a step and times them."""
-
-    def select_timed_ops(self, planned: tuple[PlannedOp, ...]) -> tuple[PlannedOp, ...]: ...
-
-    def run(self, timestamps: OpTimestamps) -> None: ...
-
-    def write(self, emitter: Emitter, assign_ids: AssignIds, **facts: Any) -> None:
-        """Write the device's own times of the last step, once it is done."""
-
-    def set_mode(self, name: str) -> str:
-        """Set the capture mode; return a message about it."""
-
-
 class HostRunner:
     """Runs ops that are done when their call returns: each op is a row, or all of them one if bare."""
 
     def __init__(self, ops: Sequence[Op], mode: str = "") -> None:
         self._ops, self._is_bare = ops, mode == OFF
 
-    def select_timed_ops(self, planned: tuple[PlannedOp, ...]) -> tuple[PlannedOp, ...]:
+    def select_timed_ops(self, planned: Plan) -> Plan:
         return (plan_host_op("ops"),) if self._is_bare else planned
 
     def run(self, timestamps: OpTimestamps) -> None:
@@ -134,77 +116,135 @@ class HostRunner:
         return f"every op is already recorded on this device; {name} changes nothing"
 
 
+class StepWindows:
+    """Opens windows of the profiler around steps, within the budget of a capture mode."""
+
+    def __init__(self, *, gpu: bool) -> None:
+        self.profiler = WindowProfiler(gpu=gpu)
+        self.budget = WindowBudget(0.0)
+        self.is_bare = False  # not even layers are timed
+        self._is_open = False
+
+    def set_mode(self, name: str) -> str:
+        """Set the capture mode; return a message about it.
+
+        spans: never profile; windows: within a budget; continuous: always; off: also time no layers.
+        """
+        if name not in WINDOW_BUDGETS:
+            return f"unknown capture mode {name}; modes: {', '.join(WINDOW_BUDGETS)}"
+        self.budget, self.is_bare = WINDOW_BUDGETS[name](), name == OFF
+        return f"capture mode {name}"
+
+    def open_if_due(self, at: int) -> bool:
+        """Open a window if one is due, once the device is done; return whether it is open."""
+        self._is_open = self.budget.is_due(at)
+        if self._is_open:
+            self.profiler.start()
+            torch.accelerator.synchronize()
+        return self._is_open
+
+    def close(self, duration: int) -> ProfilerWindow | None:
+        """Close the window around steps of this duration; None if there is none."""
+        if not self._is_open:
+            self.budget.add_plain_step(duration)
+            return None
+        self._is_open = False
+        window = self.profiler.stop()
+        self.budget.add_window(now(), self.profiler.overhead_ns, duration)
+        return window
+
+
+class LaunchedStep:
+    """Runs a step op by op, with an event at each border between layers; a bare one has none."""
+
+    def __init__(self, parts: list[StepPart], create_event: Callable[[], Any], *, is_bare: bool) -> None:
+        self._parts = parts
+        self._borders = [] if is_bare else [create_event() for _ in range(len(parts) + 1)]
+        self._annotations = make_annotations(scope for _, ops in parts for scope, _ in ops)
+
+    def run(self, *, is_profiled: bool = False) -> None:
+        if self._borders:
+            self._borders[0].record()
+        for (_, ops), border in zip_longest(self._parts, self._borders[1:]):
+            for scope, op in ops:
+                if is_profiled:
+                    with self._annotations[scope]:
+                        op()
+                else:
+                    op()
+            if border:
+                border.record()
+
+    def read_offsets(self) -> list[int]:
+        """Return the nanoseconds from the first border to each, once the step is done; empty if bare."""
+        return [int(self._borders[0].elapsed_time(border) * NS_PER_MS) for border in self._borders]
+
+
 class DeviceRunner:
     """Launches the ops, waits, and reads the device's clock at the borders of the layers."""
 
-    def __init__(
-        self, ops: Sequence[Op], planned: tuple[PlannedOp, ...], device: torch.device, mode: str
-    ) -> None:
-        self._ops, self._parts = ops, group_by_layer(ops, planned)
-        self._annotations = make_annotations(row.scope for row in planned)
+    def __init__(self, ops: Sequence[Op], planned: Plan, device: torch.device, mode: str) -> None:
+        self._ops, parts = ops, group_by_layer(ops, planned)
         self._ops_by_scope = {row.scope: row for row in planned}
-        self._borders = [torch.Event(device.type, enable_timing=True) for _ in range(len(self._parts) + 1)]
-        self._profiler = WindowProfiler(gpu=device.type == "cuda")
+        self._spans = tuple(part for part, _ in parts)
         self._span_ids: list[int] = []
-        self._anchor = 0
+        self._step = LaunchedStep(parts, lambda: torch.Event(device.type, enable_timing=True), is_bare=False)
+        self._windows = StepWindows(gpu=device.type == "cuda")
+        self._launched = 0
         self._window: ProfilerWindow | None = None
-        self._budget, self._is_bare = WindowBudget(0.0), False
         self._no_kernels_reason = explain_no_kernels(device)
         self.set_mode(mode)
 
-    def select_timed_ops(self, planned: tuple[PlannedOp, ...]) -> tuple[PlannedOp, ...]:
+    def select_timed_ops(self, planned: Plan) -> Plan:
         return plan_host_op("launch"), TOKEN_WAIT
 
     def set_mode(self, name: str) -> str:
-        """Set the capture mode: never profile (spans), within a budget (windows), always (continuous).
-
-        With `off` no layers are timed, either.
-        """
-        self._is_bare = name == OFF if name in WINDOW_BUDGETS else self._is_bare
+        answer = self._windows.set_mode(name)
         if self._no_kernels_reason and name != OFF:
+            self._windows.budget = WindowBudget(0.0)
             return self._no_kernels_reason
-        self._budget, answer = select_window_budget(name, self._budget)
         return answer
 
     def run(self, timestamps: OpTimestamps) -> None:
         start = now()
-        is_profiled = self._budget.is_due(start)
-        if is_profiled:
-            self._profiler.start()
-            torch.accelerator.synchronize()
-        self._launch(is_profiled)
+        is_profiled = self._windows.open_if_due(start)
+        if self._windows.is_bare:
+            for op in self._ops:
+                op()
+        else:
+            self._launched = now()
+            self._step.run(is_profiled=is_profiled)
         timestamps.mark()
         torch.accelerator.synchronize()
         timestamps.mark()
-        self._window = self._profiler.stop() if is_profiled else None
-        duration = timestamps.end - start
-        if is_profiled:
-            self._budget.add_window(now(), self._profiler.overhead_ns, duration)
-        else:
-            self._budget.add_plain_step(duration)
+        self._window = self._windows.close(timestamps.end - start)
 
     def write(self, emitter: Emitter, assign_ids: AssignIds, **facts: Any) -> None:
-        if self._is_bare:
+        """Write the device's own times of the last step."""
+        if self._windows.is_bare:
             return
-        if not self._span_ids:
-            self._span_ids = assign_ids(tuple(part for part, _ in self._parts))
-        offsets = [int(self._borders[0].elapsed_time(b) * NS_PER_MS) for b in self._borders]
-        durations = [b - a for a, b in pairwise(offsets)]
-        emitter.columns(self._span_ids, [self._anchor + o for o in offsets[:-1]], durations, **facts)
+        self._span_ids = self._span_ids or assign_ids(self._spans)
+        write_spans(emitter, self._span_ids, self._launched, self._step.read_offsets(), **facts)
         if self._window:
-            emitter.cost_ns += self._profiler.overhead_ns
+            emitter.cost_ns += self._windows.profiler.overhead_ns
             write_kernels(emitter, assign_ids, self._window, self._ops_by_scope, **facts)
 
-    def _launch(self, is_profiled: bool) -> None:
-        if self._is_bare:
-            for op in self._ops:
-                op()
-            return
-        self._anchor = now()
-        self._borders[0].record()
-        for (_, ops), border in zip(self._parts, self._borders[1:], strict=True):
-            run_part(ops, self._annotations if is_profiled else None)
-            border.record()
+
+OpRunner = HostRunner | DeviceRunner
+
+
+def capture_graph(run: Callable[[], object]) -> Any:
+    """Capture what `run` launches as a graph."""
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        run()
+    return graph
+
+
+def write_spans(emitter: Emitter, ids: list[int], start: int, offsets: list[int], **facts: Any) -> None:
+    """Write spans between borders, which come `offsets` nanoseconds after a start."""
+    starts = [start + offset for offset in offsets[:-1]]
+    emitter.columns(ids, starts, list(map(sub, offsets[1:], offsets)), **facts)
 
 
 def write_kernels(
@@ -240,7 +280,7 @@ def note_window_problems(emitter: Emitter, window: ProfilerWindow) -> None:
         emitter.mark("a profiler window has no kernels of the device", "log")
 
 
-def build_kernel_row(kernel: Kernel, planned: PlannedOp | None, *, has_all_work: bool) -> PlannedOp:
+def build_kernel_row(kernel: LeafWork, planned: PlannedOp | None, *, has_all_work: bool) -> PlannedOp:
     """Build the row of one kernel; it has FLOPs and bytes if it does all work of its op."""
     if planned is None:
         return PlannedOp(kernel.name, "", "other", lens="gpu")
@@ -255,16 +295,7 @@ def explain_no_kernels(device: torch.device) -> str:
     return f"the profiler shows no kernels of {device.type}: only layers or phases are timed"
 
 
-def select_window_budget(name: str, current: WindowBudget) -> tuple[WindowBudget, str]:
-    """Return the budget of a capture mode and a message; an unknown mode keeps the current budget."""
-    if name not in WINDOW_BUDGETS:
-        return current, f"unknown capture mode {name}; modes: {', '.join(WINDOW_BUDGETS)}"
-    return WINDOW_BUDGETS[name](), f"capture mode {name}"
-
-
-def make_runner(
-    ops: Sequence[Op], planned: tuple[PlannedOp, ...], device: torch.device, mode: str
-) -> OpRunner:
+def make_runner(ops: Sequence[Op], planned: Plan, device: torch.device, mode: str) -> OpRunner:
     """Make the runner of a device; an accelerator without timed events waits for every op."""
     if device.type == "cpu":
         return HostRunner(ops, mode)
@@ -282,27 +313,16 @@ def _wait_after(op: Op) -> Op:
     return run_and_wait
 
 
-def group_by_layer(ops: Sequence[Op], planned: tuple[PlannedOp, ...]) -> list[StepPart]:
+def group_by_layer(ops: Sequence[Op], planned: Plan) -> list[StepPart]:
     """Group ops under one span per layer, and those before and after the layers."""
     parts: list[StepPart] = []
-    pairs = list(zip(planned, ops, strict=True))
-    for layer, group in groupby(pairs, key=lambda pair: pair[0].layer):
+    for layer, group in groupby(zip(planned, ops, strict=True), key=lambda pair: pair[0].layer):
         name = "layer" if layer is not None else "head" if parts else "embed"
         span = PlannedOp(name, name, "other", layer, lens="gpu", kind="span")
-        parts.append((span, [(row.scope, op) for (row, op) in group]))
+        parts.append((span, [(row.scope, op) for row, op in group]))
     return parts
 
 
-def run_part(ops: list[tuple[str, Op]], annotations: Annotations | None) -> None:
-    """Run the ops of a part, each within the annotation of its scope if there are annotations."""
-    for scope, op in ops:
-        if annotations:
-            with annotations[scope]:
-                op()
-        else:
-            op()
-
-
-def make_annotations(scopes: Iterable[str]) -> Annotations:
+def make_annotations(scopes: Iterable[str]) -> dict[str, AbstractContextManager[Any]]:
     """Make a profiler annotation per scope; one costs 0.2 µs, where record_function costs 6."""
     return {scope: torch._C._profiler._RecordFunctionFast(f"{ANNOTATION_PREFIX}{scope}") for scope in scopes}

@@ -1,9 +1,8 @@
 """Prompts to token ids and token ids to text, with the model's tokenizer; numbers if it has none."""
 
 import zlib
-from collections.abc import Callable, Mapping
-from pathlib import Path
-from typing import Any, Final, Protocol
+from collections.abc import Mapping
+from typing import Any, Final
 
 from engines.models.gguf_config import SPLIT_PATTERNS
 from engines.models.spec import Spec
@@ -18,17 +17,9 @@ _CHAT_TEMPLATES = {
     "<|im_start|>": "<|im_start|>user\n{}<|im_end|>\n<|im_start|>assistant\n",
 }
 
+_CONTROL, _USER_DEFINED, _BYTE = 3, 4, 6  # kinds of a token
+_SPACE: Final = "\u2581"
 MAX_CHARACTER_TOKENS = 8  # tokens, after which a broken character is shown as such
-
-
-class TextCodec(Protocol):
-    """Encodes prompts, and decodes token ids as they come."""
-
-    has_meaning: bool
-
-    def encode(self, prompt: str) -> list[int]: ...
-
-    def decode_token(self, token: int) -> str: ...
 
 
 class IdText:
@@ -57,12 +48,8 @@ class TokenizerText:
         self._tokenizer = tokenizer
         self._written_ids: list[int] = []
         self._pending_ids: list[int] = []
-        templates = (
-            template
-            for token, template in _CHAT_TEMPLATES.items()
-            if tokenizer.token_to_id(token) is not None
-        )
-        self._template = next(templates, "{}")
+        tokens = (token for token in _CHAT_TEMPLATES if tokenizer.token_to_id(token) is not None)
+        self._template = _CHAT_TEMPLATES.get(next(tokens, ""), "{}")
 
     def encode(self, prompt: str) -> list[int]:
         is_plain = self._template == "{}"
@@ -85,7 +72,7 @@ class TokenizerText:
 class SilentText:
     """The text codec of a rank whose output another rank writes."""
 
-    def __init__(self, text: TextCodec) -> None:
+    def __init__(self, text: IdText | TokenizerText) -> None:
         self._text = text
         self.has_meaning = text.has_meaning
 
@@ -96,37 +83,31 @@ class SilentText:
         return ""
 
 
-def open_text(choice: ModelChoice) -> tuple[TextCodec, str]:
+TextCodec = IdText | TokenizerText | SilentText
+
+
+def open_text(choice: ModelChoice) -> tuple[IdText | TokenizerText, str]:
     """Open the text codec of a model; also return why it is ids only, if so."""
     spec = choice.spec
-    if choice.gguf:
-        fields = choice.gguf.header.fields
-        return _try_tokenizer(spec, "the vocabulary", lambda: build_tokenizer(fields))
-    if choice.folder is None:
+    if choice.folder is None and choice.gguf is None:
         return IdText(spec), "random weights: the text is meaningless"
-    path = choice.folder / "tokenizer.json"
-    if not path.is_file():
+    source = "the vocabulary" if choice.gguf else "tokenizer.json"
+    if choice.folder and not (choice.folder / source).is_file():
         return IdText(spec), "no tokenizer.json in the folder"
-    return _try_tokenizer(spec, path.name, lambda: _load_tokenizer(path))
-
-
-def _load_tokenizer(path: Path) -> Any:
-    from tokenizers import Tokenizer
-
-    return Tokenizer.from_file(str(path))
-
-
-def _try_tokenizer(spec: Spec, source: str, load: Callable[[], Any]) -> tuple[TextCodec, str]:
     try:
-        return TokenizerText(load()), ""
+        return TokenizerText(_load_tokenizer(choice)), ""
     except ImportError:
         return IdText(spec), "the package tokenizers is not installed"
     except Exception as e:  # the package raises nothing narrower
         return IdText(spec), f"{source} cannot be read: {str(e)[:300]}"
 
 
-_CONTROL, _USER_DEFINED, _BYTE = 3, 4, 6  # kinds of a token
-_SPACE: Final = "\u2581"
+def _load_tokenizer(choice: ModelChoice) -> Any:
+    if choice.gguf:
+        return build_tokenizer(choice.gguf.header.fields)
+    from tokenizers import Tokenizer
+
+    return Tokenizer.from_file(f"{choice.folder}/tokenizer.json")
 
 
 def build_tokenizer(fields: Mapping[str, Any]) -> Any:

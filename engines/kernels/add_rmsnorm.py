@@ -5,7 +5,7 @@ may be the partial sums of a split product, which are added first.
 """
 
 from collections.abc import Iterator, Mapping
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import triton
@@ -39,14 +39,10 @@ def reference(
     return functional.rms_norm(wide, weight.shape, weight.float(), eps), wide
 
 
-def compute_work(a: Mapping[str, Any]) -> Work:
-    """Return FLOPs and bytes of a launch."""
+def _compute_work(a: Mapping[str, Any]) -> Work:
     norms = 2 if a["POST"] else 1
-    rows = a["out"].shape[0]
-    flops = rows * a["WIDTH"] * (4 * norms + a["PARTS"])
-    return flops, count_bytes(a["x"]) + count_bytes(a["out"]) + count_bytes(
-        a["weight"]
-    ) * norms + 2 * count_bytes(a["stream"])
+    flops = a["out"].shape[0] * a["WIDTH"] * (4 * norms + a["PARTS"])
+    return flops, count_bytes(a, "x", "out", "stream", "stream") + norms * count_bytes(a, "weight")
 
 
 @triton.jit
@@ -73,7 +69,7 @@ def norm_row(
     tl.store(out + row * WIDTH + at, normed.to(out.dtype.element_ty), mask=inside)
 
 
-@triton.jit(launch_metadata=make_metadata(32, compute_work))
+@triton.jit(launch_metadata=make_metadata(32, _compute_work))
 def add_rmsnorm_kernel(
     x, stream, post, weight, out, rows, eps,
     WIDTH: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr, ADD: tl.constexpr, POST: tl.constexpr,
@@ -129,11 +125,6 @@ def build_finish_arguments(finish: ProductFinish | None, width: int) -> dict[str
     }  # fmt: skip
 
 
-FINISH_TYPES: Final = {
-    "stream": "*fp32", "post": "*fp32", "norm": "*fp32", "arrived": "*i32", "eps": "fp32",
-}  # fmt: skip
-
-
 def build_finish_constants(width: int, *, finished: bool) -> dict[str, Any]:
     """Build the constants of a case whose product is finished, or left as it is."""
     return {"NORM": pad_to_power_of_2(width) if finished else 0, "POST": finished}
@@ -167,12 +158,12 @@ def cases() -> Iterator[CompileCase]:
         ("llama-3.2-1b", 2048, 1, False), ("wide", 4096, 1, False),
     ):  # fmt: skip
         add = label != "plain"
-        yield CompileCase(
-            label, add_rmsnorm_kernel,
-            {
-                "x": "*fp32" if parts > 1 else "*bf16", "stream": "*fp32", "post": "*fp32", "weight": "*fp32",
-                "out": "*bf16", "rows": "i32", "eps": "fp32",
-            },
-            {"WIDTH": width, "BLOCK": pad_to_power_of_2(width), "PARTS": parts, "ADD": add, "POST": post},
-            _choose_warps(width), wide=1,
-        )  # fmt: skip
+        types = {"x": "*fp32" if parts > 1 else "*bf16", "weight": "*fp32"}
+        constants = {
+            "WIDTH": width,
+            "BLOCK": pad_to_power_of_2(width),
+            "PARTS": parts,
+            "ADD": add,
+            "POST": post,
+        }
+        yield CompileCase(label, add_rmsnorm_kernel, constants, _choose_warps(width), types, wide=1)

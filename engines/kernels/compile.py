@@ -12,20 +12,25 @@ import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
 from engines.kernels import KERNELS, load_kernel
-from engines.kernels.launch_support import CompileCase
+from engines.kernels.launch_support import ARGUMENT_TYPES, STAGES, CompileCase
 
 ALIGNED_POINTER: Final = [["tt.divisibility", 16]]
 PER_WEIGHT: Final = "per_weight"
 _INSTRUCTION: Final = re.compile(r"/\*([0-9a-f]{4,5})\*/\s+(?:@!?U?P\w+\s+)?([A-Z0-9_.]+)\s*(.*?);")
 CUOBJDUMP: Final = Path(triton.__file__).parent / "backends/nvidia/bin/cuobjdump"
+TABLE_HEADER: Final = (
+    f"{'kernel':20}{'case':34}{'target':8}{'warps':>6}{'regs':>6}{'shared':>8}{'spill':>7}{'wide/loads':>12}"
+    f"{'loop':>6}{'shfl':>6}{'bar':>5}{'/weight':>9}"
+)
 
 
 @dataclass(frozen=True)
@@ -66,27 +71,23 @@ class MachineCode:
     per_weight: float = 0.0  # the same for each weight that a thread multiplies in a turn of it; 0: unknown
 
     def find_faults(self, case: CompileCase, target: CompileTarget) -> list[str]:
-        broken = []
-        if self.spilled:
-            broken.append(f"spills {self.spilled} bytes")
-        if self.shared > target.shared:
-            broken.append(f"shared memory beyond {target.shared}")
-        if self.narrow:
-            broken.append(f"{self.narrow} narrow loads of weights")
-        if self.wide < case.wide:
-            broken.append(f"fewer than {case.wide} wide loads")
+        faults = {
+            f"spills {self.spilled} bytes": self.spilled > 0,
+            f"shared memory beyond {target.shared}": self.shared > target.shared,
+            f"{self.narrow} narrow loads of weights": self.narrow > 0,
+            f"fewer than {case.wide} wide loads": self.wide < case.wide,
+        }
         for name, most in case.limits.items():
-            count = getattr(self, name)
-            if count > most and (name != PER_WEIGHT or target.name == "sm_90"):
-                broken.append(f"{count:.4g} {name}, {most:g} at most")
-        return broken
+            if name != PER_WEIGHT or target.name == "sm_90":
+                count = getattr(self, name)
+                faults[f"{count:.4g} {name}, {most:g} at most"] = count > most
+        return [fault for fault, is_present in faults.items() if is_present]
 
 
 def compile_case(case: CompileCase, target: CompileTarget) -> MachineCode:
     """Compile a case for a target; return the properties of its machine code."""
-    made = triton.compile(
-        _build_source(case), target=target.gpu, options={"num_warps": case.warps, "num_stages": case.stages}
-    )
+    options = {"num_warps": case.warps, "num_stages": STAGES}
+    made = triton.compile(_build_source(case), target=target.gpu, options=options)
     if target.gpu.backend == "hip":
         return _inspect_amd(made.asm["amdgcn"], made.metadata.shared)
     taken_apart = _inspect_nvidia(made.asm["cubin"], made.asm["ptx"], made.metadata.shared)
@@ -95,7 +96,8 @@ def compile_case(case: CompileCase, target: CompileTarget) -> MachineCode:
 
 def _build_source(case: CompileCase) -> ASTSource:
     names = case.kernel.arg_names
-    signature = {n: "constexpr" if n in case.constants else case.types[n] for n in names}
+    types = {**ARGUMENT_TYPES, **case.types, **dict.fromkeys(case.constants, "constexpr")}
+    signature = {n: types[n] for n in names}
     attrs = {(i,): ALIGNED_POINTER for i, n in enumerate(names) if signature[n].startswith("*")}
     return ASTSource(fn=case.kernel, signature=signature, constexprs=dict(case.constants), attrs=attrs)
 
@@ -104,9 +106,7 @@ def _inspect_nvidia(cubin: bytes, ptx: str, shared: int) -> MachineCode:
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         file.write(cubin)
         file.flush()
-        usage, sass = (
-            _run_cuobjdump(option, file.name) for option in ("--dump-resource-usage", "--dump-sass")
-        )
+        usage, sass = (_run_cuobjdump(f"--dump-{what}", file.name) for what in ("resource-usage", "sass"))
     used = {key: int(n) for key, n in re.findall(r"(REG|STACK|LOCAL):(\d+)", usage)}
     loads = re.findall(r"\b(?:LDG|LDGSTS)\.[\w.]+", sass)
     wide = sum(".128" in load for load in loads)
@@ -134,9 +134,8 @@ def _run_cuobjdump(option: str, file: str) -> str:
 
 
 def _inspect_amd(assembly: str, shared: int) -> MachineCode:
-    properties = dict(
-        re.findall(r"\.(vgpr_count|private_segment_fixed_size|vgpr_spill_count):\s+(\d+)", assembly)
-    )
+    names = "vgpr_count|private_segment_fixed_size|vgpr_spill_count"
+    properties = dict(re.findall(rf"\.({names}):\s+(\d+)", assembly))
     loads = re.findall(r"\b(?:global|buffer)_load_\w+", assembly)
     wide = sum(load.endswith(("dwordx4", "b128")) for load in loads)  # the latter from gfx11 on
     spilled = int(properties["private_segment_fixed_size"]) + 4 * int(properties["vgpr_spill_count"])
@@ -146,14 +145,8 @@ def _inspect_amd(assembly: str, shared: int) -> MachineCode:
 def iter_cases(names: Sequence[str], *, first: bool) -> Iterator[tuple[str, CompileCase]]:
     """Iterate over all cases of these kernels, or over the first of each."""
     for name in names:
-        all_cases: list[CompileCase] = list(load_kernel(name).cases())
-        yield from ((name, case) for case in (all_cases[:1] if first else all_cases))
-
-
-TABLE_HEADER: Final = (
-    f"{'kernel':20}{'case':34}{'target':8}{'warps':>6}{'regs':>6}{'shared':>8}{'spill':>7}{'wide/loads':>12}"
-    f"{'loop':>6}{'shfl':>6}{'bar':>5}{'/weight':>9}"
-)
+        for case in islice(load_kernel(name).cases(), 1 if first else None):
+            yield name, case
 
 
 def print_report(names: Sequence[str], targets: Sequence[CompileTarget], *, first: bool) -> int:
@@ -165,16 +158,13 @@ def print_report(names: Sequence[str], targets: Sequence[CompileTarget], *, firs
             made = compile_case(case, target)
             faults = made.find_faults(case, target)
             broken += bool(faults)
-            print(
-                _format_line(name, case, target, made) + "".join(f"  ! {fault}" for fault in faults),
-                flush=True,
-            )
+            marks = "".join(f"  ! {fault}" for fault in faults)
+            print(_format_line(name, case, target, made) + marks, flush=True)
     return broken
 
 
 def _format_line(name: str, case: CompileCase, target: CompileTarget, made: MachineCode) -> str:
-    cells: tuple[Any, ...] = (case.warps, made.registers, made.shared, made.spilled)
-    numbers = "".join(f"{n:>{w}}" for n, w in zip(cells, (6, 6, 8, 7), strict=True))
+    numbers = f"{case.warps:>6}{made.registers:>6}{made.shared:>8}{made.spilled:>7}"
     in_loop = f"{made.instructions:>6}{made.shuffles:>6}{made.barriers:>5}"
     in_loop += f"{made.per_weight:>9.2f}" if made.per_weight else f"{'-':>9}"
     return f"{name:20}{case.label:34}{target.name:8}{numbers}{f'{made.wide}/{made.loads}':>12}{in_loop}"

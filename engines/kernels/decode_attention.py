@@ -5,7 +5,7 @@ of the keys is empty contributes a weight of zero. The position is read from the
 `room` slots; a window may be smaller than the ring only until the ring wraps around.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 import torch
@@ -13,7 +13,7 @@ import triton
 import triton.language as tl
 
 from engines.kernels.launch_support import (
-    POINTER_TYPES,
+    STAGES,
     CompileCase,
     Work,
     count_bytes,
@@ -29,26 +29,16 @@ MERGE_COLUMNS: Final = 32  # columns of a head that are merged at once
 
 
 class LaunchShape(NamedTuple):
-    """Tiling of one launch: keys per tile, warps, pipeline stages of loads."""
+    """Tiling of one launch: keys per tile, and warps."""
 
     keys: int
     warps: int
-    stages: int = 2
     uses_dots: bool = True  # whether tensor cores multiply
 
 
-TABLE: Final = {
-    64: LaunchShape(64, 4),
-    80: LaunchShape(32, 4),
-    128: LaunchShape(32, 4),
-    256: LaunchShape(32, 4),
-}  # by head_dim
-WIDE_TABLE: Final = {
-    64: LaunchShape(32, 4),
-    80: LaunchShape(32, 8),
-    128: LaunchShape(16, 8),
-    256: LaunchShape(16, 8),
-}  # fp32 caches
+# by head_dim, up to
+TABLE: Final = {64: LaunchShape(64, 4), 256: LaunchShape(32, 4)}
+FP32_TABLE: Final = {64: LaunchShape(32, 4), 80: LaunchShape(32, 8), 256: LaunchShape(16, 8)}
 WITHOUT_DOTS: Final = LaunchShape(8, 8, uses_dots=False)
 SPLITS: Final = ((512, 8), (2048, 16), (8192, 32), (1 << 31, 64))  # room up to: programs per key head
 
@@ -73,14 +63,12 @@ def reference(
     return torch.stack(mixed_rows)
 
 
-def compute_work(a: Mapping[str, Any]) -> Work:
+def _compute_work(a: Mapping[str, Any]) -> Work:
     """Return an upper bound, for a full room or window: only the device knows the position."""
     batch, heads, dim = a["q"].shape
     count = min(a["WINDOW"] or a["ROOM"], a["ROOM"])
     moved = 2 * batch * a["KV_HEADS"] * count * dim * a["keys"].element_size()
-    return 4 * batch * heads * count * dim, moved + count_bytes(a["q"]) + 2 * count_bytes(
-        a["partial"]
-    ) + count_bytes(a["out"])
+    return 4 * batch * heads * count * dim, moved + count_bytes(a, "q", "partial", "partial", "out")
 
 
 @triton.jit
@@ -133,7 +121,7 @@ def compute_span(
     return first, tl.minimum(end, first + share)
 
 
-@triton.jit(launch_metadata=make_metadata(16, compute_work))
+@triton.jit(launch_metadata=make_metadata(16, _compute_work))
 def decode_attention_kernel(
     q, keys, values, position, out, partial, peak, mass, arrived, scale,
     GROUP: tl.constexpr, KV_HEADS: tl.constexpr, DIM: tl.constexpr, PADDED: tl.constexpr,
@@ -193,9 +181,8 @@ def allocate_scratch(q: torch.Tensor, room: int, split: int = 0) -> AttentionScr
     count = split or choose_split(room)
     partial = torch.empty(batch * heads, count, dim, dtype=torch.float32, device=q.device)
     arrived = torch.zeros(batch * heads, dtype=torch.int32, device=q.device)
-    return AttentionScratch(
-        partial, torch.empty_like(partial[..., 0]), torch.empty_like(partial[..., 0]), arrived
-    )
+    peak, mass = (torch.empty_like(partial[..., 0]) for _ in range(2))
+    return AttentionScratch(partial, peak, mass, arrived)
 
 
 def choose_split(room: int) -> int:
@@ -217,31 +204,34 @@ def launch(
     batch, heads, dim = q.shape
     kv_heads, room = keys.shape[1:3]
     split, shape = between.partial.shape[1], choose_shape(dim, keys.dtype, q.device)
-    group = heads // kv_heads
     decode_attention_kernel[(batch * kv_heads, split)](
-        q, keys, values, position, out, *between, scale * LOG2E,
-        GROUP=group, KV_HEADS=kv_heads, DIM=dim, PADDED=pad_to_power_of_2(dim),
-        ROOM=room, SPAN=keys.stride(0), WINDOW=window, SPLIT=split,
-        BLOCK=shape.keys, ROWS=count_dot_rows(group, shape), DOT=shape.uses_dots,
-        MERGED=min(MERGE_COLUMNS, pad_to_power_of_2(dim)),
-        num_warps=shape.warps, num_stages=shape.stages,
+        q, keys, values, position, out, *between, scale * LOG2E, SPAN=keys.stride(0), SPLIT=split,
+        **_build_constants(shape, heads // kv_heads, kv_heads, dim, room, window),
+        num_warps=shape.warps, num_stages=STAGES,
     )  # fmt: skip
 
 
-def count_dot_rows(group: int, shape: LaunchShape) -> int:
-    """Return the rows of a product for the query heads of one key head."""
-    return max(MIN_DOT_ROWS if shape.uses_dots else 1, pad_to_power_of_2(group))
+def _build_constants(
+    shape: LaunchShape, group: int, kv_heads: int, dim: int, room: int, window: int
+) -> dict[str, Any]:
+    padded = pad_to_power_of_2(dim)
+    return {
+        "GROUP": group, "KV_HEADS": kv_heads, "DIM": dim, "PADDED": padded, "ROOM": room, "WINDOW": window,
+        "BLOCK": shape.keys, "DOT": shape.uses_dots, "MERGED": min(MERGE_COLUMNS, padded),
+        "ROWS": max(MIN_DOT_ROWS if shape.uses_dots else 1, pad_to_power_of_2(group)),
+    }  # fmt: skip
 
 
 def choose_shape(dim: int, dtype: torch.dtype, device: torch.device) -> LaunchShape:
     """Choose the tiling for keys of this width and dtype on a device."""
     if not has_dots(device):
         return WITHOUT_DOTS
-    table = WIDE_TABLE if dtype == torch.float32 else TABLE
+    table = FP32_TABLE if dtype == torch.float32 else TABLE
     return next(shape for most, shape in table.items() if dim <= most)
 
 
-SHAPES: Final = (  # label, query heads of a key head, key heads, head_dim, room, window
+# label, query heads of a key head, key heads, head_dim, room, window
+SHAPES: Final[tuple[tuple[str, int, int, int, int, int], ...]] = (
     ("gemma-3-1b full", 4, 1, 256, 4096, 0), ("gemma-3-1b window", 4, 1, 256, 512, 512),
     ("llama-3.2-1b", 4, 8, 64, 4096, 0), ("qwen2.5-0.5b", 7, 2, 64, 4096, 0),
     ("qwen3-0.6b", 2, 8, 128, 4096, 0), ("head_dim 80", 1, 32, 80, 1024, 0),
@@ -249,35 +239,17 @@ SHAPES: Final = (  # label, query heads of a key head, key heads, head_dim, room
 
 
 def cases() -> Iterator[CompileCase]:
-    for dtype in (torch.bfloat16, torch.float32):
-        for label, group, kv_heads, dim, room, window in SHAPES:
-            label, size_of = f"{label} {POINTER_TYPES[dtype][1:]}", (group, kv_heads, dim, room, window)
-            shape = choose_shape(dim, dtype, torch.device("cpu"))
-            yield _build_case(label, dtype, shape, size_of, has_dots_on_target)
-            yield _build_case(
-                label, dtype, WITHOUT_DOTS, size_of, lambda target: not has_dots_on_target(target)
-            )
-
-
-def _build_case(
-    label: str,
-    dtype: torch.dtype,
-    shape: LaunchShape,
-    size_of: tuple[int, int, int, int, int],
-    fits: Callable[[str], bool],
-) -> CompileCase:
-    group, kv_heads, dim, room, window = size_of
-    pointer, split = POINTER_TYPES[dtype], choose_split(room)
-    types = dict.fromkeys(("q", "keys", "values", "out"), pointer)
-    types |= dict.fromkeys(("partial", "peak", "mass"), "*fp32")
-    types |= {"position": "*i32", "arrived": "*i32", "scale": "fp32"}
-    constants = {
-        "GROUP": group, "KV_HEADS": kv_heads, "DIM": dim, "PADDED": pad_to_power_of_2(dim), "ROOM": room,
-        "SPAN": 2 * kv_heads * room * dim, "WINDOW": window, "SPLIT": split, "BLOCK": shape.keys,
-        "ROWS": count_dot_rows(group, shape), "DOT": shape.uses_dots,
-        "MERGED": min(MERGE_COLUMNS, pad_to_power_of_2(dim)),
-    }  # fmt: skip
-    wide = 2 if shape.uses_dots else 0
-    return CompileCase(
-        label, decode_attention_kernel, types, constants, shape.warps, wide, shape.stages, fits=fits
-    )
+    for dtype, pointer in ((torch.bfloat16, "*bf16"), (torch.float32, "*fp32")):
+        types = dict.fromkeys(("q", "keys", "values", "out"), pointer)
+        for label, *sizes in SHAPES:
+            _, kv_heads, dim, room, _ = sizes
+            more = {"SPAN": 2 * kv_heads * room * dim, "SPLIT": choose_split(room)}
+            for shape, fits in (
+                (choose_shape(dim, dtype, torch.device("cpu")), has_dots_on_target),
+                (WITHOUT_DOTS, lambda target: not has_dots_on_target(target)),
+            ):
+                yield CompileCase(
+                    f"{label} {pointer[1:]}", decode_attention_kernel,
+                    {**_build_constants(shape, *sizes), **more}, shape.warps, types,
+                    wide=2 if shape.uses_dots else 0, fits=fits,
+                )  # fmt: skip

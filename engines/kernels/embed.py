@@ -29,13 +29,12 @@ def reference(
     return table[token].float() * scale, position + 1
 
 
-def compute_work(a: Mapping[str, Any]) -> Work:
-    """Return FLOPs and bytes of a launch."""
-    rows = a["token"].shape[0]
-    return rows * a["WIDTH"], rows * a["WIDTH"] * a["table"].element_size() + count_bytes(a["stream"])
+def _compute_work(a: Mapping[str, Any]) -> Work:
+    numbers = a["token"].shape[0] * a["WIDTH"]
+    return numbers, numbers * a["table"].element_size() + count_bytes(a, "stream")
 
 
-@triton.jit(launch_metadata=make_metadata(32, compute_work))
+@triton.jit(launch_metadata=make_metadata(32, _compute_work))
 def embed_kernel(table, token, position, stream, scale, WIDTH: tl.constexpr, BLOCK: tl.constexpr):
     """Copy one block of columns of one row; the first block advances the position."""
     row = tl.program_id(0)
@@ -61,9 +60,5 @@ def launch(
 
 def cases() -> Iterator[CompileCase]:
     for label, width in (("gemma-3-1b", 1152), ("llama-3.2-1b", 2048), ("smollm2-135m", 576)):
-        yield CompileCase(
-            label, embed_kernel,
-            {"table": "*bf16", "token": "*i64", "position": "*i32", "stream": "*fp32", "scale": "fp32"},
-            {"WIDTH": width, "BLOCK": min(MAX_BLOCK_COLUMNS, pad_to_power_of_2(width))},
-            4,
-        )  # fmt: skip
+        block = min(MAX_BLOCK_COLUMNS, pad_to_power_of_2(width))
+        yield CompileCase(label, embed_kernel, {"WIDTH": width, "BLOCK": block}, 4)

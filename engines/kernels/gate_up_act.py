@@ -13,16 +13,8 @@ import triton.language as tl
 from torch.nn import functional
 
 from engines.kernels.gemv import multiply_columns
-from engines.kernels.gemv_template import build_gate_up_case, launch_gate_up, multiply_gate_up
-from engines.kernels.launch_support import (
-    NO_WAIT_LIMITS,
-    CompileCase,
-    Tile,
-    TileTable,
-    Work,
-    count_bytes,
-    make_metadata,
-)
+from engines.kernels.gemv_template import build_case, launch_gate_up, multiply_gate_up
+from engines.kernels.launch_support import CompileCase, Tile, TileTable, Work, count_bytes, make_metadata
 
 TABLE: Final = TileTable(
     (  # width of the feed-forward up to
@@ -38,13 +30,11 @@ def reference(x: torch.Tensor, weight: torch.Tensor, *, gelu: bool) -> torch.Ten
     return (functional.gelu(gate, approximate="tanh") if gelu else functional.silu(gate)) * up
 
 
-def compute_work(a: Mapping[str, Any]) -> Work:
-    """Return FLOPs and bytes of a launch."""
-    flops = a["ROWS"] * a["N"] * (4 * a["K"] + 8)
-    return flops, count_bytes(a["weight"]) + count_bytes(a["x"]) + count_bytes(a["out"])
+def _compute_work(a: Mapping[str, Any]) -> Work:
+    return a["ROWS"] * a["N"] * (4 * a["K"] + 8), count_bytes(a, "weight", "x", "out")
 
 
-@triton.jit(launch_metadata=make_metadata(32, compute_work))
+@triton.jit(launch_metadata=make_metadata(32, _compute_work))
 def gate_up_act_kernel(
     x, weight, scales, out,
     N: tl.constexpr, K: tl.constexpr, ROWS: tl.constexpr, GELU: tl.constexpr,
@@ -67,8 +57,5 @@ SHAPES: Final = (  # label, rows of one matrix, columns, gelu
 
 
 def cases() -> Iterator[CompileCase]:
-    types = {"x": "*bf16", "weight": "*bf16", "out": "*bf16"}
     for label, n, k, gelu in SHAPES:
-        yield build_gate_up_case(
-            label, gate_up_act_kernel, TABLE.select(n), types, n, k, gelu=gelu, limits=NO_WAIT_LIMITS
-        )
+        yield build_case(label, gate_up_act_kernel, TABLE.select(n), n, k, {}, GELU=gelu)

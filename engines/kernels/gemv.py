@@ -19,7 +19,6 @@ from engines.kernels.gemv_template import (
     multiply_row,
 )
 from engines.kernels.launch_support import (
-    NO_WAIT_LIMITS,
     CompileCase,
     Tile,
     TileTable,
@@ -73,12 +72,11 @@ launch: Final = partial(launch_product, gemv_kernel, TABLE)
 choose_split: Final = TABLE.choose_split
 
 
-def compute_merge_work(a: Mapping[str, Any]) -> Work:
-    """Return FLOPs and bytes of a launch."""
-    return a["partial"].numel(), count_bytes(a["partial"]) + count_bytes(a["out"])
+def _compute_merge_work(a: Mapping[str, Any]) -> Work:
+    return a["partial"].numel(), count_bytes(a, "partial", "out")
 
 
-@triton.jit(launch_metadata=make_metadata(32, compute_merge_work))
+@triton.jit(launch_metadata=make_metadata(32, _compute_merge_work))
 def merge_kernel(partial, out, COUNT: tl.constexpr, SPLIT: tl.constexpr, BLOCK: tl.constexpr):
     """Add partial sums."""
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
@@ -106,12 +104,6 @@ SHAPES: Final = (  # label, rows, columns, bias, whether the rows are normed at 
 def cases() -> Iterator[CompileCase]:
     for label, n, k, bias, finished in SHAPES:
         tile = TABLE.select(n)
-        out = "*fp32" if tile.split > 1 else "*bf16"
-        types = {"x": "*bf16", "weight": "*bf16", "bias": "*fp32", "out": out, "normed": "*bf16"}
-        yield build_product_case(
-            label, gemv_kernel, tile, types, n, k, bias=bias, finished=finished, limits=NO_WAIT_LIMITS
-        )
-    yield CompileCase(
-        "merge", merge_kernel, {"partial": "*fp32", "out": "*bf16"},
-        {"COUNT": 1152, "SPLIT": 4, "BLOCK": 1024}, 4, wide=1,
-    )  # fmt: skip
+        types = {"out": "*fp32" if tile.split > 1 else "*bf16"}
+        yield build_product_case(label, gemv_kernel, tile, n, k, types, bias=bias, finished=finished)
+    yield CompileCase("merge", merge_kernel, {"COUNT": 1152, "SPLIT": 4, "BLOCK": 1024}, 4, wide=1)

@@ -13,13 +13,20 @@ import triton
 import triton.language as tl
 
 from engines.kernels.add_rmsnorm import (
-    FINISH_TYPES,
     ProductFinish,
     build_finish_arguments,
     build_finish_constants,
     store_product,
 )
-from engines.kernels.launch_support import CompileCase, Tile, TileTable, Work, count_bytes, divide_up
+from engines.kernels.launch_support import (
+    NO_WAIT_LIMITS,
+    CompileCase,
+    Tile,
+    TileTable,
+    Work,
+    count_bytes,
+    divide_up,
+)
 
 GROUP: Final = 32  # packed weights that share a scale
 PACKED_TYPES: Final = dict.fromkeys(("x", "bias", "out", "normed"), "*fp32")  # packed weights: an fp32 stream
@@ -28,7 +35,7 @@ PACKED_TYPES: Final = dict.fromkeys(("x", "bias", "out", "normed"), "*fp32")  # 
 def compute_product_work(a: Mapping[str, Any]) -> Work:
     """Return flops and bytes of a launch with these arguments; a gate-up matrix counts both halves."""
     flops = 2 * a["ROWS"] * a["weight"].shape[0] * a["K"]
-    return flops, sum(count_bytes(a.get(name)) for name in ("weight", "scales", "bias", "x", "out"))
+    return flops, count_bytes(a, "weight", "scales", "bias", "x", "out")
 
 
 @triton.jit
@@ -129,47 +136,24 @@ def build_product_case(
     label: str,
     kernel: Any,
     tile: Tile,
-    types: Mapping[str, str],
     n: int,
     k: int,
+    types: Mapping[str, str],
     *,
     bias: bool,
     finished: bool,
-    **expected: Any,
 ) -> CompileCase:
-    """Build a case of a product; `expected` are further fields of CompileCase."""
-    constants = {
-        "N": n, "K": k, "ROWS": 1, "BIAS": bias, "SPLIT": tile.split, "BLOCK_N": tile.rows,
-        "BLOCK_C": tile.columns, **build_finish_constants(n, finished=finished),
-    }  # fmt: skip
-    return _build_case(label, kernel, tile, types, constants, wide=1, **expected)
+    """Build a case of a product whose rows are normed at its end, or left as they are."""
+    finish = build_finish_constants(n, finished=finished)
+    return build_case(label, kernel, tile, n, k, types, BIAS=bias, SPLIT=tile.split, **finish)
 
 
-def build_gate_up_case(
-    label: str,
-    kernel: Any,
-    tile: Tile,
-    types: Mapping[str, str],
-    n: int,
-    k: int,
-    *,
-    gelu: bool,
-    **expected: Any,
+def build_case(
+    label: str, kernel: Any, tile: Tile, n: int, k: int, types: Mapping[str, str], **constants: Any
 ) -> CompileCase:
-    """Build a case of a gate-up product; `expected` are further fields of CompileCase."""
-    constants = {"N": n, "K": k, "ROWS": 1, "GELU": gelu, "BLOCK_N": tile.rows, "BLOCK_C": tile.columns}
-    return _build_case(label, kernel, tile, types, constants, wide=2, **expected)
-
-
-def _build_case(
-    label: str,
-    kernel: Any,
-    tile: Tile,
-    types: Mapping[str, str],
-    constants: Mapping[str, Any],
-    **expected: Any,
-) -> CompileCase:
-    without_scales = {} if "scales" in types else {"scales": None}
-    return CompileCase(
-        label, kernel, {**FINISH_TYPES, **types}, {**constants, **without_scales}, tile.warps, **expected
-    )
+    """Build a case of a product or, with GELU, of gate and up; no thread waits for another in its loop."""
+    if "scales" not in types:
+        constants["scales"] = None
+    constants |= {"N": n, "K": k, "ROWS": 1, "BLOCK_N": tile.rows, "BLOCK_C": tile.columns}
+    wide = 2 if "GELU" in constants else 1
+    return CompileCase(label, kernel, constants, tile.warps, types, wide, limits=NO_WAIT_LIMITS)

@@ -11,7 +11,7 @@ import triton.language as tl
 from engines.kernels.gemv_template import (
     GROUP,
     PACKED_TYPES,
-    build_gate_up_case,
+    build_case,
     build_product_case,
     compute_product_work,
     launch_gate_up,
@@ -19,7 +19,7 @@ from engines.kernels.gemv_template import (
     multiply_gate_up,
     multiply_row,
 )
-from engines.kernels.launch_support import NO_WAIT_LIMITS, CompileCase, Tile, TileTable, make_metadata
+from engines.kernels.launch_support import CompileCase, Tile, TileTable, make_metadata
 
 TABLE: Final = TileTable(
     (  # rows of the matrix up to; columns in half groups of 16
@@ -99,12 +99,7 @@ GATE_UP_SHAPES: Final = (  # label, rows of one matrix, columns, gelu
 def cases() -> Iterator[CompileCase]:
     types = {**PACKED_TYPES, "weight": "*i8", "scales": "*fp16"}
     for label, n, k, bias in SHAPES:
-        yield build_product_case(
-            label, int8_gemv_kernel, TABLE.select(n), types, n, k,
-            bias=bias, finished=label.endswith(" o"), limits=NO_WAIT_LIMITS,
-        )  # fmt: skip
+        tile, finished = TABLE.select(n), label.endswith(" o")
+        yield build_product_case(label, int8_gemv_kernel, tile, n, k, types, bias=bias, finished=finished)
     for label, n, k, gelu in GATE_UP_SHAPES:
-        tile = GATE_UP_TABLE.select(n)
-        yield build_gate_up_case(
-            label, int8_gate_up_kernel, tile, types, n, k, gelu=gelu, limits=NO_WAIT_LIMITS
-        )
+        yield build_case(label, int8_gate_up_kernel, GATE_UP_TABLE.select(n), n, k, types, GELU=gelu)

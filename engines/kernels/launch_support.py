@@ -9,10 +9,17 @@ import triton
 import triton.language as tl
 
 Work = tuple[float, float]  # flops, bytes
-POINTER_TYPES: Final = {
-    torch.float32: "*fp32", torch.float16: "*fp16", torch.bfloat16: "*bf16",
-    torch.int8: "*i8", torch.int32: "*i32",
-}  # fmt: skip
+# types that arguments of these names have in a case that gives no other
+ARGUMENT_TYPES: Final = {
+    **dict.fromkeys(("x", "out", "normed", "weight", "table", "qkv", "q", "keys", "values"), "*bf16"),
+    **dict.fromkeys(("stream", "post", "norm", "bias", "cos", "sin", "logits"), "*fp32"),
+    **dict.fromkeys(("partial", "peak", "mass", "best"), "*fp32"),
+    **dict.fromkeys(("position", "arrived", "index", "step", "cut"), "*i32"),
+    **dict.fromkeys(("token", "fewer"), "*i64"),
+    **dict.fromkeys(("eps", "scale", "inverse", "top_p"), "fp32"),
+    **dict.fromkeys(("rows", "table_stride", "seed"), "i32"),
+}
+STAGES: Final = 2  # of the pipeline of loads
 NO_WAIT_LIMITS: Final = {"shuffles": 0, "barriers": 0}  # no thread waits for another within a loop
 
 
@@ -32,7 +39,6 @@ class TileTable:
     by_rows: tuple[tuple[int, Tile], ...]
 
     def select(self, rows: int) -> Tile:
-        """Return the tile for a matrix of so many rows."""
         return next(tile for most, tile in self.by_rows if rows <= most)
 
     def choose_split(self, rows: int) -> int:
@@ -59,13 +65,12 @@ class CompileCase:
 
     label: str
     kernel: Any
-    types: Mapping[str, str]
     constants: Mapping[str, Any]
     warps: int
+    types: Mapping[str, str] = field(default_factory=dict)  # that differ from ARGUMENT_TYPES
     wide: int = 0  # minimum of 16-byte loads
-    stages: int = 2
-    limits: Mapping[str, float] = field(default_factory=dict)  # field of `MachineCode` → maximum;
-    # that of `per_weight` is for sm_90
+    # field of `MachineCode` → maximum; that of `per_weight` is for sm_90
+    limits: Mapping[str, float] = field(default_factory=dict)
     weights: int = 0  # multiplied by a thread in one turn of the loop; 0: not counted
     fits: Callable[[str], bool] = lambda target: True  # whether to compile for a target of this name
 
@@ -80,9 +85,10 @@ def make_metadata(bits: int, work: Callable[[Mapping[str, Any]], Work]) -> Calla
     return build_metadata
 
 
-def count_bytes(tensor: torch.Tensor | None) -> int:
-    """Return the bytes of a tensor; 0 for None."""
-    return 0 if tensor is None else tensor.numel() * tensor.element_size()
+def count_bytes(arguments: Mapping[str, Any], *names: str) -> int:
+    """Return the bytes of the tensors of these names; one may be missing or None."""
+    tensors = (arguments.get(name) for name in names)
+    return sum(tensor.nbytes for tensor in tensors if tensor is not None)
 
 
 def divide_up(count: int, size: int) -> int:

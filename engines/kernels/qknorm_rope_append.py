@@ -5,7 +5,7 @@ a ring: position p is in slot p mod room. The two numbers of a rotary pair are a
 """
 
 from collections.abc import Iterator, Mapping
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import torch
 import triton
@@ -20,12 +20,7 @@ from engines.kernels.launch_support import (
     pad_to_power_of_2,
 )
 
-
-class RotaryTables(NamedTuple):
-    """Cosine and sine of every position, [positions, head_dim / 2]."""
-
-    cos: torch.Tensor
-    sin: torch.Tensor
+RotaryTables = tuple[torch.Tensor, torch.Tensor]  # cosine and sine of positions, [positions, head_dim / 2]
 
 
 def reference(
@@ -54,15 +49,14 @@ def reference(
     return turned[:, :-kv_heads]
 
 
-def compute_work(a: Mapping[str, Any]) -> Work:
-    """Return FLOPs and bytes of a launch."""
+def _compute_work(a: Mapping[str, Any]) -> Work:
     batch = a["position"].shape[0]
     flops = batch * (a["HEADS"] + a["KV_HEADS"]) * a["DIM"] * (7 if a["NORM"] else 3)
     appended = 2 * batch * a["KV_HEADS"] * a["DIM"] * a["keys"].element_size()
-    return flops, count_bytes(a["qkv"]) + count_bytes(a["out"]) + appended
+    return flops, count_bytes(a, "qkv", "out") + appended
 
 
-@triton.jit(launch_metadata=make_metadata(32, compute_work))
+@triton.jit(launch_metadata=make_metadata(32, _compute_work))
 def qknorm_rope_append_kernel(
     qkv, out, keys, values, weight, cos, sin, position, table_stride, eps,
     HEADS: tl.constexpr, KV_HEADS: tl.constexpr, DIM: tl.constexpr, ROOM: tl.constexpr, SPAN: tl.constexpr,
@@ -108,9 +102,9 @@ def launch(
 ) -> None:
     """Write rotated queries to `out`, the new pair to caches [batch, kv_heads, room, head_dim]."""
     batch, heads, dim = out.shape
-    kv_heads, room = keys.shape[1:3]
+    (kv_heads, room), (cos, sin) = keys.shape[1:3], tables
     qknorm_rope_append_kernel[(batch, heads + 2 * kv_heads)](
-        qkv, out, keys, values, weight, tables.cos, tables.sin, position, tables.cos.stride(0), eps,
+        qkv, out, keys, values, weight, cos, sin, position, cos.stride(0), eps,
         HEADS=heads, KV_HEADS=kv_heads, DIM=dim, ROOM=room, SPAN=keys.stride(0), NORM=weight is not None,
         BLOCK=pad_to_power_of_2(dim), num_warps=1,
     )  # fmt: skip
@@ -124,14 +118,8 @@ SHAPES: Final = (  # label, heads, kv heads, head_dim, norm
 
 def cases() -> Iterator[CompileCase]:
     for label, heads, kv_heads, dim, norm in SHAPES:
-        yield CompileCase(
-            label, qknorm_rope_append_kernel,
-            {
-                "qkv": "*bf16", "out": "*bf16", "keys": "*bf16", "values": "*bf16", "weight": "*fp32",
-                "cos": "*fp32", "sin": "*fp32", "position": "*i32", "table_stride": "i32", "eps": "fp32",
-            },
-            {"HEADS": heads, "KV_HEADS": kv_heads, "DIM": dim, "ROOM": 4096,
-             "SPAN": 2 * kv_heads * 4096 * dim, "NORM": norm,
-             "BLOCK": pad_to_power_of_2(dim)},
-            1,
-        )  # fmt: skip
+        constants = {
+            "HEADS": heads, "KV_HEADS": kv_heads, "DIM": dim, "ROOM": 4096, "SPAN": 2 * kv_heads * 4096 * dim,
+            "NORM": norm, "BLOCK": pad_to_power_of_2(dim),
+        }  # fmt: skip
+        yield CompileCase(label, qknorm_rope_append_kernel, constants, 1, {"weight": "*fp32"})

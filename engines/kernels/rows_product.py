@@ -11,8 +11,8 @@ import torch
 import triton
 import triton.language as tl
 
+from engines.kernels import gemv
 from engines.kernels.add_rmsnorm import (
-    FINISH_TYPES,
     ProductFinish,
     build_finish_arguments,
     build_finish_constants,
@@ -44,18 +44,12 @@ FEW_ROWS_TILE: Final = ProductTile(16, 32, 128, 4)
 MANY_ROWS_TILE: Final = ProductTile(32, 32, 128, 4)
 BITS: Final = {torch.int32: 4, torch.int8: 8}  # of a packed matrix, by what it is packed into
 
-
-def reference(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
-    product = x.float() @ weight.float().T
-    return product if bias is None else product + bias.float()
+reference: Final = gemv.reference
 
 
-def compute_work(a: Mapping[str, Any]) -> Work:
-    """Return FLOPs and bytes of a launch."""
+def _compute_work(a: Mapping[str, Any]) -> Work:
     flops = 2 * a["rows"] * a["N"] * a["K"] * (2 if a["GATED"] else 1)
-    return flops, count_bytes(a["weight"]) + count_bytes(a["scales"]) + count_bytes(a["x"]) + count_bytes(
-        a["out"]
-    )
+    return flops, count_bytes(a, "weight", "scales", "x", "out")
 
 
 @triton.jit
@@ -89,7 +83,7 @@ def add_products(
     return total
 
 
-@triton.jit(launch_metadata=make_metadata(16, compute_work))
+@triton.jit(launch_metadata=make_metadata(16, _compute_work))
 def rows_product_kernel(
     x, weight, scales, bias, out, stream, post, norm, normed, arrived, rows, eps,
     N: tl.constexpr, K: tl.constexpr, BITS: tl.constexpr, BIAS: tl.constexpr, SPLIT: tl.constexpr,
@@ -128,44 +122,19 @@ def launch(
     scales: torch.Tensor | None = None,
     bias: torch.Tensor | None = None,
     finish: ProductFinish | None = None,
+    gelu: bool | None = None,
 ) -> None:
     """Write x [rows, k] times the matrix to out [rows, n], or to partial sums [split, rows, n].
 
+    With `gelu`, true or false, the matrix is gate above up, [2·n, k], and act(x·gate) · (x·up) is written.
     Only as many rows as one program takes can be finished.
     """
-    _launch(x, weight, out, len(weight), scales, bias, finish, gated=False, gelu=False)
-
-
-def gate_up(
-    x: torch.Tensor,
-    weight: torch.Tensor,
-    out: torch.Tensor,
-    *,
-    gelu: bool,
-    scales: torch.Tensor | None = None,
-) -> None:
-    """Write act(x·gate) · (x·up) to out [rows, n]; the matrix is gate above up, [2·n, k]."""
-    _launch(x, weight, out, out.shape[1], scales, None, None, gated=True, gelu=gelu)
-
-
-def _launch(
-    x: torch.Tensor,
-    weight: torch.Tensor,
-    out: torch.Tensor,
-    n: int,
-    scales: torch.Tensor | None,
-    bias: torch.Tensor | None,
-    finish: ProductFinish | None,
-    *,
-    gated: bool,
-    gelu: bool,
-) -> None:
-    bits = BITS.get(weight.dtype, 16)
-    (rows, k), block = x.shape, choose_tile(len(x), bits, gated=gated)
+    bits, gated = BITS.get(weight.dtype, 16), gelu is not None
+    (rows, k), n, block = x.shape, out.shape[-1], choose_tile(len(x), bits, gated=gated)
     split = out.shape[0] if out.dim() == 3 else 1
     rows_product_kernel[(divide_up(n, block.matrix_rows), split, divide_up(rows, block.rows))](
         x, weight, scales, bias, out, rows=rows, **build_finish_arguments(finish, n), N=n, K=k,
-        BITS=bits, BIAS=bias is not None, SPLIT=split, GATED=gated, GELU=gelu,
+        BITS=bits, BIAS=bias is not None, SPLIT=split, GATED=gated, GELU=bool(gelu),
         BLOCK_M=block.rows, BLOCK_N=block.matrix_rows, BLOCK_K=block.columns,
         PRECISION=choose_precision(x), num_warps=block.warps,
     )  # fmt: skip
@@ -188,6 +157,12 @@ def choose_precision(x: torch.Tensor) -> str:
 
 
 TF32: Final = ("sm_80", "sm_89", "sm_90", "sm_100", "sm_120")
+# precision of a product → targets that multiply so
+BF16_PRECISIONS: Final = (("ieee", has_dots_on_target),)
+FP32_PRECISIONS: Final[tuple[tuple[str, Callable[[str], bool]], ...]] = (
+    ("tf32x3", lambda target: target in TF32),
+    ("ieee", lambda target: has_dots_on_target(target) and target not in TF32),
+)
 SHAPES: Final = (  # label, dtype of x, of the matrix, of its scales, rows, columns, gated, finished
     ("gemma-3-1b down bf16", "*bf16", "*bf16", "", 1152, 6912, False, True),
     ("gemma-3-1b gate_up bf16", "*bf16", "*bf16", "", 6912, 1152, True, False),
@@ -200,46 +175,19 @@ SHAPES: Final = (  # label, dtype of x, of the matrix, of its scales, rows, colu
 
 
 def cases() -> Iterator[CompileCase]:
-    for shape in SHAPES:
-        _, x, weight, *_, gated, finished = shape
+    for label, x, weight, scales, n, k, gated, finished in SHAPES:
         bits = {"*i32": 4, "*i8": 8}.get(weight, 16)
+        types = {"x": x, "weight": weight, "scales": scales or "*fp32", "normed": x}
+        types["out"] = "*fp32" if finished else x
+        constants = {
+            "N": n, "K": k, "BITS": bits, "BIAS": False, "GATED": gated, "SPLIT": 2 if finished else 1,
+            "GELU": False, **build_finish_constants(n, finished=finished),
+        }  # fmt: skip
         for rows in (FEW_ROWS_TILE.rows,) if gated or finished else (FEW_ROWS_TILE.rows, MANY_ROWS_TILE.rows):
             block = choose_tile(rows, bits, gated=gated)
-            if x == "*bf16":
-                yield _build_case(*shape, bits, block, "ieee", has_dots_on_target)
-            else:
-                yield _build_case(*shape, bits, block, "tf32x3", lambda target: target in TF32)
-                yield _build_case(*shape, bits, block, "ieee", _lacks_tf32)
-
-
-def _lacks_tf32(target: str) -> bool:
-    return has_dots_on_target(target) and target not in TF32
-
-
-def _build_case(
-    label: str,
-    x: str,
-    weight: str,
-    scales: str,
-    n: int,
-    k: int,
-    gated: bool,
-    finished: bool,
-    bits: int,
-    block: ProductTile,
-    precision: str,
-    fits: Callable[[str], bool],
-) -> CompileCase:
-    types = {
-        "x": x, "weight": weight, "scales": scales or "*fp32", "bias": "*fp32", "rows": "i32", "normed": x,
-        "out": "*fp32" if finished else x,
-    }  # fmt: skip
-    constants = {
-        "N": n, "K": k, "BITS": bits, "BIAS": False, "GATED": gated, "SPLIT": 2 if finished else 1,
-        "GELU": False, "BLOCK_M": block.rows, "BLOCK_N": block.matrix_rows, "BLOCK_K": block.columns,
-        "PRECISION": precision, **build_finish_constants(n, finished=finished),
-    }  # fmt: skip
-    return CompileCase(
-        f"{label}, {block.rows} rows", rows_product_kernel, types | FINISH_TYPES, constants, block.warps,
-        fits=fits,
-    )  # fmt: skip
+            sides = {"BLOCK_M": block.rows, "BLOCK_N": block.matrix_rows, "BLOCK_K": block.columns}
+            for precision, fits in BF16_PRECISIONS if x == "*bf16" else FP32_PRECISIONS:
+                yield CompileCase(
+                    f"{label}, {block.rows} rows", rows_product_kernel,
+                    {**constants, **sides, "PRECISION": precision}, block.warps, types, fits=fits,
+                )  # fmt: skip

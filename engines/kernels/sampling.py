@@ -7,6 +7,7 @@ needs more is cut to them and counted in `cut`. The steps drawn so far are count
 """
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 import torch
@@ -48,9 +49,13 @@ def reference(
     return torch.multinomial(chances, 1, generator=generator)[..., 0]
 
 
-def compute_work(a: Mapping[str, Any]) -> Work:
-    """Return FLOPs and bytes of a launch."""
-    return 2 * a["logits"].numel(), count_bytes(a["logits"])
+def _compute_work(a: Mapping[str, Any]) -> Work:
+    return 2 * a["logits"].numel(), count_bytes(a, "logits")
+
+
+def _skip_work(_: Mapping[str, Any]) -> Work:
+    """Return no work: a small kernel."""
+    return 0, 0
 
 
 @triton.jit
@@ -60,7 +65,7 @@ def gumbel(seed, step, row, at):
     return -tl.log(-tl.log(tl.maximum(u, 1e-10)))
 
 
-@triton.jit(launch_metadata=make_metadata(32, compute_work))
+@triton.jit(launch_metadata=make_metadata(32, _compute_work))
 def best_of_block_kernel(
     logits, best, index, inverse, seed, step,
     VOCAB: tl.constexpr, BLOCKS: tl.constexpr, NOISE: tl.constexpr, BLOCK: tl.constexpr,
@@ -77,12 +82,7 @@ def best_of_block_kernel(
     tl.store(index + row * BLOCKS + tl.program_id(0), tl.program_id(0) * BLOCK + where)
 
 
-def skip_work(_: Mapping[str, Any]) -> Work:
-    """Return no work: a small kernel."""
-    return 0, 0
-
-
-@triton.jit(launch_metadata=make_metadata(32, skip_work))
+@triton.jit(launch_metadata=make_metadata(32, _skip_work))
 def best_of_all_kernel(best, index, token, step, BLOCKS: tl.constexpr, PADDED: tl.constexpr):
     """Find the best of all blocks."""
     row = tl.program_id(0)
@@ -108,7 +108,7 @@ def decode_value(key):
     return tl.where(ordered < 0, ordered ^ 0x7FFFFFFF, ordered).to(tl.float32, bitcast=True)
 
 
-@triton.jit(launch_metadata=make_metadata(32, compute_work))
+@triton.jit(launch_metadata=make_metadata(32, _compute_work))
 def likeliest_of_block_kernel(
     logits, keys, peak, mass, inverse,
     VOCAB: tl.constexpr, BLOCKS: tl.constexpr, CANDIDATES: tl.constexpr, BLOCK: tl.constexpr,
@@ -126,7 +126,7 @@ def likeliest_of_block_kernel(
     tl.store(keys + (row * BLOCKS + block) * CANDIDATES + tl.arange(0, CANDIDATES), likeliest)
 
 
-@triton.jit(launch_metadata=make_metadata(32, skip_work))
+@triton.jit(launch_metadata=make_metadata(32, _skip_work))
 def likeliest_of_group_kernel(
     keys, fewer, COUNT: tl.constexpr, GROUPS: tl.constexpr, CANDIDATES: tl.constexpr, BLOCK: tl.constexpr
 ):
@@ -141,7 +141,7 @@ def likeliest_of_group_kernel(
     )
 
 
-@triton.jit(launch_metadata=make_metadata(32, skip_work))
+@triton.jit(launch_metadata=make_metadata(32, _skip_work))
 def draw_kernel(
     fewer, peak, mass, token, cut, step, seed, top_p,
     VOCAB: tl.constexpr, BLOCKS: tl.constexpr, COUNT: tl.constexpr, CANDIDATES: tl.constexpr,
@@ -177,7 +177,7 @@ def draw_kernel(
         tl.store(cut + row, tl.load(cut + row) + missed.to(tl.int32))
 
 
-@triton.jit(launch_metadata=make_metadata(32, skip_work))
+@triton.jit(launch_metadata=make_metadata(32, _skip_work))
 def count_kernel(step):
     """Count one step."""
     tl.store(step, tl.load(step) + 1)
@@ -198,16 +198,18 @@ class SamplingScratch(NamedTuple):
 def allocate_scratch(rows: int, vocab: int, device: torch.device) -> SamplingScratch:
     """Allocate the intermediate results for so many rows of logits."""
     blocks = divide_up(vocab, BLOCK)
+    groups = divide_up(blocks, BLOCKS_PER_GROUP)
+    numbers = partial(torch.empty, device=device)
+    keys = partial(numbers, dtype=torch.int64)
     return SamplingScratch(
-        torch.empty(rows, blocks, device=device), torch.empty(rows, blocks, dtype=torch.int32, device=device),
-        torch.empty(rows, blocks, device=device),
-        torch.empty(rows, blocks, MAX_CANDIDATES, dtype=torch.int64, device=device),
-        torch.empty(
-            rows, divide_up(blocks, BLOCKS_PER_GROUP), MAX_CANDIDATES, dtype=torch.int64, device=device
-        ),
-        torch.zeros(1, dtype=torch.int32, device=device),
-        torch.zeros(rows, dtype=torch.int32, device=device),
-    )  # fmt: skip
+        best=numbers(rows, blocks),
+        best_at=numbers(rows, blocks, dtype=torch.int32),
+        mass=numbers(rows, blocks),
+        keys=keys(rows, blocks, MAX_CANDIDATES),
+        fewer=keys(rows, groups, MAX_CANDIDATES),
+        step=torch.zeros(1, dtype=torch.int32, device=device),
+        cut=torch.zeros(rows, dtype=torch.int32, device=device),
+    )
 
 
 def is_supported(temperature: float, top_k: int, vocab: int) -> bool:
@@ -229,95 +231,60 @@ def launch(
 ) -> None:
     """Write a token for each row of logits [rows, vocab] to `token`; counters stay on the device."""
     inverse = 1.0 / temperature if temperature else 1.0
-    if temperature and (top_k or top_p < 1):
-        return _launch_candidates(logits, token, between, inverse, top_k, top_p, seed)
     (rows, vocab), blocks = logits.shape, between.best.shape[1]
-    best_of_block_kernel[(blocks, rows)](
-        logits, between.best, between.best_at, inverse, seed, between.step,
-        VOCAB=vocab, BLOCKS=blocks, NOISE=temperature > 0, BLOCK=BLOCK, num_warps=4,
-    )  # fmt: skip
-    best_of_all_kernel[(rows,)](
-        between.best, between.best_at, token, between.step,
-        BLOCKS=blocks, PADDED=pad_to_power_of_2(blocks), num_warps=4,
-    )  # fmt: skip
-    return None
-
-
-def _launch_candidates(
-    logits: torch.Tensor,
-    token: torch.Tensor,
-    between: SamplingScratch,
-    inverse: float,
-    top_k: int,
-    top_p: float,
-    seed: int,
-) -> None:
-    (rows, vocab), blocks, groups = logits.shape, between.best.shape[1], between.fewer.shape[1]
+    if not temperature or (not top_k and top_p >= 1):
+        best_of_block_kernel[(blocks, rows)](
+            logits, between.best, between.best_at, inverse, seed, between.step,
+            VOCAB=vocab, BLOCKS=blocks, NOISE=temperature > 0, BLOCK=BLOCK, num_warps=4,
+        )  # fmt: skip
+        best_of_all_kernel[(rows,)](
+            between.best, between.best_at, token, between.step,
+            BLOCKS=blocks, PADDED=pad_to_power_of_2(blocks), num_warps=4,
+        )  # fmt: skip
+        return
+    groups, candidates = between.fewer.shape[1], MAX_CANDIDATES
     likeliest_of_block_kernel[(blocks, rows)](
         logits, between.keys, between.best, between.mass, inverse,
-        VOCAB=vocab, BLOCKS=blocks, CANDIDATES=MAX_CANDIDATES, BLOCK=BLOCK, num_warps=4,
+        VOCAB=vocab, BLOCKS=blocks, CANDIDATES=candidates, BLOCK=BLOCK, num_warps=4,
     )  # fmt: skip
     likeliest_of_group_kernel[(groups, rows)](
-        between.keys,
-        between.fewer,
-        COUNT=blocks * MAX_CANDIDATES,
-        GROUPS=groups,
-        CANDIDATES=MAX_CANDIDATES,
-        BLOCK=BLOCK,
-        num_warps=4,
-    )
+        between.keys, between.fewer,
+        COUNT=blocks * candidates, GROUPS=groups, CANDIDATES=candidates, BLOCK=BLOCK, num_warps=4,
+    )  # fmt: skip
     draw_kernel[(rows,)](
         between.fewer, between.best, between.mass, token, between.cut, between.step, seed, top_p,
-        VOCAB=vocab, BLOCKS=blocks, COUNT=groups * MAX_CANDIDATES, CANDIDATES=MAX_CANDIDATES, TOP_K=top_k,
-        PADDED=pad_to_power_of_2(blocks),
-        BLOCK=max(MAX_CANDIDATES, pad_to_power_of_2(groups * MAX_CANDIDATES)), num_warps=4,
+        **_build_draw_constants(vocab, blocks, groups, top_k), num_warps=4,
     )  # fmt: skip
     count_kernel[(1,)](between.step, num_warps=1)
+
+
+def _build_draw_constants(vocab: int, blocks: int, groups: int, top_k: int) -> dict[str, int]:
+    count = groups * MAX_CANDIDATES
+    return {
+        "VOCAB": vocab, "BLOCKS": blocks, "COUNT": count, "CANDIDATES": MAX_CANDIDATES, "TOP_K": top_k,
+        "PADDED": pad_to_power_of_2(blocks), "BLOCK": pad_to_power_of_2(count),
+    }  # fmt: skip
 
 
 VOCABULARIES: Final = (("gemma-3-1b", 262144), ("llama-3.2-1b", 128256), ("smollm2-135m", 49152))
 
 
 def cases() -> Iterator[CompileCase]:
+    keys = {"keys": "*i64"}
     for label, vocab in VOCABULARIES:
         blocks, groups = divide_up(vocab, BLOCK), divide_up(vocab, BLOCK * BLOCKS_PER_GROUP)
-        size_of = {"VOCAB": vocab, "BLOCKS": blocks}
-        for noise in (False, True):
-            yield CompileCase(
-                f"{label} {'Gumbel' if noise else 'greedy'}", best_of_block_kernel,
-                {"logits": "*fp32", "best": "*fp32", "index": "*i32", "inverse": "fp32", "seed": "i32",
-                 "step": "*i32"},
-                {**size_of, "NOISE": noise, "BLOCK": BLOCK}, 4, wide=1,
-            )  # fmt: skip
-        yield CompileCase(
-            f"{label} best of all", best_of_all_kernel,
-            {"best": "*fp32", "index": "*i32", "token": "*i64", "step": "*i32"},
-            {"BLOCKS": blocks, "PADDED": pad_to_power_of_2(blocks)}, 4,
-        )  # fmt: skip
-        yield CompileCase(
-            f"{label} likeliest of block", likeliest_of_block_kernel,
-            {"logits": "*fp32", "keys": "*i64", "peak": "*fp32", "mass": "*fp32", "inverse": "fp32"},
-            {**size_of, "CANDIDATES": MAX_CANDIDATES, "BLOCK": BLOCK}, 4, wide=1,
-        )  # fmt: skip
-        yield CompileCase(
-            f"{label} likeliest of group", likeliest_of_group_kernel, {"keys": "*i64", "fewer": "*i64"},
-            {"COUNT": blocks * MAX_CANDIDATES, "GROUPS": groups, "CANDIDATES": MAX_CANDIDATES,
-             "BLOCK": BLOCK},
-            4, wide=1,
-        )  # fmt: skip
+        of_block = {"VOCAB": vocab, "BLOCKS": blocks, "BLOCK": BLOCK}
+        for name, noise in (("greedy", False), ("Gumbel", True)):
+            constants: dict[str, int] = {**of_block, "NOISE": noise}
+            yield CompileCase(f"{label} {name}", best_of_block_kernel, constants, 4, wide=1)
+        of_all = {"BLOCKS": blocks, "PADDED": pad_to_power_of_2(blocks)}
+        yield CompileCase(f"{label} best of all", best_of_all_kernel, of_all, 4)
+        of_block["CANDIDATES"] = MAX_CANDIDATES
+        yield CompileCase(f"{label} likeliest of block", likeliest_of_block_kernel, of_block, 4, keys, wide=1)
+        of_group = {
+            "COUNT": blocks * MAX_CANDIDATES, "GROUPS": groups, "CANDIDATES": MAX_CANDIDATES, "BLOCK": BLOCK,
+        }  # fmt: skip
+        yield CompileCase(f"{label} likeliest of group", likeliest_of_group_kernel, of_group, 4, keys, wide=1)
         for top_k in (0, 40):
-            yield _build_draw_case(f"{label} draw top_k {top_k}", vocab, blocks, groups, top_k)
-
-
-def _build_draw_case(label: str, vocab: int, blocks: int, groups: int, top_k: int) -> CompileCase:
-    types = {
-        "fewer": "*i64", "peak": "*fp32", "mass": "*fp32", "token": "*i64", "cut": "*i32", "step": "*i32",
-        "seed": "i32", "top_p": "fp32",
-    }  # fmt: skip
-    constants = {
-        "VOCAB": vocab, "BLOCKS": blocks, "COUNT": groups * MAX_CANDIDATES, "CANDIDATES": MAX_CANDIDATES,
-        "TOP_K": top_k,
-        "PADDED": pad_to_power_of_2(blocks),
-        "BLOCK": max(MAX_CANDIDATES, pad_to_power_of_2(groups * MAX_CANDIDATES)),
-    }  # fmt: skip
-    return CompileCase(label, draw_kernel, types, constants, 4)
+            constants = _build_draw_constants(vocab, blocks, groups, top_k)
+            yield CompileCase(f"{label} draw top_k {top_k}", draw_kernel, constants, 4)

@@ -9,6 +9,7 @@ needs data of another until a row is done.
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from typing import Final
 
@@ -19,7 +20,7 @@ import triton.language as tl
 from engines.kernels.gemv_template import (
     GROUP,
     PACKED_TYPES,
-    build_gate_up_case,
+    build_case,
     build_product_case,
     compute_product_work,
     launch_gate_up,
@@ -119,16 +120,13 @@ GATE_UP_SHAPES: Final = (  # label, rows of one matrix, columns, the dtype of sc
 def cases() -> Iterator[CompileCase]:
     for label, n, k, dtype, bias in SHAPES:
         tile, types = TABLE.select(n), {**PACKED_TYPES, "weight": "*i32", "scales": dtype}
-        yield build_product_case(
-            label, w4a16_gemv_kernel, tile, types, n, k, bias=bias, finished=" o " in label,
-            limits=LIMITS, weights=count_thread_weights(tile),
-        )  # fmt: skip
+        finished = " o " in label
+        case = build_product_case(label, w4a16_gemv_kernel, tile, n, k, types, bias=bias, finished=finished)
+        yield replace(case, limits=LIMITS, weights=count_thread_weights(tile))
     for label, n, k, dtype in GATE_UP_SHAPES:
         tile, types = GATE_UP_TABLE.select(n), {**PACKED_TYPES, "weight": "*i32", "scales": dtype}
-        yield build_gate_up_case(
-            label, w4a16_gate_up_kernel, tile, types, n, k, gelu=False,
-            limits=LIMITS, weights=2 * count_thread_weights(tile),
-        )  # fmt: skip
+        case = build_case(label, w4a16_gate_up_kernel, tile, n, k, types, GELU=False)
+        yield replace(case, limits=LIMITS, weights=2 * count_thread_weights(tile))
 
 
 def count_thread_weights(tile: Tile) -> int:

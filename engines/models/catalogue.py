@@ -97,10 +97,7 @@ def list_stored_tensors(spec: Spec) -> dict[str, tuple[int, ...]]:
     """Return name and shape of every tensor that a folder of this model contains."""
     shapes: dict[str, tuple[int, ...]] = {}
     for name, shape in list_tensors(spec).items():
-        slice_ = find_tensor_slice(spec, name)
-        if slice_ is None:
-            shapes[name] = shape
-            continue
+        slice_ = find_tensor_slice(spec, name) or TensorSlice(name, shape)
         shapes[slice_.name] = slice_.shape
         if slice_.scales:
             shapes[slice_.scales] = slice_.shape[:-1]

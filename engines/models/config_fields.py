@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from engines.models.spec import Spec
 
@@ -72,7 +72,6 @@ class ModelConfig:
         return float(value)
 
     def read_flag(self, key: str, default: bool = False) -> bool:
-        """Return a boolean field."""
         value = self.read(key)
         return default if value is None else bool(value)
 
@@ -124,8 +123,7 @@ class GgufMapping:
     adjust_spec: Callable[[Spec], Spec] = lambda spec: spec  # what the converter has changed
 
 
-@dataclass(frozen=True)
-class TensorSlice:
+class TensorSlice(NamedTuple):
     """Where a folder stores a tensor within a larger one."""
 
     name: str  # of the larger one

@@ -8,6 +8,9 @@ from typing import Final
 from engines.models.config_fields import ModelConfig
 from engines.models.spec import RopeScaling, Spec
 
+FULL, SLIDING = "full_attention", "sliding_attention"
+SCALING_ALIASES: Final = {"su": "longrope"}
+
 
 def read_decoder(
     config: ModelConfig,
@@ -61,16 +64,13 @@ def read_scaling(rope: ModelConfig, config: ModelConfig) -> RopeScaling | None:
     """Read how rotary frequencies are scaled; None: not at all."""
     names = {kind for kind in (rope.read("rope_type"), rope.read("type")) if kind}
     kinds = {SCALING_ALIASES.get(kind, kind) for kind in map(str, names)} - {"default"}
-    original_context = config.read_number(
-        "original_max_position_embeddings", config.read_number("max_position_embeddings", 0)
-    )
+    key = "original_max_position_embeddings"
+    original_context = config.read_number(key, config.read_number("max_position_embeddings", 0))
     if not kinds:
-        rope.read("original_max_position_embeddings")  # stated beside what it has no meaning for
+        rope.read(key)  # stated beside what it has no meaning for
         return None
     if len(kinds) == 1 and (read := SCALING_READERS.get(*kinds)):
-        return read(
-            rope, rope.read_integer("original_max_position_embeddings", int(original_context)), config
-        )
+        return read(rope, rope.read_integer(key, int(original_context)), config)
     rope.refuse(f"rope type {' and '.join(sorted(kinds))}")
     return None
 
@@ -86,11 +86,14 @@ def _read_yarn(rope: ModelConfig, original_context: int, config: ModelConfig) ->
     magnitude = _compute_yarn_magnitude(factor, 1.0)
     if scale and all_dims:
         magnitude = _compute_yarn_magnitude(factor, scale) / _compute_yarn_magnitude(factor, all_dims)
-    low, high = rope.read_number("beta_slow", 1.0), rope.read_number("beta_fast", 32.0)
-    magnitude = rope.read_number("attention_factor", magnitude)
-    rounds_bounds = rope.read_flag("truncate", default=True)
     return RopeScaling(
-        "yarn", factor, low, high, original_context, magnitude=magnitude, rounds_bounds=rounds_bounds
+        "yarn",
+        factor,
+        rope.read_number("beta_slow", 1.0),
+        rope.read_number("beta_fast", 32.0),
+        original_context,
+        magnitude=rope.read_number("attention_factor", magnitude),
+        rounds_bounds=rope.read_flag("truncate", default=True),
     )
 
 
@@ -114,10 +117,6 @@ SCALING_READERS: Final[Mapping[str, Callable[[ModelConfig, int, ModelConfig], Ro
     "yarn": _read_yarn,
     "longrope": _read_longrope,
 }
-SCALING_ALIASES: Final = {"su": "longrope"}
-
-
-FULL, SLIDING = "full_attention", "sliding_attention"
 
 
 def with_windows(spec: Spec, windowed_layers: tuple[bool, ...], window: int) -> Spec:
@@ -149,6 +148,5 @@ def with_optional_windows(config: ModelConfig, spec: Spec) -> Spec:
         if any(layer_types):
             config.refuse(f"layer_types {SLIDING} without use_sliding_window")
         return spec
-    return with_windows(
-        spec, layer_types or tuple(layer >= first_windowed for layer in range(spec.layers)), window
-    )
+    windowed_layers = layer_types or tuple(layer >= first_windowed for layer in range(spec.layers))
+    return with_windows(spec, windowed_layers, window)

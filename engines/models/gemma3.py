@@ -17,6 +17,7 @@ from engines.models.decoder_config import (
 from engines.models.spec import Spec
 
 MODEL_TYPE = "gemma3_text"
+ACTIVATION = "gelu_pytorch_tanh"
 FULL_ATTENTION_INTERVAL = 6  # the layer that sees everything
 THETA, THETA_LOCAL = 1e6, 1e4
 LAYERS_27B = 62  # of the one size whose queries are scaled by another number than the head's
@@ -27,25 +28,21 @@ def read(config: ModelConfig, name: str) -> Spec:
     rope, local_rope = find_rope_section(config), ModelConfig({})
     if rope.read(FULL):
         rope, local_rope = rope.open_section(FULL), rope.open_section(SLIDING)
-    spec = read_decoder(
-        config, name, rope, activation="gelu_pytorch_tanh", theta=THETA, head_dim=256, tied=True
-    )
+    spec = read_decoder(config, name, rope, activation=ACTIVATION, theta=THETA, head_dim=256, tied=True)
     if read_scaling(local_rope, config):
         config.refuse("scaled rotation in windowed layers")
     local_theta = config.read_number("rope_local_base_freq", THETA_LOCAL)
     scalar = config.read_number("query_pre_attn_scalar", 256)
     windowed_layers = read_layer_types(config, spec.layers)
     intervals = [config.read_integer(key, 0) for key in ("sliding_window_pattern", "_sliding_window_pattern")]
-    windowed_layers = windowed_layers or mark_all_but_every(
-        next(filter(None, intervals), FULL_ATTENTION_INTERVAL), spec.layers
-    )
-    spec = replace(_with_features(spec), query_scale=scalar**-0.5)
-    spec = replace(spec, theta_local=local_rope.read_number("rope_theta", local_theta))
+    interval = next(filter(None, intervals), FULL_ATTENTION_INTERVAL)
+    local_theta = local_rope.read_number("rope_theta", local_theta)
+    spec = replace(_with_features(spec), query_scale=scalar**-0.5, theta_local=local_theta)
+    windowed_layers = windowed_layers or mark_all_but_every(interval, spec.layers)
     return with_windows(spec, windowed_layers, config.read_integer("sliding_window", 0))
 
 
 def _read_gguf_fields(metadata: ModelConfig) -> dict[str, Any]:
-    """Return the fields that only this family has, in the words of config.json."""
     layers, heads = metadata.read_integer("block_count"), metadata.read_integer("attention.head_count")
     per_head = metadata.read_integer("embedding_length") // heads
     head_dim = metadata.read_integer("attention.key_length", per_head)
@@ -57,13 +54,8 @@ def _read_gguf_fields(metadata: ModelConfig) -> dict[str, Any]:
         "sliding_window": window,
         "layer_types": [SLIDING if window and is_windowed else FULL for is_windowed in windowed_layers],
         "rope_local_base_freq": metadata.read_number("rope.freq_base_swa", THETA_LOCAL),
-        "hidden_activation": "gelu_pytorch_tanh",
+        "hidden_activation": ACTIVATION,
     }
-
-
-def _clear_unit_offset(spec: Spec) -> Spec:
-    """Return the model as GGUF files store it: their norm weights include the offset of one."""
-    return replace(spec, unit_offset=False)
 
 
 def _with_features(spec: Spec) -> Spec:
@@ -81,12 +73,7 @@ def _make_preset(name: str, hidden: int, layers: int, ffn: int) -> Spec:
     return with_windows(_with_features(spec), mark_all_but_every(FULL_ATTENTION_INTERVAL, layers), 512)
 
 
-FAMILY = Family(
-    MODEL_TYPE,
-    read,
-    (
-        _make_preset("gemma-3-1b", 1152, 26, 6912),
-        _make_preset("gemma-3-270m", 640, 18, 2048),
-    ),
-    GgufMapping("gemma3", _read_gguf_fields, adjust_spec=_clear_unit_offset),
-)
+PRESETS = _make_preset("gemma-3-1b", 1152, 26, 6912), _make_preset("gemma-3-270m", 640, 18, 2048)
+# norm weights in GGUF files include the offset of one
+GGUF = GgufMapping("gemma3", _read_gguf_fields, adjust_spec=lambda spec: replace(spec, unit_offset=False))
+FAMILY = Family(MODEL_TYPE, read, PRESETS, GGUF)

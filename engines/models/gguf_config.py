@@ -64,11 +64,8 @@ def read_metadata(
     fields_of_architecture = {k.removeprefix(prefix): v for k, v in metadata.items() if k.startswith(prefix)}
     config = ModelConfig(fields_of_architecture)
     try:
-        fields = (
-            _read_common_fields(config, metadata, shapes)
-            | dict(mapping.read_fields(config))
-            | {"model_type": model_type}
-        )
+        fields = _read_common_fields(config, metadata, shapes)
+        fields |= {**mapping.read_fields(config), "model_type": model_type}
     except (KeyError, TypeError, ValueError, ArithmeticError) as e:
         raise EngineError("missing or invalid field", where=where, why=repr(e)[:200]) from None
     if refusals := config.list_refused():
@@ -91,7 +88,6 @@ def _find_family(architecture: str, where: str) -> tuple[str, GgufMapping]:
 def _read_common_fields(
     config: ModelConfig, metadata: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]]
 ) -> dict[str, Any]:
-    """Return the fields that all architectures have, in the words of config.json."""
     hidden, heads = config.read_integer("embedding_length"), config.read_integer("attention.head_count")
     head_dim = config.read_integer("attention.key_length", hidden // heads)
     if config.read_integer("attention.value_length", head_dim) != head_dim:

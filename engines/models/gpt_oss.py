@@ -9,6 +9,7 @@ from engines.models.spec import Experts, RopeScaling, Spec
 MODEL_TYPE = "gpt_oss"
 MXFP4 = "mxfp4"
 GROUP = 32  # numbers that share an exponent
+UNUSED_KEYS = "initial_context_length", "experts_per_token", "output_router_logits", "router_aux_loss_coef"
 ALPHA, LIMIT = 1.702, 7.0
 YARN = RopeScaling("yarn", 32.0, 1.0, 32.0, 4096, magnitude=1.3465735902799727)
 
@@ -21,12 +22,9 @@ def read(config: ModelConfig, name: str) -> Spec:
     quantisation.read("modules_to_not_convert")  # all but the experts: of what is stored, the names tell
     if method not in (None, MXFP4):
         config.refuse(f"quantization_config {method}")
-    for key in ("initial_context_length", "experts_per_token", "output_router_logits"):
+    for key in UNUSED_KEYS:
         config.read(key)
-    config.read("router_aux_loss_coef")
-    windowed_layers = read_layer_types(config, spec.layers) or tuple(
-        layer % 2 == 0 for layer in range(spec.layers)
-    )
+    windowed_layers = read_layer_types(config, spec.layers) or _mark_even(spec.layers)
     bias = config.read_flag("attention_bias", default=True)
     experts = Experts(
         config.read_integer("num_local_experts"),
@@ -39,6 +37,10 @@ def read(config: ModelConfig, name: str) -> Spec:
     )
     spec = replace(spec, qkv_bias=bias, out_bias=bias, has_sinks=True, experts=experts)
     return with_windows(spec, windowed_layers, config.read_integer("sliding_window", 128))
+
+
+def _mark_even(layers: int) -> tuple[bool, ...]:
+    return tuple(layer % 2 == 0 for layer in range(layers))
 
 
 def find_tensor_slice(spec: Spec, name: str) -> TensorSlice | None:
@@ -73,12 +75,8 @@ def _make_preset(name: str, layers: int, experts: int) -> Spec:
         qkv_bias=True, out_bias=True, has_sinks=True, experts=mixture,
         eos=(200002, 199999, 200012), hub=(f"openai/{name}",),
     )  # fmt: skip
-    return with_windows(spec, tuple(layer % 2 == 0 for layer in range(layers)), 128)
+    return with_windows(spec, _mark_even(layers), 128)
 
 
-FAMILY = Family(
-    MODEL_TYPE,
-    read,
-    (_make_preset("gpt-oss-20b", 24, 32), _make_preset("gpt-oss-120b", 36, 128)),
-    find_tensor_slice=find_tensor_slice,
-)
+PRESETS = _make_preset("gpt-oss-20b", 24, 32), _make_preset("gpt-oss-120b", 36, 128)
+FAMILY = Family(MODEL_TYPE, read, PRESETS, find_tensor_slice=find_tensor_slice)

@@ -18,16 +18,9 @@ def _with_features(spec: Spec) -> Spec:
     return replace(spec, pre_norm=False, sandwich=True, qk_norm=True, norms_all_heads=True)
 
 
-FAMILY = Family(
-    MODEL_TYPE,
-    read,
-    (
-        _with_features(
-            Spec(
-                "olmo-2-1b", MODEL_TYPE, 100352, 2048, 16, 16, 16, 128, 8192,
-                theta=5e5, tied=False, max_context=4096, eos=(100257,),
-                hub=("allenai/OLMo-2-0425-1B-Instruct", "allenai/OLMo-2-0425-1B"),
-            )
-        ),
-    ),
+PRESET = Spec(
+    "olmo-2-1b", MODEL_TYPE, 100352, 2048, 16, 16, 16, 128, 8192,
+    theta=5e5, tied=False, max_context=4096, eos=(100257,),
+    hub=("allenai/OLMo-2-0425-1B-Instruct", "allenai/OLMo-2-0425-1B"),
 )  # fmt: skip
+FAMILY = Family(MODEL_TYPE, read, (_with_features(PRESET),))

@@ -37,20 +37,16 @@ def find_tensor_slice(spec: Spec, name: str) -> TensorSlice | None:
     return TensorSlice(stored, (rows, spec.hidden), slice(first, first + count))
 
 
-FAMILY = Family(
-    MODEL_TYPE,
-    read,
-    (
-        Spec(
-            "phi-3-mini", MODEL_TYPE, 32064, 3072, 32, 32, 32, 96, 8192,
-            eps=1e-5, theta=1e4, window=2047, windowed_layers=(True,) * 32, tied=False, max_context=4096,
-            eos=(32000, 32007), bos=1, hub=("microsoft/Phi-3-mini-4k-instruct",),
-        ),
-        Spec(
-            "phi-4", MODEL_TYPE, 100352, 5120, 40, 40, 10, 128, 17920,
-            eps=1e-5, theta=250000.0, tied=False, max_context=16384,
-            eos=(100265,), bos=100257, hub=("microsoft/phi-4",),
-        ),
+PRESETS = (
+    Spec(
+        "phi-3-mini", MODEL_TYPE, 32064, 3072, 32, 32, 32, 96, 8192,
+        eps=1e-5, theta=1e4, window=2047, windowed_layers=(True,) * 32, tied=False, max_context=4096,
+        eos=(32000, 32007), bos=1, hub=("microsoft/Phi-3-mini-4k-instruct",),
     ),
-    find_tensor_slice=find_tensor_slice,
+    Spec(
+        "phi-4", MODEL_TYPE, 100352, 5120, 40, 40, 10, 128, 17920,
+        eps=1e-5, theta=250000.0, tied=False, max_context=16384,
+        eos=(100265,), bos=100257, hub=("microsoft/phi-4",),
+    ),
 )  # fmt: skip
+FAMILY = Family(MODEL_TYPE, read, PRESETS, find_tensor_slice=find_tensor_slice)

@@ -15,14 +15,8 @@ def read(config: ModelConfig, name: str) -> Spec:
     return replace(with_optional_windows(config, spec), qkv_bias=True)
 
 
-FAMILY = Family(
-    MODEL_TYPE,
-    read,
-    (
-        Spec(
-            "qwen2.5-0.5b", MODEL_TYPE, 151936, 896, 24, 14, 2, 64, 4864,
-            qkv_bias=True, eos=(151645, 151643), hub=("Qwen/Qwen2.5-0.5B-Instruct", "Qwen/Qwen2.5-0.5B"),
-        ),
-    ),
-    gguf=GgufMapping(MODEL_TYPE),
+PRESET = Spec(
+    "qwen2.5-0.5b", MODEL_TYPE, 151936, 896, 24, 14, 2, 64, 4864,
+    qkv_bias=True, eos=(151645, 151643), hub=("Qwen/Qwen2.5-0.5B-Instruct", "Qwen/Qwen2.5-0.5B"),
 )  # fmt: skip
+FAMILY = Family(MODEL_TYPE, read, (PRESET,), GgufMapping(MODEL_TYPE))

@@ -15,15 +15,8 @@ def read(config: ModelConfig, name: str) -> Spec:
     return replace(with_optional_windows(config, spec), qk_norm=True)
 
 
-FAMILY = Family(
-    MODEL_TYPE,
-    read,
-    (
-        Spec(
-            "qwen3-0.6b", MODEL_TYPE, 151936, 1024, 28, 16, 8, 128, 3072,
-            max_context=40960, qk_norm=True, eos=(151645, 151643),
-            hub=("Qwen/Qwen3-0.6B", "Qwen/Qwen3-0.6B-Base"),
-        ),
-    ),
-    gguf=GgufMapping(MODEL_TYPE),
+PRESET = Spec(
+    "qwen3-0.6b", MODEL_TYPE, 151936, 1024, 28, 16, 8, 128, 3072, max_context=40960, qk_norm=True,
+    eos=(151645, 151643), hub=("Qwen/Qwen3-0.6B", "Qwen/Qwen3-0.6B-Base"),
 )  # fmt: skip
+FAMILY = Family(MODEL_TYPE, read, (PRESET,), GgufMapping(MODEL_TYPE))

@@ -27,14 +27,9 @@ def read(config: ModelConfig, name: str) -> Spec:
     return replace(with_optional_windows(config, spec), qk_norm=True, experts=experts)
 
 
-FAMILY = Family(
-    MODEL_TYPE,
-    read,
-    (
-        Spec(
-            "qwen3-30b-a3b", MODEL_TYPE, 151936, 2048, 48, 32, 4, 128, 6144,
-            tied=False, max_context=40960, qk_norm=True, experts=Experts(128, 8, 768),
-            eos=(151645, 151643), hub=("Qwen/Qwen3-30B-A3B",),
-        ),
-    ),
+PRESET = Spec(
+    "qwen3-30b-a3b", MODEL_TYPE, 151936, 2048, 48, 32, 4, 128, 6144,
+    tied=False, max_context=40960, qk_norm=True, experts=Experts(128, 8, 768),
+    eos=(151645, 151643), hub=("Qwen/Qwen3-30B-A3B",),
 )  # fmt: skip
+FAMILY = Family(MODEL_TYPE, read, (PRESET,))

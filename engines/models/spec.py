@@ -123,9 +123,8 @@ def list_tensors(spec: Spec) -> dict[str, tuple[int, ...]]:
     if not spec.tied:
         shapes["lm_head.weight"] = (spec.vocab, spec.hidden)
     for layer in range(spec.layers):
-        shapes |= {
-            f"model.layers.{layer}.{name}": shape for name, shape in _list_layer_tensors(spec, layer).items()
-        }
+        tensors = _list_layer_tensors(spec, layer)
+        shapes |= {f"model.layers.{layer}.{name}": shape for name, shape in tensors.items()}
     return shapes
 
 
@@ -137,10 +136,9 @@ def count_parameters(spec: Spec) -> int:
 def count_active_parameters(spec: Spec) -> int:
     """Count the weights that one token multiplies with, or is looked up in."""
     idle = 0
-    for layer in range(spec.layers):
-        if mixture := spec.find_experts(layer):
-            per_expert = sum(math.prod(shape) for shape in _list_expert_tensors(spec, mixture, 0).values())
-            idle += (mixture.count - mixture.active) * per_expert
+    for mixture in filter(None, map(spec.find_experts, range(spec.layers))):
+        per_expert = sum(math.prod(shape) for shape in _list_expert_tensors(spec, mixture, 0).values())
+        idle += (mixture.count - mixture.active) * per_expert
     return count_parameters(spec) - idle
 
 
@@ -242,9 +240,5 @@ def _is_valid_scaling(scaling: RopeScaling, rotated: int) -> bool:
     lists_by_kind = {"stated": (scaling.factors,), "longrope": (scaling.factors, scaling.long_factors)}
     factor_lists = lists_by_kind.get(scaling.kind, ())
     factors = (scaling.factor, scaling.magnitude, *(factor for factors in factor_lists for factor in factors))
-    has_bounds = scaling.original > 0 and scaling.high > 0 and scaling.low > 0
-    return (
-        has_bounds
-        and all(len(f) == rotated // 2 for f in factor_lists)
-        and all(factor > 0 for factor in factors)
-    )
+    positive = (scaling.original, scaling.high, scaling.low, *factors)
+    return all(n > 0 for n in positive) and all(len(f) == rotated // 2 for f in factor_lists)

@@ -104,27 +104,3 @@ def iter_weights() -> Iterator[torch.Tensor]:
         yield product._weights
         if product._second_part is not None:
             yield product._second_part
-
-
-def is_writable(out: torch.Tensor, bias: torch.Tensor | None) -> bool:
-    """Return whether a product can be written to `out`, with this bias."""
-    return all(t is None or (t.dtype == torch.float32 and t.is_contiguous()) for t in (out, bias))
-
-
-class ProductBase:
-    """Implements `multiply_into` by the compiled product, if there is one for so many rows, or by a copy."""
-
-    _compiled: CpuProduct | None = None
-    _max_compiled_rows = MAX_COMPILED_ROWS
-
-    def __call__(self, x: torch.Tensor) -> torch.Tensor:
-        raise NotImplementedError
-
-    def multiply_into(self, x: torch.Tensor, out: torch.Tensor, bias: torch.Tensor | None) -> None:
-        """Write the products of rows to `out`, with the bias added if there is one."""
-        if self._compiled and x.shape[0] <= self._max_compiled_rows and is_writable(out, bias):
-            self._compiled.multiply_into(x, out, bias)
-        elif bias is None:
-            out.copy_(self(x))
-        else:
-            torch.add(self(x), bias, out=out)

@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any, Final
 
 from capture.errors import CaptureError, EngineError, UsageError
-from capture.record.torchrun import Rank
 from engines.host.engine_commands import StoppedError
 from engines.models.spec import Spec
 
@@ -29,11 +28,6 @@ class RankLostError(EngineError):
     """Another rank is gone, and this one cannot continue: a consequence, never the cause."""
 
     exit_code = 75
-
-
-def choose_rank_file(out: Path, rank: Rank) -> Path:
-    """Return the file of a rank: its own if `out` is a folder, else all ranks share one."""
-    return out / f"rank-{rank.number}.jsonl" if out.is_dir() else out
 
 
 def share_spec(spec: Spec, size: int) -> Spec:
@@ -47,11 +41,9 @@ def share_spec(spec: Spec, size: int) -> Spec:
         raise UsageError(f"{spec.name} cannot be divided among ranks", why=f"not supported: {features}")
     if not _is_divisible(spec, size):
         sizes = ", ".join(str(n) for n in range(2, spec.heads + 1) if _is_divisible(spec, n))
-        raise UsageError(
-            f"{spec.name} cannot be divided among {size} ranks",
-            why=f"it has {spec.heads} heads, {spec.kv_heads} of keys and values, {spec.ffn} feed-forward",
-            todo=f"possible: {sizes}" if sizes else "use one rank",
-        )
+        why = f"it has {spec.heads} heads, {spec.kv_heads} of keys and values, {spec.ffn} feed-forward"
+        todo = f"possible: {sizes}" if sizes else "use one rank"
+        raise UsageError(f"{spec.name} cannot be divided among {size} ranks", why=why, todo=todo)
     kv_heads = max(1, spec.kv_heads // size)
     return replace(spec, heads=spec.heads // size, kv_heads=kv_heads, ffn=spec.ffn // size, tied=False)
 

@@ -15,7 +15,7 @@ from engines.host.engine_commands import Commands
 from engines.models.spec import Spec
 from engines.ranks.rank_launcher import RankLostError
 from engines.token_sampling import TokenSampler
-from engines.weights.weight_sources import WeightSource
+from engines.weights.checkpoint import WeightSource
 
 _BACKENDS: Final = {"cpu": "gloo", "cuda": "cpu:gloo,cuda:nccl"}
 EMBEDDING: Final = "model.embed_tokens.weight"
@@ -97,14 +97,13 @@ def _format_reason(error: RuntimeError) -> str:
     return re.sub(r"^\[\S+\] ", "", line)[:200]
 
 
-class ShardedSource:
+class ShardedSource(WeightSource):
     """A weight source that returns this rank's share of every weight.
 
     The head is divided by rows and the embedding is not, so a model that ties them is untied here.
     """
 
     def __init__(self, source: WeightSource, spec: Spec, team: Team) -> None:
-        self.label = source.label
         self._source, self._team, self._is_tied = source, team, spec.tied
         self._ranks_per_key = max(1, team.rank.size // spec.kv_heads)  # ranks that keep the same keys
 
@@ -119,9 +118,6 @@ class ShardedSource:
         if kind in _KEYS:
             return weight.chunk(rank.size // self._ranks_per_key)[rank.number // self._ranks_per_key].clone()
         return weight.chunk(rank.size)[rank.number].clone() if kind in _BY_ROWS else weight
-
-    def read_packed(self, name: str) -> None:
-        return None
 
 
 class Collectives:

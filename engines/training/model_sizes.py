@@ -55,6 +55,10 @@ class ModelSize:
         return self.batch * self.heads * self.context**2
 
     @property
+    def _stored_scores(self) -> int:
+        return self.score_count if self.has_explicit_attention else 0
+
+    @property
     def product_bytes(self) -> int:
         """Bytes of a number that a product reads or writes."""
         return BF16_BYTES if self.is_mixed_precision else FP32_BYTES
@@ -85,29 +89,22 @@ class ModelSize:
         """Return the bytes that the forward pass saves for the backward pass."""
         if self.is_mixed_precision:
             return self._count_saved_bytes_mixed()
-        layer = self.tokens * (10 * self.width + 4 * self.ffn) + (
-            2 * self.score_count if self.has_explicit_attention else 0
-        )
+        layer = self.tokens * (10 * self.width + 4 * self.ffn) + 2 * self._stored_scores
         return FP32_BYTES * (self.layers * layer + self.tokens * (3 * self.width + self.vocab))
 
     def _count_saved_bytes_mixed(self) -> int:
         """Return the same for bf16 products, whose inputs are saved before and after the cast."""
-        layer = self.tokens * (46 * self.width + 8 * self.ffn) + (
-            8 * self.score_count if self.has_explicit_attention else 0
-        )
+        layer = self.tokens * (46 * self.width + 8 * self.ffn) + 8 * self._stored_scores
         matrices = sum(math.prod(shape) for shape in self.list_tensors().values() if len(shape) == 2)
         copies = BF16_BYTES * (matrices - self.vocab * self.width)  # of all but the embeddings
         return self.layers * layer + self.tokens * (10 * self.width + 4 * self.vocab) + copies
 
     def estimate_bytes(self, optimizer: str = "cs336") -> int:
         """Estimate the peak of a step, with several copies of the logits or the scores."""
-        temporary = max(
-            2 * self.tokens * self.vocab, 3 * self.score_count if self.has_explicit_attention else 0
-        )
+        temporary = max(2 * self.tokens * self.vocab, 3 * self._stored_scores)
         copies = 2 * self.parameters if optimizer == "foreach" else 3 * self.vocab * self.width
-        tensors = self.count_state_bytes() + max(
-            self.count_saved_bytes() + FP32_BYTES * temporary, FP32_BYTES * copies
-        )
+        peak = max(self.count_saved_bytes() + FP32_BYTES * temporary, FP32_BYTES * copies)
+        tensors = self.count_state_bytes() + peak
         return LIBRARY_BYTES + (round(MALLOC_FACTOR * tensors) if self.is_on_cpu else tensors)
 
     def with_layers(self, layers: int) -> "ModelSize":
@@ -171,9 +168,8 @@ def _iter_smaller_choices(size: ModelSize) -> Iterator[list[tuple[str, ModelSize
     yield [("--batch 1", replace(size, batch=1))]
     names = ("batch", "context", "has_explicit_attention", "is_mixed_precision", "is_on_cpu")
     settings: dict[str, Any] = {name: getattr(size, name) for name in names}
-    yield [
-        (s.name, replace(s, **settings)) for s in reversed(SIZES.values()) if s.parameters < size.parameters
-    ]
+    smaller = (s for s in reversed(SIZES.values()) if s.parameters < size.parameters)
+    yield [(s.name, replace(s, **settings)) for s in smaller]
 
 
 def _format_gb(n: int) -> str:

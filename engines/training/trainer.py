@@ -38,10 +38,9 @@ class Trainer:
         self,
         size: ModelSize,
         device: torch.device,
-        *,
         optimizer: str = "cs336",
         seed: int = 0,
-        progress: Callable[[float], None] = lambda share: None,
+        report: Callable[[float], None] = lambda share: None,
     ) -> None:
         self.size = size
         random = torch.Generator().manual_seed(seed)
@@ -49,7 +48,7 @@ class Trainer:
         tensors = size.list_tensors()
         for name, shape in tensors.items():
             self.parameters[name] = _make_parameter(shape, random).to(device).requires_grad_()
-            progress(len(self.parameters) / len(tensors))
+            report(len(self.parameters) / len(tensors))
         self.ids = torch.randint(size.vocab, (size.batch, size.context + 1), generator=random).to(device)
         self._rope = _build_rope_tables(size, device)
         self._causal_mask = torch.ones(size.context, size.context, dtype=torch.bool, device=device).tril()
@@ -192,12 +191,8 @@ def _iter_with_last_reads(nodes: list[GraphNode]) -> Iterator[tuple[GraphNode, t
 
 def _is_read_again(name: str, later: list[GraphNode]) -> bool:
     """Return whether a value is read before another one takes its name."""
-    for node in later:
-        if name in node.reads:
-            return True
-        if node.writes == name:
-            return False
-    return False
+    uses = (name in node.reads for node in later if name in (*node.reads, node.writes))
+    return next(uses, False)
 
 
 def _make_parameter(shape: tuple[int, ...], random: torch.Generator) -> torch.Tensor:

@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
+from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
 import torch
@@ -14,7 +15,7 @@ from capture.errors import EngineError
 from capture.native.emit import Emitter, now
 from capture.native.schema import PATH_SEPARATOR
 from capture.record.profiler_windows import LeafWork, ProfilerWindow, WindowProfiler
-from engines.host.engine_commands import Commands, Control
+from engines.host.engine_commands import Commands, Control, RunningEngine
 from engines.host.heartbeat import Heartbeat
 from engines.host.measure_roofs import find_device_name, find_roof
 from engines.host.op_runners import (
@@ -35,6 +36,9 @@ from engines.weights.weight_sources import read_free_bytes
 
 TRAINING_PHASES: Final = ("forward", "backward", "optimizer")
 PROFILED_MODES: Final = {"spans": False, "windows": True, "continuous": True}
+WARM_UP_STEPS: Final = 5  # until the clocks and the allocator of an accelerator have settled
+CPU_WARM_UP_STEPS: Final = 2
+BACKWARD_ANNOTATION: Final = "backward"  # around the backward pass: where its first gradient is made
 LAUNCH_AND_WAIT: Final = (plan_host_op("launch"), plan_host_op("device_wait"))
 
 
@@ -190,14 +194,9 @@ def _run_within(annotation: AbstractContextManager[Any], op: Op) -> Op:
     return run_annotated
 
 
-WARM_UP_STEPS: Final = 5  # until the clocks and the allocator of an accelerator have settled
-CPU_WARM_UP_STEPS: Final = 2
-
-
-def run(
-    args: argparse.Namespace, emitter: Emitter, id: str, heartbeat: Heartbeat, commands: Commands
-) -> None:
+def run(engine: RunningEngine) -> None:
     """Train until the end. torch must be imported."""
+    args, emitter, _, heartbeat, commands, _ = engine
     commands.check_signals()
     if args.threads:
         torch.set_num_threads(args.threads)
@@ -206,41 +205,28 @@ def run(
     check_fits(options.size, read_free_bytes(device), options.optimizer)
     if device.type == "cuda":
         torch.backends.cuda.matmul.allow_tf32 = True  # as the CS336 course does
-    emitter.run(options.size.name, build_meta(args, options, device), id=id)
-    trainer = build_trainer(options, device, args.seed, heartbeat, commands)
+    warm_up_steps = options.warm_up
+    if warm_up_steps is None:
+        warm_up_steps = CPU_WARM_UP_STEPS if device.type == "cpu" else WARM_UP_STEPS
+    name = options.size.name
+    engine.write_meta(name, build_meta(args, options, device, warm_up_steps))
+    try:
+        trainer = Trainer(options.size, device, options.optimizer, args.seed, engine.report_built)
+    except torch.OutOfMemoryError as e:
+        raise EngineError(f"{name} does not fit into memory", why=str(e)[:200]) from None
     rows = plan_training_step(options.size, options.optimizer)
     training = TrainingLoop(trainer, rows, emitter, heartbeat, commands)
     message = training.set_mode(args.capture)
     if explain_no_kernels(device):
         emitter.mark(message, "note")
-    unprofiled_ns = training.warm_up(choose_warm_up_steps(options, device))
-    if unprofiled_ns:
-        emitter.run(options.size.name, {"unprofiled_ns": unprofiled_ns}, id=id)
+    if unprofiled_ns := training.warm_up(warm_up_steps):
+        engine.write_meta(name, {"unprofiled_ns": unprofiled_ns})
     training.run(args.steps)
 
 
-def choose_warm_up_steps(options: TrainingOptions, device: torch.device) -> int:
-    """Return the requested number of warm-up steps, or the default of the device."""
-    default = CPU_WARM_UP_STEPS if device.type == "cpu" else WARM_UP_STEPS
-    return default if options.warm_up is None else options.warm_up
-
-
-def build_trainer(
-    options: TrainingOptions, device: torch.device, seed: int, heartbeat: Heartbeat, commands: Commands
-) -> Trainer:
-    """Build the model and its optimizer, and report progress."""
-
-    def progress(share: float) -> None:
-        commands.check_signals()
-        heartbeat.write_progress("building weights", share)
-
-    try:
-        return Trainer(options.size, device, optimizer=options.optimizer, seed=seed, progress=progress)
-    except torch.OutOfMemoryError as e:
-        raise EngineError(f"{options.size.name} does not fit into memory", why=str(e)[:200]) from None
-
-
-def build_meta(args: argparse.Namespace, options: TrainingOptions, device: torch.device) -> dict[str, Any]:
+def build_meta(
+    args: argparse.Namespace, options: TrainingOptions, device: torch.device, warm_up_steps: int
+) -> dict[str, Any]:
     """Build the run's meta: what a reader needs to judge its numbers."""
     size, roof = options.size, find_roof(device)
     products = "tf32" if device.type == "cuda" else "fp32"
@@ -254,14 +240,11 @@ def build_meta(args: argparse.Namespace, options: TrainingOptions, device: torch
         "attention": options.attention, "optimizer": options.optimizer, "roof": roof and roof.as_meta(),
         "bytes_before": make_gauge(device).held_bytes, "bytes_of_states": size.count_state_bytes(),
         "bytes_needed": size.estimate_bytes(options.optimizer),
-        "warm_up": choose_warm_up_steps(options, device), "threads": torch.get_num_threads(),
+        "warm_up": warm_up_steps, "threads": torch.get_num_threads(),
         "capture": args.capture,
         "producer": "tracetui engines", "torch": torch.__version__, "python": platform.python_version(),
     }  # fmt: skip
     return {key: value for key, value in facts.items() if value is not None}
-
-
-BACKWARD_ANNOTATION: Final = "backward"  # around the backward pass: where its first gradient is made
 
 
 class FinishedOp(NamedTuple):
@@ -288,15 +271,15 @@ class OpOwners:
 
     def collect_backward(self, window: ProfilerWindow) -> list[FinishedOp]:
         """Return the backward pass on the CPU: one entry per op, with all its time."""
-        starts: dict[PlacedOp, int] = {}
-        durations: dict[PlacedOp, int] = {}
+        pieces: dict[PlacedOp, list[LeafWork]] = defaultdict(list)
         for work in window.rows:
             if work.phase == "backward" or work.owner == BACKWARD_ANNOTATION:
-                row = self._find_owner(work)
-                starts[row] = min(work.start, starts.get(row, work.start))
-                durations[row] = durations.get(row, 0) + work.duration
-        finished = [FinishedOp(row, "backward", starts[row], durations[row]) for row in durations]
-        return sorted(finished, key=lambda work: work.start)
+                pieces[self._find_owner(work)].append(work)
+        finished = [
+            FinishedOp(row, "backward", min(w.start for w in works), sum(w.duration for w in works))
+            for row, works in pieces.items()
+        ]
+        return sorted(finished, key=attrgetter("start"))
 
     def collect_kernels(self, window: ProfilerWindow) -> list[FinishedOp]:
         """Return kernels under the device's names; the longest kernel of an op carries its work."""
@@ -306,7 +289,7 @@ class OpOwners:
             if row not in longest or kernel.duration > longest[row].duration:
                 longest[row] = kernel
         finished = [_place_kernel(kernel, row, longest[row] is kernel) for kernel, row in pairs]
-        return sorted(finished, key=lambda work: work.start)
+        return sorted(finished, key=attrgetter("start"))
 
     def _find_owner(self, work: LeafWork) -> PlacedOp:
         if work.phase == "backward":

@@ -56,10 +56,8 @@ def read_options(args: argparse.Namespace) -> TrainingOptions:
     if args.weights not in ("auto", "random"):
         raise UsageError("training starts from random weights", todo="omit --weights")
     if args.dtype not in TRAINING_DTYPES:
-        raise UsageError(
-            f"training does not support --dtype {args.dtype}",
-            todo=f"choose one of: {', '.join(TRAINING_DTYPES)}",
-        )
+        todo = f"choose one of: {', '.join(TRAINING_DTYPES)}"
+        raise UsageError(f"training does not support --dtype {args.dtype}", todo=todo)
     if args.quant not in PLAIN_QUANTS:
         raise UsageError("training does not support --quant", todo="omit --quant")
     if args.slow:

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from capture.native.schema import PATH_SEPARATOR
 from engines.plan import PlannedOp
@@ -36,8 +36,7 @@ GRADIENTS: Final = PlacedOp("grad_accum", "grad_accum", "elementwise", path="bac
 UNATTRIBUTED: Final = PlacedOp("unattributed", "unattributed", "", path="backward")
 
 
-@dataclass(frozen=True)
-class StepPlan:
+class StepPlan(NamedTuple):
     """Every op of a step, by phase."""
 
     forward: tuple[PlacedOp, ...]
@@ -92,25 +91,19 @@ def _plan_layer(size: ModelSize, layer: int, at: str) -> Iterator[PlacedOp]:
     yield _plan_elementwise("ln1", "norm", n * d, layer, at, flops=4, passes=2, category="norm")
     for name in "qkv":
         yield _plan_matmul(size, f"{name}_proj", f"attn.{name}", d, d, layer, attn)
-    for name in "qk":
-        width = (FP32_BYTES + narrow) / 2
-        yield _plan_elementwise(
-            f"rope_{name}", "attn.rope", n * d, layer, attn, flops=3, passes=2, width=width
-        )
+    mean = (FP32_BYTES + narrow) / 2
+    for name in ("rope_q", "rope_k"):
+        yield _plan_elementwise(name, "attn.rope", n * d, layer, attn, flops=3, passes=2, width=mean)
     yield from _plan_attention(size, layer, attn)
     yield _plan_matmul(size, "output_proj", "attn.out", d, d, layer, attn)
-    residual_bytes = (2 * FP32_BYTES + narrow) / 3  # to the stream, which stays in fp32
-    yield _plan_elementwise(
-        "attn_residual", "residual", n * d, layer, at, flops=1, passes=3, width=residual_bytes
-    )
+    stream = (2 * FP32_BYTES + narrow) / 3  # bytes of a number added to the stream, which stays in fp32
+    yield _plan_elementwise("attn_residual", "residual", n * d, layer, at, flops=1, passes=3, width=stream)
     yield _plan_elementwise("ln2", "norm", n * d, layer, at, flops=4, passes=2, category="norm")
     yield _plan_matmul(size, "w1", "mlp.gate", f, d, layer, ffn)
     yield _plan_matmul(size, "w3", "mlp.up", f, d, layer, ffn)
     yield _plan_elementwise("swiglu", "mlp.act", n * f, layer, ffn, flops=6, passes=3, width=narrow)
     yield _plan_matmul(size, "w2", "mlp.down", d, f, layer, ffn)
-    yield _plan_elementwise(
-        "ffn_residual", "residual", n * d, layer, at, flops=1, passes=3, width=residual_bytes
-    )
+    yield _plan_elementwise("ffn_residual", "residual", n * d, layer, at, flops=1, passes=3, width=stream)
 
 
 def _plan_attention(size: ModelSize, layer: int, at: str) -> Iterator[PlacedOp]:
@@ -138,10 +131,8 @@ def _plan_attention(size: ModelSize, layer: int, at: str) -> Iterator[PlacedOp]:
 
 def _plan_matmul(size: ModelSize, name: str, op: str, n: int, k: int, layer: int | None, at: str) -> PlacedOp:
     m = size.tokens
-    moved_bytes = size.product_bytes * (n * k + m * (n + k))
-    return PlacedOp(
-        name, op, "matmul", layer, f"m={m} n={n} k={k}", (2 * m * n * k, 0), (moved_bytes, 0), path=at
-    )
+    work = (2 * m * n * k, 0), (size.product_bytes * (n * k + m * (n + k)), 0)
+    return PlacedOp(name, op, "matmul", layer, f"m={m} n={n} k={k}", *work, path=at)
 
 
 def _plan_elementwise(

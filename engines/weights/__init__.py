@@ -8,7 +8,7 @@ safetensors_headers: Read and check the headers of safetensors files.
 checkpoint: A folder of safetensors as a weight source.
 gguf: GGUF files as a weight source.
 weight_loader: Load tensors as matrices, layer by layer.
-matrix_storage: Plain matrices and storages, and the protocols that all of them follow.
+matrix_storage: Plain matrices and storages, and the base classes of all of them.
 low_bit: Quantisation formats of 4 and 8 bits: pack and unpack.
 quantised_storage: A quantisation format as the storage of a model, and products of packed matrices.
 bf12_storage: bf16 weights stored losslessly in 12 bits.

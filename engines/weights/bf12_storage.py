@@ -9,15 +9,14 @@ from typing import Final
 import torch
 from torch.nn import functional
 
-from engines import processor
 from engines.models.spec import Spec
 from engines.processor import CpuProduct, has_kind, load_module
-from engines.weights.low_bit import PackedMatrix
 from engines.weights.matrix_storage import (
     EmbeddingTable,
     Matrix,
     PlainEmbedding,
     PlainMatrix,
+    Storage,
     Weight,
     cast_weight,
 )
@@ -27,12 +26,8 @@ HALF_BLOCK: Final = 64  # numbers of half a block
 HALF_BYTES: Final = 96  # bytes of half a block
 CODES: Final = 8  # high bytes that have a code; a fourth bit is the sign
 SAMPLED_NUMBERS: Final = 1 << 14  # numbers of a matrix that are sampled to choose its codes
+UNPACK_WEIGHTS: Final = 4 << 20  # decoded to bf16 at a time, for products of many rows
 _NO_CODE: Final = 0x80
-
-
-def can_encode(columns: int, device: torch.device) -> bool:
-    """Return whether rows of so many numbers can be encoded for a device."""
-    return has_kind(KIND, device) and columns % HALF_BLOCK == 0
 
 
 @dataclass(frozen=True)
@@ -57,9 +52,8 @@ class Bf12Matrix:
         out = torch.empty(len(ids), self.columns, dtype=torch.bfloat16)
         if len(ids):
             addresses = self.blocks.data_ptr(), self.side_table.data_ptr(), ids.data_ptr(), out.data_ptr()
-            load_module().decode_bf12(
-                *addresses, len(self.blocks), self.columns, len(ids), torch.get_num_threads()
-            )
+            sizes = len(self.blocks), self.columns, len(ids)
+            load_module().decode_bf12(*addresses, *sizes, torch.get_num_threads())
         return out
 
 
@@ -98,15 +92,12 @@ def choose_codes(words: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     return codes, torch.cat((code_bytes, code_bytes | 0x80))
 
 
-UNPACK_WEIGHTS: Final = 4 << 20  # decoded to bf16 at a time, for products of many rows
-
-
-class Bf12Product(processor.ProductBase):
+class Bf12Product(Matrix):
     """A 12-bit matrix: few rows are multiplied as stored, for many it is decoded in chunks."""
 
     def __init__(self, weight: Bf12Matrix) -> None:
         self.weight = weight
-        self._compiled: processor.CpuProduct = weight.make_product()
+        self._compiled: CpuProduct = weight.make_product()
         self.input_dtype: torch.dtype = self._compiled.input_dtype
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
@@ -117,68 +108,43 @@ class Bf12Product(processor.ProductBase):
         return torch.cat([functional.linear(x, self.weight.decode_rows(ids)) for ids in rows], -1)
 
 
-class Bf12Table:
-    """An embedding table of which only the requested rows are decoded."""
+class Bf12Storage(Storage):
+    """Stores matrices in 12 bits per weight; those that would not shrink stay bf16.
 
-    def __init__(self, table: Bf12Matrix) -> None:
-        self.table = table
+    `weight_bytes` are those of the matrices so far, side tables included; 1.5 before the first.
+    """
 
-    def __call__(self, ids: torch.Tensor) -> torch.Tensor:
-        return self.table.decode_rows(ids)
-
-
-class Bf12Storage:
-    """Stores matrices in 12 bits per weight; those that would not shrink stay bf16."""
-
-    name: Final = "bf16 in 12 bits"
-    dtype: Final = torch.bfloat16
-    format: Final = None
-    fusion: Final = ""
-    shares_tensors: Final = False
-    table_bytes: Final = 0.0
+    name = "bf16 in 12 bits"
+    dtype = torch.bfloat16
 
     def __init__(self) -> None:
         self._bytes = self._weights = 0
-
-    @property
-    def weight_bytes(self) -> float:
-        """Bytes per weight of the matrices so far, side tables included; 1.5 before the first."""
-        return self._bytes / self._weights if self._weights else 1.5
-
-    held_bytes = weight_bytes
-
-    @property
-    def build_bytes(self) -> float:
-        return 2 + self.weight_bytes
+        self.weight_bytes = self.held_bytes = 1.5
+        self.build_bytes = 2 + self.weight_bytes
 
     def build_matrix(self, weight: Weight, device: torch.device) -> Matrix:
-        return self._encode(weight, device)[0]
+        return self._encode(weight, device)[1]
 
     def build_embedding_and_head(
         self, table: Weight, head: Weight | None, device: torch.device
     ) -> tuple[EmbeddingTable, Matrix]:
-        matrix, encoded = self._encode(table, device)
-        embedding = Bf12Table(encoded) if isinstance(encoded, Bf12Matrix) else PlainEmbedding(encoded)
+        embedding, matrix = self._encode(table, device)
         return embedding, matrix if head is None else self.build_matrix(head, device)
 
-    def _encode(self, weight: Weight, device: torch.device) -> tuple[Matrix, Bf12Matrix | torch.Tensor]:
-        numbers = cast_to_bf16(weight, device)
+    def _encode(self, weight: Weight, device: torch.device) -> tuple[EmbeddingTable, Matrix]:
+        numbers = cast_weight(weight, self.dtype).to(device)
         encoded = encode(numbers)
         self._weights += numbers.numel()
         self._bytes += encoded.size if encoded else numbers.nbytes
+        self.weight_bytes = self.held_bytes = self._bytes / self._weights
+        self.build_bytes = 2 + self.weight_bytes
         if encoded:
-            return Bf12Product(encoded), encoded
+            return encoded.decode_rows, Bf12Product(encoded)
         copied = numbers.clone()  # `numbers` may be a buffer that the next matrix overwrites
-        return PlainMatrix(copied), copied
-
-
-def cast_to_bf16(weight: Weight, device: torch.device) -> torch.Tensor:
-    """Return a weight in bf16, on a device."""
-    numbers = weight.unpack() if isinstance(weight, PackedMatrix) else weight
-    return cast_weight(numbers, torch.bfloat16).to(device)
+        return PlainEmbedding(copied), PlainMatrix(copied)
 
 
 def can_store(spec: Spec, device: torch.device) -> bool:
     """Return whether all matrices of a model can be stored in 12 bits on a device."""
-    experts = (spec.experts.ffn,) if spec.experts else ()
-    return all(can_encode(k, device) for k in (spec.hidden, spec.query_width, spec.ffn, *experts))
+    widths = spec.hidden, spec.query_width, spec.ffn, spec.experts.ffn if spec.experts else 0
+    return has_kind(KIND, device) and all(width % HALF_BLOCK == 0 for width in widths)

@@ -1,6 +1,5 @@
 """A folder of safetensors as a weight source."""
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
@@ -9,26 +8,25 @@ import torch
 from capture.errors import EngineError
 from engines.models.catalogue import find_tensor_slice, list_stored_tensors
 from engines.models.spec import Spec
+from engines.weights.low_bit import PackedMatrix
 from engines.weights.safetensors_headers import check_tensors, read_headers
 
 _DTYPES: Final = {"F16": torch.float16, "BF16": torch.bfloat16, "F32": torch.float32, "U8": torch.uint8}
+# the 4-bit numbers of MXFP4 (E2M1), by their codes
+_E2M1: Final = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
+_EXPONENT_BIAS: Final = 127  # of the exponents that scale a group of them
 
 
 class ShardReader:
     """Reads the tensors of a folder. Files are not mapped: if one shrank, the process would die of it."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self._stored = read_headers(folder)
-        self._stamps = {s.path: read_file_stamp(s.path) for s in self._stored.values()}
-
-    def check_tensors(self, shapes: Mapping[str, tuple[int, ...]]) -> None:
-        """Raise EngineError unless every tensor exists in its shape."""
-        check_tensors(self._stored, shapes, self.folder)
+        self.stored = read_headers(folder)
+        self._stamps = {s.path: read_file_stamp(s.path) for s in self.stored.values()}
 
     def read(self, name: str, item: int | None = None) -> torch.Tensor:
         """Return a tensor, or one item of its first dimension."""
-        stored = self._stored[name]
+        stored = self.stored[name]
         shape, size, start = stored.shape, stored.size, stored.start
         if item is not None:
             size //= shape[0]
@@ -51,18 +49,23 @@ def read_file_stamp(path: Path) -> tuple[int, int, int]:
     return status.st_size, status.st_mtime_ns, status.st_ino
 
 
-# the 4-bit numbers of MXFP4 (E2M1), by their codes
-_E2M1: Final = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
-_EXPONENT_BIAS: Final = 127  # of the exponents that scale a group of them
+class WeightSource:
+    """Tensors by their names in checkpoints; they may be shared, so nobody may write to them."""
+
+    def read(self, name: str) -> torch.Tensor:
+        raise NotImplementedError
+
+    def read_packed(self, name: str) -> PackedMatrix | None:
+        """Return a matrix as it is stored; None if it is stored in no format of ours."""
+        return None
 
 
-class Checkpoint:
+class Checkpoint(WeightSource):
     """Weights from a folder of safetensors, cut out of larger tensors if the family stores them so."""
 
     def __init__(self, folder: Path, spec: Spec) -> None:
-        self.label = "real"
         self._spec, self._shards = spec, ShardReader(folder)
-        self._shards.check_tensors(list_stored_tensors(spec))
+        check_tensors(self._shards.stored, list_stored_tensors(spec), folder)
 
     def read(self, name: str) -> torch.Tensor:
         slice_ = find_tensor_slice(self._spec, name)
@@ -73,9 +76,6 @@ class Checkpoint:
             stored = unpack_mxfp4(stored, self._shards.read(slice_.scales, slice_.item))
         matrix = stored.T if slice_.is_transposed else stored
         return matrix if slice_.rows is None else matrix[slice_.rows]
-
-    def read_packed(self, name: str) -> None:
-        return None
 
 
 def unpack_mxfp4(blocks: torch.Tensor, scales: torch.Tensor) -> torch.Tensor:

@@ -34,10 +34,9 @@ def fetch_model(model: str) -> ResolvedModel:
     """Download a model and return its path. Raise EngineError if the hub does not deliver it."""
     name, tag = resolve_repository(model)
     patterns = [f"*{tag}*.gguf", f"*{tag.upper()}*.gguf"] if tag else CHECKPOINT_FILES
+    folder, _ = hub_cache.find_hub_folder()
     try:
-        _load_client().snapshot_download(
-            name, allow_patterns=patterns, cache_dir=hub_cache.find_hub_folder()[0]
-        )
+        _load_client().snapshot_download(name, allow_patterns=patterns, cache_dir=folder)
     except CaptureError:
         raise
     except Exception as e:  # requests', the system's and the hub's own

@@ -3,8 +3,7 @@
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 import torch
 
@@ -14,12 +13,14 @@ from engines.weights.bf12_storage import Bf12Storage
 from engines.weights.matrix_storage import Matrix, PlainStorage, Storage, list_candidates
 
 SAMPLE_BYTES: Final = 64 << 20  # more than the caches hold
-MEASURE_TIME_S: Final = 0.3
+MEASURE_TIME_S: Final = 0.3  # of a storage; a busy machine gets fewer rounds
+MAX_ROUNDS: Final = 5
 CLEAR_SPEEDUP: Final = 1.5  # replaces the default storage; the measurement itself varies by 1.4
 
+Product = tuple[Matrix, torch.Tensor]  # and the row that it multiplies
 
-@dataclass(frozen=True)
-class MeasuredStorage:
+
+class MeasuredStorage(NamedTuple):
     """A storage, and the bytes per second at which it streamed weights."""
 
     storage: Storage
@@ -29,9 +30,7 @@ class MeasuredStorage:
 def find_fastest_storage(
     spec: Spec, dtype: str, device: torch.device
 ) -> tuple[Storage, tuple[MeasuredStorage, ...]]:
-    """Return the storage to use, and all that were measured, fastest first; a single candidate is not
-    measured.
-    """
+    """Return the storage to use, and all that were measured, fastest first; a single one is not measured."""
     if dtype == "auto" and bf12_storage.can_store(spec, device):
         return Bf12Storage(), ()
     storages = list_candidates(dtype, device.type)
@@ -63,13 +62,16 @@ def _measure_rates(storages: Sequence[PlainStorage], spec: Spec) -> list[float]:
     On one core: with all cores, storages that reach memory bandwidth look alike, and the one that leaves no
     core idle falls behind as soon as another program runs.
     """
-    samples = [_make_sample(way, spec) for way in storages]
-    rows = {k: torch.ones(1, k) for _, k in list_layer_shapes(spec)}
+    samples = [_make_sample(storage, spec) for storage in storages]
+    rounds: list[list[float]] = []
     with torch.inference_mode(), use_one_core():
-        for matrices, _ in samples:
-            _time_pass(matrices, rows)
-        seconds = zip(*_time_rounds([matrices for matrices, _ in samples], rows), strict=True)
-    return [size / min(passes) for (_, size), passes in zip(samples, seconds, strict=True)]
+        for products, _ in samples:
+            _time_pass(products)
+        end = time.perf_counter() + MEASURE_TIME_S * len(samples)
+        while len(rounds) < MAX_ROUNDS and (not rounds or time.perf_counter() <= end):
+            rounds.append([_time_pass(products) for products, _ in samples])
+    fastest = map(min, zip(*rounds, strict=True))
+    return [size / seconds for (_, size), seconds in zip(samples, fastest, strict=True)]
 
 
 @contextmanager
@@ -83,30 +85,20 @@ def use_one_core() -> Iterator[None]:
         torch.set_num_threads(threads)
 
 
-def _make_sample(storage: PlainStorage, spec: Spec) -> tuple[list[tuple[Matrix, int]], int]:
-    """Build the matrices of enough layers to miss the caches: (matrix, columns) pairs, and their bytes."""
+def _make_sample(storage: PlainStorage, spec: Spec) -> tuple[list[Product], int]:
+    """Build the matrices of enough layers to miss the caches, each with a row; also return their bytes."""
     shapes = list_layer_shapes(spec)
     layer = sum(n * k for n, k in shapes) * storage.dtype.itemsize
     layers = min(spec.layers, -(-SAMPLE_BYTES // layer))
+    rows = {k: torch.ones(1, k) for _, k in shapes}
     weights = (torch.full(shape, 0.02, dtype=storage.dtype) for _ in range(layers) for shape in shapes)
-    return [(storage.make_matrix(weight), weight.shape[1]) for weight in weights], layer * layers
+    return [(storage.make_matrix(weight), rows[weight.shape[1]]) for weight in weights], layer * layers
 
 
-def _time_rounds(
-    samples: Sequence[Sequence[tuple[Matrix, int]]], rows: dict[int, torch.Tensor]
-) -> Iterator[list[float]]:
-    """Iterate over rounds of one pass per sample, in seconds; fewer on a busy machine."""
-    until = time.perf_counter() + MEASURE_TIME_S * len(samples)
-    for _ in range(5):
-        yield [_time_pass(matrices, rows) for matrices in samples]
-        if time.perf_counter() > until:
-            return
-
-
-def _time_pass(matrices: Sequence[tuple[Matrix, int]], rows: dict[int, torch.Tensor]) -> float:
+def _time_pass(products: list[Product]) -> float:
     start = time.perf_counter()
-    for matrix, k in matrices:
-        matrix(rows[k])
+    for matrix, row in products:
+        matrix(row)
     return time.perf_counter() - start
 
 

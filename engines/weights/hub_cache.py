@@ -25,7 +25,7 @@ def list_cached_folders(spec: Spec) -> list[Path]:
 
 def list_snapshots(name: str) -> list[Path]:
     """List the snapshots of a model by its hub name, in any case: the one that `main` points to first."""
-    folders = {other.lower(): folder for other, folder in _map_cached_models().items()}
+    folders = {other.lower(): folder for other, folder in map_cached_models().items()}
     model = folders.get(name.lower())
     if model is None:
         return []
@@ -37,12 +37,7 @@ def list_snapshots(name: str) -> list[Path]:
     return sorted(snapshots, key=lambda p: p.name != main)
 
 
-def list_cached_names() -> list[str]:
-    """List the hub names of all models in the cache."""
-    return list(_map_cached_models())
-
-
-def _map_cached_models() -> dict[str, Path]:
+def map_cached_models() -> dict[str, Path]:
     """Map the hub names of cached models to their folders."""
     try:
         folders = sorted(find_hub_folder()[0].glob("models--*--*"))

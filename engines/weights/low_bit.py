@@ -60,17 +60,10 @@ class PackedMatrix:
     def columns(self) -> int:
         return self.scales.shape[1] * GROUP
 
-    @property
-    def size(self) -> int:
-        """Bytes in memory."""
-        return self.codes.nbytes + self.scales.nbytes
-
     def select_rows(self, rows: slice | torch.Tensor) -> "PackedMatrix":
-        """Return some of its rows, packed."""
         return PackedMatrix(self.format, self.codes[rows], self.scales[rows])
 
     def to(self, device: torch.device) -> "PackedMatrix":
-        """Return a copy on a device."""
         return self.map_parts(lambda part: part.to(device))
 
     def map_parts(self, change: Callable[[torch.Tensor], torch.Tensor]) -> "PackedMatrix":
@@ -88,7 +81,6 @@ class PackedMatrix:
 
     @property
     def _zero_code(self) -> int:
-        """The code of zero."""
         return 0 if self.format.bits == 8 else self.format.max_code
 
     def _read_codes(self) -> torch.Tensor:
@@ -99,9 +91,8 @@ class PackedMatrix:
 
     def iter_chunks(self) -> Iterator["PackedMatrix"]:
         """Iterate over the matrix in chunks of rows that fit the caches once unpacked."""
-        return (
-            self.select_rows(piece) for piece in _iter_row_slices(self.rows, self.columns, self.codes.device)
-        )
+        slices = _iter_row_slices(self.rows, self.columns, self.codes.device)
+        return map(self.select_rows, slices)
 
 
 def join_packed(parts: Sequence[PackedMatrix]) -> PackedMatrix:

@@ -9,24 +9,26 @@ import json
 import os
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from capture.errors import CaptureError, EngineError, UsageError
-from capture.native.emit import Emitter
 from engines.models.catalogue import PRESETS, describe_broken_families, list_stored_tensors
 from engines.models.spec import Spec
 from engines.weights import hub_cache
 from engines.weights.gguf.gguf_model import SUFFIX, read_gguf_model
-from engines.weights.hub_cache import is_usable, list_cached_folders, read_spec
 from engines.weights.safetensors_headers import check_tensors, list_shard_files, read_headers
 
 HUB_PREFIXES: Final = ("https://huggingface.co/", "huggingface.co/", "hf.co/")
+MAX_MANIFEST_BYTES: Final = 1 << 20  # bytes of a manifest
+WEIGHTS_MEDIA_TYPE: Final = "application/vnd.ollama.image.model"
+REGISTRY, LIBRARY = "registry.ollama.ai", "library"
+DIGEST: Final = re.compile(r"sha256:[0-9a-f]{64}")
+NAME_PART: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+SERVICE_FOLDER: Final = Path("/usr/share/ollama/.ollama/models")  # where the service on Linux keeps them
 
 
-@dataclass(frozen=True)
-class ResolvedModel:
+class ResolvedModel(NamedTuple):
     """Meaning of a name on this machine: a folder or file, or a known model without local weights."""
 
     name: str
@@ -51,14 +53,6 @@ def parse_repository(model: str) -> tuple[str, str]:
     owner, slash, repository = name.partition("/")
     is_safe = all(part and not part.startswith(".") and "\\" not in part for part in (owner, repository))
     return (name, tag) if slash and is_safe and "/" not in repository else ("", "")
-
-
-def iter_names() -> Iterator[str]:
-    """Iterate over all names that resolve here, as users type them."""
-    for spec in PRESETS.values():
-        yield from (spec.name, *spec.hub)
-    yield from hub_cache.list_cached_names()
-    yield from (name.removesuffix(":latest") for name in iter_ollama_names())
 
 
 def _resolve_path(model: str) -> ResolvedModel | None:
@@ -96,10 +90,8 @@ def _resolve_in_ollama(model: str) -> ResolvedModel | None:
 def _resolve_known_repository(model: str) -> ResolvedModel | None:
     """Return the known model published under a hub name, without weights."""
     name, _ = parse_repository(model)
-    presets = (
-        spec for spec in PRESETS.values() if name.lower() in (published.lower() for published in spec.hub)
-    )
-    spec = next(presets, None)
+    presets = {published.lower(): spec for spec in PRESETS.values() for published in spec.hub}
+    spec = presets.get(name.lower())
     return ResolvedModel(spec.name, None, spec) if spec else None
 
 
@@ -122,7 +114,9 @@ def _choose_in_folder(folder: Path, tag: str, name: str) -> Path:
 
 
 def _build_unknown_error(model: str) -> UsageError:
-    typed = {name.lower(): name for name in iter_names()}
+    names = [name for spec in PRESETS.values() for name in (spec.name, *spec.hub)]
+    names += [*hub_cache.map_cached_models(), *(name.removesuffix(":latest") for name in iter_ollama_names())]
+    typed = {name.lower(): name for name in names}
     similar = [typed[name] for name in difflib.get_close_matches(model.lower(), typed, n=2, cutoff=0.5)]
     repository = parse_repository(model)[0]
     searched = f"searched: paths, {hub_cache.find_hub_folder()[0]}, {list_ollama_folders()[0]}"
@@ -131,14 +125,6 @@ def _build_unknown_error(model: str) -> UsageError:
         todo += "; --download fetches it from huggingface.co"
     why = "; ".join(filter(None, (searched, describe_broken_families())))
     return UsageError(f"unknown model {model}", why=why, todo=todo)
-
-
-MAX_MANIFEST_BYTES: Final = 1 << 20  # bytes of a manifest
-WEIGHTS_MEDIA_TYPE: Final = "application/vnd.ollama.image.model"
-REGISTRY, LIBRARY = "registry.ollama.ai", "library"
-DIGEST: Final = re.compile(r"sha256:[0-9a-f]{64}")
-NAME_PART: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
-SERVICE_FOLDER: Final = Path("/usr/share/ollama/.ollama/models")  # where the service on Linux keeps them
 
 
 def list_ollama_folders() -> list[Path]:
@@ -195,61 +181,53 @@ def _read_weights_digest(manifest: Path) -> str:
     return next((digest for digest in digests if DIGEST.fullmatch(digest)), "")
 
 
-TOKENIZER_FILE: Final = "tokenizer.json"
-
-
-def write_survey(emitter: Emitter, id: str) -> None:
-    """Write the survey to the run's meta: what the cache has of every preset, and all other models."""
+def survey_models() -> dict[str, Any]:
+    """Describe the local weights of every preset, and all other local models."""
     folder, reason = hub_cache.find_hub_folder()
-    models = {
-        "found": [entry for spec in PRESETS.values() for entry in survey_preset(spec)],
-        "others": [inspect_other(name) for name in iter_other_models()],
-    }
-    cache = {"folder": str(folder), "why": reason, "there": folder.is_dir(), **models}
-    ollama_folders = [{"folder": str(place), "there": place.is_dir()} for place in list_ollama_folders()]
-    emitter.run("weights", {"weights_found": {**cache, "ollama": ollama_folders}}, id=id)
-
-
-def iter_other_models() -> Iterator[str]:
-    """Iterate over the names of local models without a preset."""
     published = {name.lower() for spec in PRESETS.values() for name in spec.hub}
-    yield from (name for name in hub_cache.list_cached_names() if name.lower() not in published)
-    yield from iter_ollama_names()
+    others = [name for name in hub_cache.map_cached_models() if name.lower() not in published]
+    return {
+        "folder": str(folder),
+        "why": reason,
+        "there": folder.is_dir(),
+        "found": [entry for spec in PRESETS.values() for entry in survey_preset(spec)],
+        "others": [_inspect_other(name) for name in (*others, *iter_ollama_names())],
+        "ollama": [{"folder": str(place), "there": place.is_dir()} for place in list_ollama_folders()],
+    }
 
 
-def inspect_other(name: str) -> dict[str, Any]:
+def survey_preset(spec: Spec) -> list[dict[str, Any]]:
+    """Return the cached folders of a preset, usable ones first, or its hub names if there are none."""
+    folders = sorted(hub_cache.list_cached_folders(spec), key=lambda folder: not hub_cache.is_usable(folder))
+    entries = [{"model": spec.name, **_inspect_folder(folder, spec)} for folder in folders]
+    return entries or [{"model": spec.name, "names": list(spec.hub)}]
+
+
+def _inspect_other(name: str) -> dict[str, Any]:
     """Describe where a model without preset is, or why it would be refused."""
     try:
         path = resolve_model(name).path
         if path is None:
             raise EngineError("its weights are not on this machine")
         if path.is_file():
-            model = read_gguf_model(path, name)
-            size = _read_file_size(path)
-            return {"model": name, "file": str(path), "bytes": size, "stored_as": model.stored_as}
-        return {"model": name, **_inspect_folder(path, read_spec(path, name))}
+            stored_as = read_gguf_model(path, name).stored_as
+            return {"model": name, "file": str(path), "bytes": _read_file_size(path), "stored_as": stored_as}
+        return {"model": name, **_inspect_folder(path, hub_cache.read_spec(path, name))}
     except CaptureError as e:
         return {"model": name, "refused": str(e)}
-
-
-def survey_preset(spec: Spec) -> list[dict[str, Any]]:
-    """Return the cached folders of a preset, usable ones first, or its hub names if there are none."""
-    folders = sorted(list_cached_folders(spec), key=lambda folder: not is_usable(folder))
-    return [{"model": spec.name, **_inspect_folder(folder, spec)} for folder in folders] or [
-        {"model": spec.name, "names": list(spec.hub)}
-    ]
 
 
 def _inspect_folder(folder: Path, spec: Spec) -> dict[str, Any]:
     facts: dict[str, Any] = {
         "folder": str(folder),
         "config": (folder / "config.json").is_file(),
-        "tokenizer": (folder / TOKENIZER_FILE).is_file(),
+        "tokenizer": (folder / "tokenizer.json").is_file(),
     }
     try:
         shards = list_shard_files(folder)
         facts |= {"shards": len(shards), "bytes": sum(_read_file_size(path) for path in shards)}
-        check_tensors(read_headers(folder), list_stored_tensors(read_spec(folder, spec.name)), folder)
+        shapes = list_stored_tensors(hub_cache.read_spec(folder, spec.name))
+        check_tensors(read_headers(folder), shapes, folder)
     except EngineError as e:
         facts["refused"] = str(e)
     return facts

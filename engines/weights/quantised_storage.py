@@ -8,36 +8,36 @@ import warnings
 from collections import Counter
 from collections.abc import Iterable
 from types import ModuleType
-from typing import Final, Protocol
+from typing import Final
 
 import torch
 
 from engines import processor
 from engines.kernels import is_available, load_kernel
 from engines.weights.low_bit import GROUP, PackedMatrix, QuantFormat, ReportPacked, measure_error, pack
-from engines.weights.matrix_storage import Matrix, Weight
+from engines.weights.matrix_storage import EmbeddingTable, Matrix, Storage, Weight
 
 MAX_REREAD_ROWS: Final = 8  # rows up to which a kernel without tensor cores reads the matrix once per row
 MAX_EXACT_ROWS: Final = 4  # rows up to which torch's fp32 product is faster than unpacking the matrix once
 
 _KINDS: Final = {"q4f16_1": "int4", "q8_0": "int8"}  # format → kind of compiled product
+# bytes per weight in the layout of torch's products: scales in pairs, with the codes for many rows
+_REORDERED_BYTES: Final = {"q4f16_1": 0.625, "q4f32_1": 0.75 + 0.625, "q8_0": 1.0}
 
 
-class PackedProduct(Matrix, Protocol):
+class PackedProduct(Matrix):
     """A packed matrix that multiplies."""
 
-    size: int  # bytes read per product of a single row
     computed: str  # description of the product's exactness
 
 
-class UnpackedMatrix(processor.ProductBase):
+class UnpackedMatrix(PackedProduct):
     """A packed matrix that is unpacked for each product, chunk by chunk."""
 
-    input_dtype: Final = torch.float32
+    input_dtype: torch.dtype = torch.float32
 
     def __init__(self, packed: PackedMatrix) -> None:
         self._packed = packed
-        self.size = packed.size
         self.computed = f"{packed.format.name}, unpacked to fp32 for each product"
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
@@ -45,25 +45,22 @@ class UnpackedMatrix(processor.ProductBase):
         return torch.cat([wide @ p.unpack().T for p in self._packed.iter_chunks()], -1)
 
 
-class RoundedActivationMatrix(processor.ProductBase):
+class RoundedActivationMatrix(PackedProduct):
     """4 or 8 bits as stored, through compiled products that round activations to 8 bits."""
 
     _max_compiled_rows = sys.maxsize
 
     def __init__(self, packed: PackedMatrix) -> None:
-        kind = _KINDS[packed.format.name]
-        self._compiled: processor.CpuProduct = processor.CpuProduct(kind, packed.codes, packed.scales)
+        name = packed.format.name
+        self._compiled: processor.CpuProduct = processor.CpuProduct(_KINDS[name], packed.codes, packed.scales)
         self.input_dtype = self._compiled.input_dtype
-        self.size = packed.size
-        self.computed = (
-            f"{packed.format.name}: codes and scales exact, activations in 8 bits per group of {GROUP}"
-        )
+        self.computed = f"{name}: codes and scales exact, activations in 8 bits per group of {GROUP}"
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         return self._compiled(x)
 
 
-class TorchInt4Matrix(processor.ProductBase):
+class TorchInt4Matrix(PackedProduct):
     """4 bits through torch's packed product: fast with bf16 activations, slow and exact in fp32."""
 
     def __init__(self, packed: PackedMatrix) -> None:
@@ -74,7 +71,6 @@ class TorchInt4Matrix(processor.ProductBase):
         # torch's code 0 means -8, ours -7: the difference is one scale everywhere
         self._scales = torch.stack((scales, scales), -1).contiguous()
         self._unpacked = UnpackedMatrix(packed) if is_exact else None
-        self.size = self._packed.nbytes + self._scales.nbytes
         rounding = "in fp32" if is_exact else "rounded to bf16"
         self.computed = f"{packed.format.name}: codes exact, scales and activations {rounding}"
 
@@ -87,10 +83,10 @@ class TorchInt4Matrix(processor.ProductBase):
         return product
 
 
-class TorchInt8Matrix(processor.ProductBase):
+class TorchInt8Matrix(PackedProduct):
     """8 bits through torch's dynamic product: one scale per row, activations in 8 bits."""
 
-    input_dtype: Final = torch.float32
+    input_dtype: torch.dtype = torch.float32
 
     def __init__(self, pieces: Iterable[torch.Tensor]) -> None:
         quantised_pieces = [_quantise_by_row(piece) for piece in pieces]
@@ -102,7 +98,6 @@ class TorchInt8Matrix(processor.ProductBase):
             self._weight = torch.ops.quantized.linear_prepack(tensor, None)
         # without VNNI two products may overflow 16 bits
         self._reduced = not torch.cpu._is_vnni_supported()
-        self.size = codes.numel() + 4 * len(scales)
         bits = 7 if self._reduced else 8
         self.computed = f"8-bit codes with one scale per row, activations in {bits} bits"
 
@@ -122,10 +117,8 @@ def load_packed_kernel(packed: PackedMatrix) -> ModuleType:
     return load_kernel("w4a16_gemv" if packed.format.bits == 4 else "int8_gemv")
 
 
-class TritonMatrix(processor.ProductBase):
+class TritonMatrix(PackedProduct):
     """A packed matrix on a GPU, through Triton: not unpacked in memory if tensor cores multiply."""
-
-    input_dtype: Final = None
 
     def __init__(self, packed: PackedMatrix) -> None:
         kernel = load_packed_kernel(packed)
@@ -134,23 +127,20 @@ class TritonMatrix(processor.ProductBase):
         self._multiply_rows, self._is_one_by_one = many_rows.launch, many_rows.is_one_by_one
         self.packed, self._unpacked = packed, UnpackedMatrix(packed)
         self._split: int = kernel.choose_split(packed.rows)
-        self.size = packed.size
         self.computed = f"{packed.format.name}: codes and scales exact, sums in fp32"
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
-        rows, packed = x.shape[0], self.packed
-        out = x.new_empty(rows, packed.rows)
-        if not self._is_one_by_one(x):
-            self._multiply_rows(x, packed.codes, out, scales=packed.scales)
-            return out
-        if rows > MAX_REREAD_ROWS:
+        rows, packed, is_one_by_one = x.shape[0], self.packed, self._is_one_by_one(x)
+        if is_one_by_one and rows > MAX_REREAD_ROWS:
             return self._unpacked(x)
-        if self._split == 1:
-            self._multiply(x, packed.codes, out, scales=packed.scales)
-            return out
-        partial = x.new_empty(self._split, rows, packed.rows, dtype=torch.float32)
-        self._multiply(x, packed.codes, partial, scales=packed.scales)
-        self._merge(partial, out)
+        out = x.new_empty(rows, packed.rows)
+        if is_one_by_one and self._split > 1:
+            partial = x.new_empty(self._split, rows, packed.rows, dtype=torch.float32)
+            self._multiply(x, packed.codes, partial, scales=packed.scales)
+            self._merge(partial, out)
+        else:
+            multiply = self._multiply if is_one_by_one else self._multiply_rows
+            multiply(x, packed.codes, out, scales=packed.scales)
         return out
 
 
@@ -180,31 +170,21 @@ def _pack_for_torch(part: PackedMatrix) -> torch.Tensor:
     return packed
 
 
-# bytes per weight in the layout of torch's products: scales in pairs, with the codes for many rows
-_REORDERED_BYTES: Final = {"q4f16_1": 0.625, "q4f32_1": 0.75 + 0.625, "q8_0": 1.0}
-
-
-class PackedEmbedding:
-    """A packed table; only the requested rows are unpacked, to fp32."""
-
-    def __init__(self, packed: PackedMatrix) -> None:
-        self.packed = packed
-
-    def __call__(self, ids: torch.Tensor) -> torch.Tensor:
-        return self.packed.select_rows(ids).unpack()
-
-
-class QuantisedStorage:
+class QuantisedStorage(Storage):
     """Quantises the matrices of a model, and measures the error of that."""
 
-    fusion: Final = "dequant"
-    shares_tensors: Final = False
+    format: QuantFormat
+    fusion = "dequant"
 
     def __init__(self, format: QuantFormat, device: torch.device) -> None:
-        self.name, self.dtype, self.weight_bytes = format.name, format.scale_dtype, format.bits_per_weight / 8
+        self.name, self.dtype, self.format = format.name, format.scale_dtype, format
+        self.weight_bytes = self.held_bytes = format.bits_per_weight / 8
+        self.build_bytes = 2 + self.weight_bytes  # the weight in 16 bits, and the packed matrix
+        if device.type == "cpu" and not is_multiplied_as_stored(format, device):
+            self.held_bytes = _REORDERED_BYTES[self.name]
+            self.build_bytes += self.held_bytes
+            self.table_bytes = self.weight_bytes
         self.report_packed: ReportPacked | None = None  # called with the number of weights packed
-        self.format = format
-        self._is_reordered = device.type == "cpu" and not is_multiplied_as_stored(format, device)
         self._error_square = self._weight_square = 0.0
         self._computed: Counter[str] = Counter()
 
@@ -213,24 +193,10 @@ class QuantisedStorage:
 
     def build_embedding_and_head(
         self, table: Weight, head: Weight | None, device: torch.device
-    ) -> tuple[PackedEmbedding, PackedProduct]:
+    ) -> tuple[EmbeddingTable, PackedProduct]:
         packed = self._pack_weight(table, device)
-        return PackedEmbedding(packed), self._make_product(
-            packed if head is None else self._pack_weight(head, device)
-        )
-
-    @property
-    def held_bytes(self) -> float:
-        return _REORDERED_BYTES[self.name] if self._is_reordered else self.weight_bytes
-
-    @property
-    def table_bytes(self) -> float:
-        return self.weight_bytes if self._is_reordered else 0.0
-
-    @property
-    def build_bytes(self) -> float:
-        # the weight in 16 bits, the packed matrix and, if any, the reordered one
-        return 2 + self.weight_bytes + (self.held_bytes if self._is_reordered else 0.0)
+        product = self._make_product(packed if head is None else self._pack_weight(head, device))
+        return lambda ids: packed.select_rows(ids).unpack(), product
 
     @property
     def error(self) -> float:

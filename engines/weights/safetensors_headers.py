@@ -1,11 +1,11 @@
 """Read the headers of safetensors files; every size is checked against the file before it is used."""
 
 import json
+import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from capture.errors import EngineError
 
@@ -16,8 +16,7 @@ _NESTED_NAME: Final = re.compile(r"^(?:model\.language_model\.|language_model\.m
 _NESTED_HEAD: Final = "language_model.lm_head."
 
 
-@dataclass(frozen=True)
-class SafetensorsEntry:
+class SafetensorsEntry(NamedTuple):
     """Location of one tensor: file, dtype, shape, and bytes."""
 
     path: Path
@@ -36,10 +35,8 @@ def check_tensors(
         if entry is None:
             raise EngineError(f"tensor {name} is missing", where=str(folder))
         if entry.shape != shape:
-            raise EngineError(
-                f"tensor {name} has shape {list(entry.shape)}, its config requires {list(shape)}",
-                where=str(entry.path),
-            )
+            message = f"tensor {name} has shape {list(entry.shape)}, its config requires {list(shape)}"
+            raise EngineError(message, where=str(entry.path))
 
 
 def read_headers(folder: Path) -> dict[str, SafetensorsEntry]:
@@ -69,11 +66,9 @@ def list_shard_files(folder: Path) -> list[Path]:
         return [single]
     pickled = sorted(p.name for p in folder.glob("*") if p.suffix in (".bin", ".pt", ".pth", ".ckpt"))
     if pickled:
-        raise EngineError(
-            f"contains only {pickled[0]}, which can run code when loaded",
-            where=str(folder),
-            todo="convert it: https://huggingface.co/docs/safetensors/convert-weights",
-        )
+        message = f"contains only {pickled[0]}, which can run code when loaded"
+        todo = "convert it: https://huggingface.co/docs/safetensors/convert-weights"
+        raise EngineError(message, where=str(folder), todo=todo)
     raise EngineError("contains no model.safetensors", where=str(folder))
 
 
@@ -120,11 +115,9 @@ def _parse_entry(path: Path, entry: Mapping[str, Any], base: int) -> Safetensors
         raise ValueError(f"{entry['dtype']} tensors are not supported")
     dtype, shape = entry["dtype"], tuple(entry["shape"])
     start, end = entry["data_offsets"]
-    size = DTYPE_BYTES[dtype]
-    for n in shape:
-        if type(n) is not int or n < 0:
-            raise ValueError("invalid shape")
-        size *= n
+    if any(type(n) is not int or n < 0 for n in shape):
+        raise ValueError("invalid shape")
+    size = DTYPE_BYTES[dtype] * math.prod(shape)
     if type(start) is not int or type(end) is not int or end - start != size:
         raise ValueError("a shape does not match its bytes")
     return SafetensorsEntry(path, dtype, shape, base + start, size)

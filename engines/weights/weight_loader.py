@@ -8,9 +8,9 @@ import torch
 from engines.layer import LayerWeights
 from engines.models.spec import Experts, Spec, map_norm_names
 from engines.moe import Expert, MixtureWeights
+from engines.weights.checkpoint import WeightSource
 from engines.weights.low_bit import PackedMatrix, join_packed
-from engines.weights.matrix_storage import EmbeddingTable, Matrix, Storage, Weight
-from engines.weights.weight_sources import WeightSource
+from engines.weights.matrix_storage import EmbeddingTable, Matrix, Storage, Weight, unpack_weight
 
 _ROTATED_TENSORS: Final = ("q_proj", "k_proj", "q_norm", "k_norm")
 
@@ -64,9 +64,8 @@ class WeightLoader:
 
     def load_embedding_and_head(self) -> tuple[EmbeddingTable, Matrix]:
         head = None if self._spec.tied else self._read_weight("lm_head.weight")
-        return self._storage.build_embedding_and_head(
-            self._read_weight("model.embed_tokens.weight"), head, self._device
-        )
+        table = self._read_weight("model.embed_tokens.weight")
+        return self._storage.build_embedding_and_head(table, head, self._device)
 
     def _load_matrices(self, joined: str, parts: Sequence[str], names: list[str]) -> dict[str, Matrix]:
         if self._fused:
@@ -75,9 +74,8 @@ class WeightLoader:
 
     def _load_matrix(self, names: list[str]) -> Matrix:
         parts = [self._order_rotary_rows(f"{n}.weight", self._read_weight(f"{n}.weight")) for n in names]
-        return self._storage.build_matrix(
-            parts[0] if len(parts) == 1 else self._concatenate(parts), self._device
-        )
+        weight = parts[0] if len(parts) == 1 else self._concatenate(parts)
+        return self._storage.build_matrix(weight, self._device)
 
     def _read_weight(self, name: str) -> Weight:
         """Return a matrix packed if source and storage share the format, else as numbers."""
@@ -88,7 +86,7 @@ class WeightLoader:
         packed = [part for part in weights if isinstance(part, PackedMatrix)]
         if len(packed) == len(weights):
             return join_packed(packed)
-        parts = [part.unpack() if isinstance(part, PackedMatrix) else part for part in weights]
+        parts = [unpack_weight(part) for part in weights]
         if self._storage.shares_tensors:
             return torch.cat(parts)
         size = sum(part.numel() for part in parts)

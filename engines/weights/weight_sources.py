@@ -6,36 +6,22 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 import torch
 
 from capture.errors import EngineError, UsageError
 from engines.models.catalogue import PRESETS, find_preset
 from engines.models.spec import Spec, count_parameters, list_tensors
-from engines.weights.checkpoint import Checkpoint
+from engines.weights.checkpoint import Checkpoint, WeightSource
 from engines.weights.gguf.gguf_model import GgufModel, read_gguf_model
 from engines.weights.gguf.gguf_source import GgufSource
 from engines.weights.hub_cache import read_spec
-from engines.weights.low_bit import PackedMatrix
 from engines.weights.model_names import resolve_model
 
 RANDOM_BLOCK: Final = 1 << 23  # numbers drawn; most matrices are slices of them
 RANDOM_STD: Final = 0.02
 UNKNOWN_BYTES: Final = 1 << 62
-
-Progress = Callable[[float], None]
-
-
-class WeightSource(Protocol):
-    """Tensors by their names in checkpoints; they may be shared, so nobody may write to them."""
-
-    label: str
-
-    def read(self, name: str) -> torch.Tensor: ...
-
-    def read_packed(self, name: str) -> PackedMatrix | None:
-        """Return a matrix as it is stored; None if it is stored in no format of ours."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +34,6 @@ class ModelChoice:
 
     @property
     def path(self) -> Path | None:
-        """Path of the weights."""
         return self.gguf.path if self.gguf else self.folder
 
     @property
@@ -77,7 +62,7 @@ def choose_model(model: str, weights: str) -> ModelChoice:
     return ModelChoice(read_spec(path, name), path)
 
 
-class RandomWeights:
+class RandomWeights(WeightSource):
     """Weights of the real shapes, drawn from one normal block, each tensor at its own offset.
 
     Slices of one block, repeated for larger tensors, take a fraction of the time of drawing every value, and
@@ -86,7 +71,6 @@ class RandomWeights:
     """
 
     def __init__(self, spec: Spec, seed: int, dtype: torch.dtype = torch.bfloat16) -> None:
-        self.label = "random"
         self._shapes = list_tensors(spec)
         self._norm = 0.0 if spec.unit_offset else 1.0
         generator = torch.Generator().manual_seed(seed)
@@ -107,9 +91,6 @@ class RandomWeights:
             chunk.copy_(self._block[start : start + chunk.numel()])
         return out
 
-    def read_packed(self, name: str) -> None:
-        return None
-
 
 def open_source(choice: ModelChoice, seed: int, dtype: torch.dtype = torch.bfloat16) -> WeightSource:
     """Open the weights: a checkpoint in its own dtype, random weights and GGUF blocks in `dtype`."""
@@ -123,7 +104,7 @@ def open_source(choice: ModelChoice, seed: int, dtype: torch.dtype = torch.bfloa
 class WeightTally:
     """Counts finished weights of a model and reports their share."""
 
-    def __init__(self, spec: Spec, progress: Progress) -> None:
+    def __init__(self, spec: Spec, progress: Callable[[float], None]) -> None:
         self._progress = progress
         self._left = self._total = count_parameters(spec)
 
@@ -132,20 +113,16 @@ class WeightTally:
         self._progress(1 - max(self._left, 0) / self._total)
 
 
-class CountedSource:
+class CountedSource(WeightSource):
     """Wraps a source and counts every weight read."""
 
     def __init__(self, source: WeightSource, tally: WeightTally) -> None:
-        self.label = source.label
         self._source, self._tally = source, tally
 
     def read(self, name: str) -> torch.Tensor:
         tensor = self._source.read(name)
         self._tally.add(tensor.numel())
         return tensor
-
-    def read_packed(self, name: str) -> PackedMatrix | None:
-        return self._source.read_packed(name)
 
 
 def read_free_memory() -> int:
@@ -183,10 +160,8 @@ def check_memory(
     fitting = [(way, size) for way, size in (alternatives or {}).items() if size <= free]
     fitting += [(s.name, estimate(s)) for s in smaller[:3]]
     fits = ", ".join(f"{name} ({_format_gb(size)})" for name, size in fitting)
-    raise EngineError(
-        f"{spec.name} needs {_format_gb(needed)}, {_format_gb(free)} are free",
-        todo=f"these fit: {fits}" if fits else "no known model fits",
-    )
+    todo = f"these fit: {fits}" if fits else "no known model fits"
+    raise EngineError(f"{spec.name} needs {_format_gb(needed)}, {_format_gb(free)} are free", todo=todo)
 
 
 def _format_gb(n: int) -> str:

@@ -32,7 +32,7 @@ import torch  # noqa: E402
 from capture.native.emit import Emitter, now  # noqa: E402
 from engines import processor  # noqa: E402
 from engines.decoder import Decoder  # noqa: E402
-from engines.host.measure_roofs import BandwidthProbe  # noqa: E402
+from engines.host.measure_roofs import QUICK_READ_S, BandwidthProbe, compute_sustained_rate  # noqa: E402
 from engines.host.op_runners import OpTimestamps, PlanWriter  # noqa: E402
 from engines.models.catalogue import find_preset  # noqa: E402
 from engines.models.spec import Spec, count_parameters, list_tensors  # noqa: E402
@@ -103,7 +103,7 @@ def chosen_storage(spec: Spec, bits: int) -> Storage:
     return (
         QuantisedStorage(low_bit.QUANT_FORMATS[FORMS[bits]], CPU)
         if bits in FORMS
-        else fastest_storage.find_fastest_storage(spec, "auto", CPU)[0].storage
+        else fastest_storage.find_fastest_storage(spec, "auto", CPU)[0]
     )
 
 
@@ -115,7 +115,7 @@ def compare(spec: Spec, bits: int, peers: dict[str, Peer], steps: int, rounds: i
         peer.took(2)
     for _ in range(rounds):
         for name, peer in peers.items():
-            read.append(memory.measure_rate())
+            read.append(compute_sustained_rate(memory.measure_passes(QUICK_READ_S)))
             took[name] += peer.took(steps)
     moved = {name: peer.moved for name, peer in peers.items()}
     table(f"{spec.name}, {bits} bit", moved, took, statistics.median(read))

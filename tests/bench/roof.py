@@ -19,7 +19,7 @@ import polars as pl
 
 from capture.load_runs import load
 from capture.run import Run
-from engines.host.measure_roofs import FULL_READ_S, BandwidthProbe
+from engines.host.measure_roofs import FULL_READ_S, BandwidthProbe, compute_sustained_rate
 from tracetui.analysis import roofline
 
 READER = "import torch; torch.set_num_threads(1); field = torch.ones(1 << 27)\nwhile True: field.sum()"
@@ -28,7 +28,8 @@ SETTLE_NS = 3_000_000_000  # after the reader came or went
 
 
 def measured(times: int) -> None:
-    rates = [BandwidthProbe(huge_pages=True).measure_rate(FULL_READ_S) / 1e9 for _ in range(times)]
+    passes = (BandwidthProbe(huge_pages=True).measure_passes(FULL_READ_S) for _ in range(times))
+    rates = [compute_sustained_rate(each) / 1e9 for each in passes]
     apart = max(rates) / min(rates) - 1
     print(f"{times} measurements: {min(rates):.1f} to {max(rates):.1f} GB/s, {100 * apart:.1f} % apart")
 

@@ -76,7 +76,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return played
 
 
-def decoded(clock: Clock, rest: Any = lambda: False, played: Played | None = None) -> list[tuple[int, int]]:
+def decoded(clock: Clock, rest: Any = None, played: Played | None = None) -> list[tuple[int, int]]:
     """The steps of five tokens, as begin and wall time."""
     spec = tiny.SPECS["llama"]
     decoder, paper = tiny.decoder(spec, tiny.weights(spec)), Steps()

@@ -169,9 +169,7 @@ def test_what_lies_here_is_listed_with_the_names_to_type(cache: Path, ollama: Pa
     broken = cache / "models--org--Broken" / "snapshots" / "aaa"
     broken.mkdir(parents=True)
     (broken / "bad.gguf").write_bytes(b"GGUF")
-    listed = {
-        entry["model"]: entry for entry in map(model_names.inspect_other, model_names.iter_other_models())
-    }
+    listed = {entry["model"]: entry for entry in model_names.survey_models()["others"]}
     assert list(listed) == ["org/Broken", "org/Own-Gemma", "tiny:latest"]
     assert "not a complete GGUF file" in listed["org/Broken"]["refused"]
     assert listed["org/Own-Gemma"]["folder"] == str(snapshot)

@@ -73,7 +73,7 @@ def test_a_word_written_by_hand() -> None:
 def test_bits_per_weight_are_what_is_stored(name: str, bits: float) -> None:
     packed = low_bit.pack(weights(64, 256), QUANT_FORMATS[name])
     assert QUANT_FORMATS[name].bits_per_weight == bits
-    assert packed.size * 8 / (64 * 256) == bits
+    assert (packed.codes.nbytes + packed.scales.nbytes) * 8 / (64 * 256) == bits
 
 
 def test_code_15_never_appears() -> None:
@@ -151,8 +151,11 @@ def test_what_was_computed_is_said() -> None:
 @pytest.mark.usefixtures("in_torch")
 def test_what_is_read_is_no_more_than_stored() -> None:
     """Torch's own packing of four bits takes the same codes; its scales come in pairs."""
-    packed = low_bit.pack(weights(64, 256), QUANT_FORMATS["q4f16_1"])
-    assert quantised_storage.make_matrix(packed).size == 64 * 256 // 2 + 64 * 8 * 4
+    form, cpu = QUANT_FORMATS["q4f16_1"], torch.device("cpu")
+    product = quantised_storage.make_matrix(low_bit.pack(weights(64, 256), form))
+    held = sum(part.nbytes for part in vars(product).values() if isinstance(part, torch.Tensor))
+    assert held == 64 * 256 // 2 + 64 * 8 * 4
+    assert held == 64 * 256 * QuantisedStorage(form, cpu).held_bytes
 
 
 def test_a_gpu_unpacks_in_few_pieces() -> None:

@@ -23,10 +23,10 @@ from engines.models.spec import Spec, list_tensors
 from engines.ranks import rank_launcher
 from engines.ranks.tensor_parallel import Collectives, RelayedCommands, ShardedSource, Team, join_ranks
 from engines.token_sampling import GREEDY, TokenSampler
+from engines.weights.checkpoint import WeightSource
 from engines.weights.low_bit import QUANT_FORMATS
 from engines.weights.matrix_storage import FP32
 from engines.weights.quantised_storage import QuantisedStorage
-from engines.weights.weight_sources import WeightSource
 from tests.engines import tiny
 
 T = TypeVar("T")

@@ -9,6 +9,7 @@ import torch
 from capture.record.launch_order import LaunchOrder, assign_replay_owners
 from capture.record.profiler_windows import ProfilerWindow
 from engines.fused import run_ahead as replay_module
+from engines.host import op_runners
 from engines.host.op_runners import OpTimestamps, PlanWriter
 from engines.plan import PlannedOp
 from tests.engines.played import Contexts, Event, Graph, Profiler, Step, kernel, noted, put_events, replayed
@@ -62,7 +63,7 @@ def graphs(monkeypatch: pytest.MonkeyPatch) -> list[Graph]:
         return captured[-1]
 
     put_events(monkeypatch, Event)
-    monkeypatch.setattr(replay_module, "WindowProfiler", Profiler)
+    monkeypatch.setattr(op_runners, "WindowProfiler", Profiler)
     monkeypatch.setattr(replay_module, "FusedStep", Step)
     monkeypatch.setattr(replay_module, "capture_graph", capture)
     monkeypatch.setattr(torch.accelerator, "synchronize", lambda: None)
@@ -320,7 +321,7 @@ def test_a_skewed_kernel_is_attributed_or_refused_with_a_note(
     graphs: list[Graph], monkeypatch: pytest.MonkeyPatch, windows: list[bool], owned: int, said: list[str]
 ) -> None:
     """The names tell nothing, as of kernels that a step launches again and again: only the count does."""
-    monkeypatch.setattr(replay_module, "WindowProfiler", Skewed)
+    monkeypatch.setattr(op_runners, "WindowProfiler", Skewed)
     monkeypatch.setattr(replay_module, "FusedStep", Many)
     monkeypatch.setattr(Skewed, "windows", windows)
     replay, paper = replayed("continuous"), Paper()

@@ -8,6 +8,7 @@ from engines.decoder import Decoder
 from engines.kv_cache import LayerCache
 from engines.models.spec import Experts, RopeScaling, Spec, list_tensors
 from engines.token_sampling import GREEDY, SamplingOptions
+from engines.weights.checkpoint import WeightSource
 from engines.weights.matrix_storage import FP32, PlainStorage
 
 LLAMA3 = {"rope_type": "llama3", "factor": 32.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
@@ -52,19 +53,14 @@ MORE = {  # families that the plain decoder does not know
 }  # fmt: skip
 
 
-class Table:
+class Table(WeightSource):
     """A source out of a plain dictionary."""
-
-    label = "random"
 
     def __init__(self, weights: dict[str, torch.Tensor]) -> None:
         self.weights = weights
 
     def read(self, name: str) -> torch.Tensor:
         return self.weights[name]
-
-    def read_packed(self, name: str) -> None:
-        return None
 
 
 def weights(spec: Spec, seed: int = 0) -> dict[str, torch.Tensor]:

@@ -6,61 +6,10 @@ Format: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md, versions 2 an
 import math
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, Final
+from typing import Any, BinaryIO, Final, NamedTuple
 
 from capture.errors import EngineError
-
-
-@dataclass(frozen=True)
-class BlockType:
-    """A tensor type: numbers per block, and bytes per block."""
-
-    name: str
-    numbers: int
-    size: int  # bytes
-
-
-# by type id (ggml.h); block_unpacking.py decides which of them are read
-BLOCK_TYPES: Final = {
-    number: BlockType(name, numbers, size)
-    for number, name, numbers, size in (
-        (0, "F32", 1, 4),
-        (1, "F16", 1, 2),
-        (2, "Q4_0", 32, 18),
-        (3, "Q4_1", 32, 20),
-        (6, "Q5_0", 32, 22),
-        (7, "Q5_1", 32, 24),
-        (8, "Q8_0", 32, 34),
-        (9, "Q8_1", 32, 36),
-        (10, "Q2_K", 256, 84),
-        (11, "Q3_K", 256, 110),
-        (12, "Q4_K", 256, 144),
-        (13, "Q5_K", 256, 176),
-        (14, "Q6_K", 256, 210),
-        (15, "Q8_K", 256, 292),
-        (16, "IQ2_XXS", 256, 66),
-        (17, "IQ2_XS", 256, 74),
-        (18, "IQ3_XXS", 256, 98),
-        (19, "IQ1_S", 256, 50),
-        (20, "IQ4_NL", 32, 18),
-        (21, "IQ3_S", 256, 110),
-        (22, "IQ2_S", 256, 82),
-        (23, "IQ4_XS", 256, 136),
-        (24, "I8", 1, 1),
-        (25, "I16", 1, 2),
-        (26, "I32", 1, 4),
-        (27, "I64", 1, 8),
-        (28, "F64", 1, 8),
-        (29, "IQ1_M", 256, 56),
-        (30, "BF16", 1, 2),
-        (34, "TQ1_0", 256, 54),
-        (35, "TQ2_0", 256, 66),
-        (39, "MXFP4", 32, 17),
-    )
-}
-
 
 MAGIC: Final = b"GGUF"
 VERSIONS: Final = (2, 3)
@@ -78,8 +27,31 @@ _STRING, _ARRAY = 8, 9
 _SCALARS: Final = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 
 
-@dataclass(frozen=True)
-class StoredTensor:
+class BlockType(NamedTuple):
+    """A tensor type: numbers per block, and bytes per block."""
+
+    name: str
+    numbers: int
+    size: int  # bytes
+
+
+# by type id (ggml.h); block_unpacking.py decides which of them are read
+BLOCK_TYPES: Final = {
+    number: BlockType(name, numbers, size)
+    for number, name, numbers, size in (
+        (0, "F32", 1, 4), (1, "F16", 1, 2), (2, "Q4_0", 32, 18), (3, "Q4_1", 32, 20),
+        (6, "Q5_0", 32, 22), (7, "Q5_1", 32, 24), (8, "Q8_0", 32, 34), (9, "Q8_1", 32, 36),
+        (10, "Q2_K", 256, 84), (11, "Q3_K", 256, 110), (12, "Q4_K", 256, 144), (13, "Q5_K", 256, 176),
+        (14, "Q6_K", 256, 210), (15, "Q8_K", 256, 292), (16, "IQ2_XXS", 256, 66), (17, "IQ2_XS", 256, 74),
+        (18, "IQ3_XXS", 256, 98), (19, "IQ1_S", 256, 50), (20, "IQ4_NL", 32, 18), (21, "IQ3_S", 256, 110),
+        (22, "IQ2_S", 256, 82), (23, "IQ4_XS", 256, 136), (24, "I8", 1, 1), (25, "I16", 1, 2),
+        (26, "I32", 1, 4), (27, "I64", 1, 8), (28, "F64", 1, 8), (29, "IQ1_M", 256, 56),
+        (30, "BF16", 1, 2), (34, "TQ1_0", 256, 54), (35, "TQ2_0", 256, 66), (39, "MXFP4", 32, 17),
+    )
+}  # fmt: skip
+
+
+class StoredTensor(NamedTuple):
     """Location of a tensor; each row consists of whole blocks."""
 
     type: BlockType
@@ -95,8 +67,7 @@ class StoredTensor:
         return math.prod(self.shape[:-1]) * self.row_bytes
 
 
-@dataclass(frozen=True)
-class GgufHeader:
+class GgufHeader(NamedTuple):
     """Header of a file."""
 
     path: Path
@@ -114,9 +85,8 @@ class _HeaderCursor:
 
     def __init__(self, file: BinaryIO, size: int) -> None:
         self._file, self._size = file, min(size, HEADER_LIMIT)
-        self._end_reason = (
-            "the file ends within its header" if size <= HEADER_LIMIT else "the header is too long"
-        )
+        is_cut = size <= HEADER_LIMIT
+        self._end_reason = "the file ends within its header" if is_cut else "the header is too long"
         self.position = 0
 
     def read(self, count: int) -> bytes:
@@ -154,10 +124,9 @@ def _read_file(path: Path, cursor: _HeaderCursor, size: int) -> GgufHeader:
         raise ValueError("it does not start with GGUF")
     version = cursor.read_scalar("I")
     if version not in VERSIONS:
-        is_swapped = int.from_bytes(version.to_bytes(4, "little"), "big") in VERSIONS
-        raise ValueError(
-            "it is big-endian" if is_swapped else f"version {version} is not supported, only 2 and 3"
-        )
+        if int.from_bytes(version.to_bytes(4, "little"), "big") in VERSIONS:
+            raise ValueError("it is big-endian")
+        raise ValueError(f"version {version} is not supported, only 2 and 3")
     tensors = cursor.read_count(MAX_TENSORS, "tensors")
     fields = _read_fields(cursor, cursor.read_count(MAX_FIELDS, "fields"))
     entries = [_read_entry(cursor) for _ in range(tensors)]

@@ -71,9 +71,8 @@ def read_gguf_model(path: Path, name: str = "") -> GgufModel:
         todo = "join them: llama-gguf-split --merge FIRST OUT"
         raise EngineError(f"one of {parts!r:.20} parts of a model", where=str(path), todo=todo)
     shapes = {name: tensor.shape for name, tensor in header.tensors.items()}
-    spec, pairs = read_metadata(
-        header.fields, shapes, _read_rope_factors(header), name or path.stem, str(path)
-    )
+    factors = _read_rope_factors(header)
+    spec, pairs = read_metadata(header.fields, shapes, factors, name or path.stem, str(path))
     _check_gguf_tensors(header, spec)
     return GgufModel(header, spec, pairs)
 
@@ -85,9 +84,8 @@ def _read_rope_factors(header: GgufHeader) -> tuple[float, ...]:
         return ()
     count = math.prod(tensor.shape)
     if tensor.type.name != "F32" or count > MAX_ROPE_FACTORS:
-        raise EngineError(
-            f"{ROPE_FACTORS} must be at most {MAX_ROPE_FACTORS} numbers of F32", where=str(header.path)
-        )
+        message = f"{ROPE_FACTORS} must be at most {MAX_ROPE_FACTORS} numbers of F32"
+        raise EngineError(message, where=str(header.path))
     try:
         with header.path.open("rb") as file:
             file.seek(tensor.start)

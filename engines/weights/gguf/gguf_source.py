@@ -6,8 +6,8 @@ from typing import Final
 import torch
 
 from capture.errors import EngineError
-from engines.models.spec import Spec, list_tensors
-from engines.weights.checkpoint import read_file_stamp
+from engines.models.spec import list_tensors
+from engines.weights.checkpoint import WeightSource, read_file_stamp
 from engines.weights.fastest_storage import use_one_core
 from engines.weights.gguf.block_unpacking import PLAIN_DTYPES, UNPACKERS, unpack_blocks
 from engines.weights.gguf.gguf_header import StoredTensor
@@ -22,10 +22,8 @@ UNPACK_BYTES: Final = 1 << 17  # bytes unpacked at once: they and their intermed
 _ROTATED_TENSORS: Final = ("q_proj", "k_proj")
 
 
-class GgufSource:
+class GgufSource(WeightSource):
     """Reads tensors. The file is not mapped: if it shrank, the process would die of it."""
-
-    label = "real"
 
     def __init__(self, model: GgufModel, dtype: torch.dtype) -> None:
         """Open a model; blocks are unpacked to `dtype`, plain tensors keep their own."""
@@ -34,10 +32,9 @@ class GgufSource:
         for name in list_tensors(model.spec):
             kind = model.find_stored(name).type.name
             if kind not in PLAIN_DTYPES and kind not in UNPACKERS:
+                what = f"tensors of type {kind} are not supported"
                 todo = f"supported: {', '.join((*PLAIN_DTYPES, *UNPACKERS))}"
-                raise EngineError(
-                    f"tensors of type {kind} are not supported", where=str(model.path), todo=todo
-                )
+                raise EngineError(what, where=str(model.path), todo=todo)
 
     def read(self, name: str) -> torch.Tensor:
         stored = self._model.find_stored(name)
@@ -59,7 +56,6 @@ class GgufSource:
         return numbers
 
     def read_packed(self, name: str) -> PackedMatrix | None:
-        """Return a matrix as it is stored; None if no format of ours is stored so."""
         stored = self._model.find_stored(name)
         form = FORMATS_BY_BLOCK_TYPE.get(stored.type.name)
         if form is None:
@@ -90,19 +86,14 @@ class GgufSource:
             raise EngineError("changed while being read", where=str(self._model.path))
 
     def _split_pairs(self, name: str, rows: torch.Tensor) -> torch.Tensor:
-        """Return rows of query and key heads in halves, as checkpoints have them."""
+        """Return rows of query and key heads in halves: the first numbers of all pairs before the second."""
         if not self._model.has_adjacent_pairs or name.split(".")[-2] not in _ROTATED_TENSORS:
             return rows
-        return order_by_halves(rows, self._model.spec)
+        pairs: torch.Tensor = rows.unflatten(0, (-1, self._model.spec.head_dim // 2, 2))
+        return pairs.transpose(1, 2).flatten(0, 2)
 
 
 def find_common_format(model: GgufModel) -> QuantFormat | None:
     """Return the format of all matrices of a file; None if they must be unpacked."""
     forms = {FORMATS_BY_BLOCK_TYPE.get(kind) for kind in model.layer_types | model.embedding_types}
     return forms.pop() if len(forms) == 1 else None
-
-
-def order_by_halves(rows: torch.Tensor, spec: Spec) -> torch.Tensor:
-    """Return the rows of heads with the first numbers of all rotary pairs before the second ones."""
-    pairs: torch.Tensor = rows.unflatten(0, (-1, spec.head_dim // 2, 2))
-    return pairs.transpose(1, 2).flatten(0, 2)

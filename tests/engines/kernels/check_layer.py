@@ -49,7 +49,7 @@ def test_qknorm_rope_append(heads: int, kv_heads: int, dim: int, normed: bool, d
     qkv = rand(2, heads + 2 * kv_heads, dim, dtype=dtype)
     weight = rand(heads + kv_heads, dim) if normed else None
     angle = torch.arange(16.0)[:, None] * 1e4 ** (-torch.arange(0, dim, 2) / dim)
-    tables = qknorm_rope_append.RotaryTables(angle.cos(), angle.sin())
+    tables = (angle.cos(), angle.sin())
     mine, theirs = (torch.zeros(2, 2 * kv_heads, room, dim, dtype=dtype).chunk(2, 1) for _ in range(2))
     wanted = qknorm_rope_append.reference(qkv, *theirs, position, tables, weight)
     out = torch.empty(2, heads, dim, dtype=dtype)
@@ -64,7 +64,7 @@ def test_qknorm_rope_append(heads: int, kv_heads: int, dim: int, normed: bool, d
 def test_rope_reads_wide_tables_by_their_stride() -> None:
     angle = rand(4, 16)
     wide = torch.cat((angle.cos(), torch.zeros(4, 5), angle.sin()), -1)
-    tables = qknorm_rope_append.RotaryTables(wide[:, :16], wide[:, 21:])
+    tables = (wide[:, :16], wide[:, 21:])
     qkv, position = rand(1, 3, 32), torch.tensor([3], dtype=torch.int32)
     wanted = qknorm_rope_append.reference(qkv, *(torch.zeros(1, 1, 4, 32) for _ in "kv"), position, tables)
     out = torch.empty(1, 1, 32)

@@ -188,7 +188,7 @@ def test_rows_gate_up(form: str, gelu: bool) -> None:
     weight, scales, numbers = stored(form, 74, 160)
     x = rand(8, 160, dtype=torch.float16 if form == "fp16" else torch.float32)
     out = torch.empty(8, 37, dtype=x.dtype)
-    rows_product.gate_up(x, weight, out, scales=scales, gelu=gelu)
+    rows_product.launch(x, weight, out, scales=scales, gelu=gelu)
     close(out, activated(rows_product.reference(x, numbers), gelu=gelu))
 
 

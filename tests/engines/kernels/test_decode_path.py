@@ -55,9 +55,8 @@ class ByReference:
     ) -> torch.Tensor:
         spec, (keys, values) = self._spec, self._caches[number]
         qkv = self._gemv.reference(h, weight(layer, "qkv"), layer.weights.bias)
-        tables = self._append.RotaryTables(*layer.rotary.tables)
         q = self._append.reference(
-            qkv.view(len(h), -1, spec.head_dim), keys, values, position, tables,
+            qkv.view(len(h), -1, spec.head_dim), keys, values, position, layer.rotary.tables,
             layer.weights.norms.get("qk_norm"), spec.eps,
         )  # fmt: skip
         seen = self._attend.reference(q, keys, values, position, spec.attention_scale)
