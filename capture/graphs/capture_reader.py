@@ -24,8 +24,10 @@ from capture.classify.step_annotations import (
 )
 from capture.clean_text import clean
 from capture.graphs.capture_files import parse_batch
+from capture.loaders._json_document import decode_or_none
 from capture.loaders.chrome import lenient_reader
 from capture.loaders.chrome.launch_context import is_scope, is_user_function, with_lines, with_paths
+from capture.loaders.chrome.operator_links import OperandFields
 from capture.loaders.chrome.trace_model import (
     OPERATOR_CATEGORIES,
     RUNTIME_CATEGORIES,
@@ -45,14 +47,11 @@ _SCOPE_SCHEMA: Final = {
 _INTERVAL_SCHEMA: Final = {"t": pl.Int64, "dur": pl.Int64, "thread": pl.String}
 
 
-class _Arguments(msgspec.Struct, gc=False):
+class _Arguments(OperandFields, gc=False):
     """The arguments of a launch or an operator."""
 
     kernel: Any = None
     grid: Any = None
-    dims: Any = msgspec.field(default=(), name="Input Dims")
-    types: Any = msgspec.field(default=(), name="Input type")
-    values: Any = msgspec.field(default=(), name="Concrete Inputs")
 
 
 _DECODER: Final = msgspec.json.Decoder(_Arguments)
@@ -89,10 +88,7 @@ class _HostSpan:
     name: str
 
     def parse_arguments(self) -> _Arguments:
-        try:
-            return _DECODER.decode(self.event.args)
-        except (msgspec.MsgspecError, ValueError, RecursionError):
-            return _Arguments()
+        return decode_or_none(_DECODER.decode, self.event.args) or _Arguments()
 
 
 @dataclass

@@ -33,7 +33,14 @@ from capture.loaders._protobuf import (
     to_signed,
     to_text,
 )
-from capture.loaders.chrome.trace_model import THREAD_SEPARATOR, UNNAMED, CompleteEvents, Trace, TraceEvent
+from capture.loaders.chrome.trace_model import (
+    THREAD_SEPARATOR,
+    UNNAMED,
+    CompleteEvents,
+    Trace,
+    TraceEvent,
+    build_name_event,
+)
 from capture.loaders.chrome.trace_to_run import convert_to_run
 from capture.native.schema import PATH_SEPARATOR
 from capture.run import Run
@@ -179,7 +186,7 @@ def read_plane(raw: Value, number: int, events: PlaneEvents, log: Log) -> None:
     entries = _iter_map_entries(parts, 5)
     statistic_names = {id: to_text(index_fields(value).get(2, b"")) for id, value in entries}
     plane = _PlaneContext(name, number, event_names, shared, statistic_names)
-    events.metadata.append(_build_name_event("process_name", plane.id, None, name))
+    events.metadata.append(build_name_event("process_name", plane.id, None, name))
     for line in select_values(parts, 3):
         _read_line(line, plane, events, log)
 
@@ -210,7 +217,7 @@ def _read_line(raw: Value, plane: _PlaneContext, events: PlaneEvents, log: Log) 
     id, start = (to_signed(to_number(values.get(number, 0))) for number in (1, 3))
     name = to_text(values.get(11, b"")) or to_text(values.get(2, b"")) or f"line {id}"
     line = name if plane.name.startswith(_DEVICE_PREFIX) else str(id)
-    events.metadata.append(_build_name_event("thread_name", plane.id, line, name))
+    events.metadata.append(build_name_event("thread_name", plane.id, line, name))
     place = f"{plane.id}{THREAD_SEPARATOR}{line}"
     for event in select_values(fields, 4):
         _read_event(event, start, name, place, plane, events, log)
@@ -318,10 +325,3 @@ def _parse_sizes(text: str) -> list[int]:
     sizes = text.split(",")
     is_valid = len(sizes) == 3 and all(size.isdecimal() and len(size) < 11 for size in sizes)
     return [int(size) for size in sizes] if is_valid else []
-
-
-def _build_name_event(kind: str, plane: int, line: str | None, name: str) -> TraceEvent:
-    """Build the event by which a Chrome trace names a process or a thread."""
-    tid = msgspec.Raw(msgspec.json.encode(line)) if line is not None else msgspec.Raw(b"")
-    args = msgspec.Raw(msgspec.json.encode({"name": name}))
-    return TraceEvent(ph="M", name=kind, pid=msgspec.Raw(str(plane).encode()), tid=tid, args=args)

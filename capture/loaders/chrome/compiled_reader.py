@@ -87,7 +87,7 @@ def _parse_header(front: bytes, tail: bytes) -> dict[str, Any]:
         text = front + msgspec.json.encode(_PLACEHOLDER) + tail
         document = msgspec.json.decode(text, type=dict[str, msgspec.Raw])
         header = {key: msgspec.json.decode(value) for key, value in document.items()}
-    except (ValueError, RecursionError, msgspec.MsgspecError):
+    except (ValueError, RecursionError):
         raise RefusedError("the header is broken") from None
     if b'"traceEvents"' in tail or header.pop("traceEvents", None) != _PLACEHOLDER:
         raise RefusedError("the list of events is elsewhere")
@@ -189,7 +189,7 @@ def _build_trace(parts: Sequence[Any], header: dict[str, Any], log: Log) -> Trac
     """Build a `Trace` of the scanned parts; raise RefusedError for invalid events of other phases."""
     try:
         others = [event for part in parts for event in _EVENTS_DECODER.decode(b"[" + part.others() + b"]")]
-    except (ValueError, RecursionError, msgspec.MsgspecError):
+    except (ValueError, RecursionError):
         raise RefusedError("an invalid event") from None
     read, without_phase = (sum(part.status()[at] for part in parts) for at in (3, 4))
     log.read += read

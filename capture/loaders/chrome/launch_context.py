@@ -12,6 +12,7 @@ import polars as pl
 from capture.classify.module_rules import MODULE_PREFIX
 from capture.classify.name_rules import find_layer, find_phase, infer_scope_roles
 from capture.dense_lookup import find_positions, find_rows
+from capture.loaders._json_document import decode_or_none
 from capture.loaders.chrome.trace_steps import find_last_before
 from capture.native.schema import PATH_SEPARATOR
 
@@ -58,17 +59,13 @@ def with_launches(kernels: pl.DataFrame, host_calls: pl.DataFrame) -> pl.DataFra
 
 
 def with_launch_config(kernels: pl.DataFrame) -> pl.DataFrame:
-    """Replace the arguments of kernels by the columns of their launch configuration.
-
-    Each distinct text is parsed once.
-    """
+    """Replace the arguments of kernels by the columns of their launch configuration."""
     texts = kernels["args"].unique().drop_nulls()
     without_args = kernels.drop("args")
     if texts.is_empty():
         return without_args
-    table = pl.DataFrame(
-        [_parse_launch(text) for text in texts.cast(pl.String)], schema=_SCHEMA, orient="row"
-    )
+    configs = [_parse_launch(text) for text in texts.cast(pl.String)]
+    table = pl.DataFrame(configs, schema=_SCHEMA, orient="row")
     index = find_positions(kernels["args"], texts)
     columns = [c for c in LAUNCH_CONFIG_COLUMNS if table[c].null_count() < table.height]
     return without_args.with_columns(table[c].gather(index) for c in columns)
@@ -76,10 +73,7 @@ def with_launch_config(kernels: pl.DataFrame) -> pl.DataFrame:
 
 def _parse_launch(text: str) -> tuple[str | None, str | None, int | None, int | None, float | None]:
     """Parse grid, block, registers, shared memory and occupancy; None for what is missing."""
-    try:
-        launch = _DECODER.decode(text)
-    except (ValueError, msgspec.MsgspecError, RecursionError):
-        return None, None, None, None, None
+    launch = decode_or_none(_DECODER.decode, text) or _LaunchConfigFields()
     occupancy = float(launch.occupancy) if type(launch.occupancy) in (int, float) else None
     registers, shared = _check_int32(launch.registers), _check_int32(launch.shared)
     return _format_sizes(launch.grid), _format_sizes(launch.block), registers, shared, occupancy

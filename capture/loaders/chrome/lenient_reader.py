@@ -8,6 +8,7 @@ import msgspec
 
 from capture.errors import UnreadableError
 from capture.import_log import Log
+from capture.loaders._json_document import decode_or_none
 from capture.loaders.chrome.trace_model import (
     FLOW_PHASES,
     NO_END,
@@ -24,7 +25,7 @@ PIECE_CHARS: Final = 1 << 20  # of a damaged document that are parsed at once if
 _EVENTS_DECODER: Final = msgspec.json.Decoder(list[TraceEvent])
 _EVENT_DECODER: Final = msgspec.json.Decoder(TraceEvent)
 _SCANNER: Final = json.JSONDecoder(strict=False)
-_PARSE_ERRORS: Final = (ValueError, RecursionError, msgspec.MsgspecError)
+_PARSE_ERRORS: Final = (ValueError, RecursionError)
 
 _LIST: Final = re.compile(rb"\s*\[")
 _ARRAY: Final = re.compile(r'"traceEvents"\s*:\s*\[')
@@ -116,11 +117,7 @@ def _decode_text(buffer: bytearray, log: Log) -> str:
 def _parse_repaired(text: str) -> TraceEvent | None:
     """Parse an event that may have raw control characters or lone surrogates; None if it is invalid."""
     text = _LONE_SURROGATE.sub(lambda m: m[1] + (m[2] or "\\ufffd"), text)
-    text = text.translate(_CONTROL)
-    try:
-        return _EVENT_DECODER.decode(text.encode("utf-8", "replace"))
-    except _PARSE_ERRORS:
-        return None
+    return decode_or_none(_EVENT_DECODER.decode, text.translate(_CONTROL).encode("utf-8", "replace"))
 
 
 def _parse_line_by_line(text: str, log: Log) -> list[TraceEvent]:

@@ -12,13 +12,14 @@ from capture.classify.name_rules import infer_op_and_category
 from capture.classify.operator_work import OperatorCall, OperatorWork, estimate_work
 from capture.classify.step_annotations import StepAnnotation
 from capture.dense_lookup import encode_dense, find_distinct, find_positions, find_rows
+from capture.loaders._json_document import decode_or_none
 from capture.loaders.chrome.trace_model import ATTENTION, OPERATOR_CATEGORIES
 
 _ATTENTION_NAMES: Final = f"{ATTENTION}|attn"  # of operators whose work may depend on the sums of their step
 _UNKNOWN_CATEGORY: Final = "other"
 
 
-class _OperandFields(msgspec.Struct, gc=False):
+class OperandFields(msgspec.Struct, gc=False):
     """The operands of a call as profilers write them."""
 
     dims: Any = msgspec.field(default=(), name="Input Dims")
@@ -26,7 +27,7 @@ class _OperandFields(msgspec.Struct, gc=False):
     values: Any = msgspec.field(default=(), name="Concrete Inputs")
 
 
-_DECODER: Final = msgspec.json.Decoder(_OperandFields)
+_DECODER: Final = msgspec.json.Decoder(OperandFields)
 
 
 def with_operators(
@@ -120,9 +121,8 @@ def _estimate_call_work(name: str, operands: str | None, step: StepAnnotation | 
 @lru_cache(maxsize=1 << 12)
 def _parse_call(name: str, operands: str) -> OperatorCall | None:
     """Parse the operands of a call; None if they are invalid."""
-    try:
-        fields = _DECODER.decode(operands)
-    except (ValueError, msgspec.MsgspecError, RecursionError):
+    fields = decode_or_none(_DECODER.decode, operands)
+    if fields is None:
         return None
     dims = tuple(_parse_dims(d) for d in _as_list(fields.dims))
     types = tuple(str(t) for t in _as_list(fields.types))

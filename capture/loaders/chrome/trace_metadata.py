@@ -1,21 +1,24 @@
 """Build run metadata from the header of a Chrome trace: producer, devices, driver, ranks."""
 
-from typing import Any
+from typing import Any, Final
 
 import polars as pl
 
 from capture.clean_text import clean
 from capture.device_roofs import find_gpu_name
-from capture.loaders._json_document import to_integer
+from capture.loaders._json_document import read_dict, read_dicts, to_integer
 from capture.loaders.chrome.trace_model import Trace
 from capture.loaders.chrome.track_names import JAX_DEVICE_PREFIX, ProcessNames
+
+_DEVICE_NUMBERS: Final = {
+    "memory_bytes": "totalGlobalMem", "sms": "numSms", "major": "computeMajor", "minor": "computeMinor",
+}  # fmt: skip
 
 
 def build_meta(trace: Trace, names: ProcessNames, captured: str | None) -> dict[str, Any]:
     """Build the metadata of a run; `captured` describes what its graph captures added."""
     header = trace.header
-    ranks = header.get("distributedInfo")
-    ranks = ranks if isinstance(ranks, dict) else {}
+    ranks = read_dict(header, "distributedInfo")
     device, guesses = _find_device_names(header)
     meta = {
         "producer": _find_producer(trace, names),
@@ -63,19 +66,11 @@ def _find_producer(trace: Trace, names: ProcessNames) -> str:
 
 def build_device_table(header: dict[str, Any]) -> pl.DataFrame:
     """Build the table of the devices in the header; without columns if there are none."""
-    devices = header.get("deviceProperties")
     rows = [
-        {
-            "id": to_integer(d.get("id")),
-            "name": clean(str(d.get("name"))),
-            "memory_bytes": to_integer(d.get("totalGlobalMem")),
-            "sms": to_integer(d.get("numSms")),
-            "major": to_integer(d.get("computeMajor")),
-            "minor": to_integer(d.get("computeMinor")),
-        }
-        for d in (devices if isinstance(devices, list) else ())
-        if isinstance(d, dict)
-    ]  # fmt: skip
+        {"id": to_integer(device.get("id")), "name": clean(str(device.get("name")))}
+        | {column: to_integer(device.get(key)) for column, key in _DEVICE_NUMBERS.items()}
+        for device in read_dicts(header, "deviceProperties")
+    ]
     return pl.DataFrame(rows, strict=False)
 
 

@@ -88,52 +88,42 @@ def convert_to_run(trace: Trace, source: Source, *, part: str = "") -> Run:
     others = build_other_rows(trace.others, log)
     parts += [others.cast({pl.String: pl.Categorical()})] * bool(others.height)
     rows = pl.concat(parts, how="diagonal")
-    header = trace.header
-    tables = {"trace": build_header_table(header, log.read), "devices": build_device_table(header)}
+    tables = {"trace": build_header_table(trace.header, log.read)}
+    if (devices := build_device_table(trace.header)).width:
+        tables["devices"] = devices
     meta = build_meta(trace, names, captures.summary)
-    tables = {k: t for k, t in tables.items() if t.width}
-    run = build_run(Path(source.label).name + part, meta, _shift_to_epoch(rows, header), log, tables)
+    run = build_run(Path(source.label).name + part, meta, _shift_to_epoch(rows, trace.header), log, tables)
     return add_inferred_structure(run, log)
 
 
 def _describe_labels(labels: pl.DataFrame, names: ProcessNames) -> pl.DataFrame:
     """Add the columns that depend on the label alone: row type, track, and what its name leaves open."""
-    types = _find_row_types(labels, names)
-    tracks = [names.find_track(type_.lens, t) for type_, t in zip(types, labels["thread"], strict=True)]
+    rows = labels.select("cat", "name", "thread", "starts_step", "is_annotation").rows()
+    types = [_STEP if starts else _find_row_type(cat, thread, names) for cat, _, thread, starts, _ in rows]
     categories = [infer_op_and_category(name)[1] for name in labels["name"]]
-    regions = [names.regions.get(thread) for thread in labels["thread"]]
+    texts: dict[str, list[str | None]] = {
+        "kind": [row_type.kind for row_type in types],
+        "lens": [row_type.lens for row_type in types],
+        "category": [row_type.category for row_type in types],
+        "track": [names.find_track(row_type.lens, row[2]) for row_type, row in zip(types, rows, strict=True)],
+        "region": [names.regions.get(thread) for thread in labels["thread"]],
+    }
+    flags = {
+        "has_open_op": [not has_model_position(name) for name in labels["name"]],
+        "has_open_category": [category == "other" for category in categories],
+        "is_product": [category in PRODUCT_CATEGORIES for category in categories],
+        "is_user_function": [cat == _FUNCTION_CATEGORY and is_user_function(name) for cat, name, *_ in rows],
+        # host scopes by which kernels are grouped, without the annotations of steps
+        "is_scope": [
+            (row_type.kind, row_type.lens) == ("span", "host") and not is_annotation and is_scope(cat, name)
+            for row_type, (cat, name, *_, is_annotation) in zip(types, rows, strict=True)
+        ],
+    }
     return labels.with_columns(
-        kind=pl.Series([type_.kind for type_ in types], dtype=pl.String),
-        lens=pl.Series([type_.lens for type_ in types], dtype=pl.String),
-        category=pl.Series([type_.category for type_ in types], dtype=pl.String),
-        track=pl.Series(tracks, dtype=pl.String),
-        region=pl.Series(regions, dtype=pl.String),
-        has_open_op=pl.Series([not has_model_position(name) for name in labels["name"]], dtype=pl.Boolean),
-        has_open_category=pl.Series([category == "other" for category in categories], dtype=pl.Boolean),
-        is_product=pl.Series([category in PRODUCT_CATEGORIES for category in categories], dtype=pl.Boolean),
-        is_user_function=pl.Series(_mark_user_functions(labels), dtype=pl.Boolean),
-        is_scope=pl.Series(_mark_scopes(labels, types), dtype=pl.Boolean),
+        *(pl.Series(column, values, dtype=pl.String) for column, values in texts.items()),
+        *(pl.Series(column, values, dtype=pl.Boolean) for column, values in flags.items()),
         thread=pl.col("thread").rank("dense").cast(pl.UInt32),
     )
-
-
-def _mark_user_functions(labels: pl.DataFrame) -> list[bool]:
-    pairs = labels.select("cat", "name").iter_rows()
-    return [cat == _FUNCTION_CATEGORY and is_user_function(name) for cat, name in pairs]
-
-
-def _mark_scopes(labels: pl.DataFrame, types: list[_RowType]) -> list[bool]:
-    """Mark the host scopes by which kernels are grouped, without the annotations of steps."""
-    rows = labels.select("cat", "name", "is_annotation").iter_rows()
-    return [
-        (type_.kind, type_.lens) == ("span", "host") and not is_annotation and is_scope(cat, name)
-        for type_, (cat, name, is_annotation) in zip(types, rows, strict=True)
-    ]
-
-
-def _find_row_types(labels: pl.DataFrame, names: ProcessNames) -> list[_RowType]:
-    rows = labels.select("cat", "thread", "starts_step").iter_rows()
-    return [_STEP if starts_step else _find_row_type(cat, thread, names) for cat, thread, starts_step in rows]
 
 
 def _find_row_type(cat: str | None, thread: str, names: ProcessNames) -> _RowType:

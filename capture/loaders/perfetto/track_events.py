@@ -7,7 +7,14 @@ from typing import Any, Final
 import msgspec
 
 from capture.import_log import Log
-from capture.loaders.chrome.trace_model import THREAD_SEPARATOR, UNNAMED, TraceEvent
+from capture.loaders.chrome.trace_model import (
+    THREAD_SEPARATOR,
+    UNNAMED,
+    TraceEvent,
+    build_name_event,
+    encode_raw,
+    encode_us,
+)
 from capture.loaders.perfetto.debug_annotations import map_arguments, map_category
 from capture.loaders.perfetto.packets import BEGIN, COUNTER, END, INSTANT, PacketReader, TrackEvent
 from capture.loaders.perfetto.tracks import TrackLocation
@@ -156,11 +163,11 @@ def _build_event(
         ph=phase,
         cat=category,
         name=event.name or UNNAMED,
-        pid=_encode_raw(place.process),
-        tid=_encode_raw(place.thread),
-        ts=_encode_microseconds(event.t),
-        dur=_encode_microseconds(dur),
-        args=_encode_raw(args) if args else msgspec.Raw(b""),
+        pid=encode_raw(place.process),
+        tid=encode_raw(place.thread),
+        ts=encode_us(event.t),
+        dur=encode_us(dur),
+        args=encode_raw(args) if args else msgspec.Raw(b""),
     )
 
 
@@ -177,17 +184,4 @@ def _iter_names(places: Iterable[TrackLocation]) -> Iterator[TraceEvent]:
     for place in places:
         for key, name in (("process_name", place.process_name), ("thread_name", place.thread_name)):
             if name:
-                pid, tid = _encode_raw(place.process), _encode_raw(place.thread)
-                yield TraceEvent(ph="M", name=key, pid=pid, tid=tid, args=_encode_raw({"name": name}))
-
-
-def _encode_raw(value: Any) -> msgspec.Raw:
-    return msgspec.Raw(msgspec.json.encode(value))
-
-
-def _encode_microseconds(ns: int | None) -> msgspec.Raw:
-    """Encode nanoseconds as decimal microseconds, exactly."""
-    if ns is None:
-        return msgspec.Raw(b"")
-    sign, ns = ("-", -ns) if ns < 0 else ("", ns)
-    return msgspec.Raw(f"{sign}{ns // 1000}.{ns % 1000:03d}".encode())
+                yield build_name_event(key, place.process, place.thread, name)

@@ -15,8 +15,9 @@ import msgspec
 import polars as pl
 
 from capture.errors import UnreadableError
+from capture.loaders._json_document import decode_or_none
 from capture.loaders._sqlite import MAGIC, ROCPD, Database, DatabaseFormat, TableQuery, open_database
-from capture.loaders.chrome.trace_model import THREAD_SEPARATOR, CompleteEvents, Trace, TraceEvent
+from capture.loaders.chrome.trace_model import THREAD_SEPARATOR, CompleteEvents, Trace, TraceEvent, encode_us
 from capture.loaders.chrome.trace_to_run import convert_to_run
 from capture.run import Run
 from capture.source import Head, Source
@@ -113,11 +114,8 @@ class _ProcessReader:
         rows = self._with_names(rows.join(self.events, left_on="event_id", right_on="id", how="left"))
         rows = rows.with_columns(t=pl.coalesce("timestamp", "value"))
         is_valid = pl.col("t").is_between(0, MAX_TIMESTAMP_NS) & pl.col("message").is_not_null()
-        valid = rows.filter(is_valid).sort("t")
-        stamps = (
-            (f"{t // 1000}.{t % 1000:03d}".encode(), name) for t, name in valid.select("t", "message").rows()
-        )
-        return [TraceEvent(ph="i", name=name, ts=msgspec.Raw(stamp)) for stamp, name in stamps]
+        marks = rows.filter(is_valid).sort("t").select("t", "message").rows()
+        return [TraceEvent(ph="i", name=name, ts=encode_us(t)) for t, name in marks]
 
     def map_tracks(self, parts: list[pl.DataFrame]) -> dict[str, str]:
         """Map each place to its track: a device with its stream, or a thread."""
@@ -234,10 +232,7 @@ def read_process(db: Database, suffix: str) -> RocpdProcess:
 
 def _parse_message(extdata: str) -> str | None:
     """Parse the text that the program gave a marker."""
-    try:
-        data = msgspec.json.decode(extdata)
-    except (ValueError, RecursionError):
-        return None
+    data = decode_or_none(msgspec.json.decode, extdata)
     message = data.get("message") if isinstance(data, dict) else None
     return message if isinstance(message, str) and message else None
 
