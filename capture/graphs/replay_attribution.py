@@ -58,13 +58,10 @@ class CaptureSet:
                 continue
             ready = [graph for graph in waiting if graph.size < (batch or 0)]
             yield from sorted(ready, key=lambda graph: graph.size)
-            waiting = [graph for graph in waiting if graph not in ready] + self._read_once(path, log)
+            if path not in self._graphs_by_path:
+                self._graphs_by_path[path] = self._read_graphs(path, log)
+            waiting = [graph for graph in waiting if graph not in ready] + self._graphs_by_path[path]
         yield from sorted(waiting, key=lambda graph: graph.size)
-
-    def _read_once(self, path: Path, log: Log) -> list[CapturedGraph]:
-        if path not in self._graphs_by_path:
-            self._graphs_by_path[path] = self._read_graphs(path, log)
-        return self._graphs_by_path[path]
 
     def _read_graphs(self, path: Path, log: Log) -> list[CapturedGraph]:
         name = clean(path.name, 200)
@@ -135,13 +132,10 @@ def _compute_graph_requirements(
 ) -> pl.DataFrame:
     """Compute what a graph must serve in each step: requests, tokens, padded."""
     steps = replays["step"].unique(maintain_order=True)
-    by_step = [annotations.get(step) if step is not None else None for step in steps]
-    fields = {"requests": "batch", "tokens": "tokens", "padded": "padded"}
-    columns = [
-        pl.Series(name, [getattr(a, attribute) if a else None for a in by_step], dtype=pl.Int64)
-        for name, attribute in fields.items()
-    ]
-    return pl.DataFrame([steps, *columns])
+    by_step = map(annotations.get, steps)
+    rows = [(a.batch, a.tokens, a.padded) if a else (None, None, None) for a in by_step]
+    schema = dict.fromkeys(_KIND_KEYS[1:], pl.Int64)
+    return pl.DataFrame(rows, schema=schema, orient="row").insert_column(0, steps)
 
 
 @dataclass(frozen=True, eq=False)
@@ -218,11 +212,9 @@ def _match_kinds(
 
 def _split_pieces(group: pl.DataFrame, names: pl.Series) -> list[list[ReplayedKernel]]:
     """Split the kernels of a group by graph launch."""
-    columns = (names.gather(group["label"]), group["grid"], group["thread"], group["piece"])
-    pieces: dict[int, list[ReplayedKernel]] = {}
-    for name, grid, stream, piece in zip(*columns, strict=True):
-        pieces.setdefault(piece, []).append(ReplayedKernel(name, grid, stream))
-    return list(pieces.values())
+    kernels = group.select("piece", names.gather(group["label"]).alias("name"), "grid", "thread")
+    pieces = kernels.partition_by("piece", maintain_order=True, include_key=False)
+    return [[ReplayedKernel(*kernel) for kernel in piece.iter_rows()] for piece in pieces]
 
 
 def _join_launch_columns(groups: _GroupMatches) -> pl.DataFrame:
