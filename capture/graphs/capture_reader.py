@@ -162,19 +162,25 @@ def _find_capture_windows(spans: Sequence[_HostSpan]) -> list[_CaptureWindow]:
         _CaptureWindow(span.start, span.end, span.thread) for _, span in annotations
     ]
     windows.sort(key=attrgetter("start"))
-    by_thread: dict[str, list[_CaptureWindow]] = {}
     for window in windows:
-        by_thread.setdefault(window.thread, []).append(window)
         for capture, span in annotations:  # the innermost is the last
             if span.start <= window.start <= span.end:
                 window.annotation = capture, span.start
+    _assign_launches(windows, spans)
+    return windows
+
+
+def _assign_launches(windows: Sequence[_CaptureWindow], spans: Sequence[_HostSpan]) -> None:
+    """Assign launches to the windows of their threads; both are sorted by start."""
+    by_thread: dict[str, list[_CaptureWindow]] = defaultdict(list)
+    for window in windows:
+        by_thread[window.thread].append(window)
     for span in spans:
         if span.event.cat in RUNTIME_CATEGORIES and _LAUNCH.search(span.name):
-            of_thread = by_thread.get(span.thread, [])
+            of_thread = by_thread[span.thread]
             last = bisect(of_thread, span.start, key=attrgetter("start")) - 1
             if last >= 0 and span.start <= of_thread[last].end:
                 of_thread[last].launches.append(span)
-    return windows
 
 
 def _iter_capture_windows(spans: Sequence[_HostSpan]) -> Iterator[_CaptureWindow]:

@@ -58,10 +58,13 @@ class CaptureSet:
                 continue
             ready = [graph for graph in waiting if graph.size < (batch or 0)]
             yield from sorted(ready, key=lambda graph: graph.size)
-            if path not in self._graphs_by_path:
-                self._graphs_by_path[path] = self._read_graphs(path, log)
-            waiting = [graph for graph in waiting if graph not in ready] + self._graphs_by_path[path]
+            waiting = [graph for graph in waiting if graph not in ready] + self._read_once(path, log)
         yield from sorted(waiting, key=lambda graph: graph.size)
+
+    def _read_once(self, path: Path, log: Log) -> list[CapturedGraph]:
+        if path not in self._graphs_by_path:
+            self._graphs_by_path[path] = self._read_graphs(path, log)
+        return self._graphs_by_path[path]
 
     def _read_graphs(self, path: Path, log: Log) -> list[CapturedGraph]:
         name = clean(path.name, 200)

@@ -1,5 +1,6 @@
 """Convert a `Trace` to a Run: kinds, lenses, tracks, steps, and attribution of kernels to their launch."""
 
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -100,30 +101,31 @@ def _describe_labels(labels: pl.DataFrame, names: ProcessNames) -> pl.DataFrame:
     """Add the columns that depend on the label alone: row type, track, and what its name leaves open."""
     rows = labels.select("cat", "name", "thread", "starts_step", "is_annotation").rows()
     types = [_STEP if starts else _find_row_type(cat, thread, names) for cat, _, thread, starts, _ in rows]
+    tracks = [names.find_track(row_type.lens, row[2]) for row_type, row in zip(types, rows, strict=True)]
+    scopes = [  # host scopes by which kernels are grouped, without the annotations of steps
+        (row_type.kind, row_type.lens) == ("span", "host") and not is_annotation and is_scope(cat, name)
+        for row_type, (cat, name, *_, is_annotation) in zip(types, rows, strict=True)
+    ]
+    return labels.with_columns(
+        *pl.DataFrame(types, dict.fromkeys(_RowType._fields, pl.String), orient="row"),
+        *_describe_names(labels),
+        track=pl.Series(tracks, dtype=pl.String),
+        region=pl.Series(list(map(names.regions.get, labels["thread"])), dtype=pl.String),
+        is_scope=pl.Series(scopes, dtype=pl.Boolean),
+        thread=pl.col("thread").rank("dense").cast(pl.UInt32),
+    )
+
+
+def _describe_names(labels: pl.DataFrame) -> Iterator[pl.Series]:
     categories = [infer_op_and_category(name)[1] for name in labels["name"]]
-    texts: dict[str, list[str | None]] = {
-        "kind": [row_type.kind for row_type in types],
-        "lens": [row_type.lens for row_type in types],
-        "category": [row_type.category for row_type in types],
-        "track": [names.find_track(row_type.lens, row[2]) for row_type, row in zip(types, rows, strict=True)],
-        "region": [names.regions.get(thread) for thread in labels["thread"]],
-    }
+    pairs = labels.select("cat", "name").iter_rows()
     flags = {
         "has_open_op": [not has_model_position(name) for name in labels["name"]],
         "has_open_category": [category == "other" for category in categories],
         "is_product": [category in PRODUCT_CATEGORIES for category in categories],
-        "is_user_function": [cat == _FUNCTION_CATEGORY and is_user_function(name) for cat, name, *_ in rows],
-        # host scopes by which kernels are grouped, without the annotations of steps
-        "is_scope": [
-            (row_type.kind, row_type.lens) == ("span", "host") and not is_annotation and is_scope(cat, name)
-            for row_type, (cat, name, *_, is_annotation) in zip(types, rows, strict=True)
-        ],
+        "is_user_function": [cat == _FUNCTION_CATEGORY and is_user_function(name) for cat, name in pairs],
     }
-    return labels.with_columns(
-        *(pl.Series(column, values, dtype=pl.String) for column, values in texts.items()),
-        *(pl.Series(column, values, dtype=pl.Boolean) for column, values in flags.items()),
-        thread=pl.col("thread").rank("dense").cast(pl.UInt32),
-    )
+    yield from (pl.Series(column, values, dtype=pl.Boolean) for column, values in flags.items())
 
 
 def _find_row_type(cat: str | None, thread: str, names: ProcessNames) -> _RowType:
