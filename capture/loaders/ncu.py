@@ -44,8 +44,6 @@ _DURATION_METRICS: Final = (
     "gpu__time_duration.avg",
     "gpu__time_duration.max",
 )
-
-
 _ROW_COLUMN: Final = "\0line"  # our own columns: no header contains a NUL
 _LAUNCH_COLUMN: Final = "\0launch"
 _TABLE_COLUMN: Final = "\0table"
@@ -172,14 +170,11 @@ def _iter_tables(
 
 def _with_launch(table: pl.DataFrame) -> pl.DataFrame:
     """Add the id of each launch; without an ID column, process and kernel identify it."""
-    if "ID" in table.columns and (table["ID"] != "").all():
-        return table.with_columns(pl.col("ID").alias(_LAUNCH_COLUMN))
-    process_and_kernel = pl.concat_str("Process ID", "Kernel Name", separator=" ")
-    reported_id = pl.when(pl.col("ID") != "").then("ID") if "ID" in table.columns else None
-    if "ID" not in table.columns:
-        return table.with_columns(process_and_kernel.alias(_LAUNCH_COLUMN))
-    reported_id = pl.when(pl.col("ID") != "").then("ID")
-    return table.with_columns(pl.coalesce(reported_id, process_and_kernel).alias(_LAUNCH_COLUMN))
+    launch = pl.concat_str("Process ID", "Kernel Name", separator=" ")
+    if "ID" in table.columns:
+        has_all_ids = (table["ID"] != "").all()
+        launch = pl.col("ID") if has_all_ids else pl.coalesce(pl.when(pl.col("ID") != "").then("ID"), launch)
+    return table.with_columns(launch.alias(_LAUNCH_COLUMN))
 
 
 def _count_required_cells(header: Sequence[str]) -> int:
@@ -227,10 +222,9 @@ def _read_raw_page(table: pl.DataFrame, units: Mapping[str, str]) -> pl.DataFram
         return _NO_METRICS
     index = [_ROW_COLUMN, _LAUNCH_COLUMN]
     cells = table.unpivot(names, index=index, variable_name=_NAME_COLUMN, value_name=_VALUE_COLUMN)
-    cells = cells.rename({_NAME_COLUMN: "name", _VALUE_COLUMN: "value"})
     unit = pl.col("name").replace_strict(units, default="", return_dtype=pl.String) if units else pl.lit("")
+    cells = cells.rename({_NAME_COLUMN: "name", _VALUE_COLUMN: "value", _LAUNCH_COLUMN: "launch"})
     printed = cells.filter(pl.col("value") != "").sort(_ROW_COLUMN, maintain_order=True)
-    printed = printed.rename({_LAUNCH_COLUMN: "launch"})
     return printed.with_columns(unit=unit, least=pl.lit(""), most=pl.lit("")).select(_METRIC_COLUMNS)
 
 

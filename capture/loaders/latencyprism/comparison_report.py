@@ -16,8 +16,8 @@ from capture.import_log import Log
 from capture.loaders._exact_numbers import MICROSECOND, parse_decimal, parse_float, parse_nanoseconds
 from capture.loaders.latencyprism.metric_names import (
     build_role_columns,
+    build_value_columns,
     find_role,
-    find_unit,
     infer_func_type,
     iter_csv_records,
     parse_header,
@@ -69,10 +69,6 @@ class ComparedPair:
     headings: dict[str, str] = field(default_factory=dict)
     findings: list[str] = field(default_factory=list)
 
-    @property
-    def comparison(self) -> pl.DataFrame:
-        return pl.DataFrame(self.rows, _COMPARISON_SCHEMA)
-
 
 @dataclass
 class MarkdownTable:
@@ -98,7 +94,8 @@ def load(source: Source) -> list[Run]:
         log.note("no_legend", "the report is cut: its legend is missing", severity="data_loss")
         meta["truncated"] = True
     pairs, other_tables = parse_markdown(text, log)
-    tables = {_derive_table_name(table): _build_text_frame(table) for table in other_tables}
+    names = (re.sub(r"^[\d.\s]+", "", table.heading).lower() or "table" for table in other_tables)
+    tables = dict(zip(names, map(_build_text_frame, other_tables), strict=True))
     return _build_runs(pairs, meta, tables, log)
 
 
@@ -124,12 +121,15 @@ def _build_run(
         meta["comparable"] = {"ok": False, "reasons": reasons}
         if side == 0:
             log.note("not_comparable", f"the two runs are not comparable: {'; '.join(reasons)}")
-    comparison = pair.comparison
-    measured = _build_measured_rows(comparison, letter, pair.mean_ns[side])
-    parts = [_build_cycle_row(pair, letter), *measured, _build_finding_rows(pair)]
-    events = pl.concat(parts, how="diagonal_relaxed")
-    if pair.mean_ns[side] is not None:
+    comparison = pl.DataFrame(pair.rows, _COMPARISON_SCHEMA)
+    present = comparison.filter(~_is_absent(letter))
+    parts = [_build_cycle_row(pair, letter), _build_counter_rows(present, letter)]
+    if (mean_ns := pair.mean_ns[side]) is not None:
         meta["guess"] = [TIMES_GUESS]
+        parts.insert(1, _build_function_rows(present, letter, mean_ns))
+    if pair.findings:
+        parts.append(pl.DataFrame({"kind": "mark", "name": pair.findings, "path": "note"}))
+    events = pl.concat(parts, how="diagonal_relaxed")
     tables = {**other_tables, "comparison": comparison}
     if pair.ranks:
         tables["cycles"] = pl.DataFrame(pair.ranks, dict.fromkeys(("rank", "dur_a_ns", "dur_b_ns"), pl.Int64))
@@ -138,10 +138,8 @@ def _build_run(
 
 def _find_pid(name: str, subject: str) -> int | None:
     """Find the process id in the run's name, else in a title with a single one."""
-    in_name, in_title = _PID.search(name), _PID.findall(subject)
-    if in_name:
-        return int(in_name[1])
-    return int(in_title[0]) if len(set(in_title)) == 1 else None
+    pids = _PID.findall(name)[:1] or list(set(_PID.findall(subject)))
+    return int(pids[0]) if len(pids) == 1 else None
 
 
 def _list_obstacles(pair: ComparedPair) -> list[str]:
@@ -170,13 +168,6 @@ def _build_cycle_row(pair: ComparedPair, letter: str) -> pl.DataFrame:
             "dur": sum(durations), "min": min(durations), "max": max(durations),
         }
     )  # fmt: skip
-
-
-def _build_measured_rows(comparison: pl.DataFrame, letter: str, mean_ns: int | None) -> list[pl.DataFrame]:
-    """Build the functions and metrics of one side."""
-    present = comparison.filter(~_is_absent(letter))
-    functions = [] if mean_ns is None else [_build_function_rows(present, letter, mean_ns)]
-    return [*functions, _build_counter_rows(present, letter)]
 
 
 def _is_absent(letter: str) -> pl.Expr:
@@ -211,25 +202,13 @@ def _build_function_rows(present: pl.DataFrame, letter: str, mean_ns: int) -> pl
 
 def _build_counter_rows(present: pl.DataFrame, letter: str) -> pl.DataFrame:
     measured = present.filter(pl.col(f"mu_{letter}").is_not_null())
-    units = [find_unit(metric) for metric in measured["metric"]]
     return measured.select(
         pl.lit("counter").alias("kind"),
         pl.col("metric").alias("name"),
         pl.col("device").alias("track"),
         pl.col("function").alias("path"),
-        (pl.col(f"mu_{letter}") / pl.Series([unit[1] for unit in units], dtype=pl.Float64)).alias("value"),
-        pl.Series("unit", [unit[0] for unit in units], dtype=pl.String),
+        *build_value_columns(measured["metric"], pl.col(f"mu_{letter}")),
     )
-
-
-def _build_finding_rows(pair: ComparedPair) -> pl.DataFrame:
-    if not pair.findings:
-        return pl.DataFrame()
-    return pl.DataFrame({"kind": "mark", "name": pair.findings, "path": "note"})
-
-
-def _derive_table_name(table: MarkdownTable) -> str:
-    return re.sub(r"^[\d.\s]+", "", table.heading).lower() or "table"
 
 
 def _build_text_frame(table: MarkdownTable) -> pl.DataFrame:

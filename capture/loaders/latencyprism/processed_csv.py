@@ -14,9 +14,9 @@ from capture.loaders._exact_numbers import MICROSECOND, parse_nanoseconds
 from capture.loaders.latencyprism.metric_names import (
     build_role_columns,
     build_text_frame,
+    build_value_columns,
     find_role,
     find_sample_unit,
-    find_unit,
     finite_float,
     iter_csv_records,
     parse_header,
@@ -58,7 +58,7 @@ def _build_cycle_runs(frame: pl.DataFrame, log: Log) -> list[Run]:
 
     Processes share names of functions and devices, but each has its own: they are never added up.
     """
-    frame = _shift_to_first_cycle(_convert_columns(frame))
+    frame = _convert_columns(frame).with_columns(pl.col("start_ns") - pl.col("start_ns").min())
     complete = frame.filter(pl.all_horizontal(pl.col("cycle", "beta_pct", "function_name").is_not_null()))
     log.drop("bad_row", "rows without cycle, function or share", count=frame.height - complete.height)
     if complete.is_empty():
@@ -92,11 +92,6 @@ def _convert_columns(frame: pl.DataFrame) -> pl.DataFrame:
 def _parse_times(column: pl.Series) -> pl.Series:
     times = (None if text is None else parse_nanoseconds(text, MICROSECOND) for text in column)
     return pl.Series(list(times), dtype=pl.Int64)
-
-
-def _shift_to_first_cycle(frame: pl.DataFrame) -> pl.DataFrame:
-    """Shift starts so that the first cycle begins at zero."""
-    return frame.with_columns(pl.col("start_ns") - pl.col("start_ns").min())
 
 
 def _build_meta(rows: pl.DataFrame) -> dict[str, Any]:
@@ -149,15 +144,13 @@ def _build_counter_rows(rows: pl.DataFrame) -> pl.DataFrame:
         pl.when(weight.sum() > 0).then(weighted).otherwise(pl.col("mu_pct").mean()).alias("mu"),
         pl.col("start_ns").first().alias("t"),
     )
-    units = [find_unit(metric) for metric in values["metric_name"]]
     return values.select(
         pl.lit("counter").alias("kind"),
         pl.col("metric_name").alias("name"),
         "t",
         pl.col("cycle").alias("step"),
         pl.col("device").alias("track"),
-        (pl.col("mu") / pl.Series([unit[1] for unit in units], dtype=pl.Float64)).alias("value"),
-        pl.Series("unit", [unit[0] for unit in units], dtype=pl.String),
+        *build_value_columns(values["metric_name"], pl.col("mu")),
     )
 
 

@@ -101,25 +101,19 @@ def _build_meta(text: str) -> dict[str, Any]:
 
 
 def _guess_roles(rows: list[dict[str, Any]]) -> dict[str, GuessedRole]:
-    sums_by_name: dict[str, tuple[int, int]] = {}
+    durations: dict[str, list[int]] = {}
     for row in rows:
-        calls, total = sums_by_name.get(row["name"], (0, 0))
-        sums_by_name[row["name"]] = (calls + 1, total + row["dur"])
-    sums = sums_by_name.items()
-    return guess_roles([UnlabelledKernel(name, calls, total) for name, (calls, total) in sums])
+        durations.setdefault(row["name"], []).append(row["dur"])
+    return guess_roles([UnlabelledKernel(name, len(durs), sum(durs)) for name, durs in durations.items()])
 
 
 def _build_events(rows: list[dict[str, Any]], by_name: dict[str, GuessedRole]) -> pl.DataFrame:
     first = min((row["t"] for row in rows if row["t"] is not None), default=0)
-    no_role = GuessedRole()
-    return pl.DataFrame(
-        {
-            "kind": "kernel",
-            "lens": "gpu",
-            "name": [row["name"] for row in rows],
-            "t": pl.Series([None if row["t"] is None else row["t"] - first for row in rows], dtype=pl.Int64),
-            "dur": pl.Series([row["dur"] for row in rows], dtype=pl.Int64),
-            "op": pl.Series([by_name.get(row["name"], no_role).op for row in rows], dtype=pl.String),
-            "phase": pl.Series([by_name.get(row["name"], no_role).phase for row in rows], dtype=pl.String),
-        }
-    )
+    roles = [by_name.get(row["name"], GuessedRole()) for row in rows]
+    events = [
+        (row["name"], row["t"], row["dur"], role.op, role.phase)
+        for row, role in zip(rows, roles, strict=True)
+    ]
+    schema = {"name": pl.String, "t": pl.Int64, "dur": pl.Int64, "op": pl.String, "phase": pl.String}
+    frame = pl.DataFrame(events, schema, orient="row")
+    return frame.with_columns(pl.col("t") - first, kind=pl.lit("kernel"), lens=pl.lit("gpu"))

@@ -54,19 +54,14 @@ def sniff(head: Head) -> bool:
 
 
 def load(source: Source) -> list[Run]:
-    text = source.read_text()
-    if _TABLE.search(text):
-        return build_table_runs(text, source.log)
-    return console_records.build_console_runs(text, source.log)
-
-
-def build_table_runs(text: str, log: Log) -> list[Run]:
-    """Build one run per section of printed tables."""
+    text, log = source.read_text(), source.log
+    if not _TABLE.search(text):
+        return console_records.build_console_runs(text, log)
     sections = [section for section in _iter_sections(text, log) if section.statistics or section.peaks]
     if sections:
         log.note("lower_bound", LOWER_BOUND)
-    built = [_build_run(section, log) for section in sections]
-    return [with_log(run, log) for run in built]
+    runs = [_build_run(section, log) for section in sections]
+    return [with_log(run, log) for run in runs]
 
 
 def _iter_sections(text: str, log: Log) -> Iterator[TitledTables]:
@@ -161,19 +156,14 @@ def _note_missing(
 
 
 def _build_events(section: TitledTables, by_name: dict[str, GuessedRole]) -> pl.DataFrame:
-    no_role = GuessedRole()
+    roles = [by_name.get(row["name"], GuessedRole()) for row in section.statistics]
     rows = [
-        {
-            "kind": "kernel",
-            "lens": "gpu",
-            **{column: row[column] for column in ("name", "dur", "count", "max")},
-            "op": by_name.get(row["name"], no_role).op,
-            "phase": by_name.get(row["name"], no_role).phase,
-        }
-        for row in section.statistics
+        ("kernel", "gpu", row["name"], row["dur"], row["count"], row["max"], role.op, role.phase)
+        for row, role in zip(section.statistics, roles, strict=True)
     ]
     schema = {"kind": pl.String, "lens": pl.String, "name": pl.String, "dur": pl.Int64, "count": pl.Int64}
-    return pl.DataFrame(rows, {**schema, "max": pl.Int64, "op": pl.String, "phase": pl.String})
+    schema |= {"max": pl.Int64, "op": pl.String, "phase": pl.String}
+    return pl.DataFrame(rows, schema, orient="row")
 
 
 def _build_tables(section: TitledTables) -> dict[str, pl.DataFrame]:
