@@ -158,30 +158,14 @@ def build_step_rows(table: pl.DataFrame, table_rows: pl.Series, times: pl.DataFr
     prefill_times = times.select("t", "dur")[prefill_rows]
     prefill_events = meanings[table_rows.gather(prefill_rows)].with_columns(prefill_times)
     tokens = prefill_events.filter((pl.col("lens") == "host") & (pl.col("name") == "block_0_total")).height
-    steps = iterations.select(
-        kind=pl.lit("step", pl.Categorical()),
-        name=pl.lit("decode", pl.Categorical()),
-        phase=pl.lit("decode", pl.Categorical()),
-        t="t",
-        dur="dur",
-        step=pl.int_range(1, iterations.height + 1, dtype=pl.Int64),
-        tokens=pl.lit(1, pl.Int64),
-        context=pl.int_range(1, iterations.height + 1, dtype=pl.Int64) + tokens if tokens else None,
-        batch=pl.lit(1, pl.Int64),
-    )
-    if not tokens:
-        return steps.drop("context")
-    prefill_kernels = prefill_events.filter((pl.col("phase") == "prefill") & pl.col("t").is_not_null())
-    start, end = pl.col("t").min(), (pl.col("t") + pl.col("dur")).max()
-    span = prefill_kernels.select(t=start, dur=end - start)
-    word = pl.lit("prefill", pl.Categorical())
-    first = span.with_columns(
-        kind=pl.lit("step", pl.Categorical()),
-        name=word,
-        phase=word,
-        step=pl.lit(0, pl.Int64),
-        tokens=pl.lit(tokens, pl.Int64),
-        context=pl.lit(tokens, pl.Int64),
-        batch=pl.lit(1, pl.Int64),
-    )
-    return pl.concat([first, steps], how="diagonal")
+    number, one = pl.int_range(1, iterations.height + 1, dtype=pl.Int64), pl.lit(1, pl.Int64)
+    steps = iterations.select("t", "dur", step=number, tokens=one, phase=pl.lit("decode", pl.Categorical()))
+    if tokens:
+        kernels = prefill_events.filter((pl.col("phase") == "prefill") & pl.col("t").is_not_null())
+        start, end = pl.col("t").min(), (pl.col("t") + pl.col("dur")).max()
+        first = kernels.select(
+            t=start, dur=end - start, step=pl.lit(0, pl.Int64), tokens=pl.lit(tokens, pl.Int64),
+            phase=pl.lit("prefill", pl.Categorical()),
+        )  # fmt: skip
+        steps = pl.concat([first, steps]).with_columns(context=pl.col("step") + tokens)
+    return steps.with_columns(kind=pl.lit("step", pl.Categorical()), name="phase", batch=one)
