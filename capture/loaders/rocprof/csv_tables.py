@@ -27,8 +27,6 @@ FORMAT: Final = "rocprof-csv"
 PRODUCER: Final = "AMD rocprof, rocprofv3, rocpd2csv, rocprofiler-compute"
 HOWTO: Final = "rocprofv3 --kernel-trace --stats --output-format csv -- python run.py"
 
-_TIME_COLUMNS: Final = {"start_timestamp", "end_timestamp"}
-_STATISTICS_COLUMNS: Final = {"name", "calls", "totaldurationns", "averagens"}
 _ROUNDED_TIME: Final = r"^\s*[0-9]+(?:[.,][0-9]+)?[eE]\+?[0-9]+\s*$"
 _HOST_API: Final = r"^(?:hip|hsa|roctx|rccl|nccl|__hip)[A-Z_]"
 _COUNTER: Final = "counter_name"
@@ -65,16 +63,7 @@ def _parse_header(line: str) -> list[str]:
 
 def _find_reader(header: list[str]) -> Callable[[pl.DataFrame], pl.DataFrame] | None:
     """Find the function that reads the rows under a header; None for headers of other programs."""
-    names = set(header)
-    if names >= _STATISTICS_COLUMNS:
-        return _read_statistics
-    if names >= _TIME_COLUMNS and "kernel_name" in names:
-        return _read_kernels
-    if names >= _TIME_COLUMNS and "direction" in names:
-        return _read_copies
-    if names >= _TIME_COLUMNS and {"domain", "function"} <= names:
-        return _read_calls
-    return None
+    return next((read for columns, read in _READERS if columns <= set(header)), None)
 
 
 def _read_rows(text: bytes, header: Sequence[str], log: Log) -> pl.DataFrame:
@@ -149,6 +138,15 @@ def _read_statistics(rows: pl.DataFrame) -> pl.DataFrame:
         kind=pl.when(is_host).then(pl.lit("span")).otherwise(pl.lit("kernel")),
         lens=pl.when(is_host).then(pl.lit("host")).otherwise(pl.lit("gpu")),
     )
+
+
+# columns that a header must have, and the function that reads the rows below it; the first match wins
+_READERS: Final = (
+    ({"name", "calls", "totaldurationns", "averagens"}, _read_statistics),
+    ({"start_timestamp", "end_timestamp", "kernel_name"}, _read_kernels),
+    ({"start_timestamp", "end_timestamp", "direction"}, _read_copies),
+    ({"start_timestamp", "end_timestamp", "domain", "function"}, _read_calls),
+)
 
 
 def _parse_rounded(texts: pl.Series) -> pl.Series:

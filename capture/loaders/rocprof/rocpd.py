@@ -7,7 +7,7 @@ rocpd: https://rocm.docs.amd.com/projects/rocprofiler-sdk/en/latest/how-to/using
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -27,7 +27,6 @@ PRODUCER: Final = "AMD rocprofv3, rocprof-sys"
 HOWTO: Final = "rocprofv3 --sys-trace --output-format rocpd -- python run.py"
 _DATABASE_FORMAT: Final = DatabaseFormat("a rocpd database", frozenset(), "copy or record it again")
 _EVENT_TABLE: Final = re.compile(r"rocpd_kernel_dispatch|rocpd_region|rocpd_memory_copy")
-_ROW_COLUMNS: Final = ("t", "dur", "correlation", "args", "bytes", "cat", "name", "thread")
 MAX_TIMESTAMP_NS: Final = 1 << 62  # later times are invalid
 _PLACE_COLUMNS: Final = ("track_id", "event_id", "pid", "tid", "agent_id", "queue_id", "stream_id")
 _TIME_ID_COLUMNS: Final = ("start", "end", "start_id", "end_id")
@@ -43,7 +42,7 @@ class RocpdProcess:
     """The work of one process, as columns of a Chrome trace."""
 
     pid: int | None
-    parts: list[pl.DataFrame]  # t, dur, correlation, args, bytes, cat, name, place
+    parts: list[pl.DataFrame]  # t, dur, correlation, cat, name, thread; args of kernels, bytes of copies
     marks: list[TraceEvent]
     lanes: dict[str, str]
     devices: list[dict[str, Any]]
@@ -72,7 +71,6 @@ class _ProcessReader:
         unknown = pl.format("kernel {}", pl.col("kernel_id").fill_null(-1))
         return rows.select(
             "t", "dur", "correlation", _launch_args(),
-            pl.lit(None, dtype=pl.Float64).alias("bytes"),
             pl.lit("kernel").alias("cat"),
             pl.coalesce("title", unknown).alias("name"),
             _device_place("agent_id"),
@@ -85,7 +83,6 @@ class _ProcessReader:
         agent = pl.coalesce(*ends, "agent_id")
         return self._with_names(rows).with_columns(agent=agent).select(
             "t", "dur", "correlation",
-            pl.lit(None, dtype=pl.String).alias("args"),
             pl.col("size").cast(pl.Float64).alias("bytes"),
             pl.lit("gpu_memcpy").alias("cat"),
             "name",
@@ -96,14 +93,13 @@ class _ProcessReader:
         """Read API calls and markers; a marker's name is the message that the program gave it."""
         rows = self._with_names(self._read_timed("rocpd_region", ("name_id",)))
         is_marker = pl.col("category").str.contains("MARKER").fill_null(value=False)
+        pid, tid = pl.col("pid").fill_null(0), pl.col("tid").fill_null(0)
         return rows.select(
             "t", "dur",
             pl.when(~is_marker).then("correlation").alias("correlation"),
-            pl.lit(None, dtype=pl.String).alias("args"),
-            pl.lit(None, dtype=pl.Float64).alias("bytes"),
             pl.when(is_marker).then(pl.lit("user_annotation")).otherwise(pl.lit("cuda_runtime")).alias("cat"),
             pl.when(is_marker).then(pl.coalesce("message", "name")).otherwise("name").alias("name"),
-            _host_place(),
+            pl.format("{}{}{}", pid, pl.lit(THREAD_SEPARATOR), tid).alias("thread"),
         )  # fmt: skip
 
     def read_marks(self) -> list[TraceEvent]:
@@ -183,22 +179,17 @@ def sniff(head: Head) -> bool:
 def load(source: Source) -> list[Run]:
     """Read a file as one run per process."""
     with open_database(source, _DATABASE_FORMAT) as db:
-        processes = [read_process(db, suffix) for suffix in _iter_suffixes(db)]
+        # the names of a process's tables end in an underscore and its GUID, or in nothing
+        suffixes = {name[match.end() :] for name in db.tables if (match := _EVENT_TABLE.match(name))}
+        processes = [_read_process(db, suffix) for suffix in sorted(suffixes)]
     if not any(part.height for process in processes for part in process.parts):
         raise UnreadableError("is a rocpd database without kernels, copies or calls", where=source.label)
     return [_build_run(process, len(processes) > 1, source) for process in processes]
 
 
-def _iter_suffixes(db: Database) -> Iterator[str]:
-    """Yield the suffix of each process's table names: an underscore and its GUID, or nothing."""
-    suffixes = {name[match.end() :] for name in db.tables if (match := _EVENT_TABLE.match(name))}
-    yield from sorted(suffixes)
-
-
 def _build_run(process: RocpdProcess, has_several: bool, source: Source) -> Run:
-    rows = pl.concat([part.select(_ROW_COLUMNS) for part in process.parts])
-    labels = rows.select("cat", "name", "thread").unique(maintain_order=True)
-    labels = labels.with_row_index("label")
+    rows = pl.concat(process.parts, how="diagonal")
+    labels = rows.select("cat", "name", "thread").unique(maintain_order=True).with_row_index("label")
     labelled = rows.join(labels, on=["cat", "name", "thread"], how="left", maintain_order="left")
     complete = CompleteEvents(
         labelled.select(
@@ -206,15 +197,14 @@ def _build_run(process: RocpdProcess, has_several: bool, source: Source) -> Run:
             pl.lit(None, dtype=pl.Int64).alias("external_id"),
             pl.col("args").cast(pl.Categorical()), "bytes",
         ),
-        labels.select("cat", "name", "thread"),
+        labels.drop("label"),
     )  # fmt: skip
     header: dict[str, Any] = {"deviceProperties": process.devices}
     trace = Trace(complete, process.marks, header, tracks=process.lanes, producer="rocprofv3")
     return convert_to_run(trace, source, part=f" pid {process.pid}" if has_several else "")
 
 
-def read_process(db: Database, suffix: str) -> RocpdProcess:
-    """Read the process whose table names end in a suffix."""
+def _read_process(db: Database, suffix: str) -> RocpdProcess:
     reader = _ProcessReader(db, suffix)
     parts = [reader.read_kernels(), reader.read_copies(), reader.read_regions()]
     pids = reader.read_table("rocpd_info_process", ("id", "pid"))
@@ -223,10 +213,7 @@ def read_process(db: Database, suffix: str) -> RocpdProcess:
         parts=parts,
         marks=reader.read_marks(),
         lanes=reader.map_tracks(parts),
-        devices=[
-            {"id": index, "name": name}
-            for index, name in reader.agents.filter("gpu").select("type_index", "product").iter_rows()
-        ],
+        devices=reader.agents.filter("gpu").select(id="type_index", name="product").to_dicts(),
     )
 
 
@@ -255,11 +242,6 @@ def _device_place(agent: str) -> pl.Expr:
     lane = pl.coalesce(stream, queue, pl.lit("copy"))
     agent_id = pl.col(agent).fill_null(-1)
     return pl.format("agent {}{}{}", agent_id, pl.lit(THREAD_SEPARATOR), lane).alias("thread")
-
-
-def _host_place() -> pl.Expr:
-    pid, tid = pl.col("pid").fill_null(0), pl.col("tid").fill_null(0)
-    return pl.format("{}{}{}", pid, pl.lit(THREAD_SEPARATOR), tid).alias("thread")
 
 
 def _describe_track(place: str, gpus: Mapping[int, int], threads: Mapping[int, str | None]) -> str:

@@ -12,7 +12,6 @@ from typing import Any, Final
 import polars as pl
 
 from capture.errors import UnreadableError
-from capture.import_log import Log
 from capture.infer_structure import add_inferred_structure
 from capture.loaders._json_document import parse_document, read_dict, read_dicts, read_list, to_integer
 from capture.loaders._typed_rows import build_frame
@@ -62,16 +61,13 @@ def _build_run(process: Mapping[str, Any], has_several: bool, source: Source) ->
         "argv": command if isinstance(command, list) else None,
         "profiled": True,
     }
-    events = _compute_durations(build_frame(rows, {**_ROW_SCHEMA, "end": pl.Int64}, source.log), source.log)
+    source.log.read += len(rows)
+    frame = build_frame(rows, {**_ROW_SCHEMA, "end": pl.Int64}, source.log)
+    valid = frame.drop_nulls(["t", "end"])
+    source.log.drop("bad_time", "records without a start and an end", count=len(rows) - valid.height)
+    events = valid.with_columns(dur=pl.col("end") - pl.col("t")).drop("end")
     meta = {key: value for key, value in meta.items() if value}
     return add_inferred_structure(build_run(name, meta, events, source.log), source.log)
-
-
-def _compute_durations(rows: pl.DataFrame, log: Log) -> pl.DataFrame:
-    log.read += rows.height
-    valid = rows.filter(pl.col("t").is_not_null() & pl.col("end").is_not_null())
-    log.drop("bad_time", "records without a start and an end", count=rows.height - valid.height)
-    return valid.with_columns(dur=pl.col("end") - pl.col("t")).drop("end")
 
 
 def _read_agents(process: Mapping[str, Any]) -> dict[Any, dict[str, Any]]:
