@@ -36,17 +36,13 @@ def build_events(tables: ExportTables, log: Log) -> pl.DataFrame:
     """Convert all rows to events; device work gets the NVTX path of its launch."""
     scopes = build_scopes(_read_ranges(tables, log), log)
     threads = _build_thread_names(tables)
-    calls, replay_steps = with_graph_steps(_read_calls(tables, scopes), tables, log)
+    calls, replay_steps = _with_graph_steps(_read_calls(tables, scopes), threads, tables, log)
     frames = [
         _build_device_events(tables, calls, scopes, threads, log),
         _build_call_events(calls, scopes, threads),
         _build_range_events(scopes, threads),
         _build_step_events(scopes, threads),
-        *(
-            [replay_steps.join(threads, on="thread", how="left").drop("thread")]
-            if replay_steps.height
-            else []
-        ),
+        replay_steps,
         _build_mark_events(tables, threads),
     ]
     return pl.concat(frames, how="diagonal")
@@ -271,8 +267,8 @@ def _build_mark_events(tables: ExportTables, threads: pl.DataFrame) -> pl.DataFr
     return rows.select("track", kind=pl.lit("mark"), name=name, path=path, t="start")
 
 
-def with_graph_steps(
-    calls: pl.DataFrame, tables: ExportTables, log: Log
+def _with_graph_steps(
+    calls: pl.DataFrame, threads: pl.DataFrame, tables: ExportTables, log: Log
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Number API calls by the graph launch they follow; also return a row per step.
 
@@ -295,14 +291,10 @@ def with_graph_steps(
     log.note("inferred_steps", INFERRED_STEPS_NOTE, count=steps.height)
     spans = steps.with_columns(start="t", ends=pl.col("t") + pl.col("dur"))
     calls_in_steps = calls.drop("step").join_asof(spans, on="start", strategy="backward")
-    own_step = pl.when(pl.col("start") < pl.col("ends")).then("step")
-    is_launching_process = pl.col("pid") == launches["pid"][0]
-    step = pl.when(is_launching_process).then(own_step)
-    calls_in_steps = calls_in_steps.with_columns(step=step).select(calls.columns)
-    rows = steps.with_columns(
-        kind=pl.lit("step"),
-        name=pl.lit(REPLAY_STEP_NAME).cast(pl.Categorical()),
-        lens=pl.lit("wall"),
-        thread=pl.lit(launches["thread"][0], dtype=calls.schema["thread"]),
-    )
-    return calls_in_steps, rows
+    is_in_step = (pl.col("start") < pl.col("ends")) & (pl.col("pid") == launches["pid"][0])
+    calls_in_steps = calls_in_steps.with_columns(step=pl.when(is_in_step).then("step"))
+    thread = pl.lit(launches["thread"][0], dtype=calls.schema["thread"])
+    name = pl.lit(REPLAY_STEP_NAME, dtype=pl.Categorical())
+    rows = steps.with_columns(kind=pl.lit("step"), name=name, lens=pl.lit("wall"), thread=thread)
+    rows = rows.join(threads, on="thread", how="left").drop("thread")
+    return calls_in_steps.select(calls.columns), rows

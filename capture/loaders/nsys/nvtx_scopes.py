@@ -107,8 +107,7 @@ def _number_steps(ranges: pl.DataFrame) -> pl.DataFrame:
     """Number the ranges whose name starts a step: by the number in it, else in order of start."""
     names = ranges["name"].unique().drop_nulls().to_list()
     schema = {"name": pl.String, "number": pl.Int64, "is_unnumbered": pl.Boolean, "label": pl.String}
-    rows = [(n, _parse_step_number(n), _is_unnumbered_step_name(n), _strip_step_number(n)) for n in names]
-    steps_by_name = pl.DataFrame(rows, schema=schema, orient="row")
+    steps_by_name = pl.DataFrame(list(map(_parse_step_name, names)), schema=schema, orient="row")
     ranges = ranges.join(steps_by_name, on="name", how="left")
     ordinals = (
         ranges.filter(pl.col("is_unnumbered") & pl.col("number").is_null())
@@ -120,21 +119,16 @@ def _number_steps(ranges: pl.DataFrame) -> pl.DataFrame:
     return ranges.with_columns(own_step=own_step).drop("number", "is_unnumbered", "ordinal")
 
 
-def _parse_step_number(name: str) -> int | None:
-    if _UNNUMBERED_STEP.fullmatch(name.strip()) and _PREFILL.search(name):
-        return 0
+def _parse_step_name(name: str) -> tuple[str, int | None, bool, str]:
+    """Parse the number of a step, whether the name is a step's without one, and the name without its number.
+
+    In a path a number would split every row by step.
+    """
+    is_unnumbered = _UNNUMBERED_STEP.fullmatch(name.strip()) is not None
     match = _NUMBERED_STEP.search(name)
-    return int(match[1]) if match else None
-
-
-def _strip_step_number(name: str) -> str:
-    """Remove the step number from a name: in a path it would split every row by step."""
-    match = _NUMBERED_STEP.search(name)
-    return name[: match.start(1)].rstrip(" _#:=-") + name[match.end(1) :] if match else name
-
-
-def _is_unnumbered_step_name(name: str) -> bool:
-    return _UNNUMBERED_STEP.fullmatch(name.strip()) is not None
+    label = name[: match.start(1)].rstrip(" _#:=-") + name[match.end(1) :] if match else name
+    number = int(match[1]) if match else None
+    return name, 0 if is_unnumbered and _PREFILL.search(name) else number, is_unnumbered, label
 
 
 def _build_paths(ranges: pl.DataFrame) -> pl.DataFrame:
