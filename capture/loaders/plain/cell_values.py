@@ -52,7 +52,8 @@ def convert_rows(rows: Iterable[tuple[int, RecordCells]], layout: TableLayout, l
         for column in _list_event_columns(layout):
             values_by_column[column].append(_convert_cell(column, texts[column], layout))
         _note_unknown_durations(log, values_by_column["dur"][-1] is None)
-        values_by_column["track"].append(_join_track(texts))
+        track = " ".join(f"{column} {texts[column]}" for column in TRACK_COLUMNS if texts.get(column))
+        values_by_column["track"].append(track or None)
         values_by_column[LINE].append(line)
     return pl.DataFrame({c: pl.Series(v, dtype=_choose_dtype(c)) for c, v in values_by_column.items()})
 
@@ -110,11 +111,6 @@ def _list_texts(cells: RecordCells, layout: TableLayout, log: Log) -> dict[str, 
         log.note("ragged", "rows with more or fewer cells than the header", severity="data_loss")
         cells = cells + [None] * missing_count
     return {column: to_cell_text(cells[heading.position]) for column, heading in layout.columns.items()}
-
-
-def _join_track(texts: dict[str, str | None]) -> str | None:
-    """Join a row's device, stream, thread and so on to its track; None if it has none."""
-    return " ".join(f"{column} {texts[column]}" for column in TRACK_COLUMNS if texts.get(column)) or None
 
 
 def _convert_cell(column: str, text: str | None, layout: TableLayout) -> Any:
