@@ -78,6 +78,11 @@ _DETAIL: Final = re.compile(r"(\w+):([\d.,]+)")
 _ARGUMENT_BY_DETAIL: Final = {"regs": "registers per thread", "occ_pct": "est. achieved occupancy %"}
 _MAX_NS: Final = 1 << 62
 
+_ROW_SCHEMA: Final = {
+    "label": pl.UInt32(), "t": pl.Int64(), "dur": pl.Int64(), "correlation": pl.Int64(),
+    "args": pl.Categorical(), "reported_path": pl.Categorical(),
+}  # fmt: skip
+
 
 @dataclass
 class PlaneEvents:
@@ -102,18 +107,10 @@ class PlaneEvents:
             schema={"cat": pl.String, "name": pl.String, "thread": pl.String},
             orient="row",
         )
-        rows = pl.DataFrame(
-            {
-                "label": pl.Series(self.labels, dtype=pl.UInt32),
-                "t": pl.Series(self.t, dtype=pl.Int64) - base,
-                "dur": pl.Series(self.dur, dtype=pl.Int64),
-                "correlation": pl.Series(self.correlation, dtype=pl.Int64),
-                "external_id": pl.Series([None] * len(self.t), dtype=pl.Int64),
-                "args": pl.Series(self.args, dtype=pl.String).cast(pl.Categorical()),
-                "reported_path": pl.Series(self.path, dtype=pl.String).cast(pl.Categorical()),
-            }
-        )
-        return CompleteEvents(rows, labels)
+        columns = (self.labels, self.t, self.dur, self.correlation, self.args, self.path)
+        rows = pl.DataFrame(dict(zip(_ROW_SCHEMA, columns, strict=True)), schema=_ROW_SCHEMA)
+        missing = pl.lit(None, dtype=pl.Int64)
+        return CompleteEvents(rows.with_columns(pl.col("t") - base, external_id=missing), labels)
 
 
 @dataclass(frozen=True)
@@ -163,7 +160,7 @@ def _read_planes(data: bytes, events: PlaneEvents, log: Log) -> bool:
     try:
         for number, (at, plane) in enumerate(iter_records(data, _PLANE_FIELD)):
             try:
-                read_plane(plane, number, events, log)
+                _read_plane(plane, number, events, log)
             except WireError:
                 log.note("bad_plane", "planes that are incomplete", at=at, severity="data_loss")
         for field, kind in _MESSAGE_FIELDS.items():
@@ -175,8 +172,7 @@ def _read_planes(data: bytes, events: PlaneEvents, log: Log) -> bool:
     return False
 
 
-def read_plane(raw: Value, number: int, events: PlaneEvents, log: Log) -> None:
-    """Add the events of a plane; raise WireError if it is invalid."""
+def _read_plane(raw: Value, number: int, events: PlaneEvents, log: Log) -> None:
     parts = decode_submessage(raw)
     name = next(map(to_text, select_values(parts, 2)), "")
     events.planes.append(name)

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 import msgspec
 
+from capture.loaders._json_document import decode_or_none
 from capture.loaders._protobuf import (
     Value,
     WireError,
@@ -100,10 +101,7 @@ def map_arguments(annotations: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _parse_metadata(metadata: str) -> dict[str, Any]:
-    try:
-        members = msgspec.json.decode(f"{{{metadata}}}")
-    except (ValueError, RecursionError):
-        return {}
+    members = decode_or_none(msgspec.json.decode, f"{{{metadata}}}")
     return members if isinstance(members, dict) else {}
 
 
