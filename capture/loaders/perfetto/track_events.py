@@ -90,12 +90,13 @@ def _iter_slices(events: Sequence[TrackEvent], place: TrackLocation, log: Log) -
     slices, unmatched = _pair_begins_and_ends(timed_events)
     if _is_misordered(timed_events, slices):
         slices, unmatched = _pair_begins_and_ends(sorted(timed_events, key=lambda event: event.t or 0))
-    yield from (_build_slice(begin, end, place) for begin, end in slices)
+    for begin, end in slices:
+        annotations = begin.annotations | end.annotations if end else begin.annotations
+        yield _build_event("X", begin, place, annotations, _compute_dur(begin, end))
     lost_count = unmatched + len(spans) - len(timed_events)
     log.read += lost_count
     log.drop("unbalanced", "ends without a begin, and begins or ends without a time", count=lost_count)
-    unended_count = sum(end is None for _, end in slices)
-    if unended_count:
+    if unended_count := sum(end is None for _, end in slices):
         message = "events without a duration: they had not ended when the recording did"
         log.note("unended", message, count=unended_count)
 
@@ -119,11 +120,6 @@ def _pair_begins_and_ends(spans: Sequence[TrackEvent]) -> tuple[list[Slice], int
         else:
             unmatched += 1
     return [*slices, *((event, None) for event in open_events)], unmatched
-
-
-def _build_slice(begin: TrackEvent, end: TrackEvent | None, place: TrackLocation) -> TraceEvent:
-    annotations = begin.annotations | end.annotations if end else begin.annotations
-    return _build_event("X", begin, place, annotations, _compute_dur(begin, end))
 
 
 def _compute_dur(begin: TrackEvent, end: TrackEvent | None) -> int | None:
