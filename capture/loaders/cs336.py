@@ -16,7 +16,7 @@ from capture.import_log import Log
 from capture.loaders._exact_numbers import MILLISECOND, parse_decimal, parse_nanoseconds, scale_to_integer
 from capture.loaders._json_document import to_integer
 from capture.loaders._nsight_text import ELLIPSES, number_cut_names
-from capture.loaders._typed_rows import build_frame
+from capture.loaders._typed_rows import build_frame, list_column_types
 from capture.run import Run, build_run, with_log
 from capture.source import Head, Source
 
@@ -42,6 +42,9 @@ _KERNEL: Final = re.compile(r"(?P<std>\d[\d.]*)\s+(?P<name>\S.*)")
 _RULE: Final = re.compile(r"\|[-:| ]+\|")
 _LISTED_ONLY: Final = "the source lists only the longest kernels of a pass, so their share of it is unknown"
 _ATTENTION_MATMULS: Final = "attn_scores + final_matmul + output_proj"
+_ROW_SCHEMA: Final = list_column_types(
+    "kind", "name", "dur", "count", "std", "lens", "phase", "category", "unit", "value"
+)
 _META_BY_COLUMN: Final = {"num_layers": "layers", "num_heads": "heads", "d_model": "d_model", "d_ff": "d_ff"}
 
 
@@ -135,9 +138,7 @@ def _build_run(
     ]
     for row in _select_rows(tables, "fractions", file):
         rows += _iter_counters(row, [column for column in row if column.endswith("_%")])
-    schema = {"kind": pl.String, "name": pl.String, "dur": pl.Int64, "count": pl.Int64, "std": pl.Int64}
-    schema |= {"lens": pl.String, "phase": pl.String, "category": pl.String, "unit": pl.String}
-    events = build_frame(rows, schema | {"value": pl.Float64}, log)
+    events = build_frame(rows, _ROW_SCHEMA, log)
     return build_run(file, _build_meta(file, tables), events, log, frames)
 
 

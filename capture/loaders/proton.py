@@ -16,7 +16,7 @@ import polars as pl
 
 from capture.errors import UnreadableError
 from capture.loaders._json_document import parse_document, read_dict, read_list, to_finite_float, to_integer
-from capture.loaders._typed_rows import build_frame
+from capture.loaders._typed_rows import build_frame, list_column_types
 from capture.native.schema import PATH_SEPARATOR
 from capture.run import MAX_DURATION_NS, Run, build_run
 from capture.source import Head, Source
@@ -34,10 +34,7 @@ _MSGPACK_KEYS: Final = (b"\xa9time (ns)", b"\xabdevice_type", b"\xa9device_id")
 _FLOPS_METRIC: Final = re.compile(r"flops\d*")
 _HIDDEN_SCOPE: Final = "__proton_launch_metadata"
 _ROOT: Final = "ROOT"
-_ROW_SCHEMA: Final = {
-    "name": pl.String, "dur": pl.Int64, "count": pl.Int64, "path": pl.String,
-    "track": pl.String, "flops": pl.Float64, "bytes": pl.Float64,
-}  # fmt: skip
+_ROW_SCHEMA: Final = list_column_types("name", "dur", "count", "path", "track", "flops", "bytes")
 
 _DEVICE_NUMBERS: Final = {
     "sms": "num_sms", "bus_width": "bus_width", "clock_khz": "clock_rate",

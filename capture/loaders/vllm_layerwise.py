@@ -13,7 +13,7 @@ import polars as pl
 
 from capture.errors import UnreadableError
 from capture.loaders._json_document import parse_document, read_dict, read_dicts, to_finite_float, to_integer
-from capture.loaders._typed_rows import build_frame
+from capture.loaders._typed_rows import build_frame, list_column_types
 from capture.native.schema import PATH_SEPARATOR
 from capture.run import Run, build_run
 from capture.source import Head, Source
@@ -24,10 +24,9 @@ HOWTO: Final = "python examples/offline_inference/profiling.py --json run.json r
 
 _PHASE: Final = re.compile(r"(prefill|decode)(?:_(\d+))?")
 _ROUNDING_US: Final = 0.0005
-_ROW_SCHEMA: Final = {
-    "kind": pl.String, "name": pl.String, "dur": pl.Int64, "count": pl.Int64, "step": pl.Int64,
-    "phase": pl.String, "lens": pl.String, "path": pl.String, "tokens": pl.Int64, "batch": pl.Int64,
-}  # fmt: skip
+_ROW_SCHEMA: Final = list_column_types(
+    "kind", "name", "dur", "count", "step", "phase", "lens", "path", "tokens", "batch"
+)
 _SUMMARY_SCHEMA: Final = {
     "phase": pl.String, "name": pl.String, "cuda_time_us": pl.Float64, "pct_cuda_time": pl.Float64,
     "invocations": pl.Int64,

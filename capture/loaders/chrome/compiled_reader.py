@@ -111,7 +111,9 @@ class _FileScan:
         self.parts = [self._start_scanner(*part) for part in pairwise(borders)]
         with ThreadPoolExecutor(len(self.parts)) as threads:
             tails = list(threads.map(self._scan_part, self.parts, borders))
-        if not _are_borders_confirmed(self.parts, borders):
+        # a border is between events only if the part before it ended there
+        ends = [part.status()[:2] for part in self.parts[:-1]]
+        if ends != [("stopped", border) for border in borders[1:-1]]:
             self.parts = [self._start_scanner(self.begin, source.size)]
             tails = [self._scan_part(self.parts[0], self.begin)]
         self.tail = tails[-1]
@@ -177,12 +179,6 @@ class _FileScan:
             if is_open.result():
                 part.feed(b"")
         return bytes(part.rest()) + tail
-
-
-def _are_borders_confirmed(parts: Sequence[Any], borders: Sequence[int]) -> bool:
-    """Whether each part ended where the next one began: only then its border is between events."""
-    reached = [part.status()[:2] for part in parts[:-1]]
-    return reached == [("stopped", border) for border in borders[1:-1]]
 
 
 def _build_trace(parts: Sequence[Any], header: dict[str, Any], log: Log) -> Trace:

@@ -184,19 +184,15 @@ class _DamagedDocument:
             value, end = _SCANNER.raw_decode(self.text, self._at)
         except _PARSE_ERRORS:
             return self._skip_broken_event()
-        is_event = isinstance(value, dict) and "ph" in value
-        if is_event or not self._in_broken_event:
-            self._add_event(value, end)
+        if (isinstance(value, dict) and "ph" in value) or not self._in_broken_event:
+            self._in_broken_event = False
+            event = _parse_repaired(self.text[self._at : end]) if isinstance(value, dict) else None
+            if event is None:
+                self._drop()
+            else:
+                self.events.append(event)
         self._at = end
         return True
-
-    def _add_event(self, value: Any, end: int) -> None:
-        self._in_broken_event = False
-        event = _parse_repaired(self.text[self._at : end]) if isinstance(value, dict) else None
-        if event is None:
-            self._drop()
-        else:
-            self.events.append(event)
 
     def _drop(self, id: str = "bad_event", message: str = "events whose JSON is broken") -> None:
         self.log.read += 1

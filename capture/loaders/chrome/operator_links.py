@@ -17,6 +17,10 @@ from capture.loaders.chrome.trace_model import ATTENTION, OPERATOR_CATEGORIES
 
 _ATTENTION_NAMES: Final = f"{ATTENTION}|attn"  # of operators whose work may depend on the sums of their step
 _UNKNOWN_CATEGORY: Final = "other"
+_WORK_SCHEMA: Final = {
+    "shape": pl.Categorical(), "flops": pl.Float64(), "bytes": pl.Float64(),
+    "operator_op": pl.Categorical(), "operator_category": pl.Categorical(),
+}  # fmt: skip
 
 
 class OperandFields(msgspec.Struct, gc=False):
@@ -91,26 +95,16 @@ def _select_calls(kernels: pl.DataFrame, rows: pl.DataFrame, labels: pl.DataFram
 
 def _build_work_columns(
     calls: pl.DataFrame, names: pl.Series, steps: Mapping[int, StepAnnotation]
-) -> list[pl.Series]:
+) -> pl.DataFrame:
     """Build shape, flops, bytes, operator_op and operator_category of each call."""
-    operators = names.gather(calls["operator"])
-    columns = (operators, calls["operands"].cast(pl.String), calls["attention_step"])
-    works = [
-        _estimate_call_work(name, operands, None if step is None else steps.get(step))
-        for name, operands, step in zip(*columns, strict=True)
-    ]
-    roles = [infer_op_and_category(name) for name in operators]
-    categories = [None if category == _UNKNOWN_CATEGORY else category for _, category in roles]
-    shapes, flops, moved = zip(
-        *((w.shape, w.flops, w.bytes) if w else (None, None, None) for w in works), strict=True
-    )
-    return [
-        pl.Series("shape", shapes, dtype=pl.String).cast(pl.Categorical()),
-        pl.Series("flops", flops, dtype=pl.Float64),
-        pl.Series("bytes", moved, dtype=pl.Float64),
-        pl.Series("operator_op", [op for op, _ in roles], dtype=pl.String).cast(pl.Categorical()),
-        pl.Series("operator_category", categories, dtype=pl.String).cast(pl.Categorical()),
-    ]
+    rows = []
+    columns = (names.gather(calls["operator"]), calls["operands"].cast(pl.String), calls["attention_step"])
+    for name, operands, step in zip(*columns, strict=True):
+        work = _estimate_call_work(name, operands, None if step is None else steps.get(step))
+        op, category = infer_op_and_category(name)
+        reported = (work.shape, work.flops, work.bytes) if work else (None, None, None)
+        rows.append((*reported, op, None if category == _UNKNOWN_CATEGORY else category))
+    return pl.DataFrame(rows, schema=_WORK_SCHEMA, orient="row")
 
 
 def _estimate_call_work(name: str, operands: str | None, step: StepAnnotation | None) -> OperatorWork | None:

@@ -7,6 +7,7 @@ import polars as pl
 
 from capture.import_log import Log
 from capture.loaders._json_document import parse_object, to_float
+from capture.loaders._typed_rows import list_column_types
 from capture.loaders.chrome.trace_model import TraceEvent, convert_us_to_ns, decode_raw, encode_us
 
 _MEMORY: Final = "[memory]"
@@ -14,10 +15,7 @@ _MAX_DEVICES: Final = 1 << 20  # larger device ids are invalid
 _INSTANT_PHASES: Final = ("i", "I", "R", "n")
 _MEMORY_TOTALS: Final = {"Total Allocated": "allocated", "Total Reserved": "reserved"}
 _END_PHASES: Final = {"B": "E", "b": "e"}  # by phase of the begin
-_ROW_SCHEMA: Final = {
-    "kind": pl.String, "name": pl.String, "t": pl.Int64, "lens": pl.String, "track": pl.String,
-    "path": pl.String, "value": pl.Float64, "unit": pl.String, "bytes": pl.Float64,
-}  # fmt: skip
+_ROW_SCHEMA: Final = list_column_types("kind", "name", "lens", "track", "path", "value", "unit", "bytes")
 
 
 def join_begin_end(events: Sequence[TraceEvent], log: Log) -> list[TraceEvent]:

@@ -4,13 +4,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-import polars as pl
+from capture.loaders._typed_rows import list_column_types
 
-EVENT_SCHEMA: Final = {
-    "kind": pl.String, "lens": pl.String, "name": pl.String, "step": pl.Int64, "phase": pl.String,
-    "t": pl.Int64, "dur": pl.Int64, "tokens": pl.Int64, "context": pl.Int64, "bytes": pl.Float64,
-    "path": pl.String,
-}  # fmt: skip
+EVENT_SCHEMA: Final = list_column_types(
+    "kind", "lens", "name", "step", "phase", "t", "dur", "tokens", "context", "bytes", "path"
+)
 NO_LAUNCHES: Final = "each row is the sum of one label over one report: launches are not counted"
 CONTEXT_GUESS: Final = "context length of a step: prompt tokens plus tokens decoded up to its end"
 WALL_GUESS: Final = "wall time of a decode step: from one printed report to the next"

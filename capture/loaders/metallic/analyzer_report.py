@@ -15,6 +15,7 @@ import polars as pl
 
 from capture.errors import UnreadableError
 from capture.import_log import Log
+from capture.loaders._typed_rows import list_column_types
 from capture.loaders.metallic.op_names import (
     OpMeaning,
     collapse_repeated_scopes,
@@ -51,10 +52,7 @@ _KEYS: Final = {
 }  # fmt: skip
 _FIGURE: Final = re.compile(r"^(\w+)=(\d{1,15}(?:\.\d{1,9})?)ms$")
 _DURATIONS: Final = {"total_ns": "dur", "min_ns": "min", "max_ns": "max", "p95_ns": "p95", "p99_ns": "p99"}
-_EVENTS: Final = {
-    **dict.fromkeys(OpMeaning._fields, pl.String), "layer": pl.Int32, "count": pl.Int64,
-    **dict.fromkeys(_DURATIONS.values(), pl.Int64),
-}  # fmt: skip
+_EVENTS: Final = list_column_types(*OpMeaning._fields, "count", *_DURATIONS.values())
 
 Row = dict[str, Any]
 

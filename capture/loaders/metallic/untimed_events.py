@@ -8,6 +8,7 @@ import polars as pl
 
 from capture.import_log import Log
 from capture.loaders._json_document import parse_object, to_float
+from capture.loaders._typed_rows import list_column_types
 from capture.loaders.metallic.line_reader import TIMED, RawEvents
 from capture.native.schema import PATH_SEPARATOR
 
@@ -19,10 +20,7 @@ _UNTIMED: Final = (
 VARIANTS: Final = (*TIMED, *_UNTIMED)
 _MEMORY: Final = ("GgufFileMmap", "ModelWeights", "HostMemory", "ForwardStep", "TensorMemory")
 _BREAKDOWNS: Final = ("breakdown", "forward_pass_breakdown")
-_MEMORY_SCHEMA: Final = {
-    "kind": pl.String, "name": pl.String, "t": pl.Int64, "path": pl.String, "layer": pl.Int32,
-    "bytes": pl.Float64, "value": pl.Float64, "unit": pl.String,
-}  # fmt: skip
+_MEMORY_SCHEMA: Final = list_column_types("kind", "name", "t", "path", "layer", "bytes", "value", "unit")
 
 Data = Mapping[str, Any]
 
@@ -182,8 +180,7 @@ def build_marks(tables: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
             for cache, strategy, why, n in evictions
         ),
     ]
-    schema = {"kind": pl.String, "name": pl.String, "path": pl.String, "count": pl.Int64}
-    return pl.DataFrame(lines, schema, orient="row")
+    return pl.DataFrame(lines, list_column_types("kind", "name", "path", "count"), orient="row")
 
 
 def note_unknown_types(types: pl.DataFrame, log: Log) -> None:

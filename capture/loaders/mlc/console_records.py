@@ -8,6 +8,7 @@ import polars as pl
 
 from capture.import_log import Log
 from capture.loaders._exact_numbers import MILLISECOND, parse_decimal, scale_to_integer
+from capture.loaders._typed_rows import list_column_types
 from capture.loaders.mlc.guess_roles import ROLE_GUESS, GuessedRole, UnlabelledKernel, guess_roles
 from capture.run import MAX_DURATION_NS, Run, build_run, with_log
 
@@ -114,6 +115,5 @@ def _build_events(rows: list[dict[str, Any]], by_name: dict[str, GuessedRole]) -
         (row["name"], row["t"], row["dur"], role.op, role.phase)
         for row, role in zip(rows, roles, strict=True)
     ]
-    schema = {"name": pl.String, "t": pl.Int64, "dur": pl.Int64, "op": pl.String, "phase": pl.String}
-    frame = pl.DataFrame(events, schema, orient="row")
+    frame = pl.DataFrame(events, list_column_types("name", "t", "dur", "op", "phase"), orient="row")
     return frame.with_columns(pl.col("t") - first, kind=pl.lit("kernel"), lens=pl.lit("gpu"))

@@ -14,6 +14,7 @@ import polars as pl
 
 from capture.import_log import Log
 from capture.loaders._exact_numbers import MILLISECOND, parse_decimal, parse_float, parse_nanoseconds
+from capture.loaders._typed_rows import list_column_types
 from capture.loaders.mlc import console_records
 from capture.loaders.mlc.console_records import LOWER_BOUND
 from capture.loaders.mlc.guess_roles import (
@@ -161,8 +162,7 @@ def _build_events(section: TitledTables, by_name: dict[str, GuessedRole]) -> pl.
         ("kernel", "gpu", row["name"], row["dur"], row["count"], row["max"], role.op, role.phase)
         for row, role in zip(section.statistics, roles, strict=True)
     ]
-    schema = {"kind": pl.String, "lens": pl.String, "name": pl.String, "dur": pl.Int64, "count": pl.Int64}
-    schema |= {"max": pl.Int64, "op": pl.String, "phase": pl.String}
+    schema = list_column_types("kind", "lens", "name", "dur", "count", "max", "op", "phase")
     return pl.DataFrame(rows, schema, orient="row")
 
 

@@ -14,7 +14,7 @@ import polars as pl
 from capture.errors import UnreadableError
 from capture.infer_structure import add_inferred_structure
 from capture.loaders._json_document import parse_document, read_dict, read_dicts, read_list, to_integer
-from capture.loaders._typed_rows import build_frame
+from capture.loaders._typed_rows import build_frame, list_column_types
 from capture.run import Run, build_run
 from capture.source import Head, Source
 
@@ -26,10 +26,7 @@ _KEY: Final = "rocprofiler-sdk-tool"
 _GPU: Final = 2
 _NAMES: Final = ("formatted_kernel_name", "demangled_kernel_name", "truncated_kernel_name", "kernel_name")
 _APIS: Final = ("hip_api", "hsa_api", "rccl_api", "marker_api")
-_ROW_SCHEMA: Final = {
-    "kind": pl.String, "name": pl.String, "t": pl.Int64, "dur": pl.Int64, "lens": pl.String,
-    "track": pl.String, "category": pl.String,
-}  # fmt: skip
+_ROW_SCHEMA: Final = list_column_types("kind", "name", "t", "lens", "track", "category") | {"end": pl.Int64}
 
 
 def sniff(head: Head) -> bool:
@@ -62,7 +59,7 @@ def _build_run(process: Mapping[str, Any], has_several: bool, source: Source) ->
         "profiled": True,
     }
     source.log.read += len(rows)
-    frame = build_frame(rows, {**_ROW_SCHEMA, "end": pl.Int64}, source.log)
+    frame = build_frame(rows, _ROW_SCHEMA, source.log)
     valid = frame.drop_nulls(["t", "end"])
     source.log.drop("bad_time", "records without a start and an end", count=len(rows) - valid.height)
     events = valid.with_columns(dur=pl.col("end") - pl.col("t")).drop("end")
