@@ -113,16 +113,14 @@ def _add_row(table: ReportTable, cells: tuple[str, ...], line_number: int, log: 
 
 def _note_limits(tables: Mapping[str, ReportTable], log: Log) -> None:
     """Note which printed values are incomplete."""
-    backward = tables.get("first_backward")
-    if backward:
+    if backward := tables.get("first_backward"):
         message = (
             "the backward tables miss autograd's kernels: it launches them on a thread without NVTX ranges, "
             "so they show only one tiny fill"
         )
         log.note("backward_other_thread", message, count=len(backward.rows))
-    cells = [row.get("top_kernel", "") for table in tables.values() for row in table.rows]
-    cut_count = sum(cell.endswith(ELLIPSES) for cell in cells)
-    if cut_count:
+    cells = (row.get("top_kernel", "") for table in tables.values() for row in table.rows)
+    if cut_count := sum(cell.endswith(ELLIPSES) for cell in cells):
         message = "kernel names truncated to 80 characters, StdDev included; equal ones are numbered"
         log.note("names_cut", message, count=cut_count)
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import polars as pl
 
@@ -87,7 +87,10 @@ def load(source: Source) -> list[Run]:
     events = _build_events(page.launches, durations)
     launches = page.launches.drop("Section Name", "launch", strict=False)
     tables = {"ncu": _build_metric_table(page), "launches": launches}
-    return [build_run("ncu", _build_meta(page), events, source.log, tables)]
+    first = next(page.launches.head(1).iter_rows(named=True), {})
+    meta = {"producer": PRODUCER, "process": first.get("Process Name"), "compute": first.get("CC")}
+    meta = {key: value for key, value in meta.items() if value} | {"profiled": True}
+    return [build_run("ncu", meta, events, source.log, tables)]
 
 
 def _is_header(cells: Sequence[str] | None) -> bool:
@@ -287,12 +290,6 @@ def _multiply_means(means: pl.Series, times: pl.DataFrame, counts: pl.Series) ->
     means_by_row = [(parse_decimal(value) or Decimal(0), unit, count) for value, unit, count in rows]
     totals = [scale_to_integer(mean * count, TIME_UNITS[unit]) for mean, unit, count in means_by_row]
     return means.scatter(needs_exact.arg_true(), pl.Series(totals, dtype=pl.Int64)) if totals else means
-
-
-def _build_meta(page: NcuPage) -> dict[str, Any]:
-    first = next(page.launches.head(1).iter_rows(named=True), {})
-    meta = {"producer": PRODUCER, "process": first.get("Process Name"), "compute": first.get("CC")}
-    return {key: value for key, value in meta.items() if value} | {"profiled": True}
 
 
 def _build_metric_table(page: NcuPage) -> pl.DataFrame:

@@ -57,7 +57,9 @@ def load(source: Source) -> list[Run]:
         raw = read_events(_iter_lines(source), source.log)
     if raw.rows.is_empty():
         raise UnreadableError("contains no complete metallic event", where=source.label)
-    parts = _split_runs(raw)
+    cuts = [0, *_find_run_starts(raw), raw.rows.height]
+    spans = [(begin, end - begin) for begin, end in pairwise(cuts) if begin < end]
+    parts = [raw._replace(rows=raw.rows.slice(*span)) for span in spans]
     if len(parts) > 1:
         message = "the file contains several runs, one after the other"
         source.log.note("appended_runs", message, count=len(parts))
@@ -102,14 +104,8 @@ def _replace_odd_rows(raw: RawEvents, lines: list[tuple[int, bytes]], log: Log) 
     return joined._replace(rows=joined.rows[positions])
 
 
-def _split_runs(raw: RawEvents) -> list[RawEvents]:
-    """Split an appended log: weights loaded again, time going back or a long pause start a run."""
-    cuts = [0, *_find_run_starts(raw), raw.rows.height]
-    spans = [(begin, end - begin) for begin, end in pairwise(cuts) if begin < end]
-    return [raw._replace(rows=raw.rows.slice(*span)) for span in spans]
-
-
 def _find_run_starts(raw: RawEvents) -> list[int]:
+    """Find where runs were appended: weights are loaded again, time goes back, or after a long pause."""
     step = pl.col("timestamp_ns").diff()
     headers = [number for number, key in enumerate(raw.keys) if key.type in _HEADERS]
     candidates = (

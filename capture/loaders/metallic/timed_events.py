@@ -124,9 +124,12 @@ def _number_steps(table: pl.DataFrame, table_rows: pl.Series) -> pl.Series:
     last = closes_step.sum()
     if not last:
         return pl.select(pl.when(is_prefill.gather(table_rows)).then(pl.lit(0, pl.Int64))).to_series()
-    decode_start = _is_decoding(table).gather(table_rows).arg_max() or 0
+    is_loop = (table["lens"] == "host") & table["name"].cast(pl.String).is_in([_ITERATION, _FORWARD])
+    is_decoding = (table["phase"] == "decode").fill_null(False) | is_loop
+    decode_start = is_decoding.gather(table_rows).arg_max() or 0
     step = closes_step.cum_sum().cast(pl.Int64).shift(1, fill_value=0) + 1
-    if not _is_iteration_open(table, table_rows, closes_step):
+    after_last = table_rows.slice(closes_step.len() - (closes_step.reverse().arg_max() or 0))
+    if not (table["phase"].gather(after_last) == "decode").any():  # no iteration was left open
         step = step.clip(upper_bound=last)
     step = step.scatter(pl.int_range(decode_start, eager=True), 0) if decode_start else step
     return step.set(is_prefill.gather(table_rows).fill_null(False), 0)
@@ -135,17 +138,6 @@ def _number_steps(table: pl.DataFrame, table_rows: pl.Series) -> pl.Series:
 def _is_step_end(table: pl.DataFrame) -> pl.Series:
     closer = _ITERATION if (table["name"] == _ITERATION).any() else _FORWARD
     return (table["lens"] == "host") & (table["name"] == closer)
-
-
-def _is_decoding(table: pl.DataFrame) -> pl.Series:
-    loop = table["name"].cast(pl.String).is_in([_ITERATION, _FORWARD])
-    return (table["phase"] == "decode").fill_null(False) | ((table["lens"] == "host") & loop)
-
-
-def _is_iteration_open(table: pl.DataFrame, table_rows: pl.Series, closes_step: pl.Series) -> bool:
-    """Return True if decode rows follow the last complete iteration."""
-    after = closes_step.len() - (closes_step.reverse().arg_max() or 0)
-    return bool((table["phase"].gather(table_rows.slice(after)) == "decode").any())
 
 
 def build_step_rows(table: pl.DataFrame, table_rows: pl.Series, times: pl.DataFrame) -> pl.DataFrame:

@@ -72,7 +72,7 @@ def _iter_sections(text: str, log: Log) -> Iterator[TitledTables]:
             yield section
             section, header = TitledTables(title["title"]), [""]
         elif "|" in line and not _RULE.match(line):
-            cells = _split_row(line)
+            cells = [c.strip() for c in line.strip().removeprefix("|").removesuffix("|").split("|")]
             if cells[0] == "Kernel Name":
                 header = [_rename_heading(cell) for cell in cells]
             elif "total" in header or "peak" in header:
@@ -80,10 +80,6 @@ def _iter_sections(text: str, log: Log) -> Iterator[TitledTables]:
                 _add_row(section, header, cells, log, offset, is_cut)
         offset += len(line) + 1
     yield section
-
-
-def _split_row(line: str) -> list[str]:
-    return [c.strip() for c in line.strip().removeprefix("|").removesuffix("|").split("|")]
 
 
 def _rename_heading(heading: str) -> str:

@@ -12,6 +12,7 @@ from capture.graphs.replay_steps import (
     derive_replay_steps,
 )
 from capture.import_log import Log
+from capture.loaders._per_distinct import evaluate_per_distinct
 from capture.loaders.nsys.export_tables import (
     COPY_KINDS,
     DEVICE_COLUMNS,
@@ -214,16 +215,11 @@ def _build_call_events(calls: pl.DataFrame, scopes: NvtxScopes, threads: pl.Data
     """Convert runtime and driver calls: host time, nested inside ranges and never added to kernels."""
     paths = scopes.ranges.select("id", pl.col("path").cast(pl.Categorical()))
     rows = calls.join(paths, left_on="scope", right_on="id", how="left", maintain_order="left")
-    names = calls["name"].unique().cast(pl.String)
-    plain_names = names.str.replace(r"_v\d+$", "")
-    short_names = pl.DataFrame({"name": names, "plain": plain_names}).cast(pl.Categorical())
-    rows = rows.join(short_names, on="name", how="left", maintain_order="left")
+    without_version = pl.col("name").cast(pl.String).str.replace(r"_v\d+$", "")
+    names = evaluate_per_distinct(rows, ["name"], without_version)
     return rows.join(threads, on="thread", how="left", maintain_order="left").select(
-        "track", "path", "step",
-        kind=pl.lit("span"),
-        lens=pl.lit("host"),
-        category=pl.lit("host"),
-        name="plain",
+        "track", "path", "step", names,
+        kind=pl.lit("span"), lens=pl.lit("host"), category=pl.lit("host"),
         t="start",
         dur=pl.col("end") - pl.col("start"),
     )  # fmt: skip
@@ -233,8 +229,7 @@ def _build_range_events(scopes: NvtxScopes, threads: pl.DataFrame) -> pl.DataFra
     rows = scopes.ranges.join(threads, on="thread", how="left", maintain_order="left")
     return rows.select(
         "track", "step", "phase", "layer",
-        kind=pl.lit("span"),
-        lens=pl.lit("wall"),
+        kind=pl.lit("span"), lens=pl.lit("wall"),
         name=pl.col("name").cast(pl.Categorical()),
         path=pl.col("parent_path").cast(pl.Categorical()),
         shape=pl.col("shape").cast(pl.Categorical()),
@@ -253,8 +248,7 @@ def _build_step_events(scopes: NvtxScopes, threads: pl.DataFrame) -> pl.DataFram
     return steps.join(threads, on="thread", how="left", maintain_order="left").select(
         "track", "phase", "step",
         pl.col("name").cast(pl.Categorical()),
-        kind=pl.lit("step"),
-        lens=pl.lit("wall"),
+        kind=pl.lit("step"), lens=pl.lit("wall"),
         t="start",
         dur=pl.col("end") - pl.col("start"),
     )  # fmt: skip

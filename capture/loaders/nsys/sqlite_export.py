@@ -65,10 +65,12 @@ def build_export_run(store: nsys.ExportStore, log: Log, name: str) -> Run:
 
 
 def _read_contents(db: nsys.ExportStore) -> tuple[nsys.ExportTables, dict[str, Any], pl.DataFrame]:
-    """Read the rows, the metadata and the list of tables."""
+    """Read the rows, the metadata, and the list of tables with the number of rows read of each."""
     tables = nsys.read_tables(db)
     _note_missing_tables(db, tables)
-    return tables, _build_meta(db), _list_tables(db)
+    inventory = [(clean(name, 200), db.rows.get(name)) for name in db.tables]
+    schema = {"table": pl.String, "rows_read": pl.Int64}
+    return tables, _build_meta(db), pl.DataFrame(inventory, schema=schema, orient="row")
 
 
 def _build_run(contents: tuple[nsys.ExportTables, dict[str, Any], pl.DataFrame], log: Log, name: str) -> Run:
@@ -141,9 +143,3 @@ def _parse_argv(capture: list[tuple[str, str]]) -> list[str]:
         return []
     arguments = [v for name, v in first_process.items() if name.startswith("ARGUMENT_")]
     return [command, *arguments]
-
-
-def _list_tables(db: nsys.ExportStore) -> pl.DataFrame:
-    """List every table of the file with the number of its rows that were read."""
-    rows = [(clean(name, 200), db.rows.get(name)) for name in db.tables]
-    return pl.DataFrame(rows, schema={"table": pl.String, "rows_read": pl.Int64}, orient="row")
