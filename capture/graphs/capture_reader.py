@@ -226,8 +226,7 @@ def _with_scopes(launches: pl.DataFrame, spans: Sequence[_HostSpan]) -> pl.DataF
     scope_frame = pl.DataFrame(scopes, schema=schema, orient="row").filter(pl.col("dur") > 0)
     if scope_frame.height:
         launches = with_paths(launches, scope_frame)
-    missing = [pl.lit(None, dtype=t).alias(c) for c, t in _SCOPE_SCHEMA.items() if c not in launches.columns]
-    return launches.with_columns(missing)
+    return pl.concat([launches, pl.DataFrame(schema=_SCOPE_SCHEMA)], how="diagonal")
 
 
 def _with_function_names(launches: pl.DataFrame, spans: Sequence[_HostSpan]) -> pl.DataFrame:

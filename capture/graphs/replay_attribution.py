@@ -214,7 +214,6 @@ def _match_kinds(
 
 
 def _split_pieces(group: pl.DataFrame, names: pl.Series) -> list[list[ReplayedKernel]]:
-    """Split the kernels of a group by graph launch."""
     kernels = group.select("piece", names.gather(group["label"]).alias("name"), "grid", "thread")
     pieces = kernels.partition_by("piece", maintain_order=True, include_key=False)
     return [[ReplayedKernel(*kernel) for kernel in piece.iter_rows()] for piece in pieces]
@@ -283,7 +282,6 @@ def _fill_open_columns(kernels: pl.DataFrame, launches: pl.DataFrame) -> pl.Data
 
 
 def _describe_attribution(replays: pl.DataFrame, launches: pl.DataFrame, matches: list[GraphMatch]) -> str:
-    """Describe for the user what was filled from which captures."""
     time_share = float(launches["dur"].sum()) / max(float(replays["dur"].sum()), 1.0)
     how = "aligned" if all(match.is_by_name for match in matches) else "aligned by position alone"
     share = f"{launches.height:,} of {replays.height:,} kernels {how}, {100 * time_share:.0f} % of their time"

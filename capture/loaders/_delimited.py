@@ -144,10 +144,7 @@ def _count_quotes_in_cells(cells: pl.DataFrame) -> int:
 
 
 def split_lines(text: bytes) -> pl.Series:
-    """Split UTF-8 text into lines; a last empty line may or may not be included.
-
-    Large texts go through polars, if it splits them as Python does.
-    """
+    """Split UTF-8 text into lines, large ones by polars; a last empty line may or may not be included."""
     if len(text) >= _LARGE_TEXT_BYTES and not any(letter in text for letter in (b"\r", _UNUSED_BYTE)):
         with suppress(pl.exceptions.PolarsError):
             lines = pl.read_csv(
@@ -173,7 +170,6 @@ def find_line_start(text: bytes, line: int) -> int:
 
 
 def _count_line_ends_and_quotes(text: bytes, first: int) -> tuple[int, int]:
-    """Count line ends and quotes in a text, from an offset on."""
     if len(text) < _LARGE_TEXT_BYTES:
         return text.count(b"\n", first), text.count(b'"', first)
     import numpy as np
@@ -221,10 +217,7 @@ def _parse_plain(texts: pl.Series, decimals: int) -> pl.Series:
 
 
 def parse_integers(texts: pl.Series, parse: Callable[[str], int | None]) -> pl.Series:
-    """Parse printed integers; `parse` handles what is not digits only.
-
-    Numbers so large that a difference of two might overflow become null.
-    """
+    """Parse printed integers, null beyond ±2^62; `parse` handles what is not digits only."""
     is_plain = (texts.str.len_bytes() < _MAX_INT64_CHARACTERS) & ~texts.str.starts_with("+")
     printed = texts if is_plain.all() else pl.select(pl.when(is_plain).then(texts)).to_series()
     numbers = _parse_remaining(printed.cast(pl.Int64, strict=False), texts, parse)

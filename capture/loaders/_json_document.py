@@ -96,10 +96,7 @@ def to_float(value: float) -> float:
 
 
 def to_integer(value: Any) -> int | None:
-    """Return an integer without loss, also from text; None for anything else.
-
-    Timestamps in ns do not fit a float, so no value passes through one.
-    """
+    """Return an integer, also from text, without passing through a float; None for anything else."""
     if isinstance(value, str):
         text = value.strip()
         digits = text.removeprefix("-")

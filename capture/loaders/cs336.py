@@ -75,7 +75,6 @@ def load(source: Source) -> list[Run]:
 
 
 def _iter_tables(lines: Iterable[str], log: Log) -> Iterator[tuple[str, ReportTable]]:
-    """Yield the known tables with the names of their sections."""
     section, table = "", None
     for line_number, line in enumerate(lines):
         if line.startswith("#"):

@@ -80,8 +80,7 @@ def sniff(head: Head) -> bool:
 def load(source: Source) -> list[Run]:
     page = _read_page(source.read_utf8(), source.log)
     durations = _select_durations(page)
-    missing_count = page.launches.height - durations.height
-    if missing_count:
+    if missing_count := page.launches.height - durations.height:
         message = "launches without a Duration metric (capture with --section SpeedOfLight)"
         source.log.note("no_duration", message, count=missing_count)
     events = _build_events(page.launches, durations)
@@ -152,10 +151,7 @@ def _clear_noise(text: bytes) -> bytes:
 def _iter_tables(
     text: bytes, header: _HeaderLine, end: int, lines_above: int, log: Log
 ) -> Iterator[tuple[dict[str, str], pl.DataFrame]]:
-    """Yield the rows under a header by column name, with the units printed above them.
-
-    `lines_above` is the number of lines before the first row.
-    """
+    """Yield rows by column name, with the units printed above them, and count those that do not fit."""
     rows, bad_lines = _read_rows(text, header, end)
     positions = [str(position) for position in range(len(header.cells))]
     unit_rows = rows.select(pl.all_horizontal(pl.col(positions[:5]) == "")).to_series().arg_true().to_list()
@@ -293,7 +289,6 @@ def _multiply_means(means: pl.Series, times: pl.DataFrame, counts: pl.Series) ->
 
 
 def _build_metric_table(page: NcuPage) -> pl.DataFrame:
-    """Build the table of all metrics of all launches, as a number where possible."""
     rows = page.metrics
     kernels = page.launches.select("launch", _column_or(page.launches, "Kernel Name", "").alias("kernel"))
     return rows.select(

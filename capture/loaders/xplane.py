@@ -188,7 +188,6 @@ def _read_plane(raw: Value, number: int, events: PlaneEvents, log: Log) -> None:
 
 
 def _read_event_names(parts: list[tuple[int, Value]]) -> tuple[dict[int, str], dict[int, list[Value]]]:
-    """Map event ids to their names and to shared statistics."""
     names: dict[int, str] = {}
     shared: dict[int, list[Value]] = {}
     for key, value in _iter_map_entries(parts, 4):
@@ -200,7 +199,6 @@ def _read_event_names(parts: list[tuple[int, Value]]) -> tuple[dict[int, str], d
 
 
 def _iter_map_entries(parts: list[tuple[int, Value]], map_field: int) -> Iterator[tuple[int, Value]]:
-    """Yield the keys and values of a protobuf map."""
     for entry in select_values(parts, map_field):
         pair = index_fields(entry)
         if 2 in pair:
@@ -288,7 +286,6 @@ def _decode_statistic(tag: int, value: Value, plane: _PlaneContext) -> Any:
 
 
 def _parse_scope(statistics: Mapping[str, Any]) -> str | None:
-    """Parse the name scope of a kernel's operation."""
     values = map(statistics.get, _SCOPES)
     op_path = next((value for value in values if isinstance(value, str) and "/" in value), None)
     if op_path is None:

@@ -130,10 +130,7 @@ def with_paths(kernels: pl.DataFrame, scopes: pl.DataFrame) -> pl.DataFrame:
 
 
 def with_lines(kernels: pl.DataFrame, functions: pl.DataFrame) -> pl.DataFrame:
-    """Add `line`, the label of the innermost function at (`host_t`, `host_thread`) of each kernel.
-
-    `functions` have label, t, dur and thread.
-    """
+    """Add `line`: the label of the innermost function (label, t, dur, thread) at each kernel's launch."""
     if functions.is_empty():
         return kernels
     return _add_by_thread(kernels, functions, lambda of_thread, times: [_find_innermost(of_thread, times)])

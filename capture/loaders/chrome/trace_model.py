@@ -214,10 +214,7 @@ def _find_id(pattern: re.Pattern[bytes], event: TraceEvent, categories: Sequence
 
 
 def _encode_arguments(event: TraceEvent) -> str | None:
-    """Encode the operands of an operator, or the launch configuration of a kernel, as JSON.
-
-    Arguments that differ in each call are left out.
-    """
+    """Encode an operator's operands or a kernel's launch configuration, without what varies by call."""
     args = bytes(event.args)
     if event.cat in KERNEL_CATEGORIES and (b'"grid"' in args or b'"registers per' in args):
         config = decode_or_none(_LAUNCH_CONFIG_DECODER.decode, args)

@@ -133,7 +133,6 @@ def load(source: Source) -> list[Run]:
 
 
 def _iter_drafts(text: str, log: Log) -> Iterator[RunDraft]:
-    """Yield one draft per run in the log."""
     draft, title, block, offset = RunDraft(), "", None, 0
     for raw in text.split("\n"):
         if block is not None and raw and not raw.startswith("["):
@@ -247,7 +246,6 @@ def _build_run_totals(meta: dict[str, Any]) -> RunTotals:
 
 
 def _note_missing(draft: RunDraft, run_totals: RunTotals, log: Log) -> None:
-    """Note which parts of the blocks are missing."""
     if not draft.blocks:
         return
     log.note("no_launches", NO_LAUNCHES)

@@ -192,23 +192,16 @@ def _build_function_rows(present: pl.DataFrame, letter: str, mean_ns: int) -> pl
     share = pl.col(f"beta_{letter}")
     shares = present.group_by("function", "device", maintain_order=True).agg(share.median())
     roles = [find_role(infer_func_type(*key)) for key in shares.select("function", "device").rows()]
-    return shares.select(
-        *build_role_columns(roles),
-        pl.col("function").alias("name"),
-        pl.when(share != 0).then((share / 100 * mean_ns).round().cast(pl.Int64, strict=False)).alias("dur"),
-        pl.col("device").alias("track"),
-    )
+    dur = pl.when(share != 0).then((share / 100 * mean_ns).round().cast(pl.Int64, strict=False))
+    return shares.select(*build_role_columns(roles), name="function", dur=dur, track="device")
 
 
 def _build_counter_rows(present: pl.DataFrame, letter: str) -> pl.DataFrame:
     measured = present.filter(pl.col(f"mu_{letter}").is_not_null())
     return measured.select(
-        pl.lit("counter").alias("kind"),
-        pl.col("metric").alias("name"),
-        pl.col("device").alias("track"),
-        pl.col("function").alias("path"),
         *build_value_columns(measured["metric"], pl.col(f"mu_{letter}")),
-    )
+        kind=pl.lit("counter"), name="metric", track="device", path="function",
+    )  # fmt: skip
 
 
 def _build_text_frame(table: MarkdownTable) -> pl.DataFrame:

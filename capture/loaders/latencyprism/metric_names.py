@@ -78,10 +78,7 @@ def infer_func_type(function: str, device: str) -> str:
 
 
 def iter_csv_records(text: str, log: Log) -> Iterator[tuple[int, list[str]]]:
-    """Yield records with their offsets.
-
-    A record is one line, so an unclosed quote costs only its own line.
-    """
+    """Yield records with offsets; a record is one line, so an unclosed quote costs only its own line."""
     width, offset = 0, 0
     for line in text.split("\n"):
         if line.strip("\r, "):

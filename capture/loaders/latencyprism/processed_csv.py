@@ -54,17 +54,13 @@ def load(source: Source) -> list[Run]:
 
 
 def _build_cycle_runs(frame: pl.DataFrame, log: Log) -> list[Run]:
-    """Build one run per process: steps, functions and counters.
-
-    Processes share names of functions and devices, but each has its own: they are never added up.
-    """
+    """Build one run per process: equal names of several processes are never added up."""
     frame = _convert_columns(frame).with_columns(pl.col("start_ns") - pl.col("start_ns").min())
     complete = frame.filter(pl.all_horizontal(pl.col("cycle", "beta_pct", "function_name").is_not_null()))
     log.drop("bad_row", "rows without cycle, function or share", count=frame.height - complete.height)
     if complete.is_empty():
         return []
-    interpolated = complete["interpolation_status"].str.contains("*", literal=True).sum()
-    if interpolated:
+    if interpolated := complete["interpolation_status"].str.contains("*", literal=True).sum():
         log.note("interpolated", "metric values computed from interpolated samples", count=int(interpolated))
     return [_build_process_run(rows, log) for rows in complete.partition_by("pid", maintain_order=True)]
 
@@ -112,13 +108,13 @@ def _build_meta(rows: pl.DataFrame) -> dict[str, Any]:
 
 
 def _build_step_rows(rows: pl.DataFrame) -> pl.DataFrame:
-    return rows.group_by("cycle", maintain_order=True).agg(
-        pl.lit("step").alias("kind").first(),
-        pl.lit("wall").alias("lens").first(),
-        pl.col("anchor_name").first().fill_null("cycle").alias("name"),
-        pl.col("start_ns").first().alias("t"),
-        pl.col("anchor_ns").first().alias("dur"),
-    ).rename({"cycle": "step"})  # fmt: skip
+    cycles = rows.group_by(step="cycle", maintain_order=True).agg(
+        pl.col("anchor_name", "start_ns", "anchor_ns").first()
+    )
+    return cycles.select(
+        "step", kind=pl.lit("step"), lens=pl.lit("wall"),
+        name=pl.col("anchor_name").fill_null("cycle"), t="start_ns", dur="anchor_ns",
+    )  # fmt: skip
 
 
 def _build_function_rows(rows: pl.DataFrame) -> pl.DataFrame:
@@ -127,11 +123,7 @@ def _build_function_rows(rows: pl.DataFrame) -> pl.DataFrame:
     roles = [find_role(func_type) for func_type in functions["func_type"].fill_null("")]
     return functions.select(
         *build_role_columns(roles),
-        pl.col("function_name").alias("name"),
-        pl.col("dur_ns").alias("dur"),
-        pl.col("instances_count").alias("count"),
-        pl.col("cycle").alias("step"),
-        pl.col("device").alias("track"),
+        name="function_name", dur="dur_ns", count="instances_count", step="cycle", track="device",
     )  # fmt: skip
 
 
@@ -145,13 +137,9 @@ def _build_counter_rows(rows: pl.DataFrame) -> pl.DataFrame:
         pl.col("start_ns").first().alias("t"),
     )
     return values.select(
-        pl.lit("counter").alias("kind"),
-        pl.col("metric_name").alias("name"),
-        "t",
-        pl.col("cycle").alias("step"),
-        pl.col("device").alias("track"),
         *build_value_columns(values["metric_name"], pl.col("mu")),
-    )
+        kind=pl.lit("counter"), name="metric_name", t="t", step="cycle", track="device",
+    )  # fmt: skip
 
 
 def _build_counter_run(frame: pl.DataFrame, log: Log) -> list[Run]:

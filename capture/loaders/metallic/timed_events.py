@@ -51,10 +51,7 @@ def _with_host_phase(table: pl.DataFrame, phase: str) -> pl.DataFrame:
 
 
 def join_events(timed: TimedEvents, others: list[pl.DataFrame], start: int) -> pl.DataFrame:
-    """Join timed and other events into one frame; `start` becomes time zero.
-
-    Each text column is built once, by gathering.
-    """
+    """Join timed and other events from time `start` on; each text column is built once, by gathering."""
     other_events = pl.concat([timed.steps, *others], how="diagonal")
     time_columns = [c for c in timed.times.columns if c in other_events.columns]
     table = pl.concat([timed.table, other_events.drop(time_columns)], how="diagonal", rechunk=True)

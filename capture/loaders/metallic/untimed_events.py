@@ -42,10 +42,7 @@ def decode_events(rows: pl.DataFrame, *types: str) -> list[tuple[str, int | None
 
 
 def build_memory_rows(rows: pl.DataFrame) -> pl.DataFrame:
-    """Convert sizes to memory rows and totals to counters.
-
-    A breakdown is taken once per event type, from its first event, by its leaves.
-    """
+    """Convert sizes to memory rows, totals to counters; of each type the first breakdown, by its leaves."""
     events = decode_events(rows, *_MEMORY)
     types_with_breakdown: set[str] = set()
     memory_rows: list[dict[str, Any]] = []
@@ -146,7 +143,6 @@ def _build_last_values(*fields: str) -> Callable[[pl.DataFrame], pl.DataFrame]:
 
 
 def _count_launches(rows: pl.DataFrame) -> pl.DataFrame:
-    """Count kernel launches without a duration, by kernel and layer."""
     rest = pl.col("payload")
     fields = rows.lazy().select(
         kernel=rest.str.extract(r'"kernel_name":"((?:[^"\\]|\\.)*)"'),

@@ -156,15 +156,13 @@ def _attribute_to_calls(
 
 
 def _note_attribution(rows: pl.DataFrame, log: Log) -> None:
-    borrowed = rows["borrowed"].count()
-    if borrowed:
+    if borrowed := rows["borrowed"].count():
         message = (
             "device rows launched from a thread without NVTX ranges got the range that "
             f"was open on their process's main thread; their path ends in {OTHER_THREAD}"
         )
         log.note("nvtx_lent", message, count=borrowed)
-    without_launch = rows["called"].null_count()
-    if without_launch:
+    if without_launch := rows["called"].null_count():
         message = "device rows without an NVTX range: their launch call is not in the file"
         log.note("no_launch", message, count=without_launch)
 
@@ -175,11 +173,9 @@ def _read_ranges(tables: ExportTables, log: Log) -> pl.DataFrame:
     is_backward = (pl.col("end") < pl.col("start")).fill_null(False)
     log.drop("bad_range", "NVTX ranges that end before they start", count=rows.filter(is_backward).height)
     rows = rows.filter(~is_backward)
-    unclosed_count = rows["end"].null_count()
-    if unclosed_count:
+    if unclosed_count := rows["end"].null_count():
         log.note("nvtx_unclosed", "NVTX ranges without a duration: never closed", count=unclosed_count)
-    numbered_count = rows.select(pl.col("text").str.contains(_TORCH_TAIL).sum()).item()
-    if numbered_count:
+    if numbered_count := rows.select(pl.col("text").str.contains(_TORCH_TAIL).sum()).item():
         message = "range names without their PyTorch op numbers, which were removed"
         log.note("torch_numbers", message, count=numbered_count)
     return rows.select(

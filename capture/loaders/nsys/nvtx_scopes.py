@@ -43,11 +43,9 @@ def build_scopes(ranges: pl.DataFrame, log: Log) -> NvtxScopes:
         ends=pl.max_horizontal(pl.col("end").fill_null(OPEN_END_NS), pl.col("start") + 1),
     )
     nested, changes = _nest(ranges)
-    crossing_count = ranges.height - nested.height
-    if crossing_count:
+    if crossing_count := ranges.height - nested.height:
         log.note("nvtx_crossing", "NVTX ranges that cross others, left out of paths", count=crossing_count)
-    deep_count = nested.filter(pl.col("depth") >= MAX_DEPTH).height
-    if deep_count:
+    if deep_count := nested.filter(pl.col("depth") >= MAX_DEPTH).height:
         message = f"NVTX ranges nested deeper than {MAX_DEPTH}, left out of paths"
         log.note("nvtx_deep", message, count=deep_count)
     main_threads = _find_main_threads(ranges)

@@ -110,7 +110,6 @@ class PrintedTable:
 
 
 def _is_known_header(header: Sequence[str]) -> bool:
-    """Return True if `nsys stats` prints this header."""
     words = {_split_heading(cell)[0] for cell in header}
     if "total time" in words:
         return bool(words & _COUNTS and words & _NAMES) and bool(words & {"avg", "average"})

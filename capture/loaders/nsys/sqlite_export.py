@@ -132,10 +132,7 @@ def _build_meta(db: nsys.ExportStore) -> dict[str, Any]:
 
 
 def _parse_argv(capture: list[tuple[str, str]]) -> list[str]:
-    """Return the profiled command line.
-
-    The environment is ignored: it may contain secrets.
-    """
+    """Return the profiled command line, without the environment, which may contain secrets."""
     prefix = "PROCESS_0:"
     first_process = {name.removeprefix(prefix): v for name, v in capture if name.startswith(prefix)}
     command = first_process.get("COMMAND")

@@ -112,8 +112,7 @@ def _build_run(name: str, tables: Sequence[PrintedTable], log: Log) -> Run:
     rows = pl.concat([*valid_frames, no_rows], how="diagonal")
     log.drop("no_figure", "rows without a name or a total", count=sum(map(len, frames)) - rows.height)
     events = _with_copy_sizes(rows, tables)
-    cut_count = count_cut_names(events["name"])
-    if cut_count:
+    if cut_count := count_cut_names(events["name"]):
         log.note("names_cut", "names that the source truncated; equal ones are numbered", count=cut_count)
     meta: dict[str, Any] = {"producer": "Nsight Systems, nsys stats", "profiled": True}
     meta |= {"names_cut": cut_count} if cut_count else {}
@@ -163,7 +162,6 @@ def _with_copy_sizes(rows: pl.DataFrame, tables: Iterable[PrintedTable]) -> pl.D
 
 
 def _iter_named_tables(tables: Iterable[PrintedTable]) -> Iterator[tuple[str, pl.DataFrame]]:
-    """Yield every printed table under the name of its report."""
     name_counts: Counter[str] = Counter()
     for table in tables:
         name = table.report or _infer_kind(table)
@@ -172,7 +170,6 @@ def _iter_named_tables(tables: Iterable[PrintedTable]) -> Iterator[tuple[str, pl
 
 
 def _build_frame(table: PrintedTable) -> pl.DataFrame:
-    """Build a frame of a table, under its headings."""
     header = [cell or f"column {i}" for i, cell in enumerate(table.header)]
     names = [h if header.index(h) == i else f"{h} ({i})" for i, h in enumerate(header)]
     named_cells = zip(names, table.cells, strict=True)

@@ -106,7 +106,6 @@ def _parse_metadata(metadata: str) -> dict[str, Any]:
 
 
 def _decode_annotation(message: Value, names: Strings, strings: Strings, depth: int) -> tuple[str, Any]:
-    """Decode name and value of one annotation."""
     name, value = "", None
     entries: dict[str, Any] = {}
     items: list[Any] = []

@@ -99,8 +99,7 @@ def _join_tracks(cells: pl.DataFrame, layout: TableLayout) -> pl.Series:
 
 def _list_texts(cells: RecordCells, layout: TableLayout, log: Log) -> dict[str, str | None]:
     """Map known columns to their text; cells that a row lacks are None."""
-    missing_count = len(layout.headings) - len(cells)
-    if missing_count:
+    if missing_count := len(layout.headings) - len(cells):
         log.note("ragged", "rows with more or fewer cells than the header", severity="data_loss")
         cells = cells + [None] * missing_count
     return {column: to_cell_text(cells[heading.position]) for column, heading in layout.columns.items()}

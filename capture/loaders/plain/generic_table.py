@@ -60,7 +60,6 @@ def load(source: Source) -> list[Run]:
 
 
 def _split_head_lines(text: str) -> list[str]:
-    """Return the first lines of a text, which contain the headings."""
     return text.replace("\r", "\n").split("\n", HEADER_LINES)[:HEADER_LINES]
 
 
@@ -75,10 +74,7 @@ def _build_events(text: bytes, layout: TableLayout, log: Log) -> pl.DataFrame:
 
 
 def read_delimited(text: bytes, separator: str, layout: TableLayout, log: Log, skip: int = 0) -> pl.DataFrame:
-    """Read delimited text: regular lines in bulk, the others one by one.
-
-    The first `skip` lines are ignored.
-    """
+    """Read delimited text behind `skip` lines: regular lines in bulk, the others one by one."""
     positions = [str(position) for position in range(len(layout.headings))]
     cells, others = split_delimited(text, separator, positions, skip)
     last = cells.height + len(others) - 1

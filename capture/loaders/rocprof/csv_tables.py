@@ -182,8 +182,7 @@ def _drop_invalid_rows(rows: pl.DataFrame, log: Log) -> pl.DataFrame:
     is_invalid = pl.col("dur").is_null() & pl.col("count").is_null()
     valid = rows.filter(~is_invalid)
     log.drop("bad_time", "rows whose times are not numbers", count=rows.height - valid.height)
-    rounded_count = valid["dur"].null_count()
-    if rounded_count:
+    if rounded_count := valid["dur"].null_count():
         message = "times that a spreadsheet rounded; these kernels have no duration"
         log.note("mangled_times", message, count=rounded_count, severity="data_loss")
     return valid

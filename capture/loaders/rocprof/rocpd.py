@@ -70,10 +70,8 @@ class _ProcessReader:
         rows = rows.join(names, left_on="kernel_id", right_on="id", how="left", maintain_order="left")
         unknown = pl.format("kernel {}", pl.col("kernel_id").fill_null(-1))
         return rows.select(
-            "t", "dur", "correlation", _launch_args(),
-            pl.lit("kernel").alias("cat"),
-            pl.coalesce("title", unknown).alias("name"),
-            _device_place("agent_id"),
+            "t", "dur", "correlation", _launch_args(), _device_place("agent_id"),
+            cat=pl.lit("kernel"), name=pl.coalesce("title", unknown),
         )  # fmt: skip
 
     def read_copies(self) -> pl.DataFrame:
@@ -82,11 +80,8 @@ class _ProcessReader:
         ends = (pl.when(pl.col(end).is_in(gpus)).then(end) for end in ("dst_agent_id", "src_agent_id"))
         agent = pl.coalesce(*ends, "agent_id")
         return self._with_names(rows).with_columns(agent=agent).select(
-            "t", "dur", "correlation",
-            pl.col("size").cast(pl.Float64).alias("bytes"),
-            pl.lit("gpu_memcpy").alias("cat"),
-            "name",
-            _device_place("agent"),
+            "t", "dur", "correlation", "name", _device_place("agent"),
+            cat=pl.lit("gpu_memcpy"), bytes=pl.col("size").cast(pl.Float64),
         )  # fmt: skip
 
     def read_regions(self) -> pl.DataFrame:
@@ -96,10 +91,10 @@ class _ProcessReader:
         pid, tid = pl.col("pid").fill_null(0), pl.col("tid").fill_null(0)
         return rows.select(
             "t", "dur",
-            pl.when(~is_marker).then("correlation").alias("correlation"),
-            pl.when(is_marker).then(pl.lit("user_annotation")).otherwise(pl.lit("cuda_runtime")).alias("cat"),
-            pl.when(is_marker).then(pl.coalesce("message", "name")).otherwise("name").alias("name"),
-            pl.format("{}{}{}", pid, pl.lit(THREAD_SEPARATOR), tid).alias("thread"),
+            correlation=pl.when(~is_marker).then("correlation"),
+            cat=pl.when(is_marker).then(pl.lit("user_annotation")).otherwise(pl.lit("cuda_runtime")),
+            name=pl.when(is_marker).then(pl.coalesce("message", "name")).otherwise("name"),
+            thread=pl.format("{}{}{}", pid, pl.lit(THREAD_SEPARATOR), tid),
         )  # fmt: skip
 
     def read_marks(self) -> list[TraceEvent]:
