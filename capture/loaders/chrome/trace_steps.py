@@ -7,12 +7,7 @@ from typing import Final
 import polars as pl
 
 from capture.classify.step_annotations import StepAnnotation, parse_capture_annotation, parse_step_annotation
-from capture.graphs.replay_steps import (
-    GRAPH_LAUNCH_PATTERN,
-    INFERRED_STEPS_NOTE,
-    REPLAY_STEP_NAME,
-    derive_replay_steps,
-)
+from capture.graphs.replay_steps import GRAPH_LAUNCH_PATTERN, REPLAY_STEP_NAME, derive_replay_steps
 from capture.import_log import Log
 from capture.loaders.chrome.trace_model import DEVICE_CATEGORIES, RUNTIME_CATEGORIES, CompleteEvents
 
@@ -114,10 +109,9 @@ def add_graph_steps(complete: CompleteEvents, log: Log) -> CompleteEvents:
     rows = rows.drop_nulls(["t", "dur", "correlation"])
     launches = rows.filter("is_launch").select("t", "label", key="correlation")
     kernels = rows.filter("is_kernel").select("t", "dur", key="correlation", name="label")
-    steps = derive_replay_steps(launches.drop("label"), kernels)
+    steps = derive_replay_steps(launches.drop("label"), kernels, log)
     if steps.is_empty():
         return complete
-    log.note("inferred_steps", INFERRED_STEPS_NOTE, count=steps.height)
     label = {
         "cat": "user_annotation", "name": REPLAY_STEP_NAME,
         "thread": labels["thread"][int(launches["label"][0])], "starts_step": True, "is_annotation": False,

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -67,8 +68,13 @@ _ROW_TYPES: Final = {  # by category of the event in lower case; other categorie
 _FUNCTION_CATEGORY: Final = "python_function"
 _ROW_COLUMNS: Final = (
     "t", "dur", "step", "path", "layer", "phase", "shape", "flops", "bytes",
-    "launch", "launch_dur", *LAUNCH_CONFIG_COLUMNS,
+    "launch", "launch_dur", *LAUNCH_CONFIG_COLUMNS, "reported_path", "captured_line",
 )  # fmt: skip
+_SOURCES: Final = {  # columns of which the first with a value counts
+    "path": ("reported_path", "region", "path"),
+    "line": ("captured_line", "line"),
+    "category": ("category", "operator_category"),
+}
 _LINK_COLUMNS: Final = ("correlation", "external_id", "args")
 _LABEL_COLUMNS: Final = ("kind", "name", "lens", "track", "category")
 
@@ -213,37 +219,23 @@ def _expand_labels(rows: pl.DataFrame, labels: pl.DataFrame) -> pl.DataFrame:
         if c in rows.columns
     ]
     columns += [labels[c].gather(rows["label"]) for c in STEP_FIELDS if c in labels.columns]
-    columns = _with_captured_line(columns, rows)
+    if labels["region"].count():
+        columns.append(labels["region"].cast(pl.Categorical()).gather(rows["label"]))
     row_columns = [c for c in _ROW_COLUMNS if c in rows.columns]
     frame = rows.select(*row_columns, *columns, "is_leaf", *_infer_from_launch(rows, labels))
-    frame = _with_reported_paths(frame, rows, labels)
-    if "operator_category" in frame.columns:
-        frame = frame.with_columns(category=pl.coalesce("category", "operator_category"))
+    frame = _merge_sources(frame)
     is_host_work = rows["is_leaf"] & (labels["kind"] != "kernel").gather(rows["label"])
     if is_host_work.any():
         kernel = pl.lit(pl.Series(["kernel"], dtype=pl.Categorical()))
         frame = frame.with_columns(kind=pl.when("is_leaf").then(kernel).otherwise("kind"))
-    return frame.drop("is_leaf", "operator_category", strict=False)
+    return frame.drop("is_leaf")
 
 
-def _with_reported_paths(frame: pl.DataFrame, rows: pl.DataFrame, labels: pl.DataFrame) -> pl.DataFrame:
-    """Replace the path around the launch by the one that the source reports, if any."""
-    reported = [rows["reported_path"]] if "reported_path" in rows.columns else []
-    if labels["region"].count():
-        reported.append(labels["region"].cast(pl.Categorical()).gather(rows["label"]))
-    if not reported:
-        return frame
-    inferred = [frame["path"]] if "path" in frame.columns else []
-    return frame.with_columns(path=pl.coalesce([*reported, *inferred]))
-
-
-def _with_captured_line(columns: list[pl.Series], rows: pl.DataFrame) -> list[pl.Series]:
-    """Replace `line` by that of the launch into the graph, for replayed kernels."""
-    if "captured_line" not in rows.columns:
-        return columns
-    host_line = next((c for c in columns if c.name == "line"), None)
-    line = pl.select(pl.coalesce(rows["captured_line"], host_line).alias("line"))["line"]
-    return [*(c for c in columns if c.name != "line"), line]
+def _merge_sources(frame: pl.DataFrame) -> pl.DataFrame:
+    for column, sources in _SOURCES.items():
+        if present := [c for c in sources if c in frame.columns]:
+            frame = frame.with_columns(pl.coalesce(present).alias(column))
+    return frame.drop(set(chain(*_SOURCES.values())) - _SOURCES.keys(), strict=False)
 
 
 def _infer_from_launch(rows: pl.DataFrame, labels: pl.DataFrame) -> list[pl.Series]:

@@ -5,12 +5,7 @@ from typing import Final
 
 import polars as pl
 
-from capture.graphs.replay_steps import (
-    GRAPH_LAUNCH_PATTERN,
-    INFERRED_STEPS_NOTE,
-    REPLAY_STEP_NAME,
-    derive_replay_steps,
-)
+from capture.graphs.replay_steps import GRAPH_LAUNCH_PATTERN, REPLAY_STEP_NAME, derive_replay_steps
 from capture.import_log import Log
 from capture.loaders._per_distinct import evaluate_per_distinct
 from capture.loaders.nsys.export_tables import (
@@ -266,19 +261,17 @@ def _with_graph_steps(
     Otherwise the calls are unchanged and there are no step rows.
     """
     launches = calls.filter(pl.col("name").cast(pl.String).str.contains(GRAPH_LAUNCH_PATTERN))
-    no_rows = pl.DataFrame()
     if calls["step"].null_count() < calls.height or launches["pid"].n_unique() != 1:
-        return calls, no_rows
+        return calls, pl.DataFrame()
     kernels = tables.kernels.drop_nulls(["start", "end", "correlationId"]).select(
         key="correlationId",
         name=pl.coalesce(pl.col("graphNodeId").cast(pl.Int64), pl.col("name").cast(pl.Int64)),
         t="start",
         dur=pl.col("end") - pl.col("start"),
     )
-    steps = derive_replay_steps(launches.select(t="start", key="correlationId"), kernels)
+    steps = derive_replay_steps(launches.select(t="start", key="correlationId"), kernels, log)
     if steps.is_empty():
-        return calls, no_rows
-    log.note("inferred_steps", INFERRED_STEPS_NOTE, count=steps.height)
+        return calls, pl.DataFrame()
     spans = steps.with_columns(start="t", ends=pl.col("t") + pl.col("dur"))
     calls_in_steps = calls.drop("step").join_asof(spans, on="start", strategy="backward")
     is_in_step = (pl.col("start") < pl.col("ends")) & (pl.col("pid") == launches["pid"][0])
