@@ -97,8 +97,8 @@ class Database:
                 columns = zip(sources, zip(*rows, strict=True), strict=True)
                 yield pl.DataFrame([self._build_column(query, name, values) for name, values in columns])
         except _SQLITE_ERRORS as e:
-            why = _describe_error(e)
-            self.log.note("broken_table", f"table {query.table} is incomplete: {why}", severity="data_loss")
+            message = f"table {query.table} is incomplete: {_describe_error(e)}"
+            self.log.note("broken_table", message, severity="data_loss")
         self.rows[query.table] = row_count
 
     def _build_column(self, query: TableQuery, name: str, values: tuple[Any, ...]) -> pl.Series:

@@ -52,7 +52,13 @@ def load(source: Source) -> list[Run]:
     parts = _decode_msgpack(source) if _MSGPACK_START.match(source.head.raw) else parse_document(source)
     if not isinstance(parts, list) or not all(isinstance(part, dict) for part in parts):
         raise UnreadableError("is not a list of Proton trees", where=source.label)
-    rows, devices = _split_parts(parts)
+    rows: list[dict[str, Any]] = []
+    devices: list[dict[str, Any]] = []
+    for part in parts:
+        if "children" in part or "metrics" in part:
+            rows += _iter_rows(part)
+        else:
+            devices += _iter_devices(part)
     source.log.read = len(rows)
     valid_rows = build_frame(rows, _ROW_SCHEMA, source.log).filter(pl.col("dur").is_not_null())
     source.log.drop("bad_time", "times that are not a number", count=len(rows) - valid_rows.height)
@@ -71,18 +77,6 @@ def _decode_msgpack(source: Source) -> Any:
     except (ValueError, TypeError) as e:
         what, todo = "is damaged or cut short", "write or copy the file again"
         raise UnreadableError(what, where=source.label, why=str(e)[:200], todo=todo) from None
-
-
-def _split_parts(parts: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Collect the rows of all trees, and the devices in the other parts of the document."""
-    rows: list[dict[str, Any]] = []
-    devices: list[dict[str, Any]] = []
-    for part in parts:
-        if "children" in part or "metrics" in part:
-            rows += _iter_rows(part)
-        else:
-            devices += _iter_devices(part)
-    return rows, devices
 
 
 def _iter_rows(tree: dict[str, Any]) -> Iterator[dict[str, Any]]:

@@ -122,7 +122,13 @@ def _build_run(section: TitledTables, log: Log) -> Run:
     meta = _parse_title(section.title) | {"profiled": True}
     if by_name:
         meta["guess"] = [ROLE_GUESS]
-    _note_missing(section, kernels, by_name, meta, log)
+    if call_ranges := find_uneven_calls(kernels, by_name):
+        meta["lost_records"] = {phase: list(span) for phase, span in call_ranges.items()}
+        log.note("uneven_calls", "kernels that run once per layer have different counts: records were lost")
+    shares = [row["percent"] for row in section.statistics if row["percent"] is not None]
+    if shares and abs(sum(shares) - 100) > 0.5:
+        log.note("rows_missing", "the printed shares do not add up to 100 %", severity="data_loss")
+        meta["truncated"] = True
     name = " ".join(meta[key] for key in ("model", "quant") if key in meta) or "kernels"
     return build_run(name, meta, _build_events(section, by_name), log, _build_tables(section))
 
@@ -133,23 +139,6 @@ def _parse_title(title: str) -> dict[str, Any]:
     compute = re.search(r"f\d+", subject["quant"])
     meta = {**subject.groupdict(), "dtype": compute and compute[0]}
     return {key: value for key, value in meta.items() if value}
-
-
-def _note_missing(
-    section: TitledTables,
-    kernels: list[UnlabelledKernel],
-    by_name: dict[str, GuessedRole],
-    meta: dict[str, Any],
-    log: Log,
-) -> None:
-    """Note which records are missing, judging from the table itself."""
-    if call_ranges := find_uneven_calls(kernels, by_name):
-        meta["lost_records"] = {phase: list(span) for phase, span in call_ranges.items()}
-        log.note("uneven_calls", "kernels that run once per layer have different counts: records were lost")
-    shares = [row["percent"] for row in section.statistics if row["percent"] is not None]
-    if shares and abs(sum(shares) - 100) > 0.5:
-        log.note("rows_missing", "the printed shares do not add up to 100 %", severity="data_loss")
-        meta["truncated"] = True
 
 
 def _build_events(section: TitledTables, by_name: dict[str, GuessedRole]) -> pl.DataFrame:
