@@ -8,8 +8,7 @@ rocpd: https://rocm.docs.amd.com/projects/rocprofiler-sdk/en/latest/how-to/using
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 import polars as pl
@@ -35,17 +34,6 @@ _LAUNCH_SIZE_COLUMNS: Final = (
     "group_segment_size",
 )  # fmt: skip
 _UNNAMED: Final = "unnamed"
-
-
-@dataclass(frozen=True)
-class RocpdProcess:
-    """The work of one process, as columns of a Chrome trace."""
-
-    pid: int | None
-    parts: list[pl.DataFrame]  # t, dur, correlation, cat, name, thread; args of kernels, bytes of copies
-    marks: list[TraceEvent]
-    lanes: dict[str, str]
-    devices: list[dict[str, Any]]
 
 
 class _ProcessReader:
@@ -108,12 +96,11 @@ class _ProcessReader:
         marks = rows.filter(is_valid).sort("t").select("t", "message").rows()
         return [TraceEvent(ph="i", name=name, ts=encode_us(t)) for t, name in marks]
 
-    def map_tracks(self, parts: list[pl.DataFrame]) -> dict[str, str]:
+    def map_tracks(self, places: pl.Series) -> dict[str, str]:
         """Map each place to its track: a device with its stream, or a thread."""
         numbers = dict(self.agents.filter("gpu").select("id", "type_index").iter_rows())
         threads = dict(self.read_table("rocpd_info_thread", ("tid", "name"), ("name",)).iter_rows())
-        places = pl.concat([part["thread"] for part in parts]).unique().drop_nulls()
-        return {place: _describe_track(place, numbers, threads) for place in places}
+        return {place: _describe_track(place, numbers, threads) for place in places.unique().drop_nulls()}
 
     def _read_timed(self, name: str, columns: tuple[str, ...]) -> pl.DataFrame:
         """Read rows with their times, place and event, wherever the schema keeps those."""
@@ -177,13 +164,18 @@ def load(source: Source) -> list[Run]:
         # the names of a process's tables end in an underscore and its GUID, or in nothing
         suffixes = {name[match.end() :] for name in db.tables if (match := _EVENT_TABLE.match(name))}
         processes = [_read_process(db, suffix) for suffix in sorted(suffixes)]
-    if not any(part.height for process in processes for part in process.parts):
+    if not any(trace.complete.rows.height for trace, _ in processes):
         raise UnreadableError("is a rocpd database without kernels, copies or calls", where=source.label)
-    return [_build_run(process, len(processes) > 1, source) for process in processes]
+    parts = [f" pid {pid}" if len(processes) > 1 else "" for _, pid in processes]
+    return [
+        convert_to_run(trace, source, part=part) for (trace, _), part in zip(processes, parts, strict=True)
+    ]
 
 
-def _build_run(process: RocpdProcess, has_several: bool, source: Source) -> Run:
-    rows = pl.concat(process.parts, how="diagonal")
+def _read_process(db: Database, suffix: str) -> tuple[Trace, int | None]:
+    """Read the work of the process whose table names end in a suffix; also return its id."""
+    reader = _ProcessReader(db, suffix)
+    rows = pl.concat([reader.read_kernels(), reader.read_copies(), reader.read_regions()], how="diagonal")
     labels = rows.select("cat", "name", "thread").unique(maintain_order=True).with_row_index("label")
     labelled = rows.join(labels, on=["cat", "name", "thread"], how="left", maintain_order="left")
     complete = CompleteEvents(
@@ -194,22 +186,11 @@ def _build_run(process: RocpdProcess, has_several: bool, source: Source) -> Run:
         ),
         labels.drop("label"),
     )  # fmt: skip
-    header: dict[str, Any] = {"deviceProperties": process.devices}
-    trace = Trace(complete, process.marks, header, tracks=process.lanes, producer="rocprofv3")
-    return convert_to_run(trace, source, part=f" pid {process.pid}" if has_several else "")
-
-
-def _read_process(db: Database, suffix: str) -> RocpdProcess:
-    reader = _ProcessReader(db, suffix)
-    parts = [reader.read_kernels(), reader.read_copies(), reader.read_regions()]
-    pids = reader.read_table("rocpd_info_process", ("id", "pid"))
-    return RocpdProcess(
-        pid=pids["pid"].drop_nulls().first() if pids.height else None,  # type: ignore[arg-type]
-        parts=parts,
-        marks=reader.read_marks(),
-        lanes=reader.map_tracks(parts),
-        devices=reader.agents.filter("gpu").select(id="type_index", name="product").to_dicts(),
-    )
+    devices = reader.agents.filter("gpu").select(id="type_index", name="product").to_dicts()
+    trace = Trace(complete, reader.read_marks(), {"deviceProperties": devices}, producer="rocprofv3")
+    trace.tracks = reader.map_tracks(labels["thread"])
+    pids = reader.read_table("rocpd_info_process", ("id", "pid"))["pid"].drop_nulls()
+    return trace, pids[0] if pids.len() else None
 
 
 def _parse_message(extdata: str) -> str | None:
