@@ -130,9 +130,9 @@ def _match_piece(launches: Sequence[_Launch], kernels: Sequence[ReplayedKernel])
     """Match the launches of one piece to kernels; None if they are too different to try."""
     if any(kernel is None for kernel, _, _ in launches):
         return _match_by_position(launches, kernels)
-    captured = _split_names_and_grids((name, grid) for name, grid, _ in launches)
-    replayed = _split_names_and_grids((kernel.name, kernel.grid) for kernel in kernels)
-    has_grids = None not in (*captured[1], *replayed[1])
+    captured = [(str(name), "" if _is_copy(str(name)) else grid) for name, grid, _ in launches]
+    replayed = [(kernel.name, "" if _is_copy(kernel.name) else kernel.grid) for kernel in kernels]
+    has_grids = all(grid is not None for _, grid in (*captured, *replayed))
     codes = [
         _encode_kinds(captured, replayed, name_of, has_grids)
         for name_of in (_normalise_copy_name, _parse_comparable_name)
@@ -142,25 +142,16 @@ def _match_piece(launches: Sequence[_Launch], kernels: Sequence[ReplayedKernel])
     return _align_streams(launch_codes, kernel_codes, kernels) if is_similar else None
 
 
-_NamesAndGrids = tuple[list[str], list[str | None]]
-
-
-def _split_names_and_grids(pairs: Iterable[tuple[str | None, str | None]]) -> _NamesAndGrids:
-    """Split pairs into names and grids; a copy has an empty grid."""
-    texts = [(str(name), grid) for name, grid in pairs]
-    return [name for name, _ in texts], ["" if _is_copy(name) else grid for name, grid in texts]
+_Kind = tuple[str, str | None]  # name and grid, empty for a copy
 
 
 def _encode_kinds(
-    captured: _NamesAndGrids, replayed: _NamesAndGrids, name_of: Callable[[str], Hashable], with_grids: bool
+    captured: Sequence[_Kind], replayed: Sequence[_Kind], name_of: Callable[[str], Hashable], with_grids: bool
 ) -> tuple[list[int], list[int]]:
     """Encode launches and kernels: equal codes for equal names, and for equal grids if requested."""
     codes: dict[Hashable, int] = {}
     launch_codes, kernel_codes = (
-        [
-            codes.setdefault((name_of(name), grid if with_grids else None), len(codes))
-            for name, grid in zip(*side, strict=True)
-        ]
+        [codes.setdefault((name_of(name), grid if with_grids else None), len(codes)) for name, grid in side]
         for side in (captured, replayed)
     )
     return launch_codes, kernel_codes

@@ -27,7 +27,13 @@ from capture.clean_text import clean
 from capture.graphs.capture_files import parse_batch
 from capture.loaders._json_document import decode_or_none
 from capture.loaders.chrome import lenient_reader
-from capture.loaders.chrome.launch_context import is_scope, is_user_function, with_lines, with_paths
+from capture.loaders.chrome.launch_context import (
+    SCOPE_SCHEMA,
+    is_scope,
+    is_user_function,
+    with_lines,
+    with_paths,
+)
 from capture.loaders.chrome.operator_links import OperandFields
 from capture.loaders.chrome.trace_model import (
     OPERATOR_CATEGORIES,
@@ -42,9 +48,6 @@ _COPY: Final = re.compile(r"Mem(?:cpy|set)")  # names the kernel of a call that 
 _FUNCTION_CATEGORY: Final = "python_function"
 _BEGIN: Final = "StreamBeginCapture"
 _END: Final = "StreamEndCapture"
-_SCOPE_SCHEMA: Final = {
-    "path": pl.Categorical(), "layer": pl.Int32(), "op": pl.Categorical(), "is_products_only": pl.Boolean(),
-}  # fmt: skip
 _INTERVAL_SCHEMA: Final = {"t": pl.Int64, "dur": pl.Int64, "thread": pl.String}
 
 
@@ -226,7 +229,7 @@ def _with_scopes(launches: pl.DataFrame, spans: Sequence[_HostSpan]) -> pl.DataF
     scope_frame = pl.DataFrame(scopes, schema=schema, orient="row").filter(pl.col("dur") > 0)
     if scope_frame.height:
         launches = with_paths(launches, scope_frame)
-    return pl.concat([launches, pl.DataFrame(schema=_SCOPE_SCHEMA)], how="diagonal")
+    return pl.concat([launches, pl.DataFrame(schema=SCOPE_SCHEMA)], how="diagonal")
 
 
 def _with_function_names(launches: pl.DataFrame, spans: Sequence[_HostSpan]) -> pl.DataFrame:

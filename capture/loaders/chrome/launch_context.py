@@ -21,6 +21,9 @@ _SCHEMA: Final = {
     "grid": pl.Categorical(), "block": pl.Categorical(), "registers": pl.Int32(), "shared": pl.Int32(),
     "occupancy": pl.Float64(),
 }  # fmt: skip
+SCOPE_SCHEMA: Final = {
+    "path": pl.Categorical(), "layer": pl.Int32(), "op": pl.Categorical(), "is_products_only": pl.Boolean(),
+}  # fmt: skip
 _MAX_INT32: Final = (1 << 31) - 1
 _MODULE_LAYER: Final = re.compile(r"nn\.Module: \w*(?:Layer|Block)_(\d{1,4})\b")
 
@@ -153,13 +156,12 @@ def _add_by_thread(
 def _build_path_columns(paths: Sequence[str | None]) -> list[pl.Series]:
     """Build path, layer, op and is_products_only of each path."""
     roles_by_path = infer_scope_roles(paths)
-    roles = [roles_by_path.get(path or "") for path in paths]
-    return [
-        pl.Series("path", paths, dtype=pl.String).cast(pl.Categorical()),
-        pl.Series("layer", [_find_module_layer(path) for path in paths], dtype=pl.Int32),
-        pl.Series("op", [role and role.op for role in roles], dtype=pl.String).cast(pl.Categorical()),
-        pl.Series("is_products_only", [role and role.is_products_only for role in roles], dtype=pl.Boolean),
+    roles = (roles_by_path.get(path or "") for path in paths)
+    rows = [
+        (path, _find_module_layer(path), role and role.op, role and role.is_products_only)
+        for path, role in zip(paths, roles, strict=True)
     ]
+    return pl.DataFrame(rows, schema=SCOPE_SCHEMA, orient="row").get_columns()
 
 
 @cache
