@@ -9,7 +9,7 @@ import msgspec
 import polars as pl
 
 from capture.classify.name_rules import infer_op_and_category
-from capture.classify.operator_work import OperatorCall, OperatorWork, estimate_work
+from capture.classify.operator_work import OperatorCall, estimate_work
 from capture.classify.step_annotations import StepAnnotation
 from capture.dense_lookup import encode_dense, find_distinct, find_positions, find_rows
 from capture.loaders._json_document import decode_or_none
@@ -99,17 +99,14 @@ def _build_work_columns(
     """Build shape, flops, bytes, operator_op and operator_category of each call."""
     rows = []
     columns = (names.gather(calls["operator"]), calls["operands"].cast(pl.String), calls["attention_step"])
-    for name, operands, step in zip(*columns, strict=True):
-        work = _estimate_call_work(name, operands, None if step is None else steps.get(step))
+    for name, operands, number in zip(*columns, strict=True):
+        call = None if operands is None else _parse_call(name, operands)
+        step = steps.get(number)
+        work = call and estimate_work(replace(call, step=step) if step else call)
         op, category = infer_op_and_category(name)
         reported = (work.shape, work.flops, work.bytes) if work else (None, None, None)
         rows.append((*reported, op, None if category == _UNKNOWN_CATEGORY else category))
     return pl.DataFrame(rows, schema=_WORK_SCHEMA, orient="row")
-
-
-def _estimate_call_work(name: str, operands: str | None, step: StepAnnotation | None) -> OperatorWork | None:
-    call = None if operands is None else _parse_call(name, operands)
-    return None if call is None else estimate_work(replace(call, step=step) if step else call)
 
 
 @lru_cache(maxsize=1 << 12)

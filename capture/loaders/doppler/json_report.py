@@ -83,7 +83,10 @@ def _build_run(report: dict[str, Any], log: Log) -> Run:
     ]
     log.read += len(sizes)
     frame = _build_events(rows, [n for b in blocks for n in b.counts], sizes, log)
-    return build_run(str(meta.get("model", "doppler")), meta, frame, log, _build_tables(timing, metrics))
+    numbers = list(_iter_numbers({"timing": timing, "metrics": metrics}, "", _MAX_DEPTH + 1))
+    figures = pl.DataFrame(numbers, {"name": pl.String, "value": pl.Float64}, orient="row")
+    tables = {"figures": figures} if numbers else {}
+    return build_run(str(meta.get("model", "doppler")), meta, frame, log, tables)
 
 
 def _build_meta(report: dict[str, Any], metrics: dict[str, Any], timing: dict[str, Any]) -> dict[str, Any]:
@@ -160,9 +163,3 @@ def _build_events(
         row["count"] = next(launches) if row["kind"] == "kernel" else None
     rows += [{"kind": "memory", "name": name, "bytes": size} for name, size in sizes]
     return build_frame(rows, {**EVENT_SCHEMA, "count": pl.Int64}, log)
-
-
-def _build_tables(timing: dict[str, Any], metrics: dict[str, Any]) -> dict[str, pl.DataFrame]:
-    numbers = list(_iter_numbers({"timing": timing, "metrics": metrics}, "", _MAX_DEPTH + 1))
-    schema = {"name": pl.String, "value": pl.Float64}
-    return {"figures": pl.DataFrame(numbers, schema, orient="row")} if numbers else {}

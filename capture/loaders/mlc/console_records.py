@@ -26,8 +26,6 @@ _END: Final = re.compile(_FIELD.format("end"))
 _TIME: Final = re.compile(_FIELD.format("timeMs"))
 _MODEL: Final = re.compile(r"\b([A-Za-z][\w.]*(?:-[\w.]+)*)-(q\d+f\d+(?:_\d+)?)(?:-MLC)?\b")
 
-_BAD_RECORD: Final = "records without an entry point or without a time"
-
 
 def has_records(text: str) -> bool:
     """Return True if a console log contains at least one record."""
@@ -61,7 +59,7 @@ def _iter_rows(text: str, log: Log) -> Iterator[dict[str, Any]]:
         group_count += 1
         record = _parse_record(group)
         if record is None:
-            log.drop("bad_record", _BAD_RECORD, at=offset)
+            log.drop("bad_record", "records without an entry point or without a time", at=offset)
             continue
         if record.pop("passes") > 1:
             message = "passes with several entry points, attributed to the first"

@@ -102,15 +102,11 @@ def _note_missing_tables(db: nsys.ExportStore, tables: nsys.ExportTables) -> Non
     if tables.graphs.height:
         message = "CUDA graphs traced as a whole, without their kernels (use --cuda-graph-trace=node)"
         db.log.note("graphs_whole", message, count=tables.graphs.height)
-    _note_diagnostics(db.read_pairs("DIAGNOSTIC_EVENT", "text", "severity"), db.log)
-
-
-def _note_diagnostics(messages: list[tuple[str, str]], log: Log) -> None:
-    """Note the profiler's own warnings, such as lost buffers."""
+    messages = db.read_pairs("DIAGNOSTIC_EVENT", "text", "severity")  # of the profiler, such as lost buffers
     warnings = [text for text, severity in messages if severity in _WARNING_SEVERITIES]
     if warnings:
         summary = "; ".join(clean(text, 200) for text in dict.fromkeys(warnings[:5]))
-        log.note("profiler_warnings", f"the profiler warned: {summary}", count=len(warnings))
+        db.log.note("profiler_warnings", f"the profiler warned: {summary}", count=len(warnings))
 
 
 def _build_meta(db: nsys.ExportStore) -> dict[str, Any]:

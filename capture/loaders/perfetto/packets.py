@@ -83,7 +83,10 @@ class ClockTable:
         clocks = {to_number(reading.get(1, 0)): reading for reading in readings}
         reference_ns = _parse_reading(clocks.get(self.primary))
         for id, reading in clocks.items():
-            self.clocks[_find_owner(id, sequence), id] = _build_clock(reading, reference_ns)
+            now_ns, unit_ns = _parse_reading(reading) or 0, to_number(reading.get(4, 0)) or 1
+            origin_ns = now_ns if reference_ns is None else reference_ns
+            clock = TraceClock(now_ns, origin_ns, unit_ns, bool(reading.get(3)), last_ns=now_ns)
+            self.clocks[_find_owner(id, sequence), id] = clock
         realtime_ns = _parse_reading(clocks.get(REALTIME))
         if realtime_ns and reference_ns is not None and self.epoch_offset_ns is None:
             self.epoch_offset_ns = realtime_ns - reference_ns
@@ -280,14 +283,6 @@ class PacketReader:
             self.nameless_count += 1
             return f"event {to_number(event[10])}"
         return name
-
-
-def _build_clock(fields: dict[int, Value], reference_ns: int | None) -> TraceClock:
-    """Build a clock from a snapshot; without a reading of the reference clock it is taken as that."""
-    reading_ns = _parse_reading(fields) or 0
-    unit_ns = to_number(fields.get(4, 0)) or 1
-    reference_ns = reading_ns if reference_ns is None else reference_ns
-    return TraceClock(reading_ns, reference_ns, unit_ns, bool(fields.get(3)), last_ns=reading_ns)
 
 
 def _find_owner(id: int, sequence: int) -> int:
