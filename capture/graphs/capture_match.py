@@ -66,9 +66,7 @@ class GraphMatch:
 
 
 def find_best_match(
-    graphs: Iterable[CapturedGraph],
-    requirement: GraphRequirement,
-    pieces: Sequence[Sequence[ReplayedKernel]],
+    graphs: Iterable[CapturedGraph], requirement: GraphRequirement, pieces: Sequence[Sequence[ReplayedKernel]]
 ) -> GraphMatch | None:
     """Find the graph of a replay: the smallest that meets the requirement and whose launches align.
 

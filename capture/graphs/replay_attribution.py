@@ -100,7 +100,7 @@ def attribute_replays(
         if captures.are_requested:
             log.note("capture_unused", "the trace replays no graph that needs a capture")
         return kernels.drop("row")
-    requirements = _compute_graph_requirements(replays, annotations)
+    requirements = _compute_requirements(replays, annotations)
     replays = replays.join(requirements, on="step", how="left", nulls_equal=True)
     groups = _match_groups(replays, complete.labels["name"], captures, log)
     for group, nearest in groups.unmatched:
@@ -130,9 +130,7 @@ def _select_replays(kernels: pl.DataFrame, complete: CompleteEvents) -> pl.DataF
     )
 
 
-def _compute_graph_requirements(
-    replays: pl.DataFrame, annotations: Mapping[int, StepAnnotation]
-) -> pl.DataFrame:
+def _compute_requirements(replays: pl.DataFrame, annotations: Mapping[int, StepAnnotation]) -> pl.DataFrame:
     """Compute what a graph must serve in each step: requests, tokens, padded."""
     steps = replays["step"].unique(maintain_order=True)
     by_step = map(annotations.get, steps)
@@ -241,9 +239,7 @@ def _join_launch_columns(groups: _GroupMatches) -> pl.DataFrame:
     aligned = groups.replays.join(
         pl.concat(pairs), on=[*_KIND_KEYS, "position"], how="inner", nulls_equal=True, maintain_order="left"
     ).drop_nulls(["first", "last"])
-    first, last = (
-        launches.select(_LAUNCH_COLUMNS)[aligned[end].cast(pl.UInt32)] for end in ("first", "last")
-    )
+    first, last = (launches.select(_LAUNCH_COLUMNS)[aligned[c].cast(pl.UInt32)] for c in ("first", "last"))
     columns = [
         pl.select(pl.when(one.eq_missing(other)).then(one))[:, 0].alias(one.name)
         for one, other in zip(first, last, strict=True)

@@ -219,11 +219,9 @@ def find_loaders(head: Head, suffix: str = "", log: Log | None = None) -> list[L
     suffix decides. Only loaders whose marks are in the head are imported. If loaders of other packages are
     asked, `log` gets a note per broken one.
     """
-    specific = [name for name, marks in LOADERS.items() if marks]
+    marked = [name for name, marks in LOADERS.items() if marks]
     generic = [name for name, marks in LOADERS.items() if not marks]
-    claims = (
-        _select_accepting(specific, head) or _select_foreign(head, log) or _select_accepting(generic, head)
-    )
+    claims = _select_accepting(marked, head) or _select_foreign(head, log) or _select_accepting(generic, head)
     if claims or b"\0" not in head.raw:
         return claims
     return [_import_reader(name) for name, marks in LOADERS.items() if f"*{suffix}" in marks]

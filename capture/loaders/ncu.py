@@ -39,11 +39,8 @@ _IDENTITY: Final = (
 )  # fmt: skip
 _METRIC_HEADINGS: Final = ("Metric Name", "Metric Unit", "Metric Value", "Average", "Minimum", "Maximum")
 _DURATION_METRICS: Final = (
-    "Duration",
-    "gpu__time_duration.sum",
-    "gpu__time_duration.avg",
-    "gpu__time_duration.max",
-)
+    "Duration", "gpu__time_duration.sum", "gpu__time_duration.avg", "gpu__time_duration.max",
+)  # fmt: skip
 _ROW_COLUMN: Final = "\0line"  # our own columns: no header contains a NUL
 _LAUNCH_COLUMN: Final = "\0launch"
 _TABLE_COLUMN: Final = "\0table"

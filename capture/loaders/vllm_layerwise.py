@@ -106,9 +106,7 @@ def _build_meta(context: dict[str, Any]) -> dict[str, Any]:
     engine = read_dict(context, "engine_args")
     devices = context.get("cuda_devices")
     listed = devices if isinstance(devices, list) else [str(devices)] if devices else []
-    names = [
-        str(device.get("name", device)) if isinstance(device, dict) else str(device) for device in listed
-    ]
+    names = [str(d.get("name", d)) if isinstance(d, dict) else str(d) for d in listed]
     meta = {
         "producer": "vLLM layerwise profile",
         "model": engine.get("model"),

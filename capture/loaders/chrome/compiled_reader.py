@@ -199,11 +199,8 @@ def _concat_parts(parts: Sequence[Any], log: Log) -> CompleteEvents:
     for part in parts:
         texts = read_arrow_table(part.texts())["text"].cast(pl.Categorical())
         part_rows, part_labels, times = (read_arrow_table(t()) for t in (part.rows, part.labels, part.odd))
-        rows.append(
-            part_rows.with_columns(
-                texts.gather(part_rows["args"]).alias("args"), pl.col("label") + label_count
-            )
-        )
+        args = texts.gather(part_rows["args"]).alias("args")
+        rows.append(part_rows.with_columns(args, pl.col("label") + label_count))
         odd_times.append(times.with_columns(pl.col("row") + row_count))
         labels.append(part_labels)
         row_count, label_count = row_count + part_rows.height, label_count + part_labels.height

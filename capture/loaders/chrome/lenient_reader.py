@@ -150,9 +150,8 @@ class _DamagedDocument:
             pass
         self.header = self._parse_header(array.start()) if array else {}
         if self.truncated and array:
-            log.note(
-                "cut_short", "the file ends inside its list of events", at=self._at, severity="data_loss"
-            )
+            message = "the file ends inside its list of events"
+            log.note("cut_short", message, at=self._at, severity="data_loss")
 
     def _parse_piece(self) -> bool:
         """Parse the next piece, in bulk if it is intact; return False at the end of the list."""

@@ -43,10 +43,8 @@ def _find_device_names(header: dict[str, Any]) -> tuple[str, list[str]]:
     if names or devices.is_empty():
         return ", ".join(names), []
     columns = ("sms", "memory_bytes", "major", "minor")
-    candidates = {
-        find_gpu_name(s, m, (major, minor)) for s, m, major, minor in devices.select(columns).rows()
-    }
-    name = candidates.pop() if len(candidates) == 1 else None
+    matches = {find_gpu_name(s, m, (major, minor)) for s, m, major, minor in devices.select(columns).rows()}
+    name = matches.pop() if len(matches) == 1 else None
     if name is None:
         return "", []
     sms, memory, major, minor = devices.select(columns).row(0)

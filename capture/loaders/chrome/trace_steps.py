@@ -36,10 +36,8 @@ def mark_step_starts(complete: CompleteEvents) -> CompleteEvents:
 def _select_step_numbers(names: pl.Series, parsed: list[StepAnnotation | None]) -> list[int | None]:
     """Select the number of the step that each label starts: profiler steps if there are any, else all."""
     numbers = [None if step is None else step.number for step in parsed]
-    profiler = [
-        n if name.startswith(_PROFILER_STEP) else None for n, name in zip(numbers, names, strict=True)
-    ]
-    return profiler if any(n is not None for n in profiler) else numbers
+    steps = [n if name.startswith(_PROFILER_STEP) else None for n, name in zip(numbers, names, strict=True)]
+    return steps if any(n is not None for n in steps) else numbers
 
 
 def _mark_annotated_steps(

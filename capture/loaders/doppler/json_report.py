@@ -78,9 +78,7 @@ def _build_run(report: dict[str, Any], log: Log) -> Run:
     meta |= {**sum_totals_by_phase(blocks), "profiled": bool(blocks)}
     if guesses:
         meta["guess"] = guesses
-    sizes = [
-        size for size in _iter_numbers(report.get("memory"), "", _MAX_DEPTH) if _SIZE_KEY.search(size[0])
-    ]
+    sizes = [s for s in _iter_numbers(report.get("memory"), "", _MAX_DEPTH) if _SIZE_KEY.search(s[0])]
     log.read += len(sizes)
     frame = _build_events(rows, [n for b in blocks for n in b.counts], sizes, log)
     numbers = list(_iter_numbers({"timing": timing, "metrics": metrics}, "", _MAX_DEPTH + 1))

@@ -107,16 +107,12 @@ def _build_runs(
 
 
 def _build_run(
-    pair: ComparedPair,
-    side: int,
-    shared_meta: dict[str, Any],
-    other_tables: dict[str, pl.DataFrame],
-    log: Log,
+    pair: ComparedPair, side: int, shared: dict[str, Any], other_tables: dict[str, pl.DataFrame], log: Log
 ) -> Run:
     name, letter = pair.names[side], "ab"[side]
-    meta = {**shared_meta, "side": letter, "sides": list(pair.names), "headings": pair.headings}
+    meta = {**shared, "side": letter, "sides": list(pair.names), "headings": pair.headings}
     meta |= {"cycles": pair.cycles[side], "mean_cycle_ns": pair.mean_ns[side]}
-    meta["pid"] = _find_pid(name, str(shared_meta.get("subject", "")))
+    meta["pid"] = _find_pid(name, str(shared.get("subject", "")))
     if reasons := _list_obstacles(pair):
         meta["comparable"] = {"ok": False, "reasons": reasons}
         if side == 0:

@@ -63,7 +63,7 @@ def _build_device_events(
     rows = pl.concat([_select_device_columns(*part) for part in parts], how="diagonal")
     rows = rows.with_columns(pid=_extract_process("globalPid"), track=_build_gpu_tracks(rows))
     launchers = threads.rename({"track": "launcher"})
-    attributed = _attribute_to_calls(rows, calls, scopes, log)
+    attributed = _attribute_rows(rows, calls, scopes, log)
     return attributed.join(launchers, on="thread", how="left", maintain_order="left").select(
         pl.lit("kernel").alias("kind"),
         "name", "lens", "category", "track", "path", "step",
@@ -127,9 +127,7 @@ def _read_calls(tables: ExportTables, ranges: NvtxScopes) -> pl.DataFrame:
     return calls.with_columns(step=pl.coalesce("step", "home_step")).drop("home_scope", "home_step")
 
 
-def _attribute_to_calls(
-    rows: pl.DataFrame, calls: pl.DataFrame, ranges: NvtxScopes, log: Log
-) -> pl.DataFrame:
+def _attribute_rows(rows: pl.DataFrame, calls: pl.DataFrame, ranges: NvtxScopes, log: Log) -> pl.DataFrame:
     """Give device rows the path and step of the call that launched them, matched within its process."""
     processes = calls["pid"].unique().to_list()
     if len(processes) == 1 and processes != [None]:

@@ -121,9 +121,8 @@ def _read_strings(db: ExportStore) -> pl.DataFrame:
 def _correct_wait_devices(waits: pl.DataFrame, device_work: list[pl.DataFrame]) -> pl.DataFrame:
     """Give waits the device of their context, as its work shows it: the profiler writes 0 for every wait."""
     context = ["globalPid", "contextId"]
-    pairs = (
-        pl.concat([rows.select(*context, device="deviceId") for rows in device_work]).drop_nulls().unique()
-    )
+    columns = [rows.select(*context, device="deviceId") for rows in device_work]
+    pairs = pl.concat(columns).drop_nulls().unique()
     owners = pairs.filter(pl.len().over(context) == 1)
     joined = waits.join(owners, on=context, how="left", maintain_order="left")
     return joined.with_columns(deviceId=pl.coalesce("device", "deviceId")).drop("device")

@@ -240,9 +240,8 @@ class PacketReader:
     def _read_event(self, packet: dict[int, Value], t: int | None, sequence: PacketSequence) -> None:
         if sequence.has_lost_state and to_number(packet.get(_FLAGS, 0)) & _FLAG_NEEDS:
             self.log.read += 1
-            self.log.drop(
-                "lost_state", "events after a loss in the recording, which took their names and tracks"
-            )
+            message = "events after a loss in the recording, which took their names and tracks"
+            self.log.drop("lost_state", message)
             return
         raw = packet[_EVENT]
         if raw in sequence.end_cache:

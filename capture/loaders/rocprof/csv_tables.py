@@ -104,9 +104,7 @@ def _first_reported(rows: pl.DataFrame, *columns: str) -> pl.Expr:
     return pl.coalesce(reported) if reported else pl.lit(None, dtype=pl.String)
 
 
-def _build_timed_rows(
-    rows: pl.DataFrame, name: str, track: pl.Expr | pl.Series, **words: str
-) -> pl.DataFrame:
+def _build_rows(rows: pl.DataFrame, name: str, track: pl.Expr | pl.Series, **words: str) -> pl.DataFrame:
     timed = rows.select(*_parse_times(rows), name=name, track=track)
     return timed.with_columns(build_constant_columns(**words))
 
@@ -117,18 +115,18 @@ def _read_kernels(rows: pl.DataFrame) -> pl.DataFrame:
     number = device.str.strip_prefix("Agent").str.strip_chars()
     track = pl.lit("gpu") + number + pl.coalesce(*lanes, pl.lit(""))
     tracks = evaluate_per_distinct(rows, ("agent_id", "gpu_id", "stream_id", "queue_id"), track)
-    return _build_timed_rows(rows, "kernel_name", tracks, kind="kernel", lens="gpu")
+    return _build_rows(rows, "kernel_name", tracks, kind="kernel", lens="gpu")
 
 
 def _read_copies(rows: pl.DataFrame) -> pl.DataFrame:
     track = pl.coalesce(pl.lit("copy/stream") + _first_reported(rows, "stream_id"), pl.lit("copy"))
-    return _build_timed_rows(rows, "direction", track, kind="kernel", lens="gpu", category="copy")
+    return _build_rows(rows, "direction", track, kind="kernel", lens="gpu", category="copy")
 
 
 def _read_calls(rows: pl.DataFrame) -> pl.DataFrame:
     thread = pl.col("thread_id") if "thread_id" in rows.columns else pl.lit("?")
     track = pl.lit("thread ") + thread
-    return _build_timed_rows(rows, "function", track, kind="span", lens="host", category="host")
+    return _build_rows(rows, "function", track, kind="span", lens="host", category="host")
 
 
 def _read_statistics(rows: pl.DataFrame) -> pl.DataFrame:

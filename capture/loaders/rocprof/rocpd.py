@@ -163,13 +163,11 @@ def load(source: Source) -> list[Run]:
     with open_database(source, _DATABASE_FORMAT) as db:
         # the names of a process's tables end in an underscore and its GUID, or in nothing
         suffixes = {name[match.end() :] for name in db.tables if (match := _EVENT_TABLE.match(name))}
-        processes = [_read_process(db, suffix) for suffix in sorted(suffixes)]
-    if not any(trace.complete.rows.height for trace, _ in processes):
+        traces = [_read_process(db, suffix) for suffix in sorted(suffixes)]
+    if not any(trace.complete.rows.height for trace, _ in traces):
         raise UnreadableError("is a rocpd database without kernels, copies or calls", where=source.label)
-    parts = [f" pid {pid}" if len(processes) > 1 else "" for _, pid in processes]
-    return [
-        convert_to_run(trace, source, part=part) for (trace, _), part in zip(processes, parts, strict=True)
-    ]
+    parts = [f" pid {pid}" if len(traces) > 1 else "" for _, pid in traces]
+    return [convert_to_run(trace, source, part=part) for (trace, _), part in zip(traces, parts, strict=True)]
 
 
 def _read_process(db: Database, suffix: str) -> tuple[Trace, int | None]:
