@@ -14,14 +14,7 @@ import polars as pl
 
 from capture.import_log import Log
 from capture.loaders._exact_numbers import MICROSECOND, parse_decimal, parse_float, parse_nanoseconds
-from capture.loaders.latencyprism.metric_names import (
-    build_role_columns,
-    build_value_columns,
-    find_role,
-    infer_func_type,
-    iter_csv_records,
-    parse_header,
-)
+from capture.loaders.latencyprism import metric_names as metrics
 from capture.run import Run, build_run, with_log
 from capture.source import Head, Source
 
@@ -80,7 +73,7 @@ class MarkdownTable:
 
 
 def sniff(head: Head) -> bool:
-    return bool(_TITLE.match(head.stripped_text)) or parse_header(head.stripped_text)[:4] == _HEADER
+    return bool(_TITLE.match(head.stripped_text)) or metrics.parse_header(head.stripped_text)[:4] == _HEADER
 
 
 def load(source: Source) -> list[Run]:
@@ -187,15 +180,16 @@ def _build_function_rows(present: pl.DataFrame, letter: str, mean_ns: int) -> pl
     """Build one row per function, with the median of its shares, which differ slightly by metric."""
     share = pl.col(f"beta_{letter}")
     shares = present.group_by("function", "device", maintain_order=True).agg(share.median())
-    roles = [find_role(infer_func_type(*key)) for key in shares.select("function", "device").rows()]
+    types = [metrics.infer_func_type(*key) for key in shares.select("function", "device").rows()]
+    roles = [metrics.find_role(func_type) for func_type in types]
     dur = pl.when(share != 0).then((share / 100 * mean_ns).round().cast(pl.Int64, strict=False))
-    return shares.select(*build_role_columns(roles), name="function", dur=dur, track="device")
+    return shares.select(*metrics.build_role_columns(roles), name="function", dur=dur, track="device")
 
 
 def _build_counter_rows(present: pl.DataFrame, letter: str) -> pl.DataFrame:
     measured = present.filter(pl.col(f"mu_{letter}").is_not_null())
     return measured.select(
-        *build_value_columns(measured["metric"], pl.col(f"mu_{letter}")),
+        *metrics.build_value_columns(measured["metric"], pl.col(f"mu_{letter}")),
         kind=pl.lit("counter"), name="metric", track="device", path="function",
     )  # fmt: skip
 
@@ -229,7 +223,7 @@ def parse_markdown(text: str, log: Log) -> tuple[list[ComparedPair], list[Markdo
 
 def parse_csv(text: str, log: Log) -> list[ComparedPair]:
     """Parse the compared pair of a CSV; an empty list if it has no rows."""
-    rows = list(iter_csv_records(text, log))
+    rows = list(metrics.iter_csv_records(text, log))
     pair = ComparedPair()
     _parse_comparison(pair, rows[0][1] if rows else [], rows[1:], log)
     return [pair] if pair.rows else []

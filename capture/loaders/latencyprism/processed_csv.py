@@ -11,16 +11,7 @@ import polars as pl
 
 from capture.import_log import Log
 from capture.loaders._exact_numbers import MICROSECOND, parse_nanoseconds
-from capture.loaders.latencyprism.metric_names import (
-    build_role_columns,
-    build_text_frame,
-    build_value_columns,
-    find_role,
-    find_sample_unit,
-    finite_float,
-    iter_csv_records,
-    parse_header,
-)
+from capture.loaders.latencyprism import metric_names as metrics
 from capture.run import Run, build_run, with_log
 from capture.source import Head, Source
 
@@ -39,16 +30,16 @@ WEIGHTING_GUESS: Final = "counter values: means over the functions of a cycle, w
 
 
 def sniff(head: Head) -> bool:
-    header = frozenset(parse_header(head.stripped_text))
+    header = frozenset(metrics.parse_header(head.stripped_text))
     return header >= _CYCLES or header >= _COUNTERS
 
 
 def load(source: Source) -> list[Run]:
     text = source.read_text().lstrip()
-    header = parse_header(text)
+    header = metrics.parse_header(text)
     names = [f"{name}_{at}" if name in header[:at] else name for at, name in enumerate(header)]
-    rows = [cells for _, cells in iter_csv_records(text, source.log)][1:]
-    frame = build_text_frame(names, rows)
+    rows = [cells for _, cells in metrics.iter_csv_records(text, source.log)][1:]
+    frame = metrics.build_text_frame(names, rows)
     make = _build_cycle_runs if set(names) >= _CYCLES else _build_counter_run
     return [with_log(run, source.log) for run in make(frame, source.log)]
 
@@ -80,7 +71,7 @@ def _convert_columns(frame: pl.DataFrame) -> pl.DataFrame:
     exact_columns = {"start_ns": "cycle_start_ts", "dur_ns": "duration", "anchor_ns": "anchor_dur_us"}
     return frame.with_columns(
         *(pl.col(column).cast(pl.Int64, strict=False) for column in _INTEGERS),
-        *(finite_float(column) for column in _FLOATS),
+        *(metrics.finite_float(column) for column in _FLOATS),
         *(_parse_times(frame[column]).alias(name) for name, column in exact_columns.items()),
     )
 
@@ -120,9 +111,9 @@ def _build_step_rows(rows: pl.DataFrame) -> pl.DataFrame:
 def _build_function_rows(rows: pl.DataFrame) -> pl.DataFrame:
     """Build one row per function and cycle; the file repeats them for every metric."""
     functions = rows.unique(["cycle", "function_name", "device"], keep="first", maintain_order=True)
-    roles = [find_role(func_type) for func_type in functions["func_type"].fill_null("")]
+    roles = [metrics.find_role(func_type) for func_type in functions["func_type"].fill_null("")]
     return functions.select(
-        *build_role_columns(roles),
+        *metrics.build_role_columns(roles),
         name="function_name", dur="dur_ns", count="instances_count", step="cycle", track="device",
     )  # fmt: skip
 
@@ -137,7 +128,7 @@ def _build_counter_rows(rows: pl.DataFrame) -> pl.DataFrame:
         pl.col("start_ns").first().alias("t"),
     )
     return values.select(
-        *build_value_columns(values["metric_name"], pl.col("mu")),
+        *metrics.build_value_columns(values["metric_name"], pl.col("mu")),
         kind=pl.lit("counter"), name="metric_name", t="t", step="cycle", track="device",
     )  # fmt: skip
 
@@ -145,12 +136,13 @@ def _build_counter_rows(rows: pl.DataFrame) -> pl.DataFrame:
 def _build_counter_run(frame: pl.DataFrame, log: Log) -> list[Run]:
     """Keep the samples as taken; the file does not report their core or device."""
     kind, name = pl.lit("counter").alias("kind"), pl.col("counter_name").alias("name")
-    samples = frame.select(kind, name, _parse_times(frame["timestamp"]).alias("t"), finite_float("value"))
+    times = _parse_times(frame["timestamp"]).alias("t")
+    samples = frame.select(kind, name, times, metrics.finite_float("value"))
     complete = samples.drop_nulls()
     log.drop("bad_row", "samples without a time or a value", count=samples.height - complete.height)
     if complete.is_empty():
         return []
-    units = {name: find_sample_unit(name) for name in complete["name"].unique()}
+    units = {name: metrics.find_sample_unit(name) for name in complete["name"].unique()}
     if complete.select("name", "t").is_duplicated().any():
         log.note("no_device", "samples of several cores or devices at one time; the file does not name them")
     first = complete["t"].min()
