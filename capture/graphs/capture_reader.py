@@ -50,6 +50,8 @@ _BEGIN: Final = "StreamBeginCapture"
 _END: Final = "StreamEndCapture"
 _INTERVAL_SCHEMA: Final = {"t": pl.Int64, "dur": pl.Int64, "thread": pl.String}
 
+_is_user_function = lru_cache(maxsize=1 << 14)(is_user_function)  # few functions are called often
+
 
 class _Arguments(OperandFields, gc=False):
     """The arguments of a launch or an operator."""
@@ -136,9 +138,6 @@ def _is_relevant(event: TraceEvent) -> bool:
     if event.cat in (*OPERATOR_CATEGORIES, *RUNTIME_CATEGORIES) or is_scope(event.cat, event.title):
         return True
     return event.cat == _FUNCTION_CATEGORY and _is_user_function(event.title)
-
-
-_is_user_function = lru_cache(maxsize=1 << 14)(is_user_function)  # few functions are called often
 
 
 def _build_spans(events: Sequence[TraceEvent]) -> list[_HostSpan]:
