@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import polars as pl
 
@@ -25,7 +25,12 @@ from capture.loaders.chrome.launch_context import (
 )
 from capture.loaders.chrome.operator_links import with_operators
 from capture.loaders.chrome.partial_events import build_other_rows, join_begin_end
-from capture.loaders.chrome.trace_metadata import build_device_table, build_header_table, build_meta
+from capture.loaders.chrome.trace_metadata import (
+    build_device_table,
+    build_header_table,
+    build_meta,
+    shift_to_epoch,
+)
 from capture.loaders.chrome.trace_model import THREAD_SEPARATOR, CompleteEvents, Trace, build_complete_events
 from capture.loaders.chrome.trace_steps import (
     STEP_FIELDS,
@@ -41,7 +46,6 @@ from capture.loaders.chrome.track_names import (
     read_process_names,
     with_regions,
 )
-from capture.native.schema import TIME_COLUMNS
 from capture.run import Run, build_run
 from capture.source import Source
 
@@ -98,8 +102,8 @@ def convert_to_run(trace: Trace, source: Source, *, part: str = "") -> Run:
     tables = {"trace": build_header_table(trace.header, log.read)}
     if (devices := build_device_table(trace.header)).width:
         tables["devices"] = devices
-    meta = build_meta(trace, names, captures.summary)
-    run = build_run(Path(source.label).name + part, meta, _shift_to_epoch(rows, trace.header), log, tables)
+    meta = build_meta(trace, names, devices, captures.summary)
+    run = build_run(Path(source.label).name + part, meta, shift_to_epoch(rows, trace.header), log, tables)
     return add_inferred_structure(run, log)
 
 
@@ -256,12 +260,3 @@ def _infer_from_launch(rows: pl.DataFrame, labels: pl.DataFrame) -> list[pl.Seri
         is_open = labels["has_open_category"].gather(rows["label"])
         inferred.append(rows.select(pl.when(is_open).then("operator_category"))["operator_category"])
     return inferred
-
-
-def _shift_to_epoch(rows: pl.DataFrame, header: dict[str, Any]) -> pl.DataFrame:
-    """Shift times to the clock of the epoch, if the trace reports its base."""
-    base = header.get("baseTimeNanoseconds")
-    latest = rows["t"].max()
-    if type(base) is not int or not isinstance(latest, int) or not 0 < base < (1 << 63) - 1 - max(latest, 0):
-        return rows
-    return rows.with_columns(pl.col(c) + base for c in TIME_COLUMNS if c in rows.columns)
