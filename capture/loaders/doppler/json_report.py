@@ -80,7 +80,8 @@ def _build_run(report: dict[str, Any], log: Log) -> Run:
         meta["guess"] = guesses
     sizes = [s for s in _iter_numbers(report.get("memory"), "", _MAX_DEPTH) if _SIZE_KEY.search(s[0])]
     log.read += len(sizes)
-    frame = _build_events(rows, [n for b in blocks for n in b.counts], sizes, log)
+    rows += [{"kind": "memory", "name": name, "bytes": size} for name, size in sizes]
+    frame = build_frame(rows, EVENT_SCHEMA, log)
     numbers = list(_iter_numbers({"timing": timing, "metrics": metrics}, "", _MAX_DEPTH + 1))
     figures = pl.DataFrame(numbers, {"name": pl.String, "value": pl.Float64}, orient="row")
     tables = {"figures": figures} if numbers else {}
@@ -151,13 +152,3 @@ def _iter_numbers(value: Any, path: str, depth: int) -> Iterator[tuple[str, floa
     elif depth and isinstance(value, dict):
         for key, item in value.items():
             yield from _iter_numbers(item, f"{path}.{key}" if path else str(key), depth - 1)
-
-
-def _build_events(
-    rows: list[dict[str, Any]], counts: list[int | None], sizes: list[tuple[str, float]], log: Log
-) -> pl.DataFrame:
-    launches = iter(counts)
-    for row in rows:
-        row["count"] = next(launches) if row["kind"] == "kernel" else None
-    rows += [{"kind": "memory", "name": name, "bytes": size} for name, size in sizes]
-    return build_frame(rows, {**EVENT_SCHEMA, "count": pl.Int64}, log)

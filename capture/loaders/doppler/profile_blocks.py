@@ -2,12 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from typing import Any, Final
 
 from capture.loaders._typed_rows import list_column_types
 
 EVENT_SCHEMA: Final = list_column_types(
-    "kind", "lens", "name", "step", "phase", "t", "dur", "tokens", "context", "bytes", "path"
+    "kind", "lens", "name", "step", "phase", "t", "dur", "tokens", "context", "bytes", "path", "count"
 )
 NO_LAUNCHES: Final = "each row is the sum of one label over one report: launches are not counted"
 CONTEXT_GUESS: Final = "context length of a step: prompt tokens plus tokens decoded up to its end"
@@ -76,7 +77,8 @@ def _number_blocks(blocks: Sequence[ProfileBlock]) -> list[int | None]:
 
 def _build_block_rows(block: ProfileBlock, step: int | None) -> list[dict[str, Any]]:
     shared = {"lens": "gpu", "step": step, "phase": block.phase}
-    rows = [{"kind": "kernel", "name": label, "dur": dur, **shared} for label, dur in block.rows]
+    labelled = ((*row, count) for row, count in zip_longest(block.rows, block.counts))
+    rows = [{"kind": "kernel", "name": n, "dur": dur, "count": count, **shared} for n, dur, count in labelled]
     if block.total is None:
         return rows
     return [{"kind": "span", "name": block.title, "dur": block.total, **shared}, *rows]

@@ -93,14 +93,14 @@ def _add_row(
 ) -> None:
     log.read += 1
     row = _parse_row(dict(zip(header, cells, strict=False)))
-    if is_cut or len(cells) != len(header) or not row["name"] or row["max"] is None:
+    needs = ("max", "dur", "count") if "total" in header else ("max",)
+    has_numbers = all(row[column] is not None for column in needs)
+    if is_cut or len(cells) != len(header) or not row["name"] or not has_numbers:
         log.drop("bad_row", "table rows that are cut or lack a number", at=offset)
-    elif "total" not in header:
-        section.peaks.append({"name": row["name"], "peak_ns": row["max"]})
-    elif row["dur"] is None or row["count"] is None:
-        log.drop("bad_row", "table rows that are cut or lack a number", at=offset)
-    else:
+    elif "total" in header:
         section.statistics.append(row)
+    else:
+        section.peaks.append({"name": row["name"], "peak_ns": row["max"]})
 
 
 def _parse_row(cells: dict[str, str]) -> dict[str, Any]:
