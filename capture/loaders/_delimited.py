@@ -139,8 +139,7 @@ def _count_quotes_in_cells(cells: pl.DataFrame) -> int:
     quotes: int = sum(s[0].count('"') * s.len() for s, const in zip(cells, is_constant, strict=True) if const)
     varying = [name for name, constant in zip(cells.columns, is_constant, strict=True) if not constant]
     counts = [pl.col(name).str.count_matches('"', literal=True).sum() for name in varying]
-    quotes += sum(cells.select(counts).row(0) if counts else ())
-    return quotes
+    return quotes + int(sum(cells.select(counts).row(0) if counts else ()))
 
 
 def split_lines(text: bytes) -> pl.Series:

@@ -55,10 +55,9 @@ def with_launches(kernels: pl.DataFrame, host_calls: pl.DataFrame) -> pl.DataFra
     """
     row = find_rows(host_calls["correlation"], kernels["correlation"], keep="first")
     calls = host_calls.select(launch="t", launch_dur="dur", launcher="label", host_thread="thread")
-    return kernels.with_columns(column.gather(row) for column in calls).with_columns(
-        pl.coalesce("launch", "t").alias("host_t"),
-        pl.coalesce("host_thread", "thread").alias("host_thread"),
-    )
+    kernels = kernels.with_columns(column.gather(row) for column in calls)
+    host_t, host_thread = pl.coalesce("launch", "t"), pl.coalesce("host_thread", "thread")
+    return kernels.with_columns(host_t=host_t, host_thread=host_thread)
 
 
 def with_launch_config(kernels: pl.DataFrame) -> pl.DataFrame:

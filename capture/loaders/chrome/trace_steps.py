@@ -145,9 +145,7 @@ def note_capture_trace(complete: CompleteEvents, log: Log) -> None:
     labels = complete.labels.select(is_launch=launch.fill_null(False), is_kernel=pl.col("kind") == "kernel")
     launches, kernels = (labels[c].gather(complete.rows["label"]).sum() for c in labels.columns)
     if launches > _MIN_CAPTURE_RATIO * kernels:
-        first = captures[0]
-        log.note(
-            "graph_capture",
-            f"this is the capture of a graph (batch {first.batch}, {first.mode}): {launches} launches were "
-            f"recorded and {kernels} kernels ran; open it with its execution trace",
-        )
+        graph = f"batch {captures[0].batch}, {captures[0].mode}"
+        counts = f"{launches} launches were recorded and {kernels} kernels ran"
+        message = f"this is the capture of a graph ({graph}): {counts}; open it with its execution trace"
+        log.note("graph_capture", message)

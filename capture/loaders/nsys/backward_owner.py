@@ -110,8 +110,8 @@ def _note_owners(nodes: pl.DataFrame, log: Log) -> None:
 def _apply_prefix(ranges: pl.DataFrame) -> pl.DataFrame:
     """Replace what surrounded each node by its prefix, in the paths of all ranges inside it."""
     is_inside_node = pl.col("node").is_not_null()
-    skipped_length = pl.col("outside").str.len_chars().fill_null(0)
-    skipped_length = pl.when(skipped_length > 0).then(skipped_length + len(PATH_SEPARATOR)).otherwise(0)
+    length = pl.col("outside").str.len_chars().fill_null(0)
+    skipped_length = pl.when(length > 0).then(length + len(PATH_SEPARATOR)).otherwise(0)
 
     def replace_prefix(column: str) -> pl.Expr:
         rest = pl.col(column).str.slice(skipped_length)

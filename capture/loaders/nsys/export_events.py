@@ -83,10 +83,9 @@ def _select_device_columns(rows: pl.DataFrame, lens: str, category: str | None) 
     return rows_with_lens.select(*DEVICE_COLUMNS, "name", "lens", "category", *optional)
 
 
-def _format_code(code_column: str, names: Mapping[int, str], pattern: str) -> pl.Expr:
-    code = pl.col(code_column)
-    name = code.replace_strict(dict(names), default="of an unknown kind", return_dtype=pl.String)
-    return pl.format(pattern, name)
+def _format_code(code: str, names: Mapping[int, str], pattern: str) -> pl.Expr:
+    default = "of an unknown kind"
+    return pl.format(pattern, pl.col(code).replace_strict(names, default=default, return_dtype=pl.String))
 
 
 def _build_gpu_tracks(rows: pl.DataFrame) -> pl.Series:

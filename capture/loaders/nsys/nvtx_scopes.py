@@ -113,8 +113,8 @@ def _number_steps(ranges: pl.DataFrame) -> pl.DataFrame:
         .select("id", ordinal=pl.int_range(1, pl.len() + 1).over("thread", "name"))
     )
     ranges = ranges.join(ordinals, on="id", how="left")
-    own_step = pl.coalesce("number", "ordinal")
-    return ranges.with_columns(own_step=own_step).drop("number", "is_unnumbered", "ordinal")
+    ranges = ranges.with_columns(own_step=pl.coalesce("number", "ordinal"))
+    return ranges.drop("number", "is_unnumbered", "ordinal")
 
 
 def _parse_step_name(name: str) -> tuple[str, int | None, bool, str]:

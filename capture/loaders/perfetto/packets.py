@@ -222,8 +222,7 @@ class PacketReader:
         sequence = self.sequences.get(id)
         if sequence is None or is_cleared:
             sequence = self.sequences[id] = PacketSequence(id)
-        if packet.get(_DROPPED) and not is_cleared:
-            sequence.has_lost_state = True
+        sequence.has_lost_state |= bool(packet.get(_DROPPED)) and not is_cleared
         if _DEFAULTS in packet:
             sequence.set_defaults(packet[_DEFAULTS])
         if _INTERNED in packet:

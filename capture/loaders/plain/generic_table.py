@@ -66,10 +66,9 @@ def _split_head_lines(text: str) -> list[str]:
 def _build_events(text: bytes, layout: TableLayout, log: Log) -> pl.DataFrame:
     """Convert the rows that have a name or a duration, in file order."""
     if layout.separator is None:
-        frame = read_json_lines(text, layout, log)
+        frame = read_json_lines(text, layout, log).drop(LINE)
     else:
-        frame = read_delimited(text, layout.separator, layout, log, layout.header_line + 1)
-    frame = frame.drop(LINE)
+        frame = read_delimited(text, layout.separator, layout, log, layout.header_line + 1).drop(LINE)
     return frame.with_columns(pl.col("t") - pl.col("t").min()) if "t" in frame.columns else frame
 
 

@@ -147,11 +147,8 @@ class _ProcessReader:
         columns = ("id", "type", "type_index", "logical_index", "product=product_name|model_name|name")
         agents = self.read_table("rocpd_info_agent", columns, ("type", "product"))
         is_gpu = (pl.col("type") == "GPU").fill_null(value=False)
-        return agents.with_columns(
-            gpu=is_gpu,
-            type_index=pl.coalesce("type_index", "logical_index"),
-            product=pl.col("product").fill_null("?"),
-        )
+        index = pl.coalesce("type_index", "logical_index")
+        return agents.with_columns(pl.col("product").fill_null("?"), gpu=is_gpu, type_index=index)
 
 
 def sniff(head: Head) -> bool:
