@@ -9,7 +9,7 @@ from typing import Final
 from capture.classify.kernel_name_parts import parse_dtype, parse_kernel_name
 from capture.classify.name_rules import infer_op_and_category
 from capture.graphs.capture_reader import CapturedGraph
-from capture.graphs.launch_alignment import LaunchAlignment, align_launches, compute_similarity
+from capture.graphs.launch_alignment import align_launches, compute_similarity
 
 MIN_QUALITY: Final = 0.9  # share of kernels and of launches that must be paired
 _UNKNOWN_CATEGORY: Final = "other"
@@ -66,9 +66,7 @@ class GraphMatch:
 
 
 def find_best_match(
-    graphs: Iterable[CapturedGraph],
-    requirement: GraphRequirement,
-    pieces: Sequence[Sequence[ReplayedKernel]],
+    graphs: Iterable[CapturedGraph], requirement: GraphRequirement, pieces: Sequence[Sequence[ReplayedKernel]]
 ) -> GraphMatch | None:
     """Find the graph of a replay: the smallest that meets the requirement and whose launches align.
 
@@ -101,23 +99,18 @@ def _match_graph(graph: CapturedGraph, pieces: Sequence[Sequence[ReplayedKernel]
         if 1 in (len(captured), len(replayed)):
             return None
         captured, replayed = [list(chain(*captured))], [list(chain(*replayed))]
-    matches = [_match_piece(*both) for both in zip(captured, replayed, strict=True)]
     first: LaunchIndices = []
     last: LaunchIndices = []
-    score, offset = 0.0, 0
-    for launches, match in zip(captured, matches, strict=True):
+    score, offset, is_by_name = 0.0, 0, True
+    for launches, kernels in zip(captured, replayed, strict=True):
+        match = _match_piece(launches, kernels)
         if match is None:
             return None
-        first += _shift_indices(match.first, offset)
-        last += _shift_indices(match.last, offset)
-        score += match.score
-        offset += len(launches)
-    quality = score / max(offset, len(first), 1)
-    return GraphMatch(graph, first, last, quality, all(match and match.is_by_name for match in matches))
-
-
-def _shift_indices(indices: Sequence[int | None], by: int) -> LaunchIndices:
-    return [None if index is None else by + index for index in indices]
+        first += [None if index is None else offset + index for index in match.first]
+        last += [None if index is None else offset + index for index in match.last]
+        score, offset = score + match.score, offset + len(launches)
+        is_by_name &= match.is_by_name
+    return GraphMatch(graph, first, last, score / max(offset, len(first), 1), is_by_name)
 
 
 @dataclass(frozen=True)
@@ -135,9 +128,9 @@ def _match_piece(launches: Sequence[_Launch], kernels: Sequence[ReplayedKernel])
     """Match the launches of one piece to kernels; None if they are too different to try."""
     if any(kernel is None for kernel, _, _ in launches):
         return _match_by_position(launches, kernels)
-    captured = _split_names_and_grids((name, grid) for name, grid, _ in launches)
-    replayed = _split_names_and_grids((kernel.name, kernel.grid) for kernel in kernels)
-    has_grids = None not in (*captured[1], *replayed[1])
+    captured = [(str(name), "" if _is_copy(str(name)) else grid) for name, grid, _ in launches]
+    replayed = [(kernel.name, "" if _is_copy(kernel.name) else kernel.grid) for kernel in kernels]
+    has_grids = all(grid is not None for _, grid in (*captured, *replayed))
     codes = [
         _encode_kinds(captured, replayed, name_of, has_grids)
         for name_of in (_normalise_copy_name, _parse_comparable_name)
@@ -147,25 +140,16 @@ def _match_piece(launches: Sequence[_Launch], kernels: Sequence[ReplayedKernel])
     return _align_streams(launch_codes, kernel_codes, kernels) if is_similar else None
 
 
-_NamesAndGrids = tuple[list[str], list[str | None]]
-
-
-def _split_names_and_grids(pairs: Iterable[tuple[str | None, str | None]]) -> _NamesAndGrids:
-    """Split pairs into names and grids; a copy has an empty grid."""
-    texts = [(str(name), grid) for name, grid in pairs]
-    return [name for name, _ in texts], ["" if _is_copy(name) else grid for name, grid in texts]
+_Kind = tuple[str, str | None]  # name and grid, empty for a copy
 
 
 def _encode_kinds(
-    captured: _NamesAndGrids, replayed: _NamesAndGrids, name_of: Callable[[str], Hashable], with_grids: bool
+    captured: Sequence[_Kind], replayed: Sequence[_Kind], name_of: Callable[[str], Hashable], with_grids: bool
 ) -> tuple[list[int], list[int]]:
     """Encode launches and kernels: equal codes for equal names, and for equal grids if requested."""
     codes: dict[Hashable, int] = {}
     launch_codes, kernel_codes = (
-        [
-            codes.setdefault((name_of(name), grid if with_grids else None), len(codes))
-            for name, grid in zip(*side, strict=True)
-        ]
+        [codes.setdefault((name_of(name), grid if with_grids else None), len(codes)) for name, grid in side]
         for side in (captured, replayed)
     )
     return launch_codes, kernel_codes
@@ -174,23 +158,17 @@ def _encode_kinds(
 def _align_streams(
     launch_codes: Sequence[int], kernel_codes: Sequence[int], kernels: Sequence[ReplayedKernel]
 ) -> _PieceMatch | None:
-    """Align launches to kernels, stream by stream."""
+    """Align launches to kernels, stream by stream; the result is in the order of the kernels."""
     streams = sorted({kernel.stream for kernel in kernels})
     indices = [[i for i, kernel in enumerate(kernels) if kernel.stream == stream] for stream in streams]
     alignment = align_launches(launch_codes, [[kernel_codes[i] for i in of_stream] for of_stream in indices])
-    return _merge_streams(alignment, indices, len(kernels)) if alignment else None
-
-
-def _merge_streams(alignment: LaunchAlignment, indices: Sequence[Sequence[int]], count: int) -> _PieceMatch:
-    """Merge an alignment by stream into one in the order of the kernels."""
-    sides: list[LaunchIndices] = []
-    for pairs in (alignment.first, alignment.last):
-        side: LaunchIndices = [None] * count
-        for of_stream, launches in zip(indices, pairs, strict=True):
-            for i, launch in zip(of_stream, launches, strict=True):
-                side[i] = launch
-        sides.append(side)
-    return _PieceMatch(sides[0], sides[1], alignment.paired_count)
+    if alignment is None:
+        return None
+    first, last = (
+        dict(zip(chain(*indices), chain(*pairs), strict=True)) for pairs in (alignment.first, alignment.last)
+    )
+    order = range(len(kernels))
+    return _PieceMatch([first[i] for i in order], [last[i] for i in order], alignment.paired_count)
 
 
 def _match_by_position(launches: Sequence[_Launch], kernels: Sequence[ReplayedKernel]) -> _PieceMatch | None:

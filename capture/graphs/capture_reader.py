@@ -6,10 +6,11 @@ between the begin and the end of the capture of a stream, in the order of the gr
 
 import re
 from bisect import bisect
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, Final
 
@@ -24,8 +25,16 @@ from capture.classify.step_annotations import (
 )
 from capture.clean_text import clean
 from capture.graphs.capture_files import parse_batch
+from capture.loaders._json_document import decode_or_none
 from capture.loaders.chrome import lenient_reader
-from capture.loaders.chrome.launch_context import is_scope, is_user_function, with_lines, with_paths
+from capture.loaders.chrome.launch_context import (
+    SCOPE_SCHEMA,
+    is_scope,
+    is_user_function,
+    with_lines,
+    with_paths,
+)
+from capture.loaders.chrome.operator_links import OperandFields
 from capture.loaders.chrome.trace_model import (
     OPERATOR_CATEGORIES,
     RUNTIME_CATEGORIES,
@@ -39,20 +48,16 @@ _COPY: Final = re.compile(r"Mem(?:cpy|set)")  # names the kernel of a call that 
 _FUNCTION_CATEGORY: Final = "python_function"
 _BEGIN: Final = "StreamBeginCapture"
 _END: Final = "StreamEndCapture"
-_SCOPE_SCHEMA: Final = {
-    "path": pl.Categorical(), "layer": pl.Int32(), "op": pl.Categorical(), "is_products_only": pl.Boolean(),
-}  # fmt: skip
 _INTERVAL_SCHEMA: Final = {"t": pl.Int64, "dur": pl.Int64, "thread": pl.String}
 
+_is_user_function = lru_cache(maxsize=1 << 14)(is_user_function)  # few functions are called often
 
-class _Arguments(msgspec.Struct, gc=False):
+
+class _Arguments(OperandFields, gc=False):
     """The arguments of a launch or an operator."""
 
     kernel: Any = None
     grid: Any = None
-    dims: Any = msgspec.field(default=(), name="Input Dims")
-    types: Any = msgspec.field(default=(), name="Input type")
-    values: Any = msgspec.field(default=(), name="Concrete Inputs")
 
 
 _DECODER: Final = msgspec.json.Decoder(_Arguments)
@@ -89,10 +94,7 @@ class _HostSpan:
     name: str
 
     def parse_arguments(self) -> _Arguments:
-        try:
-            return _DECODER.decode(self.event.args)
-        except (msgspec.MsgspecError, ValueError, RecursionError):
-            return _Arguments()
+        return decode_or_none(_DECODER.decode, self.event.args) or _Arguments()
 
 
 @dataclass
@@ -102,14 +104,8 @@ class _CaptureWindow:
     start: int
     end: int
     thread: str
-    annotation: CaptureAnnotation | None = None
-    annotation_start: int = -1
+    annotation: tuple[CaptureAnnotation, int] | None = None  # around its start; when that begins
     launches: list[_HostSpan] = field(default_factory=list)
-
-    def annotate(self, span: _HostSpan) -> None:
-        """Set the annotation, if the window is inside of it."""
-        if span.start <= self.start <= span.end:
-            self.annotation, self.annotation_start = parse_capture_annotation(span.name), span.start
 
 
 def read_captured_graphs(path: Path) -> list[CapturedGraph]:
@@ -119,16 +115,17 @@ def read_captured_graphs(path: Path) -> list[CapturedGraph]:
     windows = _find_capture_windows(spans)
     if not windows:
         return []
-    parts: dict[tuple[object, ...], list[pl.DataFrame]] = {}
-    for window, piece in zip(windows, _build_pieces(windows, spans), strict=True):
-        if piece.height:
-            own_graph = () if window.annotation else (_find_common_leading_dim([piece]),)
-            parts.setdefault((window.annotation, window.annotation_start, *own_graph), []).append(piece)
-    graphs = (_build_graph(path, key[0], pieces) for key, pieces in parts.items())
-    return sorted(graphs, key=lambda graph: graph.size)
+    parts: dict[Any, list[pl.DataFrame]] = {}
+    for number, piece in _iter_pieces(windows, spans):
+        key = windows[number].annotation or (None, _find_common_leading_dim([piece]))
+        parts.setdefault(key, []).append(piece)
+    graphs = [_build_graph(path, annotation, pieces) for (annotation, _), pieces in parts.items()]
+    return sorted(graphs, key=attrgetter("size"))
 
 
-def _build_graph(path: Path, annotation: Any, pieces: list[pl.DataFrame]) -> CapturedGraph:
+def _build_graph(
+    path: Path, annotation: CaptureAnnotation | None, pieces: list[pl.DataFrame]
+) -> CapturedGraph:
     batch = annotation.batch if annotation else parse_batch(path)
     mode = annotation.mode if annotation else ("full" if len(pieces) == 1 else "piecewise")
     rows = _find_common_leading_dim(pieces)
@@ -141,9 +138,6 @@ def _is_relevant(event: TraceEvent) -> bool:
     if event.cat in (*OPERATOR_CATEGORIES, *RUNTIME_CATEGORIES) or is_scope(event.cat, event.title):
         return True
     return event.cat == _FUNCTION_CATEGORY and _is_user_function(event.title)
-
-
-_is_user_function = lru_cache(maxsize=1 << 14)(is_user_function)  # few functions are called often
 
 
 def _build_spans(events: Sequence[TraceEvent]) -> list[_HostSpan]:
@@ -165,31 +159,30 @@ def _find_capture_windows(spans: Sequence[_HostSpan]) -> list[_CaptureWindow]:
     The k-th begin on a thread is closed by its k-th end. If no begin is recorded, the annotations of captures
     are the windows.
     """
-    annotations = [span for span in spans if parse_capture_annotation(span.name)]
+    annotations = [(capture, span) for span in spans if (capture := parse_capture_annotation(span.name))]
     windows = list(_iter_capture_windows(spans)) or [
-        _CaptureWindow(span.start, span.end, span.thread) for span in annotations
+        _CaptureWindow(span.start, span.end, span.thread) for _, span in annotations
     ]
-    windows.sort(key=lambda window: window.start)
+    windows.sort(key=attrgetter("start"))
     for window in windows:
-        for span in annotations:  # the innermost is the last
-            window.annotate(span)
-    _assign_launches(windows, [span for span in spans if _is_launch(span)])
+        for capture, span in annotations:  # the innermost is the last
+            if span.start <= window.start <= span.end:
+                window.annotation = capture, span.start
+    _assign_launches(windows, spans)
     return windows
 
 
-def _is_launch(span: _HostSpan) -> bool:
-    return span.event.cat in RUNTIME_CATEGORIES and bool(_LAUNCH.search(span.name))
-
-
-def _assign_launches(windows: Sequence[_CaptureWindow], launches: Sequence[_HostSpan]) -> None:
+def _assign_launches(windows: Sequence[_CaptureWindow], spans: Sequence[_HostSpan]) -> None:
     """Assign launches to the windows of their threads; both are sorted by start."""
-    for thread in {window.thread for window in windows}:
-        of_thread = [window for window in windows if window.thread == thread]
-        starts = [window.start for window in of_thread]
-        for launch in (launch for launch in launches if launch.thread == thread):
-            last = bisect(starts, launch.start) - 1
-            if last >= 0 and launch.start <= of_thread[last].end:
-                of_thread[last].launches.append(launch)
+    by_thread: dict[str, list[_CaptureWindow]] = defaultdict(list)
+    for window in windows:
+        by_thread[window.thread].append(window)
+    for span in spans:
+        if span.event.cat in RUNTIME_CATEGORIES and _LAUNCH.search(span.name):
+            of_thread = by_thread[span.thread]
+            last = bisect(of_thread, span.start, key=attrgetter("start")) - 1
+            if last >= 0 and span.start <= of_thread[last].end:
+                of_thread[last].launches.append(span)
 
 
 def _iter_capture_windows(spans: Sequence[_HostSpan]) -> Iterator[_CaptureWindow]:
@@ -201,25 +194,25 @@ def _iter_capture_windows(spans: Sequence[_HostSpan]) -> Iterator[_CaptureWindow
             yield _CaptureWindow(begin.end, next(end_times, 1 << 62), thread)
 
 
-def _build_pieces(windows: Sequence[_CaptureWindow], spans: Sequence[_HostSpan]) -> list[pl.DataFrame]:
-    """Build the launches of each window, with their operators and scopes."""
-    launches = [span for window in windows for span in window.launches]
+def _iter_pieces(
+    windows: Sequence[_CaptureWindow], spans: Sequence[_HostSpan]
+) -> Iterator[tuple[int, pl.DataFrame]]:
+    """Yield number and launches of each window that has some, with their operators and scopes."""
+    numbered = [(number, span) for number, window in enumerate(windows) for span in window.launches]
     operators = [span for span in spans if span.event.cat in OPERATOR_CATEGORIES]
+    enclosing_spans = _iter_enclosing_spans([span for _, span in numbered], operators)
     rows = [
         (number, *_read_kernel_and_grid(span), *_find_calling_operator(enclosing), span.start, span.thread)
-        for number, (span, enclosing) in enumerate(
-            zip(launches, _iter_enclosing_spans(launches, operators), strict=True)
-        )
+        for (number, span), enclosing in zip(numbered, enclosing_spans, strict=True)
     ]
     schema = {
-        "number": pl.UInt32, "kernel": pl.String, "grid": pl.String, "operator": pl.String,
+        "window": pl.UInt32, "kernel": pl.String, "grid": pl.String, "operator": pl.String,
         "operands": pl.String, "call": pl.Int64, "host_t": pl.Int64, "host_thread": pl.String,
     }  # fmt: skip
-    frame = _with_scopes(pl.DataFrame(rows, schema=schema, orient="row"), spans)
-    frame = _with_function_names(frame, spans).sort("number").drop("number", "host_t", "host_thread")
-    counts = [len(window.launches) for window in windows]
-    starts = [sum(counts[:i]) for i in range(len(counts))]
-    return [frame.slice(start, count) for start, count in zip(starts, counts, strict=True)]
+    frame = _with_scopes(pl.DataFrame(rows, schema=schema, orient="row").with_row_index("row"), spans)
+    frame = _with_function_names(frame, spans).sort("row").drop("row", "host_t", "host_thread")
+    pieces = frame.partition_by("window", maintain_order=True, include_key=False, as_dict=True)
+    yield from ((number, piece) for (number,), piece in pieces.items())
 
 
 def _with_scopes(launches: pl.DataFrame, spans: Sequence[_HostSpan]) -> pl.DataFrame:
@@ -235,8 +228,7 @@ def _with_scopes(launches: pl.DataFrame, spans: Sequence[_HostSpan]) -> pl.DataF
     scope_frame = pl.DataFrame(scopes, schema=schema, orient="row").filter(pl.col("dur") > 0)
     if scope_frame.height:
         launches = with_paths(launches, scope_frame)
-    missing = [pl.lit(None, dtype=t).alias(c) for c, t in _SCOPE_SCHEMA.items() if c not in launches.columns]
-    return launches.with_columns(missing)
+    return pl.concat([launches, pl.DataFrame(schema=SCOPE_SCHEMA)], how="diagonal")
 
 
 def _with_function_names(launches: pl.DataFrame, spans: Sequence[_HostSpan]) -> pl.DataFrame:
@@ -267,17 +259,15 @@ def _iter_enclosing_spans(
     launches: Sequence[_HostSpan], spans: Sequence[_HostSpan]
 ) -> Iterator[list[_HostSpan]]:
     """Yield for each launch the spans of its thread that are open at its start, innermost last."""
-    by_thread: dict[str, list[_HostSpan]] = {}
-    for span in spans:
-        by_thread.setdefault(span.thread, []).append(span)
-    remaining = {thread: iter(of_thread) for thread, of_thread in by_thread.items()}
-    upcoming = {thread: next(of_thread, None) for thread, of_thread in remaining.items()}
-    stacks: dict[str, list[_HostSpan]] = {thread: [] for thread in by_thread}
+    waiting: dict[str, list[_HostSpan]] = defaultdict(list)  # by thread, the next one last
+    stacks: dict[str, list[_HostSpan]] = defaultdict(list)
+    for span in reversed(spans):
+        waiting[span.thread].append(span)
     for launch in launches:
-        stack = stacks.setdefault(launch.thread, [])
-        while (opening := upcoming.get(launch.thread)) is not None and opening.start <= launch.start:
+        upcoming, stack = waiting[launch.thread], stacks[launch.thread]
+        while upcoming and upcoming[-1].start <= launch.start:
+            opening = upcoming.pop()
             stack[:] = [*(s for s in stack if s.end > opening.start), opening]
-            upcoming[launch.thread] = next(remaining[launch.thread], None)
         stack[:] = [s for s in stack if s.end > launch.start]
         yield list(stack)
 

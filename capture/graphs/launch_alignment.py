@@ -39,10 +39,7 @@ class LaunchAlignment:
 
 
 def align_launches(launches: Sequence[int], streams: Sequence[Sequence[int]]) -> LaunchAlignment | None:
-    """Align launches to the kernels of streams, each supplied by the code of its kind.
-
-    None if they differ too much for the search to end soon.
-    """
+    """Align launches to kernels of streams by their kinds; None if the search would not end soon."""
     first = _AlignmentSearch(launches, streams).find_pairs()
     if first is None:
         return None
@@ -171,7 +168,6 @@ def _advance(state: _State, *sequences: int) -> _State:
 
 
 def _index_positions(sequence: Sequence[int]) -> dict[int, list[int]]:
-    """Index the positions of each kind in a sequence."""
     positions: dict[int, list[int]] = {}
     for i, kind in enumerate(sequence):
         positions.setdefault(kind, []).append(i)

@@ -100,7 +100,7 @@ def attribute_replays(
         if captures.are_requested:
             log.note("capture_unused", "the trace replays no graph that needs a capture")
         return kernels.drop("row")
-    requirements = _compute_graph_requirements(replays, annotations)
+    requirements = _compute_requirements(replays, annotations)
     replays = replays.join(requirements, on="step", how="left", nulls_equal=True)
     groups = _match_groups(replays, complete.labels["name"], captures, log)
     for group, nearest in groups.unmatched:
@@ -130,18 +130,13 @@ def _select_replays(kernels: pl.DataFrame, complete: CompleteEvents) -> pl.DataF
     )
 
 
-def _compute_graph_requirements(
-    replays: pl.DataFrame, annotations: Mapping[int, StepAnnotation]
-) -> pl.DataFrame:
+def _compute_requirements(replays: pl.DataFrame, annotations: Mapping[int, StepAnnotation]) -> pl.DataFrame:
     """Compute what a graph must serve in each step: requests, tokens, padded."""
     steps = replays["step"].unique(maintain_order=True)
-    by_step = [annotations.get(step) if step is not None else None for step in steps]
-    fields = {"requests": "batch", "tokens": "tokens", "padded": "padded"}
-    columns = [
-        pl.Series(name, [getattr(a, attribute) if a else None for a in by_step], dtype=pl.Int64)
-        for name, attribute in fields.items()
-    ]
-    return pl.DataFrame([steps, *columns])
+    by_step = map(annotations.get, steps)
+    rows = [(a.batch, a.tokens, a.padded) if a else (None, None, None) for a in by_step]
+    schema = dict.fromkeys(_KIND_KEYS[1:], pl.Int64)
+    return pl.DataFrame(rows, schema=schema, orient="row").insert_column(0, steps)
 
 
 @dataclass(frozen=True, eq=False)
@@ -217,12 +212,9 @@ def _match_kinds(
 
 
 def _split_pieces(group: pl.DataFrame, names: pl.Series) -> list[list[ReplayedKernel]]:
-    """Split the kernels of a group by graph launch."""
-    columns = (names.gather(group["label"]), group["grid"], group["thread"], group["piece"])
-    pieces: dict[int, list[ReplayedKernel]] = {}
-    for name, grid, stream, piece in zip(*columns, strict=True):
-        pieces.setdefault(piece, []).append(ReplayedKernel(name, grid, stream))
-    return list(pieces.values())
+    kernels = group.select("piece", names.gather(group["label"]).alias("name"), "grid", "thread")
+    pieces = kernels.partition_by("piece", maintain_order=True, include_key=False)
+    return [[ReplayedKernel(*kernel) for kernel in piece.iter_rows()] for piece in pieces]
 
 
 def _join_launch_columns(groups: _GroupMatches) -> pl.DataFrame:
@@ -247,9 +239,7 @@ def _join_launch_columns(groups: _GroupMatches) -> pl.DataFrame:
     aligned = groups.replays.join(
         pl.concat(pairs), on=[*_KIND_KEYS, "position"], how="inner", nulls_equal=True, maintain_order="left"
     ).drop_nulls(["first", "last"])
-    first, last = (
-        launches.select(_LAUNCH_COLUMNS)[aligned[end].cast(pl.UInt32)] for end in ("first", "last")
-    )
+    first, last = (launches.select(_LAUNCH_COLUMNS)[aligned[c].cast(pl.UInt32)] for c in ("first", "last"))
     columns = [
         pl.select(pl.when(one.eq_missing(other)).then(one))[:, 0].alias(one.name)
         for one, other in zip(first, last, strict=True)
@@ -288,7 +278,6 @@ def _fill_open_columns(kernels: pl.DataFrame, launches: pl.DataFrame) -> pl.Data
 
 
 def _describe_attribution(replays: pl.DataFrame, launches: pl.DataFrame, matches: list[GraphMatch]) -> str:
-    """Describe for the user what was filled from which captures."""
     time_share = float(launches["dur"].sum()) / max(float(replays["dur"].sum()), 1.0)
     how = "aligned" if all(match.is_by_name for match in matches) else "aligned by position alone"
     share = f"{launches.height:,} of {replays.height:,} kernels {how}, {100 * time_share:.0f} % of their time"

@@ -5,14 +5,16 @@ from typing import Final
 
 import polars as pl
 
+from capture.import_log import Log
+
 GRAPH_LAUNCH_PATTERN: Final = r"^(?:cuda|hip|cu)GraphLaunch"  # of the host calls that replay a graph
 REPLAY_STEP_NAME: Final = "graph replay"
-INFERRED_STEPS_NOTE: Final = "steps are inferred from graph launches: nothing in this file marks a step"
+_NOTE: Final = "steps are inferred from graph launches: nothing in this file marks a step"
 _MIN_STEPS: Final = 2
 _SCHEMA: Final = {"step": pl.Int64(), "t": pl.Int64(), "dur": pl.Int64()}
 
 
-def derive_replay_steps(launches: pl.DataFrame, kernels: pl.DataFrame) -> pl.DataFrame:
+def derive_replay_steps(launches: pl.DataFrame, kernels: pl.DataFrame, log: Log) -> pl.DataFrame:
     """Derive step, t and dur from launches (t, key) and their kernels (key, name as integer, t, dur).
 
     A step is one launch if all replay the same kernels, else as many as pass until the same graphs repeat. It
@@ -25,6 +27,7 @@ def derive_replay_steps(launches: pl.DataFrame, kernels: pl.DataFrame) -> pl.Dat
     if not period or replays.height < _MIN_STEPS * period:
         return pl.DataFrame(schema=_SCHEMA)
     first = replays.gather_every(period)
+    log.note("inferred_steps", _NOTE, count=first.height)
     ends = first["t"].shift(-1).fill_null(replays["end"].max())
     numbers = range(1, first.height + 1)
     return pl.DataFrame({"step": numbers, "t": first["t"], "dur": ends - first["t"]}, schema=_SCHEMA)

@@ -61,7 +61,7 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib import import_module
 from pathlib import Path
-from typing import Final, Protocol, cast
+from typing import Any, Final, Protocol
 
 from polars.exceptions import PanicException
 
@@ -156,10 +156,9 @@ class ForeignLoader:
     """A loader of another package; left out from the moment it has a `problem`."""
 
     def __init__(self, plugin: Plugin) -> None:
-        self.name, self.package, self.problem = plugin.name, plugin.package, plugin.problem
-        self._loader = plugin.value
+        self.name, self.package, self._loader = plugin.name, plugin.package, plugin.value
         missing = [name for name in _LOADER_ATTRIBUTES if not hasattr(plugin.value, name)]
-        self.problem = self.problem or (f"it has no {', '.join(missing)}" if missing else "")
+        self.problem = plugin.problem or (f"it has no {', '.join(missing)}" if missing else "")
         texts = (str(getattr(plugin.value, name, "")) for name in _LOADER_ATTRIBUTES[:3])
         self.FORMAT, self.PRODUCER, self.HOWTO = (clean(text, 300) for text in texts)
 
@@ -191,21 +190,16 @@ class ForeignLoader:
         raise UnreadableError(what, where=source.label, why=why, todo=todo)
 
 
-def import_loaders() -> list[Loader]:
-    """Import all of our loaders."""
-    return [_import_loader(name) for name in LOADERS]
-
-
 def find_bundlers(files: Sequence[Path]) -> list[Bundler]:
     """Import the bundlers that may read some of the files, judging by suffix."""
     names = [path.name for path in files]
     candidates = [b for b, suffixes in BUNDLERS.items() if any(name.endswith(suffixes) for name in names)]
-    return [_import_bundler(name) for name in candidates]
+    return [_import_reader(name) for name in candidates]
 
 
 def list_formats() -> list[Format]:
     """List every format that can be read, by name; those of other packages included."""
-    ours: dict[str, Format] = {f.FORMAT: f for f in (*map(_import_bundler, BUNDLERS), *import_loaders())}
+    ours: dict[str, Format] = {f.FORMAT: f for f in map(_import_reader, (*BUNDLERS, *LOADERS))}
     foreign = [loader for loader in check_foreign_loaders() if not loader.problem]
     return sorted([*ours.values(), *foreign], key=lambda format: format.FORMAT.lower())
 
@@ -225,15 +219,12 @@ def find_loaders(head: Head, suffix: str = "", log: Log | None = None) -> list[L
     suffix decides. Only loaders whose marks are in the head are imported. If loaders of other packages are
     asked, `log` gets a note per broken one.
     """
-    specific, generic = (
-        [name for name in LOADERS if bool(LOADERS[name]) is marked] for marked in (True, False)
-    )
-    claims = (
-        _select_accepting(specific, head) or _select_foreign(head, log) or _select_accepting(generic, head)
-    )
+    marked = [name for name, marks in LOADERS.items() if marks]
+    generic = [name for name, marks in LOADERS.items() if not marks]
+    claims = _select_accepting(marked, head) or _select_foreign(head, log) or _select_accepting(generic, head)
     if claims or b"\0" not in head.raw:
         return claims
-    return [_import_loader(name) for name, marks in LOADERS.items() if f"*{suffix}" in marks]
+    return [_import_reader(name) for name, marks in LOADERS.items() if f"*{suffix}" in marks]
 
 
 def is_outdated(runs: Sequence[Run], head: Head) -> bool:
@@ -250,7 +241,7 @@ def describe_broken_loaders() -> str:
 def is_accepted_by_others(head: Head, own_name: str) -> bool:
     """Return True if one of our loaders other than `own_name` accepts an input."""
     others = [name for name in LOADERS if name != own_name and is_candidate(name, head)]
-    return any(_import_loader(name).sniff(head) for name in others)
+    return any(_import_reader(name).sniff(head) for name in others)
 
 
 def is_candidate(name: str, head: Head) -> bool:
@@ -268,7 +259,7 @@ def _load_foreign_loaders() -> tuple[ForeignLoader, ...]:
 
 
 def _select_accepting(names: Sequence[str], head: Head) -> list[Loader]:
-    candidates = (_import_loader(name) for name in names if is_candidate(name, head))
+    candidates = map(_import_reader, (name for name in names if is_candidate(name, head)))
     return [loader for loader in candidates if loader.sniff(head)]
 
 
@@ -281,9 +272,5 @@ def _select_foreign(head: Head, log: Log | None = None) -> list[Loader]:
     return accepting
 
 
-def _import_loader(name: str) -> Loader:
-    return cast(Loader, import_module(f"capture.loaders.{name}"))
-
-
-def _import_bundler(name: str) -> Bundler:
-    return cast(Bundler, import_module(f"capture.loaders.{name}"))
+def _import_reader(name: str) -> Any:
+    return import_module(f"capture.loaders.{name}")

@@ -6,6 +6,7 @@ checked against the text: every byte must be accounted for.
 """
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any, Final, NamedTuple
 
 import polars as pl
@@ -49,7 +50,8 @@ def split_delimited(text: bytes, separator: str, names: Sequence[str], skip: int
     regular_text = "\n".join(regular_lines["text"]).encode()
     cells = _split_regular(regular_text, separator, names) if regular_lines.height else None
     if cells is None:
-        return DelimitedTable(_build_empty_cells(names), lines.rows())
+        schema = {LINE: pl.get_index_type(), **dict.fromkeys(names, pl.String)}
+        return DelimitedTable(pl.DataFrame(schema=schema), lines.rows())
     return DelimitedTable(cells.insert_column(0, regular_lines[LINE]), lines.filter(~is_regular).rows())
 
 
@@ -92,10 +94,6 @@ def split_with_scanner(
     part = memoryview(text)[begin:end]
     cut = module.cells(part, separator, len(names), quoted, pl.thread_pool_size())
     return None if cut is None else read_arrow_columns(cut, names)
-
-
-def _build_empty_cells(names: Sequence[str]) -> pl.DataFrame:
-    return pl.DataFrame(schema={LINE: pl.get_index_type(), **dict.fromkeys(names, pl.String)})
 
 
 def _has_blank_lines(cells: pl.DataFrame) -> bool:
@@ -141,38 +139,19 @@ def _count_quotes_in_cells(cells: pl.DataFrame) -> int:
     quotes: int = sum(s[0].count('"') * s.len() for s, const in zip(cells, is_constant, strict=True) if const)
     varying = [name for name, constant in zip(cells.columns, is_constant, strict=True) if not constant]
     counts = [pl.col(name).str.count_matches('"', literal=True).sum() for name in varying]
-    quotes += sum(cells.select(counts).row(0) if counts else ())
-    return quotes
-
-
-def split_by_separator(text: bytes, separator: str, width: int, skip: int) -> pl.DataFrame | None:
-    """Split every line at each separator, into columns "0", "1", …; None if the widths differ.
-
-    The first `skip` lines are ignored.
-    """
-    names = [str(at) for at in range(width)]
-    try:
-        table = pl.read_csv(
-            text, has_header=False, separator=separator, quote_char=None,
-            schema=dict.fromkeys(names, pl.String), empty_string_is_null=False, skip_lines=skip,
-        )  # fmt: skip
-    except pl.exceptions.PolarsError:
-        return None
-    cell_bytes = sum(table.select(pl.all().str.len_bytes().cast(pl.Int64).sum()).row(0))
-    separator_count = table.height * width  # separators and line ends
-    size = len(text) - find_line_start(text, skip) + (not text.endswith(b"\n"))
-    return table if cell_bytes + separator_count == size else None
+    return quotes + int(sum(cells.select(counts).row(0) if counts else ()))
 
 
 def split_lines(text: bytes) -> pl.Series:
-    """Split UTF-8 text into lines; a last empty line may or may not be included.
-
-    Large texts go through polars, if it splits them as Python does.
-    """
+    """Split UTF-8 text into lines, large ones by polars; a last empty line may or may not be included."""
     if len(text) >= _LARGE_TEXT_BYTES and not any(letter in text for letter in (b"\r", _UNUSED_BYTE)):
-        lines = split_by_separator(text, _UNUSED_BYTE.decode(), 1, 0)
-        if lines is not None:
-            return lines["0"]
+        with suppress(pl.exceptions.PolarsError):
+            lines = pl.read_csv(
+                text, has_header=False, separator=_UNUSED_BYTE.decode(), quote_char=None,
+                schema={"line": pl.String}, empty_string_is_null=False,
+            )["line"]  # fmt: skip
+            if compute_line_ends(lines).last() == len(text) + (not text.endswith(b"\n")):
+                return lines
     return pl.Series(text.decode().split("\n"), dtype=pl.String)
 
 
@@ -190,7 +169,6 @@ def find_line_start(text: bytes, line: int) -> int:
 
 
 def _count_line_ends_and_quotes(text: bytes, first: int) -> tuple[int, int]:
-    """Count line ends and quotes in a text, from an offset on."""
     if len(text) < _LARGE_TEXT_BYTES:
         return text.count(b"\n", first), text.count(b'"', first)
     import numpy as np
@@ -238,10 +216,7 @@ def _parse_plain(texts: pl.Series, decimals: int) -> pl.Series:
 
 
 def parse_integers(texts: pl.Series, parse: Callable[[str], int | None]) -> pl.Series:
-    """Parse printed integers; `parse` handles what is not digits only.
-
-    Numbers so large that a difference of two might overflow become null.
-    """
+    """Parse printed integers, null beyond ±2^62; `parse` handles what is not digits only."""
     is_plain = (texts.str.len_bytes() < _MAX_INT64_CHARACTERS) & ~texts.str.starts_with("+")
     printed = texts if is_plain.all() else pl.select(pl.when(is_plain).then(texts)).to_series()
     numbers = _parse_remaining(printed.cast(pl.Int64, strict=False), texts, parse)

@@ -3,10 +3,15 @@
 import json
 import re
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, TypeVar
+
+import msgspec
 
 from capture.errors import UnreadableError
 from capture.source import Source
+
+S = TypeVar("S")
+T = TypeVar("T")
 
 _MAX_DIGITS: Final = 400  # of an integer; a longer one exceeds any float
 _SURROGATE: Final = re.compile(r"\\u[dD][89a-fA-F]")
@@ -24,29 +29,41 @@ def parse_document(source: Source, parse_float: Callable[[str], Any] | None = No
     except RecursionError:
         raise UnreadableError("is nested too deeply", where=source.label) from None
     except ValueError as e:
-        raise UnreadableError(
-            "is damaged or cut short", where=source.label, why=str(e), todo="write or copy the file again"
-        ) from None
+        what, todo = "is damaged or cut short", "write or copy the file again"
+        raise UnreadableError(what, where=source.label, why=str(e), todo=todo) from None
 
 
 def _parse_json(text: str, parse_float: Callable[[str], Any] | None = None) -> Any:
     """Parse JSON; an integer with more digits than Python accepts becomes infinite, like 1e999."""
+
+    def parse_integer(digits: str) -> float:
+        return int(digits) if len(digits) < _MAX_DIGITS else float(digits)
+
     try:
         return json.loads(text, strict=False, parse_float=parse_float)
     except json.JSONDecodeError:
         raise
     except ValueError:
-        return json.loads(text, strict=False, parse_float=parse_float, parse_int=_parse_long_integer)
-
-
-def _parse_long_integer(digits: str) -> float:
-    return int(digits) if len(digits) < _MAX_DIGITS else float(digits)
+        return json.loads(text, strict=False, parse_float=parse_float, parse_int=parse_integer)
 
 
 def parse_value(text: str) -> Any:
     """Parse one JSON value with integers of any size; None if it is not JSON."""
+    return decode_or_none(_parse_json, text)
+
+
+def parse_object(text: bytes | str) -> dict[str, Any]:
+    """Parse a JSON object with integers of any size; empty for anything else."""
+    value = decode_or_none(msgspec.json.decode, text)
+    if value is None:
+        value = parse_value(text if isinstance(text, str) else text.decode("utf-8", "replace"))
+    return value if isinstance(value, dict) else {}
+
+
+def decode_or_none(decode: Callable[[S], T], text: S) -> T | None:
+    """Decode a text; None if it is invalid or nested too deeply."""
     try:
-        return _parse_json(text)
+        return decode(text)
     except (ValueError, RecursionError):
         return None
 
@@ -79,10 +96,7 @@ def to_float(value: float) -> float:
 
 
 def to_integer(value: Any) -> int | None:
-    """Return an integer without loss, also from text; None for anything else.
-
-    Timestamps in ns do not fit a float, so no value passes through one.
-    """
+    """Return an integer, also from text, without passing through a float; None for anything else."""
     if isinstance(value, str):
         text = value.strip()
         digits = text.removeprefix("-")

@@ -145,17 +145,6 @@ def decode_submessage(value: Value) -> list[Field]:
     return decode_fields(value)
 
 
-def decode_packed(value: Value) -> list[int]:
-    """Decode the numbers of a repeated field, packed or not."""
-    if isinstance(value, int):
-        return [value]
-    numbers, at = [], 0
-    while at < len(value):
-        one, at = decode_varint(value, at)
-        numbers.append(one)
-    return numbers
-
-
 def _decode_fixed(message: bytes, at: int, kind: int) -> tuple[int, int]:
     layout = {FIXED64: _WORD64, FIXED32: _WORD32}.get(kind)
     if layout is None:

@@ -4,7 +4,7 @@ import re
 import sqlite3
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -58,9 +58,16 @@ class TableQuery:
         """Names of the columns in the frame."""
         return tuple(c.split("=")[0] for c in self.columns)
 
-    def resolve_columns(self, columns: Sequence[str]) -> dict[str, str | None]:
-        """Map each name to the first of its columns that the table has, else to None."""
-        return {n: _find_first(c, columns) for n, c in zip(self.names, self.columns, strict=True)}
+    @property
+    def types(self) -> dict[str, Any]:
+        """Types of the columns in the frame."""
+        return {name: pl.String if name in self.texts else pl.Int64 for name in self.names}
+
+    def resolve_columns(self, columns: Sequence[str]) -> dict[str, str]:
+        """Map each name to the first of its columns that the table has; without those that it lacks."""
+        candidates = (column.split("=")[-1].split("|") for column in self.columns)
+        present = ([name for name in names if name in columns] for names in candidates)
+        return {name: names[0] for name, names in zip(self.names, present, strict=True) if names}
 
 
 @dataclass
@@ -76,27 +83,22 @@ class Database:
 
     def read(self, query: TableQuery) -> pl.DataFrame:
         """Read a table; missing columns are null, a missing table has no rows."""
-        columns = self.tables.get(query.table, [])
-        sources = query.resolve_columns(columns)
-        present = [(name, column) for name, column in sources.items() if column]
-        chunks = list(self._iter_chunks(query, present)) if present else []
-        empty = _build_empty_frame(query, [name for name, _ in present])
-        frame = pl.concat(chunks, rechunk=True) if chunks else empty
-        absent = [name for name, column in sources.items() if not column]
-        return frame.with_columns(_null_column(query, name) for name in absent).select(query.names)
+        sources = query.resolve_columns(self.tables.get(query.table, []))
+        chunks = list(self._iter_chunks(query, sources)) if sources else []
+        frame = pl.concat(chunks, rechunk=True) if chunks else pl.DataFrame()
+        return pl.concat([pl.DataFrame(schema=query.types), frame], how="diagonal")
 
-    def _iter_chunks(self, query: TableQuery, present: Sequence[tuple[str, str]]) -> Iterator[pl.DataFrame]:
-        names = [name for name, _ in present]
+    def _iter_chunks(self, query: TableQuery, sources: Mapping[str, str]) -> Iterator[pl.DataFrame]:
         row_count = 0
         try:
-            cursor = self.connection.execute(_build_query(query, present, self.tables[query.table]))
+            cursor = self.connection.execute(_build_query(query, sources, self.tables[query.table]))
             while rows := cursor.fetchmany(_CHUNK_ROWS):
                 row_count += len(rows)
-                columns = zip(names, zip(*rows, strict=True), strict=True)
+                columns = zip(sources, zip(*rows, strict=True), strict=True)
                 yield pl.DataFrame([self._build_column(query, name, values) for name, values in columns])
         except _SQLITE_ERRORS as e:
-            why = _describe_error(e)
-            self.log.note("broken_table", f"table {query.table} is incomplete: {why}", severity="data_loss")
+            message = f"table {query.table} is incomplete: {_describe_error(e)}"
+            self.log.note("broken_table", message, severity="data_loss")
         self.rows[query.table] = row_count
 
     def _build_column(self, query: TableQuery, name: str, values: tuple[Any, ...]) -> pl.Series:
@@ -192,7 +194,8 @@ def _check_length(path: Path, source: Source, format: DatabaseFormat) -> None:
         why = f"{size:,} of {max(expected, 100):,} bytes are present"
         what = "is a SQLite file that was cut short"
         raise UnreadableError(what, where=source.label, why=why, todo=format.remedy)
-    if header[18] == 2 and _has_content(path.with_name(path.name + "-wal")):
+    wal = path.with_name(path.name + "-wal")
+    if header[18] == 2 and wal.exists() and wal.stat().st_size > 0:
         source.log.note("wal_unread", "a write-ahead log is next to the file; its content is not read")
 
 
@@ -202,10 +205,6 @@ def _decode_text(raw: bytes, log: Log) -> str:
     except UnicodeDecodeError:
         log.repair("bad_utf8", "texts are not valid UTF-8: bad bytes were replaced")
         return raw.decode("utf-8", "replace")
-
-
-def _has_content(path: Path) -> bool:
-    return path.exists() and path.stat().st_size > 0
 
 
 def _apply_untrusted_settings(connection: sqlite3.Connection, size: int) -> None:
@@ -234,7 +233,8 @@ def _list_tables(connection: sqlite3.Connection, label: str, format: DatabaseFor
     objects = connection.execute("SELECT type, name, tbl_name, rootpage FROM sqlite_master").fetchall()
     _check_no_impostors(objects, label, format)
     tables = [name for type, name, _, root in objects if type == "table" and root and '"' not in name]
-    return {name: _list_columns(connection, name) for name in tables}
+    pragmas = {name: connection.execute(f'PRAGMA table_info("{name}")') for name in tables}
+    return {name: [row[1] for row in rows] for name, rows in pragmas.items()}
 
 
 def _check_no_impostors(objects: Sequence[tuple[Any, ...]], label: str, format: DatabaseFormat) -> None:
@@ -246,28 +246,12 @@ def _check_no_impostors(objects: Sequence[tuple[Any, ...]], label: str, format: 
             raise UnreadableError(f"is not {format.name}", where=label, why=why)
 
 
-def _list_columns(connection: sqlite3.Connection, table: str) -> list[str]:
-    return [row[1] for row in connection.execute(f'PRAGMA table_info("{table}")')]
-
-
-def _build_query(query: TableQuery, present: Sequence[tuple[str, str]], columns: Sequence[str]) -> str:
-    selected = ", ".join(f'"{column}"' for _, column in present)
+def _build_query(query: TableQuery, sources: Mapping[str, str], columns: Sequence[str]) -> str:
+    selected = ", ".join(f'"{column}"' for column in sources.values())
     where = ""
     if query.where and query.where[0] in columns:
         where = f' WHERE "{query.where[0]}" {query.where[1]}'
     return f'SELECT {selected} FROM "{query.table}"{where}'  # noqa: S608
-
-
-def _find_first(column: str, columns: Sequence[str]) -> str | None:
-    return next((name for name in column.split("=")[-1].split("|") if name in columns), None)
-
-
-def _null_column(query: TableQuery, name: str) -> pl.Expr:
-    return pl.lit(None, dtype=pl.String if name in query.texts else pl.Int64).alias(name)
-
-
-def _build_empty_frame(query: TableQuery, names: Sequence[str]) -> pl.DataFrame:
-    return pl.DataFrame(schema={n: pl.String if n in query.texts else pl.Int64 for n in names})
 
 
 def _describe_error(error: Exception) -> str:

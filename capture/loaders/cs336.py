@@ -8,16 +8,15 @@ The report's script: https://github.com/damek/cs336-assignment2-systems
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from decimal import Decimal
 from typing import Any, Final
 
 import polars as pl
 
 from capture.import_log import Log
-from capture.loaders._exact_numbers import MILLISECOND, parse_decimal, scale_to_integer
+from capture.loaders._exact_numbers import MILLISECOND, parse_decimal, parse_nanoseconds, scale_to_integer
 from capture.loaders._json_document import to_integer
 from capture.loaders._nsight_text import ELLIPSES, number_cut_names
-from capture.loaders._typed_rows import build_frame
+from capture.loaders._typed_rows import build_frame, list_column_types
 from capture.run import Run, build_run, with_log
 from capture.source import Head, Source
 
@@ -43,6 +42,9 @@ _KERNEL: Final = re.compile(r"(?P<std>\d[\d.]*)\s+(?P<name>\S.*)")
 _RULE: Final = re.compile(r"\|[-:| ]+\|")
 _LISTED_ONLY: Final = "the source lists only the longest kernels of a pass, so their share of it is unknown"
 _ATTENTION_MATMULS: Final = "attn_scores + final_matmul + output_proj"
+_ROW_SCHEMA: Final = list_column_types(
+    "kind", "name", "dur", "count", "std", "lens", "phase", "category", "unit", "value"
+)
 _META_BY_COLUMN: Final = {"num_layers": "layers", "num_heads": "heads", "d_model": "d_model", "d_ff": "d_ff"}
 
 
@@ -52,10 +54,6 @@ class ReportTable:
 
     header: tuple[str, ...]
     rows: list[Mapping[str, str]]
-
-    def select_file(self, file: str) -> list[Mapping[str, str]]:
-        """Select the rows of one profile."""
-        return [row for row in self.rows if row.get("file") == file]
 
     def to_frame(self) -> pl.DataFrame:
         """Build a frame of the table, numbers as numbers."""
@@ -77,11 +75,11 @@ def load(source: Source) -> list[Run]:
 
 
 def _iter_tables(lines: Iterable[str], log: Log) -> Iterator[tuple[str, ReportTable]]:
-    """Yield the known tables with the names of their sections."""
     section, table = "", None
     for line_number, line in enumerate(lines):
         if line.startswith("#"):
-            section, table = _find_section(line), None
+            heading, table = line.lstrip("#").strip().lower(), None
+            section = next((name for words, name in _SECTIONS if heading.startswith(words)), "")
         elif not line.startswith("|") or not section:
             table = None
         elif table is None:
@@ -89,11 +87,6 @@ def _iter_tables(lines: Iterable[str], log: Log) -> Iterator[tuple[str, ReportTa
             yield section, table
         elif not _RULE.fullmatch(line.strip()):
             _add_row(table, _split_row(line), line_number, log)
-
-
-def _find_section(heading: str) -> str:
-    text = heading.lstrip("#").strip().lower()
-    return next((name for words, name in _SECTIONS if text.startswith(words)), "")
 
 
 def _split_row(line: str) -> tuple[str, ...]:
@@ -119,16 +112,14 @@ def _add_row(table: ReportTable, cells: tuple[str, ...], line_number: int, log: 
 
 def _note_limits(tables: Mapping[str, ReportTable], log: Log) -> None:
     """Note which printed values are incomplete."""
-    backward = tables.get("first_backward")
-    if backward:
+    if backward := tables.get("first_backward"):
         message = (
             "the backward tables miss autograd's kernels: it launches them on a thread without NVTX ranges, "
             "so they show only one tiny fill"
         )
         log.note("backward_other_thread", message, count=len(backward.rows))
-    cells = [row.get("top_kernel", "") for table in tables.values() for row in table.rows]
-    cut_count = sum(cell.endswith(ELLIPSES) for cell in cells)
-    if cut_count:
+    cells = (row.get("top_kernel", "") for table in tables.values() for row in table.rows)
+    if cut_count := sum(cell.endswith(ELLIPSES) for cell in cells):
         message = "kernel names truncated to 80 characters, StdDev included; equal ones are numbered"
         log.note("names_cut", message, count=cut_count)
 
@@ -141,11 +132,10 @@ def _build_run(
         *_iter_kernels(tables, file, "forward", ("top_forward", "first_forward")),
         *_iter_kernels(tables, file, "backward", ("first_backward",)),
         *_iter_attention(tables, file),
-        *_iter_shares(tables, file),
     ]
-    schema = {"kind": pl.String, "name": pl.String, "dur": pl.Int64, "count": pl.Int64, "std": pl.Int64}
-    schema |= {"lens": pl.String, "phase": pl.String, "category": pl.String, "unit": pl.String}
-    events = build_frame(rows, schema | {"value": pl.Float64}, log)
+    for row in _select_rows(tables, "fractions", file):
+        rows += _iter_counters(row, [column for column in row if column.endswith("_%")])
+    events = build_frame(rows, _ROW_SCHEMA, log)
     return build_run(file, _build_meta(file, tables), events, log, frames)
 
 
@@ -173,7 +163,7 @@ def _describe_matmul_shares(tables: Mapping[str, ReportTable], file: str) -> str
 
 
 def _select_rows(tables: Mapping[str, ReportTable], name: str, file: str) -> list[Mapping[str, str]]:
-    return tables[name].select_file(file) if name in tables else []
+    return [row for row in tables[name].rows if row.get("file") == file] if name in tables else []
 
 
 def _iter_forward(tables: Mapping[str, ReportTable], file: str) -> Iterator[Row]:
@@ -181,7 +171,7 @@ def _iter_forward(tables: Mapping[str, ReportTable], file: str) -> Iterator[Row]
     name_by_column = {"duration_ms": "forward_pass", "python_ms": "forward_pass, timed in Python"}
     for row in _select_rows(tables, "forward", file):
         for column, name in name_by_column.items():
-            if (dur_ns := _parse_ns(row, column, MILLISECOND)) is not None:
+            if (dur_ns := parse_nanoseconds(row.get(column, ""), MILLISECOND)) is not None:
                 span = {"kind": "span", "lens": "wall", "name": name, "phase": "forward"}
                 yield {**span, "dur": dur_ns, "count": 1}
         yield from _iter_counters(row, ("percentage",))
@@ -201,15 +191,15 @@ def _iter_kernels(
             "name": name,
             "phase": phase,
             "count": scale_to_integer(parse_decimal(row.get("count", "")), 1),
-            "dur": _parse_ns(row, "total_time_ms", MILLISECOND),
-            "std": scale_to_integer(std, 1),
+            "dur": parse_nanoseconds(row.get("total_time_ms", ""), MILLISECOND),
+            "std": parse_nanoseconds(std, 1),
         }
 
 
-def _split_std(cell: str) -> tuple[Decimal | None, str]:
+def _split_std(cell: str) -> tuple[str, str]:
     """Split the StdDev in ns from the name: the script left it in front of each kernel."""
     match = _KERNEL.fullmatch(cell)
-    return (parse_decimal(match["std"]), match["name"]) if match else (None, cell)
+    return (match["std"], match["name"]) if match else ("", cell)
 
 
 def _iter_attention(tables: Mapping[str, ReportTable], file: str) -> Iterator[Row]:
@@ -217,13 +207,8 @@ def _iter_attention(tables: Mapping[str, ReportTable], file: str) -> Iterator[Ro
     parts = (("softmax_ms", "softmax", "softmax"), ("matmul_ms", _ATTENTION_MATMULS, "matmul"))
     for row in _select_rows(tables, "softmax", file):
         for column, name, category in parts:
-            if (dur_ns := _parse_ns(row, column, MILLISECOND)) is not None:
+            if (dur_ns := parse_nanoseconds(row.get(column, ""), MILLISECOND)) is not None:
                 yield {"kind": "span", "lens": "wall", "name": name, "category": category, "dur": dur_ns}
-
-
-def _iter_shares(tables: Mapping[str, ReportTable], file: str) -> Iterator[Row]:
-    for row in _select_rows(tables, "fractions", file):
-        yield from _iter_counters(row, [column for column in row if column.endswith("_%")])
 
 
 def _iter_counters(row: Mapping[str, str], columns: Iterable[str]) -> Iterator[Row]:
@@ -231,10 +216,6 @@ def _iter_counters(row: Mapping[str, str], columns: Iterable[str]) -> Iterator[R
         value = parse_decimal(row.get(column, ""))
         if value is not None:
             yield {"kind": "counter", "name": column, "value": float(value), "unit": "%"}
-
-
-def _parse_ns(row: Mapping[str, str], column: str, unit: int) -> int | None:
-    return scale_to_integer(parse_decimal(row.get(column, "")), unit)
 
 
 def _build_column(name: str, cells: list[str]) -> pl.Series:

@@ -21,7 +21,7 @@ FORMAT: Final = "parquet"
 PRODUCER: Final = "tracetui export"
 HOWTO: Final = "tracetui export prof.jsonl -o prof.parquet"
 
-_BROKEN: Final = (pl.exceptions.PolarsError, pl.exceptions.PanicException, msgspec.MsgspecError, OSError)
+_BROKEN: Final = (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError, ValueError)
 
 
 class RunMetadata(msgspec.Struct):
@@ -48,7 +48,7 @@ def load(source: Source) -> list[Run]:
         metadata = msgspec.json.decode(encoded, type=RunMetadata)
         file.seek(0)
         return [_build_run(metadata, pl.read_parquet(file), source)]
-    except (*_BROKEN, ValueError):
+    except _BROKEN:
         what = "is a damaged Parquet file"
         raise UnreadableError(what, where=source.label, todo="export it again") from None
 

@@ -32,9 +32,8 @@ def find(files: Sequence[Path]) -> list[tuple[Path, ...]]:
     for file in files:
         if match := _NAME.fullmatch(file.name):
             recordings[file.parent, match["stem"]][int(match["number"] or _LAST_PART)] = file
-    several = [parts for parts in recordings.values() if len(parts) > 1]
-    several = [parts for parts in recordings.values() if len(parts) > 1 and _is_one_run(list(parts.values()))]
-    return [tuple(parts[number] for number in sorted(parts)) for parts in several]
+    groups = [tuple(parts[number] for number in sorted(parts)) for parts in recordings.values()]
+    return [group for group in groups if len(group) > 1 and _is_one_run(group)]
 
 
 def load(files: Sequence[Path]) -> list[Run]:

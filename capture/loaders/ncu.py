@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import polars as pl
 
@@ -39,13 +39,8 @@ _IDENTITY: Final = (
 )  # fmt: skip
 _METRIC_HEADINGS: Final = ("Metric Name", "Metric Unit", "Metric Value", "Average", "Minimum", "Maximum")
 _DURATION_METRICS: Final = (
-    "Duration",
-    "gpu__time_duration.sum",
-    "gpu__time_duration.avg",
-    "gpu__time_duration.max",
-)
-
-
+    "Duration", "gpu__time_duration.sum", "gpu__time_duration.avg", "gpu__time_duration.max",
+)  # fmt: skip
 _ROW_COLUMN: Final = "\0line"  # our own columns: no header contains a NUL
 _LAUNCH_COLUMN: Final = "\0launch"
 _TABLE_COLUMN: Final = "\0table"
@@ -82,14 +77,16 @@ def sniff(head: Head) -> bool:
 def load(source: Source) -> list[Run]:
     page = _read_page(source.read_utf8(), source.log)
     durations = _select_durations(page)
-    missing_count = page.launches.height - durations.height
-    if missing_count:
+    if missing_count := page.launches.height - durations.height:
         message = "launches without a Duration metric (capture with --section SpeedOfLight)"
         source.log.note("no_duration", message, count=missing_count)
     events = _build_events(page.launches, durations)
     launches = page.launches.drop("Section Name", "launch", strict=False)
     tables = {"ncu": _build_metric_table(page), "launches": launches}
-    return [build_run("ncu", _build_meta(page), events, source.log, tables)]
+    first = next(page.launches.head(1).iter_rows(named=True), {})
+    meta = {"producer": PRODUCER, "process": first.get("Process Name"), "compute": first.get("CC")}
+    meta = {key: value for key, value in meta.items() if value} | {"profiled": True}
+    return [build_run("ncu", meta, events, source.log, tables)]
 
 
 def _is_header(cells: Sequence[str] | None) -> bool:
@@ -151,10 +148,7 @@ def _clear_noise(text: bytes) -> bytes:
 def _iter_tables(
     text: bytes, header: _HeaderLine, end: int, lines_above: int, log: Log
 ) -> Iterator[tuple[dict[str, str], pl.DataFrame]]:
-    """Yield the rows under a header by column name, with the units printed above them.
-
-    `lines_above` is the number of lines before the first row.
-    """
+    """Yield rows by column name, with the units printed above them, and count those that do not fit."""
     rows, bad_lines = _read_rows(text, header, end)
     positions = [str(position) for position in range(len(header.cells))]
     unit_rows = rows.select(pl.all_horizontal(pl.col(positions[:5]) == "")).to_series().arg_true().to_list()
@@ -172,14 +166,11 @@ def _iter_tables(
 
 def _with_launch(table: pl.DataFrame) -> pl.DataFrame:
     """Add the id of each launch; without an ID column, process and kernel identify it."""
-    if "ID" in table.columns and (table["ID"] != "").all():
-        return table.with_columns(pl.col("ID").alias(_LAUNCH_COLUMN))
-    process_and_kernel = pl.concat_str("Process ID", "Kernel Name", separator=" ")
-    reported_id = pl.when(pl.col("ID") != "").then("ID") if "ID" in table.columns else None
-    if "ID" not in table.columns:
-        return table.with_columns(process_and_kernel.alias(_LAUNCH_COLUMN))
-    reported_id = pl.when(pl.col("ID") != "").then("ID")
-    return table.with_columns(pl.coalesce(reported_id, process_and_kernel).alias(_LAUNCH_COLUMN))
+    launch = pl.concat_str("Process ID", "Kernel Name", separator=" ")
+    if "ID" in table.columns:
+        has_all_ids = (table["ID"] != "").all()
+        launch = pl.col("ID") if has_all_ids else pl.coalesce(pl.when(pl.col("ID") != "").then("ID"), launch)
+    return table.with_columns(launch.alias(_LAUNCH_COLUMN))
 
 
 def _count_required_cells(header: Sequence[str]) -> int:
@@ -227,10 +218,9 @@ def _read_raw_page(table: pl.DataFrame, units: Mapping[str, str]) -> pl.DataFram
         return _NO_METRICS
     index = [_ROW_COLUMN, _LAUNCH_COLUMN]
     cells = table.unpivot(names, index=index, variable_name=_NAME_COLUMN, value_name=_VALUE_COLUMN)
-    cells = cells.rename({_NAME_COLUMN: "name", _VALUE_COLUMN: "value"})
     unit = pl.col("name").replace_strict(units, default="", return_dtype=pl.String) if units else pl.lit("")
+    cells = cells.rename({_NAME_COLUMN: "name", _VALUE_COLUMN: "value", _LAUNCH_COLUMN: "launch"})
     printed = cells.filter(pl.col("value") != "").sort(_ROW_COLUMN, maintain_order=True)
-    printed = printed.rename({_LAUNCH_COLUMN: "launch"})
     return printed.with_columns(unit=unit, least=pl.lit(""), most=pl.lit("")).select(_METRIC_COLUMNS)
 
 
@@ -295,14 +285,7 @@ def _multiply_means(means: pl.Series, times: pl.DataFrame, counts: pl.Series) ->
     return means.scatter(needs_exact.arg_true(), pl.Series(totals, dtype=pl.Int64)) if totals else means
 
 
-def _build_meta(page: NcuPage) -> dict[str, Any]:
-    first = next(page.launches.head(1).iter_rows(named=True), {})
-    meta = {"producer": PRODUCER, "process": first.get("Process Name"), "compute": first.get("CC")}
-    return {key: value for key, value in meta.items() if value} | {"profiled": True}
-
-
 def _build_metric_table(page: NcuPage) -> pl.DataFrame:
-    """Build the table of all metrics of all launches, as a number where possible."""
     rows = page.metrics
     kernels = page.launches.select("launch", _column_or(page.launches, "Kernel Name", "").alias("kernel"))
     return rows.select(

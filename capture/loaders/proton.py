@@ -15,8 +15,8 @@ import msgspec
 import polars as pl
 
 from capture.errors import UnreadableError
-from capture.loaders._json_document import parse_document, read_dict, to_finite_float, to_integer
-from capture.loaders._typed_rows import build_frame
+from capture.loaders._json_document import parse_document, read_dict, read_list, to_finite_float, to_integer
+from capture.loaders._typed_rows import build_frame, list_column_types
 from capture.native.schema import PATH_SEPARATOR
 from capture.run import MAX_DURATION_NS, Run, build_run
 from capture.source import Head, Source
@@ -34,9 +34,11 @@ _MSGPACK_KEYS: Final = (b"\xa9time (ns)", b"\xabdevice_type", b"\xa9device_id")
 _FLOPS_METRIC: Final = re.compile(r"flops\d*")
 _HIDDEN_SCOPE: Final = "__proton_launch_metadata"
 _ROOT: Final = "ROOT"
-_ROW_SCHEMA: Final = {
-    "name": pl.String, "dur": pl.Int64, "count": pl.Int64, "path": pl.String,
-    "track": pl.String, "flops": pl.Float64, "bytes": pl.Float64,
+_ROW_SCHEMA: Final = list_column_types("name", "dur", "count", "path", "track", "flops", "bytes")
+
+_DEVICE_NUMBERS: Final = {
+    "sms": "num_sms", "bus_width": "bus_width", "clock_khz": "clock_rate",
+    "memory_clock_khz": "memory_clock_rate",
 }  # fmt: skip
 
 
@@ -50,7 +52,13 @@ def load(source: Source) -> list[Run]:
     parts = _decode_msgpack(source) if _MSGPACK_START.match(source.head.raw) else parse_document(source)
     if not isinstance(parts, list) or not all(isinstance(part, dict) for part in parts):
         raise UnreadableError("is not a list of Proton trees", where=source.label)
-    rows, devices = _split_parts(parts)
+    rows: list[dict[str, Any]] = []
+    devices: list[dict[str, Any]] = []
+    for part in parts:
+        if "children" in part or "metrics" in part:
+            rows += _iter_rows(part)
+        else:
+            devices += _iter_devices(part)
     source.log.read = len(rows)
     valid_rows = build_frame(rows, _ROW_SCHEMA, source.log).filter(pl.col("dur").is_not_null())
     source.log.drop("bad_time", "times that are not a number", count=len(rows) - valid_rows.height)
@@ -66,21 +74,9 @@ def _decode_msgpack(source: Source) -> Any:
     """Decode a MessagePack document; raise UnreadableError if it is damaged."""
     try:
         return msgspec.msgpack.decode(source.read())
-    except (msgspec.MsgspecError, ValueError, TypeError) as e:
+    except (ValueError, TypeError) as e:
         what, todo = "is damaged or cut short", "write or copy the file again"
         raise UnreadableError(what, where=source.label, why=str(e)[:200], todo=todo) from None
-
-
-def _split_parts(parts: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Collect the rows of all trees, and the devices in the other parts of the document."""
-    rows: list[dict[str, Any]] = []
-    devices: list[dict[str, Any]] = []
-    for part in parts:
-        if "children" in part or "metrics" in part:
-            rows += _iter_rows(part)
-        else:
-            devices += _iter_devices(part)
-    return rows, devices
 
 
 def _iter_rows(tree: dict[str, Any]) -> Iterator[dict[str, Any]]:
@@ -95,8 +91,7 @@ def _iter_rows(tree: dict[str, Any]) -> Iterator[dict[str, Any]]:
         if metrics.get(_TIME_METRIC, 0) not in (0, None):
             yield _build_row(name, parents, metrics)
         path = parents if name == _ROOT and not parents else (*parents, name)
-        children = node.get("children") if isinstance(node, dict) else None
-        stack += [(child, path) for child in reversed(children if isinstance(children, list) else [])]
+        stack += [(child, path) for child in reversed(read_list(node, "children"))]
 
 
 def _build_row(name: str, parents: tuple[str, ...], metrics: dict[str, Any]) -> dict[str, Any]:
@@ -123,12 +118,6 @@ def _iter_devices(part: dict[str, Any]) -> Iterator[dict[str, Any]]:
     for kind, devices in part.items():
         for index, properties in devices.items() if isinstance(devices, dict) else ():
             if isinstance(properties, dict):
-                yield {
-                    "type": str(kind),
-                    "id": str(index),
-                    "arch": str(properties.get("arch", "?")),
-                    "sms": to_integer(properties.get("num_sms")),
-                    "bus_width": to_integer(properties.get("bus_width")),
-                    "clock_khz": to_integer(properties.get("clock_rate")),
-                    "memory_clock_khz": to_integer(properties.get("memory_clock_rate")),
-                }
+                numbers = {name: to_integer(properties.get(key)) for name, key in _DEVICE_NUMBERS.items()}
+                arch = str(properties.get("arch", "?"))
+                yield {"type": str(kind), "id": str(index), "arch": arch, **numbers}

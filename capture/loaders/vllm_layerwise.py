@@ -13,7 +13,7 @@ import polars as pl
 
 from capture.errors import UnreadableError
 from capture.loaders._json_document import parse_document, read_dict, read_dicts, to_finite_float, to_integer
-from capture.loaders._typed_rows import build_frame
+from capture.loaders._typed_rows import build_frame, list_column_types
 from capture.native.schema import PATH_SEPARATOR
 from capture.run import Run, build_run
 from capture.source import Head, Source
@@ -24,10 +24,9 @@ HOWTO: Final = "python examples/offline_inference/profiling.py --json run.json r
 
 _PHASE: Final = re.compile(r"(prefill|decode)(?:_(\d+))?")
 _ROUNDING_US: Final = 0.0005
-_ROW_SCHEMA: Final = {
-    "kind": pl.String, "name": pl.String, "dur": pl.Int64, "count": pl.Int64, "step": pl.Int64,
-    "phase": pl.String, "lens": pl.String, "path": pl.String, "tokens": pl.Int64, "batch": pl.Int64,
-}  # fmt: skip
+_ROW_SCHEMA: Final = list_column_types(
+    "kind", "name", "dur", "count", "step", "phase", "lens", "path", "tokens", "batch"
+)
 _SUMMARY_SCHEMA: Final = {
     "phase": pl.String, "name": pl.String, "cuda_time_us": pl.Float64, "pct_cuda_time": pl.Float64,
     "invocations": pl.Int64,
@@ -41,36 +40,31 @@ def sniff(head: Head) -> bool:
 
 def load(source: Source) -> list[Run]:
     parsed = parse_document(source)
-    phases = {k: v for k, v in parsed.items() if _PHASE.fullmatch(k)} if isinstance(parsed, dict) else {}
+    members = parsed.items() if isinstance(parsed, dict) else ()
+    phases = [(match, phase) for key, phase in members if (match := _PHASE.fullmatch(key))]
     if not phases:
         raise UnreadableError("contains neither a prefill nor a decode step", where=source.label)
-    rows = [row for name, phase in phases.items() for row in _iter_phase_rows(name, phase)]
+    rows = [row for key, phase in phases for row in _iter_phase_rows(key, phase)]
     source.log.read = len(rows)
     events = build_frame(rows, _ROW_SCHEMA, source.log)
-    summary = [row for name, phase in phases.items() for row in _iter_summary(name, phase)]
+    summary = [row for key, phase in phases for row in _iter_summary(key[0], phase)]
     tables = {"summary": build_frame(summary, _SUMMARY_SCHEMA, source.log)}
     name, meta = Path(source.label).name, _build_meta(read_dict(parsed, "context"))
     return [build_run(name, meta, events, source.log, tables)]
 
 
-def _iter_phase_rows(key: str, phase: Any) -> Iterator[dict[str, Any]]:
-    name, step = _parse_key(key)
+def _iter_phase_rows(key: re.Match[str], phase: Any) -> Iterator[dict[str, Any]]:
+    name = key[1]
+    step = to_integer(key[2] or "1") if name == "decode" else 0  # decode steps count from 1
     sequences = to_finite_float(read_dict(phase, "metadata").get("num_running_seqs"))
     batch = None if sequences is None else round(sequences)
     yield {
-        "kind": "step", "name": key, "step": step, "phase": name, "batch": batch,
+        "kind": "step", "name": key[0], "step": step, "phase": name, "batch": batch,
         "tokens": batch if name == "decode" else None,
     }  # fmt: skip
     for tree in read_dicts(phase, "model_stats"):
         for row in _iter_kernels(tree):
             yield row | {"step": step, "phase": name}
-
-
-def _parse_key(key: str) -> tuple[str, int | None]:
-    """Parse phase and step of a key: prefill is step 0, decode steps count from 1."""
-    match = _PHASE.fullmatch(key)
-    name, step_text = (match[1], match[2]) if match else (key, None)
-    return name, to_integer(step_text or "1") if name == "decode" else 0
 
 
 def _iter_kernels(tree: dict[str, Any]) -> Iterator[dict[str, Any]]:
@@ -101,10 +95,8 @@ def _iter_summary(key: str, phase: Any) -> Iterator[dict[str, Any]]:
         yield {
             "phase": key,
             "name": str(entry.get("name", "")),
-            **{
-                key_of_entry: to_finite_float(entry.get(key_of_entry))
-                for key_of_entry in ("cuda_time_us", "pct_cuda_time")
-            },
+            "cuda_time_us": to_finite_float(entry.get("cuda_time_us")),
+            "pct_cuda_time": to_finite_float(entry.get("pct_cuda_time")),
             "invocations": round(to_finite_float(entry.get("invocations")) or 0),
         }
         stack += read_dicts(node, "children")[::-1]
@@ -114,7 +106,7 @@ def _build_meta(context: dict[str, Any]) -> dict[str, Any]:
     engine = read_dict(context, "engine_args")
     devices = context.get("cuda_devices")
     listed = devices if isinstance(devices, list) else [str(devices)] if devices else []
-    names = [_name_device(device) for device in listed]
+    names = [str(d.get("name", d)) if isinstance(d, dict) else str(d) for d in listed]
     meta = {
         "producer": "vLLM layerwise profile",
         "model": engine.get("model"),
@@ -127,7 +119,3 @@ def _build_meta(context: dict[str, Any]) -> dict[str, Any]:
         "profiled": True,
     }
     return {key: value for key, value in meta.items() if value not in (None, "")}
-
-
-def _name_device(device: Any) -> str:
-    return str(device.get("name", device)) if isinstance(device, dict) else str(device)

@@ -33,7 +33,14 @@ from capture.loaders._protobuf import (
     to_signed,
     to_text,
 )
-from capture.loaders.chrome.trace_model import THREAD_SEPARATOR, UNNAMED, CompleteEvents, Trace, TraceEvent
+from capture.loaders.chrome.trace_model import (
+    THREAD_SEPARATOR,
+    UNNAMED,
+    CompleteEvents,
+    Trace,
+    TraceEvent,
+    build_name_event,
+)
 from capture.loaders.chrome.trace_to_run import convert_to_run
 from capture.native.schema import PATH_SEPARATOR
 from capture.run import Run
@@ -71,6 +78,11 @@ _DETAIL: Final = re.compile(r"(\w+):([\d.,]+)")
 _ARGUMENT_BY_DETAIL: Final = {"regs": "registers per thread", "occ_pct": "est. achieved occupancy %"}
 _MAX_NS: Final = 1 << 62
 
+_ROW_SCHEMA: Final = {
+    "label": pl.UInt32(), "t": pl.Int64(), "dur": pl.Int64(), "correlation": pl.Int64(),
+    "args": pl.Categorical(), "reported_path": pl.Categorical(),
+}  # fmt: skip
+
 
 @dataclass
 class PlaneEvents:
@@ -95,18 +107,10 @@ class PlaneEvents:
             schema={"cat": pl.String, "name": pl.String, "thread": pl.String},
             orient="row",
         )
-        rows = pl.DataFrame(
-            {
-                "label": pl.Series(self.labels, dtype=pl.UInt32),
-                "t": pl.Series(self.t, dtype=pl.Int64) - base,
-                "dur": pl.Series(self.dur, dtype=pl.Int64),
-                "correlation": pl.Series(self.correlation, dtype=pl.Int64),
-                "external_id": pl.Series([None] * len(self.t), dtype=pl.Int64),
-                "args": pl.Series(self.args, dtype=pl.String).cast(pl.Categorical()),
-                "reported_path": pl.Series(self.path, dtype=pl.String).cast(pl.Categorical()),
-            }
-        )
-        return CompleteEvents(rows, labels)
+        columns = (self.labels, self.t, self.dur, self.correlation, self.args, self.path)
+        rows = pl.DataFrame(dict(zip(_ROW_SCHEMA, columns, strict=True)), schema=_ROW_SCHEMA)
+        missing = pl.lit(None, dtype=pl.Int64)
+        return CompleteEvents(rows.with_columns(pl.col("t") - base, external_id=missing), labels)
 
 
 @dataclass(frozen=True)
@@ -156,7 +160,7 @@ def _read_planes(data: bytes, events: PlaneEvents, log: Log) -> bool:
     try:
         for number, (at, plane) in enumerate(iter_records(data, _PLANE_FIELD)):
             try:
-                read_plane(plane, number, events, log)
+                _read_plane(plane, number, events, log)
             except WireError:
                 log.note("bad_plane", "planes that are incomplete", at=at, severity="data_loss")
         for field, kind in _MESSAGE_FIELDS.items():
@@ -168,8 +172,7 @@ def _read_planes(data: bytes, events: PlaneEvents, log: Log) -> bool:
     return False
 
 
-def read_plane(raw: Value, number: int, events: PlaneEvents, log: Log) -> None:
-    """Add the events of a plane; raise WireError if it is invalid."""
+def _read_plane(raw: Value, number: int, events: PlaneEvents, log: Log) -> None:
     parts = decode_submessage(raw)
     name = next(map(to_text, select_values(parts, 2)), "")
     events.planes.append(name)
@@ -179,13 +182,12 @@ def read_plane(raw: Value, number: int, events: PlaneEvents, log: Log) -> None:
     entries = _iter_map_entries(parts, 5)
     statistic_names = {id: to_text(index_fields(value).get(2, b"")) for id, value in entries}
     plane = _PlaneContext(name, number, event_names, shared, statistic_names)
-    events.metadata.append(_build_name_event("process_name", plane.id, None, name))
+    events.metadata.append(build_name_event("process_name", plane.id, None, name))
     for line in select_values(parts, 3):
         _read_line(line, plane, events, log)
 
 
 def _read_event_names(parts: list[tuple[int, Value]]) -> tuple[dict[int, str], dict[int, list[Value]]]:
-    """Map event ids to their names and to shared statistics."""
     names: dict[int, str] = {}
     shared: dict[int, list[Value]] = {}
     for key, value in _iter_map_entries(parts, 4):
@@ -197,7 +199,6 @@ def _read_event_names(parts: list[tuple[int, Value]]) -> tuple[dict[int, str], d
 
 
 def _iter_map_entries(parts: list[tuple[int, Value]], map_field: int) -> Iterator[tuple[int, Value]]:
-    """Yield the keys and values of a protobuf map."""
     for entry in select_values(parts, map_field):
         pair = index_fields(entry)
         if 2 in pair:
@@ -210,7 +211,7 @@ def _read_line(raw: Value, plane: _PlaneContext, events: PlaneEvents, log: Log) 
     id, start = (to_signed(to_number(values.get(number, 0))) for number in (1, 3))
     name = to_text(values.get(11, b"")) or to_text(values.get(2, b"")) or f"line {id}"
     line = name if plane.name.startswith(_DEVICE_PREFIX) else str(id)
-    events.metadata.append(_build_name_event("thread_name", plane.id, line, name))
+    events.metadata.append(build_name_event("thread_name", plane.id, line, name))
     place = f"{plane.id}{THREAD_SEPARATOR}{line}"
     for event in select_values(fields, 4):
         _read_event(event, start, name, place, plane, events, log)
@@ -285,7 +286,6 @@ def _decode_statistic(tag: int, value: Value, plane: _PlaneContext) -> Any:
 
 
 def _parse_scope(statistics: Mapping[str, Any]) -> str | None:
-    """Parse the name scope of a kernel's operation."""
     values = map(statistics.get, _SCOPES)
     op_path = next((value for value in values if isinstance(value, str) and "/" in value), None)
     if op_path is None:
@@ -318,10 +318,3 @@ def _parse_sizes(text: str) -> list[int]:
     sizes = text.split(",")
     is_valid = len(sizes) == 3 and all(size.isdecimal() and len(size) < 11 for size in sizes)
     return [int(size) for size in sizes] if is_valid else []
-
-
-def _build_name_event(kind: str, plane: int, line: str | None, name: str) -> TraceEvent:
-    """Build the event by which a Chrome trace names a process or a thread."""
-    tid = msgspec.Raw(msgspec.json.encode(line)) if line is not None else msgspec.Raw(b"")
-    args = msgspec.Raw(msgspec.json.encode({"name": name}))
-    return TraceEvent(ph="M", name=kind, pid=msgspec.Raw(str(plane).encode()), tid=tid, args=args)

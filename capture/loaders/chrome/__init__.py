@@ -12,7 +12,7 @@ trace_model: `Trace`, the common output of both readers, which other loaders bui
 From a `Trace` to a Run:
 
 trace_to_run: kinds, lenses, tracks, steps, and attribution of kernels to their launch
-trace_metadata: run metadata from the header: producer, devices, driver, ranks
+trace_metadata: what the header reports: producer, devices, driver, ranks, base of the clock
 trace_steps: find the steps: engine annotations, profiler steps, numbered ranges, graph launches
 track_names: name the track of each thread, stream and lane inside a kernel
 partial_events: convert begin/end pairs, counters, instants and memory events

@@ -87,7 +87,7 @@ def _parse_header(front: bytes, tail: bytes) -> dict[str, Any]:
         text = front + msgspec.json.encode(_PLACEHOLDER) + tail
         document = msgspec.json.decode(text, type=dict[str, msgspec.Raw])
         header = {key: msgspec.json.decode(value) for key, value in document.items()}
-    except (ValueError, RecursionError, msgspec.MsgspecError):
+    except (ValueError, RecursionError):
         raise RefusedError("the header is broken") from None
     if b'"traceEvents"' in tail or header.pop("traceEvents", None) != _PLACEHOLDER:
         raise RefusedError("the list of events is elsewhere")
@@ -111,7 +111,9 @@ class _FileScan:
         self.parts = [self._start_scanner(*part) for part in pairwise(borders)]
         with ThreadPoolExecutor(len(self.parts)) as threads:
             tails = list(threads.map(self._scan_part, self.parts, borders))
-        if not _are_borders_confirmed(self.parts, borders):
+        # a border is between events only if the part before it ended there
+        ends = [part.status()[:2] for part in self.parts[:-1]]
+        if ends != [("stopped", border) for border in borders[1:-1]]:
             self.parts = [self._start_scanner(self.begin, source.size)]
             tails = [self._scan_part(self.parts[0], self.begin)]
         self.tail = tails[-1]
@@ -179,17 +181,11 @@ class _FileScan:
         return bytes(part.rest()) + tail
 
 
-def _are_borders_confirmed(parts: Sequence[Any], borders: Sequence[int]) -> bool:
-    """Whether each part ended where the next one began: only then its border is between events."""
-    reached = [part.status()[:2] for part in parts[:-1]]
-    return reached == [("stopped", border) for border in borders[1:-1]]
-
-
 def _build_trace(parts: Sequence[Any], header: dict[str, Any], log: Log) -> Trace:
     """Build a `Trace` of the scanned parts; raise RefusedError for invalid events of other phases."""
     try:
         others = [event for part in parts for event in _EVENTS_DECODER.decode(b"[" + part.others() + b"]")]
-    except (ValueError, RecursionError, msgspec.MsgspecError):
+    except (ValueError, RecursionError):
         raise RefusedError("an invalid event") from None
     read, without_phase = (sum(part.status()[at] for part in parts) for at in (3, 4))
     log.read += read
@@ -203,11 +199,8 @@ def _concat_parts(parts: Sequence[Any], log: Log) -> CompleteEvents:
     for part in parts:
         texts = read_arrow_table(part.texts())["text"].cast(pl.Categorical())
         part_rows, part_labels, times = (read_arrow_table(t()) for t in (part.rows, part.labels, part.odd))
-        rows.append(
-            part_rows.with_columns(
-                texts.gather(part_rows["args"]).alias("args"), pl.col("label") + label_count
-            )
-        )
+        args = texts.gather(part_rows["args"]).alias("args")
+        rows.append(part_rows.with_columns(args, pl.col("label") + label_count))
         odd_times.append(times.with_columns(pl.col("row") + row_count))
         labels.append(part_labels)
         row_count, label_count = row_count + part_rows.height, label_count + part_labels.height

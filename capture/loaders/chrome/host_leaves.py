@@ -79,9 +79,7 @@ def is_host_leaf(complete: CompleteEvents) -> pl.Series:
         is_op = labels.select(is_op=~pl.col("cat").is_in(_SCOPE_CATEGORIES) & is_span)["is_op"]
         parts = ["wrapper"] * labels.height
     label = complete.rows["label"]
-    rows = complete.rows.select(
-        "t", "dur", thread=complete.expand_label("thread"), row=pl.int_range(pl.len())
-    )
+    rows = complete.rows.select("t", "dur", complete.expand_label("thread"), row=pl.int_range(pl.len()))
     part = pl.Series(parts, dtype=pl.String).cast(pl.Categorical()).gather(label)
     working = select_working_ops(rows.with_columns(part=part).filter(is_op.gather(label)))
     return pl.select(pl.int_range(complete.rows.height).is_in(working["row"].implode()))[:, 0]

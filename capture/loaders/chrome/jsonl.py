@@ -7,6 +7,7 @@ import json
 from typing import Final
 
 from capture.errors import UnreadableError
+from capture.loaders._json_document import decode_or_none
 from capture.loaders.chrome import readers
 from capture.loaders.chrome.trace_to_run import convert_to_run
 from capture.run import Run
@@ -16,13 +17,14 @@ FORMAT: Final = "chrome-jsonl"
 PRODUCER: Final = "streaming writers of Chrome trace events"
 HOWTO: Final = "one trace event per line, each a JSON object with ph, name, ts and dur"
 
+_DECODER: Final = json.JSONDecoder(strict=False)
 _SNIFFED_LINES: Final = 5  # a damaged first line does not hide the format
 
 
 def sniff(head: Head) -> bool:
     if not head.stripped_text.startswith("{"):
         return False
-    return any(_is_event(line) for line in head.stripped_text.split("\n", _SNIFFED_LINES)[:_SNIFFED_LINES])
+    return any(map(_is_event, head.stripped_text.split("\n", _SNIFFED_LINES)[:_SNIFFED_LINES]))
 
 
 def load(source: Source) -> list[Run]:
@@ -33,8 +35,5 @@ def load(source: Source) -> list[Run]:
 
 
 def _is_event(line: str) -> bool:
-    try:
-        event = json.loads(line, strict=False)
-    except (ValueError, RecursionError):
-        return False
+    event = decode_or_none(_DECODER.decode, line)
     return isinstance(event, dict) and isinstance(event.get("ph"), str)

@@ -12,6 +12,7 @@ import polars as pl
 from capture.classify.module_rules import MODULE_PREFIX
 from capture.classify.name_rules import find_layer, find_phase, infer_scope_roles
 from capture.dense_lookup import find_positions, find_rows
+from capture.loaders._json_document import decode_or_none
 from capture.loaders.chrome.trace_steps import find_last_before
 from capture.native.schema import PATH_SEPARATOR
 
@@ -19,6 +20,9 @@ LAUNCH_CONFIG_COLUMNS: Final = ("grid", "block", "registers", "shared", "occupan
 _SCHEMA: Final = {
     "grid": pl.Categorical(), "block": pl.Categorical(), "registers": pl.Int32(), "shared": pl.Int32(),
     "occupancy": pl.Float64(),
+}  # fmt: skip
+SCOPE_SCHEMA: Final = {
+    "path": pl.Categorical(), "layer": pl.Int32(), "op": pl.Categorical(), "is_products_only": pl.Boolean(),
 }  # fmt: skip
 _MAX_INT32: Final = (1 << 31) - 1
 _MODULE_LAYER: Final = re.compile(r"nn\.Module: \w*(?:Layer|Block)_(\d{1,4})\b")
@@ -51,24 +55,19 @@ def with_launches(kernels: pl.DataFrame, host_calls: pl.DataFrame) -> pl.DataFra
     """
     row = find_rows(host_calls["correlation"], kernels["correlation"], keep="first")
     calls = host_calls.select(launch="t", launch_dur="dur", launcher="label", host_thread="thread")
-    return kernels.with_columns(column.gather(row) for column in calls).with_columns(
-        pl.coalesce("launch", "t").alias("host_t"),
-        pl.coalesce("host_thread", "thread").alias("host_thread"),
-    )
+    kernels = kernels.with_columns(column.gather(row) for column in calls)
+    host_t, host_thread = pl.coalesce("launch", "t"), pl.coalesce("host_thread", "thread")
+    return kernels.with_columns(host_t=host_t, host_thread=host_thread)
 
 
 def with_launch_config(kernels: pl.DataFrame) -> pl.DataFrame:
-    """Replace the arguments of kernels by the columns of their launch configuration.
-
-    Each distinct text is parsed once.
-    """
+    """Replace the arguments of kernels by the columns of their launch configuration."""
     texts = kernels["args"].unique().drop_nulls()
     without_args = kernels.drop("args")
     if texts.is_empty():
         return without_args
-    table = pl.DataFrame(
-        [_parse_launch(text) for text in texts.cast(pl.String)], schema=_SCHEMA, orient="row"
-    )
+    configs = [_parse_launch(text) for text in texts.cast(pl.String)]
+    table = pl.DataFrame(configs, schema=_SCHEMA, orient="row")
     index = find_positions(kernels["args"], texts)
     columns = [c for c in LAUNCH_CONFIG_COLUMNS if table[c].null_count() < table.height]
     return without_args.with_columns(table[c].gather(index) for c in columns)
@@ -76,10 +75,7 @@ def with_launch_config(kernels: pl.DataFrame) -> pl.DataFrame:
 
 def _parse_launch(text: str) -> tuple[str | None, str | None, int | None, int | None, float | None]:
     """Parse grid, block, registers, shared memory and occupancy; None for what is missing."""
-    try:
-        launch = _DECODER.decode(text)
-    except (ValueError, msgspec.MsgspecError, RecursionError):
-        return None, None, None, None, None
+    launch = decode_or_none(_DECODER.decode, text) or _LaunchConfigFields()
     occupancy = float(launch.occupancy) if type(launch.occupancy) in (int, float) else None
     registers, shared = _check_int32(launch.registers), _check_int32(launch.shared)
     return _format_sizes(launch.grid), _format_sizes(launch.block), registers, shared, occupancy
@@ -136,10 +132,7 @@ def with_paths(kernels: pl.DataFrame, scopes: pl.DataFrame) -> pl.DataFrame:
 
 
 def with_lines(kernels: pl.DataFrame, functions: pl.DataFrame) -> pl.DataFrame:
-    """Add `line`, the label of the innermost function at (`host_t`, `host_thread`) of each kernel.
-
-    `functions` have label, t, dur and thread.
-    """
+    """Add `line`: the label of the innermost function (label, t, dur, thread) at each kernel's launch."""
     if functions.is_empty():
         return kernels
     return _add_by_thread(kernels, functions, lambda of_thread, times: [_find_innermost(of_thread, times)])
@@ -162,13 +155,12 @@ def _add_by_thread(
 def _build_path_columns(paths: Sequence[str | None]) -> list[pl.Series]:
     """Build path, layer, op and is_products_only of each path."""
     roles_by_path = infer_scope_roles(paths)
-    roles = [roles_by_path.get(path or "") for path in paths]
-    return [
-        pl.Series("path", paths, dtype=pl.String).cast(pl.Categorical()),
-        pl.Series("layer", [_find_module_layer(path) for path in paths], dtype=pl.Int32),
-        pl.Series("op", [role and role.op for role in roles], dtype=pl.String).cast(pl.Categorical()),
-        pl.Series("is_products_only", [role and role.is_products_only for role in roles], dtype=pl.Boolean),
+    roles = (roles_by_path.get(path or "") for path in paths)
+    rows = [
+        (path, _find_module_layer(path), role and role.op, role and role.is_products_only)
+        for path, role in zip(paths, roles, strict=True)
     ]
+    return pl.DataFrame(rows, schema=SCOPE_SCHEMA, orient="row").get_columns()
 
 
 @cache

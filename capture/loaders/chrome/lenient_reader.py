@@ -8,6 +8,7 @@ import msgspec
 
 from capture.errors import UnreadableError
 from capture.import_log import Log
+from capture.loaders._json_document import decode_or_none
 from capture.loaders.chrome.trace_model import (
     FLOW_PHASES,
     NO_END,
@@ -24,7 +25,7 @@ PIECE_CHARS: Final = 1 << 20  # of a damaged document that are parsed at once if
 _EVENTS_DECODER: Final = msgspec.json.Decoder(list[TraceEvent])
 _EVENT_DECODER: Final = msgspec.json.Decoder(TraceEvent)
 _SCANNER: Final = json.JSONDecoder(strict=False)
-_PARSE_ERRORS: Final = (ValueError, RecursionError, msgspec.MsgspecError)
+_PARSE_ERRORS: Final = (ValueError, RecursionError)
 
 _LIST: Final = re.compile(rb"\s*\[")
 _ARRAY: Final = re.compile(r'"traceEvents"\s*:\s*\[')
@@ -116,11 +117,7 @@ def _decode_text(buffer: bytearray, log: Log) -> str:
 def _parse_repaired(text: str) -> TraceEvent | None:
     """Parse an event that may have raw control characters or lone surrogates; None if it is invalid."""
     text = _LONE_SURROGATE.sub(lambda m: m[1] + (m[2] or "\\ufffd"), text)
-    text = text.translate(_CONTROL)
-    try:
-        return _EVENT_DECODER.decode(text.encode("utf-8", "replace"))
-    except _PARSE_ERRORS:
-        return None
+    return decode_or_none(_EVENT_DECODER.decode, text.translate(_CONTROL).encode("utf-8", "replace"))
 
 
 def _parse_line_by_line(text: str, log: Log) -> list[TraceEvent]:
@@ -153,9 +150,8 @@ class _DamagedDocument:
             pass
         self.header = self._parse_header(array.start()) if array else {}
         if self.truncated and array:
-            log.note(
-                "cut_short", "the file ends inside its list of events", at=self._at, severity="data_loss"
-            )
+            message = "the file ends inside its list of events"
+            log.note("cut_short", message, at=self._at, severity="data_loss")
 
     def _parse_piece(self) -> bool:
         """Parse the next piece, in bulk if it is intact; return False at the end of the list."""
@@ -187,19 +183,15 @@ class _DamagedDocument:
             value, end = _SCANNER.raw_decode(self.text, self._at)
         except _PARSE_ERRORS:
             return self._skip_broken_event()
-        is_event = isinstance(value, dict) and "ph" in value
-        if is_event or not self._in_broken_event:
-            self._add_event(value, end)
+        if (isinstance(value, dict) and "ph" in value) or not self._in_broken_event:
+            self._in_broken_event = False
+            event = _parse_repaired(self.text[self._at : end]) if isinstance(value, dict) else None
+            if event is None:
+                self._drop()
+            else:
+                self.events.append(event)
         self._at = end
         return True
-
-    def _add_event(self, value: Any, end: int) -> None:
-        self._in_broken_event = False
-        event = _parse_repaired(self.text[self._at : end]) if isinstance(value, dict) else None
-        if event is None:
-            self._drop()
-        else:
-            self.events.append(event)
 
     def _drop(self, id: str = "bad_event", message: str = "events whose JSON is broken") -> None:
         self.log.read += 1

@@ -9,16 +9,21 @@ import msgspec
 import polars as pl
 
 from capture.classify.name_rules import infer_op_and_category
-from capture.classify.operator_work import OperatorCall, OperatorWork, estimate_work
+from capture.classify.operator_work import OperatorCall, estimate_work
 from capture.classify.step_annotations import StepAnnotation
 from capture.dense_lookup import encode_dense, find_distinct, find_positions, find_rows
+from capture.loaders._json_document import decode_or_none
 from capture.loaders.chrome.trace_model import ATTENTION, OPERATOR_CATEGORIES
 
 _ATTENTION_NAMES: Final = f"{ATTENTION}|attn"  # of operators whose work may depend on the sums of their step
 _UNKNOWN_CATEGORY: Final = "other"
+_WORK_SCHEMA: Final = {
+    "shape": pl.Categorical(), "flops": pl.Float64(), "bytes": pl.Float64(),
+    "operator_op": pl.Categorical(), "operator_category": pl.Categorical(),
+}  # fmt: skip
 
 
-class _OperandFields(msgspec.Struct, gc=False):
+class OperandFields(msgspec.Struct, gc=False):
     """The operands of a call as profilers write them."""
 
     dims: Any = msgspec.field(default=(), name="Input Dims")
@@ -26,7 +31,7 @@ class _OperandFields(msgspec.Struct, gc=False):
     values: Any = msgspec.field(default=(), name="Concrete Inputs")
 
 
-_DECODER: Final = msgspec.json.Decoder(_OperandFields)
+_DECODER: Final = msgspec.json.Decoder(OperandFields)
 
 
 def with_operators(
@@ -90,39 +95,25 @@ def _select_calls(kernels: pl.DataFrame, rows: pl.DataFrame, labels: pl.DataFram
 
 def _build_work_columns(
     calls: pl.DataFrame, names: pl.Series, steps: Mapping[int, StepAnnotation]
-) -> list[pl.Series]:
+) -> pl.DataFrame:
     """Build shape, flops, bytes, operator_op and operator_category of each call."""
-    operators = names.gather(calls["operator"])
-    columns = (operators, calls["operands"].cast(pl.String), calls["attention_step"])
-    works = [
-        _estimate_call_work(name, operands, None if step is None else steps.get(step))
-        for name, operands, step in zip(*columns, strict=True)
-    ]
-    roles = [infer_op_and_category(name) for name in operators]
-    categories = [None if category == _UNKNOWN_CATEGORY else category for _, category in roles]
-    shapes, flops, moved = zip(
-        *((w.shape, w.flops, w.bytes) if w else (None, None, None) for w in works), strict=True
-    )
-    return [
-        pl.Series("shape", shapes, dtype=pl.String).cast(pl.Categorical()),
-        pl.Series("flops", flops, dtype=pl.Float64),
-        pl.Series("bytes", moved, dtype=pl.Float64),
-        pl.Series("operator_op", [op for op, _ in roles], dtype=pl.String).cast(pl.Categorical()),
-        pl.Series("operator_category", categories, dtype=pl.String).cast(pl.Categorical()),
-    ]
-
-
-def _estimate_call_work(name: str, operands: str | None, step: StepAnnotation | None) -> OperatorWork | None:
-    call = None if operands is None else _parse_call(name, operands)
-    return None if call is None else estimate_work(replace(call, step=step) if step else call)
+    rows = []
+    columns = (names.gather(calls["operator"]), calls["operands"].cast(pl.String), calls["attention_step"])
+    for name, operands, number in zip(*columns, strict=True):
+        call = None if operands is None else _parse_call(name, operands)
+        step = steps.get(number)
+        work = call and estimate_work(replace(call, step=step) if step else call)
+        op, category = infer_op_and_category(name)
+        reported = (work.shape, work.flops, work.bytes) if work else (None, None, None)
+        rows.append((*reported, op, None if category == _UNKNOWN_CATEGORY else category))
+    return pl.DataFrame(rows, schema=_WORK_SCHEMA, orient="row")
 
 
 @lru_cache(maxsize=1 << 12)
 def _parse_call(name: str, operands: str) -> OperatorCall | None:
     """Parse the operands of a call; None if they are invalid."""
-    try:
-        fields = _DECODER.decode(operands)
-    except (ValueError, msgspec.MsgspecError, RecursionError):
+    fields = decode_or_none(_DECODER.decode, operands)
+    if fields is None:
         return None
     dims = tuple(_parse_dims(d) for d in _as_list(fields.dims))
     types = tuple(str(t) for t in _as_list(fields.types))

@@ -3,22 +3,19 @@
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
-import msgspec
 import polars as pl
 
 from capture.import_log import Log
-from capture.loaders._json_document import parse_value, to_float
-from capture.loaders.chrome.trace_model import TraceEvent, convert_us_to_ns, decode_raw
+from capture.loaders._json_document import parse_object, to_float
+from capture.loaders._typed_rows import list_column_types
+from capture.loaders.chrome.trace_model import TraceEvent, convert_us_to_ns, decode_raw, encode_us
 
 _MEMORY: Final = "[memory]"
 _MAX_DEVICES: Final = 1 << 20  # larger device ids are invalid
 _INSTANT_PHASES: Final = ("i", "I", "R", "n")
 _MEMORY_TOTALS: Final = {"Total Allocated": "allocated", "Total Reserved": "reserved"}
 _END_PHASES: Final = {"B": "E", "b": "e"}  # by phase of the begin
-_ROW_SCHEMA: Final = {
-    "kind": pl.String, "name": pl.String, "t": pl.Int64, "lens": pl.String, "track": pl.String,
-    "path": pl.String, "value": pl.Float64, "unit": pl.String, "bytes": pl.Float64,
-}  # fmt: skip
+_ROW_SCHEMA: Final = list_column_types("kind", "name", "lens", "track", "path", "value", "unit", "bytes")
 
 
 def join_begin_end(events: Sequence[TraceEvent], log: Log) -> list[TraceEvent]:
@@ -37,7 +34,8 @@ def join_begin_end(events: Sequence[TraceEvent], log: Log) -> list[TraceEvent]:
             open_events.setdefault(key, []).append((event, t))
         elif stack := open_events.get((*_build_pair_key(event), event.ph)):
             begin, start = stack.pop()
-            joined.append(_complete_event(begin, t - start))
+            begin.ph, begin.dur = "X", encode_us(t - start)
+            joined.append(begin)
         else:
             unpaired += 1
     unpaired += sum(len(stack) for stack in open_events.values())
@@ -53,12 +51,6 @@ def _build_pair_key(event: TraceEvent) -> tuple[str, ...]:
     return (event.thread,)
 
 
-def _complete_event(begin: TraceEvent, dur_ns: int) -> TraceEvent:
-    sign, size = "-" if dur_ns < 0 else "", abs(dur_ns)
-    begin.ph, begin.dur = "X", msgspec.Raw(f"{sign}{size // 1000}.{size % 1000:03d}".encode())
-    return begin
-
-
 def build_other_rows(events: Sequence[TraceEvent], log: Log) -> pl.DataFrame:
     """Build rows of the event schema from counters, memory changes and instants."""
     rows: list[dict[str, Any]] = []
@@ -66,29 +58,19 @@ def build_other_rows(events: Sequence[TraceEvent], log: Log) -> pl.DataFrame:
     for event in events:
         if event.ph == "C":
             rows += _iter_counter_rows(event)
+        elif event.ph in _INSTANT_PHASES and event.name == _MEMORY:
+            rows += _iter_memory_rows(event)
         elif event.ph in _INSTANT_PHASES:
-            rows += _iter_memory_rows(event) if event.name == _MEMORY else [_build_instant_row(event)]
+            rows.append(_build_row(event, "mark") | {"path": "note"})
         elif event.ph not in "MBEbeX":
             untimed += 1
-    if untimed:
-        message = "events of a phase without times (samples, objects, dumps)"
-        log.drop("other_phase", message, count=untimed)
+    log.drop("other_phase", "events of a phase without times (samples, objects, dumps)", count=untimed)
     frame = pl.DataFrame(rows, schema={**_ROW_SCHEMA, "t": pl.String})
     return frame.with_columns(t=convert_us_to_ns(pl.col("t").str.strip_chars(' "')))
 
 
-def parse_arguments(event: TraceEvent) -> dict[str, Any]:
-    """Parse the arguments of an event; empty unless they are an object."""
-    text = bytes(event.args)
-    try:
-        arguments = msgspec.json.decode(text)
-    except (ValueError, RecursionError):
-        arguments = parse_value(text.decode("utf-8", "replace"))
-    return arguments if isinstance(arguments, dict) else {}
-
-
 def _parse_numbers(event: TraceEvent) -> dict[str, float]:
-    return {k: to_float(v) for k, v in parse_arguments(event).items() if type(v) in (int, float)}
+    return {k: to_float(v) for k, v in parse_object(bytes(event.args)).items() if type(v) in (int, float)}
 
 
 def _build_row(event: TraceEvent, kind: str) -> dict[str, Any]:
@@ -111,7 +93,3 @@ def _iter_memory_rows(event: TraceEvent) -> Iterator[dict[str, Any]]:
     totals = {name: numbers[key] for key, name in _MEMORY_TOTALS.items() if key in numbers}
     for name, size in totals.items() or [("allocation change", numbers.get("Bytes", 0))]:
         yield row | {"name": name, "bytes": size}
-
-
-def _build_instant_row(event: TraceEvent) -> dict[str, Any]:
-    return _build_row(event, "mark") | {"path": "note"}

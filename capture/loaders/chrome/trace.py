@@ -35,11 +35,7 @@ def load(source: Source) -> list[Run]:
     trace = readers.read_document(source)
     count = trace.complete.rows.height + len(trace.others)
     if (trace.truncated and count < 2) or not (count or trace.header):
-        raise UnreadableError(
-            "contains no readable list of trace events",
-            where=source.label,
-            why="it ends within its first events"
-            if trace.truncated
-            else "traceEvents is empty or not a list",
-        )
+        cut, empty = "it ends within its first events", "traceEvents is empty or not a list"
+        why = cut if trace.truncated else empty
+        raise UnreadableError("contains no readable list of trace events", where=source.label, why=why)
     return [convert_to_run(trace, source)]

@@ -14,6 +14,7 @@ import msgspec
 import polars as pl
 
 from capture.import_log import Log
+from capture.loaders._json_document import decode_or_none
 from capture.native.schema import PATH_SEPARATOR
 
 DEVICE_CATEGORIES: Final = ("kernel", "gpu_memcpy", "gpu_memset", "Kernel", "Memcpy", "Memset")
@@ -21,6 +22,7 @@ OPERATOR_CATEGORIES: Final = ("cpu_op", "Operator")
 KERNEL_CATEGORIES: Final = ("kernel", "Kernel")
 RUNTIME_CATEGORIES: Final = ("cuda_runtime", "cuda_driver", "Runtime")
 LINKED_CATEGORIES: Final = (*DEVICE_CATEGORIES, *RUNTIME_CATEGORIES)
+_IDENTIFIED_CATEGORIES: Final = (*DEVICE_CATEGORIES, *OPERATOR_CATEGORIES)
 ATTENTION: Final = "attention"  # in the name of an operator whose values matter, not only its shapes
 FLOW_PHASES: Final = ("s", "t", "f")
 UNNAMED: Final = "unnamed"
@@ -87,6 +89,7 @@ class _CallStack(msgspec.Struct, gc=False):
 
 _OPERANDS_DECODER: Final = msgspec.json.Decoder(_Operands)
 _LAUNCH_CONFIG_DECODER: Final = msgspec.json.Decoder(_LaunchConfig)
+_JSON_DECODER: Final = json.JSONDecoder(strict=False)
 _CALL_STACK_DECODER: Final = msgspec.json.Decoder(_CallStack)
 
 
@@ -133,10 +136,7 @@ def format_thread(pid: bytes, tid: bytes) -> str:
 
 def decode_json_string(quoted: str) -> str | None:
     """Decode a JSON string literal; None if it is invalid."""
-    try:
-        value = json.loads(quoted, strict=False)
-    except (ValueError, RecursionError):
-        return None
+    value = decode_or_none(_JSON_DECODER.decode, quoted)
     if not isinstance(value, str):
         return None
     return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
@@ -147,6 +147,25 @@ def convert_us_to_ns(text: pl.Expr) -> pl.Expr:
     return text.cast(pl.Decimal(38, 3), strict=False).to_physical().cast(pl.Int64, strict=False)
 
 
+def encode_us(ns: int | None) -> msgspec.Raw:
+    """Encode nanoseconds as decimal microseconds, exactly; None as a missing value."""
+    if ns is None:
+        return msgspec.Raw(b"")
+    sign, ns = ("-", -ns) if ns < 0 else ("", ns)
+    return msgspec.Raw(f"{sign}{ns // 1000}.{ns % 1000:03d}".encode())
+
+
+def build_name_event(kind: str, pid: int | str, tid: int | str | None, name: str) -> TraceEvent:
+    """Build the event by which a Chrome trace names a process or a thread."""
+    raw = msgspec.Raw(b"") if tid is None else encode_raw(tid)
+    return TraceEvent(ph="M", name=kind, pid=encode_raw(pid), tid=raw, args=encode_raw({"name": name}))
+
+
+def encode_raw(value: Any) -> msgspec.Raw:
+    """Encode a value as raw JSON."""
+    return msgspec.Raw(msgspec.json.encode(value))
+
+
 def build_complete_events(events: Sequence[TraceEvent], log: Log) -> CompleteEvents:
     """Build the frames of events of phase X; drop and count those whose times are not numbers."""
     labels: dict[tuple[str | None, str, str], int] = {}
@@ -155,8 +174,8 @@ def build_complete_events(events: Sequence[TraceEvent], log: Log) -> CompleteEve
             "label": [labels.setdefault((e.cat, e.title, e.thread), len(labels)) for e in events],
             "ts": [_decode_ascii(e.ts) for e in events],
             "dur": [_decode_ascii(e.dur) for e in events],
-            "correlation": [_find_correlation(e) for e in events],
-            "external_id": [_find_external_id(e) for e in events],
+            "correlation": [_find_id(_CORRELATION, e, LINKED_CATEGORIES) for e in events],
+            "external_id": [_find_id(_EXTERNAL_ID, e, _IDENTIFIED_CATEGORIES) for e in events],
             "args": [_encode_arguments(e) for e in events],
         },
         schema={
@@ -175,12 +194,10 @@ def build_complete_events(events: Sequence[TraceEvent], log: Log) -> CompleteEve
 def _parse_call_stack(event: TraceEvent) -> str | None:
     """Parse the scopes that an event reports, as Proton's kernels do; None for none."""
     args = bytes(event.args)
-    if b'"call_stack"' not in args:
+    decoded = decode_or_none(_CALL_STACK_DECODER.decode, args) if b'"call_stack"' in args else None
+    if decoded is None:
         return None
-    try:
-        stack = _CALL_STACK_DECODER.decode(args).call_stack
-    except (msgspec.MsgspecError, ValueError, RecursionError):
-        return None
+    stack = decoded.call_stack
     inner = stack[1:] if stack[:1] == ["ROOT"] else stack
     inner = inner[:-1] if inner[-1:] == [event.title] else inner
     return PATH_SEPARATOR.join(inner) or None
@@ -190,50 +207,26 @@ def _decode_ascii(raw: msgspec.Raw) -> str | None:
     return bytes(raw).decode("ascii", "replace") or None
 
 
-def _find_correlation(event: TraceEvent) -> int | None:
-    if event.cat not in LINKED_CATEGORIES:
-        return None
-    match = _CORRELATION.search(bytes(event.args))
-    return int(match[1]) if match else None
-
-
-def _find_external_id(event: TraceEvent) -> int | None:
-    if event.cat not in DEVICE_CATEGORIES and event.cat not in OPERATOR_CATEGORIES:
-        return None
-    match = _EXTERNAL_ID.search(bytes(event.args))
+def _find_id(pattern: re.Pattern[bytes], event: TraceEvent, categories: Sequence[str]) -> int | None:
+    """Find an id in the arguments of an event of one of these categories."""
+    match = pattern.search(bytes(event.args)) if event.cat in categories else None
     return int(match[1]) if match else None
 
 
 def _encode_arguments(event: TraceEvent) -> str | None:
-    """Encode the operands of an operator, or the launch configuration of a kernel, as JSON."""
-    return _encode_launch_config(event) if event.cat in KERNEL_CATEGORIES else _encode_operands(event)
-
-
-def _encode_launch_config(event: TraceEvent) -> str | None:
+    """Encode an operator's operands or a kernel's launch configuration, without what varies by call."""
     args = bytes(event.args)
-    if b'"grid"' not in args and b'"registers per' not in args:
+    if event.cat in KERNEL_CATEGORIES and (b'"grid"' in args or b'"registers per' in args):
+        config = decode_or_none(_LAUNCH_CONFIG_DECODER.decode, args)
+        return None if config is None else msgspec.json.encode(config).decode("utf-8", "replace")
+    if event.cat not in OPERATOR_CATEGORIES or b'"Input Dims"' not in args:
         return None
-    try:
-        return msgspec.json.encode(_LAUNCH_CONFIG_DECODER.decode(args)).decode("utf-8", "replace")
-    except (msgspec.MsgspecError, ValueError, RecursionError):
+    operands = decode_or_none(_OPERANDS_DECODER.decode, args)
+    if operands is None:
         return None
-
-
-def _encode_operands(event: TraceEvent) -> str | None:
-    """Encode the operands of an operator's call, without arguments that differ in each call."""
-    if event.cat not in OPERATOR_CATEGORIES or b'"Input Dims"' not in (args := bytes(event.args)):
-        return None
-    try:
-        operands = _OPERANDS_DECODER.decode(args)
-    except (msgspec.MsgspecError, ValueError, RecursionError):
-        return None
-    parts = [
-        f'"Input Dims": {_format_raw_json(operands.dims)}',
-        f'"Input type": {_format_raw_json(operands.types)}',
-    ]
-    if ATTENTION in event.title:
-        parts.append(f'"Concrete Inputs": {_format_raw_json(operands.values)}')
-    return "{" + ", ".join(parts) + "}"
+    members = {"Input Dims": operands.dims, "Input type": operands.types}
+    members |= {"Concrete Inputs": operands.values} if ATTENTION in event.title else {}
+    return "{" + ", ".join(f'"{key}": {_format_raw_json(raw)}' for key, raw in members.items()) + "}"
 
 
 def _format_raw_json(raw: msgspec.Raw) -> str:

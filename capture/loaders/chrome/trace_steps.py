@@ -7,12 +7,7 @@ from typing import Final
 import polars as pl
 
 from capture.classify.step_annotations import StepAnnotation, parse_capture_annotation, parse_step_annotation
-from capture.graphs.replay_steps import (
-    GRAPH_LAUNCH_PATTERN,
-    INFERRED_STEPS_NOTE,
-    REPLAY_STEP_NAME,
-    derive_replay_steps,
-)
+from capture.graphs.replay_steps import GRAPH_LAUNCH_PATTERN, REPLAY_STEP_NAME, derive_replay_steps
 from capture.import_log import Log
 from capture.loaders.chrome.trace_model import DEVICE_CATEGORIES, RUNTIME_CATEGORIES, CompleteEvents
 
@@ -41,10 +36,8 @@ def mark_step_starts(complete: CompleteEvents) -> CompleteEvents:
 def _select_step_numbers(names: pl.Series, parsed: list[StepAnnotation | None]) -> list[int | None]:
     """Select the number of the step that each label starts: profiler steps if there are any, else all."""
     numbers = [None if step is None else step.number for step in parsed]
-    profiler = [
-        n if name.startswith(_PROFILER_STEP) else None for n, name in zip(numbers, names, strict=True)
-    ]
-    return profiler if any(n is not None for n in profiler) else numbers
+    steps = [n if name.startswith(_PROFILER_STEP) else None for n, name in zip(numbers, names, strict=True)]
+    return steps if any(n is not None for n in steps) else numbers
 
 
 def _mark_annotated_steps(
@@ -114,10 +107,9 @@ def add_graph_steps(complete: CompleteEvents, log: Log) -> CompleteEvents:
     rows = rows.drop_nulls(["t", "dur", "correlation"])
     launches = rows.filter("is_launch").select("t", "label", key="correlation")
     kernels = rows.filter("is_kernel").select("t", "dur", key="correlation", name="label")
-    steps = derive_replay_steps(launches.drop("label"), kernels)
+    steps = derive_replay_steps(launches.drop("label"), kernels, log)
     if steps.is_empty():
         return complete
-    log.note("inferred_steps", INFERRED_STEPS_NOTE, count=steps.height)
     label = {
         "cat": "user_annotation", "name": REPLAY_STEP_NAME,
         "thread": labels["thread"][int(launches["label"][0])], "starts_step": True, "is_annotation": False,
@@ -153,9 +145,7 @@ def note_capture_trace(complete: CompleteEvents, log: Log) -> None:
     labels = complete.labels.select(is_launch=launch.fill_null(False), is_kernel=pl.col("kind") == "kernel")
     launches, kernels = (labels[c].gather(complete.rows["label"]).sum() for c in labels.columns)
     if launches > _MIN_CAPTURE_RATIO * kernels:
-        first = captures[0]
-        log.note(
-            "graph_capture",
-            f"this is the capture of a graph (batch {first.batch}, {first.mode}): {launches} launches were "
-            f"recorded and {kernels} kernels ran; open it with its execution trace",
-        )
+        graph = f"batch {captures[0].batch}, {captures[0].mode}"
+        counts = f"{launches} launches were recorded and {kernels} kernels ran"
+        message = f"this is the capture of a graph ({graph}): {counts}; open it with its execution trace"
+        log.note("graph_capture", message)

@@ -1,9 +1,11 @@
 """Convert a `Trace` to a Run: kinds, lenses, tracks, steps, and attribution of kernels to their launch."""
 
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import polars as pl
 
@@ -23,7 +25,12 @@ from capture.loaders.chrome.launch_context import (
 )
 from capture.loaders.chrome.operator_links import with_operators
 from capture.loaders.chrome.partial_events import build_other_rows, join_begin_end
-from capture.loaders.chrome.trace_metadata import build_device_table, build_header_table, build_meta
+from capture.loaders.chrome.trace_metadata import (
+    build_device_table,
+    build_header_table,
+    build_meta,
+    shift_to_epoch,
+)
 from capture.loaders.chrome.trace_model import THREAD_SEPARATOR, CompleteEvents, Trace, build_complete_events
 from capture.loaders.chrome.trace_steps import (
     STEP_FIELDS,
@@ -39,7 +46,6 @@ from capture.loaders.chrome.track_names import (
     read_process_names,
     with_regions,
 )
-from capture.native.schema import TIME_COLUMNS
 from capture.run import Run, build_run
 from capture.source import Source
 
@@ -66,8 +72,13 @@ _ROW_TYPES: Final = {  # by category of the event in lower case; other categorie
 _FUNCTION_CATEGORY: Final = "python_function"
 _ROW_COLUMNS: Final = (
     "t", "dur", "step", "path", "layer", "phase", "shape", "flops", "bytes",
-    "launch", "launch_dur", *LAUNCH_CONFIG_COLUMNS,
+    "launch", "launch_dur", *LAUNCH_CONFIG_COLUMNS, "reported_path", "captured_line",
 )  # fmt: skip
+_SOURCES: Final = {  # columns of which the first with a value counts
+    "path": ("reported_path", "region", "path"),
+    "line": ("captured_line", "line"),
+    "category": ("category", "operator_category"),
+}
 _LINK_COLUMNS: Final = ("correlation", "external_id", "args")
 _LABEL_COLUMNS: Final = ("kind", "name", "lens", "track", "category")
 
@@ -88,52 +99,43 @@ def convert_to_run(trace: Trace, source: Source, *, part: str = "") -> Run:
     others = build_other_rows(trace.others, log)
     parts += [others.cast({pl.String: pl.Categorical()})] * bool(others.height)
     rows = pl.concat(parts, how="diagonal")
-    header = trace.header
-    tables = {"trace": build_header_table(header, log.read), "devices": build_device_table(header)}
-    meta = build_meta(trace, names, captures.summary)
-    tables = {k: t for k, t in tables.items() if t.width}
-    run = build_run(Path(source.label).name + part, meta, _shift_to_epoch(rows, header), log, tables)
+    tables = {"trace": build_header_table(trace.header, log.read)}
+    if (devices := build_device_table(trace.header)).width:
+        tables["devices"] = devices
+    meta = build_meta(trace, names, devices, captures.summary)
+    run = build_run(Path(source.label).name + part, meta, shift_to_epoch(rows, trace.header), log, tables)
     return add_inferred_structure(run, log)
 
 
 def _describe_labels(labels: pl.DataFrame, names: ProcessNames) -> pl.DataFrame:
     """Add the columns that depend on the label alone: row type, track, and what its name leaves open."""
-    types = _find_row_types(labels, names)
-    tracks = [names.find_track(type_.lens, t) for type_, t in zip(types, labels["thread"], strict=True)]
-    categories = [infer_op_and_category(name)[1] for name in labels["name"]]
-    regions = [names.regions.get(thread) for thread in labels["thread"]]
+    rows = labels.select("cat", "name", "thread", "starts_step", "is_annotation").rows()
+    types = [_STEP if starts else _find_row_type(cat, thread, names) for cat, _, thread, starts, _ in rows]
+    tracks = [names.find_track(row_type.lens, row[2]) for row_type, row in zip(types, rows, strict=True)]
+    scopes = [  # host scopes by which kernels are grouped, without the annotations of steps
+        (row_type.kind, row_type.lens) == ("span", "host") and not is_annotation and is_scope(cat, name)
+        for row_type, (cat, name, *_, is_annotation) in zip(types, rows, strict=True)
+    ]
     return labels.with_columns(
-        kind=pl.Series([type_.kind for type_ in types], dtype=pl.String),
-        lens=pl.Series([type_.lens for type_ in types], dtype=pl.String),
-        category=pl.Series([type_.category for type_ in types], dtype=pl.String),
+        *pl.DataFrame(types, dict.fromkeys(_RowType._fields, pl.String), orient="row"),
+        *_describe_names(labels),
         track=pl.Series(tracks, dtype=pl.String),
-        region=pl.Series(regions, dtype=pl.String),
-        has_open_op=pl.Series([not has_model_position(name) for name in labels["name"]], dtype=pl.Boolean),
-        has_open_category=pl.Series([category == "other" for category in categories], dtype=pl.Boolean),
-        is_product=pl.Series([category in PRODUCT_CATEGORIES for category in categories], dtype=pl.Boolean),
-        is_user_function=pl.Series(_mark_user_functions(labels), dtype=pl.Boolean),
-        is_scope=pl.Series(_mark_scopes(labels, types), dtype=pl.Boolean),
+        region=pl.Series(list(map(names.regions.get, labels["thread"])), dtype=pl.String),
+        is_scope=pl.Series(scopes, dtype=pl.Boolean),
         thread=pl.col("thread").rank("dense").cast(pl.UInt32),
     )
 
 
-def _mark_user_functions(labels: pl.DataFrame) -> list[bool]:
+def _describe_names(labels: pl.DataFrame) -> Iterator[pl.Series]:
+    categories = [infer_op_and_category(name)[1] for name in labels["name"]]
     pairs = labels.select("cat", "name").iter_rows()
-    return [cat == _FUNCTION_CATEGORY and is_user_function(name) for cat, name in pairs]
-
-
-def _mark_scopes(labels: pl.DataFrame, types: list[_RowType]) -> list[bool]:
-    """Mark the host scopes by which kernels are grouped, without the annotations of steps."""
-    rows = labels.select("cat", "name", "is_annotation").iter_rows()
-    return [
-        (type_.kind, type_.lens) == ("span", "host") and not is_annotation and is_scope(cat, name)
-        for type_, (cat, name, is_annotation) in zip(types, rows, strict=True)
-    ]
-
-
-def _find_row_types(labels: pl.DataFrame, names: ProcessNames) -> list[_RowType]:
-    rows = labels.select("cat", "thread", "starts_step").iter_rows()
-    return [_STEP if starts_step else _find_row_type(cat, thread, names) for cat, thread, starts_step in rows]
+    flags = {
+        "has_open_op": [not has_model_position(name) for name in labels["name"]],
+        "has_open_category": [category == "other" for category in categories],
+        "is_product": [category in PRODUCT_CATEGORIES for category in categories],
+        "is_user_function": [cat == _FUNCTION_CATEGORY and is_user_function(name) for cat, name in pairs],
+    }
+    yield from (pl.Series(column, values, dtype=pl.Boolean) for column, values in flags.items())
 
 
 def _find_row_type(cat: str | None, thread: str, names: ProcessNames) -> _RowType:
@@ -221,37 +223,23 @@ def _expand_labels(rows: pl.DataFrame, labels: pl.DataFrame) -> pl.DataFrame:
         if c in rows.columns
     ]
     columns += [labels[c].gather(rows["label"]) for c in STEP_FIELDS if c in labels.columns]
-    columns = _with_captured_line(columns, rows)
+    if labels["region"].count():
+        columns.append(labels["region"].cast(pl.Categorical()).gather(rows["label"]))
     row_columns = [c for c in _ROW_COLUMNS if c in rows.columns]
     frame = rows.select(*row_columns, *columns, "is_leaf", *_infer_from_launch(rows, labels))
-    frame = _with_reported_paths(frame, rows, labels)
-    if "operator_category" in frame.columns:
-        frame = frame.with_columns(category=pl.coalesce("category", "operator_category"))
+    frame = _merge_sources(frame)
     is_host_work = rows["is_leaf"] & (labels["kind"] != "kernel").gather(rows["label"])
     if is_host_work.any():
         kernel = pl.lit(pl.Series(["kernel"], dtype=pl.Categorical()))
         frame = frame.with_columns(kind=pl.when("is_leaf").then(kernel).otherwise("kind"))
-    return frame.drop("is_leaf", "operator_category", strict=False)
+    return frame.drop("is_leaf")
 
 
-def _with_reported_paths(frame: pl.DataFrame, rows: pl.DataFrame, labels: pl.DataFrame) -> pl.DataFrame:
-    """Replace the path around the launch by the one that the source reports, if any."""
-    reported = [rows["reported_path"]] if "reported_path" in rows.columns else []
-    if labels["region"].count():
-        reported.append(labels["region"].cast(pl.Categorical()).gather(rows["label"]))
-    if not reported:
-        return frame
-    inferred = [frame["path"]] if "path" in frame.columns else []
-    return frame.with_columns(path=pl.coalesce([*reported, *inferred]))
-
-
-def _with_captured_line(columns: list[pl.Series], rows: pl.DataFrame) -> list[pl.Series]:
-    """Replace `line` by that of the launch into the graph, for replayed kernels."""
-    if "captured_line" not in rows.columns:
-        return columns
-    host_line = next((c for c in columns if c.name == "line"), None)
-    line = pl.select(pl.coalesce(rows["captured_line"], host_line).alias("line"))["line"]
-    return [*(c for c in columns if c.name != "line"), line]
+def _merge_sources(frame: pl.DataFrame) -> pl.DataFrame:
+    for column, sources in _SOURCES.items():
+        if present := [c for c in sources if c in frame.columns]:
+            frame = frame.with_columns(pl.coalesce(present).alias(column))
+    return frame.drop(set(chain(*_SOURCES.values())) - _SOURCES.keys(), strict=False)
 
 
 def _infer_from_launch(rows: pl.DataFrame, labels: pl.DataFrame) -> list[pl.Series]:
@@ -272,12 +260,3 @@ def _infer_from_launch(rows: pl.DataFrame, labels: pl.DataFrame) -> list[pl.Seri
         is_open = labels["has_open_category"].gather(rows["label"])
         inferred.append(rows.select(pl.when(is_open).then("operator_category"))["operator_category"])
     return inferred
-
-
-def _shift_to_epoch(rows: pl.DataFrame, header: dict[str, Any]) -> pl.DataFrame:
-    """Shift times to the clock of the epoch, if the trace reports its base."""
-    base = header.get("baseTimeNanoseconds")
-    latest = rows["t"].max()
-    if type(base) is not int or not isinstance(latest, int) or not 0 < base < (1 << 63) - 1 - max(latest, 0):
-        return rows
-    return rows.with_columns(pl.col(c) + base for c in TIME_COLUMNS if c in rows.columns)

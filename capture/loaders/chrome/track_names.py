@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
 from capture.import_log import Log
-from capture.loaders.chrome.partial_events import parse_arguments
+from capture.loaders._json_document import parse_object
 from capture.loaders.chrome.trace_model import THREAD_SEPARATOR, TraceEvent, decode_raw
 
 JAX_DEVICE_PREFIX: Final = "/device:"  # of the process that stands for a device
@@ -62,12 +62,10 @@ def read_process_names(events: Sequence[TraceEvent]) -> ProcessNames:
     names = ProcessNames()
     for event in events:
         if event.ph == "M" and event.name in ("process_name", "thread_name"):
-            name = parse_arguments(event).get("name")
-            if not isinstance(name, str):
-                continue
-            if event.name == "process_name":
+            name = parse_object(bytes(event.args)).get("name")
+            if isinstance(name, str) and event.name == "process_name":
                 names.processes[decode_raw(bytes(event.pid))] = name
-            else:
+            elif isinstance(name, str):
                 names.threads[event.thread] = name
     return names
 

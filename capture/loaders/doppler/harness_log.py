@@ -47,13 +47,12 @@ _REPORT: Final = "GPU Profile Report"
 _FRAME: Final = ("─", "Kernel ")
 _NEW_LAUNCH: Final = re.compile(r"^\[progress\].*\blaunching\b")
 _ROUNDING_NS: Final = 5_000  # half of the last printed digit of a row
-_ENVIRONMENT: Final = (
+_ENVIRONMENT: Final[tuple[str, ...]] = (
     "model", "device", "device_memory", "dtype", "kernel_path", "vocabulary",
     "layers", "hidden", "heads", "head_dim",
 )  # fmt: skip
 _LINE: Final = re.compile(
-    r"(?:\[browser:(?P<type>\w+)\] ?)?(?:\[(?P<ms>\d+(?:\.\d+)?)ms\] ?)?"
-    r"(?:\[(?P<module>[A-Za-z][\w.-]*)\] ?)?"
+    r"(?:\[browser:(\w+)\] ?)?(?:\[(\d+(?:\.\d+)?)ms\] ?)?(?:\[([A-Za-z][\w.-]*)\] ?)?(.*)"
 )
 _SIZE: Final = r"([\d.]+) ?([KMGT]?B)"
 _UNITS: Final = {"B": 1, "KB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30, "TB": 1 << 40}
@@ -102,10 +101,6 @@ class RunDraft:
     selections: list[dict[str, str | None]] = field(default_factory=list)
     is_closed: bool = False  # its final metrics were read
 
-    @property
-    def is_empty(self) -> bool:
-        return not (self.blocks or self.rows)
-
 
 @dataclass(frozen=True)
 class LogLine:
@@ -133,18 +128,17 @@ def sniff(head: Head) -> bool:
 def load(source: Source) -> list[Run]:
     log = source.log
     drafts = enumerate(_iter_drafts(source.read_text(), log))
-    runs = [_build_run(draft, index, log) for index, draft in drafts if not draft.is_empty]
+    runs = [_build_run(draft, index, log) for index, draft in drafts if draft.blocks or draft.rows]
     return [with_log(run, log) for run in runs]
 
 
 def _iter_drafts(text: str, log: Log) -> Iterator[RunDraft]:
-    """Yield one draft per run in the log."""
     draft, title, block, offset = RunDraft(), "", None, 0
     for raw in text.split("\n"):
         if block is not None and raw and not raw.startswith("["):
             block = _read_block_line(block, raw, log, offset)
         elif raw.startswith("["):
-            line = parse_log_line(raw)
+            line = _parse_log_line(raw)
             if _is_run_start(draft, line, raw):
                 yield draft
                 draft = _build_next_draft(draft, line)
@@ -171,21 +165,21 @@ def _build_next_draft(draft: RunDraft, line: LogLine) -> RunDraft:
     """Start the next run; the same page repeats neither its device nor its kernel selections."""
     if line.module != "Profile":
         return RunDraft()
-    return RunDraft({k: draft.meta[k] for k in _ENVIRONMENT if k in draft.meta}, [], [], draft.selections)
+    meta = {key: draft.meta[key] for key in _ENVIRONMENT if key in draft.meta}
+    return RunDraft(meta, selections=draft.selections)
 
 
 def _open_block(draft: RunDraft, title: str, line: LogLine) -> ProfileBlock:
+    block = ProfileBlock(title.removesuffix(":") or _REPORT, t=line.t)
     heading = _TITLE.match(title)
-    phase, tokens, position, is_continuation = None, None, None, False
     if heading and heading["prefill"]:
-        phase, is_continuation = "prefill", bool(draft.blocks) and draft.blocks[-1].phase == "prefill"
+        block.phase = "prefill"
+        block.is_continuation = bool(draft.blocks) and draft.blocks[-1].phase == "prefill"
     elif heading and (heading["batch"] or heading["step"]):
-        phase, tokens = "decode", int(heading["batch"] or 1)
-        position = int(heading["step"]) if heading["step"] else None
+        block.phase, block.tokens = "decode", int(heading["batch"] or 1)
+        block.position = int(heading["step"]) if heading["step"] else None
     if heading and heading["layers"]:
         draft.meta["layers_only"] = True
-    name = title.removesuffix(":") or _REPORT
-    block = ProfileBlock(name, phase, tokens, position, line.t, is_continuation=is_continuation)
     draft.blocks.append(block)
     return block
 
@@ -209,14 +203,14 @@ def _read_block_line(block: ProfileBlock, raw: str, log: Log, offset: int) -> Pr
 
 def _add_line(draft: RunDraft, line: LogLine, log: Log) -> None:
     """Add what a line outside the blocks reports; note lines that report nothing."""
-    facts = parse_facts(line)
+    facts = _parse_facts(line)
     draft.meta |= facts
     draft.is_closed |= line.module in ("Perf", "Benchmark", "ok", "metrics")
-    sizes = parse_memory_sizes(line)
+    sizes = _parse_memory_sizes(line)
     row = {"kind": "memory", "t": line.t}
     draft.rows += [{**row, "name": name, "bytes": size, "path": occasion} for name, size, occasion in sizes]
-    if kernel_choice := parse_kernel_selection(line):
-        draft.selections = [*draft.selections, kernel_choice]
+    if line.module == "KernelSelect" and (choice := _SELECT.match(line.message)):
+        draft.selections = [*draft.selections, choice.groupdict()]
     if line.path:
         draft.rows.append({"kind": "mark", "name": line.message, "t": line.t, "path": line.path})
     if facts or sizes or line.path:
@@ -252,7 +246,6 @@ def _build_run_totals(meta: dict[str, Any]) -> RunTotals:
 
 
 def _note_missing(draft: RunDraft, run_totals: RunTotals, log: Log) -> None:
-    """Note which parts of the blocks are missing."""
     if not draft.blocks:
         return
     log.note("no_launches", NO_LAUNCHES)
@@ -273,31 +266,23 @@ def _note_missing(draft: RunDraft, run_totals: RunTotals, log: Log) -> None:
 def _build_tables(draft: RunDraft) -> dict[str, pl.DataFrame]:
     tables = {}
     if draft.blocks:
-        columns = {
-            "title": [block.title for block in draft.blocks],
-            "tokens": pl.Series([block.tokens for block in draft.blocks], dtype=pl.Int64),
-            "printed_ns": pl.Series([block.t for block in draft.blocks], dtype=pl.Int64),
-            "total_ns": pl.Series([block.total for block in draft.blocks], dtype=pl.Int64),
-            "rows": [len(block.rows) for block in draft.blocks],
-        }
-        tables["reports"] = pl.DataFrame(columns)
+        schema = {"title": pl.String} | dict.fromkeys(("tokens", "printed_ns", "total_ns", "rows"), pl.Int64)
+        rows = [(block.title, block.tokens, block.t, block.total, len(block.rows)) for block in draft.blocks]
+        tables["reports"] = pl.DataFrame(rows, schema, orient="row")
     if draft.selections:
-        schema = dict.fromkeys(("op", "variant", "reason"), pl.String)
-        tables["selections"] = pl.DataFrame(draft.selections, schema)
+        columns = dict.fromkeys(("op", "variant", "reason"), pl.String)
+        tables["selections"] = pl.DataFrame(draft.selections, columns)
     return tables
 
 
-def parse_log_line(text: str) -> LogLine:
+def _parse_log_line(text: str) -> LogLine:
     """Parse type, time, module and message of a log line; missing ones are empty."""
-    parts = _LINE.match(text)
-    if parts is None:
-        return LogLine("", text, "", None)
-    time_ns = parse_nanoseconds(parts["ms"], MILLISECOND) if parts["ms"] else None
-    return LogLine(parts["module"] or "", text[parts.end() :], parts["type"] or "", time_ns)
+    type, ms, module, message = _LINE.findall(text)[0]
+    return LogLine(module, message, type, parse_nanoseconds(ms, MILLISECOND))
 
 
-def parse_facts(line: LogLine) -> dict[str, Any]:
-    """Parse what a line reports of the whole run, as metadata."""
+def _parse_facts(line: LogLine) -> dict[str, Any]:
+    """Parse what a line reports of the whole run, as metadata; integers as numbers."""
     if line.module in ("Perf", "Benchmark"):
         return _parse_performance(line.message)
     if line.module == "metrics":
@@ -311,25 +296,18 @@ def parse_facts(line: LogLine) -> dict[str, Any]:
 
 
 def _parse_other_facts(line: LogLine) -> dict[str, Any]:
-    """Parse the facts of `_FACTS` in a line, integers as numbers."""
     matches = ((key, pattern.search(line.message)) for mod, key, pattern in _FACTS if mod == line.module)
     texts = {key: match[1].strip() for key, match in matches if match}
     return {key: text if (value := to_integer(text)) is None else value for key, text in texts.items()}
 
 
-def parse_memory_sizes(line: LogLine) -> list[tuple[str, float, str]]:
+def _parse_memory_sizes(line: LogLine) -> list[tuple[str, float, str]]:
     """Parse the sizes in a memory line of the loader: name, bytes, occasion."""
     occasion = _MEMORY.search(line.message) if line.module == "Loader" else None
     if occasion is None:
         return []
     sizes = ((name, pattern.search(line.message)) for name, pattern in _SIZES)
     return [(name, (parse_float(m[1]) or 0.0) * _UNITS[m[2]], occasion["when"]) for name, m in sizes if m]
-
-
-def parse_kernel_selection(line: LogLine) -> dict[str, str | None] | None:
-    """Parse which variant was selected for an operation, and why."""
-    parts = _SELECT.match(line.message) if line.module == "KernelSelect" else None
-    return parts.groupdict() if parts else None
 
 
 def _parse_performance(message: str) -> dict[str, Any]:

@@ -13,7 +13,7 @@ import polars as pl
 
 from capture.import_log import Log
 from capture.loaders._exact_numbers import MILLISECOND, parse_decimal, scale_to_integer
-from capture.loaders._json_document import parse_document
+from capture.loaders._json_document import parse_document, read_dict, read_list
 from capture.loaders._typed_rows import build_frame
 from capture.loaders.doppler.profile_blocks import (
     EVENT_SCHEMA,
@@ -56,11 +56,8 @@ def load(source: Source) -> list[Run]:
 
 def _iter_reports(value: Any, depth: int) -> Iterator[dict[str, Any]]:
     """Yield every report in the document; a comparison contains several."""
-    if (
-        isinstance(value, dict)
-        and {"suite", "modelId"} <= value.keys()
-        and value.keys() & {"timing", "metrics"}
-    ):
+    keys = value.keys() if isinstance(value, dict) else set()
+    if {"suite", "modelId"} <= keys and keys & {"timing", "metrics"}:
         yield value
     elif depth and isinstance(value, dict | list):
         for item in value.values() if isinstance(value, dict) else value:
@@ -68,9 +65,9 @@ def _iter_reports(value: Any, depth: int) -> Iterator[dict[str, Any]]:
 
 
 def _build_run(report: dict[str, Any], log: Log) -> Run:
-    metrics, timing = _to_object(report.get("metrics")), _to_object(report.get("timing"))
+    metrics, timing = read_dict(report, "metrics"), read_dict(report, "timing")
     meta = _build_meta(report, metrics, timing)
-    blocks = [b for phase, key in _STEP_KEYS for b in _iter_blocks(metrics.get(key), phase, log)]
+    blocks = [b for phase, key in _STEP_KEYS for b in _iter_blocks(read_list(metrics, key), phase, log)]
     run_totals = _build_run_totals(meta, blocks)
     rows, guesses = build_events(blocks, run_totals)
     if not blocks:
@@ -81,38 +78,32 @@ def _build_run(report: dict[str, Any], log: Log) -> Run:
     meta |= {**sum_totals_by_phase(blocks), "profiled": bool(blocks)}
     if guesses:
         meta["guess"] = guesses
-    sizes = list(_iter_sizes(report.get("memory")))
+    sizes = [s for s in _iter_numbers(report.get("memory"), "", _MAX_DEPTH) if _SIZE_KEY.search(s[0])]
     log.read += len(sizes)
-    counts = [n for b in blocks for n in b.counts]
-    frame = _build_events(rows, counts, sizes, log)
-    return build_run(str(meta.get("model", "doppler")), meta, frame, log, _build_tables(timing, metrics))
-
-
-def _to_object(value: Any) -> dict[str, Any]:
-    return value if isinstance(value, dict) else {}
+    rows += [{"kind": "memory", "name": name, "bytes": size} for name, size in sizes]
+    frame = build_frame(rows, EVENT_SCHEMA, log)
+    numbers = list(_iter_numbers({"timing": timing, "metrics": metrics}, "", _MAX_DEPTH + 1))
+    figures = pl.DataFrame(numbers, {"name": pl.String, "value": pl.Float64}, orient="row")
+    tables = {"figures": figures} if numbers else {}
+    return build_run(str(meta.get("model", "doppler")), meta, frame, log, tables)
 
 
 def _build_meta(report: dict[str, Any], metrics: dict[str, Any], timing: dict[str, Any]) -> dict[str, Any]:
-    env = _to_object(report.get("env"))
     meta = {name: report.get(key) for key, name in _IDENTITY.items()}
-    meta["device"] = env.get("device")
+    meta["device"] = read_dict(report, "env").get("device")
     for section in (metrics, timing):
         meta |= {name: section[key] for key, name in _META_BY_KEY.items() if section.get(key) is not None}
-    return {k: _to_plain(v) for k, v in meta.items() if isinstance(v, str | int | Decimal)}
+    meta = {k: v for k, v in meta.items() if isinstance(v, str | int | Decimal)}
+    return {k: float(v) if isinstance(v, Decimal) else v for k, v in meta.items()}
 
 
-def _to_plain(value: Any) -> Any:
-    return float(value) if isinstance(value, Decimal) else value
-
-
-def _iter_blocks(steps: Any, phase: str, log: Log) -> Iterator[ProfileBlock]:
-    for i, step in enumerate(steps if isinstance(steps, list) else ()):
-        timings = _to_object(_to_object(step).get("timings"))
-        if not timings:
+def _iter_blocks(steps: list[Any], phase: str, log: Log) -> Iterator[ProfileBlock]:
+    for i, step in enumerate(steps):
+        if timings := read_dict(step, "timings"):
+            yield _build_block(step, timings, phase, i, log)
+        else:
             log.read += 1
             log.drop("bad_step", "profile steps without timings")
-            continue
-        yield _build_block(step, timings, phase, i, log)
 
 
 def _build_block(step: dict[str, Any], timings: Any, phase: str, index: int, log: Log) -> ProfileBlock:
@@ -123,25 +114,24 @@ def _build_block(step: dict[str, Any], timings: Any, phase: str, index: int, log
     position = position_printed if phase == "decode" and not batch else None
     total = _to_nanoseconds(step.get("totalMs"))
     block = ProfileBlock(title, phase, tokens, position, total=total, is_continuation=index > 0)
-    calls = _to_object(_to_object(step.get("recorderStats")).get("opLabelCounts"))
+    calls = read_dict(read_dict(step, "recorderStats"), "opLabelCounts")
     for label, value in timings.items():
         log.read += 1
         dur = _to_nanoseconds(value)
         if dur is None:
             log.drop("bad_time", "timings that are not a number")
-            continue
-        block.rows.append((label, dur))
-        block.counts.append(_to_count(calls.get(label)))
+        else:
+            block.rows.append((label, dur))
+            block.counts.append(_to_count(calls.get(label)))
     return block
 
 
 def _to_count(value: Any) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 31 else None
+    return value if type(value) is int and 0 <= value < 1 << 31 else None
 
 
 def _to_nanoseconds(ms: Any) -> int | None:
-    is_number = isinstance(ms, int | Decimal) and not isinstance(ms, bool)
-    return scale_to_integer(Decimal(ms), MILLISECOND) if is_number else None
+    return scale_to_integer(Decimal(ms), MILLISECOND) if type(ms) in (int, Decimal) else None
 
 
 def _build_run_totals(meta: dict[str, Any], blocks: list[ProfileBlock]) -> RunTotals:
@@ -154,33 +144,11 @@ def _build_run_totals(meta: dict[str, Any], blocks: list[ProfileBlock]) -> RunTo
     return RunTotals(prompt_tokens, decoded, prefill=scale_to_integer(prefill_ms, MILLISECOND))
 
 
-def _iter_sizes(memory: Any) -> Iterator[tuple[str, float]]:
-    for name, value in _iter_numbers(memory, "", _MAX_DEPTH):
-        if _SIZE_KEY.search(name):
-            yield name, value
-
-
 def _iter_numbers(value: Any, path: str, depth: int) -> Iterator[tuple[str, float]]:
     """Yield dotted path and value of every number in nested objects."""
-    if isinstance(value, int | Decimal) and not isinstance(value, bool):
+    if type(value) in (int, Decimal):
         if abs(Decimal(value)) < 10**300:
             yield path, float(value)
     elif depth and isinstance(value, dict):
         for key, item in value.items():
             yield from _iter_numbers(item, f"{path}.{key}" if path else str(key), depth - 1)
-
-
-def _build_events(
-    rows: list[dict[str, Any]], counts: list[int | None], sizes: list[tuple[str, float]], log: Log
-) -> pl.DataFrame:
-    launches = iter(counts)
-    for row in rows:
-        row["count"] = next(launches) if row["kind"] == "kernel" else None
-    rows += [{"kind": "memory", "name": name, "bytes": size} for name, size in sizes]
-    return build_frame(rows, {**EVENT_SCHEMA, "count": pl.Int64}, log)
-
-
-def _build_tables(timing: dict[str, Any], metrics: dict[str, Any]) -> dict[str, pl.DataFrame]:
-    numbers = list(_iter_numbers({"timing": timing, "metrics": metrics}, "", _MAX_DEPTH + 1))
-    schema = {"name": pl.String, "value": pl.Float64}
-    return {"figures": pl.DataFrame(numbers, schema, orient="row")} if numbers else {}

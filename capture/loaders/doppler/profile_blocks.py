@@ -2,10 +2,15 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from typing import Any, Final
 
-import polars as pl
+from capture.loaders._typed_rows import list_column_types
 
+EVENT_SCHEMA: Final = list_column_types(
+    "kind", "lens", "name", "step", "phase", "t", "dur", "tokens", "context", "bytes", "path", "count"
+)
+NO_LAUNCHES: Final = "each row is the sum of one label over one report: launches are not counted"
 CONTEXT_GUESS: Final = "context length of a step: prompt tokens plus tokens decoded up to its end"
 WALL_GUESS: Final = "wall time of a decode step: from one printed report to the next"
 
@@ -34,15 +39,6 @@ class RunTotals:
     ttft: int | None = None
     prefill: int | None = None
     decode: int | None = None
-
-
-NO_LAUNCHES: Final = "each row is the sum of one label over one report: launches are not counted"
-
-EVENT_SCHEMA: Final = {
-    "kind": pl.String, "lens": pl.String, "name": pl.String, "step": pl.Int64, "phase": pl.String,
-    "t": pl.Int64, "dur": pl.Int64, "tokens": pl.Int64, "context": pl.Int64, "bytes": pl.Float64,
-    "path": pl.String,
-}  # fmt: skip
 
 
 def build_events(blocks: Sequence[ProfileBlock], clock: RunTotals) -> tuple[list[dict[str, Any]], list[str]]:
@@ -81,72 +77,42 @@ def _number_blocks(blocks: Sequence[ProfileBlock]) -> list[int | None]:
 
 def _build_block_rows(block: ProfileBlock, step: int | None) -> list[dict[str, Any]]:
     shared = {"lens": "gpu", "step": step, "phase": block.phase}
-    rows: list[dict[str, Any]] = []
-    if block.total is not None:
-        rows.append({"kind": "span", "name": block.title, "dur": block.total, **shared})
-    rows += [{"kind": "kernel", "name": label, "dur": dur, **shared} for label, dur in block.rows]
-    return rows
+    labelled = ((*row, count) for row, count in zip_longest(block.rows, block.counts))
+    rows = [{"kind": "kernel", "name": n, "dur": dur, "count": count, **shared} for n, dur, count in labelled]
+    if block.total is None:
+        return rows
+    return [{"kind": "span", "name": block.title, "dur": block.total, **shared}, *rows]
 
 
 def _build_step_rows(
     blocks: Sequence[ProfileBlock], numbers: Sequence[int | None], clock: RunTotals
 ) -> list[dict[str, Any]]:
-    """Build a step row for the prefill and for each decode block."""
+    """Build a step row for the prefill and for each decode block; wall times need a complete profile."""
     is_complete = has_all_tokens(blocks, clock)
-    decode_blocks = [block for block in blocks if block.phase == "decode"]
-    decode_start = _compute_decode_start(decode_blocks, clock) if is_complete else None
-    decode_steps = _DecodeSteps(clock, is_complete, decode_start)
-    rows = []
+    decode_start = _compute_decode_start(blocks, clock)
+    rows, decoded, latest = [], 0, decode_start
     for block, number in zip(blocks, numbers, strict=True):
+        row = {"kind": "step", "lens": "wall", "name": block.phase, "step": number, "phase": block.phase}
         if block.phase == "prefill" and not block.is_continuation:
-            rows.append(_build_prefill_row(clock, decode_start))
+            row |= {"t": _subtract(decode_start, clock.ttft), "dur": clock.prefill}
+            rows.append(row | {"tokens": clock.prompt_tokens, "context": clock.prompt_tokens})
         elif block.phase == "decode":
-            rows.append(decode_steps.build_row(block, number))
+            decoded = decoded + (block.tokens or 0) if block.position is None else block.position
+            has_context = is_complete or block.position is not None
+            wall = _subtract(block.t, latest)
+            row |= {"t": None, "dur": None} if wall is None or wall < 0 else {"t": latest, "dur": wall}
+            context = _subtract(clock.prompt_tokens, -decoded) if has_context else None
+            rows.append(row | {"tokens": block.tokens, "context": context})
+            latest = block.t if is_complete else None
     return rows
 
 
-class _DecodeSteps:
-    """Build decode steps in order, carrying the tokens so far and the last timestamp."""
-
-    def __init__(self, clock: RunTotals, is_complete: bool, begin: int | None) -> None:
-        self._clock, self._is_complete, self._last, self._done = clock, is_complete, begin, 0
-
-    def build_row(self, block: ProfileBlock, number: int | None) -> dict[str, Any]:
-        """Build the step row of the next block; its wall time needs a complete profile."""
-        self._done = block.position if block.position is not None else self._done + (block.tokens or 0)
-        has_context = self._is_complete or block.position is not None
-        context = _compute_context(self._clock, self._done) if has_context else None
-        wall = _compute_duration(self._last, block.t) if self._is_complete else None
-        start = self._last if wall is not None else None
-        self._last = block.t
-        return _build_step_row(number, "decode", start, wall, block.tokens, context)
+def _compute_decode_start(blocks: Sequence[ProfileBlock], clock: RunTotals) -> int | None:
+    """Subtract the run's decode time from the timestamp of the last report; None if anything is missing."""
+    last = next((block.t for block in reversed(blocks) if block.phase == "decode"), None)
+    is_complete = clock.decoded is not None and has_all_tokens(blocks, clock)
+    return _subtract(last, clock.decode) if is_complete else None
 
 
-def _compute_context(clock: RunTotals, decoded: int) -> int | None:
-    """Compute the tokens in context at a step; None if the prompt length is unknown."""
-    return None if clock.prompt_tokens is None else clock.prompt_tokens + decoded
-
-
-def _compute_decode_start(decode_blocks: Sequence[ProfileBlock], clock: RunTotals) -> int | None:
-    """Subtract the run's decode time from the timestamp of the last report; None if either is unknown."""
-    if not decode_blocks or decode_blocks[-1].t is None or clock.decode is None or clock.decoded is None:
-        return None
-    return decode_blocks[-1].t - clock.decode
-
-
-def _build_prefill_row(clock: RunTotals, decode_begins: int | None) -> dict[str, Any]:
-    start = None if decode_begins is None or clock.ttft is None else decode_begins - clock.ttft
-    return _build_step_row(0, "prefill", start, clock.prefill, clock.prompt_tokens, clock.prompt_tokens)
-
-
-def _build_step_row(
-    number: int | None, phase: str, t: int | None, dur: int | None, tokens: int | None, context: int | None
-) -> dict[str, Any]:
-    return {
-        "kind": "step", "lens": "wall", "name": phase, "step": number, "phase": phase,
-        "t": t, "dur": dur, "tokens": tokens, "context": context,
-    }  # fmt: skip
-
-
-def _compute_duration(start: int | None, end: int | None) -> int | None:
-    return end - start if start is not None and end is not None and end >= start else None
+def _subtract(value: int | None, other: int | None) -> int | None:
+    return None if value is None or other is None else value - other

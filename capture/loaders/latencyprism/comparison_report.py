@@ -14,14 +14,7 @@ import polars as pl
 
 from capture.import_log import Log
 from capture.loaders._exact_numbers import MICROSECOND, parse_decimal, parse_float, parse_nanoseconds
-from capture.loaders.latencyprism.metric_names import (
-    build_role_columns,
-    find_role,
-    find_unit,
-    infer_func_type,
-    iter_csv_records,
-    parse_header,
-)
+from capture.loaders.latencyprism import metric_names as metrics
 from capture.run import Run, build_run, with_log
 from capture.source import Head, Source
 
@@ -69,10 +62,6 @@ class ComparedPair:
     headings: dict[str, str] = field(default_factory=dict)
     findings: list[str] = field(default_factory=list)
 
-    @property
-    def comparison(self) -> pl.DataFrame:
-        return pl.DataFrame(self.rows, _COMPARISON_SCHEMA)
-
 
 @dataclass
 class MarkdownTable:
@@ -84,7 +73,7 @@ class MarkdownTable:
 
 
 def sniff(head: Head) -> bool:
-    return bool(_TITLE.match(head.stripped_text)) or parse_header(head.stripped_text)[:4] == _HEADER
+    return bool(_TITLE.match(head.stripped_text)) or metrics.parse_header(head.stripped_text)[:4] == _HEADER
 
 
 def load(source: Source) -> list[Run]:
@@ -98,7 +87,8 @@ def load(source: Source) -> list[Run]:
         log.note("no_legend", "the report is cut: its legend is missing", severity="data_loss")
         meta["truncated"] = True
     pairs, other_tables = parse_markdown(text, log)
-    tables = {_derive_table_name(table): _build_text_frame(table) for table in other_tables}
+    names = (re.sub(r"^[\d.\s]+", "", table.heading).lower() or "table" for table in other_tables)
+    tables = dict(zip(names, map(_build_text_frame, other_tables), strict=True))
     return _build_runs(pairs, meta, tables, log)
 
 
@@ -110,26 +100,25 @@ def _build_runs(
 
 
 def _build_run(
-    pair: ComparedPair,
-    side: int,
-    shared_meta: dict[str, Any],
-    other_tables: dict[str, pl.DataFrame],
-    log: Log,
+    pair: ComparedPair, side: int, shared: dict[str, Any], other_tables: dict[str, pl.DataFrame], log: Log
 ) -> Run:
     name, letter = pair.names[side], "ab"[side]
-    meta = {**shared_meta, "side": letter, "sides": list(pair.names), "headings": pair.headings}
+    meta = {**shared, "side": letter, "sides": list(pair.names), "headings": pair.headings}
     meta |= {"cycles": pair.cycles[side], "mean_cycle_ns": pair.mean_ns[side]}
-    meta["pid"] = _find_pid(name, str(shared_meta.get("subject", "")))
+    meta["pid"] = _find_pid(name, str(shared.get("subject", "")))
     if reasons := _list_obstacles(pair):
         meta["comparable"] = {"ok": False, "reasons": reasons}
         if side == 0:
             log.note("not_comparable", f"the two runs are not comparable: {'; '.join(reasons)}")
-    comparison = pair.comparison
-    measured = _build_measured_rows(comparison, letter, pair.mean_ns[side])
-    parts = [_build_cycle_row(pair, letter), *measured, _build_finding_rows(pair)]
-    events = pl.concat(parts, how="diagonal_relaxed")
-    if pair.mean_ns[side] is not None:
+    comparison = pl.DataFrame(pair.rows, _COMPARISON_SCHEMA)
+    present = comparison.filter(~_is_absent(letter))
+    parts = [_build_cycle_row(pair, letter), _build_counter_rows(present, letter)]
+    if (mean_ns := pair.mean_ns[side]) is not None:
         meta["guess"] = [TIMES_GUESS]
+        parts.insert(1, _build_function_rows(present, letter, mean_ns))
+    if pair.findings:
+        parts.append(pl.DataFrame({"kind": "mark", "name": pair.findings, "path": "note"}))
+    events = pl.concat(parts, how="diagonal_relaxed")
     tables = {**other_tables, "comparison": comparison}
     if pair.ranks:
         tables["cycles"] = pl.DataFrame(pair.ranks, dict.fromkeys(("rank", "dur_a_ns", "dur_b_ns"), pl.Int64))
@@ -138,10 +127,8 @@ def _build_run(
 
 def _find_pid(name: str, subject: str) -> int | None:
     """Find the process id in the run's name, else in a title with a single one."""
-    in_name, in_title = _PID.search(name), _PID.findall(subject)
-    if in_name:
-        return int(in_name[1])
-    return int(in_title[0]) if len(set(in_title)) == 1 else None
+    pids = _PID.findall(name)[:1] or list(set(_PID.findall(subject)))
+    return int(pids[0]) if len(pids) == 1 else None
 
 
 def _list_obstacles(pair: ComparedPair) -> list[str]:
@@ -172,13 +159,6 @@ def _build_cycle_row(pair: ComparedPair, letter: str) -> pl.DataFrame:
     )  # fmt: skip
 
 
-def _build_measured_rows(comparison: pl.DataFrame, letter: str, mean_ns: int | None) -> list[pl.DataFrame]:
-    """Build the functions and metrics of one side."""
-    present = comparison.filter(~_is_absent(letter))
-    functions = [] if mean_ns is None else [_build_function_rows(present, letter, mean_ns)]
-    return [*functions, _build_counter_rows(present, letter)]
-
-
 def _is_absent(letter: str) -> pl.Expr:
     """Mark the rows that one side never measured.
 
@@ -200,36 +180,18 @@ def _build_function_rows(present: pl.DataFrame, letter: str, mean_ns: int) -> pl
     """Build one row per function, with the median of its shares, which differ slightly by metric."""
     share = pl.col(f"beta_{letter}")
     shares = present.group_by("function", "device", maintain_order=True).agg(share.median())
-    roles = [find_role(infer_func_type(*key)) for key in shares.select("function", "device").rows()]
-    return shares.select(
-        *build_role_columns(roles),
-        pl.col("function").alias("name"),
-        pl.when(share != 0).then((share / 100 * mean_ns).round().cast(pl.Int64, strict=False)).alias("dur"),
-        pl.col("device").alias("track"),
-    )
+    types = [metrics.infer_func_type(*key) for key in shares.select("function", "device").rows()]
+    roles = [metrics.find_role(func_type) for func_type in types]
+    dur = pl.when(share != 0).then((share / 100 * mean_ns).round().cast(pl.Int64, strict=False))
+    return shares.select(*metrics.build_role_columns(roles), name="function", dur=dur, track="device")
 
 
 def _build_counter_rows(present: pl.DataFrame, letter: str) -> pl.DataFrame:
     measured = present.filter(pl.col(f"mu_{letter}").is_not_null())
-    units = [find_unit(metric) for metric in measured["metric"]]
     return measured.select(
-        pl.lit("counter").alias("kind"),
-        pl.col("metric").alias("name"),
-        pl.col("device").alias("track"),
-        pl.col("function").alias("path"),
-        (pl.col(f"mu_{letter}") / pl.Series([unit[1] for unit in units], dtype=pl.Float64)).alias("value"),
-        pl.Series("unit", [unit[0] for unit in units], dtype=pl.String),
-    )
-
-
-def _build_finding_rows(pair: ComparedPair) -> pl.DataFrame:
-    if not pair.findings:
-        return pl.DataFrame()
-    return pl.DataFrame({"kind": "mark", "name": pair.findings, "path": "note"})
-
-
-def _derive_table_name(table: MarkdownTable) -> str:
-    return re.sub(r"^[\d.\s]+", "", table.heading).lower() or "table"
+        *metrics.build_value_columns(measured["metric"], pl.col(f"mu_{letter}")),
+        kind=pl.lit("counter"), name="metric", track="device", path="function",
+    )  # fmt: skip
 
 
 def _build_text_frame(table: MarkdownTable) -> pl.DataFrame:
@@ -261,7 +223,7 @@ def parse_markdown(text: str, log: Log) -> tuple[list[ComparedPair], list[Markdo
 
 def parse_csv(text: str, log: Log) -> list[ComparedPair]:
     """Parse the compared pair of a CSV; an empty list if it has no rows."""
-    rows = list(iter_csv_records(text, log))
+    rows = list(metrics.iter_csv_records(text, log))
     pair = ComparedPair()
     _parse_comparison(pair, rows[0][1] if rows else [], rows[1:], log)
     return [pair] if pair.rows else []

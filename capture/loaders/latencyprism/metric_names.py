@@ -39,9 +39,8 @@ _NESTED_ROLE: Final = FunctionRole("span", "wall", None)
 
 def find_unit(metric: str) -> tuple[str | None, float]:
     """Find a metric's unit, and the divisor of the file's value (mu, times 100) to get there."""
-    if metric in _SHARES_OF_MAXIMUM or any(word in metric for word in _PERCENT):
-        return "%", 1.0
-    return next((unit for word, unit in _ABSOLUTE if word in metric), None), 100.0
+    unit = "%" if metric in _SHARES_OF_MAXIMUM else find_sample_unit(metric)
+    return unit, 1.0 if unit == "%" else 100.0
 
 
 def find_sample_unit(counter: str) -> str | None:
@@ -49,6 +48,13 @@ def find_sample_unit(counter: str) -> str | None:
     if any(word in counter for word in _PERCENT):
         return "%"
     return next((unit for word, unit in _ABSOLUTE if word in counter), None)
+
+
+def build_value_columns(metrics: pl.Series, mu: pl.Expr) -> list[pl.Expr | pl.Series]:
+    """Build value and unit of metrics from the file's values."""
+    units = [find_unit(metric) for metric in metrics]
+    divisors = pl.Series([divisor for _, divisor in units], dtype=pl.Float64)
+    return [(mu / divisors).alias("value"), pl.Series("unit", [unit for unit, _ in units], dtype=pl.String)]
 
 
 def find_role(func_type: str) -> FunctionRole:
@@ -72,10 +78,7 @@ def infer_func_type(function: str, device: str) -> str:
 
 
 def iter_csv_records(text: str, log: Log) -> Iterator[tuple[int, list[str]]]:
-    """Yield records with their offsets.
-
-    A record is one line, so an unclosed quote costs only its own line.
-    """
+    """Yield records with offsets; a record is one line, so an unclosed quote costs only its own line."""
     width, offset = 0, 0
     for line in text.split("\n"):
         if line.strip("\r, "):
@@ -107,10 +110,8 @@ def parse_header(text: str) -> list[str]:
 
 def build_text_frame(names: list[str], rows: list[list[str]]) -> pl.DataFrame:
     """Build a frame of text; a blank cell is null."""
-    columns = zip(*rows, strict=True) if rows else [()] * len(names)
-    return pl.DataFrame(
-        {name: pl.Series(list(column), dtype=pl.String) for name, column in zip(names, columns, strict=True)}
-    ).with_columns(pl.when(pl.all().str.strip_chars() != "").then(pl.all()))
+    frame = pl.DataFrame(rows, schema=dict.fromkeys(names, pl.String), orient="row")
+    return frame.with_columns(pl.when(pl.all().str.strip_chars() != "").then(pl.all()))
 
 
 def finite_float(column: str) -> pl.Expr:

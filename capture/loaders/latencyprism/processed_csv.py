@@ -11,16 +11,7 @@ import polars as pl
 
 from capture.import_log import Log
 from capture.loaders._exact_numbers import MICROSECOND, parse_nanoseconds
-from capture.loaders.latencyprism.metric_names import (
-    build_role_columns,
-    build_text_frame,
-    find_role,
-    find_sample_unit,
-    find_unit,
-    finite_float,
-    iter_csv_records,
-    parse_header,
-)
+from capture.loaders.latencyprism import metric_names as metrics
 from capture.run import Run, build_run, with_log
 from capture.source import Head, Source
 
@@ -39,32 +30,28 @@ WEIGHTING_GUESS: Final = "counter values: means over the functions of a cycle, w
 
 
 def sniff(head: Head) -> bool:
-    header = frozenset(parse_header(head.stripped_text))
+    header = frozenset(metrics.parse_header(head.stripped_text))
     return header >= _CYCLES or header >= _COUNTERS
 
 
 def load(source: Source) -> list[Run]:
     text = source.read_text().lstrip()
-    header = parse_header(text)
+    header = metrics.parse_header(text)
     names = [f"{name}_{at}" if name in header[:at] else name for at, name in enumerate(header)]
-    rows = [cells for _, cells in iter_csv_records(text, source.log)][1:]
-    frame = build_text_frame(names, rows)
+    rows = [cells for _, cells in metrics.iter_csv_records(text, source.log)][1:]
+    frame = metrics.build_text_frame(names, rows)
     make = _build_cycle_runs if set(names) >= _CYCLES else _build_counter_run
     return [with_log(run, source.log) for run in make(frame, source.log)]
 
 
 def _build_cycle_runs(frame: pl.DataFrame, log: Log) -> list[Run]:
-    """Build one run per process: steps, functions and counters.
-
-    Processes share names of functions and devices, but each has its own: they are never added up.
-    """
-    frame = _shift_to_first_cycle(_convert_columns(frame))
+    """Build one run per process: equal names of several processes are never added up."""
+    frame = _convert_columns(frame).with_columns(pl.col("start_ns") - pl.col("start_ns").min())
     complete = frame.filter(pl.all_horizontal(pl.col("cycle", "beta_pct", "function_name").is_not_null()))
     log.drop("bad_row", "rows without cycle, function or share", count=frame.height - complete.height)
     if complete.is_empty():
         return []
-    interpolated = complete["interpolation_status"].str.contains("*", literal=True).sum()
-    if interpolated:
+    if interpolated := complete["interpolation_status"].str.contains("*", literal=True).sum():
         log.note("interpolated", "metric values computed from interpolated samples", count=int(interpolated))
     return [_build_process_run(rows, log) for rows in complete.partition_by("pid", maintain_order=True)]
 
@@ -84,7 +71,7 @@ def _convert_columns(frame: pl.DataFrame) -> pl.DataFrame:
     exact_columns = {"start_ns": "cycle_start_ts", "dur_ns": "duration", "anchor_ns": "anchor_dur_us"}
     return frame.with_columns(
         *(pl.col(column).cast(pl.Int64, strict=False) for column in _INTEGERS),
-        *(finite_float(column) for column in _FLOATS),
+        *(metrics.finite_float(column) for column in _FLOATS),
         *(_parse_times(frame[column]).alias(name) for name, column in exact_columns.items()),
     )
 
@@ -92,11 +79,6 @@ def _convert_columns(frame: pl.DataFrame) -> pl.DataFrame:
 def _parse_times(column: pl.Series) -> pl.Series:
     times = (None if text is None else parse_nanoseconds(text, MICROSECOND) for text in column)
     return pl.Series(list(times), dtype=pl.Int64)
-
-
-def _shift_to_first_cycle(frame: pl.DataFrame) -> pl.DataFrame:
-    """Shift starts so that the first cycle begins at zero."""
-    return frame.with_columns(pl.col("start_ns") - pl.col("start_ns").min())
 
 
 def _build_meta(rows: pl.DataFrame) -> dict[str, Any]:
@@ -117,26 +99,22 @@ def _build_meta(rows: pl.DataFrame) -> dict[str, Any]:
 
 
 def _build_step_rows(rows: pl.DataFrame) -> pl.DataFrame:
-    return rows.group_by("cycle", maintain_order=True).agg(
-        pl.lit("step").alias("kind").first(),
-        pl.lit("wall").alias("lens").first(),
-        pl.col("anchor_name").first().fill_null("cycle").alias("name"),
-        pl.col("start_ns").first().alias("t"),
-        pl.col("anchor_ns").first().alias("dur"),
-    ).rename({"cycle": "step"})  # fmt: skip
+    cycles = rows.group_by(step="cycle", maintain_order=True).agg(
+        pl.col("anchor_name", "start_ns", "anchor_ns").first()
+    )
+    return cycles.select(
+        "step", kind=pl.lit("step"), lens=pl.lit("wall"),
+        name=pl.col("anchor_name").fill_null("cycle"), t="start_ns", dur="anchor_ns",
+    )  # fmt: skip
 
 
 def _build_function_rows(rows: pl.DataFrame) -> pl.DataFrame:
     """Build one row per function and cycle; the file repeats them for every metric."""
     functions = rows.unique(["cycle", "function_name", "device"], keep="first", maintain_order=True)
-    roles = [find_role(func_type) for func_type in functions["func_type"].fill_null("")]
+    roles = [metrics.find_role(func_type) for func_type in functions["func_type"].fill_null("")]
     return functions.select(
-        *build_role_columns(roles),
-        pl.col("function_name").alias("name"),
-        pl.col("dur_ns").alias("dur"),
-        pl.col("instances_count").alias("count"),
-        pl.col("cycle").alias("step"),
-        pl.col("device").alias("track"),
+        *metrics.build_role_columns(roles),
+        name="function_name", dur="dur_ns", count="instances_count", step="cycle", track="device",
     )  # fmt: skip
 
 
@@ -149,27 +127,22 @@ def _build_counter_rows(rows: pl.DataFrame) -> pl.DataFrame:
         pl.when(weight.sum() > 0).then(weighted).otherwise(pl.col("mu_pct").mean()).alias("mu"),
         pl.col("start_ns").first().alias("t"),
     )
-    units = [find_unit(metric) for metric in values["metric_name"]]
     return values.select(
-        pl.lit("counter").alias("kind"),
-        pl.col("metric_name").alias("name"),
-        "t",
-        pl.col("cycle").alias("step"),
-        pl.col("device").alias("track"),
-        (pl.col("mu") / pl.Series([unit[1] for unit in units], dtype=pl.Float64)).alias("value"),
-        pl.Series("unit", [unit[0] for unit in units], dtype=pl.String),
-    )
+        *metrics.build_value_columns(values["metric_name"], pl.col("mu")),
+        kind=pl.lit("counter"), name="metric_name", t="t", step="cycle", track="device",
+    )  # fmt: skip
 
 
 def _build_counter_run(frame: pl.DataFrame, log: Log) -> list[Run]:
     """Keep the samples as taken; the file does not report their core or device."""
     kind, name = pl.lit("counter").alias("kind"), pl.col("counter_name").alias("name")
-    samples = frame.select(kind, name, _parse_times(frame["timestamp"]).alias("t"), finite_float("value"))
+    times = _parse_times(frame["timestamp"]).alias("t")
+    samples = frame.select(kind, name, times, metrics.finite_float("value"))
     complete = samples.drop_nulls()
     log.drop("bad_row", "samples without a time or a value", count=samples.height - complete.height)
     if complete.is_empty():
         return []
-    units = {name: find_sample_unit(name) for name in complete["name"].unique()}
+    units = {name: metrics.find_sample_unit(name) for name in complete["name"].unique()}
     if complete.select("name", "t").is_duplicated().any():
         log.note("no_device", "samples of several cores or devices at one time; the file does not name them")
     first = complete["t"].min()

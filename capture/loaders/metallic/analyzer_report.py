@@ -15,6 +15,7 @@ import polars as pl
 
 from capture.errors import UnreadableError
 from capture.import_log import Log
+from capture.loaders._typed_rows import list_column_types
 from capture.loaders.metallic.op_names import (
     OpMeaning,
     collapse_repeated_scopes,
@@ -51,6 +52,7 @@ _KEYS: Final = {
 }  # fmt: skip
 _FIGURE: Final = re.compile(r"^(\w+)=(\d{1,15}(?:\.\d{1,9})?)ms$")
 _DURATIONS: Final = {"total_ns": "dur", "min_ns": "min", "max_ns": "max", "p95_ns": "p95", "p99_ns": "p99"}
+_EVENTS: Final = list_column_types(*OpMeaning._fields, "count", *_DURATIONS.values())
 
 Row = dict[str, Any]
 
@@ -146,12 +148,6 @@ def _normalise_title(title: str) -> str:
     return re.sub(r"[^a-z0-9]+", " ", title.lower()).strip()
 
 
-_EVENTS: Final = {
-    **dict.fromkeys(OpMeaning._fields, pl.String), "layer": pl.Int32, "count": pl.Int64,
-    **dict.fromkeys(_DURATIONS.values(), pl.Int64),
-}  # fmt: skip
-
-
 def _iter_events(sections: dict[str, list[Row]]) -> Iterator[Row]:
     """Yield aggregate rows: kernels by kernel type, and the other timers under their own lenses."""
     for row in sections.get("GPU kernel aggregate (by kernel type)", ()):
@@ -176,9 +172,8 @@ def _build_event(meaning: OpMeaning, row: Row) -> Row:
 def _build_meta(report: _ReportDraft) -> dict[str, Any]:
     timers = report.sections.get("Internal kernel by parent/op", ())
     counts = {row["label"]: row.get("count") for row in timers}
-    steps = counts.get("generation_loop :: iteration_total")
-    first_block_passes = counts.get("generation_loop :: block_0_total")
-    decode_passes = counts.get("generation_loop :: forward_step_total")
+    first_block_passes = counts.get("generation_loop :: block_0_total") or 0
+    decode_passes = counts.get("generation_loop :: forward_step_total") or 0
     kernels = report.sections.get("GPU kernel aggregate (by kernel type)", ())
     is_profiled = any("::" in row["label"] for row in kernels)
     meta = {
@@ -187,11 +182,9 @@ def _build_meta(report: _ReportDraft) -> dict[str, Any]:
         "lens": "wall" if is_profiled else "gpu",
         "profiled": is_profiled,
         "event_count": report.events,
-        "tokens": steps,
-        "prompt_tokens": first_block_passes - decode_passes
-        if first_block_passes and decode_passes and first_block_passes > decode_passes
-        else None,
+        "tokens": counts.get("generation_loop :: iteration_total"),
     }
-    if meta["prompt_tokens"] is not None:
+    if first_block_passes > decode_passes > 0:
+        meta["prompt_tokens"] = first_block_passes - decode_passes
         meta["guess"] = ["prompt tokens: passes through the first block minus decode steps"]
     return {k: v for k, v in meta.items() if v is not None}

@@ -16,15 +16,9 @@ from typing import IO, Any, Final, NamedTuple
 import msgspec
 import polars as pl
 
+from capture.loaders._json_document import decode_or_none
 from capture.loaders._scan import load_scanner, read_arrow_table
-from capture.loaders.metallic.line_reader import (
-    TIMED,
-    EventKey,
-    RawEvents,
-    is_event_line,
-    parse_key,
-    parse_type,
-)
+from capture.loaders.metallic.line_reader import TIMED, EventKey, RawEvents, parse_key, parse_type
 
 BLOCK_BYTES: Final = 1 << 18  # scanned at a time; fits the CPU cache
 MIN_PART_BYTES: Final = 1 << 22  # per thread
@@ -36,6 +30,7 @@ _TIME: Final = "timestamp"  # a repeated key would override the first
 _FRONT: Final = '{"timestamp":"2025-12-23T10:15:30Z"'
 _END: Final = 1 << 62
 _LINE: Final = re.compile(rb'\{"timestamp":"[^"]{20,30}","span_id":[^,]*,"parent_span_id":[^,]*,"span_name":')
+_decode_objects: Final = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode_lines
 
 Input = Path | bytes
 
@@ -68,7 +63,9 @@ def scan(source: Input) -> ScannedLog | None:
     texts = [read_arrow_table(part.texts())["text"] for part in parts]
     text_counts = [0, *accumulate(map(len, texts))]
     rows = [read_arrow_table(part.rows()) for part in parts]
-    cut_lines = [_shift_text_ids(frame, count) for frame, count in zip(rows, text_counts, strict=False)]
+    ids = pl.col("envelope", "event", "data")  # those of a part follow those of the parts before it
+    pairs = zip(rows, text_counts, strict=False)
+    cut_lines = [frame.with_columns(ids + count) if count else frame for frame, count in pairs]
     raw = _build_raw_events(pl.concat(cut_lines, rechunk=True), pl.concat(texts, rechunk=True))
     return ScannedLog(raw, raw.rows["key"].is_null().arg_true().to_list())
 
@@ -105,11 +102,6 @@ def _feed_part(part: Any, source: Input, begin: int) -> None:
             if not part.feed(block[:size]):
                 return
         part.feed(b"")
-
-
-def _shift_text_ids(cut: pl.DataFrame, count: int) -> pl.DataFrame:
-    """Shift the text ids of a part behind the `count` texts of the parts before it."""
-    return cut.with_columns(pl.col("envelope", "event", "data") + count) if count else cut
 
 
 def _build_raw_events(cut: pl.DataFrame, texts: pl.Series) -> RawEvents:
@@ -149,24 +141,12 @@ def _find_key_id(keys: dict[EventKey, int], event_text: str) -> int | None:
 
 def _is_valid_envelope(text: str) -> bool:
     """Return True if an event may follow this text at the start of a line."""
-    return _TIME not in text and is_event_line(f'{_FRONT}{text}"event":{{"type":""}}}}')
+    return _TIME not in text and parse_type(f'{_FRONT}{text}"event":{{"type":""}}}}') is not None
 
 
 def select_non_objects(texts: pl.Series) -> pl.Series:
     """Select the texts that are not a JSON object."""
-    try:
-        if len(_decode_objects("\n".join(texts))) == texts.len():
-            return texts.clear()
-    except (msgspec.MsgspecError, ValueError, RecursionError):
-        pass
-    return texts.filter(pl.Series([not _is_json_object(text) for text in texts], dtype=pl.Boolean))
-
-
-_decode_objects: Final = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode_lines
-
-
-def _is_json_object(text: str) -> bool:
-    try:
-        return len(_decode_objects(text)) == 1
-    except (msgspec.MsgspecError, ValueError, RecursionError):
-        return False
+    if len(decode_or_none(_decode_objects, "\n".join(texts)) or ()) == texts.len():
+        return texts.clear()
+    is_object = [len(decode_or_none(_decode_objects, text) or ()) == 1 for text in texts]
+    return texts.filter(~pl.Series(is_object, dtype=pl.Boolean))

@@ -14,9 +14,10 @@ import polars as pl
 
 from capture.errors import UnreadableError
 from capture.import_log import Log
-from capture.loaders.metallic import compiled_scan, line_reader
+from capture.loaders._json_document import decode_or_none
+from capture.loaders.metallic import compiled_scan
 from capture.loaders.metallic import untimed_events as untimed
-from capture.loaders.metallic.line_reader import RawEvents, RawRowBuilder
+from capture.loaders.metallic.line_reader import RawEvents, build_raw_events, parse_event, read_events
 from capture.loaders.metallic.timed_events import build_timed_events, join_events
 from capture.run import Run, build_run, with_log
 from capture.source import Head, Source
@@ -43,22 +44,22 @@ def sniff(head: Head) -> bool:
 
 
 def _is_metallic_event(text: str) -> bool:
-    try:
-        record = msgspec.json.decode(text)
-    except (msgspec.MsgspecError, ValueError, RecursionError):
-        # a first line that is longer than the head, or cut off
+    record = decode_or_none(msgspec.json.decode, text)
+    if record is None:  # a first line that is longer than the head, or cut off
         return text.startswith('{"timestamp":"') and '"event":{"type":"' in text[:400]
-    event = record.get("event") if isinstance(record, dict) else None
+    event = record.get("event")
     return isinstance(event, dict) and "timestamp" in record and "type" in event and "data" in event
 
 
 def load(source: Source) -> list[Run]:
     raw = _scan_log(source)
     if raw is None:
-        raw = line_reader.read_events(_iter_lines(source), source.log)
+        raw = read_events(_iter_lines(source), source.log)
     if raw.rows.is_empty():
         raise UnreadableError("contains no complete metallic event", where=source.label)
-    parts = _split_runs(raw)
+    cuts = [0, *_find_run_starts(raw), raw.rows.height]
+    spans = [(begin, end - begin) for begin, end in pairwise(cuts) if begin < end]
+    parts = [raw._replace(rows=raw.rows.slice(*span)) for span in spans]
     if len(parts) > 1:
         message = "the file contains several runs, one after the other"
         source.log.note("appended_runs", message, count=len(parts))
@@ -92,29 +93,19 @@ def _scan_log(source: Source) -> RawEvents | None:
 def _replace_odd_rows(raw: RawEvents, lines: list[tuple[int, bytes]], log: Log) -> RawEvents:
     """Read odd lines one by one: replace their rows, or remove those that are not events."""
     height = raw.rows.height
-    builder, valid_rows = RawRowBuilder(raw), []
-    for row, line in lines:
-        event = line_reader.parse_event(line, None, log, last=row == height - 1)
-        if event is not None:
-            valid_rows.append(row)
-            builder.add(event)
+    parsed = [(row, parse_event(line, None, log, last=row == height - 1)) for row, line in lines]
+    events = {row: event for row, event in parsed if event is not None}
     positions = pl.int_range(height, eager=True)
-    positions = positions.scatter(valid_rows, pl.int_range(height, height + len(valid_rows), eager=True))
-    dropped_rows = pl.Series(sorted({row for row, _ in lines} - set(valid_rows)), dtype=pl.Int64)
-    if dropped_rows.len():
+    positions = positions.scatter(list(events), pl.int_range(height, height + len(events), eager=True))
+    if len(events) < len(parsed):
+        dropped_rows = pl.Series([row for row, event in parsed if event is None], dtype=pl.Int64)
         positions = positions.filter(~pl.int_range(height, eager=True).is_in(dropped_rows.implode()))
-    joined = builder.build()
+    joined = build_raw_events(events.values(), raw)
     return joined._replace(rows=joined.rows[positions])
 
 
-def _split_runs(raw: RawEvents) -> list[RawEvents]:
-    """Split an appended log: weights loaded again, time going back or a long pause start a run."""
-    cuts = [0, *_find_run_starts(raw), raw.rows.height]
-    spans = [(begin, end - begin) for begin, end in pairwise(cuts) if begin < end]
-    return [raw._replace(rows=raw.rows.slice(*span)) for span in spans]
-
-
 def _find_run_starts(raw: RawEvents) -> list[int]:
+    """Find where runs were appended: weights are loaded again, time goes back, or after a long pause."""
     step = pl.col("timestamp_ns").diff()
     headers = [number for number, key in enumerate(raw.keys) if key.type in _HEADERS]
     candidates = (

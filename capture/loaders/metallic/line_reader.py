@@ -2,15 +2,17 @@
 
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from functools import lru_cache
+from itertools import chain, pairwise
 from typing import Any, Final, NamedTuple
 
 import msgspec
 import polars as pl
 
 from capture.import_log import Log
+from capture.loaders._json_document import decode_or_none
 
 OP: Final = "GpuOpCompleted"
 INTERNAL: Final = "InternalKernelCompleted"
@@ -70,42 +72,29 @@ class _LineFields(msgspec.Struct):
 _decode_line: Final = msgspec.json.Decoder(_LineFields).decode
 
 
-class RawRowBuilder:
-    """Collect raw rows by column as lines are read, optionally behind existing rows."""
-
-    def __init__(self, before: RawEvents | None = None) -> None:
-        self.before = before
-        self.keys = {key: number for number, key in enumerate(before.keys)} if before else {}
-        self.first_payload = before.payloads.len() if before else 0
-        self.payloads: list[str] = []
-        self.columns: dict[str, list[int | None]] = {c: [] for c in _RAW_SCHEMA}
-
-    def add(self, row: ParsedEvent) -> None:
-        key = self.keys.setdefault(row.key, len(self.keys))
-        rest = None if row.payload is None else self.first_payload + len(self.payloads)
-        self.payloads += [] if row.payload is None else [row.payload]
-        for values, value in zip(
-            self.columns.values(), (key, row.duration_us, row.timestamp_ns, rest), strict=True
-        ):
+def build_raw_events(events: Iterable[ParsedEvent], before: RawEvents | None = None) -> RawEvents:
+    """Build the rows of parsed events, behind existing rows if there are any."""
+    keys = {key: number for number, key in enumerate(before.keys)} if before else {}
+    first_payload = before.payloads.len() if before else 0
+    texts: list[str] = []
+    columns: dict[str, list[int | None]] = {column: [] for column in _RAW_SCHEMA}
+    for event in events:
+        payload = None if event.payload is None else first_payload + len(texts)
+        texts += [] if event.payload is None else [event.payload]
+        row = (keys.setdefault(event.key, len(keys)), event.duration_us, event.timestamp_ns, payload)
+        for values, value in zip(columns.values(), row, strict=True):
             values.append(value)
-
-    def build(self) -> RawEvents:
-        rows = pl.DataFrame(self.columns, schema=_RAW_SCHEMA)
-        payloads = pl.Series(self.payloads, dtype=pl.String)
-        if self.before is not None:
-            rows = pl.concat([self.before.rows, rows])
-            payloads = pl.concat([self.before.payloads, payloads])
-        return RawEvents(rows, list(self.keys), payloads)
+    rows, payloads = pl.DataFrame(columns, schema=_RAW_SCHEMA), pl.Series(texts, dtype=pl.String)
+    if before:
+        rows, payloads = pl.concat([before.rows, rows]), pl.concat([before.payloads, payloads])
+    return RawEvents(rows, list(keys), payloads)
 
 
 def read_events(lines: Iterable[tuple[int, bytes]], log: Log) -> RawEvents:
     """Read every event; other lines are counted in the log."""
-    builder = RawRowBuilder()
-    for at, line, last in _iter_with_last_flag(lines):
-        event = parse_event(line, at, log, last=last)
-        if event is not None:
-            builder.add(event)
-    return builder.build()
+    pairs: Iterable[tuple[Any, Any]] = pairwise(chain(lines, [None]))
+    parsed = (parse_event(line, at, log, last=following is None) for (at, line), following in pairs)
+    return build_raw_events(event for event in parsed if event is not None)
 
 
 def parse_event(line: bytes, offset: int | None, log: Log, *, last: bool = False) -> ParsedEvent | None:
@@ -118,11 +107,10 @@ def parse_event(line: bytes, offset: int | None, log: Log, *, last: bool = False
         return None
     log.read += 1
     try:
-        record = _decode_or_repair(body, offset, log)
-        return _build_event(record)
+        return _build_event(_decode_or_repair(body, offset, log))
     except _BadDurationError:
         log.drop("bad_duration", "durations that are not a number of microseconds", at=offset)
-    except (msgspec.MsgspecError, ValueError, RecursionError):
+    except (ValueError, RecursionError):
         if last and not body.endswith(b"}"):
             log.drop("cut_line", "the last line is cut off", at=offset)
         else:
@@ -137,16 +125,6 @@ def _decode_or_repair(body: bytes, offset: int | None, log: Log) -> _LineFields:
         repaired = _decode_line(body.decode("utf-8", "replace").encode())
         log.repair("bad_utf8", "invalid UTF-8 bytes were replaced by �", at=offset)
         return repaired
-
-
-def _iter_with_last_flag(lines: Iterable[tuple[int, bytes]]) -> Iterator[tuple[int, bytes, bool]]:
-    previous: tuple[int, bytes] | None = None
-    for line in lines:
-        if previous is not None:
-            yield *previous, False
-        previous = line
-    if previous is not None:
-        yield *previous, True
 
 
 class _BadDurationError(ValueError):
@@ -169,33 +147,19 @@ def _build_event(line: _LineFields) -> ParsedEvent:
 
 def parse_key(before: str, after: str) -> EventKey | None:
     """Parse the key of a line with a duration from the texts before and after its number."""
-    try:
-        event = _build_event(_decode_line(f"{before}{_PROBE_US}{after}"))
-    except (msgspec.MsgspecError, ValueError, RecursionError):
-        return None
-    return event.key if event.duration_us == _PROBE_US else None
-
-
-def is_event_line(text: str) -> bool:
-    """Return True if a text is one line with an event."""
-    try:
-        _decode_line(text)
-    except (msgspec.MsgspecError, ValueError, RecursionError):
-        return False
-    return True
+    event = decode_or_none(lambda text: _build_event(_decode_line(text)), f"{before}{_PROBE_US}{after}")
+    return event.key if event and event.duration_us == _PROBE_US else None
 
 
 def parse_type(line: str) -> str | None:
     """Return the event type of a line; None if it is not an event."""
-    try:
-        return _decode_line(line).event.type
-    except (msgspec.MsgspecError, ValueError, RecursionError):
-        return None
+    fields = decode_or_none(_decode_line, line)
+    return None if fields is None else fields.event.type
 
 
 def _read_duration_us(data: dict[str, Any]) -> int:
     us = data.get("duration_us")
-    if isinstance(us, bool) or not isinstance(us, int) or abs(us) > MAX_DURATION_US:
+    if type(us) is not int or abs(us) > MAX_DURATION_US:
         raise _BadDurationError
     return us
 

@@ -136,13 +136,9 @@ def _shorten_name(name: str, lens: str) -> str:
     """Return the kernel; for a wait or command buffer, also the scope it belongs to."""
     if lens == "wall" or "/" not in name:
         return parse_kernel_type(name)
-    scope, last = name.rsplit("/", 1)
-    return f"{_strip_block(scope.rsplit('/', 1)[-1])}/{last}"
-
-
-def _strip_block(segment: str) -> str:
-    stage = _STAGE.match(segment)
-    return stage["stage"] if stage else _BLOCK.sub("block", segment)
+    *_, scope, last = name.split("/")
+    stage = _STAGE.match(scope)
+    return f"{stage['stage'] if stage else _BLOCK.sub('block', scope)}/{last}"
 
 
 @lru_cache(maxsize=4096)

@@ -51,10 +51,7 @@ def _with_host_phase(table: pl.DataFrame, phase: str) -> pl.DataFrame:
 
 
 def join_events(timed: TimedEvents, others: list[pl.DataFrame], start: int) -> pl.DataFrame:
-    """Join timed and other events into one frame; `start` becomes time zero.
-
-    Each text column is built once, by gathering.
-    """
+    """Join timed and other events from time `start` on; each text column is built once, by gathering."""
     other_events = pl.concat([timed.steps, *others], how="diagonal")
     time_columns = [c for c in timed.times.columns if c in other_events.columns]
     table = pl.concat([timed.table, other_events.drop(time_columns)], how="diagonal", rechunk=True)
@@ -124,9 +121,12 @@ def _number_steps(table: pl.DataFrame, table_rows: pl.Series) -> pl.Series:
     last = closes_step.sum()
     if not last:
         return pl.select(pl.when(is_prefill.gather(table_rows)).then(pl.lit(0, pl.Int64))).to_series()
-    decode_start = _is_decoding(table).gather(table_rows).arg_max() or 0
+    is_loop = (table["lens"] == "host") & table["name"].cast(pl.String).is_in([_ITERATION, _FORWARD])
+    is_decoding = (table["phase"] == "decode").fill_null(False) | is_loop
+    decode_start = is_decoding.gather(table_rows).arg_max() or 0
     step = closes_step.cum_sum().cast(pl.Int64).shift(1, fill_value=0) + 1
-    if not _is_iteration_open(table, table_rows, closes_step):
+    after_last = table_rows.slice(closes_step.len() - (closes_step.reverse().arg_max() or 0))
+    if not (table["phase"].gather(after_last) == "decode").any():  # no iteration was left open
         step = step.clip(upper_bound=last)
     step = step.scatter(pl.int_range(decode_start, eager=True), 0) if decode_start else step
     return step.set(is_prefill.gather(table_rows).fill_null(False), 0)
@@ -135,17 +135,6 @@ def _number_steps(table: pl.DataFrame, table_rows: pl.Series) -> pl.Series:
 def _is_step_end(table: pl.DataFrame) -> pl.Series:
     closer = _ITERATION if (table["name"] == _ITERATION).any() else _FORWARD
     return (table["lens"] == "host") & (table["name"] == closer)
-
-
-def _is_decoding(table: pl.DataFrame) -> pl.Series:
-    loop = table["name"].cast(pl.String).is_in([_ITERATION, _FORWARD])
-    return (table["phase"] == "decode").fill_null(False) | ((table["lens"] == "host") & loop)
-
-
-def _is_iteration_open(table: pl.DataFrame, table_rows: pl.Series, closes_step: pl.Series) -> bool:
-    """Return True if decode rows follow the last complete iteration."""
-    after = closes_step.len() - (closes_step.reverse().arg_max() or 0)
-    return bool((table["phase"].gather(table_rows.slice(after)) == "decode").any())
 
 
 def build_step_rows(table: pl.DataFrame, table_rows: pl.Series, times: pl.DataFrame) -> pl.DataFrame:
@@ -158,30 +147,14 @@ def build_step_rows(table: pl.DataFrame, table_rows: pl.Series, times: pl.DataFr
     prefill_times = times.select("t", "dur")[prefill_rows]
     prefill_events = meanings[table_rows.gather(prefill_rows)].with_columns(prefill_times)
     tokens = prefill_events.filter((pl.col("lens") == "host") & (pl.col("name") == "block_0_total")).height
-    steps = iterations.select(
-        kind=pl.lit("step", pl.Categorical()),
-        name=pl.lit("decode", pl.Categorical()),
-        phase=pl.lit("decode", pl.Categorical()),
-        t="t",
-        dur="dur",
-        step=pl.int_range(1, iterations.height + 1, dtype=pl.Int64),
-        tokens=pl.lit(1, pl.Int64),
-        context=pl.int_range(1, iterations.height + 1, dtype=pl.Int64) + tokens if tokens else None,
-        batch=pl.lit(1, pl.Int64),
-    )
-    if not tokens:
-        return steps.drop("context")
-    prefill_kernels = prefill_events.filter((pl.col("phase") == "prefill") & pl.col("t").is_not_null())
-    start, end = pl.col("t").min(), (pl.col("t") + pl.col("dur")).max()
-    span = prefill_kernels.select(t=start, dur=end - start)
-    word = pl.lit("prefill", pl.Categorical())
-    first = span.with_columns(
-        kind=pl.lit("step", pl.Categorical()),
-        name=word,
-        phase=word,
-        step=pl.lit(0, pl.Int64),
-        tokens=pl.lit(tokens, pl.Int64),
-        context=pl.lit(tokens, pl.Int64),
-        batch=pl.lit(1, pl.Int64),
-    )
-    return pl.concat([first, steps], how="diagonal")
+    number, one = pl.int_range(1, iterations.height + 1, dtype=pl.Int64), pl.lit(1, pl.Int64)
+    steps = iterations.select("t", "dur", step=number, tokens=one, phase=pl.lit("decode", pl.Categorical()))
+    if tokens:
+        kernels = prefill_events.filter((pl.col("phase") == "prefill") & pl.col("t").is_not_null())
+        start, end = pl.col("t").min(), (pl.col("t") + pl.col("dur")).max()
+        first = kernels.select(
+            t=start, dur=end - start, step=pl.lit(0, pl.Int64), tokens=pl.lit(tokens, pl.Int64),
+            phase=pl.lit("prefill", pl.Categorical()),
+        )  # fmt: skip
+        steps = pl.concat([first, steps]).with_columns(context=pl.col("step") + tokens)
+    return steps.with_columns(kind=pl.lit("step", pl.Categorical()), name="phase", batch=one)

@@ -7,7 +7,8 @@ import msgspec
 import polars as pl
 
 from capture.import_log import Log
-from capture.loaders._json_document import parse_value, to_float
+from capture.loaders._json_document import parse_object, to_float
+from capture.loaders._typed_rows import list_column_types
 from capture.loaders.metallic.line_reader import TIMED, RawEvents
 from capture.native.schema import PATH_SEPARATOR
 
@@ -19,6 +20,7 @@ _UNTIMED: Final = (
 VARIANTS: Final = (*TIMED, *_UNTIMED)
 _MEMORY: Final = ("GgufFileMmap", "ModelWeights", "HostMemory", "ForwardStep", "TensorMemory")
 _BREAKDOWNS: Final = ("breakdown", "forward_pass_breakdown")
+_MEMORY_SCHEMA: Final = list_column_types("kind", "name", "t", "path", "layer", "bytes", "value", "unit")
 
 Data = Mapping[str, Any]
 
@@ -36,23 +38,11 @@ def decode_events(rows: pl.DataFrame, *types: str) -> list[tuple[str, int | None
     """Decode the events of some types, in line order: type, timestamp, data."""
     selected = rows.filter(pl.col("type").is_in(list(types)))
     selected = selected.select(pl.col("type").cast(pl.String), "timestamp_ns", "payload")
-    return [(kind, timestamp_ns, _decode_payload(rest)) for kind, timestamp_ns, rest in selected.iter_rows()]
-
-
-def _decode_payload(text: str) -> dict[str, Any]:
-    """Decode the data of an event, with integers of any size."""
-    try:
-        value = msgspec.json.decode(text)
-    except msgspec.MsgspecError:
-        value = parse_value(text)
-    return value if isinstance(value, dict) else {}
+    return [(kind, timestamp_ns, parse_object(rest)) for kind, timestamp_ns, rest in selected.iter_rows()]
 
 
 def build_memory_rows(rows: pl.DataFrame) -> pl.DataFrame:
-    """Convert sizes to memory rows and totals to counters.
-
-    A breakdown is taken once per event type, from its first event, by its leaves.
-    """
+    """Convert sizes to memory rows, totals to counters; of each type the first breakdown, by its leaves."""
     events = decode_events(rows, *_MEMORY)
     types_with_breakdown: set[str] = set()
     memory_rows: list[dict[str, Any]] = []
@@ -64,18 +54,9 @@ def build_memory_rows(rows: pl.DataFrame) -> pl.DataFrame:
     return pl.DataFrame(memory_rows, schema=_MEMORY_SCHEMA)
 
 
-_MEMORY_SCHEMA: Final = {
-    "kind": pl.String, "name": pl.String, "t": pl.Int64, "path": pl.String, "layer": pl.Int32,
-    "bytes": pl.Float64, "value": pl.Float64, "unit": pl.String,
-}  # fmt: skip
-
-
 def _iter_sizes(kind: str, timestamp_ns: int | None, data: Data) -> Iterator[dict[str, Any]]:
     """Yield the numbers directly in an event."""
-    for key, value in sorted(data.items()):
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            continue
-        value = to_float(value)
+    for key, value in sorted(_select_numbers(data).items()):
         if key == "size_bytes" or key.startswith(("tensor_pool", "kv_pool")):
             name = key.removesuffix("_bytes")
             yield {"kind": "memory", "name": name, "t": timestamp_ns, "path": kind, "bytes": value}
@@ -88,8 +69,7 @@ def _iter_sizes(kind: str, timestamp_ns: int | None, data: Data) -> Iterator[dic
 def _iter_breakdown(kind: str, timestamp_ns: int | None, data: Data) -> Iterator[dict[str, Any]]:
     """Yield the leaves of a breakdown: inner keys contain the sums of their children."""
     for name, size in sorted(select_leaves(data.get("breakdown")).items()):
-        segments = (kind, *name.split("."))
-        path = PATH_SEPARATOR.join(segments)
+        path = PATH_SEPARATOR.join((kind, *name.split(".")))
         yield {"kind": "memory", "name": name, "t": timestamp_ns, "path": path, "bytes": size}
     blocks = data.get("forward_pass_breakdown")
     for index, block in sorted(blocks.items()) if isinstance(blocks, dict) else ():
@@ -111,10 +91,8 @@ def select_leaves(breakdown: Any) -> dict[str, float]:
 
 
 def _select_numbers(sizes: Any) -> dict[str, float]:
-    if not isinstance(sizes, dict):
-        return {}
-    numbers = {k: v for k, v in sizes.items() if isinstance(v, int | float) and not isinstance(v, bool)}
-    return {k: to_float(v) for k, v in numbers.items()}
+    members = sizes.items() if isinstance(sizes, dict) else ()
+    return {key: to_float(size) for key, size in members if type(size) in (int, float)}
 
 
 def build_tables(rows: pl.DataFrame) -> dict[str, pl.DataFrame]:
@@ -139,7 +117,7 @@ def _build_counter(*fields: str) -> Callable[[pl.DataFrame], pl.DataFrame]:
 
     def count(rows: pl.DataFrame) -> pl.DataFrame:
         counts = rows.group_by("payload", maintain_order=True).agg(count=pl.len().cast(pl.Int64))
-        decoded = [_decode_payload(text) for text in counts["payload"]]
+        decoded = [parse_object(text) for text in counts["payload"]]
         columns = {k: pl.Series([_to_text(d.get(k)) for d in decoded], dtype=pl.String) for k in fields}
         frame = pl.DataFrame(columns).with_columns(counts["count"])
         return frame.group_by(*fields, maintain_order=True).agg(pl.col("count").sum())
@@ -155,7 +133,7 @@ def _build_last_values(*fields: str) -> Callable[[pl.DataFrame], pl.DataFrame]:
     """Make a function that keeps the last statistics reported per key."""
 
     def keep_last(rows: pl.DataFrame) -> pl.DataFrame:
-        records = [_decode_payload(payload) for payload in rows["payload"]]
+        records = [parse_object(payload) for payload in rows["payload"]]
         last = {tuple(str(record.get(field)) for field in fields): record for record in records}
         order = [*fields, *sorted({k for data in last.values() for k in data} - {*fields})]
         flat = [{k: d[k] for k in order if not isinstance(d.get(k, {}), dict | list)} for d in last.values()]
@@ -165,7 +143,6 @@ def _build_last_values(*fields: str) -> Callable[[pl.DataFrame], pl.DataFrame]:
 
 
 def _count_launches(rows: pl.DataFrame) -> pl.DataFrame:
-    """Count kernel launches without a duration, by kernel and layer."""
     rest = pl.col("payload")
     fields = rows.lazy().select(
         kernel=rest.str.extract(r'"kernel_name":"((?:[^"\\]|\\.)*)"'),
@@ -191,17 +168,15 @@ _TABLE_BUILDERS: Final[Mapping[str, tuple[str, Callable[[pl.DataFrame], pl.DataF
 
 def build_marks(tables: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
     """Convert backend choices and cache evictions to log lines, one per kind with its count."""
+    backends, evictions = (tables.get(name, pl.DataFrame()).rows() for name in ("backends", "evictions"))
     lines = [
-        ("selection", f"{r['op_name']} → {r['backend']} ({r['reason']})", r["count"])
-        for r in tables.get("backends", pl.DataFrame()).iter_rows(named=True)
-    ] + [
-        ("note", f"{r['cache']} evicted by {r['strategy']} ({r['reason']})", r["count"])
-        for r in tables.get("evictions", pl.DataFrame()).iter_rows(named=True)
+        *(("mark", f"{op} → {backend} ({why})", "selection", n) for op, backend, why, n in backends),
+        *(
+            ("mark", f"{cache} evicted by {strategy} ({why})", "note", n)
+            for cache, strategy, why, n in evictions
+        ),
     ]
-    return pl.DataFrame(
-        [{"kind": "mark", "name": name, "path": path, "count": count} for path, name, count in lines],
-        schema={"kind": pl.String, "name": pl.String, "path": pl.String, "count": pl.Int64},
-    )
+    return pl.DataFrame(lines, list_column_types("kind", "name", "path", "count"), orient="row")
 
 
 def note_unknown_types(types: pl.DataFrame, log: Log) -> None:

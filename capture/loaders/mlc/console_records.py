@@ -8,6 +8,7 @@ import polars as pl
 
 from capture.import_log import Log
 from capture.loaders._exact_numbers import MILLISECOND, parse_decimal, scale_to_integer
+from capture.loaders._typed_rows import list_column_types
 from capture.loaders.mlc.guess_roles import ROLE_GUESS, GuessedRole, UnlabelledKernel, guess_roles
 from capture.run import MAX_DURATION_NS, Run, build_run, with_log
 
@@ -24,8 +25,6 @@ _START: Final = re.compile(_FIELD.format("start"))
 _END: Final = re.compile(_FIELD.format("end"))
 _TIME: Final = re.compile(_FIELD.format("timeMs"))
 _MODEL: Final = re.compile(r"\b([A-Za-z][\w.]*(?:-[\w.]+)*)-(q\d+f\d+(?:_\d+)?)(?:-MLC)?\b")
-
-_BAD_RECORD: Final = "records without an entry point or without a time"
 
 
 def has_records(text: str) -> bool:
@@ -60,7 +59,7 @@ def _iter_rows(text: str, log: Log) -> Iterator[dict[str, Any]]:
         group_count += 1
         record = _parse_record(group)
         if record is None:
-            log.drop("bad_record", _BAD_RECORD, at=offset)
+            log.drop("bad_record", "records without an entry point or without a time", at=offset)
             continue
         if record.pop("passes") > 1:
             message = "passes with several entry points, attributed to the first"
@@ -101,25 +100,18 @@ def _build_meta(text: str) -> dict[str, Any]:
 
 
 def _guess_roles(rows: list[dict[str, Any]]) -> dict[str, GuessedRole]:
-    sums_by_name: dict[str, tuple[int, int]] = {}
+    durations: dict[str, list[int]] = {}
     for row in rows:
-        calls, total = sums_by_name.get(row["name"], (0, 0))
-        sums_by_name[row["name"]] = (calls + 1, total + row["dur"])
-    sums = sums_by_name.items()
-    return guess_roles([UnlabelledKernel(name, calls, total) for name, (calls, total) in sums])
+        durations.setdefault(row["name"], []).append(row["dur"])
+    return guess_roles([UnlabelledKernel(name, len(durs), sum(durs)) for name, durs in durations.items()])
 
 
 def _build_events(rows: list[dict[str, Any]], by_name: dict[str, GuessedRole]) -> pl.DataFrame:
     first = min((row["t"] for row in rows if row["t"] is not None), default=0)
-    no_role = GuessedRole()
-    return pl.DataFrame(
-        {
-            "kind": "kernel",
-            "lens": "gpu",
-            "name": [row["name"] for row in rows],
-            "t": pl.Series([None if row["t"] is None else row["t"] - first for row in rows], dtype=pl.Int64),
-            "dur": pl.Series([row["dur"] for row in rows], dtype=pl.Int64),
-            "op": pl.Series([by_name.get(row["name"], no_role).op for row in rows], dtype=pl.String),
-            "phase": pl.Series([by_name.get(row["name"], no_role).phase for row in rows], dtype=pl.String),
-        }
-    )
+    roles = [by_name.get(row["name"], GuessedRole()) for row in rows]
+    events = [
+        (row["name"], row["t"], row["dur"], role.op, role.phase)
+        for row, role in zip(rows, roles, strict=True)
+    ]
+    frame = pl.DataFrame(events, list_column_types("name", "t", "dur", "op", "phase"), orient="row")
+    return frame.with_columns(pl.col("t") - first, kind=pl.lit("kernel"), lens=pl.lit("gpu"))

@@ -36,7 +36,9 @@ RolesByName = dict[str, GuessedRole]
 
 def guess_roles(kernels: Sequence[UnlabelledKernel]) -> RolesByName:
     """Guess role and phase by kernel name; kernels without a guess are missing."""
-    by_name = _guess_matmuls(kernels) | _guess_attention(kernels)
+    attention = ((kernel.name, _ATTENTION.search(kernel.name)) for kernel in kernels)
+    by_name = _guess_matmuls(kernels)
+    by_name |= {name: GuessedRole(phase=match[1]) for name, match in attention if match}
     return by_name | _guess_activations(kernels, by_name)
 
 
@@ -74,11 +76,6 @@ def _guess_layer(kernels: list[UnlabelledKernel], phase: str) -> RolesByName:
     if means != sorted(means, reverse=True):
         return {}
     return {kernel.name: GuessedRole(op, phase) for op, kernel in kernel_by_op.items()}
-
-
-def _guess_attention(kernels: Sequence[UnlabelledKernel]) -> RolesByName:
-    matches = ((kernel.name, _ATTENTION.search(kernel.name)) for kernel in kernels)
-    return {name: GuessedRole(phase=match[1]) for name, match in matches if match}
 
 
 def _guess_activations(kernels: Sequence[UnlabelledKernel], roles: RolesByName) -> RolesByName:

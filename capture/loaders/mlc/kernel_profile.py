@@ -14,6 +14,7 @@ import polars as pl
 
 from capture.import_log import Log
 from capture.loaders._exact_numbers import MILLISECOND, parse_decimal, parse_float, parse_nanoseconds
+from capture.loaders._typed_rows import list_column_types
 from capture.loaders.mlc import console_records
 from capture.loaders.mlc.console_records import LOWER_BOUND
 from capture.loaders.mlc.guess_roles import (
@@ -54,19 +55,14 @@ def sniff(head: Head) -> bool:
 
 
 def load(source: Source) -> list[Run]:
-    text = source.read_text()
-    if _TABLE.search(text):
-        return build_table_runs(text, source.log)
-    return console_records.build_console_runs(text, source.log)
-
-
-def build_table_runs(text: str, log: Log) -> list[Run]:
-    """Build one run per section of printed tables."""
+    text, log = source.read_text(), source.log
+    if not _TABLE.search(text):
+        return console_records.build_console_runs(text, log)
     sections = [section for section in _iter_sections(text, log) if section.statistics or section.peaks]
     if sections:
         log.note("lower_bound", LOWER_BOUND)
-    built = [_build_run(section, log) for section in sections]
-    return [with_log(run, log) for run in built]
+    runs = [_build_run(section, log) for section in sections]
+    return [with_log(run, log) for run in runs]
 
 
 def _iter_sections(text: str, log: Log) -> Iterator[TitledTables]:
@@ -76,7 +72,7 @@ def _iter_sections(text: str, log: Log) -> Iterator[TitledTables]:
             yield section
             section, header = TitledTables(title["title"]), [""]
         elif "|" in line and not _RULE.match(line):
-            cells = _split_row(line)
+            cells = [c.strip() for c in line.strip().removeprefix("|").removesuffix("|").split("|")]
             if cells[0] == "Kernel Name":
                 header = [_rename_heading(cell) for cell in cells]
             elif "total" in header or "peak" in header:
@@ -84,10 +80,6 @@ def _iter_sections(text: str, log: Log) -> Iterator[TitledTables]:
                 _add_row(section, header, cells, log, offset, is_cut)
         offset += len(line) + 1
     yield section
-
-
-def _split_row(line: str) -> list[str]:
-    return [c.strip() for c in line.strip().removeprefix("|").removesuffix("|").split("|")]
 
 
 def _rename_heading(heading: str) -> str:
@@ -101,14 +93,14 @@ def _add_row(
 ) -> None:
     log.read += 1
     row = _parse_row(dict(zip(header, cells, strict=False)))
-    if is_cut or len(cells) != len(header) or not row["name"] or row["max"] is None:
+    needs = ("max", "dur", "count") if "total" in header else ("max",)
+    has_numbers = all(row[column] is not None for column in needs)
+    if is_cut or len(cells) != len(header) or not row["name"] or not has_numbers:
         log.drop("bad_row", "table rows that are cut or lack a number", at=offset)
-    elif "total" not in header:
-        section.peaks.append({"name": row["name"], "peak_ns": row["max"]})
-    elif row["dur"] is None or row["count"] is None:
-        log.drop("bad_row", "table rows that are cut or lack a number", at=offset)
-    else:
+    elif "total" in header:
         section.statistics.append(row)
+    else:
+        section.peaks.append({"name": row["name"], "peak_ns": row["max"]})
 
 
 def _parse_row(cells: dict[str, str]) -> dict[str, Any]:
@@ -130,7 +122,13 @@ def _build_run(section: TitledTables, log: Log) -> Run:
     meta = _parse_title(section.title) | {"profiled": True}
     if by_name:
         meta["guess"] = [ROLE_GUESS]
-    _note_missing(section, kernels, by_name, meta, log)
+    if call_ranges := find_uneven_calls(kernels, by_name):
+        meta["lost_records"] = {phase: list(span) for phase, span in call_ranges.items()}
+        log.note("uneven_calls", "kernels that run once per layer have different counts: records were lost")
+    shares = [row["percent"] for row in section.statistics if row["percent"] is not None]
+    if shares and abs(sum(shares) - 100) > 0.5:
+        log.note("rows_missing", "the printed shares do not add up to 100 %", severity="data_loss")
+        meta["truncated"] = True
     name = " ".join(meta[key] for key in ("model", "quant") if key in meta) or "kernels"
     return build_run(name, meta, _build_events(section, by_name), log, _build_tables(section))
 
@@ -143,37 +141,14 @@ def _parse_title(title: str) -> dict[str, Any]:
     return {key: value for key, value in meta.items() if value}
 
 
-def _note_missing(
-    section: TitledTables,
-    kernels: list[UnlabelledKernel],
-    by_name: dict[str, GuessedRole],
-    meta: dict[str, Any],
-    log: Log,
-) -> None:
-    """Note which records are missing, judging from the table itself."""
-    if call_ranges := find_uneven_calls(kernels, by_name):
-        meta["lost_records"] = {phase: list(span) for phase, span in call_ranges.items()}
-        log.note("uneven_calls", "kernels that run once per layer have different counts: records were lost")
-    shares = [row["percent"] for row in section.statistics if row["percent"] is not None]
-    if shares and abs(sum(shares) - 100) > 0.5:
-        log.note("rows_missing", "the printed shares do not add up to 100 %", severity="data_loss")
-        meta["truncated"] = True
-
-
 def _build_events(section: TitledTables, by_name: dict[str, GuessedRole]) -> pl.DataFrame:
-    no_role = GuessedRole()
+    roles = [by_name.get(row["name"], GuessedRole()) for row in section.statistics]
     rows = [
-        {
-            "kind": "kernel",
-            "lens": "gpu",
-            **{column: row[column] for column in ("name", "dur", "count", "max")},
-            "op": by_name.get(row["name"], no_role).op,
-            "phase": by_name.get(row["name"], no_role).phase,
-        }
-        for row in section.statistics
+        ("kernel", "gpu", row["name"], row["dur"], row["count"], row["max"], role.op, role.phase)
+        for row, role in zip(section.statistics, roles, strict=True)
     ]
-    schema = {"kind": pl.String, "lens": pl.String, "name": pl.String, "dur": pl.Int64, "count": pl.Int64}
-    return pl.DataFrame(rows, {**schema, "max": pl.Int64, "op": pl.String, "phase": pl.String})
+    schema = list_column_types("kind", "lens", "name", "dur", "count", "max", "op", "phase")
+    return pl.DataFrame(rows, schema, orient="row")
 
 
 def _build_tables(section: TitledTables) -> dict[str, pl.DataFrame]:

@@ -42,10 +42,7 @@ def reparent_backward_ops(
 
 
 def _select_backward_nodes(ranges: pl.DataFrame) -> pl.DataFrame:
-    """Select the outermost ranges of backward ops.
-
-    Numbers inside them may belong to another forward pass.
-    """
+    """Select the outermost ranges of backward ops: numbers inside may belong to another forward pass."""
     name = pl.col("name")
     is_node = name.str.contains(_NODE_PATTERN) & pl.col("seq").is_not_null()
     backward_ranges = ranges.filter(name.str.starts_with(_ENGINE_NAME) | is_node)
@@ -102,12 +99,10 @@ def _build_path_prefix(main_path: str | None, owner_path: str | None) -> str | N
 
 
 def _note_owners(nodes: pl.DataFrame, log: Log) -> None:
-    owned_count = nodes["owner_path"].count()
-    if owned_count:
+    if owned_count := nodes["owner_path"].count():
         message = "backward ops attributed to the module of the forward op with their sequence number"
         log.note("backward_owners", message, count=owned_count)
-    ownerless_count = nodes.filter(pl.col("seq").is_not_null() & pl.col("owner_path").is_null()).height
-    if ownerless_count:
+    if ownerless_count := nodes.filter(pl.col("owner_path").is_null()).drop_nulls("seq").height:
         message = "backward ops whose forward op is not in the file"
         log.note("backward_strangers", message, count=ownerless_count)
 
@@ -115,8 +110,8 @@ def _note_owners(nodes: pl.DataFrame, log: Log) -> None:
 def _apply_prefix(ranges: pl.DataFrame) -> pl.DataFrame:
     """Replace what surrounded each node by its prefix, in the paths of all ranges inside it."""
     is_inside_node = pl.col("node").is_not_null()
-    skipped_length = pl.col("outside").str.len_chars().fill_null(0)
-    skipped_length = pl.when(skipped_length > 0).then(skipped_length + len(PATH_SEPARATOR)).otherwise(0)
+    length = pl.col("outside").str.len_chars().fill_null(0)
+    skipped_length = pl.when(length > 0).then(length + len(PATH_SEPARATOR)).otherwise(0)
 
     def replace_prefix(column: str) -> pl.Expr:
         rest = pl.col(column).str.slice(skipped_length)

@@ -5,13 +5,9 @@ from typing import Final
 
 import polars as pl
 
-from capture.graphs.replay_steps import (
-    GRAPH_LAUNCH_PATTERN,
-    INFERRED_STEPS_NOTE,
-    REPLAY_STEP_NAME,
-    derive_replay_steps,
-)
+from capture.graphs.replay_steps import GRAPH_LAUNCH_PATTERN, REPLAY_STEP_NAME, derive_replay_steps
 from capture.import_log import Log
+from capture.loaders._per_distinct import evaluate_per_distinct
 from capture.loaders.nsys.export_tables import (
     COPY_KINDS,
     DEVICE_COLUMNS,
@@ -36,17 +32,13 @@ def build_events(tables: ExportTables, log: Log) -> pl.DataFrame:
     """Convert all rows to events; device work gets the NVTX path of its launch."""
     scopes = build_scopes(_read_ranges(tables, log), log)
     threads = _build_thread_names(tables)
-    calls, replay_steps = with_graph_steps(_read_calls(tables, scopes), tables, log)
+    calls, replay_steps = _with_graph_steps(_read_calls(tables, scopes), threads, tables, log)
     frames = [
         _build_device_events(tables, calls, scopes, threads, log),
         _build_call_events(calls, scopes, threads),
         _build_range_events(scopes, threads),
         _build_step_events(scopes, threads),
-        *(
-            [replay_steps.join(threads, on="thread", how="left").drop("thread")]
-            if replay_steps.height
-            else []
-        ),
+        replay_steps,
         _build_mark_events(tables, threads),
     ]
     return pl.concat(frames, how="diagonal")
@@ -71,7 +63,7 @@ def _build_device_events(
     rows = pl.concat([_select_device_columns(*part) for part in parts], how="diagonal")
     rows = rows.with_columns(pid=_extract_process("globalPid"), track=_build_gpu_tracks(rows))
     launchers = threads.rename({"track": "launcher"})
-    attributed = _attribute_to_calls(rows, calls, scopes, log)
+    attributed = _attribute_rows(rows, calls, scopes, log)
     return attributed.join(launchers, on="thread", how="left", maintain_order="left").select(
         pl.lit("kernel").alias("kind"),
         "name", "lens", "category", "track", "path", "step",
@@ -91,10 +83,9 @@ def _select_device_columns(rows: pl.DataFrame, lens: str, category: str | None) 
     return rows_with_lens.select(*DEVICE_COLUMNS, "name", "lens", "category", *optional)
 
 
-def _format_code(code_column: str, names: Mapping[int, str], pattern: str) -> pl.Expr:
-    code = pl.col(code_column)
-    name = code.replace_strict(dict(names), default="of an unknown kind", return_dtype=pl.String)
-    return pl.format(pattern, name)
+def _format_code(code: str, names: Mapping[int, str], pattern: str) -> pl.Expr:
+    default = "of an unknown kind"
+    return pl.format(pattern, pl.col(code).replace_strict(names, default=default, return_dtype=pl.String))
 
 
 def _build_gpu_tracks(rows: pl.DataFrame) -> pl.Series:
@@ -135,9 +126,7 @@ def _read_calls(tables: ExportTables, ranges: NvtxScopes) -> pl.DataFrame:
     return calls.with_columns(step=pl.coalesce("step", "home_step")).drop("home_scope", "home_step")
 
 
-def _attribute_to_calls(
-    rows: pl.DataFrame, calls: pl.DataFrame, ranges: NvtxScopes, log: Log
-) -> pl.DataFrame:
+def _attribute_rows(rows: pl.DataFrame, calls: pl.DataFrame, ranges: NvtxScopes, log: Log) -> pl.DataFrame:
     """Give device rows the path and step of the call that launched them, matched within its process."""
     processes = calls["pid"].unique().to_list()
     if len(processes) == 1 and processes != [None]:
@@ -159,15 +148,13 @@ def _attribute_to_calls(
 
 
 def _note_attribution(rows: pl.DataFrame, log: Log) -> None:
-    borrowed = rows["borrowed"].count()
-    if borrowed:
+    if borrowed := rows["borrowed"].count():
         message = (
             "device rows launched from a thread without NVTX ranges got the range that "
             f"was open on their process's main thread; their path ends in {OTHER_THREAD}"
         )
         log.note("nvtx_lent", message, count=borrowed)
-    without_launch = rows["called"].null_count()
-    if without_launch:
+    if without_launch := rows["called"].null_count():
         message = "device rows without an NVTX range: their launch call is not in the file"
         log.note("no_launch", message, count=without_launch)
 
@@ -178,11 +165,9 @@ def _read_ranges(tables: ExportTables, log: Log) -> pl.DataFrame:
     is_backward = (pl.col("end") < pl.col("start")).fill_null(False)
     log.drop("bad_range", "NVTX ranges that end before they start", count=rows.filter(is_backward).height)
     rows = rows.filter(~is_backward)
-    unclosed_count = rows["end"].null_count()
-    if unclosed_count:
+    if unclosed_count := rows["end"].null_count():
         log.note("nvtx_unclosed", "NVTX ranges without a duration: never closed", count=unclosed_count)
-    numbered_count = rows.select(pl.col("text").str.contains(_TORCH_TAIL).sum()).item()
-    if numbered_count:
+    if numbered_count := rows.select(pl.col("text").str.contains(_TORCH_TAIL).sum()).item():
         message = "range names without their PyTorch op numbers, which were removed"
         log.note("torch_numbers", message, count=numbered_count)
     return rows.select(
@@ -218,16 +203,11 @@ def _build_call_events(calls: pl.DataFrame, scopes: NvtxScopes, threads: pl.Data
     """Convert runtime and driver calls: host time, nested inside ranges and never added to kernels."""
     paths = scopes.ranges.select("id", pl.col("path").cast(pl.Categorical()))
     rows = calls.join(paths, left_on="scope", right_on="id", how="left", maintain_order="left")
-    names = calls["name"].unique().cast(pl.String)
-    plain_names = names.str.replace(r"_v\d+$", "")
-    short_names = pl.DataFrame({"name": names, "plain": plain_names}).cast(pl.Categorical())
-    rows = rows.join(short_names, on="name", how="left", maintain_order="left")
+    without_version = pl.col("name").cast(pl.String).str.replace(r"_v\d+$", "")
+    names = evaluate_per_distinct(rows, ["name"], without_version)
     return rows.join(threads, on="thread", how="left", maintain_order="left").select(
-        "track", "path", "step",
-        kind=pl.lit("span"),
-        lens=pl.lit("host"),
-        category=pl.lit("host"),
-        name="plain",
+        "track", "path", "step", names,
+        kind=pl.lit("span"), lens=pl.lit("host"), category=pl.lit("host"),
         t="start",
         dur=pl.col("end") - pl.col("start"),
     )  # fmt: skip
@@ -237,8 +217,7 @@ def _build_range_events(scopes: NvtxScopes, threads: pl.DataFrame) -> pl.DataFra
     rows = scopes.ranges.join(threads, on="thread", how="left", maintain_order="left")
     return rows.select(
         "track", "step", "phase", "layer",
-        kind=pl.lit("span"),
-        lens=pl.lit("wall"),
+        kind=pl.lit("span"), lens=pl.lit("wall"),
         name=pl.col("name").cast(pl.Categorical()),
         path=pl.col("parent_path").cast(pl.Categorical()),
         shape=pl.col("shape").cast(pl.Categorical()),
@@ -257,8 +236,7 @@ def _build_step_events(scopes: NvtxScopes, threads: pl.DataFrame) -> pl.DataFram
     return steps.join(threads, on="thread", how="left", maintain_order="left").select(
         "track", "phase", "step",
         pl.col("name").cast(pl.Categorical()),
-        kind=pl.lit("step"),
-        lens=pl.lit("wall"),
+        kind=pl.lit("step"), lens=pl.lit("wall"),
         t="start",
         dur=pl.col("end") - pl.col("start"),
     )  # fmt: skip
@@ -271,8 +249,8 @@ def _build_mark_events(tables: ExportTables, threads: pl.DataFrame) -> pl.DataFr
     return rows.select("track", kind=pl.lit("mark"), name=name, path=path, t="start")
 
 
-def with_graph_steps(
-    calls: pl.DataFrame, tables: ExportTables, log: Log
+def _with_graph_steps(
+    calls: pl.DataFrame, threads: pl.DataFrame, tables: ExportTables, log: Log
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Number API calls by the graph launch they follow; also return a row per step.
 
@@ -280,29 +258,23 @@ def with_graph_steps(
     Otherwise the calls are unchanged and there are no step rows.
     """
     launches = calls.filter(pl.col("name").cast(pl.String).str.contains(GRAPH_LAUNCH_PATTERN))
-    no_rows = pl.DataFrame()
     if calls["step"].null_count() < calls.height or launches["pid"].n_unique() != 1:
-        return calls, no_rows
+        return calls, pl.DataFrame()
     kernels = tables.kernels.drop_nulls(["start", "end", "correlationId"]).select(
         key="correlationId",
         name=pl.coalesce(pl.col("graphNodeId").cast(pl.Int64), pl.col("name").cast(pl.Int64)),
         t="start",
         dur=pl.col("end") - pl.col("start"),
     )
-    steps = derive_replay_steps(launches.select(t="start", key="correlationId"), kernels)
+    steps = derive_replay_steps(launches.select(t="start", key="correlationId"), kernels, log)
     if steps.is_empty():
-        return calls, no_rows
-    log.note("inferred_steps", INFERRED_STEPS_NOTE, count=steps.height)
+        return calls, pl.DataFrame()
     spans = steps.with_columns(start="t", ends=pl.col("t") + pl.col("dur"))
     calls_in_steps = calls.drop("step").join_asof(spans, on="start", strategy="backward")
-    own_step = pl.when(pl.col("start") < pl.col("ends")).then("step")
-    is_launching_process = pl.col("pid") == launches["pid"][0]
-    step = pl.when(is_launching_process).then(own_step)
-    calls_in_steps = calls_in_steps.with_columns(step=step).select(calls.columns)
-    rows = steps.with_columns(
-        kind=pl.lit("step"),
-        name=pl.lit(REPLAY_STEP_NAME).cast(pl.Categorical()),
-        lens=pl.lit("wall"),
-        thread=pl.lit(launches["thread"][0], dtype=calls.schema["thread"]),
-    )
-    return calls_in_steps, rows
+    is_in_step = (pl.col("start") < pl.col("ends")) & (pl.col("pid") == launches["pid"][0])
+    calls_in_steps = calls_in_steps.with_columns(step=pl.when(is_in_step).then("step"))
+    thread = pl.lit(launches["thread"][0], dtype=calls.schema["thread"])
+    name = pl.lit(REPLAY_STEP_NAME, dtype=pl.Categorical())
+    rows = steps.with_columns(kind=pl.lit("step"), name=name, lens=pl.lit("wall"), thread=thread)
+    rows = rows.join(threads, on="thread", how="left").drop("thread")
+    return calls_in_steps.select(calls.columns), rows

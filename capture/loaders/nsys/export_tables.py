@@ -53,8 +53,6 @@ RANGES: Final = TableQuery(
 THREADS: Final = TableQuery("ThreadNames", ("globalTid", "name=nameId"), needs=())
 
 EVENTS: Final = (KERNELS, COPIES, FILLS, GRAPHS, WAITS, CALLS, RANGES)
-
-
 MEMORY_KINDS_TABLE: Final = "ENUM_CUDA_MEM_KIND"
 
 
@@ -94,6 +92,7 @@ class ExportTables:
 def read_tables(db: ExportStore) -> ExportTables:
     """Read all tables that are used. The strings come last, because reading the others invents ids."""
     kernels, copies, fills = _read_timed(db, KERNELS), _read_timed(db, COPIES), _read_timed(db, FILLS)
+    memory_kinds = db.read_pairs(MEMORY_KINDS_TABLE, "id", "label")
     return ExportTables(
         kernels=kernels,
         copies=copies,
@@ -104,7 +103,7 @@ def read_tables(db: ExportStore) -> ExportTables:
         ranges=_read_timed(db, RANGES),
         threads=db.read(THREADS),
         strings=_read_strings(db),
-        memory_kinds=_read_memory_kinds(db),
+        memory_kinds={int(number): clean(label, 60) for number, label in memory_kinds if number.isdecimal()},
     )
 
 
@@ -119,48 +118,30 @@ def _read_strings(db: ExportStore) -> pl.DataFrame:
     return strings.with_columns(pl.col("value").cast(pl.Categorical()))
 
 
-def _read_memory_kinds(db: ExportStore) -> dict[int, str]:
-    """Read the kinds of memory by number, as the file names them."""
-    pairs = db.read_pairs(MEMORY_KINDS_TABLE, "id", "label")
-    return {int(number): clean(label, 60) for number, label in pairs if number.isdecimal()}
-
-
 def _correct_wait_devices(waits: pl.DataFrame, device_work: list[pl.DataFrame]) -> pl.DataFrame:
-    """Give waits the device of their context.
-
-    The profiler writes device 0 for every wait; a context belongs to one device, which its kernels and copies
-    show.
-    """
-    owners = (
-        pl.concat([rows.select("globalPid", "contextId", "deviceId") for rows in device_work])
-        .drop_nulls()
-        .unique()
-        .filter(pl.len().over("globalPid", "contextId") == 1)
-        .rename({"deviceId": "device"})
-    )
-    joined = waits.join(owners, on=["globalPid", "contextId"], how="left", maintain_order="left")
+    """Give waits the device of their context, as its work shows it: the profiler writes 0 for every wait."""
+    context = ["globalPid", "contextId"]
+    columns = [rows.select(*context, device="deviceId") for rows in device_work]
+    pairs = pl.concat(columns).drop_nulls().unique()
+    owners = pairs.filter(pl.len().over(context) == 1)
+    joined = waits.join(owners, on=context, how="left", maintain_order="left")
     return joined.with_columns(deviceId=pl.coalesce("device", "deviceId")).drop("device")
 
 
 def summarise_copies(tables: ExportTables) -> pl.DataFrame:
     """Sum copies by direction, device and kind of memory at both ends, with their rates."""
-    seconds = (pl.col("end") - pl.col("start")).sum() / 1e9
-    grouped = tables.copies.group_by("copyKind", "srcKind", "dstKind", "deviceId").agg(
-        count=pl.len(),
-        bytes=pl.col("bytes").sum(),
-        total_ns=(pl.col("end") - pl.col("start")).sum(),
-        gb_per_s=pl.when(seconds > 0).then(pl.col("bytes").sum() / 1e9 / seconds),
-    )
+    total_ns, size = (pl.col("end") - pl.col("start")).sum(), pl.col("bytes").sum()
+    rate = pl.when(total_ns > 0).then(size / 1e9 / (total_ns / 1e9))
+    groups = tables.copies.group_by("copyKind", "srcKind", "dstKind", "deviceId")
+    grouped = groups.agg(count=pl.len(), bytes=size, total_ns=total_ns, gb_per_s=rate)
     kinds = tables.memory_kinds
-    memory_kinds = [
-        pl.col(column).replace_strict(kinds, default=None, return_dtype=pl.String).alias(name)
-        for column, name in (("srcKind", "source"), ("dstKind", "target"))
-    ]
+    memory_kinds = pl.col("srcKind", "dstKind").replace_strict(kinds, default=None, return_dtype=pl.String)
     direction = pl.col("copyKind").replace_strict(COPY_KINDS, default="of an unknown kind")
-    return grouped.sort("total_ns", descending=True).select(
-        direction.alias("direction"), *memory_kinds, pl.col("deviceId").alias("device"),
+    rows = grouped.sort("total_ns", descending=True).select(
+        direction.alias("direction"), memory_kinds, pl.col("deviceId").alias("device"),
         "count", "bytes", "total_ns", "gb_per_s",
     )  # fmt: skip
+    return rows.rename({"srcKind": "source", "dstKind": "target"})
 
 
 def with_resources(kernels: pl.DataFrame) -> pl.DataFrame:

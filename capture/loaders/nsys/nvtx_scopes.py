@@ -43,11 +43,9 @@ def build_scopes(ranges: pl.DataFrame, log: Log) -> NvtxScopes:
         ends=pl.max_horizontal(pl.col("end").fill_null(OPEN_END_NS), pl.col("start") + 1),
     )
     nested, changes = _nest(ranges)
-    crossing_count = ranges.height - nested.height
-    if crossing_count:
+    if crossing_count := ranges.height - nested.height:
         log.note("nvtx_crossing", "NVTX ranges that cross others, left out of paths", count=crossing_count)
-    deep_count = nested.filter(pl.col("depth") >= MAX_DEPTH).height
-    if deep_count:
+    if deep_count := nested.filter(pl.col("depth") >= MAX_DEPTH).height:
         message = f"NVTX ranges nested deeper than {MAX_DEPTH}, left out of paths"
         log.note("nvtx_deep", message, count=deep_count)
     main_threads = _find_main_threads(ranges)
@@ -107,8 +105,7 @@ def _number_steps(ranges: pl.DataFrame) -> pl.DataFrame:
     """Number the ranges whose name starts a step: by the number in it, else in order of start."""
     names = ranges["name"].unique().drop_nulls().to_list()
     schema = {"name": pl.String, "number": pl.Int64, "is_unnumbered": pl.Boolean, "label": pl.String}
-    rows = [(n, _parse_step_number(n), _is_unnumbered_step_name(n), _strip_step_number(n)) for n in names]
-    steps_by_name = pl.DataFrame(rows, schema=schema, orient="row")
+    steps_by_name = pl.DataFrame(list(map(_parse_step_name, names)), schema=schema, orient="row")
     ranges = ranges.join(steps_by_name, on="name", how="left")
     ordinals = (
         ranges.filter(pl.col("is_unnumbered") & pl.col("number").is_null())
@@ -116,25 +113,20 @@ def _number_steps(ranges: pl.DataFrame) -> pl.DataFrame:
         .select("id", ordinal=pl.int_range(1, pl.len() + 1).over("thread", "name"))
     )
     ranges = ranges.join(ordinals, on="id", how="left")
-    own_step = pl.coalesce("number", "ordinal")
-    return ranges.with_columns(own_step=own_step).drop("number", "is_unnumbered", "ordinal")
+    ranges = ranges.with_columns(own_step=pl.coalesce("number", "ordinal"))
+    return ranges.drop("number", "is_unnumbered", "ordinal")
 
 
-def _parse_step_number(name: str) -> int | None:
-    if _UNNUMBERED_STEP.fullmatch(name.strip()) and _PREFILL.search(name):
-        return 0
+def _parse_step_name(name: str) -> tuple[str, int | None, bool, str]:
+    """Parse the number of a step, whether the name is a step's without one, and the name without its number.
+
+    In a path a number would split every row by step.
+    """
+    is_unnumbered = _UNNUMBERED_STEP.fullmatch(name.strip()) is not None
     match = _NUMBERED_STEP.search(name)
-    return int(match[1]) if match else None
-
-
-def _strip_step_number(name: str) -> str:
-    """Remove the step number from a name: in a path it would split every row by step."""
-    match = _NUMBERED_STEP.search(name)
-    return name[: match.start(1)].rstrip(" _#:=-") + name[match.end(1) :] if match else name
-
-
-def _is_unnumbered_step_name(name: str) -> bool:
-    return _UNNUMBERED_STEP.fullmatch(name.strip()) is not None
+    label = name[: match.start(1)].rstrip(" _#:=-") + name[match.end(1) :] if match else name
+    number = int(match[1]) if match else None
+    return name, 0 if is_unnumbered and _PREFILL.search(name) else number, is_unnumbered, label
 
 
 def _build_paths(ranges: pl.DataFrame) -> pl.DataFrame:

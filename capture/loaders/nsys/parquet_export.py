@@ -60,16 +60,10 @@ class _ParquetFolder:
 
     def read(self, query: TableQuery) -> pl.DataFrame:
         """Read a table; missing columns are null, a missing table has no rows."""
-        columns_in_file = self.tables.get(query.table, [])
-        sources = query.resolve_columns(columns_in_file)
-        columns = {name: column for name, column in sources.items() if column}
+        columns = query.resolve_columns(self.tables.get(query.table, []))
         frame = self._collect_columns(query, columns) if columns else pl.DataFrame()
-        names = [name for name in columns if name in frame.columns]
-        series = [self._convert_column(frame[name], name in query.texts) for name in names]
-        types = {name: pl.String if name in query.texts else pl.Int64 for name in query.names}
-        frame_read = pl.DataFrame(series) if series else pl.DataFrame(schema=types)
-        absent = [pl.lit(None, dtype=types[n]).alias(n) for n in query.names if n not in frame_read.columns]
-        return frame_read.with_columns(absent).select(query.names)
+        converted = pl.DataFrame([self._convert_column(c, c.name in query.texts) for c in frame])
+        return pl.concat([pl.DataFrame(schema=query.types), converted], how="diagonal")
 
     def read_pairs(self, table: str, key: str, value: str) -> list[tuple[str, str]]:
         """Read a small table of names and values, as text."""

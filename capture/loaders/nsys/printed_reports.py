@@ -1,7 +1,7 @@
 """Parse the tables that `nsys stats` prints, as CSV or aligned text: a title, a header, rows of cells."""
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import PurePosixPath, PureWindowsPath
@@ -58,21 +58,25 @@ class PrintedTable:
     header: tuple[str, ...]
     cells: pl.DataFrame  # rows as text; columns are named by their position in the header
 
+    @property
+    def title(self) -> tuple[str, tuple[str, ...]]:
+        return self.report, self.header
+
     def equals(self, other: "PrintedTable") -> bool:
         """Return True if both tables were printed alike."""
-        mine, theirs = ((s.report, s.source, s.header) for s in (self, other))
-        return mine == theirs and self.cells.equals(other.cells)
+        is_same_place = (self.title, self.source) == (other.title, other.source)
+        return is_same_place and self.cells.equals(other.cells)
 
     @cached_property
     def words(self) -> dict[str, int]:
         """Column words without units, and their positions."""
-        return {word: i for i, word in enumerate(strip_units(self.header))}
+        return {_split_heading(cell)[0]: i for i, cell in enumerate(self.header)}
 
     @cached_property
     def _columns(self) -> dict[str, tuple[int, str]]:
         columns = {}
         for i, cell in enumerate(self.header):
-            word, unit = _strip_unit(cell), _parse_unit(cell)
+            word, unit = _split_heading(cell)
             columns[word] = columns[_ALIASES.get(word, word)] = (i, unit)
         return columns
 
@@ -105,19 +109,11 @@ class PrintedTable:
         return self._columns[column][1] if column in self._columns else ""
 
 
-def strip_units(header: Iterable[str]) -> list[str]:
-    """Strip the units from column headings: `Total Time (ns)` → `total time`."""
-    return [_strip_unit(cell) for cell in header]
-
-
-def is_known_header(header: Sequence[str]) -> bool:
-    """Return True if `nsys stats` prints this header."""
-    words = set(strip_units(header))
+def _is_known_header(header: Sequence[str]) -> bool:
+    words = {_split_heading(cell)[0] for cell in header}
     if "total time" in words:
         return bool(words & _COUNTS and words & _NAMES) and bool(words & {"avg", "average"})
-    if {"total", "count", "operation"} <= words:
-        return True
-    if {"projected start", "rangeid"} <= words:
+    if {"total", "count", "operation"} <= words or {"projected start", "rangeid"} <= words:
         return True
     return {"start", "duration", "name"} <= words and bool(words & {"corrid", "rangeid"})
 
@@ -195,7 +191,7 @@ class _ReportReader:
         delimiter = _guess_delimiter(line)
         if delimiter:
             cells = split_csv_line(line, delimiter) or []
-            if is_known_header(cells):
+            if _is_known_header(cells):
                 return self._open_table(_TableDraft(self.report, self.source, cells, at + 1, delimiter))
         if self.table:
             self.table.pieces.append(line.encode())
@@ -215,7 +211,7 @@ class _ReportReader:
 
     def _open_table(self, table: _TableDraft) -> PrintedTable | None:
         ended = self.close()
-        if is_known_header(table.header) or self.report:
+        if _is_known_header(table.header) or self.report:
             self.table, self.report = table, ""
         return ended
 
@@ -233,14 +229,11 @@ class _ReportReader:
         return bool(old_name)
 
 
-def _strip_unit(cell: str) -> str:
+def _split_heading(cell: str) -> tuple[str, str]:
+    """Split a column heading into words and unit: `Total Time (ns)` → `total time`, `ns`."""
     parts = _UNIT.match(cell.strip())
-    return (parts[1] if parts else cell).strip().lower()
-
-
-def _parse_unit(cell: str) -> str:
-    match = _UNIT.match(cell.strip())
-    return match[2].strip().lower() if match else ""
+    words, unit = parts.groups() if parts else (cell, "")
+    return words.strip().lower(), unit.strip().lower()
 
 
 def _extract_stem(path: str) -> str:
@@ -256,6 +249,5 @@ def _slice_line(line: str, spans: Sequence[tuple[int, int]]) -> list[str]:
 
 def _guess_delimiter(line: str) -> str:
     """Guess the delimiter of a possible header line; empty if it is not one."""
-    if not ("Time" in line or "Total" in line or "Start" in line):
-        return ""
-    return max("\t;,", key=line.count) if any(d in line for d in "\t;,") else ""
+    is_header = "Time" in line or "Total" in line or "Start" in line
+    return max("\t;,", key=line.count) if is_header and any(d in line for d in "\t;,") else ""

@@ -65,10 +65,12 @@ def build_export_run(store: nsys.ExportStore, log: Log, name: str) -> Run:
 
 
 def _read_contents(db: nsys.ExportStore) -> tuple[nsys.ExportTables, dict[str, Any], pl.DataFrame]:
-    """Read the rows, the metadata and the list of tables."""
+    """Read the rows, the metadata, and the list of tables with the number of rows read of each."""
     tables = nsys.read_tables(db)
     _note_missing_tables(db, tables)
-    return tables, _build_meta(db), _list_tables(db)
+    inventory = [(clean(name, 200), db.rows.get(name)) for name in db.tables]
+    schema = {"table": pl.String, "rows_read": pl.Int64}
+    return tables, _build_meta(db), pl.DataFrame(inventory, schema=schema, orient="row")
 
 
 def _build_run(contents: tuple[nsys.ExportTables, dict[str, Any], pl.DataFrame], log: Log, name: str) -> Run:
@@ -100,15 +102,11 @@ def _note_missing_tables(db: nsys.ExportStore, tables: nsys.ExportTables) -> Non
     if tables.graphs.height:
         message = "CUDA graphs traced as a whole, without their kernels (use --cuda-graph-trace=node)"
         db.log.note("graphs_whole", message, count=tables.graphs.height)
-    _note_diagnostics(db.read_pairs("DIAGNOSTIC_EVENT", "text", "severity"), db.log)
-
-
-def _note_diagnostics(messages: list[tuple[str, str]], log: Log) -> None:
-    """Note the profiler's own warnings, such as lost buffers."""
+    messages = db.read_pairs("DIAGNOSTIC_EVENT", "text", "severity")  # of the profiler, such as lost buffers
     warnings = [text for text, severity in messages if severity in _WARNING_SEVERITIES]
     if warnings:
         summary = "; ".join(clean(text, 200) for text in dict.fromkeys(warnings[:5]))
-        log.note("profiler_warnings", f"the profiler warned: {summary}", count=len(warnings))
+        db.log.note("profiler_warnings", f"the profiler warned: {summary}", count=len(warnings))
 
 
 def _build_meta(db: nsys.ExportStore) -> dict[str, Any]:
@@ -130,10 +128,7 @@ def _build_meta(db: nsys.ExportStore) -> dict[str, Any]:
 
 
 def _parse_argv(capture: list[tuple[str, str]]) -> list[str]:
-    """Return the profiled command line.
-
-    The environment is ignored: it may contain secrets.
-    """
+    """Return the profiled command line, without the environment, which may contain secrets."""
     prefix = "PROCESS_0:"
     first_process = {name.removeprefix(prefix): v for name, v in capture if name.startswith(prefix)}
     command = first_process.get("COMMAND")
@@ -141,9 +136,3 @@ def _parse_argv(capture: list[tuple[str, str]]) -> list[str]:
         return []
     arguments = [v for name, v in first_process.items() if name.startswith("ARGUMENT_")]
     return [command, *arguments]
-
-
-def _list_tables(db: nsys.ExportStore) -> pl.DataFrame:
-    """List every table of the file with the number of its rows that were read."""
-    rows = [(clean(name, 200), db.rows.get(name)) for name in db.tables]
-    return pl.DataFrame(rows, schema={"table": pl.String, "rows_read": pl.Int64}, orient="row")

@@ -80,7 +80,7 @@ def load(source: Source) -> list[Run]:
     parts_by_profile: dict[str, list[list[PrintedTable]]] = {}
     for table in iter_tables(source.read_utf8(), source.log):
         parts = parts_by_profile.setdefault(table.source, [[]])
-        if _infer_kind(table) != "other" and any(_is_same_report(t, table) for t in parts[-1]):
+        if _infer_kind(table) != "other" and table.title in [other.title for other in parts[-1]]:
             parts.append([])
         parts[-1].append(table)
     runs = [run for name, parts in parts_by_profile.items() for run in _build_runs(name, parts, source.log)]
@@ -91,7 +91,8 @@ def _build_runs(name: str, parts: Sequence[list[PrintedTable]], log: Log) -> lis
     """Build one run per part; a part that repeats an earlier one is ignored."""
     distinct_parts: list[list[PrintedTable]] = []
     for part in parts:
-        if not any(_are_equal(part, other) for other in distinct_parts):
+        same_length = (other for other in distinct_parts if len(other) == len(part))
+        if not any(all(map(PrintedTable.equals, part, other)) for other in same_length):
             distinct_parts.append(part)
     if len(distinct_parts) == 1:
         return [_build_run(name, distinct_parts[0], log)]
@@ -100,33 +101,22 @@ def _build_runs(name: str, parts: Sequence[list[PrintedTable]], log: Log) -> lis
     return [_build_run(f"{name}, {i}", part, log) for i, part in enumerate(distinct_parts, 1)]
 
 
-def _are_equal(part: Sequence[PrintedTable], other: Sequence[PrintedTable]) -> bool:
-    pairs = zip(part, other, strict=False)
-    return len(part) == len(other) and all(one.equals(another) for one, another in pairs)
-
-
-def _is_same_report(one: PrintedTable, other: PrintedTable) -> bool:
-    return (one.report, one.header) == (other.report, other.header)
-
-
 def _build_run(name: str, tables: Sequence[PrintedTable], log: Log) -> Run:
     frames = [READERS[kind](table) for kind, table in _choose_tables(tables, log)]
-    has_value = [pl.col(_choose_value_column(rows)).is_not_null() for rows in frames]
-    valid_frames = [rows.filter(pl.col("name") != "", ok) for rows, ok in zip(frames, has_value, strict=True)]
+    value_columns = ["dur" if "dur" in rows.columns else "bytes" for rows in frames]
+    valid_frames = [
+        rows.filter(pl.col("name") != "", pl.col(column).is_not_null())
+        for rows, column in zip(frames, value_columns, strict=True)
+    ]
     no_rows = pl.DataFrame(schema={"kind": pl.String, "name": pl.String})
     rows = pl.concat([*valid_frames, no_rows], how="diagonal")
     log.drop("no_figure", "rows without a name or a total", count=sum(map(len, frames)) - rows.height)
     events = _with_copy_sizes(rows, tables)
-    cut_count = count_cut_names(events["name"])
-    if cut_count:
+    if cut_count := count_cut_names(events["name"]):
         log.note("names_cut", "names that the source truncated; equal ones are numbered", count=cut_count)
     meta: dict[str, Any] = {"producer": "Nsight Systems, nsys stats", "profiled": True}
     meta |= {"names_cut": cut_count} if cut_count else {}
     return build_run(name or DEFAULT_RUN_NAME, meta, events, log, dict(_iter_named_tables(tables)))
-
-
-def _choose_value_column(rows: pl.DataFrame) -> str:
-    return "dur" if "dur" in rows.columns else "bytes"
 
 
 def _infer_kind(table: PrintedTable) -> str:
@@ -172,7 +162,6 @@ def _with_copy_sizes(rows: pl.DataFrame, tables: Iterable[PrintedTable]) -> pl.D
 
 
 def _iter_named_tables(tables: Iterable[PrintedTable]) -> Iterator[tuple[str, pl.DataFrame]]:
-    """Yield every printed table under the name of its report."""
     name_counts: Counter[str] = Counter()
     for table in tables:
         name = table.report or _infer_kind(table)
@@ -181,7 +170,6 @@ def _iter_named_tables(tables: Iterable[PrintedTable]) -> Iterator[tuple[str, pl
 
 
 def _build_frame(table: PrintedTable) -> pl.DataFrame:
-    """Build a frame of a table, under its headings."""
     header = [cell or f"column {i}" for i, cell in enumerate(table.header)]
     names = [h if header.index(h) == i else f"{h} ({i})" for i, h in enumerate(header)]
     named_cells = zip(names, table.cells, strict=True)

@@ -50,18 +50,9 @@ def _read_sizes(table: PrintedTable) -> pl.DataFrame:
     return pl.DataFrame(columns).with_columns(_constant_columns(kind="memory"))
 
 
-def _read_calls(table: PrintedTable) -> pl.DataFrame:
-    return _read_sums(table, kind="span", lens="host", category="host")
-
-
 def _read_ranges(table: PrintedTable) -> pl.DataFrame:
-    rows = _read_sums(table, kind="span", lens="wall").with_columns(_strip_default_domain(pl.col("name")))
+    rows = _read_sums(table, kind="span", lens="wall").with_columns(pl.col("name").str.strip_prefix(":"))
     return rows.with_columns(phase=_infer_phases(rows["name"]))
-
-
-def _strip_default_domain(name: pl.Expr) -> pl.Expr:
-    """Remove the colon of the default domain."""
-    return name.str.strip_prefix(":")
 
 
 def _infer_phases(texts: pl.Series) -> pl.Series:
@@ -96,27 +87,15 @@ def _build_gpu_tracks(table: PrintedTable) -> pl.Series:
     device_by_number = pl.lit("gpu") + device.str.extract(_DEVICE_NUMBER)
     device_as_printed = pl.when(device != "").then(device)
     stream_part = pl.when(stream != "").then(pl.lit("/stream") + stream).otherwise(pl.lit(""))
-    names = ("device", "strm")
-    printed = pl.DataFrame({name: table.read_cells(name) for name in names})
-    tracks = evaluate_per_distinct(
-        printed, names, pl.coalesce(device_by_number, device_as_printed, pl.lit("gpu?")) + stream_part
-    )
-    return tracks.cast(pl.String)
+    track = pl.coalesce(device_by_number, device_as_printed, pl.lit("gpu?")) + stream_part
+    printed = pl.DataFrame({name: table.read_cells(name) for name in ("device", "strm")})
+    return evaluate_per_distinct(printed, printed.columns, track).cast(pl.String)
 
 
 def _read_call_trace(table: PrintedTable) -> pl.DataFrame:
     columns = {"name": table.read_text("name"), "t": table.read_ns("start"), "dur": table.read_ns("duration")}
     rows = pl.DataFrame({**columns, "track": _build_thread_tracks(table)})
     return rows.with_columns(_constant_columns(kind="span", lens="host", category="host"))
-
-
-def _read_range_trace(table: PrintedTable) -> pl.DataFrame:
-    return _read_traced_ranges(table, "wall", "start", "duration")
-
-
-def _read_projection(table: PrintedTable) -> pl.DataFrame:
-    """Read NVTX ranges projected onto the device time of what they launched."""
-    return _read_traced_ranges(table, "gpu", "projected start", "projected duration")
 
 
 def _read_traced_ranges(table: PrintedTable, lens: str, start: str, duration: str) -> pl.DataFrame:
@@ -152,11 +131,13 @@ READERS: Final[Mapping[str, Callable[[PrintedTable], pl.DataFrame]]] = {
     "copies": _read_kernels,
     "device": _read_kernels,
     "sizes": _read_sizes,
-    "calls": _read_calls,
+    "calls": partial(_read_sums, kind="span", lens="host", category="host"),
     "ranges": _read_ranges,
     "range_kernels": _read_range_kernels,
     "device_trace": _read_device_trace,
     "call_trace": _read_call_trace,
-    "range_trace": _read_range_trace,
-    "projection": _read_projection,
+    "range_trace": partial(_read_traced_ranges, lens="wall", start="start", duration="duration"),
+    "projection": partial(  # NVTX ranges projected onto the device time of what they launched
+        _read_traced_ranges, lens="gpu", start="projected start", duration="projected duration"
+    ),
 }

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 import msgspec
 
+from capture.loaders._json_document import decode_or_none
 from capture.loaders._protobuf import (
     Value,
     WireError,
@@ -100,15 +101,11 @@ def map_arguments(annotations: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _parse_metadata(metadata: str) -> dict[str, Any]:
-    try:
-        members = msgspec.json.decode(f"{{{metadata}}}")
-    except (ValueError, RecursionError):
-        return {}
+    members = decode_or_none(msgspec.json.decode, f"{{{metadata}}}")
     return members if isinstance(members, dict) else {}
 
 
 def _decode_annotation(message: Value, names: Strings, strings: Strings, depth: int) -> tuple[str, Any]:
-    """Decode name and value of one annotation."""
     name, value = "", None
     entries: dict[str, Any] = {}
     items: list[Any] = []
@@ -125,18 +122,11 @@ def _decode_annotation(message: Value, names: Strings, strings: Strings, depth: 
                 items.append(entry)
         elif number == 17:
             value = strings.get(to_number(held), "")
-        else:
-            value = _decode_value(number, held, depth, value)
+        elif number == 8:
+            value = _decode_nested(held, depth + 1)
+        elif number in _DECODERS:
+            value = _DECODERS[number](held)
     return name, entries or items or value
-
-
-def _decode_value(number: int, value: Value, depth: int, previous: Any) -> Any:
-    """Decode the value in a field of an annotation; return `previous` if the field has none."""
-    if number in _CONTAINER_FIELDS:
-        return _TOO_DEEP
-    if number == 8:
-        return _decode_nested(value, depth + 1)
-    return _DECODERS[number](value) if number in _DECODERS else previous
 
 
 def _decode_nested(message: Value, depth: int) -> Any:
@@ -173,5 +163,6 @@ _DECODERS: Final[Mapping[int, Callable[[Value], Any]]] = {
     6: to_text,
     7: to_number,
     9: to_text,
+    **dict.fromkeys(_CONTAINER_FIELDS, lambda _: _TOO_DEEP),
 }
 _NESTED_FIELDS: Final = {5: 4, 6: 5, 7: 2, 8: 6}

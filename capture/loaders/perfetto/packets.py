@@ -27,10 +27,7 @@ REALTIME: Final = 1
 BOOTTIME: Final = 6
 _SEQUENCE_CLOCKS: Final = range(64, 128)
 
-BEGIN: Final = 1
-END: Final = 2
-INSTANT: Final = 3
-COUNTER: Final = 4
+BEGIN, END, INSTANT, COUNTER = range(1, 5)  # types of events
 
 PACKET: Final = 1  # field number in the trace
 # field numbers in a packet
@@ -47,6 +44,10 @@ COMPRESSED: Final = 50
 _ZSTD: Final = 133
 _CLOCK: Final = 58
 _DEFAULTS: Final = 59
+
+# field numbers in interned data
+_STRING_TABLES: Final = (1, 2, 3, 29)
+_CATEGORIES, _NAMES, _ANNOTATION_NAMES, _ANNOTATION_STRINGS = _STRING_TABLES
 
 _FLAG_CLEARS: Final = 1  # bit of the flags
 _FLAG_NEEDS: Final = 2
@@ -82,7 +83,10 @@ class ClockTable:
         clocks = {to_number(reading.get(1, 0)): reading for reading in readings}
         reference_ns = _parse_reading(clocks.get(self.primary))
         for id, reading in clocks.items():
-            self.clocks[_find_owner(id, sequence), id] = _build_clock(reading, reference_ns)
+            now_ns, unit_ns = _parse_reading(reading) or 0, to_number(reading.get(4, 0)) or 1
+            origin_ns = now_ns if reference_ns is None else reference_ns
+            clock = TraceClock(now_ns, origin_ns, unit_ns, bool(reading.get(3)), last_ns=now_ns)
+            self.clocks[_find_owner(id, sequence), id] = clock
         realtime_ns = _parse_reading(clocks.get(REALTIME))
         if realtime_ns and reference_ns is not None and self.epoch_offset_ns is None:
             self.epoch_offset_ns = realtime_ns - reference_ns
@@ -118,10 +122,8 @@ class TrackEvent(NamedTuple):
 class PacketSequence:
     """What the packets of one writer share until it clears that state."""
 
-    categories: dict[int, str] = field(default_factory=dict)
-    names: dict[int, str] = field(default_factory=dict)
-    annotation_names: dict[int, str] = field(default_factory=dict)
-    strings: dict[int, str] = field(default_factory=dict)
+    id: int
+    interned: dict[int, dict[int, str]] = field(default_factory=lambda: {n: {} for n in _STRING_TABLES})
     track: int = 0
     clock: int = 0
     has_lost_state: bool = False
@@ -132,11 +134,10 @@ class PacketSequence:
         """Store strings that later events refer to by number."""
         self.annotation_cache.clear()
         self.end_cache.clear()
-        tables = {1: self.categories, 2: self.names, 3: self.annotation_names, 29: self.strings}
         for number, entry in decode_submessage(value):
-            if number in tables:
+            if number in self.interned:
                 parts = index_fields(entry)
-                tables[number][to_number(parts.get(1, 0))] = to_text(parts.get(2, b""))
+                self.interned[number][to_number(parts.get(1, 0))] = to_text(parts.get(2, b""))
 
     def set_defaults(self, value: Value) -> None:
         """Store defaults for events that omit a field."""
@@ -199,46 +200,43 @@ class PacketReader:
         self.log.drop("bad_packet", "packets that cannot be read", at=at)
 
     def _read_packet(self, packet: dict[int, Value], at: int) -> None:
-        sequence_id = to_number(packet.get(_SEQUENCE, 0))
         try:
-            sequence = self._update_sequence(packet, sequence_id)
+            sequence = self._update_sequence(packet)
             if _SNAPSHOT in packet:
-                self.clocks.add_snapshot(packet[_SNAPSHOT], sequence_id)
+                self.clocks.add_snapshot(packet[_SNAPSHOT], sequence.id)
             if _TRACK in packet:
                 self.tracks.add(packet[_TRACK])
             if _ZSTD in packet:
                 self.log.read += 1
                 self.log.drop("zstd_packets", "packets compressed with zstd, not supported")
-            t = self._read_time(packet, sequence_id, sequence)
+            t = self._read_time(packet, sequence)
             if _EVENT in packet:
-                self._read_event(packet, t, sequence_id, sequence)
+                self._read_event(packet, t, sequence)
         except WireError:
             self._drop_packet(at)
 
-    def _update_sequence(self, packet: dict[int, Value], sequence_id: int) -> PacketSequence:
+    def _update_sequence(self, packet: dict[int, Value]) -> PacketSequence:
         """Apply the packet to its sequence's shared state, and return that state."""
         is_cleared = to_number(packet.get(_FLAGS, 0)) & _FLAG_CLEARS or packet.get(_CLEARED)
-        sequence = self.sequences.get(sequence_id)
+        id = to_number(packet.get(_SEQUENCE, 0))
+        sequence = self.sequences.get(id)
         if sequence is None or is_cleared:
-            sequence = self.sequences[sequence_id] = PacketSequence()
-        if packet.get(_DROPPED) and not is_cleared:
-            sequence.has_lost_state = True
+            sequence = self.sequences[id] = PacketSequence(id)
+        sequence.has_lost_state |= bool(packet.get(_DROPPED)) and not is_cleared
         if _DEFAULTS in packet:
             sequence.set_defaults(packet[_DEFAULTS])
         if _INTERNED in packet:
             sequence.intern(packet[_INTERNED])
         return sequence
 
-    def _read_time(self, packet: dict[int, Value], sequence_id: int, sequence: PacketSequence) -> int | None:
+    def _read_time(self, packet: dict[int, Value], sequence: PacketSequence) -> int | None:
         """Convert the time of any packet: on an incremental clock the next time depends on it."""
         if _STAMP not in packet:
             return None
         clock = to_number(packet.get(_CLOCK, 0)) or sequence.clock or self.clocks.primary
-        return self.clocks.convert_time(to_number(packet[_STAMP]), clock, sequence_id)
+        return self.clocks.convert_time(to_number(packet[_STAMP]), clock, sequence.id)
 
-    def _read_event(
-        self, packet: dict[int, Value], t: int | None, sequence_id: int, sequence: PacketSequence
-    ) -> None:
+    def _read_event(self, packet: dict[int, Value], t: int | None, sequence: PacketSequence) -> None:
         if sequence.has_lost_state and to_number(packet.get(_FLAGS, 0)) & _FLAG_NEEDS:
             self.log.read += 1
             message = "events after a loss in the recording, which took their names and tracks"
@@ -249,28 +247,27 @@ class PacketReader:
             track, event = sequence.end_cache[raw]
             event = event._replace(t=t)
         else:
-            track, event = self._build_event(decode_submessage(raw), t, sequence_id, sequence)
+            track, event = self._build_event(decode_submessage(raw), t, sequence)
             if event.type == END and not event.name:
                 sequence.end_cache[raw] = track, event
         self.events_by_track.setdefault(track, []).append(event)
 
     def _build_event(
-        self, parts: list[Field], t: int | None, sequence_id: int, sequence: PacketSequence
+        self, parts: list[Field], t: int | None, sequence: PacketSequence
     ) -> tuple[int, TrackEvent]:
         """Build a track event; also return the number of its track."""
-        values = dict(parts)
-        encoded, names, strings = select_values(parts, 4), sequence.annotation_names, sequence.strings
-        cache = sequence.annotation_cache
+        values, encoded = dict(parts), select_values(parts, 4)
+        names, strings = sequence.interned[_ANNOTATION_NAMES], sequence.interned[_ANNOTATION_STRINGS]
         track = to_number(values[11]) if 11 in values else sequence.track
         event = TrackEvent(
             to_number(values.get(9, 0)),
             t,
             self._resolve_name(values, sequence),
             _find_category(parts, sequence),
-            decode_annotations(encoded, names, strings, cache) if encoded else {},
+            decode_annotations(encoded, names, strings, sequence.annotation_cache) if encoded else {},
             _parse_counter_value(values),
             next((to_number(value) for number, value in parts if number in _FLOWS), None),
-            sequence_id,
+            sequence.id,
         )
         return track, event
 
@@ -279,19 +276,11 @@ class PacketReader:
             return to_text(event[23])
         if 10 not in event:
             return ""
-        name = sequence.names.get(to_number(event[10]))
+        name = sequence.interned[_NAMES].get(to_number(event[10]))
         if name is None:
             self.nameless_count += 1
             return f"event {to_number(event[10])}"
         return name
-
-
-def _build_clock(fields: dict[int, Value], reference_ns: int | None) -> TraceClock:
-    """Build a clock from a snapshot; without a reading of the reference clock it is taken as that."""
-    reading_ns = _parse_reading(fields) or 0
-    unit_ns = to_number(fields.get(4, 0)) or 1
-    reference_ns = reading_ns if reference_ns is None else reference_ns
-    return TraceClock(reading_ns, reference_ns, unit_ns, bool(fields.get(3)), last_ns=reading_ns)
 
 
 def _find_owner(id: int, sequence: int) -> int:
@@ -306,7 +295,7 @@ def _parse_reading(fields: dict[int, Value] | None) -> int | None:
 
 def _find_category(event: list[Field], sequence: PacketSequence) -> str | None:
     """Find the first category of an event that the file names; some writers refer to none."""
-    candidates = [sequence.categories.get(to_number(value)) for value in select_values(event, 3)]
+    candidates = [sequence.interned[_CATEGORIES].get(to_number(value)) for value in select_values(event, 3)]
     return next(filter(None, [*candidates, *map(to_text, select_values(event, 22))]), None)
 
 

@@ -88,7 +88,6 @@ def load(source: Source) -> list[Run]:
 
 
 def _infer_producer(packets: PacketReader) -> str:
-    """Infer the writer of the trace from its categories and tracks."""
     categories = {event.category for events in packets.events_by_track.values() for event in events}
     if any(track.name == _KINETO_PROCESS for track in packets.tracks.tracks.values()):
         return "PyTorch profiler"

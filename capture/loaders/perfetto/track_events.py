@@ -7,7 +7,14 @@ from typing import Any, Final
 import msgspec
 
 from capture.import_log import Log
-from capture.loaders.chrome.trace_model import THREAD_SEPARATOR, UNNAMED, TraceEvent
+from capture.loaders.chrome.trace_model import (
+    THREAD_SEPARATOR,
+    UNNAMED,
+    TraceEvent,
+    build_name_event,
+    encode_raw,
+    encode_us,
+)
 from capture.loaders.perfetto.debug_annotations import map_arguments, map_category
 from capture.loaders.perfetto.packets import BEGIN, COUNTER, END, INSTANT, PacketReader, TrackEvent
 from capture.loaders.perfetto.tracks import TrackLocation
@@ -83,12 +90,13 @@ def _iter_slices(events: Sequence[TrackEvent], place: TrackLocation, log: Log) -
     slices, unmatched = _pair_begins_and_ends(timed_events)
     if _is_misordered(timed_events, slices):
         slices, unmatched = _pair_begins_and_ends(sorted(timed_events, key=lambda event: event.t or 0))
-    yield from (_build_slice(begin, end, place) for begin, end in slices)
+    for begin, end in slices:
+        annotations = begin.annotations | end.annotations if end else begin.annotations
+        yield _build_event("X", begin, place, annotations, _compute_dur(begin, end))
     lost_count = unmatched + len(spans) - len(timed_events)
     log.read += lost_count
     log.drop("unbalanced", "ends without a begin, and begins or ends without a time", count=lost_count)
-    unended_count = sum(end is None for _, end in slices)
-    if unended_count:
+    if unended_count := sum(end is None for _, end in slices):
         message = "events without a duration: they had not ended when the recording did"
         log.note("unended", message, count=unended_count)
 
@@ -112,11 +120,6 @@ def _pair_begins_and_ends(spans: Sequence[TrackEvent]) -> tuple[list[Slice], int
         else:
             unmatched += 1
     return [*slices, *((event, None) for event in open_events)], unmatched
-
-
-def _build_slice(begin: TrackEvent, end: TrackEvent | None, place: TrackLocation) -> TraceEvent:
-    annotations = begin.annotations | end.annotations if end else begin.annotations
-    return _build_event("X", begin, place, annotations, _compute_dur(begin, end))
 
 
 def _compute_dur(begin: TrackEvent, end: TrackEvent | None) -> int | None:
@@ -156,11 +159,11 @@ def _build_event(
         ph=phase,
         cat=category,
         name=event.name or UNNAMED,
-        pid=_encode_raw(place.process),
-        tid=_encode_raw(place.thread),
-        ts=_encode_microseconds(event.t),
-        dur=_encode_microseconds(dur),
-        args=_encode_raw(args) if args else msgspec.Raw(b""),
+        pid=encode_raw(place.process),
+        tid=encode_raw(place.thread),
+        ts=encode_us(event.t),
+        dur=encode_us(dur),
+        args=encode_raw(args) if args else msgspec.Raw(b""),
     )
 
 
@@ -177,17 +180,4 @@ def _iter_names(places: Iterable[TrackLocation]) -> Iterator[TraceEvent]:
     for place in places:
         for key, name in (("process_name", place.process_name), ("thread_name", place.thread_name)):
             if name:
-                pid, tid = _encode_raw(place.process), _encode_raw(place.thread)
-                yield TraceEvent(ph="M", name=key, pid=pid, tid=tid, args=_encode_raw({"name": name}))
-
-
-def _encode_raw(value: Any) -> msgspec.Raw:
-    return msgspec.Raw(msgspec.json.encode(value))
-
-
-def _encode_microseconds(ns: int | None) -> msgspec.Raw:
-    """Encode nanoseconds as decimal microseconds, exactly."""
-    if ns is None:
-        return msgspec.Raw(b"")
-    sign, ns = ("-", -ns) if ns < 0 else ("", ns)
-    return msgspec.Raw(f"{sign}{ns // 1000}.{ns % 1000:03d}".encode())
+                yield build_name_event(key, place.process, place.thread, name)

@@ -77,7 +77,9 @@ class TrackTable:
                 break
             if track.name and names[-1:] != [track.name]:
                 names.append(track.name)
-        return _locate_custom(process, names[::-1], uuid)
+        pid, title = process or ("", "")
+        thread = "/".join(names[::-1]) or title or f"track {uuid}"
+        return TrackLocation(pid, thread, title, thread, _parse_device_track(names[0] if names else ""))
 
     def _list_ancestors(self, uuid: int) -> list[TrackDescriptor]:
         """List the track and those above it."""
@@ -95,14 +97,6 @@ class TrackTable:
         process = next((p.process[1] or p.name for p in parents if p.process), "")
         extra_names = [part for part in names[::-1] if part not in (name, track.name)]
         return TrackLocation(pid, "/".join([str(tid), *extra_names]) if extra_names else tid, process, name)
-
-
-def _locate_custom(process: tuple[int, str] | None, names: list[str], uuid: int) -> TrackLocation:
-    """Locate a track that does not belong to a thread."""
-    pid, title = process or ("", "")
-    thread = "/".join(names) or (title or f"track {uuid}")
-    device_track = _parse_device_track(names[-1] if names else "")
-    return TrackLocation(pid, thread, title, thread, device_track)
 
 
 def _parse_device_track(name: str) -> str:

@@ -5,11 +5,11 @@ from functools import partial
 from typing import Any, Final
 
 import polars as pl
-from polars._typing import PolarsDataType
 
 from capture.import_log import Log
 from capture.loaders._delimited import LINE, is_blank, parse_floats, parse_scaled_integers
 from capture.loaders._exact_numbers import parse_decimal, scale_to_integer
+from capture.loaders._typed_rows import list_column_types
 from capture.loaders.plain.line_records import RecordCells, to_cell_text
 from capture.loaders.plain.table_layout import MICROSECOND, TIME_COLUMNS, TRACK_COLUMNS, TableLayout
 from capture.parallel import run_parallel
@@ -42,32 +42,26 @@ def convert_columns(cells: pl.DataFrame, layout: TableLayout, log: Log) -> pl.Da
 
 def convert_rows(rows: Iterable[tuple[int, RecordCells]], layout: TableLayout, log: Log) -> pl.DataFrame:
     """Convert any rows, which may lack cells, to the same columns."""
-    columns = (LINE, *_list_event_columns(layout), "track")
-    values_by_column: dict[str, list[Any]] = {column: [] for column in columns}
+    parsers = {column: _build_parser(column, layout) for column in _list_event_columns(layout)}
+    values_by_column: dict[str, list[Any]] = {column: [] for column in (LINE, *parsers, "track")}
     for line, cells in rows:
         texts = _list_texts(cells, layout, log)
         if not (texts["name"] or "").strip() and not (texts["dur"] or "").strip():
             _drop_empty_rows(log, 1)
             continue
-        for column in _list_event_columns(layout):
-            values_by_column[column].append(_convert_cell(column, texts[column], layout))
+        for column, parse in parsers.items():
+            text = texts[column]
+            values_by_column[column].append(None if text is None else parse(text))
         _note_unknown_durations(log, values_by_column["dur"][-1] is None)
         values_by_column["track"].append(_join_track(texts))
         values_by_column[LINE].append(line)
-    return pl.DataFrame({c: pl.Series(v, dtype=_choose_dtype(c)) for c, v in values_by_column.items()})
+    types = list_column_types(*parsers, "track") | {LINE: pl.get_index_type(), "layer": pl.Int64}
+    return pl.DataFrame(values_by_column, schema={column: types[column] for column in values_by_column})
 
 
 def _list_event_columns(layout: TableLayout) -> list[str]:
     """List the event columns of a table, without the track."""
     return [column for column in layout.columns if column not in TRACK_COLUMNS]
-
-
-def _choose_dtype(column: str) -> PolarsDataType:
-    if column == LINE:
-        return pl.get_index_type()
-    if column in _TEXT_COLUMNS or column == "track":
-        return pl.String()
-    return pl.Float64() if column in _FLOAT_COLUMNS else pl.Int64()
 
 
 def _drop_empty_rows(log: Log, count: int) -> None:
@@ -105,8 +99,7 @@ def _join_tracks(cells: pl.DataFrame, layout: TableLayout) -> pl.Series:
 
 def _list_texts(cells: RecordCells, layout: TableLayout, log: Log) -> dict[str, str | None]:
     """Map known columns to their text; cells that a row lacks are None."""
-    missing_count = len(layout.headings) - len(cells)
-    if missing_count:
+    if missing_count := len(layout.headings) - len(cells):
         log.note("ragged", "rows with more or fewer cells than the header", severity="data_loss")
         cells = cells + [None] * missing_count
     return {column: to_cell_text(cells[heading.position]) for column, heading in layout.columns.items()}
@@ -117,15 +110,10 @@ def _join_track(texts: dict[str, str | None]) -> str | None:
     return " ".join(f"{column} {texts[column]}" for column in TRACK_COLUMNS if texts.get(column)) or None
 
 
-def _convert_cell(column: str, text: str | None, layout: TableLayout) -> Any:
-    """Convert a cell; an invalid number becomes None."""
-    if column in _TEXT_COLUMNS:
-        return text if column == "name" else text or None
-    return None if text is None else _build_parser(column, layout)(text)
-
-
 def _build_parser(column: str, layout: TableLayout) -> Callable[[str], Any]:
-    """Build a parser of the numbers of a column; it returns None for any other text."""
+    """Build a parser of the cells of a column; it returns None for what is not a number, or no text."""
+    if column in _TEXT_COLUMNS:
+        return str if column == "name" else lambda text: text or None
     comma, scale = layout.has_decimal_comma, _find_scale(column, layout)
     limit_end = _MAX_LAYER if column == "layer" else _MAX_INTEGER
 

@@ -34,15 +34,8 @@ _JSON_TEXT: Final = r'"[^"\\\x00-\x1f]*"'
 _INTEGER: Final = r"0|-?[1-9][0-9]{0,17}"
 _POSITIVE: Final = r"(?:0|[1-9][0-9]{0,17})(?:\.[0-9]{1,6})?"
 _NEGATIVE: Final = r"-(?:0\.[0-9]{1,6}|[1-9][0-9]{0,17}(?:\.[0-9]{1,6})?)"
-EXACT_DIGITS: Final = 15  # of a decimal number that a float holds exactly
-_DECIMAL_COLUMNS: Final = (
-    *TIME_COLUMNS,
-    "count",
-    "step",
-    "layer",
-    "bytes",
-    "flops",
-)  # columns in which 1.50 is 1.5
+_EXACT_DIGITS: Final = 15  # of a decimal number that a float holds exactly
+_DECIMAL_COLUMNS: Final = (*TIME_COLUMNS, "count", "step", "layer", "bytes", "flops")  # in which 1.50 is 1.5
 
 
 def sniff(head: Head) -> bool:
@@ -56,7 +49,8 @@ def load(source: Source) -> list[Run]:
     if layout is None:
         raise UnreadableError("has no header with a name and a duration", where=source.label)
     text, log = source.read_utf8().replace(b"\r", b"\n"), source.log
-    _note_nul(text, log)
+    if nul_count := sum(b"\0" in line for line in text.split(b"\n")) if b"\0" in text else 0:
+        log.note("nul_bytes", "lines contain NUL bytes", count=nul_count, severity="data_loss")
     events = _build_events(text, layout, log)
     if events.is_empty():
         raise UnreadableError("has a header but no readable row", where=source.label)
@@ -66,37 +60,25 @@ def load(source: Source) -> list[Run]:
 
 
 def _split_head_lines(text: str) -> list[str]:
-    """Return the first lines of a text, which contain the headings."""
     return text.replace("\r", "\n").split("\n", HEADER_LINES)[:HEADER_LINES]
-
-
-def _note_nul(text: bytes, log: Log) -> None:
-    line_count = sum(b"\0" in line for line in text.split(b"\n")) if b"\0" in text else 0
-    if line_count:
-        log.note("nul_bytes", "lines contain NUL bytes", count=line_count, severity="data_loss")
 
 
 def _build_events(text: bytes, layout: TableLayout, log: Log) -> pl.DataFrame:
     """Convert the rows that have a name or a duration, in file order."""
     if layout.separator is None:
-        frame = read_json_lines(text, layout, log)
+        frame = read_json_lines(text, layout, log).drop(LINE)
     else:
-        frame = read_delimited(text, layout.separator, layout, log, layout.header_line + 1)
-    frame = frame.drop(LINE)
+        frame = read_delimited(text, layout.separator, layout, log, layout.header_line + 1).drop(LINE)
     return frame.with_columns(pl.col("t") - pl.col("t").min()) if "t" in frame.columns else frame
 
 
 def read_delimited(text: bytes, separator: str, layout: TableLayout, log: Log, skip: int = 0) -> pl.DataFrame:
-    """Read delimited text: regular lines in bulk, the others one by one.
-
-    The first `skip` lines are ignored.
-    """
+    """Read delimited text behind `skip` lines: regular lines in bulk, the others one by one."""
     positions = [str(position) for position in range(len(layout.headings))]
     cells, others = split_delimited(text, separator, positions, skip)
     last = cells.height + len(others) - 1
-    if any(
-        line.count('"') % 2 and line_number < last for line_number, line in others
-    ):  # it may go on in the next line
+    # a record with an odd number of quotes may go on in the next line
+    if any(line.count('"') % 2 and line_number < last for line_number, line in others):
         return read_row_by_row(text[find_line_start(text, skip) :], separator, layout, log)
     log.read += cells.height
     regular = convert_columns(cells, layout, log)
@@ -133,42 +115,29 @@ def split_regular_objects(lines: pl.Series, layout: TableLayout) -> DelimitedTab
     that a float holds exactly, null.
     """
     pattern = _build_object_pattern(layout)
-    text = lines.alias("text").to_frame().with_row_index(LINE)
+    numbered = lines.alias("text").to_frame().with_row_index(LINE)
     if pattern is None:
-        return DelimitedTable(text.clear().select(LINE), text.rows())
+        return DelimitedTable(numbered.clear().select(LINE), numbered.rows())
     groups = [f"at{heading.position}" for heading in layout.columns.values()]
-    cells = text.lazy().select(LINE, cells=pl.col("text").str.extract_groups(pattern)).unnest("cells")
-    is_exact = [~pl.col(group).str.contains(".", literal=True) | _is_exact(pl.col(group)) for group in groups]
-    values = (_unquoted(pl.col(group)).alias(group[2:]) for group in groups)
-    rows = cells.select(LINE, pl.all_horizontal(is_exact).alias("fits"), *values).collect(engine="streaming")
+    cells = numbered.lazy().select(LINE, cells=pl.col("text").str.extract_groups(pattern)).unnest("cells")
+    text = pl.col(groups)
+    is_short = text.str.len_bytes() <= _EXACT_DIGITS + 1
+    is_exact = ~text.str.contains(".", literal=True) | text.str.starts_with('"') | is_short
+    values = pl.when(text != "null").then(text.str.strip_chars('"')).name.map(lambda group: group[2:])
+    rows = cells.select(LINE, pl.all_horizontal(is_exact).alias("fits"), values).collect(engine="streaming")
     is_regular = rows["fits"].fill_null(value=False)
-    return DelimitedTable(rows.filter(is_regular).drop("fits"), text.filter(~is_regular).rows())
-
-
-def _is_exact(text: pl.Expr) -> pl.Expr:
-    """Mark texts, and numbers that a float holds exactly."""
-    return text.str.starts_with('"') | (text.str.len_bytes() <= EXACT_DIGITS + 1)
-
-
-def _unquoted(text: pl.Expr) -> pl.Expr:
-    """Text of a JSON value; null for null."""
-    return pl.when(text != "null").then(text.str.strip_chars('"'))
-
-
-def build_number_pattern(layout: TableLayout, at: int) -> str:
-    """Build a pattern of the simple numbers of a key's column."""
-    column = next((column for column, heading in layout.columns.items() if heading.position == at), "t")
-    return f"{_POSITIVE}|{_NEGATIVE}" if column in _DECIMAL_COLUMNS else _INTEGER
+    return DelimitedTable(rows.filter(is_regular).drop("fits"), numbered.filter(~is_regular).rows())
 
 
 def _build_object_pattern(layout: TableLayout) -> str | None:
     """Build a pattern with a group per known column; None if a key is unusual."""
     if not all(_PLAIN_KEY.fullmatch(key) for key in layout.headings):
         return None
-    known_positions = {heading.position for heading in layout.columns.values()}
+    columns = {heading.position: column for column, heading in layout.columns.items()}
     members = []
     for at, key in enumerate(layout.headings):
-        number = build_number_pattern(layout, at)
-        group = f"(?P<at{at}>" if at in known_positions else "(?:"
+        is_decimal = columns.get(at, "t") in _DECIMAL_COLUMNS
+        number = f"{_POSITIVE}|{_NEGATIVE}" if is_decimal else _INTEGER
+        group = f"(?P<at{at}>" if at in columns else "(?:"
         members.append(rf'"{re.escape(key)}" *: *{group}{_JSON_TEXT}|{number}|null)')
     return r"^[ \t]*\{ *" + " *, *".join(members) + r" *\}[ \t]*$"

@@ -8,6 +8,7 @@ from typing import Any, Final
 import msgspec
 
 from capture.import_log import Log
+from capture.loaders._json_document import decode_or_none
 
 SEPARATORS: Final = (",", ";", "\t", "|")
 _MAX_RECORD_LENGTH: Final = 1 << 20
@@ -82,10 +83,7 @@ def iter_json_lines(
 
 def parse_object(line: str) -> dict[str, Any] | None:
     """Parse one JSON object; None for anything else."""
-    try:
-        value = msgspec.json.decode(line.encode("utf-8", "replace"))
-    except (msgspec.MsgspecError, ValueError, RecursionError):
-        return None
+    value = decode_or_none(msgspec.json.decode, line.encode("utf-8", "replace"))
     return value if isinstance(value, dict) else None
 
 

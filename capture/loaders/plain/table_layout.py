@@ -114,10 +114,7 @@ def match_headings(headings: Sequence[str]) -> dict[str, MatchedHeading] | None:
 def _find_heading(
     column: str, candidates: Sequence[str], headings: Sequence[tuple[str, int | None]], used: set[int]
 ) -> int | None:
-    """Find the most likely heading of a column.
-
-    One that is only a unit counts as a duration.
-    """
+    """Find the most likely heading of a column; one that is only a unit counts as a duration."""
     for word in candidates:
         for position, (base, unit) in enumerate(headings):
             fits = base == word and (bool(word) or unit is not None)

@@ -27,8 +27,6 @@ FORMAT: Final = "rocprof-csv"
 PRODUCER: Final = "AMD rocprof, rocprofv3, rocpd2csv, rocprofiler-compute"
 HOWTO: Final = "rocprofv3 --kernel-trace --stats --output-format csv -- python run.py"
 
-_TIME_COLUMNS: Final = {"start_timestamp", "end_timestamp"}
-_STATISTICS_COLUMNS: Final = {"name", "calls", "totaldurationns", "averagens"}
 _ROUNDED_TIME: Final = r"^\s*[0-9]+(?:[.,][0-9]+)?[eE]\+?[0-9]+\s*$"
 _HOST_API: Final = r"^(?:hip|hsa|roctx|rccl|nccl|__hip)[A-Z_]"
 _COUNTER: Final = "counter_name"
@@ -65,16 +63,7 @@ def _parse_header(line: str) -> list[str]:
 
 def _find_reader(header: list[str]) -> Callable[[pl.DataFrame], pl.DataFrame] | None:
     """Find the function that reads the rows under a header; None for headers of other programs."""
-    names = set(header)
-    if names >= _STATISTICS_COLUMNS:
-        return _read_statistics
-    if names >= _TIME_COLUMNS and "kernel_name" in names:
-        return _read_kernels
-    if names >= _TIME_COLUMNS and "direction" in names:
-        return _read_copies
-    if names >= _TIME_COLUMNS and {"domain", "function"} <= names:
-        return _read_calls
-    return None
+    return next((read for columns, read in _READERS if columns <= set(header)), None)
 
 
 def _read_rows(text: bytes, header: Sequence[str], log: Log) -> pl.DataFrame:
@@ -115,29 +104,29 @@ def _first_reported(rows: pl.DataFrame, *columns: str) -> pl.Expr:
     return pl.coalesce(reported) if reported else pl.lit(None, dtype=pl.String)
 
 
+def _build_rows(rows: pl.DataFrame, name: str, track: pl.Expr | pl.Series, **words: str) -> pl.DataFrame:
+    timed = rows.select(*_parse_times(rows), name=name, track=track)
+    return timed.with_columns(build_constant_columns(**words))
+
+
 def _read_kernels(rows: pl.DataFrame) -> pl.DataFrame:
     device = _first_reported(rows, "agent_id", "gpu_id").fill_null("?")
     lanes = [pl.lit(f"/{kind}") + _first_reported(rows, f"{kind}_id") for kind in ("stream", "queue")]
     number = device.str.strip_prefix("Agent").str.strip_chars()
     track = pl.lit("gpu") + number + pl.coalesce(*lanes, pl.lit(""))
-    track_columns = ("agent_id", "gpu_id", "stream_id", "queue_id")
-    return rows.select(
-        *_parse_times(rows), name="kernel_name", track=evaluate_per_distinct(rows, track_columns, track)
-    ).with_columns(build_constant_columns(kind="kernel", lens="gpu"))
+    tracks = evaluate_per_distinct(rows, ("agent_id", "gpu_id", "stream_id", "queue_id"), track)
+    return _build_rows(rows, "kernel_name", tracks, kind="kernel", lens="gpu")
 
 
 def _read_copies(rows: pl.DataFrame) -> pl.DataFrame:
     track = pl.coalesce(pl.lit("copy/stream") + _first_reported(rows, "stream_id"), pl.lit("copy"))
-    return rows.select(*_parse_times(rows), name="direction", track=track).with_columns(
-        build_constant_columns(kind="kernel", lens="gpu", category="copy")
-    )
+    return _build_rows(rows, "direction", track, kind="kernel", lens="gpu", category="copy")
 
 
 def _read_calls(rows: pl.DataFrame) -> pl.DataFrame:
     thread = pl.col("thread_id") if "thread_id" in rows.columns else pl.lit("?")
-    return rows.select(*_parse_times(rows), name="function", track=pl.lit("thread ") + thread).with_columns(
-        build_constant_columns(kind="span", lens="host", category="host")
-    )
+    track = pl.lit("thread ") + thread
+    return _build_rows(rows, "function", track, kind="span", lens="host", category="host")
 
 
 def _read_statistics(rows: pl.DataFrame) -> pl.DataFrame:
@@ -149,6 +138,15 @@ def _read_statistics(rows: pl.DataFrame) -> pl.DataFrame:
         kind=pl.when(is_host).then(pl.lit("span")).otherwise(pl.lit("kernel")),
         lens=pl.when(is_host).then(pl.lit("host")).otherwise(pl.lit("gpu")),
     )
+
+
+# columns that a header must have, and the function that reads the rows below it; the first match wins
+_READERS: Final = (
+    ({"name", "calls", "totaldurationns", "averagens"}, _read_statistics),
+    ({"start_timestamp", "end_timestamp", "kernel_name"}, _read_kernels),
+    ({"start_timestamp", "end_timestamp", "direction"}, _read_copies),
+    ({"start_timestamp", "end_timestamp", "domain", "function"}, _read_calls),
+)
 
 
 def _parse_rounded(texts: pl.Series) -> pl.Series:
@@ -184,8 +182,7 @@ def _drop_invalid_rows(rows: pl.DataFrame, log: Log) -> pl.DataFrame:
     is_invalid = pl.col("dur").is_null() & pl.col("count").is_null()
     valid = rows.filter(~is_invalid)
     log.drop("bad_time", "rows whose times are not numbers", count=rows.height - valid.height)
-    rounded_count = valid["dur"].null_count()
-    if rounded_count:
+    if rounded_count := valid["dur"].null_count():
         message = "times that a spreadsheet rounded; these kernels have no duration"
         log.note("mangled_times", message, count=rounded_count, severity="data_loss")
     return valid

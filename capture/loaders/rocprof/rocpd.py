@@ -7,16 +7,16 @@ rocpd: https://rocm.docs.amd.com/projects/rocprofiler-sdk/en/latest/how-to/using
 """
 
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any, Final
+from collections.abc import Mapping
+from typing import Final
 
 import msgspec
 import polars as pl
 
 from capture.errors import UnreadableError
+from capture.loaders._json_document import decode_or_none
 from capture.loaders._sqlite import MAGIC, ROCPD, Database, DatabaseFormat, TableQuery, open_database
-from capture.loaders.chrome.trace_model import THREAD_SEPARATOR, CompleteEvents, Trace, TraceEvent
+from capture.loaders.chrome.trace_model import THREAD_SEPARATOR, CompleteEvents, Trace, TraceEvent, encode_us
 from capture.loaders.chrome.trace_to_run import convert_to_run
 from capture.run import Run
 from capture.source import Head, Source
@@ -26,7 +26,6 @@ PRODUCER: Final = "AMD rocprofv3, rocprof-sys"
 HOWTO: Final = "rocprofv3 --sys-trace --output-format rocpd -- python run.py"
 _DATABASE_FORMAT: Final = DatabaseFormat("a rocpd database", frozenset(), "copy or record it again")
 _EVENT_TABLE: Final = re.compile(r"rocpd_kernel_dispatch|rocpd_region|rocpd_memory_copy")
-_ROW_COLUMNS: Final = ("t", "dur", "correlation", "args", "bytes", "cat", "name", "thread")
 MAX_TIMESTAMP_NS: Final = 1 << 62  # later times are invalid
 _PLACE_COLUMNS: Final = ("track_id", "event_id", "pid", "tid", "agent_id", "queue_id", "stream_id")
 _TIME_ID_COLUMNS: Final = ("start", "end", "start_id", "end_id")
@@ -35,17 +34,6 @@ _LAUNCH_SIZE_COLUMNS: Final = (
     "group_segment_size",
 )  # fmt: skip
 _UNNAMED: Final = "unnamed"
-
-
-@dataclass(frozen=True)
-class RocpdProcess:
-    """The work of one process, as columns of a Chrome trace."""
-
-    pid: int | None
-    parts: list[pl.DataFrame]  # t, dur, correlation, args, bytes, cat, name, place
-    marks: list[TraceEvent]
-    lanes: dict[str, str]
-    devices: list[dict[str, Any]]
 
 
 class _ProcessReader:
@@ -70,11 +58,8 @@ class _ProcessReader:
         rows = rows.join(names, left_on="kernel_id", right_on="id", how="left", maintain_order="left")
         unknown = pl.format("kernel {}", pl.col("kernel_id").fill_null(-1))
         return rows.select(
-            "t", "dur", "correlation", _launch_args(),
-            pl.lit(None, dtype=pl.Float64).alias("bytes"),
-            pl.lit("kernel").alias("cat"),
-            pl.coalesce("title", unknown).alias("name"),
-            _device_place("agent_id"),
+            "t", "dur", "correlation", _launch_args(), _device_place("agent_id"),
+            cat=pl.lit("kernel"), name=pl.coalesce("title", unknown),
         )  # fmt: skip
 
     def read_copies(self) -> pl.DataFrame:
@@ -83,26 +68,21 @@ class _ProcessReader:
         ends = (pl.when(pl.col(end).is_in(gpus)).then(end) for end in ("dst_agent_id", "src_agent_id"))
         agent = pl.coalesce(*ends, "agent_id")
         return self._with_names(rows).with_columns(agent=agent).select(
-            "t", "dur", "correlation",
-            pl.lit(None, dtype=pl.String).alias("args"),
-            pl.col("size").cast(pl.Float64).alias("bytes"),
-            pl.lit("gpu_memcpy").alias("cat"),
-            "name",
-            _device_place("agent"),
+            "t", "dur", "correlation", "name", _device_place("agent"),
+            cat=pl.lit("gpu_memcpy"), bytes=pl.col("size").cast(pl.Float64),
         )  # fmt: skip
 
     def read_regions(self) -> pl.DataFrame:
         """Read API calls and markers; a marker's name is the message that the program gave it."""
         rows = self._with_names(self._read_timed("rocpd_region", ("name_id",)))
         is_marker = pl.col("category").str.contains("MARKER").fill_null(value=False)
+        pid, tid = pl.col("pid").fill_null(0), pl.col("tid").fill_null(0)
         return rows.select(
             "t", "dur",
-            pl.when(~is_marker).then("correlation").alias("correlation"),
-            pl.lit(None, dtype=pl.String).alias("args"),
-            pl.lit(None, dtype=pl.Float64).alias("bytes"),
-            pl.when(is_marker).then(pl.lit("user_annotation")).otherwise(pl.lit("cuda_runtime")).alias("cat"),
-            pl.when(is_marker).then(pl.coalesce("message", "name")).otherwise("name").alias("name"),
-            _host_place(),
+            correlation=pl.when(~is_marker).then("correlation"),
+            cat=pl.when(is_marker).then(pl.lit("user_annotation")).otherwise(pl.lit("cuda_runtime")),
+            name=pl.when(is_marker).then(pl.coalesce("message", "name")).otherwise("name"),
+            thread=pl.format("{}{}{}", pid, pl.lit(THREAD_SEPARATOR), tid),
         )  # fmt: skip
 
     def read_marks(self) -> list[TraceEvent]:
@@ -113,18 +93,14 @@ class _ProcessReader:
         rows = self._with_names(rows.join(self.events, left_on="event_id", right_on="id", how="left"))
         rows = rows.with_columns(t=pl.coalesce("timestamp", "value"))
         is_valid = pl.col("t").is_between(0, MAX_TIMESTAMP_NS) & pl.col("message").is_not_null()
-        valid = rows.filter(is_valid).sort("t")
-        stamps = (
-            (f"{t // 1000}.{t % 1000:03d}".encode(), name) for t, name in valid.select("t", "message").rows()
-        )
-        return [TraceEvent(ph="i", name=name, ts=msgspec.Raw(stamp)) for stamp, name in stamps]
+        marks = rows.filter(is_valid).sort("t").select("t", "message").rows()
+        return [TraceEvent(ph="i", name=name, ts=encode_us(t)) for t, name in marks]
 
-    def map_tracks(self, parts: list[pl.DataFrame]) -> dict[str, str]:
+    def map_tracks(self, places: pl.Series) -> dict[str, str]:
         """Map each place to its track: a device with its stream, or a thread."""
         numbers = dict(self.agents.filter("gpu").select("id", "type_index").iter_rows())
         threads = dict(self.read_table("rocpd_info_thread", ("tid", "name"), ("name",)).iter_rows())
-        places = pl.concat([part["thread"] for part in parts]).unique().drop_nulls()
-        return {place: _describe_track(place, numbers, threads) for place in places}
+        return {place: _describe_track(place, numbers, threads) for place in places.unique().drop_nulls()}
 
     def _read_timed(self, name: str, columns: tuple[str, ...]) -> pl.DataFrame:
         """Read rows with their times, place and event, wherever the schema keeps those."""
@@ -171,11 +147,8 @@ class _ProcessReader:
         columns = ("id", "type", "type_index", "logical_index", "product=product_name|model_name|name")
         agents = self.read_table("rocpd_info_agent", columns, ("type", "product"))
         is_gpu = (pl.col("type") == "GPU").fill_null(value=False)
-        return agents.with_columns(
-            gpu=is_gpu,
-            type_index=pl.coalesce("type_index", "logical_index"),
-            product=pl.col("product").fill_null("?"),
-        )
+        index = pl.coalesce("type_index", "logical_index")
+        return agents.with_columns(pl.col("product").fill_null("?"), gpu=is_gpu, type_index=index)
 
 
 def sniff(head: Head) -> bool:
@@ -185,22 +158,20 @@ def sniff(head: Head) -> bool:
 def load(source: Source) -> list[Run]:
     """Read a file as one run per process."""
     with open_database(source, _DATABASE_FORMAT) as db:
-        processes = [read_process(db, suffix) for suffix in _iter_suffixes(db)]
-    if not any(part.height for process in processes for part in process.parts):
+        # the names of a process's tables end in an underscore and its GUID, or in nothing
+        suffixes = {name[match.end() :] for name in db.tables if (match := _EVENT_TABLE.match(name))}
+        traces = [_read_process(db, suffix) for suffix in sorted(suffixes)]
+    if not any(trace.complete.rows.height for trace, _ in traces):
         raise UnreadableError("is a rocpd database without kernels, copies or calls", where=source.label)
-    return [_build_run(process, len(processes) > 1, source) for process in processes]
+    parts = [f" pid {pid}" if len(traces) > 1 else "" for _, pid in traces]
+    return [convert_to_run(trace, source, part=part) for (trace, _), part in zip(traces, parts, strict=True)]
 
 
-def _iter_suffixes(db: Database) -> Iterator[str]:
-    """Yield the suffix of each process's table names: an underscore and its GUID, or nothing."""
-    suffixes = {name[match.end() :] for name in db.tables if (match := _EVENT_TABLE.match(name))}
-    yield from sorted(suffixes)
-
-
-def _build_run(process: RocpdProcess, has_several: bool, source: Source) -> Run:
-    rows = pl.concat([part.select(_ROW_COLUMNS) for part in process.parts])
-    labels = rows.select("cat", "name", "thread").unique(maintain_order=True)
-    labels = labels.with_row_index("label")
+def _read_process(db: Database, suffix: str) -> tuple[Trace, int | None]:
+    """Read the work of the process whose table names end in a suffix; also return its id."""
+    reader = _ProcessReader(db, suffix)
+    rows = pl.concat([reader.read_kernels(), reader.read_copies(), reader.read_regions()], how="diagonal")
+    labels = rows.select("cat", "name", "thread").unique(maintain_order=True).with_row_index("label")
     labelled = rows.join(labels, on=["cat", "name", "thread"], how="left", maintain_order="left")
     complete = CompleteEvents(
         labelled.select(
@@ -208,36 +179,18 @@ def _build_run(process: RocpdProcess, has_several: bool, source: Source) -> Run:
             pl.lit(None, dtype=pl.Int64).alias("external_id"),
             pl.col("args").cast(pl.Categorical()), "bytes",
         ),
-        labels.select("cat", "name", "thread"),
+        labels.drop("label"),
     )  # fmt: skip
-    header: dict[str, Any] = {"deviceProperties": process.devices}
-    trace = Trace(complete, process.marks, header, tracks=process.lanes, producer="rocprofv3")
-    return convert_to_run(trace, source, part=f" pid {process.pid}" if has_several else "")
-
-
-def read_process(db: Database, suffix: str) -> RocpdProcess:
-    """Read the process whose table names end in a suffix."""
-    reader = _ProcessReader(db, suffix)
-    parts = [reader.read_kernels(), reader.read_copies(), reader.read_regions()]
-    pids = reader.read_table("rocpd_info_process", ("id", "pid"))
-    return RocpdProcess(
-        pid=pids["pid"].drop_nulls().first() if pids.height else None,  # type: ignore[arg-type]
-        parts=parts,
-        marks=reader.read_marks(),
-        lanes=reader.map_tracks(parts),
-        devices=[
-            {"id": index, "name": name}
-            for index, name in reader.agents.filter("gpu").select("type_index", "product").iter_rows()
-        ],
-    )
+    devices = reader.agents.filter("gpu").select(id="type_index", name="product").to_dicts()
+    trace = Trace(complete, reader.read_marks(), {"deviceProperties": devices}, producer="rocprofv3")
+    trace.tracks = reader.map_tracks(labels["thread"])
+    pids = reader.read_table("rocpd_info_process", ("id", "pid"))["pid"].drop_nulls()
+    return trace, pids[0] if pids.len() else None
 
 
 def _parse_message(extdata: str) -> str | None:
     """Parse the text that the program gave a marker."""
-    try:
-        data = msgspec.json.decode(extdata)
-    except (ValueError, RecursionError):
-        return None
+    data = decode_or_none(msgspec.json.decode, extdata)
     message = data.get("message") if isinstance(data, dict) else None
     return message if isinstance(message, str) and message else None
 
@@ -260,11 +213,6 @@ def _device_place(agent: str) -> pl.Expr:
     lane = pl.coalesce(stream, queue, pl.lit("copy"))
     agent_id = pl.col(agent).fill_null(-1)
     return pl.format("agent {}{}{}", agent_id, pl.lit(THREAD_SEPARATOR), lane).alias("thread")
-
-
-def _host_place() -> pl.Expr:
-    pid, tid = pl.col("pid").fill_null(0), pl.col("tid").fill_null(0)
-    return pl.format("{}{}{}", pid, pl.lit(THREAD_SEPARATOR), tid).alias("thread")
 
 
 def _describe_track(place: str, gpus: Mapping[int, int], threads: Mapping[int, str | None]) -> str:

@@ -64,7 +64,6 @@ def load(files: Sequence[Path]) -> list[Run]:
 
 
 def _parse_name_part(file: Path, which: str) -> str:
-    """Return the job or the kind in a file's name."""
     match = _NAME.fullmatch(file.name)
     return match[which] if match else file.name
 

@@ -5,17 +5,16 @@ counters, code objects, scratch memory.
 rocprofv3: https://rocm.docs.amd.com/projects/rocprofiler-sdk/en/latest/how-to/using-rocprofv3.html
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
 import polars as pl
 
 from capture.errors import UnreadableError
-from capture.import_log import Log
 from capture.infer_structure import add_inferred_structure
 from capture.loaders._json_document import parse_document, read_dict, read_dicts, read_list, to_integer
-from capture.loaders._typed_rows import build_frame
+from capture.loaders._typed_rows import build_frame, list_column_types
 from capture.run import Run, build_run
 from capture.source import Head, Source
 
@@ -23,14 +22,13 @@ FORMAT: Final = "rocprofv3-json"
 PRODUCER: Final = "AMD rocprofv3"
 HOWTO: Final = "rocprofv3 --sys-trace --output-format json -- python run.py"
 
+Json = dict[str, Any]
+
 _KEY: Final = "rocprofiler-sdk-tool"
 _GPU: Final = 2
 _NAMES: Final = ("formatted_kernel_name", "demangled_kernel_name", "truncated_kernel_name", "kernel_name")
 _APIS: Final = ("hip_api", "hsa_api", "rccl_api", "marker_api")
-_ROW_SCHEMA: Final = {
-    "kind": pl.String, "name": pl.String, "t": pl.Int64, "dur": pl.Int64, "lens": pl.String,
-    "track": pl.String, "category": pl.String,
-}  # fmt: skip
+_ROW_SCHEMA: Final = list_column_types("kind", "name", "t", "lens", "track", "category") | {"end": pl.Int64}
 
 
 def sniff(head: Head) -> bool:
@@ -39,44 +37,38 @@ def sniff(head: Head) -> bool:
 
 def load(source: Source) -> list[Run]:
     parsed = parse_document(source)
-    processes = parsed.get(_KEY) if isinstance(parsed, dict) else None
-    listed = processes if isinstance(processes, list) else []
-    processes = [process for process in listed if isinstance(process, dict)]
+    processes = read_dicts(parsed, _KEY)
     if not processes:
         raise UnreadableError("contains no profiled process", where=source.label)
     return [_build_run(process, len(processes) > 1, source) for process in processes]
 
 
-def _build_run(process: Mapping[str, Any], has_several: bool, source: Source) -> Run:
+def _build_run(process: Json, has_several: bool, source: Source) -> Run:
     metadata = read_dict(process, "metadata")
-    agents = _read_agents(process)
+    agents, operations = _read_agents(process), _map_operation_names(process)
     records = read_dict(process, "buffer_records")
-    rows = [*_iter_kernels(process, records, agents), *_iter_copies(process, records, agents)]
-    rows += [row for api in _APIS for row in _iter_calls(process, records, api)]
+    rows = [*_iter_kernels(process, records, agents), *_iter_copies(records, agents, operations)]
+    rows += [row for api in _APIS for row in _iter_calls(records, api, operations)]
     name = Path(source.label).name + (f" pid {metadata.get('pid')}" if has_several else "")
     gpus = sorted({str(agent["name"]) for agent in agents.values() if agent["gpu"]})
-    command = metadata.get("command")
     meta = {
         "producer": "rocprofv3",
         "device": ", ".join(gpus),
-        "argv": command if isinstance(command, list) else None,
+        "argv": read_list(metadata, "command"),
         "profiled": True,
     }
-    events = _compute_durations(build_frame(rows, {**_ROW_SCHEMA, "end": pl.Int64}, source.log), source.log)
+    source.log.read += len(rows)
+    frame = build_frame(rows, _ROW_SCHEMA, source.log)
+    valid = frame.drop_nulls(["t", "end"])
+    source.log.drop("bad_time", "records without a start and an end", count=len(rows) - valid.height)
+    events = valid.with_columns(dur=pl.col("end") - pl.col("t")).drop("end")
     meta = {key: value for key, value in meta.items() if value}
     return add_inferred_structure(build_run(name, meta, events, source.log), source.log)
 
 
-def _compute_durations(rows: pl.DataFrame, log: Log) -> pl.DataFrame:
-    log.read += rows.height
-    valid = rows.filter(pl.col("t").is_not_null() & pl.col("end").is_not_null())
-    log.drop("bad_time", "records without a start and an end", count=rows.height - valid.height)
-    return valid.with_columns(dur=pl.col("end") - pl.col("t")).drop("end")
-
-
-def _read_agents(process: Mapping[str, Any]) -> dict[Any, dict[str, Any]]:
+def _read_agents(process: Json) -> dict[Any, Json]:
     """Map each handle to name and track; GPUs are numbered from 0 in listed order."""
-    agents: dict[Any, dict[str, Any]] = {}
+    agents: dict[Any, Json] = {}
     gpu_count = 0
     for agent in read_dicts(process, "agents"):
         is_gpu = agent.get("type") == _GPU
@@ -89,9 +81,7 @@ def _read_agents(process: Mapping[str, Any]) -> dict[Any, dict[str, Any]]:
     return agents
 
 
-def _iter_kernels(
-    process: Mapping[str, Any], records: Mapping[str, Any], agents: Mapping[Any, dict[str, Any]]
-) -> Iterator[dict[str, Any]]:
+def _iter_kernels(process: Json, records: Json, agents: dict[Any, Json]) -> Iterator[Json]:
     names = {
         _to_id(symbol.get("kernel_id")): next((symbol[key] for key in _NAMES if symbol.get(key)), None)
         for symbol in read_dicts(process, "kernel_symbols")
@@ -106,10 +96,7 @@ def _iter_kernels(
         yield _build_row(record, "kernel", name, "gpu", f"{device}/{lane}", None)
 
 
-def _iter_copies(
-    process: Mapping[str, Any], records: Mapping[str, Any], agents: Mapping[Any, dict[str, Any]]
-) -> Iterator[dict[str, Any]]:
-    operations = _map_operation_names(process)
+def _iter_copies(records: Json, agents: dict[Any, Json], operations: dict[Any, str]) -> Iterator[Json]:
     for record in read_dicts(records, "memory_copy"):
         handles = (_read_handle(record, key) for key in ("src_agent_id", "dst_agent_id"))
         tracks = [agents.get(handle, {"track": "?"})["track"] for handle in handles]
@@ -118,21 +105,18 @@ def _iter_copies(
         yield _build_row(record, "kernel", name, "gpu", f"{device}/copy", "copy")
 
 
-def _iter_calls(process: Mapping[str, Any], records: Mapping[str, Any], api: str) -> Iterator[dict[str, Any]]:
-    operations = _map_operation_names(process)
+def _iter_calls(records: Json, api: str, operations: dict[Any, str]) -> Iterator[Json]:
     for record in read_dicts(records, api):
         name = operations.get((_to_id(record.get("kind")), _to_id(record.get("operation"))), api)
         yield _build_row(record, "span", name, "host", f"thread {record.get('thread_id')}", "host")
 
 
-def _build_row(
-    record: Mapping[str, Any], kind: str, name: str, lens: str, track: str, category: str | None
-) -> dict[str, Any]:
+def _build_row(record: Json, kind: str, name: str, lens: str, track: str, category: str | None) -> Json:
     times = {"t": to_integer(record.get("start_timestamp")), "end": to_integer(record.get("end_timestamp"))}
     return {"kind": kind, "name": name, "lens": lens, "track": track, "category": category, **times}
 
 
-def _map_operation_names(process: Mapping[str, Any]) -> dict[tuple[Any, Any], str]:
+def _map_operation_names(process: Json) -> dict[Any, str]:
     """Map (kind, operation) to its name, from the tables of strings."""
     kinds = read_dicts(read_dict(process, "strings"), "buffer_records")
     return {
@@ -142,7 +126,7 @@ def _map_operation_names(process: Mapping[str, Any]) -> dict[tuple[Any, Any], st
     }
 
 
-def _read_handle(holder: Mapping[str, Any], key: str) -> Any:
+def _read_handle(holder: Json, key: str) -> Any:
     return _to_id(read_dict(holder, key).get("handle"))
 
 

@@ -7,6 +7,7 @@ import polars as pl
 import pytest
 
 from capture.graphs.replay_steps import derive_replay_steps, find_cycle_length
+from capture.import_log import Log
 from capture.load_runs import load
 from capture.run import Run
 from tests.capture.loaders import _nsys_file as nsys
@@ -161,4 +162,4 @@ def test_several_graphs_are_one_step() -> None:
             "dur": [4] * 6,
         }
     )
-    assert derive_replay_steps(launches, kernels).rows() == [(1, 0, 100), (2, 100, 100), (3, 200, 19)]
+    assert derive_replay_steps(launches, kernels, Log()).rows() == [(1, 0, 100), (2, 100, 100), (3, 200, 19)]
