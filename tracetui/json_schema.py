@@ -9,11 +9,8 @@ from tracetui.report_formats import SCHEMA_NUMBER
 from tracetui.views import load_views
 
 DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
-FREE_COLUMN_VIEWS: Final = (
-    "query",
-    "tables",
-    "sections",
-)  # views whose columns are chosen by the source or the user
+# views whose columns are chosen by the source or the user
+FREE_COLUMN_VIEWS: Final = ("query", "tables", "sections")
 DIFF_ONLY_KEYS: Final = ("comparable", "decision")  # keys of the document that only a diff has
 
 # Columns by the type of their values; the patterns are for columns not listed by name.

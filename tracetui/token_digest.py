@@ -32,27 +32,12 @@ _MAX_NAME_CHARS: Final = 160  # of a name in a suggested command
 
 _FIX_COLUMNS: Final = ("id", "recoverable_ns", "share", "confidence", "evidence", "advice")
 _KERNEL_COLUMNS: Final = (
-    "name",
-    "op",
-    "count",
-    "total_ns",
-    "share",
-    "mean_ns",
-    "p95_ns",
-    "bound",
-    "roof_share",
-)
+    "name", "op", "count", "total_ns", "share", "mean_ns", "p95_ns", "bound", "roof_share",
+)  # fmt: skip
 _CHANGE_COLUMNS: Final = (
-    "name",
-    "phase",
-    "per",
-    "verdict",
-    "median_a_ns",
-    "median_b_ns",
-    "median_delta_ns",
-    "median_change_pct",
+    "name", "phase", "per", "verdict", "median_a_ns", "median_b_ns", "median_delta_ns", "median_change_pct",
     "p_adjusted",
-)
+)  # fmt: skip
 _UNDECIDED: Final = "~"  # verdict in tables, spelled out in text
 
 

@@ -118,31 +118,10 @@ def set_part_size(args: Namespace) -> None:
 def build_engine_arguments(args: Namespace) -> list[str]:
     """Return the options of the engine that were given on the command line."""
     names = (
-        "mode",
-        "model",
-        "weights",
-        "device",
-        "dtype",
-        "quant",
-        "prompt",
-        "steps",
-        "context",
-        "batch",
-        "tokens_per_report",
-        "temperature",
-        "top_k",
-        "top_p",
-        "seed",
-        "threads",
-        "ranks",
-        "path",
-        "capture",
-        "slow",
-        "layers",
-        "attention",
-        "optimizer",
-        "warm_up",
-    )
+        "mode", "model", "weights", "device", "dtype", "quant", "prompt", "steps", "context", "batch",
+        "tokens_per_report", "temperature", "top_k", "top_p", "seed", "threads", "ranks", "path", "capture",
+        "slow", "layers", "attention", "optimizer", "warm_up",
+    )  # fmt: skip
     values = ((f"--{name.replace('_', '-')}", getattr(args, name)) for name in names)
     valued = [part for name, value in values if value is not None for part in (name, str(value))]
     flags = ["--download"] if args.download else []

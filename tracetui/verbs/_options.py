@@ -28,13 +28,8 @@ GROUP_HELP: Final = "group rows by this column (default: kernel name)"
 PHASE_HELP: Final = "only this phase: prefill, decode, forward, backward …"
 LENS_HELP: Final = "lens (clock) of the times: gpu, wall, wait or host"
 FORMAT_HELP: Final = "output format (default: table)"
-FORMATS: Final = (
-    "table",
-    "json",
-    "csv",
-    "md",
-    "html",
-)  # of reports; repeated here, since importing them takes time
+# of reports; repeated here, since importing them takes time
+FORMATS: Final = ("table", "json", "csv", "md", "html")
 SORT_HELP: Final = "sort by one or more columns (phase,total): numbers descending, text ascending"
 LIMIT_HELP: Final = "show at most N rows; a note says how many there are"
 WIDTH_HELP: Final = "width in columns (default: terminal width)"

@@ -35,17 +35,9 @@ if TYPE_CHECKING:
     from tracetui.fleet.ask_files import FleetAnswer
 
 _LISTED_PACKAGES: Final = (
-    "textual",
-    "polars",
-    "plotext",
-    "scipy",
-    "torch",
-    "triton",
-    "safetensors",
-    "tokenizers",
-    "psutil",
+    "textual", "polars", "plotext", "scipy", "torch", "triton", "safetensors", "tokenizers", "psutil",
     "nvidia-ml-py",
-)
+)  # fmt: skip
 
 
 def options(parser: ArgumentParser) -> None:

@@ -8,17 +8,8 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Final
 
 LISTED_PARTS: Final = (
-    "polars",
-    "textual",
-    "plotext",
-    "msgspec",
-    "scipy",
-    "numpy",
-    "torch",
-    "mcp",
-    "distributed",
-    "ray",
-)
+    "polars", "textual", "plotext", "msgspec", "scipy", "numpy", "torch", "mcp", "distributed", "ray",
+)  # fmt: skip
 
 
 def options(parser: ArgumentParser) -> None:

@@ -25,16 +25,8 @@ LAW_COLUMNS: Final = ("exponent", "r2")
 BOUNDS_PCT: Final = (10.0, 25.0, 100.0)  # distances from the row median at which the colour changes
 _UNITS: Final = {"_ns": "_ns", "bytes": "_bytes"}  # suffix of the compared column → suffix in the matrix
 VALUE_COLUMNS: Final = (
-    "total_ns",
-    "dur_ns",
-    "self_ns",
-    "wall_ns",
-    "bytes",
-    "mean",
-    "value",
-    "p50_ns",
-    "mean_ns",
-)
+    "total_ns", "dur_ns", "self_ns", "wall_ns", "bytes", "mean", "value", "p50_ns", "mean_ns",
+)  # fmt: skip
 
 
 def answer(runs: Sequence[Run], look: Look) -> Answer:

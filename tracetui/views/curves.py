@@ -13,19 +13,9 @@ from tracetui.views.diff import describe_sides
 from tracetui.views.ink import DrawSize, Line
 
 COLUMNS = (
-    "slope_a_ns_per_1k",
-    "slope_b_ns_per_1k",
-    "slope_ratio",
-    "cross",
-    "law_a",
-    "law_b",
-    "r2_a",
-    "r2_b",
-    "first_a_ns",
-    "first_b_ns",
-    "last_a_ns",
-    "last_b_ns",
-)
+    "slope_a_ns_per_1k", "slope_b_ns_per_1k", "slope_ratio", "cross", "law_a", "law_b", "r2_a", "r2_b",
+    "first_a_ns", "first_b_ns", "last_a_ns", "last_b_ns",
+)  # fmt: skip
 
 
 RATIOS_NOTE = "slope ratios need lines on both sides, crossings need laws that are not noise"

@@ -10,36 +10,10 @@ from tracetui.look import Look
 from tracetui.views import Answer, View, _category
 
 COLUMNS = (
-    "function",
-    "metric",
-    "device",
-    "level_a",
-    "level_b",
-    "suspicion",
-    "beta_a",
-    "beta_b",
-    "d_beta",
-    "z_beta",
-    "p_beta",
-    "u_beta",
-    "mu_a",
-    "mu_b",
-    "d_mu",
-    "z_mu",
-    "z_log_mu",
-    "p_mu",
-    "u_mu",
-    "p_adjusted",
-    "n_a",
-    "n_b",
-    "unit",
-    "time_a_ns",
-    "time_b_ns",
-    "cycles_a",
-    "cycles_b",
-    "constant",
-    "moved",
-)
+    "function", "metric", "device", "level_a", "level_b", "suspicion", "beta_a", "beta_b", "d_beta", "z_beta",
+    "p_beta", "u_beta", "mu_a", "mu_b", "d_mu", "z_mu", "z_log_mu", "p_mu", "u_mu", "p_adjusted", "n_a",
+    "n_b", "unit", "time_a_ns", "time_b_ns", "cycles_a", "cycles_b", "constant", "moved",
+)  # fmt: skip
 
 
 def answer(runs: Sequence[Run], look: Look) -> Answer:

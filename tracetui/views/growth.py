@@ -18,21 +18,9 @@ from tracetui.views._merging import build_sum_merging
 from tracetui.views.ink import DrawSize, Line
 
 SHOWN_COLUMNS: Final = (
-    "trend",
-    "first_ns",
-    "last_ns",
-    "law",
-    "slope_ns_per_1k",
-    "r2",
-    "share_first",
-    "share_last",
-    "half_step",
-    "outliers",
-    "name",
-    "steps",
-    "slope_se_ns_per_1k",
-    "total_ns",
-)
+    "trend", "first_ns", "last_ns", "law", "slope_ns_per_1k", "r2", "share_first", "share_last", "half_step",
+    "outliers", "name", "steps", "slope_se_ns_per_1k", "total_ns",
+)  # fmt: skip
 ON_LINE_TOLERANCE: Final = 0.02
 MAX_NAMED_ROWS: Final = 8  # of the slow rows, in a note
 MAX_CHARTED_ROWS: Final = 3  # without a selection

@@ -18,27 +18,10 @@ from tracetui.look import Look
 from tracetui.views import Answer, Merging, View, _category
 
 _COLUMN_ORDER: Final = (
-    "name",
-    "op",
-    "layer",
-    "phase",
-    "category",
-    "lens",
-    "count",
-    "total_ns",
-    *step_sampling.SCALE_COLUMNS,
-    "share",
-    "cumulative_share",
-    *roofline.RATE_COLUMNS,
-    "mean_ns",
-    "p50_ns",
-    "p95_ns",
-    "p99_ns",
-    "min_ns",
-    "max_ns",
-    "trend",
-    "shape",
-)
+    "name", "op", "layer", "phase", "category", "lens", "count", "total_ns", *step_sampling.SCALE_COLUMNS,
+    "share", "cumulative_share", *roofline.RATE_COLUMNS, "mean_ns", "p50_ns", "p95_ns", "p99_ns", "min_ns",
+    "max_ns", "trend", "shape",
+)  # fmt: skip
 _OPTIONAL_COLUMNS: Final = (
     *step_sampling.SCALE_COLUMNS,
     *roofline.RATE_COLUMNS,
@@ -129,16 +112,8 @@ def _describe_lenses(merged: PartialResult) -> list[str]:
 
 
 _MERGED_COLUMNS: Final = (
-    "name",
-    "total_ns",
-    "share",
-    "spread_share",
-    "files",
-    "least_ns",
-    "most_ns",
-    "count",
-    "mean_ns",
-)
+    "name", "total_ns", "share", "spread_share", "files", "least_ns", "most_ns", "count", "mean_ns",
+)  # fmt: skip
 
 VIEW = View(
     "kernels",
@@ -148,29 +123,8 @@ VIEW = View(
     merging=Merging(sum_kernels, SHAPES, finish_answer),
     table_style=_category.build_table_style(),
     columns=(
-        "name",
-        "total_ns",
-        "scale",
-        "share",
-        "roof_share",
-        "bound",
-        "count",
-        "mean_ns",
-        "gb_per_s",
-        "trend",
-        "p95_ns",
-        "op",
-        "layer",
-        "phase",
-        "gflop_per_s",
-        "p50_ns",
-        "max_ns",
-        "min_ns",
-        "cumulative_share",
-        "p99_ns",
-        "category",
-        "shape",
-        "lens",
-        "measured_ns",
+        "name", "total_ns", "scale", "share", "roof_share", "bound", "count", "mean_ns", "gb_per_s", "trend",
+        "p95_ns", "op", "layer", "phase", "gflop_per_s", "p50_ns", "max_ns", "min_ns", "cumulative_share",
+        "p99_ns", "category", "shape", "lens", "measured_ns",
     ),
-)
+)  # fmt: skip

@@ -29,11 +29,8 @@ _STRIPS: Final = {
     "name": pl.String(), "unit": pl.String(), "values": pl.List(pl.Float64), "usual": pl.Float64(),
     "highest": pl.Float64(),
 }  # fmt: skip
-BOUNDS_PCT: Final = (
-    10.0,
-    25.0,
-    50.0,
-)  # differences from the run, or the median, at which the colour changes
+# differences from the run, or the median, at which the colour changes
+BOUNDS_PCT: Final = (10.0, 25.0, 50.0)
 
 
 def answer(runs: Sequence[Run], look: Look) -> Answer:

@@ -17,11 +17,8 @@ from tracetui.views.ink import DrawSize, Line
 if TYPE_CHECKING:
     from tracetui.analysis.ranks import RankTimes
 
-TIME_COLUMNS: Final = (
-    "work_ns",
-    "comm_ns",
-    "exposed_ns",
-)  # that can be drawn: the sort column, else the first
+# that can be drawn: the sort column, else the first
+TIME_COLUMNS: Final = ("work_ns", "comm_ns", "exposed_ns")
 _MEDIAN: Final = "_middle"
 
 

@@ -23,18 +23,9 @@ _TITLES: Final = {
     "memory": "peak memory of each phase",
 }
 _COLUMNS: Final = (
-    "name",
-    "phase",
-    "total_ns",
-    "bytes",
-    "share",
-    "time_ratio",
-    "flop_ratio",
-    "flops",
-    "mean_ns",
-    "count",
+    "name", "phase", "total_ns", "bytes", "share", "time_ratio", "flop_ratio", "flops", "mean_ns", "count",
     "category",
-)
+)  # fmt: skip
 _NUMBER_COLUMNS: Final = ("total_ns", "share", "time_ratio", "bytes")
 # Notices of the import that explain these rows.
 _NOTICES: Final = ("backward_other_thread", "backward_owners", "backward_strangers", "nvtx_lent", "names_cut")
