@@ -47,12 +47,12 @@ class Grid:
     def select_columns(self, size: DrawSize) -> Sequence[Any]:
         """Return the visible columns."""
         fits = max(1, (size.width - HEAD_CELLS) // self.cell_width(size))
-        left = max(0, min(self.column_index - fits // 2, len(self.columns) - fits))
+        left = ink.find_first_visible(len(self.columns), fits, self.column_index)
         return self.columns[left : left + fits]
 
     def select_rows(self, height: int) -> Sequence[Any]:
         """Return the visible rows, at most `height`."""
-        top = max(0, min(self.row_index - height // 2, len(self.rows) - height))
+        top = ink.find_first_visible(len(self.rows), height, self.row_index)
         return self.rows[top : top + max(1, height)]
 
 
@@ -114,14 +114,10 @@ def draw_grid(
 
     def draw_cell(row: Any, column: Any) -> Span:
         cell = grid.cells.get((row, column))
-        percent = None if cell is None else find_change_pct(cell)
-        if cell is None or percent is None:
-            span = Span(" " * width)
-        else:
-            mark = "!" if cell.get("odd") else " "
-            span = draw_change(
-                percent, width, scale.bounds_pct, scale.min_number_pct, ascii=size.ascii, mark=mark
-            )
+        span = Span(" " * width)
+        if cell is not None and (percent := find_change_pct(cell)) is not None:
+            mark, least = "!" if cell.get("odd") else " ", scale.min_number_pct
+            span = draw_change(percent, width, scale.bounds_pct, least, ascii=size.ascii, mark=mark)
         return span._replace(style="cursor") if (row, column) == cursor else span
 
     head = ink.make_line(
