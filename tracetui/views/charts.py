@@ -51,9 +51,7 @@ def draw_chart(
         Span(f"{_LETTERS[i] if size.ascii else '━━'} {name}  ", style)
         for i, (name, style) in enumerate(zip(drawn, styles, strict=True))
     ]
-    picture = _draw_picture(
-        list(drawn.values()), DrawSize(size.width, size.height - 1, size.ascii), x_label, y_text
-    )
+    picture = _draw_picture(list(drawn.values()), size.with_height(size.height - 1), x_label, y_text)
     if size.ascii:
         picture = picture.translate(_ASCII_FRAME)
     return [tuple(legend), *(_convert_colour_codes(row, styles) for row in picture.splitlines())]
@@ -89,9 +87,7 @@ def draw_log_chart(
     if size.height < 8 or size.width < 30 or not marks:
         return []
     styles = [*["dim"] * len(lines), *(mark.style for mark in marks)]
-    rows = _draw_log_picture(
-        lines, marks, DrawSize(size.width, size.height - 1, size.ascii), x_label
-    ).splitlines()
+    rows = _draw_log_picture(lines, marks, size.with_height(size.height - 1), x_label).splitlines()
     head = make_line((fit_cells(title, size.width).rstrip(), "title"))
     return [head, *(_convert_colour_codes(row, styles) for row in rows)]
 

@@ -54,7 +54,7 @@ def draw(answer: Answer, look: Look, size: DrawSize) -> list[Line]:
     if answer.rows.is_empty():
         return []
     below = size.height // 2 if size.height >= 16 else 0
-    room = DrawSize(size.width, min(answer.rows.height + 1, size.height - below), size.ascii)
+    room = size.with_height(min(answer.rows.height + 1, size.height - below))
     categories = _category.find_categories(answer.parts, answer.rows[answer.key[0]])
     tones = {answer.key[0]: [*map(_category.select_name_style, categories)]}
     table = ink.draw_table(answer.rows, room, (*answer.key, *COLUMNS), look.cursor[0], tones)
@@ -65,7 +65,7 @@ def draw(answer: Answer, look: Look, size: DrawSize) -> list[Line]:
         f"{row_at_cursor} in {s}": points.filter(pl.col("side") == s).select("x", "y").rows() for s in "ab"
     }
     axis = next(iter(points["axis"]), "")
-    picture = DrawSize(size.width, size.height - len(table), size.ascii)
+    picture = size.with_height(size.height - len(table))
     return ink.clip_lines(
         [*table, *charts.draw_chart(lines, picture, x_label=axis, y_text=units.format_duration)], size
     )

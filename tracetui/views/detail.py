@@ -68,24 +68,24 @@ def draw(answer: Answer, look: Look, size: DrawSize) -> list[Line]:
     lines = _draw_statistics(answer)
     if answer.rows.height > 1:  # a single row has no distribution
         lines += [ink.make_line(), ink.make_line(("distribution", "title"))]
-        lines += _draw_histogram(answer, DrawSize(size.width, max(5, min(10, size.height // 4)), size.ascii))
+        lines += _draw_histogram(answer, size.with_height(max(5, min(10, size.height // 4))))
     left = size.height - len(lines)
     if left >= 11:
-        lines += _draw_steps(answer, DrawSize(size.width, min(14, max(8, left // 2)), size.ascii))
+        lines += _draw_steps(answer, size.with_height(min(14, max(8, left // 2))))
     left = size.height - len(lines)
     forms = answer.parts["forms"]
     if forms.width and left >= 6:
         lines += [
             ink.make_line(),
-            *ink.draw_table(forms, DrawSize(size.width, min(forms.height + 1, 4), size.ascii)),
+            *ink.draw_table(forms, size.with_height(min(forms.height + 1, 4))),
         ]
     left = size.height - len(lines)
     layers = answer.parts["layers"]
     if layers.height > 1 and left >= 8:
-        lines += _draw_layers(answer, DrawSize(size.width, min(layers.height, left // 2 - 1), size.ascii))
+        lines += _draw_layers(answer, size.with_height(min(layers.height, left // 2 - 1)))
     left = size.height - len(lines)
     if left >= 4:
-        lines += [ink.make_line(), *ink.draw_table(answer.rows, DrawSize(size.width, left - 1, size.ascii))]
+        lines += [ink.make_line(), *ink.draw_table(answer.rows, size.with_height(left - 1))]
     return ink.clip_lines(lines, size)
 
 
@@ -122,7 +122,7 @@ def _draw_histogram(answer: Answer, size: DrawSize) -> list[Line]:
     labels = [
         f"{units.format_duration(low)} – {units.format_duration(high)}" for low, high, _ in bins.iter_rows()
     ]
-    room = DrawSize(size.width, bins.height, size.ascii)
+    room = size.with_height(bins.height)
     return ink.draw_bars(bins["count"].to_list(), labels, room, styles=[_select_style(answer)] * len(labels))
 
 

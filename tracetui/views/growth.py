@@ -142,13 +142,13 @@ def draw(answer: Answer, look: Look, size: DrawSize) -> list[Line]:
     if answer.rows.is_empty():
         return []
     below = size.height // 2 if size.height >= 16 else 0
-    room = DrawSize(size.width, min(answer.rows.height + 1, size.height - below), size.ascii)
+    room = size.with_height(min(answer.rows.height + 1, size.height - below))
     name = answer.key[0]
     categories = _category.find_categories(answer.parts, answer.rows[name])
     tones = _select_trend_styles(answer.rows) | {name: [*map(_category.select_name_style, categories)]}
     table = ink.draw_table(answer.rows, room, (name, *SHOWN_COLUMNS), look.cursor[0], tones)
     table += _category.draw_legend_below(categories, size)
-    picture = DrawSize(size.width, size.height - len(table), size.ascii)
+    picture = size.with_height(size.height - len(table))
     axis = answer.rows["axis"][0] if "axis" in answer.rows.columns else "step"
     chart = charts.draw_chart(
         _build_series(answer, look), picture, x_label=str(axis), y_text=units.format_duration

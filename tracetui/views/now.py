@@ -84,7 +84,7 @@ def draw(answer: Answer, look: Look, size: DrawSize) -> list[Line]:
     above = [*late, *strips][: max(0, room - len(below))] if size.height < 30 else [*strips, *late]
     rows = size.height - len(head) - len(above) - len(below)
     return ink.clip_lines(
-        [*head, *above, *_draw_kernels(answer.rows, look, DrawSize(size.width, rows, size.ascii)), *below],
+        [*head, *above, *_draw_kernels(answer.rows, look, size.with_height(rows)), *below],
         size,
     )
 

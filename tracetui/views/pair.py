@@ -89,11 +89,11 @@ def draw(answer: Answer, look: Look, size: DrawSize) -> list[Line]:
     if answer.rows.is_empty():
         return []
     parts = answer.parts
-    lines = [*ink.draw_table(answer.rows, DrawSize(size.width, 3, size.ascii)), ink.make_line()]
+    lines = [*ink.draw_table(answer.rows, size.with_height(3)), ink.make_line()]
     lines += _draw_distributions(parts["bins"], size)
     below = [*_draw_counters(parts["counters"], size), *_draw_launches(parts["launches"], size)]
     room = max(CHART_LINES[0], min(CHART_LINES[1], size.height - len(lines) - len(below)))
-    return [*lines, *_draw_trends(parts["series"], DrawSize(size.width, room, size.ascii)), *below]
+    return [*lines, *_draw_trends(parts["series"], size.with_height(room)), *below]
 
 
 def _draw_trends(series: pl.DataFrame, size: DrawSize) -> list[Line]:
@@ -106,14 +106,14 @@ def _draw_trends(series: pl.DataFrame, size: DrawSize) -> list[Line]:
 def _draw_counters(counters: pl.DataFrame, size: DrawSize) -> list[Line]:
     if counters.is_empty():
         return [ink.make_line(), ink.make_line(("no counter was sampled in both runs", "dim"))]
-    table = ink.draw_table(counters, DrawSize(size.width, MAX_COUNTERS + 1, size.ascii))
+    table = ink.draw_table(counters, size.with_height(MAX_COUNTERS + 1))
     return [ink.make_line(), ink.make_line(("counters while it ran", "title")), *table]
 
 
 def _draw_launches(launches: pl.DataFrame, size: DrawSize) -> list[Line]:
     if launches.is_empty():
         return []
-    table = ink.draw_table(launches, DrawSize(size.width, launches.height + 1, size.ascii), launches.columns)
+    table = ink.draw_table(launches, size.with_height(launches.height + 1), launches.columns)
     return [ink.make_line(), ink.make_line(("the longest launches of either run", "title")), *table]
 
 

@@ -83,10 +83,8 @@ def draw(answer: Answer, look: Look, size: DrawSize) -> list[Line]:
     spare = size.height - answer.rows.height - 1
     legend = _category.draw_legend_below(_category.list_row_categories(answer.rows), size)
     spare -= len(legend)
-    picture = _draw_picture(
-        answer, look, DrawSize(size.width, max(height, min(spare, size.height)), size.ascii)
-    )
-    room = DrawSize(size.width, max(2, size.height - len(picture) - len(legend)), size.ascii)
+    picture = _draw_picture(answer, look, size.with_height(max(height, min(spare, size.height))))
+    room = size.with_height(max(2, size.height - len(picture) - len(legend)))
     tones = _category.select_cell_styles(answer.rows, names=answer.key)
     table = ink.draw_table(answer.rows, room, (*answer.key, *COLUMNS), look.cursor[0], tones)
     return ink.clip_lines([*picture, *table, *legend], size)

@@ -2,7 +2,6 @@
 
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from itertools import chain
 from typing import Final
 
@@ -127,7 +126,7 @@ def draw(answer: Answer, look: Look, size: DrawSize) -> list[Line]:
         blocks += [missing_block] * (missing_block not in blocks)
     for block in blocks:
         lines += [ink.make_line()] * bool(lines) + block
-    return ink.clip_lines(lines, replace(size, height=len(lines)))
+    return ink.clip_lines(lines, size.with_height(len(lines)))
 
 
 def _select_bar_styles(answer: Answer) -> list[str]:
@@ -148,9 +147,7 @@ def _select_fitting_blocks(
     chosen = [p for p in _PARTS_BY_WEIGHT if p in parts]
     while chosen:
         for bars in range(MAX_BARS, MIN_BARS - 1, -1):
-            blocks = [
-                _draw_block(p, parts[p], ways, replace(size, height=bars)) for p in _TITLES if p in chosen
-            ]
+            blocks = [_draw_block(p, parts[p], ways, size.with_height(bars)) for p in _TITLES if p in chosen]
             blocks += [short] if short and "unknown" not in chosen else []
             if sum(1 + len(block) for block in blocks) <= room:
                 return blocks

@@ -57,7 +57,7 @@ def draw(answer: Answer, look: Look, size: DrawSize) -> list[Line]:
     page = _build_layout(answer.parts, look, size)
     low, high, start, _ = answer.parts["window"].row(0)
     body = _draw_rows(page, answer.parts["lanes"]["lane"].to_list())
-    spare = DrawSize(size.width, page.room - len(body), size.ascii)
+    spare = size.with_height(page.room - len(body))
     below = _draw_breakdown(answer.parts["names"], page.totals, spare) if page.legend else []
     keys = [_flame_chart.draw_fill_legend(page.totals, size)] if page.legend and not below else []
     gap = [ink.make_line()] * max(0, size.height - 1 - len(body) - len(below) - len(keys) - len(page.foot))
@@ -190,7 +190,7 @@ def _draw_breakdown(names: pl.DataFrame, totals: Mapping[str, int], size: DrawSi
     return [
         *lines,
         ink.make_line(),
-        *_flame_chart.draw_category_bars(rows, DrawSize(size.width, room, size.ascii), sum(totals.values())),
+        *_flame_chart.draw_category_bars(rows, size.with_height(room), sum(totals.values())),
     ]
 
 

@@ -52,7 +52,7 @@ def draw(answer: Answer, look: Look, size: DrawSize) -> list[Line]:
         rows = answer.rows.filter(part=part)
         if rows.height:
             lines += [ink.make_line(), ink.make_line((_TITLES[part], "title")), *_draw_part(rows, size)]
-    return ink.clip_lines(lines[1:], DrawSize(size.width, len(lines), size.ascii))
+    return ink.clip_lines(lines[1:], size.with_height(len(lines)))
 
 
 def _draw_part(rows: pl.DataFrame, size: DrawSize) -> list[Line]:
@@ -60,9 +60,7 @@ def _draw_part(rows: pl.DataFrame, size: DrawSize) -> list[Line]:
     figures = rows.filter(pl.any_horizontal(pl.col(*_NUMBER_COLUMNS).is_not_null()))
     figures_only = figures.drop("part", "text")
     tones = _category.select_cell_styles(figures_only, names=("name",))
-    table = ink.draw_table(
-        figures_only, DrawSize(size.width, figures_only.height + 1, size.ascii), _COLUMNS, styles=tones
-    )
+    table = ink.draw_table(figures_only, size.with_height(figures_only.height + 1), _COLUMNS, styles=tones)
     texts = rows.filter(pl.col("text").is_not_null()).select("phase", "name", "text").rows()
     sentences = [f"{', '.join(filter(None, (phase, name)))}: {text}" for phase, name, text in texts]
     wrapped = (ln for word in sentences for ln in wrap(word, max(10, size.width), subsequent_indent="  "))
