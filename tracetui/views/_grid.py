@@ -11,7 +11,7 @@ from capture.run import Run
 from tracetui import glyphs
 from tracetui.cell_width import count_cells, fit_cells
 from tracetui.look import Look
-from tracetui.views import Answer, Focus, ink
+from tracetui.views import Answer, Focus, choose_group, ink
 from tracetui.views._category import draw_legend_below, select_name_style
 from tracetui.views.ink import DrawSize, Line, Span
 
@@ -81,9 +81,7 @@ def build_grid(answer: Answer, look: Look, weight: str) -> Grid:
 
 def choose_column(runs: Sequence[Run], look: Look) -> str:
     """Return the columns of a grid of layers: ops, unless another grouping is requested."""
-    if look.group in (None, "layer"):
-        return "op" if all(run.has("op") for run in runs) else "name"
-    return str(look.group)
+    return choose_group(runs, None if look.group == "layer" else look.group)
 
 
 class ChangeScale(NamedTuple):

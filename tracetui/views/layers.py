@@ -111,10 +111,6 @@ def _format_rates(cell: Cell) -> list[str]:
     return [f"{units.format_share(cell['roof_share'])} of the roof ({cell['bound']})", *rates]
 
 
-def _list_sum_keys(run: Run, look: Look) -> tuple[str, ...]:
-    return ("layer", _grid.choose_column([run], look), "step", "phase")
-
-
 _NEEDS: Final = frozenset({"dur", "layer"})
 VIEW = View(
     "layers",
@@ -122,7 +118,9 @@ VIEW = View(
     answer,
     draw,
     needs=_NEEDS,
-    merging=build_sum_merging(answer, _list_sum_keys, _NEEDS),
+    merging=build_sum_merging(
+        answer, lambda run, look: ("layer", _grid.choose_column([run], look), "step", "phase"), _NEEDS
+    ),
     default_group="op",
     find_focus=partial(_grid.find_cell_focus, weight=_WEIGHT),
 )
