@@ -29,12 +29,7 @@ def answer(runs: Sequence[Run], look: Look) -> Answer:
     names = row["members_a"] or [], row["members_b"] or []
     group = focus.get("by") or "name"
     compared = compare_row(runs[:2], names, group, replace(look, phase=row["phase"]), row["rank"])
-    parts = {
-        "bins": compared.bins,
-        "series": compared.series,
-        "launches": compared.launches,
-        "counters": compared.counters,
-    }
+    parts = {name: getattr(compared, name) for name in ("bins", "series", "launches", "counters")}
     return Answer(compared.rows, tuple(_build_notes(runs, row, names)), ("side",), parts)
 
 
@@ -50,23 +45,16 @@ def _find_row(runs: Sequence[Run], look: Look, focus: dict[str, Any]) -> dict[st
     entered = rows.filter(same)
     if entered.height:
         return entered.row(0, named=True)
-    name_alone = [str(focus["name"])]
-    return {
-        "members_a": name_alone,
-        "members_b": name_alone,
-        "phase": focus.get("phase"),
-        "rank": None,
-        "verdict": None,
-        "match": "name",
-    }
+    name = [str(focus["name"])]
+    members = {"members_a": name, "members_b": name}
+    return {**members, "phase": focus.get("phase"), "rank": None, "verdict": None, "match": "name"}
 
 
 def _build_notes(runs: Sequence[Run], row: dict[str, Any], names: Sequence[Sequence[str]]) -> list[str]:
     notes = []
     if row["verdict"] is not None:
-        notes.append(
-            f"{row['verdict']}{_describe_medians(row)}, Δ {units.format_difference(row['delta_ns'])} in total"
-        )
+        total = units.format_difference(row["delta_ns"])
+        notes.append(f"{row['verdict']}{_describe_medians(row)}, Δ {total} in total")
         if row["match"] != "exact":
             notes.append(f"matched: {row['match']}")
     for side, run, of in zip("ab", build_titles(runs[0], runs[1]), names, strict=True):
@@ -121,7 +109,7 @@ def _draw_distributions(bins: pl.DataFrame, size: DrawSize) -> list[Line]:
     """Draw a line per bin: a to the left of the middle, b to the right."""
     largest = max(1, *bins["a"].to_list(), *bins["b"].to_list()) if bins.height else 1
     edges = bins.select("low_ns", "high_ns").rows()
-    labels = [f"{units.format_duration(low)} – {units.format_duration(high)}" for low, high in edges]
+    labels = [" – ".join(map(units.format_duration, pair)) for pair in edges]
     width = max((len(x) for x in labels), default=0)
     half = max(4, (size.width - width - 3) // 2)
     head = [ink.make_line(" " * (width + 1), (fit_cells("a", half), "series0"), " ", ("b", "series1"))]
