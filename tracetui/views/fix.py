@@ -54,12 +54,7 @@ ADVICE_BY_CAUSE: Final[Mapping[str, CauseAdvice]] = {
         "it starts before its predecessor has ended",
         "medium",
     ),
-    NO_MODEL: CauseAdvice(
-        "its ideal time is unknown: counted as needed",
-        "its work is unknown",
-        "",
-        "low",
-    ),
+    NO_MODEL: CauseAdvice("its ideal time is unknown: counted as needed", "its work is unknown", "", "low"),
     step_ledger.COPY: CauseAdvice(
         "keeping data on the device, pinned memory, or copying a layer ahead during computation",
         "nothing else ran; low end: as much as computation could hide",

@@ -22,29 +22,28 @@ _COLUMN_ORDER: Final = (
     "share", "cumulative_share", *roofline.RATE_COLUMNS, "mean_ns", "p50_ns", "p95_ns", "p99_ns", "min_ns",
     "max_ns", "trend", "shape",
 )  # fmt: skip
-_OPTIONAL_COLUMNS: Final = (
-    *step_sampling.SCALE_COLUMNS,
-    *roofline.RATE_COLUMNS,
-)  # left out if no source could report them
+# left out if no source could report them
+_OPTIONAL_COLUMNS: Final = (*step_sampling.SCALE_COLUMNS, *roofline.RATE_COLUMNS)
+_MERGED_COLUMNS: Final = (
+    "name", "total_ns", "share", "spread_share", "files", "least_ns", "most_ns", "count", "mean_ns",
+)  # fmt: skip
 
 
 def answer(runs: Sequence[Run], look: Look) -> Answer:
     """Return one row per group, always with the same columns."""
     run, group = runs[0], look.group or "name"
     table = compute_kernel_table(run, look)
-    return Answer(
-        _order_columns(table, group, _COLUMN_ORDER),
-        tuple(_build_notes(run, look, group, table)),
-        key=(group,),
-    )
+    rows = _order_columns(table, group, _COLUMN_ORDER)
+    return Answer(rows, tuple(_build_notes(run, look, group, table)), key=(group,))
 
 
 def _order_columns(table: pl.DataFrame, group: str, order: Sequence[str]) -> pl.DataFrame:
     """Return the columns in order, null for those that the source lacks."""
     order = [c for c in order if c in table.columns or c not in _OPTIONAL_COLUMNS]
-    unknown = [c for c in order if c not in table.columns]
     table = table.with_columns_seq(
-        pl.lit(None, pl.Int64 if c == "layer" else pl.String).alias(c) for c in unknown
+        pl.lit(None, pl.Int64 if c == "layer" else pl.String).alias(c)
+        for c in order
+        if c not in table.columns
     )
     return table[[group, *(c for c in order if c != group)]]
 
@@ -83,12 +82,10 @@ def finish_answer(merged: PartialResult, look: Look) -> Answer:
     With `look.merged`: the table of the run whose ranks they are.
     """
     table, group = build_kernel_table(merged, look), look.group or "name"
-    approximate = merged.frames["sketch"].drop_nulls("bucket")["group"].n_unique()
-    notes = [
-        *_describe_lenses(merged),
-        *([_describe_approximation(approximate)] if approximate else []),
-        *roofline.note_roof(merged_run.build_empty_run(merged), table),
-    ]
+    notes = _describe_lenses(merged)
+    if rows := merged.frames["sketch"].drop_nulls("bucket")["group"].n_unique():
+        notes.append(f"percentiles of {rows:,} rows are approximate, off by at most {MAX_RELATIVE_ERROR:.1%}")
+    notes += roofline.note_roof(merged_run.build_empty_run(merged), table)
     if look.merged:
         return Answer(_order_columns(table, group, _COLUMN_ORDER), tuple(notes), key=(group,))
     notes.append("least, most and spread refer to totals of single files; spread is (most − least) / mean")
@@ -96,10 +93,6 @@ def finish_answer(merged: PartialResult, look: Look) -> Answer:
         notes.append(f"totals and counts are per {look.per} of one file")
     order = [c for c in (*_COLUMN_ORDER, *SPREAD_COLUMNS) if c != "trend"]
     return Answer(_order_columns(table, group, order), tuple(notes), key=(group,), columns=_MERGED_COLUMNS)
-
-
-def _describe_approximation(rows: int) -> str:
-    return f"percentiles of {rows:,} rows are approximate, off by at most {MAX_RELATIVE_ERROR:.1%}"
 
 
 def _describe_lenses(merged: PartialResult) -> list[str]:
@@ -110,10 +103,6 @@ def _describe_lenses(merged: PartialResult) -> list[str]:
     counts_text = ", ".join(f"{lens or 'unknown'} in {number:,} runs" for lens, number in counts)
     return [f"times of different lenses are summed ({counts_text}): choose one with --lens"]
 
-
-_MERGED_COLUMNS: Final = (
-    "name", "total_ns", "share", "spread_share", "files", "least_ns", "most_ns", "count", "mean_ns",
-)  # fmt: skip
 
 VIEW = View(
     "kernels",

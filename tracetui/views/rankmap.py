@@ -91,12 +91,10 @@ def _draw_cursor_line(cell: Cell | None) -> Line:
     if cell is None:
         return ink.make_line(("nothing ran here", "dim"))
     times = "  ".join(f"{units.format_heading(c)} {units.format_duration(cell[c])}" for c in TIME_COLUMNS)
-    behind = cell["behind_share"]
-    behind_text = "" if behind is None else f"  {behind:+.1%} of the median"
-    where = (
-        " on " + " behind ".join(filter(None, map(cell.get, ("host", "switch")))) if cell.get("host") else ""
-    )
-    return ink.make_line((f"rank {cell['rank']}{where}, step {cell['step']}: ", "dim"), times, behind_text)
+    behind = "" if cell["behind_share"] is None else f"  {cell['behind_share']:+.1%} of the median"
+    places = " behind ".join(filter(None, map(cell.get, ("host", "switch"))))
+    where = f" on {places}" if cell.get("host") else ""
+    return ink.make_line((f"rank {cell['rank']}{where}, step {cell['step']}: ", "dim"), times, behind)
 
 
 def find_focus(answer: Answer, look: Look) -> Focus:
