@@ -1,8 +1,8 @@
-"""Ask one question about many files: options, choice of the files, progress on stderr."""
+"""Ask one question about many files: choice of the files, progress on stderr."""
 
 import sys
 import time
-from argparse import ArgumentParser, Namespace
+from argparse import Namespace
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -22,20 +22,6 @@ if TYPE_CHECKING:
 MANY_FILES: Final = 16  # from this number on files are asked together by default
 _TERMINAL_INTERVAL_S: Final = 0.2  # between two lines of progress on a terminal
 _LOG_INTERVAL_S: Final = 10.0  # and elsewhere
-
-
-def add_on_option(parser: ArgumentParser) -> None:
-    """Add --on, where to compute one answer about many files."""
-    about = (
-        "one answer about all files, computed on local:N processes, dask://HOST:PORT or ray://HOST:PORT|auto"
-    )
-    parser.add_argument("--on", metavar="WHERE", help=about)
-
-
-def add_hosts_option(parser: ArgumentParser) -> None:
-    """Add --hosts, the host of each rank."""
-    about = "file with a line per rank: its number or file, its host, and optionally its switch"
-    parser.add_argument("--hosts", metavar="FILE", help=about)
 
 
 def read_hosts(args: Namespace) -> "Hosts":

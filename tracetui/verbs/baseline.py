@@ -24,7 +24,7 @@ def options(parser: ArgumentParser) -> None:
     parser.add_argument("--run", dest="which", metavar="N|NAME", help="run of the file to save")
     parser.add_argument("--replace", action="store_true", help="overwrite an existing baseline")
     parser.add_argument("--remove", action="store_true", help="remove the baseline")
-    parser.add_argument("--no-cache", action="store_true", help="parse the file again, and write no cache")
+    _options.add_options(parser, "--no-cache")
     parser.add_argument("--strict", action="store_true", help="exit with 4 if a part could not be read")
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from capture.errors import UsageError
 from tracetui import units
 from tracetui.compare.run_sides import NoiseFloor, Sides
-from tracetui.look import CYCLE_RANKINGS, GROUPS, Look, RowLink, Terms
+from tracetui.look import CYCLE_RANKINGS, Look, RowLink, Terms
 from tracetui.samples import resolve_file
 from tracetui.saved_choices import load_links
 from tracetui.verbs import _comparison_sides, _many_files, _options
@@ -31,7 +31,7 @@ def options(parser: ArgumentParser) -> None:
     _options.add_input_options(parser, "*")
     _add_side_options(parser)
     _add_recording_options(parser)
-    _many_files.add_on_option(parser)
+    _options.add_options(parser, "--on")
     _options.add_screen_options(parser, None)
     _add_gate_options(parser)
     _add_answer_options(parser)
@@ -43,9 +43,7 @@ def _add_side_options(parser: ArgumentParser) -> None:
     for side in "ab":
         repeats = f"repeated recordings of side {side}; each run is one sample"
         add(f"--{side}", nargs="+", type=resolve_file, default=[], metavar="FILE", help=repeats)
-    _options.add_merge_option(parser)
-    _options.add_capture_option(parser)
-    _options.add_device_option(parser)
+    _options.add_options(parser, "--merge", "--capture", "--device")
     for side, position in (("a", "first"), ("b", "second")):
         which = f"run of the {position} input (or of the only one)"
         add(f"--run-{side}", metavar="N|NAME", help=which)
@@ -89,17 +87,12 @@ def _add_gate_options(parser: ArgumentParser) -> None:
 
 def _add_answer_options(parser: ArgumentParser) -> None:
     """Add which rows are shown, and how."""
-    add = parser.add_argument
-    add("--filter", default="", metavar="REGEX", help="only matching names")
-    add("--group-by", choices=GROUPS, help=_options.GROUP_HELP)
-    add("--phase", metavar="PHASE", help=_options.PHASE_HELP)
-    add("--lens", metavar="LENS", help=_options.LENS_HELP)
-    _options.add_steps_option(parser)
-    add("--sort", metavar="COLUMN", help=_options.SORT_HELP)
-    add("--reverse", action="store_true", help="reverse the sort order")
-    add("--limit", type=int, metavar="N", help=_options.LIMIT_HELP)
-    add("--format", choices=_options.FORMATS, help="print in this format (default: show a screen)")
-    add("--width", type=int, help=_options.WIDTH_HELP)
+    parser.add_argument("--filter", default="", metavar="REGEX", help="only matching names")
+    _options.add_options(
+        parser, "--group-by", "--phase", "--lens", "--steps", "--sort", "--reverse", "--limit"
+    )
+    _options.add_format_option(parser, default=None)
+    _options.add_options(parser, "--width")
 
 
 def run(args: Namespace) -> int:

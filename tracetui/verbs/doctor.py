@@ -41,10 +41,7 @@ _LISTED_PACKAGES: Final = (
 
 
 def options(parser: ArgumentParser) -> None:
-    _options.add_input_options(parser, "*")
-    _options.add_merge_option(parser)
-    _options.add_capture_option(parser)
-    _many_files.add_on_option(parser)
+    _options.add_input_options(parser, "*", "--merge", "--capture", "--on")
     parser.add_argument("--measure", action="store_true", help="measure the roof of this machine and save it")
     parser.add_argument(
         "--why",

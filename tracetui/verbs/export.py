@@ -12,17 +12,12 @@ from tracetui.verbs import _options
 if TYPE_CHECKING:
     from capture.run import Run
 
-
 PICTURE_SUFFIXES: Final = (".svg", ".png")
 REPORT_FORMATS: Final = {".md": "md", ".html": "html", ".txt": "table"}  # suffix → report format
-_PAIR_RUNS: Final = 2
 
 
 def options(parser: ArgumentParser) -> None:
-    _options.add_input_options(parser)
-    _options.add_merge_option(parser)
-    _options.add_capture_option(parser)
-    _options.add_look_options(parser)
+    _options.add_input_options(parser, "+", "--merge", "--capture", *_options.LOOK_OPTIONS)
     about = "file to write; its suffix selects the format"
     parser.add_argument("-o", "--output", required=True, metavar="OUT", help=about)
     parser.add_argument("--force", action="store_true", help="overwrite an existing file")
@@ -84,11 +79,9 @@ def _write_picture(args: Namespace, out: Path) -> int:
 def _load_for_view(args: Namespace, number: int) -> "tuple[Sequence[Run], int]":
     """Load the runs for a view, and the index of the selected one."""
     runs = _options.load_runs(args)
-    return (
-        (_options.select_pair(runs, args.which), 0)
-        if number == _PAIR_RUNS
-        else (runs, resolve_run_index(runs, args.which))
-    )
+    if number == 2:
+        return _options.select_pair(runs, args.which), 0
+    return runs, resolve_run_index(runs, args.which)
 
 
 def _parse_picture_size(args: Namespace) -> tuple[int, int]:

@@ -14,13 +14,9 @@ from tracetui.verbs import _many_files, _options
 
 
 def options(parser: ArgumentParser) -> None:
-    _options.add_input_options(parser, "*")
-    _options.add_merge_option(parser)
-    _options.add_capture_option(parser)
-    _options.add_device_option(parser)
-    _many_files.add_on_option(parser)
-    _many_files.add_hosts_option(parser)
-    _options.add_look_options(parser)
+    _options.add_input_options(
+        parser, "*", "--merge", "--capture", "--device", "--on", "--hosts", *_options.LOOK_OPTIONS
+    )
     parser.add_argument(
         "--sample",
         action="append",

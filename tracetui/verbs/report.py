@@ -11,7 +11,7 @@ from capture.errors import UsageError
 from capture.spelling import suggest_nearest
 from tracetui import units
 from tracetui.look import Look
-from tracetui.report_formats import FORMATS, ReportContent, ask_for_report, format_content
+from tracetui.report_formats import ReportContent, ask_for_report, format_content
 from tracetui.run_choice import resolve_run_index
 from tracetui.verbs import _many_files, _options
 from tracetui.views import View, list_unusable_views, load_view, load_views
@@ -22,14 +22,9 @@ if TYPE_CHECKING:
 
 def options(parser: ArgumentParser) -> None:
     parser.add_argument("view", help="view to print; `tracetui report list` lists them")
-    _options.add_input_options(parser, "*")
-    _options.add_merge_option(parser)
-    _options.add_capture_option(parser)
-    _options.add_device_option(parser)
-    _many_files.add_on_option(parser)
-    _many_files.add_hosts_option(parser)
-    _options.add_look_options(parser)
-    parser.add_argument("--limit", type=int, metavar="N", help=_options.LIMIT_HELP)
+    _options.add_input_options(
+        parser, "*", "--merge", "--capture", "--device", "--on", "--hosts", *_options.LOOK_OPTIONS, "--limit"
+    )
     parser.add_argument(
         "--what-if",
         action="append",
@@ -37,8 +32,8 @@ def options(parser: ArgumentParser) -> None:
         metavar="OP=CHANGE",
         help="fix view only: predict the step time with an op changed: attn.core=-30%%, mlp.down=x0.5",
     )
-    parser.add_argument("--format", choices=tuple(FORMATS), default="table", help=_options.FORMAT_HELP)
-    parser.add_argument("--width", type=int, help=_options.WIDTH_HELP)
+    _options.add_format_option(parser)
+    _options.add_options(parser, "--width")
 
 
 def run(args: Namespace) -> int:
