@@ -5,7 +5,7 @@ import shutil
 import signal
 import sys
 import time
-from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from argparse import ArgumentTypeError, Namespace
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -187,11 +187,6 @@ def _join_paths(files: Sequence[Path]) -> str:
 
 END_POLL_S: Final = 0.1  # between two checks whether the process still runs
 _END_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-
-
-def add_pid_option(parser: ArgumentParser) -> None:
-    """Add --pid, a running process."""
-    parser.add_argument("--pid", type=int, metavar="N", help="running PyTorch process to attach to")
 
 
 def check_process(args: Namespace) -> None:
