@@ -203,6 +203,14 @@ def select_pair(runs: "Sequence[Run]", which: str | None) -> "list[Run]":
     return [candidates[resolve_run_index(candidates, which)] for candidates in of_file]
 
 
+def load_for_view(args: Namespace, run_count: int) -> "tuple[Sequence[Run], int]":
+    """Load the runs for a view of so many runs, and the index of the selected one."""
+    runs = load_runs(args)
+    return (
+        (select_pair(runs, args.which), 0) if run_count == 2 else (runs, resolve_run_index(runs, args.which))
+    )
+
+
 def build_look(args: Namespace) -> Look:
     """Build the look from the options."""
     look = Look(

@@ -1,6 +1,4 @@
-"""`tracetui open [FILE…]`: show files on the screen; without a terminal print summaries, without a file offer
-a menu.
-"""
+"""`tracetui open [FILE…]`: show files on the screen, or their summaries; without a file offer a menu."""
 
 import shutil
 import sys
@@ -17,13 +15,8 @@ def options(parser: ArgumentParser) -> None:
     _options.add_input_options(
         parser, "*", "--merge", "--capture", "--device", "--on", "--hosts", *_options.LOOK_OPTIONS
     )
-    parser.add_argument(
-        "--sample",
-        action="append",
-        default=[],
-        metavar="NAME",
-        help="an installed recording: decode or slowed",
-    )
+    about = "an installed recording: decode or slowed"
+    parser.add_argument("--sample", action="append", default=[], metavar="NAME", help=about)
     tour = "five minutes through two samples; you type the keys"
     parser.add_argument("--tour", action="store_true", help=tour)
     parser.add_argument("--follow", action="store_true", help="keep reading a file that grows")
@@ -78,14 +71,8 @@ def _print_summaries(args: Namespace) -> int:
         sys.stdout.write(format_content(content))
         return 0
     runs = _options.load_runs(args)
-    places = [resolve_run_index(runs, args.which)] if args.which else range(len(runs))
-    for i in places:
-        sys.stdout.write(
-            format_report(
-                load_view("summary"), runs, _options.build_look(args), "table", chosen=i, width=width
-            )
-            + "\n"
-        )
+    for i in [resolve_run_index(runs, args.which)] if args.which else range(len(runs)):
+        sys.stdout.write(f"{format_report(summary, runs, look, chosen=i, width=width)}\n")
     return 0
 
 
