@@ -17,6 +17,7 @@ from tracetui.analysis.frames.selection import compute_total_ns
 from tracetui.cell_width import count_cells, fit_cells
 from tracetui.display_names import NAME_COLUMNS, map_display_names
 from tracetui.look import Look
+from tracetui.run_choice import format_run_names
 from tracetui.views import Answer, Source, View, ask, ink, list_heads, select_row_key, sort_answer
 
 SCHEMA_NUMBER: Final = 1
@@ -63,8 +64,8 @@ def ask_for_report(view: View, sources: Sequence[Source], look: Look, chosen: in
     answering = sources if view.run_count > 1 else sources[chosen : chosen + 1]
     answer, runs = ask(view, answering, look), list_heads(sources)
     if len(runs) > len(answering):
-        names = ", ".join(f"{i}: {r.name}" for i, r in enumerate(runs, 1))
-        answer = replace(answer, notes=(f"run {chosen + 1} of {len(runs)} ({names})", *answer.notes))
+        note = f"run {chosen + 1} of {len(runs)} ({format_run_names(runs)})"
+        answer = replace(answer, notes=(note, *answer.notes))
     return ReportContent(view, runs, list_heads(answering), answer, look)
 
 

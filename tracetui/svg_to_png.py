@@ -20,11 +20,8 @@ def render_png(svg: str) -> bytes:
         import resvg_py
     except ImportError:
         raise UsageError("cannot draw a PNG", todo='pip install "tracetui[png]", or write .svg') from None
-    options = {
-        "monospace_family": _find_font(resvg_py),
-        "font_family": _find_font(resvg_py),
-        "zoom": PIXELS_PER_POINT,
-    }
+    font = _find_font(resvg_py)
+    options = {"monospace_family": font, "font_family": font, "zoom": PIXELS_PER_POINT}
     return bytes(resvg_py.svg_to_bytes(svg_string=svg, **options))
 
 

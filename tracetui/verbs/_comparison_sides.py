@@ -23,7 +23,7 @@ from tracetui.compare.pairing.sample_selection import (
 )
 from tracetui.compare.run_sides import Sides
 from tracetui.process import UserProgram
-from tracetui.run_choice import resolve_run_index
+from tracetui.run_choice import format_run_names, resolve_run_index
 from tracetui.verbs import _engine_options, _options, _recording, record
 
 if TYPE_CHECKING:
@@ -93,14 +93,9 @@ def _read_named_sides(args: Namespace) -> NamedSides:
             places["ab".index(side)].append(len(runs) + resolve_run_index(loaded, which))
             runs += loaded
             if len(loaded) > 1 and which is None:
-                several.append(_describe_first_run(loaded, side))
+                has = f"{read_file_name(loaded[0])} has {len(loaded)} runs ({format_run_names(loaded)})"
+                several.append(f"{has}: comparing the first; --run-{side} selects another")
     return runs, *places, several
-
-
-def _describe_first_run(loaded: Sequence[Run], side: str) -> str:
-    names = ", ".join(f"{i}: {r.name}" for i, r in enumerate(loaded, 1))
-    file = read_file_name(loaded[0])
-    return f"{file} has {len(loaded)} runs ({names}): comparing the first; --run-{side} selects another"
 
 
 def _iter_inputs(args: Namespace, files: Sequence[str]) -> Iterator[list[Run]]:

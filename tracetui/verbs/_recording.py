@@ -237,7 +237,5 @@ def _wait_for_end(engine: AttachedProcess, seconds: float | None) -> int:
 
 def _explain_no_steps(pid: int, engine: AttachedProcess) -> str:
     """Return why a process that was attached to has no recorded step."""
-    faults = [fault for report in engine.reports.read_reports().values() for fault in report.faults]
-    if faults:
-        return f"the recorder stopped: {faults[0]}"
-    return f"process {pid} completed no step in that time: it called no module, or stayed within one call"
+    idle = f"process {pid} completed no step in that time: it called no module, or stayed within one call"
+    return engine.reports.explain_stop() or idle

@@ -7,7 +7,7 @@ from pathlib import Path
 from capture.errors import UsageError
 from capture.files import user_dirs
 from capture.run import Run
-from tracetui.run_choice import resolve_run_index
+from tracetui.run_choice import format_run_names, resolve_run_index
 from tracetui.samples import resolve_file
 from tracetui.verbs import _options
 
@@ -52,8 +52,8 @@ def _save_baseline(args: Namespace, file: Path) -> None:
         return
     runs = _options.load_runs(args)
     if len(runs) > 1 and args.which is None:
-        names = ", ".join(f"{i}: {r.name}" for i, r in enumerate(runs, 1))
-        raise UsageError(f"{args.files[0]} has {len(runs)} runs", todo=f"choose one with --run: {names}")
+        todo = f"choose one with --run: {format_run_names(runs)}"
+        raise UsageError(f"{args.files[0]} has {len(runs)} runs", todo=todo)
     export([runs[resolve_run_index(runs, args.which)]], file, overwrite=True)
     _options.print_status(f"saved as baseline:{args.name}")
 
