@@ -123,7 +123,6 @@ def _clamp_tokens(tokens: int) -> int:
 
 
 def _format_view_answer(view: View, answer: Answer, tokens: int) -> str:
-    """Return an answer as JSON with as many rows as fit."""
     lists = [c for c, t in answer.rows.schema.items() if isinstance(t, pl.List)]
     rows = replace_non_finite(answer.rows.drop(lists))
     content = {

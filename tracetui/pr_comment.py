@@ -123,7 +123,6 @@ def _format_rows_table(rows: pl.DataFrame) -> str:
 
 
 def _draw_waterfall(runs: Sequence[Run], look: Look) -> str:
-    """Draw the bars as preformatted text."""
     bars_view = load_view("waterfall")
     answer = ask(bars_view, runs, look)
     if bars_view.draw is None or answer.rows.is_empty():

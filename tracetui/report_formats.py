@@ -227,7 +227,6 @@ def _fit_widths(natural: Mapping[str, int], rows: pl.DataFrame, content: ReportC
 
 
 def _format_cells(rows: pl.DataFrame) -> list[list[str]]:
-    """Return every value as text."""
     rows = _with_display_names(rows)
     return [[_format_cell(c, v) for c, v in zip(rows.columns, row, strict=True)] for row in rows.iter_rows()]
 

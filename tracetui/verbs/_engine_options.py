@@ -156,7 +156,6 @@ def create_output_files(args: Namespace, count: int) -> list[Path]:
 
 
 def _add_watch_options(parser: ArgumentParser) -> None:
-    """Add what can be watched instead of an engine."""
     about = "instead of an engine: --watch DIR, or the address of a vLLM or SGLang server"
     add = parser.add_argument_group(about).add_argument
     add("--watch", metavar="DIR", help="follow a folder into which a profiler writes traces of any format")

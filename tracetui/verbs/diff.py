@@ -39,7 +39,6 @@ def options(parser: ArgumentParser) -> None:
 
 
 def _add_side_options(parser: ArgumentParser) -> None:
-    """Add the runs to compare."""
     add = parser.add_argument
     for side in "ab":
         repeats = f"repeated recordings of side {side}; each run is one sample"
@@ -51,7 +50,6 @@ def _add_side_options(parser: ArgumentParser) -> None:
 
 
 def _add_recording_options(parser: ArgumentParser) -> None:
-    """Add the recording of both sides."""
     add = parser.add_argument
     about = "record two programs alternately until the comparison is decided or the budget is spent"
     add("--record", nargs=2, metavar=("CMD_A", "CMD_B"), help=about)
@@ -84,7 +82,6 @@ def _add_gate_options(parser: ArgumentParser) -> None:
 
 
 def _add_answer_options(parser: ArgumentParser) -> None:
-    """Add which rows are shown, and how."""
     parser.add_argument("--filter", default="", metavar="REGEX", help="only matching names")
     _options.add_options(
         parser, "--group-by", "--phase", "--lens", "--steps", "--sort", "--reverse", "--limit"
@@ -254,7 +251,6 @@ def _print_required_recordings(compared: "Diff", look: Look) -> None:
 
 
 def _select_gated_rows(args: Namespace, rows: pl.DataFrame) -> pl.DataFrame:
-    """Return the rows that the gate looks at."""
     if not args.rows:
         return rows
     labels = pl.col("name", "op", "category").cast(pl.String)

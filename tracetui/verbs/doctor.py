@@ -148,7 +148,6 @@ def iter_answer_lines(run: Run, views: list[View]) -> Iterator[str]:
 
 
 def _iter_run_roof_lines(run: Run) -> Iterator[str]:
-    """Yield the roof of a run that reports its work."""
     if run.has("bytes") or run.has("flops"):
         roof = roofline.find_roof(run)
         text = roofline.describe_roof(roof, roofline.find_dtype(run)) if roof else "unknown for its device"

@@ -44,7 +44,6 @@ def run(args: Namespace) -> int:
 
 
 def _write_report(args: Namespace, out: Path) -> int:
-    """Write a view as a document."""
     from capture.files.atomic import write_atomically
     from tracetui.report_formats import format_report
     from tracetui.views import load_view

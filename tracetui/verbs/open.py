@@ -77,7 +77,6 @@ def _print_summaries(args: Namespace) -> int:
 
 
 def _show_start_menu(args: Namespace) -> int:
-    """Offer what can be opened, and show the selection."""
     from tracetui import start_menu
 
     offered = start_menu.list_entries()
@@ -113,7 +112,6 @@ def _show_tour(args: Namespace) -> int:
 
 
 def _print_recordings() -> int:
-    """Print the recordings, newest first, if no file was named."""
     from capture.files.user_dirs import list_recordings
 
     paths = list_recordings()

@@ -50,7 +50,6 @@ def _build_table_style(runs: Sequence[Run], look: Look) -> TableStyle:
 
 
 def _build_answer(runs: Sequence[Run], look: Look) -> Answer:
-    """Return the answer without its colours."""
     from tracetui.compare.run_matrix import build_matrix, find_axis, fit_scaling  # numpy loads with it
 
     of = look.terms.of

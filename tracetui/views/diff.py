@@ -145,7 +145,6 @@ def build_notes(compared: "Diff", look: Look) -> tuple[str, ...]:
 
 
 def _describe_gap_change(compared: "Diff", gap_ns: int) -> str:
-    """Describe how the time between kernels changed."""
     from tracetui.compare.diff import IDLE_TIME
     from tracetui.compare.evidence.phase_totals import GAP
 

@@ -19,6 +19,7 @@ from tracetui.views import Answer, Focus, View, _category, choose_group, find_cu
 
 _FOCUS_OP: Final = "--focus op="
 EXPERTS_OP: Final = "moe.experts"
+_HOST_CALLS: Final = "host calls besides the kernels: activities=[CPU, CUDA], or nsys --trace=cuda,nvtx"
 _MAX_WAITS: Final = 2  # call stacks of waits that notes name
 _MIN_NAMED_SHARE: Final = 0.01  # of the step: from here on, unknown work gets a row and a wait a note
 
@@ -32,8 +33,6 @@ class CauseAdvice(NamedTuple):
     confidence: str  # high, medium or low
     record_next: str = ""  # what to record if it cannot be known
 
-
-_HOST_CALLS: Final = "host calls besides the kernels: activities=[CPU, CUDA], or nsys --trace=cuda,nvtx"
 
 ADVICE_BY_CAUSE: Final[Mapping[str, CauseAdvice]] = {
     step_ledger.MEMORY: CauseAdvice(

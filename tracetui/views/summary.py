@@ -253,7 +253,6 @@ def draw_missing_data_short(unknown: pl.DataFrame, size: DrawSize) -> list[Line]
 
 
 def _draw_two_columns(rows: Sequence[tuple[str, str]], size: DrawSize) -> list[Line]:
-    """Draw rows of a name and a wrapped text."""
     wide = min(max((count_cells(name) for name, _ in rows), default=0), size.width // 2)
     room = max(8, size.width - wide - 2)
     lines = []

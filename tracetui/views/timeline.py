@@ -95,7 +95,6 @@ class _PictureLayout:
 
 
 def _build_layout(parts: TimelineFrames, look: Look, size: DrawSize) -> _PictureLayout:
-    """Return the layout of the drawing for a look and a size."""
     low, high, start, _ = parts["window"].row(0)
     at_cursor = find_slice(parts, look.slice)
     selected = None if at_cursor is None else (at_cursor["lane"], at_cursor["t"], at_cursor["end"])

@@ -56,7 +56,6 @@ def draw(answer: Answer, look: Look, size: DrawSize) -> list[Line]:
 
 
 def _draw_part(rows: pl.DataFrame, size: DrawSize) -> list[Line]:
-    """Draw figures as a table, and texts as lines."""
     figures = rows.filter(pl.any_horizontal(pl.col(*_NUMBER_COLUMNS).is_not_null()))
     figures_only = figures.drop("part", "text")
     tones = _category.select_cell_styles(figures_only, names=("name",))
