@@ -20,7 +20,6 @@ from capture.spelling import find_nearest, suggest_nearest
 from capture.stderr_mute import allow_stderr_muting
 from tracetui import process_tuning, verbs
 from tracetui.guides.examples import format_examples
-from tracetui.process_tuning import retain_freed_memory, use_one_polars_thread
 
 INTERNAL_ERROR: Final = 70
 EPILOG: Final = """\
@@ -28,6 +27,11 @@ exit codes: 0 ok, or nothing got worse · 1 a regression was found · 2 usage ·
 4 input partial under --strict, or runs not comparable · 5 the engine failed, or nothing was recorded ·
 70 internal error · 130, 143, 129 ended by SIGINT, SIGTERM, SIGHUP
 """
+# messages of argparse
+_UNKNOWN_OPTION: Final = re.compile(r"unrecognized arguments: (?P<words>.*)", re.DOTALL)
+_INVALID_CHOICE: Final = re.compile(
+    r"argument (?P<option>\S+): invalid choice: '(?P<word>.*)' \(choose from (?P<known>.*)\)", re.DOTALL
+)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -35,14 +39,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     _make_streams_lenient()
     allow_stderr_muting()
     process_tuning.defer_gc()
+    words = list(sys.argv[1:] if argv is None else argv)
     try:
-        code = _run_command(list(sys.argv[1:] if argv is None else argv))
+        code = _run_command(words)
         sys.stdout.flush()
     except CaptureError as e:
         _print_error(str(e))
         code = e.exit_code
-        if _has_json_format(sys.argv[1:] if argv is None else argv):
-            _print_json_error(e)
+        if _has_json_format(words):
+            parts = {"what": e.what, "where": e.where, "why": e.why, "todo": e.todo}
+            print(json.dumps({"schema": 1, "error": {"code": code, **parts}}))
     except KeyboardInterrupt:
         code = 128 + signal.SIGINT
     except BrokenPipeError:
@@ -63,9 +69,9 @@ def _run_command(argv: list[str]) -> int:
     if command is None:
         return _print_overview(rest)
     if command in verbs.LIVE_WRITERS or "--follow" in rest:
-        use_one_polars_thread()
+        process_tuning.use_one_polars_thread()
     elif command in verbs.READERS and not {"-h", "--help"} & {*rest}:
-        retain_freed_memory()
+        process_tuning.retain_freed_memory()
     chosen = verbs.load_verb(command)
     parser = CommandParser(
         f"tracetui {command}",
@@ -117,22 +123,19 @@ def _print_overview(argv: list[str]) -> int:
     print("usage: tracetui FILE… | COMMAND …\n\nwatch, open and compare LLM-inference kernel profiles\n")
     for name, help_text in verbs.VERBS.items():
         print(f"  {name:10} {help_text}")
-    print(
-        f"\n`tracetui COMMAND --help` lists its options; a file without a command is opened\n\n{EPILOG}",
-        end="",
-    )
+    print("\n`tracetui COMMAND --help` lists its options; a file without a command is opened\n")
+    print(EPILOG, end="")
     return 0 if argv else 2
 
 
 def _make_streams_lenient() -> None:
     """Write question marks for characters that a stream cannot encode; replace missing streams."""
-    for stream in (sys.stdout, sys.stderr):
-        if hasattr(stream, "reconfigure"):
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115, PTH123
+        elif hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")
-    if sys.stdout is None:
-        sys.stdout = open(os.devnull, "w")  # noqa: SIM115, PTH123
-    if sys.stderr is None:
-        sys.stderr = open(os.devnull, "w")  # noqa: SIM115, PTH123
 
 
 def _flush_stdout() -> None:
@@ -154,11 +157,6 @@ def _has_json_format(argv: Sequence[str]) -> bool:
     return "--format=json" in before_command or ("--format", "json") in pairwise(before_command)
 
 
-def _print_json_error(error: CaptureError) -> None:
-    parts = {"what": error.what, "where": error.where, "why": error.why, "todo": error.todo}
-    print(json.dumps({"schema": 1, "error": {"code": error.exit_code, **parts}}))
-
-
 def _report_crash(error: BaseException) -> int:
     """Print one line about an internal error, save the traceback, and return the exit code."""
     from capture.files.user_dirs import write_crash_report
@@ -168,12 +166,6 @@ def _report_crash(error: BaseException) -> int:
     details = f"; the details are in {file}" if file else ""
     _print_error(f"internal error: {type(error).__name__}: {clean(str(error), 300)}{details}")
     return INTERNAL_ERROR
-
-
-_UNKNOWN_OPTION: Final = re.compile(r"unrecognized arguments: (?P<words>.*)", re.DOTALL)
-_INVALID_CHOICE: Final = re.compile(
-    r"argument (?P<option>\S+): invalid choice: '(?P<word>.*)' \(choose from (?P<known>.*)\)", re.DOTALL
-)
 
 
 class CommandParser(ArgumentParser):

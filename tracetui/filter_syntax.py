@@ -47,7 +47,8 @@ def parse_filter(text: str) -> ParsedFilter:
     for match in _TERM_PATTERN.finditer(text):
         column, value = match.groups()
         if column in TEXT_COLUMNS:
-            events.append(FilterTerm(column, "~", value[1:-1] if _is_in_slashes(value) else value))
+            is_in_slashes = len(value) > 1 and value[0] == value[-1] == "/"
+            events.append(FilterTerm(column, "~", value[1:-1] if is_in_slashes else value))
         elif column in INTEGER_COLUMNS:
             events.append(_parse_integer_comparison(column, value))
         elif value.startswith(_COMPARISON_SIGNS):
@@ -62,10 +63,6 @@ def with_event_terms(look: Look) -> Look:
     """Return the look with its filter parsed, without the terms on the answer."""
     names, events, _ = parse_filter(look.filter)
     return replace(look, filter=names, where=(*look.where, *events))
-
-
-def _is_in_slashes(value: str) -> bool:
-    return len(value) > 1 and value[0] == value[-1] == "/"
 
 
 def _parse_comparison(column: str, value: str) -> FilterTerm:
@@ -97,10 +94,9 @@ def filter_answer_rows(rows: pl.DataFrame, look: Look, title: str) -> pl.DataFra
     for term in parse_filter(look.filter).answer if rows.width else ():
         column = next((c for c in rows.columns if term.column in (c, _format_column_word(c))), None)
         if column is None or not rows.schema[column].is_numeric():
-            numeric = ", ".join(_format_column_word(c) for c in rows.columns if rows.schema[c].is_numeric())
-            raise UsageError(
-                f"the {title} view has no numeric column {term.column}", todo=f"use one of {numeric}"
-            )
+            numeric = ", ".join(_format_column_word(c) for c, t in rows.schema.items() if t.is_numeric())
+            what = f"the {title} view has no numeric column {term.column}"
+            raise UsageError(what, todo=f"use one of {numeric}")
         rows = rows.filter(_OPERATORS[term.how](pl.col(column), _convert_to_column_unit(column, term)))
     return rows
 

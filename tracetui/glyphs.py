@@ -64,10 +64,11 @@ def format_change_sign(
 ) -> str:
     """Return the sign of a change, repeated with its size; if `room` is too small, one sign per size."""
     strength = sum(abs(percent) >= bound for bound in bounds)
-    wide, narrow = (
-        (ASCII_CHANGE_SIGNS, ASCII_NARROW_CHANGE_SIGNS) if ascii else (CHANGE_SIGNS, NARROW_CHANGE_SIGNS)
-    )
-    return (wide if room >= len(wide[0]) else narrow)[3 + (strength if percent > 0 else -strength)]
+    if room >= len(CHANGE_SIGNS[0]):
+        signs: Sequence[str] = ASCII_CHANGE_SIGNS if ascii else CHANGE_SIGNS
+    else:
+        signs = ASCII_NARROW_CHANGE_SIGNS if ascii else NARROW_CHANGE_SIGNS
+    return signs[3 + (strength if percent > 0 else -strength)]
 
 
 def select_sign_style(value: float | None) -> str:
@@ -80,35 +81,26 @@ def average_into_cells(values: Sequence[float | None], width: int) -> list[float
     n = len(values)
     if n <= width or width <= 0:
         return list(values)
-    out: list[float | None] = []
-    for i in range(width):
-        part = [v for v in values[i * n // width : (i + 1) * n // width] if v is not None]
-        out.append(math.fsum(part) / len(part) if part else None)
-    return out
+    return [_compute_mean(values[i * n // width : (i + 1) * n // width]) for i in range(width)]
+
+
+def _compute_mean(values: Sequence[float | None]) -> float | None:
+    """Return the mean of the values, ignoring None; None if all are None."""
+    part = [v for v in values if v is not None]
+    return math.fsum(part) / len(part) if part else None
 
 
 def draw_stable_sparkline(values: Sequence[float | None], width: int, ascii: bool = False) -> str:
     """Draw a growing series so that drawn characters rarely change: scale and cells stay put.
 
-    A few outliers do not flatten the rest.
+    A cell is a value, or the mean of 2, 4, 8 …. A few outliers do not flatten the rest.
     """
-    cells = _average_by_powers_of_two(values, width)
-    complete = cells[:-1] or cells  # the last cell may not be complete yet
-    return draw_sparkline(cells, width, ascii, _find_scale_top(complete))
-
-
-def _average_by_powers_of_two(values: Sequence[float | None], width: int) -> list[float | None]:
-    """Return at most `width` values: those of the series, or means of 2, 4, 8 … each."""
     size = 1
     while size * max(1, width) < len(values):
         size *= 2
-    return _average_groups(values, size)
-
-
-def _average_groups(values: Sequence[float | None], size: int) -> list[float | None]:
-    """Return the mean of every `size` values, None if all are None."""
-    parts = ([v for v in values[i : i + size] if v is not None] for i in range(0, len(values), size))
-    return [math.fsum(part) / len(part) if part else None for part in parts]
+    cells = [_compute_mean(values[i : i + size]) for i in range(0, len(values), size)]
+    complete = cells[:-1] or cells  # the last cell may not be complete yet
+    return draw_sparkline(cells, width, ascii, _find_scale_top(complete))
 
 
 def _find_scale_top(values: Sequence[float | None]) -> float:

@@ -9,11 +9,8 @@ from tracetui.report_formats import SCHEMA_NUMBER
 from tracetui.views import load_views
 
 DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
-FREE_COLUMN_VIEWS: Final = (
-    "query",
-    "tables",
-    "sections",
-)  # views whose columns are chosen by the source or the user
+# views whose columns are chosen by the source or the user
+FREE_COLUMN_VIEWS: Final = ("query", "tables", "sections")
 DIFF_ONLY_KEYS: Final = ("comparable", "decision")  # keys of the document that only a diff has
 
 # Columns by the type of their values; the patterns are for columns not listed by name.
@@ -51,6 +48,9 @@ TYPES_BY_PATTERN: Final = {
     r"^g(b|flop)_per_s$": "number",
     r"^(d|p|u|z)_(log_)?(beta|mu)$|^(beta|mu)_[ab]$": "number",
 }
+_TEXT: Final = {"type": "string"}
+_COUNT: Final = {"type": "integer", "minimum": 0}
+_SCALAR: Final = {"type": ["string", "number", "boolean", "null"]}
 
 
 def build_json_schema() -> dict[str, Any]:
@@ -76,41 +76,38 @@ def _build_report_schema() -> dict[str, Any]:
     properties = {
         "schema": {"const": SCHEMA_NUMBER},
         "view": {"enum": names},
-        "key": _build_string_list(
+        "key": _build_list(
+            _TEXT,
             "columns that together identify a row in every answer about the same file; empty if rows have "
-            "only their order"
+            "only their order",
         ),
         "runs": _build_list({"$ref": "#/$defs/run"}, "every run of the input"),
         "import": _build_list({"$ref": "#/$defs/import"}, "import log of each run, in the same order"),
-        "columns": _build_string_list("the columns of the rows, in order"),
+        "columns": _build_list(_TEXT, "the columns of the rows, in order"),
         "rows": {"type": "array", "items": {"type": "object"}},
-        "notes": _build_string_list("notes that are needed to interpret the rows"),
+        "notes": _build_list(_TEXT, "notes that are needed to interpret the rows"),
     }
-    of_views = {"properties": {"rows": {"items": {"$ref": "#/$defs/row"}}}}
     return {
         "type": "object",
         "properties": {**properties, **{part: {"type": "object"} for part in DIFF_ONLY_KEYS}},
         "required": list(properties),
         "if": {"properties": {"view": {"not": {"enum": list(FREE_COLUMN_VIEWS)}}}},
-        "then": of_views,
+        "then": {"properties": {"rows": {"items": {"$ref": "#/$defs/row"}}}},
     }
 
 
 def _build_row_schema() -> dict[str, Any]:
     meanings = {name: meaning for term, meaning in read_glossary() for name in term.lower().split(", ")}
-    columns = {
-        column: _build_value_schema(kind)
-        | _build_description(meanings.get(units.format_heading(column).lower()))
-        for kind, names in COLUMNS_BY_TYPE.items()
-        for column in names.split()
-    }
-    patterns = {pattern: _build_value_schema(kind) for pattern, kind in TYPES_BY_PATTERN.items()}
-    anything = {"type": ["string", "number", "boolean", "null"]}
+    columns = {}
+    for kind, names in COLUMNS_BY_TYPE.items():
+        for column in names.split():
+            meaning = meanings.get(units.format_heading(column).lower())
+            columns[column] = _build_value_schema(kind) | ({"description": meaning} if meaning else {})
     return {
         "type": "object",
         "properties": columns,
-        "patternProperties": patterns,
-        "additionalProperties": anything,
+        "patternProperties": {p: _build_value_schema(kind) for p, kind in TYPES_BY_PATTERN.items()},
+        "additionalProperties": _SCALAR,
     }
 
 
@@ -120,74 +117,48 @@ def _build_value_schema(kind: str) -> dict[str, Any]:
     return {"type": [kind, "null"], **items}
 
 
-def _build_description(meaning: str | None) -> dict[str, str]:
-    return {"description": meaning} if meaning else {}
-
-
-def _build_string_list(about: str) -> dict[str, Any]:
-    return _build_list({"type": "string"}, about)
-
-
 def _build_list(items: Mapping[str, Any], about: str) -> dict[str, Any]:
     return {"type": "array", "items": dict(items), "description": about}
 
 
+def _build_object(properties: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the schema of an object that has all these properties."""
+    return {"type": "object", "properties": dict(properties), "required": list(properties)}
+
+
 def _build_run_schema() -> dict[str, Any]:
-    texts = ("name", "source", "format")
-    metadata = ("model", "device", "dtype", "quant", "weights", "batch")
-    return {
-        "type": "object",
-        "properties": {
-            **{name: {"type": "string"} for name in texts},
-            **{name: {"type": ["string", "number", "boolean", "null"]} for name in metadata},
-            "events": {"type": "integer", "minimum": 0},
+    return _build_object(
+        {
+            **dict.fromkeys(("name", "source", "format"), _TEXT),
+            **dict.fromkeys(("model", "device", "dtype", "quant", "weights", "batch"), _SCALAR),
+            "events": _COUNT,
             "total_ns": {"type": ["integer", "null"]},
             "selected": {"type": "boolean", "description": "whether the rows are about this run"},
-        },
-        "required": [*texts, *metadata, "events", "total_ns", "selected"],
-    }
+        }
+    )
 
 
 def _build_import_schema() -> dict[str, Any]:
-    counts = ("read", "kept", "repaired", "dropped")
-    notice = {
-        "type": "object",
-        "properties": {
-            "id": {"type": "string"},
+    notice = _build_object(
+        {
+            "id": _TEXT,
             "severity": {"enum": ["notice", "data_loss", "error"]},
             "count": {"type": "integer"},
-            "message": {"type": "string"},
+            "message": _TEXT,
             "offsets": {"type": "array", "items": {"type": "integer"}},
-        },
-        "required": ["id", "severity", "count", "message", "offsets"],
-    }
-    return {
-        "type": "object",
-        "properties": {
-            "source": {"type": "string"},
-            "format": {"type": "string"},
-            **{name: {"type": "integer", "minimum": 0} for name in counts},
+        }
+    )
+    return _build_object(
+        {
+            **dict.fromkeys(("source", "format"), _TEXT),
+            **dict.fromkeys(("read", "kept", "repaired", "dropped"), _COUNT),
             "notices": _build_list(notice, "notices that affect how to read the numbers"),
-        },
-        "required": ["source", "format", *counts, "notices"],
-    }
+        }
+    )
 
 
 def _build_error_schema() -> dict[str, Any]:
     text = {"type": ["string", "null"]}
-    error = {
-        "type": "object",
-        "properties": {
-            "code": {"type": "integer", "description": "the exit code"},
-            "what": {"type": "string"},
-            "where": text,
-            "why": text,
-            "todo": text,
-        },
-        "required": ["code", "what", "where", "why", "todo"],
-    }
-    return {
-        "type": "object",
-        "properties": {"schema": {"const": SCHEMA_NUMBER}, "error": error},
-        "required": ["schema", "error"],
-    }
+    code = {"type": "integer", "description": "the exit code"}
+    error = {"code": code, "what": _TEXT, "where": text, "why": text, "todo": text}
+    return _build_object({"schema": {"const": SCHEMA_NUMBER}, "error": _build_object(error)})

@@ -1,8 +1,7 @@
 """Read-only tools over the profiles of one folder, with bounded answers (MCP)."""
 
 import json
-from collections.abc import Sequence
-from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -40,16 +39,13 @@ class ProfileTools:
             if is_inside and (claims := find_loaders(Source.from_path(path).head, path.suffix)):
                 name = clean(str(path.relative_to(self._root)), 4096)
                 profiles.append({"file": name, "format": claims[0].FORMAT, "bytes": path.stat().st_size})
-        return _format_bounded(
-            {"profiles": profiles[:MAX_LISTED_FILES], "of": len(profiles)}, "profiles", MAX_TOKENS
-        )
+        content = {"profiles": profiles[:MAX_LISTED_FILES], "of": len(profiles)}
+        return _format_bounded(content, "profiles", MAX_TOKENS)
 
     def list_views(self) -> str:
         """List the views: name, title, number of files to compare."""
-        entries = [
-            {"view": v.name, "title": v.title, "files": 1 if v.run_count == 1 else 2} for v in load_views()
-        ]
-        return json.dumps({"views": entries})
+        files = ((view, 1 if view.run_count == 1 else 2) for view in load_views())
+        return json.dumps({"views": [{"view": v.name, "title": v.title, "files": n} for v, n in files]})
 
     def digest(self, file: str, other: str = "", run: str = "", tokens: int = DEFAULT_TOKENS) -> str:
         """Summarise a profile: what it is, what to fix first, the most expensive kernels, missing data. With
@@ -82,10 +78,12 @@ class ProfileTools:
         unknown values are null.
         """
         chosen = load_view(name)
-        look = Look(filter=filter, group=group or None, phase=phase or None, full_names=True)
-        look = replace(look, focus=(parse_focus(focus),) if focus else ())
-        takes_both_from_file = chosen.run_count > 1 and not other
-        runs = load(self._place(file))[:2] if takes_both_from_file else self._runs(file, other, run)
+        row = (parse_focus(focus),) if focus else ()
+        look = Look(filter=filter, group=group or None, phase=phase or None, focus=row, full_names=True)
+        if chosen.run_count > 1 and not other:
+            runs = load(self._place(file))[:2]
+        else:
+            runs = [self._run(name, run) for name in ((file, other) if other else (file,))]
         answer = ask(chosen, runs, look)
         if sort and sort not in answer.rows.columns:
             columns = ", ".join(answer.rows.columns)
@@ -99,9 +97,6 @@ class ProfileTools:
         ranked. The items and the row `bound` sum to the step time.
         """
         return self.view("fix", file, run=run, tokens=tokens)
-
-    def _runs(self, file: str, other: str, which: str) -> list[Run]:
-        return [self._run(name, which) for name in (file, *([other] if other else []))]
 
     def _run(self, file: str, which: str) -> Run:
         runs = load(self._place(file))
@@ -128,10 +123,8 @@ def _clamp_tokens(tokens: int) -> int:
 
 
 def _format_view_answer(view: View, answer: Answer, tokens: int) -> str:
-    """Return an answer as JSON with as many rows as fit."""
-    rows = replace_non_finite(
-        answer.rows.drop(c for c, t in answer.rows.schema.items() if isinstance(t, pl.List))
-    )
+    lists = [c for c, t in answer.rows.schema.items() if isinstance(t, pl.List)]
+    rows = replace_non_finite(answer.rows.drop(lists))
     content = {
         "view": view.name,
         "key": list(select_row_key(view, answer)),
@@ -145,13 +138,11 @@ def _format_view_answer(view: View, answer: Answer, tokens: int) -> str:
 
 def _format_bounded(content: dict[str, Any], key: str, tokens: int) -> str:
     """Return `content` as JSON, with as many of the entries under `key` as fit into `tokens`."""
-    entries: Sequence[Any] = content[key]
-    texts = [json.dumps(entry, ensure_ascii=True, default=str) for entry in entries]
-    rest = json.dumps({**content, key: []}, ensure_ascii=True, default=str)
-    remaining, count = tokens - estimate_tokens(rest), 0
-    for text in texts:
-        remaining -= estimate_tokens(text) + 2
+    dump = partial(json.dumps, ensure_ascii=True, default=str)
+    remaining, fitting = tokens - estimate_tokens(dump({**content, key: []})), []
+    for entry in content[key]:
+        remaining -= estimate_tokens(dump(entry)) + 2
         if remaining < 0:
             break
-        count += 1
-    return json.dumps({**content, key: list(entries[:count])}, ensure_ascii=True, default=str)
+        fitting.append(entry)
+    return dump({**content, key: fitting})

@@ -1,6 +1,6 @@
 """Format a comparison as a pull-request comment: the decision, and folded below it the evidence."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import PurePath
 from typing import Any, Final
 
@@ -23,19 +23,9 @@ MAX_FINDINGS: Final = 5
 MAX_NAME_CHARS: Final = 60
 BARS_SIZE: Final = ink.DrawSize(72, 6, colours=False)
 ROW_COLUMNS: Final = (
-    "name",
-    "phase",
-    "total_a_ns",
-    "total_b_ns",
-    "delta_ns",
-    "change_pct",
-    "verdict",
-    "interval",
-    "per",
-    "p_adjusted",
-    "cliff",
-    "match",
-)
+    "name", "phase", "total_a_ns", "total_b_ns", "delta_ns", "change_pct", "verdict", "interval", "per",
+    "p_adjusted", "cliff", "match",
+)  # fmt: skip
 TOTAL_COLUMNS: Final = ("total_a_ns", "total_b_ns", "delta_ns", "change_pct")
 CHANGED_VERDICTS: Final = ("slower", "faster", "new", "gone")
 META_KEYS: Final = ("model", "device", "dtype", "quant", "weights", "batch")
@@ -44,14 +34,13 @@ META_KEYS: Final = ("model", "device", "dtype", "quant", "weights", "batch")
 def format_comment(runs: Sequence[Run], look: Look) -> str:
     """Return the comment, most important first; the evidence is folded."""
     compared = compare_runs(runs, look)
+    findings = ask(load_view("findings"), runs, look).rows["finding"].to_list()[:MAX_FINDINGS]
+    causes = f"{_draw_waterfall(runs, look)}\n\n{_format_list(findings) or '- none'}"
     parts = [
         f"## {' → '.join(_format_name(t) for t in build_titles(*compared.sides))}",
         _format_decision(compared, look),
         _format_folded("Rows", _format_rows(runs, look)),
-        _format_folded(
-            "Where the time went, and findings",
-            f"{_draw_waterfall(runs, look)}\n\n{_format_findings(runs, look)}",
-        ),
+        _format_folded("Where the time went, and findings", causes),
         _format_folded("What was compared", _format_sides(compared)),
     ]
     return "\n\n".join(parts) + "\n"
@@ -59,6 +48,14 @@ def format_comment(runs: Sequence[Run], look: Look) -> str:
 
 def _format_folded(title: str, text: str) -> str:
     return f"<details><summary>{title}</summary>\n\n{text}\n\n</details>"
+
+
+def _format_list(sentences: Iterable[str]) -> str:
+    return "\n".join(f"- {escape_line(sentence)}" for sentence in sentences)
+
+
+def _format_table(lines: Iterable[Iterable[str]]) -> str:
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 def _format_decision(compared: Diff, look: Look) -> str:
@@ -113,33 +110,25 @@ def _format_interval(row: dict[str, Any]) -> str | None:
 def _format_rows_table(rows: pl.DataFrame) -> str:
     heads = ["95% interval" if c == "interval" else units.format_heading(c) for c in rows.columns]
     rule = ["--:" if rows.schema[c].is_numeric() else ":--" for c in rows.columns]
-    lines = [
-        heads,
-        rule,
-        *([_format_row_cell(c, v) for c, v in row.items()] for row in rows.head(MAX_ROWS).to_dicts()),
-    ]
-    table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    lines = [heads, rule]
+    for row in rows.head(MAX_ROWS).iter_rows(named=True):
+        lines.append(
+            [
+                _format_name(str(v)) if c == "name" else escape_text(units.format_cell(c, v))
+                for c, v in row.items()
+            ]
+        )
     cut = f"\n\n{MAX_ROWS} of {rows.height} rows." if rows.height > MAX_ROWS else ""
-    return table + cut
-
-
-def _format_row_cell(column: str, value: Any) -> str:
-    return _format_name(str(value)) if column == "name" else escape_text(units.format_cell(column, value))
+    return _format_table(lines) + cut
 
 
 def _draw_waterfall(runs: Sequence[Run], look: Look) -> str:
-    """Draw the bars as preformatted text."""
     bars_view = load_view("waterfall")
     answer = ask(bars_view, runs, look)
     if bars_view.draw is None or answer.rows.is_empty():
         return "Nothing to split."
     drawn = ink.format_plain(bars_view.draw(answer, look, BARS_SIZE))
     return f"```text\n{drawn}\n```\n\n{escape_text(answer.notes[-1])}"
-
-
-def _format_findings(runs: Sequence[Run], look: Look) -> str:
-    sentences = ask(load_view("findings"), runs, look).rows["finding"].to_list()[:MAX_FINDINGS]
-    return "\n".join(f"- {escape_line(s)}" for s in sentences) or "- none"
 
 
 def _format_sides(compared: Diff) -> str:
@@ -153,17 +142,9 @@ def _format_sides(compared: Diff) -> str:
             lines.append([key, *(escape_text(str(r.meta.get(key, units.ABSENT))) for r in runs)])
     lines.append(["kernel time", *(units.format_cell("total_ns", compute_total_ns(r)) for r in runs)])
     lines.append(["rows read", *(f"{r.log.read:,}, {r.log.dropped:,} dropped" for r in runs)])
-    table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
-    return f"{table}\n\n{_format_terms(compared)}"
-
-
-def _format_terms(compared: Diff) -> str:
-    terms = [
-        f"comparable: {compared.comparability.score:.2f}",
-        *compared.comparability.reasons,
-        *compared.notes,
-    ]
-    return "\n".join(f"- {escape_line(t)}" for t in terms)
+    comparability = compared.comparability
+    terms = [f"comparable: {comparability.score:.2f}", *comparability.reasons, *compared.notes]
+    return f"{_format_table(lines)}\n\n{_format_list(terms)}"
 
 
 def _format_name(text: str) -> str:

@@ -8,6 +8,15 @@ from typing import Any, Final
 
 STARTUP_OBJECTS: Final = 600_000  # more than a start creates with its libraries
 USUAL_THRESHOLDS: Final = (50_000, 20, 100)
+# For jemalloc in polars: keep freed memory for the next question. Returning a page to the system and getting
+# it back costs as much as computing what it holds.
+_ALLOCATOR_VARIABLE: Final = "_RJEM_MALLOC_CONF"
+_DECAY_SETTINGS: Final = "dirty_decay_ms:10000,muzzy_decay_ms:10000"
+# The same for numpy arrays: blocks below 32 MB come from one heap for all threads, which keeps 512 MB of
+# free memory at its end: glibc's M_MMAP_THRESHOLD, M_TRIM_THRESHOLD, M_ARENA_MAX.
+_MALLOPT_SETTINGS: Final = {-3: 1 << 25, -1: 1 << 29, -8: 1}
+# With one thread streaming does not pay off: small tables are faster in memory.
+_ONE_THREAD_SETTINGS: Final = {"POLARS_MAX_THREADS": "1", "POLARS_ENGINE_AFFINITY": "in-memory"}
 
 
 def defer_gc() -> None:
@@ -29,17 +38,6 @@ def _restore_thresholds(phase: str, info: dict[str, Any]) -> None:
     if phase == "stop":
         gc.callbacks.remove(_restore_thresholds)
         gc.set_threshold(*USUAL_THRESHOLDS)
-
-
-# For jemalloc in polars: keep freed memory for the next question. Returning a page to the system and getting
-# it back costs as much as computing what it holds.
-_ALLOCATOR_VARIABLE: Final = "_RJEM_MALLOC_CONF"
-_DECAY_SETTINGS: Final = "dirty_decay_ms:10000,muzzy_decay_ms:10000"
-# The same for numpy arrays: blocks below 32 MB come from one heap for all threads, which keeps 512 MB of
-# free memory at its end: glibc's M_MMAP_THRESHOLD, M_TRIM_THRESHOLD, M_ARENA_MAX.
-_MALLOPT_SETTINGS: Final = {-3: 1 << 25, -1: 1 << 29, -8: 1}
-# With one thread streaming does not pay off: small tables are faster in memory.
-_ONE_THREAD_SETTINGS: Final = {"POLARS_MAX_THREADS": "1", "POLARS_ENGINE_AFFINITY": "in-memory"}
 
 
 def use_one_polars_thread() -> None:

@@ -4,8 +4,9 @@ import csv
 import io
 import json
 import textwrap
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any, Final
 
 import polars as pl
@@ -16,6 +17,7 @@ from tracetui.analysis.frames.selection import compute_total_ns
 from tracetui.cell_width import count_cells, fit_cells
 from tracetui.display_names import NAME_COLUMNS, map_display_names
 from tracetui.look import Look
+from tracetui.run_choice import format_run_names
 from tracetui.views import Answer, Source, View, ask, ink, list_heads, select_row_key, sort_answer
 
 SCHEMA_NUMBER: Final = 1
@@ -62,8 +64,8 @@ def ask_for_report(view: View, sources: Sequence[Source], look: Look, chosen: in
     answering = sources if view.run_count > 1 else sources[chosen : chosen + 1]
     answer, runs = ask(view, answering, look), list_heads(sources)
     if len(runs) > len(answering):
-        names = ", ".join(f"{i}: {r.name}" for i, r in enumerate(runs, 1))
-        answer = replace(answer, notes=(f"run {chosen + 1} of {len(runs)} ({names})", *answer.notes))
+        note = f"run {chosen + 1} of {len(runs)} ({format_run_names(runs)})"
+        answer = replace(answer, notes=(note, *answer.notes))
     return ReportContent(view, runs, list_heads(answering), answer, look)
 
 
@@ -131,34 +133,28 @@ def format_markdown(content: ReportContent) -> str:
     document = DOCUMENTS.get(content.view.name)
     if document is not None and not content.answer.missing:
         return document(content.answered_runs, content.look)
-    answer, columns = content.answer, content.answer.rows.columns
+    rows = content.answer.rows
     runs = ", ".join(markdown.escape_text(r.name) for r in content.answered_runs)
     lines = [f"### {content.view.title}: {runs}", ""]
-    if columns:
-        numeric = [answer.rows.schema[c].is_numeric() for c in columns]
-        lines += [
-            "| " + " | ".join(markdown.escape_text(units.format_heading(c)) for c in columns) + " |",
-            "|" + "|".join("--:" if n else ":--" for n in numeric) + "|",
-        ]
-        lines += [
-            f"| {' | '.join(map(markdown.escape_text, cells))} |" for cells in _format_cells(answer.rows)
-        ]
-    return "\n".join([*lines, "", *(f"- {markdown.escape_line(n)}" for n in answer.notes)]).rstrip() + "\n"
+    if rows.columns:
+        table = [[units.format_heading(c) for c in rows.columns], *_format_cells(rows)]
+        head, *body = (f"| {' | '.join(map(markdown.escape_text, cells))} |" for cells in table)
+        rule = "|".join("--:" if kind.is_numeric() else ":--" for kind in rows.dtypes)
+        lines += [head, f"|{rule}|", *body]
+    notes = (f"- {markdown.escape_line(n)}" for n in content.answer.notes)
+    return "\n".join([*lines, "", *notes]).rstrip() + "\n"
 
 
 def format_html(content: ReportContent) -> str:
     """Return a web page: the runs, the drawing, the rows to sort and search, the notes."""
     from tracetui.web_page import PageColumn, WebPage, format_web_page
 
-    answer, rows, draw = content.answer, content.answer.rows, content.view.draw
-    drawn = draw is not None and not answer.missing
+    answer, rows = content.answer, content.answer.rows
     page = WebPage(
         title=f"{content.view.title}: {', '.join(run.name for run in content.answered_runs)}",
         facts=[(run.name, _describe_origin(run)) for run in content.answered_runs],
         lead=(*answer.doubts, *answer.notes[: answer.leading_notes]),
-        drawing=ink.format_plain(draw(answer, content.look, _choose_print_size(content)))
-        if draw and drawn
-        else "",
+        drawing=_format_drawing(content) or "",
         columns=[
             PageColumn(c, units.format_heading(c), kind.is_numeric()) for c, kind in rows.schema.items()
         ],
@@ -176,18 +172,21 @@ def _describe_origin(run: Run) -> str:
     return " · ".join(str(value) for value in values if value is not None)
 
 
-def _choose_print_size(content: ReportContent) -> ink.DrawSize:
-    """Return the cells that a drawing may fill when printed without colours."""
-    return ink.DrawSize(content.width, 40, colours=False)
+def _format_drawing(content: ReportContent) -> str | None:
+    """Return the drawing of the answer without colours; None if it is a table, or misses something."""
+    draw = content.view.draw
+    if draw is None or content.answer.missing:
+        return None
+    return ink.format_plain(
+        draw(content.answer, content.look, ink.DrawSize(content.width, 40, colours=False))
+    )
 
 
 def format_table(content: ReportContent) -> str:
     """Return the drawing or the table as plain text, with the notes below."""
-    answer, draw = content.answer, content.view.draw
-    lead, notes = list(answer.notes[: answer.leading_notes]), list(answer.notes[answer.leading_notes :])
-    if draw is not None and not answer.missing:
-        body = ink.format_plain(draw(answer, content.look, _choose_print_size(content)))
-    else:
+    answer, body = content.answer, _format_drawing(content)
+    lead, notes = answer.notes[: answer.leading_notes], list(answer.notes[answer.leading_notes :])
+    if body is None:
         body, left_out = _format_text_table(answer.rows, content)
         notes += [f"{left_out} more columns: --width 999, or --format csv"] if left_out else []
     width = content.width if content.cut else UNCUT_LINE_CELLS
@@ -203,61 +202,45 @@ def _format_text_table(rows: pl.DataFrame, content: ReportContent) -> tuple[str,
     cells = [[units.format_heading(c) for c in rows.columns], *_format_cells(rows)]
     widths = {c: max(count_cells(row[i]) for row in cells) for i, c in enumerate(rows.columns)}
     if content.cut:
-        texts = {
-            rows.columns[0],
-            *(c for c, kind in rows.schema.items() if kind in (pl.String, pl.Categorical)),
-        }
-        limit = max(MIN_NAME_CELLS, content.width // 4)
-        widths = {c: min(w, limit) if c in texts else w for c, w in widths.items()}
-    selected = _select_fitting_columns(widths, content) if content.cut else set(rows.columns)
-    lines = ("  ".join(_iter_aligned_cells(row, rows, widths, selected)).rstrip() for row in cells)
-    return "\n".join(lines), len(rows.columns) - len(selected)
+        widths = _fit_widths(widths, rows, content)
+    layout = [
+        (i, widths[c], kind.is_numeric()) for i, (c, kind) in enumerate(rows.schema.items()) if c in widths
+    ]
+    lines = ("  ".join(fit_cells(row[i], width, right) for i, width, right in layout) for row in cells)
+    return "\n".join(map(str.rstrip, lines)), len(rows.columns) - len(widths)
 
 
-def _iter_aligned_cells(
-    row: Sequence[str], rows: pl.DataFrame, widths: Mapping[str, int], selected: set[str]
-) -> Iterator[str]:
-    """Yield the cells of the selected columns, each padded or cut to its width."""
-    for cell, (name, kind) in zip(row, rows.schema.items(), strict=True):
-        if name in selected:
-            yield fit_cells(cell, widths[name], right=kind.is_numeric())
-
-
-def _select_fitting_columns(widths: Mapping[str, int], content: ReportContent) -> set[str]:
-    """Return the first column and the most important others that fit into the width."""
-    rank = content.answer.columns or content.view.columns
+def _fit_widths(natural: Mapping[str, int], rows: pl.DataFrame, content: ReportContent) -> dict[str, int]:
+    """Return the widths of the first column and of the most important others that fit; texts may be cut."""
+    limit = max(MIN_NAME_CELLS, content.width // 4)
+    texts = {rows.columns[0], *(c for c, t in rows.schema.items() if t in (pl.String, pl.Categorical))}
+    widths = {c: min(w, limit) if c in texts else w for c, w in natural.items()}
     first, *others = widths
-    ranked = [c for c in rank if c in others]
-    room, selected = content.width - widths[first], {first}
+    ranked = [c for c in content.answer.columns or content.view.columns if c in others]
+    room, fitting = content.width - widths[first], {first: widths[first]}
     for name in (*ranked, *(c for c in others if c not in ranked)):
         room -= widths[name] + 2
         if room < 0:
             break
-        selected.add(name)
-    return selected
+        fitting[name] = widths[name]
+    return fitting
 
 
 def _format_cells(rows: pl.DataFrame) -> list[list[str]]:
-    """Return every value as text."""
-    rows, out = _with_display_names(rows), []
-    for row in rows.iter_rows():
-        cells = zip(rows.columns, row, strict=True)
-        out.append(
-            [
-                glyphs.draw_sparkline(v, 20) if isinstance(v, list) else units.format_cell(c, v)
-                for c, v in cells
-            ]
-        )
-    return out
+    rows = _with_display_names(rows)
+    return [[_format_cell(c, v) for c, v in zip(rows.columns, row, strict=True)] for row in rows.iter_rows()]
+
+
+def _format_cell(column: str, value: Any) -> str:
+    return glyphs.draw_sparkline(value, 20) if isinstance(value, list) else units.format_cell(column, value)
 
 
 def _with_display_names(rows: pl.DataFrame) -> pl.DataFrame:
     """Return the rows with long kernel names shortened; different names stay different."""
     columns = [c for c in rows.columns if c in NAME_COLUMNS and rows.schema[c] in (pl.String, pl.Categorical)]
     rows = rows.with_columns(pl.col(columns).cast(pl.String))
-    display_names = map_display_names(
-        name for c in columns for name in rows[c].unique(maintain_order=True).drop_nulls()
-    )
+    names = chain(*(rows[c].unique(maintain_order=True).drop_nulls() for c in columns))
+    display_names = map_display_names(names)
     return rows.with_columns(pl.col(columns).replace(display_names)) if display_names else rows
 
 
@@ -270,8 +253,7 @@ def _format_pull_request_comment(runs: Sequence[Run], look: Look) -> str:
 # Views whose Markdown is a document, not only their table.
 DOCUMENTS: Final[Mapping[str, Callable[[Sequence[Run], Look], str]]] = {"diff": _format_pull_request_comment}
 
-Formatter = Callable[[ReportContent], str]
-FORMATS: Final[Mapping[str, Formatter]] = {
+FORMATS: Final[Mapping[str, Callable[[ReportContent], str]]] = {
     "table": format_table,
     "json": format_json,
     "csv": format_csv,

@@ -18,13 +18,15 @@ def resolve_run_index(runs: "Sequence[Run]", which: str | None) -> int:
         return 0
     if which.isdecimal() and 1 <= int(which) <= len(runs):
         return int(which) - 1
-    places = [i for i, r in enumerate(runs) if r.name == which] or _find_by_part(runs, which)
+    places = [i for i, r in enumerate(runs) if r.name == which]
+    if not places and not which.isdecimal():
+        places = [i for i, r in enumerate(runs) if which.lower() in r.name.lower()]
     if len(places) == 1:
         return places[0]
-    names = ", ".join(f"{i}: {r.name}" for i, r in enumerate(runs, 1))
     what = f"{len(places)} runs are called" if places else "no run is called"
-    raise UsageError(f"{what} {which!r}", todo=f"the runs are {names}")
+    raise UsageError(f"{what} {which!r}", todo=f"the runs are {format_run_names(runs)}")
 
 
-def _find_by_part(runs: "Sequence[Run]", which: str) -> list[int]:
-    return [] if which.isdecimal() else [i for i, r in enumerate(runs) if which.lower() in r.name.lower()]
+def format_run_names(runs: "Sequence[Run]") -> str:
+    """Return the names of the runs, each with its number: 1: warm-up, 2: decode."""
+    return ", ".join(f"{number}: {run.name}" for number, run in enumerate(runs, 1))

@@ -46,27 +46,24 @@ def build_tables(runs: Sequence[Run], chosen: int) -> dict[str, Callable[[], pl.
         view_runs = runs[chosen : chosen + 1] if view.run_count == 1 else runs
         return lambda: _cast_categories_to_text(ask(view, view_runs, Look(full_names=True)).rows.lazy())
 
-    answerable = [
-        v
-        for v in load_views()
-        if v.run_count == 1 or len(runs) == v.run_count or (v.run_count == MANY and len(runs) > 1)
-    ]
+    counts = {1, len(runs), *([MANY] if len(runs) > 1 else [])}
     return {
         EVENTS: lambda: _cast_categories_to_text(runs[chosen].events.lazy()),
         RUNS: lambda: pl.LazyFrame([describe_run(r, selected=i == chosen) for i, r in enumerate(runs)]),
-        **{v.name: answer(v) for v in answerable},
+        **{view.name: answer(view) for view in load_views() if view.run_count in counts},
     }
 
 
 def describe_tables(runs: Sequence[Run], chosen: int) -> pl.DataFrame:
     """Return every table with its columns: `table`, `column`, `type`, `meaning`."""
-    meanings = {c.name: c.meaning for c in COLUMNS}
-    rows = []
-    for name, make in build_tables(runs, chosen).items():
-        for column, kind in make().collect_schema().items():
-            meaning = meanings.get(column, "") if name == EVENTS else ""
-            rows.append({"table": name, "column": column, "type": str(kind), "meaning": meaning})
-    return pl.DataFrame(rows, schema=dict.fromkeys(("table", "column", "type", "meaning"), pl.String))
+    meanings = {(EVENTS, c.name): c.meaning for c in COLUMNS}
+    rows = [
+        (name, column, str(kind), meanings.get((name, column), ""))
+        for name, make in build_tables(runs, chosen).items()
+        for column, kind in make().collect_schema().items()
+    ]
+    schema = dict.fromkeys(("table", "column", "type", "meaning"), pl.String)
+    return pl.DataFrame(rows, schema=schema, orient="row")
 
 
 def _cast_categories_to_text(frame: pl.LazyFrame) -> pl.LazyFrame:

@@ -1,6 +1,7 @@
 """Menu shown without a file: recent files, recordings, baselines, samples, the tour."""
 
 import os
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,12 +15,7 @@ from tracetui.samples import SAMPLE_PREFIX, SAMPLES, find_sample, resolve_file
 TOUR: Final = "t"
 LEAVE: Final = ("", "q")
 PROMPT: Final = "a number, t for the tour, a path, or Enter to leave: "
-_MAX_PER_GROUP: Final = {
-    "opened last": 5,
-    "recordings": 4,
-    "baselines": 3,
-    "samples": 4,
-}  # entries per group
+_MAX_PER_GROUP: Final = {"opened last": 5, "recordings": 4, "baselines": 3, "samples": 4}  # entries
 
 
 @dataclass(frozen=True)
@@ -34,16 +30,13 @@ class MenuEntry:
 
 def list_entries() -> list[MenuEntry]:
     """List what can be opened, by group; a file is listed once, in its first group."""
-    paths: set[Path] = set()
-    entries: list[MenuEntry] = []
+    entries: dict[Path, MenuEntry] = {}
+    counts = Counter[str]()
     for entry in _iter_entries():
-        if (
-            entry.path not in paths
-            and sum(c.group == entry.group for c in entries) < _MAX_PER_GROUP[entry.group]
-        ):
-            entries.append(entry)
-            paths.add(entry.path)
-    return entries
+        if entry.path not in entries and counts[entry.group] < _MAX_PER_GROUP[entry.group]:
+            entries[entry.path] = entry
+            counts[entry.group] += 1
+    return list(entries.values())
 
 
 def _iter_entries() -> Iterator[MenuEntry]:

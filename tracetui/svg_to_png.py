@@ -6,14 +6,9 @@ from capture.errors import UsageError
 
 # Fonts with block and box characters, the most complete first.
 FONT_FAMILIES: Final = (
-    "DejaVu Sans Mono",
-    "Menlo",
-    "Cascadia Mono",
-    "Noto Sans Mono",
-    "Liberation Mono",
-    "Consolas",
+    "DejaVu Sans Mono", "Menlo", "Cascadia Mono", "Noto Sans Mono", "Liberation Mono", "Consolas",
     "Courier New",
-)
+)  # fmt: skip
 PIXELS_PER_POINT: Final = 1.5  # pixels per unit of the SVG: sharp on dense displays
 _PROBE: Final = '<svg xmlns="http://www.w3.org/2000/svg" width="40" height="40">{}</svg>'
 _LETTER: Final = '<text x="5" y="30" font-size="30" font-family="monospace">M</text>'
@@ -25,11 +20,8 @@ def render_png(svg: str) -> bytes:
         import resvg_py
     except ImportError:
         raise UsageError("cannot draw a PNG", todo='pip install "tracetui[png]", or write .svg') from None
-    options = {
-        "monospace_family": _find_font(resvg_py),
-        "font_family": _find_font(resvg_py),
-        "zoom": PIXELS_PER_POINT,
-    }
+    font = _find_font(resvg_py)
+    options = {"monospace_family": font, "font_family": font, "zoom": PIXELS_PER_POINT}
     return bytes(resvg_py.svg_to_bytes(svg_string=svg, **options))
 
 

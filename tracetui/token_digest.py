@@ -26,33 +26,17 @@ _TOKEN_PIECES: Final = re.compile(r"[A-Za-z]+|\d{1,3}|\s+|.", re.DOTALL)
 _LETTERS_PER_TOKEN: Final = 4
 _MAX_ROWS: Final = 40  # of a view
 _MAX_RUN_NAMES: Final = 24
-_PAIR: Final = 2
 _RATE_UNIT: Final = "tokens/s"  # facts with this unit come before other facts of the run
 _MAX_NAME_CHARS: Final = 160  # of a name in a suggested command
 
 _FIX_COLUMNS: Final = ("id", "recoverable_ns", "share", "confidence", "evidence", "advice")
 _KERNEL_COLUMNS: Final = (
-    "name",
-    "op",
-    "count",
-    "total_ns",
-    "share",
-    "mean_ns",
-    "p95_ns",
-    "bound",
-    "roof_share",
-)
+    "name", "op", "count", "total_ns", "share", "mean_ns", "p95_ns", "bound", "roof_share",
+)  # fmt: skip
 _CHANGE_COLUMNS: Final = (
-    "name",
-    "phase",
-    "per",
-    "verdict",
-    "median_a_ns",
-    "median_b_ns",
-    "median_delta_ns",
-    "median_change_pct",
+    "name", "phase", "per", "verdict", "median_a_ns", "median_b_ns", "median_delta_ns", "median_change_pct",
     "p_adjusted",
-)
+)  # fmt: skip
 _UNDECIDED: Final = "~"  # verdict in tables, spelled out in text
 
 
@@ -73,11 +57,10 @@ def build_digest(
     `files` are the sources of the runs; `run_names` are all runs of the file, if only one of them is
     summarised.
     """
-    unsorted = (
-        _iter_change_facts(runs, files, look)
-        if len(runs) > 1
-        else _iter_run_facts(runs[0], files[0], look, run_names)
-    )
+    if len(runs) > 1:
+        unsorted = _iter_change_facts(runs, files, look)
+    else:
+        unsorted = _iter_run_facts(runs[0], files[0], look, run_names)
     facts = sorted(unsorted, key=lambda fact: fact.weight)
     fitting, too_many = 0, len(facts) + 1
     while too_many - fitting > 1:
@@ -167,7 +150,7 @@ def _drop_unrecoverable(fix: Answer) -> Answer:
 def _iter_next_commands(kernels: Answer, file: str, runs: int) -> Iterator[str]:
     """Yield shell commands to run next; names from the file are quoted."""
     quoted_file = shlex.quote(file)
-    if runs == _PAIR:
+    if runs == 2:
         yield f"tracetui diff {quoted_file} --format md (what differs between the two runs of this file)"
     yield f"tracetui report fix {quoted_file} --format json (every recoverable item with its evidence)"
     first = kernels.rows["name"][0] if kernels.rows.height and "name" in kernels.rows.columns else None
@@ -198,9 +181,8 @@ def _format_fact_cell(column: str, value: object) -> str:
 
 
 def _select_texts(parts: Mapping[str, pl.DataFrame], part: str) -> list[tuple[str, str]]:
-    return (
-        [(str(n), str(t)) for n, t in parts[part].select("name", "text").iter_rows()] if part in parts else []
-    )
+    rows = parts[part].select("name", "text").iter_rows() if part in parts else ()
+    return [(str(name), str(text)) for name, text in rows]
 
 
 def _iter_note_facts(heading: str, answer: Answer, weight: float) -> Iterator[Fact]:

@@ -8,6 +8,10 @@ ABSENT: Final = "–"
 
 _TIME: Final = ((1e9, "s"), (1e6, "ms"), (1e3, "µs"), (1.0, "ns"))
 _SIZE: Final = ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"), (1, "B"))
+_HEADINGS: Final = {
+    "delta": "Δ", "median delta": "median Δ", "change": "Δ%", "median change": "Δ%", "cliff": "effect",
+    "gb/s": "GB/s", "gflop/s": "GFLOP/s", "roof share": "roof",
+}  # fmt: skip
 _RATE: Final = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""))
 
 
@@ -115,18 +119,6 @@ def select_formatter(column: str) -> Callable[[Any], str]:
 def format_cell(column: str, value: Any) -> str:
     """Format a value of a column; a dash for None."""
     return ABSENT if value is None else select_formatter(column)(value)
-
-
-_HEADINGS: Final = {
-    "delta": "Δ",
-    "median delta": "median Δ",
-    "change": "Δ%",
-    "median change": "Δ%",
-    "cliff": "effect",
-    "gb/s": "GB/s",
-    "gflop/s": "GFLOP/s",
-    "roof share": "roof",
-}
 
 
 def format_heading(column: str) -> str:

@@ -12,7 +12,7 @@ import polars as pl
 
 from capture.errors import UnreadableError, UsageError
 from capture.files.addresses import mask_credentials
-from capture.import_log import ImportLog, Log
+from capture.import_log import Log
 from capture.load_runs import Bundle, Input, expand_inputs, load
 from capture.merge_ranks import parse_ranks_from_names
 from capture.run import Run
@@ -74,7 +74,8 @@ def make_jobs(
             why=view.not_merged_because or "it compares runs",
             todo=f"name one file, or ask for {names}",
         )
-    recordings = [_list_files(each) for each in expand_inputs(inputs)]
+    places = expand_inputs(inputs)
+    recordings = [tuple(map(str, each.files if isinstance(each, Bundle) else (each,))) for each in places]
     needs_ranks = view.merging.by_track or look.group == "track"
     ranks = _assign_ranks(recordings) if needs_ranks else [0] * len(recordings)
     return [
@@ -89,10 +90,6 @@ def _assign_ranks(recordings: Sequence[tuple[str, ...]]) -> Sequence[int]:
     return parse_ranks_from_names(names) or range(len(recordings))
 
 
-def _list_files(each: Input) -> tuple[str, ...]:
-    return tuple(map(str, each.files)) if isinstance(each, Bundle) else (str(each),)
-
-
 def iter_results(jobs: Sequence[FileJob], on: str) -> Generator[JobResult, None, None]:
     """Iterate over the results of the jobs, in any order, computed on `local:N`, a Dask or a Ray cluster."""
     executor, where = find_executor(on)
@@ -101,11 +98,7 @@ def iter_results(jobs: Sequence[FileJob], on: str) -> Generator[JobResult, None,
 
 
 def ask_files(
-    view: View,
-    jobs: Sequence[FileJob],
-    on: str,
-    notify: JobListener,
-    hosts: Hosts = MappingProxyType({}),
+    view: View, jobs: Sequence[FileJob], on: str, notify: JobListener, hosts: Hosts = MappingProxyType({})
 ) -> FleetAnswer:
     """Compute the answer of all files; `notify` gets each result. Raise UnreadableError if none was read."""
     results = FileResults(view, jobs)
@@ -168,8 +161,6 @@ def build_stand_in_run(merged: PartialResult, files: Sequence[str]) -> Run:
         source = f"{mask_credentials(commonprefix(list(files)))}…"  # noqa: RUF071
     log = Log(source, ", ".join(formats), int(members["read"].sum()), 0, int(members["dropped"].sum()))
     if log.dropped:
-        runs = members.filter(pl.col("dropped") > 0).height
-        text = f"records of {runs} runs could not be read"
+        text = f"records of {members.filter(pl.col('dropped') > 0).height} runs could not be read"
         log.note("dropped", text, count=log.dropped, severity="data_loss")
-    frozen: ImportLog = log.freeze()
-    return Run(f"{members.height} runs", merged.meta, build_empty_events(), frozen)
+    return Run(f"{members.height} runs", merged.meta, build_empty_events(), log.freeze())

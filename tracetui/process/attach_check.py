@@ -41,14 +41,11 @@ class AttachTarget:
         self._check_container()
         self._check_program(maps)
         if self.find_debugger() is None:
-            raise self._build_refusal(
-                "no debugger is installed", "install gdb, for example with: apt install gdb"
-            )
+            todo = "install gdb, for example with: apt install gdb"
+            raise self.build_refusal("no debugger is installed", todo)
         if self.find_debugger() == "gdb" and debugger.is_gdb_harmful():
-            raise self._build_refusal(
-                "this gdb does not support all registers of the CPU and would harm the process",
-                "install gdb 14 or later",
-            )
+            why = "this gdb does not support all registers of the CPU and would harm the process"
+            raise self.build_refusal(why, "install gdb 14 or later")
 
     @property
     def version(self) -> tuple[int, int] | None:
@@ -62,36 +59,36 @@ class AttachTarget:
             return "python"
         return "gdb" if shutil.which("gdb") else None
 
+    def build_refusal(self, why: str, todo: str) -> EngineError:
+        """Return the error for a process that cannot be attached to."""
+        return EngineError(f"cannot attach to process {self.pid}: {why}", todo=todo)
+
     def build_permission_error(self) -> EngineError:
         """Return the error for a debugger that the system kept away from the process."""
         scope = _read_number(self._proc / "sys/kernel/yama/ptrace_scope")
         if scope and not self._is_privileged():
-            way = "sudo sysctl kernel.yama.ptrace_scope=0" if scope < 3 else "a restart of the system"
-            return self._build_refusal(
-                f"this system allows no debugging of other processes (kernel.yama.ptrace_scope is {scope})",
-                f"{way} allows it, or run tracetui as root" if scope < 3 else f"only {way} changes that",
-            )
-        return self._build_refusal(
-            "the system does not allow debugging it",
-            "a container needs --cap-add SYS_PTRACE; or run tracetui as root",
-        )
+            why = f"this system allows no debugging of other processes (kernel.yama.ptrace_scope is {scope})"
+            todo = "sudo sysctl kernel.yama.ptrace_scope=0 allows it, or run tracetui as root"
+            return self.build_refusal(why, todo if scope < 3 else "only a restart of the system changes that")
+        todo = "a container needs --cap-add SYS_PTRACE; or run tracetui as root"
+        return self.build_refusal("the system does not allow debugging it", todo)
 
     def _check_owner(self) -> None:
         owner = self._folder.stat().st_uid
         if owner != os.geteuid():
             name = _find_user_name(owner)
-            raise self._build_refusal(f"it belongs to {name}", f"use sudo -u {name} tracetui …")
+            raise self.build_refusal(f"it belongs to {name}", f"use sudo -u {name} tracetui …")
 
     def _check_state(self) -> None:
-        status = self._read_status("self" if self.pid < 0 else str(self.pid))
+        status = self._read_status(str(self.pid))
         state = status.get("State", "")
         if state.startswith(("Z", "X")):
             raise UsageError(f"process {self.pid} has ended")
         tracer = status.get("TracerPid", "0")
         if tracer != "0":
-            raise self._build_refusal(f"process {tracer} is debugging it", "detach that debugger first")
+            raise self.build_refusal(f"process {tracer} is debugging it", "detach that debugger first")
         if state.startswith(("T", "t")):
-            raise self._build_refusal("it is stopped", f"kill -CONT {self.pid} continues it")
+            raise self.build_refusal("it is stopped", f"kill -CONT {self.pid} continues it")
 
     def _check_container(self) -> None:
         for space in ("mnt", "pid"):
@@ -100,16 +97,16 @@ class AttachTarget:
             except OSError:
                 continue
             if ours != its:
-                raise self._build_refusal("it runs in a container", "run tracetui inside that container")
+                raise self.build_refusal("it runs in a container", "run tracetui inside that container")
 
     def _check_program(self, maps: str) -> None:
         version = self.version
         if version is None and "python" not in maps:
-            raise self._build_refusal("it is not a Python program", "")
+            raise self.build_refusal("it is not a Python program", "")
         if version is not None and version < OLDEST_PYTHON:
-            raise self._build_refusal(f"it runs Python {version[0]}.{version[1]}", "3.8 or later is needed")
+            raise self.build_refusal(f"it runs Python {version[0]}.{version[1]}", "3.8 or later is needed")
         if not any(name in maps for name in _TORCH_LIBRARIES):
-            raise self._build_refusal("it has not loaded torch", _RECORD_HINT + " and waits for torch")
+            raise self.build_refusal("it has not loaded torch", _RECORD_HINT + " and waits for torch")
 
     def _read_maps(self) -> str:
         try:
@@ -128,9 +125,6 @@ class AttachTarget:
         except OSError:
             return {}
         return {name: rest.strip() for name, _, rest in (line.partition(":") for line in lines)}
-
-    def _build_refusal(self, why: str, todo: str) -> EngineError:
-        return EngineError(f"cannot attach to process {self.pid}: {why}", todo=todo)
 
 
 def explain_attach_limits(proc: Path = PROC) -> str:

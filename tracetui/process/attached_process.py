@@ -94,10 +94,7 @@ class AttachedProcess(EngineProcess):
 
     def explain_failure(self) -> str:
         """Return why the recorder stopped by itself; empty while it records and after the process ended."""
-        if self._was_asked_to_stop or self.is_running:
-            return ""
-        faults = [fault for report in self.reports.read_reports().values() for fault in report.faults]
-        return f"the recorder stopped: {faults[0]}" if faults else ""
+        return "" if self._was_asked_to_stop or self.is_running else self.reports.explain_stop()
 
     @property
     def gap_warning(self) -> str:
@@ -155,11 +152,11 @@ class AttachedProcess(EngineProcess):
         self._target.check()
         if debugger.INJECTED_MARK in output:
             why = f"its main thread ran no Python code for {CONNECT_TIMEOUT_S:.0f} s"
-            return _build_error(self.pid, why, "try again when it is not in one long call")
+            return self._target.build_refusal(why, "try again when it is not in one long call")
         if "not permitted" in output or "ptrace" in output:
             return self._target.build_permission_error()
         last_line = output.splitlines()[-1][:200] if output else "nothing"
-        return _build_error(self.pid, f"gdb printed: {last_line}", "")
+        return self._target.build_refusal(f"gdb printed: {last_line}", "")
 
     def _send_settings(self, link: socket.socket, settings: dict[str, str]) -> None:
         """Send the settings and wait until the recorder has started. Raise EngineError if it refuses."""
@@ -168,20 +165,16 @@ class AttachedProcess(EngineProcess):
             if word == "refused":
                 raise self._build_refusal(rest)
             if word != expected:
-                raise _build_error(self.pid, "it ended or hangs", "")
+                raise self._target.build_refusal("it ended or hangs", "")
             if word == "here":
                 link.sendall(json.dumps(settings).encode())
 
     def _build_refusal(self, answer: str) -> EngineError:
         reason, _, rest = answer.partition(" ")
         if reason == "python":
-            return _build_error(self.pid, f"it runs Python {rest}", "3.8 or later is needed")
+            return self._target.build_refusal(f"it runs Python {rest}", "3.8 or later is needed")
         why, todo = _REFUSALS.get(reason, (f"the recorder cannot start there ({rest or reason})", ""))
-        return _build_error(self.pid, why, todo)
-
-
-def _build_error(pid: int, why: str, todo: str) -> EngineError:
-    return EngineError(f"cannot attach to process {pid}: {why}", todo=todo)
+        return self._target.build_refusal(why, todo)
 
 
 def _read_line(link: socket.socket, seconds: float) -> str:

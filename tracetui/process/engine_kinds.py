@@ -38,17 +38,15 @@ class BundledEngine(EngineProcess):
 
     def explain_failure(self) -> str:
         """Return why it died; if it refused its arguments, in its own words."""
-        return (
-            _extract_reason(self.list_last_lines(1)) if self.refused_arguments else super().explain_failure()
-        )
+        if self.refused_arguments:
+            return _extract_reason(self.list_last_lines(1))
+        return super().explain_failure()
 
     def build_error(self, todo: str = "") -> CaptureError:
         """Return the error for its death: UsageError if it refused its arguments."""
-        return (
-            UsageError(self.explain_failure(), todo=todo)
-            if self.refused_arguments
-            else super().build_error(todo)
-        )
+        if self.refused_arguments:
+            return UsageError(self.explain_failure(), todo=todo)
+        return super().build_error(todo)
 
     @property
     def refused_arguments(self) -> bool:

@@ -24,6 +24,10 @@ OUR_PREFIX: Final = re.compile(r"^(engines|tracetui): ")  # our recorders begin 
 GAP_LINE: Final = re.compile(OUR_PREFIX.pattern + "the recording has gaps")
 TAIL_BYTES: Final = 64 << 10
 _CHUNK_BYTES: Final = 4096
+_LIKELY_CAUSES: Final[Mapping[int, str]] = {  # of signals, as the end of a sentence
+    signal.SIGKILL: ", probably out of memory",
+    signal.SIGSEGV: ", a crash in native code",
+}
 
 
 class EngineProcess:
@@ -69,9 +73,8 @@ class EngineProcess:
                 start_new_session=True,
             )
         except OSError as e:
-            raise EngineError(
-                f"{clean(self.command[0])} cannot be started", why=os.strerror(e.errno or 0)
-            ) from None
+            why = os.strerror(e.errno or 0)
+            raise EngineError(f"{clean(self.command[0])} cannot be started", why=why) from None
         assert self._child.stdout is not None  # noqa: S101
         self._output = OutputTail(self._child.stdout, self._log)
         self._was_asked_to_stop = False
@@ -93,9 +96,8 @@ class EngineProcess:
     def start_sampler(self, out: Path) -> None:
         """Append CPU, memory and GPU counters to a recording, now and after each restart."""
         self._sampled_file = out
-        self._sampler = EngineProcess(
-            build_sampler_command(out, self.pid), package_paths.build_environment(), accepts_orders=False
-        )
+        command = build_sampler_command(out, self.pid)
+        self._sampler = EngineProcess(command, package_paths.build_environment(), accepts_orders=False)
 
     @property
     def pid(self) -> int:
@@ -183,7 +185,7 @@ class EngineProcess:
         if code is None or code == 0 or self._was_asked_to_stop:
             return ""
         if code < 0:
-            return f"{self.label} was ended by {_format_signal(-code)}{_describe_likely_cause(-code)}"
+            return f"{self.label} was ended by {_format_signal(-code)}{_LIKELY_CAUSES.get(-code, '')}"
         last = [OUR_PREFIX.sub("", line) for line in self.list_last_lines(1)]
         return f"{self.label} ended with exit code {code}" + (f": {last[0]}" if last else "")
 
@@ -237,12 +239,6 @@ def _format_signal(number: int) -> str:
         return signal.Signals(number).name
     except ValueError:
         return f"signal {number}"
-
-
-def _describe_likely_cause(number: int) -> str:
-    """Return the likely cause of a signal as the end of a sentence, or an empty text."""
-    reasons = {signal.SIGKILL: ", probably out of memory", signal.SIGSEGV: ", a crash in native code"}
-    return next((text for cause, text in reasons.items() if cause == number), "")
 
 
 class OutputTail:

@@ -12,15 +12,8 @@ from capture.clean_text import clean
 from capture.errors import EngineError
 
 FORWARDED_SIGNALS: Final = (
-    "SIGINT",
-    "SIGQUIT",
-    "SIGTERM",
-    "SIGHUP",
-    "SIGUSR1",
-    "SIGUSR2",
-    "SIGALRM",
-    "SIGCONT",
-)
+    "SIGINT", "SIGQUIT", "SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2", "SIGALRM", "SIGCONT",
+)  # fmt: skip
 TERMINAL_SIGNALS: Final = ("SIGINT", "SIGQUIT")  # a terminal sends these to its whole foreground group
 
 

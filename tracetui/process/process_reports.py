@@ -33,18 +33,14 @@ class ProcessReport(Struct):
     def add_line(self, line: str) -> None:
         """Add one line that the process wrote."""
         key, _, rest = line.partition(" ")
-        if key == "python":
-            self.python = rest
-        elif key == "torch":
-            self.torch = rest
+        if key in ("python", "torch", "gaps"):
+            setattr(self, key, rest)
         elif key == "llama_cpp":
             self.has_llama_cpp = True
         elif key == "watched":
             self.is_recorded = True
         elif key == "fault":
             self.faults.append(rest)
-        elif key == "gaps":
-            self.gaps = rest
         elif key == "seen":
             numbers = [int(word) for word in rest.split() if word.isdecimal()]
             if len(numbers) == 3:
@@ -95,21 +91,17 @@ class ReportFolder:
 
     def list_silent(self) -> list[str]:
         """Return the processes with torch that never reported, as `process PID (COMMAND)`."""
-        return [
-            f"process {pid} ({command})"
-            for pid, command in self._silent_commands.items()
-            if not self._has_reported(pid)
-        ]
+        silent = (item for item in self._silent_commands.items() if not self._has_reported(item[0]))
+        return [f"process {pid} ({command})" for pid, command in silent]
 
     def _has_reported(self, pid: int) -> bool:
         return (self._folder / f"process-{pid}").exists()
 
     def explain_empty_recording(self) -> str:
         """Return why nothing was recorded, as the end of a sentence about the program."""
+        if stop := self.explain_stop():
+            return stop
         reports = self.read_reports()
-        faults = [fault for report in reports.values() for fault in report.faults]
-        if faults:
-            return f"the recorder stopped: {faults[0]}"
         if any(report.is_recorded for report in reports.values()):
             return "it was killed, or exited at once, before its first lines were written"
         if idle := _explain_idle_imports(reports):
@@ -122,6 +114,11 @@ class ReportFolder:
             "none of its processes loaded the recorder: it runs no Python, or Python with -I, -E, -S or "
             "older than 3.8"
         )
+
+    def explain_stop(self) -> str:
+        """Return why the recorder stopped by itself, in a sentence; empty if no process reported a fault."""
+        faults = (fault for report in self.read_reports().values() for fault in report.faults)
+        return next((f"the recorder stopped: {fault}" for fault in faults), "")
 
     def describe_coverage(self, steps: int) -> list[str]:
         """Return a line on what was recorded, given the number of steps, and a line for each shortcoming."""
@@ -140,9 +137,10 @@ class ReportFolder:
         lines = []
         cut = [pid for pid, report in reports.items() if report.is_recorded and not report.has_ended]
         if cut:
+            who = f"process {cut[0]}" if len(cut) == 1 else f"{len(cut)} processes"
             lines.append(
-                f"{_describe_processes(cut)} exited without a report: its last steps, and the numbers of "
-                "forwards and threads, are missing"
+                f"{who} exited without a report: its last steps, and the numbers of forwards and threads, "
+                "are missing"
             )
         for pid, report in reports.items():
             lines += [f"process {pid} was not recorded to its end: {fault}" for fault in report.faults]
@@ -215,7 +213,3 @@ def _explain_idle_imports(reports: Mapping[int, ProcessReport]) -> str:
     if any(report.has_llama_cpp for report in reports.values()):
         return "llama_cpp was imported, but none of its contexts decoded anything"
     return ""
-
-
-def _describe_processes(pids: list[int]) -> str:
-    return f"process {pids[0]}" if len(pids) == 1 else f"{len(pids)} processes"

@@ -57,15 +57,8 @@ VERBS: Final = {
     "help": "print a guide: tracetui help comparing",
 }
 LIVE_WRITERS: Final = ("record", "replay")  # run next to a busy program; live starts that first
-READERS: Final = (
-    "open",
-    "diff",
-    "compare",
-    "report",
-    "digest",
-    "query",
-    "mcp",
-)  # read runs and answer questions about them
+# read runs and answer questions about them
+READERS: Final = ("open", "diff", "compare", "report", "digest", "query", "mcp")
 
 
 class Verb(Protocol):

@@ -5,23 +5,35 @@ import time
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import cycle
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from capture.clean_text import clean
 from capture.errors import EngineError, UsageError
+from capture.load_runs import expand_inputs, load_all
 from capture.run import Run
+from tracetui import units
 from tracetui.analysis.frames.selection import compute_total_ns
-from tracetui.compare.pairing import sample_selection
+from tracetui.compare.pairing.sample_selection import (
+    add_identical_runs,
+    find_distinct,
+    is_among,
+    read_file_name,
+)
 from tracetui.compare.run_sides import Sides
 from tracetui.process import UserProgram
-from tracetui.run_choice import resolve_run_index
+from tracetui.run_choice import format_run_names, resolve_run_index
 from tracetui.verbs import _engine_options, _options, _recording, record
 
 if TYPE_CHECKING:
     from tracetui.compare.diff import Diff
 
+SIDE_NAMES: Final = "ab"
+PROGRAM_POLL_S: Final = 0.1  # between two checks whether a program still runs
 
+# Compares the files of both sides with this share of alpha; returns the result and whether it is decided.
+CompareSoFar = Callable[[Sequence[Path], Sequence[Path], float], tuple["Diff", bool]]
 NamedSides = tuple[list[Run], list[int], list[int], list[str]]  # all runs, places of a and of b, notes
 
 
@@ -41,24 +53,19 @@ def read_sides(args: Namespace) -> PlacedSides:
     runs, named_a, named_b, notes = _read_named_sides(args)
     a, b = (_list_distinct(runs, side) for side in (named_a, named_b))
     on_a, on_b = ([runs[i] for i in side] for side in (a, b))
-    for run in on_a:
-        if len(on_a) + len(on_b) > 2 and sample_selection.is_among(run, on_b):
-            raise UsageError(
-                f"{sample_selection.read_file_name(run)} is on both sides", todo="name it on one of them"
-            )
-    notes += [
-        f"{sample_selection.read_file_name(runs[i])} is named twice: counted once"
-        for i in (*named_a, *named_b)
-        if i not in (*a, *b)
-    ]
+    for run in on_a if len(on_a) + len(on_b) > 2 else ():
+        if is_among(run, on_b):
+            raise UsageError(f"{read_file_name(run)} is on both sides", todo="name it on one of them")
+    again = (runs[i] for i in (*named_a, *named_b) if i not in (*a, *b))
+    notes += [f"{read_file_name(run)} is named twice: counted once" for run in again]
     sides = Sides((on_a[0], on_b[0]), more_a=tuple(on_a[1:]), more_b=tuple(on_b[1:]), notes=tuple(notes))
     identical = [loaded[0] for loaded in _iter_inputs(args, args.aa)]
-    return PlacedSides(sample_selection.add_identical_runs(sides, identical), a[0], b[0])
+    return PlacedSides(add_identical_runs(sides, identical), a[0], b[0])
 
 
 def _list_distinct(runs: Sequence[Run], places: Sequence[int]) -> list[int]:
     """Return the places without duplicate recordings, that of the middle run first."""
-    distinct = [places[i] for i in sample_selection.find_distinct([runs[p] for p in places])]
+    distinct = [places[i] for i in find_distinct([runs[p] for p in places])]
     if len(distinct) == 1:
         return distinct
     from tracetui.compare.evidence.repeat_test import find_median_run
@@ -86,39 +93,23 @@ def _read_named_sides(args: Namespace) -> NamedSides:
             places["ab".index(side)].append(len(runs) + resolve_run_index(loaded, which))
             runs += loaded
             if len(loaded) > 1 and which is None:
-                several.append(_describe_first_run(loaded, side))
+                has = f"{read_file_name(loaded[0])} has {len(loaded)} runs ({format_run_names(loaded)})"
+                several.append(f"{has}: comparing the first; --run-{side} selects another")
     return runs, *places, several
-
-
-def _describe_first_run(loaded: Sequence[Run], side: str) -> str:
-    names = ", ".join(f"{i}: {r.name}" for i, r in enumerate(loaded, 1))
-    file = sample_selection.read_file_name(loaded[0])
-    return f"{file} has {len(loaded)} runs ({names}): comparing the first; --run-{side} selects another"
 
 
 def _iter_inputs(args: Namespace, files: Sequence[str]) -> Iterator[list[Run]]:
     """Yield the runs of each file; the files of a folder are repeats, unless they are ranks to merge."""
-    from capture.load_runs import expand_inputs, load_all
-
     for file in files if args.merge else expand_inputs(files):
         yield load_all([file], **_options.build_read_options(args))
 
 
 def _split_one_file(args: Namespace) -> NamedSides:
-    from capture.load_runs import load_all
-
     runs = load_all(args.files, **_options.build_read_options(args))
     if len(runs) < 2:
         raise UsageError(f"{args.files[0]} has only one run", todo="name a second file: tracetui diff A B")
     places = [resolve_run_index(runs, which) for which in (args.run_a or "1", args.run_b or "2")]
     return runs, places[:1], places[1:], []
-
-
-SIDE_NAMES: Final = "ab"
-PROGRAM_POLL_S: Final = 0.1  # between two checks whether a program still runs
-
-# Compares the files of both sides with this share of alpha; returns the result and whether it is decided.
-CompareSoFar = Callable[[Sequence[Path], Sequence[Path], float], tuple["Diff", bool]]
 
 
 def parse_budget(text: str) -> float:
@@ -146,7 +137,7 @@ class PairRecordings:
 def record_until_decided(commands: Sequence[str], seconds: float, ask: CompareSoFar) -> PairRecordings:
     """Record two commands alternately until their comparison is decided or no further pair fits.
 
-    The order a b, b a, a b … spreads a drift of the machine evenly; `compare` runs after each pair. Finished
+    The order a b, b a, a b … spreads a drift of the machine evenly; `ask` compares after each pair. Finished
     recordings are kept and named, also after an error. Raise UsageError for an invalid command, EngineError
     for one that fails.
     """
@@ -163,42 +154,33 @@ def record_until_decided(commands: Sequence[str], seconds: float, ask: CompareSo
 def _record_pairs(
     sides: Sequence[Namespace], seconds: float, ask: CompareSoFar, made: PairRecordings
 ) -> None:
-    from tracetui.compare.evidence.sample_size import AlphaSpending
+    from tracetui.compare.evidence.sample_size import AlphaSpending, format_wait
     from tracetui.compare.params import MIN_RUNS_PER_SIDE
 
     began, looks = time.monotonic(), AlphaSpending()
-    for number, order in enumerate(_iter_orders(), 1):
+    for number, order in enumerate(cycle(((0, 1), (1, 0))), 1):
         before = time.monotonic()
         for side in order:
             made.files[side].append(_record_side(sides[side], SIDE_NAMES[side], number))
         now = time.monotonic()
         pair, passed = now - before, now - began
         last = passed + pair > seconds
-        more = f"about {_format_wait(pair)} per further pair, {_format_wait(seconds - passed)} left"
+        more = f"about {format_wait(pair)} per further pair, {format_wait(seconds - passed)} left"
         if number < MIN_RUNS_PER_SIDE and not last:
             _options.print_status(f"after {number} per side: {more}")
             continue
         made.alpha_share = looks.spend(1.0 if last else passed / seconds)
         compared, decided = ask(*made.files, made.alpha_share)
-        if decided:
-            _options.print_status(f"after {number} per side: {_describe_verdict(compared)}")
+        left = (
+            "" if decided else f"; no further pair fits into {format_wait(seconds)}" if last else f"; {more}"
+        )
+        _options.print_status(f"after {number} per side: {_describe_verdict(compared)}{left}")
+        if decided or last:
             return
-        left = f"no further pair fits into {_format_wait(seconds)}" if last else more
-        _options.print_status(f"after {number} per side: {_describe_verdict(compared)}; {left}")
-        if last:
-            return
-
-
-def _iter_orders() -> Iterator[tuple[int, int]]:
-    """Yield a b, b a, a b …: over two pairs a steady drift affects both sides equally."""
-    while True:
-        yield 0, 1
-        yield 1, 0
 
 
 def _describe_verdict(compared: "Diff") -> str:
     """Return the verdict of the longest phase."""
-    from tracetui import units
     from tracetui.compare.words.decision import select_main_phase
 
     row = select_main_phase(compared)
@@ -207,15 +189,8 @@ def _describe_verdict(compared: "Diff") -> str:
     word = "undecided" if row["verdict"] == "~" else row["verdict"]
     change = f" ({100 * (row['b_ns'] / row['a_ns'] - 1):+.1f}%)" if row["a_ns"] else ""
     what = " ".join(filter(None, (row["phase"], row["what"])))
-    return (
-        f"{word}: {what} {units.format_duration(row['a_ns'])} → {units.format_duration(row['b_ns'])}{change}"
-    )
-
-
-def _format_wait(seconds: float) -> str:
-    from tracetui.compare.evidence.sample_size import format_wait
-
-    return format_wait(seconds)
+    before, after = (units.format_duration(row[c]) for c in ("a_ns", "b_ns"))
+    return f"{word}: {what} {before} → {after}{change}"
 
 
 def _parse_command(text: str) -> Namespace:
@@ -243,16 +218,14 @@ def _parse_command(text: str) -> Namespace:
 def _record_side(args: Namespace, side: str, number: int) -> Path:
     """Record one side; raise EngineError if that fails, and leave no file then."""
     out = _engine_options.create_output_file(args, f"-{side}-{number}")
-    done = False
     try:
         if args.command:
             _record_program_quietly(args.command, out, side)
         else:
             record.record_once(args, out)
-        done = True
-    finally:
-        if not done:
-            out.unlink(missing_ok=True)
+    except BaseException:
+        out.unlink(missing_ok=True)
+        raise
     return out
 
 

@@ -17,63 +17,52 @@ from tracetui.verbs import _options, _recording
 
 MODELS = {"decode": "gemma-3-1b", "prefill": "gemma-3-1b", "train": "cs336-small"}
 QUANTS = ("auto", "q0f16", "q4f16_1", "q4f32_1", "q8_0")
+DEFAULT_WINDOW_S: Final = 0.5
+DEFAULT_INTERVAL_S: Final = 30.0
+_COUNTER_LINE: Final = b'{"kind":"counter"'
+_SECONDS_PER_UNIT: Final = {"s": 1, "m": 60, "h": 3600}
+_URL_SCHEMES: Final = ("http://", "https://")
 
 
 def add_engine_options(parser: ArgumentParser) -> None:
     """Add the options of the engine; a command after -- replaces it."""
-    parser.add_argument("--mode", default="decode", choices=tuple(MODELS), help="mode of the engine")
+    add = parser.add_argument
+    add("--mode", default="decode", choices=tuple(MODELS), help="mode of the engine")
     _add_model_options(parser)
-    parser.add_argument("--prompt", metavar="TEXT", help="prompt for the model")
-    parser.add_argument(
-        "--steps", type=int, metavar="N", help="number of steps (default without a screen: a few)"
-    )
-    parser.add_argument(
-        "--context", type=int, metavar="N", help="context length to start at; in other modes: sequence length"
-    )
-    parser.add_argument("--batch", type=int, metavar="N", help="number of concurrent sequences")
-    parser.add_argument("--tokens-per-report", type=int, metavar="N", help="tokens per recorded step")
-    parser.add_argument("--threads", type=int, metavar="N", help="CPU threads (default: one per core)")
-    parser.add_argument(
-        "--ranks", type=int, metavar="N", help="processes that share the model, started as torchrun does"
-    )
-    parser.add_argument("--path", choices=("granular", "fused"), help="granular or fused kernels")
-    parser.add_argument("--graph", action=BooleanOptionalAction, help="replay fused kernels as a graph")
-    modes = ("off", "spans", "windows", "continuous")
-    parser.add_argument("--capture", choices=modes, help="how much is recorded")
-    parser.add_argument("--slow", metavar="OP:FACTOR", help="slow one op down, to try the diff")
+    add("--prompt", metavar="TEXT", help="prompt for the model")
+    add("--steps", type=int, metavar="N", help="number of steps (default without a screen: a few)")
+    about = "context length to start at; in other modes: sequence length"
+    add("--context", type=int, metavar="N", help=about)
+    add("--batch", type=int, metavar="N", help="number of concurrent sequences")
+    add("--tokens-per-report", type=int, metavar="N", help="tokens per recorded step")
+    add("--threads", type=int, metavar="N", help="CPU threads (default: one per core)")
+    add("--ranks", type=int, metavar="N", help="processes that share the model, started as torchrun does")
+    add("--path", choices=("granular", "fused"), help="granular or fused kernels")
+    add("--graph", action=BooleanOptionalAction, help="replay fused kernels as a graph")
+    add("--capture", choices=("off", "spans", "windows", "continuous"), help="how much is recorded")
+    add("--slow", metavar="OP:FACTOR", help="slow one op down, to try the diff")
     _add_sampling_options(parser)
     _add_training_options(parser)
-    add_watch_options(parser)
-    _recording.add_pid_option(parser)
-    parser.add_argument("-o", "--output", metavar="FILE", help="file for the recording")
+    _add_watch_options(parser)
+    add("--pid", type=int, metavar="N", help="running PyTorch process to attach to")
+    add("-o", "--output", metavar="FILE", help="file for the recording")
     about = "start a new file at this size, as in 1GB; all parts open as one"
-    parser.add_argument("--part-size", type=_options.parse_size, metavar="SIZE", help=about)
-    parser.add_argument(
-        "command",
-        nargs="*",
-        metavar="-- CMD",
-        help="any program instead of the bundled engine, or the address of a server: http://HOST:PORT",
-    )
+    add("--part-size", type=_options.parse_size, metavar="SIZE", help=about)
+    about = "any program instead of the bundled engine, or the address of a server: http://HOST:PORT"
+    add("command", nargs="*", metavar="-- CMD", help=about)
 
 
 def _add_model_options(parser: ArgumentParser) -> None:
-    parser.add_argument(
-        "--model",
-        help=f"{' or '.join(dict.fromkeys(MODELS.values()))}, a folder, a .gguf file, or the "
-        "Hugging Face or Ollama name of a local model",
-    )
-    parser.add_argument(
-        "--download", action="store_true", help="download missing weights from huggingface.co"
-    )
-    parser.add_argument("--weights", default="auto", help="auto, random, a folder or a .gguf file")
+    add, models = parser.add_argument, " or ".join(dict.fromkeys(MODELS.values()))
+    about = f"{models}, a folder, a .gguf file, or the Hugging Face or Ollama name of a local model"
+    add("--model", help=about)
+    add("--download", action="store_true", help="download missing weights from huggingface.co")
+    add("--weights", default="auto", help="auto, random, a folder or a .gguf file")
     about = "device to run on; auto takes the best available"
-    parser.add_argument("--device", default="auto", choices=("auto", "cpu", "cuda", "mps", "xpu"), help=about)
-    parser.add_argument("--dtype", default="auto", help="auto, fp32, fp16 or bf16")
-    parser.add_argument(
-        "--quant",
-        choices=QUANTS,
-        help="format of the weights: 16 bits, or packed into 4 or 8 (auto: as in the .gguf file)",
-    )
+    add("--device", default="auto", choices=("auto", "cpu", "cuda", "mps", "xpu"), help=about)
+    add("--dtype", default="auto", help="auto, fp32, fp16 or bf16")
+    about = "format of the weights: 16 bits, or packed into 4 or 8 (auto: as in the .gguf file)"
+    add("--quant", choices=QUANTS, help=about)
 
 
 def _add_sampling_options(parser: ArgumentParser) -> None:
@@ -88,11 +77,8 @@ def _add_training_options(parser: ArgumentParser) -> None:
     add = parser.add_argument_group("with --mode train").add_argument
     add("--layers", type=int, metavar="N", help="number of the model's layers to use")
     add("--attention", choices=("explicit", "sdpa"), help="explicit matrix products, or torch's fused kernel")
-    add(
-        "--optimizer",
-        choices=("cs336", "foreach", "fused"),
-        help="AdamW tensor by tensor, or by torch (foreach, fused)",
-    )
+    about = "AdamW tensor by tensor, or by torch (foreach, fused)"
+    add("--optimizer", choices=("cs336", "foreach", "fused"), help=about)
     add("--warm-up", type=int, metavar="N", help="number of steps before the recording")
 
 
@@ -118,31 +104,10 @@ def set_part_size(args: Namespace) -> None:
 def build_engine_arguments(args: Namespace) -> list[str]:
     """Return the options of the engine that were given on the command line."""
     names = (
-        "mode",
-        "model",
-        "weights",
-        "device",
-        "dtype",
-        "quant",
-        "prompt",
-        "steps",
-        "context",
-        "batch",
-        "tokens_per_report",
-        "temperature",
-        "top_k",
-        "top_p",
-        "seed",
-        "threads",
-        "ranks",
-        "path",
-        "capture",
-        "slow",
-        "layers",
-        "attention",
-        "optimizer",
-        "warm_up",
-    )
+        "mode", "model", "weights", "device", "dtype", "quant", "prompt", "steps", "context", "batch",
+        "tokens_per_report", "temperature", "top_k", "top_p", "seed", "threads", "ranks", "path", "capture",
+        "slow", "layers", "attention", "optimizer", "warm_up",
+    )  # fmt: skip
     values = ((f"--{name.replace('_', '-')}", getattr(args, name)) for name in names)
     valued = [part for name, value in values if value is not None for part in (name, str(value))]
     flags = ["--download"] if args.download else []
@@ -162,12 +127,19 @@ def create_output_file(args: Namespace, end: str = "") -> Path:
 
     `end` is appended to its name. Raise UsageError if it exists or cannot be created.
     """
-    check_watch_options(args)
+    from capture.files.user_dirs import create_private_file, create_recording, format_recordings_warning
+
+    _check_watch_options(args)
     _recording.check_process(args)
     if args.output is None:
-        return _create_new_recording(args, end)
+        if warning := format_recordings_warning():
+            _options.print_status(warning)
+        return create_recording((name_watch_target(args) or _build_recording_name(args)) + end)
     out = Path(args.output)
-    return _create_file(out.with_stem(out.stem + end) if end else out)
+    out = out.with_stem(out.stem + end) if end else out
+    if not create_private_file(out):
+        raise UsageError(f"{out} already exists", todo="choose another file with -o, or remove it")
+    return out
 
 
 def create_output_files(args: Namespace, count: int) -> list[Path]:
@@ -183,31 +155,7 @@ def create_output_files(args: Namespace, count: int) -> list[Path]:
     return made
 
 
-def _create_new_recording(args: Namespace, end: str) -> Path:
-    from capture.files.user_dirs import create_recording, format_recordings_warning
-
-    if warning := format_recordings_warning():
-        _options.print_status(warning)
-    return create_recording((name_watch_target(args) or _build_recording_name(args)) + end)
-
-
-def _create_file(out: Path) -> Path:
-    from capture.files.user_dirs import create_private_file
-
-    if not create_private_file(out):
-        raise UsageError(f"{out} already exists", todo="choose another file with -o, or remove it")
-    return out
-
-
-DEFAULT_WINDOW_S: Final = 0.5
-DEFAULT_INTERVAL_S: Final = 30.0
-_COUNTER_LINE: Final = b'{"kind":"counter"'
-_SECONDS_PER_UNIT: Final = {"s": 1, "m": 60, "h": 3600}
-_URL_SCHEMES: Final = ("http://", "https://")
-
-
-def add_watch_options(parser: ArgumentParser) -> None:
-    """Add what can be watched instead of an engine."""
+def _add_watch_options(parser: ArgumentParser) -> None:
     about = "instead of an engine: --watch DIR, or the address of a vLLM or SGLang server"
     add = parser.add_argument_group(about).add_argument
     add("--watch", metavar="DIR", help="follow a folder into which a profiler writes traces of any format")
@@ -235,10 +183,14 @@ def start_watcher(args: Namespace, out: Path) -> WatchProcess:
     return WatchProcess(["--url", _find_server_address(args), *timing, *traces], out)
 
 
-def check_watch_options(args: Namespace) -> None:
+def _check_watch_options(args: Namespace) -> None:
     """Raise UsageError if the requested target cannot be watched."""
     if args.watch is not None:
-        _check_watched_folder(args)
+        if args.command:
+            raise UsageError("--watch excludes a program and a server", todo="leave one of them out")
+        if Path(args.watch).exists() and not Path(args.watch).is_dir():
+            todo = "--watch takes a folder; tracetui open reads a file"
+            raise UsageError(f"{args.watch} is not a folder", todo=todo)
     elif _find_server_address(args):
         from capture.watch.http_client import ServerAddress, read_extra_headers
 
@@ -249,13 +201,11 @@ def check_watch_options(args: Namespace) -> None:
             todo = "--every is the time between the starts of two profiles"
             raise UsageError(f"windows of {seconds:g} s do not fit into {args.every:g} s", todo=todo)
     else:
-        server_options = [
-            f"--{name}" for name in ("traces", "windows", "every") if getattr(args, name) is not None
-        ]
-        if server_options:
-            raise UsageError(
-                f"{server_options[0]} is for a server", todo="write its address, as in http://HOST:PORT"
-            )
+        for name in ("traces", "windows", "every"):
+            if getattr(args, name) is not None:
+                raise UsageError(
+                    f"--{name} is for a server", todo="write its address, as in http://HOST:PORT"
+                )
 
 
 def has_counters(out: Path) -> bool:
@@ -290,12 +240,3 @@ def _find_server_address(args: Namespace) -> str:
     """Return the address of a server given in place of a command; empty if there is none."""
     is_address = len(args.command) == 1 and args.command[0].lower().startswith(_URL_SCHEMES)
     return args.command[0] if is_address else ""
-
-
-def _check_watched_folder(args: Namespace) -> None:
-    if args.command:
-        todo = "leave one of them out"
-        raise UsageError("--watch excludes a program and a server", todo=todo)
-    if Path(args.watch).exists() and not Path(args.watch).is_dir():
-        todo = "--watch takes a folder; tracetui open reads a file"
-        raise UsageError(f"{args.watch} is not a folder", todo=todo)

@@ -1,8 +1,8 @@
-"""Ask one question about many files: options, choice of the files, progress on stderr."""
+"""Ask one question about many files: choice of the files, progress on stderr."""
 
 import sys
 import time
-from argparse import ArgumentParser, Namespace
+from argparse import Namespace
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -24,20 +24,6 @@ _TERMINAL_INTERVAL_S: Final = 0.2  # between two lines of progress on a terminal
 _LOG_INTERVAL_S: Final = 10.0  # and elsewhere
 
 
-def add_on_option(parser: ArgumentParser) -> None:
-    """Add --on, where to compute one answer about many files."""
-    about = (
-        "one answer about all files, computed on local:N processes, dask://HOST:PORT or ray://HOST:PORT|auto"
-    )
-    parser.add_argument("--on", metavar="WHERE", help=about)
-
-
-def add_hosts_option(parser: ArgumentParser) -> None:
-    """Add --hosts, the host of each rank."""
-    about = "file with a line per rank: its number or file, its host, and optionally its switch"
-    parser.add_argument("--hosts", metavar="FILE", help=about)
-
-
 def read_hosts(args: Namespace) -> "Hosts":
     """Read the hosts of the ranks from the file of --hosts; empty without one."""
     named = getattr(args, "hosts", None)
@@ -57,10 +43,8 @@ def build_jobs_if_many(args: Namespace, view: "View", look: "Look") -> "list[Fil
 
     chosen = getattr(args, "which", None)
     if view.run_count > 1 and args.on:
-        raise UsageError(
-            f"the {view.name} view compares runs",
-            todo="tracetui diff A B --on WHERE compares groups of files",
-        )
+        todo = "tracetui diff A B --on WHERE compares groups of files"
+        raise UsageError(f"the {view.name} view compares runs", todo=todo)
     if args.on is None and (view.run_count > 1 or view.merging is None or _should_open_each(args)):
         return None
     if getattr(args, "only_device", None):
@@ -74,10 +58,8 @@ def build_jobs_if_many(args: Namespace, view: "View", look: "Look") -> "list[Fil
 
 def _should_open_each(args: Namespace) -> bool:
     """Whether each file is opened by itself: few files, or options that need it."""
-    needs_single_files = any(
-        getattr(args, option, None) for option in ("which", "merge", "only_device", "follow")
-    )
-    return needs_single_files or not _can_be_many(args.files)
+    single_file_options = ("which", "merge", "only_device", "follow")
+    return any(getattr(args, option, None) for option in single_file_options) or not _can_be_many(args.files)
 
 
 def choose_executor(args: Namespace) -> str | None:
@@ -105,9 +87,8 @@ def select_chosen_file(args: Namespace) -> None:
     if len(fitting) != 1:
         what = f"{len(fitting)} files are" if fitting else "no file is"
         raise UsageError(f"{what} called {args.which!r}", todo=f"choose 1 to {len(files)}, or a whole name")
-    _options.print_status(
-        f"{mask_credentials(fitting[0])}, file {files.index(fitting[0]) + 1} of {len(files)}"
-    )
+    number = files.index(fitting[0]) + 1
+    _options.print_status(f"{mask_credentials(fitting[0])}, file {number} of {len(files)}")
     args.files, args.which = fitting, None
 
 
@@ -123,25 +104,20 @@ def _match_files(files: list[str], which: str) -> list[str]:
 def _can_be_many(files: list[str]) -> bool:
     """Whether the words may stand for many files."""
     return len(files) >= MANY_FILES or any(
-        find_list_path(f)
-        or is_pattern(f)
-        or (is_url(f) and f.endswith("/"))
-        or (not is_url(f) and Path(f).is_dir())
+        find_list_path(f) or is_pattern(f) or (f.endswith("/") if is_url(f) else Path(f).is_dir())
         for f in files
     )
 
 
 def ask_many_files(args: Namespace, view: "View", jobs: "list[FileJob]") -> "FleetAnswer":
-    """Return the answer about all files, with progress on stderr; raise PartialError for a loss under
-    --strict.
-    """
+    """Ask all files, with progress on stderr; raise PartialError for a loss under --strict."""
     from tracetui.fleet.ask_files import ask_files
 
     progress = ProgressLine(len(jobs))
     try:
         fleet = ask_files(view, jobs, args.on or "local", progress.count_file, read_hosts(args))
     finally:
-        progress.end()
+        progress.clear()
     if args.strict and (fleet.faults or fleet.run.log.lost_data):
         raise PartialError("a part of the input could not be read", why="--strict was given")
     return fleet
@@ -161,12 +137,12 @@ class ProgressLine:
         self._bytes += done.size
         if done.fault:
             self._failed += 1
-            self._clear()
+            self.clear()
             _options.print_status(done.fault)
         now = time.monotonic()
         if now - self._told >= (_TERMINAL_INTERVAL_S if self._changes else _LOG_INTERVAL_S):
             self._told = now
-            self._clear()
+            self.clear()
             end = "" if self._changes else "\n"
             print(f"tracetui: {self.format_progress(now)}", end=end, file=sys.stderr, flush=True)
 
@@ -179,10 +155,7 @@ class ProgressLine:
         speed = f", {self._bytes / took / 1e6:,.0f} MB/s" if self._bytes else ""
         return f"{self._done:,} of {self._total:,} files{failed}, {rate:,.1f} files/s{speed}, {left} left"
 
-    def end(self) -> None:
+    def clear(self) -> None:
         """Leave no partial line on the terminal."""
-        self._clear()
-
-    def _clear(self) -> None:
         if self._changes:
             print("\r\x1b[K", end="", file=sys.stderr, flush=True)

@@ -1,5 +1,6 @@
 """Options shared by commands, and the steps that go with them: read files, build a look, print a status."""
 
+import os
 import re
 import shutil
 import sys
@@ -23,115 +24,116 @@ if TYPE_CHECKING:
 
 FIRST_VIEW: Final = "summary"  # of a screen
 
-# Help texts of options that several commands have.
-GROUP_HELP: Final = "group rows by this column (default: kernel name)"
-PHASE_HELP: Final = "only this phase: prefill, decode, forward, backward …"
-LENS_HELP: Final = "lens (clock) of the times: gpu, wall, wait or host"
-FORMAT_HELP: Final = "output format (default: table)"
-FORMATS: Final = (
-    "table",
-    "json",
-    "csv",
-    "md",
-    "html",
-)  # of reports; repeated here, since importing them takes time
-SORT_HELP: Final = "sort by one or more columns (phase,total): numbers descending, text ascending"
-LIMIT_HELP: Final = "show at most N rows; a note says how many there are"
-WIDTH_HELP: Final = "width in columns (default: terminal width)"
+# of reports; repeated here, since importing them takes time
+FORMATS: Final = ("table", "json", "csv", "md", "html")
+
+READING_OPTIONS: Final = ("--no-cache", "--no-limits", "--strict")
+LOOK_OPTIONS: Final = (
+    "--run", "--sort", "--reverse", "--filter", "--group-by", "--phase", "--lens", "--per", "--focus",
+    "--steps",
+)  # fmt: skip
+
+# Options that several commands have, with the arguments of `add_argument`.
+SHARED_OPTIONS: Final[dict[str, dict[str, Any]]] = {
+    "--no-cache": {"action": "store_true", "help": "parse the file again, and write no cache"},
+    "--no-limits": {
+        "action": "store_true",
+        "help": "read files that unpack to more than 200 times their size, and very long streams",
+    },
+    "--strict": {"action": "store_true", "help": "exit with 4 if a part of the input could not be read"},
+    "--merge": {
+        "action": "store_true",
+        "help": "combine the files of several ranks into one run with a track per rank",
+    },
+    "--capture": {
+        "metavar": "FILE|DIR",
+        "help": "trace of the captured CUDA graphs: a file, a folder, or none (default: search next to the "
+        "trace)",
+    },
+    "--device": {
+        "dest": "only_device",
+        "metavar": "NAME",
+        "help": "only this device (gpu1, rank 3); rows of the host stay",
+    },
+    "--on": {
+        "metavar": "WHERE",
+        "help": "one answer about all files, computed on local:N processes, dask://HOST:PORT or "
+        "ray://HOST:PORT|auto",
+    },
+    "--hosts": {
+        "metavar": "FILE",
+        "help": "file with a line per rank: its number or file, its host, and optionally its switch",
+    },
+    "--run": {"dest": "which", "metavar": "N|NAME", "help": "run to use if a file has several"},
+    "--sort": {
+        "metavar": "COLUMN",
+        "help": "sort by one or more columns (phase,total): numbers descending, text ascending",
+    },
+    "--reverse": {"action": "store_true", "help": "reverse the sort order"},
+    "--filter": {
+        "default": "",
+        "metavar": "REGEX",
+        "help": "only matching names and ops, and terms: op:attn layer:3 share:>5",
+    },
+    "--group-by": {"choices": GROUPS, "help": "group rows by this column (default: kernel name)"},
+    "--phase": {"metavar": "PHASE", "help": "only this phase: prefill, decode, forward, backward …"},
+    "--lens": {"metavar": "LENS", "help": "lens (clock) of the times: gpu, wall, wait or host"},
+    "--per": {
+        "default": "total",
+        "choices": PERS,
+        "help": "times and counts in total, per step, or per token (default: total)",
+    },
+    "--focus": {
+        "action": "append",
+        "default": [],
+        "metavar": "COLUMN=VALUE",
+        "help": "row to enter, as Enter does: name=attention, layer=3, table=comparison",
+    },
+    "--steps": {
+        "metavar": "FIRST:LAST|steady|all",
+        "help": "only these steps: 10:20, 10:, 10; `steady` excludes the warm-up, `all` is every step",
+    },
+    "--limit": {"type": int, "metavar": "N", "help": "show at most N rows; a note says how many there are"},
+    "--width": {"type": int, "help": "width in columns (default: terminal width)"},
+    "--theme": {"choices": THEMES, "help": "colours of the screen"},
+    "--ascii": {"action": "store_true", "help": "draw with ASCII characters only"},
+    "--no-clipboard": {"action": "store_true", "help": "never write to the terminal's clipboard"},
+    "--cast": {
+        "type": Path,
+        "metavar": "FILE",
+        "help": "record the session to a new file as an asciicast, for asciinema",
+    },
+}
 
 _SIZE_PATTERN: Final = re.compile(r"(\d+(?:\.\d+)?) ?([KMGT]?)B?", re.IGNORECASE)
 _BYTES_PER_PREFIX: Final = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
 
-def add_input_options(parser: ArgumentParser, files: str = "+") -> None:
-    """Add the files, and how they are read."""
-    parser.add_argument(
-        "files",
-        nargs=files,
-        type=resolve_file,
-        metavar="FILE",
-        help="a profile, a folder of profiles, a URL, @LIST of files, - for stdin, or sample:decode",
-    )
-    add_reading_options(parser)
+def add_options(parser: ArgumentParser, *names: str) -> None:
+    """Add some of SHARED_OPTIONS, in this order."""
+    for name in names:
+        parser.add_argument(name, **SHARED_OPTIONS[name])
 
 
-def add_reading_options(parser: ArgumentParser) -> None:
-    """Add how files are read."""
-    parser.add_argument("--no-cache", action="store_true", help="parse the file again, and write no cache")
-    parser.add_argument(
-        "--no-limits",
-        action="store_true",
-        help="read files that unpack to more than 200 times their size, and very long streams",
-    )
-    parser.add_argument(
-        "--strict", action="store_true", help="exit with 4 if a part of the input could not be read"
-    )
+def add_input_options(parser: ArgumentParser, files: str, *names: str) -> None:
+    """Add the files, as many as `files` says, how they are read, and some of SHARED_OPTIONS."""
+    about = "a profile, a folder of profiles, a URL, @LIST of files, - for stdin, or sample:decode"
+    parser.add_argument("files", nargs=files, type=resolve_file, metavar="FILE", help=about)
+    add_options(parser, *READING_OPTIONS, *names)
 
 
-def add_merge_option(parser: ArgumentParser) -> None:
-    """Add --merge, for files of several ranks."""
-    parser.add_argument(
-        "--merge",
-        action="store_true",
-        help="combine the files of several ranks into one run with a track per rank",
-    )
-
-
-def add_capture_option(parser: ArgumentParser) -> None:
-    """Add --capture, for traces that replay CUDA graphs."""
-    about = "trace of the captured CUDA graphs: a file, a folder, or none"
-    parser.add_argument("--capture", metavar="FILE|DIR", help=f"{about} (default: search next to the trace)")
-
-
-def add_device_option(parser: ArgumentParser) -> None:
-    """Add --device, for sources with several devices."""
-    about = "only this device (gpu1, rank 3); rows of the host stay"
-    parser.add_argument("--device", dest="only_device", metavar="NAME", help=about)
-
-
-def add_look_options(parser: ArgumentParser) -> None:
-    """Add what a view is asked for: run, order, filter, grouping, phase, lens, steps."""
-    add_run_option(parser)
-    parser.add_argument("--sort", metavar="COLUMN", help=SORT_HELP)
-    parser.add_argument("--reverse", action="store_true", help="reverse the sort order")
-    narrow = "only matching names and ops, and terms: op:attn layer:3 share:>5"
-    parser.add_argument("--filter", default="", metavar="REGEX", help=narrow)
-    parser.add_argument("--group-by", choices=GROUPS, help=GROUP_HELP)
-    parser.add_argument("--phase", metavar="PHASE", help=PHASE_HELP)
-    parser.add_argument("--lens", metavar="LENS", help=LENS_HELP)
-    per = "times and counts in total, per step, or per token (default: total)"
-    parser.add_argument("--per", default="total", choices=PERS, help=per)
-    parser.add_argument(
-        "--focus",
-        action="append",
-        default=[],
-        metavar="COLUMN=VALUE",
-        help="row to enter, as Enter does: name=attention, layer=3, table=comparison",
-    )
-    add_steps_option(parser)
-
-
-def add_run_option(parser: ArgumentParser) -> None:
-    """Add --run, for files with several runs."""
-    parser.add_argument("--run", dest="which", metavar="N|NAME", help="run to use if a file has several")
-
-
-def add_steps_option(parser: ArgumentParser) -> None:
-    """Add --steps, the range of steps."""
-    which = "only these steps: 10:20, 10:, 10; `steady` excludes the warm-up, `all` is every step"
-    parser.add_argument("--steps", metavar="FIRST:LAST|steady|all", help=which)
+def add_format_option(parser: ArgumentParser, *, default: str | None = "table") -> None:
+    """Add --format; without a default the command shows a screen."""
+    about = "output format (default: table)" if default else "print in this format (default: show a screen)"
+    parser.add_argument("--format", choices=FORMATS, default=default, help=about)
 
 
 def add_screen_options(
     parser: ArgumentParser, view: str | None = FIRST_VIEW, about: str = "first view"
 ) -> None:
-    """Add the appearance of the screen and its first view."""
+    """Add the first view of the screen, and its appearance."""
     parser.add_argument("--view", default=view, help=about)
-    parser.add_argument("--theme", choices=THEMES, help="colours of the screen")
-    parser.add_argument("--ascii", action="store_true", help="draw with ASCII characters only")
-    parser.add_argument("--no-clipboard", action="store_true", help="never write to the terminal's clipboard")
-    cast = "record the session to a new file as an asciicast, for asciinema"
-    parser.add_argument("--cast", type=Path, metavar="FILE", help=cast)
+    add_options(parser, "--theme", "--ascii", "--no-clipboard", "--cast")
 
 
 def build_screen_options(
@@ -149,6 +151,7 @@ def build_screen_options(
     config = config or screen_config.read_config()
     config.check_views()
     values: dict[str, Any] = {
+        "view": args.view or view,
         "theme": args.theme or screen_config.choose_theme(config),
         "ascii": args.ascii or screen_config.should_draw_ascii(config),
         "keys": config.keys,
@@ -157,7 +160,7 @@ def build_screen_options(
         "clipboard": not args.no_clipboard,
         "cast": args.cast,
     }
-    return ScreenOptions(view=args.view or view, **{**values, **more})
+    return ScreenOptions(**values | more)
 
 
 def load_runs(args: Namespace) -> "list[Run]":
@@ -171,13 +174,10 @@ def load_runs(args: Namespace) -> "list[Run]":
     activity.add_listener(lambda text: print_status(f"{text} …"))
     runs = load_all(args.files, **build_read_options(args))
     for run in {id(r.log): r for r in runs}.values():
-        lost = [n for n in run.log.notices if n.severity != "notice"]
-        for n in lost:
-            print_status(
-                f"{run.log.source}: {n.message} ({n.count:,} times)"
-                if n.count > 1
-                else f"{run.log.source}: {n.message}"
-            )
+        for n in run.log.notices:
+            if n.severity != "notice":
+                times = f" ({n.count:,} times)" if n.count > 1 else ""
+                print_status(f"{run.log.source}: {n.message}{times}")
     if args.strict and any(r.log.lost_data for r in runs):
         raise PartialError("a part of the input could not be read", why="--strict was given")
     return runs
@@ -185,22 +185,29 @@ def load_runs(args: Namespace) -> "list[Run]":
 
 def build_read_options(args: Namespace) -> dict[str, Any]:
     """Return the options of the command line that say how files are read."""
-    merge, capture = getattr(args, "merge", False), getattr(args, "capture", None)
-    limits = not getattr(args, "no_limits", False)
-    device = getattr(args, "only_device", None)
     return {
-        "cache": not args.no_cache, "merge": merge, "capture": capture, "limits": limits, "device": device,
-    }  # fmt: skip
+        "cache": not args.no_cache,
+        "merge": getattr(args, "merge", False),
+        "capture": getattr(args, "capture", None),
+        "limits": not getattr(args, "no_limits", False),
+        "device": getattr(args, "only_device", None),
+    }
 
 
 def select_pair(runs: "Sequence[Run]", which: str | None) -> "list[Run]":
     """Return the two runs for a view of two: one per file, or two of the only file."""
     sources = list(dict.fromkeys(r.log.source for r in runs))
-    of_file = [[r for r in runs if r.log.source == source] for source in sources[:2]]
+    if len(sources) < 2:
+        return list(runs[:2])
+    of_file = ([r for r in runs if r.log.source == source] for source in sources[:2])
+    return [candidates[resolve_run_index(candidates, which)] for candidates in of_file]
+
+
+def load_for_view(args: Namespace, run_count: int) -> "tuple[Sequence[Run], int]":
+    """Load the runs for a view of so many runs, and the index of the selected one."""
+    runs = load_runs(args)
     return (
-        [candidates[resolve_run_index(candidates, which)] for candidates in of_file]
-        if len(of_file) > 1
-        else list(runs[:2])
+        (select_pair(runs, args.which), 0) if run_count == 2 else (runs, resolve_run_index(runs, args.which))
     )
 
 
@@ -224,19 +231,16 @@ def with_steps(look: Look, text: str | None) -> Look:
     """Return the look restricted to the steps of --steps; raise UsageError for an invalid range."""
     if text is None or text == "all":
         return look
-    return replace(look, steady=True) if text == "steady" else replace(look, window=_parse_step_range(text))
-
-
-def _parse_step_range(text: str) -> tuple[int, int]:
+    if text == "steady":
+        return replace(look, steady=True)
     first, colon, last = text.replace("..", ":").partition(":")
     try:
-        low = int(first) if first else 0
-        high = int(last) if last else (1 << 62 if colon else low)
+        low = int(first or 0)
+        high = int(last) if last else 1 << 62 if colon else low
     except ValueError:
-        raise UsageError(
-            f"invalid range --steps {text!r}", todo="use 10:20, 10:, 10, steady or all"
-        ) from None
-    return low, high
+        todo = "use 10:20, 10:, 10, steady or all"
+        raise UsageError(f"invalid range --steps {text!r}", todo=todo) from None
+    return replace(look, window=(low, high))
 
 
 def print_status(text: str) -> None:
@@ -252,8 +256,6 @@ def choose_width(args: Namespace) -> tuple[int, bool]:
 
 def has_screen() -> bool:
     """Whether there is a terminal that can show a screen."""
-    import os
-
     try:
         return sys.stdin.isatty() and sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb"
     except (AttributeError, ValueError):

@@ -5,7 +5,7 @@ import shutil
 import signal
 import sys
 import time
-from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from argparse import ArgumentTypeError, Namespace
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -26,7 +26,11 @@ from tracetui.process import (
 )
 from tracetui.verbs import _options
 
+MAX_REPEATS: Final = 1000
+TYPICAL_REPEATS: Final = 3  # recordings per side that usually suffice
 SILENT_POLL_S: Final = 0.5  # between two searches for processes that record nothing
+END_POLL_S: Final = 0.1  # between two checks whether the process still runs
+_END_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _UNTIMED_LINES: Final = tuple(
     b'{"kind":"%s"' % kind for kind in (b"run", b"plan", b"counter", b"mark", b"end")
 )
@@ -55,11 +59,13 @@ def report_outcome(args: Namespace, out: Path, reports: ReportFolder, code: int 
     steps, rows = count_steps_and_rows(out)
     if not rows:
         out.unlink(missing_ok=True)
-        return _return_code_or_raise(
-            code, f"nothing was recorded, because {reason or reports.explain_empty_recording()}"
-        )
+        reason = reason or reports.explain_empty_recording()
+        return _return_code_or_raise(code, f"nothing was recorded, because {reason}")
     if not args.quiet:
-        _print_outcome(out, reports.describe_coverage(steps), with_summary=args.repeat == 1)
+        for line in (*reports.describe_coverage(steps), f"recorded {out}"):
+            _options.print_status(line)
+        if args.repeat == 1:
+            sys.stderr.write(format_summary(out))
     if gaps := reports.find_gaps():
         return _return_code_or_raise(code, f"the recording has gaps: {gaps}", f"tracetui open {out}")
     return code
@@ -71,9 +77,8 @@ def _run_recorded(command: list[str], out: Path, reports: ReportFolder) -> int:
     except EngineError:
         out.unlink(missing_ok=True)
         raise
-    sampler = EngineProcess(
-        build_sampler_command(out, program.pid), package_paths.build_environment(), accepts_orders=False
-    )
+    command = build_sampler_command(out, program.pid)
+    sampler = EngineProcess(command, package_paths.build_environment(), accepts_orders=False)
     try:
         return program.wait(SILENT_POLL_S, lambda: reports.check_for_silent(program.pid))
     finally:
@@ -99,24 +104,15 @@ def _return_code_or_raise(code: int, fault: str, todo: str = "") -> int:
     return code
 
 
-def _print_outcome(out: Path, sentences: list[str], *, with_summary: bool) -> None:
-    """Print on stderr what was recorded, and the summary."""
-    for sentence in sentences:
-        _options.print_status(sentence)
-    _options.print_status(f"recorded {out}")
-    if not with_summary:
-        return
+def format_summary(out: Path) -> str:
+    """Return the summary of a recording, as wide as the terminal."""
     from capture.load_runs import load
     from tracetui.look import Look
     from tracetui.report_formats import format_report
     from tracetui.views import load_view
 
     width = shutil.get_terminal_size((120, 40)).columns
-    sys.stderr.write(format_report(load_view("summary"), load(out), Look(), "table", width=width))
-
-
-MAX_REPEATS: Final = 1000
-TYPICAL_REPEATS: Final = 3  # recordings per side that usually suffice
+    return format_report(load_view("summary"), load(out), Look(), "table", width=width)
 
 
 def parse_repeat_count(text: str) -> int:
@@ -143,15 +139,14 @@ def record_repeats(args: Namespace, outs: Sequence[Path], record: Callable[[Name
             if out not in made and out.exists() and not out.stat().st_size:
                 out.unlink()
         if len(made) < len(outs):
-            _options.print_status(
-                f"{len(made)} of {len(outs)} recordings were made{': ' * bool(made)}{_join_paths(made)}"
-            )
-    for line in describe_spread(made):
+            paths = f": {_join_paths(made)}" if made else ""
+            _options.print_status(f"{len(made)} of {len(outs)} recordings were made{paths}")
+    for line in _describe_spread(made):
         _options.print_status(line)
     return 0
 
 
-def describe_spread(files: Sequence[Path]) -> list[str]:
+def _describe_spread(files: Sequence[Path]) -> list[str]:
     """Return sentences on the run-to-run spread, what it allows to detect, and how to save it."""
     from capture.load_runs import load
     from tracetui import units
@@ -183,15 +178,6 @@ def describe_spread(files: Sequence[Path]) -> list[str]:
 
 def _join_paths(files: Sequence[Path]) -> str:
     return " ".join(map(str, files))
-
-
-END_POLL_S: Final = 0.1  # between two checks whether the process still runs
-_END_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-
-
-def add_pid_option(parser: ArgumentParser) -> None:
-    """Add --pid, a running process."""
-    parser.add_argument("--pid", type=int, metavar="N", help="running PyTorch process to attach to")
 
 
 def check_process(args: Namespace) -> None:
@@ -251,7 +237,5 @@ def _wait_for_end(engine: AttachedProcess, seconds: float | None) -> int:
 
 def _explain_no_steps(pid: int, engine: AttachedProcess) -> str:
     """Return why a process that was attached to has no recorded step."""
-    faults = [fault for report in engine.reports.read_reports().values() for fault in report.faults]
-    if faults:
-        return f"the recorder stopped: {faults[0]}"
-    return f"process {pid} completed no step in that time: it called no module, or stayed within one call"
+    idle = f"process {pid} completed no step in that time: it called no module, or stayed within one call"
+    return engine.reports.explain_stop() or idle

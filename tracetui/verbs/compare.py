@@ -11,18 +11,14 @@ from tracetui.verbs import _options
 
 
 def options(parser: ArgumentParser) -> None:
-    _options.add_input_options(parser)
-    _options.add_capture_option(parser)
-    _options.add_look_options(parser)
-    _options.add_screen_options(
-        parser, "kernels", "view whose rows are compared: kernels, steps, shapes, memory …"
-    )
+    _options.add_input_options(parser, "+", "--capture", *_options.LOOK_OPTIONS)
+    about = "view whose rows are compared: kernels, steps, shapes, memory …"
+    _options.add_screen_options(parser, "kernels", about)
     parser.add_argument("--value", default="", metavar="COLUMN", help="column of the view to compare")
     parser.add_argument("--baseline", metavar="N|NAME", help="divide every cell by that of this run")
-    parser.add_argument("--limit", type=int, metavar="N", help=_options.LIMIT_HELP)
-    about = "print in this format (default: show a screen)"
-    parser.add_argument("--format", choices=_options.FORMATS, help=about)
-    parser.add_argument("--width", type=int, help=_options.WIDTH_HELP)
+    _options.add_options(parser, "--limit")
+    _options.add_format_option(parser, default=None)
+    _options.add_options(parser, "--width")
 
 
 def run(args: Namespace) -> int:

@@ -9,17 +9,8 @@ import shtab
 from tracetui import verbs
 
 SHELLS: Final = ("bash", "zsh", "fish")
-_FILE_OPTIONS: Final = (
-    "files",
-    "a",
-    "b",
-    "aa",
-    "out",
-    "output",
-    "capture",
-    "traces",
-    "watch",
-)  # options that take a file
+# options that take a file
+_FILE_OPTIONS: Final = ("files", "a", "b", "aa", "out", "output", "capture", "traces", "watch")
 
 
 def options(parser: ArgumentParser) -> None:

@@ -8,18 +8,19 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import polars as pl
+
 from capture.errors import UsageError
 from tracetui import units
+from tracetui.analysis.frames.name_filter import match_names
 from tracetui.compare.run_sides import NoiseFloor, Sides
-from tracetui.look import CYCLE_RANKINGS, GROUPS, Look, RowLink, Terms
+from tracetui.look import CYCLE_RANKINGS, Look, RowLink, Terms
 from tracetui.samples import resolve_file
 from tracetui.saved_choices import load_links
 from tracetui.verbs import _comparison_sides, _many_files, _options
 from tracetui.verbs._comparison_sides import PlacedSides, read_sides
 
 if TYPE_CHECKING:
-    import polars as pl
-
     from tracetui.compare.diff import Diff
     from tracetui.fleet.file_job import FileJob
     from tracetui.views import View
@@ -31,28 +32,24 @@ def options(parser: ArgumentParser) -> None:
     _options.add_input_options(parser, "*")
     _add_side_options(parser)
     _add_recording_options(parser)
-    _many_files.add_on_option(parser)
+    _options.add_options(parser, "--on")
     _options.add_screen_options(parser, None)
     _add_gate_options(parser)
     _add_answer_options(parser)
 
 
 def _add_side_options(parser: ArgumentParser) -> None:
-    """Add the runs to compare."""
     add = parser.add_argument
     for side in "ab":
         repeats = f"repeated recordings of side {side}; each run is one sample"
         add(f"--{side}", nargs="+", type=resolve_file, default=[], metavar="FILE", help=repeats)
-    _options.add_merge_option(parser)
-    _options.add_capture_option(parser)
-    _options.add_device_option(parser)
+    _options.add_options(parser, "--merge", "--capture", "--device")
     for side, position in (("a", "first"), ("b", "second")):
         which = f"run of the {position} input (or of the only one)"
         add(f"--run-{side}", metavar="N|NAME", help=which)
 
 
 def _add_recording_options(parser: ArgumentParser) -> None:
-    """Add the recording of both sides."""
     add = parser.add_argument
     about = "record two programs alternately until the comparison is decided or the budget is spent"
     add("--record", nargs=2, metavar=("CMD_A", "CMD_B"), help=about)
@@ -69,11 +66,8 @@ def _add_gate_options(parser: ArgumentParser) -> None:
     align = "pair steps of equal context, or of equal number"
     add("--align", choices=("context", "step"), default="context", help=align)
     add("--threshold", default="1%", metavar="PERCENT", help="smallest relevant change")
-    add(
-        "--fail-over",
-        metavar="PERCENT",
-        help="exit with 1 if a row is slower by more than this, with evidence",
-    )
+    fails = "exit with 1 if a row is slower by more than this, with evidence"
+    add("--fail-over", metavar="PERCENT", help=fails)
     add("--rows", metavar="REGEX", help="names or ops that the gate checks")
     floor = "run-to-run spread, one standard deviation (default: assume 5%%)"
     add("--floor", metavar="PERCENT", help=floor)
@@ -88,18 +82,12 @@ def _add_gate_options(parser: ArgumentParser) -> None:
 
 
 def _add_answer_options(parser: ArgumentParser) -> None:
-    """Add which rows are shown, and how."""
-    add = parser.add_argument
-    add("--filter", default="", metavar="REGEX", help="only matching names")
-    add("--group-by", choices=GROUPS, help=_options.GROUP_HELP)
-    add("--phase", metavar="PHASE", help=_options.PHASE_HELP)
-    add("--lens", metavar="LENS", help=_options.LENS_HELP)
-    _options.add_steps_option(parser)
-    add("--sort", metavar="COLUMN", help=_options.SORT_HELP)
-    add("--reverse", action="store_true", help="reverse the sort order")
-    add("--limit", type=int, metavar="N", help=_options.LIMIT_HELP)
-    add("--format", choices=_options.FORMATS, help="print in this format (default: show a screen)")
-    add("--width", type=int, help=_options.WIDTH_HELP)
+    parser.add_argument("--filter", default="", metavar="REGEX", help="only matching names")
+    _options.add_options(
+        parser, "--group-by", "--phase", "--lens", "--steps", "--sort", "--reverse", "--limit"
+    )
+    _options.add_format_option(parser, default=None)
+    _options.add_options(parser, "--width")
 
 
 def run(args: Namespace) -> int:
@@ -117,16 +105,12 @@ def run(args: Namespace) -> int:
     if (args.format or "table") == "json":
         from tracetui.compare.words.decision import compute_decision
 
-        more = {
-            "comparable": compared.comparability.as_dict(),
-            "decision": compute_decision(compared).as_dict(),
-        }
-        text = json.dumps(json.loads(text) | more)
+        comparable, decision = compared.comparability.as_dict(), compute_decision(compared).as_dict()
+        text = json.dumps({**json.loads(text), "comparable": comparable, "decision": decision})
     sys.stdout.write(text.rstrip("\n") + "\n")
     if not compared.comparability.ok and not args.force:
-        _options.print_status(
-            "not comparable: " + "; ".join(compared.comparability.reasons) + " (--force overrides)"
-        )
+        reasons = "; ".join(compared.comparability.reasons)
+        _options.print_status(f"not comparable: {reasons} (--force overrides)")
         return NOT_COMPARABLE
     return _judge_gate(args, look, compared) if args.fail_over is not None else 0
 
@@ -157,15 +141,9 @@ def _show_screen(args: Namespace, look: Look, placed: PlacedSides) -> int:
 
     files = [*args.files[:1], *args.a, *args.files[1:], *args.b]
     merge = args.merge and any(Path(file).is_dir() for file in files)
-    more = {
-        **_options.build_read_options(args),
-        "run": str(placed.b + 1),
-        "baseline": str(placed.a + 1),
-        "sides": placed.sides,
-        "look": look,
-        "merge": merge,
-    }
-    screen = _options.build_screen_options(args, **more)
+    run, baseline = str(placed.b + 1), str(placed.a + 1)
+    more = {"run": run, "baseline": baseline, "sides": placed.sides, "look": look, "merge": merge}
+    screen = _options.build_screen_options(args, **_options.build_read_options(args) | more)
     return show(files, replace(screen, view=_choose_view(args)))
 
 
@@ -181,10 +159,9 @@ def _find_noise_floor(args: Namespace, sides: Sides) -> NoiseFloor:
     """Return the run-to-run spread: from --floor, from a baseline, else the default."""
     if args.floor:
         return NoiseFloor(parse_percent(args.floor), source="set with --floor")
-    from tracetui.compare.evidence.noise_floor import read_saved_floor as kept_with
+    from tracetui.compare.evidence.noise_floor import read_saved_floor
 
-    saved = map(kept_with, sides)
-    return next((floor for floor in saved if floor is not None), NoiseFloor())
+    return next((floor for floor in map(read_saved_floor, sides) if floor is not None), NoiseFloor())
 
 
 def _build_look(args: Namespace, share: float) -> Look:
@@ -197,15 +174,12 @@ def _build_look(args: Namespace, share: float) -> Look:
         changed_only=args.changed,
         ranking=args.rank,
     )
-    look = Look(
-        filter=args.filter,
-        group=args.group_by,
-        phase=args.phase,
-        lens=args.lens,
-        limit=args.limit,
-        terms=terms,
-    )
-    return _options.with_steps(look, args.steps)
+    return _build_plain_look(args, terms)
+
+
+def _build_plain_look(args: Namespace, terms: Terms) -> Look:
+    look = Look(filter=args.filter, group=args.group_by, phase=args.phase, lens=args.lens, limit=args.limit)
+    return _options.with_steps(replace(look, terms=terms), args.steps)
 
 
 def _describe_alpha_share(share: float) -> tuple[str, ...]:
@@ -243,8 +217,6 @@ def _has_trusted_spread(args: Namespace, compared: "Diff") -> bool:
 
 def _judge_gate(args: Namespace, look: Look, compared: "Diff") -> int:
     """Return 1 if a row is slower than allowed, 4 if undecided, else 0."""
-    import polars as pl
-
     rows = _select_gated_rows(args, compared.rows)
     slower = _select_slower_rows(rows)
     for row in slower.iter_rows(named=True):
@@ -278,12 +250,7 @@ def _print_required_recordings(compared: "Diff", look: Look) -> None:
         _options.print_status(f"{name} is undecided: {takes}")
 
 
-def _select_gated_rows(args: Namespace, rows: Any) -> Any:
-    """Return the rows that the gate looks at."""
-    import polars as pl
-
-    from tracetui.analysis.frames.name_filter import match_names
-
+def _select_gated_rows(args: Namespace, rows: pl.DataFrame) -> pl.DataFrame:
     if not args.rows:
         return rows
     labels = pl.col("name", "op", "category").cast(pl.String)
@@ -291,10 +258,8 @@ def _select_gated_rows(args: Namespace, rows: Any) -> Any:
     return rows.filter(match_names(rows.select(words).to_series(), args.rows.replace(",", "|")))
 
 
-def _select_slower_rows(rows: Any) -> Any:
+def _select_slower_rows(rows: pl.DataFrame) -> pl.DataFrame:
     """Return the slower rows, those of largest weight first."""
-    import polars as pl
-
     from tracetui.compare.diff import change_ns
 
     return rows.filter(pl.col("verdict") == "slower").sort(change_ns().abs(), descending=True)
@@ -314,9 +279,7 @@ def print_file_groups(args: Namespace, threshold: float) -> int:
     from tracetui.verbs.report import format_sorted
     from tracetui.views import load_view
 
-    look = Look(filter=args.filter, group=args.group_by, phase=args.phase, lens=args.lens, limit=args.limit)
-    look = replace(look, sort=args.sort, terms=Terms(threshold=threshold))
-    look = _options.with_steps(look, args.steps)
+    look = replace(_build_plain_look(args, Terms(threshold=threshold)), sort=args.sort)
     view = load_view("sides")
     fleet = _many_files.ask_many_files(args, view, _build_side_jobs(args, view, look))
     content = ReportContent(view, [fleet.run], [fleet.run], fleet.answer, look)
@@ -331,16 +294,13 @@ def _build_side_jobs(args: Namespace, view: "View", look: Look) -> "list[FileJob
     first, second = [*args.files[:1], *args.a], [*args.files[1:], *args.b]
     if not first or not second:
         raise UsageError("--on compares two sides", todo="name two folders, patterns or lists")
-    a, b = (
-        make_jobs(view, side, look, cache=not args.no_cache, capture=args.capture) for side in (first, second)
-    )
+    options = {"cache": not args.no_cache, "capture": args.capture}
+    a, b = (make_jobs(view, side, look, **options) for side in (first, second))
     return [*a, *(replace(job, number=len(a) + job.number, side=1) for job in b)]
 
 
-def _judge_file_groups(args: Namespace, rows: "pl.DataFrame") -> int:
+def _judge_file_groups(args: Namespace, rows: pl.DataFrame) -> int:
     """Return 1 if a row is slower than allowed, 4 if no row could be judged, else 0."""
-    from tracetui.analysis.frames.name_filter import match_names
-
     if args.rows and rows.width:
         rows = rows.filter(match_names(rows.to_series(), args.rows.replace(",", "|")))
     if rows.is_empty() or rows["p"].null_count() == rows.height:

@@ -13,12 +13,7 @@ DEFAULT_TOKENS: Final = 1000
 
 
 def options(parser: ArgumentParser) -> None:
-    _options.add_input_options(parser)
-    _options.add_merge_option(parser)
-    _options.add_capture_option(parser)
-    _options.add_device_option(parser)
-    _options.add_run_option(parser)
-    _options.add_steps_option(parser)
+    _options.add_input_options(parser, "+", "--merge", "--capture", "--device", "--run", "--steps")
     about = f"approximate length of the digest (default: {DEFAULT_TOKENS})"
     parser.add_argument("--tokens", type=int, default=DEFAULT_TOKENS, metavar="N", help=about)
 
@@ -29,17 +24,15 @@ def run(args: Namespace) -> int:
     from tracetui.token_digest import MIN_TOKENS, build_digest
 
     if args.tokens < MIN_TOKENS:
-        raise UsageError(
-            f"--tokens {args.tokens} has no room for a digest", todo=f"give {MIN_TOKENS} or more"
-        )
+        todo = f"give {MIN_TOKENS} or more"
+        raise UsageError(f"--tokens {args.tokens} has no room for a digest", todo=todo)
     if len(args.files) > 2:
         raise UsageError("digest takes one or two files", todo="tracetui compare takes more")
     runs, named = _options.load_runs(args), [mask_credentials(file) for file in args.files]
-    chosen = (
-        _options.select_pair(runs, args.which)
-        if len(named) == 2
-        else [runs[resolve_run_index(runs, args.which)]]
-    )
+    if len(named) == 2:
+        chosen = _options.select_pair(runs, args.which)
+    else:
+        chosen = [runs[resolve_run_index(runs, args.which)]]
     look, run_names = _options.with_steps(Look(full_names=True), args.steps), [run.name for run in runs]
     sys.stdout.write(build_digest(chosen, named, args.tokens, look, run_names))
     return 0

@@ -9,7 +9,6 @@ import tempfile
 import time
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator, Mapping
-from importlib.metadata import PackageNotFoundError, version
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -28,37 +27,27 @@ from tracetui.analysis import classification_reasons, recording_advice, roofline
 from tracetui.look import Look
 from tracetui.process import BundledEngine, explain_attach_limits
 from tracetui.verbs import _many_files, _options
+from tracetui.verbs.version import find_version
 from tracetui.views import View, find_missing_needs, list_unusable_views, load_view, load_views
 from tracetui.views.summary import format_run_count
 
 if TYPE_CHECKING:
     from tracetui.fleet.ask_files import FleetAnswer
 
+BUSY_LOAD_SHARE: Final = 0.75  # of the cores, over the last minute
+ENGINE_POLL_S: Final = 0.02  # between two checks whether the engine has ended
+MEASURE_COMMAND: Final = "tracetui doctor --measure"
 _LISTED_PACKAGES: Final = (
-    "textual",
-    "polars",
-    "plotext",
-    "scipy",
-    "torch",
-    "triton",
-    "safetensors",
-    "tokenizers",
-    "psutil",
+    "textual", "polars", "plotext", "scipy", "torch", "triton", "safetensors", "tokenizers", "psutil",
     "nvidia-ml-py",
-)
+)  # fmt: skip
 
 
 def options(parser: ArgumentParser) -> None:
-    _options.add_input_options(parser, "*")
-    _options.add_merge_option(parser)
-    _options.add_capture_option(parser)
-    _many_files.add_on_option(parser)
+    _options.add_input_options(parser, "*", "--merge", "--capture", "--on")
     parser.add_argument("--measure", action="store_true", help="measure the roof of this machine and save it")
-    parser.add_argument(
-        "--why",
-        metavar="NAME",
-        help="explain the op and category of kernels with NAME in their names",
-    )
+    about = "explain the op and category of kernels with NAME in their names"
+    parser.add_argument("--why", metavar="NAME", help=about)
     parser.add_argument("--device", default="auto", choices=("auto", "cpu", "cuda"), help="device to measure")
 
 
@@ -68,13 +57,10 @@ def run(args: Namespace) -> int:
         raise UsageError("--measure takes no file")
     if args.why is not None and not args.files:
         raise UsageError("--why needs a file", todo="name the file")
-    lines = (
-        _iter_measurement(args.device)
-        if args.measure
-        else _iter_file_lines(args)
-        if args.files
-        else _iter_machine_lines()
-    )
+    if args.measure:
+        lines = _iter_measurement(args.device)
+    else:
+        lines = _iter_file_lines(args) if args.files else _iter_machine_lines()
     sys.stdout.write("\n".join(lines) + "\n")
     return 0
 
@@ -89,12 +75,10 @@ def _iter_measurement(device: str) -> Iterator[str]:
 
 
 def _iter_file_lines(args: Namespace) -> Iterator[str]:
-    all_views = load_views()
-    jobs = _many_files.build_jobs_if_many(args, load_view("summary"), Look()) if args.why is None else None
+    summary, views = load_view("summary"), [v for v in load_views() if v.run_count == 1]
+    jobs = _many_files.build_jobs_if_many(args, summary, Look()) if args.why is None else None
     if jobs is not None:
-        yield from _iter_many_files_lines(
-            _many_files.ask_many_files(args, load_view("summary"), jobs), len(jobs)
-        )
+        yield from _iter_many_files_lines(_many_files.ask_many_files(args, summary, jobs), len(jobs), views)
         return
     for r in _options.load_runs(args):
         if args.why is not None:
@@ -103,21 +87,19 @@ def _iter_file_lines(args: Namespace) -> Iterator[str]:
         yield f"{r.log.source}: {r.log.format}, run {r.name!r}"
         yield f"  {r.log.read:,} records read, {r.log.retained:,} kept, {r.log.dropped:,} dropped"
         yield from (f"  {n.severity}: {n.message}" for n in r.log.notices)
-        yield from iter_answer_lines(r, [v for v in all_views if v.run_count == 1])
+        yield from iter_answer_lines(r, views)
         yield from _iter_run_roof_lines(r)
 
 
-def _iter_many_files_lines(fleet: "FleetAnswer", files: int) -> Iterator[str]:
+def _iter_many_files_lines(fleet: "FleetAnswer", files: int, views: list[View]) -> Iterator[str]:
     """Yield what many files can and cannot answer, and which could not be read."""
     members, log = fleet.merged.members, fleet.run.log
     lacking = fleet.merged.frames["lacking"].select("view", "needs", "runs").rows()
     yield f"{log.source}: {files:,} files with {members.height:,} runs, {log.format}"
     yield f"  {log.read:,} records read, {log.retained:,} kept, {log.dropped:,} dropped"
     yield from (f"  could not be read: {fault}" for fault in fleet.faults)
-    everywhere = [
-        v.name for v in load_views() if v.run_count == 1 and v.name not in {name for name, _, _ in lacking}
-    ]
-    yield "  can answer: " + ", ".join(everywhere)
+    somewhere = {name for name, _, _ in lacking}
+    yield "  can answer: " + ", ".join(v.name for v in views if v.name not in somewhere)
     for name, needs, count in lacking:
         yield f"  cannot answer {name}: it needs {needs}{format_run_count(count, members.height)}"
 
@@ -161,13 +143,11 @@ def iter_answer_lines(run: Run, views: list[View]) -> Iterator[str]:
     for name, needs in lacking.items():
         if needs:
             yield f"  cannot answer {name}: it needs {' and '.join(needs)}"
-    yield from (
-        f"  next time, for {way}" for way in recording_advice.suggest_recording(run, chain(*lacking.values()))
-    )
+    ways = recording_advice.suggest_recording(run, chain(*lacking.values()))
+    yield from (f"  next time, for {way}" for way in ways)
 
 
 def _iter_run_roof_lines(run: Run) -> Iterator[str]:
-    """Yield the roof of a run that reports its work."""
     if run.has("bytes") or run.has("flops"):
         roof = roofline.find_roof(run)
         text = roofline.describe_roof(roof, roofline.find_dtype(run)) if roof else "unknown for its device"
@@ -194,11 +174,6 @@ def _iter_machine_lines() -> Iterator[str]:
     yield from iter_weight_lines()
 
 
-BUSY_LOAD_SHARE: Final = 0.75  # of the cores, over the last minute
-ENGINE_POLL_S: Final = 0.02  # between two checks whether the engine has ended
-MEASURE_COMMAND: Final = "tracetui doctor --measure"
-
-
 def measure_roof(device: str) -> Roof:
     """Measure the roof of a device and save it for all later runs."""
     roof = device_roofs.from_meta(_ask_engine("roofs", "--device", device).get("roof"))
@@ -221,16 +196,12 @@ def describe_load() -> str:
 def iter_roof_lines() -> Iterator[str]:
     """Yield every known roof: measured, or from the table for a GPU of this machine."""
     measured = list(device_roofs.load_measured_roofs().values())
-    other_gpus = [
-        gpu for gpu in dict.fromkeys(nvidia.read_gpu_names()) if gpu not in {roof.device for roof in measured}
-    ]
-    if not measured:
-        yield f"roofs: none measured ({MEASURE_COMMAND})"
-    else:
-        yield f"roofs: {device_roofs.find_measured_roofs_file()}"
+    place = device_roofs.find_measured_roofs_file() if measured else f"none measured ({MEASURE_COMMAND})"
+    yield f"roofs: {place}"
     for roof in measured:
         yield from iter_roof_entry(roof)
-    for gpu in other_gpus:
+    devices = {roof.device for roof in measured}
+    for gpu in (name for name in dict.fromkeys(nvidia.read_gpu_names()) if name not in devices):
         vendor_roof = device_roofs.from_table(gpu)
         yield from iter_roof_entry(vendor_roof) if vendor_roof else (f"  {gpu}: none ({MEASURE_COMMAND})",)
 
@@ -241,21 +212,18 @@ def iter_roof_entry(roof: Roof) -> Iterator[str]:
     if roof.source == device_roofs.FROM_TABLE:
         yield f"    table: vendor specification ({MEASURE_COMMAND})"
     else:
-        origin = [f"{roof.source} {roof.when}".rstrip(), *([f"torch {roof.torch}"] if roof.torch else [])]
-        yield "    " + ", ".join(
-            [*origin, *([f"driver {roof.driver}"] if roof.driver else []), *_iter_stale_reasons(roof)]
-        )
+        versions = (f"{name} {of}" for name, of in (("torch", roof.torch), ("driver", roof.driver)) if of)
+        origin = (f"{roof.source} {roof.when}".rstrip(), *versions, *_iter_stale_reasons(roof))
+        yield f"    {', '.join(origin)}"
 
 
 def _iter_roof_rates(roof: Roof) -> Iterator[str]:
     low, high = (units.format_giga(rate / 1e9) for rate in (roof.read_low, roof.read_high))
-    range_of_reads = f" ({low} to {high})" if roof.read_low else ""
-    for name, rate, spread in (
-        ("read", roof.read_bytes_per_s, range_of_reads),
-        ("copy", roof.copy_bytes_per_s, ""),
-    ):
-        if rate:
-            yield f"{name} {units.format_giga(rate / 1e9)} GB/s{spread}"
+    spread = f" ({low} to {high})" if roof.read_low else ""
+    if roof.read_bytes_per_s:
+        yield f"read {units.format_giga(roof.read_bytes_per_s / 1e9)} GB/s{spread}"
+    if roof.copy_bytes_per_s:
+        yield f"copy {units.format_giga(roof.copy_bytes_per_s / 1e9)} GB/s"
     for dtype, rate in roof.flop_per_s.items():
         yield f"{dtype} {units.format_giga(rate / 1e9)} GFLOP/s"
     if roof.floor_ns:
@@ -264,12 +232,10 @@ def _iter_roof_rates(roof: Roof) -> Iterator[str]:
 
 def _iter_stale_reasons(roof: Roof) -> Iterator[str]:
     """Yield why a saved roof is not used by new runs."""
-    now = find_version("torch")
-    if roof.torch and now and roof.torch != now:
-        yield f"not used: torch is {now} now ({MEASURE_COMMAND})"
-    driver = nvidia.read_driver_version()
-    if roof.driver and driver and roof.driver != driver:
-        yield f"not used: the driver is {driver} now ({MEASURE_COMMAND})"
+    torch, driver = find_version("torch"), nvidia.read_driver_version()
+    for what, then, now in (("torch", roof.torch, torch), ("the driver", roof.driver, driver)):
+        if then and now and then != now:
+            yield f"not used: {what} is {now} now ({MEASURE_COMMAND})"
 
 
 def iter_driver_lines() -> Iterator[str]:
@@ -291,14 +257,6 @@ def _read_cuda_of_torch() -> str | None:
     return match[1] if match else ""
 
 
-def find_version(package: str) -> str:
-    """Return the version of a package; empty if it is not installed."""
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return ""
-
-
 def iter_weight_lines() -> Iterator[str]:
     """Yield where weights are searched, and what was found per known model."""
     try:
@@ -308,29 +266,25 @@ def iter_weight_lines() -> Iterator[str]:
         return
     absent = "" if answer["there"] else ", which does not exist"
     yield f"weights: {answer['folder']} ({answer['why']}){absent}"
-    for entry in answer["found"]:
-        yield from _iter_weight_entry(entry)
-    for store in answer["ollama"]:
-        if store["there"]:
-            yield f"Ollama: {store['folder']}"
+    yield from map(_format_weights, answer["found"])
+    yield from (f"Ollama: {store['folder']}" for store in answer["ollama"] if store["there"])
     if answer["others"]:
         yield "other local models, by their names for --model"
-    for entry in answer["others"]:
-        yield from _iter_weight_entry(entry)
+    yield from map(_format_weights, answer["others"])
 
 
-def _iter_weight_entry(entry: Mapping[str, Any]) -> Iterator[str]:
+def _format_weights(entry: Mapping[str, Any]) -> str:
     model = f"  {entry['model']:14}"
     if "refused" in entry:
-        yield f"{model} refused: {entry['refused']}"
-    elif "names" in entry:
-        yield f"{model} random: none found under {', '.join(entry['names'])}"
-    elif "file" in entry:
-        yield f"{model} {entry['stored_as']}, {units.format_size(entry['bytes'])}: {entry['file']}"
-    else:
-        shards = f"{entry['shards']} shard{'s' * (entry['shards'] != 1)}, {units.format_size(entry['bytes'])}"
-        tokenizer = "tokenizer" if entry["tokenizer"] else "no tokenizer.json: token ids in place of text"
-        yield f"{model} config, {shards}, {tokenizer}: {entry['folder']}"
+        return f"{model} refused: {entry['refused']}"
+    if "names" in entry:
+        return f"{model} random: none found under {', '.join(entry['names'])}"
+    size = units.format_size(entry["bytes"])
+    if "file" in entry:
+        return f"{model} {entry['stored_as']}, {size}: {entry['file']}"
+    shards = f"{entry['shards']} shard{'s' * (entry['shards'] != 1)}, {size}"
+    tokenizer = "tokenizer" if entry["tokenizer"] else "no tokenizer.json: token ids in place of text"
+    return f"{model} config, {shards}, {tokenizer}: {entry['folder']}"
 
 
 def _ask_engine(what: str, *more: str) -> Mapping[str, Any]:

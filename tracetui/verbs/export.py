@@ -1,28 +1,19 @@
 """`tracetui export FILE -o OUT`: write a run, or a view, in the format of OUT's suffix."""
 
 from argparse import ArgumentParser, Namespace
-from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from capture.errors import UsageError
 from tracetui.run_choice import resolve_run_index
 from tracetui.verbs import _options
 
-if TYPE_CHECKING:
-    from capture.run import Run
-
-
 PICTURE_SUFFIXES: Final = (".svg", ".png")
 REPORT_FORMATS: Final = {".md": "md", ".html": "html", ".txt": "table"}  # suffix → report format
-_PAIR_RUNS: Final = 2
 
 
 def options(parser: ArgumentParser) -> None:
-    _options.add_input_options(parser)
-    _options.add_merge_option(parser)
-    _options.add_capture_option(parser)
-    _options.add_look_options(parser)
+    _options.add_input_options(parser, "+", "--merge", "--capture", *_options.LOOK_OPTIONS)
     about = "file to write; its suffix selects the format"
     parser.add_argument("-o", "--output", required=True, metavar="OUT", help=about)
     parser.add_argument("--force", action="store_true", help="overwrite an existing file")
@@ -53,16 +44,14 @@ def run(args: Namespace) -> int:
 
 
 def _write_report(args: Namespace, out: Path) -> int:
-    """Write a view as a document."""
     from capture.files.atomic import write_atomically
     from tracetui.report_formats import format_report
     from tracetui.views import load_view
 
     view, (width, _) = load_view(args.view), _parse_picture_size(args)
-    runs, chosen = _load_for_view(args, view.run_count)
-    text = format_report(
-        view, runs, _options.build_look(args), REPORT_FORMATS[out.suffix], chosen=chosen, width=width
-    )
+    runs, chosen = _options.load_for_view(args, view.run_count)
+    look, format = _options.build_look(args), REPORT_FORMATS[out.suffix]
+    text = format_report(view, runs, look, format, chosen=chosen, width=width)
     with write_atomically(out, overwrite=args.force) as file:
         file.write(text.encode("utf-8", "backslashreplace"))
     _options.print_status(f"wrote {out}")
@@ -75,20 +64,10 @@ def _write_picture(args: Namespace, out: Path) -> int:
     from tracetui.views import load_view
 
     view, size = load_view(args.view), _parse_picture_size(args)
-    runs, chosen = _load_for_view(args, view.run_count)
+    runs, chosen = _options.load_for_view(args, view.run_count)
     write_picture(view, runs, chosen, _options.build_look(args), size, out, force=args.force)
     _options.print_status(f"wrote {out}")
     return 0
-
-
-def _load_for_view(args: Namespace, number: int) -> "tuple[Sequence[Run], int]":
-    """Load the runs for a view, and the index of the selected one."""
-    runs = _options.load_runs(args)
-    return (
-        (_options.select_pair(runs, args.which), 0)
-        if number == _PAIR_RUNS
-        else (runs, resolve_run_index(runs, args.which))
-    )
 
 
 def _parse_picture_size(args: Namespace) -> tuple[int, int]:

@@ -12,22 +12,17 @@ def run(args: Namespace) -> int:
     """Print one entry per format and return the exit code."""
     from capture.loaders import ForeignLoader, check_foreign_loaders, list_formats
 
-    entries = [
-        (
-            x.FORMAT,
-            x.PRODUCER + (f" (loader of {x.package})" if isinstance(x, ForeignLoader) else ""),
-            x.HOWTO,
-        )
-        for x in list_formats()
-    ]
-    broken = [
-        (x.name, f"loader of {x.package}, left out", x.problem) for x in check_foreign_loaders() if x.problem
-    ]
+    by = "" if args.format == "md" else "written by "
+    entries = []
+    for x in list_formats():
+        package = f" (loader of {x.package})" if isinstance(x, ForeignLoader) else ""
+        entries.append((x.FORMAT, f"{by}{x.PRODUCER}{package}", x.HOWTO))
+    for x in check_foreign_loaders():
+        if x.problem:
+            entries.append((x.name, f"loader of {x.package}, left out", x.problem))
     if args.format == "md":
-        lines = ["| format | written by | how |", "|:--|:--|:--|"]
-        lines += [f"| {name} | {producer} | {howto} |" for name, producer, howto in [*entries, *broken]]
+        lines = ["| format | written by | how |", "|:--|:--|:--|", *(f"| {' | '.join(e)} |" for e in entries)]
     else:
-        lines = [f"{name}\n    written by {producer}\n    {howto}" for name, producer, howto in entries]
-        lines += [f"{name}\n    {package}\n    {problem}" for name, package, problem in broken]
+        lines = ["\n    ".join(entry) for entry in entries]
     sys.stdout.write("\n".join(lines) + "\n")
     return 0

@@ -35,9 +35,8 @@ GUIDE_OF_COMMAND: Final = {
 
 
 def options(parser: ArgumentParser) -> None:
-    parser.add_argument(
-        "topic", nargs="?", help="a guide, a command, a view or a term; without one all guides are listed"
-    )
+    about = "a guide, a command, a view or a term; without one all guides are listed"
+    parser.add_argument("topic", nargs="?", help=about)
 
 
 def run(args: Namespace) -> int:

@@ -8,7 +8,7 @@ from capture.errors import UsageError
 from tracetui.process import EngineProcess
 from tracetui.process_tuning import use_one_polars_thread
 from tracetui.samples import resolve_file
-from tracetui.ui import screen_config
+from tracetui.ui.screen_config import ScreenConfig, read_config
 from tracetui.verbs import _engine_options, _options, _recording
 
 if TYPE_CHECKING:
@@ -20,15 +20,10 @@ SCANNED_BYTES: Final = 1 << 20  # larger files are not scanned: they contain row
 
 def options(parser: ArgumentParser) -> None:
     _engine_options.add_engine_options(parser)
-    parser.add_argument(
-        "--baseline",
-        type=resolve_file,
-        metavar="FILE",
-        help="recording, or baseline:NAME, that the key `d` compares with",
-    )
-    parser.add_argument(
-        "--log", metavar="FILE", help="file for the complete output of the program; the key O shows its end"
-    )
+    about = "recording, or baseline:NAME, that the key `d` compares with"
+    parser.add_argument("--baseline", type=resolve_file, metavar="FILE", help=about)
+    about = "file for the complete output of the program; the key O shows its end"
+    parser.add_argument("--log", metavar="FILE", help=about)
     _options.add_screen_options(parser, None, "first view (default: now, or summary)")
 
 
@@ -39,7 +34,7 @@ def run(args: Namespace) -> int:
     """
     if not _options.has_screen():
         return _record_without_screen(args)
-    config = screen_config.read_config()  # reject an invalid one before anything starts
+    config = read_config()  # reject an invalid one before anything starts
     _engine_options.set_part_size(args)
     baseline, log = _load_baseline(args, config), _create_log_file(args)
     out = _engine_options.create_output_file(args)
@@ -70,9 +65,12 @@ def _create_log_file(args: Namespace) -> Path | None:
 
 def keep_if_recorded(out: Path, *, counters: bool = False) -> bool:
     """Whether anything timed was recorded (with `counters`: or counters); if not, remove the file."""
-    if out.exists() and (out.stat().st_size > SCANNED_BYTES or _recording.count_steps_and_rows(out)[1]):
-        return True
-    if counters and _engine_options.has_counters(out):
+    is_large = out.exists() and out.stat().st_size > SCANNED_BYTES
+    if (
+        is_large
+        or _recording.count_steps_and_rows(out)[1]
+        or (counters and _engine_options.has_counters(out))
+    ):
         return True
     out.unlink(missing_ok=True)
     return False
@@ -86,7 +84,7 @@ def _record_without_screen(args: Namespace) -> int:
     return record.run(Namespace(**vars(args), quiet=False, repeat=1, seconds=None))
 
 
-def _load_baseline(args: Namespace, config: screen_config.ScreenConfig) -> "tuple[Run, ...]":
+def _load_baseline(args: Namespace, config: ScreenConfig) -> "tuple[Run, ...]":
     """Load the last run of --baseline, for `d`.
 
     What may be rejected is read before an engine starts; without any of these options nothing is imported.
@@ -104,20 +102,13 @@ def _load_baseline(args: Namespace, config: screen_config.ScreenConfig) -> "tupl
 
 
 def _show_screen(
-    args: Namespace,
-    out: Path,
-    engine: EngineProcess,
-    baseline: "tuple[Run, ...]",
-    config: screen_config.ScreenConfig,
+    args: Namespace, out: Path, engine: EngineProcess, baseline: "tuple[Run, ...]", config: ScreenConfig
 ) -> int:
     """Show the screen and return its exit code; it is imported while the engine starts."""
     use_one_polars_thread()
     from tracetui.ui.app import run as show
 
     engine.defer_sampling(out)
-    more = {"follow": True, "engine": engine, "comparison_runs": baseline}
     fallback_view = _options.FIRST_VIEW if args.view is None else None
-    options = _options.build_screen_options(
-        args, config, view=FIRST_LIVE_VIEW, fallback_view=fallback_view, **more
-    )
-    return show([str(out)], options)
+    more = {"follow": True, "engine": engine, "comparison_runs": baseline, "fallback_view": fallback_view}
+    return show([str(out)], _options.build_screen_options(args, config, view=FIRST_LIVE_VIEW, **more))

@@ -16,12 +16,8 @@ INSTRUCTIONS = (
 
 
 def options(parser: ArgumentParser) -> None:
-    parser.add_argument(
-        "--root",
-        default=".",
-        metavar="DIR",
-        help="folder whose profiles may be read (default: the current one)",
-    )
+    about = "folder whose profiles may be read (default: the current one)"
+    parser.add_argument("--root", default=".", metavar="DIR", help=about)
 
 
 def run(args: Namespace) -> int:

@@ -1,6 +1,4 @@
-"""`tracetui open [FILE…]`: show files on the screen; without a terminal print summaries, without a file offer
-a menu.
-"""
+"""`tracetui open [FILE…]`: show files on the screen, or their summaries; without a file offer a menu."""
 
 import shutil
 import sys
@@ -14,20 +12,11 @@ from tracetui.verbs import _many_files, _options
 
 
 def options(parser: ArgumentParser) -> None:
-    _options.add_input_options(parser, "*")
-    _options.add_merge_option(parser)
-    _options.add_capture_option(parser)
-    _options.add_device_option(parser)
-    _many_files.add_on_option(parser)
-    _many_files.add_hosts_option(parser)
-    _options.add_look_options(parser)
-    parser.add_argument(
-        "--sample",
-        action="append",
-        default=[],
-        metavar="NAME",
-        help="an installed recording: decode or slowed",
+    _options.add_input_options(
+        parser, "*", "--merge", "--capture", "--device", "--on", "--hosts", *_options.LOOK_OPTIONS
     )
+    about = "an installed recording: decode or slowed"
+    parser.add_argument("--sample", action="append", default=[], metavar="NAME", help=about)
     tour = "five minutes through two samples; you type the keys"
     parser.add_argument("--tour", action="store_true", help=tour)
     parser.add_argument("--follow", action="store_true", help="keep reading a file that grows")
@@ -82,19 +71,12 @@ def _print_summaries(args: Namespace) -> int:
         sys.stdout.write(format_content(content))
         return 0
     runs = _options.load_runs(args)
-    places = [resolve_run_index(runs, args.which)] if args.which else range(len(runs))
-    for i in places:
-        sys.stdout.write(
-            format_report(
-                load_view("summary"), runs, _options.build_look(args), "table", chosen=i, width=width
-            )
-            + "\n"
-        )
+    for i in [resolve_run_index(runs, args.which)] if args.which else range(len(runs)):
+        sys.stdout.write(f"{format_report(summary, runs, look, chosen=i, width=width)}\n")
     return 0
 
 
 def _show_start_menu(args: Namespace) -> int:
-    """Offer what can be opened, and show the selection."""
     from tracetui import start_menu
 
     offered = start_menu.list_entries()
@@ -130,7 +112,6 @@ def _show_tour(args: Namespace) -> int:
 
 
 def _print_recordings() -> int:
-    """Print the recordings, newest first, if no file was named."""
     from capture.files.user_dirs import list_recordings
 
     paths = list_recordings()

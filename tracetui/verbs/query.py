@@ -8,7 +8,7 @@ from typing import Final
 from capture.errors import UsageError
 from capture.run import Run
 from tracetui.look import Look
-from tracetui.report_formats import FORMATS, ReportContent, format_content
+from tracetui.report_formats import ReportContent, format_content
 from tracetui.run_choice import resolve_run_index
 from tracetui.samples import resolve_file
 from tracetui.verbs import _options
@@ -22,15 +22,11 @@ def options(parser: ArgumentParser) -> None:
     parser.add_argument("files", nargs=1, type=resolve_file, metavar="FILE", help=about)
     about = "a query on `events`, `runs` and the views by name; without one the tables and columns are listed"
     parser.add_argument("sql", nargs="?", metavar="SELECT", help=about)
-    _options.add_reading_options(parser)
-    _options.add_merge_option(parser)
-    _options.add_capture_option(parser)
-    _options.add_run_option(parser)
-    parser.add_argument("--format", choices=tuple(FORMATS), default="table", help=_options.FORMAT_HELP)
-    parser.add_argument(
-        "--limit", type=int, metavar="N", help=f"show at most N rows (default for tables: {MAX_TABLE_ROWS})"
-    )
-    parser.add_argument("--width", type=int, help=_options.WIDTH_HELP)
+    _options.add_options(parser, *_options.READING_OPTIONS, "--merge", "--capture", "--run")
+    _options.add_format_option(parser)
+    about = f"show at most N rows (default for tables: {MAX_TABLE_ROWS})"
+    parser.add_argument("--limit", type=int, metavar="N", help=about)
+    _options.add_options(parser, "--width")
 
 
 def run(args: Namespace) -> int:

@@ -1,7 +1,6 @@
 """`tracetui record`: live without a screen; progress on stderr, the summary on stdout."""
 
 import math
-import shutil
 import sys
 import time
 from argparse import ArgumentParser, Namespace
@@ -23,13 +22,11 @@ PROGRESS_INTERVAL_S = 0.5  # between two lines of progress
 
 def options(parser: ArgumentParser) -> None:
     _engine_options.add_engine_options(parser)
-    about = "stop after this time: 30s, 5m, 1h"
-    parser.add_argument(
-        "--for", dest="seconds", type=_engine_options.parse_duration, metavar="TIME", help=about
-    )
-    parser.add_argument("--quiet", action="store_true", help="print no progress and no summary")
+    add, about = parser.add_argument, "stop after this time: 30s, 5m, 1h"
+    add("--for", dest="seconds", type=_engine_options.parse_duration, metavar="TIME", help=about)
+    add("--quiet", action="store_true", help="print no progress and no summary")
     about = "record N times into numbered files, and report the run-to-run spread"
-    parser.add_argument("--repeat", type=_recording.parse_repeat_count, default=1, metavar="N", help=about)
+    add("--repeat", type=_recording.parse_repeat_count, default=1, metavar="N", help=about)
 
 
 def run(args: Namespace) -> int:
@@ -41,9 +38,8 @@ def run(args: Namespace) -> int:
         args.steps = DEFAULT_STEPS[args.mode]
         _options.print_status(f"recording {args.steps} steps of {args.mode} (--steps changes that)")
     if args.repeat > 1:
-        return _recording.record_repeats(
-            args, _engine_options.create_output_files(args, args.repeat), record_once
-        )
+        outs = _engine_options.create_output_files(args, args.repeat)
+        return _recording.record_repeats(args, outs, record_once)
     return record_once(args, _engine_options.create_output_file(args))
 
 
@@ -67,17 +63,8 @@ def record_once(args: Namespace, out: Path) -> int:
         raise EngineError("nothing was recorded", why="no trace and no metric arrived")
     _options.print_status(f"recorded {out}")
     if not args.quiet and runs and args.repeat == 1:
-        _print_summary(out)
+        sys.stdout.write(_recording.format_summary(out))
     return 0
-
-
-def _print_summary(out: Path) -> None:
-    from tracetui.look import Look
-    from tracetui.report_formats import format_report
-    from tracetui.views import load_view
-
-    width = shutil.get_terminal_size((120, 40)).columns
-    sys.stdout.write(format_report(load_view("summary"), load(out), Look(), "table", width=width))
 
 
 def _load_if_readable(out: Path) -> list[Run]:
@@ -100,9 +87,7 @@ def keep_if_timed(out: Path, runs: Sequence[Run]) -> bool:
     return False
 
 
-def _follow_engine(
-    running: EngineProcess, out: Path, quiet: bool, seconds: float | None = None
-) -> Sequence[Run]:
+def _follow_engine(running: EngineProcess, out: Path, quiet: bool, seconds: float | None) -> Sequence[Run]:
     """Follow the file until the engine or the time limit ends, printing progress; return its runs.
 
     Ctrl+C ends a watcher normally.
@@ -118,19 +103,15 @@ def _follow_engine(
 
 
 def _print_progress_until(running: EngineProcess, follow: FileTail, quiet: bool, deadline: float) -> None:
-    printed = reported = ""
+    printed, is_silent = "", False
     while running.is_running and time.monotonic() < deadline:
         time.sleep(PROGRESS_INTERVAL_S)
         if follow.poll() and not quiet:
             printed = _print_progress(follow.build_runs(), printed)
-        reported = _print_silence_change(running.gap_warning or follow.silence_warning, reported)
-
-
-def _print_silence_change(silence: str, printed: str) -> str:
-    """Print once that an engine hangs, and once that it continues; return the last message."""
-    if bool(silence) != bool(printed):
-        _options.print_status(f"{silence}: Ctrl+C ends it" if silence else "the engine responds again")
-    return silence
+        silence = running.gap_warning or follow.silence_warning
+        if bool(silence) != is_silent:
+            is_silent = not is_silent
+            _options.print_status(f"{silence}: Ctrl+C ends it" if silence else "the engine responds again")
 
 
 def _print_progress(runs: Sequence[Run], printed: str) -> str:
@@ -139,9 +120,8 @@ def _print_progress(runs: Sequence[Run], printed: str) -> str:
         return printed
     events = runs[-1].events
     ended = events.filter(pl.col("kind") == "step")
-    steps = (
-        ended["step"].n_unique() if "step" in ended.columns else ended.height
-    )  # every rank reports each step
+    # every rank reports each step
+    steps = ended["step"].n_unique() if "step" in ended.columns else ended.height
     status = events.filter(pl.col("path") == "status") if runs[-1].has("path") else events.clear()
     word = f"{steps} steps" if steps else str(status["name"][-1]) if status.height else ""
     if word and word != printed:

@@ -10,26 +10,19 @@ from tracetui.verbs import _options
 
 
 def options(parser: ArgumentParser) -> None:
-    parser.add_argument(
-        "--prune",
-        type=_options.parse_size,
-        metavar="SIZE",
-        help="remove the oldest until the rest is at most this large: 5GB",
-    )
+    about = "remove the oldest until the rest is at most this large: 5GB"
+    parser.add_argument("--prune", type=_options.parse_size, metavar="SIZE", help=about)
 
 
 def run(args: Namespace) -> int:
     """List the recordings, or remove the oldest of them and name each."""
+    recordings = user_dirs.list_recordings()
     if args.prune is not None:
-        return _prune_recordings(args.prune)
-    for path in user_dirs.list_recordings():
+        for path in user_dirs.prune(recordings, args.prune):
+            _options.print_status(f"removed {path}")
+        return 0
+    for path in recordings:
         status = path.stat()
         when = time.strftime("%Y-%m-%d %H:%M", time.localtime(status.st_mtime))
         sys.stdout.write(f"{when}  {units.format_size(status.st_size):>10}  {path}\n")
-    return 0
-
-
-def _prune_recordings(limit: int) -> int:
-    for path in user_dirs.prune(user_dirs.list_recordings(), limit):
-        _options.print_status(f"removed {path}")
     return 0

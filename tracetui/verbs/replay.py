@@ -12,12 +12,14 @@ from capture.source import Source
 from tracetui.samples import resolve_file
 from tracetui.verbs import _options
 
+MAX_PAUSE_S: Final = 5.0  # longer pauses of the recording are cut to this
+_START_TIME: Final = re.compile(rb'"t":(\d+)')
+
 
 def options(parser: ArgumentParser) -> None:
     parser.add_argument("file", type=resolve_file, metavar="FILE", help="a native recording")
-    parser.add_argument(
-        "--speed", type=float, default=1.0, metavar="X", help="speed relative to the original"
-    )
+    about = "speed relative to the original"
+    parser.add_argument("--speed", type=float, default=1.0, metavar="X", help=about)
     _options.add_screen_options(parser)
 
 
@@ -41,16 +43,10 @@ def run(args: Namespace) -> int:
 def _check_native(file: str) -> None:
     """Raise UsageError for any other format: only native lines carry their times."""
     from capture.loaders import native
-    from capture.source import Source
 
     if not native.sniff(Source.from_path(file).head):
-        raise UsageError(
-            f"{file} is not a native recording", todo="export it first: tracetui export FILE -o prof.jsonl"
-        )
-
-
-_START_TIME: Final = re.compile(rb'"t":(\d+)')
-MAX_PAUSE_S: Final = 5.0  # longer pauses of the recording are cut to this
+        todo = "export it first: tracetui export FILE -o prof.jsonl"
+        raise UsageError(f"{file} is not a native recording", todo=todo)
 
 
 class RecordingReplay:
@@ -80,12 +76,9 @@ class RecordingReplay:
             for _, line in self._source.iter_lines():
                 start = _START_TIME.search(line)
                 if start and before is not None:
-                    self._stop.wait(self._pause(int(start[1]) - before))
+                    seconds = (int(start[1]) - before) / 1e9 / self._speed
+                    self._stop.wait(min(max(0.0, seconds), MAX_PAUSE_S))
                 if self._stop.is_set():
                     return
                 before = int(start[1]) if start else before
                 out.write(line + b"\n")
-
-    def _pause(self, ns: int) -> float:
-        """Return the seconds to wait for so many ns of the recording."""
-        return min(max(0.0, ns / 1e9 / self._speed), MAX_PAUSE_S)

@@ -3,7 +3,6 @@
 import sys
 from argparse import ArgumentParser, Namespace
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import polars as pl
 
@@ -11,34 +10,20 @@ from capture.errors import UsageError
 from capture.spelling import suggest_nearest
 from tracetui import units
 from tracetui.look import Look
-from tracetui.report_formats import FORMATS, ReportContent, ask_for_report, format_content
-from tracetui.run_choice import resolve_run_index
+from tracetui.report_formats import ReportContent, ask_for_report, format_content
 from tracetui.verbs import _many_files, _options
-from tracetui.views import View, list_unusable_views, load_view, load_views
-
-if TYPE_CHECKING:
-    from tracetui.fleet.file_job import FileJob
+from tracetui.views import list_unusable_views, load_view, load_views
 
 
 def options(parser: ArgumentParser) -> None:
     parser.add_argument("view", help="view to print; `tracetui report list` lists them")
-    _options.add_input_options(parser, "*")
-    _options.add_merge_option(parser)
-    _options.add_capture_option(parser)
-    _options.add_device_option(parser)
-    _many_files.add_on_option(parser)
-    _many_files.add_hosts_option(parser)
-    _options.add_look_options(parser)
-    parser.add_argument("--limit", type=int, metavar="N", help=_options.LIMIT_HELP)
-    parser.add_argument(
-        "--what-if",
-        action="append",
-        default=[],
-        metavar="OP=CHANGE",
-        help="fix view only: predict the step time with an op changed: attn.core=-30%%, mlp.down=x0.5",
+    _options.add_input_options(
+        parser, "*", "--merge", "--capture", "--device", "--on", "--hosts", *_options.LOOK_OPTIONS, "--limit"
     )
-    parser.add_argument("--format", choices=tuple(FORMATS), default="table", help=_options.FORMAT_HELP)
-    parser.add_argument("--width", type=int, help=_options.WIDTH_HELP)
+    about = "fix view only: predict the step time with an op changed: attn.core=-30%%, mlp.down=x0.5"
+    parser.add_argument("--what-if", action="append", default=[], metavar="OP=CHANGE", help=about)
+    _options.add_format_option(parser)
+    _options.add_options(parser, "--width")
 
 
 def run(args: Namespace) -> int:
@@ -52,20 +37,11 @@ def run(args: Namespace) -> int:
     _many_files.select_chosen_file(args)
     jobs = _many_files.build_jobs_if_many(args, view, look)
     if jobs is not None:
-        return _print_many_files(args, view, look, jobs)
-    runs = _options.load_runs(args)
-    if view.run_count == 2:
-        runs, chosen = _options.select_pair(runs, args.which), 0
+        fleet = _many_files.ask_many_files(args, view, jobs)
+        content = ReportContent(view, [fleet.run], [fleet.run], fleet.answer, look)
     else:
-        chosen = resolve_run_index(runs, args.which)
-    sys.stdout.write(format_sorted(args, ask_for_report(view, runs, look, chosen)))
-    return 0
-
-
-def _print_many_files(args: Namespace, view: View, look: Look, jobs: "list[FileJob]") -> int:
-    """Print one answer about many files; return the exit code."""
-    fleet = _many_files.ask_many_files(args, view, jobs)
-    content = ReportContent(view, [fleet.run], [fleet.run], fleet.answer, look)
+        runs, chosen = _options.load_for_view(args, view.run_count)
+        content = ask_for_report(view, runs, look, chosen)
     sys.stdout.write(format_sorted(args, content))
     return 0
 
@@ -76,9 +52,8 @@ def _build_look(args: Namespace) -> Look:
     if not args.what_if:
         return look
     if args.view != "fix":
-        raise UsageError(
-            "--what-if works in the fix view only", todo="tracetui report fix FILE --what-if OP=-30%"
-        )
+        todo = "tracetui report fix FILE --what-if OP=-30%"
+        raise UsageError("--what-if works in the fix view only", todo=todo)
     from tracetui.analysis.ledger.what_if import parse_change
 
     return replace(look, what_if=tuple(parse_change(text) for text in args.what_if))
@@ -105,13 +80,11 @@ def resolve_sort(look: Look, rows: pl.DataFrame, reverse: bool) -> Look:
 
     Raise UsageError if no column has such a name.
     """
-    named = {
-        name(c): c for name in (units.format_plain_heading, units.format_heading, str) for c in rows.columns
-    }
-    words = look.sort or ""
     if not rows.columns:
         return replace(look, sort=None)
-    orders = []
+    names = (units.format_plain_heading, units.format_heading, str)
+    named = {name(column): column for name in names for column in rows.columns}
+    words, orders = look.sort or "", []
     for word in [words] if words in named else words.split(","):
         column = named.get(word.strip())
         if column is None:

@@ -3,22 +3,12 @@
 import platform
 import sys
 from argparse import ArgumentParser, Namespace
-from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, version
 from typing import Final
 
 LISTED_PARTS: Final = (
-    "polars",
-    "textual",
-    "plotext",
-    "msgspec",
-    "scipy",
-    "numpy",
-    "torch",
-    "mcp",
-    "distributed",
-    "ray",
-)
+    "polars", "textual", "plotext", "msgspec", "scipy", "numpy", "torch", "mcp", "distributed", "ray",
+)  # fmt: skip
 
 
 def options(parser: ArgumentParser) -> None:
@@ -32,17 +22,16 @@ def run(args: Namespace) -> int:
     lines = [
         f"tracetui {version('tracetui')}",
         f"Python {platform.python_version()} on {platform.system()} {platform.machine()}",
-        *(f"{name} {number}" for name, number in _iter_installed()),
+        *(f"{name} {number}" for name in LISTED_PARTS if (number := find_version(name))),
         f"compiled scanner of Chrome traces: {scan.state()}",
     ]
     sys.stdout.write("\n".join(lines) + "\n")
     return 0
 
 
-def _iter_installed() -> Iterator[tuple[str, str]]:
-    """Yield each installed package with its version, without importing it."""
-    for name in LISTED_PARTS:
-        try:
-            yield name, version(name)
-        except PackageNotFoundError:
-            continue
+def find_version(package: str) -> str:
+    """Return the version of a package, without importing it; empty if it is not installed."""
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return ""

@@ -389,10 +389,19 @@ def find_focus(view: View, answer: Answer, look: Look) -> Focus:
     """Return the row under the cursor, as the focus of the next view; empty if the cursor is on no row."""
     if view.find_focus is not None:
         return view.find_focus(answer, look)
-    row = look.cursor[0]
-    if not answer.key or not 0 <= row < answer.rows.height:
-        return ()
-    return tuple((k, answer.rows[row, k]) for k in answer.key)
+    row = find_cursor_row(answer, look)
+    return () if row is None else tuple((column, row[column]) for column in answer.key)
+
+
+def find_cursor_row(answer: Answer, look: Look) -> dict[str, Any] | None:
+    """Return the row under the cursor; None if the cursor is on no row."""
+    at = look.cursor[0]
+    return answer.rows.row(at, named=True) if 0 <= at < answer.rows.height else None
+
+
+def choose_group(runs: Sequence[Run], group: str | None) -> str:
+    """Return the requested grouping; by default ops, or names if a run has no ops."""
+    return group or ("op" if all(run.has("op") for run in runs) else "name")
 
 
 def select_row_key(view: View, answer: Answer) -> tuple[str, ...]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
+from types import MappingProxyType
 from typing import Any, Final
 
 import polars as pl
@@ -9,7 +10,8 @@ import polars as pl
 from capture.native.schema import CATEGORIES
 from capture.run import Run
 from tracetui.analysis.frames.selection import map_to_categories
-from tracetui.views import TableStyle, ink
+from tracetui.look import Look
+from tracetui.views import Answer, TableStyle, ink
 from tracetui.views.ink import DrawSize, Line
 
 NO_CATEGORY: Final = "other"
@@ -42,9 +44,8 @@ def select_name_style(category: str | None) -> str:
 def build_category_part(runs: Sequence[Run], *columns: str) -> dict[str, pl.DataFrame]:
     """Build the part of an answer that `find_categories` reads: values of columns and their category."""
     pairs = [pair for run in runs for column in columns for pair in map_to_categories(run, column).items()]
-    return {
-        CATEGORIES_PART: pl.DataFrame(pairs, schema={"value": pl.String, "category": pl.String}, orient="row")
-    }
+    schema = {"value": pl.String, "category": pl.String}
+    return {CATEGORIES_PART: pl.DataFrame(pairs, schema=schema, orient="row")}
 
 
 def find_categories(parts: Mapping[str, pl.DataFrame], values: Iterable[Any]) -> list[str | None]:
@@ -58,11 +59,8 @@ def build_style_by_column(runs: Sequence[Run], column: str, displayed: str) -> T
     pairs = build_category_part(runs, column)
 
     def find_row_categories(rows: pl.DataFrame) -> Sequence[str | None]:
-        return (
-            find_categories(pairs, (str(value).lstrip(" ") for value in rows[displayed]))
-            if rows.width
-            else ()
-        )
+        values = (str(value).lstrip(" ") for value in rows[displayed]) if rows.width else ()
+        return find_categories(pairs, values)
 
     return build_table_style(find_row_categories, displayed, displayed)
 
@@ -75,10 +73,9 @@ def list_row_categories(rows: pl.DataFrame) -> Sequence[str | None]:
 def build_table_style(
     find_row_categories: CategoryFinder = list_row_categories, column: str = "category", *names: str
 ) -> TableStyle:
-    """Return the style of a table whose rows have a category.
+    """Return the style of a table whose rows have a category, found from the column `column`.
 
-    `find_row_categories` returns it per row, from the column `of`; the columns `names` (default: the first)
-    get its colour.
+    The columns `names` (default: the first) get its colour.
     """
     return TableStyle(
         partial(select_cell_styles, find_row_categories=find_row_categories, names=names),
@@ -99,11 +96,9 @@ def draw_legend(
     rows: pl.DataFrame, find_row_categories: CategoryFinder = list_row_categories, column: str = "category"
 ) -> Line:
     """Draw the legend of the categories in a column of the rows."""
-    return (
-        draw_category_legend(find_row_categories(rows.select(pl.col(column).unique())))
-        if column in rows.columns
-        else ()
-    )
+    if column not in rows.columns:
+        return ()
+    return draw_category_legend(find_row_categories(rows.select(pl.col(column).unique())))
 
 
 def draw_category_legend(categories: Iterable[str | None]) -> Line:
@@ -119,3 +114,21 @@ def draw_legend_below(categories: Iterable[str | None], size: DrawSize) -> list[
     """Draw the legend below a drawing; nothing without colours, or if it would displace rows."""
     legend = draw_category_legend(categories)
     return [legend] if legend and size.colours and size.height >= MIN_LEGEND_LINES else []
+
+
+def draw_table_above_chart(
+    answer: Answer,
+    look: Look,
+    size: DrawSize,
+    columns: Sequence[str],
+    styles: Mapping[str, Sequence[str]] = MappingProxyType({}),
+) -> tuple[list[Line], DrawSize]:
+    """Draw the rows with names in the colours of their categories; also return the size of a chart below."""
+    below = size.height // 2 if size.height >= 16 else 0
+    name = answer.key[0]
+    categories = find_categories(answer.parts, answer.rows[name])
+    tones = {**styles, name: [*map(select_name_style, categories)]}
+    room = size.with_height(min(answer.rows.height + 1, size.height - below))
+    table = ink.draw_table(answer.rows, room, (name, *columns), look.cursor[0], tones)
+    table += draw_legend_below(categories, size)
+    return table, size.with_height(size.height - len(table))

@@ -1,6 +1,7 @@
 """Draw the rows of a flame chart: slices with their names if they fit, short ones as busy time."""
 
 import re
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -69,9 +70,9 @@ def build_rows(
     """Return the rows that are not empty, from the top."""
     wide = _group_by_row(slices.filter("wide"))
     idle = _group_by_row(gaps.with_columns(row=pl.lit(0, pl.Int32)))
-    short: dict[tuple[int, int], list[tuple[int, str | None, float]]] = {}
-    for lane, row, cell, category, busy in cells.iter_rows():
-        short.setdefault((lane, row), []).append((cell, category, busy))
+    short: dict[tuple[int, int], list[Any]] = defaultdict(list)  # cell, category, busy ns
+    for lane, row, *cell in cells.iter_rows():
+        short[lane, row].append(cell)
     kinds = lanes["kind"].to_list()
     return [
         FlameRow(*key, kinds[key[0]], wide.get(key, ()), idle.get(key, ()), short.get(key, ()))
@@ -80,9 +81,9 @@ def build_rows(
 
 
 def _group_by_row(slices: pl.DataFrame) -> dict[tuple[int, int], list[Slice]]:
-    slices_by_row: dict[tuple[int, int], list[Slice]] = {}
+    slices_by_row = defaultdict(list)
     for entry in slices.iter_rows(named=True):
-        slices_by_row.setdefault((entry["lane"], entry["row"]), []).append(entry)
+        slices_by_row[entry["lane"], entry["row"]].append(entry)
     return slices_by_row
 
 
@@ -155,21 +156,17 @@ def _draw_short_slices(lines: list[list[Cell]], row: FlameRow, area: DrawArea) -
 
 def _sum_busy_time(row: FlameRow, area: DrawArea) -> dict[int, dict[str, float]]:
     """Return the busy ns per cell and category of slices that are narrower than a cell."""
-    busy: dict[int, dict[str, float]] = {}
-
-    def add(column: int, category: str | None, ns: float) -> None:
-        by_category = busy.setdefault(column, {})
-        by_category[category or ""] = by_category.get(category or "", 0.0) + ns
-
+    busy: dict[int, dict[str, float]] = defaultdict(lambda: defaultdict(float))
     for cell, category, ns in row.cells:
         first = cell * area.width // CELLS
         columns = range(first, max(first + 1, (cell + 1) * area.width // CELLS))
         for column in columns:
-            add(column, category, ns / len(columns))
+            busy[column][category or ""] += ns / len(columns)
     for entry in row.slices:
         column = area.column(entry["t"])
         if area.column(entry["end"]) == column < area.width:
-            add(column, entry.get("category"), min(entry["end"], area.high) - max(entry["t"], area.low))
+            ns = min(entry["end"], area.high) - max(entry["t"], area.low)
+            busy[column][entry.get("category") or ""] += ns
     return busy
 
 
@@ -263,19 +260,14 @@ def draw_fill_legend(totals: Mapping[str, int], size: DrawSize) -> Line:
 def draw_category_bars(rows: Sequence[tuple[str, str, int]], size: DrawSize, total_ns: int = 0) -> list[Line]:
     """Draw a line per (label, category, ns): the time, its share of `total_ns`, and a bar."""
     fills = ASCII_FILLS if size.ascii else FILLS
-    total_ns, max_ns = (
-        total_ns or sum(ns for *_, ns in rows) or 1,
-        max((ns for *_, ns in rows), default=0) or 1,
-    )
+    times = [ns for *_, ns in rows]
+    total_ns, max_ns = total_ns or sum(times) or 1, max(times, default=0) or 1
     label = min(max((count_cells(text) for text, *_ in rows), default=0), max(14, size.width // 2))
     room = max(4, size.width - label - 22)
     lines = []
     for text, category, ns in rows[: size.height]:
         bar = fills[category] * max(1, round(room * ns / max_ns))
         figures = f" {units.format_duration(ns):>10} {units.format_share(ns / total_ns):>6}  "
-        lines.append(
-            ink.make_line(
-                (fit_cells(text, label, ascii=size.ascii), "name"), figures, (bar, select_ink_style(category))
-            )
-        )
+        name = fit_cells(text, label, ascii=size.ascii)
+        lines.append(ink.make_line((name, "name"), figures, (bar, select_ink_style(category))))
     return lines

@@ -3,15 +3,16 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import polars as pl
 
+from capture.run import Run
 from tracetui import glyphs
 from tracetui.cell_width import count_cells, fit_cells
 from tracetui.look import Look
-from tracetui.views import Answer, Focus, ink
-from tracetui.views._category import select_name_style
+from tracetui.views import Answer, Focus, choose_group, ink
+from tracetui.views._category import draw_legend_below, select_name_style
 from tracetui.views.ink import DrawSize, Line, Span
 
 HEAD_CELLS: Final = 6  # for the number of a layer or rank
@@ -46,12 +47,12 @@ class Grid:
     def select_columns(self, size: DrawSize) -> Sequence[Any]:
         """Return the visible columns."""
         fits = max(1, (size.width - HEAD_CELLS) // self.cell_width(size))
-        left = max(0, min(self.column_index - fits // 2, len(self.columns) - fits))
+        left = ink.find_first_visible(len(self.columns), fits, self.column_index)
         return self.columns[left : left + fits]
 
     def select_rows(self, height: int) -> Sequence[Any]:
         """Return the visible rows, at most `height`."""
-        top = max(0, min(self.row_index - height // 2, len(self.rows) - height))
+        top = ink.find_first_visible(len(self.rows), height, self.row_index)
         return self.rows[top : top + max(1, height)]
 
 
@@ -78,28 +79,54 @@ def build_grid(answer: Answer, look: Look, weight: str) -> Grid:
     return Grid(row_name, column, rows, columns, cells, row_index, column_index)
 
 
+def choose_column(runs: Sequence[Run], look: Look) -> str:
+    """Return the columns of a grid of layers: ops, unless another grouping is requested."""
+    return choose_group(runs, None if look.group == "layer" else look.group)
+
+
+class ChangeScale(NamedTuple):
+    """How the cells of a grid show changes, and the words of its legend."""
+
+    bounds_pct: Sequence[float]  # at which the colour changes
+    min_number_pct: float  # smaller changes show a sign instead of a number
+    same: str  # no change
+    reference: str = ""  # what a change is relative to
+
+
 def draw_grid(
     grid: Grid,
     size: DrawSize,
-    paint: Callable[[Cell | None, Any, bool], Span],
-    foot: Sequence[Line],
+    scale: ChangeScale,
+    find_change_pct: Callable[[Cell], float | None],
+    cursor_line: Line,
+    *,
+    lead: Sequence[Line] = (),
     categories: Mapping[Any, str | None] = MappingProxyType({}),
 ) -> list[Line]:
-    """Draw a heading, the cells by `paint`, and the lines of `foot`.
+    """Draw a heading, a cell per change, `lead`, the legends and the cursor's line.
 
-    `categories` maps columns to the category whose colour their heading has.
+    `categories` maps columns to the category whose colour their heading has. Odd cells have a mark.
     """
-    columns = grid.select_columns(size)
+    columns, width = grid.select_columns(size), grid.cell_width(size)
     cursor = grid.rows[grid.row_index], grid.columns[grid.column_index]
+
+    def draw_cell(row: Any, column: Any) -> Span:
+        cell = grid.cells.get((row, column))
+        span = Span(" " * width)
+        if cell is not None and (percent := find_change_pct(cell)) is not None:
+            mark, least = "!" if cell.get("odd") else " ", scale.min_number_pct
+            span = draw_change(percent, width, scale.bounds_pct, least, ascii=size.ascii, mark=mark)
+        return span._replace(style="cursor") if (row, column) == cursor else span
+
     head = ink.make_line(
         (f"{grid.row_name:<{HEAD_CELLS}}"[:HEAD_CELLS], "title"),
-        *_draw_headings(columns, grid.cell_width(size), size, categories),
+        *_draw_headings(columns, width, size, categories),
     )
+    legend = draw_legend_below(categories.values(), size)
+    changes = draw_change_legend(scale.bounds_pct, scale.same, width, size, scale.reference)
+    foot = [*(lead if any(lead) or not legend else ()), *legend, changes, cursor_line]
     body = [
-        ink.make_line(
-            (f"{row!s:>{HEAD_CELLS - 1}} ", "dim"),
-            *(paint(grid.cells.get((row, a)), a, (row, a) == cursor) for a in columns),
-        )
+        ink.make_line((f"{row!s:>{HEAD_CELLS - 1}} ", "dim"), *(draw_cell(row, column) for column in columns))
         for row in grid.select_rows(size.height - 1 - len(foot))
     ]
     return ink.clip_lines([head, *body, *foot], size)
@@ -163,7 +190,5 @@ def find_cell_focus(answer: Answer, look: Look, weight: str) -> Focus:
     if answer.rows.is_empty():
         return ()
     grid = build_grid(answer, look, weight)
-    return (
-        (grid.row_name, grid.rows[grid.row_index]),
-        (grid.column_name, grid.columns[grid.column_index]),
-    )
+    row, column = grid.rows[grid.row_index], grid.columns[grid.column_index]
+    return (grid.row_name, row), (grid.column_name, column)

@@ -5,6 +5,7 @@ import io
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
+from itertools import chain, islice
 from threading import Lock
 from typing import Any, Final, NamedTuple
 
@@ -43,20 +44,25 @@ def draw_chart(
     At most as many series as there are different markers; `styles` replaces the default colours.
     """
     drawn = {name: thin_points(points, 2 * size.width) for name, points in series.items() if points}
-    drawn = dict(list(drawn.items())[: len(_LETTERS)])
+    drawn = dict(islice(drawn.items(), len(_LETTERS)))
     if not drawn or size.height < 6 or size.width < 20:
         return []
     styles = styles or [f"series{i}" for i in range(len(drawn))]
-    legend = [
-        Span(f"{_LETTERS[i] if size.ascii else '━━'} {name}  ", style)
-        for i, (name, style) in enumerate(zip(drawn, styles, strict=True))
-    ]
-    picture = _draw_picture(
-        list(drawn.values()), DrawSize(size.width, size.height - 1, size.ascii), x_label, y_text
+    legend = tuple(
+        Span(f"{letter if size.ascii else '━━'} {name}  ", style)
+        for letter, name, style in zip(_LETTERS, drawn, styles, strict=False)
     )
-    if size.ascii:
-        picture = picture.translate(_ASCII_FRAME)
-    return [tuple(legend), *(_convert_colour_codes(row, styles) for row in picture.splitlines())]
+    markers = _LETTERS if size.ascii else [_BRAILLE] * len(drawn)
+    picture = list(zip(drawn.values(), markers, strict=False))
+    y_ticks = _list_quarters(list(chain(*drawn.values())), y_text)
+    return [legend, *_draw_with_plotext(picture, size, styles, x_label, y_ticks)]
+
+
+def _list_quarters(points: Sequence[Point], text: Callable[[float], str]) -> Ticks:
+    """Return five values from the lowest, or zero, to the highest on the y axis, also as text."""
+    low, top = min(0.0, *(y for _, y in points)), max(*(y for _, y in points), 0.0) or 1.0
+    marks = [low + (top - low) * i / 4 for i in range(5)]
+    return marks, list(map(text, marks))
 
 
 def thin_points(points: Sequence[Point], limit: int) -> list[Point]:
@@ -71,45 +77,20 @@ def thin_points(points: Sequence[Point], limit: int) -> list[Point]:
     return out
 
 
-def _draw_picture(
-    series: Sequence[Sequence[Point]], size: DrawSize, x_label: str, y_text: Callable[[float], str]
-) -> str:
-    """Draw some series as plotext does, with a colour code for each."""
-    values = [y for points in series for _, y in points]
-    low, top = min(0.0, *values), max(*values, 0.0) or 1.0
-    marks = [low + (top - low) * i / 4 for i in range(5)]
-    drawn = [(points, _LETTERS[i] if size.ascii else _BRAILLE) for i, points in enumerate(series)]
-    return _draw_with_plotext(drawn, size, x_label, (marks, [y_text(m) for m in marks]))
-
-
 def draw_log_chart(
     lines: Sequence[Sequence[Point]], marks: Sequence[ChartMark], size: DrawSize, *, title: str, x_label: str
 ) -> list[Line]:
     """Draw lines and marks on two logarithmic axes, below a title; nothing if there is too little room."""
     if size.height < 8 or size.width < 30 or not marks:
         return []
-    styles = [*["dim"] * len(lines), *(mark.style for mark in marks)]
-    rows = _draw_log_picture(
-        lines, marks, DrawSize(size.width, size.height - 1, size.ascii), x_label
-    ).splitlines()
-    head = make_line((fit_cells(title, size.width).rstrip(), "title"))
-    return [head, *(_convert_colour_codes(row, styles) for row in rows)]
-
-
-def _draw_log_picture(
-    lines: Sequence[Sequence[Point]], marks: Sequence[ChartMark], size: DrawSize, x_label: str
-) -> str:
-    """Draw lines and marks as plotext does, with a colour code for each."""
     curve = "." if size.ascii else _BRAILLE
-    shapes = [*((ln, curve) for ln in lines), *(([m.at], m.sign) for m in marks)]
+    shapes = [*((line, curve) for line in lines), *(([mark.at], mark.sign) for mark in marks)]
     points = [point for part, _ in shapes for point in part]
-    scaled = [(_convert_to_log(part), sign) for part, sign in shapes]
-    picture = _draw_with_plotext(scaled, size, x_label, _list_decades(points, 1), _list_decades(points, 0))
-    return picture.translate(_ASCII_FRAME) if size.ascii else picture
-
-
-def _convert_to_log(points: Sequence[Point]) -> list[Point]:
-    return [(math.log10(x), math.log10(y)) for x, y in points]
+    scaled = [([(math.log10(x), math.log10(y)) for x, y in part], sign) for part, sign in shapes]
+    styles = [*["dim"] * len(lines), *(mark.style for mark in marks)]
+    y_ticks, x_ticks = _list_decades(points, 1), _list_decades(points, 0)
+    head = make_line((fit_cells(title, size.width).rstrip(), "title"))
+    return [head, *_draw_with_plotext(scaled, size, styles, x_label, y_ticks, x_ticks)]
 
 
 def _list_decades(points: Sequence[Point], axis: int) -> Ticks:
@@ -117,23 +98,23 @@ def _list_decades(points: Sequence[Point], axis: int) -> Ticks:
     places = [point[axis] for point in points]
     low, high = math.floor(math.log10(min(places))), math.ceil(math.log10(max(places)))
     step = 1 + (high - low) // 8
-    marks = [float(n) for n in range(low, high + step, step)]
-    return marks, [_format_power(round(n)) for n in marks]
-
-
-def _format_power(n: int) -> str:
-    """Format a power of ten with an SI prefix."""
-    return f"{10 ** (n % 3)}{_PREFIXES[n // 3]}" if 0 <= n < 3 * len(_PREFIXES) else f"{10.0**n:g}"
+    marks = range(low, high + step, step)
+    texts = [
+        f"{10 ** (n % 3)}{_PREFIXES[n // 3]}" if 0 <= n < 3 * len(_PREFIXES) else f"{10.0**n:g}"
+        for n in marks
+    ]
+    return list(map(float, marks)), texts
 
 
 def _draw_with_plotext(
     series: Sequence[tuple[Sequence[Point], str]],
     size: DrawSize,
+    styles: Sequence[str],
     x_label: str,
     y: Ticks,
     x: Ticks | None = None,
-) -> str:
-    """Return the plotext picture of some series, each with its marker; a single point is no line."""
+) -> list[Line]:
+    """Draw series, each with its marker and style, below a line for a head; a single point is no line."""
     import plotext
 
     plot: Any = plotext  # untyped
@@ -143,7 +124,7 @@ def _draw_with_plotext(
         figure = plot.figure
         figure.clear()
         figure.theme("colorless")
-        figure.plot_size(size.width, size.height)
+        figure.plot_size(size.width, size.height - 1)
         for i, (points, sign) in enumerate(series):
             marker = plot.marker(sign, pixel=i + 1)
             signal = figure.signal([x for x, _ in points], [y for _, y in points], marker=marker)
@@ -155,7 +136,9 @@ def _draw_with_plotext(
             figure.ruler("x").lim(x[0][0], x[0][-1]).ticks(*x)
         if x_label:
             figure.label(x_label)
-        return str(figure.build().string())
+        picture = str(figure.build().string())
+    rows = (picture.translate(_ASCII_FRAME) if size.ascii else picture).splitlines()
+    return [_convert_colour_codes(row, styles) for row in rows]
 
 
 def _convert_colour_codes(row: str, styles: Sequence[str]) -> Line:

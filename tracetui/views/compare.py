@@ -13,7 +13,7 @@ from tracetui import glyphs
 from tracetui.compare.run_sides import Sides
 from tracetui.look import Look
 from tracetui.units import ABSENT
-from tracetui.views import MANY, Answer, Focus, TableStyle, View, _category, ask, load_view
+from tracetui.views import MANY, Answer, Focus, TableStyle, View, _category, ask, find_cursor_row, load_view
 from tracetui.views._grid import FULL_LOSS_PCT
 from tracetui.views.diff import build_labels
 from tracetui.views.ink import Line, Span
@@ -25,16 +25,8 @@ LAW_COLUMNS: Final = ("exponent", "r2")
 BOUNDS_PCT: Final = (10.0, 25.0, 100.0)  # distances from the row median at which the colour changes
 _UNITS: Final = {"_ns": "_ns", "bytes": "_bytes"}  # suffix of the compared column → suffix in the matrix
 VALUE_COLUMNS: Final = (
-    "total_ns",
-    "dur_ns",
-    "self_ns",
-    "wall_ns",
-    "bytes",
-    "mean",
-    "value",
-    "p50_ns",
-    "mean_ns",
-)
+    "total_ns", "dur_ns", "self_ns", "wall_ns", "bytes", "mean", "value", "p50_ns", "mean_ns",
+)  # fmt: skip
 
 
 def answer(runs: Sequence[Run], look: Look) -> Answer:
@@ -58,7 +50,6 @@ def _build_table_style(runs: Sequence[Run], look: Look) -> TableStyle:
 
 
 def _build_answer(runs: Sequence[Run], look: Look) -> Answer:
-    """Return the answer without its colours."""
     from tracetui.compare.run_matrix import build_matrix, find_axis, fit_scaling  # numpy loads with it
 
     of = look.terms.of
@@ -74,14 +65,12 @@ def _build_answer(runs: Sequence[Run], look: Look) -> Answer:
     if table.columns:
         table, how = _divide_by_baseline(table, runs, look, unit)
         notes.append(how)
-    if law is None or along is None:
-        return Answer(table.rows, tuple(notes), ("row",), {"names": _list_other_names(table)})
-    families = len(set(along.families))
-    within = f", one slope through {families} families" if families > 1 else ""
-    notes.append(
-        f"exponent: {what.removesuffix('_ns')} ∝ {along.name}^exponent, fitted over {len(runs)} runs{within}"
-    )
-    rows = pl.concat([table.rows.select("row"), law, table.rows.drop("row")], how="horizontal")
+    rows = table.rows
+    if law is not None and along is not None:
+        families, amount = len(set(along.families)), what.removesuffix("_ns")
+        within = f", one slope through {families} families" if families > 1 else ""
+        notes.append(f"exponent: {amount} ∝ {along.name}^exponent, fitted over {len(runs)} runs{within}")
+        rows = pl.concat([rows.select("row"), law, rows.drop("row")], how="horizontal")
     return Answer(rows, tuple(notes), ("row",), {"names": _list_other_names(table)})
 
 
@@ -107,13 +96,11 @@ def _divide_by_baseline(
     if look.terms.baseline is None:
         return table, "colours show the distance from the row median; b divides by the displayed run"
     base = min(look.terms.baseline, len(runs) - 1)
-    multiples = normalise_to_baseline(table, base, unit)
-    with_verdicts = _add_verdicts(multiples, runs, base, look) if look.terms.of == "kernels" else multiples
+    table = normalise_to_baseline(table, base, unit)
+    if look.terms.of == "kernels":
+        table = _add_verdicts(table, runs, base, look)
     name = build_labels(*runs)[base]
-    return (
-        with_verdicts,
-        f"cells are multiples of the same row in {name}; [ ] select another run, b ends this",
-    )
+    return table, f"cells are multiples of the same row in {name}; [ ] select another run, b ends this"
 
 
 def _add_verdicts(table: "RunMatrix", runs: Sequence[Run], base: int, look: Look) -> "RunMatrix":
@@ -124,37 +111,31 @@ def _add_verdicts(table: "RunMatrix", runs: Sequence[Run], base: int, look: Look
     for i, (run, column) in enumerate(zip(runs, table.columns, strict=True)):
         columns.append(column)
         if i != base:
-            verdict_column = f"{column.removesuffix('_times')} verdict"
-            verdicts = judge_against(replace(sides, runs=(runs[base], run)), look).rename(
-                {"verdict": verdict_column}
-            )
+            columns.append(f"{column.removesuffix('_times')} verdict")
+            verdicts = judge_against(replace(sides, runs=(runs[base], run)), look)
+            verdicts = verdicts.rename({"verdict": columns[-1]})
             rows = rows.join(verdicts, on="row", how="left", maintain_order="left")
-            columns.append(verdict_column)
     return replace(table, rows=rows.select(columns))
 
 
 def _describe_cut_names(table: "RunMatrix") -> list[str]:
     """Return notes on truncated names: how many were completed, and how many stay ambiguous."""
-    joined, rows = len(table.completed_names), len(set(table.completed_names.values()))
-    notes = []
-    if table.renamed_rows:
-        count = len(table.renamed_rows)
-        notes.append(f"rows matched under another name, as in a diff: {count}")
-    if joined:
-        notes.append(f"truncated names that were completed: {joined}, in {rows} rows")
-    if table.ambiguous_count:
-        notes.append(f"truncated names without a unique completion: {table.ambiguous_count}")
-    return notes
+    renamed, completed = len(table.renamed_rows), len(table.completed_names)
+    rows, ambiguous = len(set(table.completed_names.values())), table.ambiguous_count
+    notes = (
+        (renamed, f"rows matched under another name, as in a diff: {renamed}"),
+        (completed, f"truncated names that were completed: {completed}, in {rows} rows"),
+        (ambiguous, f"truncated names without a unique completion: {ambiguous}"),
+    )
+    return [note for count, note in notes if count]
 
 
 def _list_other_names(table: "RunMatrix") -> pl.DataFrame:
     """Return row, names: the names of a row in the runs, if they differ."""
     row_by_name = {**table.renamed_rows, **table.completed_names}
-    completed = pl.DataFrame({"name": list(row_by_name), "row": list(row_by_name.values())}, _NAMES_SCHEMA)
-    return completed.group_by("row", maintain_order=True).agg(pl.col("name").alias("names"))
-
-
-_NAMES_SCHEMA: Final = {"name": pl.String, "row": pl.String}
+    schema = {"names": pl.String, "row": pl.String}
+    names = pl.DataFrame(list(row_by_name.items()), schema, orient="row")
+    return names.group_by("row", maintain_order=True).agg("names")
 
 
 def _build_view_matrix(view: View, runs: Sequence[Run], look: Look) -> "tuple[RunMatrix, str, str]":
@@ -170,11 +151,8 @@ def _build_view_matrix(view: View, runs: Sequence[Run], look: Look) -> "tuple[Ru
         raise UsageError(f"the {view.name} view has no rows to compare", todo="--view kernels")
     value = _resolve_value_column(view, first, look)
     unit = next((unit for suffix, unit in _UNITS.items() if value.endswith(suffix)), "")
-    return (
-        join_tables([_select_value_column(a, first.key, value) for a in answers], build_labels(*runs), unit),
-        unit,
-        value,
-    )
+    tables = [_select_value_column(a, first.key, value) for a in answers]
+    return join_tables(tables, build_labels(*runs), unit), unit, value
 
 
 def _resolve_value_column(view: View, answer: Answer, look: Look) -> str:
@@ -205,13 +183,9 @@ def select_cell_styles(rows: pl.DataFrame) -> Mapping[str, Sequence[str]]:
 
 def _select_row_styles(columns: Sequence[str], values: Sequence[float | None]) -> list[str]:
     """Return a style per cell of a row; plain if the value is close to its reference."""
-    multiples = columns and columns[0].endswith("_times")
-    values_here = [v for v in values if v is not None]
-    reference, bounds = (
-        (1.0, glyphs.CHANGE_BOUNDS_PCT)
-        if multiples
-        else (median(values_here) if values_here else 0.0, BOUNDS_PCT)
-    )
+    reference, bounds = 1.0, glyphs.CHANGE_BOUNDS_PCT
+    if not columns or not columns[0].endswith("_times"):
+        reference, bounds = median([v for v in values if v is not None] or [0.0]), BOUNDS_PCT
     changes = [None if v is None else 100 * (v / reference - 1) if reference > 0 else 0.0 for v in values]
     return [
         "dim" if c is None else glyphs.select_change_style(c, bounds) if abs(c) >= bounds[0] else ""
@@ -221,20 +195,19 @@ def _select_row_styles(columns: Sequence[str], values: Sequence[float | None]) -
 
 def draw_legend(rows: pl.DataFrame) -> Line:
     """Draw the legend of the cell colours."""
-    multiples = any(c.endswith("_times") for c in rows.columns)
-    bounds, over = (
-        (glyphs.CHANGE_BOUNDS_PCT, " ") if multiples else (BOUNDS_PCT, " over the median of the row  ")
-    )
+    bounds, over = BOUNDS_PCT, " over the median of the row  "
+    if any(c.endswith("_times") for c in rows.columns):
+        bounds, over = glyphs.CHANGE_BOUNDS_PCT, " "
     steps = (*(-b for b in reversed(bounds) if b < FULL_LOSS_PCT), *bounds)
     return (*(Span(f" {b:+.0f}% ", glyphs.select_change_style(b, bounds)) for b in steps), Span(over, "dim"))
 
 
 def find_focus(answer: Answer, look: Look) -> Focus:
     """Return the row in the run that is displayed."""
-    row = look.cursor[0]
-    if not 0 <= row < answer.rows.height or look.terms.of != "kernels":
+    row = find_cursor_row(answer, look)
+    if row is None or look.terms.of != "kernels":
         return ()
-    group, value = look.group or "name", answer.rows[row, "row"]
+    group, value = look.group or "name", row["row"]
     names = answer.parts["names"].filter(pl.col("row") == value)["names"].to_list()
     if names:
         return ((group, tuple(names[0])),)

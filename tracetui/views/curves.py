@@ -8,49 +8,36 @@ from capture.run import Run
 from tracetui import units
 from tracetui.compare.curves import compare_growth
 from tracetui.look import Look
-from tracetui.views import Answer, View, _category, charts, ink
+from tracetui.views import Answer, View, _category, charts, choose_group, ink
 from tracetui.views.diff import describe_sides
 from tracetui.views.ink import DrawSize, Line
 
 COLUMNS = (
-    "slope_a_ns_per_1k",
-    "slope_b_ns_per_1k",
-    "slope_ratio",
-    "cross",
-    "law_a",
-    "law_b",
-    "r2_a",
-    "r2_b",
-    "first_a_ns",
-    "first_b_ns",
-    "last_a_ns",
-    "last_b_ns",
-)
-
-
+    "slope_a_ns_per_1k", "slope_b_ns_per_1k", "slope_ratio", "cross", "law_a", "law_b", "r2_a", "r2_b",
+    "first_a_ns", "first_b_ns", "last_a_ns", "last_b_ns",
+)  # fmt: skip
 RATIOS_NOTE = "slope ratios need lines on both sides, crossings need laws that are not noise"
 
 
 def answer(runs: Sequence[Run], look: Look) -> Answer:
     """Return one row per op: its law and slope in both runs, and where the two lines cross."""
-    group = look.group or ("op" if all(r.has("op") for r in runs[:2]) else "name")
+    group = choose_group(runs[:2], look.group)
     compared = compare_growth(runs[0], runs[1], look, group)
     axis = compared.a.axis
     per = "step" if axis == "step" else "token"
-    notes = [
-        describe_sides(runs),
-        f"times are per {per} and slopes per 1,000 of {axis}; {RATIOS_NOTE}",
-    ]
+    notes = [describe_sides(runs), f"times are per {per} and slopes per 1,000 of {axis}; {RATIOS_NOTE}"]
     if axis != compared.b.axis:
         notes.append(f"b's x is {compared.b.axis}: the x axes differ")
-    series = pl.concat(
-        [
-            g.series.select(_cast_small_to_text(g.series["row"]), "x", "y", side=pl.lit(s), axis=pl.lit(axis))
-            for g, s in ((compared.a, "a"), (compared.b, "b"))
-        ],
-        how="vertical_relaxed",
-    )
-    parts = {"series": series, **_category.build_category_part(runs[:2], group)}
+    sides = [
+        side.series.select(
+            _cast_small_to_text(side.series["row"]), "x", "y", side=pl.lit(s), axis=pl.lit(axis)
+        )
+        for side, s in ((compared.a, "a"), (compared.b, "b"))
+    ]
+    parts = {
+        "series": pl.concat(sides, how="vertical_relaxed"),
+        **_category.build_category_part(runs[:2], group),
+    }
     return Answer(compared.rows.select(group, *COLUMNS), tuple(notes), (group,), parts)
 
 
@@ -63,22 +50,13 @@ def draw(answer: Answer, look: Look, size: DrawSize) -> list[Line]:
     """Draw the table; below it the row under the cursor, in a and in b."""
     if answer.rows.is_empty():
         return []
-    below = size.height // 2 if size.height >= 16 else 0
-    room = DrawSize(size.width, min(answer.rows.height + 1, size.height - below), size.ascii)
-    categories = _category.find_categories(answer.parts, answer.rows[answer.key[0]])
-    tones = {answer.key[0]: [*map(_category.select_name_style, categories)]}
-    table = ink.draw_table(answer.rows, room, (*answer.key, *COLUMNS), look.cursor[0], tones)
-    table += _category.draw_legend_below(categories, size)
-    row_at_cursor = answer.rows[answer.key[0]][min(look.cursor[0], answer.rows.height - 1)]
-    points = answer.parts["series"].filter(pl.col("row") == row_at_cursor)
-    lines = {
-        f"{row_at_cursor} in {s}": points.filter(pl.col("side") == s).select("x", "y").rows() for s in "ab"
-    }
+    table, room = _category.draw_table_above_chart(answer, look, size, COLUMNS)
+    name = answer.rows[answer.key[0]][min(look.cursor[0], answer.rows.height - 1)]
+    points = answer.parts["series"].filter(pl.col("row") == name)
+    lines = {f"{name} in {s}": points.filter(pl.col("side") == s).select("x", "y").rows() for s in "ab"}
     axis = next(iter(points["axis"]), "")
-    picture = DrawSize(size.width, size.height - len(table), size.ascii)
-    return ink.clip_lines(
-        [*table, *charts.draw_chart(lines, picture, x_label=axis, y_text=units.format_duration)], size
-    )
+    chart = charts.draw_chart(lines, room, x_label=axis, y_text=units.format_duration)
+    return ink.clip_lines([*table, *chart], size)
 
 
 VIEW = View(

@@ -65,45 +65,37 @@ def draw(answer: Answer, look: Look, size: DrawSize) -> list[Line]:
     """Draw as many parts as fit, the distribution first."""
     if answer.rows.is_empty():
         return []
+    forms, layers = answer.parts["forms"], answer.parts["layers"]
     lines = _draw_statistics(answer)
     if answer.rows.height > 1:  # a single row has no distribution
         lines += [ink.make_line(), ink.make_line(("distribution", "title"))]
-        lines += _draw_histogram(answer, DrawSize(size.width, max(5, min(10, size.height // 4)), size.ascii))
-    left = size.height - len(lines)
-    if left >= 11:
-        lines += _draw_steps(answer, DrawSize(size.width, min(14, max(8, left // 2)), size.ascii))
-    left = size.height - len(lines)
-    forms = answer.parts["forms"]
-    if forms.width and left >= 6:
-        lines += [
-            ink.make_line(),
-            *ink.draw_table(forms, DrawSize(size.width, min(forms.height + 1, 4), size.ascii)),
-        ]
-    left = size.height - len(lines)
-    layers = answer.parts["layers"]
-    if layers.height > 1 and left >= 8:
-        lines += _draw_layers(answer, DrawSize(size.width, min(layers.height, left // 2 - 1), size.ascii))
-    left = size.height - len(lines)
-    if left >= 4:
-        lines += [ink.make_line(), *ink.draw_table(answer.rows, DrawSize(size.width, left - 1, size.ascii))]
+        lines += _draw_histogram(answer, size)
+    if (left := size.height - len(lines)) >= 11:
+        lines += _draw_steps(answer, size.with_height(min(14, max(8, left // 2))))
+    if forms.width and size.height - len(lines) >= 6:
+        lines += [ink.make_line(), *ink.draw_table(forms, size.with_height(min(forms.height + 1, 4)))]
+    if layers.height > 1 and (left := size.height - len(lines)) >= 8:
+        lines += _draw_layers(answer, size.with_height(min(layers.height, left // 2 - 1)))
+    if (left := size.height - len(lines)) >= 4:
+        lines += [ink.make_line(), *ink.draw_table(answer.rows, size.with_height(left - 1))]
     return ink.clip_lines(lines, size)
 
 
 def _draw_statistics(answer: Answer) -> list[Line]:
     """Draw two lines: amounts, and their distribution."""
     row = answer.parts["statistics"].row(0, named=True)
-    lines = []
-    for columns in (_STATISTICS[:3], _STATISTICS[3:]):
-        present = [c for c in columns if row[c] is not None]
-        spans = ((units.format_heading(c) + " ", "dim") for c in present)
-        values = (units.format_cell(c, row[c]) + "  " for c in present)
-        lines.append(ink.make_line(*(part for pair in zip(spans, values, strict=True) for part in pair)))
-    category = _find_only_category(answer)
-    lines[0] = ink.make_line(
-        *lines[0],
-        *([("category ", "dim"), (category, _category.select_name_style(category))] if category else []),
+    amounts, spread = (
+        [
+            part
+            for c in columns
+            if row[c] is not None
+            for part in ((f"{units.format_heading(c)} ", "dim"), f"{units.format_cell(c, row[c])}  ")
+        ]
+        for columns in (_STATISTICS[:3], _STATISTICS[3:])
     )
-    return [ln for ln in lines if ln]
+    if category := _find_only_category(answer):
+        amounts += [("category ", "dim"), (category, _category.select_name_style(category))]
+    return [ink.make_line(*parts) for parts in (amounts, spread) if parts]
 
 
 def _find_only_category(answer: Answer) -> str:
@@ -119,11 +111,9 @@ def _select_style(answer: Answer) -> str:
 
 def _draw_histogram(answer: Answer, size: DrawSize) -> list[Line]:
     bins = answer.parts["histogram"]
-    labels = [
-        f"{units.format_duration(low)} – {units.format_duration(high)}" for low, high, _ in bins.iter_rows()
-    ]
-    room = DrawSize(size.width, bins.height, size.ascii)
-    return ink.draw_bars(bins["count"].to_list(), labels, room, styles=[_select_style(answer)] * len(labels))
+    labels = [" – ".join(map(units.format_duration, edges)) for *edges, _ in bins.iter_rows()]
+    styles, room = [_select_style(answer)] * len(labels), size.with_height(bins.height)
+    return ink.draw_bars(bins["count"].to_list(), labels, room, styles=styles)
 
 
 def _draw_steps(answer: Answer, size: DrawSize) -> list[Line]:
@@ -132,27 +122,19 @@ def _draw_steps(answer: Answer, size: DrawSize) -> list[Line]:
     steps = decode if decode.height else steps
     if steps.height < 2:
         return []
-    per_token = steps["per_token_ns"].null_count() == 0
-    points = steps.select("step", "per_token_ns" if per_token else "total_ns").rows()
-    name = "per token" if per_token else "per step"
+    is_per_token = steps["per_token_ns"].null_count() == 0
+    name, column = ("per token", "per_token_ns") if is_per_token else ("per step", "total_ns")
+    points, styles = steps.select("step", column).rows(), [_select_style(answer)]
     return charts.draw_chart(
-        {name: points}, size, x_label="step", y_text=units.format_duration, styles=[_select_style(answer)]
+        {name: points}, size, x_label="step", y_text=units.format_duration, styles=styles
     )
 
 
 def _draw_layers(answer: Answer, size: DrawSize) -> list[Line]:
     layers = answer.parts["layers"]
-    labels = [f"layer {n}" for n in layers["layer"]]
-    return [
-        ink.make_line(("layers", "title")),
-        *ink.draw_bars(
-            layers["total_ns"].to_list(),
-            labels,
-            size,
-            units.format_duration,
-            styles=[_select_style(answer)] * len(labels),
-        ),
-    ]
+    labels, styles = [f"layer {n}" for n in layers["layer"]], [_select_style(answer)] * layers.height
+    bars = ink.draw_bars(layers["total_ns"].to_list(), labels, size, units.format_duration, styles=styles)
+    return [ink.make_line(("layers", "title")), *bars]
 
 
 VIEW = View(

@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Final
 
@@ -13,46 +12,17 @@ from tracetui import units
 from tracetui.analysis.frames.name_filter import match_names
 from tracetui.compare.run_sides import Sides
 from tracetui.look import Look
-from tracetui.views import Answer, Focus, TableStyle, View, _category
+from tracetui.views import Answer, Focus, TableStyle, View, _category, find_cursor_row
 
 if TYPE_CHECKING:
     from tracetui.compare.diff import Diff
 
 COLUMNS: Final = (
-    "name",
-    "total_a_ns",
-    "total_b_ns",
-    "delta_ns",
-    "change_pct",
-    "verdict",
-    "share",
-    "p_adjusted",
-    "cliff",
-    "count_a",
-    "count_b",
-    "median_a_ns",
-    "median_b_ns",
-    "median_delta_ns",
-    "median_change_pct",
-    "per",
-    "low_ns",
-    "high_ns",
-    "p",
-    "n_a",
-    "n_b",
-    "calls_ns",
-    "time_ns",
-    "match",
-    "fused",
-    "op",
-    "layer",
-    "rank",
-    "phase",
-    "category",
-    "shape",
-    "name_a",
-    "name_b",
-)
+    "name", "total_a_ns", "total_b_ns", "delta_ns", "change_pct", "verdict", "share", "p_adjusted", "cliff",
+    "count_a", "count_b", "median_a_ns", "median_b_ns", "median_delta_ns", "median_change_pct", "per",
+    "low_ns", "high_ns", "p", "n_a", "n_b", "calls_ns", "time_ns", "match", "fused", "op", "layer", "rank",
+    "phase", "category", "shape", "name_a", "name_b",
+)  # fmt: skip
 SIDES: Final = (
     ("name_a", "count_a", "median_a_ns", "total_a_ns"),
     ("bar", "delta_ns", "change_pct", "verdict", "phase", "p_adjusted", "cliff"),
@@ -67,19 +37,9 @@ MEDIAN_SIDES: Final = (
 UNEQUAL_LAUNCHES_SHARE: Final = 0.01  # more launches than this on one side make totals misleading
 IMPORTANCE: Final = (*COLUMNS[:6], "phase", "bar", *COLUMNS[6:])
 MEDIANS_FIRST: Final = (
-    "name",
-    *MEDIAN_COLUMNS,
-    "verdict",
-    "phase",
-    "per",
-    "p_adjusted",
-    "cliff",
-    "share",
-    "total_a_ns",
-    "total_b_ns",
-    "delta_ns",
-    "change_pct",
-)
+    "name", *MEDIAN_COLUMNS, "verdict", "phase", "per", "p_adjusted", "cliff", "share", "total_a_ns",
+    "total_b_ns", "delta_ns", "change_pct",
+)  # fmt: skip
 UNEQUAL_TOTALS: Final = "the totals cover unequal amounts of work"
 VERDICT_STYLES: Final = {"slower": "bad", "faster": "good", "new": "warn", "gone": "warn"}
 _TIME_COLUMNS: Final = ("median_a_ns", "median_b_ns", "median_delta_ns", "low_ns", "high_ns")
@@ -99,25 +59,18 @@ def answer(runs: Sequence[Run], look: Look) -> Answer:
         rows = rows.sort(*order, descending=[True, True, False], nulls_last=True, maintain_order=True)
     ranked = (*MEDIANS_FIRST, *(c for c in COLUMNS if c not in MEDIANS_FIRST)) if by_medians else COLUMNS
     columns = [c for c in ranked if rows[c].null_count() < rows.height or c in COLUMNS[:6]]
-    note_texts = (
-        *build_notes(compared, look),
-        *([_describe_medians(rows)] if by_medians else []),
-    )
+    notes = (*build_notes(compared, look), *([_describe_medians(rows)] if by_medians else []))
     importance = _rank_columns(rows, (*ranked[:7], "bar", *ranked[7:]) if by_medians else IMPORTANCE)
     rows = filter_shown_rows(rows, look)  # a filter changes neither the columns nor the notes
-    by_totals = Answer(
+    return Answer(
         rows.select(columns),
-        note_texts,
+        notes,
         ("name", "name_b", "phase"),
         {"rows": rows},
         columns=importance,
+        table_style=_build_table_style("median_delta_ns", MEDIAN_SIDES) if by_medians else None,
         leading_notes=len(describe_decision(compared, look.terms)),
         doubts=() if compared.comparability.ok else compared.comparability.reasons,
-    )
-    return (
-        replace(by_totals, table_style=_build_table_style("median_delta_ns", MEDIAN_SIDES))
-        if by_medians
-        else by_totals
     )
 
 
@@ -143,7 +96,7 @@ def _with_changes(rows: pl.DataFrame) -> pl.DataFrame:
 
 def _should_lead_with_medians(rows: pl.DataFrame, look: Look) -> bool:
     """Whether medians come first: verdicts are about them, or totals mislead."""
-    both = rows.filter(pl.col("median_delta_ns").is_not_null())
+    both = rows.drop_nulls("median_delta_ns")
     return bool(both["p"].is_not_null().any()) or (
         not both.is_empty() and (look.per != "total" or _has_unequal_launches(both))
     )
@@ -157,21 +110,12 @@ def _has_unequal_launches(rows: pl.DataFrame) -> bool:
 
 def _describe_medians(rows: pl.DataFrame) -> str:
     """Return a note on the unit of the medians, and on the totals."""
-    units_of = (
-        rows.filter(pl.col("per").is_not_null())
-        .group_by("phase", maintain_order=True)
-        .agg(pl.col("per").first())
-    )
-    unit_by_phase = ", ".join(
-        f"{phase}: per {unit}" if phase else f"per {unit}" for phase, unit in units_of.rows()
-    )
-    both = rows.filter(pl.col("median_delta_ns").is_not_null())
-    totals = (
-        UNEQUAL_TOTALS
-        if _has_unequal_launches(both)
-        else "totals are further right (w: one wide table, v: choose columns)"
-    )
-    return f"verdicts are about medians ({unit_by_phase}), which come first; {totals}"
+    units_of = rows.drop_nulls("per").group_by("phase", maintain_order=True).agg(pl.col("per").first())
+    per_unit = ", ".join(f"{phase}: per {per}" if phase else f"per {per}" for phase, per in units_of.rows())
+    totals = "totals are further right (w: one wide table, v: choose columns)"
+    if _has_unequal_launches(rows.drop_nulls("median_delta_ns")):
+        totals = UNEQUAL_TOTALS
+    return f"verdicts are about medians ({per_unit}), which come first; {totals}"
 
 
 def filter_shown_rows(rows: pl.DataFrame, look: Look) -> pl.DataFrame:
@@ -191,18 +135,16 @@ def build_notes(compared: "Diff", look: Look) -> tuple[str, ...]:
         format_headline(compared, look.group),
         describe_sides(compared.sides),
     ]
-    if compared.comparability.reasons:
-        word = "comparable with care" if compared.comparability.ok else "NOT comparable"
-        lines.append(
-            f"{word} ({compared.comparability.score:.2f}): {'; '.join(compared.comparability.reasons)}"
-        )
+    comparability = compared.comparability
+    if comparability.reasons:
+        word = "comparable with care" if comparability.ok else "NOT comparable"
+        lines.append(f"{word} ({comparability.score:.2f}): {'; '.join(comparability.reasons)}")
     if compared.gap_ns is not None:
         lines.append(_describe_gap_change(compared, compared.gap_ns))
     return (*lines, *compared.notes)
 
 
 def _describe_gap_change(compared: "Diff", gap_ns: int) -> str:
-    """Describe how the time between kernels changed."""
     from tracetui.compare.diff import IDLE_TIME
     from tracetui.compare.evidence.phase_totals import GAP
 
@@ -215,12 +157,11 @@ def describe_sides(runs: Sequence[Run]) -> str:
     """Name both sides: a is X, b is Y; Δ is b − a."""
     sides = Sides.from_runs(runs)
     titles = zip("ab", build_titles(*sides[:2]), (sides.more_a, sides.more_b), strict=True)
-    sentences = (f"{side} is {title}{_format_repeats(len(more))}" for side, title, more in titles)
+    sentences = []
+    for side, title, more in titles:
+        repeats = f" and {len(more)} repeat{'s' * (len(more) > 1)}" if more else ""
+        sentences.append(f"{side} is {title}{repeats}")
     return f"{', '.join(sentences)}; Δ is b − a"
-
-
-def _format_repeats(count: int) -> str:
-    return f" and {count} repeat{'s' if count > 1 else ''}" if count else ""
 
 
 def build_titles(*runs: Run) -> tuple[str, ...]:
@@ -240,11 +181,10 @@ def build_labels(*runs: Run) -> tuple[str, ...]:
 
 def select_cell_styles(rows: pl.DataFrame) -> Mapping[str, Sequence[str]]:
     """Return colours for slower and faster, and dim for undecided rows."""
-    delta = pl.col("delta_ns")
+    delta, is_unchanged = pl.col("delta_ns"), pl.lit(False)
     median_delta = pl.col("median_delta_ns") if "median_delta_ns" in rows.columns else delta
-    is_unchanged = (
-        (pl.col("n_a") > 0) & pl.col("verdict").is_in(["same", "~"]) if "n_a" in rows.columns else False
-    )
+    if "n_a" in rows.columns:
+        is_unchanged = (pl.col("n_a") > 0) & pl.col("verdict").is_in(["same", "~"])
 
     def by_sign(value: pl.Expr) -> pl.Expr:
         colour = pl.when(value > 0).then(pl.lit("bad")).when(value < 0).then(pl.lit("good"))
@@ -252,12 +192,9 @@ def select_cell_styles(rows: pl.DataFrame) -> Mapping[str, Sequence[str]]:
 
     word = pl.col("verdict").replace_strict(VERDICT_STYLES, default="dim", return_dtype=pl.String)
     styles = rows.select(sign=by_sign(delta), middle=by_sign(median_delta), word=word)
-    sign, middle_sign = styles["sign"].to_list(), styles["middle"].to_list()
     return {
-        "delta_ns": sign,
-        "change_pct": sign,
-        "median_delta_ns": middle_sign,
-        "median_change_pct": middle_sign,
+        **dict.fromkeys(("delta_ns", "change_pct"), styles["sign"].to_list()),
+        **dict.fromkeys(("median_delta_ns", "median_change_pct"), styles["middle"].to_list()),
         "verdict": styles["word"].to_list(),
         **_category.select_cell_styles(rows, names=("name", "name_a", "name_b")),
     }
@@ -269,10 +206,10 @@ def _build_table_style(bar: str, sides: tuple[tuple[str, ...], ...]) -> TableSty
 
 def find_focus(answer: Answer, look: Look) -> Focus:
     """Return the row's names on both sides, and the column that they are from."""
-    row = look.cursor[0]
-    if not 0 <= row < answer.rows.height:
+    row = find_cursor_row(answer, look)
+    if row is None:
         return ()
-    named = {c: answer.rows[row, c] for c in answer.key if c in answer.rows.columns}
+    named = {c: row[c] for c in answer.key if c in row}
     if named.get("name_b") == named["name"]:
         named.pop("name_b")
     return (*named.items(), *([("by", look.group)] if look.group else []))

@@ -10,28 +10,115 @@ from capture.run import Run
 from tracetui import units
 from tracetui.analysis import recording_advice, roofline
 from tracetui.analysis.frames import run_memo, selection
-from tracetui.analysis.ledger.step_ledger import (
-    BOUND,
-    COMM,
-    COMPUTE,
-    COPY,
-    GAP,
-    LAUNCH,
-    MEMORY,
-    NO_MODEL,
-    RANK,
-    Ledger,
-    compute_ledger,
-)
+from tracetui.analysis.ledger import step_ledger
+from tracetui.analysis.ledger.step_ledger import BOUND, GAP, NO_MODEL, Ledger, compute_ledger
 from tracetui.analysis.ledger.what_if import Prediction, predict_changes
 from tracetui.analysis.time import host_waits, idle_gaps
 from tracetui.look import Look
-from tracetui.views import Answer, Focus, View, _category
+from tracetui.views import Answer, Focus, View, _category, choose_group, find_cursor_row
 
 _FOCUS_OP: Final = "--focus op="
 EXPERTS_OP: Final = "moe.experts"
+_HOST_CALLS: Final = "host calls besides the kernels: activities=[CPU, CUDA], or nsys --trace=cuda,nvtx"
 _MAX_WAITS: Final = 2  # call stacks of waits that notes name
 _MIN_NAMED_SHARE: Final = 0.01  # of the step: from here on, unknown work gets a row and a wait a note
+
+
+class CauseAdvice(NamedTuple):
+    """Texts about one cause of lost time."""
+
+    advice: str  # what usually helps
+    basis: str  # source of its ideal time
+    false_if: str
+    confidence: str  # high, medium or low
+    record_next: str = ""  # what to record if it cannot be known
+
+
+ADVICE_BY_CAUSE: Final[Mapping[str, CauseAdvice]] = {
+    step_ledger.MEMORY: CauseAdvice(
+        "a kernel that reads faster, fewer bytes (quantisation), or more rows per read (batch)",
+        "its bytes at peak bandwidth",
+        "its bytes come from a cache, or the roof is of another device",
+        "medium",
+    ),
+    step_ledger.COMPUTE: CauseAdvice(
+        "a kernel closer to the compute roof, or a cheaper number format",
+        "its operations at peak compute rate",
+        "it computes in a number format with another roof",
+        "medium",
+    ),
+    step_ledger.LAUNCH: CauseAdvice(
+        "fusing it with its neighbours: a launch costs more than its work",
+        "the shortest possible launch",
+        "it starts before its predecessor has ended",
+        "medium",
+    ),
+    NO_MODEL: CauseAdvice("its ideal time is unknown: counted as needed", "its work is unknown", "", "low"),
+    step_ledger.COPY: CauseAdvice(
+        "keeping data on the device, pinned memory, or copying a layer ahead during computation",
+        "nothing else ran; low end: as much as computation could hide",
+        "the computation before it has to end first",
+        "medium",
+    ),
+    step_ledger.COMM: CauseAdvice(
+        "overlap with computation (another stream, split batches), or fewer and larger collectives",
+        "nothing else ran; low end: as much as computation could hide",
+        "it waits for a slower rank: fix that rank instead",
+        "medium",
+        "the other ranks: open their files together, with --merge",
+    ),
+    step_ledger.RANK: CauseAdvice(
+        "less work on the last rank to arrive, which the ranks view names",
+        "nothing else ran until another rank reached the collective",
+        "the clocks of the ranks differ",
+        "medium",
+    ),
+    idle_gaps.HOST_LATE: CauseAdvice(
+        "launching ahead: CUDA graphs, fewer launches (fusing, torch.compile), less work between them",
+        "nothing ran, and the launch came too late; low end: down to the typical launch delay",
+        "the profiler itself slows the host down: check the step time without it",
+        "high",
+    ),
+    idle_gaps.SYNC: CauseAdvice(
+        "not waiting: keep the value on the device, or read it one step later",
+        "nothing ran, and the host had been waiting for the device",
+        "the value decides what runs next",
+        "high",
+    ),
+    idle_gaps.NOTHING_ASKED: CauseAdvice(
+        "more requests, or larger batches",
+        "nothing ran, and the host did nothing",
+        "the host worked in a thread or process that was not recorded",
+        "medium",
+        _HOST_CALLS,
+    ),
+    idle_gaps.DEPENDENCY: CauseAdvice(
+        "fewer waits between streams, devices and copies; independent work first",
+        "nothing ran, although the launch was in time",
+        "the launch itself was held up by the driver",
+        "low",
+        "stream and event waits: nsys --trace=cuda, which has them",
+    ),
+    idle_gaps.DISPATCH: CauseAdvice(
+        "fewer and longer kernels (fusing), or programmatic dependent launch",
+        "nothing ran from one kernel to the next",
+        "the trace clock is coarser than the gap",
+        "low",
+    ),
+    idle_gaps.LAUNCH_UNKNOWN: CauseAdvice(
+        "launching ahead: CUDA graphs, fewer launches, less work on the host between them",
+        "nothing ran",
+        "another device, a copy or a collective was waited for",
+        "low",
+        _HOST_CALLS,
+    ),
+    GAP: CauseAdvice(
+        "less work between the kernels",
+        "nothing measured ran",
+        "something ran that was not measured",
+        "low",
+    ),
+}  # fmt: skip
 
 
 def answer(runs: Sequence[Run], look: Look) -> Answer:
@@ -44,12 +131,17 @@ def answer(runs: Sequence[Run], look: Look) -> Answer:
     book = compute_ledger(runs[0], look)
     if book is None:
         return Answer(pl.DataFrame(), ("no timed rows: there is nothing to account for",))
-    shared = _build_context(runs[0], book)
+    run = runs[0]
+    ops = run_memo.list_distinct(run, "op").cast(pl.String) if run.has("op") else ()
+    next_capture = {of: recording_advice.suggest_for_work(run, experts=of) for of in (True, False)}
+    shared = _ItemContext(
+        book, frozenset(ops), selection.find_start_ns(run), not run.has("step"), next_capture
+    )
     rows = [_build_item(row, shared) for row in book.items.iter_rows(named=True) if _is_worth_row(row, book)]
     rows.append(_build_bound_row(book))
     table = pl.DataFrame({column: [row[column] for row in rows] for column in rows[0]}, strict=False)
-    dress = _category.build_style_by_column(runs[:1], "op" if runs[0].has("op") else "name", "op")
-    return Answer(table, tuple(_build_notes(runs[0], book)), key=("op",), table_style=dress)
+    table_style = _category.build_style_by_column([run], choose_group([run], None), "op")
+    return Answer(table, tuple(_build_notes(run, book)), key=("op",), table_style=table_style)
 
 
 class _ItemContext(NamedTuple):
@@ -60,12 +152,6 @@ class _ItemContext(NamedTuple):
     start: int  # clock of the first event, ns
     stepless: bool  # the source reports no steps: the recording counts as one
     record_next: Mapping[bool, str]  # how to record unknown work: of experts (True) and of other ops
-
-
-def _build_context(run: Run, book: Ledger) -> _ItemContext:
-    ops = run_memo.list_distinct(run, "op").cast(pl.String) if run.has("op") else ()
-    capture = {experts: recording_advice.suggest_for_work(run, experts=experts) for experts in (True, False)}
-    return _ItemContext(book, frozenset(ops), selection.find_start_ns(run), not run.has("step"), capture)
 
 
 def _answer_what_if(run: Run, look: Look) -> Answer:
@@ -85,23 +171,20 @@ def _answer_what_if(run: Run, look: Look) -> Answer:
         for p in outcomes
     ]
     notes = [_describe_prediction(p) for p in outcomes]
-    if outcomes[0].steps < outcomes[0].all_steps:
-        notes.append(
-            f"simulated on {outcomes[0].steps:,} of {outcomes[0].all_steps:,} steps, from the middle"
-        )
-    columns = tuple(rows[0])
-    return Answer(pl.DataFrame(rows), tuple(notes), key=("what_if",), columns=columns)
+    steps, all_steps = outcomes[0].steps, outcomes[0].all_steps
+    if steps < all_steps:
+        notes.append(f"simulated on {steps:,} of {all_steps:,} steps, from the middle")
+    return Answer(pl.DataFrame(rows), tuple(notes), key=("what_if",), columns=tuple(rows[0]))
 
 
 def _describe_prediction(p: Prediction) -> str:
-    step, new, removed, saved = map(
-        units.format_duration, (p.step_ns, p.predicted_ns, p.asked_ns, p.saved_ns)
-    )
+    times = (p.step_ns, p.predicted_ns, p.asked_ns, p.saved_ns, p.host_ns)
+    step, new, removed, saved, hidden = map(units.format_duration, times)
     text = f"{p.change}: a step of {step} would take {new}"
     if p.asked_ns <= 0:
         return text
-    text += f": of the {removed} removed, it saves {saved}"
-    return f"{text}, {units.format_duration(p.host_ns)} stay hidden by the host" if p.host_ns else text
+    rest = f", {hidden} stay hidden by the host" if p.host_ns else ""
+    return f"{text}: of the {removed} removed, it saves {saved}{rest}"
 
 
 def _is_worth_row(row: Mapping[str, Any], book: Ledger) -> bool:
@@ -204,13 +287,11 @@ def _choose_need_words(book: Ledger) -> str:
 
 
 def _build_notes(run: Run, book: Ledger) -> list[str]:
-    per_step_ns = [
-        round(ns / book.steps) for ns in (book.step_ns, book.bound_ns, book.step_ns - book.bound_ns)
-    ]
     what = f"a {book.phase} step" if book.phase else "a step"
     what = what if run.has("step") else "what was recorded"
     what = f"what was asked for of {what}" if book.is_partial else what
-    step, bound, above = map(units.format_duration, per_step_ns)
+    times = (book.step_ns, book.bound_ns, book.step_ns - book.bound_ns)
+    step, bound, above = (units.format_duration(round(ns / book.steps)) for ns in times)
     notes = [f"{what} takes {step}: {bound} {_choose_need_words(book)}, {above} recoverable"]
     if book.steps > 1:
         notes[0] += f" (mean of {book.steps:,} steps)"
@@ -221,31 +302,24 @@ def _build_notes(run: Run, book: Ledger) -> list[str]:
         notes.append("one kernel ran far from the rest of its step and is excluded")
     elif book.stray_count:
         notes.append(f"{book.stray_count:,} kernels ran far from the rest of their steps and are excluded")
-    notes += _describe_waits(run, book)
+    waits = host_waits.sum_waits_by_device(run).head(_MAX_WAITS)
+    waits = waits.filter(pl.col("wait_ns") >= _MIN_NAMED_SHARE * book.step_ns)
+    notes += map(host_waits.describe_wait, waits.iter_rows(named=True))
     roof = roofline.find_roof(run)
-    roof_text = roofline.describe_roof(roof, roofline.find_dtype(run)) if roof else ""
-    notes.append(
-        f"roof: {roof_text}" if roof_text else "no roof is known for this device (tracetui doctor --measure)"
-    )
-    return notes
-
-
-def _describe_waits(run: Run, book: Ledger) -> list[str]:
-    """Return sentences about the longest waits of the host for a device."""
-    rows = host_waits.sum_waits_by_device(run).head(_MAX_WAITS).iter_rows(named=True)
+    text = roofline.describe_roof(roof, roofline.find_dtype(run)) if roof else ""
     return [
-        host_waits.describe_wait(row) for row in rows if row["wait_ns"] >= _MIN_NAMED_SHARE * book.step_ns
+        *notes,
+        f"roof: {text}" if text else "no roof is known for this device (tracetui doctor --measure)",
     ]
 
 
 def find_focus(answer: Answer, look: Look) -> Focus:
     """Return the op (and the layer, if it is one) of the item under the cursor; nothing for gaps."""
-    row = look.cursor[0]
-    if not 0 <= row < answer.rows.height or _FOCUS_OP not in answer.rows["selection"][row]:
+    row = find_cursor_row(answer, look)
+    if row is None or _FOCUS_OP not in row["selection"]:
         return ()
-    layers = answer.rows["layers"][row]
-    layer = (("layer", int(layers)),) if layers and layers.isdecimal() else ()
-    return (("op", answer.rows["op"][row]), *layer)
+    layers = row["layers"]
+    return (("op", row["op"]), *([("layer", int(layers))] if layers and layers.isdecimal() else []))
 
 
 VIEW = View(
@@ -263,107 +337,3 @@ VIEW = View(
     find_focus=find_focus,
     row_key=("id",),
 )  # fmt: skip
-
-
-class CauseAdvice(NamedTuple):
-    """Texts about one cause of lost time."""
-
-    advice: str  # what usually helps
-    basis: str  # source of its ideal time
-    false_if: str
-    confidence: str  # high, medium or low
-    record_next: str = ""  # what to record if it cannot be known
-
-
-_HOST_CALLS: Final = "host calls besides the kernels: activities=[CPU, CUDA], or nsys --trace=cuda,nvtx"
-
-ADVICE_BY_CAUSE: Final[Mapping[str, CauseAdvice]] = {
-    MEMORY: CauseAdvice(
-        "a kernel that reads faster, fewer bytes (quantisation), or more rows per read (batch)",
-        "its bytes at peak bandwidth",
-        "its bytes come from a cache, or the roof is of another device",
-        "medium",
-    ),
-    COMPUTE: CauseAdvice(
-        "a kernel closer to the compute roof, or a cheaper number format",
-        "its operations at peak compute rate",
-        "it computes in a number format with another roof",
-        "medium",
-    ),
-    LAUNCH: CauseAdvice(
-        "fusing it with its neighbours: a launch costs more than its work",
-        "the shortest possible launch",
-        "it starts before its predecessor has ended",
-        "medium",
-    ),
-    NO_MODEL: CauseAdvice(
-        "its ideal time is unknown: counted as needed",
-        "its work is unknown",
-        "",
-        "low",
-    ),
-    COPY: CauseAdvice(
-        "keeping data on the device, pinned memory, or copying a layer ahead during computation",
-        "nothing else ran; low end: as much as computation could hide",
-        "the computation before it has to end first",
-        "medium",
-    ),
-    COMM: CauseAdvice(
-        "overlap with computation (another stream, split batches), or fewer and larger collectives",
-        "nothing else ran; low end: as much as computation could hide",
-        "it waits for a slower rank: fix that rank instead",
-        "medium",
-        "the other ranks: open their files together, with --merge",
-    ),
-    RANK: CauseAdvice(
-        "less work on the last rank to arrive, which the ranks view names",
-        "nothing else ran until another rank reached the collective",
-        "the clocks of the ranks differ",
-        "medium",
-    ),
-    idle_gaps.HOST_LATE: CauseAdvice(
-        "launching ahead: CUDA graphs, fewer launches (fusing, torch.compile), less work between them",
-        "nothing ran, and the launch came too late; low end: down to the typical launch delay",
-        "the profiler itself slows the host down: check the step time without it",
-        "high",
-    ),
-    idle_gaps.SYNC: CauseAdvice(
-        "not waiting: keep the value on the device, or read it one step later",
-        "nothing ran, and the host had been waiting for the device",
-        "the value decides what runs next",
-        "high",
-    ),
-    idle_gaps.NOTHING_ASKED: CauseAdvice(
-        "more requests, or larger batches",
-        "nothing ran, and the host did nothing",
-        "the host worked in a thread or process that was not recorded",
-        "medium",
-        _HOST_CALLS,
-    ),
-    idle_gaps.DEPENDENCY: CauseAdvice(
-        "fewer waits between streams, devices and copies; independent work first",
-        "nothing ran, although the launch was in time",
-        "the launch itself was held up by the driver",
-        "low",
-        "stream and event waits: nsys --trace=cuda, which has them",
-    ),
-    idle_gaps.DISPATCH: CauseAdvice(
-        "fewer and longer kernels (fusing), or programmatic dependent launch",
-        "nothing ran from one kernel to the next",
-        "the trace clock is coarser than the gap",
-        "low",
-    ),
-    idle_gaps.LAUNCH_UNKNOWN: CauseAdvice(
-        "launching ahead: CUDA graphs, fewer launches, less work on the host between them",
-        "nothing ran",
-        "another device, a copy or a collective was waited for",
-        "low",
-        _HOST_CALLS,
-    ),
-    GAP: CauseAdvice(
-        "less work between the kernels",
-        "nothing measured ran",
-        "something ran that was not measured",
-        "low",
-    ),
-}  # fmt: skip

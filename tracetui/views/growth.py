@@ -1,6 +1,7 @@
 """Growth: how each op's time per token changes over the decode steps, and which steps are outliers."""
 
 from collections.abc import Sequence
+from itertools import starmap
 from typing import Any, Final
 
 import polars as pl
@@ -13,26 +14,14 @@ from tracetui.analysis.growth import Growth, compute_growth
 from tracetui.analysis.time import step_sampling
 from tracetui.analysis.time.step_table import describe_reported_phase
 from tracetui.look import Look
-from tracetui.views import Answer, View, _category, charts, ink
+from tracetui.views import Answer, View, _category, charts, choose_group, ink
 from tracetui.views._merging import build_sum_merging
 from tracetui.views.ink import DrawSize, Line
 
 SHOWN_COLUMNS: Final = (
-    "trend",
-    "first_ns",
-    "last_ns",
-    "law",
-    "slope_ns_per_1k",
-    "r2",
-    "share_first",
-    "share_last",
-    "half_step",
-    "outliers",
-    "name",
-    "steps",
-    "slope_se_ns_per_1k",
-    "total_ns",
-)
+    "trend", "first_ns", "last_ns", "law", "slope_ns_per_1k", "r2", "share_first", "share_last", "half_step",
+    "outliers", "name", "steps", "slope_se_ns_per_1k", "total_ns",
+)  # fmt: skip
 ON_LINE_TOLERANCE: Final = 0.02
 MAX_NAMED_ROWS: Final = 8  # of the slow rows, in a note
 MAX_CHARTED_ROWS: Final = 3  # without a selection
@@ -46,34 +35,23 @@ _AXIS_NOTES: Final = {
 
 def answer(runs: Sequence[Run], look: Look) -> Answer:
     """Return one row per op with its growth law; notes name the slow steps."""
-    run = runs[0]
-    group = _choose_group(run, look)
+    run, group = runs[0], choose_group(runs[:1], look.group)
     fitted = compute_growth(run, look, group)
-    rows = _sort_growing_first(fitted, group)
-    parts = {
-        "series": fitted.series,
-        "steps": fitted.steps,
-        "slow": fitted.slow,
-        "lines": fitted.lines,
-        **_category.build_category_part([run], group),
-    }
+    parts = {"series": fitted.series, "steps": fitted.steps, "slow": fitted.slow, "lines": fitted.lines}
+    parts |= _category.build_category_part([run], group)
+    sampling = step_sampling.note_lens_and_sampling(run, look)
     if fitted.rows.is_empty():
-        return Answer(
-            fitted.rows,
-            (selection.explain_no_kernels(run), *step_sampling.note_lens_and_sampling(run, look)),
-            (group,),
-            parts,
-        )
+        return Answer(fitted.rows, (selection.explain_no_kernels(run), *sampling), (group,), parts)
     printed = describe_reported_phase(run, look.phase or "decode")
     notes = (
         *growth.describe_growing_rows(fitted),
         _describe_scope(fitted),
         *([printed] if printed else []),
         _AXIS_NOTES[fitted.axis],
-        *step_sampling.note_lens_and_sampling(run, look),
+        *sampling,
         *_describe_slow_steps(fitted),
     )
-    return Answer(rows, notes, (group,), parts)
+    return Answer(_sort_growing_first(fitted, group), notes, (group,), parts)
 
 
 def _sort_growing_first(fitted: Growth, group: str) -> pl.DataFrame:
@@ -81,19 +59,7 @@ def _sort_growing_first(fitted: Growth, group: str) -> pl.DataFrame:
     order = growth.list_growing_rows(fitted)
     rank_by_name = {name: at for at, name in enumerate(order)}
     at = [rank_by_name.get(name, len(order)) for name in fitted.rows[group].to_list()]
-    return (
-        fitted.rows.with_columns(_at=pl.Series(at, dtype=pl.Int64))
-        .sort("_at", maintain_order=True)
-        .drop("_at")
-    )
-
-
-def _choose_group(run: Run, look: Look) -> str:
-    return look.group or ("op" if run.has("op") else "name")
-
-
-def _list_sum_keys(run: Run, look: Look) -> tuple[str, ...]:
-    return (_choose_group(run, look), "name", "step", "phase")
+    return fitted.rows.sort(pl.Series(at, dtype=pl.Int64), maintain_order=True)
 
 
 def _describe_scope(fitted: Growth) -> str:
@@ -114,24 +80,14 @@ def _describe_slow_steps(fitted: Growth) -> list[str]:
 
 
 def _describe_slow_stretch(fitted: Growth, part: pl.DataFrame) -> str:
-    rows = (
-        fitted.slow.filter(pl.col("step").is_in(part["step"].implode()))
-        .group_by("row")
-        .agg(
-            pl.col("ratio").min().alias("low"),
-            pl.col("ratio").max().alias("high"),
-            (pl.col("y") - pl.col("expected")).sum().alias("excess"),
-            pl.col("y").sum(),
-        )
-        .sort("excess", "row", descending=[True, False])
-    )
+    slow = fitted.slow.filter(pl.col("step").is_in(part["step"].implode()))
+    low, high, y, expected = pl.col("ratio").min(), pl.col("ratio").max(), pl.col("y"), pl.col("expected")
+    rows = slow.group_by("row").agg(y.sum(), low=low, high=high, excess=(y - expected).sum())
+    rows = rows.sort("excess", "row", descending=[True, False])
     excess, total = float(rows["excess"].sum()), float(rows["y"].sum())
-    still = rows.filter(
-        (pl.col("low") > 1 - ON_LINE_TOLERANCE)
-        & (pl.col("high") < 1 + ON_LINE_TOLERANCE)
-        & (pl.col("y") > 0.05 * total)
-    )
-    slow = rows.filter((pl.col("high") >= 1 + ON_LINE_TOLERANCE) & (pl.col("excess") > 0.01 * abs(excess)))
+    is_above = pl.col("high") >= 1 + ON_LINE_TOLERANCE
+    still = rows.filter(~is_above, pl.col("low") > 1 - ON_LINE_TOLERANCE, y > 0.05 * total)
+    slow = rows.filter(is_above, pl.col("excess") > 0.01 * abs(excess))
     ratios = (part["y"] / part["expected"]).to_list()
     what = ", ".join(_format_row_ratio(r) for r in slow.head(MAX_NAMED_ROWS).iter_rows(named=True))
     rest = f"; {', '.join(str(r) for r in still['row'])} on the line" if still.height else ""
@@ -153,25 +109,18 @@ def draw(answer: Answer, look: Look, size: DrawSize) -> list[Line]:
     """Draw the table, and the selected rows as a chart below."""
     if answer.rows.is_empty():
         return []
-    below = size.height // 2 if size.height >= 16 else 0
-    room = DrawSize(size.width, min(answer.rows.height + 1, size.height - below), size.ascii)
-    name = answer.key[0]
-    categories = _category.find_categories(answer.parts, answer.rows[name])
-    tones = _select_trend_styles(answer.rows) | {name: [*map(_category.select_name_style, categories)]}
-    table = ink.draw_table(answer.rows, room, (name, *SHOWN_COLUMNS), look.cursor[0], tones)
-    table += _category.draw_legend_below(categories, size)
-    picture = DrawSize(size.width, size.height - len(table), size.ascii)
-    axis = answer.rows["axis"][0] if "axis" in answer.rows.columns else "step"
-    chart = charts.draw_chart(
-        _build_series(answer, look), picture, x_label=str(axis), y_text=units.format_duration
-    )
+    tones = _select_trend_styles(answer.rows)
+    table, room = _category.draw_table_above_chart(answer, look, size, SHOWN_COLUMNS, tones)
+    axis = str(answer.rows["axis"][0]) if "axis" in answer.rows.columns else "step"
+    points = _build_series(answer, look)
+    chart = charts.draw_chart(points, room, x_label=axis, y_text=units.format_duration)
     return ink.clip_lines([*table, *chart], size)
 
 
 def _select_trend_styles(rows: pl.DataFrame) -> dict[str, Sequence[str]]:
     """Return the style of each trend: growing, shrinking or with spikes."""
     columns = rows.select("law", "slope_ns_per_1k", "outliers").iter_rows()
-    return {"trend": [_select_trend_style(*values) for values in columns]}
+    return {"trend": list(starmap(_select_trend_style, columns))}
 
 
 def _select_trend_style(law: str | None, slope: float | None, outliers: str | None) -> str:
@@ -182,10 +131,8 @@ def _select_trend_style(law: str | None, slope: float | None, outliers: str | No
 
 def _build_series(answer: Answer, look: Look) -> dict[str, list[charts.Point]]:
     """Return the points of the charted rows; growing rows also get their fitted line."""
-    grow, fitted = (
-        _list_growing_rows(answer),
-        answer.parts["lines"].select("row", "slope", "intercept").rows(),
-    )
+    grow = _list_growing_rows(answer)
+    fitted = answer.parts["lines"].select("row", "slope", "intercept").rows()
     lines = {row: (slope, level) for row, slope, level in fitted if row in grow and slope is not None}
     out: dict[str, list[charts.Point]] = {}
     for name in _select_charted_rows(answer, look, grow):
@@ -221,7 +168,9 @@ VIEW = View(
     answer,
     draw,
     needs=_NEEDS,
-    merging=build_sum_merging(answer, _list_sum_keys, _NEEDS),
+    merging=build_sum_merging(
+        answer, lambda run, look: (choose_group([run], look.group), "name", "step", "phase"), _NEEDS
+    ),
     columns=("op", *SHOWN_COLUMNS),
     default_group="op",
 )

@@ -11,15 +11,10 @@ from tracetui.look import Look
 from tracetui.views import Answer, Merging, View
 
 _COUNTS: Final = ("read", "kept", "repaired", "dropped")
-_SCHEMA = {
-    "what": pl.String(),
-    "severity": pl.String(),
-    "count": pl.Int64(),
-    "message": pl.String(),
+_SCHEMA: Final = {
+    "what": pl.String(), "severity": pl.String(), "count": pl.Int64(), "message": pl.String(),
     "offsets": pl.String(),
-}
-
-
+}  # fmt: skip
 SHAPES: Final = {
     "counts": FrameShape(("what",), {"count": "sum"}),
     "notices": FrameShape(("what", "severity", "message"), {"count": "sum"}),
@@ -30,19 +25,15 @@ def answer(runs: Sequence[Run], look: Look) -> Answer:
     """Return four counts, then each notice with the offsets of its first occurrences."""
     log = runs[0].log
     sums = (log.read, log.retained, log.repaired, log.dropped)
-    rows = [{"what": what, "count": count} for what, count in zip(_COUNTS, sums, strict=True)]
-    rows += [
-        {
-            "what": n.id,
-            "severity": n.severity,
-            "count": n.count,
-            "message": n.message,
-            "offsets": ", ".join(map(str, n.offsets)) or None,
-        }
-        for n in log.notices
+    rows = [
+        *((what, None, count, None, None) for what, count in zip(_COUNTS, sums, strict=True)),
+        *(
+            (n.id, n.severity, n.count, n.message, ", ".join(map(str, n.offsets)) or None)
+            for n in log.notices
+        ),
     ]
     notes = (f"{log.format or 'unknown format'} from {log.source or 'an unnamed source'}",)
-    return Answer(pl.DataFrame(rows, schema=_SCHEMA), notes, key=("what",))
+    return Answer(pl.DataFrame(rows, schema=_SCHEMA, orient="row"), notes, key=("what",))
 
 
 def _compute_partial(run: Run, look: Look) -> dict[str, pl.DataFrame]:

@@ -1,9 +1,10 @@
 """Draw with text: lines of styled spans, tables, labelled bars."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import Final, NamedTuple
 
 import polars as pl
 
@@ -14,26 +15,10 @@ from tracetui.glyphs import draw_bar, draw_sparkline
 
 # Style names are roles; the screen maps them to a theme, a report to plain text or SGR codes.
 STYLES: Final = (
-    "",
-    "dim",
-    "bold",
-    "title",
-    "name",
-    "number",
-    "good",
-    "bad",
-    "warn",
-    "accent",
-    "cursor",
+    *("", "dim", "bold", "title", "name", "number", "good", "bad", "warn", "accent", "cursor"),
     *(f"shade{i}" for i in range(1, 5)),  # backgrounds of similar neighbours
     *(f"series{i}" for i in range(6)),
-    "fall3",
-    "fall2",
-    "fall1",
-    "level",
-    "rise1",
-    "rise2",
-    "rise3",
+    *("fall3", "fall2", "fall1", "level", "rise1", "rise2", "rise3"),
     *(f"{on}_{category}" for category in CATEGORIES for on in ("cat", "on")),  # foreground and background
 )
 
@@ -57,6 +42,10 @@ class DrawSize:
     ascii: bool = False
     colours: bool = True
     keys: tuple[tuple[str, str], ...] = ()  # of views, if the user changed them
+
+    def with_height(self, height: int) -> "DrawSize":
+        """Return the size with another height."""
+        return replace(self, height=height)
 
 
 def make_line(*parts: Span | str | tuple[str, str]) -> Line:
@@ -99,56 +88,43 @@ def draw_table(
     `columns` ranks them by importance; they keep the order of the rows. Columns of nulls are dropped.
     `styles` has the style of each cell, by column.
     """
-    top = _find_first_row(rows.height, size.height - 1, cursor)
-    visible = rows.slice(top, max(0, size.height - 1))
-    cells = {
-        c: [_format_table_cell(c, v, size.ascii) for v in visible[c].to_list()]
-        for c in _rank_columns(rows, columns)
-    }
+    room = max(0, size.height - 1)
+    top = find_first_visible(rows.height, size.height - 1, cursor or 0)
+    present = [c for c in columns or rows.columns if c in rows.columns and rows[c].null_count() < rows.height]
+    cells = {c: _format_cells(rows[c].slice(top, room), size.ascii) for c in present}
     widths = _choose_widths(cells, size.width)
     order = [c for c in rows.columns if c in widths]
     right = {c: rows.schema[c].is_numeric() for c in order}
 
-    def draw_cells(texts: Sequence[str], style: str, own_styles: Sequence[str] = ()) -> Line:
-        """Draw one line of the table in a style, or cell by cell in styles of their own."""
-        parts = [fit_cells(t, widths[c], right[c], size.ascii) for t, c in zip(texts, order, strict=True)]
-        if not any(own_styles):
-            return make_line(("  ".join(parts), style))
-        return make_line(*(Span(f"{p}  ", tone) for p, tone in zip(parts, own_styles, strict=True)))
+    def fit(texts: Iterable[str]) -> list[str]:
+        return [fit_cells(t, widths[c], right[c], size.ascii) for t, c in zip(texts, order, strict=True)]
 
     def draw_row(i: int) -> Line:
-        texts, is_here = [cells[c][i] for c in order], cursor == top + i
-        own_styles = (
-            [] if is_here or not styles else [styles[c][top + i] if c in styles else "" for c in order]
-        )
-        return draw_cells(texts, "cursor" if is_here else "", own_styles)
+        parts = fit(cells[c][i - top] for c in order)
+        tones = [styles[c][i] if c in styles else "" for c in order] if styles and i != cursor else []
+        if any(tones):
+            return make_line(*(Span(f"{p}  ", tone) for p, tone in zip(parts, tones, strict=True)))
+        return make_line(("  ".join(parts), "cursor" if i == cursor else ""))
 
+    head = make_line(("  ".join(fit(map(units.format_heading, order))), "title"))
+    return [head, *map(draw_row, range(top, min(top + room, rows.height)))]
+
+
+def find_first_visible(count: int, room: int, cursor: int) -> int:
+    """Return the first of `room` visible rows, so that the cursor's row is visible."""
+    return max(0, min(cursor - room // 2, count - room))
+
+
+def _format_cells(values: pl.Series, ascii: bool) -> list[str]:
     return [
-        draw_cells([units.format_heading(c) for c in order], "title"),
-        *map(draw_row, range(visible.height)),
+        draw_sparkline(v, 16, ascii) if isinstance(v, list) else units.format_cell(values.name, v)
+        for v in values.to_list()
     ]
-
-
-def _rank_columns(rows: pl.DataFrame, columns: Sequence[str]) -> list[str]:
-    """Return the columns that are not all null, by falling importance."""
-    return [c for c in columns or rows.columns if c in rows.columns and rows[c].null_count() < rows.height]
-
-
-def _find_first_row(count: int, height: int, cursor: int | None) -> int:
-    """Return the first visible row, so that the cursor's row is visible."""
-    return max(0, min((cursor or 0) - height // 2, count - height))
-
-
-def _format_table_cell(column: str, value: Any, ascii: bool) -> str:
-    return draw_sparkline(value, 16, ascii) if isinstance(value, list) else units.format_cell(column, value)
 
 
 def _choose_widths(cells: Mapping[str, Sequence[str]], room: int) -> dict[str, int]:
     """Return the width of each column that fits; the first column gets the remaining room."""
-    natural = {
-        c: max(count_cells(units.format_heading(c)), *map(count_cells, texts), 1)
-        for c, texts in cells.items()
-    }
+    natural = {c: max(1, *map(count_cells, (units.format_heading(c), *texts))) for c, texts in cells.items()}
     if not natural:
         return {}
     first, *others = natural
@@ -187,7 +163,7 @@ def draw_bars(
             f" {text(value):>10}",
             (f" {units.format_cell('share', share):>6}", "dim"),
         )
-        for value, label, share, style in list(zip(values, labels, shares, styles, strict=True))[
-            : size.height
-        ]
+        for value, label, share, style in islice(
+            zip(values, labels, shares, styles, strict=True), size.height
+        )
     ]

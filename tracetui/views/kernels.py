@@ -18,50 +18,32 @@ from tracetui.look import Look
 from tracetui.views import Answer, Merging, View, _category
 
 _COLUMN_ORDER: Final = (
-    "name",
-    "op",
-    "layer",
-    "phase",
-    "category",
-    "lens",
-    "count",
-    "total_ns",
-    *step_sampling.SCALE_COLUMNS,
-    "share",
-    "cumulative_share",
-    *roofline.RATE_COLUMNS,
-    "mean_ns",
-    "p50_ns",
-    "p95_ns",
-    "p99_ns",
-    "min_ns",
-    "max_ns",
-    "trend",
-    "shape",
-)
-_OPTIONAL_COLUMNS: Final = (
-    *step_sampling.SCALE_COLUMNS,
-    *roofline.RATE_COLUMNS,
-)  # left out if no source could report them
+    "name", "op", "layer", "phase", "category", "lens", "count", "total_ns", *step_sampling.SCALE_COLUMNS,
+    "share", "cumulative_share", *roofline.RATE_COLUMNS, "mean_ns", "p50_ns", "p95_ns", "p99_ns", "min_ns",
+    "max_ns", "trend", "shape",
+)  # fmt: skip
+# left out if no source could report them
+_OPTIONAL_COLUMNS: Final = (*step_sampling.SCALE_COLUMNS, *roofline.RATE_COLUMNS)
+_MERGED_COLUMNS: Final = (
+    "name", "total_ns", "share", "spread_share", "files", "least_ns", "most_ns", "count", "mean_ns",
+)  # fmt: skip
 
 
 def answer(runs: Sequence[Run], look: Look) -> Answer:
     """Return one row per group, always with the same columns."""
     run, group = runs[0], look.group or "name"
     table = compute_kernel_table(run, look)
-    return Answer(
-        _order_columns(table, group, _COLUMN_ORDER),
-        tuple(_build_notes(run, look, group, table)),
-        key=(group,),
-    )
+    rows = _order_columns(table, group, _COLUMN_ORDER)
+    return Answer(rows, tuple(_build_notes(run, look, group, table)), key=(group,))
 
 
 def _order_columns(table: pl.DataFrame, group: str, order: Sequence[str]) -> pl.DataFrame:
     """Return the columns in order, null for those that the source lacks."""
     order = [c for c in order if c in table.columns or c not in _OPTIONAL_COLUMNS]
-    unknown = [c for c in order if c not in table.columns]
     table = table.with_columns_seq(
-        pl.lit(None, pl.Int64 if c == "layer" else pl.String).alias(c) for c in unknown
+        pl.lit(None, pl.Int64 if c == "layer" else pl.String).alias(c)
+        for c in order
+        if c not in table.columns
     )
     return table[[group, *(c for c in order if c != group)]]
 
@@ -100,12 +82,10 @@ def finish_answer(merged: PartialResult, look: Look) -> Answer:
     With `look.merged`: the table of the run whose ranks they are.
     """
     table, group = build_kernel_table(merged, look), look.group or "name"
-    approximate = merged.frames["sketch"].drop_nulls("bucket")["group"].n_unique()
-    notes = [
-        *_describe_lenses(merged),
-        *([_describe_approximation(approximate)] if approximate else []),
-        *roofline.note_roof(merged_run.build_empty_run(merged), table),
-    ]
+    notes = _describe_lenses(merged)
+    if rows := merged.frames["sketch"].drop_nulls("bucket")["group"].n_unique():
+        notes.append(f"percentiles of {rows:,} rows are approximate, off by at most {MAX_RELATIVE_ERROR:.1%}")
+    notes += roofline.note_roof(merged_run.build_empty_run(merged), table)
     if look.merged:
         return Answer(_order_columns(table, group, _COLUMN_ORDER), tuple(notes), key=(group,))
     notes.append("least, most and spread refer to totals of single files; spread is (most − least) / mean")
@@ -113,10 +93,6 @@ def finish_answer(merged: PartialResult, look: Look) -> Answer:
         notes.append(f"totals and counts are per {look.per} of one file")
     order = [c for c in (*_COLUMN_ORDER, *SPREAD_COLUMNS) if c != "trend"]
     return Answer(_order_columns(table, group, order), tuple(notes), key=(group,), columns=_MERGED_COLUMNS)
-
-
-def _describe_approximation(rows: int) -> str:
-    return f"percentiles of {rows:,} rows are approximate, off by at most {MAX_RELATIVE_ERROR:.1%}"
 
 
 def _describe_lenses(merged: PartialResult) -> list[str]:
@@ -128,18 +104,6 @@ def _describe_lenses(merged: PartialResult) -> list[str]:
     return [f"times of different lenses are summed ({counts_text}): choose one with --lens"]
 
 
-_MERGED_COLUMNS: Final = (
-    "name",
-    "total_ns",
-    "share",
-    "spread_share",
-    "files",
-    "least_ns",
-    "most_ns",
-    "count",
-    "mean_ns",
-)
-
 VIEW = View(
     "kernels",
     "Kernels",
@@ -148,29 +112,8 @@ VIEW = View(
     merging=Merging(sum_kernels, SHAPES, finish_answer),
     table_style=_category.build_table_style(),
     columns=(
-        "name",
-        "total_ns",
-        "scale",
-        "share",
-        "roof_share",
-        "bound",
-        "count",
-        "mean_ns",
-        "gb_per_s",
-        "trend",
-        "p95_ns",
-        "op",
-        "layer",
-        "phase",
-        "gflop_per_s",
-        "p50_ns",
-        "max_ns",
-        "min_ns",
-        "cumulative_share",
-        "p99_ns",
-        "category",
-        "shape",
-        "lens",
-        "measured_ns",
+        "name", "total_ns", "scale", "share", "roof_share", "bound", "count", "mean_ns", "gb_per_s", "trend",
+        "p95_ns", "op", "layer", "phase", "gflop_per_s", "p50_ns", "max_ns", "min_ns", "cumulative_share",
+        "p99_ns", "category", "shape", "lens", "measured_ns",
     ),
-)
+)  # fmt: skip

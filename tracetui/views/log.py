@@ -10,7 +10,7 @@ from tracetui.analysis.frames import selection
 from tracetui.look import Look
 from tracetui.views import Answer, View
 
-COLUMNS: Final = {"t": "at_ns", "step": "step", "path": "class", "name": "text"}
+_COLUMNS: Final = {"t": "at_ns", "step": "step", "path": "class", "name": "text"}
 
 
 def answer(runs: Sequence[Run], look: Look) -> Answer:
@@ -20,15 +20,12 @@ def answer(runs: Sequence[Run], look: Look) -> Answer:
     rows = selection.filter_rows(rows, run, look)
     if run.has("t"):
         rows = rows.with_columns(pl.col("t") - _find_start(run))
-    columns = [c for c in ("t", "step", "path", "name") if run.has(c)]
-    table = (
-        rows.select(columns).collect().rename({"t": "at_ns", "path": "class", "name": "text"}, strict=False)
-    )
+    table = rows.select(pl.col(c).alias(name) for c, name in _COLUMNS.items() if run.has(c)).collect()
     left_out = run.meta["folded"].get("lines") if selection.is_folded(run) else 0
-    notes = (
-        (f"{left_out:,} older lines are only in the file",) if isinstance(left_out, int) and left_out else ()
-    )
-    return Answer(table, notes if table.height else (selection.NO_MATCH, *notes))
+    notes = [] if table.height else [selection.NO_MATCH]
+    if isinstance(left_out, int) and left_out:
+        notes.append(f"{left_out:,} older lines are only in the file")
+    return Answer(table, tuple(notes))
 
 
 def _find_start(run: Run) -> int:

@@ -28,14 +28,7 @@ VIEW = View(
     needs=frozenset({"kind:memory", "bytes"}),
     merging=build_sample_merging(compute_memory_table),
     columns=(
-        "name",
-        "max_bytes",
-        "last_bytes",
-        "first_bytes",
-        "trend",
-        "min_bytes",
-        "mean_bytes",
-        "count",
+        "name", "max_bytes", "last_bytes", "first_bytes", "trend", "min_bytes", "mean_bytes", "count",
         "track",
     ),
-)
+)  # fmt: skip

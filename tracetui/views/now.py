@@ -29,11 +29,8 @@ _STRIPS: Final = {
     "name": pl.String(), "unit": pl.String(), "values": pl.List(pl.Float64), "usual": pl.Float64(),
     "highest": pl.Float64(),
 }  # fmt: skip
-BOUNDS_PCT: Final = (
-    10.0,
-    25.0,
-    50.0,
-)  # differences from the run, or the median, at which the colour changes
+# differences from the run, or the median, at which the colour changes
+BOUNDS_PCT: Final = (10.0, 25.0, 50.0)
 
 
 def answer(runs: Sequence[Run], look: Look) -> Answer:
@@ -86,10 +83,8 @@ def draw(answer: Answer, look: Look, size: DrawSize) -> list[Line]:
     below = below if len(below) <= room - 2 else below[-max(0, room - 3) :] if room > 5 else []
     above = [*late, *strips][: max(0, room - len(below))] if size.height < 30 else [*strips, *late]
     rows = size.height - len(head) - len(above) - len(below)
-    return ink.clip_lines(
-        [*head, *above, *_draw_kernels(answer.rows, look, DrawSize(size.width, rows, size.ascii)), *below],
-        size,
-    )
+    kernels = _draw_kernels(answer.rows, look, size.with_height(rows))
+    return ink.clip_lines([*head, *above, *kernels, *below], size)
 
 
 def _draw_pace(now: Throughput) -> Line:
@@ -99,12 +94,8 @@ def _draw_pace(now: Throughput) -> Line:
         parts += [("now ", "dim"), (f"{units.format_speed(now.now_per_s)} tok/s", "bold"), "   "]
     if now.mean_per_s is not None:
         parts += [("mean ", "dim"), f"{units.format_speed(now.mean_per_s)} tok/s", "   "]
-    parts += [
-        ("step ", "dim"),
-        units.format_duration(now.p50_ns),
-        (" p95 ", "dim"),
-        units.format_duration(now.p95_ns),
-    ]
+    p50, p95 = map(units.format_duration, (now.p50_ns, now.p95_ns))
+    parts += [("step ", "dim"), p50, (" p95 ", "dim"), p95]
     if now.context is not None:
         parts += [("   context ", "dim"), f"{now.context:,}"]
     return ink.make_line(*parts)
@@ -116,9 +107,10 @@ def _draw_strip(strip: Strip, size: DrawSize) -> Line:
     longest = strip.unit == "ns"
     top = round_up_to_nice(2 * strip.median if longest else strip.highest)
     late = recent_stats.SLOW_FACTOR * strip.median if longest else math.inf
-    tones = ["warn" if v is not None and v > late else "accent" for v in cells]
-    signs = [glyphs.draw_sparkline([v], 1, size.ascii, top=top) for v in cells]
-    spans = [Span(sign, tone) for sign, tone in zip(signs, tones, strict=True)]
+    spans = [
+        Span(glyphs.draw_sparkline([v], 1, size.ascii, top=top), "warn" if v and v > late else "accent")
+        for v in cells
+    ]
     values = [v for v in strip.values if v is not None]
     newest = _format_strip_value(values[-1], strip.unit) if values else units.ABSENT
     scale = f" of {_format_strip_value(top, strip.unit)}"
@@ -150,29 +142,23 @@ def _draw_kernels(rows: pl.DataFrame, look: Look, size: DrawSize) -> list[Line]:
     """Draw the kernels of the last seconds: share, time per token, change against the run."""
     room = max(0, size.height - 1)
     at = max(0, min(look.cursor[0], rows.height - 1))
-    top = max(0, min(at - room // 2, rows.height - room))
+    top = ink.find_first_visible(rows.height, room, at)
     width = max(12, min(40, size.width - BAR_CELLS - 40))
     title = f"{'name':<{width}} {'':{BAR_CELLS}} {'share':>6} {'per token':>10} {'mean':>10} {'vs run':>8}"
     lines = [ink.make_line((clip_cells(title, size.width), "title"))]
     for i, row in enumerate(rows.slice(top, room).iter_rows(named=True), top):
+        percent = row["vs_run_pct"]
         bar = glyphs.draw_bar(row["share"], BAR_CELLS, size.ascii)
         now, in_run = (units.format_duration(row[c]) for c in ("now_ns", "run_ns"))
         figures = f" {units.format_share(row['share']):>6} {now:>10} {in_run:>10} "
-        change = f"{row['vs_run_pct']:+.0f}%"
-        mark = glyphs.format_change_sign(row["vs_run_pct"], size.ascii, BOUNDS_PCT)
-        name = fit_cells(row["name"], width, ascii=size.ascii)
+        change = f"{f'{percent:+.0f}%':>8} {glyphs.format_change_sign(percent, size.ascii, BOUNDS_PCT)}"
+        name = f"{fit_cells(row['name'], width, ascii=size.ascii)} "
         if i == at:
-            lines.append(ink.make_line((f"{name} {bar}{figures}{change:>8} {mark}", "cursor")))
-            continue
-        tone = "" if abs(row["vs_run_pct"]) < BOUNDS_PCT[0] else glyphs.select_sign_style(row["vs_run_pct"])
-        lines.append(
-            ink.make_line(
-                f"{name} ",
-                (bar, select_ink_style(row.get("category"))),
-                figures,
-                (f"{change:>8} {mark}", tone),
-            )
-        )
+            lines.append(ink.make_line((name + bar + figures + change, "cursor")))
+        else:
+            tone = "" if abs(percent) < BOUNDS_PCT[0] else glyphs.select_sign_style(percent)
+            fill = select_ink_style(row.get("category"))
+            lines.append(ink.make_line(name, (bar, fill), figures, (change, tone)))
     return lines
 
 
@@ -181,16 +167,15 @@ def _draw_layers(rows: pl.DataFrame, size: DrawSize) -> list[Line]:
     if rows.is_empty():
         return []
     wide = max(1, min(4, (size.width - LABEL_CELLS) // rows.height))
-    cells = [
-        Span(
-            glyphs.format_change_sign(v, size.ascii, BOUNDS_PCT, wide).center(wide),
-            glyphs.select_change_style(v, BOUNDS_PCT),
-        )
-        for v in rows["over_pct"]
+    signs = [
+        glyphs.format_change_sign(v, size.ascii, BOUNDS_PCT, wide).center(wide) for v in rows["over_pct"]
     ]
+    styles = [glyphs.select_change_style(v, BOUNDS_PCT) for v in rows["over_pct"]]
     first, last = rows["layer"][0], rows["layer"][-1]
     return [
-        ink.make_line((fit_cells(f"layers {first}-{last}", LABEL_CELLS + 2), "title"), *cells),
+        ink.make_line(
+            (fit_cells(f"layers {first}-{last}", LABEL_CELLS + 2), "title"), *map(Span, signs, styles)
+        ),
         draw_change_legend(BOUNDS_PCT, "median", wide + 1, size, "over the median"),
     ]
 

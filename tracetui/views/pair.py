@@ -29,12 +29,7 @@ def answer(runs: Sequence[Run], look: Look) -> Answer:
     names = row["members_a"] or [], row["members_b"] or []
     group = focus.get("by") or "name"
     compared = compare_row(runs[:2], names, group, replace(look, phase=row["phase"]), row["rank"])
-    parts = {
-        "bins": compared.bins,
-        "series": compared.series,
-        "launches": compared.launches,
-        "counters": compared.counters,
-    }
+    parts = {name: getattr(compared, name) for name in ("bins", "series", "launches", "counters")}
     return Answer(compared.rows, tuple(_build_notes(runs, row, names)), ("side",), parts)
 
 
@@ -50,23 +45,16 @@ def _find_row(runs: Sequence[Run], look: Look, focus: dict[str, Any]) -> dict[st
     entered = rows.filter(same)
     if entered.height:
         return entered.row(0, named=True)
-    name_alone = [str(focus["name"])]
-    return {
-        "members_a": name_alone,
-        "members_b": name_alone,
-        "phase": focus.get("phase"),
-        "rank": None,
-        "verdict": None,
-        "match": "name",
-    }
+    name = [str(focus["name"])]
+    members = {"members_a": name, "members_b": name}
+    return {**members, "phase": focus.get("phase"), "rank": None, "verdict": None, "match": "name"}
 
 
 def _build_notes(runs: Sequence[Run], row: dict[str, Any], names: Sequence[Sequence[str]]) -> list[str]:
     notes = []
     if row["verdict"] is not None:
-        notes.append(
-            f"{row['verdict']}{_describe_medians(row)}, Δ {units.format_difference(row['delta_ns'])} in total"
-        )
+        total = units.format_difference(row["delta_ns"])
+        notes.append(f"{row['verdict']}{_describe_medians(row)}, Δ {total} in total")
         if row["match"] != "exact":
             notes.append(f"matched: {row['match']}")
     for side, run, of in zip("ab", build_titles(runs[0], runs[1]), names, strict=True):
@@ -89,11 +77,11 @@ def draw(answer: Answer, look: Look, size: DrawSize) -> list[Line]:
     if answer.rows.is_empty():
         return []
     parts = answer.parts
-    lines = [*ink.draw_table(answer.rows, DrawSize(size.width, 3, size.ascii)), ink.make_line()]
+    lines = [*ink.draw_table(answer.rows, size.with_height(3)), ink.make_line()]
     lines += _draw_distributions(parts["bins"], size)
     below = [*_draw_counters(parts["counters"], size), *_draw_launches(parts["launches"], size)]
     room = max(CHART_LINES[0], min(CHART_LINES[1], size.height - len(lines) - len(below)))
-    return [*lines, *_draw_trends(parts["series"], DrawSize(size.width, room, size.ascii)), *below]
+    return [*lines, *_draw_trends(parts["series"], size.with_height(room)), *below]
 
 
 def _draw_trends(series: pl.DataFrame, size: DrawSize) -> list[Line]:
@@ -106,14 +94,14 @@ def _draw_trends(series: pl.DataFrame, size: DrawSize) -> list[Line]:
 def _draw_counters(counters: pl.DataFrame, size: DrawSize) -> list[Line]:
     if counters.is_empty():
         return [ink.make_line(), ink.make_line(("no counter was sampled in both runs", "dim"))]
-    table = ink.draw_table(counters, DrawSize(size.width, MAX_COUNTERS + 1, size.ascii))
+    table = ink.draw_table(counters, size.with_height(MAX_COUNTERS + 1))
     return [ink.make_line(), ink.make_line(("counters while it ran", "title")), *table]
 
 
 def _draw_launches(launches: pl.DataFrame, size: DrawSize) -> list[Line]:
     if launches.is_empty():
         return []
-    table = ink.draw_table(launches, DrawSize(size.width, launches.height + 1, size.ascii), launches.columns)
+    table = ink.draw_table(launches, size.with_height(launches.height + 1), launches.columns)
     return [ink.make_line(), ink.make_line(("the longest launches of either run", "title")), *table]
 
 
@@ -121,7 +109,7 @@ def _draw_distributions(bins: pl.DataFrame, size: DrawSize) -> list[Line]:
     """Draw a line per bin: a to the left of the middle, b to the right."""
     largest = max(1, *bins["a"].to_list(), *bins["b"].to_list()) if bins.height else 1
     edges = bins.select("low_ns", "high_ns").rows()
-    labels = [f"{units.format_duration(low)} – {units.format_duration(high)}" for low, high in edges]
+    labels = [" – ".join(map(units.format_duration, pair)) for pair in edges]
     width = max((len(x) for x in labels), default=0)
     half = max(4, (size.width - width - 3) // 2)
     head = [ink.make_line(" " * (width + 1), (fit_cells("a", half), "series0"), " ", ("b", "series1"))]

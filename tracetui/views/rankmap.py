@@ -1,7 +1,7 @@
 """Rank map: a heat map of rank by step, each cell relative to the median of all ranks in its step."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import polars as pl
 
@@ -11,18 +11,17 @@ from tracetui.analysis.merged.partial_results import PartialResult
 from tracetui.look import Look
 from tracetui.views import Answer, Focus, Merging, View, ink
 from tracetui.views import ranks as ranks_view
-from tracetui.views._grid import Cell, build_grid, draw_change, draw_change_legend, draw_grid, find_cell_focus
+from tracetui.views._grid import Cell, ChangeScale, build_grid, draw_grid, find_cell_focus
 from tracetui.views.ink import DrawSize, Line
 
 if TYPE_CHECKING:
     from tracetui.analysis.ranks import RankTimes
 
-TIME_COLUMNS: Final = (
-    "work_ns",
-    "comm_ns",
-    "exposed_ns",
-)  # that can be drawn: the sort column, else the first
+# that can be drawn: the sort column, else the first
+TIME_COLUMNS: Final = ("work_ns", "comm_ns", "exposed_ns")
 _MEDIAN: Final = "_middle"
+_BOUNDS_PCT: Final = glyphs.CHANGE_BOUNDS_PCT
+_SCALE: Final = ChangeScale(_BOUNDS_PCT, _BOUNDS_PCT[0], "median", "over the median of all ranks")
 
 
 def answer(runs: Sequence[Run], look: Look) -> Answer:
@@ -81,31 +80,21 @@ def draw(answer: Answer, look: Look, size: DrawSize) -> list[Line]:
     column = _choose_time_column(look)
     rows = answer.rows.with_columns(pl.col(column).median().over("step").alias(_MEDIAN))
     grid = build_grid(Answer(rows.sort("rank", "step"), key=answer.key), look, column)
-    wide = grid.cell_width(size)
 
-    def paint(cell: Cell | None, _: Any, is_here: bool) -> ink.Span:
-        change = None if cell is None or not cell[_MEDIAN] else 100 * (cell[column] / cell[_MEDIAN] - 1)
-        if change is None:
-            return ink.Span(" " * wide, "cursor" if is_here else "")
-        span = draw_change(
-            change, wide, glyphs.CHANGE_BOUNDS_PCT, glyphs.CHANGE_BOUNDS_PCT[0], ascii=size.ascii
-        )
-        return ink.Span(span.text, "cursor") if is_here else span
+    def find_change_pct(cell: Cell) -> float | None:
+        return 100 * (cell[column] / cell[_MEDIAN] - 1) if cell[_MEDIAN] else None
 
-    scale = draw_change_legend(glyphs.CHANGE_BOUNDS_PCT, "median", wide, size, "over the median of all ranks")
-    return draw_grid(grid, size, paint, [scale, _draw_cursor_line(grid.cell_at_cursor)])
+    return draw_grid(grid, size, _SCALE, find_change_pct, _draw_cursor_line(grid.cell_at_cursor))
 
 
 def _draw_cursor_line(cell: Cell | None) -> Line:
     if cell is None:
         return ink.make_line(("nothing ran here", "dim"))
     times = "  ".join(f"{units.format_heading(c)} {units.format_duration(cell[c])}" for c in TIME_COLUMNS)
-    behind = cell["behind_share"]
-    behind_text = "" if behind is None else f"  {behind:+.1%} of the median"
-    where = (
-        " on " + " behind ".join(filter(None, map(cell.get, ("host", "switch")))) if cell.get("host") else ""
-    )
-    return ink.make_line((f"rank {cell['rank']}{where}, step {cell['step']}: ", "dim"), times, behind_text)
+    behind = "" if cell["behind_share"] is None else f"  {cell['behind_share']:+.1%} of the median"
+    places = " behind ".join(filter(None, map(cell.get, ("host", "switch"))))
+    where = f" on {places}" if cell.get("host") else ""
+    return ink.make_line((f"rank {cell['rank']}{where}, step {cell['step']}: ", "dim"), times, behind)
 
 
 def find_focus(answer: Answer, look: Look) -> Focus:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import polars as pl
 
@@ -11,13 +11,17 @@ from tracetui import units
 from tracetui.analysis.frames import selection
 from tracetui.analysis.merged.partial_results import FrameShape, PartialResult
 from tracetui.look import Look
-from tracetui.views import Answer, Focus, Merging, View
+from tracetui.views import Answer, Focus, Merging, View, find_cursor_row
 
 if TYPE_CHECKING:
     from tracetui.analysis.ranks import RankTimes
 
 SAME_RANK: Final = "several files have the same rank: name those of one launch"
 NO_COMMON_STEP: Final = "no step common to all ranks matches this filter, phase and step range"
+SHAPES: Final = {
+    "cells": FrameShape(("member", "run", "own_rank", "step")),
+    "ops": FrameShape(("member", "run", "own_rank", "op")),
+}
 
 
 def answer(runs: Sequence[Run], look: Look) -> Answer:
@@ -28,9 +32,8 @@ def answer(runs: Sequence[Run], look: Look) -> Answer:
     notes = [*selection.note_lens(run, look), *selection.note_folding(run)]
     tracks = selection.find_rank_tracks(run)
     parts = {"tracks": pl.DataFrame({"track": list(tracks), "rank": list(tracks.values())})}
-    return replace(
-        _build_answer(compare_ranks(run, look), look, resolve_phase(run, look), notes), parts=parts
-    )
+    plain = _build_answer(compare_ranks(run, look), look, resolve_phase(run, look), notes)
+    return replace(plain, parts=parts)
 
 
 def finish_answer(merged: PartialResult, look: Look) -> Answer:
@@ -62,11 +65,13 @@ def _describe_late_places(ranks: "RankTimes", places: pl.DataFrame, by: str, loo
     if averages is None:
         return []
     names, as_ranks = averages
-    late = compute_rank_table(as_ranks, look).filter(pl.col("verdict") == "slower")
-    late = late.sort("behind_ns", descending=True)
-    return [
-        _describe_straggler(as_ranks, row, f"{by} {names[row['rank']]}") for row in late.iter_rows(named=True)
-    ]
+    late = _select_late(compute_rank_table(as_ranks, look))
+    return [_describe_straggler(as_ranks, row, f"{by} {names[row['rank']]}") for row in late]
+
+
+def _select_late(table: pl.DataFrame) -> list[dict[str, Any]]:
+    late = table.filter(pl.col("verdict") == "slower").sort("behind_ns", descending=True)
+    return late.to_dicts()
 
 
 def _build_answer(ranks: "RankTimes", look: Look, phase: str | None, more: Sequence[str]) -> Answer:
@@ -94,31 +99,25 @@ def compute_partial(run: Run, look: Look) -> Mapping[str, pl.DataFrame]:
 
 
 def _describe_skew(skews: pl.DataFrame) -> str:
-    median, share = (_convert_to_float(skews[c].median()) for c in ("skew_ns", "skew_share"))
+    median, share = skews.select(pl.median("skew_ns", "skew_share")).row(0)
     text = f"skew of work per step (slowest − fastest): median {units.format_duration(median or 0)}"
     return text if share is None else f"{text}, {units.format_share(share)} of the slowest"
 
 
-def _convert_to_float(value: object) -> float | None:
-    return float(value) if isinstance(value, int | float) else None
-
-
 def _describe_stragglers(ranks: "RankTimes", table: pl.DataFrame) -> list[str]:
     """Return a note for every rank with more work than the others, with its evidence."""
-    late = table.filter(pl.col("verdict") == "slower").sort("behind_ns", descending=True)
-    if late.is_empty():
-        if table["p"].null_count() == table.height:
-            return ["too few steps to detect a straggler"]
-        return ["no straggler: no rank is significantly behind"]
-    return [_describe_straggler(ranks, row) for row in late.iter_rows(named=True)]
+    if late := _select_late(table):
+        return [_describe_straggler(ranks, row, f"rank {row['rank']}") for row in late]
+    if table["p"].null_count() == table.height:
+        return ["too few steps to detect a straggler"]
+    return ["no straggler: no rank is significantly behind"]
 
 
-def _describe_straggler(ranks: "RankTimes", row: dict[str, float], who: str = "") -> str:
+def _describe_straggler(ranks: "RankTimes", row: dict[str, Any], who: str) -> str:
     from tracetui.analysis.ranks import find_largest_excess
 
     low, high = (units.format_duration(row[c]) for c in ("behind_low_ns", "behind_high_ns"))
     largest = find_largest_excess(ranks, int(row["rank"]))
-    who = who or f"rank {row['rank']}"
     where = f"; most of it in {largest[0]}, {units.format_difference(largest[1])} per step" if largest else ""
     return (
         f"straggler: {who}, whose work takes {units.format_duration(row['behind_ns'])} "
@@ -142,21 +141,16 @@ def _describe_scope(ranks: "RankTimes", table: pl.DataFrame) -> list[str]:
 
 def find_focus(answer: Answer, look: Look) -> Focus:
     """Return a step, or the track of a rank that has only one."""
-    row = look.cursor[0]
-    if not answer.key or not 0 <= row < answer.rows.height:
+    row = find_cursor_row(answer, look)
+    if row is None or not answer.key:
         return ()
     name = answer.key[0]
-    value = answer.rows[row, name]
+    value = row[name]
     if name == "step" or "tracks" not in answer.parts:
         return ((name, value),)
     tracks = answer.parts["tracks"].filter(pl.col("rank") == value)["track"]
     return (("track", tracks[0]),) if tracks.len() == 1 else ()
 
-
-SHAPES: Final = {
-    "cells": FrameShape(("member", "run", "own_rank", "step")),
-    "ops": FrameShape(("member", "run", "own_rank", "op")),
-}
 
 VIEW = View(
     "ranks",
@@ -167,28 +161,8 @@ VIEW = View(
     default_group="track",
     find_focus=find_focus,
     columns=(
-        "rank",
-        "step",
-        "host",
-        "switch",
-        "work_ns",
-        "comm_ns",
-        "behind_ns",
-        "verdict",
-        "slowest",
-        "fastest",
-        "skew_ns",
-        "skew_share",
-        "comm_share",
-        "wall_ns",
-        "trend",
-        "behind_share",
-        "exposed_share",
-        "slowest_ns",
-        "fastest_ns",
-        "steps",
-        "behind_low_ns",
-        "behind_high_ns",
-        "p",
+        "rank", "step", "host", "switch", "work_ns", "comm_ns", "behind_ns", "verdict", "slowest", "fastest",
+        "skew_ns", "skew_share", "comm_share", "wall_ns", "trend", "behind_share", "exposed_share",
+        "slowest_ns", "fastest_ns", "steps", "behind_low_ns", "behind_high_ns", "p",
     ),
-)
+)  # fmt: skip

@@ -6,14 +6,13 @@ from typing import Final
 
 import polars as pl
 
-from capture.device_roofs import Roof
 from capture.run import Run
 from tracetui import units
 from tracetui.analysis import roofline
 from tracetui.analysis.frames import selection
 from tracetui.analysis.roofline import compute_roofline_points
 from tracetui.look import Look
-from tracetui.views import Answer, View, _category, ink
+from tracetui.views import Answer, View, _category, choose_group, ink
 from tracetui.views._merging import build_sum_merging
 from tracetui.views.charts import ChartMark, Point, draw_log_chart
 from tracetui.views.ink import DrawSize, Line
@@ -29,8 +28,7 @@ _AXIS_MARGIN_FACTOR: Final = 4  # by which the axes extend beyond the outermost 
 
 def answer(runs: Sequence[Run], look: Look) -> Answer:
     """Return one row per group with its rates, and a letter for its point; the roof is a part."""
-    run = runs[0]
-    group = _choose_group(run, look)
+    run, group = runs[0], choose_group(runs[:1], look.group)
     table = compute_roofline_points(run, look, group)
     if table.is_empty():
         return Answer(table, (selection.explain_no_kernels(run),), (group,))
@@ -40,28 +38,11 @@ def answer(runs: Sequence[Run], look: Look) -> Answer:
     marks = letters.replace_strict(dict(enumerate(ascii_letters)), default=None, return_dtype=pl.String)
     table = table.select(marks.alias("mark"), *table.columns)
     roof = roofline.find_roof(run)
-    best = {
-        "byte_per_s": [roof.memory_bytes_per_s if roof else 0.0],
-        "flop_per_s": [_find_peak_compute(roof, run)],
-    }
-    notes = (
-        *selection.note_lens(run, look),
-        *roofline.note_roof(run, table),
-        *_describe_unknown_work(table, group),
-    )
-    return Answer(table, notes, (group,), {"roof": pl.DataFrame(best)})
-
-
-def _choose_group(run: Run, look: Look) -> str:
-    return look.group or ("op" if run.has("op") else "name")
-
-
-def _list_sum_keys(run: Run, look: Look) -> tuple[str, ...]:
-    return (_choose_group(run, look), "category", "phase")
-
-
-def _find_peak_compute(roof: Roof | None, run: Run) -> float:
-    return roof.find_flop_rate(roofline.find_dtype(run)) if roof else 0.0
+    peaks = (roof.memory_bytes_per_s, roof.find_flop_rate(roofline.find_dtype(run))) if roof else (0.0, 0.0)
+    best = pl.DataFrame([peaks], schema={"byte_per_s": pl.Float64, "flop_per_s": pl.Float64}, orient="row")
+    notes = [*selection.note_lens(run, look), *roofline.note_roof(run, table)]
+    notes += _describe_unknown_work(table, group)
+    return Answer(table, tuple(notes), (group,), {"roof": best})
 
 
 def _describe_unknown_work(table: pl.DataFrame, group: str) -> list[str]:
@@ -80,13 +61,10 @@ def draw(answer: Answer, look: Look, size: DrawSize) -> list[Line]:
     if answer.rows.is_empty():
         return []
     height = size.height * 3 // 5 if size.height >= MIN_PICTURE_HEIGHT else 0
-    spare = size.height - answer.rows.height - 1
     legend = _category.draw_legend_below(_category.list_row_categories(answer.rows), size)
-    spare -= len(legend)
-    picture = _draw_picture(
-        answer, look, DrawSize(size.width, max(height, min(spare, size.height)), size.ascii)
-    )
-    room = DrawSize(size.width, max(2, size.height - len(picture) - len(legend)), size.ascii)
+    spare = size.height - answer.rows.height - 1 - len(legend)
+    picture = _draw_picture(answer, look, size.with_height(max(height, min(spare, size.height))))
+    room = size.with_height(max(2, size.height - len(picture) - len(legend)))
     tones = _category.select_cell_styles(answer.rows, names=answer.key)
     table = ink.draw_table(answer.rows, room, (*answer.key, *COLUMNS), look.cursor[0], tones)
     return ink.clip_lines([*picture, *table, *legend], size)
@@ -98,22 +76,16 @@ def _draw_picture(answer: Answer, look: Look, size: DrawSize) -> list[Line]:
         return []
     memory, compute = answer.parts["roof"].row(0)
     letter_at_cursor = answer.rows["mark"][min(look.cursor[0], answer.rows.height - 1)]
-    marks = [
-        ChartMark(
-            letter,
-            (x, y * 1e9),
-            "cursor" if letter == letter_at_cursor else _category.select_ink_style(category),
-        )
-        for letter, category, x, y in rows.select("mark", "category", "intensity", "gflop_per_s").iter_rows()
-    ]
+    marks = []
+    for letter, category, x, y in rows.select("mark", "category", "intensity", "gflop_per_s").iter_rows():
+        style = "cursor" if letter == letter_at_cursor else _category.select_ink_style(category)
+        marks.append(ChartMark(letter, (x, y * 1e9), style))
     xs = [mark.at[0] for mark in marks]
     ridge = [compute / memory] if memory and compute else []
     low, high = min([*xs, *ridge]) / _AXIS_MARGIN_FACTOR, max([*xs, *ridge]) * _AXIS_MARGIN_FACTOR
     lines = _build_roof_lines(memory, compute, low, high)
-    texts = [
-        *([f"{units.format_rate(memory)}B/s"] if memory else []),
-        *([f"{units.format_rate(compute)}FLOP/s"] if compute else []),
-    ]
+    peaks = (memory, "B/s"), (compute, "FLOP/s")
+    texts = [f"{units.format_rate(rate)}{unit}" for rate, unit in peaks if rate]
     title = "FLOP/s over FLOP per byte" + (f", below {' and '.join(texts)}" if texts else "")
     return draw_log_chart(lines, marks[::-1], size, title=title, x_label="FLOP per byte")
 
@@ -135,7 +107,9 @@ VIEW = View(
     answer,
     draw,
     needs=_NEEDS,
-    merging=build_sum_merging(answer, _list_sum_keys, _NEEDS),
+    merging=build_sum_merging(
+        answer, lambda run, look: (choose_group([run], look.group), "category", "phase"), _NEEDS
+    ),
     columns=COLUMNS,
     default_group="op",
 )

@@ -31,11 +31,8 @@ def answer(runs: Sequence[Run], look: Look) -> Answer:
         nothing = pl.DataFrame({"line": []}, schema={"line": pl.String})
         return Answer(pl.DataFrame(), ("nothing matches this filter",), parts={"text": nothing})
     lines = [*_iter_head_lines(run), *(ln for section in sections for ln in _iter_section_lines(section))]
-    return Answer(
-        pl.concat([_build_rows(section) for section in sections]),
-        key=("section", "label"),
-        parts={"text": pl.DataFrame({"line": lines})},
-    )
+    rows = pl.concat(map(_build_rows, sections))
+    return Answer(rows, key=("section", "label"), parts={"text": pl.DataFrame({"line": lines})})
 
 
 def draw(answer: Answer, look: Look, size: DrawSize) -> list[Line]:
@@ -50,12 +47,10 @@ def _select_sections(run: Run, look: Look) -> list[ReportSection]:
         all_sections = analysis.read_printed_sections(run.tables)
     if not look.filter:
         return all_sections
-    matching = [ReportSection(s.title, _filter_labels(s.rows, look.filter)) for s in all_sections]
+    matching = [
+        ReportSection(s.title, s.rows.filter(match_names(s.rows["label"], look.filter))) for s in all_sections
+    ]
     return [s for s in matching if s.rows.height]
-
-
-def _filter_labels(rows: pl.DataFrame, pattern: str) -> pl.DataFrame:
-    return rows.filter(match_names(rows["label"], pattern))
 
 
 def _build_rows(section: ReportSection) -> pl.DataFrame:

@@ -27,34 +27,17 @@ def answer(runs: Sequence[Run], look: Look) -> Answer:
     return Answer(table, tuple(notes), key=("shape", *(c for c in ("op",) if run.has(c))))
 
 
-def _list_sum_keys(run: Run, look: Look) -> tuple[str, ...]:
-    return ("shape", "op", "category", "phase")
-
-
 _NEEDS: Final = frozenset({"dur", "shape"})
 VIEW = View(
     "shapes",
     "Shapes",
     answer,
     needs=_NEEDS,
-    merging=build_sum_merging(answer, _list_sum_keys, _NEEDS),
+    merging=build_sum_merging(answer, lambda run, look: ("shape", "op", "category", "phase"), _NEEDS),
     table_style=_category.build_table_style(),
     columns=(
-        "shape",
-        "total_ns",
-        "share",
-        "count",
-        "op",
-        "byte_per_s",
-        "roof_share",
-        "bound",
-        "bytes_per_launch",
-        "flops_per_launch",
-        "flop_per_s",
-        "mean_ns",
-        "flops",
-        "bytes",
-        "category",
+        "shape", "total_ns", "share", "count", "op", "byte_per_s", "roof_share", "bound", "bytes_per_launch",
+        "flops_per_launch", "flop_per_s", "mean_ns", "flops", "bytes", "category",
     ),
     default_group="shape",
-)
+)  # fmt: skip

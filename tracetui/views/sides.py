@@ -66,17 +66,7 @@ VIEW = View(
     run_count=2,
     merging=Merging(_compute_partial, {"sides": _SHAPE}, finish_answer),
     columns=(
-        "name",
-        "change_pct",
-        "verdict",
-        "mean_a_ns",
-        "mean_b_ns",
-        "delta_ns",
-        "p_adjusted",
-        "change_low_pct",
-        "change_high_pct",
-        "files_a",
-        "files_b",
-        "p",
+        "name", "change_pct", "verdict", "mean_a_ns", "mean_b_ns", "delta_ns", "p_adjusted", "change_low_pct",
+        "change_high_pct", "files_a", "files_b", "p",
     ),
-)
+)  # fmt: skip

@@ -7,14 +7,8 @@ import polars as pl
 from capture.run import Run
 from tracetui import units
 from tracetui.analysis.frames import selection
-from tracetui.analysis.time import device_time, step_sampling
+from tracetui.analysis.time import device_time, step_sampling, step_table
 from tracetui.analysis.time.steady import describe_steady_state, find_steady_state
-from tracetui.analysis.time.step_table import (
-    compute_step_durations,
-    compute_step_table,
-    describe_reported_phase,
-    note_device_rates,
-)
 from tracetui.look import Look
 from tracetui.views import Answer, View
 
@@ -22,25 +16,23 @@ from tracetui.views import Answer, View
 def answer(runs: Sequence[Run], look: Look) -> Answer:
     """Return one row per step; totals by phase are notes."""
     run = runs[0]
-    table = compute_step_table(run, look)
+    table = step_table.compute_step_table(run, look)
+    sampling = step_sampling.note_lens_and_sampling(run, look)
     if table.is_empty():
-        return Answer(
-            table,
-            (selection.explain_no_kernels(run), *step_sampling.note_lens_and_sampling(run, look)),
-            key=("step",),
-        )
-    sentences = (describe_reported_phase(run, phase) for phase in table["phase"].unique(maintain_order=True))
-    notes = [
-        *_describe_totals(_drop_misfit_walls(run, table)),
+        return Answer(table, (selection.explain_no_kernels(run), *sampling), key=("step",))
+    phases = _drop_misfit_walls(run, table).group_by("phase", maintain_order=True)
+    sentences = (
+        step_table.describe_reported_phase(run, phase) for phase in table["phase"].unique(maintain_order=True)
+    )
+    notes = (
+        *(_describe_total(phase, part) for (phase,), part in phases),
         *_describe_steady_state(run, look),
         *(_describe_device(run, look) if "busy_ns" in table.columns else []),
-    ]
-    notes += [
-        *(s for s in sentences if s),
-        *step_sampling.note_lens_and_sampling(run, look),
+        *filter(None, sentences),
+        *sampling,
         *_build_notes(table),
-    ]
-    return Answer(table, tuple(notes), key=("step",))
+    )
+    return Answer(table, notes, key=("step",))
 
 
 def _describe_steady_state(run: Run, look: Look) -> list[str]:
@@ -51,17 +43,13 @@ def _describe_steady_state(run: Run, look: Look) -> list[str]:
 
 def _drop_misfit_walls(run: Run, table: pl.DataFrame) -> pl.DataFrame:
     """Remove wall times that are shorter than the kernels of steps found on the device."""
-    on_device = compute_step_durations(run).filter("on_device")["step"]
+    on_device = step_table.compute_step_durations(run).filter("on_device")["step"]
     holds_more = pl.col("step").is_in(on_device.implode()) & (pl.col("wall_ns") > _busy_or_total_ns(table))
     return table.with_columns(wall_ns=pl.when(~holds_more.fill_null(value=False)).then("wall_ns"))
 
 
-def _describe_totals(table: pl.DataFrame) -> list[str]:
-    """Return one sentence per phase: steps, tokens, measured time, and its share of the wall time."""
-    return [_describe_total(phase, part) for (phase,), part in table.group_by("phase", maintain_order=True)]
-
-
 def _describe_total(phase: object, part: pl.DataFrame) -> str:
+    """Describe the steps of a phase: number, tokens, measured time, and its share of the wall time."""
     tokens, total = int(part["tokens"].sum()), int(part["total_ns"].sum())
     part = part.with_columns(seen_ns=_busy_or_total_ns(part))
     both = part.filter(pl.col("wall_ns").is_not_null() & pl.col("seen_ns").is_not_null())
@@ -95,14 +83,10 @@ def _describe_device(run: Run, look: Look) -> list[str]:
     text = (
         f"the device is busy {units.format_share(busy / span)} of its {units.format_duration(span)} in steps"
     )
-    between = device_time.compute_between_spans_ns(inside)
-    if between:
+    if between := device_time.compute_between_spans_ns(inside):
         text += f"; {units.format_duration(between)} are between steps"
-    return [
-        text,
-        *note_device_rates(run),
-        *map(device_time.describe_stray_kernels, device_time.find_stray_kernels(run)),
-    ]
+    strays = map(device_time.describe_stray_kernels, device_time.find_stray_kernels(run))
+    return [text, *step_table.note_device_rates(run), *strays]
 
 
 def _build_notes(table: pl.DataFrame) -> list[str]:
@@ -127,24 +111,8 @@ VIEW = View(
     not_merged_because="files do not share steps; rankmap shows the steps of each rank",
     newest_last=True,
     columns=(
-        "step",
-        "steps",
-        "phase",
-        "total_ns",
-        "busy_ns",
-        "idle_ns",
-        "tokens",
-        "per_token_ns",
-        "context",
-        "tokens_per_s",
-        "wall_ns",
-        "outside_ns",
-        "gap_ns",
-        "gap_share",
-        "batch",
-        "host_late_ns",
-        "sync_ns",
-        "comm_exposed_ns",
-        "transfer_exposed_ns",
+        "step", "steps", "phase", "total_ns", "busy_ns", "idle_ns", "tokens", "per_token_ns", "context",
+        "tokens_per_s", "wall_ns", "outside_ns", "gap_ns", "gap_share", "batch", "host_late_ns", "sync_ns",
+        "comm_exposed_ns", "transfer_exposed_ns",
     ),
-)
+)  # fmt: skip

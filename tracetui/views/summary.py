@@ -2,7 +2,6 @@
 
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from itertools import chain
 from typing import Final
 
@@ -10,17 +9,10 @@ import polars as pl
 
 from capture.run import Run
 from tracetui import units
+from tracetui.analysis import summary
 from tracetui.analysis.key_facts import suggest_views
 from tracetui.analysis.merged.partial_results import PartialResult
 from tracetui.analysis.recording_advice import suggest_recording
-from tracetui.analysis.summary import (
-    SCHEMA,
-    SHAPES,
-    build_merged_summary,
-    compute_summary_table,
-    note_summary,
-    sum_summary,
-)
 from tracetui.cell_width import count_cells, fit_cells
 from tracetui.display_names import map_display_names
 from tracetui.look import Look
@@ -40,6 +32,10 @@ _TITLES: Final = {  # of the parts, from the top
 _PARTS_BY_WEIGHT: Final = ("category", "name", "outlier", "phase", "run", "unknown", "op")
 MAX_BARS: Final = 10
 MIN_BARS: Final = 3
+_WATCHED_NAMES: Final = ("server", "latency", "windows")  # of verdicts; they come first
+_NUMBERED_TABS: Final = 9
+_PALETTE: Final = "Ctrl+P"
+_INDENT: Final = "  "
 
 
 def answer(runs: Sequence[Run], look: Look) -> Answer:
@@ -48,17 +44,13 @@ def answer(runs: Sequence[Run], look: Look) -> Answer:
     Missing views come with what to record so that they work next time.
     """
     run = runs[0]
-    looks = [
-        {"part": "next", "name": suggestion.view, "text": suggestion.text}
-        for suggestion in suggest_views(run)
-    ]
-    table = compute_summary_table(run, look)
-    first = table.filter(pl.col("part") == "verdict")
-    rows = [first, pl.DataFrame(looks, schema=SCHEMA), table.filter(pl.col("part") != "verdict")]
+    looks = [{"part": "next", "name": entry.view, "text": entry.text} for entry in suggest_views(run)]
+    table = summary.compute_summary_table(run, look)
+    is_verdict = pl.col("part") == "verdict"
+    suggestions = pl.DataFrame(looks, schema=summary.SCHEMA)
+    rows = [table.filter(is_verdict), suggestions, table.filter(~is_verdict), _build_missing_rows(run)]
     parts = _category.build_category_part([run], "op", "name")
-    return Answer(
-        pl.concat([*rows, _build_missing_rows(run)]), tuple(note_summary(run, look)), ("name",), parts
-    )
+    return Answer(pl.concat(rows), tuple(summary.note_summary(run, look)), ("name",), parts)
 
 
 def _build_missing_rows(run: Run) -> pl.DataFrame:
@@ -68,7 +60,7 @@ def _build_missing_rows(run: Run) -> pl.DataFrame:
     ways = suggest_recording(run, chain.from_iterable(needs for _, needs in lacks))
     split = (way.partition(": ") for way in ways)
     rows += [{"part": "record", "name": what, "text": how} for what, _, how in split]
-    return pl.DataFrame(rows, schema=SCHEMA)
+    return pl.DataFrame(rows, schema=summary.SCHEMA)
 
 
 def _list_missing_needs(run: Run) -> list[tuple[View, tuple[str, ...]]]:
@@ -81,7 +73,7 @@ def compute_partial(run: Run, look: Look) -> Mapping[str, pl.DataFrame]:
     """Return the part of one file for the summary, and for `doctor`, of many files."""
     kinds = {"view": pl.String, "needs": pl.String, "runs": pl.Int64}
     lacking = [(v.name, " and ".join(needs), 1) for v, needs in _list_missing_needs(run)]
-    return {**sum_summary(run, look), "lacking": pl.DataFrame(lacking, schema=kinds, orient="row")}
+    return {**summary.sum_summary(run, look), "lacking": pl.DataFrame(lacking, schema=kinds, orient="row")}
 
 
 def finish_answer(merged: PartialResult, look: Look) -> Answer:
@@ -92,7 +84,7 @@ def finish_answer(merged: PartialResult, look: Look) -> Answer:
         for name, needs, count in merged.frames["lacking"].select("view", "needs", "runs").rows()
         if name in listed
     ]
-    rows = pl.concat([build_merged_summary(merged), pl.DataFrame(texts, schema=SCHEMA)])
+    rows = pl.concat([summary.build_merged_summary(merged), pl.DataFrame(texts, schema=summary.SCHEMA)])
     notes = ["times of all files are summed; outlier files are far from the median"]
     if look.merged:
         notes.append("facts are per file; --merge without --on shows those of the combined run")
@@ -127,7 +119,7 @@ def draw(answer: Answer, look: Look, size: DrawSize) -> list[Line]:
         blocks += [missing_block] * (missing_block not in blocks)
     for block in blocks:
         lines += [ink.make_line()] * bool(lines) + block
-    return ink.clip_lines(lines, replace(size, height=len(lines)))
+    return ink.clip_lines(lines, size.with_height(len(lines)))
 
 
 def _select_bar_styles(answer: Answer) -> list[str]:
@@ -148,9 +140,7 @@ def _select_fitting_blocks(
     chosen = [p for p in _PARTS_BY_WEIGHT if p in parts]
     while chosen:
         for bars in range(MAX_BARS, MIN_BARS - 1, -1):
-            blocks = [
-                _draw_block(p, parts[p], ways, replace(size, height=bars)) for p in _TITLES if p in chosen
-            ]
+            blocks = [_draw_block(p, parts[p], ways, size.with_height(bars)) for p in _TITLES if p in chosen]
             blocks += [short] if short and "unknown" not in chosen else []
             if sum(1 + len(block) for block in blocks) <= room:
                 return blocks
@@ -183,10 +173,8 @@ def _draw_facts(rows: pl.DataFrame, size: DrawSize) -> list[Line]:
         spans = []
         for column, label, width in zip(columns, labels, widths, strict=True):
             for name, text in column[i : i + 1]:
-                spans += [
-                    (fit_cells(name, label), "dim"),
-                    (f" {fit_cells(text, width, ascii=size.ascii)} ", ""),
-                ]
+                value = f" {fit_cells(text, width, ascii=size.ascii)} "
+                spans += [(fit_cells(name, label), "dim"), (value, "")]
         lines.append(ink.make_line(*spans))
     return lines
 
@@ -207,27 +195,8 @@ def _draw_bars(rows: pl.DataFrame, size: DrawSize) -> list[Line]:
 
 def _draw_texts(rows: pl.DataFrame) -> list[Line]:
     width = max(count_cells(n) for n in rows["name"])
-    return [
-        ink.make_line((fit_cells(n, width), "dim"), f"  {t}")
-        for n, t in zip(rows["name"], rows["text"], strict=True)
-    ]
-
-
-VIEW = View(
-    "summary",
-    "Summary",
-    answer,
-    draw,
-    row_key=("part", "name"),
-    merging=Merging(compute_partial, SHAPES, finish_answer),
-)
-
-
-_WATCHED_NAMES: Final = ("server", "latency", "windows")
-_NUMBERED_TABS: Final = 9
-_PALETTE: Final = "Ctrl+P"
-_INDENT: Final = "  "
-_NEXT: Final = "next "
+    named = zip(rows["name"], rows["text"], strict=True)
+    return [ink.make_line((fit_cells(name, width), "dim"), f"  {text}") for name, text in named]
 
 
 def draw_first_lines(verdicts: pl.DataFrame, looks: pl.DataFrame, size: DrawSize) -> list[Line]:
@@ -237,35 +206,29 @@ def draw_first_lines(verdicts: pl.DataFrame, looks: pl.DataFrame, size: DrawSize
     good = ", ".join(texts[name] for name in ("pace", "device", "bound") if name in texts)
     sentences = [s for s in (*(texts.get(name, "") for name in _WATCHED_NAMES), what, good) if s]
     wide = max(size.width, len(_INDENT) + 1)
-    lines = [
-        ink.make_line((part, "bold"))
-        for sentence in sentences
-        for part in textwrap.wrap(sentence, wide, subsequent_indent=_INDENT)
-    ]
-    return [
-        *lines,
-        *([ink.make_line()] if lines and looks.height else []),
-        *_iter_suggestion_lines(looks, size),
-    ]
+    wrapped = (textwrap.wrap(sentence, wide, subsequent_indent=_INDENT) for sentence in sentences)
+    lines = [ink.make_line((part, "bold")) for part in chain(*wrapped)]
+    gap = [ink.make_line()] if lines and looks.height else []
+    return [*lines, *gap, *_iter_suggestion_lines(looks, size)]
 
 
 def _iter_suggestion_lines(looks: pl.DataFrame, size: DrawSize) -> Iterator[Line]:
     """Yield what to look at next: the key of the view, and what it shows."""
     keys = [_find_key(name, size) for name in looks["name"]]
     wide = max(map(len, keys), default=0)
-    head = _NEXT
+    head = "next "
+    room = max(8, size.width - len(head) - wide - 2)
     for key, text in zip(keys, looks["text"], strict=True):
-        room = max(8, size.width - len(_NEXT) - wide - 2)
         for at, part in enumerate(textwrap.wrap(text, room)):
             yield ink.make_line((head, "dim"), (f"{'' if at else key:<{wide}}", "accent"), f"  {part}")
-            head = " " * len(_NEXT)
+            head = " " * len(head)
 
 
 def _find_key(name: str, size: DrawSize) -> str:
     """Return the key of a single-run view: the user's, the view's own, or its tab number."""
     tabs = [v for v in load_views() if v.run_count == 1]
-    position = next(number for number, v in enumerate(tabs, 1) if v.name == name)
-    key = dict(size.keys).get(name, tabs[position - 1].shortcut)
+    position, view = next((number, v) for number, v in enumerate(tabs, 1) if v.name == name)
+    key = dict(size.keys).get(name, view.shortcut)
     return key or (str(position) if position <= _NUMBERED_TABS else _PALETTE)
 
 
@@ -290,7 +253,6 @@ def draw_missing_data_short(unknown: pl.DataFrame, size: DrawSize) -> list[Line]
 
 
 def _draw_two_columns(rows: Sequence[tuple[str, str]], size: DrawSize) -> list[Line]:
-    """Draw rows of a name and a wrapped text."""
     wide = min(max((count_cells(name) for name, _ in rows), default=0), size.width // 2)
     room = max(8, size.width - wide - 2)
     lines = []
@@ -299,3 +261,13 @@ def _draw_two_columns(rows: Sequence[tuple[str, str]], size: DrawSize) -> list[L
         names = [fit_cells(name, wide, ascii=size.ascii), *[" " * wide] * (len(parts) - 1)]
         lines += [ink.make_line((n, "dim"), f"  {part}") for n, part in zip(names, parts, strict=True)]
     return lines
+
+
+VIEW = View(
+    "summary",
+    "Summary",
+    answer,
+    draw,
+    row_key=("part", "name"),
+    merging=Merging(compute_partial, summary.SHAPES, finish_answer),
+)

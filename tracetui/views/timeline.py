@@ -29,13 +29,11 @@ def answer(runs: Sequence[Run], look: Look) -> Answer:
     """Return one row per lane; slices, gaps and the displayed time range are parts."""
     chart = build_timeline(runs[0], look)
     if chart is None:
-        timed = selection.has_start_times(runs[0], ("step", "span", "kernel"))
-        if timed:
+        if selection.has_start_times(runs[0], ("step", "span", "kernel")):
             return Answer(pl.DataFrame(), (selection.NO_MATCH,))
         note = "this source does not report t of timed rows; the timeline view needs it"
         return Answer(pl.DataFrame(), (note,), missing=("t",))
-    low, high = chart.window
-    start, end = chart.extent
+    (low, high), (start, end) = chart.window, chart.extent
     first, last, total = (units.format_duration(t - start) for t in (low, high, end))
     where = f"{first} to {last} of {total}"
     parts = {
@@ -57,7 +55,7 @@ def draw(answer: Answer, look: Look, size: DrawSize) -> list[Line]:
     page = _build_layout(answer.parts, look, size)
     low, high, start, _ = answer.parts["window"].row(0)
     body = _draw_rows(page, answer.parts["lanes"]["lane"].to_list())
-    spare = DrawSize(size.width, page.room - len(body), size.ascii)
+    spare = size.with_height(page.room - len(body))
     below = _draw_breakdown(answer.parts["names"], page.totals, spare) if page.legend else []
     keys = [_flame_chart.draw_fill_legend(page.totals, size)] if page.legend and not below else []
     gap = [ink.make_line()] * max(0, size.height - 1 - len(body) - len(below) - len(keys) - len(page.foot))
@@ -97,19 +95,14 @@ class _PictureLayout:
 
 
 def _build_layout(parts: TimelineFrames, look: Look, size: DrawSize) -> _PictureLayout:
-    """Return the layout of the drawing for a look and a size."""
     low, high, start, _ = parts["window"].row(0)
     at_cursor = find_slice(parts, look.slice)
-    selected: SelectedSlice = (
-        None if at_cursor is None else (at_cursor["lane"], at_cursor["t"], at_cursor["end"])
-    )
+    selected = None if at_cursor is None else (at_cursor["lane"], at_cursor["t"], at_cursor["end"])
     names = parts["lanes"]["lane"].to_list()
     label = max(MIN_LABEL_CELLS, min(MAX_LABEL_CELLS, size.width // 6, max(map(count_cells, names)) + 1))
     frame = DrawArea(low, high, max(10, size.width - label), size.ascii)
-    foot, totals = (
-        _draw_cursor_text(at_cursor, names, start, look.full_names, size),
-        _sum_categories(parts["names"]),
-    )
+    foot = _draw_cursor_text(at_cursor, names, start, look.full_names, size)
+    totals = _sum_categories(parts["names"])
     legend = bool(totals) and size.height >= MIN_LEGEND_HEIGHT
     room = max(1, size.height - 1 - len(foot) - legend)
     rows = _flame_chart.build_rows(parts["lanes"], parts["slices"], parts["gaps"], parts["cells"])
@@ -187,11 +180,8 @@ def _draw_breakdown(names: pl.DataFrame, totals: Mapping[str, int], size: DrawSi
         (f"{count:>5,}× {format_display_name(name)}", _category.resolve_category(category), ns)
         for name, category, count, ns in kernels
     ]
-    return [
-        *lines,
-        ink.make_line(),
-        *_flame_chart.draw_category_bars(rows, DrawSize(size.width, room, size.ascii), sum(totals.values())),
-    ]
+    bars = _flame_chart.draw_category_bars(rows, size.with_height(room), sum(totals.values()))
+    return [*lines, ink.make_line(), *bars]
 
 
 def _draw_cursor_text(
@@ -202,23 +192,18 @@ def _draw_cursor_text(
         return []
     name = str(at_cursor["name"])
     name = name if in_full or count_cells(name) <= size.width else format_display_name(name)
-    facts = [
-        units.format_duration(at_cursor["end"] - at_cursor["t"]),
-        *_describe_slice(at_cursor, lanes, start),
-    ]
+    facts = _describe_slice(at_cursor, lanes, start)
     if size.height < MIN_LEGEND_HEIGHT:
         return [ink.make_line((f"{format_display_name(str(at_cursor['name']))} ", "bold"), " · ".join(facts))]
     parts = [name[i : i + size.width] for i in range(0, len(name), size.width)][: 3 if in_full else 1]
     wrapped = wrap(f" {'.' if size.ascii else '·'} ".join(facts), size.width)
-    return [
-        *(ink.make_line((part, "bold")) for part in parts),
-        *map(ink.make_line, wrapped[: 1 + (size.height >= MIN_LEGEND_HEIGHT)]),
-    ]
+    return [*(ink.make_line((part, "bold")) for part in parts), *map(ink.make_line, wrapped[:2])]
 
 
 def _describe_slice(slice_: Mapping[str, Any], lanes: Sequence[str], start: int) -> list[str]:
-    """Return the attributes of a slice besides its duration."""
-    parts = [str(slice_[c]) for c in ("op", "category") if slice_.get(c) is not None]
+    """Return the duration and the attributes of a slice."""
+    parts = [units.format_duration(slice_["end"] - slice_["t"])]
+    parts += [str(slice_[c]) for c in ("op", "category") if slice_.get(c) is not None]
     parts += [f"layer {slice_['layer']}"] if slice_.get("layer") is not None else []
     parts += [lanes[slice_["lane"]], f"at {(slice_['t'] - start) / 1e6:,.4f} ms"]
     if slice_.get("step") is not None:

@@ -23,18 +23,9 @@ _TITLES: Final = {
     "memory": "peak memory of each phase",
 }
 _COLUMNS: Final = (
-    "name",
-    "phase",
-    "total_ns",
-    "bytes",
-    "share",
-    "time_ratio",
-    "flop_ratio",
-    "flops",
-    "mean_ns",
-    "count",
+    "name", "phase", "total_ns", "bytes", "share", "time_ratio", "flop_ratio", "flops", "mean_ns", "count",
     "category",
-)
+)  # fmt: skip
 _NUMBER_COLUMNS: Final = ("total_ns", "share", "time_ratio", "bytes")
 # Notices of the import that explain these rows.
 _NOTICES: Final = ("backward_other_thread", "backward_owners", "backward_strangers", "nvtx_lent", "names_cut")
@@ -61,17 +52,14 @@ def draw(answer: Answer, look: Look, size: DrawSize) -> list[Line]:
         rows = answer.rows.filter(part=part)
         if rows.height:
             lines += [ink.make_line(), ink.make_line((_TITLES[part], "title")), *_draw_part(rows, size)]
-    return ink.clip_lines(lines[1:], DrawSize(size.width, len(lines), size.ascii))
+    return ink.clip_lines(lines[1:], size.with_height(len(lines)))
 
 
 def _draw_part(rows: pl.DataFrame, size: DrawSize) -> list[Line]:
-    """Draw figures as a table, and texts as lines."""
     figures = rows.filter(pl.any_horizontal(pl.col(*_NUMBER_COLUMNS).is_not_null()))
     figures_only = figures.drop("part", "text")
     tones = _category.select_cell_styles(figures_only, names=("name",))
-    table = ink.draw_table(
-        figures_only, DrawSize(size.width, figures_only.height + 1, size.ascii), _COLUMNS, styles=tones
-    )
+    table = ink.draw_table(figures_only, size.with_height(figures_only.height + 1), _COLUMNS, styles=tones)
     texts = rows.filter(pl.col("text").is_not_null()).select("phase", "name", "text").rows()
     sentences = [f"{', '.join(filter(None, (phase, name)))}: {text}" for phase, name, text in texts]
     wrapped = (ln for word in sentences for ln in wrap(word, max(10, size.width), subsequent_indent="  "))

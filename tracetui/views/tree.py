@@ -6,41 +6,31 @@ from dataclasses import replace
 import polars as pl
 
 from capture.run import Run
+from tracetui.analysis import tree
 from tracetui.analysis.frames import selection
 from tracetui.analysis.merged.partial_results import PartialResult
-from tracetui.analysis.tree import (
-    SHAPES,
-    build_tree,
-    collect_leaves,
-    compute_tree_table,
-    has_free_kernels,
-    has_paths,
-    is_nested_by_time,
-    resolve_tree_lens,
-)
 from tracetui.look import Look
-from tracetui.views import Answer, Focus, Merging, View, _category
+from tracetui.views import Answer, Focus, Merging, View, _category, find_cursor_row
 
 
 def answer(runs: Sequence[Run], look: Look) -> Answer:
     """Return one row per scope, parents first."""
     run = runs[0]
-    if not (has_paths(run) or run.has("layer") or selection.has_start_times(run, ("span", "kernel"))):
+    if not (tree.has_paths(run) or run.has("layer") or selection.has_start_times(run, ("span", "kernel"))):
         note = "this source reports neither path nor t nor layer; the tree view needs one of them"
         return Answer(pl.DataFrame(), (note,), missing=("path", "t", "layer"))
-    table = compute_tree_table(run, look)
+    table = tree.compute_tree_table(run, look)
     if table.is_empty():
         return Answer(table, (selection.NO_MATCH,), key=("path",))
-    lens = resolve_tree_lens(run, look)
+    lens = tree.resolve_tree_lens(run, look)
     notes = [f"{lens} times"] if lens else []
-    if is_nested_by_time(run, look):
+    if tree.is_nested_by_time(run, look):
         notes.append("scopes are nested by their times")
-    if run.has("layer") and has_free_kernels(run, lens):
+    if run.has("layer") and tree.has_free_kernels(run, lens):
         notes.append("kernels without a scope are grouped by step, kind of layer and op")
-    notes += [] if has_paths(run) else selection.note_folding(run)
-    return replace(
-        _build_answer(table, notes), table_style=_category.build_style_by_column(runs[:1], "name", "scope")
-    )
+    notes += [] if tree.has_paths(run) else selection.note_folding(run)
+    table_style = _category.build_style_by_column(runs[:1], "name", "scope")
+    return replace(_build_answer(table, notes), table_style=table_style)
 
 
 def _build_answer(table: pl.DataFrame, notes: Sequence[str]) -> Answer:
@@ -51,15 +41,14 @@ def _build_answer(table: pl.DataFrame, notes: Sequence[str]) -> Answer:
 def finish_answer(merged: PartialResult, look: Look) -> Answer:
     """Return the tree of the scopes of all files."""
     lenses = merged.members["lens"].drop_nulls().unique().sort()
-    return _build_answer(
-        build_tree(merged.frames["leaves"]), [f"{' and '.join(lenses)} times"] if lenses.len() else []
-    )
+    notes = [f"{' and '.join(lenses)} times"] if lenses.len() else []
+    return _build_answer(tree.build_tree(merged.frames["leaves"]), notes)
 
 
 def find_focus(answer: Answer, look: Look) -> Focus:
     """Return the scope under the cursor."""
-    row = look.cursor[0]
-    return (("scope", answer.rows["path"][row]),) if 0 <= row < answer.rows.height else ()
+    row = find_cursor_row(answer, look)
+    return () if row is None else (("scope", row["path"]),)
 
 
 VIEW = View(
@@ -67,7 +56,7 @@ VIEW = View(
     "Tree",
     answer,
     needs=frozenset({"dur", "path|t|layer"}),
-    merging=Merging(collect_leaves, SHAPES, finish_answer),
+    merging=Merging(tree.collect_leaves, tree.SHAPES, finish_answer),
     columns=("scope", "inclusive_ns", "self_ns", "share", "count"),
     label_column="scope",
     find_focus=find_focus,

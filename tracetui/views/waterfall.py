@@ -28,15 +28,16 @@ def answer(runs: Sequence[Run], look: Look) -> Answer:
     bars = build_waterfall(compared.rows, by, compared.gap_ns)
     total = int(bars["delta_ns"].sum())
     exact = f"the bars sum to {total:,} ns: Δcalls at the old time per call, Δtime per call, new, gone"
-    return Answer(
-        bars, (*build_notes(compared, look), exact), (by,), _category.build_category_part((a, b), by)
-    )
+    notes = (*build_notes(compared, look), exact)
+    return Answer(bars, notes, (by,), _category.build_category_part((a, b), by))
 
 
 def draw(answer: Answer, look: Look, size: DrawSize) -> list[Line]:
     """Draw a line per bar: label, signed bar, change, and both times if there is room."""
     by = answer.key[0]
-    legend = _category.draw_legend_below(categories := _find_bar_categories(answer), size)
+    labels = answer.rows[by].to_list()
+    categories = labels if by == "category" else _category.find_categories(answer.parts, labels)
+    legend = _category.draw_legend_below(categories, size)
     styles = pl.Series("style", [_category.select_name_style(category) or "name" for category in categories])
     rows = _sum_smallest_bars(answer.rows.with_columns(styles), by, max(2, size.height - 2 - len(legend)))
     largest = max((abs(v) for v in rows["delta_ns"]), default=0) or 1
@@ -44,25 +45,12 @@ def draw(answer: Answer, look: Look, size: DrawSize) -> list[Line]:
     times = TIMES_CELLS if size.width - label >= MIN_TIMES_WIDTH else 0
     half = max(4, (size.width - label - times - 16) // 2)
     total = int(answer.rows["delta_ns"].sum())
-    return [
-        ink.make_line((f"{by} ".ljust(label + half), "dim"), ("faster ◂ ▸ slower", "dim")),
-        *(
-            _draw_waterfall_bar(row, by, label, half, largest, times, size)
-            for row in rows.iter_rows(named=True)
-        ),
-        ink.make_line(
-            ("total".ljust(label + 2 * half + 2), "title"),
-            (_format_bar_change(total), glyphs.select_sign_style(total)),
-        ),
-        *legend,
-    ]
-
-
-def _find_bar_categories(answer: Answer) -> list[str | None]:
-    """Return the category of each bar, None if unknown."""
-    by = answer.key[0]
-    labels = answer.rows[by].to_list()
-    return labels if by == "category" else _category.find_categories(answer.parts, labels)
+    head = ink.make_line((f"{by} ".ljust(label + half), "dim"), ("faster ◂ ▸ slower", "dim"))
+    named = rows.iter_rows(named=True)
+    bars = [_draw_waterfall_bar(row, by, label, half, largest, times, size) for row in named]
+    title = ("total".ljust(label + 2 * half + 2), "title")
+    foot = ink.make_line(title, (_format_bar_change(total), glyphs.select_sign_style(total)))
+    return [head, *bars, foot, *legend]
 
 
 def _sum_smallest_bars(rows: pl.DataFrame, by: str, room: int) -> pl.DataFrame:
@@ -79,14 +67,11 @@ def _sum_smallest_bars(rows: pl.DataFrame, by: str, room: int) -> pl.DataFrame:
 def _draw_waterfall_bar(
     row: Mapping[str, Any], by: str, label: int, half: int, largest: int, times: int, size: DrawSize
 ) -> Line:
-    value = row["delta_ns"]
+    value, times_text = row["delta_ns"], ""
     tone = glyphs.select_sign_style(value)
-    has_times = times and (row["total_a_ns"] or row["total_b_ns"])
-    times_text = (
-        f"  {units.format_duration(row['total_a_ns']):>9} → {units.format_duration(row['total_b_ns'])}"
-        if has_times
-        else ""
-    )
+    if times and (row["total_a_ns"] or row["total_b_ns"]):
+        before, after = (units.format_duration(row[c]) for c in ("total_a_ns", "total_b_ns"))
+        times_text = f"  {before:>9} → {after}"
     return ink.make_line(
         (fit_cells(str(row[by]), label, ascii=size.ascii) + " ", row["style"]),
         (glyphs.draw_signed_bar(value / largest, 2 * half + 1, size.ascii), tone),
@@ -96,11 +81,8 @@ def _draw_waterfall_bar(
 
 
 def _format_bar_change(value: int) -> str:
-    return f" {_choose_arrow(value)} {units.format_difference(value):>11}"
-
-
-def _choose_arrow(value: int) -> str:
-    return "▲" if value > 0 else "▼" if value < 0 else " "
+    arrow = "▲" if value > 0 else "▼" if value < 0 else " "
+    return f" {arrow} {units.format_difference(value):>11}"
 
 
 VIEW = View("waterfall", "Waterfall", answer, draw, needs=frozenset({"dur"}), run_count=2)

@@ -31,10 +31,9 @@ def run(jobs: Sequence[FileJob], where: str) -> Iterator[JobResult]:
     queue, suspects, lost = deque(jobs), deque[FileJob](), Counter[int]()
     while queue or suspects:
         is_retry = bool(suspects)
-        with _open_pool(1 if is_retry else number) as pool:
-            for job, result in _run_jobs(
-                pool, suspects if is_retry else queue, 1 if is_retry else 2 * number
-            ):
+        some, processes, limit = (suspects, 1, 1) if is_retry else (queue, number, 2 * number)
+        with _open_pool(processes) as pool:
+            for job, result in _run_jobs(pool, some, limit):
                 if result is not None:
                     yield result
                     continue
@@ -132,12 +131,9 @@ def _count_processes(jobs: Sequence[FileJob], where: str) -> int:
 
 def _count_fitting(jobs: Sequence[FileJob]) -> int:
     """Count how many of the largest files fit into free memory at once."""
-    largest = max((Path(f).stat().st_size for job in jobs for f in job.files if _is_local(f)), default=0)
+    paths = (Path(file) for job in jobs for file in job.files if not is_url(file))
+    largest = max((path.stat().st_size for path in paths if path.is_file()), default=0)
     return int(_read_free_bytes() // (largest * _MEMORY_PER_FILE_BYTE + _MIN_PROCESS_BYTES))
-
-
-def _is_local(file: str) -> bool:
-    return not is_url(file) and Path(file).is_file()
 
 
 def _read_free_bytes() -> int:
