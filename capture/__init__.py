@@ -1,14 +1,13 @@
 """What happened: how an execution is recorded, stored and loaded, as a Run of one event frame.
 
 the data:
-  run: Run, its metadata and its validated event frame
-  live_run: LiveRun, a snapshot of a growing run, and results computed per chunk of it
+  run: Run, its metadata and its validated event frame; LiveRun, a snapshot of a growing run
   launch_archive: compressed single launches of compacted steps
   import_log: records read, repaired and dropped, with a notice per cause
   errors: errors whose message is shown to the user
 
 loading:
-  load_runs: load files and folders as runs
+  load_runs: load files and folders as runs, and select one by number or name
   source: an input file, unpacked, with its head for sniffing
   files/: addresses, remote files, private folders, atomic writes
   cache: parsed inputs on disk
@@ -29,13 +28,12 @@ recording:
 shared helpers:
   device_roofs: peak bandwidth and compute rate of devices
   nvidia: driver version and GPU names without touching a GPU
-  parallel: run polars computations on several threads
+  tasks: run polars computations on threads, cancel long work, announce it
   dense_lookup: look up integer keys by index tables instead of hashing
   extensions: load optional C extensions
   build_part: compile a C extension
   clean_text: sanitise text from outside
   spelling: suggest the nearest known word
-  activity: announce slow work, so that the screen can show it
   stderr_mute: mute native libraries on stderr
   plugins: loaders, views and model families registered by other packages
 """

@@ -5,7 +5,11 @@ from typing import Final
 
 import polars as pl
 
-from capture.classify.columns_from_layers import describe_inference, fill_inferred_layers
+from capture.classify.columns_from_names import as_categories
+from capture.classify.layer_inference import InferenceEvidence, InferredLayers, KernelSequence, infer_layers
+from capture.classify.layer_roles import map_role_to_op
+from capture.classify.name_rules import has_model_position, infer_op_and_category
+from capture.dense_lookup import find_positions, find_rows
 from capture.import_log import Log
 from capture.run import Run, drop_empty_columns
 
@@ -13,6 +17,10 @@ _STEP_NAME: Final = "forward pass"  # of an inferred step
 STEPS_NOTICE: Final = "inferred_steps"  # id of the notice, and key of the run's meta
 _STEPS_MESSAGE: Final = "steps are inferred from repeated passes: the file does not mark steps"
 _MIN_PASSES: Final = 2  # fewer are not taken as steps
+MIN_SHARE: Final = 0.5  # of the launches in layers, and of the confidence; nothing is inferred below
+MIN_AGREEMENT_SHARE: Final = 0.99  # of the launches with a reported layer, for which the same is inferred
+_MIN_LAYERS: Final = 2
+_TRAINING_PHASES: Final = ("backward", "optimizer")  # training runs its layers forward and backward
 
 
 def add_inferred_structure(run: Run, log: Log) -> Run:
@@ -51,3 +59,121 @@ def _build_step_rows(events: pl.DataFrame) -> pl.DataFrame:
     return spans.select("step", "t", dur=until - pl.col("t")).with_columns(
         pl.lit(word, dtype=pl.Categorical()).alias(column) for column, word in words.items()
     )
+
+
+def fill_inferred_layers(events: pl.DataFrame) -> tuple[pl.DataFrame, InferenceEvidence | None]:
+    """Fill layer and op of device kernels by inference; also return the evidence.
+
+    The events stay unchanged, with None, if any kernel trains, if an inferred layer contradicts a reported
+    one, or if too little repeats. An op is filled if it is missing, if the name alone implied one without a
+    position in the model (`copy`), or if the inferred one is finer (`moe` → `moe.router`). Reported layers
+    stay. Without reported steps the passes become steps.
+    """
+    kernels = _select_timed_kernels(events)
+    if kernels.is_empty():
+        return events, None
+    inferred = infer_layers(_build_sequence(kernels))
+    evidence = inferred.evidence
+    is_weak = evidence.layers < _MIN_LAYERS or min(evidence.launch_share, evidence.confidence) < MIN_SHARE
+    if is_weak or _compute_agreement(kernels, inferred) < MIN_AGREEMENT_SHARE:
+        return events, None
+    return _fill_columns(events, kernels, inferred), evidence
+
+
+def describe_inference(evidence: InferenceEvidence, what: str = "layers and roles") -> str:
+    """Describe for the user what was inferred, and from what."""
+    block = f"{evidence.period} kernels × {evidence.layers}"
+    share = f"{100 * evidence.launch_share:.0f} % of the launches"
+    return f"{what} are inferred from the repeating block ({block}, {share})"
+
+
+def _compute_agreement(kernels: pl.DataFrame, inferred: InferredLayers) -> float:
+    """Compute the share of kernels with a reported layer whose inferred layer is the same; 1 without any."""
+    if "layer" not in kernels.columns:
+        return 1.0
+    same = (kernels["layer"] == pl.Series(inferred.layer)).drop_nulls()
+    return float(same.sum()) / same.len() if same.len() else 1.0
+
+
+def _select_timed_kernels(events: pl.DataFrame) -> pl.DataFrame:
+    """Select the device's kernels by start time, else the host's; none if any of them trains."""
+    if not {"t", "dur", "lens", "category"} <= set(events.columns):
+        return events.clear()
+    kernel = pl.col("kind") == "kernel"
+    has_device = events.select((kernel & (pl.col("lens") == "gpu")).any()).item()
+    work = kernel & (pl.col("lens") == ("gpu" if has_device else "host"))
+    if "phase" in events.columns:
+        trains = pl.col("phase").is_in(list(_TRAINING_PHASES))
+        if events.select((work & trains).any()).item():
+            return events.clear()
+    needed = ("name", "category", "t", "dur", "track", "step", "layer")
+    columns = ["row", *(c for c in needed if c in events.columns)]
+    is_timed = work & pl.col("t").is_not_null() & pl.col("dur").is_not_null()
+    kernels = events.lazy().with_row_index("row").filter(is_timed).select(columns).collect()
+    return kernels if kernels["t"].is_sorted() else kernels.sort("t", maintain_order=True)
+
+
+def _build_sequence(kernels: pl.DataFrame) -> KernelSequence:
+    distinct = kernels.group_by("name", maintain_order=True).agg(pl.col("category").drop_nulls().first())
+    return KernelSequence(
+        name=find_positions(kernels["name"], distinct["name"]).to_numpy(),
+        names=distinct["name"].cast(pl.String).to_list(),
+        start=kernels["t"].to_numpy(),
+        duration=kernels["dur"].to_numpy(),
+        categories=distinct["category"].cast(pl.String).to_list(),
+        stream=kernels["track"].to_physical().to_numpy() if "track" in kernels.columns else None,
+        step=kernels["step"].fill_null(-1).to_numpy() if "step" in kernels.columns else None,
+    )
+
+
+def _fill_columns(events: pl.DataFrame, kernels: pl.DataFrame, inferred: InferredLayers) -> pl.DataFrame:
+    """Fill layer, op and step of the events at the rows of the kernels."""
+    ops = as_categories(map(map_role_to_op, inferred.roles))
+    by_kernel = pl.DataFrame(
+        {
+            "layer": _mask_negative_codes(pl.Series(inferred.layer)).cast(pl.Int32),
+            "step": _mask_negative_codes(pl.Series(inferred.pass_index)) + 1,
+            "op": ops.gather(_mask_negative_codes(pl.Series(inferred.role))),
+            "general_op": _infer_general_ops(kernels["name"]),
+        }
+    )
+    guesses = _scatter_rows(by_kernel, kernels["row"], events.height)
+    if "step" in events.columns:
+        guesses = guesses.drop("step")
+    elif "op" in events.columns:
+        events = events.with_columns(guesses["step"])
+    if "layer" in events.columns:
+        is_open = events["path"].is_null() if "path" in events.columns else events["layer"].is_null()
+        guesses = guesses.with_columns(layer=pl.coalesce(events["layer"], pl.when(is_open).then("layer")))
+    if "op" not in events.columns:
+        return events.with_columns(guesses.drop("general_op"))
+    return events.with_columns(guesses["layer"], _refine_ops(events["op"], guesses))
+
+
+def _refine_ops(reported: pl.Series, guesses: pl.DataFrame) -> pl.Series:
+    """Replace reported ops that are missing, general, or coarser than the inferred ones."""
+    op, text = pl.col("op"), pl.col("reported").cast(pl.String)
+    is_finer = op.cast(pl.String).str.starts_with(pl.concat_str(text, pl.lit(".")))
+    is_finer |= (text == pl.col("general_op").cast(pl.String)) & op.is_not_null()
+    refined = pl.when(is_finer).then("op").otherwise(pl.coalesce("reported", "op"))
+    return guesses.with_columns(reported=reported).select(refined.alias("op"))["op"]
+
+
+def _scatter_rows(by_kernel: pl.DataFrame, rows: pl.Series, height: int) -> pl.DataFrame:
+    """Scatter values of some rows into a frame of `height` rows, null elsewhere."""
+    if rows.len() == height and rows.is_sorted():
+        return by_kernel
+    indices = find_rows(rows, pl.int_range(height, dtype=pl.UInt32, eager=True), keep="last")
+    return by_kernel.select(pl.all().gather(indices))
+
+
+def _infer_general_ops(names: pl.Series) -> pl.Series:
+    """Infer from each name an op without a position in the model, such as `copy`; null for other ops."""
+    distinct = names.unique(maintain_order=True)
+    words = distinct.cast(pl.String)
+    ops = (None if has_model_position(name) else infer_op_and_category(name)[0] for name in words)
+    return as_categories(ops).gather(find_positions(names, distinct))
+
+
+def _mask_negative_codes(codes: pl.Series) -> pl.Series:
+    return pl.select(pl.when(codes >= 0).then(codes))[:, 0]

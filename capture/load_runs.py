@@ -1,4 +1,4 @@
-"""Load files and folders as runs: choose the loader, use the cache, group and merge ranks."""
+"""Load files and folders as runs: choose the loader, use the cache, group and merge ranks, select a run."""
 
 import traceback
 from collections.abc import Callable, Sequence
@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import Final, TypeGuard
+from typing import TYPE_CHECKING, Final, TypeGuard
 
 from msgspec import Struct
 from polars.exceptions import PanicException
@@ -17,7 +17,7 @@ from capture.cache import build_entry_path, fetch, store
 from capture.cache import prefetch as begin_to_fetch
 from capture.clean_text import clean
 from capture.devices import select_device
-from capture.errors import CaptureError, UnforeseenError, UnreadableError
+from capture.errors import CaptureError, UnforeseenError, UnreadableError, UsageError
 from capture.files import remote_files, user_dirs
 from capture.files.addresses import find_list_path, is_pattern, is_url, match_local_files, parse_address_list
 from capture.graphs.capture_files import is_capture, resolve_captures
@@ -29,6 +29,9 @@ from capture.run import Run
 from capture.source import Source
 from capture.stderr_mute import mute_stderr
 from capture.unknown_input import FORMATS_HINT, build_unknown_input_error
+
+if TYPE_CHECKING:
+    from capture.run import Run
 
 MAX_PREFETCHED_FILES: Final = 2  # more would only compete for the cores
 MAX_NAMED_FILES: Final = 20  # unreadable files of a folder that a notice names
@@ -159,7 +162,7 @@ def load_all(
     """
     read = partial(load, cache=cache, capture=capture, limits=limits)
     runs = [_load_group(group, read) for group in group_inputs(paths, merge=merge)]
-    merged = [run for group in runs for run in (merge_ranks(group) if merge else group)]
+    merged = [run for group in runs for run in (merge_ranks(group) if merge and len(group) > 1 else group)]
     return merged if device is None else [select_device(run, device) for run in merged]
 
 
@@ -287,3 +290,26 @@ def _classify_file(path: Input) -> str:
     if not loaders.find_loaders(head, Path(path).suffix):
         return ""
     return _CAPTURE if is_capture(Path(path), head.text) else _PROFILE
+
+
+def resolve_run_index(runs: "Sequence[Run]", which: str | None) -> int:
+    """Return the index of the run named by a number from one, its name, or a part of it; 0 for None.
+
+    Raise UsageError if no run or several runs match. A number is never matched against a part of a name.
+    """
+    if which is None:
+        return 0
+    if which.isdecimal() and 1 <= int(which) <= len(runs):
+        return int(which) - 1
+    places = [i for i, r in enumerate(runs) if r.name == which]
+    if not places and not which.isdecimal():
+        places = [i for i, r in enumerate(runs) if which.lower() in r.name.lower()]
+    if len(places) == 1:
+        return places[0]
+    what = f"{len(places)} runs are called" if places else "no run is called"
+    raise UsageError(f"{what} {which!r}", todo=f"the runs are {format_run_names(runs)}")
+
+
+def format_run_names(runs: "Sequence[Run]") -> str:
+    """Return the names of the runs, each with its number: 1: warm-up, 2: decode."""
+    return ", ".join(f"{number}: {run.name}" for number, run in enumerate(runs, 1))

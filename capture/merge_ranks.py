@@ -12,7 +12,6 @@ from capture.clean_text import clean
 from capture.dense_lookup import find_distinct
 from capture.errors import UsageError
 from capture.import_log import ImportLog, Log
-from capture.native.op_table import prefix_track_with_rank
 from capture.native.schema import TIME_COLUMNS
 from capture.run import Run, drop_empty_columns
 
@@ -27,6 +26,13 @@ def parse_rank(track: str) -> int | None:
     """Return the rank of a track, or None if it has none."""
     match = _RANK_TRACK.match(track)
     return int(match[1]) if match else None
+
+
+def prefix_track_with_rank(rank: int | None, track: str | None) -> str | None:
+    """Return a track below the track of its rank, or the track itself without a rank."""
+    if rank is None:
+        return track
+    return f"rank {rank} / {track}" if track else f"rank {rank}"
 
 
 def map_tracks_to_ranks(run: Run) -> dict[str, int]:

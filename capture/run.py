@@ -1,7 +1,7 @@
-"""Run: metadata and one validated event frame of one execution."""
+"""Run: metadata and one validated event frame of one execution; LiveRun: a snapshot of a growing one."""
 
 import sys
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain, count
@@ -12,8 +12,9 @@ import polars as pl
 from capture.clean_text import MAX_NAME_CHARS, clean
 from capture.dense_lookup import find_distinct
 from capture.import_log import ImportLog, Log
+from capture.launch_archive import LaunchArchive
 from capture.native.schema import CATEGORIES, COLUMNS, KINDS, LENSES
-from capture.parallel import run_parallel
+from capture.tasks import run_parallel
 
 DTYPES: Final[Mapping[str, pl.DataType]] = {
     c.name: {"cat": pl.Categorical(), "i64": pl.Int64(), "i32": pl.Int32(), "f64": pl.Float64()}[c.type]
@@ -23,10 +24,8 @@ MAX_VALUE: Final = 1e30  # sums and squares of values up to this stay finite
 MAX_DURATION_NS: Final = 1 << 61  # ends, and differences between them, still fit into 64 bits
 UNNAMED_ROW: Final = "unnamed"
 FEW_ROWS: Final = 1 << 10  # up to which a Python set of the values is faster
-
 _MIN_REPEATS: Final = 8  # repeats per text from which cleaning the distinct texts is faster
 _NOT_PRINTABLE_ASCII: Final = r"[^ -~]"  # any character outside printable ASCII
-
 _NULL_COLUMNS: Final = {name: pl.Series(name, [None], dtype) for name, dtype in DTYPES.items()}
 _ALLOWED_WORDS: Final = {"kind": KINDS, "lens": LENSES, "category": CATEGORIES}
 
@@ -234,3 +233,71 @@ def select_or_null(frame: pl.DataFrame, columns: Collection[str]) -> pl.DataFram
     """Return these columns of the schema; a column that the frame lacks is all null."""
     missing = [c for c in columns if c not in frame.columns]
     return frame.hstack([_NULL_COLUMNS[c].new_from_index(0, frame.height) for c in missing])[[*columns]]
+
+
+@dataclass(frozen=True, eq=False)
+class Chunk:
+    """Immutable events, and results computed from them alone, by question."""
+
+    events: pl.DataFrame
+    cache: dict[Hashable, Any] = field(default_factory=dict)
+
+
+class ChunkList:
+    """Chunks in order; neighbours of similar size are merged, so that a long run has few."""
+
+    def __init__(self, max_rows: int | None = None, chunks: Sequence[Chunk] = ()) -> None:
+        """Merge chunks up to `max_rows` rows, None for any number."""
+        self._max_rows = max_rows
+        self.chunks = [piece for piece in chunks if piece.events.height]
+
+    @property
+    def height(self) -> int:
+        return sum(frame.height for frame in self)
+
+    def add(self, frame: pl.DataFrame) -> None:
+        """Append a frame."""
+        self.chunks.append(Chunk(frame))
+        while len(self.chunks) > 1 and self._should_merge(*self.chunks[-2:]):
+            last = [self.chunks.pop().events for _ in range(2)][::-1]
+            self.chunks.append(Chunk(pl.concat(last, how="diagonal", rechunk=True)))
+
+    def _should_merge(self, left: Chunk, right: Chunk) -> bool:
+        small, large = right.events.height, left.events.height
+        return large < 2 * small and (self._max_rows is None or small + large <= self._max_rows)
+
+    def split_off_retained(
+        self, is_retained: Callable[[pl.DataFrame], bool]
+    ) -> tuple[pl.DataFrame, list[Chunk]]:
+        """Return all up to the last chunk that is not retained as one frame, and the chunks after it."""
+        first = len(self.chunks)
+        while first and is_retained(self.chunks[first - 1].events):
+            first -= 1
+        frames = [piece.events for piece in self.chunks[:first]]
+        return pl.concat(frames, how="diagonal") if frames else pl.DataFrame(), self.chunks[first:]
+
+    def prepend_frame(self, frame: pl.DataFrame, chunks: Sequence[Chunk]) -> "ChunkList":
+        """Return a frame and the chunks after it as a list like this one."""
+        return ChunkList(self._max_rows, (Chunk(frame), *chunks))
+
+    def __iter__(self) -> Iterator[pl.DataFrame]:
+        return (piece.events for piece in self.chunks)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class LiveRun(Run):
+    """A snapshot of a growing run. A run made from it with other events is a `Run` (`Run.with_events`)."""
+
+    chunks: tuple[Chunk, ...] = ()  # the events, in this order; none if it has ended
+    archive: LaunchArchive = field(default_factory=LaunchArchive)  # launches of compacted steps
+    earlier_steps: pl.DataFrame = field(default_factory=pl.DataFrame)  # history, also of compacted steps
+
+
+def list_chunks(run: Run) -> tuple[Chunk, ...]:
+    """Return the chunks of a run; none if it does not grow."""
+    return run.chunks if isinstance(run, LiveRun) else ()
+
+
+def list_column_types(*columns: str) -> dict[str, Any]:
+    """Map columns of the event schema to their types, texts as strings."""
+    return {c: pl.String if DTYPES[c] == pl.Categorical else DTYPES[c] for c in columns}

@@ -14,9 +14,8 @@ from typing import Any, Final, NamedTuple
 
 from capture.native.emit import Emitter
 from tests.docs import GUIDES, ROOT
-from tracetui.guides.examples import EXAMPLES
 from tracetui.samples import find_sample
-from tracetui.verbs import VERBS, load_verb
+from tracetui.verbs import EXAMPLES, VERBS, load_verb
 
 DOCUMENTS: Final = (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(GUIDES.glob("*.md")))
 BLOCK: Final = re.compile(r"^```sh\n(.*?)^```", re.DOTALL | re.MULTILINE)

@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from tests.commands import parser_of
 from tracetui.cli import EPILOG
 from tracetui.guides import TOPICS, read_title
-from tracetui.guides.examples import EXAMPLES
-from tracetui.verbs import VERBS
+from tracetui.verbs import EXAMPLES, VERBS
 
 ABOUT = (
     "tracetui shows where the time of LLM inference goes: it opens the profiles of many tools, watches "

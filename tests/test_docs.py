@@ -19,8 +19,7 @@ from tests.docs import GUIDES, MAN_PAGE, PARTS, ROOT, rewritten
 from tests.house import ROOMS
 from tracetui import cli
 from tracetui.guides import TOPICS, read_glossary, read_guide
-from tracetui.guides.examples import EXAMPLES
-from tracetui.verbs import VERBS
+from tracetui.verbs import EXAMPLES, VERBS
 from tracetui.views import load_views
 
 DOCUMENTS = (*(ROOT / f"{name}.md" for name in ("README", "ARCHITECTURE", "CONTRIBUTING", "CHANGELOG")),

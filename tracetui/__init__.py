@@ -14,13 +14,10 @@ frame; `Recorder` and `Emitter` record a loop of your own program.
 - views/: a question and its drawing, one module each
 
 - api: `tracetui.load(path)` returns a profile whose views are polars frames
-- cancel: cooperative cancellation: long work calls `check_cancelled` between steps
-- cell_width: width of text in terminal cells: the one measure of views, printed tables and the screen
 - cli: command line: argv in, exit code out; the only place that prints errors
-- display_names: display names of kernels: short, and unique within an answer
 - engine: the bundled engine as `python -m tracetui.engine`, for launchers such as torchrun that take a module
 - filter_syntax: parse filters: `op:attn name:/re/ share:>5`, mixed with a regular expression on names
-- glyphs: draw numbers as characters: sparklines, bars, signs of changes; and select their style names
+- glyphs: text and characters in terminal cells: sparklines, bars, widths, short names of kernels
 - json_schema: the published JSON schema of `--format json`: reports of every view, queries, errors
 - look: options of a view: sort, filter, group, steps, lens
 - markdown: escape foreign text for Markdown: no markup, link, image or HTML of it takes effect
@@ -29,7 +26,6 @@ frame; `Recorder` and `Emitter` record a loop of your own program.
 - pr_comment: format a comparison as a pull-request comment: the decision, and folded below it the evidence
 - process_tuning: garbage collection, threads of polars and memory kept by the allocators
 - report_formats: format the answer of a view as text, Markdown, CSV, JSON or a web page
-- run_choice: select the run of a file by number or name
 - saved_choices: columns of views and linked rows that the user chose, in small editable files
 - sql: run SQL over a run: its events and the answers of its views are the only tables
 - start_menu: menu shown without a file: recent files, recordings, baselines, samples, the tour

@@ -6,11 +6,10 @@ from typing import Any, Self
 
 import polars as pl
 
-from capture.load_runs import load_all
+from capture.load_runs import load_all, resolve_run_index
 from capture.run import Run
 from tracetui import sql
 from tracetui.look import Look
-from tracetui.run_choice import resolve_run_index
 from tracetui.samples import resolve_file
 from tracetui.views import Answer, ask, list_view_names, load_view
 

@@ -19,7 +19,7 @@ from capture.files.addresses import mask_credentials
 from capture.spelling import find_nearest, suggest_nearest
 from capture.stderr_mute import allow_stderr_muting
 from tracetui import process_tuning, verbs
-from tracetui.guides.examples import format_examples
+from tracetui.verbs import format_examples
 
 INTERNAL_ERROR: Final = 70
 EPILOG: Final = """\

@@ -1,12 +1,20 @@
-"""Draw numbers as characters: sparklines, bars, signs of changes; and select their style names."""
+"""Text and characters in terminal cells: sparklines, bars, signs of changes, widths, short names of kernels.
+
+CJK characters fill two cells, combining marks none, and an emoji of several code points two in all. The
+tables of Unicode are those of `rich`, which Textual draws with.
+"""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from itertools import islice
 from typing import Final
+
+from rich.cells import cell_len, split_graphemes
+
+from capture.clean_text import shorten_middle
 
 BLOCKS: Final = "▁▂▃▄▅▆▇█"
 ASCII_BLOCKS: Final = "_.-~=+*#"
-
 OUTLIER_RATIO: Final = 3  # to the median, above which a value is an outlier
 VALUES_PER_OUTLIER: Final = 8  # one outlier per 8 values does not change the scale
 CHANGE_BOUNDS_PCT: Final = (2.0, 5.0, 20.0)  # bounds of small, medium and large changes
@@ -14,6 +22,11 @@ CHANGE_SIGNS: Final = ("▼▼▼", "▼▼", "▼", "·", "▲", "▲▲", "▲
 ASCII_CHANGE_SIGNS: Final = ("---", "--", "-", ".", "+", "++", "+++")
 NARROW_CHANGE_SIGNS: Final = "▼▽▿·▵△▲"  # if there is no room to repeat a sign
 ASCII_NARROW_CHANGE_SIGNS: Final = "v=-.+*^"
+MOST_CHARS: Final = 4096  # longer texts are shortened before they are measured
+READABLE_CHARS: Final = 40  # names up to this length stay as they are
+NAME_COLUMNS: Final = frozenset({"name", "name_a", "name_b", "scope"})  # with names of kernels
+_MANGLED_PREFIXES: Final = ("_Z", "__Z")
+_MAX_NAMES: Final = 4096  # shortened per answer; later rows are negligible
 
 
 def draw_sparkline(
@@ -117,3 +130,73 @@ def _find_level(value: float, top: float, steps: int) -> int:
     if top <= 0 or not math.isfinite(value):
         return 0
     return max(0, min(steps - 1, int(value / top * steps)))
+
+
+def count_cells(text: str) -> int:
+    """Return the number of cells that a text fills."""
+    return len(text) if text.isascii() else cell_len(text)
+
+
+def clip_cells(text: str, width: int) -> str:
+    """Return the longest beginning of a text that fits into `width` cells."""
+    if text.isascii():
+        return text[: max(0, width)]
+    for start, _, cells in split_graphemes(text)[0]:
+        width -= cells
+        if width < 0:
+            return text[:start]
+    return text
+
+
+def _clip_cells_left(text: str, width: int) -> str:
+    """Return the longest ending of a text that fits into `width` cells."""
+    if text.isascii():
+        return text[max(0, len(text) - width) :]
+    for _, end, cells in reversed(split_graphemes(text)[0]):
+        width -= cells
+        if width < 0:
+            return text[end:]
+    return text
+
+
+def fit_cells(text: str, width: int, right: bool = False, ascii: bool = False) -> str:
+    """Return a text in exactly `width` cells: padded, or cut in its middle, where names differ least."""
+    if width <= 0:
+        return ""
+    if len(text) > MOST_CHARS:
+        text = shorten_middle(text, MOST_CHARS)
+    if count_cells(text) > width:
+        tail = (width - 1) // 2
+        text = clip_cells(text, width - 1 - tail) + ("~" if ascii else "…") + _clip_cells_left(text, tail)
+    padding = " " * (width - count_cells(text))
+    return padding + text if right else text + padding
+
+
+def map_display_names(names: Iterable[str]) -> dict[str, str]:
+    """Map each name that is too long to its display name; different names stay different.
+
+    Indentation of a name is kept.
+    """
+    from capture.classify.short_names import shorten_names  # a screen starts without names
+
+    forms: dict[str, list[str]] = {}
+    for name in dict.fromkeys(names):
+        forms.setdefault(name.lstrip(" "), []).append(name)
+    long = dict.fromkeys(islice(filter(_is_unreadable, forms), _MAX_NAMES))
+    short = {
+        name: as_
+        for name, as_ in shorten_names(long).items()
+        if len(as_) < len(name) and (as_ not in forms or as_ in long)  # different from every other name
+    }
+    return {form: form.removesuffix(name) + as_ for name, as_ in short.items() for form in forms[name]}
+
+
+def format_display_name(name: str) -> str:
+    """Return the display name of one name; it may coincide with that of another."""
+    from capture.classify.short_names import shorten_name
+
+    return shorten_name(name) if _is_unreadable(name) else name
+
+
+def _is_unreadable(name: str) -> bool:
+    return len(name) > READABLE_CHARS or name.startswith(_MANGLED_PREFIXES)

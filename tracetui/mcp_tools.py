@@ -9,13 +9,12 @@ import polars as pl
 
 from capture.clean_text import clean
 from capture.errors import UsageError
-from capture.load_runs import load
+from capture.load_runs import load, resolve_run_index
 from capture.loaders import find_loaders
 from capture.run import Run
 from capture.source import Source
 from tracetui.look import Look, parse_focus
 from tracetui.report_formats import replace_non_finite
-from tracetui.run_choice import resolve_run_index
 from tracetui.token_digest import DATA_WARNING, MIN_TOKENS, build_digest, estimate_tokens
 from tracetui.views import Answer, View, ask, load_view, load_views, select_row_key, sort_answer
 

@@ -12,7 +12,7 @@ from tracetui.analysis.frames.selection import compute_total_ns
 from tracetui.compare.diff import Diff, compare_runs
 from tracetui.compare.words import decision
 from tracetui.compare.words.decision import describe_decision
-from tracetui.display_names import format_display_name
+from tracetui.glyphs import format_display_name
 from tracetui.look import Look
 from tracetui.markdown import escape_line, escape_text, format_code
 from tracetui.views import ask, ink, load_view

@@ -11,13 +11,14 @@ from typing import Any, Final
 
 import polars as pl
 
+from capture.errors import UsageError
+from capture.load_runs import format_run_names
 from capture.run import Run
+from capture.spelling import suggest_nearest
 from tracetui import glyphs, markdown, units
 from tracetui.analysis.frames.selection import compute_total_ns
-from tracetui.cell_width import count_cells, fit_cells
-from tracetui.display_names import NAME_COLUMNS, map_display_names
+from tracetui.glyphs import NAME_COLUMNS, count_cells, fit_cells, map_display_names
 from tracetui.look import Look
-from tracetui.run_choice import format_run_names
 from tracetui.views import Answer, Source, View, ask, ink, list_heads, select_row_key, sort_answer
 
 SCHEMA_NUMBER: Final = 1
@@ -260,3 +261,23 @@ FORMATS: Final[Mapping[str, Callable[[ReportContent], str]]] = {
     "md": format_markdown,
     "html": format_html,
 }
+
+
+def resolve_sort(look: Look, rows: pl.DataFrame, reverse: bool) -> Look:
+    """Return the look with sort columns as the answer names them, numbers descending, text ascending.
+
+    Raise UsageError if no column has such a name.
+    """
+    if not rows.columns:
+        return replace(look, sort=None)
+    names = (units.format_plain_heading, units.format_heading, str)
+    named = {name(column): column for name in names for column in rows.columns}
+    words, orders = look.sort or "", []
+    for word in [words] if words in named else words.split(","):
+        column = named.get(word.strip())
+        if column is None:
+            todo = suggest_nearest(word, named, f"the columns are {', '.join(rows.columns)}")
+            raise UsageError(f"no column is called {word!r}", todo=todo)
+        orders.append((column, rows.schema[column].is_numeric() != reverse))
+    (first, falls), *then = orders
+    return replace(look, sort=first, descending=falls, then=tuple(then))

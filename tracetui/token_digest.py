@@ -16,7 +16,7 @@ import polars as pl
 
 from capture.run import Run
 from tracetui import units
-from tracetui.display_names import map_display_names
+from tracetui.glyphs import map_display_names
 from tracetui.look import Look
 from tracetui.views import Answer, ask, load_view
 

@@ -2,25 +2,20 @@
 
 Kernel names:
 
-kernel_rules: classify a kernel name by the rules of kernel_rules.tsv: op, category and the deciding rule
-rule_index: read tables of rules, and preselect the rules that can match a name, by trigrams
+kernel_rules: classify a kernel name by the rules of kernel_rules.tsv and the user's own
 kernel_name_parts: split a kernel name into base name, template arguments and wrapped functor
 demangle: demangle C++ names as far as the names of kernels need it
-gemm_names: parse generated GEMM and convolution names: data type, layout, tile, library
 short_names: shorten kernel names so that they fit a column and stay unique within a run
 
 Names of any row:
 
-name_rules: layer, role and phase that a name implies, and the rule that says so
-user_rules: load the user's own kernel-name rules, which come before the built-in ones
-module_rules: classify the module path around a kernel by the rules of module_rules.tsv
+name_rules: layer, role and phase that a name implies; module paths, by the rules of module_rules.tsv
 step_annotations: parse the step annotations of serving engines: phase, requests, tokens, attention sums
 operator_work: estimate FLOPs and bytes of an operator call from the shapes and types of its operands
 columns_from_names: fill missing layer, op, category and phase of events from their names and paths
 
 Kernel order, if names tell no layer:
 
-columns_from_layers: fill missing layers, ops and steps of events by inference
 layer_inference: infer layers and roles of a kernel sequence, pass by pass, with the evidence
 pass_template: infer layers, kinds of layers and roles of one pass
 layer_boundaries: find where passes and layers begin

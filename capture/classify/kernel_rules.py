@@ -1,33 +1,29 @@
-"""Classify a kernel name by the rules of kernel_rules.tsv: op, category and the deciding rule.
+"""Classify a kernel name by the rules of kernel_rules.tsv, and load the user's own rules, which come first.
 
 Each row of the table has a stable id, the part of the name it searches, a pattern, the op and category it
 concludes, and a name that it decides. The first match decides: the name of the kernel comes before the name
 that it carries, and template arguments count only in rows that say so. Case is ignored except in `(?-i:…)`.
 """
 
+import os
 import re
-from functools import lru_cache
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from capture.classify.kernel_name_parts import KernelName, parse_kernel_name
-from capture.classify.rule_index import (
-    RuleIndex,
-    compile_once,
-    iter_set_bits,
-    parse_table,
-    split_alternatives,
-)
+from capture.clean_text import clean
 from capture.native.schema import CATEGORIES
 
 _TABLE: Final = Path(__file__).with_name("kernel_rules.tsv")
 _COLUMNS: Final = ("id", "part", "pattern", "op", "category", "example")
 _MAX_PART_CHARS: Final = 1 << 10  # longer parts of a name are cut before the search
-
 # base: namespaces and identifier; inner: the name that a generic launcher carries; args: template arguments
 PARTS: Final = ("base", "inner", "args")
 CARRIED: Final = "=inner"  # as an op: the op is parsed from the carried name
-
 # affixes of PyTorch's functors, before and after the op that they compute
 _AFFIXES: Final = re.compile(
     r"^(?:CUDAFunctor(?:OnSelf|OnOther)?_|launch_|op_|wrapped_)"
@@ -39,6 +35,134 @@ _OP_WORDS: Final = {
     "bitwise_not": "bitwise", "maxnan": "max", "minnan": "min", "normtwo": "norm2", "and": "all", "or": "any",
     "plus": "add", "multiplies": "mul", "operator_call": "reduce",
 }  # fmt: skip
+_TRIGRAM: Final = 3
+_BRACKET_OR_BAR: Final = re.compile(r"\\.|\[.[^\]]*\]|[()|]")
+_FIRST_LETTERS: Final = re.compile(r"\^?([A-Za-z0-9_:]{3})(?![?*{])")
+_QUANTIFIER: Final = re.compile(r"[?*+]\??|\{[\d,]*\}\??")
+_SPECIAL: Final = frozenset(".^$")
+USER_RULE_PREFIX: Final = "own."  # of the ids of the user's rules
+MAX_SEARCHED_CHARS: Final = 512  # of a name
+_MAX_FILE_BYTES: Final = 1 << 16  # longer files are cut
+_MAX_RULES: Final = 500
+_MAX_SECONDS_PER_RULE: Final = 1.0  # in total, over all names
+_OP: Final = re.compile(r"[a-z][a-z0-9_]{0,31}(?:\.[a-z0-9_]{1,32}){0,2}")
+_ESCAPED: Final = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]")
+_UNLIMITED: Final = re.compile(r"[*+]|\{\d*,\}")
+_REPEATED_GROUP: Final = re.compile(r"\)(?:[*+?]|\{)")
+_REFERENCE: Final = re.compile(r"\\[1-9]|\(\?P=|\(\?\(")
+
+
+@cache
+def compile_once(pattern: str) -> re.Pattern[str]:
+    """Compile a pattern at its first use: most names need few of them, and most runs none of some tables."""
+    return re.compile(pattern)
+
+
+def parse_table(table: str, columns: tuple[str, ...]) -> list[list[str]]:
+    """Parse tab-separated lines below a header; raise ValueError for other columns."""
+    header, *rows = (line.split("\t") for line in table.splitlines())
+    if tuple(header) != columns or any(len(row) != len(columns) for row in rows):
+        raise ValueError(f"the table of rules has other columns than {', '.join(columns)}")
+    return rows
+
+
+class RuleIndex:
+    """Rules by the trigrams that their patterns require, as sets of bits: bit i stands for rule i."""
+
+    def __init__(self, rules: Iterable[tuple[int, Iterable[str]]]) -> None:
+        """Index rules, each supplied as its number and its patterns, any of which decides."""
+        self._always = 0  # rules without a required trigram
+        rules_by_trigram: dict[str, int] = defaultdict(int)
+        for number, patterns in rules:
+            required = find_required_trigrams("|".join(patterns))
+            if required is None:
+                self._always |= 1 << number
+            for trigram in required or ():
+                rules_by_trigram[trigram] |= 1 << number
+        self._rules_by_trigram: Final = dict(rules_by_trigram)
+        self._trigrams: Final = frozenset(rules_by_trigram)
+
+    def find_candidates(self, lower_text: str) -> int:
+        """Find the rules that can match a text in lower case, as bits."""
+        candidates = self._always
+        trigrams = {lower_text[i : i + _TRIGRAM] for i in range(len(lower_text) - _TRIGRAM + 1)}
+        for trigram in self._trigrams & trigrams:
+            candidates |= self._rules_by_trigram[trigram]
+        return candidates
+
+
+def iter_set_bits(bits: int) -> Iterator[int]:
+    """Yield the numbers of the bits that are set, lowest first."""
+    while bits:
+        lowest = bits & -bits
+        yield lowest.bit_length() - 1
+        bits ^= lowest
+
+
+def split_alternatives(pattern: str) -> list[str]:
+    """Split a pattern at the bars outside all brackets."""
+    parts, depth, start = [], 0, 0
+    for mark in _BRACKET_OR_BAR.finditer(pattern):
+        depth += (mark[0] == "(") - (mark[0] == ")")
+        if mark[0] == "|" and not depth:
+            parts.append(pattern[start : mark.start()])
+            start = mark.end()
+    return [*parts, pattern[start:]]
+
+
+def find_required_trigrams(pattern: str) -> frozenset[str] | None:
+    """Find trigrams in lower case of which every match contains at least one; None if there are none."""
+    branches = [_find_branch_trigrams(branch) for branch in split_alternatives(pattern)]
+    return None if None in branches else frozenset(trigram for branch in branches for trigram in branch or ())
+
+
+def _find_branch_trigrams(branch: str) -> frozenset[str] | None:
+    """Find the trigrams of one alternative: of its first letters, else its longest literal, else a group."""
+    if front := _FIRST_LETTERS.match(branch):
+        return frozenset({front[1].lower()})
+    literals, groups, at = [""], list[frozenset[str]](), 0
+    while at < len(branch):
+        end = _find_piece_end(branch, at)
+        piece, quantifier = branch[at:end], _QUANTIFIER.match(branch, end)
+        at = quantifier.end() if quantifier else end
+        is_required = quantifier is None or quantifier[0][0] == "+"
+        literal = _parse_literal(piece) if is_required else ""
+        literals[-1] += literal
+        if quantifier or not literal:
+            literals.append("")
+        if is_required and (body := _parse_group_body(piece)) and (trigrams := find_required_trigrams(body)):
+            groups.append(trigrams)
+    longest = max(literals, key=len).lower()
+    if len(longest) >= _TRIGRAM:
+        return frozenset({longest[:_TRIGRAM]})
+    return min(groups, key=len, default=None)
+
+
+def _parse_literal(piece: str) -> str:
+    """Parse the one letter that a piece matches; empty if it matches several or none."""
+    if len(piece) == 2 and piece[0] == "\\":
+        return "" if piece[1].isalnum() else piece[1]
+    return "" if len(piece) != 1 or piece in _SPECIAL else piece
+
+
+def _parse_group_body(piece: str) -> str:
+    """Parse the body of a group that consumes letters; empty for anything else."""
+    body = piece[1:-1].removeprefix("?:") if piece.startswith("(") else ""
+    return "" if body.startswith("?") else body
+
+
+def _find_piece_end(pattern: str, at: int) -> int:
+    """Find the end of the piece that begins at an index: a letter, an escape, a class or a group."""
+    if pattern[at] == "\\":
+        return at + 2
+    if pattern[at] == "[":
+        return pattern.index("]", at + 2) + 1
+    if pattern[at] != "(":
+        return at + 1
+    at += 1
+    while pattern[at] != ")":
+        at = _find_piece_end(pattern, at)
+    return at + 1
 
 
 class KernelRule(NamedTuple):
@@ -150,3 +274,125 @@ def parse_carried_op(inner: str) -> str:
     while (shorter := _AFFIXES.sub("", word)) != word and shorter:
         word = shorter
     return _OP_WORDS.get(word.lower(), word.lower())
+
+
+class UserRule(NamedTuple):
+    """One valid line of the user's file."""
+
+    line: int
+    pattern: re.Pattern[str]
+    op: str | None  # None leaves the op open
+    category: str
+
+
+class UserRules:
+    """The rules of a file, its text and its problems; rules that take too long are disabled."""
+
+    def __init__(
+        self, rules: tuple[UserRule, ...] = (), problems: tuple[str, ...] = (), text: str = ""
+    ) -> None:
+        self.text = text
+        self._rules = list(rules)
+        self._seconds_by_line: dict[int, float] = {}
+        self.problems = list(problems)
+
+    def __len__(self) -> int:
+        return len(self._rules)
+
+    def __iter__(self) -> Iterator[UserRule]:
+        return iter(list(self._rules))
+
+    def classify(self, name: str) -> Classification | None:
+        """Classify a name by the first rule that matches; None if none does."""
+        for rule in self:
+            if match := self._search(rule, name[:MAX_SEARCHED_CHARS]):
+                basis = f"user rule, line {rule.line}: {match[0] or name}"
+                return Classification(rule.op, rule.category, f"{USER_RULE_PREFIX}{rule.line}", basis)
+        return None
+
+    def _search(self, rule: UserRule, text: str) -> re.Match[str] | None:
+        start = time.perf_counter()
+        match = rule.pattern.search(text)
+        seconds = self._seconds_by_line.get(rule.line, 0.0) + time.perf_counter() - start
+        self._seconds_by_line[rule.line] = seconds
+        if seconds > _MAX_SECONDS_PER_RULE and not match:
+            self._rules.remove(rule)
+            self.problems.append(f"line {rule.line}: disabled, because searching for it takes too long")
+        return match
+
+
+def find_user_rules_file() -> Path | None:
+    """Find the path of the user's rules, which need not exist; None if there is no home folder."""
+    config_home = os.environ.get("XDG_CONFIG_HOME", "")
+    if config_home.startswith("/"):
+        return Path(config_home) / "tracetui" / "rules"
+    home = os.path.expanduser("~")  # noqa: PTH111 - Path.home() raises where nobody has a home
+    return Path(home) / ".config" / "tracetui" / "rules" if home.startswith("/") else None
+
+
+def read_user_rules(file: Path | None = None) -> UserRules:
+    """Read the rules of a file, by default the user's own; empty if it is missing."""
+    file = file or find_user_rules_file()
+    if file is None or not file.is_file():
+        return UserRules()
+    try:
+        with file.open("rb") as stream:
+            content = stream.read(_MAX_FILE_BYTES + 1)
+    except OSError as error:
+        return UserRules(problems=(f"cannot be read: {clean(error.strerror or 'unknown')}",))
+    rules = parse_user_rules(content[:_MAX_FILE_BYTES].decode("utf-8", "replace"))
+    if len(content) > _MAX_FILE_BYTES:
+        rules.problems.append(f"only its first {_MAX_FILE_BYTES} bytes are read")
+    return rules
+
+
+def parse_user_rules(text: str) -> UserRules:
+    """Parse the lines of a rules file; invalid lines become problems."""
+    rules: list[UserRule] = []
+    problems: list[str] = []
+    for number, line in enumerate(text.splitlines(), 1):
+        stripped = line.strip()
+        if not stripped or stripped.startswith("#"):
+            continue
+        if len(rules) == _MAX_RULES:
+            problems.append(f"line {number}: ignored, because only {_MAX_RULES} rules are allowed")
+            break
+        parsed = _parse_rule_line(number, stripped)
+        if isinstance(parsed, str):
+            problems.append(f"line {number}: {parsed}")
+        else:
+            rules.append(parsed)
+    return UserRules(tuple(rules), tuple(problems), text)
+
+
+def _parse_rule_line(number: int, line: str) -> UserRule | str:
+    """Parse a line as a rule, or describe what is wrong with it."""
+    words = line.rsplit(None, 2)
+    if len(words) != 3:
+        return "needs a regular expression, an op and a category"
+    expression, op, category = words
+    if category not in CATEGORIES:
+        return f"unknown category {clean(category, 40)!r}: use one of {', '.join(CATEGORIES)}"
+    if op != "-" and not _OP.fullmatch(op):
+        return f"invalid op {clean(op, 40)!r}: use lower-case letters, digits and underscores, joined by dots"
+    if reason := _find_slow_construct(expression):
+        return reason
+    try:
+        pattern = re.compile(expression)
+    except (re.error, OverflowError, RecursionError) as error:
+        return f"invalid regular expression {clean(expression, 60)!r}: {clean(str(error), 80)}"
+    return UserRule(number, pattern, None if op == "-" else op, category)
+
+
+def _find_slow_construct(expression: str) -> str | None:
+    """Find the construct that could make an expression take too long; None if it is cheap."""
+    if len(expression) > MAX_SEARCHED_CHARS:
+        return f"longer than {MAX_SEARCHED_CHARS} characters"
+    if _REFERENCE.search(expression):
+        return "contains a backreference, which can take too long"
+    bare = _ESCAPED.sub("x", expression)
+    if _REPEATED_GROUP.search(bare):
+        return "repeats a group, which can take too long"
+    if len(_UNLIMITED.findall(bare)) > 2:
+        return "has more than two parts of unlimited length, which can take too long"
+    return None

@@ -12,10 +12,10 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from capture.activity import report_activity
 from capture.errors import UnreadableError, UsageError
 from capture.files.addresses import build_file_name, is_pattern, mask_credentials, parse_scheme, strip_user
 from capture.files.user_dirs import find_cache_folder, make_private, prune
+from capture.tasks import report_activity
 
 # scheme → required module, and our extra that installs it
 DRIVERS: Final[dict[str, tuple[str, str]]] = {

@@ -29,12 +29,12 @@ from capture.loaders._json_document import decode_or_none
 from capture.loaders.chrome import lenient_reader
 from capture.loaders.chrome.launch_context import (
     SCOPE_SCHEMA,
+    OperandFields,
     is_scope,
     is_user_function,
     with_lines,
     with_paths,
 )
-from capture.loaders.chrome.operator_links import OperandFields
 from capture.loaders.chrome.trace_model import (
     OPERATOR_CATEGORIES,
     RUNTIME_CATEGORIES,

@@ -24,7 +24,7 @@ from capture.graphs.capture_match import (
 )
 from capture.graphs.capture_reader import CapturedGraph, read_captured_graphs
 from capture.import_log import Log
-from capture.loaders.chrome.operator_links import with_work
+from capture.loaders.chrome.launch_context import with_work
 from capture.loaders.chrome.trace_model import CompleteEvents
 from capture.native.schema import PATH_SEPARATOR
 
@@ -92,7 +92,7 @@ def attribute_replays(
     log: Log,
 ) -> pl.DataFrame:
     """Fill the missing columns of replayed kernels from the captures of their graphs."""
-    if not captures.paths or kernels.is_empty():
+    if kernels.is_empty():
         return kernels
     kernels = kernels.with_row_index("row")
     replays = _select_replays(kernels, complete)

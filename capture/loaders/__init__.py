@@ -72,11 +72,13 @@ from capture.plugins import Plugin, describe_error, load_entry_points
 from capture.run import Run
 from capture.source import Head, Source
 
+_INDENTED: Final = '!{\n  "'  # an indented document, which is not JSON lines
+
 # Module → marks of its inputs. A loader is asked only if the head contains one of its words (any case; `^`:
 # at its start) and does not begin with a `!` mark. `*.abc` is a suffix, for binary files without a stable
 # mark. A loader without marks is generic: it is asked last. The order of the table decides nothing.
 LOADERS: Final[Mapping[str, tuple[str, ...]]] = {
-    "chrome.jsonl": ('"ph"',),
+    "chrome.jsonl": (_INDENTED, '"ph"'),
     "chrome.trace": ('"traceevents"', '"ph"'),
     "cs336": ("# nsight systems profiling analysis",),
     "doppler.harness_log": ("[browser:", "gpu profile report"),
@@ -92,7 +94,7 @@ LOADERS: Final[Mapping[str, tuple[str, ...]]] = {
         "entrypoint",
         "entry_point",
     ),
-    "native": ('"kind"',),
+    "native": (_INDENTED, '"kind"'),
     "ncu": ("kernel name",),
     "nsys.rep_file": ("^nsys", "quaddanalysis", "*.nsys-rep", "*.qdrep"),
     "nsys.sqlite_export": ("^sqlite format 3",),

@@ -9,7 +9,6 @@ from polars.exceptions import PanicException, PolarsError
 
 from capture.clean_text import clean
 from capture.import_log import Log
-from capture.run import DTYPES
 
 _BUILD_ERRORS: Final = (TypeError, ValueError, OverflowError, PolarsError, PanicException)
 _INT64_END: Final = 1 << 63
@@ -27,11 +26,6 @@ def build_frame(rows: Iterable[Mapping[str, Any]], schema: Mapping[str, Any], lo
         lost_count += columns[name].count(None) - cells.count(None)
     log.repair("bad_cell", "cells with a value of the wrong type, left out", count=lost_count)
     return pl.DataFrame(columns, schema=schema)
-
-
-def list_column_types(*columns: str) -> dict[str, Any]:
-    """Map columns of the event schema to their types, texts as strings."""
-    return {c: pl.String if DTYPES[c] == pl.Categorical else DTYPES[c] for c in columns}
 
 
 def _fit_value(value: Any, dtype: Any) -> Any:

@@ -8,11 +8,9 @@ write side (schema, emit and parts run in recorded programs: standard library, P
 
 read side:
   line_types: the types of lines, how one is decoded, and how native lines are detected
-  bulk_columns: decode many column lines at once
-  op_table: ops by their ids, and the frames that lines become with them
+  line_rows: rows of native lines: ops of the plan, and column lines in bulk
   saved_tables: tables as typed JSON columns
   compaction: compact old steps of a growing run into blocks
-  run_builder: collect the lines of one run
   assembler: assemble runs from lines
   tail: follow a file that grows
 """

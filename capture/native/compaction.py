@@ -12,8 +12,7 @@ from typing import Any, Final
 import polars as pl
 
 from capture.launch_archive import LaunchArchive
-from capture.live_run import Chunk, ChunkList
-from capture.run import DTYPES, drop_empty_columns, select_or_null
+from capture.run import DTYPES, Chunk, ChunkList, drop_empty_columns, select_or_null
 
 MAX_BLOCKS: Final = 64  # beyond which neighbouring blocks are merged in pairs
 RECENT_SAMPLES: Final = 256  # of a counter that stay single; also the limit for rows of its older ones

@@ -10,10 +10,10 @@ from typing import Final, Literal
 from capture.clean_text import clean
 from capture.errors import UnreadableError
 from capture.import_log import Log
-from capture.live_run import LiveRun
 from capture.native.assembler import Assembler
 from capture.native.line_types import FORMAT, is_foreign, is_native, parse_run_id
 from capture.native.parts import list_earlier_parts, parse_part_count
+from capture.run import LiveRun
 from capture.source import Source, describe_error
 
 State = Literal["waiting", "growing", "quiet", "deleted", "ended"]

@@ -4,7 +4,7 @@ import pytest
 from pyte.screens import wcwidth  # type: ignore[attr-defined]  # a terminal's own measure
 
 from tests.tracetui.ui.hand import decode
-from tracetui.cell_width import clip_cells, count_cells, fit_cells
+from tracetui.glyphs import clip_cells, count_cells, fit_cells
 from tracetui.look import Look
 from tracetui.report_formats import format_report
 from tracetui.views import load_view

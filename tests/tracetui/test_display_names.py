@@ -4,7 +4,7 @@ import json
 
 from tests.capture.classify.corpus import corpus
 from tests.tracetui.runs import made
-from tracetui.display_names import READABLE_CHARS, format_display_name, map_display_names
+from tracetui.glyphs import READABLE_CHARS, format_display_name, map_display_names
 from tracetui.look import Look
 from tracetui.report_formats import format_report
 from tracetui.views import load_view

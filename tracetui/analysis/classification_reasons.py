@@ -4,10 +4,9 @@ from typing import Any, Final, NamedTuple
 
 import polars as pl
 
-from capture.classify.kernel_rules import Classification
+from capture.classify.kernel_rules import USER_RULE_PREFIX, Classification
 from capture.classify.name_rules import ScopeRole, classify_name, infer_scope_roles
 from capture.classify.short_names import shorten_names
-from capture.classify.user_rules import USER_RULE_PREFIX
 from capture.run import Run
 
 _PARTS: Final = {"base": "the name", "inner": "what it carries", "args": "a template argument"}

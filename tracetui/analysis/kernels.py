@@ -8,8 +8,7 @@ from typing import Final, TypeVar
 import polars as pl
 from msgspec import Struct
 
-from capture import live_run
-from capture.run import Run
+from capture.run import Run, list_chunks
 from tracetui.analysis.frames.codes import group_by_packed_key
 from tracetui.analysis.frames.name_filter import is_name_match
 from tracetui.analysis.frames.run_memo import cache_per_run, map_chunks
@@ -169,7 +168,7 @@ def _map_kernel_chunks(
 
     Empty if the run has no chunks, or if a chunk's rows depend on other rows: filters, focus, sampling.
     """
-    if look.filter or look.where or look.focus or not live_run.list_chunks(run):
+    if look.filter or look.where or look.focus or not list_chunks(run):
         return []
     if compute_coverage(run, look) is not None:
         return []

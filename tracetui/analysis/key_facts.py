@@ -20,7 +20,7 @@ from tracetui.analysis.time.idle_gaps import find_gaps, sum_by_cause
 from tracetui.analysis.time.step_sampling import compute_coverage
 from tracetui.analysis.time.step_table import build_step_facts, compute_decode_rate, compute_step_table
 from tracetui.analysis.vitals import describe_server_status
-from tracetui.display_names import format_display_name
+from tracetui.glyphs import format_display_name
 from tracetui.look import Look
 
 BOUND_MIN_SHARE: Final = 0.5  # of a device's time: what takes more bounds it

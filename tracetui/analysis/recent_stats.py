@@ -6,8 +6,7 @@ from typing import Any, Final
 import polars as pl
 from msgspec import Struct
 
-from capture.live_run import LiveRun
-from capture.run import Run
+from capture.run import LiveRun, Run
 from tracetui import units
 from tracetui.analysis.frames.run_memo import cache_per_run
 from tracetui.analysis.frames.selection import select_kind, select_timed

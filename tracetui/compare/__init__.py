@@ -5,14 +5,14 @@ A reader of `tracetui diff A B` goes from `diff` to `pairing`, to `evidence` and
 pairing/: which runs, rows and steps of two sides belong together
 evidence/: statistical tests of rows and phases; how many recordings they need
 words/: the sentences about a comparison
-run_sides: the compared runs, with their repeats and what is known about their noise
+run_sides: the compared runs, which of them count as samples, and what is known about their noise
 diff: compare two runs row by row: matched rows, exact parts of the change, verdicts
 row_diff: compare one row of a diff: its launches, its time per step, the counters meanwhile
 layer_diff: compare two runs layer by layer
-curves: compare how the ops of two runs grow with the context
+growth_laws: compare how the ops of two runs grow with the context
 run_matrix: compare many runs in a table, a column per run, and how rows scale
 file_groups: compare two groups of files row by row; each file is one sample
-cycles: compare the cycles of two runs by function and metric, by the published definitions
+cycle_statistics: compare the cycles of two runs by function and metric, by the published definitions
 explained_change: attribute the change of the step time to sampled clocks and loads
 causes: report clocks, pressure and moved bytes that explain a change without a change of code
 params: every numeric constant of a comparison, with the experiment that set it

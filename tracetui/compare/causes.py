@@ -11,7 +11,7 @@ from capture.run import Run
 from tracetui import units
 from tracetui.analysis.frames import selection
 from tracetui.compare import params
-from tracetui.compare.cycles import compute_cycle_statistics, read_published_statistics
+from tracetui.compare.cycle_statistics import compute_cycle_statistics, read_published_statistics
 from tracetui.compare.explained_change import ExplainedChange, explain_change
 from tracetui.look import Look
 

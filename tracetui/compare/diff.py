@@ -7,8 +7,8 @@ from typing import Any, Final
 
 import polars as pl
 
-from capture.parallel import run_parallel
 from capture.run import Run
+from capture.tasks import run_parallel
 from tracetui.analysis.frames.codes import group_by_packed_key
 from tracetui.analysis.frames.selection import common_value, list_ranks, select_timed
 from tracetui.analysis.time import step_sampling
@@ -17,8 +17,7 @@ from tracetui.compare.evidence.phase_totals import compute_phase_totals
 from tracetui.compare.evidence.row_evidence import SideNames, judge_rows
 from tracetui.compare.evidence.sample_size import measure_longest_recording
 from tracetui.compare.pairing.comparability import Comparability, judge_comparability
-from tracetui.compare.pairing.row_links import resolve_links
-from tracetui.compare.pairing.row_matching import RowMatch, match_rows, parse_fusions
+from tracetui.compare.pairing.row_matching import RowMatch, match_rows, parse_fusions, resolve_links
 from tracetui.compare.pairing.step_times import make_row_key, select_keyed_rows
 from tracetui.compare.run_sides import Sides
 from tracetui.look import Look

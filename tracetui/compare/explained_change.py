@@ -19,8 +19,13 @@ from tracetui.analysis.frames import selection
 from tracetui.analysis.frames.statistics import MIN_SAMPLES, Floats
 from tracetui.analysis.time import step_table
 from tracetui.compare import params
-from tracetui.compare.cycles import compute_welch_p, find_source_unit, select_cycle_rows, with_levels
-from tracetui.compare.pairing.step_alignment import compute_step_totals, drop_warm_up
+from tracetui.compare.cycle_statistics import (
+    compute_welch_p,
+    find_source_unit,
+    select_cycle_rows,
+    with_levels,
+)
+from tracetui.compare.pairing.step_times import compute_step_totals, drop_warm_up
 from tracetui.look import Look
 
 CLOCK_METRICS: Final = re.compile(r"(?i)freq|clock|mhz|fixed_loop_time")

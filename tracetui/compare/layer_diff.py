@@ -8,7 +8,7 @@ import polars as pl
 from capture.run import Run
 from tracetui.analysis.frames import selection
 from tracetui.compare import params
-from tracetui.compare.pairing.step_alignment import align_steps
+from tracetui.compare.pairing.step_times import align_steps
 from tracetui.look import Look
 
 

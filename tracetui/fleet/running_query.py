@@ -10,8 +10,7 @@ from typing import Final
 from capture.clean_text import clean
 from capture.errors import CaptureError, UnreadableError
 from capture.load_runs import Input, expand_inputs
-from tracetui import cancel
-from tracetui.cancel import Cancelled, CancelToken
+from capture.tasks import Cancelled, CancelToken, check_cancelled, use_token
 from tracetui.fleet.ask_files import FileResults, FleetAnswer, finish_answer, iter_results, make_jobs
 from tracetui.fleet.file_job import FileJob
 from tracetui.fleet.rank_hosts import Hosts
@@ -52,7 +51,7 @@ class RunningQuery:
         Raise CaptureError if none can be read, Cancelled if the caller was cancelled.
         """
         while not self._has_results.wait(_POLL_SECONDS):
-            cancel.check_cancelled()
+            check_cancelled()
         if self._error is not None:
             raise self._error
         with self._lock:
@@ -65,7 +64,7 @@ class RunningQuery:
 
     def _run(self) -> None:
         try:
-            with cancel.use_token(self._token):
+            with use_token(self._token):
                 self._collect_results()
         except Cancelled:
             return

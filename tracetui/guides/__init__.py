@@ -1,7 +1,4 @@
-"""The installed guides: one Markdown file per topic, the glossary, and the man page.
-
-- examples: example commands that end each `--help`
-"""
+"""The installed guides: one Markdown file per topic, the glossary, and the man page."""
 
 import re
 from pathlib import Path

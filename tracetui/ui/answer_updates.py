@@ -11,9 +11,8 @@ from polars.exceptions import PanicException
 
 from capture.errors import CaptureError
 from capture.stderr_mute import mute_stderr
-from tracetui import cancel
+from capture.tasks import Cancelled, CancelToken, use_token
 from tracetui.analysis.frames import name_filter
-from tracetui.cancel import Cancelled, CancelToken
 from tracetui.look import Look
 from tracetui.ui.messages import Answered, describe_fault
 from tracetui.ui.pages import ViewPage
@@ -69,7 +68,7 @@ class NewestTaskPool:
         while True:
             task, token = self._wait_for_task()
             try:
-                with cancel.use_token(token):
+                with use_token(token):
                     task()
             except Cancelled:
                 pass

@@ -8,7 +8,7 @@ from textual.geometry import Size
 from textual.screen import Screen
 from textual.widget import Widget
 
-from tracetui.cell_width import count_cells
+from tracetui.glyphs import count_cells
 from tracetui.ui.terminal.paint import Painter
 from tracetui.ui.widgets import LinePane, Pane, TablePane
 from tracetui.views.ink import Line, Span

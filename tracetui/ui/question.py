@@ -7,7 +7,7 @@ from typing import Final
 import polars as pl
 from msgspec import Struct
 
-from tracetui import cancel
+from capture.tasks import check_cancelled
 from tracetui.compare.run_sides import Sides, map_runs
 from tracetui.look import Look
 from tracetui.ui.session import Session
@@ -93,7 +93,7 @@ def make_picture(question: Question, look: Look, size: DrawSize, previous: Pictu
     """Answer, sort, measure and draw; `previous`, of the same question, spares what did not change."""
     view = question.view
     raw_answer = previous.raw_answer if previous is not None else _answer(question)
-    cancel.check_cancelled()
+    check_cancelled()
     if previous is not None and list_orders(previous.look) == list_orders(look):
         answer, sheet = previous.answer, previous.sheet
     else:
@@ -101,7 +101,7 @@ def make_picture(question: Question, look: Look, size: DrawSize, previous: Pictu
         columns, style = answer.columns or view.columns, answer.table_style or view.table_style
         names = find_display_names(raw_answer.rows) if previous is None else previous.sheet.display_names
         sheet = measure_sheet(answer.rows, answer.key, columns, style, view.label_column, names)
-    cancel.check_cancelled()
+    check_cancelled()
     lines = None if view.draw is None or answer.missing else view.draw(answer, look, size)
     return Picture(question, raw_answer, answer, sheet, lines, look, size)
 

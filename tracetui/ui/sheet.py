@@ -12,8 +12,7 @@ import polars as pl
 from msgspec import Struct, field
 
 from tracetui import glyphs, units
-from tracetui.cell_width import count_cells, fit_cells
-from tracetui.display_names import NAME_COLUMNS, map_display_names
+from tracetui.glyphs import NAME_COLUMNS, count_cells, fit_cells, map_display_names
 from tracetui.look import Look
 from tracetui.views import TableStyle
 

@@ -13,7 +13,7 @@ from textual.widget import Widget
 
 from capture.errors import CaptureError
 from tracetui.analysis.frames.name_filter import match_names
-from tracetui.cell_width import fit_cells
+from tracetui.glyphs import fit_cells
 from tracetui.look import Look
 from tracetui.ui.messages import CursorMoved, HeadingClicked, LineClicked, PaneResized, RowClicked
 from tracetui.ui.sheet import EMPTY, GAP_CELLS, Sheet, SheetColumn

@@ -11,19 +11,18 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from capture.clean_text import clean
 from capture.errors import EngineError, UsageError
-from capture.load_runs import expand_inputs, load_all
+from capture.load_runs import expand_inputs, format_run_names, load_all, resolve_run_index
 from capture.run import Run
 from tracetui import units
 from tracetui.analysis.frames.selection import compute_total_ns
-from tracetui.compare.pairing.sample_selection import (
+from tracetui.compare.run_sides import (
+    Sides,
     add_identical_runs,
     find_distinct,
     is_among,
     read_file_name,
 )
-from tracetui.compare.run_sides import Sides
 from tracetui.process import UserProgram
-from tracetui.run_choice import format_run_names, resolve_run_index
 from tracetui.verbs import _engine_options, _options, _recording, record
 
 if TYPE_CHECKING:

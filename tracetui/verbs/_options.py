@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any, Final
 from capture.clean_text import clean
 from capture.errors import PartialError, UsageError
 from tracetui.look import GROUPS, PERS, Look, parse_focus
-from tracetui.run_choice import resolve_run_index
 from tracetui.samples import resolve_file
 from tracetui.ui import THEMES
 
 if TYPE_CHECKING:
     from capture.run import Run
+    from tracetui.report_formats import ReportContent
     from tracetui.ui.screen_config import ScreenConfig
     from tracetui.ui.screen_options import ScreenOptions
 
@@ -168,10 +168,10 @@ def load_runs(args: Namespace) -> "list[Run]":
 
     Raise PartialError for a loss under --strict.
     """
-    from capture import activity
+    from capture import tasks
     from capture.load_runs import load_all
 
-    activity.add_listener(lambda text: print_status(f"{text} …"))
+    tasks.add_listener(lambda text: print_status(f"{text} …"))
     runs = load_all(args.files, **build_read_options(args))
     for run in {id(r.log): r for r in runs}.values():
         for n in run.log.notices:
@@ -196,6 +196,8 @@ def build_read_options(args: Namespace) -> dict[str, Any]:
 
 def select_pair(runs: "Sequence[Run]", which: str | None) -> "list[Run]":
     """Return the two runs for a view of two: one per file, or two of the only file."""
+    from capture.load_runs import resolve_run_index
+
     sources = list(dict.fromkeys(r.log.source for r in runs))
     if len(sources) < 2:
         return list(runs[:2])
@@ -205,6 +207,8 @@ def select_pair(runs: "Sequence[Run]", which: str | None) -> "list[Run]":
 
 def load_for_view(args: Namespace, run_count: int) -> "tuple[Sequence[Run], int]":
     """Load the runs for a view of so many runs, and the index of the selected one."""
+    from capture.load_runs import resolve_run_index
+
     runs = load_runs(args)
     return (
         (select_pair(runs, args.which), 0) if run_count == 2 else (runs, resolve_run_index(runs, args.which))
@@ -268,3 +272,13 @@ def parse_size(text: str) -> int:
     if match is None:
         raise ArgumentTypeError(f"invalid size {text!r}: use 500MB or 5GB")
     return int(float(match[1]) * _BYTES_PER_PREFIX[match[2].upper()])
+
+
+def format_sorted(args: Namespace, content: "ReportContent") -> str:
+    """Format an answer in --format and --width, sorted by --sort."""
+    from tracetui.report_formats import format_content, resolve_sort
+
+    look, (width, cut) = content.look, choose_width(args)
+    if args.sort:
+        look = resolve_sort(replace(look, sort=args.sort), content.answer.rows, args.reverse)
+    return format_content(replace(content, look=look, width=width, cut=cut), args.format or "table")

@@ -7,7 +7,6 @@ from pathlib import Path
 from capture.errors import UsageError
 from capture.files import user_dirs
 from capture.run import Run
-from tracetui.run_choice import format_run_names, resolve_run_index
 from tracetui.samples import resolve_file
 from tracetui.verbs import _options
 
@@ -44,6 +43,7 @@ def run(args: Namespace) -> int:
 
 def _save_baseline(args: Namespace, file: Path) -> None:
     from capture.export_runs import export
+    from capture.load_runs import format_run_names, resolve_run_index
 
     if file.exists() and not args.replace:
         raise UsageError(f"baseline:{args.name} already exists", todo="--replace overwrites it")
@@ -61,7 +61,7 @@ def _save_baseline(args: Namespace, file: Path) -> None:
 def _save_repeats(args: Namespace, target: Path) -> None:
     """Save the middle one of identical runs with their spread: the noise floor of later comparisons."""
     from capture.export_runs import export
-    from capture.load_runs import load_all
+    from capture.load_runs import load_all, resolve_run_index
     from tracetui.analysis.frames.selection import compute_total_ns
     from tracetui.compare.evidence.noise_floor import measure_floor
     from tracetui.compare.evidence.repeat_test import find_median_run

@@ -6,7 +6,6 @@ from dataclasses import replace
 
 from capture.errors import UsageError
 from tracetui.look import Look
-from tracetui.run_choice import resolve_run_index
 from tracetui.verbs import _options
 
 
@@ -23,6 +22,8 @@ def options(parser: ArgumentParser) -> None:
 
 def run(args: Namespace) -> int:
     """Show the matrix on the screen, or print it; return the exit code."""
+    from capture.load_runs import resolve_run_index
+
     runs = _options.load_runs(args)
     if len(runs) < 2:
         raise UsageError("compare needs at least two runs", todo="name a second file")
@@ -32,10 +33,9 @@ def run(args: Namespace) -> int:
     if args.format is None and _options.has_screen():
         return _show_screen(args, look, base)
     from tracetui.report_formats import ask_for_report
-    from tracetui.verbs.report import format_sorted
     from tracetui.views import load_view
 
-    sys.stdout.write(format_sorted(args, ask_for_report(load_view("compare"), runs, look)))
+    sys.stdout.write(_options.format_sorted(args, ask_for_report(load_view("compare"), runs, look)))
     return 0
 
 

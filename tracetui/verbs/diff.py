@@ -159,9 +159,7 @@ def _find_noise_floor(args: Namespace, sides: Sides) -> NoiseFloor:
     """Return the run-to-run spread: from --floor, from a baseline, else the default."""
     if args.floor:
         return NoiseFloor(parse_percent(args.floor), source="set with --floor")
-    from tracetui.compare.evidence.noise_floor import read_saved_floor
-
-    return next((floor for floor in map(read_saved_floor, sides) if floor is not None), NoiseFloor())
+    return next((floor for floor in map(NoiseFloor.from_saved, sides) if floor is not None), NoiseFloor())
 
 
 def _build_look(args: Namespace, share: float) -> Look:
@@ -205,10 +203,9 @@ def _choose_view(args: Namespace) -> str:
 
 def _format_report(args: Namespace, sides: Sides, look: Look) -> str:
     from tracetui.report_formats import ask_for_report
-    from tracetui.verbs.report import format_sorted
     from tracetui.views import load_view
 
-    return format_sorted(args, ask_for_report(load_view(_choose_view(args)), sides, look))
+    return _options.format_sorted(args, ask_for_report(load_view(_choose_view(args)), sides, look))
 
 
 def _has_trusted_spread(args: Namespace, compared: "Diff") -> bool:
@@ -276,14 +273,13 @@ def _format_slower_row(row: dict[str, Any]) -> str:
 def print_file_groups(args: Namespace, threshold: float) -> int:
     """Print the comparison of two groups of files; return 0, with --fail-over 1 or 4."""
     from tracetui.report_formats import ReportContent
-    from tracetui.verbs.report import format_sorted
     from tracetui.views import load_view
 
     look = replace(_build_plain_look(args, Terms(threshold=threshold)), sort=args.sort)
     view = load_view("sides")
     fleet = _many_files.ask_many_files(args, view, _build_side_jobs(args, view, look))
     content = ReportContent(view, [fleet.run], [fleet.run], fleet.answer, look)
-    sys.stdout.write(format_sorted(args, content))
+    sys.stdout.write(_options.format_sorted(args, content))
     return _judge_file_groups(args, fleet.answer.rows) if args.fail_over is not None else 0
 
 

@@ -6,7 +6,6 @@ from typing import Final
 
 from capture.errors import UsageError
 from capture.files.addresses import mask_credentials
-from tracetui.run_choice import resolve_run_index
 from tracetui.verbs import _options
 
 DEFAULT_TOKENS: Final = 1000
@@ -20,6 +19,7 @@ def options(parser: ArgumentParser) -> None:
 
 def run(args: Namespace) -> int:
     """Print the digest and return the exit code."""
+    from capture.load_runs import resolve_run_index
     from tracetui.look import Look
     from tracetui.token_digest import MIN_TOKENS, build_digest
 

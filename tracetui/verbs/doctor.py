@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from capture import device_roofs, nvidia
+from capture.classify.kernel_rules import find_user_rules_file
 from capture.classify.name_rules import load_user_rules
-from capture.classify.user_rules import find_user_rules_file
 from capture.clean_text import clean
 from capture.device_roofs import Roof
 from capture.errors import CaptureError, EngineError, UsageError

@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Final
 
 from capture.errors import UsageError
-from tracetui.run_choice import resolve_run_index
 from tracetui.verbs import _options
 
 PICTURE_SUFFIXES: Final = (".svg", ".png")
@@ -26,6 +25,7 @@ def options(parser: ArgumentParser) -> None:
 def run(args: Namespace) -> int:
     """Write the file and return the exit code."""
     from capture.export_runs import WRITERS_BY_SUFFIX, export
+    from capture.load_runs import resolve_run_index
 
     out = Path(args.output)
     if out.suffix in PICTURE_SUFFIXES:

@@ -6,7 +6,6 @@ from argparse import ArgumentParser, Namespace
 from dataclasses import replace
 
 from capture.errors import UsageError
-from tracetui.run_choice import resolve_run_index
 from tracetui.samples import find_sample, resolve_file
 from tracetui.verbs import _many_files, _options
 
@@ -58,6 +57,7 @@ def run(args: Namespace) -> int:
 
 def _print_summaries(args: Namespace) -> int:
     """Print the summary of every run, if there is no terminal."""
+    from capture.load_runs import resolve_run_index
     from tracetui.report_formats import ReportContent, format_content, format_report
     from tracetui.views import load_view
 

@@ -9,7 +9,6 @@ from capture.errors import UsageError
 from capture.run import Run
 from tracetui.look import Look
 from tracetui.report_formats import ReportContent, format_content
-from tracetui.run_choice import resolve_run_index
 from tracetui.samples import resolve_file
 from tracetui.verbs import _options
 from tracetui.views import Answer, View
@@ -31,6 +30,7 @@ def options(parser: ArgumentParser) -> None:
 
 def run(args: Namespace) -> int:
     """Print the result of the query and return the exit code."""
+    from capture.load_runs import resolve_run_index
     from tracetui import sql
 
     if args.limit is not None and args.limit < 0:

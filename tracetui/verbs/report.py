@@ -4,13 +4,9 @@ import sys
 from argparse import ArgumentParser, Namespace
 from dataclasses import replace
 
-import polars as pl
-
 from capture.errors import UsageError
-from capture.spelling import suggest_nearest
-from tracetui import units
 from tracetui.look import Look
-from tracetui.report_formats import ReportContent, ask_for_report, format_content
+from tracetui.report_formats import ReportContent, ask_for_report
 from tracetui.verbs import _many_files, _options
 from tracetui.views import list_unusable_views, load_view, load_views
 
@@ -42,7 +38,7 @@ def run(args: Namespace) -> int:
     else:
         runs, chosen = _options.load_for_view(args, view.run_count)
         content = ask_for_report(view, runs, look, chosen)
-    sys.stdout.write(format_sorted(args, content))
+    sys.stdout.write(_options.format_sorted(args, content))
     return 0
 
 
@@ -65,31 +61,3 @@ def _print_view_list() -> int:
     for line in list_unusable_views():
         _options.print_status(line)
     return 0
-
-
-def format_sorted(args: Namespace, content: ReportContent) -> str:
-    """Format an answer in --format and --width, sorted by --sort."""
-    look, (width, cut) = content.look, _options.choose_width(args)
-    if args.sort:
-        look = resolve_sort(replace(look, sort=args.sort), content.answer.rows, args.reverse)
-    return format_content(replace(content, look=look, width=width, cut=cut), args.format or "table")
-
-
-def resolve_sort(look: Look, rows: pl.DataFrame, reverse: bool) -> Look:
-    """Return the look with sort columns as the answer names them, numbers descending, text ascending.
-
-    Raise UsageError if no column has such a name.
-    """
-    if not rows.columns:
-        return replace(look, sort=None)
-    names = (units.format_plain_heading, units.format_heading, str)
-    named = {name(column): column for name in names for column in rows.columns}
-    words, orders = look.sort or "", []
-    for word in [words] if words in named else words.split(","):
-        column = named.get(word.strip())
-        if column is None:
-            todo = suggest_nearest(word, named, f"the columns are {', '.join(rows.columns)}")
-            raise UsageError(f"no column is called {word!r}", todo=todo)
-        orders.append((column, rows.schema[column].is_numeric() != reverse))
-    (first, falls), *then = orders
-    return replace(look, sort=first, descending=falls, then=tuple(then))

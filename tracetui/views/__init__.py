@@ -69,7 +69,8 @@ from capture.plugins import Plugin, describe_error, list_entry_point_names, load
 from capture.run import Run
 from capture.spelling import suggest_nearest
 from capture.stderr_mute import mute_stderr
-from tracetui import cancel, filter_syntax
+from capture.tasks import check_cancelled
+from tracetui import filter_syntax
 from tracetui.analysis.frames import selection
 from tracetui.analysis.merged.partial_results import FrameShape, PartialResult
 from tracetui.analysis.time import steady
@@ -329,10 +330,10 @@ def ask(view: View, runs: Sequence[Source], look: Look) -> Answer:
     Terms of the filter, the steady state and many files are handled here, so that no view has to. Raise
     UsageError if a comparing view gets a single run.
     """
-    cancel.check_cancelled()
+    check_cancelled()
     if not are_runs(runs):
         return _answer_many_files(view, runs, look)
-    if filter_syntax.has_terms(look):
+    if look.filter and filter_syntax.has_terms(look):
         answer = ask(view, runs, filter_syntax.with_event_terms(look))
         return replace(answer, rows=filter_syntax.filter_answer_rows(answer.rows, look, view.title.lower()))
     if look.steady:

@@ -11,8 +11,7 @@ import polars as pl
 from capture.native.schema import CATEGORIES
 from tracetui import glyphs, units
 from tracetui.analysis.timeline import CELLS
-from tracetui.cell_width import clip_cells, count_cells, fit_cells
-from tracetui.display_names import format_display_name
+from tracetui.glyphs import clip_cells, count_cells, fit_cells, format_display_name
 from tracetui.views import ink
 from tracetui.views._category import resolve_category, select_ground_style, select_ink_style
 from tracetui.views.ink import DrawSize, Line, Span

@@ -9,7 +9,7 @@ import polars as pl
 
 from capture.run import Run
 from tracetui import glyphs
-from tracetui.cell_width import count_cells, fit_cells
+from tracetui.glyphs import count_cells, fit_cells
 from tracetui.look import Look
 from tracetui.views import Answer, Focus, choose_group, ink
 from tracetui.views._category import draw_legend_below, select_name_style

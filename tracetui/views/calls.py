@@ -12,7 +12,7 @@ from tracetui.analysis.calls import CALLEE, ITSELF, compute_calls_in_tree, compu
 from tracetui.analysis.frames import selection
 from tracetui.analysis.merged.partial_results import PartialResult
 from tracetui.analysis.tree import SHAPES, build_tree, collect_leaves
-from tracetui.display_names import format_display_name
+from tracetui.glyphs import format_display_name
 from tracetui.look import Look
 from tracetui.views import Answer, Focus, Merging, View, _category, find_cursor_row
 

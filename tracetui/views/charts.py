@@ -10,7 +10,7 @@ from threading import Lock
 from typing import Any, Final, NamedTuple
 
 from tracetui import units
-from tracetui.cell_width import fit_cells
+from tracetui.glyphs import fit_cells
 from tracetui.views.ink import DrawSize, Line, Span, make_line
 
 Point = tuple[float, float]

@@ -18,17 +18,17 @@ COLUMNS = (
 
 def answer(runs: Sequence[Run], look: Look) -> Answer:
     """Return one row per function, metric and device: from a report, else computed from both runs."""
-    from tracetui.compare import cycles
+    from tracetui.compare import cycle_statistics
 
-    reported = cycles.read_published_statistics(runs)
-    table = reported if reported is not None else cycles.compute_cycle_statistics(runs[0], runs[1])
+    reported = cycle_statistics.read_published_statistics(runs)
+    table = reported if reported is not None else cycle_statistics.compute_cycle_statistics(runs[0], runs[1])
     if table is None:
         return Answer(pl.DataFrame(), ("the runs share neither cycle metrics nor sampled counters",))
     note = "as reported" if reported is not None else "recomputed from the cycles of both runs"
     rows = _format_levels(table).select([c for c in COLUMNS if c in table.columns])
     scales = "β is a share of the cycle in %, μ the metric while the function ran"
     notes = [f"{rows.height} rows, {note}; {scales}"]
-    lone = cycles.find_one_sided_counters(runs[0], runs[1])
+    lone = cycle_statistics.find_one_sided_counters(runs[0], runs[1])
     notes += [f"excluded, sampled in one run only: {', '.join(lone)}"] if lone else []
     notes += [r for run in runs[:1] for r in run.meta.get("comparable", {}).get("reasons", ())]
     ranked, key = _sort_by_magnitude(rows, look.terms.ranking), ("function", "metric", "device")

@@ -10,8 +10,7 @@ import polars as pl
 
 from capture.native.schema import CATEGORIES
 from tracetui import units
-from tracetui.cell_width import clip_cells, count_cells, fit_cells
-from tracetui.glyphs import draw_bar, draw_sparkline
+from tracetui.glyphs import clip_cells, count_cells, draw_bar, draw_sparkline, fit_cells
 
 # Style names are roles; the screen maps them to a theme, a report to plain text or SGR codes.
 STYLES: Final = (

@@ -12,7 +12,7 @@ from tracetui.analysis import roofline
 from tracetui.analysis.frames import selection
 from tracetui.analysis.layers import compute_layer_table
 from tracetui.analysis.time import step_sampling
-from tracetui.cell_width import fit_cells
+from tracetui.glyphs import fit_cells
 from tracetui.look import Look
 from tracetui.views import Answer, View, _category, _grid, ink
 from tracetui.views._grid import Cell, ChangeScale

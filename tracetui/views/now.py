@@ -12,7 +12,7 @@ from tracetui import glyphs, units
 from tracetui.analysis import recent_stats
 from tracetui.analysis.frames import name_filter, selection
 from tracetui.analysis.recent_stats import Strip, Throughput
-from tracetui.cell_width import clip_cells, count_cells, fit_cells
+from tracetui.glyphs import clip_cells, count_cells, fit_cells
 from tracetui.look import Look
 from tracetui.views import Answer, View, ink
 from tracetui.views._category import resolve_category, select_ground_style, select_ink_style

@@ -13,8 +13,7 @@ from tracetui.analysis import summary
 from tracetui.analysis.key_facts import suggest_views
 from tracetui.analysis.merged.partial_results import PartialResult
 from tracetui.analysis.recording_advice import suggest_recording
-from tracetui.cell_width import count_cells, fit_cells
-from tracetui.display_names import map_display_names
+from tracetui.glyphs import count_cells, fit_cells, map_display_names
 from tracetui.look import Look
 from tracetui.views import Answer, Merging, View, _category, find_missing_needs, ink, load_views
 from tracetui.views.ink import DrawSize, Line

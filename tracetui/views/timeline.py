@@ -12,8 +12,7 @@ from tracetui import units
 from tracetui.analysis.frames import selection
 from tracetui.analysis.slices import SlicePosition, TimelineFrames, find_longest_within, find_slice
 from tracetui.analysis.timeline import build_timeline
-from tracetui.cell_width import count_cells, fit_cells
-from tracetui.display_names import format_display_name
+from tracetui.glyphs import count_cells, fit_cells, format_display_name
 from tracetui.look import Look
 from tracetui.views import Answer, Focus, View, _category, _flame_chart, ink
 from tracetui.views._flame_chart import DrawArea, FlameRow, SelectedSlice

@@ -7,7 +7,7 @@ import polars as pl
 
 from capture.run import Run
 from tracetui import glyphs, units
-from tracetui.cell_width import fit_cells
+from tracetui.glyphs import fit_cells
 from tracetui.look import Look
 from tracetui.views import Answer, View, _category, ink
 from tracetui.views.diff import build_notes

@@ -8,7 +8,7 @@ from typing import Final
 
 from capture.errors import UnreadableError
 from capture.loaders._json_document import decode_or_none
-from capture.loaders.chrome import readers
+from capture.loaders.chrome.trace import read_lines
 from capture.loaders.chrome.trace_to_run import convert_to_run
 from capture.run import Run
 from capture.source import Head, Source
@@ -28,7 +28,7 @@ def sniff(head: Head) -> bool:
 
 
 def load(source: Source) -> list[Run]:
-    trace = readers.read_lines(source)
+    trace = read_lines(source)
     if not trace.complete.rows.height and not trace.others:
         raise UnreadableError("contains no readable trace event", where=source.label)
     return [convert_to_run(trace, source)]

@@ -9,10 +9,12 @@ PyTorch's: https://docs.pytorch.org/docs/stable/profiler.html
 """
 
 import re
+from collections.abc import Callable
 from typing import Final
 
 from capture.errors import UnreadableError
-from capture.loaders.chrome import readers
+from capture.loaders.chrome import compiled_reader, lenient_reader
+from capture.loaders.chrome.trace_model import RefusedError, Trace
 from capture.loaders.chrome.trace_to_run import convert_to_run
 from capture.run import Run
 from capture.source import Head, Source
@@ -20,9 +22,9 @@ from capture.source import Head, Source
 FORMAT: Final = "chrome-trace"
 PRODUCER: Final = "PyTorch profiler (Kineto), JAX, and other writers of Chrome traces"
 HOWTO: Final = "torch.profiler.profile(...) … prof.export_chrome_trace('trace.json')"
-
 _OBJECT: Final = re.compile(r'"traceEvents"\s*:')
 _LIST: Final = re.compile(r'\[\s*\{[^\[\]]{0,4000}?"ph"\s*:\s*"\w"')
+TraceReader = Callable[[Source], Trace]
 
 
 def sniff(head: Head) -> bool:
@@ -32,10 +34,29 @@ def sniff(head: Head) -> bool:
 
 
 def load(source: Source) -> list[Run]:
-    trace = readers.read_document(source)
+    trace = read_document(source)
     count = trace.complete.rows.height + len(trace.others)
     if (trace.truncated and count < 2) or not (count or trace.header):
         cut, empty = "it ends within its first events", "traceEvents is empty or not a list"
         why = cut if trace.truncated else empty
         raise UnreadableError("contains no readable list of trace events", where=source.label, why=why)
     return [convert_to_run(trace, source)]
+
+
+def read_document(source: Source) -> Trace:
+    """Read a trace document: an object with `traceEvents`, or a bare list of events."""
+    return _read(source, compiled_reader.read_document, lenient_reader.read_document)
+
+
+def read_lines(source: Source) -> Trace:
+    """Read trace events written as JSON lines."""
+    return _read(source, compiled_reader.read_lines, lenient_reader.read_lines)
+
+
+def _read(source: Source, fast: TraceReader, lenient: TraceReader) -> Trace:
+    saved_log = source.log.freeze().as_dict()
+    try:
+        return fast(source)
+    except RefusedError:
+        source.log = type(source.log).from_saved(saved_log)
+        return lenient(source)

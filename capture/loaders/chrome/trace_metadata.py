@@ -1,19 +1,114 @@
-"""Interpret the header of a Chrome trace: producer, devices, driver, ranks, base of the clock."""
+"""Interpret the header of a Chrome trace, and name its processes, threads, streams and lanes."""
 
-from typing import Any, Final
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, NamedTuple
 
 import polars as pl
 
 from capture.clean_text import clean
 from capture.device_roofs import find_gpu_name
-from capture.loaders._json_document import read_dict, read_dicts, to_integer
-from capture.loaders.chrome.trace_model import Trace
-from capture.loaders.chrome.track_names import JAX_DEVICE_PREFIX, ProcessNames
+from capture.import_log import Log
+from capture.loaders._json_document import parse_object, read_dict, read_dicts, to_integer
+from capture.loaders.chrome.trace_model import THREAD_SEPARATOR, Trace, TraceEvent, decode_raw
 from capture.native.schema import TIME_COLUMNS
 
 _DEVICE_NUMBERS: Final = {
     "memory_bytes": "totalGlobalMem", "sms": "numSms", "major": "computeMajor", "minor": "computeMinor",
 }  # fmt: skip
+JAX_DEVICE_PREFIX: Final = "/device:"  # of the process that stands for a device
+_NAMED_STREAM: Final = re.compile(r"GPU Stream (\d+)")  # thread name of a stream in Proton's traces
+# names of a process (multiprocessor or block) and a thread (warps) of in-kernel profilers
+_PROTON: Final = (re.compile(r"(.+) Core(\d+) CTA(\d+)$"), re.compile(r"warp (\d+)(?: \(line \d+\))?$"))
+_FLASHINFER: Final = (re.compile(r"SM_(\d+)$"), re.compile(r"blk(\d+)_g(\d+)$"))
+_BLOCKS: Final = (re.compile(r"block_(\d+)$"), re.compile(r"group_(\d+)(?:/.*)?$"))  # mirage, old flashinfer
+
+
+class Lane(NamedTuple):
+    """A lane of regions inside a kernel: its track, and the kernel if the profiler names it."""
+
+    track: str
+    kernel: str | None = None
+
+
+@dataclass
+class ProcessNames:
+    """Names of processes and threads from metadata events, and tracks that are known otherwise."""
+
+    processes: dict[str, str] = field(default_factory=dict)  # pid → name
+    threads: dict[str, str] = field(default_factory=dict)  # thread → name
+    tracks: Mapping[str, str] = field(default_factory=dict)  # thread → track
+    regions: Mapping[str, str | None] = field(default_factory=dict)  # thread inside a kernel → kernel
+
+    def find_track(self, lens: str, thread: str) -> str:
+        """Find the track of a thread whose rows have a lens: a stream of a device, or a host thread."""
+        if thread in self.tracks:
+            return self.tracks[thread]
+        return self._format_stream(thread) if lens in ("gpu", "wait") else self._format_host_thread(thread)
+
+    def _format_stream(self, thread: str) -> str:
+        pid, _, tid = thread.partition(THREAD_SEPARATOR)
+        process = self.processes.get(pid, "")
+        if process.startswith(JAX_DEVICE_PREFIX):
+            device = process.removeprefix(JAX_DEVICE_PREFIX).lower().replace(":", "")
+            return f"{device}/{self.threads.get(thread, tid)}"
+        stream = _NAMED_STREAM.fullmatch(self.threads.get(thread, ""))
+        return f"gpu{pid}/stream{stream[1] if stream else tid.removeprefix('stream').strip()}"
+
+    def _format_host_thread(self, thread: str) -> str:
+        pid, _, tid = thread.partition(THREAD_SEPARATOR)
+        name = self.threads.get(thread, "")
+        if name and tid in name:
+            return name
+        return f"{pid}/{name} {tid}" if name else f"{pid}/{tid}"
+
+
+def read_process_names(events: Sequence[TraceEvent]) -> ProcessNames:
+    """Read the names of processes and threads from metadata events."""
+    names = ProcessNames()
+    for event in events:
+        if event.ph == "M" and event.name in ("process_name", "thread_name"):
+            name = parse_object(bytes(event.args)).get("name")
+            if isinstance(name, str) and event.name == "process_name":
+                names.processes[decode_raw(bytes(event.pid))] = name
+            elif isinstance(name, str):
+                names.threads[event.thread] = name
+    return names
+
+
+def with_regions(names: ProcessNames, threads: Iterable[str], log: Log) -> ProcessNames:
+    """Add the threads that are lanes of regions inside kernels, and note them."""
+    lanes = {thread: lane for thread in threads if (lane := _find_lane(thread, names))}
+    if not lanes:
+        return names
+    log.note(
+        "regions",
+        f"regions inside a kernel, on {len(set(lanes.values()))} lanes of warps that run side by side: times "
+        "add up over the lanes; of nested regions, the tables show the innermost",
+    )
+    tracks = {**names.tracks, **{thread: lane.track for thread, lane in lanes.items()}}
+    return replace(names, tracks=tracks, regions={thread: lane.kernel for thread, lane in lanes.items()})
+
+
+def _find_lane(thread: str, names: ProcessNames) -> Lane | None:
+    pid, _, tid = thread.partition(THREAD_SEPARATOR)
+    process_name, thread_name = names.processes.get(pid, pid), names.threads.get(thread, tid)
+    if pair := _match_both(_PROTON, process_name, thread_name):
+        kernel, sm, cta = pair[0].groups()
+        return Lane(f"sm{sm}/cta{cta} warp{pair[1][1]}", kernel)
+    if pair := _match_both(_FLASHINFER, process_name, thread_name):
+        return Lane(f"sm{int(pair[0][1])}/block{pair[1][1]} group{pair[1][2]}")
+    if pair := _match_both(_BLOCKS, process_name, thread_name):
+        return Lane(f"block{pair[0][1]}/group{pair[1][1]}")
+    return None
+
+
+def _match_both(
+    patterns: tuple[re.Pattern[str], re.Pattern[str]], process: str, thread: str
+) -> tuple[re.Match[str], re.Match[str]] | None:
+    outer, inner = patterns[0].match(process), patterns[1].match(thread)
+    return (outer, inner) if outer and inner else None
 
 
 def build_meta(

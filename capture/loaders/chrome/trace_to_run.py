@@ -21,17 +21,27 @@ from capture.loaders.chrome.launch_context import (
     with_launch_config,
     with_launches,
     with_lines,
+    with_operators,
     with_paths,
 )
-from capture.loaders.chrome.operator_links import with_operators
-from capture.loaders.chrome.partial_events import build_other_rows, join_begin_end
 from capture.loaders.chrome.trace_metadata import (
+    JAX_DEVICE_PREFIX,
+    ProcessNames,
     build_device_table,
     build_header_table,
     build_meta,
+    read_process_names,
     shift_to_epoch,
+    with_regions,
 )
-from capture.loaders.chrome.trace_model import THREAD_SEPARATOR, CompleteEvents, Trace, build_complete_events
+from capture.loaders.chrome.trace_model import (
+    THREAD_SEPARATOR,
+    CompleteEvents,
+    Trace,
+    build_complete_events,
+    build_other_rows,
+    join_begin_end,
+)
 from capture.loaders.chrome.trace_steps import (
     STEP_FIELDS,
     add_graph_steps,
@@ -39,12 +49,6 @@ from capture.loaders.chrome.trace_steps import (
     mark_step_starts,
     note_capture_trace,
     read_step_annotations,
-)
-from capture.loaders.chrome.track_names import (
-    JAX_DEVICE_PREFIX,
-    ProcessNames,
-    read_process_names,
-    with_regions,
 )
 from capture.run import Run, build_run
 from capture.source import Source
@@ -194,7 +198,8 @@ def _attribute_to_launches(
         kernels = _with_steps(with_lines(kernels, functions), "host_t", steps)
         annotations = read_step_annotations(complete)
         kernels = with_operators(kernels, rows, complete.labels, annotations)
-        kernels = attribute_replays(kernels, complete, annotations, captures, log)
+        if captures.paths:
+            kernels = attribute_replays(kernels, complete, annotations, captures, log)
         kernels = _with_phases(kernels.drop(_LINK_COLUMNS, strict=False), complete.labels, steps)
         return [_expand_labels(kernels, complete.labels), others.result()]
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from itertools import zip_longest
 from typing import Any, Final
 
-from capture.loaders._typed_rows import list_column_types
+from capture.run import list_column_types
 
 EVENT_SCHEMA: Final = list_column_types(
     "kind", "lens", "name", "step", "phase", "t", "dur", "tokens", "context", "bytes", "path", "count"

@@ -15,14 +15,13 @@ import polars as pl
 
 from capture.errors import UnreadableError
 from capture.import_log import Log
-from capture.loaders._typed_rows import list_column_types
 from capture.loaders.metallic.op_names import (
     OpMeaning,
     collapse_repeated_scopes,
     describe_internal_kernel,
     parse_op_name,
 )
-from capture.run import Run, build_run, with_log
+from capture.run import Run, build_run, list_column_types, with_log
 from capture.source import Head, Source
 
 FORMAT: Final = "metallic report"

@@ -8,9 +8,9 @@ import polars as pl
 
 from capture.import_log import Log
 from capture.loaders._json_document import parse_object, to_float
-from capture.loaders._typed_rows import list_column_types
 from capture.loaders.metallic.line_reader import TIMED, RawEvents
 from capture.native.schema import PATH_SEPARATOR
+from capture.run import list_column_types
 
 _UNTIMED: Final = (
     "GpuKernelDispatched", "KernelBackendSelected", "ResourceCacheAccess", "ResourceCacheSummary",

@@ -14,7 +14,6 @@ import polars as pl
 
 from capture.import_log import Log
 from capture.loaders._exact_numbers import MILLISECOND, parse_decimal, parse_float, parse_nanoseconds
-from capture.loaders._typed_rows import list_column_types
 from capture.loaders.mlc import console_records
 from capture.loaders.mlc.console_records import LOWER_BOUND
 from capture.loaders.mlc.guess_roles import (
@@ -24,7 +23,7 @@ from capture.loaders.mlc.guess_roles import (
     find_uneven_calls,
     guess_roles,
 )
-from capture.run import Run, build_run, with_log
+from capture.run import Run, build_run, list_column_types, with_log
 from capture.source import Head, Source
 
 FORMAT: Final = "mlc"

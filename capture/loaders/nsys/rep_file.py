@@ -18,12 +18,12 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from capture.activity import report_activity
 from capture.clean_text import clean
 from capture.errors import UnreadableError
 from capture.loaders.nsys import sqlite_export
 from capture.run import Run
 from capture.source import Head, Source
+from capture.tasks import report_activity
 
 FORMAT: Final = "nsys-rep"
 PRODUCER: Final = "NVIDIA Nsight Systems; read through your own nsys"

@@ -16,9 +16,9 @@ from capture.import_log import Log
 from capture.loaders._nsight_text import count_cut_names
 from capture.loaders.nsys.printed_reports import PrintedTable, iter_tables
 from capture.loaders.nsys.stats_events import READERS
-from capture.parallel import run_parallel
 from capture.run import Run, build_run, with_log
 from capture.source import Head, Source
+from capture.tasks import run_parallel
 
 FORMAT = "nsys-stats"
 PRODUCER = "NVIDIA Nsight Systems"

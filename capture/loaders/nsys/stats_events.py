@@ -12,7 +12,7 @@ from capture.loaders._nsight_text import number_cut_names
 from capture.loaders._per_distinct import evaluate_per_distinct
 from capture.loaders.nsys.printed_reports import PrintedTable
 from capture.native.schema import PATH_SEPARATOR
-from capture.parallel import run_parallel
+from capture.tasks import run_parallel
 
 _COPY: Final = r"(?i)^\[?(?:CUDA )?mem(?:cpy|set)"
 _DEVICE_NUMBER: Final = r"\((\d+)\)\s*$"

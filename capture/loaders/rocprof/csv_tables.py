@@ -19,9 +19,9 @@ from capture.infer_structure import add_inferred_structure
 from capture.loaders._delimited import parse_floats, parse_integers, split_with_fallback
 from capture.loaders._json_document import to_finite_float, to_integer
 from capture.loaders._per_distinct import build_constant_columns, evaluate_per_distinct
-from capture.parallel import run_parallel
 from capture.run import Run, build_run
 from capture.source import Head, Source
+from capture.tasks import run_parallel
 
 FORMAT: Final = "rocprof-csv"
 PRODUCER: Final = "AMD rocprof, rocprofv3, rocpd2csv, rocprofiler-compute"

@@ -7,11 +7,11 @@ import numpy as np
 import polars as pl
 import pytest
 
-from capture.classify.columns_from_layers import fill_inferred_layers
 from capture.classify.layer_inference import InferredLayers, KernelSequence, infer_layers
 from capture.classify.layer_roles import map_role_to_op
 from capture.classify.name_rules import has_model_position, infer_op_and_category
 from capture.import_log import Log
+from capture.infer_structure import fill_inferred_layers
 from capture.run import build_run
 from tests.capture.classify import _recorded
 from tests.capture.classify._recorded import Sequence

@@ -5,15 +5,15 @@ import itertools
 import polars as pl
 import pytest
 
-from capture.classify.module_rules import (
+from capture.classify.name_rules import (
     MODULE_RULES,
     ModulePosition,
     ModuleRule,
     find_module_rule,
     find_path_rules,
+    infer_scope_roles,
     parse_module_rules,
 )
-from capture.classify.name_rules import infer_scope_roles
 from capture.import_log import Log
 from capture.run import Run, build_run
 from tests.capture.classify import _module_paths, _traces

@@ -2,8 +2,15 @@
 
 import pytest
 
-from capture.classify.kernel_rules import KERNEL_RULES, RULE_INDEXES, classify_kernel
-from capture.classify.rule_index import RuleIndex, find_required_trigrams, iter_set_bits, split_alternatives
+from capture.classify.kernel_rules import (
+    KERNEL_RULES,
+    RULE_INDEXES,
+    RuleIndex,
+    classify_kernel,
+    find_required_trigrams,
+    iter_set_bits,
+    split_alternatives,
+)
 from tests.capture.classify.corpus import corpus
 
 

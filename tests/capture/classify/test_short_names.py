@@ -2,8 +2,7 @@
 
 import pytest
 
-from capture.classify.gemm_names import parse_gemm_name
-from capture.classify.short_names import shorten_name, shorten_names
+from capture.classify.short_names import parse_gemm_name, shorten_name, shorten_names
 from tests.capture.classify.corpus import corpus
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from capture import cache
 from capture.classify import name_rules
-from capture.classify.user_rules import UserRule, find_user_rules_file, parse_user_rules, read_user_rules
+from capture.classify.kernel_rules import UserRule, find_user_rules_file, parse_user_rules, read_user_rules
 from capture.load_runs import load
 from capture.native.schema import seal_record
 from capture.run import Run

@@ -16,7 +16,7 @@ from capture.extensions import OFF_VARIABLE
 from capture.loaders._scan import load_scanner
 from capture.loaders.chrome import compiled_reader, jsonl, lenient_reader
 from capture.loaders.chrome import trace as chrome_trace
-from capture.loaders.chrome.readers import TraceReader
+from capture.loaders.chrome.trace import TraceReader
 from capture.loaders.chrome.trace_model import RefusedError, Trace
 from capture.loaders.chrome.trace_to_run import convert_to_run
 from capture.run import Run

@@ -6,8 +6,8 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from capture.classify.columns_from_layers import fill_inferred_layers
 from capture.graphs.capture_files import NO_CAPTURE
+from capture.infer_structure import fill_inferred_layers
 from capture.load_runs import load
 from capture.run import Run
 from tests.capture.loaders.test_chrome_steps import annotation, launch, opened

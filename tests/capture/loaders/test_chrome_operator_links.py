@@ -7,7 +7,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from capture.loaders.chrome import lenient_reader, readers
+from capture.loaders.chrome import lenient_reader, trace
 from capture.loaders.chrome.trace_to_run import convert_to_run
 from capture.run import Run
 from capture.source import Source
@@ -89,7 +89,7 @@ def test_attention_over_a_cache_takes_the_sums_of_its_step(tmp_path: Path, name:
 def by_both(path: Path) -> list[pl.DataFrame]:
     """The kernels of a file, by the fastest reader and by the lenient one."""
     out = []
-    for read in (readers.read_document, lenient_reader.read_document):
+    for read in (trace.read_document, lenient_reader.read_document):
         source = Source.from_path(path)
         out.append(kernels(convert_to_run(read(source), source)))
     return out

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from capture.loaders.chrome import lenient_reader, readers
+from capture.loaders.chrome import lenient_reader, trace
 from capture.loaders.chrome.trace_model import Trace
 from capture.source import Source
 from tests.capture.loaders._chrome_samples import TORCH_LAYOUT
@@ -26,7 +26,7 @@ def comparable(trace: Trace) -> tuple[list[tuple[Any, ...]], list[tuple[Any, ...
 
 def read_by_both(path: Path) -> tuple[Any, Any]:
     """Read a file with the fastest reader that supports it, and with the lenient one."""
-    fastest, lenient = readers.read_document, lenient_reader.read_document
+    fastest, lenient = trace.read_document, lenient_reader.read_document
     return comparable(fastest(Source.from_path(path))), comparable(lenient(Source.from_path(path)))
 
 

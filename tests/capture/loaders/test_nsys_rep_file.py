@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from polars.testing import assert_frame_equal
 
-from capture import activity
+from capture import tasks
 from capture.errors import UnreadableError
 from capture.load_runs import load
 from tests.conftest import FIXTURES
@@ -58,13 +58,13 @@ def test_a_report_reads_as_its_export(
 ) -> None:
     put_nsys(tmp_path, monkeypatch, f'cp "{EXPORT}" "$out"\n')
     heard: list[str] = []
-    activity.add_listener(heard.append)
+    tasks.add_listener(heard.append)
     (run,), (expected,) = load(report, cache=False), load(EXPORT, cache=False)
     assert_frame_equal(run.events, expected.events, categorical_as_str=True)
     assert run.log.source == str(report) and run.log.format == "nsys-rep"
     words = called.read_text().split()
     assert words[:2] == ["export", "--type=sqlite"] and words[-1] == str(report)
-    assert heard == ["nsys exports the report"] and activity.describe_activity() == ""
+    assert heard == ["nsys exports the report"] and tasks.describe_activity() == ""
     assert [p.name for p in report.parent.iterdir()] == ["run.nsys-rep"], "nothing is written beside it"
     assert not list(tmp_path.glob("tracetui-*")), "the export is removed"
 

@@ -11,7 +11,7 @@ from polars.testing import assert_frame_equal
 
 from capture.import_log import Log
 from capture.native.assembler import Assembler
-from capture.native.bulk_columns import decode_block
+from capture.native.line_rows import decode_block
 from capture.native.schema import seal_record
 from capture.run import Run
 

@@ -5,8 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from capture.live_run import LiveRun
-from capture.run import Run
+from capture.run import LiveRun, Run
 from tests.tracetui.runs import made
 from tracetui.analysis import recent_stats
 from tracetui.analysis.recent_stats import MAX_HISTORY_STEPS, compute_step_history, with_earlier_steps

@@ -13,7 +13,11 @@ from capture.run import Run, build_run
 from tests.conftest import document, shared
 from tests.tracetui.compare.evidence.test_repeat_test import FACTORS, noisy
 from tests.tracetui.runs import recording
-from tracetui.compare.cycles import build_sampled_cycles, compute_cycle_statistics, integrate_counter
+from tracetui.compare.cycle_statistics import (
+    build_sampled_cycles,
+    compute_cycle_statistics,
+    integrate_counter,
+)
 from tracetui.compare.diff import compare_runs
 from tracetui.compare.run_sides import Sides
 from tracetui.compare.words.change_findings import list_findings

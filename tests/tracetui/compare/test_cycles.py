@@ -7,7 +7,7 @@ import pytest
 
 from capture.load_runs import load
 from tests.conftest import FIXTURES, shared
-from tracetui.compare.cycles import compute_cycle_statistics
+from tracetui.compare.cycle_statistics import compute_cycle_statistics
 
 BETA = ("suspicion", "beta_a", "beta_b", "d_beta", "z_beta", "p_beta", "u_beta")
 MU = ("mu_a", "mu_b", "d_mu", "z_mu", "z_log_mu", "p_mu", "u_mu")

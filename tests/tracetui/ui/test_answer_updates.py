@@ -14,11 +14,10 @@ from textual.pilot import Pilot
 
 from capture.errors import UsageError
 from capture.run import Run
+from capture.tasks import Cancelled, check_cancelled
 from tests.tracetui import runs as made_runs
 from tests.tracetui.runs import recording
 from tests.tracetui.ui.hand import answer, decode, play, press, screen, settle
-from tracetui import cancel
-from tracetui.cancel import Cancelled
 from tracetui.look import FilterTerm, Look
 from tracetui.ui.answer_updates import NewestTaskPool
 from tracetui.ui.app import Explorer
@@ -46,7 +45,7 @@ class Watched:
         end = time.monotonic() + SLOW_S
         try:
             while time.monotonic() < end:
-                cancel.check_cancelled()
+                check_cancelled()
                 time.sleep(0.01)
         except Cancelled:
             self.cancelled += 1
@@ -378,7 +377,7 @@ def test_a_cancelled_job_ends_and_leaves_its_thread_to_the_next() -> None:
     def work() -> None:
         try:
             while True:
-                cancel.check_cancelled()
+                check_cancelled()
                 time.sleep(0.001)
         finally:
             ended.set()

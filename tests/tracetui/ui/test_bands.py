@@ -11,7 +11,7 @@ from capture.run import Run
 from tests.tracetui.runs import MS, made
 from tests.tracetui.ui.hand import decode
 from tracetui.analysis.vitals import compute_vitals
-from tracetui.cell_width import count_cells
+from tracetui.glyphs import count_cells
 from tracetui.ui.pages.bands import draw_header
 from tracetui.ui.run_info import describe_run
 

@@ -12,7 +12,7 @@ from capture.export_runs import export
 from capture.files.user_dirs import find_baselines_folder, find_recordings_folder
 from tests.tracetui.runs import made, recording
 from tests.tracetui.ui.hand import answer, decode, play, press, screen, settle
-from tracetui.cell_width import count_cells
+from tracetui.glyphs import count_cells
 from tracetui.look import Look, Terms
 from tracetui.saved_choices import load_links
 from tracetui.ui.app import Explorer

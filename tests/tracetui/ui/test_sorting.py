@@ -11,12 +11,12 @@ from capture.run import Run
 from tests.tracetui.runs import made
 from tests.tracetui.ui.hand import decode, play, press, screen, settle
 from tracetui.look import Look
+from tracetui.report_formats import resolve_sort
 from tracetui.ui import session_commands
 from tracetui.ui.app import Explorer
 from tracetui.ui.messages import HeadingClicked
 from tracetui.ui.run_info import describe_run
 from tracetui.ui.session import Session
-from tracetui.verbs.report import resolve_sort
 from tracetui.views import Answer, sort_answer
 
 Pilots = Pilot[Any]

@@ -9,7 +9,7 @@ import pytest
 
 from tests.conftest import FIXTURES
 from tracetui import glyphs, units
-from tracetui.cell_width import count_cells, fit_cells
+from tracetui.glyphs import count_cells, fit_cells
 from tracetui.views import charts, ink
 from tracetui.views.ink import DrawSize, Line
 

@@ -13,8 +13,8 @@ from capture.errors import UsageError
 from capture.run import Run
 from tests.tracetui.runs import aggregates, decode, made, nested, scopes
 from tests.tracetui.views.test_views import SIZES, screen
-from tracetui.cell_width import count_cells
 from tracetui.compare.run_sides import NoiseFloor, Sides
+from tracetui.glyphs import count_cells
 from tracetui.look import GROUPS, Look
 from tracetui.report_formats import FORMATS, format_report
 from tracetui.views import View, ask, ink, load_view, load_views

@@ -8,7 +8,7 @@ import pytest
 
 from capture.run import Run
 from tests.tracetui.runs import aggregates, decode, made, nested, scopes
-from tracetui.cell_width import count_cells
+from tracetui.glyphs import count_cells
 from tracetui.look import GROUPS, PERS, Look
 from tracetui.report_formats import FORMATS, format_report
 from tracetui.views import VIEWS, Answer, View, ask, find_focus, ink, load_view, load_views

@@ -3,8 +3,8 @@
 selection: rows a Look asks for; lenses, ranks and phases of a run
 name_filter: regular expressions and terms that rows must match
 run_memo: values cached per run, and per chunk of a growing run
-codes: group and look up by the integer codes of columns
-time_axis: sort rows by group and start, place groups on one axis, sum segments
+codes: group, look up and sum rows by codes and segments, faster than polars' own joins
+time_axis: sort rows by group and start, place groups on one axis
 nesting: enclosing scope of each row, paths, rows of a lane
 ragged: numpy arrays of rows of unequal length, columns as dense codes
 statistics: paired tests, intervals and corrections under autocorrelation

@@ -1,4 +1,4 @@
-"""Group and look up rows by the integer codes of columns, which is faster than hashing or joining.
+"""Group, look up and sum rows by integer codes and segments, which is faster than hashing or joining.
 
 Measured on 1.5 million rows: grouping 1.05 to 1.7 times as fast as polars, a lookup 10 times as a join.
 """
@@ -82,3 +82,14 @@ def map_by_code(column: str, words: pl.Series, values: pl.Series) -> pl.Expr:
     all_codes = pl.select(code=pl.int_range(highest + 1 if isinstance(highest, int) else 0, dtype=pl.UInt32))
     table = all_codes.join(value_by_code, on="code", how="left", maintain_order="left")["value"]
     return pl.lit(table).gather(pl.col(column).to_physical(), null_on_oob=True).alias(values.name or column)
+
+
+def sum_segments(values: pl.Series, starts: pl.Series) -> pl.Series:
+    """Return the sum of each segment of values; `starts` are the first rows, beginning with 0."""
+    return sum_segments_of_cumsum(values.fill_null(0).cum_sum(), starts)
+
+
+def sum_segments_of_cumsum(cumsum: pl.Series, starts: pl.Series) -> pl.Series:
+    """Return the sum of each segment, given the cumulative sum over all rows."""
+    at_end = cumsum.gather(starts.shift(-1, fill_value=cumsum.len()) - 1)
+    return at_end - at_end.shift(1, fill_value=0)

@@ -6,9 +6,10 @@ import polars as pl
 
 from capture.errors import UsageError
 from capture.run import Run
-from tracetui import cancel, filter_syntax
+from capture.tasks import check_cancelled
+from tracetui import filter_syntax
 from tracetui.analysis.frames.run_memo import cache_per_run, list_distinct
-from tracetui.display_names import format_display_name
+from tracetui.glyphs import format_display_name
 from tracetui.look import FilterTerm
 
 MAX_PREPARED_NAMES: Final = 1 << 15  # names shortened in advance
@@ -47,7 +48,7 @@ def prepare_names(run: Run) -> None:
     no_values = pl.Series(dtype=pl.String)
     names, _ = (list_distinct(run, column) if run.has(column) else no_values for column in ("name", "op"))
     for batch in names.head(MAX_PREPARED_NAMES).to_frame().iter_slices(BATCH_SIZE):
-        cancel.check_cancelled()
+        check_cancelled()
         _shorten_names(run, batch[:, 0])
 
 

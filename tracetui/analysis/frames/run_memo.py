@@ -11,8 +11,7 @@ from weakref import WeakKeyDictionary
 import polars as pl
 
 from capture import dense_lookup
-from capture.live_run import Chunk, list_chunks
-from capture.run import Run, select_or_null
+from capture.run import Chunk, Run, list_chunks, select_or_null
 
 Args = TypeVarTuple("Args")
 Result = TypeVar("Result")

@@ -10,7 +10,7 @@ from capture.errors import UsageError
 from capture.merge_ranks import map_tracks_to_ranks
 from capture.native.schema import LENSES
 from capture.run import Run
-from tracetui import cancel
+from capture.tasks import check_cancelled
 from tracetui.analysis.frames.codes import group_by_packed_key, map_by_code
 from tracetui.analysis.frames.name_filter import is_name_match, is_term_match
 from tracetui.analysis.frames.run_memo import cache_per_run
@@ -99,7 +99,7 @@ def select_timed(
 
     `events` restricts them to a part of the run's events.
     """
-    cancel.check_cancelled()  # nearly every query starts here
+    check_cancelled()  # nearly every query starts here
     if not run.has("dur"):
         return run.events.clear().with_columns(dur=pl.lit(None, pl.Int64)).lazy()
     all_events = run.events if events is None else events

@@ -11,6 +11,8 @@ from typing import Final
 
 import polars as pl
 
+from tracetui.analysis.frames.codes import sum_segments, sum_segments_of_cumsum
+
 MAX_SPLIT_VALUES: Final = 16  # up to this many distinct values, filtering by each beats sorting
 
 
@@ -21,17 +23,6 @@ def measure_union(starts: pl.Series, ends: pl.Series) -> int:
     latest_end = ends.cum_max().shift(1, fill_value=starts[0])
     uncovered_start = pl.select(pl.max_horizontal(starts, latest_end)).to_series()
     return int((ends - uncovered_start).clip(lower_bound=0).sum())
-
-
-def sum_segments(values: pl.Series, starts: pl.Series) -> pl.Series:
-    """Return the sum of each segment of values; `starts` are the first rows, beginning with 0."""
-    return sum_segments_of_cumsum(values.fill_null(0).cum_sum(), starts)
-
-
-def sum_segments_of_cumsum(cumsum: pl.Series, starts: pl.Series) -> pl.Series:
-    """Return the sum of each segment, given the cumulative sum over all rows."""
-    at_end = cumsum.gather(starts.shift(-1, fill_value=cumsum.len()) - 1)
-    return at_end - at_end.shift(1, fill_value=0)
 
 
 def sort_by_group_and_start(rows: pl.DataFrame, by: Sequence[str]) -> pl.DataFrame:

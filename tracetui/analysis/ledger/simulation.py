@@ -15,7 +15,7 @@ from typing import Final
 
 import polars as pl
 
-from tracetui.analysis.time.exclusive_time import NO_ROW, find_start_dependencies
+from tracetui.analysis.time.gpu_time import NO_ROW, find_start_dependencies
 
 DEVICE_WAIT: Final = "DeviceSynchronize"  # in the name of calls that wait for all streams
 

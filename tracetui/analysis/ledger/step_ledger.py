@@ -22,8 +22,7 @@ from tracetui.analysis.frames.time_axis import TimeAxis
 from tracetui.analysis.roofline import find_dtype, find_roof
 from tracetui.analysis.time import device_time, gpu_time, idle_gaps
 from tracetui.analysis.time.device_time import DEVICE, has_device_times, with_device
-from tracetui.analysis.time.exclusive_time import with_exclusive_time
-from tracetui.analysis.time.gpu_time import select_device_rows, work_class
+from tracetui.analysis.time.gpu_time import select_device_rows, with_exclusive_time, work_class
 from tracetui.analysis.time.idle_gaps import estimate_launch_delay, find_gaps
 from tracetui.analysis.time.step_table import build_step_facts
 from tracetui.look import Look

@@ -6,11 +6,9 @@ from typing import Final
 
 import polars as pl
 
-from capture import live_run
-from capture.run import Run
+from capture.run import Run, list_chunks
 from tracetui import units
-from tracetui.analysis.frames import time_axis
-from tracetui.analysis.frames.codes import group_by_packed_key
+from tracetui.analysis.frames.codes import group_by_packed_key, sum_segments
 from tracetui.analysis.frames.run_memo import cache_per_run, map_chunks
 from tracetui.analysis.frames.selection import (
     filter_rows,
@@ -67,7 +65,7 @@ def _compute_totals(
 @cache_per_run
 def _compute_run_totals(run: Run, lens: str | None) -> pl.DataFrame:
     """Return the totals of all rows; chunks of a growing run are summed once."""
-    if not live_run.list_chunks(run) or list_ranks(run):
+    if not list_chunks(run) or list_ranks(run):
         return _compute_totals(run, Look(), lens)
     key = "step totals", lens or resolve_lens(run, Look())
     return pl.concat(map_chunks(run, key, partial(_compute_totals, run, Look(), lens)))
@@ -79,7 +77,7 @@ def sum_adjacent_rows(rows: pl.DataFrame) -> pl.DataFrame:
     Most rows of a step are adjacent, so few rows remain.
     """
     starts = (is_change(rows["step"]) | is_change(rows["phase"])).arg_true()
-    return rows[starts].with_columns(dur=time_axis.sum_segments(rows["dur"], starts))
+    return rows[starts].with_columns(dur=sum_segments(rows["dur"], starts))
 
 
 @cache_per_run

@@ -8,15 +8,14 @@ from capture.run import Run
 from tracetui.analysis.frames.selection import list_phases
 from tracetui.analysis.frames.statistics import MIN_SAMPLES, Floats
 from tracetui.compare.evidence import cpu_contention, repeat_test
-from tracetui.compare.pairing.sample_selection import find_distinct
-from tracetui.compare.pairing.step_alignment import align_steps
 from tracetui.compare.pairing.step_times import (
     StepTimes,
+    align_steps,
     build_step_times,
     tabulate_per_launch,
     tabulate_per_step,
 )
-from tracetui.compare.run_sides import NoiseFloor
+from tracetui.compare.run_sides import NoiseFloor, find_distinct
 from tracetui.look import Look
 
 
@@ -52,14 +51,3 @@ def _tabulate_runs(works: Sequence[StepTimes], phase: str | None) -> list[Floats
         is_contended = cpu_contention.is_contended(w.run, side["step"])
         tables.append(np.where(is_contended, np.nan, tabulate_per_step(w, phase, side, names)))
     return tables
-
-
-def read_saved_floor(run: Run) -> NoiseFloor | None:
-    """Read the floor that was saved with a baseline; None if it was saved without repeats."""
-    saved = run.meta.get("floor")
-    if not isinstance(saved, dict):
-        return None
-    spread, runs = saved.get("spread"), saved.get("runs")
-    if not isinstance(spread, float) or not isinstance(runs, int) or not 0 < spread < 10 or runs < 2:
-        return None
-    return NoiseFloor(spread, runs - 1, f"saved with {run.name}, measured on {runs} runs")

@@ -14,7 +14,7 @@ from tracetui.analysis.frames.statistics import ALPHA, MIN_SAMPLES, Floats, RowE
 from tracetui.analysis.time import step_sampling, step_table
 from tracetui.compare import params
 from tracetui.compare.evidence import cpu_contention, pair_test, repeat_test
-from tracetui.compare.pairing.step_alignment import align_steps
+from tracetui.compare.pairing.step_times import align_steps
 from tracetui.compare.run_sides import NoiseFloor, Sides
 from tracetui.look import Look, Terms
 

@@ -8,16 +8,17 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from capture.parallel import run_parallel
+from capture.tasks import run_parallel
 from tracetui.analysis.frames import selection
 from tracetui.analysis.frames.ragged import Bools, Ints
 from tracetui.analysis.frames.statistics import ALPHA, MIN_SAMPLES, Floats, RowEvidence, judge_evidence
 from tracetui.analysis.time import step_sampling
 from tracetui.compare import params
 from tracetui.compare.evidence import common_mode, cpu_contention, pair_test, repeat_test
-from tracetui.compare.pairing.step_alignment import StepAlignment, align_steps
 from tracetui.compare.pairing.step_times import (
+    StepAlignment,
     StepTimes,
+    align_steps,
     build_sparse_times,
     build_step_times,
     count_launches,

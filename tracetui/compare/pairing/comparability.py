@@ -12,7 +12,7 @@ from tracetui.analysis.frames.selection import list_lenses, list_phases, list_ra
 from tracetui.analysis.time import step_sampling
 from tracetui.compare import params
 from tracetui.compare.pairing.row_matching import RowMatch
-from tracetui.compare.pairing.step_alignment import compute_step_totals
+from tracetui.compare.pairing.step_times import compute_step_totals
 from tracetui.compare.run_sides import Sides
 from tracetui.look import Look
 

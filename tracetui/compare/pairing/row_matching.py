@@ -1,24 +1,28 @@
 """Match the rows of two runs whose names may differ; every match reports how it was made.
 
-Also completes names that a source truncated, for tables of many runs.
+Rows that the user linked come first. Also completes names that a source truncated, for tables of many runs.
 """
 
 import re
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from glob import escape
 from itertools import pairwise
 from typing import Any, Final
 
 import polars as pl
 
+from capture.errors import UsageError
+from capture.run import Run
 from tracetui.compare import params
-from tracetui.compare.pairing.row_links import BY_HAND
+from tracetui.compare.run_sides import read_file_name
+from tracetui.look import RowLink
 
 RowFields = Mapping[str, Any]  # name, op, layer, phase, category, shape, total_ns, rank …
 MatchKey = Callable[[RowFields], Hashable | None]  # rows with an equal key are the same work; None: no key
-
 # What compilers add to the name of a fused kernel, and its meaning
 _FUSIONS: Final = (
     (re.compile(r"(?:fused_)?dequantize\d*_|\bdequant\+"), "dequantise fused"),
@@ -30,6 +34,7 @@ _DIGITS: Final = re.compile(r"\d+")
 _ELLIPSIS: Final = re.compile(r"(?:…|\.\.\.)(?: \[\d+\])?$")  # [2]: a source numbers equal truncated names
 _ELLIPSIS_ENDINGS: Final = ("…", "...", "]")
 _SECTION: Final = {"phase": pl.String(), "rank": pl.Int64()}  # rows of different sections are never matched
+BY_HAND: Final = "linked by you"
 
 
 @dataclass(frozen=True)
@@ -141,6 +146,8 @@ _UNIQUE_KEYS: Final[tuple[tuple[str, MatchKey], ...]] = (
     ("role", _make_role_key),
     ("shape", _make_shape_key),
 )
+
+
 _GROUP_KEYS: Final[tuple[tuple[str, MatchKey], ...]] = (
     ("role", _make_role_key),
     ("shape", _make_shape_key),
@@ -293,3 +300,54 @@ def _is_one_name(
     places = [place for form in forms for place in sources_by_name[form]]
     is_chain = all(a in truncated and stems[b].startswith(stems[a]) for a, b in pairwise(forms))
     return is_chain and len(places) == len(set(places))
+
+
+def resolve_links(links: Iterable[RowLink], a: Run, b: Run) -> dict[str, str]:
+    """Map rows of a to rows of b by the links whose file patterns match both runs, in either order."""
+    file_a, file_b = read_file_name(a), read_file_name(b)
+    rows: dict[str, str] = {}
+    for link in links:
+        if fnmatchcase(file_a, link.file_a) and fnmatchcase(file_b, link.file_b):
+            rows[link.a] = link.b
+        elif fnmatchcase(file_a, link.file_b) and fnmatchcase(file_b, link.file_a):
+            rows[link.b] = link.a
+    return rows
+
+
+def make_link(a: Run, b: Run, name_a: str, name_b: str) -> RowLink:
+    """Make a link between two rows that applies to the files of these two runs only."""
+    return RowLink(name_a, name_b, escape(read_file_name(a)), escape(read_file_name(b)))
+
+
+def remove_link(links: Iterable[RowLink], a: Run, b: Run, name_a: str, name_b: str) -> tuple[RowLink, ...]:
+    """Remove the links that join these two rows."""
+    return tuple(k for k in links if resolve_links([k], a, b) != {name_a: name_b})
+
+
+def resolve_marked_names(
+    rows: pl.DataFrame, named_by: Sequence[str], marked: Sequence[tuple[Any, ...]]
+) -> tuple[str, str]:
+    """Resolve two marked rows of a diff to a name in a and a name in b.
+
+    Raise UsageError unless each has exactly one name on its side.
+    """
+    if len(marked) != 2:
+        raise UsageError(f"{len(marked)} rows are marked", todo="mark two with m, then M links them")
+    first, second = (_find_marked_row(rows, named_by, mark) for mark in marked)
+    if not first["members_a"] or not second["members_b"]:
+        first, second = second, first
+    names = first["members_a"] or [], second["members_b"] or []
+    for side, members in zip("ab", names, strict=True):
+        if not members:
+            raise UsageError(f"neither marked row is in {side}", todo="mark one row of each run")
+    if any(len(members) > 1 for members in names):
+        raise UsageError("a marked row combines several kernels", todo="only single rows can be linked")
+    return str(names[0][0]), str(names[1][0])
+
+
+def _find_marked_row(rows: pl.DataFrame, named_by: Sequence[str], mark: tuple[Any, ...]) -> dict[str, Any]:
+    """Find the row of a mark; raise UsageError if the rows do not contain it."""
+    keys = rows.select(named_by).rows()
+    if tuple(mark) not in keys:
+        raise UsageError("a marked row is filtered out", todo="clear the filter, or mark it again")
+    return rows.row(keys.index(tuple(mark)), named=True)

@@ -6,8 +6,8 @@ from typing import Any, Final
 
 import polars as pl
 
-from capture.parallel import run_parallel
 from capture.run import Run
+from capture.tasks import run_parallel
 from tracetui import units
 from tracetui.analysis.frames.statistics import ALPHA
 from tracetui.analysis.growth import compute_growth_lines
@@ -16,7 +16,7 @@ from tracetui.compare.causes import Finding, compute_role_traffic, iter_causes
 from tracetui.compare.diff import Diff
 from tracetui.compare.evidence.sample_size import compute_required_runs
 from tracetui.compare.words.decision import select_decided_rows
-from tracetui.display_names import map_display_names
+from tracetui.glyphs import map_display_names
 from tracetui.look import Look
 
 SAMPLES: Final = {"token": "steps", "step": "steps", "launch": "launches"}

@@ -14,7 +14,7 @@ from tracetui.compare.diff import Diff, change_ns
 from tracetui.compare.evidence.phase_totals import GAP, KERNELS, STEP
 from tracetui.compare.evidence.sample_size import estimate_recordings_needed, format_requirement
 from tracetui.compare.run_sides import Sides
-from tracetui.display_names import map_display_names
+from tracetui.glyphs import map_display_names
 from tracetui.look import Terms
 
 GAP_NAME: Final = "time between kernels"

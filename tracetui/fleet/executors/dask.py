@@ -6,7 +6,7 @@ from itertools import islice
 from typing import Any, Final
 
 from capture.errors import UsageError
-from tracetui import cancel
+from capture.tasks import check_cancelled
 from tracetui.fleet.executors import MAX_RETRIES, require_module
 from tracetui.fleet.file_job import FileJob, JobResult, run_job
 
@@ -26,7 +26,7 @@ def run(jobs: Sequence[FileJob], where: str) -> Iterator[JobResult]:
         for job in islice(rest, limit):
             finished.add(_submit(client, job, running))
         for future, result in finished:
-            cancel.check_cancelled()
+            check_cancelled()
             job = running.pop(future.key)
             yield result if future.status == "finished" else _build_failure(job, result)
             for following in islice(rest, 1):

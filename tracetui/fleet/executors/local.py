@@ -16,7 +16,7 @@ from typing import Final
 from capture.errors import UsageError
 from capture.files.addresses import is_url
 from capture.stderr_mute import allow_stderr_muting
-from tracetui import cancel
+from capture.tasks import check_cancelled
 from tracetui.fleet.executors import MAX_RETRIES
 from tracetui.fleet.file_job import FileJob, JobResult, run_job
 
@@ -67,7 +67,7 @@ def _run_jobs(
                 is_intact = False
         finished: set[Future[JobResult]] = set()
         while not finished:
-            cancel.check_cancelled()
+            check_cancelled()
             finished = wait(running, _POLL_SECONDS, FIRST_COMPLETED).done
         for future in finished:
             job = running.pop(future)

@@ -7,7 +7,7 @@ from itertools import islice
 from typing import Any, Final
 
 from capture.errors import UsageError
-from tracetui import cancel
+from capture.tasks import check_cancelled
 from tracetui.fleet.executors import MAX_RETRIES, require_module
 from tracetui.fleet.file_job import FileJob, JobResult, run_job
 
@@ -27,7 +27,7 @@ def run(jobs: Sequence[FileJob], where: str) -> Iterator[JobResult]:
         limit = _JOBS_PER_CPU * max(1, int(ray.cluster_resources().get("CPU", 1)))
         running.update((submit(job), job) for job in islice(rest, limit))
         while running:
-            cancel.check_cancelled()
+            check_cancelled()
             ready, _ = ray.wait(list(running), num_returns=1, timeout=_POLL_SECONDS)
             if not ready:
                 continue

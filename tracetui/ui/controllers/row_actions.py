@@ -5,7 +5,7 @@ from typing import Final
 
 from capture.errors import CaptureError
 from tracetui import saved_choices
-from tracetui.compare.pairing import row_links
+from tracetui.compare.pairing import row_matching
 from tracetui.ui import saved_remarks
 from tracetui.ui.controllers.base import Controller
 from tracetui.ui.controllers.input_line import InputActions
@@ -125,14 +125,14 @@ class RowActions(Controller):
         a, b = (session.runs[i] for i in session.list_indices_for(workspace.view))
         marked, row = session.look.chosen, self._renderer.table.row
         pair: tuple[str, str]
-        if not marked and row.get("match") == row_links.BY_HAND:
+        if not marked and row.get("match") == row_matching.BY_HAND:
             pair = str(row["name_a"]), str(row["name_b"])
-            saved = row_links.remove_link(workspace.links, a, b, *pair)
-            applied = row_links.remove_link(session.look.terms.links, a, b, *pair)
+            saved = row_matching.remove_link(workspace.links, a, b, *pair)
+            applied = row_matching.remove_link(session.look.terms.links, a, b, *pair)
             message = "{} and {} are no longer linked"
         else:
-            pair = row_links.resolve_marked_names(picture.answer.parts["rows"], picture.sheet.key, marked)
-            new = row_links.make_link(a, b, *pair)
+            pair = row_matching.resolve_marked_names(picture.answer.parts["rows"], picture.sheet.key, marked)
+            new = row_matching.make_link(a, b, *pair)
             saved, applied = (*workspace.links, new), (*session.look.terms.links, new)
             message = "{} and {} are linked as the same work; M on their row undoes it"
         workspace.links = saved

@@ -7,7 +7,7 @@ from capture.clean_text import shorten_middle
 from capture.run import Run
 from tracetui import units
 from tracetui.analysis.vitals import Vitals
-from tracetui.cell_width import count_cells, fit_cells
+from tracetui.glyphs import count_cells, fit_cells
 from tracetui.look import Look
 from tracetui.ui.key_table import DIGITS, KEYS, KeyBinding, KeyContext, list_footer_keys
 from tracetui.ui.run_info import RunInfo

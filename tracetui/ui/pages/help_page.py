@@ -7,7 +7,7 @@ from typing import ClassVar, Final
 import polars as pl
 from msgspec import Struct
 
-from tracetui.cell_width import count_cells, fit_cells
+from tracetui.glyphs import count_cells, fit_cells
 from tracetui.ui.key_table import DIGITS, KEYS, KeyBinding, format_keys
 from tracetui.ui.session import Session
 from tracetui.views import VIEWS, Answer, View

@@ -9,7 +9,7 @@ from rich.segment import Segment
 from rich.style import Style
 from textual.strip import Strip
 
-from tracetui.cell_width import count_cells
+from tracetui.glyphs import count_cells
 from tracetui.views.ink import Line, Span
 
 _LOOKALIKES: Final = str.maketrans(

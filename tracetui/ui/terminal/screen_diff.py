@@ -7,7 +7,7 @@ import re
 from functools import lru_cache
 from typing import Final
 
-from tracetui.cell_width import count_cells
+from tracetui.glyphs import count_cells
 
 # A style, a position, a mode of cursor or frame, the end of a line (a position follows), and text.
 _TOKEN: Final = re.compile(

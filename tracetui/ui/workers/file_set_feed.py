@@ -5,11 +5,11 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from capture.activity import describe_activity
 from capture.errors import CaptureError
 from capture.files.addresses import mask_credentials
 from capture.import_log import ImportLog
 from capture.run import Run
+from capture.tasks import describe_activity
 from tracetui.fleet.executors import local
 from tracetui.fleet.file_job import build_empty_events
 from tracetui.fleet.rank_hosts import Hosts

@@ -10,8 +10,7 @@ import polars as pl
 
 from capture.errors import CaptureError, EngineError
 from capture.launch_archive import MAX_LAUNCHES
-from capture.live_run import LiveRun
-from capture.run import Run
+from capture.run import LiveRun, Run
 from tracetui.analysis import recent_stats
 from tracetui.analysis.frames import selection
 from tracetui.analysis.vitals import ALERT_OVER

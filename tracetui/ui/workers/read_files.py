@@ -8,12 +8,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
-from capture.activity import describe_activity
 from capture.errors import CaptureError, UnreadableError
 from capture.files import user_dirs
 from capture.files.addresses import mask_credentials
 from capture.load_runs import Input
 from capture.run import Run
+from capture.tasks import describe_activity
 from tracetui.ui.messages import LoadFailed, RunsChanged, RunsOpened, StatusMessage, describe_fault
 from tracetui.ui.run_info import describe_run
 from tracetui.ui.workers.feed import LoadProgress, Post

@@ -9,8 +9,7 @@ import polars as pl
 from msgspec import Struct
 
 from capture.errors import CaptureError
-from capture.live_run import LiveRun
-from capture.run import Run
+from capture.run import LiveRun, Run
 from tracetui.analysis.frames import run_memo, selection
 
 EXTRA_STEPS: Final = 256  # on both sides, so that the next steps are read already

@@ -11,10 +11,9 @@ import pytest
 from polars.testing import assert_frame_equal
 
 import capture.native.tail
-from capture import live_run
 from capture.native.schema import seal_record
 from capture.native.tail import FileTail
-from capture.run import Run
+from capture.run import Run, list_chunks
 from tracetui.analysis.frames import run_memo
 from tracetui.analysis.kernels import compute_kernel_table, compute_total_tables
 from tracetui.analysis.time.step_table import compute_step_totals
@@ -97,7 +96,7 @@ def recorded(seed: int, run: str, steps: int) -> Iterator[Line]:
 
 def checked(run: Run) -> None:
     """Hold what is told of a run, with its pieces, to the same run without, and to sums made row by row."""
-    own, plain = live_run.list_chunks(run), run.with_events(run.events)
+    own, plain = list_chunks(run), run.with_events(run.events)
     every = pl.concat([piece.events for piece in own], how="diagonal")
     assert_frame_equal(every.select(run.events.columns), run.events)
     for look in LOOKS:

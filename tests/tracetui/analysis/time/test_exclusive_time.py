@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tracetui.analysis.frames.time_axis import TimeAxis
-from tracetui.analysis.time.exclusive_time import with_exclusive_time
+from tracetui.analysis.time.gpu_time import with_exclusive_time
 
 OWNERS = ("compute", "comm", "transfer")
 ROW = st.fixed_dictionaries(

@@ -11,12 +11,11 @@ from hypothesis import strategies as st
 
 from capture.import_log import Log
 from capture.load_runs import load
-from capture.parallel import run_parallel
 from capture.run import Run, build_run
+from capture.tasks import Cancelled, CancelToken, run_parallel, use_token
 from tests.conftest import shared
 from tests.tracetui.analysis.time.test_idle_gaps import call
 from tests.tracetui.runs import decode, made
-from tracetui import cancel
 from tracetui.analysis.summary import build_run_facts
 from tracetui.analysis.time.step_table import (
     assign_trend_cells,
@@ -235,7 +234,7 @@ def _read_duration(run: Run) -> int:
 def test_runs_are_asked_in_order_and_stop_when_nobody_waits() -> None:
     runs = [run_of([("decode", 0, "host", n)]) for n in (1, 2, 3)]
     assert run_parallel([partial(_read_duration, run) for run in runs]) == (1, 2, 3)
-    token = cancel.CancelToken()
+    token = CancelToken()
     token.cancel()
-    with cancel.use_token(token), pytest.raises(cancel.Cancelled):
+    with use_token(token), pytest.raises(Cancelled):
         run_parallel([partial(compute_step_totals, run, Look(), "gpu") for run in runs])

@@ -11,7 +11,7 @@ from capture.import_log import Log
 from capture.run import Run, build_run
 from tracetui import saved_choices
 from tracetui.compare.diff import compare_runs
-from tracetui.compare.pairing.row_links import make_link, remove_link, resolve_links, resolve_marked_names
+from tracetui.compare.pairing.row_matching import make_link, remove_link, resolve_links, resolve_marked_names
 from tracetui.look import Look, RowLink, Terms
 
 

@@ -7,10 +7,8 @@ from functools import partial
 import polars as pl
 import pytest
 
-from capture import parallel
-from capture.parallel import run_parallel
-from tracetui import cancel
-from tracetui.cancel import Cancelled, CancelToken
+from capture import tasks
+from capture.tasks import Cancelled, CancelToken, check_cancelled, run_parallel, use_token
 
 
 @pytest.fixture(params=[1, 2, 16])
@@ -43,7 +41,7 @@ def test_run_parallel_cancelled_caller_stops_every_task() -> None:
     def cancel_and_check() -> None:
         token.cancel()
         try:
-            cancel.check_cancelled()
+            check_cancelled()
         except Cancelled:
             stopped.append(threading.get_ident())
             raise
@@ -53,7 +51,7 @@ def test_run_parallel_cancelled_caller_stops_every_task() -> None:
             pass
         cancel_and_check()
 
-    with cancel.use_token(token), pytest.raises(Cancelled):
+    with use_token(token), pytest.raises(Cancelled):
         run_parallel((cancel_and_check, wait_for_cancellation))
     assert len(stopped) in (1, 2)
 
@@ -66,7 +64,7 @@ def test_run_parallel_runs_two_tasks_on_two_threads(monkeypatch: pytest.MonkeyPa
 
 def test_run_parallel_starts_no_threads_for_few_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pl, "thread_pool_size", lambda: 2)
-    few = parallel._FEW_ROWS
+    few = tasks._FEW_ROWS
     here = {threading.get_ident()}
     assert set(run_parallel([threading.get_ident] * 4, few)) == here
     assert not set(run_parallel([threading.get_ident] * 4, few + 1)) & here
