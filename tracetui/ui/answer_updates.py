@@ -19,6 +19,7 @@ from tracetui.ui.pages import ViewPage
 from tracetui.ui.question import Picture, Question, build_refusal_picture, make_picture
 from tracetui.ui.renderer import Renderer
 from tracetui.ui.session import Session
+from tracetui.ui.sheet import Sheet
 from tracetui.ui.workers.feed import Post
 from tracetui.ui.workspace import Workspace
 from tracetui.views import list_heads
@@ -249,12 +250,21 @@ class AnswerUpdater:
             workspace.session,
             columns=sheet.sortable,
             text_columns=text_columns,
+            default_order=sheet.default_order,
             timeline_window=parts["window"].row(0) if "window" in parts else None,
         )
         if workspace.is_showing_view:
             self._renderer.show_picture(grown=grown)
+            workspace.session = replace(workspace.session, columns=self._list_visible_columns(sheet))
             if grown:
                 self.save_cursor()
+
+    def _list_visible_columns(self, sheet: Sheet) -> tuple[str, ...]:
+        """Return the columns in sight by which rows can be sorted; all of them behind a drawing."""
+        screen = self._renderer.main_screen
+        if not screen.shows_table:
+            return sheet.sortable
+        return tuple(c.name for c in screen.table.columns if c.name in sheet.sortable)
 
     def save_cursor(self) -> None:
         """Store the row under the cursor in the look, so that coming back finds it."""

@@ -142,7 +142,8 @@ class Explorer(App[None]):
             yield SystemCommand(text, key_table.format_keys(key), run)
         for number, view in enumerate(workspace.tabs, 1):
             yield SystemCommand(view.title, "view", partial(navigation.open_tab, number))
-        for column in workspace.session.columns:
+        picture = workspace.displayed_picture
+        for column in picture.sheet.sortable if picture is not None else ():
             title = f"sort by {units.format_heading(column)}"
             yield SystemCommand(title, "order", partial(navigation.sort_by, column))
         for name in theme.PALETTES:

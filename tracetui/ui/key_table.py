@@ -35,7 +35,7 @@ KEYS: Final = (
                "rows"),
     KeyBinding("t", "launch", "launch", "on a timeline: from a kernel to its launch on the host, and back",
                "rows"),
-    KeyBinding("s", "sort", "sort", "sort by the next column (a click on a heading does it too)", "rows"),
+    KeyBinding("s", "sort", "sort", "sort by the next column in sight (a click on a heading does it too)", "rows"),
     KeyBinding("z", "sort_within", "sort within", "sort equal rows by one more column (or Shift and a click)",
                "rows"),
     KeyBinding("S", "reverse", "reverse", "reverse the sort order (of several columns: of the last)", "rows"),

@@ -41,9 +41,9 @@ def cycle_per(session: Session) -> Session:
 
 
 def sort_by_next(session: Session) -> Session:
-    """Sort by the next column."""
-    columns = session.columns
-    return sort_by_column(session, _find_next(columns, session.look.sort)) if columns else session
+    """Sort by the next column in sight."""
+    columns, (current, _) = session.columns, _find_order(session) or (None, True)
+    return sort_by_column(session, _find_next(columns, current)) if columns else session
 
 
 def sort_by_column(session: Session, column: str) -> Session:
@@ -82,10 +82,15 @@ def sort_within(session: Session) -> Session:
 def reverse_order(session: Session) -> Session:
     """Reverse the order; of several columns, that of the last."""
     if not session.look.sort_orders:
-        first = session.columns[0] if session.columns else None
-        return session.with_look(sort=first, descending=False, then=(), cursor=(0, 0))
+        column, falls = _find_order(session) or (next(iter(session.columns), None), True)
+        return session.with_look(sort=column, descending=not falls, then=(), cursor=(0, 0))
     *before, (column, falls) = session.look.sort_orders
     return _with_orders(session, (*before, (column, not falls)))
+
+
+def _find_order(session: Session) -> tuple[str | None, bool] | None:
+    """Return the first column that rows are sorted by, chosen or by default, and whether it falls."""
+    return next(iter(session.look.sort_orders), session.default_order)
 
 
 def _with_orders(session: Session, orders: Sequence[tuple[str, bool]]) -> Session:

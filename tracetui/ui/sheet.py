@@ -32,6 +32,9 @@ DISTINCT_LEAST_CELLS: Final = 8  # narrower names are not kept distinct
 _SIDE: Final = re.compile(r"_[ab](?=_|$)")
 
 
+SortOrder = tuple[str, bool]  # a column, and whether it falls
+
+
 @dataclass(frozen=True)
 class SheetColumn:
     """A column with its width on the screen."""
@@ -60,6 +63,7 @@ class Sheet(Struct, frozen=True, eq=False):
     rank: tuple[str, ...]  # by falling importance
     style: TableStyle | None = None
     display_names: Mapping[str, str] = field(default_factory=dict)  # short names of kernels
+    default_order: SortOrder | None = None  # by which the rows came
 
     @property
     def sortable(self) -> tuple[str, ...]:
@@ -70,23 +74,36 @@ class Sheet(Struct, frozen=True, eq=False):
         has_room = width >= SIDE_BY_SIDE_CELLS and not (
             look.one_table or look.columns or look.full_names or first
         )
+        sorted_by = [column for column, _ in look.sort_orders]
         if has_room and self.style and self.style.sides:
-            return self._arrange_side_by_side(width, self.style.sides)
-        return self.lay_out_columns(width, first, look.full_names, look.columns)
+            columns = self._arrange_side_by_side(width, self.style.sides)
+        else:
+            columns = self.lay_out_columns(width, first, look.full_names, look.columns)
+        if {c.name for c in columns}.issuperset(sorted_by):
+            return columns
+        return self.lay_out_columns(width, first, look.full_names, look.columns, sorted_by)
 
     def lay_out_columns(
-        self, width: int, first: int = 0, full_names: bool = False, chosen: Sequence[str] = ()
+        self,
+        width: int,
+        first: int = 0,
+        full_names: bool = False,
+        chosen: Sequence[str] = (),
+        sorted_by: Sequence[str] = (),
     ) -> tuple[SheetColumn, ...]:
         """Return the columns of one table: the name, then the chosen ones, else the most important.
 
-        `first` is the number of columns that are scrolled out to the left.
+        Columns that rows are sorted by come before these. `first` is the number of columns that are scrolled
+        out to the left.
         """
         if not self.columns:
             return ()
         name, *others = self.columns
         names = self.resolve_columns(chosen)
-        others = [c for n in names for c in others if c.name == n] or others
-        ranked = sorted(others, key=lambda c: self.rank.index(c.name))
+        others = [c for n in (*names, *sorted_by) for c in others if c.name == n] if names else others
+        others = list(dict.fromkeys(others))
+        order = (*names, *self.rank)
+        ranked = sorted(others, key=lambda c: (c.name not in sorted_by, order.index(c.name)))
         if full_names:
             name = replace(name, kind="whole", width=max(name.width, *map(len, self.display_names), 0))
             name_room = max(width // 2, width - _sum_widths(ranked[:RETAINED_COLUMNS]))
@@ -94,9 +111,8 @@ class Sheet(Struct, frozen=True, eq=False):
             narrow = self.style is not None and not self.style.wide_names
             name_room = width // 4 if narrow else width * 2 // 5
         least = min(name.width, max(NAME_LEAST_CELLS, name_room))
-        if not names:  # the most important that fit, in their order, then the rest, for scrolling
-            best = {c.name for c in _select_fitting(ranked, width - least)}
-            others = sorted(others, key=lambda c: c.name not in best)
+        best = {c.name for c in _select_fitting(ranked, width - least)}  # in their order; then the rest
+        others = sorted(others, key=lambda c: c.name not in best)
         fitting = _select_fitting(others[first:], width - least)
         room = width - _sum_widths(fitting)
         return (replace(name, width=max(1, min(name.width, room, width))), *fitting)
@@ -184,7 +200,8 @@ def measure_sheet(
     display_names = find_display_names(rows) if display_names is None else display_names
     columns = tuple(s for c in order for s in _measure_columns(rows[c], c == naming, style, display_names))
     rank = _rank_columns(rows, [c.name for c in columns], importance)
-    return Sheet(rows, tuple(k for k in key if k in names), columns, rank, style, display_names)
+    keys = tuple(k for k in key if k in names)
+    return Sheet(rows, keys, columns, rank, style, display_names, _find_order(rows, naming, rank))
 
 
 def find_display_names(rows: pl.DataFrame) -> dict[str, str]:
@@ -193,6 +210,18 @@ def find_display_names(rows: pl.DataFrame) -> dict[str, str]:
     return map_display_names(
         name for names in distinct for name in names.cast(pl.String).drop_nulls().to_list()
     )
+
+
+def _find_order(rows: pl.DataFrame, naming: str | None, rank: Sequence[str]) -> SortOrder | None:
+    """Find the column by which rows came: rising numbers that name them, else the most important number."""
+    if naming is None or rows.height < 2 or "depth" in rows.columns:  # a tree is in the order of its branches
+        return None
+    if rows[naming].dtype.is_numeric() and rows[naming].is_sorted():
+        return naming, False
+    numbers = (c for c in rank if c in rows.columns and rows[c].dtype.is_numeric())
+    first = next(numbers, None)
+    is_falling = first is not None and rows[first].is_sorted(descending=True, nulls_last=True)
+    return (first, True) if first is not None and is_falling and rows[first][0] != rows[first][-1] else None
 
 
 def _rank_columns(rows: pl.DataFrame, columns: Sequence[str], importance: Sequence[str]) -> tuple[str, ...]:

@@ -16,7 +16,7 @@ from tracetui.analysis.frames.name_filter import match_names
 from tracetui.glyphs import fit_cells
 from tracetui.look import Look
 from tracetui.ui.messages import CursorMoved, HeadingClicked, LineClicked, PaneResized, RowClicked
-from tracetui.ui.sheet import EMPTY, GAP_CELLS, Sheet, SheetColumn
+from tracetui.ui.sheet import EMPTY, GAP_CELLS, Sheet, SheetColumn, SortOrder
 from tracetui.ui.terminal.paint import Painter
 from tracetui.views.ink import Line, Span
 
@@ -246,8 +246,9 @@ class TablePane(Pane):
 
     def _build_heading(self) -> Line:
         spans = [Span(" " * GUTTER_CELLS)]
+        orders = self._look.sort_orders or ((default,) if (default := self.sheet.default_order) else ())
         for column in self.columns:
-            mark = _find_sort_sign(self._look, column.name)
+            mark = _find_sort_sign(orders, column.name)
             text = fit_cells(column.heading, column.width - len(mark)).rstrip() + mark
             spans.append(Span(fit_cells(text, column.width, right=column.kind == "number") + " " * GAP_CELLS))
         return tuple(spans)
@@ -316,9 +317,9 @@ class TablePane(Pane):
         self.move(-3)
 
 
-def _find_sort_sign(look: Look, column: str) -> str:
+def _find_sort_sign(orders: Sequence[SortOrder], column: str) -> str:
     """Return the sign of a column that rows are sorted by, hollow if it only sorts equal rows."""
-    for level, (name, descending) in enumerate(look.sort_orders):
+    for level, (name, descending) in enumerate(orders):
         if name == column:
             return ("▽" if level else "▼") if descending else ("△" if level else "▲")
     return ""

@@ -52,7 +52,7 @@ def test_columns_stand_in_the_order_in_which_they_were_chosen_and_moved() -> Non
         await press(pilot, "escape")
         assert shown(app) == ["count", "share", "total_ns"]
         heading = next(line for line in screen(app) if "total" in line).split()
-        assert heading == ["name", "count", "share", "total"]
+        assert heading == ["name", "count", "share", "total▼"]
         await press(pilot, "v", "g", "enter", "escape")
         assert shown(app) == usual  # every choice is taken back
 

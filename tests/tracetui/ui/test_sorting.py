@@ -106,3 +106,41 @@ def test_rows_are_sorted_by_two_columns_by_keys_and_by_the_mouse() -> None:
         assert len(app.workspace.session.look.sort_orders) == 1
 
     play(script, [equal_counts()], size=(120, 30))
+
+
+def test_s_goes_through_the_columns_in_sight_from_the_one_that_is_marked() -> None:
+    async def script(app: Explorer, pilot: Pilots) -> None:
+        def headings() -> list[str]:
+            return next(line for line in screen(app) if "total" in line).split()
+
+        table = app.main_screen.table
+        visible = [c.name for c in table.columns if c.name in table.sheet.sortable]
+        assert [h for h in headings() if h.endswith("▼")] == ["total▼"]  # the order in which rows came
+        start = visible.index("total_ns")
+        for step in range(1, len(visible) + 1):
+            await press(pilot, "s")
+            expected = visible[(start + step) % len(visible)]
+            assert app.workspace.session.look.sort == expected
+            assert sum(h.endswith(("▼", "▲")) for h in headings()) == 1
+            assert expected in [c.name for c in table.columns]
+
+    play(script, [equal_counts()], size=(80, 24))
+
+
+def test_a_hidden_column_comes_into_sight_when_rows_are_sorted_by_it() -> None:
+    async def script(app: Explorer, pilot: Pilots) -> None:
+        table = app.main_screen.table
+        hidden = [c for c in table.sheet.sortable if c not in {column.name for column in table.columns}]
+        assert hidden
+        for column in hidden[-2:]:
+            app.controllers.navigation.sort_by(column)
+            await settle(pilot)
+            assert column in {shown.name for shown in table.columns}
+
+    play(script, [decode()], size=(60, 24))
+
+
+def test_s_reverses_the_order_in_which_rows_came() -> None:
+    start = Session(**{**vars(session()), "default_order": ("total_ns", True)})
+    assert session_commands.reverse_order(start).look.sort_orders == (("total_ns", False),)
+    assert session_commands.sort_by_next(start).look.sort == "name"
