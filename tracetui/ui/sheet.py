@@ -216,12 +216,15 @@ def _find_order(rows: pl.DataFrame, naming: str | None, rank: Sequence[str]) -> 
     """Find the column by which rows came: rising numbers that name them, else the most important number."""
     if naming is None or rows.height < 2 or "depth" in rows.columns:  # a tree is in the order of its branches
         return None
-    if rows[naming].dtype.is_numeric() and rows[naming].is_sorted():
+    numbers = [c for c in rank if c in rows.columns and rows[c].dtype.is_numeric()]
+    if naming in numbers and rows[naming].is_sorted():
         return naming, False
-    numbers = (c for c in rank if c in rows.columns and rows[c].dtype.is_numeric())
-    first = next(numbers, None)
-    is_falling = first is not None and rows[first].is_sorted(descending=True, nulls_last=True)
-    return (first, True) if first is not None and is_falling and rows[first][0] != rows[first][-1] else None
+    return next(((c, True) for c in numbers[:1] if _is_falling(rows[c])), None)
+
+
+def _is_falling(values: pl.Series) -> bool:
+    """Whether values fall, nulls last, and are not all equal."""
+    return values[0] != values[-1] and values.is_sorted(descending=True, nulls_last=True)
 
 
 def _rank_columns(rows: pl.DataFrame, columns: Sequence[str], importance: Sequence[str]) -> tuple[str, ...]:
