@@ -10,7 +10,6 @@ from capture.spelling import suggest_nearest
 from tracetui.guides import TOPICS, read_glossary, read_guide, read_title
 from tracetui.verbs import VERBS
 
-# The guide of each command.
 GUIDE_OF_COMMAND: Final = {
     "open": "opening",
     "live": "live",
