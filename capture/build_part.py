@@ -36,8 +36,8 @@ def build_command(source: Path, output: Path) -> list[str]:
         raise BuildError("no C compiler found")
     if not (headers / "Python.h").is_file():
         raise BuildError(f"no Python headers in {headers}")
-    on_mac = _MAC_OPTIONS if sys.platform == "darwin" else ()
-    return [*compiler, *_OPTIONS, *on_mac, f"-I{headers}", str(source), "-o", str(output)]
+    platform_options = _MAC_OPTIONS if sys.platform == "darwin" else ()
+    return [*compiler, *_OPTIONS, *platform_options, f"-I{headers}", str(source), "-o", str(output)]
 
 
 def build(source: Path) -> str:

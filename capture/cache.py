@@ -48,11 +48,11 @@ class Blob(msgspec.Struct):
 
 
 class SavedRun(msgspec.Struct):
-    """A run without its frames; `tables` follow the order of their blobs, `log` is an index."""
+    """A run with its frames replaced by their blobs, whose bytes follow the header in the same order."""
 
     name: str
     meta: dict[str, Any]
-    log: int
+    log: int  # index in EntryHeader.logs
     events: Blob
     tables: dict[str, Blob]
 
@@ -67,7 +67,7 @@ class EntryHeader(msgspec.Struct):
 def build_entry_path(source: Source, question: str = "") -> Path | None:
     """Return the path of the entry for an input, existing or not, or None if the input is not cached.
 
-    `question` keys a derived result of the input instead of its runs.
+    With `question`, the entry is for something computed from the input, not for the runs in it.
     """
     if os.environ.get(OFF_VARIABLE) or source.size < MIN_INPUT_BYTES or source.is_spooled:
         return None
@@ -108,7 +108,7 @@ def _identify_state(status: os.stat_result) -> tuple[int, ...]:
 
 @cache
 def _compute_code_version() -> bytes:
-    """Return bytes that change with any file of this package or the user's rules, to outdate entries."""
+    """Return bytes that change with any file of this package or the user's rules: older entries then miss."""
     from capture.classify.name_rules import load_user_rules  # slow to import; not needed until a file is read
 
     files = _iter_code_files(str(Path(capture.__file__).parent))
@@ -127,13 +127,13 @@ def _iter_code_files(folder: str) -> Iterator["os.DirEntry[str]"]:
 
 
 def prefetch(path: Path, source: Source) -> None:
-    """Start reading an entry in a thread; `fetch` then waits for the rest only."""
+    """Start reading an entry in a thread; `fetch` later waits only until that is done."""
     if path not in _PENDING and path.exists():
         _PENDING[path] = _READER_POOL.submit(_read, path, source)
 
 
 def fetch(path: Path, source: Source | str) -> list[Run] | None:
-    """Return the runs of an entry, or None if it is missing or damaged."""
+    """Return the runs of an entry, whose logs name `source`; None if it is missing or damaged."""
     pending = _PENDING.pop(path, None)
     return pending.result() if pending is not None else _read(path, source)
 

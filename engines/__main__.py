@@ -98,7 +98,7 @@ def run_here(engine: RunningEngine) -> int:
         run_mode(engine)
     except (CaptureError, StoppedError) as e:
         code = report_end(e, emitter)
-    except Exception as e:  # the last word of a dying engine belongs into its recording
+    except Exception as e:  # the recording must tell why its engine died
         code = report_end(convert_failure(e), emitter)
     finally:
         heartbeat.stop()
@@ -171,11 +171,11 @@ def tune_process() -> None:
     The garbage collector runs rarely: what an import creates stays, and collecting took a fifth of the time
     of importing torch.
 
-    Threads at a barrier spin for some 150 µs, as long as the work between two products, and then sleep. By
-    default they spin for milliseconds, and if another program has taken a core, perhaps on the very core that
-    the awaited thread needs: beside one busy process on two cores a step of qwen2.5-0.5b, 13 ms undisturbed,
-    took 90 to 150 ms with half a millisecond of spinning, and takes 40 to 75 ms with this setting. With 50 µs
-    it takes 20 to 32 ms, but small models lose a tenth on a quiet machine.
+    Threads at a barrier spin for some 150 µs, as long as the work between two products, and then sleep. The
+    default is milliseconds; if another program takes a core, a spinning thread then blocks the one that it
+    waits for. Beside a busy process on two cores, a step of qwen2.5-0.5b (13 ms undisturbed) took 90 to 150
+    ms with 500 µs, takes 40 to 75 ms with 150 µs, and 20 to 32 ms with 50 µs, but then small models lose a
+    tenth on a quiet machine.
     """
     gc.set_threshold(*GC_THRESHOLDS)
     if "OMP_WAIT_POLICY" not in os.environ:

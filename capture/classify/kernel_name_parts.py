@@ -1,4 +1,4 @@
-"""Split a kernel name, as profilers print it, into base name, template arguments and wrapped functor."""
+"""Split a kernel name, as profilers print it, into base name, template arguments and carried functor."""
 
 import re
 from collections.abc import Iterator
@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 from capture.classify.demangle import demangle, extract_identifiers
 
 _MAX_NAME_CHARS: Final = 1 << 14  # longer names are cut
-_MAX_WRAPPERS: Final = 12  # nested in one name; deeper ones are not searched
+_MAX_LAUNCHERS: Final = 12  # generic ones nested in one name; deeper ones are not searched
 _MAX_OPEN_BRACKETS: Final = 200  # at once; more end the search for a closing bracket
 
 _UNNAMED_NAMESPACE: Final = re.compile(
@@ -29,7 +29,7 @@ _INDUCTOR_NUMBER: Final = re.compile(r"^(triton_(?:poi|per|red|tem|for|spl)_fuse
 _ENUM: Final = re.compile(r"^\([^()]*\)(?=-?\w)")
 
 # generic launchers: the functor, collective or module they carry says what the kernel computes
-_WRAPPERS: Final = frozenset({
+_GENERIC_LAUNCHERS: Final = frozenset({
     "AUnaryFunctor", "BUnaryFunctor", "BinaryFunctor", "BinaryOpFunctor", "BinaryOpListAlphaFunctor",
     "BinaryOpScalarFunctor", "Kernel", "Kernel2", "PointwiseOpScalarFunctor", "ReduceOp", "UnaryOpFunctor",
     "_assert_async_cuda_kernel", "_kernel_agent", "_scatter_gather_elementwise_kernel",
@@ -90,7 +90,7 @@ class KernelName(NamedTuple):
     def is_cut(self) -> bool:
         """Whether a report truncated the name before the part that says what is computed."""
         rest, marks = _CUT_OFF.subn("", self.text)
-        decisive = self.inner_leaf if self.leaf in _WRAPPERS else self.leaf
+        decisive = self.inner_leaf if self.leaf in _GENERIC_LAUNCHERS else self.leaf
         return bool(marks) and rest.endswith(decisive)
 
 
@@ -137,12 +137,12 @@ def parse_enum_value(argument: str) -> str | None:
 
 def _find_carried_name(base: str, arguments: tuple[str, ...], depth: int = 0) -> str:
     """Find the base name that a generic launcher carries; empty if there is none."""
-    if base.rpartition("::")[2] not in _WRAPPERS or depth > _MAX_WRAPPERS:
+    if base.rpartition("::")[2] not in _GENERIC_LAUNCHERS or depth > _MAX_LAUNCHERS:
         return ""
     fallback = ""
     for argument in _iter_informative_arguments(arguments):
         inner, inner_arguments = _split_template(argument)
-        if inner.rpartition("::")[2] not in _WRAPPERS:
+        if inner.rpartition("::")[2] not in _GENERIC_LAUNCHERS:
             return inner
         if carried := _find_carried_name(inner, _split_arguments(inner_arguments), depth + 1):
             return carried

@@ -1,6 +1,6 @@
 """Shorten kernel names so that they fit a column and stay unique within a run.
 
-Names that a generator wrote for matrix products are parsed: data type, layout, tile, library.
+The generated name of a matrix product or convolution is parsed: data type, layout, tile, library.
 """
 
 import re
@@ -19,34 +19,8 @@ from capture.classify.kernel_name_parts import (
 )
 from capture.classify.kernel_rules import classify_kernel, parse_carried_op
 
-_MAX_SHORT_CHARS: Final = 64  # of a short name, without the parts that distinguish it from others
-_MAX_FUSED_CHARS: Final = 40  # of the ops that Inductor fused
-_MAX_COMPARED_PARTS: Final = 160  # of a name
-_TEMPLATE_SEPARATOR: Final = re.compile(r"[<>,]")
-_UNDERLINES: Final = re.compile(r"_+")
-_ENUM_TYPE: Final = re.compile(r"^\((?:\w+::)*(\w+)\)")
-_HEAD_SIZES: Final = frozenset({"64", "72", "80", "96", "112", "128", "160", "192", "256", "512", "576"})
-_GENERIC_NAMESPACES: Final = frozenset({
-    "at", "native", "internal", "detail", "std", "cuda", "templates", "at_cuda_detail", "cublas", "kernels",
-    "tensor_operation", "device", "kernel", "collective", "engines_precompiled", "dev", "cute",
-})  # fmt: skip
-_VERSION: Final = re.compile(r"^(?:ROCPRIM|CUB|THRUST|CCCL|V)_?\d\w*$")
-_IDENTIFIER: Final = re.compile(r"[^ /]+")
-_CONFIG: Final = re.compile(r"^wrapped_|_config$")
-_ENDING: Final = re.compile(r"(?:_+kernel|Kernel)$")
-_INDUCTOR: Final = re.compile(r"^triton_(poi|per|red|tem|for|spl)_fused_(.*?)_?(\d*)$")
-_INDUCTOR_KINDS: Final = {
-    "poi": "pointwise", "per": "persistent reduction", "red": "reduction", "tem": "template",
-    "for": "foreach", "spl": "split scan",
-}  # fmt: skip
-_ELEMENTWISE: Final = re.compile(r"elementwise|multi_tensor_apply")
-_CUTE: Final = re.compile(r"^kernel_cutlass_(?:kernel_)?(.*?)(?:Kernel)?_object_at_")
-_LAMBDA_TYPES: Final = re.compile(r"[{\[]lambda\(([^()]+)\)")
-_WRAPPED_TYPE: Final = re.compile(r"(?:BinaryFunctor|[AB]UnaryFunctor|ReduceOp)<([^,<>]+)")
-_FIRST_ARGUMENT: Final = re.compile(r"<([^,<>]+)")
-_NUMBER: Final = re.compile(r"^(?:\(\w[\w ]*\))?(-?\d+)[uUlL]*$")
-_FUNCTION: Final = re.compile(r"^&?\(?(?:[\w: ]+ )?((?:\w+::)*\w+)(?:<|\()")
-_MAX_NAME_CHARS: Final = 512  # longer names are cut
+# generated names of matrix products and convolutions
+_MAX_NAME_CHARS: Final = 512  # only so much of a name is searched
 _TENSILE_DTYPES: Final = {
     "B": "bf16", "H": "fp16", "S": "fp32", "D": "fp64", "C": "complex64", "Z": "complex128", "X": "tf32",
     "I": "int8", "I8": "int8", "F8": "fp8", "B8": "fp8 e5m2", "F8N": "fp8", "B8N": "fp8 e5m2", "F6": "fp6",
@@ -73,7 +47,7 @@ _CUTLASS: Final = re.compile(
     rf"cutlass_(?:\d+_)?(?:wmma_)?(?:tensorop|simt)_(?:(?P<type>{_DTYPE_PATTERN})_)?(?P<acc>[a-z])\d*gemm"
     rf"(?:_(?:relu|gelu|bias))?_?(?P<out>{_DTYPE_PATTERN})?_?(?P<m>\d+)x(?P<n>\d+)_(?P<k>\d+)x\d+_(?P<layout>[tn]{{2}})"
 )
-_ARCHITECTURE: Final = re.compile(
+_CUBLAS: Final = re.compile(
     rf"^(?:ampere|volta|turing|maxwell|hopper|ada|pascal|kepler)_(?:(?P<type>{_DTYPE_PATTERN})_)?(?P<acc>[a-z])(?P<op>\d*)gemm_"
     rf"(?:(?P<out>{_DTYPE_PATTERN})_)?(?P<m>\d+)x(?P<n>\d+)"
 )
@@ -86,6 +60,35 @@ _IGEMM: Final = re.compile(
 )
 _STAGES: Final = re.compile(r"stages_(\d+)x\d+")
 _LAYOUT: Final = re.compile(r"_([tn]{2})(?:_v\d+)?$")
+
+# all other names
+_MAX_SHORT_CHARS: Final = 64  # of a short name, without the parts that distinguish it from others
+_MAX_FUSED_CHARS: Final = 40  # of the ops that Inductor fused
+_MAX_COMPARED_PARTS: Final = 160  # of a name
+_TEMPLATE_SEPARATOR: Final = re.compile(r"[<>,]")
+_UNDERLINES: Final = re.compile(r"_+")
+_ENUM_TYPE: Final = re.compile(r"^\((?:\w+::)*(\w+)\)")
+_HEAD_SIZES: Final = frozenset({"64", "72", "80", "96", "112", "128", "160", "192", "256", "512", "576"})
+_GENERIC_NAMESPACES: Final = frozenset({
+    "at", "native", "internal", "detail", "std", "cuda", "templates", "at_cuda_detail", "cublas", "kernels",
+    "tensor_operation", "device", "kernel", "collective", "engines_precompiled", "dev", "cute",
+})  # fmt: skip
+_VERSION: Final = re.compile(r"^(?:ROCPRIM|CUB|THRUST|CCCL|V)_?\d\w*$")
+_IDENTIFIER: Final = re.compile(r"[^ /]+")
+_CONFIG: Final = re.compile(r"^wrapped_|_config$")
+_KERNEL_SUFFIX: Final = re.compile(r"(?:_+kernel|Kernel)$")
+_INDUCTOR: Final = re.compile(r"^triton_(poi|per|red|tem|for|spl)_fused_(.*?)_?(\d*)$")
+_INDUCTOR_KINDS: Final = {
+    "poi": "pointwise", "per": "persistent reduction", "red": "reduction", "tem": "template",
+    "for": "foreach", "spl": "split scan",
+}  # fmt: skip
+_ELEMENTWISE: Final = re.compile(r"elementwise|multi_tensor_apply")
+_CUTE: Final = re.compile(r"^kernel_cutlass_(?:kernel_)?(.*?)(?:Kernel)?_object_at_")
+_LAMBDA_TYPES: Final = re.compile(r"[{\[]lambda\(([^()]+)\)")
+_WRAPPED_TYPE: Final = re.compile(r"(?:BinaryFunctor|[AB]UnaryFunctor|ReduceOp)<([^,<>]+)")
+_FIRST_ARGUMENT: Final = re.compile(r"<([^,<>]+)")
+_NUMBER: Final = re.compile(r"^(?:\(\w[\w ]*\))?(-?\d+)[uUlL]*$")
+_FUNCTION: Final = re.compile(r"^&?\(?(?:[\w: ]+ )?((?:\w+::)*\w+)(?:<|\()")
 
 
 class GemmName(NamedTuple):
@@ -105,7 +108,7 @@ class GemmName(NamedTuple):
 def parse_gemm_name(name: str) -> GemmName | None:
     """Parse a name that a library generated for a product or convolution; None for any other name."""
     name = name[:_MAX_NAME_CHARS]
-    for pattern, parse in _FORMS:
+    for pattern, parse in _GEMM_FORMATS:
         if match := pattern.search(name):
             return parse(match, name)
     return None
@@ -156,9 +159,9 @@ def _format_tile(match: re.Match[str]) -> str:
     return f"{match['m']}x{match['n']}x{match['k']}"
 
 
-_FORMS: Final = (
+_GEMM_FORMATS: Final = (
     (_TENSILE, _parse_tensile), (_NVJET, _parse_nvjet), (_XMMA, _parse_xmma), (_CUTLASS, _parse_cutlass),
-    (_ARCHITECTURE, _parse_cublas), (_CONVOLUTION, _parse_convolution), (_IGEMM, _parse_igemm),
+    (_CUBLAS, _parse_cublas), (_CONVOLUTION, _parse_convolution), (_IGEMM, _parse_igemm),
 )  # fmt: skip
 
 
@@ -242,7 +245,7 @@ def _shorten_argument(argument: str) -> str:
 
 
 def _shorten_generic_kernel(parsed: KernelName) -> str:
-    """Shorten the name of a PyTorch kernel that carries a functor to `elementwise add bf16`; else empty."""
+    """Return a name such as `elementwise add bf16` for a generic PyTorch kernel; empty for any other."""
     if not _ELEMENTWISE.search(parsed.leaf) and parsed.leaf != "reduce_kernel":
         return ""
     op = classify_kernel(parsed.text).op
@@ -260,8 +263,8 @@ def _shorten_generic_kernel(parsed: KernelName) -> str:
 def _find_functor_dtype(parsed: KernelName) -> str:
     """Find the data type that a functor processes; empty if the name lacks it.
 
-    The wrapper of a functor names the type of the data, the functor itself perhaps a wider one; a lambda
-    names it in its parameters.
+    The template around a functor names the type of the data; the functor's own argument may be a wider type;
+    a lambda has the type among its parameters.
     """
     tail = parsed.text.partition(parsed.inner_leaf)[2] if parsed.inner else ""
     template = [m[1] for m in (_WRAPPED_TYPE.search(parsed.text), _FIRST_ARGUMENT.match(tail)) if m]
@@ -272,34 +275,34 @@ def _find_functor_dtype(parsed: KernelName) -> str:
 
 
 def _shorten_plain_name(parsed: KernelName, name: str) -> str:
-    """Shorten any other name to specific namespaces, the identifier without `kernel`, and its variant."""
+    """Shorten any other name to two specific namespaces, the identifier without `kernel`, and its variant."""
     base = parsed.inner if parsed.inner and not parsed.leaf.startswith("multi") else parsed.base
-    if _is_word(parsed):
-        return _ENDING.sub("", base) if _IDENTIFIER.fullmatch(base) else base
+    if _is_plain_identifier(parsed):
+        return _KERNEL_SUFFIX.sub("", base) if _IDENTIFIER.fullmatch(base) else base
     *outer, leaf = base.split("::")
     spaces = [space for space in outer if space not in _GENERIC_NAMESPACES and not _VERSION.match(space)]
     if leaf == "kernel" and spaces:  # the namespace names it
         return f"{spaces[-1]}<{_find_float_dtype(parsed)}>"
-    short = "::".join([*spaces[:2], _ENDING.sub("", _CONFIG.sub("", leaf)) or leaf])
+    short = "::".join([*spaces[:2], _KERNEL_SUFFIX.sub("", _CONFIG.sub("", leaf)) or leaf])
     variant = _list_variant_parts(parsed, name, is_carried=base != parsed.base)
     return f"{short}<{', '.join(variant)}>" if variant else short
 
 
-def _is_word(parsed: KernelName) -> bool:
-    """Whether a name has no namespaces, template arguments or parameters."""
+def _is_plain_identifier(parsed: KernelName) -> bool:
+    """Return whether a name has no namespaces, template arguments or parameters."""
     return parsed.text == parsed.base and "::" not in parsed.base
 
 
 def _list_variant_parts(parsed: KernelName, name: str, *, is_carried: bool) -> list[str]:
-    """List types and sizes of attention, or the first function that it applies, such as `silu`."""
+    """List types and head size of an attention kernel; of others the function argument, such as `silu`."""
     if classify_kernel(name).category == "attention":
         return _list_attention_parts(parsed)
     functions = (_FUNCTION.match(a) for a in parsed.arguments if a.startswith("&") and not is_carried)
-    return [_ENDING.sub("", m[1].rpartition("::")[2]) for m in functions if m][:1]
+    return [_KERNEL_SUFFIX.sub("", m[1].rpartition("::")[2]) for m in functions if m][:1]
 
 
 def _find_float_dtype(parsed: KernelName) -> str:
-    """Find the first floating-point type among the template arguments; empty for none."""
+    """Find the first floating-point type among the template arguments; empty if there is none."""
     words = _TEMPLATE_SEPARATOR.split(", ".join(parsed.arguments))
     dtypes = [dtype for word in words if (dtype := parse_dtype(word.strip()))]
     return next((dtype for dtype in dtypes if dtype.startswith(("bf", "fp", "tf"))), "")

@@ -44,13 +44,13 @@ from capture.loaders.chrome.trace_model import (
 from capture.source import Source
 
 _LAUNCH: Final = re.compile(r"Launch(?:Cooperative)?Kernel|(?:Memcpy|Memset)\w*(?:Async|WithStream)")
-_COPY: Final = re.compile(r"Mem(?:cpy|set)")  # names the kernel of a call that launches a copy
+_COPY: Final = re.compile(r"Mem(?:cpy|set)")  # a copy has no kernel: this word stands for its name
 _FUNCTION_CATEGORY: Final = "python_function"
 _BEGIN: Final = "StreamBeginCapture"
 _END: Final = "StreamEndCapture"
 _INTERVAL_SCHEMA: Final = {"t": pl.Int64, "dur": pl.Int64, "thread": pl.String}
 
-_is_user_function = lru_cache(maxsize=1 << 14)(is_user_function)  # few functions are called often
+_is_user_function = lru_cache(maxsize=1 << 14)(is_user_function)  # a trace repeats the same few names
 
 
 class _Arguments(OperandFields, gc=False):
@@ -67,8 +67,9 @@ _DECODER: Final = msgspec.json.Decoder(_Arguments)
 class CapturedGraph:
     """One captured graph, or the pieces of one.
 
-    Each piece has its launches in order: kernel (null if the capture does not name it), grid, operator,
-    operands (as JSON), call (id of the operator call), path, layer, op (is_products_only), line.
+    A piece is a table of launches in order: kernel (null if the capture does not name it), grid, operator,
+    operands (as JSON), call (id of the operator call), path, layer, op, is_products_only, and line (the
+    user's function).
     """
 
     file: str
@@ -104,22 +105,22 @@ class _CaptureWindow:
     start: int
     end: int
     thread: str
-    annotation: tuple[CaptureAnnotation, int] | None = None  # around its start; when that begins
+    annotation: tuple[CaptureAnnotation, int] | None = None  # the innermost around its start, and its start
     launches: list[_HostSpan] = field(default_factory=list)
 
 
 def read_captured_graphs(path: Path) -> list[CapturedGraph]:
-    """Read the graphs whose capture a file shows, smallest first; raise UnreadableError for no file."""
+    """Read the graphs whose capture a file shows, smallest first; raise UnreadableError if that fails."""
     events = lenient_reader.read_events(Source.from_path(path))
     spans = _build_spans([event for event in events if _is_relevant(event)])
     windows = _find_capture_windows(spans)
     if not windows:
         return []
-    parts: dict[Any, list[pl.DataFrame]] = {}
+    pieces_by_graph: dict[Any, list[pl.DataFrame]] = {}  # without annotations, pieces of one size are a graph
     for number, piece in _iter_pieces(windows, spans):
         key = windows[number].annotation or (None, _find_common_leading_dim([piece]))
-        parts.setdefault(key, []).append(piece)
-    graphs = [_build_graph(path, annotation, pieces) for (annotation, _), pieces in parts.items()]
+        pieces_by_graph.setdefault(key, []).append(piece)
+    graphs = [_build_graph(path, annotation, pieces) for (annotation, _), pieces in pieces_by_graph.items()]
     return sorted(graphs, key=attrgetter("size"))
 
 
@@ -159,15 +160,15 @@ def _find_capture_windows(spans: Sequence[_HostSpan]) -> list[_CaptureWindow]:
     The k-th begin on a thread is closed by its k-th end. If no begin is recorded, the annotations of captures
     are the windows.
     """
-    annotations = [(capture, span) for span in spans if (capture := parse_capture_annotation(span.name))]
+    annotations = [(parsed, span) for span in spans if (parsed := parse_capture_annotation(span.name))]
     windows = list(_iter_capture_windows(spans)) or [
         _CaptureWindow(span.start, span.end, span.thread) for _, span in annotations
     ]
     windows.sort(key=attrgetter("start"))
     for window in windows:
-        for capture, span in annotations:  # the innermost is the last
+        for parsed, span in annotations:  # the innermost is the last
             if span.start <= window.start <= span.end:
-                window.annotation = capture, span.start
+                window.annotation = parsed, span.start
     _assign_launches(windows, spans)
     return windows
 
@@ -197,7 +198,7 @@ def _iter_capture_windows(spans: Sequence[_HostSpan]) -> Iterator[_CaptureWindow
 def _iter_pieces(
     windows: Sequence[_CaptureWindow], spans: Sequence[_HostSpan]
 ) -> Iterator[tuple[int, pl.DataFrame]]:
-    """Yield number and launches of each window that has some, with their operators and scopes."""
+    """Yield each window that has launches: its number, and a table of them with operators and scopes."""
     numbered = [(number, span) for number, window in enumerate(windows) for span in window.launches]
     operators = [span for span in spans if span.event.cat in OPERATOR_CATEGORIES]
     enclosing_spans = _iter_enclosing_spans([span for _, span in numbered], operators)

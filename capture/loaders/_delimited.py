@@ -1,5 +1,6 @@
-"""Split delimited text in bulk; irregular lines are returned by number for a slower reader.
+"""Split delimited text into columns in bulk, and parse columns of printed numbers.
 
+Irregular lines are returned with their numbers, for a slower reader; odd numbers go to a `parse` callback.
 A line is regular if it has one cell per column and each cell is either fully quoted or free of quotes. The C
 scanner splits a text of regular lines only; otherwise, or without the scanner, polars does, and its result is
 checked against the text: every byte must be accounted for.
@@ -15,22 +16,23 @@ from capture.loaders._scan import load_scanner, read_arrow_columns
 
 LINE: Final = "line"  # column of `DelimitedTable.cells`: the number of each line
 
-_MAX_NUMBER: Final = 1 << 60
-_MAX_INTEGER_DIGITS: Final = 16  # digits before the point; more give None in `scale_to_integer`
-_MAX_TIME: Final = 1 << 62
-_MAX_INT64_CHARACTERS: Final = 20  # characters of the longest 64-bit integer
 _LARGE_TEXT_BYTES: Final = 1 << 22  # from here on bulk operations are faster
 _UNUSED_BYTE: Final = b"\x01"  # a separator that texts do not contain; one that does is split by Python
 _BLOCK_BYTES: Final = 1 << 18  # fits the CPU cache
+
+_MAX_SCALED: Final = 1 << 60  # larger scaled numbers are left to `parse`
+_MAX_INTEGER: Final = 1 << 62  # larger integers are null
+_MAX_INTEGER_DIGITS: Final = 16  # digits before the point; more give None in `scale_to_integer`
+_MAX_INT64_CHARACTERS: Final = 20  # characters of the longest 64-bit integer
 MIN_INEXACT_LENGTH: Final = 28  # characters from which decimal arithmetic may round twice
 BLANKS: Final = "".join(filter(str.isspace, map(chr, range(0x3001))))  # what str.strip removes
 
 
 class DelimitedTable(NamedTuple):
-    """Regular lines as text columns and `line`; irregular lines by number."""
+    """The regular lines of a text, split, and its irregular lines, whole."""
 
-    cells: pl.DataFrame
-    irregular: list[tuple[int, str]]
+    cells: pl.DataFrame  # a text column per name, and LINE
+    irregular: list[tuple[int, str]]  # number and text
 
 
 def split_delimited(text: bytes, separator: str, names: Sequence[str], skip: int = 0) -> DelimitedTable:
@@ -62,10 +64,10 @@ def split_with_fallback(
     parse: Callable[[str], Sequence[str] | None],
     skip: int = 0,
 ) -> tuple[pl.DataFrame, list[int]]:
-    """Return all lines with a cell per name, in order, and the numbers of the bad lines.
+    """Return the good lines as cells under these names, in order, and the numbers of the bad lines.
 
-    `parse` splits an irregular line, or returns None. Blank lines count as neither. `skip` is as in
-    `split_delimited`.
+    `parse` splits an irregular line, or returns None; a line is bad if it then lacks a cell or has one too
+    many. Blank lines are skipped. `skip` is as in `split_delimited`.
     """
     regular, others = split_delimited(text, separator, names, skip)
     parsed_lines = [(at, parse(line)) for at, line in others if line.strip()]
@@ -88,12 +90,12 @@ def split_with_scanner(
 
     With `quoted`, a line that does not begin with a quote is irregular.
     """
-    module = load_scanner()
-    if module is None or text.find(b"\r", begin, end) >= 0:
+    scanner = load_scanner()
+    if scanner is None or text.find(b"\r", begin, end) >= 0:
         return None
     part = memoryview(text)[begin:end]
-    cut = module.cells(part, separator, len(names), quoted, pl.thread_pool_size())
-    return None if cut is None else read_arrow_columns(cut, names)
+    arrays = scanner.cells(part, separator, len(names), quoted, pl.thread_pool_size())
+    return None if arrays is None else read_arrow_columns(arrays, names)
 
 
 def _has_blank_lines(cells: pl.DataFrame) -> bool:
@@ -132,7 +134,7 @@ def _split_regular(text: bytes, separator: str, names: Sequence[str], skip: int 
 
 
 def _count_quotes_in_cells(cells: pl.DataFrame) -> int:
-    """Count quotes inside cells; a constant column is counted once."""
+    """Count quotes inside cells; of a constant column only one cell is searched."""
     if cells.is_empty():
         return 0
     is_constant = cells.select((pl.col(c) == pl.col(c).first()).all() for c in cells.columns).row(0)
@@ -156,12 +158,12 @@ def split_lines(text: bytes) -> pl.Series:
 
 
 def compute_line_ends(lines: pl.Series) -> pl.Series:
-    """Compute the offset behind each line, its line end included."""
+    """Compute for each line the offset after its line end."""
     return (lines.str.len_bytes().cast(pl.Int64) + 1).cum_sum()
 
 
 def find_line_start(text: bytes, line: int) -> int:
-    """Find the offset of a line, counted from zero; the end of the text if there are fewer lines."""
+    """Find the offset of line number `line`, from zero; the end of the text if there are fewer lines."""
     begin = 0
     for _ in range(line):
         begin = text.find(b"\n", begin) + 1 or len(text)
@@ -186,22 +188,22 @@ def parse_scaled_integers(
     scale: int,
     parse: Callable[[str], int | None],
     *,
-    limit_end: int = _MAX_NUMBER,
+    limit_end: int = _MAX_SCALED,
     comma: bool = False,
 ) -> pl.Series:
     """Parse printed numbers as integers, each multiplied by `scale` and rounded half to even.
 
-    `parse` handles, once per distinct text, what is not plainly printed, numbers from `limit_end` on, and
-    everything if the scale is not a power of ten. With `comma`, a single comma may be the decimal point.
+    `parse`, called once per distinct text, handles what is not plainly printed, numbers from `limit_end` on,
+    and every text if the scale is not a power of ten. With `comma`, a single comma may be the decimal point.
     """
     decimals = len(str(scale)) - 1
     if scale != 10**decimals:
         return _parse_remaining(pl.Series([None], dtype=pl.Int64).new_from_index(0, len(texts)), texts, parse)
-    limit = min(limit_end, _MAX_NUMBER, 10 ** (_MAX_INTEGER_DIGITS + decimals)) - 1
+    limit = min(limit_end, _MAX_SCALED, 10 ** (_MAX_INTEGER_DIGITS + decimals)) - 1
     texts = _normalise_decimal_comma(texts) if comma else texts
     numbers = _parse_plain(texts, decimals)
-    near = numbers.is_between(-limit, limit)
-    numbers = numbers if near.all() else pl.select(pl.when(near).then(numbers)).to_series()
+    is_small = numbers.is_between(-limit, limit)
+    numbers = numbers if is_small.all() else pl.select(pl.when(is_small).then(numbers)).to_series()
     return _parse_remaining(numbers, texts, parse)
 
 
@@ -220,7 +222,7 @@ def parse_integers(texts: pl.Series, parse: Callable[[str], int | None]) -> pl.S
     is_plain = (texts.str.len_bytes() < _MAX_INT64_CHARACTERS) & ~texts.str.starts_with("+")
     printed = texts if is_plain.all() else pl.select(pl.when(is_plain).then(texts)).to_series()
     numbers = _parse_remaining(printed.cast(pl.Int64, strict=False), texts, parse)
-    is_small = numbers.is_between(-_MAX_TIME, _MAX_TIME)
+    is_small = numbers.is_between(-_MAX_INTEGER, _MAX_INTEGER)
     return numbers if is_small.all() else pl.select(pl.when(is_small).then(numbers)).to_series()
 
 

@@ -1,4 +1,4 @@
-"""Parse printed numbers exactly: no value passes through a float on its way to nanoseconds."""
+"""Parse printed numbers; times become integer nanoseconds exactly, without passing through a float."""
 
 import re
 from decimal import ROUND_HALF_EVEN, Decimal

@@ -2,8 +2,8 @@
 
 llama.cpp asks the `cb_eval` callback of a context before each node whether it should be observed; an observed
 node is computed alone and waited for. Since this serialises the work, only a few steps observe nodes, while
-every step is timed. A callback of the program itself is called as usual, and its answer counts. An error in
-here ends the recording with one line, never the program.
+every step is timed. A callback of the program itself is called as usual, and its answer counts. An error of
+the recorder is printed in one line and ends the recording, never the program.
 """
 
 from __future__ import annotations  # runs in users' programs, from Python 3.8 on
@@ -26,8 +26,8 @@ from .profiler_windows import WindowBudget, emit_window
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-RECENT_GAPS: Final = 9  # gaps after steps whose median is the typical one
-PRICE_CALLS: Final = 200  # calls to measure the cost of one query
+RECENT_GAPS: Final = 9  # the typical gap between two steps is the median of so many
+MEASURED_QUERIES: Final = 200  # queries of `cb_eval` that are timed to know the cost of one
 MAX_INSPECTED_TOKENS: Final = 4096  # sequences and positions of longer batches are not read
 
 
@@ -117,7 +117,7 @@ class LlamaRecorder(FaultGuard):
             self.recording.close()
 
     def forget_after_fork(self) -> None:
-        """Stop in a forked child: the threads that compute stay with its parent."""
+        """Stop in a forked child, which has none of the threads that compute."""
         self.is_off = True
         self.recording.forget_after_fork()
 
@@ -170,7 +170,7 @@ class LlamaContext:
         self._write_step(now(), follows=False)
 
     def _evaluate(self, node: int, asks: bool, data: Any) -> bool:
-        """Answer whether a node is to be observed, then observe it; False after a node stops the graph."""
+        """Answer whether to observe a node, if `asks`; else note its end, where False stops the graph."""
         if asks:
             ask_user = self._user_callback
             self._is_wanted_by_user = bool(ask_user and ask_user(node, True, self._user_data))
@@ -197,7 +197,7 @@ class LlamaContext:
         return self._op_id is not None
 
     def _write_step(self, at: int, *, follows: bool) -> None:
-        """Write the step in progress up to `at`; if no step follows at once, with the typical gap."""
+        """Write the step in progress with the gap until `at`, or a typical one if no step follows."""
         facts, self._facts = self._facts, None
         if facts is None:
             return
@@ -215,7 +215,7 @@ class LlamaContext:
             emit_window(recording.emitter, "wall", step=step, phase=facts.phase)
 
     def _build_rows(self, gap: int) -> list[int]:
-        """Return the nodes of a step, and the work of llama.cpp and the program around them, flat."""
+        """Return the rows of a step, flat as `_rows`: its nodes, and the work around them."""
         ops, duration = self._recorder.recording.ops, self._decode_end - self._decode_start
         recording_op = ops.assign_part("recording", "wall", self._track)
         llama_op = ops.assign({"name": "llama_decode (own work)", "op": "host", "category": "host",
@@ -244,10 +244,10 @@ class LlamaContext:
         query = ctypes.cast(self.callback, type(self.callback))
         user_callback, self._user_callback, self._is_timing_nodes = self._user_callback, None, False
         start = now()
-        for _ in range(PRICE_CALLS):
+        for _ in range(MEASURED_QUERIES):
             query(None, True, None)
         self._user_callback = user_callback
-        return (now() - start) / PRICE_CALLS
+        return (now() - start) / MEASURED_QUERIES
 
     def _build_meta(self) -> dict[str, Any]:
         package = sys.modules.get("llama_cpp")
@@ -272,7 +272,7 @@ def _describe_model(module: Any, model: Any) -> str:
 
 
 def read_batch_facts(batch: Any, encodes: bool) -> CallFacts:
-    """Return tokens per sequence, sequences and context length of a batch; None is unknown."""
+    """Return phase, tokens per sequence, sequences and context length of a batch; None: unknown."""
     tokens = int(batch.n_tokens)
     sequences = _count_sequences(batch, tokens) if tokens <= MAX_INSPECTED_TOKENS else 1
     context = None

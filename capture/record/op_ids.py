@@ -1,4 +1,4 @@
-"""Ids of the ops that a program runs; the description of each op is written once, in a plan line."""
+"""Ids of the ops that a program runs. A recording describes each op once, in a line of kind `plan`."""
 
 from __future__ import annotations  # runs in users' programs, from Python 3.8 on
 
@@ -12,11 +12,11 @@ if TYPE_CHECKING:
 
     ModuleIds = dict[int, tuple[weakref.ref[Any], int]]
 
-# the own work of a module with such a name is the attention between its projections
+# name of a module whose own work, outside of the modules that it calls, is the attention itself
 _ATTENTION_NAME: Final = re.compile(r"(?i)(^|[._])(self_?)?att(entio)?n$")
 
-# work of a thread outside all modules
-PSEUDO_MODULES: Final[dict[str, dict[str, Any]]] = {
+# work of a thread outside all modules, by part of the program
+PROGRAM_PARTS: Final[dict[str, dict[str, Any]]] = {
     "backward": {"name": "backward", "phase": "backward"},
     "optimizer": {"name": "optimizer", "phase": "optimizer"},
     "data": {"name": "data", "op": "data", "category": "host"},
@@ -38,11 +38,11 @@ class OpIds:
         self._lock = threading.Lock()
 
     def assign_part(self, part: str, lens: str, track: str | None) -> int:
-        """Return the op id of a part of the program, a key of PSEUDO_MODULES."""
+        """Return the op id of a part of the program, a key of PROGRAM_PARTS."""
         key = part, lens, track
         op_id = self._parts.get(key)
         if op_id is None:
-            fields = PSEUDO_MODULES[part]
+            fields = PROGRAM_PARTS[part]
             op_id = self.assign({**fields, "path": fields["name"], "lens": lens, "track": track})
             self._parts[key] = op_id
         return op_id
@@ -155,6 +155,7 @@ def _count_values(module: Any) -> int:
 
 
 def _build_module_op(module: Any, name: str, *, has_inner: bool) -> dict[str, Any]:
+    """Describe a module's own work as an op; torch's own modules in a list are a sequence, not layers."""
     is_sequence_item = not has_inner and name.rpartition(".")[2].isdecimal() and _is_torch_module(module)
     local_name = name if is_sequence_item else _strip_layer(name)
     is_core = has_inner and _ATTENTION_NAME.search(local_name) is not None
@@ -168,7 +169,7 @@ def _build_module_op(module: Any, name: str, *, has_inner: bool) -> dict[str, An
 
 
 def _is_torch_module(module: Any) -> bool:
-    """Return whether a module is one of torch's own: in a list these are a sequence, not layers."""
+    """Return whether a module is one of torch's own."""
     return type(module).__module__.startswith("torch.nn.")
 
 
@@ -177,7 +178,7 @@ def _parse_layer(name: str) -> int | None:
 
 
 def _strip_layer(name: str) -> str:
-    """Return the part of a module's name after its layer number, equal for all layers."""
+    """Return a module's name without its layer number and what precedes it: equal for all layers."""
     parts = name.split(".")
     numbers = [i for i, part in enumerate(parts) if part.isdecimal()]
     return ".".join(parts[numbers[0] + 1 :]) or "layer" if numbers else name

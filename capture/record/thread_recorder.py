@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 MAX_HELD_STEPS: Final = 8
 MAX_HELD_NS: Final = 2_000_000_000  # since the start of the first, so that a screen need not wait long
 MAX_WAITING_ROWS: Final = 8192  # waiting for the end of their step
-RECENT_GAPS: Final = 9  # gaps after steps whose median is the typical one
+RECENT_GAPS: Final = 9  # the typical gap between two steps is the median of so many
 
 
 class StepBuffer:

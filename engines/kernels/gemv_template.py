@@ -1,4 +1,4 @@
-"""Shared by the kernels that multiply one row with a matrix: the loop over the columns, launches, and cases.
+"""What kernels that multiply one row with a matrix share: the loop over columns, launches, compile cases.
 
 A format of weights is one `@triton.jit` function, `products(weight, scales, x, n, c, N, K)`. It returns a
 number for each matrix row of `n` and each column unit of `c` (a column, or a group of them): the sum of that
@@ -29,7 +29,8 @@ from engines.kernels.launch_support import (
 )
 
 GROUP: Final = 32  # packed weights that share a scale
-PACKED_TYPES: Final = dict.fromkeys(("x", "bias", "out", "normed"), "*fp32")  # packed weights: an fp32 stream
+# argument types with packed weights, where activations are fp32
+PACKED_TYPES: Final = dict.fromkeys(("x", "bias", "out", "normed"), "*fp32")
 
 
 def compute_product_work(a: Mapping[str, Any]) -> Work:
@@ -99,7 +100,7 @@ def launch_product(
     finish: ProductFinish | None = None,
     tile: Tile | None = None,
 ) -> None:
-    """Write x [rows, k] times the matrix to `out` [rows, n], or to partial sums [split, rows, n].
+    """Write x [rows, k] times the matrix to `out`: [rows, n], or partial sums [split, rows, n].
 
     With `finish`, `out` is fp32 and only a buffer between the product and what follows it.
     """
@@ -143,7 +144,7 @@ def build_product_case(
     bias: bool,
     finished: bool,
 ) -> CompileCase:
-    """Build a case of a product whose rows are normed at its end, or left as they are."""
+    """Build a compile case of a product; `finished`: it also adds its rows to the stream and norms them."""
     finish = build_finish_constants(n, finished=finished)
     return build_case(label, kernel, tile, n, k, types, BIAS=bias, SPLIT=tile.split, **finish)
 
@@ -151,7 +152,7 @@ def build_product_case(
 def build_case(
     label: str, kernel: Any, tile: Tile, n: int, k: int, types: Mapping[str, str], **constants: Any
 ) -> CompileCase:
-    """Build a case of a product or, with GELU, of gate and up; no thread waits for another in its loop."""
+    """Build a compile case of a product or, with the constant GELU, of a gate-up product."""
     if "scales" not in types:
         constants["scales"] = None
     constants |= {"N": n, "K": k, "ROWS": 1, "BLOCK_N": tile.rows, "BLOCK_C": tile.columns}

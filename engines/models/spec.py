@@ -12,7 +12,7 @@ class RopeScaling:
     """Scaling of rotary frequencies.
 
     `linear` divides all of them; `llama3` and `yarn` depending on their rotations within the original
-    context; `factors` each by its own factor; `longrope` too, with other factors for caches longer than that
+    context; `stated` divides each by its own factor; `longrope` too, with others for caches longer than that
     context.
     """
 
@@ -23,8 +23,8 @@ class RopeScaling:
     original: int = 8192
     factors: tuple[float, ...] = ()
     long_factors: tuple[float, ...] = ()
-    magnitude: float = 1.0  # by which what has been rotated is multiplied
-    rounds_bounds: bool = False  # the two bounds are moved to whole frequencies
+    magnitude: float = 1.0  # factor on the rotated numbers
+    rounds_bounds: bool = False  # `low` and `high` are moved to whole frequencies
 
 
 @dataclass(frozen=True)
@@ -33,11 +33,11 @@ class Experts:
 
     count: int
     active: int  # by each token
-    ffn: int  # of each
+    ffn: int  # width of each
     layers: tuple[bool, ...] = ()  # which have the mixture; empty: all
     normalises_shares: bool = True  # the shares of the chosen add up to one
     has_bias: bool = False
-    limit: float = 0.0  # beyond which what is activated is cut off; 0: nowhere
+    limit: float = 0.0  # to which inputs of the activation are clamped; 0: not at all
     alpha: float = 1.0  # how steep the sigmoid of the activation is
     is_mxfp4: bool = False  # a folder stores them in MXFP4
 
@@ -48,7 +48,7 @@ class Experts:
 
 @dataclass(frozen=True)
 class Spec:
-    """Describes a decoder-only transformer completely."""
+    """A decoder-only transformer, described completely."""
 
     name: str
     family: str  # the model_type of its config.json
@@ -204,15 +204,9 @@ def _list_gated_tensors(name: str, hidden: int, ffn: int) -> dict[str, tuple[int
 
 
 MAX_SIZES: Final = {
-    "vocab": 1 << 21,
-    "hidden": 1 << 16,
-    "layers": 512,
-    "heads": 1024,
-    "kv_heads": 1024,
-    "head_dim": 1024,
-    "ffn": 1 << 18,
-    "max_context": 1 << 25,
-}
+    "vocab": 1 << 21, "hidden": 1 << 16, "layers": 512, "heads": 1024, "kv_heads": 1024, "head_dim": 1024,
+    "ffn": 1 << 18, "max_context": 1 << 25,
+}  # fmt: skip
 
 
 def check_sizes(spec: Spec, where: str) -> None:

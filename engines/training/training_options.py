@@ -1,4 +1,4 @@
-"""Options of training, and the model size they request. Imports nothing heavy."""
+"""Options of training, and the model size that they request; light to import."""
 
 import argparse
 from collections.abc import Callable
@@ -10,7 +10,7 @@ from engines.training.model_sizes import ATTENTIONS, CONTEXTS, OPTIMIZERS, SIZES
 
 DEFAULT_BATCH: Final = 4
 DEFAULT_MODEL: Final = next(iter(SIZES))
-PLAIN_QUANTS: Final = ("auto", "q0f16")  # as the door calls weights that are not quantised
+PLAIN_QUANTS: Final = ("auto", "q0f16")  # values of --quant that do not quantise
 TRAINING_DTYPES: Final = ("auto", "fp32", "bf16")  # auto: fp32
 _TRAINING_ONLY: Final = ("layers", "attention", "optimizer", "warm_up")
 
@@ -26,7 +26,7 @@ class TrainingOptions:
 
 
 def add_options(add: Callable[..., Any], number: Callable[[str], int], count: Callable[[str], int]) -> None:
-    """Add the options that only training has; their default is None."""
+    """Add the options that only training has; `number` and `count` parse integers from 1 and from 0."""
     add("--layers", type=number, help="in training: number of layers to train")
     add("--attention", choices=ATTENTIONS, help="in training: written out, or torch's fused op")
     add("--optimizer", choices=OPTIMIZERS, help="in training: AdamW tensor by tensor, or torch's")
@@ -44,7 +44,7 @@ def refuse_training_options(args: argparse.Namespace) -> None:
 
 
 def choose_label(args: argparse.Namespace) -> str:
-    """Return the name of the trained model or part of it; the argument itself if unknown."""
+    """Return the name of what is trained, perhaps only some layers; the argument if training refuses it."""
     try:
         return read_options(args).size.name
     except UsageError:

@@ -1,6 +1,6 @@
-"""A quantisation format as the storage of a model, and products of packed matrices on each device.
+"""Storage that quantises the weights of a model, and the products of its packed matrices on each device.
 
-Activations may be rounded more than the format rounds: `computed` describes the exactness.
+A product may round more than the format does, such as activations: its `computed` says what is exact.
 """
 
 import sys
@@ -21,14 +21,14 @@ MAX_REREAD_ROWS: Final = 8  # rows up to which a kernel without tensor cores rea
 MAX_EXACT_ROWS: Final = 4  # rows up to which torch's fp32 product is faster than unpacking the matrix once
 
 _KINDS: Final = {"q4f16_1": "int4", "q8_0": "int8"}  # format → kind of compiled product
-# bytes per weight in the layout of torch's products: scales in pairs, with the codes for many rows
+# bytes per weight as torch's products hold it: codes and pairs of scales; q4f32_1: also our own layout
 _REORDERED_BYTES: Final = {"q4f16_1": 0.625, "q4f32_1": 0.75 + 0.625, "q8_0": 1.0}
 
 
 class PackedProduct(Matrix):
     """A packed matrix that multiplies."""
 
-    computed: str  # description of the product's exactness
+    computed: str  # what of the product is exact and what is rounded, in words
 
 
 class UnpackedMatrix(PackedProduct):
@@ -48,7 +48,7 @@ class UnpackedMatrix(PackedProduct):
 class RoundedActivationMatrix(PackedProduct):
     """4 or 8 bits as stored, through compiled products that round activations to 8 bits."""
 
-    _max_compiled_rows = sys.maxsize
+    _max_compiled_rows = sys.maxsize  # no limit
 
     def __init__(self, packed: PackedMatrix) -> None:
         name = packed.format.name
@@ -68,7 +68,7 @@ class TorchInt4Matrix(PackedProduct):
         self.input_dtype = torch.float32 if is_exact else torch.bfloat16
         self._packed = torch.cat([_pack_for_torch(part) for part in packed.iter_chunks()])
         scales = packed.scales.to(self.input_dtype).T
-        # torch's code 0 means -8, ours -7: the difference is one scale everywhere
+        # a pair: the scale, and what to add because torch's code 0 means -8 and ours -7: one more scale
         self._scales = torch.stack((scales, scales), -1).contiguous()
         self._unpacked = UnpackedMatrix(packed) if is_exact else None
         rounding = "in fp32" if is_exact else "rounded to bf16"
@@ -81,6 +81,12 @@ class TorchInt4Matrix(PackedProduct):
             x.to(self.input_dtype), self._packed, GROUP, self._scales
         )
         return product
+
+
+def _pack_for_torch(part: PackedMatrix) -> torch.Tensor:
+    codes = part.unpack_codes().int() + part.format.max_code
+    packed: torch.Tensor = torch.ops.aten._convert_weight_to_int4pack_for_cpu(codes.contiguous(), 1)
+    return packed
 
 
 class TorchInt8Matrix(PackedProduct):
@@ -118,7 +124,7 @@ def load_packed_kernel(packed: PackedMatrix) -> ModuleType:
 
 
 class TritonMatrix(PackedProduct):
-    """A packed matrix on a GPU, through Triton: not unpacked in memory if tensor cores multiply."""
+    """A packed matrix on a GPU, through Triton; many rows are unpacked in memory if it lacks tensor cores."""
 
     def __init__(self, packed: PackedMatrix) -> None:
         kernel = load_packed_kernel(packed)
@@ -164,14 +170,8 @@ def _make_cpu_matrix(packed: PackedMatrix) -> PackedProduct:
     return TorchInt4Matrix(packed) if packed.rows % 16 == 0 else UnpackedMatrix(packed)
 
 
-def _pack_for_torch(part: PackedMatrix) -> torch.Tensor:
-    codes = part.unpack_codes().int() + part.format.max_code
-    packed: torch.Tensor = torch.ops.aten._convert_weight_to_int4pack_for_cpu(codes.contiguous(), 1)
-    return packed
-
-
 class QuantisedStorage(Storage):
-    """Quantises the matrices of a model, and measures the error of that."""
+    """Quantises the matrices of a model, and measures the error that this makes."""
 
     format: QuantFormat
     fusion = "dequant"
@@ -200,12 +200,12 @@ class QuantisedStorage(Storage):
 
     @property
     def error(self) -> float:
-        """Distance of all matrices from their weights, relative to the norm of the weights."""
+        """Distance of all quantised matrices from their weights, relative to the norm of the weights."""
         return (self._error_square / self._weight_square) ** 0.5 if self._weight_square else 0.0
 
     @property
     def computed(self) -> str:
-        """Exactness of the products, the most frequent kind first."""
+        """What of the products is exact, in words; the most frequent kind first."""
         return "; ".join(what for what, _ in self._computed.most_common())
 
     def _pack_weight(self, weight: Weight, device: torch.device) -> PackedMatrix:

@@ -1,4 +1,4 @@
-"""One entered row of another view: its launches, their histogram, its time over steps and layers."""
+"""The row of a view that the user opened: its launches, their histogram, its time over steps and layers."""
 
 import math
 from dataclasses import replace
@@ -23,7 +23,7 @@ CONFIG_COLUMNS: Final = tuple(_CONFIG_NAMES.values())  # launch configuration
 
 
 def select_launches(run: Run, look: Look) -> pl.DataFrame:
-    """Return the rows without folded ones, by time if known."""
+    """Return the launches that the look selects, without folded rows, by time if known."""
     columns = [c for c in COLUMNS if run.has(c)]
     rows = select_timed(run, look).filter(is_unfolded(run))
     start = [(pl.col("t") - find_start_ns(run)).alias("at_ns")] if run.has("t") else []
@@ -35,12 +35,12 @@ def select_launches(run: Run, look: Look) -> pl.DataFrame:
 
 
 def compute_statistics(run: Run, look: Look) -> pl.DataFrame:
-    """Return the kernels view's statistics of all these rows together."""
+    """Return the statistics of the kernels view, for all selected rows together."""
     return compute_kernel_table(run, replace(look, group="all", per="total"))
 
 
 def list_categories(run: Run, look: Look) -> pl.DataFrame:
-    """Return the sorted categories of these rows; empty if the source has none."""
+    """Return the sorted categories of the selected rows; empty if the source has none."""
     if not run.has("category"):
         return pl.DataFrame(schema={"category": pl.String})
     categories = select_timed(run, look).select(pl.col("category").cast(pl.String)).drop_nulls()
@@ -63,13 +63,13 @@ def compute_histogram(durations: pl.Series) -> pl.DataFrame:
     schema = dict.fromkeys(("low_ns", "high_ns", "count"), pl.Int64)
     if values.is_empty():
         return pl.DataFrame(schema=schema)
-    low, high = pl.DataFrame({"v": values}).select(a=pl.col("v").min(), b=pl.col("v").max()).row(0)
+    low, high = pl.DataFrame({"v": values}).select(low=pl.col("v").min(), high=pl.col("v").max()).row(0)
     edges = _compute_edges(low, high)
     inner = pl.Series(edges[1:-1], dtype=pl.Int64)
-    place = inner.search_sorted(values, side="right") if inner.len() else pl.zeros(values.len(), eager=True)
-    counts = dict(place.value_counts().iter_rows())
-    numbers = [counts.get(i, 0) for i in range(len(edges) - 1)]
-    return pl.DataFrame({"low_ns": edges[:-1], "high_ns": edges[1:], "count": numbers}, schema=schema)
+    bins = inner.search_sorted(values, side="right") if inner.len() else pl.zeros(values.len(), eager=True)
+    count_by_bin = dict(bins.value_counts().iter_rows())
+    counts = [count_by_bin.get(i, 0) for i in range(len(edges) - 1)]
+    return pl.DataFrame({"low_ns": edges[:-1], "high_ns": edges[1:], "count": counts}, schema=schema)
 
 
 def _compute_edges(low: int, high: int) -> list[int]:

@@ -23,16 +23,18 @@ from tracetui.analysis.vitals import describe_server_status
 from tracetui.glyphs import format_display_name
 from tracetui.look import Look
 
+# facts
 BOUND_MIN_SHARE: Final = 0.5  # of a device's time: what takes more bounds it
-MENTION_MIN_SHARE: Final = 0.1  # of it: a smaller share is not mentioned
+MENTION_MIN_SHARE: Final = 0.1  # of a device's or a step's time: a smaller share is not mentioned
 LEVER_MIN_SHARE: Final = 0.01  # of a step: a smaller item is no lever
 _BOUND: Final = {idle_gaps.HOST_LATE: "launch-bound", idle_gaps.SYNC: "bound by synchronisation",
                  "copies": "bound by copies", "communication": "bound by communication"}  # fmt: skip
 
+# suggestions
 MAX_SUGGESTIONS: Final = 3
-IDLE_MIN_SHARE: Final = 0.1  # of a device's time: less idle time is not suggested
-GROWTH_MIN_SHARE: Final = 0.25  # of its first time: an op that grows
-HEAVY_MIN_SHARE: Final = 0.05  # of the last time: a smaller op is not suggested
+IDLE_MIN_SHARE: Final = 0.1  # of a device's time: if it idles less, the timeline is not suggested
+GROWTH_MIN_SHARE: Final = 0.25  # of an op's first time per token: an op that grows less is not suggested
+HEAVY_MIN_SHARE: Final = 0.05  # of the last time per token of all ops: a smaller op is not suggested
 MIN_GROWTH_STEPS: Final = 8  # steps, below which growth is not judged
 
 
@@ -95,7 +97,7 @@ def _sum_listed_time(run: Run) -> KeyFact | None:
 
 
 def _describe_speed(run: Run, ledger: Ledger | None, usage: DeviceUsage | None) -> KeyFact | None:
-    """Return the decode rate and its share of the bound; without a device also the time outside kernels.
+    """Return the decode rate and its share of the bound; without a `usage` also the time outside kernels.
 
     None if none of these is known.
     """
@@ -162,7 +164,7 @@ def _describe_device(run: Run, usage: DeviceUsage) -> list[KeyFact]:
 
 
 def _find_bound(run: Run, usage: DeviceUsage) -> KeyFact | None:
-    """Return the largest use of a device's time besides computation; None if no launch is known."""
+    """Return the limit of a device besides computation, or how launch-bound it is; None if unknown."""
     gaps = find_gaps(run).filter(pl.col(DEVICE) == usage.device)
     causes = sum_by_cause(gaps)
     time_by_cause = {**causes, "copies": usage.transfer_exposed_ns, "communication": usage.comm_exposed_ns}

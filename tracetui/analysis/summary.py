@@ -38,10 +38,10 @@ SHAPES: Final = {
     "phases": FrameShape(("phase",), {"fewest": "low", "most": "high"}),
     "lacking": FrameShape(("view", "needs"), {"runs": "sum"}),
 }
-MAX_ROWS: Final = 10  # rows per part, and outliers
+MAX_ROWS: Final = 10  # of each grouping, and of outliers
 OUTLIER_SD: Final = 5.0  # SDs from the median at which a file is an outlier
-MIN_OUTLIER_SHARE: Final = 0.02  # share of the median within which none is
-MIN_FILES: Final = 4  # files from which outliers are looked for
+MIN_OUTLIER_SHARE: Final = 0.02  # of the median: a file that is nearer to it is no outlier
+MIN_FILES: Final = 4  # fewer are not searched for outliers
 
 
 def compute_summary_table(run: Run, look: Look) -> pl.DataFrame:

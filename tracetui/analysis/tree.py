@@ -24,13 +24,13 @@ from tracetui.analysis.merged.partial_results import MEMBERS, FrameShape
 from tracetui.analysis.time.step_table import build_step_facts
 from tracetui.look import Look
 
-PLACEMENT_COLUMNS: Final = ("step_kind", "layer_kind", "word", "line")  # from the outermost scope inwards
+PLACEMENT_COLUMNS: Final = ("step_kind", "layer_kind", "op_label", "line")  # from the outermost scope inwards
 OUTSIDE_STEPS: Final = "outside of the steps"
 _MAX_LAYERS_TEXT: Final = 24  # characters for the numbers of layers
 
 _LEAF_SUMS: Final = ("count", "own_ns", "span_ns")
-_LEAF_SCHEMA: Final = {"path": pl.String(), **dict.fromkeys((*_LEAF_SUMS, "work"), pl.Int64())}
-SHAPES: Final = {"leaves": FrameShape(("path",), {**dict.fromkeys(_LEAF_SUMS, "sum"), "work": "last"})}
+_LEAF_SCHEMA: Final = {"path": pl.String(), **dict.fromkeys((*_LEAF_SUMS, "has_kernel"), pl.Int64())}
+SHAPES: Final = {"leaves": FrameShape(("path",), {**dict.fromkeys(_LEAF_SUMS, "sum"), "has_kernel": "last"})}
 _PARENT: Final = rf"(?s)^(.*){PATH_SEPARATOR}"  # a name may be empty
 _TREE_SCHEMA: Final = {
     **dict.fromkeys(("scope", "path"), pl.String()),
@@ -39,15 +39,15 @@ _TREE_SCHEMA: Final = {
 
 
 def with_placement(run: Run, rows: pl.LazyFrame, is_placed: pl.Expr) -> pl.LazyFrame:
-    """Return rows with PLACEMENT_COLUMNS: step, layer and op of rows that are `is_placed`, if known.
+    """Return rows with PLACEMENT_COLUMNS: kinds of step and layer, and op, if known, where `is_placed`.
 
-    The launching line is for rows in a scope or without a placement: in a replayed graph all share one line.
+    All other rows have their launching line; in a replayed graph all kernels share one, so it places none.
     """
     no_label = pl.lit(None, pl.Categorical())
     line = pl.col("line") if run.has("line") else no_label
     if not run.has("layer"):
         no_kinds = [pl.lit(None, pl.String).alias(c) for c in PLACEMENT_COLUMNS[:2]]
-        return rows.with_columns(*no_kinds, line=line, word=no_label)
+        return rows.with_columns(*no_kinds, line=line, op_label=no_label)
     ops = select_existing(run, ("op", "category"))
     rows = rows.join(_find_layer_kinds(run).lazy(), on="layer", how="left")
     step_kinds = _find_step_kinds(run)
@@ -55,7 +55,7 @@ def with_placement(run: Run, rows: pl.LazyFrame, is_placed: pl.Expr) -> pl.LazyF
         rows = rows.with_columns(step_kind=no_label)
     else:
         rows = rows.join(step_kinds.lazy(), on="step", how="left", nulls_equal=True)
-    rows = rows.with_columns(word=pl.coalesce(*ops) if ops else no_label)
+    rows = rows.with_columns(op_label=pl.coalesce(*ops) if ops else no_label)
     is_placed = is_placed & pl.any_horizontal(pl.col("step_kind", "layer_kind").is_not_null())
     placement = (pl.when(is_placed).then(c).alias(c) for c in PLACEMENT_COLUMNS[:3])
     return rows.with_columns(*placement, line=pl.when(~is_placed).then(line))
@@ -113,8 +113,8 @@ def _format_layers(layers: pl.Series) -> str:
 def compute_tree_table(run: Run, look: Look) -> pl.DataFrame:
     """Return one row per scope, parents first, siblings by falling time.
 
-    A scope that was itself measured has that time; any other has the sum of its contents. A span on a
-    device with kernels only covers them: its own time is no work and is added to nothing.
+    A scope that was itself measured has that time; any other has the sum of its contents, also a cover: a
+    span on a device that also reports its kernels, such as an annotation or a wait.
     """
     return build_tree(compute_leaves(run, look))
 
@@ -122,7 +122,7 @@ def compute_tree_table(run: Run, look: Look) -> pl.DataFrame:
 def compute_leaves(run: Run, look: Look) -> pl.DataFrame:
     """Return the measured paths of a run with launches, kernel time and span time.
 
-    `work` of a path that is only a cover says whether a kernel is in it.
+    `has_kernel` is null unless paths may be covers without any kernel.
     """
     return _sum_nested_paths(run, look) if is_nested_by_time(run, look) else _sum_reported_paths(run, look)
 
@@ -135,9 +135,9 @@ def collect_leaves(run: Run, look: Look) -> dict[str, pl.DataFrame]:
 
 def build_tree(leaves: pl.DataFrame) -> pl.DataFrame:
     """Return the tree of measured paths; covers without any kernel are left out."""
-    used = _list_enclosing_paths(leaves.filter(pl.col("work") == 1)["path"])
-    with_kernels = leaves.filter(pl.col("work").is_null() | pl.col("path").is_in(used.implode()))
-    return _order_depth_first(_build_levels(with_kernels.drop("work")))
+    used = _list_enclosing_paths(leaves.filter(pl.col("has_kernel") == 1)["path"])
+    with_kernels = leaves.filter(pl.col("has_kernel").is_null() | pl.col("path").is_in(used.implode()))
+    return _order_depth_first(_build_levels(with_kernels.drop("has_kernel")))
 
 
 def has_paths(run: Run) -> bool:
@@ -159,7 +159,7 @@ def resolve_tree_lens(run: Run, look: Look) -> str | None:
     return used if used in names else next((x for x in LENSES if x in names), None)
 
 
-def has_free_kernels(run: Run, lens: str | None) -> bool:
+def has_kernels_without_path(run: Run, lens: str | None) -> bool:
     """True if some kernel of the lens reports no path."""
     rows = _select_timed(run, Look(), "kernel", lens).filter(_has_no_path(run))
     return not rows.head(1).collect().is_empty()
@@ -186,7 +186,7 @@ def _select_timed(run: Run, look: Look, kind: str, lens: str | None) -> pl.LazyF
 
 
 def _sum_reported_paths(run: Run, look: Look) -> pl.DataFrame:
-    """Return launches, leaf time and span time of each path with its name."""
+    """Return launches, kernel time and span time of each reported path, completed by the name."""
     lens = resolve_tree_lens(run, look)
     count, total_ns = build_totals(run)
     key = [*select_existing(run, ("path",)), "name"]
@@ -205,7 +205,7 @@ def _has_no_path(run: Run) -> pl.Expr:
 
 
 def _sum_nested_paths(run: Run, look: Look) -> pl.DataFrame:
-    """Return the same for rows without paths: a row is in the innermost span that contains it."""
+    """Return the sums of paths by nesting in time: a row is in the innermost span that contains it."""
     from tracetui.analysis.frames.nesting import sum_by_path  # loads numpy, not needed at startup
 
     keys, lens = (*select_existing(run, ("track",)), "t", "dur", "name"), resolve_tree_lens(run, look)
@@ -215,26 +215,28 @@ def _sum_nested_paths(run: Run, look: Look) -> pl.DataFrame:
     rows = pl.concat([spans, kernels], how="diagonal").collect()
     has_start = pl.col("t").is_not_null()
     groups = rows.filter(~has_start & pl.col("kernel")).group_by(*PLACEMENT_COLUMNS, "name")
-    unstarted = groups.agg(count=pl.len().cast(pl.Int64), own_ns=pl.col("dur").sum(), work=pl.lit(True))
+    unstarted = groups.agg(count=pl.len().cast(pl.Int64), own_ns=pl.col("dur").sum(), has_kernel=pl.lit(True))
     unstarted = unstarted.with_columns(path=placed_path(pl.lit(None, pl.String)))
     table = pl.concat([sum_by_path(rows.filter(has_start), PLACEMENT_COLUMNS), unstarted], how="diagonal")
     if _has_covers(run, lens):
-        return _sum_leaves(table.with_columns(pl.col("work").cast(pl.Int64), span_ns=pl.lit(0, pl.Int64)))
-    return _sum_leaves(table.drop("work"))
+        return _sum_leaves(
+            table.with_columns(pl.col("has_kernel").cast(pl.Int64), span_ns=pl.lit(0, pl.Int64))
+        )
+    return _sum_leaves(table.drop("has_kernel"))
 
 
 def _sum_leaves(sums: pl.DataFrame) -> pl.DataFrame:
     sums = sums.select(c for c in _LEAF_SCHEMA if c in sums.columns)
     leaves = pl.concat([pl.DataFrame(schema=_LEAF_SCHEMA), sums], how="diagonal").group_by("path")
-    return leaves.agg(pl.col(_LEAF_SUMS).sum(), pl.col("work").max())
+    return leaves.agg(pl.col(_LEAF_SUMS).sum(), pl.col("has_kernel").max())
 
 
 def _build_levels(leaves: pl.DataFrame) -> list[pl.DataFrame]:
     """Return every scope on the way to a leaf, a table per level, the deepest first.
 
-    Columns: `path`, `parent`, `depth`, `scope` (the indented name), `count`, `inside` (the sum of its
-    children), `inclusive`, `size` (scopes in it, with itself). A scope without a count of its own has that
-    of its contents.
+    Columns: `path`, `parent`, `depth`, `scope` (the indented name), `count`, `inside` and `within` (time and
+    count of its children), `inclusive`, `size` (scopes in it, with itself). A scope without a count of its
+    own has that of its children.
     """
     leaves = leaves.with_columns(depth=pl.col("path").str.count_matches(PATH_SEPARATOR, literal=True))
     deepest = leaves["depth"].max()

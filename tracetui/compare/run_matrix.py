@@ -20,7 +20,7 @@ from tracetui.compare.pairing import row_matching
 from tracetui.look import Look
 from tracetui.units import ABSENT
 
-_OTHER_MATCHES: Final = ("exact", "cut name", "new", "gone")  # by name, or unmatched
+_NOT_RENAMED: Final = ("exact", "cut name", "new", "gone")  # matches of equal names, and rows without a match
 _LABELS: Final = ("op", "layer", "category", "shape")
 _LABELLED_NUMBER: Final = re.compile(r"([A-Za-z_]*?)_?(\d+(?:\.\d+)?)(?![\d.]*[A-Za-z])")
 _AXIS_KEYS: Final = ("context", "batch", "layers", "d_model", "tokens")
@@ -34,7 +34,7 @@ class RunMatrix:
     columns: tuple[str, ...]  # in the order of the runs
     completed_names: Mapping[str, str] = field(default_factory=dict)  # truncated name → its row
     renamed_rows: Mapping[str, str] = field(default_factory=dict)  # name → the same work in the baseline
-    ambiguous_count: int = 0  # truncated names of one run that may be several others
+    ambiguous_count: int = 0  # truncated names that several names could complete, so none does
 
 
 @dataclass(frozen=True)
@@ -52,11 +52,11 @@ def build_matrix(runs: Sequence[Run], look: Look, names: Sequence[str] = ()) -> 
     A row that has another name in the baseline (by default the first run) is in the row of that name.
     """
     tables = [_sum_rows(run, look) for run in runs]
-    by_name = look.group in (None, "name")
-    sources = [table["row"].to_list() for table in tables] if by_name else []
-    completed = row_matching.complete_truncated(sources)
+    is_by_name = look.group in (None, "name")
+    names_by_run = [table["row"].to_list() for table in tables] if is_by_name else []
+    completed = row_matching.complete_truncated(names_by_run)
     base = min(look.terms.baseline or 0, len(runs) - 1)
-    renamed_by_run = _match_all_renamed(runs, base, look) if by_name else [{} for _ in runs]
+    renamed_by_run = _match_all_renamed(runs, base, look) if is_by_name else [{} for _ in runs]
     summed = [
         table.with_columns(pl.col("row").replace(completed).replace(renamed))
         .group_by("row", maintain_order=True)
@@ -68,7 +68,7 @@ def build_matrix(runs: Sequence[Run], look: Look, names: Sequence[str] = ()) -> 
         matrix,
         completed_names=completed,
         renamed_rows={name: row for renamed in renamed_by_run for name, row in renamed.items()},
-        ambiguous_count=row_matching.count_ambiguous(sources, completed),
+        ambiguous_count=row_matching.count_ambiguous(names_by_run, completed),
     )
 
 
@@ -183,7 +183,7 @@ def match_renamed(base: Run, run: Run, look: Look) -> dict[str, str]:
     """Map names of a run to different names of the same work in the base, as a diff matches them."""
     left, right = (_sum_rows_by_name(each, look) for each in (base, run))
     matches = row_matching.match_rows(left, right)
-    pairs = [m for m in matches if m.how not in _OTHER_MATCHES and len(m.a) == len(m.b) == 1]
+    pairs = [m for m in matches if m.how not in _NOT_RENAMED and len(m.a) == len(m.b) == 1]
     names = ((str(right["name"][m.b[0]]), str(left["name"][m.a[0]])) for m in pairs)
     return {name: base_name for name, base_name in names if name != base_name}
 

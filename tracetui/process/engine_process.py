@@ -36,7 +36,7 @@ class EngineProcess:
     start_message = "starting the engine"  # shown until its file reports a status
     label = "the engine"
     stop_timeout_s: float = STOP_TIMEOUT_S
-    background_grace_s: float | None = None  # after which a watchdog kills it, not we; None: we wait and kill
+    background_grace_s: float | None = None  # what `stop` waits in the background; None: as in the foreground
 
     def __init__(
         self,
@@ -78,7 +78,7 @@ class EngineProcess:
         assert self._child.stdout is not None  # noqa: S101
         self._output = OutputTail(self._child.stdout, self._log)
         self._was_asked_to_stop = False
-        self._escaped_pids: list[int] | None = None  # None: not asked to stop yet
+        self._escaped_pids: list[int] | None = None  # listed by `request_stop`; None before it
         if self._with_watchdog:
             self._watchdog = _start_watchdog(self._child.pid)
         if self._sampled_file is not None:
@@ -141,15 +141,16 @@ class EngineProcess:
     def stop(self, *, in_background: bool = False) -> None:
         """Ask the engine to end, then terminate it, then kill all that it started.
 
-        In the background, a watchdog process does the killing if that takes longer than `background_grace_s`.
+        In the background, what takes longer than `background_grace_s` is left to a watchdog process.
         """
         self.request_stop()
         escaped = self._escaped_pids or []
         if self._accepts_orders:
             self._wait_for_end(self.stop_timeout_s)
             self._send_signal(signal.SIGTERM, escaped)
-        quick = self.background_grace_s if in_background else None
-        grace_s = self.stop_timeout_s if quick is None else quick
+        grace_s = self.stop_timeout_s
+        if in_background and self.background_grace_s is not None:
+            grace_s = self.background_grace_s
         if not self._wait_for_end(grace_s, escaped) and grace_s < self.stop_timeout_s:
             _start_watchdog(self._child.pid, escaped)
         else:
@@ -215,7 +216,7 @@ class EngineProcess:
 
 
 def _start_watchdog(group: int, escaped: Sequence[int] | None = None) -> subprocess.Popen[bytes]:
-    """Start a process that kills a process group when we end; with `escaped`, the group and these now."""
+    """Start a process that ends a process group when we end; with `escaped`, the group and these at once."""
     return subprocess.Popen(
         build_watchdog_command(group, escaped or ()),
         stdin=subprocess.PIPE if escaped is None else subprocess.DEVNULL,

@@ -1,6 +1,6 @@
 """Options of the bundled engine, of servers, folders and processes to watch; and how each is started.
 
-Used by live and record. No tables are imported here, so that an engine starts at once.
+Used by live and record. Neither polars nor views are imported here, so that an engine starts at once.
 """
 
 import math
@@ -203,9 +203,8 @@ def _check_watch_options(args: Namespace) -> None:
     else:
         for name in ("traces", "windows", "every"):
             if getattr(args, name) is not None:
-                raise UsageError(
-                    f"--{name} is for a server", todo="write its address, as in http://HOST:PORT"
-                )
+                todo = "write its address, as in http://HOST:PORT"
+                raise UsageError(f"--{name} is for a server", todo=todo)
 
 
 def has_counters(out: Path) -> bool:
@@ -226,7 +225,7 @@ def parse_duration(text: str) -> float:
 
 
 def parse_window(text: str) -> float:
-    """Parse a duration, or 0 and `off`; raise ValueError for anything else."""
+    """Parse a duration into seconds, 0 and `off` as zero; raise ValueError for anything else."""
     if text == "off":
         return 0.0
     number, unit = (text[:-1], text[-1]) if text[-1:] in _SECONDS_PER_UNIT else (text, "s")

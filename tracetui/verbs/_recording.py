@@ -31,10 +31,10 @@ TYPICAL_REPEATS: Final = 3  # recordings per side that usually suffice
 SILENT_POLL_S: Final = 0.5  # between two searches for processes that record nothing
 END_POLL_S: Final = 0.1  # between two checks whether the process still runs
 _END_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-_UNTIMED_LINES: Final = tuple(
+_UNTIMED_STARTS: Final = tuple(
     b'{"kind":"%s"' % kind for kind in (b"run", b"plan", b"counter", b"mark", b"end")
 )
-_STEP_LINE: Final = b'{"kind":"step"'
+_STEP_START: Final = b'{"kind":"step"'
 
 
 def record_program(args: Namespace, out: Path) -> int:
@@ -91,8 +91,8 @@ def count_steps_and_rows(out: Path) -> tuple[int, int]:
     for part in map(Path, (*list_earlier_parts(out, read_first_line(out)), str(out))):
         with suppress(FileNotFoundError), part.open("rb") as file:
             for line in file:
-                rows += not (line.isspace() or line.startswith(_UNTIMED_LINES))
-                steps += line.startswith(_STEP_LINE)
+                rows += not (line.isspace() or line.startswith(_UNTIMED_STARTS))
+                steps += line.startswith(_STEP_START)
     return steps, rows
 
 
@@ -191,7 +191,7 @@ def check_process(args: Namespace) -> None:
 
 
 def attach_to_process(args: Namespace, out: Path) -> AttachedProcess:
-    """Attach the recorder to the process; if that fails, remove its file."""
+    """Attach the recorder to the process of --pid; if that fails, remove `out`."""
     try:
         return AttachedProcess(args.pid, out)
     except BaseException:
@@ -210,11 +210,11 @@ def record_process(args: Namespace, out: Path) -> int:
         if not args.quiet:
             until = f"for {args.seconds:g} s" if args.seconds else "until Ctrl+C"
             _options.print_status(f"recording process {args.pid} {until}")
-        number = _wait_for_end(engine, args.seconds)
+        end_signal = _wait_for_end(engine, args.seconds)
     finally:
         engine.stop()
     report_outcome(args, out, engine.reports, reason=_explain_no_steps(args.pid, engine))
-    return 0 if number in (0, signal.SIGINT) else 128 + number
+    return 0 if end_signal in (0, signal.SIGINT) else 128 + end_signal
 
 
 def _wait_for_end(engine: AttachedProcess, seconds: float | None) -> int:

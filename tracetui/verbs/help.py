@@ -10,28 +10,13 @@ from capture.spelling import suggest_nearest
 from tracetui.guides import TOPICS, read_glossary, read_guide, read_title
 from tracetui.verbs import VERBS
 
-# The guide of each command.
 GUIDE_OF_COMMAND: Final = {
-    "open": "opening",
-    "live": "live",
-    "record": "recording",
-    "recordings": "live",
-    "replay": "live",
-    "diff": "comparing",
-    "compare": "comparing",
-    "baseline": "comparing",
-    "report": "views",
-    "export": "sharing",
-    "query": "scripting",
-    "digest": "scripting",
-    "schema": "scripting",
-    "formats": "opening",
-    "completion": "scripting",
-    "mcp": "scripting",
-    "version": "scripting",
-    "config": "keys",
-    "doctor": "kernels-and-roofs",
-}
+    "open": "opening", "live": "live", "record": "recording", "recordings": "live", "replay": "live",
+    "diff": "comparing", "compare": "comparing", "baseline": "comparing", "report": "views",
+    "export": "sharing", "query": "scripting", "digest": "scripting", "schema": "scripting",
+    "formats": "opening", "completion": "scripting", "mcp": "scripting", "version": "scripting",
+    "config": "keys", "doctor": "kernels-and-roofs",
+}  # fmt: skip
 
 
 def options(parser: ArgumentParser) -> None:

@@ -6,7 +6,7 @@ from argparse import ArgumentParser, Namespace
 from importlib.metadata import PackageNotFoundError, version
 from typing import Final
 
-LISTED_PARTS: Final = (
+LISTED_PACKAGES: Final = (
     "polars", "textual", "plotext", "msgspec", "scipy", "numpy", "torch", "mcp", "distributed", "ray",
 )  # fmt: skip
 
@@ -22,7 +22,7 @@ def run(args: Namespace) -> int:
     lines = [
         f"tracetui {version('tracetui')}",
         f"Python {platform.python_version()} on {platform.system()} {platform.machine()}",
-        *(f"{name} {number}" for name in LISTED_PARTS if (number := find_version(name))),
+        *(f"{name} {number}" for name in LISTED_PACKAGES if (number := find_version(name))),
         f"compiled scanner of Chrome traces: {scan.state()}",
     ]
     sys.stdout.write("\n".join(lines) + "\n")

@@ -1,4 +1,4 @@
-"""Draw the rows of a flame chart: slices with their names if they fit, short ones as busy time."""
+"""Draw the rows of a flame chart, its legend, and bars of time by category."""
 
 import re
 from collections import defaultdict
@@ -60,7 +60,7 @@ class FlameRow:
     kind: str
     slices: Sequence[Slice]
     gaps: Sequence[Slice]
-    cells: Sequence[tuple[int, str | None, float]]  # cell, category, busy ns
+    cells: Sequence[tuple[int, str | None, float]]  # which of CELLS parts of the time, category, busy ns
 
 
 def build_rows(
@@ -133,8 +133,9 @@ def _draw_gap(cells: list[Cell], gap: Slice, area: DrawArea, selected: SelectedS
     """Draw a dotted line in a gap, with its length in the middle if that fits."""
     first, last = area.column(gap["t"]), area.column(gap["end"])
     style = "cursor" if is_selected(gap, selected) else "dim" if gap["fits"] else ""
-    room, text = last - first, f" {gap['name']} {units.format_duration(gap['end'] - gap['t'])} "
-    short = f" {units.format_duration(gap['end'] - gap['t'])} ".replace(" ", "" if room < len(text) else " ")
+    room, length = last - first, units.format_duration(gap["end"] - gap["t"])
+    text = f" {gap['name']} {length} "
+    short = f" {length} " if room >= len(text) else length.replace(" ", "")
     label = next((t for t in (text, short) if count_cells(t) <= room - 2), "")
     dots = ("." if area.ascii else "┄") * (room - count_cells(label))
     cut = len(dots) // 2

@@ -21,11 +21,11 @@ _FOCUS_OP: Final = "--focus op="
 EXPERTS_OP: Final = "moe.experts"
 _HOST_CALLS: Final = "host calls besides the kernels: activities=[CPU, CUDA], or nsys --trace=cuda,nvtx"
 _MAX_WAITS: Final = 2  # call stacks of waits that notes name
-_MIN_NAMED_SHARE: Final = 0.01  # of the step: from here on, unknown work gets a row and a wait a note
+_MIN_NAMED_SHARE: Final = 0.01  # of the step, from which unknown work gets a row, and a wait a note
 
 
 class CauseAdvice(NamedTuple):
-    """Texts about one cause of lost time."""
+    """Texts on the items that lose time by one cause; `it` in them is the item."""
 
     advice: str  # what usually helps
     basis: str  # source of its ideal time
@@ -121,41 +121,42 @@ ADVICE_BY_CAUSE: Final[Mapping[str, CauseAdvice]] = {
 }  # fmt: skip
 
 
+class _ItemContext(NamedTuple):
+    """What all rows of an answer share."""
+
+    ledger: Ledger
+    ops: frozenset[str]  # reported by the run
+    start: int  # clock of the first event, ns
+    is_stepless: bool  # the source reports no steps: the recording counts as one
+    record_next: Mapping[bool, str]  # how to record unknown work: of experts (True) and of other ops
+
+
 def answer(runs: Sequence[Run], look: Look) -> Answer:
     """Return the ledger of a step, most recoverable first; the row `bound` completes the sum.
 
     With `look.what_if`: the predicted step time.
     """
-    if look.what_if:
-        return _answer_what_if(runs[0], look)
-    book = compute_ledger(runs[0], look)
-    if book is None:
-        return Answer(pl.DataFrame(), ("no timed rows: there is nothing to account for",))
     run = runs[0]
+    if look.what_if:
+        return _answer_what_if(run, look)
+    ledger = compute_ledger(run, look)
+    if ledger is None:
+        return Answer(pl.DataFrame(), ("no timed rows: there is nothing to account for",))
     ops = run_memo.list_distinct(run, "op").cast(pl.String) if run.has("op") else ()
-    next_capture = {of: recording_advice.suggest_for_work(run, experts=of) for of in (True, False)}
+    record_next = {of: recording_advice.suggest_for_work(run, experts=of) for of in (True, False)}
     shared = _ItemContext(
-        book, frozenset(ops), selection.find_start_ns(run), not run.has("step"), next_capture
+        ledger, frozenset(ops), selection.find_start_ns(run), not run.has("step"), record_next
     )
-    rows = [_build_item(row, shared) for row in book.items.iter_rows(named=True) if _is_worth_row(row, book)]
-    rows.append(_build_bound_row(book))
+    items = ledger.items.iter_rows(named=True)
+    rows = [_build_item(item, shared) for item in items if _is_worth_row(item, ledger)]
+    rows.append(_build_bound_row(ledger))
     table = pl.DataFrame({column: [row[column] for row in rows] for column in rows[0]}, strict=False)
     table_style = _category.build_style_by_column([run], choose_group([run], None), "op")
-    return Answer(table, tuple(_build_notes(run, book)), key=("op",), table_style=table_style)
-
-
-class _ItemContext(NamedTuple):
-    """What all rows of an answer share."""
-
-    book: Ledger
-    ops: frozenset[str]  # reported by the run
-    start: int  # clock of the first event, ns
-    stepless: bool  # the source reports no steps: the recording counts as one
-    record_next: Mapping[bool, str]  # how to record unknown work: of experts (True) and of other ops
+    return Answer(table, tuple(_build_notes(run, ledger)), key=("op",), table_style=table_style)
 
 
 def _answer_what_if(run: Run, look: Look) -> Answer:
-    """Return one row per change: the time removed, the time saved, and the rest that the host hides."""
+    """Return one row per change: the time it removes, what a step saves of that, and what the host hides."""
     outcomes = predict_changes(run, look)
     rows = [
         {
@@ -187,14 +188,14 @@ def _describe_prediction(p: Prediction) -> str:
     return f"{text}: of the {removed} removed, it saves {saved}{rest}"
 
 
-def _is_worth_row(row: Mapping[str, Any], book: Ledger) -> bool:
+def _is_worth_row(row: Mapping[str, Any], ledger: Ledger) -> bool:
     """Whether an item has recoverable time, or much time with an unknown bound."""
-    is_large = row["own_ns"] >= _MIN_NAMED_SHARE * book.step_ns
+    is_large = row["own_ns"] >= _MIN_NAMED_SHARE * ledger.step_ns
     return bool(row["recoverable_ns"]) or (row["cause"] == NO_MODEL and is_large)
 
 
 def _build_item(row: Mapping[str, Any], shared: _ItemContext) -> dict[str, Any]:
-    book = shared.book
+    ledger = shared.ledger
     cause, is_gap, is_known = row["cause"], row["op"] == GAP, row["cause"] != NO_MODEL
     advice = ADVICE_BY_CAUSE[cause]
     return {
@@ -202,17 +203,17 @@ def _build_item(row: Mapping[str, Any], shared: _ItemContext) -> dict[str, Any]:
         "op": row["op"],
         "layers": row["layers"],
         "cause": cause,
-        "recoverable_ns": round(row["recoverable_ns"] / book.steps),
-        "share": row["recoverable_ns"] / book.step_ns if book.step_ns else None,
-        "low_ns": round(row["low_ns"] / book.steps),
-        "high_ns": round(row["recoverable_ns"] / book.steps) if is_known else None,
+        "recoverable_ns": round(row["recoverable_ns"] / ledger.steps),
+        "share": row["recoverable_ns"] / ledger.step_ns if ledger.step_ns else None,
+        "low_ns": round(row["low_ns"] / ledger.steps),
+        "high_ns": round(row["recoverable_ns"] / ledger.steps) if is_known else None,
         "roof_share": None if is_gap or not is_known else 1 - row["recoverable_ns"] / row["own_ns"],
-        "per_step": row["count"] / book.steps,
-        "own_ns": round(row["own_ns"] / book.steps),
+        "per_step": row["count"] / ledger.steps,
+        "own_ns": round(row["own_ns"] / ledger.steps),
         "total_ns": row["recoverable_ns"],
         "advice": advice.advice,
         "evidence": _describe_evidence(row, shared),
-        "selection": _build_selection(row, book, shared.ops),
+        "selection": _build_selection(row, ledger, shared.ops),
         "confidence": advice.confidence,
         "basis": advice.basis,
         "false_if": advice.false_if,
@@ -222,12 +223,12 @@ def _build_item(row: Mapping[str, Any], shared: _ItemContext) -> dict[str, Any]:
 
 def _describe_evidence(row: Mapping[str, Any], shared: _ItemContext) -> str:
     """Describe the evidence of an item: launches or gaps, and their duration."""
-    book, start = shared.book, shared.start
+    ledger, start = shared.ledger, shared.start
     if row["op"] != GAP:
-        steps = "one step" if book.steps == 1 else f"{book.steps:,} steps"
-        where = "all" if shared.stepless else steps
+        steps = "one step" if ledger.steps == 1 else f"{ledger.steps:,} steps"
+        where = "all" if shared.is_stepless else steps
         text = f"{_format_count(row['count'], 'launch')}, {units.format_duration(row['own_ns'])} in {where}"
-        return text if row["odd"] is None else f"{text}; {_describe_odd_layer(row, book)}"
+        return text if row["odd"] is None else f"{text}; {_describe_odd_layer(row, ledger)}"
     waited = f" in {row['by']}" if row["by"] else ""
     at = "" if row["begin"] is None else f" at {units.format_duration(row['begin'] - start)}"
     longest = f"the longest {units.format_duration(row['longest_ns'])}{at}, before {row['after']}"
@@ -251,15 +252,15 @@ def _format_count(count: int, what: str) -> str:
     return f"one {what}" if count == 1 else f"{count:,} {several}"
 
 
-def _describe_odd_layer(row: Mapping[str, Any], book: Ledger) -> str:
+def _describe_odd_layer(row: Mapping[str, Any], ledger: Ledger) -> str:
     """Name the layer that loses much more than the others."""
-    loss, typical = (units.format_duration(row[c] / book.steps) for c in ("odd_ns", "usual_ns"))
+    loss, typical = (units.format_duration(row[c] / ledger.steps) for c in ("odd_ns", "usual_ns"))
     return f"layer {row['odd']} loses {loss} per step, others about {typical}"
 
 
-def _build_selection(row: Mapping[str, Any], book: Ledger, ops: frozenset[str]) -> str:
+def _build_selection(row: Mapping[str, Any], ledger: Ledger, ops: frozenset[str]) -> str:
     """Return the options of `tracetui report` that show the rows of an item."""
-    phase = [f"--phase {book.phase}"] if book.phase else []
+    phase = [f"--phase {ledger.phase}"] if ledger.phase else []
     if row["op"] == GAP:
         return " ".join(["steps", *phase])
     named = row["op"] in ops
@@ -268,42 +269,42 @@ def _build_selection(row: Mapping[str, Any], book: Ledger, ops: frozenset[str]) 
     return " ".join(["kernels", *phase, what, *([f"--focus layer={layer}"] if layer else [])])
 
 
-def _build_bound_row(book: Ledger) -> dict[str, Any]:
+def _build_bound_row(ledger: Ledger) -> dict[str, Any]:
     """Return the row that completes the sum: the ideal time of the step."""
-    per_step = round(book.bound_ns / book.steps)
+    per_step = round(ledger.bound_ns / ledger.steps)
     return {
         "id": BOUND, "op": BOUND, "layers": None, "cause": BOUND, "recoverable_ns": 0,
-        "share": book.bound_ns / book.step_ns if book.step_ns else None,
+        "share": ledger.bound_ns / ledger.step_ns if ledger.step_ns else None,
         "low_ns": 0, "high_ns": 0, "roof_share": None,
-        "per_step": None, "own_ns": per_step, "total_ns": book.bound_ns,
-        "advice": f"{units.format_duration(per_step)} of the step: {_choose_need_words(book)}",
+        "per_step": None, "own_ns": per_step, "total_ns": ledger.bound_ns,
+        "advice": f"{units.format_duration(per_step)} of the step: {_choose_need_words(ledger)}",
         "evidence": "", "selection": "", "confidence": "medium",
         "basis": "the greatest of bytes, operations and launches of each kernel", "false_if": "", "next": "",
     }  # fmt: skip
 
 
-def _choose_need_words(book: Ledger) -> str:
-    return "counted as needed" if book.unmodelled_ns else "ideal"
+def _choose_need_words(ledger: Ledger) -> str:
+    return "counted as needed" if ledger.unmodelled_ns else "ideal"
 
 
-def _build_notes(run: Run, book: Ledger) -> list[str]:
-    what = f"a {book.phase} step" if book.phase else "a step"
+def _build_notes(run: Run, ledger: Ledger) -> list[str]:
+    what = f"a {ledger.phase} step" if ledger.phase else "a step"
     what = what if run.has("step") else "what was recorded"
-    what = f"what was asked for of {what}" if book.is_partial else what
-    times = (book.step_ns, book.bound_ns, book.step_ns - book.bound_ns)
-    step, bound, above = (units.format_duration(round(ns / book.steps)) for ns in times)
-    notes = [f"{what} takes {step}: {bound} {_choose_need_words(book)}, {above} recoverable"]
-    if book.steps > 1:
-        notes[0] += f" (mean of {book.steps:,} steps)"
-    if book.unmodelled_ns:
-        part = units.format_share(book.unmodelled_ns / max(book.step_ns, 1))
+    what = f"what was asked for of {what}" if ledger.is_partial else what
+    times = (ledger.step_ns, ledger.bound_ns, ledger.step_ns - ledger.bound_ns)
+    step, bound, above = (units.format_duration(round(ns / ledger.steps)) for ns in times)
+    notes = [f"{what} takes {step}: {bound} {_choose_need_words(ledger)}, {above} recoverable"]
+    if ledger.steps > 1:
+        notes[0] += f" (mean of {ledger.steps:,} steps)"
+    if ledger.unmodelled_ns:
+        part = units.format_share(ledger.unmodelled_ns / max(ledger.step_ns, 1))
         notes.append(f"{part} of the time is in kernels of unknown work: counted as needed")
-    if book.stray_count == 1:
+    if ledger.stray_count == 1:
         notes.append("one kernel ran far from the rest of its step and is excluded")
-    elif book.stray_count:
-        notes.append(f"{book.stray_count:,} kernels ran far from the rest of their steps and are excluded")
+    elif ledger.stray_count:
+        notes.append(f"{ledger.stray_count:,} kernels ran far from the rest of their steps and are excluded")
     waits = host_waits.sum_waits_by_device(run).head(_MAX_WAITS)
-    waits = waits.filter(pl.col("wait_ns") >= _MIN_NAMED_SHARE * book.step_ns)
+    waits = waits.filter(pl.col("wait_ns") >= _MIN_NAMED_SHARE * ledger.step_ns)
     notes += map(host_waits.describe_wait, waits.iter_rows(named=True))
     roof = roofline.find_roof(run)
     text = roofline.describe_roof(roof, roofline.find_dtype(run)) if roof else ""

@@ -17,9 +17,8 @@ from tracetui.views.ink import DrawSize, Line
 if TYPE_CHECKING:
     from tracetui.analysis.ranks import RankTimes
 
-# that can be drawn: the sort column, else the first
-TIME_COLUMNS: Final = ("work_ns", "comm_ns", "exposed_ns")
-_MEDIAN: Final = "_middle"
+TIME_COLUMNS: Final = ("work_ns", "comm_ns", "exposed_ns")  # drawn is the one sorted by, else the first
+_MEDIAN: Final = "_median"  # column
 _BOUNDS_PCT: Final = glyphs.CHANGE_BOUNDS_PCT
 _SCALE: Final = ChangeScale(_BOUNDS_PCT, _BOUNDS_PCT[0], "median", "over the median of all ranks")
 
@@ -38,12 +37,12 @@ def finish_answer(merged: PartialResult, look: Look) -> Answer:
     keys, guess = assign_ranks(merged)
     if keys.is_empty():
         return Answer(pl.DataFrame(), (ranks_view.SAME_RANK,))
-    unplaced = _build_answer(combine_ranks(merged, keys), look)
-    rows, places = unplaced.rows, locate_ranks(merged, keys)
+    plain = _build_answer(combine_ranks(merged, keys), look)
+    rows, places = plain.rows, locate_ranks(merged, keys)  # rank, and its host and switch if known
     if rows.height and places.width > 1 and not look.merged:
         rows = rows.join(places, on="rank", how="left", maintain_order="left")
-    notes = (*unplaced.notes, *(f"assumed: {text}" for text in guess))
-    return Answer(rows, notes, unplaced.key, {"files": keys.select("rank", "member")})
+    notes = (*plain.notes, *(f"assumed: {text}" for text in guess))
+    return Answer(rows, notes, plain.key, {"files": keys.select("rank", "member")})
 
 
 def _build_answer(ranks: "RankTimes", look: Look) -> Answer:

@@ -47,14 +47,14 @@ def finish_answer(merged: PartialResult, look: Look) -> Answer:
     phases, notes = members["phase"].drop_nulls().unique(), members["notes"].drop_nulls().unique().sort()
     phase = str(phases[0]) if phases.len() == 1 else None
     ranks, places = combine_ranks(merged, keys), locate_ranks(merged, keys)
-    unplaced = _build_answer(ranks, look, phase, [line for text in notes for line in text.splitlines()])
+    plain = _build_answer(ranks, look, phase, [line for text in notes for line in text.splitlines()])
     late = [line for by in ("host", "switch") for line in _describe_late_places(ranks, places, by, look)]
-    rows = unplaced.rows
-    if "rank" in unplaced.rows.columns and places.width > 1 and not look.merged:
+    rows = plain.rows
+    if "rank" in rows.columns and places.width > 1 and not look.merged:
         rows = rows.join(places, on="rank", how="left", maintain_order="left")
         rows = rows.select("rank", *places.columns[1:], pl.exclude(places.columns))
-    notes_of_all = (*unplaced.notes, *late, *(f"assumed: {text}" for text in guess))
-    return replace(unplaced, rows=rows, notes=notes_of_all, parts={"files": keys.select("rank", "member")})
+    notes_of_all = (*plain.notes, *late, *(f"assumed: {text}" for text in guess))
+    return replace(plain, rows=rows, notes=notes_of_all, parts={"files": keys.select("rank", "member")})
 
 
 def _describe_late_places(ranks: "RankTimes", places: pl.DataFrame, by: str, look: Look) -> list[str]:

@@ -32,7 +32,7 @@ SECTION_SCHEMA: Final = {
     "label": pl.String, "under": pl.String, "count": pl.Int64, "total_ns": pl.Int64, "mean_ns": pl.Int64,
     "min_ns": pl.Int64, "max_ns": pl.Int64, "p95_ns": pl.Int64, "p99_ns": pl.Int64,
 }  # fmt: skip
-PRINTED_ROWS: Final = {
+PRINTED_ROWS: Final = {  # section → rows, or groups, that it prints at most
     "Backend selection by op/backend": 20,
     "Internal kernel by parent/op": 20,
     "Kernel aggregate (all parents)": 50,
@@ -45,7 +45,7 @@ PRINTED_ROWS: Final = {
 
 _TITLE: Final = re.compile(r"^=== Analyzing (?P<path>.*) ===$")
 _TOTAL: Final = re.compile(r"^Total events: (?P<events>\d{1,15})$")
-_KEYS: Final = {
+_COLUMNS: Final = {  # printed name → our column
     "total": "total_ns", "avg": "mean_ns", "min": "min_ns", "max": "max_ns", "p95_ms": "p95_ns",
     "p99_ms": "p99_ns",
 }  # fmt: skip
@@ -93,7 +93,7 @@ def _iter_reports(lines: list[str], log: Log) -> Iterator[_ReportDraft]:
 
 
 def _read_sections(report: _ReportDraft, texts: list[str], log: Log) -> None:
-    """Fill a report: section headings are not indented and end in a colon, groups are indented."""
+    """Fill a report. Headings end in a colon: of a section not indented, of a group indented; rows follow."""
     rows, group = None, None
     for text in texts:
         if total := _TOTAL.match(text):
@@ -126,20 +126,20 @@ def parse_statistics(text: str) -> Row | None:
     row: Row = {"label": label, "count": int(count)}
     for value in values:
         match = _FIGURE.match(value)
-        if match is None or match[1] not in _KEYS:
+        if match is None or match[1] not in _COLUMNS:
             return None
-        row[_KEYS[match[1]]] = int(Decimal(match[2]) * 1_000_000)
+        row[_COLUMNS[match[1]]] = int(Decimal(match[2]) * 1_000_000)
     return row
 
 
 def _build_run(report: _ReportDraft, log: Log) -> Run:
     sections = report.sections
     tables = {_normalise_title(title): pl.DataFrame(rows, SECTION_SCHEMA) for title, rows in sections.items()}
-    for title, rows in report.sections.items():
+    for title, rows in sections.items():
         if len({row["under"] or row["label"] for row in rows}) >= PRINTED_ROWS.get(title, 1 << 30):
             message = f"'{title}' was printed up to its limit; its rows are incomplete"
             log.note(f"truncated_{_normalise_title(title).replace(' ', '_')}", message)
-    events = pl.DataFrame(list(_iter_events(report.sections)), schema=_EVENTS)
+    events = pl.DataFrame(list(_iter_events(sections)), schema=_EVENTS)
     return build_run(report.path.rsplit("/", 1)[-1] or "report", _build_meta(report), events, log, tables)
 
 

@@ -37,11 +37,11 @@ def build_console_runs(text: str, log: Log) -> list[Run]:
     if not rows:
         return []
     log.note("lower_bound", LOWER_BOUND)
-    meta, by_name = _build_meta(text), _guess_roles(rows)
-    if by_name:
+    meta, role_by_name = _build_meta(text), _guess_roles(rows)
+    if role_by_name:
         meta["guess"] = [ROLE_GUESS]
     name = " ".join(meta[k] for k in ("model", "quant") if k in meta) or "console"
-    return [with_log(build_run(name, meta, _build_events(rows, by_name), log), log)]
+    return [with_log(build_run(name, meta, _build_events(rows, role_by_name), log), log)]
 
 
 def _iter_groups(text: str) -> Iterator[tuple[int, str]]:
@@ -60,7 +60,7 @@ def _iter_rows(text: str, log: Log) -> Iterator[dict[str, Any]]:
         if record is None:
             log.drop("bad_record", "records without an entry point or without a time", at=offset)
             continue
-        if record.pop("passes") > 1:
+        if record.pop("entry_points") > 1:
             message = "passes with several entry points, attributed to the first"
             log.note("several_entry_points", message, at=offset)
         yield record
@@ -76,7 +76,7 @@ def _parse_record(group: str) -> dict[str, Any] | None:
     start, dur = _parse_times(group)
     if not names or dur is None or abs(dur) > MAX_DURATION_NS:
         return None
-    return {"name": names[0], "t": start, "dur": dur, "passes": len(names)}
+    return {"name": names[0], "t": start, "dur": dur, "entry_points": len(names)}
 
 
 def _parse_times(group: str) -> tuple[int | None, int | None]:
@@ -105,9 +105,9 @@ def _guess_roles(rows: list[dict[str, Any]]) -> dict[str, GuessedRole]:
     return guess_roles([UnlabelledKernel(name, len(durs), sum(durs)) for name, durs in durations.items()])
 
 
-def _build_events(rows: list[dict[str, Any]], by_name: dict[str, GuessedRole]) -> pl.DataFrame:
+def _build_events(rows: list[dict[str, Any]], role_by_name: dict[str, GuessedRole]) -> pl.DataFrame:
     first = min((row["t"] for row in rows if row["t"] is not None), default=0)
-    roles = [by_name.get(row["name"], GuessedRole()) for row in rows]
+    roles = [role_by_name.get(row["name"], GuessedRole()) for row in rows]
     events = [
         (row["name"], row["t"], row["dur"], role.op, role.phase)
         for row, role in zip(rows, roles, strict=True)

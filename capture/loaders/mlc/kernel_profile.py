@@ -36,7 +36,7 @@ _TABLE: Final = re.compile(
 )
 _TITLE: Final = re.compile(r"^## Profiling Analysis: (?P<title>.+?)\s*$")
 _SUBJECT: Final = re.compile(r"(?P<model>.+?) (?P<quant>q\d+f\d+(?:_\d+)?)(?: on (?P<device>.+))?$")
-_RULE: Final = re.compile(r"[\s|:=─-]*$")
+_RULED_LINE: Final = re.compile(r"[\s|:=─-]*$")
 _ROW_ENDS: Final = ("|", "%")
 
 
@@ -70,7 +70,7 @@ def _iter_sections(text: str, log: Log) -> Iterator[TitledTables]:
         if title := _TITLE.match(line):
             yield section
             section, header = TitledTables(title["title"]), [""]
-        elif "|" in line and not _RULE.match(line):
+        elif "|" in line and not _RULED_LINE.match(line):
             cells = [c.strip() for c in line.strip().removeprefix("|").removesuffix("|").split("|")]
             if cells[0] == "Kernel Name":
                 header = [_rename_heading(cell) for cell in cells]
@@ -117,11 +117,11 @@ def _parse_row(cells: dict[str, str]) -> dict[str, Any]:
 
 def _build_run(section: TitledTables, log: Log) -> Run:
     kernels = [UnlabelledKernel(row["name"], row["count"], row["dur"]) for row in section.statistics]
-    by_name = guess_roles(kernels)
+    role_by_name = guess_roles(kernels)
     meta = _parse_title(section.title) | {"profiled": True}
-    if by_name:
+    if role_by_name:
         meta["guess"] = [ROLE_GUESS]
-    if call_ranges := find_uneven_calls(kernels, by_name):
+    if call_ranges := find_uneven_calls(kernels, role_by_name):
         meta["lost_records"] = {phase: list(span) for phase, span in call_ranges.items()}
         log.note("uneven_calls", "kernels that run once per layer have different counts: records were lost")
     shares = [row["percent"] for row in section.statistics if row["percent"] is not None]
@@ -129,7 +129,7 @@ def _build_run(section: TitledTables, log: Log) -> Run:
         log.note("rows_missing", "the printed shares do not add up to 100 %", severity="data_loss")
         meta["truncated"] = True
     name = " ".join(meta[key] for key in ("model", "quant") if key in meta) or "kernels"
-    return build_run(name, meta, _build_events(section, by_name), log, _build_tables(section))
+    return build_run(name, meta, _build_events(section, role_by_name), log, _build_tables(section))
 
 
 def _parse_title(title: str) -> dict[str, Any]:
@@ -140,8 +140,8 @@ def _parse_title(title: str) -> dict[str, Any]:
     return {key: value for key, value in meta.items() if value}
 
 
-def _build_events(section: TitledTables, by_name: dict[str, GuessedRole]) -> pl.DataFrame:
-    roles = [by_name.get(row["name"], GuessedRole()) for row in section.statistics]
+def _build_events(section: TitledTables, role_by_name: dict[str, GuessedRole]) -> pl.DataFrame:
+    roles = [role_by_name.get(row["name"], GuessedRole()) for row in section.statistics]
     rows = [
         ("kernel", "gpu", row["name"], row["dur"], row["count"], row["max"], role.op, role.phase)
         for row, role in zip(section.statistics, roles, strict=True)

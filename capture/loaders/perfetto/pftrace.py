@@ -1,7 +1,7 @@
 """Perfetto traces (`.pftrace`, `.perfetto-trace`): rocprofv3, Proton, flashinfer, Kineto, the Perfetto SDK.
 
 Read: track events with names, categories and annotations, interned or not; tracks of processes, threads and
-devices; clocks; state that a writer clears or loses; packets compressed with deflate. Not read: everything
+devices; clocks; interned state that a writer clears or loses; packets compressed with deflate. Not read: all
 that is not a track event (kernel scheduler, memory, stack samples), counters attached to slices, packets
 compressed with zstd.
 The format: https://perfetto.dev/docs/reference/trace-packet-proto
@@ -34,8 +34,8 @@ _WRITER_BY_CATEGORY: Final = {
 _KINETO_PROCESS: Final = "Kineto Trace"  # Kineto's name of its process
 
 _FIRST_TAG: Final = PACKET << 3 | BYTES
-_NUMERIC_FIELDS: Final = frozenset((3, 8, 10, 13, 41, 42, 58, 79, 87, 98))  # of a packet
-# of a packet; at least one is in every trace
+# fields of a packet: those that are numbers, and those of which every trace has at least one
+_NUMERIC_FIELDS: Final = frozenset((3, 8, 10, 13, 41, 42, 58, 79, 87, 98))
 _COMMON_FIELDS: Final = frozenset((6, 8, 10, 11, 12, 13, 33, 36, 43, 44, 50, 59, 60, 89))
 _SNIFFED_PACKETS: Final = 8
 
@@ -51,7 +51,7 @@ def sniff(head: Head) -> bool:
 
 
 def _has_compressed_start(raw: bytes) -> bool:
-    """Return True if the first packet contains compressed packets: it may exceed the head."""
+    """Return True if the first packet contains compressed packets; it need not end within the head."""
     with contextlib.suppress(WireError):
         if raw[:1] == bytes([_FIRST_TAG]):
             tag, _ = decode_varint(raw, decode_varint(raw, 1)[1])
@@ -60,7 +60,7 @@ def _has_compressed_start(raw: bytes) -> bool:
 
 
 def _iter_field_kinds(raw: bytes) -> Iterator[list[tuple[int, bool]]]:
-    """Yield, per complete message, each field number and whether it is a number."""
+    """Yield for each complete packet its fields: their numbers, and whether their values are numbers."""
     if raw[:1] != bytes([_FIRST_TAG]):
         return
     with contextlib.suppress(WireError):

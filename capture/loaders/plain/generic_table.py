@@ -35,7 +35,7 @@ _INTEGER: Final = r"0|-?[1-9][0-9]{0,17}"
 _POSITIVE: Final = r"(?:0|[1-9][0-9]{0,17})(?:\.[0-9]{1,6})?"
 _NEGATIVE: Final = r"-(?:0\.[0-9]{1,6}|[1-9][0-9]{0,17}(?:\.[0-9]{1,6})?)"
 _EXACT_DIGITS: Final = 15  # of a decimal number that a float holds exactly
-_DECIMAL_COLUMNS: Final = (*TIME_COLUMNS, "count", "step", "layer", "bytes", "flops")  # in which 1.50 is 1.5
+_DECIMAL_COLUMNS: Final = (*TIME_COLUMNS, "count", "step", "layer", "bytes", "flops")  # numbers: 1.50 is 1.5
 
 
 def sniff(head: Head) -> bool:
@@ -94,8 +94,8 @@ def read_json_lines(text: bytes, layout: TableLayout, log: Log) -> pl.DataFrame:
     lines = pl.Series([text.decode()]).str.split("\n").explode()[layout.header_line :]
     cells, others = split_regular_objects(lines, layout)
     log.read += cells.height
-    regular = -1 if cells.is_empty() else cells[LINE][-1]
-    last_line = max(regular, *(line_number for line_number, line in others if line.strip()), -1)
+    last_regular = -1 if cells.is_empty() else cells[LINE][-1]
+    last_line = max(last_regular, *(line_number for line_number, line in others if line.strip()), -1)
     records = line_records.iter_json_lines(others, layout.headings, log, last_line)
     slow_rows = convert_rows(records, layout, log)
     if cells.is_empty():
@@ -123,7 +123,11 @@ def split_regular_objects(lines: pl.Series, layout: TableLayout) -> DelimitedTab
     text = pl.col(groups)
     is_short = text.str.len_bytes() <= _EXACT_DIGITS + 1
     is_exact = ~text.str.contains(".", literal=True) | text.str.starts_with('"') | is_short
-    values = pl.when(text != "null").then(text.str.strip_chars('"')).name.map(lambda group: group[2:])
+    values = (
+        pl.when(text != "null")
+        .then(text.str.strip_chars('"'))
+        .name.map(lambda group: group.removeprefix("at"))
+    )
     rows = cells.select(LINE, pl.all_horizontal(is_exact).alias("fits"), values).collect(engine="streaming")
     is_regular = rows["fits"].fill_null(value=False)
     return DelimitedTable(rows.filter(is_regular).drop("fits"), numbered.filter(~is_regular).rows())

@@ -13,12 +13,12 @@ from capture.errors import EngineError
 
 MAGIC: Final = b"GGUF"
 VERSIONS: Final = (2, 3)
-HEADER_LIMIT: Final = 256 << 20  # bytes: a large vocabulary takes ten million
+HEADER_LIMIT: Final = 256 << 20  # bytes; a large vocabulary takes ten million
 MAX_TENSORS: Final = 1 << 17
 MAX_FIELDS: Final = 1 << 16
-MAX_ARRAY_ITEMS: Final = 1 << 23  # of an array
+MAX_ARRAY_ITEMS: Final = 1 << 23
 MAX_ARRAY_DEPTH: Final = 3
-MAX_STRING_BYTES: Final = 16 << 20  # bytes of a string
+MAX_STRING_BYTES: Final = 16 << 20
 MAX_DIMENSIONS: Final = 4
 DEFAULT_ALIGNMENT: Final = 32
 MAX_ALIGNMENT: Final = 1 << 20
@@ -55,8 +55,8 @@ class StoredTensor(NamedTuple):
     """Location of a tensor; each row consists of whole blocks."""
 
     type: BlockType
-    shape: tuple[int, ...]  # the longest stride first, as torch has it
-    start: int
+    shape: tuple[int, ...]  # as torch has it: rows before columns
+    start: int  # offset in the file
 
     @property
     def row_bytes(self) -> int:
@@ -100,6 +100,7 @@ class _HeaderCursor:
         return struct.unpack("<" + code, self.read(struct.calcsize(code)))[0]
 
     def read_count(self, most: int, what: str) -> int:
+        """Read a number of things; `what` they are is for the error."""
         number: int = self.read_scalar("Q")
         if number > most:
             raise ValueError(f"it claims {number:,} {what}")
@@ -127,9 +128,9 @@ def _read_file(path: Path, cursor: _HeaderCursor, size: int) -> GgufHeader:
         if int.from_bytes(version.to_bytes(4, "little"), "big") in VERSIONS:
             raise ValueError("it is big-endian")
         raise ValueError(f"version {version} is not supported, only 2 and 3")
-    tensors = cursor.read_count(MAX_TENSORS, "tensors")
+    tensor_count = cursor.read_count(MAX_TENSORS, "tensors")
     fields = _read_fields(cursor, cursor.read_count(MAX_FIELDS, "fields"))
-    entries = [_read_entry(cursor) for _ in range(tensors)]
+    entries = [_read_entry(cursor) for _ in range(tensor_count)]
     alignment = fields.get("general.alignment", DEFAULT_ALIGNMENT)
     if type(alignment) is not int or not 0 < alignment <= MAX_ALIGNMENT or alignment & (alignment - 1):
         raise ValueError(f"invalid alignment {alignment!r:.40}")

@@ -16,7 +16,7 @@ NO_SCOPE: Final = -1
 
 
 def sum_by_path(rows: pl.DataFrame, place: Sequence[str] = ()) -> pl.DataFrame:
-    """Return one row per scope path: `count`, `own_ns` of its kernels, `span_ns`, `work` if it has a kernel.
+    """Return one row per scope path: `count`, `own_ns` of its kernels, `span_ns`, `has_kernel`.
 
     `rows` have `t`, `dur`, `name`, `kernel` and perhaps `track`. A row belongs to the innermost span of its
     track that contains it; a kernel contains nothing, so kernels that overlap on a stream are siblings. A
@@ -43,7 +43,7 @@ def sum_by_path(rows: pl.DataFrame, place: Sequence[str] = ()) -> pl.DataFrame:
             count=pl.len().cast(pl.Int64),
             own_ns=pl.col("dur").filter(kernel).sum(),
             span_ns=pl.col("dur").filter(~kernel).sum(),
-            work=kernel.any(),
+            has_kernel=kernel.any(),
         )
     )
     path = pl.Series("path", texts, dtype=pl.String).gather(sums["code"])

@@ -22,12 +22,12 @@ from tracetui.compare.run_sides import NoiseFloor
 
 
 def judge_pair(a: Floats, b: Floats, floor: NoiseFloor) -> RowEvidence:
-    """Judge each row of rows × steps, or of rows × one sum; NaN is an excluded step."""
+    """Judge each row of two tables, rows × steps or rows × one sum; NaN is an excluded step."""
     return judge_sparse_pair(SparseTimes.from_dense(a, b), floor)[0]
 
 
 def judge_sparse_pair(cells: SparseTimes, floor: NoiseFloor) -> tuple[RowEvidence, Bools]:
-    """Judge each row; also return which rows were judged without the common mode."""
+    """Judge each row; also return which rows were judged by what is left without the common mode."""
     evidence, is_relative = _judge_rows(cells, floor), np.zeros(cells.row_count, dtype=bool)
     residual = common_mode.remove_common_mode(cells)
     if residual is not None:
@@ -44,7 +44,7 @@ def judge_sparse_pair(cells: SparseTimes, floor: NoiseFloor) -> tuple[RowEvidenc
 def _judge_rows(cells: SparseTimes, floor: NoiseFloor, margin: float = params.SHIFT_MARGIN) -> RowEvidence:
     """Judge each row on its own, without a correction for the number of rows.
 
-    `margin` is the factor by which the shifts of rows may by chance be too close to each other.
+    `margin` widens the distances between shifts: of rows that move together, they are by chance too small.
     """
     from scipy.special import stdtr, stdtrit
 
@@ -62,12 +62,12 @@ def _judge_rows(cells: SparseTimes, floor: NoiseFloor, margin: float = params.SH
     center = ragged.compute_medians(log_ratio, row, counts)
     deviation = log_ratio - center[row]
     mad = ragged.compute_medians(np.abs(deviation), row, counts)
-    state = np.zeros(rows)  # variance because each run may be in another state from start to end
+    state_variance = np.zeros(rows)  # due to the state that a run keeps from start to end
     if cells.step_count >= MIN_SAMPLES:
-        state = np.nan_to_num(params.SINGLE_RUN_STATE_SD * params.MAD_TO_SD * mad) ** 2
+        state_variance = np.nan_to_num(params.SINGLE_RUN_STATE_SD * params.MAD_TO_SD * mad) ** 2
     shift = np.where(2 * counts >= valid_a, center, np.nan)
     deviations = StepDeviations(deviation, row, step, mad, cells.step_count)
-    df, error, step_variance = _estimate_shift_error(shift, deviations, floor, state, margin)
+    df, error, step_variance = _estimate_shift_error(shift, deviations, floor, state_variance, margin)
     with np.errstate(divide="ignore", invalid="ignore"):
         t = np.where(shift == 0, 0.0, np.abs(shift) / error)
     p = np.asarray(2 * stdtr(df, -t))
@@ -82,7 +82,7 @@ def _judge_rows(cells: SparseTimes, floor: NoiseFloor, margin: float = params.SH
 
 
 def _estimate_shift_error(
-    shift: Floats, deviations: "StepDeviations", floor: NoiseFloor, state: Floats, margin: float
+    shift: Floats, deviations: "StepDeviations", floor: NoiseFloor, state_variance: Floats, margin: float
 ) -> tuple[Floats, Floats, Floats]:
     """Estimate degrees of freedom and standard error of the shifts, and the variance due to the steps.
 
@@ -95,7 +95,7 @@ def _estimate_shift_error(
 
     def estimate(autocorrelation: float, *, reliable: bool = True) -> tuple[Floats, Floats, Floats]:
         variance, df = estimate_median_variance(deviations, autocorrelation, reliable)
-        return *_combine_variances(variance, df, floor, state), variance
+        return *_combine_variances(variance, df, floor, state_variance), variance
 
     def is_consistent(autocorrelation: float) -> bool:
         df, error, variance = estimate(autocorrelation)
@@ -104,7 +104,7 @@ def _estimate_shift_error(
 
     if deviations.step_count < params.MIN_STEPS_FOR_VARIANCE:
         variance = np.zeros(len(shift))
-        return *_combine_variances(variance, np.ones(len(shift)), floor, state), variance
+        return *_combine_variances(variance, np.ones(len(shift)), floor, state_variance), variance
     observed, upper = _estimate_autocorrelation(deviations)
     if is_known.sum() < params.AUTOCORRELATION_MIN_ROWS:
         return estimate(upper, reliable=False)
@@ -128,11 +128,11 @@ def _is_consistent_with_noise(distance: Floats, error: Floats, df: Floats, step_
 
 
 def _combine_variances(
-    step_variance: Floats, step_df: Floats, floor: NoiseFloor, state: Floats
+    step_variance: Floats, step_df: Floats, floor: NoiseFloor, state_variance: Floats
 ) -> tuple[Floats, Floats]:
     """Combine the variances of steps, state and two runs: Satterthwaite's degrees of freedom, and the SD."""
     between = 2 * floor.spread**2
-    total = step_variance + between + state
+    total = step_variance + between + state_variance
     with np.errstate(divide="ignore", invalid="ignore"):
         squares = step_variance**2 / np.maximum(step_df, 1) + between**2 / floor.freedom
         df = np.where(squares > 0, total**2 / squares, params.MAX_DF).clip(1, params.MAX_DF)
@@ -227,7 +227,7 @@ def _compute_mean_variance(autocorrelation: float, n: int) -> float:
 
 
 def _compute_innovation_variance(autocorrelation: float, n: int) -> float:
-    """Compute the mean square of the innovations of such a series, whose own mean was subtracted."""
+    """Compute the mean square of the innovations of the same series after its own mean was subtracted."""
     of_mean = _compute_mean_variance(autocorrelation, n)
     rest = 1 - autocorrelation
     # of the sum of the innovations and the mean

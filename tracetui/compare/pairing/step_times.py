@@ -1,7 +1,7 @@
 """Align the steps of several runs, and tabulate the time of each row in each step.
 
-Steps are aligned by context length if the runs report it, else by number. Tables are dense for one run and
-sparse for a pair; samples are made of them.
+Steps are aligned by context length if the runs report it, else by number. Tables are dense for one run
+(`tabulate_per_step`) and sparse for a pair (`SparseTimes`).
 """
 
 from collections.abc import Mapping, Sequence
@@ -31,7 +31,7 @@ _EMPTY_SCHEMA: Final = dict.fromkeys(("name", "phase", "step", "dur", "count"), 
 class StepAlignment:
     """Steps of one phase that all runs have."""
 
-    sides: tuple[pl.DataFrame, ...]  # per run: step, tokens; row i of each belongs together
+    sides: tuple[pl.DataFrame, ...]  # per run: step, tokens; equal row numbers are aligned
     how: str  # what the aligned steps have in common: `steps of equal number`
     warm_up_counts: tuple[int, ...]  # per run: leading steps that were excluded
 
@@ -154,7 +154,7 @@ class StepTimes:
 
     run: Run
     look: Look
-    name: EncodedColumn
+    name: EncodedColumn  # the keys
     phase: EncodedColumn
     step: EncodedColumn
     dur: Ints
@@ -209,27 +209,27 @@ def build_step_times(run: Run, look: Look) -> StepTimes:
         key = ["name", "rank"] if look.terms.ranks_apart else ["name"]
         keyed = select_keyed_rows(run, look)
         rows = keyed.select(*key, "phase", step.alias("step"), "dur", count=count).collect()
-    name, phase, numbers = (EncodedColumn.from_series(rows[c]) for c in ("name", "phase", "step"))
+    name, phase, steps = (EncodedColumn.from_series(rows[c]) for c in ("name", "phase", "step"))
     if "rank" in rows.columns:
         name = _encode_row_keys(name, EncodedColumn.from_series(rows["rank"]))
     dur, counts = (rows[c].cast(pl.Int64).to_numpy() for c in ("dur", "count"))
-    return StepTimes(run, look, name, phase, numbers, dur, counts)
+    return StepTimes(run, look, name, phase, steps, dur, counts)
 
 
 def _encode_row_keys(name: EncodedColumn, rank: EncodedColumn) -> EncodedColumn:
     codes, names, ranks = name.encode_pairs(rank)
-    words = map(make_row_key, _fill_missing_names(name).gather(names), rank.values.gather(ranks))
-    return EncodedColumn(pl.Series([*words, None], dtype=pl.String), codes)
+    keys = map(make_row_key, _fill_missing_names(name).gather(names), rank.values.gather(ranks))
+    return EncodedColumn(pl.Series([*keys, None], dtype=pl.String), codes)
 
 
 def build_sparse_times(
-    works: Sequence[StepTimes], phase: str | None, sides: Sequence[pl.DataFrame], names: Sequence[RowNames]
+    times: Sequence[StepTimes], phase: str | None, sides: Sequence[pl.DataFrame], names: Sequence[RowNames]
 ) -> SparseTimes:
     """Build rows × aligned steps of both sides, in ns per token: `tabulate_per_step` in sparse form."""
     rows, steps = len(names[0]), sides[0].height
 
     def sum_side(side: int) -> tuple[Ints, Floats]:
-        indexed = _index_rows_and_steps(works[side], phase, sides[side], names[side])
+        indexed = _index_rows_and_steps(times[side], phase, sides[side], names[side])
         cells, sums = _sum_cells(*indexed, (rows, steps))
         return cells, sums / sides[side]["tokens"].to_numpy()[cells % max(1, steps)]
 
@@ -263,19 +263,19 @@ def _scatter_values(cells: Ints, own_cells: Ints, values: Floats) -> Floats:
     return out
 
 
-def tabulate_per_step(times: StepTimes, phase: str | None, picked: pl.DataFrame, names: RowNames) -> Floats:
+def tabulate_per_step(times: StepTimes, phase: str | None, aligned: pl.DataFrame, names: RowNames) -> Floats:
     """Tabulate rows × aligned steps in ns per token; 0 if a row is absent from a step."""
-    row, step, dur = _index_rows_and_steps(times, phase, picked, names)
-    out = np.bincount(row * picked.height + step, weights=dur, minlength=len(names) * picked.height)
-    return np.asarray(out.reshape(len(names), picked.height) / picked["tokens"].to_numpy())
+    row, step, dur = _index_rows_and_steps(times, phase, aligned, names)
+    out = np.bincount(row * aligned.height + step, weights=dur, minlength=len(names) * aligned.height)
+    return np.asarray(out.reshape(len(names), aligned.height) / aligned["tokens"].to_numpy())
 
 
 def _index_rows_and_steps(
-    times: StepTimes, phase: str | None, picked: pl.DataFrame, names: RowNames
+    times: StepTimes, phase: str | None, aligned: pl.DataFrame, names: RowNames
 ) -> tuple[Ints, Ints, Ints]:
-    """Index row and picked step of each timed row of a phase that has both; also return its duration."""
+    """Index table row and aligned step of each timed row of a phase that has both; add its duration."""
     in_phase = times.index_phase(phase)
-    steps = times.step.map_codes(_index_in(times.step.values, picked["step"]), in_phase)
+    steps = times.step.map_codes(_index_in(times.step.values, aligned["step"]), in_phase)
     rows, dur = _index_rows(times, phase, names), times.dur[in_phase]
     has_both = (rows >= 0) & (steps >= 0)
     return (rows, steps, dur) if has_both.all() else (rows[has_both], steps[has_both], dur[has_both])

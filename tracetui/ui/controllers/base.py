@@ -1,14 +1,20 @@
 """What controllers share: the state, what draws and answers it, the input line, and Textual's services."""
 
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from collections.abc import Callable, Coroutine
+from typing import Any, NamedTuple, Protocol
 
 from tracetui.ui.answer_updates import AnswerUpdater
-from tracetui.ui.controllers.input_line import InputLine, RunAsync
+from tracetui.ui.controllers.input_line import InputLine
 from tracetui.ui.pages import Page, ViewPage
 from tracetui.ui.renderer import Renderer, Timer
 from tracetui.ui.workers.feed import Post
 from tracetui.ui.workspace import Workspace
+
+
+class RunAsync(Protocol):
+    """Runs a coroutine in the background, and cancels the one before of the same group."""
+
+    def __call__(self, work: Coroutine[Any, Any, None], *, group: str) -> object: ...
 
 
 class ScreenParts(NamedTuple):

@@ -1,7 +1,6 @@
 """The input line, which takes all keys while it is open, and hands over its text."""
 
-from collections.abc import Callable, Coroutine
-from typing import Any, Protocol
+from collections.abc import Callable
 
 from msgspec import Struct
 
@@ -10,18 +9,12 @@ from tracetui.ui.renderer import Renderer
 from tracetui.ui.workspace import Workspace
 
 
-class RunAsync(Protocol):
-    """Runs a coroutine in the background, and cancels the one before of the same group."""
-
-    def __call__(self, work: Coroutine[Any, Any, None], *, group: str) -> object: ...
-
-
 def _ignore(text: str) -> None:
     pass
 
 
 class InputActions(Struct, frozen=True):
-    """What is called with the text of the input line."""
+    """What is called with the text of the input line, and when."""
 
     accept: Callable[[str], None]  # on Enter
     cancel: Callable[[str], None] = _ignore  # on Esc
@@ -30,7 +23,7 @@ class InputActions(Struct, frozen=True):
 
 
 class InputLine:
-    """Opens the line, edits it key by key, and calls the actions of its purpose."""
+    """Opens the line, edits it key by key, and calls the actions it was opened with."""
 
     def __init__(self, workspace: Workspace, renderer: Renderer) -> None:
         self._workspace, self._renderer = workspace, renderer

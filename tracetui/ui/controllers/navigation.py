@@ -13,7 +13,7 @@ CANCELLED_EXIT: Final = 130  # the user quit while files were read
 
 
 class Navigation(Controller):
-    """Changes the page, and the view of the session."""
+    """Changes the page, and the view that the session shows."""
 
     # pages
 
@@ -49,7 +49,7 @@ class Navigation(Controller):
         elif isinstance(page, RefusedPage) or (
             isinstance(page, LoadingPage) and self._workspace.live is None
         ):
-            self.quit()  # an engine that is starting must not be lost by a slip
+            self.quit()  # but not while an engine starts: a slip must not lose it
         else:
             self.apply_command(go_back)
 

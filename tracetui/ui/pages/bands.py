@@ -15,10 +15,10 @@ from tracetui.views.diff import build_labels
 from tracetui.views.ink import Line, Span
 
 SHOWN_METADATA: Final = ("model", "dtype", "quant", "device")
-RUN_LEAST_CELLS: Final = 12
+RUN_LEAST_CELLS: Final = 12  # of the name of one run, even if its details then lack room
 MEAN_LEAST_WIDTH: Final = 64  # of the screen, to show the mean speed next to the present one
 NAME_LEAST_CELLS: Final = 6  # badges leave so many to the name
-FOCUS_MOST_CHARS: Final = 48
+FOCUS_MOST_CHARS: Final = 48  # of a focus in the status line
 
 
 def draw_header(
@@ -32,8 +32,8 @@ def draw_header(
 ) -> Line:
     """Return the header: name, speed, details by importance as far as they fit, badges.
 
-    `displayed` are the runs of the view, `position` the place of the run among all, `writer` the state of who
-    writes the file.
+    `position` is the place of the run among all open runs, `writer` the state of the program that writes its
+    file, `displayed` what the view shows, which may be several runs.
     """
     if run is None:
         return (Span(" tracetui", "bar_on"),)
@@ -103,7 +103,7 @@ def _describe_run(run: Run, info: RunInfo, lens: str | None, position: str, *, l
 
 
 def _describe_runs(displayed: Sequence[tuple[Run, RunInfo]]) -> tuple[str, str, list[str]]:
-    """Return a name for several runs, their speeds, and their common details, or both of a pair."""
+    """Return name, speeds and common details of several runs; of a pair also other details, as `a → b`."""
     runs = [run for run, _ in displayed]
     parts = _list_common_details(runs)
     if len(runs) > 2:

@@ -9,11 +9,12 @@ from typing import Final
 
 from tracetui.glyphs import count_cells
 
-# A style, a position, a mode of cursor or frame, the end of a line (a position follows), and text.
+# A style, a position, a switch (cursor shown, frame begun), the end of a line (a position follows), and text.
 _TOKEN: Final = re.compile(
-    "\x1b\\[(?P<style>[0-9;]*)m|\x1b\\[(?P<row>\\d+);(?P<column>\\d+)H"
+    "\x1b\\[(?P<style>[0-9;]*)m|(?P<position>\x1b\\[(?P<row>\\d+);(?P<column>\\d+)H)"
     "|(?P<switch>\x1b\\[\\?(?:25|2026)[hl])|(?P<end>\r?\n)|(?P<text>[^\x00-\x1f\x7f]+)"
 )
+_COLOUR: Final = re.compile("(?:^|;)([34]8;(?:2;\\d+;\\d+;\\d+|5;\\d+)|(?:3|4|9|10)\\d)(?=;|$)")
 SKIP_LEAST_CELLS: Final = 5  # from so many unchanged cells on, moving the cursor is shorter than writing them
 
 Style = tuple[str, str, str]  # attributes, foreground, background
@@ -21,7 +22,6 @@ PLAIN: Final[Style] = ("", "", "")
 
 Cell = tuple[str, Style] | None  # None: unknown
 Position = tuple[int, int]  # row and column, from 1
-_COLOUR: Final = re.compile("(?:^|;)([34]8;(?:2;\\d+;\\d+;\\d+|5;\\d+)|(?:3|4|9|10)\\d)(?=;|$)")
 
 
 class ScreenCache:
@@ -47,10 +47,10 @@ class ScreenCache:
             kind = token.lastgroup
             if token.start() != end or (kind == "text" and position is None):
                 break
-            end, was_moved = token.end(), kind == "column"
+            end, was_moved = token.end(), kind == "position"
             if kind == "style":
                 style = apply_codes(style, token["style"])
-            elif kind == "column":
+            elif kind == "position":
                 position = int(token["row"]), int(token["column"])
             elif kind == "switch":
                 out.add(token["switch"])
