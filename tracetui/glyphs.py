@@ -12,6 +12,7 @@ from typing import Final
 from rich.cells import cell_len, split_graphemes
 
 from capture.clean_text import shorten_middle
+from capture.native.schema import PATH_SEPARATOR
 
 BLOCKS: Final = "▁▂▃▄▅▆▇█"
 ASCII_BLOCKS: Final = "_.-~=+*#"
@@ -22,6 +23,7 @@ CHANGE_SIGNS: Final = ("▼▼▼", "▼▼", "▼", "·", "▲", "▲▲", "▲
 ASCII_CHANGE_SIGNS: Final = ("---", "--", "-", ".", "+", "++", "+++")
 NARROW_CHANGE_SIGNS: Final = "▼▽▿·▵△▲"  # if there is no room to repeat a sign
 ASCII_NARROW_CHANGE_SIGNS: Final = "v=-.+*^"
+SENTENCE_LEAST_SPACES: Final = 4
 MOST_CHARS: Final = 4096  # longer texts are shortened before they are measured
 READABLE_CHARS: Final = 40  # names up to this length stay as they are
 NAME_COLUMNS: Final = frozenset({"name", "name_a", "name_b", "scope"})  # with names of kernels
@@ -157,6 +159,18 @@ def _clip_cells_left(text: str, width: int) -> str:
         if width < 0:
             return text[end:]
     return text
+
+
+def is_sentence(text: str) -> bool:
+    """Whether a text is words, not a name, a path or a number with its unit."""
+    return text.count(" ") >= SENTENCE_LEAST_SPACES and PATH_SEPARATOR not in text
+
+
+def fit_sentence(text: str, width: int, ascii: bool = False) -> str:
+    """Return a text in exactly `width` cells: padded, or cut at its end."""
+    if count_cells(text) > width > 0:
+        text = clip_cells(text, width - 1) + ("~" if ascii else "…")
+    return fit_cells(text, width)
 
 
 def fit_cells(text: str, width: int, right: bool = False, ascii: bool = False) -> str:

@@ -17,7 +17,14 @@ from capture.run import Run
 from capture.spelling import suggest_nearest
 from tracetui import glyphs, markdown, units
 from tracetui.analysis.frames.selection import compute_total_ns
-from tracetui.glyphs import NAME_COLUMNS, count_cells, fit_cells, map_display_names
+from tracetui.glyphs import (
+    NAME_COLUMNS,
+    count_cells,
+    fit_cells,
+    fit_sentence,
+    is_sentence,
+    map_display_names,
+)
 from tracetui.look import Look
 from tracetui.views import Answer, Source, View, ask, ink, list_heads, select_row_key, sort_answer
 
@@ -207,8 +214,12 @@ def _format_text_table(rows: pl.DataFrame, content: ReportContent) -> tuple[str,
     layout = [
         (i, widths[c], kind.is_numeric()) for i, (c, kind) in enumerate(rows.schema.items()) if c in widths
     ]
-    lines = ("  ".join(fit_cells(row[i], width, right) for i, width, right in layout) for row in cells)
+    lines = ("  ".join(_fit_cell(row[i], width, right) for i, width, right in layout) for row in cells)
     return "\n".join(map(str.rstrip, lines)), len(rows.columns) - len(widths)
+
+
+def _fit_cell(text: str, width: int, right: bool) -> str:
+    return fit_sentence(text, width) if is_sentence(text) else fit_cells(text, width, right)
 
 
 def _fit_widths(natural: Mapping[str, int], rows: pl.DataFrame, content: ReportContent) -> dict[str, int]:
@@ -220,11 +231,20 @@ def _fit_widths(natural: Mapping[str, int], rows: pl.DataFrame, content: ReportC
     ranked = [c for c in content.answer.columns or content.view.columns if c in others]
     room, fitting = content.width - widths[first], {first: widths[first]}
     for name in (*ranked, *(c for c in others if c not in ranked)):
-        room -= widths[name] + 2
-        if room < 0:
+        if room < widths[name] + 2:
             break
+        room -= widths[name] + 2
         fitting[name] = widths[name]
-    return fitting
+    return _widen_cut(fitting, natural, room)
+
+
+def _widen_cut(widths: Mapping[str, int], natural: Mapping[str, int], room: int) -> dict[str, int]:
+    """Give remaining room to the columns that are cut, the last ones first: sentences stand there."""
+    wider = dict(widths)
+    for name in reversed(widths.keys()):
+        wider[name] = min(natural[name], widths[name] + room)
+        room -= wider[name] - widths[name]
+    return wider
 
 
 def _format_cells(rows: pl.DataFrame) -> list[list[str]]:

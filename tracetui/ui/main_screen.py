@@ -1,6 +1,7 @@
 """The one screen: header and tabs, a table or a drawing, status and keys."""
 
 from collections.abc import Callable, Sequence
+from textwrap import wrap
 from typing import Final
 
 from textual.app import ComposeResult
@@ -34,6 +35,7 @@ class MainScreen(Screen[None]):
         for hidden in (self.drawing, self._name_lines, self._tour):
             _set_display(hidden, False)
         self._cursor_line: int | None = None  # line of the drawing
+        self._full_sheet = self.table.sheet  # whose row is shown in full
         self.shows_table = True
         # Whether the question, and the view, changed since the last drawing.
         self._is_other_question = self._is_other_view = False
@@ -89,13 +91,22 @@ class MainScreen(Screen[None]):
         self._tabs.show([tabs])
         self._foot.show([keys])
 
-    def show_full_name(self, name: str) -> None:
-        """Show a name below the table if its cell cuts it; an empty name hides the lines."""
+    def show_row_in_full(self, name: str, texts: Sequence[tuple[str, str]] = ()) -> None:
+        """Show below the table what it cuts of a row: its name, and sentences, each with its heading."""
         room = max(1, self.size.width - 2)
         limit = max(1, self.size.height * 2 // 5)
         is_cut = any(count_cells(name) > column.width for column in self.table.columns[:1])
-        lines = [(Span(f" {part}", "name"),) for part in wrap_cells(name, room)] if is_cut else []
-        self._show_in_height(self._name_lines, lines, min(len(lines), limit))
+        lines: list[Line] = [(Span(f" {part}", "name"),) for part in wrap_cells(name, room)] if is_cut else []
+        for heading, text in texts:
+            first, *others = wrap(f"{heading}: {text}", room)
+            label = heading[: len(first)] + ":" * (len(first) > len(heading))
+            lines.append((Span(f" {label}", "dim"), Span(first[len(label) :])))
+            lines += [(Span(f" {part}"),) for part in others]
+        height = min(len(lines), limit)
+        if lines and self._full_sheet is self.table.sheet:  # the table keeps its height from row to row
+            height = max(height, self._name_lines.size.height)
+        self._full_sheet = self.table.sheet
+        self._show_in_height(self._name_lines, lines, height)
 
     def show_tour(self, draw: Callable[[int], list[Line]]) -> None:
         """Show the text of the tour, drawn for the width."""

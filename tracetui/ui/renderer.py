@@ -184,9 +184,10 @@ class Renderer:
         """Draw the status line and, if wanted, the full name under the cursor."""
         workspace, table, width = self._workspace, self.table, self._measure_screen().width
         shows_view = workspace.is_showing_view
-        in_full = self.main_screen.shows_table and shows_view and workspace.session.look.full_names
-        name = next(iter(table.row.values()), None) if in_full else None
-        self.main_screen.show_full_name(name if isinstance(name, str) else "")
+        shows_rows = self.main_screen.shows_table and shows_view
+        name = next(iter(table.row.values()), None) if workspace.session.look.full_names else None
+        prose = table.sheet.list_hidden_prose(table.cursor, table.columns) if shows_rows else ()
+        self.main_screen.show_row_in_full(name if isinstance(name, str) and shows_rows else "", prose)
         look = workspace.session.look if shows_view else replace(workspace.session.start, filter="")
         if not shows_view or workspace.view.run_count < 2:  # only comparisons have unchanged rows
             look = replace(look, terms=replace(look.terms, changed_only=False))

@@ -12,12 +12,19 @@ import polars as pl
 from msgspec import Struct, field
 
 from tracetui import glyphs, units
-from tracetui.glyphs import NAME_COLUMNS, count_cells, fit_cells, map_display_names
+from tracetui.glyphs import (
+    NAME_COLUMNS,
+    count_cells,
+    fit_cells,
+    fit_sentence,
+    is_sentence,
+    map_display_names,
+)
 from tracetui.look import Look
 from tracetui.views import TableStyle
 
 SAMPLE_ROWS: Final = 200
-TEXT_MOST_CELLS: Final = 28
+TEXT_MOST_CELLS: Final = 28  # unless there is more room
 NAME_LEAST_CELLS: Final = 14
 TREND_CELLS: Final = 16
 RETAINED_COLUMNS: Final = 2  # most important columns that full names do not push off the screen
@@ -45,6 +52,8 @@ class SheetColumn:
     kind: str  # name · whole (a name in full) · text · number · trend · bar · rule
     source_name: str = ""  # column of the rows that it shows; empty: `name`
     half_bar_value: float = 0.0  # of a bar: the value that fills half of its width
+    full_width: int = 0  # of a text: in which no cell is cut
+    is_prose: bool = False  # a text of sentences, which is cut at its end
 
     @property
     def source(self) -> str:
@@ -115,7 +124,14 @@ class Sheet(Struct, frozen=True, eq=False):
         others = sorted(others, key=lambda c: c.name not in best)
         fitting = _select_fitting(others[first:], width - least)
         room = width - _sum_widths(fitting)
-        return (replace(name, width=max(1, min(name.width, room, width))), *fitting)
+        name = replace(name, width=max(1, min(name.width, room, width)))
+        return (name, *_widen_texts(fitting, room - name.width - GAP_CELLS, drop=not names))
+
+    def list_hidden_prose(self, row: int, columns: Sequence[SheetColumn]) -> list[tuple[str, str]]:
+        """Return heading and text of each sentence of a row that these columns cut or do not show."""
+        widths = {c.name: c.width for c in columns}
+        texts = [(c, self.rows[row, c.name]) for c in self.columns if c.is_prose and row < self.rows.height]
+        return [(c.heading, t) for c, t in texts if t and count_cells(t) > widths.get(c.name, 0)]
 
     def resolve_columns(self, words: Sequence[str]) -> tuple[str, ...]:
         """Return the columns, without the name, that the user's words mean, in their order."""
@@ -257,7 +273,12 @@ def _measure_column(values: pl.Series, naming: bool) -> SheetColumn:
     width = max(len(heading) + 1, _measure_numbers(values) if is_number else _measure_texts(values))
     if naming:
         return SheetColumn(values.name, heading, width, "name")
-    return SheetColumn(values.name, heading, min(width, TEXT_MOST_CELLS), "number" if is_number else "text")
+    if is_number:
+        return SheetColumn(values.name, heading, min(width, TEXT_MOST_CELLS), "number")
+    sample = values.head(SAMPLE_ROWS).to_list() if width > TEXT_MOST_CELLS else []
+    is_prose = any(isinstance(text, str) and is_sentence(text) for text in sample)
+    narrow = min(width, TEXT_MOST_CELLS)
+    return SheetColumn(values.name, heading, narrow, "text", full_width=width, is_prose=is_prose)
 
 
 def _measure_numbers(values: pl.Series) -> int:
@@ -279,6 +300,24 @@ def _measure_texts(values: pl.Series) -> int:
 def _sum_widths(columns: Iterable[SheetColumn]) -> int:
     """Return the cells of columns with the gaps behind them."""
     return sum(c.width + GAP_CELLS for c in columns)
+
+
+def _widen_texts(columns: Sequence[SheetColumn], room: int, *, drop: bool) -> list[SheetColumn]:
+    """Give remaining room to the texts that are cut, one after the other.
+
+    With `drop`, a sentence also gets the room of those after it: one whole says more than two that are cut.
+    """
+    prose = [c for c in columns if c.is_prose] if drop else []
+    while len(prose) > 1 and room < prose[0].full_width - prose[0].width:
+        last = prose.pop()
+        columns = [c for c in columns if c is not last]
+        room += last.width + GAP_CELLS
+    out: list[SheetColumn] = []
+    for column in columns:
+        more = max(0, min(room, column.full_width - column.width))
+        room -= more
+        out.append(replace(column, width=column.width + more) if more else column)
+    return out
 
 
 def _select_fitting(columns: Sequence[SheetColumn], room: int) -> list[SheetColumn]:
@@ -314,7 +353,8 @@ def _format_cell(value: Any, column: SheetColumn, ascii: bool) -> str:
     if column.kind == "trend":
         trend = "" if value is None else glyphs.draw_stable_sparkline(value, column.width, ascii)
         return fit_cells(trend, column.width)
-    return fit_cells(units.format_cell(column.name, value), column.width)
+    text = units.format_cell(column.name, value)
+    return fit_sentence(text, column.width, ascii) if column.is_prose else fit_cells(text, column.width)
 
 
 @lru_cache(maxsize=1 << 13, typed=True)

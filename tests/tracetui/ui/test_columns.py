@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 from textual.pilot import Pilot
 
@@ -11,7 +12,7 @@ from tests.tracetui.ui.hand import decode, play, press, screen
 from tracetui import saved_choices
 from tracetui.ui.app import Explorer
 from tracetui.ui.screen_options import ScreenOptions
-from tracetui.ui.sheet import resolve_columns
+from tracetui.ui.sheet import measure_sheet, resolve_columns
 
 Pilots = Pilot[Any]
 
@@ -133,3 +134,29 @@ def test_a_column_is_known_by_its_heading_and_rather_by_its_own_name() -> None:
     assert resolve_columns(("GB/s", "Δ", "delta", "roof", "share"), names) == (
         "gb_per_s", "delta_ns", "roof_share", "share",
     )  # fmt: skip
+
+
+def test_sentences_that_a_table_cuts_are_in_full_below_it() -> None:
+    """The row under the cursor of Fix has its whole advice in sight, at any width."""
+
+    async def script(app: Explorer, pilot: Pilots) -> None:
+        await press(pilot, "F")
+        advice = app.main_screen.table.row["advice"]
+        below = " ".join(line.strip() for line in screen(app) if line.strip())
+        assert advice in below
+        assert "…" not in below.partition("advice:")[2].partition("evidence:")[0]
+
+    for size in ((80, 24), (120, 40)):
+        play(script, [decode()], size=size)
+
+
+def test_a_sentence_gets_the_room_that_is_left() -> None:
+    advice = "fusing it with its neighbours: a launch costs more than its work"
+    rows = pl.DataFrame({"op": ["norm"], "share": [0.5], "advice": [advice], "evidence": [advice]})
+    sheet = measure_sheet(rows, ("op",), rows.columns)
+    narrow = {c.name: c.width for c in sheet.lay_out_columns(88)}
+    assert "evidence" not in narrow and narrow["advice"] >= len(advice)
+    assert {c.name for c in sheet.lay_out_columns(200)} == set(rows.columns)
+    columns = sheet.lay_out_columns(50)
+    assert sheet.format_rows(0, 1, columns)[0][-1].rstrip().startswith("fusing it with its")
+    assert sheet.list_hidden_prose(0, columns) == [("advice", advice), ("evidence", advice)]
