@@ -241,7 +241,7 @@ def _fit_widths(natural: Mapping[str, int], rows: pl.DataFrame, content: ReportC
 def _widen_cut(widths: Mapping[str, int], natural: Mapping[str, int], room: int) -> dict[str, int]:
     """Give remaining room to the columns that are cut, the last ones first: sentences stand there."""
     wider = dict(widths)
-    for name in reversed(widths.keys()):
+    for name in reversed(list(widths)):
         wider[name] = min(natural[name], widths[name] + room)
         room -= wider[name] - widths[name]
     return wider
