@@ -39,8 +39,13 @@ class StepAnnotation:
     number: int | None = None  # of numbered steps
 
     @property
-    def detail(self) -> int:
-        """Score of the reported fields: of two annotations of one step, the more detailed one is used."""
+    def detail(self) -> int | None:
+        """Score of the reported fields: of two annotations of one step, the more detailed one is used.
+
+        None for a step without a request, which is none.
+        """
+        if self.batch == 0 and not self.tokens:
+            return None
         fields = (self.phase, self.batch, self.tokens, self.context)
         sums = [s for s in (self.prefill, self.decode) if s is not None]
         return sum(v is not None for v in fields) + sum(s.queries_keys is not None for s in sums) * 4

@@ -43,16 +43,16 @@ def _select_step_numbers(names: pl.Series, parsed: list[StepAnnotation | None]) 
 def _mark_annotated_steps(
     complete: CompleteEvents, parsed: list[StepAnnotation | None], is_annotation: list[bool]
 ) -> CompleteEvents:
-    """Start a step at each annotation, except where a more detailed one starts the same step."""
+    """Start a step at each annotation, except an empty one and where a more detailed one starts it."""
     fields = {c: [getattr(step, c) if step else None for step in parsed] for c in ("phase", *STEP_FIELDS)}
     annotates = pl.Series(is_annotation)
     labels = complete.labels.with_columns(
         pl.Series(c, values, dtype=pl.String if c == "phase" else pl.Int64) for c, values in fields.items()
     ).with_columns(starts_step=annotates, is_annotation=annotates)
-    details = pl.Series([step.detail if step else 0 for step in parsed])
+    details = pl.Series([step and step.detail for step in parsed], dtype=pl.Int64)
     annotations = complete.rows.with_row_index("row").filter(annotates.gather(complete.rows["label"]))
     annotations = annotations.with_columns(detail=details.gather(annotations["label"]))
-    starts = sorted(_select_step_annotations(annotations.drop_nulls(["t", "dur"])))
+    starts = sorted(_select_step_annotations(annotations.drop_nulls(["t", "dur", "detail"])))
     numbers = pl.Series([None], dtype=pl.Int64).new_from_index(0, complete.rows.height)
     numbers.scatter([row for _, row in starts], range(1, len(starts) + 1))
     is_unused = annotates.gather(complete.rows["label"]) & numbers.is_null()

@@ -125,6 +125,7 @@ def _describe_labels(labels: pl.DataFrame, names: ProcessNames) -> pl.DataFrame:
         *_describe_names(labels),
         track=pl.Series(tracks, dtype=pl.String),
         region=pl.Series(list(map(names.regions.get, labels["thread"])), dtype=pl.String),
+        device=labels["thread"].str.split(THREAD_SEPARATOR).list.first(),
         is_scope=pl.Series(scopes, dtype=pl.Boolean),
         thread=pl.col("thread").rank("dense").cast(pl.UInt32),
     )
@@ -196,6 +197,7 @@ def _attribute_to_launches(
             columns = (complete.labels[c].gather(scopes["label"]) for c in ("name", "thread"))
             kernels = with_paths(kernels, scopes.select("t", "dur", *columns))
         kernels = _with_steps(with_lines(kernels, functions), "host_t", steps)
+        kernels = _move_carried_over(kernels, complete.labels["device"])
         annotations = read_step_annotations(complete)
         kernels = with_operators(kernels, rows, complete.labels, annotations)
         if captures.paths:
@@ -217,6 +219,29 @@ def _with_steps(rows: pl.DataFrame, time: str, steps: pl.DataFrame) -> pl.DataFr
     if steps.is_empty():
         return rows
     return rows.with_columns(step=pl.coalesce("step", find_steps_at(rows[time], steps)))
+
+
+def _move_carried_over(kernels: pl.DataFrame, devices: pl.Series) -> pl.DataFrame:
+    """Move kernels without a launch before a device's first launched one out of that one's step.
+
+    They were launched before the recording began, in the step before; null if the file does not show it.
+    """
+    if not {"step", "launch"} <= set(kernels.columns):
+        return kernels
+    device = devices.gather(kernels["label"]).alias("device")
+    launched = kernels.select("t", "step", device).filter(kernels["launch"].is_not_null())
+    first = (
+        launched.sort("t")
+        .group_by("device")
+        .agg(first_t=pl.col("t").first(), first_step=pl.col("step").first())
+    )
+    kernels = kernels.with_columns(device).join(first, on="device", how="left", maintain_order="left")
+    is_carried_over = pl.col("launch").is_null() & (pl.col("t") < pl.col("first_t"))
+    is_carried_over &= pl.col("step") == pl.col("first_step")
+    before = pl.col("step") - 1
+    before = pl.when(before.is_in(kernels["step"].implode())).then(before)
+    kernels = kernels.with_columns(step=pl.when(is_carried_over).then(before).otherwise("step"))
+    return kernels.drop("device", "first_t", "first_step")
 
 
 def _expand_labels(rows: pl.DataFrame, labels: pl.DataFrame) -> pl.DataFrame:

@@ -7,10 +7,13 @@ from typing import Any
 import polars as pl
 import pytest
 
+from capture.load_runs import load
 from capture.loaders import find_loaders
 from capture.run import Run
 from capture.source import Source
 from tests.conftest import shared
+from tracetui.analysis.layers import compute_layer_table
+from tracetui.look import Look
 
 DECODE = "execute_{0}_context_0(sq0sk0sqsq0sqsk0)_generation_{0}(sq{0}sk{1}sqsq{0}sqsk{1})"
 MIXED = "execute_10_context_1(sq8sk20sqsq64sqsk160)_generation_2(sq2sk50sqsq2sqsk50)"
@@ -112,6 +115,54 @@ def test_steps_of_an_engine_go_before_those_of_the_profiler(tmp_path: Path) -> N
     )
     assert steps(run) == [(1, "decode", 1, 1, 9), (2, "decode", 1, 1, 10)]
     assert kernel_steps(run) == [(1, "decode"), (2, "decode")]
+
+
+def test_an_annotation_without_requests_is_no_step(tmp_path: Path) -> None:
+    run = written(
+        tmp_path,
+        annotation("execute_context_0(0)_generation_2(2)", 0, 50),
+        annotation("execute_context_0(0)_generation_0(0)", 100, 50),
+        annotation("execute_context_0(0)_generation_1(1)", 200, 50),
+        *launch(210, 1, 220),
+    )
+    assert [step[:3] for step in steps(run)] == [(1, "decode", 2), (2, "decode", 1)]
+
+
+def test_kernels_that_the_recording_did_not_see_launched_belong_to_the_step_before(tmp_path: Path) -> None:
+    """Those of a later step without a launch stay in the step of their time."""
+    unlaunched = [annotation("k", ts, 5, cat="kernel") | {"pid": 0, "tid": 7} for ts in (5, 25, 120, 160)]
+    marks = [annotation(f"ProfilerStep#{n}", 100 * (n - 3), 90) for n in (3, 4)]
+    run = written(
+        tmp_path, *marks, *unlaunched[:2], *launch(10, 1, 40), *unlaunched[2:], *launch(130, 2, 140)
+    )
+    assert run.events.filter(pl.col("kind") == "kernel").sort("t")["step"].to_list() == [
+        None,
+        None,
+        3,
+        4,
+        4,
+        4,
+    ]
+
+
+def test_kernels_without_a_launch_in_a_second_step_move_to_the_first(tmp_path: Path) -> None:
+    unlaunched = [annotation("k", ts, 5, cat="kernel") | {"pid": 0, "tid": 7} for ts in (5, 105)]
+    marks = [annotation(f"ProfilerStep#{n}", 100 * (n - 3), 90) for n in (3, 4)]
+    run = written(tmp_path, *marks, *unlaunched, *launch(110, 1, 140))
+    assert run.events.filter(pl.col("kind") == "kernel").sort("t")["step"].to_list() == [3, 3, 4]
+
+
+def test_the_tail_of_the_step_before_is_in_no_layer_of_the_next_one() -> None:
+    """Of 24 layers, the file shows the last ten of the step before; by its README."""
+    (run,) = load(shared("samples/carried_over/qwen_mi300.json.gz"), cache=False)
+    kernels = run.events.filter(pl.col("kind") == "kernel")
+    gates = kernels.filter(pl.col("op").cast(pl.String) == "mlp.gate").group_by("step").len()
+    assert dict(gates.iter_rows()) == {6: 24, None: 11}
+    tail = kernels.filter(pl.col("step").is_null())["layer"].drop_nulls()
+    assert (tail.min(), tail.max()) == (13, 23)
+    table = compute_layer_table(run, Look(), "op").filter(pl.col("op") == "mlp.gate")
+    assert table["count"].to_list() == [1] * 24
+    assert not table["odd"].any()
 
 
 def test_graphs_and_captures_are_no_steps(tmp_path: Path) -> None:
