@@ -136,7 +136,7 @@ def _describe_steps(run: Run) -> KeyFact | None:
     parts = [f"{count:,} {name}s" if count > 1 else phase or "one step"]
     batches = table["batch"].drop_nulls().unique()
     if batches.len() == 1:
-        parts.append(f"{batches[0]:,} sequence{'s' * (batches[0] != 1)}")
+        parts.append(f"{batches[0]:,} sequence{'s' * (batches[0] != 1)}{_describe_contexts(table)}")
     layer = run.events["layer"] if run.has("layer") else pl.Series(dtype=pl.Int64)
     layers = layer.filter(is_change(layer)).drop_nulls().n_unique()  # rows of one layer are adjacent
     if layers > 1:
@@ -144,6 +144,15 @@ def _describe_steps(run: Run) -> KeyFact | None:
     strays = device_time.find_stray_kernels(run) if compute_usages(run) else []
     stray_texts = [_describe_stray(kernels) for kernels in strays if kernels.side in ("early", "late")]
     return KeyFact("run", "; ".join([", ".join(parts), *stray_texts]), count)
+
+
+def _describe_contexts(steps: pl.DataFrame) -> str:
+    """Describe the context of each of several sequences: ` of 1,025 tokens`; empty for one, or if unknown."""
+    contexts = steps["context"].drop_nulls().sort()
+    if contexts.is_empty() or steps["batch"][0] == 1:
+        return ""
+    least, most = int(contexts[0]), int(contexts[-1])
+    return f" of {least:,} tokens" if least == most else f" of {least:,}–{most:,} tokens"
 
 
 def _describe_stray(kernels: StrayKernels) -> str:

@@ -45,10 +45,12 @@ from capture.loaders.chrome.trace_model import (
 from capture.loaders.chrome.trace_steps import (
     STEP_FIELDS,
     add_graph_steps,
+    extend_steps,
     find_steps_at,
     mark_step_starts,
     note_capture_trace,
     read_step_annotations,
+    select_steps,
 )
 from capture.run import Run, build_run
 from capture.source import Source
@@ -95,7 +97,7 @@ def convert_to_run(trace: Trace, source: Source, *, part: str = "") -> Run:
     pairs = join_begin_end(trace.others, log)
     complete = trace.complete + build_complete_events(pairs, log) if pairs else trace.complete
     names = with_regions(names, complete.labels["thread"].unique(), log)
-    complete = add_graph_steps(mark_step_starts(complete), log)
+    complete = extend_steps(add_graph_steps(mark_step_starts(complete), log))
     complete = CompleteEvents(complete.rows, _describe_labels(complete.labels, names))
     note_capture_trace(complete, log)
     is_leaf = _find_leaf_work(complete, names, log)
@@ -172,7 +174,7 @@ def _attribute_to_launches(
     Returns two frames, built on two threads; one frame if nothing links kernels to launches.
     """
     rows = complete.rows.with_columns(is_leaf=is_leaf)
-    steps = rows.select("label", "t", "dur", "step").filter(pl.col("step").is_not_null())
+    steps = select_steps(rows)
     scopes = rows.select("label", "t", "dur").filter(
         complete.expand_label("is_scope") & pl.col("t").is_not_null() & (pl.col("dur") > 0) & ~is_leaf
     )

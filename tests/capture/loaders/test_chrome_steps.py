@@ -13,6 +13,7 @@ from capture.run import Run
 from capture.source import Source
 from tests.conftest import shared
 from tracetui.analysis.layers import compute_layer_table
+from tracetui.analysis.time.step_table import compute_decode_rate, compute_step_table
 from tracetui.look import Look
 
 DECODE = "execute_{0}_context_0(sq0sk0sqsq0sqsk0)_generation_{0}(sq{0}sk{1}sqsq{0}sqsk{1})"
@@ -65,7 +66,7 @@ def test_annotations_of_vllm_are_steps_in_order_of_time(tmp_path: Path) -> None:
         *launch(220, 2, 300),
         *launch(400, 3, 410),
     )
-    assert steps(run) == [(1, "mixed", 3, 10, 70), (2, "decode", 32, 32, 640)]
+    assert steps(run) == [(1, "mixed", 3, 10, 23), (2, "decode", 32, 32, 20)]
     assert kernel_steps(run) == [(1, "mixed"), (2, "decode"), (None, None)]
 
 
@@ -82,7 +83,7 @@ def test_the_more_detailed_of_two_annotations_of_one_step_opens_it(tmp_path: Pat
         *launch(120, 1, 500),
         *launch(310, 2, 600),
     )
-    assert steps(run) == [(1, "decode", 4, 4, 80), (2, "decode", 4, 4, None)]
+    assert steps(run) == [(1, "decode", 4, 4, 20), (2, "decode", 4, 4, None)]
     assert kernel_steps(run) == [(1, "decode"), (2, "decode")]
     spans = run.events.filter(pl.col("kind") == "span", pl.col("name").cast(pl.String).str.contains("step"))
     assert spans["dur"].to_list() == [short[1] * 1000]
@@ -92,10 +93,10 @@ def test_the_more_detailed_of_two_annotations_of_one_step_opens_it(tmp_path: Pat
 @pytest.mark.parametrize(
     ("name", "facts"),
     [
-        ("step[DECODE bs=64 g_sq=128 g_sqsq=256 g_sqsk=262144 g_sk=131072]", ("decode", 64, 128, 131072)),
+        ("step[DECODE bs=64 g_sq=128 g_sqsq=256 g_sqsk=262144 g_sk=131072]", ("decode", 64, 128, 2048)),
         ("step[EXTEND bs=2 toks=14721]", ("prefill", 2, 14721, None)),
         ("execute_context_2(6144)_generation_3(3)", ("mixed", 5, 6147, None)),
-        ("prefill[bs=2 tok=14721 ctx=[7803, 6918]]", ("prefill", 2, 14721, 14721)),
+        ("prefill[bs=2 tok=14721 ctx=[7803, 6918]]", ("prefill", 2, 14721, 7360)),
         ("execute_diffusion_1_1024x1024", (None, 1, None, None)),
     ],
 )
@@ -115,6 +116,34 @@ def test_steps_of_an_engine_go_before_those_of_the_profiler(tmp_path: Path) -> N
     )
     assert steps(run) == [(1, "decode", 1, 1, 9), (2, "decode", 1, 1, 10)]
     assert kernel_steps(run) == [(1, "decode"), (2, "decode")]
+
+
+def test_a_step_lasts_until_the_next_annotation_begins(tmp_path: Path) -> None:
+    """What lies between is of the step before; an empty annotation ends a step, a pause is of none."""
+    decode = "execute_context_0(0)_generation_2(2)"
+    run = written(
+        tmp_path,
+        *(annotation(decode, 100 * n, 60) for n in range(4)),
+        annotation("execute_context_0(0)_generation_0(0)", 390, 1),
+        annotation(decode, 5000, 60),
+        annotation("sample", 5070, 20, cat="cpu_op"),
+        *(event for n, ts in enumerate((80, 395, 4000, 5080)) for event in launch(ts, n, ts + 3)),
+    )
+    rows = run.events.filter(pl.col("kind") == "step").sort("t")
+    assert rows["dur"].to_list() == [100_000, 100_000, 100_000, 90_000, 90_000]
+    assert run.events.filter(pl.col("kind") == "kernel").sort("t")["step"].to_list() == [1, None, None, 5]
+
+
+def test_steps_of_a_real_server_agree_with_its_readme() -> None:
+    """Decode steps take 128.6 ms from begin to begin for 13 tokens; each holds the sampling behind it."""
+    name = "samples/real_vllm/eager_prefill_mixed_decode.pt.trace.json.gz"
+    (run,) = load(shared(name), cache=False)
+    table = compute_step_table(run, Look(phase="decode"))
+    assert table["wall_ns"].sum() == pytest.approx(128.6e6, abs=5e4)
+    assert compute_decode_rate(run) == pytest.approx(101.1, abs=0.05)
+    kernels = run.events.filter(pl.col("kind") == "kernel")
+    greedy = kernels.filter(pl.col("name").cast(pl.String).str.contains("greedy_argmax"))
+    assert greedy["step"].to_list() == list(range(1, 10))
 
 
 def test_an_annotation_without_requests_is_no_step(tmp_path: Path) -> None:
@@ -183,7 +212,7 @@ def test_graphs_and_captures_are_no_steps(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("folder", "context", "duration"),
-    [("sglang_qwen3_8b_decode", 32785, 465_716_634), ("vllm_gptoss_decode", 55086, 2_408_598)],
+    [("sglang_qwen3_8b_decode", 1025, 465_716_634), ("vllm_gptoss_decode", 1721, 2_408_598)],
 )
 def test_samples_of_serving_open_with_one_decode_step(folder: str, context: int, duration: int) -> None:
     """Everything that ran on the device was launched within it."""

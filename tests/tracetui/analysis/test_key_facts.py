@@ -99,7 +99,9 @@ def test_the_summary_begins_with_them_and_its_json_has_the_figures() -> None:
 def test_of_a_served_model_the_first_screen_tells_what_matters() -> None:
     (run,) = load(shared("samples/serving/sglang_qwen3_8b_decode/execution.json.gz"))
     actual = said(run)
-    assert actual["run"] == "decode, 32 sequences, 36 layers; one stray kernel 463.3 ms before"
+    assert (
+        actual["run"] == "decode, 32 sequences of 1,025 tokens, 36 layers; one stray kernel 463.3 ms before"
+    )
     assert actual["device"] == "gpu9 93.5% busy inside the step (10.45 ms)"
     assert actual["bound"].startswith("not launch-bound")
 
@@ -129,7 +131,10 @@ def test_the_picture_of_the_readme_tells_of_a_step_what_its_trace_holds() -> Non
     busy, away = sum(e["dur"] for e in rest) / (end - begin), begin - stray["ts"] - stray["dur"]
     (run,) = load(path, cache=False)
     actual = said(run)
-    assert actual["run"] == f"decode, 32 sequences, 36 layers; one stray kernel {away / 1000:.1f} ms before"
+    assert (
+        actual["run"]
+        == f"decode, 32 sequences of 1,025 tokens, 36 layers; one stray kernel {away / 1000:.1f} ms before"
+    )
     assert actual["device"] == f"gpu0 {busy:.1%} busy inside the step ({(end - begin) / 1000:.2f} ms)"
     rows = dict(build_run_facts(run).select("name", "text").iter_rows())
     assert rows["decode tokens/s"].startswith(f"{32e6 / (end - begin):,.0f} ")
