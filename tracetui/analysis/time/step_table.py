@@ -6,6 +6,7 @@ from typing import Final
 
 import polars as pl
 
+from capture.native.schema import RECORDING_NAME
 from capture.run import Run, list_chunks
 from capture.step_ends import find_step_ends
 from tracetui import units
@@ -86,7 +87,8 @@ def sum_adjacent_rows(rows: pl.DataFrame) -> pl.DataFrame:
 def build_step_facts(run: Run) -> pl.DataFrame:
     """Return one row per step, in order: phase, tokens, context, batch, start, wall time; null if unknown.
 
-    The wall time lasts until the next step begins. `steps` is 1, except for steps folded into one row.
+    The wall time lasts until the next step begins, without the recorder's own work in it. `steps` is 1,
+    except for steps folded into one row.
     """
     if not run.has("step"):
         return pl.DataFrame(schema=_STEP_SCHEMA)
@@ -97,7 +99,22 @@ def build_step_facts(run: Run) -> pl.DataFrame:
         table = table.with_columns_seq(phase=pl.coalesce("reported_phase", "phase"))
     table = table.with_columns_seq(pl.col("steps").fill_null(1)).select_seq(*_STEP_SCHEMA).sort("t", "step")
     ends = find_step_ends(table["t"], table["wall_ns"], table["steps"])
-    return table.with_columns_seq(wall_ns=pl.coalesce(ends - table["t"], "wall_ns")).sort("step")
+    table = table.with_columns_seq(wall_ns=pl.coalesce(ends - table["t"], "wall_ns")).sort("step")
+    recorder = _sum_recorder_time(run)
+    if recorder.is_empty():
+        return table
+    own = pl.col("recorder_ns").fill_null(0)
+    table = table.join(recorder, on="step", how="left", maintain_order="left")
+    return table.with_columns(wall_ns=(pl.col("wall_ns") - own).clip(0)).drop("recorder_ns")
+
+
+def _sum_recorder_time(run: Run) -> pl.DataFrame:
+    """Return `step` and `recorder_ns` of the steps in which the recorder did work of its own."""
+    if not {"name", "step", "dur"} <= set(run.events.columns):
+        return pl.DataFrame()
+    rows = (run.events["name"] == RECORDING_NAME).arg_true()
+    own = run.events[rows, ["step", "dur"]].drop_nulls()
+    return own.group_by("step").agg(recorder_ns=pl.col("dur").sum())
 
 
 def _find_step_phases(run: Run) -> pl.DataFrame:
