@@ -15,6 +15,7 @@ from tracetui.analysis.kernels import compute_total_tables
 from tracetui.analysis.ledger.step_ledger import GAP, Ledger, compute_ledger, find_main_phase
 from tracetui.analysis.time import device_time, idle_gaps
 from tracetui.analysis.time.device_time import DEVICE, DeviceUsage, StrayKernels, compute_usages
+from tracetui.analysis.time.fitness import describe_fitness, is_graph_capture, judge_fitness
 from tracetui.analysis.time.host_waits import sum_waits_by_device
 from tracetui.analysis.time.idle_gaps import find_gaps, sum_by_cause
 from tracetui.analysis.time.step_sampling import compute_coverage
@@ -42,7 +43,7 @@ MIN_GROWTH_STEPS: Final = 8  # steps, below which growth is not judged
 class KeyFact:
     """One fact, with the figures of its sentence if it has any."""
 
-    name: str  # server, latency, windows, subject, run, pace, device, bound, lever
+    name: str  # server, latency, windows, subject, run, pace, device, bound, fit, lever
     text: str
     count: int | None = None
     total_ns: int | None = None
@@ -54,21 +55,35 @@ def find_key_facts(run: Run) -> tuple[KeyFact, ...]:
     """Return the facts that are known, in this order.
 
     `server`, its `latency` and `windows`; the `subject` that ran, the `run`, its `pace`, its `device`, what
-    it is `bound` by, and the `lever`, the item with the most to recover.
+    it is `bound` by, how `fit` the capture is, and the `lever`, the item with the most to recover. Of a trace
+    that shows the capture of a graph, only what it is.
     """
+    if is_graph_capture(run):
+        return tuple(filter(None, (_describe_subject(run), _describe_fitness(run))))
+    return tuple(filter(None, _list_facts(run)))
+
+
+def _list_facts(run: Run) -> list[KeyFact | None]:
     busiest = _find_busiest(run)
     has_ledger = run.has("dur") and (busiest is not None or run.has("bytes") or run.has("flops"))
     ledger = compute_ledger(run, Look()) if has_ledger else None
     server_facts = (KeyFact(name, text) for name, text in describe_server_status(run).items())
-    facts = [
+    return [
         *server_facts,
         _describe_subject(run),
         _describe_steps(run) or _sum_listed_time(run),
         _describe_speed(run, ledger, busiest),
         *(_describe_device(run, busiest) if busiest else ()),
+        _describe_fitness(run),
         _find_largest_item(ledger),
     ]
-    return tuple(v for v in facts if v is not None)
+
+
+def _describe_fitness(run: Run) -> KeyFact | None:
+    fitness = judge_fitness(run)
+    if fitness is None:
+        return None
+    return KeyFact("fit", describe_fitness(fitness), len(fitness.flaws), fitness.touched_ns)
 
 
 def _find_busiest(run: Run) -> DeviceUsage | None:
@@ -228,6 +243,8 @@ def suggest_views(run: Run) -> list[Suggestion]:
 
 
 def _iter_suggestions(run: Run) -> Iterator[Suggestion]:
+    if is_graph_capture(run):
+        return
     facts = {fact.name: fact.text for fact in find_key_facts(run)}
     if "lever" in facts:
         yield Suggestion("fix", facts["lever"])

@@ -33,6 +33,7 @@ def test_a_host_that_launches_late_is_what_a_step_is_bound_by() -> None:
         "run": "decode, 8 sequences",
         "device": "gpu0 13.0% busy inside the step (100.0 µs)",
         "bound": "launch-bound (host late 87.0%)",
+        "fit": "not fit to compare: one step only",
         "lever": "most to recover: host late 87.00 µs (87.0%); 13.0% not modelled",
     }
 
@@ -63,6 +64,7 @@ def test_without_a_device_only_the_steps_are_told() -> None:
         "subject": "toy-1b f16 on paper",
         "run": "40 decode steps, 1 sequence, 4 layers",
         "pace": f"{2e6 / wall:.1f} tok/s, {500 / wall:.1%} outside of kernels",
+        "fit": "fit to compare: 41 whole steps",
     }
     assert said(made([{"kind": "kernel", "name": "gemm", "dur": 5}])) == {"run": "5 ns in 1 kernel"}
 
@@ -84,9 +86,10 @@ def test_of_work_and_roof_it_says_how_much_of_the_bound_is_reached() -> None:
 def test_the_summary_begins_with_them_and_its_json_has_the_figures() -> None:
     run = step([(0, 10, -5, 3), (97, 3, 90, 3)])
     lines = format_report(load_view("summary"), [run], Look(), width=80).splitlines()
-    assert lines[:4] == [
+    assert lines[:5] == [
         "decode, 8 sequences",
         "gpu0 13.0% busy inside the step (100.0 µs), launch-bound (host late 87.0%)",
+        "not fit to compare: one step only",
         "",
         "next F  most to recover: host late 87.00 µs (87.0%); 13.0% not modelled",
     ]

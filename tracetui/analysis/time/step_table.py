@@ -103,9 +103,9 @@ def build_step_facts(run: Run) -> pl.DataFrame:
     recorder = _sum_recorder_time(run)
     if recorder.is_empty():
         return table
-    own = pl.col("recorder_ns").fill_null(0)
     table = table.join(recorder, on="step", how="left", maintain_order="left")
-    return table.with_columns(wall_ns=(pl.col("wall_ns") - own).clip(0)).drop("recorder_ns")
+    wall_ns = (pl.col("wall_ns") - pl.col("recorder_ns").fill_null(0)).clip(0)
+    return table.with_columns(wall_ns=wall_ns).drop("recorder_ns")
 
 
 def _sum_recorder_time(run: Run) -> pl.DataFrame:
@@ -113,8 +113,8 @@ def _sum_recorder_time(run: Run) -> pl.DataFrame:
     if not {"name", "step", "dur"} <= set(run.events.columns):
         return pl.DataFrame()
     rows = (run.events["name"] == RECORDING_NAME).arg_true()
-    own = run.events[rows, ["step", "dur"]].drop_nulls()
-    return own.group_by("step").agg(recorder_ns=pl.col("dur").sum())
+    recorder_rows = run.events[rows, ["step", "dur"]].drop_nulls()
+    return recorder_rows.group_by("step").agg(recorder_ns=pl.col("dur").sum())
 
 
 def _find_step_phases(run: Run) -> pl.DataFrame:
