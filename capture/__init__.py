@@ -17,6 +17,7 @@ loading:
   classify/: layer, op, category and phase from names
   infer_structure: layers and steps from repetition, for sources without them
   merge_ranks: tracks to ranks, and one run per rank merged into one
+  step_ends: where steps end: at the begin of the next one
   devices: the devices of a run, and a run restricted to one
   unknown_input: explain an input that no loader accepts
   export_runs: export runs as native lines, Parquet, CSV or a Chrome trace

@@ -29,19 +29,29 @@ class AttentionSums:
 class StepAnnotation:
     """The contents of one annotation; None for what it does not report."""
 
-    phase: str | None = None  # prefill, decode or mixed
+    phase: str | None = None  # prefill, decode, mixed; verify or draft of speculative decoding
     batch: int | None = None  # requests
     padded: int | None = None  # batch size of the graph that was replayed
     tokens: int | None = None  # new tokens of all requests
-    context: int | None = None  # keys of all requests
+    keys: int | None = None  # of all requests, to which attention looks
     prefill: AttentionSums | None = None
     decode: AttentionSums | None = None
     number: int | None = None  # of numbered steps
 
     @property
-    def detail(self) -> int:
-        """Score of the reported fields: of two annotations of one step, the more detailed one is used."""
-        fields = (self.phase, self.batch, self.tokens, self.context)
+    def context(self) -> int | None:
+        """Mean keys of a request: the length of one sequence."""
+        return round(self.keys / self.batch) if self.keys is not None and self.batch else None
+
+    @property
+    def detail(self) -> int | None:
+        """Score of the reported fields: of two annotations of one step, the more detailed one is used.
+
+        None for a step without a request, which is none.
+        """
+        if self.batch == 0 and not self.tokens:
+            return None
+        fields = (self.phase, self.batch, self.tokens, self.keys)
         sums = [s for s in (self.prefill, self.decode) if s is not None]
         return sum(v is not None for v in fields) + sum(s.queries_keys is not None for s in sums) * 4
 
@@ -82,7 +92,7 @@ def _build_step(tokens: int | None, prefill: AttentionSums, decode: AttentionSum
         phase=_infer_phase(prefill.requests, decode.requests),
         batch=prefill.requests + decode.requests,
         tokens=_sum_if_complete([s.queries for s in both]) if tokens is None else tokens,
-        context=_sum_if_complete([s.keys for s in both]) if both else None,
+        keys=_sum_if_complete([s.keys for s in both]) if both else None,
         prefill=prefill if prefill.requests else None,
         decode=decode if decode.requests else None,
     )
@@ -99,11 +109,17 @@ def _parse_vllm(match: re.Match[str]) -> StepAnnotation:
     return _build_step(None, prefill, decode)
 
 
-_SGLANG_PHASES: Final = {"DECODE": "decode", "EXTEND": "prefill", "MIXED": "mixed"}
+_SGLANG_PHASES: Final = {
+    "DECODE": "decode", "EXTEND": "prefill", "SPLIT_PREFILL": "prefill", "MIXED": "mixed", "VERIFY": "verify",
+    "DRAFT": "draft",
+}  # fmt: skip
+_SGLANG_WORDS: Final = "|".join([*_SGLANG_PHASES, "IDLE"])
 _PAIR: Final = re.compile(r"([a-z_]+)=(\d{1,18})(?:/(\d{1,9}))?(?=\s|$)")
 
 
 def _parse_sglang(match: re.Match[str]) -> StepAnnotation:
+    if match[1] == "IDLE":
+        return StepAnnotation(batch=0)
     values = {key: int(value) for key, value, _ in _PAIR.findall(match[2])}
     batch = values.get("bs")
     phase = _SGLANG_PHASES.get(match[1])
@@ -133,12 +149,12 @@ def _parse_atom(match: re.Match[str]) -> StepAnnotation:
     values = {key: value for key, (value, _) in pairs.items()}
     batch, padded = pairs.get("bs", (None, ""))
     lengths = _LIST.search(body)
-    context = values.get("sk")
-    if lengths and context is None:
-        context = sum(int(n) for n in lengths[1].split(",") if n.strip())
-    sums = AttentionSums(batch or 0, values.get("tok"), context, values.get("sqsq"), values.get("sqsk"))
+    keys = values.get("sk")
+    if lengths and keys is None:
+        keys = sum(int(n) for n in lengths[1].split(",") if n.strip())
+    sums = AttentionSums(batch or 0, values.get("tok"), keys, values.get("sqsq"), values.get("sqsk"))
     return StepAnnotation(
-        phase, batch, int(padded) if padded else None, values.get("tok"), context,
+        phase, batch, int(padded) if padded else None, values.get("tok"), keys,
         sums if phase == "prefill" else None, sums if phase == "decode" else None,
     )  # fmt: skip
 
@@ -154,7 +170,7 @@ GRAMMARS: Final[tuple[tuple[str, re.Pattern[str], AnnotationParser], ...]] = (
     ("vllm-detailed",
      re.compile(rf"execute_{_INT}_context_{_INT}{_SUMS}_generation_{_INT}{_SUMS}"), _parse_vllm_detailed),
     ("vllm", re.compile(rf"execute_context_{_INT}\({_INT}\)_generation_{_INT}\({_INT}\)"), _parse_vllm),
-    ("sglang", re.compile(r"step\[(DECODE|EXTEND|MIXED)((?: [a-z_]+=\d{1,18})*)\]"), _parse_sglang),
+    ("sglang", re.compile(rf"step\[({_SGLANG_WORDS})((?: [a-z_]+=\d{{1,18}})*)\]"), _parse_sglang),
     ("atom", re.compile(r"(prefill|decode|mixed)\[([^\]]*(?:\][^\]]*)?)\]"), _parse_atom),
     ("diffusion", re.compile(rf"execute_diffusion_{_INT}_\d{{1,6}}x\d{{1,6}}"),
      lambda match: StepAnnotation(batch=int(match[1]))),

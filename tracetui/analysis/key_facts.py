@@ -15,6 +15,7 @@ from tracetui.analysis.kernels import compute_total_tables
 from tracetui.analysis.ledger.step_ledger import GAP, Ledger, compute_ledger, find_main_phase
 from tracetui.analysis.time import device_time, idle_gaps
 from tracetui.analysis.time.device_time import DEVICE, DeviceUsage, StrayKernels, compute_usages
+from tracetui.analysis.time.fitness import describe_fitness, is_graph_capture, judge_fitness
 from tracetui.analysis.time.host_waits import sum_waits_by_device
 from tracetui.analysis.time.idle_gaps import find_gaps, sum_by_cause
 from tracetui.analysis.time.step_sampling import compute_coverage
@@ -42,7 +43,7 @@ MIN_GROWTH_STEPS: Final = 8  # steps, below which growth is not judged
 class KeyFact:
     """One fact, with the figures of its sentence if it has any."""
 
-    name: str  # server, latency, windows, subject, run, pace, device, bound, lever
+    name: str  # server, latency, windows, subject, run, pace, device, bound, fit, lever
     text: str
     count: int | None = None
     total_ns: int | None = None
@@ -54,21 +55,35 @@ def find_key_facts(run: Run) -> tuple[KeyFact, ...]:
     """Return the facts that are known, in this order.
 
     `server`, its `latency` and `windows`; the `subject` that ran, the `run`, its `pace`, its `device`, what
-    it is `bound` by, and the `lever`, the item with the most to recover.
+    it is `bound` by, how `fit` the capture is, and the `lever`, the item with the most to recover. Of a trace
+    that shows the capture of a graph, only what it is.
     """
+    if is_graph_capture(run):
+        return tuple(filter(None, (_describe_subject(run), _describe_fitness(run))))
+    return tuple(filter(None, _list_facts(run)))
+
+
+def _list_facts(run: Run) -> list[KeyFact | None]:
     busiest = _find_busiest(run)
     has_ledger = run.has("dur") and (busiest is not None or run.has("bytes") or run.has("flops"))
     ledger = compute_ledger(run, Look()) if has_ledger else None
     server_facts = (KeyFact(name, text) for name, text in describe_server_status(run).items())
-    facts = [
+    return [
         *server_facts,
         _describe_subject(run),
         _describe_steps(run) or _sum_listed_time(run),
         _describe_speed(run, ledger, busiest),
         *(_describe_device(run, busiest) if busiest else ()),
+        _describe_fitness(run),
         _find_largest_item(ledger),
     ]
-    return tuple(v for v in facts if v is not None)
+
+
+def _describe_fitness(run: Run) -> KeyFact | None:
+    fitness = judge_fitness(run)
+    if fitness is None:
+        return None
+    return KeyFact("fit", describe_fitness(fitness), len(fitness.flaws), fitness.touched_ns)
 
 
 def _find_busiest(run: Run) -> DeviceUsage | None:
@@ -136,7 +151,7 @@ def _describe_steps(run: Run) -> KeyFact | None:
     parts = [f"{count:,} {name}s" if count > 1 else phase or "one step"]
     batches = table["batch"].drop_nulls().unique()
     if batches.len() == 1:
-        parts.append(f"{batches[0]:,} sequence{'s' * (batches[0] != 1)}")
+        parts.append(f"{batches[0]:,} sequence{'s' * (batches[0] != 1)}{_describe_contexts(table)}")
     layer = run.events["layer"] if run.has("layer") else pl.Series(dtype=pl.Int64)
     layers = layer.filter(is_change(layer)).drop_nulls().n_unique()  # rows of one layer are adjacent
     if layers > 1:
@@ -144,6 +159,15 @@ def _describe_steps(run: Run) -> KeyFact | None:
     strays = device_time.find_stray_kernels(run) if compute_usages(run) else []
     stray_texts = [_describe_stray(kernels) for kernels in strays if kernels.side in ("early", "late")]
     return KeyFact("run", "; ".join([", ".join(parts), *stray_texts]), count)
+
+
+def _describe_contexts(steps: pl.DataFrame) -> str:
+    """Describe the context of each of several sequences: ` of 1,025 tokens`; empty for one, or if unknown."""
+    contexts = steps["context"].drop_nulls().sort()
+    if contexts.is_empty() or steps["batch"][0] == 1:
+        return ""
+    least, most = int(contexts[0]), int(contexts[-1])
+    return f" of {least:,} tokens" if least == most else f" of {least:,}–{most:,} tokens"
 
 
 def _describe_stray(kernels: StrayKernels) -> str:
@@ -219,6 +243,8 @@ def suggest_views(run: Run) -> list[Suggestion]:
 
 
 def _iter_suggestions(run: Run) -> Iterator[Suggestion]:
+    if is_graph_capture(run):
+        return
     facts = {fact.name: fact.text for fact in find_key_facts(run)}
     if "lever" in facts:
         yield Suggestion("fix", facts["lever"])

@@ -12,10 +12,14 @@ from tracetui.look import Look
 
 
 def compute_layer_table(run: Run, look: Look, column: str) -> pl.DataFrame:
-    """Return one row per layer and op: time, time per token, rates, and deviation from the other layers."""
+    """Return one row per layer and op: time, time per token, rates, and deviation from the other layers.
+
+    Kernels of no step are left out if the run has steps: they are of a pass that was recorded in part.
+    """
     rows = with_group(run, select_timed(run, look), column).filter(pl.col("layer").is_not_null())
-    if column == "step":
-        rows = rows.filter(pl.col("step").is_not_null())
+    if run.has("step"):
+        is_in_step = pl.col("step").is_not_null()
+        rows = rows.filter(is_in_step if column == "step" else is_in_step | ~is_in_step.any())
     sums = rows.group_by("layer", column).agg(*build_totals(run), *build_work_sums(run))
     table = with_rates(sums.collect(), run)
     tokens = _sum_tokens(run, rows, column)

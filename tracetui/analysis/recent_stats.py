@@ -10,7 +10,7 @@ from capture.run import LiveRun, Run
 from tracetui import units
 from tracetui.analysis.frames.run_memo import cache_per_run
 from tracetui.analysis.frames.selection import select_kind, select_timed
-from tracetui.analysis.time.step_table import build_step_facts, compute_step_durations
+from tracetui.analysis.time.step_table import build_step_facts, compute_rate, compute_step_durations
 from tracetui.look import Look
 
 MAX_HISTORY_STEPS: Final = 1 << 16  # of a growing run: more than ten minutes at a hundred a second
@@ -129,8 +129,7 @@ def compute_recent_decode_rate(run: Run) -> float | None:
 
 def _compute_rate(table: pl.DataFrame) -> float | None:
     """Return tokens per second of these steps; None if tokens of one are unknown."""
-    took_ns = int(table["took_ns"].sum())
-    return None if not took_ns or table["tokens"].null_count() else int(table["tokens"].sum()) * 1e9 / took_ns
+    return None if table["tokens"].null_count() else compute_rate(table)
 
 
 def compute_strips(run: Run) -> list[Strip]:

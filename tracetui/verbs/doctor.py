@@ -24,6 +24,7 @@ from capture.loaders import check_foreign_loaders
 from capture.run import Run
 from tracetui import units
 from tracetui.analysis import classification_reasons, recording_advice, roofline
+from tracetui.analysis.time.fitness import describe_fitness, judge_fitness
 from tracetui.look import Look
 from tracetui.process import BundledEngine, explain_attach_limits
 from tracetui.verbs import _many_files, _options
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 BUSY_LOAD_SHARE: Final = 0.75  # of the cores, over the last minute
 ENGINE_POLL_S: Final = 0.02  # between two checks whether the engine has ended
 MEASURE_COMMAND: Final = "tracetui doctor --measure"
+UNFIT: Final = 4  # exit code of a capture that is not fit to compare
 _LISTED_PACKAGES: Final = (
     "textual", "polars", "plotext", "scipy", "torch", "triton", "safetensors", "tokenizers", "psutil",
     "nvidia-ml-py",
@@ -48,6 +50,8 @@ def options(parser: ArgumentParser) -> None:
     parser.add_argument("--measure", action="store_true", help="measure the roof of this machine and save it")
     about = "explain the op and category of kernels with NAME in their names"
     parser.add_argument("--why", metavar="NAME", help=about)
+    about = "say how fit a capture is to be compared; exit code 4 if it is not"
+    parser.add_argument("--fit", action="store_true", help=about)
     parser.add_argument("--device", default="auto", choices=("auto", "cpu", "cuda"), help="device to measure")
 
 
@@ -55,14 +59,27 @@ def run(args: Namespace) -> int:
     """Print what can be answered, or measure the machine; return the exit code."""
     if args.measure and args.files:
         raise UsageError("--measure takes no file")
-    if args.why is not None and not args.files:
-        raise UsageError("--why needs a file", todo="name the file")
+    for option, value in (("--why", args.why), ("--fit", args.fit or None)):
+        if value is not None and not args.files:
+            raise UsageError(f"{option} needs a file", todo="name the file")
+    if args.fit:
+        return _report_fitness(args)
     if args.measure:
         lines = _iter_measurement(args.device)
     else:
         lines = _iter_file_lines(args) if args.files else _iter_machine_lines()
     sys.stdout.write("\n".join(lines) + "\n")
     return 0
+
+
+def _report_fitness(args: Namespace) -> int:
+    """Print how fit each run is to be compared; return 4 if one is not, or if nothing can be said of it."""
+    runs = _options.load_runs(args)
+    verdicts = [judge_fitness(run) for run in runs]
+    for run, fitness in zip(runs, verdicts, strict=True):
+        text = describe_fitness(fitness) if fitness else "unknown: this source marks no steps"
+        sys.stdout.write(f"{run.name}: {text}\n")
+    return 0 if all(fitness and not fitness.flaws for fitness in verdicts) else UNFIT
 
 
 def _iter_measurement(device: str) -> Iterator[str]:

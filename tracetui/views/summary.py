@@ -203,9 +203,9 @@ def draw_first_lines(verdicts: pl.DataFrame, looks: pl.DataFrame, size: DrawSize
     texts = dict(verdicts.select("name", "text").iter_rows())
     what = ": ".join(texts[name] for name in ("subject", "run") if name in texts)
     good = ", ".join(texts[name] for name in ("pace", "device", "bound") if name in texts)
-    sentences = [s for s in (*(texts.get(name, "") for name in _WATCHED_NAMES), what, good) if s]
+    sentences = (*(texts.get(name, "") for name in _WATCHED_NAMES), what, good, texts.get("fit", ""))
     wide = max(size.width, len(_INDENT) + 1)
-    wrapped = (textwrap.wrap(sentence, wide, subsequent_indent=_INDENT) for sentence in sentences)
+    wrapped = (textwrap.wrap(sentence, wide, subsequent_indent=_INDENT) for sentence in sentences if sentence)
     lines = [ink.make_line((part, "bold")) for part in chain(*wrapped)]
     gap = [ink.make_line()] if lines and looks.height else []
     return [*lines, *gap, *_iter_suggestion_lines(looks, size)]

@@ -10,6 +10,7 @@ OpPart = Literal["work", "wrapper", "passing", "idle"]
 
 _ATEN: Final = "aten::"
 _SCOPE_CATEGORIES: Final = ("user_annotation", "Trace", "python_function")
+_PROFILER_OPS: Final = "profiler::"  # the own work of the profiler
 # ops that only dispatch to others, which represent the work
 _WRAPPERS: Final = frozenset({
     "linear", "matmul", "einsum", "layer_norm", "rms_norm", "group_norm", "softmax", "log_softmax",
@@ -38,7 +39,7 @@ _IDLE: Final = frozenset({
 def classify_cpu_op(name: str) -> OpPart:
     """Classify an op: it works, wraps one that works, passes through (may wrap one), or is idle."""
     bare = name.removeprefix(_ATEN)
-    if bare in _IDLE:
+    if bare in _IDLE or name.startswith(_PROFILER_OPS):
         return "idle"
     if bare == name:
         if name.startswith("autograd::") or name.endswith("Backward0"):

@@ -10,6 +10,7 @@ from capture.classify.step_annotations import StepAnnotation, parse_capture_anno
 from capture.graphs.replay_steps import GRAPH_LAUNCH_PATTERN, REPLAY_STEP_NAME, derive_replay_steps
 from capture.import_log import Log
 from capture.loaders.chrome.trace_model import DEVICE_CATEGORIES, RUNTIME_CATEGORIES, CompleteEvents
+from capture.step_ends import find_step_ends
 
 STEP_FIELDS: Final = ("tokens", "context", "batch")  # columns of a step row, besides its phase
 _ANNOTATION_CATEGORIES: Final = ("user_annotation", "cpu_op", "Operator")
@@ -43,16 +44,16 @@ def _select_step_numbers(names: pl.Series, parsed: list[StepAnnotation | None]) 
 def _mark_annotated_steps(
     complete: CompleteEvents, parsed: list[StepAnnotation | None], is_annotation: list[bool]
 ) -> CompleteEvents:
-    """Start a step at each annotation, except where a more detailed one starts the same step."""
+    """Start a step at each annotation, except an empty one and where a more detailed one starts it."""
     fields = {c: [getattr(step, c) if step else None for step in parsed] for c in ("phase", *STEP_FIELDS)}
     annotates = pl.Series(is_annotation)
     labels = complete.labels.with_columns(
         pl.Series(c, values, dtype=pl.String if c == "phase" else pl.Int64) for c, values in fields.items()
     ).with_columns(starts_step=annotates, is_annotation=annotates)
-    details = pl.Series([step.detail if step else 0 for step in parsed])
+    details = pl.Series([step and step.detail for step in parsed], dtype=pl.Int64)
     annotations = complete.rows.with_row_index("row").filter(annotates.gather(complete.rows["label"]))
     annotations = annotations.with_columns(detail=details.gather(annotations["label"]))
-    starts = sorted(_select_step_annotations(annotations.drop_nulls(["t", "dur"])))
+    starts = sorted(_select_step_annotations(annotations.drop_nulls(["t", "dur", "detail"])))
     numbers = pl.Series([None], dtype=pl.Int64).new_from_index(0, complete.rows.height)
     numbers.scatter([row for _, row in starts], range(1, len(starts) + 1))
     is_unused = annotates.gather(complete.rows["label"]) & numbers.is_null()
@@ -119,6 +120,39 @@ def add_graph_steps(complete: CompleteEvents, log: Log) -> CompleteEvents:
         pl.concat([complete.rows, step_rows], how="diagonal_relaxed"),
         pl.concat([labels, pl.DataFrame(label)], how="diagonal_relaxed"),
     )
+
+
+def extend_steps(complete: CompleteEvents) -> CompleteEvents:
+    """Let each annotated step last until the next one begins, or the next annotation of an empty step.
+
+    The last one ends with what its thread began after it, within the median of what lies between the others.
+    """
+    if not complete.labels["is_annotation"].any():
+        return complete
+    is_mark = pl.col("step").is_not_null() | complete.expand_label("is_annotation")
+    rows = complete.rows.with_row_index("row").with_columns(thread=complete.expand_label("thread"))
+    marks = rows.filter(is_mark & pl.col("dur").is_not_null() & pl.col("t").is_not_null()).sort("t")
+    latest_end = pl.when(pl.col("step").is_not_null()).then(pl.col("t") + pl.col("dur")).cum_max().shift(1)
+    marks = marks.filter(pl.col("step").is_not_null() | (pl.col("t") >= latest_end))
+    if not marks["step"].count():
+        return complete
+    ends = find_step_ends(marks["t"], marks["dur"])
+    between = (ends - marks["t"] - marks["dur"])[:-1].median()
+    if isinstance(between, float) and between > 0:
+        last, own_end = marks.row(-1, named=True), ends[-1]
+        is_next = (pl.col("thread") == last["thread"]) & pl.col("t").is_between(own_end, own_end + between)
+        latest = rows.filter(is_next).select((pl.col("t") + pl.col("dur")).max()).item()
+        ends[-1] = max(own_end, latest or 0)
+    is_step = marks["step"].is_not_null()
+    dur = complete.rows["dur"].clone()
+    dur = dur.scatter(marks["row"].filter(is_step), (ends - marks["t"]).filter(is_step))
+    return CompleteEvents(complete.rows.with_columns(dur=dur), complete.labels)
+
+
+def select_steps(rows: pl.DataFrame) -> pl.DataFrame:
+    """Select label, t, dur and step of the rows that start a step; each lasts until the next one begins."""
+    steps = rows.select("label", "t", "dur", "step").filter(pl.col("step").is_not_null()).sort("t")
+    return steps.with_columns(dur=find_step_ends(steps["t"], steps["dur"]) - steps["t"])
 
 
 def find_steps_at(times: pl.Series, steps: pl.DataFrame) -> pl.Series:

@@ -45,10 +45,12 @@ from capture.loaders.chrome.trace_model import (
 from capture.loaders.chrome.trace_steps import (
     STEP_FIELDS,
     add_graph_steps,
+    extend_steps,
     find_steps_at,
     mark_step_starts,
     note_capture_trace,
     read_step_annotations,
+    select_steps,
 )
 from capture.run import Run, build_run
 from capture.source import Source
@@ -95,7 +97,7 @@ def convert_to_run(trace: Trace, source: Source, *, part: str = "") -> Run:
     pairs = join_begin_end(trace.others, log)
     complete = trace.complete + build_complete_events(pairs, log) if pairs else trace.complete
     names = with_regions(names, complete.labels["thread"].unique(), log)
-    complete = add_graph_steps(mark_step_starts(complete), log)
+    complete = extend_steps(add_graph_steps(mark_step_starts(complete), log))
     complete = CompleteEvents(complete.rows, _describe_labels(complete.labels, names))
     note_capture_trace(complete, log)
     is_leaf = _find_leaf_work(complete, names, log)
@@ -125,6 +127,7 @@ def _describe_labels(labels: pl.DataFrame, names: ProcessNames) -> pl.DataFrame:
         *_describe_names(labels),
         track=pl.Series(tracks, dtype=pl.String),
         region=pl.Series(list(map(names.regions.get, labels["thread"])), dtype=pl.String),
+        device=labels["thread"].str.split(THREAD_SEPARATOR).list.first(),
         is_scope=pl.Series(scopes, dtype=pl.Boolean),
         thread=pl.col("thread").rank("dense").cast(pl.UInt32),
     )
@@ -171,7 +174,7 @@ def _attribute_to_launches(
     Returns two frames, built on two threads; one frame if nothing links kernels to launches.
     """
     rows = complete.rows.with_columns(is_leaf=is_leaf)
-    steps = rows.select("label", "t", "dur", "step").filter(pl.col("step").is_not_null())
+    steps = select_steps(rows)
     scopes = rows.select("label", "t", "dur").filter(
         complete.expand_label("is_scope") & pl.col("t").is_not_null() & (pl.col("dur") > 0) & ~is_leaf
     )
@@ -196,6 +199,7 @@ def _attribute_to_launches(
             columns = (complete.labels[c].gather(scopes["label"]) for c in ("name", "thread"))
             kernels = with_paths(kernels, scopes.select("t", "dur", *columns))
         kernels = _with_steps(with_lines(kernels, functions), "host_t", steps)
+        kernels = _move_carried_over(kernels, complete.labels["device"])
         annotations = read_step_annotations(complete)
         kernels = with_operators(kernels, rows, complete.labels, annotations)
         if captures.paths:
@@ -217,6 +221,29 @@ def _with_steps(rows: pl.DataFrame, time: str, steps: pl.DataFrame) -> pl.DataFr
     if steps.is_empty():
         return rows
     return rows.with_columns(step=pl.coalesce("step", find_steps_at(rows[time], steps)))
+
+
+def _move_carried_over(kernels: pl.DataFrame, devices: pl.Series) -> pl.DataFrame:
+    """Move kernels without a launch before a device's first launched one out of that one's step.
+
+    They were launched before the recording began, in the step before; null if the file does not show it.
+    """
+    if not {"step", "launch"} <= set(kernels.columns):
+        return kernels
+    device = devices.gather(kernels["label"]).alias("device")
+    launched = kernels.select("t", "step", device).filter(kernels["launch"].is_not_null())
+    first = (
+        launched.sort("t")
+        .group_by("device")
+        .agg(first_t=pl.col("t").first(), first_step=pl.col("step").first())
+    )
+    kernels = kernels.with_columns(device).join(first, on="device", how="left", maintain_order="left")
+    is_carried_over = pl.col("launch").is_null() & (pl.col("t") < pl.col("first_t"))
+    is_carried_over &= pl.col("step") == pl.col("first_step")
+    before = pl.col("step") - 1
+    before = pl.when(before.is_in(kernels["step"].implode())).then(before)
+    kernels = kernels.with_columns(step=pl.when(is_carried_over).then(before).otherwise("step"))
+    return kernels.drop("device", "first_t", "first_step")
 
 
 def _expand_labels(rows: pl.DataFrame, labels: pl.DataFrame) -> pl.DataFrame:

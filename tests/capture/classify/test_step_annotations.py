@@ -23,6 +23,10 @@ WRITTEN = {
     "step[DECODE bs=64]": StepAnnotation("decode", 64, None, 64, None, None, AttentionSums(64)),
     "step[EXTEND bs=2 toks=14721]": StepAnnotation("prefill", 2, None, 14721, None, AttentionSums(2, 14721)),
     "step[MIXED bs=2]": StepAnnotation("mixed", 2),
+    "step[VERIFY bs=4]": StepAnnotation("verify", 4),  # sglang/srt/utils/profile_utils.py writes these four
+    "step[DRAFT bs=4]": StepAnnotation("draft", 4),
+    "step[SPLIT_PREFILL bs=1]": StepAnnotation("prefill", 1, prefill=AttentionSums(1)),
+    "step[IDLE bs=0]": StepAnnotation(batch=0),
     "step[DECODE bs=64 g_sq=128 g_sqsq=256 g_sqsk=262144 g_sk=131072]":  # two tokens a request: speculation
         StepAnnotation("decode", 64, None, 128, 131072, None, AttentionSums(64, 128, 131072, 256, 262144)),
     "step[MIXED bs=2 c=1 g=1 c_sq=5 c_sk=8 c_sqsq=25 c_sqsk=40 g_sq=1 g_sk=9 g_sqsq=1 g_sqsk=9]":
@@ -71,7 +75,13 @@ def test_the_more_detailed_of_two_annotations_says_more() -> None:
         ),
         parse_step_annotation("step[DECODE bs=32]"),
     )
-    assert detailed is not None and native is not None and detailed.detail > native.detail
+    assert detailed and native and detailed.detail and native.detail and detailed.detail > native.detail
+
+
+@pytest.mark.parametrize("text", ["execute_context_0(0)_generation_0(0)", "step[IDLE bs=0]"])
+def test_a_step_without_requests_has_no_detail(text: str) -> None:
+    step = parse_step_annotation(text)
+    assert step is not None and step.detail is None
 
 
 def test_captures_say_their_batch_and_mode() -> None:

@@ -7,10 +7,14 @@ from typing import Any
 import polars as pl
 import pytest
 
+from capture.load_runs import load
 from capture.loaders import find_loaders
 from capture.run import Run
 from capture.source import Source
 from tests.conftest import shared
+from tracetui.analysis.layers import compute_layer_table
+from tracetui.analysis.time.step_table import compute_decode_rate, compute_step_table
+from tracetui.look import Look
 
 DECODE = "execute_{0}_context_0(sq0sk0sqsq0sqsk0)_generation_{0}(sq{0}sk{1}sqsq{0}sqsk{1})"
 MIXED = "execute_10_context_1(sq8sk20sqsq64sqsk160)_generation_2(sq2sk50sqsq2sqsk50)"
@@ -62,7 +66,7 @@ def test_annotations_of_vllm_are_steps_in_order_of_time(tmp_path: Path) -> None:
         *launch(220, 2, 300),
         *launch(400, 3, 410),
     )
-    assert steps(run) == [(1, "mixed", 3, 10, 70), (2, "decode", 32, 32, 640)]
+    assert steps(run) == [(1, "mixed", 3, 10, 23), (2, "decode", 32, 32, 20)]
     assert kernel_steps(run) == [(1, "mixed"), (2, "decode"), (None, None)]
 
 
@@ -79,7 +83,7 @@ def test_the_more_detailed_of_two_annotations_of_one_step_opens_it(tmp_path: Pat
         *launch(120, 1, 500),
         *launch(310, 2, 600),
     )
-    assert steps(run) == [(1, "decode", 4, 4, 80), (2, "decode", 4, 4, None)]
+    assert steps(run) == [(1, "decode", 4, 4, 20), (2, "decode", 4, 4, None)]
     assert kernel_steps(run) == [(1, "decode"), (2, "decode")]
     spans = run.events.filter(pl.col("kind") == "span", pl.col("name").cast(pl.String).str.contains("step"))
     assert spans["dur"].to_list() == [short[1] * 1000]
@@ -89,10 +93,10 @@ def test_the_more_detailed_of_two_annotations_of_one_step_opens_it(tmp_path: Pat
 @pytest.mark.parametrize(
     ("name", "facts"),
     [
-        ("step[DECODE bs=64 g_sq=128 g_sqsq=256 g_sqsk=262144 g_sk=131072]", ("decode", 64, 128, 131072)),
+        ("step[DECODE bs=64 g_sq=128 g_sqsq=256 g_sqsk=262144 g_sk=131072]", ("decode", 64, 128, 2048)),
         ("step[EXTEND bs=2 toks=14721]", ("prefill", 2, 14721, None)),
         ("execute_context_2(6144)_generation_3(3)", ("mixed", 5, 6147, None)),
-        ("prefill[bs=2 tok=14721 ctx=[7803, 6918]]", ("prefill", 2, 14721, 14721)),
+        ("prefill[bs=2 tok=14721 ctx=[7803, 6918]]", ("prefill", 2, 14721, 7360)),
         ("execute_diffusion_1_1024x1024", (None, 1, None, None)),
     ],
 )
@@ -114,6 +118,82 @@ def test_steps_of_an_engine_go_before_those_of_the_profiler(tmp_path: Path) -> N
     assert kernel_steps(run) == [(1, "decode"), (2, "decode")]
 
 
+def test_a_step_lasts_until_the_next_annotation_begins(tmp_path: Path) -> None:
+    """What lies between is of the step before; an empty annotation ends a step, a pause is of none."""
+    decode = "execute_context_0(0)_generation_2(2)"
+    run = written(
+        tmp_path,
+        *(annotation(decode, 100 * n, 60) for n in range(4)),
+        annotation("execute_context_0(0)_generation_0(0)", 390, 1),
+        annotation(decode, 5000, 60),
+        annotation("sample", 5070, 20, cat="cpu_op"),
+        *(event for n, ts in enumerate((80, 395, 4000, 5080)) for event in launch(ts, n, ts + 3)),
+    )
+    rows = run.events.filter(pl.col("kind") == "step").sort("t")
+    assert rows["dur"].to_list() == [100_000, 100_000, 100_000, 90_000, 90_000]
+    assert run.events.filter(pl.col("kind") == "kernel").sort("t")["step"].to_list() == [1, None, None, 5]
+
+
+def test_steps_of_a_real_server_agree_with_its_readme() -> None:
+    """Decode steps take 128.6 ms from begin to begin for 13 tokens; each holds the sampling behind it."""
+    name = "samples/real_vllm/eager_prefill_mixed_decode.pt.trace.json.gz"
+    (run,) = load(shared(name), cache=False)
+    table = compute_step_table(run, Look(phase="decode"))
+    assert table["wall_ns"].sum() == pytest.approx(128.6e6, abs=5e4)
+    assert compute_decode_rate(run) == pytest.approx(101.1, abs=0.05)
+    kernels = run.events.filter(pl.col("kind") == "kernel")
+    greedy = kernels.filter(pl.col("name").cast(pl.String).str.contains("greedy_argmax"))
+    assert greedy["step"].to_list() == list(range(1, 10))
+
+
+def test_an_annotation_without_requests_is_no_step(tmp_path: Path) -> None:
+    run = written(
+        tmp_path,
+        annotation("execute_context_0(0)_generation_2(2)", 0, 50),
+        annotation("execute_context_0(0)_generation_0(0)", 100, 50),
+        annotation("execute_context_0(0)_generation_1(1)", 200, 50),
+        *launch(210, 1, 220),
+    )
+    assert [step[:3] for step in steps(run)] == [(1, "decode", 2), (2, "decode", 1)]
+
+
+def test_kernels_that_the_recording_did_not_see_launched_belong_to_the_step_before(tmp_path: Path) -> None:
+    """Those of a later step without a launch stay in the step of their time."""
+    unlaunched = [annotation("k", ts, 5, cat="kernel") | {"pid": 0, "tid": 7} for ts in (5, 25, 120, 160)]
+    marks = [annotation(f"ProfilerStep#{n}", 100 * (n - 3), 90) for n in (3, 4)]
+    run = written(
+        tmp_path, *marks, *unlaunched[:2], *launch(10, 1, 40), *unlaunched[2:], *launch(130, 2, 140)
+    )
+    assert run.events.filter(pl.col("kind") == "kernel").sort("t")["step"].to_list() == [
+        None,
+        None,
+        3,
+        4,
+        4,
+        4,
+    ]
+
+
+def test_kernels_without_a_launch_in_a_second_step_move_to_the_first(tmp_path: Path) -> None:
+    unlaunched = [annotation("k", ts, 5, cat="kernel") | {"pid": 0, "tid": 7} for ts in (5, 105)]
+    marks = [annotation(f"ProfilerStep#{n}", 100 * (n - 3), 90) for n in (3, 4)]
+    run = written(tmp_path, *marks, *unlaunched, *launch(110, 1, 140))
+    assert run.events.filter(pl.col("kind") == "kernel").sort("t")["step"].to_list() == [3, 3, 4]
+
+
+def test_the_tail_of_the_step_before_is_in_no_layer_of_the_next_one() -> None:
+    """Of 24 layers, the file shows the last ten of the step before; by its README."""
+    (run,) = load(shared("samples/carried_over/qwen_mi300.json.gz"), cache=False)
+    kernels = run.events.filter(pl.col("kind") == "kernel")
+    gates = kernels.filter(pl.col("op").cast(pl.String) == "mlp.gate").group_by("step").len()
+    assert dict(gates.iter_rows()) == {6: 24, None: 11}
+    tail = kernels.filter(pl.col("step").is_null())["layer"].drop_nulls()
+    assert (tail.min(), tail.max()) == (13, 23)
+    table = compute_layer_table(run, Look(), "op").filter(pl.col("op") == "mlp.gate")
+    assert table["count"].to_list() == [1] * 24
+    assert not table["odd"].any()
+
+
 def test_graphs_and_captures_are_no_steps(tmp_path: Path) -> None:
     run = written(
         tmp_path,
@@ -132,7 +212,7 @@ def test_graphs_and_captures_are_no_steps(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("folder", "context", "duration"),
-    [("sglang_qwen3_8b_decode", 32785, 465_716_634), ("vllm_gptoss_decode", 55086, 2_408_598)],
+    [("sglang_qwen3_8b_decode", 1025, 465_716_634), ("vllm_gptoss_decode", 1721, 2_408_598)],
 )
 def test_samples_of_serving_open_with_one_decode_step(folder: str, context: int, duration: int) -> None:
     """Everything that ran on the device was launched within it."""

@@ -6,11 +6,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import polars as pl
 import pytest
 
 import capture.record
 from capture.load_runs import load
 from capture.native.line_types import ColumnsLine
+from capture.native.schema import RECORDING_NAME
 from capture.run import Run
 
 pytestmark = pytest.mark.slow
@@ -190,7 +192,7 @@ net(x)
 """
     assert run(code, tmp_path).stderr == ""
     rows = recorded(tmp_path).events.filter(kind="kernel", lens="wall")
-    names = set(rows["name"].cast(str)) - {"host", "Sequential (own work)", "recording (tracetui)"}
+    names = set(rows["name"].cast(str)) - {"host", "Sequential (own work)"}
     assert names == {"Linear", *(f"Linear {n}" for n in range(2, 6)), *"012345"}
 
 
@@ -237,10 +239,11 @@ def test_a_training_step_has_its_parts_and_lasts_until_the_optimizer(tmp_path: P
     events = recorded(tmp_path).events
     marks = events.filter(kind="step")
     assert marks.height == 4 and told(tmp_path) == [[4, 12, 1]]
-    rows = events.filter(kind="kernel", lens="wall")
+    is_work = (pl.col("kind") == "kernel") | (pl.col("name") == RECORDING_NAME)
+    rows = events.filter(is_work, lens="wall")
     batch = ["Sequential (own work)", "0", "1", "2", "loss and host", "backward", "host"]
     data = ["data", "host"]  # the last asks for data, too, and is told that there is no more
-    parts = ["recording (tracetui)", *(batch + data) * 2, *batch, "optimizer", "host", *data]
+    parts = [RECORDING_NAME, *(batch + data) * 2, *batch, "optimizer", "host", *data]
     for step, start, took in marks.select("step", "t", "dur").iter_rows():
         own = rows.filter(rows["step"] == step).sort("t")
         assert own["name"].cast(str).to_list() == parts

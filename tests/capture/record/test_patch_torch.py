@@ -14,6 +14,8 @@ import capture.record
 from capture.load_runs import load
 from capture.merge_ranks import map_tracks_to_ranks
 from capture.native.emit import Emitter
+from capture.native.schema import RECORDING_NAME
+from capture.record.op_ids import PSEUDO_MODULES
 from capture.record.process_notes import RUN_VARIABLE
 from capture.record.process_recording import ProcessRecording
 from capture.run import Run
@@ -60,13 +62,15 @@ def test_decode_steps_phases_and_context(recordings: dict[str, Run]) -> None:
 
 
 def test_every_module_of_every_step_is_a_row(recordings: dict[str, Run]) -> None:
-    """3 layers × 12 decode steps of each of a layer's modules, 12 of the others and of our own work."""
+    """3 layers × 12 decode steps of each of a layer's modules, 12 of the others; ours is no kernel."""
     assert counts(recordings["fail"], "wall", "decode") == {
         "self_attn.q_proj": 36, "self_attn.k_proj": 36, "self_attn.v_proj": 36, "self_attn.o_proj": 36,
         "self_attn (own work)": 36, "norm": 36, "mlp": 36, "layer (own work)": 36,
         "embed": 12, "lm_head": 12, "Tiny (own work)": 12, "sampling and host": 12,
-        "recording (tracetui)": 12,
     }  # fmt: skip
+    assert PSEUDO_MODULES["recording"]["name"] == RECORDING_NAME
+    recorder = recordings["fail"].events.filter(pl.col("name") == RECORDING_NAME, phase="decode")
+    assert set(recorder["kind"].cast(pl.String)) == {"span"} and recorder.height == 12
     own = recordings["fail"].events.filter(name="self_attn (own work)")
     assert set(own["op"].cast(pl.String)) == {"attn.core"}
     assert sorted(own["layer"].unique()) == LAYERS

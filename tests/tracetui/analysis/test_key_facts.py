@@ -33,6 +33,7 @@ def test_a_host_that_launches_late_is_what_a_step_is_bound_by() -> None:
         "run": "decode, 8 sequences",
         "device": "gpu0 13.0% busy inside the step (100.0 µs)",
         "bound": "launch-bound (host late 87.0%)",
+        "fit": "not fit to compare: one step only",
         "lever": "most to recover: host late 87.00 µs (87.0%); 13.0% not modelled",
     }
 
@@ -63,6 +64,7 @@ def test_without_a_device_only_the_steps_are_told() -> None:
         "subject": "toy-1b f16 on paper",
         "run": "40 decode steps, 1 sequence, 4 layers",
         "pace": f"{2e6 / wall:.1f} tok/s, {500 / wall:.1%} outside of kernels",
+        "fit": "fit to compare: 41 whole steps",
     }
     assert said(made([{"kind": "kernel", "name": "gemm", "dur": 5}])) == {"run": "5 ns in 1 kernel"}
 
@@ -84,9 +86,10 @@ def test_of_work_and_roof_it_says_how_much_of_the_bound_is_reached() -> None:
 def test_the_summary_begins_with_them_and_its_json_has_the_figures() -> None:
     run = step([(0, 10, -5, 3), (97, 3, 90, 3)])
     lines = format_report(load_view("summary"), [run], Look(), width=80).splitlines()
-    assert lines[:4] == [
+    assert lines[:5] == [
         "decode, 8 sequences",
         "gpu0 13.0% busy inside the step (100.0 µs), launch-bound (host late 87.0%)",
+        "not fit to compare: one step only",
         "",
         "next F  most to recover: host late 87.00 µs (87.0%); 13.0% not modelled",
     ]
@@ -99,7 +102,9 @@ def test_the_summary_begins_with_them_and_its_json_has_the_figures() -> None:
 def test_of_a_served_model_the_first_screen_tells_what_matters() -> None:
     (run,) = load(shared("samples/serving/sglang_qwen3_8b_decode/execution.json.gz"))
     actual = said(run)
-    assert actual["run"] == "decode, 32 sequences, 36 layers; one stray kernel 463.3 ms before"
+    assert (
+        actual["run"] == "decode, 32 sequences of 1,025 tokens, 36 layers; one stray kernel 463.3 ms before"
+    )
     assert actual["device"] == "gpu9 93.5% busy inside the step (10.45 ms)"
     assert actual["bound"].startswith("not launch-bound")
 
@@ -129,7 +134,10 @@ def test_the_picture_of_the_readme_tells_of_a_step_what_its_trace_holds() -> Non
     busy, away = sum(e["dur"] for e in rest) / (end - begin), begin - stray["ts"] - stray["dur"]
     (run,) = load(path, cache=False)
     actual = said(run)
-    assert actual["run"] == f"decode, 32 sequences, 36 layers; one stray kernel {away / 1000:.1f} ms before"
+    assert (
+        actual["run"]
+        == f"decode, 32 sequences of 1,025 tokens, 36 layers; one stray kernel {away / 1000:.1f} ms before"
+    )
     assert actual["device"] == f"gpu0 {busy:.1%} busy inside the step ({(end - begin) / 1000:.2f} ms)"
     rows = dict(build_run_facts(run).select("name", "text").iter_rows())
     assert rows["decode tokens/s"].startswith(f"{32e6 / (end - begin):,.0f} ")

@@ -2,6 +2,7 @@
 
 step_table: one row per step, and kernel time per step
 steady: the steady state, without warm-up and a cut last step
+fitness: how fit a capture is to be compared
 step_sampling: scale rows recorded in sampled steps to all steps
 series: counters and memory sampled over time
 gpu_time: unions of kernel intervals by class, and each instant of a step attributed to one row or gap

@@ -6,7 +6,9 @@ from typing import Final
 
 import polars as pl
 
+from capture.native.schema import RECORDING_NAME
 from capture.run import Run, list_chunks
+from capture.step_ends import find_step_ends
 from tracetui import units
 from tracetui.analysis.frames.codes import group_by_packed_key, sum_segments
 from tracetui.analysis.frames.run_memo import cache_per_run, map_chunks
@@ -21,6 +23,7 @@ from tracetui.analysis.frames.selection import (
     select_timed,
     with_rank,
 )
+from tracetui.analysis.frames.time_axis import measure_union
 from tracetui.analysis.time import device_time, idle_gaps
 from tracetui.analysis.time.device_time import compute_step_spans, has_overlap_or_idle, measure_spans
 from tracetui.analysis.time.idle_gaps import find_gaps_between_steps, sum_late_gaps_by_step
@@ -84,7 +87,8 @@ def sum_adjacent_rows(rows: pl.DataFrame) -> pl.DataFrame:
 def build_step_facts(run: Run) -> pl.DataFrame:
     """Return one row per step, in order: phase, tokens, context, batch, start, wall time; null if unknown.
 
-    `steps` is 1, except for steps folded into one row.
+    The wall time lasts until the next step begins, without the recorder's own work in it. `steps` is 1,
+    except for steps folded into one row.
     """
     if not run.has("step"):
         return pl.DataFrame(schema=_STEP_SCHEMA)
@@ -93,7 +97,24 @@ def build_step_facts(run: Run) -> pl.DataFrame:
     table = _find_step_phases(run).join(reported, on="step", how="left")
     if "reported_phase" in table.columns:
         table = table.with_columns_seq(phase=pl.coalesce("reported_phase", "phase"))
-    return table.with_columns_seq(pl.col("steps").fill_null(1)).select_seq(*_STEP_SCHEMA).sort("step")
+    table = table.with_columns_seq(pl.col("steps").fill_null(1)).select_seq(*_STEP_SCHEMA).sort("t", "step")
+    ends = find_step_ends(table["t"], table["wall_ns"], table["steps"])
+    table = table.with_columns_seq(wall_ns=pl.coalesce(ends - table["t"], "wall_ns")).sort("step")
+    recorder = _sum_recorder_time(run)
+    if recorder.is_empty():
+        return table
+    table = table.join(recorder, on="step", how="left", maintain_order="left")
+    wall_ns = (pl.col("wall_ns") - pl.col("recorder_ns").fill_null(0)).clip(0)
+    return table.with_columns(wall_ns=wall_ns).drop("recorder_ns")
+
+
+def _sum_recorder_time(run: Run) -> pl.DataFrame:
+    """Return `step` and `recorder_ns` of the steps in which the recorder did work of its own."""
+    if not {"name", "step", "dur"} <= set(run.events.columns):
+        return pl.DataFrame()
+    rows = (run.events["name"] == RECORDING_NAME).arg_true()
+    recorder_rows = run.events[rows, ["step", "dur"]].drop_nulls()
+    return recorder_rows.group_by("step").agg(recorder_ns=pl.col("dur").sum())
 
 
 def _find_step_phases(run: Run) -> pl.DataFrame:
@@ -125,7 +146,7 @@ def compute_step_durations(run: Run) -> pl.DataFrame:
 
     `took_ns` is the host's wall time, unless the device shows that this is another time: shorter than the
     device span, elsewhere, or with stray kernels. Then it is the time from the end of the previous step to
-    its own end, without time in which nothing was requested. Null if neither is known.
+    its own end, without time in which nothing was requested; `t` is its start. Null if neither is known.
     """
     table = build_step_facts(run)
     spans = compute_step_spans(run)
@@ -143,17 +164,32 @@ def compute_step_durations(run: Run) -> pl.DataFrame:
         return table.with_columns(took_ns="wall_ns").select(*_STEP_SCHEMA, "took_ns", "on_device")
     table = table.join(_compute_periods(run, spans), on="step", how="left")
     took_ns = pl.when("on_device").then("period_ns").otherwise("wall_ns")
-    return table.select(*_STEP_SCHEMA, "on_device", took_ns=took_ns).sort("step")
+    start = pl.when("on_device").then(pl.col("end") - pl.col("period_ns")).otherwise("t")
+    table = table.with_columns(t=start, took_ns=took_ns)
+    return table.select(*_STEP_SCHEMA, "on_device", "took_ns").sort("step")
 
 
 def compute_decode_rate(run: Run) -> float | None:
-    """Return decoded tokens per second: reported by the source, else of its decode steps; None if unknown."""
+    """Return decoded tokens per second: reported by the source, else of its decode steps; None if unknown.
+
+    Time in which several steps ran at once counts once.
+    """
     reported = run.meta.get("decode_tokens_per_s")
     if isinstance(reported, int | float) and reported > 0:
         return float(reported)
     decode = compute_step_durations(run).filter(pl.col("phase") == "decode").drop_nulls(["tokens", "took_ns"])
-    took_ns = int(decode["took_ns"].sum())
-    return int(decode["tokens"].sum()) * 1e9 / took_ns if took_ns else None
+    return compute_rate(decode)
+
+
+def compute_rate(steps: pl.DataFrame) -> float | None:
+    """Return tokens per second of steps (`t`, `took_ns`, `tokens`); None without a duration.
+
+    Time in which several of them ran at once counts once.
+    """
+    timed = steps.filter(pl.col("t").is_not_null()).sort("t")
+    overlap = int(timed["took_ns"].sum()) - measure_union(timed["t"], timed["t"] + timed["took_ns"])
+    took_ns = int(steps["took_ns"].sum()) - overlap
+    return int(steps["tokens"].sum()) * 1e9 / took_ns if took_ns > 0 else None
 
 
 def _compute_periods(run: Run, spans: pl.DataFrame) -> pl.DataFrame:

@@ -44,14 +44,14 @@ def two_steps() -> Run:
 def test_what_overlaps_counts_once_in_a_step() -> None:
     first, second = compute_step_table(two_steps(), Look()).to_dicts()
     assert [first[c] for c in ("total_ns", *device_time.MEASURES)] == [280, 220, 30, 50, 20]
-    assert (first["wall_ns"], first["outside_ns"]) == (260, 10)  # of 260, the window takes 250
+    assert (first["wall_ns"], first["outside_ns"]) == (300, 50)  # until the next begins; the window takes 250
     assert (second["wall_ns"], second["outside_ns"]) == (260, 180)
     assert [second[c] for c in ("total_ns", *device_time.MEASURES)] == [80, 80, 0, 0, 0]
 
 
 def test_notes_say_what_is_in_between_and_outside() -> None:
     notes = ask(load_view("steps"), [two_steps()], Look()).notes
-    assert notes[0] == "2 steps, 360 ns measured, 300 ns busy, 57.7% of 520 ns wall"
+    assert notes[0] == "2 steps, 360 ns measured, 300 ns busy, 53.6% of 560 ns wall"
     assert notes[1] == "the device is busy 90.9% of its 330 ns in steps; 50 ns are between steps"
     assert notes[2] == "one kernel of no step, 5 ns, 995 ns before the first step"
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from capture.import_log import Log
 from capture.load_runs import load
+from capture.native.schema import RECORDING_NAME
 from capture.run import Run, build_run
 from capture.tasks import Cancelled, CancelToken, run_parallel, use_token
 from tests.conftest import shared
@@ -19,6 +20,7 @@ from tests.tracetui.runs import decode, made
 from tracetui.analysis.summary import build_run_facts
 from tracetui.analysis.time.step_table import (
     assign_trend_cells,
+    compute_decode_rate,
     compute_step_durations,
     compute_step_table,
     compute_step_totals,
@@ -110,6 +112,30 @@ def test_a_host_that_runs_ahead_is_no_measure_of_steps() -> None:
         dict(build_run_facts(run).select("name", "text").iter_rows())["decode tokens/s"]
         == "44,444 (device: 180.0 µs)"
     )
+
+
+def test_tokens_are_counted_against_the_wall_also_between_and_across_steps() -> None:
+    """Steps with gaps last until the next; of two threads, time in which both decode counts once."""
+    gaps = on_two_clocks([(0, 10), (100, 110), (200, 210)], [(0, 60), (100, 160), (200, 260)])
+    assert took(gaps) == [100, 100, 60]
+    assert compute_decode_rate(gaps) == pytest.approx(12 / 260e-6)
+    threads = on_two_clocks([(0, 10), (50, 60), (110, 120)], [(0, 100), (50, 150), (105, 200)])
+    assert took(threads) == [100, 100, 95]
+    assert compute_decode_rate(threads) == pytest.approx(12 / 200e-6)
+
+
+def test_the_recorders_own_work_is_in_no_duration() -> None:
+    """60 µs of it make the second step no longer than the others."""
+    hosts = [(100 * n + 60 * (n > 1), 100 * n + 100 + 60 * (n > 0)) for n in range(4)]
+    own = {"kind": "span", "name": RECORDING_NAME, "lens": "wall", "t": 100 * US, "dur": 60 * US, "step": 2}
+    run = on_two_clocks([(a, a + 10) for a, _ in hosts], hosts, own)
+    assert took(run) == [100] * 4
+    assert compute_decode_rate(run) == pytest.approx(16 / 400e-6)
+
+
+def test_a_pause_between_steps_is_of_no_step() -> None:
+    hosts = [(0, 90), (100, 190), (200, 290), (9000, 9090)]
+    assert took(on_two_clocks([(a, a + 10) for a, _ in hosts], hosts)) == [100, 100, 90, 90]
 
 
 def test_windows_that_overlap_count_once() -> None:

@@ -1,0 +1,111 @@
+"""How fit a capture is to be compared: what of it is partial, warm-up or lost, with the time it touches."""
+
+from collections.abc import Iterator
+from typing import Final
+
+import polars as pl
+from msgspec import Struct
+
+from capture.native.schema import RECORDING_NAME
+from capture.run import LiveRun, Run
+from tracetui import units
+from tracetui.analysis.frames.run_memo import cache_per_run
+from tracetui.analysis.frames.selection import compute_total_ns, has_kind
+from tracetui.analysis.time.device_time import find_stray_kernels
+from tracetui.analysis.time.steady import find_steady_state
+from tracetui.analysis.time.step_table import compute_step_durations
+
+MIN_SHARE: Final = 0.01  # of the time: what touches less is not mentioned
+_CAPTURE_NOTICE: Final = "graph_capture"
+
+
+class Flaw(Struct, frozen=True):
+    """One reason to be careful, and the time it touches; None if unknown, or all of it."""
+
+    text: str
+    ns: int | None = None
+
+
+class Fitness(Struct, frozen=True):
+    """The flaws of a capture, and its number of steps."""
+
+    steps: int
+    flaws: tuple[Flaw, ...]
+
+    @property
+    def touched_ns(self) -> int:
+        """The time that the flaws touch."""
+        return sum(flaw.ns or 0 for flaw in self.flaws)
+
+
+@cache_per_run
+def judge_fitness(run: Run) -> Fitness | None:
+    """Judge a capture; None while it grows, or without steps and flaws, where nothing can be said."""
+    if isinstance(run, LiveRun):
+        return None
+    steps = int(compute_step_durations(run)["steps"].sum())
+    flaws = tuple(_iter_flaws(run, steps))
+    return Fitness(steps, flaws) if steps or flaws else None
+
+
+def is_graph_capture(run: Run) -> bool:
+    """Whether a trace shows the capture of a graph instead of its execution."""
+    return any(notice.id == _CAPTURE_NOTICE for notice in run.log.notices)
+
+
+def describe_fitness(fitness: Fitness) -> str:
+    """Describe how fit a capture is in one sentence."""
+    if fitness.flaws:
+        return f"not fit to compare: {'; '.join(flaw.text for flaw in fitness.flaws)}"
+    return f"fit to compare: {fitness.steps:,} whole steps"
+
+
+def _iter_flaws(run: Run, steps: int) -> Iterator[Flaw]:
+    if is_graph_capture(run):
+        yield Flaw("the capture of a graph, not its execution")
+        return
+    if run.log.dropped and run.log.lost_data:
+        yield Flaw(f"{run.log.dropped:,} of {run.log.read:,} records lost")
+    if steps == 1:
+        yield Flaw("one step only")
+    yield from _find_partial_steps(run)
+    yield from _find_unsteady_steps(run)
+    yield from _find_recorder_work(run)
+
+
+def _find_partial_steps(run: Run) -> Iterator[Flaw]:
+    """Find kernels of steps that the file shows in part: before the first and after the last one."""
+    total_ns = compute_total_ns(run) or 0
+    for kernels in find_stray_kernels(run):
+        if kernels.side in ("before", "after") and kernels.dur_ns > MIN_SHARE * total_ns:
+            which = "before the first step" if kernels.side == "before" else "after the last step"
+            dur, count = units.format_duration(kernels.dur_ns), f"{kernels.count:,} kernel"
+            text = f"{dur} {which}, of a step in part ({count}{'s' * (kernels.count != 1)})"
+            yield Flaw(text, kernels.dur_ns)
+
+
+def _find_unsteady_steps(run: Run) -> Iterator[Flaw]:
+    state = find_steady_state(run)
+    if state is None or state.is_complete:
+        return
+    table = compute_step_durations(run).filter(pl.col("phase").eq_missing(pl.lit(state.phase, pl.String)))
+    outside = {
+        f"{state.warm_up:,} warm-up step{'s' * (state.warm_up != 1)}": table.filter(
+            pl.col("step") < state.first
+        ),
+        "the last step is cut": table.filter(pl.col("step") > state.last),
+    }
+    for text, steps in outside.items():
+        if steps.height:
+            touched_ns = int(steps["took_ns"].sum())
+            yield Flaw(f"{text} ({units.format_duration(touched_ns)})", touched_ns)
+
+
+def _find_recorder_work(run: Run) -> Iterator[Flaw]:
+    """Find the recorder's own work, if it is more than a mention of the steps' time."""
+    if not (has_kind(run, "span") and run.has("dur") and run.has("name")):
+        return
+    own_ns = int(run.events["dur"].gather((run.events["name"] == RECORDING_NAME).arg_true()).sum())
+    wall_ns = int(compute_step_durations(run)["took_ns"].sum())
+    if own_ns > MIN_SHARE * wall_ns:
+        yield Flaw(f"recording took {units.format_duration(own_ns)} beside the steps", own_ns)
