@@ -42,7 +42,7 @@ class OperatorCall:
 
 @dataclass(frozen=True)
 class OperatorWork:
-    """Work of a call; `dtype` is that of the largest operand, `model` the id of the work model."""
+    """Work of a call; `dtype` is the format that it multiplies in, `model` the id of the work model."""
 
     flops: float
     bytes: float

@@ -30,7 +30,7 @@ from capture.native.schema import PATH_SEPARATOR
 
 _GRAPH_LAUNCH: Final = "GraphLaunch"
 _FILLED_COLUMNS: Final = (  # of a kernel, where they are missing
-    "shape", "flops", "bytes", "operator_op", "operator_category", "layer", "op", "is_products_only",
+    "shape", "dtype", "flops", "bytes", "operator_op", "operator_category", "layer", "op", "is_products_only",
 )  # fmt: skip
 _SCOPE_COLUMNS: Final = ("path", "layer", "op", "is_products_only", "line")  # of a launch
 _LAUNCH_COLUMNS: Final = ("operator", "operands", *_SCOPE_COLUMNS)

@@ -6,7 +6,7 @@ from capture.run import Run
 from tracetui.analysis import roofline
 from tracetui.analysis.frames import line_fit
 from tracetui.analysis.frames.selection import build_totals, select_timed, with_group
-from tracetui.analysis.roofline import build_work_sums, with_rates
+from tracetui.analysis.roofline import build_work_sums, with_compute_time, with_rates
 from tracetui.analysis.time.step_table import build_step_facts
 from tracetui.look import Look
 
@@ -16,6 +16,7 @@ def compute_layer_table(run: Run, look: Look, column: str) -> pl.DataFrame:
     rows = with_group(run, select_timed(run, look), column).filter(pl.col("layer").is_not_null())
     if column == "step":
         rows = rows.filter(pl.col("step").is_not_null())
+    rows = with_compute_time(rows, run)
     sums = rows.group_by("layer", column).agg(*build_totals(run), *build_work_sums(run))
     table = with_rates(sums.collect(), run)
     tokens = _sum_tokens(run, rows, column)

@@ -47,7 +47,7 @@ _STANDARD_LIBRARY: Final = sys.stdlib_module_names - _SCRIPT_NAMES
 _ATTENTION_NAMES: Final = f"{ATTENTION}|attn"  # of operators whose work may depend on the sums of their step
 _UNKNOWN_CATEGORY: Final = "other"
 _WORK_SCHEMA: Final = {
-    "shape": pl.Categorical(), "flops": pl.Float64(), "bytes": pl.Float64(),
+    "shape": pl.Categorical(), "dtype": pl.Categorical(), "flops": pl.Float64(), "bytes": pl.Float64(),
     "operator_op": pl.Categorical(), "operator_category": pl.Categorical(),
 }  # fmt: skip
 
@@ -246,7 +246,7 @@ _OPERANDS_DECODER: Final = msgspec.json.Decoder(OperandFields)
 def with_operators(
     kernels: pl.DataFrame, rows: pl.DataFrame, labels: pl.DataFrame, steps: Mapping[int, StepAnnotation]
 ) -> pl.DataFrame:
-    """Add `shape`, `flops` and `bytes` of the operator call that launched each kernel.
+    """Add `shape`, `dtype`, `flops` and `bytes` of the operator call that launched each kernel.
 
     Also adds `operator_op` and `operator_category`, which the operator's name implies. The kernels of one
     call share its work by duration. `steps` has the annotations of steps, for attention over a cache.
@@ -305,7 +305,7 @@ def _select_calls(kernels: pl.DataFrame, rows: pl.DataFrame, labels: pl.DataFram
 def _build_work_columns(
     calls: pl.DataFrame, names: pl.Series, steps: Mapping[int, StepAnnotation]
 ) -> pl.DataFrame:
-    """Build shape, flops, bytes, operator_op and operator_category of each call."""
+    """Build shape, dtype, flops, bytes, operator_op and operator_category of each call."""
     rows = []
     columns = (names.gather(calls["operator"]), calls["operands"].cast(pl.String), calls["attention_step"])
     for name, operands, number in zip(*columns, strict=True):
@@ -313,7 +313,7 @@ def _build_work_columns(
         step = steps.get(number)
         work = call and estimate_work(replace(call, step=step) if step else call)
         op, category = infer_op_and_category(name)
-        reported = (work.shape, work.flops, work.bytes) if work else (None, None, None)
+        reported = (work.shape, work.dtype, work.flops, work.bytes) if work else (None,) * 4
         rows.append((*reported, op, None if category == _UNKNOWN_CATEGORY else category))
     return pl.DataFrame(rows, schema=_WORK_SCHEMA, orient="row")
 

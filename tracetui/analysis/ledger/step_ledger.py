@@ -19,7 +19,7 @@ from tracetui.analysis.frames import selection
 from tracetui.analysis.frames.codes import group_by_packed_key, map_by_code
 from tracetui.analysis.frames.run_memo import cache_per_run
 from tracetui.analysis.frames.time_axis import TimeAxis
-from tracetui.analysis.roofline import find_dtype, find_roof
+from tracetui.analysis.roofline import COMPUTE_NS, build_compute_time, find_roof
 from tracetui.analysis.time import device_time, gpu_time, idle_gaps
 from tracetui.analysis.time.device_time import DEVICE, has_device_times, with_device
 from tracetui.analysis.time.gpu_time import select_device_rows, with_exclusive_time, work_class
@@ -89,6 +89,7 @@ def select_ledger_rows(run: Run, look: Look) -> pl.LazyFrame:
     """
     rows = _mark_requested(run, look)
     numbers = [pl.col(c) if run.has(c) else pl.lit(None, t).alias(c) for c, t in _NUMBERS.items()]
+    numbers += [pl.col("dtype")] * run.has("dtype")
     event_columns = selection.select_existing(run, ("track", *gpu_time.LAUNCH_COLUMNS))
     on_gpu = selection.resolve_lens(run, look) == "gpu" and has_device_times(run)
     row_class = work_class(run) if on_gpu else pl.lit(gpu_time.COMPUTE, gpu_time.CLASS)
@@ -289,7 +290,9 @@ def find_main_phase(run: Run) -> str | None:
 def _with_bound(run: Run, rows: pl.DataFrame) -> pl.DataFrame:
     """Return rows with the `cause` of their time, and `bound_ns`, the ideal part of it."""
     roof = find_roof(run)
-    rows = rows.with_columns(_build_limits(rows, roof, find_dtype(run)))
+    if roof is not None:
+        rows = rows.with_columns(build_compute_time(run, roof))
+    rows = rows.with_columns(_build_limits(rows, roof))
     rows = _mark_rank_waits(run, rows.with_columns(cause=_EXPOSED_CAUSE.otherwise(pl.col("cause"))))
     bound = pl.min_horizontal("exclusive_ns", "ideal_ns").round().cast(pl.Int64)
     return rows.with_columns(
@@ -311,14 +314,12 @@ def _mark_rank_waits(run: Run, rows: pl.DataFrame) -> pl.DataFrame:
     return joined.with_columns(cause=cause).drop("is_wait")
 
 
-def _build_limits(rows: pl.DataFrame, roof: Roof | None, dtype: str | None) -> list[pl.Expr]:
+def _build_limits(rows: pl.DataFrame, roof: Roof | None) -> list[pl.Expr]:
     """Return expressions of the ideal time of each row's work, and of what limits it."""
     if roof is None:
         return [pl.lit(0.0).alias("ideal_ns"), pl.lit(NO_MODEL, CAUSE).alias("cause")]
-    memory, compute = roof.memory_bytes_per_s, roof.find_flop_rate(dtype)
-    zero = pl.lit(0.0)
-    by_bytes = (pl.col("bytes") / memory * 1e9).fill_null(0.0) if memory else zero
-    by_flops = (pl.col("flops") / compute * 1e9).fill_null(0.0) if compute else zero
+    memory, by_flops = roof.memory_bytes_per_s, pl.col(COMPUTE_NS).fill_null(0.0)
+    by_bytes = (pl.col("bytes") / memory * 1e9).fill_null(0.0) if memory else pl.lit(0.0)
     floor = pl.col("count") * roof.floor_ns
     best = pl.max_horizontal(by_bytes, by_flops)
     cause = (
