@@ -56,6 +56,10 @@ _ELEMENT_BYTES: Final = {
     "c10::half": 2.0, "c10::bfloat16": 2.0, "short int": 2.0, "short": 2.0, "signed char": 1.0, "char": 1.0,
     "unsigned char": 1.0, "bool": 1.0, "c10::complex<float>": 8.0,
 }  # fmt: skip
+_STORED_BYTES: Final = {  # per weight, with the scales of its block: 32 weights in MXFP4, 16 in NVFP4
+    "fp32": 4.0, "bf16": 2.0, "fp16": 2.0, "fp8": 1.0, "mxfp8": 1 + 1 / 32, "mxfp4": 0.5 + 1 / 32,
+    "nvfp4": 0.5 + 1 / 16,
+}  # fmt: skip
 _SHORT_DTYPES: Final = {
     "c10::bfloat16": "bf16", "c10::half": "fp16", "float": "fp32", "double": "fp64",
     "unsigned char": "uint8", "signed char": "int8",
@@ -346,12 +350,42 @@ def _estimate_experts(call: OperatorCall) -> OperatorWork | None:
     return OperatorWork(up.flops + down.flops, up.bytes + down.bytes, up.shape, dtype)
 
 
+def _estimate_experts_kernel(call: OperatorCall) -> OperatorWork | None:
+    """A grouped product of triton_kernels in `moe_forward(hidden, router logits, …)`, without its weights.
+
+    The kernel's name has the formats of result, activations and weights, and whether the gate is fused (the
+    first product). The last value is the number of experts per token. The inner size is taken to be the
+    hidden size, as in gpt-oss, the model that is served by these kernels.
+    """
+    formats, hidden, logits = (
+        _EXPERTS_KERNEL_NAME.search(call.name),
+        call.find_dims(0, 2),
+        call.find_dims(1, 2),
+    )
+    if formats is None or hidden is None or logits is None:
+        return None
+    (tokens, size), experts, is_first = hidden, logits[1], bool(formats["gate"])
+    chosen = int(call.values[-1])
+    result, left, weight = (_STORED_BYTES.get(formats[part], 0.0) for part in ("result", "left", "weight"))
+    if not 0 < chosen <= experts or not result * left * weight:
+        return None
+    dtype = formats["weight"] if weight > left else formats["left"]
+    widths = (left, weight, result / 2 if is_first else result)  # the gate halves what is written
+    n = 2 * size if is_first else size
+    return estimate_grouped_product(tokens, chosen, experts, size, n, widths, dtype, scattered=not is_first)
+
+
 def _count_chosen_experts(call: OperatorCall, tokens: int, experts: int) -> int | None:
     """Count the experts that each token chooses: the columns of the choice; None if no operand has it."""
     choices = (dims[1] for _, dims in call.list_tensors(2)[1:] if dims[0] == tokens and dims[1] < experts)
     return next(choices, None)
 
 
+EXPERTS_KERNEL: Final = "_matmul_ogs_"  # grouped products of triton_kernels
+_EXPERTS_KERNEL_NAME: Final = re.compile(
+    EXPERTS_KERNEL
+    + r"[NT]+_(?P<result>\w+?)x(?P<left>[a-z]+\d+)x(?P<weight>[a-z]+\d+)_[\dx]+(?P<gate>_swiglu)?"
+)
 WorkModel = Callable[[OperatorCall], OperatorWork | None]
 _ADDING: Final = re.compile(r"add|residual|fused", re.IGNORECASE)
 
@@ -367,6 +401,7 @@ WORK_MODELS: Final[tuple[tuple[str, re.Pattern[str], WorkModel], ...]] = tuple(
          _estimate_dense_attention),
         ("ragged-attention", r"paged_attention|unified_attention|attention_with_output|attention_ragged|"
                              r"flash_attn_with_kvcache|flash_attn_varlen", _estimate_ragged_attention),
+        ("experts-kernel", EXPERTS_KERNEL, _estimate_experts_kernel),
         ("experts", r"fused_experts|fused_moe|moe_forward", _estimate_experts),
         ("kv-store", r"store_cache|store_kv|reshape_and_cache", _estimate_kv_store),
         ("rope", r"rotary_embedding|apply_rope", _estimate_rope),

@@ -253,7 +253,9 @@ def _encode_operators(launches: pl.DataFrame) -> tuple[pl.DataFrame, pl.Series]:
     """Encode the operators of aligned kernels as `with_work` needs them; also return their names."""
     operators = launches["operator"].cast(pl.Categorical())
     names = operators.drop_nulls().unique(maintain_order=True)
-    linked = launches.select("row", "dur", "step", *_SCOPE_COLUMNS, "external_id", "operands").with_columns(
+    linked = launches.select(
+        "row", "label", "dur", "step", *_SCOPE_COLUMNS, "external_id", "operands"
+    ).with_columns(
         operator=find_positions(operators, names), operands=pl.col("operands").cast(pl.Categorical())
     )
     return linked, names.cast(pl.String)

@@ -1,5 +1,6 @@
 """Rooflines: how fast work was done, as a share of the device's peak rates, and what bounds it."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
@@ -7,6 +8,7 @@ from typing import Final
 import polars as pl
 
 from capture import device_roofs
+from capture.classify.operator_work import EXPERTS_KERNEL, estimate_experts_touched
 from capture.device_roofs import FORMATS, Roof, shorten_format
 from capture.run import Run
 from tracetui import units
@@ -17,6 +19,7 @@ from tracetui.analysis.time.step_table import build_step_facts
 from tracetui.look import Look
 
 VARIATION_FACTOR: Final = 1.2  # fastest over slowest sample, above which the variation is reported
+_EXPERTS_SHAPE: Final = re.compile(r"m=(\d+) n=\d+ k=\d+ e=(\d+)/(\d+)")
 WORK: Final = ("bytes", "flops")
 COMPUTE_NS: Final = "compute_ns"  # time of a row's operations at the peak rate of its number format
 WORK_SUMS: Final = (*WORK, COMPUTE_NS)
@@ -185,7 +188,25 @@ def note_roof(run: Run, table: pl.DataFrame) -> list[str]:
     }
     bounds = set(table["bound"].drop_nulls())
     sentences = [*(m for w, m in meanings.items() if w in bounds), describe_bandwidth_range(roof)]
-    return [f"roof: {describe_roof(roof, find_dtype(run))}", *filter(None, sentences)]
+    return [f"roof: {describe_roof(roof, find_dtype(run))}", *filter(None, sentences), *note_experts(run)]
+
+
+def note_experts(run: Run) -> list[str]:
+    """Return notes on what the work of mixtures of experts assumes; none without them."""
+    if not run.has("shape"):
+        return []
+    shapes = (_EXPERTS_SHAPE.fullmatch(shape) for shape in list_distinct(run, "shape").cast(pl.String))
+    counts = next((tuple(map(int, match.groups())) for match in shapes if match), None)
+    if counts is None:
+        return []
+    tokens, experts, chosen = counts
+    touched = estimate_experts_touched(experts, chosen, tokens)
+    has_guess = list_distinct(run, "name").cast(pl.String).str.contains(EXPERTS_KERNEL, literal=True).any()
+    return [
+        f"experts: as many as {tokens} tokens × {chosen} touch on average ({touched:.1f} of {experts}), "
+        "with the scales of their weights",
+        *(["experts: the inner size is not stated and taken as the hidden size"] if has_guess else []),
+    ]
 
 
 def describe_roof(roof: Roof, dtype: str | None = None) -> str:

@@ -311,6 +311,7 @@ def _build_notes(run: Run, ledger: Ledger) -> list[str]:
     return [
         *notes,
         f"roof: {text}" if text else "no roof is known for this device (tracetui doctor --measure)",
+        *roofline.note_experts(run),
     ]
 
 

@@ -136,3 +136,28 @@ def test_experts_whose_number_a_token_is_not_told_have_no_answer() -> None:
     assert estimate_work(OperatorCall("vllm::moe_forward", ((32, 3072), (32, 32)), (BF16, BF16))) is None
     dims = ((2, 8), (4, 12, 8), (4, 8, 6), (2, 4))
     assert estimate_work(OperatorCall("aiter::fused_moe", dims, (BF16,) * 4)) is None
+
+
+@pytest.mark.parametrize(
+    ("kernel", "flops", "moved", "dtype"),
+    [  # 2 tokens × 1 of 4 experts touch 4 (1 - 0.75²) = 1.75; hidden 64; 0.53125 bytes a weight
+        ("_matmul_ogs_NNT_bf16xbf16xmxfp4_16x128x256x1", 2 * 2 * 64 * 64,
+         1.75 * 64 * 64 * 0.53125 + 2 * 64 * 2 + 2 * 64 * 2, "bf16"),
+        ("_matmul_ogs_NNT_bf16xbf16xmxfp4_16x128x256x1_swiglu", 2 * 2 * 64 * 128,
+         1.75 * 64 * 128 * 0.53125 + 2 * 64 * 2 + 2 * 64 * 2, "bf16"),
+        ("_matmul_ogs_NNT_bf16xfp8xmxfp4_128x128x128x1", 2 * 2 * 64 * 64,
+         1.75 * 64 * 64 * 0.53125 + 2 * 64 * 1 + 2 * 64 * 2, "fp8"),
+    ],
+)  # fmt: skip
+def test_a_kernel_of_experts_by_hand(kernel: str, flops: float, moved: float, dtype: str) -> None:
+    call = OperatorCall(
+        f"vllm::moe_forward / {kernel}", ((2, 64), (2, 4), ()), (BF16, BF16, ""), ("", "", "1")
+    )
+    work = estimate_work(call)
+    assert work and (work.flops, work.bytes, work.dtype) == (flops, pytest.approx(moved), dtype)
+
+
+@pytest.mark.parametrize("values", [(), ("", "many"), ("9",)])
+def test_a_kernel_of_experts_without_their_number_has_no_work(values: tuple[str, ...]) -> None:
+    kernel = "vllm::moe_forward / _matmul_ogs_NNT_bf16xbf16xmxfp4_16x128x256x1"
+    assert estimate_work(OperatorCall(kernel, ((2, 64), (2, 4)), (BF16, BF16), values)) is None
