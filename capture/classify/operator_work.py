@@ -140,9 +140,34 @@ def _estimate_operand_product(
     n, k = b if transposed else b[::-1]
     if k != a[-1]:
         return None
-    result = max(width_a, width_b, 1.0) if width_a != 1.0 else 2.0
+    narrow = 4.0 if "_int_mm" in call.name else 2.0  # of a product of 8-bit numbers
+    result = max(width_a, width_b, 1.0) if width_a != 1.0 else narrow
     widths = (width_a, width_b, result)
     return estimate_product(math.prod(a[:-1]), n, k, widths, shorten_dtype(call.types[left]), bias=bias)
+
+
+def _estimate_into_output(call: OperatorCall) -> OperatorWork | None:
+    """`onednn_mm(out, x, bias, …)`, `weight_packed_linear(out, x, weight, …)`: weights in their own layout.
+
+    The weights are taken to have the format of x; results and x give the sizes.
+    """
+    out, left, widths = call.dims[0], call.dims[1], (call.find_width(0), call.find_width(1))
+    if len(out) < 2 or len(left) < 2 or min(*out, *left) <= 0 or out[:-1] != left[:-1]:
+        return None
+    if widths[0] is None or widths[1] is None:
+        return None
+    has_bias = any(dims == out[-1:] for dims in call.dims[2:])
+    rows, dtype = math.prod(out[:-1]), shorten_dtype(call.types[1])
+    return estimate_product(rows, out[-1], left[-1], (widths[1], widths[1], widths[0]), dtype, bias=has_bias)
+
+
+def _estimate_scaled_product(call: OperatorCall) -> OperatorWork | None:
+    """`_scaled_mm(a, b, scale_a, scale_b, bias, …)`: the scales, of any block size, are read as well."""
+    work = _estimate_operand_product(call, 0, 1)
+    if work is None:
+        return None
+    extra = [math.prod(dims) * (call.find_width(i) or 0.0) for i, dims in call.list_tensors() if i > 1]
+    return replace(work, bytes=work.bytes + sum(extra))
 
 
 def _estimate_bmm(call: OperatorCall) -> OperatorWork | None:
@@ -224,6 +249,25 @@ def _estimate_pointwise(call: OperatorCall) -> OperatorWork | None:
     read = sum(sizes) - (sizes[0] if is_copy else 0)
     flops = 0.0 if is_copy else float(math.prod(largest))
     return OperatorWork(flops, read + written, _format_dims(largest), shorten_dtype(call.types[0]))
+
+
+def _estimate_reduction(call: OperatorCall) -> OperatorWork | None:
+    """A mean, sum or extreme: the operand is read once, one operation per element; the result is small."""
+    dims, width = call.dims[0], call.find_width(0)
+    if not dims or width is None or min(dims) <= 0:
+        return None
+    elements = math.prod(dims)
+    return OperatorWork(float(elements), elements * width, _format_dims(dims), shorten_dtype(call.types[0]))
+
+
+def _estimate_embedding(call: OperatorCall) -> OperatorWork | None:
+    """`embedding(table, ids, …)`: a row of the table per id, read and written."""
+    table, ids, width = call.find_dims(0, 2), call.dims[1], call.find_width(0)
+    if table is None or width is None or not ids or min(ids) <= 0:
+        return None
+    rows = math.prod(ids)
+    moved = 2 * rows * table[1] * width + rows * (call.find_width(1) or 8.0)
+    return OperatorWork(0.0, moved, f"{rows}×{table[1]}", shorten_dtype(call.types[0]))
 
 
 def _list_sized_tensors(call: OperatorCall) -> list[tuple[Dims, float]]:
@@ -395,7 +439,11 @@ WORK_MODELS: Final[tuple[tuple[str, re.Pattern[str], WorkModel], ...]] = tuple(
     for model_id, pattern, model in (
         ("addmm", r"^aten::addmm", partial(_estimate_operand_product, left=1, right=2, bias=True)),
         ("bmm", r"^aten::(baddbmm|bmm)", _estimate_bmm),
-        ("mm", r"^aten::(mm|_int_mm|_scaled_mm)\b", partial(_estimate_operand_product, left=0, right=1)),
+        ("scaled-mm", r"^aten::_scaled_mm\b", _estimate_scaled_product),
+        ("into-output", r"^_C::(onednn_mm|weight_packed_linear)\b", _estimate_into_output),
+        ("embedding", r"^aten::embedding\b", _estimate_embedding),
+        ("reduction", r"^aten::(mean|sum|amax|amin|argmax|argmin|max|min|prod)\b", _estimate_reduction),
+        ("mm", r"^aten::(mm|_int_mm)\b", partial(_estimate_operand_product, left=0, right=1)),
         ("linear", r"^aten::linear\b", _estimate_linear),
         ("attention", r"^aten::.*scaled_dot_product.*attention|^aten::_(flash|efficient)_attention",
          _estimate_dense_attention),
@@ -403,7 +451,7 @@ WORK_MODELS: Final[tuple[tuple[str, re.Pattern[str], WorkModel], ...]] = tuple(
                              r"flash_attn_with_kvcache|flash_attn_varlen", _estimate_ragged_attention),
         ("experts-kernel", EXPERTS_KERNEL, _estimate_experts_kernel),
         ("experts", r"fused_experts|fused_moe|moe_forward", _estimate_experts),
-        ("kv-store", r"store_cache|store_kv|reshape_and_cache", _estimate_kv_store),
+        ("kv-store", r"store_cache|store_kv|reshape_and_cache|unified_kv_cache_update", _estimate_kv_store),
         ("rope", r"rotary_embedding|apply_rope", _estimate_rope),
         ("norm", r"rms_?norm|layer_?norm", _estimate_norm),
         ("gated", r"(silu|gelu|swiglu)\w*_and_mul", _estimate_gated_activation),

@@ -15,7 +15,7 @@ from capture.classify.operator_work import (
 from capture.classify.step_annotations import parse_step_annotation
 from tests.conftest import shared
 
-BF16, F32 = "c10::BFloat16", "float"
+BF16, F32, FP8 = "c10::BFloat16", "float", "c10::Float8_e4m3fn"
 MIB = 1 << 20
 
 
@@ -27,6 +27,23 @@ MIB = 1 << 20
         ("aten::addmm", ((32,), (32, 2880), (2880, 32)), (BF16, BF16, BF16), 0.005899264, 370752 / MIB),
         ("aten::bmm", ((4, 2, 8), (4, 8, 16)), (BF16, BF16), 2048e-9, 1408 / MIB),
         ("aten::mul", ((64, 64), (64, 64)), (F32, F32), 4096e-9, 3 * 16384 / MIB),
+        # out, x, bias or weight, as vLLM's build for processors records them
+        ("_C::onednn_mm", ((32, 2816), (32, 512), (), ()), (BF16, BF16, "", "long int"), 0.092274688,
+         2 * (32 * 512 + 512 * 2816 + 32 * 2816) / MIB),
+        ("_C::onednn_mm", ((2, 8), (2, 4), (8,), ()), (BF16, BF16, BF16, ""), 144e-9,
+         2 * (2 * 4 + 4 * 8 + 2 * 8 + 8) / MIB),
+        ("_C::weight_packed_linear", ((32, 1024), (32, 512), (1024, 512), (), ()), (BF16,) * 3 + ("", ""),
+         0.033554432, 2 * (32 * 512 + 512 * 1024 + 32 * 1024) / MIB),
+        # per row and per column, and by blocks of 128 × 128
+        ("aten::_scaled_mm", ((16, 256), (256, 128), (16, 1), (1, 128)), (FP8, FP8, F32, F32), 1048576e-9,
+         (16 * 256 + 256 * 128 + 2 * 16 * 128 + 4 * (16 + 128)) / MIB),
+        ("aten::_scaled_mm", ((16, 256), (256, 128), (16, 2), (2, 1)), (FP8, FP8, F32, F32), 1048576e-9,
+         (16 * 256 + 256 * 128 + 2 * 16 * 128 + 4 * (32 + 2)) / MIB),
+        ("aten::_int_mm", ((16, 256), (256, 128)), ("signed char",) * 2, 1048576e-9,
+         (16 * 256 + 256 * 128 + 4 * 16 * 128) / MIB),
+        ("aten::embedding", ((8192, 512), (32,), (), ()), (BF16, "long int", "", ""), 0.0,
+         (2 * 32 * 512 * 2 + 32 * 8) / MIB),
+        ("aten::mean", ((32, 512), (), ()), (F32, "", ""), 16384e-9, 4 * 16384 / MIB),
         ("aten::copy_", ((32, 32), (32, 32)), (F32, BF16), 0.0, (4096 + 2048) / MIB),
         ("aten::_flash_attention_forward", ((1, 4, 2, 8), (1, 4, 2, 8), (1, 4, 2, 8)), (BF16,) * 3,
          1024e-9, 512 / MIB),
