@@ -81,6 +81,14 @@ def find_roof(run: Run) -> Roof | None:
     return roof and compute_sampled_roof(run, roof)
 
 
+def find_achievable_roof(run: Run) -> Roof | None:
+    """Return the rates that someone reached on the device; None if its roof is not what the maker states."""
+    roof, device = find_roof(run), run.meta.get("device")
+    if roof is None or roof.kind != device_roofs.BY_MAKER or not isinstance(device, str):
+        return None
+    return device_roofs.from_table(device, device_roofs.ACHIEVABLE)
+
+
 @cache_per_run
 def find_dtype(run: Run) -> str | None:
     """Return the number format of products (fp32 may multiply in tf32), else of the run; None if unknown.
