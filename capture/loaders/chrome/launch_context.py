@@ -301,8 +301,10 @@ def _forget_windows(linked: pl.DataFrame) -> pl.DataFrame:
         most=pl.col("dur").max().over(key), kernel=pl.col("label").filter(longest).first().over(key)
     )
     is_part = (pl.col("label") != pl.col("kernel")) & (pl.col("dur") < _MAX_WINDOW_SHARE * pl.col("most"))
-    parts = by_call.filter(is_part)["external_id"].implode()
-    is_part = pl.col("external_id").is_in(parts) & pl.col("attention_step").is_not_null()
+    parts = by_call.filter(is_part)["external_id"]
+    if parts.is_empty():
+        return linked
+    is_part = pl.col("external_id").is_in(parts.implode()) & pl.col("attention_step").is_not_null()
     return linked.with_columns(
         pl.when(~is_part.fill_null(value=False)).then(pl.col("flops", "bytes")),
         shape=pl.when(is_part)
