@@ -15,9 +15,9 @@ from capture.run import Run
 
 _FORMULA_START: Final = r"^([=+\-@\t\r])"
 _EVENT_ARGS: Final = (
-    "step", "phase", "layer", "op", "category", "lens", "path", "shape", "launch", "launch_dur", "launcher",
-    "line", "grid", "block", "registers", "shared", "occupancy", "flops", "bytes", "tokens", "context",
-    "batch", "count",
+    "step", "phase", "layer", "op", "category", "lens", "path", "shape", "dtype", "launch", "launch_dur",
+    "launcher", "line", "grid", "block", "registers", "shared", "occupancy", "flops", "bytes", "tokens",
+    "context", "batch", "count",
 )  # fmt: skip
 
 

@@ -16,6 +16,7 @@ from capture import loaders
 from capture.cache import build_entry_path, fetch, store
 from capture.cache import prefetch as begin_to_fetch
 from capture.clean_text import clean
+from capture.device_roofs import Roof, add_floor
 from capture.devices import select_device
 from capture.errors import CaptureError, UnforeseenError, UnreadableError, UsageError
 from capture.files import remote_files, user_dirs
@@ -155,14 +156,19 @@ def load_all(
     capture: str | None = None,
     limits: bool = True,
     device: str | None = None,
+    roof: Roof | None = None,
 ) -> list[Run]:
     """Return all runs of all files and of all profiles in folders.
 
-    `merge` merges the ranks of a launch into one run; `device` keeps only its rows and those of the host.
+    `merge` merges the ranks of a launch into one run; `device` keeps only its rows and those of the host;
+    `roof` takes the place of their own roofs.
     """
     read = partial(load, cache=cache, capture=capture, limits=limits)
     runs = [_load_group(group, read) for group in group_inputs(paths, merge=merge)]
     merged = [run for group in runs for run in (merge_ranks(group) if merge and len(group) > 1 else group)]
+    if roof is not None:
+        metas = ({**run.meta, "roof": add_floor(roof, run.meta).as_meta()} for run in merged)
+        merged = [replace(run, meta=meta) for run, meta in zip(merged, metas, strict=True)]
     return merged if device is None else [select_device(run, device) for run in merged]
 
 

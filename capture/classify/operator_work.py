@@ -42,7 +42,7 @@ class OperatorCall:
 
 @dataclass(frozen=True)
 class OperatorWork:
-    """Work of a call; `dtype` is that of the largest operand, `model` the id of the work model."""
+    """Work of a call; `dtype` is the format that it multiplies in, `model` the id of the work model."""
 
     flops: float
     bytes: float
@@ -55,6 +55,10 @@ _ELEMENT_BYTES: Final = {
     "double": 8.0, "long int": 8.0, "long": 8.0, "int64": 8.0, "float": 4.0, "int": 4.0, "c10::tf32": 4.0,
     "c10::half": 2.0, "c10::bfloat16": 2.0, "short int": 2.0, "short": 2.0, "signed char": 1.0, "char": 1.0,
     "unsigned char": 1.0, "bool": 1.0, "c10::complex<float>": 8.0,
+}  # fmt: skip
+_STORED_BYTES: Final = {  # per weight, with the scales of its block: 32 weights in MXFP4, 16 in NVFP4
+    "fp32": 4.0, "bf16": 2.0, "fp16": 2.0, "fp8": 1.0, "mxfp8": 1 + 1 / 32, "mxfp4": 0.5 + 1 / 32,
+    "nvfp4": 0.5 + 1 / 16,
 }  # fmt: skip
 _SHORT_DTYPES: Final = {
     "c10::bfloat16": "bf16", "c10::half": "fp16", "float": "fp32", "double": "fp64",
@@ -136,9 +140,34 @@ def _estimate_operand_product(
     n, k = b if transposed else b[::-1]
     if k != a[-1]:
         return None
-    result = max(width_a, width_b, 1.0) if width_a != 1.0 else 2.0
+    narrow = 4.0 if "_int_mm" in call.name else 2.0  # of a product of 8-bit numbers
+    result = max(width_a, width_b, 1.0) if width_a != 1.0 else narrow
     widths = (width_a, width_b, result)
     return estimate_product(math.prod(a[:-1]), n, k, widths, shorten_dtype(call.types[left]), bias=bias)
+
+
+def _estimate_into_output(call: OperatorCall) -> OperatorWork | None:
+    """`onednn_mm(out, x, bias, …)`, `weight_packed_linear(out, x, weight, …)`: weights in their own layout.
+
+    The weights are taken to have the format of x; results and x give the sizes.
+    """
+    out, left, widths = call.dims[0], call.dims[1], (call.find_width(0), call.find_width(1))
+    if len(out) < 2 or len(left) < 2 or min(*out, *left) <= 0 or out[:-1] != left[:-1]:
+        return None
+    if widths[0] is None or widths[1] is None:
+        return None
+    has_bias = any(dims == out[-1:] for dims in call.dims[2:])
+    rows, dtype = math.prod(out[:-1]), shorten_dtype(call.types[1])
+    return estimate_product(rows, out[-1], left[-1], (widths[1], widths[1], widths[0]), dtype, bias=has_bias)
+
+
+def _estimate_scaled_product(call: OperatorCall) -> OperatorWork | None:
+    """`_scaled_mm(a, b, scale_a, scale_b, bias, …)`: the scales, of any block size, are read as well."""
+    work = _estimate_operand_product(call, 0, 1)
+    if work is None:
+        return None
+    extra = [math.prod(dims) * (call.find_width(i) or 0.0) for i, dims in call.list_tensors() if i > 1]
+    return replace(work, bytes=work.bytes + sum(extra))
 
 
 def _estimate_bmm(call: OperatorCall) -> OperatorWork | None:
@@ -220,6 +249,25 @@ def _estimate_pointwise(call: OperatorCall) -> OperatorWork | None:
     read = sum(sizes) - (sizes[0] if is_copy else 0)
     flops = 0.0 if is_copy else float(math.prod(largest))
     return OperatorWork(flops, read + written, _format_dims(largest), shorten_dtype(call.types[0]))
+
+
+def _estimate_reduction(call: OperatorCall) -> OperatorWork | None:
+    """A mean, sum or extreme: the operand is read once, one operation per element; the result is small."""
+    dims, width = call.dims[0], call.find_width(0)
+    if not dims or width is None or min(dims) <= 0:
+        return None
+    elements = math.prod(dims)
+    return OperatorWork(float(elements), elements * width, _format_dims(dims), shorten_dtype(call.types[0]))
+
+
+def _estimate_embedding(call: OperatorCall) -> OperatorWork | None:
+    """`embedding(table, ids, …)`: a row of the table per id, read and written."""
+    table, ids, width = call.find_dims(0, 2), call.dims[1], call.find_width(0)
+    if table is None or width is None or not ids or min(ids) <= 0:
+        return None
+    rows = math.prod(ids)
+    moved = 2 * rows * table[1] * width + rows * (call.find_width(1) or 8.0)
+    return OperatorWork(0.0, moved, f"{rows}×{table[1]}", shorten_dtype(call.types[0]))
 
 
 def _list_sized_tensors(call: OperatorCall) -> list[tuple[Dims, float]]:
@@ -346,12 +394,42 @@ def _estimate_experts(call: OperatorCall) -> OperatorWork | None:
     return OperatorWork(up.flops + down.flops, up.bytes + down.bytes, up.shape, dtype)
 
 
+def _estimate_experts_kernel(call: OperatorCall) -> OperatorWork | None:
+    """A grouped product of triton_kernels in `moe_forward(hidden, router logits, …)`, without its weights.
+
+    The kernel's name has the formats of result, activations and weights, and whether the gate is fused (the
+    first product). The last value is the number of experts per token. The inner size is taken to be the
+    hidden size, as in gpt-oss, the model that is served by these kernels.
+    """
+    formats, hidden, logits = (
+        _EXPERTS_KERNEL_NAME.search(call.name),
+        call.find_dims(0, 2),
+        call.find_dims(1, 2),
+    )
+    if formats is None or hidden is None or logits is None:
+        return None
+    (tokens, size), experts, is_first = hidden, logits[1], bool(formats["gate"])
+    chosen = int(call.values[-1])
+    result, left, weight = (_STORED_BYTES.get(formats[part], 0.0) for part in ("result", "left", "weight"))
+    if not 0 < chosen <= experts or not result * left * weight:
+        return None
+    dtype = formats["weight"] if weight > left else formats["left"]
+    widths = (left, weight, result / 2 if is_first else result)  # the gate halves what is written
+    n = 2 * size if is_first else size
+    return estimate_grouped_product(tokens, chosen, experts, size, n, widths, dtype, scattered=not is_first)
+
+
 def _count_chosen_experts(call: OperatorCall, tokens: int, experts: int) -> int | None:
     """Count the experts that each token chooses: the columns of the choice; None if no operand has it."""
     choices = (dims[1] for _, dims in call.list_tensors(2)[1:] if dims[0] == tokens and dims[1] < experts)
     return next(choices, None)
 
 
+EXPERTS_KERNEL: Final = "_matmul_ogs_"  # grouped products of triton_kernels
+_EXPERTS_KERNEL_NAME: Final = re.compile(
+    EXPERTS_KERNEL
+    + r"[NT]+_(?P<result>\w+?)x(?P<left>[a-z]+\d+)x(?P<weight>[a-z]+\d+)_[\dx]+(?P<gate>_swiglu)?"
+)
 WorkModel = Callable[[OperatorCall], OperatorWork | None]
 _ADDING: Final = re.compile(r"add|residual|fused", re.IGNORECASE)
 
@@ -361,14 +439,19 @@ WORK_MODELS: Final[tuple[tuple[str, re.Pattern[str], WorkModel], ...]] = tuple(
     for model_id, pattern, model in (
         ("addmm", r"^aten::addmm", partial(_estimate_operand_product, left=1, right=2, bias=True)),
         ("bmm", r"^aten::(baddbmm|bmm)", _estimate_bmm),
-        ("mm", r"^aten::(mm|_int_mm|_scaled_mm)\b", partial(_estimate_operand_product, left=0, right=1)),
+        ("scaled-mm", r"^aten::_scaled_mm\b", _estimate_scaled_product),
+        ("into-output", r"^_C::(onednn_mm|weight_packed_linear)\b", _estimate_into_output),
+        ("embedding", r"^aten::embedding\b", _estimate_embedding),
+        ("reduction", r"^aten::(mean|sum|amax|amin|argmax|argmin|max|min|prod)\b", _estimate_reduction),
+        ("mm", r"^aten::(mm|_int_mm)\b", partial(_estimate_operand_product, left=0, right=1)),
         ("linear", r"^aten::linear\b", _estimate_linear),
         ("attention", r"^aten::.*scaled_dot_product.*attention|^aten::_(flash|efficient)_attention",
          _estimate_dense_attention),
         ("ragged-attention", r"paged_attention|unified_attention|attention_with_output|attention_ragged|"
                              r"flash_attn_with_kvcache|flash_attn_varlen", _estimate_ragged_attention),
+        ("experts-kernel", EXPERTS_KERNEL, _estimate_experts_kernel),
         ("experts", r"fused_experts|fused_moe|moe_forward", _estimate_experts),
-        ("kv-store", r"store_cache|store_kv|reshape_and_cache", _estimate_kv_store),
+        ("kv-store", r"store_cache|store_kv|reshape_and_cache|unified_kv_cache_update", _estimate_kv_store),
         ("rope", r"rotary_embedding|apply_rope", _estimate_rope),
         ("norm", r"rms_?norm|layer_?norm", _estimate_norm),
         ("gated", r"(silu|gelu|swiglu)\w*_and_mul", _estimate_gated_activation),

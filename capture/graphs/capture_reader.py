@@ -17,7 +17,7 @@ from typing import Any, Final
 import msgspec
 import polars as pl
 
-from capture.classify.operator_work import has_work_model
+from capture.classify.operator_work import EXPERTS_KERNEL, has_work_model
 from capture.classify.step_annotations import (
     CaptureAnnotation,
     parse_capture_annotation,
@@ -48,6 +48,7 @@ _COPY: Final = re.compile(r"Mem(?:cpy|set)")  # a copy has no kernel: this word 
 _FUNCTION_CATEGORY: Final = "python_function"
 _BEGIN: Final = "StreamBeginCapture"
 _END: Final = "StreamEndCapture"
+_TOP_K: Final = "topk"
 _INTERVAL_SCHEMA: Final = {"t": pl.Int64, "dur": pl.Int64, "thread": pl.String}
 
 _is_user_function = lru_cache(maxsize=1 << 14)(is_user_function)  # a trace repeats the same few names
@@ -201,11 +202,7 @@ def _iter_pieces(
     """Yield each window that has launches: its number, and a table of them with operators and scopes."""
     numbered = [(number, span) for number, window in enumerate(windows) for span in window.launches]
     operators = [span for span in spans if span.event.cat in OPERATOR_CATEGORIES]
-    enclosing_spans = _iter_enclosing_spans([span for _, span in numbered], operators)
-    rows = [
-        (number, *_read_kernel_and_grid(span), *_find_calling_operator(enclosing), span.start, span.thread)
-        for (number, span), enclosing in zip(numbered, enclosing_spans, strict=True)
-    ]
+    rows = list(_iter_launches(numbered, operators))
     schema = {
         "window": pl.UInt32, "kernel": pl.String, "grid": pl.String, "operator": pl.String,
         "operands": pl.String, "call": pl.Int64, "host_t": pl.Int64, "host_thread": pl.String,
@@ -214,6 +211,25 @@ def _iter_pieces(
     frame = _with_function_names(frame, spans).sort("row").drop("row", "host_t", "host_thread")
     pieces = frame.partition_by("window", maintain_order=True, include_key=False, as_dict=True)
     yield from ((number, piece) for (number,), piece in pieces.items())
+
+
+def _iter_launches(
+    numbered: Sequence[tuple[int, _HostSpan]], operators: Sequence[_HostSpan]
+) -> Iterator[tuple[Any, ...]]:
+    """Yield window, kernel, grid, operator, operands, call, start and thread of each launch.
+
+    A kernel of experts is a call of its own, whose operands end with the number of experts per token.
+    """
+    chosen = None
+    enclosing_spans = _iter_enclosing_spans([span for _, span in numbered], operators)
+    for (number, span), enclosing in zip(numbered, enclosing_spans, strict=True):
+        kernel, grid = _read_kernel_and_grid(span)
+        chosen = _find_top_k(enclosing) or chosen
+        operator, operands, call = _find_calling_operator(enclosing)
+        if kernel and operands and chosen and kernel.startswith(EXPERTS_KERNEL):
+            operator, operands = f"{operator} / {kernel}", _append_value(operands, chosen)
+            call = span.start
+        yield number, kernel, grid, operator, operands, call, span.start, span.thread
 
 
 def _with_scopes(launches: pl.DataFrame, spans: Sequence[_HostSpan]) -> pl.DataFrame:
@@ -271,6 +287,23 @@ def _iter_enclosing_spans(
             stack[:] = [*(s for s in stack if s.end > opening.start), opening]
         stack[:] = [s for s in stack if s.end > launch.start]
         yield list(stack)
+
+
+def _find_top_k(enclosing: Sequence[_HostSpan]) -> str | None:
+    """Find how many experts a token chooses, if the innermost operator is their choice."""
+    if not enclosing or enclosing[-1].name.lower() != _TOP_K:
+        return None
+    values = enclosing[-1].parse_arguments().values
+    is_count = isinstance(values, list) and len(values) > 1 and str(values[1]).isdecimal()
+    return str(values[1]) if is_count else None
+
+
+def _append_value(operands: str, value: str) -> str:
+    """Append a value to the operands of a call (JSON)."""
+    fields = msgspec.json.decode(operands)
+    values = fields["Concrete Inputs"]
+    fields["Concrete Inputs"] = [*(values if isinstance(values, list) else []), value]
+    return msgspec.json.encode(fields).decode()
 
 
 def _find_calling_operator(enclosing: Sequence[_HostSpan]) -> tuple[str | None, str | None, int | None]:

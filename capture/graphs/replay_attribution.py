@@ -30,7 +30,7 @@ from capture.native.schema import PATH_SEPARATOR
 
 _GRAPH_LAUNCH: Final = "GraphLaunch"
 _FILLED_COLUMNS: Final = (  # of a kernel, where they are missing
-    "shape", "flops", "bytes", "operator_op", "operator_category", "layer", "op", "is_products_only",
+    "shape", "dtype", "flops", "bytes", "operator_op", "operator_category", "layer", "op", "is_products_only",
 )  # fmt: skip
 _SCOPE_COLUMNS: Final = ("path", "layer", "op", "is_products_only", "line")  # of a launch
 _LAUNCH_COLUMNS: Final = ("operator", "operands", *_SCOPE_COLUMNS)
@@ -253,7 +253,9 @@ def _encode_operators(launches: pl.DataFrame) -> tuple[pl.DataFrame, pl.Series]:
     """Encode the operators of aligned kernels as `with_work` needs them; also return their names."""
     operators = launches["operator"].cast(pl.Categorical())
     names = operators.drop_nulls().unique(maintain_order=True)
-    linked = launches.select("row", "dur", "step", *_SCOPE_COLUMNS, "external_id", "operands").with_columns(
+    linked = launches.select(
+        "row", "label", "dur", "step", *_SCOPE_COLUMNS, "external_id", "operands"
+    ).with_columns(
         operator=find_positions(operators, names), operands=pl.col("operands").cast(pl.Categorical())
     )
     return linked, names.cast(pl.String)

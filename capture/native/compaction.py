@@ -21,7 +21,7 @@ RECENT_MARKS: Final = 4096  # of a class that are retained
 
 _TIMED_KINDS: Final = ("kernel", "span")
 _SAMPLE_VALUES: Final = {"counter": "value", "memory": "bytes"}
-_NAME_COLUMNS: Final = ("name", "phase", "layer", "op", "category", "lens", "track", "path", "shape")
+_NAME_COLUMNS: Final = ("name", "phase", "layer", "op", "category", "lens", "track", "path", "shape", "dtype")
 _SCHEMA: Final = pl.Schema(DTYPES)
 _EMPTY: Final = pl.DataFrame(schema=_SCHEMA)
 

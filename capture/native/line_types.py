@@ -60,6 +60,7 @@ class Op(Struct):
     track: str | None = None
     path: str | None = None
     shape: str | None = None
+    dtype: str | None = None
     launcher: str | None = None
     line: str | None = None
     grid: str | None = None

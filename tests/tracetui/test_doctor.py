@@ -77,8 +77,10 @@ def test_a_gpu_that_was_not_measured_is_in_the_table_or_has_none(
     assert list(doctor.iter_roof_lines())[1:] == [
         "  GPU kept: copy 900.0 GB/s",
         "    measured",
-        "  NVIDIA L4: copy 300.0 GB/s, bf16 121,000 GFLOP/s, launch floor 2.000 µs",
-        "    table: vendor specification (tracetui doctor --measure)",
+        "  NVIDIA L4: memory 300.0 GB/s, TFLOP/s: fp32 30.3 tf32 60 fp16 121 bf16 121 fp8 242.5 int8 242.5 "
+        "fp6 242.5 fp4 242.5, link 64.00 GB/s, power 72 W, launch floor 2.000 µs",
+        "    stated by NVIDIA: https://resources.nvidia.com/en-us-data-center-overview/l4-gpu-datasheet "
+        "(tracetui doctor --measure)",
         "  NVIDIA Thing: none (tracetui doctor --measure)",
     ]
 
@@ -116,8 +118,11 @@ def test_measuring_keeps_what_the_next_run_and_the_next_doctor_find(tmp_path: Pa
 @pytest.mark.parametrize(
     ("meta", "said"),
     [
-        ({"roof": HERE.as_meta(), "dtype": "bfloat16"}, "34.04 GB/s, 193.2 GFLOP/s, measured 2026-01-02"),
-        ({"device": "NVIDIA L4"}, "300.0 GB/s, 121,000 GFLOP/s, vendor specification (table)"),
+        (
+            {"roof": HERE.as_meta(), "dtype": "bfloat16"},
+            "34.04 GB/s, 193.2 GFLOP/s in bf16, measured 2026-01-02",
+        ),
+        ({"device": "NVIDIA L4"}, "300.0 GB/s, 121,000 GFLOP/s, stated by NVIDIA"),
         ({"device": "an abacus"}, "unknown for its device"),
     ],
 )
@@ -226,3 +231,15 @@ def test_why_a_part_cannot_be_built_is_said(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.delenv("CC")
     monkeypatch.setattr(build_part.shutil, "which", lambda name: None)
     assert build_part.build(source) == "no C compiler found"
+
+
+def test_a_roof_by_name_is_shown_with_both_kinds_and_their_sources() -> None:
+    out = run_process("doctor", "--roof", "AMD Instinct MI300X").stdout
+    assert "stated by AMD: memory 5,300 GB/s, TFLOP/s: fp64 163.4" in out and "bf16 1307.4" in out
+    assert "achievable by AMD (benchmark of its library): TFLOP/s: fp16 654 bf16 708 fp8 1273" in out
+    assert "rocm.blogs.amd.com" in out and "held against: --roof, else what the recording measured" in out
+
+
+def test_a_name_without_a_roof_is_a_usage_error() -> None:
+    result = run_process("doctor", "--roof", "an abacus")
+    assert result.returncode == 2 and "no roof is known of 'an abacus'" in result.stderr

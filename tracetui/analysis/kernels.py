@@ -25,7 +25,7 @@ from tracetui.analysis.frames.selection import (
     select_unfolded,
     with_group,
 )
-from tracetui.analysis.roofline import build_work_sums, drop_unknown_rates, with_rates
+from tracetui.analysis.roofline import build_work_sums, drop_unknown_rates, with_compute_time, with_rates
 from tracetui.analysis.time.step_sampling import (
     build_scaled_sums,
     compute_coverage,
@@ -134,6 +134,7 @@ def _measure_groups(run: Run, look: Look) -> _GroupStats:
     """Compute the statistics of each group, without those that depend on other groups, in any order."""
     group = look.group or "name"
     rows = with_sampling_weights(run, look, with_group(run, select_in_steps(run, look), group))
+    rows = with_compute_time(rows, run)
     extra_sums = [*build_work_sums(run), *build_scaled_sums(run, look)]
     chunk_sums = _map_kernel_chunks(run, look, "kernels", partial(_sum_chunk, run, group, extra_sums))
     if chunk_sums:
@@ -155,7 +156,7 @@ def _sum_chunk(
     run: Run, group: str, extra_sums: Sequence[pl.Expr], rows: pl.LazyFrame
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Return the label sums of a chunk's rows, and the time of each group in each step."""
-    table = with_group(run, rows, group).collect()
+    table = with_compute_time(with_group(run, rows, group), run).collect()
     in_steps = [group, "step"] if run.has("step") and group != "step" else [group]
     times = table.group_by(in_steps).agg(pl.col("dur").sum())
     return _sum_equal_labels(run, table.lazy(), group, extra_sums), times

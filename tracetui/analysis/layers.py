@@ -6,7 +6,7 @@ from capture.run import Run
 from tracetui.analysis import roofline
 from tracetui.analysis.frames import line_fit
 from tracetui.analysis.frames.selection import build_totals, select_timed, with_group
-from tracetui.analysis.roofline import build_work_sums, with_rates
+from tracetui.analysis.roofline import build_work_sums, with_compute_time, with_rates
 from tracetui.analysis.time.step_table import build_step_facts
 from tracetui.look import Look
 
@@ -20,6 +20,7 @@ def compute_layer_table(run: Run, look: Look, column: str) -> pl.DataFrame:
     if run.has("step"):
         is_in_step = pl.col("step").is_not_null()
         rows = rows.filter(is_in_step if column == "step" else is_in_step | ~is_in_step.any())
+    rows = with_compute_time(rows, run)
     sums = rows.group_by("layer", column).agg(*build_totals(run), *build_work_sums(run))
     table = with_rates(sums.collect(), run)
     tokens = _sum_tokens(run, rows, column)

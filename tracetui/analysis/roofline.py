@@ -1,5 +1,6 @@
 """Rooflines: how fast work was done, as a share of the device's peak rates, and what bounds it."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
@@ -7,16 +8,21 @@ from typing import Final
 import polars as pl
 
 from capture import device_roofs
-from capture.device_roofs import Roof
+from capture.classify.operator_work import EXPERTS_KERNEL, estimate_experts_touched
+from capture.device_roofs import FORMATS, Roof, shorten_format
 from capture.run import Run
 from tracetui import units
-from tracetui.analysis.frames.run_memo import cache_per_run
+from tracetui.analysis.frames.codes import map_by_code
+from tracetui.analysis.frames.run_memo import cache_per_run, list_distinct
 from tracetui.analysis.frames.selection import launch_count, select_kind, select_timed, with_group
 from tracetui.analysis.time.step_table import build_step_facts
 from tracetui.look import Look
 
 VARIATION_FACTOR: Final = 1.2  # fastest over slowest sample, above which the variation is reported
+_EXPERTS_SHAPE: Final = re.compile(r"m=(\d+) n=\d+ k=\d+ e=(\d+)/(\d+)")
 WORK: Final = ("bytes", "flops")
+COMPUTE_NS: Final = "compute_ns"  # time of a row's operations at the peak rate of its number format
+WORK_SUMS: Final = (*WORK, COMPUTE_NS)
 RATES: Final = ("gb_per_s", "gflop_per_s")
 MIN_UNCACHED_BYTES: Final = 256 << 20  # bytes, more than any cache holds
 MAX_CACHED_BYTES: Final = 1 << 20  # bytes per launch that the previous op may have left in a cache
@@ -75,22 +81,61 @@ def find_roof(run: Run) -> Roof | None:
     return roof and compute_sampled_roof(run, roof)
 
 
+def find_achievable_roof(run: Run) -> Roof | None:
+    """Return the rates that someone reached on the device; None if its roof is not what the maker states."""
+    roof, device = find_roof(run), run.meta.get("device")
+    if roof is None or roof.kind != device_roofs.BY_MAKER or not isinstance(device, str):
+        return None
+    return device_roofs.from_table(device, device_roofs.ACHIEVABLE)
+
+
+@cache_per_run
 def find_dtype(run: Run) -> str | None:
-    """Return the number format of products (fp32 may multiply in tf32), else of the run; None if unknown."""
+    """Return the number format of products (fp32 may multiply in tf32), else of the run; None if unknown.
+
+    If neither is stated, that of most operations.
+    """
     products, dtype = run.meta.get("products"), run.meta.get("dtype")
     if isinstance(products, str) and products:
         return products.split()[0]
-    return dtype if isinstance(dtype, str) else None
+    if isinstance(dtype, str) or not (run.has("dtype") and run.has("flops")):
+        return dtype if isinstance(dtype, str) else None
+    sums = run.events.lazy().group_by("dtype").agg(pl.col("flops").sum()).drop_nulls("dtype").collect()
+    return str(sums.sort("flops", descending=True)["dtype"][0]) if sums.height else None
+
+
+def with_compute_time(rows: pl.LazyFrame, run: Run) -> pl.LazyFrame:
+    """Return rows with `compute_ns`, if the run has operations and a roof; null if the rate is unknown."""
+    roof = find_roof(run) if run.has("flops") else None
+    return rows if roof is None else rows.with_columns(build_compute_time(run, roof))
+
+
+def build_compute_time(run: Run, roof: Roof) -> pl.Expr:
+    """Return the `compute_ns` of rows: each has the rate of its number format, else of that of the run."""
+
+    def compute_ns_per_flop(dtype: str | None) -> float | None:
+        rate = roof.find_flop_rate(dtype)
+        return 1e9 / rate if rate else None
+
+    ns_per_flop: pl.Expr = pl.lit(compute_ns_per_flop(find_dtype(run)), pl.Float64)
+    if run.has("dtype"):
+        formats = list_distinct(run, "dtype")
+        each = [compute_ns_per_flop(name) for name in formats.cast(pl.String)]
+        of_format = map_by_code("dtype", formats, pl.Series(each, dtype=pl.Float64))
+        ns_per_flop = pl.when(pl.col("dtype").is_null()).then(ns_per_flop).otherwise(of_format)
+    return (pl.col("flops") * ns_per_flop).alias(COMPUTE_NS)
 
 
 def build_work_sums(run: Run) -> list[pl.Expr]:
-    """Return expressions of a group's bytes and operations, null if any row lacks them."""
-    return [pl.when(pl.col(c).null_count() == 0).then(pl.col(c).sum()).alias(c) for c in WORK if run.has(c)]
+    """Return expressions of a group's bytes, operations and `compute_ns`, null if any row lacks them."""
+    has_roof = run.has("flops") and find_roof(run) is not None
+    present = [*(c for c in WORK if run.has(c)), *([COMPUTE_NS] if has_roof else [])]
+    return [pl.when(pl.col(c).null_count() == 0).then(pl.col(c).sum()).alias(c) for c in present]
 
 
 def with_rates(table: pl.DataFrame, run: Run) -> pl.DataFrame:
     """Return a table of counts, totals and work with rates instead of the work; null if unknown."""
-    present, total_ns = [c for c in WORK if c in table.columns], pl.col("total_ns")
+    present, total_ns = [c for c in WORK_SUMS if c in table.columns], pl.col("total_ns")
     pairs = [(pl.col(work), name) for work, name in zip(WORK, RATES, strict=True) if work in present]
     # work per ns is thousand millions per second
     rates = {name: pl.when((work > 0) & (total_ns > 0)).then(work / total_ns) for work, name in pairs}
@@ -106,17 +151,15 @@ def drop_unknown_rates(table: pl.DataFrame) -> pl.DataFrame:
 def build_roof_columns(run: Run, present: Sequence[str]) -> list[pl.Expr]:
     """Return roof_share and bound of rows with count, total_ns and work; nothing if no roof is known.
 
-    `roof_share` is that of the nearer roof, and `bound` the roof that binds: the one with the longest ideal
-    time.
+    `present` are the columns of WORK_SUMS that the rows have. `roof_share` is that of the nearer roof, and
+    `bound` the roof that binds: the one with the longest ideal time.
     """
     roof = find_roof(run)
-    if not (roof and present):
+    if roof is None or not present:
         return []
-    limits = {"bytes": roof.memory_bytes_per_s, "flops": roof.find_flop_rate(find_dtype(run))}
-    ideal_ns = {c: pl.col(c) / limits[c] * 1e9 for c in present if limits[c]}
-    if not ideal_ns:
-        return [pl.lit(None, pl.Float64).alias("roof_share"), pl.lit(None, pl.String).alias("bound")]
-    memory, compute = (ideal_ns.get(c, pl.lit(0.0)).fill_null(0.0) for c in WORK)
+    peak = roof.memory_bytes_per_s
+    memory = (pl.col("bytes") / peak * 1e9).fill_null(0.0) if peak and "bytes" in present else pl.lit(0.0)
+    compute = pl.col(COMPUTE_NS).fill_null(0.0) if COMPUTE_NS in present else pl.lit(0.0)
     best_ns, total_ns = pl.max_horizontal(memory, compute), pl.col("total_ns")
     bound = (
         pl.when((memory > total_ns) & _may_be_cached(run, present)).then(pl.lit(roof.cache))
@@ -153,7 +196,25 @@ def note_roof(run: Run, table: pl.DataFrame) -> list[str]:
     }
     bounds = set(table["bound"].drop_nulls())
     sentences = [*(m for w, m in meanings.items() if w in bounds), describe_bandwidth_range(roof)]
-    return [f"roof: {describe_roof(roof, find_dtype(run))}", *filter(None, sentences)]
+    return [f"roof: {describe_roof(roof, find_dtype(run))}", *filter(None, sentences), *note_experts(run)]
+
+
+def note_experts(run: Run) -> list[str]:
+    """Return notes on what the work of mixtures of experts assumes; none without them."""
+    if not run.has("shape"):
+        return []
+    shapes = (_EXPERTS_SHAPE.fullmatch(shape) for shape in list_distinct(run, "shape").cast(pl.String))
+    counts = next((tuple(map(int, match.groups())) for match in shapes if match), None)
+    if counts is None:
+        return []
+    tokens, experts, chosen = counts
+    touched = estimate_experts_touched(experts, chosen, tokens)
+    has_guess = list_distinct(run, "name").cast(pl.String).str.contains(EXPERTS_KERNEL, literal=True).any()
+    return [
+        f"experts: as many as {tokens} tokens × {chosen} touch on average ({touched:.1f} of {experts}), "
+        "with the scales of their weights",
+        *(["experts: the inner size is not stated and taken as the hidden size"] if has_guess else []),
+    ]
 
 
 def describe_roof(roof: Roof, dtype: str | None = None) -> str:
@@ -163,10 +224,14 @@ def describe_roof(roof: Roof, dtype: str | None = None) -> str:
     if memory and roof.read_low and memory == roof.read_bytes_per_s:  # sampled during the run
         figures[0] += f" ({_format_giga(roof.read_low)} to {_format_giga(roof.read_high)})"
     if compute:
-        figures.append(f"{_format_giga(compute)} GFLOP/s")
-    is_vendor = roof.source == device_roofs.FROM_TABLE
-    origin = "vendor specification (table)" if is_vendor else f"{roof.source} {roof.when}".rstrip()
-    return f"{', '.join(figures)}, {origin}"
+        name = shorten_format(dtype)
+        figures.append(f"{_format_giga(compute)} GFLOP/s" + (f" in {name}" if name in FORMATS else ""))
+    return f"{', '.join(figures)}, {describe_origin(roof)}"
+
+
+def describe_origin(roof: Roof) -> str:
+    """Describe where the rates of a roof are from: `stated by NVIDIA`, `measured 2026-01-02 03:04 UTC`."""
+    return f"{roof.kind} by {roof.by}" if roof.kind else f"{roof.source} {roof.when}".rstrip()
 
 
 def _format_giga(value: float) -> str:
@@ -181,13 +246,14 @@ def compute_roofline_points(run: Run, look: Look, group: str) -> pl.DataFrame:
     """
     rows = with_group(run, select_timed(run, look), group)
     category = pl.col("category").cast(pl.String) if run.has("category") else pl.lit(None, pl.String)
-    rows = rows.with_columns(kind_of_work=category, launches=launch_count(run))
+    rows = with_compute_time(rows.with_columns(kind_of_work=category, launches=launch_count(run)), run)
+    columns = [*WORK, *([] if find_roof(run) is None else [COMPUTE_NS])]
     sums = rows.group_by(group).agg(
         pl.col("launches").sum().cast(pl.Int64),
         pl.col("dur").sum().alias("all_ns"),
         pl.col("launches").filter(_HAS_WORK).sum().cast(pl.Int64).alias("count"),
         pl.col("dur").filter(_HAS_WORK).sum().alias("total_ns"),
-        pl.col(*WORK).filter(_HAS_WORK).sum(),
+        pl.col(columns).filter(_HAS_WORK).sum(),
     )
     table = sums.collect().join(_find_main_category(rows, group), on=group, how="left", nulls_equal=True)
     table = table.with_columns(intensity=pl.when(pl.col("bytes") > 0).then(pl.col("flops") / pl.col("bytes")))

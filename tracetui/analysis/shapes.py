@@ -7,7 +7,7 @@ import polars as pl
 from capture.run import Run
 from tracetui.analysis import roofline
 from tracetui.analysis.frames.selection import build_totals, select_timed
-from tracetui.analysis.roofline import build_roof_columns, build_work_sums
+from tracetui.analysis.roofline import build_roof_columns, build_work_sums, with_compute_time
 from tracetui.look import Look
 
 _COLUMNS: Final = (
@@ -25,8 +25,10 @@ def compute_shape_table(run: Run, look: Look) -> pl.DataFrame:
     keys = ["shape", *(c for c in ("op", "category") if run.has(c))]
     present = [c for c in roofline.WORK if run.has(c)]
     unknown = [pl.lit(None, pl.Float64).alias(c) for c in roofline.WORK if c not in present]
-    sums = rows.group_by(keys).agg(*build_totals(run), *build_work_sums(run)).collect()
-    roof_columns = build_roof_columns(run, present)
+    sums = (
+        with_compute_time(rows, run).group_by(keys).agg(*build_totals(run), *build_work_sums(run)).collect()
+    )
+    roof_columns = build_roof_columns(run, [c for c in roofline.WORK_SUMS if c in sums.columns])
     table = sums.with_columns(unknown).with_columns(*_build_rates(), *roof_columns)
     table = table.sort("total_ns", *keys, descending=[True, *(False for _ in keys)], nulls_last=True)
     return table.select(*keys, *_COLUMNS, *(roofline.ROOF_COLUMNS if roof_columns else ()))

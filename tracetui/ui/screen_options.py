@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from capture.device_roofs import Roof
 from capture.run import Run
 from tracetui.compare.run_sides import Sides
 from tracetui.look import Look
@@ -37,6 +38,7 @@ class ScreenOptions:
     cache: bool = True
     merge: bool = False  # merge runs of one rank each
     limits: bool = True  # bound how far files may unpack
+    roof: Roof | None = None  # in place of the roofs of the files
     device: str | None = None  # keep the rows of this device only
     executor: str | None = None  # executor that asks many files; None: they are read here
     hosts: Mapping[str, tuple[str, str]] = field(default_factory=dict)  # host and switch, by rank

@@ -41,24 +41,29 @@ def build_jobs_if_many(args: Namespace, view: "View", look: "Look") -> "list[Fil
     """
     from tracetui.fleet.ask_files import make_jobs
 
-    chosen = getattr(args, "which", None)
     if view.run_count > 1 and args.on:
         todo = "tracetui diff A B --on WHERE compares groups of files"
         raise UsageError(f"the {view.name} view compares runs", todo=todo)
     if args.on is None and (view.run_count > 1 or view.merging is None or _should_open_each(args)):
         return None
-    if getattr(args, "only_device", None):
-        raise UsageError("--device works with single files only", todo="leave out --on")
-    if chosen:
-        raise UsageError("--on asks all files, --run selects one", todo="leave one of them out")
+    _refuse_options_of_single_files(args)
     look = replace(look, merged=getattr(args, "merge", False))
     jobs = make_jobs(view, args.files, look, cache=not args.no_cache, capture=args.capture)
     return jobs if len(jobs) >= (2 if args.on else MANY_FILES) else None
 
 
+def _refuse_options_of_single_files(args: Namespace) -> None:
+    """Raise UsageError for an option that one answer about all files cannot have."""
+    for option, name in (("only_device", "--device"), ("roof", "--roof")):
+        if getattr(args, option, None):
+            raise UsageError(f"{name} works with single files only", todo="leave out --on")
+    if getattr(args, "which", None):
+        raise UsageError("--on asks all files, --run selects one", todo="leave one of them out")
+
+
 def _should_open_each(args: Namespace) -> bool:
     """Whether each file is opened by itself: few files, or options that need it."""
-    single_file_options = ("which", "merge", "only_device", "follow")
+    single_file_options = ("which", "merge", "only_device", "roof", "follow")
     return any(getattr(args, option, None) for option in single_file_options) or not _can_be_many(args.files)
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from capture.clean_text import clean
+from capture.device_roofs import read_roof
 from capture.errors import PartialError, UsageError
 from tracetui.look import GROUPS, PERS, Look, parse_focus
 from tracetui.samples import resolve_file
@@ -54,6 +55,11 @@ SHARED_OPTIONS: Final[dict[str, dict[str, Any]]] = {
         "dest": "only_device",
         "metavar": "NAME",
         "help": "only this device (gpu1, rank 3); rows of the host stay",
+    },
+    "--roof": {
+        "metavar": "ROOF",
+        "help": "peak rates to compare with: mem=3.35TB/s,bf16=989T, a file of such items, or the name of a "
+        "device (doctor --roof NAME shows it)",
     },
     "--on": {
         "metavar": "WHERE",
@@ -191,6 +197,7 @@ def build_read_options(args: Namespace) -> dict[str, Any]:
         "capture": getattr(args, "capture", None),
         "limits": not getattr(args, "no_limits", False),
         "device": getattr(args, "only_device", None),
+        "roof": read_roof(args.roof) if getattr(args, "roof", None) else None,
     }
 
 

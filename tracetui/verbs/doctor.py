@@ -46,7 +46,7 @@ _LISTED_PACKAGES: Final = (
 
 
 def options(parser: ArgumentParser) -> None:
-    _options.add_input_options(parser, "*", "--merge", "--capture", "--on")
+    _options.add_input_options(parser, "*", "--merge", "--capture", "--roof", "--on")
     parser.add_argument("--measure", action="store_true", help="measure the roof of this machine and save it")
     about = "explain the op and category of kernels with NAME in their names"
     parser.add_argument("--why", metavar="NAME", help=about)
@@ -66,6 +66,8 @@ def run(args: Namespace) -> int:
         return _report_fitness(args)
     if args.measure:
         lines = _iter_measurement(args.device)
+    elif args.roof and not args.files:
+        lines = iter_roof_choice(args.roof)
     else:
         lines = _iter_file_lines(args) if args.files else _iter_machine_lines()
     sys.stdout.write("\n".join(lines) + "\n")
@@ -223,11 +225,33 @@ def iter_roof_lines() -> Iterator[str]:
         yield from iter_roof_entry(vendor_roof) if vendor_roof else (f"  {gpu}: none ({MEASURE_COMMAND})",)
 
 
+def iter_roof_choice(text: str) -> Iterator[str]:
+    """Yield the roof of a device by its name, or the one that is given, and all others known of it."""
+    roof = device_roofs.read_roof(text)
+    name = clean(text, 80)
+    measured = [r for r in device_roofs.load_measured_roofs().values() if r.device == text]
+    table = [r for kind in device_roofs.KINDS if (r := device_roofs.from_table(text, kind))]
+    if roof.source == device_roofs.BY_OPTION:
+        table = [roof]
+    yield f"{name}: {roof.device}" if roof.device else f"{name}:"
+    for each in table:
+        yield f"  {roofline.describe_origin(each)}: {', '.join(_iter_roof_rates(each))}"
+        if each.origin:
+            yield f"    {each.origin}"
+    for each in measured:
+        yield from iter_roof_entry(each)
+    yield "held against: --roof, else what the recording measured, else the rates that the maker states"
+    if len(table) > 1:
+        yield "fix gives what is recoverable from the stated down to the achievable rates"
+    if roof.flop_per_s:
+        yield "dense products; a format without units of its own has the rate of the next wider one"
+
+
 def iter_roof_entry(roof: Roof) -> Iterator[str]:
     """Yield a device, its rates, and their source."""
     yield f"  {roof.device}: {', '.join(_iter_roof_rates(roof))}"
     if roof.source == device_roofs.FROM_TABLE:
-        yield f"    table: vendor specification ({MEASURE_COMMAND})"
+        yield f"    {roofline.describe_origin(roof)}: {roof.origin} ({MEASURE_COMMAND})"
     else:
         versions = (f"{name} {of}" for name, of in (("torch", roof.torch), ("driver", roof.driver)) if of)
         origin = (f"{roof.source} {roof.when}".rstrip(), *versions, *_iter_stale_reasons(roof))
@@ -240,9 +264,21 @@ def _iter_roof_rates(roof: Roof) -> Iterator[str]:
     if roof.read_bytes_per_s:
         yield f"read {units.format_giga(roof.read_bytes_per_s / 1e9)} GB/s{spread}"
     if roof.copy_bytes_per_s:
-        yield f"copy {units.format_giga(roof.copy_bytes_per_s / 1e9)} GB/s"
-    for dtype, rate in roof.flop_per_s.items():
-        yield f"{dtype} {units.format_giga(rate / 1e9)} GFLOP/s"
+        word = "memory" if roof.kind else "copy"
+        yield f"{word} {units.format_giga(roof.copy_bytes_per_s / 1e9)} GB/s"
+    rates = roof.flop_per_s.items()
+    if roof.kind and rates:
+        yield "TFLOP/s: " + " ".join(f"{name} {rate / 1e12:g}" for name, rate in rates)
+    else:
+        yield from (f"{name} {units.format_giga(rate / 1e9)} GFLOP/s" for name, rate in rates)
+    yield from _iter_roof_limits(roof)
+
+
+def _iter_roof_limits(roof: Roof) -> Iterator[str]:
+    if roof.link_bytes_per_s:
+        yield f"link {units.format_giga(roof.link_bytes_per_s / 1e9)} GB/s"
+    if roof.power_w:
+        yield f"power {roof.power_w:.0f} W"
     if roof.floor_ns:
         yield f"launch floor {units.format_duration(roof.floor_ns)}"
 

@@ -12,7 +12,7 @@ from tracetui.verbs import _many_files, _options
 
 def options(parser: ArgumentParser) -> None:
     _options.add_input_options(
-        parser, "*", "--merge", "--capture", "--device", "--on", "--hosts", *_options.LOOK_OPTIONS
+        parser, "*", "--merge", "--capture", "--device", "--roof", "--on", "--hosts", *_options.LOOK_OPTIONS
     )
     about = "an installed recording: decode or slowed"
     parser.add_argument("--sample", action="append", default=[], metavar="NAME", help=about)

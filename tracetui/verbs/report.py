@@ -14,7 +14,16 @@ from tracetui.views import list_unusable_views, load_view, load_views
 def options(parser: ArgumentParser) -> None:
     parser.add_argument("view", help="view to print; `tracetui report list` lists them")
     _options.add_input_options(
-        parser, "*", "--merge", "--capture", "--device", "--on", "--hosts", *_options.LOOK_OPTIONS, "--limit"
+        parser,
+        "*",
+        "--merge",
+        "--capture",
+        "--device",
+        "--roof",
+        "--on",
+        "--hosts",
+        *_options.LOOK_OPTIONS,
+        "--limit",
     )
     about = "fix view only: predict the step time with an op changed: attn.core=-30%%, mlp.down=x0.5"
     parser.add_argument("--what-if", action="append", default=[], metavar="OP=CHANGE", help=about)

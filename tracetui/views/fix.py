@@ -1,7 +1,7 @@
 """Fix: recoverable time of a step, ranked, each item with evidence, advice and what would refute it."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import polars as pl
@@ -53,7 +53,7 @@ ADVICE_BY_CAUSE: Final[Mapping[str, CauseAdvice]] = {
         "it starts before its predecessor has ended",
         "medium",
     ),
-    NO_MODEL: CauseAdvice("its ideal time is unknown: counted as needed", "its work is unknown", "", "low"),
+    NO_MODEL: CauseAdvice("no bound is known of it", "its work is unknown", "", "low"),
     step_ledger.COPY: CauseAdvice(
         "keeping data on the device, pinned memory, or copying a layer ahead during computation",
         "nothing else ran; low end: as much as computation could hide",
@@ -134,6 +134,8 @@ class _ItemContext(NamedTuple):
 def answer(runs: Sequence[Run], look: Look) -> Answer:
     """Return the ledger of a step, most recoverable first; the row `bound` completes the sum.
 
+    Work without a known bound stands where its whole time would.
+
     With `look.what_if`: the predicted step time.
     """
     run = runs[0]
@@ -147,8 +149,8 @@ def answer(runs: Sequence[Run], look: Look) -> Answer:
     shared = _ItemContext(
         ledger, frozenset(ops), selection.find_start_ns(run), not run.has("step"), record_next
     )
-    items = ledger.items.iter_rows(named=True)
-    rows = [_build_item(item, shared) for item in items if _is_worth_row(item, ledger)]
+    items = sorted(ledger.items.iter_rows(named=True), key=_rank_item, reverse=True)
+    rows = [_build_item(row, shared) for row in items if _rank_item(row)]
     rows.append(_build_bound_row(ledger))
     table = pl.DataFrame({column: [row[column] for row in rows] for column in rows[0]}, strict=False)
     table_style = _category.build_style_by_column([run], choose_group([run], None), "op")
@@ -188,10 +190,9 @@ def _describe_prediction(p: Prediction) -> str:
     return f"{text}: of the {removed} removed, it saves {saved}{rest}"
 
 
-def _is_worth_row(row: Mapping[str, Any], ledger: Ledger) -> bool:
-    """Whether an item has recoverable time, or much time with an unknown bound."""
-    is_large = row["own_ns"] >= _MIN_NAMED_SHARE * ledger.step_ns
-    return bool(row["recoverable_ns"]) or (row["cause"] == NO_MODEL and is_large)
+def _rank_item(row: Mapping[str, Any]) -> int:
+    """Return the time that an item may save: what is recoverable, or all of it if no bound is known."""
+    return int(row["own_ns"] if row["cause"] == NO_MODEL else row["recoverable_ns"])
 
 
 def _build_item(row: Mapping[str, Any], shared: _ItemContext) -> dict[str, Any]:
@@ -203,9 +204,9 @@ def _build_item(row: Mapping[str, Any], shared: _ItemContext) -> dict[str, Any]:
         "op": row["op"],
         "layers": row["layers"],
         "cause": cause,
-        "recoverable_ns": round(row["recoverable_ns"] / ledger.steps),
-        "share": row["recoverable_ns"] / ledger.step_ns if ledger.step_ns else None,
-        "low_ns": round(row["low_ns"] / ledger.steps),
+        "recoverable_ns": round(row["recoverable_ns"] / ledger.steps) if is_known else None,
+        "share": row["recoverable_ns"] / ledger.step_ns if ledger.step_ns and is_known else None,
+        "low_ns": round(row["low_ns"] / ledger.steps) if is_known else None,
         "high_ns": round(row["recoverable_ns"] / ledger.steps) if is_known else None,
         "roof_share": None if is_gap or not is_known else 1 - row["recoverable_ns"] / row["own_ns"],
         "per_step": row["count"] / ledger.steps,
@@ -291,14 +292,10 @@ def _build_notes(run: Run, ledger: Ledger) -> list[str]:
     what = f"a {ledger.phase} step" if ledger.phase else "a step"
     what = what if run.has("step") else "what was recorded"
     what = f"what was asked for of {what}" if ledger.is_partial else what
-    times = (ledger.step_ns, ledger.bound_ns, ledger.step_ns - ledger.bound_ns)
-    step, bound, above = (units.format_duration(round(ns / ledger.steps)) for ns in times)
-    notes = [f"{what} takes {step}: {bound} {_choose_need_words(ledger)}, {above} recoverable"]
+    step = units.format_duration(round(ledger.step_ns / ledger.steps))
+    notes = [f"{what} takes {step}: {', '.join(_iter_parts(ledger))}"]
     if ledger.steps > 1:
         notes[0] += f" (mean of {ledger.steps:,} steps)"
-    if ledger.unmodelled_ns:
-        part = units.format_share(ledger.unmodelled_ns / max(ledger.step_ns, 1))
-        notes.append(f"{part} of the time is in kernels of unknown work: counted as needed")
     if ledger.stray_count == 1:
         notes.append("one kernel ran far from the rest of its step and is excluded")
     elif ledger.stray_count:
@@ -311,7 +308,31 @@ def _build_notes(run: Run, ledger: Ledger) -> list[str]:
     return [
         *notes,
         f"roof: {text}" if text else "no roof is known for this device (tracetui doctor --measure)",
+        *([_describe_low_end(run)] if text else []),
+        *roofline.note_experts(run),
     ]
+
+
+def _iter_parts(ledger: Ledger) -> Iterator[str]:
+    """Yield for how much of a step no bound is known, what is ideal, and the range that is recoverable."""
+    known_ns, above_ns = ledger.bound_ns - ledger.unmodelled_ns, ledger.step_ns - ledger.bound_ns
+    times = (ledger.unmodelled_ns, known_ns, int(ledger.items["low_ns"].sum()), above_ns)
+    unknown, ideal, low, above = (units.format_duration(round(ns / ledger.steps)) for ns in times)
+    if ledger.unmodelled_ns:
+        yield f"no bound known for {unknown} ({units.format_share(ledger.unmodelled_ns / ledger.step_ns)})"
+    if known_ns:
+        yield f"{ideal} ideal"
+    if known_ns or above_ns:
+        yield f"{low} to {above} recoverable"
+
+
+def _describe_low_end(run: Run) -> str:
+    """Describe what the low end of recoverable time assumes."""
+    reached = roofline.find_achievable_roof(run)
+    if reached is None:
+        return f"low end: down to {step_ledger.GOOD_ROOF_SHARE:.0%} of the roof"
+    rates = roofline.describe_roof(reached, roofline.find_dtype(run))
+    return f"low end: down to {rates}, else {step_ledger.GOOD_ROOF_SHARE:.0%} of the roof"
 
 
 def find_focus(answer: Answer, look: Look) -> Focus:

@@ -45,9 +45,10 @@ _WRAPPER_MODULES: Final = ("torch_guard", "kernel_shape_profiler")  # around eve
 _SCRIPT_NAMES: Final = {"test", "code", "profile", "cmd", "trace"}  # of user scripts and of the library
 _STANDARD_LIBRARY: Final = sys.stdlib_module_names - _SCRIPT_NAMES
 _ATTENTION_NAMES: Final = f"{ATTENTION}|attn"  # of operators whose work may depend on the sums of their step
+_MAX_WINDOW_SHARE: Final = 0.6  # of the time of whole attention, up to which other kernels have read a part
 _UNKNOWN_CATEGORY: Final = "other"
 _WORK_SCHEMA: Final = {
-    "shape": pl.Categorical(), "flops": pl.Float64(), "bytes": pl.Float64(),
+    "shape": pl.Categorical(), "dtype": pl.Categorical(), "flops": pl.Float64(), "bytes": pl.Float64(),
     "operator_op": pl.Categorical(), "operator_category": pl.Categorical(),
 }  # fmt: skip
 
@@ -246,7 +247,7 @@ _OPERANDS_DECODER: Final = msgspec.json.Decoder(OperandFields)
 def with_operators(
     kernels: pl.DataFrame, rows: pl.DataFrame, labels: pl.DataFrame, steps: Mapping[int, StepAnnotation]
 ) -> pl.DataFrame:
-    """Add `shape`, `flops` and `bytes` of the operator call that launched each kernel.
+    """Add `shape`, `dtype`, `flops` and `bytes` of the operator call that launched each kernel.
 
     Also adds `operator_op` and `operator_category`, which the operator's name implies. The kernels of one
     call share its work by duration. `steps` has the annotations of steps, for attention over a cache.
@@ -274,12 +275,43 @@ def with_work(linked: pl.DataFrame, names: pl.Series, steps: Mapping[int, StepAn
     code, row = encode_dense(_build_work_key(linked))
     columns = ("operator", "operands", "attention_step")
     works = _build_work_columns(linked.select(columns)[row], names, steps)
-    linked = linked.with_columns(column.gather(code) for column in works)
+    linked = _forget_windows(linked.with_columns(column.gather(code) for column in works))
     call_ids = linked["external_id"].drop_nulls()
     if encode_dense(call_ids)[1].len() < call_ids.len():
         share = pl.col("dur") / pl.col("dur").sum().over("external_id")
         linked = linked.with_columns(pl.col("flops", "bytes") * share.fill_nan(None))
     return linked.drop(columns)
+
+
+def _forget_windows(linked: pl.DataFrame) -> pl.DataFrame:
+    """Forget the work of attention calls that read only a part of the context; `k=` of their shape is `k<`.
+
+    No operand states a sliding window. But calls with equal operands in one step, by other kernels and in a
+    much shorter time than the longest one, cannot have read as much.
+    """
+    calls = linked.filter(pl.col("attention_step").is_not_null(), pl.col("flops").is_not_null())
+    if calls.is_empty():
+        return linked
+    key = ["operator", "operands", "attention_step"]
+    by_call = calls.group_by("external_id", *key).agg(
+        pl.col("dur").sum(), pl.col("label").sort_by("dur").last()
+    )
+    longest = pl.col("dur") == pl.col("dur").max()
+    by_call = by_call.with_columns(
+        most=pl.col("dur").max().over(key), kernel=pl.col("label").filter(longest).first().over(key)
+    )
+    is_part = (pl.col("label") != pl.col("kernel")) & (pl.col("dur") < _MAX_WINDOW_SHARE * pl.col("most"))
+    parts = by_call.filter(is_part)["external_id"]
+    if parts.is_empty():
+        return linked
+    is_part = pl.col("external_id").is_in(parts.implode()) & pl.col("attention_step").is_not_null()
+    return linked.with_columns(
+        pl.when(~is_part.fill_null(value=False)).then(pl.col("flops", "bytes")),
+        shape=pl.when(is_part)
+        .then(pl.col("shape").cast(pl.String).str.replace(" k=", " k<", literal=True))
+        .otherwise(pl.col("shape").cast(pl.String))
+        .cast(pl.Categorical()),
+    )
 
 
 def _build_work_key(linked: pl.DataFrame) -> pl.Series:
@@ -305,7 +337,7 @@ def _select_calls(kernels: pl.DataFrame, rows: pl.DataFrame, labels: pl.DataFram
 def _build_work_columns(
     calls: pl.DataFrame, names: pl.Series, steps: Mapping[int, StepAnnotation]
 ) -> pl.DataFrame:
-    """Build shape, flops, bytes, operator_op and operator_category of each call."""
+    """Build shape, dtype, flops, bytes, operator_op and operator_category of each call."""
     rows = []
     columns = (names.gather(calls["operator"]), calls["operands"].cast(pl.String), calls["attention_step"])
     for name, operands, number in zip(*columns, strict=True):
@@ -313,7 +345,7 @@ def _build_work_columns(
         step = steps.get(number)
         work = call and estimate_work(replace(call, step=step) if step else call)
         op, category = infer_op_and_category(name)
-        reported = (work.shape, work.flops, work.bytes) if work else (None, None, None)
+        reported = (work.shape, work.dtype, work.flops, work.bytes) if work else (None,) * 4
         rows.append((*reported, op, None if category == _UNKNOWN_CATEGORY else category))
     return pl.DataFrame(rows, schema=_WORK_SCHEMA, orient="row")
 

@@ -77,7 +77,7 @@ _ROW_TYPES: Final = {  # by category of the event in lower case; other categorie
 }  # fmt: skip
 _FUNCTION_CATEGORY: Final = "python_function"
 _ROW_COLUMNS: Final = (
-    "t", "dur", "step", "path", "layer", "phase", "shape", "flops", "bytes",
+    "t", "dur", "step", "path", "layer", "phase", "shape", "dtype", "flops", "bytes",
     "launch", "launch_dur", *LAUNCH_CONFIG_COLUMNS, "reported_path", "captured_line",
 )  # fmt: skip
 _SOURCES: Final = {  # columns of which the first with a value counts

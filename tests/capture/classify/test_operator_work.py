@@ -15,7 +15,7 @@ from capture.classify.operator_work import (
 from capture.classify.step_annotations import parse_step_annotation
 from tests.conftest import shared
 
-BF16, F32 = "c10::BFloat16", "float"
+BF16, F32, FP8 = "c10::BFloat16", "float", "c10::Float8_e4m3fn"
 MIB = 1 << 20
 
 
@@ -27,6 +27,23 @@ MIB = 1 << 20
         ("aten::addmm", ((32,), (32, 2880), (2880, 32)), (BF16, BF16, BF16), 0.005899264, 370752 / MIB),
         ("aten::bmm", ((4, 2, 8), (4, 8, 16)), (BF16, BF16), 2048e-9, 1408 / MIB),
         ("aten::mul", ((64, 64), (64, 64)), (F32, F32), 4096e-9, 3 * 16384 / MIB),
+        # out, x, bias or weight, as vLLM's build for processors records them
+        ("_C::onednn_mm", ((32, 2816), (32, 512), (), ()), (BF16, BF16, "", "long int"), 0.092274688,
+         2 * (32 * 512 + 512 * 2816 + 32 * 2816) / MIB),
+        ("_C::onednn_mm", ((2, 8), (2, 4), (8,), ()), (BF16, BF16, BF16, ""), 144e-9,
+         2 * (2 * 4 + 4 * 8 + 2 * 8 + 8) / MIB),
+        ("_C::weight_packed_linear", ((32, 1024), (32, 512), (1024, 512), (), ()), (BF16,) * 3 + ("", ""),
+         0.033554432, 2 * (32 * 512 + 512 * 1024 + 32 * 1024) / MIB),
+        # per row and per column, and by blocks of 128 × 128
+        ("aten::_scaled_mm", ((16, 256), (256, 128), (16, 1), (1, 128)), (FP8, FP8, F32, F32), 1048576e-9,
+         (16 * 256 + 256 * 128 + 2 * 16 * 128 + 4 * (16 + 128)) / MIB),
+        ("aten::_scaled_mm", ((16, 256), (256, 128), (16, 2), (2, 1)), (FP8, FP8, F32, F32), 1048576e-9,
+         (16 * 256 + 256 * 128 + 2 * 16 * 128 + 4 * (32 + 2)) / MIB),
+        ("aten::_int_mm", ((16, 256), (256, 128)), ("signed char",) * 2, 1048576e-9,
+         (16 * 256 + 256 * 128 + 4 * 16 * 128) / MIB),
+        ("aten::embedding", ((8192, 512), (32,), (), ()), (BF16, "long int", "", ""), 0.0,
+         (2 * 32 * 512 * 2 + 32 * 8) / MIB),
+        ("aten::mean", ((32, 512), (), ()), (F32, "", ""), 16384e-9, 4 * 16384 / MIB),
         ("aten::copy_", ((32, 32), (32, 32)), (F32, BF16), 0.0, (4096 + 2048) / MIB),
         ("aten::_flash_attention_forward", ((1, 4, 2, 8), (1, 4, 2, 8), (1, 4, 2, 8)), (BF16,) * 3,
          1024e-9, 512 / MIB),
@@ -136,3 +153,28 @@ def test_experts_whose_number_a_token_is_not_told_have_no_answer() -> None:
     assert estimate_work(OperatorCall("vllm::moe_forward", ((32, 3072), (32, 32)), (BF16, BF16))) is None
     dims = ((2, 8), (4, 12, 8), (4, 8, 6), (2, 4))
     assert estimate_work(OperatorCall("aiter::fused_moe", dims, (BF16,) * 4)) is None
+
+
+@pytest.mark.parametrize(
+    ("kernel", "flops", "moved", "dtype"),
+    [  # 2 tokens × 1 of 4 experts touch 4 (1 - 0.75²) = 1.75; hidden 64; 0.53125 bytes a weight
+        ("_matmul_ogs_NNT_bf16xbf16xmxfp4_16x128x256x1", 2 * 2 * 64 * 64,
+         1.75 * 64 * 64 * 0.53125 + 2 * 64 * 2 + 2 * 64 * 2, "bf16"),
+        ("_matmul_ogs_NNT_bf16xbf16xmxfp4_16x128x256x1_swiglu", 2 * 2 * 64 * 128,
+         1.75 * 64 * 128 * 0.53125 + 2 * 64 * 2 + 2 * 64 * 2, "bf16"),
+        ("_matmul_ogs_NNT_bf16xfp8xmxfp4_128x128x128x1", 2 * 2 * 64 * 64,
+         1.75 * 64 * 64 * 0.53125 + 2 * 64 * 1 + 2 * 64 * 2, "fp8"),
+    ],
+)  # fmt: skip
+def test_a_kernel_of_experts_by_hand(kernel: str, flops: float, moved: float, dtype: str) -> None:
+    call = OperatorCall(
+        f"vllm::moe_forward / {kernel}", ((2, 64), (2, 4), ()), (BF16, BF16, ""), ("", "", "1")
+    )
+    work = estimate_work(call)
+    assert work and (work.flops, work.bytes, work.dtype) == (flops, pytest.approx(moved), dtype)
+
+
+@pytest.mark.parametrize("values", [(), ("", "many"), ("9",)])
+def test_a_kernel_of_experts_without_their_number_has_no_work(values: tuple[str, ...]) -> None:
+    kernel = "vllm::moe_forward / _matmul_ogs_NNT_bf16xbf16xmxfp4_16x128x256x1"
+    assert estimate_work(OperatorCall(kernel, ((2, 64), (2, 4)), (BF16, BF16), values)) is None

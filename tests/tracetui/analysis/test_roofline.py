@@ -9,7 +9,8 @@ from typing import Any
 import polars as pl
 import pytest
 
-from capture.load_runs import load
+from capture import device_roofs
+from capture.load_runs import load, load_all
 from capture.run import Run
 from tests.tracetui.runs import made
 from tracetui.analysis.kernels import compute_kernel_table
@@ -206,12 +207,12 @@ def test_a_known_gpu_has_the_roof_of_its_maker(tmp_path: Path) -> None:
     run = toy(tmp_path, device="NVIDIA H100 80GB HBM3")
     answer = ask(load_view("kernels"), [run], Look())
     assert by_name(answer.rows)["matmul"]["roof_share"] == pytest.approx(100 / 3350)
-    assert any(n == "roof: 3,350 GB/s, 989,000 GFLOP/s, vendor specification (table)" for n in answer.notes)
+    assert any(n == "roof: 3,350 GB/s, 989,000 GFLOP/s in fp16, stated by NVIDIA" for n in answer.notes)
 
 
 def test_every_answer_says_how_the_roof_is_known_and_what_the_words_mean(tmp_path: Path) -> None:
     notes = ask(load_view("kernels"), [toy(tmp_path, roof=ROOF)], Look()).notes
-    assert "roof: 100.0 GB/s, 1,000 GFLOP/s, measured 2026-01-02 03:04 UTC" in notes
+    assert "roof: 100.0 GB/s, 1,000 GFLOP/s in fp16, measured 2026-01-02 03:04 UTC" in notes
     assert any(n.startswith("cache: faster than memory") for n in notes)
     assert any(n.startswith("floor: the work takes less than the 2 µs") for n in notes)
 
@@ -287,7 +288,7 @@ def answer() -> Answer:
 def test_the_answer_names_its_points_its_roof_and_what_is_not_known() -> None:
     actual = answer()
     assert actual.rows.select("mark", "op").rows() == [("a", "mlp.up"), ("b", "norm"), (None, "copy")]
-    assert any("100.0 GB/s, 1,000 GFLOP/s, measured 2026-01-02" in note for note in actual.notes)
+    assert any("100.0 GB/s, 1,000 GFLOP/s in bf16, measured 2026-01-02" in note for note in actual.notes)
     # 1,000 ns of the products and the 500 of the copy, of 5,500
     assert "work is unknown for 27.3% of the time: mlp.up, copy" in actual.notes
     assert any("no roof is known" in note for note in ask(load_view("roofline"), [run()], Look()).notes)
@@ -343,3 +344,41 @@ def test_work_done_in_no_time_has_no_mark() -> None:
     answer = ask(shown, (made(rows, roof=POINTS_ROOF),), Look())
     assert dict(answer.rows.select("op", "mark").iter_rows()) == {"gemm": "a", "quick": None}
     assert "quick" in ink.format_plain(shown.draw(answer, Look(), DrawSize(100, 30)))  # type: ignore[misc]
+
+
+def _formats_file(folder: Path) -> Path:
+    """Products of 9.895 GFLOP in 20 µs on an H100, in fp8, bf16 and fp4."""
+    work = {"kind": "kernel", "name": "k", "lens": "gpu", "dur": 20_000, "flops": 9.895e9, "bytes": 1.0}
+    rows = [{**work, "op": f, "dtype": f, "name": f"product {f}"} for f in ("fp8", "bf16", "fp4")]
+    head = {"kind": "run", "schema": 1, "name": "r", "meta": {"device": "NVIDIA H100 80GB HBM3"}}
+    path = folder / "formats.jsonl"
+    path.write_text("".join(json.dumps({"schema": 1, **row}) + "\n" for row in [head, *rows]))
+    return path
+
+
+@pytest.mark.parametrize("view", ["kernels", "roofline", "fix"])
+def test_the_format_of_a_row_decides_its_roof(view: str, tmp_path: Path) -> None:
+    (run,) = load(
+        _formats_file(tmp_path),
+        cache=False,
+    )
+    rows = ask(load_view(view), [run], Look(group="op" if view != "fix" else None)).rows
+    shares = dict(rows.select("op", "roof_share").rows())
+    assert shares["fp8"] == pytest.approx(0.25, rel=1e-3) and shares["bf16"] == pytest.approx(0.5, rel=1e-2)
+    assert shares["fp4"] == pytest.approx(0.25, rel=1e-3), "an H100 has no units for fp4: as in fp8"
+
+
+def test_a_group_of_two_formats_adds_their_times(tmp_path: Path) -> None:
+    (run,) = load(_formats_file(tmp_path), cache=False)
+    (row,) = compute_kernel_table(run, Look(group="lens")).to_dicts()
+    assert row["roof_share"] == pytest.approx((0.25 + 0.25 + 0.50025) / 3, rel=1e-3)
+
+
+def test_a_given_roof_takes_the_place_of_that_of_the_file(tmp_path: Path) -> None:
+    roof = device_roofs.read_roof("bf16=1.979P")
+    (run,) = load_all([_formats_file(tmp_path)], cache=False, roof=roof)
+    answer = ask(load_view("kernels"), [run], Look())
+    assert by_name(answer.rows)["product bf16"]["roof_share"] == pytest.approx(0.25)
+    assert by_name(answer.rows)["product fp8"]["roof_share"] is None, "not given: unknown"
+    assert any("given by --roof" in note for note in answer.notes)
+    assert run.meta["roof"]["floor_ns"] == 2000, "the launch floor stays that of the device"

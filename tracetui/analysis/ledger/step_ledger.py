@@ -19,7 +19,12 @@ from tracetui.analysis.frames import selection
 from tracetui.analysis.frames.codes import group_by_packed_key, map_by_code
 from tracetui.analysis.frames.run_memo import cache_per_run
 from tracetui.analysis.frames.time_axis import TimeAxis
-from tracetui.analysis.roofline import find_dtype, find_roof
+from tracetui.analysis.roofline import (
+    COMPUTE_NS,
+    build_compute_time,
+    find_achievable_roof,
+    find_roof,
+)
 from tracetui.analysis.time import device_time, gpu_time, idle_gaps
 from tracetui.analysis.time.device_time import DEVICE, has_device_times, with_device
 from tracetui.analysis.time.gpu_time import select_device_rows, with_exclusive_time, work_class
@@ -39,7 +44,7 @@ MEMORY, COMPUTE, LAUNCH, NO_MODEL = "memory", "compute", "launch", "no model"
 COPY, COMM, RANK = "copy", "communication", "another rank"
 GAP: Final = "gap"
 BOUND: Final = "bound"
-GOOD_ROOF_SHARE: Final = 0.8  # of the roof; well-tuned kernels reach it, so `low_ns` assumes it
+GOOD_ROOF_SHARE: Final = 0.8  # of the roof; `low_ns` assumes that it can be reached, if nothing is known
 ODD_LAYER_FACTOR: Final = 1.5  # times the median excess: from here on a layer is odd
 ODD_LAYER_MIN_SHARE: Final = 0.005  # of the step: a layer whose excess differs by less is not odd
 MIN_LAYERS: Final = 4  # with fewer layers none is odd
@@ -89,6 +94,7 @@ def select_ledger_rows(run: Run, look: Look) -> pl.LazyFrame:
     """
     rows = _mark_requested(run, look)
     numbers = [pl.col(c) if run.has(c) else pl.lit(None, t).alias(c) for c, t in _NUMBERS.items()]
+    numbers += [pl.col("dtype")] * run.has("dtype")
     event_columns = selection.select_existing(run, ("track", *gpu_time.LAUNCH_COLUMNS))
     on_gpu = selection.resolve_lens(run, look) == "gpu" and has_device_times(run)
     row_class = work_class(run) if on_gpu else pl.lit(gpu_time.COMPUTE, gpu_time.CLASS)
@@ -171,7 +177,9 @@ def _sum_excess(rows: pl.DataFrame, step_ns: int, *, by_layer: bool) -> pl.DataF
     """Return a row per op, layers and cause: the time of its rows and their excess over the bound."""
     compute_ns = int(rows.filter(pl.col("class") == "compute")["exclusive_ns"].sum())
     own_ns, bound_ns = pl.col("exclusive_ns"), pl.col("bound_ns")
-    low_ns = (own_ns - bound_ns / GOOD_ROOF_SHARE).clip(0).sum().round().cast(pl.Int64).alias("low_ns")
+    is_work = pl.col("cause").is_in([MEMORY, COMPUTE, LAUNCH])
+    least_ns = pl.when(is_work).then("reachable_ns").otherwise(bound_ns)
+    low_ns = (own_ns - least_ns).clip(0).sum().round().cast(pl.Int64).alias("low_ns")
     excess_ns = (own_ns - bound_ns).sum().alias("recoverable_ns")
     sums = pl.col("count").sum(), own_ns.sum().alias("own_ns"), excess_ns, low_ns
     by_layer_sums = group_by_packed_key(rows.lazy(), ("op", "cause", "layer"), sums)
@@ -289,7 +297,10 @@ def find_main_phase(run: Run) -> str | None:
 def _with_bound(run: Run, rows: pl.DataFrame) -> pl.DataFrame:
     """Return rows with the `cause` of their time, and `bound_ns`, the ideal part of it."""
     roof = find_roof(run)
-    rows = rows.with_columns(_build_limits(rows, roof, find_dtype(run)))
+    if roof is not None:
+        rows = rows.with_columns(build_compute_time(run, roof))
+    rows = rows.with_columns(_build_limits(rows, roof))
+    rows = rows.with_columns(_build_reachable_time(run, roof))
     rows = _mark_rank_waits(run, rows.with_columns(cause=_EXPOSED_CAUSE.otherwise(pl.col("cause"))))
     bound = pl.min_horizontal("exclusive_ns", "ideal_ns").round().cast(pl.Int64)
     return rows.with_columns(
@@ -311,14 +322,12 @@ def _mark_rank_waits(run: Run, rows: pl.DataFrame) -> pl.DataFrame:
     return joined.with_columns(cause=cause).drop("is_wait")
 
 
-def _build_limits(rows: pl.DataFrame, roof: Roof | None, dtype: str | None) -> list[pl.Expr]:
+def _build_limits(rows: pl.DataFrame, roof: Roof | None) -> list[pl.Expr]:
     """Return expressions of the ideal time of each row's work, and of what limits it."""
     if roof is None:
         return [pl.lit(0.0).alias("ideal_ns"), pl.lit(NO_MODEL, CAUSE).alias("cause")]
-    memory, compute = roof.memory_bytes_per_s, roof.find_flop_rate(dtype)
-    zero = pl.lit(0.0)
-    by_bytes = (pl.col("bytes") / memory * 1e9).fill_null(0.0) if memory else zero
-    by_flops = (pl.col("flops") / compute * 1e9).fill_null(0.0) if compute else zero
+    memory, by_flops = roof.memory_bytes_per_s, pl.col(COMPUTE_NS).fill_null(0.0)
+    by_bytes = (pl.col("bytes") / memory * 1e9).fill_null(0.0) if memory else pl.lit(0.0)
     floor = pl.col("count") * roof.floor_ns
     best = pl.max_horizontal(by_bytes, by_flops)
     cause = (
@@ -328,6 +337,23 @@ def _build_limits(rows: pl.DataFrame, roof: Roof | None, dtype: str | None) -> l
         .otherwise(pl.lit(MEMORY, CAUSE))
     )  # fmt: skip
     return [pl.max_horizontal(best, floor).alias("ideal_ns"), cause.alias("cause")]
+
+
+def _build_reachable_time(run: Run, roof: Roof | None) -> pl.Expr:
+    """Return `reachable_ns`, the time of each row's work at the rates that someone reached on the device.
+
+    Where nobody did, at GOOD_ROOF_SHARE of the roof.
+    """
+    careful = pl.col("ideal_ns") / GOOD_ROOF_SHARE
+    reached = find_achievable_roof(run)
+    if roof is None or reached is None:
+        return careful.alias("reachable_ns")
+    compute = pl.coalesce(build_compute_time(run, reached), pl.col(COMPUTE_NS) / GOOD_ROOF_SHARE)
+    peak = reached.memory_bytes_per_s or roof.memory_bytes_per_s * GOOD_ROOF_SHARE
+    memory = pl.col("bytes") / peak * 1e9 if peak else pl.lit(0.0)
+    floor = pl.col("count") * roof.floor_ns / GOOD_ROOF_SHARE
+    best = pl.max_horizontal(compute.fill_null(0.0), memory.fill_null(0.0), floor)
+    return pl.max_horizontal(best, "ideal_ns").alias("reachable_ns")
 
 
 def _select_gaps(run: Run, rows: pl.DataFrame, *, on_gpu: bool) -> pl.DataFrame:

@@ -18,7 +18,7 @@ GROUP: Final = "group"  # the column that rows are grouped by, under one name
 SPREAD_COLUMNS: Final = ("files", "least_ns", "most_ns", "spread_share")
 MAX_TREND_CELLS: Final = 1 << 17  # rows × steps of a file up to which trends are computed
 _SCALED: Final = {"scaled_ns": "total_ns", "scaled_count": "count"}
-_SUMS: Final = (*_SCALED, *_SCALED.values(), "gaps", "lines", "files", *roofline.WORK)
+_SUMS: Final = (*_SCALED, *_SCALED.values(), "gaps", "lines", "files", *roofline.WORK_SUMS)
 SHAPES: Final = {
     "rows": FrameShape(
         (GROUP,),
@@ -67,7 +67,8 @@ def _sum_rows(run: Run, look: Look, rows: pl.LazyFrame, launches: pl.LazyFrame) 
     """Sum each row, with its labels and the percentiles that the source prints for a single line."""
     group = look.group or "name"
     extra_sums = [*roofline.build_work_sums(run), *step_sampling.build_scaled_sums(run, look)]
-    sums = kernels.sum_by_group(run, step_sampling.with_sampling_weights(run, look, rows), group, extra_sums)
+    rows = roofline.with_compute_time(step_sampling.with_sampling_weights(run, look, rows), run)
+    sums = kernels.sum_by_group(run, rows, group, extra_sums)
     scaled = {c: pl.col(c if c in sums.columns else measured) for c, measured in _SCALED.items()}
     sums = sums.with_columns(**{c: total.round().cast(pl.Int64) for c, total in scaled.items()})
     gaps = launches.group_by(group).agg(gaps=pl.col("dur").null_count().cast(pl.Int64)).collect()

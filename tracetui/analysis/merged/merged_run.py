@@ -24,7 +24,7 @@ STEP_SHAPES: Final = {
 _EVENT_COLUMNS: Final = {"wall_ns": "dur", "steps": "count"}  # step column → event column
 
 _WORK: Final = {"bytes": "has_bytes", "flops": "has_flops"}  # what is summed → whether a row has any
-_WORDS: Final = ("name", "op", "phase", "category", "lens", "shape", "line", "track", "path")
+_WORDS: Final = ("name", "op", "phase", "category", "lens", "shape", "dtype", "line", "track", "path")
 _NUMBERS: Final = ("layer", "step", *_WORK.values())
 _SUMS: Final = {"count": pl.Int64(), "dur": pl.Int64(), **dict.fromkeys(_WORK, pl.Float64())}
 _ROW_SCHEMA: Final = dict.fromkeys(_WORDS, pl.String()) | dict.fromkeys(_NUMBERS, pl.Int64()) | _SUMS
@@ -62,7 +62,7 @@ def build_merged_run(merged: PartialResult, rows: pl.DataFrame) -> Run:
 
 def sum_run_rows(run: Run, look: Look, by: Sequence[str]) -> dict[str, pl.DataFrame]:
     """Sum the rows of a run that the look selects by these columns, and collect its steps."""
-    key = [c for c in dict.fromkeys((*by, "lens")) if run.has(c)]
+    key = [c for c in dict.fromkeys((*by, "lens", "dtype")) if run.has(c)]
     work = [c for c in _WORK if run.has(c)]
     has_work = [(pl.col(c) > 0).cast(pl.Int64).alias(_WORK[c]) for c in work]
     rows = selection.select_timed(run, look).with_columns(has_work)
