@@ -9,7 +9,7 @@ from capture.loaders.chrome.trace_model import OPERATOR_CATEGORIES, CompleteEven
 OpPart = Literal["work", "wrapper", "passing", "idle"]
 
 _ATEN: Final = "aten::"
-_SCOPE_CATEGORIES: Final = ("user_annotation", "Trace", "python_function")
+_SCOPE_CATEGORIES: Final = ("user_annotation", "python_function")
 # ops that only dispatch to others, which represent the work
 _WRAPPERS: Final = frozenset({
     "linear", "matmul", "einsum", "layer_norm", "rms_norm", "group_norm", "softmax", "log_softmax",

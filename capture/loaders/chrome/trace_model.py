@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache
+from operator import itemgetter
 from typing import Any, Final
 
 import msgspec
@@ -271,29 +272,32 @@ def note_missing_durations(count: int, log: Log) -> None:
 
 
 def join_begin_end(events: Sequence[TraceEvent], log: Log) -> list[TraceEvent]:
-    """Join begin and end events to complete ones; drop and count those without their other half."""
-    joined: list[TraceEvent] = []
-    open_events: dict[tuple[str, ...], list[tuple[TraceEvent, int]]] = {}
+    """Join begin and end events to complete ones, by begin; drop and count those without their other half.
+
+    Of two that begin and end together, as samples of a stack do, the first to begin is the outer one.
+    """
+    joined: list[tuple[int, TraceEvent]] = []
+    open_events: dict[tuple[str, ...], list[tuple[TraceEvent, int, int]]] = {}
     unpaired = 0
     halves = [e for e in events if e.ph in "BEbe"]
     texts = [bytes(e.ts).decode("ascii", "replace").strip('" ') for e in halves]
     starts = pl.DataFrame({"ts": texts}, schema={"ts": pl.String}).select(convert_us_to_ns(pl.col("ts")))
-    for event, t in zip(halves, starts["ts"], strict=True):
+    for place, (event, t) in enumerate(zip(halves, starts["ts"], strict=True)):
         if t is None:
             unpaired += 1
         elif event.ph in _END_PHASES:
             key = (*_build_pair_key(event), _END_PHASES[event.ph])
-            open_events.setdefault(key, []).append((event, t))
+            open_events.setdefault(key, []).append((event, t, place))
         elif stack := open_events.get((*_build_pair_key(event), event.ph)):
-            begin, start = stack.pop()
+            begin, start, began_at = stack.pop()
             begin.ph, begin.dur = "X", encode_us(t - start)
-            joined.append(begin)
+            joined.append((began_at, begin))
         else:
             unpaired += 1
     unpaired += sum(len(stack) for stack in open_events.values())
     log.drop("unbalanced", "begin or end events without their other half", count=unpaired)
     log.read -= len(joined)  # two events became one
-    return joined
+    return [event for _, event in sorted(joined, key=itemgetter(0))]
 
 
 def _build_pair_key(event: TraceEvent) -> tuple[str, ...]:

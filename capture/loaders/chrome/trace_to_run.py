@@ -66,12 +66,13 @@ _RUNTIME: Final = _RowType("span", "host", "host")
 _HOST: Final = _RowType("span", "host", None)
 _DEVICE_SPAN: Final = _RowType("span", "gpu", None)
 _STEP: Final = _RowType("step", "wall", None)
+_WINDOW: Final = _RowType("mark", "host", None)  # the time that the profiler recorded
 _ROW_TYPES: Final = {  # by category of the event in lower case; other categories are host spans
     "kernel": _KERNEL, "concurrent_kernel": _KERNEL, "mtia_ccp_events": _KERNEL,
     "gpu_memcpy": _COPY, "gpu_memset": _COPY, "memcpy": _COPY, "memset": _COPY,
     "gpu_user_annotation": _DEVICE_SPAN, "cuda_sync": _RowType("span", "wait", "wait"),
     "cuda_runtime": _RUNTIME, "cuda_driver": _RUNTIME, "runtime": _RUNTIME, "mtia_runtime": _RUNTIME,
-    "python_function": _RUNTIME, "overhead": _RUNTIME, "trace": _RowType("span", "host", "other"),
+    "python_function": _RUNTIME, "overhead": _RUNTIME, "trace": _WINDOW,
 }  # fmt: skip
 _FUNCTION_CATEGORY: Final = "python_function"
 _ROW_COLUMNS: Final = (
