@@ -1,13 +1,7 @@
 """The tree of what threads did, against the spans of the same files read in plain Python."""
 
-import gzip
-import json
 import random
-import re
 from collections import Counter, defaultdict
-from decimal import Decimal
-from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import polars as pl
@@ -16,6 +10,7 @@ import pytest
 from capture.errors import CaptureError
 from capture.load_runs import load
 from capture.native.schema import PATH_SEPARATOR
+from tests.capture.loaders._host_spans import read_spans, sum_self_times
 from tests.conftest import document
 from tests.tracetui.analysis.test_tree import FILES, SAMPLES
 from tests.tracetui.runs import made
@@ -25,57 +20,17 @@ from tracetui.look import Look
 THREAD_FILES = [
     "chrome/cpu_only.jsonl",
     "chrome/functions.json",
+    "chrome/torch_compiled.json",
     "samples/host_only/pyspy_chrometrace.json",
     "samples/host_only/torch_compile_cpu.json.gz",
     "samples/host_only/torch_stacks_modules.json.gz",
     "samples/host_only/viztracer.json.gz",
-    "samples/real_onnxruntime/profile.json.gz",
     "samples/gloo_ranks/late/rank0.pt.trace.json.gz",
 ]
 HOST_SAMPLES = [f"samples/{name}" for name in (
     "real_jax/decode.trace.json.gz", "real_jax/decode.xplane.pb",
     "real_vllm/eager_prefill_mixed_decode.pt.trace.json.gz",
 )]  # fmt: skip
-
-
-def read_spans(path: Path) -> list[tuple[tuple[Any, Any], int, int, str]]:
-    """Thread, start and end in ns, and name of each span in a Chrome trace, in the order of their begins."""
-    raw = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
-    if path.suffix == ".jsonl":
-        events = [json.loads(line, parse_float=Decimal) for line in raw.splitlines()]
-    else:
-        document = json.loads(raw, parse_float=Decimal)
-        events = document["traceEvents"] if isinstance(document, dict) else document
-    spans, begun = [], defaultdict(list)
-    for event in events:
-        thread, name = (event.get("pid"), event.get("tid")), str(event.get("name"))
-        if event.get("cat") == "Trace" or re.match(r"ProfilerStep#|iter \d", name):
-            continue  # the profiler's window, and steps
-        if event.get("ph") in ("X", "B"):
-            start = int(event["ts"] * 1000)
-            spans.append([thread, start, int((event["ts"] + event.get("dur", 0)) * 1000), name])
-        if event.get("ph") == "B":
-            begun[thread].append(spans[-1])
-        elif event.get("ph") == "E":
-            begun[thread].pop()[2] = int(event["ts"] * 1000)
-    return [tuple(span) for span in spans]
-
-
-def sum_self_times(spans: list[tuple[int, int, str]]) -> Counter[str]:
-    """Walk along one thread with a stack: each stretch goes to the name that began last and still runs."""
-    changes = sorted({t for start, end, _ in spans for t in (start, end)})
-    waiting = sorted(spans, key=lambda span: (span[0], -span[1]))[
-        ::-1
-    ]  # equal ones: the first begun is outer
-    stack: list[tuple[int, int, str]] = []
-    sums = Counter[str]()
-    for now, later in pairwise(changes):
-        while waiting and waiting[-1][0] <= now:
-            stack.append(waiting.pop())
-        stack = [span for span in stack if span[1] > now]
-        if stack:
-            sums[stack[-1][2]] += later - now
-    return sums
 
 
 @pytest.mark.parametrize("name", THREAD_FILES)

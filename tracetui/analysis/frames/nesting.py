@@ -1,18 +1,12 @@
-"""Nesting of intervals in time: the enclosing scope of each row, path sums, and rows of a timeline lane."""
+"""Nesting of intervals in time: path sums, and the rows of a timeline lane."""
 
 from collections.abc import Sequence
-from typing import Final
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
+from capture.interval_nesting import NO_SCOPE, Ints, compute_self_times, find_enclosing_scopes
 from capture.native.schema import PATH_SEPARATOR
-
-Ints = NDArray[np.int64]
-Bools = NDArray[np.bool_]
-
-NO_SCOPE: Final = -1
 
 
 def sum_by_path(rows: pl.DataFrame, place: Sequence[str] = (), *, is_thread: bool = False) -> pl.DataFrame:
@@ -52,55 +46,6 @@ def sum_by_path(rows: pl.DataFrame, place: Sequence[str] = (), *, is_thread: boo
     parts = [*(pl.col(c).cast(pl.String) for c in place), pl.col("path")]
     full_path = pl.concat_str(parts, separator=PATH_SEPARATOR, ignore_nulls=True)
     return sums.with_columns(path).with_columns(path=full_path).drop("code", *place)
-
-
-def compute_self_times(track: Ints, start: Ints, end: Ints, enclosing: Ints) -> Ints:
-    """Return the self time of each row of a thread, in ns.
-
-    Each instant goes to the row that began last and still runs. Of nested rows that is the duration less the
-    rows inside; rows that only overlap share no instant either. So the sum of a track is the time that its
-    rows cover. Rows come by track and start, the longest first, with their `enclosing` rows.
-    """
-    if not len(start):
-        return np.zeros(0, dtype=np.int64)
-    times = np.unique(np.concatenate((start, end)))
-    ranks = np.unique(track, return_inverse=True)[1].astype(np.int64) * len(times)
-    starts, ends = ranks + np.searchsorted(times, start), ranks + np.searchsorted(times, end)
-    bounds = np.unique(np.concatenate((starts, ends)))
-    width = np.append(np.diff(times[bounds % len(times)]), 0)
-    runs = np.searchsorted(starts, bounds, side="right") - 1  # the last that began; else one outside of it
-    open_bounds = np.arange(len(bounds))
-    while open_bounds.size:
-        row = runs[open_bounds]
-        has_ended = (row >= 0) & (ends[row] <= bounds[open_bounds])
-        open_bounds = open_bounds[has_ended]
-        runs[open_bounds] = enclosing[runs[open_bounds]]
-    is_taken = runs >= 0
-    sums = np.zeros(len(start), dtype=np.int64)
-    np.add.at(sums, runs[is_taken], width[is_taken])
-    return sums
-
-
-def find_enclosing_scopes(track: Ints, start: Ints, end: Ints, is_scope: Bools) -> Ints:
-    """Return for each row the innermost scope of its track that contains it, else NO_SCOPE.
-
-    Rows come by track and start, the longest first. The candidate is the nearest scope before a row. If it
-    ends too early, so do all scopes between it and its own enclosing scope, and the search continues there:
-    all rows at once, in about log2(rows) rounds.
-    """
-    rows = np.arange(len(start), dtype=np.int64)
-    last_scope = np.maximum.accumulate(np.where(is_scope, rows, NO_SCOPE))
-    enclosing = np.concatenate(([NO_SCOPE], last_scope))[:-1].astype(np.int64)
-    open_rows = rows[enclosing >= 0]
-    while open_rows.size:
-        scope = enclosing[open_rows]
-        is_other_track = track[scope] != track[open_rows]
-        is_too_short = is_other_track | (end[scope] < end[open_rows]) | (end[scope] <= start[open_rows])
-        outer = np.where(is_other_track, NO_SCOPE, enclosing[scope])[is_too_short]
-        open_rows = open_rows[is_too_short]
-        enclosing[open_rows] = outer
-        open_rows = open_rows[outer >= 0]
-    return enclosing
 
 
 def _compute_depths(enclosing: Ints) -> Ints:
