@@ -13,6 +13,7 @@ from capture.loaders.chrome.trace_model import (
     FLOW_PHASES,
     NO_END,
     REPEATED,
+    STEP_KEY,
     Trace,
     TraceEvent,
     build_complete_events,
@@ -70,8 +71,9 @@ def build_trace(events: list[TraceEvent], header: dict[str, Any], truncated: boo
     without_phase = sum(not e.ph for e in events)
     if without_phase:
         log.note("no_phase", "records without a phase (ph)", count=without_phase)
-    complete = build_complete_events([e for e in used if e.ph == "X"], log)
-    return Trace(complete, [e for e in used if e.ph != "X"], header, truncated)
+    is_row = [e.ph == "X" and STEP_KEY not in bytes(e.args) for e in used]
+    complete = build_complete_events([e for e, row in zip(used, is_row, strict=True) if row], log)
+    return Trace(complete, [e for e, row in zip(used, is_row, strict=True) if not row], header, truncated)
 
 
 def _read_all(source: Source) -> bytearray:

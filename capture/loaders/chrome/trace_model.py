@@ -35,7 +35,10 @@ _NOTHING: Final = msgspec.Raw(b"")
 _CORRELATION: Final = re.compile(rb'"correlation"\s*:\s*([0-9]{1,18})(?![0-9])')
 _EXTERNAL_ID: Final = re.compile(rb'"[Ee]xternal id"\s*:\s*([0-9]{1,18})(?![0-9])')
 _NUMBER: Final = r"^-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?$"
+STEP_KEY: Final = b'"step_num"'  # in the arguments of an event that marks a step
 _MEMORY: Final = "[memory]"
+_WORD: Final = re.compile(r"\w+")
+_STEP_NUMBER: Final = re.compile(r"[0-9]{1,15}")
 _MAX_DEVICES: Final = 1 << 20  # larger device ids are invalid
 _INSTANT_PHASES: Final = ("i", "I", "R", "n")
 _MEMORY_TOTALS: Final = {"Total Allocated": "allocated", "Total Reserved": "reserved"}
@@ -88,6 +91,12 @@ class _LaunchConfig(msgspec.Struct, gc=False, omit_defaults=True):
     occupancy: msgspec.Raw = msgspec.field(default=_NOTHING, name="est. achieved occupancy %")
 
 
+class _StepNumber(msgspec.Struct, gc=False):
+    """The number of a step that JAX annotates."""
+
+    number: int | str | None = msgspec.field(default=None, name="step_num")
+
+
 class _CallStack(msgspec.Struct, gc=False):
     """The scopes of an event, outermost first."""
 
@@ -104,6 +113,9 @@ _JSON_DECODER: Final = json.JSONDecoder(strict=False)
 
 
 _CALL_STACK_DECODER: Final = msgspec.json.Decoder(_CallStack)
+
+
+_STEP_DECODER: Final = msgspec.json.Decoder(_StepNumber)
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,7 +140,7 @@ class Trace:
     """A trace as read; `trace_to_run` interprets it."""
 
     complete: CompleteEvents
-    others: list[TraceEvent]
+    others: list[TraceEvent]  # of other phases, and those that state the number of a step
     header: dict[str, Any] = field(default_factory=dict)
     truncated: bool = False
     tracks: dict[str, str] = field(default_factory=dict)  # thread → track, if the reader knows it
@@ -179,8 +191,24 @@ def encode_raw(value: Any) -> msgspec.Raw:
     return msgspec.Raw(msgspec.json.encode(value))
 
 
+def name_step(name: str, number: int) -> str:
+    """Name a numbered step as `parse_step_annotation` reads it: decode step 3."""
+    return f"{name} step {number}" if _WORD.fullmatch(name) else f"step {number}"
+
+
+def _with_step_number(event: TraceEvent) -> TraceEvent:
+    """Name and categorise an event that states the number of a step (JAX) as an annotation; else as it is."""
+    args = bytes(event.args)
+    decoded = decode_or_none(_STEP_DECODER.decode, args) if STEP_KEY in args else None
+    number = str(decoded.number) if decoded is not None else ""
+    if event.cat is not None or not _STEP_NUMBER.fullmatch(number):
+        return event
+    return msgspec.structs.replace(event, name=name_step(event.title, int(number)), cat="user_annotation")
+
+
 def build_complete_events(events: Sequence[TraceEvent], log: Log) -> CompleteEvents:
     """Build the frames of events of phase X; drop and count those whose times are not numbers."""
+    events = [_with_step_number(event) for event in events]
     labels: dict[tuple[str | None, str, str], int] = {}
     frame = pl.DataFrame(
         {

@@ -8,7 +8,7 @@ import pytest
 
 from capture.load_runs import load
 from capture.run import Run
-from tests.capture.loaders._host_spans import read_spans, sum_self_times
+from tests.capture.loaders._host_spans import read_events, read_spans, sum_self_times
 from tests.conftest import document
 
 
@@ -67,6 +67,38 @@ def test_both_files_of_a_jax_run_hold_the_same_work() -> None:
     assert by_trace.keys() == by_profile.keys()
     assert sum(by_trace.values()) == pytest.approx(252.12e6, rel=1e-4)  # of the statistics hlo_op
     assert all(abs(by_trace[name] - by_profile[name]) <= 12 for name in by_trace)  # 1 ns a launch
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+def test_annotated_steps_of_jax_are_steps(compiled: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their numbers stand in the arguments of events that are all named alike."""
+    if not compiled:
+        monkeypatch.setenv("TRACETUI_NO_COMPILED", "1")
+    path = document("chrome/jax_processor.json")
+    (run,) = load(path, cache=False)
+    steps = run.events.filter(pl.col("kind") == "step").sort("step").select("step", "t", "dur").rows()
+    spans = [
+        (int(e["args"]["step_num"]), round(e["ts"] * 1000), round(e["dur"] * 1000))
+        for e in read_events(path)
+        if "step_num" in e.get("args", {})
+    ]
+    first = spans[0][1] - steps[0][1]
+    assert len(steps) == 2 and steps == [(n, t - first, dur) for n, t, dur in spans]
+
+
+def test_both_files_of_a_jax_run_hold_the_same_steps() -> None:
+    sums = []
+    for kind in ("trace.json.gz", "xplane.pb"):
+        (run,) = load(document(f"samples/real_jax/decode.{kind}"), cache=False)
+        rows = run.events.filter(pl.col("step").is_not_null() & pl.col("kind").is_in(["step", "kernel"]))
+        totals = rows.group_by("step", pl.col("kind").cast(pl.String)).agg(
+            pl.col("dur").sum(), count=pl.len()
+        )
+        sums.append({(step, kind): (dur, count) for step, kind, dur, count in totals.iter_rows()})
+    assert sums[0].keys() == sums[1].keys() and len(sums[0]) == 24
+    for key, (dur, count) in sums[0].items():
+        other_dur, other_count = sums[1][key]
+        assert count == other_count and abs(dur - other_dur) <= count  # 1 ns a launch
 
 
 @pytest.mark.parametrize(
