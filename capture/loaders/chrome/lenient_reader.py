@@ -17,6 +17,7 @@ from capture.loaders.chrome.trace_model import (
     Trace,
     TraceEvent,
     build_complete_events,
+    translate_onnx_events,
 )
 from capture.source import Source
 
@@ -68,6 +69,7 @@ def build_trace(events: list[TraceEvent], header: dict[str, Any], truncated: boo
     """Build a `Trace` of events; flow arrows are dropped, because correlation ids say the same."""
     used = [e for e in events if e.ph and e.ph not in FLOW_PHASES]
     log.read += len(used)
+    used = translate_onnx_events(used)
     without_phase = sum(not e.ph for e in events)
     if without_phase:
         log.note("no_phase", "records without a phase (ph)", count=without_phase)

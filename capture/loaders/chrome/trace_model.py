@@ -35,10 +35,13 @@ _NOTHING: Final = msgspec.Raw(b"")
 _CORRELATION: Final = re.compile(rb'"correlation"\s*:\s*([0-9]{1,18})(?![0-9])')
 _EXTERNAL_ID: Final = re.compile(rb'"[Ee]xternal id"\s*:\s*([0-9]{1,18})(?![0-9])')
 _NUMBER: Final = r"^-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?$"
+ONNX_SESSION: Final = b'"session_initialization"'  # the name of an early event of onnxruntime
 STEP_KEY: Final = b'"step_num"'  # in the arguments of an event that marks a step
 _MEMORY: Final = "[memory]"
 _WORD: Final = re.compile(r"\w+")
 _STEP_NUMBER: Final = re.compile(r"[0-9]{1,15}")
+_ONNX_RUN: Final = "model_run"
+_ONNX_SUFFIX: Final = "_kernel_time"
 _MAX_DEVICES: Final = 1 << 20  # larger device ids are invalid
 _INSTANT_PHASES: Final = ("i", "I", "R", "n")
 _MEMORY_TOTALS: Final = {"Total Allocated": "allocated", "Total Reserved": "reserved"}
@@ -194,6 +197,50 @@ def encode_raw(value: Any) -> msgspec.Raw:
 def name_step(name: str, number: int) -> str:
     """Name a numbered step as `parse_step_annotation` reads it: decode step 3."""
     return f"{name} step {number}" if _WORD.fullmatch(name) else f"step {number}"
+
+
+class _OnnxNode(msgspec.Struct, gc=False):
+    """A node of onnxruntime: lists of {type: dims}."""
+
+    op_name: str = ""
+    input_type_shape: list[dict[str, list[int]]] = []
+    output_type_shape: list[dict[str, list[int]]] = []
+
+
+_ONNX_DECODER: Final = msgspec.json.Decoder(_OnnxNode)
+
+
+def translate_onnx_events(events: list[TraceEvent]) -> list[TraceEvent]:
+    """Translate a profile of onnxruntime to the events of PyTorch's: nodes are operators, runs are steps.
+
+    Loading and initialising a session stay spans. Other events are returned as they are.
+    """
+    if not any(event.cat == "Session" for event in events):
+        return events
+    runs, out = 0, []
+    for number, event in enumerate(events, 1):
+        cat, title = event.cat, event.title
+        if event.cat == "Node" and title.endswith(_ONNX_SUFFIX):
+            cat, title = OPERATOR_CATEGORIES[0], title.removesuffix(_ONNX_SUFFIX).rstrip("/")
+            node = decode_or_none(_ONNX_DECODER.decode, bytes(event.args)) or _OnnxNode()
+            title += "" if node.op_name in title else f" ({node.op_name})"
+            event = msgspec.structs.replace(event, args=_encode_onnx_operands(node, number))
+        elif event.cat == "Session" and title == _ONNX_RUN:
+            runs += 1
+            cat, title = "user_annotation", name_step(title, runs)
+        out.append(msgspec.structs.replace(event, cat=cat, name=title))
+    return out
+
+
+def _encode_onnx_operands(node: _OnnxNode, number: int) -> msgspec.Raw:
+    """Encode operands; a product of one matrix multiplies it by a constant, which its result implies."""
+    shapes = [next(iter(tensor.items()), ("", [])) for tensor in node.input_type_shape]
+    results = [next(iter(tensor.items()), ("", [])) for tensor in node.output_type_shape]
+    is_product = node.op_name.endswith(("MatMul", "Gemm")) and all(sizes for _, sizes in shapes[:1] + results)
+    if is_product and shapes and results and all(len(sizes) < 2 for _, sizes in shapes[1:]):
+        shapes.insert(1, (shapes[0][0], [shapes[0][1][-1], results[0][1][-1]]))
+    types, dims = [kind for kind, _ in shapes], [sizes for _, sizes in shapes]
+    return encode_raw({"External id": number, "Input Dims": dims, "Input type": types})
 
 
 def _with_step_number(event: TraceEvent) -> TraceEvent:
