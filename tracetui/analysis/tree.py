@@ -232,7 +232,9 @@ def _sum_nested_paths(run: Run, look: Look) -> pl.DataFrame:
     sums = sum_by_path(rows.filter(has_start), PLACEMENT_COLUMNS, is_thread=is_thread)
     table = pl.concat([sums, unstarted], how="diagonal")
     if not is_thread:
-        return _sum_leaves(table.with_columns(pl.col("has_kernel").cast(pl.Int64), span_ns=pl.lit(0, pl.Int64)))
+        return _sum_leaves(
+            table.with_columns(pl.col("has_kernel").cast(pl.Int64), span_ns=pl.lit(0, pl.Int64))
+        )
     return _sum_leaves(table.drop("has_kernel"))
 
 
