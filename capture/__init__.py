@@ -30,6 +30,7 @@ shared helpers:
   device_roofs: peak bandwidth and compute rate of devices
   nvidia: driver version and GPU names without touching a GPU
   tasks: run polars computations on threads, cancel long work, announce it
+  interval_nesting: what of nested intervals each takes itself
   dense_lookup: look up integer keys by index tables instead of hashing
   extensions: load optional C extensions
   build_part: compile a C extension

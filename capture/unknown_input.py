@@ -12,6 +12,10 @@ _NCU_REPORT: Final = (  # some are known by their suffix only
     "is an Nsight Compute report", "export it: ncu --import FILE.ncu-rep --csv --page details > FILE.csv",
 )  # fmt: skip
 
+_STACKS: Final = "sampled stacks are read as a Chrome trace: py-spy record -f chrometrace"
+_PYTHON: Final = "calls of Python are read as viztracer or py-spy record -f chrometrace write them"
+_TRACE: Final = "save the whole profile: prof.export_chrome_trace(FILE)"
+
 # first bytes, description, what to do
 _MAGIC: Final = (
     (b"PK\x03\x04", "is a zip archive (a PyTorch checkpoint is one too)", "unpack it and open the profile inside"),
@@ -33,6 +37,8 @@ _MAGIC: Final = (
     (b"GGUF", "is a GGUF model, not a profile", ""),
     (b"\x80\x02", "is a Python pickle, never opened because it can run code", "save the profile as JSON"),
     (b"\x80\x04", "is a Python pickle, never opened because it can run code", "save the profile as JSON"),
+    (b"\xfb)", "is a profile of cProfile in a format of Python that is never opened", _PYTHON),
+    (b"PERFILE2", "is a recording of perf", _STACKS),
     (b"NVR\x00", *_NCU_REPORT),
 )  # fmt: skip
 
@@ -42,6 +48,14 @@ _TEXTS: Final = (
     (re.compile(r"(?i)<\?xml"), "is an XML document", FORMATS_HINT),
     (re.compile(r'\{\s*"__metadata__"'), "is a safetensors header", FORMATS_HINT),
     (re.compile(r'(?s)\{.{0,400}"schema"\s*:.*"nodes"\s*:'), "is a PyTorch execution trace, which holds no times", "profile with torch.profiler and export_chrome_trace"),
+    (re.compile(r'"\$schema"\s*:\s*"https://www\.speedscope|"exporter"\s*:\s*"speedscope'), "is a speedscope document", _STACKS),
+    (re.compile(r"\[\s*\[\s*-?\d+\s*,\s*[0-4]\s*,\s*-?\d+\s*,\s*\d\s*\]"), "is a memory timeline of PyTorch, which holds no kernels", _TRACE),
+    (re.compile(r'\[\s*\[\s*\d+(\.\d+)?\s*,[\d.,\s]+(\]\s*,\s*\[\s*\[|$)'), "is a memory timeline of PyTorch, which holds no kernels", _TRACE),
+    (re.compile(r"(?m)^\s*Name\s+(Self CPU|Self CPU %)\s+Self CPU"), "is a printed table of key_averages: sums without a timeline", _TRACE),
+    (re.compile(r"function calls( \(\d+ primitive calls\))? in [\d.]+ seconds|ncalls +tottime"), "is a printed table of cProfile", _PYTHON),
+    (re.compile(r"(?m)^# (========|Samples: .* of event)"), "is a report of perf", _STACKS),
+    (re.compile(r"(?m)^\S.*?\s+\d+(/\d+)?\s+(\[\d+\]\s+)?\d+\.\d+:\s+(\d+\s+)?[\w:/.-]+:\s*$"), "is the output of perf script", _STACKS),
+    (re.compile(r"(?m)^(?:[^\n;{}]+(?:;[^\n;{}]+)+ \d+\n){2}"), "is a list of folded stacks", _STACKS),
     (re.compile(r'\[\s*\{\s*"(Cpu|Gpu|Memory)'), "is a list of screen rows, not of events", FORMATS_HINT),
 )  # fmt: skip
 

@@ -40,6 +40,7 @@ from capture.loaders.chrome.trace_model import (
     Trace,
     TraceEvent,
     build_name_event,
+    name_step,
 )
 from capture.loaders.chrome.trace_to_run import convert_to_run
 from capture.native.schema import PATH_SEPARATOR
@@ -66,7 +67,6 @@ _STEPS_LINE: Final = "Steps"
 _COPY: Final = re.compile(r"(?i)mem(cpy|set)")
 _COVER: Final = "gpu_user_annotation"
 _ANNOTATION: Final = "user_annotation"
-_WORD: Final = re.compile(r"\w+")
 
 # names of statistics
 _CORRELATION: Final = "correlation_id"
@@ -259,7 +259,7 @@ def _classify_event(
         match = _COPY.match(name)
         return ("kernel" if match is None else f"gpu_mem{match[1].lower()}"), name
     if isinstance(step := statistics.get(_STEP), int):
-        return _ANNOTATION, f"{name} step {step}" if _WORD.fullmatch(name) else f"step {step}"
+        return _ANNOTATION, name_step(name, step)
     return ("cuda_runtime" if plane.name == _CALLS_PLANE or _CORRELATION in statistics else None), name
 
 

@@ -27,6 +27,28 @@ CASES = {
     "xplane": (b"\x0a\x10\x12\x0e/host:metadata", "xplane profile without a readable event"),
     "safetensors": ((64).to_bytes(8, "little") + b'{"a":1}' + b" " * 57, "weights"),
     "execution trace": (b'{"schema": "1.1", "pid": 1, "nodes": [{"id": 1}]}', "execution trace"),
+    "speedscope": (
+        b'{"$schema":"https://www.speedscope.app/file-format-schema.json","profiles":[]}',
+        "is a speedscope",
+    ),
+    "memory timeline": (b"[[1795528362593007, 1795528362643753], [[0, 0, 0], [4, 8, 0]]]", "memory timeline"),
+    "raw memory timeline": (b"[[-1, 1, 16384, 0], [1795528362593007685, 2, 2048, 4]]", "memory timeline"),
+    "key_averages": (
+        b"-------  ------------  ------------\n   Name    Self CPU %      Self CPU   CPU total\n",
+        "key_averages",
+    ),
+    "cProfile": (b"         38089 function calls (37983 primitive calls) in 0.020 seconds\n", "of cProfile"),
+    "cProfile's file": (b"\xfb)\x03\xfa8/root/lib/random.py" + bytes(60), "of cProfile"),
+    "perf script": (
+        b"python3  4530 18310.036526:     250000 cpu-clock: \n\tffffffff8140a35e rcu_core+0x12e (vmlinux)\n",
+        "output of perf script",
+    ),
+    "perf report": (
+        b"#\n# Samples: 598  of event 'cpu-clock'\n# Event count (approx.): 1\n",
+        "report of perf",
+    ),
+    "perf record": (b"PERFILE2" + bytes(60), "py-spy record -f chrometrace"),
+    "folded stacks": (b" 1\nmain (a.py:1);f (a.py:7) 3\nmain (a.py:1);g (a.py:9) 12\n", "folded stacks"),
     "other json": (b'{"zebra": 1, "yak": {"x": 2}}', "first keys: zebra, yak"),
     "scalar": (b"42", "is"),
     "prose": (b"Dear reader,\nnothing here has a duration.\n", "is text"),

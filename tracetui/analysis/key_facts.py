@@ -10,7 +10,7 @@ import polars as pl
 from capture.run import Run
 from tracetui import units
 from tracetui.analysis.frames.run_memo import cache_per_run
-from tracetui.analysis.frames.selection import is_change, list_ranks, select_timed
+from tracetui.analysis.frames.selection import is_change, list_ranks, name_work, select_timed
 from tracetui.analysis.kernels import compute_total_tables
 from tracetui.analysis.ledger.step_ledger import GAP, Ledger, compute_ledger, find_main_phase
 from tracetui.analysis.time import device_time, idle_gaps
@@ -99,7 +99,7 @@ def _describe_subject(run: Run) -> KeyFact | None:
 
 
 def _sum_listed_time(run: Run) -> KeyFact | None:
-    """Return the kernel time listed by a run without steps; None without times."""
+    """Return the time of all work listed by a run without steps; None without times."""
     if not run.has("dur"):
         return None
     name_count = pl.col("name").n_unique() if run.has("name") else pl.lit(0)
@@ -107,7 +107,7 @@ def _sum_listed_time(run: Run) -> KeyFact | None:
     names, total = rows.row(0)
     if not total:
         return None
-    text = f"{units.format_duration(total)} in {names:,} kernel{'s' * (names != 1)}"
+    text = f"{units.format_duration(total)} in {names:,} {name_work(run)}{'s' * (names != 1)}"
     return KeyFact("run", text, names, total)
 
 
@@ -124,7 +124,8 @@ def _describe_speed(run: Run, ledger: Ledger | None, usage: DeviceUsage | None) 
         if speed and ledger.phase == "decode":
             parts[-1] += f" ({units.format_speed(speed / share)} tok/s)"
     outside_share = _compute_outside_share(run) if usage is None else None
-    parts += [f"{units.format_share(outside_share)} outside of kernels"] if outside_share is not None else []
+    if outside_share is not None:
+        parts.append(f"{units.format_share(outside_share)} outside of {name_work(run)}s")
     return KeyFact("pace", ", ".join(parts), share=share) if parts else None
 
 

@@ -166,11 +166,17 @@ def has_kernels_without_path(run: Run, lens: str | None) -> bool:
 
 
 def is_nested_by_time(run: Run, look: Look) -> bool:
-    """True if nesting in time replaces paths: none are reported, and spans have starts."""
-    if has_paths(run) or not has_start_times(run, ("span",)):
+    """True if nesting in time replaces paths: spans have starts, and no row that counts reports a path.
+
+    On a device any path counts. On a thread only those of spans: a kernel's path names some of the spans
+    around it, which the times name all.
+    """
+    lens = resolve_tree_lens(run, look)
+    if not has_start_times(run, ("span",)) or (_has_covers(run, lens) and has_paths(run)):
         return False
-    spans = _select_timed(run, look, "span", resolve_tree_lens(run, look)).filter(pl.col("t").is_not_null())
-    return not spans.head(1).collect().is_empty()
+    spans = _select_timed(run, look, "span", lens)
+    flags = spans.select(has_start=pl.col("t").is_not_null().any(), has_no_path=_has_no_path(run).all())
+    return all(flags.collect().row(0))
 
 
 def _has_covers(run: Run, lens: str | None) -> bool:
@@ -205,20 +211,27 @@ def _has_no_path(run: Run) -> pl.Expr:
 
 
 def _sum_nested_paths(run: Run, look: Look) -> pl.DataFrame:
-    """Return the sums of paths by nesting in time: a row is in the innermost span that contains it."""
+    """Return the same for rows without paths: a row is in the innermost span that contains it.
+
+    On a thread, kernels without a start that are named like spans are the self times of these.
+    """
     from tracetui.analysis.frames.nesting import sum_by_path  # loads numpy, not needed at startup
 
     keys, lens = (*select_existing(run, ("track",)), "t", "dur", "name"), resolve_tree_lens(run, look)
+    is_thread = not _has_covers(run, lens)
     spans = _select_timed(run, look, "span", lens).select(*keys, kernel=pl.lit(False))
     kernels = with_placement(run, _select_timed(run, look, "kernel", lens), pl.lit(True))
     kernels = kernels.select(*keys, *PLACEMENT_COLUMNS, kernel=pl.lit(True))
     rows = pl.concat([spans, kernels], how="diagonal").collect()
     has_start = pl.col("t").is_not_null()
-    groups = rows.filter(~has_start & pl.col("kernel")).group_by(*PLACEMENT_COLUMNS, "name")
+    is_self_time = pl.col("name").is_in(rows.filter(has_start & ~pl.col("kernel"))["name"].unique().implode())
+    without_start = rows.filter(~has_start & pl.col("kernel"), *([~is_self_time] if is_thread else []))
+    groups = without_start.group_by(*PLACEMENT_COLUMNS, "name")
     unstarted = groups.agg(count=pl.len().cast(pl.Int64), own_ns=pl.col("dur").sum(), has_kernel=pl.lit(True))
     unstarted = unstarted.with_columns(path=placed_path(pl.lit(None, pl.String)))
-    table = pl.concat([sum_by_path(rows.filter(has_start), PLACEMENT_COLUMNS), unstarted], how="diagonal")
-    if _has_covers(run, lens):
+    sums = sum_by_path(rows.filter(has_start), PLACEMENT_COLUMNS, is_thread=is_thread)
+    table = pl.concat([sums, unstarted], how="diagonal")
+    if not is_thread:
         return _sum_leaves(
             table.with_columns(pl.col("has_kernel").cast(pl.Int64), span_ns=pl.lit(0, pl.Int64))
         )

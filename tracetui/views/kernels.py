@@ -52,6 +52,8 @@ def _build_notes(run: Run, look: Look, group: str, table: pl.DataFrame) -> list[
     notes = step_sampling.note_lens_and_sampling(run, look, scaled=True)
     if table.is_empty():
         return [selection.explain_no_kernels(run), *notes]
+    if run.meta.get("work") == "spans":
+        notes.append("self times: what runs inside a span is in rows of its own")
     if not run.has(group):
         notes.append(f"this source does not report {group}; all rows are in one group")
     if look.filter or look.where:

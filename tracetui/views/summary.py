@@ -10,6 +10,7 @@ import polars as pl
 from capture.run import Run
 from tracetui import units
 from tracetui.analysis import summary
+from tracetui.analysis.frames.selection import name_work
 from tracetui.analysis.key_facts import suggest_views
 from tracetui.analysis.merged.partial_results import PartialResult
 from tracetui.analysis.recording_advice import suggest_recording
@@ -45,6 +46,9 @@ def answer(runs: Sequence[Run], look: Look) -> Answer:
     run = runs[0]
     looks = [{"part": "next", "name": entry.view, "text": entry.text} for entry in suggest_views(run)]
     table = summary.compute_summary_table(run, look)
+    if (work := name_work(run)) != "kernel":
+        is_name = pl.col("part") == "name"
+        table = table.with_columns(text=pl.when(is_name).then(pl.lit(f"top {work}s")).otherwise("text"))
     is_verdict = pl.col("part") == "verdict"
     suggestions = pl.DataFrame(looks, schema=summary.SCHEMA)
     rows = [table.filter(is_verdict), suggestions, table.filter(~is_verdict), _build_missing_rows(run)]
@@ -149,7 +153,8 @@ def _select_fitting_blocks(
 
 def _draw_block(part: str, rows: pl.DataFrame, ways: pl.DataFrame, size: DrawSize) -> list[Line]:
     """Draw a part with its title, with at most `size.height` bars."""
-    title = ink.make_line((_TITLES[part], "title"))
+    own_title = str(rows["text"][0] or "") if part == "name" else ""
+    title = ink.make_line((own_title or _TITLES[part], "title"))
     if part == "run":
         return [title, *_draw_facts(rows, size)]
     if part == "unknown":

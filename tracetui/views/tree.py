@@ -24,9 +24,10 @@ def answer(runs: Sequence[Run], look: Look) -> Answer:
         return Answer(table, (selection.NO_MATCH,), key=("path",))
     lens = tree.resolve_tree_lens(run, look)
     notes = [f"{lens} times"] if lens else []
-    if tree.is_nested_by_time(run, look):
+    is_nested = tree.is_nested_by_time(run, look)
+    if is_nested:
         notes.append("scopes are nested by their times")
-    if run.has("layer") and tree.has_kernels_without_path(run, lens):
+    if run.has("layer") and (lens == "gpu" or not is_nested) and tree.has_kernels_without_path(run, lens):
         notes.append("kernels without a scope are grouped by step, kind of layer and op")
     notes += [] if tree.has_paths(run) else selection.note_folding(run)
     table_style = _category.build_style_by_column(runs[:1], "name", "scope")

@@ -54,7 +54,7 @@ typedef struct {
     int name_is_not_text;            /* it is a number or a boolean */
     int has_plain_ts, has_plain_dur; /* then t and length hold the values */
     i64 t, length;
-    int has_correlation, has_external, mentions_dims;
+    int has_correlation, has_external, mentions_dims, mentions_step;
     unsigned has_details; /* a bit per detail */
     i64 correlation, external;
     int n_holes;             /* HOLES + 1 if there are more than fit */
@@ -256,6 +256,8 @@ static inline Meaning classify_argument(Event *e, Text key, const u8 *value) {
             return read_link(value, &e->has_external, &e->external, EXTERNAL);
     } else if (key.size == 10 && IS(key, "Input Dims")) {
         e->mentions_dims = 1;
+    } else if (key.size == 8 && IS(key, "step_num")) {
+        e->mentions_step = 1;
     }
     return NUMBER;
 }
@@ -643,7 +645,7 @@ static int add_event_row(Scanner *s, const Event *e, Row *row) {
 
 enum { NO_ROW, ROW_ADDED, ARROW, REJECTED };
 
-/* Adds an event according to its phase; returns the outcome. */
+/* Adds an event according to its phase; returns the outcome. One that states the number of a step stays a text. */
 static int add_event(Scanner *s, const Event *e, Text text, Row *row) {
     if (!e->ph.size) {
         s->empty++;
@@ -653,7 +655,7 @@ static int add_event(Scanner *s, const Event *e, Text text, Row *row) {
         u8 ph = e->ph.at[0];
         if (ph == 's' || ph == 't' || ph == 'f') return ARROW;
         s->read++;
-        if (ph == 'X') return add_event_row(s, e, row) ? ROW_ADDED : REJECTED;
+        if (ph == 'X' && !e->mentions_step) return add_event_row(s, e, row) ? ROW_ADDED : REJECTED;
     } else {
         s->read++;
     }
@@ -979,7 +981,7 @@ static PyType_Spec spec = {"_events.Scanner", sizeof(Scanner), 0, Py_TPFLAGS_DEF
 #include "lines.h"
 
 /* Incremented with every change that a caller sees; `_scan/__init__.py` requires this version. */
-#define VERSION 3
+#define VERSION 4
 
 static int add_type(PyObject *module, const char *name, PyType_Spec *of) {
     PyObject *type = PyType_FromSpec(of);

@@ -13,6 +13,6 @@ From a `Trace` to a Run:
 trace_to_run: kinds, lenses, tracks, steps, and attribution of kernels to their launch
 trace_metadata: what the header reports, and the names of processes, threads, streams and lanes
 trace_steps: find the steps: engine annotations, profiler steps, numbered ranges, graph launches
-host_leaves: select the host ops that represent the work if there is no device
+host_leaves: find what represents the work if there is no device: thunks, ops, self times
 launch_context: add host call, configuration, scopes, line of Python and operator of each launch
 """

@@ -22,6 +22,7 @@ from capture.loaders.chrome.trace_model import (
     DEVICE_CATEGORIES,
     KERNEL_CATEGORIES,
     NO_END,
+    ONNX_SESSION,
     OPERATOR_CATEGORIES,
     REPEATED,
     RUNTIME_CATEGORIES,
@@ -61,6 +62,8 @@ _FIELDS: Final = (
 def read_document(source: Source) -> Trace:
     """Read a trace document; raise RefusedError unless it is plain JSON from start to end."""
     head = source.head.raw
+    if ONNX_SESSION in head:
+        raise RefusedError("of onnxruntime: the operands of its nodes are read event by event")
     begin = _LIST.match(head) or _ARRAY.search(head)
     if begin is None:
         raise RefusedError("no list of events near the start")

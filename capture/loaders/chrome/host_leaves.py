@@ -1,16 +1,21 @@
-"""Select the host ops that represent the work in a trace without a device."""
+"""Select what represents the work in a trace without a device: thunks, ops or self times of spans."""
 
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 import polars as pl
 
 from capture.loaders.chrome.trace_model import OPERATOR_CATEGORIES, CompleteEvents
 
 OpPart = Literal["work", "wrapper", "passing", "idle"]
+Basis = Literal["thunks", "operators", "spans"]
 
 _ATEN: Final = "aten::"
-_SCOPE_CATEGORIES: Final = ("user_annotation", "Trace", "python_function")
 _PROFILER_OPS: Final = "profiler::"  # the own work of the profiler
+_THUNK_END: Final = "end: "  # XLA's thunks on a processor are marked so where they end
+_FUNCTION_CATEGORY: Final = "python_function"
+# code that Inductor compiled, and what torch.compile does around it
+_COMPILED: Final = ("## Call CompiledFxGraph", "Torch-Compiled Region")
+_COMPILER: Final = (*_COMPILED, "TorchDynamo", "Pregraph bytecode", "AOTDispatcher")
 # ops that only dispatch to others, which represent the work
 _WRAPPERS: Final = frozenset({
     "linear", "matmul", "einsum", "layer_norm", "rms_norm", "group_norm", "softmax", "log_softmax",
@@ -39,7 +44,7 @@ _IDLE: Final = frozenset({
 def classify_cpu_op(name: str) -> OpPart:
     """Classify an op: it works, wraps one that works, passes through (may wrap one), or is idle."""
     bare = name.removeprefix(_ATEN)
-    if bare in _IDLE or name.startswith(_PROFILER_OPS):
+    if bare in _IDLE or name.startswith((_PROFILER_OPS, *_COMPILER)):
         return "idle"
     if bare == name:
         if name.startswith("autograd::") or name.endswith("Backward0"):
@@ -69,18 +74,79 @@ def select_working_ops(ops: pl.DataFrame) -> pl.DataFrame:
     return leaves.filter(pl.col("part") != "passing").drop("end")
 
 
-def is_host_leaf(complete: CompleteEvents) -> pl.Series:
-    """Whether each row is an op that works; an innermost span, if no op is recorded."""
-    labels = complete.labels.with_columns(pl.col("cat").fill_null(""))
-    is_span = pl.col("kind") == "span"
-    is_op = labels.select(is_op=pl.col("cat").is_in(OPERATOR_CATEGORIES) & is_span)["is_op"]
-    if is_op.any():
-        parts = [classify_cpu_op(name) for name in labels["name"]]
-    else:
-        is_op = labels.select(is_op=~pl.col("cat").is_in(_SCOPE_CATEGORIES) & is_span)["is_op"]
-        parts = ["wrapper"] * labels.height
-    label = complete.rows["label"]
-    rows = complete.rows.select("t", "dur", complete.expand_label("thread"), row=pl.int_range(pl.len()))
-    part = pl.Series(parts, dtype=pl.String).cast(pl.Categorical()).gather(label)
-    working = select_working_ops(rows.with_columns(part=part).filter(is_op.gather(label)))
-    return pl.select(pl.int_range(complete.rows.height).is_in(working["row"].implode()))[:, 0]
+class HostWork(NamedTuple):
+    """The work of a trace without a device."""
+
+    complete: (
+        CompleteEvents  # with a row (`is_self_time`) for the self time of each span that has others in it
+    )
+    is_work: pl.Series  # of each row
+    basis: Basis
+
+
+def find_host_work(complete: CompleteEvents) -> HostWork:
+    """Find the rows that are the work: XLA's thunks; else ops that work, and compiled code; else every span.
+
+    Of an op all counts that it calls, of the others the time that they take themselves.
+    """
+    rows = complete.rows.select(
+        "label", "t", "dur", complete.expand_label("thread"), row=pl.int_range(pl.len())
+    )
+    labels = complete.labels.select(pl.col("cat").fill_null(""), "name", is_span=pl.col("kind") == "span")
+    names, is_op = labels["name"], labels["cat"].is_in(OPERATOR_CATEGORIES) & labels["is_span"]
+    ends = names.filter(names.str.starts_with(_THUNK_END)).str.strip_prefix(_THUNK_END)
+    is_thunk = names.is_in(ends.implode()) & labels["is_span"]
+    if is_thunk.any():
+        return _build_work(complete, [], _measure_self_times(_select(rows, is_thunk)), "thunks")
+    if not is_op.any():
+        return _build_work(complete, [], _measure_self_times(_select(rows, labels["is_span"])), "spans")
+    parts = [classify_cpu_op(name) for name in names]
+    part = pl.Series("part", parts, dtype=pl.String).cast(pl.Categorical()).gather(rows["label"])
+    working = select_working_ops(_select(rows.with_columns(part), is_op))
+    is_code = next(filter(pl.Series.any, map(names.str.starts_with, _COMPILED)), None)
+    if is_code is None:
+        return _build_work(complete, [working["row"]], None, "operators")
+    spans = _select(rows, labels["is_span"] & (labels["cat"] != _FUNCTION_CATEGORY))
+    code = _measure_self_times(spans).filter(pl.col("row").is_in(_select(rows, is_code)["row"].implode()))
+    return _build_work(complete, [working["row"]], code, "operators")
+
+
+def _select(rows: pl.DataFrame, is_selected: pl.Series) -> pl.DataFrame:
+    return rows.filter(is_selected.gather(rows["label"]))
+
+
+def _measure_self_times(spans: pl.DataFrame) -> pl.DataFrame:
+    """Measure `self_ns` of each span (thread, t, dur, row): its duration, if known, less the spans inside."""
+    import numpy as np  # only here, it is not needed at startup
+
+    from capture.interval_nesting import compute_self_times, find_enclosing_scopes
+
+    is_timed = pl.col("t").is_not_null() & pl.col("dur").is_not_null()
+    untimed = spans.filter(~is_timed).select("row", "dur", self_ns="dur")
+    spans = spans.filter(is_timed)
+    spans = spans.sort("thread", "t", "dur", descending=[False, False, True], maintain_order=True)
+    end = (spans["t"] + spans["dur"]).to_numpy()
+    thread, start = spans["thread"].cast(pl.Int64).to_numpy(), spans["t"].to_numpy()
+    enclosing = find_enclosing_scopes(thread, start, end, np.ones(len(thread), dtype=bool))
+    self_ns = pl.Series(compute_self_times(thread, start, end, enclosing))
+    return pl.concat([spans.select("row", "dur", self_ns=self_ns), untimed])
+
+
+def _build_work(
+    complete: CompleteEvents, working: list[pl.Series], measured: pl.DataFrame | None, basis: Basis
+) -> HostWork:
+    """Build the work from rows that count in full, and spans of which the self time counts."""
+    rows = complete.rows
+    if measured is not None:
+        measured = measured.sort("row")
+        working = [*working, measured.filter(pl.col("self_ns").eq_missing(pl.col("dur")))["row"]]
+        is_on_host = (complete.labels["lens"] == "host").gather(rows["label"].gather(measured["row"]))
+        is_part = pl.col("self_ns").is_between(0, pl.col("dur"), closed="none")
+        measured = measured.filter(is_on_host & is_part)  # lanes inside a kernel stay as they are
+    is_work = pl.select(pl.int_range(rows.height).is_in(pl.concat(working).implode()))[:, 0]
+    if measured is None or measured.is_empty():
+        return HostWork(complete, is_work, basis)
+    own_rows = rows[measured["row"]].with_columns(dur=measured["self_ns"], is_self_time=pl.lit(value=True))
+    rows = pl.concat([rows, own_rows], how="diagonal")
+    is_work = pl.concat([is_work, pl.Series([True]).new_from_index(0, own_rows.height)])
+    return HostWork(CompleteEvents(rows, complete.labels), is_work, basis)

@@ -13,9 +13,11 @@ from capture.loaders.chrome.trace_model import (
     FLOW_PHASES,
     NO_END,
     REPEATED,
+    STEP_KEY,
     Trace,
     TraceEvent,
     build_complete_events,
+    translate_onnx_events,
 )
 from capture.source import Source
 
@@ -67,11 +69,13 @@ def build_trace(events: list[TraceEvent], header: dict[str, Any], truncated: boo
     """Build a `Trace` of events; flow arrows are dropped, because correlation ids say the same."""
     used = [e for e in events if e.ph and e.ph not in FLOW_PHASES]
     log.read += len(used)
+    used = translate_onnx_events(used)
     without_phase = sum(not e.ph for e in events)
     if without_phase:
         log.note("no_phase", "records without a phase (ph)", count=without_phase)
-    complete = build_complete_events([e for e in used if e.ph == "X"], log)
-    return Trace(complete, [e for e in used if e.ph != "X"], header, truncated)
+    is_row = [e.ph == "X" and STEP_KEY not in bytes(e.args) for e in used]
+    complete = build_complete_events([e for e, row in zip(used, is_row, strict=True) if row], log)
+    return Trace(complete, [e for e, row in zip(used, is_row, strict=True) if not row], header, truncated)
 
 
 def _read_all(source: Source) -> bytearray:

@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache
+from operator import itemgetter
 from typing import Any, Final
 
 import msgspec
@@ -34,7 +35,13 @@ _NOTHING: Final = msgspec.Raw(b"")
 _CORRELATION: Final = re.compile(rb'"correlation"\s*:\s*([0-9]{1,18})(?![0-9])')
 _EXTERNAL_ID: Final = re.compile(rb'"[Ee]xternal id"\s*:\s*([0-9]{1,18})(?![0-9])')
 _NUMBER: Final = r"^-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?$"
+ONNX_SESSION: Final = b'"session_initialization"'  # the name of an early event of onnxruntime
+STEP_KEY: Final = b'"step_num"'  # in the arguments of an event that marks a step
 _MEMORY: Final = "[memory]"
+_WORD: Final = re.compile(r"\w+")
+_STEP_NUMBER: Final = re.compile(r"[0-9]{1,15}")
+_ONNX_RUN: Final = "model_run"
+_ONNX_SUFFIX: Final = "_kernel_time"
 _MAX_DEVICES: Final = 1 << 20  # larger device ids are invalid
 _INSTANT_PHASES: Final = ("i", "I", "R", "n")
 _MEMORY_TOTALS: Final = {"Total Allocated": "allocated", "Total Reserved": "reserved"}
@@ -87,6 +94,12 @@ class _LaunchConfig(msgspec.Struct, gc=False, omit_defaults=True):
     occupancy: msgspec.Raw = msgspec.field(default=_NOTHING, name="est. achieved occupancy %")
 
 
+class _StepNumber(msgspec.Struct, gc=False):
+    """The number of a step that JAX annotates."""
+
+    number: int | str | None = msgspec.field(default=None, name="step_num")
+
+
 class _CallStack(msgspec.Struct, gc=False):
     """The scopes of an event, outermost first."""
 
@@ -103,6 +116,9 @@ _JSON_DECODER: Final = json.JSONDecoder(strict=False)
 
 
 _CALL_STACK_DECODER: Final = msgspec.json.Decoder(_CallStack)
+
+
+_STEP_DECODER: Final = msgspec.json.Decoder(_StepNumber)
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,7 +143,7 @@ class Trace:
     """A trace as read; `trace_to_run` interprets it."""
 
     complete: CompleteEvents
-    others: list[TraceEvent]
+    others: list[TraceEvent]  # of other phases, and those that state the number of a step
     header: dict[str, Any] = field(default_factory=dict)
     truncated: bool = False
     tracks: dict[str, str] = field(default_factory=dict)  # thread → track, if the reader knows it
@@ -178,8 +194,68 @@ def encode_raw(value: Any) -> msgspec.Raw:
     return msgspec.Raw(msgspec.json.encode(value))
 
 
+def name_step(name: str, number: int) -> str:
+    """Name a numbered step as `parse_step_annotation` reads it: decode step 3."""
+    return f"{name} step {number}" if _WORD.fullmatch(name) else f"step {number}"
+
+
+class _OnnxNode(msgspec.Struct, gc=False):
+    """A node of onnxruntime: lists of {type: dims}."""
+
+    op_name: str = ""
+    input_type_shape: list[dict[str, list[int]]] = []
+    output_type_shape: list[dict[str, list[int]]] = []
+
+
+_ONNX_DECODER: Final = msgspec.json.Decoder(_OnnxNode)
+
+
+def translate_onnx_events(events: list[TraceEvent]) -> list[TraceEvent]:
+    """Translate a profile of onnxruntime to the events of PyTorch's: nodes are operators, runs are steps.
+
+    Loading and initialising a session stay spans. Other events are returned as they are.
+    """
+    if not any(event.cat == "Session" for event in events):
+        return events
+    runs, out = 0, []
+    for number, event in enumerate(events, 1):
+        cat, title = event.cat, event.title
+        if event.cat == "Node" and title.endswith(_ONNX_SUFFIX):
+            cat, title = OPERATOR_CATEGORIES[0], title.removesuffix(_ONNX_SUFFIX).rstrip("/")
+            node = decode_or_none(_ONNX_DECODER.decode, bytes(event.args)) or _OnnxNode()
+            title += "" if node.op_name in title else f" ({node.op_name})"
+            event = msgspec.structs.replace(event, args=_encode_onnx_operands(node, number))
+        elif event.cat == "Session" and title == _ONNX_RUN:
+            runs += 1
+            cat, title = "user_annotation", name_step(title, runs)
+        out.append(msgspec.structs.replace(event, cat=cat, name=title))
+    return out
+
+
+def _encode_onnx_operands(node: _OnnxNode, number: int) -> msgspec.Raw:
+    """Encode operands; a product of one matrix multiplies it by a constant, which its result implies."""
+    shapes = [next(iter(tensor.items()), ("", [])) for tensor in node.input_type_shape]
+    results = [next(iter(tensor.items()), ("", [])) for tensor in node.output_type_shape]
+    is_product = node.op_name.endswith(("MatMul", "Gemm")) and all(sizes for _, sizes in shapes[:1] + results)
+    if is_product and shapes and results and all(len(sizes) < 2 for _, sizes in shapes[1:]):
+        shapes.insert(1, (shapes[0][0], [shapes[0][1][-1], results[0][1][-1]]))
+    types, dims = [kind for kind, _ in shapes], [sizes for _, sizes in shapes]
+    return encode_raw({"External id": number, "Input Dims": dims, "Input type": types})
+
+
+def _with_step_number(event: TraceEvent) -> TraceEvent:
+    """Name and categorise an event that states the number of a step (JAX) as an annotation; else as it is."""
+    args = bytes(event.args)
+    decoded = decode_or_none(_STEP_DECODER.decode, args) if STEP_KEY in args else None
+    number = str(decoded.number) if decoded is not None else ""
+    if event.cat is not None or not _STEP_NUMBER.fullmatch(number):
+        return event
+    return msgspec.structs.replace(event, name=name_step(event.title, int(number)), cat="user_annotation")
+
+
 def build_complete_events(events: Sequence[TraceEvent], log: Log) -> CompleteEvents:
     """Build the frames of events of phase X; drop and count those whose times are not numbers."""
+    events = [_with_step_number(event) for event in events]
     labels: dict[tuple[str | None, str, str], int] = {}
     frame = pl.DataFrame(
         {
@@ -271,29 +347,32 @@ def note_missing_durations(count: int, log: Log) -> None:
 
 
 def join_begin_end(events: Sequence[TraceEvent], log: Log) -> list[TraceEvent]:
-    """Join begin and end events to complete ones; drop and count those without their other half."""
-    joined: list[TraceEvent] = []
-    open_events: dict[tuple[str, ...], list[tuple[TraceEvent, int]]] = {}
+    """Join begin and end events to complete ones, by begin; drop and count those without their other half.
+
+    Of two that begin and end together, as samples of a stack do, the first to begin is the outer one.
+    """
+    joined: list[tuple[int, TraceEvent]] = []
+    open_events: dict[tuple[str, ...], list[tuple[TraceEvent, int, int]]] = {}
     unpaired = 0
     halves = [e for e in events if e.ph in "BEbe"]
     texts = [bytes(e.ts).decode("ascii", "replace").strip('" ') for e in halves]
     starts = pl.DataFrame({"ts": texts}, schema={"ts": pl.String}).select(convert_us_to_ns(pl.col("ts")))
-    for event, t in zip(halves, starts["ts"], strict=True):
+    for place, (event, t) in enumerate(zip(halves, starts["ts"], strict=True)):
         if t is None:
             unpaired += 1
         elif event.ph in _END_PHASES:
             key = (*_build_pair_key(event), _END_PHASES[event.ph])
-            open_events.setdefault(key, []).append((event, t))
+            open_events.setdefault(key, []).append((event, t, place))
         elif stack := open_events.get((*_build_pair_key(event), event.ph)):
-            begin, start = stack.pop()
+            begin, start, began_at = stack.pop()
             begin.ph, begin.dur = "X", encode_us(t - start)
-            joined.append(begin)
+            joined.append((began_at, begin))
         else:
             unpaired += 1
     unpaired += sum(len(stack) for stack in open_events.values())
     log.drop("unbalanced", "begin or end events without their other half", count=unpaired)
     log.read -= len(joined)  # two events became one
-    return joined
+    return [event for _, event in sorted(joined, key=itemgetter(0))]
 
 
 def _build_pair_key(event: TraceEvent) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ from capture.classify.name_rules import PRODUCT_CATEGORIES, has_model_position, 
 from capture.graphs.replay_attribution import CaptureSet, attribute_replays
 from capture.import_log import Log
 from capture.infer_structure import add_inferred_structure
-from capture.loaders.chrome.host_leaves import is_host_leaf
+from capture.loaders.chrome.host_leaves import find_host_work
 from capture.loaders.chrome.launch_context import (
     LAUNCH_CONFIG_COLUMNS,
     is_scope,
@@ -68,14 +68,20 @@ _RUNTIME: Final = _RowType("span", "host", "host")
 _HOST: Final = _RowType("span", "host", None)
 _DEVICE_SPAN: Final = _RowType("span", "gpu", None)
 _STEP: Final = _RowType("step", "wall", None)
+_WINDOW: Final = _RowType("mark", "host", None)  # the time that the profiler recorded
 _ROW_TYPES: Final = {  # by category of the event in lower case; other categories are host spans
     "kernel": _KERNEL, "concurrent_kernel": _KERNEL, "mtia_ccp_events": _KERNEL,
     "gpu_memcpy": _COPY, "gpu_memset": _COPY, "memcpy": _COPY, "memset": _COPY,
     "gpu_user_annotation": _DEVICE_SPAN, "cuda_sync": _RowType("span", "wait", "wait"),
     "cuda_runtime": _RUNTIME, "cuda_driver": _RUNTIME, "runtime": _RUNTIME, "mtia_runtime": _RUNTIME,
-    "python_function": _RUNTIME, "overhead": _RUNTIME, "trace": _RowType("span", "host", "other"),
+    "python_function": _RUNTIME, "overhead": _RUNTIME, "trace": _WINDOW,
 }  # fmt: skip
 _FUNCTION_CATEGORY: Final = "python_function"
+_STAND_INS: Final = {  # for kernels, by what a trace without a device has
+    "operators": "its working host operations stand for them",
+    "thunks": "XLA's operations on the processor stand for them",
+    "spans": "the self times of its spans stand for them",
+}
 _ROW_COLUMNS: Final = (
     "t", "dur", "step", "path", "layer", "phase", "shape", "dtype", "flops", "bytes",
     "launch", "launch_dur", *LAUNCH_CONFIG_COLUMNS, "reported_path", "captured_line",
@@ -95,12 +101,13 @@ def convert_to_run(trace: Trace, source: Source, *, part: str = "") -> Run:
     captures = CaptureSet(source.captures, are_requested=source.requested_captures is not None)
     names = replace(read_process_names(trace.others), tracks=trace.tracks)
     pairs = join_begin_end(trace.others, log)
+    pairs += [event for event in trace.others if event.ph == "X"]  # those that the scanner leaves as texts
     complete = trace.complete + build_complete_events(pairs, log) if pairs else trace.complete
     names = with_regions(names, complete.labels["thread"].unique(), log)
     complete = extend_steps(add_graph_steps(mark_step_starts(complete), log))
     complete = CompleteEvents(complete.rows, _describe_labels(complete.labels, names))
     note_capture_trace(complete, log)
-    is_leaf = _find_leaf_work(complete, names, log)
+    complete, is_leaf, basis = _find_leaf_work(complete, names, log)
     parts = _attribute_to_launches(complete, is_leaf, captures, log)
     others = build_other_rows(trace.others, log)
     parts += [others.cast({pl.String: pl.Categorical()})] * bool(others.height)
@@ -109,6 +116,8 @@ def convert_to_run(trace: Trace, source: Source, *, part: str = "") -> Run:
     if (devices := build_device_table(trace.header)).width:
         tables["devices"] = devices
     meta = build_meta(trace, names, devices, captures.summary)
+    if basis is not None:
+        meta["work"] = basis
     run = build_run(Path(source.label).name + part, meta, shift_to_epoch(rows, trace.header), log, tables)
     return add_inferred_structure(run, log)
 
@@ -156,14 +165,20 @@ def _find_row_type(cat: str | None, thread: str, names: ProcessNames) -> _RowTyp
     return _HOST
 
 
-def _find_leaf_work(complete: CompleteEvents, names: ProcessNames, log: Log) -> pl.Series:
-    """Find the rows that are leaf work: kernels, or the working host ops if there is no device."""
+def _find_leaf_work(
+    complete: CompleteEvents, names: ProcessNames, log: Log
+) -> tuple[CompleteEvents, pl.Series, str | None]:
+    """Find the rows that are leaf work: kernels, or what stands for them if there is no device.
+
+    Returns the events, with rows of self times if those count; whether each is leaf work; and the basis.
+    """
     is_kernel = (complete.labels["kind"] == "kernel").gather(complete.rows["label"])
     if is_kernel.any() or not is_kernel.len():
-        return is_kernel
+        return complete, is_kernel, None
+    work = find_host_work(complete)
     if not names.regions:
-        log.note("leaf_ops", "no device kernels in this trace: its working host operations stand for them")
-    return is_host_leaf(complete)
+        log.note("leaf_ops", f"no device kernels in this trace: {_STAND_INS[work.basis]}")
+    return work
 
 
 def _attribute_to_launches(
@@ -247,7 +262,12 @@ def _move_carried_over(kernels: pl.DataFrame, devices: pl.Series) -> pl.DataFram
 
 
 def _expand_labels(rows: pl.DataFrame, labels: pl.DataFrame) -> pl.DataFrame:
-    """Build rows of the event schema: their own columns, and those of their labels."""
+    """Build rows of the event schema: their own columns, and those of their labels.
+
+    A self time is a sum of stretches, which has no start.
+    """
+    if "is_self_time" in rows.columns:
+        rows = rows.with_columns(t=pl.when(pl.col("is_self_time").is_null()).then("t"))
     columns = [labels[c].cast(pl.Categorical()).gather(rows["label"]).alias(c) for c in _LABEL_COLUMNS]
     columns += [
         labels[source].cast(pl.Categorical()).gather(rows[c]).alias(c)

@@ -33,6 +33,7 @@ CHROME = sorted(
     for path in (FIXTURES / folder).rglob("*.json*")
 )
 REFUSED = {  # fixtures that are not plain JSON from end to end, or that state their own scopes
+    "chrome/onnxruntime.json",
     "chrome/proton_inside_kernel.json",
     "chrome/proton_timeline.json",
 }

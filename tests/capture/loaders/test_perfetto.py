@@ -193,7 +193,8 @@ def test_a_track_with_two_writers_is_joined_in_the_order_of_time(tmp_path: Path)
             mark(4, END, "", 2),
         ),
     )
-    assert rows(run, "name", "t", "dur") == [("outer", 0, 9), ("inner", 2, 2)]
+    assert rows(run, "name", "t", "dur", kind="span") == [("outer", 0, 9)]
+    assert rows(run, "name", "t", "dur", kind="kernel") == [("outer", None, 7), ("inner", 2, 2)]
 
 
 def test_counters_that_state_differences_are_added_up(tmp_path: Path) -> None:

@@ -10,12 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from capture.errors import CaptureError
+from capture.interval_nesting import find_enclosing_scopes
 from capture.load_runs import load
 from capture.run import Run
 from tests.conftest import FIXTURES, SHARED, document
 from tests.tracetui.runs import made, nested, scopes
 from tracetui.analysis.frames import selection
-from tracetui.analysis.frames.nesting import find_enclosing_scopes
 from tracetui.analysis.tree import compute_tree_table, has_paths
 from tracetui.look import Look
 from tracetui.views import ask, load_view

@@ -1,77 +1,51 @@
-"""Nesting of intervals in time: the enclosing scope of each row, path sums, and rows of a timeline lane."""
+"""Nesting of intervals in time: path sums, and the rows of a timeline lane."""
 
 from collections.abc import Sequence
-from typing import Final
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
+from capture.interval_nesting import NO_SCOPE, Ints, compute_self_times, find_enclosing_scopes
 from capture.native.schema import PATH_SEPARATOR
 
-Ints = NDArray[np.int64]
-Bools = NDArray[np.bool_]
 
-NO_SCOPE: Final = -1
-
-
-def sum_by_path(rows: pl.DataFrame, place: Sequence[str] = ()) -> pl.DataFrame:
+def sum_by_path(rows: pl.DataFrame, place: Sequence[str] = (), *, is_thread: bool = False) -> pl.DataFrame:
     """Return one row per scope path: `count`, `own_ns` of its kernels, `span_ns`, `has_kernel`.
 
     `rows` have `t`, `dur`, `name`, `kernel` and perhaps `track`. A row belongs to the innermost span of its
-    track that contains it; a kernel contains nothing, so kernels that overlap on a stream are siblings. A
-    kernel in no span gets the scopes named by the columns of `place`, from the outermost.
+    track that contains it; a kernel contains nothing, so kernels that overlap on a stream are siblings. On a
+    thread every row may contain others, and `own_ns` is what each row takes itself; `span_ns` is 0. A kernel
+    in no span gets the scopes named by the columns of `place`, from the outermost.
     """
     track = pl.lit(0)
     if "track" in rows.columns:
         track = pl.col("track").to_physical().cast(pl.Int64).fill_null(-1)
     label = pl.col("name").to_physical()
     rows = rows.select("t", "dur", "kernel", track.alias("on"), "name", *place, label=label)
-    rows = rows.sort("on", "t", "kernel", "dur", descending=[False, False, False, True], maintain_order=True)
+    order = ("on", "t", *(("dur", "kernel") if is_thread else ("kernel", "dur")))
+    rows = rows.sort(order, descending=[c == "dur" for c in order], maintain_order=True)
     end = (rows["t"] + rows["dur"]).to_numpy()
     track_codes, start, kernel_rows = (rows[c].to_numpy() for c in ("on", "t", "kernel"))
-    enclosing = find_enclosing_scopes(track_codes, start, end, ~kernel_rows)
+    enclosing = find_enclosing_scopes(track_codes, start, end, is_thread | ~kernel_rows)
     labels = rows["label"].to_numpy().astype(np.int64)
     path_code, texts = _build_paths(enclosing, labels, rows.select("label", "name").unique())
     kernel = pl.col("kernel")
+    own_ns, span_ns = pl.col("dur").filter(kernel).sum(), pl.col("dur").filter(~kernel).sum()
+    if is_thread:
+        self_times = pl.Series("self_ns", compute_self_times(track_codes, start, end, enclosing))
+        rows = rows.with_columns(self_times)
+        own_ns, span_ns = pl.col("self_ns").sum(), pl.lit(0, pl.Int64)
     is_free = pl.Series(enclosing == NO_SCOPE) & rows["kernel"]
     placement = [pl.when(is_free).then(pl.col(c)).alias(c) for c in place]
     sums = (
-        rows.select("dur", "kernel", *placement, code=pl.Series(path_code))
+        rows.select("dur", "kernel", pl.col("^self_ns$"), *placement, code=pl.Series(path_code))
         .group_by("code", *place)
-        .agg(
-            count=pl.len().cast(pl.Int64),
-            own_ns=pl.col("dur").filter(kernel).sum(),
-            span_ns=pl.col("dur").filter(~kernel).sum(),
-            has_kernel=kernel.any(),
-        )
+        .agg(count=pl.len().cast(pl.Int64), own_ns=own_ns, span_ns=span_ns, has_kernel=kernel.any())
     )
     path = pl.Series("path", texts, dtype=pl.String).gather(sums["code"])
     parts = [*(pl.col(c).cast(pl.String) for c in place), pl.col("path")]
     full_path = pl.concat_str(parts, separator=PATH_SEPARATOR, ignore_nulls=True)
     return sums.with_columns(path).with_columns(path=full_path).drop("code", *place)
-
-
-def find_enclosing_scopes(track: Ints, start: Ints, end: Ints, is_scope: Bools) -> Ints:
-    """Return for each row the innermost scope of its track that contains it, else NO_SCOPE.
-
-    Rows come by track and start, the longest first. The candidate is the nearest scope before a row. If it
-    ends too early, so do all scopes between it and its own enclosing scope, and the search continues there:
-    all rows at once, in about log2(rows) rounds.
-    """
-    rows = np.arange(len(start), dtype=np.int64)
-    last_scope = np.maximum.accumulate(np.where(is_scope, rows, NO_SCOPE))
-    enclosing = np.concatenate(([NO_SCOPE], last_scope))[:-1].astype(np.int64)
-    open_rows = rows[enclosing >= 0]
-    while open_rows.size:
-        scope = enclosing[open_rows]
-        is_other_track = track[scope] != track[open_rows]
-        is_too_short = is_other_track | (end[scope] < end[open_rows]) | (end[scope] <= start[open_rows])
-        outer = np.where(is_other_track, NO_SCOPE, enclosing[scope])[is_too_short]
-        open_rows = open_rows[is_too_short]
-        enclosing[open_rows] = outer
-        open_rows = open_rows[outer >= 0]
-    return enclosing
 
 
 def _compute_depths(enclosing: Ints) -> Ints:

@@ -238,6 +238,13 @@ def has_kind(run: Run, kind: str) -> bool:
     return bool((run.events["kind"] == kind).any())
 
 
+def name_work(run: Run) -> str:
+    """Return the noun for a row of work: kernel; operation or span where only a host is recorded."""
+    if resolve_lens(run, Look()) != "host":
+        return "kernel"
+    return "span" if run.meta.get("work") == "spans" else "operation"
+
+
 def explain_no_kernels(run: Run) -> str:
     """Return the note for an answer without kernels: the look selects none, or the run has none."""
     if has_kind(run, "kernel") or not has_kind(run, "span"):

@@ -75,13 +75,13 @@ def _select_enclosing_operators(operators: pl.DataFrame, calls: pl.DataFrame) ->
 
 def _build_stacks(calls: pl.DataFrame, operators: pl.DataFrame) -> pl.Series:
     """Return for each call its enclosing operators, outermost first; null without any."""
-    from tracetui.analysis.frames import nesting  # loads numpy, which most runs do not need
+    from capture.interval_nesting import find_enclosing_scopes  # loads numpy, which most runs do not need
 
     rows = pl.concat([operators, calls.with_row_index("call")], how="diagonal_relaxed")
     rows = rows.with_columns(on=pl.col("track").to_physical().cast(pl.Int64), end=pl.col("t") + pl.col("dur"))
     rows = rows.sort("on", "t", "dur", descending=[False, False, True], maintain_order=True)
     thread, start, end = (rows[c].to_numpy() for c in ("on", "t", "end"))
-    enclosing = nesting.find_enclosing_scopes(thread, start, end, rows["call"].is_null().to_numpy())
+    enclosing = find_enclosing_scopes(thread, start, end, rows["call"].is_null().to_numpy())
     names = rows["name"].cast(pl.String).to_list()
     texts: list[str | None] = [None] * calls.height
     for row, call in enumerate(rows["call"]):

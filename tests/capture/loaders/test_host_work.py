@@ -1,0 +1,114 @@
+"""What stands for kernels in a trace without a device, against the same files read in plain Python."""
+
+from collections import Counter, defaultdict
+from typing import Any
+
+import polars as pl
+import pytest
+
+from capture.load_runs import load
+from capture.run import Run
+from tests.capture.loaders._host_spans import read_events, read_spans, sum_self_times
+from tests.conftest import document
+
+
+def sum_work(run: Run) -> dict[str, int]:
+    work = run.events.filter(pl.col("kind") == "kernel")
+    return dict(work.group_by(pl.col("name").cast(pl.String)).agg(pl.col("dur").sum()).iter_rows())
+
+
+def sum_spans(spans: list[tuple[Any, int, int, str]]) -> Counter[str]:
+    threads = defaultdict(list)
+    for thread, *span in spans:
+        threads[thread].append(tuple(span))
+    return sum((sum_self_times(of_thread) for of_thread in threads.values()), Counter[str]())
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "chrome/functions.json",
+        "samples/host_only/pyspy_chrometrace.json",
+        "samples/host_only/viztracer.json.gz",
+    ],
+)
+def test_functions_count_with_what_they_take_themselves(name: str) -> None:
+    path = document(name)
+    (run,) = load(path, cache=False)
+    expected = {n: total for n, total in sum_spans(read_spans(path)).items() if total}
+    assert {n: total for n, total in sum_work(run).items() if total} == expected
+    assert run.meta["work"] == "spans"
+
+
+def test_each_call_is_one_row_of_work() -> None:
+    (run,) = load(document("chrome/functions.json"), cache=False)
+    calls = Counter(name for *_, name in read_spans(document("chrome/functions.json")))
+    work = run.events.filter(pl.col("kind") == "kernel")["name"].cast(pl.String).value_counts()
+    assert all(calls[name] == count for name, count in work.iter_rows())
+
+
+@pytest.mark.parametrize("name", ["chrome/jax_processor.json", "samples/real_jax/decode.trace.json.gz"])
+def test_operations_of_xla_are_the_work(name: str) -> None:
+    """Loops contain other operations; the marks at their ends, and what the profiler does, are no work."""
+    path = document(name)
+    spans = read_spans(path, lambda event: "hlo_op" in event.get("args", {}))
+    assert len(spans) > 100
+    (run,) = load(path, cache=False)
+    assert sum_work(run) == dict(sum_spans(spans))
+    assert run.meta["work"] == "thunks"
+
+
+def test_both_files_of_a_jax_run_hold_the_same_work() -> None:
+    (trace,), (profile,) = (
+        load(document(f"samples/real_jax/decode.{kind}"), cache=False)
+        for kind in ("trace.json.gz", "xplane.pb")
+    )
+    by_trace, by_profile = sum_work(trace), sum_work(profile)
+    assert by_trace.keys() == by_profile.keys()
+    assert sum(by_trace.values()) == pytest.approx(252.12e6, rel=1e-4)  # of the statistics hlo_op
+    assert all(abs(by_trace[name] - by_profile[name]) <= 12 for name in by_trace)  # 1 ns a launch
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+def test_annotated_steps_of_jax_are_steps(compiled: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their numbers stand in the arguments of events that are all named alike."""
+    if not compiled:
+        monkeypatch.setenv("TRACETUI_NO_COMPILED", "1")
+    path = document("chrome/jax_processor.json")
+    (run,) = load(path, cache=False)
+    steps = run.events.filter(pl.col("kind") == "step").sort("step").select("step", "t", "dur").rows()
+    spans = [
+        (int(e["args"]["step_num"]), round(e["ts"] * 1000), round(e["dur"] * 1000))
+        for e in read_events(path)
+        if "step_num" in e.get("args", {})
+    ]
+    first = spans[0][1] - steps[0][1]
+    assert len(steps) == 2 and steps == [(n, t - first, dur) for n, t, dur in spans]
+
+
+def test_both_files_of_a_jax_run_hold_the_same_steps() -> None:
+    sums = []
+    for kind in ("trace.json.gz", "xplane.pb"):
+        (run,) = load(document(f"samples/real_jax/decode.{kind}"), cache=False)
+        rows = run.events.filter(pl.col("step").is_not_null() & pl.col("kind").is_in(["step", "kernel"]))
+        totals = rows.group_by("step", pl.col("kind").cast(pl.String)).agg(
+            pl.col("dur").sum(), count=pl.len()
+        )
+        sums.append({(step, kind): (dur, count) for step, kind, dur, count in totals.iter_rows()})
+    assert sums[0].keys() == sums[1].keys() and len(sums[0]) == 24
+    for key, (dur, count) in sums[0].items():
+        other_dur, other_count = sums[1][key]
+        assert count == other_count and abs(dur - other_dur) <= count  # 1 ns a launch
+
+
+@pytest.mark.parametrize(
+    "name", ["chrome/torch_compiled.json", "samples/host_only/torch_compile_cpu.json.gz"]
+)
+def test_compiled_code_is_work_and_the_compilers_lookups_are_not(name: str) -> None:
+    path = document(name)
+    (run,) = load(path, cache=False)
+    work, self_times = sum_work(run), sum_spans(read_spans(path))
+    code = [n for n in self_times if n.startswith("## Call CompiledFxGraph")]
+    assert len(code) == 1 and work[code[0]] == self_times[code[0]] > 0
+    assert {n for n in work if not n.startswith("aten::")} == set(code)
+    assert "TorchDynamo Cache Lookup" in self_times

@@ -1,0 +1,68 @@
+"""Profiles of onnxruntime, against the same files read in plain Python."""
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+from capture.load_runs import load
+from tests.capture.loaders._host_spans import read_events
+from tests.conftest import document
+
+FILES = ("chrome/onnxruntime.json", "samples/real_onnxruntime/profile.json.gz")
+
+
+def list_nodes(path: Path) -> list[dict[str, Any]]:
+    return [event for event in read_events(path) if event["cat"] == "Node"]
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_nodes_are_the_work_and_the_session_is_not(name: str) -> None:
+    path = document(name)
+    (run,) = load(path, cache=False)
+    work = run.events.filter(pl.col("kind") == "kernel")
+    expected = Counter[str]()
+    for node in list_nodes(path):
+        title = node["name"].removesuffix("_kernel_time").rstrip("/")
+        operator = node["args"]["op_name"]
+        expected[title if operator in title else f"{title} ({operator})"] += node["dur"] * 1000
+    actual = dict(work.group_by(pl.col("name").cast(pl.String)).agg(pl.col("dur").sum()).iter_rows())
+    assert actual == expected
+    spans = set(run.events.filter(pl.col("kind") == "span")["name"].cast(pl.String))
+    assert "session_initialization" in spans
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_each_run_of_the_model_is_a_step(name: str) -> None:
+    path = document(name)
+    (run,) = load(path, cache=False)
+    runs = [event for event in read_events(path) if event["name"] == "model_run"]
+    steps = run.events.filter(pl.col("kind") == "step").sort("step")
+    assert steps["dur"].to_list() == [event["dur"] * 1000 for event in runs]
+    work = run.events.filter(pl.col("kind") == "kernel")
+    assert work["step"].null_count() == 0 and work["step"].n_unique() == len(runs)
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_products_have_the_sizes_of_their_operands(name: str) -> None:
+    """A constant operand is not listed: its sizes are those between the operand and the result."""
+    path = document(name)
+    (run,) = load(path, cache=False)
+    flops = Counter[str]()
+    for node in list_nodes(path):
+        inputs, (result,) = (node["args"][f"{k}put_type_shape"] for k in ("in", "out"))
+        (left,), (out,) = inputs[0].values(), result.values()
+        is_plain = all(len(sizes) < 3 for tensor in inputs[1:] for sizes in tensor.values())
+        if node["args"]["op_name"] in ("MatMul", "Gemm") and is_plain:
+            rows = 1
+            for size in left[:-1]:
+                rows *= size
+            bias = (
+                rows * out[-1] if [out[-1]] in [next(iter(tensor.values())) for tensor in inputs[1:]] else 0
+            )
+            flops[node["name"].removesuffix("_kernel_time")] += 2 * rows * left[-1] * out[-1] + bias
+    work = run.events.filter(pl.col("kind") == "kernel").group_by(pl.col("name").cast(pl.String))
+    actual = dict(work.agg(pl.col("flops").sum()).iter_rows())
+    assert len(flops) > 2 and {n: actual[n] for n in flops} == flops
