@@ -15,7 +15,7 @@ def steps(start: int, wall: int = 900) -> Run:
     """Three steps of 20 µs of kernels; the second of each begins so much after the first."""
     rows = []
     for step in (1, 2, 3):
-        at = 1000 * step
+        at = wall * step
         rows += [kernel(at, 10, at - 7, 3, step=step), kernel(at + start, 10, at + start - 7, 3, step=step)]
         rows.append(
             {"kind": "step", "name": "s", "t": at * US, "dur": wall * US, "step": step, "lens": "wall"}

@@ -7,7 +7,7 @@ import polars as pl
 from msgspec import Struct
 
 from capture.native.schema import RECORDING_NAME
-from capture.run import LiveRun, Run
+from capture.run import Run
 from tracetui import units
 from tracetui.analysis.frames.run_memo import cache_per_run
 from tracetui.analysis.frames.selection import compute_total_ns, has_kind
@@ -40,9 +40,7 @@ class Fitness(Struct, frozen=True):
 
 @cache_per_run
 def judge_fitness(run: Run) -> Fitness | None:
-    """Judge a capture; None while it grows, or without steps and flaws, where nothing can be said."""
-    if isinstance(run, LiveRun):
-        return None
+    """Judge a capture; None without steps and flaws, where nothing can be said."""
     steps = int(compute_step_durations(run)["steps"].sum())
     flaws = tuple(_iter_flaws(run, steps))
     return Fitness(steps, flaws) if steps or flaws else None

@@ -26,10 +26,11 @@ KNOWN, ASSUMED = NoiseFloor(0.02, source="said"), NoiseFloor()
 
 
 def steady(took_us: float, wait_s: int = 0) -> Run:
-    """A run of equal steps, one every `wait_s` seconds where these are given."""
+    """A run of equal steps, the last one after a pause of `wait_s` seconds per step where these are given."""
     rows: list[dict[str, Any]] = []
     for step in range(STEPS):
-        at = {"t": step * wait_s * 10**9} if wait_s else {}
+        t = step * wait_s * 10**9 if step == STEPS - 1 else int(step * took_us * 1000)
+        at = {"t": t} if wait_s else {}
         of_step = {"step": step, "phase": "decode", "dur": int(took_us * 1000), "lens": "gpu", **at}
         rows += [{"kind": "step", "name": "step", "tokens": 1, **of_step}]
         rows += [{"kind": "kernel", "name": "k", **of_step}]
