@@ -20,7 +20,7 @@ from capture.run import Run
 from capture.source import Head, Source
 
 FORMAT: Final = "chrome-trace"
-PRODUCER: Final = "PyTorch profiler (Kineto), JAX, and other writers of Chrome traces"
+PRODUCER: Final = "PyTorch profiler, JAX, onnxruntime, viztracer, py-spy, other writers of Chrome traces"
 HOWTO: Final = "torch.profiler.profile(...) … prof.export_chrome_trace('trace.json')"
 _OBJECT: Final = re.compile(r'"traceEvents"\s*:')
 _LIST: Final = re.compile(r'\[\s*\{[^\[\]]{0,4000}?"ph"\s*:\s*"\w"')

@@ -100,8 +100,8 @@ def convert_to_run(trace: Trace, source: Source, *, part: str = "") -> Run:
     log = source.log
     captures = CaptureSet(source.captures, are_requested=source.requested_captures is not None)
     names = replace(read_process_names(trace.others), tracks=trace.tracks)
-    pairs = join_begin_end(trace.others, log)
-    pairs += [event for event in trace.others if event.ph == "X"]  # those that the scanner leaves as texts
+    steps = [event for event in trace.others if event.ph == "X"]  # before pairs become complete, too
+    pairs = join_begin_end(trace.others, log) + steps
     complete = trace.complete + build_complete_events(pairs, log) if pairs else trace.complete
     names = with_regions(names, complete.labels["thread"].unique(), log)
     complete = extend_steps(add_graph_steps(mark_step_starts(complete), log))

@@ -27,13 +27,15 @@ from capture.run import Run, build_run
 from capture.source import Head, Source
 
 FORMAT: Final = GENERIC_FORMAT
-PRODUCER: Final = "any program that writes a name and a duration per row"
+PRODUCER: Final = "OpenVINO, TraceLens, any program that writes a name and a duration per row"
 HOWTO: Final = "print a header such as name,duration_us,step,layer and one row per launch"
 _PLAIN_KEY: Final = re.compile(r"[\w .:()\[\]%/µ-]{1,100}")
 _JSON_TEXT: Final = r'"[^"\\\x00-\x1f]*"'
 _INTEGER: Final = r"0|-?[1-9][0-9]{0,17}"
 _POSITIVE: Final = r"(?:0|[1-9][0-9]{0,17})(?:\.[0-9]{1,6})?"
 _NEGATIVE: Final = r"-(?:0\.[0-9]{1,6}|[1-9][0-9]{0,17}(?:\.[0-9]{1,6})?)"
+_TOTAL_NAMES: Final = ("total", "sum")
+_MAX_ROUNDING: Final = 0.02  # of a total, as the rows are rounded
 _EXACT_DIGITS: Final = 15  # of a decimal number that a float holds exactly
 _DECIMAL_COLUMNS: Final = (*TIME_COLUMNS, "count", "step", "layer", "bytes", "flops")  # numbers: 1.50 is 1.5
 
@@ -69,7 +71,20 @@ def _build_events(text: bytes, layout: TableLayout, log: Log) -> pl.DataFrame:
         frame = read_json_lines(text, layout, log).drop(LINE)
     else:
         frame = read_delimited(text, layout.separator, layout, log, layout.header_line + 1).drop(LINE)
+    frame = _drop_total(frame, log)
     return frame.with_columns(pl.col("t") - pl.col("t").min()) if "t" in frame.columns else frame
+
+
+def _drop_total(frame: pl.DataFrame, log: Log) -> pl.DataFrame:
+    """Drop a last row that is named total and is the sum of the others."""
+    if frame.height < 3 or str(frame["name"][-1] or "").strip().lower() not in _TOTAL_NAMES:
+        return frame
+    total, others = frame["dur"][-1], int(frame["dur"][:-1].sum())
+    if total is None or abs(total - others) > _MAX_ROUNDING * others:
+        return frame
+    log.read -= 1
+    log.note("total_row", "a last row that is the sum of the others is left out")
+    return frame[:-1]
 
 
 def read_delimited(text: bytes, separator: str, layout: TableLayout, log: Log, skip: int = 0) -> pl.DataFrame:

@@ -18,20 +18,26 @@ _NS_BY_UNIT: Final = {
     "s": 1_000_000_000, "sec": 1_000_000_000, "secs": 1_000_000_000, "seconds": 1_000_000_000,
 }  # fmt: skip
 _UNIT: Final = re.compile(rf"^(?P<base>.*?)[\s_.\-]*[(\[]?\b(?P<unit>{'|'.join(_NS_BY_UNIT)})[)\]]?$")
+_INNER_UNIT: Final = re.compile(
+    rf"[(\[]({'|'.join(_NS_BY_UNIT)})[)\]] (sum|total|mean|min|max)$"
+)  # time (µs) sum
 MICROSECOND: Final = 1_000
 # event column → headings that mean it, the most likely first
 _HEADINGS_BY_COLUMN: Final = {
     "name": (
         "name", "kernel name", "kernel", "op name", "operation", "operator", "event name", "function",
-        "function name", "event", "label", "region", "task", "op",
+        "function name", "event", "label", "region", "task", "layer name", "op",
     ),
     "dur": (
-        "duration", "dur", "total duration", "elapsed", "elapsed time", "latency", "total time", "gpu time",
-        "cuda time", "kernel time", "device time", "run time", "runtime", "time", "wall time", "wall",
-        "total", "",
+        "duration", "dur", "kernel time sum", "gpu time", "cuda time", "kernel time", "device time",
+        "total duration", "elapsed", "elapsed time", "latency", "total time", "run time", "runtime", "time",
+        "real time", "wall time", "wall", "total", "",
     ),
     "t": ("start", "start time", "start timestamp", "ts", "begin", "timestamp", "t"),
-    "count": ("count", "calls", "instances", "invocations", "launches", "num calls"),
+    "count": (
+        "count", "calls", "instances", "invocations", "launches", "num calls", "operation count",
+        "name count",
+    ),
     "step": ("step", "iteration", "iter", "cycle", "decode step"),
     "layer": ("layer", "layer id", "layer index", "block"),
     "phase": ("phase", "stage"),
@@ -126,10 +132,11 @@ def _find_heading(
 def _normalise_heading(heading: str) -> tuple[str, int | None]:
     """Return the words of a heading and its unit in ns: `Time (ms)` → `time`, 1,000,000."""
     words = re.sub(r"[\s_.\-]+", " ", re.sub(r"(?<=[a-z])(?=[A-Z])", " ", heading.strip())).lower().strip()
+    words = _INNER_UNIT.sub(r"\2 (\1)", words)
     unit = _UNIT.match(words)
     if unit is None:
         return words, None
-    return unit["base"].strip(), _NS_BY_UNIT[unit["unit"]]
+    return " ".join(unit["base"].split()), _NS_BY_UNIT[unit["unit"]]
 
 
 def describe_guesses(columns: dict[str, MatchedHeading]) -> list[str]:
