@@ -2,16 +2,18 @@
 
 from __future__ import annotations  # runs in users' programs, from Python 3.8 on
 
+import copy
 import importlib
 import importlib.abc
 import platform
 import sys
-from typing import TYPE_CHECKING
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
 
 from . import process_notes
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from importlib.machinery import ModuleSpec
     from types import ModuleType
 
@@ -28,7 +30,11 @@ def start() -> None:
 
 
 class _ImportHook(importlib.abc.MetaPathFinder):
-    """Finds a module as usual, installs the recorder after its import, and removes itself."""
+    """Answers what the other finders answer, with a loader that installs the recorder after the import.
+
+    A program may ask for a spec as often as it likes before it imports (transformers and vLLM do): only an
+    import that succeeded removes the hook.
+    """
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -38,24 +44,53 @@ class _ImportHook(importlib.abc.MetaPathFinder):
     ) -> ModuleSpec | None:
         if name != self._name:
             return None
-        import importlib.util
+        for finder in sys.meta_path[sys.meta_path.index(self) + 1 :] if self in sys.meta_path else ():
+            spec = finder.find_spec(name, path, target) if hasattr(finder, "find_spec") else None
+            if spec is not None:
+                spec.loader = _wrap_loader(spec.loader, self._end)
+                return spec
+        return None
 
-        sys.meta_path.remove(self)
-        spec = importlib.util.find_spec(name)
-        if spec is not None and spec.loader is not None:
-            _install_after_import(spec.loader)
-        return spec
+    def _end(self, module: ModuleType) -> None:
+        """Record a module that has been imported; the first time only."""
+        if self in sys.meta_path:
+            sys.meta_path.remove(self)
+            _install(module)
 
 
-def _install_after_import(loader: importlib.abc.Loader) -> None:
-    original = loader.exec_module
+def _wrap_loader(loader: Any, end: Callable[[ModuleType], None]) -> Any:
+    """Return a copy of a loader that calls `end` with the module it has loaded.
 
-    def exec_module(module: ModuleType) -> None:
-        del loader.exec_module
-        original(module)
-        _install(module)
+    A copy, because a loader of a zip file serves many modules; without `exec_module` it is an older one.
+    """
+    if loader is None or isinstance(loader, type):
+        return loader
+    method = "exec_module" if hasattr(loader, "exec_module") else "load_module"
+    with suppress(Exception):  # a loader that cannot be copied stays as it is
+        wrapped = copy.copy(loader)
+        setattr(wrapped, method, _LoadCall(getattr(loader, method), wrapped, method, end))
+        return wrapped
+    return loader
 
-    loader.exec_module = exec_module  # type: ignore[method-assign]
+
+class _LoadCall:
+    """The method of a loader that loads a module; equal to another, as loaders of one file are equal."""
+
+    def __init__(
+        self, load: Callable[..., Any], loader: Any, method: str, end: Callable[[ModuleType], None]
+    ) -> None:
+        self._load, self._loader, self._method, self._end = load, loader, method, end
+
+    def __call__(self, module: Any) -> Any:
+        vars(self._loader).pop(self._method, None)
+        result = self._load(module)
+        self._end(module if result is None else result)
+        return result
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _LoadCall)
+
+    __hash__ = None  # type: ignore[assignment]
 
 
 def _install(module: ModuleType) -> None:
