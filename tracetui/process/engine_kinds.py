@@ -131,7 +131,7 @@ class UserProgram(EngineProcess):
     def explain_empty_recording(self) -> str:
         """Return why it recorded nothing."""
         why = f", because {self._reports.explain_empty_recording()}" if self._reports else ""
-        return f"nothing was recorded{why}"
+        return f"nothing was recorded{why}; its standard input was empty"
 
     def _list_escaped_processes(self) -> list[int]:
         """Return the processes that it started but that left its group, as a new session does."""
@@ -156,6 +156,7 @@ class WatchProcess(EngineProcess):
     """A process of ours that records a server or a folder, so that slow reads never block the screen."""
 
     start_message = "starting to watch"
+    label = "the watching process of tracetui"
     stop_timeout_s = 20.0  # it first stops the profile that a server is writing
 
     def __init__(self, arguments: Sequence[str], out: Path) -> None:

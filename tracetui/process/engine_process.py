@@ -24,10 +24,7 @@ OUR_PREFIX: Final = re.compile(r"^(engines|tracetui): ")  # our recorders begin 
 GAP_LINE: Final = re.compile(OUR_PREFIX.pattern + "the recording has gaps")
 TAIL_BYTES: Final = 64 << 10
 _CHUNK_BYTES: Final = 4096
-_LIKELY_CAUSES: Final[Mapping[int, str]] = {  # of signals, as the end of a sentence
-    signal.SIGKILL: ", probably out of memory",
-    signal.SIGSEGV: ", a crash in native code",
-}
+_VMSTAT: Final = Path("/proc/vmstat")
 
 
 class EngineProcess:
@@ -63,6 +60,7 @@ class EngineProcess:
 
     def start(self) -> None:
         """Start it; after its end it can be started again, which appends another run to its file."""
+        self._memory_kills_before = count_memory_kills()
         try:
             self._child = subprocess.Popen(
                 self.command,
@@ -186,9 +184,17 @@ class EngineProcess:
         if code is None or code == 0 or self._was_asked_to_stop:
             return ""
         if code < 0:
-            return f"{self.label} was ended by {_format_signal(-code)}{_LIKELY_CAUSES.get(-code, '')}"
+            return f"{self.label} was ended by {_format_signal(-code)}{self._find_cause(-code)}"
         last = [OUR_PREFIX.sub("", line) for line in self.list_last_lines(1)]
         return f"{self.label} ended with exit code {code}" + (f": {last[0]}" if last else "")
+
+    def _find_cause(self, number: int) -> str:
+        """Return the cause of its end by a signal, as the end of a sentence; empty if nothing shows it."""
+        if number == signal.SIGSEGV:
+            return ", a crash in native code"
+        if number == signal.SIGKILL and count_memory_kills() > self._memory_kills_before:
+            return "; the kernel has killed a process for want of memory meanwhile"
+        return ""
 
     def build_error(self, todo: str = "") -> CaptureError:
         """Return the error for an engine that has died."""
@@ -225,6 +231,14 @@ def _start_watchdog(group: int, escaped: Sequence[int] | None = None) -> subproc
         start_new_session=True,
         env=package_paths.build_environment(),
     )
+
+
+def count_memory_kills() -> int:
+    """Return the kernel's count of processes killed for want of memory; 0 where there is none."""
+    with contextlib.suppress(OSError, ValueError):
+        counts = (line.split() for line in _VMSTAT.read_text().splitlines())
+        return next((int(words[1]) for words in counts if words[:1] == ["oom_kill"]), 0)
+    return 0
 
 
 def _is_alive(pid: int) -> bool:

@@ -1,6 +1,8 @@
 """Reports of the processes of a recorded program, and a search for processes that reported nothing."""
 
+import contextlib
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Mapping
@@ -29,6 +31,7 @@ class ProcessReport(Struct):
     has_ended: bool = False
     faults: list[str] = field(default_factory=list)
     gaps: str = ""  # what could not be written
+    is_recorder: bool = False  # whether it is a tracetui that records a program of its own
 
     def add_line(self, line: str) -> None:
         """Add one line that the process wrote."""
@@ -39,6 +42,8 @@ class ProcessReport(Struct):
             self.has_llama_cpp = True
         elif key == "watched":
             self.is_recorded = True
+        elif key == "records":
+            self.is_recorder = True
         elif key == "fault":
             self.faults.append(rest)
         elif key == "seen":
@@ -57,7 +62,8 @@ class ReportFolder:
             self._folder = Path(tempfile.mkdtemp(prefix="tracetui-"))
         except OSError as e:
             raise CaptureError("no temporary folder can be created", why=os.strerror(e.errno or 0)) from None
-        self._silent_commands: dict[int, str] = {}  # of processes with torch and no report, by pid
+        _tell_outer_recorder()
+        self._silent_commands: dict[int, str] = {}  # of processes with torch that did not report it, by pid
         self._check_counts: dict[int, int] = {}  # by pid
 
     @property
@@ -78,7 +84,7 @@ class ReportFolder:
         return reports
 
     def check_for_silent(self, pid: int) -> None:
-        """Note descendants of a process that have torch loaded but wrote no report.
+        """Note descendants of a process that have torch loaded but did not report that.
 
         Reading the maps of a process is slow, so that each is checked at its 1st, 2nd, 4th, 8th … call only.
         """
@@ -87,15 +93,32 @@ class ReportFolder:
             if count & (count - 1) or child in self._silent_commands or self._has_reported(child):
                 continue
             if _has_torch(child):
-                self._silent_commands[child] = _read_command(child)
+                self._silent_commands[child] = f"{_read_command(child)}){self._explain_silence(child)}"
 
     def list_silent(self) -> list[str]:
-        """Return the processes with torch that never reported, as `process PID (COMMAND)`."""
+        """Return the processes with torch that never reported it, as `process PID (COMMAND)`, and why."""
         silent = (item for item in self._silent_commands.items() if not self._has_reported(item[0]))
-        return [f"process {pid} ({command})" for pid, command in silent]
+        return [f"process {pid} ({command}" for pid, command in silent]
 
     def _has_reported(self, pid: int) -> bool:
-        return (self._folder / f"process-{pid}").exists()
+        """Return whether a process reported torch; one that only started Python may never have asked us."""
+        try:
+            return b"\ntorch " in (self._folder / f"process-{pid}").read_bytes()
+        except OSError:
+            return False
+
+    def _explain_silence(self, pid: int) -> str:
+        """Return why a process runs without the recorder, as its environment and options show; else empty."""
+        environment = _read_words(pid, "environ")
+        folders = [word for word in environment if word.startswith(f"{FOLDER_VARIABLE}=")]
+        if environment and not folders:
+            return ", started without tracetui's environment variables"
+        if folders and folders[0] != f"{FOLDER_VARIABLE}={self._folder}":
+            return ", recorded by another tracetui"
+        option = next(
+            (w for w in _read_words(pid, "cmdline")[1:] if re.fullmatch("-[a-zA-Z]*[IES].*", w)), ""
+        )
+        return f", started with {option}, which leaves the recorder out" if option else ""
 
     def explain_empty_recording(self) -> str:
         """Return why nothing was recorded, as the end of a sentence about the program."""
@@ -106,8 +129,10 @@ class ReportFolder:
             return "it was killed, or exited at once, before its first lines were written"
         if idle := _explain_idle_imports(reports):
             return idle
+        if any(report.is_recorder for report in reports.values()):
+            return "it runs another tracetui, which records instead"
         if silent := self.list_silent():
-            return f"{silent[0]} runs without the recorder, as with python -I, -E or -S"
+            return f"the recorder is not in {silent[0]}"
         if reports:
             return "no process of it imported torch or llama_cpp"
         return (
@@ -126,10 +151,13 @@ class ReportFolder:
         recorded = [report for report in reports.values() if report.is_recorded]
         lines = []
         if recorded:
-            _, forwards, threads = map(sum, zip(*(report.counts for report in recorded), strict=True))
-            work = f"{_format_count(steps, 'step')}, {_format_count(forwards, 'forward')}"
+            work = _format_count(steps, "step")
             processes = _format_count(len(recorded), "process", "processes")
-            lines.append(f"recorded {work} in {processes}, {_format_count(threads, 'thread')}")
+            if all(report.has_ended for report in recorded):  # else the other counts are unknown
+                _, forwards, threads = map(sum, zip(*(report.counts for report in recorded), strict=True))
+                work += f", {_format_count(forwards, 'forward')}"
+                processes += f", {_format_count(threads, 'thread')}"
+            lines.append(f"recorded {work} in {processes}")
         return [*lines, *self._describe_shortcomings(reports)]
 
     def _describe_shortcomings(self, reports: Mapping[int, ProcessReport]) -> list[str]:
@@ -191,11 +219,24 @@ def _has_torch(pid: int) -> bool:
 
 
 def _read_command(pid: int) -> str:
+    return clean(" ".join(_read_words(pid, "cmdline")), 60) or "?"
+
+
+def _read_words(pid: int, name: str) -> list[str]:
+    """Return the words of a process's command line or environment; empty if it is gone or not ours."""
     try:
-        words = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ")
+        words = Path(f"/proc/{pid}/{name}").read_bytes().split(b"\0")
     except OSError:
-        return "?"
-    return clean(words.decode("utf-8", "replace").strip(), 60)
+        return []
+    return [word.decode("utf-8", "replace") for word in words if word]
+
+
+def _tell_outer_recorder() -> None:
+    """Report to a tracetui that records this one that the program is recorded here."""
+    folder = os.environ.get(FOLDER_VARIABLE)
+    if folder:
+        with contextlib.suppress(OSError), Path(folder, f"process-{os.getpid()}").open("a") as file:
+            file.write("records\n")
 
 
 def _format_count(number: int, one: str, many: str = "") -> str:

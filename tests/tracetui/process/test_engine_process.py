@@ -49,7 +49,7 @@ def test_orders_reach_the_engine() -> None:
 @pytest.mark.parametrize(
     ("code", "says"),
     [
-        ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", "SIGKILL, probably out of memory"),
+        ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", "was ended by SIGKILL"),
         ("import os, signal; os.kill(os.getpid(), signal.SIGSEGV)", "SIGSEGV, a crash in native code"),
         ("raise SystemExit('no weights here')", "exit code 1: no weights here"),
         ("print('\\x1b[31mred'); raise SystemExit(7)", "exit code 7: \ufffd[31mred"),
@@ -59,6 +59,22 @@ def test_each_death_has_its_sentence(code: str, says: str) -> None:
     engine = program(code)
     until(lambda: not engine.is_running)
     until(lambda: says in engine.explain_failure())
+    engine.stop()
+
+
+@pytest.mark.parametrize(
+    ("before", "after"), [("", ""), ("oom_kill 3", "oom_kill 3"), ("oom_kill 3", "oom_kill 4")]
+)
+def test_a_kill_is_for_want_of_memory_where_the_kernel_says_so(
+    before: str, after: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counts = tmp_path / "vmstat"
+    monkeypatch.setattr("tracetui.process.engine_process._VMSTAT", counts)
+    counts.write_text(f"pgfault 7\n{before}\n")
+    engine = program("import os, signal; os.kill(os.getpid(), signal.SIGKILL)")
+    until(lambda: not engine.is_running)
+    counts.write_text(f"pgfault 8\n{after}\n")
+    assert ("memory" in engine.explain_failure()) == (before != after)
     engine.stop()
 
 

@@ -75,7 +75,7 @@ def test_a_killed_program_is_a_failure_though_the_screen_was_left_by_q(tmp_path:
     ("command", "says"),
     [
         (("true",), "nothing was recorded"),
-        ((sys.executable, "-c", "import sys; sys.stdin.read()"), "no process of it imported torch"),
+        ((sys.executable, "-c", "import sys; sys.stdin.read()"), "its standard input was empty"),
     ],
 )
 def test_a_program_that_writes_nothing_is_told_with_its_reason(
