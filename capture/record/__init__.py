@@ -22,6 +22,7 @@ PyTorch programs:
   process_state: state shared by the threads
   call_stack: open calls of a thread, and the steps that they form
   call_phases: prefill, decode or forward, from the inputs of a call
+  served_batch: sequences, tokens and context of a flat batch, from the engine that serves it
   step_module: the module whose calls are the steps
   op_ids: ids of ops, written once in a plan line
 

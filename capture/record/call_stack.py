@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from .launch_order import LaunchOrder
     from .op_ids import ModuleOps
     from .profiler_windows import ProfilerWindow
+    from .served_batch import ServedBatch
 
 MAX_SEARCHED_CALLS: Final = 8  # calls whose inputs are searched for the tokens of a step
 
@@ -30,13 +31,16 @@ class ModuleCall:
 class RecordedStep:
     """A step in progress: from the start of one step to the start of the next."""
 
-    __slots__ = ("batch", "generates", "is_complete", "is_training", "length", "orders", "searches", "start")
+    __slots__ = (
+        "batch", "generates", "is_complete", "is_training", "length", "orders", "searches", "served", "start",
+    )  # fmt: skip
 
     def __init__(self, start: int, *, is_training: bool) -> None:
         self.start, self.is_training = start, is_training
         self.is_complete = not is_training  # whether the next call of the step module starts another step
         self.length: InputLength | None = None
         self.batch: int | None = None
+        self.served: ServedBatch | None = None  # what the engine that calls the model says of its batch
         self.searches = 0  # calls whose inputs were searched for its tokens
         self.generates = False
         self.orders: list[LaunchOrder] = []  # of the graphs replayed in it
@@ -44,7 +48,7 @@ class RecordedStep:
     @property
     def needs_length(self) -> bool:
         """Whether the inputs of inner modules are still searched for tokens."""
-        return self.length is None and self.searches < MAX_SEARCHED_CALLS
+        return self.length is None and self.served is None and self.searches < MAX_SEARCHED_CALLS
 
 
 class EndedStep(NamedTuple):

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 # name of a module whose own work, outside of the modules that it calls, is the attention itself
 _ATTENTION_NAME: Final = re.compile(r"(?i)(^|[._])(self_?)?att(entio)?n$")
 
+_LAYER: Final = re.compile(r"(^|\.)[0-9]+(?=\.|$)")  # in the path of a module
+_OBSERVERS: Final = ("torch.ao.quantization", "torch.quantization")  # watch values; they are no models
+
 # work of a thread outside all modules, by part of the program
 PROGRAM_PARTS: Final[dict[str, dict[str, Any]]] = {
     "backward": {"name": "backward", "phase": "backward"},
@@ -124,14 +127,14 @@ class ModuleNames:
         entry = self._sizes.get(id(module))
         if entry is not None and entry[0]() is module:
             return entry[1]
-        size = _count_values(module)
+        size = 0 if type(module).__module__.startswith(_OBSERVERS) else _count_values(module)
         self._sizes[id(module)] = weakref.ref(module), size
         if size:
             self._add_tree(module)
         return size
 
     def _add_tree(self, module: Any) -> None:
-        for path, part in module.named_modules():
+        for path, part in _list_parts(module):
             entry = self._names.get(id(part))
             if entry is None or entry[0]() is not part:
                 self._names[id(part)] = weakref.ref(part), path or self._name_outermost(module)
@@ -142,9 +145,26 @@ class ModuleNames:
         return name if count == 1 else f"{name} {count}"
 
 
+def _list_parts(module: Any) -> list[tuple[str, Any]]:
+    """Return all modules within a module with their paths, each once.
+
+    What several layers share, as vLLM's layers share one rotary embedding, has `*` for a layer number.
+    """
+    parts = list(module.named_modules())
+    layers: dict[int, set[int | None]] = {}
+    for path, part in parts:
+        for name, child in getattr(part, "_modules", {}).items():
+            layers.setdefault(id(child), set()).add(_parse_layer(f"{path}.{name}"))
+    shared = [f"{path}." for path, part in parts if len(layers.get(id(part), ())) > 1]
+    return [
+        (_LAYER.sub(r"\1*", path, count=1) if any(map(f"{path}.".startswith, shared)) else path, part)
+        for path, part in parts
+    ]
+
+
 def _count_values(module: Any) -> int:
     """Return the number of values in a module; 1 if they are not created yet, 0 if it has none."""
-    size = 0
+    size = sum(hasattr(part, "_packed_params") for _, part in module.named_modules())  # hidden weights
     for tensors in (module.parameters(), module.buffers()):
         for tensor in tensors:
             try:
@@ -180,5 +200,5 @@ def _parse_layer(name: str) -> int | None:
 def _strip_layer(name: str) -> str:
     """Return a module's name without its layer number and what precedes it: equal for all layers."""
     parts = name.split(".")
-    numbers = [i for i, part in enumerate(parts) if part.isdecimal()]
+    numbers = [i for i, part in enumerate(parts) if part.isdecimal() or part == "*"]
     return ".".join(parts[numbers[0] + 1 :]) or "layer" if numbers else name

@@ -27,6 +27,7 @@ class ProcessRecording:
 
     def __init__(self) -> None:
         self.emitter: Emitter | None = None
+        self._run: tuple[str, dict[str, Any], str] | None = None  # name, meta and id until the first rows
         self.process: str | None = None  # names this process if another one writes to the run, too
         self.ops = OpIds()
         self.is_refused = False
@@ -49,6 +50,12 @@ class ProcessRecording:
                 if not self.is_refused:
                     self._begin(name, build_meta)
             return not self.is_refused
+
+    def rename(self, module: Any) -> None:
+        """Name the run after a larger module, as long as nothing is written: an encoder is called first."""
+        with self._lock:
+            if self._run is not None:
+                self._run = type(module).__name__, _build_meta(module), self._run[2]
 
     def queue_step(self, step: EndedStep) -> None:
         """Queue a step to be written together with others, at most 100 ms after the call that follows it.
@@ -81,6 +88,7 @@ class ProcessRecording:
         """
         with self._lock:
             assert self.emitter is not None  # noqa: S101
+            self._write_run()
             is_initial = self._is_initial_prefill(facts)
             self.steps += 1
             number = 0 if is_initial else self._counter.claim_number()
@@ -99,6 +107,7 @@ class ProcessRecording:
         if not rows or self.emitter is None:
             return
         with self._lock:
+            self._write_run()
             if new := self.ops.pop_new():
                 self.emitter.plan({**op, "track": self._prefix_track(op.get("track"))} for op in new)
             self.emitter.columns(rows[::3], rows[1::3], rows[2::3], step=step, phase=phase)
@@ -126,6 +135,7 @@ class ProcessRecording:
             if self.emitter is None:
                 return
             try:
+                self._write_run()
                 self.write_waiting()
             finally:
                 self.emitter.end()
@@ -138,7 +148,7 @@ class ProcessRecording:
     def forget_after_fork(self) -> None:
         """Reset in a forked child; the emitter has closed the file already."""
         self._lock = threading.RLock()
-        self.emitter, self.process, self.ops = None, None, OpIds()
+        self.emitter, self._run, self.process, self.ops = None, None, None, OpIds()
         self.is_refused, self.steps, self.forwards, self.tracks = False, 0, 0, set()
         self._waiting = []
 
@@ -155,8 +165,13 @@ class ProcessRecording:
         if not run_id:
             run_id = torchrun.build_run_id(os.environ, rank) if rank else secrets.token_hex(8)
             os.environ[RUN_VARIABLE] = run_id
-        self.emitter.run(name, build_meta(), id=run_id)
+        self._run = name, build_meta(), run_id
         process_notes.append_note("watched")
+
+    def _write_run(self) -> None:
+        if self._run is not None and self.emitter is not None:
+            (name, meta, run_id), self._run = self._run, None
+            self.emitter.run(name, meta, id=run_id)
 
     def _is_initial_prefill(self, facts: CallFacts | None) -> bool:
         """Return whether a step is the prefill before all others: its number is 0, others count from 1."""

@@ -11,12 +11,13 @@ from .call_stack import CallStack, EndedStep, RecordedStep, find_innermost_modul
 from .launch_order import assign_replay_owners
 from .op_ids import ModuleOps
 from .profiler_windows import ANNOTATION_PREFIX
+from .served_batch import find_served_batch
 from .step_module import DeviceLookup, StepModule
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from .call_phases import InputLength
+    from .call_phases import CallFacts, InputLength
     from .call_stack import ModuleCall
     from .captured_graphs import GraphRecord
     from .process_state import ProcessState
@@ -206,7 +207,11 @@ class ThreadRecorder:
             return
         step = RecordedStep(at, is_training=is_training)
         step.generates = hasattr(type(module), "generate")
-        self._search_length(step, args, kwargs)
+        step.served = find_served_batch()
+        if step.served is not None:
+            step.length = step.served.length
+        else:
+            self._search_length(step, args, kwargs)
         if step.length is None:
             step.batch = find_batch(args, kwargs)
         if self._step is not None:
@@ -229,6 +234,7 @@ class ThreadRecorder:
         if not self._step_module.is_step_call(module, size):
             return False
         if self._step_module.outgrown_count > outgrown:
+            self._shared.recording.rename(module)
             self._withdraw_first_steps()
         lens = "wall" if self._device.find_type(module) == "cpu" else "host"
         if lens != self._ops.lens:
@@ -265,11 +271,7 @@ class ThreadRecorder:
             end = self._trim_trailing_gap(end)
         elif self._last_end is not None:
             self._gaps.append(end - self._last_end)
-        facts = None
-        if not step.is_training:
-            facts = self._phases.infer_facts(step.length, coming, generates=step.generates)
-            if facts.batch is None and step.batch is not None:
-                facts = facts._replace(batch=step.batch)
+        facts = None if step.is_training else self._infer_facts(step, coming)
         duration, windows = end - step.start, self._windows
         window = windows.close_window(duration, len(self._rows) // 3) if windows.owner is self else None
         if window is None:
@@ -279,6 +281,14 @@ class ThreadRecorder:
         cost_ns = 0 if window is None else windows.overhead_ns
         rows, lens = self._pop_rows(), self._ops.lens
         self._step_buffer.add(EndedStep(step.start, duration, rows, facts, self.track, lens, window, cost_ns))
+
+    def _infer_facts(self, step: RecordedStep, coming: InputLength | None) -> CallFacts:
+        facts = self._phases.infer_facts(step.length, coming, generates=step.generates)
+        if step.served is not None:
+            return step.served.facts
+        if facts.batch is None and step.batch is not None:
+            facts = facts._replace(batch=step.batch)
+        return facts
 
     def _trim_trailing_gap(self, end: int) -> int:
         """Return the end of a step that is not followed at once: its work plus the typical gap."""

@@ -83,6 +83,8 @@ TABLE: Final = {
     "reads_and_writes": Made(12, 10),
     "signals_itself": Made(None, None, 143),
     "saves": Made(513, 510),
+    "quantized": Made(11),
+    "encoder_decoder": Made(8, 8),
 }
 
 

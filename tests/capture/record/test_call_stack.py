@@ -115,3 +115,22 @@ def test_modules_of_one_type_that_are_called_by_themselves_have_names_of_their_o
     names, modules = ModuleNames(), [Named(), Named(), Named()]
     assert [names.measure_size(module) for module in (*modules, modules[0])] == [4, 4, 4, 4]
     assert [names.find_name(module) for module in modules] == ["Named", "Named 2", "Named 3"]
+
+
+def test_a_module_that_all_layers_share_belongs_to_none() -> None:
+    torch = pytest.importorskip("torch")
+    model = torch.nn.Module()
+    rotary = torch.nn.ModuleDict({"tables": torch.nn.Linear(2, 2)})
+    model.layers = torch.nn.ModuleList(torch.nn.ModuleDict({"rotary": rotary}) for _ in range(3))
+    names, ops = ModuleNames(), OpIds()
+    names.measure_size(model)
+    assert [names.find_name(part) for part in (model.layers[1], rotary, rotary["tables"])] == [
+        "layers.1", "layers.*.rotary", "layers.*.rotary.tables",
+    ]  # fmt: skip
+    ModuleOps(ops, names, None).find_id(rotary["tables"], has_inner=False, phase=None)
+    (op,) = ops.pop_new()
+    assert (op["name"], op.get("layer"), op["path"]) == (
+        "rotary.tables",
+        None,
+        "layers / * / rotary / tables",
+    )

@@ -1,0 +1,28 @@
+"""Eight tokens of an encoder and a decoder: the encoder is called alone first, as `generate` does."""
+
+import torch
+from torch import nn
+
+torch.set_num_threads(1)
+
+
+class EncoderDecoder(nn.Module):
+    """Takes the tokens of the text so far, and the states of the encoder."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed = nn.Embedding(32, 16)
+        self.encoder = nn.Sequential(nn.Linear(16, 16), nn.Linear(16, 16))
+        self.decoder = nn.Linear(16, 32)
+
+    def forward(self, decoder_input_ids: torch.Tensor, states: torch.Tensor) -> torch.Tensor:
+        return self.decoder(self.embed(decoder_input_ids) + states.mean(1, keepdim=True))
+
+
+model = EncoderDecoder().eval()
+with torch.no_grad():
+    states = model.encoder(torch.ones(1, 5, 16))
+    ids = torch.zeros(1, 1, dtype=torch.int64)
+    for _ in range(8):
+        ids = model(decoder_input_ids=ids, states=states).argmax(-1)
+print("done")
