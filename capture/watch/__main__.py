@@ -1,7 +1,7 @@
 """Record a folder of traces, or a server by its address, into one growing recording.
 
     python -m capture.watch --out FILE --folder DIR
-    python -m capture.watch --out FILE --url http://HOST:PORT [--traces DIR] [--windows S] [--every S]
+    python -m capture.watch --out FILE --url URL [--traces DIR] [--steps N] [--windows S] [--every S]
 
 It ends when stdin closes, on SIGTERM, SIGHUP and SIGINT, and on the line `quit` on stdin.
 """
@@ -43,6 +43,7 @@ def _parse_arguments() -> Namespace:
     which.add_argument("--folder", type=Path)
     which.add_argument("--url")
     parser.add_argument("--traces", type=Path)
+    parser.add_argument("--steps", type=int, default=5)
     parser.add_argument("--windows", type=float, default=0.5)
     parser.add_argument("--every", type=float, default=30.0)
     return parser.parse_args()

@@ -31,6 +31,11 @@ class FolderWatcher:
         self._was_present: bool | None = None
         self.pause_s = POLL_S  # until the next poll
         self._skipped_count = 0
+        self._is_window_begun: bool | None = None  # None: each file is a window of its own
+
+    def begin_window(self) -> None:
+        """Let all files from now on be one window: each rank of a profiled server writes one."""
+        self._is_window_begun = False
 
     def poll(self) -> bool:
         """Write the windows of files that have become complete; return whether there were any."""
@@ -88,7 +93,12 @@ class FolderWatcher:
                 reason = f"it is cut short; tracetui open {clean(str(path), 4096)} reads what it holds"
                 self._write_refusal("cut short", name, reason)
                 return
-            rows = self._recording.write_window(runs, written_ns)
+            if self._is_window_begun is not None and not any(_has_work(run) for run in runs):
+                self._counts["without any work"] += 1  # that of vLLM's front end
+                return
+            rows = self._recording.write_window(runs, written_ns, joins=bool(self._is_window_begun))
+            if self._is_window_begun is not None:
+                self._is_window_begun = True
             seconds, number = time.monotonic() - start, self._recording.windows
             self._recording.mark(f"window {number}: {name}, {rows:,} events, read in {seconds:.1f} s", LOG)
 
@@ -101,6 +111,10 @@ class FolderWatcher:
     def _is_trace(self, path: Path) -> bool:
         head = Source.from_path(path).head
         return bool(find_loaders(head, path.suffix)) and not is_capture(path, head.text)
+
+
+def _has_work(run: Run) -> bool:
+    return run.has("kind") and bool((run.events["kind"] == "kernel").any())
 
 
 def _is_torn(run: Run) -> bool:

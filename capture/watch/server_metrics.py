@@ -26,6 +26,7 @@ class MetricNames:
     prompted: tuple[str, ...]
     ttft: tuple[str, ...]
     itl: tuple[str, ...]
+    steps: tuple[str, ...] = ()  # count of the engine's steps
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,23 @@ class _Reading:
     at: float
     totals: Mapping[str, float]
     buckets: Mapping[str, Buckets]
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a server is: tokens and steps so far (None: not counted), and requests that it has now."""
+
+    tokens: float
+    steps: float | None
+    requests: float
+
+    @classmethod
+    def from_samples(cls, names: MetricNames, samples: Sequence[MetricSample]) -> "Progress":
+        """Return the progress that the metrics of a server show."""
+        steps = _select_values(samples, names.steps)
+        requests = (*_select_values(samples, names.running), *_select_values(samples, names.waiting))
+        tokens = math.fsum(_select_values(samples, names.generated))
+        return cls(tokens, max(steps) if steps else None, math.fsum(requests))
 
 
 class MetricHistory:

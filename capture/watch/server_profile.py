@@ -1,22 +1,45 @@
-"""Short profiles of a server: started and stopped on request, within a share of the time."""
+"""Short profiles of a server: started and stopped on request, within a share of the time, and what they cost.
 
+    python -m capture.watch.server_profile URL
+
+stops the profile of a server when its standard input ends while one is on: the watcher was killed.
+"""
+
+import contextlib
+import subprocess
+import sys
+import threading
 import time
 from pathlib import Path
 from typing import Final
 
-from capture.watch.http_client import KEY_HINT, HttpClient, HttpResponse, NoAnswerError, NotListeningError
+from capture.watch.http_client import (
+    KEY_HINT,
+    HttpClient,
+    HttpResponse,
+    NoAnswerError,
+    NotListeningError,
+    ServerAddress,
+    read_extra_headers,
+)
+from capture.watch.prometheus import parse_samples
+from capture.watch.server_metrics import Progress
 from capture.watch.servers import ServerKind
 
 START_TIMEOUT_S: Final = 10.0  # to start a profile
 STOP_TIMEOUT_S: Final = 600.0  # to stop one: the server writes its trace meanwhile
+METER_POLL_S: Final = 0.05  # between two readings of the metrics in a profile
+METER_TIMEOUT_S: Final = 30.0  # for one reading: a server that writes its trace may not answer
+RESUME_TIMEOUT_S: Final = 10.0  # for the first token after a profile
 EXIT_TIMEOUT_S: Final = 3.0  # to stop one whose trace is not needed any more
 
 
 class ServerProfile:
     """Starts and stops profiles of one server from one thread."""
 
-    def __init__(self, client: HttpClient, kind: ServerKind, folder: Path | None) -> None:
-        self._client, self._kind, self._folder = client, kind, folder
+    def __init__(self, client: HttpClient, kind: ServerKind, folder: Path | None, steps: int) -> None:
+        self._client, self._kind, self._folder, self._steps = client, kind, folder, steps
+        self._guard = _ProfileGuard(str(client.address))
         self.is_running = False  # also if a start request got no response
         self.failure = ""  # why there is no profile, as a sentence
         self.is_refused = False  # whether another request is useless until the server restarts
@@ -24,33 +47,44 @@ class ServerProfile:
     def start(self) -> bool:
         """Start a profile and return whether it started; `failure` gives the reason if not."""
         self.is_running = True
+        self._guard.set_armed(True)
         self.failure, self.is_refused = "", False
         try:
-            body = self._kind.start_body(self._folder)
+            body = self._kind.start_body(self._folder, self._steps)
             response = self._client.post("/start_profile", body, START_TIMEOUT_S)
         except NoAnswerError as e:
             self.failure = f"the server did not start a profile: {e}"
             self.stop(EXIT_TIMEOUT_S)  # the request may have arrived
             return False
         if not response.is_ok:
-            self.is_running = False
+            self._note_stopped()
             self.failure, self.is_refused = self._explain_refusal(response)
         return response.is_ok
 
     def stop(self, seconds: float = STOP_TIMEOUT_S) -> bool:
-        """Stop the profile and return whether the server confirms it; a server that is gone has none."""
+        """Stop the profile and return whether the server confirms it; a server that is gone has none.
+
+        One that ended after its steps may be unknown to the server by now: that is no failure.
+        """
         if not self.is_running:
             return True
         try:
             response = self._client.post("/stop_profile", None, seconds)
         except NoAnswerError as e:
-            self.is_running = not isinstance(e, NotListeningError)
+            if isinstance(e, NotListeningError):
+                self._note_stopped()
             self.failure = f"the request to stop the profile failed: {e}"
             return False
-        self.is_running = False
+        self._note_stopped()
+        if "not in progress" in response.text:
+            return True
         if not response.is_ok:
             self.failure = f"the server did not stop the profile ({response.status}): {response.text}"
         return response.is_ok
+
+    def _note_stopped(self) -> None:
+        self.is_running = False
+        self._guard.set_armed(False)
 
     def _explain_refusal(self, response: HttpResponse) -> tuple[str, bool]:
         """Return why a server does not profile and how to change that, and whether retrying is useless."""
@@ -87,3 +121,111 @@ class ProfileSchedule:
     def postpone(self, factor: float = 1.0) -> None:
         """Try again after the usual interval, or a multiple of it."""
         self._due = time.monotonic() + factor * self.every
+
+
+class ServiceMeter(threading.Thread):
+    """Reads the metrics of a server often while it is profiled: its steps, and how long it was silent."""
+
+    def __init__(self, client: HttpClient, kind: ServerKind) -> None:
+        super().__init__(name="meter", daemon=True)
+        self._client, self._kind = client, kind
+        self._first, self._last = threading.Event(), threading.Event()
+        self._begun: Progress | None = None
+        self._now: Progress | None = None
+        self._quiet_since = 0.0
+        self.silence_s = 0.0  # longest time without a token while there were requests
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether the server has no requests by its metrics; waits for the first reading."""
+        self._first.wait(METER_TIMEOUT_S)
+        return self._now is not None and not self._now.requests
+
+    @property
+    def counts_steps(self) -> bool:
+        return self._now is not None and self._now.steps is not None
+
+    def begin_steps(self) -> None:
+        """Count steps from the next reading on: the profile has started."""
+        self._begun = None
+
+    def count_steps(self) -> float:
+        """Return the steps since the profile started."""
+        if self._begun is None or self._now is None:
+            return 0.0
+        return (self._now.steps or 0.0) - (self._begun.steps or 0.0)
+
+    def finish(self, seconds: float = RESUME_TIMEOUT_S) -> None:
+        """Wait for the next token, or for the last request to end; then read no more."""
+        self._last.set()
+        self.join(seconds)
+
+    def run(self) -> None:
+        deadline = 0.0  # set once `finish` was called
+        while not deadline or time.monotonic() < deadline:
+            is_further = self._note(self._read(), time.monotonic())
+            self._first.set()
+            if deadline and is_further:
+                return
+            if self._last.is_set() and not deadline:
+                deadline = time.monotonic() + RESUME_TIMEOUT_S
+            time.sleep(METER_POLL_S)
+
+    def _note(self, progress: Progress | None, at: float) -> bool:
+        """Note a reading, and return whether there are more tokens than before, or no requests."""
+        if progress is None:
+            return False
+        before, self._now = self._now, progress
+        self._begun = self._begun or progress
+        is_further = before is None or progress.tokens != before.tokens or not progress.requests
+        if is_further:
+            self.silence_s = max(self.silence_s, at - self._quiet_since) if before is not None else 0.0
+            self._quiet_since = at
+        return is_further
+
+    def _read(self) -> Progress | None:
+        with contextlib.suppress(NoAnswerError):
+            response = self._client.get("/metrics", METER_TIMEOUT_S)
+            if response.is_ok:
+                text = response.body.decode("utf-8", "replace")
+                return Progress.from_samples(self._kind.NAMES, parse_samples(text, f"{self._kind.OWNER}:"))
+        return None
+
+
+class _ProfileGuard:
+    """A process that outlives this one if it is killed, and stops the profile that is on."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._child: subprocess.Popen[bytes] | None = None
+
+    def set_armed(self, is_armed: bool) -> None:
+        """Note whether a profile is on, so that it is stopped if this process is killed."""
+        if self._child is None and is_armed:
+            self._child = subprocess.Popen(
+                [sys.executable, "-P", "-m", __name__, self._url],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+        if self._child is not None and self._child.stdin is not None:
+            with contextlib.suppress(OSError):
+                self._child.stdin.write(b"on\n" if is_armed else b"off\n")
+                self._child.stdin.flush()
+
+
+def _guard_profile(url: str) -> None:
+    """Read from standard input whether a profile is on; stop it, twice, if the input ends while it is."""
+    client = HttpClient(ServerAddress.from_url(url), read_extra_headers())
+    is_on = False
+    for line in sys.stdin.buffer:
+        is_on = line.strip() == b"on"
+    for pause_s in (0.0, EXIT_TIMEOUT_S) if is_on else ():
+        time.sleep(pause_s)  # again, because a request to start one may still have been under way
+        with contextlib.suppress(NoAnswerError):
+            client.post("/stop_profile", None, STOP_TIMEOUT_S)
+
+
+if __name__ == "__main__":
+    _guard_profile(sys.argv[1])

@@ -45,7 +45,7 @@ class ServerWatcher:
         plan = "none"
         if args.windows:
             share = args.windows / args.every
-            plan = f"{args.windows:g} s every {args.every:g} s ({share:.1%} of the time)"
+            plan = f"{args.steps} steps every {args.every:g} s (at most {share:.1%} of the time)"
         meta = {"watched": "server", "server": address, "windows": plan}
         self._recording = WatchRecording(args.out, address, meta)
         self._kind: ServerKind | None = None
@@ -53,6 +53,7 @@ class ServerWatcher:
         self._windows: ServerWindows | None = None
         self._alarm, self._health, self._last_note = "", "", ""
         self._health_checked_at = 0.0
+        self._is_busy: bool | None = None  # whether the server has requests; None if unknown
 
     def follow(self) -> None:
         """Write metrics, health and windows until asked to end."""
@@ -72,7 +73,10 @@ class ServerWatcher:
             metrics = self._client.get("/metrics", REQUEST_TIMEOUT_S)
             if self._kind is None:
                 self._identify_server(metrics)
-            self._write_metrics(metrics, now)
+                self._write_metrics(metrics, now)
+                self._start_windows()
+            else:
+                self._write_metrics(metrics, now)
             self._check_health(now)
         except NoAnswerError as e:
             self._write_alarm(f"{self._client.address} does not answer: {e}; retrying")
@@ -95,7 +99,7 @@ class ServerWatcher:
         self._recording.mark(f"{state} {self._client.address}", "status")
 
     def _identify_server(self, metrics: HttpResponse) -> None:
-        """Find the kind of the server, start its windows, and report what it lacks."""
+        """Find the kind of the server; raise _UnsupportedServerError if it is none of ours."""
         models = self._client.get("/v1/models", REQUEST_TIMEOUT_S)
         first = _select_first_model(models.parse_json() if models.is_ok else None)
         owner = clean(str(first.get("owned_by", "")), 100).lower()
@@ -111,10 +115,11 @@ class ServerWatcher:
         self._kind, self._metrics = kind, MetricHistory(kind.NAMES)
         model = clean(str(first.get("id", "")), 300)
         self._recording.add_meta({"producer": kind.NAME, **({"model": model} if model else {})})
-        self._start_windows(kind)
 
-    def _start_windows(self, kind: ServerKind) -> None:
-        if self._schedule is None:
+    def _start_windows(self) -> None:
+        """Start the windows of a server whose metrics have been read: whether it has requests is known."""
+        kind = self._kind
+        if self._schedule is None or kind is None:
             self._recording.mark("windows are off: metrics only", "windows")
             return
         writes_to_our_folder = kind.TAKES_FOLDER and is_local(self._client)
@@ -123,7 +128,10 @@ class ServerWatcher:
             message = "no windows: --traces DIR names the folder that the server's profiler writes to"
             self._recording.mark(message, "windows")
             return
-        self._windows = ServerWindows(self._client, kind, self._recording, folder, self._schedule, self._over)
+        self._windows = ServerWindows(
+            self._client, kind, self._recording, folder, self._schedule, self._args.steps, self._over
+        )
+        self._windows.is_busy = self._is_busy
         self._windows.start()
 
     def _query_trace_folder(self) -> Path | None:
@@ -144,9 +152,10 @@ class ServerWatcher:
         metrics = self._metrics.add_reading(samples, now)
         for metric in metrics:
             self._recording.counter(metric.name, metric.value, metric.unit, track=metric.track)
+        requests = [metric.value for metric in metrics if metric.name.startswith("requests ")]
+        self._is_busy = any(requests) if requests else None
         if self._windows is not None:
-            requests = [metric.value for metric in metrics if metric.name.startswith("requests ")]
-            self._windows.is_busy = any(requests) if requests else None
+            self._windows.is_busy = self._is_busy
 
     def _check_health(self, now: float) -> None:
         """Check the health now and then, and write it when it changes."""

@@ -9,12 +9,21 @@ from typing import Final
 
 from capture.watch.folder_watcher import FolderWatcher
 from capture.watch.http_client import HttpClient
-from capture.watch.server_profile import EXIT_TIMEOUT_S, STOP_TIMEOUT_S, ProfileSchedule, ServerProfile
+from capture.watch.server_profile import (
+    EXIT_TIMEOUT_S,
+    RESUME_TIMEOUT_S,
+    STOP_TIMEOUT_S,
+    ProfileSchedule,
+    ServerProfile,
+    ServiceMeter,
+)
 from capture.watch.servers import ServerKind
 from capture.watch.trace_folder import TraceFolder
 from capture.watch.watch_recording import WatchRecording
 
 TRACE_TIMEOUT_S: Final = 60.0  # after which a missing trace is reported
+STEPS_TIMEOUT_S: Final = 5.0  # for the steps of a window, where the server counts them
+STEP_POLL_S: Final = 0.02  # between two looks at their number
 MAX_BACKOFF: Final = 8.0  # times the usual interval, while a server fails to profile
 
 
@@ -28,6 +37,7 @@ class ServerWindows(threading.Thread):
         recording: WatchRecording,
         folder: Path | None,
         duty: ProfileSchedule,
+        steps: int,
         over: threading.Event,
     ) -> None:
         super().__init__(name="windows", daemon=True)
@@ -38,7 +48,8 @@ class ServerWindows(threading.Thread):
         self._folder = TraceFolder(folder or self._own_folder or Path(), excluded=recording.out)
         self._folder.ignore_current_files()
         self._traces = FolderWatcher(self._folder, recording)
-        self._profile = ServerProfile(client, kind, self._folder.path if kind.TAKES_FOLDER else None)
+        self._client, self._kind, self._steps = client, kind, steps
+        self._profile = ServerProfile(client, kind, self._folder.path if kind.TAKES_FOLDER else None, steps)
         self._failures = 0
         self._last_status = ""
 
@@ -72,30 +83,51 @@ class ServerWindows(threading.Thread):
         return True
 
     def _profile_once(self) -> None:
-        """Profile for the configured time, then wait for the trace."""
+        """Profile for the configured number of steps, then wait for the trace."""
+        meter = ServiceMeter(self._client, self._kind)
+        meter.start()
+        if meter.is_idle:
+            meter.finish(0.0)
+            self._write_status("no window: the server has no requests")
+            return
+        self._traces.begin_window()
         start, before = time.monotonic(), self._recording.windows
         if not self._profile.start():
             self._write_status(self._profile.failure)
             self._failures += 1
             self._schedule.postpone(min(MAX_BACKOFF, 2.0 ** (self._failures - 1)))
+            meter.finish(0.0)
             return
         self._failures = 0
         self._write_status("profiling …")
-        self._over.wait(self._schedule.seconds)
+        self._wait_for_steps(meter)
         has_stopped = self._profile.stop(EXIT_TIMEOUT_S if self._over.is_set() else STOP_TIMEOUT_S)
         seconds = time.monotonic() - start
         self._schedule.charge(seconds)
         if has_stopped:
-            self._wait_for_trace(before, seconds)
+            meter.finish(0.0 if self._over.is_set() else RESUME_TIMEOUT_S)
+            self._wait_for_trace(before, seconds, meter.silence_s)
         else:  # a late trace is still found by later polls
             self._write_status(self._profile.failure)
 
-    def _wait_for_trace(self, before: int, seconds: float) -> None:
+    def _wait_for_steps(self, meter: ServiceMeter) -> None:
+        """Wait until the steps of the window are over; for the configured time if nobody counts them."""
+        start = time.monotonic()
+        meter.begin_steps()
+        while not self._over.wait(STEP_POLL_S):
+            limit_s = STEPS_TIMEOUT_S if meter.counts_steps else self._schedule.seconds
+            if time.monotonic() - start >= limit_s or (
+                meter.counts_steps and meter.count_steps() > self._steps
+            ):
+                return
+
+    def _wait_for_trace(self, before: int, seconds: float, silence_s: float) -> None:
         """Poll until a trace has come, or report that it is missing."""
         deadline = time.monotonic() + TRACE_TIMEOUT_S
         while not self._over.is_set() and time.monotonic() < deadline:
             if self._traces.poll() or self._recording.windows > before:
-                cost = f"the last took the server {seconds:.1f} s{self._describe_next()}"
+                silence = f"no token for {1000 * silence_s:,.0f} ms, " if silence_s else ""
+                cost = f"the last: {silence}{seconds:.1f} s in all{self._describe_next()}"
                 self._write_status(f"{self._traces.summary}; {cost}")
                 return
             self._over.wait(self._traces.pause_s)

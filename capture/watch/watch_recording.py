@@ -54,8 +54,10 @@ class WatchRecording(Emitter):
         if why := self.unwritten:
             print(f"tracetui: the recording has gaps: {why}", file=sys.stderr, flush=True)
 
-    def write_window(self, runs: Sequence[Run], written_ns: int) -> int:
+    def write_window(self, runs: Sequence[Run], written_ns: int, *, joins: bool = False) -> int:
         """Write the events of the runs in one file as the next window, and return their number.
+
+        A file that joins belongs to the window before.
 
         If a file has no known clock, its last event is set to end when the file was written. Step numbers
         continue. After a device was seen, files without one contain no device work.
@@ -69,7 +71,7 @@ class WatchRecording(Emitter):
             self._next_op += events.height
             rows += events.height
             self._log.add(run.log)
-        self.windows += 1
+        self.windows += not joins
         self._queue_line(encode_log(self._log.freeze()), 0)
         self.flush()
         return rows

@@ -17,6 +17,7 @@ from tracetui.verbs import _options, _recording
 
 MODELS = {"decode": "gemma-3-1b", "prefill": "gemma-3-1b", "train": "cs336-small"}
 QUANTS = ("auto", "q0f16", "q4f16_1", "q4f32_1", "q8_0")
+DEFAULT_WINDOW_STEPS: Final = 5
 DEFAULT_WINDOW_S: Final = 0.5
 DEFAULT_INTERVAL_S: Final = 30.0
 _COUNTER_LINE: Final = b'{"kind":"counter"'
@@ -160,7 +161,8 @@ def _add_watch_options(parser: ArgumentParser) -> None:
     add = parser.add_argument_group(about).add_argument
     add("--watch", metavar="DIR", help="follow a folder into which a profiler writes traces of any format")
     add("--traces", metavar="DIR", help="folder that the server's profiler writes to")
-    about = f"length of one profile of the server (default: {DEFAULT_WINDOW_S:g}s; 0: metrics only)"
+    about = f"--steps of one profile of the server (default: {DEFAULT_WINDOW_STEPS}), or at most this time"
+    about += f" where it does not count its steps (default: {DEFAULT_WINDOW_S:g}s; 0: metrics only)"
     add("--windows", type=parse_window, metavar="TIME", help=about)
     about = f"time between the starts of two profiles (default: {DEFAULT_INTERVAL_S:g}s)"
     add("--every", type=parse_duration, metavar="TIME", help=about)
@@ -180,7 +182,8 @@ def start_watcher(args: Namespace, out: Path) -> WatchProcess:
     seconds = DEFAULT_WINDOW_S if args.windows is None else args.windows
     timing = ["--windows", str(seconds), "--every", str(args.every or max(DEFAULT_INTERVAL_S, 2 * seconds))]
     traces = ["--traces", str(Path(args.traces).absolute())] if args.traces is not None else []
-    return WatchProcess(["--url", _find_server_address(args), *timing, *traces], out)
+    steps = ["--steps", str(DEFAULT_WINDOW_STEPS if args.steps is None else args.steps)]
+    return WatchProcess(["--url", _find_server_address(args), *steps, *timing, *traces], out)
 
 
 def _check_watch_options(args: Namespace) -> None:
@@ -192,19 +195,26 @@ def _check_watch_options(args: Namespace) -> None:
             todo = "--watch takes a folder; tracetui open reads a file"
             raise UsageError(f"{args.watch} is not a folder", todo=todo)
     elif _find_server_address(args):
-        from capture.watch.http_client import ServerAddress, read_extra_headers
-
-        ServerAddress.from_url(_find_server_address(args))
-        read_extra_headers()
-        seconds = DEFAULT_WINDOW_S if args.windows is None else args.windows
-        if args.every is not None and args.every < seconds:
-            todo = "--every is the time between the starts of two profiles"
-            raise UsageError(f"windows of {seconds:g} s do not fit into {args.every:g} s", todo=todo)
+        _check_server_options(args)
     else:
         for name in ("traces", "windows", "every"):
             if getattr(args, name) is not None:
                 todo = "write its address, as in http://HOST:PORT"
                 raise UsageError(f"--{name} is for a server", todo=todo)
+
+
+def _check_server_options(args: Namespace) -> None:
+    """Raise UsageError for an invalid address or windows that cannot be."""
+    from capture.watch.http_client import ServerAddress, read_extra_headers
+
+    ServerAddress.from_url(_find_server_address(args))
+    read_extra_headers()
+    seconds = DEFAULT_WINDOW_S if args.windows is None else args.windows
+    if args.steps is not None and args.steps < 1:
+        raise UsageError("--steps of a window is at least 1", todo="--windows 0 profiles nothing")
+    if args.every is not None and args.every < seconds:
+        todo = "--every is the time between the starts of two profiles"
+        raise UsageError(f"windows of {seconds:g} s do not fit into {args.every:g} s", todo=todo)
 
 
 def has_counters(out: Path) -> bool:

@@ -26,7 +26,7 @@ class ServerKind(Protocol):
     PROFILE_FLAG: str  # option that enables profiling; empty if it is always on
     TAKES_FOLDER: bool  # whether a profile request names the folder of the traces
 
-    def start_body(self, folder: Path | None) -> Mapping[str, Any] | None:
+    def start_body(self, folder: Path | None, steps: int) -> Mapping[str, Any] | None:
         """Return the body of a request to start a profile, or None for no body."""
         ...
 

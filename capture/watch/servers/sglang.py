@@ -26,10 +26,16 @@ NAMES: Final = MetricNames(
 )
 
 
-def start_body(folder: Path | None) -> Mapping[str, Any] | None:
+def start_body(folder: Path | None, steps: int) -> Mapping[str, Any] | None:
     """Return the folder and content of the traces; stacks are off because they cost more than all the rest.
 
-    No number of steps is set: with one, some versions answer only after the last step.
+    With a number of steps some versions answer only after the last one: read in the source, not tried.
     """
     place = {} if folder is None else {"output_dir": str(folder)}
-    return {**place, "activities": ["CPU", "GPU"], "with_stack": False, "record_shapes": True}
+    return {
+        **place,
+        "activities": ["CPU", "GPU"],
+        "with_stack": False,
+        "record_shapes": True,
+        "num_steps": steps,
+    }

@@ -13,7 +13,8 @@ NAME: Final = "vLLM"
 OWNER: Final = "vllm"
 METRICS_FLAG: Final = ""
 PROFILE_FLAG: Final = (
-    """--profiler-config '{"profiler": "torch", "torch_profiler_dir": "DIR"}'"""
+    """--profiler-config '{"profiler": "torch", "torch_profiler_dir": "DIR", """
+    """"torch_profiler_with_stack": false, "torch_profiler_record_shapes": true}'"""
     " (before vLLM 0.13: VLLM_TORCH_PROFILER_DIR=DIR)"
 )
 TAKES_FOLDER: Final = False
@@ -24,10 +25,11 @@ NAMES: Final = MetricNames(
     generated=("vllm:generation_tokens_total", "vllm:generation_tokens"),
     prompted=("vllm:prompt_tokens_total", "vllm:prompt_tokens"),
     ttft=("vllm:time_to_first_token_seconds",),
+    steps=("vllm:iteration_tokens_total_count",),
     itl=("vllm:inter_token_latency_seconds", "vllm:time_per_output_token_seconds"),
 )
 
 
-def start_body(folder: Path | None) -> Mapping[str, Any] | None:
-    """Return no body: its keys change between versions."""
-    return None
+def start_body(folder: Path | None, steps: int) -> Mapping[str, Any] | None:
+    """Return after how many steps a worker ends its profile by itself; older versions ignore the body."""
+    return {"max_iterations": steps}

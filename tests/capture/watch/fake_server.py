@@ -39,6 +39,12 @@ class State:
     has_metrics: bool = True
     key: str = ""  # that /v1 and the profiler ask for
     running: int = 12
+    waiting: int = 3
+    steps: int | None = None  # that its engine has made, a step more with each reading; None: not counted
+    silence_s: float = 0.0  # in which it makes no token when a profile ends
+    silent_until: float = 0.0
+    asked: list[dict[str, Any]] = field(default_factory=list)  # bodies of the requests to start a profile
+    has_frontend: bool = False  # whether a second trace comes with each, of a process that computes nothing
     tokens: float = 0.0
     tokens_a_reading: float = 100.0
     ttft_s: float = 0.03
@@ -60,17 +66,20 @@ class State:
 
     def metrics(self) -> bytes:
         """Return the metrics, a reading further."""
-        self.tokens += self.tokens_a_reading
+        self.tokens += self.tokens_a_reading * (time.monotonic() > self.silent_until)
         self.requests += 10
         running, waiting, kv = (f"{self.kind}:{name}" for name in NAMES[self.kind])
         labels = f'model_name="model-{self.kind}",engine="0"'
         lines = [
             f"{running}{{{labels}}} {self.running}",
-            f"{waiting}{{{labels}}} 3",
+            f"{waiting}{{{labels}}} {self.waiting}",
             f"{kv}{{{labels}}} 0.43",
             f"{self.kind}:generation_tokens_total{{{labels}}} {self.tokens}",
             f"{self.kind}:prompt_tokens_total{{{labels}}} {10 * self.tokens}",
         ]
+        if self.steps is not None:
+            self.steps += 1
+            lines.append(f"{self.kind}:iteration_tokens_total_count{{{labels}}} {self.steps}")
         for name, value in (("time_to_first_token", self.ttft_s), ("inter_token_latency", self.itl_s)):
             for edge in EDGES:
                 count = self.requests if value <= float(edge) else 0
@@ -88,6 +97,14 @@ class State:
         text = head + re.sub(r'"baseTimeNanoseconds"\s*:\s*\d+,', "", text).lstrip().removeprefix("{")
         name = {"vllm": "host_77.{}.pt.trace.json.gz", "sglang": "{}-TP-0.trace.json.gz"}[self.kind]
         packed = gzip.compress(text.encode())
+        if self.has_frontend:
+            events = (
+                '[{"ph": "X", "cat": "user_annotation", "name": "PyTorch Profiler (0)", "ts": 1, "dur": 2}]'
+            )
+            frontend = f'{head} "schemaVersion": 1, "traceEvents": {events}}}'.encode()
+            (self.place / f"vm.async_llm.{time.time_ns()}.pt.trace.json.gz").write_bytes(
+                gzip.compress(frontend)
+            )
         with (self.place / name.format(time.time_ns())).open("wb") as file:
             file.write(packed[: len(packed) // 2])
             file.flush()
@@ -144,9 +161,11 @@ class _Handler(BaseHTTPRequestHandler):
                 self._send(500, b"Profiling is already in progress. Call /stop_profile first.")
                 return
             state.profiling, state.starts = True, state.starts + 1
+            state.asked.append(asked)
             state.place = Path(asked["output_dir"]) if "output_dir" in asked else state.folder
             self._send(200, b"")
         elif state.profiling:
+            state.silent_until = time.monotonic() + state.silence_s
             state.drop_trace()
             state.profiling, state.stops = False, state.stops + 1
             self._send(200, b"")

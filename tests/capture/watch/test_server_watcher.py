@@ -97,7 +97,7 @@ def test_windows_and_figures_of_vllm(vllm: State, tmp_path: Path) -> None:
         watcher.end()
     run = recorded(watcher)
     assert run.meta["producer"] == "vLLM" and run.meta["model"] == "model-vllm"
-    assert run.meta["windows"] == "0.2 s every 1.5 s (13.3% of the time)"
+    assert run.meta["windows"] == "5 steps every 1.5 s (at most 13.3% of the time)"
     kernels = run.events.filter(pl.col("kind") == "kernel")
     works = re.findall(r'"cat": "(?:kernel|gpu_memcpy|gpu_memset)"', TRACES["vllm"].read_text())
     assert kernels.height == 2 * len(works)
@@ -123,6 +123,51 @@ def test_sglang_is_told_where_to_write(tmp_path: Path) -> None:
     assert run.meta["producer"] == "SGLang"
     assert run.events.filter(pl.col("kind") == "step").height == 3
     assert state.paths.count("POST /start_profile") == 1
+
+
+def test_a_window_is_a_number_of_steps(vllm: State, tmp_path: Path) -> None:
+    """The server counts a step with each reading; a window would last 20 s by the clock."""
+    vllm.steps = 100
+    with watching(vllm, tmp_path, *traces(vllm, windows=20.0), "--steps", "7") as watcher:
+        watcher.until("windows", "1 window")
+        watcher.end()
+    assert vllm.asked == [{"max_iterations": 7}]
+    assert 107 < vllm.steps < 150
+
+
+def test_a_server_without_requests_is_not_profiled_at_the_start_either(vllm: State, tmp_path: Path) -> None:
+    vllm.running = vllm.waiting = 0
+    with watching(vllm, tmp_path, *traces(vllm)) as watcher:
+        watcher.until("windows", "the server has no requests")
+        vllm.running = 1
+        watcher.until("windows", "1 window")
+        assert vllm.paths.index("POST /start_profile") > vllm.paths.index("GET /health")
+        watcher.end()
+
+
+def test_the_traces_of_one_profile_are_one_window(vllm: State, tmp_path: Path) -> None:
+    vllm.has_frontend = True
+    with watching(vllm, tmp_path, *traces(vllm, every=1.5)) as watcher:
+        summary = watcher.until("windows", "2 windows")
+        watcher.end()
+    assert "without any work" in summary and vllm.starts == vllm.stops <= 3
+
+
+def test_the_silence_of_a_window_is_measured(vllm: State, tmp_path: Path) -> None:
+    vllm.silence_s = 0.8
+    with watching(vllm, tmp_path, *traces(vllm)) as watcher:
+        status = watcher.until("windows", "no token for")
+        watcher.end()
+    (milliseconds,) = re.findall(r"no token for ([0-9,]+) ms", status)
+    assert 700 < int(milliseconds.replace(",", "")) < 2000
+
+
+def test_a_killed_watcher_leaves_no_profile_running(vllm: State, tmp_path: Path) -> None:
+    with watching(vllm, tmp_path, *traces(vllm, windows=30.0)) as watcher:
+        wait_for(lambda: vllm.profiling)
+        watcher.child.kill()
+        wait_for(lambda: not vllm.profiling)
+    assert vllm.starts == 1
 
 
 WAYS = ["quit", "starter gone", "SIGTERM", "SIGHUP", "SIGINT"]
@@ -156,7 +201,7 @@ def test_a_server_without_a_profiler_is_told_of_its_flag(vllm: State, tmp_path: 
         output = watcher.until("windows", "profiling is off")
         time.sleep(1.0)
         watcher.end()
-    assert '--profiler-config \'{"profiler": "torch", "torch_profiler_dir": "DIR"}\'' in output
+    assert '"torch_profiler_with_stack": false' in output
     assert "VLLM_TORCH_PROFILER_DIR" in output
     assert vllm.paths.count("POST /start_profile") == 1  # it is not asked again
 

@@ -1,0 +1,49 @@
+"""A client of a served model that keeps its own clock: when each token of each request came.
+
+python -m tests.real.load URL SECONDS CONCURRENCY PROMPT_TOKENS NEW_TOKENS OUT.json
+"""
+
+import http.client
+import json
+import random
+import sys
+import threading
+import time
+from urllib.parse import urlsplit
+
+
+def stream_completion(address: str, prompt: list[int], tokens: int) -> list[float]:
+    """Return when a request began and when each of its tokens came, by this machine's clock."""
+    connection = http.client.HTTPConnection(address, timeout=300)
+    body = {"model": "m", "prompt": prompt, "max_tokens": tokens, "temperature": 0, "ignore_eos": True}
+    times = [time.time()]
+    connection.request(
+        "POST", "/v1/completions", json.dumps({**body, "stream": True}), {"Content-Type": "application/json"}
+    )
+    for line in connection.getresponse():
+        if line.startswith(b'data: {"') and json.loads(line[6:])["choices"]:
+            times.append(time.time())
+    connection.close()
+    return times
+
+
+def main(url: str, seconds: str, concurrency: str, prompt: str, tokens: str, out: str) -> None:
+    """Ask until the time is over, then write the times of all requests."""
+    end, requests, numbers = time.time() + float(seconds), list[list[float]](), random.Random(0)
+
+    def ask() -> None:
+        while time.time() < end:
+            words = [numbers.randrange(3, 8000) for _ in range(int(prompt))]
+            requests.append(stream_completion(urlsplit(url).netloc, words, int(tokens)))
+
+    threads = [threading.Thread(target=ask) for _ in range(int(concurrency))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    with open(out, "w") as file:  # noqa: PTH123 - runs in any environment
+        json.dump(requests, file)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
