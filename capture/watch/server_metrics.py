@@ -3,7 +3,7 @@
 import math
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from capture.watch.prometheus import MetricSample
@@ -11,6 +11,7 @@ from capture.watch.prometheus import MetricSample
 RATE_WINDOW_S: Final = 10.0  # over which rates and quantiles are computed
 QUANTILES: Final = {"p50": 0.5, "p95": 0.95}
 ESTIMATE: Final = "estimated from buckets"  # track of quantiles from histograms
+BOUNDS: Final = "bounds of the bucket"  # track of the edges between which a quantile lies
 
 Buckets = Mapping[float, float]  # upper edge in seconds → requests at or below it
 
@@ -27,6 +28,12 @@ class MetricNames:
     ttft: tuple[str, ...]
     itl: tuple[str, ...]
     steps: tuple[str, ...] = ()  # count of the engine's steps
+    durations: Mapping[str, tuple[str, ...]] = field(
+        default_factory=dict
+    )  # of the parts of a request, by name
+    preempted: tuple[str, ...] = ()
+    cache_queries: tuple[str, ...] = ()  # tokens that were looked up in the prefix cache
+    cache_hits: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -44,6 +51,7 @@ class _Reading:
     at: float
     totals: Mapping[str, float]
     buckets: Mapping[str, Buckets]
+    sums: Mapping[str, tuple[float, float]]  # seconds and number of what a histogram has counted
 
 
 @dataclass(frozen=True)
@@ -74,7 +82,8 @@ class MetricHistory:
         """Return the metrics at this time, in seconds."""
         ranks = ("tp_rank", "pp_rank")
         first_rank = [s for s in samples if all(s.labels.get(rank, "0") == "0" for rank in ranks)]
-        reading = _Reading(at, self._sum_totals(first_rank), self._collect_histograms(first_rank))
+        histograms = self._collect_histograms(first_rank)
+        reading = _Reading(at, self._sum_totals(first_rank), histograms, self._sum_durations(first_rank))
         if self._readings and _has_reset(self._readings[-1], reading):
             self._readings.clear()
         self._readings.append(reading)
@@ -94,9 +103,28 @@ class MetricHistory:
         return [metric for metric in metrics if math.isfinite(metric.value)]
 
     def _sum_totals(self, samples: Sequence[MetricSample]) -> dict[str, float]:
-        names = {"generated tokens": self._names.generated, "prompt tokens": self._names.prompted}
+        names = {
+            "generated tokens": self._names.generated,
+            "prompt tokens": self._names.prompted,
+            "preemptions": self._names.preempted,
+            "cache queries": self._names.cache_queries,
+            "cache hits": self._names.cache_hits,
+        }
         totals = {name: _select_values(samples, keys) for name, keys in names.items()}
         return {name: math.fsum(values) for name, values in totals.items() if values}
+
+    def _sum_durations(self, samples: Sequence[MetricSample]) -> dict[str, tuple[float, float]]:
+        """Return seconds and number of each latency and part of a request, exactly as the server counts."""
+        names = {"TTFT": self._names.ttft, "ITL": self._names.itl, **self._names.durations}
+        sums = {}
+        for name, keys in names.items():
+            pairs = (
+                (_select_values(samples, [f"{k}_sum"]), _select_values(samples, [f"{k}_count"])) for k in keys
+            )
+            pair = next(((math.fsum(s), math.fsum(n)) for s, n in pairs if s and n), None)
+            if pair is not None:
+                sums[name] = pair
+        return sums
 
     def _collect_histograms(self, samples: Sequence[MetricSample]) -> dict[str, Buckets]:
         names = {"TTFT": self._names.ttft, "ITL": self._names.itl}
@@ -104,10 +132,10 @@ class MetricHistory:
         return {name: buckets for name, buckets in buckets_by_name.items() if buckets}
 
 
-def estimate_quantile(buckets: Buckets, share: float) -> float | None:
-    """Return a quantile of histogram buckets, linear within a bucket; the last edge for values beyond.
+def estimate_quantile(buckets: Buckets, share: float) -> tuple[float, float, float] | None:
+    """Return a quantile of histogram buckets and the edges of its bucket, of which the upper may be infinite.
 
-    None if nothing was counted.
+    It is linear within a bucket; the last edge for values beyond. None if nothing was counted.
     """
     edges = sorted(buckets)
     total = buckets[edges[-1]] if edges else 0.0
@@ -117,10 +145,11 @@ def estimate_quantile(buckets: Buckets, share: float) -> float | None:
     for edge in edges:
         if buckets[edge] >= share * total:
             if math.isinf(edge):
-                return lower
-            return lower + (edge - lower) * (share * total - below) / (buckets[edge] - below)
+                return lower, lower, edge
+            value = lower + (edge - lower) * (share * total - below) / (buckets[edge] - below)
+            return value, lower, edge
         below, lower = buckets[edge], edge
-    return lower
+    return lower, lower, math.inf
 
 
 def _compute_rates_between(before: _Reading, after: _Reading) -> list[ServerMetric]:
@@ -129,16 +158,44 @@ def _compute_rates_between(before: _Reading, after: _Reading) -> list[ServerMetr
     if seconds <= 0:
         return []
     metrics = []
-    for name, total in after.totals.items():
-        if name in before.totals:
-            metrics.append(ServerMetric(f"{name}/s", (total - before.totals[name]) / seconds, "tok/s"))
+    grown = {name: n - before.totals[name] for name, n in after.totals.items() if name in before.totals}
+    for name, unit in (("generated tokens", "tok/s"), ("prompt tokens", "tok/s"), ("preemptions", "1/s")):
+        if name in grown:
+            metrics.append(ServerMetric(f"{name}/s", grown[name] / seconds, unit))
+    if grown.get("cache queries") and "cache hits" in grown:
+        metrics.append(
+            ServerMetric("prefix cache hits", 100 * grown["cache hits"] / grown["cache queries"], "%")
+        )
+    metrics += _compute_means(before.sums, after.sums)
     for name, buckets in after.buckets.items():
-        earlier = before.buckets.get(name, {})
-        between = {edge: count - earlier.get(edge, 0.0) for edge, count in buckets.items()}
-        for word, share in QUANTILES.items():
-            if (value := estimate_quantile(between, share)) is not None:
-                metrics.append(ServerMetric(f"{name} {word}", 1000 * value, "ms", ESTIMATE))
+        metrics += _compute_quantiles(name, before.buckets.get(name, {}), buckets)
     return [metric for metric in metrics if math.isfinite(metric.value)]
+
+
+def _compute_quantiles(name: str, before: Buckets, after: Buckets) -> list[ServerMetric]:
+    """Return the quantiles of what was counted between two readings, and the bounds of their buckets."""
+    metrics = []
+    between = {edge: count - before.get(edge, 0.0) for edge, count in after.items()}
+    for word, share in QUANTILES.items():
+        if (estimate := estimate_quantile(between, share)) is not None:
+            value, low, high = (1000 * seconds for seconds in estimate)
+            metrics.append(ServerMetric(f"{name} {word}", value, "ms", ESTIMATE))
+            metrics.append(ServerMetric(f"{name} {word} from", low, "ms", BOUNDS))
+            metrics.append(ServerMetric(f"{name} {word} to", high, "ms", BOUNDS))
+    return metrics
+
+
+def _compute_means(
+    before: Mapping[str, tuple[float, float]], after: Mapping[str, tuple[float, float]]
+) -> list[ServerMetric]:
+    """Return the mean of what was counted between two readings, by name."""
+    metrics = []
+    for name, (seconds, number) in after.items():
+        earlier_seconds, earlier_number = before.get(name, (0.0, 0.0))
+        if number > earlier_number:
+            mean = (seconds - earlier_seconds) / (number - earlier_number)
+            metrics.append(ServerMetric(f"{name} mean", 1000 * mean, "ms"))
+    return metrics
 
 
 def _has_reset(before: _Reading, after: _Reading) -> bool:
@@ -147,10 +204,15 @@ def _has_reset(before: _Reading, after: _Reading) -> bool:
 
 
 def _select_values(samples: Sequence[MetricSample], names: Sequence[str]) -> list[float]:
-    """Return the values of the first of these names that is present."""
+    """Return the values of the first of these names that is present.
+
+    SGLang counts requests once with an empty priority, and once more for each priority.
+    """
     for name in names:
-        if values := [s.value for s in samples if s.name == name]:
-            return values
+        hits = [s for s in samples if s.name == name]
+        if hits:
+            totals = [s.value for s in hits if not s.labels.get("priority")]
+            return totals or [s.value for s in hits]
     return []
 
 

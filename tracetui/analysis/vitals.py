@@ -20,8 +20,12 @@ ALERT_OVER: Final = "over"  # the alarm text that ends the last alarm
 _REQUESTS: Final = (("requests running", "running"), ("requests waiting", "waiting"))
 _RATES: Final = (("generated tokens/s", "tok/s"), ("prompt tokens/s", "prompt tok/s"))
 _LATENCIES: Final = ("TTFT", "ITL")
+_REQUEST_PARTS: Final = {
+    "queue time": "queued", "prefill time": "prefill", "decode time": "decode", "request time": "in all",
+}  # fmt: skip
 _STALE_NS: Final = 15 * 10**9
-_ESTIMATED: Final = "estimated from the server's histograms"
+_ESTIMATED: Final = "quantiles from the server's buckets"
+_QUANTILES: Final = ("p50", "p95")
 
 AVERAGED_SAMPLES: Final = 5  # newest samples of a counter that are averaged: one second
 GAUGES: Final = {
@@ -42,13 +46,15 @@ _UNITS: Final = dict(
 
 
 def describe_server_status(run: Run) -> dict[str, str]:
-    """Describe the newest state by kind: `server`, `latency`, `windows`; empty if nothing was watched."""
+    """Describe the newest state: `server`, `latency`, `requests`, `windows`; empty if nothing was watched."""
     if WATCHED not in run.meta:
         return {}
     figures = _find_latest_values(run, "counter", "name", "value")
     texts = _find_latest_values(run, "mark", "path", "name")
     alarm = texts.get("alarm", ALERT_OVER)
-    current = {"server": _describe_load(run, figures, texts), "latency": _describe_latency(figures)}
+    latency = _describe_latency(figures) or _describe_silence(run, figures)
+    current = {"server": _describe_load(run, figures, texts), "latency": latency}
+    current["requests"] = _describe_request_parts(figures)
     server = current if alarm == ALERT_OVER else {"server": alarm}
     sentences = {**server, "windows": _describe_profiles(run, texts)}
     return {kind: text for kind, text in sentences.items() if text}
@@ -61,7 +67,11 @@ def _describe_load(run: Run, figures: Mapping[str, float], texts: Mapping[str, s
     parts = [f"{figures[key]:,.0f} {word}" for key, word in _REQUESTS if key in figures]
     if "KV cache usage" in figures:
         parts.append(f"KV cache {figures['KV cache usage']:.0f}% full")
+    if "prefix cache hits" in figures:
+        parts.append(f"{figures['prefix cache hits']:.0f}% of prompt tokens from its prefix cache")
     parts += [f"{figures[key]:,.4g} {word}" for key, word in _RATES if key in figures]
+    if figures.get("preemptions/s"):
+        parts.append(f"{figures['preemptions/s']:,.2g} preemptions/s")
     health = f" is {texts['health']}" if "health" in texts else ""
     return f"{name}{health}{': ' if parts else ''}{', '.join(parts)}"
 
@@ -69,11 +79,46 @@ def _describe_load(run: Run, figures: Mapping[str, float], texts: Mapping[str, s
 def _describe_latency(figures: Mapping[str, float]) -> str:
     """Describe the latencies of the last seconds; empty if no request completed."""
     parts = [
-        f"{name} p50 ~{figures[f'{name} p50']:,.3g} ms, p95 ~{figures[f'{name} p95']:,.3g} ms"
+        f"{name} {_describe_mean(figures, name)}"
+        + ", ".join(_describe_quantile(figures, name, quantile) for quantile in _QUANTILES)
         for name in _LATENCIES
-        if {f"{name} p50", f"{name} p95"} <= figures.keys()
+        if {f"{name} {p}" for p in _QUANTILES} <= figures.keys()
     ]
     return f"{'; '.join(parts)} ({_ESTIMATED})" if parts else ""
+
+
+def _describe_mean(figures: Mapping[str, float], name: str) -> str:
+    mean = figures.get(f"{name} mean")
+    return "" if mean is None else f"mean {mean:,.3g} ms, "
+
+
+def _describe_quantile(figures: Mapping[str, float], name: str, quantile: str) -> str:
+    """Describe a quantile by the bounds of its bucket; by an estimate where they were not recorded."""
+    key = f"{name} {quantile}"
+    if f"{key} from" in figures and f"{key} to" in figures:
+        return f"{quantile} {figures[f'{key} from']:,.3g}–{figures[f'{key} to']:,.3g} ms"
+    if f"{key} from" in figures:
+        return f"{quantile} > {figures[f'{key} from']:,.3g} ms"
+    return f"{quantile} ~{figures[key]:,.3g} ms"
+
+
+def _describe_request_parts(figures: Mapping[str, float]) -> str:
+    parts = [
+        f"{word} {figures[f'{name} mean']:,.4g} ms"
+        for name, word in _REQUEST_PARTS.items()
+        if f"{name} mean" in figures
+    ]
+    return f"finished requests, mean: {', '.join(parts)}" if parts else ""
+
+
+def _describe_silence(run: Run, figures: Mapping[str, float]) -> str:
+    """Describe since when no latency came; empty if none came before."""
+    if not figures or not (run.has("name") and run.has("t") and run.has("value")):
+        return ""
+    rows = select_kind(run, "counter", ("t", "name"))
+    is_latency = pl.col("name").cast(pl.String).str.starts_with("ITL p50")
+    last, newest = rows.select(pl.col("t").filter(is_latency).max(), pl.col("t").max().alias("newest")).row(0)
+    return "" if last is None else f"no token for {(newest - last) / 1e9:,.0f} s: no latencies"
 
 
 def _describe_profiles(run: Run, texts: Mapping[str, str]) -> str:

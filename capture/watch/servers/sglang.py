@@ -23,6 +23,10 @@ NAMES: Final = MetricNames(
     prompted=("sglang:prompt_tokens_total",),
     ttft=("sglang:time_to_first_token_seconds",),
     itl=("sglang:inter_token_latency_seconds", "sglang:time_per_output_token_seconds"),
+    durations={
+        "queue time": ("sglang:queue_time_seconds",),
+        "request time": ("sglang:e2e_request_latency_seconds",),
+    },
 )
 
 

@@ -26,6 +26,15 @@ NAMES: Final = MetricNames(
     prompted=("vllm:prompt_tokens_total", "vllm:prompt_tokens"),
     ttft=("vllm:time_to_first_token_seconds",),
     steps=("vllm:iteration_tokens_total_count",),
+    durations={
+        "queue time": ("vllm:request_queue_time_seconds",),
+        "prefill time": ("vllm:request_prefill_time_seconds",),
+        "decode time": ("vllm:request_decode_time_seconds",),
+        "request time": ("vllm:e2e_request_latency_seconds",),
+    },
+    preempted=("vllm:num_preemptions_total", "vllm:num_preemptions"),
+    cache_queries=("vllm:prefix_cache_queries_total", "vllm:prefix_cache_queries"),
+    cache_hits=("vllm:prefix_cache_hits_total", "vllm:prefix_cache_hits"),
     itl=("vllm:inter_token_latency_seconds", "vllm:time_per_output_token_seconds"),
 )
 

@@ -100,8 +100,46 @@ def test_quantiles_are_of_what_came_between_two_readings() -> None:
     figures.add_reading(buckets({"0.1": 1000, "0.2": 1000, "+Inf": 1000}), 0.0)
     now = figures.add_reading(buckets({"0.1": 1000, "0.2": 1010, "+Inf": 1010}), 1.0)
     # ten requests, all between 100 and 200 ms: half of them by 150, 95 % by 195
-    assert named(now) == {"TTFT p50": pytest.approx(150), "TTFT p95": pytest.approx(195)}
-    assert {f.track for f in now} == {"estimated from buckets"}
+    assert named(now) == pytest.approx({
+        "TTFT p50": 150, "TTFT p50 from": 100, "TTFT p50 to": 200,
+        "TTFT p95": 195, "TTFT p95 from": 100, "TTFT p95 to": 200,
+    })  # fmt: skip
+    assert {f.track for f in now} == {"estimated from buckets", "bounds of the bucket"}
+
+
+def read_twice(before: str, after: str, kind: str = "vllm") -> dict[str, float]:
+    """Return the metrics of ten seconds between two texts, of which each line is a name and a value."""
+    history = MetricHistory({"vllm": VLLM, "sglang": SGLANG}[kind].NAMES)
+    history.add_reading(parse_samples(before, f"{kind}:"), 0.0)
+    return named(history.add_reading(parse_samples(after, f"{kind}:"), 10.0))
+
+
+def test_means_are_exact() -> None:
+    """Three requests finished before; two of 4 s and 6 s meanwhile, of which 1 s and 2 s in the queue."""
+    names = {"e2e_request_latency": 10.0, "request_queue_time": 3.0, "inter_token_latency": 0.5}
+    before = "".join(f"vllm:{name}_seconds_sum 7\nvllm:{name}_seconds_count 3\n" for name in names)
+    after = "".join(
+        f"vllm:{name}_seconds_sum {7 + more}\nvllm:{name}_seconds_count 5\n" for name, more in names.items()
+    )
+    expected = {"request time mean": 5000, "queue time mean": 1500, "ITL mean": 250}
+    assert read_twice(before, after) == pytest.approx(expected)
+    assert read_twice(after, after) == {}, "nothing finished"
+
+
+def test_preemptions_and_prefix_cache() -> None:
+    lines = (
+        "vllm:num_preemptions_total {}\nvllm:prefix_cache_queries_total {}\nvllm:prefix_cache_hits_total {}\n"
+    )
+    now = read_twice(lines.format(5, 100, 100), lines.format(9, 300, 150))
+    assert now == pytest.approx({"preemptions/s": 0.4, "prefix cache hits": 25})
+    assert read_twice(lines.format(5, 100, 100), lines.format(5, 100, 100)) == {"preemptions/s": 0.0}
+
+
+def test_requests_are_not_counted_again_by_their_priorities() -> None:
+    lines = 'sglang:num_queue_reqs{priority=""} 6\nsglang:num_queue_reqs{priority="0"} 4\n'
+    lines += 'sglang:num_queue_reqs{priority="1"} 2\n'
+    figures = MetricHistory(SGLANG.NAMES).add_reading(parse_samples(lines, "sglang:"), 0.0)
+    assert named(figures) == {"requests waiting": 6}
 
 
 def test_no_request_has_no_quantile() -> None:
@@ -113,14 +151,16 @@ def test_no_request_has_no_quantile() -> None:
 @pytest.mark.parametrize(
     ("counts", "share", "expected"),
     [
-        ({1.0: 10.0, 2.0: 10.0, math.inf: 10.0}, 0.5, 0.5),
-        ({1.0: 0.0, 2.0: 4.0, math.inf: 4.0}, 0.25, 1.25),
-        ({1.0: 1.0, 2.0: 2.0, math.inf: 4.0}, 0.95, 2.0),  # beyond the last edge: that edge
+        ({1.0: 10.0, 2.0: 10.0, math.inf: 10.0}, 0.5, (0.5, 0.0, 1.0)),
+        ({1.0: 0.0, 2.0: 4.0, math.inf: 4.0}, 0.25, (1.25, 1.0, 2.0)),
+        ({1.0: 1.0, 2.0: 2.0, math.inf: 4.0}, 0.95, (2.0, 2.0, math.inf)),  # beyond the last edge: that edge
         ({1.0: 0.0, math.inf: 0.0}, 0.5, None),
         ({}, 0.5, None),
     ],
 )
-def test_quantiles_by_hand(counts: dict[float, float], share: float, expected: float | None) -> None:
+def test_quantiles_by_hand(
+    counts: dict[float, float], share: float, expected: tuple[float, float, float] | None
+) -> None:
     assert estimate_quantile(counts, share) == expected
 
 
@@ -132,7 +172,8 @@ def test_an_estimate_lies_in_the_bucket_of_the_truth(values: list[float], share:
     upper = next(edge for edge in edges if truth <= edge)
     lower = max((edge for edge in edges if edge < truth), default=0.0)
     estimate = estimate_quantile(counts, share)
-    assert estimate is not None and lower - 1e-9 <= estimate <= upper + 1e-9
+    assert estimate is not None and lower - 1e-9 <= estimate[0] <= upper + 1e-9
+    assert estimate[1] - 1e-9 <= truth <= estimate[2] + 1e-9
 
 
 def test_labels_may_hold_anything() -> None:

@@ -45,15 +45,26 @@ def served(*rows: dict[str, Any], **meta: Any) -> Run:
 def test_the_newest_figures_are_said() -> None:
     assert describe_server_status(served(*BUSY)) == {
         "server": f"vLLM at {ADDRESS} is healthy: 12 running, 3 waiting, KV cache 43% full, 812.4 tok/s",
-        "latency": "TTFT p50 ~35 ms, p95 ~48.5 ms (estimated from the server's histograms)",
+        "latency": "TTFT p50 ~35 ms, p95 ~48.5 ms (quantiles from the server's buckets)",
         "windows": f"windows of {PLAN}: 2 windows",
     }
 
 
 def test_a_figure_that_comes_no_more_is_none_of_now() -> None:
-    words = describe_server_status(served(*BUSY, figure("KV cache usage", 1, "%", at=120)))
+    old = figure("ITL p50", 12, "ms", at=80)
+    words = describe_server_status(served(*BUSY, old, figure("KV cache usage", 1, "%", at=120)))
     assert words["server"] == f"vLLM at {ADDRESS} is healthy: KV cache 1% full"
-    assert "latency" not in words
+    assert words["latency"] == "no token for 40 s: no latencies"
+
+
+def test_latencies_are_said_with_their_mean_and_the_bounds_of_their_buckets() -> None:
+    figures = {"ITL mean": 12.2, "ITL p50": 17.5, "ITL p50 from": 10, "ITL p50 to": 25, "ITL p95": 80,
+               "ITL p95 from": 80, "request time mean": 812, "queue time mean": 3, "prefix cache hits": 40,
+               "preemptions/s": 0.5}  # fmt: skip
+    words = describe_server_status(served(*(figure(name, value, "ms") for name, value in figures.items())))
+    assert words["latency"].startswith("ITL mean 12.2 ms, p50 10–25 ms, p95 > 80 ms")
+    assert words["requests"] == "finished requests, mean: queued 3 ms, in all 812 ms"
+    assert words["server"].endswith("40% of prompt tokens from its prefix cache, 0.5 preemptions/s")
 
 
 def test_a_server_that_does_not_answer_has_no_figures() -> None:
