@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 
 .DEFAULT_GOAL := test
-.PHONY: live test test-all check others bench kernels clean
+.PHONY: live test test-all real check others bench kernels clean
 
 # built by the installation of the checkout; anew when it changes
 COMPILED := $(wildcard capture/loaders/_scan/*.[ch] engines/processor/*.[ch])
@@ -32,6 +32,9 @@ test: check  ## what to run at each change, some five minutes
 
 test-all: check  ## also terminals, kills, packaging, long fuzz: what CI runs
 	$(BIN)/python -m pytest -n 3
+
+real: $(VENV)/.ok-dev  ## claims about other programs, tried on them; ENVIRONMENTS: see tests/real/__init__.py
+	TRACETUI_REAL=$(ENVIRONMENTS) $(BIN)/python -m pytest -rs tests/real
 
 others:  ## the tests that need no torch, on every later Python that is here
 	.ci/others

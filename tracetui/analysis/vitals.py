@@ -104,7 +104,7 @@ def _describe_quantile(figures: Mapping[str, float], name: str, quantile: str) -
 
 def _describe_request_parts(figures: Mapping[str, float]) -> str:
     parts = [
-        f"{word} {figures[f'{name} mean']:,.4g} ms"
+        f"{word} {figures[f'{name} mean']:,.3g} ms"
         for name, word in _REQUEST_PARTS.items()
         if f"{name} mean" in figures
     ]

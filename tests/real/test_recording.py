@@ -1,0 +1,61 @@
+"""Programs that import torch in their own way, alone and recorded: the same result, and what they made."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from capture.load_runs import load
+from capture.run import Run
+from tests.real import PROGRAMS, find_program
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+QUIET = {"VLLM_CPU_KVCACHE_SPACE": "1", "HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1"}
+
+
+def record(folder: Path, *command: str, **environment: str) -> Run:
+    """Run a program alone and recorded, compare its result and exit code, and return the recording.
+
+    The result is the last line: vLLM writes its log, with the time, to standard output as well.
+    """
+    ours = {**os.environ, **QUIET, **environment}
+    alone = subprocess.run(command, env=ours, capture_output=True, text=True, check=False)
+    recorder = [sys.executable, "-m", "tracetui", "record", "--quiet", "-o", str(folder / "prof.jsonl"), "--"]
+    recorded = subprocess.run([*recorder, *command], env=ours, capture_output=True, text=True, check=False)
+    results = [(done.stdout.splitlines()[-1:], done.returncode) for done in (alone, recorded)]
+    assert results[0] == results[1] and results[0][0], recorded.stderr[-2000:]
+    (run,) = load(folder / "prof.jsonl", cache=False)
+    return run
+
+
+def count_steps(run: Run) -> dict[tuple[str, int | None, int | None], int]:
+    """Return the number of steps of each phase, batch and number of tokens."""
+    steps = run.events.filter(pl.col("kind") == "step").with_columns(pl.col("phase").cast(pl.String))
+    return {row[:3]: row[3] for row in steps.group_by("phase", "batch", "tokens").len().rows()}
+
+
+def test_generate_of_transformers_imported_first(tmp_path: Path) -> None:
+    run = record(tmp_path, find_program("host"), str(PROGRAMS / "generate.py"))
+    assert run.meta["model"] == "LlamaForCausalLM"
+    assert count_steps(run) == {("prefill", 2, 2): 1, ("decode", 2, 2): 15}
+
+
+def test_a_training_of_accelerate_launched_by_its_command(tmp_path: Path) -> None:
+    launch = [find_program("host", "accelerate"), "launch", "--cpu", "--num_processes", "1"]
+    run = record(tmp_path, *launch, str(PROGRAMS / "accelerated.py"))
+    assert (run.events["kind"] == "step").sum() == 10
+
+
+@pytest.mark.parametrize("processes", ["0", "1"], ids=["in the program", "in a process of its own"])
+def test_vllm_without_a_server(processes: str, model: Path, tmp_path: Path) -> None:
+    """56 tokens of four prompts, then 23 steps of four tokens; rehearsals have no tokens."""
+    command = [find_program("vllm"), str(PROGRAMS / "offline.py"), str(model)]
+    run = record(tmp_path, *command, VLLM_ENABLE_V1_MULTIPROCESSING=processes)
+    assert run.meta["model"] == "Qwen3ForCausalLM"
+    steps = {key: count for key, count in count_steps(run).items() if key[0] != "forward"}
+    assert steps == {("prefill", 4, 56): 1, ("decode", 4, 4): 23}
+    rotary = run.events.filter(pl.col("name").cast(pl.String).str.contains("rotary"))
+    assert rotary.height and rotary["layer"].null_count() == rotary.height, "all layers share it"

@@ -1,0 +1,129 @@
+"""A real vLLM under load, recorded by its address: figures, windows and silence by a client's clock."""
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import NamedTuple
+
+import polars as pl
+import pytest
+
+from capture.load_runs import load
+from capture.run import Run
+from capture.watch.http_client import HttpClient, NoAnswerError, ServerAddress
+from tests.real import find_program
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+START_TIMEOUT_S = 400
+
+
+class Server(NamedTuple):
+    url: str
+    traces: Path
+
+
+@pytest.fixture(scope="module")
+def server(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """Serve the model with the profiler that the guide advises."""
+    traces = tmp_path_factory.mktemp("traces")
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    config = {"profiler": "torch", "torch_profiler_dir": str(traces), "torch_profiler_with_stack": False,
+              "torch_profiler_record_shapes": True, "detailed_trace_annotation": True}  # fmt: skip
+    command = [
+        find_program("vllm", "vllm"), "serve", str(model), "--served-model-name", "m", "--host", "127.0.0.1",
+        "--port", str(port), "--max-model-len", "2048", "--dtype", "bfloat16", "--enforce-eager",
+        "--profiler-config", json.dumps(config),
+    ]  # fmt: skip
+    quiet = {"VLLM_CPU_KVCACHE_SPACE": "1", "HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1"}
+    log = (traces.parent / "server.log").open("wb")
+    child = subprocess.Popen(
+        command, env={**os.environ, **quiet}, stdout=log, stderr=log, start_new_session=True
+    )
+    url = f"http://127.0.0.1:{port}"
+    try:
+        wait_until_healthy(url, child)
+        yield Server(url, traces)
+    finally:
+        os.killpg(child.pid, signal.SIGKILL)
+        child.wait()
+
+
+def wait_until_healthy(url: str, child: "subprocess.Popen[bytes]") -> None:
+    client, deadline = HttpClient(ServerAddress.from_url(url)), time.monotonic() + START_TIMEOUT_S
+    while time.monotonic() < deadline and child.poll() is None:
+        try:
+            if client.get("/health", 3.0).is_ok:
+                return
+        except NoAnswerError:
+            time.sleep(1.0)
+    raise AssertionError("the server did not start")
+
+
+def record_under_load(server: Server, folder: Path, *options: str) -> tuple[Run, list[list[float]]]:
+    """Record 20 s of a server that four clients ask; return the recording and the clients' times."""
+    times = folder / "times.json"
+    load_command = [sys.executable, "-m", "tests.real.load", server.url, "30", "4", "64", "64", str(times)]
+    with subprocess.Popen(load_command) as clients:
+        time.sleep(5.0)
+        run = record(server, folder, "20s", *options)
+        clients.wait()
+    return run, json.loads(times.read_text())
+
+
+def record(server: Server, folder: Path, seconds: str, *options: str) -> Run:
+    out = folder / "served.jsonl"
+    command = [
+        sys.executable,
+        "-m",
+        "tracetui",
+        "record",
+        server.url,
+        "--traces",
+        str(server.traces),
+        "--for",
+    ]
+    subprocess.run([*command, seconds, "--quiet", "-o", str(out), *options], check=True)
+    (run,) = load(out, cache=False)
+    return run
+
+
+def list_marks(run: Run, path: str) -> list[str]:
+    rows = run.events.filter(pl.col("path").cast(pl.String) == path)
+    return rows["name"].cast(pl.String).to_list()
+
+
+def test_an_idle_server_is_not_profiled(server: Server, tmp_path: Path) -> None:
+    run = record(server, tmp_path, "6s")
+    assert "no window: the server has no requests" in list_marks(run, "windows")
+    assert not list(server.traces.iterdir())
+
+
+def test_latencies_are_those_of_the_clients(server: Server, tmp_path: Path) -> None:
+    run, requests = record_under_load(server, tmp_path, "--windows", "0")
+    means = run.events.filter(pl.col("name").cast(pl.String) == "ITL mean")["value"]
+    gaps = [1000 * (after - before) for times in requests for before, after in pairwise(times[1:])]
+    assert means.to_list()[-1] == pytest.approx(sum(gaps) / len(gaps), rel=0.25), (
+        "the load of 10 of 30 seconds"
+    )
+
+
+def test_a_window_has_its_steps_and_says_its_silence(server: Server, tmp_path: Path) -> None:
+    run, requests = record_under_load(server, tmp_path, "--every", "60s")
+    steps = run.events.filter(pl.col("kind") == "step")
+    assert 5 <= steps.height <= 6 and set(steps["batch"]) <= {3, 4}
+    summary = list_marks(run, "windows")[-1]
+    assert summary.startswith("1 window, 1 without any work")
+    (said,) = re.findall(r"no token for ([0-9,]+) ms", summary)
+    tokens = sorted(at for times in requests for at in times[1:])
+    longest = max(after - before for before, after in pairwise(tokens))
+    assert float(said.replace(",", "")) == pytest.approx(1000 * longest, rel=0.2, abs=100)
