@@ -98,9 +98,7 @@ class State:
         name = {"vllm": "host_77.{}.pt.trace.json.gz", "sglang": "{}-TP-0.trace.json.gz"}[self.kind]
         packed = gzip.compress(text.encode())
         if self.has_frontend:
-            events = (
-                '[{"ph": "X", "cat": "user_annotation", "name": "PyTorch Profiler (0)", "ts": 1, "dur": 2}]'
-            )
+            events = '[{"ph": "i", "s": "g", "name": "Record Window End", "pid": "", "tid": "", "ts": 1}]'
             frontend = f'{head} "schemaVersion": 1, "traceEvents": {events}}}'.encode()
             (self.place / f"vm.async_llm.{time.time_ns()}.pt.trace.json.gz").write_bytes(
                 gzip.compress(frontend)
