@@ -159,8 +159,9 @@ def _describe_uncertainty(row: dict[str, Any], sides: Sides) -> str:
         return f"{row['steps']} step{'s' * (row['steps'] > 1)} per side ({MIN_SAMPLES} or more are better)"
     if abs(math.log(row["b_ns"] / row["a_ns"])) > params.RUN_DIFFERENCE_SD * sides.floor.spread:
         return "the steps vary too much"
-    floor = "run-to-run floor" if sides.floor.is_known else "assumed run-to-run floor"
-    return f"below the {floor} of {sides.floor.percent}"
+    limit = math.expm1(params.RUN_DIFFERENCE_SD * sides.floor.spread)
+    basis = "" if sides.floor.is_known else "are assumed to "
+    return f"equal runs {basis}differ by up to {limit:.0%} (floor {sides.floor.percent})"
 
 
 def _describe_carriers(rows: pl.DataFrame) -> str:
