@@ -15,6 +15,7 @@ Floats = NDArray[np.float64]
 MIN_SAMPLES: Final = 6  # samples per side, below which nothing is concluded
 CONFIDENCE: Final = 0.95
 ALPHA: Final = 0.05
+_LONGEST_NS: Final = 2.0**62  # of an interval; more does not fit into a column
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,7 +46,7 @@ def compute_interval_from_a(evidence: RowEvidence) -> tuple[Floats, Floats]:
             np.where(end == 0, 0.0, evidence.median_a * np.expm1(2 * np.arcsinh(end / scale)))
             for end in (evidence.low, evidence.high)
         )
-    return low, high
+    return np.minimum(low, _LONGEST_NS), np.minimum(high, _LONGEST_NS)
 
 
 def compute_paired_evidence(a: Floats, b: Floats) -> RowEvidence:

@@ -121,7 +121,10 @@ def _format_interval(row: dict[str, Any]) -> str:
     if row["low_ns"] is None or row["low_ns"] == row["high_ns"]:
         return ""
     low, high = (100 * row[c] / row["a_ns"] for c in ("low_ns", "high_ns"))
-    return f"; 95%: {low:+,.0f} to {high:+,.0f}%"
+    largest = (
+        f"{high:+,.0f}%" if high < params.LARGEST_CHANGE_PCT else f"over +{params.LARGEST_CHANGE_PCT:,}%"
+    )
+    return f"; 95%: {low:+,.0f} to {largest}"
 
 
 def _format_rate(row: dict[str, Any]) -> str:
