@@ -432,6 +432,8 @@ def sort_answer(answer: Answer, look: Look) -> Answer:
     if orders:
         directions = list(orders.values())
         rows = rows.sort(list(orders), descending=directions, nulls_last=True, maintain_order=True)
+        if {"share", "cumulative_share"} <= set(rows.columns):  # with those of all rows above it
+            rows = rows.with_columns(cumulative_share=pl.col("share").cum_sum())
     if look.limit is not None and rows.height > look.limit:
         notes.append(f"{look.limit} of {rows.height} rows shown")
         rows = rows.head(look.limit)
