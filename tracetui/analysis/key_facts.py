@@ -9,7 +9,7 @@ import polars as pl
 
 from capture.run import Run
 from tracetui import units
-from tracetui.analysis import growth
+from tracetui.analysis import growth, ranks
 from tracetui.analysis.frames.run_memo import cache_per_run
 from tracetui.analysis.frames.selection import is_change, list_ranks, name_work, select_timed
 from tracetui.analysis.kernels import compute_total_tables
@@ -249,13 +249,25 @@ def _iter_suggestions(run: Run) -> Iterator[Suggestion]:
     if "lever" in facts:
         yield Suggestion("fix", facts["lever"])
         yield from _suggest_odd_layer(run)
-    if len(list_ranks(run)) > 1 and run.has("step"):
-        yield Suggestion("ranks", "which rank the others wait for")
+    yield from _suggest_late_rank(run)
     yield from _suggest_growth(run)
     if run.log.dropped:
         yield Suggestion("import", f"{run.log.dropped:,} of {run.log.read:,} records could not be read")
     yield from _suggest_idle(run)
     yield from _suggest_largest(run)
+
+
+def _suggest_late_rank(run: Run) -> Iterator[Suggestion]:
+    """Suggest the rank that the others wait for most, if the view of ranks finds one."""
+    if len(list_ranks(run)) < 2 or not (run.has("step") and run.has("dur")):
+        return
+    times = ranks.compare_ranks(run, Look())
+    if len(times.ranks) < 2:
+        return
+    late = ranks.compute_rank_table(times, Look()).filter(pl.col("verdict") == "slower")
+    for row in late.sort("behind_ns", descending=True).head(1).iter_rows(named=True):
+        behind = f"{units.format_duration(row['behind_ns'])} ({units.format_share(row['behind_share'])})"
+        yield Suggestion("ranks", f"rank {row['rank']} is late: {behind} behind the others per step")
 
 
 def _suggest_odd_layer(run: Run) -> Iterator[Suggestion]:
