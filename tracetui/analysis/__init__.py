@@ -9,6 +9,7 @@ One module per table, mostly named after the view that shows it:
 
 calls: callers and callees of one scope
 classification_reasons: why a kernel has its op and category
+contradictions: figures that cannot be, and what they contradict
 detail: launches, histogram, steps and layers of one entered row
 growth: time per token of each op against context length, and its law
 kernels: kernel statistics per group, with trends over the steps

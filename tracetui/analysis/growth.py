@@ -1,6 +1,6 @@
 """Growth: time per token of each op over the decode steps, against context length, and its law."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import polars as pl
@@ -18,6 +18,8 @@ HALF_SHARE: Final = 0.5
 TREND_CELLS: Final = 64
 
 MOVING_LAWS: Final = ("linear", "step")  # laws of change; others are flat or noisy
+GROWTH_MIN_SHARE: Final = 0.25  # of its first time: an op that grows enough for a headline
+HEAVY_MIN_SHARE: Final = 0.05  # of the last time: a smaller op makes no headline
 MAX_SENTENCES: Final = 3  # growing rows described
 MAX_EXTRAPOLATION: Final = 100  # times the largest measured x: lines are extrapolated no further
 _OF: Final = {"context": "1k tokens of context", "tokens": "1k tokens generated", "step": "1k steps"}
@@ -54,9 +56,7 @@ def compute_growth(run: Run, look: Look, group: str) -> Growth:
     """Return the growth of each group over the selected steps, with its fitted law."""
     axis, axis_steps = _choose_axis(_select_steps(run, look))
     values, series = _compute_series(run, look, group, axis_steps)
-    step_ns = pl.col("dur").sum().over("step")
-    share = pl.when(step_ns > 0).then(pl.col("dur") / step_ns)
-    series = series.select(pl.exclude("step"), share=share, step="step")
+    series = _with_shares(run, look, series)
     fitted = line_fit.fit_lines(series)
     points = fitted.points.with_columns(series["step"])
     total = _fit_total(series)
@@ -71,6 +71,17 @@ def compute_growth(run: Run, look: Look, group: str) -> Growth:
         slow=_find_slow_rows(points, total).with_columns(row_value),
         axis=axis,
     )
+
+
+def _with_shares(run: Run, look: Look, series: pl.DataFrame) -> pl.DataFrame:
+    """Return the series with each row's share of all rows of its step, including filtered ones."""
+    step_ns = pl.col("dur").sum().over("step")
+    if look.filter or look.where:
+        everything = select_timed(run, replace(look, filter="", where=())).group_by("step")
+        sums = everything.agg(all_ns=pl.col("dur").sum()).collect()
+        series, step_ns = series.join(sums, on="step", how="left", maintain_order="left"), pl.col("all_ns")
+    share = pl.when(step_ns > 0).then(pl.col("dur") / step_ns)
+    return series.select(pl.exclude("step", "all_ns"), share=share, step="step")
 
 
 def _select_steps(run: Run, look: Look) -> pl.DataFrame:
@@ -194,7 +205,20 @@ def list_growing_rows(fitted: Growth) -> list[Any]:
 def describe_growing_rows(fitted: Growth) -> list[str]:
     """Return a sentence for each of the rows that grow most."""
     largest = _select_rising(fitted).head(MAX_SENTENCES)
-    return [_describe_growth(fitted, row) for row in largest.iter_rows(named=True)]
+    rows = largest.iter_rows(named=True)
+    return [_describe_growth(fitted, row) + _describe_crossing(fitted, row) for row in rows]
+
+
+def describe_main_growth(run: Run) -> str | None:
+    """Describe the op that grows most, by the law that its view fits; None if none does that matters."""
+    fitted = compute_growth(run, Look(), "op")
+    shares = dict(fitted.rows.select("op", "share_last").iter_rows())
+    for row in _select_rising(fitted).iter_rows(named=True):
+        before = row["intercept"] + row["slope"] * row["first"]
+        is_heavy = (shares.get(row["row"]) or 0) >= HEAVY_MIN_SHARE
+        if row["row"] is not None and is_heavy and row["rise"] >= GROWTH_MIN_SHARE * before:
+            return _describe_growth(fitted, row)
+    return None
 
 
 def _select_rising(fitted: Growth) -> pl.DataFrame:
@@ -212,7 +236,7 @@ def _describe_growth(fitted: Growth, row: dict[str, Any]) -> str:
     slope, level, *ends = (row[c] for c in ("slope", "intercept", "first", "last"))
     times = [f"{units.format_duration(level + slope * x)} at {units.format_number(round(x))}" for x in ends]
     rate = f"{units.format_difference(1000 * slope)} per {_OF[fitted.axis]}"
-    return f"{row['row'] or 'other'} grows by {rate}: {', '.join(times)}{_describe_crossing(fitted, row)}"
+    return f"{row['row'] or 'other'} grows by {rate}: {', '.join(times)}"
 
 
 def _describe_crossing(fitted: Growth, row: dict[str, Any]) -> str:

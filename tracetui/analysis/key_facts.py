@@ -9,6 +9,7 @@ import polars as pl
 
 from capture.run import Run
 from tracetui import units
+from tracetui.analysis import growth, ranks
 from tracetui.analysis.frames.run_memo import cache_per_run
 from tracetui.analysis.frames.selection import is_change, list_ranks, name_work, select_timed
 from tracetui.analysis.kernels import compute_total_tables
@@ -34,8 +35,6 @@ _BOUND: Final = {idle_gaps.HOST_LATE: "launch-bound", idle_gaps.SYNC: "bound by 
 # suggestions
 MAX_SUGGESTIONS: Final = 3
 IDLE_MIN_SHARE: Final = 0.1  # of a device's time: if it idles less, the timeline is not suggested
-GROWTH_MIN_SHARE: Final = 0.25  # of an op's first time per token: an op that grows less is not suggested
-HEAVY_MIN_SHARE: Final = 0.05  # of the last time per token of all ops: a smaller op is not suggested
 MIN_GROWTH_STEPS: Final = 8  # steps, below which growth is not judged
 
 
@@ -250,13 +249,25 @@ def _iter_suggestions(run: Run) -> Iterator[Suggestion]:
     if "lever" in facts:
         yield Suggestion("fix", facts["lever"])
         yield from _suggest_odd_layer(run)
-    if len(list_ranks(run)) > 1 and run.has("step"):
-        yield Suggestion("ranks", "which rank the others wait for")
+    yield from _suggest_late_rank(run)
     yield from _suggest_growth(run)
     if run.log.dropped:
         yield Suggestion("import", f"{run.log.dropped:,} of {run.log.read:,} records could not be read")
     yield from _suggest_idle(run)
     yield from _suggest_largest(run)
+
+
+def _suggest_late_rank(run: Run) -> Iterator[Suggestion]:
+    """Suggest the rank that the others wait for most, if the view of ranks finds one."""
+    if len(list_ranks(run)) < 2 or not (run.has("step") and run.has("dur")):
+        return
+    times = ranks.compare_ranks(run, Look())
+    if len(times.ranks) < 2:
+        return
+    late = ranks.compute_rank_table(times, Look()).filter(pl.col("verdict") == "slower")
+    for row in late.sort("behind_ns", descending=True).head(1).iter_rows(named=True):
+        behind = f"{units.format_duration(row['behind_ns'])} ({units.format_share(row['behind_share'])})"
+        yield Suggestion("ranks", f"rank {row['rank']} is late: {behind} behind the others per step")
 
 
 def _suggest_odd_layer(run: Run) -> Iterator[Suggestion]:
@@ -275,30 +286,12 @@ def _suggest_odd_layer(run: Run) -> Iterator[Suggestion]:
 
 
 def _suggest_growth(run: Run) -> Iterator[Suggestion]:
-    """Suggest the op whose time per token grew the most over the decode steps, unless steps were folded."""
+    """Suggest the op that grows most over the decode steps, unless steps were folded."""
     decode_steps = build_step_facts(run).filter(pl.col("phase") == "decode")
     if decode_steps.height < MIN_GROWTH_STEPS or not run.has("op") or (decode_steps["steps"] > 1).any():
         return
-    quarter = decode_steps.height // 4
-    ends = decode_steps.head(quarter), decode_steps.tail(quarter)
-    if any(end["tokens"].null_count() for end in ends):
-        return
-    at_first, at_last = (_compute_time_per_token(run, end) for end in ends)
-    first, last = pl.col("per_token"), pl.col("per_token_last")
-    table = at_first.join(at_last, on="op", suffix="_last").with_columns(excess=last - first)
-    is_heavy = last >= HEAVY_MIN_SHARE * last.sum()
-    growing = table.filter(is_heavy, last >= (1 + GROWTH_MIN_SHARE) * first)
-    growing = growing.sort("excess", "op", descending=[True, False])
-    for op, before, after in growing.select("op", first, last).head(1).iter_rows():
-        times = f"{units.format_duration(before)} a token at first, {units.format_duration(after)} at last"
-        yield Suggestion("growth", f"{op} grows: {times}")
-
-
-def _compute_time_per_token(run: Run, step_facts: pl.DataFrame) -> pl.DataFrame:
-    tokens = max(1, int(step_facts["tokens"].sum()))
-    rows = select_timed(run, Look()).filter(pl.col("step").is_in(step_facts["step"].implode()))
-    by_op = rows.filter(pl.col("op").is_not_null()).group_by(pl.col("op").cast(pl.String))
-    return by_op.agg(per_token=pl.col("dur").sum() / tokens).collect()
+    if text := growth.describe_main_growth(run):
+        yield Suggestion("growth", text)
 
 
 def _suggest_idle(run: Run) -> Iterator[Suggestion]:

@@ -1,10 +1,13 @@
 """Time per layer and op (or step), and layers unlike the others."""
 
+from dataclasses import replace
+
 import polars as pl
 
 from capture.run import Run
 from tracetui.analysis import roofline
 from tracetui.analysis.frames import line_fit
+from tracetui.analysis.frames.codes import group_by_packed_key
 from tracetui.analysis.frames.selection import build_totals, select_timed, with_group
 from tracetui.analysis.roofline import build_work_sums, with_compute_time, with_rates
 from tracetui.analysis.time.step_table import build_step_facts
@@ -16,11 +19,7 @@ def compute_layer_table(run: Run, look: Look, column: str) -> pl.DataFrame:
 
     Kernels of no step are left out if the run has steps: they are of a pass that was recorded in part.
     """
-    rows = with_group(run, select_timed(run, look), column).filter(pl.col("layer").is_not_null())
-    if run.has("step"):
-        is_in_step = pl.col("step").is_not_null()
-        rows = rows.filter(is_in_step if column == "step" else is_in_step | ~is_in_step.any())
-    rows = with_compute_time(rows, run)
+    rows = with_compute_time(_select_rows(run, look, column), run)
     sums = rows.group_by("layer", column).agg(*build_totals(run), *build_work_sums(run))
     table = with_rates(sums.collect(), run)
     tokens = _sum_tokens(run, rows, column)
@@ -28,7 +27,9 @@ def compute_layer_table(run: Run, look: Look, column: str) -> pl.DataFrame:
     if tokens is not None:
         table = table.join(tokens, on=column, how="left", nulls_equal=True)
         per_token = (pl.col("total_ns") / pl.col("tokens")).round().cast(pl.Int64)
-    table = table.with_columns(*_build_deviation_columns(column), per_token_ns=per_token)
+    deviations = _compute_deviations(run, look, column)
+    table = table.join(deviations, on=["layer", column], how="left", nulls_equal=True)
+    table = table.with_columns(pl.col("odd").fill_null(value=False), per_token_ns=per_token)
     table = table.sort("layer", column, nulls_last=True)
     rates = [c for c in roofline.RATE_COLUMNS if c in table.columns]
     return table.select("layer", column, "count", "total_ns", "per_token_ns", *rates, "deviation", "odd")
@@ -47,9 +48,19 @@ def _sum_tokens(run: Run, rows: pl.LazyFrame, column: str) -> pl.DataFrame | Non
     return sums.drop("unknown")
 
 
-def _build_deviation_columns(column: str) -> list[pl.Expr]:
-    """Return `deviation` from the median of all layers in robust SDs, and `odd` beyond the outlier limits."""
-    value = pl.col("total_ns")
+def _compute_deviations(run: Run, look: Look, column: str) -> pl.DataFrame:
+    """Return the `deviation` of each layer from the median layer in robust SDs, and whether it is `odd`.
+
+    Both are of a typical step, the median one, since one slow launch makes no odd layer. All layers are
+    compared, also if a filter shows only some of them.
+    """
+    all_layers = tuple(term for term in look.where if term.column != "layer")
+    focus = tuple(pair for pair in look.focus if pair[0] != "layer")
+    rows = _select_rows(run, replace(look, where=all_layers, focus=focus), column)
+    by_step = ["layer", column, "step"] if run.has("step") and column != "step" else ["layer", column]
+    in_steps = group_by_packed_key(rows, by_step, (pl.col("dur").sum(),))
+    typical = in_steps.group_by("layer", column).agg(pl.col("dur").median().alias("typical_ns"))
+    value = pl.col("typical_ns")
     median = value.median().over(column)
     off = value - median
     spread = off.abs().median().over(column) * line_fit.MAD_TO_SD
@@ -57,4 +68,21 @@ def _build_deviation_columns(column: str) -> list[pl.Expr]:
     is_far &= off.abs() > line_fit.OUTLIER_MIN_SHARE * median
     has_enough = pl.len().over(column) >= line_fit.MIN_POINTS
     deviation = pl.when(has_enough & (spread > 0)).then(off / spread)
-    return [deviation.alias("deviation"), (is_far & has_enough).alias("odd")]
+    return typical.select("layer", column, deviation=deviation, odd=is_far & has_enough)
+
+
+def find_odd_layers(run: Run, phase: str | None) -> frozenset[tuple[int, str]]:
+    """Return the pairs of layer and op of a phase that are unlike the others in a typical step."""
+    if not run.has("layer"):
+        return frozenset()
+    table = _compute_deviations(run, Look(phase=phase), "op").filter("odd")
+    return frozenset(table.select(pl.col("layer").cast(pl.Int64), pl.col("op").cast(pl.String)).rows())
+
+
+def _select_rows(run: Run, look: Look, column: str) -> pl.LazyFrame:
+    """Return the timed rows in layers; those of no step are left out if the run has steps."""
+    rows = with_group(run, select_timed(run, look), column).filter(pl.col("layer").is_not_null())
+    if not run.has("step"):
+        return rows
+    is_in_step = pl.col("step").is_not_null()
+    return rows.filter(is_in_step if column == "step" else is_in_step | ~is_in_step.any())

@@ -2,9 +2,11 @@
 
 Ranks that decode together end each step together: one with less work waits in a collective for one with more.
 So the skew of a step is that of the work outside collectives, and a straggler is the rank that the others
-wait for. Times are unions of intervals by class of row, as in the summary.
+wait for: that spends most time before its collectives, in kernels, in gaps or on the host. Times are unions
+of intervals by class of row, as in the summary.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -14,8 +16,16 @@ import polars as pl
 from capture.merge_ranks import move_to_rank_tracks, parse_ranks_from_names
 from capture.run import Run
 from tracetui.analysis.frames import selection
-from tracetui.analysis.frames.selection import list_phases, list_ranks, select_timed, with_rank
-from tracetui.analysis.frames.statistics import Floats, compute_paired_evidence, judge_evidence
+from tracetui.analysis.frames.rank_permutation import MIN_STEPS, compute_late_p
+from tracetui.analysis.frames.selection import (
+    filter_rows,
+    list_lenses,
+    list_phases,
+    list_ranks,
+    select_timed,
+    with_rank,
+)
+from tracetui.analysis.frames.statistics import ALPHA, CONFIDENCE, Floats
 from tracetui.analysis.frames.time_axis import TimeAxis
 from tracetui.analysis.merged.partial_results import MEMBERS, PartialResult
 from tracetui.analysis.time import gpu_time
@@ -30,6 +40,7 @@ _CLASSES_BY_TIME: Final = {
 }  # fmt: skip
 _NO_CELLS: Final = pl.DataFrame(schema=dict.fromkeys((*_CELL_KEY, *_TIMES), pl.Int64))
 _TREND_CELLS: Final = 48  # means over the steps, drawn as a sparkline
+_HOST_COLLECTIVE: Final = r"^(gloo|mpi|ucc):"  # how torch names what its CPU backends run
 _RANK_KEY: Final = ["member", "run", "own_rank"]
 _SKEW_COLUMNS: Final = (
     "step", "fastest", "slowest", "fastest_ns", "slowest_ns", "skew_ns", "skew_share", "wall_ns", "by_rank"
@@ -41,7 +52,7 @@ class RankTimes:
     """Times of every rank in every step that all of them have."""
 
     cells: pl.DataFrame  # step, rank, wall_ns, work_ns, comm_ns, busy_ns
-    ops: pl.DataFrame  # rank, op, total_ns of the work
+    ops: pl.DataFrame  # rank, op, comm (is it a collective), total_ns
     has_start_times: bool  # then overlapping rows count once
 
     @property
@@ -59,6 +70,18 @@ class RankTimes:
         ordered = self.cells.sort("rank", "step")["work_ns"]
         return ordered.to_numpy().astype(float).reshape(len(self.ranks), -1)
 
+    def build_own_matrix(self) -> Floats:
+        """Return the time of ranks × steps before and between collectives, in ns.
+
+        That is the wall time without exposed collectives; the work, if wall times or collectives are unknown.
+        """
+        wall, busy, comm = (self.cells[c] for c in ("wall_ns", "busy_ns", "comm_ns"))
+        if wall.has_nulls() or not comm.sum() or (wall < busy).any():
+            return self.build_work_matrix()
+        own_ns = pl.col("wall_ns") - (pl.col("busy_ns") - pl.col("work_ns"))
+        ordered = self.cells.sort("rank", "step").select(own_ns).to_series()
+        return ordered.to_numpy().astype(float).reshape(len(self.ranks), -1)
+
 
 def compare_ranks(run: Run, look: Look) -> RankTimes:
     """Return the times of the ranks in the selected steps; a step that a rank lacks is left out."""
@@ -69,7 +92,7 @@ def compare_ranks(run: Run, look: Look) -> RankTimes:
     cells = cells.filter(pl.len().over("step") == pl.col("rank").n_unique())
     cells = cells.join(_find_wall_times(run), on=_CELL_KEY, how="left").sort(*_CELL_KEY)
     is_complete = pl.col("step").is_in(cells["step"].unique().implode())
-    return RankTimes(cells, _sum_by_op(rows.lazy().filter(~pl.col("comm") & is_complete), run), has_times)
+    return RankTimes(cells, _sum_by_op(rows.lazy().filter(is_complete), run), has_times)
 
 
 def resolve_phase(run: Run, look: Look) -> str | None:
@@ -82,6 +105,7 @@ def _select_rows(run: Run, look: Look) -> pl.DataFrame:
     columns = [c for c in ("name", "op", "category", "t", "dur", "step", "track") if run.has(c)]
     rows = select_timed(run, look).filter(pl.col("step").is_not_null())
     rows = rows.select(*columns, work_class(run).alias("class"))
+    rows = pl.concat([rows, *_select_host_collectives(run, look, columns, rows.collect_schema()["class"])])
     if run.has("category"):
         rows = rows.filter(pl.col("category").ne_missing("wait"))
     phase = resolve_phase(run, look)
@@ -89,6 +113,25 @@ def _select_rows(run: Run, look: Look) -> pl.DataFrame:
         of_phase = build_step_facts(run).filter(pl.col("phase") == phase).select("step")
         rows = rows.join(of_phase.lazy(), on="step", how="semi")
     return with_rank(run, rows).drop_nulls("rank").collect()
+
+
+def _select_host_collectives(
+    run: Run, look: Look, columns: Sequence[str], class_type: pl.DataType
+) -> list[pl.LazyFrame]:
+    """Return the spans of collectives on CPUs (gloo:all_reduce), which run in threads of their own.
+
+    Of a run on a GPU they are only the launches.
+    """
+    if not {"step", "category"} <= set(columns) | ({"step"} if run.has("step") else set()):
+        return []
+    if "gpu" in list_lenses(run):
+        return []
+    spans = filter_rows(run.events.lazy(), run, look).filter(
+        pl.col("kind") == "span", pl.col("step").is_not_null(), pl.col("dur").is_not_null()
+    )
+    is_collective = pl.col("name").cast(pl.String).str.contains(_HOST_COLLECTIVE)
+    rank_class = pl.lit(gpu_time.COMM).cast(class_type).alias("class")
+    return [spans.filter(is_collective).select(*columns, rank_class)]
 
 
 def _compute_cells(rows: pl.DataFrame, has_times: bool) -> pl.DataFrame:
@@ -110,18 +153,18 @@ def _find_wall_times(run: Run) -> pl.DataFrame:
 
 
 def _sum_by_op(rows: pl.LazyFrame, run: Run) -> pl.DataFrame:
-    """Return the time per rank and op; rows without an op count by name."""
+    """Return the time per rank and op, of collectives apart; rows without an op count by name."""
     labels = [c for c in ("op", "name") if run.has(c)]
-    sums = rows.group_by("rank", *labels).agg(pl.col("dur").sum())
+    sums = rows.group_by("rank", "comm", *labels).agg(pl.col("dur").sum())
     op_or_name = pl.coalesce(pl.col(c).cast(pl.String) for c in labels)
-    return sums.group_by("rank", op=op_or_name).agg(total_ns=pl.col("dur").sum()).collect()
+    return sums.group_by("rank", "comm", op=op_or_name).agg(total_ns=pl.col("dur").sum()).collect()
 
 
 def compute_rank_table(ranks: RankTimes, look: Look) -> pl.DataFrame:
-    """Return one row per rank: mean times per step, and how far its work is behind the others'."""
-    work = ranks.build_work_matrix()
-    ordered = np.sort(work, axis=0)
-    is_longest = (work == ordered[-1]) & (ordered[-1] > ordered[-2])
+    """Return one row per rank: mean times per step, and how far it is behind the others."""
+    work, times = ranks.build_work_matrix(), ranks.build_own_matrix()
+    ordered = np.sort(times, axis=0)
+    is_longest = (times == ordered[-1]) & (ordered[-1] > ordered[-2])
     busy_ns = pl.col("busy_ns")
     per_step = ranks.cells.group_by("rank").agg(
         pl.col("wall_ns", "work_ns", "comm_ns").mean().round().cast(pl.Int64),
@@ -131,25 +174,49 @@ def compute_rank_table(ranks: RankTimes, look: Look) -> pl.DataFrame:
     )
     columns = "rank", "steps", "wall_ns", "work_ns", "comm_ns", "comm_share", "exposed_share"
     slowest, trend = pl.Series("slowest", is_longest.sum(axis=1)), pl.Series("trend", _compute_trends(work))
-    return per_step.select(columns).sort("rank").hstack([slowest, *_compute_delay(work, look), trend])
+    return per_step.select(columns).sort("rank").hstack([slowest, *_compute_delay(times, look), trend])
 
 
-def _compute_delay(work: Floats, look: Look) -> pl.DataFrame:
-    """Return each rank's work relative to the median of the others in the same steps, with evidence."""
-    others = compute_median_of_others(work)
-    evidence = compute_paired_evidence(others, work)
-    floor = look.terms.threshold * evidence.median_a
-    base, no_share = evidence.median_a, np.full_like(evidence.delta, np.nan)
+def _compute_delay(times: Floats, look: Look) -> pl.DataFrame:
+    """Return each rank's own time relative to the median of the others in the same steps, with evidence."""
+    others = compute_median_of_others(times)
+    base, delta = np.median(others, axis=1), np.median(times - others, axis=1)
+    no_share = np.full_like(base, np.nan)
+    low, high = _compute_interval(times, others, delta, base)
+    p_late, p_early = compute_late_p(times), compute_late_p(1 / np.where(times > 0, times, np.nan))
+    floor = look.terms.threshold * base
+    conditions = [
+        (p_late < ALPHA) & (delta >= floor),
+        (p_early < ALPHA) & (delta <= -floor),
+        np.maximum(np.abs(low), np.abs(high)) < floor,
+    ]
     figures = {
-        "behind_ns": evidence.delta,
-        "behind_low_ns": evidence.low,
-        "behind_high_ns": evidence.high,
-        "behind_share": np.divide(evidence.delta, base, out=no_share, where=base > 0),
-        "p": evidence.p_adjusted,
+        "behind_ns": delta,
+        "behind_low_ns": low,
+        "behind_high_ns": high,
+        "behind_share": np.divide(delta, base, out=no_share, where=base > 0),
+        "p": np.minimum(p_late, p_early),
     }
     table = pl.DataFrame(figures).with_columns(pl.all().fill_nan(None))
-    verdict = pl.Series("verdict", judge_evidence(evidence, floor))
+    verdict = pl.Series("verdict", [str(v) for v in np.select(conditions, ["slower", "faster", "same"], "~")])
     return table.with_columns(pl.col("^.*_ns$").round().cast(pl.Int64), verdict)
+
+
+def _compute_interval(times: Floats, others: Floats, delta: Floats, base: Floats) -> tuple[Floats, Floats]:
+    """Return the 95 % interval of each delay in ns, on the log scale; NaN for fewer than three steps.
+
+    The ranks share one spread of steps, so that a few steps of many ranks are enough to know it.
+    """
+    from scipy.special import stdtrit
+
+    ranks, steps = times.shape
+    if steps < MIN_STEPS or not ((times > 0) & (others > 0)).all():
+        return np.full(ranks, np.nan), np.full(ranks, np.nan)
+    ratio = np.log(times / others)
+    spread = np.sqrt(np.median(ratio.var(axis=1, ddof=1)))
+    half_width = spread / np.sqrt(steps) * stdtrit(ranks * (steps - 1), (1 + CONFIDENCE) / 2)
+    center = np.log1p(np.maximum(delta / base, -0.99))
+    return base * np.expm1(center - half_width), base * np.expm1(center + half_width)
 
 
 def compute_median_of_others(work: Floats) -> Floats:
@@ -197,10 +264,20 @@ def find_largest_excess(ranks: RankTimes, rank: int) -> tuple[str, int] | None:
 
     None if it takes more in no op.
     """
+    return _find_largest(ranks, rank, ranks.ops.filter(~pl.col("comm")), sign=1)
+
+
+def find_awaited_collective(ranks: RankTimes, rank: int) -> str | None:
+    """Return the collective in which the others wait most for a rank; None if they wait in none."""
+    largest = _find_largest(ranks, rank, ranks.ops.filter("comm"), sign=-1)
+    return largest[0] if largest else None
+
+
+def _find_largest(ranks: RankTimes, rank: int, ops: pl.DataFrame, *, sign: int) -> tuple[str, int] | None:
     own_ns = pl.col("total_ns").filter(pl.col("rank") == rank).sum()
     others = pl.col("total_ns").filter(pl.col("rank") != rank).median().fill_null(0)
-    excess_ns = ((own_ns - others) / ranks.step_count).round().cast(pl.Int64)
-    by_op = ranks.ops.group_by("op").agg(excess_ns=excess_ns)
+    excess_ns = (sign * (own_ns - others) / ranks.step_count).round().cast(pl.Int64)
+    by_op = ops.group_by("op").agg(excess_ns=excess_ns)
     largest = by_op.drop_nulls("op").sort("excess_ns", "op", descending=[True, False]).head(1).rows()
     return (str(largest[0][0]), int(largest[0][1])) if largest and largest[0][1] > 0 else None
 
@@ -213,7 +290,8 @@ def collect_rank_steps(run: Run, look: Look) -> dict[str, pl.DataFrame]:
     times = compare_ranks(run, look)
     own_rank = pl.col("rank").cast(pl.Int64).alias("own_rank")
     member = pl.lit(0, pl.Int64).alias("member")
-    ops = times.ops.select(member, own_rank, "op", "total_ns").sort("own_rank", "op", nulls_last=True)
+    ops = times.ops.select(member, own_rank, "op", "comm", "total_ns")
+    ops = ops.sort("own_rank", "op", "comm", nulls_last=True)
     notes = [*selection.note_lens(run, look), *selection.note_folding(run)]
     facts = {
         "has_several_ranks": [has_several],
@@ -269,7 +347,11 @@ def average_by_host(times: RankTimes, places: pl.DataFrame, by: str) -> tuple[li
     group_by_rank = places.join(numbers, on=by).select("rank", "group")
     by_step = times.cells.join(group_by_rank, on="rank").drop("rank").group_by("step", rank="group")
     cells = by_step.agg(pl.exclude("step", "group").mean().round().cast(pl.Int64)).sort("step", "rank")
-    ops = times.ops.join(group_by_rank, on="rank").group_by("op", rank="group").agg(pl.col("total_ns").sum())
+    ops = (
+        times.ops.join(group_by_rank, on="rank")
+        .group_by("op", "comm", rank="group")
+        .agg(pl.col("total_ns").sum())
+    )
     sizes = group_by_rank.group_by(rank="group").agg(ranks=pl.len())
     per_rank = (pl.col("total_ns") / pl.col("ranks")).round().cast(pl.Int64)
     ops = ops.join(sizes, on="rank").with_columns(total_ns=per_rank).drop("ranks")

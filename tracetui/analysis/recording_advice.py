@@ -1,6 +1,7 @@
 """Advise what to record so that the next source has what this one lacks; never an option that was on."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from itertools import chain
 from typing import Final, NamedTuple
 
 from capture.run import Run
@@ -25,25 +26,50 @@ SHAPES: Final = Advice(
     "record_shapes",
     f"operand shapes: record_shapes was on; graph replays have none, so record {_GRAPH_CAPTURE}",
 )
-_BY_NEED: Final = {
-    "t": Advice("start times: a trace (torch.profiler export_chrome_trace, nsys export --type sqlite)"),
-    "step": Advice(
-        "steps: call prof.step() in the loop, or mark each step with record_function or an NVTX range"
-    ),
+_CONTEXT: Final = Advice("context lengths: a native recording (tracetui record), whose step rows carry them")
+_TOKENS: Final = Advice("tokens of each step: a native recording (tracetui record)")
+_DURATIONS: Final = Advice("durations: a profile with kernel times")
+_ANY: Final = {"context": _CONTEXT, "tokens": _TOKENS, "dur": _DURATIONS}
+_TORCH: Final = _ANY | {
+    "t": Advice("start times: a trace (torch.profiler export_chrome_trace)"),
+    "step": Advice("steps: call prof.step() in the loop, or mark each step with record_function"),
     "layer": Advice(f"{_LAYERS}, or with_modules=True", "with_modules", _LAYERS),
-    "phase": Advice("phases: record_function('prefill') and ('decode') or NVTX ranges of these names"),
-    "context": Advice("context lengths: a native recording (tracetui record), whose step rows carry them"),
-    "tokens": Advice("tokens of each step: a native recording (tracetui record)"),
+    "phase": Advice("phases: record_function('prefill') and ('decode')"),
     "shape": SHAPES,
-    "counter rows": Advice("counters: tracetui record, or nsys profile --gpu-metrics-devices=all"),
+    "counter rows": Advice("counters: tracetui record"),
     "memory rows": Advice(
         "memory: torch.profiler with profile_memory=True",
         "profile_memory",
         "memory: profile_memory was on and nothing was allocated; record while requests arrive",
     ),
     "path or t": Advice(f"{_SCOPES}, or torch.profiler with_stack=True", "with_stack", _SCOPES),
-    "dur": Advice("durations: a profile with kernel times"),
 }
+_NSYS: Final = _ANY | {
+    "t": Advice("start times: nsys export --type sqlite of the report"),
+    "step": Advice("steps: an NVTX range around each step"),
+    "layer": Advice("layers: NVTX ranges around modules, such as layers.3"),
+    "phase": Advice("phases: NVTX ranges named prefill and decode"),
+    "counter rows": Advice("counters: nsys profile --gpu-metrics-devices=all"),
+    "memory rows": Advice("memory: nsys profile --cuda-memory-usage=true"),
+    "path or t": Advice("scopes: NVTX ranges, with nsys profile --trace=cuda,nvtx"),
+}
+_ROCPROF: Final = _ANY | {
+    "t": Advice("start times: rocprofv3 --kernel-trace"),
+    "step": Advice("steps: a roctx range around each step, with rocprofv3 --marker-trace"),
+    "layer": Advice("layers: roctx ranges around modules, such as layers.3, with rocprofv3 --marker-trace"),
+    "phase": Advice("phases: roctx ranges named prefill and decode, with rocprofv3 --marker-trace"),
+    "counter rows": Advice("counters: rocprofv3 --pmc"),
+    "memory rows": Advice("memory: rocprofv3 --memory-allocation-trace"),
+    "path or t": Advice("scopes: roctx ranges, with rocprofv3 --marker-trace"),
+}
+_JAX: Final = _ANY | {
+    "step": Advice("steps: jax.profiler.StepTraceAnnotation('decode', step_num=i) around each step"),
+    "layer": Advice("layers: jax.named_scope('layers.3') around modules"),
+    "phase": Advice("phases: jax.profiler.TraceAnnotation('prefill') and ('decode')"),
+    "path or t": Advice("scopes: jax.named_scope, or jax.profiler.TraceAnnotation"),
+}
+_BY_FORMAT: Final = (("nsys", _NSYS), ("rocp", _ROCPROF), ("xplane", _JAX))  # what begins the format's name
+_BY_PRODUCER: Final = (("pytorch", _TORCH), ("jax", _JAX))
 
 
 def has_option_on(run: Run, option: str) -> bool:
@@ -63,7 +89,7 @@ def format_advice(run: Run, advice: Advice) -> str:
 def suggest_for_work(run: Run, *, experts: bool) -> str:
     """Return the data that would show the work of an op without a model, perhaps of a mixture's experts."""
     if not run.meta.get("captured"):
-        return format_advice(run, SHAPES)
+        return next(iter(suggest_recording(run, ["shape"])), "the shapes of its operands")
     experts_text = "how many experts a token takes and how wide they are"
     missing = experts_text if experts else "the sizes of its operands"
     return f"an operator whose operands include {missing}: the one in the capture does not"
@@ -71,4 +97,13 @@ def suggest_for_work(run: Run, *, experts: bool) -> str:
 
 def suggest_recording(run: Run, needs: Iterable[str]) -> list[str]:
     """Return recording instructions for the needs that the run does not meet, as far as known."""
-    return [format_advice(run, _BY_NEED[need]) for need in dict.fromkeys(needs) if need in _BY_NEED]
+    advice = _choose_advice(run)
+    return [format_advice(run, advice[need]) for need in dict.fromkeys(needs) if need in advice]
+
+
+def _choose_advice(run: Run) -> Mapping[str, Advice]:
+    """Choose the advice for the program that wrote the file; for an unknown one, that which fits any."""
+    producer = str(run.meta.get("producer", "")).lower()
+    by_format = (advice for start, advice in _BY_FORMAT if run.log.format.startswith(start))
+    by_producer = (advice for word, advice in _BY_PRODUCER if word in producer)
+    return next(chain(by_format, by_producer), _ANY)

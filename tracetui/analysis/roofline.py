@@ -14,7 +14,14 @@ from capture.run import Run
 from tracetui import units
 from tracetui.analysis.frames.codes import map_by_code
 from tracetui.analysis.frames.run_memo import cache_per_run, list_distinct
-from tracetui.analysis.frames.selection import launch_count, select_kind, select_timed, with_group
+from tracetui.analysis.frames.selection import (
+    launch_count,
+    list_lenses,
+    select_kind,
+    select_timed,
+    sum_unfiltered_ns,
+    with_group,
+)
 from tracetui.analysis.time.step_table import build_step_facts
 from tracetui.look import Look
 
@@ -188,7 +195,7 @@ def note_roof(run: Run, table: pl.DataFrame) -> list[str]:
     roof = find_roof(run)
     if roof is None or "bound" not in table.columns:
         has_rates = any(c in table.columns for c in RATES)
-        return ["no roof is known for this run's device (tracetui doctor --measure)"] if has_rates else []
+        return [describe_unknown_roof(run)] if has_rates else []
     floor_text = f"{roof.floor_ns / 1e3:.2g} µs"
     meanings = {
         roof.cache: f"{roof.cache}: faster than memory, so not all data came from there",
@@ -217,6 +224,13 @@ def note_experts(run: Run) -> list[str]:
     ]
 
 
+def describe_unknown_roof(run: Run) -> str:
+    """Describe that no roof is known; measuring one is advised for CPUs, since it measures this machine."""
+    device = run.meta.get("device")
+    what = f"no roof is known for {device if isinstance(device, str) and device else 'this device'}"
+    return what if "gpu" in list_lenses(run) else f"{what} (tracetui doctor --measure, on that machine)"
+
+
 def describe_roof(roof: Roof, dtype: str | None = None) -> str:
     """Describe a roof: its rates, and their source."""
     memory, compute = roof.memory_bytes_per_s, roof.find_flop_rate(dtype)
@@ -241,6 +255,7 @@ def _format_giga(value: float) -> str:
 def compute_roofline_points(run: Run, look: Look, group: str) -> pl.DataFrame:
     """Return one row per group, largest total first: rates, operations per byte, and `known_share`.
 
+    `share` is that of all rows, including filtered ones.
     `known_share` is the share of its time whose work is known. Rates and intensity are of that part, else
     null.
     """
@@ -260,6 +275,8 @@ def compute_roofline_points(run: Run, look: Look, group: str) -> pl.DataFrame:
     with_roof = with_rates(table, run)
     unknown = {c: pl.lit(None, kind) for c, kind in _RATE_SCHEMA.items() if c not in with_roof.columns}
     total = pl.col("all_ns").sum()
+    if look.filter or look.where:
+        total = pl.lit(sum_unfiltered_ns(run, look))
     return (
         with_roof.with_columns(**unknown)
         .select(

@@ -6,7 +6,7 @@ import polars as pl
 
 from capture.run import Run
 from tracetui.analysis import roofline
-from tracetui.analysis.frames.selection import build_totals, select_timed
+from tracetui.analysis.frames.selection import build_totals, select_timed, sum_unfiltered_ns
 from tracetui.analysis.roofline import build_roof_columns, build_work_sums, with_compute_time
 from tracetui.look import Look
 
@@ -29,14 +29,20 @@ def compute_shape_table(run: Run, look: Look) -> pl.DataFrame:
         with_compute_time(rows, run).group_by(keys).agg(*build_totals(run), *build_work_sums(run)).collect()
     )
     roof_columns = build_roof_columns(run, [c for c in roofline.WORK_SUMS if c in sums.columns])
-    table = sums.with_columns(unknown).with_columns(*_build_rates(), *roof_columns)
+    has_filter = bool(look.filter or look.where)
+    all_ns = sum_unfiltered_ns(run, look, pl.col("shape").is_not_null()) if has_filter else None
+    table = sums.with_columns(unknown).with_columns(*_build_rates(all_ns), *roof_columns)
     table = table.sort("total_ns", *keys, descending=[True, *(False for _ in keys)], nulls_last=True)
     return table.select(*keys, *_COLUMNS, *(roofline.ROOF_COLUMNS if roof_columns else ()))
 
 
-def _build_rates() -> list[pl.Expr]:
-    """Return expressions derived from count, total_ns, flops and bytes of a row."""
-    seconds, total = pl.col("total_ns") / 1e9, pl.col("total_ns").sum()
+def _build_rates(all_ns: int | None) -> list[pl.Expr]:
+    """Return expressions derived from count, total_ns, flops and bytes of a row.
+
+    Shares are of `all_ns`, None for the sum of the rows.
+    """
+    seconds = pl.col("total_ns") / 1e9
+    total = pl.col("total_ns").sum() if all_ns is None else pl.lit(all_ns)
     has_time, has_launches = pl.col("total_ns") > 0, pl.col("count") > 0
     mean = (pl.col("total_ns") / pl.col("count")).round().cast(pl.Int64)
     return [

@@ -255,12 +255,14 @@ def _sum_by_cell(slices: pl.DataFrame, low: int, high: int) -> pl.DataFrame:
     width = (high - low) / CELLS
     category = pl.col("category") if "category" in slices.columns else pl.lit(None, pl.Categorical())
     short = slices.lazy().filter(~pl.col("wide"))
-    short = short.with_columns(a=pl.col("t").clip(low, high), b=pl.col("end").clip(low, high))
-    first, last = (((pl.col(c) - low) / width).floor().cast(pl.Int64).clip(0, CELLS - 1) for c in "ab")
+    # from the window's start: as a float, a time since 1970 is exact to 256 ns only
+    ends = {"a": pl.col("t"), "b": pl.col("end")}
+    short = short.with_columns(**{c: time.clip(low, high) - low for c, time in ends.items()})
+    first, last = ((pl.col(c) / width).floor().cast(pl.Int64).clip(0, CELLS - 1) for c in "ab")
     # one integer for lane, row and cell
     place = (pl.col("lane").cast(pl.Int64) * _MAX_LANE_ROWS + pl.col("row")) * CELLS
     placed = short.select("a", "b", category=category, first=place + first, last=place + last)
-    edge = low + (pl.col("last") % CELLS) * width
+    edge = (pl.col("last") % CELLS) * width
     is_split = pl.col("first") < pl.col("last")
     in_first = pl.when(is_split).then(edge).otherwise("b") - pl.col("a")
     key, busy_ns = ("place", "category"), pl.col("busy_ns")

@@ -130,6 +130,7 @@ CONTENDED_SIDE_SD: Final = 0.4  # SD of a row where only one side ran beside oth
 # What is said about a comparison
 
 RUN_DIFFERENCE_SD: Final = 2.8  # noise floors within which two equal runs stay: 2·√2
+LARGEST_CHANGE_PCT: Final = 1000  # end of an interval beyond which its digits say nothing; chosen
 NAMED_CHANGE_SHARE: Final = 0.9  # share of a phase's change whose carriers are named; chosen
 REDUNDANT_CHANGE_SHARE: Final = 0.2  # kernels whose change is so near to the step's are omitted; chosen
 MAX_PHASES_NAMED: Final = 4

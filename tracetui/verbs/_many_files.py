@@ -49,7 +49,8 @@ def build_jobs_if_many(args: Namespace, view: "View", look: "Look") -> "list[Fil
     _refuse_options_of_single_files(args)
     look = replace(look, merged=getattr(args, "merge", False))
     jobs = make_jobs(view, args.files, look, cache=not args.no_cache, capture=args.capture)
-    return jobs if len(jobs) >= (2 if args.on else MANY_FILES) else None
+    is_about_ranks = "several:ranks" in view.needs  # which often have a file each
+    return jobs if len(jobs) >= (2 if args.on or is_about_ranks else MANY_FILES) else None
 
 
 def _refuse_options_of_single_files(args: Namespace) -> None:

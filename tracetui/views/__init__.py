@@ -71,6 +71,7 @@ from capture.spelling import suggest_nearest
 from capture.stderr_mute import mute_stderr
 from capture.tasks import check_cancelled
 from tracetui import filter_syntax
+from tracetui.analysis.contradictions import clear_contradictions
 from tracetui.analysis.frames import selection
 from tracetui.analysis.merged.partial_results import FrameShape, PartialResult
 from tracetui.analysis.time import steady
@@ -332,7 +333,7 @@ def ask(view: View, runs: Sequence[Source], look: Look) -> Answer:
     """
     check_cancelled()
     if not are_runs(runs):
-        return _answer_many_files(view, runs, look)
+        return _clear_contradictions(_answer_many_files(view, runs, look))
     if look.filter and filter_syntax.has_terms(look):
         answer = ask(view, runs, filter_syntax.with_event_terms(look))
         return replace(answer, rows=filter_syntax.filter_answer_rows(answer.rows, look, view.title.lower()))
@@ -344,7 +345,7 @@ def ask(view: View, runs: Sequence[Source], look: Look) -> Answer:
         raise UsageError(f"the {view.name} view compares runs, and one run was given", todo=todo)
     lacks = find_missing_needs(view, runs)
     if not lacks:
-        return _add_provenance_notes(_call_answer(view, runs, look), runs)
+        return _clear_contradictions(_add_provenance_notes(_call_answer(view, runs, look), runs))
     answer = _call_answer(view, runs, look) if view.answers_partly else Answer(pl.DataFrame(), missing=lacks)
     title = view.title.lower()
     then = f"the {title} view needs it" if answer.missing else f"the rest of the {title} view is complete"
@@ -362,6 +363,19 @@ def _call_answer(view: View, runs: Sequence[Run], look: Look) -> Answer:
         raise CaptureError(
             f"the view {view.name!r} of {view.package} failed", why=describe_error(error)
         ) from error
+
+
+def _clear_contradictions(answer: Answer) -> Answer:
+    """Return the answer without impossible figures; notes on them follow those that lead the answer."""
+    rows, notes = clear_contradictions(answer.rows)
+    cleared = {name: clear_contradictions(frame) for name, frame in answer.parts.items()}
+    parts = {name: frame for name, (frame, _) in cleared.items()}
+    notes += [note for _, of_part in cleared.values() for note in of_part]
+    if not notes:
+        return answer
+    lead = max(1, answer.leading_notes)
+    before, after = answer.notes[:lead], answer.notes[lead:]
+    return replace(answer, rows=rows, parts=parts, notes=(*before, *dict.fromkeys(notes), *after))
 
 
 def _answer_many_files(view: View, sources: Sequence[Source], look: Look) -> Answer:
@@ -418,6 +432,8 @@ def sort_answer(answer: Answer, look: Look) -> Answer:
     if orders:
         directions = list(orders.values())
         rows = rows.sort(list(orders), descending=directions, nulls_last=True, maintain_order=True)
+        if {"share", "cumulative_share"} <= set(rows.columns):  # with those of all rows above it
+            rows = rows.with_columns(cumulative_share=pl.col("share").cum_sum())
     if look.limit is not None and rows.height > look.limit:
         notes.append(f"{look.limit} of {rows.height} rows shown")
         rows = rows.head(look.limit)

@@ -307,7 +307,7 @@ def _build_notes(run: Run, ledger: Ledger) -> list[str]:
     text = roofline.describe_roof(roof, roofline.find_dtype(run)) if roof else ""
     return [
         *notes,
-        f"roof: {text}" if text else "no roof is known for this device (tracetui doctor --measure)",
+        f"roof: {text}" if text else roofline.describe_unknown_roof(run),
         *([_describe_low_end(run)] if text else []),
         *roofline.note_experts(run),
     ]

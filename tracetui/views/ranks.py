@@ -18,9 +18,10 @@ if TYPE_CHECKING:
 
 SAME_RANK: Final = "several files have the same rank: name those of one launch"
 NO_COMMON_STEP: Final = "no step common to all ranks matches this filter, phase and step range"
+MOSTLY_SHARE: Final = 0.5  # of a delay: an op with less does not explain it
 SHAPES: Final = {
     "cells": FrameShape(("member", "run", "own_rank", "step")),
-    "ops": FrameShape(("member", "run", "own_rank", "op")),
+    "ops": FrameShape(("member", "run", "own_rank", "op", "comm")),
 }
 
 
@@ -82,9 +83,9 @@ def _build_answer(ranks: "RankTimes", look: Look, phase: str | None, more: Seque
         return Answer(pl.DataFrame(), (NO_COMMON_STEP, *more))
     table, skews = compute_rank_table(ranks, look), compute_step_skews(ranks)
     notes = (
+        *_describe_stragglers(ranks, table),
         f"{len(ranks.ranks)} ranks in {ranks.step_count} {f'{phase} ' if phase else ''}steps",
         _describe_skew(skews),
-        *_describe_stragglers(ranks, table),
         *_describe_scope(ranks, table),
         *more,
     )
@@ -105,24 +106,33 @@ def _describe_skew(skews: pl.DataFrame) -> str:
 
 
 def _describe_stragglers(ranks: "RankTimes", table: pl.DataFrame) -> list[str]:
-    """Return a note for every rank with more work than the others, with its evidence."""
+    """Return a note for every late rank, with its evidence; else what would have been found."""
+    from tracetui.analysis.frames.rank_permutation import DETECTABLE_SHARES, find_detectable_share
+
     if late := _select_late(table):
         return [_describe_straggler(ranks, row, f"rank {row['rank']}") for row in late]
-    if table["p"].null_count() == table.height:
-        return ["too few steps to detect a straggler"]
-    return ["no straggler: no rank is significantly behind"]
+    has_test = table["p"].null_count() < table.height
+    share = find_detectable_share(ranks.build_own_matrix()) if has_test else None
+    if share is None:
+        return [f"too few steps to detect a straggler, even one that takes {1 + DETECTABLE_SHARES[-1]:.0f}×"]
+    return [f"no straggler: a rank that takes {share:.0%} longer in each step would have been found"]
 
 
 def _describe_straggler(ranks: "RankTimes", row: dict[str, Any], who: str) -> str:
-    from tracetui.analysis.ranks import find_largest_excess
+    from tracetui.analysis.ranks import find_awaited_collective, find_largest_excess
 
     low, high = (units.format_duration(row[c]) for c in ("behind_low_ns", "behind_high_ns"))
     largest = find_largest_excess(ranks, int(row["rank"]))
-    where = f"; most of it in {largest[0]}, {units.format_difference(largest[1])} per step" if largest else ""
+    where = "in no kernel: on its host, or in gaps"
+    if largest and largest[1] >= MOSTLY_SHARE * row["behind_ns"]:
+        where = f"in {largest[0]}, {units.format_difference(largest[1])} per step"
+    awaited = find_awaited_collective(ranks, int(row["rank"]))
+    before = f" before {awaited.removeprefix('comm.')}" if awaited else ""
     return (
-        f"straggler: {who}, whose work takes {units.format_duration(row['behind_ns'])} "
-        f"({units.format_share(row['behind_share'])}) longer than for the others, "
-        f"95 % interval {low} to {high}, slowest in {row['slowest']} of {row['steps']} steps{where}"
+        f"straggler: {who} is late, {units.format_duration(row['behind_ns'])} "
+        f"({units.format_share(row['behind_share'])}) behind the others{before}, "
+        f"95 % interval {low} to {high}, slowest in {row['slowest']} of {row['steps']} steps; "
+        f"most of it {where}"
     )
 
 

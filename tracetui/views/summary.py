@@ -14,6 +14,7 @@ from tracetui.analysis.frames.selection import name_work
 from tracetui.analysis.key_facts import suggest_views
 from tracetui.analysis.merged.partial_results import PartialResult
 from tracetui.analysis.recording_advice import suggest_recording
+from tracetui.analysis.time.steady import cut_to_steps
 from tracetui.glyphs import count_cells, fit_cells, map_display_names
 from tracetui.look import Look
 from tracetui.views import Answer, Merging, View, _category, find_missing_needs, ink, load_views
@@ -43,7 +44,7 @@ def answer(runs: Sequence[Run], look: Look) -> Answer:
 
     Missing views come with what to record so that they work next time.
     """
-    run = runs[0]
+    run = runs[0] if look.window is None else cut_to_steps(runs[0], *look.window)
     looks = [{"part": "next", "name": entry.view, "text": entry.text} for entry in suggest_views(run)]
     table = summary.compute_summary_table(run, look)
     if (work := name_work(run)) != "kernel":

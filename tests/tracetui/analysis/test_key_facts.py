@@ -3,6 +3,7 @@
 import gzip
 import json
 
+import numpy as np
 import pytest
 
 from capture.load_runs import load
@@ -10,11 +11,13 @@ from capture.run import Run
 from tests.conftest import FIXTURES, shared
 from tests.tracetui.analysis.time.test_idle_gaps import US, call, kernel
 from tests.tracetui.runs import decode, launch_bound, made
+from tracetui import units
+from tracetui.analysis.growth import MOVING_LAWS
 from tracetui.analysis.key_facts import find_key_facts, suggest_views
 from tracetui.analysis.summary import build_run_facts
 from tracetui.look import Look
 from tracetui.report_formats import format_report
-from tracetui.views import load_view
+from tracetui.views import ask, load_view
 
 
 def said(run: Run) -> dict[str, str]:
@@ -151,11 +154,58 @@ def looks(run: Run) -> dict[str, str]:
     return dict(suggest_views(run))
 
 
-def test_what_grows_is_told_by_its_time_a_token_at_both_ends() -> None:
-    """Of 40 steps the first ten have contexts of 21 on average, the last ten of 81; a step has two tokens."""
-    first, last = (4 * (100 + 10 * context) / 2 for context in (21, 81))
-    actual = f"attn.core grows: {first:.1f} µs a token at first, {last / 1000:.3f} ms at last"
-    assert looks(decode())["growth"] == actual
+def test_what_grows_is_said_with_the_law_of_its_view() -> None:
+    """40 steps of contexts 12 to 90: per token (100 + 10 · context) µs · 4 layers / 2 tokens."""
+    assert looks(decode())["growth"] == (
+        "attn.core grows by +20.00 ms per 1k tokens of context: 440.0 µs at 12, 2.000 ms at 90"
+    )
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_no_growth_is_announced_that_its_own_view_calls_noisy(seed: int) -> None:
+    """A machine that slows down in the last quarter raises the mean of constant work, but follows no law."""
+    rng = np.random.default_rng(seed)
+    run = decode()
+    factors = np.where(np.arange(41) > 30, rng.choice([1.0, 1.1, 4.0], 41), rng.uniform(0.8, 1.2, 41))
+    rows = run.events.drop("op", "category").to_dicts()
+    rows = [
+        {**row, "dur": int(1_000_000 * factors[row["step"]])} if row["kind"] == "kernel" else row
+        for row in rows
+    ]
+    noisy = made(rows)
+    laws = set(ask(load_view("growth"), [noisy], Look()).rows["law"])
+    announced = "growth" in looks(noisy)
+    assert announced <= bool(laws & set(MOVING_LAWS))
+    assert not announced or laws != {"noisy"}
+
+
+def test_one_slow_launch_makes_no_odd_layer_and_a_slow_layer_is_one() -> None:
+    """Of 8 layers number 3 takes twice as long in every step, or 200 times as long in one step of 41."""
+    sizes = {"bytes": 1e5, "flops": 1e5}
+    for odd in (3, None):
+        rows = decode(layers=8, odd=odd).events.drop("op", "category").to_dicts()
+        rows = [{**row, **sizes} if row["kind"] == "kernel" else row for row in rows]
+        if odd is None:
+            slow = next(r for r in rows if r["name"] == "ffn_down" and r["layer"] == 3 and r["step"] == 7)
+            slow["dur"] *= 200
+        run = made(rows, roof={"read_bytes_per_s": 1e12, "source": "measured"})
+        assert ("layers" in looks(run)) is (odd is not None)
+        fix = " ".join(ask(load_view("fix"), [run], Look()).rows["evidence"])
+        assert ("layer 3 loses" in fix) is (odd is not None)
+
+
+def test_a_window_has_the_facts_of_its_own_steps() -> None:
+    """Steps 1 to 10 are faster than all: their contexts are shorter."""
+    run = made(decode().events.drop("op", "category").to_dicts(), decode_tokens_per_s=1.0)
+    window = Look(window=(1, 10))
+    facts = ask(load_view("summary"), [run], window).rows.filter(part="verdict")
+    texts = dict(facts.select("name", "text").iter_rows())
+    steps = ask(load_view("steps"), [run], window).rows
+    speed = 1e9 * steps["tokens"].sum() / steps["wall_ns"].sum()
+    assert texts["run"].startswith("10 decode steps")
+    assert texts["pace"].startswith(f"{units.format_speed(speed)} tok/s")
+    bars = ask(load_view("summary"), [run], window).rows.filter(part="phase")
+    assert bars["name"].to_list() == ["decode"]
 
 
 @pytest.mark.parametrize("steps", [4, 6])
@@ -193,7 +243,7 @@ def test_at_most_three_are_told_and_each_has_its_key() -> None:
 
 
 def test_what_cannot_be_told_stands_with_what_to_record() -> None:
-    run = made([{"kind": "kernel", "name": "gemm", "dur": 5}])
+    run = made([{"kind": "kernel", "name": "gemm", "dur": 5}], producer="PyTorch profiler")
     text = format_report(load_view("summary"), [run], Look(), width=100)
     assert "growth, steps" in text and text.count("needs step\n") == 1
     assert "call prof.step() in the loop" in text

@@ -1,10 +1,12 @@
 """Layers: sums, times per token, and the odd one out."""
 
 import polars as pl
+import pytest
 
-from tests.tracetui.runs import decode
+from tests.tracetui.runs import decode, made
 from tracetui.analysis.layers import compute_layer_table
 from tracetui.look import Look
+from tracetui.views import ask, load_view
 
 
 def test_the_odd_layer_is_found() -> None:
@@ -19,3 +21,21 @@ def test_the_odd_layer_is_found() -> None:
 def test_layers_by_step_divide_by_the_tokens_of_the_step() -> None:
     table = compute_layer_table(decode(steps=2, layers=4), Look(filter="ffn"), "step")
     assert table.filter(pl.col("layer") == 1)["per_token_ns"].to_list() == [40_000, 200_000, 200_000]
+
+
+@pytest.mark.parametrize("filter_text", ["layer:3", "layer:>2", "op:mlp.down"])
+def test_a_filter_hides_no_odd_layer(filter_text: str) -> None:
+    """The median is that of all layers, also of those that are not shown."""
+    run, view = decode(steps=5, layers=8, odd=3), load_view("layers")
+    whole = ask(view, [run], Look()).rows
+    part = ask(view, [run], Look(filter=filter_text)).rows
+    assert part.filter("odd")["layer"].to_list() == [3]
+    assert part.rows() == whole.join(part, on=["layer", "op"], how="semi").rows()
+
+
+def test_a_layer_that_is_slow_in_one_step_is_not_odd() -> None:
+    rows = decode(steps=20, layers=8).events.drop("op", "category").to_dicts()
+    slow = next(r for r in rows if r["name"] == "ffn_down" and r["layer"] == 3 and r["step"] == 7)
+    slow["dur"] *= 100
+    table = compute_layer_table(made(rows), Look(), "op")
+    assert not table["odd"].any()

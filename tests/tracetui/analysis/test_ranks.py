@@ -7,8 +7,13 @@ import polars as pl
 import pytest
 
 from capture.run import Run
+from tests.bench.rank_power import NOISES, make_times, measure_false
+from tests.conftest import shared
+from tests.tracetui.in_process import tracetui
 from tests.tracetui.runs import made
 from tracetui.analysis import ranks
+from tracetui.analysis.frames.rank_permutation import compute_late_p, find_detectable_share
+from tracetui.analysis.key_facts import suggest_views
 from tracetui.analysis.ranks import compute_median_of_others
 from tracetui.analysis.time.step_table import compute_step_table
 from tracetui.compare.diff import compare_runs
@@ -89,6 +94,80 @@ def test_a_straggler_is_named_with_its_evidence() -> None:
         answer.rows.row(2, named=True)["behind_high_ns"],
     )
     assert 25 * US < low <= answer.rows["behind_ns"][2] <= high < 35 * US
+
+
+@pytest.mark.parametrize("ranks_and_steps", [(8, 3), (64, 3), (16, 10), (256, 12)])
+def test_a_rank_three_times_as_slow_is_found_from_three_steps_on(ranks_and_steps: tuple[int, int]) -> None:
+    for seed in range(8):
+        p = compute_late_p(make_times(*ranks_and_steps, 3.0, "plain", seed))
+        assert (p < 0.05).nonzero()[0].tolist() == [ranks_and_steps[0] // 2]
+
+
+@pytest.mark.parametrize("noise", NOISES)
+def test_equal_ranks_are_rarely_accused(noise: str) -> None:
+    """5 % of 60 jobs are 3, by chance up to 7."""
+    assert measure_false(8, 3, noise, 60) <= 7 / 60
+    assert measure_false(8, 10, noise, 60) <= 7 / 60
+    assert measure_false(2, 10, noise, 60) <= 7 / 60
+
+
+def test_one_rank_of_256_that_is_4_percent_late_in_12_steps_is_found() -> None:
+    """The others lie within 0.3 %: a test of signs over 12 steps called it chance (p 0.40)."""
+    times = np.random.default_rng(2).normal(1e6, 1e3, (256, 12))
+    times[137] *= 1.04
+    assert (compute_late_p(times) < 0.05).nonzero()[0].tolist() == [137]
+
+
+def test_a_spike_in_one_step_makes_no_straggler() -> None:
+    times = make_times(16, 10, 1.0, "plain", 3)
+    times[4, 6] *= 10
+    assert (compute_late_p(times) >= 0.05).all()
+
+
+def test_no_straggler_is_said_with_what_would_have_been_found() -> None:
+    """Of 8 ranks with 2 % of noise in 10 steps a rank is found that is late by some 5 %."""
+    times = make_times(8, 10, 1.0, "plain", 1)
+    share = find_detectable_share(times)
+    assert share is not None and 0.02 <= share <= 0.1
+    times[np.argsort(times.sum(axis=1))[4]] *= 1 + share
+    assert (compute_late_p(times) < 0.05).sum() == 1
+    work = [
+        {rank: int(us / 1e3) for rank, us in enumerate(step)} for step in make_times(8, 10, 1.0, "plain", 1).T
+    ]
+    (note,) = [n for n in ask(load_view("ranks"), [together(work)], Look()).notes if "straggler" in n]
+    assert note == f"no straggler: a rank that takes {share:.0%} longer in each step would have been found"
+
+
+def test_a_late_host_is_found_without_a_row_of_its_own() -> None:
+    """Rank 1 comes 20 µs late to each collective; its kernels take as long as those of rank 0."""
+    rows = []
+    for step in range(10):
+        for rank, late in ((0, 0), (1, 20)):
+            begin = 1_000 * step
+            product, comm = begin + late, begin + late + 50 + (step + rank) % 3
+            end = begin + 100
+            for name, t, dur in (("gemv", product, comm - product), ("all_reduce", comm, end - comm)):
+                rows.append({"kind": "kernel", "name": name, "t": t * US, "dur": dur * US, "step": step,
+                             "lens": "wall", "track": f"rank {rank}"})  # fmt: skip
+            rows.append({"kind": "step", "name": "train", "t": begin * US, "dur": 100 * US, "step": step,
+                         "track": f"rank {rank}"})  # fmt: skip
+    answer = ask(load_view("ranks"), [made(rows)], Look())
+    assert (
+        answer.notes[0].startswith("straggler: rank 1 is late, 2") and "before all_reduce" in answer.notes[0]
+    )
+    assert answer.notes[0].endswith("most of it in no kernel: on its host, or in gaps")
+    assert answer.rows["behind_ns"].to_list() == pytest.approx([-20 * US, 20 * US], abs=2 * US)
+    assert dict(suggest_views(made(rows)))["ranks"].startswith("rank 1 is late: ")
+
+
+def test_gloo_ranks_name_the_one_that_sleeps_before_the_collective() -> None:
+    """Rank 1 sleeps 20 ms before each of ten all_reduce; in the even job nobody does."""
+    folder = shared("samples/gloo_ranks")
+    late = tracetui("report", "ranks", str(folder / "late"))
+    (row,) = [line for line in late.stdout.splitlines() if "straggler" in line]
+    assert "rank 1 is late, 20." in row and "before all_reduce" in row and "slowest in 10 of 10" in row
+    even = tracetui("report", "ranks", str(folder / "even"))
+    assert "is late" not in even.stdout and "would have been found" in even.stdout
 
 
 def test_equal_ranks_have_no_straggler() -> None:

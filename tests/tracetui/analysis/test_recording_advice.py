@@ -1,5 +1,6 @@
 """Advice for the next recording: what was on already is not advised."""
 
+import re
 from pathlib import Path
 
 import polars as pl
@@ -10,6 +11,7 @@ from capture.run import Run
 from tests.conftest import FIXTURES, shared
 from tests.tracetui.runs import made
 from tracetui.analysis import recording_advice
+from tracetui.analysis.roofline import describe_unknown_roof
 from tracetui.verbs.doctor import iter_answer_lines
 from tracetui.views import load_views
 
@@ -18,7 +20,9 @@ OPTIONS = ("record_shapes", "with_stack", "with_modules", "profile_memory", "wit
 
 def stating(**options: object) -> Run:
     header = pl.DataFrame({"key": list(options), "value": [str(v) for v in options.values()]}, strict=False)
-    return made([{"kind": "kernel", "name": "gemm", "dur": 5}], {"trace": header})
+    return made(
+        [{"kind": "kernel", "name": "gemm", "dur": 5}], {"trace": header}, producer="PyTorch profiler"
+    )
 
 
 @pytest.mark.parametrize(
@@ -74,3 +78,46 @@ def check(run: Run) -> None:
     on = [option for option in OPTIONS if str(stated.get(option, "0")).lower() not in ("0", "false", "")]
     text = "\n".join(iter_answer_lines(run, [v for v in load_views() if v.run_count == 1]))
     assert not [option for option in on if f"{option}=True" in text]
+
+
+NEEDS = (
+    "t",
+    "step",
+    "layer",
+    "phase",
+    "context",
+    "tokens",
+    "shape",
+    "counter rows",
+    "memory rows",
+    "path or t",
+)
+
+
+@pytest.mark.parametrize(
+    ("file", "own", "foreign"),
+    [
+        ("nsys/two_processes.sqlite", "NVTX", r"torch|prof\.step|record_function|roctx|jax"),
+        ("rocprof/kernel_trace.csv", "roctx", r"torch|prof\.step|record_function|NVTX|jax"),
+        ("xplane/jax_gpu.xplane.pb", "jax.", r"torch|prof\.step|record_function|roctx|nsys"),
+        ("ncu/details.csv", "tracetui record", r"torch|prof\.step|record_function|roctx|jax"),
+        ("chrome/torch_decode.json", "torch.profiler", r"roctx|jax|nsys"),
+    ],
+)
+def test_advice_fits_the_program_that_wrote_the_file(file: str, own: str, foreign: str) -> None:
+    run = load(FIXTURES / file, cache=False)[0]
+    ways = " ".join(recording_advice.suggest_recording(run, NEEDS))
+    assert own in ways and not re.search(foreign, ways)
+
+
+def test_a_trace_of_onnxruntime_is_told_no_option_of_torch() -> None:
+    run = load(shared("samples/real_onnxruntime/profile.json.gz"), cache=False)[0]
+    ways = " ".join(recording_advice.suggest_recording(run, NEEDS))
+    assert "torch" not in ways and "prof.step" not in ways
+
+
+@pytest.mark.parametrize(("lens", "has_command"), [("gpu", False), ("wall", True)])
+def test_measuring_this_machine_is_not_advised_for_a_gpu_of_another(lens: str, has_command: bool) -> None:
+    run = made([{"name": "gemm", "dur": 5, "flops": 1e3, "lens": lens}], device="A100X of nobody")
+    note = describe_unknown_roof(run)
+    assert ("doctor --measure" in note) is has_command and "A100X of nobody" in note

@@ -1,22 +1,35 @@
 """Two runs side by side: matches, exact sums, evidence and comparability, by value."""
 
+import re
+from dataclasses import replace
+
 import numpy as np
 import polars as pl
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from capture.import_log import Log
 from capture.load_runs import load
 from capture.run import Run, build_run
 from tests.conftest import FIXTURES, document
 from tests.tracetui.runs import recording
+from tracetui.analysis.frames.statistics import compute_interval_from_a
 from tracetui.compare.diff import compare_runs
+from tracetui.compare.evidence.pair_test import judge_pair
 from tracetui.compare.run_sides import NoiseFloor, Sides
 from tracetui.compare.words.change_findings import list_findings
+from tracetui.compare.words.decision import describe_decision
 from tracetui.look import Look, Terms
 
 
 def verdicts(found: pl.DataFrame) -> dict[str, str]:
     return dict(found.select("name", "verdict").iter_rows())
+
+
+def log_end(rows: pl.DataFrame, end: str) -> np.ndarray:
+    """An end of the interval as the log of a ratio, which swapping the sides negates."""
+    return np.log1p((rows[end] / rows["median_a_ns"]).to_numpy())
 
 
 def test_a_run_against_itself_is_empty() -> None:
@@ -47,9 +60,34 @@ def test_swapping_the_sides_swaps_every_sign() -> None:
     there = compare_runs((a, b), Look()).rows.sort("name")
     back = compare_runs((b, a), Look()).rows.sort("name")
     assert there["delta_ns"].to_list() == [-x for x in back["delta_ns"]]
-    np.testing.assert_allclose(there["low_ns"].to_numpy(), -back["high_ns"].to_numpy())
+    np.testing.assert_allclose(log_end(there, "low_ns"), -log_end(back, "high_ns"), atol=1e-12)
     opposite = {"slower": "faster", "faster": "slower"}
     assert there["verdict"].to_list() == [opposite.get(v, v) for v in back["verdict"]]
+
+
+@settings(max_examples=30)
+@given(st.floats(1e-3, 1e3), st.floats(0, 12))
+def test_no_interval_falls_below_minus_100_percent(ratio: float, noise: float) -> None:
+    """A time cannot fall by more than it is, however little is known of it."""
+    rng = np.random.default_rng(1)
+    a, b = (np.exp(rng.normal(0, noise, (3, 12))) * k for k in (1e6, 1e6 * ratio))
+    evidence = judge_pair(a, b, NoiseFloor(0.5))
+    low, high = compute_interval_from_a(evidence)
+    assert (low >= -evidence.median_a).all() and (low <= high).all()
+    exact = replace(evidence, low=evidence.median_b - evidence.median_a)
+    np.testing.assert_allclose(compute_interval_from_a(exact)[0], exact.low, rtol=1e-6)
+
+
+def test_the_first_line_of_two_noisy_recordings_has_a_possible_interval() -> None:
+    """Two recordings of a few scattered steps: `-5.2 %; 95 %: -233 to +209 %` was printed of such."""
+    a, b = recording("a", noise=1, steps=8), recording("b", noise=2, steps=8)
+    look, floor = Look(), NoiseFloor(0.8, source="said")
+    compared = compare_runs(Sides((a, b), floor=floor), look)
+    lines = " ".join(describe_decision(compared, look.terms))
+    ends = [int(x.replace(",", "")) for x in re.findall(r"95%: ([-+−][\d,]+) to", lines)]
+    assert ends and min(ends) >= -100
+    share = compared.rows.drop_nulls("low_ns").select(pl.col("low_ns") / pl.col("median_a_ns")).to_series()
+    assert share.len() and share.min() >= -1
 
 
 def test_the_order_of_events_does_not_matter() -> None:

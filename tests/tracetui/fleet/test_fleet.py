@@ -66,7 +66,7 @@ def test_ranks_of_many_files_are_those_of_the_merged_run(
 
 def test_a_straggler_among_files_is_named_with_evidence(tmp_path: Path) -> None:
     answer = here(jobs(fleet(tmp_path / "ranks", 8, steps=40), "ranks")).answer
-    assert any(note.startswith("straggler: rank 5,") and "mlp.down" in note for note in answer.notes)
+    assert any(note.startswith("straggler: rank 5 is late,") and "mlp.down" in note for note in answer.notes)
 
 
 def test_a_wrong_file_is_named_and_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -40,7 +40,7 @@ def test_a_slow_host_is_named_with_evidence(tmp_path: Path, capsys: pytest.Captu
     answer = json.loads(capsys.readouterr().out)
     assert {row["rank"]: row["host"] for row in answer["rows"]} == {n: f"node{n // 4}" for n in range(12)}
     late = [note for note in answer["notes"] if note.startswith("straggler: host")]
-    assert len(late) == 1 and late[0].startswith("straggler: host node1, whose work")
+    assert len(late) == 1 and late[0].startswith("straggler: host node1 is late")
     assert "most of it in mlp.down" in late[0] and f"slowest in {STEPS} of {STEPS} steps" in late[0]
 
 

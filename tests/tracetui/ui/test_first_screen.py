@@ -6,6 +6,7 @@ import pytest
 from textual.pilot import Pilot
 
 from capture.load_runs import load
+from capture.run import Run
 from tests.tracetui.runs import aggregates, decode
 from tests.tracetui.ui.hand import answer, play, press, screen, until
 from tracetui.samples import find_sample
@@ -64,4 +65,6 @@ def test_what_cannot_be_told_is_reached_on_a_small_screen(size: tuple[int, int])
         await press(pilot, "g")
         assert screen(app)[2] == first
 
-    play(script, [aggregates()], ScreenOptions(view="summary"), size=size)
+    plain = aggregates()
+    run = Run(plain.name, {**plain.meta, "producer": "PyTorch profiler"}, plain.events, plain.log)
+    play(script, [run], ScreenOptions(view="summary"), size=size)

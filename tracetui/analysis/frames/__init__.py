@@ -8,5 +8,6 @@ time_axis: sort rows by group and start, place groups on one axis
 nesting: enclosing scope of each row, paths, rows of a lane
 ragged: numpy arrays of rows of unequal length, columns as dense codes
 statistics: paired tests, intervals and corrections under autocorrelation
+rank_permutation: which rank is late, and what would have been found
 line_fit: robust lines, outliers and the law of growth
 """

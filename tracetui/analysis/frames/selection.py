@@ -1,6 +1,7 @@
 """Select the rows of a run that a Look asks for; find its lenses, ranks, phases and kinds of rows."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from typing import Final
 
@@ -122,6 +123,12 @@ def filter_rows(rows: pl.LazyFrame, run: Run, look: Look) -> pl.LazyFrame:
     for term in look.where:
         rows = rows.filter(is_term_match(run, term))
     return rows.filter(is_name_match(run, look.filter)) if look.filter else rows
+
+
+def sum_unfiltered_ns(run: Run, look: Look, *conditions: pl.Expr) -> int:
+    """Return the time of all rows, including filtered ones: what shares refer to."""
+    rows = select_timed(run, replace(look, filter="", where=())).filter(*conditions)
+    return int(rows.select(pl.col("dur").sum()).collect().item())
 
 
 def _is_value(run: Run, column: str, value: object) -> pl.Expr:

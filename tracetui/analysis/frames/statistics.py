@@ -15,6 +15,7 @@ Floats = NDArray[np.float64]
 MIN_SAMPLES: Final = 6  # samples per side, below which nothing is concluded
 CONFIDENCE: Final = 0.95
 ALPHA: Final = 0.05
+_LONGEST_NS: Final = 2.0**62  # of an interval; more does not fit into a column
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,13 +25,28 @@ class RowEvidence:
     median_a: Floats
     median_b: Floats
     delta: Floats  # median of b − a
-    low: Floats  # 95 % interval of delta
+    low: Floats  # 95 % interval of delta; swapping the sides swaps and negates its ends
     high: Floats
     p: Floats  # chance of so large a difference if there is none, by the caller's test
     p_adjusted: Floats  # corrected for the number of rows
     cliff: Floats  # P(b > a) − P(b < a)
     n_a: NDArray[np.int64]
     n_b: NDArray[np.int64]
+
+
+def compute_interval_from_a(evidence: RowEvidence) -> tuple[Floats, Floats]:
+    """Return the interval as changes of side a, in ns: never below −a, since no time falls below zero.
+
+    An end is 2 √(ab) sinh(x / 2) around the geometric mean of both sides, x being its place on the log scale;
+    from side a the same end is a (exp(x) − 1).
+    """
+    scale = 2 * np.sqrt(evidence.median_a * evidence.median_b)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        low, high = (
+            np.where(end == 0, 0.0, evidence.median_a * np.expm1(2 * np.arcsinh(end / scale)))
+            for end in (evidence.low, evidence.high)
+        )
+    return np.minimum(low, _LONGEST_NS), np.minimum(high, _LONGEST_NS)
 
 
 def compute_paired_evidence(a: Floats, b: Floats) -> RowEvidence:

@@ -19,6 +19,7 @@ from tracetui.analysis.frames import selection
 from tracetui.analysis.frames.codes import group_by_packed_key, map_by_code
 from tracetui.analysis.frames.run_memo import cache_per_run
 from tracetui.analysis.frames.time_axis import TimeAxis
+from tracetui.analysis.layers import find_odd_layers
 from tracetui.analysis.roofline import (
     COMPUTE_NS,
     build_compute_time,
@@ -273,8 +274,9 @@ def _build_ledger(run: Run, look: Look) -> Ledger | None:
     rows = _with_bound(run, rows)
     step_ns = int(rows["exclusive_ns"].sum()) + int(rows["gap_ns"].sum())
     gaps_with_causes = _select_gaps(run, rows.filter(pl.col("gap_ns") > 0), on_gpu="device" in rows.columns)
+    items = build_items(rows, gaps_with_causes, step_ns, by_layer=look.group == "layer")
     return Ledger(
-        items=build_items(rows, gaps_with_causes, step_ns, by_layer=look.group == "layer"),
+        items=_clear_odd_by_chance(run, items, phase),
         steps=count,
         step_ns=step_ns,
         bound_ns=int(rows["bound_ns"].sum()),
@@ -283,6 +285,15 @@ def _build_ledger(run: Run, look: Look) -> Ledger | None:
         phase=phase,
         is_partial=look.is_partial,
     )
+
+
+def _clear_odd_by_chance(run: Run, items: pl.DataFrame, phase: str | None) -> pl.DataFrame:
+    """Return the items without an odd layer where it is odd in its sum alone, by a few slow launches."""
+    if items["odd"].null_count() == items.height:
+        return items
+    odd_layers = find_odd_layers(run, phase)
+    is_odd = [pair in odd_layers for pair in items.select("odd", "op").iter_rows()]
+    return items.with_columns(odd=pl.when(pl.Series(is_odd, dtype=pl.Boolean)).then("odd"))
 
 
 def find_main_phase(run: Run) -> str | None:

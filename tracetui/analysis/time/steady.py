@@ -109,6 +109,12 @@ def _select_steady(run: Run) -> Run | None:
     state = find_steady_state(run)
     if state is None:
         return None
-    is_steady = pl.col("step").is_between(state.first, state.last)
+    return cut_to_steps(run, state.first, state.last)
+
+
+def cut_to_steps(run: Run, first: int, last: int) -> Run:
+    """Return the run with these steps alone, without reported rates, which are of all steps."""
+    is_inside = pl.col("step").is_between(first, last)
     is_outside_steps = pl.col("step").is_null() & ~pl.col("kind").is_in(list(_STEP_KINDS))
-    return run.with_events(run.events.filter(is_steady | is_outside_steps))
+    meta = {key: value for key, value in run.meta.items() if not key.endswith("tokens_per_s")}
+    return Run(run.name, meta, run.events.filter(is_inside | is_outside_steps), run.log, run.tables)

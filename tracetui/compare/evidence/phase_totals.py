@@ -10,7 +10,14 @@ import polars as pl
 from capture.run import Run
 from tracetui.analysis.frames import selection
 from tracetui.analysis.frames.ragged import Bools, to_floats
-from tracetui.analysis.frames.statistics import ALPHA, MIN_SAMPLES, Floats, RowEvidence, judge_evidence
+from tracetui.analysis.frames.statistics import (
+    ALPHA,
+    MIN_SAMPLES,
+    Floats,
+    RowEvidence,
+    compute_interval_from_a,
+    judge_evidence,
+)
 from tracetui.analysis.time import step_sampling, step_table
 from tracetui.compare import params
 from tracetui.compare.evidence import cpu_contention, pair_test, repeat_test
@@ -132,7 +139,7 @@ def _build_row(
 ) -> PhaseRow:
     a, b = evidence.median_a, evidence.median_b
     threshold_ns = terms.threshold * (np.abs(a) + np.abs(b)) / 2
-    values = (a, b, b - a, evidence.low, evidence.high, evidence.p)
+    values = (a, b, b - a, *compute_interval_from_a(evidence), evidence.p)
     verdict = judge_evidence(evidence, threshold_ns, alpha=ALPHA * terms.share)[0]
     return (phase, what, per, *(float(x[0]) for x in values), verdict, step_count)
 

@@ -11,7 +11,14 @@ import polars as pl
 from capture.tasks import run_parallel
 from tracetui.analysis.frames import selection
 from tracetui.analysis.frames.ragged import Bools, Ints
-from tracetui.analysis.frames.statistics import ALPHA, MIN_SAMPLES, Floats, RowEvidence, judge_evidence
+from tracetui.analysis.frames.statistics import (
+    ALPHA,
+    MIN_SAMPLES,
+    Floats,
+    RowEvidence,
+    compute_interval_from_a,
+    judge_evidence,
+)
 from tracetui.analysis.time import step_sampling
 from tracetui.compare import params
 from tracetui.compare.evidence import common_mode, cpu_contention, pair_test, repeat_test
@@ -113,13 +120,14 @@ def _build_phase_table(members: Sequence[int], phase: PhaseEvidence, terms: Term
     if e is None:
         return pl.DataFrame(schema=_SCHEMA)
     threshold_ns = terms.threshold * (np.abs(e.median_a) + np.abs(e.median_b)) / 2
+    low_ns, high_ns = compute_interval_from_a(e)
     columns = {
         "row": list(members),
         "median_a_ns": e.median_a,
         "median_b_ns": e.median_b,
         "median_delta_ns": e.delta,
-        "low_ns": e.low,
-        "high_ns": e.high,
+        "low_ns": low_ns,
+        "high_ns": high_ns,
         "p": e.p,
         "p_adjusted": e.p_adjusted,
         "cliff": e.cliff,

@@ -22,13 +22,13 @@ def estimate_recordings_needed(row: dict[str, Any], sides: Sides, terms: Terms) 
     `MAX_RUNS_PER_SIDE` would be needed, or if the row has no interval.
     """
     a, b, low, high = (row[c] for c in ("a_ns", "b_ns", "low_ns", "high_ns"))
-    if not a or not b or low is None or high is None or low >= high:
+    if not a or not b or low is None or high is None or low >= high or a + low <= 0:
         return None
     shift = abs(math.log(b / a))
     present = 1 + len(sides.more_a), 1 + len(sides.more_b)
     alpha = ALPHA * terms.share if sides.has_repeats else ALPHA
     df = sum(present) - 2 + max(0, len(sides.same) - 1) if sides.has_repeats else sides.floor.freedom
-    error = _compute_standard_error(shift, (high - low) / math.sqrt(a * b), df, alpha)
+    error = _compute_standard_error(math.log((a + high) / (a + low)), df, alpha)
     run_sd = error / math.sqrt(1 / present[0] + 1 / present[1])
     for runs in range(max(*present, 2), params.MAX_RUNS_PER_SIDE + 1):
         if _is_decisive(shift, run_sd * math.sqrt(2 / runs), 2 * runs - 2, alpha, terms.threshold):
@@ -36,12 +36,11 @@ def estimate_recordings_needed(row: dict[str, Any], sides: Sides, terms: Terms) 
     return None
 
 
-def _compute_standard_error(shift: float, width: float, df: float, alpha: float) -> float:
-    """Compute the standard error of a log shift from the relative width of its interval."""
+def _compute_standard_error(width: float, df: float, alpha: float) -> float:
+    """Compute the standard error of a log shift from the width of its interval on the log scale."""
     from scipy.special import stdtrit
 
-    half_width = 2 * math.asinh(width / (4 * math.cosh(shift / 2)))
-    return half_width / float(stdtrit(max(1.0, min(df, params.MAX_DF)), 1 - alpha / 2))
+    return width / 2 / float(stdtrit(max(1.0, min(df, params.MAX_DF)), 1 - alpha / 2))
 
 
 def _is_decisive(shift: float, error: float, df: int, alpha: float, least_change: float) -> bool:

@@ -121,7 +121,10 @@ def _format_interval(row: dict[str, Any]) -> str:
     if row["low_ns"] is None or row["low_ns"] == row["high_ns"]:
         return ""
     low, high = (100 * row[c] / row["a_ns"] for c in ("low_ns", "high_ns"))
-    return f"; 95%: {low:+,.0f} to {high:+,.0f}%"
+    largest = (
+        f"{high:+,.0f}%" if high < params.LARGEST_CHANGE_PCT else f"over +{params.LARGEST_CHANGE_PCT:,}%"
+    )
+    return f"; 95%: {low:+,.0f} to {largest}"
 
 
 def _format_rate(row: dict[str, Any]) -> str:
@@ -159,8 +162,9 @@ def _describe_uncertainty(row: dict[str, Any], sides: Sides) -> str:
         return f"{row['steps']} step{'s' * (row['steps'] > 1)} per side ({MIN_SAMPLES} or more are better)"
     if abs(math.log(row["b_ns"] / row["a_ns"])) > params.RUN_DIFFERENCE_SD * sides.floor.spread:
         return "the steps vary too much"
-    floor = "run-to-run floor" if sides.floor.is_known else "assumed run-to-run floor"
-    return f"below the {floor} of {sides.floor.percent}"
+    limit = math.expm1(params.RUN_DIFFERENCE_SD * sides.floor.spread)
+    basis = "" if sides.floor.is_known else "are assumed to "
+    return f"equal runs {basis}differ by up to {limit:.0%} (floor {sides.floor.percent})"
 
 
 def _describe_carriers(rows: pl.DataFrame) -> str:

@@ -50,7 +50,9 @@ def test_step_kernels_and_gap_by_hand() -> None:
     assert first.startswith("FASTER: decode step 500.0 µs → 450.0 µs per token, -50.00 µs (-10.0%; 95%: ")
     assert "2,000.0 → 2,222.2 tokens/s; p " in first
     assert kernels.startswith("undecided: decode kernels 400.0 µs → 410.0 µs per token")
-    assert kernels.endswith("; below the run-to-run floor of 2%; 11 more recordings per side would tell")
+    assert kernels.endswith(
+        "; equal runs differ by up to 6% (floor 2%); 11 more recordings per side would tell"
+    )
     assert carried == "  carried by time between kernels -60.00 µs, norm +10.00 µs"
 
 
