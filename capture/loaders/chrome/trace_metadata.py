@@ -154,6 +154,8 @@ def _find_producer(trace: Trace, names: ProcessNames) -> str:
         return trace.producer
     if any(name.startswith(JAX_DEVICE_PREFIX) for name in names.processes.values()):
         return "JAX profiler"
+    if {"model_run", "session_initialization"} & set(trace.complete.labels["name"]):
+        return "ONNX Runtime"
     cats = set(trace.complete.labels["cat"])
     torch = "schemaVersion" in trace.header or cats & {"cpu_op", "cuda_runtime", "user_annotation"}
     return "PyTorch profiler" if torch else "Chrome trace"
