@@ -185,7 +185,7 @@ def test_doctor_says_what_a_file_cannot_answer() -> None:
     assert "can answer: " in result.stdout
     assert "cannot answer layers: it needs layer" in result.stdout
     assert "cannot answer memory: it needs bytes and memory rows" in result.stdout
-    assert "record_function('layers.3')" in result.stdout and "profile_memory=True" in result.stdout
+    assert "record_function" not in result.stdout  # which program wrote it is unknown
 
 
 def test_options_may_stand_before_files_and_a_folder_of_ranks_is_one_run(tmp_path: Path) -> None:
@@ -205,8 +205,8 @@ def test_options_may_stand_before_files_and_a_folder_of_ranks_is_one_run(tmp_pat
         (tmp_path / f"{rank}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     one = json.loads(tracetui("report", "ranks", "--merge", "--format", "json", tmp_path).stdout)
     assert [(r["rank"], r["work_ns"], r["slowest"]) for r in one["rows"]] == [(0, 10, 0), (1, 15, 3)]
-    apart = tracetui("report", "ranks", tmp_path)
-    assert "run 1 of 2" in apart.stdout and "several ranks" in apart.stdout
+    together = json.loads(tracetui("report", "ranks", "--format", "json", tmp_path).stdout)
+    assert [(r["rank"], r["work_ns"]) for r in together["rows"]] == [(0, 10), (1, 15)]
     skews = json.loads(tracetui("report", "ranks", "--group-by", "step", "--merge", *tmp_path.iterdir(),
                                 "--format", "json").stdout)  # fmt: skip
     assert [r["skew_ns"] for r in skews["rows"]] == [5, 5, 5]

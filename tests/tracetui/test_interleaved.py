@@ -29,7 +29,7 @@ took = int(1000 * took * (1 + number / 1000))
 with open(os.environ["TRACETUI_OUT"], "a") as out:
     print('{"kind":"run","schema":1,"name":"toy","meta":{"model":"toy"}}', file=out)
     for step in range(12):
-        at = f'"step":{step},"phase":"decode","t":{step * 10**6 + (side == "b")},"dur":{took},"lens":"gpu"'
+        at = f'"step":{step},"phase":"decode","t":{step * took + (side == "b")},"dur":{took},"lens":"gpu"'
         print('{"kind":"kernel","name":"k",' + at + '}', file=out)
         print('{"kind":"step","name":"decode","tokens":1,' + at + '}', file=out)
 print("said on stdout")

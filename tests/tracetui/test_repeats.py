@@ -21,7 +21,7 @@ took = int(10_000 * 1.1 ** number)
 with open(os.environ["TRACETUI_OUT"], "a") as out:
     print('{{"kind":"run","schema":1,"name":"toy","meta":{{"model":"toy"}}}}', file=out)
     for step in range({STEPS}):
-        t = step * 100_000
+        t = step * took
         where = f'"step":{{step}},"phase":"decode","t":{{t}},"dur":{{took}},"lens":"gpu"'
         print(f'{{{{"kind":"kernel","name":"k",{{where}}}}}}', file=out)
         print(f'{{{{"kind":"step","name":"decode","tokens":1,{{where}}}}}}', file=out)

@@ -29,11 +29,16 @@ def compute_shape_table(run: Run, look: Look) -> pl.DataFrame:
         with_compute_time(rows, run).group_by(keys).agg(*build_totals(run), *build_work_sums(run)).collect()
     )
     roof_columns = build_roof_columns(run, [c for c in roofline.WORK_SUMS if c in sums.columns])
-    has_filter = bool(look.filter or look.where)
-    all_ns = sum_unfiltered_ns(run, look, pl.col("shape").is_not_null()) if has_filter else None
-    table = sums.with_columns(unknown).with_columns(*_build_rates(all_ns), *roof_columns)
+    table = sums.with_columns(unknown).with_columns(*_build_rates(_sum_all_ns(run, look)), *roof_columns)
     table = table.sort("total_ns", *keys, descending=[True, *(False for _ in keys)], nulls_last=True)
     return table.select(*keys, *_COLUMNS, *(roofline.ROOF_COLUMNS if roof_columns else ()))
+
+
+def _sum_all_ns(run: Run, look: Look) -> int | None:
+    """Sum the time of the rows with a shape that a filter hides, too; None without a filter."""
+    if not (look.filter or look.where):
+        return None
+    return sum_unfiltered_ns(run, look, pl.col("shape").is_not_null())
 
 
 def _build_rates(all_ns: int | None) -> list[pl.Expr]:

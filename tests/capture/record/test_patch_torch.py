@@ -15,7 +15,7 @@ from capture.load_runs import load
 from capture.merge_ranks import map_tracks_to_ranks
 from capture.native.emit import Emitter
 from capture.native.schema import RECORDING_NAME
-from capture.record.op_ids import PSEUDO_MODULES
+from capture.record.op_ids import PROGRAM_PARTS
 from capture.record.process_notes import RUN_VARIABLE
 from capture.record.process_recording import ProcessRecording
 from capture.run import Run
@@ -68,7 +68,7 @@ def test_every_module_of_every_step_is_a_row(recordings: dict[str, Run]) -> None
         "self_attn (own work)": 36, "norm": 36, "mlp": 36, "layer (own work)": 36,
         "embed": 12, "lm_head": 12, "Tiny (own work)": 12, "sampling and host": 12,
     }  # fmt: skip
-    assert PSEUDO_MODULES["recording"]["name"] == RECORDING_NAME
+    assert PROGRAM_PARTS["recording"]["name"] == RECORDING_NAME
     recorder = recordings["fail"].events.filter(pl.col("name") == RECORDING_NAME, phase="decode")
     assert set(recorder["kind"].cast(pl.String)) == {"span"} and recorder.height == 12
     own = recordings["fail"].events.filter(name="self_attn (own work)")

@@ -167,28 +167,28 @@ def test_a_filter_takes_nothing_away_and_counts_what_fits() -> None:
 
 def test_it_opens_on_the_step_of_median_duration_of_the_phase_of_most_steps() -> None:
     walls = {0: ("prefill", 900), 1: ("decode", 50), 2: ("decode", 70), 3: ("decode", 40), 4: ("decode", 60)}
-    rows = [
-        {"kind": "step", "name": "s", "t": 1000 * n, "dur": wall * 10, "step": n, "phase": phase}
-        for n, (phase, wall) in walls.items()
-    ]
-    run = made([*rows, *kernels([("cpu", 1, 9000)])])
+    rows, at = [], 0
+    for n, (phase, wall) in walls.items():
+        rows.append({"kind": "step", "name": "s", "t": at, "dur": wall * 10, "step": n, "phase": phase})
+        at += wall * 10
+    run = made([*rows, *kernels([("cpu", 1, at)])])
     margin = 500 // STEP_MARGIN_PARTS  # of 40, 50, 60, 70 the lower middle one, of step 1
-    assert find_typical_step(run) == (1000 - margin, 1500 + margin)
+    assert find_typical_step(run) == (9000 - margin, 9500 + margin)
     assert find_typical_step(run, "prefill") == (-9000 // STEP_MARGIN_PARTS, 9000 + 9000 // STEP_MARGIN_PARTS)
     actual = build_timeline(run, Look())
-    assert actual is not None and actual.window == (990, 1510)
+    assert actual is not None and actual.window == (8990, 9510)
     chosen = build_timeline(run, Look(window=(2, 3)))
-    assert chosen is not None and chosen.window == chosen.extent == (2000, 3400)
+    assert chosen is not None and chosen.window == chosen.extent == (9500, 10600)
 
 
 def test_it_opens_on_a_step_of_the_steady_state() -> None:
     """Three slow steps of warm-up in front of four steady ones: of all seven step 6 is the middle one."""
     walls = [90, 80, 70, 40, 43, 42, 41]
-    rows = [{"kind": "step", "name": "s", "t": 1000 * n, "dur": wall * 10, "step": n, "phase": "decode"}
-            for n, wall in enumerate(walls, 1)]  # fmt: skip
-    run = made([*rows, *kernels([("cpu", 1, 9000)])])
+    rows = [{"kind": "step", "name": "s", "t": 10 * sum(walls[: n - 1]), "dur": wall * 10, "step": n,
+             "phase": "decode"} for n, wall in enumerate(walls, 1)]  # fmt: skip
+    run = made([*rows, *kernels([("cpu", 1, 4060)])])
     margin = 410 // STEP_MARGIN_PARTS  # of 40, 41, 42, 43 the lower middle one, of step 7
-    assert find_typical_step(run) == (7000 - margin, 7410 + margin)
+    assert find_typical_step(run) == (3650 - margin, 4060 + margin)
 
 
 def test_it_opens_on_what_the_device_did_where_the_host_was_far_away() -> None:

@@ -53,7 +53,7 @@ def training_run(
     """So many whole steps of 3,600 ns, and strays of which the backward pass was not watched."""
     rows: list[dict[str, Any]] = []
     for step in range(1, steps + stray + 1):
-        at = step * 10_000
+        at = step * 3600
         rows.append({"kind": "step", "name": "train", "t": at, "dur": 3600, "step": step, "tokens": 8})
         parts = {"forward": FORWARD, "backward": BACKWARD, "optimizer": OPTIMIZER}
         for phase, kernels in parts.items():
@@ -211,7 +211,7 @@ def nsys_file(folder: Path) -> Path:
     """Two training steps; the backward pass is launched from autograd's own thread, as torch does it."""
     ranges, calls, kernels = [], [], []
     for step in range(2):
-        at = 10_000 * step
+        at = 9_000 * step
         ranges += [range_(at + a, at + b, name, process=10, thread=MAIN) for name, a, b in SCOPES]
         for i, (thread, moment, name, took) in enumerate(LAUNCHES):
             id = 100 * step + i
