@@ -28,10 +28,10 @@ check: $(VENV)/.ok-dev  ## lint, format, types
 	$(BIN)/mypy
 
 test: check  ## what to run at each change, some five minutes
-	$(BIN)/python -m pytest -n 3 -m "not slow and not table"
+	$(BIN)/python -m pytest -n 3 --dist loadgroup -m "not slow and not table"
 
 test-all: check  ## also terminals, kills, packaging, long fuzz: what CI runs
-	$(BIN)/python -m pytest -n 3
+	$(BIN)/python -m pytest -n 3 --dist loadgroup
 
 real: $(VENV)/.ok-dev  ## claims about other programs, tried on them; ENVIRONMENTS: see tests/real/__init__.py
 	TRACETUI_REAL=$(ENVIRONMENTS) $(BIN)/python -m pytest -rs tests/real

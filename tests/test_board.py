@@ -80,6 +80,7 @@ def test_every_figure_has_a_benchmark_that_is_there() -> None:
     assert not [figure.what for figure in FIGURES if figure.times and not figure.peer]
 
 
+@pytest.mark.slow
 def test_what_fails_or_has_no_time_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -54,6 +54,7 @@ columns_of_a_row = st.fixed_dictionaries(
     meta=st.dictionaries(words, words | st.integers(-BIG, BIG) | st.booleans() | st.lists(words, max_size=2)),
     cells=st.lists(st.tuples(words, whole, real, st.lists(st.integers(-5, 5), max_size=3)), max_size=4),
 )
+@pytest.mark.slow
 def test_any_run_reads_back_the_same(
     tmp_path: Path, events: list[dict[str, Any]], meta: dict[str, Any], cells: list[tuple[Any, ...]]
 ) -> None:

@@ -94,6 +94,7 @@ def blocks_of(kinds: dict[str, str]) -> tuple[dict[str, files.Stored], dict[str,
     return stored, table
 
 
+@pytest.mark.slow
 def test_a_mixture_decodes_as_its_blocks_mean(tmp_path: Path) -> None:
     """Q4_K_M as llama.cpp mixes it: most in Q4_K, values and down in Q6_K, the head too."""
     stored, table = blocks_of({"v_proj": "Q6_K", "down": "Q6_K", "lm_head": "Q6_K", "": "Q4_K"})
@@ -107,6 +108,7 @@ def test_a_mixture_decodes_as_its_blocks_mean(tmp_path: Path) -> None:
     assert choice.gguf and choice.gguf.stored_as == "Q4_K_M"
 
 
+@pytest.mark.slow
 def test_eight_bits_are_taken_as_they_are(tmp_path: Path) -> None:
     """Codes and scales are the file's, not packed again: its blocks need not use all of their range."""
     stored, table = blocks_of({"": "Q8_0"})

@@ -33,6 +33,7 @@ def test_each_pass_is_a_step_of_the_same_length(model: Path, tmp_path: Path) -> 
         assert names.count("attention") == 7 * len(columns)
 
 
+@pytest.mark.slow
 def test_a_prompt_is_answered_with_a_sentence(model: Path, tmp_path: Path) -> None:
     out = tmp_path / "a.jsonl"
     engine = started(model, out, "--mode", "prefill", "--context", "20", "--steps", "0")

@@ -273,6 +273,7 @@ for _ in range(100):
 
 
 @pytest.mark.skipif((os.cpu_count() or 1) < 2, reason="nobody is there to read ahead")
+@pytest.mark.slow
 def test_weights_that_are_gone_are_not_read_ahead() -> None:
     """Memory that nobody may touch any more ends the process that does."""
     assert subprocess.run([sys.executable, "-c", GONE], timeout=60, check=False).returncode == 0

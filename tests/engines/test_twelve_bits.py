@@ -156,6 +156,7 @@ def test_it_is_the_usual_way_where_rows_are_whole_blocks(monkeypatch: pytest.Mon
 
 @pytest.mark.corpus
 @pytest.mark.parametrize("family", ["gemma3", "qwen2", "qwen3"])  # tied, with biases, untied
+@pytest.mark.slow
 def test_a_decoder_decodes_with_the_very_weights(family: str) -> None:
     """As the plain decoder in fp64 with the same weights: what is left is rows of bf16."""
     spec = dataclasses.replace(tiny.SPECS[family], hidden=64, head_dim=16, ffn=192)

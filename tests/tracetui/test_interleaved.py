@@ -83,6 +83,7 @@ def test_no_difference_ends_with_the_budget_and_what_more_would_take(folder: Pat
     assert "recordings per side" in result.stdout.splitlines()[0]
 
 
+@pytest.mark.slow
 def test_equal_programs_are_the_same_within_a_threshold(folder: Path) -> None:
     result = asked(folder, "python engine.py 10 a", "python engine.py 10 b", "--threshold", "20%")
     assert result.returncode == 0 and result.stdout.startswith("same: decode step"), result.stderr

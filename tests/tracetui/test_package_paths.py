@@ -96,6 +96,7 @@ def test_the_bundled_engine_is_ours(installed: Path, foreign: Path, module: str)
 
 
 @pytest.mark.corpus
+@pytest.mark.slow
 def test_a_recorded_program_imports_its_own_modules_and_is_recorded(installed: Path, foreign: Path) -> None:
     """With the counters of the sampler, which runs beside it."""
     pytest.importorskip("torch")

@@ -35,6 +35,7 @@ def until(child: "subprocess.Popen[str]", words: str) -> str:
     return next(line for line in lines(child) if words in line)
 
 
+@pytest.mark.slow
 def test_record_follows_a_folder_that_is_not_there_yet(tmp_path: Path) -> None:
     folder, out = tmp_path / "later", tmp_path / "out.jsonl"
     command = tracetui("record", "--watch", folder, "-o", out)

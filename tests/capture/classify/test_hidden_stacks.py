@@ -128,6 +128,7 @@ def test_hidden_stacks_in_a_run(architecture: str) -> None:
 
 @pytest.mark.corpus
 @pytest.mark.parametrize("architecture", ["llama", "deepseek_v3", "mamba"])
+@pytest.mark.slow
 def test_models_that_run_now_are_as_they_were_recorded(architecture: str) -> None:
     sequence = _recorded.of_processor(architecture)
     blocks = infer(sequence)

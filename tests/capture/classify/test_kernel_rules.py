@@ -157,6 +157,7 @@ def test_functors_are_named_in_a_word(inner: str, op: str) -> None:
     assert parse_carried_op(inner) == op
 
 
+@pytest.mark.slow
 def test_twenty_thousand_names_are_quick() -> None:
     names = [kernel.name for kernel in corpus() if not kernel.name.startswith("_Z")]
     many = {re.sub(r"\d+(?=\D*$)", str(i), name) for i in range(40) for name in names}

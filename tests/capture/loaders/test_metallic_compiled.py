@@ -140,6 +140,7 @@ def test_a_time_that_is_none_leaves_nothing_behind(tmp_path: Path, monkeypatch: 
     assert_read_alike(path, monkeypatch)
 
 
+@pytest.mark.slow
 def test_lines_that_never_repeat_are_left_to_the_line_reader(tmp_path: Path) -> None:
     """Spans with a number of their own: each text would be kept."""
     path = recorded(tmp_path / "prof.jsonl", 60_000)

@@ -73,6 +73,7 @@ def check_same(ours: list[Run], theirs: list[Run]) -> None:
 @example([b'{"kind":"columns","t":1,"op":[0,1],"dt":[1,2],"dur":[3,-4]}'] * 3)
 @example([b'{"kind":"columns","t":1,"op":[0, 1],"dt":[1,2],"dur":[3,4]}'] * 2)
 @example([b'{"kind":"columns","t":1,"op":[0],"dt":[1],"dur":[3-4]}'] * 2)
+@pytest.mark.slow
 def test_columns_are_the_same_at_once_and_one_by_one(lines: list[bytes]) -> None:
     whole = [RUN, PLAN, SECOND, RANKED, *lines]
     check_same(runs_of(whole, 0), runs_of(whole, 1 << 60))

@@ -207,6 +207,7 @@ def test_writers_and_their_forks_share_a_file(tmp_path: Path) -> None:
         assert mine["dur"].to_list() == [x for step in range(2000) for x in (step, rank)]
 
 
+@pytest.mark.slow
 def test_kill_9_at_any_moment_costs_at_most_a_tenth_of_a_second(tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-m", "tests.capture._storm", str(tmp_path), "200"], check=True)
     survivors = 0

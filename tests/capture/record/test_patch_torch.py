@@ -20,6 +20,8 @@ from capture.record.process_notes import RUN_VARIABLE
 from capture.record.process_recording import ProcessRecording
 from capture.run import Run
 
+pytestmark = pytest.mark.xdist_group("patch_torch")  # one recording for all
+
 TINY = Path(__file__).parent / "tiny.py"
 SITE = Path(capture.record.__file__).parent / "site"
 LAYERS = [0, 1, 2]

@@ -167,6 +167,7 @@ def test_a_header_that_is_none_is_refused_untold(monkeypatch: pytest.MonkeyPatch
     assert "secret" not in str(refused.value)
 
 
+@pytest.mark.slow
 def test_one_module_alone_uses_the_network() -> None:
     asking = {"http", "urllib.request", "requests", "httpx", "aiohttp", "socketserver", "ftplib", "smtplib"}
     imports = {module.place: module.imports for module in Checkout().modules}

@@ -112,6 +112,7 @@ def test_windows_and_figures_of_vllm(vllm: State, tmp_path: Path) -> None:
     assert not vllm.profiling and vllm.starts == vllm.stops
 
 
+@pytest.mark.slow
 def test_sglang_is_told_where_to_write(tmp_path: Path) -> None:
     state = State("sglang")
     with watching(state, tmp_path, "--every", "60", "--windows", "0.2") as watcher:
@@ -135,6 +136,7 @@ def test_a_window_is_a_number_of_steps(vllm: State, tmp_path: Path) -> None:
     assert 107 < vllm.steps < 150
 
 
+@pytest.mark.slow
 def test_a_server_without_requests_is_not_profiled_at_the_start_either(vllm: State, tmp_path: Path) -> None:
     vllm.running = vllm.waiting = 0
     with watching(vllm, tmp_path, *traces(vllm)) as watcher:
@@ -145,6 +147,7 @@ def test_a_server_without_requests_is_not_profiled_at_the_start_either(vllm: Sta
         watcher.end()
 
 
+@pytest.mark.slow
 def test_the_traces_of_one_profile_are_one_window(vllm: State, tmp_path: Path) -> None:
     vllm.has_frontend = True
     with watching(vllm, tmp_path, *traces(vllm, every=1.5)) as watcher:
@@ -213,6 +216,7 @@ def test_vllm_without_a_folder_of_traces_is_not_profiled(vllm: State, tmp_path: 
     assert vllm.starts == 0
 
 
+@pytest.mark.slow
 def test_the_folder_that_the_server_states_is_taken(vllm: State, tmp_path: Path) -> None:
     config = {"vllm_config": {"profiler_config": {"torch_profiler_dir": str(vllm.folder)}}}
     vllm.replies["/server_info"] = (200, json.dumps(config).encode())
@@ -221,6 +225,7 @@ def test_the_folder_that_the_server_states_is_taken(vllm: State, tmp_path: Path)
         watcher.end()
 
 
+@pytest.mark.slow
 def test_sglang_without_metrics_is_told_of_its_flag(tmp_path: Path) -> None:
     state = State("sglang", has_metrics=False)
     with watching(state, tmp_path, "--windows", "0.2") as watcher:
@@ -230,6 +235,7 @@ def test_sglang_without_metrics_is_told_of_its_flag(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("key", ["", "Authorization: Bearer secret"])
+@pytest.mark.slow
 def test_a_server_that_refuses(vllm: State, tmp_path: Path, key: str) -> None:
     vllm.key = "secret"
     with watching(vllm, tmp_path, *traces(vllm), **{HEADER_VARIABLE: key}) as watcher:
@@ -250,6 +256,7 @@ def test_a_server_that_refuses_everything(vllm: State, tmp_path: Path) -> None:
     assert vllm.starts == 0
 
 
+@pytest.mark.slow
 def test_a_server_that_dies_and_comes_back(vllm: State, tmp_path: Path) -> None:
     with serving(vllm) as address:
         port = int(address.rpartition(":")[2])
@@ -311,6 +318,7 @@ def test_a_slow_profiler_is_given_its_time(vllm: State, tmp_path: Path) -> None:
 
 @pytest.mark.corpus
 @pytest.mark.parametrize("status", [500, 409])
+@pytest.mark.slow
 def test_a_server_that_fails_to_profile_is_asked_ever_less_often(
     status: int, vllm: State, tmp_path: Path
 ) -> None:

@@ -84,6 +84,7 @@ def test_a_pool_has_ended_whole_when_its_answers_have(few: Path) -> None:
         assert set(threading.enumerate()) == before and active_children() == []
 
 
+@pytest.mark.slow
 def test_a_process_that_is_killed_changes_nothing(folder: Path) -> None:
     killed = []
 

@@ -198,6 +198,7 @@ def test_two_fleets_are_compared_by_their_files(tmp_path: Path, capsys: pytest.C
         assert (row["files_a"], row["files_b"]) == (5, 7)
 
 
+@pytest.mark.slow
 def test_a_slower_fleet_fails_the_gate(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     a, b = fleet(tmp_path / "a", 6, steps=20), fleet(tmp_path / "b", 6, steps=20)
     gate = ["--on", "local:1", "--fail-over", "3%"]

@@ -29,6 +29,8 @@ SAME = ("files", "known", "names", "environment", "path", "changed", "hooks", "t
 WAITS = """
 import threading, time, torch
 from torch import nn
+
+pytestmark = pytest.mark.xdist_group("attached")  # one recording for all
 model = nn.Linear(4, 4)
 def work():
     with torch.no_grad():
@@ -100,6 +102,7 @@ def test_five_times_attached_and_left_it_is_as_it_was(fresh: Running, tmp_path: 
         assert run.events.filter(kind="step").height == steps
 
 
+@pytest.mark.slow
 def test_steps_of_training_are_whole_and_have_their_parts(running: Running, tmp_path: Path) -> None:
     attach_once(running.pid, tmp_path / "prof.jsonl", 1.0)
     (run,) = load(tmp_path / "prof.jsonl", cache=False)

@@ -127,6 +127,7 @@ time.sleep(60)
 """
 
 
+@pytest.mark.slow
 def test_a_program_with_a_watchdog_and_its_children_end_when_their_starter_is_killed(tmp_path: Path) -> None:
     note = tmp_path / "child"
     code = STUBBORN.format(note=str(note))

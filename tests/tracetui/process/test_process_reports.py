@@ -61,9 +61,10 @@ def test_the_reason_of_a_silent_process_is_looked_up(
 def test_a_process_that_loaded_torch_past_the_recorder_is_silent(reports: ReportFolder) -> None:
     write_report(reports, os.getpid(), "python 3.12.1")
     reports.check_for_silent(os.getpid())
-    assert len(reports.list_silent()) == 1
+    ours = f"process {os.getpid()} "  # other tests may have left children with torch
+    assert sum(silent.startswith(ours) for silent in reports.list_silent()) == 1
     write_report(reports, os.getpid(), "python 3.12.1", "torch 2.9")
-    assert reports.list_silent() == []
+    assert not any(silent.startswith(ours) for silent in reports.list_silent())
 
 
 def test_a_recorder_within_a_recorder_reports_itself_to_the_outer_one(

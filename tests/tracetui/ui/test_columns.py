@@ -73,6 +73,7 @@ def test_what_was_in_sight_can_be_moved_at_once() -> None:
     play(script, [decode()])
 
 
+@pytest.mark.slow
 def test_choices_hold_in_every_run_and_in_the_next_screen(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

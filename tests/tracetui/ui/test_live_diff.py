@@ -99,6 +99,7 @@ def test_every_step_of_the_live_run_is_compared_by_its_context(tmp_path: Path) -
     compared(tmp_path, script)
 
 
+@pytest.mark.slow
 def test_the_comparison_stands_until_there_is_much_more_and_is_made_anew_at_the_end(tmp_path: Path) -> None:
     path = tmp_path / "now.jsonl"
 

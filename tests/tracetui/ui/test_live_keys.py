@@ -42,6 +42,7 @@ def saved(path: Path) -> Path:
 
 
 @pytest.mark.usefixtures("door")
+@pytest.mark.slow
 def test_a_file_opened_beside_two_runs_is_held_against_the_live_one(tmp_path: Path) -> None:
     file = saved(tmp_path / "earlier.jsonl")
 

@@ -22,6 +22,7 @@ def test_keys_at_once_and_one_by_one_lead_to_the_same_screen(
     monkey.compare(SAMPLES[name], [monkey.burst(draw) for _ in range(6)], (100, 24))
 
 
+@pytest.mark.slow
 def test_a_view_begins_at_its_top_whether_or_not_the_one_between_was_seen(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

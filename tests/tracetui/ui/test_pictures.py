@@ -30,6 +30,8 @@ from tracetui.ui.screen_options import ScreenOptions
 from tracetui.ui.terminal.theme import NAMES
 from tracetui.views import load_views
 
+pytestmark = pytest.mark.xdist_group("pictures")  # all views are drawn once
+
 Pilots = Pilot[Any]
 Cells = list[tuple[str, Style]]
 Screens = dict[str, dict[str, list[Cells]]]  # view → theme → lines

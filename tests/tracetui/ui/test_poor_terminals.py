@@ -71,6 +71,7 @@ def test_characters_are_those_of_the_locale_and_of_the_font(env: dict[str, str],
     ],
     ids=["linux", "vt100", "screen.linux", "LC_ALL=C"],
 )
+@pytest.mark.slow
 def test_a_poor_terminal_is_sent_ascii_and_its_own_colours(tmp_path: Path, env: dict[str, str]) -> None:
     path = capture(tmp_path, [f"kernel_{i:02d}" for i in range(30)])
     homes = {"XDG_STATE_HOME": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path), "COLORTERM": ""}

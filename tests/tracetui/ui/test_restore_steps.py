@@ -80,6 +80,7 @@ def play_live(path: Path, script: Any, name: str = "kernels") -> None:
 
 @pytest.mark.corpus
 @pytest.mark.parametrize("room", [0, MAX_LAUNCHES])
+@pytest.mark.slow
 def test_a_step_that_is_scrubbed_to_keeps_its_rows(
     path: Path, monkeypatch: pytest.MonkeyPatch, room: int
 ) -> None:

@@ -113,6 +113,7 @@ def test_the_old_run_stays_in_sight_until_the_new_one_has_something_to_show(tmp_
 
 
 @pytest.mark.usefixtures("door")
+@pytest.mark.slow
 def test_options_that_are_refused_leave_the_engine_alone(tmp_path: Path) -> None:
     async def script(app: Explorer, pilot: Pilots) -> None:
         attended = app.workspace.live

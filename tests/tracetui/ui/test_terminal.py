@@ -109,6 +109,7 @@ def test_control_c_leaves(opened: Any) -> None:
         given_back(terminal)
 
 
+@pytest.mark.slow
 def test_a_stalled_terminal_is_left_by_force(opened: Any) -> None:
     """Nobody reads: the queue to the terminal fills up, and still a signal ends it within its grace."""
     with opened(size=(200, 60)) as terminal:
@@ -188,6 +189,7 @@ def test_ctrl_z_stops_and_fg_comes_back(opened: Any) -> None:
         assert terminal.end() == 0
 
 
+@pytest.mark.slow
 def test_a_stop_that_nobody_announced_leaves_one_reader_of_keys(opened: Any) -> None:
     """Two would take the keys from each other, and the one that gets none would never end."""
     with opened() as terminal:

@@ -31,6 +31,7 @@ KEYS = (
 
 @pytest.mark.corpus
 @pytest.mark.parametrize("size", [(80, 24), (120, 40)])
+@pytest.mark.slow
 def test_typing_what_it_says_leads_to_its_end(size: tuple[int, int]) -> None:
     places: list[int] = []
 

@@ -104,6 +104,7 @@ def test_a_slow_server(state: State, tmp_path: Path) -> None:
         watch(tmp_path / "out.jsonl", asking(state, address), script)
 
 
+@pytest.mark.slow
 def test_a_folder(tmp_path: Path) -> None:
     folder = tmp_path / "later"
 

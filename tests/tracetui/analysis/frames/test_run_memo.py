@@ -142,6 +142,7 @@ def test_sums_of_pieces_are_those_of_all_events(tmp_path: Path, seed: int) -> No
     assert folded > 3
 
 
+@pytest.mark.slow
 def test_a_file_that_is_cut_replaced_or_goes_on_in_parts_keeps_nothing_that_is_gone(tmp_path: Path) -> None:
     path, rng = tmp_path / "live.jsonl", random.Random(5)
     follow = FileTail(path)

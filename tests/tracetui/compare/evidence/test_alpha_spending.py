@@ -50,6 +50,7 @@ def ends(shift: float, threshold: float, *, shared: bool = True) -> dict[str, fl
     return {word: found.count(word) / TRIES for word in ("slower", "faster", "same", "~")}
 
 
+@pytest.mark.slow
 def test_looking_after_each_pair_of_equal_runs_errs_in_at_most_5_of_100() -> None:
     equal = ends(0.0, 0.001)
     assert equal["slower"] + equal["faster"] <= 0.05

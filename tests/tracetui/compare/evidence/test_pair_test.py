@@ -102,6 +102,7 @@ def test_equal_runs_rarely_differ_whatever_the_steps_remember(kind: str, rows: i
     assert max(actual.wrong, actual.beside) <= 0.05 + 2 * 0.035
 
 
+@pytest.mark.slow
 def test_rows_of_which_some_scatter_by_more_rarely_differ_in_eight_steps() -> None:
     """A floor that is wider than what runs differ by hides the memory of rows that scatter little. The memory
     at which half of the rows lie within the inner half made 8 % of 300 such families wrong; an error of 5 %
