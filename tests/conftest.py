@@ -22,6 +22,7 @@ signal.signal(signal.SIGQUIT, signal.SIG_DFL)
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 FIXTURES = Path(__file__).parent / "fixtures"
+QUICK_SHARE = 6  # one case of so many of a corpus runs in `make test`
 GOLDEN = Path(__file__).parent / "tracetui" / "golden"
 SHARED = Path(__file__).parent.parent.parent / "shared"
 
@@ -43,13 +44,13 @@ def pytest_report_header() -> str:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
-    """Of the cases of each test marked `corpus`, mark as slow all but a fixed quarter, at least one."""
+    """Of the cases of each test marked `corpus`, mark as slow all but a fixed sixth, at least one."""
     corpora = defaultdict[str, list[pytest.Item]](list)
     for item in items:
         if item.get_closest_marker("corpus"):
             corpora[item.nodeid.partition("[")[0]].append(item)
     for cases in corpora.values():
-        quick = [case for case in cases if crc32(case.name.encode()) % 4 == 0] or cases[:1]
+        quick = [case for case in cases if crc32(case.name.encode()) % QUICK_SHARE == 0] or cases[:1]
         for case in set(cases).difference(quick):
             case.add_marker(pytest.mark.slow)
 

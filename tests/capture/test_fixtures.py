@@ -85,6 +85,7 @@ def test_it_opens_and_its_account_adds_up(path: Path) -> None:
         assert run.log.read == run.log.retained + run.log.dropped and run.log.dropped >= 0
 
 
+@pytest.mark.corpus
 @of_each_file
 def test_its_name_does_not_matter(path: Path, tmp_path: Path) -> None:
     copy = tmp_path / "unknown"
@@ -92,6 +93,7 @@ def test_its_name_does_not_matter(path: Path, tmp_path: Path) -> None:
     check_same(load(copy, cache=False), runs_of(path), names=False)
 
 
+@pytest.mark.corpus
 @of_each_file
 def test_gzip_does_not_matter(path: Path, tmp_path: Path) -> None:
     packed = tmp_path / path.name
@@ -99,6 +101,7 @@ def test_gzip_does_not_matter(path: Path, tmp_path: Path) -> None:
     check_same(load(packed, cache=False), runs_of(path))
 
 
+@pytest.mark.corpus
 @pytest.mark.parametrize(
     "path",
     [

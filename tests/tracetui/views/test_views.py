@@ -74,6 +74,7 @@ def test_golden_layers_by_step(golden: Callable[[str, str], None]) -> None:
     )
 
 
+@pytest.mark.corpus
 @pytest.mark.parametrize("shown", SINGLE, ids=lambda v: v.name)
 def test_nothing_that_matches_is_no_error(shown: View) -> None:
     for look in (
@@ -87,6 +88,7 @@ def test_nothing_that_matches_is_no_error(shown: View) -> None:
             screen(shown, answer, look, size)
 
 
+@pytest.mark.corpus
 @pytest.mark.parametrize("shown", SINGLE, ids=lambda v: v.name)
 @pytest.mark.parametrize(
     "source", [aggregates, scopes, nested, lambda: made([{"kind": "mark", "name": "only a line"}])]
