@@ -192,6 +192,7 @@ def test_lines_are_the_same_wherever_chunks_end(
     assert list(Source.from_path(path).iter_lines()) == lines
 
 
+@pytest.mark.slow
 def test_each_of_many_rows_may_have_a_name_of_its_own(tmp_path: Path) -> None:
     from tracetui.look import Look
     from tracetui.report_formats import format_report

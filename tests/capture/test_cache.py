@@ -121,6 +121,7 @@ def test_another_version_of_the_code_parses_anew(sample: Path, monkeypatch: pyte
     assert len(seen) == 1
 
 
+@pytest.mark.slow
 def test_a_damaged_entry_is_written_anew(sample: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = load(sample)
     (entry,) = entries(home)

@@ -44,6 +44,7 @@ BIG = ("bomb_1000x.json.gz", "bomb_gz_in_gz.gz", "deep_array.json", "name_long64
 
 
 @pytest.mark.parametrize("case", [c for c in JSON if c.file in BIG], ids=lambda c: c.file)
+@pytest.mark.slow
 def test_memory_stays_bounded(case: Hostile, tmp_path: Path) -> None:
     assert peak_kib(case.write(tmp_path)) < 512 * 1024
 

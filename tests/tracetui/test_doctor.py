@@ -215,6 +215,7 @@ def told_size(folder: Path) -> str:
     return f"{sum(p.stat().st_size for p in folder.glob('*.safetensors')) / 1024:.1f} KiB"
 
 
+@pytest.mark.slow
 def test_whether_the_compiled_scanner_reads_is_said() -> None:
     off = run_process("doctor", env={"TRACETUI_NO_COMPILED": "1"}).stdout
     assert "compiled scanner of Chrome traces: off (TRACETUI_NO_COMPILED is set)\n" in off

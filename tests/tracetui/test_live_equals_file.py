@@ -214,6 +214,7 @@ record(Path(sys.argv[1]), 60)
 """
 
 
+@pytest.mark.slow
 def test_the_screen_ends_with_what_report_prints(tmp_path: Path) -> None:
     path = tmp_path / "prof.jsonl"
     engine = EngineProcess([sys.executable, "-c", ENGINE, str(path)])

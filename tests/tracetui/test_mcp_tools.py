@@ -91,6 +91,7 @@ def served(folder: Path, questions: Callable[[Any], Any]) -> Any:
     return asyncio.run(talk())
 
 
+@pytest.mark.slow
 def test_a_client_asks_over_a_pipe(folder: Path) -> None:
     pytest.importorskip("mcp", reason="the extra mcp is not installed")
 

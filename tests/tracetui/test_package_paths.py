@@ -119,6 +119,7 @@ def test_a_recorder_in_a_program_with_modules_of_our_names(installed: Path, fore
 
 @pytest.mark.corpus
 @pytest.mark.parametrize("name", ["capture.native.emit", "tracetui"])
+@pytest.mark.slow
 def test_a_program_that_records_itself_is_not_recorded_twice(name: str, tmp_path: Path) -> None:
     """Whichever copy of the emitter it has imported."""
     pytest.importorskip("torch")

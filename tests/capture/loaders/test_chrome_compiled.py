@@ -286,6 +286,7 @@ LAYOUTS: dict[str, Callable[[Any], str]] = {
 
 @pytest.mark.corpus
 @pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.slow
 def test_both_give_the_same_of_damaged_files(layout: str, tmp_path: Path) -> None:
     """What the scanner takes of 80 damaged files it reads as the plain reader does."""
     whole = LAYOUTS[layout](json.loads((FIXTURES / "chrome/torch_decode.json").read_text()))

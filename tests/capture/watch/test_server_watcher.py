@@ -156,6 +156,7 @@ def test_the_traces_of_one_profile_are_one_window(vllm: State, tmp_path: Path) -
     assert "without any work" in summary and vllm.starts == vllm.stops <= 3
 
 
+@pytest.mark.slow
 def test_the_silence_of_a_window_is_measured(vllm: State, tmp_path: Path) -> None:
     vllm.silence_s = 0.8
     with watching(vllm, tmp_path, *traces(vllm)) as watcher:

@@ -151,6 +151,7 @@ def recorder_of(running: Running, folder: Path) -> subprocess.Popen[str]:
     return recorder
 
 
+@pytest.mark.slow
 def test_a_recorder_that_is_killed_lets_the_process_go(running: Running, tmp_path: Path) -> None:
     before = running.ask()
     recorder = recorder_of(running, tmp_path)
@@ -187,6 +188,7 @@ def test_record_for_a_while(running: Running, tmp_path: Path, capsys: pytest.Cap
     assert run.events.filter(kind="step").height > 0
 
 
+@pytest.mark.slow
 def test_ctrl_c_detaches(running: Running, tmp_path: Path) -> None:
     recorder = recorder_of(running, tmp_path)
     running.ask()

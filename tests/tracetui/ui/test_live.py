@@ -104,6 +104,7 @@ def test_that_an_answer_takes_long_is_said_until_it_comes(
     watch(tmp_path / "prof.jsonl", script)
 
 
+@pytest.mark.slow
 def test_a_prompt_goes_to_the_engine_and_its_text_comes_back(tmp_path: Path) -> None:
     async def script(app: Explorer, pilot: Pilots) -> None:
         await until(app, pilot, "building")
@@ -198,6 +199,7 @@ def test_a_live_run_is_held_against_an_earlier_one(tmp_path: Path) -> None:
     attend(app, script)
 
 
+@pytest.mark.slow
 def test_words_and_badge_of_the_engine_stand_with_its_own_run(tmp_path: Path) -> None:
     app = beside_an_earlier_run(tmp_path / "prof.jsonl")
 

@@ -150,6 +150,7 @@ def test_a_drawing_is_made_for_the_size_that_the_screen_has_now(opened: Any) -> 
             ))  # fmt: skip
 
 
+@pytest.mark.slow
 def test_ctrl_l_draws_what_something_else_has_wiped_away(opened: Any) -> None:
     with opened() as terminal:
         terminal.wait(lambda text: "Summary" in text and "quit" in text)  # all that is drawn after the table
@@ -176,6 +177,7 @@ def test_a_storm_of_sizes(opened: Any) -> None:
         given_back(terminal)
 
 
+@pytest.mark.slow
 def test_ctrl_z_stops_and_fg_comes_back(opened: Any) -> None:
     with opened() as terminal:
         terminal.keys("\x1a")
