@@ -82,7 +82,7 @@ def test_an_engine_that_hangs_is_named_and_so_is_its_return(
 
     disturber = threading.Thread(target=disturb)
     disturber.start()
-    record._follow_engine(engine, out, quiet=False)
+    record._follow_engine(engine, out, quiet=False, seconds=None)
     disturber.join()
     assert re.search(r"the engine has been silent for \d+ s: Ctrl\+C ends it\n", said)
     assert said.index("silent for") < said.index("responds again")

@@ -43,7 +43,7 @@ def test_windows_figures_and_the_death_of_a_server(state: State, tmp_path: Path)
         async def first(app: Explorer, pilot: Pilot[Any]) -> None:
             await until(app, pilot, "vLLM at http://127.0.0.1")
             await until(app, pilot, "is healthy: 12 running, 3 waiting, KV cache 43% full")
-            await until(app, pilot, "TTFT p50 ~35 ms")  # 30 ms, in the bucket of 20 to 50
+            await until(app, pilot, "TTFT p50 20–50 ms")  # 30 ms lies in that bucket
             await until(app, pilot, "2 steps, 2 layers")  # as the trace alone says
             await until(app, pilot, "running 12 · waiting 3 · kv 43%")
 

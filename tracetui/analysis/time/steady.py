@@ -114,6 +114,8 @@ def _select_steady(run: Run) -> Run | None:
 
 def cut_to_steps(run: Run, first: int, last: int) -> Run:
     """Return the run with these steps alone, without reported rates, which are of all steps."""
+    if not run.has("step"):
+        return run
     is_inside = pl.col("step").is_between(first, last)
     is_outside_steps = pl.col("step").is_null() & ~pl.col("kind").is_in(list(_STEP_KINDS))
     meta = {key: value for key, value in run.meta.items() if not key.endswith("tokens_per_s")}
