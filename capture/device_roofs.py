@@ -22,10 +22,8 @@ MEASURED: Final = "measured"
 MEASURED_AT_START: Final = "measured at the start of the run"
 FROM_TABLE: Final = "table"
 BY_OPTION: Final = "given by --roof"
-BY_MAKER, ACHIEVABLE = (
-    "stated",
-    "achievable",
-)  # kinds of rows of the table: by the maker, or reached by someone
+BY_MAKER: Final = "stated"  # kind of a row of the table: what the maker states
+ACHIEVABLE: Final = "achievable"  # what someone reached
 KINDS: Final = (BY_MAKER, ACHIEVABLE)
 FORMATS: Final = ("fp64", "fp32", "tf32", "fp16", "bf16", "fp8", "int8", "fp6", "fp4")
 SAMPLED_DURING_RUN: Final = "read beside the run"

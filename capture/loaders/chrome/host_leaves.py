@@ -77,9 +77,7 @@ def select_working_ops(ops: pl.DataFrame) -> pl.DataFrame:
 class HostWork(NamedTuple):
     """The work of a trace without a device."""
 
-    complete: (
-        CompleteEvents  # with a row (`is_self_time`) for the self time of each span that has others in it
-    )
+    complete: CompleteEvents  # with a row (`is_self_time`) for the self time of each span around others
     is_work: pl.Series  # of each row
     basis: Basis
 

@@ -44,19 +44,9 @@ LOOKS = (
 )
 
 
-# of one run these answers also use the rows that a filter or a focus hides
-FILTERED = pytest.mark.xfail(reason="parts of many files do not carry the rows that a filter hides")
-FILTERED_APART = {("layers", 8), ("growth", 6), ("roofline", 6)}
-
-
-def marks(name: str, i: int) -> list[pytest.MarkDecorator]:
-    slow = [pytest.mark.slow] if i > 3 and name != "kernels" else []
-    return [*slow, FILTERED] if (name, i) in FILTERED_APART else slow
-
-
 # every look at kernels, and the first ones at the other views
 CASES = [
-    pytest.param(name, look, marks=marks(name, i), id=f"{name}-{i}")
+    pytest.param(name, look, marks=pytest.mark.slow if i > 3 and name != "kernels" else (), id=f"{name}-{i}")
     for name in AS_ONE_RUN
     for i, look in enumerate(LOOKS)
 ]
