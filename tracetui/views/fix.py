@@ -53,7 +53,7 @@ ADVICE_BY_CAUSE: Final[Mapping[str, CauseAdvice]] = {
         "it starts before its predecessor has ended",
         "medium",
     ),
-    NO_MODEL: CauseAdvice("no bound is known of it", "its work is unknown", "", "low"),
+    NO_MODEL: CauseAdvice("its bound is unknown", "its work is unknown", "", "low"),
     step_ledger.COPY: CauseAdvice(
         "keeping data on the device, pinned memory, or copying a layer ahead during computation",
         "nothing else ran; low end: as much as computation could hide",
