@@ -25,12 +25,13 @@ from tracetui import cli
 
 pytest.importorskip("torch")
 
+pytestmark = pytest.mark.xdist_group("attached")  # one recording for all
+
 SAME = ("files", "known", "names", "environment", "path", "changed", "hooks", "threads")
 WAITS = """
 import threading, time, torch
 from torch import nn
 
-pytestmark = pytest.mark.xdist_group("attached")  # one recording for all
 model = nn.Linear(4, 4)
 def work():
     with torch.no_grad():
