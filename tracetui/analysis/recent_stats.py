@@ -10,7 +10,13 @@ from capture.run import LiveRun, Run
 from tracetui import units
 from tracetui.analysis.frames.run_memo import cache_per_run
 from tracetui.analysis.frames.selection import select_kind, select_timed
-from tracetui.analysis.time.step_table import build_step_facts, compute_rate, compute_step_durations
+from tracetui.analysis.time.step_table import (
+    build_step_facts,
+    compute_decode_rate,
+    compute_phase_rate,
+    compute_rate,
+    compute_step_durations,
+)
 from tracetui.look import Look
 
 MAX_HISTORY_STEPS: Final = 1 << 16  # of a growing run: more than ten minutes at a hundred a second
@@ -104,12 +110,12 @@ def compute_throughput(run: Run) -> Throughput | None:
     table, recent = _select_newest_phase(run), select_recent_steps(run)
     if table.is_empty():
         return None
-    durations = recent["took_ns"]
+    durations, phase = recent["took_ns"], table["phase"][-1]
     contexts = table["context"].drop_nulls()
     return Throughput(
-        table["phase"][-1],
+        phase,
         _compute_rate(recent),
-        _compute_rate(table),
+        compute_decode_rate(run) if phase in (None, "decode") else compute_phase_rate(run, phase),
         float(durations.median() or 0),  # type: ignore[arg-type]
         float(durations.quantile(0.95, "nearest") or 0),
         int(contexts[-1]) if contexts.len() else None,

@@ -44,7 +44,7 @@ def describe_run(run: Run, *, growing: bool = False) -> RunInfo:
         layers=_list_layers(run),
         steady=find_steady_state(run) is not None,
         extent=_find_extent(run),
-        tokens_per_s=_compute_tokens_per_s(marks) if now.tokens_per_s is None else now.tokens_per_s,
+        tokens_per_s=step_table.compute_decode_rate(run) if now.tokens_per_s is None else now.tokens_per_s,
         now_per_s=recent_stats.compute_recent_decode_rate(run) if growing else None,
         vitals=now,
     )
@@ -72,11 +72,3 @@ def _find_extent(run: Run) -> tuple[int, int] | None:
     end = pl.col("t") + (pl.col("dur").fill_null(0) if run.has("dur") else 0)
     first, last = run.events.select_seq(pl.col("t").min(), end.max().alias("end")).row(0)
     return (first, last) if first is not None and last > first else None
-
-
-def _compute_tokens_per_s(marks: pl.DataFrame) -> float | None:
-    """Return decode tokens over the time of decode steps, or None if no step has both."""
-    decode = marks["phase"].fill_null("decode") == "decode"
-    decode &= marks["tokens"].is_not_null() & (marks["took_ns"] > 0)
-    tokens, time = (int(marks[column].filter(decode).sum()) for column in ("tokens", "took_ns"))
-    return 1e9 * tokens / time if time else None

@@ -177,8 +177,13 @@ def compute_decode_rate(run: Run) -> float | None:
     reported = run.meta.get("decode_tokens_per_s")
     if isinstance(reported, int | float) and reported > 0:
         return float(reported)
-    decode = compute_step_durations(run).filter(pl.col("phase") == "decode").drop_nulls(["tokens", "took_ns"])
-    return compute_rate(decode)
+    return compute_phase_rate(run, "decode")
+
+
+def compute_phase_rate(run: Run, phase: str) -> float | None:
+    """Return tokens per second of all steps of a phase, and of those without one; None if unknown."""
+    steps = compute_step_durations(run).filter(pl.col("phase").fill_null(phase) == phase)
+    return compute_rate(steps.drop_nulls(["tokens", "took_ns"]))
 
 
 def compute_rate(steps: pl.DataFrame) -> float | None:
