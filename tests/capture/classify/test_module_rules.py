@@ -66,7 +66,7 @@ def test_classes_say_the_roles_that_attributes_have(architecture: str) -> None:
     assert not [(row, roles[row.path]) for row in recorded if not agrees(roles[row.path].op, row.role)]
 
 
-@pytest.mark.parametrize("architecture", ["llama", "deepseek_v3"])
+@pytest.mark.parametrize("architecture", ["llama", pytest.param("deepseek_v3", marks=pytest.mark.slow)])
 def test_the_recorded_paths_are_those_of_today(architecture: str) -> None:
     """This transformers and this torch write what the table holds, or at least what the rules read."""
     actual = list(dict.fromkeys(_module_paths.record(architecture)))

@@ -73,9 +73,11 @@ def pythons() -> Iterator[str]:
             yield str(here[-1])
 
 
-@pytest.mark.parametrize("path", injected(), ids=lambda path: path.name)
-def test_what_is_loaded_reads_on_python_3_8(path: Path) -> None:
-    ast.parse(path.read_text(), feature_version=(3, 8))
+def test_what_is_loaded_reads_on_python_3_8() -> None:
+    paths = injected()
+    assert len(paths) > 10
+    for path in paths:
+        ast.parse(path.read_text(), path, feature_version=(3, 8))
 
 
 def test_what_is_loaded_is_of_the_standard_library() -> None:

@@ -59,6 +59,7 @@ def test_the_fused_step_is_the_decoder(name: str, batch: int) -> None:
             assert device_state.position.tolist() == [at] * batch
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "form", "batch"),
     [("gemma3", "fp32", 1), ("gemma3", "q4f32_1", 8), ("qwen2", "q4f16_1", 1), ("qwen2", "q8_0", 8)],
@@ -100,6 +101,7 @@ def ops_of_torch() -> Iterator[list[str]]:
         yield seen
 
 
+@pytest.mark.slow
 def test_steps_go_on_by_themselves() -> None:
     """Replayed without a word from the host, as a graph would be."""
     spec = few_layers("gemma3")

@@ -36,6 +36,7 @@ def test_greedy(vocab: int, dtype: torch.dtype) -> None:
     assert tokens[0].tolist() == [vocab // 2, vocab - 1, 0], "equal logits: the first"
 
 
+@pytest.mark.slow
 def test_plain_temperature_draws_by_the_softmax(small: None) -> None:
     logits = torch.tensor([[0.0, 1.0, 2.0, -1.0]]).repeat(150, 1)
     tokens, _ = drawn(logits, 2, temperature=0.8, seed=3)

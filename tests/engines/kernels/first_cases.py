@@ -1,4 +1,4 @@
-"""Pytest plugin, named by test_kernels.py: keeps the first case of each test and of each of its flags."""
+"""Pytest plugin, named by test_kernels.py: of each test that is not slow, the first case and that of each flag."""
 
 import pytest
 
@@ -8,6 +8,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     seen: set[tuple[object, ...]] = set()
     kept = []
     for item in items:
+        if item.get_closest_marker("slow"):
+            continue
         test = item.nodeid.split("[")[0]
         values = item.callspec.params.items() if hasattr(item, "callspec") else ()
         facts = {(test,), *((test, name, value) for name, value in values if isinstance(value, bool))}
