@@ -1,4 +1,4 @@
-"""Pytest plugin, named by test_kernels.py: of each test that is not slow, the first case and that of each flag."""
+"""Pytest plugin, named by test_kernels.py: keeps, of tests that are not slow, a case each and one a flag."""
 
 import pytest
 
