@@ -27,7 +27,7 @@ _URL_SCHEMES: Final = ("http://", "https://")
 
 def add_engine_options(parser: ArgumentParser) -> None:
     """Add the options of the engine; a command after -- replaces it."""
-    add = parser.add_argument
+    add = _options.find_group(parser, "engine").add_argument
     add("--mode", default="decode", choices=tuple(MODELS), help="mode of the engine")
     _add_model_options(parser)
     add("--prompt", metavar="TEXT", help="prompt for the model")
@@ -40,21 +40,27 @@ def add_engine_options(parser: ArgumentParser) -> None:
     add("--ranks", type=int, metavar="N", help="processes that share the model, started as torchrun does")
     add("--path", choices=("granular", "fused"), help="granular or fused kernels")
     add("--graph", action=BooleanOptionalAction, help="replay fused kernels as a graph")
-    add("--capture", choices=("off", "spans", "windows", "continuous"), help="how much is recorded")
     add("--slow", metavar="OP:FACTOR", help="slow one op down, to try the diff")
     _add_sampling_options(parser)
     _add_training_options(parser)
+    _add_recording_options(parser)
     _add_watch_options(parser)
+
+
+def _add_recording_options(parser: ArgumentParser) -> None:
+    add = _options.find_group(parser, "recording").add_argument
+    add("--capture", choices=("off", "spans", "windows", "continuous"), help="how much is recorded")
     add("--pid", type=int, metavar="N", help="running PyTorch process to attach to")
     add("-o", "--output", metavar="FILE", help="file for the recording")
     about = "start a new file at this size, as in 1GB; all parts open as one"
     add("--part-size", type=_options.parse_size, metavar="SIZE", help=about)
     about = "any program instead of the bundled engine, or the address of a server: http://HOST:PORT"
-    add("command", nargs="*", metavar="-- CMD", help=about)
+    parser.add_argument("command", nargs="*", metavar="-- CMD", help=about)
 
 
 def _add_model_options(parser: ArgumentParser) -> None:
-    add, models = parser.add_argument, " or ".join(dict.fromkeys(MODELS.values()))
+    add = _options.find_group(parser, "engine").add_argument
+    models = " or ".join(dict.fromkeys(MODELS.values()))
     about = f"{models}, a folder, a .gguf file, or the Hugging Face or Ollama name of a local model"
     add("--model", help=about)
     add("--download", action="store_true", help="download missing weights from huggingface.co")
@@ -67,7 +73,7 @@ def _add_model_options(parser: ArgumentParser) -> None:
 
 
 def _add_sampling_options(parser: ArgumentParser) -> None:
-    add = parser.add_argument_group("sampling of tokens").add_argument
+    add = _options.find_group(parser, "sampling of tokens").add_argument
     add("--temperature", type=float, metavar="T", help="sampling temperature; 0 takes the likeliest token")
     add("--top-k", type=int, metavar="N", help="sample from the N likeliest tokens")
     add("--top-p", type=float, metavar="P", help="sample from the likeliest tokens with total probability P")
@@ -75,7 +81,7 @@ def _add_sampling_options(parser: ArgumentParser) -> None:
 
 
 def _add_training_options(parser: ArgumentParser) -> None:
-    add = parser.add_argument_group("with --mode train").add_argument
+    add = _options.find_group(parser, "with --mode train").add_argument
     add("--layers", type=int, metavar="N", help="number of the model's layers to use")
     add("--attention", choices=("explicit", "sdpa"), help="explicit matrix products, or torch's fused kernel")
     about = "AdamW tensor by tensor, or by torch (foreach, fused)"
@@ -158,7 +164,7 @@ def create_output_files(args: Namespace, count: int) -> list[Path]:
 
 def _add_watch_options(parser: ArgumentParser) -> None:
     about = "instead of an engine: --watch DIR, or the address of a vLLM or SGLang server"
-    add = parser.add_argument_group(about).add_argument
+    add = _options.find_group(parser, about).add_argument
     add("--watch", metavar="DIR", help="follow a folder into which a profiler writes traces of any format")
     add("--traces", metavar="DIR", help="folder that the server's profiler writes to")
     about = f"--steps of one profile of the server (default: {DEFAULT_WINDOW_STEPS}), or at most this time"

@@ -4,7 +4,7 @@ import os
 import re
 import shutil
 import sys
-from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from argparse import ArgumentParser, ArgumentTypeError, Namespace, _ArgumentGroup
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -29,6 +29,7 @@ FIRST_VIEW: Final = "summary"  # of a screen
 FORMATS: Final = ("table", "json", "csv", "md", "html")
 
 READING_OPTIONS: Final = ("--no-cache", "--no-limits", "--strict")
+SCREEN_OPTIONS: Final = ("--theme", "--ascii", "--no-clipboard", "--cast")
 LOOK_OPTIONS: Final = (
     "--run", "--sort", "--reverse", "--filter", "--group-by", "--phase", "--lens", "--per", "--focus",
     "--steps",
@@ -111,6 +112,13 @@ SHARED_OPTIONS: Final[dict[str, dict[str, Any]]] = {
     },
 }
 
+# the parts of a command's help in which these stand; all others are about the input
+_HELP_GROUPS: Final = {
+    **dict.fromkeys((*LOOK_OPTIONS, "--limit"), "what is shown"),
+    **dict.fromkeys(("--format", "--width"), "output"),
+    **dict.fromkeys(("--view", *SCREEN_OPTIONS), "screen"),
+}
+
 _SIZE_PATTERN: Final = re.compile(r"(\d+(?:\.\d+)?) ?([KMGT]?)B?", re.IGNORECASE)
 _BYTES_PER_PREFIX: Final = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
@@ -118,7 +126,13 @@ _BYTES_PER_PREFIX: Final = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T"
 def add_options(parser: ArgumentParser, *names: str) -> None:
     """Add some of SHARED_OPTIONS, in this order."""
     for name in names:
-        parser.add_argument(name, **SHARED_OPTIONS[name])
+        find_group(parser, _HELP_GROUPS.get(name, "input")).add_argument(name, **SHARED_OPTIONS[name])
+
+
+def find_group(parser: ArgumentParser, title: str) -> _ArgumentGroup:
+    """Return the part of the help with this title, a new one if there is none."""
+    groups = (group for group in parser._action_groups if group.title == title)
+    return next(groups, None) or parser.add_argument_group(title)
 
 
 def add_input_options(parser: ArgumentParser, files: str, *names: str) -> None:
@@ -131,15 +145,15 @@ def add_input_options(parser: ArgumentParser, files: str, *names: str) -> None:
 def add_format_option(parser: ArgumentParser, *, default: str | None = "table") -> None:
     """Add --format; without a default the command shows a screen."""
     about = "output format (default: table)" if default else "print in this format (default: show a screen)"
-    parser.add_argument("--format", choices=FORMATS, default=default, help=about)
+    find_group(parser, "output").add_argument("--format", choices=FORMATS, default=default, help=about)
 
 
 def add_screen_options(
     parser: ArgumentParser, view: str | None = FIRST_VIEW, about: str = "first view"
 ) -> None:
     """Add the first view of the screen, and its appearance."""
-    parser.add_argument("--view", default=view, help=about)
-    add_options(parser, "--theme", "--ascii", "--no-clipboard", "--cast")
+    find_group(parser, "screen").add_argument("--view", default=view, help=about)
+    add_options(parser, *SCREEN_OPTIONS)
 
 
 def build_screen_options(

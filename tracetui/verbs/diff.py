@@ -39,7 +39,7 @@ def options(parser: ArgumentParser) -> None:
 
 
 def _add_side_options(parser: ArgumentParser) -> None:
-    add = parser.add_argument
+    add = _options.find_group(parser, "sides").add_argument
     for side in "ab":
         repeats = f"repeated recordings of side {side}; each run is one sample"
         add(f"--{side}", nargs="+", type=resolve_file, default=[], metavar="FILE", help=repeats)
@@ -50,7 +50,7 @@ def _add_side_options(parser: ArgumentParser) -> None:
 
 
 def _add_recording_options(parser: ArgumentParser) -> None:
-    add = parser.add_argument
+    add = _options.find_group(parser, "recording both sides").add_argument
     about = "record two programs alternately until the comparison is decided or the budget is spent"
     add("--record", nargs=2, metavar=("CMD_A", "CMD_B"), help=about)
     spent = "time limit of --record: 90s, 5m, 1h (default: 5m)"
@@ -59,7 +59,7 @@ def _add_recording_options(parser: ArgumentParser) -> None:
 
 def _add_gate_options(parser: ArgumentParser) -> None:
     """Add the terms of the comparison, and when the exit code reports a regression."""
-    add = parser.add_argument
+    add = _options.find_group(parser, "verdict").add_argument
     stats = "compare kernels, or the cycle statistics of a report"
     add("--stats", choices=("kernel", "cycle"), default="kernel", help=stats)
     add("--rank", choices=CYCLE_RANKINGS, default="suspicion", help="order of cycle statistics")
@@ -82,7 +82,8 @@ def _add_gate_options(parser: ArgumentParser) -> None:
 
 
 def _add_answer_options(parser: ArgumentParser) -> None:
-    parser.add_argument("--filter", default="", metavar="REGEX", help="only matching names")
+    add = _options.find_group(parser, "what is shown").add_argument
+    add("--filter", default="", metavar="REGEX", help="only matching names")
     _options.add_options(
         parser, "--group-by", "--phase", "--lens", "--steps", "--sort", "--reverse", "--limit"
     )

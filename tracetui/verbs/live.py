@@ -21,9 +21,10 @@ SCANNED_BYTES: Final = 1 << 20  # larger files are not scanned: they contain row
 def options(parser: ArgumentParser) -> None:
     _engine_options.add_engine_options(parser)
     about = "recording, or baseline:NAME, that the key `d` compares with"
-    parser.add_argument("--baseline", type=resolve_file, metavar="FILE", help=about)
+    add = _options.find_group(parser, "screen").add_argument
+    add("--baseline", type=resolve_file, metavar="FILE", help=about)
     about = "file for the complete output of the program; the key O shows its end"
-    parser.add_argument("--log", metavar="FILE", help=about)
+    add("--log", metavar="FILE", help=about)
     _options.add_screen_options(parser, None, "first view (default: now, or summary)")
 
 

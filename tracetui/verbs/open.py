@@ -15,10 +15,14 @@ def options(parser: ArgumentParser) -> None:
         parser, "*", "--merge", "--capture", "--device", "--roof", "--on", "--hosts", *_options.LOOK_OPTIONS
     )
     about = "an installed recording: decode or slowed"
-    parser.add_argument("--sample", action="append", default=[], metavar="NAME", help=about)
+    _options.find_group(parser, "input").add_argument(
+        "--sample", action="append", default=[], metavar="NAME", help=about
+    )
     tour = "five minutes through two samples; you type the keys"
-    parser.add_argument("--tour", action="store_true", help=tour)
-    parser.add_argument("--follow", action="store_true", help="keep reading a file that grows")
+    _options.find_group(parser, "screen").add_argument("--tour", action="store_true", help=tour)
+    _options.find_group(parser, "input").add_argument(
+        "--follow", action="store_true", help="keep reading a file that grows"
+    )
     _options.add_screen_options(parser)
 
 

@@ -3,16 +3,19 @@
 import sys
 from argparse import ArgumentParser, Namespace
 from dataclasses import replace
+from pathlib import Path
 
 from capture.errors import UsageError
 from tracetui.look import Look
 from tracetui.report_formats import ReportContent, ask_for_report
+from tracetui.samples import SAMPLE_PREFIX, resolve_file
 from tracetui.verbs import _many_files, _options
-from tracetui.views import list_unusable_views, load_view, load_views
+from tracetui.views import list_unusable_views, list_view_names, load_view, load_views
 
 
 def options(parser: ArgumentParser) -> None:
-    parser.add_argument("view", help="view to print; `tracetui report list` lists them")
+    about = "view to print, `summary` if it is left out; `tracetui report list` lists them"
+    parser.add_argument("view", help=about)
     _options.add_input_options(
         parser,
         "*",
@@ -35,6 +38,8 @@ def run(args: Namespace) -> int:
     """Print the view and return the exit code."""
     if args.view == "list":
         return _print_view_list()
+    if _names_file(args.view):
+        args.files, args.view = [resolve_file(args.view), *args.files], _options.FIRST_VIEW
     view = load_view(args.view)
     if not args.files:
         raise UsageError("no file was named", todo=f"tracetui report {args.view} FILE")
@@ -49,6 +54,13 @@ def run(args: Namespace) -> int:
         content = ask_for_report(view, runs, look, chosen)
     sys.stdout.write(_options.format_sorted(args, content))
     return 0
+
+
+def _names_file(word: str) -> bool:
+    """Return whether the word in the place of a view is a file; a view's name never is."""
+    return word not in list_view_names() and (
+        word.startswith(("-", "@", SAMPLE_PREFIX)) or "://" in word or Path(word).exists()
+    )
 
 
 def _build_look(args: Namespace) -> Look:
