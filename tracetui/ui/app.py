@@ -34,6 +34,7 @@ from tracetui.ui.workspace import Workspace
 __all__ = ["Explorer", "ScreenOptions", "run"]
 
 PROGRESS_INTERVAL_S: Final = 0.25  # interval of redraws while files are read
+_NO_KEY: Final = "\N{NO-BREAK SPACE}"  # of an entry of the palette; sorts behind every key
 _WEB_FONTS: Final = re.compile(r"@font-face \{.*?\}", re.DOTALL)  # with URLs that a viewer would load
 
 
@@ -134,20 +135,21 @@ class Explorer(App[None]):
             self.keyboard.paste(event.text)
 
     def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
-        """Yield the commands of the palette: those of keys, views, columns to sort by, and themes."""
+        """Yield the commands of the palette, a line each: of keys, views, columns to sort by, and themes."""
         workspace, navigation = self.workspace, self.controllers.navigation
         for key in key_table.select_keys(workspace.options.keys, rows=True, live=workspace.options.follow):
             text = key.help if key.help.startswith(key.short) else f"{key.short}: {key.help}"
             run = partial(self.keyboard.run_command, key.command)
-            yield SystemCommand(text, key_table.format_keys(key), run)
+            yield SystemCommand(f"{key_table.format_keys(key):9} {text}", "", run)
         for number, view in enumerate(workspace.tabs, 1):
-            yield SystemCommand(view.title, "view", partial(navigation.open_tab, number))
+            title = f"{number if number <= 9 else _NO_KEY:<9} view: {view.title}"
+            yield SystemCommand(title, "", partial(navigation.open_tab, number))
         picture = workspace.displayed_picture
         for column in picture.sheet.sortable if picture is not None else ():
-            title = f"sort by {units.format_heading(column)}"
-            yield SystemCommand(title, "order", partial(navigation.sort_by, column))
+            title = f"{_NO_KEY:9} sort by {units.format_heading(column)}"
+            yield SystemCommand(title, "", partial(navigation.sort_by, column))
         for name in theme.PALETTES:
-            yield SystemCommand(f"theme {name}", "colours", partial(setattr, self, "theme", name))
+            yield SystemCommand(f"{_NO_KEY:9} theme {name}", "", partial(setattr, self, "theme", name))
 
     def action_command_palette(self) -> None:
         """Show the palette unless another screen is in front."""

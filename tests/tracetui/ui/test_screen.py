@@ -211,7 +211,7 @@ def test_the_palette_finds_a_command_by_the_word_of_the_footer(
 
     async def script(app: Explorer, pilot: Pilots) -> None:
         actual = [command.title for command in app.get_system_commands(app.screen)]
-        assert "export: write this view to a file" in actual and "quit" in actual
+        assert "x         export: write this view to a file" in actual and "q         quit" in actual
         await press(pilot, "ctrl+p")
         await pilot.press(*"export")
         await until(app, pilot, "export: write this view")
