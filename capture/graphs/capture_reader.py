@@ -30,8 +30,8 @@ from capture.loaders.chrome import lenient_reader
 from capture.loaders.chrome.launch_context import (
     SCOPE_SCHEMA,
     OperandFields,
+    find_function_owner,
     is_scope,
-    is_user_function,
     with_lines,
     with_paths,
 )
@@ -51,7 +51,7 @@ _END: Final = "StreamEndCapture"
 _TOP_K: Final = "topk"
 _INTERVAL_SCHEMA: Final = {"t": pl.Int64, "dur": pl.Int64, "thread": pl.String}
 
-_is_user_function = lru_cache(maxsize=1 << 14)(is_user_function)  # a trace repeats the same few names
+_find_function_owner = lru_cache(maxsize=1 << 14)(find_function_owner)  # a trace repeats the same few names
 
 
 class _Arguments(OperandFields, gc=False):
@@ -139,7 +139,7 @@ def _is_relevant(event: TraceEvent) -> bool:
         return False
     if event.cat in (*OPERATOR_CATEGORIES, *RUNTIME_CATEGORIES) or is_scope(event.cat, event.title):
         return True
-    return event.cat == _FUNCTION_CATEGORY and _is_user_function(event.title)
+    return event.cat == _FUNCTION_CATEGORY and bool(_find_function_owner(event.title))
 
 
 def _build_spans(events: Sequence[TraceEvent]) -> list[_HostSpan]:
@@ -249,10 +249,12 @@ def _with_scopes(launches: pl.DataFrame, spans: Sequence[_HostSpan]) -> pl.DataF
 
 
 def _with_function_names(launches: pl.DataFrame, spans: Sequence[_HostSpan]) -> pl.DataFrame:
-    """Add `line`, the name of the user's function around each launch."""
-    functions = [s for s in spans if s.event.cat == _FUNCTION_CATEGORY and _is_user_function(s.name)]
-    rows = [(i, span.start, span.end - span.start, span.thread) for i, span in enumerate(functions)]
-    schema = {"label": pl.UInt32, **_INTERVAL_SCHEMA}
+    """Add `line`, the name of the program's function around each launch."""
+    functions = [s for s in spans if s.event.cat == _FUNCTION_CATEGORY and _find_function_owner(s.name)]
+    rows = [
+        (i, s.start, s.end - s.start, s.thread, _find_function_owner(s.name)) for i, s in enumerate(functions)
+    ]
+    schema = {"label": pl.UInt32, **_INTERVAL_SCHEMA, "owner": pl.Int8}
     function_frame = pl.DataFrame(rows, schema=schema, orient="row").filter(pl.col("dur") > 0)
     launches = with_lines(launches, function_frame)
     if "line" not in launches.columns:

@@ -16,8 +16,8 @@ from capture.infer_structure import add_inferred_structure
 from capture.loaders.chrome.host_leaves import find_host_work
 from capture.loaders.chrome.launch_context import (
     LAUNCH_CONFIG_COLUMNS,
+    find_function_owner,
     is_scope,
-    is_user_function,
     with_launch_config,
     with_launches,
     with_lines,
@@ -149,8 +149,9 @@ def _describe_names(labels: pl.DataFrame) -> Iterator[pl.Series]:
         "has_open_op": [not has_model_position(name) for name in labels["name"]],
         "has_open_category": [category == "other" for category in categories],
         "is_product": [category in PRODUCT_CATEGORIES for category in categories],
-        "is_user_function": [cat == _FUNCTION_CATEGORY and is_user_function(name) for cat, name in pairs],
     }
+    owners = [cat == _FUNCTION_CATEGORY and find_function_owner(name) for cat, name in pairs]
+    yield pl.Series("owner", owners, dtype=pl.Int8)
     yield from (pl.Series(column, values, dtype=pl.Boolean) for column, values in flags.items())
 
 
@@ -194,9 +195,8 @@ def _attribute_to_launches(
         complete.expand_label("is_scope") & pl.col("t").is_not_null() & (pl.col("dur") > 0) & ~is_leaf
     )
     thread = complete.expand_label("thread")
-    functions = rows.select("label", "t", "dur", thread).filter(
-        complete.expand_label("is_user_function") & (rows["dur"] > 0)
-    )
+    owner = complete.expand_label("owner")
+    functions = rows.select("label", "t", "dur", thread, owner).filter((owner > 0) & (rows["dur"] > 0))
     has_links = any(rows[c].null_count() < rows.height for c in _LINK_COLUMNS)
     if steps.is_empty() and scopes.is_empty() and functions.is_empty() and not has_links:
         return [_expand_labels(rows, complete.labels)]
