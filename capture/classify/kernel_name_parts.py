@@ -25,6 +25,7 @@ _CLOSING_BRACKETS: Final = {"<": ">", "(": ")", "[": "]", "{": "}"}
 _BRACKET: Final = re.compile(r"[<>(){}\[\]]")
 _OPENING_OR_SPACE: Final = re.compile(r"[<({\[ ]")
 _OPENING_OR_COMMA: Final = re.compile(r"[<({\[,]")
+_TARGET: Final = re.compile(r"gfx\d\w*_t$")  # the GPU that composable kernels are compiled for
 _INDUCTOR_NUMBER: Final = re.compile(r"^(triton_(?:poi|per|red|tem|for|spl)_fused\w*?)_\d+$")
 _ENUM: Final = re.compile(r"^\([^()]*\)(?=-?\w)")
 
@@ -155,7 +156,7 @@ def _iter_informative_arguments(arguments: tuple[str, ...]) -> Iterator[str]:
     for argument in arguments:
         text = argument.removeprefix("&").strip("()") if argument.startswith("&") else argument
         leaf = _split_template(text)[0].rpartition("::")[2]
-        is_name = leaf and not leaf[0].isdigit() and leaf not in _UNINFORMATIVE
+        is_name = leaf and not leaf[0].isdigit() and leaf not in _UNINFORMATIVE and not _TARGET.match(leaf)
         is_value = parse_dtype(argument) is not None or _ENUM.match(argument) or argument.endswith("*")
         if is_name and not is_value:
             yield text
