@@ -18,6 +18,7 @@ from capture.loaders.plain import line_records
 from capture.loaders.plain.cell_values import convert_columns, convert_rows
 from capture.loaders.plain.table_layout import (
     HEADER_LINES,
+    SIDES,
     TIME_COLUMNS,
     TableLayout,
     describe_guesses,
@@ -58,7 +59,11 @@ def load(source: Source) -> list[Run]:
         raise UnreadableError("has a header but no readable row", where=source.label)
     guesses = describe_guesses(layout.columns)
     log.note("guessed_columns", "columns were guessed from their headings: " + "; ".join(guesses))
-    return [build_run("table", {"guess": guesses}, events, log)]
+    meta = {"guess": guesses}
+    if "track" not in events.columns or set(events["track"].unique()) != set(SIDES):
+        return [build_run("table", meta, events, log)]
+    sides = [(side.split()[1], events.filter(pl.col("track") == side).drop("track")) for side in SIDES]
+    return [build_run(side, meta, rows, log) for side, rows in sides]
 
 
 def _split_head_lines(text: str) -> list[str]:

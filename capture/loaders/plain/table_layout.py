@@ -52,7 +52,19 @@ _HEADINGS_BY_COLUMN: Final = {
     "p99": ("p99",),
     "std": ("std", "stddev", "std dev"),
 }  # fmt: skip
-TRACK_COLUMNS: Final = ("rank", "device", "gpu", "stream", "thread", "tid", "process", "pid", "queue")
+SIDES: Final = ("source trace1", "source trace2")  # tracks of the two traces that TraceLens compares
+TRACK_COLUMNS: Final = (
+    "rank",
+    "device",
+    "gpu",
+    "stream",
+    "thread",
+    "tid",
+    "process",
+    "pid",
+    "queue",
+    "source",
+)
 TIME_COLUMNS: Final = ("dur", "t", "min", "max", "p50", "p95", "p99", "std")
 
 

@@ -68,3 +68,19 @@ def test_a_row_named_total_that_is_no_sum_stays(tmp_path: Path) -> None:
     file.write_text("name,duration_us\na,1\nb,2\ntotal,9\n")
     (run,) = load(file, cache=False)
     assert sum_work(run) == (12_000, 3)
+
+
+DIFF_SHEET = """name,cpu_op_name,source,Input Dims,kernel_time,busy_time
+gemm_a,aten::mm,trace1,"((2, 4), (4, 8))",10.5,10.5
+norm_a,aten::rms_norm,trace1,"((2, 4),)",2.0,2.0
+gemm_b,aten::mm,trace2,"((2, 4), (4, 8))",30.25,30.25
+"""
+
+
+def test_the_two_traces_of_a_sheet_of_differences_are_two_runs(tmp_path: Path) -> None:
+    """TraceLens writes the rows of both into one table; they are never added."""
+    file = tmp_path / "diff_stats.csv"
+    file.write_text(DIFF_SHEET)
+    runs = load(file, cache=False)
+    assert [sum_work(run) for run in runs] == [(12_500, 2), (30_250, 1)]
+    assert [run.name for run in runs] == ["trace1", "trace2"]
