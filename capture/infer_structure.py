@@ -34,7 +34,8 @@ def _add_inferred_layers(run: Run, log: Log) -> Run:
     events, evidence = fill_inferred_layers(run.events)
     if evidence is None:
         return run
-    message = describe_inference(evidence, "roles") if run.has("layer") else describe_inference(evidence)
+    words = ("operations", "calls") if "work" in run.meta else ("kernels", "launches")
+    message = _describe_inference(evidence, "roles" if run.has("layer") else "layers and roles", *words)
     log.note("inferred_layers", f"{message}; confidence {evidence.confidence:.2f}", count=evidence.layers)
     meta = {**run.meta, "inferred": message}
     if not run.has("step"):
@@ -80,10 +81,10 @@ def fill_inferred_layers(events: pl.DataFrame) -> tuple[pl.DataFrame, InferenceE
     return _fill_columns(events, kernels, inferred), evidence
 
 
-def describe_inference(evidence: InferenceEvidence, what: str = "layers and roles") -> str:
+def _describe_inference(evidence: InferenceEvidence, what: str, work: str, calls: str) -> str:
     """Describe for the user what was inferred, and from what."""
-    block = f"{evidence.period} kernels × {evidence.layers}"
-    share = f"{100 * evidence.launch_share:.0f} % of the launches"
+    block = f"{evidence.period} {work} × {evidence.layers}"
+    share = f"{100 * evidence.launch_share:.0f} % of the {calls}"
     return f"{what} are inferred from the repeating block ({block}, {share})"
 
 

@@ -113,7 +113,7 @@ ADVICE_BY_CAUSE: Final[Mapping[str, CauseAdvice]] = {
         _HOST_CALLS,
     ),
     GAP: CauseAdvice(
-        "less work between the kernels",
+        "less work between the {work}s",
         "nothing measured ran",
         "something ran that was not measured",
         "low",
@@ -128,6 +128,7 @@ class _ItemContext(NamedTuple):
     ops: frozenset[str]  # reported by the run
     start: int  # clock of the first event, ns
     is_stepless: bool  # the source reports no steps: the recording counts as one
+    work: str  # noun for a row: kernel, or operation or span of a host
     record_next: Mapping[bool, str]  # how to record unknown work: of experts (True) and of other ops
 
 
@@ -146,12 +147,11 @@ def answer(runs: Sequence[Run], look: Look) -> Answer:
         return Answer(pl.DataFrame(), ("no timed rows: there is nothing to account for",))
     ops = run_memo.list_distinct(run, "op").cast(pl.String) if run.has("op") else ()
     record_next = {of: recording_advice.suggest_for_work(run, experts=of) for of in (True, False)}
-    shared = _ItemContext(
-        ledger, frozenset(ops), selection.find_start_ns(run), not run.has("step"), record_next
-    )
+    work, start = selection.name_work(run), selection.find_start_ns(run)
+    shared = _ItemContext(ledger, frozenset(ops), start, not run.has("step"), work, record_next)
     items = sorted(ledger.items.iter_rows(named=True), key=_rank_item, reverse=True)
     rows = [_build_item(row, shared) for row in items if _rank_item(row)]
-    rows.append(_build_bound_row(ledger))
+    rows.append(_build_bound_row(ledger, work))
     table = pl.DataFrame({column: [row[column] for row in rows] for column in rows[0]}, strict=False)
     table_style = _category.build_style_by_column([run], choose_group([run], None), "op")
     return Answer(table, tuple(_build_notes(run, ledger)), key=("op",), table_style=table_style)
@@ -212,7 +212,7 @@ def _build_item(row: Mapping[str, Any], shared: _ItemContext) -> dict[str, Any]:
         "per_step": row["count"] / ledger.steps,
         "own_ns": round(row["own_ns"] / ledger.steps),
         "total_ns": row["recoverable_ns"],
-        "advice": advice.advice,
+        "advice": advice.advice.format(work=shared.work),
         "evidence": _describe_evidence(row, shared),
         "selection": _build_selection(row, ledger, shared.ops),
         "confidence": advice.confidence,
@@ -228,7 +228,8 @@ def _describe_evidence(row: Mapping[str, Any], shared: _ItemContext) -> str:
     if row["op"] != GAP:
         steps = "one step" if ledger.steps == 1 else f"{ledger.steps:,} steps"
         where = "all" if shared.is_stepless else steps
-        text = f"{_format_count(row['count'], 'launch')}, {units.format_duration(row['own_ns'])} in {where}"
+        count = _format_count(row["count"], "launch" if shared.work == "kernel" else "call")
+        text = f"{count}, {units.format_duration(row['own_ns'])} in {where}"
         return text if row["odd"] is None else f"{text}; {_describe_odd_layer(row, ledger)}"
     waited = f" in {row['by']}" if row["by"] else ""
     at = "" if row["begin"] is None else f" at {units.format_duration(row['begin'] - start)}"
@@ -248,7 +249,7 @@ def _describe_queue(queued: float | None, gaps: int) -> str:
 
 
 def _format_count(count: int, what: str) -> str:
-    """Return `one launch`, `3 launches`, `2 gaps`."""
+    """Return `one launch`, `3 launches`, `2 calls`."""
     several = "launches" if what == "launch" else f"{what}s"
     return f"one {what}" if count == 1 else f"{count:,} {several}"
 
@@ -270,7 +271,7 @@ def _build_selection(row: Mapping[str, Any], ledger: Ledger, ops: frozenset[str]
     return " ".join(["kernels", *phase, what, *([f"--focus layer={layer}"] if layer else [])])
 
 
-def _build_bound_row(ledger: Ledger) -> dict[str, Any]:
+def _build_bound_row(ledger: Ledger, work: str) -> dict[str, Any]:
     """Return the row that completes the sum: the ideal time of the step."""
     per_step = round(ledger.bound_ns / ledger.steps)
     return {
@@ -280,7 +281,7 @@ def _build_bound_row(ledger: Ledger) -> dict[str, Any]:
         "per_step": None, "own_ns": per_step, "total_ns": ledger.bound_ns,
         "advice": f"{units.format_duration(per_step)} of the step: {_choose_need_words(ledger)}",
         "evidence": "", "selection": "", "confidence": "medium",
-        "basis": "the greatest of bytes, operations and launches of each kernel", "false_if": "", "next": "",
+        "basis": f"the greatest of bytes, operations and launches of each {work}", "false_if": "", "next": "",
     }  # fmt: skip
 
 
@@ -296,10 +297,11 @@ def _build_notes(run: Run, ledger: Ledger) -> list[str]:
     notes = [f"{what} takes {step}: {', '.join(_iter_parts(ledger))}"]
     if ledger.steps > 1:
         notes[0] += f" (mean of {ledger.steps:,} steps)"
+    work = selection.name_work(run)
     if ledger.stray_count == 1:
-        notes.append("one kernel ran far from the rest of its step and is excluded")
+        notes.append(f"one {work} ran far from the rest of its step and is excluded")
     elif ledger.stray_count:
-        notes.append(f"{ledger.stray_count:,} kernels ran far from the rest of their steps and are excluded")
+        notes.append(f"{ledger.stray_count:,} {work}s ran far from the rest of their steps and are excluded")
     waits = host_waits.sum_waits_by_device(run).head(_MAX_WAITS)
     waits = waits.filter(pl.col("wait_ns") >= _MIN_NAMED_SHARE * ledger.step_ns)
     notes += map(host_waits.describe_wait, waits.iter_rows(named=True))

@@ -28,7 +28,7 @@ def answer(runs: Sequence[Run], look: Look) -> Answer:
     if is_nested:
         notes.append("scopes are nested by their times")
     if run.has("layer") and (lens == "gpu" or not is_nested) and tree.has_kernels_without_path(run, lens):
-        notes.append("kernels without a scope are grouped by step, kind of layer and op")
+        notes.append(f"{selection.name_work(run)}s without a scope are grouped by step, kind of layer and op")
     notes += [] if tree.has_paths(run) else selection.note_folding(run)
     table_style = _category.build_style_by_column(runs[:1], "name", "scope")
     return replace(_build_answer(table, notes), table_style=table_style)

@@ -1,5 +1,6 @@
 """What stands for kernels in a trace without a device, against the same files read in plain Python."""
 
+import re
 from collections import Counter, defaultdict
 from typing import Any
 
@@ -10,6 +11,8 @@ from capture.load_runs import load
 from capture.run import Run
 from tests.capture.loaders._host_spans import read_events, read_spans, sum_self_times
 from tests.conftest import document
+from tracetui.look import Look
+from tracetui.views import ask, load_view
 
 
 def sum_work(run: Run) -> dict[str, int]:
@@ -112,3 +115,21 @@ def test_compiled_code_is_work_and_the_compilers_lookups_are_not(name: str) -> N
     assert len(code) == 1 and work[code[0]] == self_times[code[0]] > 0
     assert {n for n in work if not n.startswith("aten::")} == set(code)
     assert "TorchDynamo Cache Lookup" in self_times
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "chrome/functions.json",
+        "chrome/onnxruntime.json",
+        "samples/host_only/torch_stacks_modules.json.gz",
+        "samples/host_only/torch_compile_cpu.json.gz",
+    ],
+)
+def test_sentences_about_a_host_name_no_kernels_and_no_launches(name: str) -> None:
+    (run,) = load(document(name), cache=False)
+    fix = ask(load_view("fix"), [run], Look())
+    sentences = [*fix.notes, *fix.rows["advice"], *fix.rows["evidence"]]
+    sentences += ask(load_view("tree"), [run], Look()).notes
+    assert len(sentences) > 5
+    assert not [s for s in sentences if "kernel" in s or re.search(r"\d launches", s)]
