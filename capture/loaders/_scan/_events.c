@@ -373,7 +373,8 @@ key:
     if (args) {
         meaning = classify_argument(args, key, p);
         if (depth == 1) {
-            if (UNLIKELY(IS(key, "call_stack"))) return reject(s, s->buffer.data, "an event with a call stack");
+            if (UNLIKELY(IS(key, "call_stack") || IS(key, "module_fqn")))
+                return reject(s, s->buffer.data, "an event with a call stack or module");
             details = find_detail(key);
             since = p;
             if (details != N_DETAILS) meaning = FIXED;
@@ -981,7 +982,7 @@ static PyType_Spec spec = {"_events.Scanner", sizeof(Scanner), 0, Py_TPFLAGS_DEF
 #include "lines.h"
 
 /* Incremented with every change that a caller sees; `_scan/__init__.py` requires this version. */
-#define VERSION 4
+#define VERSION 5
 
 static int add_type(PyObject *module, const char *name, PyType_Spec *of) {
     PyObject *type = PyType_FromSpec(of);

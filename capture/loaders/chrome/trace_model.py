@@ -100,10 +100,11 @@ class _StepNumber(msgspec.Struct, gc=False):
     number: int | str | None = msgspec.field(default=None, name="step_num")
 
 
-class _CallStack(msgspec.Struct, gc=False):
-    """The scopes of an event, outermost first."""
+class _Scopes(msgspec.Struct, gc=False):
+    """The scopes of an event, outermost first (Proton), or the module of a graph's node (torch)."""
 
     call_stack: list[str] = []
+    module_fqn: str = ""
 
 
 _OPERANDS_DECODER: Final = msgspec.json.Decoder(_Operands)
@@ -115,7 +116,7 @@ _LAUNCH_CONFIG_DECODER: Final = msgspec.json.Decoder(_LaunchConfig)
 _JSON_DECODER: Final = json.JSONDecoder(strict=False)
 
 
-_CALL_STACK_DECODER: Final = msgspec.json.Decoder(_CallStack)
+_SCOPES_DECODER: Final = msgspec.json.Decoder(_Scopes)
 
 
 _STEP_DECODER: Final = msgspec.json.Decoder(_StepNumber)
@@ -271,7 +272,7 @@ def build_complete_events(events: Sequence[TraceEvent], log: Log) -> CompleteEve
             "external_id": pl.Int64, "args": pl.Categorical(),
         },
     )  # fmt: skip
-    paths = pl.Series("reported_path", [_parse_call_stack(e) for e in events], dtype=pl.String)
+    paths = pl.Series("reported_path", [_parse_scopes(e) for e in events], dtype=pl.String)
     frame = frame.with_columns(paths.cast(pl.Categorical())) if paths.count() else frame
     columns = ("label", "t", "dur", "correlation", "external_id", "args", pl.col("^reported_path$"))
     schema = {"cat": pl.String, "name": pl.String, "thread": pl.String}
@@ -279,13 +280,14 @@ def build_complete_events(events: Sequence[TraceEvent], log: Log) -> CompleteEve
     return CompleteEvents(parse_times(frame, log).select(columns), label_frame)
 
 
-def _parse_call_stack(event: TraceEvent) -> str | None:
-    """Parse the scopes that an event reports, as Proton's kernels do; None for none."""
+def _parse_scopes(event: TraceEvent) -> str | None:
+    """Parse the scopes that an event reports: the stack of Proton's kernels, the module of a graph's node."""
     args = bytes(event.args)
-    decoded = decode_or_none(_CALL_STACK_DECODER.decode, args) if b'"call_stack"' in args else None
+    has_scopes = b'"call_stack"' in args or b'"module_fqn"' in args
+    decoded = decode_or_none(_SCOPES_DECODER.decode, args) if has_scopes else None
     if decoded is None:
         return None
-    stack = decoded.call_stack
+    stack = decoded.call_stack or [decoded.module_fqn]
     inner = stack[1:] if stack[:1] == ["ROOT"] else stack
     inner = inner[:-1] if inner[-1:] == [event.title] else inner
     return PATH_SEPARATOR.join(inner) or None

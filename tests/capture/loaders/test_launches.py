@@ -110,3 +110,28 @@ def test_every_kernel_of_an_nsys_file_equals_plain_sqlite() -> None:
     actual = rows.filter(pl.col("grid").is_not_null()).select(names).rows()
     assert sorted(actual, key=str) == sorted(expected, key=str)
     assert len({launch for _, launch, *_ in actual}) > 100
+
+
+def annotate(path: str, *, ts: int) -> dict[str, Any]:
+    """A kernel of a replayed graph whose node torch annotated with its module."""
+    event = annotation("gemm", ts, 5, cat="kernel") | {"pid": 0, "tid": 7}
+    return event | {"args": {"graph node id": ts, "module_fqn": path}}
+
+
+def test_nodes_of_an_annotated_graph_have_their_module_layer_and_op(tmp_path: Path) -> None:
+    modules = ["layers.3.attention.wq", "layers.3.feed_forward.w1", "norm", ""]
+    run = written(tmp_path, *(annotate(module, ts=10 * at) for at, module in enumerate(modules, 1)))
+    columns = (pl.col("path").cast(pl.String), "layer", pl.col("op").cast(pl.String))
+    assert kernels(run).sort("t").select(columns).rows() == [
+        ("layers.3.attention.wq", 3, "attn.q"), ("layers.3.feed_forward.w1", 3, "mlp.gate"),
+        ("norm", None, "norm"), (None, None, None),
+    ]  # fmt: skip
+
+
+def test_the_annotated_sample_has_the_module_of_every_kernel() -> None:
+    path = shared("samples/annotated_graph/annotated.json.gz")
+    events = json.loads(gzip.decompress(path.read_bytes()))["traceEvents"]
+    expected = sorted(e["args"]["module_fqn"] for e in events if e.get("cat") == "kernel")
+    (run,) = load(path, cache=False)
+    assert len(expected) == 60
+    assert sorted(kernels(run)["path"].drop_nulls().cast(pl.String)) == expected
