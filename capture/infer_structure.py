@@ -14,6 +14,7 @@ from capture.import_log import Log
 from capture.run import Run, drop_empty_columns
 
 _STEP_NAME: Final = "forward pass"  # of an inferred step
+NO_LAYERS: Final = "no_layers"  # key of the run's meta: why no layers are inferred
 STEPS_NOTICE: Final = "inferred_steps"  # id of the notice, and key of the run's meta
 _STEPS_MESSAGE: Final = "steps are inferred from repeated passes: the file does not mark steps"
 _MIN_PASSES: Final = 2  # fewer are not taken as steps
@@ -31,9 +32,9 @@ def add_inferred_structure(run: Run, log: Log) -> Run:
 
 
 def _add_inferred_layers(run: Run, log: Log) -> Run:
-    events, evidence = fill_inferred_layers(run.events)
+    events, evidence, reason = infer_from_repetition(run.events)
     if evidence is None:
-        return run
+        return replace(run, meta={**run.meta, NO_LAYERS: reason}) if reason and not run.has("layer") else run
     words = ("operations", "calls") if "work" in run.meta else ("kernels", "launches")
     message = _describe_inference(evidence, "roles" if run.has("layer") else "layers and roles", *words)
     log.note("inferred_layers", f"{message}; confidence {evidence.confidence:.2f}", count=evidence.layers)
@@ -63,7 +64,13 @@ def _build_step_rows(events: pl.DataFrame) -> pl.DataFrame:
 
 
 def fill_inferred_layers(events: pl.DataFrame) -> tuple[pl.DataFrame, InferenceEvidence | None]:
-    """Fill layer and op of device kernels by inference; also return the evidence.
+    """Fill layer and op of kernels by inference; also return the evidence, None if nothing was filled."""
+    events, evidence, _ = infer_from_repetition(events)
+    return events, evidence
+
+
+def infer_from_repetition(events: pl.DataFrame) -> tuple[pl.DataFrame, InferenceEvidence | None, str | None]:
+    """Fill layer and op of device kernels by inference; also return the evidence, or why there is none.
 
     The events stay unchanged, with None, if any kernel trains, if an inferred layer contradicts a reported
     one, or if too little repeats. An op is filled if it is missing, if the name alone implied one without a
@@ -72,13 +79,15 @@ def fill_inferred_layers(events: pl.DataFrame) -> tuple[pl.DataFrame, InferenceE
     """
     kernels = _select_timed_kernels(events)
     if kernels.is_empty():
-        return events, None
+        return events, None, None
     inferred = infer_layers(_build_sequence(kernels))
     evidence = inferred.evidence
-    is_weak = evidence.layers < _MIN_LAYERS or min(evidence.launch_share, evidence.confidence) < MIN_SHARE
-    if is_weak or _compute_agreement(kernels, inferred) < MIN_AGREEMENT_SHARE:
-        return events, None
-    return _fill_columns(events, kernels, inferred), evidence
+    if evidence.layers < _MIN_LAYERS or min(evidence.launch_share, evidence.confidence) < MIN_SHARE:
+        share = f"layers that repeat hold only {evidence.launch_share:.0%} of the launches"
+        return events, None, evidence.reason or share
+    if _compute_agreement(kernels, inferred) < MIN_AGREEMENT_SHARE:
+        return events, None, "what repeats contradicts the layers that the source reports"
+    return _fill_columns(events, kernels, inferred), evidence, None
 
 
 def _describe_inference(evidence: InferenceEvidence, what: str, work: str, calls: str) -> str:

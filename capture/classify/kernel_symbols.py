@@ -7,6 +7,7 @@ Layer inference reads a pass as a string such as `NMRKCMaNMBMa`, a transformer l
     G expert choice    X expert products   U dispatch or combination of experts
     s softmax          m communication     c copy        q quantization     o, e other         - wait or host
     a add   d subtract   x multiply, divide   g negate   p power   n rsqrt   r reduce   j concatenate
+    v convolution of a front end (patches of an image, audio), which is no mixer
 """
 
 import re
@@ -15,6 +16,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import repeat
 from typing import Final
+
+import numpy as np
+import numpy.typing as npt
 
 _MAX_NAME_CHARS: Final = 1 << 11  # longer names are cut
 
@@ -133,6 +137,21 @@ def find_symbols(names: Sequence[str], categories: Sequence[str | None] | None =
     return list(map(find_symbol, names, repeat(None) if categories is None else categories))
 
 
+# before the first norm a sum that is not of embeddings, before each other one that and a residual sum
+_ALL_OFFSET_NORMS: Final = re.compile(r"(?:[^N]*[^EN])?aN(?:[^N]*aaN){3,}[^N]*")
+_MIN_ATTENTION_PER_FRONT_END: Final = 3
+
+
+def mark_front_ends(symbols: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
+    """Return the symbols with convolutions as `v` where few layers of attention have them between them."""
+    is_convolution, attends = symbols == ord("V"), np.isin(symbols, [ord("C"), ord("s")])
+    groups = np.unique(np.cumsum(attends)[is_convolution])
+    is_front_end = 0 < _MIN_ATTENTION_PER_FRONT_END * len(groups) <= attends.sum()
+    if not is_front_end or (symbols == ord("S")).any():
+        return symbols
+    return np.where(is_convolution, np.uint8(ord("v")), symbols)
+
+
 @dataclass(frozen=True)
 class SymbolUnits:
     """Symbols of consecutive units, and the kernel at which each unit starts, with the end appended."""
@@ -164,7 +183,21 @@ def collapse_units(symbols: str) -> SymbolUnits:
         letters += symbols[at:start] + letter
         starts += range(at, start + 1)
         at = end
-    return SymbolUnits(letters + symbols[at:], (*starts, *range(at, len(symbols) + 1)))
+    units = SymbolUnits(letters + symbols[at:], (*starts, *range(at, len(symbols) + 1)))
+    return _absorb_weight_offsets(units)
+
+
+def _absorb_weight_offsets(units: SymbolUnits) -> SymbolUnits:
+    """Let the sum before each norm belong to it where every norm, the first one too, has one of its own.
+
+    Such a norm adds 1 to its weights; after the layers' first one a residual sum precedes that as well.
+    """
+    if not _ALL_OFFSET_NORMS.fullmatch(units.symbols):
+        return units
+    text = units.symbols
+    sums = {match.start() for match in re.finditer("aN", text)}
+    starts = [start for at, start in enumerate(units.starts) if at - 1 not in sums]
+    return SymbolUnits("".join(s for at, s in enumerate(text) if at not in sums), tuple(starts))
 
 
 def list_positions(symbols: str, letters: str, start: int, end: int) -> list[int]:

@@ -24,7 +24,7 @@ Span = tuple[int, int]
 
 # passes
 
-_EMBEDDING, _SAMPLING = ord("E"), ord("Z")
+_EMBEDDINGS, _SAMPLING = (ord("E"), ord("v")), ord("Z")
 _MIXER_CODES: Final = np.array([ord(symbol) for symbol in "CSVs"], dtype=np.uint8)
 
 
@@ -57,7 +57,7 @@ def _find_seams(ids: npt.NDArray[np.integer], symbols: SymbolCodes, mixer_counts
     """Find the seams between groups of sampling kernels and the embeddings that follow them."""
     if not len(mixer_counts) or mixer_counts[-1] < 4:
         return []
-    marks = np.flatnonzero(np.isin(symbols, (_EMBEDDING, _SAMPLING)))
+    marks = np.flatnonzero(np.isin(symbols, (*_EMBEDDINGS, _SAMPLING)))
     marks = marks[_count_gaps_per_name(ids[marks], mixer_counts[marks]) <= mixer_counts[-1] / 2]
     if not len(marks):
         return []
@@ -81,7 +81,7 @@ def _find_pass_start(marks: Ints, symbols: SymbolCodes) -> int:
     """Find the first embedding after the last sampling; without one, the kernel after the sampling."""
     sampled = marks[symbols[marks] == _SAMPLING]
     after_sampling = int(sampled[-1]) + 1 if len(sampled) else 0
-    embedded = marks[(symbols[marks] == _EMBEDDING) & (marks >= after_sampling)]
+    embedded = marks[np.isin(symbols[marks], _EMBEDDINGS) & (marks >= after_sampling)]
     return int(embedded[0]) if len(embedded) else after_sampling
 
 

@@ -143,7 +143,7 @@ def _find_last_output(symbols: str, first: int) -> int:
 
 def _assign_ssm(symbols: str, roles: Roles, start: int, end: int) -> int:
     """Assign a state-space mixer and its output product; return the position after it."""
-    output = find_ssm_output(symbols, end)
+    output = find_ssm_output(f"{symbols}N", end)  # a norm follows the layer
     products = [at for at in range(end, len(symbols)) if symbols[at] == "M"]
     if not products:
         _fill_role(roles, start, end, "ssm.core")
@@ -203,6 +203,9 @@ def _assign_dense_feed_forward(symbols: str, roles: Roles, feed: int, close: int
     if len(products) < 2:
         return
     activation = next((at for at in range(products[0], close) if symbols[at] in ACTIVATIONS), None)
+    if activation is not None and symbols[activation + 1 : activation + 2] == "x":
+        down = next(at for at in [*products, close] if at > activation or at == products[-1])
+        products = [at for at in products if at <= down]  # what follows projects the sum of a shared block
     for at, role in zip(products, _list_product_roles(symbols, products, activation), strict=False):
         roles[at] = role
     _fill_role(roles, products[0], products[-1], "mlp.act")
@@ -259,7 +262,10 @@ def _find_experts(symbols: str, start: int, end: int) -> tuple[list[int], list[i
     """Find the first and the second products of the experts."""
     grouped = list_positions(symbols, "X", start, end)
     if not grouped:
-        runs = _group_adjacent(list_positions(symbols, "Mb", start, end))
+        batched = list_positions(
+            symbols, "b", start, end
+        )  # beside these, single products are a shared expert's
+        runs = _group_adjacent(batched if len(batched) > 1 else list_positions(symbols, "Mb", start, end))
         return (runs[0] if runs else []), (runs[1] if len(runs) > 1 else [])
     activations = list_positions(symbols, ACTIVATIONS, grouped[0], grouped[-1])
     if activations:

@@ -4,9 +4,10 @@ The layers of one kind (mixer and feed-forward) share a template, the commonest 
 position in the template and the role of that position. Kernels that only a few layers have are unmatched.
 """
 
+import re
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
 from functools import lru_cache
 from typing import Final, TypeVar
@@ -15,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from capture.classify.kernel_symbols import ACTIVATIONS, MIXERS, SymbolUnits, collapse_units, list_positions
-from capture.classify.layer_boundaries import LayerLayout, LearnedCuts, find_layer_layout, find_repeats
+from capture.classify.layer_boundaries import LayerLayout, LearnedCuts, Span, find_layer_layout, find_repeats
 from capture.classify.layer_roles import assign_roles, count_feed_forwards
 
 T = TypeVar("T")
@@ -23,11 +24,13 @@ Ints = npt.NDArray[np.int64]
 NameIds = tuple[int, ...]
 RoleNames = tuple[str | None, ...]
 
-_MIXER_NAMES: Final = {"C": "attention", "S": "state space", "V": "convolution"}
+_MIXER_NAMES: Final = {"C": "attention", "S": "state space", "V": "convolution", "": ""}
 _MAX_VARIANTS: Final = 4  # of one mixer by launch; more are noise, and launches are ignored
 _MIN_LAYERS_FOR_UNMATCHED: Final = 5  # of one kind, before a kernel of few of them is unmatched
 _MIN_LIKENESS: Final = 0.7
 _MIN_PRODUCTIVE_SHARE: Final = 0.7
+_MIN_LAYERS_BEFORE_POOLING: Final = 5
+_MIXED_FEEDS: Final = "some mixers have a feed-forward and some have none: layers cannot be numbered"
 _NO_REPEAT: Final = "no attention or state-space kernel repeats, and no other sequence of kernels does"
 
 
@@ -62,6 +65,9 @@ class LayerKernels:
     feed_forwards: int
 
 
+Layers = tuple[list[LayerKernels], list[Span], str | None]  # with their kernels, or why there are none
+
+
 @dataclass(frozen=True)
 class TemplateAlignment:
     """The kernels of a layer, by position in the template of its kind (−1: not in it)."""
@@ -82,11 +88,14 @@ def build_template(
     layout = find_layer_layout(units.symbols, learned_cuts)
     if layout is None:
         return _build_from_period(ids)
-    layers, spans = _split_into_layers(ids, symbols, launch, units, layout)
+    parts, spans = _split_at_mixers(ids, symbols, launch, units, layout)
+    if _is_pooling(parts):
+        parts, spans, layout = parts[:-1], spans[:-1], replace(layout, cuts=layout.cuts[:-1])
+    layers, spans, reason = group_parts(parts, spans)
     kinds = label_layer_kinds(layers)
     alignments = align_layers_to_templates(layers, kinds)
     likeness = float(np.mean([alignment.likeness for alignment in alignments]))
-    reason = _find_refusal_reason(layers, likeness)
+    reason = reason or _find_refusal_reason(layers, likeness)
     if reason:
         return _build_refusal(len(ids), reason)
     return _assemble_template(units, layout, layers, kinds, alignments, spans)
@@ -97,10 +106,10 @@ def _build_refusal(size: int, reason: str) -> PassTemplate:
     return PassTemplate(nothing, nothing, (None,) * size, (None,) * size, reason=reason)
 
 
-def _split_into_layers(
+def _split_at_mixers(
     ids: Ints, symbols: str, launch: Ints | None, units: SymbolUnits, layout: LayerLayout
-) -> tuple[list[LayerKernels], list[tuple[int, int]]]:
-    """Split the kernels into layers; also return the (start, end) of each."""
+) -> tuple[list[LayerKernels], list[Span]]:
+    """Split the kernels into parts with a mixer each; also return the (start, end) of each."""
     layers, spans = [], []
     for start, end, mixer in zip(layout.cuts, layout.cuts[1:], layout.mixers, strict=False):
         unit_symbols = units.symbols[start:end]
@@ -120,6 +129,90 @@ def _split_into_layers(
     return layers, spans
 
 
+def _is_pooling(parts: list[LayerKernels]) -> bool:
+    """Whether the last part is attention that pools the last layer: alone it adds nothing to its input."""
+    adds = ["residual" in part.roles[: _find_feed(part)] for part in parts]
+    return len(parts) >= _MIN_LAYERS_BEFORE_POOLING and all(adds[:-1]) and not adds[-1]
+
+
+def group_parts(parts: list[LayerKernels], spans: list[Span]) -> Layers:
+    """Group parts with a mixer each into layers; also return why they cannot be numbered, if so.
+
+    Usually a part is a layer. The decoder of an encoder-decoder attends twice in a layer. A shared block of
+    attention, without a residual sum before its feed-forward, is part of the state-space layer that follows.
+    Where only some state spaces are followed by a feed-forward, each mixer and each feed-forward is a layer.
+    """
+    code = "".join(map(_encode_part, parts))
+    if re.fullmatch("(cC){2,}", code):
+        return _join_parts(parts, spans, [at % 2 == 0 for at in range(len(parts))])
+    if re.fullmatch("(s|Cs)*Cs(s|Cs)*", code) and _are_shared_blocks(parts, code):
+        return _join_parts(parts, spans, [code[at - 1 : at] != "C" for at in range(len(parts))])
+    if "S" in code and "s" in code[:-1] and not any(_has_other_products(part) for part in parts):
+        return _split_feed_forwards(parts, spans)
+    complete = code[1:-1] or code  # a trace may begin or end within a layer
+    is_mixed = 0.15 < sum(map(str.isupper, complete)) / len(complete) < 0.85
+    return parts, spans, _MIXED_FEEDS if is_mixed else None
+
+
+def _encode_part(part: LayerKernels) -> str:
+    """Encode a part as C if it attends, else S; in lower case without a feed-forward."""
+    letter = "c" if "C" in part.symbols else "s"
+    return letter.upper() if part.feed_forwards else letter
+
+
+def _are_shared_blocks(parts: list[LayerKernels], code: str) -> bool:
+    """Whether attention has no residual sum before its feed-forward, and all state spaces have one."""
+    adds = ["residual" in part.roles[: _find_feed(part)] for part in parts]
+    return adds == [letter == "s" for letter in code]
+
+
+def _has_other_products(part: LayerKernels) -> bool:
+    """Whether a part without a feed-forward has products after that of the mixer's output."""
+    last = max((at for at, role in enumerate(part.roles) if role in ("attn.out", "ssm.out")), default=-1)
+    return not part.feed_forwards and bool(set(part.symbols[last + 1 :]) & set("MXb"))
+
+
+def _find_feed(part: LayerKernels) -> int:
+    """Find where the feed-forward of a part begins: at the norm before it; its end without one."""
+    return part.roles.index("mlp.norm") if "mlp.norm" in part.roles else len(part.roles)
+
+
+def _join_parts(parts: list[LayerKernels], spans: list[Span], begins_layer: list[bool]) -> Layers:
+    layers: list[LayerKernels] = []
+    joined: list[Span] = []
+    for part, span, begins in zip(parts, spans, begins_layer, strict=True):
+        if begins or not layers:
+            layers.append(part)
+            joined.append(span)
+            continue
+        one = layers[-1]
+        layers[-1] = LayerKernels(
+            one.ids + part.ids,
+            one.symbols + part.symbols,
+            one.launch + part.launch,
+            one.roles + part.roles,
+            one.feed_forwards + part.feed_forwards,
+        )
+        joined[-1] = (joined[-1][0], span[1])
+    return layers, joined, None
+
+
+def _split_feed_forwards(parts: list[LayerKernels], spans: list[Span]) -> Layers:
+    """Split each part with a feed-forward before the norm of that."""
+    layers: list[LayerKernels] = []
+    split: list[Span] = []
+    for part, (start, end) in zip(parts, spans, strict=True):
+        at = _find_feed(part) if part.feed_forwards else len(part.roles)
+        mixer, feed = slice(0, at), slice(at, None)
+        layers.append(LayerKernels(part.ids[mixer], part.symbols[mixer], part.launch, part.roles[mixer], 0))
+        split.append((start, start + at))
+        if at < len(part.roles):
+            symbols, roles = part.symbols[feed], part.roles[feed]
+            layers.append(LayerKernels(part.ids[feed], symbols, (), roles, part.feed_forwards))
+            split.append((start + at, end))
+    return layers, split, None
+
+
 def _repeat_per_kernel(values: Sequence[T], starts: tuple[int, ...]) -> tuple[T, ...]:
     """Repeat the value of each unit once per kernel of the unit."""
     return tuple(value for value, a, b in zip(values, starts, starts[1:], strict=False) for _ in range(b - a))
@@ -135,10 +228,6 @@ def _find_refusal_reason(layers: list[LayerKernels], likeness: float) -> str | N
         return "the parts between mixers have neither norm nor activation"
     if np.mean([layer.feed_forwards > 1 for layer in layers]) > 0.1:
         return "a layer would have two feed-forwards: some mixers are not recognised"
-    complete = layers[1:-1] or layers  # a trace may begin or end within a layer
-    share = np.mean([bool(layer.feed_forwards) for layer in complete])
-    if 0.15 < share < 0.85:
-        return "some mixers have a feed-forward and some have none: layers cannot be numbered"
     if likeness < _MIN_LIKENESS:
         return f"the parts between mixers are too different from each other ({likeness:.0%} alike)"
     return None
@@ -159,15 +248,16 @@ def label_layer_kinds(layers: Sequence[LayerKernels]) -> list[str]:
         labels.append((mixer, letter, feed))
     mixers = [f"{mixer} {letter}" if len(letters[mixer]) > 1 else mixer for mixer, letter, _ in labels]
     return [
-        f"{mixer} + {feed}" if feed else mixer for mixer, (_, _, feed) in zip(mixers, labels, strict=True)
+        " + ".join(filter(None, (mixer, feed))) for mixer, (_, _, feed) in zip(mixers, labels, strict=True)
     ]
 
 
 @lru_cache(maxsize=1 << 11)
 def _find_kind_words(symbols: str, roles: RoleNames) -> tuple[str, str]:
     """Find the words for a layer's mixer and its feed-forward (empty if it has none)."""
-    at = next(at for at, symbol in enumerate(symbols) if symbol in MIXERS)
-    mixer = _MIXER_NAMES["S" if symbols[at] == "V" and "S" in symbols[at:] else symbols[at]]
+    at = next((at for at, symbol in enumerate(symbols) if symbol in MIXERS), None)
+    first = "" if at is None else "S" if symbols[at] == "V" and "S" in symbols[at:] else symbols[at]
+    mixer = _MIXER_NAMES[first]
     families = {role.partition(".")[0] for role in roles if role and not role.endswith("norm")}
     return mixer, "experts" if "moe" in families else "mlp" if "mlp" in families else ""
 
@@ -219,7 +309,7 @@ def _assemble_template(
     layers: list[LayerKernels],
     kinds: list[str],
     alignments: list[TemplateAlignment],
-    spans: list[tuple[int, int]],
+    spans: list[Span],
 ) -> PassTemplate:
     size = units.starts[-1]
     layer_column, position_column = np.full(size, -1, dtype=np.int64), np.full(size, -1, dtype=np.int64)
@@ -263,12 +353,14 @@ def _find_template_roles(
 def _assign_outside_roles(units: SymbolUnits, layout: LayerLayout, roles: list[str | None]) -> None:
     """Assign the embedding before the layers, and final norm, lm_head and sampling after them."""
     symbols, first, last = units.symbols, layout.cuts[0], layout.cuts[-1]
-    unit_roles = dict.fromkeys(list_positions(symbols, "E", 0, first), "embed")
+    unit_roles = dict.fromkeys(list_positions(symbols, "Ev", 0, first), "embed")
     sampling = list_positions(symbols, "Z", last, len(symbols))
     unit_roles.update(dict.fromkeys(sampling, "sample"))
     products = list_positions(symbols, "M", last, sampling[0] if sampling else len(symbols))
     norms = list_positions(symbols, "N", last, products[0] if products else len(symbols))
-    unit_roles.update(dict.fromkeys(products[-1:], "lm_head"))
+    has_pooling = len(layout.cuts) == len(layout.mixers)
+    if products and not has_pooling and symbols[products[-1] + 1 :][:1] not in tuple(ACTIVATIONS):
+        unit_roles[products[-1]] = "lm_head"
     unit_roles.update(dict.fromkeys(norms[:1], "final_norm"))
     for at, role in unit_roles.items():
         for kernel in range(units.starts[at], units.starts[at + 1]):

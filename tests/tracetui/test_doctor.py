@@ -178,6 +178,19 @@ def test_why_a_kernel_has_its_op(tmp_path: Path) -> None:
     )
 
 
+def test_why_layers_are_unknown(tmp_path: Path) -> None:
+    path = tmp_path / "trace.json"
+    names = [f"kernel_{i % 13}_{i % 7}_{i * i % 11}" for i in range(120)]
+    events = [
+        {"ph": "X", "cat": "kernel", "name": name, "ts": 10 * at, "dur": 5, "pid": 0, "tid": 7,
+         "args": {"stream": 7, "device": 0}}
+        for at, name in enumerate(names)
+    ]  # fmt: skip
+    path.write_text(json.dumps({"traceEvents": events}))
+    lines = run_process("doctor", path, "--why", "kernel_1_").stdout
+    assert "layers are unknown: no attention or state-space kernel repeats" in lines
+
+
 def test_own_rules_are_shown_with_what_is_wrong_with_them(tmp_path: Path) -> None:
     rules = tmp_path / "tracetui" / "rules"
     env = {"XDG_CONFIG_HOME": str(tmp_path)}

@@ -52,7 +52,7 @@ def _compute_deviations(run: Run, look: Look, column: str) -> pl.DataFrame:
     """Return the `deviation` of each layer from the median layer in robust SDs, and whether it is `odd`.
 
     Both are of a typical step, the median one, since one slow launch makes no odd layer. All layers are
-    compared, also if a filter shows only some of them.
+    compared, also if a filter shows only some of them, those that run the same kernels with each other.
     """
     all_layers = tuple(term for term in look.where if term.column != "layer")
     focus = tuple(pair for pair in look.focus if pair[0] != "layer")
@@ -60,15 +60,24 @@ def _compute_deviations(run: Run, look: Look, column: str) -> pl.DataFrame:
     by_step = ["layer", column, "step"] if run.has("step") and column != "step" else ["layer", column]
     in_steps = group_by_packed_key(rows, by_step, (pl.col("dur").sum(),))
     typical = in_steps.group_by("layer", column).agg(pl.col("dur").median().alias("typical_ns"))
+    typical = typical.join(_find_layer_kinds(rows), on="layer", how="left", nulls_equal=True)
     value = pl.col("typical_ns")
-    median = value.median().over(column)
+    median = value.median().over(column, "kind")
     off = value - median
-    spread = off.abs().median().over(column) * line_fit.MAD_TO_SD
+    spread = off.abs().median().over(column, "kind") * line_fit.MAD_TO_SD
     is_far = off.abs() > line_fit.OUTLIER_DEVIATIONS * spread
     is_far &= off.abs() > line_fit.OUTLIER_MIN_SHARE * median
-    has_enough = pl.len().over(column) >= line_fit.MIN_POINTS
+    has_enough = pl.len().over(column, "kind") >= line_fit.MIN_POINTS
     deviation = pl.when(has_enough & (spread > 0)).then(off / spread)
     return typical.select("layer", column, deviation=deviation, odd=is_far & has_enough)
+
+
+def _find_layer_kinds(rows: pl.LazyFrame) -> pl.DataFrame:
+    """Return the `kind` of each layer: equal where kernels are; where one or two have others, the largest."""
+    names = group_by_packed_key(rows, ["layer", "name"]).select("layer", pl.col("name").to_physical())
+    kinds = names.sort("name").group_by("layer").agg(kind=pl.col("name").hash().sum())
+    size = pl.len().over("kind")
+    return kinds.select("layer", kind=pl.when(size > 2).then("kind").otherwise(pl.col("kind").mode().min()))
 
 
 def find_odd_layers(run: Run, phase: str | None) -> frozenset[tuple[int, str]]:

@@ -19,6 +19,7 @@ from capture.classify.name_rules import load_user_rules
 from capture.clean_text import clean
 from capture.device_roofs import Roof
 from capture.errors import CaptureError, EngineError, UsageError
+from capture.infer_structure import NO_LAYERS
 from capture.loaders import _scan as scan
 from capture.loaders import check_foreign_loaders
 from capture.run import Run
@@ -127,6 +128,8 @@ def _iter_reason_lines(run: Run, part: str) -> Iterator[str]:
     """Yield why the kernels with `part` in their names have their op and category."""
     reasons = classification_reasons.explain_kernels(run, part)
     yield f"{run.log.source}: run {run.name!r}, {len(reasons)} kinds of kernels with {clean(part, 80)!r}"
+    if reason := run.meta.get(NO_LAYERS):
+        yield f"  layers are unknown: {clean(str(reason), 200)}"
     for reason in reasons:
         yield f"  {reason.name}"
         if reason.short != reason.name:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import polars as pl
@@ -11,10 +12,12 @@ from capture.classify.layer_inference import InferredLayers, KernelSequence, inf
 from capture.classify.layer_roles import map_role_to_op
 from capture.classify.name_rules import has_model_position, infer_op_and_category
 from capture.import_log import Log
-from capture.infer_structure import fill_inferred_layers
+from capture.infer_structure import fill_inferred_layers, infer_from_repetition
 from capture.run import build_run
+from tests.bench.hidden_stacks import judge
 from tests.capture.classify import _recorded
 from tests.capture.classify._recorded import Sequence
+from tests.capture.classify._sequences import DENSE, HEAD, TAIL
 
 LAYER, ROLE = 0.99, 0.97  # shares of kernels, and of their time, that are right
 WARM_UP = [
@@ -151,3 +154,35 @@ def test_kernels_in_no_order_get_no_layers(architecture: str) -> None:
     )
     assert evidence is None
     assert not {"layer", "step"} & set(events.columns)
+
+
+def read_stack(architecture: str) -> pl.DataFrame:
+    """Return kernels and their truth, as `python -m tests.bench.hidden_stacks … --write` wrote them."""
+    table = pl.read_parquet(Path(__file__).with_name("stacks.parquet"))
+    return table.filter(pl.col("architecture") == architecture).with_columns(
+        pl.col("name", "ops").cast(pl.String), path=pl.lit("")
+    )
+
+
+@pytest.mark.parametrize(
+    "architecture",
+    ["t5", "whisper", "bart", "falcon_mamba", "nemotron_h", "nemotron", "zamba2", "siglip_vision_model",
+     "vit", "wav2vec2"],
+)  # fmt: skip
+def test_stacks_of_other_kinds(architecture: str) -> None:
+    """Two stacks with cross attention, single mixers as layers, shared blocks, pooling heads, front ends."""
+    rows = read_stack(architecture)
+    events, evidence = fill_inferred_layers(run_of(rows["name"].to_list(), rows["dur"].to_numpy()))
+    assert evidence is not None
+    result = judge(rows.hstack(events.select("layer", pl.col("op").cast(pl.String))))
+    for right, _, wrong in (result.layer, result.role):
+        assert right > 92 and wrong < 1, (result.layer, result.role, result.rows.most_common(5))
+
+
+def test_attention_with_and_without_feed_forwards_has_no_layers() -> None:
+    """Nothing says whether attention without a feed-forward is a layer: the reason is given."""
+    pattern = [*DENSE[:8], *DENSE, *DENSE]
+    names = [*HEAD, *pattern * 4, *TAIL]
+    _, evidence, reason = infer_from_repetition(run_of(names, np.full(len(names), 7)))
+    assert evidence is None
+    assert "some have none" in (reason or "")

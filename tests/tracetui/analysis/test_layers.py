@@ -39,3 +39,13 @@ def test_a_layer_that_is_slow_in_one_step_is_not_odd() -> None:
     slow["dur"] *= 100
     table = compute_layer_table(made(rows), Look(), "op")
     assert not table["odd"].any()
+
+
+def test_each_kind_of_layer_has_its_own_median() -> None:
+    """Every third layer attends to the whole context with a kernel of its own; one of those is slow."""
+    rows = decode(steps=5, layers=12).events.drop("op", "category").to_dicts()
+    for row in rows:
+        if row["name"] == "attention" and row["layer"] % 3 == 2:
+            row |= {"name": "attention_global", "dur": row["dur"] * (12 if row["layer"] == 8 else 4)}
+    table = compute_layer_table(made(rows), Look(), "op")
+    assert table.filter("odd")["layer"].to_list() == [8]

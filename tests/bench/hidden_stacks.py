@@ -1,0 +1,467 @@
+"""How much of the time of real architectures gets its layer and role when only the order of ops is known.
+
+    python -m tests.bench.hidden_stacks [ARCHITECTURE …] [--keep DIR] [--rows]
+
+Small random models of transformers run under torch's profiler; ranges around every module are the truth, and
+are taken out of the trace before it is read. Shares of time: right, unknown, confidently wrong. `--rows`
+prints what is wrong or unknown by name, place and what was inferred.
+"""
+
+import argparse
+import bisect
+import gzip
+import json
+import re
+import tempfile
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import polars as pl
+
+from capture.load_runs import load
+
+_SMALL: dict[str, Any] = {
+    "vocab_size": 512, "hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 6,
+    "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 256,
+    "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2,
+}  # fmt: skip
+_FULL_HEADS = {"num_key_value_heads": 4}
+_VISION = {
+    "hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 6, "num_attention_heads": 4,
+    "image_size": 64, "patch_size": 16,
+}  # fmt: skip
+_EXPERTS = {"num_experts": 4, "num_local_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 128}
+_LATENT = {
+    "n_routed_experts": 8, "num_experts_per_tok": 2, "n_group": 2, "topk_group": 1,
+    "first_k_dense_replace": 2,
+    "kv_lora_rank": 64, "q_lora_rank": 64, "qk_rope_head_dim": 32, "qk_nope_head_dim": 32, "v_head_dim": 64,
+    "moe_intermediate_size": 128, **_FULL_HEADS,
+}  # fmt: skip
+_SSM = {"mamba_n_heads": 8, "mamba_d_head": 64, "mamba_d_state": 16, "mamba_n_groups": 1, "mamba_expand": 2}
+_GPT = {"n_embd": 256, "n_layer": 6, "n_head": 4, "n_positions": 256}
+
+# model type → changes of the small configuration; those of the second table were not looked at beforehand
+TUNED: dict[str, dict[str, Any]] = {
+    "bamba": {**_SSM, "attn_layer_indices": [2, 5]},
+    "bert": {}, "bloom": {"n_layer": 6, "n_head": 4}, "cohere2": {"sliding_window": 16},
+    "dbrx": {"d_model": 256, "n_heads": 4, "n_layers": 6, "max_seq_len": 256,
+             "attn_config": {"kv_n_heads": 2, "rope_theta": 1e4, "clip_qkv": 8},
+             "ffn_config": {"hidden_size": 256, "ffn_hidden_size": 256, "moe_num_experts": 4,
+                            "moe_top_k": 2}},
+    "deepseek_v2": _LATENT, "deepseek_v3": _LATENT,
+    "deberta": {"relative_attention": True, "pos_att_type": ["c2p", "p2c"]},
+    "diffllama": {}, "dinov2": _VISION, "ernie4_5": {"head_dim": 64}, "exaone4": {"sliding_window": 16},
+    "falcon": {}, "gemma2": {"head_dim": 64}, "glm4": {"head_dim": 64}, "gpt_bigcode": _GPT,
+    "gpt_neox": {}, "gpt_oss": {**_EXPERTS, "head_dim": 64, "sliding_window": 16},
+    "gptj": {**_GPT, "rotary_dim": 32}, "granitemoe": _EXPERTS,
+    "granitemoehybrid": {**_SSM, **_EXPERTS, "layers_block_type": ["mamba", "mamba", "attention"] * 2,
+                         "layer_types": ["mamba", "mamba", "attention"] * 2, "shared_intermediate_size": 256},
+    "hunyuan_v1_dense": {"head_dim": 64},
+    "jamba": {"use_mamba_kernels": False, "num_experts": 4, "mamba_d_state": 8, "mamba_dt_rank": 16,
+              "num_hidden_layers": 8},
+    "lfm2": {"layer_types": ["conv", "conv", "full_attention"] * 2},
+    "llama4_text": {**_EXPERTS, "head_dim": 64, "intermediate_size_mlp": 512},
+    "mamba2": {"num_heads": 8, "head_dim": 64, "state_size": 16, "n_groups": 1},
+    "minimax_m2": {**_EXPERTS, "head_dim": 64}, "mixtral": _EXPERTS,
+    "modernbert": {"global_attn_every_n_layers": 3, "local_attention": 16, "reference_compile": False},
+    "mpt": {"d_model": 256, "n_heads": 4, "n_layers": 6, "max_seq_len": 256}, "olmo2": {},
+    "olmoe": _EXPERTS, "opt": {"ffn_dim": 512, "word_embed_proj_dim": 256}, "persimmon": {}, "phi3": {},
+    "qwen2_moe": {**_EXPERTS, "shared_expert_intermediate_size": 128},
+    "qwen3_5_text": {"head_dim": 64, "linear_num_key_heads": 2, "linear_num_value_heads": 4,
+                     "linear_key_head_dim": 32, "linear_value_head_dim": 32, "num_hidden_layers": 8},
+    "qwen3_next": {**_EXPERTS, "shared_expert_intermediate_size": 128, "linear_num_key_heads": 2,
+                   "linear_num_value_heads": 4, "linear_key_head_dim": 32, "linear_value_head_dim": 32,
+                   "num_hidden_layers": 8},
+    "smollm3": {}, "stablelm": {}, "starcoder2": {}, "vit": _VISION,
+    "llama": {}, "qwen3": {"head_dim": 64},
+}  # fmt: skip
+OTHERS: dict[str, dict[str, Any]] = {
+    "t5": {"d_model": 256, "d_kv": 64, "d_ff": 512, "num_layers": 6, "num_heads": 4,
+           "decoder_start_token_id": 0},
+    "whisper": {"d_model": 256, "encoder_layers": 6, "decoder_layers": 6, "encoder_attention_heads": 4,
+                "decoder_attention_heads": 4, "encoder_ffn_dim": 512, "decoder_ffn_dim": 512,
+                "num_mel_bins": 16, "max_source_positions": 64, "max_target_positions": 128,
+                "decoder_start_token_id": 3, "suppress_tokens": None, "begin_suppress_tokens": None},
+    "falcon_mamba": {"state_size": 8},
+    "nemotron_h": {"hybrid_override_pattern": "M-M*M-", "mamba_num_heads": 8, "mamba_head_dim": 64,
+                   "ssm_state_size": 16, "n_groups": 1, "head_dim": 64, "use_mamba_kernels": False},
+    "rwkv": {"attention_hidden_size": 256, "context_length": 256},
+    "siglip_vision_model": _VISION,
+    "nemotron": {},
+    "zamba2": {"mamba_d_state": 16, "n_mamba_heads": 8, "mamba_headdim": 64, "mamba_ngroups": 1,
+               "num_hidden_layers": 9, "hybrid_layer_ids": [2, 5, 8],
+               "layers_block_type": ["mamba", "mamba", "hybrid"] * 3, "use_mamba_kernels": False,
+               "num_mem_blocks": 1, **_FULL_HEADS},
+}  # fmt: skip
+# never looked at while the rules were made
+UNSEEN: dict[str, dict[str, Any]] = {
+    "bart": {
+        "d_model": 256,
+        "encoder_layers": 6,
+        "decoder_layers": 6,
+        "encoder_attention_heads": 4,
+        "decoder_attention_heads": 4,
+        "encoder_ffn_dim": 512,
+        "decoder_ffn_dim": 512,
+        "decoder_start_token_id": 2,
+    },
+    "clip_text_model": {"projection_dim": 256},
+    "codegen": {**_GPT, "rotary_dim": 32, "n_ctx": 256},
+    "falcon_h1": {**_SSM, "mamba_d_ssm": 512, "head_dim": 64},
+    "recurrent_gemma": {"lru_width": 256, "attention_window_size": 16, "head_dim": 64},
+    "wav2vec2": {
+        "conv_dim": [64] * 3,
+        "conv_kernel": [10, 3, 3],
+        "conv_stride": [5, 2, 2],
+        "num_feat_extract_layers": 3,
+        "num_conv_pos_embeddings": 16,
+    },
+}
+ARCHITECTURES = TUNED | OTHERS | UNSEEN
+
+_KINDS = (
+    "AutoModelForSpeechSeq2Seq", "AutoModelForSeq2SeqLM", "AutoModelForCausalLM", "AutoModelForMaskedLM",
+    "AutoModelForCTC", "AutoModelForImageClassification", "AutoModel",
+)  # fmt: skip
+_LAYER = re.compile(r"(?:^|\.)(?:layers|h|layer|blocks?)\.(\d+)(?:\.(.*)|$)")
+_NORM = r"([nN]orm\w*|\bln_?\w*|layer_?norm)$"
+# what follows the layer's number in a path, with the function, → the ops that are right there
+_FAMILIES = tuple(
+    (re.compile(pattern), ops)
+    for pattern, ops in (
+        (r"F:(apply_rotary|rotate)|rotary", r"attn\.(rope|core|kv|copy)"),
+        (r"F:", r"attn\.(core|kv|copy)"),
+        (r"(mixer|mamba|linear_attn|^conv)\b.*" + _NORM, r"norm|ssm\.(norm|core)"),
+        (_NORM, "norm"),
+        (r"(mixer|mamba|linear_attn|^conv|decoder_mamba)\b.*(in_proj\w*|x_proj|dt_proj)$", r"ssm\.in"),
+        (r"(mixer|mamba|linear_attn|^conv)\b.*out_proj$", r"ssm\.out"),
+        (r"shared_(experts?|mlp)", r"moe\.shared|mlp"),
+        (r"router|\.gate$|experts|moe", r"moe"),
+        (r"(?i)(attn|attention|mixer)\b.*?(o_proj|out_proj|c_proj|\.o|output\.dense|attn_out|\bdense|Wo)$",
+         r"attn\.out"),
+        (r"(q_proj|k_proj|v_proj|qkv|c_attn|query\w*|\.key|\.value|[qk]v?_[ab]_proj\w*|pos_\w*proj|Wqkv|in_proj|\.[qkv])$",
+         r"attn\.qkv"),
+        (r"\b(wi(_[01])?|gate_up_proj_adapter_list\S*|(up|gate|gate_up)_proj|fc1|c_fc|fc_in|Wi|w1|w3)$|"
+         r"\b(intermediate[._]dense|dense_h_to_4h)$",
+         r"mlp\.(up|gate|gate_up)"),
+        (r"\b(wo|down_proj|fc2|c_proj|fc_out|output_dense|^output\.dense|dense_4h_to_h|Wo|w2)$",
+         r"mlp\.down"),
+        (r"mixer|mamba|linear_attn|^conv", r"ssm\.(core|conv|in)"),
+        (r"(?i)attention\.output$|^output$|^attn_output", r"residual"),
+        (r"(?i)attn|attention", r"attn\.(core|kv|copy|rope)"),
+        (r"(mlp|ffn|feed_forward)$", r"mlp\.act|moe|residual"),
+        (r"mlp|ffn|feed_forward|DenseReluDense|act\w*", r"mlp\.act"),
+        (r"^@|resid|layer\.\d+$", r"residual|moe\.combine"),
+    )
+)  # fmt: skip
+_OUTSIDE = (
+    (r"embed|wte|wpe|embedding", r"embed|norm"),
+    (_NORM, r"norm"),
+    (r"lm_head|proj_out|^head$", r"lm_head"),
+)
+_GENERAL = (
+    "copy",
+    "elementwise",
+    "reduce",
+    "softmax",
+    "matmul",
+    "index",
+    "cat",
+    "sort",
+    "conv",
+    "scan",
+    "attn",
+)
+
+
+WRITTEN = ("name", "dur", "true_layer", "ops")
+
+
+class Score(NamedTuple):
+    """Shares of time in percent, and what is not right: (name, place, inferred) → ns."""
+
+    layer: tuple[float, float, float]  # right, unknown, wrong
+    role: tuple[float, float, float]
+    rows: Counter[tuple[str, str, str]]
+
+
+class Range(NamedTuple):
+    """A module or function that ran, with its place in the model."""
+
+    start: float
+    end: float
+    paths: tuple[str, ...]  # of modules, outermost first
+    function: str
+
+
+def read_truth(ranges: Range | None) -> tuple[int, str | None]:
+    """Return layer (−1 outside) and the ops that are right (None: not determined) of an op in a range."""
+    if ranges is None or not ranges.paths:
+        return -1, None
+    matches = [match for path in ranges.paths if (match := _LAYER.search(path))]
+    if not matches:
+        path = ranges.paths[-1]
+        return -1, next((ops for pattern, ops in _OUTSIDE if re.search(pattern, path)), None)
+    innermost = _LAYER.search(ranges.paths[-1])
+    inside = (innermost[2] if innermost else ranges.paths[-1]) or "@"
+    is_update = ranges.function == "update" and re.search(r"mixer|mamba|linear_attn|^conv", inside)
+    is_attention = ranges.function and not is_update
+    text = f"F:{ranges.function}" if is_attention else inside
+    return int(matches[0][1]), next((ops for p, ops in _FAMILIES if p.search(text)), None)
+
+
+def judge_role(op: str | None, ops: str | None) -> str | None:
+    """Return right, unknown or wrong; None where the truth is not determined."""
+    if ops is None:
+        return None
+    if op is None or op in _GENERAL:
+        return "unknown"
+    return "right" if re.match(ops, op) else "wrong"
+
+
+@contextmanager
+def mark_model(model: Any, torch: Any) -> Iterator[None]:
+    """Open ranges around modules and around functions of attention."""
+    import sys
+
+    from transformers import cache_utils, modeling_utils
+
+    for path, module in model.named_modules():
+        ranges: list[Any] = []
+
+        def enter(*_: Any, path: str = path, ranges: list[Any] = ranges) -> None:
+            ranges.append(torch.profiler.record_function("M:" + path))
+            ranges[-1].__enter__()
+
+        def leave(*_: Any, ranges: list[Any] = ranges) -> None:
+            ranges.pop().__exit__(None, None, None)
+
+        module.register_forward_pre_hook(enter)
+        module.register_forward_hook(leave)
+
+    def mark(function: Any) -> Any:
+        def run(*args: Any, **kwargs: Any) -> Any:
+            with torch.profiler.record_function("F:" + function.__name__):
+                return function(*args, **kwargs)
+
+        return run
+
+    names = ("apply_rotary_pos_emb", "repeat_kv", "eager_attention_forward", "apply_rotary_emb",
+             "apply_rotary_pos_emb_interleave")  # fmt: skip
+    modeling = sys.modules[type(model).__module__]
+    functions = modeling_utils.ALL_ATTENTION_FUNCTIONS
+    before = {name: getattr(modeling, name) for name in names if hasattr(modeling, name)}
+    sdpa, update = functions["sdpa"], cache_utils.DynamicCache.update
+    for name, function in before.items():
+        setattr(modeling, name, mark(function))
+    functions._global_mapping["sdpa"] = mark(sdpa)
+    cache_utils.DynamicCache.update = mark(update)
+    try:
+        yield
+    finally:
+        for name, function in before.items():
+            setattr(modeling, name, function)
+        functions._global_mapping["sdpa"] = sdpa
+        cache_utils.DynamicCache.update = update
+
+
+def build_model(name: str, torch: Any) -> Any:
+    import transformers
+
+    transformers.logging.set_verbosity_error()
+    torch.manual_seed(0)
+    config = transformers.AutoConfig.for_model(name, **{**_SMALL, **ARCHITECTURES[name]})
+    for kind in _KINDS:
+        auto = getattr(transformers, kind)
+        if type(config) in auto._model_mapping:
+            if name in ("bert", "deberta", "modernbert") and kind == "AutoModelForCausalLM":
+                continue
+            return auto.from_config(config).eval()
+    raise SystemExit(f"{name}: no model of this type")
+
+
+def run_model(model: Any, torch: Any) -> None:
+    """Run a prompt and five decode steps, or four passes of a model that generates nothing."""
+    config = model.config
+    if model.main_input_name == "pixel_values":
+        inputs = {"pixel_values": torch.randn(2, 3, 64, 64)}
+    elif model.main_input_name == "input_values":
+        inputs = {"input_values": torch.randn(1, 16000)}
+    elif model.main_input_name == "input_features":
+        inputs = {"input_features": torch.randn(1, config.num_mel_bins, 2 * config.max_source_positions)}
+    else:
+        inputs = {"input_ids": torch.randint(5, 500, (1, 24))}
+    if not hasattr(model, "generate") or not model.can_generate():
+        for _ in range(4):
+            model(**inputs)
+        return
+    try:
+        model.generate(**inputs, max_new_tokens=6, min_new_tokens=6, do_sample=False)
+    except (AttributeError, TypeError, ValueError, RuntimeError) as error:
+        print(f"  generate: {error}; forward instead")
+        for _ in range(4):
+            model(**inputs)
+
+
+def record(name: str, file: Path) -> None:
+    """Write the trace of a model, with the ranges of its modules."""
+    import torch
+
+    torch.set_num_threads(1)
+    model = build_model(name, torch)
+    with torch.no_grad(), mark_model(model, torch):
+        run_model(model, torch)
+        kind = torch.profiler.ProfilerActivity.CPU
+        with torch.profiler.profile(activities=[kind], record_shapes=True) as profiler:
+            run_model(model, torch)
+    profiler.export_chrome_trace(str(file))
+
+
+def nest_ranges(events: list[dict[str, Any]]) -> list[Range]:
+    """Return the innermost range of each stretch of time, sorted by start."""
+    marks = [e for e in events if e.get("ph") == "X" and e["name"][:2] in ("M:", "F:")]
+    marks.sort(key=lambda e: (e["ts"], -e["dur"]))
+    stack: list[Range] = []
+    stretches: list[Range] = []
+    for event in marks:
+        start, end, word = event["ts"], event["ts"] + event["dur"], event["name"]
+        _close(stack, stretches, start)
+        outer = stack[-1] if stack else Range(0, 0, (), "")
+        paths, function = outer.paths, outer.function
+        if word[0] == "M":
+            paths, function = (*paths, word[2:]), ""
+        else:
+            function = function or word[2:]
+        stack.append(Range(start, end, paths, function))
+        stretches.append(stack[-1])
+    _close(stack, stretches, float("inf"))
+    return stretches
+
+
+def _close(stack: list[Range], stretches: list[Range], at: float) -> None:
+    """Leave the ranges that end before a time; what follows is of the range around them."""
+    while stack and stack[-1].end <= at:
+        end = stack.pop().end
+        outer = stack[-1] if stack else Range(end, at, (), "")
+        stretches.append(outer._replace(start=end))
+
+
+class Hidden(NamedTuple):
+    """The kernels of a trace read without its ranges, with the truth."""
+
+    rows: pl.DataFrame  # name, dur, layer, op; true_layer (−1 outside, null outside of the model), ops, path
+    steps: int
+    calls: int
+
+
+def read_hidden(file: Path) -> Hidden:
+    """Read a trace without its ranges, and place its kernels in them."""
+    with gzip.open(file) as opened:
+        document = json.load(opened)
+    ranges = nest_ranges(document["traceEvents"])
+    calls = sum(e["name"] == "M:" for e in document["traceEvents"] if e.get("ph") == "X")
+    kept = [e for e in document["traceEvents"] if e.get("name", "")[:2] not in ("M:", "F:")]
+    with tempfile.TemporaryDirectory() as folder:
+        hidden = Path(folder) / "hidden.json"
+        hidden.write_text(json.dumps({**document, "traceEvents": kept}))
+        (run,) = load(hidden, cache=False)
+    rows = run.events.filter(pl.col("kind") == "kernel").sort("t")
+    origin, starts = _find_origin(rows, kept), [r.start for r in ranges]
+    missing = [
+        pl.lit(None, dtype).alias(c)
+        for c, dtype in (("layer", pl.Int32), ("op", pl.String))
+        if c not in rows.columns
+    ]
+    places = []
+    for t in rows["t"]:
+        at = bisect.bisect_right(starts, (t + origin) / 1000 + 1e-4) - 1
+        place = ranges[at] if at >= 0 and ranges[at].paths else None
+        layer, ops = read_truth(place)
+        path = f"{place.paths[-1]} {place.function}" if place else "-"
+        places.append((layer if place else None, ops, path))
+    truth = pl.DataFrame(places, {"true_layer": pl.Int32, "ops": pl.String, "path": pl.String}, orient="row")
+    columns = rows.with_columns(missing).select(pl.col("name", "op").cast(pl.String), "dur", "layer")
+    steps = run.events.filter(pl.col("kind") == "step").height
+    return Hidden(pl.concat([columns, truth], how="horizontal"), steps, calls)
+
+
+def judge(rows: pl.DataFrame) -> Score:
+    """Compare layers and roles with the truth, by time."""
+    layers, roles, lines = Counter[str](), Counter[str](), Counter[tuple[str, str, str]]()
+    columns = ("name", "dur", "layer", "op", "true_layer", "ops", "path")
+    for name, ns, layer, op, true_layer, ops, path in rows.select(columns).iter_rows():
+        seen = -1 if layer is None else layer
+        verdict = "right" if seen == true_layer else "unknown" if seen < 0 else "wrong"
+        verdict = "" if true_layer is None and seen < 0 else verdict
+        said = judge_role(op, ops)
+        layers[verdict] += ns
+        roles[said or ""] += ns
+        if verdict in ("wrong", "unknown") or said in ("wrong", "unknown"):
+            lines[name, path, f"{layer} {op} [{verdict}/{said}] {ops}"] += ns
+    return Score(_to_shares(layers), _to_shares(roles), lines)
+
+
+def _find_origin(rows: pl.DataFrame, events: list[dict[str, Any]]) -> int:
+    """Return the ns between the clock of the trace and that of the run."""
+    first: dict[str, float] = {}
+    last = {}
+    for event in events:
+        if event.get("ph") == "X" and event.get("cat") == "cpu_op":
+            first[event["name"]] = min(event["ts"], first.get(event["name"], event["ts"]))
+    for name, t in rows.select(pl.col("name").cast(pl.String), "t").reverse().iter_rows():
+        last[name] = t
+    offsets = Counter(round(first[name] * 1000) - t for name, t in last.items() if name in first)
+    return offsets.most_common(1)[0][0]
+
+
+def _to_shares(ns: Counter[str]) -> tuple[float, float, float]:
+    total = max(1, sum(ns[word] for word in ("right", "unknown", "wrong")))
+    right, unknown, wrong = (100 * ns[word] / total for word in ("right", "unknown", "wrong"))
+    return right, unknown, wrong
+
+
+def main() -> None:
+    """Print the shares of each architecture."""
+    parser = argparse.ArgumentParser("python -m tests.bench.hidden_stacks", description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="ARCHITECTURE", help="of transformers (default: all)")
+    parser.add_argument("--keep", type=Path, metavar="DIR", help="where traces are kept and found again")
+    parser.add_argument("--write", type=Path, metavar="FILE", help="a table of the kernels and their truth")
+    parser.add_argument("--rows", action="store_true", help="also what is wrong or unknown")
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        place, tables = args.keep or Path(folder), list[pl.DataFrame]()
+        place.mkdir(exist_ok=True)
+        print("architecture             layer right/unknown/wrong    role right/unknown/wrong   steps/calls")
+        for name in args.names or ARCHITECTURES:
+            file = place / f"{name}.json.gz"
+            if not file.exists():
+                record(name, file)
+            hidden = read_hidden(file)
+            result = judge(hidden.rows)
+            shares = ["".join(f"{share:8.1f}" for share in part) for part in (result.layer, result.role)]
+            print(f"{name:22}  {shares[0]}  {shares[1]}   {hidden.steps}/{hidden.calls}", flush=True)
+            if args.rows:
+                _print_rows(result)
+            tables.append(hidden.rows.select(pl.lit(name).alias("architecture"), *WRITTEN))
+    if args.write:
+        small = {
+            **dict.fromkeys(("architecture", "name", "ops"), pl.Categorical()),
+            "true_layer": pl.Int16,
+            "dur": pl.Int32,
+        }
+        pl.concat(tables).cast(small).write_parquet(args.write, compression="zstd", compression_level=19)
+
+
+def _print_rows(result: Score) -> None:
+    by_place: dict[tuple[str, str, str], int] = defaultdict(int)
+    for (kernel, path, said), ns in result.rows.items():
+        by_place[kernel, re.sub(r"\d+", "N", path), re.sub(r"^\d+", "N", said)] += ns
+    for row, ns in sorted(by_place.items(), key=lambda pair: -pair[1])[:25]:
+        print(f"    {ns / 1000:10.1f} us  {'  '.join(row)}")
+
+
+if __name__ == "__main__":
+    main()
