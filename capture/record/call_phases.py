@@ -2,6 +2,8 @@
 
 from __future__ import annotations  # runs in users' programs, from Python 3.8 on
 
+import sys
+from contextlib import suppress
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -13,13 +15,21 @@ _TOKEN_ID_NAMES: Final = ("decoder_input_ids", "input_ids", "tokens", "idx", "id
 _OTHER_INTEGER_NAMES: Final = (
     "mask", "pos", "label", "type", "cache", "target", "len", "seg", "batch", "step", "slot", "seq",
 )  # fmt: skip
+# inputs that say where the tokens stand, the surest first
+_POSITION_NAMES: Final = ("cache_position", "position_ids", "input_pos", "positions")
+_MAX_POSITIONS: Final = 1 << 16  # that are read
+_MAX_FRAMES: Final = 40  # between a search for beams and the model that it calls
 
 
 class InputLength(NamedTuple):
-    """Sequences in the inputs of one call, and tokens per sequence."""
+    """Sequences in the inputs of one call, tokens per sequence, and what the call says of those before."""
 
     batch: int
     tokens: int
+    past: int | None = None  # tokens per sequence that were read before
+    cache: int = 0  # id of the cache that holds them
+    beams: int = 1  # candidates per sequence that is produced
+    is_drafted: bool = False  # whether another model was called just before
 
 
 class CallFacts(NamedTuple):
@@ -81,21 +91,96 @@ def _measure_length(value: Any) -> InputLength | None:
     return InputLength(1 if len(shape) == 1 else shape[0], shape[-1])
 
 
+def find_past(args: Iterable[Any], kwargs: Mapping[str, Any], tokens: int) -> tuple[int | None, int]:
+    """Return the tokens per sequence that a call's cache holds, or None, and its id; else by positions.
+
+    What lies on a device is not read, because that would wait for it.
+    """
+    with suppress(Exception):  # a cache of the program may not be ready
+        for value in (*kwargs.values(), *args):
+            if hasattr(type(value), "get_seq_length"):
+                return _read_integer(value.get_seq_length()), id(value)
+        for name in _POSITION_NAMES:
+            last = _read_integer(kwargs.get(name))
+            if last is not None:
+                return max(0, last + 1 - tokens), 0
+    return None, 0
+
+
+def _read_integer(value: Any) -> int | None:
+    """Return an integer, or the largest one of a tensor on the processor, without a call of an op."""
+    if type(value) is int:
+        return value
+    is_tensor = hasattr(value, "is_floating_point") and _is_integer(value.dtype)
+    if not is_tensor or value.device.type != "cpu" or not 0 < value.numel() <= _MAX_POSITIONS:
+        return None
+    values = value.tolist()
+    while isinstance(values, list):
+        values = max(values) if not isinstance(values[0], list) else [n for each in values for n in each]
+    return int(values)
+
+
+class CallReader:
+    """Reads the inputs of the successive calls of one thread."""
+
+    def __init__(self) -> None:
+        self.is_draft = False  # whether a model that generates runs between two steps
+        self._has_drafted = self._is_drafted = False
+        self._beams = 1  # of the text that is being produced
+
+    def note_call(self, module: Any, *, is_step: bool) -> None:
+        """Note a call that is in no other one, of the step module or of another."""
+        self.is_draft = not is_step and hasattr(type(module), "generate")
+        if is_step:
+            self._is_drafted, self._has_drafted = self._has_drafted, False
+        else:
+            self._has_drafted |= self.is_draft
+
+    def read_length(
+        self, args: Iterable[Any], kwargs: Mapping[str, Any], *, generates: bool
+    ) -> InputLength | None:
+        """Return the length of the token ids of a step, with what else the call says of it; else None."""
+        length = find_length(args, kwargs)
+        if length is None:
+            return None
+        past, cache = find_past(args, kwargs, length.tokens)
+        if not past or length.batch == 1:
+            self._beams = count_beams() if generates and length.batch > 1 else 1
+        is_drafted = bool(past) and self._is_drafted
+        return length._replace(past=past, cache=cache, beams=self._beams, is_drafted=is_drafted)
+
+
+def count_beams() -> int:
+    """Return the beams of the search of transformers that this thread is in; 1 outside of one."""
+    frame: Any = sys._getframe(1)
+    for _ in range(_MAX_FRAMES):
+        if frame is None:
+            break
+        if frame.f_code.co_name == "_beam_search" and "generation" in frame.f_code.co_filename:
+            beams = getattr(frame.f_locals.get("generation_config"), "num_beams", None)
+            return beams if type(beams) is int and beams > 0 else 1
+        frame = frame.f_back
+    return 1
+
+
 class PhaseTracker:
     """Infers the phases of the successive calls of one thread.
 
     One token per sequence is decode. So is a call with one more token than the last: a model without a cache
-    reads the whole text again for each token.
+    reads the whole text again for each token. Several tokens after others are part of a prompt, or verify a
+    draft, if another model was called before, or if the cache keeps fewer of them.
     """
 
     def __init__(self) -> None:
         self._last: InputLength | None = None
         self._phase = "forward"
         self._context = 0
+        self._verified = 0  # id of the cache from which drafts that were refused were removed
 
     def is_new_text(self, coming: InputLength | None) -> bool:
         """Return whether the coming call starts another text."""
-        return coming is not None and coming.tokens > 1 and not _is_reread(self._last, coming, self._phase)
+        is_long = coming is not None and coming.tokens > 1 and not coming.past
+        return is_long and not _is_reread(self._last, coming, self._phase)
 
     def infer_facts(
         self, length: InputLength | None, coming: InputLength | None, *, generates: bool
@@ -104,29 +189,49 @@ class PhaseTracker:
         if length is None:
             self._last, self._phase = None, "forward"
             return CallFacts("forward")
-        if length.tokens == 1 or _is_reread(self._last, length, self._phase):
-            self._phase = "decode"
-        elif generates or (coming is not None and (coming.tokens == 1 or _is_one_longer(length, coming))):
-            self._phase = "prefill"
-        else:
-            self._phase = "forward"
+        accepted = _count_accepted(length, coming)
+        if accepted is not None and accepted < length.tokens:
+            self._verified = length.cache
+        self._phase = self._find_phase(length, coming, generates=generates)
         self._last = length
         if self._phase == "forward":
             return CallFacts("forward", batch=length.batch)
+        if self._phase == "verify":
+            return CallFacts("verify", accepted, length.batch, (length.past or 0) + length.tokens)
         cached = self._phase == "decode" and length.tokens == 1
         self._context = self._context + 1 if cached else length.tokens
-        return CallFacts(self._phase, length.batch, length.batch, self._context)
+        if length.past is not None:
+            self._context = length.past + length.tokens
+        return CallFacts(self._phase, length.batch // length.beams, length.batch, self._context)
+
+    def _find_phase(self, length: InputLength, coming: InputLength | None, *, generates: bool) -> str:
+        if length.tokens == 1 or _is_reread(self._last, length, self._phase):
+            return "decode"
+        if length.past and (length.is_drafted or (length.cache and self._verified == length.cache)):
+            return "verify"
+        if generates or (coming is not None and (coming.tokens == 1 or _is_one_longer(length, coming))):
+            return "prefill"
+        return "forward"
+
+
+def _count_accepted(length: InputLength, coming: InputLength | None) -> int | None:
+    """Count the tokens of a call that its cache holds at the next one; None if that has another cache."""
+    if coming is None or not length.cache or coming.cache != length.cache:
+        return None
+    if length.past is None or coming.past is None or coming.past < length.past:
+        return None
+    return coming.past - length.past
 
 
 def _is_one_longer(last: InputLength, length: InputLength) -> bool:
     return length.batch == last.batch and length.tokens == last.tokens + 1
 
 
-def _is_reread(last: InputLength | None, length: InputLength, phase: str) -> bool:
+def _is_reread(last: InputLength | None, length: InputLength | None, phase: str) -> bool:
     """Return whether a call without a cache reads the last text again, one token longer.
 
     A text that fills the model's window stops growing.
     """
-    if last is None or phase == "forward" or length.tokens == 1:
+    if last is None or length is None or phase == "forward" or length.tokens == 1 or length.cache:
         return False
-    return _is_one_longer(last, length) or (phase == "decode" and last.tokens > 1 and last == length)
+    return _is_one_longer(last, length) or (phase == "decode" and last.tokens > 1 and last[:2] == length[:2])

@@ -81,6 +81,9 @@ class OpIds:
         return op_id
 
 
+DRAFT: Final = "draft"  # the op of a model whose tokens another one verifies
+
+
 class ModuleOps:
     """Op ids of the modules that one thread calls, cached so that a call costs one lookup."""
 
@@ -96,6 +99,8 @@ class ModuleOps:
         if entry is not None and entry[0]() is module:  # ids are reused after a module is gone
             return entry[1]
         op = _build_module_op(module, self._names.find_name(module), has_inner=has_inner)
+        if phase == DRAFT:  # part of the step that verifies its tokens, and in none of the layers of that
+            op, phase = {"name": f"draft {op['name']}", "op": DRAFT}, None
         op_id = self._op_ids.assign({**op, "lens": self.lens, "phase": phase, "track": self._track})
         ids[id(module)] = weakref.ref(module), op_id
         return op_id

@@ -6,10 +6,10 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
 from ..native.emit import now
-from .call_phases import PhaseTracker, find_batch, find_length
+from .call_phases import CallReader, PhaseTracker, find_batch
 from .call_stack import CallStack, EndedStep, RecordedStep, find_innermost_module, find_training_phase
 from .launch_order import assign_replay_owners
-from .op_ids import ModuleOps
+from .op_ids import DRAFT, ModuleOps
 from .profiler_windows import ANNOTATION_PREFIX
 from .served_batch import find_served_batch
 from .step_module import DeviceLookup, StepModule
@@ -77,6 +77,7 @@ class ThreadRecorder:
         self._step_buffer = StepBuffer(shared.recording.queue_step)
         self._step: RecordedStep | None = None
         self._phases = PhaseTracker()
+        self._reader = CallReader()
         self._gaps: deque[int] = deque(maxlen=RECENT_GAPS)
         self._last_end: int | None = None  # of the last call that was not inside another
         self._last_part = ""
@@ -176,7 +177,9 @@ class ThreadRecorder:
         return self._ops.find_id(call.module, has_inner=call.inner_ns > 0, phase=self._find_phase())
 
     def _find_phase(self) -> str | None:
-        """Return the phase of the training step that the thread is in, None in other steps."""
+        """Return the phase of the training step that the thread is in, draft in that model, else None."""
+        if self._reader.is_draft:
+            return DRAFT
         is_training = self._step is not None and self._step.is_training
         return find_training_phase(self.stack.calls) if is_training else None
 
@@ -197,7 +200,9 @@ class ThreadRecorder:
         if not enclosing:
             self._add_gap_row(at)
         is_begun = self._step is not None and self._step.start == at
-        if self._is_step_call(module) and not is_begun:
+        is_step_call = self._is_step_call(module)
+        self._reader.note_call(module, is_step=is_step_call)
+        if is_step_call and not is_begun:
             self._start_step_if_needed(at, module, args, kwargs, is_own=enclosing is None)
 
     def _start_step_if_needed(self, at: int, module: Any, args: Any, kwargs: Any, *, is_own: bool) -> None:
@@ -226,7 +231,7 @@ class ThreadRecorder:
 
     def _search_length(self, step: RecordedStep, args: Any, kwargs: Any) -> None:
         step.searches += 1
-        step.length = find_length(args, kwargs)
+        step.length = self._reader.read_length(args, kwargs, generates=step.generates)
 
     def _is_step_call(self, module: Any) -> bool:
         """Return whether a top-level call of a module is one of the step module."""

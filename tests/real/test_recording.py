@@ -47,6 +47,36 @@ def test_generate_of_transformers_imported_first(tmp_path: Path) -> None:
     assert count_steps(run) == {("prefill", 2, 2): 1, ("decode", 2, 2): 15}
 
 
+DECODED = [("decode", 1, 1, context) for context in range(11, 22)]
+CONTEXTS = {  # phase, tokens that were produced, sequences, context
+    "static": [("prefill", 1, 1, 10), *DECODED],
+    "beams": [("prefill", 1, 4, 10), *[("decode", 1, 4, context) for *_, context in DECODED]],
+    "chunks": [("prefill", 1, 1, 16), ("prefill", 1, 1, 32), ("prefill", 1, 1, 48),
+               *[("decode", 1, 1, context) for context in range(49, 53)]],
+    "interleaved": [("prefill", 1, 1, 8), ("prefill", 1, 1, 9),
+                    *[("decode", 1, 1, 9 + at + more) for at in range(4) for more in range(2)]],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("way", CONTEXTS)
+def test_contexts_are_those_that_were_sent(way: str, tmp_path: Path) -> None:
+    run = record(tmp_path, find_program("host"), str(PROGRAMS / "contexts.py"), way)
+    steps = run.events.filter(pl.col("kind") == "step").sort("t")
+    assert steps.select(pl.col("phase").cast(pl.String), "tokens", "batch", "context").rows() == CONTEXTS[way]
+
+
+def test_an_assistants_tokens_are_counted_when_they_are_accepted(tmp_path: Path) -> None:
+    """The draft proposes one token or two at a time; its rows are apart."""
+    run = record(tmp_path, find_program("host"), str(PROGRAMS / "contexts.py"), "assisted")
+    steps = run.events.filter(pl.col("kind") == "step").sort("t")
+    phases = steps["phase"].cast(pl.String).to_list()
+    assert phases[0] == "prefill" and set(phases[1:]) <= {"verify", "decode"} and "verify" in phases
+    assert 12 - 3 <= steps["tokens"].sum() <= 12, "the first and the last call may have accepted one more"
+    assert steps["context"].max() in (21, 22)
+    ops = run.events.filter(pl.col("op").cast(pl.String) == "draft")
+    assert ops.height and ops["layer"].null_count() == ops.height
+
+
 def test_a_training_of_accelerate_launched_by_its_command(tmp_path: Path) -> None:
     launch = [find_program("host", "accelerate"), "launch", "--cpu", "--num_processes", "1"]
     run = record(tmp_path, *launch, str(PROGRAMS / "accelerated.py"))

@@ -53,6 +53,45 @@ def test_a_model_that_generates_begins_with_a_prefill_whatever_follows() -> None
     assert words(told([(1, 9), (1, 12)], generates=True)) == "prefill prefill"
 
 
+def follow(*calls: InputLength) -> list[CallFacts]:
+    phases = PhaseTracker()
+    return [
+        phases.infer_facts(this, coming, generates=True)
+        for this, coming in zip(calls, [*calls[1:], None], strict=True)
+    ]
+
+
+def test_chunks_of_a_prompt_have_the_context_of_their_cache() -> None:
+    facts = follow(*(InputLength(1, 64, past, 7) for past in (0, 64, 128)), InputLength(1, 1, 192, 7))
+    assert words(facts) == "prefill prefill prefill decode"
+    assert [fact.context for fact in facts] == [64, 128, 192, 193]
+
+
+def test_interleaved_requests_have_their_own_contexts() -> None:
+    calls = [InputLength(1, 8, 0, cache) for cache in (1, 2)]
+    calls += [InputLength(1, 1, past, cache) for past in (8, 9) for cache in (1, 2)]
+    assert [fact.context for fact in follow(*calls)] == [8, 8, 9, 9, 10, 10]
+
+
+def test_a_cache_that_keeps_fewer_tokens_verified_a_draft() -> None:
+    facts = follow(InputLength(1, 10, 0, 7), *(InputLength(1, 5, past, 7) for past in (10, 13, 18, 19)))
+    assert words(facts) == "prefill verify verify verify verify"
+    assert [fact.tokens for fact in facts] == [1, 3, 5, 1, None], "what the last one accepted is unknown"
+    assert [fact.context for fact in facts] == [10, 15, 18, 23, 24]
+
+
+def test_a_draft_that_is_accepted_whole_is_verified_too() -> None:
+    drafted = InputLength(1, 5, 10, 7, is_drafted=True)
+    facts = follow(InputLength(1, 10, 0, 7), drafted, InputLength(1, 1, 15, 7))
+    assert words(facts) == "prefill verify decode"
+    assert facts[1].tokens == 5
+
+
+def test_beams_are_sequences_whose_tokens_count_once() -> None:
+    facts = follow(InputLength(8, 10, 0, 7, beams=4), InputLength(8, 1, 10, 7, beams=4))
+    assert facts == [CallFacts("prefill", 2, 8, 10), CallFacts("decode", 2, 8, 11)]
+
+
 class Tensor:
     """As much of a tensor as is looked at."""
 
@@ -94,4 +133,4 @@ IDS, MASK, PIXELS = (
 def test_the_tokens_of_a_call_are_found_among_its_inputs(
     args: tuple[object, ...], kwargs: dict[str, object], length: tuple[int, int] | None
 ) -> None:
-    assert find_length(args, kwargs) == length
+    assert find_length(args, kwargs) == (None if length is None else InputLength(*length))

@@ -181,8 +181,12 @@ def compute_decode_rate(run: Run) -> float | None:
 
 
 def compute_phase_rate(run: Run, phase: str) -> float | None:
-    """Return tokens per second of all steps of a phase, and of those without one; None if unknown."""
-    steps = compute_step_durations(run).filter(pl.col("phase").fill_null(phase) == phase)
+    """Return tokens per second of all steps of a phase, and of those without one; None if unknown.
+
+    Tokens that are accepted when a draft is verified are decoded.
+    """
+    phases = [phase, "verify"] if phase == "decode" else [phase]
+    steps = compute_step_durations(run).filter(pl.col("phase").cast(pl.String).fill_null(phase).is_in(phases))
     return compute_rate(steps.drop_nulls(["tokens", "took_ns"]))
 
 
