@@ -14,6 +14,7 @@ loading:
   loaders/: one module per format that is read
   native/: our own format, which can be read while it is written
   graphs/: CUDA-graph captures, and the replays that they explain
+  model_work/: work of kernels without shapes, from the config.json of their model
   classify/: layer, op, category and phase from names
   infer_structure: layers and steps from repetition, for sources without them
   merge_ranks: tracks to ranks, and one run per rank merged into one

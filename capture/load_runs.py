@@ -25,6 +25,8 @@ from capture.graphs.capture_files import is_capture, resolve_captures
 from capture.import_log import Notice
 from capture.loaders import Bundler, ForeignLoader, Loader
 from capture.merge_ranks import merge_ranks
+from capture.model_work.fill_work import fill_model_work
+from capture.model_work.model_config import SEARCHED_CONFIG, ConfigChoice
 from capture.native.parts import list_earlier_parts, read_first_line
 from capture.run import Run
 from capture.source import Source
@@ -55,20 +57,27 @@ Input = str | Path | Bundle
 
 
 def load(
-    path: Input | Source, *, cache: bool = True, capture: str | None = None, limits: bool = True
-) -> list[Run]:
+    path: Input | Source, *, cache: bool = True, capture: str | None = None, limits: bool = True,
+    config: ConfigChoice = SEARCHED_CONFIG,
+) -> list[Run]:  # fmt: skip
     """Return all runs of a file, or of the files of one recording, from the cache if possible.
 
-    `capture` is a file or folder with graph captures, or `none`; by default they are searched nearby.
+    `capture` is a file or folder with graph captures, or `none`; by default they are searched nearby. So is
+    the model's config.json, which gives the work of kernels without shapes.
     Without `limits` an input may unpack to any size and a stream may have any length.
     Raises UnreadableError for an input that is not a profile.
     """
     if not isinstance(path, Source):
         path = _bundle_earlier_parts(path)
     if isinstance(path, Bundle):
-        return path.bundler.load(path.files)
+        return fill_model_work(path.bundler.load(path.files), path.files[0], config)
     source = path if isinstance(path, Source) else Source.from_path(path, limits=limits)
     source.requested_captures = None if capture is None else resolve_captures(capture)
+    return fill_model_work(_load_source(source, cache=cache), source.path, config)
+
+
+def _load_source(source: Source, *, cache: bool) -> list[Run]:
+    """Return the runs of a source from the cache if possible, else parsed and stored there."""
     entry = build_entry_path(source) if cache else None
     cached = fetch(entry, source) if entry else None
     if cached and not loaders.is_outdated(cached, source.head):
@@ -157,13 +166,14 @@ def load_all(
     limits: bool = True,
     device: str | None = None,
     roof: Roof | None = None,
+    config: ConfigChoice = SEARCHED_CONFIG,
 ) -> list[Run]:
     """Return all runs of all files and of all profiles in folders.
 
     `merge` merges the ranks of a launch into one run; `device` keeps only its rows and those of the host;
-    `roof` takes the place of their own roofs.
+    `roof` takes the place of their own roofs; `config` is the model's.
     """
-    read = partial(load, cache=cache, capture=capture, limits=limits)
+    read = partial(load, cache=cache, capture=capture, limits=limits, config=config)
     runs = [_load_group(group, read) for group in group_inputs(paths, merge=merge)]
     merged = [run for group in runs for run in (merge_ranks(group) if merge and len(group) > 1 else group)]
     if roof is not None:

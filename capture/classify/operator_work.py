@@ -295,10 +295,22 @@ def _estimate_ragged_attention(call: OperatorCall) -> OperatorWork | None:
     keys, new = sum(s.keys or 0 for s in sums), sum(s.queries or 0 for s in sums)
     prompt = call.step.prefill if call.step else None
     pairs = sum(_count_attention_pairs(s, is_causal=s is prompt) for s in sums)
+    heads, dtype = (query_heads, kv_heads, size), shorten_dtype(call.types[0])
+    return estimate_paged_attention(heads, new, keys, pairs, (width, cache_width), dtype)
+
+
+def estimate_paged_attention(
+    heads: tuple[int, int, int], new: int, keys: int, pairs: float, widths: tuple[float, float], dtype: str
+) -> OperatorWork:
+    """Estimate attention of `new` queries to `keys` cached ones of all requests, in `pairs` of both.
+
+    `heads` are query heads, key heads and their size; `widths` the bytes per number of queries and cache.
+    """
+    (query_heads, kv_heads, size), (width, cache_width) = heads, widths
     moved = 2 * new * query_heads * size * width + 2 * new * kv_heads * size * width
     moved += 2 * (keys - new) * kv_heads * size * cache_width
     shape = f"q={new} k={keys} h={query_heads}/{kv_heads} d={size}"
-    return OperatorWork(4.0 * query_heads * size * pairs, moved, shape, shorten_dtype(call.types[0]))
+    return OperatorWork(4.0 * query_heads * size * pairs, moved, shape, dtype)
 
 
 def _count_attention_pairs(sums: AttentionSums, *, is_causal: bool) -> float:
@@ -355,16 +367,17 @@ def estimate_experts_touched(experts: int, chosen: int, tokens: int) -> float:
 
 def estimate_grouped_product(
     tokens: int, chosen: int, experts: int, k: int, n: int, widths: Sequence[float], dtype: str, *,
-    scattered: bool,
+    scattered: bool, ranks: int = 1,
 ) -> OperatorWork:  # fmt: skip
     """Estimate a grouped product: each token passes through `chosen` of the experts' (k, n) weights.
 
     `widths` are bytes per element of activations, weights and result. Activations come once per token, or
-    once per choice if `scattered`; the result is the other way round.
+    once per choice if `scattered`; the result is the other way round. Of several ranks that share the
+    experts, each has an even part of the choices.
     """
     activation, weight, result = widths
-    rows = tokens * chosen
-    weights = estimate_experts_touched(experts, chosen, tokens) * k * n * weight
+    rows = tokens * chosen / ranks
+    weights = estimate_experts_touched(experts, chosen, tokens) / ranks * k * n * weight
     moved = weights + (rows if scattered else tokens) * k * activation
     moved += (tokens if scattered else rows) * n * result
     shape = f"m={tokens} n={n} k={k} e={experts}/{chosen}"

@@ -24,7 +24,8 @@ class Advice(NamedTuple):
 SHAPES: Final = Advice(
     "operand shapes: torch.profiler with record_shapes=True",
     "record_shapes",
-    f"operand shapes: record_shapes was on; graph replays have none, so record {_GRAPH_CAPTURE}",
+    f"operand shapes: record_shapes was on; graph replays have none, so record {_GRAPH_CAPTURE}, "
+    "or give the model's config.json (--config)",
 )
 _CONTEXT: Final = Advice("context lengths: a native recording (tracetui record), whose step rows carry them")
 _TOKENS: Final = Advice("tokens of each step: a native recording (tracetui record)")

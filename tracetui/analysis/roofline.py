@@ -10,6 +10,7 @@ import polars as pl
 from capture import device_roofs
 from capture.classify.operator_work import EXPERTS_KERNEL, estimate_experts_touched
 from capture.device_roofs import FORMATS, Roof, shorten_format
+from capture.model_work.fill_work import NOTES_KEY, OPS_KEY
 from capture.run import Run
 from tracetui import units
 from tracetui.analysis.frames.codes import map_by_code
@@ -26,6 +27,7 @@ from tracetui.analysis.time.step_table import build_step_facts
 from tracetui.look import Look
 
 VARIATION_FACTOR: Final = 1.2  # fastest over slowest sample, above which the variation is reported
+_EXPERTS_OP: Final = "moe.experts"
 _EXPERTS_SHAPE: Final = re.compile(r"m=(\d+) n=\d+ k=\d+ e=(\d+)/(\d+)")
 WORK: Final = ("bytes", "flops")
 COMPUTE_NS: Final = "compute_ns"  # time of a row's operations at the peak rate of its number format
@@ -203,7 +205,14 @@ def note_roof(run: Run, table: pl.DataFrame) -> list[str]:
     }
     bounds = set(table["bound"].drop_nulls())
     sentences = [*(m for w, m in meanings.items() if w in bounds), describe_bandwidth_range(roof)]
-    return [f"roof: {describe_roof(roof, find_dtype(run))}", *filter(None, sentences), *note_experts(run)]
+    assumptions = [*note_experts(run), *note_model_config(run)]
+    return [f"roof: {describe_roof(roof, find_dtype(run))}", *filter(None, sentences), *assumptions]
+
+
+def note_model_config(run: Run) -> list[str]:
+    """Return notes on the work that is from the config of the model, and what it assumes."""
+    notes = run.meta.get(NOTES_KEY)
+    return [str(note) for note in notes] if isinstance(notes, list) else []
 
 
 def note_experts(run: Run) -> list[str]:
@@ -217,6 +226,7 @@ def note_experts(run: Run) -> list[str]:
     tokens, experts, chosen = counts
     touched = estimate_experts_touched(experts, chosen, tokens)
     has_guess = list_distinct(run, "name").cast(pl.String).str.contains(EXPERTS_KERNEL, literal=True).any()
+    has_guess &= not any(op.startswith(_EXPERTS_OP) for op in run.meta.get(OPS_KEY, ()))
     return [
         f"experts: as many as {tokens} tokens × {chosen} touch on average ({touched:.1f} of {experts}), "
         "with the scales of their weights",
@@ -240,7 +250,7 @@ def describe_roof(roof: Roof, dtype: str | None = None) -> str:
     if compute:
         name = shorten_format(dtype)
         figures.append(f"{_format_giga(compute)} GFLOP/s" + (f" in {name}" if name in FORMATS else ""))
-    return f"{', '.join(figures)}, {describe_origin(roof)}"
+    return ", ".join([*figures, describe_origin(roof)])
 
 
 def describe_origin(roof: Roof) -> str:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from capture.clean_text import clean
 from capture.device_roofs import read_roof
 from capture.errors import PartialError, UsageError
+from capture.model_work.model_config import ConfigChoice
 from tracetui.look import GROUPS, PERS, Look, parse_focus
 from tracetui.samples import resolve_file
 from tracetui.ui import THEMES
@@ -34,6 +35,14 @@ LOOK_OPTIONS: Final = (
     "--run", "--sort", "--reverse", "--filter", "--group-by", "--phase", "--lens", "--per", "--focus",
     "--steps",
 )  # fmt: skip
+
+
+def read_rank_count(text: str) -> int:
+    """Return a number of ranks; raise ArgumentTypeError for less than one."""
+    if not text.isdecimal() or not 0 < int(text[:9]) <= 1 << 20:
+        raise ArgumentTypeError(f"expected a number of ranks, not {clean(text, 40)!r}")
+    return int(text)
+
 
 # Options that several commands have, with the arguments of `add_argument`.
 SHARED_OPTIONS: Final[dict[str, dict[str, Any]]] = {
@@ -62,6 +71,13 @@ SHARED_OPTIONS: Final[dict[str, dict[str, Any]]] = {
         "help": "peak rates to compare with: mem=3.35TB/s,bf16=989T, a file of such items, or the name of a "
         "device (doctor --roof NAME shows it)",
     },
+    "--config": {
+        "metavar": "FILE",
+        "help": "config.json of the model, which gives the work of kernels without shapes, or none (default: "
+        "search next to the trace and in the cache of Hugging Face)",
+    },
+    "--tp": {"type": read_rank_count, "metavar": "N", "help": "ranks that share each layer of that model"},
+    "--ep": {"type": read_rank_count, "metavar": "N", "help": "ranks that share its experts"},
     "--on": {
         "metavar": "WHERE",
         "help": "one answer about all files, computed on local:N processes, dask://HOST:PORT or "
@@ -212,6 +228,7 @@ def build_read_options(args: Namespace) -> dict[str, Any]:
         "limits": not getattr(args, "no_limits", False),
         "device": getattr(args, "only_device", None),
         "roof": read_roof(args.roof) if getattr(args, "roof", None) else None,
+        "config": ConfigChoice(*(getattr(args, name, None) for name in ("config", "tp", "ep"))),
     }
 
 

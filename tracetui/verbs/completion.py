@@ -10,7 +10,7 @@ from tracetui import verbs
 
 SHELLS: Final = ("bash", "zsh", "fish")
 # options that take a file
-_FILE_OPTIONS: Final = ("files", "a", "b", "aa", "out", "output", "capture", "traces", "watch")
+_FILE_OPTIONS: Final = ("files", "a", "b", "aa", "out", "output", "capture", "config", "traces", "watch")
 
 
 def options(parser: ArgumentParser) -> None:

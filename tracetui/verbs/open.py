@@ -12,7 +12,18 @@ from tracetui.verbs import _many_files, _options
 
 def options(parser: ArgumentParser) -> None:
     _options.add_input_options(
-        parser, "*", "--merge", "--capture", "--device", "--roof", "--on", "--hosts", *_options.LOOK_OPTIONS
+        parser,
+        "*",
+        "--merge",
+        "--capture",
+        "--device",
+        "--roof",
+        "--config",
+        "--tp",
+        "--ep",
+        "--on",
+        "--hosts",
+        *_options.LOOK_OPTIONS,
     )
     about = "an installed recording: decode or slowed"
     _options.find_group(parser, "input").add_argument(

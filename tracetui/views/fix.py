@@ -312,6 +312,7 @@ def _build_notes(run: Run, ledger: Ledger) -> list[str]:
         f"roof: {text}" if text else roofline.describe_unknown_roof(run),
         *([_describe_low_end(run)] if text else []),
         *roofline.note_experts(run),
+        *roofline.note_model_config(run),
     ]
 
 
@@ -331,9 +332,10 @@ def _iter_parts(ledger: Ledger) -> Iterator[str]:
 def _describe_low_end(run: Run) -> str:
     """Describe what the low end of recoverable time assumes."""
     reached = roofline.find_achievable_roof(run)
-    if reached is None:
+    dtype = roofline.find_dtype(run)
+    if reached is None or not (reached.memory_bytes_per_s or reached.find_flop_rate(dtype)):
         return f"low end: down to {step_ledger.GOOD_ROOF_SHARE:.0%} of the roof"
-    rates = roofline.describe_roof(reached, roofline.find_dtype(run))
+    rates = roofline.describe_roof(reached, dtype)
     return f"low end: down to {rates}, else {step_ledger.GOOD_ROOF_SHARE:.0%} of the roof"
 
 

@@ -1,0 +1,213 @@
+"""Estimate FLOPs and bytes of each role of a layer from the sizes of its model and the tokens of a step."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from capture.classify.operator_work import (
+    OperatorWork,
+    estimate_grouped_product,
+    estimate_paged_attention,
+    estimate_product,
+)
+from capture.classify.step_annotations import AttentionSums
+from capture.model_work.model_config import DecoderConfig, WeightFormat
+
+PADDING: Final = 256  # sizes of experts in 4 bits are rounded up to it by vLLM on AMD's GPUs
+
+
+@dataclass(frozen=True)
+class StepTokens:
+    """What a step computes: new tokens, results of the head, and sums of its requests for attention."""
+
+    tokens: int
+    requests: int
+    prefill: AttentionSums | None = None  # causal
+    decode: AttentionSums | None = None
+
+    def list_sums(self) -> list[AttentionSums]:
+        """List the sums of prefill and decode; none if any of them is incomplete."""
+        sums = [s for s in (self.prefill, self.decode) if s is not None]
+        is_complete = all(s.keys is not None and s.queries and s.queries_keys is not None for s in sums)
+        return sums if is_complete else []
+
+
+@dataclass(frozen=True)
+class Sharding:
+    """How many ranks share the weights of a layer (tp) and its experts (ep)."""
+
+    tp: int = 1
+    ep: int = 1
+    is_padded: bool = False  # experts
+
+
+def estimate_role(
+    config: DecoderConfig, sharding: Sharding, role: str, layer: int | None, step: StepTokens
+) -> OperatorWork | None:
+    """Estimate the work of one rank for a role in a layer and a step; None if the config does not tell it."""
+    model = ROLES.get(role)
+    return model(config, sharding, layer or 0, step) if model else None
+
+
+def _estimate_rows(
+    rows: int, n: int, k: int, weight: WeightFormat | None, result: float
+) -> OperatorWork | None:
+    if weight is None or min(rows, n, k) <= 0:
+        return None
+    widths = (weight.activation_bytes, weight.weight_bytes, result)
+    return estimate_product(rows, n, k, widths, weight.dtype)
+
+
+def _count_heads(config: DecoderConfig, sharding: Sharding) -> tuple[int, int]:
+    """Count the query and key heads of a rank; fewer key heads than ranks are copied."""
+    return math.ceil(config.heads / sharding.tp), math.ceil(config.kv_heads / sharding.tp)
+
+
+def _build_projection(queries: bool, keys: int) -> "RoleModel":
+    """Build the model of a projection to the queries, and to keys and values (0 to 2 of them)."""
+
+    def estimate(
+        config: DecoderConfig, sharding: Sharding, layer: int, step: StepTokens
+    ) -> OperatorWork | None:
+        heads, kv_heads = _count_heads(config, sharding)
+        n = ((heads if queries else 0) + keys * kv_heads) * config.head_size
+        is_known = config.is_plain_attention
+        width = config.base.activation_bytes
+        return _estimate_rows(step.tokens, n, config.hidden, config.attention, width) if is_known else None
+
+    return estimate
+
+
+def _estimate_out(c: DecoderConfig, sharding: Sharding, layer: int, step: StepTokens) -> OperatorWork | None:
+    k = _count_heads(c, sharding)[0] * c.head_size if c.is_plain_attention else 0
+    return _estimate_rows(step.tokens, c.hidden, k, c.attention, c.base.activation_bytes)
+
+
+def _build_network(parts: int, *, is_down: bool = False) -> "RoleModel":
+    """Build the model of a dense network's product: to one or both of gate and up, or down."""
+
+    def estimate(
+        config: DecoderConfig, sharding: Sharding, layer: int, step: StepTokens
+    ) -> OperatorWork | None:
+        if config.has_experts(layer):
+            return None
+        inner, width = config.inner // sharding.tp, config.base.activation_bytes
+        n, k = (config.hidden, inner) if is_down else (parts * inner, config.hidden)
+        return _estimate_rows(step.tokens, n, k, config.network, width)
+
+    return estimate
+
+
+def _estimate_router(
+    c: DecoderConfig, sharding: Sharding, layer: int, step: StepTokens
+) -> OperatorWork | None:
+    experts = c.mixture.experts if c.mixture else 0
+    return _estimate_rows(step.tokens, experts, c.hidden, c.base, c.base.activation_bytes)
+
+
+def _estimate_shared(
+    c: DecoderConfig, sharding: Sharding, layer: int, step: StepTokens
+) -> OperatorWork | None:
+    """The shared expert, which every token passes: gate, up and down."""
+    inner = c.mixture.shared_inner // sharding.tp if c.mixture else 0
+    width = c.base.activation_bytes
+    up = _estimate_rows(step.tokens, 2 * inner, c.hidden, c.network, width)
+    down = _estimate_rows(step.tokens, c.hidden, inner, c.network, width)
+    if up is None or down is None:
+        return None
+    return replace(up, flops=up.flops + down.flops, bytes=up.bytes + down.bytes)
+
+
+def _build_experts(*, up: bool, down: bool) -> "RoleModel":
+    """Build the model of the routed experts: their first product, their second, or both."""
+
+    def estimate(
+        config: DecoderConfig, sharding: Sharding, layer: int, step: StepTokens
+    ) -> OperatorWork | None:
+        weight, width, mixture = config.routed, config.base.activation_bytes, config.mixture
+        if weight is None or mixture is None or not config.has_experts(layer):
+            return None
+        inner = mixture.inner // (1 if sharding.ep > 1 else sharding.tp)
+        sizes = (config.hidden, inner)
+        hidden, inner = (-(-n // PADDING) * PADDING for n in sizes) if sharding.is_padded else sizes
+        gate = 2 if config.has_gate else 1
+        parts = []
+        for is_wanted, k, n, written, scattered in (
+            (up, hidden, gate * inner, width / gate, False),  # the gate halves what is written
+            (down, inner, hidden, width, True),
+        ):
+            widths, counts = (
+                (weight.activation_bytes, weight.weight_bytes, written),
+                (step.tokens, mixture.chosen, mixture.experts),
+            )
+            if is_wanted:
+                part = estimate_grouped_product(
+                    *counts, k, n, widths, weight.dtype, scattered=scattered, ranks=sharding.ep
+                )
+                parts.append(part)
+        total = (sum(part.flops for part in parts), sum(part.bytes for part in parts))
+        return OperatorWork(*total, parts[0].shape, weight.dtype)
+
+    return estimate
+
+
+def _estimate_head(c: DecoderConfig, sharding: Sharding, layer: int, step: StepTokens) -> OperatorWork | None:
+    """The head, which only the last token of each request passes."""
+    n = math.ceil(c.vocabulary / sharding.tp)
+    return _estimate_rows(step.requests, n, c.hidden, c.base, c.base.activation_bytes)
+
+
+def _estimate_attention(
+    c: DecoderConfig, sharding: Sharding, layer: int, step: StepTokens
+) -> OperatorWork | None:
+    sums = step.list_sums()
+    if not sums or not c.is_plain_attention or c.windows is None or layer >= c.layers:
+        return None
+    window = c.windows[layer]
+    counts = [count_attention(s, window, is_causal=s is step.prefill) for s in sums]
+    pairs, keys = (sum(part) for part in zip(*counts, strict=True))
+    heads, kv_heads = _count_heads(c, sharding)
+    new = sum(s.queries or 0 for s in sums)
+    widths = (c.base.activation_bytes, c.cache_bytes)
+    return estimate_paged_attention(
+        (heads, kv_heads, c.head_size), new, round(keys), pairs, widths, c.base.dtype
+    )
+
+
+def count_attention(sums: AttentionSums, window: int | None, *, is_causal: bool) -> tuple[float, float]:
+    """Count query-key pairs and keys that are read; with a window as if all requests were of equal length."""
+    queries, keys, requests = sums.queries or 0, sums.keys or 0, sums.requests or 1
+    if window is None or keys / requests <= window:
+        masked = (sums.queries_squared or 0) / 2 if is_causal else 0.0
+        return (sums.queries_keys or 0) - masked, keys
+    each, length = queries / requests, keys / requests
+    growing = min(each, max(0.0, window - (length - each)))  # queries that still see all before them
+    pairs = growing * (length - each) + growing**2 / 2 + (each - growing) * window
+    return requests * pairs, requests * min(length, window + each - 1)
+
+
+RoleModel = Callable[[DecoderConfig, Sharding, int, StepTokens], OperatorWork | None]
+ROLES: Final[Mapping[str, RoleModel]] = {
+    "attn.qkv": _build_projection(queries=True, keys=2),
+    "attn.q": _build_projection(queries=True, keys=0),
+    "attn.k": _build_projection(queries=False, keys=1),
+    "attn.v": _build_projection(queries=False, keys=1),
+    "attn.core": _estimate_attention,
+    "attn.out": _estimate_out,
+    "mlp.gate_up": _build_network(2),
+    "mlp.gate": _build_network(1),
+    "mlp.up": _build_network(1),
+    "mlp.down": _build_network(1, is_down=True),
+    "moe.router": _estimate_router,
+    "moe.experts": _build_experts(up=True, down=True),
+    "moe.experts.up": _build_experts(up=True, down=False),
+    "moe.experts.down": _build_experts(up=False, down=True),
+    "moe.shared": _estimate_shared,
+    "lm_head": _estimate_head,
+}
+# Categories of the kernels that do the work of a role; others of the role move or reorder.
+WORKING_CATEGORIES: Final[Mapping[str, Sequence[str]]] = {
+    role: ("attention",) if role == "attn.core" else ("matmul", "moe") if "experts" in role else ("matmul",)
+    for role in ROLES
+}

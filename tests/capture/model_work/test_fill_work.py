@@ -1,0 +1,209 @@
+"""The work of kernels without shapes, from the config of their model, compared with figures of others."""
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+from capture.classify.step_annotations import AttentionSums
+from capture.errors import UnreadableError
+from capture.import_log import Log
+from capture.load_runs import load
+from capture.model_work.fill_work import NOTES_KEY, fill_model_work
+from capture.model_work.model_config import ConfigChoice, DecoderConfig, parse_config
+from capture.model_work.role_work import Sharding, StepTokens, count_attention, estimate_role
+from capture.run import Run, build_run
+from tests.conftest import shared
+
+QWEN3_8B = {
+    "model_type": "qwen3", "num_hidden_layers": 36, "hidden_size": 4096, "num_attention_heads": 32,
+    "num_key_value_heads": 8, "head_dim": 128, "intermediate_size": 12288, "vocab_size": 151936,
+    "torch_dtype": "bfloat16", "sliding_window": None, "use_sliding_window": False,
+}  # fmt: skip
+GPT_OSS_20B = {
+    "model_type": "gpt_oss", "num_hidden_layers": 24, "hidden_size": 2880, "num_attention_heads": 64,
+    "num_key_value_heads": 8, "head_dim": 64, "intermediate_size": 2880, "vocab_size": 201088,
+    "num_local_experts": 32, "num_experts_per_tok": 4, "torch_dtype": "bfloat16", "sliding_window": 128,
+    "layer_types": ["sliding_attention", "full_attention"] * 12,
+    "quantization_config": {"quant_method": "mxfp4"},
+}  # fmt: skip
+MIB = 1 << 20
+STEP = "execute_2_context_0(sq0sk0sqsq0sqsk0)_generation_2(sq2sk20sqsq2sqsk20)"
+
+
+def build_config(**more: Any) -> DecoderConfig:
+    config = parse_config({**QWEN3_8B, **more}, "config.json")
+    assert config
+    return config
+
+
+def build_served_run(layers: int = 36, **meta: Any) -> Run:
+    """Build a run of one step of vLLM whose kernels have ops and layers, but no work."""
+    kernels = [("qkv", "attn.qkv", "matmul", n, 30) for n in range(layers)]
+    kernels += [("split", "attn.core", "attention", 0, 30), ("reduce", "attn.core", "attention", 0, 10)]
+    kernels += [("pad", "attn.out", "copy", 0, 5), ("head", "lm_head", "matmul", None, 90)]
+    names, ops, categories, numbers, durations = zip(*kernels, strict=True)
+    frame = pl.DataFrame(
+        {
+            "kind": ["step", *["kernel"] * len(kernels)],
+            "name": [STEP, *names],
+            "t": range(len(kernels) + 1),
+            "dur": [9999, *durations],
+            "step": [1] * (len(kernels) + 1),
+            "layer": [None, *numbers],
+            "op": [None, *ops],
+            "category": [None, *categories],
+            "phase": ["decode"] * (len(kernels) + 1),
+            "lens": ["wall", *["gpu"] * len(kernels)],
+            "track": ["cpu", *["gpu0/7"] * len(kernels)],
+            "tokens": [2, *[None] * len(kernels)],
+            "context": [10, *[None] * len(kernels)],
+            "batch": [2, *[None] * len(kernels)],
+        }
+    )
+    return build_run("a", meta, frame, Log(), enriched=True)
+
+
+def write_config(folder: Path, **more: Any) -> Path:
+    path = folder / "config.json"
+    path.write_text(json.dumps({**QWEN3_8B, **more}))
+    return path
+
+
+def test_kernels_get_the_work_of_their_roles_and_those_of_one_role_share_it(tmp_path: Path) -> None:
+    choice = ConfigChoice(str(write_config(tmp_path)))
+    (run,) = fill_model_work([build_served_run()], None, choice)
+    rows = {row["name"]: row for row in run.events.iter_rows(named=True)}
+    assert rows["qkv"]["flops"] == 2 * 2 * 6144 * 4096
+    assert rows["qkv"]["bytes"] == 2 * (2 * 4096 + 6144 * 4096 + 2 * 6144)
+    assert (rows["qkv"]["shape"], rows["qkv"]["dtype"]) == ("m=2 n=6144 k=4096", "bf16")
+    pairs, moved = 4 * 32 * 128 * 20, 2 * (2 * 2 * 32 * 128 + 2 * 20 * 8 * 128)
+    assert (rows["split"]["flops"], rows["reduce"]["flops"]) == (pairs * 0.75, pairs * 0.25)
+    assert rows["split"]["bytes"] + rows["reduce"]["bytes"] == moved
+    assert rows["head"]["shape"] == "m=2 n=151936 k=4096" and rows["pad"]["flops"] is None
+    assert any("36 layers" in note and "36 blocks" in note for note in run.meta[NOTES_KEY])
+    assert any("assumed" in note and "--tp 1" in note for note in run.meta[NOTES_KEY])
+
+
+def test_work_that_the_source_reports_stays(tmp_path: Path) -> None:
+    served = build_served_run()
+    is_first = (pl.col("op") == "attn.qkv") & (pl.col("layer") == 0)
+    own = served.with_events(served.events.with_columns(flops=pl.when(is_first).then(7.0)))
+    (run,) = fill_model_work([own], None, ConfigChoice(str(write_config(tmp_path))))
+    flops = run.events.filter(pl.col("op") == "attn.qkv")["flops"].to_list()
+    assert flops == [7.0, *[2 * 2 * 6144 * 4096] * 35]
+
+
+def test_a_config_of_another_model_is_refused_and_said_so(tmp_path: Path) -> None:
+    path = write_config(tmp_path)
+    for blocks, choice in ((12, ConfigChoice()), (37, ConfigChoice()), (37, ConfigChoice(str(path)))):
+        (run,) = fill_model_work([build_served_run(blocks)], tmp_path / "a.json", choice)
+        assert not run.has("flops") and any(f"{blocks} blocks" in note for note in run.meta[NOTES_KEY])
+    (part,) = fill_model_work([build_served_run(12)], None, ConfigChoice(str(path)))  # of a pipeline
+    assert part.has("flops")
+    (none,) = fill_model_work([build_served_run()], tmp_path / "a.json", ConfigChoice("none"))
+    assert not none.has("flops") and NOTES_KEY not in none.meta
+
+
+def test_a_document_beside_the_trace_that_is_no_config_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text('{"port": 8000}')
+    (run,) = fill_model_work([build_served_run()], tmp_path / "a.json", ConfigChoice())
+    assert NOTES_KEY not in run.meta
+    with pytest.raises(UnreadableError):
+        fill_model_work([build_served_run()], None, ConfigChoice(str(tmp_path / "config.json")))
+
+
+def test_ranks_share_heads_inner_sizes_and_experts() -> None:
+    step = StepTokens(4, 4)
+    dense = build_config()
+    shapes = {
+        "attn.qkv": "m=4 n=1536 k=4096", "attn.out": "m=4 n=4096 k=1024", "mlp.gate_up": "m=4 n=6144 k=4096",
+        "mlp.down": "m=4 n=4096 k=3072", "lm_head": "m=4 n=37984 k=4096",
+    }  # fmt: skip
+    for role, shape in shapes.items():
+        work = estimate_role(dense, Sharding(tp=4), role, 0, step)
+        assert work and work.shape == shape
+    mixed = build_config(num_experts=8, num_experts_per_tok=2, moe_intermediate_size=64)
+    alone, by_tp, by_ep = (
+        estimate_role(mixed, Sharding(tp, ep), "moe.experts", 0, step) for tp, ep in ((1, 1), (4, 1), (4, 4))
+    )
+    assert alone and by_tp and by_ep and alone.flops == 2 * 4 * 2 * 3 * 64 * 4096
+    assert by_tp.flops == by_ep.flops == alone.flops / 4
+    assert by_ep.bytes < alone.bytes / 2
+    assert estimate_role(mixed, Sharding(), "mlp.gate_up", 0, step) is None
+
+
+def test_what_the_config_does_not_tell_has_no_work() -> None:
+    step = StepTokens(4, 4, decode=AttentionSums(4, 4, 40, 4, 40))
+    latent = build_config(kv_lora_rank=512)
+    unknown = build_config(quantization_config={"quant_method": "of tomorrow"})
+    for role in ("attn.qkv", "attn.core", "attn.out"):
+        assert estimate_role(latent, Sharding(), role, 0, step) is None
+    assert estimate_role(unknown, Sharding(), "mlp.down", 0, step) is None
+    assert estimate_role(build_config(), Sharding(), "attn.core", 0, StepTokens(4, 4)) is None
+    assert (
+        estimate_role(
+            build_config(sliding_window=8, use_sliding_window=True), Sharding(), "attn.core", 0, step
+        )
+        is None
+    )
+
+
+@pytest.mark.parametrize(
+    ("queries", "keys", "window"), [(1, 9, 4), (6, 6, 4), (3, 9, 4), (3, 5, 4), (2, 3, 8)]
+)
+def test_a_window_counts_the_pairs_that_its_mask_lets_through(queries: int, keys: int, window: int) -> None:
+    first = keys - queries
+    mask = [[first + q - window < k <= first + q for k in range(keys)] for q in range(queries)]
+    sums = AttentionSums(1, queries, keys, queries**2, queries * keys)
+    pairs, read = count_attention(sums, window, is_causal=True)
+    exact = sum(map(sum, mask))
+    assert abs(pairs - exact) <= queries / 2  # the causal triangle is counted as half of its square
+    assert read == sum(map(any, zip(*mask, strict=True)))
+
+
+def read_reference(folder: Path, file: str, *columns: str) -> list[tuple[Any, ...]]:
+    with (folder / file).open() as text:
+        return [tuple(row[c] for c in columns) for row in csv.DictReader(text)]
+
+
+@pytest.mark.parametrize(
+    ("sample", "config"), [("sglang_qwen3_8b_decode", QWEN3_8B), ("vllm_gptoss_decode", GPT_OSS_20B)]
+)
+def test_the_config_alone_gives_what_another_tool_counts_of_the_capture(
+    sample: str, config: dict[str, Any], tmp_path: Path
+) -> None:
+    folder = shared(f"samples/serving/{sample}")
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    choice = ConfigChoice(str(tmp_path / "config.json"))
+    (run,) = load(folder / "execution.json.gz", cache=False, capture="none", config=choice)
+    sums = run.events.filter(pl.col("layer").is_not_null() | (pl.col("op") == "lm_head"))
+    sums = sums.drop_nulls("flops").group_by("layer", "op").agg(pl.col("flops", "bytes").sum())
+    works = [(flops, moved) for flops, moved in sums.select("flops", "bytes").iter_rows()]
+    figures = ("GFLOPS_first", "Data Moved (MB)_first")
+    products = read_reference(folder, "GEMM.csv", *figures)
+    attention = [
+        row for row in read_reference(folder, "InferenceAttention_fwd.csv", *figures) if float(row[0])
+    ]
+    for gflops, mib in products + attention:
+        near = [w for w in works if w[0] == pytest.approx(float(gflops) * 1e9, rel=0.01)]
+        assert any(w[1] == pytest.approx(float(mib) * MIB, rel=0.01) for w in near), (gflops, mib)
+
+
+def test_experts_from_the_config_alone_are_those_of_the_reference_and_their_scales(tmp_path: Path) -> None:
+    folder = shared("samples/serving/vllm_gptoss_decode")
+    (tmp_path / "config.json").write_text(json.dumps(GPT_OSS_20B))
+    choice = ConfigChoice(str(tmp_path / "config.json"))
+    (run,) = load(folder / "execution.json.gz", cache=False, capture="none", config=choice)
+    columns = ("name", "GFLOPS_first", "Data Moved (MB)_first")
+    for name, gflops, mib in read_reference(folder, "MoE_unfused_fwd.csv", *columns):
+        rows = run.events.filter(pl.col("op") == f"moe.experts.{name.rpartition('_')[2]}")
+        assert rows.height == 24
+        assert rows["flops"].to_list() == pytest.approx([float(gflops) * 1e9] * 24, rel=0.01)
+        assert rows["bytes"].to_list() == pytest.approx([float(mib) * MIB * 17 / 16] * 24, rel=0.01)
+    windows = run.events.filter(pl.col("op") == "attn.core", pl.col("layer") % 2 == 0)
+    rates = windows.select(pl.col("bytes") / pl.col("dur"))["bytes"]
+    assert max(rates) < 5300  # GB/s, the memory of its device
