@@ -78,7 +78,7 @@ def test_a_gpu_that_was_not_measured_is_in_the_table_or_has_none(
         "  GPU kept: copy 900.0 GB/s",
         "    measured",
         "  NVIDIA L4: memory 300.0 GB/s, TFLOP/s: fp32 30.3 tf32 60 fp16 121 bf16 121 fp8 242.5 int8 242.5 "
-        "fp6 242.5 fp4 242.5, link 64.00 GB/s, power 72 W, launch floor 2.000 µs",
+        "fp6 242.5 fp4 242.5, power 72 W, launch floor 2.000 µs",
         "    stated by NVIDIA: https://resources.nvidia.com/en-us-data-center-overview/l4-gpu-datasheet "
         "(tracetui doctor --measure)",
         "  NVIDIA Thing: none (tracetui doctor --measure)",
