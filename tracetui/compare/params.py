@@ -45,7 +45,6 @@ SPARSE_CELLS_PER_TIMED_ROW: Final = 2  # rows × steps per timed row above which
 CONTENDED_CORES: Final = 0.2  # cores taken from the run in a step that is excluded; chosen
 OWN_USE_QUANTILE: Final = 0.95  # quantile of the run's own CPU use that says how many cores it needs; chosen
 CORE_ROUNDING: Final = 0.1  # cores beyond a whole number that need no further one; chosen
-MIN_UNCONTENDED_SHARE: Final = 0.5  # share of uncontended steps below which a repeat is excluded; loaded
 CONTENDED_RUN_SD: Final = 0.7  # SD of runs beside other programs, a factor of two; loaded
 
 # Tests of one run per side
@@ -54,6 +53,7 @@ FEW_STEPS_SD: Final = 0.2  # SD of all rows together where steps are too few to 
 MIN_ROW_WEIGHT: Final = 0.07  # smallest Holm weight of a row, √(its share of the time); recorded
 TOTAL_ALPHA_SHARE: Final = 0.2  # share of alpha spent on the question whether the total changed; chosen
 MAX_DF: Final = 1e6  # DF that stand for a known variance; any large number
+SINGLE_RUN_STATE_SD: Final = 0.32  # SD of a row's state in a single run, in SDs of its steps; recorded
 MAX_RESIDUAL_RATIO: Final = 2.0  # largest residual / whole change at which the former decides; simulated
 
 # Autocorrelation of the steps, taken as AR(1)
@@ -94,38 +94,26 @@ STEP_FACTORS_MIN_SHARE: Final = 0.001  # share of the time from which a row take
 MAX_STEP_FACTORS: Final = 4  # largest number of factors; chosen
 PARALLEL_ANALYSIS_SHIFTS: Final = 19  # circular shifts tried: chance exceeds the largest once in 20
 PARALLEL_ANALYSIS_MARGIN: Final = 1.1  # by which the first eigenvalue must exceed all of these; simulated
-
-# Tests of repeated runs
-
-COMMON_SHIFT_MIN_SHARE: Final = 0.01  # share of the time from which a row counts for the common shift; chosen
-COMMON_MODE_MIN_ROWS: Final = 5  # rows from which a common mode can be removed; chosen
-POOLED_SD_PRIOR_DF: Final = 3.0  # DF of the prior that a row's SD between runs is shrunk to; chosen
-LOG_VARIANCE_BIAS_DF: Final = 1.0  # bias of the log of a variance, about this / DF
-SINGLE_RUN_COMMON_SHIFT_SD: Final = 0.1  # SD of a whole single run, in another state; recorded
-MAX_RUNS_PER_SIDE: Final = 50  # recordings per side beyond which none are recommended; chosen
-POWER: Final = 0.8  # probability of a decision that a recommended number of recordings has; convention
-MIN_RUNS_PER_SIDE: Final = 2  # recordings per side before a sequential comparison may stop
-
-# Common mode of the runs: factors over segments of the steps, fitted to the levels of the rows
-SEGMENTS_PER_RUN: Final = 24  # segments whose means show which rows move together; recorded (96 steps)
-MAX_RUN_FACTORS: Final = 3  # factors beside the shift that all rows share; recorded
-ROWS_PER_FACTOR: Final = 4  # rows needed for each further factor; recorded
 CLIP_SD: Final = 4.0  # SDs to which a step is clipped before factors are computed; chosen
 CHANGED_ROW_Z: Final = 3.5  # standard errors from which a row is left out of the fit; chosen
 ROWS_PER_CHANGED_ROW: Final = 4  # at most one row in so many is left out; chosen
 MAX_LEVERAGE: Final = 0.95  # largest leverage of a row in the fit; chosen
-VARIANCE_PASSES: Final = 4  # reweighted fits until the variances settle; chosen
-RESIDUAL_PRIOR_DF: Final = 2.0  # DF of the prior that a row's residual variance is shrunk to; recorded
 MIN_STEP_SD: Final = 1e-3  # SD over steps below which a row counts as constant; chosen
-MIN_RUN_SD: Final = 0.12  # smallest SD of a row between runs, in SDs of its steps; recorded
-MIN_RUN_SD_CONTENDED: Final = 0.3  # the same beside other programs; loaded
-SINGLE_RUN_STATE_SD: Final = 0.32  # SD of a row's state in a single run, in SDs of its steps; recorded
-SINGLE_RUN_STATE_STEPS: Final = 7.0  # (steps / this)² are the DF of that SD; simulated (8 steps, heavy tails)
-COMMON_MODE_SD: Final = 0.05  # SD of a row's part in the common mode, as a share of it; recorded
-COMMON_MODE_SD_SINGLE_RUN: Final = 0.2  # the same with a side of one run; recorded
-COMMON_MODE_SD_CONTENDED: Final = 0.6  # the same beside other programs; loaded
-COMMON_MODE_DF: Final = 5.0  # DF of these SDs; chosen
-CONTENDED_SIDE_SD: Final = 0.4  # SD of a row where only one side ran beside other programs; loaded (mixed)
+
+# Tests of repeated runs
+
+COMMON_MODE_MIN_ROWS: Final = 5  # rows from which a common mode can be removed; chosen
+POOLED_SD_PRIOR_DF: Final = 3.0  # DF of the prior that a row's SD between runs is shrunk to; chosen
+LOG_VARIANCE_BIAS_DF: Final = 1.0  # bias of the log of a variance, about this / DF
+RESPONSE_SD: Final = (
+    0.5  # SD of a contrast's response to the pace of its step, of which 1 is the same; recorded
+)
+VARIANCE_PASSES: Final = 4  # reweighted fits until variances and responses settle; chosen
+MIN_OTHERS_WEIGHT: Final = 1e-9  # share of the time in other rows that a contrast needs; rounding
+SINGLE_RUN_COMMON_SHIFT_SD: Final = 0.1  # SD of a whole single run, in another state; recorded
+MAX_RUNS_PER_SIDE: Final = 50  # recordings per side beyond which none are recommended; chosen
+POWER: Final = 0.8  # probability of a decision that a recommended number of recordings has; convention
+MIN_RUNS_PER_SIDE: Final = 2  # recordings per side before a sequential comparison may stop
 
 # What is said about a comparison
 

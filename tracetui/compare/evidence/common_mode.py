@@ -1,15 +1,12 @@
-"""Estimate and remove the common mode: what rows share between runs, or between the steps of a pair.
+"""Estimate and remove the common mode of the steps of a pair: what its rows share from step to step.
 
 A machine has states that slow some rows more than others: a lower clock, a full memory bus, a cold cache.
-Which rows react together, and how strongly, shows within a run, where the code is the same. These factors
-(principal components) are fitted to the changes between the sides, and a row is judged by its residual. Rows
-that evidently changed are left out of the fit.
-
-Between runs, factors come from means over segments of the steps, because what moves whole runs lasts, while
-single steps vary for other reasons. Between the steps of a pair, they come from step-to-step differences.
+Which rows react together, and how strongly, shows in step-to-step differences. These factors (principal
+components) are fitted to the changes between the sides, and a row is judged by its residual. Rows that
+evidently changed are left out of the fit.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -17,117 +14,6 @@ from tracetui.analysis.frames.ragged import Bools, Ints
 from tracetui.analysis.frames.statistics import MIN_SAMPLES, Floats, RowEvidence
 from tracetui.compare import params
 from tracetui.compare.pairing.step_times import SparseTimes
-
-
-@dataclass(frozen=True, eq=False)
-class ResidualShift:
-    """Change of each row between two sides without the common mode, in log time."""
-
-    shift: Floats
-    error: Floats  # standard error of the shift
-    df: Floats  # degrees of freedom of the error
-    spread: Floats  # SD between runs of one side
-
-
-def estimate_residual_shift(
-    level: Floats, steps: Floats, groups: Ints, contended: Bools | None = None
-) -> ResidualShift:
-    """Estimate the shift of each row from the runs of group 0 to those of group 1, without the common mode.
-
-    `level` is rows × runs of log times, `steps` rows × runs × steps of offsets from it, NaN an excluded step.
-    `contended` marks runs beside which other programs used the CPU.
-    """
-    contended = np.zeros(len(groups), dtype=bool) if contended is None else contended
-    has_steps = steps.shape[2] >= MIN_SAMPLES
-    scale = _compute_robust_sd(steps) if has_steps else np.ones(len(level))
-    factors = _find_run_factors(steps, scale) if has_steps else np.ones((len(level), 1))
-    min_sd = params.MIN_RUN_SD_CONTENDED if contended.any() else params.MIN_RUN_SD
-    min_sd = min_sd if has_steps else params.MIN_STEP_SD
-    variance, df = _estimate_residual_variance(level, groups, factors, scale, min_sd)
-    left, right = (level[:, groups == g] for g in (0, 1))
-    between = variance * (1 / left.shape[1] + 1 / right.shape[1])
-    single = (left.shape[1] == 1) + (right.shape[1] == 1)
-    state = single * (params.SINGLE_RUN_STATE_SD * scale) ** 2 if has_steps else np.zeros(len(level))
-    change = right.mean(axis=1) - left.mean(axis=1)
-    shift, common, widening = _split_common_and_residual(change, factors, between + state)
-    prior = _compute_prior_variance(common, groups, contended, is_single=bool(single))
-    total = between + state + prior
-    state_df = (steps.shape[2] / params.SINGLE_RUN_STATE_STEPS) ** 2
-    # Satterthwaite's degrees of freedom of the sum of the three variances
-    squares = between**2 / df + state**2 / state_df + prior**2 / params.COMMON_MODE_DF
-    return ResidualShift(shift, np.sqrt(total * widening), total**2 / squares, np.sqrt(variance))
-
-
-def _compute_prior_variance(common: Floats, groups: Ints, contended: Bools, *, is_single: bool) -> float:
-    """Compute the variance that no run shows: a row may react differently, or a whole side be contended."""
-    sd = params.COMMON_MODE_SD_SINGLE_RUN if is_single else params.COMMON_MODE_SD
-    if contended.any():
-        sd = params.COMMON_MODE_SD_CONTENDED
-    sides = sum(contended[groups == g].all() for g in (0, 1)) if not contended.all() else 0
-    return sd**2 * float(np.mean(common**2)) + sides * params.CONTENDED_SIDE_SD**2
-
-
-def _compute_robust_sd(steps: Floats) -> Floats:
-    """Compute the SD of each row over its steps or segments, from the median absolute deviation."""
-    median = np.nanmedian if np.isnan(steps).any() else np.median
-    return np.asarray(np.fmax(params.MAD_TO_SD * median(np.abs(steps), axis=(1, 2)), params.MIN_STEP_SD))
-
-
-def _average_segments(steps: Floats) -> Floats:
-    """Average rows × runs × steps over segments of equal length, relative to the mean of their run."""
-    rows, runs, count = steps.shape
-    length = count // params.SEGMENTS_PER_RUN
-    if length < 2:
-        return steps
-    segments = steps[:, :, : length * (count // length)].reshape(rows, runs, -1, length)
-    is_valid = ~np.isnan(segments)
-    valid = is_valid.sum(axis=3)
-    sums = np.where(is_valid, segments, 0.0).sum(axis=3)
-    means = np.divide(sums, valid, out=np.full(sums.shape, np.nan), where=valid > 0)
-    run_means = sums.sum(axis=2, keepdims=True) / np.maximum(valid.sum(axis=2, keepdims=True), 1)
-    return np.asarray(means - run_means)
-
-
-def _find_run_factors(steps: Floats, scale: Floats) -> Floats:
-    """Find rows × factors: a shift that all rows share, then the principal components over segments."""
-    from scipy.linalg import eigh
-
-    rows = len(steps)
-    count = min(params.MAX_RUN_FACTORS, (rows - 1) // params.ROWS_PER_FACTOR)
-    if count < 1:
-        return np.ones((rows, 1))
-    means = _average_segments(steps)
-    sd = scale if means.shape[2] == steps.shape[2] else _compute_robust_sd(means)
-    scaled = np.nan_to_num(means / sd[:, None, None])
-    clipped = np.clip(scaled, -params.CLIP_SD, params.CLIP_SD).reshape(rows, -1)
-    vectors = eigh(clipped @ clipped.T, subset_by_index=(rows - count, rows - 1))[1] * sd[:, None]
-    return np.hstack([np.ones((rows, 1)), vectors / np.abs(vectors).mean(axis=0)])
-
-
-def _estimate_residual_variance(
-    level: Floats, groups: Ints, factors: Floats, scale: Floats, min_sd: float
-) -> tuple[Floats, float]:
-    """Estimate each row's residual variance between runs of one side, and its degrees of freedom.
-
-    Few runs estimate it badly, so it is shrunk towards a common multiple of the variance over steps, scale²;
-    that multiple is at least `min_sd`².
-    """
-    from scipy.special import digamma
-
-    centered, variance, prior_df = level.copy(), scale**2, params.RESIDUAL_PRIOR_DF
-    for members in (groups == group for group in np.unique(groups)):
-        centered[:, members] -= level[:, members].mean(axis=1, keepdims=True)
-    df = len(groups) - len(np.unique(groups))
-    log_bias = np.log(df / 2) - digamma(df / 2)  # the mean log of a variance estimate is too small by this
-    for _ in range(params.VARIANCE_PASSES):
-        common_mode, leverage = fit_common_mode(factors, variance, centered)
-        residual = centered - common_mode
-        observed = (residual**2).sum(axis=1) / df / np.maximum(1 - leverage, 1 - params.MAX_LEVERAGE)
-        ratios = observed[observed > 0] / scale[observed > 0] ** 2
-        typical = np.exp(np.median(np.log(ratios)) + log_bias) if len(ratios) else 0.0
-        prior = max(typical, min_sd**2)
-        variance = (prior_df * prior * scale**2 + df * observed) / (prior_df + df)
-    return variance, df + prior_df
 
 
 def fit_common_mode(
@@ -143,17 +29,6 @@ def fit_common_mode(
     leverage = ((factors @ inverse) * factors).sum(axis=1) / variance
     fitted = factors @ (inverse @ (weighted.T @ changes))
     return fitted, leverage if used is None else np.where(used, leverage, -leverage)
-
-
-def _split_common_and_residual(
-    change: Floats, factors: Floats, variance: Floats
-) -> tuple[Floats, Floats, Floats]:
-    """Split each row's change into residual and common mode; also return the residual's variance factor."""
-    used = select_unchanged(change, factors, variance)
-    common, leverage = fit_common_mode(factors, variance, change, used)
-    leverage = np.minimum(leverage, params.MAX_LEVERAGE)
-    residual = (change - common) / np.where(leverage > 0, 1 - leverage, 1.0)
-    return residual, common, np.where(leverage > 0, 1 / (1 - leverage), 1 - leverage)
 
 
 def select_unchanged(change: Floats, factors: Floats, variance: Floats) -> Bools:

@@ -2,6 +2,7 @@
 
 Each run gives one value per row: the log of its time, the median over the steps that all runs have. The
 difference of the sides is compared with the spread of these values between runs of one side.
+Rows are judged within their steps (`step_contrast`), the step itself by its times.
 """
 
 import warnings
@@ -20,7 +21,14 @@ from tracetui.analysis.frames.statistics import (
     compute_cliffs_delta,
 )
 from tracetui.compare import params
-from tracetui.compare.evidence.common_mode import ResidualShift, estimate_residual_shift
+from tracetui.compare.evidence.step_contrast import (
+    RowShifts,
+    compute_contrasts,
+    compute_known_medians,
+    compute_medians_of_others,
+    estimate_row_shifts,
+    shrink_variances,
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,6 +36,7 @@ class LogLevels:
     """Log times of rows and runs; NaN if a run lacks the row."""
 
     level: Floats  # rows × runs
+    typical: Floats  # rows: median over the steps of the mean run
     step_offset: Floats  # rows × runs × steps, relative to the level
     weight: Floats  # rows: share of the time
 
@@ -52,29 +61,51 @@ def judge_repeats(
 ) -> RepeatEvidence:
     """Judge rows × runs × steps of time; `groups` assigns each run to a (0), b (1) or neither (2).
 
-    Other load slows all rows of a run together, so rows are judged relative to the others of their run. That
-    would be wrong if all rows changed, because one that did not would then seem to; so all rows are tested
-    first, with part of alpha. Rows are corrected for multiple testing with weight √(share of the time).
+    A machine slows all rows of a step together, so rows are judged by their contrasts within steps. That
+    would be wrong if all rows changed, because one that did not would then seem to; so what rows share is
+    tested first, with part of alpha, and if it changed, rows are judged by their own times. Rows are
+    corrected for multiple testing with weight √(share of the time).
     `contended` marks runs beside which other programs used the CPU.
     """
     logs = compute_log_levels(times)
     evidence, spread = compare_means(logs.level, groups, alpha)
     typical = typical_time = _average_spread(spread, logs.weight)
+    weight = np.sqrt(np.nan_to_num(logs.weight)).clip(params.MIN_ROW_WEIGHT)
     is_complete = np.asarray(~np.isnan(logs.level).any(axis=1))
     p_of_all = _compute_common_shift_p(logs, groups, is_complete, _choose_run_sd(groups, contended))
     is_relative = bool(p_of_all >= params.TOTAL_ALPHA_SHARE * alpha)
     if is_relative:
-        level, offset = logs.level[is_complete], logs.step_offset[is_complete]
-        residual = estimate_residual_shift(level, offset, groups, contended)
-        evidence = _apply_residual_changes(evidence, is_complete, residual, alpha)
+        rows = np.flatnonzero(is_complete)
+        shifts = _estimate_contrast_shifts(logs, rows, groups, weight, alpha)
+        evidence = _apply_shifts(evidence, rows, shifts, alpha)
         spread = spread.copy()
-        spread[is_complete] = np.expm1(residual.spread)
+        spread[rows] = np.expm1(shifts.spread)
         typical = _average_spread(spread, logs.weight)
-    weight = np.sqrt(np.nan_to_num(logs.weight)).clip(params.MIN_ROW_WEIGHT)
     adjusted = adjust_holm(evidence.p, weight)
     if not np.isnan(p_of_all):
         adjusted = np.minimum(1.0, adjusted / (1 - params.TOTAL_ALPHA_SHARE))
     return RepeatEvidence(replace(evidence, p_adjusted=adjusted), spread, is_relative, typical, typical_time)
+
+
+def _estimate_contrast_shifts(
+    logs: LogLevels, rows: Ints, groups: Ints, weight: Floats, alpha: float
+) -> RowShifts:
+    """Estimate the shifts of the contrasts, leaving rows that evidently changed out of those of others.
+
+    Only rows above the average time are left out, the most evident first: others hardly move a median.
+    """
+    offset = (logs.step_offset + logs.level[:, :, None] - logs.typical[:, None, None])[rows]
+    share = logs.weight[rows].copy()
+    is_large = share > share.mean()
+    while True:
+        contrasts = compute_contrasts(offset, share)
+        shifts = estimate_row_shifts(contrasts.contrast, contrasts.pace, groups)
+        p = compute_shift_p(shifts)
+        is_changed = (adjust_holm(p, weight[rows]) < alpha * (1 - params.TOTAL_ALPHA_SHARE)) & (share > 0)
+        is_changed &= is_large
+        if not is_changed.any():
+            return shifts
+        share[np.where(is_changed, p, np.inf).argmin()] = 0.0
 
 
 def _choose_run_sd(groups: Ints, contended: Bools | None) -> float:
@@ -86,17 +117,18 @@ def _choose_run_sd(groups: Ints, contended: Bools | None) -> float:
 
 
 def _compute_common_shift_p(logs: LogLevels, groups: Ints, is_complete: Bools, run_sd: float) -> float:
-    """Compute p of the median shift of all rows that matter; NaN if too few rows can be compared.
+    """Compute p of the shift that the rows share, their weighted median; NaN for too few rows.
 
     `run_sd` is added to the spread between runs.
     """
     from scipy.special import stdtr
 
-    is_large = is_complete & (np.nan_to_num(logs.weight) >= params.COMMON_SHIFT_MIN_SHARE)
-    if min(is_large.sum(), is_complete.sum()) < params.COMMON_MODE_MIN_ROWS:
+    if is_complete.sum() < params.COMMON_MODE_MIN_ROWS:
         return np.nan
-    centered = logs.level[is_large] - logs.level[is_large].mean(axis=1, keepdims=True)
-    medians = np.median(centered, axis=0)
+    relative = (logs.level - logs.typical[:, None])[is_complete]
+    # of one more row that has no weight, all rows are the others
+    with_none = np.vstack([relative, np.zeros(relative.shape[1])])
+    medians = compute_medians_of_others(with_none, np.append(logs.weight[is_complete], 0.0))[-1]
     spread, df = _estimate_pooled_sd(medians[None, :], groups)
     left, right = (medians[groups == g] for g in (0, 1))
     shift = abs(right.mean() - left.mean())
@@ -108,24 +140,31 @@ def _compute_common_shift_p(logs: LogLevels, groups: Ints, is_complete: Bools, r
     return float(2 * stdtr(total_df, -shift / error))
 
 
-def _apply_residual_changes(
-    evidence: RowEvidence, is_complete: Bools, residual: ResidualShift, alpha: float
-) -> RowEvidence:
-    """Replace the changes of complete rows by their residual changes, around their geometric mean time."""
-    from scipy.special import stdtr, stdtrit
+def compute_shift_p(shifts: RowShifts) -> Floats:
+    """Compute two-sided p of each shift by Student's t; 1 for a shift of exactly 0."""
+    from scipy.special import stdtr
 
-    mean = np.sqrt(evidence.median_a * evidence.median_b)[is_complete]
-    shift, half_width = residual.shift, residual.error * stdtrit(residual.df, 1 - alpha / 2)
+    size = np.abs(shifts.shift)
+    t = np.divide(size, shifts.error, out=np.where(size > 0, np.inf, 0.0), where=shifts.error > 0)
+    return np.asarray(2 * stdtr(shifts.df, -t))
+
+
+def _apply_shifts(evidence: RowEvidence, rows: Ints, shifts: RowShifts, alpha: float) -> RowEvidence:
+    """Replace the changes of the judged rows by their shifts, around their geometric mean time."""
+    from scipy.special import stdtrit
+
+    mean = np.sqrt(evidence.median_a * evidence.median_b)[rows]
+    shift, half_width = shifts.shift, shifts.error * stdtrit(shifts.df, 1 - alpha / 2)
     replaced = {
         "median_a": mean * np.exp(-shift / 2),
         "median_b": mean * np.exp(shift / 2),
-        "p": 2 * stdtr(residual.df, -np.abs(shift) / residual.error),
+        "p": compute_shift_p(shifts),
     }
-    shifts = (("delta", shift), ("low", shift - half_width), ("high", shift + half_width))
-    replaced |= {field: 2 * mean * np.sinh(value / 2) for field, value in shifts}
+    ends = (("delta", shift), ("low", shift - half_width), ("high", shift + half_width))
+    replaced |= {field: 2 * mean * np.sinh(value / 2) for field, value in ends}
     fields = {field: getattr(evidence, field).copy() for field in replaced}
     for field, values in replaced.items():
-        fields[field][is_complete] = values
+        fields[field][rows] = values
     return replace(evidence, **fields)
 
 
@@ -135,17 +174,11 @@ def compute_log_levels(times: Floats) -> LogLevels:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # a row that a run lacks has no mean: it stays NaN
         profile = _estimate_step_profile(log)
-        typical = _compute_known_medians(profile)[:, None]
+        typical = compute_known_medians(profile)[:, None]
         offset = log - profile[:, None, :]
-        run_offset = _compute_known_medians(offset)
+        run_offset = compute_known_medians(offset)
         weight = np.exp(typical[:, 0]) / np.nansum(np.exp(typical))
-    return LogLevels(typical + run_offset, offset - run_offset[:, :, None], weight)
-
-
-def _compute_known_medians(values: Floats) -> Floats:
-    """Compute medians over the last axis without NaN; the plain median is far faster if there is none."""
-    last = values.ndim - 1
-    return np.asarray((np.nanmedian if np.isnan(values).any() else np.median)(values, axis=last))
+    return LogLevels(typical + run_offset, typical[:, 0], offset - run_offset[:, :, None], weight)
 
 
 def _estimate_step_profile(log: Floats) -> Floats:
@@ -154,7 +187,7 @@ def _estimate_step_profile(log: Floats) -> Floats:
         return np.asarray(log.mean(axis=1))
     profile = np.nanmean(log, axis=1)
     for _ in range(2):
-        run_offset = _compute_known_medians(log - profile[:, None, :])
+        run_offset = compute_known_medians(log - profile[:, None, :])
         run_offset -= np.nanmean(run_offset, axis=1, keepdims=True)
         profile = np.nanmean(log - run_offset[:, :, None], axis=1)
     return np.asarray(profile)
@@ -200,13 +233,8 @@ def _estimate_pooled_sd(values: Floats, groups: Ints) -> tuple[Floats, Floats]:
         squares += np.nansum((members - mean[:, None]) ** 2, axis=1)
         df += np.maximum(n - 1, 0)
     variance = np.divide(squares, df, out=np.full(len(values), np.nan), where=df > 0)
-    positive = variance[variance > 0]
-    if len(positive) < params.COMMON_MODE_MIN_ROWS:
-        return np.sqrt(variance), df
-    prior_df = params.POOLED_SD_PRIOR_DF
-    prior = np.exp(np.log(positive).mean() + params.LOG_VARIANCE_BIAS_DF / df.max())
-    shrunk = (prior_df * prior + df * variance) / (prior_df + df)
-    return np.sqrt(np.where(variance > 0, shrunk, variance)), np.where(df > 0, df + prior_df, 0)
+    shrunk, total_df = shrink_variances(variance, df)
+    return np.sqrt(shrunk), total_df
 
 
 def estimate_run_spread(times: Floats) -> float:

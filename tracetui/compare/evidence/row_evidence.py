@@ -39,10 +39,6 @@ SideNames = tuple[list[str], list[str]]  # of one match: its rows on either side
 MatchNames = tuple[list[list[str]], list[list[str]]]  # of all matches
 StepTimesPair = tuple[StepTimes, StepTimes]
 
-CONTENDED_RUNS_NOTE: Final = (
-    "; other programs used the CPU in most steps of too many runs to exclude these, so verdicts are weaker: "
-    "repeat on a quiet machine"
-)
 CONTENDED_STEPS_NOTE: Final = "other programs used the CPU, which makes runs differ by a factor of two"
 
 
@@ -73,10 +69,9 @@ class RunSamples:
 
     times: Floats
     groups: Ints  # per run: a (0), b (1), neither (2)
-    contended: Bools  # per run: other programs used the CPU in steps that could not be excluded
+    contended: Bools  # per run: other programs used the CPU in most steps
     unit: str
     description: str
-    exclusion_note: str = ""
 
 
 def judge_rows(
@@ -154,7 +149,7 @@ def _judge_phase(
     samples = collect_run_samples(works, phase, left, right)
     alpha, contended = ALPHA * a.look.terms.share, samples.contended
     repeats = repeat_test.judge_repeats(samples.times, samples.groups, alpha=alpha, contended=contended)
-    description = f"{_describe_run_samples(repeats, samples)}{samples.exclusion_note}"
+    description = _describe_run_samples(repeats, samples)
     return PhaseEvidence(description, samples.unit, repeats.evidence, repeats.spread, repeats.is_relative)
 
 
@@ -259,12 +254,10 @@ def collect_run_samples(
         _tabulate_run(w, phase, aligned.sides[i] if has_steps else None, names_by_group[groups[i]])
         for i, w in enumerate(works)
     ]
-    steps = zip(works, aligned.sides, strict=True)
-    is_free = [~_find_contended(w, side) for w, side in steps] if has_steps else []
-    stacked, groups, contended, note = _exclude_contended(np.stack(times, axis=1), groups, is_free)
+    contended = np.array([has_steps and cpu_contention.is_mostly_contended(w.run) for w in works])
     unit = _choose_unit(works) if has_steps else "launch"
     medians = f"medians over {aligned.height} {aligned.how}" if has_steps else "time per launch"
-    return RunSamples(stacked, groups, contended, unit, medians, note)
+    return RunSamples(np.stack(times, axis=1), groups, contended, unit, medians)
 
 
 def _tabulate_run(
@@ -278,30 +271,6 @@ def _tabulate_run(
     return np.where(by_side[0].any(axis=1, keepdims=True), by_side[0], by_side[-1])
 
 
-def _exclude_contended(
-    times: Floats, groups: Ints, is_free: Sequence[Bools]
-) -> tuple[Floats, Ints, Bools, str]:
-    """Exclude steps, and whole runs, in which other programs used the CPU.
-
-    A run that was contended in most steps is excluded completely, because its other steps are slowed, too.
-    Nothing is excluded if a side would have no run left, or if no run would be a repeat. Returns times and
-    groups, which of the remaining runs are contended, and a note.
-    """
-    no_run = np.zeros(len(groups), dtype=bool)
-    if not is_free or all(free.all() for free in is_free):
-        return times, groups, no_run, ""
-    min_steps = [max(MIN_SAMPLES, params.MIN_UNCONTENDED_SHARE * len(free)) for free in is_free]
-    usable = np.array([free.sum() >= least for free, least in zip(is_free, min_steps, strict=True)])
-    counts = np.bincount(groups[usable], minlength=3)
-    if not counts[0] or not counts[1] or counts.max() < 2:
-        return times, groups, ~usable, CONTENDED_RUNS_NOTE
-    masked = np.where(np.stack(is_free)[None], times, np.nan)[:, usable]
-    steps, runs = sum(int((~free).sum()) for free in np.stack(is_free)[usable]), int((~usable).sum())
-    words = [f"{steps} steps"] * bool(steps) + [f"{runs} run{'s' * (runs > 1)}"] * bool(runs)
-    note = f"; excluded because other programs used the CPU: {' and '.join(words)}"
-    return masked, groups[usable], no_run[usable], note
-
-
 def _describe_run_samples(repeats: repeat_test.RepeatEvidence, samples: RunSamples) -> str:
     a, b, same = (int((samples.groups == g).sum()) for g in range(3))
     noise = f" (and {same} identical ones for the noise)" if same else ""
@@ -310,6 +279,6 @@ def _describe_run_samples(repeats: repeat_test.RepeatEvidence, samples: RunSampl
         return f"{lead}{100 * repeats.typical_spread:.1f}% (one standard deviation)"
     return (
         f"{lead}{100 * repeats.typical_time_spread:.0f}%, mostly common to all rows; so each row is judged "
-        f"relative to the others of its run, which leaves {100 * repeats.typical_spread:.1f}% (one standard "
-        "deviation)"
+        f"relative to the others of its step, which leaves {100 * repeats.typical_spread:.1f}% (one standard "
+        "deviation, of each row its own)"
     )

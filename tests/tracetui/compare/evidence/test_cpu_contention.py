@@ -84,17 +84,12 @@ def test_a_step_that_others_slowed_does_not_decide() -> None:
     assert rows["verdict"].to_list() == ["same"] and rows["median_delta_ns"].to_list() == [0.0]
 
 
-def test_a_repeat_that_was_mostly_among_others_is_left_out_whole() -> None:
-    """Of one of three repeats 14 of 20 steps were beside others; of another 6, which alone are left out."""
+def test_a_repeat_is_contended_if_most_of_its_steps_were() -> None:
     steps = [(float(n), n + 1.0) for n in range(20)]
-
-    def repeat(among_others: int) -> Run:
-        had = [float(n < among_others) for n in range(20)]
-        return sampled(steps, [(n + 1.0, 2.0 - o, 2.0) for n, o in enumerate(had)], 2, threads=2)
-
-    sides = Sides((repeat(0), repeat(0)), more_a=(repeat(14), repeat(6)), more_b=(repeat(0),))
-    (how,) = compare_runs(sides, Look()).notes
-    assert how.endswith("; excluded because other programs used the CPU: 6 steps and 1 run")
+    for count in (6, 14):
+        own = [2.0 - (n < count) for n in range(20)]
+        run = sampled(steps, [(n + 1.0, cores, 2.0) for n, cores in enumerate(own)], 2, threads=2)
+        assert cpu_contention.is_mostly_contended(run) is (count == 14)
 
 
 def test_what_nobody_sampled_is_not_known() -> None:
