@@ -105,12 +105,9 @@ MIN_STEP_SD: Final = 1e-3  # SD over steps below which a row counts as constant;
 COMMON_MODE_MIN_ROWS: Final = 5  # rows from which a common mode can be removed; chosen
 POOLED_SD_PRIOR_DF: Final = 3.0  # DF of the prior that a row's SD between runs is shrunk to; chosen
 LOG_VARIANCE_BIAS_DF: Final = 1.0  # bias of the log of a variance, about this / DF
-RESPONSE_SD: Final = (
-    0.5  # SD of a contrast's response to the pace of its step, of which 1 is the same; recorded
-)
+RESPONSE_SD: Final = 1.0  # SD of how a contrast follows the pace of its step: −1 is not at all; recorded
 VARIANCE_PASSES: Final = 4  # reweighted fits until variances and responses settle; chosen
 MIN_OTHERS_WEIGHT: Final = 1e-9  # share of the time in other rows that a contrast needs; rounding
-SINGLE_RUN_COMMON_SHIFT_SD: Final = 0.1  # SD of a whole single run, in another state; recorded
 MAX_RUNS_PER_SIDE: Final = 50  # recordings per side beyond which none are recommended; chosen
 POWER: Final = 0.8  # probability of a decision that a recommended number of recordings has; convention
 MIN_RUNS_PER_SIDE: Final = 2  # recordings per side before a sequential comparison may stop

@@ -72,7 +72,8 @@ def judge_repeats(
     typical = typical_time = _average_spread(spread, logs.weight)
     weight = np.sqrt(np.nan_to_num(logs.weight)).clip(params.MIN_ROW_WEIGHT)
     is_complete = np.asarray(~np.isnan(logs.level).any(axis=1))
-    p_of_all = _compute_common_shift_p(logs, groups, is_complete, _choose_run_sd(groups, contended))
+    run_sd = params.CONTENDED_RUN_SD if contended is not None and contended.any() else 0.0
+    p_of_all = _compute_common_shift_p(logs, groups, is_complete, run_sd)
     is_relative = bool(p_of_all >= params.TOTAL_ALPHA_SHARE * alpha)
     if is_relative:
         rows = np.flatnonzero(is_complete)
@@ -106,14 +107,6 @@ def _estimate_contrast_shifts(
         if not is_changed.any():
             return shifts
         share[np.where(is_changed, p, np.inf).argmin()] = 0.0
-
-
-def _choose_run_sd(groups: Ints, contended: Bools | None) -> float:
-    """Choose the SD by which a whole run may be off for reasons that its repeats do not show."""
-    if contended is not None and contended.any():
-        return params.CONTENDED_RUN_SD
-    has_single_run = np.bincount(groups, minlength=2)[:2].min() == 1
-    return params.SINGLE_RUN_COMMON_SHIFT_SD if has_single_run else 0.0
 
 
 def _compute_common_shift_p(logs: LogLevels, groups: Ints, is_complete: Bools, run_sd: float) -> float:

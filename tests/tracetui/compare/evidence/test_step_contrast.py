@@ -65,7 +65,7 @@ def test_shift_and_error_are_those_of_the_mixed_model() -> None:
     design = np.stack([groups == g for g in range(3)], axis=1).astype(float)
     for i in range(4):
         sigma = actual.spread[i]
-        covariance = sigma**2 * np.eye(8) + 0.25 * np.outer(pace[i], pace[i])
+        covariance = sigma**2 * np.eye(8) + np.outer(pace[i], pace[i])
         inverse = np.linalg.inv(covariance)
         of_means = np.linalg.inv(design.T @ inverse @ design)
         means = of_means @ design.T @ inverse @ level[i]
@@ -88,14 +88,15 @@ def test_a_row_is_seen_below_the_pace_that_all_rows_share() -> None:
 
 
 def test_rows_that_keep_their_time_while_the_pace_changes_are_not_sure_to_have_changed() -> None:
-    """All of b is twice as slow but one row: half a change of
-    the pace is one standard error."""
+    """All of b is twice as slow but one row: the change of
+    the pace is one standard error, and a little less where the runs seem to show the response.
+    """
     rng = np.random.default_rng(3)
     offset = rng.normal(0, 0.001, (ROWS, 6, 30)) + np.log(2) * (GROUPS == 1)[None, :, None]
     offset[4, GROUPS == 1] -= np.log(2)
     contrasts = compute_contrasts(offset, np.full(ROWS, 1 / ROWS))
     actual = estimate_row_shifts(contrasts.contrast, contrasts.pace, GROUPS)
-    assert actual.shift[4] / actual.error[4] == pytest.approx(-2, abs=0.5)
+    assert -2 < actual.shift[4] / actual.error[4] < -0.9
 
 
 def test_swapping_the_sides_swaps_the_signs() -> None:
@@ -139,18 +140,19 @@ def count_splits(runs: Sequence[str], times: Floats, row: int, same: int, is_loa
 
 
 def test_a_row_a_fifth_slower_is_found_in_recordings() -> None:
-    """A small model on two cores, ffn_down 1.2 times as slow: found in each split of quiet recordings. With
-    ten beside eight busy processes among them it is not often seen, but no equal row is called different.
+    """A small model on two cores, ffn_down 1.2 times as slow: found in nine of ten quiet splits.
+    With ten on a machine of load eight among them it is rarely found, but no equal row is called different.
     """
     recorded = np.load(RECORDED)
     row, runs, times = recorded["rows"].tolist().index("ffn_down"), recorded["runs"], recorded["times"] * 1e3
     is_quiet = np.array([name[0] == "q" for name in runs])
-    assert count_splits(runs[is_quiet], times[:, is_quiet], row, 0, False) == (40, 0)
+    found, wrong = count_splits(runs[is_quiet], times[:, is_quiet], row, 0, False)
+    assert found >= 36 and wrong == 0
     assert count_splits(runs, times, row, 4, False)[1] <= 2
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("same", "power_pct"), [(0, 60), (6, 95)])
+@pytest.mark.parametrize(("same", "power_pct"), [(0, 80), (6, 95)])
 def test_a_row_a_fifth_slower_is_found_among_quiet_and_loaded_recordings(same: int, power_pct: int) -> None:
     """Of twelve equal and eight slower ones, half of each beside a busy process that counters saw."""
     paths = sorted(Path(document("samples/repeats_mixed/README.md")).parent.glob("*.jsonl.gz"))
