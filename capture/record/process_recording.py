@@ -6,7 +6,8 @@ import os
 import secrets
 import sys
 import threading
-from typing import TYPE_CHECKING, Any
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final
 
 from ..native.emit import WRITE_INTERVAL_NS, Emitter, has_open_emitter, now
 from . import process_notes, torchrun
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
 
     from .call_phases import CallFacts
     from .call_stack import EndedStep
+
+_QUANTISED_PACKAGES: Final = ("torch.ao.nn.quantized", "bitsandbytes.nn", "auto_gptq", "awq")
+_COMPILED_MARK: Final = "_torchdynamo_orig_callable"  # of functions that torch.compile returned
 
 
 class ProcessRecording:
@@ -184,11 +188,60 @@ class ProcessRecording:
 
 def _build_meta(module: Any) -> dict[str, Any]:
     torch = sys.modules["torch"]
-    return {
+    meta = {
         "model": type(module).__name__,
         "driver": "PyTorch, attached",
         "torch": str(getattr(torch, "__version__", "")),
+        "python": "%d.%d.%d" % sys.version_info[:3],
         "device": find_device_type(module),
         "argv": list(getattr(sys, "argv", [])),
         "pid": os.getpid(),
     }
+    with suppress(Exception):  # a module may be of any kind; what cannot be read is unknown
+        meta.update(_read_work(module, torch))
+    return meta
+
+
+def _read_work(module: Any, torch: Any) -> dict[str, Any]:
+    """Return the sizes, number format, kind of attention and threads of a model."""
+    counts: dict[str, int] = {}  # by number format
+    for parameter in module.parameters():
+        name = str(parameter.dtype).replace("torch.", "")
+        counts[name] = counts.get(name, 0) + parameter.numel()
+    config = getattr(module, "config", None)
+    meta = {
+        "dtype": max(counts, key=lambda name: counts[name]) if counts else None,
+        "parameters": sum(counts.values()),
+        "layers": _read_number(config, "num_hidden_layers"),
+        "d_model": _read_number(config, "hidden_size"),
+        "attention": getattr(config, "_attn_implementation", None),
+        "quant": _find_quantisation(module, config),
+        "compiled": _is_compiled(module),
+        "threads": torch.get_num_threads(),
+        "transformers": getattr(sys.modules.get("transformers"), "__version__", None),
+    }
+    return {key: value for key, value in meta.items() if isinstance(value, (str, int))}
+
+
+def _read_number(config: Any, key: str) -> int | None:
+    value = getattr(config, key, None)
+    return value if type(value) is int else None
+
+
+def _find_quantisation(module: Any, config: Any) -> str:
+    """Return the method of a quantised model: as its config has it, else the package of its layers."""
+    settings = getattr(config, "quantization_config", None)
+    if settings is not None:
+        method = settings.get("quant_method") if isinstance(settings, dict) else settings.quant_method
+        return str(getattr(method, "value", method))
+    for each in module.modules():
+        for package in _QUANTISED_PACKAGES:
+            if type(each).__module__.startswith(package):
+                return package
+    return "none"
+
+
+def _is_compiled(module: Any) -> bool:
+    """Return whether torch.compile wraps the model: the module, its call or its forward."""
+    wrapped = module, module.forward, getattr(module, "_compiled_call_impl", None)
+    return any(type(each).__name__ == "OptimizedModule" or hasattr(each, _COMPILED_MARK) for each in wrapped)

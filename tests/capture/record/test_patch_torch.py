@@ -60,6 +60,9 @@ def test_decode_steps_phases_and_context(recordings: dict[str, Run]) -> None:
         ("prefill", 0, "prefill", 8), *(("decode", n, "decode", 8 + n) for n in range(1, 13)),
     ]  # fmt: skip
     assert run.meta["model"] == "Tiny" and run.meta["device"] == "cpu"
+    work = {key: run.meta.get(key) for key in ("dtype", "quant", "compiled", "layers")}
+    assert work == {"dtype": "float32", "quant": "none", "compiled": False, "layers": None}
+    assert run.meta["parameters"] > 0 and run.meta["threads"] >= 1
     assert run.log.notices == ()
 
 
