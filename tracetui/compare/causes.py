@@ -1,7 +1,7 @@
 """Causes of a change other than the code: a moved clock, a shared machine, other bytes."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -101,7 +101,9 @@ def iter_causes(a: Run, b: Run, look: Look, *, compares_steps: bool = True) -> I
     explained = explain_change(a, b, look) if compares_steps else None
     if explained is not None:
         yield from _iter_explained(explained)
-    yield from _iter_counter_causes(a, b, has_shares=explained is not None)
+    is_named = pl.col("share") >= params.MIN_CAUSE_SHARE
+    shares = None if explained is None else explained.metrics.filter(is_named)["metric"].to_list()
+    yield from _iter_counter_causes(a, b, shares)
     yield from _iter_traffic_causes(a, b, look)
 
 
@@ -132,15 +134,15 @@ def _format_levels(row: dict[str, Any]) -> str:
     return f"{before} → {after}"
 
 
-def _iter_counter_causes(a: Run, b: Run, *, has_shares: bool) -> Iterator[Finding]:
-    """Yield moved clocks, unless the shares of metrics name them already, and moved pressure."""
+def _iter_counter_causes(a: Run, b: Run, explained: Collection[str] | None) -> Iterator[Finding]:
+    """Yield moved clocks and pressure, unless the shares of metrics, if there are any, name them already."""
     table = read_published_statistics([a, b])
     if table is None:
         table = compute_cycle_statistics(a, b, f"{_CLOCK}|{_PRESSURE}")
     if table is None or table.is_empty():
         return
     clocks = _find_moved_clocks(table)
-    for row in clocks.head(0 if has_shares else params.MAX_CLOCKS_NAMED).iter_rows(named=True):
+    for row in clocks.head(params.MAX_CLOCKS_NAMED if explained is None else 0).iter_rows(named=True):
         is_slower = row["change"] < 0
         effect = "explains slower work without a change of code" if is_slower else "speeds the work up"
         lead = f"{row['metric']} on {row['device']} {_format_levels(row)}"
@@ -148,7 +150,8 @@ def _iter_counter_causes(a: Run, b: Run, *, has_shares: bool) -> Iterator[Findin
         yield "cause", f"{lead} ({evidence}): it {effect}", row["metric"]
     if "cycles_a" in table.columns:
         yield from _iter_clock_causes(table.filter(pl.col("metric").is_in(clocks["metric"].implode())))
-    yield from _iter_pressure_causes(table)
+    pressure = table.filter(~pl.col("metric").is_in(explained or [""]))
+    yield from _iter_pressure_causes(pressure, has_shares=explained is not None)
 
 
 def _find_moved_clocks(table: pl.DataFrame) -> pl.DataFrame:
@@ -190,17 +193,20 @@ def _iter_clock_causes(table: pl.DataFrame) -> Iterator[Finding]:
         yield "cause", f"{row['function']}: {times}: the clock explains {explains}", row["function"]
 
 
-def _iter_pressure_causes(table: pl.DataFrame) -> Iterator[Finding]:
+def _iter_pressure_causes(table: pl.DataFrame, *, has_shares: bool) -> Iterator[Finding]:
     """Yield pressure counters that moved: work waited because others used the machine."""
     rows = _find_moved_metrics(table.filter(pl.col("metric").str.contains(f"(?i){_PRESSURE}")))
     for row in rows.sort("metric").iter_rows(named=True):
         if abs(row["after"] - row["before"]) >= params.MIN_PRESSURE_CHANGE_PCT:
             more = "more" if row["after"] > row["before"] else "less"
+            effect = "which changes times without a change of code"
+            if has_shares:
+                effect = "but within the runs no step took longer for it"
             sentence = (
                 f"{row['metric']} {row['before']:.0f}% → {row['after']:.0f}%: work waited for resources that "
-                f"others used during {more} of the time, which changes times without a change of code"
+                f"others used during {more} of the time, {effect}"
             )
-            yield "cause", sentence, row["metric"]
+            yield "not concluded" if has_shares else "cause", sentence, row["metric"]
 
 
 def _iter_traffic_causes(a: Run, b: Run, look: Look) -> Iterator[Finding]:

@@ -3,8 +3,10 @@
 Work of c cycles takes c / f, so time follows a power of the clock between −1 and 0, shrunk towards −1; the
 time of a fixed loop is an inverse clock. What other programs do to the machine (usage, pressure, stolen time)
 can only slow a step. One ridge regression with these signs estimates both effects over the steps within each
-run, where the code is constant; applied to the difference of the runs, they give the shares. What a program
-does itself (its own usage, its memory) is no cause.
+run, where the code is constant; applied to the difference of the runs, they give the shares. A load counts by
+no more than either run alone allows. The machine slows all rows, so no more of a change is explained than
+rows have in common: one row that takes longer is the code's. What a program does itself (its own usage, its
+memory) is no cause.
 """
 
 import re
@@ -69,6 +71,8 @@ def explain_change(a: Run, b: Run, look: Look) -> ExplainedChange | None:
         return None
     before, after = (float(np.exp(_compute_median(what, side))) for side in (left, right))
     shares = _compute_shares(what, left, right, names, a)
+    common = _compute_common_share(a, b, phase, _compute_change(what, left, right))
+    shares = shares.with_columns(pl.col("share") * min(1.0, common / max(float(shares["share"].sum()), 1e-9)))
     return ExplainedChange(phase, what, before, after, shares, len(names))
 
 
@@ -84,6 +88,33 @@ def _compute_shares(
     units = [_find_unit(m, a) for m in moved]
     columns = {"metric": moved, "unit": units, "before": before, "after": after, "share": shares}
     return pl.DataFrame(columns, schema=_SCHEMA).sort("share", "metric", descending=[True, False])
+
+
+def _compute_common_share(a: Run, b: Run, phase: str | None, change: float) -> float:
+    """Compute the largest share of a log change that rows may have in common; 1 with too few rows.
+
+    It is their median, and the error that the scatter of the rows leaves it.
+    """
+    left, right = (_compute_row_medians(run, phase) for run in (a, b))
+    rows = left.join(right, on="name", suffix="_b").filter((pl.col("ns") > 0) & (pl.col("ns_b") > 0))
+    rows = rows.filter(pl.col("ns") >= params.COMMON_SHIFT_MIN_SHARE * pl.col("ns").sum())
+    if rows.height < params.COMMON_MODE_MIN_ROWS:
+        return 1.0
+    shifts = rows.select((pl.col("ns_b") / pl.col("ns")).log()).to_series().to_numpy() / change
+    center = float(np.median(shifts))
+    error = params.MAD_TO_SD * float(np.median(np.abs(shifts - center))) * np.sqrt(np.pi / 2 / len(shifts))
+    return float(np.clip(center + params.EFFECT_LIMIT_SE * error, 0.0, 1.0))
+
+
+def _compute_row_medians(run: Run, phase: str | None) -> pl.DataFrame:
+    """Compute the median time per token of each row over the steps in which it runs: name, ns."""
+    steps, _ = drop_warm_up(compute_step_totals(run, phase))
+    rows = selection.select_timed(run, Look(phase=phase)).filter(
+        pl.col("step").is_in(steps["step"].implode())
+    )
+    sums = rows.group_by(pl.col("name").cast(pl.String), "step").agg(pl.col("dur").sum()).collect()
+    per_token = sums.join(steps.select("step", "tokens"), on="step", maintain_order="left")
+    return per_token.group_by("name").agg(ns=(pl.col("dur") / pl.col("tokens")).median())
 
 
 def _compute_median(what: str, side: pl.DataFrame) -> float:
@@ -161,16 +192,27 @@ def _estimate_effects(what: str, left: pl.DataFrame, right: pl.DataFrame, moved:
     before, after = (
         np.column_stack([_to_time_driver(m, side[m].to_numpy()) for m in moved]) for side in (left, right)
     )
-    drivers = np.concatenate([_remove_trend(before), _remove_trend(after)])
-    time = np.concatenate([_remove_trend(side[what].to_numpy()[:, None])[:, 0] for side in (left, right)])
-    noise = max(float(np.std(time)), params.MIN_REGRESSION_SD)
+    drivers = _remove_trend(before), _remove_trend(after)
+    times = [_remove_trend(side[what].to_numpy()[:, None])[:, 0] for side in (left, right)]
+    noise = max(float(np.std(np.concatenate(times))), params.MIN_REGRESSION_SD)
     is_clock = np.array([bool(CLOCK_METRICS.search(m)) for m in moved])
     prior = np.where(is_clock, -1.0, 0.0)
     prior_sd = np.where(is_clock, params.CLOCK_POWER_SD, params.LOAD_EFFECT_SD)
     bounds = np.where(is_clock, -1.0, 0.0), np.where(is_clock, 0.0, np.inf)
-    system = np.vstack([drivers / noise, np.diag(1 / prior_sd)])
-    coefficients = lsq_linear(system, np.concatenate([time / noise, prior / prior_sd]), bounds).x
+    system = np.vstack([np.concatenate(drivers) / noise, np.diag(1 / prior_sd)])
+    values = np.concatenate([np.concatenate(times) / noise, prior / prior_sd])
+    coefficients = lsq_linear(system, values, bounds).x
+    for driver, time in zip(drivers, times, strict=True):
+        limits = _compute_upper_limits(driver / noise, time / noise, prior, prior_sd)
+        coefficients = np.where(is_clock, coefficients, np.minimum(coefficients, limits))
     return np.asarray(coefficients * (after.mean(axis=0) - before.mean(axis=0)))
+
+
+def _compute_upper_limits(driver: Floats, time: Floats, prior: Floats, prior_sd: Floats) -> Floats:
+    """Compute the largest effects that the steps of one run allow; driver and time are in SDs of noise."""
+    covariance = np.linalg.inv(driver.T @ driver + np.diag(prior_sd**-2))
+    mean = covariance @ (driver.T @ time + prior / prior_sd**2)
+    return np.asarray(np.maximum(0.0, mean + params.EFFECT_LIMIT_SE * np.sqrt(np.diag(covariance))))
 
 
 def _remove_trend(values: Floats) -> Floats:

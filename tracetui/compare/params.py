@@ -24,6 +24,7 @@ METADATA_FACTORS: Final = {  # in the order of the reasons
     "dtype": 0.9, "quant": 0.9, "prompt_tokens": 0.8, "weights": 0.95, "driver": 0.98,
 }  # fmt: skip
 # Factor of the score for each further reason; chosen
+WORK_FACTOR: Final = 0.4  # the steps of the longest phase compute something else
 SOURCE_REASON_FACTOR: Final = 0.2  # the source itself advises against the comparison
 LENS_FACTOR: Final = 0.3
 PHASE_FACTOR: Final = 0.2  # no phase in common
@@ -39,6 +40,10 @@ WARM_UP_RATIO: Final = 1.5  # a leading step this many times the median of those
 WARM_UP_LOOKAHEAD_STEPS: Final = 10  # steps after it that the median is taken over; chosen
 MAX_WARM_UP_SHARE: Final = 0.1  # largest share of the steps that may count as warm-up; chosen
 SPARSE_CELLS_PER_TIMED_ROW: Final = 2  # rows × steps per timed row above which sums are kept sparse; chosen
+STEP_SIZE_RATIO: Final = 1.1  # ratio of average sizes from which steps that vary are other work; chosen
+SAME_CUT_LOG: Final = (
+    0.05  # log ratio of launches to that of other rows, from which a row is cut anew; chosen
+)
 
 # Other programs on the CPU
 
@@ -119,6 +124,8 @@ LARGEST_CHANGE_PCT: Final = 1000  # end of an interval beyond which its digits s
 NAMED_CHANGE_SHARE: Final = 0.9  # share of a phase's change whose carriers are named; chosen
 REDUNDANT_CHANGE_SHARE: Final = 0.2  # kernels whose change is so near to the step's are omitted; chosen
 MAX_PHASES_NAMED: Final = 4
+MAX_ARGUMENTS_NAMED: Final = 6  # words of a command line
+MAX_KERNELS_NAMED: Final = 5  # that ran instead of others
 MAX_CARRIERS_NAMED: Final = 7
 MAX_SMALL_CHANGES_NAMED: Final = 4
 NEARLY_DECIDED_P: Final = 0.2  # adjusted p below which the headline names an undecided row; chosen
@@ -155,4 +162,5 @@ MIN_METRIC_CHANGE: Final = 0.05  # log change of a clock, or share of a load, th
 METRIC_ALPHA: Final = 0.01  # significance level of such a metric
 CLOCK_POWER_SD: Final = 0.25  # prior SD of the power of a clock that time follows, around −1; chosen
 LOAD_EFFECT_SD: Final = 2.0  # prior SD of the log time that a full load costs; chosen
+EFFECT_LIMIT_SE: Final = 2.0  # standard errors above a run's own estimate that a load may count by; chosen
 MIN_REGRESSION_SD: Final = 1e-3  # smallest SD of the noise in that regression; chosen

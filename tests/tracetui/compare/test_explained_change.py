@@ -89,6 +89,31 @@ def test_a_change_of_code_is_left_unexplained() -> None:
     assert sum(actual.values()) + rest == pytest.approx(1.0)
 
 
+def test_one_slower_row_is_no_effect_of_the_machine() -> None:
+    """Pressure slows all rows within both runs, and moved; the change is one row's, six times as much."""
+
+    def made_of_rows(name: str, usage: float, slow: float) -> Run:
+        run = made(name, usage=usage, by_usage=0.5)
+        steps = run.events.filter(pl.col("kind") == "kernel")
+        rows = [
+            steps.with_columns(
+                name=pl.lit(row).cast(pl.Categorical), dur=(pl.col("dur") * factor / 8).cast(pl.Int64)
+            )
+            for row, factor in (*((f"row {i}", 1.0) for i in range(7)), ("planted", slow))
+        ]
+        others = run.events.filter(pl.col("kind") != "kernel").with_columns(
+            dur=pl.when(pl.col("kind") == "step")
+            .then((pl.col("dur") * (7 + slow) / 8).cast(pl.Int64))
+            .otherwise("dur")
+        )
+        return build_run(name, {}, pl.concat([others, *rows]), Log())
+
+    a, b = made_of_rows("a", 6.0, 1.0), made_of_rows("b", 12.0, 2.6)
+    actual, rest = shares(a, b)
+    assert actual.get("host_cpu_usage", 0.0) == pytest.approx(0.03 / np.log(9.6 / 8), abs=0.1)
+    assert rest > 0.7
+
+
 def test_no_cause_is_seen_where_what_moved_costs_nothing() -> None:
     """Others used the machine, but inside the runs no step is slower for it."""
     a, b = made("a", by_usage=0.0), made("b", usage=56.0, work=1.3, by_usage=0.0)
