@@ -23,8 +23,8 @@ MAX_FINDINGS: Final = 5
 MAX_NAME_CHARS: Final = 60
 BARS_SIZE: Final = ink.DrawSize(72, 6, colours=False)
 ROW_COLUMNS: Final = (
-    "name", "phase", "total_a_ns", "total_b_ns", "delta_ns", "change_pct", "verdict", "interval", "per",
-    "p_adjusted", "cliff", "match",
+    "name", "instead", "phase", "total_a_ns", "total_b_ns", "delta_ns", "change_pct", "verdict", "interval",
+    "per", "p_adjusted", "cliff", "match",
 )  # fmt: skip
 TOTAL_COLUMNS: Final = ("total_a_ns", "total_b_ns", "delta_ns", "change_pct")
 CHANGED_VERDICTS: Final = ("slower", "faster", "new", "gone")

@@ -7,6 +7,7 @@ evidence/: statistical tests of rows and phases; how many recordings they need
 words/: the sentences about a comparison
 run_sides: the compared runs, which of them count as samples, and what is known about their noise
 diff: compare two runs row by row: matched rows, exact parts of the change, verdicts
+replaced_rows: name what ran instead of a kernel that is gone
 row_diff: compare one row of a diff: its launches, its time per step, the counters meanwhile
 layer_diff: compare two runs layer by layer
 growth_laws: compare how the ops of two runs grow with the context

@@ -13,12 +13,15 @@ from tracetui.analysis.frames.codes import group_by_packed_key
 from tracetui.analysis.frames.selection import common_value, list_ranks, select_timed
 from tracetui.analysis.time import step_sampling
 from tracetui.analysis.time.step_table import compute_idle_ns
+from tracetui.compare import params
 from tracetui.compare.evidence.phase_totals import compute_phase_totals
 from tracetui.compare.evidence.row_evidence import SideNames, judge_rows
 from tracetui.compare.evidence.sample_size import measure_longest_recording
 from tracetui.compare.pairing.comparability import Comparability, judge_comparability
+from tracetui.compare.pairing.equal_work import WorkDifference, find_work_differences
 from tracetui.compare.pairing.row_matching import RowMatch, match_rows, parse_fusions, resolve_links
 from tracetui.compare.pairing.step_times import make_row_key, select_keyed_rows
+from tracetui.compare.replaced_rows import name_replacements
 from tracetui.compare.run_sides import Sides
 from tracetui.look import Look
 
@@ -26,6 +29,7 @@ IDLE_TIME: Final = "idle time between the first and the last kernel of each step
 UNMEASURED_TIME: Final = "time of the steps outside the measured kernels"
 CHANGE_PARTS: Final = ("calls_ns", "time_ns", "new_ns", "gone_ns")
 
+_TESTED: Final = ("p", "p_adjusted", "low_ns", "high_ns")
 _LABELS: Final = {"op": pl.String(), "layer": pl.Int32(), "category": pl.String(), "shape": pl.String()}
 _KEY: Final = {"name": pl.String(), "phase": pl.String(), "rank": pl.Int64()}
 _ROW_SCHEMA: Final = {
@@ -46,6 +50,7 @@ class Diff:
     sides: Sides
     rows: pl.DataFrame
     comparability: Comparability
+    works: tuple[WorkDifference, ...]  # in what the work of the sides differs
     matches: tuple[RowMatch, ...]
     gap_ns: int | None  # change of the time between kernels; None if it is unknown for a run
     gap_label: str  # which time that is
@@ -67,10 +72,19 @@ def compare_runs(runs: Sequence[Run], look: Look) -> Diff:
 
 @lru_cache(maxsize=2)  # several views of a pair are asked one after the other
 def _compare_cached(sides: Sides, look: Look) -> Diff:
-    (rows, comparability, matches, sampling), (gap, phases) = run_parallel((
+    (rows, totals, matches, sampling), (gap, phases, works) = run_parallel((
         lambda: _compare_rows(sides, look),
-        lambda: (_compute_gap_change(sides, look), compute_phase_totals(sides, look)),
+        lambda: (
+            _compute_gap_change(sides, look),
+            compute_phase_totals(sides, look),
+            find_work_differences(sides[0], sides[1], look.terms.align),
+        ),
     ))  # fmt: skip
+    main = select_longest_phase(phases)
+    unequal = [w for w in works if w.is_work and w.is_about(main)]
+    comparability = judge_comparability(sides, matches, totals, unequal)
+    rows, phases = clear_unequal_work(rows, works), clear_unequal_work(phases, works)
+    phases = phases if sides.has_known_spread else _clear_single_steps(phases)
     notes = [*sides.notes]
     if look.terms.ranks_apart:
         ranks = f"rows of {len(list_ranks(sides[0]))} ranks are separate"
@@ -80,13 +94,13 @@ def _compare_cached(sides: Sides, look: Look) -> Diff:
         notes += [f"{run.name}: {note}" for note in step_sampling.note_sampling(run, look, scaled=True)]
     a, b, _ = sides.groups
     seconds = measure_longest_recording((*a, *b))
-    return Diff(sides, rows, comparability, tuple(matches), *gap, tuple(notes), phases, seconds)
+    return Diff(sides, rows, comparability, works, tuple(matches), *gap, tuple(notes), phases, seconds)
 
 
 def _compare_rows(
     sides: Sides, look: Look
-) -> tuple[pl.DataFrame, Comparability, Sequence[RowMatch], tuple[str, ...]]:
-    """Build the rows, their comparability and matches, and notes on how they were sampled."""
+) -> tuple[pl.DataFrame, tuple[list[int], list[int]], Sequence[RowMatch], tuple[str, ...]]:
+    """Build the rows, the totals and matches of both sides' rows, and notes on how they were sampled."""
     left, right = run_parallel([partial(sum_rows, run, look=look) for run in sides])
     matches = match_rows(left, right, resolve_links(look.terms.links, *sides))
     totals = left["total_ns"].to_list(), right["total_ns"].to_list()
@@ -99,8 +113,57 @@ def _compare_rows(
     evidence, notes = judge_rows(sides, look, rows, keys)
     members = (_build_list_column(f"members_{s}", [pair[i] for pair in names]) for i, s in enumerate("ab"))
     rows = _clear_mixed_verdicts(rows.hstack(evidence).with_columns(*members))
+    rows = _with_totals(rows, _has_no_median() | _is_cut_differently())
+    rows = rows.with_columns(name_replacements(sides, rows))
     rows = rows.sort(pl.col("delta_ns").abs(), "name", descending=[True, False], maintain_order=True)
-    return rows, judge_comparability(sides, matches, totals), matches, notes
+    return rows, totals, matches, notes
+
+
+def _has_no_median() -> pl.Expr:
+    """True for rows that run outside of the compared steps, or in fewer than half of them."""
+    return (pl.col("median_a_ns") == 0) & (pl.col("median_b_ns") == 0)
+
+
+def _is_cut_differently() -> pl.Expr:
+    """True for rows per launch whose numbers of launches differ in another ratio than those of other rows."""
+    has_both = (pl.col("count_a") > 0) & (pl.col("count_b") > 0)
+    ratio = pl.when(has_both).then(pl.col("count_b") / pl.col("count_a"))
+    typical = ratio.filter(pl.col("match") == "exact").median().over("phase")
+    return (pl.col("per") == "launch") & ((ratio / typical.fill_null(1.0)).log().abs() > params.SAME_CUT_LOG)
+
+
+def _with_totals(rows: pl.DataFrame, is_by_total: pl.Expr) -> pl.DataFrame:
+    """Replace the medians of some rows by the totals of the whole runs, which have no test."""
+    is_by_total = is_by_total.fill_null(value=False)
+    names = (("median_a_ns", "total_a_ns"), ("median_b_ns", "total_b_ns"), ("median_delta_ns", "delta_ns"))
+    medians = (
+        pl.when(is_by_total).then(pl.col(total).cast(pl.Float64)).otherwise(median).alias(median)
+        for median, total in names
+    )
+    tested = (pl.when(~is_by_total).then(c).alias(c) for c in (*_TESTED, "cliff"))
+    return rows.with_columns(
+        *medians, *tested,
+        per=pl.when(is_by_total).then(pl.lit("run")).otherwise("per"),
+        verdict=pl.when(is_by_total).then(pl.lit("~")).otherwise("verdict"),
+    )  # fmt: skip
+
+
+def select_longest_phase(phases: pl.DataFrame) -> str | None:
+    """Select the phase that takes longest on both sides; None without phases."""
+    size = (pl.col("a_ns") + pl.col("b_ns")) * pl.col("steps").clip(1)
+    return phases.sort(size, descending=True, maintain_order=True)["phase"][0] if phases.height else None
+
+
+def clear_unequal_work(table: pl.DataFrame, works: Sequence[WorkDifference]) -> pl.DataFrame:
+    """Clear the verdicts on phases whose steps compute something else: the times stay, as facts."""
+    different = [w.phase for w in works if w.is_work]
+    if not different:
+        return table
+    is_unequal = pl.lit(None in different) | pl.col("phase").is_in(different, nulls_equal=True)
+    decided = pl.col("verdict").is_in(["slower", "faster", "same"])
+    verdict = pl.when(is_unequal & decided).then(pl.lit("~")).otherwise("verdict")
+    tested = (pl.when(~is_unequal).then(c).alias(c) for c in _TESTED if c in table.columns)
+    return table.with_columns(*tested, verdict=verdict)
 
 
 def _clear_mixed_verdicts(rows: pl.DataFrame) -> pl.DataFrame:
@@ -109,6 +172,13 @@ def _clear_mixed_verdicts(rows: pl.DataFrame) -> pl.DataFrame:
     is_mixed = (pl.col("match") == "category") & has_several
     p_values = (pl.when(~is_mixed).then(c).alias(c) for c in ("p", "p_adjusted"))
     return rows.with_columns(*p_values, verdict=pl.when(is_mixed).then(pl.lit("~")).otherwise("verdict"))
+
+
+def _clear_single_steps(phases: pl.DataFrame) -> pl.DataFrame:
+    """Clear the tests of phases of which each run has one step: how far two steps differ is unknown."""
+    is_single = pl.col("steps") == 1
+    tested = (pl.when(~is_single).then(c).alias(c) for c in _TESTED if c in phases.columns)
+    return phases.with_columns(*tested, verdict=pl.when(is_single).then(pl.lit("~")).otherwise("verdict"))
 
 
 def change_ns() -> pl.Expr:

@@ -268,7 +268,8 @@ def _format_slower_row(row: dict[str, Any]) -> str:
     before, after = (units.format_duration(row[c]) for c in ("median_a_ns", "median_b_ns"))
     change = f" {row['median_delta_ns'] / row['median_a_ns']:+.1%}" if row["median_a_ns"] else ""
     where = f" in {row['phase']}" if row["phase"] else ""
-    return f"{row['name']}{change}{where} ({before} → {after} per {row['per']}, p {row['p_adjusted']:.2g})"
+    name = row["instead"] or row["name"]
+    return f"{name}{change}{where} ({before} → {after} per {row['per']}, p {row['p_adjusted']:.2g})"
 
 
 def print_file_groups(args: Namespace, threshold: float) -> int:

@@ -62,6 +62,7 @@ def _build_answer(runs: Sequence[Run], look: Look) -> Answer:
     along = find_axis(runs)
     law = fit_scaling(table, along) if along is not None and table.columns else None
     notes += _describe_means(table, min(look.terms.baseline or 0, len(runs) - 1), unit)
+    notes += _describe_work(runs, look)
     if table.columns:
         table, how = _divide_by_baseline(table, runs, look, unit)
         notes.append(how)
@@ -85,6 +86,20 @@ def _describe_means(table: "RunMatrix", base: int, unit: str) -> list[str]:
     means = [(n, compute_geometric_mean(values[base], v)) for n, v in zip(names, values, strict=True)]
     ratios = [f"{name} {mean:.3g}×" for i, (name, mean) in enumerate(means) if i != base and mean is not None]
     return [f"geometric mean of the rows, relative to {names[base]}: {', '.join(ratios)}"] if ratios else []
+
+
+def _describe_work(runs: Sequence[Run], look: Look) -> list[str]:
+    """Return a note for each run whose work differs from that of the baseline, if there is one."""
+    from tracetui.compare.pairing.equal_work import describe_differences, find_work_differences
+
+    if look.terms.baseline is None:
+        return []
+    base = min(look.terms.baseline, len(runs) - 1)
+    notes = []
+    for label, run in zip(build_labels(*runs), runs, strict=True):
+        works = find_work_differences(runs[base], run, look.terms.align) if run is not runs[base] else ()
+        notes += [f"{label}: {line}" for line in describe_differences(works)]
+    return notes
 
 
 def _divide_by_baseline(

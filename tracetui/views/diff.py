@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from tracetui.compare.diff import Diff
 
 COLUMNS: Final = (
-    "name", "total_a_ns", "total_b_ns", "delta_ns", "change_pct", "verdict", "share", "p_adjusted", "cliff",
-    "count_a", "count_b", "median_a_ns", "median_b_ns", "median_delta_ns", "median_change_pct", "per",
-    "low_ns", "high_ns", "p", "n_a", "n_b", "calls_ns", "time_ns", "match", "fused", "op", "layer", "rank",
-    "phase", "category", "shape", "name_a", "name_b",
+    "name", "total_a_ns", "total_b_ns", "delta_ns", "change_pct", "verdict", "instead", "share", "p_adjusted",
+    "cliff", "count_a", "count_b", "median_a_ns", "median_b_ns", "median_delta_ns", "median_change_pct",
+    "per", "low_ns", "high_ns", "p", "n_a", "n_b", "calls_ns", "time_ns", "match", "fused", "op", "layer",
+    "rank", "phase", "category", "shape", "name_a", "name_b",
 )  # fmt: skip
 SIDES: Final = (
     ("name_a", "count_a", "median_a_ns", "total_a_ns"),
@@ -37,8 +37,8 @@ MEDIAN_SIDES: Final = (
 UNEQUAL_LAUNCHES_SHARE: Final = 0.01  # more launches than this on one side make totals misleading
 IMPORTANCE: Final = (*COLUMNS[:6], "phase", "bar", *COLUMNS[6:])
 MEDIANS_FIRST: Final = (
-    "name", *MEDIAN_COLUMNS, "verdict", "phase", "per", "p_adjusted", "cliff", "share", "total_a_ns",
-    "total_b_ns", "delta_ns", "change_pct",
+    "name", *MEDIAN_COLUMNS, "verdict", "phase", "instead", "per", "p_adjusted", "cliff", "share",
+    "total_a_ns", "total_b_ns", "delta_ns", "change_pct",
 )  # fmt: skip
 UNEQUAL_TOTALS: Final = "the totals cover unequal amounts of work"
 VERDICT_STYLES: Final = {"slower": "bad", "faster": "good", "new": "warn", "gone": "warn"}

@@ -1,7 +1,7 @@
 """Score whether two runs may be compared, and list every reason against it."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +11,7 @@ from capture.run import Run
 from tracetui.analysis.frames.selection import list_lenses, list_phases, list_ranks
 from tracetui.analysis.time import step_sampling
 from tracetui.compare import params
+from tracetui.compare.pairing.equal_work import WorkDifference
 from tracetui.compare.pairing.row_matching import RowMatch
 from tracetui.compare.pairing.step_times import compute_step_totals
 from tracetui.compare.run_sides import Sides
@@ -37,16 +38,21 @@ class Comparability:
 
 
 def judge_comparability(
-    sides: Sides, matches: Sequence[RowMatch], totals: tuple[Sequence[int], Sequence[int]]
+    sides: Sides,
+    matches: Sequence[RowMatch],
+    totals: tuple[Sequence[int], Sequence[int]],
+    works: Sequence[WorkDifference] = (),
 ) -> Comparability:
     """Multiply the factors of all checks; keep the reasons of those below 1.
 
-    `totals` has the ns of each row of a and of b, which `matches` refers to by index.
+    `totals` has the ns of each row of a and of b, which `matches` refers to by index; `works` is what the
+    steps of the longest phase compute differently.
     """
     a, b = sides
     reasons = [
         *_check_source(a, b),
-        *_check_metadata(a, b),
+        *((params.WORK_FACTOR, f"not the same work: {work}") for work in works),
+        *_check_metadata(a, b, {work.what for work in works}),
         *_check_matched_share(matches, totals),
         *_check_lens(a, b),
         *_check_phases(a, b),
@@ -69,10 +75,10 @@ def _check_source(a: Run, b: Run) -> Iterator[ScoredReason]:
         yield params.SOURCE_REASON_FACTOR, reason
 
 
-def _check_metadata(a: Run, b: Run) -> Iterator[ScoredReason]:
+def _check_metadata(a: Run, b: Run, named: Collection[str] = ()) -> Iterator[ScoredReason]:
     for key, factor in params.METADATA_FACTORS.items():
         x, y = a.meta.get(key), b.meta.get(key)
-        if x is not None and y is not None and x != y:
+        if key not in named and x is not None and y is not None and x != y:
             yield factor, f"{key} differs: {x} against {y}"
 
 

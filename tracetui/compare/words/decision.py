@@ -1,21 +1,26 @@
 """The first lines about a comparison: each phase, what carries its change, and the headline."""
 
 import math
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from functools import lru_cache
 from typing import Any, Final
 
 import polars as pl
 
+from capture.run import Run
 from tracetui import units
+from tracetui.analysis.frames.selection import select_timed
 from tracetui.analysis.frames.statistics import MIN_SAMPLES
 from tracetui.compare import params
 from tracetui.compare.diff import Diff, change_ns
 from tracetui.compare.evidence.phase_totals import GAP, KERNELS, STEP
 from tracetui.compare.evidence.sample_size import estimate_recordings_needed, format_requirement
+from tracetui.compare.pairing.equal_work import UNEQUAL_WORK, WorkDifference, describe_differences
+from tracetui.compare.replaced_rows import has_lost_inner_rows
 from tracetui.compare.run_sides import Sides
 from tracetui.glyphs import map_display_names
-from tracetui.look import Terms
+from tracetui.look import Look, Terms
 
 GAP_NAME: Final = "time between kernels"
 DECIDED: Final = ("slower", "faster", "same")
@@ -31,10 +36,15 @@ class Decision:
 
     phases: pl.DataFrame  # phase, what (its step time if known, and its kernels), with verdicts
     carriers: pl.DataFrame  # phase, name, delta_ns, change_pct, verdict, share, named
+    works: tuple[WorkDifference, ...] = ()  # in what the work of the runs differs
 
     def as_dict(self) -> dict[str, Any]:
         """Convert to a JSON object."""
-        return {"phases": self.phases.to_dicts(), "carried_by": self.carriers.to_dicts()}
+        return {
+            "phases": self.phases.to_dicts(),
+            "carried_by": self.carriers.to_dicts(),
+            "differences": [asdict(work) for work in self.works],
+        }
 
 
 def compute_decision(compared: Diff) -> Decision:
@@ -42,22 +52,28 @@ def compute_decision(compared: Diff) -> Decision:
     totals = compared.phases
     size = ((pl.col("a_ns") + pl.col("b_ns")) * pl.col("steps").clip(1)).max().over("phase")
     phases = totals.filter(pl.col("what") != GAP).sort(size, descending=True, maintain_order=True)
-    return Decision(phases, _find_carriers(compared, phases.unique("phase", maintain_order=True)))
+    carriers = _find_carriers(compared, phases.unique("phase", maintain_order=True))
+    return Decision(phases, carriers, compared.works)
 
 
 def _find_carriers(compared: Diff, phases: pl.DataFrame) -> pl.DataFrame:
     """Find the rows and gaps that make up each phase's change, per step or token, largest first."""
     gaps = compared.phases.filter(pl.col("what") == GAP).select(
-        "phase", pl.lit(GAP_NAME).alias("name"), "delta_ns", "verdict", before="a_ns"
+        "phase",
+        pl.lit(GAP_NAME).alias("name"),
+        "delta_ns",
+        "verdict",
+        before="a_ns",
+        instead=pl.lit(None, pl.String),
     )
-    has_median = pl.col("median_delta_ns").is_not_null() & (pl.col("per") != "launch")
+    has_median = pl.col("median_delta_ns").is_not_null() & ~pl.col("per").is_in(["launch", "run"])
     per = phases.select("phase", pl.col("steps").clip(1).alias("units"))
     delta = pl.when(has_median).then("median_delta_ns").otherwise(pl.col("delta_ns") / pl.col("units"))
     before = pl.when(has_median).then("median_a_ns").otherwise(pl.col("total_a_ns") / pl.col("units"))
     rows = compared.rows.join(per, on="phase", nulls_equal=True, maintain_order="left")
-    rows = rows.select("phase", "name", delta.alias("delta_ns"), "verdict", before=before)
+    rows = rows.select("phase", "name", delta.alias("delta_ns"), "verdict", "instead", before=before)
     size = pl.col("delta_ns").abs()
-    table = pl.concat([gaps, rows], how="vertical_relaxed").drop_nulls("delta_ns")
+    table = pl.concat([gaps, rows], how="diagonal_relaxed").drop_nulls("delta_ns")
     table = table.sort(size, "name", descending=[True, False], maintain_order=True)
     share = (size / size.sum()).over("phase")
     share_before = share.cum_sum().over("phase") - share
@@ -82,18 +98,43 @@ def is_decided(compared: Diff) -> bool:
 
 @lru_cache(maxsize=2)  # a view asks for the lines and for their number
 def describe_decision(compared: Diff, terms: Terms) -> tuple[str, ...]:
-    """Describe each phase in a line, followed by what carries its change and small decided changes."""
+    """Describe in what the work differs; then each phase, and what carries its change."""
     decision = compute_decision(compared)
-    lines = []
+    differences, lines = describe_differences(compared.works), list[str]()
     for phase in decision.phases["phase"].unique(maintain_order=True).head(params.MAX_PHASES_NAMED):
         in_phase = pl.col("phase").eq_missing(pl.lit(phase, pl.String))
         total, *kernels = decision.phases.filter(in_phase).to_dicts()
         rows = (total, *(k for k in kernels if not _is_redundant(total, k)))
         lines += [_describe_total(row, compared, terms) for row in rows]
+        if differences and differences[0].startswith(UNEQUAL_WORK):
+            lines.insert(0, differences.pop(0))
         carriers = decision.carriers.filter(in_phase)
-        details = _describe_carriers(carriers), _describe_small_changes(carriers)
+        described = _describe_carriers(carriers), _describe_small_changes(carriers)
+        replaced = _describe_replaced(carriers), _describe_merged_rows(compared, carriers)
+        details = *differences, *described, *replaced
         lines += [f"  {text}" for text in details if text]
-    return tuple(lines)
+        differences.clear()
+    return tuple(lines) or tuple(differences)
+
+
+def _describe_replaced(rows: pl.DataFrame) -> str:
+    """Describe what ran instead of kernels that are gone; empty if nothing did that the lines above lack."""
+    is_above = pl.col("named") | pl.col("verdict").is_in(["slower", "faster"])
+    replaced = rows.filter(pl.col("instead").is_not_null() & ~is_above)
+    return f"ran instead: {_list_changes(replaced, params.MAX_ROWS_LISTED)}" if replaced.height else ""
+
+
+def _describe_merged_rows(compared: Diff, carriers: pl.DataFrame) -> str:
+    """Describe a module whose inner rows are gone because b runs it as one; empty if there is none."""
+    phases = carriers["phase"].unique().to_list()
+    rows = compared.rows.filter(pl.col("phase").is_in(phases, nulls_equal=True))
+    for row in rows.iter_rows(named=True):
+        inner = rows.filter(pl.col("verdict") == "gone")
+        if has_lost_inner_rows(row) and inner.height:
+            merged = carriers.filter(pl.col("name").is_in([row["name"], *inner["name"]]))
+            change = units.format_difference(float(merged["delta_ns"].sum()))
+            return f"{row['name_b']} runs as one row in b, {inner.height} rows inside it are gone: {change}"
+    return ""
 
 
 def _is_redundant(step: dict[str, Any], kernels: dict[str, Any]) -> bool:
@@ -106,6 +147,7 @@ def _is_redundant(step: dict[str, Any], kernels: dict[str, Any]) -> bool:
 def _describe_total(row: dict[str, Any], compared: Diff, terms: Terms) -> str:
     """Describe a phase: `SLOWER: decode step 10 ms → 12 ms per token, +2 ms (+20.0%); p 0.001`."""
     a, b = row["a_ns"], row["b_ns"]
+    works = [w for w in compared.works if w.is_work and w.is_about(row["phase"])]
     what = {STEP: "step", KERNELS: "kernels"}[row["what"]]
     unit = "in all" if row["per"] == "run" else f"per {row['per']}"
     change = ""
@@ -113,8 +155,48 @@ def _describe_total(row: dict[str, Any], compared: Diff, terms: Terms) -> str:
         change = f", {units.format_difference(b - a)} ({100 * (b / a - 1):+.1f}%{_format_interval(row)})"
     lead = f"{row['phase']} {what}" if row["phase"] else what
     head = f"{lead} {units.format_duration(a)} → {units.format_duration(b)} {unit}{change}"
+    if works:
+        return f"not judged: {head}{_format_per_sequence(row, works)}"
+    if row["steps"] == 1 and row["verdict"] == "~":
+        facts = _describe_counts(compared, row["phase"])
+        return f"as measured: {head}; {facts}1 step per side shows no spread: record {MIN_SAMPLES} or more"
     word, why = _describe_verdict(row, compared, terms)
     return f"{word}: {head}{_format_rate(row)}{f'; {why}' if why else ''}"
+
+
+def _describe_counts(compared: Diff, phase: str | None) -> str:
+    """Describe launches, bytes and FLOPs of a phase on both sides, as far as both report them."""
+    facts = []
+    sums = [_sum_counts(run, phase) for run in compared.sides]
+    for what, form in (
+        ("launches", "{:,.0f}".format),
+        ("bytes", units.format_size),
+        ("FLOP", "{:.3g}".format),
+    ):
+        a, b = (side.get(what) or 0 for side in sums)
+        if a and b:
+            is_same = abs(b / a - 1) < params.SAME_BYTES_SHARE
+            facts.append(f"{form(a)} {what}" if is_same else f"{form(a)} → {form(b)} {what}")
+    return f"{', '.join(facts)}; " if facts else ""
+
+
+def _sum_counts(run: Run, phase: str | None) -> dict[str, float]:
+    columns = {"launches": pl.len(), "bytes": pl.col("bytes").sum(), "FLOP": pl.col("flops").sum()}
+    reported = {c: e for c, e in columns.items() if c == "launches" or run.has({"FLOP": "flops"}.get(c, c))}
+    rows = select_timed(run, Look(phase=phase)).select(**reported).collect()
+    return {c: float(v) for c, v in rows.row(0, named=True).items() if v is not None}
+
+
+def _format_per_sequence(row: dict[str, Any], works: Sequence[WorkDifference]) -> str:
+    """Format the same times per step if they are per token, else per sequence, if the batches differ."""
+    batch = next((w for w in works if w.what == "batch"), None)
+    if batch is None or row["per"] == "run" or row["phase"] == "prefill":
+        return ""
+    sizes = [float(text.replace(",", "")) for text in (batch.a, batch.b)]
+    powers, per = (1, "step") if row["per"] == "token" else (-1, "sequence")
+    a, b = (row[c] * size**powers for c, size in zip(("a_ns", "b_ns"), sizes, strict=True))
+    times = f"{units.format_duration(a)} → {units.format_duration(b)} per {per}"
+    return f"; {times} ({b / a - 1:+.1%})" if a else ""
 
 
 def _format_interval(row: dict[str, Any]) -> str:
@@ -184,9 +266,9 @@ def _list_changes(rows: pl.DataFrame, limit: int) -> str:
     """List names and changes of the first rows; `~` marks rows without a verdict."""
     named, changes = rows.head(limit), []
     display_names = map_display_names(named["name"].to_list())
-    for name, delta, verdict in named.select("name", "delta_ns", "verdict").iter_rows():
+    for name, delta, verdict, instead in named.select("name", "delta_ns", "verdict", "instead").iter_rows():
         mark = "" if verdict in ("slower", "faster", "new", "gone") else " ~"
-        short = _shorten_name(display_names.get(name, name), *_DECISION_LETTERS)
+        short = instead or _shorten_name(display_names.get(name, name), *_DECISION_LETTERS)
         changes.append(f"{short} {units.format_difference(delta)}{mark}")
     more = f" and {rows.height - limit} more" if rows.height > limit else ""
     return f"{', '.join(changes)}{more}"
@@ -229,7 +311,8 @@ def describe_first_change(compared: Diff, group: str | None = None) -> str:
     change = f" {row['median_delta_ns'] / before:+.1%}" if before else ""
     where = f" in {row['phase']}" if row["phase"] else ""
     lead = f"{group} " if group in NUMBERED_GROUPS else ""
-    return f"{lead}{_shorten_name(row['name'], *_HEADLINE_LETTERS)} {row['verdict']}{change}{where}"
+    name = row["instead"] or _shorten_name(row["name"], *_HEADLINE_LETTERS)
+    return f"{lead}{name} {row['verdict']}{change}{where}"
 
 
 def _describe_nearest(compared: Diff) -> str:

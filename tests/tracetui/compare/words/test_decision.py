@@ -108,7 +108,8 @@ def test_a_real_pair_of_devices() -> None:
     """The step got faster, since its gaps shrank, though attention takes three times as long."""
     files = [document(f"samples/chrome_trace/bert-small-{d}.json.gz") for d in ("h100", "mi300")]
     lines = describe_decision(compare_runs([load(f)[0] for f in files], Look()), Terms())
-    assert lines[0].partition(": ")[2].startswith("step 4.426 ms → 4.007 ms per step, -418.8 µs (-9.5%; ")
+    assert lines[0].partition(": ")[2].startswith("step 4.426 ms → 4.007 ms per step, -418.8 µs (-9.5%); ")
+    assert lines[0].startswith("as measured") and "what differs: device NVIDIA H100" in lines[2]
     carried = next(line for line in lines if "carried by" in line)
     assert "time between kernels -500.1 µs" in carried and "+76.25 µs" in carried
 

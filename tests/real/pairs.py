@@ -1,0 +1,114 @@
+"""Pairs of runs of a real program with one known difference each, and what `tracetui diff` says of them.
+
+python -m tests.real.pairs PYTHON FOLDER make [NAME…]: record each variant of programs/decode.py in turn
+python -m tests.real.pairs PYTHON FOLDER judge: print the first lines and count which are right
+
+PYTHON has torch and transformers. Each variant is recorded by `tracetui record` and by torch.profiler, and
+says by its own clock what a step took. A judgement is right if the first lines name the difference, work that
+differs has no verdict, and no verdict points away from the program's own clock.
+"""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Final
+
+from capture.load_runs import load
+from tests.real import PROGRAMS
+from tracetui.compare.diff import Diff, compare_runs
+from tracetui.compare.pairing.equal_work import UNEQUAL_WORK
+from tracetui.compare.words.decision import describe_decision, select_main_phase
+from tracetui.look import Look
+
+# name of a pair: options of either side, what the first lines must name, whether steps compute something else
+LOOP: Final = ("--sleep", "0")
+PAIRS: Final[dict[str, tuple[tuple[str, ...], tuple[str, ...], str, bool]]] = {
+    "nothing": ((), (), "", False),
+    "batch 2": ((), ("--batch", "2"), "batch 1 and 2", True),
+    "batch 4": ((), ("--batch", "4"), "batch 1 and 4", True),
+    "bf16": ((), ("--dtype", "bfloat16"), "dtype fp32 and bf16", False),
+    "eager": ((), ("--attn", "eager"), "bmm + softmax + bmm|attention sdpa and eager", False),
+    "int8": ((), ("--quant",), "quant none and", False),
+    "compile": ((), ("--compile",), "compiled no and yes", False),
+    "threads": ((), ("--threads", "2"), "threads 1 and 2|(nothing)", False),
+    "slow row": ((), ("--slow", "1.5"), "--slow 1.5|aten::mm", False),
+    "prompt": ((), ("--prompt", "256"), "context|prompt", True),
+    "context": (("--prompt", "512"), ("--prompt", "2048"), "context|prompt", True),
+    "layers": ((), ("--layers", "6"), "layers 4 and 6", True),
+    "width": ((), ("--width", "768"), "d_model 512 and 768|weights of products", True),
+    "static cache": ((), ("--cache", "static"), "--cache static|cache that attention reads", False),
+    "sleep": (LOOP, ("--sleep", "10"), "--sleep|all_reduce", False),
+}
+
+
+def make(python: str, folder: Path, names: list[str]) -> None:
+    """Record both sides of each pair in both ways, a side that pairs share once, that of `nothing` twice."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, (a, b, _, _) in PAIRS.items():
+        for path, options in zip(list_files(folder, name), (a, b), strict=True):
+            if (not names or name in names) and not path.with_suffix(".clock").exists():
+                record(python, path, options)
+                print(path.name, flush=True)
+
+
+def list_files(folder: Path, name: str) -> tuple[Path, Path]:
+    """Return the files of both sides of a pair, without suffix."""
+    a, b, *_ = PAIRS[name]
+    first, second = ("".join(options).replace("--", "_") or "plain" for options in (a, b))
+    return folder / first, folder / (second if a != b else f"{second}_again")
+
+
+def record(python: str, path: Path, options: tuple[str, ...]) -> None:
+    """Record the program by our recorder and by torch.profiler, with its own clock of either run."""
+    program, clocks = [python, str(PROGRAMS / "decode.py"), *options], {}
+    if "--sleep" in options:
+        launch = ["-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", "29517"]
+        program = [python, *launch, *program[1:]]
+    recorder = [sys.executable, "-m", "tracetui", "record", "--quiet", "-o", str(path.with_suffix(".jsonl"))]
+    traced = [*program, "--profile", str(path.with_suffix(".json")), "--steps", "16"]
+    for kind, command in (("jsonl", [*recorder, "--", *program]), ("json", traced)):
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        clocks[kind] = json.loads(next(s for s in done.stdout.splitlines() if "step_ns" in s))["step_ns"]
+    path.with_suffix(".clock").write_text(json.dumps(clocks))
+
+
+def judge(folder: Path) -> None:
+    """Print what is said of each pair, and how many judgements are right."""
+    counts = {"right": 0, "wrong": 0}
+    for name in PAIRS:
+        files = list_files(folder, name)
+        if not all(file.with_suffix(".clock").exists() for file in files):
+            continue
+        kinds = [kind for kind in ("jsonl", "json") if all(f.with_suffix(f".{kind}").exists() for f in files)]
+        for kind in kinds:
+            runs = [load(file.with_suffix(f".{kind}"), cache=False)[0] for file in files]
+            clocks = [json.loads(file.with_suffix(".clock").read_text())[kind] for file in files]
+            compared = compare_runs(runs, Look())
+            faults = list_faults(name, compared, clocks[1] / clocks[0])
+            counts["wrong" if faults else "right"] += 1
+            lines = describe_decision(compared, Look().terms)
+            print(f"{name} ({kind}, own clock {clocks[1] / clocks[0]:.2f}×): {'; '.join(faults) or 'right'}")
+            print("   ", *(line[:150] for line in lines[:4]), sep="\n    ")
+    print(counts)
+
+
+def list_faults(name: str, compared: Diff, ratio: float) -> list[str]:
+    """List what is wrong in the first lines of a pair, whose step takes `ratio` times as long."""
+    *_, named, is_work = PAIRS[name]
+    first = "\n".join(describe_decision(compared, Look().terms)[:5])
+    row = select_main_phase(compared)
+    verdict = row["verdict"] if row else "~"
+    faults = [] if any(part in first for part in named.split("|")) else [f"does not name {named}"]
+    if first.startswith(UNEQUAL_WORK) != is_work or (is_work and verdict != "~"):
+        faults.append("work differs without a word" if is_work else "equal work is called unequal")
+    if (verdict == "faster" and ratio > 1) or (verdict == "slower" and ratio < 1):
+        faults.append(f"{verdict}, and its own clock says {ratio:.2f} times")
+    if name == "nothing" and (verdict in ("faster", "slower") or "differs" in first):
+        faults.append("a difference of equal runs")
+    return faults
+
+
+if __name__ == "__main__":
+    python, folder, action, *names = sys.argv[1:]
+    judge(Path(folder)) if action == "judge" else make(python, Path(folder), names)

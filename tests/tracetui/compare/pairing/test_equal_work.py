@@ -1,0 +1,136 @@
+"""Equal work: real recordings with one known difference each, and small runs made by hand."""
+
+from typing import Any
+
+import pytest
+
+from capture.load_runs import load
+from capture.run import Run
+from tests.conftest import FIXTURES
+from tests.tracetui.runs import MS, made
+from tracetui.compare.diff import compare_runs
+from tracetui.compare.pairing.equal_work import find_work_differences
+from tracetui.compare.words.decision import compute_decision, describe_decision
+from tracetui.look import Look, Terms
+
+
+def decoded(batch: int = 1, context: int = 100, ms: int = 4, steps: int = 12, **meta: Any) -> Run:
+    """A run of equal steps of one product; each token takes `ms` / `batch`."""
+    rows = list[dict[str, Any]]()
+    for step in range(steps):
+        times = {"t": step * ms * MS, "dur": ms * MS + step % 3 * 1000, "step": step, "phase": "decode"}
+        rows.append(
+            {"kind": "kernel", "name": "mm", "op": "mlp.up", "category": "matmul", "lens": "wall"} | times
+        )
+        sizes = {"tokens": batch, "batch": batch, "context": context + step}
+        rows.append({"kind": "step", "name": "decode"} | times | sizes)
+    return made(rows, **meta)
+
+
+def differences(a: Run, b: Run, align: str = "context") -> list[str]:
+    return list(map(str, find_work_differences(a, b, align)))
+
+
+def trace(name: str) -> Run:
+    (run,) = load(FIXTURES / "pairs" / f"{name}.json.gz", cache=False)
+    return run
+
+
+def test_twice_the_batch_is_never_faster() -> None:
+    """A step of 4 ms becomes one of 7 ms: slower by step, faster by token, and judged by neither."""
+    a, b = decoded(), decoded(batch=2, ms=7)
+    compared = compare_runs((a, b), Look())
+    lines = describe_decision(compared, Terms())
+    assert lines[0] == "not the same work: batch 1 and 2"
+    assert lines[1].startswith("not judged: decode step 4.001 ms → 3.501 ms per token")
+    assert "4.001 ms → 7.001 ms per step (+75.0%)" in lines[1]
+    assert not compared.comparability.ok and set(compared.rows["verdict"]) == {"~"}
+    assert compute_decision(compared).as_dict()["differences"][0]["what"] == "batch"
+    back = describe_decision(compare_runs((b, a), Look()), Terms())
+    assert back[0] == "not the same work: batch 2 and 1" and back[1].startswith("not judged")
+
+
+def test_equal_work_has_no_difference_and_its_verdict() -> None:
+    compared = compare_runs((decoded(), decoded(ms=8)), Look())
+    assert compared.works == () and compared.comparability.score == 1
+    assert describe_decision(compared, Terms())[0].startswith("SLOWER: decode step")
+
+
+def test_another_context_is_other_work_unless_steps_are_paired_by_number() -> None:
+    a, b = decoded(), decoded(context=1000)
+    assert differences(a, b) == ["context 106 and 1,006"]
+    assert not compare_runs((a, b), Look()).comparability.ok
+    assert compare_runs((a, b), Look(terms=Terms(align="step"))).comparability.ok
+    assert differences(a, decoded(context=106)) == [], "half of the steps share their context"
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "expected"),
+    [
+        ({"dtype": "float32"}, {"dtype": "bfloat16"}, "dtype fp32 and bf16"),
+        ({"attention": "sdpa"}, {"attention": "eager"}, "attention sdpa and eager"),
+        ({"compiled": False}, {"compiled": True}, "compiled no and yes"),
+        ({"argv": ["x", "-n", "4", "--fast"]}, {"argv": ["x", "-n", "8"]}, "command -n 4 --fast and -n 8"),
+    ],
+)
+def test_another_way_to_compute_the_same_is_named_and_judged(a: Any, b: Any, expected: str) -> None:
+    runs = decoded(**a), decoded(ms=8, **b)
+    assert differences(*runs) == [expected]
+    lines = describe_decision(compare_runs(runs, Look()), Terms())
+    assert lines[0].startswith("SLOWER") and f"  what differs: {expected}" in lines
+
+
+def test_a_source_that_says_nothing_does_not_differ() -> None:
+    assert differences(decoded(dtype="float32"), decoded()) == []
+
+
+def test_another_model_is_other_work_a_quantised_one_is_not() -> None:
+    a = decoded(layers=4, parameters=1000, quant="none")
+    assert differences(a, decoded(layers=6, parameters=1500, quant="none")) == ["layers 4 and 6"]
+    assert differences(a, decoded(layers=4, parameters=90, quant="int8")) == ["quant none and int8"]
+
+
+def test_batch_is_read_from_the_shapes_of_a_trace() -> None:
+    a, b = trace("sdpa"), trace("batch2")
+    assert differences(a, b) == ["batch 1 and 2"] and differences(a, trace("eager")) == []
+    assert describe_decision(compare_runs((a, b), Look()), Terms())[0] == "not the same work: batch 1 and 2"
+
+
+def test_what_ran_instead_of_attention_is_named_in_its_order() -> None:
+    compared = compare_runs((trace("sdpa"), trace("eager")), Look())
+    named = compared.rows.drop_nulls("instead").filter(phase="decode")["instead"].to_list()
+    assert named == ["flash attention → bmm + softmax + bmm"]
+    assert named[0] in "\n".join(describe_decision(compared, Terms())[:4])
+
+
+def test_one_step_a_side_has_facts_and_no_p() -> None:
+    compared = compare_runs((decoded(steps=1), decoded(steps=1, ms=40)), Look())
+    first = describe_decision(compared, Terms())[0]
+    assert first.startswith("as measured: decode step 4.000 ms → 40.00 ms per token") and "p 0" not in first
+    assert compared.phases["p"].null_count() == compared.phases.height
+
+
+def test_a_row_outside_of_the_steps_is_compared_by_its_total() -> None:
+    a, b = decoded(), decoded()
+    outside = {"kind": "kernel", "name": "load", "phase": "decode", "lens": "wall", "t": 200 * MS}
+    runs = [made([*run.events.to_dicts(), outside | {"dur": ms * MS}]) for run, ms in ((a, 112), (b, 36))]
+    row = compare_runs(runs, Look()).rows.filter(name="load").row(0, named=True)
+    assert (row["median_a_ns"], row["median_b_ns"], row["per"], row["p"]) == (112e6, 36e6, "run", None)
+
+
+def test_launches_that_are_cut_differently_are_not_compared_by_one() -> None:
+    """Twice as many launches of half the time each are the same time, beside kernels that did not change."""
+
+    def launched(count: int, us: int) -> Run:
+        rows = [("split", us)] * count + [("one", 50)] * 40 + [("two", 60)] * 40
+        return made(
+            [
+                {"kind": "kernel", "name": n, "t": i * MS, "dur": d * 1000 + i, "lens": "gpu"}
+                for i, (n, d) in enumerate(rows)
+            ]
+        )
+
+    rows = compare_runs((launched(40, 100), launched(80, 50)), Look()).rows
+    row = rows.filter(name="split").row(0, named=True)
+    assert (row["verdict"], row["per"], row["p"]) == ("~", "run", None)
+    assert set(rows.filter(name="one")["per"]) == {"launch"}

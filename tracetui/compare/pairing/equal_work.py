@@ -1,0 +1,299 @@
+"""Find in what the work of two runs differs: what a step computes, and how it is computed.
+
+What a source reports goes first: sequences, context and tokens of its steps, and its metadata. A trace of
+operators reports shapes: a product of weights has a row for each token of its step, attention has sequences
+and context. A step that computes something else takes another time, which is no verdict on the code.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
+from typing import Any, Final
+
+import polars as pl
+
+from capture.run import Run
+from tracetui.analysis.frames import selection
+from tracetui.analysis.frames.run_memo import cache_per_run
+from tracetui.analysis.frames.selection import list_phases, list_ranks
+from tracetui.compare import params
+from tracetui.compare.pairing.step_times import align_steps
+from tracetui.look import Look
+
+UNEQUAL_WORK: Final = "not the same work"
+_SIZES: Final = ("batch", "context", "tokens")  # of a step, as its source reports them
+_SIZE_NAMES: Final = {("context", "prefill"): "prompt", ("tokens", None): "tokens per step"}
+# Metadata that say how much a step computes, and how
+_MODEL_SIZES: Final = ("layers", "d_model", "parameters")
+_SETTINGS: Final = (
+    "dtype", "attention", "quant", "compiled", "speculation", "mode", "path", "packing", "threads", "device",
+    "torch", "transformers", "vllm", "python",
+)  # fmt: skip
+_DTYPES: Final = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}  # as rows call them
+_COMPILED_NAMES: Final = r"CompiledFxGraph|Torch-Compiled Region|^triton_"
+
+
+@dataclass(frozen=True)
+class WorkDifference:
+    """In what two runs differ; `phase` None is the whole run."""
+
+    what: str  # batch, context, dtype …
+    a: str
+    b: str
+    phase: str | None = None
+    is_work: bool = False  # a step computes something else, not the same in another way
+
+    def __str__(self) -> str:
+        """Describe it: `prefill prompt 48 and 128`."""
+        return f"{f'{self.phase} ' if self.phase else ''}{self.what} {self.a} and {self.b}"
+
+    def is_about(self, phase: str | None) -> bool:
+        """True if it is about the steps of this phase."""
+        return self.phase in (None, phase)
+
+
+def find_work_differences(a: Run, b: Run, align: str) -> tuple[WorkDifference, ...]:
+    """Find what differs, first what a step computes, then how."""
+    shared: list[str | None] = [p for p in list_phases(a) if p in list_phases(b)]
+    works = [*_compare_models(a, b)]
+    for phase in shared or [None]:
+        works += _compare_steps(a, b, phase, align)
+    return (*_join_phases(works, len(shared)), *_compare_ranks(a, b), *_compare_settings(a, b))
+
+
+def describe_differences(works: Sequence[WorkDifference]) -> list[str]:
+    """Describe in up to two lines what differs: the work of a step, and the rest."""
+    unequal, others = ([str(w) for w in works if w.is_work == is_work] for is_work in (True, False))
+    named = ((UNEQUAL_WORK, unequal), ("what differs", others))
+    return [f"{lead}: {'; '.join(words)}" for lead, words in named if words]
+
+
+def _join_phases(works: Sequence[WorkDifference], phases: int) -> Iterator[WorkDifference]:
+    """Yield differences that all phases share once."""
+    counts = Counter((w.what, w.a, w.b) for w in works)
+    for work in dict.fromkeys(works):
+        if work.phase and counts[work.what, work.a, work.b] == phases:
+            if work == next(w for w in works if (w.what, w.a, w.b) == (work.what, work.a, work.b)):
+                yield replace(work, phase=None)
+        else:
+            yield work
+
+
+def _compare_models(a: Run, b: Run) -> Iterator[WorkDifference]:
+    """Yield other sizes of the model; a quantised model has fewer parameters that can be counted."""
+    keys = _MODEL_SIZES if a.meta.get("quant") == b.meta.get("quant") else _MODEL_SIZES[:2]
+    for key in keys:
+        x, y = (run.meta.get(key) for run in (a, b))
+        if isinstance(x, int) and isinstance(y, int) and x != y:
+            yield WorkDifference(key, f"{x:,}", f"{y:,}", is_work=True)
+            return
+    if "layers" not in {*a.meta, *b.meta}:
+        x, y = (_count_layers(run) for run in (a, b))
+        if x and y and x != y:
+            yield WorkDifference("layers", str(x), str(y), is_work=True)
+        else:
+            yield from _compare_products(a, b)
+
+
+def _count_layers(run: Run) -> int:
+    return run.events["layer"].drop_nulls().n_unique() if run.has("layer") else 0
+
+
+def _compare_products(a: Run, b: Run) -> Iterator[WorkDifference]:
+    """Yield other sizes of the weights, if both runs have as many products, each as often as the other."""
+    x, y = _count_products(a), _count_products(b)
+    if x and y and _compute_shares(x) == _compute_shares(y) and not x.keys() & y.keys():
+        before, after = (f"{n}×{k}" for n, k in (max(x), max(y)))
+        yield WorkDifference("weights of products", before, after, is_work=True)
+
+
+def _count_products(run: Run) -> dict[tuple[int, int], int]:
+    """Count the products of weights by the sizes of these."""
+    table = _tabulate_shapes(run)
+    if table.is_empty():
+        return {}
+    counts = _select_products(table).group_by("size_n", "size_k").agg(pl.col("len").sum())
+    return {(n, k): count for n, k, count in counts.iter_rows()}
+
+
+def _compute_shares(counts: Mapping[tuple[int, int], int]) -> list[float]:
+    return sorted(count / max(counts.values()) for count in counts.values())
+
+
+def _compare_ranks(a: Run, b: Run) -> Iterator[WorkDifference]:
+    x, y = (max(1, len(list_ranks(run))) for run in (a, b))
+    if x != y:
+        yield WorkDifference("ranks", str(x), str(y))
+
+
+def _compare_steps(a: Run, b: Run, phase: str | None, align: str) -> Iterator[WorkDifference]:
+    """Yield the sizes in which the compared steps of a phase differ: as reported, else by their shapes."""
+    aligned = align_steps((a, b), phase, align)
+    sides = list(zip((a, b), aligned.sides, strict=True))
+    reported = [_read_step_sizes(run, side["step"]) for run, side in sides]
+    shapes = [_read_shape_sizes(run, phase, side["step"]) for run, side in sides]
+    meta = [{"batch": _to_list(run.meta.get("batch"))} for run in (a, b)]
+    is_by_context = "context" in aligned.how
+    for key in ("batch", "tokens") if is_by_context else _SIZES:
+        x, y = next((pair for pair in _iter_sources(key, reported, shapes, meta) if all(pair)), ([], []))
+        difference = _compare_sizes(key, x, y, phase)
+        if difference is None:
+            continue
+        is_asked_for = key == "context" and align != "context"
+        yield replace(difference, is_work=difference.is_work and not is_asked_for)
+        if key == "batch":
+            return  # the tokens of a step follow
+
+
+def _iter_sources(key: str, *sources: list[dict[str, list[int]]]) -> Iterator[tuple[list[int], list[int]]]:
+    for a, b in sources:
+        yield a.get(key, []), b.get(key, [])
+
+
+def _to_list(value: object) -> list[int]:
+    return [value] if type(value) is int else []
+
+
+def _compare_sizes(key: str, x: list[int], y: list[int], phase: str | None) -> WorkDifference | None:
+    """Compare one size over the steps of both runs; None if it is the same, or unknown.
+
+    Constant sizes must be equal. Those that vary, as requests come and go, must have averages that are alike.
+    """
+    if not x or not y or sorted(x) == sorted(y):
+        return None
+    is_constant, is_constant_b = ({*side} == {side[0]} for side in (x, y))
+    if key == "context" and is_constant != is_constant_b:
+        a, b = (f"{min(side):,}–{max(side):,}" for side in (x, y))
+        return WorkDifference("cache that attention reads", a, b, phase)  # one of a fixed size does not grow
+    means = sum(x) / len(x), sum(y) / len(y)
+    are_constant = is_constant and is_constant_b
+    if not are_constant and max(means) < params.STEP_SIZE_RATIO * min(means):
+        return None
+    what = _SIZE_NAMES.get((key, phase), _SIZE_NAMES.get((key, None), key))
+    a, b = _format_means(means)
+    return None if a == b else WorkDifference(what, a, b, phase, is_work=True)
+
+
+def _format_means(means: tuple[float, float]) -> tuple[str, str]:
+    digits = 1 if min(means) < 10 and not all(mean == int(mean) for mean in means) else 0
+    a, b = (f"{mean:,.{digits}f}" for mean in means)
+    return a, b
+
+
+def _read_step_sizes(run: Run, steps: pl.Series) -> dict[str, list[int]]:
+    """Read the sizes of these steps that the run reports for all of them."""
+    columns = [c for c in _SIZES if run.has(c)]
+    if not run.has("step") or not columns or steps.is_empty():
+        return {}
+    marks = run.events.lazy().filter((pl.col("kind") == "step") & pl.col("step").is_in(steps.implode()))
+    table = marks.group_by("step").agg(pl.col(columns).max()).collect()
+    return {c: table[c].to_list() for c in columns if not table[c].null_count()}
+
+
+@cache_per_run
+def _tabulate_shapes(run: Run) -> pl.DataFrame:
+    """Tabulate the shapes of all rows with their sizes, and how often each occurs; empty without shapes.
+
+    Only attention is tabulated by step: its context grows.
+    """
+    if not (run.has("shape") and run.has("category")):
+        return pl.DataFrame()
+    kernels = selection.select_timed(run, Look()).filter(pl.col("shape").is_not_null())
+    columns = (
+        pl.col(c).cast(pl.String) if run.has(c) else pl.lit(None, pl.String).alias(c)
+        for c in ("phase", "category", "op", "shape", "dtype")
+    )
+    step = pl.when(pl.col("category").cast(pl.String) == "attention").then(
+        "step" if run.has("step") else None
+    )
+    rows = kernels.select(*columns, step=step.cast(pl.Int64)).group_by(pl.all()).len().collect()
+    numbers = (
+        pl.col("shape").str.extract(rf"\b{n}=(\d+)").cast(pl.Int64).alias(f"size_{n}") for n in "bmnkq"
+    )
+    return rows.with_columns(*numbers)
+
+
+def _read_shape_sizes(run: Run, phase: str | None, steps: pl.Series) -> dict[str, list[int]]:
+    """Read sequences and context from the shapes of attention, tokens from those of products of weights."""
+    table = _tabulate_shapes(run)
+    if table.is_empty():
+        return {}
+    table = table.filter(pl.col("phase").eq_missing(pl.lit(phase, pl.String)))
+    attention = table.filter((pl.col("category") == "attention") & pl.col("size_q").is_not_null())
+    in_steps = attention.filter(pl.col("step").is_in(steps.implode()))
+    is_product = (pl.col("category") == "matmul") & pl.col("size_b").is_null()
+    products = table.filter(
+        is_product & pl.col("op").ne_missing("attn.core") & pl.col("size_m").is_not_null()
+    )
+    sizes = {"batch": _list_sizes(attention, "size_b")[:1]}
+    sizes["context"] = _list_sizes(in_steps if in_steps.height else attention, "size_k")
+    if products.height:
+        by_tokens = products.group_by("size_m").agg(pl.col("len").sum()).sort("len", "size_m")
+        sizes["tokens"] = [by_tokens["size_m"][-1]]
+    return {key: values for key, values in sizes.items() if values}
+
+
+def _select_products(table: pl.DataFrame) -> pl.DataFrame:
+    """Select products of weights: those of attention have its role, or a batch of their own."""
+    is_product = (pl.col("category") == "matmul") & pl.col("size_b").is_null()
+    return table.filter(is_product & pl.col("op").ne_missing("attn.core") & pl.col("size_m").is_not_null())
+
+
+def _list_sizes(table: pl.DataFrame, column: str) -> list[int]:
+    return table.select(pl.col(column).repeat_by("len").explode().drop_nulls())[column].to_list()
+
+
+def _compare_settings(a: Run, b: Run) -> Iterator[WorkDifference]:
+    """Yield other ways to compute the same, and the words of the command lines that differ."""
+    for key in _SETTINGS:
+        x, y = (_format_setting(run.meta.get(key)) for run in (a, b))
+        if not (x and y):
+            x, y = (_format_setting(_read_rows(run).get(key)) for run in (a, b))
+        if x and y and x != y:
+            yield WorkDifference(key, x, y)
+    commands = a.meta.get("argv"), b.meta.get("argv")
+    if all(isinstance(words, list) for words in commands):
+        x, y = _describe_arguments(*commands)
+        if x != y:
+            yield WorkDifference("command", x, y)
+
+
+def _format_setting(value: object) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return _DTYPES.get(str(value), str(value)) if isinstance(value, str | int) else ""
+
+
+@cache_per_run
+def _read_rows(run: Run) -> dict[str, str | bool]:
+    """Read from rows what their source does not state: number format, quantised products, compiled code."""
+    settings: dict[str, str | bool] = {}
+    products = _tabulate_shapes(run)
+    if products.height:
+        formats = products.filter(pl.col("category") == "matmul").drop_nulls("dtype")
+        counts = formats.group_by("dtype").agg(pl.col("len").sum()).sort("len", "dtype")
+        settings |= {"dtype": counts["dtype"][-1]} if counts.height else {}
+    if run.meta.get("work") == "operators":  # of a trace of PyTorch, whose operators have known names
+        names = run.events["name"].unique().cast(pl.String)
+        settings["quant"] = "int8" if names.str.starts_with("quantized::linear").any() else "none"
+        settings["compiled"] = bool(names.str.contains(_COMPILED_NAMES).any())
+    return settings
+
+
+def _describe_arguments(x: Any, y: Any) -> tuple[str, str]:
+    """Describe the words that only one of two command lines has, each option with its value."""
+    a, b = (Counter(_split_options([str(word) for word in words[1:]])) for words in (x, y))
+    limit = params.MAX_ARGUMENTS_NAMED
+    words_by_side = (list(chain(*options.elements()))[:limit] for options in (a - b, b - a))
+    before, after = (" ".join(words) or "(nothing)" for words in words_by_side)
+    return before, after
+
+
+def _split_options(words: Sequence[str]) -> Iterator[tuple[str, ...]]:
+    """Yield options with the value that follows, and other words alone."""
+    rest = list(words)
+    while rest:
+        word = rest.pop(0)
+        takes_value = word.startswith("-") and "=" not in word and rest and not rest[0].startswith("-")
+        yield (word, rest.pop(0)) if takes_value else (word,)

@@ -1,0 +1,77 @@
+"""Name what ran instead: the kernels of one side that do the work of other kernels on the other side.
+
+Rows that are matched by their role, shape or category are the same work by another code path. They are named
+in the order in which they ran, within one layer: `flash attention → bmm + softmax + bmm`.
+"""
+
+import re
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any, Final
+
+import polars as pl
+
+from capture.classify.short_names import shorten_name
+from capture.run import Run
+from tracetui.compare import params
+
+ARROW: Final = " → "
+WAYS_BY_WORK: Final = ("role", "shape", "category")  # of matching that do not depend on names
+_OWN_WORK: Final = " (own work)"  # of a module whose inner modules have rows of their own
+_OPERATOR_PARTS: Final = re.compile(r"^aten::_*|scaled_dot_product_|_for_cpu$")
+
+
+def name_replacements(sides: Sequence[Run], rows: pl.DataFrame) -> pl.Series:
+    """Name for each row what ran on either side, if that is not one kernel of the same name; else null."""
+    is_other = pl.col("match").is_in(WAYS_BY_WORK) & (pl.col("name_a") != pl.col("name_b"))
+    others = rows.with_row_index("row").filter(is_other).select("row", "phase", "members_a", "members_b")
+    names: list[str | None] = [None] * rows.height
+    orders = [_order_kernels(run, others, f"members_{s}") for run, s in zip(sides, "ab", strict=True)]
+    for row, phase, *members in others.iter_rows():
+        sides_of_row = zip(orders, members, strict=True)
+        a, b = (_join_names(order.get((phase, *side), side)) for order, side in sides_of_row)
+        names[row] = None if a == b else f"{a}{ARROW}{b}"
+    return pl.Series("instead", names, dtype=pl.String)
+
+
+def has_lost_inner_rows(row: dict[str, Any]) -> bool:
+    """True if a module of a has inner rows and that of b none: b runs all of it as one."""
+    return bool(row["name_a"]) and row["name_a"] == f"{row['name_b']}{_OWN_WORK}"
+
+
+def _order_kernels(run: Run, rows: pl.DataFrame, column: str) -> dict[tuple[Any, ...], tuple[str, ...]]:
+    """Order the kernels of rows that combine several, by their launches in one layer of a late step."""
+    several = rows.filter(pl.col(column).list.len() > 1).select("phase", column).unique()
+    if several.is_empty() or not (run.has("t") and run.has("layer")):
+        return {}
+    places = [c for c in ("track", "step", "layer") if run.has(c)]
+    phase = pl.col("phase").cast(pl.String) if run.has("phase") else pl.lit(None, pl.String).alias("phase")
+    names = several[column].explode().unique()
+    kernels = run.events.lazy().filter(pl.col("kind") == "kernel").drop_nulls(["t", "layer"])
+    kernels = kernels.select(pl.col("name").cast(pl.String), phase, "t", *places)
+    launches = kernels.filter(pl.col("name").is_in(names.implode())).collect()
+    orders = {}
+    for phase_name, members in several.iter_rows():
+        in_phase = pl.col("phase").eq_missing(pl.lit(phase_name, pl.String)) & pl.col("name").is_in(members)
+        sorted_by_place = launches.filter(in_phase).sort(*places, "t", nulls_last=True)
+        if sorted_by_place.height:
+            end = sorted_by_place.tail(1).select(places)
+            last = sorted_by_place.join(end, on=places, how="semi", nulls_equal=True, maintain_order="left")
+            if set(last["name"]) == set(members):
+                orders[(phase_name, *members)] = tuple(last["name"])
+    return orders
+
+
+def _join_names(names: Sequence[str]) -> str:
+    """Join short names in their order, equal ones that follow each other once."""
+    short = [_shorten(name) for name in names]
+    short = [*short[:1], *(after for before, after in pairwise(short) if after != before)]
+    more = f" + {len(short) - params.MAX_KERNELS_NAMED} more" if len(short) > params.MAX_KERNELS_NAMED else ""
+    return " + ".join(short[: params.MAX_KERNELS_NAMED]) + more
+
+
+def _shorten(name: str) -> str:
+    """Shorten the name of a kernel or operator: `aten::_flash_attention_for_cpu` to `flash attention`."""
+    if not name.startswith("aten::"):
+        return shorten_name(name)
+    return _OPERATOR_PARTS.sub("", name).replace("_", " ")
