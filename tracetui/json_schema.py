@@ -25,7 +25,7 @@ COLUMNS_BY_TYPE: Final[Mapping[str, str]] = {
     "string": """
         advice axis basis block bound category cause class columns confidence device evidence
         false_if finding function fused grid group host id key kind label lane launcher law law_a law_b
-        layers lens level_a level_b line mark match message metric moved name name_a name_b next
+        instead layers lens level_a level_b line mark match message metric moved name name_a name_b next
         offsets op outliers part path per phase relation row scope section selection severity shape
         side switch table text track unit verdict what
     """,
