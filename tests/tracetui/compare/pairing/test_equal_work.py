@@ -1,12 +1,12 @@
 """Equal work: real recordings with one known difference each, and small runs made by hand."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from capture.load_runs import load
 from capture.run import Run
-from tests.conftest import FIXTURES
 from tests.tracetui.runs import MS, made
 from tracetui.compare.diff import compare_runs
 from tracetui.compare.pairing.equal_work import find_work_differences
@@ -32,7 +32,7 @@ def differences(a: Run, b: Run, align: str = "context") -> list[str]:
 
 
 def trace(name: str) -> Run:
-    (run,) = load(FIXTURES / "pairs" / f"{name}.json.gz", cache=False)
+    (run,) = load(Path(__file__).parent / "traces" / f"{name}.json.gz", cache=False)
     return run
 
 
