@@ -97,7 +97,7 @@ def _compute_common_share(a: Run, b: Run, phase: str | None, change: float) -> f
     """
     left, right = (_compute_row_medians(run, phase) for run in (a, b))
     rows = left.join(right, on="name", suffix="_b").filter((pl.col("ns") > 0) & (pl.col("ns_b") > 0))
-    rows = rows.filter(pl.col("ns") >= params.COMMON_SHIFT_MIN_SHARE * pl.col("ns").sum())
+    rows = rows.filter(pl.col("ns") >= params.COMMON_CHANGE_ROW_SHARE * pl.col("ns").sum())
     if rows.height < params.COMMON_MODE_MIN_ROWS:
         return 1.0
     shifts = rows.select((pl.col("ns_b") / pl.col("ns")).log()).to_series().to_numpy() / change
