@@ -45,8 +45,12 @@ def compute_contrasts(offset: Floats, weight: Floats) -> Contrasts:
 
 def compute_known_medians(values: Floats) -> Floats:
     """Compute medians over the last axis without NaN; the plain median is far faster if there is none."""
-    last = values.ndim - 1
-    return np.asarray((np.nanmedian if np.isnan(values).any() else np.median)(values, axis=last))
+    is_missing = np.isnan(values)
+    if not is_missing.any():
+        return np.asarray(np.median(values, axis=-1))
+    out, known = np.full(values.shape[:-1], np.nan), ~is_missing.all(axis=-1)
+    out[known] = np.nanmedian(values[known], axis=-1)
+    return out
 
 
 def compute_medians_of_others(values: Floats, weight: Floats) -> Floats:
@@ -86,7 +90,8 @@ def estimate_row_shifts(level: Floats, pace: Floats, groups: Ints) -> RowShifts:
         common[:, members] -= pace[:, members].mean(axis=1, keepdims=True)
     pace_squares, products = (common**2).sum(axis=1), (common * centered).sum(axis=1)
     variance, total_df = shrink_variances((centered**2).sum(axis=1) / df, np.full(len(level), float(df)))
-    for _ in range(params.VARIANCE_PASSES):
+    certainty, response = np.zeros(len(level)), np.zeros(len(level))
+    for _ in range(params.VARIANCE_PASSES if df > 1 else 0):  # one degree of freedom tells no response
         ridge = variance / params.RESPONSE_SD**2
         # share of a response that the paces tell: the rest is the prior's, 1 for paces that never differ
         certainty = np.divide(
