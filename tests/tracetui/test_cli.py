@@ -10,6 +10,9 @@ import pytest
 
 from tests.conftest import FIXTURES, document
 from tests.tracetui.in_process import tracetui
+from tracetui.cli import CommandParser
+from tracetui.verbs import _options
+from tracetui.verbs import open as open_verb
 
 PROFILE = FIXTURES / "native" / "flat.jsonl"
 ONE_RUN = FIXTURES / "chrome" / "torch_decode.json"
@@ -251,3 +254,11 @@ def test_a_program_gets_an_error_as_json_too() -> None:
         assert result.returncode == actual["code"] == 3
         assert actual["what"] in result.stderr and actual["where"] == "/no/such/file"
     assert tracetui("report", "kernels", "/no/such/file", "--format", "csv").stdout == ""
+
+
+def test_a_screen_reads_files_as_the_command_line_says() -> None:
+    parser = CommandParser("tracetui open")
+    open_verb.options(parser)
+    args = parser.parse_args(["f", "--no-cache", "--no-limits", "--capture", "none", "--tp", "2"])
+    screen = _options.build_screen_options(args, **_options.build_read_options(args))
+    assert (screen.cache, screen.limits, screen.capture, screen.config.tp) == (False, False, "none", 2)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from capture.device_roofs import Roof
+from capture.model_work.model_config import SEARCHED_CONFIG, ConfigChoice
 from capture.run import Run
 from tracetui.compare.run_sides import Sides
 from tracetui.look import Look
@@ -39,6 +40,7 @@ class ScreenOptions:
     merge: bool = False  # merge runs of one rank each
     limits: bool = True  # bound how far files may unpack
     roof: Roof | None = None  # in place of the roofs of the files
+    config: ConfigChoice = SEARCHED_CONFIG  # of the model
     device: str | None = None  # keep the rows of this device only
     executor: str | None = None  # executor that asks many files; None: they are read here
     hosts: Mapping[str, tuple[str, str]] = field(default_factory=dict)  # host and switch, by rank

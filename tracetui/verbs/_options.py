@@ -173,25 +173,25 @@ def add_screen_options(
 
 
 def build_screen_options(
-    args: Namespace, config: "ScreenConfig | None" = None, *, view: str = "diff", **more: Any
+    args: Namespace, appearance: "ScreenConfig | None" = None, *, view: str = "diff", **more: Any
 ) -> "ScreenOptions":
     """Build the options of the screen from the command line, the config file and the terminal, in this order.
 
-    `view` is the first view if none is named. `config` is read here unless the caller has done so; raise
-    UsageError for an invalid one.
+    `view` is the first view if none is named. `appearance`, of the config file, is read here unless the
+    caller has done so; raise UsageError for an invalid one.
     """
     from tracetui import saved_choices
     from tracetui.ui import screen_config
     from tracetui.ui.screen_options import ScreenOptions
 
-    config = config or screen_config.read_config()
-    config.check_views()
+    appearance = appearance or screen_config.read_config()
+    appearance.check_views()
     values: dict[str, Any] = {
         "view": args.view or view,
-        "theme": args.theme or screen_config.choose_theme(config),
-        "ascii": args.ascii or screen_config.should_draw_ascii(config),
-        "keys": config.keys,
-        "columns": {**saved_choices.load_columns(), **config.columns},
+        "theme": args.theme or screen_config.choose_theme(appearance),
+        "ascii": args.ascii or screen_config.should_draw_ascii(appearance),
+        "keys": appearance.keys,
+        "columns": {**saved_choices.load_columns(), **appearance.columns},
         "saves_choices": True,
         "clipboard": not args.no_clipboard,
         "cast": args.cast,

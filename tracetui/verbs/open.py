@@ -57,16 +57,11 @@ def run(args: Namespace) -> int:
     from tracetui.ui.app import run as show
 
     remember(args.files)
-    look, cache, on = _options.build_look(args), not args.no_cache, _many_files.choose_executor(args)
+    look, on = _options.build_look(args), _many_files.choose_executor(args)
     if on is not None:
         look = replace(look, merged=args.merge)
-    more = {"run": args.which, "look": look, "follow": args.follow, "cache": cache, "merge": args.merge}
-    more |= {
-        "capture": args.capture,
-        "device": args.only_device,
-        "executor": on,
-        "hosts": _many_files.read_hosts(args),
-    }
+    more = {"run": args.which, "look": look, "follow": args.follow, "executor": on}
+    more |= {"hosts": _many_files.read_hosts(args), **_options.build_read_options(args)}
     return show(args.files, _options.build_screen_options(args, **more))
 
 
