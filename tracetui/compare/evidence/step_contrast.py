@@ -48,8 +48,8 @@ def compute_known_medians(values: Floats) -> Floats:
     is_missing = np.isnan(values)
     if not is_missing.any():
         return np.asarray(np.median(values, axis=-1))
-    out, known = np.full(values.shape[:-1], np.nan), ~is_missing.all(axis=-1)
-    out[known] = np.nanmedian(values[known], axis=-1)
+    out, has_value = np.full(values.shape[:-1], np.nan), ~is_missing.all(axis=-1)
+    out[has_value] = np.nanmedian(values[has_value], axis=-1)
     return out
 
 
