@@ -262,9 +262,7 @@ def _find_experts(symbols: str, start: int, end: int) -> tuple[list[int], list[i
     """Find the first and the second products of the experts."""
     grouped = list_positions(symbols, "X", start, end)
     if not grouped:
-        batched = list_positions(
-            symbols, "b", start, end
-        )  # beside these, single products are a shared expert's
+        batched = list_positions(symbols, "b", start, end)  # single products beside them: a shared expert
         runs = _group_adjacent(batched if len(batched) > 1 else list_positions(symbols, "Mb", start, end))
         return (runs[0] if runs else []), (runs[1] if len(runs) > 1 else [])
     activations = list_positions(symbols, ACTIVATIONS, grouped[0], grouped[-1])

@@ -1,6 +1,6 @@
 """How much of the time of real architectures gets its layer and role when only the order of ops is known.
 
-    python -m tests.bench.hidden_stacks [ARCHITECTURE …] [--keep DIR] [--rows]
+    python -m tests.bench.hidden_stacks [ARCHITECTURE …] [--keep DIR] [--write FILE] [--rows]
 
 Small random models of transformers run under torch's profiler; ranges around every module are the truth, and
 are taken out of the trace before it is read. Shares of time: right, unknown, confidently wrong. `--rows`
@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 import polars as pl
 
 from capture.load_runs import load
+from tests.capture.classify._traces import mark_modules
 
 _SMALL: dict[str, Any] = {
     "vocab_size": 512, "hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 6,
@@ -229,18 +230,7 @@ def mark_model(model: Any, torch: Any) -> Iterator[None]:
 
     from transformers import cache_utils, modeling_utils
 
-    for path, module in model.named_modules():
-        ranges: list[Any] = []
-
-        def enter(*_: Any, path: str = path, ranges: list[Any] = ranges) -> None:
-            ranges.append(torch.profiler.record_function("M:" + path))
-            ranges[-1].__enter__()
-
-        def leave(*_: Any, ranges: list[Any] = ranges) -> None:
-            ranges.pop().__exit__(None, None, None)
-
-        module.register_forward_pre_hook(enter)
-        module.register_forward_hook(leave)
+    mark_modules(model, torch)
 
     def mark(function: Any) -> Any:
         def run(*args: Any, **kwargs: Any) -> Any:

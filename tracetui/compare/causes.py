@@ -201,7 +201,7 @@ def _iter_pressure_causes(table: pl.DataFrame, *, has_shares: bool) -> Iterator[
             more = "more" if row["after"] > row["before"] else "less"
             effect = "which changes times without a change of code"
             if has_shares:
-                effect = "but within the runs no step took longer for it"
+                effect = "but the steps within the runs do not show what it costs"
             sentence = (
                 f"{row['metric']} {row['before']:.0f}% → {row['after']:.0f}%: work waited for resources that "
                 f"others used during {more} of the time, {effect}"

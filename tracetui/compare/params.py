@@ -41,9 +41,7 @@ WARM_UP_LOOKAHEAD_STEPS: Final = 10  # steps after it that the median is taken o
 MAX_WARM_UP_SHARE: Final = 0.1  # largest share of the steps that may count as warm-up; chosen
 SPARSE_CELLS_PER_TIMED_ROW: Final = 2  # rows × steps per timed row above which sums are kept sparse; chosen
 STEP_SIZE_RATIO: Final = 1.1  # ratio of average sizes from which steps that vary are other work; chosen
-SAME_CUT_LOG: Final = (
-    0.05  # log ratio of launches to that of other rows, from which a row is cut anew; chosen
-)
+SAME_CUT_LOG: Final = 0.05  # log ratio of launches to that of other rows: a row is cut anew; chosen
 
 # Other programs on the CPU
 

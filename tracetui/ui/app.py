@@ -1,7 +1,7 @@
 """The Textual app: builds the workspace, the renderer and the controllers, and passes events on to them."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -10,6 +10,7 @@ from textual import events
 from textual.app import App, SystemCommand
 from textual.await_complete import AwaitComplete
 from textual.command import CommandList, CommandPalette
+from textual.markup import escape
 from textual.screen import Screen
 
 from capture.errors import UsageError
@@ -41,6 +42,11 @@ _WEB_FONTS: Final = re.compile(r"@font-face \{.*?\}", re.DOTALL)  # with URLs th
 def export_svg(app: App[Any]) -> str:
     """Return the screen as SVG that loads nothing; every viewer has a monospaced font."""
     return _WEB_FONTS.sub("", app.export_screenshot(title="tracetui"), count=2)
+
+
+def build_palette_entry(keys: str, text: str, run: Callable[[], object]) -> SystemCommand:
+    """Build one line of the palette; Textual reads titles as markup, and a column may have any name."""
+    return SystemCommand(escape(f"{keys:9} {text}"), "", run)
 
 
 class Palette(CommandPalette):
@@ -140,16 +146,16 @@ class Explorer(App[None]):
         for key in key_table.select_keys(workspace.options.keys, rows=True, live=workspace.options.follow):
             text = key.help if key.help.startswith(key.short) else f"{key.short}: {key.help}"
             run = partial(self.keyboard.run_command, key.command)
-            yield SystemCommand(f"{key_table.format_keys(key):9} {text}", "", run)
+            yield build_palette_entry(key_table.format_keys(key), text, run)
         for number, view in enumerate(workspace.tabs, 1):
-            title = f"{number if number <= 9 else _NO_KEY:<9} view: {view.title}"
-            yield SystemCommand(title, "", partial(navigation.open_tab, number))
+            digit = str(number) if number <= 9 else _NO_KEY
+            yield build_palette_entry(digit, f"view: {view.title}", partial(navigation.open_tab, number))
         picture = workspace.displayed_picture
         for column in picture.sheet.sortable if picture is not None else ():
-            title = f"{_NO_KEY:9} sort by {units.format_heading(column)}"
-            yield SystemCommand(title, "", partial(navigation.sort_by, column))
+            text = f"sort by {units.format_heading(column)}"
+            yield build_palette_entry(_NO_KEY, text, partial(navigation.sort_by, column))
         for name in theme.PALETTES:
-            yield SystemCommand(f"{_NO_KEY:9} theme {name}", "", partial(setattr, self, "theme", name))
+            yield build_palette_entry(_NO_KEY, f"theme {name}", partial(setattr, self, "theme", name))
 
     def action_command_palette(self) -> None:
         """Show the palette unless another screen is in front."""

@@ -30,6 +30,7 @@ FIRST_VIEW: Final = "summary"  # of a screen
 FORMATS: Final = ("table", "json", "csv", "md", "html")
 
 READING_OPTIONS: Final = ("--no-cache", "--no-limits", "--strict")
+WORK_OPTIONS: Final = ("--capture", "--roof", "--config", "--tp", "--ep")  # what work and its bound are
 SCREEN_OPTIONS: Final = ("--theme", "--ascii", "--no-clipboard", "--cast")
 LOOK_OPTIONS: Final = (
     "--run", "--sort", "--reverse", "--filter", "--group-by", "--phase", "--lens", "--per", "--focus",

@@ -43,7 +43,7 @@ def _add_side_options(parser: ArgumentParser) -> None:
     for side in "ab":
         repeats = f"repeated recordings of side {side}; each run is one sample"
         add(f"--{side}", nargs="+", type=resolve_file, default=[], metavar="FILE", help=repeats)
-    _options.add_options(parser, "--merge", "--capture", "--device", "--roof", "--config", "--tp", "--ep")
+    _options.add_options(parser, "--merge", "--device", *_options.WORK_OPTIONS)
     for side, position in (("a", "first"), ("b", "second")):
         which = f"run of the {position} input (or of the only one)"
         add(f"--run-{side}", metavar="N|NAME", help=which)

@@ -12,19 +12,7 @@ DEFAULT_TOKENS: Final = 1000
 
 
 def options(parser: ArgumentParser) -> None:
-    _options.add_input_options(
-        parser,
-        "+",
-        "--merge",
-        "--capture",
-        "--device",
-        "--roof",
-        "--config",
-        "--tp",
-        "--ep",
-        "--run",
-        "--steps",
-    )
+    _options.add_input_options(parser, "+", "--merge", "--device", *_options.WORK_OPTIONS, "--run", "--steps")
     about = f"approximate length of the digest (default: {DEFAULT_TOKENS})"
     parser.add_argument("--tokens", type=int, default=DEFAULT_TOKENS, metavar="N", help=about)
 

@@ -47,9 +47,7 @@ _LISTED_PACKAGES: Final = (
 
 
 def options(parser: ArgumentParser) -> None:
-    _options.add_input_options(
-        parser, "*", "--merge", "--capture", "--roof", "--config", "--tp", "--ep", "--on"
-    )
+    _options.add_input_options(parser, "*", "--merge", *_options.WORK_OPTIONS, "--on")
     parser.add_argument("--measure", action="store_true", help="measure the roof of this machine and save it")
     about = "explain the op and category of kernels with NAME in their names"
     parser.add_argument("--why", metavar="NAME", help=about)

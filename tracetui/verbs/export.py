@@ -12,9 +12,7 @@ REPORT_FORMATS: Final = {".md": "md", ".html": "html", ".txt": "table"}  # suffi
 
 
 def options(parser: ArgumentParser) -> None:
-    _options.add_input_options(
-        parser, "+", "--merge", "--capture", "--roof", "--config", "--tp", "--ep", *_options.LOOK_OPTIONS
-    )
+    _options.add_input_options(parser, "+", "--merge", *_options.WORK_OPTIONS, *_options.LOOK_OPTIONS)
     about = "file to write; its suffix selects the format"
     parser.add_argument("-o", "--output", required=True, metavar="OUT", help=about)
     parser.add_argument("--force", action="store_true", help="overwrite an existing file")

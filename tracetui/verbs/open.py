@@ -12,28 +12,14 @@ from tracetui.verbs import _many_files, _options
 
 def options(parser: ArgumentParser) -> None:
     _options.add_input_options(
-        parser,
-        "*",
-        "--merge",
-        "--capture",
-        "--device",
-        "--roof",
-        "--config",
-        "--tp",
-        "--ep",
-        "--on",
-        "--hosts",
-        *_options.LOOK_OPTIONS,
+        parser, "*", "--merge", "--device", *_options.WORK_OPTIONS, "--on", "--hosts", *_options.LOOK_OPTIONS
     )
+    add = _options.find_group(parser, "input").add_argument
     about = "an installed recording: decode or slowed"
-    _options.find_group(parser, "input").add_argument(
-        "--sample", action="append", default=[], metavar="NAME", help=about
-    )
-    tour = "five minutes through two samples; you type the keys"
-    _options.find_group(parser, "screen").add_argument("--tour", action="store_true", help=tour)
-    _options.find_group(parser, "input").add_argument(
-        "--follow", action="store_true", help="keep reading a file that grows"
-    )
+    add("--sample", action="append", default=[], metavar="NAME", help=about)
+    add("--follow", action="store_true", help="keep reading a file that grows")
+    about = "five minutes through two samples; you type the keys"
+    _options.find_group(parser, "screen").add_argument("--tour", action="store_true", help=about)
     _options.add_screen_options(parser)
 
 

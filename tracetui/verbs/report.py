@@ -20,12 +20,8 @@ def options(parser: ArgumentParser) -> None:
         parser,
         "*",
         "--merge",
-        "--capture",
         "--device",
-        "--roof",
-        "--config",
-        "--tp",
-        "--ep",
+        *_options.WORK_OPTIONS,
         "--on",
         "--hosts",
         *_options.LOOK_OPTIONS,
@@ -61,9 +57,8 @@ def run(args: Namespace) -> int:
 
 def _names_file(word: str) -> bool:
     """Return whether the word in the place of a view is a file; a view's name never is."""
-    return word not in list_view_names() and (
-        word.startswith(("-", "@", SAMPLE_PREFIX)) or "://" in word or Path(word).exists()
-    )
+    is_special = word == "-" or word.startswith(("@", SAMPLE_PREFIX)) or "://" in word
+    return word not in list_view_names() and (is_special or Path(word).exists())
 
 
 def _build_look(args: Namespace) -> Look:

@@ -54,17 +54,8 @@ _HEADINGS_BY_COLUMN: Final = {
 }  # fmt: skip
 SIDES: Final = ("source trace1", "source trace2")  # tracks of the two traces that TraceLens compares
 TRACK_COLUMNS: Final = (
-    "rank",
-    "device",
-    "gpu",
-    "stream",
-    "thread",
-    "tid",
-    "process",
-    "pid",
-    "queue",
-    "source",
-)
+    "rank", "device", "gpu", "stream", "thread", "tid", "process", "pid", "queue", "source",
+)  # fmt: skip
 TIME_COLUMNS: Final = ("dur", "t", "min", "max", "p50", "p95", "p99", "std")
 
 

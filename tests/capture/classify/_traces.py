@@ -171,7 +171,7 @@ def _model(architecture: str, torch: Any) -> Any:
     torch.manual_seed(0)
     config = getattr(transformers, config_name)(**{**_SMALL, **changes})
     model = getattr(transformers, model_name)(config).eval()
-    _mark_modules(model, torch)
+    mark_modules(model, torch)
     return model
 
 
@@ -188,7 +188,7 @@ def _profile(model: Any, prompt: Any, torch: Any, generates: bool) -> list[Any]:
     return list(profiler.events())
 
 
-def _mark_modules(model: Any, torch: Any) -> None:
+def mark_modules(model: Any, torch: Any) -> None:
     """Open a range with the module's path around each module's forward."""
     for path, module in model.named_modules():
         ranges: list[Any] = []

@@ -10,6 +10,7 @@ from typing import Any
 import polars as pl
 import pytest
 from textual import events
+from textual.content import Content
 from textual.pilot import Pilot
 from textual.widgets import Input
 
@@ -18,7 +19,7 @@ from tests.tracetui.ui.hand import decode, play, press, screen, settle, typed, u
 from tracetui.guides import TOPICS, read_glossary, read_guide
 from tracetui.look import Look
 from tracetui.ui.answer_updates import SLOW_MESSAGE
-from tracetui.ui.app import Explorer
+from tracetui.ui.app import Explorer, build_palette_entry
 from tracetui.ui.controllers.navigation import CANCELLED_EXIT
 from tracetui.ui.messages import Answered, HeadingClicked, RunsChanged
 from tracetui.ui.pages.help_page import HelpPage
@@ -219,6 +220,12 @@ def test_the_palette_finds_a_command_by_the_word_of_the_footer(
         await until(app, pilot, "export: kernels.csv")
 
     play(script, [decode()])
+
+
+@pytest.mark.parametrize("name", ["[bold]x[red]", "[/x]", "[[]b", "[@click=app.quit]x[/]", "plain"])
+def test_names_in_the_palette_are_text(name: str) -> None:
+    entry = build_palette_entry("s", name, lambda: None)
+    assert Content.from_markup(entry.title).plain == f"s         {name}"
 
 
 def test_what_has_no_cursor_is_not_entered() -> None:

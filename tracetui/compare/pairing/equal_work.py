@@ -222,10 +222,7 @@ def _read_shape_sizes(run: Run, phase: str | None, steps: pl.Series) -> dict[str
     table = table.filter(pl.col("phase").eq_missing(pl.lit(phase, pl.String)))
     attention = table.filter((pl.col("category") == "attention") & pl.col("size_q").is_not_null())
     in_steps = attention.filter(pl.col("step").is_in(steps.implode()))
-    is_product = (pl.col("category") == "matmul") & pl.col("size_b").is_null()
-    products = table.filter(
-        is_product & pl.col("op").ne_missing("attn.core") & pl.col("size_m").is_not_null()
-    )
+    products = _select_products(table)
     sizes = {"batch": _list_sizes(attention, "size_b")[:1]}
     sizes["context"] = _list_sizes(in_steps if in_steps.height else attention, "size_k")
     if products.height:

@@ -168,23 +168,23 @@ def _describe_counts(compared: Diff, phase: str | None) -> str:
     """Describe launches, bytes and FLOPs of a phase on both sides, as far as both report them."""
     facts = []
     sums = [_sum_counts(run, phase) for run in compared.sides]
-    for what, form in (
-        ("launches", "{:,.0f}".format),
-        ("bytes", units.format_size),
-        ("FLOP", "{:.3g}".format),
+    for column, what, form in (
+        ("count", " launches", "{:,.0f}".format),
+        ("bytes", " moved", units.format_size),
+        ("flops", "FLOP", units.format_rate),
     ):
-        a, b = (side.get(what) or 0 for side in sums)
+        a, b = (side.get(column, 0.0) for side in sums)
         if a and b:
             is_same = abs(b / a - 1) < params.SAME_BYTES_SHARE
-            facts.append(f"{form(a)} {what}" if is_same else f"{form(a)} → {form(b)} {what}")
+            facts.append(f"{form(a)}{what}" if is_same else f"{form(a)} → {form(b)}{what}")
     return f"{', '.join(facts)}; " if facts else ""
 
 
 def _sum_counts(run: Run, phase: str | None) -> dict[str, float]:
-    columns = {"launches": pl.len(), "bytes": pl.col("bytes").sum(), "FLOP": pl.col("flops").sum()}
-    reported = {c: e for c, e in columns.items() if c == "launches" or run.has({"FLOP": "flops"}.get(c, c))}
-    rows = select_timed(run, Look(phase=phase)).select(**reported).collect()
-    return {c: float(v) for c, v in rows.row(0, named=True).items() if v is not None}
+    """Sum the launches of a phase, and the bytes and FLOPs that they report."""
+    sums = {column: pl.col(column).sum() for column in ("bytes", "flops") if run.has(column)}
+    rows = select_timed(run, Look(phase=phase)).select(count=pl.len(), **sums).collect()
+    return {column: float(value) for column, value in rows.row(0, named=True).items()}
 
 
 def _format_per_sequence(row: dict[str, Any], works: Sequence[WorkDifference]) -> str:
