@@ -14,7 +14,7 @@ from hypothesis import settings
 # the same examples on every machine; HYPOTHESIS_PROFILE=explore draws new ones
 settings.register_profile("suite", derandomize=True, deadline=None)
 settings.register_profile("explore", deadline=None, print_blob=True)
-settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "suite"))
+settings.register_profile("quick", derandomize=True, deadline=None, max_examples=30)
 os.environ["XDG_CONFIG_HOME"] = "/nonexistent"  # what a person has chosen changes no test
 # under nohup, or behind `&`, these are ignored, also in the programs that tests start and signal
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
@@ -35,6 +35,12 @@ NEEDS_TORCH = (
 )
 assert all((Path(__file__).parent / place).exists() for place in NEEDS_TORCH)
 collect_ignore = [] if find_spec("torch") else [str(Path(__file__).parent / place) for place in NEEDS_TORCH]
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Draw fewer examples where slow tests are left out."""
+    usual = "quick" if "not slow" in config.option.markexpr else "suite"
+    settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", usual))
 
 
 def pytest_report_header() -> str:

@@ -127,6 +127,7 @@ def test_steps_go_on_by_themselves() -> None:
     assert actual == wanted
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", QUANT_FORMATS)
 @pytest.mark.parametrize("batch", [1, 8])
 def test_packed_weights_are_never_unpacked(form: str, batch: int, monkeypatch: pytest.MonkeyPatch) -> None:

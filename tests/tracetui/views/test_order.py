@@ -1,4 +1,4 @@
-"""Sort, limit and columns are applied to an answer: no view reads them, on any fixture."""
+"""Sort, limit and columns are applied to an answer: no view reads them, on a fixture of each kind."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -20,9 +20,10 @@ from tracetui.views import Answer, View, ask, load_views, sort_answer
 
 @cache
 def fixtures() -> list[list[Run]]:
-    """The runs of every fixture that is a profile, and those made by hand that feed every view."""
+    """The runs of the smallest profile of each folder, and those made by hand that feed every view."""
     inputs = [[everything(), recording("a"), recording("b", slow={"norm": 2})]]
-    for path in sorted(FIXTURES.rglob("*")):
+    folders = {p.parent: p for p in sorted(FIXTURES.rglob("*.*"), key=lambda p: -p.stat().st_size)}
+    for path in sorted(folders.values()):
         try:
             inputs += [load(path, cache=False)] if path.is_file() else []
         except CaptureError:
