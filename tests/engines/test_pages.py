@@ -92,7 +92,11 @@ def test_what_is_gathered_is_as_it_was() -> None:
     second_page = ctypes.c_void_p(weights.data_ptr() // size * size + size)
     if ctypes.CDLL(None).madvise(second_page, ctypes.c_size_t(size), 25):
         pytest.skip("the kernel gathers no pages")
-    for _ in huge_pages.gather_into_pages(processor.iter_weights()):
-        assert torch.equal(product(x), before)
+    wanted_kb = 6 * 2048  # all but the first and the last, which others may share
+    for _ in range(5):  # a page that the kernel holds just now is refused
+        for _ in huge_pages.gather_into_pages(processor.iter_weights()):
+            assert torch.equal(product(x), before)
+        if large_kb() - kb >= wanted_kb:
+            break
     assert torch.equal(weights, torch.arange(4096.0).repeat(2048, 1).bfloat16())
-    assert large_kb() - kb >= 6 * 2048, "all but the first and the last, which others may share"
+    assert large_kb() - kb >= wanted_kb
