@@ -11,6 +11,8 @@ Names of any row:
 
 name_rules: layer, role and phase that a name implies; module paths, by the rules of module_rules.tsv
 step_annotations: parse the step annotations of serving engines: phase, requests, tokens, attention sums
+operator_call: an operator call as a profiler records it, and the sizes of its types
+experts_work: estimate the work of mixtures of experts
 operator_work: estimate FLOPs and bytes of an operator call from the shapes and types of its operands
 columns_from_names: fill missing layer, op, category and phase of events from their names and paths
 

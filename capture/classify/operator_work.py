@@ -7,79 +7,13 @@ least once (operands read, results written). If the call lacks what a model need
 import math
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Final
 
+from capture.classify.experts_work import EXPERTS_KERNEL, estimate_experts, estimate_experts_kernel
+from capture.classify.operator_call import Dims, OperatorCall, OperatorWork, shorten_dtype
 from capture.classify.step_annotations import AttentionSums, StepAnnotation
-
-Dims = tuple[int, ...]
-
-
-@dataclass(frozen=True)
-class OperatorCall:
-    """One operator call as a profiler records it; an operand that is not a tensor has no dims."""
-
-    name: str
-    dims: tuple[Dims, ...]
-    types: tuple[str, ...] = ()
-    values: tuple[str, ...] = ()
-    step: StepAnnotation | None = None  # of the step in which it ran: ragged attention needs it
-
-    def find_dims(self, index: int, rank: int) -> Dims | None:
-        """Find the dims of an operand; None unless it is a tensor of this rank with known sizes."""
-        dims = self.dims[index] if index < len(self.dims) else ()
-        return dims if len(dims) == rank and all(n > 0 for n in dims) else None
-
-    def find_width(self, index: int) -> float | None:
-        """Find the bytes per element of an operand; None for an unknown type."""
-        return find_element_bytes(self.types[index]) if index < len(self.types) else None
-
-    def list_tensors(self, rank: int | None = None) -> list[tuple[int, Dims]]:
-        """List index and dims of every tensor operand, or of those of one rank."""
-        return [(i, d) for i, d in enumerate(self.dims) if d and (rank is None or len(d) == rank)]
-
-
-@dataclass(frozen=True)
-class OperatorWork:
-    """Work of a call; `dtype` is the format that it multiplies in, `model` the id of the work model."""
-
-    flops: float
-    bytes: float
-    shape: str  # as shown to the user, such as `m=32 n=24576 k=4096`
-    dtype: str
-    model: str = ""
-
-
-_ELEMENT_BYTES: Final = {
-    "double": 8.0, "long int": 8.0, "long": 8.0, "int64": 8.0, "float": 4.0, "int": 4.0, "c10::tf32": 4.0,
-    "c10::half": 2.0, "c10::bfloat16": 2.0, "short int": 2.0, "short": 2.0, "signed char": 1.0, "char": 1.0,
-    "unsigned char": 1.0, "bool": 1.0, "c10::complex<float>": 8.0,
-}  # fmt: skip
-_STORED_BYTES: Final = {  # per weight, with the scales of its block: 32 weights in MXFP4, 16 in NVFP4
-    "fp32": 4.0, "bf16": 2.0, "fp16": 2.0, "fp8": 1.0, "mxfp8": 1 + 1 / 32, "mxfp4": 0.5 + 1 / 32,
-    "nvfp4": 0.5 + 1 / 16,
-}  # fmt: skip
-_SHORT_DTYPES: Final = {
-    "c10::bfloat16": "bf16", "c10::half": "fp16", "float": "fp32", "double": "fp64",
-    "unsigned char": "uint8", "signed char": "int8",
-}  # fmt: skip
-
-
-def find_element_bytes(type_name: str) -> float | None:
-    """Find the bytes per element of a type as torch writes it; None for an unknown type."""
-    name = type_name.lower()
-    if "float4" in name:
-        return 0.5
-    return 1.0 if "float8" in name else _ELEMENT_BYTES.get(name)
-
-
-def shorten_dtype(type_name: str) -> str:
-    """Shorten the name of a type to bf16, fp8, int8 …; unknown ones stay."""
-    name = type_name.lower()
-    if "float8" in name:
-        return "fp8"
-    return "fp4" if "float4" in name else _SHORT_DTYPES.get(name, name)
 
 
 def estimate_work(call: OperatorCall) -> OperatorWork | None:
@@ -105,9 +39,12 @@ def has_work_model(name: str) -> bool:
 def estimate_product(
     m: int, n: int, k: int, widths: Sequence[float], dtype: str, *, batch: int = 1, bias: bool = False
 ) -> OperatorWork:
-    """Estimate batch × (m, k) × (k, n); `widths` are bytes per element of left, right and result."""
+    """Estimate batch × (m, k) × (k, n); `widths` are bytes per element of left, right and result.
+
+    A bias counts in the bytes only: FLOPs are those of the multiply-adds, as torch's own counter has them.
+    """
     left, right, result = widths
-    flops = batch * (2.0 * m * n * k + (m * n if bias else 0))
+    flops = batch * 2.0 * m * n * k
     moved = batch * (m * k * left + k * n * right + m * n * result) + (n * result if bias else 0)
     shape = f"m={m} n={n} k={k}" + (f" b={batch}" if batch > 1 else "")
     return OperatorWork(flops, moved, shape, dtype)
@@ -178,7 +115,39 @@ def _estimate_bmm(call: OperatorCall) -> OperatorWork | None:
     if a is None or b is None or widths[0] is None or widths[1] is None or a[2] != b[1]:
         return None
     dtype = shorten_dtype(call.types[first])
-    return estimate_product(a[1], b[2], a[2], (widths[0], widths[1], widths[0]), dtype, batch=a[0])
+    work = estimate_product(a[1], b[2], a[2], (widths[0], widths[1], widths[0]), dtype, batch=a[0])
+    added = math.prod(call.dims[0]) * widths[0] if first else 0.0
+    return replace(work, bytes=work.bytes + added)
+
+
+def _estimate_convolution(
+    call: OperatorCall, stride: int, padding: int, dilation: int
+) -> OperatorWork | None:
+    """A convolution of (b, c, *sizes) with (c_out, c / groups, *kernel); its settings are values."""
+    x, weight, width = call.dims[0], call.dims[1], call.find_width(0)
+    kernel = weight[2:]
+    if width is None or len(x) != len(weight) or not kernel or min(*x, *weight) <= 0:
+        return None
+    if "convolution" in call.name and "True" in call.values[6:7]:  # transposed
+        return None
+    strides, paddings = (_read_sizes(call, i) for i in (stride, padding))
+    dilations = _read_sizes(call, dilation) if dilation < len(call.values) else [1]
+    outs = [
+        (size + 2 * paddings[i % len(paddings)] - dilations[i % len(dilations)] * (kernel[i] - 1) - 1)
+        // strides[i % len(strides)]
+        + 1
+        for i, size in enumerate(x[2:])
+    ]
+    results = x[0] * weight[0] * math.prod(outs)
+    bias = weight[0] if weight[:1] in call.dims[2:4] else 0
+    moved = (math.prod(x) + math.prod(weight) + bias + results) * width
+    shape = f"{_format_dims(x)} * {_format_dims(weight)}"
+    return OperatorWork(2.0 * results * math.prod(weight[1:]), moved, shape, shorten_dtype(call.types[0]))
+
+
+def _read_sizes(call: OperatorCall, index: int) -> list[int]:
+    """Read a value that is a list of sizes, such as `[1, 1]`."""
+    return [int(size) for size in call.values[index].strip("[]").split(",")]
 
 
 # elementwise operators, norms and caches
@@ -357,92 +326,6 @@ def _estimate_dense_attention(call: OperatorCall) -> OperatorWork | None:
     return OperatorWork(flops, moved, shape, shorten_dtype(call.types[0]))
 
 
-# mixtures of experts
-
-
-def estimate_experts_touched(experts: int, chosen: int, tokens: int) -> float:
-    """Estimate how many experts are used by any token, if each token chooses `chosen` of them evenly."""
-    return experts * (1.0 - (1.0 - chosen / experts) ** tokens)
-
-
-def estimate_grouped_product(
-    tokens: int, chosen: int, experts: int, k: int, n: int, widths: Sequence[float], dtype: str, *,
-    scattered: bool, ranks: int = 1,
-) -> OperatorWork:  # fmt: skip
-    """Estimate a grouped product: each token passes through `chosen` of the experts' (k, n) weights.
-
-    `widths` are bytes per element of activations, weights and result. Activations come once per token, or
-    once per choice if `scattered`; the result is the other way round. Of several ranks that share the
-    experts, each has an even part of the choices.
-    """
-    activation, weight, result = widths
-    rows = tokens * chosen / ranks
-    weights = estimate_experts_touched(experts, chosen, tokens) / ranks * k * n * weight
-    moved = weights + (rows if scattered else tokens) * k * activation
-    moved += (tokens if scattered else rows) * n * result
-    shape = f"m={tokens} n={n} k={k} e={experts}/{chosen}"
-    return OperatorWork(2.0 * rows * n * k, moved, shape, dtype)
-
-
-def _estimate_experts(call: OperatorCall) -> OperatorWork | None:
-    """`fused_experts(hidden, w1, w2, choice weights, choice ids, …)`: both products.
-
-    The weights are (experts, n, hidden) and (experts, hidden, inner), perhaps with two 4-bit numbers per
-    byte. None if no operand shows how many experts a token chooses.
-    """
-    hidden, weights, width = call.find_dims(0, 2), call.list_tensors(3)[:2], call.find_width(0)
-    if hidden is None or len(weights) < 2 or width is None:
-        return None
-    tokens, size = hidden
-    (first, (experts, n, packed_size)), (_, (experts_down, size_down, inner)) = weights
-    packing, weight_width = size // max(1, packed_size), call.find_width(first)
-    chosen = _count_chosen_experts(call, tokens, experts)
-    fits = experts == experts_down and size == size_down == packed_size * packing and packing in (1, 2)
-    if not fits or chosen is None or weight_width is None:
-        return None
-    widths, inner = (width, weight_width / packing, width), inner * packing
-    dtype = shorten_dtype(call.types[first]) if packing == 1 else "fp4"
-    up = estimate_grouped_product(tokens, chosen, experts, size, n, widths, dtype, scattered=False)
-    down = estimate_grouped_product(tokens, chosen, experts, inner, size, widths, dtype, scattered=True)
-    return OperatorWork(up.flops + down.flops, up.bytes + down.bytes, up.shape, dtype)
-
-
-def _estimate_experts_kernel(call: OperatorCall) -> OperatorWork | None:
-    """A grouped product of triton_kernels in `moe_forward(hidden, router logits, …)`, without its weights.
-
-    The kernel's name has the formats of result, activations and weights, and whether the gate is fused (the
-    first product). The last value is the number of experts per token. The inner size is taken to be the
-    hidden size, as in gpt-oss, the model that is served by these kernels.
-    """
-    formats, hidden, logits = (
-        _EXPERTS_KERNEL_NAME.search(call.name),
-        call.find_dims(0, 2),
-        call.find_dims(1, 2),
-    )
-    if formats is None or hidden is None or logits is None:
-        return None
-    (tokens, size), experts, is_first = hidden, logits[1], bool(formats["gate"])
-    chosen = int(call.values[-1])
-    result, left, weight = (_STORED_BYTES.get(formats[part], 0.0) for part in ("result", "left", "weight"))
-    if not 0 < chosen <= experts or not result * left * weight:
-        return None
-    dtype = formats["weight"] if weight > left else formats["left"]
-    widths = (left, weight, result / 2 if is_first else result)  # the gate halves what is written
-    n = 2 * size if is_first else size
-    return estimate_grouped_product(tokens, chosen, experts, size, n, widths, dtype, scattered=not is_first)
-
-
-def _count_chosen_experts(call: OperatorCall, tokens: int, experts: int) -> int | None:
-    """Count the experts that each token chooses: the columns of the choice; None if no operand has it."""
-    choices = (dims[1] for _, dims in call.list_tensors(2)[1:] if dims[0] == tokens and dims[1] < experts)
-    return next(choices, None)
-
-
-EXPERTS_KERNEL: Final = "_matmul_ogs_"  # grouped products of triton_kernels
-_EXPERTS_KERNEL_NAME: Final = re.compile(
-    EXPERTS_KERNEL
-    + r"[NT]+_(?P<result>\w+?)x(?P<left>[a-z]+\d+)x(?P<weight>[a-z]+\d+)_[\dx]+(?P<gate>_swiglu)?"
-)
 WorkModel = Callable[[OperatorCall], OperatorWork | None]
 _ADDING: Final = re.compile(r"add|residual|fused", re.IGNORECASE)
 
@@ -454,6 +337,14 @@ WORK_MODELS: Final[tuple[tuple[str, re.Pattern[str], WorkModel], ...]] = tuple(
         ("bmm", r"^aten::(baddbmm|bmm)", _estimate_bmm),
         ("scaled-mm", r"^aten::_scaled_mm\b", _estimate_scaled_product),
         ("into-output", r"^_C::(onednn_mm|weight_packed_linear)\b", _estimate_into_output),
+        ("convolution", r"^aten::(mkldnn|miopen)_(depthwise_)?convolution\b",
+         partial(_estimate_convolution, stride=4, padding=3, dilation=5)),
+        ("convolution", r"^aten::cudnn_convolution\b",
+         partial(_estimate_convolution, stride=3, padding=2, dilation=4)),
+        ("convolution", r"^aten::(_slow_conv|thnn_conv|_?conv_depthwise|slow_conv_dilated)\dd",
+         partial(_estimate_convolution, stride=4, padding=5, dilation=6)),
+        ("convolution", r"^aten::(_?convolution|conv\dd)\b",
+         partial(_estimate_convolution, stride=3, padding=4, dilation=5)),
         ("embedding", r"^aten::embedding\b", _estimate_embedding),
         ("reduction", r"^aten::(mean|sum|amax|amin|argmax|argmin|max|min|prod)\b", _estimate_reduction),
         ("mm", r"^aten::(mm|_int_mm)\b", partial(_estimate_operand_product, left=0, right=1)),
@@ -463,8 +354,8 @@ WORK_MODELS: Final[tuple[tuple[str, re.Pattern[str], WorkModel], ...]] = tuple(
          _estimate_dense_attention),
         ("ragged-attention", r"paged_attention|unified_attention|attention_with_output|attention_ragged|"
                              r"flash_attn_with_kvcache|flash_attn_varlen", _estimate_ragged_attention),
-        ("experts-kernel", EXPERTS_KERNEL, _estimate_experts_kernel),
-        ("experts", r"fused_experts|fused_moe|moe_forward", _estimate_experts),
+        ("experts-kernel", EXPERTS_KERNEL, estimate_experts_kernel),
+        ("experts", r"fused_experts|fused_moe|moe_forward", estimate_experts),
         ("kv-store", r"store_cache|store_kv|reshape_and_cache|unified_kv_cache_update", _estimate_kv_store),
         ("rope", r"rotary_embedding|apply_rope", _estimate_rope),
         ("norm", r"rms_?norm|layer_?norm", _estimate_norm),

@@ -17,7 +17,8 @@ from typing import Any, Final
 import msgspec
 import polars as pl
 
-from capture.classify.operator_work import EXPERTS_KERNEL, has_work_model
+from capture.classify.experts_work import EXPERTS_KERNEL
+from capture.classify.operator_work import has_work_model
 from capture.classify.step_annotations import (
     CaptureAnnotation,
     parse_capture_annotation,

@@ -69,6 +69,16 @@ class ExpertSizes:
 
 
 @dataclass(frozen=True)
+class LatentSizes:
+    """Sizes of latent attention (MLA): one vector per token is cached for all heads."""
+
+    rank: int  # of what is cached for keys and values
+    rope: int  # of the part with positions, cached beside it
+    nope: int  # of a key without positions, once expanded
+    value: int
+
+
+@dataclass(frozen=True)
 class DecoderConfig:
     """Sizes of a decoder, of all ranks together. None and 0 mean that the model has no such part."""
 
@@ -81,7 +91,8 @@ class DecoderConfig:
     inner: int  # of a dense feed-forward network
     vocabulary: int
     has_gate: bool
-    is_plain_attention: bool  # neither latent (MLA) nor linear in the layers of type attention
+    is_plain_attention: bool  # neither latent (MLA) nor gated
+    latent: LatentSizes | None
     windows: tuple[int | None, ...] | None  # of each layer, in tokens; None if it is not known
     mixture: ExpertSizes | None
     cache_bytes: float  # per number of the KV cache
@@ -155,6 +166,7 @@ def parse_config(document: Any, label: str) -> DecoderConfig | None:
         vocabulary=_find_size(fields, "vocab_size"),
         has_gate=family not in _WITHOUT_GATE,
         is_plain_attention=not (fields.get("kv_lora_rank") or fields.get("attn_output_gate")),
+        latent=_parse_latent(fields),
         windows=_parse_windows(fields, family, layers),
         mixture=_parse_mixture(fields, layers),
         cache_bytes=base.activation_bytes,
@@ -163,6 +175,13 @@ def parse_config(document: Any, label: str) -> DecoderConfig | None:
         network=network,
         routed=routed,
     )
+
+
+def _parse_latent(fields: Mapping[str, Any]) -> LatentSizes | None:
+    """Parse the sizes of latent attention; None of a model without it."""
+    keys = ("kv_lora_rank", "qk_rope_head_dim", "qk_nope_head_dim", "v_head_dim")
+    sizes = [_find_size(fields, key) for key in keys]
+    return LatentSizes(*sizes) if all(sizes) else None
 
 
 def _parse_mixture(fields: Mapping[str, Any], layers: int) -> ExpertSizes | None:

@@ -5,14 +5,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from capture.classify.operator_work import (
-    OperatorWork,
-    estimate_grouped_product,
-    estimate_paged_attention,
-    estimate_product,
-)
+from capture.classify.experts_work import estimate_grouped_product
+from capture.classify.operator_call import OperatorWork
+from capture.classify.operator_work import estimate_paged_attention, estimate_product
 from capture.classify.step_annotations import AttentionSums
-from capture.model_work.model_config import DecoderConfig, WeightFormat
+from capture.model_work.model_config import DecoderConfig, LatentSizes, WeightFormat
 
 PADDING: Final = 256  # sizes of experts in 4 bits are rounded up to it by vLLM on AMD's GPUs
 
@@ -80,7 +77,8 @@ def _build_projection(queries: bool, keys: int) -> "RoleModel":
 
 
 def _estimate_out(c: DecoderConfig, sharding: Sharding, layer: int, step: StepTokens) -> OperatorWork | None:
-    k = _count_heads(c, sharding)[0] * c.head_size if c.is_plain_attention else 0
+    size = c.latent.value if c.latent else c.head_size if c.is_plain_attention else 0
+    k = _count_heads(c, sharding)[0] * size
     return _estimate_rows(step.tokens, c.hidden, k, c.attention, c.base.activation_bytes)
 
 
@@ -162,6 +160,8 @@ def _estimate_attention(
     c: DecoderConfig, sharding: Sharding, layer: int, step: StepTokens
 ) -> OperatorWork | None:
     sums = step.list_sums()
+    if sums and c.latent:
+        return _estimate_latent_attention(c, c.latent, sharding, step)
     if not sums or not c.is_plain_attention or c.windows is None or layer >= c.layers:
         return None
     window = c.windows[layer]
@@ -173,6 +173,26 @@ def _estimate_attention(
     return estimate_paged_attention(
         (heads, kv_heads, c.head_size), new, round(keys), pairs, widths, c.base.dtype
     )
+
+
+def _estimate_latent_attention(
+    c: DecoderConfig, latent: LatentSizes, sharding: Sharding, step: StepTokens
+) -> OperatorWork:
+    """Latent attention: decode works on the cached vectors, which absorb the expansion; prefill expands."""
+    heads, width = _count_heads(c, sharding)[0], c.base.activation_bytes
+    flops = moved = 0.0
+    for sums in step.list_sums():
+        is_causal = sums is step.prefill
+        pairs, keys = count_attention(sums, None, is_causal=is_causal)
+        key, value = latent.rank + latent.rope, latent.rank
+        read = keys * key * c.cache_bytes
+        if is_causal:
+            key, value = latent.nope + latent.rope, latent.value
+            read = keys * heads * (key + value) * width
+        flops += 2.0 * heads * pairs * (key + value)
+        moved += (sums.queries or 0) * heads * (key + value) * width + read
+    new, cached = (sum(getattr(s, part) or 0 for s in step.list_sums()) for part in ("queries", "keys"))
+    return OperatorWork(flops, moved, f"q={new} k={cached} h={heads} r={latent.rank}", c.base.dtype)
 
 
 def count_attention(sums: AttentionSums, window: int | None, *, is_causal: bool) -> tuple[float, float]:

@@ -8,7 +8,7 @@ from typing import Final
 import polars as pl
 
 from capture import device_roofs
-from capture.classify.operator_work import EXPERTS_KERNEL, estimate_experts_touched
+from capture.classify.experts_work import EXPERTS_KERNEL, estimate_experts_touched
 from capture.device_roofs import FORMATS, Roof, shorten_format
 from capture.model_work.fill_work import NOTES_KEY, OPS_KEY
 from capture.run import Run

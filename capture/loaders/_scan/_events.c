@@ -24,7 +24,7 @@
 /* ---- the scanner ---- */
 
 /* Fields to read of the events of a label; the first four as in compiled_reader.py. */
-enum { READ_CORRELATION = 1, READ_EXTERNAL_ID = 2, READ_OPERANDS = 4, READ_LAUNCH_CONFIG = 8, IS_ATTENTION = 16 };
+enum { READ_CORRELATION = 1, READ_EXTERNAL_ID = 2, READ_OPERANDS = 4, READ_LAUNCH_CONFIG = 8, HAS_VALUES = 16 };
 enum { HAS_CAT = 1, HAS_NAME = 2 };
 enum { READY, STOPPED, ENDED, FAILED };
 enum { FIRST_EVENT, NEXT_EVENT, COMMA_OR_END };
@@ -77,8 +77,8 @@ typedef struct {
     u64 seed;
     Category categories[16];
     int n_categories;
-    char attention[32];
-    size_t attention_size;
+    char valued[2][32];  /* words in the names of operators whose values are kept */
+    size_t valued_size[2];
     i64 read, empty;     /* events with a phase, events without */
     Column label, t, dur, correlation, external, args;
     Column cat, name, pid, tid, fields;
@@ -540,7 +540,8 @@ static u32 find_fields(const Scanner *s, const Event *e) {
         Text word = {(const u8 *)s->categories[i].word, s->categories[i].size};
         if (are_equal(e->cat, word)) fields |= s->categories[i].fields;
     }
-    if (e->has & HAS_NAME && contains(e->name, s->attention, s->attention_size)) fields |= IS_ATTENTION;
+    for (int i = 0; i < 2; i++)
+        if (e->has & HAS_NAME && contains(e->name, s->valued[i], s->valued_size[i])) fields |= HAS_VALUES;
     return fields;
 }
 
@@ -604,7 +605,7 @@ static int write_details(Scanner *s, const Event *e, u32 fields) {
     if (!(fields & READ_OPERANDS) || !e->mentions_dims) return 1;
     if (!PUT("{\"Input Dims\": ") || !put_detail(s, e, DIMS) || !PUT(", \"Input type\": ") || !put_detail(s, e, TYPES))
         return 0;
-    if (fields & IS_ATTENTION && (!PUT(", \"Concrete Inputs\": ") || !put_detail(s, e, VALUES))) return 0;
+    if (fields & HAS_VALUES && (!PUT(", \"Concrete Inputs\": ") || !put_detail(s, e, VALUES))) return 0;
     return PUT("}");
 }
 
@@ -826,15 +827,16 @@ static int copy_categories(Scanner *s, PyObject *categories) {
 }
 
 static int scanner_init(PyObject *self, PyObject *args, PyObject *keywords) {
-    static char *names[] = {"categories", "attention", "seed", "begin", "stop", "inside", "lines", NULL};
+    static char *names[] = {"categories", "valued", "seed", "begin", "stop", "inside", "lines", NULL};
     Scanner *s = (Scanner *)self;
-    PyObject *categories, *word;
+    PyObject *categories, *words[2];
     unsigned long long seed;
     long long begin, stop;
     int inside, lines;
-    if (!PyArg_ParseTupleAndKeywords(args, keywords, "OSKLLpp", names, &categories, &word, &seed, &begin, &stop, &inside, &lines))
+    if (!PyArg_ParseTupleAndKeywords(args, keywords, "O(SS)KLLpp", names, &categories, &words[0], &words[1], &seed, &begin, &stop, &inside, &lines))
         return -1;
-    if (copy_word(word, s->attention, sizeof s->attention, &s->attention_size)) return -1;
+    for (int i = 0; i < 2; i++)
+        if (copy_word(words[i], s->valued[i], sizeof s->valued[i], &s->valued_size[i])) return -1;
     s->seed = seed;
     s->base = begin;
     s->stop = stop;
@@ -982,7 +984,7 @@ static PyType_Spec spec = {"_events.Scanner", sizeof(Scanner), 0, Py_TPFLAGS_DEF
 #include "lines.h"
 
 /* Incremented with every change that a caller sees; `_scan/__init__.py` requires this version. */
-#define VERSION 5
+#define VERSION 6
 
 static int add_type(PyObject *module, const char *name, PyType_Spec *of) {
     PyObject *type = PyType_FromSpec(of);

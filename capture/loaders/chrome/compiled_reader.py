@@ -18,7 +18,6 @@ import polars as pl
 from capture.import_log import Log
 from capture.loaders._scan import load_scanner, read_arrow_table
 from capture.loaders.chrome.trace_model import (
-    ATTENTION,
     DEVICE_CATEGORIES,
     KERNEL_CATEGORIES,
     NO_END,
@@ -27,6 +26,7 @@ from capture.loaders.chrome.trace_model import (
     REPEATED,
     RUNTIME_CATEGORIES,
     UNNAMED,
+    VALUED,
     CompleteEvents,
     RefusedError,
     Trace,
@@ -132,7 +132,8 @@ class _FileScan:
         seed = int.from_bytes(os.urandom(8), "little")
         last = _END if stop == self.source.size else stop
         is_later_part = begin > self.begin
-        return module.Scanner(_FIELDS, ATTENTION.encode(), seed, begin, last, is_later_part, self.is_lines)
+        valued = tuple(word.encode() for word in VALUED)
+        return module.Scanner(_FIELDS, valued, seed, begin, last, is_later_part, self.is_lines)
 
     def _iter_borders(self) -> Iterator[int]:
         """Yield offsets at which events seem to begin, one per additional core."""

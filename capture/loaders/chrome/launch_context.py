@@ -21,11 +21,12 @@ from capture.classify.name_rules import (
     infer_op_and_category,
     infer_scope_roles,
 )
-from capture.classify.operator_work import OperatorCall, estimate_work
+from capture.classify.operator_call import OperatorCall
+from capture.classify.operator_work import estimate_work
 from capture.classify.step_annotations import StepAnnotation
 from capture.dense_lookup import encode_dense, find_distinct, find_positions, find_rows
 from capture.loaders._json_document import decode_or_none
-from capture.loaders.chrome.trace_model import ATTENTION, OPERATOR_CATEGORIES
+from capture.loaders.chrome.trace_model import OPERATOR_CATEGORIES
 from capture.loaders.chrome.trace_steps import find_last_before
 from capture.native.schema import PATH_SEPARATOR
 
@@ -53,7 +54,7 @@ _WRAPPER_NAMES: Final = re.compile(r"__torch_(?:function|dispatch)__|\w*wrapper\
 _GENERATED: Final = re.compile(r"torchinductor_|/inductor_cache/|/c[a-z2-7]{51}$")  # files of Inductor
 _SCRIPT_NAMES: Final = {"test", "code", "profile", "cmd", "trace"}  # of user scripts and of the library
 _STANDARD_LIBRARY: Final = sys.stdlib_module_names - _SCRIPT_NAMES
-_ATTENTION_NAMES: Final = f"{ATTENTION}|attn"  # of operators whose work may depend on the sums of their step
+_ATTENTION_NAMES: Final = "attention|attn"  # of operators whose work may depend on the sums of their step
 _MAX_WINDOW_SHARE: Final = 0.6  # of the time of whole attention, up to which other kernels have read a part
 _UNKNOWN_CATEGORY: Final = "other"
 _WORK_SCHEMA: Final = {

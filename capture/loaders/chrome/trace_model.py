@@ -25,7 +25,7 @@ KERNEL_CATEGORIES: Final = ("kernel", "Kernel")
 RUNTIME_CATEGORIES: Final = ("cuda_runtime", "cuda_driver", "Runtime")
 LINKED_CATEGORIES: Final = (*DEVICE_CATEGORIES, *RUNTIME_CATEGORIES)
 _IDENTIFIED_CATEGORIES: Final = (*DEVICE_CATEGORIES, *OPERATOR_CATEGORIES)
-ATTENTION: Final = "attention"  # in the name of an operator whose values matter, not only its shapes
+VALUED: Final = ("attention", "conv")  # in names of operators whose values matter, not only their shapes
 FLOW_PHASES: Final = ("s", "t", "f")
 UNNAMED: Final = "unnamed"
 NO_END: Final = ("no_end", "the list of events has no closing bracket")  # id and message of a notice
@@ -315,7 +315,7 @@ def _encode_arguments(event: TraceEvent) -> str | None:
     if operands is None:
         return None
     members = {"Input Dims": operands.dims, "Input type": operands.types}
-    members |= {"Concrete Inputs": operands.values} if ATTENTION in event.title else {}
+    members |= {"Concrete Inputs": operands.values} if any(word in event.title for word in VALUED) else {}
     return "{" + ", ".join(f'"{key}": {_format_raw_json(raw)}' for key, raw in members.items()) + "}"
 
 

@@ -6,12 +6,9 @@ import sys
 
 import pytest
 
-from capture.classify.operator_work import (
-    OperatorCall,
-    estimate_experts_touched,
-    estimate_grouped_product,
-    estimate_work,
-)
+from capture.classify.experts_work import estimate_experts_touched, estimate_grouped_product
+from capture.classify.operator_call import OperatorCall
+from capture.classify.operator_work import estimate_work
 from capture.classify.step_annotations import parse_step_annotation
 from tests.conftest import shared
 
@@ -20,17 +17,37 @@ MIB = 1 << 20
 
 
 @pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        ("aten::convolution", ("", "", "", "[2, 2]", "[1, 0]", "[1, 2]", "False", "[0, 0]", "2")),
+        ("aten::mkldnn_convolution", ("", "", "", "[1, 0]", "[2, 2]", "[1, 2]", "2")),
+        ("aten::cudnn_convolution", ("", "", "[1, 0]", "[2, 2]", "[1, 2]", "2", "False")),
+        ("aten::slow_conv_dilated2d", ("", "", "[3, 3]", "", "[2, 2]", "[1, 0]", "[1, 2]")),
+    ],
+)
+def test_a_convolution_by_hand(name: str, values: tuple[str, ...]) -> None:
+    """(1, 4, 8, 9) by (6, 2, 3, 3): 4 × 3 results of 6 channels, of 2 × 3 × 3 products each."""
+    call = OperatorCall(name, ((1, 4, 8, 9), (6, 2, 3, 3), (6,)), (F32,) * 3, values)
+    work = estimate_work(call)
+    assert work is not None
+    assert (work.flops, work.bytes) == (2 * 4 * 3 * 6 * 18, 4 * (288 + 108 + 6 + 72))
+    transposed = ("", "", "", "[2, 2]", "[1, 0]", "[1, 2]", "True")
+    assert estimate_work(OperatorCall("aten::convolution", call.dims, call.types, transposed)) is None
+    assert estimate_work(OperatorCall(name, call.dims, call.types)) is None
+
+
+@pytest.mark.parametrize(
     ("name", "dims", "types", "gflop", "mib"),
     [  # figures computed by hand
         ("aten::mm", ((32, 4096), (4096, 24576)), (BF16, BF16), 6.442450944, 193.75),
-        ("aten::linear", ((2, 3, 8), (16, 8), (16,)), (F32, F32, F32), 1632e-9, 1152 / MIB),
-        ("aten::addmm", ((32,), (32, 2880), (2880, 32)), (BF16, BF16, BF16), 0.005899264, 370752 / MIB),
+        ("aten::linear", ((2, 3, 8), (16, 8), (16,)), (F32, F32, F32), 1536e-9, 1152 / MIB),
+        ("aten::addmm", ((32,), (32, 2880), (2880, 32)), (BF16, BF16, BF16), 0.00589824, 370752 / MIB),
         ("aten::bmm", ((4, 2, 8), (4, 8, 16)), (BF16, BF16), 2048e-9, 1408 / MIB),
         ("aten::mul", ((64, 64), (64, 64)), (F32, F32), 4096e-9, 3 * 16384 / MIB),
         # out, x, bias or weight, as vLLM's build for processors records them
         ("_C::onednn_mm", ((32, 2816), (32, 512), (), ()), (BF16, BF16, "", "long int"), 0.092274688,
          2 * (32 * 512 + 512 * 2816 + 32 * 2816) / MIB),
-        ("_C::onednn_mm", ((2, 8), (2, 4), (8,), ()), (BF16, BF16, BF16, ""), 144e-9,
+        ("_C::onednn_mm", ((2, 8), (2, 4), (8,), ()), (BF16, BF16, BF16, ""), 128e-9,
          2 * (2 * 4 + 4 * 8 + 2 * 8 + 8) / MIB),
         ("_C::weight_packed_linear", ((32, 1024), (32, 512), (1024, 512), (), ()), (BF16,) * 3 + ("", ""),
          0.033554432, 2 * (32 * 512 + 512 * 1024 + 32 * 1024) / MIB),

@@ -74,7 +74,9 @@ def scan(module: ModuleType, text: bytes, dice: random.Random) -> str:
     """Feed a text in pieces and take all that the scanner gives; return its last state."""
     stop = dice.choice((1 << 62, dice.randrange(len(text) + 1)))
     inside, lines = dice.random() < 0.2, dice.random() < 0.1
-    scanner: Any = module.Scanner(CATEGORIES, b"attention", dice.getrandbits(64), 0, stop, inside, lines)
+    scanner: Any = module.Scanner(
+        CATEGORIES, (b"attention", b"conv"), dice.getrandbits(64), 0, stop, inside, lines
+    )
     at, piece = 0, dice.choice(PIECES if len(text) < 5000 else PIECES[-2:])
     while at < len(text) and scanner.feed(text[at : at + piece]):
         at += piece

@@ -136,6 +136,23 @@ def test_ranks_share_heads_inner_sizes_and_experts() -> None:
     assert estimate_role(mixed, Sharding(), "mlp.gate_up", 0, step) is None
 
 
+def test_latent_attention_reads_one_vector_per_token_for_all_heads() -> None:
+    """By hand, with the sizes of DeepSeek V3: 128 heads, 512 + 64 numbers cached per token."""
+    latent = build_config(num_attention_heads=128, num_key_value_heads=128, hidden_size=7168,
+                          kv_lora_rank=512, qk_rope_head_dim=64, qk_nope_head_dim=128,
+                          v_head_dim=128)  # fmt: skip
+    decode = StepTokens(4, 4, decode=AttentionSums(4, 4, 4000, 4, 4000))
+    work = estimate_role(latent, Sharding(tp=8), "attn.core", 0, decode)
+    assert work and work.flops == 2 * 16 * 4000 * (576 + 512)
+    assert work.bytes == 2 * (4000 * 576 + 4 * 16 * (576 + 512))
+    prefill = StepTokens(100, 1, prefill=AttentionSums(1, 100, 100, 10_000, 10_000))
+    work = estimate_role(latent, Sharding(tp=8), "attn.core", 0, prefill)
+    assert work and work.flops == 2 * 16 * 5000 * (192 + 128)
+    out = estimate_role(latent, Sharding(tp=8), "attn.out", 0, decode)
+    assert out and out.shape == "m=4 n=7168 k=2048"
+    assert estimate_role(latent, Sharding(tp=8), "attn.qkv", 0, decode) is None
+
+
 def test_what_the_config_does_not_tell_has_no_work() -> None:
     step = StepTokens(4, 4, decode=AttentionSums(4, 4, 40, 4, 40))
     latent = build_config(kv_lora_rank=512)
