@@ -1,7 +1,8 @@
 """Load files and folders as runs: choose the loader, use the cache, group and merge ranks, select a run."""
 
+import re
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -31,7 +32,7 @@ from capture.native.parts import list_earlier_parts, read_first_line
 from capture.run import Run
 from capture.source import Source
 from capture.stderr_mute import mute_stderr
-from capture.unknown_input import FORMATS_HINT, build_unknown_input_error
+from capture.unknown_input import FORMATS_HINT, build_unknown_input_error, has_lost_content
 
 if TYPE_CHECKING:
     from capture.run import Run
@@ -40,6 +41,8 @@ MAX_PREFETCHED_FILES: Final = 2  # more would only compete for the cores
 MAX_NAMED_FILES: Final = 20  # unreadable files of a folder that a notice names
 _PROFILE: Final = "profile"
 _CAPTURE: Final = "capture"
+_DAMAGED: Final = "damaged"
+_DIGITS: Final = re.compile(r"\d+")
 
 
 class Bundle(Struct, frozen=True):
@@ -117,10 +120,19 @@ def _bundle_earlier_parts(path: Input) -> Input:
 
 
 def _choose_loader(source: Source) -> Loader:
-    candidates = loaders.find_loaders(source.head, source.path.suffix, source.log)
+    candidates = _find_loaders(source)
     if not candidates:
         raise build_unknown_input_error(source, loaders.describe_broken_loaders())
     return candidates[0]
+
+
+def _find_loaders(source: Source) -> list[Loader]:
+    """Find the loaders that accept a source; long names or keys before the events need a longer head."""
+    claims = loaders.find_loaders(source.head, source.path.suffix, source.log)
+    if not claims and not source.head.is_complete and source.head.stripped_text.startswith(("{", "[")):
+        source.extend_head()
+        claims = loaders.find_loaders(source.head, source.path.suffix, source.log)
+    return claims
 
 
 def _parse_source(source: Source, loader: Loader) -> list[Run]:
@@ -284,28 +296,64 @@ def _resolve_baseline(path: Input) -> Input:
 
 
 def _find_profiles(folder: str | Path) -> list[Input]:
-    """Return the files of a folder that a loader accepts; raise UnreadableError if there are none.
+    """Return the profiles of a folder and its files that seem to be damaged ones, which cannot be read.
 
-    Graph captures count only if there is nothing else: they belong to the other traces.
+    Raise UnreadableError if there is no profile. Graph captures count only if there is nothing else: they
+    belong to the other traces.
     """
-    files = sorted(p for p in Path(folder).rglob("*") if p.is_file() and not p.name.startswith("."))
+    files = sorted(filter(_can_be_profile, Path(folder).rglob("*")))
     kinds = [(path, _classify_file(path)) for path in _replace_bundles(files)]
-    traces = [path for path, kind in kinds if kind == _PROFILE]
-    profiles = traces or [path for path, kind in kinds if kind == _CAPTURE]
+    traces = {path for path, kind in kinds if kind == _PROFILE}
+    profiles = traces or {path for path, kind in kinds if kind == _CAPTURE}
     if not profiles:
         what = f"is a folder without profiles (searched {len(files):,} files)"
         raise UnreadableError(what, where=clean(str(folder), 4096), todo=FORMATS_HINT)
-    return profiles
+    damaged = _select_damaged(kinds, profiles)
+    return [path for path, _ in kinds if path in damaged or path in profiles]
+
+
+def _select_damaged(kinds: Sequence[tuple[Input, str]], profiles: Collection[Input]) -> set[Input]:
+    """Select the unread files whose names differ from that of a profile in numbers only, and damaged ones
+    with its suffix.
+    """
+    files = [(Path(str(path)), kind) for path, kind in kinds if kind in (_DAMAGED, "")]
+    parts = [part for path in profiles for part in (path.files if isinstance(path, Bundle) else [Path(path)])]
+    names = {_blank_digits(part) for part in parts}
+    suffixes = {(part.parent, _get_suffix(part)) for part in parts}
+    return {
+        file
+        for file, kind in files
+        if _blank_digits(file) in names or (kind == _DAMAGED and (file.parent, _get_suffix(file)) in suffixes)
+    }
+
+
+def _can_be_profile(path: Path) -> bool:
+    """Whether a path is a file, or a link to nothing, that is not hidden."""
+    return not path.name.startswith(".") and (path.is_file() or (path.is_symlink() and not path.exists()))
+
+
+def _blank_digits(path: Path) -> str:
+    """Return a path without its numbers, which is the same for the files of all ranks."""
+    return _DIGITS.sub("#", str(path))
+
+
+def _get_suffix(path: Path) -> str:
+    """Return the suffix of a file, with the one before .gz."""
+    suffix = Path(path.stem).suffix + path.suffix if path.suffix == ".gz" else path.suffix
+    return _DIGITS.sub("#", suffix)
 
 
 def _classify_file(path: Input) -> str:
-    """Return whether a file is a profile or a graph capture, or an empty text if no loader accepts it."""
+    """Return whether a file is a profile, a graph capture, or damaged; else an empty text."""
     if isinstance(path, Bundle):
         return _PROFILE
-    head = Source.from_path(path).head
-    if not loaders.find_loaders(head, Path(path).suffix):
-        return ""
-    return _CAPTURE if is_capture(Path(path), head.text) else _PROFILE
+    try:
+        source = Source.from_path(path)
+        if _find_loaders(source):
+            return _CAPTURE if is_capture(source.path, source.head.text) else _PROFILE
+    except UnreadableError:
+        return _DAMAGED
+    return _DAMAGED if has_lost_content(source.head, _get_suffix(source.path)) else ""
 
 
 def resolve_run_index(runs: "Sequence[Run]", which: str | None) -> int:

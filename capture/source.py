@@ -25,6 +25,7 @@ from capture.import_log import Log
 from capture.spelling import suggest_nearest
 
 HEAD_BYTES = 1 << 18  # that a sniffer may look at
+LONG_HEAD_BYTES = 1 << 24
 CHUNK_BYTES = 1 << 20
 MAX_BLANK_LINES = 10_000  # in a row; further ones are dropped
 _BLANK_LINES = (b"\n", b" \n", b"\t\n")
@@ -148,14 +149,21 @@ class Source:
     @cached_property
     def head(self) -> Head:
         """The first HEAD_BYTES, unpacked."""
+        return self._read_head(HEAD_BYTES)
+
+    def extend_head(self) -> None:
+        """Make the head longer, for a document of which the first HEAD_BYTES do not say what it is."""
+        self.head = self._read_head(LONG_HEAD_BYTES)
+
+    def _read_head(self, limit: int) -> Head:
         parts, size = [], 0
         for chunk in self._iter_chunks(None):
             parts.append(chunk)
             size += len(chunk)
-            if size > HEAD_BYTES:
+            if size > limit:
                 break
         raw = b"".join(parts)
-        return Head(raw[:HEAD_BYTES], len(raw) <= HEAD_BYTES)
+        return Head(raw[:limit], len(raw) <= limit)
 
     def iter_chunks(self) -> Iterator[bytes]:
         """Yield all bytes, unpacked; of a damaged gzip stream the readable part, noted in the log."""

@@ -16,6 +16,9 @@ _STACKS: Final = "sampled stacks are read as a Chrome trace: py-spy record -f ch
 _PYTHON: Final = "calls of Python are read as viztracer or py-spy record -f chrometrace write them"
 _TRACE: Final = "save the whole profile: prof.export_chrome_trace(FILE)"
 
+_LFS_POINTER: Final = b"version https://git-lfs"
+_TEXT_SUFFIXES: Final = (".json", ".jsonl", ".csv", ".tsv", ".txt", ".log")
+
 # first bytes, description, what to do
 _MAGIC: Final = (
     (b"PK\x03\x04", "is a zip archive (a PyTorch checkpoint is one too)", "unpack it and open the profile inside"),
@@ -79,6 +82,14 @@ def describe_input(head: Head, suffix: str = "") -> tuple[str, str]:
         if raw.startswith(magic):
             return what, todo or FORMATS_HINT
     return _describe_text(head) if _is_text(raw) else _describe_binary(raw)
+
+
+def has_lost_content(head: Head, suffix: str) -> bool:
+    """Whether an input that no loader accepts has lost its content: empty, blank, noise, a git-lfs pointer."""
+    raw = head.raw
+    if not raw.strip(b"\0 \t\r\n") or raw.startswith(_LFS_POINTER):
+        return True
+    return suffix.removesuffix(".gz") in _TEXT_SUFFIXES and not _is_text(raw)
 
 
 def _is_text(raw: bytes) -> bool:

@@ -29,5 +29,7 @@ def find_sample(name: str) -> Path:
 
 
 def resolve_file(file: str) -> str:
-    """Return the path behind `sample:NAME`; any other word unchanged."""
+    """Return the path behind `sample:NAME`, any other word unchanged; raise UsageError for an empty one."""
+    if not file:  # of an unset variable; as a path it would be the current folder
+        raise UsageError("an empty word names no file", todo="name one; . is the current folder")
     return str(find_sample(file.removeprefix(SAMPLE_PREFIX))) if file.startswith(SAMPLE_PREFIX) else file

@@ -33,7 +33,10 @@ _LIST: Final = re.compile(rb"\s*\[")
 _ARRAY: Final = re.compile(r'"traceEvents"\s*:\s*\[')
 _NEXT_EVENT: Final = re.compile(r'\}\s*,\s*(?=\{\s*")')
 _LAST_END: Final = re.compile(r"\}\s*\]")
+_NEXT_LIST: Final = re.compile(r"\]\s*\[")
 _BETWEEN: Final = re.compile(r"[\s,\0]*")
+SEVERAL_LISTS: Final = "further lists of events, which were read too"
+AFTER_THE_END: Final = ("after_the_end", "text after the list of events was not read")
 _CONTROL: Final = {n: " " if chr(n) in "\t\n\r" else f"\\u{n:04x}" for n in range(32)}
 _LONE_SURROGATE: Final = re.compile(
     r"(?<!\\)((?:\\\\)*)(?:(\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})|\\u[dD][89a-fA-F][0-9a-fA-F]{2})"
@@ -92,18 +95,36 @@ def _read_all(source: Source) -> bytearray:
 def _parse_events(buffer: bytearray, log: Log) -> tuple[dict[str, Any], list[TraceEvent], bool]:
     """Parse header and events; the flag says that the document ends within its list of events."""
     try:
-        return *_parse_document(buffer), False
+        return *_parse_document(buffer, log), False
     except _PARSE_ERRORS:
         document = _DamagedDocument(_decode_text(buffer.rstrip(b" \t\r\n"), log), log)
         return document.header, document.events, document.truncated
 
 
-def _parse_document(buffer: bytearray) -> tuple[dict[str, Any], list[TraceEvent]]:
+def _parse_document(buffer: bytearray, log: Log) -> tuple[dict[str, Any], list[TraceEvent]]:
     if _LIST.match(buffer):
         return {}, _EVENTS_DECODER.decode(buffer)
     document = msgspec.json.decode(buffer, type=dict[str, msgspec.Raw])
     events = _EVENTS_DECODER.decode(document.pop("traceEvents"))
+    if buffer.count(b'"traceEvents"') > 1:
+        events = _parse_all_lists(buffer, log) or events
     return {k: msgspec.json.decode(v) for k, v in document.items()}, events
+
+
+def _parse_all_lists(buffer: bytearray, log: Log) -> list[TraceEvent]:
+    """Parse the events of a document that may have several keys `traceEvents`; none if it has only one."""
+    members: list[tuple[str, Any]] = []
+
+    def remember(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        members[:] = pairs  # the outermost object is the last to end
+        return dict(pairs)
+
+    json.loads(buffer, object_pairs_hook=remember)
+    lists = [value for key, value in members if key == "traceEvents"]
+    if len(lists) < 2:
+        return []
+    log.note("several_lists", SEVERAL_LISTS, count=len(lists) - 1)
+    return [event for each in lists for event in _EVENTS_DECODER.decode(msgspec.json.encode(each))]
 
 
 def _decode_text(buffer: bytearray, log: Log) -> str:
@@ -147,7 +168,8 @@ class _DamagedDocument:
         self.events: list[TraceEvent] = []
         self.truncated = False
         self._in_broken_event = False
-        array = _ARRAY.search(text)
+        array = None if text.lstrip().startswith("[") else _ARRAY.search(text)
+        self._is_object = array is not None
         begin = array.end() if array else text.find("[") + 1
         self._at = begin or len(text)
         while self._parse_piece():
@@ -179,10 +201,10 @@ class _DamagedDocument:
         self._skip_between()
         if self._at >= len(self.text):
             self.log.note(*NO_END)
-            self.truncated = _ARRAY.search(self.text) is not None
+            self.truncated = self._is_object
             return False
         if self.text[self._at] == "]":
-            return False
+            return self._enter_next_list()
         try:
             value, end = _SCANNER.raw_decode(self.text, self._at)
         except _PARSE_ERRORS:
@@ -196,6 +218,17 @@ class _DamagedDocument:
                 self.events.append(event)
         self._at = end
         return True
+
+    def _enter_next_list(self) -> bool:
+        """Go from the end of a bare list to the list after it; return False if there is none."""
+        following = _NEXT_LIST.match(self.text, self._at)
+        if following and not self._is_object:
+            self.log.note("several_lists", SEVERAL_LISTS)
+            self._at = following.end()
+            return True
+        if not self._is_object and self.text[self._at + 1 :].strip():
+            self.log.note(*AFTER_THE_END, at=self._at, severity="data_loss")
+        return False
 
     def _drop(self, id: str = "bad_event", message: str = "events whose JSON is broken") -> None:
         self.log.read += 1
@@ -230,8 +263,7 @@ class _DamagedDocument:
             except _PARSE_ERRORS:
                 continue
             if tail is not rest and rest.strip():
-                message = "text after the list of events was not read"
-                self.log.note("after_the_end", message, at=self._at, severity="data_loss")
+                self.log.note(*AFTER_THE_END, at=self._at, severity="data_loss")
             self.truncated = self.truncated or (tail is not rest and not rest.strip())
             header.pop("traceEvents", None)
             return dict(header)

@@ -8,6 +8,7 @@ The format: https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0
 PyTorch's: https://docs.pytorch.org/docs/stable/profiler.html
 """
 
+import json
 import re
 from collections.abc import Callable
 from typing import Final
@@ -24,13 +25,26 @@ PRODUCER: Final = "PyTorch profiler, JAX, onnxruntime, viztracer, py-spy, other 
 HOWTO: Final = "torch.profiler.profile(...) … prof.export_chrome_trace('trace.json')"
 _OBJECT: Final = re.compile(r'"traceEvents"\s*:')
 _LIST: Final = re.compile(r'\[\s*\{[^\[\]]{0,4000}?"ph"\s*:\s*"\w"')
+_LIST_OF_OBJECTS: Final = re.compile(r"\[\s*(?=\{)")
+_DECODER: Final = json.JSONDecoder(strict=False)
 TraceReader = Callable[[Source], Trace]
 
 
 def sniff(head: Head) -> bool:
     if head.stripped_text.startswith("{"):
         return _OBJECT.search(head.text) is not None
-    return _LIST.match(head.stripped_text) is not None
+    text = head.stripped_text
+    return _LIST.match(text) is not None or _begins_with_event(text)
+
+
+def _begins_with_event(text: str) -> bool:
+    """Whether a text begins a list whose first element is an event, in whatever order its keys are."""
+    begin = _LIST_OF_OBJECTS.match(text)
+    try:
+        event, _ = _DECODER.raw_decode(text, begin.end()) if begin else (None, 0)
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(event, dict) and isinstance(event.get("ph"), str)
 
 
 def load(source: Source) -> list[Run]:
