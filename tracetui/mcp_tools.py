@@ -2,6 +2,7 @@
 
 import json
 from functools import partial
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, Final
 
@@ -13,7 +14,7 @@ from capture.load_runs import load, resolve_run_index
 from capture.loaders import find_loaders
 from capture.run import Run
 from capture.source import Source
-from tracetui.look import Look, parse_focus
+from tracetui.look import GROUPS, Look, parse_focus
 from tracetui.report_formats import replace_non_finite
 from tracetui.token_digest import DATA_WARNING, MIN_TOKENS, build_digest, estimate_tokens
 from tracetui.views import Answer, View, ask, load_view, load_views, select_row_key, sort_answer
@@ -22,6 +23,9 @@ MAX_TOKENS: Final = 8000  # of an answer, whatever is requested
 DEFAULT_TOKENS: Final = 1000
 MAX_LISTED_FILES: Final = 200
 _MAX_SCANNED_FILES: Final = 5000  # files of the folder
+_SEARCHED_FIRST: Final = (
+    ".json", ".jsonl", ".gz", ".csv", ".pb", ".sqlite", ".db", ".nsys-rep", ".pftrace", ".parquet",
+)  # fmt: skip
 
 
 class ProfileTools:
@@ -31,14 +35,21 @@ class ProfileTools:
         self._root = root.resolve()
 
     def list_profiles(self) -> str:
-        """List the profiles below the folder, newest first: path, format, size in bytes."""
-        profiles = []
-        for path in sorted(self._root.rglob("*"), key=_compute_age_key)[:_MAX_SCANNED_FILES]:
-            is_inside = path.is_file() and path.resolve().is_relative_to(self._root)
+        """List the profiles below the folder, newest first: path, format, size in bytes. `files_not_searched`
+        counts files beyond a limit.
+        """
+        profiles = list[tuple[float, dict[str, Any]]]()
+        files = sorted((path for path in self._root.rglob("*") if path.is_file()), key=_compute_search_key)
+        for path in files[:_MAX_SCANNED_FILES]:
+            is_inside = path.resolve().is_relative_to(self._root)
             if is_inside and (claims := find_loaders(Source.from_path(path).head, path.suffix)):
-                name = clean(str(path.relative_to(self._root)), 4096)
-                profiles.append({"file": name, "format": claims[0].FORMAT, "bytes": path.stat().st_size})
-        content = {"profiles": profiles[:MAX_LISTED_FILES], "of": len(profiles)}
+                name, status = clean(str(path.relative_to(self._root)), 4096), path.stat()
+                entry = {"file": name, "format": claims[0].FORMAT, "bytes": status.st_size}
+                profiles.append((status.st_mtime, entry))
+        profiles.sort(key=itemgetter(0), reverse=True)
+        unsearched = len(files) - _MAX_SCANNED_FILES
+        content = {"profiles": [entry for _, entry in profiles[:MAX_LISTED_FILES]], "of": len(profiles)}
+        content |= {"files_not_searched": unsearched} if unsearched > 0 else {}
         return _format_bounded(content, "profiles", MAX_TOKENS)
 
     def list_views(self) -> str:
@@ -77,6 +88,7 @@ class ProfileTools:
         unknown values are null.
         """
         chosen = load_view(name)
+        _check_group(group)
         row = (parse_focus(focus),) if focus else ()
         look = Look(filter=filter, group=group or None, phase=phase or None, focus=row, full_names=True)
         if chosen.run_count > 1 and not other:
@@ -103,18 +115,28 @@ class ProfileTools:
 
     def _place(self, file: str) -> Path:
         """Return the path of a file below the folder; raise UsageError for any other path."""
-        path = (self._root / file).resolve()
-        if not path.is_relative_to(self._root) or not path.is_file():
+        try:
+            path = (self._root / file).resolve()
+            is_inside = path.is_relative_to(self._root) and path.is_file()
+        except (ValueError, OSError):  # a NUL in the name, or a name that is too long
+            is_inside = False
+        if not is_inside:
             todo = "list_profiles lists them"
             raise UsageError(f"{clean(file, 200)!r} is not a file below the folder", todo=todo)
         return path
 
 
-def _compute_age_key(path: Path) -> float:
+def _check_group(group: str) -> None:
+    if group and group not in GROUPS:
+        raise UsageError(f"no group is called {clean(group, 100)!r}", todo=f"choose {', '.join(GROUPS)}")
+
+
+def _compute_search_key(path: Path) -> tuple[bool, float]:
+    """Return a key that sorts files with the suffix of a profile first, newest first."""
     try:
-        return -path.stat().st_mtime
+        return path.suffix not in _SEARCHED_FIRST, -path.stat().st_mtime
     except OSError:
-        return 0.0
+        return True, 0.0
 
 
 def _clamp_tokens(tokens: int) -> int:

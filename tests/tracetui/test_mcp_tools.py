@@ -114,3 +114,39 @@ def test_a_client_asks_over_a_pipe(folder: Path) -> None:
 def test_a_wrong_folder_is_named() -> None:
     result = tracetui("mcp", "--root", "/no/such/folder")
     assert result.returncode == 2 and "is not a folder" in result.stderr and result.stdout == ""
+
+
+def test_an_old_profile_among_many_newer_files_is_listed(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tracetui.mcp_tools._MAX_SCANNED_FILES", 3)
+    for number in range(10):
+        (folder / f"{number}.txt").write_text("newer\n")
+    actual = json.loads(ProfileTools(folder).list_profiles())
+    assert actual["of"] == 2 and actual["files_not_searched"] == 14 - 3
+
+
+@pytest.mark.parametrize("file", ["a\0b", "a" * 5000])
+def test_a_name_that_no_file_can_have_is_a_sentence(folder: Path, file: str) -> None:
+    with pytest.raises(UsageError, match="is not a file below the folder"):
+        ProfileTools(folder).digest(file)
+
+
+def test_an_unknown_group_is_named(folder: Path) -> None:
+    with pytest.raises(UsageError, match="no group is called"):
+        ProfileTools(folder).view("kernels", "a.jsonl.gz", group="nope")
+
+
+def test_an_error_of_a_tool_is_bounded_and_has_a_reason() -> None:
+    pytest.importorskip("mcp", reason="the extra mcp is not installed")
+    from mcp.server.mcpserver.exceptions import ToolError
+
+    from tracetui.verbs.mcp import MAX_ERROR_CHARS, _report_errors_as_text
+
+    def fail(text: str) -> str:
+        raise (ValueError if text else UsageError)(text or "x" * 1_000_000)
+
+    for text in ("because", ""):
+        with pytest.raises(ToolError, match=text or "x") as error:
+            _report_errors_as_text(fail)(text)
+        assert len(str(error.value)) <= MAX_ERROR_CHARS
