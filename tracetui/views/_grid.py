@@ -125,11 +125,25 @@ def draw_grid(
     legend = draw_legend_below(categories.values(), size)
     changes = draw_change_legend(scale.bounds_pct, scale.same, width, size, scale.reference)
     foot = [*(lead if any(lead) or not legend else ()), *legend, changes, cursor_line]
+    rows = grid.select_rows(size.height - 1 - len(foot))
+    if cut := _describe_cut(grid, rows, columns):
+        rows, foot = grid.select_rows(size.height - 2 - len(foot)), [ink.make_line((cut, "dim")), *foot]
     body = [
-        ink.make_line((f"{row!s:>{HEAD_CELLS - 1}} ", "dim"), *(draw_cell(row, column) for column in columns))
-        for row in grid.select_rows(size.height - 1 - len(foot))
+        ink.make_line((f"{row!s:>{HEAD_CELLS - 1}} ", "dim"), *(draw_cell(row, at) for at in columns))
+        for row in rows
     ]
     return ink.clip_lines([head, *body, *foot], size)
+
+
+def _describe_cut(grid: Grid, rows: Sequence[Any], columns: Sequence[Any]) -> str:
+    """Describe which rows and columns are drawn; empty if all are."""
+    sides = ((grid.row_name, rows, grid.rows), (grid.column_name, columns, grid.columns))
+    return "; ".join(
+        f"{name}: {len(drawn):,} of {len(every):,}"
+        + (f" ({drawn[0]} to {drawn[-1]})" if all(isinstance(n, int) for n in drawn) else "")
+        for name, drawn, every in sides
+        if len(drawn) < len(every)
+    )
 
 
 def _draw_headings(

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from tracetui.analysis.ranks import RankTimes
 
 TIME_COLUMNS: Final = ("work_ns", "comm_ns", "exposed_ns")  # drawn is the one sorted by, else the first
+MIN_RANKS: Final = 3  # of two, each is as far from the median
 _MEDIAN: Final = "_median"  # column
 _BOUNDS_PCT: Final = glyphs.CHANGE_BOUNDS_PCT
 _SCALE: Final = ChangeScale(_BOUNDS_PCT, _BOUNDS_PCT[0], "median", "over the median of all ranks")
@@ -62,8 +63,20 @@ def _build_answer(ranks: "RankTimes", look: Look) -> Answer:
         f"{len(ranks.ranks)} ranks in {ranks.step_count} steps; colours compare the {what} of a rank "
         "with the median of all ranks in that step",
         "sort by work, comm or exposed to draw another time",
+        *_describe_furthest(rows),
     )
     return Answer(rows, notes, ("rank", "step"))
+
+
+def _describe_furthest(rows: pl.DataFrame) -> list[str]:
+    """Name the rank whose work is furthest above the median, which may be outside the picture."""
+    medians = (
+        rows.group_by("rank").agg(pl.col("behind_share").median()).drop_nulls().sort("behind_share", "rank")
+    )
+    if medians.height < MIN_RANKS:
+        return []
+    rank, share = medians.row(-1)
+    return [f"most work: rank {rank}, {share:+.1%} against the median in its middle step; `ranks` judges it"]
 
 
 def _choose_time_column(look: Look) -> str:

@@ -331,3 +331,16 @@ def test_twice_the_same_file_is_twice_its_table(path: Path) -> None:
         assert both[f"{column}_both"].cast(pl.String).to_list() == both[column].cast(pl.String).to_list()
     for column in ("share", "mean_ns"):
         assert both[f"{column}_both"].to_list() == pytest.approx(both[column].to_list(), rel=1e-9, abs=1)
+
+
+def test_a_map_that_is_cut_says_so_and_names_the_rank_outside(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = fleet(tmp_path / "ranks", 48, steps=2)
+    (folder / "rank047.jsonl").write_text((folder / "rank005.jsonl").read_text().replace('"r5"', '"r47"'))
+    (folder / "rank005.jsonl").unlink()
+    assert cli.main(["report", "rankmap", str(folder), "--on", "local:2"]) == 0
+    out = capsys.readouterr().out
+    shown = [line for line in out.splitlines() if line.startswith("rank: ")]
+    assert len(shown) == 1 and "of 47" in shown[0]
+    assert "most work: rank " in out
