@@ -2,13 +2,17 @@
 
 from __future__ import annotations  # imported by users' programs, from Python 3.8 on
 
+import errno
+import json
 import os
 import secrets
+import stat
 import sys
 import threading
 import time
 import weakref
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from operator import sub
 from typing import Any, Final
 
@@ -19,6 +23,9 @@ WRITE_INTERVAL_NS: Final = 100_000_000  # between two writes: the most that a ki
 COST_INTERVAL_NS: Final = 1_000_000_000
 PART_CHECK_INTERVAL_NS: Final = 200_000_000
 MAX_WAITING_BYTES: Final = 8 << 20  # held while the disk is full
+ROOM_BYTES: Final = 512  # that the end line needs at most
+TAIL_BYTES: Final = 1 << 16
+REMOVED: Final = "the file was removed"
 
 now: Final = time.perf_counter_ns
 
@@ -61,9 +68,13 @@ class Emitter:
         self._lock = threading.RLock()
         # lines, each with its number of events; None: it must not be dropped
         self._lines: list[tuple[bytes, int | None]] = []
-        self._ends_torn = os.fstat(self._fd).st_size > 0  # whether the file may end within a line
+        status = os.fstat(self._fd)
+        self._ends_torn = status.st_size > 0  # whether the file may end within a line
+        self._has_name = stat.S_ISREG(status.st_mode) and status.st_nlink > 0
+        self._is_removed = False
         self._event_count, self._reason = 0, ""
         self._reported_lost = 0  # the part of `lost` that the file reports
+        self._torn_at = 0  # size of the file after the last write that failed
         self._has_begun_run = False
         self._written_at = self._cost_written_at = now()
         self._parts = PartRotation(path, rotates=not rank and writer is None and reports_cost)
@@ -141,11 +152,11 @@ class Emitter:
     @property
     def unwritten(self) -> str:
         """Why events are missing from the file, as a sentence; empty while every write succeeds."""
-        if not self._reason:
-            return ""
+        if self._is_removed:
+            return f"{self._event_count:,} events could not be written: {REMOVED}"
         with self._lock:
             count = self.lost + sum(events or 0 for _, events in self._lines)
-        return f"{count:,} events could not be written: {self._reason}" if count else ""
+        return f"{count:,} events could not be written: {self._reason}" if self._reason and count else ""
 
     def flush(self) -> None:
         """Write all waiting lines."""
@@ -157,6 +168,7 @@ class Emitter:
         with self._lock:
             if self._fd >= 0:
                 self._write_lines(now())
+                self._check_name()
                 os.close(self._fd)
                 self._fd = -1
 
@@ -167,9 +179,22 @@ class Emitter:
                 return
             self._write_cost(now())
             lost = {"lost": self.lost, "reason": self._reason} if self.lost else {}
-            record = {"kind": "end", "events": self._event_count, **lost, **self._writer_fields}
+            written = self._event_count - self.lost
+            record = {"kind": "end", "events": written, **lost, **self._writer_fields}
             self._lines.append((seal_record(record), None))
+            self._write_lines(now())
+            if self._lines:
+                self._end_on_full_disk(record)
             self.close()
+
+    def _end_on_full_disk(self, record: Mapping[str, Any]) -> None:
+        """Count what waits as lost, and write the end line in place of the last lines."""
+        self.lost += sum(events or 0 for _, events in self._lines)
+        self._lines, self._reason = [], self._reason or os.strerror(errno.ENOSPC).lower()
+        with suppress(OSError, ValueError):
+            lost = {"lost": self.lost, "reason": self._reason}
+            fields = {**record, "events": self._event_count - self.lost, **lost}
+            self.lost += replace_last_lines(self._fd, self._torn_at, fields)
 
     def _encode_op_list(self, ops: Sequence[int]) -> str:
         """Return the ops of a step as JSON, cached because most steps repeat the ops of the last one."""
@@ -219,6 +244,7 @@ class Emitter:
         else:
             done = max(0, done - (len(data) - len(lines)))
             self._ends_torn = self._ends_torn or done > 0
+            self._torn_at = os.fstat(self._fd).st_size
             self._keep_unwritten(done)
             if done and again:
                 self._write_lines(at, again=False)
@@ -228,10 +254,15 @@ class Emitter:
         if at - self._part_checked_at < PART_CHECK_INTERVAL_NS:
             return
         self._part_checked_at = at
+        self._check_name()
         fd = self._parts.choose_file(self._fd)
         if fd != self._fd:
             os.close(self._fd)
             self._fd = fd
+
+    def _check_name(self) -> None:
+        """Notice that the file was removed, so that what is written goes nowhere."""
+        self._is_removed = self._is_removed or (self._has_name and not os.fstat(self._fd).st_nlink)
 
     def _keep_unwritten(self, done: int) -> None:
         """Forget the lines that a failed write wrote completely; drop events if too many bytes wait."""
@@ -255,6 +286,39 @@ class Emitter:
         if self._fd >= 0:
             os.close(self._fd)
         self._fd = -1
+
+
+def replace_last_lines(fd: int, size: int, record: Mapping[str, Any]) -> int:
+    """Replace the last lines of a file of this size by a short record, and return the events in them.
+
+    Their number is moved from `events` to `lost` of the record. Nothing happens if another writer continued
+    the file. Raise OSError if it is not readable (elsewhere than on Linux).
+    """
+    with open(f"/proc/self/fd/{fd}", "rb") as file:  # noqa: PTH123 - the file is open for writing only
+        if file.seek(0, os.SEEK_END) != size:
+            return 0
+        begin = file.seek(max(0, size - TAIL_BYTES))
+        tail = file.read()
+    cut = tail.rfind(b"\n", 0, max(0, len(tail) - ROOM_BYTES)) + 1
+    if not cut:
+        return 0
+    lost = sum(map(_count_events, tail[cut:].split(b"\n")))
+    os.ftruncate(fd, begin + cut)
+    counts = {"events": record["events"] - lost, "lost": record["lost"] + lost}
+    os.write(fd, seal_record({**record, **counts}))
+    return lost
+
+
+def _count_events(line: bytes) -> int:
+    """Count the events in a line of a recording; none in a torn one, which still waits to be written."""
+    try:
+        fields = json.loads(line)
+    except ValueError:
+        return 0
+    ops = fields.get("op")
+    if fields.get("kind") in ("run", "plan", "end", "counter", "memory", "mark"):
+        return 0
+    return len(ops) if isinstance(ops, list) else 1
 
 
 def _format_numbers(values: Sequence[int]) -> str:

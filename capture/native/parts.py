@@ -60,10 +60,11 @@ class PartRotation:
         self._number = 0
         self._head: dict[str, object] = {}  # fields of the run line
         self._plans: list[bytes] = []
+        self._run_id = ""
 
     def remember_run(self, fields: dict[str, object]) -> bytes:
         """Return the line that starts a run; every part repeats it."""
-        self._head, self._plans = fields, []
+        self._head, self._plans, self._run_id = fields, [], str(fields.get("id", ""))
         return seal_record(fields)
 
     def remember_plan(self, line: bytes) -> bytes:
@@ -74,16 +75,17 @@ class PartRotation:
     def choose_file(self, fd: int) -> int:
         """Return the file to write to: a new part if this one is full, or another writer's new part.
 
-        Errors leave the file as it is.
+        Errors, and a file at the path that does not belong to the run, leave the file as it is.
         """
         try:
             status = os.fstat(fd)
             if not stat.S_ISREG(status.st_mode):
                 return fd
-            if self._head and 0 < self._max_bytes <= status.st_size:
-                return self._rotate()
-            current = self._path.stat()
-            return fd if os.path.samestat(status, current) else self._open_current_part()
+            if not os.path.samestat(status, self._path.lstat()):
+                return self._open_current_part(fd)
+            if not self._run_id:
+                self._run_id = str(self._head.get("id") or _parse_id(read_first_line(self._path)))
+            return self._rotate() if self._head and 0 < self._max_bytes <= status.st_size else fd
         except OSError:
             return fd
 
@@ -93,7 +95,8 @@ class PartRotation:
         After a failure (disk full, part exists) rotation is turned off.
         """
         draft = Path(f"{self._path}.next")
-        fd = os.open(draft, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
+        fd = os.open(draft, flags, 0o600)
         try:
             _write_all(fd, [seal_record({**self._head, "part": self._number + 1}), *self._plans])
             os.link(self._path, build_part_path(self._path, self._number + 1))
@@ -106,10 +109,35 @@ class PartRotation:
         self._number += 1
         return fd
 
-    def _open_current_part(self) -> int:
-        fd = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
-        _write_all(fd, ([seal_record(self._head)] if self._head else []) + self._plans)
-        return fd
+    def _open_current_part(self, current: int) -> int:
+        """Open the file at the path if it is a part of this run; else return the current file.
+
+        Whatever the user put there meanwhile, a trace or a link, is not ours to write to.
+        """
+        flags = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+        fd = os.open(self._path, flags)
+        try:
+            first_line = os.pread(fd, _MAX_FIRST_LINE_BYTES, 0).partition(b"\n")[0]
+            is_ours = parse_part_count(first_line) > 0 and _parse_id(first_line) == self._run_id
+            if is_ours:
+                _write_all(fd, ([seal_record(self._head)] if self._head else []) + self._plans)
+        except OSError:
+            os.close(fd)
+            raise
+        if is_ours:
+            return fd
+        os.close(fd)
+        return current
+
+
+def _parse_id(line: bytes) -> str:
+    """Return the run id in the first line of a recording; empty if it is none."""
+    try:
+        fields = json.loads(line)
+    except ValueError:
+        return ""
+    is_run = isinstance(fields, dict) and fields.get("kind") == "run"
+    return str(fields.get("id") or "") if is_run else ""
 
 
 def _write_all(fd: int, lines: list[bytes]) -> None:

@@ -254,3 +254,48 @@ def test_a_recording_goes_on_in_parts_of_a_size(tmp_path: Path) -> None:
     (run,) = load(path, cache=False)
     kernels = run.events.filter(pl.col("kind") == "kernel")
     assert kernels.height == 60 * 200 and kernels["dur"].sum() == 200 * sum(range(60))
+
+
+EMITS = """
+import os, sys
+from capture.native.emit import Emitter
+out = os.environ["TRACETUI_OUT"]
+emitter = Emitter(out)
+emitter.run("mine")
+for step in range(200):
+    emitter.event("kernel", "k", t=step, dur=5, step=step)
+emitter.flush()
+exec(sys.argv[1])
+emitter.end()
+"""
+
+
+@pytest.mark.parametrize(
+    ("act", "said"),
+    [
+        ("os.unlink(out)", "was removed while it was written"),
+        ("os.rename(out, out + '.1'); open(out, 'w').write('my notes')", "is another file"),
+    ],
+)
+def test_a_recording_that_was_taken_away_is_said_and_nothing_is_removed(
+    act: str, said: str, tmp_path: Path
+) -> None:
+    out = tmp_path / "prof.jsonl"
+    result = run_process("record", "-o", out, "--", sys.executable, "-c", EMITS, act)
+    assert result.returncode == 5 and said in result.stderr and "torch" not in result.stderr
+    assert not out.exists() or out.read_text() == "my notes"
+
+
+@pytest.mark.parametrize("blocks", [0, 8])
+def test_a_program_that_records_itself_on_a_full_disk_is_a_failure(blocks: int, tmp_path: Path) -> None:
+    """The limit of a file's size stands for the disk; 0 lets nothing through at all."""
+    out = tmp_path / "prof.jsonl"
+    limited = ["sh", "-c", f'ulimit -f {blocks}; exec "$@"', "sh", sys.executable, "-c"]
+    prelude = "import signal; signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+    result = run_process("record", "-o", out, "--", *limited, prelude + EMITS, "")
+    assert result.returncode == 5
+    if blocks:
+        assert re.search(r"gaps: \d+ events could not be written: file too large", result.stderr), (
+            result.stderr
+        )
+        assert load(out, cache=False)[0].log.lost_data

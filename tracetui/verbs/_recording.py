@@ -1,5 +1,7 @@
 """Record a program, a running process, or the same program several times."""
 
+import os
+import re
 import secrets
 import shutil
 import signal
@@ -12,6 +14,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Final
 
+from capture.clean_text import clean
 from capture.errors import EngineError, UsageError
 from capture.native.parts import list_earlier_parts, read_first_line
 from tracetui import package_paths
@@ -34,6 +37,9 @@ _END_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _UNTIMED_STARTS: Final = tuple(
     b'{"kind":"%s"' % kind for kind in (b"run", b"plan", b"counter", b"mark", b"end")
 )
+_NATIVE_START: Final = re.compile(rb'\{\s*"kind"')
+_LOSS: Final = re.compile(rb'\{"kind":"end".*?"lost":(\d+),"reason":"([ -~]*?)"')
+_END_BYTES: Final = 1 << 16  # of a recording in which its end lines are
 _STEP_START: Final = b'{"kind":"step"'
 
 
@@ -56,17 +62,20 @@ def report_outcome(args: Namespace, out: Path, reports: ReportFolder, code: int 
     Raise EngineError as `record_program` does. `reason` explains an empty recording; by default the
     reports of the processes do.
     """
+    if fault := explain_lost_file(out):
+        return _return_code_or_raise(code, fault)
     steps, rows = count_steps_and_rows(out)
+    gaps = reports.find_gaps() or find_gaps(out)
     if not rows:
         out.unlink(missing_ok=True)
-        reason = reason or reports.explain_empty_recording()
+        reason = gaps or reason or reports.explain_empty_recording()
         return _return_code_or_raise(code, f"nothing was recorded, because {reason}")
     if not args.quiet:
         for line in (*reports.describe_coverage(steps), f"recorded {out}"):
             _options.print_status(line)
         if args.repeat == 1:
             sys.stderr.write(format_summary(out))
-    if gaps := reports.find_gaps():
+    if gaps:
         return _return_code_or_raise(code, f"the recording has gaps: {gaps}", f"tracetui open {out}")
     return code
 
@@ -94,6 +103,32 @@ def count_steps_and_rows(out: Path) -> tuple[int, int]:
                 rows += not (line.isspace() or line.startswith(_UNTIMED_STARTS))
                 steps += line.startswith(_STEP_START)
     return steps, rows
+
+
+def explain_lost_file(out: Path) -> str:
+    """Explain where a recording is that is no longer at its path; empty if it is there."""
+    if not out.exists():
+        return f"the recording is lost: {out} was removed while it was written"
+    start = read_first_line(out).lstrip()
+    if start and not _NATIVE_START.match(start):
+        return (
+            f"{out} is another file than the one that was recorded into: it was moved or replaced meanwhile"
+        )
+    return ""
+
+
+def find_gaps(out: Path) -> str:
+    """Describe the events that a recording lacks, as far as the file and its disk show it; else empty."""
+    if not out.stat().st_size and not os.statvfs(out).f_bavail:
+        return f"no space is left for {out}"
+    with out.open("rb") as file:
+        file.seek(max(0, out.stat().st_size - _END_BYTES))
+        lines = file.read().split(b"\n")
+    if lines[-1].strip(b"\0 \t\r"):
+        return "its last line is incomplete"
+    ends = [match for line in lines if (match := _LOSS.match(line))]
+    lost = sum(int(end[1]) for end in ends)
+    return f"{lost:,} events could not be written: {clean(ends[0][2].decode(), 100)}" if lost else ""
 
 
 def _return_code_or_raise(code: int, fault: str, todo: str = "") -> int:

@@ -4,7 +4,7 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from capture.errors import UsageError
+from capture.errors import EngineError, UsageError
 from tracetui.process import EngineProcess
 from tracetui.process_tuning import use_one_polars_thread
 from tracetui.samples import resolve_file
@@ -44,6 +44,10 @@ def run(args: Namespace) -> int:
         code = _show_screen(args, out, engine, baseline, config)
     finally:
         engine.stop(in_background=True)
+    if fault := _recording.explain_lost_file(out):
+        raise EngineError(fault)
+    if gaps := engine.gap_warning or _recording.find_gaps(out):
+        _options.print_status(f"the recording has gaps: {gaps.partition('gaps: ')[2] or gaps}")
     recorded = keep_if_recorded(out, counters=bool(_engine_options.name_watch_target(args)))
     _options.print_status(f"recorded {out}" if recorded else "nothing was recorded")
     if engine.explain_failure():

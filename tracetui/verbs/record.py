@@ -55,6 +55,8 @@ def record_once(args: Namespace, out: Path) -> int:
         runs = _follow_engine(running, out, args.quiet, args.seconds)
     finally:
         running.stop()
+    if fault := _recording.explain_lost_file(out):
+        raise EngineError(fault)
     if running.explain_failure():
         raise running.build_error(todo=_suggest_opening(out, runs))
     if running.gap_warning:

@@ -227,3 +227,37 @@ def test_kill_9_at_any_moment_costs_at_most_a_tenth_of_a_second(tmp_path: Path) 
             assert frame["t"].to_list() == starts(step) and frame["dur"].to_list() == durations(step)
         assert run.log.dropped <= 1
     assert survivors > 60
+
+
+def test_a_disk_that_stays_full_leaves_the_loss_in_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A full disk has room only for what is taken away."""
+    for room in [room for room in rooms(tmp_path / "dry.jsonl") if room > 700]:
+        path = tmp_path / f"{room}.jsonl"
+        disk = Disk(room)
+
+        def truncate(fd: int, size: int, disk: Disk = disk) -> None:
+            disk.room += os.fstat(fd).st_size - size
+            os.truncate(fd, size)
+
+        with monkeypatch.context() as patched:
+            patched.setattr(capture.native.emit.os, "write", disk)
+            patched.setattr(capture.native.emit.os, "ftruncate", truncate)
+            emitter = Emitter(path)
+            emit_steps(emitter)
+            emitter.end()
+        run = read(path)
+        assert run.events.filter(kind="kernel").height + emitter.lost == 10 * OPS
+        assert {n.id: n.count for n in run.log.notices} == {"lost_by_writer": emitter.lost}
+        assert emitter.unwritten == f"{emitter.lost} events could not be written: no space left on device"
+
+
+def test_a_removed_file_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    emitter = Emitter(tmp_path / "out.jsonl")
+    emit_steps(emitter)
+    (tmp_path / "out.jsonl").unlink()
+    assert emitter.unwritten == ""
+    emitter.end()
+    assert emitter.unwritten == f"{10 * OPS} events could not be written: the file was removed"
+    assert not (tmp_path / "out.jsonl").exists()

@@ -173,3 +173,39 @@ def test_parts_are_named_by_their_numbers(tmp_path: Path) -> None:
         Path(build_part_path(path, number)).touch()
     assert [Path(p).name for p in list_earlier_parts(path, b'{"part":3}')] == ["a.b.1.jsonl", "a.b.3.jsonl"]
     assert list_earlier_parts(path, b'{"part":3}', after=3) == []
+
+
+@pytest.mark.parametrize("link", [False, True])
+def test_a_foreign_file_at_the_path_is_left_alone(tmp_path: Path, link: bool) -> None:
+    """The user moves the recording away, and puts another file or a link there, while it is written."""
+    path, other = tmp_path / "prof.jsonl", tmp_path / "other"
+    other.write_text('{"traceEvents": []}\n')
+    emitter, sampler = writer(path), Emitter(path, reports_cost=False)
+    write(emitter, range(20))
+    sampler.counter("power", 1.0)
+    sampler.flush()
+    path.rename(tmp_path / "kept.jsonl")
+    if link:
+        path.symlink_to(other)
+    else:
+        other.rename(path)
+    for each in (emitter, sampler):
+        write(each, range(20, 40))
+        each.end()
+    assert path.read_text() == '{"traceEvents": []}\n'
+    (run,) = load(tmp_path / "kept.jsonl")
+    assert {"power", "op 0"} <= set(run.events["name"].cast(str))
+    assert run.events.filter(run.events["kind"] == "kernel").height == 2 * 40 * OPS - 20 * OPS
+
+
+def test_another_run_at_the_path_is_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "prof.jsonl"
+    emitter = writer(path)
+    write(emitter, range(20))
+    path.rename(tmp_path / "kept.jsonl")
+    second = Emitter(path)
+    second.run("second", id="two")
+    second.flush()
+    before = path.read_bytes()
+    write(emitter, range(20, 400))
+    assert path.read_bytes() == before
