@@ -22,6 +22,14 @@ def build_watchdog_command(group: int, others: Sequence[int] = ()) -> list[str]:
     return build_own_command("capture.record.watchdog", str(group), *map(str, others))
 
 
+def build_waiting_watchdog_command(variable: str) -> list[str]:
+    """Return the command line of a watchdog that reads the process group from its standard input.
+
+    If that closes before, it ends the processes with this environment variable, NAME=VALUE.
+    """
+    return build_own_command("capture.record.watchdog", variable)
+
+
 def build_sampler_command(out: Path, pid: int) -> list[str]:
     """Return the command line that appends CPU, memory and GPU counters of a process to a recording."""
     return build_own_command("capture.record.counters.sampler", str(out), "--pid", str(pid))

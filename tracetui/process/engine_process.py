@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import re
+import secrets
 import signal
 import subprocess
 import threading
@@ -16,7 +17,11 @@ from typing import IO, Any, Final
 from capture.clean_text import clean
 from capture.errors import CaptureError, EngineError
 from tracetui import package_paths
-from tracetui.process.command_lines import build_sampler_command, build_watchdog_command
+from tracetui.process.command_lines import (
+    build_sampler_command,
+    build_waiting_watchdog_command,
+    build_watchdog_command,
+)
 
 STOP_TIMEOUT_S: Final = 3.0  # between asking an engine to stop and killing it
 POLL_S: Final = 0.005  # interval at which its end is polled
@@ -24,6 +29,7 @@ OUR_PREFIX: Final = re.compile(r"^(engines|tracetui): ")  # our recorders begin 
 GAP_LINE: Final = re.compile(OUR_PREFIX.pattern + "the recording has gaps")
 TAIL_BYTES: Final = 64 << 10
 _CHUNK_BYTES: Final = 4096
+WATCHED_VARIABLE: Final = "TRACETUI_WATCHED"  # by which a watchdog finds a program it was not told of
 _VMSTAT: Final = Path("/proc/vmstat")
 
 
@@ -61,24 +67,33 @@ class EngineProcess:
     def start(self) -> None:
         """Start it; after its end it can be started again, which appends another run to its file."""
         self._memory_kills_before = count_memory_kills()
+        environment = self._environment
+        if self._with_watchdog:  # first: whatever ends us between the two must not leave the program
+            mark = f"{os.getpid()}-{secrets.token_hex(8)}"
+            environment = {**(os.environ if environment is None else environment), WATCHED_VARIABLE: mark}
+            self._watchdog = _start_watchdog(build_waiting_watchdog_command(f"{WATCHED_VARIABLE}={mark}"))
         try:
             self._child = subprocess.Popen(
                 self.command,
                 stdin=subprocess.PIPE if self._accepts_orders else subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
-                env=self._environment,
+                env=environment,
                 start_new_session=True,
             )
         except OSError as e:
+            if self._watchdog is not None:
+                _end_watchdog(self._watchdog)
             why = os.strerror(e.errno or 0)
             raise EngineError(f"{clean(self.command[0])} cannot be started", why=why) from None
+        if self._watchdog is not None and self._watchdog.stdin is not None:
+            with contextlib.suppress(OSError):
+                self._watchdog.stdin.write(b"%d\n" % self._child.pid)
+                self._watchdog.stdin.flush()
         assert self._child.stdout is not None  # noqa: S101
         self._output = OutputTail(self._child.stdout, self._log)
         self._was_asked_to_stop = False
         self._escaped_pids: list[int] | None = None  # listed by `request_stop`; None before it
-        if self._with_watchdog:
-            self._watchdog = _start_watchdog(self._child.pid)
         if self._sampled_file is not None:
             self.start_sampler(self._sampled_file)
 
@@ -150,14 +165,13 @@ class EngineProcess:
         if in_background and self.background_grace_s is not None:
             grace_s = self.background_grace_s
         if not self._wait_for_end(grace_s, escaped) and grace_s < self.stop_timeout_s:
-            _start_watchdog(self._child.pid, escaped)
+            _start_watchdog(build_watchdog_command(self._child.pid, escaped), at_once=True)
         else:
             self._send_signal(signal.SIGKILL, escaped)
             self._wait_for_end(self.stop_timeout_s)
         self._output.wait_for_end(min(grace_s, 1.0) if self.background_grace_s is None else 0.05)
         if self._watchdog is not None:
-            self._watchdog.kill()
-            self._watchdog.communicate()
+            _end_watchdog(self._watchdog)
         if self._sampler is not None:
             self._sampler.stop()
 
@@ -221,16 +235,21 @@ class EngineProcess:
                 os.kill(pid, number)
 
 
-def _start_watchdog(group: int, escaped: Sequence[int] | None = None) -> subprocess.Popen[bytes]:
-    """Start a process that ends a process group when we end; with `escaped`, the group and these at once."""
+def _start_watchdog(command: Sequence[str], *, at_once: bool = False) -> subprocess.Popen[bytes]:
+    """Start a process that ends others when our end of its standard input closes, or `at_once`."""
     return subprocess.Popen(
-        build_watchdog_command(group, escaped or ()),
-        stdin=subprocess.PIPE if escaped is None else subprocess.DEVNULL,
+        command,
+        stdin=subprocess.DEVNULL if at_once else subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
         start_new_session=True,
         env=package_paths.build_environment(),
     )
+
+
+def _end_watchdog(watchdog: subprocess.Popen[bytes]) -> None:
+    watchdog.kill()
+    watchdog.communicate()
 
 
 def count_memory_kills() -> int:

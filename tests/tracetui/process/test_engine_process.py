@@ -246,3 +246,31 @@ def test_a_foreign_program_learns_where_its_lines_go(tmp_path: Path) -> None:
     environment = build_recorded_environment(tmp_path / "out.jsonl")
     assert environment["TRACETUI_OUT"] == str(tmp_path / "out.jsonl")
     assert environment["PYTHONPATH"].split(os.pathsep)[0].endswith("capture/record/site")
+
+
+STARTS_AND_DIES = """
+import os, signal, subprocess, sys
+from tracetui.process import EngineProcess, engine_process
+real = subprocess.Popen
+def popen(command, **options):
+    child = real(command, **options)
+    if "capture.record.watchdog" not in command:
+        print(child.pid, flush=True)
+        os.kill(os.getpid(), signal.SIGKILL)
+    return child
+engine_process.subprocess.Popen = popen
+EngineProcess([sys.executable, "-c", "import time; time.sleep(60)"], with_watchdog=True)
+"""
+
+
+def test_a_program_ends_with_a_starter_that_is_killed_right_after_its_start() -> None:
+    starter = subprocess.run(
+        [sys.executable, "-c", STARTS_AND_DIES], stdout=subprocess.PIPE, text=True, check=False
+    )
+    pid = int(starter.stdout)
+    try:
+        assert starter.returncode == -signal.SIGKILL
+        until(lambda: gone(pid))
+    finally:
+        if not gone(pid):
+            os.kill(pid, signal.SIGKILL)
