@@ -1,7 +1,11 @@
 """Run SQL over a run: its events and the answers of its views are the only tables."""
 
 import re
+import resource
+import threading
+import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Final
 
 import polars as pl
@@ -18,6 +22,13 @@ from tracetui.views import MANY, View, ask, load_views
 EVENTS: Final = "events"
 RUNS: Final = "runs"
 _FILE_READERS: Final = re.compile(r"read_\w+", re.IGNORECASE)  # SQL functions that open files
+_QUOTED: Final = re.compile(r"'[^']*'|\"[^\"]*\"|`[^`]*`")
+_HIDES_LITERALS: Final = re.compile(r"--|/\*|#|\\|\$")
+_CONTROL: Final = r"[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u2069]"
+MAX_QUERY_SECONDS: Final = 60
+MAX_QUERY_BYTES: Final = 8 << 30
+_POLL_SECONDS: Final = 0.1
+_LESS: Final = "ask for less: a WHERE, a join with a condition"
 _TABLES_ONLY: Final = "a query reads the tables of this profile, not files"
 _QUERY_START: Final = re.compile(r"\s*\(*\s*(select|with|from|values)\b", re.IGNORECASE)
 
@@ -29,14 +40,72 @@ def execute_query(runs: Sequence[Run], chosen: int, text: str) -> pl.DataFrame:
     """
     if not _QUERY_START.match(text):
         raise UsageError(f"{clean(text, 60)!r} is not a SELECT", todo="queries are read-only")
-    if match := _FILE_READERS.search(text):
+    if match := _FILE_READERS.search(_drop_literals(text)):
         raise UsageError(f"{match.group()} would open a file", todo=_TABLES_ONLY)
     frames = {name: make() for name, make in build_tables(runs, chosen).items() if _is_mentioned(text, name)}
     try:
         with mute_stderr():
-            return pl.SQLContext(frames).execute(text, eager=True)
+            rows = _run_limited(lambda: pl.SQLContext(frames).execute(text, eager=True))
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as e:
         raise UsageError("the query failed", why=_describe_cause(e), todo=_describe_columns(frames)) from None
+    return _clean_texts(rows)
+
+
+def _drop_literals(text: str) -> str:
+    """Return a query without its literals, so that a kernel may be called read_…; with comments unchanged.
+
+    What may hide the end of a literal (comments, escapes) is not interpreted here.
+    """
+    if _HIDES_LITERALS.search(text):
+        return text
+    return _QUOTED.sub(lambda quoted: "''" if quoted[0].startswith("'") else quoted[0], text)
+
+
+def _run_limited(compute: Callable[[], pl.DataFrame]) -> pl.DataFrame:
+    """Return the result of a query; raise UsageError if it takes too long or too much memory.
+
+    It goes on in its thread then, which ends with the process: nothing stops polars.
+    """
+    outcome: list[pl.DataFrame | BaseException] = []
+
+    def run() -> None:
+        try:
+            outcome.append(compute())
+        except BaseException as e:
+            outcome.append(e)
+
+    thread = threading.Thread(target=run, daemon=True)
+    deadline, memory_limit = time.monotonic() + MAX_QUERY_SECONDS, _read_memory_bytes() + MAX_QUERY_BYTES
+    thread.start()
+    while thread.is_alive():
+        thread.join(_POLL_SECONDS)
+        if time.monotonic() > deadline:
+            raise UsageError(f"the query takes more than {MAX_QUERY_SECONDS} s", todo=_LESS)
+        if _read_memory_bytes() > memory_limit:
+            raise UsageError(f"the query takes more than {MAX_QUERY_BYTES >> 30} GB of memory", todo=_LESS)
+    [result] = outcome
+    if isinstance(result, BaseException):
+        raise result
+    return result
+
+
+def _read_memory_bytes() -> int:
+    """Read the resident memory of this process; 0 where /proc is missing."""
+    try:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+    except (OSError, ValueError, IndexError):
+        return 0
+
+
+def _clean_texts(rows: pl.DataFrame) -> pl.DataFrame:
+    """Clean the names and texts that a query itself wrote; those of the profile are clean."""
+    names = [clean(name, 1000) for name in rows.columns]
+    if len({*names}) == len(names):
+        rows.columns = names
+    raw = [c for c in rows.select(pl.col(pl.String)).columns if rows[c].str.contains(_CONTROL).any()]
+    return rows.with_columns(
+        pl.col(c).map_elements(lambda text: clean(text, 1 << 20), return_dtype=pl.String) for c in raw
+    )
 
 
 def build_tables(runs: Sequence[Run], chosen: int) -> dict[str, Callable[[], pl.LazyFrame]]:

@@ -3,9 +3,11 @@
 import csv
 import io
 import json
+import time
 from collections import Counter
 from pathlib import Path
 
+import polars as pl
 import pytest
 
 from capture.errors import UsageError
@@ -111,3 +113,40 @@ def test_the_command_prints_every_format_and_lists_the_tables() -> None:
         len(tracetui("query", "sample:decode", asked, "--limit", "2", "--format", "csv").stdout.splitlines())
         == 3
     )
+
+
+def test_a_kernel_called_like_a_reader_can_be_asked_for() -> None:
+    rows = sql.execute_query(RUNS, 0, "SELECT name FROM events WHERE name = 'read_cache_kernel'")
+    assert rows.height == 0
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT 1 AS \"it's\", * FROM read_csv('{}') AS \"it's\"",
+        "SELECT * -- it's\n FROM read_csv('{}') -- '",
+        "SELECT * FROM /* ' */ read_csv('{}') /* ' */",
+    ],
+)
+def test_a_quote_elsewhere_hides_no_reader(text: str, tmp_path: Path) -> None:
+    file = tmp_path / "secret.csv"
+    file.write_text("word\nsecret\n")
+    with pytest.raises(UsageError, match="would open a file"):
+        sql.execute_query(RUNS, 0, text.format(file))
+
+
+def test_control_characters_of_a_query_are_not_printed(tmp_path: Path) -> None:
+    rows = sql.execute_query(RUNS, 0, "SELECT '\x1b[2J' AS \"\x1b]0;Q\x07\" FROM events LIMIT 1")
+    assert "\x1b" not in repr(rows.to_dicts()).encode().decode("unicode_escape")
+
+
+@pytest.mark.parametrize(
+    ("seconds", "size", "said"), [(0, 8 << 30, "takes more than"), (60, -(1 << 40), "memory")]
+)
+def test_a_query_without_an_end_is_given_up(
+    seconds: int, size: int, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sql, "MAX_QUERY_SECONDS", seconds)
+    monkeypatch.setattr(sql, "MAX_QUERY_BYTES", size)
+    with pytest.raises(UsageError, match=said):
+        sql._run_limited(lambda: (time.sleep(0.5), pl.DataFrame())[1])
