@@ -94,12 +94,19 @@ def add_listener(listener: Callable[[str], None]) -> None:
 
 
 @contextmanager
-def report_activity(description: str) -> Iterator[None]:
-    """Announce work while the block runs."""
+def report_activity(description: str) -> Iterator[Callable[[str], None]]:
+    """Announce work while the block runs; calling the value announces its progress."""
+    current = description
+
+    def announce(text: str) -> None:
+        nonlocal current
+        _active[_active.index(current)] = current = text
+        for listener in _listeners:
+            listener(text)
+
     _active.append(description)
-    for listener in _listeners:
-        listener(description)
+    announce(description)
     try:
-        yield
+        yield announce
     finally:
-        _active.remove(description)
+        _active.remove(current)

@@ -13,7 +13,7 @@ LIST_PREFIX: Final = "@"  # before the path of a text file with one address per 
 MAX_LISTED_ADDRESSES: Final = 1_000_000
 
 _URL: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
-_SECRETS: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*://)([^/\s@]*@)?([^\s?#'\"]*)(\?[^\s'\"]*)?")
+_SECRETS: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*://)((?:[^/\s@]*@)+)?([^\s?#'\"]*)(\?[^\s'\"]*)?")
 _WILDCARD: Final = re.compile(r"[*?\[]")
 _WILDCARD_IN_URL: Final = re.compile(r"[*\[]")  # ? starts the query of a URL
 

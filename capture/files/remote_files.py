@@ -3,7 +3,8 @@
 import hashlib
 import os
 import tempfile
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from importlib import import_module
 from importlib.util import find_spec
@@ -29,6 +30,9 @@ DRIVERS: Final[dict[str, tuple[str, str]]] = {
 }
 MAX_COPIES_BYTES: Final = 20 << 30  # total size of all copies
 HTTP_TIMEOUT_S: Final = 60  # without a byte
+SLOW_AFTER_S: Final = 60.0  # over which a download must have at least
+MIN_BYTES_PER_S: Final = 1000
+ANNOUNCE_INTERVAL_S: Final = 5.0  # between two words on what has arrived
 
 _VERSION_KEYS: Final = (
     "ETag", "etag", "e_tag", "Content-MD5", "md5Hash", "crc32c", "generation",
@@ -74,8 +78,9 @@ def fetch_copy(remote: RemoteFile) -> Path:
             os.utime(copy)
         return copy
     _check_space(remote, folder)
-    with report_activity(f"copying {mask_credentials(remote.url)}"), _translate_driver_errors(remote.url):
-        _download(remote, own_folder, copy)
+    activity = report_activity(f"copying {mask_credentials(remote.url)}")
+    with activity as announce, _translate_driver_errors(remote.url):
+        _download(remote, own_folder, copy, announce)
     if prune((p for p in folder.glob("*/*") if p != copy), max(0, MAX_COPIES_BYTES - copy.stat().st_size)):
         _remove_empty_folders(folder)
     return copy
@@ -133,7 +138,10 @@ def _translate_driver_errors(url: str) -> Iterator[None]:
         yield
     except (UnreadableError, UsageError, KeyboardInterrupt):
         raise
-    except FileNotFoundError:
+    except FileNotFoundError as e:
+        if cause := _find_http_cause(e):
+            todo = "check the credentials" if cause[0] in (401, 403) else ""
+            raise UnreadableError(cause[1], where=mask_credentials(url), todo=todo) from None
         raise UnreadableError("not found, or its host does not answer", where=mask_credentials(url)) from None
     except PermissionError:
         todo = "set up the credentials as the driver documents"
@@ -142,6 +150,19 @@ def _translate_driver_errors(url: str) -> Iterator[None]:
         lines = mask_credentials(str(e)).splitlines()
         why = f"{type(e).__name__}: {lines[0][:300]}" if lines else type(e).__name__
         raise UnreadableError("cannot be downloaded", where=mask_credentials(url), why=why) from None
+
+
+def _find_http_cause(error: BaseException | None) -> tuple[int, str] | None:
+    """Find the answer of an HTTP server behind an error that fsspec takes for a missing file."""
+    while error is not None and type(error).__module__.partition(".")[0] != "aiohttp":
+        error = error.__cause__ or error.__context__
+    if error is None or getattr(error, "status", 404) == 404:
+        return None
+    status, message = int(getattr(error, "status", 0)), str(getattr(error, "message", "") or error)
+    if type(error).__name__ == "TooManyRedirects":
+        return status, "its host redirects in a circle"
+    reason = f": {mask_credentials(message)[:200]}" if message else ""
+    return status, f"its host answers {status}{reason}" if status else f"its host does not answer{reason}"
 
 
 def _find_copies_folder() -> Path:
@@ -161,32 +182,57 @@ def _check_space(remote: RemoteFile, folder: Path) -> None:
         raise UnreadableError(problem, where=mask_credentials(remote.url))
 
 
-def _limit_download_size(remote: RemoteFile) -> Any:
-    """Return a driver callback that stops a download larger than MAX_COPIES_BYTES."""
+class _Download:
+    """A download in progress, which ends if it is too large or too slow, and announces what arrived."""
 
-    def check(size: int | None, received: int, **_: Any) -> None:
+    def __init__(self, remote: RemoteFile, announce: Callable[[str], None]) -> None:
+        self._remote, self._announce = remote, announce
+        self._announced_at = self._checked_at = time.monotonic()
+        self._checked_bytes = 0
+
+    def check(self, size: int | None, received: int, **_: Any) -> None:
+        """Check and announce what has been received; raise UnreadableError to end the download."""
+        where, now = mask_credentials(self._remote.url), time.monotonic()
         if received > MAX_COPIES_BYTES:
             problem = f"sends more than the {MAX_COPIES_BYTES:,} bytes allowed for copies"
-            raise UnreadableError(problem, where=mask_credentials(remote.url))
+            raise UnreadableError(problem, where=where)
+        if now - self._checked_at >= SLOW_AFTER_S:
+            if received - self._checked_bytes < MIN_BYTES_PER_S * (now - self._checked_at):
+                problem = f"arrives with less than {MIN_BYTES_PER_S:,} bytes per second"
+                raise UnreadableError(problem, where=where, todo="try again")
+            self._checked_at, self._checked_bytes = now, received
+        if now - self._announced_at >= ANNOUNCE_INTERVAL_S:
+            self._announced_at = now
+            total = f" of {self._remote.size / 1e6:,.0f}" if self._remote.size else ""
+            self._announce(f"copying {where}: {received / 1e6:,.0f}{total} MB")
 
-    return import_module("fsspec.callbacks").Callback(hooks={"check": check})
 
-
-def _download(remote: RemoteFile, folder: Path, copy: Path) -> None:
+def _download(remote: RemoteFile, folder: Path, copy: Path, announce: Callable[[str], None]) -> None:
     """Copy the file into a temporary file, then rename it to its place."""
     system, path = _find_driver(remote.url)
+    _remove_abandoned_drafts(folder.parent)
     folder.mkdir(mode=0o700, exist_ok=True)
-    handle, draft = tempfile.mkstemp(prefix=".", dir=folder)
+    handle, draft = tempfile.mkstemp(prefix=f".{os.getpid()}-", dir=folder)
     os.close(handle)
+    callback = import_module("fsspec.callbacks").Callback(hooks={"check": _Download(remote, announce).check})
     try:
-        system.get_file(path, draft, callback=_limit_download_size(remote))
+        system.get_file(path, draft, callback=callback)
         received = Path(draft).stat().st_size
         if remote.size is not None and received != remote.size:
-            problem = f"only {received:,} of {remote.size:,} bytes arrived"
+            problem = f"{received:,} bytes arrived where its host announced {remote.size:,}"
             raise UnreadableError(problem, where=mask_credentials(remote.url), todo="try again")
         Path(draft).replace(copy)
     finally:
         Path(draft).unlink(missing_ok=True)
+
+
+def _remove_abandoned_drafts(folder: Path) -> None:
+    """Remove the parts that processes left which were killed."""
+    for draft in folder.glob("*/.*"):
+        pid = draft.name[1:].partition("-")[0]
+        if pid.isdecimal() and not Path(f"/proc/{pid}").exists() and Path("/proc/self").exists():
+            with suppress(OSError):
+                draft.unlink()
 
 
 def _remove_empty_folders(folder: Path) -> None:

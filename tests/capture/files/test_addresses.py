@@ -1,9 +1,11 @@
 """Files behind URLs: copied once, told from another state of the same file; no password is shown."""
 
 import asyncio
+import contextlib
 import importlib.util
 import os
 import threading
+import time
 from collections.abc import Iterator
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
@@ -58,6 +60,8 @@ def served(tmp_path: Path) -> Iterator[tuple[str, Path, list[str]]]:
         ("two: s3://k:s@b/x and s3://b/y?t=1", "two: s3://***@b/x and s3://b/y?***"),
         ("s3://bucket/plain.json", "s3://bucket/plain.json"),
         ("no address at all, a@b.c", "no address at all, a@b.c"),
+        ("see http://user:p@ss:w0rd@host/ok.json", "see http://***@host/ok.json"),
+        ("http://a@b@c@host/x@y.json", "http://***@host/x@y.json"),
     ],
 )
 def test_nothing_that_lets_somebody_in_is_shown(text: str, shown: str) -> None:
@@ -152,7 +156,7 @@ def test_a_copy_that_ends_early_is_refused(served: tuple[str, Path, list[str]], 
     (folder / "a.jsonl").write_bytes(DOCUMENT.read_bytes())
     size = DOCUMENT.stat().st_size
     promised = remote_files.RemoteFile(f"{url}/a.jsonl", size + 1, ())
-    with pytest.raises(UnreadableError, match=f"only {size:,} of {size + 1:,} bytes arrived"):
+    with pytest.raises(UnreadableError, match=f"{size:,} bytes arrived where its host announced {size + 1:,}"):
         remote_files.fetch_copy(promised)
     assert [p for p in cache.rglob("*") if p.is_file()] == []
 
@@ -214,3 +218,76 @@ def test_a_file_behind_ssh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
         assert run.log.source == url.replace("anna@", "***@")
     finally:
         loop.call_soon_threadsafe(server.close)
+
+
+@pytest.fixture
+def answering() -> Iterator[str]:
+    """A server whose path says how it answers: a status, a circle, or a byte now and then."""
+    if not all(map(importlib.util.find_spec, ("fsspec", "aiohttp"))):
+        pytest.skip("the extra http is not installed")
+
+    class Handler(SimpleHTTPRequestHandler):
+        def log_message(self, format: str, *args: Any) -> None:
+            pass
+
+        def do_HEAD(self) -> None:
+            self._answer()
+
+        def do_GET(self) -> None:
+            self._answer()
+
+        def _answer(self) -> None:
+            word = self.path.strip("/").partition(".")[0]
+            self.send_response(302 if word == "circle" else int(word))
+            if word == "circle":
+                self.send_header("Location", self.path)
+            self.send_header("Content-Length", "300" if word == "200" else "0")
+            self.end_headers()
+            with contextlib.suppress(OSError):
+                for _ in range(300 if word == "200" and self.command == "GET" else 0):
+                    self.wfile.write(b"x")
+                    self.wfile.flush()
+                    time.sleep(0.02)
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        ("401", "its host answers 401"),
+        ("403", "its host answers 403"),
+        ("500", "its host answers 500"),
+        ("404", "not found"),
+        ("circle", "redirects in a circle"),
+    ],
+)
+def test_an_answer_of_an_http_server_is_what_it_is(answering: str, path: str, message: str) -> None:
+    with pytest.raises(UnreadableError, match=message):
+        load(f"{answering}/{path}.json")
+
+
+def test_a_silent_host_is_no_missing_file() -> None:
+    if not all(map(importlib.util.find_spec, ("fsspec", "aiohttp"))):
+        pytest.skip("the extra http is not installed")
+    with pytest.raises(UnreadableError, match="does not answer"):
+        load("http://127.0.0.1:1/x.json")
+
+
+def test_a_server_that_drips_is_given_up_and_leaves_no_part(
+    answering: str, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(remote_files, "SLOW_AFTER_S", 0.2)
+    monkeypatch.setattr(remote_files, "ANNOUNCE_INTERVAL_S", 0.1)
+    heard: list[str] = []
+    monkeypatch.setattr("capture.tasks._listeners", [heard.append])
+    (cache / "old").mkdir(parents=True)
+    (cache / "old" / ".999999999-killed").touch()
+    with pytest.raises(UnreadableError, match="less than 1,000 bytes per second"):
+        load(f"{answering}/200.json")
+    assert [path for path in cache.rglob("*") if path.is_file()] == []
+    assert any("MB" in text for text in heard)
