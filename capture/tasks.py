@@ -93,20 +93,26 @@ def add_listener(listener: Callable[[str], None]) -> None:
     _listeners.append(listener)
 
 
+def announce(text: str) -> None:
+    """Tell the listeners about the work that is going on."""
+    for listener in _listeners:
+        listener(text)
+
+
 @contextmanager
 def report_activity(description: str) -> Iterator[Callable[[str], None]]:
     """Announce work while the block runs; calling the value announces its progress."""
     current = description
 
-    def announce(text: str) -> None:
+    def update(text: str) -> None:
         nonlocal current
-        _active[_active.index(current)] = current = text
-        for listener in _listeners:
-            listener(text)
+        _active[_active.index(current)] = text
+        current = text
+        announce(text)
 
     _active.append(description)
     announce(description)
     try:
-        yield announce
+        yield update
     finally:
         _active.remove(current)

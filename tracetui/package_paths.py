@@ -36,10 +36,10 @@ def prefer_our_packages() -> None:
             del sys.modules[name]
 
 
-def import_api() -> ModuleType:
-    """Import the Python API into the user's program, whose path stays unchanged.
+def import_capture() -> None:
+    """Import our `capture` into a program of others, whose path stays unchanged: the user's, or a worker.
 
-    Raise ImportError if a foreign `capture` is already imported: ours would replace it.
+    Raise ImportError if a foreign one is already imported: ours would replace it.
     """
     if "capture" not in sys.modules:
         sys.path.insert(0, str(find_packages_folder()))
@@ -51,6 +51,11 @@ def import_api() -> ModuleType:
         raise ImportError(
             "another module called capture is already imported; `tracetui query` reads without it"
         )
+
+
+def import_api() -> ModuleType:
+    """Import the Python API into the user's program; raise ImportError as `import_capture` does."""
+    import_capture()
     return importlib.import_module("tracetui.api")
 
 

@@ -6,3 +6,7 @@ ask_files: ask many files one question and wait for the answer
 running_query: ask in a thread, with partial answers at any time
 rank_hosts: on which host and switch each rank ran
 """
+
+from tracetui import package_paths
+
+package_paths.import_capture()  # a worker of a cluster imports this package first, without our command

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from capture import tasks
 from capture.errors import PartialError, UsageError
 from capture.files.addresses import find_list_path, is_pattern, is_url, mask_credentials
 from tracetui import units
@@ -120,6 +121,7 @@ def ask_many_files(args: Namespace, view: "View", jobs: "list[FileJob]") -> "Fle
     from tracetui.fleet.ask_files import ask_files
 
     progress = ProgressLine(len(jobs))
+    tasks.add_listener(progress.announce)
     try:
         fleet = ask_files(view, jobs, args.on or "local", progress.count_file, read_hosts(args))
     finally:
@@ -151,6 +153,11 @@ class ProgressLine:
             self.clear()
             end = "" if self._changes else "\n"
             print(f"tracetui: {self.format_progress(now)}", end=end, file=sys.stderr, flush=True)
+
+    def announce(self, text: str) -> None:
+        """Print a line about what is going on."""
+        self.clear()
+        _options.print_status(text)
 
     def format_progress(self, now: float) -> str:
         """Format the number of files, the rate, and the time left."""

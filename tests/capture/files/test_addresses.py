@@ -156,7 +156,9 @@ def test_a_copy_that_ends_early_is_refused(served: tuple[str, Path, list[str]], 
     (folder / "a.jsonl").write_bytes(DOCUMENT.read_bytes())
     size = DOCUMENT.stat().st_size
     promised = remote_files.RemoteFile(f"{url}/a.jsonl", size + 1, ())
-    with pytest.raises(UnreadableError, match=f"{size:,} bytes arrived where its host announced {size + 1:,}"):
+    with pytest.raises(
+        UnreadableError, match=f"{size:,} bytes arrived where its host announced {size + 1:,}"
+    ):
         remote_files.fetch_copy(promised)
     assert [p for p in cache.rglob("*") if p.is_file()] == []
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from capture.errors import UsageError
+from capture.errors import UnreadableError, UsageError
 from tests.capture.served import object_store
 from tests.tracetui.fleet.asked import RANKS, VIEWS, here, ignore, jobs, same
 from tests.tracetui.fleet.made import NAMES, decoders, fleet
@@ -163,6 +163,84 @@ def test_ctrl_c_leaves_no_process(tmp_path: Path) -> None:
     out, err = asking.communicate(timeout=30)
     assert asking.returncode == 130 and out == b"" and b"Traceback" not in err
     assert waiting(lambda: group() == [], 10)
+
+
+@pytest.mark.slow
+def test_ctrl_c_ends_processes_that_are_stopped(folder: Path) -> None:
+    """As one is that waits for a dead disk: it does not see that it is asked to end."""
+    words = [sys.executable, "-m", "tracetui", "report", "kernels", str(folder), "--on", "local:2"]
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    asking = subprocess.Popen([*words, "--no-cache"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+    def workers() -> list[int]:
+        words = ["pgrep", "-P", str(asking.pid), "-f", "spawn_main"]
+        return [int(n) for n in subprocess.run(words, stdout=subprocess.PIPE, check=False).stdout.split()]
+
+    assert waiting(lambda: len(workers()) == 2)
+    stopped = workers()
+    for pid in stopped:
+        os.kill(pid, signal.SIGSTOP)
+    time.sleep(0.5)
+    asking.send_signal(signal.SIGINT)
+    _, err = asking.communicate(timeout=10)
+    assert asking.returncode == 130 and b"Traceback" not in err
+    assert not any(Path(f"/proc/{pid}").exists() for pid in stopped)
+
+
+@pytest.mark.slow
+def test_a_file_that_never_answers_is_announced_and_given_up(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    os.mkfifo(tmp_path / "pipe.jsonl")
+    heard: list[str] = []
+    monkeypatch.setattr("capture.tasks._listeners", [heard.append])
+    monkeypatch.setattr("tracetui.fleet.executors.ANNOUNCE_AFTER_S", 1.0)
+    monkeypatch.setattr("tracetui.fleet.executors.MAX_SILENCE_S", 3.0)
+    pipe, *files = str(tmp_path / "pipe.jsonl"), *map(str, sorted(folder.iterdir())[:3])
+    asked = make_jobs(load_view("kernels"), [pipe, *files], Look(), cache=False, capture=None)
+    actual = ask_files(load_view("kernels"), asked, "local:2", ignore)
+    assert heard and heard[0].startswith(f"waiting for {pipe} since ")
+    [fault] = actual.faults
+    assert fault.startswith(f"{pipe}: no answer for") and actual.answer.rows["files"].to_list() == [3] * len(
+        NAMES
+    )
+
+
+def fail_to_import(job: FileJob) -> JobResult:
+    raise ModuleNotFoundError("No module named 'capture'")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+def test_a_scheduler_that_dies_is_one_sentence_and_a_worker_tells_its_cause(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("distributed", reason="the extra dask is not installed")
+    command = [sys.executable, "-m", "distributed.cli.dask_scheduler", "--port", "0", "--no-dashboard"]
+    scheduler = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    assert scheduler.stderr is not None
+    address = next(
+        line.rpartition("tcp://")[2].strip() for line in scheduler.stderr if "Scheduler at" in line
+    )
+    worker = subprocess.Popen(
+        [sys.executable, "-m", "distributed.cli.dask_worker", f"tcp://{address}", "--no-dashboard"],
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        with monkeypatch.context() as patched:
+            patched.setattr("tracetui.fleet.executors.dask.run_job", fail_to_import)
+            with pytest.raises(UnreadableError, match="No module named 'capture'; install the same tracetui"):
+                ask_files(load_view("kernels"), jobs(folder, "kernels")[:2], f"dask://{address}", ignore)
+        began = time.monotonic()
+        with pytest.raises(UnreadableError, match=f"the Dask scheduler at {address} is gone"):
+            ask_files(
+                load_view("kernels"), jobs(folder, "kernels"), f"dask://{address}", lambda _: scheduler.kill()
+            )
+        assert time.monotonic() - began < 30
+    finally:
+        for process in (worker, scheduler):
+            process.kill()
+            process.wait()
 
 
 @pytest.mark.slow

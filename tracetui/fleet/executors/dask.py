@@ -1,16 +1,21 @@
 """Run jobs on a Dask scheduler, which places them, retries them, and detects lost workers."""
 
 import logging
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import suppress
 from itertools import islice
 from typing import Any, Final
 
-from capture.errors import UsageError
+from capture.errors import UnreadableError, UsageError
 from capture.tasks import check_cancelled
-from tracetui.fleet.executors import MAX_RETRIES, require_module
+from tracetui.fleet.executors import MAX_RETRIES, Patience, describe_cause, give_up, require_module
 from tracetui.fleet.file_job import FileJob, JobResult, run_job
 
 _CONNECT_SECONDS: Final = 30  # seconds for the scheduler to answer
+_POLL_SECONDS: Final = 0.2  # between two checks for cancellation
+_LOOK_SECONDS: Final = 0.02  # between two looks at the futures, whose state is kept in this process
+_CLOSE_SECONDS: Final = 2
 _JOBS_PER_THREAD: Final = 4  # submitted per worker thread
 
 
@@ -19,37 +24,62 @@ def run(jobs: Sequence[FileJob], where: str) -> Iterator[JobResult]:
     distributed = require_module("distributed", "dask")
     logging.getLogger("distributed").setLevel(logging.CRITICAL)
     client = _connect(distributed, where)
-    rest, running = iter(jobs), dict[Any, FileJob]()
+    rest, running, patience = iter(jobs), dict[Any, FileJob](), Patience()
     try:
-        finished = distributed.as_completed(loop=client.loop, with_results=True, raise_errors=False)
         limit = _JOBS_PER_THREAD * max(1, sum(client.nthreads().values()))
-        for job in islice(rest, limit):
-            finished.add(_submit(client, job, running))
-        for future, result in finished:
+        running.update((_submit(client, job), job) for job in islice(rest, limit))
+        while running:
             check_cancelled()
-            job = running.pop(future.key)
-            yield result if future.status == "finished" else _build_failure(job, result)
-            for following in islice(rest, 1):
-                finished.add(_submit(client, following, running))
+            finished = _wait_for_any(running)
+            if client.status != "running" or any(future.status == "cancelled" for future in finished):
+                raise _build_lost_error(where)
+            if not finished:
+                if patience.is_over(running.values()):
+                    yield from give_up((*running.values(), *rest))
+                    return
+                continue
+            patience.note_answer()
+            for future in finished:
+                job = running.pop(future)
+                yield _fetch_result(job, future, where)
+                running.update((_submit(client, following), following) for following in islice(rest, 1))
     finally:
-        client.cancel([distributed.Future(key, client) for key in running])
-        client.close()
+        with suppress(Exception):  # of a scheduler that is gone
+            client.cancel(list(running))
+        with suppress(Exception):
+            client.close(timeout=_CLOSE_SECONDS)
+
+
+def _wait_for_any(running: Collection[Any]) -> list[Any]:
+    """Wait a moment for the futures; return those that have ended."""
+    deadline = time.monotonic() + _POLL_SECONDS
+    while not (ended := [future for future in running if future.done()]) and time.monotonic() < deadline:
+        time.sleep(_LOOK_SECONDS)
+    return ended
 
 
 def _connect(distributed: Any, where: str) -> Any:
     try:
         return distributed.Client(f"tcp://{where}", timeout=_CONNECT_SECONDS, set_as_default=False)
     except (OSError, ValueError) as e:
-        raise UsageError(f"no Dask scheduler answers at {where}", why=type(e).__name__) from None
+        raise UsageError(f"no Dask scheduler answers at {where}", why=describe_cause(e)) from None
 
 
-def _submit(client: Any, job: FileJob, running: dict[Any, FileJob]) -> Any:
-    future = client.submit(run_job, job, pure=False, retries=MAX_RETRIES)
-    running[future.key] = job
-    return future
+def _submit(client: Any, job: FileJob) -> Any:
+    return client.submit(run_job, job, pure=False, retries=MAX_RETRIES)
 
 
-def _build_failure(job: FileJob, result: Any) -> JobResult:
-    """Describe a job that no worker finished, with the error that Dask reports."""
-    error = result[1] if isinstance(result, tuple) and len(result) > 1 else result
-    return JobResult(job.number, fault=f"{job.files[0]}: no worker finished it ({type(error).__name__})")
+def _fetch_result(job: FileJob, future: Any, where: str) -> JobResult:
+    """Fetch the result of a job; a job that no worker finished is a fault of its file."""
+    try:
+        if future.status == "finished":
+            result: JobResult = future.result()
+            return result
+        cause = describe_cause(future.exception(timeout=_CLOSE_SECONDS))
+    except (OSError, TimeoutError):
+        raise _build_lost_error(where) from None
+    return JobResult(job.number, fault=f"{job.files[0]}: no worker finished it ({cause})")
+
+
+def _build_lost_error(where: str) -> UnreadableError:
+    return UnreadableError(f"the Dask scheduler at {where} is gone", todo="start it again")

@@ -4,12 +4,14 @@ import multiprocessing
 import os
 import signal
 import threading
+import time
 from collections import Counter, deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
-from multiprocessing import resource_tracker
+from contextlib import contextmanager, suppress
+from multiprocessing import connection, resource_tracker
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Final
 
@@ -17,11 +19,12 @@ from capture.errors import UsageError
 from capture.files.addresses import is_url
 from capture.stderr_mute import allow_stderr_muting
 from capture.tasks import check_cancelled
-from tracetui.fleet.executors import MAX_RETRIES
+from tracetui.fleet.executors import MAX_RETRIES, Patience, give_up
 from tracetui.fleet.file_job import FileJob, JobResult, run_job
 
 _MEMORY_PER_FILE_BYTE: Final = 4  # bytes of memory per byte of a file while it is read, at most
 _POLL_SECONDS: Final = 0.2  # seconds between two checks for cancellation
+_KILL_AFTER_S: Final = 1.0  # of a process that does not end when asked: stopped, or waiting for a dead disk
 _MIN_PROCESS_BYTES: Final = 300 << 20  # memory of a process without a file
 
 
@@ -55,7 +58,7 @@ def _run_jobs(
 ) -> Iterator[tuple[FileJob, JobResult | None]]:
     """Yield each job of the queue with its result; None if its process was lost, which ends the iteration."""
     running: dict[Future[JobResult], FileJob] = {}
-    is_intact = True
+    is_intact, patience = True, Patience()
     while running or (queue and is_intact):
         while is_intact and queue and len(running) < limit:
             job = queue.popleft()
@@ -68,7 +71,13 @@ def _run_jobs(
         finished: set[Future[JobResult]] = set()
         while not finished:
             check_cancelled()
+            if patience.is_over(running.values()):
+                jobs = (*running.values(), *queue)
+                queue.clear()
+                yield from zip(jobs, give_up(jobs), strict=True)
+                return
             finished = wait(running, _POLL_SECONDS, FIRST_COMPLETED).done
+        patience.note_answer()
         for future in finished:
             job = running.pop(future)
             if isinstance(future.exception(), BrokenProcessPool):
@@ -88,12 +97,28 @@ def _open_pool(number: int) -> Iterator[ProcessPoolExecutor]:
     try:
         yield pool
     finally:
-        for child in set(multiprocessing.active_children()) - before:
+        children = set(multiprocessing.active_children()) - before
+        for child in children:
             child.terminate()
+        killer = threading.Thread(target=_kill_after, args=(children, _KILL_AFTER_S), daemon=True)
+        killer.start()
         # only the pool's own thread waits for the processes: a second one to wait would not see them end
         pool.shutdown(wait=True, cancel_futures=True)
+        killer.join()
         if threads is None:
             os.environ.pop("POLARS_MAX_THREADS", None)
+
+
+def _kill_after(children: Iterable[BaseProcess], seconds: float) -> None:
+    """Kill the processes that are left: stopped ones, and those that wait for a dead disk."""
+    deadline = time.monotonic() + seconds
+    while (
+        alive := [child.sentinel for child in children if child.is_alive()]
+    ) and time.monotonic() < deadline:
+        connection.wait(alive, deadline - time.monotonic())
+    for child in children:
+        with suppress(ValueError, OSError):
+            child.kill()
 
 
 @contextmanager

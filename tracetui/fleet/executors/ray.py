@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from capture.errors import UsageError
 from capture.tasks import check_cancelled
-from tracetui.fleet.executors import MAX_RETRIES, require_module
+from tracetui.fleet.executors import MAX_RETRIES, Patience, describe_cause, give_up, require_module
 from tracetui.fleet.file_job import FileJob, JobResult, run_job
 
 _POLL_SECONDS: Final = 0.5  # seconds between two checks for cancellation
@@ -21,7 +21,7 @@ def run(jobs: Sequence[FileJob], where: str) -> Iterator[JobResult]:
     owns_connection = not ray.is_initialized()
     if owns_connection:
         _connect(ray, where)
-    rest, running = iter(jobs), dict[Any, FileJob]()
+    rest, running, patience = iter(jobs), dict[Any, FileJob](), Patience()
     try:
         submit = ray.remote(max_retries=MAX_RETRIES)(run_job).remote
         limit = _JOBS_PER_CPU * max(1, int(ray.cluster_resources().get("CPU", 1)))
@@ -30,7 +30,11 @@ def run(jobs: Sequence[FileJob], where: str) -> Iterator[JobResult]:
             check_cancelled()
             ready, _ = ray.wait(list(running), num_returns=1, timeout=_POLL_SECONDS)
             if not ready:
+                if patience.is_over(running.values()):
+                    yield from give_up((*running.values(), *rest))
+                    return
                 continue
+            patience.note_answer()
             job = running.pop(ready[0])
             yield _fetch_result(ray, ready[0], job)
             running.update((submit(following), following) for following in islice(rest, 1))
@@ -47,7 +51,7 @@ def _connect(ray: Any, where: str) -> None:
     try:
         ray.init(address=address, log_to_driver=False, logging_level=logging.CRITICAL)
     except (ConnectionError, RuntimeError, ValueError, OSError) as e:
-        raise UsageError(f"no Ray answers at {address}", why=type(e).__name__) from None
+        raise UsageError(f"no Ray answers at {address}", why=describe_cause(e)) from None
 
 
 def _fetch_result(ray: Any, reference: Any, job: FileJob) -> JobResult:
@@ -55,5 +59,5 @@ def _fetch_result(ray: Any, reference: Any, job: FileJob) -> JobResult:
     try:
         result: JobResult = ray.get(reference)
     except ray.exceptions.RayError as e:
-        return JobResult(job.number, fault=f"{job.files[0]}: no worker finished it ({type(e).__name__})")
+        return JobResult(job.number, fault=f"{job.files[0]}: no worker finished it ({describe_cause(e)})")
     return result
