@@ -94,7 +94,7 @@ def add_listener(listener: Callable[[str], None]) -> None:
 
 
 def announce(text: str) -> None:
-    """Tell the listeners about the work that is going on."""
+    """Call the listeners with a description of what is going on."""
     for listener in _listeners:
         listener(text)
 
