@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 MAX_PREFETCHED_FILES: Final = 2  # more would only compete for the cores
 MAX_NAMED_FILES: Final = 20  # unreadable files of a folder that a notice names
 _PROFILE: Final = "profile"
+_JAX_PROFILE: Final = ".xplane.pb"
 _CAPTURE: Final = "capture"
 
 
@@ -289,6 +290,7 @@ def _find_profiles(folder: str | Path) -> list[Input]:
     Graph captures count only if there is nothing else: they belong to the other traces.
     """
     files = sorted(p for p in Path(folder).rglob("*") if p.is_file() and not p.name.startswith("."))
+    files = _drop_jax_copies(files)
     kinds = [(path, _classify_file(path)) for path in _replace_bundles(files)]
     traces = [path for path, kind in kinds if kind == _PROFILE]
     profiles = traces or [path for path, kind in kinds if kind == _CAPTURE]
@@ -296,6 +298,14 @@ def _find_profiles(folder: str | Path) -> list[Input]:
         what = f"is a folder without profiles (searched {len(files):,} files)"
         raise UnreadableError(what, where=clean(str(folder), 4096), todo=FORMATS_HINT)
     return profiles
+
+
+def _drop_jax_copies(files: Sequence[Path]) -> list[Path]:
+    """Leave out the Chrome traces that JAX writes of a run next to its profile, HOST.xplane.pb."""
+    profiles = [file for file in files if file.name.endswith(_JAX_PROFILE)]
+    copies = {file.with_name(file.name.removesuffix(_JAX_PROFILE) + ".trace.json.gz") for file in profiles}
+    copies |= {file.with_name("perfetto_trace.json.gz") for file in profiles}
+    return [file for file in files if file not in copies]
 
 
 def _classify_file(path: Input) -> str:
