@@ -246,4 +246,4 @@ def test_what_cannot_be_told_stands_with_what_to_record() -> None:
     run = made([{"kind": "kernel", "name": "gemm", "dur": 5}], producer="PyTorch profiler")
     text = format_report(load_view("summary"), [run], Look(), width=100)
     assert "growth, steps" in text and text.count("needs step\n") == 1
-    assert "call prof.step() in the loop" in text
+    assert "a schedule and prof.step() in the loop" in text
