@@ -186,3 +186,21 @@ def test_functions_of_a_program_without_a_model_are_no_parts_of_one(tmp_path: Pa
     spans = [*spans, ("py", "attention (model.py:3)", 30, 40)]
     (run,) = load(write_spans(tmp_path / "model.json", *spans), cache=False)
     assert "attn.core" in run.events["op"].cast(pl.String)
+
+
+def test_kernels_of_vllm_on_a_processor_are_the_work_not_the_python_around_them() -> None:
+    path = document("samples/real_vllm/eager_prefill_mixed_decode.pt.trace.json.gz")
+    (run,) = load(path, cache=False)
+    expected = Counter[str]()
+    for *_, start, end, name in read_spans(path):
+        expected[name] += end - start
+    work = sum_work(run)
+    for name in ("_C::cpu_attention_with_kv_cache", "_C::cpu_attn_reshape_and_cache"):
+        assert work[name] == expected[name] > 0
+    assert not [name for name in work if name.startswith("vllm::unified_")]
+    ops = dict(
+        run.events.filter(pl.col("kind") == "kernel").select(pl.col("name", "op").cast(pl.String)).rows()
+    )
+    assert ops["_C::cpu_attention_with_kv_cache"] == "attn.core"
+    assert ops["_C::cpu_attn_reshape_and_cache"] == "attn.kv"
+    assert run.events["layer"].max() == 7
