@@ -72,6 +72,17 @@ def test_without_a_device_only_the_steps_are_told() -> None:
     assert said(made([{"kind": "kernel", "name": "gemm", "dur": 5}])) == {"run": "5 ns in 1 kernel"}
 
 
+def test_a_bound_of_nothing_but_unknown_work_is_no_bound() -> None:
+    """Copies take nearly all of the time and no roof is known: what is left of it is no bound."""
+    rows = [
+        {"name": "[CUDA memcpy HtoD]", "t": 0, "dur": 97_000, "category": "copy"},
+        {"name": "gemm", "t": 97_000, "dur": 3000},
+    ]
+    assert "bound" not in said(made([{"kind": "kernel", "lens": "gpu", **row} for row in rows])).get(
+        "pace", ""
+    )
+
+
 def test_of_work_and_roof_it_says_how_much_of_the_bound_is_reached() -> None:
     """2,000 bytes at 1 GB/s need 2 µs of a step of 5: so 500,000 tokens a second at best."""
     row = {"kind": "kernel", "lens": "wall", "phase": "decode", "name": "gemv", "dur": 4000, "bytes": 2e3}
