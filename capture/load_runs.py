@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 MAX_PREFETCHED_FILES: Final = 2  # more would only compete for the cores
 MAX_NAMED_FILES: Final = 20  # unreadable files of a folder that a notice names
 _PROFILE: Final = "profile"
+_JAX_PROFILE: Final = ".xplane.pb"
 _CAPTURE: Final = "capture"
 _DAMAGED: Final = "damaged"
 _DIGITS: Final = re.compile(r"\d+")
@@ -301,7 +302,7 @@ def _find_profiles(folder: str | Path) -> list[Input]:
     Raise UnreadableError if there is no profile. Graph captures count only if there is nothing else: they
     belong to the other traces.
     """
-    files = sorted(filter(_can_be_profile, Path(folder).rglob("*")))
+    files = _drop_jax_copies(sorted(filter(_can_be_profile, Path(folder).rglob("*"))))
     kinds = [(path, _classify_file(path)) for path in _replace_bundles(files)]
     traces = {path for path, kind in kinds if kind == _PROFILE}
     profiles = traces or {path for path, kind in kinds if kind == _CAPTURE}
@@ -341,6 +342,14 @@ def _get_suffix(path: Path) -> str:
     """Return the suffix of a file, with the one before .gz."""
     suffix = Path(path.stem).suffix + path.suffix if path.suffix == ".gz" else path.suffix
     return _DIGITS.sub("#", suffix)
+
+
+def _drop_jax_copies(files: Sequence[Path]) -> list[Path]:
+    """Leave out the Chrome traces that JAX writes of a run next to its profile, HOST.xplane.pb."""
+    profiles = [file for file in files if file.name.endswith(_JAX_PROFILE)]
+    copies = {file.with_name(file.name.removesuffix(_JAX_PROFILE) + ".trace.json.gz") for file in profiles}
+    copies |= {file.with_name("perfetto_trace.json.gz") for file in profiles}
+    return [file for file in files if file not in copies]
 
 
 def _classify_file(path: Input) -> str:

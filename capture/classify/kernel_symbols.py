@@ -44,7 +44,8 @@ _RULES: Final = _compile_rules(
     ("Z", r"argmax|multinomial|sampl|top_?p\b|top_?p_|gumbel|top_?k_top_?p"),
     ("C", r"batch_?(decode|prefill)|paged_?attention|fmha|flash_(fwd|attn)|flashattn|"
           r"merge_?(attn_)?states?|mmha|xqa|multihead_attention|_fwd_grouped_kernel|_fwd_kernel_stage|^_fwd_kernel$"),
-    ("K", r"reshape_and_cache|store_?kv|kv_?cache|kv_?append|append_paged|concat_and_cache|set_mla_kv|"
+    ("K", r"reshape_and_cache|store_?kv|(?<!attention_with_)kv_?cache|"
+          r"kv_?append|append_paged|concat_and_cache|set_mla_kv|"
           r"cache_kernel|transpose_append"),
     ("S", r"selective_scan|selective_state|ssd_|chunk_scan|chunk_state|state_passing|"
           r"bmm_chunk|chunk_cumsum|delta_rule|linear_attn|lightning_attn|fused_recurrent|chunk_fwd|"

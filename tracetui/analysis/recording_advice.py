@@ -33,7 +33,9 @@ _DURATIONS: Final = Advice("durations: a profile with kernel times")
 _ANY: Final = {"context": _CONTEXT, "tokens": _TOKENS, "dur": _DURATIONS}
 _TORCH: Final = _ANY | {
     "t": Advice("start times: a trace (torch.profiler export_chrome_trace)"),
-    "step": Advice("steps: call prof.step() in the loop, or mark each step with record_function"),
+    "step": Advice(
+        "steps: a schedule and prof.step() in the loop, or record_function(f'step {i}') around it"
+    ),
     "layer": Advice(f"{_LAYERS}, or with_modules=True", "with_modules", _LAYERS),
     "phase": Advice("phases: record_function('prefill') and ('decode')"),
     "shape": SHAPES,

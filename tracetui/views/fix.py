@@ -294,6 +294,7 @@ def _build_notes(run: Run, ledger: Ledger) -> list[str]:
     what = what if run.has("step") else "what was recorded"
     what = f"what was asked for of {what}" if ledger.is_partial else what
     step = units.format_duration(round(ledger.step_ns / ledger.steps))
+    step += " on the device" * ledger.is_on_device
     notes = [f"{what} takes {step}: {', '.join(_iter_parts(ledger))}"]
     if ledger.steps > 1:
         notes[0] += f" (mean of {ledger.steps:,} steps)"

@@ -16,6 +16,7 @@ _FUNCTION_CATEGORY: Final = "python_function"
 # code that Inductor compiled, and what torch.compile does around it
 _COMPILED: Final = ("## Call CompiledFxGraph", "Torch-Compiled Region")
 _COMPILER: Final = (*_COMPILED, "TorchDynamo", "Pregraph bytecode", "AOTDispatcher")
+_ENGINE_WRAPPER: Final = "vllm::unified_"  # Python of vLLM around its kernel of attention and of the cache
 # ops that only dispatch to others, which represent the work
 _WRAPPERS: Final = frozenset({
     "linear", "matmul", "einsum", "layer_norm", "rms_norm", "group_norm", "softmax", "log_softmax",
@@ -47,6 +48,8 @@ def classify_cpu_op(name: str) -> OpPart:
     if bare in _IDLE or name.startswith((_PROFILER_OPS, *_COMPILER)):
         return "idle"
     if bare == name:
+        if name.startswith(_ENGINE_WRAPPER):
+            return "wrapper"
         if name.startswith("autograd::") or name.endswith("Backward0"):
             return "passing"
         return "work" if "::" in name else "wrapper"

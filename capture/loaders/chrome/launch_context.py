@@ -56,6 +56,7 @@ _SCRIPT_NAMES: Final = {"test", "code", "profile", "cmd", "trace"}  # of user sc
 _STANDARD_LIBRARY: Final = sys.stdlib_module_names - _SCRIPT_NAMES
 _ATTENTION_NAMES: Final = "attention|attn"  # of operators whose work may depend on the sums of their step
 _MAX_WINDOW_SHARE: Final = 0.6  # of the time of whole attention, up to which other kernels have read a part
+_FORWARD: Final = "forward"  # name of a pass
 _UNKNOWN_CATEGORY: Final = "other"
 _WORK_SCHEMA: Final = {
     "shape": pl.Categorical(), "dtype": pl.Categorical(), "flops": pl.Float64(), "bytes": pl.Float64(),
@@ -150,6 +151,28 @@ def find_function_owner(name: str) -> FunctionOwner:
     if is_wrapper or _GENERATED.search(file) or not _KERNEL_LIBRARIES.isdisjoint(parts):
         return FunctionOwner.LIBRARY
     return FunctionOwner.PROGRAM
+
+
+def with_forward_passes(scopes: pl.DataFrame) -> pl.DataFrame:
+    """Add a scope `forward` for each pass of FSDP2, which marks only begin and end of each module.
+
+    A pass lasts from the begin of the outermost module to the end of the mark behind it.
+    """
+    name, is_begin = pl.col("name").cast(pl.String), pl.col("sign") == 1
+    begins, ends = (name.str.starts_with(f"FSDP::{side}_forward") for side in ("pre", "post"))
+    marks = (
+        scopes.with_columns(sign=pl.when(begins).then(1).when(ends).then(-1))
+        .drop_nulls("sign")
+        .sort("thread", "t")
+    )
+    if marks.is_empty():
+        return scopes
+    depth = pl.col("sign").cum_sum().over("thread")
+    outermost = marks.filter(((depth == 1) & is_begin) | ((depth == 0) & ~is_begin))
+    end = pl.col("t").shift(-1) + pl.col("dur").shift(-1)
+    passes = outermost.with_columns(dur=end.over("thread") - pl.col("t"), name=pl.lit(_FORWARD))
+    passes = passes.filter(is_begin & pl.col("dur").is_not_null()).cast({"name": scopes["name"].dtype})
+    return pl.concat([scopes, passes.select(scopes.columns)])
 
 
 def with_paths(kernels: pl.DataFrame, scopes: pl.DataFrame) -> pl.DataFrame:

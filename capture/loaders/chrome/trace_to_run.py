@@ -18,6 +18,7 @@ from capture.loaders.chrome.launch_context import (
     LAUNCH_CONFIG_COLUMNS,
     find_function_owner,
     is_scope,
+    with_forward_passes,
     with_launch_config,
     with_launches,
     with_lines,
@@ -119,7 +120,24 @@ def convert_to_run(trace: Trace, source: Source, *, part: str = "") -> Run:
     if basis is not None:
         meta["work"] = basis
     run = build_run(Path(source.label).name + part, meta, shift_to_epoch(rows, trace.header), log, tables)
+    if basis == "spans" and not _has_model(run):
+        run = replace(run, events=_drop_model_words(run.events))
     return add_inferred_structure(run, log)
+
+
+def _has_model(run: Run) -> bool:
+    """Whether functions are named after a model: several layers, or attention."""
+    layers = run.events["layer"].n_unique() > 2 if run.has("layer") else False  # null is one
+    return layers or (run.has("op") and bool((run.events["op"].cast(pl.String) == "attn.core").any()))
+
+
+def _drop_model_words(events: pl.DataFrame) -> pl.DataFrame:
+    """Drop what names imply about a model of a program without one: a browser's `Activation` is no op."""
+    other = pl.lit("other").cast(pl.Categorical())
+    is_of_model = ~pl.col("category").cast(pl.String).is_in(["wait", "host", "comm"])
+    if "category" in events.columns:
+        events = events.with_columns(category=pl.when(is_of_model).then(other).otherwise("category"))
+    return events.drop("op", "phase", "layer", strict=False)
 
 
 def _describe_labels(labels: pl.DataFrame, names: ProcessNames) -> pl.DataFrame:
@@ -212,7 +230,7 @@ def _attribute_to_launches(
         kernels = with_launch_config(with_launches(rows.with_columns(thread).filter(is_leaf), calls))
         if scopes.height:
             columns = (complete.labels[c].gather(scopes["label"]) for c in ("name", "thread"))
-            kernels = with_paths(kernels, scopes.select("t", "dur", *columns))
+            kernels = with_paths(kernels, with_forward_passes(scopes.select("t", "dur", *columns)))
         kernels = _with_steps(with_lines(kernels, functions), "host_t", steps)
         kernels = _move_carried_over(kernels, complete.labels["device"])
         annotations = read_step_annotations(complete)

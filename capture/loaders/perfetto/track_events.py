@@ -82,8 +82,8 @@ def _parse_header_member(key: str, value: Json) -> dict[str, Json]:
 def _iter_slices(events: Sequence[TrackEvent], place: TrackLocation, log: Log) -> Iterator[TraceEvent]:
     """Yield each begin with its end.
 
-    They are paired in file order; in time order if several writers share the track, or if file order ends a
-    slice before it began.
+    They are paired in file order; in time order if that is another and several writers share the track,
+    slices are nested, or file order ends a slice before it began.
     """
     spans = [event for event in events if event.type in (BEGIN, END)]
     timed_events = [event for event in spans if event.t is not None]
@@ -102,9 +102,12 @@ def _iter_slices(events: Sequence[TrackEvent], place: TrackLocation, log: Log) -
 
 
 def _is_misordered(events: Sequence[TrackEvent], slices: Sequence[Slice]) -> bool:
-    """Return True if file order is unreliable: several writers, or an end before its begin."""
+    """Return True if file order is unreliable: several writers, nested slices, or an end before its begin."""
+    if all((before.t or 0) <= (event.t or 0) for before, event in itertools.pairwise(events)):
+        return False
     has_several_writers = len({event.sequence for event in events}) > 1
-    return has_several_writers or any((_compute_dur(*pair) or 0) < 0 for pair in slices)
+    is_nested = any(before.type == event.type == BEGIN for before, event in itertools.pairwise(events))
+    return has_several_writers or is_nested or any((_compute_dur(*pair) or 0) < 0 for pair in slices)
 
 
 def _pair_begins_and_ends(spans: Sequence[TrackEvent]) -> tuple[list[Slice], int]:

@@ -1,13 +1,16 @@
 """What stands for kernels in a trace without a device, against the same files read in plain Python."""
 
+import json
 import re
+import shutil
 from collections import Counter, defaultdict
+from pathlib import Path
 from typing import Any
 
 import polars as pl
 import pytest
 
-from capture.load_runs import load
+from capture.load_runs import load, load_all
 from capture.run import Run
 from tests.capture.loaders._host_spans import read_events, read_spans, sum_self_times
 from tests.conftest import document
@@ -133,3 +136,71 @@ def test_sentences_about_a_host_name_no_kernels_and_no_launches(name: str) -> No
     sentences += ask(load_view("tree"), [run], Look()).notes
     assert len(sentences) > 5
     assert not [s for s in sentences if "kernel" in s or re.search(r"\d launches", s)]
+
+
+def write_spans(path: Path, *spans: tuple[str, str, int, int]) -> Path:
+    """Write a trace of spans of one thread: category, name, begin and end in µs."""
+    events = [{"ph": "X", "cat": cat, "name": name, "ts": t, "dur": end - t, "pid": 1, "tid": 1}
+              for cat, name, t, end in spans]  # fmt: skip
+    path.write_text(json.dumps({"traceEvents": events}))
+    return path
+
+
+def test_files_that_jax_writes_of_one_run_are_one_run(tmp_path: Path) -> None:
+    for name in ("vm.xplane.pb", "vm.trace.json.gz", "perfetto_trace.json.gz"):
+        kind = "xplane.pb" if name.endswith(".pb") else "trace.json.gz"
+        shutil.copy(document(f"samples/real_jax/decode.{kind}"), tmp_path / name)
+    shutil.copy(document("samples/real_jax/decode.trace.json.gz"), tmp_path / "other.trace.json.gz")
+    assert [run.name for run in load_all([tmp_path], cache=False)] == ["other.trace.json.gz", "vm.xplane.pb"]
+
+
+def test_a_pass_of_fsdp2_is_forward_from_its_first_mark_to_its_last(tmp_path: Path) -> None:
+    """The modules inside mark themselves; a pass that is repeated within backward is a part of it."""
+    note, op = "user_annotation", "cpu_op"
+    path = write_spans(
+        tmp_path / "sharded.json",
+        (op, "aten::clone", 0, 5),
+        (note, "FSDP::pre_forward", 10, 20), (op, "aten::embedding", 21, 24),
+        (note, "FSDP::pre_forward (layers.0)", 25, 30), (op, "aten::mm", 31, 40),
+        (note, "FSDP::post_forward (layers.0)", 41, 43), (op, "aten::addmm", 44, 50),
+        (note, "FSDP::post_forward", 51, 53), (op, "aten::log", 54, 56),
+        (note, "autograd::engine::evaluate_function: MmBackward0", 60, 99),
+        (note, "FSDP::pre_forward (layers.0)", 61, 63), (op, "aten::bmm", 64, 66),
+        (note, "FSDP::post_forward (layers.0)", 67, 69),
+    )  # fmt: skip
+    (run,) = load(path, cache=False)
+    work = run.events.filter(pl.col("kind") == "kernel").select(pl.col("name", "phase").cast(pl.String))
+    forward, backward = ("aten::embedding", "aten::mm", "aten::addmm"), ("aten::bmm",)
+    expected = {**dict.fromkeys(forward, "forward"), **dict.fromkeys(backward, "backward")}
+    assert dict(work.rows()) == {"aten::clone": None, "aten::log": None, **expected}
+
+
+def test_functions_of_a_program_without_a_model_are_no_parts_of_one(tmp_path: Path) -> None:
+    spans = [
+        ("cc", "Activation", 0, 10),
+        ("ui", "ImageDecoder::decode", 10, 20),
+        ("ui", "EmbeddedWidget", 20, 30),
+    ]
+    (run,) = load(write_spans(tmp_path / "browser.json", *spans), cache=False)
+    assert not [column for column in ("op", "phase", "layer") if run.has(column)]
+    spans = [*spans, ("py", "attention (model.py:3)", 30, 40)]
+    (run,) = load(write_spans(tmp_path / "model.json", *spans), cache=False)
+    assert "attn.core" in run.events["op"].cast(pl.String)
+
+
+def test_kernels_of_vllm_on_a_processor_are_the_work_not_the_python_around_them() -> None:
+    path = document("samples/real_vllm/eager_prefill_mixed_decode.pt.trace.json.gz")
+    (run,) = load(path, cache=False)
+    expected = Counter[str]()
+    for *_, start, end, name in read_spans(path):
+        expected[name] += end - start
+    work = sum_work(run)
+    for name in ("_C::cpu_attention_with_kv_cache", "_C::cpu_attn_reshape_and_cache"):
+        assert work[name] == expected[name] > 0
+    assert not [name for name in work if name.startswith("vllm::unified_")]
+    ops = dict(
+        run.events.filter(pl.col("kind") == "kernel").select(pl.col("name", "op").cast(pl.String)).rows()
+    )
+    assert ops["_C::cpu_attention_with_kv_cache"] == "attn.core"
+    assert ops["_C::cpu_attn_reshape_and_cache"] == "attn.kv"
+    assert run.events["layer"].max() == 7

@@ -5,6 +5,7 @@ import random
 import zlib
 from pathlib import Path
 
+import polars as pl
 import pytest
 
 from capture.errors import UnreadableError
@@ -195,6 +196,27 @@ def test_a_track_with_two_writers_is_joined_in_the_order_of_time(tmp_path: Path)
     )
     assert rows(run, "name", "t", "dur", kind="span") == [("outer", 0, 9)]
     assert rows(run, "name", "t", "dur", kind="kernel") == [("outer", None, 7), ("inner", 2, 2)]
+
+
+@pytest.mark.parametrize(
+    ("order", "durations"),
+    [
+        (["outer", "inner", "end 4", "end 9"], {"outer": 9, "inner": 2}),
+        (["inner", "outer", "end 4", "end 9"], {"outer": 9, "inner": 2}),  # Chromium writes some begins late
+        (["outer", "end 4", "inner", "end 9"], {"outer": 4, "inner": 7}),  # pairs that overlap
+    ],
+)
+def test_nested_slices_are_paired_in_time_order_and_pairs_as_written(
+    order: list[str], durations: dict[str, int], tmp_path: Path
+) -> None:
+    events = {"outer": (0, BEGIN), "inner": (2, BEGIN), "end 4": (4, END), "end 9": (9, END)}
+    marks = [
+        message((8, events[name][0]), (10, 1), (11, message((9, events[name][1]), (11, 5), (23, name))))
+        for name in order
+    ]
+    run = run_of(tmp_path, trace(THREAD, *marks))
+    slices = run.events.filter(pl.col("t").is_not_null() & pl.col("kind").is_in(["span", "kernel"]))
+    assert dict(slices.select(pl.col("name").cast(pl.String), "dur").rows()) == durations
 
 
 def test_counters_that_state_differences_are_added_up(tmp_path: Path) -> None:

@@ -72,14 +72,25 @@ def test_without_a_device_only_the_steps_are_told() -> None:
     assert said(made([{"kind": "kernel", "name": "gemm", "dur": 5}])) == {"run": "5 ns in 1 kernel"}
 
 
+def test_a_bound_of_nothing_but_unknown_work_is_no_bound() -> None:
+    """Copies take nearly all of the time and no roof is known: what is left of it is no bound."""
+    rows = [
+        {"name": "[CUDA memcpy HtoD]", "t": 0, "dur": 97_000, "category": "copy"},
+        {"name": "gemm", "t": 97_000, "dur": 3000},
+    ]
+    assert "bound" not in said(made([{"kind": "kernel", "lens": "gpu", **row} for row in rows])).get(
+        "pace", ""
+    )
+
+
 def test_of_work_and_roof_it_says_how_much_of_the_bound_is_reached() -> None:
-    """2,000 bytes at 1 GB/s need 2 µs of 4: half of the bound, so twice the tokens a second at best."""
+    """2,000 bytes at 1 GB/s need 2 µs of a step of 5: so 500,000 tokens a second at best."""
     row = {"kind": "kernel", "lens": "wall", "phase": "decode", "name": "gemv", "dur": 4000, "bytes": 2e3}
     mark = {"kind": "step", "phase": "decode", "tokens": 1, "dur": 5000}
     rows = [{**each, "t": 5000 * n, "step": n} for n in range(3) for each in (row, mark)]
     roof = {"device": "toy", "source": "measured", "read_bytes_per_s": 1e9, "floor_ns": 10.0}
     run = made([{**r, "flops": 1.0} for r in rows], roof={**roof, "flop_per_s": {"fp32": 1e9}}, dtype="fp32")
-    share, speed = 3 * 2000 / (3 * 4000), 1e9 / 5000
+    share, speed = 2000 / 5000, 1e9 / 5000
     assert (
         said(run)["pace"] == f"{speed:,.0f} tok/s, {share:.1%} of the bound ({speed / share:,.0f} tok/s), "
         "20.0% outside of kernels"
@@ -246,4 +257,4 @@ def test_what_cannot_be_told_stands_with_what_to_record() -> None:
     run = made([{"kind": "kernel", "name": "gemm", "dur": 5}], producer="PyTorch profiler")
     text = format_report(load_view("summary"), [run], Look(), width=100)
     assert "growth, steps" in text and text.count("needs step\n") == 1
-    assert "call prof.step() in the loop" in text
+    assert "a schedule and prof.step() in the loop" in text

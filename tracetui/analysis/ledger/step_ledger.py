@@ -242,6 +242,7 @@ class Ledger:
     stray_count: int  # kernels far from the rest of their step, left out
     phase: str | None
     is_partial: bool = False  # only the rows of a filter or focus, without gaps
+    is_on_device: bool = False  # a step is the time from a device's first kernel to its last, else its wall
 
 
 def compute_ledger(run: Run, look: Look) -> Ledger | None:
@@ -271,10 +272,12 @@ def _build_ledger(run: Run, look: Look) -> Ledger | None:
         rows = rows.filter("is_requested").with_columns(gap_ns=pl.lit(0, pl.Int64))
     if rows.is_empty():
         return None
-    rows = _with_bound(run, rows)
-    step_ns = int(rows["exclusive_ns"].sum()) + int(rows["gap_ns"].sum())
-    gaps_with_causes = _select_gaps(run, rows.filter(pl.col("gap_ns") > 0), on_gpu="device" in rows.columns)
-    items = build_items(rows, gaps_with_causes, step_ns, by_layer=look.group == "layer")
+    rows, on_gpu = _with_bound(run, rows), DEVICE in rows.columns
+    gaps = _select_gaps(run, rows.filter(pl.col("gap_ns") > 0), on_gpu=on_gpu)
+    if not (on_gpu or look.is_partial):
+        gaps = pl.concat([gaps, _find_outer_gaps(run, rows, gaps)], how="diagonal")
+    step_ns = int(rows["exclusive_ns"].sum()) + int(gaps["gap_ns"].sum())
+    items = build_items(rows, gaps, step_ns, by_layer=look.group == "layer")
     return Ledger(
         items=_clear_odd_by_chance(run, items, phase),
         steps=count,
@@ -284,7 +287,28 @@ def _build_ledger(run: Run, look: Look) -> Ledger | None:
         stray_count=int(is_stray.sum()),
         phase=phase,
         is_partial=look.is_partial,
+        is_on_device=on_gpu and run.has("step"),
     )
+
+
+def _find_outer_gaps(run: Run, rows: pl.DataFrame, gaps: pl.DataFrame) -> pl.DataFrame:
+    """Return the gap before the first row and after the last of each step, up to its wall time.
+
+    Rows without a start lie in the gaps between others: so much less is gap, and the outer one may be
+    negative. Of a step whose wall time is unknown, or shorter than its rows, only that is counted.
+    """
+    facts = build_step_facts(run).filter(pl.col("steps") == 1).select("step", "wall_ns")
+    untimed_ns = pl.col("exclusive_ns").filter(pl.col("t").is_null()).sum().alias("untimed_ns")
+    steps = rows.group_by("step").agg(
+        pl.col("exclusive_ns", "gap_ns").sum(), untimed_ns, begin=pl.col("t").max()
+    )
+    steps = steps.join(facts, on="step", how="left").sort("step")
+    outer = pl.col("wall_ns") - pl.col("exclusive_ns") - pl.col("gap_ns")
+    is_whole = pl.col("wall_ns").fill_null(0) >= pl.col("exclusive_ns")
+    inner = -pl.min_horizontal("untimed_ns", "gap_ns")
+    steps = steps.with_columns(gap_ns=pl.when(is_whole).then(outer).otherwise(inner))
+    steps = steps.with_columns(cause=pl.lit(GAP, pl.Enum([GAP]))).filter(pl.col("gap_ns") != 0)
+    return steps.select(c for c in gaps.columns if c in steps.columns)
 
 
 def _clear_odd_by_chance(run: Run, items: pl.DataFrame, phase: str | None) -> pl.DataFrame:

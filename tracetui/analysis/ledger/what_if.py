@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import polars as pl
@@ -11,9 +11,10 @@ from capture.errors import UsageError
 from capture.run import Run
 from tracetui.analysis.ledger.simulation import Schedule, build_schedule, simulate_schedule
 from tracetui.analysis.ledger.step_ledger import find_main_phase, select_ledger_rows
-from tracetui.analysis.time.device_time import with_is_stray
+from tracetui.analysis.time.device_time import DEVICE, with_is_stray
 from tracetui.analysis.time.host_waits import find_stream_waits, find_waits
 from tracetui.analysis.time.idle_gaps import estimate_launch_delay
+from tracetui.analysis.time.step_table import build_step_facts
 from tracetui.look import Look
 
 MAX_ROWS: Final = 100_000  # simulated; of a longer run, the steps in its middle
@@ -68,8 +69,21 @@ def predict_changes(run: Run, look: Look) -> list[Prediction]:
     if len(changes) > 1:
         changes.append(("all together", list(look.what_if)))
     scales = [(name, _compute_factors(simulated, each)) for name, each in changes]
-    all_steps = table["step"].n_unique()
-    return [_predict_change(name, simulated, schedule, factors, all_steps) for name, factors in scales]
+    all_steps, outer_ns = table["step"].n_unique(), _measure_outer_time(run, simulated)
+    predictions = [_predict_change(name, simulated, schedule, factors, all_steps) for name, factors in scales]
+    return [
+        replace(p, step_ns=p.step_ns + outer_ns, predicted_ns=p.predicted_ns + outer_ns) for p in predictions
+    ]
+
+
+def _measure_outer_time(run: Run, rows: pl.DataFrame) -> int:
+    """Return the mean time of a step outside of its rows; 0 on a device, or if a wall time is unknown."""
+    if DEVICE in rows.columns:
+        return 0
+    span = (pl.col("t") + pl.col("dur")).max() - pl.col("t").min()
+    spans = rows.group_by("step").agg(span=span).join(build_step_facts(run), on="step", how="left")
+    outer = spans["wall_ns"] - spans["span"]
+    return 0 if outer.has_nulls() or (outer < 0).any() else round(outer.sum() / spans.height)
 
 
 def _select_middle_steps(rows: pl.DataFrame) -> pl.DataFrame:
