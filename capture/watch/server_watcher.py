@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from capture.clean_text import clean
+from capture.loaders.requests.request_rows import LogFollower
 from capture.watch.http_client import (
     KEY_HINT,
     HttpClient,
@@ -20,7 +21,7 @@ from capture.watch.prometheus import parse_samples
 from capture.watch.server_metrics import MetricHistory
 from capture.watch.server_profile import ProfileSchedule
 from capture.watch.server_windows import ServerWindows, is_local
-from capture.watch.servers import ServerKind, load_kinds
+from capture.watch.servers import ServerKind, load_kinds, select_first_model
 from capture.watch.watch_recording import WatchRecording
 
 METRICS_INTERVAL_S: Final = 1.0  # between two readings
@@ -48,6 +49,7 @@ class ServerWatcher:
             plan = f"{args.steps} steps every {args.every:g} s (at most {share:.1%} of the time)"
         meta = {"watched": "server", "server": address, "windows": plan}
         self._recording = WatchRecording(args.out, address, meta)
+        self._logs = [LogFollower(p, p.stem if len(args.client_log) > 1 else "") for p in args.client_log]
         self._kind: ServerKind | None = None
         self._metrics: MetricHistory | None = None
         self._windows: ServerWindows | None = None
@@ -60,13 +62,21 @@ class ServerWatcher:
         while not self._over.is_set():
             start = time.monotonic()
             self._poll_server(start)
+            self._write_requests()
             self._recording.keep_alive()
             self._over.wait(max(0.0, METRICS_INTERVAL_S - (time.monotonic() - start)))
         if self._windows is not None:
             self._windows.join(WINDOWS_EXIT_TIMEOUT_S)
             if why := self._windows.exit_warning:
                 print(f"tracetui: {why}; POST /stop_profile ends it", file=sys.stderr, flush=True)
+        self._write_requests()
         self._recording.end()
+
+    def _write_requests(self) -> None:
+        """Write the requests that clients have logged meanwhile."""
+        for log in self._logs:
+            for name, table in log.poll().items():
+                self._recording.write_table(name, table)
 
     def _poll_server(self, now: float) -> None:
         try:
@@ -101,7 +111,7 @@ class ServerWatcher:
     def _identify_server(self, metrics: HttpResponse) -> None:
         """Find the kind of the server; raise _UnsupportedServerError if it is none of ours."""
         models = self._client.get("/v1/models", REQUEST_TIMEOUT_S)
-        first = _select_first_model(models.parse_json() if models.is_ok else None)
+        first = select_first_model(models.parse_json() if models.is_ok else None)
         owner = clean(str(first.get("owned_by", "")), 100).lower()
         lines = metrics.body[:200_000].decode("utf-8", "replace").split("\n")
         prefixes = {owner, *(line.partition(":")[0] for line in lines)}
@@ -175,13 +185,6 @@ class ServerWatcher:
         if message != self._last_note:
             self._last_note = message
             self._recording.mark(message, "note")
-
-
-def _select_first_model(document: object) -> dict[str, object]:
-    """Return the first entry of a list of models, or an empty dictionary."""
-    data = document.get("data") if isinstance(document, dict) else None
-    first = data[0] if isinstance(data, list) and data else None
-    return first if isinstance(first, dict) else {}
 
 
 def _find_key(document: object, key: str, depth: int) -> object:

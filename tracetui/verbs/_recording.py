@@ -104,15 +104,15 @@ def _return_code_or_raise(code: int, fault: str, todo: str = "") -> int:
     return code
 
 
-def format_summary(out: Path) -> str:
-    """Return the summary of a recording, as wide as the terminal."""
+def format_summary(out: Path, view: str = "summary") -> str:
+    """Return the summary of a recording, or another view of it, as wide as the terminal."""
     from capture.load_runs import load
     from tracetui.look import Look
     from tracetui.report_formats import format_report
     from tracetui.views import load_view
 
     width = shutil.get_terminal_size((120, 40)).columns
-    return format_report(load_view("summary"), load(out), Look(), "table", width=width)
+    return format_report(load_view(view), load(out), Look(), "table", width=width)
 
 
 def parse_repeat_count(text: str) -> int:

@@ -34,3 +34,10 @@ class ServerKind(Protocol):
 def load_kinds() -> list[ServerKind]:
     """Return all supported kinds of servers."""
     return [cast(ServerKind, import_module(f"{__name__}.{name}")) for name in SERVERS]
+
+
+def select_first_model(document: object) -> dict[str, object]:
+    """Return the first entry of a list of models, or an empty dictionary."""
+    data = document.get("data") if isinstance(document, dict) else None
+    first = data[0] if isinstance(data, list) and data else None
+    return first if isinstance(first, dict) else {}
