@@ -17,7 +17,7 @@ from capture.watch.http_client import (
     ServerAddress,
     read_extra_headers,
 )
-from capture.watch.prometheus import parse_samples
+from capture.watch.prometheus import MetricReader
 from capture.watch.server_metrics import MetricHistory
 from capture.watch.server_profile import ProfileSchedule
 from capture.watch.server_windows import ServerWindows, is_local
@@ -52,6 +52,7 @@ class ServerWatcher:
         self._logs = [LogFollower(p, p.stem if len(args.client_log) > 1 else "") for p in args.client_log]
         self._kind: ServerKind | None = None
         self._metrics: MetricHistory | None = None
+        self._reader: MetricReader | None = None
         self._windows: ServerWindows | None = None
         self._alarm, self._health, self._last_note = "", "", ""
         self._health_checked_at = 0.0
@@ -123,6 +124,7 @@ class ServerWatcher:
             why = f"judging by its responses ({metrics.status} to /metrics)"
             raise _UnsupportedServerError(f"is neither {names}, {why}")
         self._kind, self._metrics = kind, MetricHistory(kind.NAMES)
+        self._reader = kind.create_reader()
         model = clean(str(first.get("id", "")), 300)
         self._recording.add_meta({"producer": kind.NAME, **({"model": model} if model else {})})
 
@@ -131,6 +133,9 @@ class ServerWatcher:
         kind = self._kind
         if self._schedule is None or kind is None:
             self._recording.mark("windows are off: metrics only", "windows")
+            return
+        if not kind.HAS_PROFILER:
+            self._recording.mark(f"no windows: {kind.NAME} has no profiler: metrics only", "windows")
             return
         writes_to_our_folder = kind.TAKES_FOLDER and is_local(self._client)
         folder = self._args.traces or (None if writes_to_our_folder else self._query_trace_folder())
@@ -151,15 +156,14 @@ class ServerWatcher:
         return Path(folder) if isinstance(folder, str) and folder and Path(folder).is_dir() else None
 
     def _write_metrics(self, response: HttpResponse, now: float) -> None:
-        if self._kind is None or self._metrics is None:
+        if self._kind is None or self._metrics is None or self._reader is None:
             return
         if not response.is_ok:
             flag = self._kind.METRICS_FLAG
             todo = f": start {self._kind.NAME} with {flag}" if flag else ""
             self._write_note_once(f"the server provides no metrics ({response.status}){todo}")
             return
-        samples = parse_samples(response.body.decode("utf-8", "replace"), f"{self._kind.OWNER}:")
-        metrics = self._metrics.add_reading(samples, now)
+        metrics = self._metrics.add_reading(self._reader(response.body), now)
         for metric in metrics:
             self._recording.counter(metric.name, metric.value, metric.unit, track=metric.track)
         requests = [metric.value for metric in metrics if metric.name.startswith("requests ")]
