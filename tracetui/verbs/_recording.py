@@ -30,6 +30,7 @@ MAX_REPEATS: Final = 1000
 TYPICAL_REPEATS: Final = 3  # recordings per side that usually suffice
 SILENT_POLL_S: Final = 0.5  # between two searches for processes that record nothing
 END_POLL_S: Final = 0.1  # between two checks whether the process still runs
+_FIRST_SIGNAL_CODE: Final = 128  # exit codes from here on are those of signals
 _END_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _UNTIMED_STARTS: Final = tuple(
     b'{"kind":"%s"' % kind for kind in (b"run", b"plan", b"counter", b"mark", b"end")
@@ -58,8 +59,9 @@ def report_outcome(args: Namespace, out: Path, reports: ReportFolder, code: int 
     """
     steps, rows = count_steps_and_rows(out)
     if not rows:
+        reason = reason or (reports.explain_empty_recording() if out.exists() else "its file was removed")
+        reason += f"; the program ended with exit code {code}" if 0 < code < _FIRST_SIGNAL_CODE else ""
         out.unlink(missing_ok=True)
-        reason = reason or reports.explain_empty_recording()
         return _return_code_or_raise(code, f"nothing was recorded, because {reason}")
     if not args.quiet:
         for line in (*reports.describe_coverage(steps), f"recorded {out}"):
