@@ -6,6 +6,7 @@ A cause needs evidence: a time that covers at least half of the delay. Without i
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from itertools import pairwise
+from statistics import median
 from typing import Final, NamedTuple
 
 import polars as pl
@@ -18,12 +19,13 @@ from capture.run import Run
 from tracetui import units
 from tracetui.analysis.frames.selection import select_kind
 
-SLOW_FACTOR: Final = 2.0  # times the median wait for a token, from which one is slow
+SLOW_FACTOR: Final = 2.0  # times the usual wait for a token, from which one is slow
 COVERED_SHARE: Final = 0.5  # of a delay that a cause must cover
 SAME_STEP_SHARE: Final = 0.2  # of a delay that a large prefill must explain if both ended at once
 EDGE_SHARE: Final = 0.05  # of a wait, at its ends: tokens there belong to the steps before and after
+UPPER_QUARTILE: Final = 0.75  # of the delays by large prompts: some of the others got their tokens before
 MAX_SLOW_TOKENS: Final = 5_000  # slowest first, whose causes are searched
-SAME_TIME_SHARE: Final = 0.25  # of the median wait: tokens of one step come within this time
+SAME_TIME_SHARE: Final = 0.25  # of the usual wait: tokens of one step come within this time
 SAME_TIME_MAX_NS: Final = 5_000_000
 LARGE_PROMPT_SHARE: Final = 0.5  # of the longest prompt: these tell what prefill costs per token
 
@@ -61,13 +63,20 @@ class TokenCause(NamedTuple):
     step: int | None
 
 
-def find_slow_tokens(tokens: pl.DataFrame) -> pl.DataFrame:
-    """Return the tokens that took more than SLOW_FACTOR times the median wait, slowest first."""
+def compute_typical_wait(tokens: pl.DataFrame) -> float:
+    """Return the usual time per token in ns: the median of the means of the requests; 0 without tokens.
+
+    Not the median wait: tokens that come in bursts have one of microseconds.
+    """
     later = tokens.filter(~pl.col("is_first"))
-    median = later["itl_ns"].median()
-    if median is None:
-        return later
-    slow = later.filter(pl.col("wait_ns") > SLOW_FACTOR * median)  # type: ignore[operator]
+    means = later.group_by("request").agg(mean=pl.col("wait_ns").sum() / pl.col("tokens").sum())["mean"]
+    return float(means.median() or 0)  # type: ignore[arg-type]
+
+
+def find_slow_tokens(tokens: pl.DataFrame) -> pl.DataFrame:
+    """Return the tokens that took more than SLOW_FACTOR times the usual wait, slowest first."""
+    later = tokens.filter(~pl.col("is_first"))
+    slow = later.filter(pl.col("wait_ns") > SLOW_FACTOR * compute_typical_wait(tokens))
     return slow.sort("wait_ns", "request", descending=[True, False]).head(MAX_SLOW_TOKENS)
 
 
@@ -77,8 +86,8 @@ class CauseFinder:
     def __init__(self, run: Run, requests: pl.DataFrame, tokens: pl.DataFrame) -> None:
         offset = find_epoch_offset(run)
         later = tokens.filter(~pl.col("is_first"))
-        self.median_ns = float(later["itl_ns"].median() or 0)  # type: ignore[arg-type]
-        self._same_time_ns = min(SAME_TIME_MAX_NS, SAME_TIME_SHARE * self.median_ns)
+        self.typical_ns = compute_typical_wait(tokens)
+        self._same_time_ns = min(SAME_TIME_MAX_NS, SAME_TIME_SHARE * self.typical_ns)
         self._steps = [] if offset is None else _list_steps(run, offset)
         self._step_starts = [step.start for step in self._steps]
         self._stalls = run.tables[STALLS].rows() if STALLS in run.tables else []
@@ -91,7 +100,7 @@ class CauseFinder:
 
     def find_cause(self, request: str, start: int, end: int) -> TokenCause:
         """Return why a token of a request, awaited from start to end, came late."""
-        excess = end - start - self.median_ns
+        excess = end - start - self.typical_ns
         needed = COVERED_SHARE * excess
         steps = self._select_steps(start, end)
         held = max(steps, key=lambda s: (s.measure_overlap(start, end), s.number), default=None)
@@ -123,7 +132,7 @@ class CauseFinder:
             what = f"step {step.number} held a prefill of {step.prefill_tokens:,} tokens{of_request}"
             return TokenCause(PREFILL, what, step.number)
         longest = max(steps, key=lambda s: s.measure_overlap(start, end))
-        if longest.measure_overlap(start, end) - self.median_ns >= needed:
+        if longest.measure_overlap(start, end) - self.typical_ns >= needed:
             took = units.format_duration(longest.end - longest.start)
             what = f"step {longest.number} ({longest.phase or 'no phase'}) took {took}"
             return TokenCause(STEP, what, longest.number)
@@ -136,7 +145,7 @@ class CauseFinder:
 
     def _find_owner(self, step: ServedStep) -> Prefill | None:
         """Find the request whose prefill a step held: the one whose first token came at its end."""
-        tolerance = self._same_time_ns + self.median_ns
+        tolerance = self._same_time_ns + self.typical_ns
         candidates = [p for p in self._prefills if p.start < step.end <= p.end + tolerance]
         return min(candidates, key=lambda p: abs(p.end - step.end), default=None)
 
@@ -159,8 +168,9 @@ class CauseFinder:
         ends_with_it = any(abs(p.end - end) <= self._same_time_ns for p in large)
         if expected < (SAME_STEP_SHARE * excess if ends_with_it else needed):
             return None
-        what = f"request {largest.request} with a prompt of {largest.prompt_tokens:,} tokens was in prefill"
-        return TokenCause(PREFILL, f"{what}, by the clients' clock", step)
+        more = f" and {len(others) - 1} more" if len(others) > 1 else ""
+        what = f"request {largest.request} with a prompt of {largest.prompt_tokens:,} tokens{more} was in"
+        return TokenCause(PREFILL, f"{what} prefill, by the clients' clock", step)
 
     def _describe_others(self, start: int, end: int) -> str:
         """Describe whether other requests got tokens meanwhile: a fact, where the cause is unknown."""
@@ -188,9 +198,11 @@ class CauseFinder:
             pl.col("start_ns") < pl.col("point"),
             pl.col("at_ns") >= pl.col("point"),
         )
-        excess = (pl.col("at_ns") - pl.col("start_ns") - self.median_ns) / pl.col("size")
-        median = pairs.filter(pl.col("owner") != pl.col("request")).select(excess.median()).collect().item()
-        return max(0.0, float(median or 0))
+        excess = (pl.col("at_ns") - pl.col("start_ns") - self.typical_ns) / pl.col("size")
+        others = pairs.filter(pl.col("owner") != pl.col("request"))
+        delay = others.select(excess.quantile(UPPER_QUARTILE)).collect().item()
+        own = median((p.end - p.start) / p.prompt_tokens for p in large if p.prompt_tokens)
+        return max(0.0, min(own, float(delay or 0)))
 
 
 def _sum_overlap(spans: Sequence[tuple[int, int]], start: int, end: int) -> int:

@@ -163,7 +163,7 @@ def create_output_files(args: Namespace, count: int) -> list[Path]:
 
 
 def _add_watch_options(parser: ArgumentParser) -> None:
-    about = "instead of an engine: --watch DIR, or the address of a server (vLLM, SGLang, llama.cpp, TensorRT-LLM)"
+    about = "instead of an engine: --watch DIR, or the address of a server"
     add = _options.find_group(parser, about).add_argument
     add("--watch", metavar="DIR", help="follow a folder into which a profiler writes traces of any format")
     add("--traces", metavar="DIR", help="folder that the server's profiler writes to")

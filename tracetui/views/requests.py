@@ -101,7 +101,7 @@ def _describe_tail(run: Run, tokens: pl.DataFrame, slow: pl.DataFrame) -> list[s
 def _describe_slowest(run: Run, slow: pl.DataFrame) -> list[str]:
     """Describe the slowest token: how long it took, why, and what most of its step was."""
     if slow.is_empty():
-        return [f"no token took more than {SLOW_FACTOR:g} times the median"]
+        return [f"no token took more than {SLOW_FACTOR:g} times the usual wait"]
     row = slow.row(0, named=True)
     text = f"slowest: token {row['token']:,} of request {row['request']}"
     return [

@@ -16,7 +16,7 @@ from capture.watch.server_metrics import MetricNames
 
 NAME: Final = "TensorRT-LLM"
 OWNER: Final = "tensorrt_llm"
-METRICS_FLAG: Final = "enable_iter_perf_stats: true in the file of --extra_llm_api_options"
+METRICS_FLAG: Final = "enable_iter_perf_stats: true among its extra options"
 HAS_PROFILER: Final = False
 PROFILE_FLAG: Final = ""
 TAKES_FOLDER: Final = False
