@@ -180,11 +180,13 @@ def load_all(
     device: str | None = None,
     roof: Roof | None = None,
     config: ConfigChoice = SEARCHED_CONFIG,
+    client_logs: Sequence[str] = (),
 ) -> list[Run]:
     """Return all runs of all files and of all profiles in folders.
 
     `merge` merges the ranks of a launch into one run; `device` keeps only its rows and those of the host;
-    `roof` takes the place of their own roofs; `config` is the model's.
+    `roof` takes the place of their own roofs; `config` is the model's; `client_logs` have the requests that
+    were served meanwhile.
     """
     read = partial(load, cache=cache, capture=capture, limits=limits, config=config)
     runs = [_load_group(group, read) for group in group_inputs(paths, merge=merge)]
@@ -192,7 +194,16 @@ def load_all(
     if roof is not None:
         metas = ({**run.meta, "roof": add_floor(roof, run.meta).as_meta()} for run in merged)
         merged = [replace(run, meta=meta) for run, meta in zip(merged, metas, strict=True)]
+    if client_logs:
+        merged = _attach_logs(merged, client_logs, read)
     return merged if device is None else [select_device(run, device) for run in merged]
+
+
+def _attach_logs(runs: Sequence[Run], paths: Sequence[str], read: Callable[[Input], list[Run]]) -> list[Run]:
+    """Return the runs with the requests of some logs."""
+    from capture.loaders.requests.request_rows import attach_requests
+
+    return attach_requests(runs, [run for path in paths for run in read(path)])
 
 
 def _load_group(paths: Sequence[Input], read: Callable[[Input], list[Run]]) -> list[Run]:

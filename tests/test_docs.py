@@ -28,7 +28,8 @@ SHELL = re.compile(r"[|<>;&]|\n")  # what only a shell understands
 TORCH = importlib.util.find_spec("torch") is not None
 OTHERS = {
     *("--nproc-per-node", "--out"),  # of torchrun, and of the engine behind it
-    *("--profiler-config", "--enable-metrics"),  # of servers
+    *("--profiler-config", "--enable-metrics", "--log-requests", "--log-requests-format"),  # of servers
+    *("--otlp-traces-endpoint", "--metrics"),
     *("--seconds", "--case", "--tally", "--jobs", "--input", "--kills"),  # of the fuzzer and the killer
 }
 

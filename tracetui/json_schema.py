@@ -17,17 +17,17 @@ DIFF_ONLY_KEYS: Final = ("comparable", "decision")  # keys of the document that 
 COLUMNS_BY_TYPE: Final[Mapping[str, str]] = {
     "integer": """
         batch context count count_a count_b depth fastest files files_a files_b half_step layer n_a
-        n_b rank registers rows shared_bytes slowest step steps tokens
+        n_b prompt_tokens rank registers rows shared_bytes slow slowest step steps token tokens
     """,
     "boolean": """
         constant odd
     """,
     "string": """
-        advice axis basis block bound category cause class columns confidence device evidence
+        advice axis basis block bound category cause class client columns confidence device evidence
         false_if finding function fused grid group host id key kind label lane launcher law law_a law_b
         instead layers lens level_a level_b line mark match message metric moved name name_a name_b next
-        offsets op outliers part path per phase relation row scope section selection severity shape
-        side switch table text track unit verdict what
+        offsets op outcome outliers part path per phase relation request row scope section selection severity
+        shape side switch table text track unit verdict what why
     """,
     "number": """
         byte_per_s bytes bytes_per_launch cliff cross cycles_a cycles_b deviation exponent first

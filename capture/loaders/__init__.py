@@ -42,6 +42,7 @@ nsys: exports, reports and printed statistics of Nsight Systems
 perfetto: Perfetto traces
 plain: any table with a name and a duration
 proton: trees of Triton Proton
+requests: logs of requests to a model server, and their tokens
 rocprof: CSV, JSON and databases of AMD's rocprof
 vllm_layerwise: vLLM's layerwise profile
 xplane: XLA's profiles (JAX, TensorFlow)
@@ -103,6 +104,9 @@ LOADERS: Final[Mapping[str, tuple[str, ...]]] = {
     "perfetto.pftrace": ("^\n",),
     "plain.generic_table": (),
     "proton": ("time (ns)", "device_type", "device_id"),
+    "requests.client_log": ('"sent_s"',),
+    "requests.otel_spans": ('"resourcespans"',),
+    "requests.sglang_log": ('"request.received"', '"request.finished"'),
     "rocprof.csv_tables": ("start_timestamp", "totaldurationns"),
     "rocprof.rocpd": ("rocpd_",),
     "rocprof.sdk_json": ("rocprofiler-sdk-tool",),

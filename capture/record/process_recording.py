@@ -158,8 +158,7 @@ class ProcessRecording:
 
     def _begin(self, name: str, build_meta: Callable[[], dict[str, Any]]) -> None:
         run_id, rank = process_notes.read_setting(RUN_VARIABLE), torchrun.read_rank(os.environ)
-        rank_setting = os.environ.get("RANK", "")
-        number = rank.number if rank else int(rank_setting) if rank_setting.isdecimal() else None
+        number = rank.number if rank else _find_rank_number()
         joins_run = number is None and bool(run_id) and not process_notes.claim_first()
         if joins_run:
             self.process = f"process {os.getpid()}"
@@ -184,6 +183,18 @@ class ProcessRecording:
     def _prefix_track(self, track: str | None) -> str | None:
         """Return a track below the name of the process."""
         return " / ".join(filter(None, (self.process, track))) or None
+
+
+def _find_rank_number() -> int | None:
+    """Return the rank of a launch other than torchrun's, as by torch.multiprocessing.spawn; None if alone."""
+    setting = os.environ.get("RANK", "")
+    if setting.isdecimal():
+        return int(setting)
+    distributed = sys.modules.get("torch.distributed")
+    with suppress(Exception):  # builds of torch without it lack these functions
+        if distributed is not None and distributed.is_initialized() and distributed.get_world_size() > 1:
+            return int(distributed.get_rank())
+    return None
 
 
 def _build_meta(module: Any) -> dict[str, Any]:

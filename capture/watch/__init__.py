@@ -6,6 +6,7 @@ server_watcher: follow a server: health, metrics and profiler windows
 server_windows: profile a server periodically, in a thread
 server_profile: start and stop one profile of a server, within a time budget
 server_metrics: rates and quantiles from successive metric readings
+load_generator: ask a server as several clients do, and log each token
 prometheus: parse Prometheus metrics
 http_client: HTTP client for the one server that the user named
 watch_recording: write windows, metrics and messages on one clock

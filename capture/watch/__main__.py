@@ -2,6 +2,7 @@
 
     python -m capture.watch --out FILE --folder DIR
     python -m capture.watch --out FILE --url URL [--traces DIR] [--steps N] [--windows S] [--every S]
+        [--client-log FILE]
 
 It ends when stdin closes, on SIGTERM, SIGHUP and SIGINT, and on the line `quit` on stdin.
 """
@@ -43,6 +44,7 @@ def _parse_arguments() -> Namespace:
     which.add_argument("--folder", type=Path)
     which.add_argument("--url")
     parser.add_argument("--traces", type=Path)
+    parser.add_argument("--client-log", type=Path, action="append", default=[])
     parser.add_argument("--steps", type=int, default=5)
     parser.add_argument("--windows", type=float, default=0.5)
     parser.add_argument("--every", type=float, default=30.0)

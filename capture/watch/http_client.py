@@ -11,7 +11,7 @@ import os
 import socket
 import ssl
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import urljoin, urlsplit
@@ -32,6 +32,14 @@ Body = Mapping[str, Any] | None  # of a request, as JSON
 
 class NoAnswerError(Exception):
     """The reason why a server gave no usable response, as the end of a sentence."""
+
+
+class RefusalError(NoAnswerError):
+    """A response without success: its status and the start of its text."""
+
+    def __init__(self, response: "HttpResponse") -> None:
+        self.status = response.status
+        super().__init__(f"it responds with {response.status}: {response.text}")
 
 
 class NotListeningError(NoAnswerError):
@@ -112,6 +120,27 @@ class HttpClient:
     def post(self, path: str, body: Body, seconds: float) -> HttpResponse:
         """Return the response to a POST; raise NoAnswerError as `get` does."""
         return self._request("POST", path, body, seconds)
+
+    def stream(self, path: str, body: Body, seconds: float) -> Iterator[bytes]:
+        """Yield the lines of the response to a POST as they come.
+
+        Raise RefusalError for a response without success, NoAnswerError if nothing comes for so many seconds.
+        """
+        connection = self._open_connection(seconds)
+        headers = {**self._headers, "Content-Type": "application/json"}
+        try:
+            connection.request("POST", self.address.base + path, json.dumps(body).encode(), headers)
+            response = connection.getresponse()
+            if not 200 <= response.status < 300:
+                raise RefusalError(HttpResponse(response.status, _read_body(response)))
+            while line := response.readline(MAX_BODY_BYTES):
+                yield line
+        except ConnectionRefusedError as e:
+            raise NotListeningError(_describe_failure(e, seconds, is_late=False)) from None
+        except (OSError, http.client.HTTPException, ValueError) as e:
+            raise NoAnswerError(_describe_failure(e, seconds, is_late=False)) from None
+        finally:
+            connection.close()
 
     def _request(self, method: str, path: str, body: Body, seconds: float) -> HttpResponse:
         target = self.address.base + path

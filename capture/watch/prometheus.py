@@ -5,6 +5,7 @@ The format: https://prometheus.io/docs/instrumenting/exposition_formats/
 
 import math
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -24,6 +25,14 @@ class MetricSample:
     name: str
     labels: dict[str, str]
     value: float
+
+
+MetricReader = Callable[[bytes], list[MetricSample]]  # of the body of /metrics
+
+
+def create_reader(prefix: str) -> MetricReader:
+    """Return a reader of Prometheus metrics whose names start with `prefix`."""
+    return lambda body: parse_samples(body.decode("utf-8", "replace"), prefix)
 
 
 def parse_samples(text: str, prefix: str) -> list[MetricSample]:

@@ -22,7 +22,6 @@ from capture.watch.http_client import (
     ServerAddress,
     read_extra_headers,
 )
-from capture.watch.prometheus import parse_samples
 from capture.watch.server_metrics import Progress
 from capture.watch.servers import ServerKind
 
@@ -129,6 +128,7 @@ class ServiceMeter(threading.Thread):
     def __init__(self, client: HttpClient, kind: ServerKind) -> None:
         super().__init__(name="meter", daemon=True)
         self._client, self._kind = client, kind
+        self._read_samples = kind.create_reader()
         self._first, self._last = threading.Event(), threading.Event()
         self._begun: Progress | None = None
         self._now: Progress | None = None
@@ -187,8 +187,7 @@ class ServiceMeter(threading.Thread):
         with contextlib.suppress(NoAnswerError):
             response = self._client.get("/metrics", METER_TIMEOUT_S)
             if response.is_ok:
-                text = response.body.decode("utf-8", "replace")
-                return Progress.from_samples(self._kind.NAMES, parse_samples(text, f"{self._kind.OWNER}:"))
+                return Progress.from_samples(self._kind.NAMES, self._read_samples(response.body))
         return None
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from capture.clean_text import clean
+from capture.loaders.requests.request_rows import LogFollower
 from capture.watch.http_client import (
     KEY_HINT,
     HttpClient,
@@ -16,11 +17,11 @@ from capture.watch.http_client import (
     ServerAddress,
     read_extra_headers,
 )
-from capture.watch.prometheus import parse_samples
+from capture.watch.prometheus import MetricReader
 from capture.watch.server_metrics import MetricHistory
 from capture.watch.server_profile import ProfileSchedule
 from capture.watch.server_windows import ServerWindows, is_local
-from capture.watch.servers import ServerKind, load_kinds
+from capture.watch.servers import ServerKind, load_kinds, select_first_model
 from capture.watch.watch_recording import WatchRecording
 
 METRICS_INTERVAL_S: Final = 1.0  # between two readings
@@ -48,8 +49,10 @@ class ServerWatcher:
             plan = f"{args.steps} steps every {args.every:g} s (at most {share:.1%} of the time)"
         meta = {"watched": "server", "server": address, "windows": plan}
         self._recording = WatchRecording(args.out, address, meta)
+        self._logs = [LogFollower(p, p.stem if len(args.client_log) > 1 else "") for p in args.client_log]
         self._kind: ServerKind | None = None
         self._metrics: MetricHistory | None = None
+        self._reader: MetricReader | None = None
         self._windows: ServerWindows | None = None
         self._alarm, self._health, self._last_note = "", "", ""
         self._health_checked_at = 0.0
@@ -60,13 +63,21 @@ class ServerWatcher:
         while not self._over.is_set():
             start = time.monotonic()
             self._poll_server(start)
+            self._write_requests()
             self._recording.keep_alive()
             self._over.wait(max(0.0, METRICS_INTERVAL_S - (time.monotonic() - start)))
         if self._windows is not None:
             self._windows.join(WINDOWS_EXIT_TIMEOUT_S)
             if why := self._windows.exit_warning:
                 print(f"tracetui: {why}; POST /stop_profile ends it", file=sys.stderr, flush=True)
+        self._write_requests()
         self._recording.end()
+
+    def _write_requests(self) -> None:
+        """Write the requests that clients have logged meanwhile."""
+        for log in self._logs:
+            for name, table in log.poll().items():
+                self._recording.write_table(name, table)
 
     def _poll_server(self, now: float) -> None:
         try:
@@ -101,7 +112,7 @@ class ServerWatcher:
     def _identify_server(self, metrics: HttpResponse) -> None:
         """Find the kind of the server; raise _UnsupportedServerError if it is none of ours."""
         models = self._client.get("/v1/models", REQUEST_TIMEOUT_S)
-        first = _select_first_model(models.parse_json() if models.is_ok else None)
+        first = select_first_model(models.parse_json() if models.is_ok else None)
         owner = clean(str(first.get("owned_by", "")), 100).lower()
         lines = metrics.body[:200_000].decode("utf-8", "replace").split("\n")
         prefixes = {owner, *(line.partition(":")[0] for line in lines)}
@@ -113,6 +124,7 @@ class ServerWatcher:
             why = f"judging by its responses ({metrics.status} to /metrics)"
             raise _UnsupportedServerError(f"is neither {names}, {why}")
         self._kind, self._metrics = kind, MetricHistory(kind.NAMES)
+        self._reader = kind.create_reader()
         model = clean(str(first.get("id", "")), 300)
         self._recording.add_meta({"producer": kind.NAME, **({"model": model} if model else {})})
 
@@ -121,6 +133,9 @@ class ServerWatcher:
         kind = self._kind
         if self._schedule is None or kind is None:
             self._recording.mark("windows are off: metrics only", "windows")
+            return
+        if not kind.HAS_PROFILER:
+            self._recording.mark(f"no windows: {kind.NAME} has no profiler: metrics only", "windows")
             return
         writes_to_our_folder = kind.TAKES_FOLDER and is_local(self._client)
         folder = self._args.traces or (None if writes_to_our_folder else self._query_trace_folder())
@@ -141,15 +156,14 @@ class ServerWatcher:
         return Path(folder) if isinstance(folder, str) and folder and Path(folder).is_dir() else None
 
     def _write_metrics(self, response: HttpResponse, now: float) -> None:
-        if self._kind is None or self._metrics is None:
+        if self._kind is None or self._metrics is None or self._reader is None:
             return
         if not response.is_ok:
             flag = self._kind.METRICS_FLAG
             todo = f": start {self._kind.NAME} with {flag}" if flag else ""
             self._write_note_once(f"the server provides no metrics ({response.status}){todo}")
             return
-        samples = parse_samples(response.body.decode("utf-8", "replace"), f"{self._kind.OWNER}:")
-        metrics = self._metrics.add_reading(samples, now)
+        metrics = self._metrics.add_reading(self._reader(response.body), now)
         for metric in metrics:
             self._recording.counter(metric.name, metric.value, metric.unit, track=metric.track)
         requests = [metric.value for metric in metrics if metric.name.startswith("requests ")]
@@ -175,13 +189,6 @@ class ServerWatcher:
         if message != self._last_note:
             self._last_note = message
             self._recording.mark(message, "note")
-
-
-def _select_first_model(document: object) -> dict[str, object]:
-    """Return the first entry of a list of models, or an empty dictionary."""
-    data = document.get("data") if isinstance(document, dict) else None
-    first = data[0] if isinstance(data, list) and data else None
-    return first if isinstance(first, dict) else {}
 
 
 def _find_key(document: object, key: str, depth: int) -> object:

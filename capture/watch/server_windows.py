@@ -91,12 +91,14 @@ class ServerWindows(threading.Thread):
             self._write_status("no window: the server has no requests")
             return
         self._traces.begin_window()
+        self._recording.mark_profile(is_begin=True)
         start, before = time.monotonic(), self._recording.windows
         if not self._profile.start():
             self._write_status(self._profile.failure)
             self._failures += 1
             self._schedule.postpone(min(MAX_BACKOFF, 2.0 ** (self._failures - 1)))
             meter.finish(0.0)
+            self._recording.mark_profile(is_begin=False)
             return
         self._failures = 0
         self._write_status("profiling …")
@@ -106,6 +108,7 @@ class ServerWindows(threading.Thread):
         self._schedule.charge(seconds)
         if has_stopped:
             meter.finish(0.0 if self._over.is_set() else RESUME_TIMEOUT_S)
+            self._recording.mark_profile(is_begin=False)
             self._wait_for_trace(before, seconds, meter.silence_s)
         else:  # a late trace is still found by later polls
             self._write_status(self._profile.failure)

@@ -13,8 +13,8 @@ from capture.import_log import Log
 from capture.merge_ranks import find_epoch_offset, move_to_rank_tracks
 from capture.native.emit import Emitter, read_clock_pair
 from capture.native.line_types import FORMAT
-from capture.native.schema import SCHEMA_VERSION, TIME_COLUMNS, seal_record
-from capture.native.write import encode_events, encode_log
+from capture.native.schema import PROFILE_MARK, SCHEMA_VERSION, TIME_COLUMNS, seal_record
+from capture.native.write import build_table_record, encode_events, encode_log
 from capture.run import Run
 
 HEARTBEAT_S: Final = 3.0  # between two heartbeats
@@ -75,6 +75,15 @@ class WatchRecording(Emitter):
         self._queue_line(encode_log(self._log.freeze()), 0)
         self.flush()
         return rows
+
+    def write_table(self, name: str, table: pl.DataFrame) -> None:
+        """Write rows of a table, which add to those of earlier calls."""
+        record, _ = build_table_record(name, table)
+        self._queue_line(seal_record({"kind": "table", **record}), None)
+
+    def mark_profile(self, *, is_begin: bool) -> None:
+        """Write that a profile of the server begins or has ended: tokens meanwhile are late because of it."""
+        self.mark("begin" if is_begin else "end", PROFILE_MARK)
 
     def _place_on_clock(self, run: Run, written_ns: int) -> pl.DataFrame:
         """Return the events on our clock, with steps after those of earlier windows."""

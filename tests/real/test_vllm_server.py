@@ -16,13 +16,18 @@ from typing import NamedTuple
 import polars as pl
 import pytest
 
-from capture.load_runs import load
+from capture.load_runs import load, load_all
+from capture.loaders.requests.request_rows import REQUESTS
 from capture.run import Run
 from capture.watch.http_client import HttpClient, NoAnswerError, ServerAddress
 from tests.real import find_program
+from tests.real.load import stream_completion
+from tracetui.analysis.requests import build_request_table, build_token_table
+from tracetui.analysis.slow_tokens import CauseFinder, find_slow_tokens
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 START_TIMEOUT_S = 400
+SAME_STEP_NS = 1_000_000  # tokens of one step come within this time
 
 
 class Server(NamedTuple):
@@ -127,3 +132,74 @@ def test_a_window_has_its_steps_and_says_its_silence(server: Server, tmp_path: P
     tokens = sorted(at for times in requests for at in times[1:])
     longest = max(after - before for before, after in pairwise(tokens))
     assert float(said.replace(",", "")) == pytest.approx(1000 * longest, rel=0.2, abs=100)
+
+
+def start_load(server: Server, out: Path, *options: str) -> "subprocess.Popen[bytes]":
+    command = [sys.executable, "-m", "tracetui", "load", server.url, "--quiet", "-o", str(out)]
+    return subprocess.Popen([*command, *options])
+
+
+def read_counters(server: Server) -> dict[str, float]:
+    text = HttpClient(ServerAddress.from_url(server.url)).get("/metrics", 5.0).body.decode()
+    lines = (line.split() for line in text.splitlines() if line.startswith("vllm:"))
+    return {words[0].partition("{")[0]: float(words[-1]) for words in lines}
+
+
+def test_loaded_requests_are_as_the_server_counts_them(server: Server, tmp_path: Path) -> None:
+    """The same requests by two clocks: the client has the way to the server on top."""
+    before, out = read_counters(server), tmp_path / "clients.jsonl"
+    with start_load(server, out, "--requests", "60", "--prompt-tokens", "32:256") as clients:
+        clients.wait()
+    time.sleep(1.0)
+    after = read_counters(server)
+    (run,) = load(out, cache=False)
+    requests, tokens = run.tables[REQUESTS], build_token_table(run)
+    grown = {name: after[name] - before[name] for name in before}
+    assert requests.height == 60 and requests["tokens"].to_list() == [64] * 60
+    assert grown["vllm:generation_tokens_total"] == 60 * 64 + 1  # one to find out what the server takes
+    totals = float(requests["total_ns"].mean()) / 1e9  # type: ignore[arg-type]
+    latency = "vllm:e2e_request_latency_seconds"
+    of_server = grown[f"{latency}_sum"] / grown[f"{latency}_count"]
+    assert of_server < 1.02 * totals, "a client that stands still may see more"
+    arrivals = tokens.group_by("request").agg(pl.col("tokens").sum())
+    assert set(arrivals["tokens"]) == {64}
+
+
+def test_planted_prompts_are_the_cause_of_late_tokens(server: Server, tmp_path: Path) -> None:
+    """A prompt of 1,900 tokens each second or so: named in each wait that it ends, and in no other."""
+    out, planted = tmp_path / "clients.jsonl", tmp_path / "planted.jsonl"
+    with start_load(server, out, "--clients", "3", "--for", "60s", "--requests", "100000") as clients:
+        time.sleep(3.0)
+        with planted.open("w") as file:
+            for number in range(25):
+                time.sleep(0.7 + 0.02 * number)
+                prompt = [100 + (number * 31 + n * 7) % 900 for n in range(1900)]
+                sent, *came = stream_completion(server.url.removeprefix("http://"), prompt, 1)
+                line = {"request": f"p{number}", "sent_s": sent, "token_s": [t - sent for t in came]}
+                file.write(json.dumps({**line, "prompt_tokens": 1900}) + "\n")
+        clients.send_signal(signal.SIGINT)
+        clients.wait()
+    (run,) = load_all([out], cache=False, client_logs=[str(out), str(planted)])
+    tokens = build_token_table(run)
+    requests = build_request_table(run, tokens)
+    finder = CauseFinder(run, requests, tokens)
+    ends = requests.filter(pl.col("prompt_tokens") == 1900).select(
+        "request", "sent_ns", end=pl.col("sent_ns") + pl.col("ttft_ns")
+    )
+    right, invented = {}, []
+    for row in find_slow_tokens(tokens).iter_rows(named=True):
+        start, at = row["start_ns"], row["at_ns"]
+        cause = finder.find_cause(row["request"], start, at)
+        if cause.cause == "client":  # which the load generator has measured of itself
+            continue
+        for name, sent, end in ends.iter_rows():
+            is_named = cause.cause == "prefill" and f"request {name} " in cause.why
+            is_held = 2 * (end - start) > at - start
+            if (
+                is_held and start < end - SAME_STEP_NS <= at
+            ):  # the step that ended the prefill made this token
+                right[name] = right.get(name, False) or is_named
+            if is_named and (at < sent or start > end):
+                invented.append((name, cause))
+    assert len(right) >= 12 and sum(right.values()) >= 0.95 * len(right), right
+    assert not invented

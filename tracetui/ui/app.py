@@ -294,7 +294,7 @@ def open_feed(paths: list[str], options: ScreenOptions) -> Feed:
 
         job_options = {"cache": options.cache, "capture": options.capture}
         return FileSetFeed(paths, options.view, options.executor, options.hosts, job_options)
-    names = ("cache", "capture", "limits", "device", "roof", "config")
+    names = ("cache", "capture", "limits", "device", "roof", "config", "client_logs")
     read_options = {name: getattr(options, name) for name in names}
     return FileReader(paths, options.view, options.merge, read_options)
 

@@ -1,7 +1,7 @@
 """How a screen starts: what the command line, the config file and saved choices ask for."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -41,6 +41,7 @@ class ScreenOptions:
     limits: bool = True  # bound how far files may unpack
     roof: Roof | None = None  # in place of the roofs of the files
     config: ConfigChoice = SEARCHED_CONFIG  # of the model
+    client_logs: Sequence[str] = ()  # requests that were served meanwhile
     device: str | None = None  # keep the rows of this device only
     executor: str | None = None  # executor that asks many files; None: they are read here
     hosts: Mapping[str, tuple[str, str]] = field(default_factory=dict)  # host and switch, by rank

@@ -3,6 +3,7 @@
 - open: open saved profiles on the screen
 - live: watch an engine decode, kernel by kernel
 - record: record an engine or a program without a screen
+- load: ask a server for completions, and log when each token came
 - recordings: list recordings, or remove the oldest
 - replay: play a recording as if it were live
 - diff: compare two runs, with evidence; a gate for CI
@@ -38,6 +39,7 @@ VERBS: Final = {
     "open": "open saved profiles on the screen",
     "live": "watch an engine decode, kernel by kernel",
     "record": "record an engine or a program without a screen",
+    "load": "ask a server for completions, and log when each token came",
     "recordings": "list recordings, or remove the oldest",
     "replay": "play a recording as if it were live",
     "diff": "compare two runs, with evidence; a gate for CI",
@@ -56,7 +58,7 @@ VERBS: Final = {
     "version": "print the versions of tracetui and its packages",
     "help": "print a guide: tracetui help comparing",
 }
-LIVE_WRITERS: Final = ("record", "replay")  # run next to a busy program; live starts that first
+LIVE_WRITERS: Final = ("record", "replay", "load")  # run next to a busy program; live starts that first
 # read runs and answer questions about them
 READERS: Final = ("open", "diff", "compare", "report", "digest", "query", "mcp")
 EXAMPLES: Final = {
@@ -74,6 +76,10 @@ EXAMPLES: Final = {
         "tracetui record http://127.0.0.1:30000 --for 5m -o prof.jsonl",
         "tracetui record --pid 4242 --for 10s",
         "tracetui record --repeat 3 -o a.jsonl -- python generate.py",
+    ),
+    "load": (
+        "tracetui load http://127.0.0.1:8000 --clients 8 --prompt-tokens 64:2048 -o clients.jsonl",
+        "tracetui report requests served.jsonl --client-log clients.jsonl",
     ),
     "replay": ("tracetui replay sample:decode --speed 4",),
     "diff": (

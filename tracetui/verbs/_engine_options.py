@@ -163,13 +163,14 @@ def create_output_files(args: Namespace, count: int) -> list[Path]:
 
 
 def _add_watch_options(parser: ArgumentParser) -> None:
-    about = "instead of an engine: --watch DIR, or the address of a vLLM or SGLang server"
+    about = "instead of an engine: --watch DIR, or the address of a server"
     add = _options.find_group(parser, about).add_argument
     add("--watch", metavar="DIR", help="follow a folder into which a profiler writes traces of any format")
     add("--traces", metavar="DIR", help="folder that the server's profiler writes to")
     about = f"--steps of one profile of the server (default: {DEFAULT_WINDOW_STEPS}), or at most this time"
     about += f" where it does not count its steps (default: {DEFAULT_WINDOW_S:g}s; 0: metrics only)"
     add("--windows", type=parse_window, metavar="TIME", help=about)
+    add("--client-log", **_options.CLIENT_LOG)
     about = f"time between the starts of two profiles (default: {DEFAULT_INTERVAL_S:g}s)"
     add("--every", type=parse_duration, metavar="TIME", help=about)
 
@@ -189,7 +190,8 @@ def start_watcher(args: Namespace, out: Path) -> WatchProcess:
     timing = ["--windows", str(seconds), "--every", str(args.every or max(DEFAULT_INTERVAL_S, 2 * seconds))]
     traces = ["--traces", str(Path(args.traces).absolute())] if args.traces is not None else []
     steps = ["--steps", str(DEFAULT_WINDOW_STEPS if args.steps is None else args.steps)]
-    return WatchProcess(["--url", _find_server_address(args), *steps, *timing, *traces], out)
+    logs = [part for path in args.client_log for part in ("--client-log", str(Path(path).absolute()))]
+    return WatchProcess(["--url", _find_server_address(args), *steps, *timing, *traces, *logs], out)
 
 
 def _check_watch_options(args: Namespace) -> None:
@@ -203,10 +205,10 @@ def _check_watch_options(args: Namespace) -> None:
     elif _find_server_address(args):
         _check_server_options(args)
     else:
-        for name in ("traces", "windows", "every"):
-            if getattr(args, name) is not None:
+        for name in ("traces", "windows", "every", "client_log"):
+            if getattr(args, name) not in (None, []):
                 todo = "write its address, as in http://HOST:PORT"
-                raise UsageError(f"--{name} is for a server", todo=todo)
+                raise UsageError(f"--{name.replace('_', '-')} is for a server", todo=todo)
 
 
 def _check_server_options(args: Namespace) -> None:

@@ -56,7 +56,13 @@ def build_jobs_if_many(args: Namespace, view: "View", look: "Look") -> "list[Fil
 
 def _refuse_options_of_single_files(args: Namespace) -> None:
     """Raise UsageError for an option that one answer about all files cannot have."""
-    for option, name in (("only_device", "--device"), ("roof", "--roof"), ("config", "--config")):
+    options = (
+        ("only_device", "--device"),
+        ("roof", "--roof"),
+        ("config", "--config"),
+        ("client_log", "--client-log"),
+    )
+    for option, name in options:
         if getattr(args, option, None):
             raise UsageError(f"{name} works with single files only", todo="leave out --on")
     if getattr(args, "which", None):
@@ -65,7 +71,7 @@ def _refuse_options_of_single_files(args: Namespace) -> None:
 
 def _should_open_each(args: Namespace) -> bool:
     """Whether each file is opened by itself: few files, or options that need it."""
-    single_file_options = ("which", "merge", "only_device", "roof", "config", "follow")
+    single_file_options = ("which", "merge", "only_device", "roof", "config", "client_log", "follow")
     return any(getattr(args, option, None) for option in single_file_options) or not _can_be_many(args.files)
 
 

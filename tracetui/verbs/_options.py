@@ -30,7 +30,19 @@ FIRST_VIEW: Final = "summary"  # of a screen
 FORMATS: Final = ("table", "json", "csv", "md", "html")
 
 READING_OPTIONS: Final = ("--no-cache", "--no-limits", "--strict")
-WORK_OPTIONS: Final = ("--capture", "--roof", "--config", "--tp", "--ep")  # what work and its bound are
+CLIENT_LOG: Final[dict[str, Any]] = {
+    "action": "append", "default": [], "metavar": "FILE",
+    "help": "log of the requests that were served meanwhile, of a client or the server (tracetui load writes "
+    "one): for the view requests",
+}  # fmt: skip
+WORK_OPTIONS: Final = (
+    "--capture",
+    "--roof",
+    "--config",
+    "--tp",
+    "--ep",
+    "--client-log",
+)  # what work and its bound are
 SCREEN_OPTIONS: Final = ("--theme", "--ascii", "--no-clipboard", "--cast")
 LOOK_OPTIONS: Final = (
     "--run", "--sort", "--reverse", "--filter", "--group-by", "--phase", "--lens", "--per", "--focus",
@@ -79,6 +91,7 @@ SHARED_OPTIONS: Final[dict[str, dict[str, Any]]] = {
     },
     "--tp": {"type": read_rank_count, "metavar": "N", "help": "ranks that share each layer of that model"},
     "--ep": {"type": read_rank_count, "metavar": "N", "help": "ranks that share its experts"},
+    "--client-log": CLIENT_LOG,
     "--on": {
         "metavar": "WHERE",
         "help": "one answer about all files, computed on local:N processes, dask://HOST:PORT or "
@@ -229,6 +242,7 @@ def build_read_options(args: Namespace) -> dict[str, Any]:
         "limits": not getattr(args, "no_limits", False),
         "device": getattr(args, "only_device", None),
         "roof": read_roof(args.roof) if getattr(args, "roof", None) else None,
+        "client_logs": getattr(args, "client_log", None) or (),
         "config": ConfigChoice(*(getattr(args, name, None) for name in ("config", "tp", "ep"))),
     }
 

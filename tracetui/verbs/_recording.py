@@ -33,6 +33,7 @@ MAX_REPEATS: Final = 1000
 TYPICAL_REPEATS: Final = 3  # recordings per side that usually suffice
 SILENT_POLL_S: Final = 0.5  # between two searches for processes that record nothing
 END_POLL_S: Final = 0.1  # between two checks whether the process still runs
+_FIRST_SIGNAL_CODE: Final = 128  # exit codes from here on are those of signals
 _END_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _UNTIMED_STARTS: Final = tuple(
     b'{"kind":"%s"' % kind for kind in (b"run", b"plan", b"counter", b"mark", b"end")
@@ -67,8 +68,9 @@ def report_outcome(args: Namespace, out: Path, reports: ReportFolder, code: int 
     steps, rows = count_steps_and_rows(out)
     gaps = reports.find_gaps() or find_gaps(out)
     if not rows:
+        reason = gaps or reason or (reports.explain_empty_recording() if out.exists() else "its file was removed")
+        reason += f"; the program ended with exit code {code}" if 0 < code < _FIRST_SIGNAL_CODE else ""
         out.unlink(missing_ok=True)
-        reason = gaps or reason or reports.explain_empty_recording()
         return _return_code_or_raise(code, f"nothing was recorded, because {reason}")
     if not args.quiet:
         for line in (*reports.describe_coverage(steps), f"recorded {out}"):
@@ -139,15 +141,15 @@ def _return_code_or_raise(code: int, fault: str, todo: str = "") -> int:
     return code
 
 
-def format_summary(out: Path) -> str:
-    """Return the summary of a recording, as wide as the terminal."""
+def format_summary(out: Path, view: str = "summary") -> str:
+    """Return the summary of a recording, or another view of it, as wide as the terminal."""
     from capture.load_runs import load
     from tracetui.look import Look
     from tracetui.report_formats import format_report
     from tracetui.views import load_view
 
     width = shutil.get_terminal_size((120, 40)).columns
-    return format_report(load_view("summary"), load(out), Look(), "table", width=width)
+    return format_report(load_view(view), load(out), Look(), "table", width=width)
 
 
 def parse_repeat_count(text: str) -> int:

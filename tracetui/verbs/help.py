@@ -11,11 +11,11 @@ from tracetui.guides import TOPICS, read_glossary, read_guide, read_title
 from tracetui.verbs import VERBS
 
 GUIDE_OF_COMMAND: Final = {
-    "open": "opening", "live": "live", "record": "recording", "recordings": "live", "replay": "live",
-    "diff": "comparing", "compare": "comparing", "baseline": "comparing", "report": "views",
-    "export": "sharing", "query": "scripting", "digest": "scripting", "schema": "scripting",
-    "formats": "opening", "completion": "scripting", "mcp": "scripting", "version": "scripting",
-    "config": "keys", "doctor": "kernels-and-roofs",
+    "open": "opening", "live": "live", "record": "recording", "load": "servers", "recordings": "live",
+    "replay": "live", "diff": "comparing", "compare": "comparing", "baseline": "comparing",
+    "report": "views", "export": "sharing", "query": "scripting", "digest": "scripting",
+    "schema": "scripting", "formats": "opening", "completion": "scripting", "mcp": "scripting",
+    "version": "scripting", "config": "keys", "doctor": "kernels-and-roofs",
 }  # fmt: skip
 
 

@@ -24,6 +24,7 @@ Such views come after those of tracetui. One that cannot be loaded is left out; 
 - timeline: a flame chart of devices with steps and layers, and of threads with their scopes
 - shapes: time by operand shape, and the rates reached
 - memory: sizes by name, and how they changed
+- requests: requests to a server, and why their tokens came late
 - counters: values sampled during the run
 - ranks: work and waiting of each rank per step, skew between ranks, and stragglers with evidence
 - rankmap: a heat map of rank by step, each cell relative to the median of all ranks in its step
@@ -90,6 +91,7 @@ VIEWS: Final = (
     "timeline",
     "shapes",
     "memory",
+    "requests",
     "counters",
     "ranks",
     "rankmap",
@@ -186,6 +188,7 @@ class View:
     has_time_axis: bool = False  # columns of the drawing are times: left and right are earlier and later
     default_group: str = "name"  # grouping of the rows, unless the look has one
     find_focus: Callable[[Answer, Look], Focus] | None = None  # None: the key of the cursor's row
+    own_focus: str = ""  # column of its key that it shows the inside of by itself
     find_slice_in_cell: Callable[[Answer, Look, DrawSize, int, int], Slice | None] | None = None
     row_key: tuple[str, ...] | None = None  # None: the answer's key; empty: rows have only their order
     merging: Merging | None = None  # None: there is no answer about many files

@@ -8,12 +8,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from capture.watch import prometheus
+from capture.watch.prometheus import MetricReader
 from capture.watch.server_metrics import MetricNames
 
 NAME: Final = "SGLang"
 OWNER: Final = "sglang"
 METRICS_FLAG: Final = "--enable-metrics"
 PROFILE_FLAG: Final = ""
+HAS_PROFILER: Final = True
 TAKES_FOLDER: Final = True
 NAMES: Final = MetricNames(
     running=("sglang:num_running_reqs",),
@@ -28,6 +31,11 @@ NAMES: Final = MetricNames(
         "request time": ("sglang:e2e_request_latency_seconds",),
     },
 )
+
+
+def create_reader() -> MetricReader:
+    """Return a reader of its metrics."""
+    return prometheus.create_reader(f"{OWNER}:")
 
 
 def start_body(folder: Path | None, steps: int) -> Mapping[str, Any] | None:

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from capture.watch import prometheus
+from capture.watch.prometheus import MetricReader
 from capture.watch.server_metrics import MetricNames
 
 NAME: Final = "vLLM"
@@ -17,6 +19,7 @@ PROFILE_FLAG: Final = (
     """"torch_profiler_with_stack": false, "torch_profiler_record_shapes": true}'"""
     " (before vLLM 0.13: VLLM_TORCH_PROFILER_DIR=DIR)"
 )
+HAS_PROFILER: Final = True
 TAKES_FOLDER: Final = False
 NAMES: Final = MetricNames(
     running=("vllm:num_requests_running",),
@@ -37,6 +40,11 @@ NAMES: Final = MetricNames(
     cache_hits=("vllm:prefix_cache_hits_total", "vllm:prefix_cache_hits"),
     itl=("vllm:inter_token_latency_seconds", "vllm:time_per_output_token_seconds"),
 )
+
+
+def create_reader() -> MetricReader:
+    """Return a reader of its metrics."""
+    return prometheus.create_reader(f"{OWNER}:")
 
 
 def start_body(folder: Path | None, steps: int) -> Mapping[str, Any] | None:

@@ -3,8 +3,10 @@
 import gc
 import json
 import math
+import sys
 import weakref
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -125,3 +127,19 @@ def test_the_device_is_that_of_the_first_parameter_as_it_is_now() -> None:
     del model
     gc.collect()
     assert gone() is None, "it keeps nothing of the program's alive"
+
+
+@pytest.mark.parametrize(("size", "rank"), [(2, 1), (1, None)])
+def test_a_spawned_process_is_a_rank_of_its_group(
+    account: Path, monkeypatch: pytest.MonkeyPatch, size: int, rank: int | None
+) -> None:
+    """As under torch.multiprocessing.spawn, which sets no environment variables."""
+    group = ModuleType("torch.distributed")
+    vars(group).update(is_initialized=lambda: True, get_world_size=lambda: size, get_rank=lambda: 1)
+    monkeypatch.setitem(sys.modules, "torch.distributed", group)
+    recording = ProcessRecording()
+    assert recording.open_as("played", dict)
+    play(recording, 10, DECODE, at_once=True)
+    recording.close()
+    lines = [json.loads(line) for line in (account / "out.jsonl").read_text().splitlines()]
+    assert {line.get("rank") for line in lines if line["kind"] == "step"} == {rank}

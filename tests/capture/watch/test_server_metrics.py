@@ -1,5 +1,6 @@
 """The figures of a server from its metrics: by hand, by Prometheus' own example, and from hostile text."""
 
+import json
 import math
 from collections.abc import Sequence
 
@@ -12,6 +13,8 @@ from capture.watch.server_metrics import RATE_WINDOW_S, MetricHistory, ServerMet
 from capture.watch.servers import load_kinds
 
 VLLM = next(k for k in load_kinds() if k.OWNER == "vllm")
+LLAMA_CPP = next(k for k in load_kinds() if k.OWNER == "llamacpp")
+TRTLLM = next(k for k in load_kinds() if k.OWNER == "tensorrt_llm")
 SGLANG = next(k for k in load_kinds() if k.OWNER == "sglang")
 
 # as the documents of vLLM and SGLang print them
@@ -204,3 +207,35 @@ def test_a_line_that_says_nothing_is_left_out(line: str) -> None:
 def test_whatever_the_text_nothing_is_raised(text: str) -> None:
     read = parse_samples(f"vllm:{text}\nvllm:generation_tokens_total{text} 5", "vllm:")
     MetricHistory(VLLM.NAMES).add_reading(read, 0.0)
+
+
+def test_llama_cpp_tells_its_time_per_token() -> None:
+    lines = "llamacpp:tokens_predicted_total {}\nllamacpp:tokens_predicted_seconds_total {}\n"
+    rest = "llamacpp:requests_processing 2\nllamacpp:requests_deferred 1\nllamacpp:prompt_tokens_total {}\n"
+    history, read = MetricHistory(LLAMA_CPP.NAMES), LLAMA_CPP.create_reader()
+    history.add_reading(read((lines + rest).format(100, 1.0, 50).encode()), 0.0)
+    figures = named(history.add_reading(read((lines + rest).format(300, 3.0, 90).encode()), 10.0))
+    assert figures["requests running"] == 2 and figures["requests waiting"] == 1
+    assert figures["generated tokens/s"] == 20 and figures["prompt tokens/s"] == 4
+    assert figures["ITL mean"] == pytest.approx(10.0)
+
+
+def test_iterations_of_tensorrt_llm_are_summed() -> None:
+    batch = {"numContextRequests": 1, "numGenRequests": 5, "numCtxTokens": 64, "numPausedRequests": 0}
+    cache = {"maxNumBlocks": 100, "usedNumBlocks": 25}
+    iteration = {"iterLatencyMS": 20.0, "numActiveRequests": 6, "numQueuedRequests": 2,
+                 "inflightBatchingStats": batch, "kvCacheStats": cache}  # fmt: skip
+    history, read = MetricHistory(TRTLLM.NAMES), TRTLLM.create_reader()
+    history.add_reading(read(b"[]"), 0.0)
+    figures = named(history.add_reading(read(json.dumps([iteration] * 10).encode()), 10.0))
+    assert figures["requests running"] == 6 and figures["requests waiting"] == 2
+    assert figures["KV cache usage"] == 25
+    assert figures["generated tokens/s"] == 5 and figures["prompt tokens/s"] == 64
+    assert figures["iteration time mean"] == pytest.approx(20.0)
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b"{}", b"[1, null]", b'[{"iterLatencyMS": "x"}]', b"[" * 9999])
+def test_a_wrong_list_of_iterations_is_survived(body: bytes) -> None:
+    history, read = MetricHistory(TRTLLM.NAMES), TRTLLM.create_reader()
+    history.add_reading(read(body), 0.0)
+    history.add_reading(read(body), 1.0)

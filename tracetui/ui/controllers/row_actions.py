@@ -48,9 +48,10 @@ class RowActions(Controller):
         return find_focus(picture.question.view, picture.answer, self._workspace.session.look)
 
     def _find_inner_view(self, focus: Focus) -> str | None:
-        """Return the view that shows a focus: one table of many, a kernel, calls of a scope, else kernels."""
-        columns, current = dict(focus), self._workspace.view.name
-        if "table" in columns and not self._workspace.session.look.focus:
+        """Return the view that shows a focus: itself, that of a kernel, calls of a scope, else kernels."""
+        columns, view = dict(focus), self._workspace.view
+        current = view.name
+        if view.own_focus in columns and not self._workspace.session.look.focus:
             return current
         if not columns or current in LEAF_VIEWS or "table" in columns:
             return None

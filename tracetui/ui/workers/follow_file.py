@@ -14,7 +14,7 @@ from capture.run import LiveRun, Run
 from tracetui.analysis import recent_stats
 from tracetui.analysis.frames import selection
 from tracetui.analysis.vitals import ALERT_OVER
-from tracetui.process import BundledEngine, EngineProcess, WatchProcess
+from tracetui.process import BundledEngine, EngineProcess, UserProgram, WatchProcess
 from tracetui.ui.messages import LoadFailed, ProgressChanged, RunsChanged, StatusMessage
 from tracetui.ui.run_info import describe_run
 from tracetui.ui.workers.feed import LIVE_BADGE, LoadProgress, Post
@@ -23,6 +23,7 @@ from tracetui.views import find_missing_needs, load_view
 MOST_NOTES: Final = 1 << 12  # counted at most
 TEXT_PIECES: Final = 40  # for the status line
 WORK_KINDS: Final = ("kernel", "step", "span")  # kinds of events that views show
+BETWEEN_BADGE: Final = "program runs"
 BADGES: Final = {"ended": "ended", "deleted": "file deleted", "quiet": "no data"}
 NEXT_MODES: Final = {"spans": "windows", "windows": "continuous", "continuous": "spans"}
 POLL_INTERVAL_S: Final = 0.01  # between two looks at the file
@@ -169,6 +170,8 @@ class FileFollower:
             return
         if dead and self.engine is not None and (died := self.engine.explain_failure()):
             post(StatusMessage(died) if self._has_posted else LoadFailed(self.engine.build_error()))
+        elif self.badge == BETWEEN_BADGE:
+            post(StatusMessage("the recorded process has ended; the program still runs"))
         else:  # the message is empty while the file grows: the header shows that
             post(StatusMessage(self._tail.notice or self._tail.state_message))
 
@@ -196,7 +199,7 @@ class FileFollower:
             return ""
         if dead:
             return self.engine.explain_failure() if self._has_posted else ""
-        silence = self._tail.silence_warning
+        silence = "" if self._is_between_processes(dead) else self._tail.silence_warning
         return silence and (self._gap_warning or silence)
 
     def _post_gap_warning(self, post: Post) -> None:
@@ -205,7 +208,13 @@ class FileFollower:
         if self._gap_warning and self._gap_warning != old:
             post(StatusMessage(self._gap_warning))
 
+    def _is_between_processes(self, dead: bool) -> bool:
+        """Return whether the program runs on after its recorded process: a script that starts several."""
+        return not dead and isinstance(self.engine, UserProgram) and self._tail.state == "ended"
+
     def _choose_badge(self, dead: bool) -> str:
+        if self._is_between_processes(dead):
+            return BETWEEN_BADGE
         if dead:
             died = self.engine is not None and self.engine.explain_failure()
             return "engine died" if died else "engine ended"

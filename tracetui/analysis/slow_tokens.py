@@ -1,0 +1,266 @@
+"""Why a token came late: what a client, the server's steps and the other requests did meanwhile.
+
+A cause needs evidence: a time that covers at least half of the delay. Without it the cause is null.
+"""
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
+from itertools import pairwise
+from statistics import median
+from typing import Final, NamedTuple
+
+import polars as pl
+
+from capture.classify.step_annotations import parse_step_annotation
+from capture.loaders.requests.request_rows import STALLS
+from capture.merge_ranks import find_epoch_offset
+from capture.native.schema import PROFILE_MARK
+from capture.run import Run
+from tracetui import units
+from tracetui.analysis.frames.selection import select_kind
+
+SLOW_FACTOR: Final = 2.0  # times the usual wait for a token, from which one is slow
+COVERED_SHARE: Final = 0.5  # of a delay that a cause must cover
+SAME_STEP_SHARE: Final = 0.2  # of a delay that a large prefill must explain if both ended at once
+EDGE_SHARE: Final = 0.05  # of a wait, at its ends: tokens there belong to the steps before and after
+UPPER_QUARTILE: Final = 0.75  # of the delays by large prompts: some of the others got their tokens before
+MAX_SLOW_TOKENS: Final = 5_000  # slowest first, whose causes are searched
+SAME_TIME_SHARE: Final = 0.25  # of the usual wait: tokens of one step come within this time
+SAME_TIME_MAX_NS: Final = 5_000_000
+LARGE_PROMPT_SHARE: Final = 0.5  # of the longest prompt: these tell what prefill costs per token
+
+CLIENT, PROFILE, PREFILL, STEP, BETWEEN = "client", "profiling", "prefill", "slow step", "between steps"
+
+
+class ServedStep(NamedTuple):
+    """A step of the server, in Unix ns."""
+
+    number: int
+    start: int
+    end: int
+    phase: str | None
+    prefill_tokens: int
+
+    def measure_overlap(self, start: int, end: int) -> int:
+        """Return the time of the step that lies between two times, in ns."""
+        return max(0, min(self.end, end) - max(self.start, start))
+
+
+class Prefill(NamedTuple):
+    """A request's prefill by the clock of its client: from what is known of its start to its first token."""
+
+    request: str
+    start: int
+    end: int
+    prompt_tokens: int
+
+
+class TokenCause(NamedTuple):
+    """Why one token came late: the word, the sentence, and the step that held it."""
+
+    cause: str | None
+    why: str
+    step: int | None
+
+
+def compute_typical_wait(tokens: pl.DataFrame) -> float:
+    """Return the usual time per token in ns: the median of the means of the requests; 0 without tokens.
+
+    Not the median wait: tokens that come in bursts have one of microseconds.
+    """
+    later = tokens.filter(~pl.col("is_first"))
+    means = later.group_by("request").agg(mean=pl.col("wait_ns").sum() / pl.col("tokens").sum())["mean"]
+    return float(means.median() or 0)  # type: ignore[arg-type]
+
+
+def find_slow_tokens(tokens: pl.DataFrame) -> pl.DataFrame:
+    """Return the tokens that took more than SLOW_FACTOR times the usual wait, slowest first."""
+    later = tokens.filter(~pl.col("is_first"))
+    slow = later.filter(pl.col("wait_ns") > SLOW_FACTOR * compute_typical_wait(tokens))
+    return slow.sort("wait_ns", "request", descending=[True, False]).head(MAX_SLOW_TOKENS)
+
+
+class CauseFinder:
+    """Finds the causes of late tokens in one run."""
+
+    def __init__(self, run: Run, requests: pl.DataFrame, tokens: pl.DataFrame) -> None:
+        offset = find_epoch_offset(run)
+        later = tokens.filter(~pl.col("is_first"))
+        self.typical_ns = compute_typical_wait(tokens)
+        self._same_time_ns = min(SAME_TIME_MAX_NS, SAME_TIME_SHARE * self.typical_ns)
+        self._steps = [] if offset is None else _list_steps(run, offset)
+        self._step_starts = [step.start for step in self._steps]
+        self._stalls = run.tables[STALLS].rows() if STALLS in run.tables else []
+        self._profiles = [] if offset is None else _list_profiles(run, offset)
+        self._arrivals = later["at_ns"].sort()
+        self._prefills = _list_prefills(requests)
+        self._large_prompt = LARGE_PROMPT_SHARE * max((p.prompt_tokens for p in self._prefills), default=0)
+        self._prefill_ends = [prefill.end for prefill in self._prefills]
+        self._ns_per_token = self._estimate_prefill_cost(later)
+
+    def find_cause(self, request: str, start: int, end: int) -> TokenCause:
+        """Return why a token of a request, awaited from start to end, came late."""
+        excess = end - start - self.typical_ns
+        needed = COVERED_SHARE * excess
+        steps = self._select_steps(start, end)
+        held = max(steps, key=lambda s: (s.measure_overlap(start, end), s.number), default=None)
+        held = held if held and held.measure_overlap(start, end) else None
+        number = held.number if held else None
+        if _sum_overlap(self._profiles, start, end) >= needed:
+            return TokenCause(PROFILE, "the server was being profiled by tracetui", number)
+        cause = self._blame_steps(steps, start, end, needed) if steps else None
+        cause = cause or self._blame_prefill(request, start, end, excess, number)
+        if cause is None and _sum_overlap(self._stalls, start, end) >= needed:
+            return TokenCause(CLIENT, "the client itself stood still", number)
+        return cause or TokenCause(None, self._describe_others(start, end), number)
+
+    def _select_steps(self, start: int, end: int) -> list[ServedStep]:
+        """Select the steps between two times, and the one before."""
+        first = max(0, bisect_right(self._step_starts, start) - 1)
+        last = bisect_left(self._step_starts, end)
+        return self._steps[first:last]
+
+    def _blame_steps(
+        self, steps: Sequence[ServedStep], start: int, end: int, needed: float
+    ) -> TokenCause | None:
+        """Return the step, or the time between two, that covers the delay; None if there is none."""
+        filled = [step for step in steps if step.prefill_tokens and step.measure_overlap(start, end)]
+        if sum(step.measure_overlap(start, end) for step in filled) >= needed and filled:
+            step = max(filled, key=lambda s: s.prefill_tokens)
+            owner = self._find_owner(step)
+            of_request = f" of request {owner.request}" if owner else ""
+            what = f"step {step.number} held a prefill of {step.prefill_tokens:,} tokens{of_request}"
+            return TokenCause(PREFILL, what, step.number)
+        longest = max(steps, key=lambda s: s.measure_overlap(start, end))
+        if longest.measure_overlap(start, end) - self.typical_ns >= needed:
+            took = units.format_duration(longest.end - longest.start)
+            what = f"step {longest.number} ({longest.phase or 'no phase'}) took {took}"
+            return TokenCause(STEP, what, longest.number)
+        idle = [(after.start - before.end, after.number) for before, after in pairwise(steps)]
+        widest, number = max(idle, default=(0, 0))
+        if widest < max(1, needed):
+            return None
+        what = f"no step ran for {units.format_duration(widest)} before step {number}"
+        return TokenCause(BETWEEN, what, number)
+
+    def _find_owner(self, step: ServedStep) -> Prefill | None:
+        """Find the request whose prefill a step held: the one whose first token came at its end."""
+        tolerance = self._same_time_ns + self.typical_ns
+        candidates = [p for p in self._prefills if p.start < step.end <= p.end + tolerance]
+        return min(candidates, key=lambda p: abs(p.end - step.end), default=None)
+
+    def _blame_prefill(
+        self, request: str, start: int, end: int, excess: float, step: int | None
+    ) -> TokenCause | None:
+        """Return the prefills of other requests meanwhile, if they are long enough to explain the delay."""
+        needed = COVERED_SHARE * excess
+        first = bisect_right(self._prefill_ends, start - self._same_time_ns)
+        others = [
+            p
+            for p in self._prefills[first:]
+            if p.request != request and min(end, p.end) - max(start, p.start) >= needed - self._same_time_ns
+        ]
+        largest = max(others, key=lambda p: p.prompt_tokens, default=None)
+        expected = self._ns_per_token * sum(p.prompt_tokens for p in others)
+        if largest is None:
+            return None
+        large = [p for p in others if p.prompt_tokens >= self._large_prompt]
+        ends_with_it = any(abs(p.end - end) <= self._same_time_ns for p in large)
+        if expected < (SAME_STEP_SHARE * excess if ends_with_it else needed):
+            return None
+        more = f" and {len(others) - 1} more" if len(others) > 1 else ""
+        what = f"request {largest.request} with a prompt of {largest.prompt_tokens:,} tokens{more} was in"
+        return TokenCause(PREFILL, f"{what} prefill, by the clients' clock", step)
+
+    def _describe_others(self, start: int, end: int) -> str:
+        """Describe whether other requests got tokens meanwhile: a fact, where the cause is unknown."""
+        margin = int(max(self._same_time_ns, EDGE_SHARE * (end - start)))
+        low, high = self._arrivals.search_sorted(pl.Series([start + margin, end - margin]))
+        number = max(0, high - low)
+        if not number:
+            return "no request got a token meanwhile"
+        return f"other requests got {number:,} token{'s' * (number != 1)} meanwhile"
+
+    def _estimate_prefill_cost(self, later: pl.DataFrame) -> float:
+        """Estimate by how many ns per token of a large prompt the tokens of others come late."""
+        longest = max((p.prompt_tokens for p in self._prefills), default=0)
+        large = [p for p in self._prefills if p.prompt_tokens >= LARGE_PROMPT_SHARE * longest]
+        points = [
+            (p.request, p.end - int(self._same_time_ns), p.prompt_tokens) for p in large[:1000] if longest
+        ]
+        if not points:
+            return 0.0
+        schema = {"owner": pl.String, "point": pl.Int64, "size": pl.Int64}
+        ends = pl.DataFrame(points, schema=schema, orient="row").sort("point")
+        waits = later.select("request", "start_ns", "at_ns").sort("start_ns").lazy()
+        pairs = ends.lazy().join_where(
+            waits,
+            pl.col("start_ns") < pl.col("point"),
+            pl.col("at_ns") >= pl.col("point"),
+        )
+        excess = (pl.col("at_ns") - pl.col("start_ns") - self.typical_ns) / pl.col("size")
+        others = pairs.filter(pl.col("owner") != pl.col("request"))
+        delay = others.select(excess.quantile(UPPER_QUARTILE)).collect().item()
+        own = median((p.end - p.start) / p.prompt_tokens for p in large if p.prompt_tokens)
+        return max(0.0, min(own, float(delay or 0)))
+
+
+def _sum_overlap(spans: Sequence[tuple[int, int]], start: int, end: int) -> int:
+    return sum(max(0, min(stop, end) - max(begin, start)) for begin, stop in spans)
+
+
+def _list_steps(run: Run, offset: int) -> list[ServedStep]:
+    """List the steps with a start, in order; of several ranks the whole time of each."""
+    columns = ("step", "t", "dur", "name", "phase")
+    if not (run.has("step") and run.has("t") and run.has("dur")):
+        return []
+    rows = select_kind(run, "step", [c for c in columns if run.has(c)]).drop_nulls(["step", "t", "dur"])
+    missing = [pl.lit(None).alias(c) for c in columns if c not in rows.columns]
+    rows = (
+        rows.with_columns(*missing, end=pl.col("t") + pl.col("dur"))
+        .group_by("step")
+        .agg(
+            pl.col("t").min(),
+            pl.col("end").max(),
+            pl.col("name", "phase").first().cast(pl.String),
+        )
+    )
+    return [
+        ServedStep(step, t + offset, end + offset, phase, _count_prefill_tokens(name))
+        for step, t, end, name, phase in rows.sort("t").iter_rows()
+    ]
+
+
+def _count_prefill_tokens(name: str | None) -> int:
+    """Return the number of tokens of prompts that a step computed, by its annotation; 0 if it has none."""
+    annotation = parse_step_annotation(name) if name else None
+    if annotation is None or annotation.prefill is None:
+        return 0
+    return annotation.prefill.queries or 0
+
+
+def _list_profiles(run: Run, offset: int) -> list[tuple[int, int]]:
+    """List the profiles of a watched server, by the marks at their begin and end."""
+    if not (run.has("path") and run.has("t")):
+        return []
+    marks = select_kind(run, "mark", ["t", "name", "path"]).filter(
+        pl.col("path").cast(pl.String) == PROFILE_MARK
+    )
+    times: list[tuple[int, int]] = []
+    begin = None
+    for t, name, _ in marks.sort("t").iter_rows():
+        if name == "begin":
+            begin = t
+        elif begin is not None:
+            times.append((begin + offset, t + offset))
+            begin = None
+    return times
+
+
+def _list_prefills(requests: pl.DataFrame) -> list[Prefill]:
+    """List the prefills in the order of their ends; the start is exact only if the server reports it."""
+    end = pl.col("sent_ns") + pl.col("ttft_ns")
+    waited = pl.col("sent_ns") + pl.coalesce("queue_ns", pl.lit(0))
+    start = pl.max_horizontal(waited, end - pl.coalesce("prefill_ns", "ttft_ns"))
+    rows = requests.select("request", start.alias("start"), end.alias("end"), "prompt_tokens").drop_nulls()
+    return [Prefill(*row) for row in rows.sort("end").iter_rows()]
