@@ -36,7 +36,7 @@ COLUMNS_BY_TYPE: Final[Mapping[str, str]] = {
         time_ratio tokens_per_s
     """,
     "array": """
-        trend
+        plain_trend trend
     """,
 }
 TYPES_BY_PATTERN: Final = {
