@@ -17,7 +17,7 @@ DIFF_ONLY_KEYS: Final = ("comparable", "decision")  # keys of the document that 
 COLUMNS_BY_TYPE: Final[Mapping[str, str]] = {
     "integer": """
         batch context count count_a count_b depth fastest files files_a files_b half_step layer n_a
-        n_b rank registers rows shared_bytes slowest step steps tokens
+        calls late_calls n_b rank registers rows shared_bytes slowest step steps tokens
     """,
     "boolean": """
         constant odd
