@@ -17,7 +17,8 @@ DIFF_ONLY_KEYS: Final = ("comparable", "decision")  # keys of the document that 
 COLUMNS_BY_TYPE: Final[Mapping[str, str]] = {
     "integer": """
         batch context count count_a count_b depth fastest files files_a files_b half_step layer n_a
-        n_b prompt_tokens rank registers rows shared_bytes slow slowest step steps token tokens
+        calls late_calls n_b prompt_tokens rank registers rows shared_bytes slow slowest step steps token
+        tokens
     """,
     "boolean": """
         constant odd
@@ -36,7 +37,7 @@ COLUMNS_BY_TYPE: Final[Mapping[str, str]] = {
         time_ratio tokens_per_s
     """,
     "array": """
-        trend
+        plain_trend trend
     """,
 }
 TYPES_BY_PATTERN: Final = {

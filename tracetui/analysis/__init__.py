@@ -8,6 +8,7 @@ merged: results of single files that merge into the answer over many files
 One module per table, mostly named after the view that shows it:
 
 calls: callers and callees of one scope
+collectives: each collective split over ranks into arrival and transfer
 classification_reasons: why a kernel has its op and category
 contradictions: figures that cannot be, and what they contradict
 detail: launches, histogram, steps and layers of one entered row

@@ -10,6 +10,7 @@ from capture.run import Run
 from tracetui import units
 from tracetui.analysis.frames import line_fit
 from tracetui.analysis.frames.codes import group_by_packed_key
+from tracetui.analysis.frames.even_fit import compute_pace, fit_even_lines
 from tracetui.analysis.frames.selection import select_timed, with_group
 from tracetui.analysis.time.step_table import assign_trend_cells, build_step_facts
 from tracetui.look import Look
@@ -20,13 +21,17 @@ TREND_CELLS: Final = 64
 MOVING_LAWS: Final = ("linear", "step")  # laws of change; others are flat or noisy
 GROWTH_MIN_SHARE: Final = 0.25  # of its first time: an op that grows enough for a headline
 HEAVY_MIN_SHARE: Final = 0.05  # of the last time: a smaller op makes no headline
+MIN_PACE_CHANGE: Final = 0.01
+MIN_MARGIN_SHARE: Final = 0.001  # of a slope: a smaller error is not printed
 MAX_SENTENCES: Final = 3  # growing rows described
 MAX_EXTRAPOLATION: Final = 100  # times the largest measured x: lines are extrapolated no further
 _OF: Final = {"context": "1k tokens of context", "tokens": "1k tokens generated", "step": "1k steps"}
 _AT: Final = {"context": "context", "tokens": "token", "step": "step"}
+_TRENDS: Final = {"trend": "even_y", "plain_trend": "y"}
 _COLUMNS: Final = (
-    "row", "trend", "steps", "tokens", "total_ns", "first_ns", "last_ns", "law", "axis", "slope_ns_per_1k",
-    "slope_se_ns_per_1k", "r2", "share_first", "share_last", "half_step", "outliers",
+    "row", "trend", "plain_trend", "steps", "tokens", "total_ns", "first_ns", "last_ns", "law", "axis",
+    "slope_ns_per_1k", "slope_se_ns_per_1k", "slope_low_ns_per_1k", "slope_high_ns_per_1k", "r2",
+    "share_first", "share_last", "half_step", "outliers",
 )  # fmt: skip
 
 
@@ -35,11 +40,12 @@ class Growth:
     """Rows with their laws, and the data they come from."""
 
     rows: pl.DataFrame  # one row per op
-    series: pl.DataFrame  # one row per op and step: row, step, x, tokens, dur, y (ns per token), share
+    series: pl.DataFrame  # one row per op and step: row, step, x, tokens, dur, y (ns per token), even_y
     lines: pl.DataFrame  # one row per op: row, slope, intercept, law …
     steps: pl.DataFrame  # one row per step: step, x, tokens, dur, y, expected, outlier
     slow: pl.DataFrame  # rows of outlier steps: step, row, y, expected, ratio
     axis: str  # meaning of x: context, tokens or step
+    pace: pl.DataFrame  # row, x, y: time of the whole step, as a factor of the fastest tenth of the steps
 
 
 def compute_growth_lines(run: Run, look: Look, group: str) -> pl.DataFrame:
@@ -47,7 +53,8 @@ def compute_growth_lines(run: Run, look: Look, group: str) -> pl.DataFrame:
     axis, axis_steps = _choose_axis(_select_steps(run, look))
     values, series = _compute_series(run, look, group, axis_steps)
     totals = series.group_by("row").agg(pl.col("dur").sum().alias("total_ns"))
-    table = line_fit.fit_lines(series).lines.join(totals, on="row", nulls_equal=True)
+    lines, _ = fit_even_lines(_with_pace(run, look, series, axis_steps))
+    table = lines.join(totals, on="row", nulls_equal=True)
     group_value = pl.lit(values).gather(pl.col("row")).alias(group)
     return table.select(group_value, "total_ns", "law", "r2", *_build_slopes_per_1k(), axis=pl.lit(axis))
 
@@ -56,20 +63,32 @@ def compute_growth(run: Run, look: Look, group: str) -> Growth:
     """Return the growth of each group over the selected steps, with its fitted law."""
     axis, axis_steps = _choose_axis(_select_steps(run, look))
     values, series = _compute_series(run, look, group, axis_steps)
-    series = _with_shares(run, look, series)
-    fitted = line_fit.fit_lines(series)
-    points = fitted.points.with_columns(series["step"])
+    series = _with_pace(run, look, _with_shares(run, look, series), axis_steps)
+    lines, even = fit_even_lines(series)
+    pace = series.group_by("step").agg(pl.first("x"), y=pl.first("pace").exp(), row=pl.lit("step")).sort("x")
+    series = series.with_columns(even_y=even).drop("pace")
+    points = line_fit.fit_lines(series).points.with_columns(series["step"])
     total = _fit_total(series)
     row_value = pl.lit(values).gather(pl.col("row")).alias("row")  # values replace codes at the end
-    table = _build_table(series, fitted.lines, points, axis).with_columns(row_value)
+    table = _build_table(series, lines, points, axis).with_columns(row_value)
     table = table.join(_find_single_names(run, look, group), on="row", how="left", nulls_equal=True)
     return Growth(
         rows=table.rename({"row": group}),
         series=series.with_columns(row_value),
-        lines=fitted.lines.with_columns(row_value),
+        lines=lines.with_columns(row_value),
         steps=total,
         slow=_find_slow_rows(points, total).with_columns(row_value),
         axis=axis,
+        pace=pace,
+    )
+
+
+def _with_pace(run: Run, look: Look, series: pl.DataFrame, axis_steps: pl.DataFrame) -> pl.DataFrame:
+    """Return the series with the pace of each step, from all names of the step; 0 if it is unknown."""
+    everything = replace(look, filter="", where=(), focus=())
+    _, by_name = _compute_series(run, everything, "name", axis_steps)
+    return series.join(compute_pace(by_name), on="step", how="left", maintain_order="left").with_columns(
+        pl.col("pace").fill_null(0)
     )
 
 
@@ -129,9 +148,15 @@ def _compute_series(
 
 
 def _build_slopes_per_1k() -> list[pl.Expr]:
-    """Return the slope of a line and its error per thousand units of x."""
-    slopes = {"slope_ns_per_1k": "slope", "slope_se_ns_per_1k": "slope_se"}
-    return [(pl.col(c).cast(pl.Float64) * 1000).alias(name) for name, c in slopes.items()]
+    """Return the slope of a line, its error and its 95 % interval per thousand units of x."""
+    slope, margin = pl.col("slope"), pl.col("slope_margin")
+    slopes = {
+        "slope": slope,
+        "slope_se": pl.col("slope_se"),
+        "slope_low": slope - margin,
+        "slope_high": slope + margin,
+    }
+    return [(c.cast(pl.Float64) * 1000).alias(f"{name}_ns_per_1k") for name, c in slopes.items()]
 
 
 def _encode_values(column: pl.Series) -> tuple[pl.Series, pl.Series]:
@@ -163,15 +188,16 @@ def _build_table(series: pl.DataFrame, lines: pl.DataFrame, points: pl.DataFrame
 
 
 def _compute_trends(series: pl.DataFrame) -> pl.DataFrame:
-    """Return the trend of each row, a value per step; with folded steps, per equal number of steps."""
+    """Return the even and the measured trend of each row: a value per step, or per cell of folded steps."""
     if not (series["steps"] > 1).any():
-        return series.group_by("row").agg(pl.col("y").alias("trend"))
+        return series.group_by("row").agg(trend="even_y", plain_trend="y")
     step_sizes = series.select("step", "steps").unique().sort("step")
     cells = step_sizes.select("step", cell=assign_trend_cells(step_sizes, TREND_CELLS))
     placed = series.join(cells, on="step", maintain_order="left")
-    mean = pl.col("dur").sum() / pl.col("tokens").sum()
-    cells = placed.group_by("row", "cell").agg(y=mean).sort("cell")
-    return cells.group_by("row").agg(pl.col("y").alias("trend"))
+    tokens = pl.col("tokens")
+    means = {name: (pl.col(y) * tokens).sum() / tokens.sum() for name, y in _TRENDS.items()}
+    cells = placed.group_by("row", "cell").agg(**means).sort("cell")
+    return cells.group_by("row").agg(pl.col(*_TRENDS))
 
 
 def _build_end_columns() -> list[pl.Expr]:
@@ -195,6 +221,21 @@ def _find_slow_rows(points: pl.DataFrame, total: pl.DataFrame) -> pl.DataFrame:
     ratio = pl.when(pl.col("expected") > 0).then(pl.col("y") / pl.col("expected"))
     slow = points.filter(pl.col("step").is_in(outlier_steps.implode()))
     return slow.select("step", "row", "y", "expected", ratio=ratio)
+
+
+def describe_pace(fitted: Growth) -> list[str]:
+    """Return notes on the pace that was taken out, and on its change over the steps; none if it is steady."""
+    slowest = fitted.pace["y"].max() if fitted.pace.height else None
+    if not isinstance(slowest, float) or slowest < 1 + MIN_PACE_CHANGE:
+        return []
+    notes = [f"slopes and trends are without what all rows of a step share (up to {slowest:.2f}×)"]
+    lines, _ = fit_even_lines(fitted.pace.with_columns(pace=0.0))
+    slope, level, law = lines.select("slope", "intercept", "law").row(0)
+    if law in MOVING_LAWS and slope is not None:
+        first, last = (level + slope * fitted.pace["x"][at] for at in (0, -1))
+        change = units.format_change(100 * (last / first - 1))
+        notes.append(f"all rows together: {change} over the steps, which no row shows")
+    return notes
 
 
 def list_growing_rows(fitted: Growth) -> list[Any]:
@@ -232,10 +273,12 @@ def _select_rising(fitted: Growth) -> pl.DataFrame:
 
 
 def _describe_growth(fitted: Growth, row: dict[str, Any]) -> str:
-    """Describe a growing row: attn.core grows by +440 µs per 1k tokens of context: 9 µs at 1, 45 µs at 9."""
+    """Describe it: attn.core grows by +440 µs ± 9 µs per 1k tokens of context: 9 µs at 1, 45 µs at 9."""
     slope, level, *ends = (row[c] for c in ("slope", "intercept", "first", "last"))
     times = [f"{units.format_duration(level + slope * x)} at {units.format_number(round(x))}" for x in ends]
-    rate = f"{units.format_difference(1000 * slope)} per {_OF[fitted.axis]}"
+    margin = row["slope_margin"] or 0
+    error = f" ± {units.format_duration(1000 * margin)}" if margin > MIN_MARGIN_SHARE * slope else ""
+    rate = f"{units.format_difference(1000 * slope)}{error} per {_OF[fitted.axis]}"
     return f"{row['row'] or 'other'} grows by {rate}: {', '.join(times)}"
 
 

@@ -40,7 +40,7 @@ _CLASSES_BY_TIME: Final = {
 }  # fmt: skip
 _NO_CELLS: Final = pl.DataFrame(schema=dict.fromkeys((*_CELL_KEY, *_TIMES), pl.Int64))
 _TREND_CELLS: Final = 48  # means over the steps, drawn as a sparkline
-_HOST_COLLECTIVE: Final = r"^(gloo|mpi|ucc):"  # how torch names what its CPU backends run
+HOST_COLLECTIVE: Final = r"^(gloo|mpi|ucc):"  # how torch names what its CPU backends run
 _RANK_KEY: Final = ["member", "run", "own_rank"]
 _SKEW_COLUMNS: Final = (
     "step", "fastest", "slowest", "fastest_ns", "slowest_ns", "skew_ns", "skew_share", "wall_ns", "by_rank"
@@ -85,7 +85,7 @@ class RankTimes:
 
 def compare_ranks(run: Run, look: Look) -> RankTimes:
     """Return the times of the ranks in the selected steps; a step that a rank lacks is left out."""
-    rows = _select_rows(run, look)
+    rows = select_rank_rows(run, look)
     has_times = run.has("t") and rows["t"].null_count() == 0
     rows = rows.with_columns(comm=pl.col("class") == gpu_time.COMM)
     cells = _compute_cells(rows, has_times) if rows.height else _NO_CELLS
@@ -100,9 +100,9 @@ def resolve_phase(run: Run, look: Look) -> str | None:
     return look.phase or ("decode" if "decode" in list_phases(run) else None)
 
 
-def _select_rows(run: Run, look: Look) -> pl.DataFrame:
+def select_rank_rows(run: Run, look: Look) -> pl.DataFrame:
     """Return the ranks' rows in steps, with their rank; waits for the device are left out."""
-    columns = [c for c in ("name", "op", "category", "t", "dur", "step", "track") if run.has(c)]
+    columns = [c for c in ("name", "op", "category", "shape", "t", "dur", "step", "track") if run.has(c)]
     rows = select_timed(run, look).filter(pl.col("step").is_not_null())
     rows = rows.select(*columns, work_class(run).alias("class"))
     rows = pl.concat([rows, *_select_host_collectives(run, look, columns, rows.collect_schema()["class"])])
@@ -129,7 +129,7 @@ def _select_host_collectives(
     spans = filter_rows(run.events.lazy(), run, look).filter(
         pl.col("kind") == "span", pl.col("step").is_not_null(), pl.col("dur").is_not_null()
     )
-    is_collective = pl.col("name").cast(pl.String).str.contains(_HOST_COLLECTIVE)
+    is_collective = pl.col("name").cast(pl.String).str.contains(HOST_COLLECTIVE)
     rank_class = pl.lit(gpu_time.COMM).cast(class_type).alias("class")
     return [spans.filter(is_collective).select(*columns, rank_class)]
 
@@ -306,10 +306,10 @@ def collect_rank_steps(run: Run, look: Look) -> dict[str, pl.DataFrame]:
     }
 
 
-def assign_ranks(merged: PartialResult) -> tuple[pl.DataFrame, list[str]]:
+def assign_ranks(merged: PartialResult, frame: str = "cells") -> tuple[pl.DataFrame, list[str]]:
     """Return a rank to each member, run and own rank, with notes on guesses; no rows if two are the same."""
     members = merged.members
-    keys = merged.frames["cells"].select(_RANK_KEY).unique().sort(_RANK_KEY)
+    keys = merged.frames[frame].select(_RANK_KEY).unique().sort(_RANK_KEY)
     keys = keys.join(members.select("member", "run", "rank", "has_several_ranks"), on=["member", "run"])
     notes: list[str] = []
     single = members.filter(~pl.col("has_several_ranks"))

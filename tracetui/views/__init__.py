@@ -27,6 +27,7 @@ Such views come after those of tracetui. One that cannot be loaded is left out; 
 - requests: requests to a server, and why their tokens came late
 - counters: values sampled during the run
 - ranks: work and waiting of each rank per step, skew between ranks, and stragglers with evidence
+- collectives: each collective split over ranks into arrival (who was late, by what) and transfer
 - rankmap: a heat map of rank by step, each cell relative to the median of all ranks in its step
 - training: phases of a step, their kernels, matrix products and the rest, softmax against attention
 - fix: recoverable time of a step, ranked, each item with evidence, advice and what would refute it
@@ -94,6 +95,7 @@ VIEWS: Final = (
     "requests",
     "counters",
     "ranks",
+    "collectives",
     "rankmap",
     "training",
     "fix",

@@ -30,7 +30,7 @@ def answer(runs: Sequence[Run], look: Look) -> Answer:
         notes.append(f"b's x is {compared.b.axis}: the x axes differ")
     sides = [
         side.series.select(
-            _cast_small_to_text(side.series["row"]), "x", "y", side=pl.lit(s), axis=pl.lit(axis)
+            _cast_small_to_text(side.series["row"]), "x", y="even_y", side=pl.lit(s), axis=pl.lit(axis)
         )
         for side, s in ((compared.a, "a"), (compared.b, "b"))
     ]

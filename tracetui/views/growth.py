@@ -19,8 +19,9 @@ from tracetui.views._merging import build_sum_merging
 from tracetui.views.ink import DrawSize, Line
 
 SHOWN_COLUMNS: Final = (
-    "trend", "first_ns", "last_ns", "law", "slope_ns_per_1k", "r2", "share_first", "share_last", "half_step",
-    "outliers", "name", "steps", "slope_se_ns_per_1k", "total_ns",
+    "trend", "first_ns", "last_ns", "law", "slope_ns_per_1k", "slope_low_ns_per_1k", "slope_high_ns_per_1k",
+    "share_first", "share_last", "half_step", "outliers", "name", "r2", "steps", "slope_se_ns_per_1k",
+    "total_ns", "plain_trend",
 )  # fmt: skip
 ON_LINE_TOLERANCE: Final = 0.02
 MAX_NAMED_ROWS: Final = 8  # of the slow rows, in a note
@@ -46,6 +47,7 @@ def answer(runs: Sequence[Run], look: Look) -> Answer:
     notes = (
         *growth.describe_growing_rows(fitted),
         _describe_scope(fitted),
+        *growth.describe_pace(fitted),
         *([printed] if printed else []),
         _AXIS_NOTES[fitted.axis],
         *sampling,
@@ -137,7 +139,7 @@ def _build_series(answer: Answer, look: Look) -> dict[str, list[charts.Point]]:
     out: dict[str, list[charts.Point]] = {}
     for name in _select_charted_rows(answer, look, grow):
         own_points = answer.parts["series"].filter(pl.col("row").eq_missing(pl.lit(name)))
-        points = out[str(name if name is not None else "other")] = own_points.select("x", "y").rows()
+        points = out[str(name if name is not None else "other")] = own_points.select("x", "even_y").rows()
         if name in lines:
             slope, level = lines[name]
             out[f"{name}, fitted line"] = [(x, level + slope * x) for x, _ in (points[0], points[-1])]

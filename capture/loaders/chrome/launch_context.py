@@ -3,6 +3,7 @@
 An operator is linked by External id; it reports shapes, from which FLOPs and bytes follow.
 """
 
+import math
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -285,6 +286,9 @@ def _find_innermost(functions: pl.DataFrame, times: pl.Series) -> pl.Series:
     return matched.select(pl.when(pl.col("end") > pl.col("time")).then("label").alias("line"))["line"]
 
 
+_COLLECTIVE_OPERATOR: Final = "c10d::"
+
+
 class OperandFields(msgspec.Struct, gc=False):
     """The operands of a call as profilers write them."""
 
@@ -397,9 +401,26 @@ def _build_work_columns(
         step = steps.get(number)
         work = call and estimate_work(replace(call, step=step) if step else call)
         op, category = infer_op_and_category(name)
-        reported = (work.shape, work.dtype, work.flops, work.bytes) if work else (None,) * 4
+        reported: tuple[Any, ...] = (None,) * 4
+        if work:
+            reported = work.shape, work.dtype, work.flops, work.bytes
+        elif name.startswith(_COLLECTIVE_OPERATOR) and operands is not None:
+            reported = _describe_message(operands), None, None, None
         rows.append((*reported, op, None if category == _UNKNOWN_CATEGORY else category))
     return pl.DataFrame(rows, schema=_WORK_SCHEMA, orient="row")
+
+
+@lru_cache(maxsize=1 << 12)
+def _describe_message(operands: str) -> str | None:
+    """Describe what a collective moves: `n=` the elements of its first operand, a tensor or a list of them.
+
+    The element type of a list is not reported, so bytes are unknown.
+    """
+    fields = decode_or_none(_OPERANDS_DECODER.decode, operands)
+    first = next(filter(None, map(_as_list, _as_list(fields.dims))), []) if fields else []
+    tensors = [first] if all(type(n) is int for n in first) else [_as_list(dims) for dims in first]
+    count = sum(math.prod(_parse_dims(dims)) for dims in tensors if dims)
+    return f"n={count}" if count > 0 else None
 
 
 @lru_cache(maxsize=1 << 12)

@@ -6,13 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from capture.load_runs import load_all
+from capture.load_runs import load, load_all
 from tests.conftest import seed
 from tests.tracetui.runs import decode, made
 from tracetui import units
 from tracetui.analysis.frames import line_fit
-from tracetui.analysis.growth import compute_growth, compute_growth_lines
+from tracetui.analysis.growth import compute_growth, compute_growth_lines, describe_pace
 from tracetui.look import Look
+from tracetui.samples import find_sample
 from tracetui.views import ask, load_view
 from tracetui.views.ink import DrawSize, Line
 
@@ -104,6 +105,67 @@ def test_a_line_has_the_least_squares(series: list[list[int]]) -> None:
         slope, intercept = np.polyfit(points["x"], points["y"], 1)
         assert line["slope"] == pytest.approx(slope, abs=1e-9)
         assert line["intercept"] == pytest.approx(intercept, abs=1e-9)
+
+
+def loaded(rng: np.random.Generator, steps: int = 96, grows: float = 4.0) -> list[dict[str, object]]:
+    """Twelve products of constant work and an attention that grows, on a machine with a changing load.
+
+    In a third of the steps all products take 1.6 times as long, and attention 1.2 times.
+    """
+    is_slow = np.repeat(rng.random(steps // 6) < 1 / 3, 6)
+    rows: list[dict[str, object]] = []
+    for step in range(steps):
+        context = 100 + step
+        rows.append({"kind": "step", "step": step, "phase": "decode", "tokens": 1, "context": context})
+        for name in range(13):
+            load = 1.6 if is_slow[step] else 1.0
+            ns, response = (100_000.0 * (name + 1), 1.0) if name else (100_000 + 1000 * grows * context, 0.4)
+            dur = int(ns * load**response * np.exp(rng.normal(0, 0.03)))
+            named = {"name": f"k{name}", "op": f"op{name}", "layer": name % 2}
+            rows.append({"kind": "kernel", "dur": dur, "step": step, "phase": "decode", **named})
+    return rows
+
+
+def test_a_load_of_all_rows_hides_no_growth_and_makes_none() -> None:
+    rng = np.random.default_rng(12)
+    covered, false, slopes = 0, 0, []
+    for _ in range(20):
+        actual = compute_growth(made(loaded(rng)), Look(), "name")
+        by_name = {row["name"]: row for row in actual.rows.to_dicts()}
+        attention = by_name.pop("k0")
+        assert attention["law"] == "linear"
+        slopes.append(attention["slope_ns_per_1k"])
+        covered += attention["slope_low_ns_per_1k"] <= 4e6 <= attention["slope_high_ns_per_1k"]
+        false += sum(row["law"] != "flat" for row in by_name.values())
+    assert covered >= 17  # of 20 intervals of 95 %
+    assert false <= 12  # of 240 rows
+    assert np.mean(slopes) == pytest.approx(4e6, rel=0.02)
+    assert any(note.startswith("slopes and trends are without") for note in describe_pace(actual))
+
+
+def test_the_pace_is_that_of_all_kernels_also_of_layers_and_of_a_filter() -> None:
+    """Every layer has a row that grows, so layers against each other would show nothing."""
+    run = made(loaded(np.random.default_rng(4), grows=4.0))
+    whole = compute_growth(run, Look(), "name").rows.filter(pl.col("name") == "k0")["slope_ns_per_1k"][0]
+    only = compute_growth(run, Look(filter="k0"), "name").rows["slope_ns_per_1k"][0]
+    assert only == pytest.approx(whole)
+    layer = compute_growth(run, Look(), "layer").rows.filter(pl.col("layer") == 0)
+    assert layer["slope_low_ns_per_1k"][0] < 4e6 < layer["slope_high_ns_per_1k"][0]
+
+
+def test_trends_are_even_and_the_measured_ones_stay() -> None:
+    rows = compute_growth(made(loaded(np.random.default_rng(4))), Look(), "name").rows
+    products = rows.filter(pl.col("name") != "k0")
+    even, plain = (np.array(products[column].to_list()) for column in ("trend", "plain_trend"))
+    assert (even.std(axis=1) / even.mean(axis=1)).max() < 0.05
+    assert (plain.std(axis=1) / plain.mean(axis=1)).min() > 0.15
+
+
+def test_the_attention_of_the_sample_grows_and_nothing_else() -> None:
+    answer = ask(load_view("growth"), [load(find_sample("decode"))[0]], Look())
+    growing = answer.rows.filter(pl.col("law") == "linear", pl.col("slope_ns_per_1k") > 0)
+    assert growing["op"].to_list() == ["attn.core"] == answer.rows["op"][:1].to_list()
+    assert answer.notes[0].startswith("attn.core grows by +6.359 ms ± ")
 
 
 def test_slow_steps_are_named_with_what_was_slow() -> None:

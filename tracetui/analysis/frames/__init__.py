@@ -10,4 +10,5 @@ ragged: numpy arrays of rows of unequal length, columns as dense codes
 statistics: paired tests, intervals and corrections under autocorrelation
 rank_permutation: which rank is late, and what would have been found
 line_fit: robust lines, outliers and the law of growth
+even_fit: the same after taking out what the whole step did
 """

@@ -5,7 +5,8 @@ robust deviations from a resistant line through the medians of the outer thirds,
 steps does not bend it. The law is one of
 
 - `step`: two levels explain the points far better than the line, and differ by `FLAT_SHARE` or more;
-- `linear`: the line changes by `FLAT_SHARE` of its level or more, with R² of `LINEAR_MIN_R2` or more;
+- `linear`: the line changes by `FLAT_SHARE` of its level or more, by all of the 95 % interval of its slope
+  (± `slope_margin`);
 - `flat`: it changes by less, and the points spread around it by less than `FLAT_SHARE` of the level;
 - `noisy`: anything else. Fewer than `MIN_POINTS` points have no law.
 """
@@ -18,32 +19,32 @@ import polars as pl
 OUTLIER_DEVIATIONS: Final = 5.0
 OUTLIER_MIN_SHARE: Final = 0.05  # of the line: an outlier is off by at least this
 FLAT_SHARE: Final = 0.10
-LINEAR_MIN_R2: Final = 0.80
 MIN_POINTS: Final = 4
 
 MAD_TO_SD: Final = 1.4826  # of a normal distribution
+Z_975: Final = 1.959964  # its 97.5 % quantile
+LINE_COLUMNS: Final = ("row", "slope", "intercept", "slope_se", "slope_margin", "r2", "law")
 
 
 @dataclass(frozen=True, eq=False)
 class LineFit:
     """The line of each row, and all points with their expectation."""
 
-    lines: pl.DataFrame  # row, slope, intercept, slope_se, r2, law
+    lines: pl.DataFrame  # LINE_COLUMNS
     points: pl.DataFrame  # row, x, y, outlier, expected: y of the row's line
 
 
 def fit_lines(points: pl.DataFrame) -> LineFit:
     """Fit rows with `row`, `x`, `y`, ordered by x in each row; the points keep their order."""
-    marked = _with_outliers(points)
-    lines = _fit_least_squares(marked.filter(~pl.col("outlier")))
-    lines = lines.join(_fit_two_levels(points), on="row", nulls_equal=True).with_columns(_law())
-    lines = lines.select("row", "slope", "intercept", "slope_se", "r2", "law")
+    marked = mark_outliers(points)
+    lines = fit_least_squares(marked.filter(~pl.col("outlier")))
+    lines = name_laws(lines, points)
     joined = marked.join(lines, on="row", how="left", nulls_equal=True, maintain_order="left")
     expected = pl.col("intercept") + pl.col("slope").fill_null(0) * pl.col("x")
     return LineFit(lines, joined.select("row", "x", "y", "outlier", expected=expected))
 
 
-def _with_outliers(points: pl.DataFrame) -> pl.DataFrame:
+def mark_outliers(points: pl.DataFrame) -> pl.DataFrame:
     """Return points with `outlier`: far from their row's resistant line, by its spread and by its level."""
     third = (pl.len() // 3).clip(lower_bound=1)
     run, rise = (pl.col(c).tail(third).median() - pl.col(c).head(third).median() for c in ("x", "y"))
@@ -60,7 +61,7 @@ def _with_outliers(points: pl.DataFrame) -> pl.DataFrame:
     return joined.select(*points.columns, outlier=is_far & (pl.len().over("row") >= MIN_POINTS))
 
 
-def _fit_least_squares(points: pl.DataFrame) -> pl.DataFrame:
+def fit_least_squares(points: pl.DataFrame) -> pl.DataFrame:
     """Return for each row its least-squares line and the spread of the points around it.
 
     Computed column by column: an aggregation with the group's own mean inside runs group by group, which is
@@ -68,9 +69,9 @@ def _fit_least_squares(points: pl.DataFrame) -> pl.DataFrame:
     """
     x, y = pl.col("x"), pl.col("y")
     width = x.max() - x.min()
-    means = points.group_by("row").agg(_n=pl.len(), _x=x.mean(), _level=y.mean(), _width=width)
+    means = points.group_by("row").agg(n=pl.len(), _x=x.mean(), level=y.mean(), _width=width)
     joined = points.join(means, on="row", how="left", nulls_equal=True, maintain_order="left")
-    dx, dy = x - pl.col("_x"), y - pl.col("_level")
+    dx, dy = x - pl.col("_x"), y - pl.col("level")
     squares = joined.select("row", _xx=dx * dx, _xy=dx * dy, _yy=dy * dy)
     sums = squares.sort("row", nulls_last=True, maintain_order=True).group_by("row").agg(pl.all().sum())
     sxx, sxy, syy = pl.col("_xx"), pl.col("_xy"), pl.col("_yy")
@@ -78,13 +79,13 @@ def _fit_least_squares(points: pl.DataFrame) -> pl.DataFrame:
     table = table.with_columns(slope=pl.when(sxx > 0).then(sxy / sxx))
     slope = pl.col("slope").fill_null(0)
     table = table.with_columns(_error=(syy - slope * sxy).clip(lower_bound=0))
-    error, n = pl.col("_error"), pl.col("_n").cast(pl.Int64)
+    error, n = pl.col("_error"), pl.col("n").cast(pl.Int64)
     return table.with_columns(
-        intercept=pl.col("_level") - slope * pl.col("_x"),
+        intercept=pl.col("level") - slope * pl.col("_x"),
         slope_se=pl.when((sxx > 0) & (n > 2)).then((error / (n - 2) / sxx).sqrt()),
         r2=pl.when((syy > 0) & (sxx > 0)).then(1 - error / syy),
-        _change=(pl.col("_width") * slope).abs(),
-        _spread=(error / n).sqrt(),
+        change=(pl.col("_width") * slope).abs(),
+        spread=(error / n).sqrt(),
     )
 
 
@@ -107,15 +108,27 @@ def _fit_two_levels(points: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _law() -> pl.Expr:
-    level = pl.col("_level").abs()
-    changed = pl.col("_change") >= FLAT_SHARE * level
-    steady = pl.col("_spread") < FLAT_SHARE * level
+def name_laws(lines: pl.DataFrame, points: pl.DataFrame) -> pl.DataFrame:
+    """Return the lines with `law`; the points show whether two levels fit better."""
+    level = pl.col("level").abs()
+    has_changed = pl.col("change") >= FLAT_SHARE * level
+    margin = pl.col("slope_margin") * pl.col("_width")
+    is_evident = pl.col("change") - margin >= FLAT_SHARE * level
+    is_steady = pl.col("spread") < FLAT_SHARE * level
     two = (pl.col("_left_over") < 0.1) & (pl.col("_left_over") < 0.25 * (1 - pl.col("r2").fill_null(0)))
-    return (
-        pl.when(pl.col("_n") < MIN_POINTS).then(None)
+    law = (
+        pl.when(pl.col("n") < MIN_POINTS).then(None)
         .when(two & (pl.col("_jump") >= FLAT_SHARE)).then(pl.lit("step"))
-        .when(changed & (pl.col("r2") >= LINEAR_MIN_R2)).then(pl.lit("linear"))
-        .when(~changed & steady).then(pl.lit("flat"))
-        .otherwise(pl.lit("noisy")).alias("law")
+        .when(is_evident).then(pl.lit("linear"))
+        .when(~has_changed & is_steady).then(pl.lit("flat"))
+        .otherwise(pl.lit("noisy"))
     )  # fmt: skip
+    lines = lines.join(_fit_two_levels(points), on="row", nulls_equal=True)
+    margin = pl.col("slope_se") * _compute_t_quantile(pl.col("n").cast(pl.Float64) - 2)
+    return lines.with_columns(slope_margin=margin).with_columns(law=law).select(LINE_COLUMNS)
+
+
+def _compute_t_quantile(df: pl.Expr) -> pl.Expr:
+    """Return the 97.5 % quantile of Student's t (Abramowitz and Stegun 26.7.5: within 1 % from 4 on)."""
+    z = Z_975
+    return z + (z**3 + z) / (4 * df) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * df**2)

@@ -204,7 +204,7 @@ def _iter_growth_changes(a: Run, b: Run, look: Look) -> Iterator[Finding]:
 
 def _format_law(row: dict[str, Any], side: str) -> str:
     slope, r2 = row[f"slope_ns_per_1k{side}"], row[f"r2{side}"]
-    if slope is None or r2 is None or row[f"law{side}"] == "step":
+    if row[f"law{side}"] != "linear":
         return str(row[f"law{side}"])
     line = f"{units.format_duration(slope)} per token per 1,000 {row['axis']}"
     return f"{row[f'law{side}']} ({line}, R² {r2:.2f})"
