@@ -16,7 +16,6 @@ import polars as pl
 
 from capture.run import Run
 from tracetui import units
-from tracetui.glyphs import map_display_names
 from tracetui.look import Look
 from tracetui.views import Answer, ask, load_view
 
@@ -166,10 +165,10 @@ def _iter_row_facts(
     """Yield one fact per row, in the order of the answer, with short unique names."""
     rows = answer.rows.select(c for c in columns if c in answer.rows.columns).head(_MAX_ROWS)
     rows = rows.with_columns(pl.col(pl.Categorical).cast(pl.String))
-    names = rows["name"].drop_nulls() if "name" in rows.columns else ()
-    short = map_display_names(names)
     for at, row in enumerate(rows.iter_rows(named=True)):
-        values = {c: short.get(v, v) if c == "name" else v for c, v in row.items() if v not in (None, "")}
+        values = {
+            c: answer.names.get(v, v) if c == "name" else v for c, v in row.items() if v not in (None, "")
+        }
         cells = (f"{c.removesuffix('_ns')} {_format_fact_cell(c, v)}" for c, v in values.items())
         yield Fact(heading, ", ".join(cells), first + step * at)
 

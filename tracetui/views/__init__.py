@@ -72,7 +72,7 @@ from capture.stderr_mute import mute_stderr
 from capture.tasks import check_cancelled
 from tracetui import filter_syntax
 from tracetui.analysis.contradictions import clear_contradictions
-from tracetui.analysis.frames import selection
+from tracetui.analysis.frames import display_names, selection
 from tracetui.analysis.merged.partial_results import FrameShape, PartialResult
 from tracetui.analysis.time import steady
 from tracetui.compare.run_sides import map_runs
@@ -143,6 +143,7 @@ class Answer:
     leading_notes: int = 0  # how many notes are the answer itself; reports print them above the rows
     doubts: tuple[str, ...] = ()  # reasons not to trust the rows; a screen shows them first
     missing: tuple[str, ...] = ()  # needs that the source does not meet, if it cannot feed the view
+    names: Mapping[str, str] = field(default_factory=dict)  # display names, filled in by `ask`
 
 
 @dataclass(frozen=True, eq=False)
@@ -333,12 +334,18 @@ def ask(view: View, runs: Sequence[Source], look: Look) -> Answer:
     """
     check_cancelled()
     if not are_runs(runs):
-        return _clear_contradictions(_answer_many_files(view, runs, look))
+        answer = _clear_contradictions(_answer_many_files(view, runs, look))
+        return replace(answer, names=display_names.map_names_in(answer.rows, ()))
+    answer = _ask_runs(view, runs, look)
+    return replace(answer, names=display_names.map_names_in(answer.rows, runs))
+
+
+def _ask_runs(view: View, runs: Sequence[Run], look: Look) -> Answer:
     if look.filter and filter_syntax.has_terms(look):
-        answer = ask(view, runs, filter_syntax.with_event_terms(look))
+        answer = _ask_runs(view, runs, filter_syntax.with_event_terms(look))
         return replace(answer, rows=filter_syntax.filter_answer_rows(answer.rows, look, view.title.lower()))
     if look.steady:
-        answer = ask(view, map_runs(steady.cut_to_steady, runs), replace(look, steady=False))
+        answer = _ask_runs(view, map_runs(steady.cut_to_steady, runs), replace(look, steady=False))
         return replace(answer, notes=(*steady.note_steady_states(runs), *answer.notes))
     if len(runs) < min(view.run_count, 2):
         todo = f"name a second file: tracetui report {view.name} A B"

@@ -205,7 +205,7 @@ def _build_item(row: Mapping[str, Any], shared: _ItemContext) -> dict[str, Any]:
         "layers": row["layers"],
         "cause": cause,
         "recoverable_ns": round(row["recoverable_ns"] / ledger.steps) if is_known else None,
-        "share": row["recoverable_ns"] / ledger.step_ns if ledger.step_ns and is_known else None,
+        "share": row["recoverable_ns"] / ledger.whole_ns if ledger.whole_ns and is_known else None,
         "low_ns": round(row["low_ns"] / ledger.steps) if is_known else None,
         "high_ns": round(row["recoverable_ns"] / ledger.steps) if is_known else None,
         "roof_share": None if is_gap or not is_known else 1 - row["recoverable_ns"] / row["own_ns"],
@@ -276,7 +276,7 @@ def _build_bound_row(ledger: Ledger, work: str) -> dict[str, Any]:
     per_step = round(ledger.bound_ns / ledger.steps)
     return {
         "id": BOUND, "op": BOUND, "layers": None, "cause": BOUND, "recoverable_ns": 0,
-        "share": ledger.bound_ns / ledger.step_ns if ledger.step_ns else None,
+        "share": ledger.bound_ns / ledger.whole_ns if ledger.whole_ns else None,
         "low_ns": 0, "high_ns": 0, "roof_share": None,
         "per_step": None, "own_ns": per_step, "total_ns": ledger.bound_ns,
         "advice": f"{units.format_duration(per_step)} of the step: {_choose_need_words(ledger)}",

@@ -11,6 +11,7 @@ from capture.run import Run
 from tracetui import glyphs, units
 from tracetui.analysis import recent_stats
 from tracetui.analysis.frames import name_filter, selection
+from tracetui.analysis.frames.display_names import select_display_names
 from tracetui.analysis.recent_stats import Strip, Throughput
 from tracetui.glyphs import clip_cells, count_cells, fit_cells
 from tracetui.look import Look
@@ -83,7 +84,8 @@ def draw(answer: Answer, look: Look, size: DrawSize) -> list[Line]:
     below = below if len(below) <= room - 2 else below[-max(0, room - 3) :] if room > 5 else []
     above = [*late, *strips][: max(0, room - len(below))] if size.height < 30 else [*strips, *late]
     rows = size.height - len(head) - len(above) - len(below)
-    kernels = _draw_kernels(answer.rows, look, size.with_height(rows))
+    named = answer.rows.with_columns(pl.col("name").replace(select_display_names(answer.rows, answer.names)))
+    kernels = _draw_kernels(named, look, size.with_height(rows))
     return ink.clip_lines([*head, *above, *kernels, *below], size)
 
 
