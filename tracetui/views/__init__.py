@@ -60,7 +60,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib import import_module
-from typing import Any, Final, TypeGuard, cast
+from typing import Any, Final, Literal, TypeGuard, cast
 
 import polars as pl
 
@@ -191,6 +191,7 @@ class View:
     row_key: tuple[str, ...] | None = None  # None: the answer's key; empty: rows have only their order
     merging: Merging | None = None  # None: there is no answer about many files
     not_merged_because: str = ""  # the reason, in half a sentence
+    filters: Literal["events", "names", "rows"] = "events"  # what a filter can name; rows: figures only
     package: str = ""  # of another package: its name and version, filled in when it is loaded
 
 
@@ -336,8 +337,19 @@ def ask(view: View, runs: Sequence[Source], look: Look) -> Answer:
     if not are_runs(runs):
         answer = _clear_contradictions(_answer_many_files(view, runs, look))
         return replace(answer, names=display_names.map_names_in(answer.rows, ()))
+    check_filter(view, look.filter)
     answer = _ask_runs(view, runs, look)
     return replace(answer, names=display_names.map_names_in(answer.rows, runs))
+
+
+def check_filter(view: View, text: str) -> None:
+    """Raise UsageError for a filter that is invalid, or would do nothing in this view."""
+    names, events, _ = filter_syntax.parse_filter(text)
+    if view.filters == "rows" and (names or events):
+        raise UsageError(f"the {view.name} view has no kernels to filter", todo="filter a column: count:>5")
+    if view.filters == "names" and events:
+        what = f"the {view.name} view is filtered by names only"
+        raise UsageError(what, todo="write a part of a name, or a column of the view: share:>5")
 
 
 def _ask_runs(view: View, runs: Sequence[Run], look: Look) -> Answer:
@@ -440,7 +452,8 @@ def sort_answer(answer: Answer, look: Look) -> Answer:
         directions = list(orders.values())
         rows = rows.sort(list(orders), descending=directions, nulls_last=True, maintain_order=True)
         if {"share", "cumulative_share"} <= set(rows.columns):  # with those of all rows above it
-            rows = rows.with_columns(cumulative_share=pl.col("share").cum_sum())
+            running = None if look.filter else pl.col("share").cum_sum()  # hidden rows may be above it
+            rows = rows.with_columns(cumulative_share=running)
     if look.limit is not None and rows.height > look.limit:
         notes.append(f"{look.limit} of {rows.height} rows shown")
         rows = rows.head(look.limit)

@@ -224,5 +224,6 @@ VIEW = View(
     draw,
     needs=frozenset({"dur", "step", "t"}),
     shortcut="f",
+    filters="names",
     not_merged_because="it shows the last seconds of one run",
 )

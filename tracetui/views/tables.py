@@ -36,5 +36,6 @@ VIEW = View(
     "Tables",
     answer,
     needs=frozenset({"table:any"}),
+    filters="rows",
     not_merged_because="tables of a source cannot be summed",
 )

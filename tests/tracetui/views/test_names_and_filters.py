@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 
-from capture.errors import CaptureError
+from capture.errors import CaptureError, UsageError
 from capture.load_runs import load
 from capture.run import Run
 from tests.capture.test_fixtures import FILES
@@ -23,7 +23,7 @@ from tracetui.look import Look
 from tracetui.report_formats import format_report
 from tracetui.samples import SAMPLES, find_sample
 from tracetui.ui.sheet import measure_sheet
-from tracetui.views import Answer, View, ask, load_view, load_views, select_row_key
+from tracetui.views import Answer, View, ask, load_view, load_views, select_row_key, sort_answer
 
 FILTERED = 3  # rows of a view, each selected by a filter of its own
 MOST_EVENTS = 60_000
@@ -50,7 +50,7 @@ def iter_filtered(view: View, run: Run, whole: Answer) -> Iterator[tuple[str, An
     for at in sorted({0, rows.height // 2, rows.height - 1}) if rows.height else ():
         key = ("op",) if view.name == "fix" else select_row_key(view, whole)
         text = build_filter(rows.row(at, named=True), key)
-        if text and all(map(run.has, key)):
+        if text and view.filters == "events" and all(map(run.has, key)):
             yield text, ask(view, [run], Look(filter=text))
 
 
@@ -157,3 +157,17 @@ def test_steps_under_a_filter_are_those_in_which_something_matches() -> None:
     whole, part = (ask(steps, [run], Look(filter=text)).rows for text in ("", "op:norm"))
     assert part["step"].to_list() == whole["step"].to_list()
     assert (part["total_ns"] < whole["total_ns"]).all()
+
+
+@pytest.mark.parametrize(
+    ("view", "text"), [("import", "norm"), ("import", "layer:3"), ("tables", "op:norm"), ("now", "layer:3")]
+)
+def test_a_filter_that_would_do_nothing_is_refused(view: str, text: str) -> None:
+    with pytest.raises(UsageError, match=f"the {view} view"):
+        ask(load_view(view), [decode(steps=6)], Look(filter=text))
+
+
+def test_a_running_sum_of_filtered_rows_in_another_order_is_unknown() -> None:
+    look = Look(filter="norm", sort="count")
+    rows = sort_answer(ask(load_view("kernels"), [decode(steps=6)], look), look).rows
+    assert rows.height == 1 and rows["cumulative_share"].to_list() == [None]
