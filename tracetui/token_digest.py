@@ -117,11 +117,19 @@ def _iter_run_facts(run: Run, file: str, look: Look, others: Sequence[str]) -> I
         yield Fact("run", f"{name}: {_quote(text)}", 2.5 if _RATE_UNIT in name else 5 + at)
     yield from _iter_note_facts("what to fix", fix, 3.5)
     yield from _iter_row_facts("what to fix", _drop_unrecoverable(fix), _FIX_COLUMNS, 4, 3)
+    yield from _iter_slow_step_facts(run, look)
     yield from _iter_row_facts("kernels", kernels, _KERNEL_COLUMNS, 6, 2)
     for at, (name, text) in enumerate(_select_texts(parts, "unknown")):
         yield Fact("not available from this file", f"{name}: {text}", 15 + 4 * at)
     for at, question in enumerate(_iter_next_commands(kernels, file, len(others))):
         yield Fact("next commands", question, 9 + 5 * at)
+
+
+def _iter_slow_step_facts(run: Run, look: Look) -> Iterator[Fact]:
+    """Yield in what the slowest of the slow steps differs from its like; nothing if none is slow."""
+    why = ask(load_view("why"), [run], look)
+    if why.rows.height:
+        yield from _iter_note_facts("slowest step against its like", why, 4.5)
 
 
 def _iter_change_facts(runs: Sequence[Run], files: Sequence[str], look: Look) -> Iterator[Fact]:

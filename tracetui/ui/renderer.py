@@ -186,7 +186,7 @@ class Renderer:
         shows_view = workspace.is_showing_view
         shows_rows = self.main_screen.shows_table and shows_view
         name = next(iter(table.row.values()), None) if workspace.session.look.full_names else None
-        prose = table.sheet.list_hidden_prose(table.cursor, table.columns) if shows_rows else ()
+        prose = self._list_texts_of_row() if shows_rows else ()
         self.main_screen.show_row_in_full(name if isinstance(name, str) and shows_rows else "", prose)
         look = workspace.session.look if shows_view else replace(workspace.session.start, filter="")
         if not shows_view or workspace.view.run_count < 2:  # only comparisons have unchanged rows
@@ -195,6 +195,14 @@ class Renderer:
         message = self.message or alarm or self._find_note()
         line = bands.draw_status(look, self._format_position(), message, self._list_notes(width), width)
         self.main_screen.show_status(line)
+
+    def _list_texts_of_row(self) -> Sequence[tuple[str, str]]:
+        """Return heading and text of what the view says of the row, else of the sentences that are cut."""
+        table, picture = self.table, self._workspace.displayed_picture
+        describe_row = picture.question.view.describe_row if picture is not None else None
+        if describe_row is None or picture is None or table.sheet is not picture.sheet or not table.row:
+            return table.sheet.list_hidden_prose(table.cursor, table.columns)
+        return describe_row(table.row)
 
     def _list_noted_rows(self) -> Mapping[RowKey, str]:
         """Return the notes of the view, which are about its rows at the top level."""

@@ -23,12 +23,12 @@ Such views come after those of tracetui. One that cannot be loaded is left out; 
 - tree: scopes with their inclusive and exclusive time
 - timeline: a flame chart of devices with steps and layers, and of threads with their scopes
 - shapes: time by operand shape, and the rates reached
+- fix: recoverable time of a step, ranked, each item with evidence, advice and what would refute it
 - memory: sizes by name, and how they changed
 - counters: values sampled during the run
 - ranks: work and waiting of each rank per step, skew between ranks, and stragglers with evidence
 - rankmap: a heat map of rank by step, each cell relative to the median of all ranks in its step
 - training: phases of a step, their kernels, matrix products and the rest, softmax against attention
-- fix: recoverable time of a step, ranked, each item with evidence, advice and what would refute it
 - now: the last seconds of a run compared with the whole run, and the last minute as strips
 - roofline: rate of each op against its arithmetic intensity, below the roofs of the device
 - log: lines of the source that are not timings
@@ -36,6 +36,7 @@ Such views come after those of tracetui. One that cannot be loaded is left out; 
 - sections: metallic's own report, from its recording or as printed
 - imported: records read, kept, repaired and dropped
 - detail: distribution, trend over steps, layers, launches
+- why: in what a step differs from the median of its like
 - calls: callers and callees of one scope of the tree
 - diff: two runs side by side: what changed, and whether the evidence supports it
 - waterfall: where the difference of two runs comes from, exactly, bar by bar
@@ -79,7 +80,8 @@ from tracetui.compare.run_sides import map_runs
 from tracetui.look import Look
 from tracetui.views.ink import DrawSize, Line
 
-# A view is one module here and one line in this tuple, in the order of the tabs.
+# A view is one module here and one line in this tuple, in the order of the tabs. The first nine have a tab on
+# every file, the others where the file feeds them, or in the palette alone (`View.tab`).
 VIEWS: Final = (
     "summary",
     "kernels",
@@ -89,12 +91,12 @@ VIEWS: Final = (
     "tree",
     "timeline",
     "shapes",
+    "fix",
     "memory",
     "counters",
     "ranks",
     "rankmap",
     "training",
-    "fix",
     "now",
     "roofline",
     "log",
@@ -102,6 +104,7 @@ VIEWS: Final = (
     "sections",
     "imported",
     "detail",
+    "why",
     "calls",
     "diff",
     "waterfall",
@@ -177,6 +180,7 @@ class View:
     answer: Callable[[Sequence[Run], Look], Answer]
     draw: Callable[[Answer, Look, DrawSize], list[Line]] | None = None  # None: the rows are a table
     needs: frozenset[str] = frozenset()  # columns, kind:NAME, phase:NAME, table:NAME|any, several:NAME, `a|b`
+    tab: Literal["fed", "live", "palette"] = "fed"  # live: offered for a growing run only
     run_count: int = 1  # 2: a baseline and a run to compare; MANY: all, in the order of the files
     shortcut: str = ""  # key that opens it, besides its number among the tabs
     columns: tuple[str, ...] = ()  # by falling importance, for narrow screens; empty: as they come
@@ -186,6 +190,7 @@ class View:
     newest_last: bool = False  # rows are in time order: the last one of a growing run is followed
     has_time_axis: bool = False  # columns of the drawing are times: left and right are earlier and later
     default_group: str = "name"  # grouping of the rows, unless the look has one
+    describe_row: Callable[[Mapping[str, Any]], list[tuple[str, str]]] | None = None  # below the table
     find_focus: Callable[[Answer, Look], Focus] | None = None  # None: the key of the cursor's row
     find_slice_in_cell: Callable[[Answer, Look, DrawSize, int, int], Slice | None] | None = None
     row_key: tuple[str, ...] | None = None  # None: the answer's key; empty: rows have only their order

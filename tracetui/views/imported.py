@@ -62,4 +62,5 @@ VIEW = View(
     filters="rows",
     merging=Merging(_compute_partial, SHAPES, finish_answer),
     columns=("what", "count", "message", "severity", "offsets"),
+    tab="palette",
 )

@@ -225,5 +225,6 @@ VIEW = View(
     needs=frozenset({"dur", "step", "t"}),
     shortcut="f",
     filters="names",
+    tab="live",
     not_merged_because="it shows the last seconds of one run",
 )

@@ -122,4 +122,5 @@ VIEW = View(
     ),
     columns=COLUMNS,
     default_group="op",
+    tab="palette",
 )

@@ -38,4 +38,5 @@ VIEW = View(
     needs=frozenset({"table:any"}),
     filters="rows",
     not_merged_because="tables of a source cannot be summed",
+    tab="palette",
 )

@@ -66,6 +66,10 @@ class Navigation(Controller):
         if number <= len(tabs):
             self._answers.show_session(self._workspace.session.with_view(tabs[number - 1].name))
 
+    def open_view(self, name: str) -> None:
+        """Show a view, which need not have a tab."""
+        self._answers.show_session(self._workspace.session.with_view(name))
+
     def open_tab_at(self, column: int) -> None:
         """Show the view of the tab at a column of the screen, if any."""
         tab = self._renderer.find_tab_at(column)
