@@ -86,13 +86,22 @@ class Sheet(Struct, frozen=True, eq=False):
             look.one_table or look.columns or look.full_names or first
         )
         sorted_by = [column for column, _ in look.sort_orders]
-        if has_room and self.style and self.style.sides:
+        if has_room and self.style and self.style.sides and self._has_other_names:
             columns = self._arrange_side_by_side(width, self.style.sides)
         else:
             columns = self.lay_out_columns(width, first, look.full_names, look.columns)
         if {c.name for c in columns}.issuperset(sorted_by):
             return columns
         return self.lay_out_columns(width, first, look.full_names, look.columns, sorted_by)
+
+    @property
+    def _has_other_names(self) -> bool:
+        """Whether a row has another name on the other side; equal ones need not stand twice."""
+        pair = ("name_a", "name_b")
+        if not set(pair) <= set(self.rows.columns):
+            return True
+        a, b = (self.rows[c] for c in pair)
+        return bool((a != b).any())
 
     def lay_out_columns(
         self,

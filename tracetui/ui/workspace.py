@@ -11,7 +11,7 @@ from tracetui.ui.pages.text_pages import LoadingPage
 from tracetui.ui.question import Picture, Question
 from tracetui.ui.run_info import RunInfo
 from tracetui.ui.screen_options import ScreenOptions
-from tracetui.ui.session import Session
+from tracetui.ui.session import PlaceHistory, Session
 from tracetui.ui.workers.feed import LIVE_BADGE, Feed
 from tracetui.ui.workers.follow_file import FileFollower
 from tracetui.views import View, find_missing_needs, load_view
@@ -36,6 +36,7 @@ class Workspace:
         self.draft: InputDraft | None = None  # the input line, while it is open
         self.opened_runs: tuple[tuple[Run, RunInfo], ...] = ()  # opened later; before those of the feed
         self.is_paused = False
+        self.places = PlaceHistory()
         self._tabs: tuple[object, list[tuple[View, bool]]] = (None, [])  # for a state, see `_list_tabs`
         self.exit_code = 0  # of the first failure
 
@@ -56,8 +57,11 @@ class Workspace:
 
     @property
     def view(self) -> View:
-        loaded = next((v for v in self.views if v.name == self.session.view), None)
-        return loaded or load_view(self.session.view)  # the others may still be loading
+        return self.find_view(self.session.view)
+
+    def find_view(self, name: str) -> View:
+        """Return a view by its name; the others may still be loading."""
+        return next((v for v in self.views if v.name == name), None) or load_view(name)
 
     @property
     def is_showing_view(self) -> bool:

@@ -62,8 +62,9 @@ def _describe_slow_steps(table: pl.DataFrame) -> list[str]:
 
 
 def _select_styles(rows: pl.DataFrame) -> Mapping[str, Sequence[str]]:
-    marks = rows["mark"].to_list() if "mark" in rows.columns else []
-    tones = ["warn" if mark else "" for mark in marks]
+    if "mark" not in rows.columns:
+        return {}
+    tones = ["warn" if mark else "" for mark in rows["mark"]]
     return {"step": tones, "mark": tones, "like_times": tones}
 
 

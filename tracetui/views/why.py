@@ -61,7 +61,9 @@ def _describe_counters(difference: StepDifference) -> list[str]:
 
 def _select_styles(rows: pl.DataFrame) -> Mapping[str, Sequence[str]]:
     """Colour only rows that make up a tenth of the largest difference."""
-    deltas = rows["delta_ns"].to_list() if "delta_ns" in rows.columns else []
+    if "delta_ns" not in rows.columns:
+        return {}
+    deltas = rows["delta_ns"].to_list()
     largest = max(map(abs, deltas), default=0)
     tones = ["" if abs(d) < MIN_CARRIED_SHARE * largest else "bad" if d > 0 else "good" for d in deltas]
     return {"delta_ns": tones, "ratio_times": tones}
