@@ -6,6 +6,7 @@ import json
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import PurePath
 from typing import Any, Final
 
 import polars as pl
@@ -173,8 +174,9 @@ def format_html(content: ReportContent) -> str:
 
 
 def _describe_origin(run: Run) -> str:
-    """Return the model, device and source of a run, in one line."""
+    """Return the model, device and source of a run, in one line; of a file its name, not its folder."""
     entry = describe_run(run, selected=True)
+    entry["source"] = PurePath(run.log.source).name
     values = (entry[key] for key in ("model", "device", "dtype", "quant", "source", "format"))
     return " · ".join(str(value) for value in values if value is not None)
 

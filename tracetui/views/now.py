@@ -52,7 +52,8 @@ def answer(runs: Sequence[Run], look: Look) -> Answer:
         "text": pl.DataFrame({"text": [_join_newest_text(run)]}),
         "late": pl.DataFrame({"text": recent_stats.describe_slow_steps(run)}, schema={"text": pl.String}),
     }
-    note = f"the last {recent_stats.RECENT_S} seconds: {speed.steps:,} steps; times are per token, vs the run"
+    steps = f"{speed.steps:,} step{'s' * (speed.steps != 1)}"
+    note = f"the last {recent_stats.RECENT_S} seconds: {steps}; times are per token, vs the run"
     return Answer(rows, (note,), ("name",), parts)
 
 

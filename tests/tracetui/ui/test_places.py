@@ -86,3 +86,14 @@ def test_the_answer_in_words_is_above_its_table() -> None:
         assert not any("took" in line for line in screen(app)[:4])
 
     play(script, [long_decode(steps=40)], ScreenOptions(view="steps"), size=(120, 30))
+
+
+def test_a_table_has_two_notes_of_a_line_each_and_the_key_to_all() -> None:
+    async def script(app: Explorer, pilot: Pilots) -> None:
+        assert app.workspace.picture is not None
+        notes = app.workspace.picture.answer.notes
+        lines = [line for line in screen(app) if line.startswith(" · ")]
+        assert len(notes) > 2 and len(lines) == 2
+        assert f"i: all {len(notes)} notes" in "".join(screen(app))
+
+    play(script, [long_decode(steps=30, spike=17)], ScreenOptions(view="steps"), size=(90, 60))
