@@ -30,7 +30,10 @@ class Question(Struct, frozen=True, eq=False):
     @classmethod
     def from_session(cls, session: Session, view: View) -> "Question":
         runs, indices = session.list_sources_for(view), session.list_indices_for(view)
-        return cls(view, runs, indices, strip_presentation(session.look))
+        look = strip_presentation(session.look)
+        if look.filter == session.start.filter and view.filters != "events":
+            look = replace(look, filter="")  # given for all views, when the screen was started
+        return cls(view, runs, indices, look)
 
     def is_same(self, other: "Question") -> bool:
         """Whether both have the same answer."""

@@ -22,8 +22,11 @@ from tracetui.analysis.ledger.step_ledger import BOUND
 from tracetui.look import Look
 from tracetui.report_formats import format_report
 from tracetui.samples import SAMPLES, find_sample
+from tracetui.ui.question import Question, make_picture
+from tracetui.ui.session import Session
 from tracetui.ui.sheet import measure_sheet
 from tracetui.views import Answer, View, ask, load_view, load_views, select_row_key, sort_answer
+from tracetui.views.ink import DrawSize
 
 FILTERED = 3  # rows of a view, each selected by a filter of its own
 MOST_EVENTS = 60_000
@@ -171,3 +174,12 @@ def test_a_running_sum_of_filtered_rows_in_another_order_is_unknown() -> None:
     look = Look(filter="norm", sort="count")
     rows = sort_answer(ask(load_view("kernels"), [decode(steps=6)], look), look).rows
     assert rows.height == 1 and rows["cumulative_share"].to_list() == [None]
+
+
+def test_a_filter_given_at_the_start_stops_no_view_that_cannot_use_it() -> None:
+    run = decode(steps=6)
+    session = Session(sources=(run,), view="import", start=Look(filter="norm"))
+    question = Question.from_session(session, load_view("import"))
+    assert (
+        question.look.filter == "" and not make_picture(question, session.look, DrawSize(80, 24)).is_refusal
+    )
