@@ -66,7 +66,8 @@ def _choose_step(args: Namespace) -> None:
     if args.why != "slowest" and not args.why.isdecimal():
         raise UsageError(f"--why {args.why!r} is no step", todo="write its number, or slowest")
     args.view = "why"
-    args.focus += [f"step={args.why}"] if args.why != "slowest" else []
+    if args.why != "slowest":
+        args.focus = [*args.focus, f"step={args.why}"]
 
 
 def _names_file(word: str) -> bool:

@@ -77,3 +77,10 @@ def test_report_steps_with_why_prints_the_difference() -> None:
     for words in (("report", "kernels", sample, "--why", "18"), ("report", "steps", sample, "--why", "x")):
         assert tracetui(*words).returncode == USAGE_EXIT
     assert "step 18 took" in tracetui("digest", sample, "--tokens", "4000").stdout
+
+
+def test_report_steps_with_why_leaves_no_focus_behind() -> None:
+    sample = find_sample("decode")
+    before = tracetui("report", "kernels", sample).stdout
+    tracetui("report", "steps", sample, "--why", "18")
+    assert tracetui("report", "kernels", sample).stdout == before
