@@ -196,7 +196,7 @@ def map_display_names(names: Iterable[str]) -> dict[str, str]:
     forms: dict[str, list[str]] = {}
     for name in dict.fromkeys(names):
         forms.setdefault(name.lstrip(" "), []).append(name)
-    long = dict.fromkeys(islice(filter(_is_unreadable, forms), _MAX_NAMES))
+    long = dict.fromkeys(islice(filter(is_unreadable, forms), _MAX_NAMES))
     short = {
         name: as_
         for name, as_ in shorten_names(long).items()
@@ -209,8 +209,9 @@ def format_display_name(name: str) -> str:
     """Return the display name of one name; it may coincide with that of another."""
     from capture.classify.short_names import shorten_name
 
-    return shorten_name(name) if _is_unreadable(name) else name
+    return shorten_name(name) if is_unreadable(name) else name
 
 
-def _is_unreadable(name: str) -> bool:
+def is_unreadable(name: str) -> bool:
+    """Whether a name is too long, or mangled, to be shown as it is."""
     return len(name) > READABLE_CHARS or name.startswith(_MANGLED_PREFIXES)

@@ -16,15 +16,15 @@ DIFF_ONLY_KEYS: Final = ("comparable", "decision")  # keys of the document that 
 # Columns by the type of their values; the patterns are for columns not listed by name.
 COLUMNS_BY_TYPE: Final[Mapping[str, str]] = {
     "integer": """
-        batch context count count_a count_b depth fastest files files_a files_b half_step layer n_a
-        calls late_calls n_b prompt_tokens rank registers rows shared_bytes slow slowest step steps token
-        tokens
+        batch calls context count count_a count_b depth fastest files files_a files_b half_step late_calls
+        layer median_count n_a n_b prompt_tokens rank registers rows shared_bytes slow slowest step steps
+        token tokens
     """,
     "boolean": """
         constant odd
     """,
     "string": """
-        advice axis basis block bound category cause class client columns confidence device evidence
+        action advice axis basis block bound category cause class client columns confidence device evidence
         false_if finding function fused grid group host id key kind label lane launcher law law_a law_b
         instead layers lens level_a level_b line mark match message metric moved name name_a name_b next
         offsets op outcome outliers part path per phase relation request row scope section selection severity
@@ -33,8 +33,9 @@ COLUMNS_BY_TYPE: Final[Mapping[str, str]] = {
     "number": """
         byte_per_s bytes bytes_per_launch cliff cross cycles_a cycles_b deviation exponent first
         flop_per_s flop_ratio flops flops_per_launch intensity last max mean min p p_adjusted
-        per_step r2 r2_a r2_b scale share_first share_last slope_ratio suspicion time_a_ns time_b_ns
-        time_ratio tokens_per_s
+        like_times per_step r2 r2_a r2_b scale share_first share_last slope_ratio suspicion
+        time_a_ns time_b_ns
+        ratio_times time_ratio tokens_per_s
     """,
     "array": """
         plain_trend trend

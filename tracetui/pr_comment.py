@@ -1,6 +1,6 @@
 """Format a comparison as a pull-request comment: the decision, and folded below it the evidence."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import PurePath
 from typing import Any, Final
 
@@ -93,7 +93,7 @@ def _format_rows(runs: Sequence[Run], look: Look) -> str:
     unchanged_note = f"\n\n{unchanged} {word} the same or undecided." if unchanged else ""
     if not changed.height:
         return f"No row changed with evidence.{unchanged_note}"
-    return f"{_format_rows_table(changed.select(columns))}{unchanged_note}"
+    return f"{_format_rows_table(changed.select(columns), answer.names)}{unchanged_note}"
 
 
 def _is_informative(values: pl.Series) -> bool:
@@ -107,14 +107,16 @@ def _format_interval(row: dict[str, Any]) -> str | None:
     return None if low is None else f"{units.format_difference(low)} … {units.format_difference(high)}"
 
 
-def _format_rows_table(rows: pl.DataFrame) -> str:
+def _format_rows_table(rows: pl.DataFrame, names: Mapping[str, str]) -> str:
     heads = ["95% interval" if c == "interval" else units.format_heading(c) for c in rows.columns]
     rule = ["--:" if rows.schema[c].is_numeric() else ":--" for c in rows.columns]
     lines = [heads, rule]
     for row in rows.head(MAX_ROWS).iter_rows(named=True):
         lines.append(
             [
-                _format_name(str(v)) if c == "name" else escape_text(units.format_cell(c, v))
+                _format_name(names.get(str(v), str(v)))
+                if c == "name"
+                else escape_text(units.format_cell(c, v))
                 for c, v in row.items()
             ]
         )

@@ -6,7 +6,7 @@ import json
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
+from pathlib import PurePath
 from typing import Any, Final
 
 import polars as pl
@@ -16,6 +16,7 @@ from capture.load_runs import format_run_names
 from capture.run import Run
 from capture.spelling import suggest_nearest
 from tracetui import glyphs, markdown, units
+from tracetui.analysis.frames.display_names import select_display_names
 from tracetui.analysis.frames.selection import compute_total_ns
 from tracetui.glyphs import (
     NAME_COLUMNS,
@@ -23,7 +24,6 @@ from tracetui.glyphs import (
     fit_cells,
     fit_sentence,
     is_sentence,
-    map_display_names,
 )
 from tracetui.look import Look
 from tracetui.views import Answer, Source, View, ask, ink, list_heads, select_row_key, sort_answer
@@ -145,7 +145,7 @@ def format_markdown(content: ReportContent) -> str:
     runs = ", ".join(markdown.escape_text(r.name) for r in content.answered_runs)
     lines = [f"### {content.view.title}: {runs}", ""]
     if rows.columns:
-        table = [[units.format_heading(c) for c in rows.columns], *_format_cells(rows)]
+        table = [[units.format_heading(c) for c in rows.columns], *_format_cells(rows, content.answer.names)]
         head, *body = (f"| {' | '.join(map(markdown.escape_text, cells))} |" for cells in table)
         rule = "|".join("--:" if kind.is_numeric() else ":--" for kind in rows.dtypes)
         lines += [head, f"|{rule}|", *body]
@@ -166,7 +166,7 @@ def format_html(content: ReportContent) -> str:
         columns=[
             PageColumn(c, units.format_heading(c), kind.is_numeric()) for c, kind in rows.schema.items()
         ],
-        cells=_format_cells(rows),
+        cells=_format_cells(rows, answer.names),
         values=replace_non_finite(rows).rows(),
         notes=answer.notes[answer.leading_notes :],
     )
@@ -174,8 +174,9 @@ def format_html(content: ReportContent) -> str:
 
 
 def _describe_origin(run: Run) -> str:
-    """Return the model, device and source of a run, in one line."""
+    """Return the model, device and source of a run, in one line; of a file its name, not its folder."""
     entry = describe_run(run, selected=True)
+    entry["source"] = PurePath(run.log.source).name
     values = (entry[key] for key in ("model", "device", "dtype", "quant", "source", "format"))
     return " · ".join(str(value) for value in values if value is not None)
 
@@ -207,7 +208,7 @@ def _format_text_table(rows: pl.DataFrame, content: ReportContent) -> tuple[str,
     """Return the rows as aligned text, numbers to the right, and the number of columns left out."""
     if not rows.columns:
         return "", 0
-    cells = [[units.format_heading(c) for c in rows.columns], *_format_cells(rows)]
+    cells = [[units.format_heading(c) for c in rows.columns], *_format_cells(rows, content.answer.names)]
     widths = {c: max(count_cells(row[i]) for row in cells) for i, c in enumerate(rows.columns)}
     if content.cut:
         widths = _fit_widths(widths, rows, content)
@@ -247,8 +248,8 @@ def _widen_cut(widths: Mapping[str, int], natural: Mapping[str, int], room: int)
     return wider
 
 
-def _format_cells(rows: pl.DataFrame) -> list[list[str]]:
-    rows = _with_display_names(rows)
+def _format_cells(rows: pl.DataFrame, names: Mapping[str, str]) -> list[list[str]]:
+    rows = _with_display_names(rows, names)
     return [[_format_cell(c, v) for c, v in zip(rows.columns, row, strict=True)] for row in rows.iter_rows()]
 
 
@@ -256,13 +257,12 @@ def _format_cell(column: str, value: Any) -> str:
     return glyphs.draw_sparkline(value, 20) if isinstance(value, list) else units.format_cell(column, value)
 
 
-def _with_display_names(rows: pl.DataFrame) -> pl.DataFrame:
+def _with_display_names(rows: pl.DataFrame, names: Mapping[str, str]) -> pl.DataFrame:
     """Return the rows with long kernel names shortened; different names stay different."""
     columns = [c for c in rows.columns if c in NAME_COLUMNS and rows.schema[c] in (pl.String, pl.Categorical)]
     rows = rows.with_columns(pl.col(columns).cast(pl.String))
-    names = chain(*(rows[c].unique(maintain_order=True).drop_nulls() for c in columns))
-    display_names = map_display_names(names)
-    return rows.with_columns(pl.col(columns).replace(display_names)) if display_names else rows
+    short = select_display_names(rows, names)
+    return rows.with_columns(pl.col(columns).replace(short)) if short else rows
 
 
 def _format_pull_request_comment(runs: Sequence[Run], look: Look) -> str:

@@ -16,7 +16,6 @@ import polars as pl
 
 from capture.run import Run
 from tracetui import units
-from tracetui.glyphs import map_display_names
 from tracetui.look import Look
 from tracetui.views import Answer, ask, load_view
 
@@ -118,11 +117,19 @@ def _iter_run_facts(run: Run, file: str, look: Look, others: Sequence[str]) -> I
         yield Fact("run", f"{name}: {_quote(text)}", 2.5 if _RATE_UNIT in name else 5 + at)
     yield from _iter_note_facts("what to fix", fix, 3.5)
     yield from _iter_row_facts("what to fix", _drop_unrecoverable(fix), _FIX_COLUMNS, 4, 3)
+    yield from _iter_slow_step_facts(run, look)
     yield from _iter_row_facts("kernels", kernels, _KERNEL_COLUMNS, 6, 2)
     for at, (name, text) in enumerate(_select_texts(parts, "unknown")):
         yield Fact("not available from this file", f"{name}: {text}", 15 + 4 * at)
     for at, question in enumerate(_iter_next_commands(kernels, file, len(others))):
         yield Fact("next commands", question, 9 + 5 * at)
+
+
+def _iter_slow_step_facts(run: Run, look: Look) -> Iterator[Fact]:
+    """Yield in what the slowest of the slow steps differs from its like; nothing if none is slow."""
+    why = ask(load_view("why"), [run], look)
+    if why.rows.height:
+        yield from _iter_note_facts("slowest step against its like", why, 4.5)
 
 
 def _iter_change_facts(runs: Sequence[Run], files: Sequence[str], look: Look) -> Iterator[Fact]:
@@ -166,10 +173,10 @@ def _iter_row_facts(
     """Yield one fact per row, in the order of the answer, with short unique names."""
     rows = answer.rows.select(c for c in columns if c in answer.rows.columns).head(_MAX_ROWS)
     rows = rows.with_columns(pl.col(pl.Categorical).cast(pl.String))
-    names = rows["name"].drop_nulls() if "name" in rows.columns else ()
-    short = map_display_names(names)
     for at, row in enumerate(rows.iter_rows(named=True)):
-        values = {c: short.get(v, v) if c == "name" else v for c, v in row.items() if v not in (None, "")}
+        values = {
+            c: answer.names.get(v, v) if c == "name" else v for c, v in row.items() if v not in (None, "")
+        }
         cells = (f"{c.removesuffix('_ns')} {_format_fact_cell(c, v)}" for c, v in values.items())
         yield Fact(heading, ", ".join(cells), first + step * at)
 

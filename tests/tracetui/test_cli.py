@@ -65,7 +65,7 @@ def test_steps_are_chosen_by_number_or_by_their_state() -> None:
 def test_a_report_without_a_view_is_the_summary() -> None:
     for file in ("sample:decode", PROFILE):
         assert tracetui("report", file).stdout == tracetui("report", "summary", file).stdout != ""
-    assert "no view is called" in tracetui("report", "absent.json").stderr
+    assert "absent.json: no such file" in tracetui("report", "absent.json").stderr
 
 
 @pytest.mark.parametrize(

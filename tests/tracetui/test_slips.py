@@ -66,3 +66,9 @@ def test_the_version_names_its_parts() -> None:
     assert lines[0] == f"tracetui {version('tracetui')}" == tracetui("--version").stdout.strip()
     assert f"polars {version('polars')}" in lines and f"textual {version('textual')}" in lines
     assert lines[1].startswith("Python 3.")
+
+
+def test_a_report_of_an_absent_file_says_that_it_is_absent() -> None:
+    done = tracetui("report", "absent.json")
+    assert done.returncode != 0 and "absent.json: no such file" in done.stderr
+    assert "did you mean kernels" in tracetui("report", "kernles", "absent.json").stderr

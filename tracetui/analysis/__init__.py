@@ -24,6 +24,7 @@ roofline: rates of work, their share of the roof, and what bounds them
 sections: the report of metallic, recomputed from a recording
 shapes: operand shapes with counts and rates
 slices: find and move between single slices of a timeline
+slow_steps: steps against their like, and in what a slow one differs
 slow_tokens: why a token came late
 summary: metadata, steps, devices and where the time went
 timeline: lanes, slices and gaps of a time window

@@ -119,7 +119,20 @@ def compute_kernel_table(run: Run, look: Look) -> pl.DataFrame:
             while len(cache) > MAX_CACHED_TABLES:
                 cache.pop(next(iter(cache)), None)
     table = with_shares(table, look.group or "name", _compute_share_base(run, look, cached))
+    if look.filter or look.where:
+        table = _with_unfiltered_cumulative_shares(run, look, table)
     return divide_totals(table, compute_divisor(run, look))
+
+
+def _with_unfiltered_cumulative_shares(run: Run, look: Look, table: pl.DataFrame) -> pl.DataFrame:
+    """Return the table with cumulative shares among all rows; null for a row that a filter shows in part."""
+    group = look.group or "name"
+    everything = compute_total_table(run, replace(look, filter="", where=(), per="total"))
+    everything = everything.select(group, all_ns="total_ns", among_all="cumulative_share")
+    table = table.join(everything, on=group, how="left", nulls_equal=True, maintain_order="left")
+    is_whole = pl.col("total_ns") == pl.col("all_ns")
+    table = table.with_columns(cumulative_share=pl.when(is_whole).then("among_all"))
+    return table.drop("all_ns", "among_all")
 
 
 class _GroupStats(Struct, frozen=True, eq=False):
@@ -127,7 +140,6 @@ class _GroupStats(Struct, frozen=True, eq=False):
 
     table: pl.DataFrame
     kinds: pl.DataFrame  # distinct combinations of group, name and op
-    steps: int | None  # of all rows; None if there is no trend
 
 
 def _measure_groups(run: Run, look: Look) -> _GroupStats:
@@ -145,11 +157,13 @@ def _measure_groups(run: Run, look: Look) -> _GroupStats:
     table = sums.join(_compute_quantiles(run, rows, group), on=group, how="left", nulls_equal=True)
     kinds = label_sums.select(dict.fromkeys((group, "name", *select_existing(run, ("op",)))).keys()).unique()
     if not run.has("step") or group == "step":
-        return _GroupStats(table, kinds, None)
+        return _GroupStats(table, kinds)
     timed, numbers = collect_step_times(timed_rows.lazy(), group)
+    if look.filter or look.where:  # the cells of a trend are those of all rows
+        everything = select_in_steps(run, replace(look, filter="", where=()))
+        numbers = collect_step_times(with_group(run, everything, group), group)[1]
     trends = compute_step_trends(run, timed, numbers, group)
-    table = table.join(trends, on=group, how="left", nulls_equal=True)
-    return _GroupStats(table, kinds, numbers.len())
+    return _GroupStats(table.join(trends, on=group, how="left", nulls_equal=True), kinds)
 
 
 def _sum_chunk(
@@ -196,16 +210,7 @@ def _filter_measured(run: Run, look: Look, stats: _GroupStats) -> pl.DataFrame |
     if (groups["fits"] != groups["all_fit"]).any():
         return None
     matching = groups.filter("fits").select(group)
-    table = drop_unknown_rates(stats.table.join(matching, on=group, how="semi", nulls_equal=True))
-    if stats.steps is None or table.height == stats.table.height:
-        return table
-    rows = with_group(run, select_in_steps(run, replace(look, filter="")), group)
-    rows = rows.filter(pl.col(group).is_in(matching[group].implode(), nulls_equal=True))
-    timed, numbers = collect_step_times(rows, group)
-    if numbers.len() == stats.steps:  # the cells of a trend depend on the steps
-        return table
-    new_trends = compute_step_trends(run, timed, numbers, group)
-    return table.drop("trend").join(new_trends, on=group, how="left", nulls_equal=True)
+    return drop_unknown_rates(stats.table.join(matching, on=group, how="semi", nulls_equal=True))
 
 
 def compute_total_table(run: Run, look: Look) -> pl.DataFrame:

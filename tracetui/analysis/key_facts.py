@@ -10,6 +10,7 @@ import polars as pl
 from capture.run import Run
 from tracetui import units
 from tracetui.analysis import growth, ranks
+from tracetui.analysis.frames.display_names import format_name, map_kernel_names
 from tracetui.analysis.frames.run_memo import cache_per_run
 from tracetui.analysis.frames.selection import is_change, list_ranks, name_work, select_timed
 from tracetui.analysis.kernels import compute_total_tables
@@ -22,7 +23,6 @@ from tracetui.analysis.time.idle_gaps import find_gaps, sum_by_cause
 from tracetui.analysis.time.step_sampling import compute_coverage
 from tracetui.analysis.time.step_table import build_step_facts, compute_decode_rate, compute_step_table
 from tracetui.analysis.vitals import describe_server_status
-from tracetui.glyphs import format_display_name
 from tracetui.look import Look
 
 # facts
@@ -310,5 +310,6 @@ def _suggest_largest(run: Run) -> Iterator[Suggestion]:
     (table,) = compute_total_tables(run, Look(), ["name"])
     for name, share in table.select("name", "share").head(1).iter_rows():
         if name is not None and share is not None:
-            text = f"{format_display_name(str(name))} takes {units.format_share(share)} of the time"
+            short = format_name(str(name), map_kernel_names([run]))
+            text = f"{short} takes {units.format_share(share)} of the time"
             yield Suggestion("kernels", text)

@@ -60,7 +60,8 @@ def _compute_deviations(run: Run, look: Look, column: str) -> pl.DataFrame:
     by_step = ["layer", column, "step"] if run.has("step") and column != "step" else ["layer", column]
     in_steps = group_by_packed_key(rows, by_step, (pl.col("dur").sum(),))
     typical = in_steps.group_by("layer", column).agg(pl.col("dur").median().alias("typical_ns"))
-    typical = typical.join(_find_layer_kinds(rows), on="layer", how="left", nulls_equal=True)
+    everything = _select_rows(run, Look(lens=look.lens, phase=look.phase, window=look.window), column)
+    typical = typical.join(_find_layer_kinds(everything), on="layer", how="left", nulls_equal=True)
     value = pl.col("typical_ns")
     median = value.median().over(column, "kind")
     off = value - median

@@ -4,6 +4,7 @@ Kernels without a scope are placed by kind of step, kind of layer and op.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 import polars as pl
@@ -116,7 +117,12 @@ def compute_tree_table(run: Run, look: Look) -> pl.DataFrame:
     A scope that was itself measured has that time; any other has the sum of its contents, also a cover: a
     span on a device that also reports its kernels, such as an annotation or a wait.
     """
-    return build_tree(compute_leaves(run, look))
+    tree = build_tree(compute_leaves(run, look))
+    if not (look.filter or look.where):
+        return tree
+    everything = build_tree(compute_leaves(run, replace(look, filter="", where=())))
+    total = pl.lit(everything.filter(depth=0)["inclusive_ns"].sum())
+    return tree.with_columns(share=pl.when(total > 0).then(pl.col("inclusive_ns") / total))
 
 
 def compute_leaves(run: Run, look: Look) -> pl.DataFrame:

@@ -144,6 +144,11 @@ class AnswerUpdater:
 
     def show_session(self, session: Session) -> None:
         """Replace the session, go to the page of its view, and update the picture."""
+        self._workspace.places.leave(self._workspace.session, session)
+        self.show_place(session)
+
+    def show_place(self, session: Session) -> None:
+        """Show a session without a new entry in the history of places."""
         other_view = session.view != self._workspace.session.view
         before = self._workspace.question if self._workspace.picture is not None else None
         self._workspace.session = session

@@ -30,7 +30,7 @@ from tracetui.ui.tour import Tour
 from tracetui.ui.workers.feed import Feed
 from tracetui.ui.workers.follow_file import FileFollower
 from tracetui.ui.workers.read_files import FileReader
-from tracetui.ui.workspace import Workspace
+from tracetui.ui.workspace import ALWAYS_SHOWN_TABS, Workspace
 
 __all__ = ["Explorer", "ScreenOptions", "run"]
 
@@ -147,9 +147,9 @@ class Explorer(App[None]):
             text = key.help if key.help.startswith(key.short) else f"{key.short}: {key.help}"
             run = partial(self.keyboard.run_command, key.command)
             yield build_palette_entry(key_table.format_keys(key), text, run)
-        for number, view in enumerate(workspace.tabs, 1):
-            digit = str(number) if number <= 9 else _NO_KEY
-            yield build_palette_entry(digit, f"view: {view.title}", partial(navigation.open_tab, number))
+        for number, view in enumerate(workspace.offered_views, 1):
+            digit = str(number) if number <= ALWAYS_SHOWN_TABS else _NO_KEY
+            yield build_palette_entry(digit, f"view: {view.title}", partial(navigation.open_view, view.name))
         picture = workspace.displayed_picture
         for column in picture.sheet.sortable if picture is not None else ():
             text = f"sort by {units.format_heading(column)}"

@@ -26,6 +26,11 @@ KEYS: Final = (
     KeyBinding("shift+tab", "previous_view", "previous view", "previous view", label="Shift+Tab"),
     KeyBinding("enter", "enter", "into the row", "into the row or cell", "rows", "Enter"),
     KeyBinding("escape,backspace", "back", "out", "clear the filter, then go one level up", label="Esc"),
+    KeyBinding("ctrl+o,alt+left", "place_before", "back to before",
+               "the place before, with its filter and cursor", "rows", "Ctrl+O"),
+    KeyBinding("ctrl+n,alt+right", "place_after", "forward again", "forward again, after Ctrl+O", "rows",
+               "Ctrl+N"),
+    KeyBinding("i", "notes", "notes", "all notes on this view, in full", "rows"),
     KeyBinding("slash", "filter", "filter",
                "filter rows: regular expression, op:attn, share:>5; in the list of runs: a path", "rows",
                "/"),
@@ -58,8 +63,6 @@ KEYS: Final = (
     KeyBinding("b", "pin", "baseline", "make this run the baseline that others are compared with", "rows"),
     KeyBinding("a", "changed", "changed only", "in a comparison: only rows that changed, or all", "rows"),
     KeyBinding("F", "fix", "what to fix", "what to fix first in this run", "rows"),
-    KeyBinding("f", "now", "now", "the present: the last seconds compared with the run, and the last minute",
-               "rows"),
     KeyBinding("m", "mark", "mark", "mark the row (saved); charts show the marked rows", "rows"),
     KeyBinding("A", "note", "note", "write a note about the row (saved, shown in the line below)", "rows"),
     KeyBinding("M", "link", "link marked", "link two marked rows as the same work; unlink a linked one",
@@ -81,6 +84,8 @@ KEYS: Final = (
     KeyBinding("ctrl+u", "half_up", "half a page up", "half a page up", "rows", "Ctrl+U"),
     KeyBinding("g,home", "first", "first row", "first row; start of a timeline", "rows", "g Home"),
     KeyBinding("G,end", "last", "last row", "last row; end of a timeline", "rows", "G End"),
+    KeyBinding("f", "now", "now", "the present: the last seconds compared with the run, and the last minute",
+               "live"),
     KeyBinding("c", "mode", "capture mode", "capture in another way: spans, windows, continuous", "live"),
     KeyBinding("colon", "prompt", "prompt", "a new prompt for the engine", "live", ":"),
     KeyBinding("R", "restart", "restart", "restart the engine; the old run stays for d", "live"),
@@ -121,7 +126,7 @@ ENGINE_FOOTERS: Final[Mapping[str, Mapping[str, str]]] = {
     "dead": {"restart": "restart", "engine": "options", "output": "output"},
 }
 MORE_FOOTER: Final = (
-    "runs", "now", "columns", "phase", "per", "lens", "sort", "mark", "full_names", "copy_row",
+    "runs", "columns", "phase", "per", "lens", "sort", "mark", "full_names", "copy_row",
 )  # fmt: skip
 
 # Commands on the displayed picture: they wait until it answers the question of the session.

@@ -190,6 +190,8 @@ class Controllers:
             "next_view": partial(navigation.open_neighbour, 1),
             "previous_view": partial(navigation.open_neighbour, -1),
             "back": navigation.go_back,
+            "place_before": partial(navigation.go_to_place, -1),
+            "place_after": partial(navigation.go_to_place, 1),
         }
 
     def _build_others(self) -> dict[str, Action]:
@@ -199,6 +201,7 @@ class Controllers:
             "help": self.navigation.toggle_help,
             "enter": self._enter_row,
             "filter": self._open_filter,
+            "notes": self.navigation.toggle_notes,
             "mark": rows.toggle_mark,
             "note": rows.open_note,
             "link": rows.toggle_link,

@@ -15,6 +15,7 @@ from tracetui.ui.widgets import LinePane, Pane, TablePane
 from tracetui.views.ink import Line, Span
 
 LEAST_SIZE: Final = (20, 5)  # a smaller screen shows a message only
+LEAD_LEAST_PART: Final = 5  # the answer in words takes at most a fifth of the screen
 TABS_LEAST_HEIGHT: Final = 9  # lower screens have no tabs
 
 
@@ -26,13 +27,13 @@ class MainScreen(Screen[None]):
     def __init__(self, painter: Painter) -> None:
         super().__init__()
         self.table = TablePane(painter, id="table")
-        self.drawing, self._name_lines, self._too_small = (
-            LinePane(painter, id=name) for name in ("drawing", "full", "small")
+        self.drawing, self._lead, self._name_lines, self._too_small = (
+            LinePane(painter, id=name) for name in ("drawing", "lead", "full", "small")
         )
         self._head, self._tabs, self._tour, self._status, self._foot = (
             LinePane(painter, "bar", id=name) for name in ("header", "tabs", "tour", "status", "footer")
         )
-        for hidden in (self.drawing, self._name_lines, self._tour):
+        for hidden in (self.drawing, self._lead, self._name_lines, self._tour):
             _set_display(hidden, False)
         self._cursor_line: int | None = None  # line of the drawing
         self._full_sheet = self.table.sheet  # whose row is shown in full
@@ -41,7 +42,7 @@ class MainScreen(Screen[None]):
         self._is_other_question = self._is_other_view = False
 
     def compose(self) -> ComposeResult:
-        yield from (self._head, self._tabs, self.table, self.drawing, self._name_lines)
+        yield from (self._head, self._tabs, self._lead, self.table, self.drawing, self._name_lines)
         yield from (self._tour, self._status, self._foot, self._too_small)
 
     @property
@@ -61,6 +62,7 @@ class MainScreen(Screen[None]):
 
     def show_drawing(self, lines: Sequence[Line], keep_top: bool = False) -> None:
         """Show lines, scrolled so that the one with the cursor is visible."""
+        self.show_lead(())
         self.show_pane(table=False)
         self._cursor_line = find_cursor_line(lines)
         self.drawing.show(lines, self._compute_top(keep_top))
@@ -90,6 +92,18 @@ class MainScreen(Screen[None]):
         self._head.show([head])
         self._tabs.show([tabs])
         self._foot.show([keys])
+
+    def show_lead(self, notes: Sequence[str]) -> None:
+        """Show above the table the notes that are the answer itself; indented ones are details."""
+        room = max(1, self.size.width - 2)
+        lines: list[Line] = []
+        for note in notes:
+            indent = note[: len(note) - len(note.lstrip())]
+            parts = wrap(note.strip(), max(1, room - len(indent) - 2)) or [""]
+            style = "dim" if indent else "bold"
+            lines += [(Span(f" {indent}{'  ' if i else ''}{part}", style),) for i, part in enumerate(parts)]
+        most = max(1, self.size.height // LEAD_LEAST_PART)
+        self._show_in_height(self._lead, lines[:most], len(lines[:most]))
 
     def show_row_in_full(self, name: str, texts: Sequence[tuple[str, str]] = ()) -> None:
         """Show below the table what it cuts of a row: its name, and sentences, each with its heading."""

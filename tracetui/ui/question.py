@@ -11,7 +11,7 @@ from capture.tasks import check_cancelled
 from tracetui.compare.run_sides import Sides, map_runs
 from tracetui.look import Look
 from tracetui.ui.session import Session
-from tracetui.ui.sheet import EMPTY, Sheet, find_display_names, measure_sheet
+from tracetui.ui.sheet import EMPTY, Sheet, measure_sheet
 from tracetui.ui.workers.restore_steps import restore_all_steps, restore_range
 from tracetui.views import Answer, Source, View, are_runs, ask, sort_answer
 from tracetui.views.ink import DrawSize, Line
@@ -30,7 +30,10 @@ class Question(Struct, frozen=True, eq=False):
     @classmethod
     def from_session(cls, session: Session, view: View) -> "Question":
         runs, indices = session.list_sources_for(view), session.list_indices_for(view)
-        return cls(view, runs, indices, strip_presentation(session.look))
+        look = strip_presentation(session.look)
+        if look.filter == session.start.filter and view.filters != "events":
+            look = replace(look, filter="")  # given for all views, when the screen was started
+        return cls(view, runs, indices, look)
 
     def is_same(self, other: "Question") -> bool:
         """Whether both have the same answer."""
@@ -99,7 +102,7 @@ def make_picture(question: Question, look: Look, size: DrawSize, previous: Pictu
     else:
         answer = sort_answer(raw_answer, look)
         columns, style = answer.columns or view.columns, answer.table_style or view.table_style
-        names = find_display_names(raw_answer.rows) if previous is None else previous.sheet.display_names
+        names = raw_answer.names
         sheet = measure_sheet(answer.rows, answer.key, columns, style, view.label_column, names)
     check_cancelled()
     lines = None if view.draw is None or answer.missing else view.draw(answer, look, size)

@@ -11,7 +11,7 @@ from tracetui.ui.main_screen import MainScreen
 from tracetui.ui.pages import ListPage, ViewPage, bands, input_draft
 from tracetui.ui.pages.help_page import GuidePage, HelpPage, list_view_keys
 from tracetui.ui.pages.text_pages import LoadingPage, OutputPage, RefusedPage, draw_doubts, draw_notes
-from tracetui.ui.session import RowKey
+from tracetui.ui.session import HistoryEntry, RowKey
 from tracetui.ui.sheet import measure_sheet
 from tracetui.ui.widgets import TablePane
 from tracetui.ui.workspace import Workspace
@@ -70,6 +70,7 @@ class Renderer:
             answer = page.answer(session)
             look = replace(session.look, sort=None, chosen=(), columns=(), one_table=True, full_names=False)
             sheet = measure_sheet(answer.rows, page.columns[:1], page.columns)
+            self.main_screen.show_lead(())
             self.main_screen.show_pane(table=True)
             self.table.show(sheet, look, row, answer.notes)
         elif not isinstance(page, ViewPage):
@@ -108,12 +109,14 @@ class Renderer:
         if self._workspace.has_unread_doubts:
             self.main_screen.show_drawing(draw_doubts(picture.raw_answer.doubts, width))
         elif picture.lines is None:
-            view, notes, noted = picture.question.view, picture.answer.notes, self._list_noted_rows()
+            view, noted, lead = picture.question.view, self._list_noted_rows(), picture.answer.leading_notes
+            notes = picture.answer.notes[lead:]
             follow = self._workspace.live is not None and view.newest_last and look.sort is None
             # At first the cursor is on the newest row.
             is_first_time = follow and view.name not in self._workspace.session.looks
             row = None if grown else FAR_LINES if is_first_time else look.cursor[0]
             self.main_screen.show_pane(table=True)
+            self.main_screen.show_lead(picture.answer.notes[:lead])
             self.table.show(picture.sheet, look, row, notes, follow=follow, noted=noted)
         else:
             lines = picture.lines or draw_notes(picture.answer.notes, width)
@@ -137,7 +140,9 @@ class Renderer:
         displayed = [(session.runs[i], session.infos[i]) for i in indices]
         is_written = not count or count - 1 in (indices or (session.current,))
         badge = live.badge + ", held" * workspace.is_paused if live is not None and is_written else ""
-        head = bands.draw_header(session.run, session.info, session.look.lens, width, place, badge, displayed)
+        head = bands.draw_header(
+            session.run, session.info, session.look.lens, width, place, badge, displayed, self._list_places()
+        )
         tabs = bands.draw_tabs(workspace.tab_titles, workspace.tab_index, width)
         if workspace.draft is not None:
             foot = input_draft.draw_draft(workspace.draft, width)
@@ -145,6 +150,20 @@ class Renderer:
             foot = bands.draw_footer(width, self._describe_context(), workspace.options.keys)
         self.main_screen.show_bands(head, tabs, foot)
         self.show_status()
+
+    def _list_places(self) -> list[str]:
+        """Return the view of the tab and the rows that were entered from it."""
+        workspace, session = self._workspace, self._workspace.session
+        if not workspace.is_showing_view or not workspace.views:
+            return []
+        trail = [*session.trail, HistoryEntry(session.view, session.look)]
+        names = workspace.picture.raw_answer.names if workspace.picture is not None else {}
+        places, before = [workspace.find_view(trail[0].view).title], trail[0].look.focus_values
+        for entry in trail[1:]:
+            now = entry.look.focus_values
+            places += [_format_place(k, v, names) for k, v in now.items() if before.get(k, ()) != v]
+            before = now
+        return places
 
     def find_tab_at(self, column: int) -> int | None:
         """Return the number of the tab at a column of the tab line, or None."""
@@ -186,7 +205,7 @@ class Renderer:
         shows_view = workspace.is_showing_view
         shows_rows = self.main_screen.shows_table and shows_view
         name = next(iter(table.row.values()), None) if workspace.session.look.full_names else None
-        prose = table.sheet.list_hidden_prose(table.cursor, table.columns) if shows_rows else ()
+        prose = self._list_texts_of_row() if shows_rows else ()
         self.main_screen.show_row_in_full(name if isinstance(name, str) and shows_rows else "", prose)
         look = workspace.session.look if shows_view else replace(workspace.session.start, filter="")
         if not shows_view or workspace.view.run_count < 2:  # only comparisons have unchanged rows
@@ -195,6 +214,14 @@ class Renderer:
         message = self.message or alarm or self._find_note()
         line = bands.draw_status(look, self._format_position(), message, self._list_notes(width), width)
         self.main_screen.show_status(line)
+
+    def _list_texts_of_row(self) -> Sequence[tuple[str, str]]:
+        """Return heading and text of what the view says of the row, else of the sentences that are cut."""
+        table, picture = self.table, self._workspace.displayed_picture
+        describe_row = picture.question.view.describe_row if picture is not None else None
+        if describe_row is None or picture is None or table.sheet is not picture.sheet or not table.row:
+            return table.sheet.list_hidden_prose(table.cursor, table.columns)
+        return describe_row(table.row)
 
     def _list_noted_rows(self) -> Mapping[RowKey, str]:
         """Return the notes of the view, which are about its rows at the top level."""
@@ -219,7 +246,8 @@ class Renderer:
     def _list_notes(self, width: int) -> Sequence[str]:
         workspace, session = self._workspace, self._workspace.session
         shows_view, last = workspace.is_showing_view, len(session.runs) - 1
-        notes = workspace.picture.answer.notes if workspace.picture is not None and shows_view else ()
+        answer = workspace.picture.answer if workspace.picture is not None and shows_view else None
+        notes = answer.notes[answer.leading_notes :] if answer is not None else ()
         is_growing = workspace.is_growing and last in self._list_displayed_runs()
         if is_growing and session.infos[last].steps and workspace.view.run_count > 1:
             step = session.infos[last].steps[-1]
@@ -234,3 +262,9 @@ class Renderer:
             return ""
         is_random = str(session.run.meta.get("weights") or "").startswith("random")
         return "" if is_random else live.model_text
+
+
+def _format_place(column: str, value: object, names: Mapping[str, str]) -> str:
+    """Return an entered row as a title has it: a name as it is shown, a number with its column."""
+    text = str(max(value, key=len) if isinstance(value, tuple) and value else value).strip()
+    return f"{column} {text}" if isinstance(value, int) or value is None else names.get(text, text)

@@ -1,8 +1,11 @@
-"""The state that keys change: open runs, the current view, a look per view, remarks, the way back. Pure."""
+"""The state that keys change: runs, the view, a look per view, remarks, the ways back. Pure."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple
+
+from msgspec import Struct
+from msgspec import field as struct_field
 
 from capture.run import Run
 from tracetui.compare.run_sides import Sides
@@ -12,6 +15,8 @@ from tracetui.views import Focus, ManyFiles, Source, View, are_runs, find_files,
 
 # These fields of a look hold in every view; the others belong to the view in which they were set.
 SHARED_FIELDS: Final = ("lens", "phase", "per", "window", "steady", "zoom", "full_names", "terms")
+
+MOST_PLACES: Final = 64  # that the history keeps
 
 RowKey = tuple[Any, ...]  # the values of the key columns
 
@@ -218,3 +223,67 @@ class Session:
         was_newest = bool(self.sources) and self.current == len(self.sources) - 1
         current = len(sources) - 1 if was_newest else min(self.current, max(0, len(sources) - 1))
         return replace(self, sources=tuple(sources), infos=tuple(infos), current=current)
+
+
+class Place(Struct, frozen=True, eq=False):
+    """A view of a run with the looks of all views; runs are kept by name, since they may grow."""
+
+    run: tuple[str, str]  # file and name of the run
+    view: str
+    looks: Mapping[str, Look]
+    trail: tuple[HistoryEntry, ...]
+
+    @classmethod
+    def from_session(cls, session: Session) -> "Place":
+        run = session.run
+        name = (run.log.source, run.name) if run is not None else ("", "")
+        return cls(name, session.view, session.looks, session.trail)
+
+    def is_at(self, other: "Place") -> bool:
+        """Whether both are the same place: run, view, entered rows; filter and cursor may differ."""
+        return (self.run, self.view, self._entered_rows) == (other.run, other.view, other._entered_rows)
+
+    @property
+    def _entered_rows(self) -> tuple[object, ...]:
+        look = self.looks.get(self.view)
+        return look.focus if look is not None else ()
+
+    def restore(self, session: Session) -> Session | None:
+        """Return the session at this place; None if its run is no longer open."""
+        runs = [(run.log.source, run.name) for run in session.runs]
+        if self.run not in runs:
+            return None
+        looks = {**session.looks, **self.looks}
+        return replace(session, current=runs.index(self.run), view=self.view, looks=looks, trail=self.trail)
+
+
+class PlaceHistory(Struct):
+    """Places before and after the present one, nearest last."""
+
+    back: list[Place] = struct_field(default_factory=list)
+    forward: list[Place] = struct_field(default_factory=list)
+
+    def leave(self, before: Session, after: Session) -> None:
+        """Note the place that is left, if another one is entered; there is no way forward from there."""
+        old, new = Place.from_session(before), Place.from_session(after)
+        if before.runs and not old.is_at(new):
+            self.back = [*self.back, old][-MOST_PLACES:]
+            self.forward.clear()
+
+    def go_back(self, session: Session) -> Session | None:
+        """Return the session at the place before; None if there is none."""
+        return _move(session, self.back, self.forward)
+
+    def go_forward(self, session: Session) -> Session | None:
+        """Return the session at the place that was left by going back; None if there is none."""
+        return _move(session, self.forward, self.back)
+
+
+def _move(session: Session, source: list[Place], target: list[Place]) -> Session | None:
+    here = Place.from_session(session)
+    while source:
+        moved = source.pop().restore(session)
+        if moved is not None:
+            target.append(here)
+            return moved
+    return None

@@ -6,19 +6,20 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import chain, takewhile
+from types import MappingProxyType
 from typing import Any, Final
 
 import polars as pl
 from msgspec import Struct, field
 
 from tracetui import glyphs, units
+from tracetui.analysis.frames.display_names import select_display_names
 from tracetui.glyphs import (
     NAME_COLUMNS,
     count_cells,
     fit_cells,
     fit_sentence,
     is_sentence,
-    map_display_names,
 )
 from tracetui.look import Look
 from tracetui.views import TableStyle
@@ -71,7 +72,8 @@ class Sheet(Struct, frozen=True, eq=False):
     columns: tuple[SheetColumn, ...]  # in their order; the naming column first
     rank: tuple[str, ...]  # by falling importance
     style: TableStyle | None = None
-    display_names: Mapping[str, str] = field(default_factory=dict)  # short names of kernels
+    display_names: Mapping[str, str] = field(default_factory=dict)  # of the rows, where they differ
+    all_names: tuple[str, ...] = ()  # display names of the runs: names are cut to differ from all of them
     default_order: SortOrder | None = None  # by which the rows came
 
     @property
@@ -84,13 +86,22 @@ class Sheet(Struct, frozen=True, eq=False):
             look.one_table or look.columns or look.full_names or first
         )
         sorted_by = [column for column, _ in look.sort_orders]
-        if has_room and self.style and self.style.sides:
+        if has_room and self.style and self.style.sides and self._has_other_names:
             columns = self._arrange_side_by_side(width, self.style.sides)
         else:
             columns = self.lay_out_columns(width, first, look.full_names, look.columns)
         if {c.name for c in columns}.issuperset(sorted_by):
             return columns
         return self.lay_out_columns(width, first, look.full_names, look.columns, sorted_by)
+
+    @property
+    def _has_other_names(self) -> bool:
+        """Whether a row has another name on the other side; equal ones need not stand twice."""
+        pair = ("name_a", "name_b")
+        if not set(pair) <= set(self.rows.columns):
+            return True
+        a, b = (self.rows[c] for c in pair)
+        return bool((a != b).any())
 
     def lay_out_columns(
         self,
@@ -172,9 +183,18 @@ class Sheet(Struct, frozen=True, eq=False):
             return []
         block = self.rows.slice(start, count)
         rule = [RULE.heading] * block.height
-        names = self.display_names
-        texts = (rule if c is RULE else _format_column(block[c.source], c, names, ascii) for c in columns)
+        texts = (rule if c is RULE else self._format_column(block[c.source], c, ascii) for c in columns)
         return [list(row) for row in zip(*texts, strict=True)]
+
+    def _format_column(self, values: pl.Series, column: SheetColumn, ascii: bool) -> list[str]:
+        """Return the cells of a column, each as wide as the column."""
+        if self.display_names and column.name in NAME_COLUMNS and column.kind != "whole":
+            values = values.cast(pl.String).replace(self.display_names)
+        if column.kind in ("name", "whole"):
+            texts = tuple(units.format_cell(column.name, v) for v in values.to_list())
+            cut = shorten_names((*self.all_names, *texts), column.width)
+            return [fit_cells(cut[t], column.width) for t in texts]
+        return [_format_cell(value, column, ascii) for value in values.to_list()]
 
     def find_row(self, key: Sequence[Any], near: int) -> int:
         """Return the row with a key, else `near`; in rows sorted by one integer, the last row before it."""
@@ -204,28 +224,21 @@ EMPTY: Final = Sheet(pl.DataFrame(), (), (), ())
 
 def measure_sheet(
     rows: pl.DataFrame, key: Sequence[str], importance: Sequence[str], style: TableStyle | None = None,
-    label_column: str = "", display_names: Mapping[str, str] | None = None,
+    label_column: str = "", names: Mapping[str, str] = MappingProxyType({}),
 ) -> Sheet:  # fmt: skip
     """Return the sheet of rows: the naming column first; columns without any value are least important.
 
-    `display_names` are the short names of these rows, if they are known already.
+    `names` are the display names of the runs.
     """
-    names = rows.columns
-    naming = next((c for c in (label_column, *key, *names) if c in names), None)
-    order = [naming, *(c for c in names if c != naming)] if naming else []
-    display_names = find_display_names(rows) if display_names is None else display_names
+    naming = next((c for c in (label_column, *key, *rows.columns) if c in rows.columns), None)
+    order = [naming, *(c for c in rows.columns if c != naming)] if naming else []
+    display_names = select_display_names(rows, names)
     columns = tuple(s for c in order for s in _measure_columns(rows[c], c == naming, style, display_names))
     rank = _rank_columns(rows, [c.name for c in columns], importance)
-    keys = tuple(k for k in key if k in names)
-    return Sheet(rows, keys, columns, rank, style, display_names, _find_order(rows, naming, rank))
-
-
-def find_display_names(rows: pl.DataFrame) -> dict[str, str]:
-    """Return the short names of the kernels in the rows, by full name; unchanged names are left out."""
-    distinct = (rows[c].unique(maintain_order=True) for c in rows.columns if c in NAME_COLUMNS)
-    return map_display_names(
-        name for names in distinct for name in names.cast(pl.String).drop_nulls().to_list()
-    )
+    keys = tuple(k for k in key if k in rows.columns)
+    all_names = tuple(names.values()) if naming in NAME_COLUMNS else ()
+    by_default = _find_order(rows, naming, rank)
+    return Sheet(rows, keys, columns, rank, style, display_names, all_names, by_default)
 
 
 def _find_order(rows: pl.DataFrame, naming: str | None, rank: Sequence[str]) -> SortOrder | None:
@@ -331,19 +344,6 @@ def _select_fitting(columns: Sequence[SheetColumn], room: int) -> list[SheetColu
     return out
 
 
-def _format_column(
-    values: pl.Series, column: SheetColumn, display_names: Mapping[str, str], ascii: bool
-) -> list[str]:
-    """Return the cells of a column, each as wide as the column."""
-    if display_names and column.name in NAME_COLUMNS and column.kind != "whole":
-        values = values.cast(pl.String).replace(display_names)
-    if column.kind in ("name", "whole"):
-        texts = [units.format_cell(column.name, v) for v in values.to_list()]
-        cut = shorten_names(texts, column.width)
-        return [fit_cells(cut[t], column.width) for t in texts]
-    return [_format_cell(value, column, ascii) for value in values.to_list()]
-
-
 def _format_cell(value: Any, column: SheetColumn, ascii: bool) -> str:
     """Return a cell of a column that is not one of names."""
     if column.kind == "bar":
@@ -363,7 +363,8 @@ def _format_number(column: str, value: float | None) -> str:
     return units.format_cell(column, value)
 
 
-def shorten_names(names: Sequence[str], width: int) -> dict[str, str]:
+@lru_cache(maxsize=32)
+def shorten_names(names: tuple[str, ...], width: int) -> Mapping[str, str]:
     """Return each name cut to a width so that different names stay different, if the width allows."""
     distinct = dict.fromkeys(names)
     cut = {name: fit_cells(name, width).rstrip() for name in distinct}

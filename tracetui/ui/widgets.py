@@ -2,7 +2,6 @@
 
 from collections.abc import Collection, Sequence
 from functools import lru_cache
-from textwrap import wrap
 from typing import Any, Final
 
 import polars as pl
@@ -13,7 +12,7 @@ from textual.widget import Widget
 
 from capture.errors import CaptureError
 from tracetui.analysis.frames.name_filter import match_names
-from tracetui.glyphs import fit_cells
+from tracetui.glyphs import count_cells, fit_cells, fit_sentence
 from tracetui.look import Look
 from tracetui.ui.messages import CursorMoved, HeadingClicked, LineClicked, PaneResized, RowClicked
 from tracetui.ui.sheet import EMPTY, GAP_CELLS, Sheet, SheetColumn, SortOrder
@@ -21,6 +20,7 @@ from tracetui.ui.terminal.paint import Painter
 from tracetui.views.ink import Line, Span
 
 BLOCK_ROWS: Final = 64
+MOST_NOTES: Final = 2  # below a table; a key shows all
 CACHED_BLOCKS: Final = 16
 GUTTER_CELLS: Final = 1
 MARK_SIGN: Final = "•"
@@ -265,7 +265,7 @@ class TablePane(Pane):
         if self._legend and index <= 0:
             return (Span(" "), *self._legend) if index == 0 else ()
         index -= bool(self._legend)
-        lines = _wrap_notes(self._notes, max(1, self.size.width - 4))
+        lines = _fit_notes(self._notes, max(1, self.size.width - 4), self._painter.ascii)
         return (Span(f" {lines[index]}", "dim"),) if 0 <= index < len(lines) else ()
 
     def _build_cells(self, row: int) -> Line:
@@ -336,6 +336,9 @@ def _find_column_at(x: int, columns: Sequence[SheetColumn]) -> SheetColumn | Non
 
 
 @lru_cache(maxsize=8)
-def _wrap_notes(notes: Sequence[str], width: int) -> list[str]:
-    """Return the notes wrapped to a width, each with a leading dot."""
-    return [f"{' ' if i else '·'} {part}" for note in notes for i, part in enumerate(wrap(note, width))]
+def _fit_notes(notes: Sequence[str], width: int, ascii: bool) -> list[str]:
+    """Return the first notes, a line each with a leading dot, and how to see all of them."""
+    lines = [f"· {fit_sentence(note, width, ascii).rstrip()}" for note in notes[:MOST_NOTES]]
+    is_cut = len(notes) > MOST_NOTES or any(count_cells(note) > width for note in notes)
+    more = f"all {len(notes)} notes" if len(notes) > 1 else "the whole note"
+    return [*lines, f"  i: {more}"] if is_cut else lines

@@ -11,12 +11,13 @@ from tracetui.ui.pages.text_pages import LoadingPage
 from tracetui.ui.question import Picture, Question
 from tracetui.ui.run_info import RunInfo
 from tracetui.ui.screen_options import ScreenOptions
-from tracetui.ui.session import Session
+from tracetui.ui.session import PlaceHistory, Session
 from tracetui.ui.workers.feed import LIVE_BADGE, Feed
 from tracetui.ui.workers.follow_file import FileFollower
 from tracetui.views import View, find_missing_needs, load_view
 
-VIEWS_WITHOUT_TAB = ("detail", "calls", "pair")  # opened from a row only
+VIEWS_OF_ROWS = ("detail", "why", "calls", "pair")  # opened from a row only
+ALWAYS_SHOWN_TABS = 9  # the first views, which have a digit each
 
 
 class Workspace:
@@ -35,7 +36,8 @@ class Workspace:
         self.draft: InputDraft | None = None  # the input line, while it is open
         self.opened_runs: tuple[tuple[Run, RunInfo], ...] = ()  # opened later; before those of the feed
         self.is_paused = False
-        self._titles: tuple[object, list[tuple[str, bool]]] = (None, [])  # for a state, see `tab_titles`
+        self.places = PlaceHistory()
+        self._tabs: tuple[object, list[tuple[View, bool]]] = (None, [])  # for a state, see `_list_tabs`
         self.exit_code = 0  # of the first failure
 
     @property
@@ -55,8 +57,11 @@ class Workspace:
 
     @property
     def view(self) -> View:
-        loaded = next((v for v in self.views if v.name == self.session.view), None)
-        return loaded or load_view(self.session.view)  # the others may still be loading
+        return self.find_view(self.session.view)
+
+    def find_view(self, name: str) -> View:
+        """Return a view by its name; the others may still be loading."""
+        return next((v for v in self.views if v.name == name), None) or load_view(name)
 
     @property
     def is_showing_view(self) -> bool:
@@ -86,28 +91,48 @@ class Workspace:
         return bool(doubts) and not self.session.look.terms.forced
 
     @property
+    def offered_views(self) -> list[View]:
+        """The views that can be opened by name; those that compare need several runs, some a growing run."""
+        several, live = len(self.session.runs) > 1, self.live is not None
+        views = [v for v in self.views if v.name not in VIEWS_OF_ROWS and (live or v.tab != "live")]
+        return [v for v in views if several or v.run_count < 2]
+
+    @property
     def tabs(self) -> list[View]:
-        """The views that have a tab; those that compare need several runs."""
-        several = len(self.session.runs) > 1
-        return [v for v in self.views if v.name not in VIEWS_WITHOUT_TAB and (several or v.run_count < 2)]
+        """The views that have a tab: the first nine, others that the runs feed, and the one in view."""
+        return [view for view, _ in self._list_tabs()]
 
     @property
     def tab_titles(self) -> list[tuple[str, bool]]:
-        """The title of each tab, and whether the runs have data for it; cached, since each key draws it."""
-        session = self.session
-        state = self.views, session.runs, session.current, session.baseline
-        if state != self._titles[0]:
-            titles = [(v.title, not find_missing_needs(v, session.list_sources_for(v))) for v in self.tabs]
-            self._titles = state, titles
-        return self._titles[1]
+        """The title of each tab, and whether the runs have data for it."""
+        return [(view.title, has_data) for view, has_data in self._list_tabs()]
+
+    def _list_tabs(self) -> list[tuple[View, bool]]:
+        """Return each tab's view, and whether the runs have data for it; cached, since each key draws it."""
+        session, current = self.session, self._top_view
+        state = self.views, session.runs, session.current, session.baseline, current
+        if state != self._tabs[0]:
+            offered = self.offered_views
+            fed = [not find_missing_needs(v, session.list_sources_for(v)) for v in offered]
+            tabs = [
+                (view, has_data)
+                for at, (view, has_data) in enumerate(zip(offered, fed, strict=True))
+                if at < ALWAYS_SHOWN_TABS or view.name == current or (has_data and view.tab != "palette")
+            ]
+            self._tabs = state, tabs
+        return self._tabs[1]
+
+    @property
+    def _top_view(self) -> str:
+        """The name of the view in sight, or of the one that its rows were entered from."""
+        return self.session.trail[0].view if self.session.trail else self.session.view
 
     @property
     def tab_index(self) -> int:
         """The index of the current tab, -1 on other pages."""
         if not self.is_showing_view:
             return -1
-        current = self.session.trail[0].view if self.session.trail else self.session.view
-        return next((i for i, v in enumerate(self.tabs) if v.name == current), 0)
+        return next((i for i, v in enumerate(self.tabs) if v.name == self._top_view), 0)
 
     @property
     def engine_state(self) -> str:

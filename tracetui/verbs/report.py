@@ -29,6 +29,8 @@ def options(parser: ArgumentParser) -> None:
     )
     about = "fix view only: predict the step time with an op changed: attn.core=-30%%, mlp.down=x0.5"
     parser.add_argument("--what-if", action="append", default=[], metavar="OP=CHANGE", help=about)
+    about = "steps view only: in what step N differs from the median of its like; slowest: of the slowest"
+    parser.add_argument("--why", metavar="N", help=about)
     _options.add_format_option(parser)
     _options.add_options(parser, "--width")
 
@@ -39,6 +41,8 @@ def run(args: Namespace) -> int:
         return _print_view_list()
     if _names_file(args.view):
         args.files, args.view = [resolve_file(args.view), *args.files], _options.FIRST_VIEW
+    if args.why is not None:
+        _choose_step(args)
     view = load_view(args.view)
     if not args.files:
         raise UsageError("no file was named", todo=f"tracetui report {args.view} FILE")
@@ -55,10 +59,22 @@ def run(args: Namespace) -> int:
     return 0
 
 
+def _choose_step(args: Namespace) -> None:
+    """Ask why the step of --why is slow; raise UsageError in other views, or for no step."""
+    if args.view != "steps":
+        raise UsageError("--why works in the steps view only", todo="tracetui report steps FILE --why 42")
+    if args.why != "slowest" and not args.why.isdecimal():
+        raise UsageError(f"--why {args.why!r} is no step", todo="write its number, or slowest")
+    args.view = "why"
+    if args.why != "slowest":
+        args.focus = [*args.focus, f"step={args.why}"]
+
+
 def _names_file(word: str) -> bool:
     """Return whether the word in the place of a view is a file; a view's name never is."""
     is_special = word == "-" or word.startswith(("@", SAMPLE_PREFIX)) or "://" in word
-    return word not in list_view_names() and (is_special or Path(word).exists())
+    is_path = "." in word or "/" in word  # also of an absent file: no view is called so
+    return word not in list_view_names() and (is_special or is_path or Path(word).exists())
 
 
 def _build_look(args: Namespace) -> Look:

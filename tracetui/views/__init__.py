@@ -23,6 +23,7 @@ Such views come after those of tracetui. One that cannot be loaded is left out; 
 - tree: scopes with their inclusive and exclusive time
 - timeline: a flame chart of devices with steps and layers, and of threads with their scopes
 - shapes: time by operand shape, and the rates reached
+- fix: recoverable time of a step, ranked, each item with evidence, advice and what would refute it
 - memory: sizes by name, and how they changed
 - requests: requests to a server, and why their tokens came late
 - counters: values sampled during the run
@@ -30,7 +31,6 @@ Such views come after those of tracetui. One that cannot be loaded is left out; 
 - collectives: each collective split over ranks into arrival (who was late, by what) and transfer
 - rankmap: a heat map of rank by step, each cell relative to the median of all ranks in its step
 - training: phases of a step, their kernels, matrix products and the rest, softmax against attention
-- fix: recoverable time of a step, ranked, each item with evidence, advice and what would refute it
 - now: the last seconds of a run compared with the whole run, and the last minute as strips
 - roofline: rate of each op against its arithmetic intensity, below the roofs of the device
 - log: lines of the source that are not timings
@@ -38,6 +38,7 @@ Such views come after those of tracetui. One that cannot be loaded is left out; 
 - sections: metallic's own report, from its recording or as printed
 - imported: records read, kept, repaired and dropped
 - detail: distribution, trend over steps, layers, launches
+- why: in what a step differs from the median of its like
 - calls: callers and callees of one scope of the tree
 - diff: two runs side by side: what changed, and whether the evidence supports it
 - waterfall: where the difference of two runs comes from, exactly, bar by bar
@@ -62,7 +63,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib import import_module
-from typing import Any, Final, TypeGuard, cast
+from typing import Any, Final, Literal, TypeGuard, cast
 
 import polars as pl
 
@@ -74,14 +75,15 @@ from capture.stderr_mute import mute_stderr
 from capture.tasks import check_cancelled
 from tracetui import filter_syntax
 from tracetui.analysis.contradictions import clear_contradictions
-from tracetui.analysis.frames import selection
+from tracetui.analysis.frames import display_names, selection
 from tracetui.analysis.merged.partial_results import FrameShape, PartialResult
 from tracetui.analysis.time import steady
 from tracetui.compare.run_sides import map_runs
 from tracetui.look import Look
 from tracetui.views.ink import DrawSize, Line
 
-# A view is one module here and one line in this tuple, in the order of the tabs.
+# A view is one module here and one line in this tuple, in the order of the tabs. The first nine have a tab on
+# every file, the others where the file feeds them, or in the palette alone (`View.tab`).
 VIEWS: Final = (
     "summary",
     "kernels",
@@ -91,6 +93,7 @@ VIEWS: Final = (
     "tree",
     "timeline",
     "shapes",
+    "fix",
     "memory",
     "requests",
     "counters",
@@ -98,7 +101,6 @@ VIEWS: Final = (
     "collectives",
     "rankmap",
     "training",
-    "fix",
     "now",
     "roofline",
     "log",
@@ -106,6 +108,7 @@ VIEWS: Final = (
     "sections",
     "imported",
     "detail",
+    "why",
     "calls",
     "diff",
     "waterfall",
@@ -147,6 +150,7 @@ class Answer:
     leading_notes: int = 0  # how many notes are the answer itself; reports print them above the rows
     doubts: tuple[str, ...] = ()  # reasons not to trust the rows; a screen shows them first
     missing: tuple[str, ...] = ()  # needs that the source does not meet, if it cannot feed the view
+    names: Mapping[str, str] = field(default_factory=dict)  # display names, filled in by `ask`
 
 
 @dataclass(frozen=True, eq=False)
@@ -180,6 +184,7 @@ class View:
     answer: Callable[[Sequence[Run], Look], Answer]
     draw: Callable[[Answer, Look, DrawSize], list[Line]] | None = None  # None: the rows are a table
     needs: frozenset[str] = frozenset()  # columns, kind:NAME, phase:NAME, table:NAME|any, several:NAME, `a|b`
+    tab: Literal["fed", "live", "palette"] = "fed"  # live: offered for a growing run only
     run_count: int = 1  # 2: a baseline and a run to compare; MANY: all, in the order of the files
     shortcut: str = ""  # key that opens it, besides its number among the tabs
     columns: tuple[str, ...] = ()  # by falling importance, for narrow screens; empty: as they come
@@ -189,12 +194,14 @@ class View:
     newest_last: bool = False  # rows are in time order: the last one of a growing run is followed
     has_time_axis: bool = False  # columns of the drawing are times: left and right are earlier and later
     default_group: str = "name"  # grouping of the rows, unless the look has one
+    describe_row: Callable[[Mapping[str, Any]], list[tuple[str, str]]] | None = None  # below the table
     find_focus: Callable[[Answer, Look], Focus] | None = None  # None: the key of the cursor's row
     own_focus: str = ""  # column of its key that it shows the inside of by itself
     find_slice_in_cell: Callable[[Answer, Look, DrawSize, int, int], Slice | None] | None = None
     row_key: tuple[str, ...] | None = None  # None: the answer's key; empty: rows have only their order
     merging: Merging | None = None  # None: there is no answer about many files
     not_merged_because: str = ""  # the reason, in half a sentence
+    filters: Literal["events", "names", "rows"] = "events"  # what a filter can name; rows: figures only
     package: str = ""  # of another package: its name and version, filled in when it is loaded
 
 
@@ -338,12 +345,29 @@ def ask(view: View, runs: Sequence[Source], look: Look) -> Answer:
     """
     check_cancelled()
     if not are_runs(runs):
-        return _clear_contradictions(_answer_many_files(view, runs, look))
+        answer = _clear_contradictions(_answer_many_files(view, runs, look))
+        return replace(answer, names=display_names.map_names_in(answer.rows, ()))
+    check_filter(view, look.filter)
+    answer = _ask_runs(view, runs, look)
+    return replace(answer, names=display_names.map_names_in(answer.rows, runs))
+
+
+def check_filter(view: View, text: str) -> None:
+    """Raise UsageError for a filter that is invalid, or would do nothing in this view."""
+    names, events, _ = filter_syntax.parse_filter(text)
+    if view.filters == "rows" and (names or events):
+        raise UsageError(f"the {view.name} view has no kernels to filter", todo="filter a column: count:>5")
+    if view.filters == "names" and events:
+        what = f"the {view.name} view is filtered by names only"
+        raise UsageError(what, todo="write a part of a name, or a column of the view: share:>5")
+
+
+def _ask_runs(view: View, runs: Sequence[Run], look: Look) -> Answer:
     if look.filter and filter_syntax.has_terms(look):
-        answer = ask(view, runs, filter_syntax.with_event_terms(look))
+        answer = _ask_runs(view, runs, filter_syntax.with_event_terms(look))
         return replace(answer, rows=filter_syntax.filter_answer_rows(answer.rows, look, view.title.lower()))
     if look.steady:
-        answer = ask(view, map_runs(steady.cut_to_steady, runs), replace(look, steady=False))
+        answer = _ask_runs(view, map_runs(steady.cut_to_steady, runs), replace(look, steady=False))
         return replace(answer, notes=(*steady.note_steady_states(runs), *answer.notes))
     if len(runs) < min(view.run_count, 2):
         todo = f"name a second file: tracetui report {view.name} A B"
@@ -438,7 +462,8 @@ def sort_answer(answer: Answer, look: Look) -> Answer:
         directions = list(orders.values())
         rows = rows.sort(list(orders), descending=directions, nulls_last=True, maintain_order=True)
         if {"share", "cumulative_share"} <= set(rows.columns):  # with those of all rows above it
-            rows = rows.with_columns(cumulative_share=pl.col("share").cum_sum())
+            running = None if look.filter else pl.col("share").cum_sum()  # hidden rows may be above it
+            rows = rows.with_columns(cumulative_share=running)
     if look.limit is not None and rows.height > look.limit:
         notes.append(f"{look.limit} of {rows.height} rows shown")
         rows = rows.head(look.limit)

@@ -11,7 +11,7 @@ import polars as pl
 from capture.native.schema import CATEGORIES
 from tracetui import glyphs, units
 from tracetui.analysis.timeline import CELLS
-from tracetui.glyphs import clip_cells, count_cells, fit_cells, format_display_name
+from tracetui.glyphs import clip_cells, count_cells, fit_cells
 from tracetui.views import ink
 from tracetui.views._category import resolve_category, select_ground_style, select_ink_style
 from tracetui.views.ink import DrawSize, Line, Span
@@ -227,7 +227,7 @@ def _iter_names(entry: Slice, kind: str) -> Iterator[str]:
         yield str(entry.get("layer"))
     else:
         frame = _PYTHON_FRAME.match(str(entry["name"]))
-        name = frame[1] if frame else format_display_name(str(entry["name"]))
+        name = frame[1] if frame else str(entry.get("short") or entry["name"])
         yield name
         if kind == "span":
             yield name.rpartition("::")[2]

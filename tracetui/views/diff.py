@@ -181,10 +181,8 @@ def build_labels(*runs: Run) -> tuple[str, ...]:
 
 def select_cell_styles(rows: pl.DataFrame) -> Mapping[str, Sequence[str]]:
     """Return colours for slower and faster, and dim for undecided rows."""
-    delta, is_unchanged = pl.col("delta_ns"), pl.lit(False)
+    delta, is_unchanged = pl.col("delta_ns"), pl.col("verdict").is_in(["same", "~"])
     median_delta = pl.col("median_delta_ns") if "median_delta_ns" in rows.columns else delta
-    if "n_a" in rows.columns:
-        is_unchanged = (pl.col("n_a") > 0) & pl.col("verdict").is_in(["same", "~"])
 
     def by_sign(value: pl.Expr) -> pl.Expr:
         colour = pl.when(value > 0).then(pl.lit("bad")).when(value < 0).then(pl.lit("good"))

@@ -27,7 +27,8 @@ _MIN_NAMED_SHARE: Final = 0.01  # of the step, from which unknown work gets a ro
 class CauseAdvice(NamedTuple):
     """Texts on the items that lose time by one cause; `it` in them is the item."""
 
-    advice: str  # what usually helps
+    action: str  # what usually helps, in at most 30 letters: a whole cell at 80 columns
+    advice: str  # the same at length
     basis: str  # source of its ideal time
     false_if: str
     confidence: str  # high, medium or low
@@ -36,31 +37,38 @@ class CauseAdvice(NamedTuple):
 
 ADVICE_BY_CAUSE: Final[Mapping[str, CauseAdvice]] = {
     step_ledger.MEMORY: CauseAdvice(
+        "read faster, or fewer bytes",
         "a kernel that reads faster, fewer bytes (quantisation), or more rows per read (batch)",
         "its bytes at peak bandwidth",
         "its bytes come from a cache, or the roof is of another device",
         "medium",
     ),
     step_ledger.COMPUTE: CauseAdvice(
+        "use a faster kernel or format",
         "a kernel closer to the compute roof, or a cheaper number format",
         "its operations at peak compute rate",
         "it computes in a number format with another roof",
         "medium",
     ),
     step_ledger.LAUNCH: CauseAdvice(
+        "fuse it with its neighbours",
         "fusing it with its neighbours: a launch costs more than its work",
         "the shortest possible launch",
         "it starts before its predecessor has ended",
         "medium",
     ),
-    NO_MODEL: CauseAdvice("its bound is unknown", "its work is unknown", "", "low"),
+    NO_MODEL: CauseAdvice(
+        "bound unknown: see next", "its bound is unknown", "its work is unknown", "", "low"
+    ),
     step_ledger.COPY: CauseAdvice(
+        "keep the data on the device",
         "keeping data on the device, pinned memory, or copying a layer ahead during computation",
         "nothing else ran; low end: as much as computation could hide",
         "the computation before it has to end first",
         "medium",
     ),
     step_ledger.COMM: CauseAdvice(
+        "overlap it with computation",
         "overlap with computation (another stream, split batches), or fewer and larger collectives",
         "nothing else ran; low end: as much as computation could hide",
         "it waits for a slower rank: fix that rank instead",
@@ -68,24 +76,28 @@ ADVICE_BY_CAUSE: Final[Mapping[str, CauseAdvice]] = {
         "the other ranks: open their files together, with --merge",
     ),
     step_ledger.RANK: CauseAdvice(
+        "relieve the last rank",
         "less work on the last rank to arrive, which the ranks view names",
         "nothing else ran until another rank reached the collective",
         "the clocks of the ranks differ",
         "medium",
     ),
     idle_gaps.HOST_LATE: CauseAdvice(
+        "launch ahead, launch fewer",
         "launching ahead: CUDA graphs, fewer launches (fusing, torch.compile), less work between them",
         "nothing ran, and the launch came too late; low end: down to the typical launch delay",
         "the profiler itself slows the host down: check the step time without it",
         "high",
     ),
     idle_gaps.SYNC: CauseAdvice(
+        "do not wait for the device",
         "not waiting: keep the value on the device, or read it one step later",
         "nothing ran, and the host had been waiting for the device",
         "the value decides what runs next",
         "high",
     ),
     idle_gaps.NOTHING_ASKED: CauseAdvice(
+        "more requests, larger batches",
         "more requests, or larger batches",
         "nothing ran, and the host did nothing",
         "the host worked in a thread or process that was not recorded",
@@ -93,6 +105,7 @@ ADVICE_BY_CAUSE: Final[Mapping[str, CauseAdvice]] = {
         _HOST_CALLS,
     ),
     idle_gaps.DEPENDENCY: CauseAdvice(
+        "fewer waits between streams",
         "fewer waits between streams, devices and copies; independent work first",
         "nothing ran, although the launch was in time",
         "the launch itself was held up by the driver",
@@ -100,12 +113,14 @@ ADVICE_BY_CAUSE: Final[Mapping[str, CauseAdvice]] = {
         "stream and event waits: nsys --trace=cuda, which has them",
     ),
     idle_gaps.DISPATCH: CauseAdvice(
+        "fewer and longer kernels",
         "fewer and longer kernels (fusing), or programmatic dependent launch",
         "nothing ran from one kernel to the next",
         "the trace clock is coarser than the gap",
         "low",
     ),
     idle_gaps.LAUNCH_UNKNOWN: CauseAdvice(
+        "launch ahead, launch fewer",
         "launching ahead: CUDA graphs, fewer launches, less work on the host between them",
         "nothing ran",
         "another device, a copy or a collective was waited for",
@@ -113,6 +128,7 @@ ADVICE_BY_CAUSE: Final[Mapping[str, CauseAdvice]] = {
         _HOST_CALLS,
     ),
     GAP: CauseAdvice(
+        "less work in between",
         "less work between the {work}s",
         "nothing measured ran",
         "something ran that was not measured",
@@ -205,13 +221,14 @@ def _build_item(row: Mapping[str, Any], shared: _ItemContext) -> dict[str, Any]:
         "layers": row["layers"],
         "cause": cause,
         "recoverable_ns": round(row["recoverable_ns"] / ledger.steps) if is_known else None,
-        "share": row["recoverable_ns"] / ledger.step_ns if ledger.step_ns and is_known else None,
+        "share": row["recoverable_ns"] / ledger.whole_ns if ledger.whole_ns and is_known else None,
         "low_ns": round(row["low_ns"] / ledger.steps) if is_known else None,
         "high_ns": round(row["recoverable_ns"] / ledger.steps) if is_known else None,
         "roof_share": None if is_gap or not is_known else 1 - row["recoverable_ns"] / row["own_ns"],
         "per_step": row["count"] / ledger.steps,
         "own_ns": round(row["own_ns"] / ledger.steps),
         "total_ns": row["recoverable_ns"],
+        "action": advice.action,
         "advice": advice.advice.format(work=shared.work),
         "evidence": _describe_evidence(row, shared),
         "selection": _build_selection(row, ledger, shared.ops),
@@ -276,9 +293,10 @@ def _build_bound_row(ledger: Ledger, work: str) -> dict[str, Any]:
     per_step = round(ledger.bound_ns / ledger.steps)
     return {
         "id": BOUND, "op": BOUND, "layers": None, "cause": BOUND, "recoverable_ns": 0,
-        "share": ledger.bound_ns / ledger.step_ns if ledger.step_ns else None,
+        "share": ledger.bound_ns / ledger.whole_ns if ledger.whole_ns else None,
         "low_ns": 0, "high_ns": 0, "roof_share": None,
         "per_step": None, "own_ns": per_step, "total_ns": ledger.bound_ns,
+        "action": "nothing: it is the bound",
         "advice": f"{units.format_duration(per_step)} of the step: {_choose_need_words(ledger)}",
         "evidence": "", "selection": "", "confidence": "medium",
         "basis": f"the greatest of bytes, operations and launches of each {work}", "false_if": "", "next": "",
@@ -349,6 +367,19 @@ def find_focus(answer: Answer, look: Look) -> Focus:
     return (("op", row["op"]), *([("layer", int(layers))] if layers and layers.isdecimal() else []))
 
 
+def describe_row(row: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return heading and text of what stands below the table about the row under the cursor."""
+    texts = (
+        ("advice", row.get("advice")),  # a prediction has none
+        ("evidence", row.get("evidence")),
+        ("basis", row.get("basis")),
+        ("unless", row.get("false_if")),
+        ("see it", row.get("selection") and f"tracetui report {row['selection']} FILE"),
+        ("next", row.get("next")),
+    )
+    return [(heading, text) for heading, text in texts if text]
+
+
 VIEW = View(
     "fix",
     "Fix",
@@ -357,10 +388,11 @@ VIEW = View(
     shortcut="F",
     not_merged_because="it accounts for a step of one run; kernels has the time and roof shares of all",
     columns=(
-        "op", "recoverable_ns", "share", "cause", "advice", "layers", "evidence", "low_ns", "roof_share",
-        "per_step", "own_ns", "confidence",
+        "op", "recoverable_ns", "share", "action", "layers", "own_ns", "cause", "roof_share", "low_ns",
+        "per_step", "confidence",
     ),
     label_column="op",
+    describe_row=describe_row,
     find_focus=find_focus,
     row_key=("id",),
 )  # fmt: skip

@@ -67,10 +67,11 @@ def _sort_growing_first(fitted: Growth, group: str) -> pl.DataFrame:
 def _describe_scope(fitted: Growth) -> str:
     steps = int(fitted.steps["steps"].sum())
     total = units.format_duration(int(fitted.steps["dur"].sum()))
+    count = f"{steps} step{'s' * (steps != 1)}"
     if fitted.axis == "step":
-        return f"{steps} steps, {total} measured; values are per step"
+        return f"{count}, {total} measured; values are per step"
     tokens = int(fitted.steps["tokens"].sum())
-    return f"{steps} steps, {tokens:,} tokens, {total} measured; values are per token"
+    return f"{count}, {tokens:,} tokens, {total} measured; values are per token"
 
 
 def _describe_slow_steps(fitted: Growth) -> list[str]:
@@ -115,6 +116,9 @@ def draw(answer: Answer, look: Look, size: DrawSize) -> list[Line]:
     table, room = _category.draw_table_above_chart(answer, look, size, SHOWN_COLUMNS, tones)
     axis = str(answer.rows["axis"][0]) if "axis" in answer.rows.columns else "step"
     points = _build_series(answer, look)
+    if len({x for series in points.values() for x, _ in series}) < 2:
+        sentence = f"one {axis} only: nothing can be said about growth"
+        return ink.clip_lines([*table, ink.make_line(), ink.make_line((sentence, "dim"))], size)
     chart = charts.draw_chart(points, room, x_label=axis, y_text=units.format_duration)
     return ink.clip_lines([*table, *chart], size)
 

@@ -59,6 +59,8 @@ VIEW = View(
     "import",
     "Import",
     answer,
+    filters="rows",
     merging=Merging(_compute_partial, SHAPES, finish_answer),
     columns=("what", "count", "message", "severity", "offsets"),
+    tab="palette",
 )

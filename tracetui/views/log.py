@@ -42,4 +42,5 @@ VIEW = View(
     not_merged_because="lines of text cannot be summed",
     newest_last=True,
     columns=("text", "class", "at_ns", "step"),
+    tab="palette",
 )

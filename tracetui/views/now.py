@@ -11,6 +11,7 @@ from capture.run import Run
 from tracetui import glyphs, units
 from tracetui.analysis import recent_stats
 from tracetui.analysis.frames import name_filter, selection
+from tracetui.analysis.frames.display_names import select_display_names
 from tracetui.analysis.recent_stats import Strip, Throughput
 from tracetui.glyphs import clip_cells, count_cells, fit_cells
 from tracetui.look import Look
@@ -51,7 +52,8 @@ def answer(runs: Sequence[Run], look: Look) -> Answer:
         "text": pl.DataFrame({"text": [_join_newest_text(run)]}),
         "late": pl.DataFrame({"text": recent_stats.describe_slow_steps(run)}, schema={"text": pl.String}),
     }
-    note = f"the last {recent_stats.RECENT_S} seconds: {speed.steps:,} steps; times are per token, vs the run"
+    steps = f"{speed.steps:,} step{'s' * (speed.steps != 1)}"
+    note = f"the last {recent_stats.RECENT_S} seconds: {steps}; times are per token, vs the run"
     return Answer(rows, (note,), ("name",), parts)
 
 
@@ -83,7 +85,8 @@ def draw(answer: Answer, look: Look, size: DrawSize) -> list[Line]:
     below = below if len(below) <= room - 2 else below[-max(0, room - 3) :] if room > 5 else []
     above = [*late, *strips][: max(0, room - len(below))] if size.height < 30 else [*strips, *late]
     rows = size.height - len(head) - len(above) - len(below)
-    kernels = _draw_kernels(answer.rows, look, size.with_height(rows))
+    named = answer.rows.with_columns(pl.col("name").replace(select_display_names(answer.rows, answer.names)))
+    kernels = _draw_kernels(named, look, size.with_height(rows))
     return ink.clip_lines([*head, *above, *kernels, *below], size)
 
 
@@ -222,5 +225,7 @@ VIEW = View(
     draw,
     needs=frozenset({"dur", "step", "t"}),
     shortcut="f",
+    filters="names",
+    tab="live",
     not_merged_because="it shows the last seconds of one run",
 )

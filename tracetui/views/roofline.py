@@ -1,6 +1,7 @@
 """Roofline: rate of each op against its arithmetic intensity, below the roofs of the device."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from string import ascii_letters
 from typing import Final
 
@@ -32,17 +33,26 @@ def answer(runs: Sequence[Run], look: Look) -> Answer:
     table = compute_roofline_points(run, look, group)
     if table.is_empty():
         return Answer(table, (selection.explain_no_kernels(run),), (group,))
-    has_point = pl.col("intensity").is_not_null() & pl.col("gflop_per_s").is_not_null()
-    number = has_point.cum_sum() - 1
-    letters = pl.when(has_point & (number < len(ascii_letters))).then(number)
-    marks = letters.replace_strict(dict(enumerate(ascii_letters)), default=None, return_dtype=pl.String)
-    table = table.select(marks.alias("mark"), *table.columns)
+    everything = table
+    if look.filter or look.where:  # a point keeps its letter
+        everything = compute_roofline_points(run, replace(look, filter="", where=()), group)
+    table = table.join(_choose_letters(everything, group), on=group, how="left", nulls_equal=True)
+    table = table.select("mark", *(c for c in table.columns if c != "mark"))
     roof = roofline.find_roof(run)
     peaks = (roof.memory_bytes_per_s, roof.find_flop_rate(roofline.find_dtype(run))) if roof else (0.0, 0.0)
     best = pl.DataFrame([peaks], schema={"byte_per_s": pl.Float64, "flop_per_s": pl.Float64}, orient="row")
     notes = [*selection.note_lens(run, look), *roofline.note_roof(run, table)]
     notes += _describe_unknown_work(table, group)
     return Answer(table, tuple(notes), (group,), {"roof": best})
+
+
+def _choose_letters(table: pl.DataFrame, group: str) -> pl.DataFrame:
+    """Return group and `mark`, the letter of its point; null without a point, or if letters run out."""
+    has_point = pl.col("intensity").is_not_null() & pl.col("gflop_per_s").is_not_null()
+    number = has_point.cum_sum() - 1
+    letters = pl.when(has_point & (number < len(ascii_letters))).then(number)
+    marks = letters.replace_strict(dict(enumerate(ascii_letters)), default=None, return_dtype=pl.String)
+    return table.select(group, mark=marks)
 
 
 def _describe_unknown_work(table: pl.DataFrame, group: str) -> list[str]:
@@ -112,4 +122,5 @@ VIEW = View(
     ),
     columns=COLUMNS,
     default_group="op",
+    tab="palette",
 )

@@ -113,4 +113,5 @@ VIEW: Final = View(
     not_merged_because="printed sections cannot be summed",
     columns=("label", "count", "total_ns", "mean_ns", "p95_ns", "section"),
     row_key=(),
+    tab="palette",
 )

@@ -1,22 +1,28 @@
 """Steps: one row per decode step or iteration, and the share of its wall time spent in kernels."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Final
 
 import polars as pl
 
 from capture.run import Run
 from tracetui import units
 from tracetui.analysis.frames import selection
+from tracetui.analysis.slow_steps import compare_steps
 from tracetui.analysis.time import device_time, step_sampling, step_table
 from tracetui.analysis.time.steady import describe_steady_state, find_steady_state
 from tracetui.look import Look
-from tracetui.views import Answer, View
+from tracetui.views import Answer, TableStyle, View
+
+SLOW_MARK: Final = "slow"
+MAX_NAMED: Final = 4  # slow steps in the note
 
 
 def answer(runs: Sequence[Run], look: Look) -> Answer:
     """Return one row per step; totals by phase are notes."""
     run = runs[0]
     table = step_table.compute_step_table(run, look)
+    table = _with_likes(run, table)
     sampling = step_sampling.note_lens_and_sampling(run, look)
     if table.is_empty():
         return Answer(table, (selection.explain_no_kernels(run), *sampling), key=("step",))
@@ -25,6 +31,7 @@ def answer(runs: Sequence[Run], look: Look) -> Answer:
         step_table.describe_reported_phase(run, phase) for phase in table["phase"].unique(maintain_order=True)
     )
     notes = (
+        *_describe_slow_steps(table),
         *(_describe_total(phase, part) for (phase,), part in phases),
         *_describe_steady_state(run, look),
         *(_describe_device(run, look) if "busy_ns" in table.columns else []),
@@ -33,6 +40,32 @@ def answer(runs: Sequence[Run], look: Look) -> Answer:
         *_build_notes(table),
     )
     return Answer(table, notes, key=("step",))
+
+
+def _with_likes(run: Run, table: pl.DataFrame) -> pl.DataFrame:
+    """Return the table with each step's ratio to the median of its like, and a mark on slow ones."""
+    likes = compare_steps(run)
+    if likes["like_times"].null_count() == likes.height:
+        return table
+    mark = pl.when("slow").then(pl.lit(SLOW_MARK)).alias("mark")
+    return table.join(likes.select("step", "like_times", mark), on="step", how="left", maintain_order="left")
+
+
+def _describe_slow_steps(table: pl.DataFrame) -> list[str]:
+    """Name the slow steps, and how to see why."""
+    if "mark" not in table.columns or table["mark"].null_count() == table.height:
+        return []
+    slow = table.filter(pl.col("mark").is_not_null()).sort("like_times", descending=True)
+    named = (f"{n:,} ({ratio:.1f}×)" for n, ratio in slow.select("step", "like_times").head(MAX_NAMED).rows())
+    more = f" and {slow.height - MAX_NAMED} more" if slow.height > MAX_NAMED else ""
+    return [f"slow against their like: step {', '.join(named)}{more}; Enter on a step, or --why N, says why"]
+
+
+def _select_styles(rows: pl.DataFrame) -> Mapping[str, Sequence[str]]:
+    if "mark" not in rows.columns:
+        return {}
+    tones = ["warn" if mark else "" for mark in rows["mark"]]
+    return {"step": tones, "mark": tones, "like_times": tones}
 
 
 def _describe_steady_state(run: Run, look: Look) -> list[str]:
@@ -110,8 +143,10 @@ VIEW = View(
     needs=frozenset({"step"}),
     not_merged_because="files do not share steps; rankmap shows the steps of each rank",
     newest_last=True,
+    table_style=TableStyle(_select_styles, wide_names=True),
     columns=(
-        "step", "steps", "phase", "total_ns", "busy_ns", "idle_ns", "tokens", "per_token_ns", "context",
+        "step", "steps", "phase", "total_ns", "like_times", "mark", "busy_ns", "idle_ns", "tokens",
+        "per_token_ns", "context",
         "tokens_per_s", "wall_ns", "outside_ns", "gap_ns", "gap_share", "batch", "host_late_ns", "sync_ns",
         "comm_exposed_ns", "transfer_exposed_ns",
     ),

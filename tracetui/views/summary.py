@@ -10,12 +10,13 @@ import polars as pl
 from capture.run import Run
 from tracetui import units
 from tracetui.analysis import summary
+from tracetui.analysis.frames.display_names import select_display_names
 from tracetui.analysis.frames.selection import name_work
 from tracetui.analysis.key_facts import suggest_views
 from tracetui.analysis.merged.partial_results import PartialResult
 from tracetui.analysis.recording_advice import suggest_recording
 from tracetui.analysis.time.steady import cut_to_steps
-from tracetui.glyphs import count_cells, fit_cells, map_display_names
+from tracetui.glyphs import count_cells, fit_cells
 from tracetui.look import Look
 from tracetui.views import Answer, Merging, View, _category, find_missing_needs, ink, load_views
 from tracetui.views.ink import DrawSize, Line
@@ -111,7 +112,8 @@ def draw(answer: Answer, look: Look, size: DrawSize) -> list[Line]:
 
     Missing views come last, in full length even if that has to be scrolled to.
     """
-    rows = answer.rows.with_columns(style=pl.Series(_select_bar_styles(answer), dtype=pl.String))
+    names = pl.col("name").replace(select_display_names(answer.rows, answer.names))
+    rows = answer.rows.with_columns(names, style=pl.Series(_select_bar_styles(answer), dtype=pl.String))
     parts = {str(p): f for (p,), f in rows.group_by("part", maintain_order=True)}
     none = answer.rows.head(0)
     lines = draw_first_lines(parts.pop("verdict", none), parts.pop("next", none), size)
@@ -193,9 +195,7 @@ def _split_width(room: int, left: int, right: int) -> list[int]:
 
 def _draw_bars(rows: pl.DataFrame, size: DrawSize) -> list[Line]:
     names, totals, shares, styles = (rows[c].to_list() for c in ("name", "total_ns", "share", "style"))
-    display_names = map_display_names(name for name in names if name)
-    labels = [display_names.get(name, name) for name in names]
-    return ink.draw_bars(totals, labels, size, units.format_duration, shares, styles)
+    return ink.draw_bars(totals, names, size, units.format_duration, shares, styles)
 
 
 def _draw_texts(rows: pl.DataFrame) -> list[Line]:

@@ -37,5 +37,7 @@ VIEW = View(
     answer,
     needs=frozenset({"table:any"}),
     own_focus="table",
+    filters="rows",
     not_merged_because="tables of a source cannot be summed",
+    tab="palette",
 )

@@ -10,9 +10,10 @@ import polars as pl
 from capture.run import Run
 from tracetui import units
 from tracetui.analysis.frames import selection
+from tracetui.analysis.frames.display_names import with_short_names
 from tracetui.analysis.slices import SlicePosition, TimelineFrames, find_longest_within, find_slice
 from tracetui.analysis.timeline import build_timeline
-from tracetui.glyphs import count_cells, fit_cells, format_display_name
+from tracetui.glyphs import count_cells, fit_cells
 from tracetui.look import Look
 from tracetui.views import Answer, Focus, View, _category, _flame_chart, ink
 from tracetui.views._flame_chart import DrawArea, FlameRow, SelectedSlice
@@ -37,10 +38,10 @@ def answer(runs: Sequence[Run], look: Look) -> Answer:
     where = f"{first} to {last} of {total}"
     parts = {
         "lanes": chart.lanes,
-        "slices": chart.slices,
+        "slices": with_short_names(chart.slices, runs),
         "cells": chart.cells.with_columns(pl.col("category").cast(pl.String)),
         "gaps": chart.gaps,
-        "names": chart.names,
+        "names": with_short_names(chart.names, runs),
         "window": pl.DataFrame({"low": [low], "high": [high], "start": [start], "end": [end]}),
     }
     rows = chart.lanes.filter(pl.col("count") > 0).drop("track", "code")
@@ -174,9 +175,9 @@ def _draw_breakdown(names: pl.DataFrame, totals: Mapping[str, int], size: DrawSi
     room = size.height - len(lines) - 1
     if room < 2:
         return lines
-    kernels = names.head(room).select("name", "category", "count", "total_ns").iter_rows()
+    kernels = names.head(room).select("short", "category", "count", "total_ns").iter_rows()
     rows = [
-        (f"{count:>5,}× {format_display_name(name)}", _category.resolve_category(category), ns)
+        (f"{count:>5,}× {name}", _category.resolve_category(category), ns)
         for name, category, count, ns in kernels
     ]
     bars = _flame_chart.draw_category_bars(rows, size.with_height(room), sum(totals.values()))
@@ -190,10 +191,11 @@ def _draw_cursor_text(
     if at_cursor is None:
         return []
     name = str(at_cursor["name"])
-    name = name if in_full or count_cells(name) <= size.width else format_display_name(name)
+    short = str(at_cursor.get("short") or name)
+    name = name if in_full or count_cells(name) <= size.width else short
     facts = _describe_slice(at_cursor, lanes, start)
     if size.height < MIN_LEGEND_HEIGHT:
-        return [ink.make_line((f"{format_display_name(str(at_cursor['name']))} ", "bold"), " · ".join(facts))]
+        return [ink.make_line((f"{short} ", "bold"), " · ".join(facts))]
     parts = [name[i : i + size.width] for i in range(0, len(name), size.width)][: 3 if in_full else 1]
     wrapped = wrap(f" {'.' if size.ascii else '·'} ".join(facts), size.width)
     return [*(ink.make_line((part, "bold")) for part in parts), *map(ink.make_line, wrapped[:2])]

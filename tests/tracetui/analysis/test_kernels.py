@@ -52,7 +52,7 @@ def test_a_filter_hides_rows_but_changes_no_share() -> None:
     for per in PERS:
         table = compute_kernel_table(run, Look(filter="[ab]", per=per))
         assert table["share"].to_list() == [0.375, 0.125]
-        assert table["cumulative_share"].to_list() == [0.375, 0.5]
+        assert table["cumulative_share"].to_list() == [0.875, 1.0]  # among all rows
 
 
 def test_a_kernel_of_few_steps_is_divided_by_all_of_them() -> None:
@@ -212,9 +212,7 @@ def test_a_course_of_few_steps_has_their_cells_alone() -> None:
 def test_names_are_shortened_before_a_filter_asks(monkeypatch: pytest.MonkeyPatch) -> None:
     run = named()
     name_filter.prepare_names(run)
-    monkeypatch.setattr(
-        name_filter, "format_display_name", lambda name: pytest.fail(f"shortened again: {name}")
-    )
+    monkeypatch.setattr(name_filter, "format_name", lambda name, _: pytest.fail(f"shortened again: {name}"))
     assert name_filter.find_matching_names(run, "alpha_").cast(pl.String).sort().to_list() == [
         "alpha_one",
         "alpha_two",

@@ -127,6 +127,11 @@ def answer(app: Explorer) -> Answer:
     return app.workspace.picture.answer
 
 
+def table_lines(app: Explorer) -> list[str]:
+    """What stands on the screen from the heading of the table on."""
+    return screen(app)[app.main_screen.table.region.y :]
+
+
 def screen(app: Explorer) -> list[str]:
     """What stands on the screen, line by line."""
     return [strip.text for strip in app.screen._compositor.render_strips()]

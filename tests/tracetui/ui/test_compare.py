@@ -5,7 +5,7 @@ from typing import Any
 from textual.pilot import Pilot
 
 from tests.tracetui.runs import decode, recording
-from tests.tracetui.ui.hand import answer, play, press, screen
+from tests.tracetui.ui.hand import answer, play, press, screen, table_lines
 from tracetui.ui.app import Explorer
 from tracetui.ui.screen_options import ScreenOptions
 
@@ -17,7 +17,7 @@ OPTIONS = ScreenOptions(view="diff", run="2", baseline="1")
 def test_the_slow_rows_stand_first_with_their_verdict() -> None:
     async def script(app: Explorer, pilot: Pilots) -> None:
         lines = screen(app)
-        top = [line.split() for line in lines[3:5]]
+        top = [line.split() for line in table_lines(app)[1:3]]
         assert {words[0] for words in top} == {"L0.norm", "L1.norm"}
         assert all("slower" in words for words in top)
         assert "a is before, b is after" in "\n".join(lines)

@@ -226,7 +226,7 @@ def test_what_stands_in_place_of_the_view_stays_while_the_run_grows(tmp_path: Pa
         await until(app, pilot, "building")
         await press(pilot, "c")
         await until(app, pilot, row("windows"))
-        for key, shown in (("question_mark", "Keys"), ("r", "Enter shows")):
+        for key, shown in (("question_mark", "find a command"), ("r", "Enter shows")):
             steps = len(app.workspace.session.info.steps)
             await press(pilot, key)
             await until(app, pilot, shown)

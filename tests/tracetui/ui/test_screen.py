@@ -198,7 +198,7 @@ def test_the_help_opens_guides_and_explains_the_words() -> None:
         await press(pilot, "escape")
         assert "Enter opens a guide" in "\n".join(screen(app))
         await press(pilot, "escape")
-        assert "Keys" in screen(app)[2]
+        assert "quit" in screen(app)[2]
         await press(pilot, "escape")
         assert first_words(app)[0] == "sampler"
 

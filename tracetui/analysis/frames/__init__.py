@@ -2,6 +2,7 @@
 
 selection: rows a Look asks for; lenses, ranks and phases of a run
 name_filter: regular expressions and terms that rows must match
+display_names: short names of kernels, chosen among all names of the runs
 run_memo: values cached per run, and per chunk of a growing run
 codes: group, look up and sum rows by codes and segments, faster than polars' own joins
 time_axis: sort rows by group and start, place groups on one axis

@@ -8,8 +8,8 @@ from capture.errors import UsageError
 from capture.run import Run
 from capture.tasks import check_cancelled
 from tracetui import filter_syntax
+from tracetui.analysis.frames.display_names import format_name, map_kernel_names
 from tracetui.analysis.frames.run_memo import cache_per_run, list_distinct
-from tracetui.glyphs import format_display_name
 from tracetui.look import FilterTerm
 
 MAX_PREPARED_NAMES: Final = 1 << 15  # names shortened in advance
@@ -55,7 +55,8 @@ def prepare_names(run: Run) -> None:
 def _shorten_names(run: Run, names: pl.Series) -> pl.Series:
     """Return the displayed form of names; each is shortened only once."""
     display_names, texts = _make_shown_cache(run), names.cast(pl.String).to_list()
-    display_names |= {name: format_display_name(name) for name in texts if name not in display_names}
+    kernels = map_kernel_names([run])
+    display_names |= {name: format_name(name, kernels) for name in texts if name not in display_names}
     return pl.Series([display_names[name] for name in texts], dtype=pl.String)
 
 

@@ -11,12 +11,12 @@ from typing import Final
 
 import polars as pl
 
-from capture.classify.short_names import shorten_names
 from capture.device_roofs import Roof
 from capture.run import Run
 from tracetui import units
 from tracetui.analysis.frames import selection
 from tracetui.analysis.frames.codes import group_by_packed_key, map_by_code
+from tracetui.analysis.frames.display_names import map_kernel_names
 from tracetui.analysis.frames.run_memo import cache_per_run
 from tracetui.analysis.frames.time_axis import TimeAxis
 from tracetui.analysis.layers import find_odd_layers
@@ -40,7 +40,6 @@ _NUMBERS: Final = {
     **dict.fromkeys(("step", "t", "count", "layer"), pl.Int64),
     **dict.fromkeys(("flops", "bytes"), pl.Float64),
 }
-_MAX_SHORTENED: Final = 4096  # names, longest time first; the others are printed in full
 MEMORY, COMPUTE, LAUNCH, NO_MODEL = "memory", "compute", "launch", "no model"
 COPY, COMM, RANK = "copy", "communication", "another rank"
 GAP: Final = "gap"
@@ -125,9 +124,7 @@ def _op_or_name(run: Run) -> pl.Expr:
     if run.has("op") and not table["lacks_op"].any():
         return pl.col("op")
     names = table["name"].cast(pl.String).to_list()
-    unshortened = set(names[_MAX_SHORTENED:])
-    short_names = shorten_names(names[:_MAX_SHORTENED])
-    short = {name: text for name, text in short_names.items() if text not in unshortened}
+    short = map_kernel_names([run])
     display_names = pl.Series("op", [short.get(name, name) for name in names], dtype=pl.String)
     name = map_by_code("name", table["name"], display_names.cast(pl.Categorical()))
     return pl.coalesce("op", name) if run.has("op") else name
@@ -157,7 +154,7 @@ def select_busiest_device(run: Run, rows: pl.LazyFrame) -> pl.LazyFrame:
 
 
 def build_items(
-    rows: pl.DataFrame, gaps: pl.DataFrame, step_ns: int, *, by_layer: bool = False
+    rows: pl.DataFrame, gaps: pl.DataFrame, step_ns: int, compute_ns: int, *, by_layer: bool = False
 ) -> pl.DataFrame:
     """Return one row per op, layers and cause, and one per cause of gaps, by falling `recoverable_ns`.
 
@@ -165,18 +162,17 @@ def build_items(
     estimate of that. For gaps, `by` is the stack waited in, `begin` and `longest_ns` locate the longest gap,
     `after` is what ended it, `queued` the mean number of kernels waiting at the launch that ended a gap. For
     ops, `odd` is the layer with the most excess, if much above the median `usual_ns`. `by_layer` lists each
-    layer separately.
+    layer separately. `step_ns` and `compute_ns` are of all rows, also if `rows` are a part of them.
     """
     rows = rows.with_columns(pl.col("layer").cast(pl.Int64))
-    parts = [_sum_excess(rows, step_ns, by_layer=by_layer), _sum_gaps(gaps)]
+    parts = [_sum_excess(rows, step_ns, compute_ns, by_layer=by_layer), _sum_gaps(gaps)]
     table = pl.concat([pl.DataFrame(schema=_ITEM_SCHEMA), *parts], how="diagonal")
     order = ["recoverable_ns", "own_ns", "op", "layers"]
     return table.sort(order, descending=[True, True, False, False], maintain_order=True)
 
 
-def _sum_excess(rows: pl.DataFrame, step_ns: int, *, by_layer: bool) -> pl.DataFrame:
+def _sum_excess(rows: pl.DataFrame, step_ns: int, compute_ns: int, *, by_layer: bool) -> pl.DataFrame:
     """Return a row per op, layers and cause: the time of its rows and their excess over the bound."""
-    compute_ns = int(rows.filter(pl.col("class") == "compute")["exclusive_ns"].sum())
     own_ns, bound_ns = pl.col("exclusive_ns"), pl.col("bound_ns")
     is_work = pl.col("cause").is_in([MEMORY, COMPUTE, LAUNCH])
     least_ns = pl.when(is_work).then("reachable_ns").otherwise(bound_ns)
@@ -237,6 +233,7 @@ class Ledger:
     items: pl.DataFrame
     steps: int
     step_ns: int
+    whole_ns: int  # of all rows and gaps, also if only some are asked for
     bound_ns: int
     unmodelled_ns: int
     stray_count: int  # kernels far from the rest of their step, left out
@@ -268,20 +265,24 @@ def _build_ledger(run: Run, look: Look) -> Ledger | None:
         axis = TimeAxis.from_rows(axis.rows.filter(~is_stray), ["step"])
     rows = with_exclusive_time(axis)
     count = max(1, rows["step"].n_unique())
+    on_gpu = DEVICE in rows.columns
+    outer = _find_outer_gaps(run, rows.head(0) if on_gpu else rows)
+    whole_ns = sum(int(column.sum()) for column in (rows["exclusive_ns"], rows["gap_ns"], outer["gap_ns"]))
+    compute_ns = int(rows.filter(pl.col("class") == "compute")["exclusive_ns"].sum())
     if look.is_partial:
         rows = rows.filter("is_requested").with_columns(gap_ns=pl.lit(0, pl.Int64))
     if rows.is_empty():
         return None
-    rows, on_gpu = _with_bound(run, rows), DEVICE in rows.columns
+    rows = _with_bound(run, rows)
     gaps = _select_gaps(run, rows.filter(pl.col("gap_ns") > 0), on_gpu=on_gpu)
-    if not (on_gpu or look.is_partial):
-        gaps = pl.concat([gaps, _find_outer_gaps(run, rows, gaps)], how="diagonal")
-    step_ns = int(rows["exclusive_ns"].sum()) + int(gaps["gap_ns"].sum())
-    items = build_items(rows, gaps, step_ns, by_layer=look.group == "layer")
+    if not look.is_partial:
+        gaps = pl.concat([gaps, outer.select(c for c in gaps.columns if c in outer.columns)], how="diagonal")
+    items = build_items(rows, gaps, whole_ns, compute_ns, by_layer=look.group == "layer")
     return Ledger(
         items=_clear_odd_by_chance(run, items, phase),
         steps=count,
-        step_ns=step_ns,
+        step_ns=int(rows["exclusive_ns"].sum()) + int(gaps["gap_ns"].sum()),
+        whole_ns=whole_ns,
         bound_ns=int(rows["bound_ns"].sum()),
         unmodelled_ns=int(rows.filter(pl.col("cause") == NO_MODEL)["exclusive_ns"].sum()),
         stray_count=int(is_stray.sum()),
@@ -291,7 +292,7 @@ def _build_ledger(run: Run, look: Look) -> Ledger | None:
     )
 
 
-def _find_outer_gaps(run: Run, rows: pl.DataFrame, gaps: pl.DataFrame) -> pl.DataFrame:
+def _find_outer_gaps(run: Run, rows: pl.DataFrame) -> pl.DataFrame:
     """Return the gap before the first row and after the last of each step, up to its wall time.
 
     Rows without a start lie in the gaps between others: so much less is gap, and the outer one may be
@@ -307,8 +308,7 @@ def _find_outer_gaps(run: Run, rows: pl.DataFrame, gaps: pl.DataFrame) -> pl.Dat
     is_whole = pl.col("wall_ns").fill_null(0) >= pl.col("exclusive_ns")
     inner = -pl.min_horizontal("untimed_ns", "gap_ns")
     steps = steps.with_columns(gap_ns=pl.when(is_whole).then(outer).otherwise(inner))
-    steps = steps.with_columns(cause=pl.lit(GAP, pl.Enum([GAP]))).filter(pl.col("gap_ns") != 0)
-    return steps.select(c for c in gaps.columns if c in steps.columns)
+    return steps.with_columns(cause=pl.lit(GAP, pl.Enum([GAP]))).filter(pl.col("gap_ns") != 0)
 
 
 def _clear_odd_by_chance(run: Run, items: pl.DataFrame, phase: str | None) -> pl.DataFrame:

@@ -105,6 +105,8 @@ def build_kernel_table(merged: PartialResult, look: Look) -> pl.DataFrame:
     table = table.with_columns(pl.col(c).clip(pl.col("min_ns"), pl.col("max_ns")) for c, _ in quantiles)
     total_ns = 0 if members["listed"].any() else int(members["total_ns"].sum())
     table = kernels.with_shares(kernels.choose_quantiles(table), GROUP, total_ns)
+    is_known = not (look.filter or look.where)  # else rows that the filter hides are in no part
+    table = table.with_columns(cumulative_share=pl.when(is_known).then("cumulative_share"))
     if look.per != "total":
         divisor = _count_units(merged, look) if look.merged else int(members["divisor"].sum())
         table = kernels.divide_totals(table, divisor)

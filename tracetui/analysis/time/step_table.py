@@ -1,6 +1,7 @@
 """The step axis: one row per step, kernel time per step, and how both compare with the wall clock."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Final
 
@@ -27,6 +28,7 @@ from tracetui.analysis.frames.time_axis import measure_union
 from tracetui.analysis.time import device_time, idle_gaps
 from tracetui.analysis.time.device_time import compute_step_spans, has_overlap_or_idle, measure_spans
 from tracetui.analysis.time.idle_gaps import find_gaps_between_steps, sum_late_gaps_by_step
+from tracetui.filter_syntax import build_comparison
 from tracetui.look import Look
 
 _STEP_SCHEMA: Final = {"step": pl.Int64(), "phase": pl.String()} | dict.fromkeys(
@@ -43,7 +45,7 @@ def compute_step_totals(run: Run, look: Look, lens: str | None) -> pl.DataFrame:
     """
     if not (run.has("dur") and run.has("step")):
         return pl.DataFrame(schema={"step": pl.Int64, "dur": pl.Int64})
-    if look.filter or look.focus:
+    if look.is_partial:
         sums = _compute_totals(run, look, lens)
     else:
         unfiltered = Look(phase=look.phase, window=look.window)
@@ -232,7 +234,19 @@ def assign_trend_cells(table: pl.DataFrame, width: int) -> pl.Series:
 
 
 def compute_step_table(run: Run, look: Look) -> pl.DataFrame:
-    """Return one row per step: kernel time under each lens, per token, and compared with the wall clock."""
+    """Return one row per step: kernel time under each lens, per token, and compared with the wall clock.
+
+    A filter on steps selects rows; any other selects kernels, and the steps in which one matches.
+    """
+    of_steps = [term for term in look.where if term.column == "step"]
+    if of_steps:
+        others = tuple(term for term in look.where if term.column != "step")
+        table = _build_step_table(run, replace(look, where=others))
+        return table.filter(build_comparison(pl.col("step"), term) for term in of_steps)
+    return _build_step_table(run, look)
+
+
+def _build_step_table(run: Run, look: Look) -> pl.DataFrame:
     other_lenses = [x for x in list_lenses(run) if x != resolve_lens(run, look)]
     table = _with_total_ns(run, look)
     for lens in other_lenses:
@@ -275,7 +289,9 @@ def _with_total_ns(run: Run, look: Look) -> pl.DataFrame:
         table = table.filter(pl.col("phase") == look.phase)
     if look.window is not None:
         table = table.filter(pl.col("step").is_between(*look.window))
-    return table.join(_sum_under_lens(run, look, resolve_lens(run, look), "total_ns"), on="step", how="left")
+    totals = _sum_under_lens(run, look, resolve_lens(run, look), "total_ns")
+    is_filtered = bool(look.filter or look.where)  # steps in which nothing matches are no rows
+    return table.join(totals, on="step", how="inner" if is_filtered else "left", maintain_order="left")
 
 
 def note_device_rates(run: Run) -> list[str]:

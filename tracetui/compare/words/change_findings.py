@@ -9,6 +9,7 @@ import polars as pl
 from capture.run import Run
 from capture.tasks import run_parallel
 from tracetui import units
+from tracetui.analysis.frames.display_names import map_names_in
 from tracetui.analysis.frames.statistics import ALPHA
 from tracetui.analysis.growth import compute_growth_lines
 from tracetui.compare import params
@@ -16,7 +17,6 @@ from tracetui.compare.causes import Finding, compute_role_traffic, iter_causes
 from tracetui.compare.diff import Diff
 from tracetui.compare.evidence.sample_size import compute_required_runs
 from tracetui.compare.words.decision import select_decided_rows
-from tracetui.glyphs import map_display_names
 from tracetui.look import Look
 
 SAMPLES: Final = {"token": "steps", "step": "steps", "launch": "launches"}
@@ -27,7 +27,7 @@ _SCHEMA: Final = {"kind": pl.String, "finding": pl.String, "row": pl.String}
 def list_findings(compared: Diff, look: Look) -> pl.DataFrame:
     """List kind, finding and row, most important first."""
     a, b = compared.sides
-    names = _map_display_names(compared)
+    names = map_names_in(compared.rows, compared.sides)
     findings = [
         *_iter_comparability(compared),
         *_iter_total(compared),
@@ -42,18 +42,6 @@ def list_findings(compared: Diff, look: Look) -> pl.DataFrame:
         *_iter_limits(compared, look, names),
     ]
     return pl.DataFrame(findings, schema=_SCHEMA, orient="row")
-
-
-def _map_display_names(compared: Diff) -> Mapping[str, str]:
-    """Map the names that findings may mention to their display names."""
-    tables = [
-        select_decided_rows(compared),
-        _select_unsampled(compared),
-        _select_undecided(compared),
-        *(_select_one_sided(compared, verdict, column) for verdict, column, _ in _ONE_SIDED),
-    ]
-    names = [name for rows in tables for name in rows["name"].head(params.MAX_FINDINGS_PER_KIND)]
-    return dict(zip(names, names, strict=True)) | map_display_names(names)
 
 
 def _iter_comparability(compared: Diff) -> Iterator[Finding]:
@@ -98,7 +86,7 @@ def _iter_changes(compared: Diff, names: Mapping[str, str]) -> Iterator[Finding]
         where = f" in {row['phase']}" if row["phase"] else ""
         relative = ", relative to the others of its step" if row["is_relative"] else ""
         before, after = (units.format_duration(row[c]) for c in ("median_a_ns", "median_b_ns"))
-        lead = f"{names[row['name']]} is {row['verdict']}{where}{relative}"
+        lead = f"{names.get(row['name'], row['name'])} is {row['verdict']}{where}{relative}"
         basis = f"95% interval {low} to {high}, {row['n_a']} and {row['n_b']} {samples}"
         times = f"{before} → {after} per {row['per']} ({change:+.1f}%, {basis})"
         yield row["verdict"], f"{lead}: {times}", row["name"]
@@ -148,7 +136,9 @@ def _iter_averages(a: Run, b: Run, compared: Diff, names: Mapping[str, str]) -> 
         if mean_a > 0:
             means = f"{units.format_duration(mean_a)} → {units.format_duration(mean_b)} per launch"
             counts = f"{row['count_a']:,} and {row['count_b']:,} launches"
-            sentence = f"{names[row['name']]}: {means} ({mean_b / mean_a - 1:+.1%}, {counts})"
+            sentence = (
+                f"{names.get(row['name'], row['name'])}: {means} ({mean_b / mean_a - 1:+.1%}, {counts})"
+            )
             yield "average", f"{sentence}; no verdict without a spread", row["name"]
 
 
@@ -171,7 +161,7 @@ def _iter_one_sided(compared: Diff, names: Mapping[str, str]) -> Iterator[Findin
         if rows.height:
             time, total = int(rows[column].sum()), max(1, int(compared.rows[column].sum()))
             first = rows.select("name", column).head(limit).rows()
-            largest = [f"{names[name]} ({units.format_duration(t)})" for name, t in first]
+            largest = [f"{names.get(name, name)} ({units.format_duration(t)})" for name, t in first]
             more = f" and {rows.height - limit} more" if rows.height > limit else ""
             kernels = "kernel is" if rows.height == 1 else "kernels are"
             share = f"{units.format_duration(time)} or {time / total:.1%} of its time"
@@ -243,5 +233,6 @@ def _iter_required_repeats(
     too_many = f"more than {params.MAX_RUNS_PER_SIDE} repeats per side, or a quieter machine,"
     needed = f"{runs} repeats per side" if runs else too_many
     spread = f"the run-to-run spread is {row['spread']:.1%} (one standard deviation)"
-    sentence = f"{names[row['name']]}: {change:+.1%} is undecided, because {spread}; {needed} would be needed"
+    name = names.get(row["name"], row["name"])
+    sentence = f"{name}: {change:+.1%} is undecided, because {spread}; {needed} would be needed"
     yield "not concluded", sentence, row["name"]

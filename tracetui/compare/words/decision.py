@@ -1,7 +1,7 @@
 """The first lines about a comparison: each phase, what carries its change, and the headline."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from typing import Any, Final
@@ -10,6 +10,7 @@ import polars as pl
 
 from capture.run import Run
 from tracetui import units
+from tracetui.analysis.frames.display_names import map_names_in
 from tracetui.analysis.frames.selection import select_timed
 from tracetui.analysis.frames.statistics import MIN_SAMPLES
 from tracetui.compare import params
@@ -19,7 +20,6 @@ from tracetui.compare.evidence.sample_size import estimate_recordings_needed, fo
 from tracetui.compare.pairing.equal_work import UNEQUAL_WORK, WorkDifference, describe_differences
 from tracetui.compare.replaced_rows import has_lost_inner_rows
 from tracetui.compare.run_sides import Sides
-from tracetui.glyphs import map_display_names
 from tracetui.look import Look, Terms
 
 GAP_NAME: Final = "time between kernels"
@@ -99,7 +99,7 @@ def is_decided(compared: Diff) -> bool:
 @lru_cache(maxsize=2)  # a view asks for the lines and for their number
 def describe_decision(compared: Diff, terms: Terms) -> tuple[str, ...]:
     """Describe in what the work differs; then each phase, and what carries its change."""
-    decision = compute_decision(compared)
+    decision, names = compute_decision(compared), map_names_in(compared.rows, compared.sides)
     differences, lines = describe_differences(compared.works), list[str]()
     for phase in decision.phases["phase"].unique(maintain_order=True).head(params.MAX_PHASES_NAMED):
         in_phase = pl.col("phase").eq_missing(pl.lit(phase, pl.String))
@@ -109,19 +109,19 @@ def describe_decision(compared: Diff, terms: Terms) -> tuple[str, ...]:
         if differences and differences[0].startswith(UNEQUAL_WORK):
             lines.insert(0, differences.pop(0))
         carriers = decision.carriers.filter(in_phase)
-        described = _describe_carriers(carriers), _describe_small_changes(carriers)
-        replaced = _describe_replaced(carriers), _describe_merged_rows(compared, carriers)
+        described = _describe_carriers(carriers, names), _describe_small_changes(carriers, names)
+        replaced = _describe_replaced(carriers, names), _describe_merged_rows(compared, carriers)
         details = *differences, *described, *replaced
         lines += [f"  {text}" for text in details if text]
         differences.clear()
     return tuple(lines) or tuple(differences)
 
 
-def _describe_replaced(rows: pl.DataFrame) -> str:
+def _describe_replaced(rows: pl.DataFrame, names: Mapping[str, str]) -> str:
     """Describe what ran instead of kernels that are gone; empty if nothing did that the lines above lack."""
     is_above = pl.col("named") | pl.col("verdict").is_in(["slower", "faster"])
     replaced = rows.filter(pl.col("instead").is_not_null() & ~is_above)
-    return f"ran instead: {_list_changes(replaced, params.MAX_ROWS_LISTED)}" if replaced.height else ""
+    return f"ran instead: {_list_changes(replaced, params.MAX_ROWS_LISTED, names)}" if replaced.height else ""
 
 
 def _describe_merged_rows(compared: Diff, carriers: pl.DataFrame) -> str:
@@ -249,26 +249,25 @@ def _describe_uncertainty(row: dict[str, Any], sides: Sides) -> str:
     return f"equal runs {basis}differ by up to {limit:.0%} (floor {sides.floor.percent})"
 
 
-def _describe_carriers(rows: pl.DataFrame) -> str:
+def _describe_carriers(rows: pl.DataFrame, names: Mapping[str, str]) -> str:
     """Describe the rows that make up most of a change; empty if nothing changed."""
     named = rows.filter("named")
-    return f"carried by {_list_changes(named, params.MAX_CARRIERS_NAMED)}" if named.height else ""
+    return f"carried by {_list_changes(named, params.MAX_CARRIERS_NAMED, names)}" if named.height else ""
 
 
-def _describe_small_changes(rows: pl.DataFrame) -> str:
+def _describe_small_changes(rows: pl.DataFrame, names: Mapping[str, str]) -> str:
     """Describe rows with a verdict that carry little of the change; empty if there are none."""
     small = rows.filter(pl.col("verdict").is_in(["slower", "faster"]) & ~pl.col("named"))
-    text = f"decided but small: {_list_changes(small, params.MAX_SMALL_CHANGES_NAMED)}"
+    text = f"decided but small: {_list_changes(small, params.MAX_SMALL_CHANGES_NAMED, names)}"
     return text if small.height else ""
 
 
-def _list_changes(rows: pl.DataFrame, limit: int) -> str:
+def _list_changes(rows: pl.DataFrame, limit: int, names: Mapping[str, str]) -> str:
     """List names and changes of the first rows; `~` marks rows without a verdict."""
     named, changes = rows.head(limit), []
-    display_names = map_display_names(named["name"].to_list())
     for name, delta, verdict, instead in named.select("name", "delta_ns", "verdict", "instead").iter_rows():
         mark = "" if verdict in ("slower", "faster", "new", "gone") else " ~"
-        short = instead or _shorten_name(display_names.get(name, name), *_DECISION_LETTERS)
+        short = instead or _shorten_name(names.get(name, name), *_DECISION_LETTERS)
         changes.append(f"{short} {units.format_difference(delta)}{mark}")
     more = f" and {rows.height - limit} more" if rows.height > limit else ""
     return f"{', '.join(changes)}{more}"

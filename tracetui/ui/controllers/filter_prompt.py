@@ -10,6 +10,7 @@ from tracetui.analysis.frames.name_filter import match_names
 from tracetui.ui.controllers.base import Controller, ScreenParts
 from tracetui.ui.controllers.input_line import InputActions
 from tracetui.ui.pages.input_draft import InputDraft
+from tracetui.views import View, check_filter
 
 MOST_DROPPED_CHARS: Final = 16  # at the end of a text, to find a valid beginning
 TYPING_PAUSE_S: Final = 0.12  # after the last key, before rows are filtered
@@ -61,7 +62,7 @@ class FilterController(Controller):
 
     def _apply(self, text: str) -> None:
         """Filter by the text, or by its longest valid beginning with a message."""
-        pattern, why = find_longest_filter(text)
+        pattern, why = find_longest_filter(text, self._workspace.view)
         self._renderer.clear_message(self._refusal)
         self._refusal = why
         if self._edit_count or pattern != self._workspace.session.look.filter:
@@ -70,16 +71,17 @@ class FilterController(Controller):
             self._renderer.show_message(why)
 
 
-def find_longest_filter(text: str) -> tuple[str, str]:
+def find_longest_filter(text: str, view: View) -> tuple[str, str]:
     """Return the longest valid beginning of a text, and why the whole text is invalid."""
-    why = _explain_refusal(text)
+    why = _explain_refusal(text, view)
     shorter = (text[:end] for end in range(len(text) - 1, max(0, len(text) - MOST_DROPPED_CHARS), -1))
-    return text if not why else next((t for t in shorter if not _explain_refusal(t)), ""), why
+    return text if not why else next((t for t in shorter if not _explain_refusal(t, view)), ""), why
 
 
-def _explain_refusal(pattern: str) -> str:
-    """Return why a text is not a valid filter, or an empty text."""
+def _explain_refusal(pattern: str, view: View) -> str:
+    """Return why a text is not a valid filter of a view, or an empty text."""
     try:
+        check_filter(view, pattern)
         parts = filter_syntax.parse_filter(pattern)
         for expression in (parts.names, *(term.value for term in parts.events if term.how == "~")):
             match_names(pl.Series([""], dtype=pl.String), expression)

@@ -6,7 +6,7 @@ from tracetui.ui.controllers.base import Controller
 from tracetui.ui.pages import ViewPage
 from tracetui.ui.pages.help_page import GuideList, GuidePage, HelpPage
 from tracetui.ui.pages.list_pages import ColumnList, RunList
-from tracetui.ui.pages.text_pages import LoadingPage, OutputPage, RefusedPage
+from tracetui.ui.pages.text_pages import LoadingPage, NotesPage, OutputPage, RefusedPage
 from tracetui.ui.session_commands import Command, go_back, sort_further, sort_or_reverse
 
 CANCELLED_EXIT: Final = 130  # the user quit while files were read
@@ -44,7 +44,7 @@ class Navigation(Controller):
             self._open_help()
         elif isinstance(page, OutputPage):
             self.show_page(page.before or ViewPage())
-        elif isinstance(page, HelpPage | RunList | ColumnList):
+        elif isinstance(page, HelpPage | NotesPage | RunList | ColumnList):
             self.show_page(ViewPage())  # its runs may have grown meanwhile
         elif isinstance(page, RefusedPage) or (
             isinstance(page, LoadingPage) and self._workspace.live is None
@@ -66,6 +66,10 @@ class Navigation(Controller):
         if number <= len(tabs):
             self._answers.show_session(self._workspace.session.with_view(tabs[number - 1].name))
 
+    def open_view(self, name: str) -> None:
+        """Show a view, which need not have a tab."""
+        self._answers.show_session(self._workspace.session.with_view(name))
+
     def open_tab_at(self, column: int) -> None:
         """Show the view of the tab at a column of the screen, if any."""
         tab = self._renderer.find_tab_at(column)
@@ -78,6 +82,23 @@ class Navigation(Controller):
         if possible:
             ahead = [i for i in possible if (i - self._workspace.tab_index) * direction > 0]
             self.open_tab((ahead or possible)[0 if direction > 0 else -1] + 1)
+
+    def go_to_place(self, direction: int) -> None:
+        """Go back (-1) to the place before, with its filter and cursor, or forward again (1)."""
+        places, session = self._workspace.places, self._workspace.session
+        moved = places.go_back(session) if direction < 0 else places.go_forward(session)
+        if moved is None:
+            self._renderer.show_message(f"no place {'before' if direction < 0 else 'after'} this one")
+        else:
+            self._answers.show_place(moved)
+
+    def toggle_notes(self) -> None:
+        """Show all notes of the view, or the view again."""
+        picture = self._workspace.displayed_picture
+        if isinstance(self._workspace.page, NotesPage):
+            self.show_page(ViewPage())
+        elif self._workspace.is_showing_view and picture is not None:
+            self.show_page(NotesPage(picture.question.view.title, picture.answer.notes))
 
     def sort_by(self, column: str, *, further: bool = False) -> None:
         """Sort by a column; `further` sorts equal rows of the present order."""

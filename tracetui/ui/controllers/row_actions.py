@@ -55,6 +55,8 @@ class RowActions(Controller):
             return current
         if not columns or current in LEAF_VIEWS or "table" in columns:
             return None
+        if current == "steps":
+            return "why"
         if "scope" in columns:
             return "calls"
         if "name" in columns and self._workspace.session.files is not None:

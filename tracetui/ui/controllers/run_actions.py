@@ -43,8 +43,18 @@ class RunActions(Controller):
         has_other = session.baseline is not None or len(session.runs) == 2
         if self._workspace.is_showing_view and session.view != "diff" and has_other and len(session.runs) > 1:
             self._answers.show_session(session.with_view("diff"))
+        elif (file := self._find_only_candidate()) is not None:
+            self.open_file(file, compares=True)
         else:
             self.toggle_list(compares=True)
+
+    def _find_only_candidate(self) -> Input | None:
+        """Return the saved file that alone can be compared with the run in view; None if there are more."""
+        session = self._workspace.session
+        if not self._workspace.is_showing_view or len(session.runs) != 1:
+            return None
+        files = read_files.list_saved_files(session.runs, self._opened)
+        return files[0] if len(files) == 1 else None
 
     def toggle_baseline(self) -> None:
         """Make the current run, or the one under the cursor of the list, the baseline, or unset it."""
@@ -86,10 +96,10 @@ class RunActions(Controller):
         else:
             self.open_file(file)
 
-    def open_file(self, path: Input) -> None:
-        """Read another file in a thread, for the purpose of the displayed list."""
+    def open_file(self, path: Input, *, compares: bool = False) -> None:
+        """Read another file in a thread, to be compared, or for the purpose of the displayed list."""
         page = self._workspace.page
-        compares = isinstance(page, RunList) and page.compares
+        compares = compares or (isinstance(page, RunList) and page.compares)
         self._renderer.show_message(f"reading {mask_credentials(str(path)).rstrip('/').rpartition('/')[2]}")
 
         def load() -> None:

@@ -3,11 +3,10 @@
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from capture.clean_text import shorten_middle
 from capture.run import Run
 from tracetui import units
 from tracetui.analysis.vitals import Vitals
-from tracetui.glyphs import count_cells, fit_cells
+from tracetui.glyphs import count_cells, fit_cells, fit_sentence
 from tracetui.look import Look
 from tracetui.ui.key_table import DIGITS, KEYS, KeyBinding, KeyContext, list_footer_keys
 from tracetui.ui.run_info import RunInfo
@@ -18,7 +17,6 @@ SHOWN_METADATA: Final = ("model", "dtype", "quant", "device")
 RUN_LEAST_CELLS: Final = 12  # of the name of one run, even if its details then lack room
 MEAN_LEAST_WIDTH: Final = 64  # of the screen, to show the mean speed next to the present one
 NAME_LEAST_CELLS: Final = 6  # badges leave so many to the name
-FOCUS_MOST_CHARS: Final = 48  # of a focus in the status line
 
 
 def draw_header(
@@ -29,8 +27,11 @@ def draw_header(
     position: str = "",
     writer: str = "",
     displayed: Sequence[tuple[Run, RunInfo]] = (),
+    place: Sequence[str] = (),
 ) -> Line:
-    """Return the header: name, speed, details by importance as far as they fit, badges.
+    """Return the header: name and place, speed, details by importance as far as they fit, badges.
+
+    `place` is where the user is in the file: the view, then the rows that were entered.
 
     `position` is the place of the run among all open runs, `writer` the state of the program that writes its
     file, `displayed` what the view shows, which may be several runs.
@@ -49,11 +50,21 @@ def draw_header(
     texts = [writer, *(badge for each in runs for badge in _list_badges(each))]
     badges = _draw_fitting(texts, width - count_cells(speed) - NAME_LEAST_CELLS)
     room = width - sum(count_cells(b.text) for b in badges) - 1 - count_cells(speed)
-    most = room if several else min(max(RUN_LEAST_CELLS, room // 2), room)
+    name, title = _fit_title(name, place, room, is_alone=not several)
+    details = _select_details(parts, room - count_cells(name) - count_cells(title))
+    left = room - count_cells(name) - count_cells(title) - sum(count_cells(s.text) for s in details)
+    where = (Span(name, "title"), Span(title, "title"), Span(speed))
+    return (Span(" "), *where, *details, Span(" " * max(0, left)), *badges)
+
+
+def _fit_title(name: str, place: Sequence[str], room: int, *, is_alone: bool) -> tuple[str, str]:
+    """Return the name and the place behind it: a row matters more than a long name, a name than details."""
+    title = "".join(f" › {part}" for part in place)
+    least = room - count_cells(title) if len(place) > 1 else room
+    most = min(max(RUN_LEAST_CELLS, min(room // 2, least)), room) if is_alone else room
     name = fit_cells(name, max(1, min(count_cells(name), most)))
-    details = _select_details(parts, room - count_cells(name))
-    left = room - count_cells(name) - sum(count_cells(s.text) for s in details)
-    return (Span(" "), Span(name, "title"), Span(speed), *details, Span(" " * max(0, left)), *badges)
+    left = max(0, room - count_cells(name))
+    return name, title if count_cells(title) <= left else fit_sentence(title, left).rstrip()
 
 
 def _select_details(parts: Sequence[str], room: int) -> list[Span]:
@@ -218,11 +229,10 @@ def _format_first_note(notes: Sequence[str], room: int) -> str:
 
 
 def _describe_look(look: Look) -> list[str]:
-    """Return every setting that changes what the numbers mean, in words."""
+    """Return every setting that changes what the numbers mean, in words; the header has the entered rows."""
     first, last = look.window or (None, None)
     span = "" if first is None else f"step {first}" if first == last else f"steps {first}–{last}"
     return [
-        *(shorten_middle(words, FOCUS_MOST_CHARS) for words in look.focus_labels),
         f"/{look.filter}/" if look.filter else "",
         f"by {look.group}" if look.group and look.group != "name" else "",
         f"{look.phase} only" if look.phase else "",

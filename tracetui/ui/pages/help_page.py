@@ -40,10 +40,9 @@ class HelpPage(Struct, frozen=True):
         tabs = {view.name: str(number) for number, view in enumerate(self.views[:DIGITS], 1)}
         tabs |= dict(list_view_keys(self.keys))
         return [
-            (*_draw_title("Keys"), Span("   in words below: ↓", "dim")),
             *_draw_key_columns(self.keys, size.width),
             (),
-            _draw_title("In words"),
+            _draw_title("Keys in words"),
             *(_draw_row(format_keys(k), k.help, wide) for k in self.keys),
             (),
             _draw_title("Views"),

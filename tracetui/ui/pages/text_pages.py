@@ -68,6 +68,19 @@ class OptionsPage(Struct, frozen=True):
         ]
 
 
+class NotesPage(Struct, frozen=True):
+    """All notes of an answer, in full."""
+
+    title: str
+    notes: tuple[str, ...]
+
+    footer: ClassVar = "page"
+
+    def draw_lines(self, size: DrawSize) -> list[Line]:
+        head = (Span(f" Notes on {self.title}", "title"), Span("   Esc goes back", "dim"))
+        return [head, *(line for note in self.notes for line in ((), *_wrap(note, size.width)))]
+
+
 class OutputPage(Struct, frozen=True):
     """The last output of the engine, as it arrives."""
 

@@ -1,0 +1,86 @@
+"""Why a step is slow: planted in a run whose times can be worked out on paper."""
+
+import polars as pl
+import pytest
+
+from tests.tracetui.in_process import tracetui
+from tests.tracetui.runs import MS, decode, made
+from tracetui.analysis.slow_steps import compare_steps, explain_step
+from tracetui.look import Look
+from tracetui.samples import find_sample
+from tracetui.views import ask, load_view
+
+SPIKE = 17
+USAGE_EXIT = 2
+
+
+def test_compare_steps_with_a_spike_marks_that_step_although_all_grow_with_context() -> None:
+    steps = compare_steps(decode(steps=40, spike=SPIKE))
+    assert steps.filter("slow")["step"].to_list() == [SPIKE]
+    assert compare_steps(decode(steps=40)).filter("slow").is_empty()
+    assert steps.filter(step=0)["like_times"].to_list() == [None]  # the one prefill
+
+
+def test_explain_step_of_a_spike_returns_what_was_planted() -> None:
+    """In the spike each of 4 layers has two more times 400 µs of down, and 20 µs of norm."""
+    difference = explain_step(decode(steps=40, spike=SPIKE), SPIKE)
+    assert difference is not None and difference.like == 24 and difference.phase == "decode"
+    rows = difference.rows.filter(pl.col("delta_ns").abs() > 50_000)
+    assert rows.select("what", "delta_ns").rows() == [
+        ("mlp.down", 4 * 2 * 400_000),
+        ("norm", 4 * 2 * 20_000),
+    ]
+    whole = difference.took_ns - difference.median_ns
+    assert whole == pytest.approx(difference.rows["delta_ns"].sum(), abs=2)
+    note = ask(load_view("why"), [decode(steps=40, spike=SPIKE)], Look()).notes[0]
+    assert note.startswith(f"step {SPIKE} took") and "mlp.down +3.200 ms" in note
+
+
+def test_explain_step_with_a_late_kernel_returns_the_gap_and_the_counter_beside_it() -> None:
+    rows = []
+    for step in range(20):
+        late, begin, mhz = 3 * MS if step == 9 else 0, step * 10 * MS, 900.0 if step == 9 else 1800.0
+        rows += [
+            {"kind": "kernel", "name": "gemm", "t": begin + late, "dur": 4 * MS},
+            {"kind": "step", "name": "s", "t": begin, "dur": 5 * MS + late},
+            {
+                "kind": "counter",
+                "name": "clock",
+                "unit": "MHz",
+                "t": begin + MS,
+                "value": mhz,
+            },
+        ]
+        rows[-3:] = [{"step": step, "phase": "decode", "lens": "wall", **row} for row in rows[-3:]]
+    difference = explain_step(made(rows), 9)
+    assert difference is not None
+    assert difference.counters.rows() == [("clock", 900.0, 1800.0, "MHz")]
+
+
+def test_explain_step_without_its_like_returns_none() -> None:
+    run = decode(steps=4)
+    assert explain_step(run, 2) is None and explain_step(run, 99) is None
+    answer = ask(load_view("why"), [run], Look(focus=(("step", 2),)))
+    assert answer.rows.is_empty() and "too few steps" in answer.notes[0]
+
+
+def test_steps_with_a_spike_mark_it_and_name_the_way_to_why() -> None:
+    answer = ask(load_view("steps"), [decode(steps=40, spike=SPIKE)], Look())
+    assert answer.rows.filter(pl.col("mark") == "slow")["step"].to_list() == [SPIKE]
+    assert answer.notes[0].startswith(f"slow against their like: step {SPIKE} (")
+
+
+def test_report_steps_with_why_prints_the_difference() -> None:
+    sample = find_sample("decode")
+    done = tracetui("report", "steps", sample, "--why", "18")
+    assert done.returncode == 0 and done.stdout.startswith("step 18 took")
+    for words in (("report", "kernels", sample, "--why", "18"), ("report", "steps", sample, "--why", "x")):
+        assert tracetui(*words).returncode == USAGE_EXIT
+    assert "step 18 took" in tracetui("digest", sample, "--tokens", "4000").stdout
+
+
+def test_report_steps_with_why_leaves_no_focus_behind() -> None:
+    sample = find_sample("decode")
+    before = tracetui("report", "kernels", sample).stdout
+    tracetui("report", "steps", sample, "--why", "18")
+    assert tracetui("report", "kernels", sample).stdout == before

@@ -1,0 +1,181 @@
+"""Slow steps: each step against its like, and in what a slow one differs from them.
+
+The like of a step are the steps of its phase and number of tokens nearest to it: a decode step gets longer
+with its context, so far ones are no measure.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Final
+
+import polars as pl
+
+from capture.run import Run
+from tracetui.analysis.frames.line_fit import MAD_TO_SD
+from tracetui.analysis.frames.run_memo import cache_per_run
+from tracetui.analysis.frames.selection import build_totals, select_kind, select_timed, select_unfolded
+from tracetui.analysis.time.step_table import compute_step_durations, compute_step_table
+from tracetui.look import Look
+
+NEIGHBOURS: Final = 12  # steps on either side that a step is compared with
+MIN_LIKE: Final = 6  # fewer are no measure
+SLOW_RATIO: Final = 1.25  # to the median of its like, from which a step may be slow
+SLOW_DEVIATIONS: Final = 5.0  # robust standard deviations of this ratio over the phase, likewise
+MIN_COUNTER_CHANGE: Final = 0.15  # of a counter's median, from which its value is told
+IDLE, OUTSIDE, UNMEASURED = "idle", "outside of the device's time", "outside of kernels"
+
+_GAPS: Final = {"what": pl.String()} | dict.fromkeys(
+    ("step_ns", "median_ns", "count", "median_count"), pl.Int64()
+)
+_NO_STEPS: Final = {
+    "step": pl.Int64(), "took_ns": pl.Int64(), "like_times": pl.Float64(), "slow": pl.Boolean(),
+}  # fmt: skip
+
+
+@dataclass(frozen=True, eq=False)
+class StepDifference:
+    """A step against the median of its like."""
+
+    rows: pl.DataFrame  # what, step_ns, median_ns, delta_ns, ratio_times, count, median_count
+    took_ns: int
+    median_ns: int
+    like: int  # how many steps it is compared with
+    phase: str | None
+    counters: pl.DataFrame  # name, value, median, unit: those that differ
+
+
+@cache_per_run
+def compare_steps(run: Run) -> pl.DataFrame:
+    """Return each step with its time, its ratio to the median of its like, and whether it is `slow`.
+
+    The ratio is null with fewer than MIN_LIKE of them.
+    """
+    table = compute_step_table(run, Look())
+    if "steps" in table.columns:  # of a folded row no single step is known
+        table = table.filter(pl.col("steps") == 1)
+    if table.is_empty():
+        return pl.DataFrame(schema=_NO_STEPS)
+    like, took = _choose_like(table), _step_time(table)
+    window = 2 * NEIGHBOURS + 1
+    median = pl.col("took_ns").rolling_median(window, min_samples=MIN_LIKE + 1, center=True).over(like)
+    table = table.with_columns(took_ns=took).filter(pl.col("took_ns") > 0)
+    table = table.with_columns(like_times=pl.col("took_ns") / median)
+    off = (pl.col("like_times") - 1).abs()
+    spread = off.median().over(like) * MAD_TO_SD
+    slow = (pl.col("like_times") >= SLOW_RATIO) & (off > SLOW_DEVIATIONS * spread)
+    return table.select("step", "took_ns", "like_times", slow=slow.fill_null(value=False))
+
+
+def _choose_like(table: pl.DataFrame) -> list[str]:
+    """Return the columns in which a step equals its like: phase, and tokens unless most steps differ."""
+    sizes = table.select(pl.len().over("phase", "tokens").median()).item()
+    return ["phase", "tokens"] if sizes > MIN_LIKE else ["phase"]
+
+
+def _step_time(table: pl.DataFrame) -> pl.Expr:
+    """Return the time of a step by one clock for all: wall, else device, else the sum of its kernels."""
+    for column in ("wall_ns", "busy_ns"):
+        if column in table.columns and not table[column].has_nulls():
+            return pl.col("wall_ns") if column == "wall_ns" else pl.col("busy_ns") + pl.col("idle_ns")
+    return pl.col("total_ns").fill_null(0)
+
+
+def explain_step(run: Run, step: int) -> StepDifference | None:
+    """Return in what a step differs from the median of its like; None if it has no like, or is unknown."""
+    table = compute_step_table(run, Look())
+    one = table.filter(step=step)
+    if one.is_empty() or ("steps" in table.columns and one["steps"][0] > 1):
+        return None
+    phase, like = one["phase"][0], _choose_like(table)
+    table = table.join(one.select(like), on=like, how="semi", nulls_equal=True, maintain_order="left")
+    at = int((table["step"] < step).sum())
+    near = table.slice(max(0, at - NEIGHBOURS), min(at, NEIGHBOURS) + 1 + NEIGHBOURS)
+    if near.height <= MIN_LIKE:
+        return None
+    is_step = pl.col("step") == step
+    times = near.select("step", took_ns=_step_time(table))
+    rows = pl.concat([_compare_rows(run, near["step"], step), _compare_gaps(near, step)])
+    delta = pl.col("step_ns") - pl.col("median_ns")
+    rows = rows.with_columns(
+        delta_ns=delta,
+        ratio_times=pl.when(pl.col("median_ns") > 0).then(pl.col("step_ns") / pl.col("median_ns")),
+    )
+    order = ["what", "step_ns", "median_ns", "delta_ns", "ratio_times", "count", "median_count"]
+    return StepDifference(
+        rows.select(order).sort(pl.col("delta_ns").abs(), "what", descending=[True, False]),
+        took_ns=int(times.filter(is_step)["took_ns"][0]),
+        median_ns=round(float(times.filter(~is_step)["took_ns"].median() or 0)),  # type: ignore[arg-type]
+        like=near.height - 1,
+        phase=phase,
+        counters=_compare_counters(run, near["step"], step),
+    )
+
+
+def _compare_rows(run: Run, steps: pl.Series, step: int) -> pl.DataFrame:
+    """Return time and launches of each op in the step, and their medians in the others."""
+    window = int(steps[0]), int(steps[-1])
+    rows = select_unfolded(run, select_timed(run, replace(Look(), window=window)))
+    rows = rows.filter(pl.col("step").is_in(steps.implode()))
+    name = pl.col("name").cast(pl.String)
+    what = pl.coalesce(pl.col("op").cast(pl.String), name) if run.has("op") else name
+    sums = rows.group_by(what=what, step="step").agg(build_totals(run)).collect()
+    return _against_median(sums, steps, step, "total_ns", "count")
+
+
+def _against_median(sums: pl.DataFrame, steps: pl.Series, step: int, value: str, count: str) -> pl.DataFrame:
+    """Return `what` with value and count in the step, and their medians in the others; absent rows are 0."""
+    grid = sums.select(pl.col("what").unique()).join(steps.to_frame("step"), how="cross")
+    full = grid.join(sums, on=["what", "step"], how="left").with_columns(pl.col(value, count).fill_null(0))
+    here = pl.col("step") == step
+    table = full.group_by("what").agg(
+        step_ns=pl.col(value).filter(here).first(),
+        median_ns=pl.col(value).filter(~here).median().round().cast(pl.Int64),
+        count=pl.col(count).filter(here).first(),
+        median_count=pl.col(count).filter(~here).median().round().cast(pl.Int64),
+    )
+    return table.filter((pl.col("step_ns") > 0) | (pl.col("median_ns") > 0))
+
+
+def _compare_gaps(near: pl.DataFrame, step: int) -> pl.DataFrame:
+    """Return the same for time in which no kernel ran: idle by its causes, and outside of the device."""
+    names = {"host_late_ns": "idle: host late", "sync_ns": "idle: synchronisation"}
+    causes = {c: name for c, name in names.items() if c in near.columns}
+    named = pl.sum_horizontal(pl.col(c).fill_null(0) for c in causes) if causes else pl.lit(0)
+    table = near
+    if "idle_ns" in near.columns:
+        table = near.with_columns(idle_ns=pl.col("idle_ns").fill_null(0) - named)
+    columns = {**causes, "idle_ns": IDLE, "outside_ns": OUTSIDE, "gap_ns": UNMEASURED}
+    present = {c: name for c, name in columns.items() if c in table.columns and not table[c].has_nulls()}
+    parts = [
+        table.select("step", what=pl.lit(name), ns=pl.col(c).cast(pl.Int64), count=pl.lit(None, pl.Int64))
+        for c, name in present.items()
+    ]
+    if not parts:
+        return pl.DataFrame(schema=_GAPS)
+    gaps = _against_median(pl.concat(parts), near["step"], step, "ns", "count")
+    return gaps.with_columns(pl.lit(None, pl.Int64).alias(c) for c in ("count", "median_count"))
+
+
+def _compare_counters(run: Run, steps: pl.Series, step: int) -> pl.DataFrame:
+    """Return the counters whose mean in the step differs from the median of the others."""
+    schema = {"name": pl.String, "value": pl.Float64, "median": pl.Float64, "unit": pl.String}
+    spans = compute_step_durations(run).filter(pl.col("step").is_in(steps.implode()))
+    spans = spans.select("step", "t", end=pl.col("t") + pl.col("took_ns")).drop_nulls().sort("t")
+    if spans.is_empty() or not {"value", "t"} <= set(run.events.columns):
+        return pl.DataFrame(schema=schema)
+    columns = ("name", "t", "value", "unit")
+    samples = select_kind(run, "counter", columns).drop_nulls(["t", "value"]).sort("t")
+    if samples.is_empty():
+        return pl.DataFrame(schema=schema)
+    placed = samples.join_asof(spans, on="t", strategy="backward").filter(pl.col("t") <= pl.col("end"))
+    unit = pl.col("unit").first().cast(pl.String) if "unit" in placed.columns else pl.lit("")
+    means = placed.group_by(pl.col("name").cast(pl.String), "step").agg(pl.col("value").mean(), unit=unit)
+    here = pl.col("step") == step
+    table = means.group_by("name").agg(
+        pl.col("value").filter(here).first(),
+        median=pl.col("value").filter(~here).median(),
+        unit=pl.col("unit").first(),
+        others=(~here).sum(),
+    )
+    change = (pl.col("value") / pl.col("median") - 1).abs()
+    differs = (pl.col("others") >= MIN_LIKE) & (pl.col("median") != 0) & (change > MIN_COUNTER_CHANGE)
+    return table.filter(differs).sort(change, descending=True).select(schema.keys())

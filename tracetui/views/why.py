@@ -1,0 +1,89 @@
+"""Why: in what a step differs from the median of its like: rows, gaps, and what was counted beside it."""
+
+from collections.abc import Mapping, Sequence
+
+import polars as pl
+
+from capture.run import Run
+from tracetui import units
+from tracetui.analysis.slow_steps import StepDifference, compare_steps, explain_step
+from tracetui.look import Look
+from tracetui.views import Answer, Focus, TableStyle, View, find_cursor_row
+
+WHICH_STEP = "which step? enter a row of Steps, or name it: --focus step=N"
+MAX_COUNTERS = 3  # named in a note
+MAX_CARRIERS = 3  # rows that the first line names
+MIN_CARRIED_SHARE = 0.1  # of the difference, from which a row is named
+
+
+def answer(runs: Sequence[Run], look: Look) -> Answer:
+    """Return one row per op and per kind of gap, by falling difference; the first note is the answer."""
+    run, step = runs[0], _choose_step(runs[0], look)
+    if step is None:
+        return Answer(pl.DataFrame(), (WHICH_STEP,), key=("what",))
+    difference = explain_step(run, step)
+    if difference is None:
+        note = f"step {step:,} has too few steps like it to compare with"
+        return Answer(pl.DataFrame(), (note,), key=("what",))
+    notes = [_describe_step(step, difference), *_describe_counters(difference)]
+    return Answer(difference.rows, tuple(notes), key=("what",), leading_notes=1)
+
+
+def _choose_step(run: Run, look: Look) -> int | None:
+    """Return the step in focus, else the slowest of the slow ones; None if there is none."""
+    step = look.focus_values.get("step")
+    if isinstance(step, int):
+        return step
+    slow = compare_steps(run).filter("slow").sort("like_times", descending=True)
+    return int(slow["step"][0]) if slow.height else None
+
+
+def _describe_step(step: int, difference: StepDifference) -> str:
+    """Return the step against its like, and the rows that make up most of the difference."""
+    took, median = difference.took_ns, difference.median_ns
+    like = f"{difference.like} {f'{difference.phase} ' if difference.phase else ''}steps beside it"
+    times = f"{units.format_duration(took)}, {took / median:.2f}×" if median else units.format_duration(took)
+    text = f"step {step:,} took {times} the median of the {like} ({units.format_duration(median)})"
+    change = took - median
+    if abs(change) < 0.02 * median:
+        return f"{text}: no difference"
+    same_way = difference.rows.filter(pl.col("delta_ns").sign() == (1 if change > 0 else -1))
+    named = same_way.filter(pl.col("delta_ns").abs() >= MIN_CARRIED_SHARE * abs(change)).head(MAX_CARRIERS)
+    parts = [f"{what} {units.format_difference(ns)}" for what, ns in named.select("what", "delta_ns").rows()]
+    return f"{text}: {', '.join(parts) or 'no single row makes up a tenth of it'}"
+
+
+def _describe_counters(difference: StepDifference) -> list[str]:
+    rows = difference.counters.head(MAX_COUNTERS).iter_rows()
+    texts = [f"{n} {value:,.4g} (median {m:,.4g}) {unit or ''}".rstrip() for n, value, m, unit in rows]
+    return [f"beside it: {', '.join(texts)}"] if texts else []
+
+
+def _select_styles(rows: pl.DataFrame) -> Mapping[str, Sequence[str]]:
+    """Colour only rows that make up a tenth of the largest difference."""
+    if "delta_ns" not in rows.columns:
+        return {}
+    deltas = rows["delta_ns"].to_list()
+    largest = max(map(abs, deltas), default=0)
+    tones = ["" if abs(d) < MIN_CARRIED_SHARE * largest else "bad" if d > 0 else "good" for d in deltas]
+    return {"delta_ns": tones, "ratio_times": tones}
+
+
+def find_focus(answer: Answer, look: Look) -> Focus:
+    """Return the op under the cursor, within the step."""
+    row = find_cursor_row(answer, look)
+    return () if row is None or row["count"] is None else (("op", row["what"]),)
+
+
+VIEW = View(
+    "why",
+    "Why",
+    answer,
+    needs=frozenset({"step", "dur"}),
+    not_merged_because="it compares the steps of one run",
+    table_style=TableStyle(_select_styles, bar="delta_ns"),
+    columns=("what", "delta_ns", "bar", "step_ns", "median_ns", "ratio_times", "count", "median_count"),
+    label_column="what",
+    find_focus=find_focus,
+    tab="palette",
+)
