@@ -4,6 +4,7 @@
 - live: watch an engine decode, kernel by kernel
 - record: record an engine or a program without a screen
 - recordings: list recordings, or remove the oldest
+- log: keep what comparisons need of each run
 - replay: play a recording as if it were live
 - diff: compare two runs, with evidence; a gate for CI
 - compare: compare many runs in one matrix
@@ -39,6 +40,7 @@ VERBS: Final = {
     "live": "watch an engine decode, kernel by kernel",
     "record": "record an engine or a program without a screen",
     "recordings": "list recordings, or remove the oldest",
+    "log": "keep what comparisons need of each run",
     "replay": "play a recording as if it were live",
     "diff": "compare two runs, with evidence; a gate for CI",
     "compare": "compare many runs in one matrix",
@@ -58,7 +60,7 @@ VERBS: Final = {
 }
 LIVE_WRITERS: Final = ("record", "replay")  # run next to a busy program; live starts that first
 # read runs and answer questions about them
-READERS: Final = ("open", "diff", "compare", "report", "digest", "query", "mcp")
+READERS: Final = ("open", "diff", "compare", "report", "digest", "query", "mcp", "log")
 EXAMPLES: Final = {
     "open": ("tracetui open --sample decode", "tracetui --tour", "tracetui open prof.jsonl --view growth"),
     "live": (
@@ -81,6 +83,7 @@ EXAMPLES: Final = {
         "tracetui diff before.jsonl after.jsonl --aa a1.jsonl a2.jsonl --fail-over 3%",
     ),
     "compare": ("tracetui compare sample:decode sample:slowed --baseline 1",),
+    "log": ("tracetui log add --to nightly sample:decode", "tracetui log"),
     "recordings": ("tracetui recordings", "tracetui recordings --prune 5GB"),
     "baseline": ("tracetui baseline main sample:decode", "tracetui diff baseline:main prof.jsonl"),
     "report": (
