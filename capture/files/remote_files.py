@@ -1,4 +1,4 @@
-"""Copy files behind URLs into the cache with fsspec, and keep small ones; each driver finds its own credentials."""
+"""Copy files behind URLs into the cache with fsspec, and write small ones; drivers find their credentials."""
 
 import hashlib
 import os

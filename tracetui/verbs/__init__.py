@@ -5,6 +5,7 @@
 - record: record an engine or a program without a screen
 - recordings: list recordings, or remove the oldest
 - log: keep what comparisons need of each run
+- trend: how rows changed from run to run of a log
 - replay: play a recording as if it were live
 - diff: compare two runs, with evidence; a gate for CI
 - compare: compare many runs in one matrix
@@ -41,6 +42,7 @@ VERBS: Final = {
     "record": "record an engine or a program without a screen",
     "recordings": "list recordings, or remove the oldest",
     "log": "keep what comparisons need of each run",
+    "trend": "how rows changed from run to run of a log",
     "replay": "play a recording as if it were live",
     "diff": "compare two runs, with evidence; a gate for CI",
     "compare": "compare many runs in one matrix",
@@ -60,7 +62,7 @@ VERBS: Final = {
 }
 LIVE_WRITERS: Final = ("record", "replay")  # run next to a busy program; live starts that first
 # read runs and answer questions about them
-READERS: Final = ("open", "diff", "compare", "report", "digest", "query", "mcp", "log")
+READERS: Final = ("open", "diff", "compare", "report", "digest", "query", "mcp", "log", "trend")
 EXAMPLES: Final = {
     "open": ("tracetui open --sample decode", "tracetui --tour", "tracetui open prof.jsonl --view growth"),
     "live": (
@@ -84,6 +86,7 @@ EXAMPLES: Final = {
     ),
     "compare": ("tracetui compare sample:decode sample:slowed --baseline 1",),
     "log": ("tracetui log add --to nightly sample:decode", "tracetui log"),
+    "trend": ("tracetui log add --to nightly sample:decode && tracetui trend --log nightly",),
     "recordings": ("tracetui recordings", "tracetui recordings --prune 5GB"),
     "baseline": ("tracetui baseline main sample:decode", "tracetui diff baseline:main prof.jsonl"),
     "report": (

@@ -15,7 +15,7 @@ GUIDE_OF_COMMAND: Final = {
     "diff": "comparing", "compare": "comparing", "baseline": "comparing", "report": "views",
     "export": "sharing", "query": "scripting", "digest": "scripting", "schema": "scripting",
     "formats": "opening", "completion": "scripting", "mcp": "scripting", "version": "scripting",
-    "log": "history", "config": "keys", "doctor": "kernels-and-roofs",
+    "log": "history", "trend": "history", "config": "keys", "doctor": "kernels-and-roofs",
 }  # fmt: skip
 
 

@@ -191,6 +191,13 @@ def print_answer(args: Namespace, title: str, answer: "Answer") -> None:
     sys.stdout.write(_options.format_sorted(args, content))
 
 
+def with_notes(answer: "Answer", notes: Sequence[str]) -> "Answer":
+    """Return an answer with more notes after its own."""
+    from dataclasses import replace
+
+    return replace(answer, notes=(*answer.notes, *notes))
+
+
 def _list_runs(args: Namespace, log: "RunLog") -> int:
     import polars as pl
 
