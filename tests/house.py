@@ -61,6 +61,7 @@ FLOORS: Final[tuple[tuple[str, ...], ...]] = (
     ("tracetui.views.ink",),
     ("tracetui.views.charts",),
     ("tracetui.views",),
+    ("tracetui.history",),
     ("tracetui.fleet.file_job",),
     ("tracetui.fleet.executors",),
     ("tracetui.fleet",),

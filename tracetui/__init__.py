@@ -7,6 +7,7 @@ frame; `Recorder` and `Emitter` record a loop of your own program.
 - compare/: pairing, statistics and verdicts of comparisons
 - fleet/: one answer about many files, computed in parallel
 - guides/: installed guides, glossary and man page
+- history/: logs of runs, and how rows change from run to run
 - process/: programs and engines that tracetui starts or attaches to
 - samples/: installed recordings
 - ui/: the screen

@@ -1,4 +1,4 @@
-"""Copy files behind URLs into the cache with fsspec; each driver finds its own credentials."""
+"""Copy files behind URLs into the cache with fsspec, and write small ones; drivers find their credentials."""
 
 import hashlib
 import os
@@ -99,6 +99,45 @@ def expand_url(url: str) -> list[str]:
     return [_build_url(url, path, name) for name in names]
 
 
+def list_folder(url: str) -> list[str]:
+    """Return the names of the files in a folder, not those below it; empty if there is no such folder."""
+    system, path = _find_driver(url)
+    with _translate_driver_errors(url):
+        system.invalidate_cache()
+        try:
+            entries = system.ls(path, detail=True)
+        except FileNotFoundError:
+            return []
+    return [str(e["name"]).rpartition("/")[2] for e in entries if e.get("type") == "file"]
+
+
+def read_bytes(url: str) -> bytes:
+    """Return the content of a small file; raise UnreadableError if that fails."""
+    system, path = _find_driver(url)
+    with _translate_driver_errors(url):
+        return bytes(system.cat_file(path))
+
+
+def write_new(url: str, content: bytes) -> bool:
+    """Write a small file at once unless it exists; return whether it was written.
+
+    A host shows a file only when it is complete. Raise UnreadableError if writing fails.
+    """
+    system, path = _find_driver(url)
+    with _translate_driver_errors(url, "cannot be written"):
+        if system.exists(path):
+            return False
+        system.pipe_file(path, content)
+    return True
+
+
+def remove(url: str) -> None:
+    """Remove a file; raise UnreadableError if that fails."""
+    system, path = _find_driver(url)
+    with _translate_driver_errors(url, "cannot be removed"):
+        system.rm_file(path)
+
+
 def _build_url(url: str, path: str, name: str) -> str:
     """Return the URL of a file found by a driver; the prefix stays as the user wrote it."""
     start = url.find(path)
@@ -132,7 +171,7 @@ def _build_driver_options(scheme: str) -> dict[str, Any]:
 
 
 @contextmanager
-def _translate_driver_errors(url: str) -> Iterator[None]:
+def _translate_driver_errors(url: str, failed: str = "cannot be downloaded") -> Iterator[None]:
     """Turn driver errors into messages without credentials."""
     try:
         yield
@@ -149,7 +188,7 @@ def _translate_driver_errors(url: str) -> Iterator[None]:
     except Exception as e:
         lines = mask_credentials(str(e)).splitlines()
         why = f"{type(e).__name__}: {lines[0][:300]}" if lines else type(e).__name__
-        raise UnreadableError("cannot be downloaded", where=mask_credentials(url), why=why) from None
+        raise UnreadableError(failed, where=mask_credentials(url), why=why) from None
 
 
 def _find_http_cause(error: BaseException | None) -> tuple[int, str] | None:

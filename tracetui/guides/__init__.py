@@ -21,6 +21,7 @@ TOPICS: Final[tuple[str, ...]] = (
     "comparing",
     "gating",
     "evidence",
+    "history",
     "ranks",
     "fleet",
     "training",

@@ -5,6 +5,8 @@
 - record: record an engine or a program without a screen
 - load: ask a server for completions, and log when each token came
 - recordings: list recordings, or remove the oldest
+- log: keep what comparisons need of each run
+- trend: how rows changed from run to run of a log
 - replay: play a recording as if it were live
 - diff: compare two runs, with evidence; a gate for CI
 - compare: compare many runs in one matrix
@@ -41,6 +43,8 @@ VERBS: Final = {
     "record": "record an engine or a program without a screen",
     "load": "ask a server for completions, and log when each token came",
     "recordings": "list recordings, or remove the oldest",
+    "log": "keep what comparisons need of each run",
+    "trend": "how rows changed from run to run of a log",
     "replay": "play a recording as if it were live",
     "diff": "compare two runs, with evidence; a gate for CI",
     "compare": "compare many runs in one matrix",
@@ -60,7 +64,7 @@ VERBS: Final = {
 }
 LIVE_WRITERS: Final = ("record", "replay", "load")  # run next to a busy program; live starts that first
 # read runs and answer questions about them
-READERS: Final = ("open", "diff", "compare", "report", "digest", "query", "mcp")
+READERS: Final = ("open", "diff", "compare", "report", "digest", "query", "mcp", "log", "trend")
 EXAMPLES: Final = {
     "open": ("tracetui open --sample decode", "tracetui --tour", "tracetui open prof.jsonl --view growth"),
     "live": (
@@ -87,6 +91,8 @@ EXAMPLES: Final = {
         "tracetui diff before.jsonl after.jsonl --aa a1.jsonl a2.jsonl --fail-over 3%",
     ),
     "compare": ("tracetui compare sample:decode sample:slowed --baseline 1",),
+    "log": ("tracetui log add --to nightly sample:decode", "tracetui log"),
+    "trend": ("tracetui log add --to nightly sample:decode && tracetui trend --log nightly",),
     "recordings": ("tracetui recordings", "tracetui recordings --prune 5GB"),
     "baseline": ("tracetui baseline main sample:decode", "tracetui diff baseline:main prof.jsonl"),
     "report": (

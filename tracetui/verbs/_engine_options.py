@@ -52,6 +52,8 @@ def _add_recording_options(parser: ArgumentParser) -> None:
     add("--capture", choices=("off", "spans", "windows", "continuous"), help="how much is recorded")
     add("--pid", type=int, metavar="N", help="running PyTorch process to attach to")
     add("-o", "--output", metavar="FILE", help="file for the recording")
+    about = "add the run to a log of runs, by default your own (tracetui log lists it)"
+    add("--to-log", nargs="?", const="", metavar="DIR", help=about)
     about = "start a new file at this size, as in 1GB; all parts open as one"
     add("--part-size", type=_options.parse_size, metavar="SIZE", help=about)
     about = "any program instead of the bundled engine, or the address of a server: http://HOST:PORT"

@@ -9,7 +9,7 @@ from tracetui.process import EngineProcess
 from tracetui.process_tuning import use_one_polars_thread
 from tracetui.samples import resolve_file
 from tracetui.ui.screen_config import ScreenConfig, read_config
-from tracetui.verbs import _engine_options, _options, _recording
+from tracetui.verbs import _engine_options, _options, _recording, log
 
 if TYPE_CHECKING:
     from capture.run import Run
@@ -37,9 +37,9 @@ def run(args: Namespace) -> int:
         return _record_without_screen(args)
     config = read_config()  # reject an invalid one before anything starts
     _engine_options.set_part_size(args)
-    baseline, log = _load_baseline(args, config), _create_log_file(args)
+    baseline, output = _load_baseline(args, config), _create_log_file(args)
     out = _engine_options.create_output_file(args)
-    engine = _engine_options.start_engine(args, out, interactive=True, log=log)
+    engine = _engine_options.start_engine(args, out, interactive=True, log=output)
     try:
         code = _show_screen(args, out, engine, baseline, config)
     finally:
@@ -52,7 +52,7 @@ def run(args: Namespace) -> int:
     _options.print_status(f"recorded {out}" if recorded else "nothing was recorded")
     if engine.explain_failure():
         raise engine.build_error(todo=f"open the recording: tracetui open {out}" if recorded else "")
-    return code
+    return code or (log.keep_recordings(args, [out]) if recorded else 0)
 
 
 def _create_log_file(args: Namespace) -> Path | None:

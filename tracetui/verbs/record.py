@@ -14,7 +14,7 @@ from capture.load_runs import load
 from capture.native.tail import FileTail
 from capture.run import Run
 from tracetui.process import EngineProcess, WatchProcess
-from tracetui.verbs import _engine_options, _options, _recording
+from tracetui.verbs import _engine_options, _options, _recording, log
 
 DEFAULT_STEPS = {"decode": 64, "prefill": 10, "train": 10}  # without --steps and without a screen
 PROGRESS_INTERVAL_S = 0.5  # between two lines of progress
@@ -39,8 +39,9 @@ def run(args: Namespace) -> int:
         _options.print_status(f"recording {args.steps} steps of {args.mode} (--steps changes that)")
     if args.repeat > 1:
         outs = _engine_options.create_output_files(args, args.repeat)
-        return _recording.record_repeats(args, outs, record_once)
-    return record_once(args, _engine_options.create_output_file(args))
+        return _recording.record_repeats(args, outs, record_once) or log.keep_recordings(args, outs)
+    out = _engine_options.create_output_file(args)
+    return record_once(args, out) or log.keep_recordings(args, [out])
 
 
 def record_once(args: Namespace, out: Path) -> int:

@@ -1,0 +1,222 @@
+"""How the trend of a log fares on real recordings, beside Otava, E-divisive and PELT; speed of a large log.
+
+python -m tests.bench.history trend PYTHON DIR…: series drawn from recordings of equal runs in folders, one
+    for each state of the host, with a planted change, a drift, an outlier, another machine or nothing; PYTHON
+    is that of an environment with apache-otava and ruptures, or none
+python -m tests.bench.history log [PARTS]: list, filter and open the trend of a log of so many parts
+
+Found: a change of the planted row that is classed as its code, within one run of where it was planted. A
+false alarm: any row of an even series with a change classed as code; for the others, any change of the one
+row that they are given.
+"""
+
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from capture.load_runs import load
+from tracetui.history import part_index
+from tracetui.history.part import build_part
+from tracetui.history.part_index import LogTables, read_log
+from tracetui.history.run_log import RunLog
+from tracetui.history.trend import MAX_RUNS, choose_runs, compute_trend
+
+SERIES = 200  # of either kind
+LENGTHS = (40, 120)
+CHANGES = (0.05, 0.10, 0.20)
+EVEN = ("nothing", "drift", "outlier", "machine")
+LEAST_SHARE = 0.01  # of the step, of a row that is planted or given to the others
+MARGIN = 8  # runs on either side of a planted change
+OTHERS = """\
+import json, sys, warnings
+warnings.filterwarnings("ignore")
+import numpy as np, ruptures as rpt
+from otava.analysis import compute_change_points, compute_change_points_orig
+out = []
+for row in json.load(sys.stdin):
+    x = np.array(row)
+    sd = np.median(np.abs(np.diff(x) - np.median(np.diff(x)))) / 0.6745 / np.sqrt(2) + 1e-12
+    z = (x - np.median(x)) / sd
+    out.append({
+        "otava 0.001": [c.index for c in compute_change_points(row, max_pvalue=0.001)[0]],
+        "otava 1e-6": [c.index for c in compute_change_points(row, max_pvalue=1e-6)[0]],
+        "e-divisive 0.001": [c.index for c in compute_change_points_orig(row, max_pvalue=0.001, seed=1)[0]],
+        "pelt l2": rpt.Pelt(model="l2", min_size=3, jump=1).fit(z).predict(pen=3 * np.log(len(x)))[:-1],
+        "pelt rbf": rpt.Pelt(model="rbf", min_size=3, jump=1).fit(z).predict(pen=6)[:-1],
+    })
+json.dump(out, sys.stdout, default=int)
+"""
+
+
+def of_folder(folder: Path) -> LogTables:
+    """The recordings of a folder as a log, without a cache; of few, many stretches of their steps."""
+    files = sorted(folder.glob("*.jsonl*"))
+    with tempfile.TemporaryDirectory() as place:
+        log, stretches = RunLog(place), -(-LENGTHS[1] // len(files))
+        for number, file in enumerate(files):
+            run = load(file)[0]
+            last = int(run.events["step"].max())  # type: ignore[arg-type]
+            for i in range(stretches):
+                begin = 1 + i * (last // 2) // max(1, stretches - 1)
+                cut = run.with_events(run.events.filter(pl.col("step").is_between(begin, begin + last // 2)))
+                started = datetime(2026, 1, 1, tzinfo=UTC) + timedelta(minutes=len(files) * i + number)
+                part = build_part(cut if stretches > 1 else run)
+                log.add(part.with_columns(started=pl.lit(started, part.schema["started"])))
+        part_index._find_folder = lambda _: None  # type: ignore[assignment]
+        return read_log(log)
+
+
+def drawn(pools: Sequence[LogTables], rng: np.random.Generator) -> LogTables:
+    """Runs of one pool, or of one and then of another: a host that changes."""
+    n = int(rng.integers(*LENGTHS))
+    first, second = pools[int(rng.integers(len(pools)))], pools[int(rng.integers(len(pools)))]
+    change = int(rng.integers(0, n))
+    runs, lines = [], []
+    for pool, count in ((first, change), (second, n - change)):
+        some = pool.runs[rng.choice(pool.runs.height, count)]
+        names = [f"{len(runs)}-{i}" for i in range(count)]
+        files = pl.DataFrame(
+            {"file": some["file"], "name_here": names}, schema={"file": pl.String, "name_here": pl.String}
+        )
+        runs.append(some.with_columns(file=pl.Series(names, dtype=pl.String)))
+        lines.append(files.join(pool.fresh_lines, on="file").drop("file").rename({"name_here": "file"}))
+    began = datetime(2026, 1, 1, tzinfo=UTC)
+    started = pl.Series("started", [began + timedelta(minutes=i) for i in range(n)]).cast(
+        first.runs.schema["started"]
+    )
+    return replace(first, runs=pl.concat(runs).with_columns(started), fresh_lines=pl.concat(lines))
+
+
+def scaled(tables: LogTables, factors: Sequence[float], row: str | None = None) -> LogTables:
+    """The same runs with all times, or those of one row, multiplied by a factor for each run."""
+    factor = pl.DataFrame({"file": tables.runs["file"], "factor": list(factors)})
+    lines = tables.fresh_lines.join(factor, on="file", how="left", maintain_order="left")
+    hit = pl.lit(True) if row is None else (pl.col("name") == row) & (pl.col("kind") == "row")
+    times = [c for c in lines.columns if c.endswith("_ns")]
+    changed = [pl.when(hit).then(pl.col(c) * pl.col("factor")).otherwise(pl.col(c)).alias(c) for c in times]
+    return replace(tables, fresh_lines=lines.with_columns(changed).drop("factor"))
+
+
+def large_rows(tables: LogTables) -> list[str]:
+    """The rows of decode with a share of LEAST_SHARE and more."""
+    rows = tables.fresh_lines.filter((pl.col("kind") == "row") & (pl.col("phase") == "decode"))
+    sums = rows.group_by("name").agg(pl.col("median_ns").median()).sort("name")
+    return sums.filter(pl.col("median_ns") >= LEAST_SHARE * pl.col("median_ns").sum())["name"].to_list()
+
+
+def even(tables: LogTables, kind: str, rng: np.random.Generator) -> LogTables:
+    """A series in which no code changed."""
+    n = tables.runs.height
+    at = int(rng.integers(MARGIN, n - MARGIN))
+    factors = np.ones(n)
+    if kind == "drift":
+        factors = np.linspace(1, 1.2, n)
+    elif kind == "outlier":
+        factors[at] = 3
+    elif kind == "machine":
+        factors[at:] = 1.15
+    return scaled(tables, factors.tolist())
+
+
+def values_of(tables: LogTables, row: str) -> list[float]:
+    lines = tables.fresh_lines.filter((pl.col("name") == row) & (pl.col("kind") == "row"))
+    by_file = tables.runs.select("file").join(
+        lines.filter(pl.col("phase") == "decode"), on="file", how="left"
+    )
+    return [float(v) for v in by_file["median_ns"].log().forward_fill().backward_fill()]
+
+
+def judged(tables: LogTables) -> pl.DataFrame:
+    chosen, _ = choose_runs(tables.runs, "time", MAX_RUNS)
+    return compute_trend(tables, chosen).rows.filter(pl.col("what") == "code")
+
+
+def trend(folders: Sequence[Path], python: str) -> None:
+    """Print the table."""
+    pools, rng, rows = [of_folder(folder) for folder in folders], np.random.default_rng(1), []
+    for i in range(SERIES):
+        tables = drawn(pools, rng)
+        row = str(rng.choice(large_rows(tables)))
+        at = int(rng.integers(MARGIN, tables.runs.height - MARGIN))
+        change = CHANGES[i % len(CHANGES)]
+        factors = np.where(np.arange(tables.runs.height) < at, 1.0, 1 + change)
+        planted = scaled(tables, factors.tolist(), row)
+        labels = choose_runs(planted.runs, "time")[0]["label"].to_list()
+        changes = judged(planted).filter((pl.col("row") == row) & (pl.col("phase") == "decode"))
+        rows.append((f"{change:.0%}", at, list(map(labels.index, changes["since"])), values_of(planted, row)))
+        kind = EVEN[i % len(EVEN)]
+        flat = even(drawn(pools, rng), kind, rng)
+        row = str(rng.choice(large_rows(flat)))
+        rows.append((kind, None, judged(flat)["row"].to_list(), values_of(flat, row)))
+    methods = {"tracetui": [hits for _, _, hits, _ in rows]}
+    print(
+        f"{'tracetui':18}", ", ".join(_summarise([row[:2] for row in rows], methods["tracetui"])), flush=True
+    )
+    if python != "none":
+        series = json.dumps([values for *_, values in rows])
+        done = subprocess.run(
+            [python, "-c", OTHERS], input=series, capture_output=True, text=True, check=True
+        )
+        theirs = json.loads(done.stdout)
+        methods |= {name: [result[name] for result in theirs] for name in theirs[0]}
+    for name, results in list(methods.items())[1:]:
+        print(f"{name:18}", ", ".join(_summarise([row[:2] for row in rows], results)), flush=True)
+
+
+def _summarise(rows: Sequence[tuple[str, int | None]], results: Sequence[list[Any]]) -> Iterator[str]:
+    for kind in dict.fromkeys(
+        kind for kind, _ in sorted(rows, key=lambda row: (row[1] is None, row[0].zfill(9)))
+    ):
+        of_kind = [(at, hits) for (k, at), hits in zip(rows, results, strict=True) if k == kind]
+        if of_kind[0][0] is None:
+            yield f"{kind} {sum(bool(hits) for _, hits in of_kind)}/{len(of_kind)} false"
+        else:
+            right = sum(any(abs(hit - at) <= 1 for hit in hits) for at, hits in of_kind if at is not None)
+            yield f"{kind} {right}/{len(of_kind)}"
+
+
+def large_log(count: int) -> None:
+    """Print how long a log of so many parts takes, at first and afterwards."""
+    from tests.tracetui.runs import decode
+
+    part = build_part(decode())
+    with tempfile.TemporaryDirectory() as place:
+        log, began = RunLog(f"{place}/log"), datetime(2020, 1, 1, tzinfo=UTC)
+        Path(log.address).mkdir()
+        for i in range(count):
+            started = began + timedelta(minutes=10 * i)
+            name = f"{started:%Y%m%dT%H%M%S}-{i:020x}.parquet"
+            one = part.with_columns(run=pl.lit(f"{i:020x}"), started=pl.lit(started, part.schema["started"]))
+            one.write_parquet(Path(log.address) / name)
+        size = sum(p.stat().st_size for p in Path(log.address).iterdir())
+        print(f"{count:,} parts, {size / count / 1000:.1f} kB each")
+        for what in ("first reading", "list", "list again"):
+            start = time.perf_counter()
+            tables = read_log(log)
+            print(f"{what}: {time.perf_counter() - start:.2f} s for {tables.runs.height:,} runs", flush=True)
+        start = time.perf_counter()
+        month = tables.runs.filter(pl.col("started") > pl.lit(began + timedelta(minutes=10 * (count - 400))))
+        print(f"filter: {time.perf_counter() - start:.2f} s, {month.height} runs")
+        start = time.perf_counter()
+        tables = read_log(log)
+        chosen, _ = choose_runs(tables.runs, "time")
+        answer = compute_trend(tables, chosen)
+        seconds = time.perf_counter() - start
+        print(f"trend of the last {chosen.height}: {seconds:.2f} s, {answer.rows.height} rows")
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["trend"]:
+        trend([Path(word) for word in sys.argv[3:]], sys.argv[2])
+    else:
+        large_log(int(sys.argv[2]) if len(sys.argv) > 2 else 100_000)

@@ -1,0 +1,138 @@
+"""`tracetui trend`: what changed, since when, and by what; what fails a build."""
+
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+
+from tests.tracetui.in_process import tracetui
+from tests.tracetui.runs import decode
+from tracetui.history.part import COLUMNS, build_part
+from tracetui.history.run_log import RunLog
+
+Factor = Callable[[int], dict[str, float]]  # run → row → factor; "" for all rows
+RUNS = 40
+
+
+ROWS = ("attention", "ffn_down", "rmsnorm", *(f"more{i}" for i in range(5)))
+
+
+def with_more_rows(part: pl.DataFrame) -> pl.DataFrame:
+    """The part with five more rows like the largest: a machine is known by several."""
+    attention = part.filter((pl.col("name") == "attention") & (pl.col("kind") == "row"))
+    return pl.concat([part, *(attention.with_columns(name=pl.lit(name)) for name in ROWS[3:])])
+
+
+def write_log(folder: Path, factor: Factor, facts: Callable[[int], dict[str, Any]] | None = None) -> Path:
+    """A log of runs that differ by noise, by these factors and by these columns."""
+    rng, log, part = (
+        np.random.default_rng(1),
+        RunLog(str(folder / "log")),
+        with_more_rows(build_part(decode())),
+    )
+    times = [c for c in part.columns if c.endswith("_ns") and c != "total_ns"]
+    for i in range(RUNS):
+        common, rows = float(np.exp(rng.normal(0, 0.03))), factor(i)
+        noise = {name: float(np.exp(rng.normal(0, 0.01))) for name in ROWS}
+        by_row = {
+            name: common * rows.get("", 1) * rows.get(name, 1) * noise.get(name, 1)
+            for name in part["name"].unique()
+        }
+        scale = pl.col("name").replace_strict(by_row, return_dtype=pl.Float64)
+        columns: dict[str, Any] = {
+            "run": f"{i:04}", "started": datetime(2026, 1, 1, tzinfo=UTC) + timedelta(hours=i),
+            "commit": f"{i // 2:03}" + "0" * 37, "commit_time": datetime(2026, 1, 1, i // 2, tzinfo=UTC),
+        } | (facts(i) if facts else {})  # fmt: skip
+        constants = [pl.lit(value).cast(COLUMNS[c]).alias(c) for c, value in columns.items()]
+        log.add(part.with_columns(*(pl.col(c) * scale for c in times), *constants))
+    return folder / "log"
+
+
+def trend(log: Path, *words: str) -> list[dict[str, Any]]:
+    done = tracetui("trend", *words, "--log", log, "--format", "json")
+    assert done.returncode == 0, done.stderr
+    rows: list[dict[str, Any]] = json.loads(done.stdout)["rows"]
+    return [row for row in rows if row["p"] is not None]
+
+
+def test_row_that_changed_is_named_with_its_commit(tmp_path: Path) -> None:
+    log = write_log(tmp_path, lambda i: {"ffn_down": 1.2} if i >= 24 else {})
+    rows = trend(log)
+    first = rows[0]
+    assert [row["row"] for row in rows if row["what"] == "code" and row["row"] != "step"] == ["ffn_down"]
+    assert (first["row"], first["phase"], first["what"]) == ("ffn_down", "decode", "code")
+    assert first["run_after"].startswith("20260102T000000")
+    assert first["low_pct"] < 20 < first["high_pct"] and first["change_pct"] == pytest.approx(20, abs=3)
+    assert (first["runs_before"], first["runs_after"]) == (24, 16)
+    text = tracetui("trend", "--log", log).stdout
+    assert text.startswith("ffn_down in decode +") and "(its own change)" in text
+    for format in ("md", "html", "csv"):
+        assert "ffn_down" in tracetui("trend", "--log", log, "--format", format).stdout
+
+
+def test_equal_runs_have_no_change(tmp_path: Path) -> None:
+    log = write_log(tmp_path, lambda i: {})
+    assert trend(log) == []
+    assert tracetui("trend", "--log", log).stdout.startswith("no row changed in 40 runs")
+
+
+def test_row_that_changed_within_an_equal_step_is_named(tmp_path: Path) -> None:
+    log = write_log(tmp_path, lambda i: {"ffn_down": 1.2, "attention": 0.8} if i >= 24 else {})
+    changes = {row["row"]: row["change_pct"] for row in trend(log) if row["what"] == "code"}
+    assert changes["ffn_down"] > 0 > changes["attention"]
+
+
+def test_machine_that_slows_all_rows_is_no_change_of_code(tmp_path: Path) -> None:
+    log = write_log(tmp_path, lambda i: {"": 1.3} if i >= 20 else {})
+    assert {row["what"] for row in trend(log)} <= {"all rows", "machine"}
+    other = write_log(
+        tmp_path / "b", lambda i: {"": 1.3} if i >= 20 else {}, lambda i: {"host": "ab"[i >= 20]}
+    )
+    rows = trend(other)
+    assert rows and {row["what"] for row in rows} == {"machine"}
+
+
+def test_other_versions_are_the_method(tmp_path: Path) -> None:
+    log = write_log(
+        tmp_path,
+        lambda i: {"ffn_down": 1.3} if i >= 20 else {},
+        lambda i: {"versions": "torch 2.13" if i < 20 else "torch 2.14"},
+    )
+    assert {row["what"] for row in trend(log)} == {"method"}
+
+
+def test_build_fails_on_a_new_change_only(tmp_path: Path) -> None:
+    new = write_log(tmp_path / "new", lambda i: {"ffn_down": 1.2} if i >= 34 else {})
+    failed = tracetui("trend", "--log", new, "--fail-on", "new")
+    assert failed.returncode == 1 and "slower: ffn_down +" in failed.stderr
+    old = write_log(tmp_path / "old", lambda i: {"ffn_down": 1.2} if i >= 20 else {})
+    assert tracetui("trend", "--log", old, "--fail-on", "new").returncode == 0
+    faster = write_log(tmp_path / "faster", lambda i: {"ffn_down": 0.8} if i >= 34 else {})
+    assert tracetui("trend", "--log", faster, "--fail-on", "new").returncode == 0
+
+
+def test_runs_in_other_orders(tmp_path: Path) -> None:
+    log = write_log(
+        tmp_path, lambda i: {"ffn_down": 1.3 if i % 2 else 1}, lambda i: {"versions": f"torch 2.{9 + i % 2}"}
+    )
+    rows = trend(log, "--by", "version")
+    assert rows[0]["since"] == "torch 2.10"  # after 2.9
+    assert trend(log, "--by", "time") == []
+    assert trend(log, "attention", "--by", "version") == []
+
+
+def test_other_runs_are_left_out_and_counted(tmp_path: Path) -> None:
+    log = write_log(tmp_path, lambda i: {}, lambda i: {"model": "ab"[i >= 30]})
+    text = tracetui("trend", "--log", log).stdout
+    assert "10 runs of model b" in text and "30 other runs are left out" in text
+
+
+def test_empty_log_is_a_question_of_usage(tmp_path: Path) -> None:
+    (tmp_path / "log").mkdir()
+    done = tracetui("trend", "--log", tmp_path / "log")
+    assert done.returncode == 2 and "no run to show" in done.stderr

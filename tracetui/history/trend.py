@@ -1,0 +1,340 @@
+"""The trend of the rows of a log: one point per run, the changes of level, and what else changed there.
+
+A row is judged by its contrast, its time relative to the other rows of its run (`compare/evidence`): a
+machine slows all rows of a run together, a change of code does not. A step is judged by its time.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import polars as pl
+
+from capture.errors import UsageError
+from tracetui.analysis.frames.name_filter import match_names
+from tracetui.analysis.frames.statistics import MIN_SAMPLES, Floats
+from tracetui.compare.evidence.step_contrast import compute_medians_of_others
+from tracetui.history.change_points import ChangePoint, find_change_points, select_discoveries
+from tracetui.history.part_index import LogTables
+from tracetui.views import Answer
+
+SERIES_COLUMNS: Final = ("model", "mode", "program", "batch", "dtype", "format")  # runs that may be compared
+METHOD_COLUMNS: Final = ("versions", "options", "lens")  # of how a run was measured
+MACHINE_COLUMNS: Final = ("device", "host")
+MACHINE_COUNTERS: Final = (
+    "fixed_loop_time",
+    "cpu_frequency",
+    "host_cpu_usage",
+    "gpu_clock",
+    "gpu_temperature",
+)
+ORDERS: Final = ("commit", "time", "version", "batch")
+MAX_RUNS: Final = 400  # the newest
+MIN_PRESENCE: Final = 0.8  # share of the runs in which a row must be, to be judged
+SWITCHED_SHARE: Final = 0.8  # of the runs on either side that agree on a fact
+MIN_COMMON_CHANGE: Final = 0.03  # of the other rows
+MIN_COUNTER_CHANGE: Final = 0.03  # of a counter of the machine
+COMMON_SHARE: Final = 0.15  # of a row's own change, from which a change of the other rows is what it may be
+LEFT_OUT_P: Final = 1e-4  # chance from which a large row is none of the others of a row
+MIN_OTHERS: Final = 3  # rows by which the machine is known
+MIN_CHANGE: Final = 0.01  # below this a level is the same, as in a diff
+_Z_95: Final = 1.96
+_ROW_SCHEMA: Final[dict[str, Any]] = {
+    "row": pl.String, "phase": pl.String, "trend": pl.List(pl.Float64), "median_ns": pl.Float64,
+    "change_pct": pl.Float64, "low_pct": pl.Float64, "high_pct": pl.Float64, "what": pl.String,
+    "since": pl.String, "earliest": pl.String, "latest": pl.String, "p": pl.Float64, "runs_before": pl.Int64,
+    "runs_after": pl.Int64, "run_before": pl.String, "run_after": pl.String, "is_new": pl.Boolean,
+}  # fmt: skip
+
+
+@dataclass(frozen=True, eq=False)
+class RowSeries:
+    """The rows of one phase over the runs, in log time."""
+
+    names: list[str]
+    level: Floats  # rows × runs; NaN where a run lacks the row
+    share: Floats  # rows: of the time
+    runs: pl.DataFrame  # a line per column of `level`, with `label` and `group`: the same for repeats
+
+    @property
+    def starts(self) -> Any:
+        """Return the columns at which another group begins."""
+        group = self.runs["group"].to_numpy()
+        return np.flatnonzero(group[1:] != group[:-1]) + 1
+
+
+def choose_runs(runs: pl.DataFrame, by: str, last: int = MAX_RUNS) -> tuple[pl.DataFrame, list[str]]:
+    """Return the newest runs that are like the newest one, in order, with `label` and `group`; and notes."""
+    newest = runs.sort("started", "file", nulls_last=False).tail(1)
+    like = [c for c in SERIES_COLUMNS if c != by]
+    chosen = runs.filter(*(pl.col(c).eq_missing(pl.lit(newest[c][0], runs.schema[c])) for c in like))
+    facts = ", ".join(f"{c} {newest[c][0]}" for c in like if newest[c][0] is not None)
+    notes = [f"{chosen.height} runs of {facts}"]
+    if chosen.height < runs.height:
+        notes.append(f"{runs.height - chosen.height} other runs are left out: --tag or --filter chooses them")
+    if by == "commit" and chosen["commit"].null_count() == chosen.height:
+        by = "time"
+    chosen = _with_labels(chosen, by)
+    if by == "commit" and (unknown := chosen["label"].null_count()):
+        notes.append(f"{unknown} runs have no commit and are left out: --by time includes them")
+        chosen = chosen.filter(pl.col("label").is_not_null())
+    if chosen.height > last:
+        notes.append(f"the last {last} of them: --last N")
+        chosen = chosen.tail(last)
+    return chosen, notes
+
+
+def _with_labels(runs: pl.DataFrame, by: str) -> pl.DataFrame:
+    """Return the runs in the order of a column, with `label`, by which they are named, and `group`."""
+    if by == "commit":
+        first = pl.col("commit_time").min().over("commit")
+        runs = runs.with_columns(order=first, label=pl.col("commit").str.head(9)).sort(
+            "order", "commit", "started"
+        )
+    elif by == "time":
+        runs = runs.with_columns(
+            label=pl.col("started").dt.strftime("%m-%d %H:%M:%S").fill_null(pl.col("run").str.head(10))
+        )
+        return (
+            runs.sort("started", "file").with_row_index("group").with_columns(pl.col("group").cast(pl.Int64))
+        )
+    elif by in ("version", "batch"):
+        values = runs["versions" if by == "version" else "batch"].cast(pl.String).to_list()
+        ranks = {value: rank for rank, value in enumerate(sorted(set(values), key=_split_numbers))}
+        order = pl.Series("order", [ranks[value] for value in values], dtype=pl.Int64)
+        runs = runs.with_columns(order, pl.Series("label", values, dtype=pl.String)).sort("order", "started")
+    else:
+        raise UsageError(f"runs have no order by {by!r}", todo=f"choose one of: {', '.join(ORDERS)}")
+    return runs.with_columns(group=pl.col("label").rle_id().cast(pl.Int64))
+
+
+def _split_numbers(text: str | None) -> list[tuple[int, str]]:
+    """Return a key by which 4.9 comes before 4.10."""
+    return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", text or "")]
+
+
+def compute_trend(tables: LogTables, chosen: pl.DataFrame, pattern: str = "", recent: int = 10) -> Answer:
+    """Return a line per change, the largest first, then one per row without a change.
+
+    A change that began within the last `recent` runs, and is still there, is new.
+    """
+    lines = tables.read_lines(chosen["file"].to_list())
+    machine = _tabulate_counters(lines, chosen)
+    rows = [
+        row for phase in _list_phases(lines) for row in _judge_phase(lines, phase, chosen, machine, recent)
+    ]
+    table = pl.DataFrame(rows, schema=_ROW_SCHEMA, orient="row")
+    if pattern:
+        table = table.filter(match_names(table["row"], pattern))
+    is_own = pl.col("what").eq_missing("code")
+    table = table.sort(
+        is_own,
+        pl.col("p").is_null(),
+        pl.col("change_pct").abs(),
+        descending=[True, False, True],
+        nulls_last=True,
+    )
+    return Answer(table, tuple(_describe(table, chosen)), ("row", "phase", "since"), leading_notes=1)
+
+
+def _describe(table: pl.DataFrame, chosen: pl.DataFrame) -> Iterator[str]:
+    """Yield the answer in a sentence, then how the words of `what` are meant."""
+    changes = table.filter(pl.col("p").is_not_null())
+    of_code = changes.filter(pl.col("what") == "code")
+    if not changes.height:
+        yield f"no row changed in {chosen.height} runs, with evidence"
+        return
+    first = (of_code if of_code.height else changes).row(0, named=True)
+    more = f", and {changes.height - 1} more changes" if changes.height > 1 else ""
+    where = f" in {first['phase']}" if first["phase"] else ""
+    cause = "its own change" if first["what"] == "code" else f"with it: {first['what']}"
+    yield f"{first['row']}{where} {first['change_pct']:+.1f}% since {first['since']} ({cause}){more}"
+    yield "code: this row changed and the others of its runs did not"
+    if changes.filter(pl.col("what") != "code").height:
+        yield "machine, method, all rows, drift: no evidence of a change of this row's own code"
+
+
+def _list_phases(lines: pl.DataFrame) -> list[str | None]:
+    """Return the phases with rows over the steps, that of most time first."""
+    phases = lines.filter(pl.col("kind") == "row").group_by("phase").agg(pl.col("total_ns").sum())
+    return phases.sort("total_ns", descending=True, nulls_last=True)["phase"].to_list()
+
+
+def _judge_phase(
+    lines: pl.DataFrame, phase: str | None, runs: pl.DataFrame, machine: Floats, recent: int
+) -> Iterator[dict[str, Any]]:
+    series = build_series(lines, phase, runs)
+    if series is None:
+        return
+    step = _find_step(lines, phase, runs)
+    changes, pace = _find_row_changes(series)
+    changes.append(find_change_points(_fill_gaps(step), series.starts) if step is not None else [])
+    *by_row, of_step = select_discoveries(changes)
+    lines_of_rows: list[dict[str, Any]] = []
+    code_places: list[int] = []
+    for name, level, others, row_changes in zip(series.names, series.level, pace, by_row, strict=True):
+        words = [_classify(change, series, others, machine) for change in row_changes]
+        code_places += [c.at for c, word in zip(row_changes, words, strict=True) if word == "code"]
+        lines_of_rows += _describe_row(name, phase, series, level, row_changes, words, recent)
+    yield from lines_of_rows
+    if step is not None:
+        words = [_classify_step(change, series, machine, code_places) for change in of_step]
+        yield from _describe_row("step", phase, series, step, of_step, words, recent)
+
+
+def _find_row_changes(series: RowSeries) -> tuple[list[list[ChangePoint]], Floats]:
+    """Return the changes of the contrast of each row, and the time of the others over the runs.
+
+    A large row that evidently changed is left out of the others of each row, whose contrast it would move.
+    """
+    offset = series.level - np.nanmedian(series.level, axis=1, keepdims=True)
+    share = series.share.copy()
+    is_large = share > share.mean()
+    while True:
+        pace = compute_medians_of_others(offset, share)
+        contrast = np.where(np.isnan(pace), offset, offset - pace)
+        changes = [find_change_points(_fill_gaps(row), series.starts) for row in contrast]
+        p = [min((c.p for c in row), default=1.0) for row in changes]
+        candidates = [i for i in np.flatnonzero(is_large & (share > 0)) if p[i] < LEFT_OUT_P]
+        if not candidates or (share > 0).sum() <= MIN_OTHERS:
+            return changes, pace
+        share[min(candidates, key=p.__getitem__)] = 0.0
+
+
+def build_series(lines: pl.DataFrame, phase: str | None, runs: pl.DataFrame) -> RowSeries | None:
+    """Return the rows of a phase that most runs have; None without any."""
+    rows = lines.filter((pl.col("kind") == "row") & pl.col("phase").eq_missing(pl.lit(phase, pl.String)))
+    rows = rows.filter(pl.col("median_ns") > 0)
+    often = rows.group_by("name").agg(pl.len(), pl.col("total_ns").mean(), samples=_count_samples().median())
+    often = often.filter(pl.col("samples") >= MIN_SAMPLES)
+    often = often.filter(pl.col("len") >= MIN_PRESENCE * runs.height).sort(
+        "total_ns", descending=True, nulls_last=True
+    )
+    if not often.height:
+        return None
+    level = _pivot(rows, often["name"].to_list(), runs, "median_ns")
+    typical = np.nanmedian(level, axis=1)
+    return RowSeries(often["name"].to_list(), np.log(level), typical / typical.sum(), runs)
+
+
+def _count_samples() -> pl.Expr:
+    """Return the number of times that a median rests on: steps, or launches."""
+    return pl.when(pl.col("per") == "launch").then("launches").otherwise("steps")
+
+
+def _pivot(rows: pl.DataFrame, names: Sequence[str], runs: pl.DataFrame, column: str) -> Floats:
+    """Return names × runs of a column; NaN where there is none."""
+    row = pl.DataFrame({"name": names}, schema={"name": pl.String}).with_row_index("row")
+    place = runs.select("file").with_row_index("place")
+    cells = rows.join(row, on="name").join(place, on="file").select("row", "place", column)
+    out = np.full((len(names), runs.height), np.nan)
+    out[cells["row"].to_numpy(), cells["place"].to_numpy()] = cells[column].to_numpy()
+    return out
+
+
+def _find_step(lines: pl.DataFrame, phase: str | None, runs: pl.DataFrame) -> Floats | None:
+    """Return the log of the step time over the runs; None if fewer than all have it."""
+    rows = lines.filter((pl.col("kind") == "phase") & pl.col("phase").eq_missing(pl.lit(phase, pl.String)))
+    step = _pivot(rows.filter(pl.col("median_ns") > 0), ["step"], runs, "median_ns")[0]
+    return None if np.isnan(step).any() else np.asarray(np.log(step))
+
+
+def _tabulate_counters(lines: pl.DataFrame, runs: pl.DataFrame) -> Floats:
+    """Return the counters of the machine × runs; NaN where a run lacks one."""
+    return _pivot(lines.filter(pl.col("kind") == "machine"), MACHINE_COUNTERS, runs, "value")
+
+
+def _fill_gaps(values: Floats) -> Floats:
+    """Return a row with the value of the run before in place of a missing one."""
+    filled = pl.Series(values).fill_nan(None).fill_null(strategy="forward").fill_null(strategy="backward")
+    return np.asarray(filled.to_numpy(), dtype=np.float64)
+
+
+def _describe_row(
+    name: str, phase: str | None, series: RowSeries, level: Floats, changes: Sequence[ChangePoint],
+    words: Sequence[str], recent: int,
+) -> Iterator[dict[str, Any]]:  # fmt: skip
+    """Yield a line per change of a row, or one without a change."""
+    trend = [None if np.isnan(x) else float(np.exp(x)) for x in level]
+    newest = next((t for t in trend[::-1] if t), None)
+    line: dict[str, Any] = {"row": name, "phase": phase, "trend": trend, "median_ns": newest}
+    labels, files = series.runs["label"], series.runs["file"]
+    count = 0
+    for change, what in zip(changes, words, strict=True):
+        if abs(np.expm1(change.size)) < MIN_CHANGE:
+            continue
+        count += 1
+        low, high = (100 * float(np.expm1(change.size + s * _Z_95 * change.error)) for s in (-1, 1))
+        yield line | {
+            "change_pct": 100 * float(np.expm1(change.size)), "low_pct": low, "high_pct": high, "what": what,
+            "since": labels[change.at], "earliest": labels[change.earliest], "latest": labels[change.latest],
+            "p": change.p, "runs_before": change.at - change.begin, "runs_after": change.end - change.at,
+            "run_before": files[change.at - 1], "run_after": files[change.at],
+            "is_new": change is changes[-1] and change.end == len(level) and change.end - change.at <= recent,
+        }  # fmt: skip
+    if not count:
+        yield line
+
+
+def _classify(change: ChangePoint, series: RowSeries, others: Floats, machine: Floats) -> str:
+    """Classify the change of a row: method, machine, all rows, drift; code if nothing else changed there.
+
+    Any evident change of the other rows counts: a busy machine slows some rows far more than others.
+    """
+    if word := _find_other_cause(change, series):
+        return word
+    size, error = _compute_shift(others, *change.sides)
+    if abs(size) > max(COMMON_SHARE * abs(change.size), MIN_COMMON_CHANGE) and abs(size) > 3 * error:
+        return "machine" if _has_machine_changed(machine, *change.sides) else "all rows"
+    return "code"
+
+
+def _classify_step(
+    change: ChangePoint, series: RowSeries, machine: Floats, code_places: Sequence[int]
+) -> str:
+    """Classify the change of a step: code only if that of a row there is."""
+    if word := _find_other_cause(change, series):
+        return word
+    if any(change.earliest - 1 <= place <= change.latest + 1 for place in code_places):
+        return "code"
+    return "machine" if _has_machine_changed(machine, *change.sides) else "all rows"
+
+
+def _find_other_cause(change: ChangePoint, series: RowSeries) -> str:
+    """Find what else is another there, or that it is a drift; empty if nothing is."""
+    for word, columns in (("method", METHOD_COLUMNS), ("machine", MACHINE_COLUMNS)):
+        if any(_is_switched(series.runs[column], change) for column in columns):
+            return word
+    return "drift" if change.is_drift else ""
+
+
+def _is_switched(values: pl.Series, change: ChangePoint) -> bool:
+    """Return whether a fact of the runs is another one from about the change on."""
+    before, after = (values[side].drop_nulls() for side in change.sides)
+    if not len(before) or not len(after):
+        return False
+    earlier, later = before.mode().sort()[0], after.mode().sort()[0]
+    shares = (before == earlier).mean(), (after == later).mean()
+    return bool(earlier != later) and all(share is not None and share > SWITCHED_SHARE for share in shares)
+
+
+def _compute_shift(values: Floats, before: slice, after: slice) -> tuple[float, float]:
+    """Return the difference of two medians, and its standard error by the median deviation."""
+    a, b = (part[~np.isnan(part)] for part in (values[before], values[after]))
+    if not len(a) or not len(b):
+        return 0.0, np.inf
+    size = float(np.median(b) - np.median(a))
+    spread = [1.4826 * float(np.median(np.abs(part - np.median(part)))) for part in (a, b)]
+    return size, float(1.25 * np.sqrt(spread[0] ** 2 / len(a) + spread[1] ** 2 / len(b)))
+
+
+def _has_machine_changed(machine: Floats, before: slice, after: slice) -> bool:
+    """Return whether a counter of the machine moved by MIN_COUNTER_CHANGE, evidently."""
+    for counter in machine:
+        size, error = _compute_shift(counter, before, after)
+        level = float(np.nanmedian(counter[before])) if (~np.isnan(counter[before])).any() else 0.0
+        if level and abs(size / level) > MIN_COUNTER_CHANGE and abs(size) > 3 * error:
+            return True
+    return False
