@@ -1,4 +1,4 @@
-"""Ranks of gloo under torch.profiler, one of them late: torchrun late_arrivals.py FOLDER DELAY_MS ELEMENTS STEPS
+"""Ranks of gloo under torch.profiler, one of them late: late_arrivals.py FOLDER DELAY_MS ELEMENTS STEPS
 
 The last rank sleeps before each all_reduce. Each rank writes its trace, and when it came to each all_reduce
 by the clock of the machine.
