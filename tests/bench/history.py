@@ -28,8 +28,8 @@ from capture.load_runs import load
 from tracetui.history import part_index
 from tracetui.history.part import build_part
 from tracetui.history.part_index import LogTables, read_log
+from tracetui.history.row_trends import MAX_RUNS, choose_runs, compute_trend
 from tracetui.history.run_log import RunLog
-from tracetui.history.trend import MAX_RUNS, choose_runs, compute_trend
 
 SERIES = 200  # of either kind
 LENGTHS = (40, 120)

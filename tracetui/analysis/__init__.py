@@ -8,7 +8,7 @@ merged: results of single files that merge into the answer over many files
 One module per table, mostly named after the view that shows it:
 
 calls: callers and callees of one scope
-collectives: each collective split over ranks into arrival and transfer
+collective_times: each collective split over ranks into arrival and transfer
 classification_reasons: why a kernel has its op and category
 contradictions: figures that cannot be, and what they contradict
 detail: launches, histogram, steps and layers of one entered row
@@ -19,7 +19,7 @@ layers: time per layer and op, and layers unlike the others
 ranks: work and waits of each rank, stragglers, skew per step
 recent_stats: the last seconds of a live run compared with all of it
 recording_advice: what to record next time to get missing data
-requests: requests to a server and their tokens
+request_times: requests to a server and their tokens
 roofline: rates of work, their share of the roof, and what bounds them
 sections: the report of metallic, recomputed from a recording
 shapes: operand shapes with counts and rates

@@ -201,8 +201,8 @@ class CauseFinder:
         excess = (pl.col("at_ns") - pl.col("start_ns") - self.typical_ns) / pl.col("size")
         others = pairs.filter(pl.col("owner") != pl.col("request"))
         delay = others.select(excess.quantile(UPPER_QUARTILE)).collect().item()
-        own = median((p.end - p.start) / p.prompt_tokens for p in large if p.prompt_tokens)
-        return max(0.0, min(own, float(delay or 0)))
+        usual_prefill = median((p.end - p.start) / p.prompt_tokens for p in large if p.prompt_tokens)
+        return max(0.0, min(usual_prefill, float(delay or 0)))
 
 
 def _sum_overlap(spans: Sequence[tuple[int, int]], start: int, end: int) -> int:

@@ -4,6 +4,6 @@ part: what is kept of a run: a table of its rows, steps and machine
 commit: the commit of a folder
 run_log: a folder or bucket of parts: add, list, remove, read
 change_points: find where the level of a series of runs changes
-trend: how the rows of a log changed, and what else did there
+row_trends: how the rows of a log changed, and what else did there
 part_index: parts read earlier, in few files of the cache
 """

@@ -22,7 +22,7 @@ _SHAPES: Final = {
 
 def answer(runs: Sequence[Run], look: Look) -> Answer:
     """Return one row per collective and message size."""
-    from tracetui.analysis.collectives import find_calls  # numpy loads with the first question
+    from tracetui.analysis.collective_times import find_calls  # numpy loads with the first question
 
     return _build_answer(*find_calls(runs[0], look))
 
@@ -42,7 +42,7 @@ def finish_answer(merged: PartialResult, look: Look) -> Answer:
 
 
 def _build_answer(calls: pl.DataFrame, ops: pl.DataFrame) -> Answer:
-    from tracetui.analysis.collectives import split_collectives
+    from tracetui.analysis.collective_times import split_collectives
 
     table, left_out = split_collectives(calls, ops)
     if table.is_empty():
@@ -75,7 +75,7 @@ def _describe_row(row: Mapping[str, Any]) -> str:
 
 def compute_partial(run: Run, look: Look) -> Mapping[str, pl.DataFrame]:
     """Return the contribution of one file."""
-    from tracetui.analysis.collectives import collect_calls
+    from tracetui.analysis.collective_times import collect_calls
 
     return collect_calls(run, look)
 

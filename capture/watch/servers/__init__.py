@@ -1,6 +1,6 @@
 """Supported kinds of servers: metric names, and how each is asked to profile.
 
-llama_cpp: llama.cpp's llama-server
+llama_server: llama.cpp's llama-server
 sglang: SGLang
 trtllm: TensorRT-LLM's trtllm-serve
 vllm: vLLM
@@ -16,7 +16,7 @@ from typing import Any, Final, Protocol, cast
 from capture.watch.prometheus import MetricReader
 from capture.watch.server_metrics import MetricNames
 
-SERVERS: Final[tuple[str, ...]] = ("llama_cpp", "sglang", "trtllm", "vllm")
+SERVERS: Final[tuple[str, ...]] = ("llama_server", "sglang", "trtllm", "vllm")
 
 
 class ServerKind(Protocol):

@@ -13,11 +13,8 @@ WORKING = {
     ),
     "a wrapper that nothing works in": ([("aten::linear", 0, 40), ("aten::t", 1, 4)], ["aten::linear"]),
     "a conversion that had nothing to do": ([("aten::to", 0, 4), ("aten::silu", 5, 5)], ["aten::silu"]),
-    "an op of an engine with all that it calls": (
-        [("vllm::unified_attention", 0, 40), ("aten::bmm", 5, 9)], ["vllm::unified_attention"],
-    ),
-    "an op of an engine that begins with what it calls": (
-        [("aten::bmm", 0, 9), ("vllm::unified_attention", 0, 40)], ["vllm::unified_attention"],
+    "an op of an engine in Python around its kernel": (
+        [("vllm::unified_attention", 0, 40), ("_C::attention", 5, 9)], ["_C::attention"],
     ),
     "a scope of the user's around ops": ([("mine", 0, 40), ("aten::mm", 5, 9)], ["aten::mm"]),
     "a scope of the user's alone": ([("mine", 0, 40), ("aten::mm", 50, 9)], ["mine", "aten::mm"]),

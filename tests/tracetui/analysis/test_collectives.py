@@ -8,7 +8,7 @@ import pytest
 
 from tests.conftest import shared
 from tests.tracetui.in_process import tracetui
-from tracetui.analysis.collectives import ARRIVAL, MIXED, TRANSFER, UNKNOWN, split_collectives
+from tracetui.analysis.collective_times import ARRIVAL, MIXED, TRANSFER, UNKNOWN, split_collectives
 from tracetui.views.collectives import _build_answer
 
 MS = 1_000_000

@@ -275,7 +275,7 @@ def _build_ledger(run: Run, look: Look) -> Ledger | None:
         return None
     rows = _with_bound(run, rows)
     gaps = _select_gaps(run, rows.filter(pl.col("gap_ns") > 0), on_gpu=on_gpu)
-    if not look.is_partial:
+    if not (on_gpu or look.is_partial):
         gaps = pl.concat([gaps, outer.select(c for c in gaps.columns if c in outer.columns)], how="diagonal")
     items = build_items(rows, gaps, whole_ns, compute_ns, by_layer=look.group == "layer")
     return Ledger(
