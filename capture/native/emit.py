@@ -191,6 +191,8 @@ class Emitter:
         """Count what waits as lost, and write the end line in place of the last lines."""
         self.lost += sum(events or 0 for _, events in self._lines)
         self._lines, self._reason = [], self._reason or os.strerror(errno.ENOSPC).lower()
+        if not self._has_name:  # a device or a pipe, which has no last lines
+            return
         with suppress(OSError, ValueError):
             lost = {"lost": self.lost, "reason": self._reason}
             fields = {**record, "events": self._event_count - self.lost, **lost}

@@ -268,6 +268,12 @@ emitter.flush()
 exec(sys.argv[1])
 emitter.end()
 """
+UNTIL_COUNTED = """
+import time
+deadline = time.monotonic() + 20
+while "counter" not in open(out).read() and time.monotonic() < deadline:
+    time.sleep(0.05)  # until the process that samples counters has the file open, too
+"""
 
 
 @pytest.mark.parametrize(
@@ -281,7 +287,7 @@ def test_a_recording_that_was_taken_away_is_said_and_nothing_is_removed(
     act: str, said: str, tmp_path: Path
 ) -> None:
     out = tmp_path / "prof.jsonl"
-    result = run_process("record", "-o", out, "--", sys.executable, "-c", EMITS, act)
+    result = run_process("record", "-o", out, "--", sys.executable, "-c", EMITS, UNTIL_COUNTED + act)
     assert result.returncode == 5 and said in result.stderr and "torch" not in result.stderr
     assert not out.exists() or out.read_text() == "my notes"
 

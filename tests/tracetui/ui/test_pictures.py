@@ -61,7 +61,7 @@ def sources() -> Iterator[tuple[list[Run], list[str]]]:
         "cycles": ["latencyprism/normal_perf_data.csv", "latencyprism/abnormal_perf_data.csv"],
     }
     ranked = together([{0: 100, 1: 104, 2: 99, 3: 120 + step} for step in range(8)])
-    own = {"ranks": [ranked], "rankmap": [ranked], "training": [training_run()]}
+    own = {"ranks": [ranked], "rankmap": [ranked], "collectives": [ranked], "training": [training_run()]}
     yield [decode(steps=40, layers=6), everything()], [n for n in SHOWN if n not in (*loaded, *own)]
     for name, runs in own.items():
         yield runs, [name]
