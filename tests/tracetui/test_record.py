@@ -272,7 +272,8 @@ UNTIL_COUNTED = """
 import time
 deadline = time.monotonic() + 20
 while "counter" not in open(out).read() and time.monotonic() < deadline:
-    time.sleep(0.05)  # until the process that samples counters has the file open, too
+    time.sleep(0.05)
+time.sleep(3)  # until the processes that sample counters have the file open, too
 """
 
 

@@ -156,7 +156,10 @@ def _build_slopes_per_1k() -> list[pl.Expr]:
         "slope_low": slope - margin,
         "slope_high": slope + margin,
     }
-    return [(c.cast(pl.Float64) * 1000).alias(f"{name}_ns_per_1k") for name, c in slopes.items()]
+    return [
+        (c.cast(pl.Float64) * 1000).round_sig_figs(12).alias(f"{name}_ns_per_1k")
+        for name, c in slopes.items()
+    ]
 
 
 def _encode_values(column: pl.Series) -> tuple[pl.Series, pl.Series]:
