@@ -29,6 +29,8 @@ EXCEPTIONS: Final = (
     (r"^tracetui replay ", "parser", "needs a terminal"),
     (r"^tracetui doctor --measure", "parser", "keeps both cores busy for seconds, beside other tests"),
     (r"^tracetui record (http|--watch)", "parser", "waits for a server, or for traces; their tests run it"),
+    (r"^tracetui load http", "parser", "needs a server; its own tests start one"),
+    (r"^tracetui report requests served", "parser", "needs the recording of a server and its clients' log"),
     (r"^tracetui record .*--ranks", "parser", "fills weights twice; the tests of the ranks do so already"),
     (r"^tracetui diff --record", "parser", "records until its budget is spent; its own tests do so already"),
     (r"^tracetui record --pid ", "parser", "needs a process of this number; tests attach to their own"),

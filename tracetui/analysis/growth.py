@@ -66,7 +66,7 @@ def compute_growth(run: Run, look: Look, group: str) -> Growth:
     series = _with_pace(run, look, _with_shares(run, look, series), axis_steps)
     lines, even = fit_even_lines(series)
     pace = series.group_by("step").agg(pl.first("x"), y=pl.first("pace").exp(), row=pl.lit("step")).sort("x")
-    series = series.with_columns(even_y=even).drop("pace")
+    series = series.with_columns(even_y=even).with_columns(pl.col("even_y").round_sig_figs(12)).drop("pace")
     points = line_fit.fit_lines(series).points.with_columns(series["step"])
     total = _fit_total(series)
     row_value = pl.lit(values).gather(pl.col("row")).alias("row")  # values replace codes at the end

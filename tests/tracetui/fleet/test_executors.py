@@ -43,7 +43,8 @@ def equal_everywhere(folder: Path, *places: str, names: Sequence[str] = VIEWS) -
     for name in names:
         asked = jobs(folder, name, look_at(name))
         wanted = here(asked)
-        assert wanted.answer.rows.height and wanted.merged.members.height == len(asked)
+        has_rows = wanted.answer.rows.height or name == "collectives"  # these ranks run none
+        assert has_rows and wanted.merged.members.height == len(asked)
         for on in places:
             assert same(ask_files(load_view(name), asked, on, ignore), wanted), (name, on)
 
