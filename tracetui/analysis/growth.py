@@ -65,6 +65,9 @@ def compute_growth(run: Run, look: Look, group: str) -> Growth:
     values, series = _compute_series(run, look, group, axis_steps)
     series = _with_pace(run, look, _with_shares(run, look, series), axis_steps)
     lines, even = fit_even_lines(series)
+    lines = lines.with_columns(
+        pl.col(pl.Float64).round_sig_figs(12)
+    )  # sums of threads differ in their last digits
     pace = series.group_by("step").agg(pl.first("x"), y=pl.first("pace").exp(), row=pl.lit("step")).sort("x")
     series = series.with_columns(even_y=even).with_columns(pl.col("even_y").round_sig_figs(12)).drop("pace")
     points = line_fit.fit_lines(series).points.with_columns(series["step"])
