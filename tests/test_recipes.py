@@ -205,7 +205,7 @@ def test_a_view_is_one_file_and_one_line(tree: Path) -> None:
 def test_a_key_is_a_row_and_a_function(tree: Path) -> None:
     named, before = recipe_files("A key", ""), fingerprints(tree)
     keys, commands = tree / "tracetui/ui/key_table.py", tree / "tracetui/ui/session_commands.py"
-    row = '    KeyBinding("i", "only_decode", "decode", "only decode steps", "rows"),\n'
+    row = '    KeyBinding("J", "only_decode", "decode", "only decode steps", "rows"),\n'
     keys.write_text(keys.read_text().replace("KEYS: Final = (\n", f"KEYS: Final = (\n{row}", 1))
     text = commands.read_text()
     function = (
@@ -222,7 +222,7 @@ def test_a_key_is_a_row_and_a_function(tree: Path) -> None:
         cwd=str(tree), env=environment(tree), dimensions=(30, 120), encoding="utf-8", timeout=60,
     )  # fmt: skip
     child.expect("ffn_gate_up")
-    child.send("i")
+    child.send("J")
     child.expect("decode only")
     child.send("q")
     child.expect(pexpect.EOF)
