@@ -37,3 +37,17 @@ def test_header_alone_compiles(header: Path) -> None:
     command[at:at] = ["-fsyntax-only", "-Werror=implicit-function-declaration", "-x", "c"]
     result = subprocess.run(command, capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stderr
+
+
+@pytest.mark.parametrize(
+    ("source", "loader"),
+    [
+        ("capture/loaders/_scan/_events.c", "capture/loaders/_scan/__init__.py"),
+        ("engines/processor/_processor.c", "engines/processor/__init__.py"),
+    ],
+)
+def test_the_version_that_is_asked_for_is_that_of_the_source(source: str, loader: str) -> None:
+    """With another one a part that was just built would be refused, and the slower readers used."""
+    found = re.findall(r"^#define VERSION (\d+)$", (ROOT / source).read_text(), re.MULTILINE)
+    wanted = re.findall(r"= Extension\(\S+, (\d+),", (ROOT / loader).read_text())
+    assert found == wanted and len(found) == 1

@@ -268,15 +268,15 @@ emitter.flush()
 exec(sys.argv[1])
 emitter.end()
 """
-UNTIL_COUNTED = """
+COUNTED = """
 import time
 deadline = time.monotonic() + 20
 while "counter" not in open(out).read() and time.monotonic() < deadline:
     time.sleep(0.05)
-time.sleep(3)  # until the processes that sample counters have the file open, too
 """
 
 
+@pytest.mark.parametrize("before", ["", COUNTED], ids=["at once", "counted"])
 @pytest.mark.parametrize(
     ("act", "said"),
     [
@@ -285,10 +285,10 @@ time.sleep(3)  # until the processes that sample counters have the file open, to
     ],
 )
 def test_a_recording_that_was_taken_away_is_said_and_nothing_is_removed(
-    act: str, said: str, tmp_path: Path
+    act: str, said: str, before: str, tmp_path: Path
 ) -> None:
     out = tmp_path / "prof.jsonl"
-    result = run_process("record", "-o", out, "--", sys.executable, "-c", EMITS, UNTIL_COUNTED + act)
+    result = run_process("record", "-o", out, "--", sys.executable, "-c", EMITS, before + act)
     assert result.returncode == 5 and said in result.stderr and "torch" not in result.stderr
     assert not out.exists() or out.read_text() == "my notes"
 

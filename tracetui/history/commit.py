@@ -1,4 +1,4 @@
-"""Ask git: the commit of a folder, the commits between two, and worktrees of our own."""
+"""Ask git for the commit of a folder."""
 
 import os
 import subprocess

@@ -133,9 +133,9 @@ MORE_FOOTER: Final = (
 NEEDING_AN_ANSWER: Final = frozenset(
     (
         "enter", "next_match", "previous_match", "launch", "sort", "sort_within", "reverse", "mark", "note",
-        "link", "one_table", "columns", "full_names", "copy_row", "copy_markdown", "export", "move_down",
-        "move_up", "move_right", "move_left", "zoom_in", "zoom_out", "zoom_all", "page_down", "page_up",
-        "half_down", "half_up", "first", "last",
+        "notes", "link", "one_table", "columns", "full_names", "copy_row", "copy_markdown", "export",
+        "move_down", "move_up", "move_right", "move_left", "zoom_in", "zoom_out", "zoom_all",
+        "page_down", "page_up", "half_down", "half_up", "first", "last",
     )
 )  # fmt: skip
 # Commands that work before anything is read; the others wait for the first view.

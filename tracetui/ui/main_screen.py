@@ -1,6 +1,6 @@
 """The one screen: header and tabs, a table or a drawing, status and keys."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from textwrap import wrap
 from typing import Final
 
@@ -14,6 +14,7 @@ from tracetui.ui.terminal.paint import Painter
 from tracetui.ui.widgets import LinePane, Pane, TablePane
 from tracetui.views.ink import Line, Span
 
+RowText = tuple[str, str]  # heading and text of what stands below the table about a row
 LEAST_SIZE: Final = (20, 5)  # a smaller screen shows a message only
 LEAD_LEAST_PART: Final = 5  # the answer in words takes at most a fifth of the screen
 TABS_LEAST_HEIGHT: Final = 9  # lower screens have no tabs
@@ -36,7 +37,10 @@ class MainScreen(Screen[None]):
         for hidden in (self.drawing, self._lead, self._name_lines, self._tour):
             _set_display(hidden, False)
         self._cursor_line: int | None = None  # line of the drawing
-        self._full_sheet = self.table.sheet  # whose row is shown in full
+        self._full_sheet, self._full_height = (
+            self.table.sheet,
+            0,
+        )  # whose row is shown in full, in how many lines
         self.shows_table = True
         # Whether the question, and the view, changed since the last drawing.
         self._is_other_question = self._is_other_view = False
@@ -105,22 +109,24 @@ class MainScreen(Screen[None]):
         most = max(1, self.size.height // LEAD_LEAST_PART)
         self._show_in_height(self._lead, lines[:most], len(lines[:most]))
 
-    def show_row_in_full(self, name: str, texts: Sequence[tuple[str, str]] = ()) -> None:
-        """Show below the table what it cuts of a row: its name, and sentences, each with its heading."""
+    def show_row_in_full(
+        self, name: str, texts: Sequence[RowText] = (), texts_of_all: Iterable[Sequence[RowText]] = ()
+    ) -> None:
+        """Show below the table what it cuts of a row: its name, and sentences, each with its heading.
+
+        The table keeps its height from row to row: that below which the texts of all rows fit, if these are
+        given, else what the rows shown so far needed.
+        """
         room = max(1, self.size.width - 2)
         limit = max(1, self.size.height * 2 // 5)
         is_cut = any(count_cells(name) > column.width for column in self.table.columns[:1])
-        lines: list[Line] = [(Span(f" {part}", "name"),) for part in wrap_cells(name, room)] if is_cut else []
-        for heading, text in texts:
-            first, *others = wrap(f"{heading}: {text}", room)
-            label = heading[: len(first)] + ":" * (len(first) > len(heading))
-            lines.append((Span(f" {label}", "dim"), Span(first[len(label) :])))
-            lines += [(Span(f" {part}"),) for part in others]
-        height = min(len(lines), limit)
-        if lines and self._full_sheet is self.table.sheet:  # the table keeps its height from row to row
-            height = max(height, self._name_lines.size.height)
+        names: list[Line] = [(Span(f" {part}", "name"),) for part in wrap_cells(name, room)] if is_cut else []
+        lines = names + _draw_texts(texts, room)
+        heights = [len(lines), *(len(names) + len(_draw_texts(others, room)) for others in texts_of_all)]
+        if len(heights) == 1 and lines and self._full_sheet is self.table.sheet:
+            heights.append(self._name_lines.size.height)
         self._full_sheet = self.table.sheet
-        self._show_in_height(self._name_lines, lines, height)
+        self._show_in_height(self._name_lines, lines, min(limit, max(heights)))
 
     def show_tour(self, draw: Callable[[int], list[Line]]) -> None:
         """Show the text of the tour, drawn for the width."""
@@ -165,3 +171,14 @@ def wrap_cells(text: str, width: int) -> list[str]:
 def find_cursor_line(lines: Sequence[Line]) -> int | None:
     """Return the index of the first line with a cursor in it, or None."""
     return next((i for i, line in enumerate(lines) if any(s.style == "cursor" for s in line)), None)
+
+
+def _draw_texts(texts: Sequence[RowText], room: int) -> list[Line]:
+    """Return the lines of texts, each after its heading."""
+    lines: list[Line] = []
+    for heading, text in texts:
+        first, *others = wrap(f"{heading}: {text}", room)
+        label = heading[: len(first)] + ":" * (len(first) > len(heading))
+        lines.append((Span(f" {label}", "dim"), Span(first[len(label) :])))
+        lines += [(Span(f" {part}"),) for part in others]
+    return lines

@@ -7,7 +7,7 @@ from typing import Final
 from textual.geometry import Size as Cells
 
 from tracetui.ui.key_table import KeyContext
-from tracetui.ui.main_screen import MainScreen
+from tracetui.ui.main_screen import MainScreen, RowText
 from tracetui.ui.pages import ListPage, ViewPage, bands, input_draft
 from tracetui.ui.pages.help_page import GuidePage, HelpPage, list_view_keys
 from tracetui.ui.pages.text_pages import LoadingPage, OutputPage, RefusedPage, draw_doubts, draw_notes
@@ -18,6 +18,7 @@ from tracetui.ui.workspace import Workspace
 from tracetui.views.ink import DrawSize
 
 Timer = Callable[[float, Callable[[], None]], object]  # calls a function once, after seconds
+MOST_DESCRIBED_ROWS: Final = 100  # whose texts decide how much room they get
 FAR_LINES: Final = 1 << 20
 MESSAGE_S: Final = 6.0  # a message stays in the status line for so long
 
@@ -205,8 +206,9 @@ class Renderer:
         shows_view = workspace.is_showing_view
         shows_rows = self.main_screen.shows_table and shows_view
         name = next(iter(table.row.values()), None) if workspace.session.look.full_names else None
-        prose = self._list_texts_of_row() if shows_rows else ()
-        self.main_screen.show_row_in_full(name if isinstance(name, str) and shows_rows else "", prose)
+        prose, of_all = self._list_texts_of_row() if shows_rows else ((), ())
+        shown_name = name if isinstance(name, str) and shows_rows else ""
+        self.main_screen.show_row_in_full(shown_name, prose, of_all)
         look = workspace.session.look if shows_view else replace(workspace.session.start, filter="")
         if not shows_view or workspace.view.run_count < 2:  # only comparisons have unchanged rows
             look = replace(look, terms=replace(look.terms, changed_only=False))
@@ -215,13 +217,17 @@ class Renderer:
         line = bands.draw_status(look, self._format_position(), message, self._list_notes(width), width)
         self.main_screen.show_status(line)
 
-    def _list_texts_of_row(self) -> Sequence[tuple[str, str]]:
-        """Return heading and text of what the view says of the row, else of the sentences that are cut."""
+    def _list_texts_of_row(self) -> tuple[Sequence[RowText], Sequence[Sequence[RowText]]]:
+        """Return the texts below the table about the row under the cursor, and those of the first rows.
+
+        Views that say nothing of their rows have the sentences that the table cuts.
+        """
         table, picture = self.table, self._workspace.displayed_picture
         describe_row = picture.question.view.describe_row if picture is not None else None
         if describe_row is None or picture is None or table.sheet is not picture.sheet or not table.row:
-            return table.sheet.list_hidden_prose(table.cursor, table.columns)
-        return describe_row(table.row)
+            return table.sheet.list_hidden_prose(table.cursor, table.columns), ()
+        rows = table.sheet.rows.head(MOST_DESCRIBED_ROWS)
+        return describe_row(table.row), [describe_row(row) for row in rows.iter_rows(named=True)]
 
     def _list_noted_rows(self) -> Mapping[RowKey, str]:
         """Return the notes of the view, which are about its rows at the top level."""

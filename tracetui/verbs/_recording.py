@@ -68,11 +68,9 @@ def report_outcome(args: Namespace, out: Path, reports: ReportFolder, code: int 
     steps, rows = count_steps_and_rows(out)
     gaps = reports.find_gaps() or find_gaps(out)
     if not rows:
-        reason = (
-            gaps or reason or (reports.explain_empty_recording() if out.exists() else "its file was removed")
-        )
+        reason = gaps or reason or reports.explain_empty_recording()
         reason += f"; the program ended with exit code {code}" if 0 < code < _FIRST_SIGNAL_CODE else ""
-        out.unlink(missing_ok=True)
+        out.unlink()
         return _return_code_or_raise(code, f"nothing was recorded, because {reason}")
     if not args.quiet:
         for line in (*reports.describe_coverage(steps), f"recorded {out}"):

@@ -43,7 +43,10 @@ def finish_answer(merged: PartialResult, look: Look) -> Answer:
     """Return the tree of the scopes of all files."""
     lenses = merged.members["lens"].drop_nulls().unique().sort()
     notes = [f"{' and '.join(lenses)} times"] if lenses.len() else []
-    return _build_answer(tree.build_tree(merged.frames["leaves"]), notes)
+    table = tree.build_tree(merged.frames["leaves"])
+    if look.filter or look.where:  # what the files left out is not known
+        table = table.with_columns(share=pl.lit(None, pl.Float64))
+    return _build_answer(table, notes)
 
 
 def find_focus(answer: Answer, look: Look) -> Focus:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from ...native.emit import Emitter
-from .sampler import CounterSample, CounterSampler, Probe, is_alive, iter_rounds
+from .sampler import CounterSample, CounterSampler, Probe, is_alive, iter_rounds, join_recording
 
 SLOW_INTERVAL_S: Final = 1.0  # because each PCIe counter blocks for 20 ms
 _PR_SET_PDEATHSIG: Final = 1
@@ -173,7 +173,9 @@ def main(argv: list[str] | None = None) -> int:
     parent = os.getppid()
     _end_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    emitter = Emitter(args.out)
+    emitter = join_recording(args.out)
+    if emitter is None:
+        return 0
     try:
         import pynvml
 

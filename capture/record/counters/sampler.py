@@ -8,6 +8,7 @@ It ends with the sampled process. GPUs are read by a child process, because a lo
 import argparse
 import os
 import signal
+import stat
 import subprocess
 import sys
 import time
@@ -18,8 +19,11 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from ...native.emit import Emitter
+from ...native.parts import read_first_line
 from ..watchdog import send_signal
 from .core_speed import CoreSpeedProbe, list_allowed_cores
+
+RECORD_START: Final = b'{"kind"'  # of each line of a recording
 
 FIRST_RETRY_S: Final = 1.0
 MAX_RETRY_S: Final = 30.0
@@ -199,6 +203,18 @@ class GpuSamplerProcess:
             self._process.wait()
 
 
+def join_recording(path: str) -> Emitter | None:
+    """Return a writer into a recording; None if it was removed or replaced before this process began."""
+    try:
+        status = Path(path).stat()
+    except OSError:
+        return None
+    is_begun = stat.S_ISREG(status.st_mode) and status.st_size > 0
+    if is_begun and not read_first_line(path).startswith(RECORD_START):
+        return None
+    return Emitter(path)
+
+
 def main(argv: list[str] | None = None) -> int:
     """Sample until the process ends."""
     parser = argparse.ArgumentParser(prog="python -m capture.record.counters.sampler", description=__doc__)
@@ -209,7 +225,9 @@ def main(argv: list[str] | None = None) -> int:
     args = parser.parse_args(argv)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the program; we end when it ends
     parent = os.getppid()
-    emitter = Emitter(args.out)
+    emitter = join_recording(args.out)
+    if emitter is None:
+        return 0
     # -P: a folder of our name in the working directory is not ours
     command = [sys.executable, "-P", "-m", "capture.record.counters.gpu_counters", args.out]
     command += ["--pid", str(args.pid), "--hz", str(args.hz)]

@@ -60,7 +60,8 @@ def test_the_answer_of_many_is_that_of_the_merged_run(launch: Path, name: str, l
     if look.filter and "cumulative_share" in actual.columns:  # among rows that no file sends: unknown
         assert actual["cumulative_share"].null_count() == actual.height
         actual, wanted = actual.drop("cumulative_share"), wanted.drop("cumulative_share")
-    if look.filter and name == "tree":  # a file sends the scopes that pass: shares are of these
+    if look.filter and name == "tree":
+        assert actual["share"].null_count() == actual.height
         actual, wanted = actual.drop("share"), wanted.drop("share")
     for one, other in zip(json.loads(written(actual)), json.loads(written(wanted)), strict=True):
         assert one == other

@@ -23,7 +23,6 @@ def test_keys_at_once_and_one_by_one_lead_to_the_same_screen(
 
 
 @pytest.mark.slow
-@pytest.mark.xfail(reason="the last screen differs if keys are pressed at once", strict=False)
 def test_a_view_begins_at_its_top_whether_or_not_the_one_between_was_seen(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

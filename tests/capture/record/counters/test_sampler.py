@@ -23,6 +23,7 @@ HERE = Path(__file__).parent.parent
 @contextmanager
 def sampler(out: Path, *more: str, nvml: str = "ok", hz: str = "50") -> Iterator[subprocess.Popen[bytes]]:
     """A sampler that watches a sleeping process; both are ended."""
+    out.touch()  # as record and live do
     watched = subprocess.Popen(["sleep", "60"])
     path = os.pathsep.join([str(HERE / "fake_nvml"), str(HERE.parent.parent.parent)])
     command = [
