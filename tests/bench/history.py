@@ -16,7 +16,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -58,7 +58,17 @@ json.dump(out, sys.stdout, default=int)
 """
 
 
-def of_folder(folder: Path) -> LogTables:
+@dataclass(frozen=True, eq=False)
+class Pool(LogTables):
+    """The tables of a log with the lines of its runs, which may be changed."""
+
+    lines: pl.DataFrame
+
+    def read_lines(self, files: Sequence[str]) -> pl.DataFrame:
+        return self.lines.filter(pl.col("file").is_in(list(files)))
+
+
+def of_folder(folder: Path) -> Pool:
     """The recordings of a folder as a log, without a cache; of few, many stretches of their steps."""
     files = sorted(folder.glob("*.jsonl*"))
     with tempfile.TemporaryDirectory() as place:
@@ -73,10 +83,12 @@ def of_folder(folder: Path) -> LogTables:
                 part = build_part(cut if stretches > 1 else run)
                 log.add(part.with_columns(started=pl.lit(started, part.schema["started"])))
         part_index._find_folder = lambda _: None  # type: ignore[assignment]
-        return read_log(log)
+        tables = read_log(log)
+        lines = tables.read_lines(tables.runs["file"].to_list())
+        return Pool(log, tables.runs, tables.faults, tables.chunks, lines)
 
 
-def drawn(pools: Sequence[LogTables], rng: np.random.Generator) -> LogTables:
+def drawn(pools: Sequence[Pool], rng: np.random.Generator) -> Pool:
     """Runs of one pool, or of one and then of another: a host that changes."""
     n = int(rng.integers(*LENGTHS))
     first, second = pools[int(rng.integers(len(pools)))], pools[int(rng.integers(len(pools)))]
@@ -89,32 +101,32 @@ def drawn(pools: Sequence[LogTables], rng: np.random.Generator) -> LogTables:
             {"file": some["file"], "name_here": names}, schema={"file": pl.String, "name_here": pl.String}
         )
         runs.append(some.with_columns(file=pl.Series(names, dtype=pl.String)))
-        lines.append(files.join(pool.fresh_lines, on="file").drop("file").rename({"name_here": "file"}))
+        lines.append(files.join(pool.lines, on="file").drop("file").rename({"name_here": "file"}))
     began = datetime(2026, 1, 1, tzinfo=UTC)
     started = pl.Series("started", [began + timedelta(minutes=i) for i in range(n)]).cast(
         first.runs.schema["started"]
     )
-    return replace(first, runs=pl.concat(runs).with_columns(started), fresh_lines=pl.concat(lines))
+    return replace(first, runs=pl.concat(runs).with_columns(started), lines=pl.concat(lines))
 
 
-def scaled(tables: LogTables, factors: Sequence[float], row: str | None = None) -> LogTables:
+def scaled(tables: Pool, factors: Sequence[float], row: str | None = None) -> Pool:
     """The same runs with all times, or those of one row, multiplied by a factor for each run."""
     factor = pl.DataFrame({"file": tables.runs["file"], "factor": list(factors)})
-    lines = tables.fresh_lines.join(factor, on="file", how="left", maintain_order="left")
+    lines = tables.lines.join(factor, on="file", how="left", maintain_order="left")
     hit = pl.lit(True) if row is None else (pl.col("name") == row) & (pl.col("kind") == "row")
     times = [c for c in lines.columns if c.endswith("_ns")]
     changed = [pl.when(hit).then(pl.col(c) * pl.col("factor")).otherwise(pl.col(c)).alias(c) for c in times]
-    return replace(tables, fresh_lines=lines.with_columns(changed).drop("factor"))
+    return replace(tables, lines=lines.with_columns(changed).drop("factor"))
 
 
-def large_rows(tables: LogTables) -> list[str]:
+def large_rows(tables: Pool) -> list[str]:
     """The rows of decode with a share of LEAST_SHARE and more."""
-    rows = tables.fresh_lines.filter((pl.col("kind") == "row") & (pl.col("phase") == "decode"))
+    rows = tables.lines.filter((pl.col("kind") == "row") & (pl.col("phase") == "decode"))
     sums = rows.group_by("name").agg(pl.col("median_ns").median()).sort("name")
     return sums.filter(pl.col("median_ns") >= LEAST_SHARE * pl.col("median_ns").sum())["name"].to_list()
 
 
-def even(tables: LogTables, kind: str, rng: np.random.Generator) -> LogTables:
+def even(tables: Pool, kind: str, rng: np.random.Generator) -> Pool:
     """A series in which no code changed."""
     n = tables.runs.height
     at = int(rng.integers(MARGIN, n - MARGIN))
@@ -128,15 +140,15 @@ def even(tables: LogTables, kind: str, rng: np.random.Generator) -> LogTables:
     return scaled(tables, factors.tolist())
 
 
-def values_of(tables: LogTables, row: str) -> list[float]:
-    lines = tables.fresh_lines.filter((pl.col("name") == row) & (pl.col("kind") == "row"))
+def values_of(tables: Pool, row: str) -> list[float]:
+    lines = tables.lines.filter((pl.col("name") == row) & (pl.col("kind") == "row"))
     by_file = tables.runs.select("file").join(
         lines.filter(pl.col("phase") == "decode"), on="file", how="left"
     )
     return [float(v) for v in by_file["median_ns"].log().forward_fill().backward_fill()]
 
 
-def judged(tables: LogTables) -> pl.DataFrame:
+def judged(tables: Pool) -> pl.DataFrame:
     chosen, _ = choose_runs(tables.runs, "time", MAX_RUNS)
     return compute_trend(tables, chosen).rows.filter(pl.col("what") == "code")
 

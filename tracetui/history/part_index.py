@@ -1,8 +1,9 @@
 """Read a log quickly: what was read of its parts before is in few files of the cache.
 
-A log of 100,000 parts takes minutes to read part by part, and under a second from here
-(`python -m tests.bench.history`). The cache holds chunks of CHUNK_PARTS parts in the order of time: a table
-of the runs, and one of their lines, without single steps. Only the last chunk grows.
+Reading parts takes a few milliseconds each, so a log of 10,000 takes half a minute at first; afterwards it
+lists in a tenth of a second (`python -m tests.bench.history log`). The cache holds chunks of CHUNK_PARTS
+parts in the order of time: a table of the runs, and one of their lines, without single steps. Only the last
+chunk grows, and no more than a chunk of new parts is in memory at a time.
 """
 
 import hashlib
@@ -36,34 +37,45 @@ class LogTables:
     runs: pl.DataFrame  # file, the columns of a run, the phase that takes longest and the time of its step
     faults: tuple[str, ...]  # of parts that cannot be read
     chunks: tuple[Path, ...]
-    fresh_lines: pl.DataFrame  # of parts that are in no chunk
 
     def read_lines(self, files: Sequence[str]) -> pl.DataFrame:
         """Return the lines of the runs of these files, without those of single steps."""
-        is_asked = pl.col("file").is_in(list(files))
-        tables = [self.fresh_lines.filter(is_asked)]
+        tables = [_select_lines(pl.DataFrame(), "")]
         first, last = (min(files), max(files)) if files else ("", "")
         for chunk in self.chunks:
             begin, end = chunk.name.split("_")[1:3]
             if files and begin <= last and first <= end:
-                tables.append(pl.scan_parquet(_name_lines(chunk)).filter(is_asked).collect())
-        return pl.concat(tables).unique(["file", "kind", "phase", "name"], keep="first", maintain_order=True)
+                lines = pl.scan_parquet(_name_lines(chunk)).filter(pl.col("file").is_in(list(files)))
+                tables.append(lines.collect())
+        indexed = pl.concat(tables).unique(
+            ["file", "kind", "phase", "name"], keep="first", maintain_order=True
+        )
+        _, others, _ = _read_parts(self.log, sorted({*files}.difference(indexed["file"])))
+        return pl.concat([indexed, others])
 
 
 def read_log(log: RunLog, progress: Progress | None = None) -> LogTables:
     """Return the tables of a log; parts that are new are read and remembered in the cache."""
     names, folder = log.list_parts(), _find_folder(log)
-    tables = dict(_iter_chunks(folder)) if folder else {}
-    indexed = pl.concat([pl.DataFrame(schema=_RUNS), *tables.values()]).unique("file", keep="first")
-    read_before = set(indexed["file"])
-    runs, lines, faults = _read_parts(log, [name for name in names if name not in read_before], progress)
-    chunks: tuple[Path, ...] = ()
-    if folder and runs.height >= MIN_NEW_PARTS:
-        chunks = _add_chunks(folder, tables, runs, lines)
-    fresh = lines.clear() if chunks else lines
+    chunks = dict(_iter_chunks(folder)) if folder else {}
+    read_before = {file for table in chunks.values() for file in table["file"]}
+    new = [name for name in names if name not in read_before]
+    fresh, faults = [pl.DataFrame(schema=_RUNS)], list[str]()
+    for begin in range(0, len(new), CHUNK_PARTS):
+        if progress:
+            progress(begin, len(new))
+        runs, lines, wrong = _read_parts(log, new[begin : begin + CHUNK_PARTS])
+        faults += wrong
+        grown = _add_chunks(folder, chunks, runs, lines) if folder and runs.height >= MIN_NEW_PARTS else None
+        if grown is None:
+            fresh.append(runs)
+        else:
+            chunks = grown
     present = pl.Series("file", names, dtype=pl.String).to_frame()
-    every = pl.concat([indexed, runs]).join(present, on="file", how="semi").sort("file")
-    return LogTables(log, every, tuple(faults), chunks or tuple(tables), fresh)
+    every = pl.concat([*chunks.values(), *fresh]).unique("file", keep="first")
+    return LogTables(
+        log, every.join(present, on="file", how="semi").sort("file"), tuple(faults), tuple(chunks)
+    )
 
 
 def forget_log(log: RunLog) -> None:
@@ -89,14 +101,10 @@ def _iter_chunks(folder: Path) -> Iterator[tuple[Path, pl.DataFrame]]:
             yield chunk, pl.read_parquet(chunk).select(pl.col(c).cast(t) for c, t in _RUNS.items())
 
 
-def _read_parts(
-    log: RunLog, names: Sequence[str], progress: Progress | None
-) -> tuple[pl.DataFrame, pl.DataFrame, list[str]]:
+def _read_parts(log: RunLog, names: Sequence[str]) -> tuple[pl.DataFrame, pl.DataFrame, list[str]]:
     """Return the runs and lines of parts, and a sentence for each that cannot be read."""
     runs, lines, faults = [pl.DataFrame(schema=_RUNS)], [_select_lines(pl.DataFrame(), "")], []
-    for number, name in enumerate(names):
-        if progress and number % 64 == 0:
-            progress(number, len(names))
+    for name in names:
         try:
             part = log.read(name)
         except CaptureError as error:
@@ -104,7 +112,7 @@ def _read_parts(
             continue
         runs.append(_describe_part(part, name))
         lines.append(_select_lines(part, name))
-    return pl.concat(runs), pl.concat(lines), faults
+    return pl.concat(runs, rechunk=True), pl.concat(lines, rechunk=True), faults
 
 
 def _describe_part(part: pl.DataFrame, name: str) -> pl.DataFrame:
@@ -124,26 +132,28 @@ def _select_lines(part: pl.DataFrame, name: str) -> pl.DataFrame:
 
 
 def _add_chunks(
-    folder: Path, tables: Mapping[Path, pl.DataFrame], runs: pl.DataFrame, lines: pl.DataFrame
-) -> tuple[Path, ...]:
-    """Write new runs into chunks, with the last one if it is not full; return all, none on failure."""
-    full = [chunk for chunk, table in tables.items() if table.height >= CHUNK_PARTS]
-    partial = [chunk for chunk in tables if chunk not in full]
+    folder: Path, chunks: Mapping[Path, pl.DataFrame], runs: pl.DataFrame, lines: pl.DataFrame
+) -> dict[Path, pl.DataFrame] | None:
+    """Write new runs into chunks, with those that are not full; return all chunks, None on failure."""
+    full = {chunk: table for chunk, table in chunks.items() if table.height >= CHUNK_PARTS}
+    partial = [chunk for chunk in chunks if chunk not in full]
     try:
-        runs = pl.concat([*map(tables.__getitem__, partial), runs]).unique("file", keep="first").sort("file")
+        runs = pl.concat([*map(chunks.__getitem__, partial), runs]).unique("file", keep="first").sort("file")
         old = [pl.read_parquet(_name_lines(chunk)) for chunk in partial]
         lines = pl.concat([*old, lines]).sort("file", maintain_order=True)
-        written = list(_write_chunks(folder, runs, lines))
+        written = dict(_write_chunks(folder, runs, lines))
     except (CaptureError, OSError, pl.exceptions.PolarsError):
-        return ()
-    for chunk in set(partial) - set(written):
+        return None
+    for chunk in set(partial).difference(written):
         with suppress(OSError):
             chunk.unlink()
             _name_lines(chunk).unlink()
-    return (*full, *written)
+    return full | written
 
 
-def _write_chunks(folder: Path, runs: pl.DataFrame, lines: pl.DataFrame) -> Iterator[Path]:
+def _write_chunks(
+    folder: Path, runs: pl.DataFrame, lines: pl.DataFrame
+) -> Iterator[tuple[Path, pl.DataFrame]]:
     for begin in range(0, runs.height, CHUNK_PARTS):
         chunk = runs.slice(begin, CHUNK_PARTS)
         first, last = chunk["file"][0], chunk["file"][-1]
@@ -154,7 +164,7 @@ def _write_chunks(folder: Path, runs: pl.DataFrame, lines: pl.DataFrame) -> Iter
             chunk_lines.write_parquet(file, row_group_size=4096)
         with write_atomically(path, overwrite=True) as file:
             chunk.write_parquet(file)
-        yield path
+        yield path, chunk
 
 
 def _name_lines(chunk: Path) -> Path:

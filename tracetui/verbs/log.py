@@ -156,7 +156,7 @@ def read_tables(log: "RunLog", strict: bool = False) -> "LogTables":
     from tracetui.history.part_index import read_log
 
     def report(count: int, total: int) -> None:
-        if total > 1000 and count % 1024 == 0:
+        if total > 1000:
             _options.print_status(f"reading new parts: {count:,} of {total:,}")
 
     tables = read_log(log, report)
