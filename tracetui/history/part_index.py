@@ -1,7 +1,7 @@
 """Read a log quickly: what was read of its parts before is in few files of the cache.
 
-Reading parts takes a few milliseconds each, so a log of 10,000 takes half a minute at first; afterwards it
-lists in a tenth of a second (`python -m tests.bench.history log`). The cache holds chunks of CHUNK_PARTS
+On two busy cores a log of 100,000 parts takes 11 minutes at first, 7 ms a part; afterwards it lists in 0.5 s
+and opens its trend in 0.7 s (`python -m tests.bench.history log`). The cache holds chunks of CHUNK_PARTS
 parts in the order of time: a table of the runs, and one of their lines, without single steps. Only the last
 chunk grows, and no more than a chunk of new parts is in memory at a time.
 """

@@ -140,7 +140,7 @@ def _describe_cut(grid: Grid, rows: Sequence[Any], columns: Sequence[Any]) -> st
     sides = ((grid.row_name, rows, grid.rows), (grid.column_name, columns, grid.columns))
     return "; ".join(
         f"{name}: {len(drawn):,} of {len(every):,}"
-        + (f" ({drawn[0]} to {drawn[-1]})" if all(isinstance(n, int) for n in drawn) else "")
+        + (f" ({drawn[0]} to {drawn[-1]})" if drawn and all(isinstance(n, int) for n in drawn) else "")
         for name, drawn, every in sides
         if len(drawn) < len(every)
     )

@@ -146,15 +146,16 @@ def test_a_program_with_a_watchdog_and_its_children_end_when_their_starter_is_ki
 @pytest.mark.slow
 def test_an_engine_that_is_started_anew_is_sampled_anew(tmp_path: Path) -> None:
     out = tmp_path / "prof.jsonl"
+    out.touch()  # as record and live do
     engine = program("import time; time.sleep(60)")
     engine.start_sampler(out)
     for _ in range(2):
-        until(lambda: out.exists() and b"process_mem_used" in out.read_bytes())
+        until(lambda: b"process_mem_used" in out.read_bytes())
         sampler = engine._sampler
         assert sampler is not None and sampler.is_running
         engine.stop()
         assert gone(engine.pid) and gone(sampler.pid)
-        out.unlink()
+        out.write_bytes(b"")
         engine.start()
     engine.stop()
 
