@@ -264,6 +264,8 @@ emitter = Emitter(out)
 emitter.run("mine")
 for step in range(200):
     emitter.event("kernel", "k", t=step, dur=5, step=step)
+    if step == 0:
+        emitter.flush()  # the first is in the file, however late the writer's turn comes
 emitter.flush()
 exec(sys.argv[1])
 emitter.end()
