@@ -121,16 +121,16 @@ def explain_lost_file(out: Path) -> str:
 
 def find_gaps(out: Path) -> str:
     """Describe the events that a recording lacks, as far as the file and its disk show it; else empty."""
-    if not out.stat().st_size and not os.statvfs(out).f_bavail:
-        return f"no space is left for {out}"
     with out.open("rb") as file:
         file.seek(max(0, out.stat().st_size - _END_BYTES))
         lines = file.read().split(b"\n")
-    if lines[-1].strip(b"\0 \t\r"):
-        return "its last line is incomplete"
     ends = [match for line in lines if (match := _LOSS.match(line))]
-    lost = sum(int(end[1]) for end in ends)
-    return f"{lost:,} events could not be written: {clean(ends[0][2].decode(), 100)}" if lost else ""
+    if lost := sum(int(end[1]) for end in ends):
+        return f"{lost:,} events could not be written: {clean(ends[0][2].decode(), 100)}"
+    is_torn = bool(lines[-1].strip(b"\0 \t\r"))
+    if (is_torn or lines == [b""]) and not os.statvfs(out).f_bavail:
+        return f"no space is left for {out}"
+    return "its last line is incomplete" if is_torn else ""
 
 
 def _return_code_or_raise(code: int, fault: str, todo: str = "") -> int:
