@@ -196,7 +196,7 @@ def test_a_file_that_never_answers_is_announced_and_given_up(
     heard: list[str] = []
     monkeypatch.setattr("capture.tasks._listeners", [heard.append])
     monkeypatch.setattr("tracetui.fleet.executors.ANNOUNCE_AFTER_S", 1.0)
-    monkeypatch.setattr("tracetui.fleet.executors.MAX_SILENCE_S", 3.0)
+    monkeypatch.setattr("tracetui.fleet.executors.MAX_SILENCE_S", 15.0)  # a worker starts meanwhile
     pipe, *files = str(tmp_path / "pipe.jsonl"), *map(str, sorted(folder.iterdir())[:3])
     asked = make_jobs(load_view("kernels"), [pipe, *files], Look(), cache=False, capture=None)
     actual = ask_files(load_view("kernels"), asked, "local:2", ignore)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from textual.events import Paste
 from textual.pilot import Pilot
 
 from tests.tracetui.ui.hand import attend, decode, press, screen, settle, until
@@ -122,7 +123,10 @@ def test_of_a_long_text_the_newest_words_are_in_sight(tmp_path: Path) -> None:
         await until(app, pilot, "building")
         await press(pilot, "c")
         await until(app, pilot, row("windows"))
-        await press(pilot, "colon", *("abcdefghij" * 12), "enter")
+        await press(pilot, "colon")
+        app.post_message(Paste("abcdefghij" * 12))
+        await settle(pilot)
+        await press(pilot, "enter")
         await until(app, pilot, "abcdefghij!")
         assert "… " in screen(app)[-2]
 
