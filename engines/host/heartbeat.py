@@ -34,8 +34,9 @@ class Heartbeat(threading.Thread):
         self.touch()
 
     def write_progress(self, activity: str, share: float) -> None:
-        """Write the share that is done, at most ten times per second."""
-        if time.monotonic() - self._touched > PROGRESS_INTERVAL_S:
+        """Write the share that is done: the first of an activity, then at most ten per second."""
+        is_first = not self.activity.startswith(activity)
+        if is_first or time.monotonic() - self._touched > PROGRESS_INTERVAL_S:
             self.write_status(f"{activity} {100 * share:.0f} %")
 
     def run(self) -> None:
