@@ -31,7 +31,7 @@ test: check  ## what to run at each change, some five minutes
 	$(BIN)/python -m pytest -n 3 --dist loadgroup -m "not slow and not table"
 
 test-all: check  ## also terminals, kills, packaging, long fuzz: what CI runs
-	$(BIN)/python -m pytest -n 3 --dist loadgroup
+	.ci/tests $(BIN)/python
 
 real: $(VENV)/.ok-dev  ## claims about other programs, tried on them; ENVIRONMENTS: see tests/real/__init__.py
 	TRACETUI_REAL=$(ENVIRONMENTS) $(BIN)/python -m pytest -rs tests/real
