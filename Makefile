@@ -4,6 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 
 .DEFAULT_GOAL := test
+unexport PYTHONDONTWRITEBYTECODE  # else each of the many programs that tests start compiles all that it imports
 .PHONY: live test test-all real check others bench kernels clean
 
 # built by the installation of the checkout; anew when it changes

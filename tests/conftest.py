@@ -14,7 +14,7 @@ from hypothesis import settings
 # the same examples on every machine; HYPOTHESIS_PROFILE=explore draws new ones
 settings.register_profile("suite", derandomize=True, deadline=None)
 settings.register_profile("explore", deadline=None, print_blob=True)
-settings.register_profile("quick", derandomize=True, deadline=None, max_examples=30)
+settings.register_profile("quick", derandomize=True, deadline=None, max_examples=15)
 os.environ["XDG_CONFIG_HOME"] = "/nonexistent"  # what a person has chosen changes no test
 # under nohup, or behind `&`, these are ignored, also in the programs that tests start and signal
 signal.signal(signal.SIGHUP, signal.SIG_DFL)

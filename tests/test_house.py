@@ -22,6 +22,8 @@ from tracetui.guides import TOPICS
 from tracetui.verbs import VERBS
 from tracetui.views import VIEWS
 
+pytestmark = pytest.mark.xdist_group("house")  # every file is parsed once
+
 CHECKOUT: Final = Checkout(ROOT)
 
 ENGINES_MAY_IMPORT: Final = (

@@ -52,6 +52,7 @@ def off(actual: torch.Tensor, wanted: np.ndarray) -> float:
     return float(np.linalg.norm(actual.numpy() - wanted) / np.linalg.norm(wanted))
 
 
+@pytest.mark.corpus
 @pytest.mark.parametrize("m", [1, 2, 3, 4, 7, 8, 9, 23])
 @pytest.mark.parametrize(("n", "k"), SHAPES)
 @pytest.mark.parametrize("kind", FORM_OF)
@@ -84,6 +85,7 @@ def test_a_product_is_off_by_what_rounding_its_rows_takes() -> None:
     assert round(100 * actual, 1) == 0.2
 
 
+@pytest.mark.corpus
 @pytest.mark.parametrize("m", [1, 2, 3, 4, 9])
 @pytest.mark.parametrize(("n", "k"), [*SHAPES, (17, 33), (5, 1), (3, 31)])
 @pytest.mark.parametrize("kind", DTYPE_OF)

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import polars as pl
@@ -16,7 +17,6 @@ from tests.house import ROOT, Checkout
 
 HERE = Path(__file__).parent
 SITE = Path(capture.record.__file__).parent / "site"
-IMPORTS = {module.path: module.imports for module in Checkout().modules}
 MINORS = (8, 9, 10, 11, 12, 13, 14)
 
 PROGRAM = """
@@ -47,6 +47,11 @@ print(sum("capture/record/site" in entry for entry in sys.path))
 """
 
 
+@cache
+def map_imports() -> dict[Path, frozenset[str]]:
+    return {module.path: module.imports for module in Checkout().modules}
+
+
 def injected() -> list[Path]:
     """Return every file that a watched program loads, followed from what begins it."""
     watchers = [
@@ -59,7 +64,7 @@ def injected() -> list[Path]:
         if path in found or not path.exists():
             continue
         found.add(path)
-        waiting += [n for n in IMPORTS[path] if n.startswith("capture.")]
+        waiting += [n for n in map_imports()[path] if n.startswith("capture.")]
     packages = [ROOT / "capture" / room / "__init__.py" for room in ("", "native", "record")]
     return [SITE / "sitecustomize.py", SITE.parent / "injected.py", *packages, *sorted(found)]
 
@@ -83,7 +88,7 @@ def test_what_is_loaded_reads_on_python_3_8() -> None:
 def test_what_is_loaded_is_of_the_standard_library() -> None:
     """But for torch, which the program has imported by itself."""
     for path in injected():
-        names = {name.partition(".")[0] for name in IMPORTS[path]}
+        names = {name.partition(".")[0] for name in map_imports()[path]}
         assert names - set(sys.stdlib_module_names) <= {"capture", "torch", "sitecustomize"}, path
 
 

@@ -52,6 +52,7 @@ CASES = [
 ]
 
 
+@pytest.mark.corpus
 @pytest.mark.parametrize(("name", "look"), CASES)
 def test_the_answer_of_many_is_that_of_the_merged_run(launch: Path, name: str, look: Look) -> None:
     look = replace(look, focus=(("scope", "layers.2"),)) if name == "calls" else look

@@ -141,6 +141,7 @@ def described(of_themes: dict[str, list[Cells]]) -> Iterator[str]:
         yield f"{letter} = " + "; ".join(own)
 
 
+@pytest.mark.corpus
 @pytest.mark.parametrize("name", SHOWN)
 def test_golden(name: str, golden: Callable[[str, str], None]) -> None:
     golden(f"pictures/{name}", "\n".join(described(screens()[name])) + "\n")
