@@ -14,7 +14,6 @@ import tempfile
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -34,6 +33,8 @@ _MAGIC_SEARCH_BYTES: Final = 1 << 16
 _EXPORT: Final = "nsys export --type sqlite FILE.nsys-rep"
 _FATAL_SIGNALS: Final = (signal.SIGTERM, signal.SIGHUP)
 _MAX_LINE_LENGTH: Final = 300
+_START_LOCK: Final = threading.Lock()  # held while a process starts, and for good once we exit
+_RUNNING: Final[set[subprocess.Popen[bytes]]] = set()
 
 
 def sniff(head: Head) -> bool:
@@ -115,7 +116,7 @@ def _run_command(command: Sequence[str], signal_exit: _SignalExit) -> str | None
     The command never outlives us: it runs in its own process group, which is killed.
     """
     with ExitStack() as cleanup:
-        with signal_exit.hold():
+        with signal_exit.hold(), _START_LOCK:
             process = subprocess.Popen(
                 command,
                 stdin=subprocess.DEVNULL,
@@ -123,10 +124,9 @@ def _run_command(command: Sequence[str], signal_exit: _SignalExit) -> str | None
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
-            kill = partial(_kill_process_group, process)
-            cleanup.callback(atexit.unregister, kill)
-            cleanup.callback(kill)
-            atexit.register(kill)
+            _RUNNING.add(process)
+            cleanup.callback(_RUNNING.discard, process)
+            cleanup.callback(_kill_process_group, process)
         output, _ = process.communicate()
     lines = output.decode("utf-8", "replace").split("\n")
     last_lines = (line.strip() for line in reversed(lines) if line.strip())
@@ -140,3 +140,11 @@ def _kill_process_group(process: subprocess.Popen[bytes]) -> None:
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
+
+
+@atexit.register
+def _kill_at_exit() -> None:
+    """Kill what a daemon thread has started; from now on it starts nothing."""
+    _START_LOCK.acquire()
+    for process in list(_RUNNING):
+        _kill_process_group(process)
