@@ -68,7 +68,9 @@ _ROCPROF: Final = _ANY | {
     "path or t": Advice("scopes: roctx ranges, with rocprofv3 --marker-trace"),
 }
 _JAX: Final = _ANY | {
-    "step": Advice("steps: jax.profiler.StepTraceAnnotation('decode', step_num=i) around each step"),
+    "step": Advice(
+        "steps: jax.profiler.StepTraceAnnotation('decode', step_num=i) around each step and its wait"
+    ),
     "layer": Advice("layers: jax.named_scope('layers.3') around modules"),
     "phase": Advice("phases: jax.profiler.TraceAnnotation('prefill') and ('decode')"),
     "path or t": Advice("scopes: jax.named_scope, or jax.profiler.TraceAnnotation"),
