@@ -29,6 +29,7 @@ SHAPES: Final = Advice(
     "or give the model's config.json (--config)",
 )
 _NO_MODEL: Final = "operand shapes: they are in the file, but the work of these operations has no model"
+_NO_OPERATION: Final = "operand shapes: record_shapes was on, and no operation was recorded"
 _CONTEXT: Final = Advice("context lengths: a native recording (tracetui record), whose step rows carry them")
 _TOKENS: Final = Advice("tokens of each step: a native recording (tracetui record)")
 _DURATIONS: Final = Advice("durations: a profile with kernel times")
@@ -92,7 +93,9 @@ def format_advice(run: Run, advice: Advice) -> str:
     """Return the instruction for data that the run lacks."""
     if not has_option_on(run, advice.option):
         return advice.how
-    return _NO_MODEL if advice is SHAPES and "gpu" not in list_lenses(run) else advice.instead
+    if advice is SHAPES and "gpu" not in list_lenses(run):
+        return _NO_MODEL if list_lenses(run) else _NO_OPERATION
+    return advice.instead
 
 
 def suggest_for_work(run: Run, *, experts: bool) -> str:

@@ -342,3 +342,15 @@ def test_one_rank_alone_is_told() -> None:
     alone = made([{"name": "gemv", "dur": 1, "step": 0, "track": "rank 0"}])
     answer = ask(load_view("ranks"), [alone], Look())
     assert answer.missing == ("several ranks",) and "the ranks view needs it" in answer.notes[0]
+
+
+def test_threads_that_overlap_leave_the_gap_in_which_none_works() -> None:
+    """A product from 0 to 60 of a step of 100, and a collective on a thread of its own from 40 to 90."""
+    spans = [("aten::mm", 0, 60, "main"), ("gloo:all_reduce", 40, 50, "gloo")]
+    rows = [
+        {"kind": "kernel", "name": n, "t": t, "dur": d, "step": 0, "lens": "host", "track": on}
+        for n, t, d, on in spans
+    ]
+    step = {"kind": "step", "name": "s", "t": 0, "dur": 100, "step": 0, "lens": "wall", "track": "main"}
+    table = compute_step_table(made([*rows, step]), Look())
+    assert table.select("total_ns", "wall_ns", "gap_ns", "gap_share").row(0) == (110, 100, 10, 0.1)
