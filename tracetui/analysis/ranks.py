@@ -6,7 +6,6 @@ wait for: that spends most time before its collectives, in kernels, in gaps or o
 of intervals by class of row, as in the summary.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -18,8 +17,6 @@ from capture.run import Run
 from tracetui.analysis.frames import selection
 from tracetui.analysis.frames.rank_permutation import MIN_STEPS, compute_late_p
 from tracetui.analysis.frames.selection import (
-    filter_rows,
-    list_lenses,
     list_phases,
     list_ranks,
     select_timed,
@@ -40,7 +37,6 @@ _CLASSES_BY_TIME: Final = {
 }  # fmt: skip
 _NO_CELLS: Final = pl.DataFrame(schema=dict.fromkeys((*_CELL_KEY, *_TIMES), pl.Int64))
 _TREND_CELLS: Final = 48  # means over the steps, drawn as a sparkline
-HOST_COLLECTIVE: Final = r"^(gloo|mpi|ucc):"  # how torch names what its CPU backends run
 _RANK_KEY: Final = ["member", "run", "own_rank"]
 _SKEW_COLUMNS: Final = (
     "step", "fastest", "slowest", "fastest_ns", "slowest_ns", "skew_ns", "skew_share", "wall_ns", "by_rank"
@@ -105,7 +101,6 @@ def select_rank_rows(run: Run, look: Look) -> pl.DataFrame:
     columns = [c for c in ("name", "op", "category", "shape", "t", "dur", "step", "track") if run.has(c)]
     rows = select_timed(run, look).filter(pl.col("step").is_not_null())
     rows = rows.select(*columns, work_class(run).alias("class"))
-    rows = pl.concat([rows, *_select_host_collectives(run, look, columns, rows.collect_schema()["class"])])
     if run.has("category"):
         rows = rows.filter(pl.col("category").ne_missing("wait"))
     phase = resolve_phase(run, look)
@@ -113,25 +108,6 @@ def select_rank_rows(run: Run, look: Look) -> pl.DataFrame:
         of_phase = build_step_facts(run).filter(pl.col("phase") == phase).select("step")
         rows = rows.join(of_phase.lazy(), on="step", how="semi")
     return with_rank(run, rows).drop_nulls("rank").collect()
-
-
-def _select_host_collectives(
-    run: Run, look: Look, columns: Sequence[str], class_type: pl.DataType
-) -> list[pl.LazyFrame]:
-    """Return the spans of collectives on CPUs (gloo:all_reduce), which run in threads of their own.
-
-    Of a run on a GPU they are only the launches.
-    """
-    if not {"step", "category"} <= set(columns) | ({"step"} if run.has("step") else set()):
-        return []
-    if "gpu" in list_lenses(run):
-        return []
-    spans = filter_rows(run.events.lazy(), run, look).filter(
-        pl.col("kind") == "span", pl.col("step").is_not_null(), pl.col("dur").is_not_null()
-    )
-    is_collective = pl.col("name").cast(pl.String).str.contains(HOST_COLLECTIVE)
-    rank_class = pl.lit(gpu_time.COMM).cast(class_type).alias("class")
-    return [spans.filter(is_collective).select(*columns, rank_class)]
 
 
 def _compute_cells(rows: pl.DataFrame, has_times: bool) -> pl.DataFrame:

@@ -5,6 +5,7 @@ from itertools import chain
 from typing import Final, NamedTuple
 
 from capture.run import Run
+from tracetui.analysis.frames.selection import list_lenses
 
 _OFF: Final = ("", "0", "false")
 
@@ -27,6 +28,8 @@ SHAPES: Final = Advice(
     f"operand shapes: record_shapes was on; graph replays have none, so record {_GRAPH_CAPTURE}, "
     "or give the model's config.json (--config)",
 )
+_NO_MODEL: Final = "operand shapes: they are in the file, but the work of these operations has no model"
+_NO_OPERATION: Final = "operand shapes: record_shapes was on, and no operation was recorded"
 _CONTEXT: Final = Advice("context lengths: a native recording (tracetui record), whose step rows carry them")
 _TOKENS: Final = Advice("tokens of each step: a native recording (tracetui record)")
 _DURATIONS: Final = Advice("durations: a profile with kernel times")
@@ -66,13 +69,15 @@ _ROCPROF: Final = _ANY | {
     "path or t": Advice("scopes: roctx ranges, with rocprofv3 --marker-trace"),
 }
 _JAX: Final = _ANY | {
-    "step": Advice("steps: jax.profiler.StepTraceAnnotation('decode', step_num=i) around each step"),
+    "step": Advice(
+        "steps: jax.profiler.StepTraceAnnotation('decode', step_num=i) around each step and its wait"
+    ),
     "layer": Advice("layers: jax.named_scope('layers.3') around modules"),
     "phase": Advice("phases: jax.profiler.TraceAnnotation('prefill') and ('decode')"),
     "path or t": Advice("scopes: jax.named_scope, or jax.profiler.TraceAnnotation"),
 }
 _BY_FORMAT: Final = (("nsys", _NSYS), ("rocp", _ROCPROF), ("xplane", _JAX))  # what begins the format's name
-_BY_PRODUCER: Final = (("pytorch", _TORCH), ("jax", _JAX))
+_BY_PRODUCER: Final = (("pytorch", _TORCH), ("jax", _JAX), ("xla", _JAX))
 
 
 def has_option_on(run: Run, option: str) -> bool:
@@ -86,7 +91,11 @@ def has_option_on(run: Run, option: str) -> bool:
 
 def format_advice(run: Run, advice: Advice) -> str:
     """Return the instruction for data that the run lacks."""
-    return advice.instead if has_option_on(run, advice.option) else advice.how
+    if not has_option_on(run, advice.option):
+        return advice.how
+    if advice is SHAPES and "gpu" not in list_lenses(run):
+        return _NO_MODEL if list_lenses(run) else _NO_OPERATION
+    return advice.instead
 
 
 def suggest_for_work(run: Run, *, experts: bool) -> str:

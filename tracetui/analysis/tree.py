@@ -244,6 +244,25 @@ def _sum_nested_paths(run: Run, look: Look) -> pl.DataFrame:
     return _sum_leaves(table.drop("has_kernel"))
 
 
+def compute_outside_ns(run: Run) -> int:
+    """Return the time of the steps in which their thread is in no span: in no row of a tree of threads."""
+    if not {"step", "t", "track"} <= set(run.events.columns):
+        return 0
+    rows = run.events.lazy().filter(pl.col("t").is_not_null() & (pl.col("dur") > 0))
+    rows = rows.filter(pl.col("kind").is_in(["step", "span", "kernel"]), pl.col("track").is_not_null())
+    spans = rows.select("track", "t", "dur", is_step=pl.col("kind") == "step").collect()
+    spans = spans.filter(pl.col("is_step").any().over("track"))
+    return _sum_covered(spans) - _sum_covered(spans.filter(~pl.col("is_step")))
+
+
+def _sum_covered(spans: pl.DataFrame) -> int:
+    """Return the time that the spans of each track cover, in ns."""
+    end = pl.col("t") + pl.col("dur")
+    until = end.cum_max().shift(1).over("track")
+    covered_ns = (end - pl.max_horizontal("t", until)).clip(0).sum()
+    return int(spans.sort("track", "t").select(covered_ns).item())
+
+
 def _sum_leaves(sums: pl.DataFrame) -> pl.DataFrame:
     sums = sums.select(c for c in _LEAF_SCHEMA if c in sums.columns)
     leaves = pl.concat([pl.DataFrame(schema=_LEAF_SCHEMA), sums], how="diagonal").group_by("path")

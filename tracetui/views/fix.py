@@ -20,6 +20,7 @@ from tracetui.views import Answer, Focus, View, _category, choose_group, find_cu
 _FOCUS_OP: Final = "--focus op="
 EXPERTS_OP: Final = "moe.experts"
 _HOST_CALLS: Final = "host calls besides the kernels: activities=[CPU, CUDA], or nsys --trace=cuda,nvtx"
+_ROOF_ADVICE: Final = "the rates of its device: tracetui doctor --measure on that machine, or --roof"
 _MAX_WAITS: Final = 2  # call stacks of waits that notes name
 _MIN_NAMED_SHARE: Final = 0.01  # of the step, from which unknown work gets a row, and a wait a note
 
@@ -58,7 +59,7 @@ ADVICE_BY_CAUSE: Final[Mapping[str, CauseAdvice]] = {
         "medium",
     ),
     NO_MODEL: CauseAdvice(
-        "bound unknown: see next", "its bound is unknown", "its work is unknown", "", "low"
+        "bound unknown: see next", "its bound is unknown", "its work or its roof is unknown", "", "low"
     ),
     step_ledger.COPY: CauseAdvice(
         "keep the data on the device",
@@ -162,7 +163,13 @@ def answer(runs: Sequence[Run], look: Look) -> Answer:
     if ledger is None:
         return Answer(pl.DataFrame(), ("no timed rows: there is nothing to account for",))
     ops = run_memo.list_distinct(run, "op").cast(pl.String) if run.has("op") else ()
-    record_next = {of: recording_advice.suggest_for_work(run, experts=of) for of in (True, False)}
+    is_work_known = run.has("flops") or run.has("bytes")
+    record_next = {
+        of: _ROOF_ADVICE
+        if is_work_known and roofline.find_roof(run) is None
+        else recording_advice.suggest_for_work(run, experts=of)
+        for of in (True, False)
+    }
     work, start = selection.name_work(run), selection.find_start_ns(run)
     shared = _ItemContext(ledger, frozenset(ops), start, not run.has("step"), work, record_next)
     items = sorted(ledger.items.iter_rows(named=True), key=_rank_item, reverse=True)

@@ -6,6 +6,7 @@ from dataclasses import replace
 import polars as pl
 
 from capture.run import Run
+from tracetui import units
 from tracetui.analysis import tree
 from tracetui.analysis.frames import selection
 from tracetui.analysis.merged.partial_results import PartialResult
@@ -27,6 +28,12 @@ def answer(runs: Sequence[Run], look: Look) -> Answer:
     is_nested = tree.is_nested_by_time(run, look)
     if is_nested:
         notes.append("scopes are nested by their times")
+        outside_ns = (
+            0
+            if lens == "gpu" or look.is_partial or look.phase or look.window
+            else tree.compute_outside_ns(run)
+        )
+        notes += [f"{units.format_duration(outside_ns)} of the steps are in no scope"] * (outside_ns > 0)
     if run.has("layer") and (lens == "gpu" or not is_nested) and tree.has_kernels_without_path(run, lens):
         notes.append(f"{selection.name_work(run)}s without a scope are grouped by step, kind of layer and op")
     notes += [] if tree.has_paths(run) else selection.note_folding(run)

@@ -1,5 +1,6 @@
 """Select what represents the work in a trace without a device: thunks, ops or self times of spans."""
 
+import re
 from typing import Final, Literal, NamedTuple
 
 import polars as pl
@@ -13,6 +14,7 @@ _ATEN: Final = "aten::"
 _PROFILER_OPS: Final = "profiler::"  # the own work of the profiler
 _THUNK_END: Final = "end: "  # XLA's thunks on a processor are marked so where they end
 _FUNCTION_CATEGORY: Final = "python_function"
+_COLLECTIVE: Final = r"^(?:gloo|mpi|ucc):"  # what torch's backends for processors run in threads of their own
 # code that Inductor compiled, and what torch.compile does around it
 _COMPILED: Final = ("## Call CompiledFxGraph", "Torch-Compiled Region")
 _COMPILER: Final = (*_COMPILED, "TorchDynamo", "Pregraph bytecode", "AOTDispatcher")
@@ -50,6 +52,8 @@ def classify_cpu_op(name: str) -> OpPart:
     if bare == name:
         if name.startswith(_ENGINE_WRAPPER):
             return "wrapper"
+        if re.match(_COLLECTIVE, name):
+            return "work"
         if name.startswith("autograd::") or name.endswith("Backward0"):
             return "passing"
         return "work" if "::" in name else "wrapper"
@@ -88,7 +92,8 @@ class HostWork(NamedTuple):
 def find_host_work(complete: CompleteEvents) -> HostWork:
     """Find the rows that are the work: XLA's thunks; else ops that work, and compiled code; else every span.
 
-    Of an op all counts that it calls, of the others the time that they take themselves.
+    Of an op, and of a collective that its backend runs, all counts that it calls, of the others the time that
+    they take themselves.
     """
     rows = complete.rows.select(
         "label", "t", "dur", complete.expand_label("thread"), row=pl.int_range(pl.len())
@@ -103,7 +108,8 @@ def find_host_work(complete: CompleteEvents) -> HostWork:
         return _build_work(complete, [], _measure_self_times(_select(rows, labels["is_span"])), "spans")
     parts = [classify_cpu_op(name) for name in names]
     part = pl.Series("part", parts, dtype=pl.String).cast(pl.Categorical()).gather(rows["label"])
-    working = select_working_ops(_select(rows.with_columns(part), is_op))
+    is_collective = names.str.contains(_COLLECTIVE) & labels["is_span"]
+    working = select_working_ops(_select(rows.with_columns(part), is_op | is_collective))
     is_code = next(filter(pl.Series.any, map(names.str.starts_with, _COMPILED)), None)
     if is_code is None:
         return _build_work(complete, [working["row"]], None, "operators")

@@ -18,6 +18,7 @@ _DEVICE_NUMBERS: Final = {
     "memory_bytes": "totalGlobalMem", "sms": "numSms", "major": "computeMajor", "minor": "computeMinor",
 }  # fmt: skip
 JAX_DEVICE_PREFIX: Final = "/device:"  # of the process that stands for a device
+_XLA_HOST: Final = "/host:CPU"  # the process that XLA's profiler names so
 _NAMED_STREAM: Final = re.compile(r"GPU Stream (\d+)")  # thread name of a stream in Proton's traces
 # names of a process (multiprocessor or block) and a thread (warps) of in-kernel profilers
 _PROTON: Final = (re.compile(r"(.+) Core(\d+) CTA(\d+)$"), re.compile(r"warp (\d+)(?: \(line \d+\))?$"))
@@ -154,6 +155,8 @@ def _find_producer(trace: Trace, names: ProcessNames) -> str:
         return trace.producer
     if any(name.startswith(JAX_DEVICE_PREFIX) for name in names.processes.values()):
         return "JAX profiler"
+    if _XLA_HOST in names.processes.values():
+        return "XLA profiler"
     if {"model_run", "session_initialization"} & set(trace.complete.labels["name"]):
         return "ONNX Runtime"
     cats = set(trace.complete.labels["cat"])

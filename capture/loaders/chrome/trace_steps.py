@@ -155,6 +155,31 @@ def select_steps(rows: pl.DataFrame) -> pl.DataFrame:
     return steps.with_columns(dur=find_step_ends(steps["t"], steps["dur"]) - steps["t"])
 
 
+def drop_dispatch_steps(complete: CompleteEvents, is_work: pl.Series, log: Log) -> CompleteEvents:
+    """Make spans of the steps if most of the work ran outside of them: they only started it."""
+    steps, work = select_steps(complete.rows), complete.rows.filter(is_work).drop_nulls(["t", "dur"])
+    if steps.is_empty():
+        return complete
+    is_inside = find_steps_at(work["t"], steps).is_not_null()
+    inside_ns, total_ns = int(work["dur"].filter(is_inside).sum()), int(work["dur"].sum())
+    if 2 * inside_ns >= total_ns:
+        return complete
+    share = f"{1 - inside_ns / total_ns:.0%} of the work"
+    log.note(
+        "dispatch_steps",
+        f"{share} ran outside of the annotated steps: they only start it, and count as spans",
+    )
+    is_step = pl.col("starts_step")
+    labels = complete.labels.with_columns(
+        kind=pl.when(is_step).then(pl.lit("span")).otherwise("kind"),
+        lens=pl.when(is_step).then(pl.lit("host")).otherwise("lens"),
+        starts_step=False,
+        is_annotation=False,
+    )
+    no_step = pl.lit(None, complete.rows["step"].dtype)
+    return CompleteEvents(complete.rows.with_columns(step=no_step), labels)
+
+
 def find_steps_at(times: pl.Series, steps: pl.DataFrame) -> pl.Series:
     """Find the number of the step that runs at each time; null between steps."""
     steps = steps.drop_nulls(["t", "dur"]).sort("t")

@@ -46,6 +46,7 @@ from capture.loaders.chrome.trace_model import (
 from capture.loaders.chrome.trace_steps import (
     STEP_FIELDS,
     add_graph_steps,
+    drop_dispatch_steps,
     extend_steps,
     find_steps_at,
     mark_step_starts,
@@ -109,6 +110,8 @@ def convert_to_run(trace: Trace, source: Source, *, part: str = "") -> Run:
     complete = CompleteEvents(complete.rows, _describe_labels(complete.labels, names))
     note_capture_trace(complete, log)
     complete, is_leaf, basis = _find_leaf_work(complete, names, log)
+    if basis == "thunks":
+        complete = drop_dispatch_steps(complete, is_leaf, log)
     parts = _attribute_to_launches(complete, is_leaf, captures, log)
     others = build_other_rows(trace.others, log)
     parts += [others.cast({pl.String: pl.Categorical()})] * bool(others.height)

@@ -10,12 +10,12 @@ from capture.import_log import Log
 from capture.loaders._delimited import LINE, is_blank, parse_floats, parse_scaled_integers
 from capture.loaders._exact_numbers import parse_decimal, scale_to_integer
 from capture.loaders.plain.line_records import RecordCells, to_cell_text
-from capture.loaders.plain.table_layout import MICROSECOND, TIME_COLUMNS, TRACK_COLUMNS, TableLayout
+from capture.loaders.plain.table_layout import MICROSECOND, OPERATOR, TIME_COLUMNS, TRACK_COLUMNS, TableLayout
 from capture.run import list_column_types
 from capture.tasks import run_parallel
 
 _FLOAT_COLUMNS: Final = ("bytes", "flops")
-_TEXT_COLUMNS: Final = ("name", "phase", "op", "shape")
+_TEXT_COLUMNS: Final = ("name", "phase", "op", "shape", OPERATOR)
 _MAX_INTEGER: Final = 1 << 62
 _MAX_LAYER: Final = 1 << 31
 
@@ -55,7 +55,8 @@ def convert_rows(rows: Iterable[tuple[int, RecordCells]], layout: TableLayout, l
         _note_unknown_durations(log, values_by_column["dur"][-1] is None)
         values_by_column["track"].append(_join_track(texts))
         values_by_column[LINE].append(line)
-    types = list_column_types(*parsers, "track") | {LINE: pl.get_index_type(), "layer": pl.Int64}
+    types = list_column_types(*(parsers.keys() - {OPERATOR}), "track")
+    types |= {LINE: pl.get_index_type(), "layer": pl.Int64, OPERATOR: pl.String}
     return pl.DataFrame(values_by_column, schema={column: types[column] for column in values_by_column})
 
 

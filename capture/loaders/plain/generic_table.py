@@ -10,6 +10,7 @@ from typing import Final
 
 import polars as pl
 
+from capture.classify.name_rules import infer_op_and_category
 from capture.errors import UnreadableError
 from capture.import_log import Log
 from capture.loaders import GENERIC_FORMAT, is_accepted_by_others
@@ -18,6 +19,7 @@ from capture.loaders.plain import line_records
 from capture.loaders.plain.cell_values import convert_columns, convert_rows
 from capture.loaders.plain.table_layout import (
     HEADER_LINES,
+    OPERATOR,
     SIDES,
     TIME_COLUMNS,
     TableLayout,
@@ -76,8 +78,19 @@ def _build_events(text: bytes, layout: TableLayout, log: Log) -> pl.DataFrame:
         frame = read_json_lines(text, layout, log).drop(LINE)
     else:
         frame = read_delimited(text, layout.separator, layout, log, layout.header_line + 1).drop(LINE)
-    frame = _drop_total(frame, log)
+    frame = _name_operators(_drop_total(frame, log))
     return frame.with_columns(pl.col("t") - pl.col("t").min()) if "t" in frame.columns else frame
+
+
+def _name_operators(frame: pl.DataFrame) -> pl.DataFrame:
+    """Append what a node is to its name, in parentheses, if that leaves its category open."""
+    if OPERATOR not in frame.columns:
+        return frame
+    names = frame["name"].fill_null("")
+    is_open = pl.Series([infer_op_and_category(name)[1] == "other" for name in names], dtype=pl.Boolean)
+    is_named = is_open & frame[OPERATOR].is_not_null()
+    name = pl.when(is_named).then(pl.format("{} ({})", "name", OPERATOR)).otherwise("name")
+    return frame.with_columns(name=name).drop(OPERATOR)
 
 
 def _drop_total(frame: pl.DataFrame, log: Log) -> pl.DataFrame:

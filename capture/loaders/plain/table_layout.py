@@ -22,6 +22,7 @@ _INNER_UNIT: Final = re.compile(
     rf"[(\[]({'|'.join(_NS_BY_UNIT)})[)\]] (sum|total|mean|min|max)$"
 )  # time (µs) sum
 MICROSECOND: Final = 1_000
+OPERATOR: Final = "operator"  # column of what a node is, which its name need not say
 # event column → headings that mean it, the most likely first
 _HEADINGS_BY_COLUMN: Final = {
     "name": (
@@ -42,6 +43,7 @@ _HEADINGS_BY_COLUMN: Final = {
     "layer": ("layer", "layer id", "layer index", "block"),
     "phase": ("phase", "stage"),
     "op": ("op", "role", "op type"),
+    OPERATOR: ("layer type",),
     "shape": ("shape", "shapes", "input shapes"),
     "bytes": ("bytes", "size bytes", "bytes moved"),
     "flops": ("flops", "flop"),

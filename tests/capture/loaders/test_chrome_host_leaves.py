@@ -1,8 +1,12 @@
 """The host ops that represent the work of a trace without a device."""
 
+import json
+from pathlib import Path
+
 import polars as pl
 import pytest
 
+from capture.load_runs import load
 from capture.loaders.chrome.host_leaves import classify_cpu_op, select_working_ops
 
 WORKING = {
@@ -29,3 +33,40 @@ def test_working_ops_are_the_outermost_that_do_work(
     parts = pl.Series([classify_cpu_op(name) for name in rows["name"]])
     threads = pl.concat([rows.with_columns(part=parts, thread=pl.lit(thread)) for thread in (1, 2)])
     assert select_working_ops(threads)["name"].to_list() == working * 2
+
+
+@pytest.mark.parametrize(("is_waited_for", "steps"), [(True, 2), (False, 0)])
+def test_annotations_that_only_start_the_work_are_no_steps(
+    tmp_path: Path, is_waited_for: bool, steps: int
+) -> None:
+    """XLA returns before the work is done: a step of 20 µs around the call says nothing of its 500 µs."""
+    events = []
+    for number in range(2):
+        t = number * 1000 if is_waited_for else number * 30
+        dur = 900 if is_waited_for else 20
+        events += [
+            {
+                "ph": "X",
+                "pid": 1,
+                "tid": 1,
+                "ts": t,
+                "dur": dur,
+                "name": "train",
+                "args": {"step_num": number},
+            },
+            {"ph": "X", "pid": 1, "tid": 2, "ts": number * 1000 + 300, "dur": 500, "name": "dot.1"},
+            {"ph": "X", "pid": 1, "tid": 2, "ts": number * 1000 + 799, "dur": 1, "name": "end: dot.1"},
+        ]
+    names = {1: "python", 2: "tf_XLAPjRtCpuClient/1"}
+    events += [
+        {"ph": "M", "pid": 1, "tid": tid, "name": "thread_name", "args": {"name": name}}
+        for tid, name in names.items()
+    ]
+    events.append({"ph": "M", "pid": 1, "name": "process_name", "args": {"name": "/host:CPU"}})
+    file = tmp_path / "trace.json"
+    file.write_text(json.dumps({"traceEvents": events}))
+    (run,) = load(file, cache=False)
+    assert run.meta["producer"] == "XLA profiler"
+    assert (run.events["kind"] == "step").sum() == steps
+    assert any(notice.id == "dispatch_steps" for notice in run.log.notices) is not is_waited_for
+    assert run.events.filter(kind="kernel")["dur"].sum() == 2 * 500_000

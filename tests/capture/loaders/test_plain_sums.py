@@ -39,6 +39,23 @@ def test_counters_of_openvino_add_up_to_their_total(name: str) -> None:
     assert "Total" not in run.events["name"].cast(pl.String).to_list()
 
 
+def test_openvino_types_of_nodes_name_what_their_names_leave_open() -> None:
+    """Every product and norm has its category, whatever the node is called."""
+    path = document("samples/real_openvino/benchmark_detailed_counters_report.csv")
+    types = {
+        row["layerName"]: row["layerType"]
+        for row in csv.DictReader(path.read_text().splitlines(), delimiter=";")
+    }
+    (run,) = load(path, cache=False)
+    rows = run.events.select(pl.col("name", "op", "category").cast(pl.String)).rows()
+    categories = {name.partition(" (")[0]: (op, category) for name, op, category in rows}
+    expected = {"FullyConnected": "matmul", "MVN": "norm", "Reorder": "copy", "Parameter": "other"}
+    for node, kind in types.items():
+        if kind in expected:
+            assert categories[node][1] == expected[kind], node
+    assert categories["logits"] == ("lm_head", "matmul")
+
+
 def test_a_sheet_counts_time_of_kernels_and_operations(tmp_path: Path) -> None:
     """Not the time of the host, and no percentiles of sums."""
     file = tmp_path / "unified_perf_summary.csv"

@@ -1,11 +1,14 @@
 """Ranks by hand: work and waiting of two ranks, whose difference can be worked out on paper."""
 
+import gzip
+import json
 from typing import Any
 
 import numpy as np
 import polars as pl
 import pytest
 
+from capture.load_runs import load_all
 from capture.run import Run
 from tests.bench.rank_power import NOISES, make_times, measure_false
 from tests.conftest import shared
@@ -170,6 +173,43 @@ def test_gloo_ranks_name_the_one_that_sleeps_before_the_collective() -> None:
     assert "is late" not in even.stdout and "would have been found" in even.stdout
 
 
+def _measure_union(events: list[dict[str, Any]], names: tuple[str, ...]) -> float:
+    """Measure the time in which an event with one of these beginnings runs, in µs."""
+    total = until = 0.0
+    for event in sorted(events, key=lambda event: event["ts"]):
+        if event["name"].startswith(names):
+            end = event["ts"] + event["dur"]
+            total += max(0.0, end - max(event["ts"], until))
+            until = max(until, end)
+    return total
+
+
+@pytest.mark.parametrize(("kind", "rank"), [("late", 0), ("late", 1), ("even", 0), ("even", 1)])
+def test_gloo_collectives_on_their_own_threads_are_no_gap(kind: str, rank: int) -> None:
+    """The first screen of one rank: what its threads of gloo do is communication, the rest of it a gap."""
+    path = shared(f"samples/gloo_ranks/{kind}/rank{rank}.pt.trace.json.gz")
+    events = [e for e in json.loads(gzip.decompress(path.read_bytes()))["traceEvents"] if e.get("ph") == "X"]
+    steps = [e for e in events if e["name"].startswith("ProfilerStep#")]
+    step_us, comm_us, work_us = (
+        _measure_union(events, names) / len(steps)
+        for names in (("ProfilerStep#",), ("gloo:all_reduce", "c10d::allreduce_"), ("aten::mm",))
+    )
+    rows = json.loads(tracetui("report", "fix", str(path), "--format", "json").stdout)["rows"]
+    by_id = {row["id"]: row["own_ns"] / 1e3 for row in rows}
+    assert by_id["comm.all_reduce:communication"] == pytest.approx(comm_us, rel=1e-3)
+    assert by_id["gap:gap"] == pytest.approx(step_us - comm_us - work_us, abs=0.01 * step_us)
+    lever = next(iter(suggest_views(load_all([path])[0])))
+    largest = "gap" if (kind, rank) == ("late", 1) else "comm.all_reduce (communication)"
+    assert lever.text.startswith(f"most to recover: {largest} ")
+
+
+def test_gloo_ranks_opened_together_wait_for_the_late_one() -> None:
+    run = load_all([shared("samples/gloo_ranks/late")], merge=True)[0]
+    first, second, *_ = suggest_views(run)
+    assert first.text.startswith("most to recover: comm.all_reduce (another rank) 2")
+    assert second.text.startswith("rank 1 is late: 20.")
+
+
 def test_equal_ranks_have_no_straggler() -> None:
     jitter = [3, 0, 5, 1, 4, 2, 6, 0, 2, 5, 1]
     work = [{rank: 100 + jitter[(3 * s + 7 * rank) % 11] for rank in range(2)} for s in range(44)]
@@ -302,3 +342,15 @@ def test_one_rank_alone_is_told() -> None:
     alone = made([{"name": "gemv", "dur": 1, "step": 0, "track": "rank 0"}])
     answer = ask(load_view("ranks"), [alone], Look())
     assert answer.missing == ("several ranks",) and "the ranks view needs it" in answer.notes[0]
+
+
+def test_threads_that_overlap_leave_the_gap_in_which_none_works() -> None:
+    """A product from 0 to 60 of a step of 100, and a collective on a thread of its own from 40 to 90."""
+    spans = [("aten::mm", 0, 60, "main"), ("gloo:all_reduce", 40, 50, "gloo")]
+    rows = [
+        {"kind": "kernel", "name": n, "t": t, "dur": d, "step": 0, "lens": "host", "track": on}
+        for n, t, d, on in spans
+    ]
+    step = {"kind": "step", "name": "s", "t": 0, "dur": 100, "step": 0, "lens": "wall", "track": "main"}
+    table = compute_step_table(made([*rows, step]), Look())
+    assert table.select("total_ns", "wall_ns", "gap_ns", "gap_share").row(0) == (110, 100, 10, 0.1)

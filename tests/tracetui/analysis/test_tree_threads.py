@@ -10,12 +10,18 @@ import pytest
 from capture.errors import CaptureError
 from capture.load_runs import load
 from capture.native.schema import PATH_SEPARATOR
-from tests.capture.loaders._host_spans import read_spans, sum_self_times
+from tests.capture.loaders._host_spans import read_events, read_spans, sum_self_times
 from tests.conftest import document
 from tests.tracetui.analysis.test_tree import FILES, SAMPLES
 from tests.tracetui.runs import made
-from tracetui.analysis.tree import compute_tree_table, is_nested_by_time, resolve_tree_lens
+from tracetui.analysis.tree import (
+    compute_outside_ns,
+    compute_tree_table,
+    is_nested_by_time,
+    resolve_tree_lens,
+)
 from tracetui.look import Look
+from tracetui.views import ask, load_view
 
 THREAD_FILES = [
     "chrome/cpu_only.jsonl",
@@ -29,7 +35,9 @@ THREAD_FILES = [
 ]
 HOST_SAMPLES = [f"samples/{name}" for name in (
     "real_jax/decode.trace.json.gz", "real_jax/decode.xplane.pb",
-    "real_vllm/eager_prefill_mixed_decode.pt.trace.json.gz",
+    "real_vllm/eager_prefill_mixed_decode.pt.trace.json.gz", "real_onnxruntime/profile.json.gz",
+    "gloo_ranks/late/rank1.pt.trace.json.gz", "gloo_ranks/even/rank0.pt.trace.json.gz",
+    "gloo_ranks/even/rank1.pt.trace.json.gz",
 )]  # fmt: skip
 
 
@@ -73,6 +81,39 @@ def test_self_times_of_a_thread_are_at_most_the_time_that_its_spans_cover(name: 
             covered = spans.sort("t").select((ends - begins).clip(0).sum()).item()
             table = compute_tree_table(run, look)
             assert table["self_ns"].sum() <= covered and table["self_ns"].min() >= 0, track
+
+
+WHOLE_FILES = [
+    *THREAD_FILES[3:], "samples/real_jax/decode.trace.json.gz", "samples/real_onnxruntime/profile.json.gz",
+    "samples/gloo_ranks/late/rank1.pt.trace.json.gz", "samples/gloo_ranks/even/rank0.pt.trace.json.gz",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", WHOLE_FILES)
+def test_scopes_and_what_of_the_steps_is_in_none_are_all_that_the_file_covers(name: str) -> None:
+    """Steps are no scopes: their own time is in the note, so that nothing is missing from the sum."""
+    begun: dict[Any, list[int]] = defaultdict(list)
+    threads: dict[Any, list[tuple[int, int]]] = defaultdict(list)
+    for event in read_events(document(name)):
+        thread, t = (event.get("pid"), event.get("tid")), round(event.get("ts", 0) * 1000)
+        if event.get("ph") == "X" and event.get("cat") != "Trace":
+            threads[thread].append((t, t + round(event.get("dur", 0) * 1000)))
+        elif event.get("ph") == "B":
+            begun[thread].append(t)
+        elif event.get("ph") == "E":
+            threads[thread].append((begun[thread].pop(), t))
+    covered = count = 0
+    for spans in threads.values():
+        until, count = 0, count + len(spans)
+        for begin, end in sorted(spans):
+            covered += max(0, end - max(begin, until))
+            until = max(until, end)
+    (run,) = load(document(name), cache=False)
+    outside = compute_outside_ns(run)
+    assert compute_tree_table(run, Look())["self_ns"].sum() + outside == pytest.approx(covered, rel=1e-3)
+    assert bool(outside) == any(
+        "of the steps" in note for note in ask(load_view("tree"), [run], Look()).notes
+    )
 
 
 def test_recursive_calls_count_once() -> None:

@@ -13,7 +13,7 @@ from capture.import_log import Log
 from capture.load_runs import load
 from capture.run import Run, build_run
 from tests.conftest import FIXTURES, document
-from tests.tracetui.runs import recording
+from tests.tracetui.runs import made, recording
 from tracetui.analysis.frames.statistics import compute_interval_from_a
 from tracetui.compare.diff import compare_runs
 from tracetui.compare.evidence.pair_test import judge_pair
@@ -137,6 +137,21 @@ def test_a_row_without_a_name_keeps_it() -> None:
         ("", "gone"),
         ("gemm", "new"),
     ]
+
+
+@pytest.mark.parametrize(("launches", "verdict"), [([300] * 9, "slower"), ([100] * 8 + [1900], "~")])
+def test_one_long_launch_of_many_is_no_slower_kernel(launches: list[int], verdict: str) -> None:
+    """Where steps are too few the mean per launch is judged; 300 µs of each nine are no 1.9 ms of one."""
+    runs = [
+        made([{"kind": "kernel", "name": name, "dur": us * 1000, "lens": "wall"}
+              for name, durations in (("gemm", gemm), ("norm", [50] * 9)) for us in durations])
+        for gemm in ([100] * 9, launches)
+    ]  # fmt: skip
+    compared = compare_runs(runs, Look())
+    assert verdicts(compared.rows)["gemm"] == verdict
+    if verdict == "slower":
+        (text,) = list_findings(compared, Look()).filter(kind="slower")["finding"]
+        assert "100.0 µs → 300.0 µs per launch" in text and "9 and 9 launches" in text
 
 
 def test_time_of_no_launch_has_no_mean() -> None:

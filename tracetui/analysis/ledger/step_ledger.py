@@ -28,14 +28,14 @@ from tracetui.analysis.roofline import (
 )
 from tracetui.analysis.time import device_time, gpu_time, idle_gaps
 from tracetui.analysis.time.device_time import DEVICE, has_device_times, with_device
-from tracetui.analysis.time.gpu_time import select_device_rows, with_exclusive_time, work_class
+from tracetui.analysis.time.gpu_time import with_exclusive_time, work_class
 from tracetui.analysis.time.idle_gaps import estimate_launch_delay, find_gaps
 from tracetui.analysis.time.step_table import build_step_facts
 from tracetui.look import Look
 
 WAIT_MIN_SHARE: Final = 0.5  # of a collective's time, before the last rank arrives: then it is a wait
 
-_RANK_WAIT_SCHEMA: Final = {DEVICE: pl.Categorical(), "t": pl.Int64(), "dur": pl.Int64()}
+_RANK_WAIT_SCHEMA: Final = {"track": pl.Categorical(), "t": pl.Int64(), "dur": pl.Int64()}
 _NUMBERS: Final = {
     **dict.fromkeys(("step", "t", "count", "layer"), pl.Int64),
     **dict.fromkeys(("flops", "bytes"), pl.Float64),
@@ -66,17 +66,18 @@ _EXPOSED_CAUSE: Final = (  # of a collective or copy that nothing hides
 
 @cache_per_run
 def find_rank_waits(run: Run) -> pl.DataFrame:
-    """Return the collectives (`device`, `t`, `dur`) that mostly wait for another rank.
+    """Return the collectives (`track`, `t`, `dur`) that mostly wait for another rank.
 
     The k-th collective of a name on one rank is the k-th on all; names that occur unequally often are left
     out.
     """
     ranks = selection.list_ranks(run)
-    if len(ranks) < 2 or not has_device_times(run):
+    if len(ranks) < 2 or not (run.has("t") and run.has("dur")):
         return pl.DataFrame(schema=_RANK_WAIT_SCHEMA)
-    rows = with_device(run, select_device_rows(run)).filter(pl.col("class") == gpu_time.COMM)
-    table = rows.select(DEVICE, "name", "t", "dur").sort("t").collect()
-    key, collective = [DEVICE, "name"], ["name", "number"]
+    rows = selection.select_timed(run, Look()).filter(pl.col("t").is_not_null() & (pl.col("dur") > 0))
+    rows = selection.with_rank(run, rows.filter(work_class(run) == gpu_time.COMM)).drop_nulls("rank")
+    table = rows.select("rank", *_RANK_WAIT_SCHEMA, "name").sort("t").collect()
+    key, collective = ["rank", "name"], ["name", "number"]
     table = table.with_columns(number=pl.int_range(pl.len()).over(key), of=pl.len().over(key))
     has_equal_counts = pl.col("of").min() == pl.col("of").max()
     groups = table.group_by(collective).agg(has_equal_counts, members=pl.len(), last=pl.col("t").max())
@@ -97,8 +98,7 @@ def select_ledger_rows(run: Run, look: Look) -> pl.LazyFrame:
     numbers += [pl.col("dtype")] * run.has("dtype")
     event_columns = selection.select_existing(run, ("track", *gpu_time.LAUNCH_COLUMNS))
     on_gpu = selection.resolve_lens(run, look) == "gpu" and has_device_times(run)
-    row_class = work_class(run) if on_gpu else pl.lit(gpu_time.COMPUTE, gpu_time.CLASS)
-    labels = _op_or_name(run).alias("op"), row_class.alias("class")
+    labels = _op_or_name(run).alias("op"), work_class(run).alias("class")
     rows = rows.select("dur", "is_requested", *labels, *numbers, *event_columns)
     rows = rows.with_columns(pl.col("count").fill_null(1))
     if device_time.has_steps(run):
@@ -348,7 +348,7 @@ def _with_bound(run: Run, rows: pl.DataFrame) -> pl.DataFrame:
 def _mark_rank_waits(run: Run, rows: pl.DataFrame) -> pl.DataFrame:
     """Return rows with the cause of collectives that mostly wait for another rank."""
     waits = find_rank_waits(run)
-    if waits.is_empty() or "device" not in rows.columns:
+    if waits.is_empty():
         return rows
     waits = waits.unique()
     joined = rows.join(waits.with_columns(is_wait=True), on=waits.columns, how="left", maintain_order="left")

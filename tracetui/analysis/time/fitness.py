@@ -1,4 +1,4 @@
-"""How fit a capture is to be compared: what of it is partial, warm-up or lost, with the time it touches."""
+"""How fit a capture is to be compared: what of it is partial, unsteady or lost, with the time it touches."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -12,7 +12,7 @@ from tracetui import units
 from tracetui.analysis.frames.run_memo import cache_per_run
 from tracetui.analysis.frames.selection import compute_total_ns, has_kind
 from tracetui.analysis.time.device_time import find_stray_kernels
-from tracetui.analysis.time.steady import find_steady_state
+from tracetui.analysis.time.steady import WARM_UP_FACTOR, SteadyState, find_steady_state
 from tracetui.analysis.time.step_table import compute_step_durations
 
 MIN_SHARE: Final = 0.01  # of the time: what touches less is not mentioned
@@ -87,8 +87,9 @@ def _find_unsteady_steps(run: Run) -> Iterator[Flaw]:
     if state is None or state.is_complete:
         return
     table = compute_step_durations(run).filter(pl.col("phase").eq_missing(pl.lit(state.phase, pl.String)))
+    what = "larger" if _has_more_work(run, state) else "slow"
     outside = {
-        f"{state.warm_up:,} warm-up step{'s' * (state.warm_up != 1)}": table.filter(
+        f"{state.warm_up:,} {what} first step{'s' * (state.warm_up != 1)}": table.filter(
             pl.col("step") < state.first
         ),
         "the last step is cut": table.filter(pl.col("step") > state.last),
@@ -97,6 +98,19 @@ def _find_unsteady_steps(run: Run) -> Iterator[Flaw]:
         if steps.height:
             touched_ns = int(steps["took_ns"].sum())
             yield Flaw(f"{text} ({units.format_duration(touched_ns)})", touched_ns)
+
+
+def _has_more_work(run: Run, state: SteadyState) -> bool:
+    """Whether each step before the steady ones has more operations than these, as a prompt among tokens."""
+    if not run.has("flops"):
+        return False
+    rows = run.events.lazy().filter(pl.col("step").is_not_null() & (pl.col("kind") == "kernel"))
+    flops = rows.group_by("step").agg(pl.col("flops").sum()).collect()
+    is_first = pl.col("step") < state.first
+    least, usual = flops.select(
+        least=pl.col("flops").filter(is_first).min(), usual=pl.col("flops").filter(~is_first).median()
+    ).row(0)
+    return least is not None and usual is not None and least > WARM_UP_FACTOR * usual > 0
 
 
 def _find_recorder_work(run: Run) -> Iterator[Flaw]:

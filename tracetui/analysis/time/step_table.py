@@ -12,7 +12,7 @@ from capture.run import Run, list_chunks
 from capture.step_ends import find_step_ends
 from tracetui import units
 from tracetui.analysis.frames.codes import group_by_packed_key, sum_segments
-from tracetui.analysis.frames.run_memo import cache_per_run, map_chunks
+from tracetui.analysis.frames.run_memo import cache_per_run, list_distinct, map_chunks
 from tracetui.analysis.frames.selection import (
     filter_rows,
     is_change,
@@ -251,6 +251,7 @@ def _build_step_table(run: Run, look: Look) -> pl.DataFrame:
     table = _with_total_ns(run, look)
     for lens in other_lenses:
         table = table.join(_sum_under_lens(run, look, lens, f"{lens}_total_ns"), on="step", how="left")
+    table = table.join(_measure_covered(run, look), on="step", how="left", maintain_order="left")
     device = _select_device_measures(run, look, table)
     if not device.is_empty():
         device = device.join(sum_late_gaps_by_step(run), on="step", how="left")
@@ -280,6 +281,23 @@ def compute_idle_ns(run: Run, look: Look) -> int | None:
         return None
     idle = table.select("step").join(device, on="step", how="left")["idle_ns"]
     return None if idle.has_nulls() else int(idle.sum())
+
+
+def _measure_covered(run: Run, look: Look) -> pl.DataFrame:
+    """Return `step` and `covered_ns`, in which a thread works; no rows where there is one, or a device.
+
+    Of several ranks, the longest counts.
+    """
+    lens, tracks = resolve_lens(run, look), list_distinct(run, "track") if run.has("track") else ()
+    if lens == "gpu" or len(tracks) < 2 or not {"step", "t", "dur"} <= set(run.events.columns):
+        return pl.DataFrame(schema={"step": pl.Int64, "covered_ns": pl.Int64})
+    rows = with_rank(run, select_timed(run, look, lens=lens).filter(pl.col("step").is_not_null()))
+    end, key = pl.col("t") + pl.col("dur"), ("rank", "step")
+    until = end.cum_max().shift(1).over(key)
+    covered = pl.coalesce((end - pl.max_horizontal("t", until)).clip(0), "dur")  # self times have no start
+    rows = rows.select(*key, "t", "dur").sort(*key, "t").with_columns(covered_ns=covered)
+    by_rank = rows.group_by(key).agg(pl.col("covered_ns").sum())
+    return by_rank.group_by("step").agg(pl.col("covered_ns").max()).collect()
 
 
 def _with_total_ns(run: Run, look: Look) -> pl.DataFrame:
@@ -342,7 +360,7 @@ def _build_derived_columns(columns: Sequence[str]) -> list[pl.Expr]:
     """
     tokens, total, wall = pl.col("tokens"), pl.col("total_ns"), pl.col("wall_ns")
     on_device = "busy_ns" in columns
-    covered = pl.col("span_ns") if on_device else total
+    covered = pl.col("span_ns") if on_device else pl.coalesce("covered_ns", total)
     busy = pl.coalesce("busy_ns", total) if on_device else total
     remaining = pl.when(wall >= covered).then(wall - covered)
     step_time = pl.coalesce("took_ns", busy)

@@ -29,6 +29,7 @@ from tracetui.compare.pairing.step_times import (
     build_sparse_times,
     build_step_times,
     count_launches,
+    measure_mean_errors,
     tabulate_per_launch,
     tabulate_per_step,
 )
@@ -184,7 +185,9 @@ def _judge_launches(
     """Judge by one value per row and run; `is_contended`: other programs used the CPU meanwhile."""
     x, y = (tabulate_per_launch(w, phase, n) for w, n in zip(works, names, strict=True))
     counts_a, counts_b = (count_launches(w, phase, n) for w, n in zip(works, names, strict=True))
-    has_several = (counts_a > 1) & (counts_b > 1)
+    errors = [measure_mean_errors(w, phase, n) for w, n in zip(works, names, strict=True)]
+    is_steady = np.maximum(*errors) <= params.FEW_STEPS_SD  # else a few long launches are the mean
+    has_several = (counts_a > 1) & (counts_b > 1) & is_steady
     spread = params.CONTENDED_RUN_SD if is_contended else floor.spread
     widened = replace(floor, spread=float(np.hypot(spread, params.FEW_STEPS_SD)))
     evidence = pair_test.judge_pair(x, np.where(has_several[:, None], y, np.nan), widened)

@@ -309,6 +309,23 @@ def count_launches(times: StepTimes, phase: str | None, names: RowNames) -> Ints
     return np.bincount(rows[has_row], weights=count, minlength=len(names)).astype(np.int64)
 
 
+def measure_mean_errors(times: StepTimes, phase: str | None, names: RowNames) -> Floats:
+    """Return the standard error of each row's mean per launch, as a share of it; 0 if it is unknown.
+
+    One launch of many that took long is most of such a mean, and of its error.
+    """
+    rows, in_phase = _index_rows(times, phase, names), times.index_phase(phase)
+    has_row = rows >= 0
+    dur, count = (column[in_phase][has_row].astype(float) for column in (times.dur, times.count))
+    sums, squares, n, launches = (
+        np.bincount(rows[has_row], weights=weights, minlength=len(names))
+        for weights in (dur, dur**2, np.ones(len(dur)), count)
+    )
+    is_known = (n > 1) & (launches == n) & (sums > 0)
+    of_mean = (n * squares / np.maximum(sums, 1.0) ** 2 - 1) / np.maximum(n - 1, 1)
+    return np.where(is_known, np.sqrt(np.maximum(of_mean, 0.0)), 0.0)
+
+
 def _index_rows(times: StepTimes, phase: str | None, names: RowNames) -> Ints:
     """Index the table row of each timed row of a phase; −1 if it has none."""
     index = {name: i for i, group in enumerate(names) for name in group}

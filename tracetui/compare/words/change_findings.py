@@ -87,7 +87,9 @@ def _iter_changes(compared: Diff, names: Mapping[str, str]) -> Iterator[Finding]
         relative = ", relative to the others of its step" if row["is_relative"] else ""
         before, after = (units.format_duration(row[c]) for c in ("median_a_ns", "median_b_ns"))
         lead = f"{names.get(row['name'], row['name'])} is {row['verdict']}{where}{relative}"
-        basis = f"95% interval {low} to {high}, {row['n_a']} and {row['n_b']} {samples}"
+        side = "count" if samples == SAMPLES["launch"] else "n"  # launches give one value per run
+        counts = f"{row[f'{side}_a']:,} and {row[f'{side}_b']:,} {samples}"
+        basis = f"95% interval {low} to {high}, {counts}"
         times = f"{before} → {after} per {row['per']} ({change:+.1f}%, {basis})"
         yield row["verdict"], f"{lead}: {times}", row["name"]
 

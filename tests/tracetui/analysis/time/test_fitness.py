@@ -4,6 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 
 from capture.import_log import Notice
@@ -45,7 +46,7 @@ def test_whole_steps_are_fit() -> None:
     ("run", "text", "touched_ms"),
     [
         (steps(10), "one step only", 0),
-        (steps(40, 20, *[10] * 6), "2 warm-up steps (60.00 ms)", 60),
+        (steps(40, 20, *[10] * 6), "2 slow first steps (60.00 ms)", 60),
         (steps(*[10] * 6, 4), "the last step is cut (4.000 ms)", 4),
         (steps(*[10] * 6, before_ms=3), "3.000 ms before the first step, of a step in part (1 kernel)", 3),
     ],
@@ -54,6 +55,14 @@ def test_flaws_are_named_with_the_time_they_touch(run: Run, text: str, touched_m
     fitness = judge_fitness(run)
     assert fitness is not None and fitness.touched_ns == touched_ms * MS
     assert described(run) == f"not fit to compare: {text}"
+
+
+def test_a_first_step_with_more_operations_is_larger() -> None:
+    """As the prompt among tokens: why it takes longer is in the file."""
+    run = steps(40, *[10] * 6)
+    flops = pl.when(pl.col("step") == pl.col("step").min()).then(40e6).otherwise(1e6)
+    run = replace(run, events=run.events.with_columns(flops=pl.when(pl.col("kind") == "kernel").then(flops)))
+    assert described(run) == "not fit to compare: 1 larger first step (40.00 ms)"
 
 
 def test_lost_records_are_a_flaw_and_notices_are_none() -> None:
