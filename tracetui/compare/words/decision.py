@@ -206,7 +206,7 @@ def _format_interval(row: dict[str, Any]) -> str:
     largest = (
         f"{high:+,.0f}%" if high < params.LARGEST_CHANGE_PCT else f"over +{params.LARGEST_CHANGE_PCT:,}%"
     )
-    return f"; 95%: {low:+,.0f} to {largest}"
+    return f"; 95% sure: {low:+,.0f} to {largest}"
 
 
 def _format_rate(row: dict[str, Any]) -> str:
@@ -234,19 +234,28 @@ def _explain_undecided(row: dict[str, Any], compared: Diff, terms: Terms) -> str
         return "this source has no spread"
     more = estimate_recordings_needed(row, compared.sides, terms)
     requirement = format_requirement(more, compared.recording_seconds)
-    return f"{_describe_uncertainty(row, compared.sides)}; {requirement}"
+    return f"{_describe_uncertainty(row, compared.sides, terms)}; {requirement}"
 
 
-def _describe_uncertainty(row: dict[str, Any], sides: Sides) -> str:
-    if sides.has_repeats:
-        return "the runs of one side differ too much"
-    if row["steps"] < MIN_SAMPLES:
+def _describe_uncertainty(row: dict[str, Any], sides: Sides, terms: Terms) -> str:
+    """Describe from which change on the samples show it, beside the change that is seen."""
+    if row["steps"] < MIN_SAMPLES and not sides.has_repeats:
         return f"{row['steps']} step{'s' * (row['steps'] > 1)} per side ({MIN_SAMPLES} or more are better)"
-    if abs(math.log(row["b_ns"] / row["a_ns"])) > params.RUN_DIFFERENCE_SD * sides.floor.spread:
+    if row["low_ns"] is None or row["a_ns"] + row["low_ns"] <= 0:
         return "the steps vary too much"
-    limit = math.expm1(params.RUN_DIFFERENCE_SD * sides.floor.spread)
-    basis = "" if sides.floor.is_known else "are assumed to "
-    return f"equal runs {basis}differ by up to {limit:.0%} (floor {sides.floor.percent})"
+    seen = f"this is {row['b_ns'] / row['a_ns'] - 1:+.1%}"
+    shift = math.log(row["b_ns"] / row["a_ns"])
+    limit = params.RUN_DIFFERENCE_SD * sides.floor.spread
+    if not sides.has_repeats and abs(shift) <= limit:
+        differ = "differ" if sides.floor.is_known else "are assumed to differ"
+        return f"equal runs {differ} by up to ±{math.expm1(limit):.0%} (floor {sides.floor.percent}); {seen}"
+    needed = math.log((row["a_ns"] + row["high_ns"]) / (row["a_ns"] + row["low_ns"])) / 2
+    if abs(shift) >= needed:
+        return f"{seen}, and less than the threshold of {terms.threshold:.2g} is not excluded"
+    samples = (
+        f"{1 + len(sides.more_a)} and {1 + len(sides.more_b)} runs" if sides.has_repeats else "these steps"
+    )
+    return f"{samples} show a change from {math.expm1(math.copysign(needed, shift)):+.0%} on; {seen}"
 
 
 def _describe_carriers(rows: pl.DataFrame, names: Mapping[str, str]) -> str:
