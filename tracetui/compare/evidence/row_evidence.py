@@ -184,7 +184,7 @@ def _judge_launches(
     """Judge by one value per row and run; `is_contended`: other programs used the CPU meanwhile."""
     x, y = (tabulate_per_launch(w, phase, n) for w, n in zip(works, names, strict=True))
     counts_a, counts_b = (count_launches(w, phase, n) for w, n in zip(works, names, strict=True))
-    has_several = (counts_a > 1) & (counts_b > 1)
+    has_several = (counts_a >= MIN_SAMPLES) & (counts_b >= MIN_SAMPLES)
     spread = params.CONTENDED_RUN_SD if is_contended else floor.spread
     widened = replace(floor, spread=float(np.hypot(spread, params.FEW_STEPS_SD)))
     evidence = pair_test.judge_pair(x, np.where(has_several[:, None], y, np.nan), widened)

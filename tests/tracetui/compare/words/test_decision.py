@@ -81,7 +81,9 @@ def test_phases_without_steps_have_their_totals() -> None:
 def test_one_run_a_side_says_on_what_its_verdict_rests() -> None:
     a, b = recording("a", noise=1), recording("b", noise=2, slow={"mlp.down": 4, "attn.q": 4, "norm": 4})
     line = describe_decision(compare_runs((a, b), Look()), Terms())[0]
-    assert line.startswith("SLOWER: decode step ") and line.endswith("if runs differ by 5%")
+    assert line.startswith("SLOWER: decode step ") and line.endswith(
+        "if equal runs differ by no more than ±15% (floor 5%)"
+    )
 
 
 def test_a_pair_beside_identical_runs_has_a_verdict_of_their_noise() -> None:
@@ -109,6 +111,24 @@ def test_an_undecided_change_stands_beside_the_change_that_would_be_shown() -> N
     assert describe_decision(actual, Terms())[0].count(
         f"; 2 and 2 runs show a change from {needed:+.0%} on; this is +10.6%;"
     )
+
+
+def test_a_change_that_no_row_has_is_carried_by_none() -> None:
+    """Each step is interrupted in another row: steps are longer, and the median of no row is."""
+
+    def interrupted(extra: int) -> Run:
+        rows = []
+        for step in range(30):
+            took = [100_000 + extra * (row == step % 3) for row in range(3)]
+            rows += [
+                {"name": f"k{i}", "dur": d, "step": step, "t": step * 10**6 + i, "lens": "wall"}
+                for i, d in enumerate(took)
+            ]
+        return made(rows, model="toy")
+
+    lines = describe_decision(compare_runs((interrupted(0), interrupted(50_000)), Look()), Terms())
+    assert "300.0 µs → 350.0 µs" in lines[0]
+    assert lines[1] == "  carried by no row: their medians changed by 0 ns of +50.00 µs"
 
 
 def test_repeats_without_a_gap_in_one_run_have_figures_and_no_verdict() -> None:
