@@ -17,7 +17,7 @@ from capture.tasks import run_parallel
 from tracetui.analysis.frames import ragged, selection
 from tracetui.analysis.frames.ragged import Bools, EncodedColumn, Ints, compute_sort_order
 from tracetui.analysis.frames.run_memo import cache_per_run
-from tracetui.analysis.frames.statistics import Floats
+from tracetui.analysis.frames.statistics import MIN_SAMPLES, Floats
 from tracetui.analysis.time.step_table import sum_adjacent_rows
 from tracetui.compare import params
 from tracetui.look import Look
@@ -307,6 +307,21 @@ def count_launches(times: StepTimes, phase: str | None, names: RowNames) -> Ints
     has_row = rows >= 0
     count = times.count[times.index_phase(phase)][has_row]
     return np.bincount(rows[has_row], weights=count, minlength=len(names)).astype(np.int64)
+
+
+def compute_launch_errors(times: StepTimes, phase: str | None, names: RowNames) -> Floats:
+    """Compute the standard error of each row's mean ns per launch; infinite for too few launches.
+
+    It is large if one launch is not like the others, as the first call of a program.
+    """
+    rows, in_phase = _index_rows(times, phase, names), times.index_phase(phase)
+    has_launches = (rows >= 0) & (times.count[in_phase] > 0)
+    rows, dur, count = (x[has_launches] for x in (rows, times.dur[in_phase], times.count[in_phase]))
+    launches, sums = (np.bincount(rows, weights=x, minlength=len(names)) for x in (count, dur))
+    mean = sums / np.maximum(launches, 1)
+    squares = np.bincount(rows, weights=count * (dur / count - mean[rows]) ** 2, minlength=len(names))
+    is_enough = launches >= MIN_SAMPLES
+    return np.where(is_enough, np.sqrt(squares / np.maximum(1, launches * (launches - 1))), np.inf)
 
 
 def _index_rows(times: StepTimes, phase: str | None, names: RowNames) -> Ints:

@@ -201,3 +201,20 @@ def test_the_first_call_of_a_program_among_few_is_no_change() -> None:
         assert compared.rows["verdict"].to_list() == ["~"] and not compared.rows["p"].is_not_null().any()
         first = describe_decision(compared, Look().terms)[0]
         assert first.startswith("as measured: ") and "2 steps per side, no spread known" in first
+
+
+def test_one_cold_launch_among_many_is_no_change() -> None:
+    """Of eight launches one is 80 times as long: the mean is 10 times as long, by one call."""
+
+    def recording(first: int, dur: int) -> Run:
+        took = [first, *[dur] * 7]
+        rows = [
+            {"kind": "kernel", "name": "k", "step": i // 4, "t": 10_000 * i, "dur": d, "lens": "wall"}
+            for i, d in enumerate(took)
+        ]
+        return build_run("r", {}, pl.DataFrame(rows), Log())
+
+    floor = NoiseFloor(0.02, source="said")
+    for dur, word in ((100, "~"), (1_000, "slower")):
+        runs = recording(100, 100), recording(8_000 if word == "~" else 1_000, dur)
+        assert compare_runs(Sides(runs, floor=floor), Look()).rows["verdict"].to_list() == [word]
