@@ -62,7 +62,8 @@ def _order_kernels(run: Run, rows: pl.DataFrame, column: str) -> dict[tuple[Any,
             end = sorted_by_place.tail(1).select(places)
             last = sorted_by_place.join(end, on=places, how="semi", nulls_equal=True, maintain_order="left")
             of_last = sorted_by_place.filter(pl.col("name").is_in(last["name"].implode()))
-            if of_last["dur"].sum() >= params.NAMED_CHANGE_SHARE * sorted_by_place["dur"].sum():
+            times = (int(frame["dur"].sum()) for frame in (of_last, sorted_by_place))
+            if next(times) >= params.NAMED_CHANGE_SHARE * next(times):
                 orders[(phase_name, *members)] = _find_period(last["name"].to_list())
     return orders
 

@@ -258,13 +258,12 @@ def _describe_uncertainty(row: dict[str, Any], sides: Sides, terms: Terms) -> st
     if row["low_ns"] > 0 or row["high_ns"] < 0:
         return f"{seen}, and may be less than the threshold of {100 * terms.threshold:.2g}%"
     needed = math.log((row["a_ns"] + row["high_ns"]) / (row["a_ns"] + row["low_ns"])) / 2
-    least = 100 * math.expm1(math.copysign(needed, shift))
-    if abs(shift) >= needed or least > params.LARGEST_CHANGE_PCT:
+    if abs(shift) >= needed or needed > math.log1p(params.LARGEST_CHANGE_PCT / 100):
         return "the runs of one side differ too much" if sides.has_repeats else _VARY_TOO_MUCH
     samples = (
         f"{1 + len(sides.more_a)} and {1 + len(sides.more_b)} runs" if sides.has_repeats else "these steps"
     )
-    return f"{samples} show a change from {least:+.0f}% on; {seen}"
+    return f"{samples} show a change from {math.expm1(math.copysign(needed, shift)):+.0%} on; {seen}"
 
 
 def _format_floor_limit(sides: Sides) -> str:
