@@ -23,6 +23,7 @@ from tracetui.look import Look
 
 # name of a pair: options of either side, what the first lines must name, whether steps compute something else
 LOOP: Final = ("--sleep", "0")
+GPT2: Final = ("--model", "gpt2")
 PAIRS: Final[dict[str, tuple[tuple[str, ...], tuple[str, ...], str, bool]]] = {
     "nothing": ((), (), "", False),
     "batch 2": ((), ("--batch", "2"), "batch 1 and 2", True),
@@ -38,6 +39,12 @@ PAIRS: Final[dict[str, tuple[tuple[str, ...], tuple[str, ...], str, bool]]] = {
     "layers": ((), ("--layers", "6"), "layers 4 and 6", True),
     "width": ((), ("--width", "768"), "d_model 512 and 768|weights of products", True),
     "static cache": ((), ("--cache", "static"), "--cache static|cache that attention reads", False),
+    "gpt2, nothing": (GPT2, GPT2, "", False),
+    "gpt2, batch 4": (GPT2, (*GPT2, "--batch", "4"), "batch 1 and 4", True),
+    "gpt2, bf16": (GPT2, (*GPT2, "--dtype", "bfloat16"), "dtype fp32 and bf16", False),
+    "gpt2, eager": (GPT2, (*GPT2, "--attn", "eager"), "bmm + softmax + bmm|attention sdpa and eager", False),
+    "gpt2, slow row": (GPT2, (*GPT2, "--slow", "1.5"), "--slow 1.5|aten::addmm", False),
+    "gpt2, prompt": (GPT2, (*GPT2, "--prompt", "256"), "context|prompt", True),
     "sleep": (LOOP, ("--sleep", "10"), "--sleep|all_reduce", False),
 }
 
@@ -104,7 +111,7 @@ def list_faults(name: str, compared: Diff, ratio: float) -> list[str]:
         faults.append("work differs without a word" if is_work else "equal work is called unequal")
     if (verdict == "faster" and ratio > 1) or (verdict == "slower" and ratio < 1):
         faults.append(f"{verdict}, and its own clock says {ratio:.2f} times")
-    if name == "nothing" and (verdict in ("faster", "slower") or "differs" in first):
+    if name.endswith("nothing") and (verdict in ("faster", "slower") or "differs" in first):
         faults.append("a difference of equal runs")
     return faults
 

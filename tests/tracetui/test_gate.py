@@ -47,6 +47,25 @@ def test_folders_are_sides_of_repeats(files: Path) -> None:
     )
 
 
+def test_a_gate_that_wants_decisions_fails_undecided_phases_and_rows(files: Path) -> None:
+    """Rows are the same and the step is undecided, where machines differ: --rows asks about rows only."""
+    ask = ("diff", files / "before", files / "after", "--fail-over", "3%")
+    failed = tracetui(*ask, "--undecided", "fail")
+    assert failed.returncode == 1 and "undecided, which fails this gate" in failed.stderr
+    assert "decode step" in failed.stderr and "slower:" not in failed.stderr
+    assert tracetui(*ask, "--undecided", "pass").returncode == tracetui(*ask).returncode == 0
+    same_rows = tracetui(*ask, "--undecided", "fail", "--rows", "norm")
+    assert same_rows.returncode == 0 and "which fails this gate" not in same_rows.stderr
+    finer = tracetui(*ask[:-1], "0.01%", "--undecided", "fail", "--rows", "norm")
+    assert finer.returncode == 1 and finer.stderr.endswith("L1.norm in decode, L0.norm in decode\n")
+
+
+def test_undecided_without_a_gate_is_a_usage_error(files: Path) -> None:
+    for side in ("fail", "pass"):
+        result = tracetui("diff", files / "before", files / "after", "--undecided", side)
+        assert result.returncode == 2 and "add --fail-over PERCENT" in result.stderr and result.stdout == ""
+
+
 def test_repeats_are_named_one_by_one_too(files: Path) -> None:
     before, slow = side(files, "before"), side(files, "slow")
     by_option = tracetui("diff", "--a", *before, "--b", *slow, "--fail-over", "3%", "--format", "csv")

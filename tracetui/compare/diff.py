@@ -11,6 +11,7 @@ from capture.run import Run
 from capture.tasks import run_parallel
 from tracetui.analysis.frames.codes import group_by_packed_key
 from tracetui.analysis.frames.selection import common_value, list_ranks, select_timed
+from tracetui.analysis.frames.statistics import MIN_SAMPLES
 from tracetui.analysis.time import step_sampling
 from tracetui.analysis.time.step_table import compute_idle_ns
 from tracetui.compare import params
@@ -84,7 +85,7 @@ def _compare_cached(sides: Sides, look: Look) -> Diff:
     unequal = [w for w in works if w.is_work and w.is_about(main)]
     comparability = judge_comparability(sides, matches, totals, unequal)
     rows, phases = clear_unequal_work(rows, works), clear_unequal_work(phases, works)
-    phases = phases if sides.has_known_spread else _clear_single_steps(phases)
+    phases = phases if sides.has_repeats else _clear_few_steps(phases)
     notes = [*sides.notes]
     if look.terms.ranks_apart:
         ranks = f"rows of {len(list_ranks(sides[0]))} ranks are separate"
@@ -174,11 +175,11 @@ def _clear_mixed_verdicts(rows: pl.DataFrame) -> pl.DataFrame:
     return rows.with_columns(*p_values, verdict=pl.when(is_mixed).then(pl.lit("~")).otherwise("verdict"))
 
 
-def _clear_single_steps(phases: pl.DataFrame) -> pl.DataFrame:
-    """Clear the tests of phases of which each run has one step: how far two steps differ is unknown."""
-    is_single = pl.col("steps") == 1
-    tested = (pl.when(~is_single).then(c).alias(c) for c in _TESTED if c in phases.columns)
-    return phases.with_columns(*tested, verdict=pl.when(is_single).then(pl.lit("~")).otherwise("verdict"))
+def _clear_few_steps(phases: pl.DataFrame) -> pl.DataFrame:
+    """Clear the tests of phases of which a run has few steps: how far their steps differ is unknown."""
+    is_few = pl.col("steps") < MIN_SAMPLES
+    tested = (pl.when(~is_few).then(c).alias(c) for c in _TESTED if c in phases.columns)
+    return phases.with_columns(*tested, verdict=pl.when(is_few).then(pl.lit("~")).otherwise("verdict"))
 
 
 def change_ns() -> pl.Expr:

@@ -40,15 +40,19 @@ def has_lost_inner_rows(row: dict[str, Any]) -> bool:
 
 
 def _order_kernels(run: Run, rows: pl.DataFrame, column: str) -> dict[tuple[Any, ...], tuple[str, ...]]:
-    """Order the kernels of rows that combine several, by their launches in one layer of a late step."""
+    """Order the kernels of rows that combine several, by their launches in one layer of a late step.
+
+    Where layers are unknown it is what repeats within the step. A kernel that takes hardly any of the row's
+    time and does not run there is left out.
+    """
     several = rows.filter(pl.col(column).list.len() > 1).select("phase", column).unique()
-    if several.is_empty() or not (run.has("t") and run.has("layer")):
+    if several.is_empty() or not (run.has("t") and run.has("dur")):
         return {}
     places = [c for c in ("track", "step", "layer") if run.has(c)]
     phase = pl.col("phase").cast(pl.String) if run.has("phase") else pl.lit(None, pl.String).alias("phase")
     names = several[column].explode().unique()
-    kernels = run.events.lazy().filter(pl.col("kind") == "kernel").drop_nulls(["t", "layer"])
-    kernels = kernels.select(pl.col("name").cast(pl.String), phase, "t", *places)
+    kernels = run.events.lazy().filter(pl.col("kind") == "kernel").drop_nulls(["t", *places[-1:]])
+    kernels = kernels.select(pl.col("name").cast(pl.String), phase, "t", "dur", *places)
     launches = kernels.filter(pl.col("name").is_in(names.implode())).collect()
     orders = {}
     for phase_name, members in several.iter_rows():
@@ -57,9 +61,20 @@ def _order_kernels(run: Run, rows: pl.DataFrame, column: str) -> dict[tuple[Any,
         if sorted_by_place.height:
             end = sorted_by_place.tail(1).select(places)
             last = sorted_by_place.join(end, on=places, how="semi", nulls_equal=True, maintain_order="left")
-            if set(last["name"]) == set(members):
-                orders[(phase_name, *members)] = tuple(last["name"])
+            of_last = sorted_by_place.filter(pl.col("name").is_in(last["name"].implode()))
+            times = (int(frame["dur"].sum()) for frame in (of_last, sorted_by_place))
+            if next(times) >= params.NAMED_CHANGE_SHARE * next(times):
+                orders[(phase_name, *members)] = _find_period(last["name"].to_list())
     return orders
+
+
+def _find_period(names: Sequence[str]) -> tuple[str, ...]:
+    """Find the shortest beginning whose repetition is the whole: `a b a b` → `a b`."""
+    size = len(names)
+    for length in range(1, size):
+        if size % length == 0 and list(names[:length]) * (size // length) == list(names):
+            return tuple(names[:length])
+    return tuple(names)
 
 
 def _join_names(names: Sequence[str]) -> str:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from tracetui.views import View
 
 NOT_COMPARABLE = 4
+MAX_UNDECIDED_LISTED = 5  # of a gate, in one message
 
 
 def options(parser: ArgumentParser) -> None:
@@ -68,6 +69,8 @@ def _add_gate_options(parser: ArgumentParser) -> None:
     add("--threshold", default="1%", metavar="PERCENT", help="smallest relevant change")
     fails = "exit with 1 if a row is slower by more than this, with evidence"
     add("--fail-over", metavar="PERCENT", help=fails)
+    unsure = "fail: with --fail-over, exit with 1 also if a phase or row stays undecided (default: pass)"
+    add("--undecided", choices=("pass", "fail"), help=unsure)
     add("--rows", metavar="REGEX", help="names or ops that the gate checks")
     floor = "run-to-run spread, one standard deviation (default: assume 5%%)"
     add("--floor", metavar="PERCENT", help=floor)
@@ -92,7 +95,9 @@ def _add_answer_options(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> int:
-    """Show or print the comparison; return 0, 1 for a regression, or 4 if undecided."""
+    """Show or print the comparison; return 0, 1 if the gate fails, or 4 without evidence."""
+    if args.undecided and args.fail_over is None:
+        raise UsageError("--undecided is a term of a gate", todo="add --fail-over PERCENT")
     if args.on:
         return print_file_groups(args, parse_percent(args.fail_over or args.threshold))
     share = _record_sides(args) if args.record else 1.0
@@ -129,7 +134,8 @@ def _record_sides(args: Namespace) -> float:
         compared = compare_runs(_read_judged_sides(args, share).sides, _build_look(args, share))
         may_fail = args.fail_over is not None and _has_trusted_spread(args, compared)
         fails = may_fail and _select_slower_rows(_select_gated_rows(args, compared.rows)).height > 0
-        return compared, fails or is_decided(compared)
+        is_open = args.undecided == "fail" and bool(_list_undecided(args, compared))
+        return compared, fails or (is_decided(compared) and not is_open)
 
     made = _comparison_sides.record_until_decided(args.record, args.budget, ask)
     args.a, args.b = (list(map(str, side)) for side in made.files)
@@ -214,7 +220,7 @@ def _has_trusted_spread(args: Namespace, compared: "Diff") -> bool:
 
 
 def _judge_gate(args: Namespace, look: Look, compared: "Diff") -> int:
-    """Return 1 if a row is slower than allowed, 4 if undecided, else 0."""
+    """Return 1 if a row is slower than allowed, or undecided where that fails, 4 without evidence, else 0."""
     rows = _select_gated_rows(args, compared.rows)
     slower = _select_slower_rows(rows)
     for row in slower.iter_rows(named=True):
@@ -232,7 +238,35 @@ def _judge_gate(args: Namespace, look: Look, compared: "Diff") -> int:
     if not rows.filter(pl.col("p").is_not_null()).height:
         _options.print_status("not enough evidence: no row has samples on both sides")
         return NOT_COMPARABLE
-    return 0
+    return _fail_undecided(_list_undecided(args, compared)) if args.undecided == "fail" else 0
+
+
+def _fail_undecided(undecided: Sequence[str]) -> int:
+    """Print what is undecided in a gate that this fails; return the exit code: 1, or 0 if nothing is."""
+    if not undecided:
+        return 0
+    more = (
+        f" and {len(undecided) - MAX_UNDECIDED_LISTED} more" if len(undecided) > MAX_UNDECIDED_LISTED else ""
+    )
+    names = ", ".join(undecided[:MAX_UNDECIDED_LISTED])
+    _options.print_status(f"undecided, which fails this gate (--undecided fail): {names}{more}")
+    return 1
+
+
+def _list_undecided(args: Namespace, compared: "Diff") -> list[str]:
+    """List what the gate cannot decide: rows of --rows, else phases and rows that weigh enough."""
+    from tracetui.compare import params
+    from tracetui.compare.words.decision import compute_decision
+
+    rows, names = _select_gated_rows(args, compared.rows), list[str]()
+    if not args.rows:
+        time = pl.col("total_a_ns") + pl.col("total_b_ns")
+        rows = rows.filter(time >= params.COMMON_CHANGE_ROW_SHARE * time.sum())
+        phases = compute_decision(compared).phases.unique("phase", keep="first", maintain_order=True)
+        named = pl.concat_str("phase", "what", separator=" ", ignore_nulls=True)
+        names = phases.filter(pl.col("verdict") == "~").select(named).to_series().to_list()
+    named = pl.concat_str("name", "phase", separator=" in ", ignore_nulls=True)
+    return [*names, *rows.filter(pl.col("verdict") == "~").select(named).to_series()]
 
 
 def _print_required_recordings(compared: "Diff", look: Look) -> None:
@@ -298,10 +332,13 @@ def _build_side_jobs(args: Namespace, view: "View", look: Look) -> "list[FileJob
 
 
 def _judge_file_groups(args: Namespace, rows: pl.DataFrame) -> int:
-    """Return 1 if a row is slower than allowed, 4 if no row could be judged, else 0."""
+    """Return 1 if a row is slower than allowed or its doubt fails, 4 if none could be judged, else 0."""
     if args.rows and rows.width:
         rows = rows.filter(match_names(rows.to_series(), args.rows.replace(",", "|")))
     if rows.is_empty() or rows["p"].null_count() == rows.height:
         _options.print_status("not enough evidence: no row has two files on both sides")
         return NOT_COMPARABLE
-    return int((rows["verdict"] == "slower").any())
+    if (rows["verdict"] == "slower").any():
+        return 1
+    undecided = rows.filter(pl.col("verdict") == "~").to_series().cast(pl.String).to_list()
+    return _fail_undecided(undecided) if args.undecided == "fail" else 0

@@ -12,7 +12,7 @@ from contextlib import nullcontext
 
 import torch
 from torch import distributed
-from transformers import LlamaConfig, LlamaForCausalLM, StaticCache
+from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, StaticCache
 
 
 def read_arguments():
@@ -20,12 +20,15 @@ def read_arguments():
     for name, default in (("batch", 1), ("prompt", 48), ("steps", 64), ("threads", 1), ("layers", 4)):
         parser.add_argument(f"--{name}", type=int, default=default)
     parser.add_argument("--width", type=int, default=512)
+    parser.add_argument("--model", choices=("llama", "gpt2"), default="llama")
     parser.add_argument("--dtype", default="float32")
     parser.add_argument("--attn", default="sdpa")
     parser.add_argument("--cache", choices=("dynamic", "static"), default="dynamic")
     parser.add_argument("--compile", action="store_true")
     parser.add_argument("--quant", action="store_true")
-    parser.add_argument("--slow", type=float, default=1.0, help="factor on the time of mlp.down_proj")
+    parser.add_argument(
+        "--slow", type=float, default=1.0, help="factor on the time of the last product of the MLP"
+    )
     parser.add_argument("--sleep", type=float, default=None, help="ms before an all_reduce after each step")
     parser.add_argument("--profile", help="torch.profiler trace of the steps")
     return parser.parse_args()
@@ -49,18 +52,24 @@ def make_slow(module, factor):
 def build_model(args):
     torch.manual_seed(0)
     torch.set_num_threads(args.threads)
-    config = LlamaConfig(
-        vocab_size=2048, hidden_size=args.width, intermediate_size=2 * args.width,
-        num_hidden_layers=args.layers, num_attention_heads=8, num_key_value_heads=8,
-        max_position_embeddings=8192,
-    )  # fmt: skip
+    if args.model == "gpt2":
+        config = GPT2Config(
+            vocab_size=2048, n_embd=args.width, n_layer=args.layers, n_head=8, n_positions=8192
+        )
+    else:
+        config = LlamaConfig(
+            vocab_size=2048, hidden_size=args.width, intermediate_size=2 * args.width,
+            num_hidden_layers=args.layers, num_attention_heads=8, num_key_value_heads=8,
+            max_position_embeddings=8192,
+        )  # fmt: skip
     config._attn_implementation = args.attn
-    model = LlamaForCausalLM(config).to(getattr(torch, args.dtype)).eval()
+    kind = GPT2LMHeadModel if args.model == "gpt2" else LlamaForCausalLM
+    model = kind(config).to(getattr(torch, args.dtype)).eval()
     if args.quant:
         model = torch.ao.quantization.quantize_dynamic(model, {torch.nn.Linear}, dtype=torch.qint8)
     if args.slow > 1:
-        for layer in model.model.layers:
-            make_slow(layer.mlp.down_proj, args.slow)
+        for layer in model.transformer.h if args.model == "gpt2" else model.model.layers:
+            make_slow(layer.mlp.c_proj if args.model == "gpt2" else layer.mlp.down_proj, args.slow)
     if args.compile:
         model.forward = torch.compile(model.forward, dynamic=True)
     return model

@@ -125,8 +125,6 @@ def _judge_pair_series(times: Floats, is_free: Bools, floor: NoiseFloor) -> RowE
     """Judge two runs × steps of one quantity."""
     is_free_in_both = np.asarray(is_free.all(axis=0))
     free_steps, has_steps = is_free_in_both.sum(), times.shape[1] >= MIN_SAMPLES
-    if not has_steps:
-        floor = replace(floor, spread=float(np.hypot(floor.spread, params.FEW_STEPS_SD)))
     if MIN_SAMPLES <= free_steps < is_free_in_both.size:
         times = np.where(is_free_in_both, times, np.nan)
     elif has_steps and free_steps < MIN_SAMPLES:

@@ -28,8 +28,7 @@ from tracetui.compare.pairing.step_times import (
     align_steps,
     build_sparse_times,
     build_step_times,
-    count_launches,
-    measure_mean_errors,
+    compute_launch_errors,
     tabulate_per_launch,
     tabulate_per_step,
 )
@@ -184,14 +183,12 @@ def _judge_launches(
 ) -> PhaseEvidence:
     """Judge by one value per row and run; `is_contended`: other programs used the CPU meanwhile."""
     x, y = (tabulate_per_launch(w, phase, n) for w, n in zip(works, names, strict=True))
-    counts_a, counts_b = (count_launches(w, phase, n) for w, n in zip(works, names, strict=True))
-    errors = [measure_mean_errors(w, phase, n) for w, n in zip(works, names, strict=True)]
-    is_steady = np.maximum(*errors) <= params.FEW_STEPS_SD  # else a few long launches are the mean
-    has_several = (counts_a > 1) & (counts_b > 1) & is_steady
+    errors = [compute_launch_errors(w, phase, n) for w, n in zip(works, names, strict=True)]
+    is_beyond = np.abs(y - x)[:, 0] > params.EFFECT_LIMIT_SE * np.hypot(*errors)
     spread = params.CONTENDED_RUN_SD if is_contended else floor.spread
     widened = replace(floor, spread=float(np.hypot(spread, params.FEW_STEPS_SD)))
-    evidence = pair_test.judge_pair(x, np.where(has_several[:, None], y, np.nan), widened)
-    evidence = replace(evidence, median_b=y[:, 0], delta=(y - x)[:, 0])  # also of single launches
+    evidence = pair_test.judge_pair(x, np.where(is_beyond[:, None], y, np.nan), widened)
+    evidence = replace(evidence, median_b=y[:, 0], delta=(y - x)[:, 0])  # also where nothing is decided
     noise = CONTENDED_STEPS_NOTE if is_contended else _describe_floor(floor)
     description = (
         "too few steps: one value per row and run; its launches share the state of the machine, which is "

@@ -17,7 +17,7 @@ from capture.tasks import run_parallel
 from tracetui.analysis.frames import ragged, selection
 from tracetui.analysis.frames.ragged import Bools, EncodedColumn, Ints, compute_sort_order
 from tracetui.analysis.frames.run_memo import cache_per_run
-from tracetui.analysis.frames.statistics import Floats
+from tracetui.analysis.frames.statistics import MIN_SAMPLES, Floats
 from tracetui.analysis.time.step_table import sum_adjacent_rows
 from tracetui.compare import params
 from tracetui.look import Look
@@ -309,21 +309,19 @@ def count_launches(times: StepTimes, phase: str | None, names: RowNames) -> Ints
     return np.bincount(rows[has_row], weights=count, minlength=len(names)).astype(np.int64)
 
 
-def measure_mean_errors(times: StepTimes, phase: str | None, names: RowNames) -> Floats:
-    """Return the standard error of each row's mean per launch, as a share of it; 0 if it is unknown.
+def compute_launch_errors(times: StepTimes, phase: str | None, names: RowNames) -> Floats:
+    """Compute the standard error of each row's mean ns per launch; infinite for too few launches.
 
-    One launch of many that took long is most of such a mean, and of its error.
+    It is large if one launch is not like the others, as the first call of a program.
     """
     rows, in_phase = _index_rows(times, phase, names), times.index_phase(phase)
-    has_row = rows >= 0
-    dur, count = (column[in_phase][has_row].astype(float) for column in (times.dur, times.count))
-    sums, squares, n, launches = (
-        np.bincount(rows[has_row], weights=weights, minlength=len(names))
-        for weights in (dur, dur**2, np.ones(len(dur)), count)
-    )
-    is_known = (n > 1) & (launches == n) & (sums > 0)
-    of_mean = (n * squares / np.maximum(sums, 1.0) ** 2 - 1) / np.maximum(n - 1, 1)
-    return np.where(is_known, np.sqrt(np.maximum(of_mean, 0.0)), 0.0)
+    has_launches = (rows >= 0) & (times.count[in_phase] > 0)
+    rows, dur, count = (x[has_launches] for x in (rows, times.dur[in_phase], times.count[in_phase]))
+    launches, sums = (np.bincount(rows, weights=x, minlength=len(names)) for x in (count, dur))
+    mean = sums / np.maximum(launches, 1)
+    squares = np.bincount(rows, weights=count * (dur / count - mean[rows]) ** 2, minlength=len(names))
+    is_enough = launches >= MIN_SAMPLES
+    return np.where(is_enough, np.sqrt(squares / np.maximum(1, launches * (launches - 1))), np.inf)
 
 
 def _index_rows(times: StepTimes, phase: str | None, names: RowNames) -> Ints:

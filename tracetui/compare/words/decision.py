@@ -28,6 +28,7 @@ COUNTED_VERDICTS: Final = ("slower", "faster", "new", "gone", "same")
 NUMBERED_GROUPS: Final = ("layer", "step")  # groupings whose rows are numbers
 _DECISION_LETTERS: Final = (20, 19)  # of a long name: how many are kept of its start and of its end
 _HEADLINE_LETTERS: Final = (16, 16)
+_VARY_TOO_MUCH: Final = "the steps vary too much"
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,7 +110,10 @@ def describe_decision(compared: Diff, terms: Terms) -> tuple[str, ...]:
         if differences and differences[0].startswith(UNEQUAL_WORK):
             lines.insert(0, differences.pop(0))
         carriers = decision.carriers.filter(in_phase)
-        described = _describe_carriers(carriers, names), _describe_small_changes(carriers, names)
+        described = (
+            _describe_carriers(carriers, total, terms.threshold, names),
+            _describe_small_changes(carriers, names),
+        )
         replaced = _describe_replaced(carriers, names), _describe_merged_rows(compared, carriers)
         details = *differences, *described, *replaced
         lines += [f"  {text}" for text in details if text]
@@ -157,9 +161,12 @@ def _describe_total(row: dict[str, Any], compared: Diff, terms: Terms) -> str:
     head = f"{lead} {units.format_duration(a)} → {units.format_duration(b)} {unit}{change}"
     if works:
         return f"not judged: {head}{_format_per_sequence(row, works)}"
-    if row["steps"] == 1 and row["verdict"] == "~":
-        facts = _describe_counts(compared, row["phase"])
-        return f"as measured: {head}; {facts}1 step per side shows no spread: record {MIN_SAMPLES} or more"
+    if 0 < row["steps"] < MIN_SAMPLES and not compared.sides.has_repeats:
+        facts, steps = (
+            _describe_counts(compared, row["phase"]),
+            f"{row['steps']} step{'s' * (row['steps'] > 1)}",
+        )
+        return f"as measured: {head}; {facts}{steps} per side, no spread known: record {MIN_SAMPLES} or more"
     word, why = _describe_verdict(row, compared, terms)
     return f"{word}: {head}{_format_rate(row)}{f'; {why}' if why else ''}"
 
@@ -206,7 +213,7 @@ def _format_interval(row: dict[str, Any]) -> str:
     largest = (
         f"{high:+,.0f}%" if high < params.LARGEST_CHANGE_PCT else f"over +{params.LARGEST_CHANGE_PCT:,}%"
     )
-    return f"; 95%: {low:+,.0f} to {largest}"
+    return f"; 95% sure: {low:+,.0f} to {largest}"
 
 
 def _format_rate(row: dict[str, Any]) -> str:
@@ -225,8 +232,9 @@ def _describe_verdict(row: dict[str, Any], compared: Diff, terms: Terms) -> tupl
     if row["verdict"] == "~":
         return "undecided", _explain_undecided(row, compared, terms)
     sides = compared.sides
-    condition = "" if sides.has_known_spread else f", if runs differ by {sides.floor.percent}"
-    return row["verdict"].upper(), f"p {row['p']:.2g}{condition}"
+    if sides.has_known_spread:
+        return row["verdict"].upper(), f"p {row['p']:.2g}"
+    return row["verdict"].upper(), f"if equal runs differ by no more than {_format_floor_limit(sides)}"
 
 
 def _explain_undecided(row: dict[str, Any], compared: Diff, terms: Terms) -> str:
@@ -234,24 +242,49 @@ def _explain_undecided(row: dict[str, Any], compared: Diff, terms: Terms) -> str
         return "this source has no spread"
     more = estimate_recordings_needed(row, compared.sides, terms)
     requirement = format_requirement(more, compared.recording_seconds)
-    return f"{_describe_uncertainty(row, compared.sides)}; {requirement}"
+    return f"{_describe_uncertainty(row, compared.sides, terms)}; {requirement}"
 
 
-def _describe_uncertainty(row: dict[str, Any], sides: Sides) -> str:
-    if sides.has_repeats:
-        return "the runs of one side differ too much"
-    if row["steps"] < MIN_SAMPLES:
-        return f"{row['steps']} step{'s' * (row['steps'] > 1)} per side ({MIN_SAMPLES} or more are better)"
-    if abs(math.log(row["b_ns"] / row["a_ns"])) > params.RUN_DIFFERENCE_SD * sides.floor.spread:
-        return "the steps vary too much"
+def _describe_uncertainty(row: dict[str, Any], sides: Sides, terms: Terms) -> str:
+    """Describe from which change on the samples show it, beside the change that is seen."""
+    if row["low_ns"] is None or row["a_ns"] + row["low_ns"] <= 0:
+        return _VARY_TOO_MUCH
+    seen = f"this is {row['b_ns'] / row['a_ns'] - 1:+.1%}"
+    shift = math.log(row["b_ns"] / row["a_ns"])
+    limit = params.RUN_DIFFERENCE_SD * sides.floor.spread
+    if not sides.has_repeats and abs(shift) <= limit:
+        differ = "differ" if sides.floor.is_known else "are assumed to differ"
+        return f"equal runs {differ} by up to {_format_floor_limit(sides)}; {seen}"
+    if row["low_ns"] > 0 or row["high_ns"] < 0:
+        return f"{seen}, and may be less than the threshold of {100 * terms.threshold:.2g}%"
+    needed = math.log((row["a_ns"] + row["high_ns"]) / (row["a_ns"] + row["low_ns"])) / 2
+    if abs(shift) >= needed or needed > math.log1p(params.LARGEST_CHANGE_PCT / 100):
+        return "the runs of one side differ too much" if sides.has_repeats else _VARY_TOO_MUCH
+    samples = (
+        f"{1 + len(sides.more_a)} and {1 + len(sides.more_b)} runs" if sides.has_repeats else "these steps"
+    )
+    return f"{samples} show a change from {math.expm1(math.copysign(needed, shift)):+.0%} on; {seen}"
+
+
+def _format_floor_limit(sides: Sides) -> str:
+    """Format by how much two equal runs differ at most: `±15% (floor 5%)`."""
     limit = math.expm1(params.RUN_DIFFERENCE_SD * sides.floor.spread)
-    basis = "" if sides.floor.is_known else "are assumed to "
-    return f"equal runs {basis}differ by up to {limit:.0%} (floor {sides.floor.percent})"
+    return f"±{limit:.0%} (floor {sides.floor.percent})"
 
 
-def _describe_carriers(rows: pl.DataFrame, names: Mapping[str, str]) -> str:
-    """Describe the rows that make up most of a change; empty if nothing changed."""
-    named = rows.filter("named")
+def _describe_carriers(
+    rows: pl.DataFrame, total: dict[str, Any], least_change: float, names: Mapping[str, str]
+) -> str:
+    """Describe the rows that make up most of a change, or that none do; empty if nothing changed.
+
+    A step that other programs interrupt anywhere is longer, while the median of each row is not.
+    """
+    named, change = rows.filter("named"), total["delta_ns"]
+    in_rows, is_decided = float(rows["delta_ns"].sum()), named["verdict"].is_in(COUNTED_VERDICTS).any()
+    is_elsewhere = in_rows * change < params.REDUNDANT_CHANGE_SHARE * change**2
+    if rows.height and not is_decided and is_elsewhere and abs(change) >= least_change * total["a_ns"]:
+        sums = f"{units.format_difference(in_rows)} of {units.format_difference(change)}"
+        return f"carried by no row: their medians changed by {sums}"
     return f"carried by {_list_changes(named, params.MAX_CARRIERS_NAMED, names)}" if named.height else ""
 
 

@@ -17,6 +17,7 @@ from tracetui.compare.diff import compare_runs
 from tracetui.compare.evidence import cpu_contention
 from tracetui.compare.evidence.pair_test import judge_pair
 from tracetui.compare.run_sides import NoiseFloor, Sides
+from tracetui.compare.words.decision import describe_decision
 from tracetui.look import Look
 
 
@@ -134,14 +135,14 @@ def test_a_throttled_clock_is_decided_on_a_real_pair() -> None:
     assert set(large["verdict"]) == {"slower"} and large.height >= 8
 
 
-def beside(others: list[float], threads: int, dur: int = 100, slow: float = 1.0) -> Run:
+def beside(others: list[float], threads: int, dur: int = 100, slow: float = 1.0, launches: int = 1) -> Run:
     """A step each for what others had of two processors meanwhile; steps are slow while they had any."""
     rows: list[dict[str, object]] = []
     for step, had in enumerate(others):
         t, took = step * 1000, int(dur * (slow if had else 1))
         rows += [
             {"kind": "step", "name": "step", "step": step, "t": t, "dur": 900, "lens": "wall"},
-            {"kind": "kernel", "name": "k", "step": step, "t": t, "dur": took, "lens": "wall"},
+            *({"kind": "kernel", "name": "k", "step": step, "t": t, "dur": took, "lens": "wall"},) * launches,
         ]
         figures = {"host_cpu_usage": 50 * (threads + had), "process_cpu_usage": 100.0 * threads}
         cores = [("core_usage", f"core {i}", 100.0) for i in range(2)]
@@ -186,7 +187,34 @@ def test_such_steps_are_left_out() -> None:
 def test_launches_of_few_steps_beside_others_decide_little(had: float, word: str) -> None:
     """Four times as long in two steps is a change where the program was alone, and none where it was not."""
 
-    runs = beside([0.0, 0.0], 2), beside([had, had], 2, 400)
+    runs = beside([0.0, 0.0], 2, launches=3), beside([had, had], 2, 400, launches=3)
     actual = compare_runs(Sides(runs, floor=NoiseFloor(0.01, source="said")), Look())
     assert actual.rows["verdict"].to_list() == [word]
     assert ("other programs used the CPU" in actual.notes[0]) is (word == "~")
+
+
+def test_the_first_call_of_a_program_among_few_is_no_change() -> None:
+    """Two steps, the first cold: a median of two is their mean, and how far such steps differ is unknown."""
+    cold, warm = beside([1.0, 0.0], 1, slow=40.0), beside([0.0, 0.0], 1)
+    for runs in ((cold, warm), (warm, cold)):
+        compared = compare_runs(Sides(runs, floor=NoiseFloor(0.02, source="said")), Look())
+        assert compared.rows["verdict"].to_list() == ["~"] and not compared.rows["p"].is_not_null().any()
+        first = describe_decision(compared, Look().terms)[0]
+        assert first.startswith("as measured: ") and "2 steps per side, no spread known" in first
+
+
+def test_one_cold_launch_among_many_is_no_change() -> None:
+    """Of eight launches one is 80 times as long: the mean is 10 times as long, by one call."""
+
+    def recording(first: int, dur: int) -> Run:
+        took = [first, *[dur] * 7]
+        rows = [
+            {"kind": "kernel", "name": "k", "step": i // 4, "t": 10_000 * i, "dur": d, "lens": "wall"}
+            for i, d in enumerate(took)
+        ]
+        return build_run("r", {}, pl.DataFrame(rows), Log())
+
+    floor = NoiseFloor(0.02, source="said")
+    for dur, word in ((100, "~"), (1_000, "slower")):
+        runs = recording(100, 100), recording(8_000 if word == "~" else 1_000, dur)
+        assert compare_runs(Sides(runs, floor=floor), Look()).rows["verdict"].to_list() == [word]

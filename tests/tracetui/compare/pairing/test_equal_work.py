@@ -134,3 +134,22 @@ def test_launches_that_are_cut_differently_are_not_compared_by_one() -> None:
     row = rows.filter(name="split").row(0, named=True)
     assert (row["verdict"], row["per"], row["p"]) == ("~", "run", None)
     assert set(rows.filter(name="one")["per"]) == {"launch"}
+
+
+def test_what_ran_instead_is_one_round_of_it_where_layers_are_unknown() -> None:
+    """Three layers a step; the clone of the first step alone takes hardly any time."""
+
+    def stepped(names: tuple[str, ...], first: str | None = None) -> Run:
+        rows: list[dict[str, object]] = []
+        for step in range(8):
+            launches = [*([first] if first and step == 0 else []), *(names * 3)]
+            rows += [
+                {"name": name, "op": "attn.core", "step": step, "t": 10_000 * step + 10 * i, "dur": 9}
+                for i, name in enumerate(launches)
+            ]
+        return made([{"lens": "wall", "kind": "kernel", **row} for row in rows])
+
+    flash = "aten::_scaled_dot_product_flash_attention_for_cpu"
+    sides = stepped((flash,)), stepped(("aten::bmm", "aten::_softmax", "aten::bmm"), "aten::clone")
+    named = compare_runs(sides, Look()).rows["instead"].drop_nulls().to_list()
+    assert named == ["flash attention → bmm + softmax + bmm"]

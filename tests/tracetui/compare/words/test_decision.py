@@ -2,6 +2,7 @@
 
 import json
 
+import numpy as np
 import polars as pl
 import pytest
 
@@ -47,11 +48,13 @@ def test_step_kernels_and_gap_by_hand() -> None:
         ("gemm", 0.0, 0.0, False),
     ]
     first, kernels, carried, *_ = describe_decision(actual, Terms())
-    assert first.startswith("FASTER: decode step 500.0 µs → 450.0 µs per token, -50.00 µs (-10.0%; 95%: ")
+    assert first.startswith(
+        "FASTER: decode step 500.0 µs → 450.0 µs per token, -50.00 µs (-10.0%; 95% sure: "
+    )
     assert "2,000.0 → 2,222.2 tokens/s; p " in first
     assert kernels.startswith("undecided: decode kernels 400.0 µs → 410.0 µs per token")
     assert kernels.endswith(
-        "; equal runs differ by up to 6% (floor 2%); 11 more recordings per side would tell"
+        "; equal runs differ by up to ±6% (floor 2%); this is +2.5%; 11 more recordings per side would tell"
     )
     assert carried == "  carried by time between kernels -60.00 µs, norm +10.00 µs"
 
@@ -78,7 +81,9 @@ def test_phases_without_steps_have_their_totals() -> None:
 def test_one_run_a_side_says_on_what_its_verdict_rests() -> None:
     a, b = recording("a", noise=1), recording("b", noise=2, slow={"mlp.down": 4, "attn.q": 4, "norm": 4})
     line = describe_decision(compare_runs((a, b), Look()), Terms())[0]
-    assert line.startswith("SLOWER: decode step ") and line.endswith("if runs differ by 5%")
+    assert line.startswith("SLOWER: decode step ") and line.endswith(
+        "if equal runs differ by no more than ±15% (floor 5%)"
+    )
 
 
 def test_a_pair_beside_identical_runs_has_a_verdict_of_their_noise() -> None:
@@ -93,6 +98,37 @@ def test_a_pair_beside_identical_runs_has_a_verdict_of_their_noise() -> None:
         assert actual.phases.filter(what="step")["delta_ns"].to_list() == [pytest.approx(85_000)]
         word = {"~": "undecided", "slower": "SLOWER"}[verdict]
         assert describe_decision(actual, Terms())[0].startswith(f"{word}: decode step 500.0 µs → 585.0 µs")
+
+
+def test_an_undecided_change_stands_beside_the_change_that_would_be_shown() -> None:
+    """Of 2 and 2 runs (90, 100; 100, 110), Student's t of two degrees shows no less than 36 %."""
+    runs = [stepped(f * 6_000, f * 2_000, f * 2_000) for f in (90, 100, 100, 110)]
+    a, more_a, b, more_b = runs
+    actual = compare_runs(Sides((a, b), more_a=(more_a,), more_b=(more_b,)), Look())
+    logs = np.log([90, 100]), np.log([100, 110])
+    error = np.sqrt(sum(np.var(side, ddof=1) for side in logs) / 2)
+    needed = np.expm1(4.302653 * error)
+    assert describe_decision(actual, Terms())[0].count(
+        f"; 2 and 2 runs show a change from {needed:+.0%} on; this is +10.6%;"
+    )
+
+
+def test_a_change_that_no_row_has_is_carried_by_none() -> None:
+    """Each step is interrupted in another row: steps are longer, and the median of no row is."""
+
+    def interrupted(extra: int) -> Run:
+        rows = []
+        for step in range(30):
+            took = [100_000 + extra * (row == step % 3) for row in range(3)]
+            rows += [
+                {"name": f"k{i}", "dur": d, "step": step, "t": step * 10**6 + i, "lens": "wall"}
+                for i, d in enumerate(took)
+            ]
+        return made(rows, model="toy")
+
+    lines = describe_decision(compare_runs((interrupted(0), interrupted(50_000)), Look()), Terms())
+    assert "300.0 µs → 350.0 µs" in lines[0]
+    assert lines[1] == "  carried by no row: their medians changed by 0 ns of +50.00 µs"
 
 
 def test_repeats_without_a_gap_in_one_run_have_figures_and_no_verdict() -> None:
