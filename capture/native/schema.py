@@ -74,6 +74,7 @@ COLUMNS: Final = (
 
 TIME_COLUMNS: Final = ("t", "launch")  # instants on the run's clock
 PATH_SEPARATOR: Final = " / "
+MAX_PATH_DEPTH: Final = 64  # scopes; a text for each of 8,000 nested ones took 2.6 GB
 RECORDING_NAME: Final = "recording (tracetui)"  # of the recorder's own work, which is no work of the program
 PROFILE_MARK: Final = "profile"  # path of the marks at the begin and end of a profile of a server
 WINDOW_OP: Final = "window"  # op of a span without duration: rows of its lens were sampled in this step

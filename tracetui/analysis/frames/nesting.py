@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import numpy as np
 import polars as pl
 
-from capture.interval_nesting import NO_SCOPE, Ints, compute_self_times, find_enclosing_scopes
-from capture.native.schema import PATH_SEPARATOR
+from capture.interval_nesting import NO_SCOPE, Bools, Ints, compute_self_times, find_enclosing_scopes
+from capture.native.schema import MAX_PATH_DEPTH, PATH_SEPARATOR
 
 
 def sum_by_path(rows: pl.DataFrame, place: Sequence[str] = (), *, is_thread: bool = False) -> pl.DataFrame:
@@ -15,7 +15,8 @@ def sum_by_path(rows: pl.DataFrame, place: Sequence[str] = (), *, is_thread: boo
     `rows` have `t`, `dur`, `name`, `kernel` and perhaps `track`. A row belongs to the innermost span of its
     track that contains it; a kernel contains nothing, so kernels that overlap on a stream are siblings. On a
     thread every row may contain others, and `own_ns` is what each row takes itself; `span_ns` is 0. A kernel
-    in no span gets the scopes named by the columns of `place`, from the outermost.
+    in no span gets the scopes named by the columns of `place`, from the outermost. A path has at most
+    MAX_PATH_DEPTH scopes above its last name; spans deeper than that are left out.
     """
     track = pl.lit(0)
     if "track" in rows.columns:
@@ -27,8 +28,9 @@ def sum_by_path(rows: pl.DataFrame, place: Sequence[str] = (), *, is_thread: boo
     end = (rows["t"] + rows["dur"]).to_numpy()
     track_codes, start, kernel_rows = (rows[c].to_numpy() for c in ("on", "t", "kernel"))
     enclosing = find_enclosing_scopes(track_codes, start, end, is_thread | ~kernel_rows)
+    parents, is_deep = _limit_depth(enclosing)
     labels = rows["label"].to_numpy().astype(np.int64)
-    path_code, texts = _build_paths(enclosing, labels, rows.select("label", "name").unique())
+    path_code, texts = _build_paths(parents, labels, rows.select("label", "name").unique())
     kernel = pl.col("kernel")
     own_ns, span_ns = pl.col("dur").filter(kernel).sum(), pl.col("dur").filter(~kernel).sum()
     if is_thread:
@@ -39,6 +41,7 @@ def sum_by_path(rows: pl.DataFrame, place: Sequence[str] = (), *, is_thread: boo
     placement = [pl.when(is_free).then(pl.col(c)).alias(c) for c in place]
     sums = (
         rows.select("dur", "kernel", pl.col("^self_ns$"), *placement, code=pl.Series(path_code))
+        .filter(~pl.Series(is_deep) | kernel | is_thread)
         .group_by("code", *place)
         .agg(count=pl.len().cast(pl.Int64), own_ns=own_ns, span_ns=span_ns, has_kernel=kernel.any())
     )
@@ -58,6 +61,15 @@ def _compute_depths(enclosing: Ints) -> Ints:
         ancestor[remaining] = ancestor[ancestor[remaining]]
         remaining = remaining[ancestor[remaining] >= 0]
     return depth
+
+
+def _limit_depth(enclosing: Ints) -> tuple[Ints, Bools]:
+    """Return the innermost scope around each row that a path has room for, and which rows are deeper."""
+    is_deep = _compute_depths(enclosing) >= MAX_PATH_DEPTH
+    outer = np.where(is_deep, enclosing, np.arange(len(enclosing)))
+    while is_deep[outer].any():
+        outer = outer[outer]
+    return np.where(enclosing >= 0, outer[enclosing], NO_SCOPE), is_deep
 
 
 def _build_paths(enclosing: Ints, labels: Ints, names: pl.DataFrame) -> tuple[Ints, list[str]]:
