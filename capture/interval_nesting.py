@@ -9,6 +9,7 @@ Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
 NO_SCOPE: Final = -1
+_PLAIN_ROUNDS: Final = 64  # each a scope further out: fast for usual traces, 5 s for 30,000 nested scopes
 
 
 def compute_self_times(track: Ints, start: Ints, end: Ints, enclosing: Ints) -> Ints:
@@ -27,15 +28,31 @@ def compute_self_times(track: Ints, start: Ints, end: Ints, enclosing: Ints) -> 
     width = np.append(np.diff(times[bounds % len(times)]), 0)
     runs = np.searchsorted(starts, bounds, side="right") - 1  # the last that began; else one outside of it
     open_bounds = np.arange(len(bounds))
-    while open_bounds.size:
+    for _ in range(_PLAIN_ROUNDS):
+        if not open_bounds.size:
+            break
         row = runs[open_bounds]
         has_ended = (row >= 0) & (ends[row] <= bounds[open_bounds])
         open_bounds = open_bounds[has_ended]
         runs[open_bounds] = enclosing[runs[open_bounds]]
+    if open_bounds.size:
+        runs[open_bounds] = _climb(runs[open_bounds], ends, enclosing, bounds[open_bounds])
     is_taken = runs >= 0
     sums = np.zeros(len(start), dtype=np.int64)
     np.add.at(sums, runs[is_taken], width[is_taken])
     return sums
+
+
+def _climb(row: Ints, ends: Ints, enclosing: Ints, bounds: Ints) -> Ints:
+    """Return the first row around each that ends after its bound: steps by halves, for scopes nested deep."""
+    above = [enclosing]
+    while (above[-1] >= 0).any():
+        above.append(np.where(above[-1] >= 0, above[-1][above[-1]], NO_SCOPE))
+    for outer in reversed(above):
+        has_ended = (row >= 0) & (ends[row] <= bounds)
+        candidate = np.where(has_ended, outer[row], NO_SCOPE)
+        row = np.where((candidate >= 0) & (ends[candidate] <= bounds), candidate, row)
+    return np.where((row >= 0) & (ends[row] <= bounds), enclosing[row], row)
 
 
 def find_enclosing_scopes(track: Ints, start: Ints, end: Ints, is_scope: Bools) -> Ints:

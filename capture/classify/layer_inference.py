@@ -21,6 +21,7 @@ Ints = npt.NDArray[np.int64]
 Codes = npt.NDArray[np.integer]
 
 _MIN_MIXER_SHARE: Final = 0.25  # of the busiest stream's mixers, for a stream that runs layers
+_MAX_STREAMS: Final = 256  # the busiest; one takes 0.2 ms, and 60,000 lanes of one kernel 10 s
 _MIXER_CODES: Final = [ord(symbol) for symbol in MIXERS]
 _MIN_SIDE_FREQUENCY: Final = 0.2  # occurrences per layer of a name on a side stream, to belong to layers
 _SIDE_STREAM_ROLES: Final = {
@@ -103,8 +104,10 @@ def _find_layer_streams(kernels: KernelSequence, symbols: npt.NDArray[np.uint8])
     counts = np.bincount(codes[is_mixer], minlength=len(streams))
     if not counts.any():
         counts = np.bincount(codes, minlength=len(streams))
-    order = np.argsort(-counts, kind="stable").tolist()
-    return [np.flatnonzero(codes == code) for code in order if counts[code] > _MIN_MIXER_SHARE * counts.max()]
+    order = np.argsort(-counts, kind="stable")
+    rows_by_code = np.split(np.argsort(codes, kind="stable"), np.cumsum(np.bincount(codes))[:-1])
+    chosen = order[counts[order] > _MIN_MIXER_SHARE * counts.max()]
+    return [rows_by_code[code] for code in chosen[:_MAX_STREAMS].tolist()]
 
 
 def _infer_stream(

@@ -178,7 +178,7 @@ def load_user_rules() -> UserRules:
     return read_user_rules()
 
 
-@lru_cache(maxsize=1 << 15)
+@lru_cache(maxsize=1 << 16)
 def classify_name(name: str) -> Classification:
     """Classify a name by the user's rules, else by the built-in ones."""
     user_rules = load_user_rules()

@@ -39,7 +39,7 @@ from capture.native.line_types import (
     decode_line,
 )
 from capture.native.saved_tables import build_table
-from capture.native.schema import KINDS, SCHEMA_VERSION
+from capture.native.schema import KINDS, SCHEMA_VERSION, split_joined
 from capture.run import (
     DTYPES,
     Chunk,
@@ -268,7 +268,13 @@ class Assembler:
         try:
             record, unknown = decode_line(line)
         except BadLineError as e:
-            self._drop_records(e.id, str(e), 1, offset)
+            joined = split_joined(line)
+            if joined is None:
+                self._drop_records(e.id, str(e), 1, offset)
+                return
+            for part in joined:
+                self._add_line(part, offset)
+                offset += len(part)
             return
         if unknown:
             message = f"keys outside the schema, such as {', '.join(sorted(unknown)[:5])}"

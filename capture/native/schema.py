@@ -74,6 +74,7 @@ COLUMNS: Final = (
 
 TIME_COLUMNS: Final = ("t", "launch")  # instants on the run's clock
 PATH_SEPARATOR: Final = " / "
+MAX_PATH_DEPTH: Final = 64  # scopes; a text for each of 8,000 nested ones took 2.6 GB
 RECORDING_NAME: Final = "recording (tracetui)"  # of the recorder's own work, which is no work of the program
 PROFILE_MARK: Final = "profile"  # path of the marks at the begin and end of a profile of a server
 WINDOW_OP: Final = "window"  # op of a span without duration: rows of its lens were sampled in this step
@@ -81,6 +82,7 @@ WINDOW_OP: Final = "window"  # op of a span without duration: rows of its lens w
 _CRC: Final = b',"crc":"'
 _ENCODER: Final = json.JSONEncoder(separators=(",", ":"), allow_nan=False)
 _encode_text: Final = json.encoder.encode_basestring_ascii
+_RECORD_START: Final = b'{"kind":'
 _CRC_TAIL: Final = len(_CRC) + 8 + 2  # ,"crc":"xxxxxxxx"}
 
 
@@ -115,3 +117,18 @@ def is_intact(line: bytes) -> bool:
     if not tail.startswith(_CRC):
         return True
     return tail[len(_CRC) : -2] == b"%08x" % zlib.crc32(memoryview(line)[:-_CRC_TAIL])
+
+
+def split_joined(line: bytes) -> tuple[bytes, bytes] | None:
+    """Split a line that lacks its newline, or was torn, from the line of another writer behind it.
+
+    None unless the line ends with a sealed record that begins within it.
+    """
+    if not line.rstrip()[-_CRC_TAIL:].startswith(_CRC):
+        return None
+    at = line.find(_RECORD_START, 1)
+    while at > 0:
+        if is_intact(line[at:]):
+            return line[:at], line[at:]
+        at = line.find(_RECORD_START, at + 1)
+    return None

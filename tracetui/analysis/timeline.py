@@ -9,7 +9,6 @@ from msgspec import Struct
 from capture.run import Run
 from tracetui.analysis.frames.name_filter import find_matching_names, match_names
 from tracetui.analysis.frames.selection import filter_rows, select_existing
-from tracetui.analysis.frames.time_axis import measure_union
 from tracetui.analysis.time.device_time import compute_step_spans
 from tracetui.analysis.time.idle_gaps import find_track_gaps, with_cause_names
 from tracetui.analysis.time.steady import find_steady_state
@@ -231,20 +230,24 @@ def _place_slices(inside: pl.DataFrame, window: int) -> pl.DataFrame:
 
 def _with_lane_load(lanes: pl.DataFrame, slices: pl.DataFrame, low: int, high: int) -> pl.DataFrame:
     """Return the lanes with count and busy time of matching slices in the window."""
-    clipped = slices.filter("fits").select("lane", pl.col("t", "end").clip(low, high))
-    by_lane = {lane: of_lane for (lane,), of_lane in clipped.partition_by("lane", as_dict=True).items()}
-    loads = [_measure_lane(by_lane.get(i), high - low) for i in range(lanes.height)]
-    names = ("count", "busy_ns", "busy_share", "first_ns", "last_ns")
-    types = dict.fromkeys(names, pl.Int64) | {"busy_share": pl.Float64}
-    return pl.concat([lanes, pl.DataFrame(loads, schema=types, orient="row")], how="horizontal")
-
-
-def _measure_lane(slices: pl.DataFrame | None, window: int) -> tuple[object, ...]:
-    if slices is None:
-        return 0, 0, 0.0, None, None
-    slices = slices if slices["t"].is_sorted() else slices.sort("t")
-    busy = measure_union(slices["t"], slices["end"])
-    return slices.height, busy, busy / window, slices["t"].min(), slices["end"].max()
+    clipped = (
+        slices.lazy().filter("fits").select("lane", pl.col("t", "end").clip(low, high)).sort("lane", "t")
+    )
+    latest_end = pl.col("end").cum_max().shift(1).over("lane")  # of the slices that begin before
+    added = (pl.col("end") - pl.max_horizontal("t", latest_end)).clip(0)
+    loads = clipped.with_columns(added=added).group_by("lane").agg(
+        count=pl.len().cast(pl.Int64), busy_ns=pl.col("added").sum(), first_ns=pl.col("t").min(),
+        last_ns=pl.col("end").max(),
+    )  # fmt: skip
+    numbered = lanes.lazy().with_columns(number=pl.int_range(pl.len()).cast(slices.schema["lane"]))
+    joined = numbered.join(loads, left_on="number", right_on="lane", how="left", maintain_order="left")
+    busy = pl.col("count", "busy_ns").fill_null(0)
+    share = (pl.col("busy_ns") / (high - low)).alias("busy_share")
+    return (
+        joined.with_columns(busy)
+        .select(*lanes.columns, "count", "busy_ns", share, "first_ns", "last_ns")
+        .collect()
+    )
 
 
 def _sum_by_cell(slices: pl.DataFrame, low: int, high: int) -> pl.DataFrame:

@@ -149,8 +149,9 @@ def _select_visible_rows(
     """Return the visible rows: all from the top, or those around the cursor's row."""
     key = (at_cursor["lane"], at_cursor["row"]) if at_cursor else None
     at = next((i for i, r in enumerate(rows) if (r.lane, r.row_in_lane) == key), 0)
-    first = 0
-    while first < at and sum(heights[first : at + 1]) > room * 2 // 3 and sum(heights[first:]) > room:
+    first, to_cursor, to_end = 0, sum(heights[: at + 1]), sum(heights)
+    while first < at and to_cursor > room * 2 // 3 and to_end > room:
+        to_cursor, to_end = to_cursor - heights[first], to_end - heights[first]
         first += 1
     last, used = first, 0
     while last < len(rows) and used + heights[last] <= room:

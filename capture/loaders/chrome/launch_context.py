@@ -26,10 +26,11 @@ from capture.classify.operator_call import OperatorCall
 from capture.classify.operator_work import estimate_work
 from capture.classify.step_annotations import StepAnnotation
 from capture.dense_lookup import encode_dense, find_distinct, find_positions, find_rows
+from capture.import_log import Log
 from capture.loaders._json_document import decode_or_none
 from capture.loaders.chrome.trace_model import OPERATOR_CATEGORIES
 from capture.loaders.chrome.trace_steps import find_last_before
-from capture.native.schema import PATH_SEPARATOR
+from capture.native.schema import MAX_PATH_DEPTH, PATH_SEPARATOR
 
 LAUNCH_CONFIG_COLUMNS: Final = ("grid", "block", "registers", "shared", "occupancy")
 _SCHEMA: Final = {
@@ -176,21 +177,28 @@ def with_forward_passes(scopes: pl.DataFrame) -> pl.DataFrame:
     return pl.concat([scopes, passes.select(scopes.columns)])
 
 
-def with_paths(kernels: pl.DataFrame, scopes: pl.DataFrame) -> pl.DataFrame:
+def with_paths(kernels: pl.DataFrame, scopes: pl.DataFrame, log: Log | None = None) -> pl.DataFrame:
     """Add the path of the scopes that were open at (`host_t`, `host_thread`) of each kernel.
 
     Also adds the layer that the path names, and the op that it implies (`is_products_only`: for matrix
-    products only). `scopes` have name, t, dur and thread.
+    products only). `scopes` have name, t, dur and thread; `log` notes those too deep for a path.
     """
+    deep_count = 0
 
     def find_paths(of_thread: pl.DataFrame, times: pl.Series) -> list[pl.Series]:
-        changes, paths = _list_scope_changes(of_thread)
+        nonlocal deep_count
+        changes, paths, deep_scopes = _list_scope_changes(of_thread)
+        deep_count += deep_scopes
         codes = {path: code for code, path in enumerate(dict.fromkeys(paths))}
         code_series = pl.Series([codes[path] for path in paths], dtype=pl.UInt32)
         codes_at = code_series.gather(find_last_before(pl.Series(changes), times))
         return [column.gather(codes_at) for column in _build_path_columns(list(codes))]
 
-    return _add_by_thread(kernels, scopes, find_paths)
+    with_columns = _add_by_thread(kernels, scopes, find_paths)
+    if deep_count and log:
+        message = f"scopes nested deeper than {MAX_PATH_DEPTH}, left out of paths"
+        log.note("deep_scopes", message, count=deep_count)
+    return with_columns
 
 
 def with_lines(kernels: pl.DataFrame, functions: pl.DataFrame) -> pl.DataFrame:
@@ -241,29 +249,38 @@ def _find_module_layer(path: str | None) -> int | None:
     return int(match[1]) if match else None
 
 
-def _list_scope_changes(scopes: pl.DataFrame) -> tuple[list[int], list[str | None]]:
-    """List the times at which the innermost scope of one thread changes, and the path from then on."""
+def _list_scope_changes(scopes: pl.DataFrame) -> tuple[list[int], list[str | None], int]:
+    """List the times at which the path of one thread changes, and the path from then on.
+
+    A path ends at its MAX_PATH_DEPTH-th scope; also returns how many scopes are deeper.
+    """
     times: list[int] = []
     paths: list[str | None] = []
     ends: list[int] = []
     open_paths: list[str] = []
+    deep_count = 0
 
     def close_innermost() -> None:
-        times.append(ends.pop())
-        open_paths.pop()
-        paths.append(open_paths[-1] if open_paths else None)
+        end = ends.pop()
+        if len(ends) < MAX_PATH_DEPTH:
+            times.append(end)
+            open_paths.pop()
+            paths.append(open_paths[-1] if open_paths else None)
 
     ordered = scopes.sort("t", "dur", descending=[False, True])
     for name, t, dur in zip(*(ordered[c].to_list() for c in ("name", "t", "dur")), strict=True):
         while ends and ends[-1] <= t:
             close_innermost()
         ends.append(min(t + dur, ends[-1]) if ends else t + dur)
+        if len(ends) > MAX_PATH_DEPTH:
+            deep_count += 1
+            continue
         open_paths.append(open_paths[-1] + PATH_SEPARATOR + name if open_paths else name)
         times.append(t)
         paths.append(open_paths[-1])
     while ends:
         close_innermost()
-    return times, paths
+    return times, paths, deep_count
 
 
 def _find_innermost(functions: pl.DataFrame, times: pl.Series) -> pl.Series:

@@ -94,6 +94,9 @@ class _LaunchConfig(msgspec.Struct, gc=False, omit_defaults=True):
     occupancy: msgspec.Raw = msgspec.field(default=_NOTHING, name="est. achieved occupancy %")
 
 
+_LAUNCH_CONFIG_KEYS: Final = [f'"{key}"'.encode() for key in _LaunchConfig.__struct_encode_fields__]
+
+
 class _StepNumber(msgspec.Struct, gc=False):
     """The number of a step that JAX annotates."""
 
@@ -306,9 +309,10 @@ def _find_id(pattern: re.Pattern[bytes], event: TraceEvent, categories: Sequence
 def _encode_arguments(event: TraceEvent) -> str | None:
     """Encode an operator's operands or a kernel's launch configuration, without what varies by call."""
     args = bytes(event.args)
-    if event.cat in KERNEL_CATEGORIES and (b'"grid"' in args or b'"registers per' in args):
+    if event.cat in KERNEL_CATEGORIES and any(key in args for key in _LAUNCH_CONFIG_KEYS):
         config = decode_or_none(_LAUNCH_CONFIG_DECODER.decode, args)
-        return None if config is None else msgspec.json.encode(config).decode("utf-8", "replace")
+        is_empty = config is None or config == _LaunchConfig()
+        return None if is_empty else msgspec.json.encode(config).decode("utf-8", "replace")
     if event.cat not in OPERATOR_CATEGORIES or b'"Input Dims"' not in args:
         return None
     operands = decode_or_none(_OPERANDS_DECODER.decode, args)

@@ -233,7 +233,7 @@ def _attribute_to_launches(
         kernels = with_launch_config(with_launches(rows.with_columns(thread).filter(is_leaf), calls))
         if scopes.height:
             columns = (complete.labels[c].gather(scopes["label"]) for c in ("name", "thread"))
-            kernels = with_paths(kernels, with_forward_passes(scopes.select("t", "dur", *columns)))
+            kernels = with_paths(kernels, with_forward_passes(scopes.select("t", "dur", *columns)), log)
         kernels = _with_steps(with_lines(kernels, functions), "host_t", steps)
         kernels = _move_carried_over(kernels, complete.labels["device"])
         annotations = read_step_annotations(complete)

@@ -13,9 +13,8 @@ import polars as pl
 from capture.classify.name_rules import find_layer, find_phase
 from capture.import_log import Log
 from capture.loaders.nsys.backward_owner import reparent_backward_ops
-from capture.native.schema import PATH_SEPARATOR
+from capture.native.schema import MAX_PATH_DEPTH, PATH_SEPARATOR
 
-MAX_DEPTH: Final = 64
 OPEN_END_NS: Final = 1 << 62
 OTHER_THREAD: Final = "[launched from another thread]"
 
@@ -45,8 +44,8 @@ def build_scopes(ranges: pl.DataFrame, log: Log) -> NvtxScopes:
     nested, changes = _nest(ranges)
     if crossing_count := ranges.height - nested.height:
         log.note("nvtx_crossing", "NVTX ranges that cross others, left out of paths", count=crossing_count)
-    if deep_count := nested.filter(pl.col("depth") >= MAX_DEPTH).height:
-        message = f"NVTX ranges nested deeper than {MAX_DEPTH}, left out of paths"
+    if deep_count := nested.filter(pl.col("depth") >= MAX_PATH_DEPTH).height:
+        message = f"NVTX ranges nested deeper than {MAX_PATH_DEPTH}, left out of paths"
         log.note("nvtx_deep", message, count=deep_count)
     main_threads = _find_main_threads(ranges)
     ranges_with_paths = _build_paths(_number_steps(nested))
@@ -133,7 +132,7 @@ def _build_paths(ranges: pl.DataFrame) -> pl.DataFrame:
     """Build paths and steps level by level, from the outermost ranges inwards."""
     parents = pl.DataFrame(schema={"parent": pl.Int64, "parent_path": pl.String, "outer_step": pl.Int64})
     levels = []
-    for depth in range(MAX_DEPTH):
+    for depth in range(MAX_PATH_DEPTH):
         level = ranges.filter(pl.col("depth") == depth)
         if level.is_empty():
             break

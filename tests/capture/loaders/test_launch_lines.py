@@ -181,4 +181,4 @@ def test_the_innermost_frame_at_any_moment(seed: int) -> None:
 
 def test_a_scope_that_ends_as_the_next_begins_does_not_hold_it() -> None:
     scopes = pl.DataFrame({"name": ["a", "b"], "t": [0, 10], "dur": [10, 10]})
-    assert _list_scope_changes(scopes) == ([0, 10, 10, 20], ["a", None, "b", None])
+    assert _list_scope_changes(scopes) == ([0, 10, 10, 20], ["a", None, "b", None], 0)

@@ -129,6 +129,36 @@ def test_a_disk_that_fills_up_in_the_last_write_is_told(
     assert emitter.unwritten == f"{OPS} events could not be written: no space left on device"
 
 
+@pytest.mark.parametrize("missing", [1, 20])
+def test_another_writer_behind_a_line_without_its_newline_loses_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, missing: int
+) -> None:
+    """The line of the first writer lacks its newline, or more; the other does not know that and goes on."""
+    path = tmp_path / "out.jsonl"
+    first, other = Emitter(path, writer=1), Emitter(path, writer=2)
+    first.run("mine", id="one")
+    other.mark("before")
+    for emitter in (first, other):
+        emitter.flush()
+    first.mark("cut")
+    with monkeypatch.context() as patched:
+        dry = Emitter(tmp_path / "dry.jsonl", writer=1)
+        dry.mark("cut")
+        dry.flush()
+        patched.setattr(
+            capture.native.emit.os, "write", Disk((tmp_path / "dry.jsonl").stat().st_size - missing)
+        )
+        first.flush()
+    other.mark("behind")
+    other.flush()
+    first.mark("later")
+    for emitter in (first, other):
+        emitter.end()
+    run = read(path)
+    assert sorted(text(run)) == ["before", "behind", "cut", "later"]
+    assert run.log.dropped == (missing > 1)  # the torn piece, of which the whole comes later
+
+
 def check_after_full_disk(run: Run, lost: int, *, lossy: bool) -> None:
     kernels = run.events.filter(kind="kernel")
     assert kernels.height + lost == 10 * OPS and (lost > 0) == lossy

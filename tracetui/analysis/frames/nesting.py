@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import numpy as np
 import polars as pl
 
-from capture.interval_nesting import NO_SCOPE, Ints, compute_self_times, find_enclosing_scopes
-from capture.native.schema import PATH_SEPARATOR
+from capture.interval_nesting import NO_SCOPE, Bools, Ints, compute_self_times, find_enclosing_scopes
+from capture.native.schema import MAX_PATH_DEPTH, PATH_SEPARATOR
 
 
 def sum_by_path(rows: pl.DataFrame, place: Sequence[str] = (), *, is_thread: bool = False) -> pl.DataFrame:
@@ -15,7 +15,8 @@ def sum_by_path(rows: pl.DataFrame, place: Sequence[str] = (), *, is_thread: boo
     `rows` have `t`, `dur`, `name`, `kernel` and perhaps `track`. A row belongs to the innermost span of its
     track that contains it; a kernel contains nothing, so kernels that overlap on a stream are siblings. On a
     thread every row may contain others, and `own_ns` is what each row takes itself; `span_ns` is 0. A kernel
-    in no span gets the scopes named by the columns of `place`, from the outermost.
+    in no span gets the scopes named by the columns of `place`, from the outermost. A path has at most
+    MAX_PATH_DEPTH scopes above its last name; spans deeper than that are left out.
     """
     track = pl.lit(0)
     if "track" in rows.columns:
@@ -27,8 +28,9 @@ def sum_by_path(rows: pl.DataFrame, place: Sequence[str] = (), *, is_thread: boo
     end = (rows["t"] + rows["dur"]).to_numpy()
     track_codes, start, kernel_rows = (rows[c].to_numpy() for c in ("on", "t", "kernel"))
     enclosing = find_enclosing_scopes(track_codes, start, end, is_thread | ~kernel_rows)
+    parents, is_deep = _limit_depth(enclosing)
     labels = rows["label"].to_numpy().astype(np.int64)
-    path_code, texts = _build_paths(enclosing, labels, rows.select("label", "name").unique())
+    path_code, texts = _build_paths(parents, labels, rows.select("label", "name").unique())
     kernel = pl.col("kernel")
     own_ns, span_ns = pl.col("dur").filter(kernel).sum(), pl.col("dur").filter(~kernel).sum()
     if is_thread:
@@ -39,6 +41,7 @@ def sum_by_path(rows: pl.DataFrame, place: Sequence[str] = (), *, is_thread: boo
     placement = [pl.when(is_free).then(pl.col(c)).alias(c) for c in place]
     sums = (
         rows.select("dur", "kernel", pl.col("^self_ns$"), *placement, code=pl.Series(path_code))
+        .filter(~pl.Series(is_deep) | kernel | is_thread)
         .group_by("code", *place)
         .agg(count=pl.len().cast(pl.Int64), own_ns=own_ns, span_ns=span_ns, has_kernel=kernel.any())
     )
@@ -58,6 +61,15 @@ def _compute_depths(enclosing: Ints) -> Ints:
         ancestor[remaining] = ancestor[ancestor[remaining]]
         remaining = remaining[ancestor[remaining] >= 0]
     return depth
+
+
+def _limit_depth(enclosing: Ints) -> tuple[Ints, Bools]:
+    """Return the innermost scope around each row that a path has room for, and which rows are deeper."""
+    is_deep = _compute_depths(enclosing) >= MAX_PATH_DEPTH
+    outer = np.where(is_deep, enclosing, np.arange(len(enclosing)))
+    while is_deep[outer].any():
+        outer = outer[outer]
+    return np.where(enclosing >= 0, outer[enclosing], NO_SCOPE), is_deep
 
 
 def _build_paths(enclosing: Ints, labels: Ints, names: pl.DataFrame) -> tuple[Ints, list[str]]:
@@ -102,22 +114,26 @@ def stack_short(start: Ints, end: Ints, row: Ints, times: Ints, nests: bool) -> 
 
     With `nests` it is the row below everything open then, otherwise the first free row.
     """
-    if not len(start):
-        return np.zeros(len(times), dtype=np.int64)
-    bounds = np.unique(np.concatenate((start, end)))
-    depth = int(row.max()) + 1
-    is_taken = np.zeros((depth, len(bounds)), dtype=bool)
-    for level in range(depth):
-        on_level = np.flatnonzero(row == level)
-        latest = np.searchsorted(start[on_level], bounds, side="right") - 1
-        is_taken[level] = (latest >= 0) & (end[on_level][latest] > bounds)
-    if nests:
-        levels = np.where(is_taken.any(axis=0), depth - np.argmax(is_taken[::-1], axis=0), 0)
-    else:
-        levels = np.where(is_taken.all(axis=0), depth, np.argmin(is_taken, axis=0))
-    bound = np.searchsorted(bounds, times, side="right") - 1
-    rows: Ints = np.where(bound >= 0, levels[bound], 0).astype(np.int64)
+    rows = np.full(len(times), 0 if nests or not len(row) else int(row.max()) + 1, dtype=np.int64)
+    pending = np.arange(len(times)) if len(row) else np.zeros(0, dtype=np.int64)
+    levels = list(enumerate(_split_by(row)))
+    for level, on_level in reversed(levels) if nests else levels:
+        if not pending.size:
+            break
+        at = times[pending]
+        latest = np.searchsorted(start[on_level], at, side="right") - 1
+        is_taken = (latest >= 0) & (end[on_level][latest] > at)
+        is_placed = is_taken if nests else ~is_taken
+        rows[pending[is_placed]] = level + 1 if nests else level
+        pending = pending[~is_placed]
     return rows
+
+
+def _split_by(codes: Ints) -> list[Ints]:
+    """Return the places of each code from 0 to the largest, in their order."""
+    return (
+        np.split(np.argsort(codes, kind="stable"), np.cumsum(np.bincount(codes))[:-1]) if len(codes) else []
+    )
 
 
 def stack_slices(slices: pl.DataFrame, is_wide: pl.Series) -> pl.Series:
@@ -125,14 +141,16 @@ def stack_slices(slices: pl.DataFrame, is_wide: pl.Series) -> pl.Series:
 
     Slices that are `wide` are placed one by one; no other slice may contain one of them.
     """
-    frame = slices.select("lane", "t", "end", "nests").with_columns(wide=is_wide).with_row_index("place")
     row = np.zeros(slices.height, dtype=np.int64)
-    for of_lane in frame.partition_by("lane"):
-        nests = bool(of_lane["nests"][0])
-        wide_slices = of_lane.filter("wide").sort("t", "end", descending=[False, True], maintain_order=True)
-        start, end = wide_slices["t"].to_numpy(), wide_slices["end"].to_numpy()
-        wide_rows = stack_nested(start, end, nests)
-        row[wide_slices["place"].to_numpy()] = wide_rows
-        short = of_lane.filter(~pl.col("wide"))
-        row[short["place"].to_numpy()] = stack_short(start, end, wide_rows, short["t"].to_numpy(), nests)
+    t, end, nests, wide = (c.to_numpy() for c in (slices["t"], slices["end"], slices["nests"], is_wide))
+    order = np.lexsort((-end, t))
+    lanes = slices["lane"].rank("dense").to_numpy().astype(np.int64)[order] - 1
+    for of_lane in _split_by(lanes):
+        if len(of_lane) == 1:
+            continue  # alone in row 0
+        places = order[of_lane]
+        is_nest = bool(nests[places[0]])
+        wide_places, short = places[wide[places]], places[~wide[places]]
+        row[wide_places] = stack_nested(t[wide_places], end[wide_places], is_nest)
+        row[short] = stack_short(t[wide_places], end[wide_places], row[wide_places], t[short], is_nest)
     return pl.Series("row", row, dtype=pl.Int32)
