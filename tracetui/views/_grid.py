@@ -206,3 +206,13 @@ def find_cell_focus(answer: Answer, look: Look, weight: str) -> Focus:
     grid = build_grid(answer, look, weight)
     row, column = grid.rows[grid.row_index], grid.columns[grid.column_index]
     return (grid.row_name, row), (grid.column_name, column)
+
+
+def find_cell(answer: Answer, values: Mapping[str, Any], weight: str) -> tuple[int, int] | None:
+    """Return the indices of the cell with these values of row and column, None if there is none."""
+    if answer.rows.is_empty():
+        return None
+    grid = build_grid(answer, Look(), weight)
+    row, column = ([*map(str, of)] for of in (grid.rows, grid.columns))
+    at = str(values.get(grid.row_name)), str(values.get(grid.column_name))
+    return (row.index(at[0]), column.index(at[1])) if at[0] in row and at[1] in column else None

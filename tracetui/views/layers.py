@@ -123,4 +123,5 @@ VIEW = View(
     ),
     default_group="op",
     find_focus=partial(_grid.find_cell_focus, weight=_WEIGHT),
+    find_cell=partial(_grid.find_cell, weight=_WEIGHT),
 )
