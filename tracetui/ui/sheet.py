@@ -19,6 +19,7 @@ from tracetui.glyphs import (
     count_cells,
     fit_cells,
     fit_sentence,
+    has_shape,
     is_sentence,
 )
 from tracetui.look import Look
@@ -233,6 +234,7 @@ def measure_sheet(
     naming = next((c for c in (label_column, *key, *rows.columns) if c in rows.columns), None)
     order = [naming, *(c for c in rows.columns if c != naming)] if naming else []
     display_names = select_display_names(rows, names)
+    order = [c for c in order if has_shape(rows[c])]
     columns = tuple(s for c in order for s in _measure_columns(rows[c], c == naming, style, display_names))
     rank = _rank_columns(rows, [c.name for c in columns], importance)
     keys = tuple(k for k in key if k in rows.columns)
