@@ -54,7 +54,7 @@ class CursorController(Controller):
         picture = self._workspace.picture
         row, column = self._workspace.session.look.cursor
         last = max(0, picture.answer.rows.height - 1) if picture is not None else 0
-        cursor = max(0, min(last, row + rows)), max(0, column + columns)
+        cursor = max(0, min(last, row + rows)), max(-1, column + columns)  # -1: the heading of a row
         if cursor == (row, column):
             self._renderer.main_screen.drawing.scroll_lines(rows)
         else:
