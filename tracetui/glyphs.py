@@ -51,8 +51,8 @@ def _draw_levels(cells: Sequence[float | None], scale: tuple[float, float], asci
     """Draw cells between the ends of a scale; one without length, at its end, is drawn level."""
     marks, (low, high) = ASCII_BLOCKS if ascii else BLOCKS, scale
     if low == high:
-        level, usual = "-" if ascii else "─", OUTLIER_RATIO * high
-        return "".join(" " if v is None else marks[-1] if v > usual else level for v in cells)
+        level, most = "-" if ascii else "─", OUTLIER_RATIO * high
+        return "".join(" " if v is None else marks[-1] if v > most else level for v in cells)
     return "".join(" " if v is None else marks[_find_level(v - low, high - low, len(marks))] for v in cells)
 
 

@@ -232,9 +232,8 @@ def measure_sheet(
     `names` are the display names of the runs.
     """
     naming = next((c for c in (label_column, *key, *rows.columns) if c in rows.columns), None)
-    order = [naming, *(c for c in rows.columns if c != naming)] if naming else []
+    order = [c for c in dict.fromkeys((naming, *rows.columns)) if c is not None and has_shape(rows[c])]
     display_names = select_display_names(rows, names)
-    order = [c for c in order if has_shape(rows[c])]
     columns = tuple(s for c in order for s in _measure_columns(rows[c], c == naming, style, display_names))
     rank = _rank_columns(rows, [c.name for c in columns], importance)
     keys = tuple(k for k in key if k in rows.columns)

@@ -115,16 +115,14 @@ def draw_grid(
 ) -> list[Line]:
     """Draw a heading, a cell per change, `lead`, the legends and the cursor's line.
 
-    `categories` maps columns to the category whose colour their heading has. Odd cells have a mark; cells
-    that are small have no colour.
+    `categories` maps columns to the category whose colour their heading has. Odd cells have a mark, small
+    ones no colour.
     """
-    columns, width = grid.select_columns(size), grid.cell_width(size)
-    row_at_cursor, on_heading = grid.rows[grid.row_index], grid.is_on_heading
-    cursor = row_at_cursor, None if on_heading else grid.columns[grid.column_index]
+    columns, width, on_heading = grid.select_columns(size), grid.cell_width(size), grid.is_on_heading
+    cursor = grid.rows[grid.row_index], grid.columns[grid.column_index]
 
     def draw_cell(row: Any, column: Any) -> Span:
-        cell = grid.cells.get((row, column))
-        span = Span(" " * width)
+        cell, span = grid.cells.get((row, column)), Span(" " * width)
         if cell is not None and (percent := find_change_pct(cell)) is not None:
             mark, least = "!" if cell.get("odd") else " ", scale.min_number_pct
             span = draw_change(percent, width, scale.bounds_pct, least, ascii=size.ascii, mark=mark)
@@ -132,23 +130,29 @@ def draw_grid(
                 span = span._replace(style=glyphs.select_change_style(0, scale.bounds_pct))
         return span._replace(style="cursor") if (row, column) == cursor and not on_heading else span
 
-    head = ink.make_line(
-        (f"{grid.row_name:<{HEAD_CELLS}}"[:HEAD_CELLS], "title"),
-        *_draw_headings(columns, width, size, categories),
-    )
+    label = f"{grid.row_name:<{HEAD_CELLS}}"[:HEAD_CELLS]
+    head = ink.make_line((label, "title"), *_draw_headings(columns, width, size, categories))
     legend = draw_legend_below(categories.values(), size)
     changes = draw_change_legend(scale.bounds_pct, scale.same, width, size, scale.reference)
     foot = [*(lead if any(lead) or not legend else ()), *legend, changes, cursor_line]
-    rows = grid.select_rows(size.height - 1 - len(foot))
-    if _describe_cut(grid, rows, columns):
-        rows = grid.select_rows(size.height - 2 - len(foot))
-        foot.insert(0, ink.make_line((_describe_cut(grid, rows, columns), "dim")))
-    body = []
-    for row in rows:
-        tone = "cursor" if on_heading and row == row_at_cursor else "dim"
-        heading = (f"{row!s:>{HEAD_CELLS - 1}} ", tone)
-        body.append(ink.make_line(heading, *(draw_cell(row, at) for at in columns)))
+    rows, foot = _fit_rows(grid, columns, foot, size.height)
+    tones = ["cursor" if on_heading and row == cursor[0] else "dim" for row in rows]
+    body = [
+        ink.make_line((f"{row!s:>{HEAD_CELLS - 1}} ", tone), *(draw_cell(row, at) for at in columns))
+        for row, tone in zip(rows, tones, strict=True)
+    ]
     return ink.clip_lines([head, *body, *foot], size)
+
+
+def _fit_rows(
+    grid: Grid, columns: Sequence[Any], foot: list[Line], height: int
+) -> tuple[Sequence[Any], list[Line]]:
+    """Return the rows that fit between the head and the foot, and the foot with what is out of sight."""
+    rows = grid.select_rows(height - 1 - len(foot))
+    if _describe_cut(grid, rows, columns):
+        rows = grid.select_rows(height - 2 - len(foot))
+        foot = [ink.make_line((_describe_cut(grid, rows, columns), "dim")), *foot]
+    return rows, foot
 
 
 def _describe_cut(grid: Grid, rows: Sequence[Any], columns: Sequence[Any]) -> str:
