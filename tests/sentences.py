@@ -33,6 +33,11 @@ PATTERNS: Final = {
     r"\b(nothing|none) asked\b": "no work requested",
     r"\bas its maker states\b": "stated by",
     r"\b(1|one) (steps|launches|kernels|rows|files|runs)\b": "singular",
+    r"\bcover the same time and are not added\b": "overlap and are left out",
+    r"\bless work than fits\b|\btakes less than the\b": "too little work",
+    r"\bwould tell\b": "to decide",
+    r"\b(tokens/s|figures) (are|refer to) (of|the)\b": "use",
+    r"\b\d{3},\d{3} GFLOP/s": "TFLOP/s",
     r"\s{2,}(?=\S)": "one space",
 }
 LEADING_SPACES: Final = re.compile(r"^\s*")

@@ -19,6 +19,10 @@ from tracetui.views.fix import ADVICE_BY_CAUSE
         "`doctor` says of the scanner which",
         "there is nothing further in",
         "1 steps",
+        "wall times; host times cover the same time and are not added",
+        "31 more recordings per side would tell",
+        "tokens/s are of the 10.45 ms that the device took",
+        "roof: 708,000 GFLOP/s",
     ],
 )
 def test_find_faults_of_a_sentence_that_reviewers_stumbled_over_names_one(sentence: str) -> None:

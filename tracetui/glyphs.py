@@ -6,9 +6,10 @@ tables of Unicode are those of `rich`, which Textual draws with.
 
 import math
 from collections.abc import Iterable, Sequence
-from itertools import islice
+from itertools import islice, pairwise
 from typing import Final
 
+import polars as pl
 from rich.cells import cell_len, split_graphemes
 
 from capture.clean_text import shorten_middle
@@ -18,6 +19,8 @@ BLOCKS: Final = "▁▂▃▄▅▆▇█"
 ASCII_BLOCKS: Final = "_.-~=+*#"
 OUTLIER_RATIO: Final = 3  # to the median, above which a value is an outlier
 VALUES_PER_OUTLIER: Final = 8  # one outlier per 8 values does not change the scale
+FLAT_MOST_RANGE: Final = 0.25  # of the largest value: noise of a larger range is drawn as it is
+SCALE_MOST_HALVES: Final = 4  # a scale spans at least a sixteenth of its end
 CHANGE_BOUNDS_PCT: Final = (2.0, 5.0, 20.0)  # bounds of small, medium and large changes
 CHANGE_SIGNS: Final = ("▼▼▼", "▼▼", "▼", "·", "▲", "▲▲", "▲▲▲")
 ASCII_CHANGE_SIGNS: Final = ("---", "--", "-", ".", "+", "++", "+++")
@@ -34,11 +37,58 @@ _MAX_NAMES: Final = 4096  # shortened per answer; later rows are negligible
 def draw_sparkline(
     values: Sequence[float | None], width: int, ascii: bool = False, top: float | None = None
 ) -> str:
-    """Draw a series as block characters, from zero to `top` (default: its maximum); None is a blank."""
-    marks = ASCII_BLOCKS if ascii else BLOCKS
+    """Draw a series as block characters; None is a blank, and one value has no shape.
+
+    The scale is from zero to `top`, or that of `find_scale`; a series that is flat within its noise is level.
+    """
     cells = average_into_cells(values, width)
-    top = max((v for v in cells if v is not None), default=0.0) if top is None else top
-    return "".join(" " if v is None else marks[_find_level(v, top, len(marks))] for v in cells)
+    if top is not None:
+        return _draw_levels(cells, (0.0, top), ascii)
+    return _draw_levels(cells, find_scale(cells), ascii) if len(values) > 1 else ""
+
+
+def _draw_levels(cells: Sequence[float | None], scale: tuple[float, float], ascii: bool) -> str:
+    """Draw cells between the ends of a scale; one without length, at its end, is drawn level."""
+    marks, (low, high) = ASCII_BLOCKS if ascii else BLOCKS, scale
+    if low == high:
+        level, most = "-" if ascii else "─", OUTLIER_RATIO * high
+        return "".join(" " if v is None else marks[-1] if v > most else level for v in cells)
+    return "".join(" " if v is None else marks[_find_level(v - low, high - low, len(marks))] for v in cells)
+
+
+def find_scale(values: Sequence[float | None]) -> tuple[float, float]:
+    """Return the ends of the scale of a series, ignoring a few outliers; both are equal if it is flat.
+
+    It starts at zero, or at the last of 1/2, 3/4, 7/8 … of its end below all values, so that a growing series
+    rarely changes it. Flat is a series of a small range whose neighbours differ as much as any two values:
+    of 16 cells of noise 99 % are level, of lines that rise by 4 of its deviations 30 %.
+    """
+    top = _find_scale_top(values)
+    inliers = [v for v in values if v is not None and v <= top]
+    least = min(inliers, default=top)
+    if top - least <= FLAT_MOST_RANGE * top and _is_without_order(inliers):
+        return top, top
+    bottom = 0.0
+    for _ in range(SCALE_MOST_HALVES):
+        if least < (bottom + top) / 2:
+            break
+        bottom = (bottom + top) / 2
+    return bottom, top
+
+
+def _is_without_order(values: Sequence[float]) -> bool:
+    """Whether neighbours differ as much as in noise: by the ratio of von Neumann, which is 2 for noise."""
+    if len(values) < 2:
+        return True
+    mean = math.fsum(values) / len(values)
+    spread = math.fsum((v - mean) ** 2 for v in values) / len(values)
+    steps = [(b - a) ** 2 for a, b in pairwise(values)]
+    return math.fsum(steps) / len(steps) >= spread
+
+
+def has_shape(values: pl.Series) -> bool:
+    """Whether a column can be drawn: of lists, one has to have more than one value."""
+    return not isinstance(values.dtype, pl.List) or int(values.list.len().max() or 0) > 1  # type: ignore[arg-type]
 
 
 def draw_bar(fraction: float, width: int, ascii: bool = False) -> str:
@@ -115,7 +165,7 @@ def draw_stable_sparkline(values: Sequence[float | None], width: int, ascii: boo
         size *= 2
     cells = [_compute_mean(values[i : i + size]) for i in range(0, len(values), size)]
     complete = cells[:-1] or cells  # the last cell may not be complete yet
-    return draw_sparkline(cells, width, ascii, _find_scale_top(complete))
+    return _draw_levels(cells, find_scale(complete), ascii) if len(values) > 1 else ""
 
 
 def _find_scale_top(values: Sequence[float | None]) -> float:

@@ -288,7 +288,7 @@ def _describe_attribution(replays: pl.DataFrame, launches: pl.DataFrame, matches
     graphs = list({id(match.graph): _describe_graph(match.graph) for match in matches}.values())
     more = f" and {len(graphs) - _MAX_NAMED_GRAPHS} more" if len(graphs) > _MAX_NAMED_GRAPHS else ""
     captures = ", ".join(graphs[:_MAX_NAMED_GRAPHS]) + more
-    return f"ops and shapes of replayed graphs are from their capture ({captures}; {share}{no_shapes})"
+    return f"ops and shapes are from captures of graphs: {share}{no_shapes} ({captures})"
 
 
 def _describe_graph(graph: CapturedGraph) -> str:

@@ -122,7 +122,7 @@ def test_measuring_keeps_what_the_next_run_and_the_next_doctor_find(tmp_path: Pa
             {"roof": HERE.as_meta(), "dtype": "bfloat16"},
             "34.04 GB/s, 193.2 GFLOP/s in bf16, measured 2026-01-02",
         ),
-        ({"device": "NVIDIA L4"}, "300.0 GB/s, 121,000 GFLOP/s, stated by NVIDIA"),
+        ({"device": "NVIDIA L4"}, "300.0 GB/s, 121 TFLOP/s, stated by NVIDIA"),
         ({"device": "an abacus"}, "unknown for its device"),
     ],
 )

@@ -13,6 +13,7 @@ from tracetui.analysis.time.step_table import build_step_facts
 from tracetui.look import Look
 
 BINS: Final = 10
+TAIL_QUANTILE: Final = 0.99  # beyond it, launches share a bin if they take half of the range
 WIDE_RANGE: Final = 50  # largest over smallest, above which bins have equal ratios instead of widths
 COLUMNS: Final = ("name", "step", "layer", "phase", "op", "count", "track", "path", "shape")
 _CONFIG_NAMES: Final = {
@@ -58,13 +59,19 @@ def group_launch_configs(launches: pl.DataFrame) -> pl.DataFrame:
 
 
 def compute_histogram(durations: pl.Series) -> pl.DataFrame:
-    """Return low_ns, high_ns and count; each duration counts once, the last bin includes its upper edge."""
+    """Return low_ns, high_ns and count; each duration counts once, the last bin includes its upper edge.
+
+    A few launches far out share the last bin, or bins have equal ratios.
+    """
     values = durations.drop_nulls()
     schema = dict.fromkeys(("low_ns", "high_ns", "count"), pl.Int64)
     if values.is_empty():
         return pl.DataFrame(schema=schema)
     low, high = pl.DataFrame({"v": values}).select(low=pl.col("v").min(), high=pl.col("v").max()).row(0)
+    tail = int(values.quantile(TAIL_QUANTILE, "higher") or high)
     edges = _compute_edges(low, high)
+    if 0 < tail - low < (high - low) / 2 and (low <= 0 or high / low <= WIDE_RANGE):
+        edges = [*_compute_edges(low, tail), high]
     inner = pl.Series(edges[1:-1], dtype=pl.Int64)
     bins = inner.search_sorted(values, side="right") if inner.len() else pl.zeros(values.len(), eager=True)
     count_by_bin = dict(bins.value_counts().iter_rows())

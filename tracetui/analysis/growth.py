@@ -256,15 +256,15 @@ def describe_growing_rows(fitted: Growth) -> list[str]:
     return [_describe_growth(fitted, row) + _describe_crossing(fitted, row) for row in rows]
 
 
-def describe_main_growth(run: Run) -> str | None:
-    """Describe the op that grows most, by the law that its view fits; None if none does that matters."""
+def describe_main_growth(run: Run) -> tuple[str, str] | None:
+    """Return the op that grows most, and its growth in words by the law of its view; None if none matters."""
     fitted = compute_growth(run, Look(), "op")
     shares = dict(fitted.rows.select("op", "share_last").iter_rows())
     for row in _select_rising(fitted).iter_rows(named=True):
         before = row["intercept"] + row["slope"] * row["first"]
         is_heavy = (shares.get(row["row"]) or 0) >= HEAVY_MIN_SHARE
         if row["row"] is not None and is_heavy and row["rise"] >= GROWTH_MIN_SHARE * before:
-            return _describe_growth(fitted, row)
+            return row["row"], _describe_growth(fitted, row)
     return None
 
 

@@ -232,10 +232,11 @@ def _find_largest_item(ledger: Ledger | None) -> KeyFact | None:
 
 
 class Suggestion(NamedTuple):
-    """A view, and what it shows."""
+    """A view, what it shows, and the columns and values of the row that this is about."""
 
     view: str
     text: str
+    row: tuple[tuple[str, str | int], ...] = ()
 
 
 def suggest_views(run: Run) -> list[Suggestion]:
@@ -248,7 +249,7 @@ def _iter_suggestions(run: Run) -> Iterator[Suggestion]:
         return
     facts = {fact.name: fact.text for fact in find_key_facts(run)}
     if "lever" in facts:
-        yield Suggestion("fix", facts["lever"])
+        yield Suggestion("fix", facts["lever"], _name_largest_item(run))
         yield from _suggest_odd_layer(run)
     yield from _suggest_late_rank(run)
     yield from _suggest_growth(run)
@@ -256,6 +257,13 @@ def _iter_suggestions(run: Run) -> Iterator[Suggestion]:
         yield Suggestion("import", f"{run.log.dropped:,} of {run.log.read:,} records could not be read")
     yield from _suggest_idle(run)
     yield from _suggest_largest(run)
+
+
+def _name_largest_item(run: Run) -> tuple[tuple[str, str | int], ...]:
+    """Return the columns that name the item with the most to recover."""
+    ledger = compute_ledger(run, Look())
+    first = {} if ledger is None else ledger.items.row(0, named=True)
+    return tuple((column, first[column]) for column in ("op", "cause") if first)
 
 
 def _suggest_late_rank(run: Run) -> Iterator[Suggestion]:
@@ -268,7 +276,8 @@ def _suggest_late_rank(run: Run) -> Iterator[Suggestion]:
     late = ranks.compute_rank_table(times, Look()).filter(pl.col("verdict") == "slower")
     for row in late.sort("behind_ns", descending=True).head(1).iter_rows(named=True):
         behind = f"{units.format_duration(row['behind_ns'])} ({units.format_share(row['behind_share'])})"
-        yield Suggestion("ranks", f"rank {row['rank']} is late: {behind} behind the others per step")
+        text = f"rank {row['rank']} is late: {behind} behind the others per step"
+        yield Suggestion("ranks", text, (("rank", row["rank"]),))
 
 
 def _suggest_odd_layer(run: Run) -> Iterator[Suggestion]:
@@ -283,7 +292,7 @@ def _suggest_odd_layer(run: Run) -> Iterator[Suggestion]:
             units.format_duration(worst[c] / ledger.steps) for c in ("odd_ns", "usual_ns")
         )
         text = f"layer {worst['odd']} loses {odd_text} in {worst['op']}, other layers {usual_text}"
-        yield Suggestion("layers", text)
+        yield Suggestion("layers", text, (("layer", worst["odd"]), ("op", worst["op"])))
 
 
 def _suggest_growth(run: Run) -> Iterator[Suggestion]:
@@ -291,8 +300,8 @@ def _suggest_growth(run: Run) -> Iterator[Suggestion]:
     decode_steps = build_step_facts(run).filter(pl.col("phase") == "decode")
     if decode_steps.height < MIN_GROWTH_STEPS or not run.has("op") or (decode_steps["steps"] > 1).any():
         return
-    if text := growth.describe_main_growth(run):
-        yield Suggestion("growth", text)
+    if (main := growth.describe_main_growth(run)) is not None:
+        yield Suggestion("growth", main[1], (("op", main[0]),))
 
 
 def _suggest_idle(run: Run) -> Iterator[Suggestion]:
@@ -312,4 +321,4 @@ def _suggest_largest(run: Run) -> Iterator[Suggestion]:
         if name is not None and share is not None:
             short = format_name(str(name), map_kernel_names([run]))
             text = f"{short} takes {units.format_share(share)} of the time"
-            yield Suggestion("kernels", text)
+            yield Suggestion("kernels", text, (("name", str(name)),))

@@ -201,7 +201,7 @@ def note_roof(run: Run, table: pl.DataFrame) -> list[str]:
     floor_text = f"{roof.floor_ns / 1e3:.2g} µs"
     meanings = {
         roof.cache: f"{roof.cache}: faster than memory, so not all data came from there",
-        "floor": f"floor: the work takes less than the {floor_text} of the shortest launch",
+        "floor": f"floor: too little work to fill a launch ({floor_text} minimum)",
     }
     bounds = set(table["bound"].drop_nulls())
     sentences = [*(m for w, m in meanings.items() if w in bounds), describe_bandwidth_range(roof)]
@@ -249,8 +249,13 @@ def describe_roof(roof: Roof, dtype: str | None = None) -> str:
         figures[0] += f" ({_format_giga(roof.read_low)} to {_format_giga(roof.read_high)})"
     if compute:
         name = shorten_format(dtype)
-        figures.append(f"{_format_giga(compute)} GFLOP/s" + (f" in {name}" if name in FORMATS else ""))
+        figures.append(_format_flops(compute) + (f" in {name}" if name in FORMATS else ""))
     return ", ".join([*figures, describe_origin(roof)])
+
+
+def _format_flops(per_s: float) -> str:
+    """Format a rate in TFLOP/s, below one in GFLOP/s."""
+    return f"{per_s / 1e12:,.4g} TFLOP/s" if per_s >= 1e12 else f"{_format_giga(per_s)} GFLOP/s"
 
 
 def describe_origin(roof: Roof) -> str:

@@ -7,6 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+import polars as pl
 from polars.exceptions import PanicException
 
 from capture.errors import CaptureError
@@ -218,11 +219,14 @@ class AnswerUpdater:
         self._pending = None
         self._renderer.clear_message(SLOW_MESSAGE)
         picture, before, size = message.picture, self._workspace.picture, self._renderer.measure_pane()
+        self._workspace.session = _land(self._workspace.session, picture)
         look = self._workspace.session.look
         if not picture.is_current_for(look, size):  # the answer stays, only its drawing is made again
             self._start_job(job.question, look, size, picture, grown=job.is_growth)
         elif before is not None and _is_drawn_equal(before, picture):
+            rows = look.cursor[0] - before.look.cursor[0]
             self._restore_cursor(picture, before.look.cursor)
+            self._renderer.main_screen.drawing.scroll_lines(rows)
             if self._workspace.is_showing_view and self._renderer.is_covered:
                 self._renderer.show_picture()
         else:
@@ -282,6 +286,21 @@ class AnswerUpdater:
         workspace = self._workspace
         workspace.session = workspace.session.with_look(cursor=cursor)
         workspace.picture = replace(picture, look=replace(picture.look, cursor=cursor))
+
+
+def _land(session: Session, picture: Picture) -> Session:
+    """Return the session with the cursor on the row, or cell, that it was sent to, if the answer has it."""
+    if not session.landing:
+        return session
+    view, answer = picture.question.view, picture.answer
+    values = [(column, value) for column, value in session.landing if column in answer.rows.columns]
+    session = replace(session, landing=())
+    if view.find_cell is not None:
+        cell = view.find_cell(answer, dict(values))
+        return session.with_look(cursor=cell) if cell is not None else session
+    same = [pl.col(column).cast(pl.String) == pl.lit(str(value)) for column, value in values]
+    rows = answer.rows.select(pl.all_horizontal(same).arg_true()).to_series().to_list() if same else []
+    return session.with_look(cursor=(rows[0], 0)) if rows else session
 
 
 def _is_drawn_equal(old: Picture, new: Picture) -> bool:

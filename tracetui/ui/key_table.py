@@ -84,7 +84,7 @@ KEYS: Final = (
     KeyBinding("ctrl+u", "half_up", "half a page up", "half a page up", "rows", "Ctrl+U"),
     KeyBinding("g,home", "first", "first row", "first row; start of a timeline", "rows", "g Home"),
     KeyBinding("G,end", "last", "last row", "last row; end of a timeline", "rows", "G End"),
-    KeyBinding("f", "now", "now", "the present: the last seconds compared with the run, and the last minute",
+    KeyBinding("f", "now", "now", "the last seconds against the whole run, and the last minute",
                "live"),
     KeyBinding("c", "mode", "capture mode", "capture in another way: spans, windows, continuous", "live"),
     KeyBinding("colon", "prompt", "prompt", "a new prompt for the engine", "live", ":"),

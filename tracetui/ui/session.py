@@ -82,6 +82,7 @@ class Session:
     start: Look = field(default_factory=Look)
     chosen_columns: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # by view
     remarks: Remarks = field(default_factory=Remarks)
+    landing: Focus = ()  # values of the row that the cursor goes to when the view has its answer
     parent: "Session | None" = None  # of a file that was opened from many files
 
     @property
@@ -176,7 +177,11 @@ class Session:
 
     def with_view(self, view: str) -> "Session":
         """Return the session on another view, with an empty trail."""
-        return replace(self, view=view, trail=())
+        return replace(self, view=view, trail=(), landing=())
+
+    def with_row(self, view: str, row: Focus) -> "Session":
+        """Return the session on another view, where the cursor goes to the row with these values."""
+        return replace(self.with_view(view), landing=row)
 
     def drill_down(self, view: str, focus: Focus) -> "Session":
         """Return the session one level deeper: a view on `focus`, within the focus so far."""

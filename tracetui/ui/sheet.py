@@ -19,6 +19,7 @@ from tracetui.glyphs import (
     count_cells,
     fit_cells,
     fit_sentence,
+    has_shape,
     is_sentence,
 )
 from tracetui.look import Look
@@ -231,7 +232,7 @@ def measure_sheet(
     `names` are the display names of the runs.
     """
     naming = next((c for c in (label_column, *key, *rows.columns) if c in rows.columns), None)
-    order = [naming, *(c for c in rows.columns if c != naming)] if naming else []
+    order = [c for c in dict.fromkeys((naming, *rows.columns)) if c is not None and has_shape(rows[c])]
     display_names = select_display_names(rows, names)
     columns = tuple(s for c in order for s in _measure_columns(rows[c], c == naming, style, display_names))
     rank = _rank_columns(rows, [c.name for c in columns], importance)

@@ -196,6 +196,7 @@ class View:
     default_group: str = "name"  # grouping of the rows, unless the look has one
     describe_row: Callable[[Mapping[str, Any]], list[tuple[str, str]]] | None = None  # below the table
     find_focus: Callable[[Answer, Look], Focus] | None = None  # None: the key of the cursor's row
+    find_cell: Callable[[Answer, Mapping[str, Any]], tuple[int, int] | None] | None = None  # of values
     own_focus: str = ""  # column of its key that it shows the inside of by itself
     find_slice_in_cell: Callable[[Answer, Look, DrawSize, int, int], Slice | None] | None = None
     row_key: tuple[str, ...] | None = None  # None: the answer's key; empty: rows have only their order

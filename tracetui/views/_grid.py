@@ -34,11 +34,16 @@ class Grid:
     cells: Mapping[tuple[Any, Any], Cell]
     row_index: int
     column_index: int
+    is_on_heading: bool = False  # whether the cursor is on the heading of its row
 
     @property
     def cell_at_cursor(self) -> Cell | None:
-        """The row of the answer under the cursor, None for an empty cell."""
-        return self.cells.get((self.rows[self.row_index], self.columns[self.column_index]))
+        """The row of the answer under the cursor, None for an empty cell or a heading."""
+        return (
+            None
+            if self.is_on_heading
+            else self.cells.get((self.rows[self.row_index], self.columns[self.column_index]))
+        )
 
     def cell_width(self, size: DrawSize) -> int:
         """Return the width of a grid cell in terminal cells."""
@@ -62,8 +67,11 @@ def describe_cell(cell: Cell, column: str) -> str:
     return f"layer {cell['layer']}, {f'unknown {column}' if across is None else f'{column} {across}'}"
 
 
-def build_grid(answer: Answer, look: Look, weight: str) -> Grid:
-    """Build the grid of an answer: rows and numeric columns in order, others by falling sum of `weight`."""
+def build_grid(answer: Answer, look: Look, weight: str, *, has_headings: bool = False) -> Grid:
+    """Build the grid of an answer: rows and numeric columns in order, others by falling sum of `weight`.
+
+    With `has_headings` the cursor can be left of the first column, on the heading of a row.
+    """
     row_name, column = answer.key
     rows = answer.rows[row_name].unique().sort().to_list()
     sums = answer.rows.group_by(column).agg(pl.col(weight).sum())
@@ -76,7 +84,8 @@ def build_grid(answer: Answer, look: Look, weight: str) -> Grid:
     row_index, column_index = (
         max(0, min(at, len(of) - 1)) for at, of in zip(look.cursor, (rows, columns), strict=True)
     )
-    return Grid(row_name, column, rows, columns, cells, row_index, column_index)
+    is_on_heading = has_headings and look.cursor[1] < 0
+    return Grid(row_name, column, rows, columns, cells, row_index, column_index, is_on_heading)
 
 
 def choose_column(runs: Sequence[Run], look: Look) -> str:
@@ -102,37 +111,48 @@ def draw_grid(
     *,
     lead: Sequence[Line] = (),
     categories: Mapping[Any, str | None] = MappingProxyType({}),
+    is_small: Callable[[Cell], bool] = lambda cell: False,
 ) -> list[Line]:
     """Draw a heading, a cell per change, `lead`, the legends and the cursor's line.
 
-    `categories` maps columns to the category whose colour their heading has. Odd cells have a mark.
+    `categories` maps columns to the category whose colour their heading has. Odd cells have a mark, small
+    ones no colour.
     """
-    columns, width = grid.select_columns(size), grid.cell_width(size)
+    columns, width, on_heading = grid.select_columns(size), grid.cell_width(size), grid.is_on_heading
     cursor = grid.rows[grid.row_index], grid.columns[grid.column_index]
 
     def draw_cell(row: Any, column: Any) -> Span:
-        cell = grid.cells.get((row, column))
-        span = Span(" " * width)
+        cell, span = grid.cells.get((row, column)), Span(" " * width)
         if cell is not None and (percent := find_change_pct(cell)) is not None:
             mark, least = "!" if cell.get("odd") else " ", scale.min_number_pct
             span = draw_change(percent, width, scale.bounds_pct, least, ascii=size.ascii, mark=mark)
-        return span._replace(style="cursor") if (row, column) == cursor else span
+            if is_small(cell):
+                span = span._replace(style=glyphs.select_change_style(0, scale.bounds_pct))
+        return span._replace(style="cursor") if (row, column) == cursor and not on_heading else span
 
-    head = ink.make_line(
-        (f"{grid.row_name:<{HEAD_CELLS}}"[:HEAD_CELLS], "title"),
-        *_draw_headings(columns, width, size, categories),
-    )
+    label = f"{grid.row_name:<{HEAD_CELLS}}"[:HEAD_CELLS]
+    head = ink.make_line((label, "title"), *_draw_headings(columns, width, size, categories))
     legend = draw_legend_below(categories.values(), size)
     changes = draw_change_legend(scale.bounds_pct, scale.same, width, size, scale.reference)
     foot = [*(lead if any(lead) or not legend else ()), *legend, changes, cursor_line]
-    rows = grid.select_rows(size.height - 1 - len(foot))
-    if cut := _describe_cut(grid, rows, columns):
-        rows, foot = grid.select_rows(size.height - 2 - len(foot)), [ink.make_line((cut, "dim")), *foot]
+    rows, foot = _fit_rows(grid, columns, foot, size.height)
+    tones = ["cursor" if on_heading and row == cursor[0] else "dim" for row in rows]
     body = [
-        ink.make_line((f"{row!s:>{HEAD_CELLS - 1}} ", "dim"), *(draw_cell(row, at) for at in columns))
-        for row in rows
+        ink.make_line((f"{row!s:>{HEAD_CELLS - 1}} ", tone), *(draw_cell(row, at) for at in columns))
+        for row, tone in zip(rows, tones, strict=True)
     ]
     return ink.clip_lines([head, *body, *foot], size)
+
+
+def _fit_rows(
+    grid: Grid, columns: Sequence[Any], foot: list[Line], height: int
+) -> tuple[Sequence[Any], list[Line]]:
+    """Return the rows that fit between the head and the foot, and the foot with what is out of sight."""
+    rows = grid.select_rows(height - 1 - len(foot))
+    if _describe_cut(grid, rows, columns):
+        rows = grid.select_rows(height - 2 - len(foot))
+        foot = [ink.make_line((_describe_cut(grid, rows, columns), "dim")), *foot]
+    return rows, foot
 
 
 def _describe_cut(grid: Grid, rows: Sequence[Any], columns: Sequence[Any]) -> str:
@@ -156,7 +176,7 @@ def _draw_headings(
         stride = -(-(max(map(len, labels)) + 1) // width)
     return [
         Span(
-            fit_cells(label, stride * width - 1, ascii=size.ascii) + " ",
+            fit_cells(label, stride * width - 1, right=stride == 1, ascii=size.ascii) + " ",
             select_name_style(categories.get(a)) or "title",
         )
         for a, label in list(zip(columns, labels, strict=True))[::stride]
@@ -182,7 +202,7 @@ def draw_change(
         text = glyphs.format_change_sign(percent, ascii, bounds, width - 1).ljust(width - 1)
     else:
         level = glyphs.format_change_sign(0, ascii)
-        text = f"{f'{percent:+.0f}%' if abs(percent) >= least else level:>{width - 1}}"
+        text = f"{f'{percent:+.0f}%' if abs(percent) >= least or mark.strip() else level:>{width - 1}}"
     return Span(text + mark, glyphs.select_change_style(percent, bounds))
 
 
@@ -199,10 +219,22 @@ def draw_change_legend(
     return (*spans, *([Span(reference, "dim")] if reference and len(reference) <= room else []))
 
 
-def find_cell_focus(answer: Answer, look: Look, weight: str) -> Focus:
-    """Return the row and column under the cursor."""
+def find_cell_focus(answer: Answer, look: Look, weight: str, *, has_headings: bool = False) -> Focus:
+    """Return the row and column under the cursor; on the heading of a row, the row alone."""
     if answer.rows.is_empty():
         return ()
-    grid = build_grid(answer, look, weight)
+    grid = build_grid(answer, look, weight, has_headings=has_headings)
     row, column = grid.rows[grid.row_index], grid.columns[grid.column_index]
+    if grid.is_on_heading:
+        return ((grid.row_name, row),)
     return (grid.row_name, row), (grid.column_name, column)
+
+
+def find_cell(answer: Answer, values: Mapping[str, Any], weight: str) -> tuple[int, int] | None:
+    """Return the indices of the cell with these values of row and column, None if there is none."""
+    if answer.rows.is_empty():
+        return None
+    grid = build_grid(answer, Look(), weight)
+    row, column = ([*map(str, of)] for of in (grid.rows, grid.columns))
+    at = str(values.get(grid.row_name)), str(values.get(grid.column_name))
+    return (row.index(at[0]), column.index(at[1])) if at[0] in row and at[1] in column else None

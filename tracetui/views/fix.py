@@ -320,9 +320,8 @@ def _build_notes(run: Run, ledger: Ledger) -> list[str]:
     what = f"what was asked for of {what}" if ledger.is_partial else what
     step = units.format_duration(round(ledger.step_ns / ledger.steps))
     step += " on the device" * ledger.is_on_device
-    notes = [f"{what} takes {step}: {', '.join(_iter_parts(ledger))}"]
-    if ledger.steps > 1:
-        notes[0] += f" (mean of {ledger.steps:,} steps)"
+    verb = "takes" if ledger.steps == 1 else f"(mean of {ledger.steps:,}) takes"
+    notes = [f"{what} {verb} {step}: {', '.join(_iter_parts(ledger))}"]
     work = selection.name_work(run)
     if ledger.stray_count == 1:
         notes.append(f"one {work} ran far from the rest of its step and is excluded")
@@ -343,12 +342,12 @@ def _build_notes(run: Run, ledger: Ledger) -> list[str]:
 
 
 def _iter_parts(ledger: Ledger) -> Iterator[str]:
-    """Yield for how much of a step no bound is known, what is ideal, and the range that is recoverable."""
+    """Yield of how much of a step the bound is unknown, what is ideal, and the range that is recoverable."""
     known_ns, above_ns = ledger.bound_ns - ledger.unmodelled_ns, ledger.step_ns - ledger.bound_ns
     times = (ledger.unmodelled_ns, known_ns, int(ledger.items["low_ns"].sum()), above_ns)
     unknown, ideal, low, above = (units.format_duration(round(ns / ledger.steps)) for ns in times)
     if ledger.unmodelled_ns:
-        yield f"no bound known for {unknown} ({units.format_share(ledger.unmodelled_ns / ledger.step_ns)})"
+        yield f"bound unknown of {unknown} ({units.format_share(ledger.unmodelled_ns / ledger.step_ns)})"
     if known_ns:
         yield f"{ideal} ideal"
     if known_ns or above_ns:

@@ -23,6 +23,7 @@ SHOWN_COLUMNS: Final = (
     "share_first", "share_last", "half_step", "outliers", "name", "r2", "steps", "slope_se_ns_per_1k",
     "total_ns", "plain_trend",
 )  # fmt: skip
+ONE_STEP_COLUMNS: Final = ("total_ns", "share_last", "name")
 ON_LINE_TOLERANCE: Final = 0.02
 MAX_NAMED_ROWS: Final = 8  # of the slow rows, in a note
 MAX_CHARTED_ROWS: Final = 3  # without a selection
@@ -112,8 +113,9 @@ def draw(answer: Answer, look: Look, size: DrawSize) -> list[Line]:
     """Draw the table, and the selected rows as a chart below."""
     if answer.rows.is_empty():
         return []
-    tones = _select_trend_styles(answer.rows)
-    table, room = _category.draw_table_above_chart(answer, look, size, SHOWN_COLUMNS, tones)
+    tones, is_one_step = _select_trend_styles(answer.rows), int(answer.rows["steps"].max() or 0) < 2  # type: ignore[arg-type]
+    columns = ONE_STEP_COLUMNS if is_one_step else SHOWN_COLUMNS
+    table, room = _category.draw_table_above_chart(answer, look, size, columns, tones)
     axis = str(answer.rows["axis"][0]) if "axis" in answer.rows.columns else "step"
     points = _build_series(answer, look)
     if len({x for series in points.values() for x, _ in series}) < 2:

@@ -10,7 +10,7 @@ import polars as pl
 
 from capture.native.schema import CATEGORIES
 from tracetui import units
-from tracetui.glyphs import clip_cells, count_cells, draw_bar, draw_sparkline, fit_cells
+from tracetui.glyphs import clip_cells, count_cells, draw_bar, draw_sparkline, fit_cells, has_shape
 
 # Style names are roles; the screen maps them to a theme, a report to plain text or SGR codes.
 STYLES: Final = (
@@ -89,7 +89,11 @@ def draw_table(
     """
     room = max(0, size.height - 1)
     top = find_first_visible(rows.height, size.height - 1, cursor or 0)
-    present = [c for c in columns or rows.columns if c in rows.columns and rows[c].null_count() < rows.height]
+    present = [
+        c
+        for c in columns or rows.columns
+        if c in rows.columns and rows[c].null_count() < rows.height and has_shape(rows[c])
+    ]
     cells = {c: _format_cells(rows[c].slice(top, room), size.ascii) for c in present}
     widths = _choose_widths(cells, size.width)
     order = [c for c in rows.columns if c in widths]

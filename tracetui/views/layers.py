@@ -20,6 +20,7 @@ from tracetui.views._merging import build_sum_merging
 from tracetui.views.ink import DrawSize, Line
 
 MAX_NAMED_LAYERS: Final = 8  # of the odd layers, in a note
+MIN_LOSS_SHARE: Final = 0.01  # of a layer: a smaller difference has no colour; so is the least lever
 MIN_SHARE_CELLS: Final = 5  # for a share of the roof
 # Distances from the column median at which the colour changes: fixed, so that noise has no colour.
 BOUNDS_PCT: Final = (10.0, 25.0, 100.0)
@@ -39,7 +40,7 @@ def answer(runs: Sequence[Run], look: Look) -> Answer:
 
 def _build_notes(table: pl.DataFrame, column: str) -> list[str]:
     per = "token" if table["per_token_ns"].null_count() == 0 else "whole run"
-    notes = [f"each cell is per {per}; colours show the distance from the median of its {column}"]
+    notes = [f"time per {per}; colour: difference from the {column}'s median layer, if 1% of a layer or more"]
     odd = table.filter("odd").group_by("layer").agg(column).sort("layer").rows()
     if odd:
         named = ", ".join(_describe_odd_layer(n, where, column) for n, where in odd[:MAX_NAMED_LAYERS])
@@ -59,7 +60,7 @@ def draw(answer: Answer, look: Look, size: DrawSize) -> list[Line]:
     """Draw layers down, ops or steps across; the last line describes the cell under the cursor."""
     if answer.rows.is_empty():
         return []
-    grid = _grid.build_grid(answer, look, _WEIGHT)
+    grid = _grid.build_grid(answer, look, _WEIGHT, has_headings=True)
     width, columns = grid.cell_width(size), grid.select_columns(size)
     medians = dict(answer.rows.group_by(grid.column_name).agg(pl.col("total_ns").median()).iter_rows())
 
@@ -67,13 +68,36 @@ def draw(answer: Answer, look: Look, size: DrawSize) -> list[Line]:
         median_ns = medians[cell[grid.column_name]]
         return 100 * (cell["total_ns"] / median_ns - 1) if median_ns else 0.0
 
+    def is_small(cell: Cell) -> bool:
+        loss_ns = abs(cell["total_ns"] - medians[cell[grid.column_name]])
+        return grid.column_name != "step" and loss_ns < MIN_LOSS_SHARE * sum(medians.values())
+
     cursor_cell = grid.cell_at_cursor
     excess = 0.0 if cursor_cell is None else find_excess_pct(cursor_cell)
     scale = ChangeScale(BOUNDS_PCT, BOUNDS_PCT[0], "median", f"over the median of its {grid.column_name}")
     categories = dict(zip(columns, _category.find_categories(answer.parts, columns), strict=True))
     lead = [_draw_roof_line(answer, columns, width)]
     cursor_line = _draw_cursor_line(cursor_cell, grid.column_name, excess)
-    return _grid.draw_grid(grid, size, scale, find_excess_pct, cursor_line, lead=lead, categories=categories)
+    if grid.is_on_heading:
+        cursor_line = _draw_layer_line(answer.rows, grid.rows[grid.row_index])
+    return _grid.draw_grid(
+        grid, size, scale, find_excess_pct, cursor_line, lead=lead, categories=categories, is_small=is_small
+    )
+
+
+def _draw_layer_line(rows: pl.DataFrame, layer: int) -> Line:
+    """Draw the time of a whole layer, and its difference from the median layer."""
+    totals = rows.group_by("layer").agg(pl.col("total_ns", "per_token_ns").sum())
+    median, row = totals["total_ns"].median(), totals.row(by_predicate=pl.col("layer") == layer, named=True)
+    excess = f"  {_describe_excess(100 * (row['total_ns'] / median - 1))}" if median else ""
+    per_token = rows["per_token_ns"].null_count() == 0
+    value = units.format_duration(round(row["per_token_ns" if per_token else "total_ns"]))
+    unit = " per token" if per_token else ""
+    return ink.make_line((f"layer {layer}: ", "dim"), f"{value}{unit}{excess}", ("  Enter shows it", "dim"))
+
+
+def _describe_excess(percent: float) -> str:
+    return f"{round(percent):+}% over the median" if round(percent) else "as the median"
 
 
 def _draw_roof_line(answer: Answer, columns: Sequence[Any], width: int) -> Line:
@@ -85,7 +109,7 @@ def _draw_roof_line(answer: Answer, columns: Sequence[Any], width: int) -> Line:
     table = answer.rows.group_by(answer.key[1]).agg(pl.when(complete).then(at_best).alias("share"))
     shares = dict(table.iter_rows())
     cells = (units.ABSENT if shares[a] is None else f"{100 * shares[a]:.0f}%" for a in columns)
-    return ink.make_line((" roof ", "dim"), *(fit_cells(cell, width) for cell in cells))
+    return ink.make_line((" roof ", "dim"), *(f"{fit_cells(cell, width - 1, right=True)} " for cell in cells))
 
 
 def _draw_cursor_line(cell: Cell | None, column: str, excess_pct: float) -> Line:
@@ -96,8 +120,8 @@ def _draw_cursor_line(cell: Cell | None, column: str, excess_pct: float) -> Line
         value = units.format_duration(cell["total_ns"])
     else:
         value = f"{units.format_duration(per_token)} per token"
-    value += f"  {round(excess_pct):+}% over the median" if round(excess_pct) else ""
-    odd = "  unlike the other layers" if cell["odd"] else ""
+    value += f"  {_describe_excess(excess_pct)}"
+    odd = ", unlike others" if cell["odd"] else ""
     rates = "".join(f"  {text}" for text in _format_rates(cell))
     return ink.make_line((f"{_grid.describe_cell(cell, column)}: ", "dim"), value, (odd, "warn"), rates)
 
@@ -122,5 +146,6 @@ VIEW = View(
         answer, lambda run, look: ("layer", _grid.choose_column([run], look), "step", "phase"), _NEEDS
     ),
     default_group="op",
-    find_focus=partial(_grid.find_cell_focus, weight=_WEIGHT),
+    find_focus=partial(_grid.find_cell_focus, weight=_WEIGHT, has_headings=True),
+    find_cell=partial(_grid.find_cell, weight=_WEIGHT),
 )

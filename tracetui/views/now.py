@@ -23,7 +23,7 @@ from tracetui.views.ink import DrawSize, Line, Span
 
 MAX_TEXT_PIECES: Final = 40  # newest pieces of the text
 LABEL_CELLS: Final = 10  # for the name of a strip
-VALUE_CELLS: Final = 12  # for its newest value
+VALUE_CELLS: Final = 14  # for its newest value, and for its scale
 MIN_KERNEL_ROWS: Final = 4
 BAR_CELLS: Final = 10  # for the bar of a share
 _STRIPS: Final = {
@@ -116,9 +116,9 @@ def _draw_strip(strip: Strip, size: DrawSize) -> Line:
     ]
     values = [v for v in strip.values if v is not None]
     newest = _format_strip_value(values[-1], strip.unit) if values else units.ABSENT
-    scale = f" of {_format_strip_value(top, strip.unit)}"
+    scale = f"  of 0{'-' if size.ascii else '–'}{_format_strip_value(top, strip.unit)}"
     return ink.make_line(
-        (fit_cells(strip.name, LABEL_CELLS), "dim"), *spans, f" {newest:>{VALUE_CELLS - 2}}", (scale, "dim")
+        (fit_cells(strip.name, LABEL_CELLS), "dim"), *spans, f" {newest:>{VALUE_CELLS - 4}}", (scale, "dim")
     )
 
 
@@ -131,14 +131,16 @@ def _format_strip_value(value: float, unit: str) -> str:
 
 
 def round_up_to_nice(value: float) -> float:
-    """Return the next of 1, 2, 5, 10, 20 …, for a scale that rarely changes.
+    """Return the next of 1, 1.5, 2, 3, 5, 7.5, 10, 15 …, for a scale that rarely changes and is mostly used.
 
     1 for zero, negative and non-finite values.
     """
     if not 0 < value < math.inf:
         return 1.0
     power = 10.0 ** math.floor(math.log10(value))
-    return next((power * step for step in (1, 2, 5, 10) if value <= power * step < math.inf), value)
+    return next(
+        (power * step for step in (1, 1.5, 2, 3, 5, 7.5, 10) if value <= power * step < math.inf), value
+    )
 
 
 def _draw_kernels(rows: pl.DataFrame, look: Look, size: DrawSize) -> list[Line]:

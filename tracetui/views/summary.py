@@ -1,8 +1,9 @@
 """Summary: what ran, how fast, where the time went, and what this source cannot show."""
 
+import re
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import chain
+from itertools import chain, zip_longest
 from typing import Final
 
 import polars as pl
@@ -18,7 +19,7 @@ from tracetui.analysis.recording_advice import suggest_recording
 from tracetui.analysis.time.steady import cut_to_steps
 from tracetui.glyphs import count_cells, fit_cells
 from tracetui.look import Look
-from tracetui.views import Answer, Merging, View, _category, find_missing_needs, ink, load_views
+from tracetui.views import Answer, Focus, Merging, View, _category, find_missing_needs, ink, load_views
 from tracetui.views.ink import DrawSize, Line
 
 _TITLES: Final = {  # of the parts, from the top
@@ -28,16 +29,20 @@ _TITLES: Final = {  # of the parts, from the top
     "op": "time by op",
     "name": "top kernels",
     "run": "the run",
-    "unknown": "not available from this source",
 }
 # parts that a small screen keeps longest come first
-_PARTS_BY_WEIGHT: Final = ("category", "name", "outlier", "phase", "run", "unknown", "op")
+_PARTS_BY_WEIGHT: Final = ("category", "name", "outlier", "phase", "run", "op")
 MAX_BARS: Final = 10
 MIN_BARS: Final = 3
 _WATCHED_NAMES: Final = ("server", "latency", "requests", "windows")  # of verdicts; they come first
+_LANDING: Final = {"at": pl.Int64(), "column": pl.String(), "value": pl.String()}  # rows of suggestions
 _NUMBERED_TABS: Final = 9
 _PALETTE: Final = "Ctrl+P"
 _INDENT: Final = "  "
+_TILE_LEAST_CELLS: Final = 22  # narrower tiles are a sentence
+_TILE: Final = re.compile(r"(.*?)\s*([\d.,]+(?:%| tok/s))(.*)")  # words, a figure, words
+_RECORDING_HINT: Final = "; tracetui doctor FILE says what to record"
+_HINT_LEAST_CELLS: Final = 70  # narrower screens name only what is missing
 
 
 def answer(runs: Sequence[Run], look: Look) -> Answer:
@@ -46,7 +51,9 @@ def answer(runs: Sequence[Run], look: Look) -> Answer:
     Missing views come with what to record so that they work next time.
     """
     run = runs[0] if look.window is None else cut_to_steps(runs[0], *look.window)
-    looks = [{"part": "next", "name": entry.view, "text": entry.text} for entry in suggest_views(run)]
+    entries = suggest_views(run)
+    looks = [{"part": "next", "name": entry.view, "text": entry.text} for entry in entries]
+    landing = [(at, column, str(v)) for at, entry in enumerate(entries) for column, v in entry.row]
     table = summary.compute_summary_table(run, look)
     if (work := name_work(run)) != "kernel":
         is_name = pl.col("part") == "name"
@@ -55,6 +62,7 @@ def answer(runs: Sequence[Run], look: Look) -> Answer:
     suggestions = pl.DataFrame(looks, schema=summary.SCHEMA)
     rows = [table.filter(is_verdict), suggestions, table.filter(~is_verdict), _build_missing_rows(run)]
     parts = _category.build_category_part([run], "op", "name")
+    parts["landing"] = pl.DataFrame(landing, schema=_LANDING, orient="row")
     return Answer(pl.concat(rows), tuple(summary.note_summary(run, look)), ("name",), parts)
 
 
@@ -108,21 +116,17 @@ def _is_source_specific(view: View) -> bool:
 
 
 def draw(answer: Answer, look: Look, size: DrawSize) -> list[Line]:
-    """Draw the key facts, then bars part by part; a small screen gets fewer bars and parts.
-
-    Missing views come last, in full length even if that has to be scrolled to.
-    """
+    """Draw the key facts, then bars part by part, then what is missing; a small screen gets fewer of them."""
     names = pl.col("name").replace(select_display_names(answer.rows, answer.names))
     rows = answer.rows.with_columns(names, style=pl.Series(_select_bar_styles(answer), dtype=pl.String))
     parts = {str(p): f for (p,), f in rows.group_by("part", maintain_order=True)}
     none = answer.rows.head(0)
-    lines = draw_first_lines(parts.pop("verdict", none), parts.pop("next", none), size)
-    ways = parts.pop("record", none)
-    short = draw_missing_data_short(parts["unknown"], size) if "unknown" in parts else []
-    blocks = _select_fitting_blocks(parts, ways, size, size.height - len(lines), short)
-    if "unknown" in parts:
-        missing_block = _draw_block("unknown", parts["unknown"], ways, size)
-        blocks += [missing_block] * (missing_block not in blocks)
+    verdicts, suggestions = parts.pop("verdict", none), parts.pop("next", none)
+    lines = _draw_first_lines(verdicts, suggestions, look.cursor[0], size)
+    missing = _draw_missing_data(parts.pop("unknown"), size) if "unknown" in parts else []
+    parts.pop("record", None)
+    room = size.height - len(lines) - 2 * bool(missing)
+    blocks = [*_select_fitting_blocks(parts, size, room), *([missing] if missing else [])]
     for block in blocks:
         lines += [ink.make_line()] * bool(lines) + block
     return ink.clip_lines(lines, size.with_height(len(lines)))
@@ -139,30 +143,32 @@ def _select_bar_styles(answer: Answer) -> list[str]:
     ]
 
 
-def _select_fitting_blocks(
-    parts: Mapping[str, pl.DataFrame], ways: pl.DataFrame, size: DrawSize, room: int, short: list[Line]
-) -> list[list[Line]]:
-    """Return the parts that fit, with as many bars as fit; `short` replaces the missing views."""
+def _select_fitting_blocks(parts: Mapping[str, pl.DataFrame], size: DrawSize, room: int) -> list[list[Line]]:
+    """Return the parts that fit, with as many bars as fit."""
     chosen = [p for p in _PARTS_BY_WEIGHT if p in parts]
     while chosen:
         for bars in range(MAX_BARS, MIN_BARS - 1, -1):
-            blocks = [_draw_block(p, parts[p], ways, size.with_height(bars)) for p in _TITLES if p in chosen]
-            blocks += [short] if short and "unknown" not in chosen else []
+            blocks = [_draw_block(p, parts[p], size.with_height(bars)) for p in _TITLES if p in chosen]
             if sum(1 + len(block) for block in blocks) <= room:
                 return blocks
         chosen.pop()
-    return [short] if short else []
+    return []
 
 
-def _draw_block(part: str, rows: pl.DataFrame, ways: pl.DataFrame, size: DrawSize) -> list[Line]:
-    """Draw a part with its title, with at most `size.height` bars."""
+def _draw_block(part: str, rows: pl.DataFrame, size: DrawSize) -> list[Line]:
+    """Draw a part with its title, with at most `size.height` bars; a single row is a sentence."""
     own_title = str(rows["text"][0] or "") if part == "name" else ""
-    title = ink.make_line((own_title or _TITLES[part], "title"))
+    title = own_title or _TITLES[part]
+    head = ink.make_line((title, "title"))
     if part == "run":
-        return [title, *_draw_facts(rows, size)]
-    if part == "unknown":
-        return [title, *draw_missing_data(rows, ways, size)]
-    return [title, *(_draw_texts(rows) if part == "outlier" else _draw_bars(rows, size))]
+        return [head, *_draw_facts(rows, size)]
+    if part == "outlier":
+        return [head, *_draw_texts(rows)]
+    if rows.height == 1:
+        name, total, share = rows.select("name", "total_ns", "share").row(0)
+        what = f"{name} {units.format_duration(total)}" + (f" ({units.format_share(share)})" if share else "")
+        return [ink.make_line((f"{title}: ", "title"), what)]
+    return [head, *_draw_bars(rows, size)]
 
 
 def _draw_facts(rows: pl.DataFrame, size: DrawSize) -> list[Line]:
@@ -204,68 +210,86 @@ def _draw_texts(rows: pl.DataFrame) -> list[Line]:
     return [ink.make_line((fit_cells(name, width), "dim"), f"  {text}") for name, text in named]
 
 
-def draw_first_lines(verdicts: pl.DataFrame, looks: pl.DataFrame, size: DrawSize) -> list[Line]:
-    """Draw what the run is, its speed, and what to look at next, wrapped."""
+def _draw_first_lines(
+    verdicts: pl.DataFrame, suggestions: pl.DataFrame, cursor: int, size: DrawSize
+) -> list[Line]:
+    """Draw what the run is, its figures as tiles, and what to look at next, wrapped."""
     texts = dict(verdicts.select("name", "text").iter_rows())
-    what = ": ".join(texts[name] for name in ("subject", "run") if name in texts)
-    good = ", ".join(texts[name] for name in ("pace", "device", "bound") if name in texts)
-    sentences = (*(texts.get(name, "") for name in _WATCHED_NAMES), what, good, texts.get("fit", ""))
+
+    def pick(*names: str) -> list[str]:
+        return [texts[name] for name in names if name in texts]
+
+    figures, limits = [*chain(*(text.split(", ") for text in pick("pace"))), *pick("device")], pick("bound")
+    tiles = _draw_tiles(figures, size)
+    words = [] if tiles else [", ".join(figures + limits)]
+    lines = _wrap_bold([*pick(*_WATCHED_NAMES), ": ".join(pick("subject", "run")), *words], size)
+    lines += [*tiles, *_wrap_bold(["; ".join(limits * bool(tiles) + pick("fit"))], size)]
+    gap = [ink.make_line()] if lines and suggestions.height else []
+    return [*lines, *gap, *_iter_suggestion_lines(suggestions, cursor, size)]
+
+
+def _wrap_bold(sentences: Sequence[str], size: DrawSize) -> list[Line]:
     wide = max(size.width, len(_INDENT) + 1)
-    wrapped = (textwrap.wrap(sentence, wide, subsequent_indent=_INDENT) for sentence in sentences if sentence)
-    lines = [ink.make_line((part, "bold")) for part in chain(*wrapped)]
-    gap = [ink.make_line()] if lines and looks.height else []
-    return [*lines, *gap, *_iter_suggestion_lines(looks, size)]
+    wrapped = (textwrap.wrap(sentence, wide, subsequent_indent=_INDENT) for sentence in sentences)
+    return [ink.make_line((part, "bold")) for part in chain(*wrapped)]
 
 
-def _iter_suggestion_lines(looks: pl.DataFrame, size: DrawSize) -> Iterator[Line]:
-    """Yield what to look at next: the key of the view, and what it shows."""
-    keys = [_find_key(name, size) for name in looks["name"]]
+def _draw_tiles(figures: Sequence[str], size: DrawSize) -> list[Line]:
+    """Draw each figure over its words, side by side; nothing for one figure, or with too little room."""
+    parts = [_TILE.fullmatch(figure) for figure in figures]
+    width = size.width // max(1, len(figures))
+    if len(figures) < 2 or width < _TILE_LEAST_CELLS or not all(parts):
+        return []
+    split = [(part[2], f"{part[1]}{part[3]}".strip() or "decode speed") for part in parts if part]
+    words = [textwrap.wrap(text, width - len(_INDENT)) for _, text in split]
+    lines = [ink.make_line(*((fit_cells(value, width), "accent") for value, _ in split))]
+    for row in zip_longest(*words, fillvalue=""):
+        lines.append(ink.make_line(*((fit_cells(text, width), "dim") for text in row)))
+    return lines
+
+
+def _iter_suggestion_lines(suggestions: pl.DataFrame, cursor: int, size: DrawSize) -> Iterator[Line]:
+    """Yield what to look at next: the key of the view, and what it shows; Enter opens that at the cursor."""
+    keys = [_find_key(name, size) for name in suggestions["name"]]
     wide = max(map(len, keys), default=0)
     head = "next "
     room = max(8, size.width - len(head) - wide - 2)
-    for key, text in zip(keys, looks["text"], strict=True):
-        for at, part in enumerate(textwrap.wrap(text, room)):
-            yield ink.make_line((head, "dim"), (f"{'' if at else key:<{wide}}", "accent"), f"  {part}")
+    at_cursor = min(cursor, len(keys) - 1)
+    for at, (key, text) in enumerate(zip(keys, suggestions["text"], strict=True)):
+        for line, part in enumerate(textwrap.wrap(text, room)):
+            lead = f"{'' if line else key:<{wide}}"
+            spans = [(f"{lead}  {part}", "cursor")] if at == at_cursor else [(lead, "accent"), f"  {part}"]
+            yield ink.make_line((head, "dim"), *spans)
             head = " " * len(head)
 
 
+def find_suggestion(answer: Answer, look: Look) -> Focus:
+    """Return the view that the suggestion under the cursor names, and the row there that it speaks of."""
+    suggestions = answer.rows.filter(pl.col("part") == "next")
+    if suggestions.is_empty():
+        return ()
+    at = max(0, min(look.cursor[0], suggestions.height - 1))
+    rows = answer.parts["landing"].filter(pl.col("at") == at).select("column", "value").rows()
+    return ("next", suggestions["name"][at]), *rows
+
+
 def _find_key(name: str, size: DrawSize) -> str:
-    """Return the key of a single-run view: the user's, the view's own, or its tab number."""
+    """Return the key of a view: the user's, its own, or its tab number; in a report, its command."""
+    if not size.keys:
+        return f"report {name}"
     tabs = [v for v in load_views() if v.run_count == 1]
     position, view = next((number, v) for number, v in enumerate(tabs, 1) if v.name == name)
     key = dict(size.keys).get(name, view.shortcut)
     return key or (str(position) if position <= _NUMBERED_TABS else _PALETTE)
 
 
-def draw_missing_data(unknown: pl.DataFrame, ways: pl.DataFrame, size: DrawSize) -> list[Line]:
-    """Draw the views that lack data, a line per missing need, then how to record it."""
-    lacks: dict[str, list[str]] = {}
-    for name, needs in unknown.select("name", "text").iter_rows():
-        lacks.setdefault(needs, []).append(name)
-    lines = _draw_two_columns([(", ".join(names), needs) for needs, names in lacks.items()], size)
-    if ways.height:
-        lines += [ink.make_line(("record it next time with", "title"))]
-        lines += _draw_two_columns(list(ways.select("name", "text").iter_rows()), size)
-    return lines
-
-
-def draw_missing_data_short(unknown: pl.DataFrame, size: DrawSize) -> list[Line]:
-    """Draw the same in one line, as much as fits."""
+def _draw_missing_data(unknown: pl.DataFrame, size: DrawSize) -> list[Line]:
+    """Draw the views that lack data in one line, as many as fit, and who says how to record it."""
     names = ", ".join(unknown["name"])
-    text, behind = f"not available: {names}", "; tracetui doctor FILE: what to record"
-    room = size.width - len(behind)
-    return [ink.make_line((fit_cells(text, min(room, count_cells(text)), ascii=size.ascii) + behind, "dim"))]
-
-
-def _draw_two_columns(rows: Sequence[tuple[str, str]], size: DrawSize) -> list[Line]:
-    wide = min(max((count_cells(name) for name, _ in rows), default=0), size.width // 2)
-    room = max(8, size.width - wide - 2)
-    lines = []
-    for name, text in rows:
-        parts = textwrap.wrap(text, room) or [""]
-        names = [fit_cells(name, wide, ascii=size.ascii), *[" " * wide] * (len(parts) - 1)]
-        lines += [ink.make_line((n, "dim"), f"  {part}") for n, part in zip(names, parts, strict=True)]
-    return lines
+    text = f"not recorded: {names}"
+    hint = _RECORDING_HINT if size.width >= _HINT_LEAST_CELLS else ""
+    text = fit_cells(text, min(size.width - len(hint), count_cells(text)), ascii=size.ascii)
+    return [ink.make_line((text + hint, "dim"))]
 
 
 VIEW = View(
@@ -274,5 +298,6 @@ VIEW = View(
     answer,
     draw,
     row_key=("part", "name"),
+    find_focus=find_suggestion,
     merging=Merging(compute_partial, summary.SHAPES, finish_answer),
 )

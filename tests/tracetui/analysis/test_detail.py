@@ -49,3 +49,11 @@ def test_launches_tell_their_delay_and_their_form() -> None:
         ("4x1x1", "128x1x1", 32, 2, 30),
     ]
     assert detail.group_launch_configs(rows.drop("grid", "block", "registers")).is_empty()
+
+
+def test_a_few_launches_far_out_share_the_last_bin() -> None:
+    bins = detail.compute_histogram(pl.Series([100 + i % 20 for i in range(1000)] + [700, 1628]))
+    assert bins["count"].sum() == 1002 and bins["high_ns"][-1] == 1628
+    assert bins["count"].max() < 200 and bins["low_ns"][-1] == 119
+    ratios = detail.compute_histogram(pl.Series([5] * 500 + [900]))  # so wide that bins have equal ratios
+    assert ratios["high_ns"][0] < 10 and ratios.height == detail.BINS

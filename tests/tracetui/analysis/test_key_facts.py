@@ -105,7 +105,7 @@ def test_the_summary_begins_with_them_and_its_json_has_the_figures() -> None:
         "gpu0 13.0% busy inside the step (100.0 µs), launch-bound (host late 87.0%)",
         "not fit to compare: one step only",
         "",
-        "next F  most to recover: host late 87.00 µs (87.0%); 13.0% not modelled",
+        "next report fix       most to recover: host late 87.00 µs (87.0%); 13.0% not",
     ]
     rows = json.loads(format_report(load_view("summary"), [run], Look(), "json"))["rows"]
     fields = {r["name"]: (r["total_ns"], r["share"]) for r in rows if r["part"] == "verdict"}
@@ -162,7 +162,7 @@ def test_the_picture_of_the_readme_tells_of_a_step_what_its_trace_holds() -> Non
 
 
 def looks(run: Run) -> dict[str, str]:
-    return dict(suggest_views(run))
+    return {suggestion.view: suggestion.text for suggestion in suggest_views(run)}
 
 
 def test_what_grows_is_said_with_the_law_of_its_view() -> None:
@@ -232,7 +232,7 @@ def test_of_few_steps_or_a_level_op_no_growth_is_told(steps: int) -> None:
 def test_the_largest_kernel_is_told_with_its_share() -> None:
     rows = [{"name": "gemm", "dur": 750}, {"name": "norm", "dur": 250}]
     assert suggest_views(made([{"kind": "kernel", **row} for row in rows])) == [
-        ("kernels", "gemm takes 75.0% of the time")
+        ("kernels", "gemm takes 75.0% of the time", (("name", "gemm"),))
     ]
 
 
@@ -242,19 +242,21 @@ def test_a_device_that_idles_is_told_and_one_that_works_is_not() -> None:
     assert "timeline" not in looks(made(busy))
 
 
-def test_at_most_three_are_told_and_each_has_its_key() -> None:
+def test_at_most_three_are_told_and_a_report_names_their_commands() -> None:
     run = launch_bound()
     actual = suggest_views(run)
     assert 1 <= len(actual) <= 3 and actual[0].view == "fix"
     lines = format_report(load_view("summary"), [decode()], Look(), width=80).splitlines()
-    assert [line[5:6] for line in lines if line[5:6].strip() and line[:5] in ("next ", "     ")][:2] == [
-        "3",
-        "2",
+    assert [line[5:20].rstrip() for line in lines if line[5:].startswith("report ")] == [
+        "report growth",
+        "report kernels",
     ]
 
 
 def test_what_cannot_be_told_stands_with_what_to_record() -> None:
     run = made([{"kind": "kernel", "name": "gemm", "dur": 5}], producer="PyTorch profiler")
-    text = format_report(load_view("summary"), [run], Look(), width=100)
-    assert "growth, steps" in text and text.count("needs step\n") == 1
-    assert "a schedule and prof.step() in the loop" in text
+    rows = ask(load_view("summary"), [run], Look()).rows
+    assert ("growth", "needs step") in rows.filter(part="unknown").select("name", "text").rows()
+    assert "a schedule and prof.step() in the loop" in " ".join(rows.filter(part="record")["text"])
+    *_, missing = format_report(load_view("summary"), [run], Look(), width=200).partition("not recorded: ")
+    assert missing.startswith("growth, layers, steps") and "tracetui doctor FILE" in missing.splitlines()[0]

@@ -160,7 +160,7 @@ def test_a_late_host_is_found_without_a_row_of_its_own() -> None:
     )
     assert answer.notes[0].endswith("most of it in no kernel: on its host, or in gaps")
     assert answer.rows["behind_ns"].to_list() == pytest.approx([-20 * US, 20 * US], abs=2 * US)
-    assert dict(suggest_views(made(rows)))["ranks"].startswith("rank 1 is late: ")
+    assert next(s.text for s in suggest_views(made(rows)) if s.view == "ranks").startswith("rank 1 is late: ")
 
 
 def test_gloo_ranks_name_the_one_that_sleeps_before_the_collective() -> None:

@@ -73,7 +73,8 @@ def test_each_second_keeps_its_place_and_the_scale_stays() -> None:
     assert len(strips["tok/s"].values) == recent_stats.STRIP_S and set(strips["tok/s"].values) == {2.0}
     before, after = (recent_stats.compute_strips(half_seconds(n, late=150))[1].values for n in (200, 202))
     assert before[1:] == after[:-1]  # a second later all of them stand one place further left
-    assert [round_up_to_nice(v) for v in (0, 0.3, 1, 1.1, 2, 4.2, 46, 70)] == [1, 0.5, 1, 2, 2, 5, 50, 100]
+    nice = [round_up_to_nice(v) for v in (0, 0.3, 1, 1.1, 2, 4.2, 46, 70)]
+    assert nice == pytest.approx([1, 0.3, 1, 1.5, 2, 5, 50, 75])
     assert [round_up_to_nice(v) for v in (math.nan, math.inf, -math.inf, -3.0)] == [1.0] * 4
     assert (
         round_up_to_nice(1.7e308) == 1.7e308 and round_up_to_nice(5e-324) == 5e-324

@@ -84,7 +84,7 @@ def test_the_first_line_of_two_noisy_recordings_has_a_possible_interval() -> Non
     look, floor = Look(), NoiseFloor(0.8, source="said")
     compared = compare_runs(Sides((a, b), floor=floor), look)
     lines = " ".join(describe_decision(compared, look.terms))
-    ends = [int(x.replace(",", "")) for x in re.findall(r"95% sure: ([-+−][\d,]+) to", lines)]
+    ends = [int(x.replace(",", "")) for x in re.findall(r"95% likely ([-+−][\d,]+)% to", lines)]
     assert ends and min(ends) >= -100
     share = compared.rows.drop_nulls("low_ns").select(pl.col("low_ns") / pl.col("median_a_ns")).to_series()
     assert share.len() and share.min() >= -1

@@ -97,3 +97,31 @@ def test_a_table_has_two_notes_of_a_line_each_and_the_key_to_all() -> None:
         assert f"i: all {len(notes)} notes" in "".join(screen(app))
 
     play(script, [long_decode(steps=30, spike=17)], ScreenOptions(view="steps"), size=(90, 60))
+
+
+def test_enter_on_the_number_of_a_layer_shows_the_whole_layer() -> None:
+    async def script(app: Explorer, pilot: Pilots) -> None:
+        await press(pilot, "down", "left")
+        await settle(pilot)
+        assert any(line.startswith("layer 1: ") and "Enter shows it" in line for line in screen(app))
+        await press(pilot, "left", "left", "enter")
+        await settle(pilot)
+        assert app.workspace.session.look.focus == (("layer", 1),)
+        assert app.main_screen.table.sheet.rows["name"].to_list() == ["attention", "ffn_down", "rmsnorm"]
+        assert header(app).startswith(" made › Layers › layer 1")
+        await press(pilot, "escape", "right", "enter")
+        assert len(app.workspace.session.look.focus) == 2
+
+    play(script, [long_decode(layers=3)], ScreenOptions(view="layers"))
+
+
+def test_rows_of_a_grid_out_of_sight_are_counted_right() -> None:
+    async def script(app: Explorer, pilot: Pilots) -> None:
+        layers = [int(line[:5]) for line in screen(app) if line[:5].strip().isdigit() and line[5:6] == " "]
+        text = f"layer: {len(layers)} of 40 ({layers[0]} to {layers[-1]})"
+        assert any(line.rstrip() == text for line in screen(app))
+        await press(pilot, "G")
+        await settle(pilot)
+        assert any("(" in line and "to 39)" in line for line in screen(app))
+
+    play(script, [long_decode(layers=40)], ScreenOptions(view="layers"), size=(80, 24))

@@ -231,9 +231,9 @@ def test_names_in_the_palette_are_text(name: str) -> None:
 def test_what_has_no_cursor_is_not_entered() -> None:
     async def script(app: Explorer, pilot: Pilots) -> None:
         await press(pilot, "enter")
-        assert app.workspace.session.view == "summary" and "this row has no details" in screen(app)[-2]
+        assert app.workspace.session.view == "roofline" and "this row has no details" in screen(app)[-2]
 
-    play(script, [decode()], ScreenOptions(view="summary"))
+    play(script, [decode()], ScreenOptions(view="roofline"))
 
 
 def test_a_key_of_the_palette_is_no_key_of_the_table_too() -> None:

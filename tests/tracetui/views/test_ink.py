@@ -1,6 +1,7 @@
 """Pieces of a drawing: widths, scales, and that nothing rests on colour or on Unicode alone."""
 
 import itertools
+import random
 import subprocess
 import sys
 
@@ -105,6 +106,21 @@ def test_bars_are_as_long_as_their_share_of_the_largest() -> None:
     assert "66.7%" in ink.format_plain(lines[:1])
 
 
+def test_a_sparkline_shows_shape_where_values_differ_little_and_a_line_where_only_noise_is() -> None:
+    rising = [100.0 + 0.5 * i for i in range(16)]  # by 7.5 %
+    assert "".join(dict.fromkeys(glyphs.draw_sparkline(rising, 16))) == "▄▅▆▇█"
+    stepped = [100.0] * 8 + [106.0] * 8
+    assert glyphs.draw_sparkline(stepped, 16) == glyphs.draw_sparkline(stepped, 16)[:1] * 8 + "█" * 8
+    rng = random.Random(3)
+    noise = [[rng.gauss(100, 2) for _ in range(16)] for _ in range(200)]
+    assert sum(glyphs.draw_sparkline(values, 16) == "─" * 16 for values in noise) >= 190
+    spiked = [*noise[0][:7], 900.0, *noise[0][8:]]
+    assert glyphs.draw_sparkline(spiked, 16) == "─" * 7 + "█" + "─" * 8
+    wild = [rng.choice([10.0, 100.0]) for _ in range(16)]
+    assert set(glyphs.draw_sparkline(wild, 16)) == {"▁", "█"}, "a large scatter is no flat line"
+    assert glyphs.draw_sparkline([5.0], 16) == "" and glyphs.draw_sparkline([0.0, 0.0], 16) == "──"
+
+
 def test_a_course_stays_where_it_is_while_it_grows() -> None:
     """Sixteen cells: 17 to 32 values are drawn in pairs, 33 to 64 by four; what was drawn stays."""
     values = [float(v) for v in (1, 3, 5, 7, 8, 8, 6, 2) * 8]
@@ -113,7 +129,7 @@ def test_a_course_stays_where_it_is_while_it_grows() -> None:
     for before, after in itertools.pairwise(drawn):
         if len(after) >= len(before):
             assert after[: len(before) - 1] == before[:-1]
-    assert glyphs.draw_stable_sparkline([2.0, 6.0, 4.0], 2) == glyphs.draw_sparkline([4.0, 4.0], 2)
+    assert glyphs.draw_stable_sparkline([2.0, 6.0, 4.0], 2) == glyphs.draw_sparkline([4.0, 4.0], 2) == "──"
 
 
 def test_a_course_with_one_value_far_out_is_not_flat() -> None:

@@ -27,7 +27,7 @@ CORPUS = sorted(
     for path in (SHARED / folder).rglob("*")
     if path.is_file() and path.stat().st_size <= LARGEST and "hostile" not in path.parts
 )
-_PERCENT_RANGE = re.compile(r"95% sure: ([-+−][\d,.]+) to")
+_PERCENT_RANGE = re.compile(r"95% likely ([-+−][\d,.]+)% to")
 
 
 def list_impossible(answer: Answer) -> list[str]:

@@ -286,7 +286,7 @@ def note_lens(run: Run, look: Look) -> list[str]:
     chosen, available = resolve_lens(run, look), list_lenses(run)
     other_lenses = [x for x in available if x != chosen]
     if other_lenses:
-        notes.append(f"{chosen} times; {', '.join(other_lenses)} times cover the same time and are not added")
+        notes.append(f"{chosen} times; {', '.join(other_lenses)} times overlap and are left out")
     if chosen is not None and chosen not in available:
         names = ", ".join(available) or "none that name a lens"
         notes.append(f"this source has no {chosen} times; it has {names}")

@@ -313,14 +313,14 @@ def _with_total_ns(run: Run, look: Look) -> pl.DataFrame:
 
 
 def note_device_rates(run: Run) -> list[str]:
-    """Return a note on what tokens/s refer to, if the host's wall time does not measure steps."""
+    """Return a note on the time that tokens/s use, if the host's wall time does not measure steps."""
     device_steps = compute_step_durations(run).filter(pl.col("on_device") & (pl.col("tokens") > 0))
     if device_steps.is_empty():
         return []
     device_ns, wall_times = int(device_steps["took_ns"].sum()), device_steps["wall_ns"].drop_nulls()
     which = f"{device_steps.height:,} steps" if device_steps.height > 1 else "the step"
-    note = f"tokens/s refer to the {units.format_duration(device_ns)} of device time of {which}"
-    host = f", not to the host's {units.format_duration(int(wall_times.sum()))}" if wall_times.len() else ""
+    note = f"tokens/s use the device time of {which} ({units.format_duration(device_ns)})"
+    host = f", not host time ({units.format_duration(int(wall_times.sum()))})" if wall_times.len() else ""
     return [f"{note}{host}"]
 
 

@@ -117,12 +117,12 @@ def _measure_recording(run: Run) -> float | None:
 
 
 def format_requirement(more: int | None, seconds: float | None) -> str:
-    """Format the recordings needed as a clause: `3 more recordings per side, about 40 s each, would tell`."""
+    """Format the recordings needed as a clause: `record 3 more per side, about 40 s each, to decide`."""
     if more is None:
         limit = params.MAX_RUNS_PER_SIDE
         return f"more than {limit} recordings per side, or a quieter machine, would be needed"
     wait = f", about {format_wait(seconds)} each," if seconds else ""
-    return f"{more} more recording{'s' * (more > 1)} per side{wait} would tell"
+    return f"record {more} more per side{wait} to decide"
 
 
 def format_wait(seconds: float) -> str:

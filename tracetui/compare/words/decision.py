@@ -22,6 +22,7 @@ from tracetui.compare.replaced_rows import has_lost_inner_rows
 from tracetui.compare.run_sides import Sides
 from tracetui.look import Look, Terms
 
+UNDECIDED: Final = "undecided"
 GAP_NAME: Final = "time between kernels"
 DECIDED: Final = ("slower", "faster", "same")
 COUNTED_VERDICTS: Final = ("slower", "faster", "new", "gone", "same")
@@ -106,7 +107,10 @@ def describe_decision(compared: Diff, terms: Terms) -> tuple[str, ...]:
         in_phase = pl.col("phase").eq_missing(pl.lit(phase, pl.String))
         total, *kernels = decision.phases.filter(in_phase).to_dicts()
         rows = (total, *(k for k in kernels if not _is_redundant(total, k)))
-        lines += [_describe_total(row, compared, terms) for row in rows]
+        first, *others = (_describe_total(row, compared, terms) for row in rows)
+        if first.startswith(UNDECIDED):
+            first = _describe_decided_row(compared, phase, names) + first
+        lines += [first, *others]
         if differences and differences[0].startswith(UNEQUAL_WORK):
             lines.insert(0, differences.pop(0))
         carriers = decision.carriers.filter(in_phase)
@@ -119,6 +123,17 @@ def describe_decision(compared: Diff, terms: Terms) -> tuple[str, ...]:
         lines += [f"  {text}" for text in details if text]
         differences.clear()
     return tuple(lines) or tuple(differences)
+
+
+def _describe_decided_row(compared: Diff, phase: str | None, names: Mapping[str, str]) -> str:
+    """Name the decided row of the largest change before a phase that is undecided; empty without one."""
+    in_phase = pl.col("phase").eq_missing(pl.lit(phase, pl.String))
+    rows = select_decided_rows(compared).filter(in_phase, pl.col("median_a_ns") > 0)
+    if rows.is_empty():
+        return ""
+    row = rows.row(0, named=True)
+    name = row["instead"] or _shorten_name(names.get(row["name"], row["name"]), *_DECISION_LETTERS)
+    return f"{name} {row['verdict'].upper()} {row['median_delta_ns'] / row['median_a_ns']:+.1%}; in all "
 
 
 def _describe_replaced(rows: pl.DataFrame, names: Mapping[str, str]) -> str:
@@ -213,7 +228,7 @@ def _format_interval(row: dict[str, Any]) -> str:
     largest = (
         f"{high:+,.0f}%" if high < params.LARGEST_CHANGE_PCT else f"over +{params.LARGEST_CHANGE_PCT:,}%"
     )
-    return f"; 95% sure: {low:+,.0f} to {largest}"
+    return f"; 95% likely {low:+,.0f}% to {largest}"
 
 
 def _format_rate(row: dict[str, Any]) -> str:
@@ -230,7 +245,7 @@ def _describe_verdict(row: dict[str, Any], compared: Diff, terms: Terms) -> tupl
     if row["verdict"] == "same":
         return "same", ""
     if row["verdict"] == "~":
-        return "undecided", _explain_undecided(row, compared, terms)
+        return UNDECIDED, _explain_undecided(row, compared, terms)
     sides = compared.sides
     if sides.has_known_spread:
         return row["verdict"].upper(), f"p {row['p']:.2g}"

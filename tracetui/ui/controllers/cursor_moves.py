@@ -47,11 +47,18 @@ class CursorController(Controller):
             self.move(round(pages * screen.pane_size.height))
 
     def _move_cell(self, rows: int, columns: int) -> None:
-        """Move to another cell; outside of the drawing it comes out unchanged, and the cursor is restored."""
+        """Move to another cell; at an edge of the drawing, scroll what does not fit.
+
+        Behind the last cell the drawing comes out unchanged, and the cursor is restored.
+        """
         picture = self._workspace.picture
         row, column = self._workspace.session.look.cursor
         last = max(0, picture.answer.rows.height - 1) if picture is not None else 0
-        self._change_look(cursor=(max(0, min(last, row + rows)), max(0, column + columns)))
+        cursor = max(0, min(last, row + rows)), max(-1, column + columns)  # -1: the heading of a row
+        if cursor == (row, column):
+            self._renderer.main_screen.drawing.scroll_lines(rows)
+        else:
+            self._change_look(cursor=cursor)
 
     # slices of a timeline
 

@@ -30,11 +30,12 @@ class RowActions(Controller):
             self._change_look(terms=replace(workspace.session.look.terms, forced=True))
             return
         focus = self.find_focus()
-        target = self._find_inner_view(focus)
-        if target is None:
-            self._renderer.show_message("this row has no details")
-        else:
+        if "next" in dict(focus):  # a line of the summary
+            self._answers.show_session(workspace.session.with_row(str(focus[0][1]), focus[1:]))
+        elif (target := self._find_inner_view(focus)) is not None:
             self._answers.show_session(workspace.session.drill_down(target, focus))
+        else:
+            self._renderer.show_message("this row has no details")
 
     def find_focus(self) -> Focus:
         """Return the focus of the row under the cursor, empty if it is on none."""

@@ -11,9 +11,7 @@ from tracetui.look import Look
 
 def test_lens_notes_name_what_is_not_added() -> None:
     run = made([{"name": "a", "dur": 1, "lens": x} for x in ("wall", "gpu", "wait")])
-    assert selection.note_selection(run, Look()) == [
-        "gpu times; wall, wait times cover the same time and are not added"
-    ]
+    assert selection.note_selection(run, Look()) == ["gpu times; wall, wait times overlap and are left out"]
 
 
 def test_a_fact_is_found_once_for_each_run() -> None:

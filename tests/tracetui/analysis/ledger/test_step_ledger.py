@@ -204,14 +204,14 @@ def test_recoverable_is_a_range_from_the_makers_rate_to_the_achievable_one() -> 
     assert [rows["mlp.up"][c] for c in ("recoverable_ns", "low_ns")] == [1_000_000, 2_000_000 - 1_846_610]
     assert [rows["mlp.down"][c] for c in ("recoverable_ns", "low_ns")] == [1_000_000, 750_000]
     assert "903.4 µs to 2.000 ms recoverable" in answer.notes[0]
-    assert any("708,000 GFLOP/s in bf16, achievable by AMD" in note for note in answer.notes)
+    assert any("708 TFLOP/s in bf16, achievable by AMD" in note for note in answer.notes)
 
 
 def test_work_without_a_bound_is_named_first_and_ranked_by_its_time() -> None:
     unknown = {"name": "what", "op": "moe.experts", "t": 500, "dur": 300}
     answer = ask(load_view("fix"), [run_of([*HAND, unknown])], Look())
     assert answer.notes[0].startswith(
-        "a decode step takes 800 ns on the device: no bound known for 370 ns (46.2%), 270 ns ideal"
+        "a decode step takes 800 ns on the device: bound unknown of 370 ns (46.2%), 270 ns ideal"
     )
     assert answer.rows["op"].to_list()[:2] == ["moe.experts", "mlp.up"], (
         "300 ns of which any part may go, then 80"

@@ -94,11 +94,11 @@ def test_the_answer_names_the_length_of_a_recording() -> None:
         and measure_longest_recording([steady(1)]) is None
     )
     line = describe_decision(compare_runs(Sides((a, b), floor=KNOWN), Look()), Terms())[0]
-    assert line.endswith("; 11 more recordings per side, about 44 s each, would tell")
+    assert line.endswith("; record 11 more per side, about 44 s each, to decide")
 
 
 def test_the_words() -> None:
-    assert format_requirement(1, 0.2) == "1 more recording per side, about 1 s each, would tell"
-    assert format_requirement(3, None) == "3 more recordings per side would tell"
+    assert format_requirement(1, 0.2) == "record 1 more per side, about 1 s each, to decide"
+    assert format_requirement(3, None) == "record 3 more per side to decide"
     assert format_requirement(None, 9).startswith("more than 50 recordings per side")
     assert [format_wait(s) for s in (40.4, 119, 150, 3600)] == ["40 s", "119 s", "2 min", "60 min"]

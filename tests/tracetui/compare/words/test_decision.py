@@ -49,7 +49,7 @@ def test_step_kernels_and_gap_by_hand() -> None:
     ]
     first, kernels, carried, *_ = describe_decision(actual, Terms())
     assert first.startswith(
-        "FASTER: decode step 500.0 µs → 450.0 µs per token, -50.00 µs (-10.0%; 95% sure: "
+        "FASTER: decode step 500.0 µs → 450.0 µs per token, -50.00 µs (-10.0%; 95% likely "
     )
     assert "2,000.0 → 2,222.2 tokens/s; p " in first
     assert kernels.startswith("undecided: decode kernels 400.0 µs → 410.0 µs per token")
@@ -152,7 +152,9 @@ def test_a_real_pair_of_devices() -> None:
 
 def test_the_decision_stands_first_and_in_json() -> None:
     pair = "sample:decode", "sample:slowed"
-    assert tracetui("diff", *pair).stdout.startswith("undecided: decode step 14.10 ms → 14.96 ms per token")
+    assert tracetui("diff", *pair).stdout.startswith(
+        "ffn_down SLOWER +40.2%; in all undecided: decode step 14.10 ms → 14.96 ms per token"
+    )
     actual = json.loads(tracetui("diff", *pair, "--format", "json").stdout)["decision"]
     assert [(p["phase"], p["what"]) for p in actual["phases"]][:2] == [
         ("decode", "step"),
