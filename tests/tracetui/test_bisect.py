@@ -1,0 +1,214 @@
+"""`tracetui bisect`: over commits and names, with broken versions, kills, and a tree that stays as it is."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from subprocess import CompletedProcess
+from typing import Any
+
+import pytest
+
+from tests.tracetui.in_process import tracetui
+from tests.tracetui.process.test_engine_process import until
+
+# records 12 steps of 100 µs times its first argument, and each run of it has a pace of its own
+TOY = """
+import os, pathlib, random, sys, time
+took = float(sys.argv[1]) * 100_000
+spread = float(sys.argv[2]) if len(sys.argv) > 2 else 0.01
+took = int(took * random.gauss(1, spread))
+with open(os.environ["TRACETUI_OUT"], "a") as out:
+    print('{"kind":"run","schema":1,"name":"toy","meta":{"model":"toy"}}', file=out)
+    for step in range(12):
+        at = f'"step":{step},"phase":"decode","t":{step * took},"dur":{took},"lens":"gpu"'
+        print('{"kind":"kernel","name":"k",' + at + '}', file=out)
+        print('{"kind":"step","name":"decode","tokens":1,' + at + '}', file=out)
+"""
+# multiplies matrices as often as its file `work` says, each step timed by the clock: a real program
+PRODUCTS = """
+import os, pathlib, time
+import numpy as np
+count = int(pathlib.Path("work").read_text())
+a = np.ones((64, 64), dtype=np.float32)
+with open(os.environ["TRACETUI_OUT"], "a") as out:
+    print('{"kind":"run","schema":1,"name":"products","meta":{"model":"products"}}', file=out)
+    for step in range(40):
+        t = time.perf_counter_ns()
+        for _ in range(count):
+            a @ a
+        at = f'"step":{step},"phase":"decode","t":{t},"dur":{time.perf_counter_ns() - t},"lens":"wall"'
+        print('{"kind":"kernel","name":"product",' + at + '}', file=out)
+        print('{"kind":"step","name":"decode","tokens":1,' + at + '}', file=out)
+"""
+
+
+def git(folder: Path, *words: str) -> str:
+    fixed = ["-c", "user.name=a", "-c", "user.email=a@b", "-c", "commit.gpgsign=false"]
+    command = ["git", "-C", str(folder), *fixed, *words]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+
+def make_repository(folder: Path, program: str, works: Sequence[str]) -> Path:
+    """Return a repository with a commit for each text of `work`; one that says `broken` fails."""
+    folder.mkdir()
+    git(folder, "init", "--quiet", "--initial-branch=main")
+    (folder / "bench.py").write_text(program)
+    for number, work in enumerate(works):
+        (folder / "work").write_text(work)
+        git(folder, "add", "--all")
+        git(folder, "commit", "--quiet", "--allow-empty", "--message", f"change {number}")
+        git(folder, "tag", f"v{number}")
+    return folder
+
+
+def describe_tree(folder: Path) -> list[str]:
+    """Return all that must stay: state of the tree, HEAD, branches, worktrees."""
+    asked = (["status", "--porcelain"], ["rev-parse", "HEAD"], ["worktree", "list"], ["for-each-ref"])
+    facts = [git(folder, *words) for words in asked]
+    return [
+        *facts,
+        (folder / ".git" / "HEAD").read_text(),
+        *sorted(path.name for path in (folder / ".git").iterdir()),
+    ]
+
+
+@pytest.fixture
+def homes(tmp_path: Path) -> dict[str, str]:
+    made = {"XDG_STATE_HOME": "state", "XDG_CACHE_HOME": "cache"}
+    for name in made.values():
+        (tmp_path / name).mkdir()
+    return {variable: str(tmp_path / name) for variable, name in made.items()}
+
+
+def ask(folder: Path, homes: dict[str, str], *words: str) -> CompletedProcess[str]:
+    return tracetui("bisect", *words, cwd=folder, env=homes)
+
+
+def answer(folder: Path, homes: dict[str, str], *words: str) -> dict[str, Any]:
+    result = ask(folder, homes, "--format", "json", *words)
+    assert result.returncode == 0, result.stderr
+    parsed: dict[str, Any] = json.loads(result.stdout)
+    return parsed
+
+
+@pytest.fixture
+def toy(tmp_path: Path) -> Path:
+    (tmp_path / "toy.py").write_text(TOY)
+    return tmp_path
+
+
+TIMES = "1.0,1.001,1.002,1.003,1.3,1.301,1.302,1.303"
+
+
+def test_names_put_into_the_command_end_with_the_first_slow_one(toy: Path, homes: dict[str, str]) -> None:
+    command = ("--over", TIMES, "--budget", "60runs", "--row", "k", "--", "python", "toy.py", "{}")
+    result = ask(toy, homes, *command)
+    assert result.returncode == 0, result.stderr
+    first, *rest = result.stdout.splitlines()
+    assert first.startswith("slower since 1.3: decode k 1") and "per token, +" in first and "95%:" in first
+    assert rest[-1].endswith("bisect --over " + " ".join(
+        [TIMES, "--row k --threshold 1% --budget 60runs -- python toy.py {}"]
+    ))  # fmt: skip
+    again = ask(toy, homes, *command)
+    assert again.stdout == result.stdout and "runs were measured before" in again.stderr
+    shown = next(line for line in rest if "tracetui diff" in line).partition("tracetui ")[2]
+    compared = tracetui(*shown.split(), "--format", "table", env=homes)
+    assert compared.returncode == 0 and "SLOWER: decode step" in compared.stdout
+
+
+def test_commits_are_run_in_worktrees_and_broken_ones_are_skipped(
+    tmp_path: Path, homes: dict[str, str]
+) -> None:
+    works = ["10"] * 4 + ["broken", "broken"] + ["15"] * 3
+    program = TOY.replace("sys.argv[1]", "pathlib.Path('work').read_text()").replace("sys.argv[2]", "0.01")
+    root = make_repository(tmp_path / "r", program, works)
+    (root / "work").write_text("as the user left it")
+    before = describe_tree(root)
+    actual = answer(root, homes, "v0", "main", "--budget", "60runs", "--", "python", "bench.py")
+    assert [each["about"] for each in actual["versions"]] == ["change 4", "change 5", "change 6"]
+    assert "could not convert" in actual["versions"][0]["broken"] and actual["versions"][2]["broken"] is None
+    assert actual["versions"][2]["commit"] == git(root, "rev-parse", "v6").strip()
+    assert 0.4 < actual["change"] < 0.6 and isinstance(actual["before_ns"], int)
+    assert describe_tree(root) == before and not list((tmp_path / "cache").rglob("bench.py"))
+
+
+def test_equal_ends_are_no_change_or_say_what_would_have_been_found(toy: Path, homes: dict[str, str]) -> None:
+    equal = ("--over", "1.0,1.000,1.0000", "--budget", "30runs")
+    quiet = ask(toy, homes, *equal, "--threshold", "20%", "--", "python", "toy.py", "{}")
+    assert quiet.returncode == 0 and quiet.stdout.startswith("no change between 1.0 and 1.0000: decode step")
+    noisy = ask(toy, homes, *equal, "--", "python", "toy.py", "{}", "0.2")
+    assert "since" not in noisy.stdout
+    assert noisy.stdout.startswith(("no change found between 1.0 and 1.0000: ", "cannot tell"))
+    if noisy.returncode == 0:
+        assert "or more would have been found; " in noisy.stdout and "recordings per side" in noisy.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "says"),
+    [
+        (["HEAD"], 2, "no command to measure"),
+        (["HEAD", "--", "python", "x"], 2, "bisect takes two commits, not 1"),
+        (["v0", "HEAD", "--over", "a,b", "--", "python", "{}"], 2, "--over excludes commits"),
+        (["--over", "a,a", "--", "python", "{}"], 2, "two or more different names"),
+        (["--over", "a,b", "--", "python", "x"], 2, "the command has no {}"),
+        (["v0", "gone", "--", "python", "x"], 2, "no commit is called 'gone' here"),
+        (["v1", "v0", "--", "python", "x"], 2, "v1 is no ancestor of v0"),
+        (["v0", "v0", "--", "python", "x"], 2, "v0 and v0 are the same commit"),
+        (["v0", "v1", "--budget", "0runs", "--", "python", "x"], 2, "invalid budget '0runs'"),
+        (
+            ["v0", "v1", "--", "python", "-c", "raise SystemExit('no module')"],
+            5,
+            "ended with exit code 1: no",
+        ),
+        (["v0", "v1", "--", "python", "-c", "0"], 5, "nothing was recorded"),
+        (["v0", "v1", "--", "./absent"], 5, "./absent cannot be started"),
+    ],
+)
+def test_what_cannot_be_searched_is_one_sentence(
+    words: list[str], code: int, says: str, tmp_path: Path, homes: dict[str, str]
+) -> None:
+    root = make_repository(tmp_path / "r", TOY, ["10", "15"])
+    result = ask(root, homes, *words)
+    assert result.returncode == code and says in result.stderr and result.stdout == ""
+    assert len(git(root, "worktree", "list").splitlines()) == 1
+
+
+def test_outside_of_a_repository_names_are_suggested(toy: Path, homes: dict[str, str]) -> None:
+    result = ask(toy, homes, "a", "b", "--", "python", "toy.py")
+    assert result.returncode == 2 and "--over NAME,NAME… needs no repository" in result.stderr
+
+
+def start(root: Path, homes: dict[str, str], *words: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "tracetui", "bisect", *words]
+    environment = {**os.environ, **homes}
+    return subprocess.Popen(command, cwd=root, env=environment, stderr=subprocess.PIPE, text=True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])
+def test_a_signal_loses_one_run_and_the_same_command_continues(
+    number: signal.Signals, tmp_path: Path, homes: dict[str, str]
+) -> None:
+    program = TOY.replace("sys.argv[1]", "pathlib.Path('work').read_text()").replace("sys.argv[2]", "0.01")
+    root = make_repository(tmp_path / "r", program, ["10", "10", "15", "15"])
+    before, words = describe_tree(root), ("v0", "v3", "--budget", "60runs", "--", "python", "bench.py")
+    runs = tmp_path / "state" / "tracetui" / "bisect"
+    with start(root, homes, *words) as asking:
+        until(lambda: any(f.read_text().count("\n") >= 2 for f in runs.glob("*/runs.jsonl")), 60)
+        time.sleep(0.2)
+        asking.send_signal(number)
+        output = asking.communicate(timeout=60)[1]
+    kept = next(runs.glob("*/runs.jsonl")).read_bytes()
+    kept = kept[: kept.rindex(b"\n") + 1]
+    if number != signal.SIGKILL:
+        assert asking.returncode == 128 + number and "the same command continues" in output
+        assert describe_tree(root) == before
+    actual = answer(root, homes, *words)
+    assert next(runs.glob("*/runs.jsonl")).read_bytes().startswith(kept)
+    assert [each["about"] for each in actual["versions"]] == ["change 2"]
+    assert describe_tree(root) == before and not list((tmp_path / "cache").rglob("bench.py"))
