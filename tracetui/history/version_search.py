@@ -35,7 +35,8 @@ UNDECIDED: Final = "cannot tell"
 BROKEN: Final = "broken"
 
 SIDE_ODDS: Final = 99.0  # how many times likelier one side is when a version is taken for it: errs in 1 %
-MACHINE_ALPHA: Final = 0.01  # of the test whether the last two known runs are like those before
+MACHINE_ALPHA: Final = 0.003  # of a test whether the last runs of known versions are like those before
+LAST_RUNS: Final = (2, 3, 4)  # so many are tested
 FAILURES_IN_A_ROW: Final = 3  # of a version that ran before, until the search ends
 FUTILE_RUNS: Final = 4  # runs of each end before the search may end because the budget cannot suffice
 
@@ -214,6 +215,8 @@ class VersionSearch:
             return
         is_like_low = self._choose_side(low, high, middle)
         if is_like_low is None:
+            if len(middle) > FUTILE_RUNS and not self._has_change(low, high):
+                self._begin_pair(0, self.count - 1, is_final=False)  # a version was taken for the wrong side
             return
         side = low if is_like_low else high
         evidence = compare_means(*self._arrange(side, middle), ALPHA)[0]
@@ -225,6 +228,11 @@ class VersionSearch:
             self.high = self._middle
             self._high_pool = {self.high} if is_other else self._high_pool | {self.high}
         self._begin_middle()
+
+    def _has_change(self, low: Floats, high: Floats) -> bool:
+        """Return whether the sides differ, in the direction of the ends."""
+        verdict = self._judge(compare_means(*self._arrange(low, high), ALPHA)[0], ALPHA)
+        return self._ends is not None and verdict == ("slower" if self._ends.share > 0 else "faster")
 
     def _choose_side(self, low: Floats, high: Floats, middle: Floats) -> bool | None:
         """Return whether the middle version belongs to the lower side; None while that is open.
@@ -248,23 +256,24 @@ class VersionSearch:
         return ratio >= 0 if all(v in ("slower", "faster") for v in verdicts) else None
 
     def _notice_machine(self) -> None:
-        """Forget earlier times if the last two runs of known versions are unlike those before."""
-        pools, offsets, places = (self._low_pool, self._high_pool), list[float](), list[int]()
-        sums: list[list[float]] = [[], []]
-        for place, m in enumerate(self.log[self._epoch :], self._epoch):
-            side = next((i for i, pool in enumerate(pools) if m.version in pool), None)
-            if m.time_ns and side is not None:
-                earlier = sums[side]
-                if earlier:
-                    offsets.append(math.log(m.time_ns) - sum(earlier) / len(earlier))
-                    places.append(place)
-                earlier.append(math.log(m.time_ns))
-        if len(offsets) < 2 + FUTILE_RUNS or self.log[-1].version == self._middle:
+        """Forget earlier times if the last runs of known versions are unlike those before."""
+        if self.log[-1].version == self._middle:
             return
-        groups = np.repeat([0, 1], [len(offsets) - 2, 2])
-        evidence = compare_means(np.array([offsets]), groups, ALPHA)[0]
-        if evidence.p[0] < MACHINE_ALPHA and abs(evidence.delta[0]) > self.threshold:
-            self._epoch = self._begun = places[-2]
+        runs: list[tuple[int, int, float]] = []  # place, side, log time
+        for place, m in enumerate(self.log[self._epoch :], self._epoch):
+            if m.time_ns and m.version in self._low_pool | self._high_pool:
+                runs.append((place, int(m.version in self._high_pool), math.log(m.time_ns)))
+        for last in LAST_RUNS:
+            earlier = [[level for _, side, level in runs[:-last] if side == each] for each in (0, 1)]
+            if min(map(len, earlier)) < params.MIN_RUNS_PER_SIDE:
+                return
+            means = [sum(levels) / len(levels) for levels in earlier]
+            offsets = np.array([[level - means[side] for _, side, level in runs]])
+            groups = np.repeat([0, 1], [len(runs) - last, last])
+            evidence = compare_means(offsets, groups, ALPHA)[0]
+            if evidence.p[0] < MACHINE_ALPHA and abs(evidence.delta[0]) > self.threshold:
+                self._epoch = self._begun = runs[-last][0]
+                return
 
     def _give_up(self) -> None:
         """End without a version: there is no change to see, or more runs would be needed."""
