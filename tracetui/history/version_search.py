@@ -187,8 +187,15 @@ class VersionSearch:
             self._decide_ends(verdict, change, spent)
         elif verdict in ("slower", "faster") and self._ends and change.share * self._ends.share > 0:
             self.result = SearchResult(CHANGED, self.low, self.high, change)
-        elif verdict != "~":
+        elif verdict != "~" or self._is_wrong_place(change):
             self._begin_pair(0, self.count - 1, is_final=False)
+
+    def _is_wrong_place(self, change: VersionChange) -> bool:
+        """Return whether neighbours hardly differ: less than by half of what the ends do."""
+        if self._ends is None or change.runs < FUTILE_RUNS:
+            return False
+        largest = max(abs(change.low_ns), abs(change.high_ns)) / change.a_ns
+        return change.low_ns <= 0 <= change.high_ns and largest < abs(self._ends.share) / 2
 
     def _decide_ends(self, verdict: str, change: VersionChange, spent: float) -> None:
         self._ends = change
