@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from random import Random
 from subprocess import CompletedProcess
 from typing import Any
 
@@ -211,4 +212,51 @@ def test_a_signal_loses_one_run_and_the_same_command_continues(
     actual = answer(root, homes, *words)
     assert next(runs.glob("*/runs.jsonl")).read_bytes().startswith(kept)
     assert [each["about"] for each in actual["versions"]] == ["change 2"]
+    assert describe_tree(root) == before and not list((tmp_path / "cache").rglob("bench.py"))
+
+
+def make_long_history(folder: Path, place: int, broken: Sequence[int] = (), factor: int = 3) -> Path:
+    """Return a repository of 64 commits; from `place` on the program multiplies `factor` times as often."""
+    works = [str(40 * (factor if number >= place else 1)) for number in range(64)]
+    for number in broken:
+        works[number] = "broken"
+    return make_repository(folder, PRODUCTS, works)
+
+
+@pytest.mark.slow
+def test_a_slow_commit_among_64_is_found_past_two_broken_ones(tmp_path: Path, homes: dict[str, str]) -> None:
+    root = make_long_history(tmp_path / "r", 38, broken=(31, 36))
+    before = describe_tree(root)
+    command = ("--budget", "100runs", "--row", "product", "--", "python", "bench.py")
+    actual = answer(root, homes, "v0", "v63", *command)
+    assert [each["about"] for each in actual["versions"]] == ["change 38"]
+    assert len(actual["runs"]) <= 64 and describe_tree(root) == before
+
+
+@pytest.mark.slow
+def test_nothing_planted_among_64_names_no_commit(tmp_path: Path, homes: dict[str, str]) -> None:
+    root = make_long_history(tmp_path / "r", 64)
+    result = ask(root, homes, "v0", "v63", "--budget", "16runs", "--", "python", "bench.py")
+    assert " since " not in result.stdout and result.returncode in (0, 4)
+    assert result.stdout.startswith(("no change", "cannot tell")), result.stderr
+
+
+@pytest.mark.slow
+def test_kills_at_any_time_lose_only_the_run_that_was_measured(
+    tmp_path: Path, homes: dict[str, str], kills: int = 4
+) -> None:
+    root = make_long_history(tmp_path / "r", 38, broken=(31,))
+    before, words = describe_tree(root), ("v0", "v63", "--row", "product", "--", "python", "bench.py")
+    runs, random, kept = tmp_path / "state" / "tracetui" / "bisect", Random(1), b""
+    for _ in range(kills):
+        with start(root, homes, *words) as asking:
+            time.sleep(random.uniform(0.5, 5))
+            asking.send_signal(random.choice([signal.SIGKILL, signal.SIGKILL, signal.SIGTERM, signal.SIGINT]))
+            asking.communicate(timeout=60)
+        for file in runs.glob("*/runs.jsonl"):
+            content = file.read_bytes()
+            assert content.startswith(kept)
+            kept = content[: content.rfind(b"\n") + 1]
+    actual = answer(root, homes, *words)
+    assert [each["about"] for each in actual["versions"]] == ["change 38"]
     assert describe_tree(root) == before and not list((tmp_path / "cache").rglob("bench.py"))
