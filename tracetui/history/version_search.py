@@ -264,23 +264,28 @@ class VersionSearch:
 
     def _notice_machine(self) -> None:
         """Forget earlier times if the last runs of known versions are unlike those before."""
+        runs = self._list_known_runs()
         if self.log[-1].version == self._middle:
             return
-        runs: list[tuple[int, int, float]] = []  # place, side, log time
-        for place, m in enumerate(self.log[self._epoch :], self._epoch):
-            if m.time_ns and m.version in self._low_pool | self._high_pool:
-                runs.append((place, int(m.version in self._high_pool), math.log(m.time_ns)))
+        sides, levels = np.array([side for _, side, _ in runs]), np.array([level for _, _, level in runs])
         for last in LAST_RUNS:
-            earlier = [[level for _, side, level in runs[:-last] if side == each] for each in (0, 1)]
+            earlier = [levels[:-last][sides[:-last] == side] for side in (0, 1)]
             if min(map(len, earlier)) < params.MIN_RUNS_PER_SIDE:
                 return
-            means = [sum(levels) / len(levels) for levels in earlier]
-            offsets = np.array([[level - means[side] for _, side, level in runs]])
-            groups = np.repeat([0, 1], [len(runs) - last, last])
-            evidence = compare_means(offsets, groups, ALPHA)[0]
+            offsets = levels - np.array([side.mean() for side in earlier])[sides]
+            evidence = compare_means(*self._arrange(offsets[:-last], offsets[-last:]), ALPHA)[0]
             if evidence.p[0] < MACHINE_ALPHA and abs(evidence.delta[0]) > self.threshold:
                 self._epoch = self._begun = runs[-last][0]
                 return
+
+    def _list_known_runs(self) -> list[tuple[int, int, float]]:
+        """Return place, side and log time of the runs that count, of versions whose side is known."""
+        known_sides = dict.fromkeys(self._low_pool, 0) | dict.fromkeys(self._high_pool, 1)
+        return [
+            (place, known_sides[m.version], math.log(m.time_ns))
+            for place, m in enumerate(self.log[self._epoch :], self._epoch)
+            if m.time_ns and m.version in known_sides
+        ]
 
     def _give_up(self) -> None:
         """End without a version: there is no change to see, or more runs would be needed."""
