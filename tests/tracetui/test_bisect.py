@@ -30,6 +30,19 @@ with open(os.environ["TRACETUI_OUT"], "a") as out:
         print('{"kind":"kernel","name":"k",' + at + '}', file=out)
         print('{"kind":"step","name":"decode","tokens":1,' + at + '}', file=out)
 """
+# two rows: from version b on, one takes half as long, and the other as much more
+TWO_ROWS = """
+import os, random, sys
+took = int(100_000 * random.gauss(1, 0.01))
+one = took // 2 if sys.argv[1] in "xa" else took // 4
+with open(os.environ["TRACETUI_OUT"], "a") as out:
+    print('{"kind":"run","schema":1,"name":"toy","meta":{"model":"toy"}}', file=out)
+    for step in range(12):
+        at = f'"step":{step},"phase":"decode","t":{step * took},"lens":"gpu"'
+        print('{"kind":"kernel","name":"one",' + at + f',"dur":{one}}}', file=out)
+        print('{"kind":"kernel","name":"two",' + at + f',"dur":{took - one}}}', file=out)
+        print('{"kind":"step","name":"decode","tokens":1,' + at + f',"dur":{took}}}', file=out)
+"""
 # multiplies matrices as often as its file `work` says, each step timed by the clock: a real program
 PRODUCTS = """
 import os, pathlib, time
@@ -182,6 +195,33 @@ def test_what_cannot_be_searched_is_one_sentence(
 def test_outside_of_a_repository_names_are_suggested(toy: Path, homes: dict[str, str]) -> None:
     result = ask(toy, homes, "a", "b", "--", "python", "toy.py")
     assert result.returncode == 2 and "--over NAME,NAME… needs no repository" in result.stderr
+
+
+def test_a_larger_budget_continues_and_restart_forgets(toy: Path, homes: dict[str, str]) -> None:
+    command = ("--over", TIMES, "--", "python", "toy.py", "{}")
+    short = ask(toy, homes, "--budget", "7runs", *command)
+    assert short.returncode == 4 and short.stdout.startswith("cannot tell "), short.stdout
+    assert " since " not in short.stdout and "a larger --budget continues" in short.stdout
+    longer = ask(toy, homes, "--budget", "60runs", *command)
+    assert longer.returncode == 0 and longer.stdout.startswith("slower since 1.3")
+    assert "7 runs were measured before" in longer.stderr and "carried by k +" in longer.stdout
+    anew = ask(toy, homes, "--budget", "60runs", "--restart", *command)
+    assert anew.stdout.startswith("slower since 1.3") and "measured before" not in anew.stderr
+
+
+def test_a_row_hidden_in_an_equal_step_is_found(toy: Path, homes: dict[str, str]) -> None:
+    (toy / "toy.py").write_text(TWO_ROWS)
+    command = ("--over", "x,a,b,c", "--budget", "60runs", "--threshold", "5%")
+    row = ask(toy, homes, *command, "--row", "one", "--", "python", "toy.py", "{}")
+    assert row.stdout.startswith("faster since b: decode one "), (row.stdout, row.stderr)
+    step = ask(toy, homes, *command, "--", "python", "toy.py", "{}")
+    assert step.stdout.startswith("no change"), step.stdout
+
+
+def test_a_row_that_is_not_there_is_named(toy: Path, homes: dict[str, str]) -> None:
+    command = ("--over", "1,2", "--row", "attention", "--phase", "prefill", "--", "python", "toy.py", "{}")
+    result = ask(toy, homes, *command)
+    assert result.returncode == 5 and "no row matches 'attention' in prefill" in result.stderr
 
 
 def start(root: Path, homes: dict[str, str], *words: str) -> subprocess.Popen[str]:

@@ -97,6 +97,7 @@ class VersionSearch:
     high: int = field(init=False)
     broken: set[int] = field(default_factory=set)
     log: list[Measurement] = field(default_factory=list)
+    machine_changes: int = 0
 
     def __post_init__(self) -> None:
         """Begin with the ends."""
@@ -276,6 +277,7 @@ class VersionSearch:
             evidence = compare_means(*self._arrange(offsets[:-last], offsets[-last:]), ALPHA)[0]
             if evidence.p[0] < MACHINE_ALPHA and abs(evidence.delta[0]) > self.threshold:
                 self._epoch = self._begun = runs[-last][0]
+                self.machine_changes += 1
                 return
 
     def _list_known_runs(self) -> list[tuple[int, int, float]]:

@@ -182,7 +182,7 @@ class ProgressTable:
     def __init__(self, runs: VersionRuns, search: VersionSearch) -> None:
         """Show nothing yet."""
         self._runs, self._search = runs, search
-        self._is_terminal, self._lines = sys.stderr.isatty(), 0
+        self._is_terminal, self._lines, self._changes = sys.stderr.isatty(), 0, search.machine_changes
 
     def begin_run(self, version: int) -> None:
         """Show which version is being measured."""
@@ -195,7 +195,11 @@ class ProgressTable:
             self._draw("")
             return
         outcome = units.format_duration(run.time_ns) if run.time_ns else f"broken: {clean(run.why, 200)}"
-        _options.print_status(f"{self._name(run.version)}: {outcome}; {self._describe_stage()}")
+        changed = (
+            "; the machine changed: measuring again" if self._search.machine_changes > self._changes else ""
+        )
+        self._changes = self._search.machine_changes
+        _options.print_status(f"{self._name(run.version)}: {outcome}; {self._describe_stage()}{changed}")
 
     def _name(self, version: int) -> str:
         return self._runs.question.versions[version].name
@@ -249,6 +253,7 @@ class BisectAnswer:
             last, each = self._versions[self._result.last_before], self._result.change
             pairs = f"{each.runs} fresh runs each" if each else ""
             lines.append(f"  compared with {last.name}, {pairs}; {self._count_runs()}")
+            lines += self._find_carriers()
             if command := self._build_diff_command():
                 lines.append(f"  kernel by kernel: {command}")
         else:
@@ -339,15 +344,40 @@ class BisectAnswer:
     def _count_runs(self) -> str:
         broken = sorted(self._search.broken)
         names = ", ".join(self._versions[v].name for v in broken)
-        return f"{len(self._runs.done)} runs in all{f'; broken: {names}' if broken else ''}"
+        changed = "; the machine changed meanwhile" if self._search.machine_changes else ""
+        return f"{len(self._runs.done)} runs in all{f'; broken: {names}' if broken else ''}{changed}"
+
+    def _list_recordings(self) -> list[list[str]]:
+        """Return the recordings of the neighbours; an empty list if those of one are gone."""
+        ends = (self._result.last_before, self._result.first_after)
+        sides = [self._runs.find_recordings(v, self._search.final_since) for v in ends]
+        is_complete = self._result.word == version_search.CHANGED and all(sides)
+        return [[str(file) for file in side] for side in sides] if is_complete else []
+
+    def _find_carriers(self) -> list[str]:
+        """Return the line of the comparison that says which rows carry the change of a step."""
+        sides = self._list_recordings()
+        if self._args.row or not sides:
+            return []
+        from capture.load_runs import load
+        from tracetui.compare.diff import compare_runs
+        from tracetui.compare.run_sides import Sides
+        from tracetui.compare.words.decision import describe_decision
+        from tracetui.look import Look, Terms
+
+        (a, *more_a), (b, *more_b) = ([load(file, cache=False)[0] for file in side] for side in sides)
+        compared_sides = Sides((a, b), more_a=tuple(more_a), more_b=tuple(more_b))
+        terms = Terms(threshold=self._search.threshold)
+        look = Look(phase=self._describe_size()["phase"], terms=terms)
+        lines = describe_decision(compare_runs(compared_sides, look), terms)
+        return [line for line in lines if line.startswith("  carried by ")][:1]
 
     def _build_diff_command(self) -> str:
         """Return the command that compares the recordings of the neighbours; empty without them."""
-        ends = (self._result.last_before, self._result.first_after)
-        sides = [self._runs.find_recordings(v, self._search.final_since) for v in ends]
-        if self._result.word != version_search.CHANGED or not all(sides):
+        sides = self._list_recordings()
+        if not sides:
             return ""
-        a, b = ([str(file) for file in side] for side in sides)
+        a, b = sides
         more = ["--phase", self._args.phase] if self._args.phase else []
         words = ["tracetui", "diff", "--a", *a, "--b", *b, "--threshold", self._args.threshold, *more]
         return format_command(words)
