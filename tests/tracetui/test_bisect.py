@@ -151,6 +151,39 @@ def test_commits_are_run_in_worktrees_and_broken_ones_are_skipped(
     assert describe_tree(root) == before and not list((tmp_path / "cache").rglob("bench.py"))
 
 
+def test_a_subfolder_is_that_of_each_worktree(tmp_path: Path, homes: dict[str, str]) -> None:
+    root = make_repository(tmp_path / "r", "", [])
+    (root / "sub").mkdir()
+    program = TOY.replace("sys.argv[1]", "pathlib.Path('work').read_text()").replace("sys.argv[2]", "0.01")
+    for number, work in enumerate(("", "10", "15")):
+        if work:
+            (root / "sub" / "bench.py").write_text(program)
+            (root / "sub" / "work").write_text(work)
+        git(root, "add", "--all")
+        git(root, "commit", "--quiet", "--allow-empty", "--message", f"change {number}")
+        git(root, "tag", f"v{number}")
+    actual = answer(root / "sub", homes, "v1", "v2", "--budget", "30runs", "--", "python", "bench.py")
+    assert [each["about"] for each in actual["versions"]] == ["change 2"]
+    early = ask(root / "sub", homes, "v0", "v2", "--", "python", "bench.py")
+    assert early.returncode == 5 and "(the commit has no folder sub)" in early.stderr
+
+
+@pytest.mark.slow
+def test_two_at_once_do_not_clash_unless_they_ask_the_same(tmp_path: Path, homes: dict[str, str]) -> None:
+    program = TOY.replace("sys.argv[1]", "pathlib.Path('work').read_text()").replace("sys.argv[2]", "0.01")
+    root = make_repository(tmp_path / "r", program, ["10", "10", "15", "15"])
+    before, command = describe_tree(root), ("--budget", "60runs", "--", "python", "bench.py")
+    runs = tmp_path / "state" / "tracetui" / "bisect"
+    with start(root, homes, "v0", "v3", *command) as first:
+        until(lambda: any(runs.glob("*/runs.jsonl")), 60)
+        same = ask(root, homes, "v0", "v3", *command)
+        assert same.returncode == 2 and "the same bisect is running" in same.stderr
+        other = answer(root, homes, "v0", "v2", *command)
+        first.communicate(timeout=120)
+    assert first.returncode == 0 and [each["about"] for each in other["versions"]] == ["change 2"]
+    assert describe_tree(root) == before
+
+
 def test_equal_ends_are_no_change_or_say_what_would_have_been_found(toy: Path, homes: dict[str, str]) -> None:
     equal = ("--over", "1.0,1.000,1.0000", "--budget", "30runs")
     quiet = ask(toy, homes, *equal, "--threshold", "20%", "--", "python", "toy.py", "{}")

@@ -6,7 +6,7 @@ one search; its lock says that the search is alive. What a killed search left is
 
 import fcntl
 import hashlib
-import os
+import secrets
 import shutil
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -91,14 +91,14 @@ class Worktrees:
         for leftover in sorted(shared.glob(f"{start}-*")):
             if (lock := _lock_folder(leftover)) is not None:
                 cls(root, leftover, lock).remove()
-        folder = shared / f"{start}-{os.getpid()}"
-        shutil.rmtree(folder, ignore_errors=True)
-        folder.mkdir(mode=0o700)
-        (folder / _LOCK_NAME).touch()
-        own_lock = _lock_folder(folder)
-        if own_lock is None:
+        name = f"{start}-{secrets.token_hex(6)}"
+        draft, folder = shared / f".{name}", shared / name
+        draft.mkdir(mode=0o700)
+        lock = _lock_folder(draft)
+        draft.rename(folder)  # others remove folders of this name unless they are locked
+        if lock is None:
             raise CaptureError("cannot be locked", where=str(folder))
-        return cls(root, folder, own_lock)
+        return cls(root, folder, lock)
 
     def check_out(self, version: Version) -> Path:
         """Return the worktree of a commit, made if there is none; raise UsageError if git fails."""

@@ -175,7 +175,10 @@ class VersionRuns:
         """Record a version into `out`; return why that failed, else an empty text."""
         folder, words = Path(self.question.folder), list(self.question.command)
         if worktrees is not None:
-            folder = worktrees.check_out(version) / folder.relative_to(self.question.root)
+            below = folder.relative_to(self.question.root)
+            folder = worktrees.check_out(version) / below
+            if not folder.is_dir():
+                return f"the commit has no folder {clean(str(below), 200)}"
         else:
             words = [word.replace(PLACE, version.name) for word in words]
         args = _comparison_sides.parse_recording(words, "bisect")
@@ -185,7 +188,7 @@ class VersionRuns:
                     return _comparison_sides.record_program_quietly(args.command, out)
                 with contextlib.redirect_stderr(io.StringIO()):
                     record.record_once(args, out)
-        except (CaptureError, FileNotFoundError, NotADirectoryError) as error:
+        except CaptureError as error:
             return str(error)
         return ""
 
