@@ -242,6 +242,14 @@ def test_a_larger_budget_continues_and_restart_forgets(toy: Path, homes: dict[st
     assert anew.stdout.startswith("slower since 1.3") and "measured before" not in anew.stderr
 
 
+def test_a_program_that_does_not_end_is_stopped_with_the_budget(toy: Path, homes: dict[str, str]) -> None:
+    slow = TOY.replace("took = float", "sys.argv[1] == '1' or time.sleep(600)\ntook = float", 1)
+    (toy / "toy.py").write_text(slow)
+    result = ask(toy, homes, "--over", "1,2", "--budget", "6s", "--", "python", "toy.py", "{}")
+    assert result.returncode == 4 and result.stdout.startswith("cannot tell between 1 and 2")
+    assert "2 was stopped: the budget is spent" in result.stderr
+
+
 def test_a_row_hidden_in_an_equal_step_is_found(toy: Path, homes: dict[str, str]) -> None:
     (toy / "toy.py").write_text(TWO_ROWS)
     command = ("--over", "x,a,b,c", "--budget", "60runs", "--threshold", "5%")

@@ -145,7 +145,7 @@ class VersionSearch:
         else:
             self._look_at_middle()
         if self.result is None and is_over:
-            self._give_up()
+            self.give_up()
 
     def _begin_pair(self, low: int, high: int, *, is_final: bool) -> None:
         self.low, self.high, self._is_final = low, high, is_final
@@ -208,7 +208,7 @@ class VersionSearch:
         elif change.runs >= FUTILE_RUNS and spent > 0:
             left = len(self.log) * (1 / spent - 1) / 2
             if (self._estimate_more_runs(change) or params.MAX_RUNS_PER_SIDE) > left:
-                self._give_up()
+                self.give_up()
 
     def _look_at_middle(self) -> None:
         """Take the middle version for one side, once that is far likelier than the other."""
@@ -289,8 +289,8 @@ class VersionSearch:
             if m.time_ns and m.version in known_sides
         ]
 
-    def _give_up(self) -> None:
-        """End without a version: there is no change to see, or more runs would be needed."""
+    def give_up(self) -> None:
+        """End without a version: no change is seen, or more runs are needed."""
         change = self._ends
         is_open = self.stage == "ends" and (change is None or change.low_ns <= 0 <= change.high_ns)
         word = UNSEEN if is_open and change is not None else UNDECIDED

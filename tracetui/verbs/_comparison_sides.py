@@ -1,5 +1,6 @@
 """The two sides of a comparison: files named on the command line, or two commands recorded in turn."""
 
+import math
 import shlex
 import time
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
@@ -231,12 +232,17 @@ def _record_side(args: Namespace, side: str, number: int) -> Path:
     return out
 
 
-def record_program_quietly(command: Sequence[str], out: Path) -> str:
-    """Record a program to its end, without its output; return why that failed, else an empty text."""
-    program = UserProgram(command, out)
+def record_program_quietly(command: Sequence[str], out: Path, seconds: float = math.inf) -> str:
+    """Record a program to its end, without its output; return why that failed, else an empty text.
+
+    Raise TimeoutError if it does not end within so many seconds.
+    """
+    program, deadline = UserProgram(command, out), time.monotonic() + seconds
     try:
         program.start_sampler(out)
         while program.is_running:
+            if time.monotonic() > deadline:
+                raise TimeoutError
             time.sleep(PROGRAM_POLL_S)
         nothing = "" if _recording.count_steps_and_rows(out)[1] else program.explain_empty_recording()
     finally:

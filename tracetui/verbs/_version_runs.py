@@ -70,6 +70,10 @@ class RunBudget:
         """Return the share that is spent; 1 and more: all."""
         return max(sum(run.seconds for run in done) / self.seconds, len(done) / self.runs)
 
+    def compute_left(self, done: Sequence[VersionRun]) -> float:
+        """Return the seconds that are left."""
+        return self.seconds - sum(run.seconds for run in done)
+
 
 @dataclass
 class VersionRuns:
@@ -108,15 +112,18 @@ class VersionRuns:
         runs = enumerate(self.done, 1)
         return [Measurement(run.version, run.time_ns, budget.compute_spent(self.done[:n])) for n, run in runs]
 
-    def measure(self, version: int, worktrees: Worktrees | None) -> VersionRun:
-        """Record one run of a version, and keep it; a version that fails is no error."""
+    def measure(self, version: int, worktrees: Worktrees | None, seconds: float) -> VersionRun:
+        """Record one run of a version, and keep it; a version that fails is no error.
+
+        Raise TimeoutError, and keep nothing, if its program does not end within so many seconds.
+        """
         name = f"{version}-{len(self.done) + 1}.jsonl"
         out, began = self.folder / name, time.monotonic()
         out.unlink(missing_ok=True)
         create_private_file(out)
         facts: dict[str, Any] = {}
         try:
-            why = self._record(self.question.versions[version], out, worktrees)
+            why = self._record(self.question.versions[version], out, worktrees, seconds)
             if not why:
                 facts, why = self._read_time(out)
         except BaseException:
@@ -171,7 +178,7 @@ class VersionRuns:
         os.fsync(self._file.fileno())
         self.done.append(run)
 
-    def _record(self, version: Version, out: Path, worktrees: Worktrees | None) -> str:
+    def _record(self, version: Version, out: Path, worktrees: Worktrees | None, seconds: float) -> str:
         """Record a version into `out`; return why that failed, else an empty text."""
         folder, words = Path(self.question.folder), list(self.question.command)
         if worktrees is not None:
@@ -185,7 +192,7 @@ class VersionRuns:
         try:
             with contextlib.chdir(folder):
                 if args.command:
-                    return _comparison_sides.record_program_quietly(args.command, out)
+                    return _comparison_sides.record_program_quietly(args.command, out, seconds)
                 with contextlib.redirect_stderr(io.StringIO()):
                     record.record_once(args, out)
         except CaptureError as error:

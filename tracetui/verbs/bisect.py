@@ -151,7 +151,12 @@ def _measure_until_decided(args: Namespace, runs: VersionRuns, search: VersionSe
     try:
         while (version := search.choose_next()) is not None:
             table.begin_run(version)
-            run = runs.measure(version, trees)
+            try:
+                run = runs.measure(version, trees, args.budget.compute_left(runs.done))
+            except TimeoutError:
+                _options.print_status(f"{table.name(version)} was stopped: the budget is spent")
+                search.give_up()
+                break
             search.add(runs.build_measurements(args.budget)[-1])
             runs.remove_recordings(search.final_since)
             table.end_run(run)
@@ -187,7 +192,7 @@ class ProgressTable:
     def begin_run(self, version: int) -> None:
         """Show which version is being measured."""
         if self._is_terminal:
-            self._draw(f"measuring {self._name(version)} …")
+            self._draw(f"measuring {self.name(version)} …")
 
     def end_run(self, run: VersionRun) -> None:
         """Show a run that ended."""
@@ -199,16 +204,17 @@ class ProgressTable:
             "; the machine changed: measuring again" if self._search.machine_changes > self._changes else ""
         )
         self._changes = self._search.machine_changes
-        _options.print_status(f"{self._name(run.version)}: {outcome}; {self._describe_stage()}{changed}")
+        _options.print_status(f"{self.name(run.version)}: {outcome}; {self._describe_stage()}{changed}")
 
-    def _name(self, version: int) -> str:
+    def name(self, version: int) -> str:
+        """Return the name of a version."""
         return self._runs.question.versions[version].name
 
     def _describe_stage(self) -> str:
         search = self._search
         if search.result is not None:
             return search.result.word
-        low, high = self._name(search.low), self._name(search.high)
+        low, high = self.name(search.low), self.name(search.high)
         if search.stage == "middle":
             return f"{search.high - search.low} left, after {low} up to {high}"
         return f"comparing {'the ends' if search.stage == 'ends' else 'the neighbours'} {low} and {high}"
@@ -234,7 +240,7 @@ class ProgressTable:
             side = "broken"
         median = units.format_duration(statistics.median(times)) if times else "–"
         runs = f"{len(times)} run{'s' * (len(times) != 1)}"
-        return f"{self._name(version):<12} {side:<6} {median:>10} {runs:>8}  {about}"
+        return f"{self.name(version):<12} {side:<6} {median:>10} {runs:>8}  {about}"
 
 
 class BisectAnswer:
