@@ -182,7 +182,7 @@ class VersionSearch:
         passed = (spent - self._spent_before) / max(1 - self._spent_before, 1e-9)
         share = self._looks.spend(passed)
         evidence = compare_means(*self._arrange(a, b), ALPHA * share)[0]
-        verdict = self._judge(evidence, ALPHA * share)
+        verdict = _judge(evidence, self.threshold, ALPHA * share)
         change = self._measure_change(a, b)
         if not self._is_final:
             self._decide_ends(verdict, change, spent)
@@ -207,7 +207,7 @@ class VersionSearch:
             self._begin_middle()
         elif change.runs >= FUTILE_RUNS and spent > 0:
             left = len(self.log) * (1 / spent - 1) / 2
-            if (self._estimate_more_runs(change) or params.MAX_RUNS_PER_SIDE) > left:
+            if (_estimate_more_runs(change, self.threshold) or params.MAX_RUNS_PER_SIDE) > left:
                 self.give_up()
 
     def _look_at_middle(self) -> None:
@@ -228,7 +228,7 @@ class VersionSearch:
             return
         side = low if is_like_low else high
         evidence = compare_means(*self._arrange(side, middle), ALPHA)[0]
-        is_other = self._judge(evidence, ALPHA) in ("slower", "faster")  # one of several changes
+        is_other = _judge(evidence, self.threshold) in ("slower", "faster")  # one of several changes
         if is_like_low:
             self.low = self._middle
             self._low_pool = {self.low} if is_other else self._low_pool | {self.low}
@@ -239,7 +239,7 @@ class VersionSearch:
 
     def _has_change(self, low: Floats, high: Floats) -> bool:
         """Return whether the sides differ, in the direction of the ends."""
-        verdict = self._judge(compare_means(*self._arrange(low, high), ALPHA)[0], ALPHA)
+        verdict = _judge(compare_means(*self._arrange(low, high), ALPHA)[0], self.threshold)
         return self._ends is not None and verdict == ("slower" if self._ends.share > 0 else "faster")
 
     def _choose_side(self, low: Floats, high: Floats, middle: Floats) -> bool | None:
@@ -259,7 +259,7 @@ class VersionSearch:
         if len(middle) <= params.MIN_RUNS_PER_SIDE:
             return None
         verdicts = [
-            self._judge(compare_means(*self._arrange(s, middle), ALPHA)[0], ALPHA) for s in (low, high)
+            _judge(compare_means(*self._arrange(s, middle), ALPHA)[0], self.threshold) for s in (low, high)
         ]
         return ratio >= 0 if all(v in ("slower", "faster") for v in verdicts) else None
 
@@ -294,18 +294,12 @@ class VersionSearch:
         change = self._ends
         is_open = self.stage == "ends" and (change is None or change.low_ns <= 0 <= change.high_ns)
         word = UNSEEN if is_open and change is not None else UNDECIDED
-        more = self._estimate_more_runs(change) if change is not None and self.stage == "ends" else None
+        more = (
+            _estimate_more_runs(change, self.threshold)
+            if change is not None and self.stage == "ends"
+            else None
+        )
         self.result = SearchResult(word, self.low, self.high, change, more)
-
-    def _estimate_more_runs(self, change: VersionChange) -> int | None:
-        """Estimate the further runs of each end that show the change, or that none matters."""
-        effect = max(abs(change.share), self.threshold)
-        required = compute_required_runs(effect, change.spread, ALPHA)
-        return None if required is None else max(1, required - change.runs)
-
-    def _judge(self, evidence: RowEvidence, alpha: float) -> str:
-        floor = self.threshold * (np.abs(evidence.median_a) + np.abs(evidence.median_b)) / 2
-        return judge_evidence(evidence, floor, alpha=alpha)[0]
 
     def _measure_change(self, a: Floats, b: Floats) -> VersionChange:
         evidence, spread = compare_means(*self._arrange(a, b), ALPHA)
@@ -345,3 +339,15 @@ def _sum_squares(*parts: Sequence[float] | Floats) -> float:
     """Return the sum of squares around the mean of the values of all parts."""
     values = np.concatenate([np.asarray(part) for part in parts])
     return float(((values - values.mean()) ** 2).sum())
+
+
+def _estimate_more_runs(change: VersionChange, threshold: float) -> int | None:
+    """Estimate the further runs of each end that show the change, or that none matters."""
+    required = compute_required_runs(max(abs(change.share), threshold), change.spread, ALPHA)
+    return None if required is None else max(1, required - change.runs)
+
+
+def _judge(evidence: RowEvidence, threshold: float, alpha: float = ALPHA) -> str:
+    """Judge one row against the smallest change that matters, as a share."""
+    floor = threshold * (np.abs(evidence.median_a) + np.abs(evidence.median_b)) / 2
+    return judge_evidence(evidence, floor, alpha=alpha)[0]
