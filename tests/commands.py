@@ -33,6 +33,7 @@ EXCEPTIONS: Final = (
     (r"^tracetui report requests served", "parser", "needs the recording of a server and its clients' log"),
     (r"^tracetui record .*--ranks", "parser", "fills weights twice; the tests of the ranks do so already"),
     (r"^tracetui diff --record", "parser", "records until its budget is spent; its own tests do so already"),
+    (r"^tracetui bisect ", "parser", "needs a repository, or packages; its own tests make some"),
     (r"^tracetui record --pid ", "parser", "needs a process of this number; tests attach to their own"),
     (r"^torchrun ", "engine", "decodes until it is stopped"),
 )

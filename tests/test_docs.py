@@ -30,6 +30,7 @@ OTHERS = {
     *("--nproc-per-node", "--out"),  # of torchrun, and of the engine behind it
     *("--profiler-config", "--enable-metrics", "--log-requests", "--log-requests-format"),  # of servers
     *("--otlp-traces-endpoint", "--metrics"),
+    "--with",  # of uv
     *("--seconds", "--case", "--tally", "--jobs", "--input", "--kills"),  # of the fuzzer and the killer
 }
 

@@ -80,9 +80,19 @@ def _run_command(argv: list[str]) -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     chosen.options(parser)
-    # options and files may be mixed; after -- comes a program
-    parse = parser.parse_args if "--" in rest else parser.parse_intermixed_args
-    return chosen.run(parse(rest))
+    return chosen.run(_parse_words(parser, rest))
+
+
+def _parse_words(parser: ArgumentParser, words: list[str]) -> argparse.Namespace:
+    """Parse options and files in any order; after -- comes a program, if the command takes one."""
+    if "--" not in words:
+        return parser.parse_intermixed_args(words)
+    if not any(action.dest == "command" for action in parser._actions):
+        return parser.parse_args(words)
+    end = words.index("--")
+    args = parser.parse_intermixed_args(words[:end])
+    args.command = [*args.command, *words[end + 1 :]]
+    return args
 
 
 def _split_command(argv: list[str]) -> tuple[str | None, list[str]]:

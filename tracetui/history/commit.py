@@ -10,7 +10,8 @@ from typing import Any, Final
 from capture.clean_text import clean
 from capture.errors import UsageError
 
-GIT_TIMEOUT_S: Final = 60
+GIT_TIMEOUT_S: Final = 60.0
+_NO_HOOKS: Final = ("-c", "core.hooksPath=/dev/null")  # they are for what the user does
 
 
 @dataclass(frozen=True)
@@ -26,13 +27,13 @@ class Commit:
         return {"commit": self.name, "commit_time": self.time, "is_changed_tree": self.is_changed_tree}
 
 
-def run_git(folder: Path, *words: str) -> str:
+def run_git(folder: Path, *words: str, timeout_s: float = GIT_TIMEOUT_S) -> str:
     """Return the output of git in a folder; raise UsageError if it fails or is not installed."""
     environment = {**os.environ, "GIT_OPTIONAL_LOCKS": "0", "LC_ALL": "C"}
-    command = ["git", "-C", str(folder), *words]
+    command = ["git", "-C", str(folder), *_NO_HOOKS, *words]
     try:
         done = subprocess.run(
-            command, capture_output=True, text=True, errors="replace", timeout=GIT_TIMEOUT_S, env=environment,
+            command, capture_output=True, text=True, errors="replace", timeout=timeout_s, env=environment,
             stdin=subprocess.DEVNULL,
         )  # fmt: skip
     except (OSError, subprocess.TimeoutExpired) as error:

@@ -7,6 +7,7 @@
 - recordings: list recordings, or remove the oldest
 - log: keep what comparisons need of each run
 - trend: how rows changed from run to run of a log
+- bisect: find the commit or version since which a row or step is slower
 - replay: play a recording as if it were live
 - diff: compare two runs, with evidence; a gate for CI
 - compare: compare many runs in one matrix
@@ -29,6 +30,7 @@ Shared by commands:
 - _engine_options: options and start of engines, servers, folders and processes to watch
 - _recording: record a program, a running process, or several repeats
 - _comparison_sides: the two sides of a comparison, from files or recorded in turn
+- _version_runs: measure the versions of a bisect, and keep what was measured
 - _many_files: one question about many files, with progress
 """
 
@@ -45,6 +47,7 @@ VERBS: Final = {
     "recordings": "list recordings, or remove the oldest",
     "log": "keep what comparisons need of each run",
     "trend": "how rows changed from run to run of a log",
+    "bisect": "find the commit or version since which a row or step is slower",
     "replay": "play a recording as if it were live",
     "diff": "compare two runs, with evidence; a gate for CI",
     "compare": "compare many runs in one matrix",
@@ -64,7 +67,7 @@ VERBS: Final = {
 }
 LIVE_WRITERS: Final = ("record", "replay", "load")  # run next to a busy program; live starts that first
 # read runs and answer questions about them
-READERS: Final = ("open", "diff", "compare", "report", "digest", "query", "mcp", "log", "trend")
+READERS: Final = ("open", "diff", "compare", "report", "digest", "query", "mcp", "log", "trend", "bisect")
 EXAMPLES: Final = {
     "open": ("tracetui open --sample decode", "tracetui --tour", "tracetui open prof.jsonl --view growth"),
     "live": (
@@ -93,6 +96,10 @@ EXAMPLES: Final = {
     "compare": ("tracetui compare sample:decode sample:slowed --baseline 1",),
     "log": ("tracetui log add --to nightly sample:decode", "tracetui log"),
     "trend": ("tracetui log add --to nightly sample:decode && tracetui trend --log nightly",),
+    "bisect": (
+        "tracetui bisect v1.0 HEAD -- python bench.py",
+        "tracetui bisect --over 4.41.2,4.42.4 -- uv run --with transformers=={} python generate.py",
+    ),
     "recordings": ("tracetui recordings", "tracetui recordings --prune 5GB"),
     "baseline": ("tracetui baseline main sample:decode", "tracetui diff baseline:main prof.jsonl"),
     "report": (

@@ -1,5 +1,6 @@
 """The two sides of a comparison: files named on the command line, or two commands recorded in turn."""
 
+import math
 import shlex
 import time
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
@@ -193,21 +194,23 @@ def _describe_verdict(compared: "Diff") -> str:
 
 
 def _parse_command(text: str) -> Namespace:
-    """Parse a command line: a program, or options of the bundled engine if it starts with one.
-
-    It is split as a shell would, but never passed to a shell.
-    """
+    """Parse a command line, which is split as a shell would, but never passed to a shell."""
     try:
         words = shlex.split(text)
     except ValueError as e:
         raise UsageError(f"invalid command {clean(text)!r}", why=str(e).lower()) from None
     if not words:
         raise UsageError("empty command", todo="diff --record 'CMD A' 'CMD B'")
-    parser = ArgumentParser("tracetui diff --record", add_help=False)
+    return parse_recording(words, "diff --record")
+
+
+def parse_recording(words: Sequence[str], verb: str) -> Namespace:
+    """Parse a program, or options of the bundled engine if they start with one; `verb` is for messages."""
+    parser = ArgumentParser(f"tracetui {verb}", add_help=False)
     record.options(parser)
     args = parser.parse_args(words if words[0].startswith("-") else ["--", *words])
     if args.output is not None or args.repeat > 1:
-        raise UsageError("diff --record chooses files and repeats itself", todo="leave out -o and --repeat")
+        raise UsageError(f"{verb} chooses files and repeats itself", todo="leave out -o and --repeat")
     if args.steps is None:
         args.steps = record.DEFAULT_STEPS[args.mode]
     args.quiet = True
@@ -218,25 +221,30 @@ def _record_side(args: Namespace, side: str, number: int) -> Path:
     """Record one side; raise EngineError if that fails, and leave no file then."""
     out = _engine_options.create_output_file(args, f"-{side}-{number}")
     try:
-        if args.command:
-            _record_program_quietly(args.command, out, side)
-        else:
+        if not args.command:
             record.record_once(args, out)
+        elif why := record_program_quietly(args.command, out):
+            command = clean(shlex.join(args.command), 60)
+            raise EngineError(f"the command of {side} ({command}): {why}")
     except BaseException:
         out.unlink(missing_ok=True)
         raise
     return out
 
 
-def _record_program_quietly(command: Sequence[str], out: Path, side: str) -> None:
-    """Record a program to its end; its output is shown only if it fails."""
-    program = UserProgram(command, out)
+def record_program_quietly(command: Sequence[str], out: Path, seconds: float = math.inf) -> str:
+    """Record a program to its end, without its output; return why that failed, else an empty text.
+
+    Raise TimeoutError if it does not end within so many seconds.
+    """
+    program, deadline = UserProgram(command, out), time.monotonic() + seconds
     try:
         program.start_sampler(out)
         while program.is_running:
+            if time.monotonic() > deadline:
+                raise TimeoutError
             time.sleep(PROGRAM_POLL_S)
         nothing = "" if _recording.count_steps_and_rows(out)[1] else program.explain_empty_recording()
     finally:
         program.stop()
-    if why := program.explain_failure() or nothing or program.gap_warning:
-        raise EngineError(f"the command of {side} ({clean(shlex.join(command), 60)}): {why}")
+    return program.explain_failure() or nothing or program.gap_warning

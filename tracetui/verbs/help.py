@@ -16,7 +16,7 @@ GUIDE_OF_COMMAND: Final = {
     "report": "views", "export": "sharing", "query": "scripting", "digest": "scripting",
     "schema": "scripting", "formats": "opening", "completion": "scripting", "mcp": "scripting",
     "version": "scripting", "config": "keys", "doctor": "kernels-and-roofs",
-    "log": "history", "trend": "history",
+    "log": "history", "trend": "history", "bisect": "history",
 }  # fmt: skip
 
 
