@@ -18,7 +18,7 @@ loading:
   classify/: layer, op, category and phase from names
   infer_structure: layers and steps from repetition, for sources without them
   merge_ranks: tracks to ranks, and one run per rank merged into one
-  step_ends: where steps end: at the begin of the next one
+  step_ends: where steps end, and the steps of graph launches
   devices: the devices of a run, and a run restricted to one
   unknown_input: explain an input that no loader accepts
   export_runs: export runs as native lines, Parquet, CSV or a Chrome trace
@@ -36,7 +36,6 @@ shared helpers:
   extensions: load optional C extensions
   build_part: compile a C extension
   clean_text: sanitise text from outside
-  spelling: suggest the nearest known word
   stderr_mute: mute native libraries on stderr
   plugins: loaders, views and model families registered by other packages
 """

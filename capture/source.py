@@ -17,12 +17,11 @@ from pathlib import Path
 from typing import IO
 
 from capture.clean_text import clean
-from capture.errors import UnreadableError
+from capture.errors import UnreadableError, suggest_nearest
 from capture.files.addresses import is_url, mask_credentials
 from capture.files.remote_files import fetch_copy, stat_remote
 from capture.graphs.capture_files import find_adjacent_captures
 from capture.import_log import Log
-from capture.spelling import suggest_nearest
 
 HEAD_BYTES = 1 << 18  # that a sniffer may look at
 LONG_HEAD_BYTES = 1 << 24

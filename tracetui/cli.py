@@ -14,9 +14,8 @@ from pathlib import Path
 from typing import Final, NoReturn
 
 from capture.clean_text import clean
-from capture.errors import CaptureError, UsageError
+from capture.errors import CaptureError, UsageError, find_nearest, suggest_nearest
 from capture.files.addresses import mask_credentials
-from capture.spelling import find_nearest, suggest_nearest
 from capture.stderr_mute import allow_stderr_muting
 from tracetui import process_tuning, verbs
 from tracetui.verbs import format_examples

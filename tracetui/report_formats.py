@@ -11,10 +11,9 @@ from typing import Any, Final
 
 import polars as pl
 
-from capture.errors import UsageError
+from capture.errors import UsageError, suggest_nearest
 from capture.load_runs import format_run_names
 from capture.run import Run
-from capture.spelling import suggest_nearest
 from tracetui import glyphs, markdown, units
 from tracetui.analysis.frames.display_names import select_display_names
 from tracetui.analysis.frames.selection import compute_total_ns

@@ -8,5 +8,4 @@ capture_reader: read a capture trace: operator, operands, modules and scopes of 
 capture_match: find the captured graph of a replay, and the launch of each of its kernels
 launch_alignment: align the launches of a graph to the kernels of a replay (A* search)
 replay_attribution: fill operator, operands and scopes of replayed kernels
-replay_steps: derive steps from graph launches if nothing else marks steps
 """

@@ -52,7 +52,6 @@ _delimited: split delimited text in bulk, parse its numbers
 _exact_numbers: parse printed numbers exactly
 _json_document: parse JSON documents and read typed members
 _nsight_text: cells, units and truncated names in text of NVIDIA's tools
-_per_distinct: evaluate an expression once per distinct row
 _protobuf: decode protobuf messages without a schema
 _sqlite: open an untrusted SQLite file safely
 _typed_rows: build a typed frame from rows

@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 
 import polars as pl
 
+from capture.dense_lookup import build_constant_columns, evaluate_per_distinct
 from capture.import_log import Log
 from capture.loaders._delimited import (
     LINE,
@@ -25,7 +26,6 @@ from capture.loaders._delimited import (
 )
 from capture.loaders._exact_numbers import parse_decimal, parse_float, parse_nanoseconds, scale_to_integer
 from capture.loaders._nsight_text import TIME_UNITS, split_csv_line
-from capture.loaders._per_distinct import build_constant_columns, evaluate_per_distinct
 from capture.run import Run, build_run
 from capture.source import Head, Source
 

@@ -4,8 +4,7 @@ import re
 from pathlib import Path
 from typing import Final
 
-from capture.errors import UsageError
-from capture.spelling import suggest_nearest
+from capture.errors import UsageError, suggest_nearest
 
 # A guide is one Markdown file here and one line in this tuple; the order is the order of `tracetui help`.
 TOPICS: Final[tuple[str, ...]] = (

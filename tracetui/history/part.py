@@ -29,7 +29,7 @@ from tracetui.compare.pairing.step_times import (
     tabulate_per_launch,
     tabulate_per_step,
 )
-from tracetui.history.commit import Commit
+from tracetui.history.git import Commit
 from tracetui.look import Look
 
 PART_SCHEMA: Final = 1  # increases if a reader of this version would misread a part

@@ -8,8 +8,7 @@ Folder names in the recorded command are replaced.
 from pathlib import Path
 from typing import Final
 
-from capture.errors import UsageError
-from capture.spelling import suggest_nearest
+from capture.errors import UsageError, suggest_nearest
 
 SAMPLE_PREFIX: Final = "sample:"
 

@@ -10,8 +10,7 @@ from typing import Final
 
 from textual.keys import _character_to_key, format_key  # those of Textual's driver and footer
 
-from capture.errors import UsageError
-from capture.spelling import suggest_nearest
+from capture.errors import UsageError, suggest_nearest
 from tracetui.ui.key_table import KEYS, TAB_KEYS, KeyBinding
 
 ALWAYS_QUIT: Final = "ctrl+c"  # quits, whatever else the user chooses

@@ -12,9 +12,8 @@ from typing import Any, Final
 from msgspec import Struct, field
 
 from capture.clean_text import clean
-from capture.errors import UsageError
+from capture.errors import UsageError, suggest_nearest
 from capture.files import user_dirs
-from capture.spelling import suggest_nearest
 from tracetui.ui import THEMES
 from tracetui.ui.key_table import KEYS, KeyBinding
 from tracetui.ui.terminal import tty

@@ -16,8 +16,8 @@ from typing import IO, TYPE_CHECKING, Any, Final
 from capture.clean_text import clean
 from capture.errors import CaptureError, UsageError
 from capture.files.user_dirs import create_private_file, find_state_folder, make_private
+from tracetui.history.git import Version, Worktrees
 from tracetui.history.version_search import Measurement
-from tracetui.history.worktrees import Version, Worktrees
 from tracetui.verbs import _comparison_sides, record
 
 if TYPE_CHECKING:

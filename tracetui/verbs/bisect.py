@@ -16,7 +16,7 @@ from typing import Any, Final
 from capture.clean_text import clean
 from capture.errors import EngineError, UsageError
 from tracetui import units
-from tracetui.history import version_search, worktrees
+from tracetui.history import git, version_search
 from tracetui.history.version_search import SearchResult, VersionChange, VersionSearch
 from tracetui.verbs import _comparison_sides, _options, diff
 from tracetui.verbs._version_runs import (
@@ -108,14 +108,14 @@ def _build_question(args: Namespace) -> VersionQuestion:
     if len(args.ends) != 2:
         todo = "name two: tracetui bisect GOOD BAD -- CMD, or --over NAME,NAME…"
         raise UsageError(f"bisect takes two commits, not {len(args.ends)}", todo=todo)
-    versions = worktrees.list_commits(here, *args.ends)
-    root = worktrees.find_root(here)
+    versions = git.list_commits(here, *args.ends)
+    root = git.find_root(here)
     return VersionQuestion(
         tuple(versions), tuple(command), str(here.resolve()), str(root.resolve()), **measured
     )
 
 
-def _parse_names(args: Namespace) -> tuple[worktrees.Version, ...]:
+def _parse_names(args: Namespace) -> tuple[git.Version, ...]:
     names = [name.strip() for name in args.over.split(",")]
     if args.ends:
         raise UsageError("--over excludes commits", todo="leave one of them out")
@@ -125,7 +125,7 @@ def _parse_names(args: Namespace) -> tuple[worktrees.Version, ...]:
         raise UsageError(
             f"the command has no {PLACE}", todo=f"write {PLACE} where the name of a version goes"
         )
-    return tuple(worktrees.Version(name) for name in names)
+    return tuple(git.Version(name) for name in names)
 
 
 @contextlib.contextmanager
@@ -146,7 +146,7 @@ def _raise_on_signals() -> Iterator[None]:
 def _measure_until_decided(args: Namespace, runs: VersionRuns, search: VersionSearch) -> None:
     """Measure what the search asks for; its worktrees are removed, however it ends."""
     question = runs.question
-    trees = worktrees.Worktrees.open(Path(question.root)) if question.root else None
+    trees = git.Worktrees.open(Path(question.root)) if question.root else None
     table = ProgressTable(runs, search)
     try:
         while (version := search.choose_next()) is not None:

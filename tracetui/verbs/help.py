@@ -5,8 +5,7 @@ import sys
 from argparse import ArgumentParser, Namespace
 from typing import Final
 
-from capture.errors import UsageError
-from capture.spelling import suggest_nearest
+from capture.errors import UsageError, suggest_nearest
 from tracetui.guides import TOPICS, read_glossary, read_guide, read_title
 from tracetui.verbs import VERBS
 

@@ -15,7 +15,7 @@ from tracetui.verbs import _options
 if TYPE_CHECKING:
     import polars as pl
 
-    from tracetui.history.commit import Commit
+    from tracetui.history.git import Commit
     from tracetui.history.part_index import LogTables
     from tracetui.history.run_log import RunLog
     from tracetui.views import Answer
@@ -139,7 +139,7 @@ def keep_recordings(args: Namespace, files: Sequence[Path]) -> int:
 
 def _find_commit(file: str, revision: str | None) -> "Commit | None":
     """Return the commit of the current folder, if the file is younger than it; or the one named."""
-    from tracetui.history.commit import find_commit
+    from tracetui.history.git import find_commit
 
     commit = find_commit(Path.cwd(), revision or "HEAD")
     if revision is not None and commit is None:

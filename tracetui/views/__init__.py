@@ -67,10 +67,9 @@ from typing import Any, Final, Literal, TypeGuard, cast
 
 import polars as pl
 
-from capture.errors import CaptureError, UsageError
+from capture.errors import CaptureError, UsageError, suggest_nearest
 from capture.plugins import Plugin, describe_error, list_entry_point_names, load_entry_points
 from capture.run import Run
-from capture.spelling import suggest_nearest
 from capture.stderr_mute import mute_stderr
 from capture.tasks import check_cancelled
 from tracetui import filter_syntax

@@ -7,10 +7,9 @@ from typing import Final
 import polars as pl
 
 from capture.classify.step_annotations import StepAnnotation, parse_capture_annotation, parse_step_annotation
-from capture.graphs.replay_steps import GRAPH_LAUNCH_PATTERN, REPLAY_STEP_NAME, derive_replay_steps
 from capture.import_log import Log
 from capture.loaders.chrome.trace_model import DEVICE_CATEGORIES, RUNTIME_CATEGORIES, CompleteEvents
-from capture.step_ends import find_step_ends
+from capture.step_ends import GRAPH_LAUNCH_PATTERN, REPLAY_STEP_NAME, derive_replay_steps, find_step_ends
 
 STEP_FIELDS: Final = ("tokens", "context", "batch")  # columns of a step row, besides its phase
 _ANNOTATION_CATEGORIES: Final = ("user_annotation", "cpu_op", "Operator")

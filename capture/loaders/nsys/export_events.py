@@ -5,9 +5,8 @@ from typing import Final
 
 import polars as pl
 
-from capture.graphs.replay_steps import GRAPH_LAUNCH_PATTERN, REPLAY_STEP_NAME, derive_replay_steps
+from capture.dense_lookup import evaluate_per_distinct
 from capture.import_log import Log
-from capture.loaders._per_distinct import evaluate_per_distinct
 from capture.loaders.nsys.export_tables import (
     COPY_KINDS,
     DEVICE_COLUMNS,
@@ -16,6 +15,7 @@ from capture.loaders.nsys.export_tables import (
     with_resources,
 )
 from capture.loaders.nsys.nvtx_scopes import OTHER_THREAD, NvtxScopes, build_scopes
+from capture.step_ends import GRAPH_LAUNCH_PATTERN, REPLAY_STEP_NAME, derive_replay_steps
 
 _MARK_EVENT: Final = 34
 _START_END_RANGES: Final = (60, 71)

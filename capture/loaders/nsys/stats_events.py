@@ -7,9 +7,9 @@ from typing import Final
 import polars as pl
 
 from capture.classify.name_rules import find_phase
+from capture.dense_lookup import evaluate_per_distinct
 from capture.loaders._delimited import BLANKS
 from capture.loaders._nsight_text import number_cut_names
-from capture.loaders._per_distinct import evaluate_per_distinct
 from capture.loaders.nsys.printed_reports import PrintedTable
 from capture.native.schema import PATH_SEPARATOR
 from capture.tasks import run_parallel

@@ -13,12 +13,12 @@ from typing import Final
 
 import polars as pl
 
+from capture.dense_lookup import build_constant_columns, evaluate_per_distinct
 from capture.errors import UnreadableError
 from capture.import_log import Log
 from capture.infer_structure import add_inferred_structure
 from capture.loaders._delimited import parse_floats, parse_integers, split_with_fallback
 from capture.loaders._json_document import to_finite_float, to_integer
-from capture.loaders._per_distinct import build_constant_columns, evaluate_per_distinct
 from capture.run import Run, build_run
 from capture.source import Head, Source
 from capture.tasks import run_parallel

@@ -5,7 +5,7 @@ import random
 import polars as pl
 import pytest
 
-from capture.loaders._per_distinct import evaluate_per_distinct
+from capture.dense_lookup import evaluate_per_distinct
 
 TOLD = pl.when(pl.col("b") != "").then(pl.lit("gpu") + pl.col("a") + "/" + pl.col("b") + pl.col("c"))
 

@@ -18,7 +18,7 @@ from capture.load_runs import load
 from tests.conftest import shared
 from tests.tracetui.in_process import tracetui
 from tests.tracetui.runs import decode
-from tracetui.history.commit import Commit, find_commit
+from tracetui.history.git import Commit, find_commit
 from tracetui.history.part import COLUMNS, PART_SCHEMA, build_part, encode_part
 from tracetui.history.part_index import read_log
 from tracetui.history.run_log import RunLog

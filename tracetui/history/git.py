@@ -1,25 +1,70 @@
-"""Check out commits beside the user's repository: worktrees of our own, removed at the end.
+"""Ask git for commits, and check them out beside the user's repository.
 
-The user's files, index, HEAD and branches are never touched. One folder of the cache holds the worktrees of
-one search; its lock says that the search is alive. What a killed search left is removed by the next one.
+The user's files, index, HEAD and branches are never touched. Worktrees are our own, and removed at the end.
+One folder of the cache holds those of one search; its lock says that the search is alive. What a killed
+search left is removed by the next one.
 """
 
 import fcntl
 import hashlib
+import os
 import secrets
 import shutil
+import subprocess
 from contextlib import suppress
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import IO, Final
+from typing import IO, Any, Final
 
 from capture.clean_text import clean
 from capture.errors import CaptureError, UsageError
 from capture.files.user_dirs import find_cache_folder, make_private
-from tracetui.history.commit import run_git
 
+GIT_TIMEOUT_S: Final = 60.0
+_NO_HOOKS: Final = ("-c", "core.hooksPath=/dev/null")  # they are for what the user does
 CHECK_OUT_TIMEOUT_S: Final = 3600.0  # of a large tree on a slow disk
 _LOCK_NAME: Final = "lock"
+
+
+@dataclass(frozen=True)
+class Commit:
+    """A commit, and whether the files differ from it."""
+
+    name: str
+    time: datetime
+    is_changed_tree: bool = False
+
+    def as_columns(self) -> dict[str, Any]:
+        """Return it as columns of a part."""
+        return {"commit": self.name, "commit_time": self.time, "is_changed_tree": self.is_changed_tree}
+
+
+def run_git(folder: Path, *words: str, timeout_s: float = GIT_TIMEOUT_S) -> str:
+    """Return the output of git in a folder; raise UsageError if it fails or is not installed."""
+    environment = {**os.environ, "GIT_OPTIONAL_LOCKS": "0", "LC_ALL": "C"}
+    command = ["git", "-C", str(folder), *_NO_HOOKS, *words]
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, errors="replace", timeout=timeout_s, env=environment,
+            stdin=subprocess.DEVNULL,
+        )  # fmt: skip
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise UsageError("git cannot be run", why=clean(str(error), 200)) from None
+    if done.returncode:
+        why = clean((done.stderr.strip().splitlines() or ["no message"])[-1], 200)
+        raise UsageError(f"git {words[0]} failed", where=clean(str(folder), 400), why=why)
+    return done.stdout
+
+
+def find_commit(folder: Path, revision: str = "HEAD") -> Commit | None:
+    """Return a commit of the repository around a folder; None without one."""
+    try:
+        name, seconds = run_git(folder, "log", "-1", "--format=%H %ct", revision, "--").split()
+        changed = revision == "HEAD" and bool(run_git(folder, "status", "--porcelain", "-uno").strip())
+    except (UsageError, ValueError):
+        return None
+    return Commit(name, datetime.fromtimestamp(int(seconds), UTC), changed)
 
 
 @dataclass(frozen=True)
