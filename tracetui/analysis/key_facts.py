@@ -130,14 +130,25 @@ def _describe_speed(run: Run, ledger: Ledger | None, usage: DeviceUsage | None) 
 
 
 def _compute_outside_share(run: Run) -> float | None:
-    """Return the share of the main phase's steps in which no kernel ran; None if unknown."""
-    if not run.has("step") or compute_coverage(run, Look()) is not None:
+    """Return the share without a kernel of the main phase's steps, else of the recording; None if unknown."""
+    if not run.has("step"):
+        return _compute_idle_share(run)
+    if compute_coverage(run, Look()) is not None:
         return None
     table = compute_step_table(run, Look(phase=find_main_phase(run)))
     if "gap_ns" not in table.columns:
         return None
     gap, wall = table.drop_nulls(["gap_ns", "wall_ns"]).select(pl.col("gap_ns", "wall_ns").sum()).row(0)
     return gap / wall if wall else None
+
+
+def _compute_idle_share(run: Run) -> float | None:
+    """Return the share of a recording without steps that is between its kernels; None for hardly any."""
+    ledger = compute_ledger(run, Look()) if run.has("t") and run.has("dur") else None
+    if ledger is None or not ledger.step_ns:
+        return None
+    share = int(ledger.items.filter(pl.col("op") == GAP)["own_ns"].sum()) / ledger.step_ns
+    return share if share >= MENTION_MIN_SHARE else None
 
 
 def _describe_steps(run: Run) -> KeyFact | None:

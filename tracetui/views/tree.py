@@ -27,18 +27,23 @@ def answer(runs: Sequence[Run], look: Look) -> Answer:
     notes = [f"{lens} times"] if lens else []
     is_nested = tree.is_nested_by_time(run, look)
     if is_nested:
-        notes.append("scopes are nested by their times")
-        outside_ns = (
-            0
-            if lens == "gpu" or look.is_partial or look.phase or look.window
-            else tree.compute_outside_ns(run)
-        )
-        notes += [f"{units.format_duration(outside_ns)} of the steps are in no scope"] * (outside_ns > 0)
+        notes += _note_nesting(run, look, lens)
     if run.has("layer") and (lens == "gpu" or not is_nested) and tree.has_kernels_without_path(run, lens):
         notes.append(f"{selection.name_work(run)}s without a scope are grouped by step, kind of layer and op")
     notes += [] if tree.has_paths(run) else selection.note_folding(run)
     table_style = _category.build_style_by_column(runs[:1], "name", "scope")
     return replace(_build_answer(table, notes), table_style=table_style)
+
+
+def _note_nesting(run: Run, look: Look, lens: str | None) -> list[str]:
+    """Return that scopes are nested by time, and how much of the steps of all threads is in none."""
+    notes = ["scopes are nested by their times"]
+    if lens == "gpu" or look.is_partial or look.phase or look.window:
+        return notes
+    outside_ns = tree.compute_outside_ns(run)
+    return (
+        [*notes, f"{units.format_duration(outside_ns)} of the steps are in no scope"] if outside_ns else notes
+    )
 
 
 def _build_answer(table: pl.DataFrame, notes: Sequence[str]) -> Answer:

@@ -107,10 +107,10 @@ def _has_more_work(run: Run, state: SteadyState) -> bool:
     rows = run.events.lazy().filter(pl.col("step").is_not_null() & (pl.col("kind") == "kernel"))
     flops = rows.group_by("step").agg(pl.col("flops").sum()).collect()
     is_first = pl.col("step") < state.first
-    least, usual = flops.select(
-        least=pl.col("flops").filter(is_first).min(), usual=pl.col("flops").filter(~is_first).median()
+    least, median = flops.select(
+        least=pl.col("flops").filter(is_first).min(), median=pl.col("flops").filter(~is_first).median()
     ).row(0)
-    return least is not None and usual is not None and least > WARM_UP_FACTOR * usual > 0
+    return least is not None and median is not None and least > WARM_UP_FACTOR * median > 0
 
 
 def _find_recorder_work(run: Run) -> Iterator[Flaw]:

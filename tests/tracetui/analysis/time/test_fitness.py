@@ -110,3 +110,14 @@ def test_doctor_fit_has_an_exit_code(tmp_path: Path, capsys: pytest.CaptureFixtu
 def test_doctor_fit_needs_a_file(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["doctor", "--fit"]) == 2
     assert "--fit needs a file" in capsys.readouterr().err
+
+
+def test_a_recording_without_steps_says_how_much_of_it_is_between_its_operations() -> None:
+    """Two operations of 10 ms in 100: what the largest one takes is a share of 20 ms alone."""
+    rows = [
+        {"kind": "kernel", "name": "aten::mm", "lens": "host", "t": t * MS, "dur": 10 * MS} for t in (0, 90)
+    ]
+    facts = {fact.name: fact.text for fact in find_key_facts(made(rows))}
+    assert facts["pace"] == "80.0% outside of operations"
+    whole = [{**row, "t": number * 10 * MS} for number, row in enumerate(rows)]
+    assert "pace" not in {fact.name for fact in find_key_facts(made(whole))}
