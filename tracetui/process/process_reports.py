@@ -143,7 +143,7 @@ class ReportFolder:
         )
 
     def _explain_refused(self) -> str:
-        """Return which process could write nothing, and why; empty if none was refused."""
+        """Return the process that could write nothing, and why; empty if all could."""
         for path in sorted(self._folder.glob("refused-*-*")):
             _, pid, number = path.name.split("-")
             return f"the recorder in process {pid} could not write ({os.strerror(int(number)).lower()})"
