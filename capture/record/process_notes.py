@@ -36,12 +36,19 @@ def append_note(text: str) -> None:
     """Append a line to the notes of this process."""
     path = _build_path("process-%d" % os.getpid())
     if path:
-        with suppress(OSError):
-            fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
-            try:
-                os.write(fd, (" ".join(text.split()) + "\n").encode("utf-8", "replace"))
-            finally:
-                os.close(fd)
+        try:
+            _write_note(path, (" ".join(text.split()) + "\n").encode("utf-8", "replace"))
+        except OSError as e:
+            with suppress(OSError):  # an empty file needs no room
+                _write_note("%s-%d-%d" % (_build_path("refused"), os.getpid(), e.errno or 0), b"")
+
+
+def _write_note(path: str, line: bytes) -> None:
+    fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        os.write(fd, line)
+    finally:
+        os.close(fd)
 
 
 def claim_first() -> bool:

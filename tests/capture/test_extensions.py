@@ -3,16 +3,21 @@
 import os
 import platform
 import re
+import shutil
 import subprocess
+import sys
+import sysconfig
 from pathlib import Path
 
 import pytest
 
 import capture
 from capture.build_part import BuildError, build_command
+from engines import processor
 
 ROOT = Path(capture.__file__).parent.parent
 FOLDERS = ("capture/loaders/_scan", "engines/processor")
+SOURCES = ("capture/loaders/_scan/_events.c", "engines/processor/_processor.c")
 FORMAT = re.compile(r'(?:PyArg_Parse\w*|Py_BuildValue)\([^;"]*"(?P<format>[^"]*)"')
 HEADERS = [path for folder in FOLDERS for path in sorted((ROOT / folder).glob("*.h"))]
 
@@ -39,6 +44,23 @@ def test_header_alone_compiles(header: Path) -> None:
     assert result.returncode == 0, result.stderr
 
 
+@pytest.mark.parametrize("compiler", ["gcc", "clang"])
+@pytest.mark.parametrize("source", SOURCES)
+def test_part_compiles_without_warnings(source: str, compiler: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if shutil.which(compiler) is None:
+        pytest.skip(f"there is no {compiler} here")
+    if "processor" in source and platform.machine() not in ("x86_64", "AMD64"):
+        pytest.skip("the products are written for x86")
+    monkeypatch.setenv("CC", compiler)
+    try:
+        command = build_command(ROOT / source, Path(os.devnull))
+    except BuildError as reason:
+        pytest.skip(str(reason))
+    strict = ["-fsyntax-only", "-Wall", "-Wextra", "-Wconversion", "-Werror"]
+    result = subprocess.run([*command, *strict], capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
+
+
 @pytest.mark.parametrize(
     ("source", "loader"),
     [
@@ -51,3 +73,23 @@ def test_the_version_that_is_asked_for_is_that_of_the_source(source: str, loader
     found = re.findall(r"^#define VERSION (\d+)$", (ROOT / source).read_text(), re.MULTILINE)
     wanted = re.findall(r"= Extension\(\S+, (\d+),", (ROOT / loader).read_text())
     assert found == wanted and len(found) == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("tests.capture.loaders.sanitized_scan", "--cases", "3000"),
+        ("tests.engines.sanitized_processor", "-k", "apart or overflow or number or beyond or fit"),
+    ],
+    ids=["scanner", "products"],
+)
+def test_sanitized_part_has_no_fault(words: tuple[str, ...]) -> None:
+    """Reads and writes beyond a buffer, and what C leaves undefined, end the program."""
+    if shutil.which("gcc") is None or not (Path(sysconfig.get_path("include")) / "Python.h").is_file():
+        pytest.skip("needs gcc and the headers of Python")
+    if "processor" in words[0] and not processor.list_kinds():
+        pytest.skip("nothing is compiled for this processor")
+    command = [sys.executable, "-m", *words]
+    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stdout[-3000:] + result.stderr[-3000:]

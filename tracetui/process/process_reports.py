@@ -61,7 +61,7 @@ class ReportFolder:
         try:
             self._folder = Path(tempfile.mkdtemp(prefix="tracetui-"))
         except OSError as e:
-            raise CaptureError("no temporary folder can be created", why=os.strerror(e.errno or 0)) from None
+            raise CaptureError("no temporary folder can be created", why=e.strerror or str(e)) from None
         _tell_outer_recorder()
         self._silent_commands: dict[int, str] = {}  # of processes with torch that did not report it, by pid
         self._check_counts: dict[int, int] = {}  # by pid
@@ -124,6 +124,8 @@ class ReportFolder:
         """Return why nothing was recorded, as the end of a sentence about the program."""
         if stop := self.explain_stop():
             return stop
+        if refused := self._explain_refused():
+            return refused
         reports = self.read_reports()
         if any(report.is_recorded for report in reports.values()):
             return "it was killed, or exited at once, before its first lines were written"
@@ -139,6 +141,13 @@ class ReportFolder:
             "none of its processes loaded the recorder: it runs no Python, or Python with -I, -E, -S or "
             "older than 3.8"
         )
+
+    def _explain_refused(self) -> str:
+        """Return the process that could write nothing, and why; empty if all could."""
+        for path in sorted(self._folder.glob("refused-*-*")):
+            _, pid, number = path.name.split("-")
+            return f"the recorder in process {pid} could not write ({os.strerror(int(number)).lower()})"
+        return ""
 
     def explain_stop(self) -> str:
         """Return why the recorder stopped by itself, in a sentence; empty if no process reported a fault."""

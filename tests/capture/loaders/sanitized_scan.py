@@ -129,6 +129,16 @@ def attack(scanner: str, cases: int, seed: int) -> None:
     print(f"{cases:,} cases in {time.monotonic() - began:.0f} s, no fault: {states}")
 
 
+def build_environment() -> dict[str, str]:
+    """Build the environment of a Python that loads a part with CHECKS."""
+    runtimes = [  # that of C++, too: without it the first exception of torch ends the program
+        subprocess.run(["gcc", f"-print-file-name={name}"], capture_output=True, text=True, check=True).stdout
+        for name in ("libasan.so", "libstdc++.so.6")
+    ]
+    options = {"PYTHONMALLOC": "malloc", "ASAN_OPTIONS": "detect_leaks=0"}
+    return {**os.environ, "LD_PRELOAD": " ".join(runtimes).replace("\n", ""), **options}
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--cases", type=int, default=100_000)
@@ -141,17 +151,9 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         scanner = Path(folder) / "_events.abi3.so"
         subprocess.run([*build_command(Path(package).with_name("_events.c"), scanner), *CHECKS], check=True)
-        where = ["gcc", "-print-file-name=libasan.so"]
-        runtime = subprocess.run(where, capture_output=True, text=True, check=True).stdout.strip()
-        env = {
-            **os.environ,
-            "LD_PRELOAD": runtime,
-            "PYTHONMALLOC": "malloc",
-            "ASAN_OPTIONS": "detect_leaks=0",
-        }
         again = [sys.executable, "-m", "tests.capture.loaders.sanitized_scan", "--scanner", str(scanner)]
         chosen = ["--cases", str(args.cases), "--seed", str(args.seed)]
-        return subprocess.run([*again, *chosen], env=env, check=False).returncode
+        return subprocess.run([*again, *chosen], env=build_environment(), check=False).returncode
 
 
 if __name__ == "__main__":

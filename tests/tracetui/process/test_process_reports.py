@@ -1,5 +1,6 @@
 """What a recorded process reports, added up over all that it wrote."""
 
+import errno
 import os
 import subprocess
 import sys
@@ -56,6 +57,25 @@ def test_the_reason_of_a_silent_process_is_looked_up(
     (silent,) = find_silent(reports, environment, *options)
     assert silent.endswith(says)
     assert silent in reports.explain_empty_recording()
+
+
+REFUSED = """
+import resource
+from capture.record.process_notes import append_note
+resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+append_note("python 3.12.1")
+append_note("torch 2.9")
+"""
+
+
+def test_a_process_that_may_not_write_is_named_with_the_cause(reports: ReportFolder) -> None:
+    """Its notes are lost like its lines: without them it would pass for one that never imported torch."""
+    with subprocess.Popen(
+        [sys.executable, "-c", REFUSED], env={**os.environ, **reports.environment}
+    ) as child:
+        assert child.wait(60) == 0
+    sentence = reports.explain_empty_recording()
+    assert f"process {child.pid} " in sentence and os.strerror(errno.EFBIG).lower() in sentence
 
 
 def test_a_process_that_loaded_torch_past_the_recorder_is_silent(reports: ReportFolder) -> None:
