@@ -11,7 +11,13 @@ from pathlib import Path
 from tests.tracetui.ui.pty import Terminal
 from tests.tracetui.ui.test_terminal import capture
 
-BUDGET = {"cursor move": 4_000, "view switch": 10_000, "largest view switch": 20_000, "filter": 20_000, "idle second": 1_000}
+BUDGET = {
+    "cursor move": 4_000,
+    "view switch": 10_000,
+    "largest view switch": 20_000,
+    "filter": 20_000,
+    "idle second": 1_000,
+}
 REPEATS = 8
 VIEWS = 9  # with a tab each: every tab once
 
