@@ -146,6 +146,8 @@ FIGURES: Final[tuple[Figure, ...]] = (
     Figure("a million rows painted", "paint", r"^show to painted +# ms", 50, "ms"),
     Figure("a page of a million rows", "paint", r"^page to painted +# ms", 50, "ms"),
     Figure("a cursor's move, to the terminal", "bytes", r"^cursor move +# bytes", 4000, "bytes"),
+    Figure("a view switch, to the terminal", "bytes", r"^view switch +# bytes", 10_000, "bytes"),
+    Figure("the largest view switch", "bytes", r"^largest view switch +# bytes", 20_000, "bytes"),
     Figure("an idle second, to the terminal", "bytes", r"^idle second +# bytes", 0, "bytes"),
     Figure("an event into the file", "emit", r"^Emitter\.columns, an event +# ns", 300, "ns",
            r"^peer: json\.dumps.*? # ns", "json.dumps"),
