@@ -108,6 +108,9 @@ def test_a_machine_that_becomes_slower_meanwhile_misleads_nobody(at: int) -> Non
         for seed in range(10)
     ]
     assert Counter(map(end, made)) == {(CHANGED, 36, 37): 10}
+    noticed = sum(each.machine_changes > 0 for each in made)
+    assert noticed >= 8 if at > 6 else noticed == 0, "while the ends are compared, their order tells it apart"
+    assert np.mean([len(each.log) for each in made]) < 40
 
 
 def test_of_two_changes_the_larger_is_followed() -> None:
