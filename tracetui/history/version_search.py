@@ -209,7 +209,9 @@ class VersionSearch:
             self._begin_middle()
         elif change.runs >= FUTILE_RUNS and spent > 0:
             left = len(self.log) * (1 / spent - 1) / 2
-            if (_estimate_more_runs(change, self.threshold) or params.MAX_RUNS_PER_SIDE) > left:
+            largest = max(*map(abs, change.interval), self.threshold)  # of the changes that may be there
+            required = compute_required_runs(largest, change.spread, ALPHA) or params.MAX_RUNS_PER_SIDE
+            if required - change.runs > left:
                 self.give_up()
 
     def _look_at_middle(self) -> None:
@@ -293,14 +295,11 @@ class VersionSearch:
 
     def give_up(self) -> None:
         """End without a version: no change is seen, or more runs are needed."""
-        change = self._ends
-        is_open = self.stage == "ends" and (change is None or change.low_ns <= 0 <= change.high_ns)
-        word = UNSEEN if is_open and change is not None else UNDECIDED
-        more = (
-            _estimate_more_runs(change, self.threshold)
-            if change is not None and self.stage == "ends"
-            else None
-        )
+        change, more, word = self._ends, None, UNDECIDED
+        if self.stage == "ends" and change is not None:
+            required = compute_required_runs(max(abs(change.share), self.threshold), change.spread, ALPHA)
+            more = None if required is None else max(1, required - change.runs)
+            word = UNSEEN if change.low_ns <= 0 <= change.high_ns else UNDECIDED
         self.result = SearchResult(word, self.low, self.high, change, more)
 
     def _measure_change(self, a: Floats, b: Floats) -> VersionChange:
@@ -341,12 +340,6 @@ def _sum_squares(*parts: Sequence[float] | Floats) -> float:
     """Return the sum of squares around the mean of the values of all parts."""
     values = np.concatenate([np.asarray(part) for part in parts])
     return float(((values - values.mean()) ** 2).sum())
-
-
-def _estimate_more_runs(change: VersionChange, threshold: float) -> int | None:
-    """Estimate the further runs of each end that show the change, or that none matters."""
-    required = compute_required_runs(max(abs(change.share), threshold), change.spread, ALPHA)
-    return None if required is None else max(1, required - change.runs)
 
 
 def _judge(evidence: RowEvidence, threshold: float, alpha: float = ALPHA) -> str:
