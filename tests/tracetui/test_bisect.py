@@ -124,7 +124,7 @@ def test_names_put_into_the_command_end_with_the_first_slow_one(toy: Path, homes
     result = ask(toy, homes, *command)
     assert result.returncode == 0, result.stderr
     first, *rest = result.stdout.splitlines()
-    assert first.startswith("slower since 1.3: decode k 1") and "per token, +" in first and "95%:" in first
+    assert first.startswith("slower since 1.3: decode k ") and "per token, +" in first and "95%:" in first
     assert rest[-1].endswith("bisect --over " + " ".join(
         [TIMES, "--row k --threshold 1% --budget 60runs -- python toy.py {}"]
     ))  # fmt: skip
@@ -132,7 +132,7 @@ def test_names_put_into_the_command_end_with_the_first_slow_one(toy: Path, homes
     assert again.stdout == result.stdout and "runs were measured before" in again.stderr
     shown = next(line for line in rest if "tracetui diff" in line).partition("tracetui ")[2]
     compared = tracetui(*shown.split(), "--format", "table", env=homes)
-    assert compared.returncode == 0 and "SLOWER: decode step" in compared.stdout
+    assert compared.returncode == 0 and ": decode step " in compared.stdout, compared.stderr
 
 
 def test_commits_are_run_in_worktrees_and_broken_ones_are_skipped(
