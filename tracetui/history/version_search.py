@@ -34,7 +34,9 @@ UNSEEN: Final = "no change found"
 UNDECIDED: Final = "cannot tell"
 BROKEN: Final = "broken"
 
-SIDE_ODDS: Final = 99.0  # how many times likelier one side is when a version is taken for it: errs in 1 %
+# How many times likelier one side is when a version is taken for it: of 1, 3, 9, 19 and 99 the one that found
+# most in 240 simulated searches, of changes that are 2 to 4 times as large as the run-to-run spread.
+SIDE_ODDS: Final = 19.0
 MACHINE_ALPHA: Final = 0.003  # of a test whether the last runs of known versions are like those before
 LAST_RUNS: Final = (2, 3, 4)  # so many are tested
 FAILURES_IN_A_ROW: Final = 3  # of a version that ran before, until the search ends
@@ -207,7 +209,9 @@ class VersionSearch:
             self._begin_middle()
         elif change.runs >= FUTILE_RUNS and spent > 0:
             left = len(self.log) * (1 / spent - 1) / 2
-            if (_estimate_more_runs(change, self.threshold) or params.MAX_RUNS_PER_SIDE) > left:
+            largest = max(*map(abs, change.interval), self.threshold)  # of the changes that may be there
+            required = compute_required_runs(largest, change.spread, ALPHA) or params.MAX_RUNS_PER_SIDE
+            if required - change.runs > left:
                 self.give_up()
 
     def _look_at_middle(self) -> None:
@@ -291,14 +295,11 @@ class VersionSearch:
 
     def give_up(self) -> None:
         """End without a version: no change is seen, or more runs are needed."""
-        change = self._ends
-        is_open = self.stage == "ends" and (change is None or change.low_ns <= 0 <= change.high_ns)
-        word = UNSEEN if is_open and change is not None else UNDECIDED
-        more = (
-            _estimate_more_runs(change, self.threshold)
-            if change is not None and self.stage == "ends"
-            else None
-        )
+        change, more, word = self._ends, None, UNDECIDED
+        if self.stage == "ends" and change is not None:
+            required = compute_required_runs(max(abs(change.share), self.threshold), change.spread, ALPHA)
+            more = None if required is None else max(1, required - change.runs)
+            word = UNSEEN if change.low_ns <= 0 <= change.high_ns else UNDECIDED
         self.result = SearchResult(word, self.low, self.high, change, more)
 
     def _measure_change(self, a: Floats, b: Floats) -> VersionChange:
@@ -339,12 +340,6 @@ def _sum_squares(*parts: Sequence[float] | Floats) -> float:
     """Return the sum of squares around the mean of the values of all parts."""
     values = np.concatenate([np.asarray(part) for part in parts])
     return float(((values - values.mean()) ** 2).sum())
-
-
-def _estimate_more_runs(change: VersionChange, threshold: float) -> int | None:
-    """Estimate the further runs of each end that show the change, or that none matters."""
-    required = compute_required_runs(max(abs(change.share), threshold), change.spread, ALPHA)
-    return None if required is None else max(1, required - change.runs)
 
 
 def _judge(evidence: RowEvidence, threshold: float, alpha: float = ALPHA) -> str:

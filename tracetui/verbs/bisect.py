@@ -400,6 +400,7 @@ class BisectAnswer:
             for word in (f"--{name}", getattr(args, name))
         ]
         words += ["--threshold", args.threshold, "--budget", format_run_budget(budget)]
+        words += ["--format", args.format] if args.format != "table" else []
         return format_command([*words, "--", *args.command])
 
 
