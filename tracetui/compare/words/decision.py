@@ -230,11 +230,26 @@ def _describe_verdict(row: dict[str, Any], compared: Diff, terms: Terms) -> tupl
     if row["verdict"] == "same":
         return "same", ""
     if row["verdict"] == "~":
-        return "undecided", _explain_undecided(row, compared, terms)
+        return f"undecided{_describe_decided_rows(row, compared)}", _explain_undecided(row, compared, terms)
     sides = compared.sides
     if sides.has_known_spread:
         return row["verdict"].upper(), f"p {row['p']:.2g}"
     return row["verdict"].upper(), f"if equal runs differ by no more than {_format_floor_limit(sides)}"
+
+
+def _describe_decided_rows(phase: dict[str, Any], compared: Diff) -> str:
+    """Describe the rows with a verdict in an undecided phase: `, but mlp.down is slower`; else empty."""
+    rows = select_decided_rows(compared).filter(pl.col("phase").eq_missing(pl.lit(phase["phase"], pl.String)))
+    if not rows.height or not compared.sides.has_known_spread:
+        return ""
+    if rows.height == 1:
+        name = rows["instead"][0] or _shorten_name(rows["name"][0], *_DECISION_LETTERS)
+        return f", but {name} is {rows['verdict'][0]}"
+    verdicts = rows["verdict"].to_list()
+    (count, word), *others = ((verdicts.count(word), word) for word in dict.fromkeys(verdicts))
+    return (
+        f", but {count} row{'s are' if count > 1 else ' is'} {word}{''.join(f', {n} {w}' for n, w in others)}"
+    )
 
 
 def _explain_undecided(row: dict[str, Any], compared: Diff, terms: Terms) -> str:
@@ -249,21 +264,21 @@ def _describe_uncertainty(row: dict[str, Any], sides: Sides, terms: Terms) -> st
     """Describe from which change on the samples show it, beside the change that is seen."""
     if row["low_ns"] is None or row["a_ns"] + row["low_ns"] <= 0:
         return _VARY_TOO_MUCH
-    seen = f"this is {row['b_ns'] / row['a_ns'] - 1:+.1%}"
+    change = f"this is {row['b_ns'] / row['a_ns'] - 1:+.1%}"
     shift = math.log(row["b_ns"] / row["a_ns"])
     limit = params.RUN_DIFFERENCE_SD * sides.floor.spread
     if not sides.has_repeats and abs(shift) <= limit:
         differ = "differ" if sides.floor.is_known else "are assumed to differ"
-        return f"equal runs {differ} by up to {_format_floor_limit(sides)}; {seen}"
+        return f"equal runs {differ} by up to {_format_floor_limit(sides)}; {change}"
     if row["low_ns"] > 0 or row["high_ns"] < 0:
-        return f"{seen}, and may be less than the threshold of {100 * terms.threshold:.2g}%"
+        return f"{change}, and may be less than the threshold of {100 * terms.threshold:.2g}%"
     needed = math.log((row["a_ns"] + row["high_ns"]) / (row["a_ns"] + row["low_ns"])) / 2
     if abs(shift) >= needed or needed > math.log1p(params.LARGEST_CHANGE_PCT / 100):
         return "the runs of one side differ too much" if sides.has_repeats else _VARY_TOO_MUCH
     samples = (
         f"{1 + len(sides.more_a)} and {1 + len(sides.more_b)} runs" if sides.has_repeats else "these steps"
     )
-    return f"{samples} show a change from {math.expm1(math.copysign(needed, shift)):+.0%} on; {seen}"
+    return f"{samples} show a change from {math.expm1(math.copysign(needed, shift)):+.0%} on; {change}"
 
 
 def _format_floor_limit(sides: Sides) -> str:
