@@ -43,7 +43,7 @@ PAIRS: Final[dict[str, tuple[tuple[str, ...], tuple[str, ...], str, bool]]] = {
     "gpt2, batch 4": (GPT2, (*GPT2, "--batch", "4"), "batch 1 and 4", True),
     "gpt2, bf16": (GPT2, (*GPT2, "--dtype", "bfloat16"), "dtype fp32 and bf16", False),
     "gpt2, eager": (GPT2, (*GPT2, "--attn", "eager"), "bmm + softmax + bmm|attention sdpa and eager", False),
-    "gpt2, slow row": (GPT2, (*GPT2, "--slow", "1.5"), "--slow 1.5|aten::addmm", False),
+    "gpt2, slow row": (GPT2, (*GPT2, "--slow", "1.5"), "--slow 1.5|time between kernels", False),
     "gpt2, prompt": (GPT2, (*GPT2, "--prompt", "256"), "context|prompt", True),
     "sleep": (LOOP, ("--sleep", "10"), "--sleep|all_reduce", False),
 }

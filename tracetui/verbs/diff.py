@@ -96,8 +96,7 @@ def _add_answer_options(parser: ArgumentParser) -> None:
 
 def run(args: Namespace) -> int:
     """Show or print the comparison; return 0, 1 if the gate fails, or 4 without evidence."""
-    if args.undecided and args.fail_over is None:
-        raise UsageError("--undecided is a term of a gate", todo="add --fail-over PERCENT")
+    _require_gate(args)
     if args.on:
         return print_file_groups(args, parse_percent(args.fail_over or args.threshold))
     share = _record_sides(args) if args.record else 1.0
@@ -119,6 +118,12 @@ def run(args: Namespace) -> int:
         _options.print_status(f"not comparable: {reasons} (--force overrides)")
         return NOT_COMPARABLE
     return _judge_gate(args, look, compared) if args.fail_over is not None else 0
+
+
+def _require_gate(args: Namespace) -> None:
+    """Raise UsageError for a term of a gate without the gate."""
+    if args.undecided and args.fail_over is None:
+        raise UsageError("--undecided is a term of a gate", todo="add --fail-over PERCENT")
 
 
 def _record_sides(args: Namespace) -> float:

@@ -183,12 +183,14 @@ def _judge_launches(
 ) -> PhaseEvidence:
     """Judge by one value per row and run; `is_contended`: other programs used the CPU meanwhile."""
     x, y = (tabulate_per_launch(w, phase, n) for w, n in zip(works, names, strict=True))
-    errors = [compute_launch_errors(w, phase, n) for w, n in zip(works, names, strict=True)]
-    is_beyond = np.abs(y - x)[:, 0] > params.EFFECT_LIMIT_SE * np.hypot(*errors)
+    error = np.hypot(*(compute_launch_errors(w, phase, n) for w, n in zip(works, names, strict=True)))
     spread = params.CONTENDED_RUN_SD if is_contended else floor.spread
     widened = replace(floor, spread=float(np.hypot(spread, params.FEW_STEPS_SD)))
-    evidence = pair_test.judge_pair(x, np.where(is_beyond[:, None], y, np.nan), widened)
+    evidence = pair_test.judge_pair(x, np.where(np.isfinite(error)[:, None], y, np.nan), widened)
     evidence = replace(evidence, median_b=y[:, 0], delta=(y - x)[:, 0])  # also where nothing is decided
+    is_covered = np.abs(evidence.delta) <= params.EFFECT_LIMIT_SE * error  # by the scatter of its launches
+    p, adjusted = (np.where(is_covered & ~np.isnan(q), 1.0, q) for q in (evidence.p, evidence.p_adjusted))
+    evidence = replace(evidence, p=p, p_adjusted=adjusted)
     noise = CONTENDED_STEPS_NOTE if is_contended else _describe_floor(floor)
     description = (
         "too few steps: one value per row and run; its launches share the state of the machine, which is "

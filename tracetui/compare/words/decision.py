@@ -129,7 +129,7 @@ def _describe_decided_row(compared: Diff, phase: str | None, names: Mapping[str,
     """Name the decided row of the largest change before a phase that is undecided; empty without one."""
     in_phase = pl.col("phase").eq_missing(pl.lit(phase, pl.String))
     rows = select_decided_rows(compared).filter(in_phase, pl.col("median_a_ns") > 0)
-    if rows.is_empty():
+    if rows.is_empty() or not compared.sides.has_known_spread:
         return ""
     row = rows.row(0, named=True)
     name = row["instead"] or _shorten_name(names.get(row["name"], row["name"]), *_DECISION_LETTERS)
@@ -264,21 +264,21 @@ def _describe_uncertainty(row: dict[str, Any], sides: Sides, terms: Terms) -> st
     """Describe from which change on the samples show it, beside the change that is seen."""
     if row["low_ns"] is None or row["a_ns"] + row["low_ns"] <= 0:
         return _VARY_TOO_MUCH
-    seen = f"this is {row['b_ns'] / row['a_ns'] - 1:+.1%}"
+    change = f"this is {row['b_ns'] / row['a_ns'] - 1:+.1%}"
     shift = math.log(row["b_ns"] / row["a_ns"])
     limit = params.RUN_DIFFERENCE_SD * sides.floor.spread
     if not sides.has_repeats and abs(shift) <= limit:
         differ = "differ" if sides.floor.is_known else "are assumed to differ"
-        return f"equal runs {differ} by up to {_format_floor_limit(sides)}; {seen}"
+        return f"equal runs {differ} by up to {_format_floor_limit(sides)}; {change}"
     if row["low_ns"] > 0 or row["high_ns"] < 0:
-        return f"{seen}, and may be less than the threshold of {100 * terms.threshold:.2g}%"
+        return f"{change}, and may be less than the threshold of {100 * terms.threshold:.2g}%"
     needed = math.log((row["a_ns"] + row["high_ns"]) / (row["a_ns"] + row["low_ns"])) / 2
     if abs(shift) >= needed or needed > math.log1p(params.LARGEST_CHANGE_PCT / 100):
         return "the runs of one side differ too much" if sides.has_repeats else _VARY_TOO_MUCH
     samples = (
         f"{1 + len(sides.more_a)} and {1 + len(sides.more_b)} runs" if sides.has_repeats else "these steps"
     )
-    return f"{samples} show a change from {math.expm1(math.copysign(needed, shift)):+.0%} on; {seen}"
+    return f"{samples} show a change from {math.expm1(math.copysign(needed, shift)):+.0%} on; {change}"
 
 
 def _format_floor_limit(sides: Sides) -> str:
