@@ -21,9 +21,9 @@ def alone(tmp_path: Path) -> str:
 
 def test_doctor_tells_of_a_trace_as_its_captures_let_it_be_read(alone: str) -> None:
     actual = [tracetui("doctor", alone, *way).stdout for way in ((), ("--capture", CAPTURES))]
-    assert "from their capture" not in actual[0] and "from their capture" in actual[1]
-    assert "from their capture" in tracetui("doctor", str(REPLAY)).stdout
-    assert "from their capture" not in tracetui("doctor", str(REPLAY), "--capture", "none").stdout
+    assert "from captures of graphs" not in actual[0] and "from captures of graphs" in actual[1]
+    assert "from captures of graphs" in tracetui("doctor", str(REPLAY)).stdout
+    assert "from captures of graphs" not in tracetui("doctor", str(REPLAY), "--capture", "none").stdout
 
 
 @pytest.mark.parametrize("command", ["compare", "diff"])
@@ -36,7 +36,9 @@ def test_both_sides_of_a_comparison_are_read_with_the_captures(
     asked = (command, alone, other, "--format", "json")
     answers = [tracetui(*asked, *way) for way in ((), ("--capture", CAPTURES), ("--capture", "none"))]
     assert {answer.returncode for answer in answers} == {0}
-    actual = [sum("from their capture" in notice["message"] for notice in notices(a.stdout)) for a in answers]
+    actual = [
+        sum("from captures of graphs" in notice["message"] for notice in notices(a.stdout)) for a in answers
+    ]
     assert actual == [0, 2, 0]
 
 

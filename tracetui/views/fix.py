@@ -347,7 +347,7 @@ def _iter_parts(ledger: Ledger) -> Iterator[str]:
     times = (ledger.unmodelled_ns, known_ns, int(ledger.items["low_ns"].sum()), above_ns)
     unknown, ideal, low, above = (units.format_duration(round(ns / ledger.steps)) for ns in times)
     if ledger.unmodelled_ns:
-        yield f"bound unknown of {unknown} ({units.format_share(ledger.unmodelled_ns / ledger.step_ns)})"
+        yield f"bound unknown for {unknown} ({units.format_share(ledger.unmodelled_ns / ledger.step_ns)})"
     if known_ns:
         yield f"{ideal} ideal"
     if known_ns or above_ns:

@@ -23,7 +23,7 @@ _NUMBER = r"([\d,]+(?:\.\d+)?)"
 _TOKENS_PER_S = re.compile(rf"^{_NUMBER} tok/s")
 _BOUND = re.compile(rf"([\d.]+)% of the bound \({_NUMBER} tok/s\)")
 _OUTSIDE = re.compile(r"([\d.]+)% outside of")
-_STEP = re.compile(rf"^a (?:(\w+) )?step takes {_NUMBER} (ns|µs|ms|s): ")
+_STEP = re.compile(rf"^a (?:(\w+) )?step (?:\(mean of [\d,]+\) )?takes {_NUMBER} (ns|µs|ms|s): ")
 _SHARES = re.compile(rf"{_NUMBER} (ns|µs|ms|s) \(([\d.]+)%\)")
 
 

@@ -129,7 +129,7 @@ def _describe_decided_row(compared: Diff, phase: str | None, names: Mapping[str,
     """Name the decided row of the largest change before a phase that is undecided; empty without one."""
     in_phase = pl.col("phase").eq_missing(pl.lit(phase, pl.String))
     rows = select_decided_rows(compared).filter(in_phase, pl.col("median_a_ns") > 0)
-    if rows.is_empty() or not compared.sides.has_known_spread:
+    if rows.is_empty():
         return ""
     row = rows.row(0, named=True)
     name = row["instead"] or _shorten_name(names.get(row["name"], row["name"]), *_DECISION_LETTERS)

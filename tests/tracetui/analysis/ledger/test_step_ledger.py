@@ -211,7 +211,7 @@ def test_work_without_a_bound_is_named_first_and_ranked_by_its_time() -> None:
     unknown = {"name": "what", "op": "moe.experts", "t": 500, "dur": 300}
     answer = ask(load_view("fix"), [run_of([*HAND, unknown])], Look())
     assert answer.notes[0].startswith(
-        "a decode step takes 800 ns on the device: bound unknown of 370 ns (46.2%), 270 ns ideal"
+        "a decode step takes 800 ns on the device: bound unknown for 370 ns (46.2%), 270 ns ideal"
     )
     assert answer.rows["op"].to_list()[:2] == ["moe.experts", "mlp.up"], (
         "300 ns of which any part may go, then 80"
