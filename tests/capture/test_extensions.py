@@ -13,7 +13,6 @@ import pytest
 
 import capture
 from capture.build_part import BuildError, build_command
-from engines import processor
 
 ROOT = Path(capture.__file__).parent.parent
 FOLDERS = ("capture/loaders/_scan", "engines/processor")
@@ -88,8 +87,8 @@ def test_sanitized_part_has_no_fault(words: tuple[str, ...]) -> None:
     """Reads and writes beyond a buffer, and what C leaves undefined, end the program."""
     if shutil.which("gcc") is None or not (Path(sysconfig.get_path("include")) / "Python.h").is_file():
         pytest.skip("needs gcc and the headers of Python")
-    if "processor" in words[0] and not processor.list_kinds():
-        pytest.skip("nothing is compiled for this processor")
+    if "processor" in words[0] and platform.machine() not in ("x86_64", "AMD64"):
+        pytest.skip("the products are written for x86")
     command = [sys.executable, "-m", *words]
     result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stdout[-3000:] + result.stderr[-3000:]
