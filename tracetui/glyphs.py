@@ -241,12 +241,14 @@ def map_display_names(names: Iterable[str]) -> dict[str, str]:
 
     Indentation of a name is kept.
     """
-    from capture.classify.short_names import shorten_names  # a screen starts without names
-
     forms: dict[str, list[str]] = {}
     for name in dict.fromkeys(names):
         forms.setdefault(name.lstrip(" "), []).append(name)
     long = dict.fromkeys(islice(filter(is_unreadable, forms), _MAX_NAMES))
+    if not long:
+        return {}
+    from capture.classify.short_names import shorten_names  # loads with the first long name
+
     short = {
         name: as_
         for name, as_ in shorten_names(long).items()

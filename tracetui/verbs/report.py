@@ -74,7 +74,8 @@ def _names_file(word: str) -> bool:
     """Return whether the word in the place of a view is a file; a view's name never is."""
     is_special = word == "-" or word.startswith(("@", SAMPLE_PREFIX)) or "://" in word
     is_path = "." in word or "/" in word  # also of an absent file: no view is called so
-    return word not in list_view_names() and (is_special or is_path or Path(word).exists())
+    could_be = is_special or is_path or Path(word).exists()
+    return could_be and word not in list_view_names()  # which reads entry points: 50 ms
 
 
 def _build_look(args: Namespace) -> Look:
