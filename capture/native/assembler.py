@@ -264,17 +264,16 @@ class Assembler:
             builder.counts[raw.writer_id] += events
         self._count_waiting(builder, block.numbers.height)
 
-    def _add_line(self, line: bytes, offset: int) -> None:
+    def _add_line(self, line: bytes, offset: int, *, is_part: bool = False) -> None:
         try:
             record, unknown = decode_line(line)
         except BadLineError as e:
-            joined = split_joined(line)
-            if joined is None:
-                self._drop_records(e.id, str(e), 1, offset)
-                return
-            for part in joined:
-                self._add_line(part, offset)
+            parts = [] if is_part else split_joined(line)
+            for part in parts:
+                self._add_line(part, offset, is_part=True)
                 offset += len(part)
+            if not parts:
+                self._drop_records(e.id, str(e), 1, offset)
             return
         if unknown:
             message = f"keys outside the schema, such as {', '.join(sorted(unknown)[:5])}"

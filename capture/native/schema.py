@@ -76,6 +76,7 @@ TIME_COLUMNS: Final = ("t", "launch")  # instants on the run's clock
 PATH_SEPARATOR: Final = " / "
 MAX_PATH_DEPTH: Final = 64  # scopes; a text for each of 8,000 nested ones took 2.6 GB
 RECORDING_NAME: Final = "recording (tracetui)"  # of the recorder's own work, which is no work of the program
+HOST_COLLECTIVE_PATTERN: Final = r"^(?:gloo|mpi|ucc):"  # what torch's CPU backends run in own threads
 PROFILE_MARK: Final = "profile"  # path of the marks at the begin and end of a profile of a server
 WINDOW_OP: Final = "window"  # op of a span without duration: rows of its lens were sampled in this step
 
@@ -119,16 +120,13 @@ def is_intact(line: bytes) -> bool:
     return tail[len(_CRC) : -2] == b"%08x" % zlib.crc32(memoryview(line)[:-_CRC_TAIL])
 
 
-def split_joined(line: bytes) -> tuple[bytes, bytes] | None:
-    """Split a line that lacks its newline, or was torn, from the line of another writer behind it.
+def split_joined(line: bytes) -> list[bytes]:
+    """Split a line that lacks its newline, or was torn, from the lines of other writers behind it.
 
-    None unless the line ends with a sealed record that begins within it.
+    Empty unless the line ends with a sealed record that begins within it.
     """
-    if not line.rstrip()[-_CRC_TAIL:].startswith(_CRC):
-        return None
-    at = line.find(_RECORD_START, 1)
-    while at > 0:
-        if is_intact(line[at:]):
-            return line[:at], line[at:]
-        at = line.find(_RECORD_START, at + 1)
-    return None
+    first, *others = line.split(_RECORD_START)
+    parts = [first, *(_RECORD_START + other for other in others)]
+    last = parts[-1].rstrip()
+    is_sealed = len(others) > bool(not first) and last[-_CRC_TAIL:].startswith(_CRC) and is_intact(last)
+    return [part for part in parts if part] if is_sealed else []

@@ -81,8 +81,8 @@ def test_self_times_of_deep_threads_are_those_of_a_plain_stack(is_nested: bool) 
     assert compute_self_times(track, start, end, enclosing).tolist() == expected.tolist()
 
 
-def test_sixty_thousand_tracks_are_answered_within_a_few_seconds(tmp_path: Path) -> None:
-    """Processor time of loading and of the slowest view; each track took 1 ms, together a minute."""
+def test_sixty_thousand_tracks_cost_what_the_file_costs(tmp_path: Path) -> None:
+    """In times of reading the JSON: loading and the slowest view take ten; 1 ms for each track took 400."""
     events = [
         {"ph": "X", "cat": "kernel", "name": "k", "pid": 0, "tid": i, "ts": i, "dur": 3}
         for i in range(60_000)
@@ -90,8 +90,10 @@ def test_sixty_thousand_tracks_are_answered_within_a_few_seconds(tmp_path: Path)
     path = tmp_path / "t.json"
     path.write_text(json.dumps({"traceEvents": events}))
     began = time.process_time()
+    json.loads(path.read_bytes())
+    reading, began = time.process_time() - began, time.process_time()
     (run,) = load(path, cache=False)
     timeline = build_timeline(run, Look())
     assert timeline is not None
     assert timeline.lanes["count"].to_list() == [1] * 60_000
-    assert time.process_time() - began < 8
+    assert time.process_time() - began < 60 * reading

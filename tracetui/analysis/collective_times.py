@@ -18,6 +18,7 @@ import numpy as np
 import polars as pl
 
 from capture.merge_ranks import move_to_rank_tracks
+from capture.native.schema import HOST_COLLECTIVE_PATTERN
 from capture.run import Run
 from tracetui.analysis.frames.rank_permutation import MIN_STEPS, compute_late_p
 from tracetui.analysis.frames.selection import list_lenses, list_ranks
@@ -38,7 +39,6 @@ CALL_KEY: Final = ("member", "run", "own_rank", "name", "message", "number")
 OP_KEY: Final = ("member", "run", "own_rank", "name", "message", "op")
 _GROUP: Final = ("name", "message")
 UNKNOWN_SIZE: Final = "–"
-_HOST_COLLECTIVE: Final = r"^(?:gloo|mpi|ucc):"  # as torch's backends for processors name what they run
 _OPERATOR: Final = r"^c10d::"  # the call that starts a collective on a CPU
 ARRIVAL, TRANSFER, MIXED, UNKNOWN = "arrival", "transfer", "mixed", "unknown"
 
@@ -72,7 +72,7 @@ def find_calls(run: Run, look: Look) -> tuple[pl.DataFrame, pl.DataFrame]:
     comm = rows.filter(is_comm).with_columns(pl.col("name").cast(pl.String))
     calls = comm.filter(~pl.col("name").str.contains(_OPERATOR))
     if "gpu" not in list_lenses(run):
-        calls = calls.filter(pl.col("name").str.contains(_HOST_COLLECTIVE))
+        calls = calls.filter(pl.col("name").str.contains(HOST_COLLECTIVE_PATTERN))
         calls = _join_operators(calls, comm)
     else:
         shape = pl.col("shape").cast(pl.String) if "shape" in calls.columns else pl.lit(None, pl.String)

@@ -9,6 +9,7 @@ from msgspec import Struct
 from capture.run import Run
 from tracetui.analysis.frames.name_filter import find_matching_names, match_names
 from tracetui.analysis.frames.selection import filter_rows, select_existing
+from tracetui.analysis.frames.time_axis import uncovered_ns
 from tracetui.analysis.time.device_time import compute_step_spans
 from tracetui.analysis.time.idle_gaps import find_track_gaps, with_cause_names
 from tracetui.analysis.time.steady import find_steady_state
@@ -233,9 +234,7 @@ def _with_lane_load(lanes: pl.DataFrame, slices: pl.DataFrame, low: int, high: i
     clipped = (
         slices.lazy().filter("fits").select("lane", pl.col("t", "end").clip(low, high)).sort("lane", "t")
     )
-    latest_end = pl.col("end").cum_max().shift(1).over("lane")  # of the slices that begin before
-    added = (pl.col("end") - pl.max_horizontal("t", latest_end)).clip(0)
-    loads = clipped.with_columns(added=added).group_by("lane").agg(
+    loads = clipped.with_columns(added=uncovered_ns(pl.col("end"), "lane")).group_by("lane").agg(
         count=pl.len().cast(pl.Int64), busy_ns=pl.col("added").sum(), first_ns=pl.col("t").min(),
         last_ns=pl.col("end").max(),
     )  # fmt: skip

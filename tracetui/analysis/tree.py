@@ -21,6 +21,7 @@ from tracetui.analysis.frames.selection import (
     resolve_lens,
     select_existing,
 )
+from tracetui.analysis.frames.time_axis import uncovered_ns
 from tracetui.analysis.merged.partial_results import MEMBERS, FrameShape
 from tracetui.analysis.time.step_table import build_step_facts
 from tracetui.look import Look
@@ -257,9 +258,7 @@ def compute_outside_ns(run: Run) -> int:
 
 def _sum_covered(spans: pl.DataFrame) -> int:
     """Return the time that the spans of each track cover, in ns."""
-    end = pl.col("t") + pl.col("dur")
-    until = end.cum_max().shift(1).over("track")
-    covered_ns = (end - pl.max_horizontal("t", until)).clip(0).sum()
+    covered_ns = uncovered_ns(pl.col("t") + pl.col("dur"), "track").sum()
     return int(spans.sort("track", "t").select(covered_ns).item())
 
 

@@ -3,7 +3,9 @@
 import argparse
 import contextlib
 import json
+import os
 import re
+import shutil
 import signal
 import statistics
 import sys
@@ -16,6 +18,7 @@ from typing import Any, Final
 from capture.clean_text import clean
 from capture.errors import EngineError, UsageError
 from tracetui import units
+from tracetui.glyphs import clip_cells
 from tracetui.history import git, version_search
 from tracetui.history.version_search import SearchResult, VersionChange, VersionSearch
 from tracetui.verbs import _comparison_sides, _options, diff
@@ -187,7 +190,8 @@ class ProgressTable:
     def __init__(self, runs: VersionRuns, search: VersionSearch) -> None:
         """Show nothing yet."""
         self._runs, self._search = runs, search
-        self._is_terminal, self._lines, self._changes = sys.stderr.isatty(), 0, search.machine_changes
+        self._is_terminal = sys.stderr.isatty() and os.environ.get("TERM", "dumb") != "dumb"
+        self._lines, self._changes = 0, search.machine_changes
 
     def begin_run(self, version: int) -> None:
         """Show which version is being measured."""
@@ -220,15 +224,13 @@ class ProgressTable:
         return f"comparing {'the ends' if search.stage == 'ends' else 'the neighbours'} {low} and {high}"
 
     def _draw(self, note: str) -> None:
-        import shutil
-
         width, height = shutil.get_terminal_size()
         measured = sorted({run.version for run in self._runs.done})
         middle = (self._search.low + self._search.high) / 2
         nearest = sorted(sorted(measured, key=lambda v: abs(v - middle))[: max(2, height - 4)])
         rows = [*map(self._format_version, nearest), f"{self._describe_stage()}{'; ' if note else ''}{note}"]
         up = f"\x1b[{self._lines}F" if self._lines else ""
-        sys.stderr.write(up + "".join(f"{row[: width - 1]}\x1b[K\n" for row in rows) + "\x1b[J")
+        sys.stderr.write(up + "".join(f"{clip_cells(row, width - 1)}\x1b[K\n" for row in rows) + "\x1b[J")
         sys.stderr.flush()
         self._lines = len(rows)
 
@@ -336,7 +338,7 @@ class BisectAnswer:
         low, high = (100 * end for end in change.interval)
         a, b = (units.format_duration(ns) for ns in (change.a_ns, change.b_ns))
         what = " ".join(filter(None, (first.phase, first.what)))
-        interval = f"95%: {low:+.1f} to {high:+.1f}"
+        interval = f"95% likely {low:+.1f}% to {high:+.1f}%"
         return f"{what} {a} → {b} per {first.per}, {100 * change.share:+.1f}% ({interval})"
 
     def _format_requirement(self) -> str:

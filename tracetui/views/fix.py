@@ -342,7 +342,7 @@ def _build_notes(run: Run, ledger: Ledger) -> list[str]:
 
 
 def _iter_parts(ledger: Ledger) -> Iterator[str]:
-    """Yield of how much of a step the bound is unknown, what is ideal, and the range that is recoverable."""
+    """Yield for how much of a step the bound is unknown, what is ideal, and the range that is recoverable."""
     known_ns, above_ns = ledger.bound_ns - ledger.unmodelled_ns, ledger.step_ns - ledger.bound_ns
     times = (ledger.unmodelled_ns, known_ns, int(ledger.items["low_ns"].sum()), above_ns)
     unknown, ideal, low, above = (units.format_duration(round(ns / ledger.steps)) for ns in times)

@@ -6,6 +6,7 @@ from typing import Final, Literal, NamedTuple
 import polars as pl
 
 from capture.loaders.chrome.trace_model import OPERATOR_CATEGORIES, CompleteEvents
+from capture.native.schema import HOST_COLLECTIVE_PATTERN
 
 OpPart = Literal["work", "wrapper", "passing", "idle"]
 Basis = Literal["thunks", "operators", "spans"]
@@ -14,7 +15,6 @@ _ATEN: Final = "aten::"
 _PROFILER_OPS: Final = "profiler::"  # the own work of the profiler
 _THUNK_END: Final = "end: "  # XLA's thunks on a processor are marked so where they end
 _FUNCTION_CATEGORY: Final = "python_function"
-_COLLECTIVE: Final = r"^(?:gloo|mpi|ucc):"  # what torch's backends for processors run in threads of their own
 # code that Inductor compiled, and what torch.compile does around it
 _COMPILED: Final = ("## Call CompiledFxGraph", "Torch-Compiled Region")
 _COMPILER: Final = (*_COMPILED, "TorchDynamo", "Pregraph bytecode", "AOTDispatcher")
@@ -52,7 +52,7 @@ def classify_cpu_op(name: str) -> OpPart:
     if bare == name:
         if name.startswith(_ENGINE_WRAPPER):
             return "wrapper"
-        if re.match(_COLLECTIVE, name):
+        if re.match(HOST_COLLECTIVE_PATTERN, name):
             return "work"
         if name.startswith("autograd::") or name.endswith("Backward0"):
             return "passing"
@@ -108,7 +108,7 @@ def find_host_work(complete: CompleteEvents) -> HostWork:
         return _build_work(complete, [], _measure_self_times(_select(rows, labels["is_span"])), "spans")
     parts = [classify_cpu_op(name) for name in names]
     part = pl.Series("part", parts, dtype=pl.String).cast(pl.Categorical()).gather(rows["label"])
-    is_collective = names.str.contains(_COLLECTIVE) & labels["is_span"]
+    is_collective = names.str.contains(HOST_COLLECTIVE_PATTERN) & labels["is_span"]
     working = select_working_ops(_select(rows.with_columns(part), is_op | is_collective))
     is_code = next(filter(pl.Series.any, map(names.str.starts_with, _COMPILED)), None)
     if is_code is None:

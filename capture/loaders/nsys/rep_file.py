@@ -33,6 +33,7 @@ _MAGIC_SEARCH_BYTES: Final = 1 << 16
 _EXPORT: Final = "nsys export --type sqlite FILE.nsys-rep"
 _FATAL_SIGNALS: Final = (signal.SIGTERM, signal.SIGHUP)
 _MAX_LINE_LENGTH: Final = 300
+_START_LIMIT_S: Final = 5.0  # that we wait at our exit for a process that is being started
 _START_LOCK: Final = threading.Lock()  # held while a process starts, and for good once we exit
 _RUNNING: Final[set[subprocess.Popen[bytes]]] = set()
 
@@ -145,6 +146,6 @@ def _kill_process_group(process: subprocess.Popen[bytes]) -> None:
 @atexit.register
 def _kill_at_exit() -> None:
     """Kill what a daemon thread has started; from now on it starts nothing."""
-    _START_LOCK.acquire()
+    _START_LOCK.acquire(timeout=_START_LIMIT_S)
     for process in list(_RUNNING):
         _kill_process_group(process)

@@ -159,6 +159,20 @@ def test_another_writer_behind_a_line_without_its_newline_loses_nothing(
     assert run.log.dropped == (missing > 1)  # the torn piece, of which the whole comes later
 
 
+def test_a_line_of_many_records_is_read_at_once(tmp_path: Path) -> None:
+    """Each part is tried once, whatever lacks its newline: no count of lines in one is too large."""
+    path, count = tmp_path / "out.jsonl", 3_000
+    emitter = Emitter(path, writer=1)
+    emitter.run("mine", id="one")
+    for number in range(count):
+        emitter.mark(f"mark {number}")
+    emitter.flush()
+    head, *lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(head + b"".join(lines).replace(b"\n", b"") + b"\n")
+    run = read(path)
+    assert len(text(run)) == count and run.log.dropped == 0
+
+
 def check_after_full_disk(run: Run, lost: int, *, lossy: bool) -> None:
     kernels = run.events.filter(kind="kernel")
     assert kernels.height + lost == 10 * OPS and (lost > 0) == lossy

@@ -25,6 +25,12 @@ def measure_union(starts: pl.Series, ends: pl.Series) -> int:
     return int((ends - uncovered_start).clip(lower_bound=0).sum())
 
 
+def uncovered_ns(end: pl.Expr, by: str | Sequence[str]) -> pl.Expr:
+    """The part of each row that no earlier one of its group covers, of rows sorted by group and `t`."""
+    latest_end = end.cum_max().shift(1).over(by)
+    return (end - pl.max_horizontal("t", latest_end)).clip(0)
+
+
 def sort_by_group_and_start(rows: pl.DataFrame, by: Sequence[str]) -> pl.DataFrame:
     """Return rows sorted by group, then by `t` with null last; unchanged if already sorted.
 

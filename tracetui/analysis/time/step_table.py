@@ -24,7 +24,7 @@ from tracetui.analysis.frames.selection import (
     select_timed,
     with_rank,
 )
-from tracetui.analysis.frames.time_axis import measure_union
+from tracetui.analysis.frames.time_axis import measure_union, uncovered_ns
 from tracetui.analysis.time import device_time, idle_gaps
 from tracetui.analysis.time.device_time import compute_step_spans, has_overlap_or_idle, measure_spans
 from tracetui.analysis.time.idle_gaps import find_gaps_between_steps, sum_late_gaps_by_step
@@ -292,9 +292,8 @@ def _measure_covered(run: Run, look: Look) -> pl.DataFrame:
     if lens == "gpu" or len(tracks) < 2 or not {"step", "t", "dur"} <= set(run.events.columns):
         return pl.DataFrame(schema={"step": pl.Int64, "covered_ns": pl.Int64})
     rows = with_rank(run, select_timed(run, look, lens=lens).filter(pl.col("step").is_not_null()))
-    end, key = pl.col("t") + pl.col("dur"), ("rank", "step")
-    until = end.cum_max().shift(1).over(key)
-    covered = pl.coalesce((end - pl.max_horizontal("t", until)).clip(0), "dur")  # self times have no start
+    key = ("rank", "step")
+    covered = pl.coalesce(uncovered_ns(pl.col("t") + pl.col("dur"), key), "dur")  # self times have no start
     rows = rows.select(*key, "t", "dur").sort(*key, "t").with_columns(covered_ns=covered)
     by_rank = rows.group_by(key).agg(pl.col("covered_ns").sum())
     return by_rank.group_by("step").agg(pl.col("covered_ns").max()).collect()
