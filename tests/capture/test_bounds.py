@@ -52,6 +52,7 @@ def test_no_more_is_unpacked_than_the_ratio_allows(tmp_path: Path) -> None:
     assert seen <= max(MIN_BOMB_BYTES, MAX_UNPACK_RATIO * path.stat().st_size) < MIN_BOMB_BYTES + (64 << 20)
 
 
+@pytest.mark.corpus
 @pytest.mark.parametrize("blank", [b"\n", b" \n", b"\t\n", b"\r\n"])
 @pytest.mark.parametrize("name", ["plain/kernels.csv", "ncu/details.csv", "rocprof/kernel_stats.csv"])
 def test_of_many_blank_lines_some_are_read(name: str, blank: bytes, tmp_path: Path) -> None:
@@ -104,6 +105,7 @@ def opened_on_stdin(folder: Path, *words: str, feed: str) -> "subprocess.Popen[b
     )
 
 
+@pytest.mark.corpus
 @pytest.mark.parametrize(
     ("feed", "code"),
     [

@@ -180,6 +180,7 @@ BAD_CELLS = {
 }  # fmt: skip
 
 
+@pytest.mark.corpus
 @pytest.mark.parametrize("kind", BAD_CELLS)
 def test_a_bad_cell_costs_itself(tmp_path: Path, kind: str) -> None:
     """Integers beyond 64 bits, half characters, lists and objects where a number or a name should stand."""

@@ -37,6 +37,7 @@ def write_scopes(path: Path, n: int, *, is_nested: bool, has_kernels: bool = Tru
     return path
 
 
+@pytest.mark.corpus
 @pytest.mark.parametrize(("is_nested", "has_kernels"), [(True, True), (False, True), (True, False)])
 def test_thirty_thousand_open_scopes_take_less_than_300_mb(
     tmp_path: Path, is_nested: bool, has_kernels: bool

@@ -29,6 +29,7 @@ def test_a_part_built_on_a_later_python_runs_on_an_earlier_one() -> None:
     assert [text for text in formats if "#" in text] == []
 
 
+@pytest.mark.corpus
 @pytest.mark.parametrize("header", HEADERS, ids=lambda path: path.name)
 def test_header_alone_compiles(header: Path) -> None:
     if header.parent.name == "processor" and platform.machine() not in ("x86_64", "AMD64"):

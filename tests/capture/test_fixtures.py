@@ -77,6 +77,7 @@ def test_exactly_the_loader_of_its_folder_claims_it(path: Path) -> None:
     assert name.split(".")[0] == path.relative_to(FIXTURES).parts[0]
 
 
+@pytest.mark.corpus
 @of_each_file
 def test_it_opens_and_its_account_adds_up(path: Path) -> None:
     runs = runs_of(path)

@@ -28,6 +28,7 @@ def check(run: Run, case: Hostile) -> None:
         assert (run.events["dur"].drop_nulls() >= 0).all()
 
 
+@pytest.mark.corpus
 @pytest.mark.parametrize("case", JSON, ids=lambda c: c.file)
 def test_each_does_what_is_expected(case: Hostile, tmp_path: Path) -> None:
     path = case.write(tmp_path)

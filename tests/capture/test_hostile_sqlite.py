@@ -39,6 +39,7 @@ def test_each_does_what_is_expected(case: Hostile, tmp_path: Path) -> None:
 SWELLING = ("infinite_view.sqlite", "zeroblob_view.sqlite", "flips.sqlite")
 
 
+@pytest.mark.corpus
 @pytest.mark.parametrize("case", [c for c in DATABASES if c.file in SWELLING], ids=lambda c: c.file)
 def test_memory_stays_bounded(case: Hostile, tmp_path: Path) -> None:
     assert peak_kib(case.write(tmp_path)) < 512 * 1024
@@ -132,6 +133,7 @@ def test_a_quoted_table_name_is_left_alone(tmp_path: Path) -> None:
         assert db.read(TableQuery("no_such_table", ("start",))).height == 0
 
 
+@pytest.mark.slow
 def test_flipped_bytes_give_runs_or_one_error(tmp_path: Path) -> None:
     """A flip inside a value cannot be seen: the file has no checksum. It must not end in a traceback."""
     draw = random.Random(14)
@@ -157,6 +159,7 @@ def test_a_message_that_is_no_text_is_still_one_sentence(tmp_path: Path) -> None
         load(path)
 
 
+@pytest.mark.corpus
 @pytest.mark.parametrize("table", [*nsys.EVENTS, "StringIds"])
 @pytest.mark.parametrize("spared", [(), ("start", "end", "id")], ids=["all", "figures"])
 def test_a_cell_may_be_of_any_type(tmp_path: Path, table: str, spared: tuple[str, ...]) -> None:

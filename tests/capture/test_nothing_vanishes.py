@@ -57,6 +57,7 @@ def test_damaged_files_of_a_folder_are_named(ranks: Path, merge: bool) -> None:
     assert all(name in notice.message for name in DAMAGED)
 
 
+@pytest.mark.corpus
 @pytest.mark.parametrize("way", [["--merge"], ["--on", "local:1"], []])
 def test_damaged_files_of_a_folder_end_a_strict_report(ranks: Path, way: list[str]) -> None:
     result = tracetui("report", "kernels", ranks, "--no-cache", "--strict", *way)

@@ -40,6 +40,7 @@ def test_a_loader_that_is_not_asked_would_not_claim(path: Path) -> None:
 SAY = "import sys; from capture.load_runs import load; load(sys.argv[1]); print(*sys.modules)"
 
 
+@pytest.mark.corpus
 @pytest.mark.parametrize(
     ("file", "own"),
     [

@@ -62,6 +62,7 @@ def kernels(path: Path) -> pl.DataFrame:
     return run.events.filter((pl.col("kind") == "kernel") & (pl.col("lens") == "gpu"))
 
 
+@pytest.mark.corpus
 @pytest.mark.parametrize("alone", [True, False], ids=["without its capture", "beside its capture"])
 @pytest.mark.parametrize("sample", SAMPLES)
 def test_times_by_category_and_module_are_those_of_the_reference(
@@ -124,6 +125,7 @@ def test_every_sample_is_listed() -> None:
     assert not set(TRACES) & set(OTHERS)
 
 
+@pytest.mark.corpus
 @pytest.mark.parametrize(("trace", "least"), TRACES.items(), ids=TRACES)
 def test_the_op_is_known_for_most_of_the_time_of_a_language_model(trace: str, least: float) -> None:
     rows = kernels(shared(f"samples/{trace}"))

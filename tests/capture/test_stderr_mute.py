@@ -46,6 +46,7 @@ def test_a_file_of_which_polars_panics_is_one_sentence(
     assert capfd.readouterr() == ("", "")
 
 
+@pytest.mark.slow
 @pytest.mark.terminal
 def test_nothing_is_printed_over_the_screen(tmp_path: Path) -> None:
     with Terminal("open", str(broken(tmp_path))) as terminal:

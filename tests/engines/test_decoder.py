@@ -55,6 +55,7 @@ def test_a_prompt_taken_in_pieces_is_the_same_prompt() -> None:
     assert relative(model.sampler.logits, plain.forward(spec, table, ids[0].tolist())[-1:]) < 1e-5
 
 
+@pytest.mark.slow
 @pytest.mark.corpus
 @pytest.mark.parametrize(
     "way", [matrix_storage.FP16, matrix_storage.BF16, matrix_storage.BF16_PREPACKED], ids=lambda p: p.name

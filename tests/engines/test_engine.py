@@ -207,6 +207,7 @@ def wait_for(out: Path, text: str, seconds: float = 60) -> None:
     raise AssertionError(f"{text!r} did not come within {seconds} s")
 
 
+@pytest.mark.slow
 def test_it_obeys_and_ends(model: Path, tmp_path: Path) -> None:
     out = tmp_path / "a.jsonl"
     engine = started(model, out, "--steps", "3", "--interactive")
@@ -226,6 +227,7 @@ def test_it_obeys_and_ends(model: Path, tmp_path: Path) -> None:
     assert lines[-1]["kind"] == "end"
 
 
+@pytest.mark.slow
 def test_a_term_signal_ends_it_cleanly(model: Path, tmp_path: Path) -> None:
     out = tmp_path / "a.jsonl"
     engine = started(model, out, "--capacity", "500", "--interactive", "--die-with-parent")

@@ -41,6 +41,7 @@ def run_engine(folder: Path, model: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, env=env, cwd=folder, capture_output=True, text=True, timeout=100)
 
 
+@pytest.mark.slow
 def test_family_of_another_package_decodes(tmp_path: Path) -> None:
     install(tmp_path, FAMILY)
     result = run_engine(tmp_path, "acme-tiny")

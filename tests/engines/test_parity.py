@@ -91,6 +91,7 @@ def assert_equal(model: Any, folder: Path) -> None:
     assert float(wanted.std()) > 0.1, "logits that differ"
 
 
+@pytest.mark.corpus
 @pytest.mark.parametrize("case", CASES)
 def test_equals_transformers(case: str, tmp_path: Path) -> None:
     assert_equal(saved(*CASES[case], tmp_path), tmp_path)

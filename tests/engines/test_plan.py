@@ -17,6 +17,7 @@ def matmul_flops(rows: tuple[PlannedOp, ...]) -> float:
     return sum(r.flops[0] for r in rows if r.category == "matmul" or r.op in EXPERTS)
 
 
+@pytest.mark.corpus
 @pytest.mark.parametrize("fused", [True, False], ids=["fused", "granular"])
 @pytest.mark.parametrize("family", (*tiny.SPECS, *tiny.MORE))
 @pytest.mark.parametrize(("batch", "tokens"), [(1, 1), (3, 1), (2, 11)])

@@ -308,10 +308,12 @@ assert same and os.waitpid(child, 0)[1] == 0
 """
 
 
+@pytest.mark.slow
 def test_a_forked_process_multiplies_too() -> None:
     assert subprocess.run([sys.executable, "-c", FORKED], timeout=60, check=False).returncode == 0
 
 
+@pytest.mark.slow
 def test_it_is_turned_off_by_the_environment() -> None:
     asked = "from engines import processor; print(processor.list_kinds(), processor.PART.describe_state())"
     result = subprocess.run(

@@ -185,6 +185,7 @@ def test_the_cause_is_named_and_not_its_consequence() -> None:
     assert isinstance(refused, UsageError) and str(refused) == "rank 0: no model"
 
 
+@pytest.mark.corpus
 @pytest.mark.parametrize(("family", "size"), [(f, 2) for f in tiny.SPECS] + [("llama", 4), ("gemma3", 4)])
 def test_together_they_decode_what_one_decodes_alone(family: str, size: int) -> None:
     """Past the window, through the cache, a batch of two; 301 words of which the last rank has fewer."""

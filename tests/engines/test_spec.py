@@ -64,6 +64,7 @@ def test_llama_in_both_wordings() -> None:
     assert older.eos == (128001,)
 
 
+@pytest.mark.corpus
 @pytest.mark.parametrize(
     ("name", "fields"),
     [

@@ -263,6 +263,7 @@ def _cs336(file: str) -> tuple[int, int]:
     return int(row["count"]), round(float(row["total_time_ms"]) * 1e6)
 
 
+@pytest.mark.corpus
 @pytest.mark.parametrize("question", QUESTIONS, ids=lambda q: f"{q.file}: {q.asked}")
 def test_the_one_right_answer(question: Question) -> None:
     assert question.answer(Answers(question.file)) == question.right()

@@ -119,6 +119,7 @@ def toy(tmp_path: Path) -> Path:
 TIMES = "1.0,1.001,1.002,1.003,1.3,1.301,1.302,1.303"
 
 
+@pytest.mark.slow
 def test_names_put_into_the_command_end_with_the_first_slow_one(toy: Path, homes: dict[str, str]) -> None:
     command = ("--over", TIMES, "--budget", "60runs", "--row", "k", "--", "python", "toy.py", "{}")
     result = ask(toy, homes, *command)
@@ -155,6 +156,7 @@ def test_commits_are_run_in_worktrees_and_broken_ones_are_skipped(
     assert describe_tree(root) == before and not list((tmp_path / "cache").rglob("bench.py"))
 
 
+@pytest.mark.slow
 def test_a_subfolder_is_that_of_each_worktree(tmp_path: Path, homes: dict[str, str]) -> None:
     root = make_repository(tmp_path / "r", "", [])
     (root / "sub").mkdir()
@@ -172,6 +174,7 @@ def test_a_subfolder_is_that_of_each_worktree(tmp_path: Path, homes: dict[str, s
     assert early.returncode == 5 and "(the commit has no folder sub)" in early.stderr
 
 
+@pytest.mark.slow
 def test_a_line_that_a_kill_has_torn_is_forgotten(toy: Path, homes: dict[str, str]) -> None:
     command = ("--over", "1.0,1.5", "--budget", "30runs", "--", "python", "toy.py", "{}")
     whole = ask(toy, homes, *command)
@@ -201,6 +204,7 @@ def test_two_at_once_do_not_clash_unless_they_ask_the_same(tmp_path: Path, homes
     assert describe_tree(root) == before
 
 
+@pytest.mark.slow
 def test_equal_ends_are_no_change_or_say_what_would_have_been_found(toy: Path, homes: dict[str, str]) -> None:
     equal = ("--over", "1.0,1.000,1.0000", "--budget", "30runs")
     quiet = ask(toy, homes, *equal, "--threshold", "20%", "--", "python", "toy.py", "{}")
@@ -212,6 +216,7 @@ def test_equal_ends_are_no_change_or_say_what_would_have_been_found(toy: Path, h
         assert "or more would have been found; " in noisy.stdout and "per side" in noisy.stdout
 
 
+@pytest.mark.corpus
 @pytest.mark.parametrize(
     ("words", "code", "says"),
     [
@@ -247,6 +252,7 @@ def test_outside_of_a_repository_names_are_suggested(toy: Path, homes: dict[str,
     assert result.returncode == 2 and "--over NAME,NAME… needs no repository" in result.stderr
 
 
+@pytest.mark.slow
 def test_a_larger_budget_continues_and_restart_forgets(toy: Path, homes: dict[str, str]) -> None:
     command = ("--over", TIMES, "--", "python", "toy.py", "{}")
     short = ask(toy, homes, "--budget", "7runs", *command)
@@ -259,6 +265,7 @@ def test_a_larger_budget_continues_and_restart_forgets(toy: Path, homes: dict[st
     assert anew.stdout.startswith("slower since 1.3") and "measured before" not in anew.stderr
 
 
+@pytest.mark.slow
 def test_a_program_that_does_not_end_is_stopped_with_the_budget(toy: Path, homes: dict[str, str]) -> None:
     slow = TOY.replace("took = float", "sys.argv[1] == '1' or time.sleep(600)\ntook = float", 1)
     (toy / "toy.py").write_text(slow)
@@ -267,6 +274,7 @@ def test_a_program_that_does_not_end_is_stopped_with_the_budget(toy: Path, homes
     assert "2 was stopped: the budget is spent" in result.stderr
 
 
+@pytest.mark.slow
 def test_a_row_hidden_in_an_equal_step_is_found(toy: Path, homes: dict[str, str]) -> None:
     (toy / "toy.py").write_text(TWO_ROWS)
     command = ("--over", "x,a,b,c", "--budget", "60runs", "--threshold", "5%")

@@ -154,6 +154,7 @@ def test_a_full_disk_is_told() -> None:
     assert "No space left" in result.stderr and "Traceback" not in result.stderr
 
 
+@pytest.mark.corpus
 @pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
 def test_closed_streams(closed: str) -> None:
     command = f"{sys.executable} -m tracetui report kernels {PROFILE} {closed}"
@@ -162,6 +163,7 @@ def test_closed_streams(closed: str) -> None:
     assert "Traceback" not in result.stderr
 
 
+@pytest.mark.corpus
 @pytest.mark.parametrize(
     "env",
     [

@@ -52,6 +52,7 @@ def test_a_cache_that_is_not_there_is_said(tmp_path: Path) -> None:
     assert f"weights: {tmp_path}/hub (HF_HOME), which does not exist\n" in result.stdout
 
 
+@pytest.mark.slow
 def test_without_a_measurement_it_says_how_to_make_one() -> None:
     assert "roofs: none measured (tracetui doctor --measure)\n" in run_process("doctor").stdout
 

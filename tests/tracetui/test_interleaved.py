@@ -52,6 +52,7 @@ def kept(folder: Path) -> list[str]:
     return sorted(path.name.partition("-python")[2] for path in (folder / "state").rglob("*.jsonl"))
 
 
+@pytest.mark.slow
 def test_a_change_is_decided_and_the_recordings_are_kept(folder: Path) -> None:
     a, b = (f"python engine.py {took} {side}" for took, side in (("10", "a"), ("15", "b")))
     result = asked(folder, a, b, "--format", "json", "--fail-over", "3%")
@@ -89,6 +90,7 @@ def test_equal_programs_are_the_same_within_a_threshold(folder: Path) -> None:
     assert result.returncode == 0 and result.stdout.startswith("same: decode step"), result.stderr
 
 
+@pytest.mark.corpus
 @pytest.mark.parametrize(
     ("bad", "says"),
     [
@@ -106,6 +108,7 @@ def test_a_command_that_fails_is_named_and_the_other_recording_kept(
     assert kept(folder) == ["-a-1.jsonl"]
 
 
+@pytest.mark.slow
 def test_a_command_is_no_line_of_a_shell(folder: Path) -> None:
     result = asked(folder, "python engine.py 10 a; touch ran", "python engine.py 15 b $(touch ran)")
     assert not (folder / "ran").exists() and result.returncode == 0
@@ -149,6 +152,7 @@ def test_ctrl_c_ends_the_program_with_its_children_and_keeps_what_is_finished(fo
     assert kept(folder) == ["-a-1.jsonl"]
 
 
+@pytest.mark.slow
 def test_a_budget_for_one_pair_fails_no_gate(folder: Path) -> None:
     """A pair is made whatever the budget; what runs of the same differ by is then not known."""
     a, b = (f"python engine.py {took} {side}" for took, side in (("10", "a"), ("30", "b")))

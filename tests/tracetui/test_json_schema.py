@@ -80,6 +80,7 @@ def test_a_column_has_one_type() -> None:
     assert len(names) == len(set(names))
 
 
+@pytest.mark.corpus
 @pytest.mark.parametrize(
     "wrong",
     [
@@ -102,6 +103,7 @@ def test_what_breaks_the_promise_is_refused(wrong: dict[str, Any]) -> None:
         validator().validate(right | wrong)
 
 
+@pytest.mark.corpus
 @pytest.mark.parametrize(
     "words",
     [

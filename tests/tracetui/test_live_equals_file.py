@@ -88,6 +88,7 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, Run]:
     return seen, kept
 
 
+@pytest.mark.corpus
 @pytest.mark.parametrize("name", [v.name for v in load_views() if v.run_count == 1])
 def test_every_view_says_the_same_of_both(both: tuple[Run, Run], name: str) -> None:
     seen, kept = both
@@ -120,6 +121,7 @@ def long(tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, Run]:
     return seen, kept
 
 
+@pytest.mark.corpus
 @pytest.mark.parametrize(
     "look",
     [
@@ -256,6 +258,7 @@ def test_the_screen_ends_with_what_report_prints(tmp_path: Path) -> None:
     assert len(shown) == 3
 
 
+@pytest.mark.corpus
 @pytest.mark.parametrize("name", [v.name for v in load_views()])
 def test_every_view_takes_a_folded_run(long: tuple[Run, Run], name: str) -> None:
     seen, kept = long

@@ -85,6 +85,7 @@ def test_the_command_with_a_foreign_distribution_first_on_the_path(installed: Pa
     assert Path(place).is_relative_to(installed) and engines == "None"
 
 
+@pytest.mark.corpus
 @pytest.mark.parametrize("module", ["tracetui.engine", "tracetui"])
 def test_the_bundled_engine_is_ours(installed: Path, foreign: Path, module: str) -> None:
     verb = ["record"] if module == "tracetui" else []

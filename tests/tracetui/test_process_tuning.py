@@ -66,6 +66,7 @@ def threads(argv: list[str], **env: str) -> list[str]:
     return ran.stdout.split()[-2:]
 
 
+@pytest.mark.corpus
 @pytest.mark.parametrize(
     "argv",
     [["live", "--model", "none"], ["replay", "no file"], ["open", "no file", "--follow"]],

@@ -126,6 +126,7 @@ with Recorder() as rec:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="mounts a disk of its own")
 def test_a_full_disk_is_told_and_what_was_written_opens(tmp_path: Path) -> None:
     result, out = record_on_small_disk(tmp_path, FILLS)
@@ -144,6 +145,7 @@ def test_an_engine_that_is_refused_leaves_no_file(tmp_path: Path) -> None:
     assert not out.exists()
 
 
+@pytest.mark.corpus
 @pytest.mark.parametrize(
     ("asked", "says"),
     [
@@ -161,6 +163,7 @@ def test_what_the_engine_is_asked_in_vain_is_a_fault_of_use(
     assert result.returncode == 2 and says in last and "exit code" not in last and not out.exists()
 
 
+@pytest.mark.corpus
 @pytest.mark.parametrize(
     ("ending", "code"), [("exit 2", 2), ("kill -TERM $$", 143), ("kill -SEGV $$", 139), ("exit 0", 5)]
 )
@@ -171,6 +174,7 @@ def test_an_exit_code_is_passed_on_and_5_for_nothing_watched(ending: str, code: 
     assert "nothing was recorded, because none of its processes loaded the recorder" in result.stderr
 
 
+@pytest.mark.corpus
 @pytest.mark.parametrize("place", ["missing/prof.jsonl", "there.jsonl", "."])
 def test_a_bad_path_refuses_before_anything_runs(place: str, tmp_path: Path) -> None:
     """Also an empty file: another recording may have just begun it."""
@@ -192,6 +196,7 @@ def test_a_program_has_our_streams(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.corpus
 @pytest.mark.parametrize("name", ["SIGTERM", "SIGINT", "SIGUSR1", "SIGHUP"])
 def test_signals_to_us_reach_the_program(name: str, tmp_path: Path) -> None:
     code = (
@@ -273,6 +278,7 @@ emitter.end()
 """
 
 
+@pytest.mark.slow
 def test_a_recording_goes_on_in_parts_of_a_size(tmp_path: Path) -> None:
     path = tmp_path / "prof.jsonl"
     asked = ("record", "-o", path, "--quiet", "--part-size", "64KB")
@@ -304,6 +310,7 @@ while "counter" not in open(out).read() and time.monotonic() < deadline:
 """
 
 
+@pytest.mark.corpus
 @pytest.mark.parametrize("before", ["", COUNTED], ids=["at once", "counted"])
 @pytest.mark.parametrize(
     ("act", "said"),
@@ -321,6 +328,7 @@ def test_a_recording_that_was_taken_away_is_said_and_nothing_is_removed(
     assert not out.exists() or out.read_text() == "my notes"
 
 
+@pytest.mark.corpus
 @pytest.mark.skipif(sys.platform != "linux", reason="mounts a disk of its own")
 @pytest.mark.parametrize(
     ("used_bytes", "said"),

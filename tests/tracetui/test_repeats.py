@@ -34,6 +34,7 @@ def engine(tmp_path: Path) -> list[str]:
     return ["--", "python", "engine.py"]
 
 
+@pytest.mark.slow
 def test_repeats_are_numbered_and_their_spread_is_told(engine: list[str], tmp_path: Path) -> None:
     """Times of 1, 1.1 and 1.21: the logarithms lie one log(1.1) apart, which is their standard deviation."""
     result = tracetui("record", "--repeat", "3", "-o", "p.jsonl", *engine, cwd=tmp_path)

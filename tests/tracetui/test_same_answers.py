@@ -17,6 +17,7 @@ def checkout(folder: Path) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_a_planted_difference_is_found(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     other = checkout(tmp_path)
     view = other / "tracetui" / "views" / "memory.py"

@@ -77,6 +77,7 @@ def test_a_name_of_a_file_is_cleaned_in_the_menu(home: Path) -> None:
     )
 
 
+@pytest.mark.corpus
 @pytest.mark.terminal
 @pytest.mark.parametrize(("typed", "shown"), [("1", "smollm2"), ("t", "tour 1/"), ("", "")])
 def test_a_person_chooses(home: Path, typed: str, shown: str) -> None:

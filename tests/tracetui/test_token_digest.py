@@ -25,6 +25,7 @@ def of(runs: list[object], tokens: int) -> str:
     return build_digest(runs, files, tokens, LOOK)  # type: ignore[arg-type]
 
 
+@pytest.mark.corpus
 @pytest.mark.parametrize("runs", [RUNS, BOTH], ids=["one", "two"])
 def test_a_digest_keeps_its_bound_and_more_tokens_tell_more(runs: list[object]) -> None:
     texts = [of(runs, tokens) for tokens in (MIN_TOKENS, 400, 700, 1000, 2000, 20_000)]

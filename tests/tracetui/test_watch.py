@@ -88,6 +88,7 @@ def test_nothing_watched_is_exit_5_and_leaves_no_file(tmp_path: Path) -> None:
     assert not out.exists()
 
 
+@pytest.mark.corpus
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

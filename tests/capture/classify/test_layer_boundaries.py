@@ -24,6 +24,7 @@ def sequence(dice: random.Random, strays: float) -> Ints:
     return np.array(ids, dtype=np.int64)
 
 
+@pytest.mark.corpus
 @pytest.mark.parametrize("strays", [0.0, 0.05, 0.3])
 def test_exact_repetitions_at_once_are_those_of_the_walk(
     strays: float, monkeypatch: pytest.MonkeyPatch

@@ -179,6 +179,7 @@ def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
         load("gs://bucket/x.json")
 
 
+@pytest.mark.slow
 def test_objects_of_s3() -> None:
     with object_store() as system:
         for rank in (0, 1):

@@ -71,6 +71,7 @@ def assert_same(path: Path) -> bool:
     return True
 
 
+@pytest.mark.corpus
 @pytest.mark.parametrize("name", sorted({*CHROME, *TORCH_LAYOUT}))
 def test_both_give_the_same_of_every_fixture(name: str) -> None:
     assert assert_same(document(name)) == (name not in REFUSED)
@@ -180,6 +181,7 @@ def test_events_that_differ_in_numbers_only(seed: int, tmp_path: Path) -> None:
     assert assert_same(path)
 
 
+@pytest.mark.corpus
 @pytest.mark.parametrize("number", ["01", "1.", "-", "1e", "--1", "+1", ".5", "1 2", "0x1", "007", "١"])
 def test_what_is_no_number_is_none_in_a_repeated_event(number: str, tmp_path: Path) -> None:
     path = tmp_path / "trace.json"
@@ -192,6 +194,7 @@ def test_what_is_no_number_is_none_in_a_repeated_event(number: str, tmp_path: Pa
             opened(path, compiled_reader.read_document)
 
 
+@pytest.mark.corpus
 @pytest.mark.parametrize(
     "how", [{}, {"indent": 1}, {"indent": "\t"}, {"sort_keys": True}, {"separators": (",", ":")}]
 )

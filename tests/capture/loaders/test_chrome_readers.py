@@ -71,6 +71,7 @@ HARM = {
 }
 
 
+@pytest.mark.corpus
 @pytest.mark.parametrize("harm", HARM)
 def test_a_damaged_event_leaves_all_others_intact(printed: Path, tmp_path: Path, harm: str) -> None:
     """One event in the middle is damaged as producers damage them: it is read differently, or lost."""

@@ -51,6 +51,7 @@ def kernels(run: Run) -> pl.DataFrame:
     return run.events.filter((pl.col("kind") == "kernel") & (pl.col("lens") == "gpu"))
 
 
+@pytest.mark.corpus
 @pytest.mark.parametrize("name", SAMPLES)
 def test_sample_equals_a_plain_reading(name: str) -> None:
     path = document(name)

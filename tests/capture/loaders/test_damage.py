@@ -37,6 +37,7 @@ def damaged(whole: bytes, dice: random.Random) -> bytes:
     return bytes(out)
 
 
+@pytest.mark.corpus
 @pytest.mark.parametrize("name", FILES)
 def test_damage_gives_runs_or_one_error(name: str, tmp_path: Path) -> None:
     dice, whole, opened = random.Random(name), (FIXTURES / name).read_bytes(), 0

@@ -50,6 +50,7 @@ def test_what_python_writes_is_cut_as_it_was(
     assert cells(text if is_ended else text[:-1], 3, separator) == [tuple(row) for row in rows]
 
 
+@pytest.mark.corpus
 @pytest.mark.parametrize("threads", [0, 1, 2, 3, 7, 1000])
 def test_every_thread_writes_its_own_rows(threads: int) -> None:
     """Long cells that repeat, that differ, and that come again after others took their place."""

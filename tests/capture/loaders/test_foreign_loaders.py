@@ -67,6 +67,7 @@ def test_foreign_loader_reads_its_format(tmp_path: Path) -> None:
     assert json.loads(report.stdout)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ["table", "md"])
 def test_formats_list_foreign_loaders_with_their_package(form: str, tmp_path: Path) -> None:
     file = install(tmp_path / "site", LOADER)
@@ -92,6 +93,7 @@ def test_broken_foreign_loader_is_named_and_left_out(code: str, reason: str, tmp
     assert unknown.returncode == 3 and reason in unknown.stderr
 
 
+@pytest.mark.corpus
 @pytest.mark.parametrize(
     ("body", "reason"),
     [
@@ -106,6 +108,7 @@ def test_foreign_loader_that_fails_to_load_gives_one_error(body: str, reason: st
     assert result.returncode == 3 and reason in result.stderr and "Traceback" not in result.stderr
 
 
+@pytest.mark.slow
 def test_foreign_loader_takes_generic_tables_but_none_of_our_formats(tmp_path: Path) -> None:
     greedy = LOADER.replace('return head.text.startswith("acme")', "return bool(head.raw)")
     file = install(tmp_path / "site", greedy)
@@ -116,6 +119,7 @@ def test_foreign_loader_takes_generic_tables_but_none_of_our_formats(tmp_path: P
     assert "read as acme timeline" in run_cli(file.parent, "doctor", "table.csv").stderr
 
 
+@pytest.mark.slow
 def test_entry_points_are_looked_up_only_when_needed(tmp_path: Path) -> None:
     code = (
         "import sys; from capture.load_runs import load\n"

@@ -50,6 +50,7 @@ def ns(microseconds: str) -> int:
     return int(whole) * 1000 + int(part.ljust(3, "0"))
 
 
+@pytest.mark.corpus
 @pytest.mark.parametrize(
     "sample",
     [

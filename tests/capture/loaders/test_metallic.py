@@ -144,6 +144,7 @@ def test_a_batch_of_products_counts_each(tmp_path: Path) -> None:
     assert one(path).events.filter(pl.col("name") == "mlx (Q)")["flops"].to_list() == [2.0 * 3 * 2 * 5 * 7]
 
 
+@pytest.mark.corpus
 @pytest.mark.parametrize("form", ["spaces", "keys", "prefix", "noise", "crlf"])
 def test_any_layout_gives_the_same(form: str, tmp_path: Path) -> None:
     path = recorded(tmp_path / "prof.jsonl", 1500)

@@ -108,6 +108,7 @@ def test_damaged_lines_are_read_as_by_the_line_reader(
     assert_read_alike(zipped, monkeypatch)
 
 
+@pytest.mark.corpus
 @pytest.mark.parametrize(
     "stamp",
     [

@@ -220,6 +220,7 @@ def test_a_cut_anywhere_gives_every_whole_line(tmp_path: Path) -> None:
         assert run.log.lost_data == (cut not in ends and cut + 1 not in ends)
 
 
+@pytest.mark.slow
 def test_no_flipped_bit_is_taken_for_truth(tmp_path: Path) -> None:
     """Of 250 files with four flipped bits each, every event that is kept is one that was written."""
     steps = [{**STEP, "step": i, "t": 1000 * i, "context": None} for i in range(6)]

@@ -179,6 +179,7 @@ def _gone(pid: int) -> bool:
     return False
 
 
+@pytest.mark.corpus
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_a_command_that_is_ended_leaves_neither_child_nor_file(
     report: Path, called: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals

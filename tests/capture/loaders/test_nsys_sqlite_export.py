@@ -207,6 +207,7 @@ def test_the_profilers_own_warnings_are_told(tmp_path: Path) -> None:
     assert "\x1b" not in warning.message
 
 
+@pytest.mark.corpus
 @pytest.mark.parametrize(
     "table",
     [

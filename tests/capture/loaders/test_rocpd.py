@@ -110,6 +110,7 @@ def test_times_that_are_none_are_counted(path: Path) -> None:
     assert run.events.filter(pl.col("lens") == "gpu")["dur"].to_list() == [1_000]
 
 
+@pytest.mark.corpus
 @pytest.mark.parametrize(
     "column",
     [

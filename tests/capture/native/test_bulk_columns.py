@@ -109,6 +109,7 @@ def test_lists_that_many_lines_have_are_read_as_each_is(kinds: int) -> None:
     assert block.lengths.to_list() == [len(record["op"]) for record in records]
 
 
+@pytest.mark.corpus
 @pytest.mark.parametrize(
     "odd",
     ["[[1],2]", "[1,[2]]", '["1",2]', "[1.0,2]", "[1e1,2]", "[true,1]", "[null,1]", "[1,null]", "[]", "[1]",

@@ -81,6 +81,7 @@ def whole_from(run: Run) -> int:
     return int(run.meta["folded"]["before"])
 
 
+@pytest.mark.corpus
 @pytest.mark.parametrize("seed", range(4))
 def test_every_sum_is_that_of_all_launches(tmp_path: Path, seed: int) -> None:
     steps = list(made(700, seed))
@@ -138,6 +139,7 @@ def test_the_newest_steps_stay_as_they_were(tmp_path: Path) -> None:
     assert kernels["t"].null_count() == 0
 
 
+@pytest.mark.slow
 def test_however_long_it_goes_on_it_takes_no_more_room(tmp_path: Path) -> None:
     path = tmp_path / "live.jsonl"
     emitter, follow, heights = begun(path), FileTail(path), []

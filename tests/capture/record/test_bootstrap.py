@@ -88,12 +88,14 @@ def record(
     return notes.read_text()
 
 
+@pytest.mark.corpus
 @pytest.mark.parametrize("packed", [False, True], ids=["folder", "zip"])
 @pytest.mark.parametrize("first", FIRST)
 def test_a_program_is_recorded_whatever_it_does_first(first: str, packed: bool, tmp_path: Path) -> None:
     assert "seen 3 3 1" in record(tmp_path, f"{FIRST[first]}\n{CALLS}", packed=packed)
 
 
+@pytest.mark.corpus
 @pytest.mark.parametrize("python", list(pythons()) or [sys.executable])
 def test_a_question_before_an_import_from_a_zip_is_harmless_on_each_python(
     python: str, tmp_path: Path

@@ -98,6 +98,7 @@ def test_a_program_does_what_it_does_alone_and_its_steps_are_seen(library: Path,
     assert (meta["model"], meta["llama_cpp"], meta["device"]) == ("fake 1B Q4_0", "0.0.fake", "cpu")
 
 
+@pytest.mark.slow
 def test_watched_steps_hold_every_node_that_computes_in_its_order(library: Path, tmp_path: Path) -> None:
     record(tmp_path, library, DECODE.format(callback=QUIET))
     lines = lines_of(tmp_path / "prof.jsonl")
@@ -120,6 +121,7 @@ def test_watched_steps_hold_every_node_that_computes_in_its_order(library: Path,
         assert took == whole  # nodes, what lies around them, the program, and our own work
 
 
+@pytest.mark.corpus
 @pytest.mark.parametrize("answer", ["True", "len(heard) % 11 != 3"])
 def test_a_callback_of_the_program_hears_what_it_would_hear(
     answer: str, library: Path, tmp_path: Path
@@ -131,6 +133,7 @@ def test_a_callback_of_the_program_hears_what_it_would_hear(
     assert (result.returncode, result.stdout) == (0, alone.stdout), result.stderr
 
 
+@pytest.mark.slow
 def test_a_library_without_what_is_needed_is_left_alone(tmp_path: Path) -> None:
     bare = built(tmp_path, "-DWITHOUT_OPERATORS")
     source = DECODE.format(callback=QUIET)
@@ -140,6 +143,7 @@ def test_a_library_without_what_is_needed_is_left_alone(tmp_path: Path) -> None:
     assert result.returncode == 5 and "the recorder stopped" in result.stderr
 
 
+@pytest.mark.slow
 def test_a_program_that_decodes_nothing_is_told(library: Path, tmp_path: Path) -> None:
     result = record(tmp_path, library, "import llama_cpp")
     assert result.returncode == 5

@@ -138,6 +138,7 @@ print(sorted(name for name in globals() if "tracetui" in name or name in ("text"
 """
 
 
+@pytest.mark.corpus
 @pytest.mark.parametrize("python", list(pythons()) or [sys.executable])
 def test_a_program_that_runs_is_attached_to_on_each_python(
     python: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -126,6 +126,7 @@ def test_sglang_is_told_where_to_write(tmp_path: Path) -> None:
     assert state.paths.count("POST /start_profile") == 1
 
 
+@pytest.mark.slow
 def test_a_window_is_a_number_of_steps(vllm: State, tmp_path: Path) -> None:
     """The server counts a step with each reading; a window would last 20 s by the clock."""
     vllm.steps = 100

@@ -66,6 +66,7 @@ def test_the_tail_is_struck_out(small: None, top_k: int, top_p: float) -> None:
     assert set(tokens.flatten().tolist()) == {0, 1, 2}
 
 
+@pytest.mark.slow
 def test_draws_from_few_are_draws_by_the_softmax(small: None) -> None:
     """Where all survive, the noise decides alike, token by token."""
     logits = rand(12, 8)
@@ -75,12 +76,14 @@ def test_draws_from_few_are_draws_by_the_softmax(small: None) -> None:
     assert len(few.unique()) > 3
 
 
+@pytest.mark.slow
 def test_a_flat_nucleus_beyond_what_survives_is_counted(small: None) -> None:
     tokens, between = drawn(torch.zeros(2, 70), 2, temperature=1.0, top_p=0.5)
     assert between.cut.tolist() == [2, 2]
     assert (tokens < 8).all(), "of equals the first survive"
 
 
+@pytest.mark.slow
 def test_blocks_of_full_size() -> None:
     logits = rand(1, 1100).clamp(max=2.0)
     logits[0, [700, 1099]] = 30.0

@@ -78,6 +78,7 @@ def test_an_accelerator_that_does_not_tell(monkeypatch: pytest.MonkeyPatch) -> N
         assert type(make_gauge(torch.device("cuda"))) is MemoryGauge
 
 
+@pytest.mark.slow
 def test_each_phase_of_each_step_has_its_own(tmp_path: Path) -> None:
     rows = recorded(tmp_path / "prof.jsonl", 2, Greedy(TINY, CPU)).filter(kind="memory")
     actual = rows.select("step", pl.col("phase", "name").cast(str), "bytes").rows()

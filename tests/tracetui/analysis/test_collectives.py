@@ -77,6 +77,7 @@ def test_two_calls_have_no_verdict_and_unequal_counts_are_left_out() -> None:
     assert table.is_empty() and left_out == 32
 
 
+@pytest.mark.slow
 def test_a_late_rank_of_gloo_is_in_the_first_line() -> None:
     """Rank 1 sleeps 20 ms before each all_reduce of 4 million elements; `even` are the same without."""
     folder = shared("samples/gloo_ranks")

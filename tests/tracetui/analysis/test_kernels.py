@@ -177,6 +177,7 @@ def named(*, steps: int = 12) -> Run:
     )
 
 
+@pytest.mark.corpus
 @pytest.mark.parametrize("per", PERS)
 @pytest.mark.parametrize("group", ["name", "op", "step", "phase"])
 def test_a_table_that_is_narrowed_is_the_one_that_is_measured(group: str, per: Per) -> None:

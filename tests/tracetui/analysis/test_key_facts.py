@@ -172,6 +172,7 @@ def test_what_grows_is_said_with_the_law_of_its_view() -> None:
     )
 
 
+@pytest.mark.corpus
 @pytest.mark.parametrize("seed", range(6))
 def test_no_growth_is_announced_that_its_own_view_calls_noisy(seed: int) -> None:
     """A machine that slows down in the last quarter raises the mean of constant work, but follows no law."""

@@ -106,6 +106,7 @@ def test_a_rank_three_times_as_slow_is_found_from_three_steps_on(ranks_and_steps
         assert (p < 0.05).nonzero()[0].tolist() == [ranks_and_steps[0] // 2]
 
 
+@pytest.mark.corpus
 @pytest.mark.parametrize("noise", NOISES)
 def test_equal_ranks_are_rarely_accused(noise: str) -> None:
     """5 % of 60 jobs are 3, by chance up to 7."""
@@ -163,6 +164,7 @@ def test_a_late_host_is_found_without_a_row_of_its_own() -> None:
     assert next(s.text for s in suggest_views(made(rows)) if s.view == "ranks").startswith("rank 1 is late: ")
 
 
+@pytest.mark.slow
 def test_gloo_ranks_name_the_one_that_sleeps_before_the_collective() -> None:
     """Rank 1 sleeps 20 ms before each of ten all_reduce; in the even job nobody does."""
     folder = shared("samples/gloo_ranks")
@@ -184,6 +186,7 @@ def _measure_union(events: list[dict[str, Any]], names: tuple[str, ...]) -> floa
     return total
 
 
+@pytest.mark.corpus
 @pytest.mark.parametrize(("kind", "rank"), [("late", 0), ("late", 1), ("even", 0), ("even", 1)])
 def test_gloo_collectives_on_their_own_threads_are_no_gap(kind: str, rank: int) -> None:
     """The first screen of one rank: what its threads of gloo do is communication, the rest of it a gap."""

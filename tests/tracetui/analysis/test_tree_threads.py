@@ -41,6 +41,7 @@ HOST_SAMPLES = [f"samples/{name}" for name in (
 )]  # fmt: skip
 
 
+@pytest.mark.corpus
 @pytest.mark.parametrize("name", THREAD_FILES)
 def test_what_a_function_takes_itself_is_as_counted_along_its_threads(name: str) -> None:
     path = document(name)

@@ -40,6 +40,7 @@ def test_on_the_fixtures() -> None:
     exact([*pairwise(runs), (runs[-1], runs[0])])
 
 
+@pytest.mark.corpus
 @pytest.mark.parametrize("folder", FOLDERS)
 def test_on_the_samples_of_a_format(folder: str) -> None:
     """Each run against the next, and the last against the first."""

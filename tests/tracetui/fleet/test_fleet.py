@@ -234,6 +234,7 @@ def test_a_missing_extra_is_named(
         ask_files(load_view("kernels"), jobs(folder, "kernels"), f"{extra}://127.0.0.1:1", ignore)
 
 
+@pytest.mark.corpus
 @pytest.mark.parametrize("name", VIEWS)
 def test_parts_are_merged_in_any_order(folder: Path, name: str) -> None:
     shapes = load_view(name).merging.shapes  # type: ignore[union-attr]
@@ -333,6 +334,7 @@ def test_twice_the_same_file_is_twice_its_table(path: Path) -> None:
         assert both[f"{column}_both"].to_list() == pytest.approx(both[column].to_list(), rel=1e-9, abs=1)
 
 
+@pytest.mark.slow
 def test_a_map_that_is_cut_says_so_and_names_the_rank_outside(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

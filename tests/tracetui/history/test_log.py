@@ -182,6 +182,7 @@ def test_commit_is_that_of_the_current_folder_for_younger_files(
     assert find_commit(tmp_path) is None
 
 
+@pytest.mark.slow
 def test_recorder_adds_its_run(tmp_path: Path) -> None:
     pytest.importorskip("torch")
     program = tmp_path / "p.py"

@@ -61,6 +61,7 @@ def test_a_planted_change_is_found_with_less_than_half_of_all_runs(place: int, s
     assert sum(inside) >= 7, "the interval is one of 95 %"
 
 
+@pytest.mark.corpus
 @pytest.mark.parametrize("sd", [0.002, 0.02, 0.1])
 def test_nothing_planted_never_names_a_version(sd: float) -> None:
     words = Counter(result(search([1.0] * 10, sd, seed, budget=60)).word for seed in range(40))

@@ -122,6 +122,7 @@ def test_a_main_thread_that_waits_is_reached(waiting: subprocess.Popen[str], tmp
     assert waiting.poll() is None
 
 
+@pytest.mark.slow
 def test_only_one_is_attached_at_a_time(running: Running, tmp_path: Path) -> None:
     from tracetui.process import AttachedProcess
 
@@ -180,6 +181,7 @@ def test_record_ends_with_the_process(
     assert run.events.filter(kind="step").height > 0
 
 
+@pytest.mark.slow
 def test_record_for_a_while(running: Running, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "prof.jsonl"
     assert cli.main(["record", "--pid", str(running.pid), "--for", "0.5", "--quiet", "-o", str(out)]) == 0

@@ -325,6 +325,7 @@ def test_what_no_answer_depends_on_is_no_part_of_a_question() -> None:
     assert order | drawn == PRESENTATION
 
 
+@pytest.mark.corpus
 @pytest.mark.parametrize("name", [v.name for v in load_views()])
 def test_no_answer_depends_on_the_order(name: str) -> None:
     known = load_view(name)

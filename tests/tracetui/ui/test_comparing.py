@@ -287,6 +287,7 @@ def test_many_runs_divide_by_a_pinned_one_and_brackets_take_the_next() -> None:
     play(script, runs, ScreenOptions(view="compare"), size=(100, 30))
 
 
+@pytest.mark.corpus
 @pytest.mark.parametrize("size", [(40, 10), (80, 24), (110, 24), (160, 48)])
 def test_every_view_of_a_comparison_keeps_to_the_screen(size: tuple[int, int]) -> None:
     async def script(app: Explorer, pilot: Pilots) -> None:

@@ -59,6 +59,7 @@ ERRORS: Sequence[BaseException] = (
 )
 
 
+@pytest.mark.corpus
 @pytest.mark.parametrize("error", ERRORS, ids=lambda e: type(e).__name__)
 def test_a_view_that_cannot_answer(
     error: BaseException, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -82,6 +82,7 @@ def gone(pid: int) -> bool:
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
 
 
+@pytest.mark.slow
 def test_a_stopped_explorer_holds_nobody_up_and_misses_nothing(tmp_path: Path) -> None:
     path = tmp_path / "prof.jsonl"
     with watched(path) as terminal:

@@ -107,6 +107,7 @@ def test_a_key_pressed_while_the_same_answer_is_fetched_again_moves_the_cursor(f
     run_script(folder, "rankmap", script)
 
 
+@pytest.mark.slow
 def test_a_kernel_leads_to_the_ranks_in_which_it_runs(folder: Path) -> None:
     async def script(app: Explorer, pilot: "Pilot[Any]") -> None:
         await wait_for_answer(app, pilot, "one answer about 12 files", "gemm")

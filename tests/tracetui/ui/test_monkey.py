@@ -12,6 +12,7 @@ from tests.tracetui.ui import monkey
 SAMPLES = monkey.samples()
 
 
+@pytest.mark.corpus
 @pytest.mark.parametrize("name", SAMPLES)
 def test_keys_at_once_and_one_by_one_lead_to_the_same_screen(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -121,6 +121,7 @@ def test_a_stalled_terminal_is_left_by_force(opened: Any) -> None:
         until(lambda: not terminal.child.isalive())
 
 
+@pytest.mark.corpus
 @pytest.mark.parametrize("ignored", [False, True], ids=["plain", "nohup"])
 def test_a_lost_line_ends_the_program(tmp_path: Path, ignored: bool) -> None:
     path = capture(tmp_path, ["kernel_00"])
@@ -140,6 +141,7 @@ def test_a_lost_line_ends_the_program(tmp_path: Path, ignored: bool) -> None:
     assert child.wait(LONG_S) != 0
 
 
+@pytest.mark.slow
 def test_a_drawing_is_made_for_the_size_that_the_screen_has_now(opened: Any) -> None:
     """The last kernel of a timeline, and not the first, reaches to the last column, whatever the size was."""
 
@@ -167,6 +169,7 @@ def test_ctrl_l_draws_what_something_else_has_wiped_away(opened: Any) -> None:
         assert terminal.end() == 0
 
 
+@pytest.mark.slow
 def test_a_storm_of_sizes(opened: Any) -> None:
     with opened() as terminal:
         draw = random.Random(3)
@@ -229,6 +232,7 @@ def _state(pid: int) -> str:
     return Path(f"/proc/{pid}/stat").read_text().rsplit(") ", 1)[1][0]
 
 
+@pytest.mark.slow
 def test_hostile_names_reach_no_terminal(tmp_path: Path) -> None:
     path = capture(tmp_path, list(HOSTILE.values()))
     with Terminal("open", str(path), "--view", "kernels", "--no-cache", size=(100, 30)) as terminal:
@@ -280,6 +284,7 @@ def test_without_a_terminal_no_screen_is_tried(tmp_path: Path) -> None:
     assert b"\x1b" not in result.stdout + result.stderr
 
 
+@pytest.mark.corpus
 @pytest.mark.parametrize("env", [{"NO_COLOR": "1"}, {"TMUX": "socket,1,0"}], ids=["no-colour", "tmux"])
 def test_copying_and_colours_follow_the_environment(opened: Any, env: dict[str, str]) -> None:
     with opened(env=env) as terminal:
@@ -294,6 +299,7 @@ def test_copying_and_colours_follow_the_environment(opened: Any, env: dict[str, 
         assert terminal.end() == 0
 
 
+@pytest.mark.slow
 def test_no_clipboard_means_none(opened: Any) -> None:
     with opened("--no-clipboard") as terminal:
         terminal.keys("yY")
@@ -308,6 +314,7 @@ def test_the_file_that_was_made_for_these_tests_is_native(tmp_path: Path) -> Non
     assert [json.loads(line)["kind"] for line in lines] == ["run", "kernel"]
 
 
+@pytest.mark.slow
 def test_an_engine_that_is_refused_leaves_no_recording_behind(tmp_path: Path) -> None:
     state = {"XDG_STATE_HOME": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path)}
     with Terminal("live", "--model", "nosuch", env=state) as terminal:

@@ -36,6 +36,7 @@ def select_rows(data: st.DataObject, group: str | None, rows: pl.DataFrame) -> s
     return f"{column}:/^({'|'.join(re.escape(value) for value in chosen)})$/"
 
 
+@pytest.mark.corpus
 @settings(max_examples=3)
 @pytest.mark.parametrize("name", RUNS)
 @pytest.mark.parametrize(("view", "group"), VIEWS_AND_GROUPS)

@@ -73,6 +73,7 @@ def test_doctor_names_foreign_views_and_their_package(site: Path) -> None:
     assert all(f"is left out: {problem}" in result.stdout for problem in PROBLEMS.values())
 
 
+@pytest.mark.corpus
 @pytest.mark.parametrize(
     ("view", "words", "sentence"),
     [

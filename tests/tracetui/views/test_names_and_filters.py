@@ -111,6 +111,7 @@ def test_names_and_figures_of_a_file_are_the_same_under_all_filters(path: Path) 
     assert check(run) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SAMPLES)
 def test_names_and_figures_of_a_sample_are_the_same_under_all_filters(name: str) -> None:
     assert check(load(find_sample(name))[0]) == []

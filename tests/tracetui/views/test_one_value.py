@@ -114,6 +114,7 @@ def test_a_quantity_has_one_value_in_all_views(path: Path) -> None:
     assert [fault for run in runs[:2] for fault in find_faults(run)] == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SAMPLES)
 def test_a_quantity_of_a_sample_has_one_value_in_all_views(name: str) -> None:
     (run, *_) = load(find_sample(name))

@@ -75,6 +75,7 @@ def test_no_view_of_a_file_prints_what_cannot_be(path: Path) -> None:
     assert [fault for run in runs[:2] for fault in iter_faults(run)] == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SAMPLES)
 def test_no_view_of_a_sample_prints_what_cannot_be(name: str) -> None:
     assert [*iter_faults(load(find_sample(name))[0])] == []

@@ -63,6 +63,7 @@ def test_every_view_of_a_thin_run(column: str, without: bool) -> None:
             )
 
 
+@pytest.mark.corpus
 @pytest.mark.parametrize(
     ("view", "column", "look"),
     [

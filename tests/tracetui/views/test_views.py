@@ -57,6 +57,7 @@ def screen(shown: View, answer: Answer, look: Look, size: DrawSize) -> str:
     return ink.format_plain(lines) + "\n" + "".join(f"note: {n}\n" for n in answer.notes)
 
 
+@pytest.mark.corpus
 @pytest.mark.parametrize("size", SIZES, ids=["80x24", "120x40"])
 @pytest.mark.parametrize("shown", SINGLE, ids=lambda v: v.name)
 def test_golden(shown: View, size: DrawSize, golden: Callable[[str, str], None]) -> None:
@@ -102,6 +103,7 @@ def test_thin_sources_are_told_what_is_missing(shown: View, source: Callable[[],
         assert f"the {shown.title.lower()} view" in answer.notes[0]
 
 
+@pytest.mark.corpus
 @pytest.mark.parametrize("shown", SINGLE, ids=lambda v: v.name)
 def test_the_same_question_has_the_same_answer(shown: View) -> None:
     run = everything()
@@ -121,6 +123,7 @@ def test_the_same_question_has_the_same_answer(shown: View) -> None:
             )
 
 
+@pytest.mark.corpus
 @pytest.mark.parametrize("shown", SINGLE, ids=lambda v: v.name)
 def test_every_look_and_format_is_answered(shown: View) -> None:
     run = everything()

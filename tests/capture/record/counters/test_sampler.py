@@ -92,6 +92,7 @@ def test_cpu_and_gpu_by_value(tmp_path: Path) -> None:
     assert run.log.lost_data is False
 
 
+@pytest.mark.corpus
 @pytest.mark.parametrize(
     ("nvml", "said"),
     [
@@ -136,7 +137,7 @@ def test_nonsense_is_no_measurement(tmp_path: Path) -> None:
 
 def test_a_process_that_is_gone_is_not_alive() -> None:
     process = subprocess.Popen(["true"])
-    time.sleep(0.1)
+    os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)  # it has ended, and nobody has asked how
     assert not is_alive(process.pid, os.getppid()), "a zombie is dead"
     process.wait()
     assert not is_alive(process.pid, os.getppid())

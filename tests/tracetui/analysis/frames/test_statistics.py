@@ -67,6 +67,7 @@ def test_autocorrelation_time_of_a_known_process(memory: float) -> None:
     assert np.median(statistics.estimate_autocorrelation_time(rows)) == pytest.approx(expected, rel=0.2)
 
 
+@pytest.mark.corpus
 @pytest.mark.parametrize("memory", [0.0, 0.5, 0.8, 0.95])
 def test_identical_runs_are_rarely_called_different(memory: float) -> None:
     """Pairs of the same process: in at most 5 % of them any of the rows is called slower or faster."""

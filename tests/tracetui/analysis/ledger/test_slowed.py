@@ -100,6 +100,7 @@ def of_the_ledger(run: Run, op: str) -> tuple[str, float]:
     return str(book.items["op"][0]), float(rows.sum()) / book.steps
 
 
+@pytest.mark.corpus
 @pytest.mark.parametrize(
     ("plan", "op"),
     [

@@ -58,6 +58,7 @@ def test_looking_after_each_pair_of_equal_runs_errs_in_at_most_5_of_100() -> Non
     assert naive["slower"] + naive["faster"] > 0.1, "without shares it does err more often"
 
 
+@pytest.mark.slow
 def test_a_change_is_seldom_called_none() -> None:
     assert ends(math.log1p(0.06), 0.05)["same"] <= 0.05
 
@@ -66,6 +67,7 @@ def test_a_change_of_four_spreads_is_found_within_the_budget() -> None:
     assert ends(4 * SPREAD, 0.01)["slower"] >= 0.95
 
 
+@pytest.mark.slow
 def test_no_change_is_called_none_where_runs_tell() -> None:
     assert ends(0.0, 0.1)["same"] >= 0.95
 

@@ -107,6 +107,7 @@ def test_a_row_that_keeps_its_time_while_all_others_change_did_not_change() -> N
     assert words[7] not in {"slower", "faster"}
 
 
+@pytest.mark.corpus
 @pytest.mark.parametrize("memory", [0.8, 0.95])
 def test_a_doubled_row_is_found_in_eight_steps_that_groups_of_rows_share(memory: float) -> None:
     """60 tries leave an error of 2.8 %; one row in five was missed by its whole time."""

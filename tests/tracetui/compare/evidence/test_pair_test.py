@@ -47,6 +47,7 @@ def test_swapping_the_sides_swaps_the_signs() -> None:
     np.testing.assert_allclose(one.p, other.p)
 
 
+@pytest.mark.corpus
 @pytest.mark.parametrize("kind", ["plain", "tails", "moments"])
 @pytest.mark.parametrize("memory", [0.0, 0.8])
 def test_equal_runs_rarely_differ_and_a_doubled_row_is_found(kind: str, memory: float) -> None:
@@ -96,6 +97,7 @@ def test_few_rows_are_judged_by_their_steps_alone() -> None:
     np.testing.assert_allclose(*reach, rtol=0.02)  # a hyperbolic sine of the shift
 
 
+@pytest.mark.corpus
 @pytest.mark.parametrize(("rows", "steps"), [(40, 8), (300, 16)])
 @pytest.mark.parametrize("kind", ["tails", "moments"])
 def test_equal_runs_rarely_differ_whatever_the_steps_remember(kind: str, rows: int, steps: int) -> None:

@@ -89,6 +89,7 @@ def test_identical_runs_lend_their_spread_to_single_ones() -> None:
     assert actual.p[0] == pytest.approx(2 * stats.t.sf(0.5 / (deviation * np.sqrt(2)), 3))
 
 
+@pytest.mark.corpus
 @pytest.mark.parametrize("groups", [(0, 1, 2, 2, 2, 2), (0, 0, 1, 1), (0, 0, 0, 1, 1, 1)])
 @pytest.mark.parametrize(("common", "own"), [(0.0, 0.02), (0.3, 0.03)])
 def test_noise_of_whole_runs_is_no_difference(groups: tuple[int, ...], common: float, own: float) -> None:
