@@ -41,6 +41,7 @@ class ProcessRecording:
         self.tracks: set[str | None] = set()  # of the threads with steps
         self._waiting: list[EndedStep] = []  # finished steps to be written
         self._written_at = 0  # time of the last write
+        self._is_reported = False  # whether the counts so far are in the notes
 
     def open(self, module: Any) -> bool:
         """Start writing with the first module that is called; return whether this process may."""
@@ -67,6 +68,9 @@ class ProcessRecording:
         A step with a window is written at once, because it is large.
         """
         with self._lock:
+            if self._is_reported:
+                self._is_reported = False
+                process_notes.append_note("continued")
             self._waiting.append(step)
             if step.window is not None or now() - self._written_at >= WRITE_INTERVAL_NS:
                 self.write_waiting()
@@ -82,6 +86,14 @@ class ProcessRecording:
                 self._write_ended_step(step)
             self.emitter.flush()
             self._written_at = now()
+
+    def report_so_far(self) -> None:
+        """Write the queued steps and note their number: the process may end without a word."""
+        with self._lock:
+            self.write_waiting()
+            if self.emitter is not None and not self._is_reported:
+                self._is_reported = True
+                process_notes.append_note(f"so-far {self.steps} {self.forwards} {len(self.tracks)}")
 
     def write_step(
         self, start: int, duration: int, rows: Sequence[int], facts: CallFacts | None, track: str | None
@@ -154,7 +166,7 @@ class ProcessRecording:
         self._lock = threading.RLock()
         self.emitter, self._run, self.process, self.ops = None, None, None, OpIds()
         self.is_refused, self.steps, self.forwards, self.tracks = False, 0, 0, set()
-        self._waiting = []
+        self._waiting, self._is_reported = [], False
 
     def _begin(self, name: str, build_meta: Callable[[], dict[str, Any]]) -> None:
         run_id, rank = process_notes.read_setting(RUN_VARIABLE), torchrun.read_rank(os.environ)

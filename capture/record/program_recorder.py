@@ -16,6 +16,7 @@ from ..native.emit import now
 from . import process_notes
 from .call_stack import ModuleCall
 from .fault_guard import FaultGuard
+from .patches import run_before
 from .process_state import ProcessState
 from .thread_recorder import ThreadRecorder
 
@@ -129,6 +130,23 @@ class ProgramRecorder(FaultGuard):
         with suppress(Exception):
             self.shared.recording.close()
 
+    def _watch_results(self) -> None:
+        """In a worker of a pool, write all steps before each result: the pool ends it by SIGTERM.
+
+        A handler of that signal would not do: Python may run it only after a wait that never ends.
+        """
+        process, connection = map(sys.modules.get, ("multiprocessing.process", "multiprocessing.connection"))
+        if process is None or connection is None or "PoolWorker" not in process.current_process().name:
+            return
+        kind = connection.Connection
+        kind.send_bytes = run_before(self._end_task, kind.send_bytes, self)
+
+    def _end_task(self) -> None:
+        recorder = self.thread_locals.recorder
+        if recorder is not None:
+            recorder.close(None)
+            self.shared.recording.report_so_far()
+
     def stop(self) -> None:
         """Stop recording, from a thread of our own; steps in progress are dropped.
 
@@ -170,6 +188,7 @@ class ProgramRecorder(FaultGuard):
             if not self.shared.recording.open(module):
                 self.is_off = True
                 return None
+            self._watch_results()
         token = _Token()
         with self._lock:
             self._reclaim_thread_recorders()

@@ -347,3 +347,39 @@ def test_a_program_that_records_itself_on_a_full_disk_is_a_failure(
     assert out.exists() == (not used_bytes)
     if out.exists():
         assert load(out, cache=False)[0].log.lost_data
+
+
+POOL = """
+import torch
+from torch import multiprocessing
+
+def work(number):
+    model = torch.nn.Sequential(*(torch.nn.Linear(8, 8) for _ in range(4)))
+    for _ in range(50):
+        model(torch.randn(1, 8))
+    return number
+
+if __name__ == "__main__":
+    with multiprocessing.get_context("METHOD").Pool(2) as pool:
+        print(pool.map(work, range(6), chunksize=1))
+"""
+
+
+@needs_torch
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_workers_that_their_pool_ends_are_recorded_whole(method: str, tmp_path: Path) -> None:
+    """A pool ends its workers with SIGTERM, once it has all results."""
+    (tmp_path / "pool.py").write_text(POOL.replace("METHOD", method))
+    out = tmp_path / "prof.jsonl"
+    alone = subprocess.run(
+        [sys.executable, tmp_path / "pool.py"], capture_output=True, text=True, check=True, timeout=100
+    )
+    result = run_process("record", "-o", out, "--", sys.executable, tmp_path / "pool.py")
+    assert (result.returncode, result.stdout) == (0, alone.stdout)
+    assert "recorded 300 steps, 300 forwards in " in result.stderr, result.stderr
+    assert "without a report" not in result.stderr
+    assert (
+        method == "spawn" or "not recorded: process" not in result.stderr
+    )  # it may die while it imports torch
+    assert load(out, cache=False)[0].events.filter(kind="step").height == 300

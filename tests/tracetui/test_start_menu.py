@@ -8,8 +8,10 @@ import pexpect
 import pytest
 
 from capture.files import recent_files, user_dirs
+from tests.tracetui.history.test_trend import write_log
 from tracetui import start_menu
 from tracetui.samples import SAMPLES, find_sample
+from tracetui.verbs.open import summarise_log
 
 
 @pytest.fixture
@@ -67,6 +69,28 @@ def test_the_menu_has_every_kind_once(home: Path) -> None:
         start_menu.resolve_choice("99", offered) is None and start_menu.resolve_choice("0", offered) is None
     )
     assert start_menu.resolve_choice("~/y.json", offered) == str(home / "y.json")
+
+
+def test_last_runs_of_the_log_are_above_the_menu(home: Path) -> None:
+    assert summarise_log(80) == []
+    state = user_dirs.find_state_folder()
+    assert state is not None
+    write_log(state, lambda i: {"": 2} if i >= 20 else {})
+    heading, line = summarise_log(80)
+    assert heading.startswith("log") and len(line) <= 80
+    trend = line[6:26]
+    assert max(trend[:9]) < min(trend[11:]), "twice the time from the middle on"
+    assert "decode, " in line and "a step; 40 runs" in line
+    assert "a step; 40 runs" in summarise_log(200)[1]
+
+
+def test_log_that_cannot_be_read_has_no_line(home: Path) -> None:
+    state = user_dirs.find_state_folder()
+    assert state is not None
+    (state / "log").mkdir(parents=True)
+    assert summarise_log(80) == []
+    (state / "log" / "a.parquet").write_bytes(b"damaged")
+    assert summarise_log(80) == []
 
 
 def test_a_name_of_a_file_is_cleaned_in_the_menu(home: Path) -> None:

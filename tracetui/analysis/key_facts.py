@@ -92,7 +92,8 @@ def _find_busiest(run: Run) -> DeviceUsage | None:
 def _describe_subject(run: Run) -> KeyFact | None:
     """Return the model and where it ran, as far as reported, else None."""
     model, *formats, device = (str(run.meta.get(k) or "") for k in ("model", "quant", "dtype", "device"))
-    subject = " ".join(filter(None, (model, *formats))) if model else ""
+    formats = [text for text in formats if text not in ("", "none")]  # nothing is quantised
+    subject = " ".join((model, *formats)) if model else ""
     text = " on ".join(filter(None, (subject, device)))
     return KeyFact("subject", text) if text else None
 

@@ -70,7 +70,7 @@ def build_part(run: Run, commit: Commit | None = None, tags: Mapping[str, str] |
         )
     lines = [*_iter_rows(run), *_iter_steps(run), *_iter_counters(run)]
     table = pl.DataFrame(lines, schema=LINE_COLUMNS, orient="row", infer_schema_length=None)
-    described = _describe_run(run)
+    described = describe_run(run)
     described["run"] = _digest(table, described)
     described |= commit.as_columns() if commit else {}
     described["tags"] = json.dumps(dict(sorted((tags or {}).items())), ensure_ascii=False)
@@ -105,7 +105,8 @@ def read_part(file: Path | bytes, where: str) -> pl.DataFrame:
         raise UnreadableError("is no part of a log", where=where, todo="log add makes parts") from None
 
 
-def _describe_run(run: Run) -> dict[str, Any]:
+def describe_run(run: Run) -> dict[str, Any]:
+    """Return the columns of a run by which runs are compared, as a part holds them."""
     meta = run.meta
     return {
         "schema": PART_SCHEMA,

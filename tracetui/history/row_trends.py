@@ -5,7 +5,7 @@ machine slows all rows of a run together, a change of code does not. A step is j
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -65,13 +65,17 @@ class RowSeries:
         return np.flatnonzero(group[1:] != group[:-1]) + 1
 
 
-def choose_runs(runs: pl.DataFrame, by: str, last: int = MAX_RUNS) -> tuple[pl.DataFrame, list[str]]:
-    """Return the newest runs that are like the newest one, in order, with `label` and `group`; and notes."""
-    newest = runs.sort("started", "file", nulls_last=False).tail(1)
+def choose_runs(
+    runs: pl.DataFrame, by: str, last: int = MAX_RUNS, example: Mapping[str, Any] | None = None
+) -> tuple[pl.DataFrame, list[str]]:
+    """Return the newest runs that are like an example, in order, with `label` and `group`; and notes.
+
+    The example holds the columns of a run; without one it is the newest run.
+    """
+    example = example or runs.sort("started", "file", nulls_last=False).tail(1).row(0, named=True)
     like = [c for c in SERIES_COLUMNS if c != by]
-    chosen = runs.filter(*(pl.col(c).eq_missing(pl.lit(newest[c][0], runs.schema[c])) for c in like))
-    facts = ", ".join(f"{c} {newest[c][0]}" for c in like if newest[c][0] is not None)
-    notes = [f"{chosen.height} runs of {facts}"]
+    chosen = runs.filter(*(pl.col(c).eq_missing(pl.lit(example[c], runs.schema[c])) for c in like))
+    notes = [f"{chosen.height} runs of {_describe_facts(example, like)}"]
     if chosen.height < runs.height:
         notes.append(f"{runs.height - chosen.height} other runs are left out: --tag or --filter chooses them")
     if by == "commit" and chosen["commit"].null_count() == chosen.height:
@@ -84,6 +88,10 @@ def choose_runs(runs: pl.DataFrame, by: str, last: int = MAX_RUNS) -> tuple[pl.D
         notes.append(f"the last {last} of them: --last N")
         chosen = chosen.tail(last)
     return chosen, notes
+
+
+def _describe_facts(run: Mapping[str, Any], columns: Sequence[str]) -> str:
+    return ", ".join(f"{c} {run[c]}" for c in columns if run[c] is not None)
 
 
 def _with_labels(runs: pl.DataFrame, by: str) -> pl.DataFrame:

@@ -5,7 +5,7 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -28,10 +28,11 @@ class ProcessReport(Struct):
     has_llama_cpp: bool = False
     is_recorded: bool = False
     counts: tuple[int, int, int] = (0, 0, 0)  # steps, forwards, threads
-    has_ended: bool = False
+    has_ended: bool = False  # and said what it had seen
     faults: list[str] = field(default_factory=list)
     gaps: str = ""  # what could not be written
     is_recorder: bool = False  # whether it is a tracetui that records a program of its own
+    _ended_counts: tuple[int, int, int] = (0, 0, 0)  # of recordings that have ended
 
     def add_line(self, line: str) -> None:
         """Add one line that the process wrote."""
@@ -46,11 +47,19 @@ class ProcessReport(Struct):
             self.is_recorder = True
         elif key == "fault":
             self.faults.append(rest)
-        elif key == "seen":
-            numbers = [int(word) for word in rest.split() if word.isdecimal()]
-            if len(numbers) == 3:
-                steps, forwards, threads = map(sum, zip(self.counts, numbers, strict=True))
-                self.counts, self.has_ended = (steps, forwards, threads), True
+        elif key == "continued":
+            self.has_ended = False
+        elif key in ("seen", "so-far"):
+            self._add_counts([int(word) for word in rest.split() if word.isdecimal()], is_last=key == "seen")
+
+    def _add_counts(self, numbers: Sequence[int], *, is_last: bool) -> None:
+        """Add the counts of a recording; those so far replace the ones before."""
+        if len(numbers) != 3:
+            return
+        steps, forwards, threads = map(sum, zip(self._ended_counts, numbers, strict=True))
+        self.counts, self.has_ended = (steps, forwards, threads), True
+        if is_last:
+            self._ended_counts = self.counts
 
 
 class ReportFolder:
@@ -103,7 +112,7 @@ class ReportFolder:
     def _has_reported(self, pid: int) -> bool:
         """Return whether a process reported torch; one that only started Python may never have asked us."""
         try:
-            return b"\ntorch " in (self._folder / f"process-{pid}").read_bytes()
+            return b"\ntorch " in b"\n" + (self._folder / f"process-{pid}").read_bytes()
         except OSError:
             return False
 

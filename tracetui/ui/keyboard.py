@@ -27,7 +27,7 @@ from tracetui.ui.key_table import (
     WHILE_LOADING,
 )
 from tracetui.ui.pages.help_page import GuideList, HelpPage
-from tracetui.ui.pages.list_pages import ColumnList, RunList
+from tracetui.ui.pages.list_pages import ColumnList, RowHistory, RunList
 from tracetui.ui.pages.text_pages import LoadingPage, RefusedPage
 from tracetui.ui.session_commands import COMMANDS
 
@@ -204,6 +204,7 @@ class Controllers:
             "notes": self.navigation.toggle_notes,
             "mark": rows.toggle_mark,
             "note": rows.open_note,
+            "history": rows.open_history,
             "link": rows.toggle_link,
             "runs": runs.toggle_list,
             "diff": runs.open_diff,
@@ -227,6 +228,8 @@ class Controllers:
             self.runs.choose_run(page)
         elif isinstance(page, ColumnList):
             self.columns.toggle_column(page)
+        elif isinstance(page, RowHistory):
+            self.runs.open_source(page)
         elif isinstance(page, HelpPage):
             self.navigation.show_page(GuideList())
         elif isinstance(page, GuideList):

@@ -4,10 +4,17 @@ import shutil
 import sys
 from argparse import ArgumentParser, Namespace
 from dataclasses import replace
+from typing import Final
 
-from capture.errors import UsageError
+from capture.clean_text import clean
+from capture.errors import CaptureError, UsageError
+from capture.files import user_dirs
+from tracetui import glyphs, units
 from tracetui.samples import find_sample, resolve_file
 from tracetui.verbs import _many_files, _options
+
+MAX_LOGGED_RUNS: Final = 40
+TREND_CELLS: Final = 20
 
 
 def options(parser: ArgumentParser) -> None:
@@ -76,7 +83,8 @@ def _show_start_menu(args: Namespace) -> int:
     from tracetui import start_menu
 
     offered = start_menu.list_entries()
-    print("\n".join(start_menu.format_menu(offered, shutil.get_terminal_size((80, 24)).columns)))
+    width = shutil.get_terminal_size((80, 24)).columns
+    print("\n".join([*summarise_log(width), *start_menu.format_menu(offered, width)]))
     try:
         answer = input(start_menu.PROMPT).strip()
     except EOFError:
@@ -90,6 +98,33 @@ def _show_start_menu(args: Namespace) -> int:
         raise UsageError(f"there is no entry {answer}", todo=f"choose one of 1 to {len(offered)}")
     args.files = [path]
     return run(args)
+
+
+def summarise_log(width: int) -> list[str]:
+    """Return a line on the step time of the last runs in the user's log that are like the newest.
+
+    There is none where nothing is kept, or cannot be read: `tracetui log` says why.
+    """
+    if (state := user_dirs.find_state_folder()) is None or not (state / "log").is_dir():
+        return []
+    from tracetui.history.part_index import read_log
+    from tracetui.history.row_trends import choose_runs
+    from tracetui.history.run_log import RunLog
+
+    try:
+        runs = read_log(RunLog(str(state / "log"))).runs
+    except CaptureError:
+        return []
+    if not runs.height:
+        return []
+    runs = choose_runs(runs, "time", MAX_LOGGED_RUNS)[0]
+    newest, times = runs.row(-1, named=True), runs["step_ns"].to_list()
+    about = [clean(str(newest[c])) for c in ("model", "phase") if newest[c] is not None]
+    if newest["step_ns"] is not None:
+        about.append(f"{units.format_duration(newest['step_ns'])} a step")
+    trend = glyphs.draw_sparkline(times, TREND_CELLS)
+    line = f"      {trend:{TREND_CELLS}}  {', '.join(about)}; {runs.height} runs"
+    return ["log (tracetui trend says what changed)", line[:width].rstrip()]
 
 
 def _show_tour(args: Namespace) -> int:

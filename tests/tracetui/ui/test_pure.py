@@ -312,8 +312,8 @@ def test_all_keys_stand_on_one_screen_of_the_help() -> None:
         for line in HelpPage(tuple(load_views())).draw_lines(DrawSize(80, 24))
     ]
     at_once = "\n".join(shown[: 24 - 4])
-    assert all(f" {format_keys(key)} " in at_once and key.short in at_once for key in KEYS)
-    assert all(key.help in "\n".join(shown[24 - 4 :]) for key in KEYS)
+    assert [key for key in KEYS if f" {format_keys(key)} " not in at_once or key.short not in at_once] == []
+    assert all(key.help in "\n".join(shown) for key in KEYS)
 
 
 def test_the_clipboard_has_a_limit_and_a_wrap(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,7 @@ from typing import Final
 from tracetui.ui.controllers.base import Controller
 from tracetui.ui.pages import ViewPage
 from tracetui.ui.pages.help_page import GuideList, GuidePage, HelpPage
-from tracetui.ui.pages.list_pages import ColumnList, RunList
+from tracetui.ui.pages.list_pages import ColumnList, RowHistory, RunList
 from tracetui.ui.pages.text_pages import LoadingPage, NotesPage, OutputPage, RefusedPage
 from tracetui.ui.session_commands import Command, go_back, sort_further, sort_or_reverse
 
@@ -44,7 +44,7 @@ class Navigation(Controller):
             self._open_help()
         elif isinstance(page, OutputPage):
             self.show_page(page.before or ViewPage())
-        elif isinstance(page, HelpPage | NotesPage | RunList | ColumnList):
+        elif isinstance(page, HelpPage | NotesPage | RunList | RowHistory | ColumnList):
             self.show_page(ViewPage())  # its runs may have grown meanwhile
         elif isinstance(page, RefusedPage) or (
             isinstance(page, LoadingPage) and self._workspace.live is None

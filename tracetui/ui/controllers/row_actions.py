@@ -1,18 +1,22 @@
-"""Act on the row under the cursor: its details, its mark and note, and links; the latter are saved."""
+"""Act on the row under the cursor: its details and history; its mark, note and links, which are saved."""
 
+import asyncio
 from dataclasses import replace
 from typing import Final
 
 from capture.errors import CaptureError
+from capture.run import Run
 from tracetui import saved_choices
 from tracetui.compare.pairing import row_matching
 from tracetui.ui import saved_remarks
 from tracetui.ui.controllers.base import Controller
 from tracetui.ui.controllers.input_line import InputActions
 from tracetui.ui.pages.input_draft import InputDraft
+from tracetui.ui.pages.list_pages import RowHistory
 from tracetui.ui.question import Picture
 from tracetui.ui.session import RowKey
-from tracetui.views import Focus, find_focus
+from tracetui.ui.workers import read_files
+from tracetui.views import Answer, Focus, find_focus
 
 LEAF_VIEWS: Final = ("detail", "pair", "counters", "memory", "log", "import")  # no drill-down
 HINT: Final = "about this row; Enter saves it, an empty note deletes it"
@@ -71,6 +75,27 @@ class RowActions(Controller):
             return ()
         row = screen.table.sheet.read_key(screen.table.cursor) if screen.shows_table else ()
         return row or tuple(v for _, v in self._find_focus_in(picture))
+
+    # its history
+
+    def open_history(self) -> None:
+        """Read in a thread how the kernel under the cursor changed over the runs in the log."""
+        session = self._workspace.session
+        name = dict(self.find_focus()).get("name") if self._workspace.is_showing_view else None
+        if name is None or session.run is None:
+            self._renderer.show_message("the log keeps kernels: choose a row of the kernel table")
+            return
+        run, row = session.run, str(name)
+        self._renderer.show_message("reading the log")
+
+        self._parts.run_async(self._show_history(run, row), group="history")
+
+    async def _show_history(self, run: Run, row: str) -> None:
+        """Show the history of a row once it is read in a thread, or why there is none."""
+        history = await asyncio.to_thread(read_files.load_history, run, row)
+        self._renderer.show_message(history if isinstance(history, str) else "")
+        if isinstance(history, Answer) and self._workspace.is_showing_view:
+            self.show_page(RowHistory(history))
 
     # marks and notes
 

@@ -19,7 +19,7 @@ from tracetui.ui.controllers.row_actions import RowActions
 from tracetui.ui.messages import RunsOpened
 from tracetui.ui.pages import ViewPage
 from tracetui.ui.pages.input_draft import InputDraft
-from tracetui.ui.pages.list_pages import RunList
+from tracetui.ui.pages.list_pages import RowHistory, RunList
 from tracetui.ui.session import Session
 from tracetui.ui.workers import read_files
 from tracetui.views import Answer, Focus, ManyFiles
@@ -80,6 +80,16 @@ class RunActions(Controller):
             self._renderer.show_message("that is the current run; r shows another one")
         else:
             self._answers.show_session(self._with_run(session, row, page.compares))
+
+    def open_source(self, page: RowHistory) -> None:
+        """Open the recording with which the change under the cursor begins, if it is among the saved ones."""
+        name = page.find_source(self._renderer.table.cursor)
+        if not name:
+            self._renderer.show_message("no change begins here")
+        elif (path := read_files.find_saved_file(name)) is None:
+            self._renderer.show_message(f"{name} is not among the saved recordings")
+        else:
+            self.open_file(path)
 
     def open_row(self) -> None:
         """Of many files, open the file of the row under the cursor; otherwise drill down."""

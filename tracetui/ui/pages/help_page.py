@@ -15,8 +15,6 @@ from tracetui.views.ink import DrawSize, Line, Span
 
 TEXT_LEAST_CELLS: Final = 10
 TERM_CELLS: Final = 14
-KEY_COLUMN_CELLS: Final = 26  # of a key and its word
-KEY_CELLS: Final = 10  # of these, for the key
 BADGES: Final = (
     "Badges in the header: dropped and cut short are losses, profiled numbers include",
     "the cost of a profiler, guess is explained in the import view.",
@@ -62,17 +60,22 @@ def list_view_keys(table: Sequence[KeyBinding]) -> tuple[tuple[str, str], ...]:
 
 
 def _draw_key_columns(keys: Sequence[KeyBinding], width: int) -> list[Line]:
-    """Return the keys in columns, to be read downwards."""
-    count = max(1, (width - 1) // KEY_COLUMN_CELLS)
-    height = -(-len(keys) // count)
-    columns = [keys[i : i + height] for i in range(0, len(keys), height)]
-    return [tuple(span for column in columns if i < len(column) for span in _draw_key(column[i]))
-            for i in range(height)]  # fmt: skip
+    """Return the keys in as many columns as fit, to be read downwards."""
+    for height in range(1, len(keys) + 1):
+        columns = [_draw_key_column(keys[i : i + height]) for i in range(0, len(keys), height)]
+        if sum(count_cells("".join(span.text for span in column[0])) for column in columns) <= width:
+            break
+    return [tuple(span for column in columns if i < len(column) for span in column[i]) for i in range(height)]
 
 
-def _draw_key(key: KeyBinding) -> Line:
-    word = fit_cells(f" {key.short}", KEY_COLUMN_CELLS - KEY_CELLS - 1)
-    return Span(" "), Span(fit_cells(format_keys(key), KEY_CELLS), "accent"), Span(word)
+def _draw_key_column(keys: Sequence[KeyBinding]) -> list[Line]:
+    """Return a line per key, all of the width of the widest."""
+    names, words = [format_keys(key) for key in keys], [key.short for key in keys]
+    name_cells, word_cells = max(map(count_cells, names)), max(map(count_cells, words))
+    return [
+        (Span(" "), Span(fit_cells(name, name_cells), "accent"), Span(f" {fit_cells(word, word_cells)}"))
+        for name, word in zip(names, words, strict=True)
+    ]
 
 
 def _draw_title(text: str) -> Line:

@@ -22,6 +22,10 @@ RUN_COLUMNS: Final = (
     "run", "number", "shown", "model", "device", "dtype", "events", "steps", "tokens_per_s", "dropped",
     "changed", "bytes",
 )  # fmt: skip
+HISTORY_COLUMNS: Final = (
+    "row", "phase", "trend", "median_ns", "change_pct", "low_pct", "high_pct", "what", "since", "p",
+    "runs_before", "runs_after", "source",
+)  # fmt: skip
 SHOW_NOTE: Final = "Enter shows a run, / opens a path, b sets the baseline; saved runs have no number"
 COMPARE_NOTE: Final = "Enter compares with the current run, / opens a path; saved runs have no number"
 
@@ -113,6 +117,23 @@ class RunList(Struct, frozen=True):
         """Return the row of the cursor at first: of the current run, or of the one it is compared with."""
         others = [i for i in session.pair if i != session.current]
         return others[0] if self.compares and others else session.current
+
+
+class RowHistory(Struct, frozen=True):
+    """How a row changed over the runs in the log that are like the current one."""
+
+    history: Answer  # of `load_history`
+
+    footer: ClassVar = "history"
+    columns: ClassVar = HISTORY_COLUMNS
+
+    def answer(self, session: Session) -> Answer:
+        """Return a row for each change, or one if there was none."""
+        return self.history
+
+    def find_source(self, row: int) -> str:
+        """Return the name of the recording with which the change of a row begins; empty without a change."""
+        return str(self.history.rows["source"][row] or "")
 
 
 def _describe_saved_run(path: Path) -> dict[str, Any]:

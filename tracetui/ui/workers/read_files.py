@@ -1,10 +1,12 @@
-"""Read files in a thread, with progress; list and open saved baselines and recordings."""
+"""Read files and the log in a thread, with progress; list and open saved baselines and recordings."""
 
 import os
+import re
 import threading
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,7 +19,7 @@ from capture.tasks import describe_activity
 from tracetui.ui.messages import LoadFailed, RunsChanged, RunsOpened, StatusMessage, describe_fault
 from tracetui.ui.run_info import describe_run
 from tracetui.ui.workers.feed import LoadProgress, Post
-from tracetui.views import load_view
+from tracetui.views import Answer, load_view
 
 MOST_SAVED_FILES: Final = 100
 
@@ -95,6 +97,36 @@ def list_saved_files(open_runs: Sequence[Run], opened: Sequence[str]) -> list[Pa
     open_paths = set(map(os.path.realpath, (*(run.log.source for run in open_runs), *opened)))
     saved = [*user_dirs.list_baselines(), *user_dirs.list_recordings()]
     return [path for path in saved if os.path.realpath(path) not in open_paths][:MOST_SAVED_FILES]
+
+
+def find_saved_file(name: str) -> Path | None:
+    """Return the baseline or recording of a name; None without one."""
+    saved = [*user_dirs.list_baselines(), *user_dirs.list_recordings()]
+    return next((path for path in saved if path.name == name), None)
+
+
+def load_history(run: Run, row: str) -> Answer | str:
+    """Read the trend of a row over the logged runs of the same program; a text says why there is none."""
+    from tracetui.history import part
+    from tracetui.history.part_index import read_log
+    from tracetui.history.row_trends import choose_runs, compute_trend
+    from tracetui.history.run_log import RunLog, find_own_log
+
+    try:
+        tables = read_log(RunLog(find_own_log()))
+        runs, notes = choose_runs(tables.runs, "commit", example=part.describe_run(run))
+        if not runs.height:
+            return "the log has no run like this one: tracetui log add FILE"
+        trend = compute_trend(tables, runs, f"^{re.escape(row)}$")
+    except CaptureError as e:
+        return str(e)
+    except Exception as e:
+        return describe_fault("the log could not be read", e)
+    if not trend.rows.height:
+        return f"{runs.height} runs like this one in the log: too few have {row}"
+    sources = runs.select(run_after="file", source="source")
+    rows = trend.rows.join(sources, on="run_after", how="left", maintain_order="left")
+    return replace(trend, rows=rows, notes=(*trend.notes, *notes, *tables.faults))
 
 
 def load_saved_file(path: Input, compares: bool) -> RunsOpened | StatusMessage:
