@@ -12,7 +12,15 @@ from tracetui.verbs import _many_files, _options
 
 def options(parser: ArgumentParser) -> None:
     _options.add_input_options(
-        parser, "*", "--merge", "--device", *_options.WORK_OPTIONS, "--on", "--hosts", *_options.LOOK_OPTIONS
+        parser,
+        "*",
+        "--merge",
+        "--device",
+        *_options.WORK_OPTIONS,
+        "--on",
+        "--hosts",
+        *_options.LOOK_OPTIONS,
+        "--cost",
     )
     add = _options.find_group(parser, "input").add_argument
     about = "an installed recording: decode or slowed"

@@ -10,6 +10,7 @@ import polars as pl
 from capture.errors import UsageError
 from capture.run import Run
 from tracetui import glyphs
+from tracetui.analysis.energy import note_energy
 from tracetui.compare.run_sides import Sides
 from tracetui.look import Look
 from tracetui.units import ABSENT
@@ -63,6 +64,8 @@ def _build_answer(runs: Sequence[Run], look: Look) -> Answer:
     law = fit_scaling(table, along) if along is not None and table.columns else None
     notes += _describe_means(table, min(look.terms.baseline or 0, len(runs) - 1), unit)
     notes += _describe_work(runs, look)
+    labelled = zip(build_labels(*runs), runs, strict=True)
+    notes += note_energy([(label, [run]) for label, run in labelled], look.price)
     if table.columns:
         table, how = _divide_by_baseline(table, runs, look, unit)
         notes.append(how)
