@@ -15,6 +15,7 @@ from capture.load_runs import load
 from capture.model_work.fill_work import NOTES_KEY, fill_model_work
 from capture.model_work.model_config import ConfigChoice, DecoderConfig, parse_config
 from capture.model_work.role_work import Sharding, StepTokens, count_attention, estimate_role
+from capture.record.process_recording import CONFIG_KEYS, read_config_sizes
 from capture.run import Run, build_run
 from tests.conftest import shared
 
@@ -224,3 +225,48 @@ def test_experts_from_the_config_alone_are_those_of_the_reference_and_their_scal
     windows = run.events.filter(pl.col("op") == "attn.core", pl.col("layer") % 2 == 0)
     rates = windows.select(pl.col("bytes") / pl.col("dur"))["bytes"]
     assert max(rates) < 5300  # GB/s, the memory of its device
+
+
+def test_config_of_the_recording_gives_work_by_itself(tmp_path: Path) -> None:
+    (run,) = fill_model_work([build_served_run(config=QWEN3_8B)], None, ConfigChoice())
+    (named,) = fill_model_work([build_served_run()], None, ConfigChoice(str(write_config(tmp_path))))
+    work = ["name", "shape", "flops", "bytes"]
+    assert run.events.select(work).equals(named.events.select(work)) and run.has("flops")
+    assert any("36 layers in the recording" in note for note in run.meta[NOTES_KEY])
+    for more in ({"config": {**QWEN3_8B, "num_hidden_layers": 12}}, {"config": "x"}, {"config": {"port": 1}}):
+        (other,) = fill_model_work([build_served_run(**more)], None, ConfigChoice())
+        assert not other.has("flops") and NOTES_KEY not in other.meta
+    (none,) = fill_model_work([build_served_run(config=QWEN3_8B)], None, ConfigChoice("none"))
+    assert not none.has("flops")
+
+
+class KeyLog(dict[str, Any]):
+    """A document that keeps the keys which were looked up in it."""
+
+    def __init__(self, fields: dict[str, Any]) -> None:
+        super().__init__(fields)
+        self.keys_read: set[str] = set()
+
+    def get(self, key: str, default: Any = None) -> Any:
+        self.keys_read.add(key)
+        return super().get(key, default)
+
+
+def test_recorder_writes_every_key_that_is_read() -> None:
+    sizes = {"num_hidden_layers": 2, "hidden_size": 8, "num_attention_heads": 2}
+    document = KeyLog({**sizes, "sliding_window": 4})
+    assert parse_config(document, "a")
+    # alternatives of a size are looked up until one is there
+    for key in sizes:
+        parse_config(rest := KeyLog({k: v for k, v in document.items() if k != key}), "a")
+        document.keys_read |= rest.keys_read
+    assert document.keys_read - set(CONFIG_KEYS) == {"text_config"}
+
+
+def test_recorder_reads_the_config_of_a_model_of_transformers() -> None:
+    transformers = pytest.importorskip("transformers")
+    config = transformers.Qwen3Config(num_hidden_layers=2, hidden_size=64, num_attention_heads=8, head_dim=8)
+    sizes = read_config_sizes(config)
+    expected = parse_config(json.loads(config.to_json_string(use_diff=False)), "a")
+    assert parse_config(json.loads(json.dumps(sizes)), "a") == expected and expected
+    assert read_config_sizes(None) == read_config_sizes(object()) == {}
