@@ -90,6 +90,25 @@ def find_roof(run: Run) -> Roof | None:
     return roof and compute_sampled_roof(run, roof)
 
 
+def unify_roofs(runs: Sequence[Run]) -> tuple[list[Run], list[str]]:
+    """Return the runs with roofs of one kind, and a note if their own are of several kinds.
+
+    They get the rates that the makers state, if those of all devices are known; else the note says what their
+    shares refer to.
+    """
+    roofs = [roof for run in runs if (roof := find_roof(run)) is not None]
+    if len({roof.kind or roof.source for roof in roofs}) < 2:
+        return list(runs), []
+    names = [run.meta.get("device") for run in runs]
+    makers = [device_roofs.from_table(name) if isinstance(name, str) else None for name in names]
+    if all(makers):
+        metas = [{**run.meta, "roof": roof.as_meta()} for run, roof in zip(runs, makers, strict=True) if roof]
+        changed = [replace(run, meta=meta) for run, meta in zip(runs, metas, strict=True)]
+        return changed, ["roofs of all runs: stated by the makers, since their own are of several kinds"]
+    kinds = ", ".join(dict.fromkeys(describe_origin(roof) for roof in roofs))
+    return list(runs), [f"roofs of several kinds, so their shares do not compare: {kinds}"]
+
+
 def find_achievable_roof(run: Run) -> Roof | None:
     """Return the rates that someone reached on the device; None if its roof is not what the maker states."""
     roof, device = find_roof(run), run.meta.get("device")
