@@ -36,7 +36,9 @@ CONFIG_KEYS: Final = (
     "num_local_experts", "n_routed_experts", "num_experts_per_tok", "experts_per_token", "moe_topk",
     "moe_intermediate_size", "expert_ffn_hidden_size", "shared_expert_intermediate_size", "n_shared_experts",
     "num_shared_experts", "first_k_dense_replace", "mlp_only_layers", "decoder_sparse_step", "moe_layer_freq",
-    "sliding_window", "use_sliding_window", "layer_types", "sliding_window_pattern", "quantization_config",
+    "linear_num_key_heads", "linear_num_value_heads", "linear_key_head_dim", "linear_value_head_dim",
+    "sliding_window", "use_sliding_window", "layer_types", "full_attention_interval",
+    "sliding_window_pattern", "quantization_config",
 )  # fmt: skip
 
 
