@@ -114,8 +114,9 @@ def _name_busy_devices(run: Run) -> list[str]:
 def compute_step_energy(run: Run) -> pl.DataFrame:
     """Return the steps with `kind` and `joules`: the power that was sampled, integrated over the step.
 
-    Between two samples power changes linearly. Null for a step that is not between samples. Time in which
-    several steps ran counts for the first. A run without steps is one row.
+    Between two samples power changes linearly. Null for a step that is not between samples, and for folded
+    ones, whose times are sums. Time in which several steps ran counts for the first. A run without steps is
+    one row.
     """
     steps = _list_steps(run)
     samples = _select_power_samples(run)
@@ -124,7 +125,7 @@ def compute_step_energy(run: Run) -> pl.DataFrame:
         sources = samples.filter(kind=kind).partition_by("source", "is_energy")
         if sources:
             joules = [_integrate(part, steps["begin"], steps["end"]) for part in sources]
-            total = pl.sum_horizontal(*joules, ignore_nulls=False)
+            total = pl.when(~pl.col("is_folded")).then(pl.sum_horizontal(*joules, ignore_nulls=False))
             parts.append(steps.with_columns(kind=pl.lit(kind), joules=total))
     none = steps.head(0).with_columns(kind=pl.lit(None, pl.String), joules=pl.lit(None, pl.Float64))
     return pl.concat([none, *parts])
@@ -132,7 +133,14 @@ def compute_step_energy(run: Run) -> pl.DataFrame:
 
 def _list_steps(run: Run) -> pl.DataFrame:
     """Return `step`, `phase`, `tokens`, `took_ns`, and `begin` and `end` without overlap, by begin."""
-    columns = {"step": pl.Int64, "phase": pl.String, "tokens": pl.Int64, "t": pl.Int64, "took_ns": pl.Int64}
+    columns = {
+        "step": pl.Int64,
+        "phase": pl.String,
+        "tokens": pl.Int64,
+        "t": pl.Int64,
+        "took_ns": pl.Int64,
+        "steps": pl.Int64,
+    }
     if run.has("step"):
         steps = compute_step_durations(run).select(list(columns)).cast({"phase": pl.String})
     else:
@@ -140,17 +148,19 @@ def _list_steps(run: Run) -> pl.DataFrame:
         steps = pl.DataFrame(schema=columns)
         if run.has("dur") and run.has("t"):
             steps = pl.concat([steps, select_timed(run, Look()).select(extent).collect()], how="diagonal")
-    steps = steps.filter(pl.col("took_ns") > 0, pl.col("t").is_not_null()).sort("t")
-    end = pl.col("t") + pl.col("took_ns")
+    steps = steps.filter(pl.col("took_ns") > 0).sort("t")
+    is_folded = (pl.col("steps") > 1).fill_null(value=False) | pl.col("t").is_null()
+    end = pl.col("t") + pl.when(~is_folded).then("took_ns").otherwise(0)
     begin = pl.max_horizontal("t", end.cum_max().shift(1))
-    steps = steps.with_columns(begin=begin, end=pl.max_horizontal(begin, end))
-    return steps.with_columns(took_ns=pl.col("end") - pl.col("begin")).drop("t")
+    steps = steps.with_columns(begin=begin, end=pl.max_horizontal(begin, end), is_folded=is_folded)
+    took_ns = pl.when("is_folded").then("took_ns").otherwise(pl.col("end") - pl.col("begin"))
+    return steps.with_columns(took_ns=took_ns).drop("t", "steps")
 
 
 def _integrate(samples: pl.DataFrame, begins: pl.Series, ends: pl.Series) -> pl.Series:
     """Return the joules of one source from each begin to its end; null where samples are missing."""
     curve = _build_curve(samples)
-    low, high = (_read_curve(curve, times) for times in (begins, ends))
+    low, high = (_read_curve(curve, times.fill_null(0)) for times in (begins, ends))
     is_unbroken = low["piece"] == high["piece"]
     return pl.select(pl.when(is_unbroken).then(high["joules"] - low["joules"])).to_series()
 
