@@ -32,7 +32,7 @@ COLUMNS_BY_TYPE: Final[Mapping[str, str]] = {
     """,
     "number": """
         byte_per_s bytes bytes_per_launch cliff cross cycles_a cycles_b deviation exponent first
-        flop_per_s flop_ratio flops flops_per_launch intensity last max mean min p p_adjusted
+        flop_per_s flop_ratio flops flops_per_launch intensity joules last max mean min p p_adjusted
         like_times per_step r2 r2_a r2_b scale share_first share_last slope_ratio suspicion
         time_a_ns time_b_ns
         ratio_times time_ratio tokens_per_s

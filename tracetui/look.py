@@ -51,6 +51,16 @@ class Terms:
     value: str = ""  # its column; empty: the first amount
 
 
+class Price(NamedTuple):
+    """What the machine of a run costs: an amount per hour, and the sign of its currency if there is one."""
+
+    per_hour: float
+    currency: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.currency}{self.per_hour:g}/h"
+
+
 @dataclass(frozen=True)
 class Look:
     """Everything that a view may be asked for, besides the runs."""
@@ -77,6 +87,7 @@ class Look:
     one_table: bool = False  # even if two would fit side by side
     limit: int | None = None
     merged: bool = False  # many files are the ranks of one run
+    price: Price | None = None  # of the machine
     terms: Terms = Terms()
 
     @property

@@ -25,7 +25,7 @@ _TOKEN_PIECES: Final = re.compile(r"[A-Za-z]+|\d{1,3}|\s+|.", re.DOTALL)
 _LETTERS_PER_TOKEN: Final = 4
 _MAX_ROWS: Final = 40  # of a view
 _MAX_RUN_NAMES: Final = 24
-_RATE_UNIT: Final = "tokens/s"  # facts with this unit come before other facts of the run
+_FIRST_FACTS: Final = re.compile("tokens/s|energy|cost")  # in the names of facts that come before others
 _MAX_NAME_CHARS: Final = 160  # of a name in a suggested command
 
 _FIX_COLUMNS: Final = ("id", "recoverable_ns", "share", "confidence", "evidence", "advice")
@@ -114,7 +114,7 @@ def _iter_run_facts(run: Run, file: str, look: Look, others: Sequence[str]) -> I
         yield Fact("run", lost, 2)
     yield from _iter_note_facts("run", summary, 3)
     for at, (name, text) in enumerate(_select_texts(parts, "run")):
-        yield Fact("run", f"{name}: {_quote(text)}", 2.5 if _RATE_UNIT in name else 5 + at)
+        yield Fact("run", f"{name}: {_quote(text)}", 2.5 if _FIRST_FACTS.search(name) else 5 + at)
     yield from _iter_note_facts("what to fix", fix, 3.5)
     yield from _iter_row_facts("what to fix", _drop_unrecoverable(fix), _FIX_COLUMNS, 4, 3)
     yield from _iter_slow_step_facts(run, look)

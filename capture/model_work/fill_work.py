@@ -14,6 +14,7 @@ from capture.model_work.model_config import (
     ConfigChoice,
     DecoderConfig,
     find_config,
+    parse_config,
     read_config,
 )
 from capture.model_work.role_work import (
@@ -25,6 +26,7 @@ from capture.model_work.role_work import (
 )
 from capture.run import DTYPES, Run, select_or_null
 
+CONFIG_KEY: Final = "config"  # of a run's meta: what its recorder wrote of the model's config
 NOTES_KEY: Final = "model_config"  # of a run's meta: sentences on what its config was used for
 OPS_KEY: Final = "model_config_ops"  # the ops whose work is from it
 _OUTSIDE_LAYERS: Final = "lm_head"
@@ -47,13 +49,14 @@ def fill_model_work(runs: list[Run], trace: Path | None, choice: ConfigChoice) -
 
 
 def _fill_run(run: Run, trace: Path | None, choice: ConfigChoice, named: DecoderConfig | None) -> Run:
-    config = named or _search_config(run, trace)
+    recorded = parse_config(run.meta.get(CONFIG_KEY), "the recording")
+    config = named or recorded or _search_config(run, trace)
     if config is None:
         return run
     agreement = f"{config.layers} layers in {config.label}, {_count_blocks(run)} blocks in the trace"
     refusal = _find_refusal(run, config, agreement, is_named=named is not None)
     if refusal:
-        return _with_notes(run, [refusal])
+        return _with_notes(run, [refusal] if config is not recorded else [])
     sharding = _find_sharding(run, config, choice)
     events, ops = _fill_events(run, config, sharding)
     if not ops:

@@ -16,6 +16,7 @@ from capture.errors import UnreadableError
 CONFIG_NAME: Final = "config.json"
 NO_CONFIG: Final = "none"  # instead of a path: use no config
 _SLIDING: Final = "sliding_attention"  # in `layer_types`
+_LINEAR: Final = "linear_attention"
 _MAX_FILE_BYTES: Final = 1 << 22
 _MAX_SIZE: Final = 1 << 32
 _MAX_LAYERS: Final = 10_000
@@ -25,6 +26,9 @@ _WITHOUT_GATE: Final = frozenset(
     {"gpt2", "gpt_neox", "gptj", "gpt_bigcode", "opt", "bloom", "falcon", "mpt", "phi", "bert", "starcoder2",
      "nemotron", "persimmon", "xglm", "codegen"}
 )  # fmt: skip
+_GATED_QUERIES: Final = frozenset(
+    {"qwen3_next", "qwen3_5", "qwen3_5_text", "qwen3_5_moe", "qwen3_5_moe_text"}
+)
 # Families with windows but without `layer_types`: every k-th layer looks at all (0: none does).
 _FULL_EVERY: Final = {"mistral": 0, "mixtral": 0, "phi3": 0, "gemma2": 2, "cohere2": 4}
 
@@ -79,6 +83,16 @@ class LatentSizes:
 
 
 @dataclass(frozen=True)
+class LinearSizes:
+    """Sizes of linear attention by the gated delta rule, which has a state in place of a cache."""
+
+    key_heads: int
+    value_heads: int
+    key_size: int
+    value_size: int
+
+
+@dataclass(frozen=True)
 class DecoderConfig:
     """Sizes of a decoder, of all ranks together. None and 0 mean that the model has no such part."""
 
@@ -91,8 +105,11 @@ class DecoderConfig:
     inner: int  # of a dense feed-forward network
     vocabulary: int
     has_gate: bool
-    is_plain_attention: bool  # neither latent (MLA) nor gated
+    is_plain_attention: bool  # not latent (MLA)
+    has_gated_queries: bool  # the projection to the queries also yields a gate of their size
     latent: LatentSizes | None
+    linear: LinearSizes | None  # by the gated delta rule; other kinds have no sizes here
+    linear_layers: frozenset[int]  # with linear attention of any kind
     windows: tuple[int | None, ...] | None  # of each layer, in tokens; None if it is not known
     mixture: ExpertSizes | None
     cache_bytes: float  # per number of the KV cache
@@ -165,8 +182,11 @@ def parse_config(document: Any, label: str) -> DecoderConfig | None:
         inner=_find_size(fields, "intermediate_size", "n_inner", "ffn_dim") or 4 * hidden,
         vocabulary=_find_size(fields, "vocab_size"),
         has_gate=family not in _WITHOUT_GATE,
-        is_plain_attention=not (fields.get("kv_lora_rank") or fields.get("attn_output_gate")),
+        is_plain_attention=not fields.get("kv_lora_rank"),
+        has_gated_queries=family in _GATED_QUERIES or bool(fields.get("attn_output_gate")),
         latent=_parse_latent(fields),
+        linear=_parse_linear(fields),
+        linear_layers=_find_linear_layers(fields, layers),
         windows=_parse_windows(fields, family, layers),
         mixture=_parse_mixture(fields, layers),
         cache_bytes=base.activation_bytes,
@@ -182,6 +202,21 @@ def _parse_latent(fields: Mapping[str, Any]) -> LatentSizes | None:
     keys = ("kv_lora_rank", "qk_rope_head_dim", "qk_nope_head_dim", "v_head_dim")
     sizes = [_find_size(fields, key) for key in keys]
     return LatentSizes(*sizes) if all(sizes) else None
+
+
+def _parse_linear(fields: Mapping[str, Any]) -> LinearSizes | None:
+    """Parse the sizes of linear attention; None without it, or if one is not told."""
+    keys = ("linear_num_key_heads", "linear_num_value_heads", "linear_key_head_dim", "linear_value_head_dim")
+    sizes = [_find_size(fields, key) for key in keys]
+    return LinearSizes(*sizes) if all(sizes) else None
+
+
+def _find_linear_layers(fields: Mapping[str, Any], layers: int) -> frozenset[int]:
+    """Find the layers with linear attention: listed ones, or all but every k-th."""
+    kinds, every = fields.get("layer_types"), _find_size(fields, "full_attention_interval")
+    if isinstance(kinds, Sequence) and len(kinds) == layers:
+        return frozenset(n for n, kind in enumerate(kinds) if kind == _LINEAR)
+    return frozenset(n for n in range(layers) if every and (n + 1) % every)
 
 
 def _parse_mixture(fields: Mapping[str, Any], layers: int) -> ExpertSizes | None:

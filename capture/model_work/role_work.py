@@ -61,6 +61,10 @@ def _count_heads(config: DecoderConfig, sharding: Sharding) -> tuple[int, int]:
     return math.ceil(config.heads / sharding.tp), math.ceil(config.kv_heads / sharding.tp)
 
 
+def _has_plain_attention(config: DecoderConfig, layer: int) -> bool:
+    return config.is_plain_attention and layer not in config.linear_layers
+
+
 def _build_projection(queries: bool, keys: int) -> "RoleModel":
     """Build the model of a projection to the queries, and to keys and values (0 to 2 of them)."""
 
@@ -68,8 +72,9 @@ def _build_projection(queries: bool, keys: int) -> "RoleModel":
         config: DecoderConfig, sharding: Sharding, layer: int, step: StepTokens
     ) -> OperatorWork | None:
         heads, kv_heads = _count_heads(config, sharding)
-        n = ((heads if queries else 0) + keys * kv_heads) * config.head_size
-        is_known = config.is_plain_attention
+        query_heads = heads * (2 if config.has_gated_queries else 1) if queries else 0
+        n = (query_heads + keys * kv_heads) * config.head_size
+        is_known = _has_plain_attention(config, layer)
         width = config.base.activation_bytes
         return _estimate_rows(step.tokens, n, config.hidden, config.attention, width) if is_known else None
 
@@ -77,8 +82,29 @@ def _build_projection(queries: bool, keys: int) -> "RoleModel":
 
 
 def _estimate_out(c: DecoderConfig, sharding: Sharding, layer: int, step: StepTokens) -> OperatorWork | None:
-    size = c.latent.value if c.latent else c.head_size if c.is_plain_attention else 0
+    is_known = _has_plain_attention(c, layer)
+    size = c.latent.value if c.latent else c.head_size if is_known else 0
     k = _count_heads(c, sharding)[0] * size
+    return _estimate_rows(step.tokens, c.hidden, k, c.attention, c.base.activation_bytes)
+
+
+def _estimate_linear_in(
+    c: DecoderConfig, sharding: Sharding, layer: int, step: StepTokens
+) -> OperatorWork | None:
+    """The products in front of linear attention: queries, keys, values, a gate, and two numbers a head."""
+    if c.linear is None or layer not in c.linear_layers:
+        return None
+    keys, values = c.linear.key_heads * c.linear.key_size, c.linear.value_heads * c.linear.value_size
+    n = (2 * keys + 2 * values + 2 * c.linear.value_heads) // sharding.tp
+    return _estimate_rows(step.tokens, n, c.hidden, c.attention, c.base.activation_bytes)
+
+
+def _estimate_linear_out(
+    c: DecoderConfig, sharding: Sharding, layer: int, step: StepTokens
+) -> OperatorWork | None:
+    if c.linear is None or layer not in c.linear_layers:
+        return None
+    k = c.linear.value_heads * c.linear.value_size // sharding.tp
     return _estimate_rows(step.tokens, c.hidden, k, c.attention, c.base.activation_bytes)
 
 
@@ -162,7 +188,7 @@ def _estimate_attention(
     sums = step.list_sums()
     if sums and c.latent:
         return _estimate_latent_attention(c, c.latent, sharding, step)
-    if not sums or not c.is_plain_attention or c.windows is None or layer >= c.layers:
+    if not sums or c.windows is None or layer >= c.layers or not _has_plain_attention(c, layer):
         return None
     window = c.windows[layer]
     counts = [count_attention(s, window, is_causal=s is step.prefill) for s in sums]
@@ -215,6 +241,8 @@ ROLES: Final[Mapping[str, RoleModel]] = {
     "attn.v": _build_projection(queries=False, keys=1),
     "attn.core": _estimate_attention,
     "attn.out": _estimate_out,
+    "ssm.in": _estimate_linear_in,
+    "ssm.out": _estimate_linear_out,
     "mlp.gate_up": _build_network(2),
     "mlp.gate": _build_network(1),
     "mlp.up": _build_network(1),

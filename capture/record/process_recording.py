@@ -10,6 +10,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from ..native.emit import WRITE_INTERVAL_NS, Emitter, has_open_emitter, now
+from ..native.schema import encode_json
 from . import process_notes, torchrun
 from .op_ids import OpIds
 from .process_notes import OUT_VARIABLE, RUN_VARIABLE
@@ -24,6 +25,21 @@ if TYPE_CHECKING:
 
 _QUANTISED_PACKAGES: Final = ("torch.ao.nn.quantized", "bitsandbytes.nn", "auto_gptq", "awq")
 _COMPILED_MARK: Final = "_torchdynamo_orig_callable"  # of functions that torch.compile returned
+
+
+# what capture/model_work reads of a config.json
+CONFIG_KEYS: Final = (
+    "model_type", "dtype", "torch_dtype", "vocab_size", "num_hidden_layers", "n_layer", "num_layers",
+    "n_layers", "hidden_size", "n_embd", "d_model", "num_attention_heads", "n_head", "n_heads",
+    "num_key_value_heads", "num_kv_heads", "head_dim", "intermediate_size", "n_inner", "ffn_dim",
+    "attn_output_gate", "kv_lora_rank", "qk_rope_head_dim", "qk_nope_head_dim", "v_head_dim", "num_experts",
+    "num_local_experts", "n_routed_experts", "num_experts_per_tok", "experts_per_token", "moe_topk",
+    "moe_intermediate_size", "expert_ffn_hidden_size", "shared_expert_intermediate_size", "n_shared_experts",
+    "num_shared_experts", "first_k_dense_replace", "mlp_only_layers", "decoder_sparse_step", "moe_layer_freq",
+    "linear_num_key_heads", "linear_num_value_heads", "linear_key_head_dim", "linear_value_head_dim",
+    "sliding_window", "use_sliding_window", "layer_types", "full_attention_interval",
+    "sliding_window_pattern", "quantization_config",
+)  # fmt: skip
 
 
 class ProcessRecording:
@@ -243,7 +259,21 @@ def _read_work(module: Any, torch: Any) -> dict[str, Any]:
         "threads": torch.get_num_threads(),
         "transformers": getattr(sys.modules.get("transformers"), "__version__", None),
     }
-    return {key: value for key, value in meta.items() if isinstance(value, (str, int))}
+    plain = {key: value for key, value in meta.items() if isinstance(value, (str, int))}
+    sizes = read_config_sizes(config)
+    return {**plain, "config": {"dtype": meta["dtype"], **sizes}} if sizes else plain
+
+
+def read_config_sizes(config: Any) -> dict[str, Any]:
+    """Return the sizes and the quantisation in a model's config by the keys of config.json; empty without."""
+    with suppress(Exception):  # a config may be of any kind
+        document = config.to_dict()
+        text = document.get("text_config")
+        document = {**document, **(text if isinstance(text, dict) else {})}
+        sizes = {key: document[key] for key in CONFIG_KEYS if document.get(key) is not None}
+        encode_json(sizes)  # so that the recording can be written
+        return sizes
+    return {}
 
 
 def _read_number(config: Any, key: str) -> int | None:

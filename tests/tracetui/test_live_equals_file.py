@@ -161,6 +161,10 @@ def test_layers_and_shapes_of_a_folded_run_are_exact(long: tuple[Run, Run]) -> N
         both = [[near(row) for row in told(name, run)["rows"]] for run in long]
         # growth of steps that are folded is not what sends a reader to the view of it
         seen, kept = ([row for row in rows if row.get("part") != "next"] for rows in both)
+        # power is integrated over single steps, and it is said for how much of the time
+        energy = [row for row in seen if row.get("name") == "GPU energy"]
+        assert all("sampled in" in row["text"] for row in energy) and len(energy) == (name == "summary")
+        seen, kept = ([row for row in rows if row.get("name") != "GPU energy"] for rows in (seen, kept))
         assert seen == kept
 
 

@@ -12,6 +12,7 @@ collective_times: each collective split over ranks into arrival and transfer
 classification_reasons: why a kernel has its op and category
 contradictions: figures that cannot be, and what they contradict
 detail: launches, histogram, steps and layers of one entered row
+energy: joules per step, phase, token and row, and what tokens cost
 growth: time per token of each op against context length, and its law
 kernels: kernel statistics per group, with trends over the steps
 key_facts: headline facts of a run, and the views worth opening next

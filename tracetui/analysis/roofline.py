@@ -90,6 +90,30 @@ def find_roof(run: Run) -> Roof | None:
     return roof and compute_sampled_roof(run, roof)
 
 
+def with_makers_roof(run: Run) -> Run | None:
+    """Return the run with the rates that the maker of its device states; None if they are not known."""
+    device = run.meta.get("device")
+    roof = device_roofs.from_table(device) if isinstance(device, str) else None
+    return replace(run, meta={**run.meta, "roof": roof.as_meta()}) if roof else None
+
+
+def unify_roofs(runs: Sequence[Run]) -> tuple[list[Run], list[str]]:
+    """Return the runs with roofs of one kind, and a note if their own are of several kinds.
+
+    They get the rates that the makers state, if those of all devices are known; else the note says what their
+    shares refer to.
+    """
+    roofs = [roof for run in runs if (roof := find_roof(run)) is not None]
+    if len({roof.kind or roof.source for roof in roofs}) < 2:
+        return list(runs), []
+    by_makers = [with_makers_roof(run) for run in runs]
+    if None not in by_makers:
+        note = "roofs of all runs: stated by the makers, since their own are of several kinds"
+        return [run for run in by_makers if run is not None], [note]
+    kinds = ", ".join(dict.fromkeys(describe_origin(roof) for roof in roofs))
+    return list(runs), [f"roofs of several kinds, so their shares do not compare: {kinds}"]
+
+
 def find_achievable_roof(run: Run) -> Roof | None:
     """Return the rates that someone reached on the device; None if its roof is not what the maker states."""
     roof, device = find_roof(run), run.meta.get("device")

@@ -8,6 +8,7 @@ import polars as pl
 
 from capture.run import Run
 from tracetui import units
+from tracetui.analysis.energy import describe_energy
 from tracetui.analysis.frames import selection
 from tracetui.analysis.frames.line_fit import MAD_TO_SD
 from tracetui.analysis.kernels import compute_total_tables, with_shares
@@ -18,7 +19,7 @@ from tracetui.analysis.time.device_time import compute_usages, describe_stray_ke
 from tracetui.analysis.time.steady import find_steady_state
 from tracetui.analysis.time.step_sampling import compute_scaled_total, note_lens_and_sampling
 from tracetui.analysis.time.step_table import compute_decode_rate, compute_step_durations, note_device_rates
-from tracetui.look import Look
+from tracetui.look import Look, Price
 
 _RATES: Final = ("decode_tokens_per_s", "prefill_tokens_per_s", "tokens_per_s")
 METADATA_KEYS: Final = (
@@ -47,7 +48,7 @@ MIN_FILES: Final = 4  # fewer are not searched for outliers
 def compute_summary_table(run: Run, look: Look) -> pl.DataFrame:
     """Return key facts as part `verdict`, metadata as part `run`, and where the time went by grouping."""
     key_facts = [{"part": "verdict", **asdict(fact)} for fact in find_key_facts(run)]
-    tables = [pl.DataFrame(key_facts, schema=SCHEMA), build_run_facts(run)]
+    tables = [pl.DataFrame(key_facts, schema=SCHEMA), build_run_facts(run, look.price)]
     tables += [table.head(MAX_ROWS) for table in _sum_by_grouping(run, look)]
     return pl.concat([pl.DataFrame(schema=SCHEMA), *tables], how="diagonal")
 
@@ -68,9 +69,10 @@ def _sum_by_grouping(run: Run, look: Look) -> list[pl.DataFrame]:
     ]
 
 
-def build_run_facts(run: Run) -> pl.DataFrame:
-    """Return facts of the unfiltered run: metadata, then figures computed from steps and devices."""
-    return _build_run_rows(describe_metadata(run.meta) | _describe_steps(run) | _describe_devices(run))
+def build_run_facts(run: Run, price: Price | None = None) -> pl.DataFrame:
+    """Return facts of the unfiltered run: metadata, then figures computed from steps, devices and power."""
+    facts = describe_metadata(run.meta) | _describe_steps(run) | _describe_devices(run)
+    return _build_run_rows(facts | describe_energy(run, price))
 
 
 def describe_metadata(meta: Mapping[str, Any]) -> dict[str, str]:

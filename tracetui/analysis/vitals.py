@@ -23,7 +23,7 @@ _LATENCIES: Final = ("TTFT", "ITL")
 _REQUEST_PARTS: Final = {
     "queue time": "queued", "prefill time": "prefill", "decode time": "decode", "request time": "in all",
 }  # fmt: skip
-_STALE_NS: Final = 15 * 10**9
+STALE_NS: Final = 15 * 10**9  # without a sample, after which a counter is unknown
 _ESTIMATED: Final = "quantiles from the server's buckets"
 _QUANTILES: Final = ("p50", "p95")
 
@@ -134,7 +134,7 @@ def _find_latest_values(run: Run, kind: str, key: str, value: str) -> dict[str, 
     rows = select_kind(run, kind, ("t", key, value)).drop_nulls(["t", key, value]).sort("t")
     last = rows.with_columns(pl.col(key).cast(pl.String)).unique(key, keep="last", maintain_order=True)
     if value == "value":
-        last = last.filter(pl.col("t") >= pl.col("t").max() - _STALE_NS)
+        last = last.filter(pl.col("t") >= pl.col("t").max() - STALE_NS)
     return {str(k): v for k, v in last.select(key, value).iter_rows()}
 
 

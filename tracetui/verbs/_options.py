@@ -14,7 +14,7 @@ from capture.clean_text import clean
 from capture.device_roofs import read_roof
 from capture.errors import PartialError, UsageError
 from capture.model_work.model_config import ConfigChoice
-from tracetui.look import GROUPS, PERS, Look, parse_focus
+from tracetui.look import GROUPS, PERS, Look, Price, parse_focus
 from tracetui.samples import resolve_file
 from tracetui.ui import THEMES
 
@@ -50,11 +50,22 @@ LOOK_OPTIONS: Final = (
 )  # fmt: skip
 
 
+_PRICE_PATTERN: Final = re.compile(r"([$€£¥]?)(\d{1,9}(?:\.\d{1,9})?)/h", re.ASCII)
+
+
 def read_rank_count(text: str) -> int:
     """Return a number of ranks; raise ArgumentTypeError for less than one."""
     if not text.isdecimal() or not 0 < int(text[:9]) <= 1 << 20:
         raise ArgumentTypeError(f"expected a number of ranks, not {clean(text, 40)!r}")
     return int(text)
+
+
+def read_price(text: str) -> Price:
+    """Parse `2.50/h` or `$2.50/h`; raise ArgumentTypeError for anything else, and for zero."""
+    match = _PRICE_PATTERN.fullmatch(text.strip())
+    if match is None or not float(match[2]):
+        raise ArgumentTypeError(f"expected a price per hour such as 2.50/h, not {clean(text, 40)!r}")
+    return Price(float(match[2]), match[1])
 
 
 # Options that several commands have, with the arguments of `add_argument`.
@@ -92,6 +103,11 @@ SHARED_OPTIONS: Final[dict[str, dict[str, Any]]] = {
     "--tp": {"type": read_rank_count, "metavar": "N", "help": "ranks that share each layer of that model"},
     "--ep": {"type": read_rank_count, "metavar": "N", "help": "ranks that share its experts"},
     "--client-log": CLIENT_LOG,
+    "--cost": {
+        "type": read_price,
+        "metavar": "PRICE",
+        "help": "what the machine costs, such as 2.50/h: the cost of a million tokens is shown",
+    },
     "--on": {
         "metavar": "WHERE",
         "help": "one answer about all files, computed on local:N processes, dask://HOST:PORT or "
@@ -144,7 +160,7 @@ SHARED_OPTIONS: Final[dict[str, dict[str, Any]]] = {
 
 # the parts of a command's help in which these stand; all others are about the input
 _HELP_GROUPS: Final = {
-    **dict.fromkeys((*LOOK_OPTIONS, "--limit"), "what is shown"),
+    **dict.fromkeys((*LOOK_OPTIONS, "--limit", "--cost"), "what is shown"),
     **dict.fromkeys(("--format", "--width"), "output"),
     **dict.fromkeys(("--view", *SCREEN_OPTIONS), "screen"),
 }
@@ -279,6 +295,7 @@ def build_look(args: Namespace) -> Look:
         per=args.per,
         focus=tuple(parse_focus(text) for text in args.focus),
         limit=getattr(args, "limit", None),
+        price=getattr(args, "cost", None),
         full_names=True,
     )
     return with_steps(look, args.steps)

@@ -10,7 +10,7 @@ from tracetui.verbs import _options
 
 
 def options(parser: ArgumentParser) -> None:
-    _options.add_input_options(parser, "+", *_options.WORK_OPTIONS, *_options.LOOK_OPTIONS)
+    _options.add_input_options(parser, "+", *_options.WORK_OPTIONS, *_options.LOOK_OPTIONS, "--cost")
     about = "view whose rows are compared: kernels, steps, shapes, memory …"
     _options.add_screen_options(parser, "kernels", about)
     parser.add_argument("--value", default="", metavar="COLUMN", help="column of the view to compare")

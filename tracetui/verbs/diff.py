@@ -88,7 +88,7 @@ def _add_answer_options(parser: ArgumentParser) -> None:
     add = _options.find_group(parser, "what is shown").add_argument
     add("--filter", default="", metavar="REGEX", help="only matching names")
     _options.add_options(
-        parser, "--group-by", "--phase", "--lens", "--steps", "--sort", "--reverse", "--limit"
+        parser, "--group-by", "--phase", "--lens", "--steps", "--sort", "--reverse", "--limit", "--cost"
     )
     _options.add_format_option(parser, default=None)
     _options.add_options(parser, "--width")
@@ -189,6 +189,7 @@ def _build_look(args: Namespace, share: float) -> Look:
 
 def _build_plain_look(args: Namespace, terms: Terms) -> Look:
     look = Look(filter=args.filter, group=args.group_by, phase=args.phase, lens=args.lens, limit=args.limit)
+    look = replace(look, price=args.cost)
     return _options.with_steps(replace(look, terms=terms), args.steps)
 
 

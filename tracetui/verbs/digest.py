@@ -12,7 +12,9 @@ DEFAULT_TOKENS: Final = 1000
 
 
 def options(parser: ArgumentParser) -> None:
-    _options.add_input_options(parser, "+", "--merge", "--device", *_options.WORK_OPTIONS, "--run", "--steps")
+    _options.add_input_options(
+        parser, "+", "--merge", "--device", *_options.WORK_OPTIONS, "--run", "--steps", "--cost"
+    )
     about = f"approximate length of the digest (default: {DEFAULT_TOKENS})"
     parser.add_argument("--tokens", type=int, default=DEFAULT_TOKENS, metavar="N", help=about)
 
@@ -33,6 +35,6 @@ def run(args: Namespace) -> int:
         chosen = _options.select_pair(runs, args.which)
     else:
         chosen = [runs[resolve_run_index(runs, args.which)]]
-    look, run_names = _options.with_steps(Look(full_names=True), args.steps), [run.name for run in runs]
-    sys.stdout.write(build_digest(chosen, named, args.tokens, look, run_names))
+    look = _options.with_steps(Look(full_names=True, price=args.cost), args.steps)
+    sys.stdout.write(build_digest(chosen, named, args.tokens, look, [run.name for run in runs]))
     return 0

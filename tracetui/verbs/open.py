@@ -19,7 +19,15 @@ TREND_CELLS: Final = 20
 
 def options(parser: ArgumentParser) -> None:
     _options.add_input_options(
-        parser, "*", "--merge", "--device", *_options.WORK_OPTIONS, "--on", "--hosts", *_options.LOOK_OPTIONS
+        parser,
+        "*",
+        "--merge",
+        "--device",
+        *_options.WORK_OPTIONS,
+        "--on",
+        "--hosts",
+        *_options.LOOK_OPTIONS,
+        "--cost",
     )
     add = _options.find_group(parser, "input").add_argument
     about = "an installed recording: decode or slowed"

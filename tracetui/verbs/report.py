@@ -26,6 +26,7 @@ def options(parser: ArgumentParser) -> None:
         "--hosts",
         *_options.LOOK_OPTIONS,
         "--limit",
+        "--cost",
     )
     about = "fix view only: predict the step time with an op changed: attn.core=-30%%, mlp.down=x0.5"
     parser.add_argument("--what-if", action="append", default=[], metavar="OP=CHANGE", help=about)

@@ -10,6 +10,8 @@ import polars as pl
 from capture.errors import UsageError
 from capture.run import Run
 from tracetui import glyphs
+from tracetui.analysis.energy import note_energy
+from tracetui.analysis.roofline import ROOF_COLUMNS, unify_roofs
 from tracetui.compare.run_sides import Sides
 from tracetui.look import Look
 from tracetui.units import ABSENT
@@ -52,17 +54,20 @@ def _build_table_style(runs: Sequence[Run], look: Look) -> TableStyle:
 def _build_answer(runs: Sequence[Run], look: Look) -> Answer:
     from tracetui.compare.run_matrix import build_matrix, find_axis, fit_scaling  # numpy loads with it
 
-    of = look.terms.of
+    of, roof_notes = look.terms.of, list[str]()
     if of == "kernels" and look.terms.value in ("", "total_ns"):
         table, unit, what = build_matrix(runs, look, build_labels(*runs)), "_ns", "total"
     else:
+        runs, roof_notes = unify_roofs(runs) if look.terms.value in ROOF_COLUMNS else (runs, [])
         table, unit, what = _build_view_matrix(load_view(of), runs, look)
     notes = [f"{len(runs)} runs; {table.rows.height} rows of {of}: {what.replace('_', ' ')}"]
-    notes += _describe_cut_names(table)
+    notes += [*roof_notes, *_describe_cut_names(table)]
     along = find_axis(runs)
     law = fit_scaling(table, along) if along is not None and table.columns else None
     notes += _describe_means(table, min(look.terms.baseline or 0, len(runs) - 1), unit)
     notes += _describe_work(runs, look)
+    labelled = zip(build_labels(*runs), runs, strict=True)
+    notes += note_energy([(label, [run]) for label, run in labelled], look.price)
     if table.columns:
         table, how = _divide_by_baseline(table, runs, look, unit)
         notes.append(how)

@@ -9,6 +9,7 @@ import polars as pl
 
 from capture.run import Run
 from tracetui import units
+from tracetui.analysis.energy import note_energy
 from tracetui.analysis.frames.name_filter import match_names
 from tracetui.compare.run_sides import Sides
 from tracetui.look import Look
@@ -141,7 +142,8 @@ def build_notes(compared: "Diff", look: Look) -> tuple[str, ...]:
         lines.append(f"{word} ({comparability.score:.2f}): {'; '.join(comparability.reasons)}")
     if compared.gap_ns is not None:
         lines.append(_describe_gap_change(compared, compared.gap_ns))
-    return (*lines, *compared.notes)
+    side_a, side_b, _ = compared.sides.groups
+    return (*lines, *note_energy([("a", side_a), ("b", side_b)], look.price), *compared.notes)
 
 
 def _describe_gap_change(compared: "Diff", gap_ns: int) -> str:

@@ -7,6 +7,7 @@ import polars as pl
 
 from capture.run import Run
 from tracetui.analysis import roofline
+from tracetui.analysis.energy import JOULES, note_joules, with_joules
 from tracetui.analysis.frames import selection
 from tracetui.analysis.kernels import compute_kernel_table
 from tracetui.analysis.merged import merged_run
@@ -20,10 +21,10 @@ from tracetui.views import Answer, Merging, View, _category
 _COLUMN_ORDER: Final = (
     "name", "op", "layer", "phase", "category", "lens", "count", "total_ns", *step_sampling.SCALE_COLUMNS,
     "share", "cumulative_share", *roofline.RATE_COLUMNS, "mean_ns", "p50_ns", "p95_ns", "p99_ns", "min_ns",
-    "max_ns", "trend", "shape",
+    "max_ns", JOULES, "trend", "shape",
 )  # fmt: skip
 # left out if no source could report them
-_OPTIONAL_COLUMNS: Final = (*step_sampling.SCALE_COLUMNS, *roofline.RATE_COLUMNS)
+_OPTIONAL_COLUMNS: Final = (*step_sampling.SCALE_COLUMNS, *roofline.RATE_COLUMNS, JOULES)
 _MERGED_COLUMNS: Final = (
     "name", "total_ns", "share", "spread_share", "files", "least_ns", "most_ns", "count", "mean_ns",
 )  # fmt: skip
@@ -32,7 +33,7 @@ _MERGED_COLUMNS: Final = (
 def answer(runs: Sequence[Run], look: Look) -> Answer:
     """Return one row per group, always with the same columns."""
     run, group = runs[0], look.group or "name"
-    table = compute_kernel_table(run, look)
+    table = with_joules(compute_kernel_table(run, look), run, look)
     rows = _order_columns(table, group, _COLUMN_ORDER)
     return Answer(rows, tuple(_build_notes(run, look, group, table)), key=(group,))
 
@@ -67,7 +68,7 @@ def _build_notes(run: Run, look: Look, group: str, table: pl.DataFrame) -> list[
         )
     elif selection.has_aggregates(run):
         notes.append("rows are aggregates: percentiles only where the source reports them")
-    return [*notes, *roofline.note_roof(run, table)]
+    return [*notes, *note_joules(run, table), *roofline.note_roof(run, table)]
 
 
 def _describe_per_unit(run: Run, look: Look) -> str:
@@ -115,7 +116,7 @@ VIEW = View(
     table_style=_category.build_table_style(),
     columns=(
         "name", "total_ns", "scale", "share", "roof_share", "bound", "count", "mean_ns", "gb_per_s", "trend",
-        "p95_ns", "op", "layer", "phase", "gflop_per_s", "p50_ns", "max_ns", "min_ns", "cumulative_share",
-        "p99_ns", "category", "shape", "lens", "measured_ns",
+        "p95_ns", "op", "layer", "phase", "gflop_per_s", JOULES, "p50_ns", "max_ns", "min_ns",
+        "cumulative_share", "p99_ns", "category", "shape", "lens", "measured_ns",
     ),
 )  # fmt: skip

@@ -11,6 +11,7 @@ import polars as pl
 from capture.run import Run
 from tracetui import units
 from tracetui.analysis import summary
+from tracetui.analysis.energy import POWER_NEEDS, has_power
 from tracetui.analysis.frames.display_names import select_display_names
 from tracetui.analysis.frames.selection import name_work
 from tracetui.analysis.key_facts import suggest_views
@@ -67,12 +68,14 @@ def answer(runs: Sequence[Run], look: Look) -> Answer:
 
 
 def _build_missing_rows(run: Run) -> pl.DataFrame:
-    """Return the views that the source cannot feed, what they need, and how to record it."""
+    """Return the views that the source cannot feed, what they need, and how to record it; energy likewise."""
     lacks = [(v.name, needs) for v, needs in _list_missing_needs(run) if not _is_source_specific(v)]
     rows = [{"part": "unknown", "name": v, "text": f"needs {' and '.join(needs)}"} for v, needs in lacks]
     ways = suggest_recording(run, chain.from_iterable(needs for _, needs in lacks))
     split = (way.partition(": ") for way in ways)
     rows += [{"part": "record", "name": what, "text": how} for what, _, how in split]
+    if not has_power(run):
+        rows.append({"part": "unknown", "name": "energy", "text": f"needs {POWER_NEEDS}"})
     return pl.DataFrame(rows, schema=summary.SCHEMA)
 
 

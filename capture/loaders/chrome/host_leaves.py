@@ -22,8 +22,8 @@ _ENGINE_WRAPPER: Final = "vllm::unified_"  # Python of vLLM around its kernel of
 # ops that only dispatch to others, which represent the work
 _WRAPPERS: Final = frozenset({
     "linear", "matmul", "einsum", "layer_norm", "rms_norm", "group_norm", "softmax", "log_softmax",
-    "scaled_dot_product_attention", "conv1d", "conv2d", "conv3d", "multi_head_attention_forward",
-    "_grouped_mm", "grouped_mm",
+    "scaled_dot_product_attention", "conv1d", "conv2d", "conv3d", "_convolution_mode",
+    "multi_head_attention_forward", "_grouped_mm", "grouped_mm",
 })  # fmt: skip
 # the same, but without an op inside them there was nothing to do
 _PASSING: Final = frozenset({

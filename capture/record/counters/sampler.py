@@ -12,7 +12,7 @@ import stat
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -28,6 +28,8 @@ RECORD_START: Final = b'{"kind"'  # of each line of a recording
 FIRST_RETRY_S: Final = 1.0
 MAX_RETRY_S: Final = 30.0
 _PRESSURE: Final = Path("/proc/pressure")
+_POWERCAP: Final = Path("/sys/class/powercap")
+_ENERGY_DOMAINS: Final = ("package", "dram")  # all others are parts of a package, or the whole platform
 
 
 class CounterSample(NamedTuple):
@@ -88,6 +90,8 @@ def build_host_probes(pid: int) -> dict[str, Probe]:
         "memory": partial(_read_memory, psutil),
         "the process": _ProcessFamily(psutil, pid).read_usage,
     }
+    if domains := EnergyDomains.find():
+        probes["the CPU's energy"] = domains.read_energy
     return probes | {f"pressure on {of}": partial(_read_pressure, of) for of in ("cpu", "memory", "io")}
 
 
@@ -115,6 +119,46 @@ def _read_pressure(resource: str) -> Iterator[CounterSample]:
     some = (_PRESSURE / resource).read_text().split()
     average = next(word for word in some if word.startswith("avg10="))
     yield CounterSample(f"{resource}_pressure", float(average.removeprefix("avg10=")), "%")
+
+
+class EnergyDomains:
+    """The energy counters of the processors (RAPL): packages, and their memory where it has a counter."""
+
+    def __init__(self, folders: Sequence[Path]) -> None:
+        self._folders = folders
+        self._last: dict[Path, int] = {}
+        self._used: dict[Path, int] = {}
+
+    @classmethod
+    def find(cls, root: Path = _POWERCAP) -> "EnergyDomains | None":
+        """Find the counters of the machine; None if it has none."""
+        names = {folder: _read_text(folder / "name") for folder in sorted(root.glob("intel-rapl:*"))}
+        folders = [folder for folder, name in names.items() if name.startswith(_ENERGY_DOMAINS)]
+        return cls(folders) if folders else None
+
+    def read_energy(self) -> Iterator[CounterSample]:
+        """Yield the joules of each since the first call, past overflows; raise OSError if unreadable."""
+        for folder in self._folders:
+            now = int((folder / "energy_uj").read_text())
+            since = now - self._last.get(folder, now)
+            if since < 0:
+                since += int((folder / "max_energy_range_uj").read_text()) + 1
+            self._last[folder] = now
+            self._used[folder] = self._used.get(folder, 0) + since
+            yield CounterSample("cpu_energy", self._used[folder] / 1e6, "J", _name_energy_domain(folder))
+
+
+def _name_energy_domain(folder: Path) -> str:
+    """Name a counter: package-0; dram of package-0, whose number is the first in the folder's name."""
+    name, number = _read_text(folder / "name"), folder.name.split(":")[1]
+    return name if name.startswith("package") else f"{name} of package-{number}"
+
+
+def _read_text(path: Path) -> str:
+    try:
+        return path.read_text().strip()
+    except OSError:
+        return ""
 
 
 class _ProcessFamily:

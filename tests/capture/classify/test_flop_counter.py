@@ -61,3 +61,26 @@ def test_work_of_products_is_that_of_the_counter(name: str, tmp_path: Path) -> N
     counted = {str(op).removeprefix("aten."): n for op, n in flops.get_flop_counts()["Global"].items()}
     assert counted and counted == {op: sums[f"aten::{op}"][0] for op in counted}
     assert dict(moved.bytes) == {op: sums[f"aten::{op}"][1] for op in counted}
+
+
+@pytest.mark.parametrize("padding", ["same", "valid", 1])
+@pytest.mark.parametrize(
+    ("dims", "kernel", "dilation", "groups"), [(1, 4, 1, 1), (2, 3, 2, 2), (2, 4, 1, 1), (3, (2, 3, 4), 1, 1)]
+)
+def test_convolution_padded_by_word_has_work_of_counter(
+    padding: Any, dims: int, kernel: Any, dilation: int, groups: int, tmp_path: Path
+) -> None:
+    """An even kernel pads one side more, which torch does in an operator of its own."""
+    from torch.utils.flop_counter import FlopCounterMode
+
+    build = getattr(torch.nn, f"Conv{dims}d")
+    conv = build(4, 6, kernel, padding=padding, dilation=dilation, groups=groups)
+    x, flops, moved = torch.randn(2, 4, *[17] * dims), FlopCounterMode(display=False), make_counter()
+    profiler = torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], record_shapes=True)
+    for mode in (flops, moved, profiler):
+        with torch.no_grad(), mode:
+            conv(x)
+    profiler.export_chrome_trace(str(tmp_path / "trace.json"))
+    (run,) = load(tmp_path / "trace.json", cache=False)
+    rows = run.events.filter(pl.col("kind") == "kernel", pl.col("name") == "aten::convolution")
+    assert rows.select("flops", "bytes").rows() == [(flops.get_total_flops(), moved.bytes["convolution"])]

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from capture.load_runs import load
 from capture.model_work.fill_work import NOTES_KEY, fill_model_work
 from capture.model_work.model_config import ConfigChoice, DecoderConfig, parse_config
 from capture.model_work.role_work import Sharding, StepTokens, count_attention, estimate_role
+from capture.record.process_recording import CONFIG_KEYS, read_config_sizes
 from capture.run import Run, build_run
 from tests.conftest import shared
 
@@ -224,3 +226,88 @@ def test_experts_from_the_config_alone_are_those_of_the_reference_and_their_scal
     windows = run.events.filter(pl.col("op") == "attn.core", pl.col("layer") % 2 == 0)
     rates = windows.select(pl.col("bytes") / pl.col("dur"))["bytes"]
     assert max(rates) < 5300  # GB/s, the memory of its device
+
+
+def test_config_of_the_recording_gives_work_by_itself(tmp_path: Path) -> None:
+    (run,) = fill_model_work([build_served_run(config=QWEN3_8B)], None, ConfigChoice())
+    (named,) = fill_model_work([build_served_run()], None, ConfigChoice(str(write_config(tmp_path))))
+    work = ["name", "shape", "flops", "bytes"]
+    assert run.events.select(work).equals(named.events.select(work)) and run.has("flops")
+    assert any("36 layers in the recording" in note for note in run.meta[NOTES_KEY])
+    for more in ({"config": {**QWEN3_8B, "num_hidden_layers": 12}}, {"config": "x"}, {"config": {"port": 1}}):
+        (other,) = fill_model_work([build_served_run(**more)], None, ConfigChoice())
+        assert not other.has("flops") and NOTES_KEY not in other.meta
+    (none,) = fill_model_work([build_served_run(config=QWEN3_8B)], None, ConfigChoice("none"))
+    assert not none.has("flops")
+
+
+class KeyLog(dict[str, Any]):
+    """A document that keeps the keys which were looked up in it."""
+
+    def __init__(self, fields: dict[str, Any]) -> None:
+        super().__init__(fields)
+        self.keys_read: set[str] = set()
+
+    def get(self, key: str, default: Any = None) -> Any:
+        self.keys_read.add(key)
+        return super().get(key, default)
+
+
+def test_recorder_writes_every_key_that_is_read() -> None:
+    sizes = {"num_hidden_layers": 2, "hidden_size": 8, "num_attention_heads": 2}
+    document = KeyLog({**sizes, "sliding_window": 4})
+    assert parse_config(document, "a")
+    # alternatives of a size are looked up until one is there
+    for key in sizes:
+        parse_config(rest := KeyLog({k: v for k, v in document.items() if k != key}), "a")
+        document.keys_read |= rest.keys_read
+    assert document.keys_read - set(CONFIG_KEYS) == {"text_config"}
+
+
+def test_recorder_reads_the_config_of_a_model_of_transformers() -> None:
+    transformers = pytest.importorskip("transformers")
+    config = transformers.Qwen3Config(num_hidden_layers=2, hidden_size=64, num_attention_heads=8, head_dim=8)
+    sizes = read_config_sizes(config)
+    expected = parse_config(json.loads(config.to_json_string(use_diff=False)), "a")
+    assert parse_config(json.loads(json.dumps(sizes)), "a") == expected and expected
+    assert read_config_sizes(None) == read_config_sizes(object()) == {}
+
+
+def test_products_around_linear_and_gated_attention_are_those_of_the_weights() -> None:
+    """Against the weights of a model that transformers builds: each is multiplied with every token."""
+    torch, transformers = pytest.importorskip("torch"), pytest.importorskip("transformers")
+    heads = {"num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16}
+    linear = {"linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_key_head_dim": 8}
+    mixture = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32}
+    source = transformers.Qwen3NextConfig(
+        num_hidden_layers=4, hidden_size=64, intermediate_size=96, vocab_size=128, linear_value_head_dim=16,
+        shared_expert_intermediate_size=48, **heads, **linear, **mixture,
+    )  # fmt: skip
+    with torch.device("meta"):
+        model = transformers.Qwen3NextForCausalLM(source)
+    config = parse_config(read_config_sizes(source), "a")
+    assert config
+    sizes = {name: weight.numel() for name, weight in model.named_parameters() if weight.ndim == 2}
+    seen = set()
+    for layer in range(4):
+        place = f"model.layers.{layer}"
+        for role, pattern in (
+            ("ssm.in", rf"{place}\.linear_attn\.in_proj_(qkvz|ba)"),
+            ("ssm.out", rf"{place}\.linear_attn\.out_proj"),
+            ("attn.qkv", rf"{place}\.self_attn\.[qkv]_proj"),
+            ("attn.out", rf"{place}\.self_attn\.o_proj"),
+            ("moe.router", rf"{place}\.mlp\.gate\."),
+            ("moe.shared", rf"{place}\.mlp\.shared_expert\.(gate|up|down)_proj"),
+        ):
+            weights = sum(n for name, n in sizes.items() if re.match(pattern, name))
+            work = estimate_role(config, Sharding(), role, layer, StepTokens(5, 5))
+            assert (work.flops if work else 0) == 2 * 5 * weights, (layer, role)
+            seen.add((role, weights > 0))
+    assert {(role, True) for role, _ in seen} <= seen and ("attn.qkv", False) in seen
+    assert sorted(config.linear_layers) == [0, 1, 2]
+    published = {key: v for key, v in read_config_sizes(source).items() if key != "layer_types"}
+    by_interval = parse_config({**published, "full_attention_interval": 4}, "a")
+    assert by_interval and by_interval.linear_layers == config.linear_layers
+    one = AttentionSums(1, 1, 9, 1, 9)
+    cores = [estimate_role(config, Sharding(), "attn.core", n, StepTokens(1, 1, None, one)) for n in range(4)]
+    assert [core is not None for core in cores] == [False, False, False, True]

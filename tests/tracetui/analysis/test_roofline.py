@@ -16,7 +16,7 @@ from tests.tracetui.runs import made
 from tracetui.analysis.kernels import compute_kernel_table
 from tracetui.analysis.layers import compute_layer_table
 from tracetui.analysis.roofline import compute_roofline_points
-from tracetui.look import Look
+from tracetui.look import Look, Terms
 from tracetui.report_formats import format_report
 from tracetui.views import Answer, ask, ink, load_view
 from tracetui.views.ink import DrawSize
@@ -384,3 +384,28 @@ def test_a_given_roof_takes_the_place_of_that_of_the_file(tmp_path: Path) -> Non
     assert by_name(answer.rows)["product fp8"]["roof_share"] is None, "not given: unknown"
     assert any("given by --roof" in note for note in answer.notes)
     assert run.meta["roof"]["floor_ns"] == 2000, "the launch floor stays that of the device"
+
+
+def test_two_devices_are_compared_by_roofs_of_one_kind() -> None:
+    """One second of 335 GB: a tenth of an H100 as stated, a fifth of what was measured on one."""
+    rows = [
+        {"name": "gemm", "t": 0, "dur": 10**9, "bytes": 335e9, "flops": 1e9, "dtype": "bf16", "lens": "gpu"}
+    ]
+    measured = {"source": "measured", "read_bytes_per_s": 1675e9, "flop_per_s": {"bf16": 600e12}}
+    h100 = made(rows, device="NVIDIA H100 80GB HBM3", roof=measured)
+    mi300x, unknown = made(rows, device="AMD Instinct MI300X"), made(rows, device="GPU of tomorrow")
+    look = Look(terms=Terms(value="roof_share"))
+
+    def ask_shares(*runs: Run) -> tuple[list[float], str]:
+        answer = ask(load_view("compare"), runs, look)
+        values = [v for c, v in answer.rows.row(0, named=True).items() if c != "row"]
+        return values, "\n".join(answer.notes)
+
+    assert by_name(compute_kernel_table(h100, Look()))["gemm"]["roof_share"] == pytest.approx(0.2)
+    values, notes = ask_shares(h100, mi300x)
+    assert values == pytest.approx([335 / 3350, 335 / 5300]) and "stated by the makers" in notes
+    values, notes = ask_shares(mi300x, made(rows, device="NVIDIA H100 80GB HBM3"))
+    assert values == pytest.approx([335 / 5300, 335 / 3350]) and "kinds" not in notes, "of one kind already"
+    values, notes = ask_shares(mi300x, made(rows, device="GPU of tomorrow", roof=measured))
+    assert values[1] == pytest.approx(0.2) and "do not compare: stated by AMD, measured" in notes
+    assert "kinds" not in ask_shares(mi300x, unknown)[1]

@@ -205,7 +205,7 @@ def test_kernel_rows_carry_the_same_keys_whatever_the_source() -> None:
     keys |= {"min_ns", "max_ns", "share", "cumulative_share", "category", "trend", "shape"}
     for run in (everything(), aggregates(), scopes(), made([{"name": "a", "dur": 1}])):
         there = set(ask(load_view("kernels"), [run], Look()).rows.columns)
-        assert keys <= there <= keys | {"gb_per_s", "gflop_per_s", "roof_share", "bound"}
+        assert keys <= there <= keys | {"gb_per_s", "gflop_per_s", "roof_share", "bound", "joules"}
 
 
 def test_one_of_several_columns_may_feed_a_view() -> None:

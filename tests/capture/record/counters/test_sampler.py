@@ -1,5 +1,6 @@
 """The sampler: what is there is measured, what is not is named once, and nothing brings it down."""
 
+import json
 import os
 import signal
 import subprocess
@@ -9,13 +10,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import numpy as np
 import polars as pl
 import pytest
 
 from capture.errors import CaptureError
 from capture.load_runs import load
-from capture.record.counters.sampler import build_host_probes, is_alive, iter_rounds
+from capture.native.emit import Emitter
+from capture.record.counters.sampler import EnergyDomains, build_host_probes, is_alive, iter_rounds
 from capture.run import Run
+from tracetui.analysis.summary import build_run_facts
 
 HERE = Path(__file__).parent.parent
 
@@ -189,3 +193,71 @@ def test_what_ended_children_used_stays_the_familys() -> None:
         seconds = actual["process_cpu_usage"] / 100 * (time.monotonic() - began)
         assert 0.9 <= seconds < 2.0, "theirs, counted in hundredths, with what starting Python takes"
         family.stdin.write(b"\n")
+
+
+def write_domain(root: Path, folder: str, name: str, energy_uj: int, most_uj: int = 999_999) -> Path:
+    """A counter as Linux shows it; the kernel names its files so."""
+    place = root / folder
+    place.mkdir(parents=True, exist_ok=True)
+    for file, value in (("name", name), ("energy_uj", energy_uj), ("max_energy_range_uj", most_uj)):
+        (place / file).write_text(f"{value}\n")
+    return place
+
+
+def test_energy_of_packages_and_their_memory_is_read_past_an_overflow(tmp_path: Path) -> None:
+    write_domain(tmp_path, "intel-rapl:0", "package-0", 900_000)
+    write_domain(tmp_path, "intel-rapl:0:0", "core", 5)
+    write_domain(tmp_path, "intel-rapl:0:1", "dram", 100)
+    write_domain(tmp_path, "intel-rapl:1", "package-1", 0)
+    write_domain(tmp_path, "intel-rapl:2", "psys", 7)
+    write_domain(tmp_path, "intel-rapl-mmio:0", "package-0", 1)  # the same package once more
+    domains = EnergyDomains.find(tmp_path)
+    assert domains is not None
+    assert {s.track: s.value for s in domains.read_energy()} == {
+        "package-0": 0, "dram of package-0": 0, "package-1": 0
+    }  # fmt: skip
+    write_domain(tmp_path, "intel-rapl:0", "package-0", 400_000)  # after 999,999 comes 0
+    write_domain(tmp_path, "intel-rapl:1", "package-1", 250_000)
+    samples = list(domains.read_energy())
+    assert [(s.track, s.value) for s in samples] == [
+        ("package-0", 0.5), ("dram of package-0", 0), ("package-1", 0.25)
+    ]  # fmt: skip
+    assert {(s.name, s.unit) for s in samples} == {("cpu_energy", "J")}
+
+
+def test_machine_without_energy_counters_has_none(tmp_path: Path) -> None:
+    assert EnergyDomains.find(tmp_path / "absent") is None
+    write_domain(tmp_path, "intel-rapl:2", "psys", 7)
+    assert EnergyDomains.find(tmp_path) is None
+
+
+def test_energy_of_a_recording_equals_trapezoids_over_its_lines(tmp_path: Path) -> None:
+    """Steps and sampler write one file, as `record` has it; its lines are read here by themselves."""
+    out = tmp_path / "out.jsonl"
+    out.touch()
+    emitter = Emitter(str(out))
+    emitter.run("toy", {"device": "gpu"})
+    emitter.flush()
+    with sampler(out, nvml="wave"):
+        wait_for(out, "gpu_power")
+        for step in range(20):
+            begin = time.perf_counter_ns()
+            time.sleep(0.02)
+            took = time.perf_counter_ns() - begin
+            emitter.event("step", "decode", t=begin, dur=took, step=step, phase="decode", tokens=3, batch=3)
+            place = {"lens": "gpu", "track": "gpu0", "phase": "decode"}
+            emitter.event("kernel", "gemm", t=begin, dur=took // 2, step=step, **place)
+        emitter.flush()
+        time.sleep(0.2)
+    emitter.close()
+    lines = [json.loads(line) for line in out.read_text().splitlines() if line]
+    power = [(e["t"], e["value"]) for e in lines if e.get("name") == "gpu_power" and e["track"] == "gpu 0"]
+    steps = [(e["t"], e["t"] + e["dur"]) for e in lines if e.get("kind") == "step"]
+    grid = np.linspace(steps[0][0], steps[-1][1], 100_001)
+    watts = np.interp(grid, *zip(*sorted(power), strict=True))
+    expected = float(np.trapezoid(watts, grid)) / 1e9 / (3 * len(steps))
+    assert len(power) > 5 and max(watts) > 1.2 * min(watts)
+    (run,) = load(out, cache=False)
+    text = dict(build_run_facts(run).select("name", "text").iter_rows())["GPU energy"]
+    assert float(text.split()[0]) == pytest.approx(expected, rel=0.01)
+    assert text.split()[1:4] == ["J/token", "in", "decode"]

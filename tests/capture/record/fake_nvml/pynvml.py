@@ -77,7 +77,8 @@ def nvmlDeviceGetClockInfo(handle: int, which: int) -> object:
 
 
 def nvmlDeviceGetPowerUsage(handle: int) -> object:
-    return _call(math.nan if HOW == "nonsense" else 70_500, "power")
+    wave = 70_500 + 30_000 * math.sin(20 * time.perf_counter())
+    return _call({"nonsense": math.nan, "wave": wave}.get(HOW, 70_500), "power")
 
 
 def nvmlDeviceGetTotalEnergyConsumption(handle: int) -> object:
