@@ -182,7 +182,7 @@ def _infer_general_ops(names: pl.Series) -> pl.Series:
     distinct = names.unique(maintain_order=True)
     words = distinct.cast(pl.String)
     ops = (None if has_model_position(name) else infer_op_and_category(name)[0] for name in words)
-    return as_categories(ops).gather(find_positions(names, distinct))
+    return as_categories(ops)[find_positions(names, distinct)]
 
 
 def _mask_negative_codes(codes: pl.Series) -> pl.Series:
