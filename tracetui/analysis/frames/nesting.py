@@ -45,13 +45,17 @@ def sum_by_path(rows: pl.DataFrame, place: Sequence[str] = (), *, is_thread: boo
         .group_by("code", *place)
         .agg(count=pl.len().cast(pl.Int64), own_ns=own_ns, span_ns=span_ns, has_kernel=kernel.any())
     )
-    sums = sums.with_columns(paths.gather(sums["code"]))
+    return _place_paths(sums.with_columns(paths.gather(sums["code"])).drop("code"), place)
+
+
+def _place_paths(sums: pl.DataFrame, place: Sequence[str]) -> pl.DataFrame:
+    """Return the sums with the scopes named by the columns of `place` before their paths."""
     placed = [c for c in place if sums[c].null_count() < sums.height]
     if not placed:
-        return sums.drop("code", *place)
+        return sums.drop(*place)
     parts = [*(pl.col(c).cast(pl.String) for c in placed), pl.col("path")]
     full_path = pl.concat_str(parts, separator=PATH_SEPARATOR, ignore_nulls=True)
-    return sums.with_columns(path=full_path).drop("code", *place)
+    return sums.with_columns(path=full_path).drop(*place)
 
 
 def _compute_depths(enclosing: Ints) -> Ints:
