@@ -2,7 +2,8 @@
 
 In turn the engine of a recording, an explorer that watches one, and one that only starts (in its first
 second, while it hands over to the engine) get SIGKILL at a random moment. After each, every step that the
-engine had done 100 ms before its death is in the file, no line is torn, and no process is left. The engine says in a file of its own when each step was done.
+engine had done 100 ms before its death is in the file, no line is torn, and no process is left. The engine
+says in a file of its own when each step was done.
 """
 
 import argparse
