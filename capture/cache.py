@@ -26,12 +26,13 @@ from capture.run import DTYPES, Run
 from capture.source import Source
 
 MAX_CACHE_BYTES: Final = 2 << 30  # total size of all entries
-MIN_INPUT_BYTES: Final = 5 << 20  # smaller inputs parse as fast as they would load
+MIN_INPUT_BYTES: Final = 5 << 20  # smaller inputs parse as fast as their runs would load
 OFF_VARIABLE: Final = "TRACETUI_NO_CACHE"
 
 _SUFFIX: Final = ".parsed"
 _SAMPLE_COUNT: Final = 64
 _SAMPLE_BYTES: Final = 1 << 14
+_ENTRIES_PER_PRUNE: Final = 64  # of answers, which are small and many: listing thousands takes 20 ms
 _ENTRY_ERRORS: Final = (
     OSError, ValueError, KeyError, CaptureError, msgspec.MsgspecError, PolarsError, PanicException,
 )  # fmt: skip
@@ -69,7 +70,8 @@ def build_entry_path(source: Source, question: str = "") -> Path | None:
 
     With `question`, the entry is for something computed from the input, not for the runs in it.
     """
-    if os.environ.get(OFF_VARIABLE) or source.size < MIN_INPUT_BYTES or source.is_spooled:
+    is_small = not question and source.size < MIN_INPUT_BYTES
+    if os.environ.get(OFF_VARIABLE) or is_small or source.is_spooled:
         return None
     folder = find_cache_folder()
     try:
@@ -78,10 +80,10 @@ def build_entry_path(source: Source, question: str = "") -> Path | None:
         return None
 
 
-def build_entry_path_from_identity(identity: str, question: str, size: int) -> Path | None:
-    """Return the entry path for a remote input by its identity, or None if it is not cached."""
+def build_entry_path_from_identity(identity: str, question: str) -> Path | None:
+    """Return the entry path for a question to a remote input by its identity; None if it is not cached."""
     folder = find_cache_folder()
-    if os.environ.get(OFF_VARIABLE) or size < MIN_INPUT_BYTES or not identity or folder is None:
+    if os.environ.get(OFF_VARIABLE) or not identity or folder is None:
         return None
     key = _compute_code_version() + f"{identity} {question}".encode()
     digest = hashlib.blake2b(key, digest_size=20)
@@ -95,8 +97,11 @@ def _compute_key(source: Source, question: str) -> str:
     with source.path.open("rb") as file:
         status = os.fstat(file.fileno())
         digest.update(repr((_identify_state(status), captures)).encode())
+        if status.st_size <= _SAMPLE_COUNT * _SAMPLE_BYTES:
+            digest.update(file.read(_SAMPLE_COUNT * _SAMPLE_BYTES))
+            return digest.hexdigest()
         for i in range(_SAMPLE_COUNT):
-            file.seek(max(0, status.st_size - _SAMPLE_BYTES) * i // (_SAMPLE_COUNT - 1))
+            file.seek((status.st_size - _SAMPLE_BYTES) * i // (_SAMPLE_COUNT - 1))
             digest.update(file.read(_SAMPLE_BYTES))
     return digest.hexdigest()
 
@@ -175,13 +180,14 @@ def _read_frame(blob: Blob, file: io.BufferedReader) -> pl.DataFrame:
 
 
 def store(path: Path, runs: Sequence[Run], source: Source | None = None) -> None:
-    """Save runs unless the input has changed meanwhile; failures are ignored."""
+    """Save runs, or without `source` an answer, unless the input has changed meanwhile; ignore failures."""
     with suppress(*_ENTRY_ERRORS, TypeError):
         if source is not None and build_entry_path(source) != path:
             return
-        with write_atomically(path, overwrite=True) as file:
+        with write_atomically(path, overwrite=True, sync=False) as file:
             file.writelines(_encode_entry(runs))
-        prune(path.parent.glob(f"*{_SUFFIX}*"), MAX_CACHE_BYTES)
+        if source is not None or int(path.stem[:4], 16) % _ENTRIES_PER_PRUNE == 0:
+            prune(path.parent.glob(f"*{_SUFFIX}*"), MAX_CACHE_BYTES)
 
 
 def _encode_entry(runs: Sequence[Run]) -> Iterator[bytes]:

@@ -17,16 +17,19 @@ def find_rows(keys: pl.Series, queries: pl.Series, *, keep: Literal["first", "la
     least, greatest = keys.min(), keys.max()
     if not isinstance(least, int) or not isinstance(greatest, int):
         return _build_nulls(queries.len())
-    rows = pl.DataFrame({"key": keys}).with_row_index("row").drop_nulls("key")
     if _is_sparse(keys, least, greatest):
-        rows = rows.unique("key", keep=keep)
+        rows = pl.DataFrame({"key": keys}).with_row_index("row").drop_nulls("key").unique("key", keep=keep)
         joined = pl.DataFrame({"key": queries}).join(rows, on="key", how="left", maintain_order="left")
         return joined["row"]
-    rows = rows if keep == "last" else rows.reverse()
+    offsets, rows_of_keys = _number_values(keys - least)
+    if keep == "first":
+        offsets, rows_of_keys = offsets.reverse(), rows_of_keys.reverse()
     table = _build_nulls(greatest - least + 1)
-    table.scatter(rows["key"] - least, rows["row"])
-    in_range = queries.is_between(least, greatest)
-    return table.gather(pl.select(pl.when(in_range).then(queries - least))[:, 0])
+    table.scatter(offsets, rows_of_keys)
+    first, last = queries.min(), queries.max()
+    if isinstance(first, int) and isinstance(last, int) and (first < least or last > greatest):
+        queries = pl.select(pl.when(queries.is_between(least, greatest)).then(queries))[:, 0]
+    return table[(queries - least).cast(pl.UInt32)]
 
 
 def encode_dense(keys: pl.Series) -> tuple[pl.Series, pl.Series]:
@@ -37,11 +40,19 @@ def encode_dense(keys: pl.Series) -> tuple[pl.Series, pl.Series]:
     if _is_sparse(keys, least, greatest):
         rows = pl.DataFrame({"key": keys}).with_row_index("row").drop_nulls("key").unique("key", keep="last")
         return find_rows(rows["key"], keys, keep="last"), rows["row"]
-    row = pl.int_range(keys.len(), dtype=pl.UInt32, eager=True)
     table = _build_nulls(greatest - least + 1)
-    offsets = pl.DataFrame({"offset": keys - least, "row": row}).drop_nulls("offset")
-    table.scatter(offsets["offset"], offsets["row"])
-    return (table.is_not_null().cum_sum() - 1).gather(keys - least), table.drop_nulls()
+    table.scatter(*_number_values(keys - least))
+    is_key = table.is_not_null()
+    return (is_key.cum_sum() - 1)[(keys - least).cast(pl.UInt32)], table.filter(is_key)
+
+
+def _number_values(values: pl.Series) -> tuple[pl.Series, pl.Series]:
+    """Return the values that are not null, and the row of each."""
+    rows = pl.int_range(values.len(), dtype=pl.UInt32, eager=True)
+    if not values.null_count():
+        return values, rows
+    is_value = values.is_not_null()
+    return values.filter(is_value), rows.filter(is_value)
 
 
 def _build_nulls(length: int) -> pl.Series:
@@ -54,24 +65,22 @@ def _is_sparse(keys: pl.Series, least: int, greatest: int) -> bool:
 
 def find_distinct(column: pl.Series) -> pl.Series:
     """Find the distinct values of a categorical column, without null."""
-    values = column.drop_nulls() if column.null_count() else column
-    codes = values.to_physical()
+    codes = column.to_physical()
     greatest = codes.max()
     if not isinstance(greatest, int):
-        return values
+        return column.clear()
     table = _build_nulls(greatest + 1)
-    table.scatter(codes, pl.int_range(values.len(), dtype=pl.UInt32, eager=True))
-    return values.gather(table.drop_nulls())
+    table.scatter(*_number_values(codes))
+    return column[table.filter(table.is_not_null())]
 
 
 def find_positions(column: pl.Series, distinct: pl.Series) -> pl.Series:
     """Find the position of each value of a categorical column in `distinct`; null if it is missing there."""
     distinct_codes, codes = distinct.to_physical(), column.to_physical()
     greatest = max((top for top in (distinct_codes.max(), codes.max()) if isinstance(top, int)), default=-1)
-    all_codes = pl.select(code=pl.int_range(greatest + 1, dtype=pl.UInt32))
-    positions = distinct_codes.to_frame("code").with_row_index("position")
-    table = all_codes.join(positions, on="code", how="left", maintain_order="left")["position"]
-    return table.gather(codes)
+    table = _build_nulls(greatest + 1)
+    table.scatter(*_number_values(distinct_codes))
+    return table[codes]
 
 
 def evaluate_per_distinct(rows: pl.DataFrame, columns: Sequence[str], expression: pl.Expr) -> pl.Series:
@@ -89,7 +98,7 @@ def evaluate_per_distinct(rows: pl.DataFrame, columns: Sequence[str], expression
     for column in varying_columns[1:]:
         more_codes, more_samples = encode_dense(column.cast(pl.Categorical()).to_physical())
         codes, sample_rows = encode_dense(codes.cast(pl.Int64) * more_samples.len() + more_codes)
-    return rows[sample_rows].select(expression).to_series().gather(codes)
+    return rows[sample_rows].select(expression).to_series()[codes]
 
 
 def build_constant_columns(**values: str) -> list[pl.Expr]:

@@ -6,7 +6,13 @@ from typing import Final
 import polars as pl
 
 from capture.classify.columns_from_names import as_categories
-from capture.classify.layer_inference import InferenceEvidence, InferredLayers, KernelSequence, infer_layers
+from capture.classify.layer_inference import (
+    MAX_STREAMS,
+    InferenceEvidence,
+    InferredLayers,
+    KernelSequence,
+    infer_layers,
+)
 from capture.classify.layer_roles import map_role_to_op
 from capture.classify.name_rules import has_model_position, infer_op_and_category
 from capture.dense_lookup import find_positions, find_rows
@@ -84,7 +90,7 @@ def infer_from_repetition(events: pl.DataFrame) -> tuple[pl.DataFrame, Inference
     evidence = inferred.evidence
     if evidence.layers < _MIN_LAYERS or min(evidence.launch_share, evidence.confidence) < MIN_SHARE:
         share = f"layers that repeat hold only {evidence.launch_share:.0%} of the launches"
-        return events, None, evidence.reason or share
+        return events, None, (evidence.reason or share) + _describe_cut(evidence)
     if _compute_agreement(kernels, inferred) < MIN_AGREEMENT_SHARE:
         return events, None, "what repeats contradicts the layers that the source reports"
     return _fill_columns(events, kernels, inferred), evidence, None
@@ -94,7 +100,14 @@ def _describe_inference(evidence: InferenceEvidence, what: str, work: str, calls
     """Describe for the user what was inferred, and from what."""
     block = f"{evidence.period} {work} × {evidence.layers}"
     share = f"{100 * evidence.launch_share:.0f} % of the {calls}"
-    return f"{what} are inferred from the repeating block ({block}, {share})"
+    return f"{what} are inferred from the repeating block ({block}, {share}){_describe_cut(evidence)}"
+
+
+def _describe_cut(evidence: InferenceEvidence) -> str:
+    """Describe that not all streams were looked at; empty if they were."""
+    if evidence.streams <= MAX_STREAMS:
+        return ""
+    return f", looked for on the {MAX_STREAMS} busiest of {evidence.streams:,} streams"
 
 
 def _compute_agreement(kernels: pl.DataFrame, inferred: InferredLayers) -> float:
@@ -182,7 +195,7 @@ def _infer_general_ops(names: pl.Series) -> pl.Series:
     distinct = names.unique(maintain_order=True)
     words = distinct.cast(pl.String)
     ops = (None if has_model_position(name) else infer_op_and_category(name)[0] for name in words)
-    return as_categories(ops).gather(find_positions(names, distinct))
+    return as_categories(ops)[find_positions(names, distinct)]
 
 
 def _mask_negative_codes(codes: pl.Series) -> pl.Series:

@@ -166,13 +166,16 @@ def _clean_table(table: pl.DataFrame) -> pl.DataFrame:
 
 def _clean_texts(texts: pl.Series) -> pl.Series:
     """Return the texts cleaned; each distinct text is processed once."""
-    few = min(FEW_ROWS, texts.len())
-    repeats_little = texts.head(few).n_unique() * _MIN_REPEATS > few  # finding the distinct would not pay
-    candidates = texts if repeats_little else texts.unique()
-    unclean = candidates.filter(
-        candidates.str.contains(_NOT_PRINTABLE_ASCII) | (candidates.str.len_bytes() > MAX_NAME_CHARS)
-    )
-    swaps = {word: new for word in unclean.unique().drop_nulls() if (new := clean(word)) != word}
+    if texts.len() <= FEW_ROWS:
+        words = set(texts.to_list()) - {None}
+    else:
+        few = texts.head(FEW_ROWS).n_unique()
+        candidates = texts if few * _MIN_REPEATS > FEW_ROWS else texts.unique()  # few repeats do not pay
+        unclean = candidates.filter(
+            candidates.str.contains(_NOT_PRINTABLE_ASCII) | (candidates.str.len_bytes() > MAX_NAME_CHARS)
+        )
+        words = set(unclean.unique().drop_nulls())
+    swaps = {word: new for word in words if (new := clean(word)) != word}
     return texts.replace(swaps) if swaps else texts
 
 

@@ -1,8 +1,9 @@
 """Kill engine and explorer again and again, and see what is left: `python -m tests.kills --kills 300`.
 
-In turn the engine of a recording and an explorer that watches one get SIGKILL at a random moment. After each,
-every step that the engine had done 100 ms before its death is in the file, no line is torn, and no process is
-left. The engine says in a file of its own when each step was done.
+In turn the engine of a recording, an explorer that watches one, and one that only starts (in its first
+second, while it hands over to the engine) get SIGKILL at a random moment. After each, every step that the
+engine had done 100 ms before its death is in the file, no line is torn, and no process is left. The engine
+says in a file of its own when each step was done.
 """
 
 import argparse
@@ -15,6 +16,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -60,12 +62,15 @@ class Left:
 def storm(kills: int, seed: int, folder: Path) -> dict[str, list[Left]]:
     """Return what each kill of the engine and of the explorer left."""
     draw = random.Random(seed)
-    found: dict[str, list[Left]] = {"engine": [], "explorer": []}
+    found: dict[str, list[Left]] = {"engine": [], "explorer": [], "start": []}
     for number in range(kills):
         for victim, lefts in found.items():
             place = folder / f"{victim}{number}"
             place.mkdir()
-            lefts.append(_killed(victim, place, draw.uniform(0.15, 0.6)))
+            if victim == "start":
+                lefts.append(_killed_at_start(place, draw.uniform(0, 1)))
+            else:
+                lefts.append(_killed(victim, place, draw.uniform(0, 0.6)))
             shutil.rmtree(place)
         if number % 10 == 9:
             print(f"{table(found)}\n", flush=True)
@@ -83,6 +88,34 @@ def _killed(victim: str, place: Path, after: float) -> Left:
         os.kill(engine if victim == "engine" else session, signal.SIGKILL)
         _until(lambda: not _alive({engine, session}), explorer, fatal=False)
         return _left(recording, done, {engine, session})
+
+
+def _killed_at_start(place: Path, after: float) -> Left:
+    """Kill an explorer so long after its start, whatever it does, and see what is left."""
+    recording, done = place / "prof.jsonl", place / "done"
+    program = ("--", sys.executable, "-c", ENGINE, str(done))
+    with Terminal("live", "-o", str(recording), *program, size=(100, 24)) as explorer:
+        deadline = time.monotonic() + after
+        while time.monotonic() < deadline:
+            explorer.read(0.01)
+        os.kill(explorer.child.pid, signal.SIGKILL)
+        ours = {explorer.child.pid, *_list_naming(done)}
+        _until(lambda: not {*_alive(ours), *_list_naming(done)}, explorer, fatal=False)
+        ours |= {*_list_naming(done)}
+        if done.exists() and done.stat().st_size:
+            return _left(recording, done, ours)
+        return Left(0, 0, 0, len(_alive(ours)))
+
+
+def _list_naming(file: Path) -> list[int]:
+    """Return the processes that name a file in their command."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit() and entry.name != str(os.getpid()):
+            with suppress(OSError):
+                if os.fsencode(file) in (entry / "cmdline").read_bytes():
+                    found.append(int(entry.name))
+    return found
 
 
 def _left(recording: Path, done: Path, ours: set[int]) -> Left:

@@ -65,13 +65,13 @@ def _fill_ops_from_scopes(events: pl.DataFrame) -> pl.DataFrame:
     path_index, name_index = find_positions(events["path"], paths), find_positions(events["name"], names)
     products_only = pl.Series([role and role.is_products_only for role in by_path], dtype=pl.Boolean)
     are_products = [infer_op_and_category(word)[1] in PRODUCT_CATEGORIES for word in words]
-    is_product = pl.Series(are_products, dtype=pl.Boolean).gather(name_index)
+    is_product = pl.Series(are_products, dtype=pl.Boolean)[name_index]
     if "category" in events.columns:
         is_product |= events["category"].is_in(list(PRODUCT_CATEGORIES)).fill_null(value=False)
-    is_open = pl.Series([not has_model_position(word) for word in words], dtype=pl.Boolean).gather(name_index)
-    is_filled = kernel & is_open & (~products_only.gather(path_index) | is_product)
+    is_open = pl.Series([not has_model_position(word) for word in words], dtype=pl.Boolean)[name_index]
+    is_filled = kernel & is_open & (~products_only[path_index] | is_product)
     ops = as_categories(role and role.op for role in by_path)
-    op = pl.select(pl.when(is_filled).then(ops.gather(path_index)).alias("op"))["op"]
+    op = pl.select(pl.when(is_filled).then(ops[path_index]).alias("op"))["op"]
     if "op" in events.columns:
         op = pl.select(pl.coalesce(events["op"], op).alias("op"))["op"]
     return events.with_columns(op) if op.null_count() < op.len() else events
@@ -94,7 +94,7 @@ def _fill_columns(events: pl.DataFrame, guesses: pl.DataFrame) -> pl.DataFrame:
         return events
     timed = events["kind"].is_in(list(_TIMED_KINDS))
     index = find_positions(events[key], guesses[key])
-    guessed = {c: pl.when(timed).then(guesses[c].gather(index)) for c in columns}
+    guessed = {c: pl.when(timed).then(guesses[c][index]) for c in columns}
     return events.with_columns(
         (pl.coalesce(c, guess) if c in events.columns else guess).alias(c) for c, guess in guessed.items()
     )

@@ -72,21 +72,21 @@ class RuleIndex:
     def __init__(self, rules: Iterable[tuple[int, Iterable[str]]]) -> None:
         """Index rules, each supplied as its number and its patterns, any of which decides."""
         self._always = 0  # rules without a required trigram
-        rules_by_trigram: dict[str, int] = defaultdict(int)
+        rules_by_trigram: dict[tuple[str, ...], int] = defaultdict(int)
         for number, patterns in rules:
             required = find_required_trigrams("|".join(patterns))
             if required is None:
                 self._always |= 1 << number
             for trigram in required or ():
-                rules_by_trigram[trigram] |= 1 << number
+                rules_by_trigram[tuple(trigram)] |= 1 << number
         self._rules_by_trigram: Final = dict(rules_by_trigram)
         self._trigrams: Final = frozenset(rules_by_trigram)
 
     def find_candidates(self, lower_text: str) -> int:
         """Find the rules that can match a text in lower case, as bits."""
         candidates = self._always
-        trigrams = {lower_text[i : i + _TRIGRAM] for i in range(len(lower_text) - _TRIGRAM + 1)}
-        for trigram in self._trigrams & trigrams:
+        letters = (lower_text[i:] for i in range(_TRIGRAM))
+        for trigram in self._trigrams.intersection(zip(*letters, strict=False)):
             candidates |= self._rules_by_trigram[trigram]
         return candidates
 

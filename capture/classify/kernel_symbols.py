@@ -13,12 +13,14 @@ Layer inference reads a pass as a string such as `NMRKCMaNMBMa`, a transformer l
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 from itertools import repeat
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
+
+from capture.classify.kernel_rules import RuleIndex, iter_set_bits
 
 _MAX_NAME_CHARS: Final = 1 << 11  # longer names are cut
 
@@ -130,7 +132,14 @@ def find_symbol(name: str, category: str | None = None) -> str:
 
 
 def _find_first_match(rules: Rules, text: str) -> str | None:
-    return next((symbol for symbol, pattern in rules if pattern.search(text)), None)
+    candidates = (rules[number] for number in iter_set_bits(_index_rules(rules).find_candidates(text)))
+    return next((symbol for symbol, pattern in candidates if pattern.search(text)), None)
+
+
+@cache
+def _index_rules(rules: Rules) -> RuleIndex:
+    """Index rules by what a text needs to match: trying all of 60,000 long names took 24 of 36 s."""
+    return RuleIndex((number, [pattern.pattern]) for number, (_, pattern) in enumerate(rules))
 
 
 def find_symbols(names: Sequence[str], categories: Sequence[str | None] | None = None) -> list[str]:

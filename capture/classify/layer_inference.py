@@ -21,7 +21,7 @@ Ints = npt.NDArray[np.int64]
 Codes = npt.NDArray[np.integer]
 
 _MIN_MIXER_SHARE: Final = 0.25  # of the busiest stream's mixers, for a stream that runs layers
-_MAX_STREAMS: Final = 256  # the busiest; one takes 0.2 ms, and 60,000 lanes of one kernel 10 s
+MAX_STREAMS: Final = 256  # the busiest; one takes 0.2 ms, and 60,000 lanes of one kernel 10 s
 _MIXER_CODES: Final = [ord(symbol) for symbol in MIXERS]
 _MIN_SIDE_FREQUENCY: Final = 0.2  # occurrences per layer of a name on a side stream, to belong to layers
 _SIDE_STREAM_ROLES: Final = {
@@ -44,6 +44,7 @@ class InferenceEvidence:
     unmatched: int = 0  # kernels within the layers that belong to none
     confidence: float = 0.0  # 0 to 1
     reason: str | None = None  # why nothing was inferred, for all kernels or for those of refused passes
+    streams: int = 1  # that may run layers; they are looked for on the first MAX_STREAMS
 
 
 @dataclass(frozen=True)
@@ -84,7 +85,8 @@ def infer_layers(kernels: KernelSequence) -> InferredLayers:
     symbols = codes[kernels.name] if len(kernels.name) else np.empty(0, dtype=np.uint8)
     symbols = mark_front_ends(symbols)
     writer = _ColumnWriter(len(kernels.name))
-    streams = _find_layer_streams(kernels, symbols)
+    busy_streams = _find_layer_streams(kernels, symbols)
+    streams = busy_streams[:MAX_STREAMS]
     for stream in streams:
         _infer_stream(kernels, symbols, stream, writer)
     is_side = np.ones(len(symbols), dtype=bool)
@@ -92,7 +94,8 @@ def infer_layers(kernels: KernelSequence) -> InferredLayers:
         is_side[stream] = False
     if is_side.any() and streams:
         _attach_side_streams(kernels, symbols, streams[0], np.flatnonzero(is_side), writer)
-    return writer.build_result(kernels.duration)
+    inferred = writer.build_result(kernels.duration)
+    return replace(inferred, evidence=replace(inferred.evidence, streams=len(busy_streams)))
 
 
 def _find_layer_streams(kernels: KernelSequence, symbols: npt.NDArray[np.uint8]) -> list[Ints]:
@@ -107,7 +110,7 @@ def _find_layer_streams(kernels: KernelSequence, symbols: npt.NDArray[np.uint8])
     order = np.argsort(-counts, kind="stable")
     rows_by_code = np.split(np.argsort(codes, kind="stable"), np.cumsum(np.bincount(codes))[:-1])
     chosen = order[counts[order] > _MIN_MIXER_SHARE * counts.max()]
-    return [rows_by_code[code] for code in chosen[:_MAX_STREAMS].tolist()]
+    return [rows_by_code[code] for code in chosen.tolist()]
 
 
 def _infer_stream(

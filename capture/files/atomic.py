@@ -17,8 +17,8 @@ _CREATE_FLAGS: Final = (
 
 
 @contextmanager
-def write_atomically(path: Path, *, overwrite: bool = False) -> Iterator[IO[bytes]]:
-    """Open a private file that gets its name once it is complete and on the disk.
+def write_atomically(path: Path, *, overwrite: bool = False, sync: bool = True) -> Iterator[IO[bytes]]:
+    """Open a private file that gets its name once it is complete and, unless `sync` is off, on the disk.
 
     Raises UsageError if the name exists and `overwrite` is not set, CaptureError if writing fails.
     """
@@ -30,8 +30,11 @@ def write_atomically(path: Path, *, overwrite: bool = False) -> Iterator[IO[byte
         with os.fdopen(os.open(draft, _CREATE_FLAGS, 0o600), "wb") as file:
             yield file
             file.flush()
-            os.fsync(file.fileno())
+            if sync:
+                os.fsync(file.fileno())
         _move_into_place(draft, path, overwrite)
+        if sync:
+            _sync_folder(path.parent)
     except FileExistsError:
         raise UsageError("already exists", where=label, todo="overwrite it with --force") from None
     except OSError as e:
@@ -47,8 +50,11 @@ def _move_into_place(draft: Path, path: Path, overwrite: bool) -> None:
         draft.replace(path)
     else:
         os.link(draft, path)
+
+
+def _sync_folder(path: Path) -> None:
     with suppress(OSError):
-        folder = os.open(path.parent, os.O_RDONLY)
+        folder = os.open(path, os.O_RDONLY)
         try:
             os.fsync(folder)
         finally:

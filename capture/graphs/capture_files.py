@@ -6,7 +6,9 @@ others have `capture` in their names.
 
 import os
 import re
+import time
 from collections.abc import Sequence
+from functools import lru_cache
 from itertools import islice
 from pathlib import Path
 from typing import Final
@@ -20,6 +22,7 @@ MAX_CAPTURES: Final = 256  # per trace
 MAX_ADJACENT_BYTES: Final = 24 << 20  # on disk; larger captures are read only if the user names them
 
 _MAX_FOLDER_ENTRIES: Final = 10_000
+_SETTLED_NS: Final = 2_000_000_000  # since a change, after which a further one gets another time stamp
 _CAPTURE: Final = re.compile(r"capture", re.IGNORECASE)
 _TRACE: Final = re.compile(r"\.json(?:\.gz)?$", re.IGNORECASE)
 _BATCH: Final = re.compile(r"(?:^|[_.-])(?:bs|capture)[_-]?(\d{1,6})(?=[_.-])", re.IGNORECASE)
@@ -40,7 +43,7 @@ def resolve_captures(path: str) -> tuple[Path, ...]:
     if not file.is_dir():
         todo = f"name a capture, a folder of captures, or {NO_CAPTURE}"
         raise UnreadableError("no such capture", where=clean(path, 4096), todo=todo)
-    files = tuple(_list_captures(file)) or tuple(_sort_by_batch(_list_traces(file)))
+    files = tuple(_list_captures(file)) or tuple(_sort_by_batch(_list_traces(file, _TRACE)))
     if not files:
         raise UnreadableError("is a folder without traces", where=clean(path, 4096))
     return files
@@ -67,18 +70,27 @@ def parse_batch(path: Path) -> int | None:
 
 def _list_captures(folder: Path) -> list[Path]:
     """List the captures in a folder, and in the subfolders to which engines write them."""
-    captures = [path for path in _list_traces(folder) if _CAPTURE.search(path.name)]
-    in_subfolders = (path for name in CAPTURE_FOLDERS for path in _list_traces(folder / name))
+    captures = _list_traces(folder, _CAPTURE)
+    in_subfolders = (path for name in CAPTURE_FOLDERS for path in _list_traces(folder / name, _TRACE))
     return _sort_by_batch([*captures, *in_subfolders])
 
 
-def _list_traces(folder: Path) -> list[Path]:
+def _list_traces(folder: Path, pattern: re.Pattern[str]) -> list[Path]:
+    """List the traces in a folder with a pattern in their names; a folder of many ranks is read once."""
     try:
-        with os.scandir(folder) as entries:
-            traces = (entry for entry in islice(entries, _MAX_FOLDER_ENTRIES) if _TRACE.search(entry.name))
-            return [Path(entry.path) for entry in traces if entry.is_file()]
+        modified_ns = folder.stat().st_mtime_ns
+        is_settled = time.time_ns() - modified_ns > _SETTLED_NS
+        scan = _scan_folder if is_settled else _scan_folder.__wrapped__
+        return [*scan(folder, pattern, modified_ns)]
     except OSError:
         return []
+
+
+@lru_cache(maxsize=64)
+def _scan_folder(folder: Path, pattern: re.Pattern[str], _modified_ns: int) -> tuple[Path, ...]:
+    with os.scandir(folder) as entries:
+        fitting = (entry for entry in islice(entries, _MAX_FOLDER_ENTRIES) if pattern.search(entry.name))
+        return tuple(Path(entry.path) for entry in fitting if _TRACE.search(entry.name) and entry.is_file())
 
 
 def _sort_by_batch(files: Sequence[Path]) -> list[Path]:

@@ -15,9 +15,10 @@ import msgspec
 import polars as pl
 
 from capture.errors import UnreadableError
+from capture.import_log import Log
 from capture.loaders._json_document import parse_document, read_dict, read_list, to_finite_float, to_integer
 from capture.loaders._typed_rows import build_frame
-from capture.native.schema import PATH_SEPARATOR
+from capture.native.schema import MAX_PATH_DEPTH, PATH_SEPARATOR
 from capture.run import MAX_DURATION_NS, Run, build_run, list_column_types
 from capture.source import Head, Source
 
@@ -56,7 +57,7 @@ def load(source: Source) -> list[Run]:
     devices: list[dict[str, Any]] = []
     for part in parts:
         if "children" in part or "metrics" in part:
-            rows += _iter_rows(part)
+            rows += _iter_rows(part, source.log)
         else:
             devices += _iter_devices(part)
     source.log.read = len(rows)
@@ -79,8 +80,9 @@ def _decode_msgpack(source: Source) -> Any:
         raise UnreadableError(what, where=source.label, why=str(e)[:200], todo=todo) from None
 
 
-def _iter_rows(tree: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Yield each node with time of its own, with the scopes above it; depth costs no stack."""
+def _iter_rows(tree: dict[str, Any], log: Log) -> Iterator[dict[str, Any]]:
+    """Yield each node with time of its own, with the scopes above it, at most MAX_PATH_DEPTH."""
+    deep_count = 0
     stack: list[tuple[Any, tuple[str, ...]]] = [(tree, ())]
     while stack:
         node, parents = stack.pop()
@@ -90,8 +92,15 @@ def _iter_rows(tree: dict[str, Any]) -> Iterator[dict[str, Any]]:
             continue
         if metrics.get(_TIME_METRIC, 0) not in (0, None):
             yield _build_row(name, parents, metrics)
+        children = read_list(node, "children")
         path = parents if name == _ROOT and not parents else (*parents, name)
-        stack += [(child, path) for child in reversed(read_list(node, "children"))]
+        if len(path) > MAX_PATH_DEPTH:
+            path = parents
+            deep_count += bool(children)
+        stack += [(child, path) for child in reversed(children)]
+    if deep_count:
+        message = f"scopes nested deeper than {MAX_PATH_DEPTH}, left out of paths"
+        log.note("deep_scopes", message, count=deep_count)
 
 
 def _build_row(name: str, parents: tuple[str, ...], metrics: dict[str, Any]) -> dict[str, Any]:

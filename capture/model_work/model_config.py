@@ -3,6 +3,7 @@
 import os
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -147,13 +148,26 @@ def find_config(trace: Path, model: Any) -> Path | None:
     return _find_in_hub_cache(model) if isinstance(model, str) else None
 
 
+def find_config_state(trace: Path) -> tuple[int, ...]:
+    """Find numbers that change when another config would be found: of the adjacent one, and of the cache."""
+    state = []
+    for path in (trace.parent / CONFIG_NAME, _find_hub_folder()):
+        with suppress(OSError):
+            status = path.stat()
+            state += [status.st_ino, status.st_mtime_ns]
+    return tuple(state)
+
+
+def _find_hub_folder() -> Path:
+    home = Path(os.environ.get("HF_HOME") or Path("~/.cache/huggingface").expanduser())
+    return Path(os.environ.get("HF_HUB_CACHE") or home / "hub")
+
+
 def _find_in_hub_cache(model: str) -> Path | None:
     """Find the newest config.json of a model named `organisation/name`."""
     if not re.fullmatch(r"[\w.-]+/[\w.-]+", model):
         return None
-    home = Path(os.environ.get("HF_HOME") or Path("~/.cache/huggingface").expanduser())
-    hub = Path(os.environ.get("HF_HUB_CACHE") or home / "hub")
-    folder = hub / f"models--{model.replace('/', '--')}" / "snapshots"
+    folder = _find_hub_folder() / f"models--{model.replace('/', '--')}" / "snapshots"
     files = [path for path in folder.glob(f"*/{CONFIG_NAME}") if path.is_file()]
     return max(files, key=lambda path: path.stat().st_mtime, default=None)
 

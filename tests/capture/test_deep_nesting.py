@@ -98,3 +98,21 @@ def test_sixty_thousand_tracks_cost_what_the_file_costs(tmp_path: Path) -> None:
     assert timeline is not None
     assert timeline.lanes["count"].to_list() == [1] * 60_000
     assert time.process_time() - began < 60 * reading
+
+
+def test_many_kernels_in_deep_scopes_of_proton_take_less_than_300_mb(tmp_path: Path) -> None:
+    metrics = {"count": 1, "device_id": "0", "device_type": "CUDA", "time (ns)": 100}
+    kernels = [{"frame": {"name": f"k{i}"}, "metrics": metrics, "children": []} for i in range(62)]
+    tree: dict[str, Any] = {"frame": {"name": "innermost"}, "metrics": {}, "children": kernels}
+    for depth in reversed(range(400)):
+        tree = {
+            "frame": {"name": f"scope {depth} of the model"}, "metrics": {}, "children": [*kernels, tree],
+        }  # fmt: skip
+    path = tmp_path / "t.hatchet"
+    path.write_text(json.dumps([tree]))
+    assert peak_kib(path) < 300 * 1024
+    (run,) = load(path, cache=False)
+    depths = run.events["path"].cast(str).str.count_matches(PATH_SEPARATOR, literal=True) + 1
+    assert (depths.max(), run.events.height) == (MAX_PATH_DEPTH, 401 * 62)
+    (notice,) = (n for n in run.log.notices if n.id == "deep_scopes")
+    assert notice.count == 401 - MAX_PATH_DEPTH

@@ -18,6 +18,7 @@ from capture.files.addresses import is_url, mask_credentials
 from capture.files.remote_files import stat_remote
 from capture.load_runs import expand_inputs, load
 from capture.merge_ranks import find_rank, map_tracks_to_ranks, move_to_rank_tracks
+from capture.model_work.model_config import find_config_state
 from capture.run import Run
 from capture.source import Source
 from tracetui import filter_syntax
@@ -100,11 +101,12 @@ def _find_cache_entry(job: FileJob) -> tuple[Path | None, int, Source | None]:
     """Find the cache entry of a contribution and the size of the file; also the file if it is local."""
     [file] = job.files
     look = replace(job.look, sort=None, descending=True, then=(), limit=None, columns=())  # no effect on it
-    question = repr((compute_version(), job.view, look, job.capture, job.rank))
+    config = find_config_state(Path(file)) if not is_url(file) else ()
+    question = repr((compute_version(), job.view, look, job.capture, job.rank, config))
     if is_url(file):
         remote = stat_remote(file)
         size = remote.size or 0
-        entry = run_cache.build_entry_path_from_identity(remote.identity, question, size)
+        entry = run_cache.build_entry_path_from_identity(remote.identity, question)
         return (entry if job.cache else None), size, None
     source = Source.from_path(file)
     return (run_cache.build_entry_path(source, question) if job.cache else None), source.size, source

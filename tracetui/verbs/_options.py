@@ -29,6 +29,7 @@ FIRST_VIEW: Final = "summary"  # of a screen
 # of reports; repeated here, since importing them takes time
 FORMATS: Final = ("table", "json", "csv", "md", "html")
 
+MAX_TABLE_ROWS: Final = 1000  # without --limit: aligning 60,000 takes 10 s, and nobody reads them
 READING_OPTIONS: Final = ("--no-cache", "--no-limits", "--strict")
 CLIENT_LOG: Final[dict[str, Any]] = {
     "action": "append", "default": [], "metavar": "FILE",
@@ -146,7 +147,11 @@ SHARED_OPTIONS: Final[dict[str, dict[str, Any]]] = {
         "metavar": "FIRST:LAST|steady|all",
         "help": "only these steps: 10:20, 10:, 10; `steady` excludes the warm-up, `all` is every step",
     },
-    "--limit": {"type": int, "metavar": "N", "help": "show at most N rows; a note says how many there are"},
+    "--limit": {
+        "type": int,
+        "metavar": "N",
+        "help": "show at most N rows (a table: 1000); a note says how many there are",
+    },
     "--width": {"type": int, "help": "width in columns (default: terminal width)"},
     "--theme": {"choices": THEMES, "help": "colours of the screen"},
     "--ascii": {"action": "store_true", "help": "draw with ASCII characters only"},
@@ -345,10 +350,15 @@ def parse_size(text: str) -> int:
 
 
 def format_sorted(args: Namespace, content: "ReportContent") -> str:
-    """Format an answer in --format and --width, sorted by --sort."""
+    """Format an answer in --format and --width, sorted by --sort; a table of at most MAX_TABLE_ROWS."""
     from tracetui.report_formats import format_content, resolve_sort
 
     look, (width, cut) = content.look, choose_width(args)
+    is_table = (args.format or "table") == "table" and content.view.draw is None
+    if is_table and getattr(args, "limit", 0) is None and content.answer.rows.height > MAX_TABLE_ROWS:
+        look = replace(look, limit=MAX_TABLE_ROWS)
+        note = f"a table has at most {MAX_TABLE_ROWS:,} rows: --limit N or --format csv shows more"
+        content = replace(content, answer=replace(content.answer, notes=(*content.answer.notes, note)))
     if args.sort:
         look = resolve_sort(replace(look, sort=args.sort), content.answer.rows, args.reverse)
     return format_content(replace(content, look=look, width=width, cut=cut), args.format or "table")

@@ -112,8 +112,11 @@ class _FileScan:
         source = self.source
         borders = [self.begin, *([] if source.is_gzipped else self._iter_borders()), source.size]
         self.parts = [self._start_scanner(*part) for part in pairwise(borders)]
-        with ThreadPoolExecutor(len(self.parts)) as threads:
-            tails = list(threads.map(self._scan_part, self.parts, borders))
+        if len(self.parts) == 1:
+            tails = [self._scan_part(self.parts[0], self.begin)]
+        else:
+            with ThreadPoolExecutor(len(self.parts)) as threads:
+                tails = list(threads.map(self._scan_part, self.parts, borders))
         # a border is between events only if the part before it ended there
         ends = [part.status()[:2] for part in self.parts[:-1]]
         if ends != [("stopped", border) for border in borders[1:-1]]:
@@ -155,7 +158,7 @@ class _FileScan:
         """Feed a scanner from an offset on; return the text after the list of events, if it gets there."""
         if self.source.is_gzipped:
             return self._scan_while_unpacking(part)
-        view = memoryview(bytearray(PIECE_BYTES))
+        view = memoryview(bytearray(min(PIECE_BYTES, self.source.size + 1)))
         with self.source.path.open("rb", buffering=0) as file:
             file.seek(begin)
             while (n := file.readinto(view)) and part.feed(view[:n]):
@@ -203,14 +206,14 @@ def _concat_parts(parts: Sequence[Any], log: Log) -> CompleteEvents:
     for part in parts:
         texts = read_arrow_table(part.texts())["text"].cast(pl.Categorical())
         part_rows, part_labels, times = (read_arrow_table(t()) for t in (part.rows, part.labels, part.odd))
-        args = texts.gather(part_rows["args"]).alias("args")
+        args = texts[part_rows["args"]].alias("args")
         rows.append(part_rows.with_columns(args, pl.col("label") + label_count))
         odd_times.append(times.with_columns(pl.col("row") + row_count))
         labels.append(part_labels)
         row_count, label_count = row_count + part_rows.height, label_count + part_labels.height
     codes, distinct = _merge_labels(pl.concat(labels))
     frame = _replace_odd_times(pl.concat(rows).rename({"external": "external_id"}), pl.concat(odd_times), log)
-    return CompleteEvents(frame.with_columns(codes.gather(frame["label"]).alias("label")), distinct)
+    return CompleteEvents(frame.with_columns(codes[frame["label"]].alias("label")), distinct)
 
 
 def _merge_labels(raw: pl.DataFrame) -> tuple[pl.Series, pl.DataFrame]:

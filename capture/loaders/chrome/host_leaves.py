@@ -107,7 +107,7 @@ def find_host_work(complete: CompleteEvents) -> HostWork:
     if not is_op.any():
         return _build_work(complete, [], _measure_self_times(_select(rows, labels["is_span"])), "spans")
     parts = [classify_cpu_op(name) for name in names]
-    part = pl.Series("part", parts, dtype=pl.String).cast(pl.Categorical()).gather(rows["label"])
+    part = pl.Series("part", parts, dtype=pl.String).cast(pl.Categorical())[rows["label"]]
     is_collective = names.str.contains(HOST_COLLECTIVE_PATTERN) & labels["is_span"]
     working = select_working_ops(_select(rows.with_columns(part), is_op | is_collective))
     is_code = next(filter(pl.Series.any, map(names.str.starts_with, _COMPILED)), None)
@@ -119,7 +119,7 @@ def find_host_work(complete: CompleteEvents) -> HostWork:
 
 
 def _select(rows: pl.DataFrame, is_selected: pl.Series) -> pl.DataFrame:
-    return rows.filter(is_selected.gather(rows["label"]))
+    return rows.filter(is_selected[rows["label"]])
 
 
 def _measure_self_times(spans: pl.DataFrame) -> pl.DataFrame:
@@ -147,7 +147,7 @@ def _build_work(
     if measured is not None:
         measured = measured.sort("row")
         working = [*working, measured.filter(pl.col("self_ns").eq_missing(pl.col("dur")))["row"]]
-        is_on_host = (complete.labels["lens"] == "host").gather(rows["label"].gather(measured["row"]))
+        is_on_host = (complete.labels["lens"] == "host")[rows["label"][measured["row"]]]
         is_part = pl.col("self_ns").is_between(0, pl.col("dur"), closed="none")
         measured = measured.filter(is_on_host & is_part)  # lanes inside a kernel stay as they are
     is_work = pl.select(pl.int_range(rows.height).is_in(pl.concat(working).implode()))[:, 0]

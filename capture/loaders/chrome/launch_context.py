@@ -86,7 +86,7 @@ def with_launches(kernels: pl.DataFrame, host_calls: pl.DataFrame) -> pl.DataFra
     """
     row = find_rows(host_calls["correlation"], kernels["correlation"], keep="first")
     calls = host_calls.select(launch="t", launch_dur="dur", launcher="label", host_thread="thread")
-    kernels = kernels.with_columns(column.gather(row) for column in calls)
+    kernels = kernels.with_columns(column[row] for column in calls)
     host_t, host_thread = pl.coalesce("launch", "t"), pl.coalesce("host_thread", "thread")
     return kernels.with_columns(host_t=host_t, host_thread=host_thread)
 
@@ -101,7 +101,7 @@ def with_launch_config(kernels: pl.DataFrame) -> pl.DataFrame:
     table = pl.DataFrame(configs, schema=_SCHEMA, orient="row")
     index = find_positions(kernels["args"], texts)
     columns = [c for c in LAUNCH_CONFIG_COLUMNS if table[c].null_count() < table.height]
-    return without_args.with_columns(table[c].gather(index) for c in columns)
+    return without_args.with_columns(table[c][index] for c in columns)
 
 
 def _parse_launch(text: str) -> tuple[str | None, str | None, int | None, int | None, float | None]:
@@ -191,8 +191,8 @@ def with_paths(kernels: pl.DataFrame, scopes: pl.DataFrame, log: Log | None = No
         deep_count += deep_scopes
         codes = {path: code for code, path in enumerate(dict.fromkeys(paths))}
         code_series = pl.Series([codes[path] for path in paths], dtype=pl.UInt32)
-        codes_at = code_series.gather(find_last_before(pl.Series(changes), times))
-        return [column.gather(codes_at) for column in _build_path_columns(list(codes))]
+        codes_at = code_series[find_last_before(pl.Series(changes), times)]
+        return [column[codes_at] for column in _build_path_columns(list(codes))]
 
     with_columns = _add_by_thread(kernels, scopes, find_paths)
     if deep_count and log:
@@ -325,13 +325,13 @@ def with_operators(
     Also adds `operator_op` and `operator_category`, which the operator's name implies. The kernels of one
     call share its work by duration. `steps` has the annotations of steps, for attention over a cache.
     """
-    is_memset = labels["name"].str.starts_with("Memset").gather(kernels["label"])
+    is_memset = labels["name"].str.starts_with("Memset")[kernels["label"]]
     kernels = kernels.with_columns(external_id=pl.when(~is_memset).then("external_id"))
     calls = _select_calls(kernels, rows, labels)
     if calls.is_empty():
         return kernels
     row = find_rows(calls["external_id"], kernels["external_id"], keep="last")  # ids may be reused
-    linked = kernels.with_columns(calls[c].gather(row) for c in ("operator", "operands"))
+    linked = kernels.with_columns(calls[c][row] for c in ("operator", "operands"))
     if linked["operator"].null_count() == linked.height:
         return kernels
     return with_work(linked, labels["name"], steps)
@@ -343,12 +343,12 @@ def with_work(linked: pl.DataFrame, names: pl.Series, steps: Mapping[int, StepAn
     Consumes the columns `operator` (index into `names`) and `operands`; `external_id` identifies the call.
     """
     step = pl.col("step") if steps and "step" in linked.columns else pl.lit(None, dtype=pl.Int64)
-    is_attention = names.str.contains(_ATTENTION_NAMES).gather(linked["operator"])
+    is_attention = names.str.contains(_ATTENTION_NAMES)[linked["operator"]]
     linked = linked.with_columns(attention_step=pl.when(is_attention).then(step))
     code, row = encode_dense(_build_work_key(linked))
     columns = ("operator", "operands", "attention_step")
     works = _build_work_columns(linked.select(columns)[row], names, steps)
-    linked = _forget_windows(linked.with_columns(column.gather(code) for column in works))
+    linked = _forget_windows(linked.with_columns(column[code] for column in works))
     call_ids = linked["external_id"].drop_nulls()
     if encode_dense(call_ids)[1].len() < call_ids.len():
         share = pl.col("dur") / pl.col("dur").sum().over("external_id")
@@ -404,7 +404,7 @@ def _select_calls(kernels: pl.DataFrame, rows: pl.DataFrame, labels: pl.DataFram
     if kernels["external_id"].null_count() == kernels.height or not is_operator.any():
         return pl.DataFrame()
     calls = rows.select("external_id", operands="args", operator="label")
-    return calls.filter(pl.col("external_id").is_not_null() & is_operator.gather(rows["label"]))
+    return calls.filter(pl.col("external_id").is_not_null() & is_operator[rows["label"]])
 
 
 def _build_work_columns(
@@ -412,7 +412,7 @@ def _build_work_columns(
 ) -> pl.DataFrame:
     """Build shape, dtype, flops, bytes, operator_op and operator_category of each call."""
     rows = []
-    columns = (names.gather(calls["operator"]), calls["operands"].cast(pl.String), calls["attention_step"])
+    columns = (names[calls["operator"]], calls["operands"].cast(pl.String), calls["attention_step"])
     for name, operands, number in zip(*columns, strict=True):
         call = None if operands is None else _parse_call(name, operands)
         step = steps.get(number)

@@ -139,7 +139,7 @@ class CompleteEvents:
 
     def expand_label(self, name: str) -> pl.Series:
         """Expand a column of the labels to the rows."""
-        return self.labels[name].gather(self.rows["label"])
+        return self.labels[name][self.rows["label"]]
 
 
 @dataclass

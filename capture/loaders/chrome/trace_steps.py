@@ -30,7 +30,7 @@ def mark_step_starts(complete: CompleteEvents) -> CompleteEvents:
         return _mark_annotated_steps(complete, parsed, is_annotation)
     numbers = pl.Series(_select_step_numbers(complete.labels["name"], parsed), dtype=pl.Int64)
     labels = complete.labels.with_columns(starts_step=numbers.is_not_null(), is_annotation=False)
-    return CompleteEvents(complete.rows.with_columns(step=numbers.gather(complete.rows["label"])), labels)
+    return CompleteEvents(complete.rows.with_columns(step=numbers[complete.rows["label"]]), labels)
 
 
 def _select_step_numbers(names: pl.Series, parsed: list[StepAnnotation | None]) -> list[int | None]:
@@ -50,12 +50,12 @@ def _mark_annotated_steps(
         pl.Series(c, values, dtype=pl.String if c == "phase" else pl.Int64) for c, values in fields.items()
     ).with_columns(starts_step=annotates, is_annotation=annotates)
     details = pl.Series([step and step.detail for step in parsed], dtype=pl.Int64)
-    annotations = complete.rows.with_row_index("row").filter(annotates.gather(complete.rows["label"]))
-    annotations = annotations.with_columns(detail=details.gather(annotations["label"]))
+    annotations = complete.rows.with_row_index("row").filter(annotates[complete.rows["label"]])
+    annotations = annotations.with_columns(detail=details[annotations["label"]])
     starts = sorted(_select_step_annotations(annotations.drop_nulls(["t", "dur", "detail"])))
     numbers = pl.Series([None], dtype=pl.Int64).new_from_index(0, complete.rows.height)
     numbers.scatter([row for _, row in starts], range(1, len(starts) + 1))
-    is_unused = annotates.gather(complete.rows["label"]) & numbers.is_null()
+    is_unused = annotates[complete.rows["label"]] & numbers.is_null()
     rows = complete.rows.with_columns(step=numbers)
     if is_unused.any():  # annotations that start no step get labels of their own
         new_label = pl.when(is_unused).then(pl.col("label") + labels.height).otherwise("label")
@@ -99,10 +99,10 @@ def add_graph_steps(complete: CompleteEvents, log: Log) -> CompleteEvents:
     labels = complete.labels
     if labels["starts_step"].any():
         return complete
-    is_launch = labels["name"].str.contains(GRAPH_LAUNCH_PATTERN).gather(complete.rows["label"])
+    is_launch = labels["name"].str.contains(GRAPH_LAUNCH_PATTERN)[complete.rows["label"]]
     if not is_launch.any():
         return complete
-    is_kernel = labels["cat"].is_in(DEVICE_CATEGORIES).fill_null(value=False).gather(complete.rows["label"])
+    is_kernel = labels["cat"].is_in(DEVICE_CATEGORIES).fill_null(value=False)[complete.rows["label"]]
     rows = complete.rows.with_columns(is_launch=is_launch, is_kernel=is_kernel)
     rows = rows.drop_nulls(["t", "dur", "correlation"])
     launches = rows.filter("is_launch").select("t", "label", key="correlation")
@@ -183,14 +183,14 @@ def find_steps_at(times: pl.Series, steps: pl.DataFrame) -> pl.Series:
     """Find the number of the step that runs at each time; null between steps."""
     steps = steps.drop_nulls(["t", "dur"]).sort("t")
     index = find_last_before(steps["t"], times)
-    end = (steps["t"] + steps["dur"]).gather(index)
-    return pl.select(pl.when(times < end).then(steps["step"].gather(index)))[:, 0]
+    end = (steps["t"] + steps["dur"])[index]
+    return pl.select(pl.when(times < end).then(steps["step"][index]))[:, 0]
 
 
 def find_last_before(sorted_times: pl.Series, times: pl.Series) -> pl.Series:
     """Find the index of the last sorted time that is not after each time; null before the first."""
     index = sorted_times.search_sorted(times.fill_null(-(1 << 63)), side="right").cast(pl.Int64) - 1
-    return pl.select(pl.when(index >= 0).then(index))[:, 0]
+    return pl.select(pl.when(index >= 0).then(index))[:, 0].cast(pl.UInt32)
 
 
 def note_capture_trace(complete: CompleteEvents, log: Log) -> None:
@@ -201,7 +201,7 @@ def note_capture_trace(complete: CompleteEvents, log: Log) -> None:
         return
     launch = pl.col("cat").is_in(RUNTIME_CATEGORIES) & pl.col("name").str.contains("Launch")
     labels = complete.labels.select(is_launch=launch.fill_null(False), is_kernel=pl.col("kind") == "kernel")
-    launches, kernels = (labels[c].gather(complete.rows["label"]).sum() for c in labels.columns)
+    launches, kernels = (labels[c][complete.rows["label"]].sum() for c in labels.columns)
     if launches > _MIN_CAPTURE_RATIO * kernels:
         graph = f"batch {captures[0].batch}, {captures[0].mode}"
         counts = f"{launches} launches were recorded and {kernels} kernels ran"

@@ -1,7 +1,6 @@
 """Convert a `Trace` to a Run: kinds, lenses, tracks, steps, and attribution of kernels to their launch."""
 
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -56,6 +55,7 @@ from capture.loaders.chrome.trace_steps import (
 )
 from capture.run import Run, build_run
 from capture.source import Source
+from capture.tasks import run_parallel
 
 
 class _RowType(NamedTuple):
@@ -194,7 +194,7 @@ def _find_leaf_work(
 
     Returns the events, with rows of self times if those count; whether each is leaf work; and the basis.
     """
-    is_kernel = (complete.labels["kind"] == "kernel").gather(complete.rows["label"])
+    is_kernel = (complete.labels["kind"] == "kernel")[complete.rows["label"]]
     if is_kernel.any() or not is_kernel.len():
         return complete, is_kernel, None
     work = find_host_work(complete)
@@ -208,7 +208,7 @@ def _attribute_to_launches(
 ) -> list[pl.DataFrame]:
     """Attribute kernels to step and scopes of their launch, and other rows to the step of their time.
 
-    Returns two frames, built on two threads; one frame if nothing links kernels to launches.
+    Returns two frames; one if nothing links kernels to launches.
     """
     rows = complete.rows.with_columns(is_leaf=is_leaf)
     steps = select_steps(rows)
@@ -222,17 +222,16 @@ def _attribute_to_launches(
     if steps.is_empty() and scopes.is_empty() and functions.is_empty() and not has_links:
         return [_expand_labels(rows, complete.labels)]
 
-    def build_other_frame() -> pl.DataFrame:
+    def build_others() -> pl.DataFrame:
         others = _with_steps(rows.drop(_LINK_COLUMNS).filter(~is_leaf), "t", steps)
         return _expand_labels(_with_phases(others, complete.labels, steps), complete.labels)
 
-    with ThreadPoolExecutor(1) as pool:
-        others = pool.submit(build_other_frame)
+    def build_kernels() -> pl.DataFrame:
         is_call = ~is_leaf & rows["correlation"].is_not_null()
         calls = rows.select("correlation", "t", "dur", "label", thread).filter(is_call)
         kernels = with_launch_config(with_launches(rows.with_columns(thread).filter(is_leaf), calls))
         if scopes.height:
-            columns = (complete.labels[c].gather(scopes["label"]) for c in ("name", "thread"))
+            columns = (complete.labels[c][scopes["label"]] for c in ("name", "thread"))
             kernels = with_paths(kernels, with_forward_passes(scopes.select("t", "dur", *columns)), log)
         kernels = _with_steps(with_lines(kernels, functions), "host_t", steps)
         kernels = _move_carried_over(kernels, complete.labels["device"])
@@ -241,14 +240,16 @@ def _attribute_to_launches(
         if captures.paths:
             kernels = attribute_replays(kernels, complete, annotations, captures, log)
         kernels = _with_phases(kernels.drop(_LINK_COLUMNS, strict=False), complete.labels, steps)
-        return [_expand_labels(kernels, complete.labels), others.result()]
+        return _expand_labels(kernels, complete.labels)
+
+    return [*run_parallel((build_kernels, build_others), rows.height)]
 
 
 def _with_phases(rows: pl.DataFrame, labels: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
     """Add the phase of each row's step, if annotations report it."""
     if "phase" not in labels.columns:
         return rows
-    phases = labels["phase"].gather(steps.sort("step")["label"]).cast(pl.Categorical())
+    phases = labels["phase"][steps.sort("step")["label"]].cast(pl.Categorical())
     return rows.with_columns(phase=phases.gather(rows["step"] - 1))
 
 
@@ -264,9 +265,9 @@ def _move_carried_over(kernels: pl.DataFrame, devices: pl.Series) -> pl.DataFram
 
     They were launched before the recording began, in the step before; null if the file does not show it.
     """
-    if not {"step", "launch"} <= set(kernels.columns):
+    if not {"step", "launch"} <= set(kernels.columns) or not kernels["launch"].null_count():
         return kernels
-    device = devices.gather(kernels["label"]).alias("device")
+    device = devices[kernels["label"]].alias("device")
     launched = kernels.select("t", "step", device).filter(kernels["launch"].is_not_null())
     first = (
         launched.sort("t")
@@ -289,19 +290,19 @@ def _expand_labels(rows: pl.DataFrame, labels: pl.DataFrame) -> pl.DataFrame:
     """
     if "is_self_time" in rows.columns:
         rows = rows.with_columns(t=pl.when(pl.col("is_self_time").is_null()).then("t"))
-    columns = [labels[c].cast(pl.Categorical()).gather(rows["label"]).alias(c) for c in _LABEL_COLUMNS]
+    columns = [labels[c].cast(pl.Categorical())[rows["label"]].alias(c) for c in _LABEL_COLUMNS]
     columns += [
-        labels[source].cast(pl.Categorical()).gather(rows[c]).alias(c)
+        labels[source].cast(pl.Categorical())[rows[c]].alias(c)
         for c, source in (("launcher", "track"), ("line", "name"))
         if c in rows.columns
     ]
-    columns += [labels[c].gather(rows["label"]) for c in STEP_FIELDS if c in labels.columns]
+    columns += [labels[c][rows["label"]] for c in STEP_FIELDS if c in labels.columns]
     if labels["region"].count():
-        columns.append(labels["region"].cast(pl.Categorical()).gather(rows["label"]))
+        columns.append(labels["region"].cast(pl.Categorical())[rows["label"]])
     row_columns = [c for c in _ROW_COLUMNS if c in rows.columns]
     frame = rows.select(*row_columns, *columns, "is_leaf", *_infer_from_launch(rows, labels))
     frame = _merge_sources(frame)
-    is_host_work = rows["is_leaf"] & (labels["kind"] != "kernel").gather(rows["label"])
+    is_host_work = rows["is_leaf"] & (labels["kind"] != "kernel")[rows["label"]]
     if is_host_work.any():
         kernel = pl.lit(pl.Series(["kernel"], dtype=pl.Categorical()))
         frame = frame.with_columns(kind=pl.when("is_leaf").then(kernel).otherwise("kind"))
@@ -317,7 +318,7 @@ def _merge_sources(frame: pl.DataFrame) -> pl.DataFrame:
 
 def _infer_from_launch(rows: pl.DataFrame, labels: pl.DataFrame) -> list[pl.Series]:
     """Infer `op` and `operator_category` from scope and operator, unless a kernel's name implies them."""
-    is_product = labels["is_product"].gather(rows["label"])
+    is_product = labels["is_product"][rows["label"]]
     if "operator_category" in rows.columns:
         is_product |= rows["operator_category"].is_in(list(PRODUCT_CATEGORIES)).fill_null(value=False)
     sources = {
@@ -327,9 +328,9 @@ def _infer_from_launch(rows: pl.DataFrame, labels: pl.DataFrame) -> list[pl.Seri
     ops = [op for column, op in sources.items() if column in rows.columns]
     inferred = []
     if ops:
-        has_open_op = labels["has_open_op"].gather(rows["label"])
+        has_open_op = labels["has_open_op"][rows["label"]]
         inferred.append(rows.select(op=pl.when(has_open_op).then(pl.coalesce(ops)))["op"])
     if "operator_category" in rows.columns:
-        is_open = labels["has_open_category"].gather(rows["label"])
+        is_open = labels["has_open_category"][rows["label"]]
         inferred.append(rows.select(pl.when(is_open).then("operator_category"))["operator_category"])
     return inferred

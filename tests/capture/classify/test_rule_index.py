@@ -2,6 +2,7 @@
 
 import pytest
 
+from capture.classify import kernel_symbols
 from capture.classify.kernel_rules import (
     KERNEL_RULES,
     RULE_INDEXES,
@@ -75,3 +76,17 @@ def test_most_rules_are_passed_over() -> None:
         classify_kernel("ncclDevKernel_AllGather_RING_LL(ncclDevKernelArgsStorage<4096ul>)").rule_id
         == "comm.all_gather"
     )
+
+
+def test_a_symbol_is_that_of_the_first_rule_that_fits_whatever_is_tried() -> None:
+    texts = [kernel.name.lower() for kernel in corpus()]
+    tables = [rules for name, rules in vars(kernel_symbols).items() if name.endswith("_RULES")]
+    tables = [rules for rules in tables if isinstance(rules, tuple)]
+    first = {
+        (at, text): next((symbol for symbol, pattern in rules if pattern.search(text)), None)
+        for at, rules in enumerate(tables)
+        for text in texts
+    }
+    assert len(tables) == 4 and len(set(first.values())) > 15
+    for (at, text), symbol in first.items():
+        assert kernel_symbols._find_first_match(tables[at], text) == symbol, text

@@ -140,3 +140,16 @@ def test_samples_of_serving_equal_the_reference_of_their_captures(
     assert set(rows["layer"].drop_nulls()) == set(range(layers))
     times = dict(rows.group_by("op").agg(pl.col("dur").sum()).iter_rows())
     assert {op: round(times[op] / 1000) for op in expected} == pytest.approx(expected, abs=1)
+
+
+@pytest.mark.parametrize("streams", [256, 300])
+def test_layers_on_more_streams_than_are_looked_at_are_said(tmp_path: Path, streams: int) -> None:
+    events = [
+        annotation(name, 20 + 10 * i, 5, cat="kernel") | {"pid": 0, "tid": stream, "args": {"stream": stream}}
+        for stream in range(streams)
+        for i, name in enumerate(BLOCK * 3)
+    ]
+    path = tmp_path / "streams.json"
+    path.write_text(json.dumps({"traceEvents": events}))
+    message = next(n.message for n in opened(path).log.notices if n.id == "inferred_layers")
+    assert ("256 busiest of 300 streams" in message) == (streams > 256)

@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 import random
 import re
 import statistics
@@ -21,6 +22,7 @@ from tests.tracetui.fleet.made import NAMES, durations, fleet, written
 from tracetui import cli
 from tracetui.analysis.merged import duration_sketch
 from tracetui.analysis.merged.partial_results import MergeTree, merge_frames, merge_results
+from tracetui.fleet import file_job
 from tracetui.fleet.ask_files import ask_files, make_jobs
 from tracetui.fleet.file_job import run_job
 from tracetui.look import Look
@@ -306,12 +308,35 @@ def test_sketches_of_many_durations_are_merged_in_any_order() -> None:
 
 
 def test_a_second_question_reads_no_file_again(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("capture.cache.MIN_INPUT_BYTES", 1)
     monkeypatch.delenv("TRACETUI_NO_CACHE", raising=False)
     asked = make_jobs(load_view("kernels"), [str(folder)], Look(), cache=True, capture=None)[:3]
     first = here(asked)
     monkeypatch.setattr("tracetui.fleet.file_job.load", lambda *a, **k: pytest.fail("a file is read again"))
     assert same(here(asked), first)
+
+
+def test_a_small_file_is_read_again_when_it_or_its_config_changes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("TRACETUI_NO_CACHE", raising=False)
+    reads = []
+    read = file_job.load
+    monkeypatch.setattr(file_job, "load", lambda *a, **k: reads.append(a) or read(*a, **k))
+    two = fleet(tmp_path / "two", 2)
+    asked = make_jobs(load_view("kernels"), [str(two)], Look(), cache=True, capture=None)
+    first = here(asked)
+    here(asked)
+    assert len(reads) == 2
+    status = (two / "rank001.jsonl").stat()
+    fleet(tmp_path / "other", 3)
+    (tmp_path / "other" / "rank002.jsonl").rename(two / "rank001.jsonl")
+    os.utime(two / "rank001.jsonl", ns=(status.st_atime_ns, status.st_mtime_ns))
+    second = here(asked)
+    assert len(reads) == 3
+    assert not same(second, first)
+    (two / "config.json").write_text('{"num_hidden_layers": 1}')
+    here(asked)
+    assert len(reads) == 5
 
 
 @pytest.mark.parametrize("path", sorted(FIXTURES.glob("*/*.json*"))[::3], ids=lambda path: path.name)

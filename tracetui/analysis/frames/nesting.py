@@ -30,7 +30,7 @@ def sum_by_path(rows: pl.DataFrame, place: Sequence[str] = (), *, is_thread: boo
     enclosing = find_enclosing_scopes(track_codes, start, end, is_thread | ~kernel_rows)
     parents, is_deep = _limit_depth(enclosing)
     labels = rows["label"].to_numpy().astype(np.int64)
-    path_code, texts = _build_paths(parents, labels, rows.select("label", "name").unique())
+    path_code, paths = _build_paths(parents, labels, rows.select("label", "name").unique())
     kernel = pl.col("kernel")
     own_ns, span_ns = pl.col("dur").filter(kernel).sum(), pl.col("dur").filter(~kernel).sum()
     if is_thread:
@@ -45,10 +45,17 @@ def sum_by_path(rows: pl.DataFrame, place: Sequence[str] = (), *, is_thread: boo
         .group_by("code", *place)
         .agg(count=pl.len().cast(pl.Int64), own_ns=own_ns, span_ns=span_ns, has_kernel=kernel.any())
     )
-    path = pl.Series("path", texts, dtype=pl.String).gather(sums["code"])
-    parts = [*(pl.col(c).cast(pl.String) for c in place), pl.col("path")]
+    return _place_paths(sums.with_columns(paths.gather(sums["code"])).drop("code"), place)
+
+
+def _place_paths(sums: pl.DataFrame, place: Sequence[str]) -> pl.DataFrame:
+    """Return the sums with the scopes named by the columns of `place` before their paths."""
+    placed = [c for c in place if sums[c].null_count() < sums.height]
+    if not placed:
+        return sums.drop(*place)
+    parts = [*(pl.col(c).cast(pl.String) for c in placed), pl.col("path")]
     full_path = pl.concat_str(parts, separator=PATH_SEPARATOR, ignore_nulls=True)
-    return sums.with_columns(path).with_columns(path=full_path).drop("code", *place)
+    return sums.with_columns(path=full_path).drop(*place)
 
 
 def _compute_depths(enclosing: Ints) -> Ints:
@@ -72,7 +79,7 @@ def _limit_depth(enclosing: Ints) -> tuple[Ints, Bools]:
     return np.where(enclosing >= 0, outer[enclosing], NO_SCOPE), is_deep
 
 
-def _build_paths(enclosing: Ints, labels: Ints, names: pl.DataFrame) -> tuple[Ints, list[str]]:
+def _build_paths(enclosing: Ints, labels: Ints, names: pl.DataFrame) -> tuple[Ints, pl.Series]:
     """Return a path code for each row, and the text of each code."""
     name_of: dict[int, str] = dict(names.cast({"name": pl.String}).iter_rows())
     depth = _compute_depths(enclosing)
@@ -87,7 +94,7 @@ def _build_paths(enclosing: Ints, labels: Ints, names: pl.DataFrame) -> tuple[In
         for key in keys.tolist():
             parent, label = divmod(key, width)
             texts.append(texts[parent - 1] + PATH_SEPARATOR + name_of[label] if parent else name_of[label])
-    return code, texts
+    return code, pl.Series("path", texts, dtype=pl.String)
 
 
 def stack_nested(start: Ints, end: Ints, nests: bool) -> Ints:
