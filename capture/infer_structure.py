@@ -145,7 +145,7 @@ def _fill_columns(events: pl.DataFrame, kernels: pl.DataFrame, inferred: Inferre
             "layer": _mask_negative_codes(pl.Series(inferred.layer)).cast(pl.Int32),
             "step": _mask_negative_codes(pl.Series(inferred.pass_index)) + 1,
             "op": ops.gather(_mask_negative_codes(pl.Series(inferred.role))),
-            "is_outside": pl.Series((inferred.layer < 0) & (inferred.pass_index >= 0)),
+            "is_outside": pl.Series(inferred.layer < 0).set(pl.Series(inferred.pass_index < 0), None),
             "general_op": _infer_general_ops(kernels["name"]),
         }
     )
@@ -155,7 +155,7 @@ def _fill_columns(events: pl.DataFrame, kernels: pl.DataFrame, inferred: Inferre
     elif "op" in events.columns:
         events = events.with_columns(guesses["step"])
     if "path" in events.columns:
-        guesses = guesses.with_columns(is_outside=pl.col("is_outside") & events["path"].is_null())
+        guesses = guesses.with_columns(is_outside=pl.when(events["path"].is_null()).then("is_outside"))
     if "layer" in events.columns:
         is_open = events["path"].is_null() if "path" in events.columns else events["layer"].is_null()
         guesses = guesses.with_columns(layer=pl.coalesce(events["layer"], pl.when(is_open).then("layer")))
@@ -167,12 +167,15 @@ def _fill_columns(events: pl.DataFrame, kernels: pl.DataFrame, inferred: Inferre
 def _refine_ops(reported: pl.Series, guesses: pl.DataFrame) -> pl.Series:
     """Replace reported ops that are missing, general, or coarser than the inferred ones.
 
-    An activation outside the layers of its pass, as of a head, is no feed-forward as its name suggests.
+    An activation outside the layers of its pass, as of a head, is no feed-forward as its name suggests, and
+    a table of positions inside a layer is no embedding.
     """
     op, text = pl.col("op"), pl.col("reported").cast(pl.String)
     is_finer = op.cast(pl.String).str.starts_with(pl.concat_str(text, pl.lit(".")))
     is_finer |= (text == pl.col("general_op").cast(pl.String)) & op.is_not_null()
-    is_elsewhere = pl.col("is_outside").fill_null(value=False) & (text == _ACTIVATION_OP)
+    is_elsewhere = (pl.col("is_outside") & (text == _ACTIVATION_OP)) | (
+        ~pl.col("is_outside") & (text == "embed")
+    )
     refined = (
         pl.when(is_finer)
         .then("op")

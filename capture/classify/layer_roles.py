@@ -254,6 +254,11 @@ def _list_product_roles(symbols: str, products: list[int], activation: int | Non
 def _assign_experts(symbols: str, roles: Roles, start: int, end: int) -> None:
     """Assign router, dispatch, experts, combination and shared expert of a mixture of experts."""
     router, chosen = _find_router(symbols, start, end)
+    called = next(iter(list_positions(symbols, "U", chosen, end)), chosen)
+    shared = list_positions(symbols, "M", chosen, called)
+    if len(shared) > 1 and list_positions(symbols, "MXb", called, end):
+        _fill_role(roles, shared[0], shared[-1] + 1, "moe.shared")  # it runs before the experts are called
+        chosen = shared[-1] + 1
     up, down = _find_experts(symbols, chosen, end)
     _fill_role(roles, start, router, "moe.shared")
     dispatch = list_positions(symbols, "U", chosen, up[0] if up else end)
