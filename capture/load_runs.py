@@ -191,17 +191,11 @@ def load_all(
     were served meanwhile.
     """
     read = partial(load, cache=cache, capture=capture, limits=limits, config=config)
-    groups = group_inputs(paths, merge=merge)
-    runs = [_load_group(group, read) for group in groups]
-    is_joined = [
-        len(of_group) > 1 and (merge or (joins_ranks and _is_folder(group[0]) and are_all_ranks(of_group)))
-        for group, of_group in zip(groups, runs, strict=True)
-    ]
-    merged = [
-        run
-        for of_group, joined in zip(runs, is_joined, strict=True)
-        for run in (merge_ranks(of_group) if joined else of_group)
-    ]
+    merged: list[Run] = []
+    for group in group_inputs(paths, merge=merge):
+        runs = _load_group(group, read)
+        is_launch = merge or (joins_ranks and _is_folder(group[0]) and are_all_ranks(runs))
+        merged += merge_ranks(runs) if is_launch else runs
     if roof is not None:
         metas = ({**run.meta, "roof": add_floor(roof, run.meta).as_meta()} for run in merged)
         merged = [replace(run, meta=meta) for run, meta in zip(merged, metas, strict=True)]

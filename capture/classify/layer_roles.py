@@ -85,22 +85,26 @@ def _fill_norms(symbols: str, roles: Roles, start: int, end: int, role: str) -> 
 def _assign_before_mixer(symbols: str, roles: Roles, mixer: int, attends: bool) -> None:
     """Assign norm, input products, norms of q and k, rope and cache before the mixer."""
     first = next((at for at in range(mixer) if symbols[at] in "Mb"), mixer)
-    products = list_positions(symbols, "M", 0, mixer)
-    is_scored = symbols[:mixer].count("b") > 1  # attention adds products to its scores; one absorbs a weight
     for at in range(mixer):
         if symbols[at] == "N":
             roles[at] = "attn.norm" if at < first else "attn.qk_norm" if attends else "ssm.norm"
-        elif symbols[at] == "b" and attends and is_scored:
-            roles[at] = "attn.core"
         elif symbols[at] in "Mb":
             roles[at] = "attn.qkv" if attends else "ssm.in"
-    if attends and len(products) > _MAX_INPUT_PRODUCTS:
-        for at in products[:-3]:  # bottlenecks, or a feed-forward before attention
-            roles[at] = None
     if attends:
+        _correct_input_products(symbols, roles, mixer)
         _assign_light_units(symbols, roles, first, mixer)
     else:
         _fill_role(roles, first, mixer, "ssm.core")
+
+
+def _correct_input_products(symbols: str, roles: Roles, mixer: int) -> None:
+    """Correct the roles of products before attention that project no q, k or v."""
+    batched = list_positions(symbols, "b", 0, mixer)
+    for at in batched if len(batched) > 1 else ():  # scores of positions; a single one absorbs a weight
+        roles[at] = "attn.core"
+    products = list_positions(symbols, "M", 0, mixer)
+    for at in products[:-3] if len(products) > _MAX_INPUT_PRODUCTS else ():
+        roles[at] = None  # of bottlenecks, or of a feed-forward before attention
 
 
 def _assign_light_units(symbols: str, roles: Roles, start: int, attention: int) -> None:
@@ -214,6 +218,7 @@ def _assign_layer_end(symbols: str, roles: Roles, feed: int) -> int:
 
 
 def _assign_dense_feed_forward(symbols: str, roles: Roles, feed: int, close: int) -> None:
+    """Assign the feed-forwards of a layer: one, or several of them, one after the other."""
     products = list_positions(symbols, "M", feed, close)
     if len(products) < 2:
         return
@@ -221,7 +226,11 @@ def _assign_dense_feed_forward(symbols: str, roles: Roles, feed: int, close: int
     activations = list_positions(symbols, ACTIVATIONS, products[0], products[-1])
     if len(activations) > 1:
         _assign_stacked_feed_forwards(symbols, roles, [*products, close], activations)
-        return
+    else:
+        _assign_feed_forward(symbols, roles, products, close)
+
+
+def _assign_feed_forward(symbols: str, roles: Roles, products: list[int], close: int) -> None:
     activation = next((at for at in range(products[0], close) if symbols[at] in ACTIVATIONS), None)
     if activation is not None and symbols[activation + 1 : activation + 2] == "x":
         down = next(at for at in [*products, close] if at > activation or at == products[-1])

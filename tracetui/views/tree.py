@@ -43,8 +43,8 @@ def _note_nesting(run: Run, look: Look, lens: str | None) -> list[str]:
     outside_ns, steps_ns = tree.compute_outside_ns(run)
     if not outside_ns:
         return notes
-    outside, whole = map(units.format_duration, (outside_ns, steps_ns))
-    return [*notes, f"{outside} of {whole} in steps are in no scope, counted from begin to begin"]
+    outside, steps = map(units.format_duration, (outside_ns, steps_ns))
+    return [*notes, f"{outside} of {steps} in steps are in no scope, counted from begin to begin"]
 
 
 def _build_answer(table: pl.DataFrame, notes: Sequence[str]) -> Answer:
