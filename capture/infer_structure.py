@@ -27,6 +27,7 @@ _MIN_PASSES: Final = 2  # fewer are not taken as steps
 MIN_SHARE: Final = 0.5  # of the launches in layers, and of the confidence; nothing is inferred below
 MIN_AGREEMENT_SHARE: Final = 0.99  # of the launches with a reported layer, for which the same is inferred
 _MIN_LAYERS: Final = 2
+_ACTIVATION_OP: Final = "mlp.act"
 _TRAINING_PHASES: Final = ("backward", "optimizer")  # training runs its layers forward and backward
 
 
@@ -157,6 +158,7 @@ def _fill_columns(events: pl.DataFrame, kernels: pl.DataFrame, inferred: Inferre
             "layer": _mask_negative_codes(pl.Series(inferred.layer)).cast(pl.Int32),
             "step": _mask_negative_codes(pl.Series(inferred.pass_index)) + 1,
             "op": ops.gather(_mask_negative_codes(pl.Series(inferred.role))),
+            "is_outside": pl.Series(inferred.layer < 0).set(pl.Series(inferred.pass_index < 0), None),
             "general_op": _infer_general_ops(kernels["name"]),
         }
     )
@@ -165,20 +167,34 @@ def _fill_columns(events: pl.DataFrame, kernels: pl.DataFrame, inferred: Inferre
         guesses = guesses.drop("step")
     elif "op" in events.columns:
         events = events.with_columns(guesses["step"])
+    if "path" in events.columns:
+        guesses = guesses.with_columns(is_outside=pl.when(events["path"].is_null()).then("is_outside"))
     if "layer" in events.columns:
         is_open = events["path"].is_null() if "path" in events.columns else events["layer"].is_null()
         guesses = guesses.with_columns(layer=pl.coalesce(events["layer"], pl.when(is_open).then("layer")))
     if "op" not in events.columns:
-        return events.with_columns(guesses.drop("general_op"))
+        return events.with_columns(guesses.drop("general_op", "is_outside"))
     return events.with_columns(guesses["layer"], _refine_ops(events["op"], guesses))
 
 
 def _refine_ops(reported: pl.Series, guesses: pl.DataFrame) -> pl.Series:
-    """Replace reported ops that are missing, general, or coarser than the inferred ones."""
+    """Replace reported ops that are missing, general, or coarser than the inferred ones.
+
+    An activation outside the layers of its pass, as of a head, is no feed-forward as its name suggests, and
+    a table of positions inside a layer is no embedding.
+    """
     op, text = pl.col("op"), pl.col("reported").cast(pl.String)
     is_finer = op.cast(pl.String).str.starts_with(pl.concat_str(text, pl.lit(".")))
     is_finer |= (text == pl.col("general_op").cast(pl.String)) & op.is_not_null()
-    refined = pl.when(is_finer).then("op").otherwise(pl.coalesce("reported", "op"))
+    is_elsewhere = (pl.col("is_outside") & (text == _ACTIVATION_OP)) | (
+        ~pl.col("is_outside") & (text == "embed")
+    )
+    refined = (
+        pl.when(is_finer)
+        .then("op")
+        .when(~is_elsewhere.fill_null(value=False))
+        .then(pl.coalesce("reported", "op"))
+    )
     return guesses.with_columns(reported=reported).select(refined.alias("op"))["op"]
 
 

@@ -25,7 +25,7 @@ from capture.files.addresses import find_list_path, is_pattern, is_url, match_lo
 from capture.graphs.capture_files import is_capture, resolve_captures
 from capture.import_log import Notice
 from capture.loaders import Bundler, ForeignLoader, Loader
-from capture.merge_ranks import merge_ranks
+from capture.merge_ranks import are_all_ranks, merge_ranks
 from capture.model_work.fill_work import fill_model_work
 from capture.model_work.model_config import SEARCHED_CONFIG, ConfigChoice
 from capture.native.parts import list_earlier_parts, read_first_line
@@ -181,16 +181,21 @@ def load_all(
     roof: Roof | None = None,
     config: ConfigChoice = SEARCHED_CONFIG,
     client_logs: Sequence[str] = (),
+    joins_ranks: bool = True,
 ) -> list[Run]:
     """Return all runs of all files and of all profiles in folders.
 
-    `merge` merges the ranks of a launch into one run; `device` keeps only its rows and those of the host;
+    `merge` merges the ranks of a launch into one run, as `joins_ranks` does for a folder whose files state
+    that they are all ranks of one launch; `device` keeps only its rows and those of the host;
     `roof` takes the place of their own roofs; `config` is the model's; `client_logs` have the requests that
     were served meanwhile.
     """
     read = partial(load, cache=cache, capture=capture, limits=limits, config=config)
-    runs = [_load_group(group, read) for group in group_inputs(paths, merge=merge)]
-    merged = [run for group in runs for run in (merge_ranks(group) if merge and len(group) > 1 else group)]
+    merged: list[Run] = []
+    for group in group_inputs(paths, merge=merge):
+        runs = _load_group(group, read)
+        is_launch = merge or (joins_ranks and _is_folder(group[0]) and are_all_ranks(runs))
+        merged += merge_ranks(runs) if is_launch else runs
     if roof is not None:
         metas = ({**run.meta, "roof": add_floor(roof, run.meta).as_meta()} for run in merged)
         merged = [replace(run, meta=meta) for run, meta in zip(merged, metas, strict=True)]

@@ -58,6 +58,12 @@ def merge_ranks(runs: Sequence[Run]) -> list[Run]:
     return unmerged + [_merge_launch(launch, guesses) for launch in launches]
 
 
+def are_all_ranks(runs: Sequence[Run]) -> bool:
+    """Whether runs state that they are the ranks of one launch: each rank once, and none is missing."""
+    world = {run.meta.get("world_size") for run in runs}
+    return world == {len(runs)} and {run.meta.get("rank") for run in runs} == set(range(len(runs)))
+
+
 def _group_launches(runs: Sequence[Run], ranks: Sequence[int]) -> list[dict[int, Run]]:
     """Return rank → run for each launch; raise UsageError if the numbers of runs differ."""
     by_rank: dict[int, list[Run]] = {}

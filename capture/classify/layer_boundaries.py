@@ -234,15 +234,21 @@ def _align_to_nearest(text: str, parts: list[str], kinds: list[str], kind: str) 
 def _is_post_norm(head: str, tail: str, gaps: list[str]) -> bool:
     """Whether the norm between two layers belongs to the earlier one, as in BERT.
 
-    There, three embeddings are summed, or the output head has an activation between the last norm and the
-    last product.
+    There, three embeddings are summed, or no norm precedes the first layer's mixer and one follows each sum,
+    or the output head has an activation between the last norm and the last product.
     """
     if "G" in "".join(gaps) or "n" in head:
         return False
+    if "E" in head and "N" not in head and all(map(_has_norm_after_sum, gaps)):
+        return True
     last = tail.rfind("M")
     norms = [at for at, symbol in enumerate(tail[:last]) if symbol == "N"]
     is_transformed = len(norms) > 1 and re.search(r"NM[ce]?[AB]N$", tail[: norms[-1] + 1]) is not None
     return (head.count("E") >= 3 or is_transformed) and head.count("N") <= 1
+
+
+def _has_norm_after_sum(gap: str) -> bool:
+    return "aN" in gap and "Na" not in gap
 
 
 def _cut_gaps(symbols: str, mixers: list[Span], gaps: list[str], has_post_norm: bool) -> list[int]:

@@ -6,7 +6,7 @@ the list `roles`, and never replaces a role that is already there.
 
 import re
 from functools import lru_cache
-from itertools import groupby
+from itertools import groupby, pairwise
 from typing import Final
 
 from capture.classify.kernel_symbols import ACTIVATIONS, EXPERTS, find_ssm_output, list_positions
@@ -14,6 +14,7 @@ from capture.classify.kernel_symbols import ACTIVATIONS, EXPERTS, find_ssm_outpu
 Roles = list[str | None]
 
 _FIXED_ROLES: Final = {"m": "comm", "q": "quantize", "K": "attn.kv", "R": "attn.rope"}
+_MAX_INPUT_PRODUCTS: Final = 4  # of attention: down and up, for q and for k and v
 _BEFORE_ATTENTION: Final = re.compile(r"[xagdjceroU]+")  # runs of light units: rope, cache growth, copies
 
 # role → op as the rest of the project writes it; any other role is its own op
@@ -75,6 +76,12 @@ def _fill_role(roles: Roles, start: int, end: int, role: str) -> None:
         roles[at] = roles[at] or role
 
 
+def _fill_norms(symbols: str, roles: Roles, start: int, end: int, role: str) -> None:
+    """Assign a role to the norms from start to end that have none."""
+    for at in list_positions(symbols, "N", start, end):
+        roles[at] = roles[at] or role
+
+
 def _assign_before_mixer(symbols: str, roles: Roles, mixer: int, attends: bool) -> None:
     """Assign norm, input products, norms of q and k, rope and cache before the mixer."""
     first = next((at for at in range(mixer) if symbols[at] in "Mb"), mixer)
@@ -84,9 +91,20 @@ def _assign_before_mixer(symbols: str, roles: Roles, mixer: int, attends: bool) 
         elif symbols[at] in "Mb":
             roles[at] = "attn.qkv" if attends else "ssm.in"
     if attends:
+        _correct_input_products(symbols, roles, mixer)
         _assign_light_units(symbols, roles, first, mixer)
     else:
         _fill_role(roles, first, mixer, "ssm.core")
+
+
+def _correct_input_products(symbols: str, roles: Roles, mixer: int) -> None:
+    """Correct the roles of products before attention that project no q, k or v."""
+    batched = list_positions(symbols, "b", 0, mixer)
+    for at in batched if len(batched) > 1 else ():  # scores of positions; a single one absorbs a weight
+        roles[at] = "attn.core"
+    products = list_positions(symbols, "M", 0, mixer)
+    for at in products[:-3] if len(products) > _MAX_INPUT_PRODUCTS else ():
+        roles[at] = None  # of bottlenecks, or of a feed-forward before attention
 
 
 def _assign_light_units(symbols: str, roles: Roles, start: int, attention: int) -> None:
@@ -125,6 +143,7 @@ def _assign_attention_output(symbols: str, roles: Roles, end: int) -> int:
     first = symbols.find("M", end)
     if first < 0:
         return end
+    _fill_norms(symbols, roles, end, first, "attn.post_norm")
     _fill_role(roles, end, first, "attn.core")
     last = _find_last_output(symbols, first)
     _fill_role(roles, first, last + 1, "attn.out")
@@ -199,9 +218,19 @@ def _assign_layer_end(symbols: str, roles: Roles, feed: int) -> int:
 
 
 def _assign_dense_feed_forward(symbols: str, roles: Roles, feed: int, close: int) -> None:
+    """Assign the feed-forwards of a layer: one, or several of them, one after the other."""
     products = list_positions(symbols, "M", feed, close)
     if len(products) < 2:
         return
+    _fill_norms(symbols, roles, products[0], products[-1], "mlp.norm")
+    activations = list_positions(symbols, ACTIVATIONS, products[0], products[-1])
+    if len(activations) > 1:
+        _assign_stacked_feed_forwards(symbols, roles, [*products, close], activations)
+    else:
+        _assign_feed_forward(symbols, roles, products, close)
+
+
+def _assign_feed_forward(symbols: str, roles: Roles, products: list[int], close: int) -> None:
     activation = next((at for at in range(products[0], close) if symbols[at] in ACTIVATIONS), None)
     if activation is not None and symbols[activation + 1 : activation + 2] == "x":
         down = next(at for at in [*products, close] if at > activation or at == products[-1])
@@ -210,6 +239,14 @@ def _assign_dense_feed_forward(symbols: str, roles: Roles, feed: int, close: int
         roles[at] = role
     _fill_role(roles, products[0], products[-1], "mlp.act")
     roles[products[-1]] = "mlp.down"
+
+
+def _assign_stacked_feed_forwards(symbols: str, roles: Roles, products: list[int], acts: list[int]) -> None:
+    """Assign several feed-forwards, one after the other: products with an activation between them."""
+    for at, following in pairwise(products):
+        if symbols[following : following + 1] == "M" and any(at < act < following for act in acts):
+            roles[at], roles[following] = "mlp.up", "mlp.down"
+            _fill_role(roles, at, following, "mlp.act")
 
 
 def _list_product_roles(symbols: str, products: list[int], activation: int | None) -> list[str]:
@@ -226,6 +263,11 @@ def _list_product_roles(symbols: str, products: list[int], activation: int | Non
 def _assign_experts(symbols: str, roles: Roles, start: int, end: int) -> None:
     """Assign router, dispatch, experts, combination and shared expert of a mixture of experts."""
     router, chosen = _find_router(symbols, start, end)
+    called = next(iter(list_positions(symbols, "U", chosen, end)), chosen)
+    shared = list_positions(symbols, "M", chosen, called)
+    if len(shared) > 1 and list_positions(symbols, "MXb", called, end):
+        _fill_role(roles, shared[0], shared[-1] + 1, "moe.shared")  # it runs before the experts are called
+        chosen = shared[-1] + 1
     up, down = _find_experts(symbols, chosen, end)
     _fill_role(roles, start, router, "moe.shared")
     dispatch = list_positions(symbols, "U", chosen, up[0] if up else end)

@@ -46,7 +46,7 @@ class OperatorWork:
 _ELEMENT_BYTES: Final = {
     "double": 8.0, "long int": 8.0, "long": 8.0, "int64": 8.0, "float": 4.0, "int": 4.0, "c10::tf32": 4.0,
     "c10::half": 2.0, "c10::bfloat16": 2.0, "short int": 2.0, "short": 2.0, "signed char": 1.0, "char": 1.0,
-    "unsigned char": 1.0, "bool": 1.0, "c10::complex<float>": 8.0,
+    "half": 2.0, "bfloat16": 2.0, "byte": 1.0, "unsigned char": 1.0, "bool": 1.0, "c10::complex<float>": 8.0,
 }  # fmt: skip
 STORED_BYTES: Final = {  # per weight, with the scales of its block: 32 weights in MXFP4, 16 in NVFP4
     "fp32": 4.0, "bf16": 2.0, "fp16": 2.0, "fp8": 1.0, "mxfp8": 1 + 1 / 32, "mxfp4": 0.5 + 1 / 32,
@@ -54,7 +54,7 @@ STORED_BYTES: Final = {  # per weight, with the scales of its block: 32 weights 
 }  # fmt: skip
 _SHORT_DTYPES: Final = {
     "c10::bfloat16": "bf16", "c10::half": "fp16", "float": "fp32", "double": "fp64",
-    "unsigned char": "uint8", "signed char": "int8",
+    "bfloat16": "bf16", "half": "fp16", "byte": "uint8", "unsigned char": "uint8", "signed char": "int8",
 }  # fmt: skip
 
 

@@ -78,6 +78,8 @@ TUNED: dict[str, dict[str, Any]] = {
                    "num_hidden_layers": 8},
     "smollm3": {}, "stablelm": {}, "starcoder2": {}, "vit": _VISION,
     "llama": {}, "qwen3": {"head_dim": 64},
+    "bitnet": {}, "ctrl": {"n_embd": 256, "n_layer": 6, "n_head": 4, "dff": 512, "n_positions": 256},
+    "mobilebert": {"embedding_size": 128}, "roberta": {},
 }  # fmt: skip
 OTHERS: dict[str, dict[str, Any]] = {
     "t5": {"d_model": 256, "d_kv": 64, "d_ff": 512, "num_layers": 6, "num_heads": 4,
@@ -105,6 +107,7 @@ _SPEECH = {
     "conv_dim": [64] * 3, "conv_kernel": [10, 3, 3], "conv_stride": [5, 2, 2], "num_feat_extract_layers": 3,
     "num_conv_pos_embeddings": 16,
 }  # fmt: skip
+TUNED["marian"] = _TWO_STACKS
 # never looked at while the rules were made
 UNSEEN: dict[str, dict[str, Any]] = {
     "bart": _TWO_STACKS, "blenderbot": _TWO_STACKS, "mbart": _TWO_STACKS, "pegasus": _TWO_STACKS,
@@ -123,7 +126,16 @@ UNSEEN: dict[str, dict[str, Any]] = {
     "codegen": {**_GPT, "rotary_dim": 32, "n_ctx": 256},
     "falcon_h1": {**_SSM, "mamba_d_ssm": 512, "head_dim": 64},
     "recurrent_gemma": {"lru_width": 256, "attention_window_size": 16, "head_dim": 64},
-    "hubert": _SPEECH, "wav2vec2": _SPEECH,
+    "hubert": _SPEECH, "wav2vec2": _SPEECH, "wavlm": _SPEECH, "unispeech": _SPEECH,
+    "arcee": {}, "beit": _VISION, "biogpt": {}, "data2vec-text": {}, "dinov3_vit": _VISION, "esm": {},
+    "flex_olmo": _EXPERTS, "gemma": {"head_dim": 64}, "glm": {"head_dim": 64}, "gpt2": _GPT, "granite": {},
+    "gpt_neox_japanese": {"intermediate_multiple_size": 2}, "ijepa": _VISION, "jetmoe": _EXPERTS,
+    "hunyuan_v1_moe": {**_EXPERTS, "head_dim": 64, "moe_topk": 2}, "m2m_100": _TWO_STACKS, "mistral": {},
+    "mt5": OTHERS["t5"], "nystromformer": {}, "olmo": {}, "olmo3": {"sliding_window": 16},
+    "plbart": _TWO_STACKS, "qwen2": {}, "qwen3_moe": {**_EXPERTS, "head_dim": 64},
+    "rembert": {"input_embedding_size": 128, "output_embedding_size": 128},
+    "roformer": {"embedding_size": 256}, "seed_oss": {"head_dim": 64}, "umt5": OTHERS["t5"],
+    "vit_mae": _VISION, "xlm-roberta": {},
 }  # fmt: skip
 ARCHITECTURES = TUNED | OTHERS | UNSEEN
 
@@ -147,15 +159,15 @@ _FAMILIES = tuple(
         (r"router|\.gate$|experts|moe", r"moe"),
         (r"(?i)(attn|attention|mixer)\b.*?(o_proj|out_proj|c_proj|\.o|output\.dense|attn_out|\bdense|Wo|out_lin)$",
          r"attn\.out"),
-        (r"(q_proj|k_proj|v_proj|qkv|c_attn|query\w*|\.key|\.value|[qk]v?_[ab]_proj\w*|pos_\w*proj|Wqkv|in_proj|\.[qkv]|[qkv]_lin)$",
+        (r"(q_proj|k_proj|v_proj|qkv|c_attn|query\w*|\.key|\.value|[qk]v?_[ab]_proj\w*|pos_\w*proj|Wqkv|W[qkv]|in_proj|\.[qkv]|[qkv]_lin)$",
          r"attn\.qkv"),
         (r"\b(wi(_[01])?|gate_up_proj_adapter_list\S*|(up|gate|gate_up)_proj|fc1|c_fc|fc_in|Wi|w1|w3)$|"
          r"\b(intermediate[._]dense|dense_h_to_4h)$",
          r"mlp\.(up|gate|gate_up)"),
         (r"\b(wo|down_proj|fc2|c_proj|fc_out|output_dense|^output\.dense|dense_4h_to_h|Wo|w2)$",
          r"mlp\.down"),
-        (r"ffn\.lin1$", r"mlp\.up"),
-        (r"ffn\.lin2$", r"mlp\.down"),
+        (r"ffn\.(lin1|0)$", r"mlp\.up"),
+        (r"ffn\.(lin2|2|\d+\.output\.dense)$", r"mlp\.down"),
         (r"mixer|mamba|linear_attn|^conv", r"ssm\.(core|conv|in)"),
         (r"(?i)attention\.output$|^output$|^attn_output", r"residual"),
         (r"(?i)attn|attention", r"attn\.(core|kv|copy|rope)"),

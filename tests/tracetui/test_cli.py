@@ -1,14 +1,16 @@
 """The command line as an API: streams, exit codes, selection of runs."""
 
+import gzip
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from tests.conftest import FIXTURES, document
+from tests.conftest import FIXTURES, document, shared
 from tests.tracetui.in_process import tracetui
 from tracetui.cli import CommandParser
 from tracetui.verbs import _options
@@ -197,6 +199,32 @@ def test_doctor_says_what_a_file_cannot_answer() -> None:
     assert "cannot answer layers: it needs layer" in result.stdout
     assert "cannot answer memory: it needs bytes and memory rows" in result.stdout
     assert "record_function" not in result.stdout  # which program wrote it is unknown
+
+
+def test_a_folder_of_all_ranks_is_merged_by_itself_and_names_the_late_one() -> None:
+    """Rank 1 sleeps 20 ms before each of ten collectives: rank 0 waits for it there."""
+    folder = shared("samples/gloo_ranks/late")
+    spans = [
+        [
+            event["dur"]
+            for event in json.loads(gzip.decompress(file.read_bytes()))["traceEvents"]
+            if event.get("name") == "gloo:all_reduce" and event.get("ph") == "X"
+        ]
+        for file in sorted(folder.iterdir())
+    ]
+    late_ms = (sum(spans[0]) - sum(spans[1])) / len(spans[0]) / 1000
+    assert late_ms == pytest.approx(20, abs=2)
+
+    summary = json.loads(tracetui("report", "summary", "--format", "json", folder).stdout)
+    (late,) = [
+        row["text"] for row in summary["rows"] if "late" in (row["text"] or "") and "rank 1" in row["text"]
+    ]
+    assert float(re.search(r"([\d.]+) ms", late)[1]) == pytest.approx(late_ms, abs=2)
+    rows = json.loads(tracetui("report", "kernels", "--format", "json", folder).stdout)["rows"]
+    (collective,) = [row for row in rows if row["name"] == "gloo:all_reduce"]
+    assert collective["count"] == sum(map(len, spans))
+    for options in (("report", "summary", "--run", "2"), ("report", "compare")):  # each rank by itself
+        assert tracetui(*options, folder).returncode == 0
 
 
 def test_options_may_stand_before_files_and_a_folder_of_ranks_is_one_run(tmp_path: Path) -> None:

@@ -77,6 +77,7 @@ class Throughput(Struct, frozen=True):
     p95_ns: float
     context: int | None
     steps: int  # recent ones
+    age_ns: int = 0  # from the end of the newest step to the newest counter
 
 
 class Strip(Struct, frozen=True):
@@ -120,7 +121,17 @@ def compute_throughput(run: Run) -> Throughput | None:
         float(durations.quantile(0.95, "nearest") or 0),
         int(contexts[-1]) if contexts.len() else None,
         recent.height,
+        _compute_age_ns(run, table),
     )
+
+
+def _compute_age_ns(run: Run, steps: pl.DataFrame) -> int:
+    """Return the time from the end of the newest step to the newest counter: a server without requests."""
+    if not (run.has("value") and run.has("t")):
+        return 0
+    newest = select_kind(run, "counter", ("t",))["t"].max()
+    end = steps.select((pl.col("t") + pl.col("took_ns")).max()).item()
+    return max(0, newest - end) if isinstance(newest, int) else 0
 
 
 def compute_recent_decode_rate(run: Run) -> float | None:

@@ -245,15 +245,16 @@ def _sum_nested_paths(run: Run, look: Look) -> pl.DataFrame:
     return _sum_leaves(table.drop("has_kernel"))
 
 
-def compute_outside_ns(run: Run) -> int:
-    """Return the time of the steps in which their thread is in no span: in no row of a tree of threads."""
+def compute_outside_ns(run: Run) -> tuple[int, int]:
+    """Return the time of the steps in which their thread is in no row of a tree of threads, and all of it."""
     if not {"step", "t", "track"} <= set(run.events.columns):
-        return 0
+        return 0, 0
     rows = run.events.lazy().filter(pl.col("t").is_not_null() & (pl.col("dur") > 0))
     rows = rows.filter(pl.col("kind").is_in(["step", "span", "kernel"]), pl.col("track").is_not_null())
     spans = rows.select("track", "t", "dur", is_step=pl.col("kind") == "step").collect()
     spans = spans.filter(pl.col("is_step").any().over("track"))
-    return _sum_covered(spans) - _sum_covered(spans.filter(~pl.col("is_step")))
+    outside_ns = _sum_covered(spans) - _sum_covered(spans.filter(~pl.col("is_step")))
+    return outside_ns, _sum_covered(spans.filter("is_step"))
 
 
 def _sum_covered(spans: pl.DataFrame) -> int:

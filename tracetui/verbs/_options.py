@@ -234,8 +234,8 @@ def build_screen_options(
     return ScreenOptions(**values | more)
 
 
-def load_runs(args: Namespace) -> "list[Run]":
-    """Load all runs of the named files and print lost data on stderr.
+def load_runs(args: Namespace, *, joins_ranks: bool = True) -> "list[Run]":
+    """Load all runs of the named files and print lost data on stderr; --run selects one of the ranks' own.
 
     Raise PartialError for a loss under --strict.
     """
@@ -243,7 +243,8 @@ def load_runs(args: Namespace) -> "list[Run]":
     from capture.load_runs import load_all
 
     tasks.add_listener(lambda text: print_status(f"{text} …"))
-    runs = load_all(args.files, **build_read_options(args))
+    joins_ranks &= not getattr(args, "which", None)
+    runs = load_all(args.files, joins_ranks=joins_ranks, **build_read_options(args))
     for run in {id(r.log): r for r in runs}.values():
         for n in run.log.notices:
             if n.severity != "notice":
@@ -283,7 +284,7 @@ def load_for_view(args: Namespace, run_count: int) -> "tuple[Sequence[Run], int]
     """Load the runs for a view of so many runs, and the index of the selected one."""
     from capture.load_runs import resolve_run_index
 
-    runs = load_runs(args)
+    runs = load_runs(args, joins_ranks=run_count == 1)
     return (
         (select_pair(runs, args.which), 0) if run_count == 2 else (runs, resolve_run_index(runs, args.which))
     )

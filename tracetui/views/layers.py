@@ -6,6 +6,7 @@ from typing import Any, Final
 
 import polars as pl
 
+from capture.dense_lookup import find_distinct
 from capture.run import Run
 from tracetui import units
 from tracetui.analysis import roofline
@@ -24,6 +25,7 @@ MIN_LOSS_SHARE: Final = 0.01  # of a layer: a smaller difference has no colour; 
 MIN_SHARE_CELLS: Final = 5  # for a share of the roof
 # Distances from the column median at which the colour changes: fixed, so that noise has no colour.
 BOUNDS_PCT: Final = (10.0, 25.0, 100.0)
+_STACK: Final = r"\b(encoder|decoder)\.(?:layers?|blocks?|h)\.\d"  # of a model of two
 _WEIGHT: Final = "total_ns"  # the column by which columns of the grid are sorted
 
 
@@ -34,7 +36,7 @@ def answer(runs: Sequence[Run], look: Look) -> Answer:
     notes = step_sampling.note_lens_and_sampling(run, look)
     if table.is_empty():
         return Answer(table, (selection.explain_no_kernels(run), *notes), ("layer", column))
-    notes += [*_build_notes(table, column), *roofline.note_roof(run, table)]
+    notes += [*_build_notes(table, column), *_note_stacks(run), *roofline.note_roof(run, table)]
     return Answer(table, tuple(notes), ("layer", column), _category.build_category_part([run], column))
 
 
@@ -46,6 +48,19 @@ def _build_notes(table: pl.DataFrame, column: str) -> list[str]:
         named = ", ".join(_describe_odd_layer(n, where, column) for n, where in odd[:MAX_NAMED_LAYERS])
         notes.append(f"unlike the other layers: {named}")
     return notes
+
+
+def _note_stacks(run: Run) -> list[str]:
+    """Return that the layers of encoder and decoder share their numbers, where paths name both."""
+    if not run.has("path"):
+        return []
+    paths = find_distinct(run.events["path"]).cast(pl.String)
+    stacks = paths.str.extract(_STACK).drop_nulls().unique().sort().to_list()
+    if len(stacks) < 2:
+        return []
+    return [
+        "layers of decoder and encoder with one number are added up; --filter path:decoder shows one stack"
+    ]
 
 
 def _describe_odd_layer(layer: int, where: list[Any], column: str) -> str:

@@ -53,7 +53,9 @@ def answer(runs: Sequence[Run], look: Look) -> Answer:
         "late": pl.DataFrame({"text": recent_stats.describe_slow_steps(run)}, schema={"text": pl.String}),
     }
     steps = f"{speed.steps:,} step{'s' * (speed.steps != 1)}"
-    note = f"the last {recent_stats.RECENT_S} seconds: {steps}; times are per token, vs the run"
+    is_old = speed.age_ns > recent_stats.RECENT_S * recent_stats.SECOND_NS
+    when = f" before {units.format_duration(speed.age_ns)} without a step" if is_old else ""
+    note = f"the last {recent_stats.RECENT_S} seconds{when}: {steps}; times are per token, vs the run"
     return Answer(rows, (note,), ("name",), parts)
 
 
@@ -94,7 +96,13 @@ def _draw_pace(now: Throughput) -> Line:
     """Draw the line of figures: throughput now and on average, step time."""
     parts: list[Span | str | tuple[str, str]] = []
     if now.now_per_s is not None:
-        parts += [("now ", "dim"), (f"{units.format_speed(now.now_per_s)} tok/s", "bold"), "   "]
+        is_old = now.age_ns > recent_stats.RECENT_S * recent_stats.SECOND_NS
+        when = f"{units.format_duration(now.age_ns)} ago " if is_old else "now "
+        parts += [
+            (when, "warn" if is_old else "dim"),
+            (f"{units.format_speed(now.now_per_s)} tok/s", "bold"),
+            "   ",
+        ]
     if now.mean_per_s is not None:
         parts += [("mean ", "dim"), f"{units.format_speed(now.mean_per_s)} tok/s", "   "]
     p50, p95 = map(units.format_duration, (now.p50_ns, now.p95_ns))

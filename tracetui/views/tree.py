@@ -40,10 +40,11 @@ def _note_nesting(run: Run, look: Look, lens: str | None) -> list[str]:
     notes = ["scopes are nested by their times"]
     if lens == "gpu" or look.is_partial or look.phase or look.window:
         return notes
-    outside_ns = tree.compute_outside_ns(run)
-    return (
-        [*notes, f"{units.format_duration(outside_ns)} of the steps are in no scope"] if outside_ns else notes
-    )
+    outside_ns, steps_ns = tree.compute_outside_ns(run)
+    if not outside_ns:
+        return notes
+    outside, steps = map(units.format_duration, (outside_ns, steps_ns))
+    return [*notes, f"{outside} of {steps} in steps are in no scope, counted from begin to begin"]
 
 
 def _build_answer(table: pl.DataFrame, notes: Sequence[str]) -> Answer:

@@ -28,7 +28,10 @@ enum { READ_CORRELATION = 1, READ_EXTERNAL_ID = 2, READ_OPERANDS = 4, READ_LAUNC
 enum { HAS_CAT = 1, HAS_NAME = 2 };
 enum { READY, STOPPED, ENDED, FAILED };
 enum { FIRST_EVENT, NEXT_EVENT, COMMA_OR_END };
-enum { DIMS, TYPES, VALUES, GRID, BLOCK, REGISTERS, SHARED, OCCUPANCY, N_DETAILS };
+enum {
+    DIMS, TYPES, VALUES, /* of operators; the rest of kernels */
+    GRID, BLOCK, REGISTERS, SHARED, OCCUPANCY, COLLECTIVE, SENT, RECEIVED, ELEMENT_TYPE, GROUP_SIZE, N_DETAILS
+};
 enum { PH = 1, CAT = 2, NAME = 4, PID = 8, TID = 16, TS = 32, DUR = 64, ARGS = 128, ID = 256 };
 
 typedef struct {
@@ -55,6 +58,7 @@ typedef struct {
     int has_plain_ts, has_plain_dur; /* then t and length hold the values */
     i64 t, length;
     int has_correlation, has_external, mentions_dims, mentions_step;
+    int is_graph_node, has_annotation; /* of torch: what the node of a replayed graph is called */
     unsigned has_details; /* a bit per detail */
     i64 correlation, external;
     int n_holes;             /* HOLES + 1 if there are more than fit */
@@ -273,13 +277,16 @@ static inline int find_detail(Text key) {
     case 4:
         return IS(key, "grid") ? GRID : N_DETAILS;
     case 5:
-        return IS(key, "block") ? BLOCK : N_DETAILS;
+        return IS(key, "block") ? BLOCK : IS(key, "dtype") ? ELEMENT_TYPE : N_DETAILS;
     case 10:
+        if (IS(key, "Group size")) return GROUP_SIZE;
         return IS(key, "Input Dims") ? DIMS : IS(key, "Input type") ? TYPES : N_DETAILS;
     case 13:
-        return IS(key, "shared memory") ? SHARED : N_DETAILS;
+        return IS(key, "shared memory") ? SHARED : IS(key, "In msg nelems") ? SENT : N_DETAILS;
+    case 14:
+        return IS(key, "Out msg nelems") ? RECEIVED : N_DETAILS;
     case 15:
-        return IS(key, "Concrete Inputs") ? VALUES : N_DETAILS;
+        return IS(key, "Concrete Inputs") ? VALUES : IS(key, "Collective name") ? COLLECTIVE : N_DETAILS;
     case 20:
         return IS(key, "registers per thread") ? REGISTERS : N_DETAILS;
     case 25:
@@ -375,6 +382,10 @@ key:
         if (depth == 1) {
             if (UNLIKELY(IS(key, "call_stack") || IS(key, "module_fqn")))
                 return reject(s, s->buffer.data, "an event with a call stack or module");
+            args->is_graph_node |= IS(key, "graph node id");
+            args->has_annotation |= IS(key, "name") || IS(key, "str") || IS(key, "annotation");
+            if (UNLIKELY(args->is_graph_node && args->has_annotation))
+                return reject(s, s->buffer.data, "an annotated node of a graph");
             details = find_detail(key);
             since = p;
             if (details != N_DETAILS) meaning = FIXED;
@@ -591,6 +602,11 @@ static int write_details(Scanner *s, const Event *e, u32 fields) {
         [REGISTERS] = "\"registers per thread\":",
         [SHARED] = "\"shared memory\":",
         [OCCUPANCY] = "\"est. achieved occupancy %\":",
+        [COLLECTIVE] = "\"Collective name\":",
+        [SENT] = "\"In msg nelems\":",
+        [RECEIVED] = "\"Out msg nelems\":",
+        [ELEMENT_TYPE] = "\"dtype\":",
+        [GROUP_SIZE] = "\"Group size\":",
     };
     s->scratch.size = 0;
     if (fields & READ_LAUNCH_CONFIG) {
@@ -984,7 +1000,7 @@ static PyType_Spec spec = {"_events.Scanner", sizeof(Scanner), 0, Py_TPFLAGS_DEF
 #include "lines.h"
 
 /* Incremented with every change that a caller sees; `_scan/__init__.py` requires this version. */
-#define VERSION 6
+#define VERSION 7
 
 static int add_type(PyObject *module, const char *name, PyType_Spec *of) {
     PyObject *type = PyType_FromSpec(of);

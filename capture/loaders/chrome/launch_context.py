@@ -22,7 +22,7 @@ from capture.classify.name_rules import (
     infer_op_and_category,
     infer_scope_roles,
 )
-from capture.classify.operator_call import OperatorCall
+from capture.classify.operator_call import OperatorCall, find_element_bytes, shorten_dtype
 from capture.classify.operator_work import estimate_work
 from capture.classify.step_annotations import StepAnnotation
 from capture.dense_lookup import encode_dense, find_distinct, find_positions, find_rows
@@ -33,9 +33,10 @@ from capture.loaders.chrome.trace_steps import find_last_before
 from capture.native.schema import MAX_PATH_DEPTH, PATH_SEPARATOR
 
 LAUNCH_CONFIG_COLUMNS: Final = ("grid", "block", "registers", "shared", "occupancy")
+MESSAGE_COLUMNS: Final = ("message_shape", "message_dtype")
 _SCHEMA: Final = {
     "grid": pl.Categorical(), "block": pl.Categorical(), "registers": pl.Int32(), "shared": pl.Int32(),
-    "occupancy": pl.Float64(),
+    "occupancy": pl.Float64(), "message_shape": pl.Categorical(), "message_dtype": pl.Categorical(),
 }  # fmt: skip
 SCOPE_SCHEMA: Final = {
     "path": pl.Categorical(), "layer": pl.Int32(), "op": pl.Categorical(), "is_products_only": pl.Boolean(),
@@ -67,13 +68,18 @@ _WORK_SCHEMA: Final = {
 
 
 class _LaunchConfigFields(msgspec.Struct, gc=False):
-    """The launch configuration as profilers write it."""
+    """The launch configuration as profilers write it, and what torch says of the kernel of a collective."""
 
     grid: Any = None
     block: Any = None
     registers: Any = msgspec.field(default=None, name="registers per thread")
     shared: Any = msgspec.field(default=None, name="shared memory")
     occupancy: Any = msgspec.field(default=None, name="est. achieved occupancy %")
+    collective: Any = msgspec.field(default=None, name="Collective name")
+    sent: Any = msgspec.field(default=None, name="In msg nelems")
+    received: Any = msgspec.field(default=None, name="Out msg nelems")
+    element_type: Any = msgspec.field(default=None, name="dtype")
+    group_size: Any = msgspec.field(default=None, name="Group size")
 
 
 _DECODER: Final = msgspec.json.Decoder(_LaunchConfigFields)
@@ -92,7 +98,7 @@ def with_launches(kernels: pl.DataFrame, host_calls: pl.DataFrame) -> pl.DataFra
 
 
 def with_launch_config(kernels: pl.DataFrame) -> pl.DataFrame:
-    """Replace the arguments of kernels by the columns of their launch configuration."""
+    """Replace the arguments of kernels by the columns of their launch configuration and of their message."""
     texts = kernels["args"].unique().drop_nulls()
     without_args = kernels.drop("args")
     if texts.is_empty():
@@ -100,16 +106,43 @@ def with_launch_config(kernels: pl.DataFrame) -> pl.DataFrame:
     configs = [_parse_launch(text) for text in texts.cast(pl.String)]
     table = pl.DataFrame(configs, schema=_SCHEMA, orient="row")
     index = find_positions(kernels["args"], texts)
-    columns = [c for c in LAUNCH_CONFIG_COLUMNS if table[c].null_count() < table.height]
+    columns = [c for c in _SCHEMA if table[c].null_count() < table.height]
     return without_args.with_columns(table[c][index] for c in columns)
 
 
-def _parse_launch(text: str) -> tuple[str | None, str | None, int | None, int | None, float | None]:
-    """Parse grid, block, registers, shared memory and occupancy; None for what is missing."""
+def _parse_launch(text: str) -> tuple[object, ...]:
+    """Parse the columns of `_SCHEMA`; None for what is missing."""
     launch = decode_or_none(_DECODER.decode, text) or _LaunchConfigFields()
     occupancy = float(launch.occupancy) if type(launch.occupancy) in (int, float) else None
     registers, shared = _check_int32(launch.registers), _check_int32(launch.shared)
-    return _format_sizes(launch.grid), _format_sizes(launch.block), registers, shared, occupancy
+    message = _parse_message(launch)
+    return _format_sizes(launch.grid), _format_sizes(launch.block), registers, shared, occupancy, *message
+
+
+def _parse_message(launch: _LaunchConfigFields) -> tuple[str | None, str | None]:
+    """Parse shape and type of what a collective moves: the larger of what a rank gives and gets.
+
+    Annotations of graphs state numbers as texts.
+
+    >>> _parse_message(_LaunchConfigFields(collective="allreduce", sent="8", element_type="Half"))
+    ('n=8 bytes=16', 'fp16')
+    """
+    if not isinstance(launch.collective, str):
+        return None, None
+    sizes = [_parse_count(value) for value in (launch.sent, launch.received)]
+    dtype = shorten_dtype(launch.element_type) if isinstance(launch.element_type, str) else None
+    if not any(sizes):
+        return None, dtype
+    count = max(filter(None, sizes))
+    width, group = find_element_bytes(str(launch.element_type)), _parse_count(launch.group_size)
+    parts = (f"n={count}", f"bytes={count * width:.0f}" if width else "", f"group={group}" if group else "")
+    return " ".join(filter(None, parts)), dtype
+
+
+def _parse_count(value: object) -> int | None:
+    """Parse a positive number, also written as a text."""
+    text = str(value) if type(value) in (int, str) else ""
+    return int(text) or None if text.isascii() and text.isdecimal() and len(text) <= 18 else None
 
 
 def _format_sizes(value: object) -> str | None:

@@ -92,6 +92,11 @@ class _LaunchConfig(msgspec.Struct, gc=False, omit_defaults=True):
     registers: msgspec.Raw = msgspec.field(default=_NOTHING, name="registers per thread")
     shared: msgspec.Raw = msgspec.field(default=_NOTHING, name="shared memory")
     occupancy: msgspec.Raw = msgspec.field(default=_NOTHING, name="est. achieved occupancy %")
+    collective: msgspec.Raw = msgspec.field(default=_NOTHING, name="Collective name")
+    sent: msgspec.Raw = msgspec.field(default=_NOTHING, name="In msg nelems")
+    received: msgspec.Raw = msgspec.field(default=_NOTHING, name="Out msg nelems")
+    element_type: msgspec.Raw = msgspec.field(default=_NOTHING, name="dtype")
+    group_size: msgspec.Raw = msgspec.field(default=_NOTHING, name="Group size")
 
 
 _LAUNCH_CONFIG_KEYS: Final = [f'"{key}"'.encode() for key in _LaunchConfig.__struct_encode_fields__]
@@ -104,10 +109,14 @@ class _StepNumber(msgspec.Struct, gc=False):
 
 
 class _Scopes(msgspec.Struct, gc=False):
-    """The scopes of an event, outermost first (Proton), or the module of a graph's node (torch)."""
+    """The scopes of an event, outermost first (Proton), or what torch says of a graph's node."""
 
     call_stack: list[str] = []
     module_fqn: str = ""
+    node_id: int = msgspec.field(default=0, name="graph node id")
+    name: str = ""  # of the innermost `mark_kernels`
+    text: str = msgspec.field(default="", name="str")  # the same in torch 2.12 and 2.13
+    annotation: str = ""  # the same if it is neither a text nor a dict
 
 
 _OPERANDS_DECODER: Final = msgspec.json.Decoder(_Operands)
@@ -117,6 +126,9 @@ _LAUNCH_CONFIG_DECODER: Final = msgspec.json.Decoder(_LaunchConfig)
 
 
 _JSON_DECODER: Final = json.JSONDecoder(strict=False)
+
+
+_SCOPE_KEYS: Final = (b'"call_stack"', b'"module_fqn"', b'"graph node id"')
 
 
 _SCOPES_DECODER: Final = msgspec.json.Decoder(_Scopes)
@@ -284,13 +296,14 @@ def build_complete_events(events: Sequence[TraceEvent], log: Log) -> CompleteEve
 
 
 def _parse_scopes(event: TraceEvent) -> str | None:
-    """Parse the scopes that an event reports: the stack of Proton's kernels, the module of a graph's node."""
+    """Parse the scopes that an event reports: the stack of Proton's kernels, what torch says of a node."""
     args = bytes(event.args)
-    has_scopes = b'"call_stack"' in args or b'"module_fqn"' in args
+    has_scopes = any(key in args for key in _SCOPE_KEYS)
     decoded = decode_or_none(_SCOPES_DECODER.decode, args) if has_scopes else None
     if decoded is None:
         return None
-    stack = decoded.call_stack or [decoded.module_fqn]
+    mark = decoded.name or decoded.text or decoded.annotation if decoded.node_id else ""
+    stack = decoded.call_stack or list(filter(None, (decoded.module_fqn, mark)))
     inner = stack[1:] if stack[:1] == ["ROOT"] else stack
     inner = inner[:-1] if inner[-1:] == [event.title] else inner
     return PATH_SEPARATOR.join(inner) or None

@@ -15,6 +15,7 @@ from capture.infer_structure import add_inferred_structure
 from capture.loaders.chrome.host_leaves import find_host_work
 from capture.loaders.chrome.launch_context import (
     LAUNCH_CONFIG_COLUMNS,
+    MESSAGE_COLUMNS,
     find_function_owner,
     is_scope,
     with_forward_passes,
@@ -86,10 +87,12 @@ _STAND_INS: Final = {  # for kernels, by what a trace without a device has
 }
 _ROW_COLUMNS: Final = (
     "t", "dur", "step", "path", "layer", "phase", "shape", "dtype", "flops", "bytes",
-    "launch", "launch_dur", *LAUNCH_CONFIG_COLUMNS, "reported_path", "captured_line",
+    "launch", "launch_dur", *LAUNCH_CONFIG_COLUMNS, *MESSAGE_COLUMNS, "reported_path", "captured_line",
 )  # fmt: skip
 _SOURCES: Final = {  # columns of which the first with a value counts
     "path": ("reported_path", "region", "path"),
+    "shape": ("message_shape", "shape"),
+    "dtype": ("message_dtype", "dtype"),
     "line": ("captured_line", "line"),
     "category": ("category", "operator_category"),
 }

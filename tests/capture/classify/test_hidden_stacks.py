@@ -179,6 +179,16 @@ def test_stacks_of_other_kinds(architecture: str) -> None:
         assert right > 92 and wrong < 1, (result.layer, result.role, result.rows.most_common(5))
 
 
+@pytest.mark.parametrize("architecture", ["bitnet", "ctrl", "deberta", "marian", "mobilebert", "roberta"])
+def test_odd_stacks_are_unknown_rather_than_wrong(architecture: str) -> None:
+    """Norms before outputs, scores of positions, norms after sums, four feed-forwards, a head with a GELU."""
+    rows = read_stack(architecture)
+    events, _ = fill_inferred_layers(run_of(rows["name"].to_list(), rows["dur"].to_numpy()))
+    result = judge(rows.hstack(events.select("layer", pl.col("op").cast(pl.String))))
+    for right, _, wrong in (result.layer, result.role):
+        assert right > 85 and wrong < 1, (result.layer, result.role, result.rows.most_common(5))
+
+
 def test_attention_with_and_without_feed_forwards_has_no_layers() -> None:
     """Nothing says whether attention without a feed-forward is a layer: the reason is given."""
     pattern = [*DENSE[:8], *DENSE, *DENSE]

@@ -12,6 +12,9 @@ import polars as pl
 import pytest
 
 from capture.load_runs import load
+from capture.loaders._scan import load_scanner
+from capture.loaders.chrome import compiled_reader
+from capture.source import Source
 from tests.bench._chrome_maker import write
 from tests.capture.loaders.test_chrome_operator_links import by_both, kernel, kernels
 from tests.capture.loaders.test_chrome_steps import annotation, launch, written
@@ -136,3 +139,56 @@ def test_the_annotated_sample_has_the_module_of_every_kernel() -> None:
     (run,) = load(path, cache=False)
     assert len(expected) == 60
     assert sorted(kernels(run)["path"].drop_nulls().cast(pl.String)) == expected
+
+
+QKV = {"module_fqn": "layers.3.self_attn", "name": "qkv_proj"}
+MARKS = {  # what `mark_kernels` records for the node of a graph → path, layer and op that are expected of it
+    1: ([QKV], "layers.3.self_attn / qkv_proj", 3, "attn.qkv"),
+    2: (
+        [{"str": "layers.4.mlp.down_proj"}],
+        "layers.4.mlp.down_proj",
+        4,
+        "mlp.down",
+    ),  # of a text, torch 2.13
+    3: (["layers.5.mlp.gate_proj"], "layers.5.mlp.gate_proj", 5, "mlp.gate"),  # of neither text nor dict
+    4: ([{"module_fqn": "layers.6.mlp"}, {"name": "down_proj"}], "layers.6.mlp / down_proj", 6, "mlp.down"),
+    5: ([{"stream": 62}], None, None, None),
+}
+COLLECTIVE = {
+    "Collective name": "allreduce", "In msg nelems": 4096, "Out msg nelems": 4096, "dtype": "bfloat16",
+    "Group size": 8,
+}  # fmt: skip
+NCCL = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
+
+
+def test_marks_that_torch_writes_into_a_trace_are_paths_and_roles(tmp_path: Path) -> None:
+    annotate_trace = pytest.importorskip("torch.cuda._annotate_cuda_graph_trace").annotate_trace
+    events = [annotation("gemm", 10 * node, 5, cat="kernel") | {"pid": 0, "tid": 7} for node in MARKS]
+    events = [e | {"args": {"graph node id": node}} for e, node in zip(events, MARKS, strict=True)]
+    assert annotate_trace({"traceEvents": events}, {node: mark for node, (mark, *_) in MARKS.items()}) == 5
+    columns = (pl.col("path").cast(pl.String), "layer", pl.col("op").cast(pl.String))
+    run = written(tmp_path, *events)
+    assert kernels(run).sort("t").select(columns).rows() == [tuple(known) for _, *known in MARKS.values()]
+
+
+def test_a_name_in_the_arguments_of_another_kernel_is_no_path(tmp_path: Path) -> None:
+    events = [kernel("gemm", 10, 5, None), kernel("gemm", 20, 5, None)]
+    events = [e | {"args": {"name": "layers.1.mlp", "graph node id": 0}} for e in events]
+    run = written(tmp_path, *events)
+    assert "path" not in run.events.columns or not kernels(run)["path"].count()
+
+
+def test_a_collective_states_its_elements_bytes_and_group(tmp_path: Path) -> None:
+    columns = [pl.col(c).cast(pl.String) for c in ("shape", "dtype", "op")]
+    expected = [("n=4096 bytes=8192 group=8", "bf16", "comm.all_reduce")]
+    in_a_graph = {"graph node id": 1, "module_fqn": "layers.3.self_attn"}
+    in_a_graph |= {key: str(value) for key, value in COLLECTIVE.items()}  # as torch's joiner writes them
+    run = written(tmp_path, kernel(NCCL, 10, 5, None) | {"args": in_a_graph})
+    assert kernels(run).select("layer", *columns).rows() == [(3, *expected[0])]
+
+    path = tmp_path / "eager.json"
+    path.write_text(json.dumps({"traceEvents": [kernel(NCCL, 10, 5, None) | {"args": COLLECTIVE}]}))
+    if load_scanner() is not None:
+        compiled_reader.read_document(Source.from_path(path))  # it is not refused
+    for rows in by_both(path):
+        assert rows.select(columns).rows() == expected

@@ -49,3 +49,17 @@ def test_each_kind_of_layer_has_its_own_median() -> None:
             row |= {"name": "attention_global", "dur": row["dur"] * (12 if row["layer"] == 8 else 4)}
     table = compute_layer_table(made(rows), Look(), "op")
     assert table.filter("odd")["layer"].to_list() == [8]
+
+
+def test_layers_of_two_stacks_are_said_to_share_their_numbers() -> None:
+    kernel = {"kind": "kernel", "name": "gemm", "dur": 5, "lens": "gpu", "op": "mlp.up"}
+    rows = [
+        {**kernel, "t": 10 * n, "path": f"model.{stack}.layers.{n}.fc1", "layer": n}
+        for stack in ("encoder", "decoder")
+        for n in range(3)
+    ]
+    view, words = load_view("layers"), "layers of decoder and encoder with one number are added up"
+    assert any(note.startswith(words) for note in ask(view, [made(rows)], Look()).notes)
+    assert not any(note.startswith(words) for note in ask(view, [made(rows[3:])], Look()).notes)
+    one = ask(view, [made(rows)], Look(filter="path:decoder")).rows
+    assert one["count"].to_list() == [1, 1, 1]

@@ -3,6 +3,7 @@
 import math
 from dataclasses import replace
 
+import polars as pl
 import pytest
 
 from capture.run import LiveRun, Run
@@ -64,6 +65,18 @@ def test_the_pace_now_and_in_all() -> None:
     assert now is not None
     assert (now.now_per_s, now.p50_ns, now.p95_ns, now.context) == (2, HALF, HALF, 49)
     assert now.mean_per_s == pytest.approx(40 / 20.4)
+
+
+@pytest.mark.parametrize(("silent_s", "words"), [(3, "now 2 tok/s"), (40, "40.00 s ago 2 tok/s")])
+def test_what_is_old_says_its_age(silent_s: int, words: str) -> None:
+    """A server whose steps ended at 20 s is still asked for its figures: they go on for so many seconds."""
+    run = half_seconds(40)
+    asked = {"kind": "counter", "name": "host_cpu_usage", "t": 40 * HALF + silent_s * 10**9, "value": 1.0}
+    run = replace(run, events=pl.concat([run.events, made([asked]).events], how="diagonal_relaxed"))
+    answer = ask(load_view("now"), [run], Look())
+    head = format_plain(load_view("now").draw(answer, Look(), DrawSize(110, 30))[:1])
+    assert words in "".join(head)
+    assert ("before 40.00 s without a step" in answer.notes[0]) == (silent_s == 40)
 
 
 def test_each_second_keeps_its_place_and_the_scale_stays() -> None:

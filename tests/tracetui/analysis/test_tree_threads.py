@@ -110,11 +110,30 @@ def test_scopes_and_what_of_the_steps_is_in_none_are_all_that_the_file_covers(na
             covered += max(0, end - max(begin, until))
             until = max(until, end)
     (run,) = load(document(name), cache=False)
-    outside = compute_outside_ns(run)
+    outside, _ = compute_outside_ns(run)
     assert compute_tree_table(run, Look())["self_ns"].sum() + outside == pytest.approx(covered, rel=1e-3)
     assert bool(outside) == any(
-        "of the steps" in note for note in ask(load_view("tree"), [run], Look()).notes
+        "are in no scope" in note for note in ask(load_view("tree"), [run], Look()).notes
     )
+
+
+def test_what_of_a_servers_steps_is_in_no_scope_is_counted_from_begin_to_begin() -> None:
+    """vLLM's annotations end before sampling: between them and inside of them no operator runs for a time."""
+    name = "samples/real_vllm/eager_prefill_mixed_decode.pt.trace.json.gz"
+    events = [event for event in read_events(document(name)) if event.get("ph") == "X"]
+    begins = sorted(event["ts"] for event in events if event["cat"] == "user_annotation")
+    free_us, until = begins[-1] - begins[0], begins[0]
+    for event in sorted(events, key=lambda event: event["ts"]):
+        if event["cat"] == "cpu_op":
+            end = min(event["ts"] + event["dur"], begins[-1])
+            free_us -= max(0, end - max(event["ts"], until))
+            until = max(until, end)
+    (run,) = load(document(name), cache=False)
+    outside_ns, steps_ns = compute_outside_ns(run)
+    assert outside_ns / 1000 == pytest.approx(float(free_us), rel=1e-3)
+    assert steps_ns / 1000 == pytest.approx(float(begins[-1] - begins[0]), rel=1e-3)
+    (note,) = [note for note in ask(load_view("tree"), [run], Look()).notes if "no scope" in note]
+    assert note.startswith("154.8 ms of 266.6 ms in steps") and "begin to begin" in note
 
 
 def test_recursive_calls_count_once() -> None:

@@ -112,6 +112,19 @@ def test_steps_pair_by_context() -> None:
     assert verdicts(by_number.rows)["attn.core"] == "slower"
 
 
+def test_first_steps_that_are_left_out_are_called_slow_and_nothing_else() -> None:
+    """A prompt, a compilation or a cold cache: the file of a run without phases does not say which."""
+
+    def run(name: str) -> Run:
+        slow = pl.when(pl.col("step") == 1).then(10 * pl.col("dur")).otherwise("dur")
+        b = recording(name, steps=48)
+        return Run(name, b.meta, b.events.with_columns(dur=slow).drop("phase"), b.log)
+
+    note = compare_runs((run("a"), run("b")), Look(group="op")).notes[0]
+    assert "1 and 1 slow first steps left out" in note
+    assert "warm-up" not in note
+
+
 @pytest.mark.parametrize(("name", "cycles"), [("latencyprism/cross.md", "3 36"), ("seed 3", "14 238")])
 def test_runs_cut_at_different_anchors_are_not_comparable(name: str, cycles: str) -> None:
     runs = load(document(name), cache=False)

@@ -229,7 +229,7 @@ def _describe_pair_samples(
     """Describe the paired steps, what was excluded from them, and the noise floor."""
     parts = [f"{aligned.height} {aligned.how} paired, per {unit}"]
     if any(aligned.warm_up_counts):
-        parts.append(f"{' and '.join(map(str, aligned.warm_up_counts))} warm-up steps excluded")
+        parts.append(f"{' and '.join(map(str, aligned.warm_up_counts))} slow first steps left out")
     if is_free.sum() < MIN_SAMPLES:
         return "; ".join([*parts, f"in nearly all of them {CONTENDED_STEPS_NOTE}"])
     if not is_free.all():
