@@ -26,8 +26,7 @@ from capture.graphs.capture_files import is_capture, resolve_captures
 from capture.import_log import Notice
 from capture.loaders import Bundler, ForeignLoader, Loader
 from capture.merge_ranks import merge_ranks
-from capture.model_work.fill_work import fill_model_work
-from capture.model_work.model_config import SEARCHED_CONFIG, ConfigChoice
+from capture.model_work.model_config import SEARCHED_CONFIG, ConfigChoice, has_config
 from capture.native.parts import list_earlier_parts, read_first_line
 from capture.run import Run
 from capture.source import Source
@@ -74,10 +73,19 @@ def load(
     if not isinstance(path, Source):
         path = _bundle_earlier_parts(path)
     if isinstance(path, Bundle):
-        return fill_model_work(path.bundler.load(path.files), path.files[0], config)
+        return _fill_work(path.bundler.load(path.files), path.files[0], config)
     source = path if isinstance(path, Source) else Source.from_path(path, limits=limits)
     source.requested_captures = None if capture is None else resolve_captures(capture)
-    return fill_model_work(_load_source(source, cache=cache), source.path, config)
+    return _fill_work(_load_source(source, cache=cache), source.path, config)
+
+
+def _fill_work(runs: list[Run], trace: Path | None, config: ConfigChoice) -> list[Run]:
+    """Return the runs with the work that the config of their model gives, if there is one."""
+    if not has_config(config, trace, [run.meta.get("model") for run in runs]):
+        return runs
+    from capture.model_work.fill_work import fill_model_work  # 9 ms; few runs have a config
+
+    return fill_model_work(runs, trace, config)
 
 
 def _load_source(source: Source, *, cache: bool) -> list[Run]:

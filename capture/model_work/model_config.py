@@ -3,11 +3,11 @@
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
+from msgspec import Struct
 
 from capture.clean_text import clean
 from capture.device_roofs import shorten_format
@@ -29,8 +29,7 @@ _WITHOUT_GATE: Final = frozenset(
 _FULL_EVERY: Final = {"mistral": 0, "mixtral": 0, "phi3": 0, "gemma2": 2, "cohere2": 4}
 
 
-@dataclass(frozen=True)
-class ConfigChoice:
+class ConfigChoice(Struct, frozen=True):
     """What the user said about the model: its config.json (`none`: use none) and how it is distributed."""
 
     path: str | None = None  # None: search it
@@ -41,8 +40,7 @@ class ConfigChoice:
 SEARCHED_CONFIG: Final = ConfigChoice()
 
 
-@dataclass(frozen=True)
-class WeightFormat:
+class WeightFormat(Struct, frozen=True):
     """How the weights of a product are stored, and in what it multiplies."""
 
     dtype: str  # number format of the product
@@ -57,8 +55,7 @@ _FORMATS_BY_WORD: Final = {  # of modelopt, and of compressed-tensors
 }  # fmt: skip
 
 
-@dataclass(frozen=True)
-class ExpertSizes:
+class ExpertSizes(Struct, frozen=True):
     """The experts of a decoder."""
 
     experts: int
@@ -68,8 +65,7 @@ class ExpertSizes:
     dense_layers: frozenset[int]  # without experts
 
 
-@dataclass(frozen=True)
-class LatentSizes:
+class LatentSizes(Struct, frozen=True):
     """Sizes of latent attention (MLA): one vector per token is cached for all heads."""
 
     rank: int  # of what is cached for keys and values
@@ -78,8 +74,7 @@ class LatentSizes:
     value: int
 
 
-@dataclass(frozen=True)
-class DecoderConfig:
+class DecoderConfig(Struct, frozen=True):
     """Sizes of a decoder, of all ranks together. None and 0 mean that the model has no such part."""
 
     label: str  # of the file
@@ -120,6 +115,13 @@ def read_config(path: Path) -> DecoderConfig:
         why = "no sizes of a transformer in it (num_hidden_layers, hidden_size, num_attention_heads …)"
         raise UnreadableError("is no config.json of a model", where=clean(str(path), 4096), why=why)
     return config
+
+
+def has_config(choice: ConfigChoice, trace: Path | None, models: Sequence[Any]) -> bool:
+    """Whether the user named a config, or one is found for a trace of these models."""
+    if choice.path or trace is None:
+        return choice.path not in (None, NO_CONFIG)
+    return any(find_config(trace, model) for model in models)
 
 
 def find_config(trace: Path, model: Any) -> Path | None:
