@@ -10,7 +10,7 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeGuard
 
-from msgspec import Struct
+from msgspec import Struct, structs
 from polars.exceptions import PanicException
 
 from capture import loaders
@@ -238,7 +238,7 @@ def _log_unreadable_files(runs: list[Run], errors: Sequence[UnreadableError]) ->
     message = f"skipped an unreadable file: {errors[0]}" + (f"; also {others}" if others else "")
     notice = Notice("unreadable_file", "data_loss", len(errors), clean(message, 4000))
     log = runs[0].log
-    extended = replace(log, notices=(*log.notices, notice))
+    extended = structs.replace(log, notices=(*log.notices, notice))
     return [replace(run, log=extended) if run.log is log else run for run in runs]
 
 

@@ -15,6 +15,8 @@ from capture.errors import UnreadableError
 
 CONFIG_NAME: Final = "config.json"
 NO_CONFIG: Final = "none"  # instead of a path: use no config
+NOTES_KEY: Final = "model_config"  # of a run's meta: sentences on what its config was used for
+OPS_KEY: Final = "model_config_ops"  # the ops whose work is from it
 _SLIDING: Final = "sliding_attention"  # in `layer_types`
 _MAX_FILE_BYTES: Final = 1 << 22
 _MAX_SIZE: Final = 1 << 32
