@@ -8,10 +8,12 @@ launches at the shortest time between two launches.
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
+
+from msgspec import Struct, field
+from msgspec.structs import asdict, replace
 
 from capture.clean_text import clean
 from capture.errors import CaptureError, UsageError
@@ -61,8 +63,7 @@ _GPUS_BY_PROPERTIES: Final = (
 )
 
 
-@dataclass(frozen=True)
-class Roof:
+class Roof(Struct, frozen=True):
     """Peak rates of a device and where they come from."""
 
     device: str
@@ -106,7 +107,7 @@ class Roof:
 
     def as_meta(self) -> dict[str, Any]:
         """Return the known fields, as stored in a run's meta and in the file of measured roofs."""
-        fields = {**vars(self), "flop_per_s": dict(self.flop_per_s)}
+        fields = {**asdict(self), "flop_per_s": dict(self.flop_per_s)}
         return {name: value for name, value in fields.items() if value}
 
 

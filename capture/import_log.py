@@ -1,7 +1,6 @@
 """Count the records that an import read, kept, repaired and dropped, with a notice per cause."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Literal
 
 from msgspec import Struct, convert, field
@@ -26,8 +25,7 @@ class Notice(Struct, frozen=True):
         return {**asdict(self), "offsets": list(self.offsets)}
 
 
-@dataclass(frozen=True)
-class ImportLog:
+class ImportLog(Struct, frozen=True):
     """The log of a finished import: read = kept + dropped."""
 
     source: str = ""

@@ -10,7 +10,7 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeGuard
 
-from msgspec import Struct
+from msgspec import Struct, structs
 from polars.exceptions import PanicException
 
 from capture import loaders
@@ -26,8 +26,7 @@ from capture.graphs.capture_files import is_capture, resolve_captures
 from capture.import_log import Notice
 from capture.loaders import Bundler, ForeignLoader, Loader
 from capture.merge_ranks import are_all_ranks, merge_ranks
-from capture.model_work.fill_work import fill_model_work
-from capture.model_work.model_config import SEARCHED_CONFIG, ConfigChoice
+from capture.model_work.model_config import SEARCHED_CONFIG, ConfigChoice, has_config
 from capture.native.parts import list_earlier_parts, read_first_line
 from capture.run import Run
 from capture.source import Source
@@ -74,10 +73,19 @@ def load(
     if not isinstance(path, Source):
         path = _bundle_earlier_parts(path)
     if isinstance(path, Bundle):
-        return fill_model_work(path.bundler.load(path.files), path.files[0], config)
+        return _fill_work(path.bundler.load(path.files), path.files[0], config)
     source = path if isinstance(path, Source) else Source.from_path(path, limits=limits)
     source.requested_captures = None if capture is None else resolve_captures(capture)
-    return fill_model_work(_load_source(source, cache=cache), source.path, config)
+    return _fill_work(_load_source(source, cache=cache), source.path, config)
+
+
+def _fill_work(runs: list[Run], trace: Path | None, config: ConfigChoice) -> list[Run]:
+    """Return the runs with the work that the config of their model gives, if there is one."""
+    if not has_config(config, trace, [run.meta for run in runs]):
+        return runs
+    from capture.model_work.fill_work import fill_model_work  # 9 ms; few runs have a config
+
+    return fill_model_work(runs, trace, config)
 
 
 def _load_source(source: Source, *, cache: bool) -> list[Run]:
@@ -235,7 +243,7 @@ def _log_unreadable_files(runs: list[Run], errors: Sequence[UnreadableError]) ->
     message = f"skipped an unreadable file: {errors[0]}" + (f"; also {others}" if others else "")
     notice = Notice("unreadable_file", "data_loss", len(errors), clean(message, 4000))
     log = runs[0].log
-    extended = replace(log, notices=(*log.notices, notice))
+    extended = structs.replace(log, notices=(*log.notices, notice))
     return [replace(run, log=extended) if run.log is log else run for run in runs]
 
 

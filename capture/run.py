@@ -7,6 +7,7 @@ from functools import partial
 from itertools import chain, count
 from typing import Any, Final
 
+import msgspec
 import polars as pl
 
 from capture.clean_text import MAX_NAME_CHARS, clean
@@ -238,12 +239,11 @@ def select_or_null(frame: pl.DataFrame, columns: Collection[str]) -> pl.DataFram
     return frame.hstack([_NULL_COLUMNS[c].new_from_index(0, frame.height) for c in missing])[[*columns]]
 
 
-@dataclass(frozen=True, eq=False)
-class Chunk:
+class Chunk(msgspec.Struct, frozen=True, eq=False):
     """Immutable events, and results computed from them alone, by question."""
 
     events: pl.DataFrame
-    cache: dict[Hashable, Any] = field(default_factory=dict)
+    cache: dict[Hashable, Any] = msgspec.field(default_factory=dict)
 
 
 class ChunkList:

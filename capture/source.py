@@ -11,10 +11,11 @@ import sys
 import tempfile
 import zlib
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import IO
+
+from msgspec import Struct, field
 
 from capture.clean_text import clean
 from capture.errors import UnreadableError, suggest_nearest
@@ -38,8 +39,7 @@ NO_LIMITS_HINT = "--no-limits reads it all"
 _GZIP = b"\x1f\x8b"
 
 
-@dataclass(frozen=True)
-class Head:
+class Head(Struct, frozen=True, dict=True):
     """The first bytes of an input, with gzip undone: all that a sniffer sees."""
 
     raw: bytes
@@ -72,8 +72,7 @@ def decode_text(raw: bytes) -> str:
     return raw.decode("utf-8-sig", "replace")
 
 
-@dataclass
-class Source:
+class Source(Struct, dict=True):
     """An input on disk; `label` is its cleaned name."""
 
     path: Path
@@ -82,8 +81,8 @@ class Source:
     requested_captures: tuple[Path, ...] | None = None  # None: search next to the input
     is_spooled: bool = False  # copied to a temporary file, not to be cached
     limits: bool = True  # on the unpacked size
-    temporary_file: IO[bytes] | None = field(default=None, repr=False)  # keeps the temporary file alive
-    lacks_blank_lines: bool = field(default=False, repr=False)  # noted in the log once
+    temporary_file: IO[bytes] | None = None  # keeps the temporary file alive
+    lacks_blank_lines: bool = False  # noted in the log once
 
     @classmethod
     def from_path(cls, path: str | Path, *, limits: bool = True) -> "Source":

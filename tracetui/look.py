@@ -7,6 +7,8 @@ The field names of `Look` are the keyword arguments of the Python API:
 from dataclasses import dataclass
 from typing import Any, Final, Literal, NamedTuple
 
+from msgspec import Struct
+
 from capture.errors import UsageError
 
 Per = Literal["total", "step", "token"]
@@ -24,8 +26,7 @@ class FilterTerm(NamedTuple):
     value: str
 
 
-@dataclass(frozen=True)
-class RowLink:
+class RowLink(Struct, frozen=True):
     """Two rows that the user linked as the same work, in files whose names match these patterns."""
 
     a: str

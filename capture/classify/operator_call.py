@@ -1,15 +1,15 @@
 """An operator call as a profiler records it, its work, and the sizes of the types in it."""
 
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from capture.classify.step_annotations import StepAnnotation
 
 Dims = tuple[int, ...]
 
 
-@dataclass(frozen=True)
-class OperatorCall:
+class OperatorCall(Struct, frozen=True):
     """One operator call as a profiler records it; an operand that is not a tensor has no dims."""
 
     name: str
@@ -32,8 +32,7 @@ class OperatorCall:
         return [(i, d) for i, d in enumerate(self.dims) if d and (rank is None or len(d) == rank)]
 
 
-@dataclass(frozen=True)
-class OperatorWork:
+class OperatorWork(Struct, frozen=True):
     """Work of a call; `dtype` is the format that it multiplies in, `model` the id of the work model."""
 
     flops: float

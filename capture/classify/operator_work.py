@@ -7,9 +7,10 @@ least once (operands read, results written). If the call lacks what a model need
 import math
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Final
+
+from msgspec.structs import replace
 
 from capture.classify.experts_work import EXPERTS_KERNEL, estimate_experts, estimate_experts_kernel
 from capture.classify.operator_call import Dims, OperatorCall, OperatorWork, shorten_dtype

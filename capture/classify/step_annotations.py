@@ -5,13 +5,14 @@ Each grammar is a regular expression for the complete annotation; `GRAMMARS` nam
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Final
 
+from msgspec import Struct
+from msgspec.structs import replace
 
-@dataclass(frozen=True)
-class AttentionSums:
+
+class AttentionSums(Struct, frozen=True):
     """Sums over the requests of one kind (prefill or decode) in a step; None if not annotated.
 
     With q new tokens and k keys per request, the cost of attention is proportional to Σq·k; Σq² is needed to
@@ -25,8 +26,7 @@ class AttentionSums:
     queries_keys: int | None = None
 
 
-@dataclass(frozen=True)
-class StepAnnotation:
+class StepAnnotation(Struct, frozen=True):
     """The contents of one annotation; None for what it does not report."""
 
     phase: str | None = None  # prefill, decode, mixed; verify or draft of speculative decoding
@@ -56,8 +56,7 @@ class StepAnnotation:
         return sum(v is not None for v in fields) + sum(s.queries_keys is not None for s in sums) * 4
 
 
-@dataclass(frozen=True)
-class CaptureAnnotation:
+class CaptureAnnotation(Struct, frozen=True):
     """The annotation of a CUDA-graph capture: its batch size, and its mode, such as `full` or `piecewise`."""
 
     batch: int

@@ -10,7 +10,10 @@ import polars as pl
 from capture.classify.step_annotations import AttentionSums, StepAnnotation, parse_step_annotation
 from capture.errors import UnreadableError
 from capture.model_work.model_config import (
+    CONFIG_KEY,
     NO_CONFIG,
+    NOTES_KEY,
+    OPS_KEY,
     ConfigChoice,
     DecoderConfig,
     find_config,
@@ -26,9 +29,6 @@ from capture.model_work.role_work import (
 )
 from capture.run import DTYPES, Run, select_or_null
 
-CONFIG_KEY: Final = "config"  # of a run's meta: what its recorder wrote of the model's config
-NOTES_KEY: Final = "model_config"  # of a run's meta: sentences on what its config was used for
-OPS_KEY: Final = "model_config_ops"  # the ops whose work is from it
 _OUTSIDE_LAYERS: Final = "lm_head"
 _PADDING_KERNEL: Final = "constant_pad_nd"  # pads the activations of experts, if their weights are padded
 _DRAFT: Final = "draft"  # phase of another model

@@ -4,11 +4,11 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
+from msgspec import Struct
 
 from capture.clean_text import clean
 from capture.device_roofs import shorten_format
@@ -16,6 +16,9 @@ from capture.errors import UnreadableError
 
 CONFIG_NAME: Final = "config.json"
 NO_CONFIG: Final = "none"  # instead of a path: use no config
+CONFIG_KEY: Final = "config"  # of a run's meta: what its recorder wrote of the model's config
+NOTES_KEY: Final = "model_config"  # of a run's meta: sentences on what its config was used for
+OPS_KEY: Final = "model_config_ops"  # the ops whose work is from it
 _SLIDING: Final = "sliding_attention"  # in `layer_types`
 _LINEAR: Final = "linear_attention"
 _MAX_FILE_BYTES: Final = 1 << 22
@@ -34,8 +37,7 @@ _GATED_QUERIES: Final = frozenset(
 _FULL_EVERY: Final = {"mistral": 0, "mixtral": 0, "phi3": 0, "gemma2": 2, "cohere2": 4}
 
 
-@dataclass(frozen=True)
-class ConfigChoice:
+class ConfigChoice(Struct, frozen=True):
     """What the user said about the model: its config.json (`none`: use none) and how it is distributed."""
 
     path: str | None = None  # None: search it
@@ -46,8 +48,7 @@ class ConfigChoice:
 SEARCHED_CONFIG: Final = ConfigChoice()
 
 
-@dataclass(frozen=True)
-class WeightFormat:
+class WeightFormat(Struct, frozen=True):
     """How the weights of a product are stored, and in what it multiplies."""
 
     dtype: str  # number format of the product
@@ -62,8 +63,7 @@ _FORMATS_BY_WORD: Final = {  # of modelopt, and of compressed-tensors
 }  # fmt: skip
 
 
-@dataclass(frozen=True)
-class ExpertSizes:
+class ExpertSizes(Struct, frozen=True):
     """The experts of a decoder."""
 
     experts: int
@@ -73,8 +73,7 @@ class ExpertSizes:
     dense_layers: frozenset[int]  # without experts
 
 
-@dataclass(frozen=True)
-class LatentSizes:
+class LatentSizes(Struct, frozen=True):
     """Sizes of latent attention (MLA): one vector per token is cached for all heads."""
 
     rank: int  # of what is cached for keys and values
@@ -83,8 +82,7 @@ class LatentSizes:
     value: int
 
 
-@dataclass(frozen=True)
-class LinearSizes:
+class LinearSizes(Struct, frozen=True):
     """Sizes of linear attention by the gated delta rule, which has a state in place of a cache."""
 
     key_heads: int
@@ -93,8 +91,7 @@ class LinearSizes:
     value_size: int
 
 
-@dataclass(frozen=True)
-class DecoderConfig:
+class DecoderConfig(Struct, frozen=True):
     """Sizes of a decoder, of all ranks together. None and 0 mean that the model has no such part."""
 
     label: str  # of the file
@@ -138,6 +135,13 @@ def read_config(path: Path) -> DecoderConfig:
         why = "no sizes of a transformer in it (num_hidden_layers, hidden_size, num_attention_heads …)"
         raise UnreadableError("is no config.json of a model", where=clean(str(path), 4096), why=why)
     return config
+
+
+def has_config(choice: ConfigChoice, trace: Path | None, metas: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether the user named a config, runs carry one in their meta, or one is found for their trace."""
+    if choice.path or any(meta.get(CONFIG_KEY) for meta in metas):
+        return choice.path != NO_CONFIG
+    return trace is not None and any(find_config(trace, meta.get("model")) for meta in metas)
 
 
 def find_config(trace: Path, model: Any) -> Path | None:

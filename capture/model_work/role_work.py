@@ -2,8 +2,10 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from capture.classify.experts_work import estimate_grouped_product
 from capture.classify.operator_call import OperatorWork
@@ -14,8 +16,7 @@ from capture.model_work.model_config import DecoderConfig, LatentSizes, WeightFo
 PADDING: Final = 256  # sizes of experts in 4 bits are rounded up to it by vLLM on AMD's GPUs
 
 
-@dataclass(frozen=True)
-class StepTokens:
+class StepTokens(Struct, frozen=True):
     """What a step computes: new tokens, results of the head, and sums of its requests for attention."""
 
     tokens: int
@@ -30,8 +31,7 @@ class StepTokens:
         return sums if is_complete else []
 
 
-@dataclass(frozen=True)
-class Sharding:
+class Sharding(Struct, frozen=True):
     """How many ranks share the weights of a layer (tp) and its experts (ep)."""
 
     tp: int = 1

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from capture import device_roofs
 from capture.device_roofs import Roof
@@ -31,7 +32,7 @@ def test_what_is_kept_comes_back_under_its_key() -> None:
 @pytest.mark.parametrize("part", ["device", "uuid", "driver", "torch"])
 def test_another_device_driver_or_torch_is_measured_anew(part: str) -> None:
     device_roofs.save_measured_roof(HERE)
-    other = Roof(**{**vars(HERE), part: "another", "read_bytes_per_s": 1e9})
+    other = structs.replace(HERE, **{part: "another", "read_bytes_per_s": 1e9})
     assert other.key not in device_roofs.load_measured_roofs()
     device_roofs.save_measured_roof(other)
     assert device_roofs.load_measured_roofs() == {HERE.key: HERE, other.key: other}
@@ -39,7 +40,7 @@ def test_another_device_driver_or_torch_is_measured_anew(part: str) -> None:
 
 def test_a_second_measurement_takes_the_place_of_the_first() -> None:
     device_roofs.save_measured_roof(HERE)
-    again = Roof(**{**vars(HERE), "read_bytes_per_s": 36e9, "when": "2026-02-03 04:05 UTC"})
+    again = structs.replace(HERE, read_bytes_per_s=36e9, when="2026-02-03 04:05 UTC")
     device_roofs.save_measured_roof(again)
     assert device_roofs.load_measured_roofs() == {HERE.key: again}
 

@@ -2,15 +2,15 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Final
 
 import polars as pl
+from msgspec.structs import replace
 
 from capture import device_roofs
 from capture.classify.experts_work import EXPERTS_KERNEL, estimate_experts_touched
 from capture.device_roofs import FORMATS, Roof, shorten_format
-from capture.model_work.fill_work import NOTES_KEY, OPS_KEY
+from capture.model_work.model_config import NOTES_KEY, OPS_KEY
 from capture.run import Run
 from tracetui import units
 from tracetui.analysis.frames.codes import map_by_code

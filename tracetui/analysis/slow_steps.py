@@ -4,10 +4,11 @@ The like of a step are the steps of its phase and number of tokens nearest to it
 with its context, so far ones are no measure.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 import polars as pl
+from msgspec import Struct
 
 from capture.run import Run
 from tracetui.analysis.frames.line_fit import MAD_TO_SD
@@ -31,8 +32,7 @@ _NO_STEPS: Final = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True, eq=False)
-class StepDifference:
+class StepDifference(Struct, frozen=True, eq=False):
     """A step against the median of its like."""
 
     rows: pl.DataFrame  # what, step_ns, median_ns, delta_ns, ratio_times, count, median_count

@@ -66,6 +66,7 @@ from importlib import import_module
 from typing import Any, Final, Literal, TypeGuard, cast
 
 import polars as pl
+from msgspec import Struct, structs
 
 from capture.errors import CaptureError, UsageError, suggest_nearest
 from capture.plugins import Plugin, describe_error, list_entry_point_names, load_entry_points
@@ -152,8 +153,7 @@ class Answer:
     names: Mapping[str, str] = field(default_factory=dict)  # display names, filled in by `ask`
 
 
-@dataclass(frozen=True, eq=False)
-class Merging:
+class Merging(Struct, frozen=True, eq=False):
     """How one answer about many files is computed: a part per file, merged, then finished."""
 
     compute_partial: Callable[[Run, Look], Mapping[str, pl.DataFrame]]  # `members`: one row of facts
@@ -163,8 +163,7 @@ class Merging:
     by_track: bool = False  # keep tracks apart, as those of each file's rank
 
 
-@dataclass(frozen=True)
-class TableStyle:
+class TableStyle(Struct, frozen=True):
     """What a table shows besides its numbers: colours, and the same as signs and words."""
 
     cell_styles: CellStyles
@@ -174,8 +173,7 @@ class TableStyle:
     wide_names: bool = False  # give names as much room as without a style
 
 
-@dataclass(frozen=True)
-class View:
+class View(Struct, frozen=True):
     """A question about runs, and the drawing of its answer."""
 
     name: str
@@ -298,7 +296,7 @@ def _check_plugin(plugin: Plugin, names: Collection[str]) -> Plugin:
         return plugin._replace(problem=f"its view is called {plugin.value.name!r}")
     if plugin.name in names:
         return plugin._replace(problem="there is already a view of this name")
-    return plugin._replace(value=replace(plugin.value, package=plugin.package))
+    return plugin._replace(value=structs.replace(plugin.value, package=plugin.package))
 
 
 def find_missing_needs(view: View, sources: Sequence[Source]) -> tuple[str, ...]:

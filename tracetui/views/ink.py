@@ -2,11 +2,12 @@
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Final, NamedTuple
 
 import polars as pl
+from msgspec import Struct
+from msgspec.structs import replace
 
 from capture.native.schema import CATEGORIES
 from tracetui import units
@@ -32,8 +33,7 @@ class Span(NamedTuple):
 Line = tuple[Span, ...]
 
 
-@dataclass(frozen=True)
-class DrawSize:
+class DrawSize(Struct, frozen=True):
     """The cells that a drawing may fill, and what it may use: characters, colours, names of keys."""
 
     width: int

@@ -7,7 +7,6 @@ import math
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from enum import IntEnum
 from functools import cache, lru_cache
 from typing import Any, Final
@@ -449,7 +448,7 @@ def _build_work_columns(
     for name, operands, number in zip(*columns, strict=True):
         call = None if operands is None else _parse_call(name, operands)
         step = steps.get(number)
-        work = call and estimate_work(replace(call, step=step) if step else call)
+        work = call and estimate_work(msgspec.structs.replace(call, step=step) if step else call)
         op, category = infer_op_and_category(name)
         reported: tuple[Any, ...] = (None,) * 4
         if work:

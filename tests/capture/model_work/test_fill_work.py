@@ -13,8 +13,8 @@ from capture.classify.step_annotations import AttentionSums
 from capture.errors import UnreadableError
 from capture.import_log import Log
 from capture.load_runs import load
-from capture.model_work.fill_work import NOTES_KEY, fill_model_work
-from capture.model_work.model_config import ConfigChoice, DecoderConfig, parse_config
+from capture.model_work.fill_work import fill_model_work
+from capture.model_work.model_config import NOTES_KEY, ConfigChoice, DecoderConfig, parse_config
 from capture.model_work.role_work import Sharding, StepTokens, count_attention, estimate_role
 from capture.record.process_recording import CONFIG_KEYS, read_config_sizes
 from capture.run import Run, build_run

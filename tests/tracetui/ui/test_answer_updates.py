@@ -5,10 +5,11 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import fields, replace
+from dataclasses import fields
 from typing import Any
 
 import pytest
+from msgspec import structs
 from textual import events
 from textual.pilot import Pilot
 
@@ -38,7 +39,7 @@ class Watched:
     def __init__(self, view: View) -> None:
         self.began = 0
         self.cancelled = 0
-        self.view = replace(view, answer=self._answer)
+        self.view = structs.replace(view, answer=self._answer)
 
     def _answer(self, runs: Sequence[Run], look: Look) -> Answer:
         self.began += 1
@@ -203,7 +204,7 @@ def test_another_order_asks_nothing() -> None:
         return load_view("kernels").answer(runs, look)
 
     async def script(app: Explorer, pilot: Pilots) -> None:
-        known = replace(load_view("kernels"), answer=counted)
+        known = structs.replace(load_view("kernels"), answer=counted)
         app.workspace.views = [known if v.name == "kernels" else v for v in app.workspace.views]
         await press(pilot, "u")
         before = questions
@@ -289,7 +290,9 @@ def test_the_rows_of_another_question_do_not_stand_under_one_that_is_refused() -
 
     async def script(app: Explorer, pilot: Pilots) -> None:
         views = app.workspace.views
-        app.workspace.views = [replace(v, answer=refusing) if v.name == "layers" else v for v in views]
+        app.workspace.views = [
+            structs.replace(v, answer=refusing) if v.name == "layers" else v for v in views
+        ]
         await press(pilot, tab(app, "layers"))
         text = "\n".join(screen(app))
         assert "no such thing can be said" in screen(app)[-2] and "sampler" not in text

@@ -107,7 +107,7 @@ def test_a_counter_in_another_unit_is_not_read_as_the_usual_one() -> None:
 def test_two_runs_are_told_by_their_files_and_by_what_differs() -> None:
     def of(file: str, **meta: Any) -> Run:
         run = engine_run(**meta)
-        return replace(run, log=replace(run.log, source=f"/runs/{file}.jsonl"))
+        return replace(run, log=structs.replace(run.log, source=f"/runs/{file}.jsonl"))
 
     pair = [of("old"), of("new", dtype="float16")]
     asked = [(run, describe_run(run)) for run in pair]

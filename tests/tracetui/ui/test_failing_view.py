@@ -1,12 +1,12 @@
 """Whatever goes wrong in a view is one sentence in its pane, and the rest of the screen lives."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
 
 import polars as pl
 import pytest
+from msgspec.structs import replace
 from textual.pilot import Pilot
 
 from tests.tracetui.ui.hand import NAMES, answer, decode, play, press, screen

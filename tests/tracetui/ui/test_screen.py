@@ -9,6 +9,7 @@ from typing import Any
 
 import polars as pl
 import pytest
+from msgspec import structs
 from textual import events
 from textual.content import Content
 from textual.pilot import Pilot
@@ -414,7 +415,7 @@ def test_a_view_that_fails_is_told_in_a_sentence_and_the_exit_is_not_zero(
             raise ZeroDivisionError("a view's own fault")
 
         app.workspace.views = [
-            replace(v, answer=broken) if v.name == "kernels" else v for v in app.workspace.views
+            structs.replace(v, answer=broken) if v.name == "kernels" else v for v in app.workspace.views
         ]
         await press(pilot, "o")
         assert "ZeroDivisionError" in screen(app)[-2]

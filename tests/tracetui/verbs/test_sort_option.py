@@ -1,11 +1,11 @@
 """--sort names a column of the answer, which is computed once."""
 
 import json
-from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 from tests.commands import Command, prepare
 from tests.tracetui.in_process import tracetui
@@ -30,7 +30,7 @@ def test_sorted_answer_is_computed_once(
         return original(*args)
 
     original = module.VIEW.answer
-    monkeypatch.setattr(module, "VIEW", replace(module.VIEW, answer=count))
+    monkeypatch.setattr(module, "VIEW", structs.replace(module.VIEW, answer=count))
     result = tracetui(*words, "--sort", "row" if view == "compare" else "name", "--format", "csv")
     assert result.returncode == 0, result.stderr
     assert len(answers) == 1

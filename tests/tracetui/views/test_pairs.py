@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import polars as pl
 import pytest
+from msgspec import structs
 
 from capture.errors import UsageError
 from capture.run import Run
@@ -142,7 +143,7 @@ def test_a_filter_hides_rows_and_makes_none_new_or_gone() -> None:
 
 def test_runs_of_one_name_are_told_apart_by_their_files() -> None:
     files = ("/x/one.jsonl", "/y/two.jsonl")
-    runs = [replace(r, log=replace(r.log, source=f)) for r, f in zip(pair(), files, strict=True)]
+    runs = [replace(r, log=structs.replace(r.log, source=f)) for r, f in zip(pair(), files, strict=True)]
     assert build_titles(*runs) == ("made (one.jsonl)", "made (two.jsonl)")
     assert build_labels(*runs) == ("one.jsonl", "two.jsonl")
     assert build_labels(runs[0], runs[0]) == build_titles(runs[0], runs[0])

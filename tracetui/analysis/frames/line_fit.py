@@ -11,10 +11,10 @@ steps does not bend it. The law is one of
 - `noisy`: anything else. Fewer than `MIN_POINTS` points have no law.
 """
 
-from dataclasses import dataclass
 from typing import Final
 
 import polars as pl
+from msgspec import Struct
 
 OUTLIER_DEVIATIONS: Final = 5.0
 OUTLIER_MIN_SHARE: Final = 0.05  # of the line: an outlier is off by at least this
@@ -26,8 +26,7 @@ Z_975: Final = 1.959964  # its 97.5 % quantile
 LINE_COLUMNS: Final = ("row", "slope", "intercept", "slope_se", "slope_margin", "r2", "law")
 
 
-@dataclass(frozen=True, eq=False)
-class LineFit:
+class LineFit(Struct, frozen=True, eq=False):
     """The line of each row, and all points with their expectation."""
 
     lines: pl.DataFrame  # LINE_COLUMNS

@@ -5,11 +5,11 @@ in its own group.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
 
 import polars as pl
+from msgspec import Struct
 
 from tracetui.analysis.frames.codes import sum_segments, sum_segments_of_cumsum
 
@@ -51,8 +51,7 @@ def sort_by_group_and_start(rows: pl.DataFrame, by: Sequence[str]) -> pl.DataFra
     return rows
 
 
-@dataclass(frozen=True, eq=False)
-class TimeAxis:
+class TimeAxis(Struct, frozen=True, eq=False, dict=True):
     """Rows sorted by group and start, with their positions on the shared axis."""
 
     rows: pl.DataFrame

@@ -8,11 +8,11 @@ of the span and holds less than a hundredth of the step's kernel time.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from typing import Final
 
 import polars as pl
 from msgspec import Struct
+from msgspec.structs import replace
 
 from capture.devices import parse_device
 from capture.run import Run
@@ -62,8 +62,7 @@ def flag_strays(axis: TimeAxis) -> pl.Series:
     return pl.select(is_stray=index.is_in(sides.filter(is_far)["row"].implode())).to_series()
 
 
-@dataclass(frozen=True)
-class DeviceUsage:
+class DeviceUsage(Struct, frozen=True):
     """What one device did in the selected time."""
 
     device: str
@@ -93,8 +92,7 @@ class StrayKernels(Struct, frozen=True):
     distance_ns: int  # the largest distance to the first or last step, or to the rest of its own
 
 
-@dataclass(frozen=True, eq=False)
-class DeviceSpans:
+class DeviceSpans(Struct, frozen=True, eq=False):
     """Spans of devices, each with the row that opens it (ROW); all gaps inside, with `begin`, `end`
     and the row that ends each; and stray rows, which are in no span.
     """

@@ -6,6 +6,7 @@ from typing import Any
 
 import polars as pl
 import pytest
+from msgspec import structs
 
 from capture.import_log import Notice
 from capture.load_runs import load
@@ -68,7 +69,7 @@ def test_a_first_step_with_more_operations_is_larger() -> None:
 def test_lost_records_are_a_flaw_and_notices_are_none() -> None:
     run = steps(*[10] * 6)
     for severity, text in (("notice", "fit to compare: 6 whole steps"), ("error", "2 of 12 records lost")):
-        log = replace(run.log, dropped=2, notices=(Notice("x", severity, 2, "x"),))  # type: ignore[arg-type]
+        log = structs.replace(run.log, dropped=2, notices=(Notice("x", severity, 2, "x"),))  # type: ignore[arg-type]
         assert text in described(replace(run, log=log))
 
 
