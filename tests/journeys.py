@@ -106,6 +106,18 @@ MORE_QUESTIONS: Final = (
         r"advice: [\s\S]*\n 5/\d+",
     ),
     Journey(
+        "what differs between two steps?",
+        DECODE,
+        ("5", "m", "Down", "m", "d"),
+        r"step 1 \(b\) took .* step 0 \(a: ",
+    ),
+    Journey(
+        "the longest launch against the shortest",
+        DECODE,
+        ("C-p", "launches", "Enter", "seen:› Launches", "m", "G", "d"),
+        r"launch [\d,]+ \(b\) took .* launch [\d,]+ \(a: ",
+    ),
+    Journey(
         "which sentence explains this mark?", DECODE, ("2", "i"), r"floor: too little work to fill a launch"
     ),
     Journey(

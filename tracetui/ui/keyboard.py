@@ -15,7 +15,7 @@ from tracetui.ui.controllers.engine_control import EngineControl
 from tracetui.ui.controllers.export_view import ViewExport, format_row, format_row_markdown
 from tracetui.ui.controllers.filter_prompt import FilterController
 from tracetui.ui.controllers.navigation import Navigation
-from tracetui.ui.controllers.row_actions import RowActions
+from tracetui.ui.controllers.row_actions import PAIRED_ROWS, RowActions
 from tracetui.ui.controllers.run_actions import RunActions
 from tracetui.ui.controllers.run_updates import RunUpdates
 from tracetui.ui.key_table import (
@@ -131,7 +131,9 @@ class Keyboard:
             return name not in WHILE_LOADING
         if name in NEEDING_ALL_VIEWS and not workspace.has_all_views:
             return not isinstance(workspace.page, RefusedPage)
-        return workspace.is_showing_view and self._answers.is_stale and name in NEEDING_AN_ANSWER
+        compares_rows = name == "diff" and workspace.session.view in PAIRED_ROWS
+        needs_answer = name in NEEDING_AN_ANSWER or compares_rows
+        return workspace.is_showing_view and self._answers.is_stale and needs_answer
 
     def _run_press(self, press: KeyPress) -> None:
         if press.is_paste:

@@ -6,6 +6,7 @@ from typing import Final
 
 from textual.geometry import Size as Cells
 
+from tracetui.look import format_focus_value
 from tracetui.ui.key_table import KeyContext
 from tracetui.ui.main_screen import MainScreen, RowText
 from tracetui.ui.pages import ListPage, ViewPage, bands, input_draft
@@ -162,7 +163,8 @@ class Renderer:
         places, before = [workspace.find_view(trail[0].view).title], trail[0].look.focus_values
         for entry in trail[1:]:
             now = entry.look.focus_values
-            places += [_format_place(k, v, names) for k, v in now.items() if before.get(k, ()) != v]
+            entered = [_format_place(k, v, names) for k, v in now.items() if before.get(k, ()) != v]
+            places += entered or [workspace.find_view(entry.view).title]
             before = now
         return places
 
@@ -184,7 +186,8 @@ class Renderer:
         away = not isinstance(workspace.page, ViewPage | LoadingPage | RefusedPage)
         leaves = away or bool(workspace.session.trail or workspace.session.look.filter)
         rows = self.main_screen.shows_table and not self.table.sheet.rows.is_empty()
-        enters = rows or self.main_screen.has_cursor or isinstance(workspace.page, HelpPage)
+        is_entered = self.main_screen.has_cursor or workspace.session.view == "detail"
+        enters = rows or is_entered or isinstance(workspace.page, HelpPage)
         return KeyContext(self._choose_footer(), workspace.engine_state, enters, leaves)
 
     def _choose_footer(self) -> str:
@@ -272,5 +275,8 @@ class Renderer:
 
 def _format_place(column: str, value: object, names: Mapping[str, str]) -> str:
     """Return an entered row as a title has it: a name as it is shown, a number with its column."""
-    text = str(max(value, key=len) if isinstance(value, tuple) and value else value).strip()
-    return f"{column} {text}" if isinstance(value, int) or value is None else names.get(text, text)
+    text = format_focus_value(value).strip()
+    first = value[0] if isinstance(value, tuple) and value else value
+    if isinstance(first, int) or value is None:
+        return text if column == "number" else f"{column} {text}"  # of launches, whose view says so
+    return names.get(text, text)

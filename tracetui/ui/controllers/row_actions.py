@@ -14,7 +14,9 @@ from tracetui.ui.question import Picture
 from tracetui.ui.session import RowKey
 from tracetui.views import Focus, find_focus
 
-LEAF_VIEWS: Final = ("detail", "pair", "counters", "memory", "log", "import")  # no drill-down
+LEAF_VIEWS: Final = ("launches", "pair", "counters", "memory", "log", "import")  # no drill-down
+# Views of which two rows can be compared → the view of their difference, and the column of its focus.
+PAIRED_ROWS: Final = {"steps": ("why", "step"), "launches": ("launches", "number")}
 HINT: Final = "about this row; Enter saves it, an empty note deletes it"
 
 
@@ -54,6 +56,8 @@ class RowActions(Controller):
         current = view.name
         if view.own_focus in columns and not self._workspace.session.look.focus:
             return current
+        if current == "detail":
+            return "launches"
         if not columns or current in LEAF_VIEWS or "table" in columns:
             return None
         if current == "steps":
@@ -63,6 +67,20 @@ class RowActions(Controller):
         if "name" in columns and self._workspace.session.files is not None:
             return "ranks"  # shows which of the files takes longest
         return "pair" if current == "diff" else "detail" if "name" in columns else "kernels"
+
+    def compare_marked(self) -> bool:
+        """Compare the two marked rows, or the marked one with that under the cursor; False if none is."""
+        session, row = self._workspace.session, self._read_row_key()
+        marked = session.look.chosen
+        if session.view not in PAIRED_ROWS or not row or not (marked or session.view == "launches"):
+            return False
+        view, column = PAIRED_ROWS[session.view]
+        pair = marked if len(marked) > 1 else (*marked, *({row} - set(marked)))
+        if len(pair) != 2:
+            self._renderer.show_message(f"mark one with m, then d on another compares; marked: {len(marked)}")
+        else:
+            self._answers.show_session(session.drill_down(view, ((column, tuple(key[0] for key in pair)),)))
+        return True
 
     def _read_row_key(self) -> RowKey:
         """Return the key of the row under the cursor, empty if it is on none."""
