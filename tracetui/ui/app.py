@@ -1,17 +1,20 @@
 """The Textual app: builds the workspace, the renderer and the controllers, and passes events on to them."""
 
 import re
+import time
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from textual import events
+from textual import events, on
 from textual.app import App, SystemCommand
 from textual.await_complete import AwaitComplete
-from textual.command import CommandList, CommandPalette
+from textual.command import Command, CommandInput, CommandList, CommandPalette
 from textual.markup import escape
 from textual.screen import Screen
+from textual.widgets import Input
 
 from capture.errors import UsageError
 from tracetui import process_tuning, units
@@ -35,6 +38,9 @@ from tracetui.ui.workspace import ALWAYS_SHOWN_TABS, Workspace
 __all__ = ["Explorer", "ScreenOptions", "run"]
 
 PROGRESS_INTERVAL_S: Final = 0.25  # interval of redraws while files are read
+PALETTE_LIST_KEYS: Final = ("enter", "down", "up", "pagedown", "pageup")
+PALETTE_PATIENCE_S: Final = 3.0  # views take 1 s to load on a busy machine, and only then have entries
+PALETTE_PAUSE_S: Final = 0.02  # between looks at a palette whose list is not complete
 _NO_KEY: Final = "\N{NO-BREAK SPACE}"  # of an entry of the palette; sorts behind every key
 _WEB_FONTS: Final = re.compile(r"@font-face \{.*?\}", re.DOTALL)  # with URLs that a viewer would load
 
@@ -50,7 +56,65 @@ def build_palette_entry(keys: str, text: str, run: Callable[[], object]) -> Syst
 
 
 class Palette(CommandPalette):
-    """Textual's palette, without two faults: it closed twice, and paged a list that had no layout yet."""
+    """Textual's palette, without three faults: it closed twice, paged a list that had no layout yet, and lost
+    or misread what was typed before its list was there: Enter chose from the list of fewer letters.
+    """
+
+    def __init__(self, can_offer_all: Callable[[], bool]) -> None:
+        """`can_offer_all` says whether all commands are known: those of views, and of the answer in view."""
+        super().__init__()
+        self._can_offer_all, self._offers_all = can_offer_all, can_offer_all()
+        self.typed: deque[events.Key] = deque()  # keys that wait, in order
+        self._listed = ""  # the text whose commands are listed, or are being gathered
+
+    @on(Input.Changed)
+    def _note_change(self, event: Input.Changed) -> None:
+        self._listed = event.value
+
+    def takes(self, key: events.Key) -> bool:
+        """Whether a key can be used now: by an input that is there, those of the list by a complete list.
+
+        A key that waited for long takes the list as it is, unless nothing in it matches.
+        """
+        inputs = self.query(CommandInput)
+        if not inputs or not inputs.first().is_mounted:
+            return False
+        if key.key not in PALETTE_LIST_KEYS:
+            return True
+        gathers = (w for w in self.workers if w.node is self and w.group == self._GATHER_COMMANDS_GROUP)
+        is_listed = self._listed == inputs.first().value and all(w.is_finished for w in gathers)
+        is_old = time.monotonic() > key.time + PALETTE_PATIENCE_S
+        return is_listed and (self._offers_all or (is_old and self._find_highlighted() is not None))
+
+    def list_all(self) -> None:
+        """List the commands again once all are known."""
+        if not self._offers_all and self._can_offer_all() and self.query(CommandInput):
+            self._offers_all = True
+            self._gather_commands(self.query_one(CommandInput).value.strip())
+
+    def type_letter(self, character: str) -> None:
+        """Insert a letter into the input, without a way through its queue."""
+        self.query_one(CommandInput).insert_text_at_cursor(character)
+
+    async def run_key_action(self, key: str) -> bool:
+        """Run what a key does to the input, the list or the palette; False if it does nothing there."""
+        for node in (self.query_one(CommandInput), self):
+            for binding in node._bindings.key_to_bindings.get(key, ()):
+                return await self.app.run_action(binding.action, default_namespace=node)
+        return False
+
+    def choose(self) -> Callable[[], object] | None:
+        """Close the palette and return the command at the cursor of the list; None if it has none."""
+        option = self._find_highlighted()
+        if option is None:
+            return None
+        self._cancel_gather_commands()
+        self.dismiss()
+        return option.hit.command
+
+    def _find_highlighted(self) -> Command | None:
+        option = self.query_one(CommandList).highlighted_option if self._list_visible else None
+        return option if isinstance(option, Command) else None
 
     def dismiss(self, result: None = None) -> AwaitComplete:
         """Close it if it is still open; a second click may follow the one that closed it."""
@@ -89,13 +153,14 @@ class Explorer(App[None]):
         commands = self.controllers.build_commands() | {
             "suspend": self.action_suspend_process,
             "redraw": self._redraw_screen,
-            "palette": self.action_command_palette,
+            "palette": self._open_palette,
         }
         names = key_table.map_keys_to_commands(options.keys)
         self.keyboard = Keyboard(commands, names, parts, self.controllers.runs.open_prompt)
         self.tour = Tour(self.workspace, self.main_screen.show_tour) if options.tour else None
         self._advance_tour = self.tour.advance if self.tour else lambda: None
         self._has_answer = False
+        self._palette: Palette | None = None  # that takes the keys
 
     def _build_parts(self) -> ScreenParts:
         return ScreenParts(
@@ -124,17 +189,59 @@ class Explorer(App[None]):
     # keys
 
     async def on_event(self, event: events.Event) -> None:
-        """Queue the keys of the main screen in place of Textual's bindings; the palette has Textual's.
+        """Queue the keys of the main screen and of the palette in place of Textual's bindings.
 
         Textual looks a key up when it arrives. Here a key may have to wait for an answer, and what it means
         (a command, or text for a line that an earlier key opens) is only known when its turn comes.
         `on_key` of the screen would be too late: what is typed behind Ctrl+P belongs to the palette.
         """
-        if isinstance(event, events.Key) and not event.is_forwarded and self.screen is self.main_screen:
+        if not isinstance(event, events.Key) or event.is_forwarded:
+            await super().on_event(event)
+        elif self._palette is not None:
+            self._palette.typed.append(event)
+            await self._run_palette_keys()
+        elif self.screen is self.main_screen:
             self.keyboard.press(event.key, event.character)
             self._advance_tour()
         else:
             await super().on_event(event)
+
+    async def _run_palette_keys(self) -> None:
+        """Hand the palette the keys that it can take; the screen has those behind the one that closes it."""
+        palette = self._palette
+        while palette is not None and palette.typed and self.screen is palette:
+            key = palette.typed[0]
+            palette.list_all()
+            if not palette.takes(key):
+                self.set_timer(PALETTE_PAUSE_S, self._run_palette_keys)
+                return
+            palette.typed.popleft()
+            if key.key == "enter":
+                if (command := palette.choose()) is not None:
+                    command()
+            elif key.is_printable and key.character is not None:
+                palette.type_letter(key.character)
+            elif not await palette.run_key_action(key.key):
+                await super().on_event(key)
+        if palette is not None and self.screen is not palette:
+            self._leave_palette(palette)
+
+    def _list_all_commands(self) -> None:
+        if self._palette is not None:
+            self._palette.list_all()
+
+    def _leave_palette(self, palette: Palette) -> None:
+        """Give the keys that were typed behind a palette to the main screen."""
+        if self._palette is not palette:
+            return
+        self._palette = None
+        while palette.typed:
+            key = palette.typed.popleft()
+            self.keyboard.press(key.key, key.character)
+            if self.screen is not self.main_screen:  # it has opened another
+                break
+        if isinstance(self.screen, Palette):
+            self.screen.typed.extend(palette.typed)
 
     def on_paste(self, event: events.Paste) -> None:
         if self.screen is self.main_screen:
@@ -157,10 +264,20 @@ class Explorer(App[None]):
         for name in theme.PALETTES:
             yield build_palette_entry(_NO_KEY, f"theme {name}", partial(setattr, self, "theme", name))
 
-    def action_command_palette(self) -> None:
-        """Show the palette unless another screen is in front."""
-        if len(self.screen_stack) == 1:
-            self.push_screen(Palette(id="--command-palette"))
+    def _open_palette(self) -> None:
+        """Show the palette unless another screen is in front; keys typed behind its own are its text."""
+        if len(self.screen_stack) > 1:
+            return
+        self._palette = palette = Palette(self._can_offer_all)
+        palette.typed.extend(events.Key(key.key, key.text) for key in self.keyboard.take_waiting())
+        self.push_screen(palette, partial(self._note_closed, palette))
+        self.set_timer(PALETTE_PAUSE_S, self._run_palette_keys)
+
+    def _note_closed(self, palette: Palette, _result: None) -> None:
+        self.call_later(self._leave_palette, palette)
+
+    def _can_offer_all(self) -> bool:
+        return self.workspace.has_all_views and not self.answers.is_stale
 
     async def action_quit(self) -> None:
         """Quit by Textual's Ctrl+Q, which works in the palette, as by the key of the main screen."""
@@ -210,6 +327,7 @@ class Explorer(App[None]):
         self.answers.accept_answer(message)
         self.keyboard.run_waiting_keys()
         self.controllers.updates.show_newest()
+        self._list_all_commands()
         self._advance_tour()
         if not self._has_answer:
             self._has_answer = True
@@ -243,6 +361,7 @@ class Explorer(App[None]):
     def on_views_loaded(self, message: messages.ViewsLoaded) -> None:
         self.controllers.updates.accept_views(message)
         self.keyboard.run_waiting_keys()
+        self._list_all_commands()
 
     def on_load_failed(self, message: messages.LoadFailed) -> None:
         self.controllers.updates.show_failure(message)
@@ -268,7 +387,8 @@ class Explorer(App[None]):
     @property
     def is_settled(self) -> bool:
         """Whether the last question is answered and no key waits; for tests and pictures."""
-        return self.answers.is_answered and self.keyboard.is_idle
+        has_keys = self._palette is not None and bool(self._palette.typed)
+        return self.answers.is_answered and self.keyboard.is_idle and not has_keys
 
     @property
     def crash(self) -> Exception | None:

@@ -89,6 +89,12 @@ class Keyboard:
         while self._waiting and not self._should_wait(self._waiting[0]):
             self._run_press(self._waiting.popleft())
 
+    def take_waiting(self) -> list[KeyPress]:
+        """Return the queued keys, which are no longer ours: the palette has opened before them."""
+        waiting = [press for press in self._waiting if not press.is_paste]
+        self._waiting.clear()
+        return waiting
+
     def skip_stale_keys(self) -> None:
         """Drop keys that have waited for too long before a key that leads elsewhere."""
         if not self._waiting or time.monotonic() < self._waiting[0].time_s + STALE_KEY_S:
