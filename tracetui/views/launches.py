@@ -26,7 +26,10 @@ def answer(runs: Sequence[Run], look: Look) -> Answer:
     notes = (*look.focus_labels, *step_sampling.note_lens_and_sampling(run, look))
     if rows.is_empty():
         return Answer(rows, (selection.explain_no_kernels(run), *notes), (NUMBER,))
-    rows = rows.sort("dur_ns", descending=True, maintain_order=True)
+    placed = rows.drop_nulls(NUMBER)
+    if placed.height < rows.height:
+        notes = (*notes, f"{rows.height - placed.height:,} rows without a start, or with sums, are left out")
+    rows = placed.sort("dur_ns", descending=True, maintain_order=True)
     return Answer(rows, notes, (NUMBER,))
 
 
