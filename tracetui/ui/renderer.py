@@ -16,11 +16,12 @@ from tracetui.ui.session import HistoryEntry, RowKey
 from tracetui.ui.sheet import measure_sheet
 from tracetui.ui.widgets import TablePane
 from tracetui.ui.workspace import Workspace
-from tracetui.views.ink import DrawSize
+from tracetui.views.ink import DrawSize, Span
 
 Timer = Callable[[float, Callable[[], None]], object]  # calls a function once, after seconds
 MOST_DESCRIBED_ROWS: Final = 100  # whose texts decide how much room they get
 FAR_LINES: Final = 1 << 20
+MARGIN: Final = 1  # cells to the left of a drawing, as tables and bands have them
 MESSAGE_S: Final = 6.0  # a message stays in the status line for so long
 
 
@@ -42,9 +43,9 @@ class Renderer:
         return self.main_screen.table
 
     def measure_pane(self) -> DrawSize:
-        """Return the size and the options for a drawing, at least one cell."""
+        """Return the size and the options for a drawing, at least one cell, without its margin."""
         pane = self.main_screen.pane_size
-        return self._build_size(max(1, pane.width), max(1, pane.height))
+        return self._build_size(max(1, pane.width - MARGIN), max(1, pane.height))
 
     def _build_size(self, width: int, height: int) -> DrawSize:
         options = self._workspace.options
@@ -121,7 +122,9 @@ class Renderer:
             self.main_screen.show_lead(picture.answer.notes[:lead])
             self.table.show(picture.sheet, look, row, notes, follow=follow, noted=noted)
         else:
-            lines = picture.lines or draw_notes(picture.answer.notes, width)
+            margin = (Span(" " * MARGIN),)
+            drawn = [(*margin, *line) for line in picture.lines]
+            lines = drawn or draw_notes(picture.answer.notes, width)
             self.main_screen.show_drawing(lines, keep_top=stays)
         self.show_bands()
 
