@@ -108,8 +108,8 @@ def _measure_launch(run: Run, launch: Mapping[str, Any]) -> dict[tuple[str, str 
     if before is not None:
         times["track idle before it", None] = max(0, start - before)
     overlap = pl.min_horizontal("end", end) - pl.max_horizontal("t", start)
-    beside = kernels.filter(~same_track, pl.col("t") < end, pl.col("end") > start)
-    for name, ns in beside.group_by(pl.col("name").cast(pl.String)).agg(overlap.sum()).collect().iter_rows():
+    others = kernels.filter(~same_track, pl.col("t") < end, pl.col("end") > start)
+    for name, ns in others.group_by(pl.col("name").cast(pl.String)).agg(overlap.sum()).collect().iter_rows():
         times["beside it", name] = ns
     return times
 

@@ -126,6 +126,82 @@ class Palette(CommandPalette):
             super()._action_command_list(action)
 
 
+class PaletteControl:
+    """Opens the palette and hands it keys in their order, also those typed before it is there."""
+
+    def __init__(self, app: "Explorer") -> None:
+        self._app = app
+        self._palette: Palette | None = None  # that takes the keys
+
+    @property
+    def is_open(self) -> bool:
+        return self._palette is not None
+
+    @property
+    def is_idle(self) -> bool:
+        return self._palette is None or not self._palette.typed
+
+    def open(self) -> None:
+        """Show the palette unless another screen is in front; keys typed behind its own are its text."""
+        if len(self._app.screen_stack) > 1:
+            return
+        self._palette = palette = Palette(self._can_offer_all)
+        palette.typed.extend(events.Key(key.key, key.text) for key in self._app.keyboard.take_waiting())
+        self._app.push_screen(palette, partial(self._note_closed, palette))
+        self._app.set_timer(PALETTE_PAUSE_S, self.run_keys)
+
+    async def press(self, key: events.Key) -> None:
+        """Queue a key for the palette, and hand over those that can be used."""
+        if self._palette is not None:
+            self._palette.typed.append(key)
+            await self.run_keys()
+
+    async def run_keys(self) -> None:
+        """Hand the palette the keys that it can take; the screen has those behind the one that closes it."""
+        palette = self._palette
+        while palette is not None and palette.typed and self._app.screen is palette:
+            palette.list_all()
+            if not palette.takes(palette.typed[0]):
+                self._app.set_timer(PALETTE_PAUSE_S, self.run_keys)
+                return
+            await self._run_key(palette, palette.typed.popleft())
+        if palette is not None and self._app.screen is not palette:
+            self._leave(palette)
+
+    async def _run_key(self, palette: Palette, key: events.Key) -> None:
+        if key.key == "enter":
+            if (command := palette.choose()) is not None:
+                command()
+        elif key.is_printable and key.character is not None:
+            palette.type_letter(key.character)
+        elif not await palette.run_key_action(key.key):
+            await App.on_event(self._app, key)
+
+    def list_all(self) -> None:
+        """List the commands again if more are known."""
+        if self._palette is not None:
+            self._palette.list_all()
+
+    def _leave(self, palette: Palette) -> None:
+        """Give the keys that were typed behind a palette to the main screen."""
+        if self._palette is not palette:
+            return
+        self._palette = None
+        while palette.typed:
+            key = palette.typed.popleft()
+            self._app.keyboard.press(key.key, key.character)
+            if self._app.screen is not self._app.main_screen:  # it has opened another
+                break
+        if isinstance(self._app.screen, Palette):
+            self._app.screen.typed.extend(palette.typed)
+
+    def _note_closed(self, palette: Palette, _result: None) -> None:
+        self._app.call_later(self._leave, palette)
+
+    def _can_offer_all(self) -> bool:
+        return self._app.workspace.has_all_views and not self._app.answers.is_stale
+
+
 class Explorer(App[None]):
     """Builds the parts and hands events to them; the parts decide."""
 
@@ -150,17 +226,17 @@ class Explorer(App[None]):
         self.input_line = InputLine(self.workspace, self.renderer)
         parts = self._build_parts()
         self.controllers = Controllers(parts)
+        self.palette = PaletteControl(self)
         commands = self.controllers.build_commands() | {
             "suspend": self.action_suspend_process,
             "redraw": self._redraw_screen,
-            "palette": self._open_palette,
+            "palette": self.palette.open,
         }
         names = key_table.map_keys_to_commands(options.keys)
         self.keyboard = Keyboard(commands, names, parts, self.controllers.runs.open_prompt)
         self.tour = Tour(self.workspace, self.main_screen.show_tour) if options.tour else None
         self._advance_tour = self.tour.advance if self.tour else lambda: None
         self._has_answer = False
-        self._palette: Palette | None = None  # that takes the keys
 
     def _build_parts(self) -> ScreenParts:
         return ScreenParts(
@@ -197,51 +273,13 @@ class Explorer(App[None]):
         """
         if not isinstance(event, events.Key) or event.is_forwarded:
             await super().on_event(event)
-        elif self._palette is not None:
-            self._palette.typed.append(event)
-            await self._run_palette_keys()
+        elif self.palette.is_open:
+            await self.palette.press(event)
         elif self.screen is self.main_screen:
             self.keyboard.press(event.key, event.character)
             self._advance_tour()
         else:
             await super().on_event(event)
-
-    async def _run_palette_keys(self) -> None:
-        """Hand the palette the keys that it can take; the screen has those behind the one that closes it."""
-        palette = self._palette
-        while palette is not None and palette.typed and self.screen is palette:
-            key = palette.typed[0]
-            palette.list_all()
-            if not palette.takes(key):
-                self.set_timer(PALETTE_PAUSE_S, self._run_palette_keys)
-                return
-            palette.typed.popleft()
-            if key.key == "enter":
-                if (command := palette.choose()) is not None:
-                    command()
-            elif key.is_printable and key.character is not None:
-                palette.type_letter(key.character)
-            elif not await palette.run_key_action(key.key):
-                await super().on_event(key)
-        if palette is not None and self.screen is not palette:
-            self._leave_palette(palette)
-
-    def _list_all_commands(self) -> None:
-        if self._palette is not None:
-            self._palette.list_all()
-
-    def _leave_palette(self, palette: Palette) -> None:
-        """Give the keys that were typed behind a palette to the main screen."""
-        if self._palette is not palette:
-            return
-        self._palette = None
-        while palette.typed:
-            key = palette.typed.popleft()
-            self.keyboard.press(key.key, key.character)
-            if self.screen is not self.main_screen:  # it has opened another
-                break
-        if isinstance(self.screen, Palette):
-            self.screen.typed.extend(palette.typed)
 
     def on_paste(self, event: events.Paste) -> None:
         if self.screen is self.main_screen:
@@ -263,21 +301,6 @@ class Explorer(App[None]):
             yield build_palette_entry(_NO_KEY, text, partial(navigation.sort_by, column))
         for name in theme.PALETTES:
             yield build_palette_entry(_NO_KEY, f"theme {name}", partial(setattr, self, "theme", name))
-
-    def _open_palette(self) -> None:
-        """Show the palette unless another screen is in front; keys typed behind its own are its text."""
-        if len(self.screen_stack) > 1:
-            return
-        self._palette = palette = Palette(self._can_offer_all)
-        palette.typed.extend(events.Key(key.key, key.text) for key in self.keyboard.take_waiting())
-        self.push_screen(palette, partial(self._note_closed, palette))
-        self.set_timer(PALETTE_PAUSE_S, self._run_palette_keys)
-
-    def _note_closed(self, palette: Palette, _result: None) -> None:
-        self.call_later(self._leave_palette, palette)
-
-    def _can_offer_all(self) -> bool:
-        return self.workspace.has_all_views and not self.answers.is_stale
 
     async def action_quit(self) -> None:
         """Quit by Textual's Ctrl+Q, which works in the palette, as by the key of the main screen."""
@@ -327,7 +350,7 @@ class Explorer(App[None]):
         self.answers.accept_answer(message)
         self.keyboard.run_waiting_keys()
         self.controllers.updates.show_newest()
-        self._list_all_commands()
+        self.palette.list_all()
         self._advance_tour()
         if not self._has_answer:
             self._has_answer = True
@@ -361,7 +384,7 @@ class Explorer(App[None]):
     def on_views_loaded(self, message: messages.ViewsLoaded) -> None:
         self.controllers.updates.accept_views(message)
         self.keyboard.run_waiting_keys()
-        self._list_all_commands()
+        self.palette.list_all()
 
     def on_load_failed(self, message: messages.LoadFailed) -> None:
         self.controllers.updates.show_failure(message)
@@ -387,8 +410,7 @@ class Explorer(App[None]):
     @property
     def is_settled(self) -> bool:
         """Whether the last question is answered and no key waits; for tests and pictures."""
-        has_keys = self._palette is not None and bool(self._palette.typed)
-        return self.answers.is_answered and self.keyboard.is_idle and not has_keys
+        return self.answers.is_answered and self.keyboard.is_idle and self.palette.is_idle
 
     @property
     def crash(self) -> Exception | None:

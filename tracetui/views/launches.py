@@ -28,7 +28,7 @@ def answer(runs: Sequence[Run], look: Look) -> Answer:
         return Answer(rows, (selection.explain_no_kernels(run), *notes), (NUMBER,))
     placed = rows.drop_nulls(NUMBER)
     if placed.height < rows.height:
-        notes = (*notes, f"{rows.height - placed.height:,} rows without a start, or with sums, are left out")
+        notes = (*notes, "rows without a start, or with sums, are left out")
     rows = placed.sort("dur_ns", descending=True, maintain_order=True)
     return Answer(rows, notes, (NUMBER,))
 
@@ -49,7 +49,7 @@ def _compare(run: Run, pair: tuple[int, int]) -> Answer:
 
 
 def _describe_times(a: dict[str, Any], b: dict[str, Any]) -> str:
-    """Return how much longer b took."""
+    """Return both durations, and how many times that of a the one of b is."""
     took, before = (units.format_duration(row["dur_ns"]) for row in (b, a))
     ratio = f", {b['dur_ns'] / a['dur_ns']:.2f}×" if a["dur_ns"] else ", after"
     return f"launch {b[NUMBER]:,} (b) took {took}{ratio} launch {a[NUMBER]:,} (a: {before})"

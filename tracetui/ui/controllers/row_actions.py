@@ -14,7 +14,7 @@ from tracetui.ui.question import Picture
 from tracetui.ui.session import RowKey
 from tracetui.views import Focus, find_focus
 
-LEAF_VIEWS: Final = ("launches", "pair", "counters", "memory", "log", "import")  # no drill-down
+LEAF_VIEWS: Final = ("detail", "launches", "pair", "counters", "memory", "log", "import")  # no drill-down
 # Views of which two rows can be compared → the view of their difference, and the column of its focus.
 PAIRED_ROWS: Final = {"steps": ("why", "step"), "launches": ("launches", "number")}
 HINT: Final = "about this row; Enter saves it, an empty note deletes it"
@@ -34,6 +34,8 @@ class RowActions(Controller):
         focus = self.find_focus()
         if "next" in dict(focus):  # a line of the summary
             self._answers.show_session(workspace.session.with_row(str(focus[0][1]), focus[1:]))
+        elif workspace.view.name == "detail":
+            self._answers.show_session(workspace.session.drill_down("launches", ()))
         elif (target := self._find_inner_view(focus)) is not None:
             self._answers.show_session(workspace.session.drill_down(target, focus))
         else:
@@ -56,14 +58,10 @@ class RowActions(Controller):
         current = view.name
         if view.own_focus in columns and not self._workspace.session.look.focus:
             return current
-        if current == "detail":
-            return "launches"
         if not columns or current in LEAF_VIEWS or "table" in columns:
             return None
-        if current == "steps":
-            return "why"
-        if "scope" in columns:
-            return "calls"
+        if current == "steps" or "scope" in columns:
+            return "why" if current == "steps" else "calls"
         if "name" in columns and self._workspace.session.files is not None:
             return "ranks"  # shows which of the files takes longest
         return "pair" if current == "diff" else "detail" if "name" in columns else "kernels"
