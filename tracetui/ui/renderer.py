@@ -16,7 +16,7 @@ from tracetui.ui.session import HistoryEntry, RowKey
 from tracetui.ui.sheet import measure_sheet
 from tracetui.ui.widgets import TablePane
 from tracetui.ui.workspace import Workspace
-from tracetui.views.ink import DrawSize, Span
+from tracetui.views.ink import DrawSize, Line, Span
 
 Timer = Callable[[float, Callable[[], None]], object]  # calls a function once, after seconds
 MOST_DESCRIBED_ROWS: Final = 100  # whose texts decide how much room they get
@@ -122,9 +122,7 @@ class Renderer:
             self.main_screen.show_lead(picture.answer.notes[:lead])
             self.table.show(picture.sheet, look, row, notes, follow=follow, noted=noted)
         else:
-            margin = (Span(" " * MARGIN),)
-            drawn = [(*margin, *line) for line in picture.lines]
-            lines = drawn or draw_notes(picture.answer.notes, width)
+            lines = _add_margin(picture.lines) or draw_notes(picture.answer.notes, width)
             self.main_screen.show_drawing(lines, keep_top=stays)
         self.show_bands()
 
@@ -274,6 +272,10 @@ class Renderer:
             return ""
         is_random = str(session.run.meta.get("weights") or "").startswith("random")
         return "" if is_random else live.model_text
+
+
+def _add_margin(lines: Sequence[Line]) -> list[Line]:
+    return [(Span(" " * MARGIN), *line) for line in lines]
 
 
 def _format_place(column: str, value: object, names: Mapping[str, str]) -> str:

@@ -73,16 +73,21 @@ def _choose_step(args: Namespace) -> int | None:
         raise UsageError("--why works in the steps view only", todo="tracetui report steps FILE --why 42")
     if args.why is None or (args.against is not None and args.why == "slowest"):
         raise UsageError("--against needs --why N", todo="tracetui report steps FILE --why 43 --against 42")
-    for option, step in (("--why", args.why), ("--against", args.against)):
-        words = ("slowest",) if option == "--why" else ()
-        if step is not None and step not in words and not step.isdecimal():
-            raise UsageError(f"{option} {step!r} is no step", todo=" or ".join(("write its number", *words)))
+    if args.why != "slowest":
+        _check_step("--why", args.why, "write its number, or slowest")
+    if args.against is not None:
+        _check_step("--against", args.against, "write its number")
     args.view = "why"
     if args.against is not None:
         return int(args.against)
     if args.why != "slowest":
         args.focus = [*args.focus, f"step={args.why}"]
     return None
+
+
+def _check_step(option: str, step: str, todo: str) -> None:
+    if not step.isdecimal():
+        raise UsageError(f"{option} {step!r} is no step", todo=todo)
 
 
 def _names_file(word: str) -> bool:

@@ -15,6 +15,7 @@ from tracetui.ui.session import RowKey
 from tracetui.views import Focus, find_focus
 
 LEAF_VIEWS: Final = ("detail", "launches", "pair", "counters", "memory", "log", "import")  # no drill-down
+VIEWS_OF_A_ROW: Final = {"steps": "why", "diff": "pair"}
 # Views of which two rows can be compared → the view of their difference, and the column of its focus.
 PAIRED_ROWS: Final = {"steps": ("why", "step"), "launches": ("launches", "number")}
 HINT: Final = "about this row; Enter saves it, an empty note deletes it"
@@ -60,11 +61,13 @@ class RowActions(Controller):
             return current
         if not columns or current in LEAF_VIEWS or "table" in columns:
             return None
-        if current == "steps" or "scope" in columns:
-            return "why" if current == "steps" else "calls"
+        if current in VIEWS_OF_A_ROW:
+            return VIEWS_OF_A_ROW[current]
+        if "scope" in columns:
+            return "calls"
         if "name" in columns and self._workspace.session.files is not None:
             return "ranks"  # shows which of the files takes longest
-        return "pair" if current == "diff" else "detail" if "name" in columns else "kernels"
+        return "detail" if "name" in columns else "kernels"
 
     def compare_marked(self) -> bool:
         """Compare the two marked rows, or the marked one with that under the cursor; False if none is."""
