@@ -43,7 +43,7 @@ def _add_inferred_layers(run: Run, log: Log) -> Run:
     if evidence is None:
         return replace(run, meta={**run.meta, NO_LAYERS: reason}) if reason and not run.has("layer") else run
     words = ("operations", "calls") if "work" in run.meta else ("kernels", "launches")
-    message = _describe_inference(evidence, "roles" if run.has("layer") else "layers and roles", *words)
+    message = _describe_inference(evidence, "op names" if run.has("layer") else "layers and op names", *words)
     log.note("inferred_layers", f"{message}; confidence {evidence.confidence:.2f}", count=evidence.layers)
     meta = {**run.meta, "inferred": message}
     if not run.has("step"):
@@ -99,9 +99,9 @@ def infer_from_repetition(events: pl.DataFrame) -> tuple[pl.DataFrame, Inference
 
 def _describe_inference(evidence: InferenceEvidence, what: str, work: str, calls: str) -> str:
     """Describe for the user what was inferred, and from what."""
-    block = f"{evidence.period} {work} × {evidence.layers}"
     share = f"{100 * evidence.launch_share:.0f} % of the {calls}"
-    return f"{what} are inferred from the repeating block ({block}, {share}){_describe_cut(evidence)}"
+    pattern = f"a pattern of {evidence.period} {work} seen {evidence.layers} times"
+    return f"{what} are guessed from {pattern} ({share}){_describe_cut(evidence)}"
 
 
 def _describe_cut(evidence: InferenceEvidence) -> str:

@@ -19,7 +19,7 @@ from tests.house import ROOT
 
 SIZES: Final = ((80, 24), (120, 40), (200, 60))
 MOST_KEYS: Final = 5
-PAUSE: Final = 0.2  # seconds between keys: the palette takes text once it is open
+PAUSE: Final = 0.05  # seconds between keys
 SEEN: Final = "seen:"  # in place of a key: what has to be in sight before the next
 PATIENCE: Final = 40.0  # seconds
 READY: Final = r"\bquit\b|Tab next view"  # the foot of a screen that has its answer
@@ -82,12 +82,10 @@ MORE_QUESTIONS: Final = (
         (
             "2",
             "C-p",
-            "seen:Search for",
             "sort by p95",
             "Enter",
             "seen:p95▼",
             "C-p",
-            "seen:Search for",
             "sort by total",
             "Enter",
         ),
@@ -104,6 +102,18 @@ MORE_QUESTIONS: Final = (
         DECODE,
         ("9", "Down", "Down", "Down", "Down"),
         r"advice: [\s\S]*\n 5/\d+",
+    ),
+    Journey(
+        "what differs between two steps?",
+        DECODE,
+        ("5", "m", "Down", "m", "d"),
+        r"step 1 \(b\) took .* step 0 \(a: ",
+    ),
+    Journey(
+        "the longest launch against the shortest",
+        DECODE,
+        ("C-p", "launches", "Enter", "m", "G", "d"),
+        r"launch [\d,]+ \(b\) took .* launch [\d,]+ \(a: ",
     ),
     Journey(
         "which sentence explains this mark?", DECODE, ("2", "i"), r"floor: too little work to fill a launch"

@@ -17,8 +17,8 @@ DIFF_ONLY_KEYS: Final = ("comparable", "decision")  # keys of the document that 
 COLUMNS_BY_TYPE: Final[Mapping[str, str]] = {
     "integer": """
         batch calls context count count_a count_b depth fastest files files_a files_b half_step late_calls
-        layer median_count n_a n_b prompt_tokens rank registers rows shared_bytes slow slowest step steps
-        token tokens
+        layer median_count n_a n_b number prompt_tokens rank registers rows shared_bytes slow slowest step
+        steps token tokens
     """,
     "boolean": """
         constant odd

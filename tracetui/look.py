@@ -94,8 +94,7 @@ class Look:
     @property
     def focus_labels(self) -> list[str]:
         """The entered row as text; of several forms of a name the longest."""
-        plain = ((k, max(v, key=len) if isinstance(v, tuple) else v) for k, v in self.focus)
-        return [f"{k} {v if v is not None else 'unknown'}" for k, v in plain]
+        return [f"{k} {format_focus_value(v)}" for k, v in self.focus]
 
     @property
     def sort_orders(self) -> tuple[tuple[str, bool], ...]:
@@ -113,9 +112,19 @@ class Look:
         return dict(self.focus)
 
 
+def format_focus_value(value: Any) -> str:
+    """Return the value of an entered row as text: all numbers, or of several forms of a name the longest."""
+    if isinstance(value, tuple) and value:
+        return " and ".join(map(str, value)) if isinstance(value[0], int) else max(value, key=len)
+    return "unknown" if value is None else str(value)
+
+
 def parse_focus(text: str) -> tuple[str, Any]:
-    """Parse `layer=3` into column and value; raise UsageError for anything else."""
+    """Parse `layer=3`, or the pair `step=3,4`, into column and value; raise UsageError for anything else."""
     column, equals, value = text.partition("=")
     if not equals:
         raise UsageError(f"--focus {text!r} has no value", todo="write name=attention")
-    return column, int(value) if column in ("layer", "step") and value.isdecimal() else value
+    numbers = value.split(",") if column in ("step", "number") else [value]
+    if column not in ("layer", "step", "number") or not all(part.isdecimal() for part in numbers):
+        return column, value
+    return column, int(value) if len(numbers) == 1 else tuple(map(int, numbers))

@@ -11,6 +11,7 @@ _SIZE: Final = ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, 
 _HEADINGS: Final = {
     "delta": "Δ", "median delta": "median Δ", "change": "Δ%", "median change": "Δ%", "cliff": "effect",
     "slope": "slope/1k", "gb/s": "GB/s", "gflop/s": "GFLOP/s", "roof share": "roof",
+    "byte/s": "GB/s", "flop/s": "GFLOP/s",
 }  # fmt: skip
 _RATE: Final = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""))
 
@@ -106,6 +107,9 @@ _BY_SUFFIX: Final[tuple[tuple[str, Callable[[Any], str]], ...]] = (
     ("bytes_per_launch", format_size),
     ("gb_per_s", format_giga),
     ("gflop_per_s", format_giga),
+    ("tokens_per_s", format_speed),
+    ("byte_per_s", lambda v: format_giga(v / 1e9)),  # as the columns in GB/s and GFLOP/s have them
+    ("flop_per_s", lambda v: format_giga(v / 1e9)),
     ("_per_s", format_rate),
 )
 

@@ -92,7 +92,7 @@ def test_reports_of_nsys_get_steps_and_layers(tmp_path: Path, graphs: bool) -> N
     expected = [(n, 100_000 * n + begin, 100_000 if n < STEPS else last) for n in range(1, STEPS + 1)]
     assert step_rows(run) == expected
     assert run.meta["inferred"].startswith(
-        "layers and roles are inferred from the repeating block (10 kernels × 12"
+        "layers and op names are guessed from a pattern of 10 kernels seen 12 times"
     )
 
 

@@ -1,13 +1,21 @@
 """The row of a view that the user opened: its launches, their histogram, its time over steps and layers."""
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 import polars as pl
 
 from capture.run import Run
-from tracetui.analysis.frames.selection import find_start_ns, is_unfolded, select_timed
+from tracetui.analysis.frames.run_memo import cache_per_run
+from tracetui.analysis.frames.selection import (
+    find_start_ns,
+    is_unfolded,
+    launch_count,
+    select_timed,
+    select_unfolded,
+)
 from tracetui.analysis.kernels import compute_kernel_table
 from tracetui.analysis.time.step_table import build_step_facts
 from tracetui.look import Look
@@ -25,14 +33,85 @@ CONFIG_COLUMNS: Final = tuple(_CONFIG_NAMES.values())  # launch configuration
 
 def select_launches(run: Run, look: Look) -> pl.DataFrame:
     """Return the launches that the look selects, without folded rows, by time if known."""
+    return _describe_launches(run, select_timed(run, look).filter(is_unfolded(run)))
+
+
+def select_numbered_launches(run: Run, look: Look, numbers: Sequence[int] = ()) -> pl.DataFrame:
+    """Return the launches that the look selects, or those of some numbers, with their `number` in the run.
+
+    Empty without start times.
+    """
+    if not run.has("t"):
+        return pl.DataFrame()
+    events = run.events.with_columns(number=_number_launches(run))
+    rows = select_timed(run, look, events=events).filter(is_unfolded(run)) if not numbers else events.lazy()
+    return _describe_launches(
+        run, rows.filter(pl.col("number").is_in(numbers)) if numbers else rows, "number"
+    )
+
+
+def _describe_launches(run: Run, rows: pl.LazyFrame, *first: str) -> pl.DataFrame:
     columns = [c for c in COLUMNS if run.has(c)]
-    rows = select_timed(run, look).filter(is_unfolded(run))
     start = [(pl.col("t") - find_start_ns(run)).alias("at_ns")] if run.has("t") else []
     delay = [(pl.col("t") - pl.col("launch")).alias("delay_ns")] if run.has("launch") else []
     launcher = [c for c in ("line", "launcher") if run.has(c)]
     config = [pl.col(c).alias(name) for c, name in _CONFIG_NAMES.items() if run.has(c)]
-    rows = rows.select(*start, pl.col("dur").alias("dur_ns"), *columns, *delay, *config, *launcher)
+    rows = rows.select(*first, *start, pl.col("dur").alias("dur_ns"), *columns, *delay, *config, *launcher)
     return (rows.sort("at_ns", maintain_order=True, nulls_last=True) if start else rows).collect()
+
+
+@cache_per_run
+def _number_launches(run: Run) -> pl.Series:
+    """Return for each event its place among the launches of the run, by time; null if it is none.
+
+    Launches that were folded away count, so that numbers stay in a growing run.
+    """
+    is_kernel = (pl.col("kind") == "kernel") & pl.col("dur").is_not_null()
+    count = launch_count(run)
+    folded = run.events.lazy().filter(is_kernel, ~is_unfolded(run)).select(count.sum()).collect().item()
+    order = pl.when(is_kernel & is_unfolded(run)).then(pl.col("t")).rank("ordinal").cast(pl.Int64)
+    return run.events.select(order + int(folded or 0)).to_series()
+
+
+def compare_launches(run: Run, a: Mapping[str, Any], b: Mapping[str, Any]) -> pl.DataFrame:
+    """Return in which times two launches differ: what, name, b_ns, a_ns, delta_ns, ratio_times.
+
+    The duration comes first; then the wait from the launching call, the time in which its track was idle
+    before it, and the time in which kernels of other tracks ran beside it, by falling difference.
+    """
+    times = [_measure_launch(run, launch) for launch in (a, b)]
+    rows = [
+        (what, name, *(of_one.get((what, name), 0) for of_one in times))
+        for what, name in dict.fromkeys(key for of_one in times for key in of_one)
+    ]
+    schema = {"what": pl.String, "name": pl.String, "a_ns": pl.Int64, "b_ns": pl.Int64}
+    table = pl.DataFrame(rows, schema, orient="row").with_columns(delta_ns=pl.col("b_ns") - pl.col("a_ns"))
+    ratio = pl.when(pl.col("a_ns") > 0).then(pl.col("b_ns") / pl.col("a_ns"))
+    falling = table[1:].sort(pl.col("delta_ns").abs(), "what", "name", descending=[True, False, False])
+    falling = falling.filter((pl.col("a_ns") > 0) | (pl.col("b_ns") > 0))
+    columns = ("what", "name", "b_ns", "a_ns", "delta_ns")
+    return pl.concat([table[:1], falling]).select(*columns, ratio_times=ratio)
+
+
+def _measure_launch(run: Run, launch: Mapping[str, Any]) -> dict[tuple[str, str | None], int]:
+    """Return the duration of a launch, and the times before and beside it, by what and kernel."""
+    start = launch["at_ns"] + find_start_ns(run)
+    end = start + launch["dur_ns"]
+    times: dict[tuple[str, str | None], int] = {("took", None): launch["dur_ns"]}
+    if launch.get("delay_ns") is not None:
+        times["from its call to its start", None] = launch["delay_ns"]
+    kernels = select_unfolded(run, select_timed(run, Look())).with_columns(end=pl.col("t") + pl.col("dur"))
+    same_track = pl.lit(value=True)
+    if run.has("track"):
+        same_track = pl.col("track").cast(pl.String).eq_missing(pl.lit(launch["track"], pl.String))
+    before = kernels.filter(same_track, pl.col("t") < start).select(pl.col("end").max()).collect().item()
+    if before is not None:
+        times["track idle before it", None] = max(0, start - before)
+    overlap = pl.min_horizontal("end", end) - pl.max_horizontal("t", start)
+    others = kernels.filter(~same_track, pl.col("t") < end, pl.col("end") > start)
+    for name, ns in others.group_by(pl.col("name").cast(pl.String)).agg(overlap.sum()).collect().iter_rows():
+        times["beside it", name] = ns
+    return times
 
 
 def compute_statistics(run: Run, look: Look) -> pl.DataFrame:

@@ -29,10 +29,13 @@ def compute_layer_table(run: Run, look: Look, column: str) -> pl.DataFrame:
         per_token = (pl.col("total_ns") / pl.col("tokens")).round().cast(pl.Int64)
     deviations = _compute_deviations(run, look, column)
     table = table.join(deviations, on=["layer", column], how="left", nulls_equal=True)
+    table = table.with_columns(pl.col("median_ns").round().cast(pl.Int64))
     table = table.with_columns(pl.col("odd").fill_null(value=False), per_token_ns=per_token)
     table = table.sort("layer", column, nulls_last=True)
     rates = [c for c in roofline.RATE_COLUMNS if c in table.columns]
-    return table.select("layer", column, "count", "total_ns", "per_token_ns", *rates, "deviation", "odd")
+    return table.select(
+        "layer", column, "count", "total_ns", "per_token_ns", *rates, "median_ns", "deviation", "odd"
+    )
 
 
 def _sum_tokens(run: Run, rows: pl.LazyFrame, column: str) -> pl.DataFrame | None:
@@ -51,15 +54,18 @@ def _sum_tokens(run: Run, rows: pl.LazyFrame, column: str) -> pl.DataFrame | Non
 def _compute_deviations(run: Run, look: Look, column: str) -> pl.DataFrame:
     """Return the `deviation` of each layer from the median layer in robust SDs, and whether it is `odd`.
 
-    Both are of a typical step, the median one, since one slow launch makes no odd layer. All layers are
-    compared, also if a filter shows only some of them, those that run the same kernels with each other.
+    `median_ns` is the total of the median layer. The others are of a typical step, the median one, since one
+    slow launch makes no odd layer. All layers are compared, also if a filter shows only some of them, those
+    that run the same kernels with each other.
     """
     all_layers = tuple(term for term in look.where if term.column != "layer")
     focus = tuple(pair for pair in look.focus if pair[0] != "layer")
     rows = _select_rows(run, replace(look, where=all_layers, focus=focus), column)
     by_step = ["layer", column, "step"] if run.has("step") and column != "step" else ["layer", column]
     in_steps = group_by_packed_key(rows, by_step, (pl.col("dur").sum(),))
-    typical = in_steps.group_by("layer", column).agg(pl.col("dur").median().alias("typical_ns"))
+    typical = in_steps.group_by("layer", column).agg(
+        typical_ns=pl.col("dur").median(), total_ns=pl.col("dur").sum()
+    )
     everything = _select_rows(run, Look(lens=look.lens, phase=look.phase, window=look.window), column)
     typical = typical.join(_find_layer_kinds(everything), on="layer", how="left", nulls_equal=True)
     value = pl.col("typical_ns")
@@ -70,7 +76,8 @@ def _compute_deviations(run: Run, look: Look, column: str) -> pl.DataFrame:
     is_far &= off.abs() > line_fit.OUTLIER_MIN_SHARE * median
     has_enough = pl.len().over(column, "kind") >= line_fit.MIN_POINTS
     deviation = pl.when(has_enough & (spread > 0)).then(off / spread)
-    return typical.select("layer", column, deviation=deviation, odd=is_far & has_enough)
+    of_kind = pl.col("total_ns").median().over(column, "kind")
+    return typical.select("layer", column, median_ns=of_kind, deviation=deviation, odd=is_far & has_enough)
 
 
 def _find_layer_kinds(rows: pl.LazyFrame) -> pl.DataFrame:

@@ -24,7 +24,7 @@ SLOW_DEVIATIONS: Final = 5.0  # robust standard deviations of this ratio over th
 MIN_COUNTER_CHANGE: Final = 0.15  # of a counter's median, from which its value is told
 IDLE, OUTSIDE, UNMEASURED = "idle", "outside of the device's time", "outside of kernels"
 
-_GAPS: Final = {"what": pl.String()} | dict.fromkeys(
+_GAPS: Final = dict.fromkeys(("what", "by"), pl.String()) | dict.fromkeys(
     ("step_ns", "median_ns", "count", "median_count"), pl.Int64()
 )
 _NO_STEPS: Final = {
@@ -35,10 +35,10 @@ _NO_STEPS: Final = {
 class StepDifference(Struct, frozen=True, eq=False):
     """A step against the median of its like."""
 
-    rows: pl.DataFrame  # what, step_ns, median_ns, delta_ns, ratio_times, count, median_count
+    rows: pl.DataFrame  # what, step_ns, median_ns, delta_ns, ratio_times, count, median_count, by
     took_ns: int
     median_ns: int
-    like: int  # how many steps it is compared with
+    like: int  # how many steps it is compared with; 1: a step that the user named
     phase: str | None
     counters: pl.DataFrame  # name, value, median, unit: those that differ
 
@@ -79,18 +79,25 @@ def _step_time(table: pl.DataFrame) -> pl.Expr:
     return pl.col("total_ns").fill_null(0)
 
 
-def explain_step(run: Run, step: int) -> StepDifference | None:
-    """Return in what a step differs from the median of its like; None if it has no like, or is unknown."""
+def explain_step(run: Run, step: int, reference: int | None = None) -> StepDifference | None:
+    """Return in what a step differs from the median of its like, or from one other step.
+
+    None if it has no like, or one of the steps is unknown.
+    """
     table = compute_step_table(run, Look())
+    if "steps" in table.columns:  # of a folded row no single step is known
+        table = table.filter(pl.col("steps") == 1)
     one = table.filter(step=step)
-    if one.is_empty() or ("steps" in table.columns and one["steps"][0] > 1):
+    if one.is_empty():
         return None
-    phase, like = one["phase"][0], _choose_like(table)
-    table = table.join(one.select(like), on=like, how="semi", nulls_equal=True, maintain_order="left")
-    at = int((table["step"] < step).sum())
-    near = table.slice(max(0, at - NEIGHBOURS), min(at, NEIGHBOURS) + 1 + NEIGHBOURS)
-    if near.height <= MIN_LIKE:
-        return None
+    if reference is None:
+        near = _select_near(table, one)
+        if near.height <= MIN_LIKE:
+            return None
+    else:
+        near = table.filter(pl.col("step").is_in([step, reference]))
+        if near.height < 2:
+            return None
     is_step = pl.col("step") == step
     times = near.select("step", took_ns=_step_time(table))
     rows = pl.concat([_compare_rows(run, near["step"], step), _compare_gaps(near, step)])
@@ -99,34 +106,44 @@ def explain_step(run: Run, step: int) -> StepDifference | None:
         delta_ns=delta,
         ratio_times=pl.when(pl.col("median_ns") > 0).then(pl.col("step_ns") / pl.col("median_ns")),
     )
-    order = ["what", "step_ns", "median_ns", "delta_ns", "ratio_times", "count", "median_count"]
+    order = ["what", "step_ns", "median_ns", "delta_ns", "ratio_times", "count", "median_count", "by"]
     return StepDifference(
         rows.select(order).sort(pl.col("delta_ns").abs(), "what", descending=[True, False]),
         took_ns=int(times.filter(is_step)["took_ns"][0]),
         median_ns=round(float(times.filter(~is_step)["took_ns"].median() or 0)),  # type: ignore[arg-type]
         like=near.height - 1,
-        phase=phase,
+        phase=one["phase"][0],
         counters=_compare_counters(run, near["step"], step),
     )
 
 
+def _select_near(table: pl.DataFrame, one: pl.DataFrame) -> pl.DataFrame:
+    """Return the row of a step and those of its like next to it."""
+    step, like = one["step"][0], _choose_like(table)
+    table = table.join(one.select(like), on=like, how="semi", nulls_equal=True, maintain_order="left")
+    at = int((table["step"] < step).sum())
+    return table.slice(max(0, at - NEIGHBOURS), min(at, NEIGHBOURS) + 1 + NEIGHBOURS)
+
+
 def _compare_rows(run: Run, steps: pl.Series, step: int) -> pl.DataFrame:
-    """Return time and launches of each op in the step, and their medians in the others."""
+    """Return time and launches of each op in the step, and their medians in the others; `by` its column."""
     window = int(steps[0]), int(steps[-1])
     rows = select_unfolded(run, select_timed(run, replace(Look(), window=window)))
     rows = rows.filter(pl.col("step").is_in(steps.implode()))
     name = pl.col("name").cast(pl.String)
-    what = pl.coalesce(pl.col("op").cast(pl.String), name) if run.has("op") else name
-    sums = rows.group_by(what=what, step="step").agg(build_totals(run)).collect()
+    op = pl.col("op").cast(pl.String) if run.has("op") else pl.lit(None, pl.String)
+    by = pl.when(op.is_null()).then(pl.lit("name")).otherwise(pl.lit("op"))
+    sums = rows.group_by(what=pl.coalesce(op, name), by=by, step="step").agg(build_totals(run)).collect()
     return _against_median(sums, steps, step, "total_ns", "count")
 
 
 def _against_median(sums: pl.DataFrame, steps: pl.Series, step: int, value: str, count: str) -> pl.DataFrame:
     """Return `what` with value and count in the step, and their medians in the others; absent rows are 0."""
-    grid = sums.select(pl.col("what").unique()).join(steps.to_frame("step"), how="cross")
-    full = grid.join(sums, on=["what", "step"], how="left").with_columns(pl.col(value, count).fill_null(0))
+    grid = sums.select("what", "by").unique().join(steps.to_frame("step"), how="cross")
+    full = grid.join(sums, on=["what", "by", "step"], how="left", nulls_equal=True)
+    full = full.with_columns(pl.col(value, count).fill_null(0))
     here = pl.col("step") == step
-    table = full.group_by("what").agg(
+    table = full.group_by("what", "by").agg(
         step_ns=pl.col(value).filter(here).first(),
         median_ns=pl.col(value).filter(~here).median().round().cast(pl.Int64),
         count=pl.col(count).filter(here).first(),
@@ -146,7 +163,13 @@ def _compare_gaps(near: pl.DataFrame, step: int) -> pl.DataFrame:
     columns = {**causes, "idle_ns": IDLE, "outside_ns": OUTSIDE, "gap_ns": UNMEASURED}
     present = {c: name for c, name in columns.items() if c in table.columns and not table[c].has_nulls()}
     parts = [
-        table.select("step", what=pl.lit(name), ns=pl.col(c).cast(pl.Int64), count=pl.lit(None, pl.Int64))
+        table.select(
+            "step",
+            what=pl.lit(name),
+            by=pl.lit(None, pl.String),
+            ns=pl.col(c).cast(pl.Int64),
+            count=pl.lit(None, pl.Int64),
+        )
         for c, name in present.items()
     ]
     if not parts:
@@ -177,5 +200,6 @@ def _compare_counters(run: Run, steps: pl.Series, step: int) -> pl.DataFrame:
         others=(~here).sum(),
     )
     change = (pl.col("value") / pl.col("median") - 1).abs()
-    differs = (pl.col("others") >= MIN_LIKE) & (pl.col("median") != 0) & (change > MIN_COUNTER_CHANGE)
+    enough = pl.col("others") >= min(MIN_LIKE, steps.len() - 1)
+    differs = enough & (pl.col("median") != 0) & (change > MIN_COUNTER_CHANGE)
     return table.filter(differs).sort(change, descending=True).select(schema.keys())

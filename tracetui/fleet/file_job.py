@@ -32,7 +32,7 @@ _SHARED_META: Final = (  # keys of `Run.meta`
     *("batch", "producer", "driver", "world_size", "bytes_per_token"),
 )
 _INFERENCE_NOTES: Final = {
-    "inferred": "layers and roles are inferred from what repeats",
+    "inferred": "layers and op names are guessed from what repeats",
     "inferred_steps": "steps are inferred from what repeats",
     "captured": "kernels of graphs come from captures",
 }

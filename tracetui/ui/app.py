@@ -1,17 +1,20 @@
 """The Textual app: builds the workspace, the renderer and the controllers, and passes events on to them."""
 
 import re
+import time
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from textual import events
+from textual import events, on
 from textual.app import App, SystemCommand
 from textual.await_complete import AwaitComplete
-from textual.command import CommandList, CommandPalette
+from textual.command import Command, CommandInput, CommandList, CommandPalette
 from textual.markup import escape
 from textual.screen import Screen
+from textual.widgets import Input
 
 from capture.errors import UsageError
 from tracetui import process_tuning, units
@@ -35,6 +38,9 @@ from tracetui.ui.workspace import ALWAYS_SHOWN_TABS, Workspace
 __all__ = ["Explorer", "ScreenOptions", "run"]
 
 PROGRESS_INTERVAL_S: Final = 0.25  # interval of redraws while files are read
+PALETTE_LIST_KEYS: Final = ("enter", "down", "up", "pagedown", "pageup")
+PALETTE_PATIENCE_S: Final = 3.0  # views take 1 s to load on a busy machine, and only then have entries
+PALETTE_PAUSE_S: Final = 0.02  # between looks at a palette whose list is not complete
 _NO_KEY: Final = "\N{NO-BREAK SPACE}"  # of an entry of the palette; sorts behind every key
 _WEB_FONTS: Final = re.compile(r"@font-face \{.*?\}", re.DOTALL)  # with URLs that a viewer would load
 
@@ -50,7 +56,65 @@ def build_palette_entry(keys: str, text: str, run: Callable[[], object]) -> Syst
 
 
 class Palette(CommandPalette):
-    """Textual's palette, without two faults: it closed twice, and paged a list that had no layout yet."""
+    """Textual's palette, without three faults: it closed twice, paged a list that had no layout yet, and lost
+    or misread what was typed before its list was there: Enter chose from the list of fewer letters.
+    """
+
+    def __init__(self, can_offer_all: Callable[[], bool]) -> None:
+        """`can_offer_all` says whether all commands are known: those of views, and of the answer in view."""
+        super().__init__()
+        self._can_offer_all, self._offers_all = can_offer_all, can_offer_all()
+        self.typed: deque[events.Key] = deque()  # keys that wait, in order
+        self._listed = ""  # the text whose commands are listed, or are being gathered
+
+    @on(Input.Changed)
+    def _note_change(self, event: Input.Changed) -> None:
+        self._listed = event.value
+
+    def takes(self, key: events.Key) -> bool:
+        """Whether a key can be used now: by an input that is there, those of the list by a complete list.
+
+        A key that waited for long takes the list as it is, unless nothing in it matches.
+        """
+        inputs = self.query(CommandInput)
+        if not inputs or not inputs.first().is_mounted:
+            return False
+        if key.key not in PALETTE_LIST_KEYS:
+            return True
+        gathers = (w for w in self.workers if w.node is self and w.group == self._GATHER_COMMANDS_GROUP)
+        is_listed = self._listed == inputs.first().value and all(w.is_finished for w in gathers)
+        is_old = time.monotonic() > key.time + PALETTE_PATIENCE_S
+        return is_listed and (self._offers_all or (is_old and self._find_highlighted() is not None))
+
+    def list_all(self) -> None:
+        """List the commands again once all are known."""
+        if not self._offers_all and self._can_offer_all() and self.query(CommandInput):
+            self._offers_all = True
+            self._gather_commands(self.query_one(CommandInput).value.strip())
+
+    def type_letter(self, character: str) -> None:
+        """Insert a letter into the input, without a way through its queue."""
+        self.query_one(CommandInput).insert_text_at_cursor(character)
+
+    async def run_key_action(self, key: str) -> bool:
+        """Run what a key does to the input, the list or the palette; False if it does nothing there."""
+        for node in (self.query_one(CommandInput), self):
+            for binding in node._bindings.key_to_bindings.get(key, ()):
+                return await self.app.run_action(binding.action, default_namespace=node)
+        return False
+
+    def choose(self) -> Callable[[], object] | None:
+        """Close the palette and return the command at the cursor of the list; None if it has none."""
+        option = self._find_highlighted()
+        if option is None:
+            return None
+        self._cancel_gather_commands()
+        self.dismiss()
+        return option.hit.command
+
+    def _find_highlighted(self) -> Command | None:
+        option = self.query_one(CommandList).highlighted_option if self._list_visible else None
+        return option if isinstance(option, Command) else None
 
     def dismiss(self, result: None = None) -> AwaitComplete:
         """Close it if it is still open; a second click may follow the one that closed it."""
@@ -60,6 +124,82 @@ class Palette(CommandPalette):
         has_layout = self._list_visible and self.query_one(CommandList).scrollable_content_region.width
         if has_layout or not action.startswith("page_"):
             super()._action_command_list(action)
+
+
+class PaletteControl:
+    """Opens the palette and hands it keys in their order, also those typed before it is there."""
+
+    def __init__(self, app: "Explorer") -> None:
+        self._app = app
+        self._palette: Palette | None = None  # that takes the keys
+
+    @property
+    def is_open(self) -> bool:
+        return self._palette is not None
+
+    @property
+    def is_idle(self) -> bool:
+        return self._palette is None or not self._palette.typed
+
+    def open(self) -> None:
+        """Show the palette unless another screen is in front; keys typed behind its own are its text."""
+        if len(self._app.screen_stack) > 1:
+            return
+        self._palette = palette = Palette(self._can_offer_all)
+        palette.typed.extend(events.Key(key.key, key.text) for key in self._app.keyboard.take_waiting())
+        self._app.push_screen(palette, partial(self._note_closed, palette))
+        self._app.set_timer(PALETTE_PAUSE_S, self.run_keys)
+
+    async def press(self, key: events.Key) -> None:
+        """Queue a key for the palette, and hand over those that can be used."""
+        if self._palette is not None:
+            self._palette.typed.append(key)
+            await self.run_keys()
+
+    async def run_keys(self) -> None:
+        """Hand the palette the keys that it can take; the screen has those behind the one that closes it."""
+        palette = self._palette
+        while palette is not None and palette.typed and self._app.screen is palette:
+            palette.list_all()
+            if not palette.takes(palette.typed[0]):
+                self._app.set_timer(PALETTE_PAUSE_S, self.run_keys)
+                return
+            await self._run_key(palette, palette.typed.popleft())
+        if palette is not None and self._app.screen is not palette:
+            self._leave(palette)
+
+    async def _run_key(self, palette: Palette, key: events.Key) -> None:
+        if key.key == "enter":
+            if (command := palette.choose()) is not None:
+                command()
+        elif key.is_printable and key.character is not None:
+            palette.type_letter(key.character)
+        elif not await palette.run_key_action(key.key):
+            await App.on_event(self._app, key)
+
+    def list_all(self) -> None:
+        """List the commands again if more are known."""
+        if self._palette is not None:
+            self._palette.list_all()
+
+    def _leave(self, palette: Palette) -> None:
+        """Give the keys that were typed behind a palette to the main screen."""
+        if self._palette is not palette:
+            return
+        self._palette = None
+        while palette.typed:
+            key = palette.typed.popleft()
+            self._app.keyboard.press(key.key, key.character)
+            if self._app.screen is not self._app.main_screen:  # it has opened another
+                break
+        if isinstance(self._app.screen, Palette):
+            self._app.screen.typed.extend(palette.typed)
+
+    def _note_closed(self, palette: Palette, _result: None) -> None:
+        self._app.call_later(self._leave, palette)
+
+    def _can_offer_all(self) -> bool:
+        return self._app.workspace.has_all_views and not self._app.answers.is_stale
 
 
 class Explorer(App[None]):
@@ -86,10 +226,11 @@ class Explorer(App[None]):
         self.input_line = InputLine(self.workspace, self.renderer)
         parts = self._build_parts()
         self.controllers = Controllers(parts)
+        self.palette = PaletteControl(self)
         commands = self.controllers.build_commands() | {
             "suspend": self.action_suspend_process,
             "redraw": self._redraw_screen,
-            "palette": self.action_command_palette,
+            "palette": self.palette.open,
         }
         names = key_table.map_keys_to_commands(options.keys)
         self.keyboard = Keyboard(commands, names, parts, self.controllers.runs.open_prompt)
@@ -124,13 +265,17 @@ class Explorer(App[None]):
     # keys
 
     async def on_event(self, event: events.Event) -> None:
-        """Queue the keys of the main screen in place of Textual's bindings; the palette has Textual's.
+        """Queue the keys of the main screen and of the palette in place of Textual's bindings.
 
         Textual looks a key up when it arrives. Here a key may have to wait for an answer, and what it means
         (a command, or text for a line that an earlier key opens) is only known when its turn comes.
         `on_key` of the screen would be too late: what is typed behind Ctrl+P belongs to the palette.
         """
-        if isinstance(event, events.Key) and not event.is_forwarded and self.screen is self.main_screen:
+        if not isinstance(event, events.Key) or event.is_forwarded:
+            await super().on_event(event)
+        elif self.palette.is_open:
+            await self.palette.press(event)
+        elif self.screen is self.main_screen:
             self.keyboard.press(event.key, event.character)
             self._advance_tour()
         else:
@@ -156,11 +301,6 @@ class Explorer(App[None]):
             yield build_palette_entry(_NO_KEY, text, partial(navigation.sort_by, column))
         for name in theme.PALETTES:
             yield build_palette_entry(_NO_KEY, f"theme {name}", partial(setattr, self, "theme", name))
-
-    def action_command_palette(self) -> None:
-        """Show the palette unless another screen is in front."""
-        if len(self.screen_stack) == 1:
-            self.push_screen(Palette(id="--command-palette"))
 
     async def action_quit(self) -> None:
         """Quit by Textual's Ctrl+Q, which works in the palette, as by the key of the main screen."""
@@ -210,6 +350,7 @@ class Explorer(App[None]):
         self.answers.accept_answer(message)
         self.keyboard.run_waiting_keys()
         self.controllers.updates.show_newest()
+        self.palette.list_all()
         self._advance_tour()
         if not self._has_answer:
             self._has_answer = True
@@ -243,6 +384,7 @@ class Explorer(App[None]):
     def on_views_loaded(self, message: messages.ViewsLoaded) -> None:
         self.controllers.updates.accept_views(message)
         self.keyboard.run_waiting_keys()
+        self.palette.list_all()
 
     def on_load_failed(self, message: messages.LoadFailed) -> None:
         self.controllers.updates.show_failure(message)
@@ -268,7 +410,7 @@ class Explorer(App[None]):
     @property
     def is_settled(self) -> bool:
         """Whether the last question is answered and no key waits; for tests and pictures."""
-        return self.answers.is_answered and self.keyboard.is_idle
+        return self.answers.is_answered and self.keyboard.is_idle and self.palette.is_idle
 
     @property
     def crash(self) -> Exception | None:

@@ -59,7 +59,8 @@ KEYS: Final = (
     KeyBinding("0", "zoom_all", "everything", "everything", "rows"),
     KeyBinding("W", "steady", "no warm-up", "hide the warm-up, or show it again", "rows"),
     KeyBinding("r", "runs", "runs", "choose a run, an open one or a saved one", "rows"),
-    KeyBinding("d", "diff", "diff", "compare with the baseline; in the diff: choose the other run", "rows"),
+    KeyBinding("d", "diff", "diff",
+               "compare with the baseline; marked steps, or single kernels, with each other", "rows"),
     KeyBinding("b", "pin", "baseline", "make this run the baseline that others are compared with", "rows"),
     KeyBinding("a", "changed", "changed only", "in a comparison: only rows that changed, or all", "rows"),
     KeyBinding("F", "fix", "what to fix", "what to fix first in this run", "rows"),
@@ -145,8 +146,8 @@ NEEDING_AN_ANSWER: Final = frozenset(
 WHILE_LOADING: Final = frozenset(
     ("quit", "back", "palette", "suspend", "redraw", "pause", "mode", "prompt", "restart", "engine", "output")
 )
-# Commands that open the input line: keys behind them may be text.
-OPENING_THE_LINE: Final = frozenset(("filter", "note", "export", "prompt", "engine"))
+# Commands that open the input line or the palette: keys behind them may be text.
+OPENING_THE_LINE: Final = frozenset(("filter", "note", "export", "prompt", "engine", "palette"))
 DIGITS: Final = 9
 TAB_KEYS: Final = {str(number): f"tab_{number}" for number in range(1, DIGITS + 1)}  # key → command
 NEEDING_ALL_VIEWS: Final = frozenset(("next_view", "previous_view", "help", *TAB_KEYS.values()))

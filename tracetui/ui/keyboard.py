@@ -15,7 +15,7 @@ from tracetui.ui.controllers.engine_control import EngineControl
 from tracetui.ui.controllers.export_view import ViewExport, format_row, format_row_markdown
 from tracetui.ui.controllers.filter_prompt import FilterController
 from tracetui.ui.controllers.navigation import Navigation
-from tracetui.ui.controllers.row_actions import RowActions
+from tracetui.ui.controllers.row_actions import PAIRED_ROWS, RowActions
 from tracetui.ui.controllers.run_actions import RunActions
 from tracetui.ui.controllers.run_updates import RunUpdates
 from tracetui.ui.key_table import (
@@ -89,6 +89,12 @@ class Keyboard:
         while self._waiting and not self._should_wait(self._waiting[0]):
             self._run_press(self._waiting.popleft())
 
+    def take_waiting(self) -> list[KeyPress]:
+        """Return the queued keys, which are no longer ours: the palette has opened before them."""
+        waiting = [press for press in self._waiting if not press.is_paste]
+        self._waiting.clear()
+        return waiting
+
     def skip_stale_keys(self) -> None:
         """Drop keys that have waited for too long before a key that leads elsewhere."""
         if not self._waiting or time.monotonic() < self._waiting[0].time_s + STALE_KEY_S:
@@ -131,7 +137,9 @@ class Keyboard:
             return name not in WHILE_LOADING
         if name in NEEDING_ALL_VIEWS and not workspace.has_all_views:
             return not isinstance(workspace.page, RefusedPage)
-        return workspace.is_showing_view and self._answers.is_stale and name in NEEDING_AN_ANSWER
+        compares_rows = name == "diff" and workspace.session.view in PAIRED_ROWS
+        needs_answer = name in NEEDING_AN_ANSWER or compares_rows
+        return workspace.is_showing_view and self._answers.is_stale and needs_answer
 
     def _run_press(self, press: KeyPress) -> None:
         if press.is_paste:

@@ -6,6 +6,7 @@ from typing import Final
 
 from textual.geometry import Size as Cells
 
+from tracetui.look import format_focus_value
 from tracetui.ui.key_table import KeyContext
 from tracetui.ui.main_screen import MainScreen, RowText
 from tracetui.ui.pages import ListPage, ViewPage, bands, input_draft
@@ -15,11 +16,12 @@ from tracetui.ui.session import HistoryEntry, RowKey
 from tracetui.ui.sheet import measure_sheet
 from tracetui.ui.widgets import TablePane
 from tracetui.ui.workspace import Workspace
-from tracetui.views.ink import DrawSize
+from tracetui.views.ink import DrawSize, Line, Span
 
 Timer = Callable[[float, Callable[[], None]], object]  # calls a function once, after seconds
 MOST_DESCRIBED_ROWS: Final = 100  # whose texts decide how much room they get
 FAR_LINES: Final = 1 << 20
+MARGIN: Final = 1  # cells to the left of a drawing, as tables and bands have them
 MESSAGE_S: Final = 6.0  # a message stays in the status line for so long
 
 
@@ -41,9 +43,9 @@ class Renderer:
         return self.main_screen.table
 
     def measure_pane(self) -> DrawSize:
-        """Return the size and the options for a drawing, at least one cell."""
+        """Return the size and the options for a drawing, at least one cell, without its margin."""
         pane = self.main_screen.pane_size
-        return self._build_size(max(1, pane.width), max(1, pane.height))
+        return self._build_size(max(1, pane.width - MARGIN), max(1, pane.height))
 
     def _build_size(self, width: int, height: int) -> DrawSize:
         options = self._workspace.options
@@ -120,7 +122,7 @@ class Renderer:
             self.main_screen.show_lead(picture.answer.notes[:lead])
             self.table.show(picture.sheet, look, row, notes, follow=follow, noted=noted)
         else:
-            lines = picture.lines or draw_notes(picture.answer.notes, width)
+            lines = _add_margin(picture.lines) or draw_notes(picture.answer.notes, width)
             self.main_screen.show_drawing(lines, keep_top=stays)
         self.show_bands()
 
@@ -162,7 +164,8 @@ class Renderer:
         places, before = [workspace.find_view(trail[0].view).title], trail[0].look.focus_values
         for entry in trail[1:]:
             now = entry.look.focus_values
-            places += [_format_place(k, v, names) for k, v in now.items() if before.get(k, ()) != v]
+            entered = [_format_place(k, v, names) for k, v in now.items() if before.get(k, ()) != v]
+            places += entered or [workspace.find_view(entry.view).title]
             before = now
         return places
 
@@ -184,7 +187,8 @@ class Renderer:
         away = not isinstance(workspace.page, ViewPage | LoadingPage | RefusedPage)
         leaves = away or bool(workspace.session.trail or workspace.session.look.filter)
         rows = self.main_screen.shows_table and not self.table.sheet.rows.is_empty()
-        enters = rows or self.main_screen.has_cursor or isinstance(workspace.page, HelpPage)
+        is_entered = self.main_screen.has_cursor or workspace.session.view == "detail"
+        enters = rows or is_entered or isinstance(workspace.page, HelpPage)
         return KeyContext(self._choose_footer(), workspace.engine_state, enters, leaves)
 
     def _choose_footer(self) -> str:
@@ -270,7 +274,14 @@ class Renderer:
         return "" if is_random else live.model_text
 
 
+def _add_margin(lines: Sequence[Line]) -> list[Line]:
+    return [(Span(" " * MARGIN), *line) for line in lines]
+
+
 def _format_place(column: str, value: object, names: Mapping[str, str]) -> str:
     """Return an entered row as a title has it: a name as it is shown, a number with its column."""
-    text = str(max(value, key=len) if isinstance(value, tuple) and value else value).strip()
-    return f"{column} {text}" if isinstance(value, int) or value is None else names.get(text, text)
+    text = format_focus_value(value).strip()
+    first = value[0] if isinstance(value, tuple) and value else value
+    if isinstance(first, int) or value is None:
+        return text if column == "number" else f"{column} {text}"  # of launches, whose view says so
+    return names.get(text, text)

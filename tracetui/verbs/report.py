@@ -32,6 +32,8 @@ def options(parser: ArgumentParser) -> None:
     parser.add_argument("--what-if", action="append", default=[], metavar="OP=CHANGE", help=about)
     about = "steps view only: in what step N differs from the median of its like; slowest: of the slowest"
     parser.add_argument("--why", metavar="N", help=about)
+    about = "with --why N: in what step N differs from step M instead"
+    parser.add_argument("--against", metavar="M", help=about)
     _options.add_format_option(parser)
     _options.add_options(parser, "--width")
 
@@ -42,12 +44,13 @@ def run(args: Namespace) -> int:
         return _print_view_list()
     if _names_file(args.view):
         args.files, args.view = [resolve_file(args.view), *args.files], _options.FIRST_VIEW
-    if args.why is not None:
-        _choose_step(args)
+    reference = _choose_step(args)
     view = load_view(args.view)
     if not args.files:
         raise UsageError("no file was named", todo=f"tracetui report {args.view} FILE")
     look = _build_look(args)
+    if reference is not None:
+        look = replace(look, focus=(*look.focus, ("step", (reference, int(args.why)))))
     _many_files.select_chosen_file(args)
     jobs = _many_files.build_jobs_if_many(args, view, look)
     if jobs is not None:
@@ -60,15 +63,32 @@ def run(args: Namespace) -> int:
     return 0
 
 
-def _choose_step(args: Namespace) -> None:
-    """Ask why the step of --why is slow; raise UsageError in other views, or for no step."""
+def _choose_step(args: Namespace) -> int | None:
+    """Ask why the step of --why is slow; return the step of --against, if there is one.
+
+    Raise UsageError in other views, or for no step.
+    """
+    if args.why is None and args.against is None:
+        return None
     if args.view != "steps":
         raise UsageError("--why works in the steps view only", todo="tracetui report steps FILE --why 42")
-    if args.why != "slowest" and not args.why.isdecimal():
-        raise UsageError(f"--why {args.why!r} is no step", todo="write its number, or slowest")
+    if args.why is None or (args.against is not None and args.why == "slowest"):
+        raise UsageError("--against needs --why N", todo="tracetui report steps FILE --why 43 --against 42")
+    if args.why != "slowest":
+        _check_step("--why", args.why, "write its number, or slowest")
+    if args.against is not None:
+        _check_step("--against", args.against, "write its number")
     args.view = "why"
+    if args.against is not None:
+        return int(args.against)
     if args.why != "slowest":
         args.focus = [*args.focus, f"step={args.why}"]
+    return None
+
+
+def _check_step(option: str, step: str, todo: str) -> None:
+    if not step.isdecimal():
+        raise UsageError(f"{option} {step!r} is no step", todo=todo)
 
 
 def _names_file(word: str) -> bool:

@@ -38,7 +38,8 @@ Such views come after those of tracetui. One that cannot be loaded is left out; 
 - sections: metallic's own report, from its recording or as printed
 - imported: records read, kept, repaired and dropped
 - detail: distribution, trend over steps, layers, launches
-- why: in what a step differs from the median of its like
+- launches: one row per launch; of two, in what they differ
+- why: in what a step differs from the median of its like, or from another step
 - calls: callers and callees of one scope of the tree
 - diff: two runs side by side: what changed, and whether the evidence supports it
 - waterfall: where the difference of two runs comes from, exactly, bar by bar
@@ -108,6 +109,7 @@ VIEWS: Final = (
     "sections",
     "imported",
     "detail",
+    "launches",
     "why",
     "calls",
     "diff",

@@ -29,7 +29,7 @@ MAX_NAMED_ROWS: Final = 8  # of the slow rows, in a note
 MAX_CHARTED_ROWS: Final = 3  # without a selection
 
 _AXIS_NOTES: Final = {
-    "context": "x is the context length in tokens",
+    "context": "x is the context in tokens; slopes are per 1,000 of them",
     "tokens": "x is tokens generated: this source does not report the context length",
     "step": "x is the step number: this source reports neither context length nor tokens of all steps",
 }

@@ -77,15 +77,16 @@ def draw(answer: Answer, look: Look, size: DrawSize) -> list[Line]:
         return []
     grid = _grid.build_grid(answer, look, _WEIGHT, has_headings=True)
     width, columns = grid.cell_width(size), grid.select_columns(size)
-    medians = dict(answer.rows.group_by(grid.column_name).agg(pl.col("total_ns").median()).iter_rows())
+    by_layer = answer.rows.group_by("layer").agg(pl.col("median_ns").sum())
+    layer_ns = max(by_layer["median_ns"].to_list(), default=0)
 
     def find_excess_pct(cell: Cell) -> float:
-        median_ns = medians[cell[grid.column_name]]
+        median_ns = cell["median_ns"]  # of all layers of its kind, also of those that a filter hides
         return 100 * (cell["total_ns"] / median_ns - 1) if median_ns else 0.0
 
     def is_small(cell: Cell) -> bool:
-        loss_ns = abs(cell["total_ns"] - medians[cell[grid.column_name]])
-        return grid.column_name != "step" and loss_ns < MIN_LOSS_SHARE * sum(medians.values())
+        loss_ns = abs(cell["total_ns"] - (cell["median_ns"] or cell["total_ns"]))
+        return grid.column_name != "step" and loss_ns < MIN_LOSS_SHARE * layer_ns
 
     cursor_cell = grid.cell_at_cursor
     excess = 0.0 if cursor_cell is None else find_excess_pct(cursor_cell)
@@ -102,8 +103,9 @@ def draw(answer: Answer, look: Look, size: DrawSize) -> list[Line]:
 
 def _draw_layer_line(rows: pl.DataFrame, layer: int) -> Line:
     """Draw the time of a whole layer, and its difference from the median layer."""
-    totals = rows.group_by("layer").agg(pl.col("total_ns", "per_token_ns").sum())
-    median, row = totals["total_ns"].median(), totals.row(by_predicate=pl.col("layer") == layer, named=True)
+    totals = rows.group_by("layer").agg(pl.col("total_ns", "per_token_ns", "median_ns").sum())
+    row = totals.row(by_predicate=pl.col("layer") == layer, named=True)
+    median = row["median_ns"]
     excess = f"  {_describe_excess(100 * (row['total_ns'] / median - 1))}" if median else ""
     per_token = rows["per_token_ns"].null_count() == 0
     value = units.format_duration(round(row["per_token_ns" if per_token else "total_ns"]))

@@ -20,7 +20,7 @@ def answer(runs: Sequence[Run], look: Look) -> Answer:
     notes = step_sampling.note_lens_and_sampling(run, look)
     if table.is_empty():
         return Answer(table, (selection.explain_no_kernels(run), *notes), ("shape",))
-    for column, rate in (("flops", "flop/s"), ("bytes", "byte/s")):
+    for column, rate in (("flops", "GFLOP/s"), ("bytes", "GB/s")):
         if table[column].null_count() == table.height:
             notes.append(f"this source does not report {column}: no {rate}")
     notes += roofline.note_roof(run, table)
@@ -36,8 +36,8 @@ VIEW = View(
     merging=build_sum_merging(answer, lambda run, look: ("shape", "op", "category", "phase"), _NEEDS),
     table_style=_category.build_table_style(),
     columns=(
-        "shape", "total_ns", "share", "count", "op", "byte_per_s", "roof_share", "bound", "bytes_per_launch",
-        "flops_per_launch", "flop_per_s", "mean_ns", "flops", "bytes", "category",
+        "shape", "total_ns", "share", "count", "op", "byte_per_s", "flop_per_s", "roof_share", "bound",
+        "bytes_per_launch", "flops_per_launch", "mean_ns", "flops", "bytes", "category",
     ),
     default_group="shape",
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Why: in what a step differs from the median of its like: rows, gaps, and what was counted beside it."""
+"""Why: in what a step differs from the median of its like, or from another step: rows, gaps, counters."""
 
 from collections.abc import Mapping, Sequence
 
@@ -14,36 +14,47 @@ WHICH_STEP = "which step? enter a row of Steps, or name it: --focus step=N"
 MAX_COUNTERS = 3  # named in a note
 MAX_CARRIERS = 3  # rows that the first line names
 MIN_CARRIED_SHARE = 0.1  # of the difference, from which a row is named
+# Columns of a step against its like → of two steps, a and b.
+_PAIR_COLUMNS = {"step_ns": "b_ns", "median_ns": "a_ns", "count": "count_b", "median_count": "count_a"}
 
 
 def answer(runs: Sequence[Run], look: Look) -> Answer:
     """Return one row per op and per kind of gap, by falling difference; the first note is the answer."""
-    run, step = runs[0], _choose_step(runs[0], look)
+    run = runs[0]
+    step, reference = _choose_steps(run, look)
     if step is None:
         return Answer(pl.DataFrame(), (WHICH_STEP,), key=("what",))
-    difference = explain_step(run, step)
+    difference = explain_step(run, step, reference)
     if difference is None:
         note = f"step {step:,} has too few steps like it to compare with"
+        if reference is not None:
+            note = f"steps {reference:,} and {step:,} are not both recorded as single steps"
         return Answer(pl.DataFrame(), (note,), key=("what",))
-    notes = [_describe_step(step, difference), *_describe_counters(difference)]
-    return Answer(difference.rows, tuple(notes), key=("what",), leading_notes=1)
+    notes = [_describe_step(step, reference, difference), *_describe_counters(difference)]
+    rows = difference.rows if reference is None else difference.rows.rename(_PAIR_COLUMNS)
+    parts = {"by": rows.select("what", "by")}
+    return Answer(rows.drop("by"), tuple(notes), key=("what",), parts=parts, leading_notes=1)
 
 
-def _choose_step(run: Run, look: Look) -> int | None:
-    """Return the step in focus, else the slowest of the slow ones; None if there is none."""
+def _choose_steps(run: Run, look: Look) -> tuple[int | None, int | None]:
+    """Return the step in focus, and its reference if two are; else the slowest; None if there is none."""
     step = look.focus_values.get("step")
+    if isinstance(step, tuple) and len(step) == 2:
+        return step[1], step[0]
     if isinstance(step, int):
-        return step
+        return step, None
     slow = compare_steps(run).filter("slow").sort("like_times", descending=True)
-    return int(slow["step"][0]) if slow.height else None
+    return (int(slow["step"][0]) if slow.height else None), None
 
 
-def _describe_step(step: int, difference: StepDifference) -> str:
-    """Return the step against its like, and the rows that make up most of the difference."""
+def _describe_step(step: int, reference: int | None, difference: StepDifference) -> str:
+    """Return the step against its like or the other one, and the rows that make up most of the difference."""
     took, median = difference.took_ns, difference.median_ns
     like = f"{difference.like} {f'{difference.phase} ' if difference.phase else ''}steps beside it"
     times = f"{units.format_duration(took)}, {took / median:.2f}×" if median else units.format_duration(took)
     text = f"step {step:,} took {times} the median of the {like} ({units.format_duration(median)})"
+    if reference is not None:
+        text = f"step {step:,} (b) took {times} step {reference:,} (a: {units.format_duration(median)})"
     change = took - median
     if abs(change) < 0.02 * median:
         return f"{text}: no difference"
@@ -55,11 +66,12 @@ def _describe_step(step: int, difference: StepDifference) -> str:
 
 def _describe_counters(difference: StepDifference) -> list[str]:
     rows = difference.counters.head(MAX_COUNTERS).iter_rows()
-    texts = [f"{n} {value:,.4g} (median {m:,.4g}) {unit or ''}".rstrip() for n, value, m, unit in rows]
+    other = "median" if difference.like > 1 else "a"
+    texts = [f"{n} {value:,.4g} ({other} {m:,.4g}) {unit or ''}".rstrip() for n, value, m, unit in rows]
     return [f"beside it: {', '.join(texts)}"] if texts else []
 
 
-def _select_styles(rows: pl.DataFrame) -> Mapping[str, Sequence[str]]:
+def select_styles(rows: pl.DataFrame) -> Mapping[str, Sequence[str]]:
     """Colour only rows that make up a tenth of the largest difference."""
     if "delta_ns" not in rows.columns:
         return {}
@@ -70,9 +82,10 @@ def _select_styles(rows: pl.DataFrame) -> Mapping[str, Sequence[str]]:
 
 
 def find_focus(answer: Answer, look: Look) -> Focus:
-    """Return the op under the cursor, within the step."""
+    """Return the op, or the kernel without one, under the cursor, within the step."""
     row = find_cursor_row(answer, look)
-    return () if row is None or row["count"] is None else (("op", row["what"]),)
+    columns = dict(answer.parts["by"].drop_nulls().iter_rows()) if row is not None else {}
+    return ((columns[row["what"]], row["what"]),) if row is not None and row["what"] in columns else ()
 
 
 VIEW = View(
@@ -81,9 +94,12 @@ VIEW = View(
     answer,
     needs=frozenset({"step", "dur"}),
     not_merged_because="it compares the steps of one run",
-    table_style=TableStyle(_select_styles, bar="delta_ns"),
-    columns=("what", "delta_ns", "bar", "step_ns", "median_ns", "ratio_times", "count", "median_count"),
+    table_style=TableStyle(select_styles, bar="delta_ns"),
+    columns=(
+        "what", "delta_ns", "bar", "step_ns", "median_ns", "a_ns", "b_ns", "ratio_times", "count",
+        "median_count", "count_a", "count_b",
+    ),
     label_column="what",
     find_focus=find_focus,
     tab="palette",
-)
+)  # fmt: skip

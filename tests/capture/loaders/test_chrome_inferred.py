@@ -59,7 +59,9 @@ def test_a_graph_replay_gets_layers_and_roles_and_says_so(tmp_path: Path) -> Non
     assert inside["op"].to_list() == [*ROLES * LAYERS]
     outside = kernels(run)[-2:]
     assert outside["op"].to_list() == ["lm_head", "sample"] and outside["layer"].null_count() == 2
-    output = "layers and roles are inferred from the repeating block (10 kernels × 12, 97 % of the launches)"
+    output = (
+        "layers and op names are guessed from a pattern of 10 kernels seen 12 times (97 % of the launches)"
+    )
     assert run.meta["inferred"] == output
     assert f"{output}; confidence 1.00" in [n.message for n in run.log.notices if n.id == "inferred_layers"]
     for name, marked in (("layers", True), ("kernels", True), ("steps", False)):

@@ -6,7 +6,8 @@ import pytest
 from tests.tracetui.runs import decode, made
 from tracetui.analysis.layers import compute_layer_table
 from tracetui.look import Look
-from tracetui.views import ask, load_view
+from tracetui.views import ask, ink, load_view
+from tracetui.views.ink import DrawSize
 
 
 def test_the_odd_layer_is_found() -> None:
@@ -49,6 +50,21 @@ def test_each_kind_of_layer_has_its_own_median() -> None:
             row |= {"name": "attention_global", "dur": row["dur"] * (12 if row["layer"] == 8 else 4)}
     table = compute_layer_table(made(rows), Look(), "op")
     assert table.filter("odd")["layer"].to_list() == [8]
+    core = table.filter(op="attn.core").sort("layer")
+    medians = dict(core.select("layer", "median_ns").rows())
+    assert (medians[2], medians[1]) == tuple(core.filter(pl.col("layer").is_in([1, 2]))["total_ns"])[::-1]
+
+
+def test_a_filter_by_layer_leaves_the_percents_of_its_cells() -> None:
+    """The odd layer's down takes twice the median: in the cell, in the line below, and alone as among all."""
+    view, run = load_view("layers"), decode(layers=8, odd=3)
+    assert view.draw is not None
+    drawn = []
+    for text in ("", "layer:3"):
+        look = Look(filter=text)
+        lines = view.draw(ask(view, [run], look), look, DrawSize(80, 30))
+        drawn.append(next(ink.format_plain([line]) for line in lines if line[0].text.strip() == "3"))
+    assert sorted(drawn[0].split()) == sorted(drawn[1].split()) and "+100%!" in drawn[0]
 
 
 def test_layers_of_two_stacks_are_said_to_share_their_numbers() -> None:

@@ -84,3 +84,46 @@ def test_report_steps_with_why_leaves_no_focus_behind() -> None:
     before = tracetui("report", "kernels", sample).stdout
     tracetui("report", "steps", sample, "--why", "18")
     assert tracetui("report", "kernels", sample).stdout == before
+
+
+def test_explain_step_against_another_returns_the_difference_of_the_two() -> None:
+    """Step 20 has 10 contexts of 2 tokens more than step 10, at 10 µs each in 4 layers; step 17 the spike."""
+    run = decode(steps=40, spike=SPIKE)
+    difference = explain_step(run, 20, 10)
+    assert difference is not None and difference.like == 1
+    assert difference.rows.filter(pl.col("delta_ns") != 0).select("what", "delta_ns").rows() == [
+        ("attn.core", 4 * 20 * 10_000)
+    ]
+    spiked = explain_step(run, SPIKE, SPIKE - 1)
+    assert spiked is not None and spiked.rows["what"][0] == "mlp.down"
+    assert spiked.rows["delta_ns"][0] == 4 * 2 * 400_000
+    assert explain_step(run, 20, 99) is None and explain_step(run, 20, 20) is None
+
+
+def test_report_steps_with_why_against_another_step_names_both() -> None:
+    sample = find_sample("decode")
+    done = tracetui("report", "steps", sample, "--why", "18", "--against", "17")
+    assert done.returncode == 0 and done.stdout.startswith("step 18 (b) took 18.30 ms, 1.28× step 17 (a: ")
+    for words in (
+        ("--against", "17"),
+        ("--why", "slowest", "--against", "1"),
+        ("--why", "1", "--against", "x"),
+    ):
+        assert tracetui("report", "steps", sample, *words).returncode == USAGE_EXIT
+    by_focus = tracetui("report", "why", sample, "--focus", "step=17,18")
+    assert by_focus.stdout == done.stdout
+
+
+def test_enter_on_a_row_of_a_step_selects_by_op_or_by_name() -> None:
+    """A kernel without an op is found by its name; idle time has nothing to open."""
+    view = load_view("why")
+    look = Look(focus=(("step", SPIKE),))
+    answer = ask(view, [decode(steps=40, spike=SPIKE)], look)
+    assert view.find_focus is not None
+    assert view.find_focus(answer, look) == (("op", "mlp.down"),)
+    rows = [
+        {"kind": "kernel", "name": "gemm", "t": s * 10 * MS, "dur": MS, "step": s, "lens": "gpu"}
+        for s in range(20)
+    ]
+    answer = ask(view, [made(rows)], look)
+    assert view.find_focus(answer, look) == (("name", "gemm"),)

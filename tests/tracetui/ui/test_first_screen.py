@@ -23,7 +23,7 @@ def test_each_key_of_the_first_screen_leads_to_what_it_names() -> None:
         for key, view, word in (("3", "growth", "attn.core grows"), ("2", "kernels", "attention takes")):
             await until(app, pilot, word)
             (line,) = (line for line in screen(app) if word in line)
-            assert key == line.removeprefix("next").split()[0]
+            assert key == line.strip().removeprefix("next").split()[0]
             await press(pilot, key)
             assert app.workspace.session.view == view
             await press(pilot, "1")
@@ -85,7 +85,7 @@ def test_what_cannot_be_told_is_reached_on_a_small_screen(size: tuple[int, int])
         first = screen(app)[2]
         assert answer(app).rows.filter(part="unknown").height > 3
         await press(pilot, "G")
-        (line,) = (line for line in screen(app) if line.startswith("not recorded: "))
+        (line,) = (line for line in screen(app) if line.startswith(" not recorded: "))
         assert "tracetui doctor FILE" in line or size[0] < 70
         await press(pilot, "g")
         assert screen(app)[2] == first

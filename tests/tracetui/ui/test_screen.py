@@ -268,6 +268,59 @@ def test_keys_typed_behind_the_palette_key_are_text_of_the_palette() -> None:
     play(script, [decode()])
 
 
+def type_without_waiting(app: Explorer, *keys: str) -> None:
+    """Post keys faster than the screen answers the first of them."""
+    for key in keys:
+        app.post_message(events.Key(key, key if len(key) == 1 else None))
+
+
+@pytest.mark.parametrize("first", [(), ("down", "5")])
+def test_a_command_typed_without_waiting_is_found_run_and_followed_by_keys(first: tuple[str, ...]) -> None:
+    """Also behind keys that wait for an answer: no letter is a command, and Enter chooses what was typed."""
+
+    async def script(app: Explorer, pilot: Pilots) -> None:
+        type_without_waiting(app, *first, "ctrl+p", *"launches", "enter", "m", "down", "d")
+        await until(app, pilot, "› Launches › ")
+        await settle(pilot)
+        assert app.workspace.session.look.focus_values["number"] and app.is_running
+        assert len(app.screen_stack) == 1 and not app.workspace.session.look.full_names
+
+    play(script, [decode()])
+
+
+def test_keys_behind_the_palette_that_escape_closed_are_the_screens() -> None:
+    async def script(app: Explorer, pilot: Pilots) -> None:
+        type_without_waiting(app, "ctrl+p", "q", "escape", "5")
+        await until(app, pilot, "› Steps")
+        assert app.is_running and len(app.screen_stack) == 1
+
+    play(script, [decode()])
+
+
+def test_arrows_of_the_palette_move_in_the_list_of_what_was_typed() -> None:
+    async def script(app: Explorer, pilot: Pilots) -> None:
+        type_without_waiting(app, "ctrl+p", *"sort by", "down", "down", "up", "enter")
+        for _ in range(500):
+            await pilot.pause(0.01)
+            if app.workspace.session.look.sort:
+                break
+        assert app.workspace.session.look.sort is not None
+
+    play(script, [decode()])
+
+
+def test_enter_on_no_match_leaves_the_palette_open() -> None:
+    async def script(app: Explorer, pilot: Pilots) -> None:
+        type_without_waiting(app, "ctrl+p", *"zzzzqq", "enter", "backspace", "x")
+        for _ in range(500):
+            await pilot.pause(0.01)
+            if any(line.value == "zzzzqx" for line in app.screen.query(Input)):
+                break
+        assert [line.value for line in app.screen.query(Input)] == ["zzzzqx"]
+
+    play(script, [decode()])
+
+
 @pytest.mark.parametrize("keys", [("q",), ("ctrl+p", "ctrl+q")])
 def test_quit_while_loading_returns_the_same_code_with_and_without_the_palette(keys: tuple[str, ...]) -> None:
     async def session() -> int | None:

@@ -104,7 +104,7 @@ def test_a_click_goes_to_the_slice_or_gap_under_the_mouse() -> None:
         def found(name: str) -> tuple[int, int]:
             """The column and the line on the screen where a name stands."""
             lines = screen(app)
-            at = next(i for i, line in enumerate(lines) if line.startswith("gpu0"))
+            at = next(i for i, line in enumerate(lines) if line.startswith(" gpu0"))
             return lines[at].index(name), at
 
         async def click(column: int, line: int) -> str:
@@ -126,4 +126,4 @@ def test_a_click_goes_to_the_slice_or_gap_under_the_mouse() -> None:
         await settle(pilot)
         assert app.workspace.session.look.slice == before
 
-    play(script, [made(rows)], ScreenOptions(view="timeline"), size=(100, 24))
+    play(script, [made(rows)], ScreenOptions(view="timeline"), size=(101, 24))

@@ -132,9 +132,9 @@ def sum_unfiltered_ns(run: Run, look: Look, *conditions: pl.Expr) -> int:
 
 
 def _is_value(run: Run, column: str, value: object) -> pl.Expr:
-    """True for rows whose column equals a value, or one of several texts."""
+    """True for rows whose column equals a value, or one of several."""
     if isinstance(value, tuple):
-        return pl.col(column).cast(pl.String).is_in(value)
+        return pl.col(column).cast(pl.String).is_in([str(one) for one in value])
     if isinstance(value, str) and run.events.schema[column].is_numeric():  # tables of texts show such numbers
         return pl.col(column).cast(pl.String) == value
     return pl.col(column).eq_missing(pl.lit(value))

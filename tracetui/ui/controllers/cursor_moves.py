@@ -6,6 +6,7 @@ from capture.run import Run
 from tracetui.analysis import slices
 from tracetui.analysis.slices import SlicePosition, TimelineFrames
 from tracetui.ui.controllers.base import Controller
+from tracetui.ui.renderer import MARGIN
 from tracetui.ui.session_commands import move_in_time
 
 FAR_ROWS: Final = 1 << 20
@@ -75,7 +76,7 @@ class CursorController(Controller):
         if not self._workspace.is_showing_timeline or picture is None:
             return
         find_slice = picture.question.view.find_slice_in_cell
-        target = find_slice and find_slice(picture.answer, picture.look, picture.size, column, line)
+        target = find_slice and find_slice(picture.answer, picture.look, picture.size, column - MARGIN, line)
         if target is not None:
             self._change_look(slice=target)
 

@@ -18,7 +18,10 @@ from tracetui.ui.session import RowKey
 from tracetui.ui.workers import read_files
 from tracetui.views import Answer, Focus, find_focus
 
-LEAF_VIEWS: Final = ("detail", "pair", "counters", "memory", "log", "import")  # no drill-down
+LEAF_VIEWS: Final = ("detail", "launches", "pair", "counters", "memory", "log", "import")  # no drill-down
+VIEWS_OF_A_ROW: Final = {"steps": "why", "diff": "pair"}
+# Views of which two rows can be compared → the view of their difference, and the column of its focus.
+PAIRED_ROWS: Final = {"steps": ("why", "step"), "launches": ("launches", "number")}
 HINT: Final = "about this row; Enter saves it, an empty note deletes it"
 
 
@@ -36,6 +39,8 @@ class RowActions(Controller):
         focus = self.find_focus()
         if "next" in dict(focus):  # a line of the summary
             self._answers.show_session(workspace.session.with_row(str(focus[0][1]), focus[1:]))
+        elif workspace.view.name == "detail":
+            self._answers.show_session(workspace.session.drill_down("launches", ()))
         elif (target := self._find_inner_view(focus)) is not None:
             self._answers.show_session(workspace.session.drill_down(target, focus))
         else:
@@ -60,13 +65,27 @@ class RowActions(Controller):
             return current
         if not columns or current in LEAF_VIEWS or "table" in columns:
             return None
-        if current == "steps":
-            return "why"
+        if current in VIEWS_OF_A_ROW:
+            return VIEWS_OF_A_ROW[current]
         if "scope" in columns:
             return "calls"
         if "name" in columns and self._workspace.session.files is not None:
             return "ranks"  # shows which of the files takes longest
-        return "pair" if current == "diff" else "detail" if "name" in columns else "kernels"
+        return "detail" if "name" in columns else "kernels"
+
+    def compare_marked(self) -> bool:
+        """Compare the two marked rows, or the marked one with that under the cursor; False if none is."""
+        session, row = self._workspace.session, self._read_row_key()
+        marked = session.look.chosen
+        if session.view not in PAIRED_ROWS or not row or not (marked or session.view == "launches"):
+            return False
+        view, column = PAIRED_ROWS[session.view]
+        pair = marked if len(marked) > 1 else (*marked, *({row} - set(marked)))
+        if len(pair) != 2:
+            self._renderer.show_message(f"mark one with m, then d on another compares; marked: {len(marked)}")
+        else:
+            self._answers.show_session(session.drill_down(view, ((column, tuple(key[0] for key in pair)),)))
+        return True
 
     def _read_row_key(self) -> RowKey:
         """Return the key of the row under the cursor, empty if it is on none."""

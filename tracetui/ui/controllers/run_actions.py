@@ -38,7 +38,12 @@ class RunActions(Controller):
         self._opened: tuple[str, ...] = ()  # paths
 
     def open_diff(self) -> None:
-        """Show the diff with the baseline; without one, and in the diff itself, list runs to choose from."""
+        """Compare marked steps or launches; else show the diff with the baseline.
+
+        Without a baseline, and in the diff itself, list runs to choose from.
+        """
+        if self._rows.compare_marked():
+            return
         session = self._workspace.session
         has_other = session.baseline is not None or len(session.runs) == 2
         if self._workspace.is_showing_view and session.view != "diff" and has_other and len(session.runs) > 1:

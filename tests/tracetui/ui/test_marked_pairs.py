@@ -1,0 +1,61 @@
+"""Two marked steps, and two marked launches, are compared with `d`."""
+
+from typing import Any
+
+import pytest
+from textual.pilot import Pilot
+
+from tests.tracetui.ui.hand import decode, play, press, screen
+from tracetui.ui.app import Explorer
+
+Pilots = Pilot[Any]
+SIZES = ((80, 24), (120, 40), (200, 60))
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_two_marked_steps_are_compared(size: tuple[int, int]) -> None:
+    async def script(app: Explorer, pilot: Pilots) -> None:
+        await press(pilot, "5", "m", "down", "m", "d")
+        lines = screen(app)
+        assert "› Steps › step 1 and 2" in lines[0]
+        assert lines[2].startswith(" step 2 (b) took ") and "step 1 (a: " in lines[2]
+        await press(pilot, "escape")
+        assert app.workspace.session.view == "steps"
+
+    play(script, [decode()], size=size)
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_a_marked_launch_is_compared_with_that_under_the_cursor(size: tuple[int, int]) -> None:
+    async def script(app: Explorer, pilot: Pilots) -> None:
+        await press(pilot, "enter", "enter")
+        assert "› Launches" in screen(app)[0]
+        await press(pilot, "m", "down", "d")
+        lines = screen(app)
+        assert lines[2].startswith(" launch ") and "step 1 → 2" in lines[3]
+
+    play(script, [decode()], size=size)
+
+
+def test_d_without_a_mark_keeps_its_meaning_and_tells_about_launches() -> None:
+    async def script(app: Explorer, pilot: Pilots) -> None:
+        await press(pilot, "5", "d")
+        assert app.workspace.session.view == "diff"
+        await press(pilot, "2", "enter", "enter", "d")
+        assert app.workspace.session.view == "launches"
+        assert "mark one with m" in screen(app)[-2]
+        await press(pilot, "m", "down", "m", "down", "m", "d")
+        assert "marked: 3" in screen(app)[-2]
+
+    play(script, [decode("one"), decode("two")])
+
+
+def test_d_typed_ahead_waits_for_the_steps() -> None:
+    async def script(app: Explorer, pilot: Pilots) -> None:
+        await press(pilot, "5", "m", "down", "m", "2")
+        for key in ("5", "d"):
+            app.keyboard.press(key, key)
+        await press(pilot)
+        assert "step 1 and 2" in screen(app)[0]
+
+    play(script, [decode("one"), decode("two")])
