@@ -22,8 +22,12 @@ from capture.run import Run
 from capture.watch.http_client import HttpClient, NoAnswerError, ServerAddress
 from tests.real import find_program
 from tests.real.load import stream_completion
-from tracetui.analysis.request_times import build_request_table, build_token_table
-from tracetui.analysis.slow_tokens import CauseFinder, find_slow_tokens
+from tracetui.analysis.token_waits import (
+    CauseFinder,
+    build_request_table,
+    build_token_table,
+    find_slow_tokens,
+)
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 START_TIMEOUT_S = 400

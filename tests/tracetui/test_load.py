@@ -14,7 +14,7 @@ import pytest
 from capture.load_runs import load
 from capture.loaders.requests.request_rows import REQUESTS
 from tests.tracetui.in_process import tracetui
-from tracetui.analysis.request_times import build_token_table
+from tracetui.analysis.token_waits import build_token_table
 
 FIRST_S, NEXT_S = 0.06, 0.03
 

@@ -20,13 +20,12 @@ layers: time per layer and op, and layers unlike the others
 ranks: work and waits of each rank, stragglers, skew per step
 recent_stats: the last seconds of a live run compared with all of it
 recording_advice: what to record next time to get missing data
-request_times: requests to a server and their tokens
 roofline: rates of work, their share of the roof, and what bounds them
 sections: the report of metallic, recomputed from a recording
 shapes: operand shapes with counts and rates
 slices: find and move between single slices of a timeline
 slow_steps: steps against their like, and in what a slow one differs
-slow_tokens: why a token came late
+token_waits: waits for the tokens of requests to a server, and why one came late
 summary: metadata, steps, devices and where the time went
 timeline: lanes, slices and gaps of a time window
 training: phases, kernels, matrix products and memory of a training run

@@ -20,6 +20,7 @@ from tracetui.look import Look, Price
 JOULES: Final = "joules"  # column of a row's energy
 KINDS: Final = ("GPU", "CPU")
 POWER_NEEDS: Final = "samples of gpu_power, or of cpu_energy"
+UNKNOWN_COST: Final = "unknown: no step reports its tokens"
 _MOST_OF_TIME: Final = 0.99  # of the steps' time with samples; less is said
 _UNITS: Final = {"W": (1.0, False), "mW": (1e-3, False), "J": (1.0, True), "mJ": (1e-3, True)}
 _UNIT_BY_NAME: Final = {  # of counters that others write without a unit
@@ -228,8 +229,10 @@ def describe_energy(run: Run, price: Price | None) -> dict[str, str]:
         if rows:
             texts[f"{kind} energy"] = f"{', '.join(map(_describe_phase, rows))} {_describe_basis(rows)}"
     if price is not None:
-        costs = [f"{_format_cost(cost, price)}{_name_phase(p)}" for p, cost in _iter_costs([run], price)]
-        texts["cost"] = _describe_costs(costs, price)
+        costs = dict(_iter_costs([run], price))
+        texts |= {f"cost, {phase}": f"{_format_cost(c, price)} per 1M tokens" for phase, c in costs.items()}
+        if not costs:
+            texts["cost"] = UNKNOWN_COST
     return texts
 
 
@@ -250,7 +253,7 @@ def _describe_basis(rows: Sequence[Mapping[str, float]]) -> str:
     return f"({joules / took_ns * 1e9:.4g} W{some})"
 
 
-def _iter_costs(runs: Sequence[Run], price: Price) -> Iterator[tuple[str | None, float]]:
+def _iter_costs(runs: Sequence[Run], price: Price) -> Iterator[tuple[str, float]]:
     """Yield each phase with tokens, and what a million of them cost by its mean rate over the runs."""
     phases = {p: None for run in runs for p in _list_token_phases(run)}
     for phase in phases:
@@ -270,12 +273,6 @@ def _format_cost(cost: float, price: Price) -> str:
     return f"{price.currency}{cost:.4g}"
 
 
-def _describe_costs(costs: Sequence[str], price: Price) -> str:
-    if not costs:
-        return "unknown: no step reports its tokens"
-    return f"{', '.join(costs)} per million tokens at {price}"
-
-
 def note_energy(sides: Sequence[tuple[str, Sequence[Run]]], price: Price | None) -> list[str]:
     """Return notes on J/token of each phase side by side, and on cost; none if no side knows its power.
 
@@ -284,7 +281,7 @@ def note_energy(sides: Sequence[tuple[str, Sequence[Run]]], price: Price | None)
     energy = list(_iter_energy_notes(sides))
     if price is None:
         return energy
-    costs = list(_iter_cost_notes(sides, price)) or [f"cost: {_describe_costs([], price)}"]
+    costs = list(_iter_cost_notes(sides, price)) or [f"cost: {UNKNOWN_COST}"]
     return [*energy, *costs, *([] if energy else ["energy: no power was recorded"])]
 
 

@@ -1,5 +1,6 @@
 """Rooflines: how fast work was done, as a share of the device's peak rates, and what bounds it."""
 
+import dataclasses
 import re
 from collections.abc import Sequence
 from typing import Final
@@ -94,7 +95,7 @@ def with_makers_roof(run: Run) -> Run | None:
     """Return the run with the rates that the maker of its device states; None if they are not known."""
     device = run.meta.get("device")
     roof = device_roofs.from_table(device) if isinstance(device, str) else None
-    return replace(run, meta={**run.meta, "roof": roof.as_meta()}) if roof else None
+    return dataclasses.replace(run, meta={**run.meta, "roof": roof.as_meta()}) if roof else None
 
 
 def unify_roofs(runs: Sequence[Run]) -> tuple[list[Run], list[str]]:

@@ -87,9 +87,7 @@ def _describe_steps(run: Run) -> dict[str, str]:
     texts = {_name_steps(phase): f"{steps:,}" for phase, steps in _count_steps(run).rows()}
     state = find_steady_state(run)
     if state and not state.is_complete:
-        has_gaps = state.last > state.steps  # in the numbers: steps were lost
-        of = f", {state.steps} recorded" if has_gaps else f" of {state.steps}"
-        texts["steady steps"] = f"{state.first}–{state.last}{of}"
+        texts["steady steps"] = state.numbers
     decode = table.filter(pl.col("phase") == "decode").drop_nulls(["tokens", "took_ns"])
     took_ns = int(decode["took_ns"].sum())
     if took_ns and run.meta.get("decode_tokens_per_s") in _EMPTY:

@@ -10,7 +10,6 @@ diff: compare two runs row by row: matched rows, exact parts of the change, verd
 replaced_rows: name what ran instead of a kernel that is gone
 row_diff: compare one row of a diff: its launches, its time per step, the counters meanwhile
 layer_diff: compare two runs layer by layer
-growth_laws: compare how the ops of two runs grow with the context
 run_matrix: compare many runs in a table, a column per run, and how rows scale
 file_groups: compare two groups of files row by row; each file is one sample
 cycle_statistics: compare the cycles of two runs by function and metric, by the published definitions

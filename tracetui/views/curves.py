@@ -6,7 +6,7 @@ import polars as pl
 
 from capture.run import Run
 from tracetui import units
-from tracetui.compare.growth_laws import compare_growth
+from tracetui.analysis.growth import compare_growth
 from tracetui.look import Look
 from tracetui.views import Answer, View, _category, charts, choose_group, ink
 from tracetui.views.diff import describe_sides

@@ -68,7 +68,7 @@ def _build_notes(run: Run, look: Look, group: str, table: pl.DataFrame) -> list[
         )
     elif selection.has_aggregates(run):
         notes.append("rows are aggregates: percentiles only where the source reports them")
-    return [*notes, *note_joules(run, table), *roofline.note_roof(run, table)]
+    return [*notes, *roofline.note_roof(run, table), *note_joules(run, table)]
 
 
 def _describe_per_unit(run: Run, look: Look) -> str:

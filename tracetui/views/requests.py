@@ -9,8 +9,13 @@ from capture.loaders.requests.request_rows import REQUESTS
 from capture.run import Run
 from tracetui import units
 from tracetui.analysis.kernels import compute_total_table
-from tracetui.analysis.request_times import build_request_table, build_token_table
-from tracetui.analysis.slow_tokens import SLOW_FACTOR, CauseFinder, find_slow_tokens
+from tracetui.analysis.token_waits import (
+    SLOW_FACTOR,
+    CauseFinder,
+    build_request_table,
+    build_token_table,
+    find_slow_tokens,
+)
 from tracetui.look import Look
 from tracetui.views import Answer, Focus, View, find_cursor_row
 

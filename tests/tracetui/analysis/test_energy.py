@@ -156,8 +156,8 @@ def test_power_counter_is_known_by_unit(
 def test_cost_equals_hand_arithmetic() -> None:
     # 40 tokens in one second: 144,000 an hour, which costs 2.50; a million costs 17.361
     # 128 tokens in one second: 460,800 an hour; a million costs 5.425
-    text = describe_energy(recorded([]), Price(2.5))["cost"]
-    assert text == "5.425 in prefill, 17.36 in decode per million tokens at 2.5/h"
+    texts = describe_energy(recorded([]), Price(2.5))
+    assert texts["cost, prefill"] == "5.425 per 1M tokens" and texts["cost, decode"] == "17.36 per 1M tokens"
 
 
 def test_diff_and_compare_show_both_sides() -> None:
@@ -190,10 +190,10 @@ def test_run_by_hand_with_power_of_no_device_is_counted() -> None:
     assert sums["tokens"].sum() > 0 and sums["joules"].min() > 0
 
 
-@pytest.mark.parametrize("verb", ["report summary", "digest"])
+@pytest.mark.parametrize("verb", ["report summary --width 80", "digest"])
 def test_cost_at_the_shell(verb: str) -> None:
     done = tracetui(*verb.split(), "sample:decode", "--cost", "$2.50/h")
-    assert "per million tokens at $2.5/h" in done.stdout
+    assert "$9.971 per 1M tokens" in done.stdout
 
 
 @pytest.mark.parametrize("price", ["2.5", "0/h", "nan/h", "1e400/h", "x/h", "٣/h", ""])

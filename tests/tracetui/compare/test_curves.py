@@ -5,7 +5,7 @@ import pytest
 
 from capture.import_log import Log
 from capture.run import Run, build_run
-from tracetui.compare.growth_laws import compare_growth
+from tracetui.analysis.growth import compare_growth
 from tracetui.look import Look
 
 

@@ -189,7 +189,7 @@ def judge(app: Explorer) -> None:
             text = "".join(span.text for span in picture.lines[main.drawing.top_line])[
                 : picture.size.width
             ].rstrip()
-            assert shown[2].rstrip() == text, (shown[2], text)
+            assert shown[2].rstrip() == f" {text}".rstrip(), (shown[2], text)
 
 
 def compare(runs: Sequence[Run], bursts: Sequence[Sequence[str]], size: tuple[int, int]) -> None:

@@ -19,7 +19,7 @@ from capture.tasks import Cancelled, check_cancelled
 from tests.tracetui import runs as made_runs
 from tests.tracetui.runs import recording
 from tests.tracetui.ui.hand import answer, decode, play, press, screen, settle
-from tracetui.look import FilterTerm, Look
+from tracetui.look import FilterTerm, Look, Price
 from tracetui.ui.answer_updates import NewestTaskPool
 from tracetui.ui.app import Explorer
 from tracetui.ui.controllers import run_updates
@@ -309,6 +309,7 @@ PRESENTATION = {f.name for f in fields(Look) if getattr(strip_presentation(Look(
     group="g", lens="gpu", phase="p", per="step", window=(1, 2),
     steady=True, focus=(("a", 1),), chosen=((1,),), zoom=(1, 2), cursor=(3, 4), slice=(0, 1, 2),
     full_names=True, columns=("a",), one_table=True, limit=3, merged=True, what_if=(("a", 0.5),),
+    price=Price(1.0),
 )), f.name) == getattr(Look(), f.name)} - {"terms"}  # fmt: skip
 
 

@@ -73,10 +73,10 @@ def layered(times: list[int]) -> list[ink.Line]:
 
 
 def test_a_cell_of_the_heat_map_is_its_colour_and_says_how_far_from_the_median_it_is() -> None:
-    lines = layered([100, 100, 105, 112, 130, 210, 100, 70])
+    lines = layered([1000, 1000, 1050, 1120, 1300, 2100, 1000, 700])
     cells = [line[1] for line in lines[1:9]]
     texts = [cell.text.rstrip("! ").strip() for cell in cells]
-    # the median of the eight is 102.5
+    # the median of the eight is 1025
     assert texts == ["·", "·", "·", "·", "+27%", "+105%", "·", "-32%"]
     assert [cell.style for cell in cells[1:]] == ["level"] * 3 + ["rise2", "rise3", "level", "fall2"]
     assert not any("█" in cell.text for cell in cells)

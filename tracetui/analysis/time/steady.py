@@ -40,6 +40,12 @@ class SteadyState(Struct, frozen=True):
         """Whether no step lies outside."""
         return not (self.warm_up or self.cut)
 
+    @property
+    def numbers(self) -> str:
+        """The numbers of the first and last step, and how many steps there are: others may be missing."""
+        count = f"of {self.steps}" if self.last <= self.steps else f"({self.steps} recorded)"
+        return f"{self.first}–{self.last} {count}"
+
 
 @cache_per_run
 def find_steady_state(run: Run) -> SteadyState | None:
@@ -81,10 +87,10 @@ def describe_steady_state(state: SteadyState) -> str:
     which = f"{state.phase} steps" if state.phase else "steps"
     if state.is_complete:
         rule = f"none of the first {which} takes {WARM_UP_FACTOR} times the median"
-        return f"steps {state.first}–{state.last} of {state.steps} are steady: {rule}"
+        return f"steps {state.numbers} are steady: {rule}"
     first = f"the first {state.warm_up} took more than {WARM_UP_FACTOR} times the median of {which}"
     parts = [first] * bool(state.warm_up) + ["the last took less than half of it"] * bool(state.cut)
-    return f"steps {state.first}–{state.last} of {state.steps} are steady; {' and '.join(parts)}"
+    return f"steps {state.numbers} are steady; {' and '.join(parts)}"
 
 
 def note_steady_states(runs: Sequence[Run]) -> list[str]:

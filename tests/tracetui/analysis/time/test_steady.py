@@ -84,8 +84,8 @@ def test_steps_outside_are_told(wall: bool) -> None:
     state = find_steady_state(run_of(WARM, wall=wall))
     assert state == SteadyState(13, 26, 18, warm_up=3, cut=1, phase="decode")
     assert describe_steady_state(state) == (
-        "steps 13–26 of 18 are steady; the first 3 took more than 1.5 times the median of decode steps "
-        "and the last took less than half of it"
+        "steps 13–26 (18 recorded) are steady; the first 3 took more than 1.5 times the median of "
+        "decode steps and the last took less than half of it"
     )
 
 
@@ -107,7 +107,7 @@ def test_views_of_the_steady_part_have_its_steps_alone() -> None:
     run = run_of(WARM)
     answer = ask(load_view("steps"), [run], Look(steady=True))
     assert answer.rows["step"].to_list() == list(range(13, 27))
-    assert answer.notes[0].startswith("only the steady state is included: steps 13–26 of 18")
+    assert answer.notes[0].startswith("only the steady state is included: steps 13–26 (18 recorded)")
     names = ask(load_view("kernels"), [run], Look(steady=True)).rows["name"].to_list()
     assert set(names) == {f"k{dur}" for dur in WARM[3:-1]}
     assert (
@@ -126,8 +126,8 @@ def test_both_sides_of_a_comparison_are_cut_to_their_own() -> None:
 
 
 def test_the_steps_view_says_which_steps_are_steady_where_some_are_not() -> None:
-    output = "steps 13–26 of 18 are steady"
+    output = "steps 13–26 (18 recorded) are steady"
     assert any(note.startswith(output) for note in ask(load_view("steps"), [run_of(WARM)], Look()).notes)
     assert not any("steady" in note for note in ask(load_view("steps"), [run_of([100] * 8)], Look()).notes)
     facts = ask(load_view("summary"), [run_of(WARM)], Look()).rows
-    assert facts.filter(name="steady steps")["text"].to_list() == ["13–26 of 18"]
+    assert facts.filter(name="steady steps")["text"].to_list() == ["13–26 (18 recorded)"]

@@ -1,4 +1,4 @@
-"""Why a token came late: what a client, the server's steps and the other requests did meanwhile.
+"""Waits for the tokens of requests, and why one came late: what client, steps and other requests did.
 
 A cause needs evidence: a time that covers at least half of the delay. Without it the cause is null.
 """
@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 import polars as pl
 
 from capture.classify.step_annotations import parse_step_annotation
-from capture.loaders.requests.request_rows import STALLS
+from capture.loaders.requests.request_rows import REQUESTS, STALLS, TOKENS
 from capture.merge_ranks import find_epoch_offset
 from capture.native.schema import PROFILE_MARK
 from capture.run import Run
@@ -30,6 +30,10 @@ SAME_TIME_MAX_NS: Final = 5_000_000
 LARGE_PROMPT_SHARE: Final = 0.5  # of the longest prompt: these tell what prefill costs per token
 
 CLIENT, PROFILE, PREFILL, STEP, BETWEEN = "client", "profiling", "prefill", "slow step", "between steps"
+_TOKEN_SCHEMA: Final = {
+    "request": pl.String, "client": pl.String, "token": pl.Int64, "tokens": pl.Int64, "start_ns": pl.Int64,
+    "at_ns": pl.Int64, "wait_ns": pl.Int64, "is_first": pl.Boolean, "itl_ns": pl.Int64,
+}  # fmt: skip
 
 
 class ServedStep(NamedTuple):
@@ -71,6 +75,39 @@ def compute_typical_wait(tokens: pl.DataFrame) -> float:
     later = tokens.filter(~pl.col("is_first"))
     means = later.group_by("request").agg(mean=pl.col("wait_ns").sum() / pl.col("tokens").sum())["mean"]
     return float(means.median() or 0)  # type: ignore[arg-type]
+
+
+def build_token_table(run: Run) -> pl.DataFrame:
+    """Return a row per arrival of tokens, in order: its number, start and end in Unix ns, and the wait.
+
+    `itl_ns` is the wait per token; null for the first tokens of a request, whose wait is its TTFT.
+    """
+    requests = run.tables[REQUESTS].unique("request", keep="first", maintain_order=True)
+    if TOKENS not in run.tables:
+        return pl.DataFrame(schema=_TOKEN_SCHEMA)
+    tokens = run.tables[TOKENS].filter(pl.col("at_ns").is_not_null(), pl.col("tokens") > 0)
+    tokens = tokens.join(requests.select("request", "sent_ns", "client"), on="request", how="inner")
+    tokens = tokens.sort("request", "at_ns", "token", maintain_order=True)
+    start = pl.col("at_ns").shift(1).over("request")
+    tokens = tokens.with_columns(is_first=start.is_null(), start_ns=pl.coalesce(start, "sent_ns"))
+    tokens = tokens.with_columns(wait_ns=pl.col("at_ns") - pl.col("start_ns"))
+    itl = (pl.col("wait_ns") / pl.col("tokens")).round().cast(pl.Int64)
+    return tokens.with_columns(itl_ns=pl.when(~pl.col("is_first")).then(itl)).select(list(_TOKEN_SCHEMA))
+
+
+def build_request_table(run: Run, tokens: pl.DataFrame) -> pl.DataFrame:
+    """Return a row per request in the order of sending, with the latencies of its tokens."""
+    requests = run.tables[REQUESTS].unique("request", keep="first", maintain_order=True).sort("sent_ns")
+    later = tokens.filter(~pl.col("is_first"))
+    latencies = later.group_by("request").agg(
+        itl_ns=(pl.col("wait_ns").sum() / pl.col("tokens").sum()).round().cast(pl.Int64),
+        itl_p99_ns=pl.col("itl_ns").quantile(0.99, "nearest").cast(pl.Int64),
+        worst_ns=pl.col("wait_ns").max(),
+    )
+    table = requests.join(latencies, on="request", how="left", maintain_order="left")
+    of_server = ((pl.col("decode_ns") / (pl.col("tokens") - 1)).round()).cast(pl.Int64, strict=False)
+    itl = pl.coalesce("itl_ns", pl.when(pl.col("tokens") > 1).then(of_server))
+    return table.with_columns(at_ns=pl.col("sent_ns") - pl.col("sent_ns").min(), itl_ns=itl)
 
 
 def find_slow_tokens(tokens: pl.DataFrame) -> pl.DataFrame:

@@ -10,8 +10,13 @@ from capture.load_runs import load
 from capture.loaders.requests.request_rows import REQUESTS, STALLS, TOKENS
 from capture.run import Run, build_run
 from tests.conftest import FIXTURES
-from tracetui.analysis.request_times import build_request_table, build_token_table
-from tracetui.analysis.slow_tokens import CauseFinder, TokenCause, find_slow_tokens
+from tracetui.analysis.token_waits import (
+    CauseFinder,
+    TokenCause,
+    build_request_table,
+    build_token_table,
+    find_slow_tokens,
+)
 from tracetui.look import Look
 from tracetui.views import ask, load_view
 
