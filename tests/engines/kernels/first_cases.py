@@ -1,10 +1,22 @@
-"""Pytest plugin, named by test_kernels.py: keeps, of tests that are not slow, a case each and one a flag."""
+"""Pytest plugin, named by test_kernels.py: keeps, of tests that are not slow, a case each and one a flag.
+
+With OTHERS in the environment it keeps all the others.
+"""
+
+import os
 
 import pytest
+
+OTHERS = "KERNEL_CASES_OTHERS"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Drop cases that bring no other flag, such as gelu: the interpreter takes a second for each."""
+    first = _find_first(items)
+    items[:] = [item for item in items if (item in first) is (OTHERS not in os.environ)]
+
+
+def _find_first(items: list[pytest.Item]) -> list[pytest.Item]:
     seen: set[tuple[object, ...]] = set()
     kept = []
     for item in items:
@@ -16,4 +28,4 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if not facts <= seen:
             kept.append(item)
             seen |= facts
-    items[:] = kept
+    return kept

@@ -10,6 +10,7 @@ import pytest
 
 from engines import kernels
 from engines.kernels import KERNELS, is_available, load_kernel
+from tests.engines.kernels import first_cases
 
 ROOT = Path(__file__).parents[3]
 needs_triton = pytest.mark.skipif(not is_available(), reason="triton is not installed here")
@@ -66,19 +67,18 @@ def test_a_backend_stands_beside_triton(tmp_path: Path, monkeypatch: pytest.Monk
 
 @needs_triton
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize(
-    "plugin", ["tests.engines.kernels.first_cases", pytest.param("no:xdist", marks=pytest.mark.slow)]
-)
-def test_kernels_under_the_interpreter_equal_their_references(plugin: str) -> None:
+@pytest.mark.parametrize("cases", ["first", pytest.param("others", marks=pytest.mark.slow)])
+def test_kernels_under_the_interpreter_equal_their_references(cases: str) -> None:
     """In a process of its own: the interpreter is chosen before a kernel is defined."""
     command = [
-        sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-p", plugin,
-        "-o", "python_files=check_*.py", "-o", "addopts=", "tests/engines/kernels",
+        sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist",
+        "-p", first_cases.__name__, "-o", "python_files=check_*.py", "-o", "addopts=", "tests/engines/kernels",
     ]  # fmt: skip
+    environment = {"TRITON_INTERPRET": "1"} | ({first_cases.OTHERS: "1"} if cases == "others" else {})
     result = subprocess.run(
         command,
         cwd=ROOT,
-        env={**os.environ, "TRITON_INTERPRET": "1"},
+        env=os.environ | environment,
         capture_output=True,
         text=True,
         check=False,

@@ -55,7 +55,11 @@ def test_windows_figures_and_the_death_of_a_server(state: State, tmp_path: Path)
         with serving(State("vllm", state.folder), port):
             await until(app, pilot, "12 running")
         await until(app, pilot, "no answer")
-        while not screen(app)[2].startswith(f"http://127.0.0.1:{port} does not answer: connection refused"):
+        while (
+            not screen(app)[2]
+            .strip()
+            .startswith(f"http://127.0.0.1:{port} does not answer: connection refused")
+        ):
             await pilot.pause(0.05)  # its figures are none of now
         with serving(State("vllm", state.folder), port):
             await until(app, pilot, "12 running")
