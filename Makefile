@@ -29,7 +29,7 @@ check: $(VENV)/.ok-dev  ## lint, format, types
 	$(BIN)/mypy
 
 test: check  ## what to run at each change, some five minutes
-	$(BIN)/python -m pytest -n 3 --dist loadgroup -m "not slow and not table"
+	$(BIN)/python -m pytest -n 4 --dist loadgroup -m "not slow and not table"
 
 test-all: check  ## also terminals, kills, packaging, long fuzz: what CI runs
 	.ci/tests $(BIN)/python

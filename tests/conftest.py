@@ -22,7 +22,7 @@ signal.signal(signal.SIGQUIT, signal.SIG_DFL)
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 FIXTURES = Path(__file__).parent / "fixtures"
-QUICK_SHARE = 6  # one case of so many of a corpus runs in `make test`
+QUICK_SHARE = 8  # one case of so many of a corpus runs in `make test`
 GOLDEN = Path(__file__).parent / "tracetui" / "golden"
 SHARED = Path(__file__).parent.parent.parent / "shared"
 
@@ -50,7 +50,7 @@ def pytest_report_header() -> str:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
-    """Of the cases of each test marked `corpus`, mark as slow all but a fixed sixth, at least one."""
+    """Of the cases of each test marked `corpus`, mark as slow all but a fixed eighth, at least one."""
     corpora = defaultdict[str, list[pytest.Item]](list)
     for item in items:
         if item.get_closest_marker("corpus"):

@@ -72,7 +72,8 @@ def test_kernels_under_the_interpreter_equal_their_references(cases: str) -> Non
     """In a process of its own: the interpreter is chosen before a kernel is defined."""
     command = [
         sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist",
-        "-p", first_cases.__name__, "-o", "python_files=check_*.py", "-o", "addopts=", "tests/engines/kernels",
+        "-p", first_cases.__name__, "-o", "python_files=check_*.py", "-o", "addopts=",
+        "tests/engines/kernels",
     ]  # fmt: skip
     environment = {"TRITON_INTERPRET": "1"} | ({first_cases.OTHERS: "1"} if cases == "others" else {})
     result = subprocess.run(
