@@ -20,6 +20,9 @@ WORKING = {
     "an op of an engine in Python around its kernel": (
         [("vllm::unified_attention", 0, 40), ("_C::attention", 5, 9)], ["_C::attention"],
     ),
+    "work that begins with the work it calls": (
+        [("aten::mm", 0, 30), ("_C::attention", 0, 40)], ["_C::attention"],
+    ),
     "a scope of the user's around ops": ([("mine", 0, 40), ("aten::mm", 5, 9)], ["aten::mm"]),
     "a scope of the user's alone": ([("mine", 0, 40), ("aten::mm", 50, 9)], ["mine", "aten::mm"]),
 }  # fmt: skip
