@@ -121,14 +121,16 @@ def test_another_version_of_the_code_parses_anew(sample: Path, monkeypatch: pyte
     assert len(seen) == 1
 
 
-@pytest.mark.slow
-def test_a_damaged_entry_is_written_anew(sample: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("stride", [1999, pytest.param(89, marks=pytest.mark.slow)])
+def test_a_damaged_entry_is_written_anew(
+    stride: int, sample: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     first = load(sample)
     (entry,) = entries(home)
     whole = entry.read_bytes()
     seen = parses(monkeypatch)
-    wounds = [whole[:cut] for cut in range(0, len(whole), 97)]
-    wounds += [whole[:i] + bytes([whole[i] ^ 4]) + whole[i + 1 :] for i in range(0, len(whole), 89)]
+    wounds = [whole[:cut] for cut in range(0, len(whole), stride)]
+    wounds += [whole[:i] + bytes([whole[i] ^ 4]) + whole[i + 1 :] for i in range(0, len(whole), stride)]
     for wound in wounds:
         entry.write_bytes(wound)
         for one, other in zip(first, load(sample), strict=True):

@@ -81,3 +81,20 @@ def test_a_kernel_trace_equals_a_plain_reading(lines: list[str], end: str) -> No
     assert actual["track"].to_list() == [row["track"] for row in expected]
     assert (run.log.read, run.log.read - run.log.retained) == (read, read - len(expected))
     assert run.log.dropped >= dropped
+
+
+COUNTED = """\
+"Dispatch_Id","Agent_Id","Kernel_Name","Counter_Name","Counter_Value","Start_Timestamp","End_Timestamp"
+1,"Agent 4","add(float*)","SQ_WAVES",16384.0,1000,51000
+1,"Agent 4","add(float*)","FETCH_SIZE",8192.0,1000,51000
+2,"Agent 4","divide(float*)","SQ_WAVES",16384.0,60000,90000
+"""
+
+
+def test_a_dispatch_counts_once_however_many_counters_its_file_has(tmp_path: Path) -> None:
+    path = tmp_path / "counter_collection.csv"
+    path.write_text(COUNTED)
+    kernels = load(Source.from_path(path))[0].events.filter(kind="kernel").sort("dur")
+    assert kernels.select(pl.col("name").cast(pl.String), "dur").rows() == [
+        ("divide(float*)", 30_000), ("add(float*)", 50_000),
+    ]  # fmt: skip
