@@ -174,7 +174,6 @@ def test_a_subfolder_is_that_of_each_worktree(tmp_path: Path, homes: dict[str, s
     assert early.returncode == 5 and "(the commit has no folder sub)" in early.stderr
 
 
-@pytest.mark.slow
 def test_a_line_that_a_kill_has_torn_is_forgotten(toy: Path, homes: dict[str, str]) -> None:
     command = ("--over", "1.0,1.5", "--budget", "30runs", "--", "python", "toy.py", "{}")
     whole = ask(toy, homes, *command)
