@@ -131,7 +131,7 @@ def _compute_age_ns(run: Run, steps: pl.DataFrame) -> int:
         return 0
     newest = select_kind(run, "counter", ("t",))["t"].max()
     end = steps.select((pl.col("t") + pl.col("took_ns")).max()).item()
-    return max(0, newest - end) if isinstance(newest, int) else 0
+    return max(0, newest - end) if isinstance(newest, int) and isinstance(end, int) else 0
 
 
 def compute_recent_decode_rate(run: Run) -> float | None:

@@ -41,6 +41,7 @@ class StepDifference(Struct, frozen=True, eq=False):
     like: int  # how many steps it is compared with; 1: a step that the user named
     phase: str | None
     counters: pl.DataFrame  # name, value, median, unit: those that differ
+    unequal: tuple[str, ...] = ()  # in what work a step that the user named differs: phase, batch, tokens
 
 
 @cache_per_run
@@ -99,6 +100,7 @@ def explain_step(run: Run, step: int, reference: int | None = None) -> StepDiffe
         if near.height < 2:
             return None
     is_step = pl.col("step") == step
+    unequal = () if reference is None else _list_unequal_work(near, reference, step)
     times = near.select("step", took_ns=_step_time(table))
     rows = pl.concat([_compare_rows(run, near["step"], step), _compare_gaps(near, step)])
     delta = pl.col("step_ns") - pl.col("median_ns")
@@ -114,7 +116,16 @@ def explain_step(run: Run, step: int, reference: int | None = None) -> StepDiffe
         like=near.height - 1,
         phase=one["phase"][0],
         counters=_compare_counters(run, near["step"], step),
+        unequal=unequal,
     )
+
+
+def _list_unequal_work(table: pl.DataFrame, a: int, b: int) -> tuple[str, ...]:
+    """List the facts of what two steps compute that differ, from a to b."""
+    facts = [c for c in ("phase", "batch", "tokens") if c in table.columns]
+    before, after = (table.filter(step=step).select(facts).row(0) for step in (a, b))
+    sides = zip(facts, before, after, strict=True)
+    return tuple(f"{fact} {x} → {y}" for fact, x, y in sides if x != y and None not in (x, y))
 
 
 def _select_near(table: pl.DataFrame, one: pl.DataFrame) -> pl.DataFrame:

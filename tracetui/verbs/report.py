@@ -4,6 +4,7 @@ import sys
 from argparse import ArgumentParser, Namespace
 from dataclasses import replace
 from pathlib import Path
+from typing import Final
 
 from capture.errors import UsageError
 from tracetui.look import Look
@@ -11,6 +12,8 @@ from tracetui.report_formats import ReportContent, ask_for_report
 from tracetui.samples import SAMPLE_PREFIX, resolve_file
 from tracetui.verbs import _many_files, _options
 from tracetui.views import list_unusable_views, list_view_names, load_view, load_views
+
+PRICED_VIEWS: Final = ("summary", "diff", "compare")  # that say what tokens cost
 
 
 def options(parser: ArgumentParser) -> None:
@@ -48,6 +51,9 @@ def run(args: Namespace) -> int:
     view = load_view(args.view)
     if not args.files:
         raise UsageError("no file was named", todo=f"tracetui report {args.view} FILE")
+    if args.cost is not None and args.view not in PRICED_VIEWS:
+        todo = f"choose one of: {', '.join(PRICED_VIEWS)}"
+        raise UsageError(f"--cost changes nothing in the view {args.view}", todo=todo)
     look = _build_look(args)
     if reference is not None:
         look = replace(look, focus=(*look.focus, ("step", (reference, int(args.why)))))
@@ -78,6 +84,8 @@ def _choose_step(args: Namespace) -> int | None:
         _check_step("--why", args.why, "write its number, or slowest")
     if args.against is not None:
         _check_step("--against", args.against, "write its number")
+        if int(args.against) == int(args.why):
+            raise UsageError("--why and --against name one step", todo="name two")
     args.view = "why"
     if args.against is not None:
         return int(args.against)

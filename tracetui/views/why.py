@@ -30,10 +30,13 @@ def answer(runs: Sequence[Run], look: Look) -> Answer:
         if reference is not None:
             note = f"steps {reference:,} and {step:,} are not both recorded as single steps"
         return Answer(pl.DataFrame(), (note,), key=("what",))
-    notes = [_describe_step(step, reference, difference), *_describe_counters(difference)]
+    head = [_describe_step(step, reference, difference)]
+    if difference.unequal:
+        head.append(f"a and b compute different work: {', '.join(difference.unequal)}")
+    notes = [*head, *_describe_counters(difference)]
     rows = difference.rows if reference is None else difference.rows.rename(_PAIR_COLUMNS)
     parts = {"by": rows.select("what", "by")}
-    return Answer(rows.drop("by"), tuple(notes), key=("what",), parts=parts, leading_notes=1)
+    return Answer(rows.drop("by"), tuple(notes), key=("what",), parts=parts, leading_notes=len(head))
 
 
 def _choose_steps(run: Run, look: Look) -> tuple[int | None, int | None]:

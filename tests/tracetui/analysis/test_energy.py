@@ -200,3 +200,9 @@ def test_cost_at_the_shell(verb: str) -> None:
 def test_bad_price_is_one_sentence(price: str) -> None:
     done = tracetui("report", "summary", "sample:decode", "--cost", price)
     assert done.returncode == 2 and "2.50/h" in done.stderr and done.stderr.count("\n") == 1
+
+
+def test_cost_is_refused_where_it_changes_nothing() -> None:
+    done = tracetui("report", "kernels", "sample:decode", "--cost", "2.50/h")
+    assert done.returncode == 2 and "--cost changes nothing in the view kernels" in done.stderr
+    assert tracetui("report", "sample:decode", "--cost", "2.50/h").returncode == 0

@@ -127,3 +127,19 @@ def test_enter_on_a_row_of_a_step_selects_by_op_or_by_name() -> None:
     ]
     answer = ask(view, [made(rows)], look)
     assert view.find_focus(answer, look) == (("name", "gemm"),)
+
+
+def test_two_steps_of_different_work_are_said_to_be_that() -> None:
+    run = decode(steps=40)
+    events = run.events.filter(kind="step").sort("step")
+    (_, prompt), (_, block) = events.select("step", "tokens").head(2).rows()
+    lead = ask(load_view("why"), [run], Look(focus=(("step", (0, 5)),))).notes[:2]
+    assert lead[0].startswith("step 5 (b) took")
+    assert lead[1] == f"a and b compute different work: phase prefill → decode, tokens {prompt} → {block}"
+    alike = ask(load_view("why"), [run], Look(focus=(("step", (4, 5)),))).notes
+    assert not any("different work" in note for note in alike)
+
+
+def test_one_step_is_not_compared_with_itself() -> None:
+    result = tracetui("report", "steps", find_sample("decode"), "--why", "7", "--against", "7")
+    assert result.returncode == USAGE_EXIT and "name one step" in result.stderr

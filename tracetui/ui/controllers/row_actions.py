@@ -106,7 +106,6 @@ class RowActions(Controller):
             return
         run, row = session.run, str(name)
         self._renderer.show_message("reading the log")
-
         self._parts.run_async(self._show_history(run, row), group="history")
 
     async def _show_history(self, run: Run, row: str) -> None:

@@ -15,9 +15,8 @@ from tracetui.ui.pages.text_pages import LoadingPage, NotesPage, OptionsPage, Ou
 
 # with `draw_lines(size)`
 TextPage = HelpPage | GuidePage | LoadingPage | NotesPage | OptionsPage | OutputPage | RefusedPage
-ListPage = (
-    RunList | RowHistory | ColumnList | GuideList
-)  # `answer(session)`: a table whose rows are chosen from
+# with `answer(session)`, a table whose rows are chosen from
+ListPage = RunList | RowHistory | ColumnList | GuideList
 
 
 class ViewPage(Struct, frozen=True):
