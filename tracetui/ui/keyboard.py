@@ -102,7 +102,7 @@ class Keyboard:
         for index, name in enumerate(self._names.get(press.key) for press in self._waiting):
             if name in OPENING_THE_LINE:
                 return  # what follows may be text
-            if name in LEADING_ELSEWHERE:
+            if name in LEADING_ELSEWHERE and not self._compares_rows(name):
                 for _ in range(index):
                     self._waiting.popleft()
                 self.run_waiting_keys()
@@ -114,6 +114,10 @@ class Keyboard:
         self._waiting.append(press)
         self.skip_stale_keys()
         self.run_waiting_keys()
+
+    def _compares_rows(self, name: str | None) -> bool:
+        """Whether a command compares the rows that keys before it have marked."""
+        return name == "diff" and self._workspace.session.view in PAIRED_ROWS
 
     def _can_be_text(self) -> bool:
         """Whether a key that is pressed now may be text for the input line."""
@@ -137,8 +141,7 @@ class Keyboard:
             return name not in WHILE_LOADING
         if name in NEEDING_ALL_VIEWS and not workspace.has_all_views:
             return not isinstance(workspace.page, RefusedPage)
-        compares_rows = name == "diff" and workspace.session.view in PAIRED_ROWS
-        needs_answer = name in NEEDING_AN_ANSWER or compares_rows
+        needs_answer = name in NEEDING_AN_ANSWER or self._compares_rows(name)
         return workspace.is_showing_view and self._answers.is_stale and needs_answer
 
     def _run_press(self, press: KeyPress) -> None:

@@ -59,3 +59,16 @@ def test_d_typed_ahead_waits_for_the_steps() -> None:
         assert "step 1 and 2" in screen(app)[0]
 
     play(script, [decode("one"), decode("two")])
+
+
+def test_marks_that_wait_for_a_slow_answer_are_compared_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keys that lead elsewhere skip those that have waited for long, but not the marks that they compare."""
+    monkeypatch.setattr("tracetui.ui.keyboard.STALE_KEY_S", 0.0)
+
+    async def script(app: Explorer, pilot: Pilots) -> None:
+        for key in ("5", "m", "down", "m", "d"):
+            app.keyboard.press(key, key if len(key) == 1 else None)
+        await press(pilot)
+        assert "› Steps › step 1 and 2" in screen(app)[0]
+
+    play(script, [decode()])
