@@ -26,6 +26,7 @@ from tracetui.glyphs import (
 )
 from tracetui.look import Look
 from tracetui.views import Answer, Source, View, ask, ink, list_heads, select_row_key, sort_answer
+from tracetui.views.ink import Line, make_line
 
 SCHEMA_NUMBER: Final = 1
 UNCUT_LINE_CELLS: Final = 400  # cells of a leading note if lines are not cut
@@ -43,6 +44,7 @@ class ReportContent:
     look: Look
     width: int = 120
     cut: bool = False  # cut tables to the width, because a terminal would fold their lines
+    colours: bool = False  # colour tables and drawings, for a terminal
 
 
 def format_report(
@@ -161,7 +163,7 @@ def format_html(content: ReportContent) -> str:
         title=f"{content.view.title}: {', '.join(run.name for run in content.answered_runs)}",
         facts=[(run.name, _describe_origin(run)) for run in content.answered_runs],
         lead=(*answer.doubts, *answer.notes[: answer.leading_notes]),
-        drawing=_format_drawing(content) or "",
+        drawing=ink.format_plain(_draw(content) or ()),
         columns=[
             PageColumn(c, units.format_heading(c), kind.is_numeric()) for c, kind in rows.schema.items()
         ],
@@ -180,33 +182,34 @@ def _describe_origin(run: Run) -> str:
     return " · ".join(str(value) for value in values if value is not None)
 
 
-def _format_drawing(content: ReportContent) -> str | None:
-    """Return the drawing of the answer without colours; None if it is a table, or misses something."""
+def _draw(content: ReportContent) -> Sequence[Line] | None:
+    """Return the drawing of the answer; None if it is a table, or misses something."""
     draw = content.view.draw
     if draw is None or content.answer.missing:
         return None
-    return ink.format_plain(
-        draw(content.answer, content.look, ink.DrawSize(content.width, 40, colours=False))
-    )
+    return draw(content.answer, content.look, ink.DrawSize(content.width, 40, colours=content.colours))
 
 
 def format_table(content: ReportContent) -> str:
-    """Return the drawing or the table as plain text, with the notes below."""
-    answer, body = content.answer, _format_drawing(content)
+    """Return the drawing or the table as text, with the notes below."""
+    answer, body = content.answer, _draw(content)
     lead, notes = answer.notes[: answer.leading_notes], list(answer.notes[answer.leading_notes :])
     if body is None:
-        body, left_out = _format_text_table(answer.rows, content)
+        body, left_out = _lay_out_table(answer.rows, content)
         notes += [f"{left_out} more columns: --width 999, or --format csv"] if left_out else []
     width = content.width if content.cut else UNCUT_LINE_CELLS
     head = [part for n in lead for part in textwrap.wrap(n, width, subsequent_indent="    ")]
-    head += [""] if head else []
-    return "\n".join([*head, body, *(f"note: {n}" for n in notes)]).strip("\n") + "\n"
+    lines = [make_line((part, "bold")) for part in head]
+    lines += [(), *body] if head else body
+    lines += [make_line((f"note: {n}", "dim")) for n in notes]
+    format_lines = ink.format_sgr if content.colours else ink.format_plain
+    return format_lines(lines).strip("\n") + "\n"
 
 
-def _format_text_table(rows: pl.DataFrame, content: ReportContent) -> tuple[str, int]:
-    """Return the rows as aligned text, numbers to the right, and the number of columns left out."""
+def _lay_out_table(rows: pl.DataFrame, content: ReportContent) -> tuple[list[Line], int]:
+    """Return the rows in columns, numbers to the right, and the number of columns left out."""
     if not rows.columns:
-        return "", 0
+        return [], 0
     cells = [[units.format_heading(c) for c in rows.columns], *_format_cells(rows, content.answer.names)]
     widths = {c: max(count_cells(row[i]) for row in cells) for i, c in enumerate(rows.columns)}
     if content.cut:
@@ -214,8 +217,19 @@ def _format_text_table(rows: pl.DataFrame, content: ReportContent) -> tuple[str,
     layout = [
         (i, widths[c], kind.is_numeric()) for i, (c, kind) in enumerate(rows.schema.items()) if c in widths
     ]
-    lines = ("  ".join(_fit_cell(row[i], width, right) for i, width, right in layout) for row in cells)
-    return "\n".join(map(str.rstrip, lines)), len(rows.columns) - len(widths)
+    styles = _select_styles(rows, content)
+    lines = []
+    for n, row in enumerate(cells):
+        fitted = [(_fit_cell(row[i], width, right), styles[i][n]) for i, width, right in layout]
+        lines.append(make_line(*(part for cell in fitted for part in (cell, "  "))))
+    return lines, len(rows.columns) - len(widths)
+
+
+def _select_styles(rows: pl.DataFrame, content: ReportContent) -> list[list[str]]:
+    """Return the style of each cell of each column, its heading first."""
+    style = content.answer.table_style or content.view.table_style
+    styles = style.cell_styles(rows) if content.colours and style and rows.height else {}
+    return [["bold", *styles.get(column, [""] * rows.height)] for column in rows.columns]
 
 
 def _fit_cell(text: str, width: int, right: bool) -> str:

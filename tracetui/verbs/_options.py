@@ -334,6 +334,12 @@ def choose_width(args: Namespace) -> tuple[int, bool]:
     return width, args.width is not None or sys.stdout.isatty()
 
 
+def may_colour() -> bool:
+    """Whether the answer goes to a terminal whose user wants colours."""
+    is_plain = "NO_COLOR" in os.environ or os.environ.get("TERM", "dumb") == "dumb"
+    return sys.stdout.isatty() and not is_plain
+
+
 def has_screen() -> bool:
     """Whether there is a terminal that can show a screen."""
     try:
@@ -362,4 +368,5 @@ def format_sorted(args: Namespace, content: "ReportContent") -> str:
         content = replace(content, answer=replace(content.answer, notes=(*content.answer.notes, note)))
     if args.sort:
         look = resolve_sort(replace(look, sort=args.sort), content.answer.rows, args.reverse)
-    return format_content(replace(content, look=look, width=width, cut=cut), args.format or "table")
+    laid_out = replace(content, look=look, width=width, cut=cut, colours=may_colour())
+    return format_content(laid_out, args.format or "table")

@@ -23,6 +23,42 @@ STYLES: Final = (
 )
 
 
+# Of the sixteen colours those that are readable on black; red, blue and magenta are not.
+_ANSI_CATEGORY: Final = {
+    "matmul": "cyan", "attention": "yellow", "norm": "green", "elementwise": "bright_magenta",
+    "softmax": "bright_green", "reduce": "bright_cyan", "conv": "bright_cyan", "moe": "bright_yellow",
+    "ssm": "bright_green", "sampling": "bright_white", "quantize": "bright_white", "copy": "white",
+    "comm": "bright_red", "wait": "bright_black", "host": "bright_black", "other": "white",
+}  # fmt: skip
+# Style names in the sixteen colours of every terminal, in the words of Rich.
+ANSI_STYLES: Final = {
+    "": "", "dim": "dim", "bold": "bold", "title": "bold", "name": "", "number": "", "good": "cyan",
+    "bad": "yellow", "warn": "bold yellow", "accent": "cyan", "cursor": "reverse", "bar": "dim",
+    "bar_on": "bold reverse", "bar_warn": "bold yellow", "head": "bold underline",
+    "shade1": "", "shade2": "cyan", "shade3": "bold", "shade4": "bold cyan",
+    "fall3": "bold reverse cyan", "fall2": "reverse cyan", "fall1": "cyan", "level": "dim",
+    "rise1": "yellow", "rise2": "reverse yellow", "rise3": "bold reverse yellow",
+    "series0": "cyan", "series1": "yellow", "series2": "green", "series3": "bright_magenta",
+    "series4": "bright_red", "series5": "white",
+    **{f"cat_{category}": colour for category, colour in _ANSI_CATEGORY.items()},
+    **{f"on_{category}": f"black on {colour}" for category, colour in _ANSI_CATEGORY.items()},
+}  # fmt: skip
+_COLOURS: Final = ("black", "red", "green", "yellow", "blue", "magenta", "cyan", "white")
+# White text cannot be read on a white terminal: the terminal's own colour stands for it.
+_SGR_CODES: Final = {
+    **{colour: str(30 + i) for i, colour in enumerate(_COLOURS)},
+    **{f"bright_{colour}": str(90 + i) for i, colour in enumerate(_COLOURS)},
+    **{f"on {colour}": str(40 + i) for i, colour in enumerate(_COLOURS)},
+    **{f"on bright_{colour}": str(100 + i) for i, colour in enumerate(_COLOURS)},
+    "bold": "1",
+    "dim": "2",
+    "underline": "4",
+    "reverse": "7",
+    "white": "",
+    "bright_white": "1",
+}
+
+
 class Span(NamedTuple):
     """A piece of a line in one style of STYLES."""
 
@@ -73,6 +109,18 @@ def _clip_line(ln: Line, room: int) -> Line:
 def format_plain(lines: Sequence[Line]) -> str:
     """Return a drawing as text without styles."""
     return "\n".join("".join(span.text for span in ln).rstrip() for ln in lines)
+
+
+def format_sgr(lines: Sequence[Line]) -> str:
+    """Return a drawing as text with escape sequences of the sixteen colours, for a terminal."""
+    return "\n".join("".join(map(_format_sgr_span, ln)).rstrip() for ln in lines)
+
+
+def _format_sgr_span(span: Span) -> str:
+    style = "accent" if span.style == "cursor" else span.style  # a printed answer has no cursor
+    words = ANSI_STYLES[style].replace("on ", "on_").split()
+    codes = ";".join(filter(None, (_SGR_CODES[word.replace("on_", "on ")] for word in words)))
+    return f"\x1b[{codes}m{span.text}\x1b[0m" if codes else span.text
 
 
 def draw_table(

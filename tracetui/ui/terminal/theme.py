@@ -9,7 +9,7 @@ from typing import Final
 from rich.style import Style
 from textual.theme import Theme
 
-from tracetui.views.ink import STYLES
+from tracetui.views.ink import ANSI_STYLES, STYLES
 
 DARK_SHADES: Final = ("#14344d", "#134b6b", "#17628a", "#3187a8")
 LIGHT_SHADES: Final = ("#d4e4ee", "#b5d3e4", "#8fbfd8", "#66a8c9")
@@ -33,13 +33,6 @@ BLIND_CATEGORY: Final = {
     "comm": "#d95256", "moe": "#f5d300", "wait": "#a5abb3",
 }  # fmt: skip
 BLIND_SHADES: Final = ("#23324f", "#33466b", "#55607a", "#83827c")
-# Of the sixteen colours those that are readable on black; red, blue and magenta are not.
-_ANSI_CATEGORY: Final = {
-    "matmul": "cyan", "attention": "yellow", "norm": "green", "elementwise": "bright_magenta",
-    "softmax": "bright_green", "reduce": "bright_cyan", "conv": "bright_cyan", "moe": "bright_yellow",
-    "ssm": "bright_green", "sampling": "bright_white", "quantize": "bright_white", "copy": "white",
-    "comm": "bright_red", "wait": "bright_black", "host": "bright_black", "other": "white",
-}  # fmt: skip
 
 
 def _build_category_styles(colours: Mapping[str, str], text: str) -> dict[str, str]:
@@ -79,21 +72,9 @@ _BLIND: Final = {
     **{f"shade{i}": f"{'#0b1116' if i > 3 else '#ffffff'} on {c}" for i, c in enumerate(BLIND_SHADES, 1)},
     **_build_category_styles(BLIND_CATEGORY, "#0b1116"),
 }  # fmt: skip
-_ANSI: Final = {
-    "": "", "dim": "dim", "bold": "bold", "title": "bold", "name": "", "number": "", "good": "cyan",
-    "bad": "yellow", "warn": "bold yellow", "accent": "cyan", "cursor": "reverse", "bar": "dim",
-    "bar_on": "bold reverse", "bar_warn": "bold yellow", "head": "bold underline",
-    "shade1": "", "shade2": "cyan", "shade3": "bold", "shade4": "bold cyan",
-    "fall3": "bold reverse cyan", "fall2": "reverse cyan", "fall1": "cyan", "level": "dim",
-    "rise1": "yellow", "rise2": "reverse yellow", "rise3": "bold reverse yellow",
-    "series0": "cyan", "series1": "yellow", "series2": "green", "series3": "bright_magenta",
-    "series4": "bright_red", "series5": "white",
-    **_build_category_styles(_ANSI_CATEGORY, "black"),
-}  # fmt: skip
-
 PALETTES: Final[Mapping[str, Mapping[str, str]]] = {
-    "tracetui-dark": _DARK, "tracetui-light": _LIGHT, "tracetui-colour-blind": _BLIND, "ansi-dark": _ANSI,
-    "ansi-light": _ANSI,
+    "tracetui-dark": _DARK, "tracetui-light": _LIGHT, "tracetui-colour-blind": _BLIND,
+    "ansi-dark": ANSI_STYLES, "ansi-light": ANSI_STYLES,
 }  # fmt: skip
 NAMES: Final = {"dark": "tracetui-dark", "light": "tracetui-light", "ansi": "ansi-dark",
                 "colour-blind": "tracetui-colour-blind"}  # fmt: skip
