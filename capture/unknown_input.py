@@ -114,6 +114,6 @@ def _describe_text(head: Head) -> tuple[str, str]:
     if first_char in ("{", "["):
         keys = re.findall(r'"([A-Za-z_][\w .-]{0,30})"\s*:', head.stripped_text[:2000])
         named = ", ".join(dict.fromkeys(keys[:6]))
-        description = f"is JSON, but of no known profiler (first keys: {named})"
+        description = f"is JSON of no known profiler (first keys: {named})"
         return description if named else "is JSON without events", FORMATS_HINT
-    return "is text, but of no known profiler", FORMATS_HINT
+    return "is text of no known profiler", FORMATS_HINT

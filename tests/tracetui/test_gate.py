@@ -40,7 +40,7 @@ def test_folders_are_sides_of_repeats(files: Path) -> None:
         and "L0.norm" not in slow.stderr
     )
     assert "samples are 3 and 3 runs" in slow.stdout
-    assert "; in all undecided: decode step " in slow.stdout.partition("\n")[0]
+    assert "; overall undecided: decode step " in slow.stdout.partition("\n")[0]
     passed = tracetui("diff", files / "before", files / "after", "--fail-over", "3%")
     assert (
         passed.returncode == 0

@@ -59,7 +59,7 @@ def _list_rules(schema: Mapping[str, pl.DataType]) -> Iterator[Contradiction]:
         text = "would have more time of its own than in all"
         yield Contradiction("self_ns", pl.col("self_ns") > pl.col("inclusive_ns"), text)
     if {"busy_ns", "wall_ns"} <= schema.keys():
-        text = "would take less than its kernels: its wall time is the host's or incomplete"
+        text = "would be shorter than its kernels: its wall time covers only the host, or is incomplete"
         yield Contradiction("wall_ns", pl.col("busy_ns") > TOLERANCE * pl.col("wall_ns"), text)
 
 

@@ -234,7 +234,7 @@ def describe_pace(fitted: Growth) -> list[str]:
     slowest = fitted.pace["y"].max() if fitted.pace.height else None
     if not isinstance(slowest, float) or slowest < 1 + MIN_PACE_CHANGE:
         return []
-    notes = [f"slopes and trends are without what all rows of a step share (up to {slowest:.2f}×)"]
+    notes = [f"slopes and trends are corrected for slowdowns of whole steps (up to {slowest:.2f}×)"]
     lines, _ = fit_even_lines(fitted.pace.with_columns(pace=0.0))
     slope, level, law = lines.select("slope", "intercept", "law").row(0)
     if law in MOVING_LAWS and slope is not None:
@@ -303,7 +303,7 @@ def _describe_crossing(fitted: Growth, row: dict[str, Any]) -> str:
     name, position = other["row"] or "other", f"{_AT[fitted.axis]} {units.format_number(round(x))}"
     if x <= row["last"]:
         return f"; longer than {name} from {position} on"
-    return f"; on this line as long as {name} at {position}"
+    return f"; extrapolated, as long as {name} at {position}"
 
 
 @dataclass(frozen=True, eq=False)

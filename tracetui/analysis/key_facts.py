@@ -303,7 +303,8 @@ def _suggest_odd_layer(run: Run) -> Iterator[Suggestion]:
         odd_text, usual_text = (
             units.format_duration(worst[c] / ledger.steps) for c in ("odd_ns", "usual_ns")
         )
-        text = f"layer {worst['odd']} loses {odd_text} in {worst['op']}, other layers {usual_text}"
+        where = f"{worst['op']} of layer {worst['odd']}"
+        text = f"{where} is {odd_text} above its bound, of other layers {usual_text}"
         yield Suggestion("layers", text, (("layer", worst["odd"]), ("op", worst["op"])))
 
 

@@ -104,7 +104,7 @@ def suggest_for_work(run: Run, *, experts: bool) -> str:
         return next(iter(suggest_recording(run, ["shape"])), "the shapes of its operands")
     experts_text = "how many experts a token takes and how wide they are"
     missing = experts_text if experts else "the sizes of its operands"
-    return f"an operator whose operands include {missing}: the one in the capture does not"
+    return f"a capture whose operator states {missing}"
 
 
 def suggest_recording(run: Run, needs: Iterable[str]) -> list[str]:

@@ -253,7 +253,7 @@ def note_experts(run: Run) -> list[str]:
     has_guess = list_distinct(run, "name").cast(pl.String).str.contains(EXPERTS_KERNEL, literal=True).any()
     has_guess &= not any(op.startswith(_EXPERTS_OP) for op in run.meta.get(OPS_KEY, ()))
     return [
-        f"experts: as many as {tokens} tokens × {chosen} touch on average ({touched:.1f} of {experts}), "
+        f"bytes assume that {touched:.1f} of {experts} experts are read ({tokens} tokens × {chosen} each), "
         "with the scales of their weights",
         *(["experts: the inner size is not stated and taken as the hidden size"] if has_guess else []),
     ]

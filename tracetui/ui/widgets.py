@@ -340,5 +340,5 @@ def _fit_notes(notes: Sequence[str], width: int, ascii: bool) -> list[str]:
     """Return the first notes, a line each with a leading dot, and how to see all of them."""
     lines = [f"· {fit_sentence(note, width, ascii).rstrip()}" for note in notes[:MOST_NOTES]]
     is_cut = len(notes) > MOST_NOTES or any(count_cells(note) > width for note in notes)
-    more = f"all {len(notes)} notes" if len(notes) > 1 else "the whole note"
+    more = {1: "the whole note", 2: "both notes"}.get(len(notes), f"all {len(notes)} notes")
     return [*lines, f"  i: {more}"] if is_cut else lines

@@ -65,12 +65,12 @@ def _describe_row(row: Mapping[str, Any]) -> str:
     if row["rank"] is None:
         return f"{parts}; no rank is late evidently"
     by = (
-        "before it, in no kernel (its host, or a gap)"
+        "before it, outside kernels (its host, or a gap)"
         if row["cause"] == "no kernel"
         else f"by {row['cause']}"
     )
     late = units.format_duration(row["late_ns"])
-    return f"rank {row['rank']} comes {late} late to {parts}; {by}"
+    return f"rank {row['rank']} arrives {late} late at {parts}; {by}"
 
 
 def compute_partial(run: Run, look: Look) -> Mapping[str, pl.DataFrame]:

@@ -77,8 +77,8 @@ ADVICE_BY_CAUSE: Final[Mapping[str, CauseAdvice]] = {
         "the other ranks: open their files together, with --merge",
     ),
     step_ledger.RANK: CauseAdvice(
-        "relieve the last rank",
-        "less work on the last rank to arrive, which the ranks view names",
+        "less work for the late rank",
+        "giving the late rank less work; the ranks view names it",
         "nothing else ran until another rank reached the collective",
         "the clocks of the ranks differ",
         "medium",
@@ -86,7 +86,7 @@ ADVICE_BY_CAUSE: Final[Mapping[str, CauseAdvice]] = {
     idle_gaps.HOST_LATE: CauseAdvice(
         "launch ahead, launch fewer",
         "launching ahead: CUDA graphs, fewer launches (fusing, torch.compile), less work between them",
-        "nothing ran, and the launch came too late; low end: down to the typical launch delay",
+        "nothing ran, and the launch came late; the low end allows a typical launch delay",
         "the profiler itself slows the host down: check the step time without it",
         "high",
     ),
@@ -303,7 +303,7 @@ def _build_bound_row(ledger: Ledger, work: str) -> dict[str, Any]:
         "share": ledger.bound_ns / ledger.whole_ns if ledger.whole_ns else None,
         "low_ns": 0, "high_ns": 0, "roof_share": None,
         "per_step": None, "own_ns": per_step, "total_ns": ledger.bound_ns,
-        "action": "nothing: it is the bound",
+        "action": "nothing: this is the minimum",
         "advice": f"{units.format_duration(per_step)} of the step: {_choose_need_words(ledger)}",
         "evidence": "", "selection": "", "confidence": "medium",
         "basis": f"the greatest of bytes, operations and launches of each {work}", "false_if": "", "next": "",

@@ -58,7 +58,7 @@ def _build_notes(run: Run, look: Look, group: str, table: pl.DataFrame) -> list[
     if not run.has(group):
         notes.append(f"this source does not report {group}; all rows are in one group")
     if look.filter or look.where:
-        notes.append("shares are relative to all rows, including filtered ones")
+        notes.append("shares include the rows that the filter hides")
     if look.per != "total":
         notes.append(_describe_per_unit(run, look))
     if selection.has_step_sums(run):

@@ -114,7 +114,8 @@ def _draw_layer_line(rows: pl.DataFrame, layer: int) -> Line:
 
 
 def _describe_excess(percent: float) -> str:
-    return f"{round(percent):+}% over the median" if round(percent) else "as the median"
+    side = "above" if percent > 0 else "below"
+    return f"{abs(round(percent))}% {side} the median" if round(percent) else "equal to the median"
 
 
 def _draw_roof_line(answer: Answer, columns: Sequence[Any], width: int) -> Line:

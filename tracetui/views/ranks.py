@@ -123,7 +123,7 @@ def _describe_straggler(ranks: "RankTimes", row: dict[str, Any], who: str) -> st
 
     low, high = (units.format_duration(row[c]) for c in ("behind_low_ns", "behind_high_ns"))
     largest = find_largest_excess(ranks, int(row["rank"]))
-    where = "in no kernel: on its host, or in gaps"
+    where = "outside kernels: on its host, or in gaps"
     if largest and largest[1] >= MOSTLY_SHARE * row["behind_ns"]:
         where = f"in {largest[0]}, {units.format_difference(largest[1])} per step"
     awaited = find_awaited_collective(ranks, int(row["rank"]))

@@ -58,7 +58,9 @@ def _describe_slow_steps(table: pl.DataFrame) -> list[str]:
     slow = table.filter(pl.col("mark").is_not_null()).sort("like_times", descending=True)
     named = (f"{n:,} ({ratio:.1f}×)" for n, ratio in slow.select("step", "like_times").head(MAX_NAMED).rows())
     more = f" and {slow.height - MAX_NAMED} more" if slow.height > MAX_NAMED else ""
-    return [f"slow against their like: step {', '.join(named)}{more}; Enter on a step, or --why N, says why"]
+    return [
+        f"slower than similar steps: step {', '.join(named)}{more}; Enter on a step, or --why N, says why"
+    ]
 
 
 def _select_styles(rows: pl.DataFrame) -> Mapping[str, Sequence[str]]:

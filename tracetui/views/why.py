@@ -26,7 +26,7 @@ def answer(runs: Sequence[Run], look: Look) -> Answer:
         return Answer(pl.DataFrame(), (WHICH_STEP,), key=("what",))
     difference = explain_step(run, step, reference)
     if difference is None:
-        note = f"step {step:,} has too few steps like it to compare with"
+        note = f"too few similar steps to compare with step {step:,}"
         if reference is not None:
             note = f"steps {reference:,} and {step:,} are not both recorded as single steps"
         return Answer(pl.DataFrame(), (note,), key=("what",))

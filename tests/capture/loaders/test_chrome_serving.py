@@ -90,7 +90,7 @@ def test_experts_have_the_work_of_the_reference_and_are_the_first_to_fix() -> No
     answer = ask(load_view("fix"), [run], Look())
     assert answer.rows["op"][:2].to_list() == ["moe.experts.down", "moe.experts.up"]
     assert (answer.rows["recoverable_ns"][:2] / 1e6).to_list() == pytest.approx([3.04, 1.84], abs=0.01)
-    assert any("32 tokens × 4 touch on average (31.6 of 32)" in note for note in answer.notes)
+    assert any("31.6 of 32 experts are read (32 tokens × 4 each)" in note for note in answer.notes)
 
 
 def test_layers_with_a_window_do_not_exceed_the_roof() -> None:

@@ -64,7 +64,7 @@ def test_a_delay_in_no_kernel_is_of_the_host_or_a_gap() -> None:
     answer = _build_answer(*ranks(4, late=1, late_ms=20, cause="host"))
     assert answer.rows["cause"].to_list() == ["no kernel"]
     assert (
-        answer.notes[0].startswith("rank 1 comes 19.97 ms late to nccl")
+        answer.notes[0].startswith("rank 1 arrives 19.97 ms late at nccl")
         and "its host, or a gap" in answer.notes[0]
     )
 

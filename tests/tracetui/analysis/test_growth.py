@@ -264,7 +264,7 @@ def test_a_crossing_that_is_still_to_come_is_foreseen() -> None:
     answer = ask(load_view("growth"), [made(grown(2))], Look())
     assert answer.rows["op"].to_list() == ["small", "big"]  # what grows first, though it is the smaller
     assert answer.notes[0].endswith(
-        "1.200 µs at 100, 3.000 µs at 1,000; on this line as long as big at context 4,500"
+        "1.200 µs at 100, 3.000 µs at 1,000; extrapolated, as long as big at context 4,500"
     )
 
 

@@ -159,7 +159,7 @@ def test_a_late_host_is_found_without_a_row_of_its_own() -> None:
     assert (
         answer.notes[0].startswith("straggler: rank 1 is late, 2") and "before all_reduce" in answer.notes[0]
     )
-    assert answer.notes[0].endswith("most of it in no kernel: on its host, or in gaps")
+    assert answer.notes[0].endswith("most of it outside kernels: on its host, or in gaps")
     assert answer.rows["behind_ns"].to_list() == pytest.approx([-20 * US, 20 * US], abs=2 * US)
     assert next(s.text for s in suggest_views(made(rows)) if s.view == "ranks").startswith("rank 1 is late: ")
 

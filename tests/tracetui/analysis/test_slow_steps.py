@@ -67,7 +67,7 @@ def test_explain_step_without_its_like_returns_none() -> None:
 def test_steps_with_a_spike_mark_it_and_name_the_way_to_why() -> None:
     answer = ask(load_view("steps"), [decode(steps=40, spike=SPIKE)], Look())
     assert answer.rows.filter(pl.col("mark") == "slow")["step"].to_list() == [SPIKE]
-    assert answer.notes[0].startswith(f"slow against their like: step {SPIKE} (")
+    assert answer.notes[0].startswith(f"slower than similar steps: step {SPIKE} (")
 
 
 def test_report_steps_with_why_prints_the_difference() -> None:

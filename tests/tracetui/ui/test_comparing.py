@@ -307,7 +307,7 @@ def test_a_diff_is_written_as_a_comment_by_keys_alone(
 
     async def script(app: Explorer, pilot: Pilots) -> None:
         await press(pilot, "x")
-        assert "export: diff.md   Enter writes it, Tab changes the ending: .md .csv" in screen(app)[-1]
+        assert "export: diff.md   Enter writes it, Tab changes the file type: .md .csv" in screen(app)[-1]
         await press(pilot, "enter")
         await until(app, pilot, "wrote")
         comment = (tmp_path / "diff.md").read_text()

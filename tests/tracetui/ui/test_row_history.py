@@ -90,6 +90,6 @@ def test_what_has_no_history_is_one_sentence(state: Path) -> None:
 
     async def on_a_step(app: Explorer, pilot: Pilots) -> None:
         await press(pilot, "H")
-        await wait_for(app, pilot, "the log keeps kernels")
+        await wait_for(app, pilot, "only kernels have a history")
 
     play(on_a_step, [decode()], ScreenOptions(view="steps"))

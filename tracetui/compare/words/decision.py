@@ -133,7 +133,7 @@ def _describe_decided_row(compared: Diff, phase: str | None, names: Mapping[str,
         return ""
     row = rows.row(0, named=True)
     name = row["instead"] or _shorten_name(names.get(row["name"], row["name"]), *_DECISION_LETTERS)
-    return f"{name} {row['verdict'].upper()} {row['median_delta_ns'] / row['median_a_ns']:+.1%}; in all "
+    return f"{name} {row['verdict'].upper()} {row['median_delta_ns'] / row['median_a_ns']:+.1%}; overall "
 
 
 def _describe_replaced(rows: pl.DataFrame, names: Mapping[str, str]) -> str:

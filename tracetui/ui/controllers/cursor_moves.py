@@ -85,7 +85,7 @@ class CursorController(Controller):
         if (timeline := self._find_timeline()) is not None:
             run, parts = timeline
             target = slices.find_launch_counterpart(run, parts, self._workspace.session.look.slice)
-            self._show_slice(parts, target, "no launch is known for this")
+            self._show_slice(parts, target, "the recording has no launch for this")
 
     def _move_slice(self, rows: int) -> None:
         """Move down (or up) by rows, to the slice nearest in time."""

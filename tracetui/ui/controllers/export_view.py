@@ -33,7 +33,7 @@ class ViewExport(Controller):
         """Ask for the name of the file."""
         if not self._workspace.is_showing_view:
             return
-        hint = f"Enter writes it, Tab changes the ending: {' '.join(FORMATS_BY_ENDING)}"
+        hint = f"Enter writes it, Tab changes the file type: {' '.join(FORMATS_BY_ENDING)}"
         draft = InputDraft.from_text("export", hint, propose_name(self._workspace.view))
         self._input.open(draft, InputActions(self._write_file, complete=self._switch_ending))
 

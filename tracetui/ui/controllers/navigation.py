@@ -84,7 +84,7 @@ class Navigation(Controller):
             self.open_tab((ahead or possible)[0 if direction > 0 else -1] + 1)
 
     def go_to_place(self, direction: int) -> None:
-        """Go back (-1) to the place before, with its filter and cursor, or forward again (1)."""
+        """Go back (-1) to the previous place, with its filter and cursor, or forward again (1)."""
         places, session = self._workspace.places, self._workspace.session
         moved = places.go_back(session) if direction < 0 else places.go_forward(session)
         if moved is None:

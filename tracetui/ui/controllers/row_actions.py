@@ -102,7 +102,7 @@ class RowActions(Controller):
         session = self._workspace.session
         name = dict(self.find_focus()).get("name") if self._workspace.is_showing_view else None
         if name is None or session.run is None:
-            self._renderer.show_message("the log keeps kernels: choose a row of the kernel table")
+            self._renderer.show_message("only kernels have a history: ungroup (o), then choose one")
             return
         run, row = session.run, str(name)
         self._renderer.show_message("reading the log")

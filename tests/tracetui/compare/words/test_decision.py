@@ -153,7 +153,7 @@ def test_a_real_pair_of_devices() -> None:
 def test_the_decision_stands_first_and_in_json() -> None:
     pair = "sample:decode", "sample:slowed"
     assert tracetui("diff", *pair).stdout.startswith(
-        "ffn_down SLOWER +40.2%; in all undecided: decode step 14.10 ms → 14.96 ms per token"
+        "ffn_down SLOWER +40.2%; overall undecided: decode step 14.10 ms → 14.96 ms per token"
     )
     actual = json.loads(tracetui("diff", *pair, "--format", "json").stdout)["decision"]
     assert [(p["phase"], p["what"]) for p in actual["phases"]][:2] == [
