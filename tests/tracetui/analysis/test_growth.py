@@ -140,7 +140,7 @@ def test_a_load_of_all_rows_hides_no_growth_and_makes_none() -> None:
     assert covered >= 17  # of 20 intervals of 95 %
     assert false <= 12  # of 240 rows
     assert np.mean(slopes) == pytest.approx(4e6, rel=0.02)
-    assert any(note.startswith("slopes and trends are without") for note in describe_pace(actual))
+    assert any(note.startswith("slopes and trends are corrected") for note in describe_pace(actual))
 
 
 def test_the_pace_is_that_of_all_kernels_also_of_layers_and_of_a_filter() -> None:
