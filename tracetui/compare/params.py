@@ -15,26 +15,10 @@ from typing import Final
 # Which runs, rows and steps belong together
 
 MIN_COMPARABILITY: Final = 0.5  # score from which two runs count as comparable; chosen
+INCOMPARABLE_FACTOR: Final = 0.4  # of the score, for a reason that alone makes runs incomparable; chosen
+DOUBT_FACTOR: Final = 0.9  # of the score, for a reason worth saying: seven make runs incomparable; chosen
 MIN_MATCHED_SHARE: Final = 0.8  # share of the time in matched rows from which it is no reason; chosen
-MIN_MATCHED_FACTOR: Final = 0.1  # smallest factor of a small matched share; chosen
 STEP_COUNT_RATIO: Final = 5  # ratio of step counts from which the steps may be of another kind; chosen
-# Factors of the score for different metadata, near 1 for what comparisons are usually about; chosen
-METADATA_FACTORS: Final = {  # in the order of the reasons
-    "model": 0.4, "batch": 0.6, "tokens_per_report": 0.9, "mode": 0.4, "anchor": 0.2, "device": 0.9,
-    "dtype": 0.9, "quant": 0.9, "prompt_tokens": 0.8, "weights": 0.95, "driver": 0.98,
-}  # fmt: skip
-# Factor of the score for each further reason; chosen
-WORK_FACTOR: Final = 0.4  # the steps of the longest phase compute something else
-SOURCE_REASON_FACTOR: Final = 0.2  # the source itself advises against the comparison
-LENS_FACTOR: Final = 0.3
-PHASE_FACTOR: Final = 0.2  # no phase in common
-STEP_COUNT_FACTOR: Final = 0.3
-LOST_DATA_FACTOR: Final = 0.9
-TRUNCATED_FACTOR: Final = 0.9
-RANKS_FACTOR: Final = 0.7
-PROFILER_FACTOR: Final = 0.3  # one run with a profiler, the other without
-SAMPLING_FACTOR: Final = 0.9  # one run sampled in some of its steps only
-
 MIN_STEM_LETTERS: Final = 12  # letters left of a truncated name that may still be completed; chosen
 WARM_UP_RATIO: Final = 1.5  # a leading step this many times the median of those after it is warm-up; chosen
 WARM_UP_LOOKAHEAD_STEPS: Final = 10  # steps after it that the median is taken over; chosen
