@@ -142,7 +142,7 @@ def _iter_counter_causes(a: Run, b: Run, explained: Collection[str] | None) -> I
     if table is None or table.is_empty():
         return
     clocks = _find_moved_clocks(table)
-    for row in clocks.head(params.MAX_CLOCKS_NAMED if explained is None else 0).iter_rows(named=True):
+    for row in clocks.head(params.MAX_EXAMPLES if explained is None else 0).iter_rows(named=True):
         is_slower = row["change"] < 0
         effect = "explains slower work without a change of code" if is_slower else "speeds the work up"
         lead = f"{row['metric']} on {row['device']} {_format_levels(row)}"
@@ -183,7 +183,7 @@ def _iter_clock_causes(table: pl.DataFrame) -> Iterator[Finding]:
     )
     is_evident = pl.col("p_time") < params.CAUSE_ALPHA
     changed = rows.filter(is_evident & (pl.col("time").abs() >= params.MIN_CLOCK_CHANGE))
-    changed = changed.sort("time_b_ns", descending=True).head(params.MAX_FINDINGS_PER_KIND)
+    changed = changed.sort("time_b_ns", descending=True).head(params.MAX_NAMED)
     for row in changed.iter_rows(named=True):
         share = 1 - row["cycles"] / row["time"]
         is_explained = share >= params.CLOCK_EXPLAINS_SHARE
@@ -211,7 +211,7 @@ def _iter_pressure_causes(table: pl.DataFrame, *, has_shares: bool) -> Iterator[
 
 def _iter_traffic_causes(a: Run, b: Run, look: Look) -> Iterator[Finding]:
     """Yield ops whose time changed as their bytes did; of the whole step also if it did not."""
-    for t in compute_traffic_changes(a, b, look)[: params.MAX_TRAFFIC_ROLES]:
+    for t in compute_traffic_changes(a, b, look)[: params.MAX_NAMED]:
         if not t.is_explained and t.op:
             continue
         sizes = f"{units.format_size(t.bytes_a)} → {units.format_size(t.bytes_b)} ({t.bytes_ratio:.2f}×)"

@@ -105,14 +105,9 @@ RUN_DIFFERENCE_SD: Final = 2.8  # noise floors within which two equal runs stay:
 LARGEST_CHANGE_PCT: Final = 1000  # end of an interval beyond which its digits say nothing; chosen
 NAMED_CHANGE_SHARE: Final = 0.9  # share of a phase's change whose carriers are named; chosen
 REDUNDANT_CHANGE_SHARE: Final = 0.2  # kernels whose change is so near to the step's are omitted; chosen
-MAX_PHASES_NAMED: Final = 4
-MAX_ARGUMENTS_NAMED: Final = 6  # words of a command line
-MAX_KERNELS_NAMED: Final = 5  # that ran instead of others
-MAX_CARRIERS_NAMED: Final = 7
-MAX_SMALL_CHANGES_NAMED: Final = 4
 NEARLY_DECIDED_P: Final = 0.2  # adjusted p below which the headline names an undecided row; chosen
-MAX_FINDINGS_PER_KIND: Final = 5
-MAX_ROWS_LISTED: Final = 3  # rows that one sentence lists
+MAX_NAMED: Final = 5  # things that a list names, or lines of one kind; chosen
+MAX_EXAMPLES: Final = 3  # things that stand in a sentence for many; chosen
 COMMON_CHANGE_MIN_ROWS: Final = 4  # rows from which a common change is reported; chosen
 COMMON_CHANGE_MIN_SHARE: Final = 0.75  # share of them that must have changed the same way; chosen
 COMMON_CHANGE_ROW_SHARE: Final = 0.01  # share of the time from which a row counts for it; chosen
@@ -122,18 +117,15 @@ MIN_SLOPE_CHANGE: Final = 0.1  # share of a slope from which its change is repor
 MIN_MEDIAN_STEPS: Final = 6  # pairs of steps from which their median replaces the total; chosen
 TAIL_QUANTILE: Final = 0.99  # quantile of the durations beyond which they share a bin
 TAIL_RATIO: Final = 1.5  # if the longest is this many times as long; chosen
-MAX_LAUNCHES_SHOWN: Final = 5  # longest launches per side
 MIN_SCALING_POINTS: Final = 3  # runs that a scaling law needs
 
 # Causes of a change
 
 MIN_CLOCK_CHANGE: Final = 0.05  # share by which a clock must move to be a cause; chosen
 CLOCK_EXPLAINS_SHARE: Final = 0.8  # share of a change from which the clock explains it; chosen
-MAX_CLOCKS_NAMED: Final = 2
 MIN_CAUSE_SHARE: Final = 0.01  # share of a change from which a metric is named as its cause; chosen
 MIN_PRESSURE_CHANGE_PCT: Final = 15.0  # percentage points of pressure that are reported; chosen
 CAUSE_ALPHA: Final = 0.05  # significance level of a moved counter
-MAX_TRAFFIC_ROLES: Final = 4  # roles whose bytes are reported, the whole step among them
 MIN_BYTES_CHANGE: Final = 0.1  # share by which bytes must differ to explain anything; chosen
 BYTES_EXPLAIN_SHARE: Final = 0.75  # log change of bytes / of time that explains it, to 1 / this; chosen
 CONSTANT_SERIES_SD: Final = 1e-9  # SD below which a series is constant up to float noise

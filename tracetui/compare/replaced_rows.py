@@ -81,8 +81,8 @@ def _join_names(names: Sequence[str]) -> str:
     """Join short names in their order, equal ones that follow each other once."""
     short = [_shorten(name) for name in names]
     short = [*short[:1], *(after for before, after in pairwise(short) if after != before)]
-    more = f" + {len(short) - params.MAX_KERNELS_NAMED} more" if len(short) > params.MAX_KERNELS_NAMED else ""
-    return " + ".join(short[: params.MAX_KERNELS_NAMED]) + more
+    more = f" + {len(short) - params.MAX_NAMED} more" if len(short) > params.MAX_NAMED else ""
+    return " + ".join(short[: params.MAX_NAMED]) + more
 
 
 def _shorten(name: str) -> str:

@@ -102,7 +102,7 @@ def _compute_step_series(side: str, run: Run, look: Look) -> pl.DataFrame:
 
 def _select_longest(side: str, launches: pl.DataFrame) -> pl.DataFrame:
     columns = [c for c in ("dur_ns", "step", "layer", "name") if c in launches.columns]
-    longest = launches.sort("dur_ns", descending=True, maintain_order=True).head(params.MAX_LAUNCHES_SHOWN)
+    longest = launches.sort("dur_ns", descending=True, maintain_order=True).head(params.MAX_NAMED)
     return longest.select(pl.lit(side).alias("side"), *columns)
 
 

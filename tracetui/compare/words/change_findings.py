@@ -79,7 +79,7 @@ def _iter_common_change(compared: Diff) -> Iterator[Finding]:
 
 def _iter_changes(compared: Diff, names: Mapping[str, str]) -> Iterator[Finding]:
     """Yield the largest changes that have a verdict."""
-    for row in select_decided_rows(compared).head(params.MAX_FINDINGS_PER_KIND).iter_rows(named=True):
+    for row in select_decided_rows(compared).head(params.MAX_NAMED).iter_rows(named=True):
         low, high = (units.format_duration(row[c]) for c in ("low_ns", "high_ns"))
         change = 100 * row["median_delta_ns"] / row["median_a_ns"] if row["median_a_ns"] else float("inf")
         samples = "runs" if row["spread"] is not None else SAMPLES[row["per"]]
@@ -132,7 +132,7 @@ def _list_lost_records(run: Run) -> list[tuple[str, int, int]]:
 def _iter_averages(a: Run, b: Run, compared: Diff, names: Mapping[str, str]) -> Iterator[Finding]:
     """Yield means per launch if a source prints only sums, or lost records."""
     has_losses = any(_list_lost_records(run) for run in (a, b))
-    limit = params.MAX_FINDINGS_PER_KIND if has_losses else params.MAX_ROWS_LISTED
+    limit = params.MAX_NAMED if has_losses else params.MAX_EXAMPLES
     for row in _select_unsampled(compared).head(limit).iter_rows(named=True):
         mean_a, mean_b = row["total_a_ns"] / row["count_a"], row["total_b_ns"] / row["count_b"]
         if mean_a > 0:
@@ -157,7 +157,7 @@ def _select_one_sided(compared: Diff, verdict: str, column: str) -> pl.DataFrame
 
 
 def _iter_one_sided(compared: Diff, names: Mapping[str, str]) -> Iterator[Finding]:
-    limit = params.MAX_ROWS_LISTED
+    limit = params.MAX_EXAMPLES
     for verdict, column, side in _ONE_SIDED:
         rows = _select_one_sided(compared, verdict, column)
         if rows.height:
@@ -189,7 +189,7 @@ def _iter_growth_changes(a: Run, b: Run, look: Look) -> Iterator[Finding]:
     has_new_slope = are_linear & (difference > params.SLOPE_CHANGE_SE * error) & is_large
     changed = both.filter((pl.col("law") != pl.col("law_b")) | has_new_slope)
     changed = changed.sort("total_ns", "op", descending=[True, False])
-    for row in changed.head(params.MAX_FINDINGS_PER_KIND).iter_rows(named=True):
+    for row in changed.head(params.MAX_NAMED).iter_rows(named=True):
         sentence = f"{row['op']} grew {_format_law(row, '')} and now grows {_format_law(row, '_b')}"
         yield "growth", sentence, row["op"]
 
@@ -221,7 +221,7 @@ def _iter_limits(compared: Diff, look: Look, names: Mapping[str, str]) -> Iterat
             "spread is unknown; 3 repeats per side would be needed (--a F… --b F…), or identical runs (--aa)",
             None,
         )
-    for row in _select_undecided(compared).head(params.MAX_ROWS_LISTED).iter_rows(named=True):
+    for row in _select_undecided(compared).head(params.MAX_EXAMPLES).iter_rows(named=True):
         yield from _iter_required_repeats(row, look.terms.threshold, names)
 
 

@@ -103,7 +103,7 @@ def describe_decision(compared: Diff, terms: Terms) -> tuple[str, ...]:
     """Describe in what the work differs; then each phase, and what carries its change."""
     decision, names = compute_decision(compared), map_names_in(compared.rows, compared.sides)
     differences, lines = describe_differences(compared.works), list[str]()
-    for phase in decision.phases["phase"].unique(maintain_order=True).head(params.MAX_PHASES_NAMED):
+    for phase in decision.phases["phase"].unique(maintain_order=True).head(params.MAX_NAMED):
         in_phase = pl.col("phase").eq_missing(pl.lit(phase, pl.String))
         total, *kernels = decision.phases.filter(in_phase).to_dicts()
         rows = (total, *(k for k in kernels if not _is_redundant(total, k)))
@@ -140,7 +140,7 @@ def _describe_replaced(rows: pl.DataFrame, names: Mapping[str, str]) -> str:
     """Describe what ran instead of kernels that are gone; empty if nothing did that the lines above lack."""
     is_above = pl.col("named") | pl.col("verdict").is_in(["slower", "faster"])
     replaced = rows.filter(pl.col("instead").is_not_null() & ~is_above)
-    return f"ran instead: {_list_changes(replaced, params.MAX_ROWS_LISTED, names)}" if replaced.height else ""
+    return f"ran instead: {_list_changes(replaced, params.MAX_EXAMPLES, names)}" if replaced.height else ""
 
 
 def _describe_merged_rows(compared: Diff, carriers: pl.DataFrame) -> str:
@@ -300,13 +300,13 @@ def _describe_carriers(
     if rows.height and not is_decided and is_elsewhere and abs(change) >= least_change * total["a_ns"]:
         sums = f"{units.format_difference(in_rows)} of {units.format_difference(change)}"
         return f"carried by no row: their medians changed by {sums}"
-    return f"carried by {_list_changes(named, params.MAX_CARRIERS_NAMED, names)}" if named.height else ""
+    return f"carried by {_list_changes(named, params.MAX_NAMED, names)}" if named.height else ""
 
 
 def _describe_small_changes(rows: pl.DataFrame, names: Mapping[str, str]) -> str:
     """Describe rows with a verdict that carry little of the change; empty if there are none."""
     small = rows.filter(pl.col("verdict").is_in(["slower", "faster"]) & ~pl.col("named"))
-    text = f"decided but small: {_list_changes(small, params.MAX_SMALL_CHANGES_NAMED, names)}"
+    text = f"decided but small: {_list_changes(small, params.MAX_NAMED, names)}"
     return text if small.height else ""
 
 
