@@ -18,6 +18,7 @@ import polars as pl
 
 from capture.run import Run
 from tracetui.analysis.frames import selection
+from tracetui.analysis.frames.line_fit import MAD_TO_SD
 from tracetui.analysis.frames.statistics import MIN_SAMPLES, Floats
 from tracetui.analysis.time import step_table
 from tracetui.compare import params
@@ -102,7 +103,7 @@ def _compute_common_share(a: Run, b: Run, phase: str | None, change: float) -> f
         return 1.0
     shifts = rows.select((pl.col("ns_b") / pl.col("ns")).log()).to_series().to_numpy() / change
     center = float(np.median(shifts))
-    error = params.MAD_TO_SD * float(np.median(np.abs(shifts - center))) * np.sqrt(np.pi / 2 / len(shifts))
+    error = MAD_TO_SD * float(np.median(np.abs(shifts - center))) * np.sqrt(np.pi / 2 / len(shifts))
     return float(np.clip(center + params.EFFECT_LIMIT_SE * error, 0.0, 1.0))
 
 

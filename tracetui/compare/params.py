@@ -59,12 +59,8 @@ AUTOCORRELATION_GRID: Final = (
 SHIFT_MARGIN: Final = 1.3
 RESIDUAL_SHIFT_MARGIN: Final = 1.15  # of rows whose common mode was removed
 MAX_SHIFT_Z: Final = 1.3  # clips shifts, in standard errors, so that 4 in 10 rows may change; simulated
-CLIPPED_NORMAL_VARIANCE: Final = 0.688  # E[min(|z|, 1.3)²] of a normal variable
 
 # Variance of a row's median over autocorrelated steps
-MAD_TO_SD: Final = 1.4826  # SD of a normal variable over its median absolute deviation
-MAD_EFFICIENCY: Final = 0.37  # efficiency of the MAD beside the SD of normal samples (Hampel 1974)
-MEDIAN_EXCESS_VARIANCE: Final = 0.57  # π/2 − 1: of a median, over that of a mean of normal samples
 SPIKE_SD: Final = 3.0  # SDs beyond which a step is an outlier, useless for autocorrelation; chosen
 MAD_BIAS_STEPS: Final = 3.0  # steps at which the MAD may be too small by half, for that limit; simulated
 MIN_STEPS_FOR_VARIANCE: Final = 3  # steps of a row, and rows of a run, that an estimate needs
@@ -91,7 +87,6 @@ MIN_STEP_SD: Final = 1e-3  # SD over steps below which a row counts as constant;
 
 COMMON_MODE_MIN_ROWS: Final = 5  # rows from which a common mode can be removed; chosen
 POOLED_SD_PRIOR_DF: Final = 3.0  # DF of the prior that a row's SD between runs is shrunk to; chosen
-LOG_VARIANCE_BIAS_DF: Final = 1.0  # bias of the log of a variance, about this / DF
 RESPONSE_SD: Final = 1.0  # SD of how a contrast follows the pace of its step: −1 is not at all; recorded
 VARIANCE_PASSES: Final = 4  # reweighted fits until variances and responses settle; chosen
 MIN_OTHERS_WEIGHT: Final = 1e-9  # share of the time in other rows that a contrast needs; rounding
@@ -101,7 +96,6 @@ MIN_RUNS_PER_SIDE: Final = 2  # recordings per side before a sequential comparis
 
 # What is said about a comparison
 
-RUN_DIFFERENCE_SD: Final = 2.8  # noise floors within which two equal runs stay: 2·√2
 LARGEST_CHANGE_PCT: Final = 1000  # end of an interval beyond which its digits say nothing; chosen
 NAMED_CHANGE_SHARE: Final = 0.9  # share of a phase's change whose carriers are named; chosen
 REDUNDANT_CHANGE_SHARE: Final = 0.2  # kernels whose change is so near to the step's are omitted; chosen

@@ -119,7 +119,7 @@ def shrink_variances(variance: Floats, df: Floats) -> tuple[Floats, Floats]:
     is_positive = variance > 0
     if is_positive.sum() < params.COMMON_MODE_MIN_ROWS:
         return variance, df
-    bias = params.LOG_VARIANCE_BIAS_DF / df[is_positive].max()
+    bias = 1 / df[is_positive].max()  # of the log of a variance, about
     prior_df, prior = params.POOLED_SD_PRIOR_DF, np.exp(np.log(variance[is_positive]).mean() + bias)
     shrunk = (prior_df * prior + df * variance) / (prior_df + df)
     return np.where(is_positive, shrunk, variance), np.where(df > 0, df + prior_df, 0)

@@ -29,6 +29,9 @@ COUNTED_VERDICTS: Final = ("slower", "faster", "new", "gone", "same")
 NUMBERED_GROUPS: Final = ("layer", "step")  # groupings whose rows are numbers
 _DECISION_LETTERS: Final = (20, 19)  # of a long name: how many are kept of its start and of its end
 _HEADLINE_LETTERS: Final = (16, 16)
+_RUN_DIFFERENCE_SD: Final = 2 * math.sqrt(
+    2
+)  # noise floors within which the difference of two equal runs stays
 _VARY_TOO_MUCH: Final = "the steps vary too much"
 
 
@@ -266,7 +269,7 @@ def _describe_uncertainty(row: dict[str, Any], sides: Sides, terms: Terms) -> st
         return _VARY_TOO_MUCH
     change = f"this is {row['b_ns'] / row['a_ns'] - 1:+.1%}"
     shift = math.log(row["b_ns"] / row["a_ns"])
-    limit = params.RUN_DIFFERENCE_SD * sides.floor.spread
+    limit = _RUN_DIFFERENCE_SD * sides.floor.spread
     if not sides.has_repeats and abs(shift) <= limit:
         differ = "differ" if sides.floor.is_known else "are assumed to differ"
         return f"equal runs {differ} by up to {_format_floor_limit(sides)}; {change}"
@@ -283,7 +286,7 @@ def _describe_uncertainty(row: dict[str, Any], sides: Sides, terms: Terms) -> st
 
 def _format_floor_limit(sides: Sides) -> str:
     """Format by how much two equal runs differ at most: `±15% (floor 5%)`."""
-    limit = math.expm1(params.RUN_DIFFERENCE_SD * sides.floor.spread)
+    limit = math.expm1(_RUN_DIFFERENCE_SD * sides.floor.spread)
     return f"±{limit:.0%} (floor {sides.floor.percent})"
 
 
