@@ -112,7 +112,7 @@ def _estimate_shift_error(
         scaled = margin * distance[is_known]
         return _is_consistent_with_noise(scaled, error[is_known], df[is_known], variance[is_known])
 
-    if deviations.step_count < params.MIN_STEPS_FOR_VARIANCE:
+    if deviations.step_count < params.MIN_POINTS:
         variance = np.zeros(len(shift))
         return *_combine_variances(variance, np.ones(len(shift)), floor, state_variance), variance
     observed, upper = _estimate_autocorrelation(deviations)
@@ -196,7 +196,7 @@ class StepDeviations:
         innovations are as many independent samples as there are steps.
         """
         count, later, earlier, product = self._lag_products
-        is_known = count >= params.MIN_STEPS_FOR_VARIANCE
+        is_known = count >= params.MIN_POINTS
         squares = later - 2 * autocorrelation * product + autocorrelation**2 * earlier
         mean_square = squares / np.maximum(count, 1)
         expected = _compute_per_length(self.counts, partial(_compute_innovation_variance, autocorrelation))
@@ -218,7 +218,7 @@ def estimate_median_variance(
     n = deviations.counts
     of_mean = _compute_per_length(n, partial(_compute_mean_variance, autocorrelation))
     steps = np.maximum(n, 2)
-    unbiased = np.maximum(params.MIN_VARIANCE_FACTOR, (1 - of_mean) * steps / (steps - 1))
+    unbiased = (1 - of_mean) * steps / (steps - 1)
     from_mad = (MAD_TO_SD * (1 + 1 / steps) * deviations.mad) ** 2 / unbiased
     mad_df = _MAD_EFFICIENCY * steps * (1 - autocorrelation**2) / (1 + autocorrelation**2)
     from_innovations, innovation_df = np.zeros(len(n)), np.zeros(len(n))
@@ -226,7 +226,7 @@ def estimate_median_variance(
         from_innovations, innovation_df = deviations.estimate_innovation_variance(autocorrelation)
     pooled = (mad_df * from_mad + innovation_df * from_innovations) / (mad_df + innovation_df)
     df = np.maximum(params.MIN_STEP_DF, mad_df + innovation_df)
-    variance, prior_df = _shrink_variances(pooled, df, np.asarray(n >= params.MIN_STEPS_FOR_VARIANCE))
+    variance, prior_df = _shrink_variances(pooled, df, np.asarray(n >= params.MIN_POINTS))
     of_median = variance * of_mean * (1 + _MEDIAN_EXCESS_VARIANCE * (1 - autocorrelation))
     return of_median, df + prior_df
 
@@ -257,7 +257,7 @@ def _shrink_variances(variance: Floats, df: Floats, is_usable: Bools) -> tuple[F
     from scipy.special import digamma, polygamma
 
     selected = np.asarray(is_usable & (variance > 0))
-    if selected.sum() < params.MIN_STEPS_FOR_VARIANCE:
+    if selected.sum() < params.MIN_POINTS:
         return variance, 0.0
     half_df = df[selected] / 2
     logs = np.log(variance[selected]) - digamma(half_df) + np.log(half_df)
@@ -271,7 +271,7 @@ def _shrink_variances(variance: Floats, df: Floats, is_usable: Bools) -> tuple[F
 def _estimate_autocorrelation(deviations: StepDeviations) -> tuple[float, float]:
     """Estimate the lag-1 autocorrelation over all rows: as observed, and an upper value for few steps."""
     n = int((np.bincount(deviations.step) > 0).sum())
-    if n < params.MIN_STEPS_FOR_VARIANCE + 1:
+    if n < params.MIN_POINTS + 1:
         return 0.0, 0.0
     limit = params.SPIKE_SD * MAD_TO_SD * deviations.mad[deviations.row]
     is_inlier = np.abs(deviations.deviation) <= limit

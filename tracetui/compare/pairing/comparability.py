@@ -98,7 +98,7 @@ def _check_matched_share(
     matched_ns += sum(totals[1][j] for m in matched for j in m.b)
     total_ns = sum(totals[0]) + sum(totals[1])
     share = matched_ns / total_ns if total_ns else 0.0
-    if share < params.MIN_MATCHED_SHARE:
+    if share < params.MOST:
         reason = f"only {100 * share:.0f}% of the time is in rows that both runs have"
         yield share, reason
 

@@ -61,14 +61,14 @@ def _iter_total(compared: Diff) -> Iterator[Finding]:
 def _iter_common_change(compared: Diff) -> Iterator[Finding]:
     """Yield that most large rows changed the same way: the machine, its clock or a setting."""
     total_ns = int(compared.rows["total_a_ns"].sum()) + int(compared.rows["total_b_ns"].sum())
-    is_large = pl.col("total_a_ns") + pl.col("total_b_ns") >= params.COMMON_CHANGE_ROW_SHARE * total_ns
+    is_large = pl.col("total_a_ns") + pl.col("total_b_ns") >= params.NEGLIGIBLE * total_ns
     has_medians = (pl.col("n_a") > 0) & (pl.col("median_a_ns") > 0) & (pl.col("median_b_ns") > 0)
     rows = compared.rows.filter(has_medians & is_large)
-    if rows.height < params.COMMON_CHANGE_MIN_ROWS:
+    if rows.height < params.MIN_ROWS:
         return
     for verdict in ("slower", "faster"):
         changed = rows.filter(pl.col("verdict") == verdict)
-        if changed.height >= params.COMMON_CHANGE_MIN_SHARE * rows.height:
+        if changed.height >= params.MOST * rows.height:
             change = changed.select((pl.col("median_b_ns") / pl.col("median_a_ns") - 1).median()).item()
             sentence = (
                 f"{changed.height} of the {rows.height} rows of 1% or more are {verdict}, by a median of "
@@ -104,7 +104,7 @@ def _iter_same_work(
     for name, op in rows.select("name", "op").iter_rows():
         t = traffic.get(op)
         is_only_row = compared.rows.filter(pl.col("op") == op, pl.col("phase") == "decode").height == 1
-        if t is not None and is_only_row and abs(t.bytes_ratio - 1) < params.SAME_BYTES_SHARE:
+        if t is not None and is_only_row and abs(t.bytes_ratio - 1) < params.NEGLIGIBLE:
             size = f"the same {units.format_size(t.bytes_a)} per decode step in both runs"
             sentence = f"{names.get(name, name)} moves {size}, at {t.rates}"
             yield "same work", f"{sentence}: its speed changed, not its work", name
@@ -184,7 +184,7 @@ def _iter_growth_changes(a: Run, b: Run, look: Look) -> Iterator[Finding]:
     )
     difference = (pl.col("slope_ns_per_1k_b") - pl.col("slope_ns_per_1k")).abs()
     error = (pl.col("slope_se_ns_per_1k") ** 2 + pl.col("slope_se_ns_per_1k_b") ** 2).sqrt()
-    is_large = difference > params.MIN_SLOPE_CHANGE * pl.col("slope_ns_per_1k").abs()
+    is_large = difference > params.MIN_CHANGE * pl.col("slope_ns_per_1k").abs()
     are_linear = (pl.col("law") == "linear") & (pl.col("law_b") == "linear")
     has_new_slope = are_linear & (difference > params.SLOPE_CHANGE_SE * error) & is_large
     changed = both.filter((pl.col("law") != pl.col("law_b")) | has_new_slope)

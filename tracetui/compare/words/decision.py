@@ -85,7 +85,7 @@ def _find_carriers(compared: Diff, phases: pl.DataFrame) -> pl.DataFrame:
     return table.with_columns(
         share=share.fill_nan(0.0),
         change_pct=pl.when(pl.col("before") > 0).then(100 * pl.col("delta_ns") / pl.col("before")),
-        named=(share_before < params.NAMED_CHANGE_SHARE) & (size > 0),
+        named=(share_before < params.MOST) & (size > 0),
     ).drop("before")
 
 
@@ -162,7 +162,7 @@ def _describe_merged_rows(compared: Diff, carriers: pl.DataFrame) -> str:
 def _is_redundant(step: dict[str, Any], kernels: dict[str, Any]) -> bool:
     """True if the kernels of a phase show the same as its steps."""
     difference = abs(step["delta_ns"] - kernels["delta_ns"])
-    is_close = difference <= params.REDUNDANT_CHANGE_SHARE * abs(step["delta_ns"])
+    is_close = difference <= (1 - params.MOST) * abs(step["delta_ns"])
     return bool(step["verdict"] == kernels["verdict"] and is_close)
 
 
@@ -200,7 +200,7 @@ def _describe_counts(compared: Diff, phase: str | None) -> str:
     ):
         a, b = (side.get(column, 0.0) for side in sums)
         if a and b:
-            is_same = abs(b / a - 1) < params.SAME_BYTES_SHARE
+            is_same = abs(b / a - 1) < params.NEGLIGIBLE
             facts.append(f"{form(a)}{what}" if is_same else f"{form(a)} → {form(b)}{what}")
     return f"{', '.join(facts)}; " if facts else ""
 
@@ -299,7 +299,7 @@ def _describe_carriers(
     """
     named, change = rows.filter("named"), total["delta_ns"]
     in_rows, is_decided = float(rows["delta_ns"].sum()), named["verdict"].is_in(COUNTED_VERDICTS).any()
-    is_elsewhere = in_rows * change < params.REDUNDANT_CHANGE_SHARE * change**2
+    is_elsewhere = in_rows * change < (1 - params.MOST) * change**2
     if rows.height and not is_decided and is_elsewhere and abs(change) >= least_change * total["a_ns"]:
         sums = f"{units.format_difference(in_rows)} of {units.format_difference(change)}"
         return f"carried by no row: their medians changed by {sums}"
