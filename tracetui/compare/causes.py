@@ -54,12 +54,12 @@ class TrafficChange:
     @property
     def is_explained(self) -> bool:
         """True if the bytes explain the change of time."""
-        return params.BYTES_EXPLAIN_SHARE <= self.explained_share <= 1 / params.BYTES_EXPLAIN_SHARE
+        return params.MOST <= self.explained_share <= 1 / params.MOST
 
 
 def compute_traffic_changes(a: Run, b: Run, look: Look) -> list[TrafficChange]:
     """Compute the whole step and every op whose bytes changed, longest first; empty if bytes are unknown."""
-    return [t for t in compute_role_traffic(a, b, look) if abs(t.bytes_ratio - 1) >= params.MIN_BYTES_CHANGE]
+    return [t for t in compute_role_traffic(a, b, look) if abs(t.bytes_ratio - 1) >= params.MIN_CHANGE]
 
 
 def compute_role_traffic(a: Run, b: Run, look: Look) -> list[TrafficChange]:
@@ -101,7 +101,7 @@ def iter_causes(a: Run, b: Run, look: Look, *, compares_steps: bool = True) -> I
     explained = explain_change(a, b, look) if compares_steps else None
     if explained is not None:
         yield from _iter_explained(explained)
-    is_named = pl.col("share") >= params.MIN_CAUSE_SHARE
+    is_named = pl.col("share") >= params.NEGLIGIBLE
     shares = None if explained is None else explained.metrics.filter(is_named)["metric"].to_list()
     yield from _iter_counter_causes(a, b, shares)
     yield from _iter_traffic_causes(a, b, look)
@@ -112,14 +112,14 @@ def _iter_explained(change: ExplainedChange) -> Iterator[Finding]:
     lead = f"{change.phase} {change.what}" if change.phase else change.what
     times = f"{units.format_duration(change.before_ns)} → {units.format_duration(change.after_ns)}"
     head = f"{lead} {times} ({100 * (change.after_ns / change.before_ns - 1):+.0f}%)"
-    causes = change.metrics.filter(pl.col("share") >= params.MIN_CAUSE_SHARE)
+    causes = change.metrics.filter(pl.col("share") >= params.NEGLIGIBLE)
     if causes.is_empty():
         moved = ", ".join(_describe_move(row) for row in change.metrics.iter_rows(named=True))
         detail = f", though these moved: {moved}" if moved else f": none of {change.metric_count} moved"
         yield "no cause seen", f"{head}: no sampled metric explains it{detail}", None
         return
     rest = change.unexplained_share
-    note = f"; {rest:.0%} of it is not explained" if rest >= params.MIN_CAUSE_SHARE else ""
+    note = f"; {rest:.0%} of it is not explained" if rest >= params.NEGLIGIBLE else ""
     for row in causes.iter_rows(named=True):
         yield "cause", f"{_describe_move(row)} explains {row['share']:.0%} of {head}{note}", row["metric"]
 
@@ -142,7 +142,7 @@ def _iter_counter_causes(a: Run, b: Run, explained: Collection[str] | None) -> I
     if table is None or table.is_empty():
         return
     clocks = _find_moved_clocks(table)
-    for row in clocks.head(params.MAX_CLOCKS_NAMED if explained is None else 0).iter_rows(named=True):
+    for row in clocks.head(params.MAX_EXAMPLES if explained is None else 0).iter_rows(named=True):
         is_slower = row["change"] < 0
         effect = "explains slower work without a change of code" if is_slower else "speeds the work up"
         lead = f"{row['metric']} on {row['device']} {_format_levels(row)}"
@@ -160,7 +160,7 @@ def _find_moved_clocks(table: pl.DataFrame) -> pl.DataFrame:
     moved = moved.filter((pl.col("before") > 0) & (pl.col("after") > 0))
     moved = moved.with_columns(change=pl.col("after") / pl.col("before") - 1)
     size = pl.col("change").abs()
-    return moved.filter(size >= params.MIN_CLOCK_CHANGE).sort(size, "metric", descending=[True, False])
+    return moved.filter(size >= params.MIN_CHANGE).sort(size, "metric", descending=[True, False])
 
 
 def _find_moved_metrics(table: pl.DataFrame) -> pl.DataFrame:
@@ -182,11 +182,11 @@ def _iter_clock_causes(table: pl.DataFrame) -> Iterator[Finding]:
         time=pl.col("time_b_ns") / pl.col("time_a_ns") - 1, cycles=pl.col("cycles_b") / pl.col("cycles_a") - 1
     )
     is_evident = pl.col("p_time") < params.CAUSE_ALPHA
-    changed = rows.filter(is_evident & (pl.col("time").abs() >= params.MIN_CLOCK_CHANGE))
-    changed = changed.sort("time_b_ns", descending=True).head(params.MAX_FINDINGS_PER_KIND)
+    changed = rows.filter(is_evident & (pl.col("time").abs() >= params.MIN_CHANGE))
+    changed = changed.sort("time_b_ns", descending=True).head(params.MAX_NAMED)
     for row in changed.iter_rows(named=True):
         share = 1 - row["cycles"] / row["time"]
-        is_explained = share >= params.CLOCK_EXPLAINS_SHARE
+        is_explained = share >= params.MOST
         explains = "it" if is_explained else f"{max(0.0, share):.0%} of it"
         a, b = units.format_duration(row["time_a_ns"]), units.format_duration(row["time_b_ns"])
         times = f"time {row['time']:+.0%} ({a} → {b} per step), cycles {row['cycles']:+.0%}"
@@ -211,7 +211,7 @@ def _iter_pressure_causes(table: pl.DataFrame, *, has_shares: bool) -> Iterator[
 
 def _iter_traffic_causes(a: Run, b: Run, look: Look) -> Iterator[Finding]:
     """Yield ops whose time changed as their bytes did; of the whole step also if it did not."""
-    for t in compute_traffic_changes(a, b, look)[: params.MAX_TRAFFIC_ROLES]:
+    for t in compute_traffic_changes(a, b, look)[: params.MAX_NAMED]:
         if not t.is_explained and t.op:
             continue
         sizes = f"{units.format_size(t.bytes_a)} → {units.format_size(t.bytes_b)} ({t.bytes_ratio:.2f}×)"

@@ -190,7 +190,7 @@ def _compute_statistics(row: dict[str, Any]) -> dict[str, Any]:
         "p_mu": compute_welch_p(mu, n),
         "u_mu": compute_u_test_p(*mu),
     }
-    is_constant = all(_compute_sd(side) < params.CONSTANT_SERIES_SD for side in mu)
+    is_constant = all(_compute_sd(side) < params.FLOAT_NOISE for side in mu)
     labels = {k: row[k] for k in KEY} | {"unit": row["unit_a"] or row["unit_b"]}
     counts = {"n_a": n[0], "n_b": n[1], "constant": is_constant}
     return labels | statistics | _compute_work(row, n) | counts
@@ -220,7 +220,7 @@ def _compute_shift(sides: Sequence[Floats]) -> tuple[float, float]:
     """Compute the difference of means, and the same in standard deviations of the first side."""
     delta = _compute_mean(sides[1]) - _compute_mean(sides[0])
     spread = _compute_sd(sides[0])
-    return delta, delta / spread if spread > params.CONSTANT_SERIES_SD else 0.0
+    return delta, delta / spread if spread > params.FLOAT_NOISE else 0.0
 
 
 def compute_welch_p(sides: Sequence[Floats], n: tuple[int, int]) -> float:
@@ -230,7 +230,7 @@ def compute_welch_p(sides: Sequence[Floats], n: tuple[int, int]) -> float:
     if min(n) <= 1:
         return 1.0
     (mean_a, s_a), (mean_b, s_b) = ((_compute_mean(x), _compute_sd(x)) for x in sides)
-    if s_a < params.CONSTANT_SERIES_SD and s_b < params.CONSTANT_SERIES_SD:
+    if s_a < params.FLOAT_NOISE and s_b < params.FLOAT_NOISE:
         return float("nan")
     return float(ttest_ind_from_stats(mean_a, s_a, n[0], mean_b, s_b, n[1], equal_var=False).pvalue)
 
@@ -247,7 +247,7 @@ def compute_u_test_p(a: Floats, b: Floats) -> float:
 def _with_moved(table: pl.DataFrame) -> pl.DataFrame:
     """Add to each function and device the metrics that evidently moved, largest shift first."""
     is_evident = pl.col("p_adjusted") < params.CAUSE_ALPHA
-    moved = table.filter(is_evident & (pl.col("d_mu").abs() > params.MIN_METRIC_MOVE))
+    moved = table.filter(is_evident & (pl.col("d_mu").abs() > params.FLOAT_NOISE))
     moved = moved.sort(pl.col("z_mu").abs(), "metric", descending=[True, False])
     names = pl.col("metric").unique(maintain_order=True).head(5).str.join(", ")
     moved = moved.group_by("function", "device", maintain_order=True).agg(moved=names)

@@ -130,7 +130,7 @@ def _is_cut_differently() -> pl.Expr:
     has_both = (pl.col("count_a") > 0) & (pl.col("count_b") > 0)
     ratio = pl.when(has_both).then(pl.col("count_b") / pl.col("count_a"))
     typical = ratio.filter(pl.col("match") == "exact").median().over("phase")
-    return (pl.col("per") == "launch") & ((ratio / typical.fill_null(1.0)).log().abs() > params.SAME_CUT_LOG)
+    return (pl.col("per") == "launch") & ((ratio / typical.fill_null(1.0)).log().abs() > params.MIN_CHANGE)
 
 
 def _with_totals(rows: pl.DataFrame, is_by_total: pl.Expr) -> pl.DataFrame:

@@ -18,6 +18,7 @@ import polars as pl
 
 from capture.run import Run
 from tracetui.analysis.frames import selection
+from tracetui.analysis.frames.line_fit import MAD_TO_SD
 from tracetui.analysis.frames.statistics import MIN_SAMPLES, Floats
 from tracetui.analysis.time import step_table
 from tracetui.compare import params
@@ -67,7 +68,7 @@ def explain_change(a: Run, b: Run, look: Look) -> ExplainedChange | None:
         return None
     names = sorted({*left.columns} & {*right.columns} - {*_TIMES})
     what = max(("step", "kernels"), key=lambda c: abs(_compute_change(c, left, right)))
-    if not names or abs(_compute_change(what, left, right)) < params.MIN_STEP_TIME_CHANGE:
+    if not names or abs(_compute_change(what, left, right)) < params.NEGLIGIBLE:
         return None
     before, after = (float(np.exp(_compute_median(what, side))) for side in (left, right))
     shares = _compute_shares(what, left, right, names, a)
@@ -97,12 +98,12 @@ def _compute_common_share(a: Run, b: Run, phase: str | None, change: float) -> f
     """
     left, right = (_compute_row_medians(run, phase) for run in (a, b))
     rows = left.join(right, on="name", suffix="_b").filter((pl.col("ns") > 0) & (pl.col("ns_b") > 0))
-    rows = rows.filter(pl.col("ns") >= params.COMMON_CHANGE_ROW_SHARE * pl.col("ns").sum())
-    if rows.height < params.COMMON_MODE_MIN_ROWS:
+    rows = rows.filter(pl.col("ns") >= params.NEGLIGIBLE * pl.col("ns").sum())
+    if rows.height < params.MIN_ROWS:
         return 1.0
     shifts = rows.select((pl.col("ns_b") / pl.col("ns")).log()).to_series().to_numpy() / change
     center = float(np.median(shifts))
-    error = params.MAD_TO_SD * float(np.median(np.abs(shifts - center))) * np.sqrt(np.pi / 2 / len(shifts))
+    error = MAD_TO_SD * float(np.median(np.abs(shifts - center))) * np.sqrt(np.pi / 2 / len(shifts))
     return float(np.clip(center + params.EFFECT_LIMIT_SE * error, 0.0, 1.0))
 
 
@@ -173,7 +174,7 @@ def _has_moved(metric: str, left: pl.DataFrame, right: pl.DataFrame) -> bool:
     x, y = (side[metric].to_numpy() for side in (left, right))
     change = _to_time_driver(metric, y).mean() - _to_time_driver(metric, x).mean()
     p = compute_welch_p((x, y), (len(x), len(y)))
-    return bool(abs(change) >= params.MIN_METRIC_CHANGE and (np.isnan(p) or p < params.METRIC_ALPHA))
+    return bool(abs(change) >= params.MIN_CHANGE and (np.isnan(p) or p < params.CAUSE_ALPHA))
 
 
 def _to_time_driver(metric: str, values: Floats) -> Floats:
@@ -194,7 +195,7 @@ def _estimate_effects(what: str, left: pl.DataFrame, right: pl.DataFrame, moved:
     )
     drivers = _remove_trend(before), _remove_trend(after)
     times = [_remove_trend(side[what].to_numpy()[:, None])[:, 0] for side in (left, right)]
-    noise = max(float(np.std(np.concatenate(times))), params.MIN_REGRESSION_SD)
+    noise = max(float(np.std(np.concatenate(times))), params.MIN_STEP_SD)
     is_clock = np.array([bool(CLOCK_METRICS.search(m)) for m in moved])
     prior = np.where(is_clock, -1.0, 0.0)
     prior_sd = np.where(is_clock, params.CLOCK_POWER_SD, params.LOAD_EFFECT_SD)

@@ -7,7 +7,7 @@ import polars as pl
 
 from capture.run import Run
 from tracetui.analysis.frames import selection
-from tracetui.compare import params
+from tracetui.analysis.frames.statistics import MIN_SAMPLES
 from tracetui.compare.pairing.step_times import align_steps
 from tracetui.look import Look
 
@@ -35,7 +35,7 @@ def compare_layers(runs: Sequence[Run], look: Look, column: str) -> LayerDiff:
         steps_of_a = aligned.sides[0].select(index=pl.int_range(pl.len()), step="step")
         both = _join_sides(tables, "index").join(steps_of_a, on="index").drop("index")
         how = f"per token; {aligned.height} {aligned.how} paired"
-    elif aligned.height >= params.MIN_MEDIAN_STEPS:
+    elif aligned.height >= MIN_SAMPLES:
         both = _join_sides([_compute_step_medians(run, look, column, steps) for run, steps in sides], column)
         how = f"per token, the median of {aligned.height} {aligned.how}"
     else:

@@ -12,42 +12,30 @@ SD is one standard deviation of the logarithm of a time, so that 0.1 is about 10
 
 from typing import Final
 
+# Of several kinds of question
+
+MOST: Final = 0.8  # share that stands for the whole: of rows, of matched time, of a change; chosen
+NEGLIGIBLE: Final = 0.01  # share of a time or a change, or a change, that is not worth a word; chosen
+MIN_CHANGE: Final = 0.05  # share by which a clock, bytes, launches or a slope must differ to count; chosen
+CAUSE_ALPHA: Final = 0.01  # significance level of a moved metric; chosen
+MIN_ROWS: Final = 5  # rows from which something can be common to them; chosen
+MIN_POINTS: Final = 3  # points of a line, steps or rows of a variance: one more than it has parameters
+FLOAT_NOISE: Final = 1e-9  # below which a spread or a difference is float noise
+
 # Which runs, rows and steps belong together
 
 MIN_COMPARABILITY: Final = 0.5  # score from which two runs count as comparable; chosen
-MIN_MATCHED_SHARE: Final = 0.8  # share of the time in matched rows from which it is no reason; chosen
-MIN_MATCHED_FACTOR: Final = 0.1  # smallest factor of a small matched share; chosen
+INCOMPARABLE_FACTOR: Final = 0.4  # of the score, for a reason that alone makes runs incomparable; chosen
+DOUBT_FACTOR: Final = 0.9  # of the score, for a reason worth saying: seven make runs incomparable; chosen
 STEP_COUNT_RATIO: Final = 5  # ratio of step counts from which the steps may be of another kind; chosen
-# Factors of the score for different metadata, near 1 for what comparisons are usually about; chosen
-METADATA_FACTORS: Final = {  # in the order of the reasons
-    "model": 0.4, "batch": 0.6, "tokens_per_report": 0.9, "mode": 0.4, "anchor": 0.2, "device": 0.9,
-    "dtype": 0.9, "quant": 0.9, "prompt_tokens": 0.8, "weights": 0.95, "driver": 0.98,
-}  # fmt: skip
-# Factor of the score for each further reason; chosen
-WORK_FACTOR: Final = 0.4  # the steps of the longest phase compute something else
-SOURCE_REASON_FACTOR: Final = 0.2  # the source itself advises against the comparison
-LENS_FACTOR: Final = 0.3
-PHASE_FACTOR: Final = 0.2  # no phase in common
-STEP_COUNT_FACTOR: Final = 0.3
-LOST_DATA_FACTOR: Final = 0.9
-TRUNCATED_FACTOR: Final = 0.9
-RANKS_FACTOR: Final = 0.7
-PROFILER_FACTOR: Final = 0.3  # one run with a profiler, the other without
-SAMPLING_FACTOR: Final = 0.9  # one run sampled in some of its steps only
-
 MIN_STEM_LETTERS: Final = 12  # letters left of a truncated name that may still be completed; chosen
 WARM_UP_RATIO: Final = 1.5  # a leading step this many times the median of those after it is warm-up; chosen
-WARM_UP_LOOKAHEAD_STEPS: Final = 10  # steps after it that the median is taken over; chosen
 MAX_WARM_UP_SHARE: Final = 0.1  # largest share of the steps that may count as warm-up; chosen
-SPARSE_CELLS_PER_TIMED_ROW: Final = 2  # rows × steps per timed row above which sums are kept sparse; chosen
 STEP_SIZE_RATIO: Final = 1.1  # ratio of average sizes from which steps that vary are other work; chosen
-SAME_CUT_LOG: Final = 0.05  # log ratio of launches to that of other rows: a row is cut anew; chosen
 
 # Other programs on the CPU
 
 CONTENDED_CORES: Final = 0.2  # cores taken from the run in a step that is excluded; chosen
-OWN_USE_QUANTILE: Final = 0.95  # quantile of the run's own CPU use that says how many cores it needs; chosen
-CORE_ROUNDING: Final = 0.1  # cores beyond a whole number that need no further one; chosen
 CONTENDED_RUN_SD: Final = 0.7  # SD of runs beside other programs, a factor of two; loaded
 
 # Tests of one run per side
@@ -75,20 +63,14 @@ AUTOCORRELATION_GRID: Final = (
 SHIFT_MARGIN: Final = 1.3
 RESIDUAL_SHIFT_MARGIN: Final = 1.15  # of rows whose common mode was removed
 MAX_SHIFT_Z: Final = 1.3  # clips shifts, in standard errors, so that 4 in 10 rows may change; simulated
-CLIPPED_NORMAL_VARIANCE: Final = 0.688  # E[min(|z|, 1.3)²] of a normal variable
 
 # Variance of a row's median over autocorrelated steps
-MAD_TO_SD: Final = 1.4826  # SD of a normal variable over its median absolute deviation
-MAD_EFFICIENCY: Final = 0.37  # efficiency of the MAD beside the SD of normal samples (Hampel 1974)
-MEDIAN_EXCESS_VARIANCE: Final = 0.57  # π/2 − 1: of a median, over that of a mean of normal samples
 SPIKE_SD: Final = 3.0  # SDs beyond which a step is an outlier, useless for autocorrelation; chosen
 MAD_BIAS_STEPS: Final = 3.0  # steps at which the MAD may be too small by half, for that limit; simulated
-MIN_STEPS_FOR_VARIANCE: Final = 3  # steps of a row, and rows of a run, that an estimate needs
 MIN_STEP_DF: Final = 4.0  # smallest DF of a variance over few autocorrelated steps; simulated
 MAX_PRIOR_DF: Final = 20.0  # largest DF of the prior that a row's variance is shrunk to; simulated
 INNOVATION_DF_PER_STEP: Final = 0.85  # DF of one innovation, outliers being left out; simulated
 INNOVATION_DF_STEPS: Final = 48.0  # / steps: most DF of the innovations, which long runs need less; recorded
-MIN_VARIANCE_FACTOR: Final = 1e-3  # smallest divisor that corrects a variance for the estimated mean
 
 # Common mode of the steps of a pair, by parallel analysis (Horn 1965)
 STEP_FACTORS_MAX_STEPS: Final = 64  # steps above which a row's own steps suffice; simulated
@@ -105,60 +87,26 @@ MIN_STEP_SD: Final = 1e-3  # SD over steps below which a row counts as constant;
 
 # Tests of repeated runs
 
-COMMON_MODE_MIN_ROWS: Final = 5  # rows from which a common mode can be removed; chosen
 POOLED_SD_PRIOR_DF: Final = 3.0  # DF of the prior that a row's SD between runs is shrunk to; chosen
-LOG_VARIANCE_BIAS_DF: Final = 1.0  # bias of the log of a variance, about this / DF
 RESPONSE_SD: Final = 1.0  # SD of how a contrast follows the pace of its step: −1 is not at all; recorded
 VARIANCE_PASSES: Final = 4  # reweighted fits until variances and responses settle; chosen
-MIN_OTHERS_WEIGHT: Final = 1e-9  # share of the time in other rows that a contrast needs; rounding
 MAX_RUNS_PER_SIDE: Final = 50  # recordings per side beyond which none are recommended; chosen
 POWER: Final = 0.8  # probability of a decision that a recommended number of recordings has; convention
 MIN_RUNS_PER_SIDE: Final = 2  # recordings per side before a sequential comparison may stop
 
 # What is said about a comparison
 
-RUN_DIFFERENCE_SD: Final = 2.8  # noise floors within which two equal runs stay: 2·√2
 LARGEST_CHANGE_PCT: Final = 1000  # end of an interval beyond which its digits say nothing; chosen
-NAMED_CHANGE_SHARE: Final = 0.9  # share of a phase's change whose carriers are named; chosen
-REDUNDANT_CHANGE_SHARE: Final = 0.2  # kernels whose change is so near to the step's are omitted; chosen
-MAX_PHASES_NAMED: Final = 4
-MAX_ARGUMENTS_NAMED: Final = 6  # words of a command line
-MAX_KERNELS_NAMED: Final = 5  # that ran instead of others
-MAX_CARRIERS_NAMED: Final = 7
-MAX_SMALL_CHANGES_NAMED: Final = 4
 NEARLY_DECIDED_P: Final = 0.2  # adjusted p below which the headline names an undecided row; chosen
-MAX_FINDINGS_PER_KIND: Final = 5
-MAX_ROWS_LISTED: Final = 3  # rows that one sentence lists
-COMMON_CHANGE_MIN_ROWS: Final = 4  # rows from which a common change is reported; chosen
-COMMON_CHANGE_MIN_SHARE: Final = 0.75  # share of them that must have changed the same way; chosen
-COMMON_CHANGE_ROW_SHARE: Final = 0.01  # share of the time from which a row counts for it; chosen
-SAME_BYTES_SHARE: Final = 0.01  # share by which the bytes of the same work may differ; chosen
+MAX_NAMED: Final = 5  # things that a list names, or lines of one kind; chosen
+MAX_EXAMPLES: Final = 3  # things that stand in a sentence for many; chosen
 SLOPE_CHANGE_SE: Final = 4.0  # standard errors of a changed slope: steps are autocorrelated; chosen
-MIN_SLOPE_CHANGE: Final = 0.1  # share of a slope from which its change is reported; chosen
-MIN_MEDIAN_STEPS: Final = 6  # pairs of steps from which their median replaces the total; chosen
-TAIL_QUANTILE: Final = 0.99  # quantile of the durations beyond which they share a bin
 TAIL_RATIO: Final = 1.5  # if the longest is this many times as long; chosen
-MAX_LAUNCHES_SHOWN: Final = 5  # longest launches per side
-MIN_SCALING_POINTS: Final = 3  # runs that a scaling law needs
 
 # Causes of a change
 
-MIN_CLOCK_CHANGE: Final = 0.05  # share by which a clock must move to be a cause; chosen
-CLOCK_EXPLAINS_SHARE: Final = 0.8  # share of a change from which the clock explains it; chosen
-MAX_CLOCKS_NAMED: Final = 2
-MIN_CAUSE_SHARE: Final = 0.01  # share of a change from which a metric is named as its cause; chosen
 MIN_PRESSURE_CHANGE_PCT: Final = 15.0  # percentage points of pressure that are reported; chosen
-CAUSE_ALPHA: Final = 0.05  # significance level of a moved counter
-MAX_TRAFFIC_ROLES: Final = 4  # roles whose bytes are reported, the whole step among them
-MIN_BYTES_CHANGE: Final = 0.1  # share by which bytes must differ to explain anything; chosen
-BYTES_EXPLAIN_SHARE: Final = 0.75  # log change of bytes / of time that explains it, to 1 / this; chosen
-CONSTANT_SERIES_SD: Final = 1e-9  # SD below which a series is constant up to float noise
-MIN_METRIC_MOVE: Final = 1e-6  # difference of a metric's means above float noise
 
-MIN_STEP_TIME_CHANGE: Final = 0.02  # log change of the step time from which causes are looked for; chosen
-MIN_METRIC_CHANGE: Final = 0.05  # log change of a clock, or share of a load, that can be a cause; chosen
-METRIC_ALPHA: Final = 0.01  # significance level of such a metric
 CLOCK_POWER_SD: Final = 0.25  # prior SD of the power of a clock that time follows, around −1; chosen
 LOAD_EFFECT_SD: Final = 2.0  # prior SD of the log time that a full load costs; chosen
 EFFECT_LIMIT_SE: Final = 2.0  # standard errors above a run's own estimate that a load may count by; chosen
-MIN_REGRESSION_SD: Final = 1e-3  # smallest SD of the noise in that regression; chosen

@@ -63,7 +63,7 @@ def _order_kernels(run: Run, rows: pl.DataFrame, column: str) -> dict[tuple[Any,
             last = sorted_by_place.join(end, on=places, how="semi", nulls_equal=True, maintain_order="left")
             of_last = sorted_by_place.filter(pl.col("name").is_in(last["name"].implode()))
             times = (int(frame["dur"].sum()) for frame in (of_last, sorted_by_place))
-            if next(times) >= params.NAMED_CHANGE_SHARE * next(times):
+            if next(times) >= params.MOST * next(times):
                 orders[(phase_name, *members)] = _find_period(last["name"].to_list())
     return orders
 
@@ -81,8 +81,8 @@ def _join_names(names: Sequence[str]) -> str:
     """Join short names in their order, equal ones that follow each other once."""
     short = [_shorten(name) for name in names]
     short = [*short[:1], *(after for before, after in pairwise(short) if after != before)]
-    more = f" + {len(short) - params.MAX_KERNELS_NAMED} more" if len(short) > params.MAX_KERNELS_NAMED else ""
-    return " + ".join(short[: params.MAX_KERNELS_NAMED]) + more
+    more = f" + {len(short) - params.MAX_NAMED} more" if len(short) > params.MAX_NAMED else ""
+    return " + ".join(short[: params.MAX_NAMED]) + more
 
 
 def _shorten(name: str) -> str:

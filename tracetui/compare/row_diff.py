@@ -85,7 +85,7 @@ def _count_bins(a: pl.Series, b: pl.Series) -> pl.DataFrame:
 
 def _find_bin_edges(durations: pl.Series) -> pl.DataFrame:
     """Find low_ns and high_ns of each bin; a few launches far out share the last bin."""
-    tail = durations.quantile(params.TAIL_QUANTILE, "higher")
+    tail = durations.quantile(detail.TAIL_QUANTILE, "higher")
     near = durations if tail is None else durations.filter(durations <= tail)
     edges = detail.compute_histogram(near).select("low_ns", "high_ns")
     longest = durations.max()
@@ -102,7 +102,7 @@ def _compute_step_series(side: str, run: Run, look: Look) -> pl.DataFrame:
 
 def _select_longest(side: str, launches: pl.DataFrame) -> pl.DataFrame:
     columns = [c for c in ("dur_ns", "step", "layer", "name") if c in launches.columns]
-    longest = launches.sort("dur_ns", descending=True, maintain_order=True).head(params.MAX_LAUNCHES_SHOWN)
+    longest = launches.sort("dur_ns", descending=True, maintain_order=True).head(params.MAX_NAMED)
     return longest.select(pl.lit(side).alias("side"), *columns)
 
 

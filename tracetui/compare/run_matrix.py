@@ -150,7 +150,7 @@ def _is_usable_axis(axis: RunAxis) -> bool:
     """True if no value is in a family twice, and some family has enough values."""
     pairs = list(zip(axis.families, axis.values, strict=True))
     sizes = Counter(axis.families)
-    return len(set(pairs)) == len(pairs) and max(sizes.values(), default=0) >= params.MIN_SCALING_POINTS
+    return len(set(pairs)) == len(pairs) and max(sizes.values(), default=0) >= params.MIN_POINTS
 
 
 def fit_scaling(table: RunMatrix, axis: RunAxis) -> pl.DataFrame:
@@ -172,7 +172,7 @@ def _fit_power_law(axis: RunAxis, values: Sequence[float | None]) -> tuple[float
             log_x.append(family[:, 0] - family[:, 0].mean())
             log_y.append(family[:, 1] - family[:, 1].mean())
     x, y = (np.concatenate(side) if side else np.empty(0) for side in (log_x, log_y))
-    if len(x) - len(log_x) < params.MIN_SCALING_POINTS - 1:
+    if len(x) - len(log_x) < params.MIN_POINTS - 1:
         return None, None
     slope = float(x @ y / (x @ x))
     spread = float(y @ y)

@@ -267,7 +267,7 @@ def _list_undecided(args: Namespace, compared: "Diff") -> list[str]:
     rows, names = _select_gated_rows(args, compared.rows), list[str]()
     if not args.rows:
         time = pl.col("total_a_ns") + pl.col("total_b_ns")
-        rows = rows.filter(time >= params.COMMON_CHANGE_ROW_SHARE * time.sum())
+        rows = rows.filter(time >= params.NEGLIGIBLE * time.sum())
         phases = compute_decision(compared).phases.unique("phase", keep="first", maintain_order=True)
         named = pl.concat_str("phase", "what", separator=" ", ignore_nulls=True)
         names = phases.filter(pl.col("verdict") == "~").select(named).to_series().to_list()

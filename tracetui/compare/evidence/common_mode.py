@@ -10,6 +10,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from tracetui.analysis.frames.line_fit import MAD_TO_SD
 from tracetui.analysis.frames.ragged import Bools, Ints
 from tracetui.analysis.frames.statistics import MIN_SAMPLES, Floats, RowEvidence
 from tracetui.compare import params
@@ -56,7 +57,7 @@ def remove_common_mode(cells: SparseTimes) -> tuple[Ints, SparseTimes] | None:
     if len(rows) < params.STEP_FACTORS_MIN_ROWS:
         return None
     moves = np.diff(np.stack([a, b], axis=1), axis=2)
-    scale = np.fmax(params.MAD_TO_SD * np.median(np.abs(moves), axis=(1, 2)), params.MIN_STEP_SD)
+    scale = np.fmax(MAD_TO_SD * np.median(np.abs(moves), axis=(1, 2)), params.MIN_STEP_SD)
     clipped = np.clip(moves / scale[:, None, None], -params.CLIP_SD, params.CLIP_SD)
     factors = _find_step_factors(clipped) * scale[:, None]
     if not factors.shape[1]:
@@ -64,7 +65,7 @@ def remove_common_mode(cells: SparseTimes) -> tuple[Ints, SparseTimes] | None:
     log_ratio, log_mean = b - a, (a + b) / 2
     change = np.median(log_ratio, axis=1)
     residual = change - fit_common_mode(factors, scale**2, change)[0]
-    typical = max(params.MAD_TO_SD * float(np.median(np.abs(residual) / scale)), params.MIN_STEP_SD)
+    typical = max(MAD_TO_SD * float(np.median(np.abs(residual) / scale)), params.MIN_STEP_SD)
     variance = (typical * scale) ** 2
     used = select_unchanged(change, factors, variance)
     log_ratio = log_ratio - fit_common_mode(factors, variance, log_ratio, used)[0]

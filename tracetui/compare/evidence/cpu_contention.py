@@ -10,7 +10,7 @@ from capture.run import Run
 from tracetui.analysis.frames.ragged import Bools, to_floats
 from tracetui.analysis.frames.run_memo import cache_per_run
 from tracetui.analysis.frames.selection import list_lenses
-from tracetui.analysis.frames.statistics import Floats
+from tracetui.analysis.frames.statistics import CONFIDENCE, Floats
 from tracetui.compare import params
 
 _OWN_COUNTER: Final = "process_cpu_usage"  # 100 % is one core
@@ -54,8 +54,8 @@ def _count_needed_cores(run: Run, own_pct: Floats) -> int:
     threads = run.meta.get("threads")
     if isinstance(threads, int):
         return threads
-    used = float(np.quantile(own_pct, params.OWN_USE_QUANTILE)) / 100
-    return math.ceil(used - params.CORE_ROUNDING)
+    used = float(np.quantile(own_pct, CONFIDENCE)) / 100
+    return math.ceil(used - params.CONTENDED_CORES)
 
 
 def _average_over_intervals(at: Floats, values: Floats, begin: Floats, end: Floats) -> Floats:

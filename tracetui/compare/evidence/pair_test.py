@@ -5,20 +5,30 @@ parts: the steps, which are autocorrelated, the state that a run keeps from star
 noise, which no pair can show and which therefore comes from outside (`NoiseFloor`).
 """
 
+import math
 from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from statistics import NormalDist
+from typing import Final
 
 import numpy as np
 
 from tracetui.analysis.frames import ragged
+from tracetui.analysis.frames.line_fit import MAD_TO_SD
 from tracetui.analysis.frames.ragged import Bools, Ints
 from tracetui.analysis.frames.statistics import CONFIDENCE, MIN_SAMPLES, Floats, RowEvidence, adjust_holm
 from tracetui.compare import params
 from tracetui.compare.evidence import common_mode
 from tracetui.compare.pairing.step_times import SparseTimes
 from tracetui.compare.run_sides import NoiseFloor
+
+_QUARTILE: Final = 1 / MAD_TO_SD
+# of the MAD beside the SD of normal samples: 8 q² φ(q)², q the quartile (Hampel 1974)
+_MAD_EFFICIENCY: Final = 8 * _QUARTILE**2 * NormalDist().pdf(_QUARTILE) ** 2
+# variance of a median of normal samples over that of their mean, less 1
+_MEDIAN_EXCESS_VARIANCE: Final = math.pi / 2 - 1
 
 
 def judge_pair(a: Floats, b: Floats, floor: NoiseFloor) -> RowEvidence:
@@ -64,7 +74,7 @@ def _judge_rows(cells: SparseTimes, floor: NoiseFloor, margin: float = params.SH
     mad = ragged.compute_medians(np.abs(deviation), row, counts)
     state_variance = np.zeros(rows)  # due to the state that a run keeps from start to end
     if cells.step_count >= MIN_SAMPLES:
-        state_variance = np.nan_to_num(params.SINGLE_RUN_STATE_SD * params.MAD_TO_SD * mad) ** 2
+        state_variance = np.nan_to_num(params.SINGLE_RUN_STATE_SD * MAD_TO_SD * mad) ** 2
     shift = np.where(2 * counts >= valid_a, center, np.nan)
     deviations = StepDeviations(deviation, row, step, mad, cells.step_count)
     df, error, step_variance = _estimate_shift_error(shift, deviations, floor, state_variance, margin)
@@ -102,7 +112,7 @@ def _estimate_shift_error(
         scaled = margin * distance[is_known]
         return _is_consistent_with_noise(scaled, error[is_known], df[is_known], variance[is_known])
 
-    if deviations.step_count < params.MIN_STEPS_FOR_VARIANCE:
+    if deviations.step_count < params.MIN_POINTS:
         variance = np.zeros(len(shift))
         return *_combine_variances(variance, np.ones(len(shift)), floor, state_variance), variance
     observed, upper = _estimate_autocorrelation(deviations)
@@ -124,7 +134,14 @@ def _is_consistent_with_noise(distance: Floats, error: Floats, df: Floats, step_
         t = np.where(distance == 0, 0.0, distance / error)
         weight = np.nan_to_num(step_variance / error**2)
     z = np.minimum(-ndtri(stdtr(df, -t).clip(1e-300)), params.MAX_SHIFT_Z)
-    return bool((weight * z**2).sum() <= params.CLIPPED_NORMAL_VARIANCE * weight.sum())
+    return bool((weight * z**2).sum() <= _compute_clipped_variance(params.MAX_SHIFT_Z) * weight.sum())
+
+
+def _compute_clipped_variance(limit: float) -> float:
+    """Compute E[min(|z|, limit)²] of a standard normal variable."""
+    normal = NormalDist()
+    beyond = 2 * (1 - normal.cdf(limit))
+    return 1 - beyond - 2 * limit * normal.pdf(limit) + limit**2 * beyond
 
 
 def _combine_variances(
@@ -158,7 +175,7 @@ class StepDeviations:
     def _lag_products(self) -> tuple[Ints, Floats, Floats, Floats]:
         """Per row over pairs of successive steps without outliers: count, Σ later², Σ earlier², Σ product."""
         rows = len(self.mad)
-        limit = params.SPIKE_SD * params.MAD_TO_SD * (1 + params.MAD_BIAS_STEPS / np.maximum(self.counts, 1))
+        limit = params.SPIKE_SD * MAD_TO_SD * (1 + params.MAD_BIAS_STEPS / np.maximum(self.counts, 1))
         is_inlier = np.abs(self.deviation) <= (limit * self.mad)[self.row]
         means = ragged.compute_means(self.deviation[is_inlier], self.row[is_inlier], rows)
         centered = self.deviation - means[self.row]
@@ -179,7 +196,7 @@ class StepDeviations:
         innovations are as many independent samples as there are steps.
         """
         count, later, earlier, product = self._lag_products
-        is_known = count >= params.MIN_STEPS_FOR_VARIANCE
+        is_known = count >= params.MIN_POINTS
         squares = later - 2 * autocorrelation * product + autocorrelation**2 * earlier
         mean_square = squares / np.maximum(count, 1)
         expected = _compute_per_length(self.counts, partial(_compute_innovation_variance, autocorrelation))
@@ -201,16 +218,16 @@ def estimate_median_variance(
     n = deviations.counts
     of_mean = _compute_per_length(n, partial(_compute_mean_variance, autocorrelation))
     steps = np.maximum(n, 2)
-    unbiased = np.maximum(params.MIN_VARIANCE_FACTOR, (1 - of_mean) * steps / (steps - 1))
-    from_mad = (params.MAD_TO_SD * (1 + 1 / steps) * deviations.mad) ** 2 / unbiased
-    mad_df = params.MAD_EFFICIENCY * steps * (1 - autocorrelation**2) / (1 + autocorrelation**2)
+    unbiased = (1 - of_mean) * steps / (steps - 1)
+    from_mad = (MAD_TO_SD * (1 + 1 / steps) * deviations.mad) ** 2 / unbiased
+    mad_df = _MAD_EFFICIENCY * steps * (1 - autocorrelation**2) / (1 + autocorrelation**2)
     from_innovations, innovation_df = np.zeros(len(n)), np.zeros(len(n))
     if reliable:
         from_innovations, innovation_df = deviations.estimate_innovation_variance(autocorrelation)
     pooled = (mad_df * from_mad + innovation_df * from_innovations) / (mad_df + innovation_df)
     df = np.maximum(params.MIN_STEP_DF, mad_df + innovation_df)
-    variance, prior_df = _shrink_variances(pooled, df, np.asarray(n >= params.MIN_STEPS_FOR_VARIANCE))
-    of_median = variance * of_mean * (1 + params.MEDIAN_EXCESS_VARIANCE * (1 - autocorrelation))
+    variance, prior_df = _shrink_variances(pooled, df, np.asarray(n >= params.MIN_POINTS))
+    of_median = variance * of_mean * (1 + _MEDIAN_EXCESS_VARIANCE * (1 - autocorrelation))
     return of_median, df + prior_df
 
 
@@ -240,7 +257,7 @@ def _shrink_variances(variance: Floats, df: Floats, is_usable: Bools) -> tuple[F
     from scipy.special import digamma, polygamma
 
     selected = np.asarray(is_usable & (variance > 0))
-    if selected.sum() < params.MIN_STEPS_FOR_VARIANCE:
+    if selected.sum() < params.MIN_POINTS:
         return variance, 0.0
     half_df = df[selected] / 2
     logs = np.log(variance[selected]) - digamma(half_df) + np.log(half_df)
@@ -254,9 +271,9 @@ def _shrink_variances(variance: Floats, df: Floats, is_usable: Bools) -> tuple[F
 def _estimate_autocorrelation(deviations: StepDeviations) -> tuple[float, float]:
     """Estimate the lag-1 autocorrelation over all rows: as observed, and an upper value for few steps."""
     n = int((np.bincount(deviations.step) > 0).sum())
-    if n < params.MIN_STEPS_FOR_VARIANCE + 1:
+    if n < params.MIN_POINTS + 1:
         return 0.0, 0.0
-    limit = params.SPIKE_SD * params.MAD_TO_SD * deviations.mad[deviations.row]
+    limit = params.SPIKE_SD * MAD_TO_SD * deviations.mad[deviations.row]
     is_inlier = np.abs(deviations.deviation) <= limit
     row, step = deviations.row[is_inlier], deviations.step[is_inlier]
     rows, inliers = len(deviations.mad), deviations.deviation[is_inlier]

@@ -116,7 +116,7 @@ def _compute_common_shift_p(logs: LogLevels, groups: Ints, is_complete: Bools, r
     """
     from scipy.special import stdtr
 
-    if is_complete.sum() < params.COMMON_MODE_MIN_ROWS:
+    if is_complete.sum() < params.MIN_ROWS:
         return np.nan
     relative = (logs.level - logs.typical[:, None])[is_complete]
     # of one more row that has no weight, all rows are the others

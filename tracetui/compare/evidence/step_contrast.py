@@ -67,7 +67,7 @@ def compute_medians_of_others(values: Floats, weight: Floats) -> Floats:
     for column in range(values.shape[1]):
         row_weight, below = weights[:, column], cumulative[:, column]
         half = (below[-1] - row_weight) / 2
-        has_others = half > params.MIN_OTHERS_WEIGHT
+        has_others = half > params.FLOAT_NOISE
         index = np.searchsorted(below, half)
         index = np.where(index < ranks[:, column], index, np.searchsorted(below, half + row_weight))
         index = np.minimum(index, len(below) - 1)
@@ -101,7 +101,7 @@ def estimate_row_shifts(level: Floats, pace: Floats, groups: Ints) -> RowShifts:
             products, pace_squares, out=np.zeros(len(level)), where=pace_squares > 0
         )
         squares = ((centered - response[:, None] * common) ** 2).sum(axis=1) + ridge * response**2
-        free = np.maximum(df - certainty, params.MIN_OTHERS_WEIGHT)
+        free = np.maximum(df - certainty, params.FLOAT_NOISE)
         variance, total_df = shrink_variances(squares / free, free)
     response_variance = params.RESPONSE_SD**2 * (1 - certainty)
     left, right = (groups == group for group in (0, 1))
@@ -117,9 +117,9 @@ def shrink_variances(variance: Floats, df: Floats) -> tuple[Floats, Floats]:
     Few runs estimate a variance badly, and of many rows one has hardly any by chance. Exactly 0 stays 0.
     """
     is_positive = variance > 0
-    if is_positive.sum() < params.COMMON_MODE_MIN_ROWS:
+    if is_positive.sum() < params.MIN_ROWS:
         return variance, df
-    bias = params.LOG_VARIANCE_BIAS_DF / df[is_positive].max()
+    bias = 1 / df[is_positive].max()  # of the log of a variance, about
     prior_df, prior = params.POOLED_SD_PRIOR_DF, np.exp(np.log(variance[is_positive]).mean() + bias)
     shrunk = (prior_df * prior + df * variance) / (prior_df + df)
     return np.where(is_positive, shrunk, variance), np.where(df > 0, df + prior_df, 0)

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import polars as pl
 
@@ -18,6 +18,12 @@ from tracetui.compare.run_sides import Sides
 from tracetui.look import Look
 
 ScoredReason = tuple[float, str]  # factor of the score, why
+# Metadata that make runs incomparable if they differ, and others worth saying, in the order of the reasons
+_DECISIVE_METADATA: Final = ("model", "mode", "anchor")
+_METADATA: Final = (
+    "model", "batch", "tokens_per_report", "mode", "anchor", "device", "dtype", "quant", "prompt_tokens",
+    "weights", "driver",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -51,7 +57,7 @@ def judge_comparability(
     a, b = sides
     reasons = [
         *_check_source(a, b),
-        *((params.WORK_FACTOR, f"not the same work: {work}") for work in works),
+        *((params.INCOMPARABLE_FACTOR, f"not the same work: {work}") for work in works),
         *_check_metadata(a, b, {work.what for work in works}),
         *_check_matched_share(matches, totals),
         *_check_lens(a, b),
@@ -72,13 +78,14 @@ def judge_comparability(
 def _check_source(a: Run, b: Run) -> Iterator[ScoredReason]:
     reasons = [r for run in (a, b) for r in run.meta.get("comparable", {}).get("reasons", ())]
     for reason in dict.fromkeys(reasons):
-        yield params.SOURCE_REASON_FACTOR, reason
+        yield params.INCOMPARABLE_FACTOR, reason
 
 
 def _check_metadata(a: Run, b: Run, named: Collection[str] = ()) -> Iterator[ScoredReason]:
-    for key, factor in params.METADATA_FACTORS.items():
+    for key in _METADATA:
         x, y = a.meta.get(key), b.meta.get(key)
         if key not in named and x is not None and y is not None and x != y:
+            factor = params.INCOMPARABLE_FACTOR if key in _DECISIVE_METADATA else params.DOUBT_FACTOR
             yield factor, f"{key} differs: {x} against {y}"
 
 
@@ -91,9 +98,9 @@ def _check_matched_share(
     matched_ns += sum(totals[1][j] for m in matched for j in m.b)
     total_ns = sum(totals[0]) + sum(totals[1])
     share = matched_ns / total_ns if total_ns else 0.0
-    if share < params.MIN_MATCHED_SHARE:
+    if share < params.MOST:
         reason = f"only {100 * share:.0f}% of the time is in rows that both runs have"
-        yield max(params.MIN_MATCHED_FACTOR, share), reason
+        yield share, reason
 
 
 def _check_repeats(sides: Sides) -> Iterator[ScoredReason]:
@@ -112,42 +119,42 @@ def _check_repeats(sides: Sides) -> Iterator[ScoredReason]:
 def _check_lens(a: Run, b: Run) -> Iterator[ScoredReason]:
     x, y = list_lenses(a)[:1], list_lenses(b)[:1]
     if x and y and x != y:
-        yield params.LENS_FACTOR, f"different lenses: {x[0]} against {y[0]}"
+        yield params.INCOMPARABLE_FACTOR, f"different lenses: {x[0]} against {y[0]}"
 
 
 def _check_phases(a: Run, b: Run) -> Iterator[ScoredReason]:
     x, y = set(list_phases(a)), set(list_phases(b))
     if x and y and not x & y:
         words = " against ".join(", ".join(sorted(phases)) for phases in (x, y))
-        yield params.PHASE_FACTOR, f"no phase in common: {words}"
+        yield params.INCOMPARABLE_FACTOR, f"no phase in common: {words}"
 
 
 def _check_step_counts(a: Run, b: Run) -> Iterator[ScoredReason]:
     x, y = compute_step_totals(a, None).height, compute_step_totals(b, None).height
     if min(x, y) and max(x, y) >= params.STEP_COUNT_RATIO * min(x, y):
         reason = f"{x} steps or cycles against {y}: the two may have been split into steps differently"
-        yield params.STEP_COUNT_FACTOR, reason
+        yield params.INCOMPARABLE_FACTOR, reason
 
 
 def _check_losses(a: Run, b: Run) -> Iterator[ScoredReason]:
     """Yield data lost when reading, and recordings that end early."""
     if lost := [r.name for r in (a, b) if r.log.lost_data]:
-        yield params.LOST_DATA_FACTOR, f"data was lost when reading {' and '.join(lost)}"
+        yield params.DOUBT_FACTOR, f"data was lost when reading {' and '.join(lost)}"
     if truncated := [r.name for r in (a, b) if r.meta.get("truncated")]:
-        yield params.TRUNCATED_FACTOR, f"cut short: {' and '.join(truncated)}"
+        yield params.DOUBT_FACTOR, f"cut short: {' and '.join(truncated)}"
 
 
 def _check_ranks(a: Run, b: Run) -> Iterator[ScoredReason]:
     """Compare the numbers of ranks, because times are summed over the ranks of a run."""
     x, y = (max(1, len(list_ranks(run))) for run in (a, b))
     if x != y:
-        yield params.RANKS_FACTOR, f"ranks differ: {x} against {y}, and times are summed over ranks"
+        yield params.DOUBT_FACTOR, f"ranks differ: {x} against {y}, and times are summed over ranks"
 
 
 def _check_profiler(a: Run, b: Run) -> Iterator[ScoredReason]:
     x, y = a.meta.get("profiled"), b.meta.get("profiled")
     if x is not None and y is not None and bool(x) != bool(y):
-        yield params.PROFILER_FACTOR, "one run was recorded with a profiler, the other without"
+        yield params.INCOMPARABLE_FACTOR, "one run was recorded with a profiler, the other without"
 
 
 def _check_sampling(a: Run, b: Run) -> Iterator[ScoredReason]:
@@ -155,7 +162,7 @@ def _check_sampling(a: Run, b: Run) -> Iterator[ScoredReason]:
     x, y = (step_sampling.compute_sampled_share(run, Look()) for run in (a, b))
     if (x < 1) != (y < 1):
         reason = f"kernels were sampled in {x:.0%} of the steps against {y:.0%}: one side is scaled"
-        yield params.SAMPLING_FACTOR, reason
+        yield params.DOUBT_FACTOR, reason
 
 
 def _check_kernel_time(a: Run, b: Run) -> Iterator[ScoredReason]:

@@ -281,7 +281,7 @@ def _read_rows(run: Run) -> dict[str, str | bool]:
 def _describe_arguments(x: Any, y: Any) -> tuple[str, str]:
     """Describe the words that only one of two command lines has, each option with its value."""
     a, b = (Counter(_split_options([str(word) for word in words[1:]])) for words in (x, y))
-    limit = params.MAX_ARGUMENTS_NAMED
+    limit = params.MAX_NAMED
     words_by_side = (list(chain(*options.elements()))[:limit] for options in (a - b, b - a))
     before, after = (" ".join(words) or "(nothing)" for words in words_by_side)
     return before, after

@@ -61,14 +61,14 @@ def _iter_total(compared: Diff) -> Iterator[Finding]:
 def _iter_common_change(compared: Diff) -> Iterator[Finding]:
     """Yield that most large rows changed the same way: the machine, its clock or a setting."""
     total_ns = int(compared.rows["total_a_ns"].sum()) + int(compared.rows["total_b_ns"].sum())
-    is_large = pl.col("total_a_ns") + pl.col("total_b_ns") >= params.COMMON_CHANGE_ROW_SHARE * total_ns
+    is_large = pl.col("total_a_ns") + pl.col("total_b_ns") >= params.NEGLIGIBLE * total_ns
     has_medians = (pl.col("n_a") > 0) & (pl.col("median_a_ns") > 0) & (pl.col("median_b_ns") > 0)
     rows = compared.rows.filter(has_medians & is_large)
-    if rows.height < params.COMMON_CHANGE_MIN_ROWS:
+    if rows.height < params.MIN_ROWS:
         return
     for verdict in ("slower", "faster"):
         changed = rows.filter(pl.col("verdict") == verdict)
-        if changed.height >= params.COMMON_CHANGE_MIN_SHARE * rows.height:
+        if changed.height >= params.MOST * rows.height:
             change = changed.select((pl.col("median_b_ns") / pl.col("median_a_ns") - 1).median()).item()
             sentence = (
                 f"{changed.height} of the {rows.height} rows of 1% or more are {verdict}, by a median of "
@@ -79,7 +79,7 @@ def _iter_common_change(compared: Diff) -> Iterator[Finding]:
 
 def _iter_changes(compared: Diff, names: Mapping[str, str]) -> Iterator[Finding]:
     """Yield the largest changes that have a verdict."""
-    for row in select_decided_rows(compared).head(params.MAX_FINDINGS_PER_KIND).iter_rows(named=True):
+    for row in select_decided_rows(compared).head(params.MAX_NAMED).iter_rows(named=True):
         low, high = (units.format_duration(row[c]) for c in ("low_ns", "high_ns"))
         change = 100 * row["median_delta_ns"] / row["median_a_ns"] if row["median_a_ns"] else float("inf")
         samples = "runs" if row["spread"] is not None else SAMPLES[row["per"]]
@@ -104,7 +104,7 @@ def _iter_same_work(
     for name, op in rows.select("name", "op").iter_rows():
         t = traffic.get(op)
         is_only_row = compared.rows.filter(pl.col("op") == op, pl.col("phase") == "decode").height == 1
-        if t is not None and is_only_row and abs(t.bytes_ratio - 1) < params.SAME_BYTES_SHARE:
+        if t is not None and is_only_row and abs(t.bytes_ratio - 1) < params.NEGLIGIBLE:
             size = f"the same {units.format_size(t.bytes_a)} per decode step in both runs"
             sentence = f"{names.get(name, name)} moves {size}, at {t.rates}"
             yield "same work", f"{sentence}: its speed changed, not its work", name
@@ -132,7 +132,7 @@ def _list_lost_records(run: Run) -> list[tuple[str, int, int]]:
 def _iter_averages(a: Run, b: Run, compared: Diff, names: Mapping[str, str]) -> Iterator[Finding]:
     """Yield means per launch if a source prints only sums, or lost records."""
     has_losses = any(_list_lost_records(run) for run in (a, b))
-    limit = params.MAX_FINDINGS_PER_KIND if has_losses else params.MAX_ROWS_LISTED
+    limit = params.MAX_NAMED if has_losses else params.MAX_EXAMPLES
     for row in _select_unsampled(compared).head(limit).iter_rows(named=True):
         mean_a, mean_b = row["total_a_ns"] / row["count_a"], row["total_b_ns"] / row["count_b"]
         if mean_a > 0:
@@ -157,7 +157,7 @@ def _select_one_sided(compared: Diff, verdict: str, column: str) -> pl.DataFrame
 
 
 def _iter_one_sided(compared: Diff, names: Mapping[str, str]) -> Iterator[Finding]:
-    limit = params.MAX_ROWS_LISTED
+    limit = params.MAX_EXAMPLES
     for verdict, column, side in _ONE_SIDED:
         rows = _select_one_sided(compared, verdict, column)
         if rows.height:
@@ -184,12 +184,12 @@ def _iter_growth_changes(a: Run, b: Run, look: Look) -> Iterator[Finding]:
     )
     difference = (pl.col("slope_ns_per_1k_b") - pl.col("slope_ns_per_1k")).abs()
     error = (pl.col("slope_se_ns_per_1k") ** 2 + pl.col("slope_se_ns_per_1k_b") ** 2).sqrt()
-    is_large = difference > params.MIN_SLOPE_CHANGE * pl.col("slope_ns_per_1k").abs()
+    is_large = difference > params.MIN_CHANGE * pl.col("slope_ns_per_1k").abs()
     are_linear = (pl.col("law") == "linear") & (pl.col("law_b") == "linear")
     has_new_slope = are_linear & (difference > params.SLOPE_CHANGE_SE * error) & is_large
     changed = both.filter((pl.col("law") != pl.col("law_b")) | has_new_slope)
     changed = changed.sort("total_ns", "op", descending=[True, False])
-    for row in changed.head(params.MAX_FINDINGS_PER_KIND).iter_rows(named=True):
+    for row in changed.head(params.MAX_NAMED).iter_rows(named=True):
         sentence = f"{row['op']} grew {_format_law(row, '')} and now grows {_format_law(row, '_b')}"
         yield "growth", sentence, row["op"]
 
@@ -221,7 +221,7 @@ def _iter_limits(compared: Diff, look: Look, names: Mapping[str, str]) -> Iterat
             "spread is unknown; 3 repeats per side would be needed (--a F… --b F…), or identical runs (--aa)",
             None,
         )
-    for row in _select_undecided(compared).head(params.MAX_ROWS_LISTED).iter_rows(named=True):
+    for row in _select_undecided(compared).head(params.MAX_EXAMPLES).iter_rows(named=True):
         yield from _iter_required_repeats(row, look.terms.threshold, names)
 
 

@@ -29,6 +29,9 @@ COUNTED_VERDICTS: Final = ("slower", "faster", "new", "gone", "same")
 NUMBERED_GROUPS: Final = ("layer", "step")  # groupings whose rows are numbers
 _DECISION_LETTERS: Final = (20, 19)  # of a long name: how many are kept of its start and of its end
 _HEADLINE_LETTERS: Final = (16, 16)
+_RUN_DIFFERENCE_SD: Final = 2 * math.sqrt(
+    2
+)  # noise floors within which the difference of two equal runs stays
 _VARY_TOO_MUCH: Final = "the steps vary too much"
 
 
@@ -82,7 +85,7 @@ def _find_carriers(compared: Diff, phases: pl.DataFrame) -> pl.DataFrame:
     return table.with_columns(
         share=share.fill_nan(0.0),
         change_pct=pl.when(pl.col("before") > 0).then(100 * pl.col("delta_ns") / pl.col("before")),
-        named=(share_before < params.NAMED_CHANGE_SHARE) & (size > 0),
+        named=(share_before < params.MOST) & (size > 0),
     ).drop("before")
 
 
@@ -103,7 +106,7 @@ def describe_decision(compared: Diff, terms: Terms) -> tuple[str, ...]:
     """Describe in what the work differs; then each phase, and what carries its change."""
     decision, names = compute_decision(compared), map_names_in(compared.rows, compared.sides)
     differences, lines = describe_differences(compared.works), list[str]()
-    for phase in decision.phases["phase"].unique(maintain_order=True).head(params.MAX_PHASES_NAMED):
+    for phase in decision.phases["phase"].unique(maintain_order=True).head(params.MAX_NAMED):
         in_phase = pl.col("phase").eq_missing(pl.lit(phase, pl.String))
         total, *kernels = decision.phases.filter(in_phase).to_dicts()
         rows = (total, *(k for k in kernels if not _is_redundant(total, k)))
@@ -140,7 +143,7 @@ def _describe_replaced(rows: pl.DataFrame, names: Mapping[str, str]) -> str:
     """Describe what ran instead of kernels that are gone; empty if nothing did that the lines above lack."""
     is_above = pl.col("named") | pl.col("verdict").is_in(["slower", "faster"])
     replaced = rows.filter(pl.col("instead").is_not_null() & ~is_above)
-    return f"ran instead: {_list_changes(replaced, params.MAX_ROWS_LISTED, names)}" if replaced.height else ""
+    return f"ran instead: {_list_changes(replaced, params.MAX_EXAMPLES, names)}" if replaced.height else ""
 
 
 def _describe_merged_rows(compared: Diff, carriers: pl.DataFrame) -> str:
@@ -159,7 +162,7 @@ def _describe_merged_rows(compared: Diff, carriers: pl.DataFrame) -> str:
 def _is_redundant(step: dict[str, Any], kernels: dict[str, Any]) -> bool:
     """True if the kernels of a phase show the same as its steps."""
     difference = abs(step["delta_ns"] - kernels["delta_ns"])
-    is_close = difference <= params.REDUNDANT_CHANGE_SHARE * abs(step["delta_ns"])
+    is_close = difference <= (1 - params.MOST) * abs(step["delta_ns"])
     return bool(step["verdict"] == kernels["verdict"] and is_close)
 
 
@@ -197,7 +200,7 @@ def _describe_counts(compared: Diff, phase: str | None) -> str:
     ):
         a, b = (side.get(column, 0.0) for side in sums)
         if a and b:
-            is_same = abs(b / a - 1) < params.SAME_BYTES_SHARE
+            is_same = abs(b / a - 1) < params.NEGLIGIBLE
             facts.append(f"{form(a)}{what}" if is_same else f"{form(a)} → {form(b)}{what}")
     return f"{', '.join(facts)}; " if facts else ""
 
@@ -266,7 +269,7 @@ def _describe_uncertainty(row: dict[str, Any], sides: Sides, terms: Terms) -> st
         return _VARY_TOO_MUCH
     change = f"this is {row['b_ns'] / row['a_ns'] - 1:+.1%}"
     shift = math.log(row["b_ns"] / row["a_ns"])
-    limit = params.RUN_DIFFERENCE_SD * sides.floor.spread
+    limit = _RUN_DIFFERENCE_SD * sides.floor.spread
     if not sides.has_repeats and abs(shift) <= limit:
         differ = "differ" if sides.floor.is_known else "are assumed to differ"
         return f"equal runs {differ} by up to {_format_floor_limit(sides)}; {change}"
@@ -283,7 +286,7 @@ def _describe_uncertainty(row: dict[str, Any], sides: Sides, terms: Terms) -> st
 
 def _format_floor_limit(sides: Sides) -> str:
     """Format by how much two equal runs differ at most: `±15% (floor 5%)`."""
-    limit = math.expm1(params.RUN_DIFFERENCE_SD * sides.floor.spread)
+    limit = math.expm1(_RUN_DIFFERENCE_SD * sides.floor.spread)
     return f"±{limit:.0%} (floor {sides.floor.percent})"
 
 
@@ -296,17 +299,17 @@ def _describe_carriers(
     """
     named, change = rows.filter("named"), total["delta_ns"]
     in_rows, is_decided = float(rows["delta_ns"].sum()), named["verdict"].is_in(COUNTED_VERDICTS).any()
-    is_elsewhere = in_rows * change < params.REDUNDANT_CHANGE_SHARE * change**2
+    is_elsewhere = in_rows * change < (1 - params.MOST) * change**2
     if rows.height and not is_decided and is_elsewhere and abs(change) >= least_change * total["a_ns"]:
         sums = f"{units.format_difference(in_rows)} of {units.format_difference(change)}"
         return f"carried by no row: their medians changed by {sums}"
-    return f"carried by {_list_changes(named, params.MAX_CARRIERS_NAMED, names)}" if named.height else ""
+    return f"carried by {_list_changes(named, params.MAX_NAMED, names)}" if named.height else ""
 
 
 def _describe_small_changes(rows: pl.DataFrame, names: Mapping[str, str]) -> str:
     """Describe rows with a verdict that carry little of the change; empty if there are none."""
     small = rows.filter(pl.col("verdict").is_in(["slower", "faster"]) & ~pl.col("named"))
-    text = f"decided but small: {_list_changes(small, params.MAX_SMALL_CHANGES_NAMED, names)}"
+    text = f"decided but small: {_list_changes(small, params.MAX_NAMED, names)}"
     return text if small.height else ""
 
 

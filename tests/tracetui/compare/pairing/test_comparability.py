@@ -1,7 +1,14 @@
 """What makes two runs hard to compare, from their rows."""
 
+from dataclasses import replace
+
+import pytest
+
+from tests.tracetui.runs import recording
+from tracetui.compare.diff import compare_runs
 from tracetui.compare.pairing.comparability import _check_matched_share
 from tracetui.compare.pairing.row_matching import RowMatch
+from tracetui.look import Look
 
 
 def test_matched_share_is_of_time_of_both_runs() -> None:
@@ -9,3 +16,34 @@ def test_matched_share_is_of_time_of_both_runs() -> None:
     assert list(_check_matched_share(matches, ([60, 40], [40, 60, 10]))) == []
     ((factor, reason),) = _check_matched_share(matches, ([60, 40], [40, 60, 200]))
     assert (factor, reason) == (0.5, "only 50% of the time is in rows that both runs have")
+
+
+@pytest.mark.parametrize(
+    ("meta", "score", "is_comparable"),
+    [
+        ({"model": "other"}, 0.4, False),
+        ({"mode": "train"}, 0.4, False),
+        ({"weights": "random", "driver": "2"}, 0.81, True),
+        (
+            {"dtype": "fp16", "quant": "int4", "device": "other", "weights": "random", "driver": "2"},
+            0.59049,
+            True,
+        ),
+    ],
+)
+def test_one_reason_of_another_kind_decides_and_doubts_add_up(
+    meta: dict[str, str], score: float, is_comparable: bool
+) -> None:
+    common = {
+        "mode": "run",
+        "weights": "real",
+        "driver": "1",
+        "dtype": "fp32",
+        "quant": "none",
+        "device": "cpu",
+    }
+    run = recording("a")
+    a, b = (replace(run, meta={**run.meta, **common, **own}) for own in ({}, meta))
+    actual = compare_runs((a, b), Look()).comparability
+    assert actual.score == pytest.approx(score) and actual.ok == is_comparable
+    assert len(actual.reasons) == len(meta)
