@@ -143,7 +143,11 @@ def _iter_moments(
             scaled = total * (track.scale if track else 1)
             counter = event._replace(name=event.name or packets.tracks.find_name(track_id))
             yield _build_event("C", counter, place, {"value": scaled})
-        elif event.type not in (BEGIN, END, INSTANT, COUNTER):
+        elif event.type in (INSTANT, COUNTER):
+            if event.name not in _HEADER_INSTANTS:
+                log.read += 1
+                log.drop("no_time", "instants and counters without a time, and counters without a number")
+        elif event.type not in (BEGIN, END):
             log.read += 1
             log.drop("other_phase", "events of an older kind that gives its phase as a letter")
 
