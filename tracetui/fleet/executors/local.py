@@ -28,10 +28,10 @@ _MEMORY_PER_FILE_BYTE: Final = 4  # bytes of memory per byte of a file while it 
 _POLL_SECONDS: Final = 0.2  # seconds between two checks for cancellation
 _KILL_AFTER_S: Final = 1.0  # of a process that does not end when asked: stopped, or waiting for a dead disk
 _MIN_PROCESS_BYTES: Final = 300 << 20  # memory of a process without a file
-_MAX_SMALL_BYTES: Final = 1 << 16  # of a file that is asked for in a block
-_BLOCK_FILES: Final = (
-    16  # a power of two: messages and merges of single files took 3 of 6 ms when all was cached
-)
+_MAX_SMALL_BYTES: Final = 1 << 20  # of a file in a block
+# Files in a block, a power of two. Message and merge of a single file take 3 ms of the parent: as long as a
+# cached file of 4 kB takes a worker, and a sixth of what a worker takes to read one of 100 kB.
+_BLOCK_FILES: Final = 16
 
 Block = tuple[FileJob, ...]
 
