@@ -180,17 +180,17 @@ def drop_dispatch_steps(complete: CompleteEvents, is_work: pl.Series, log: Log) 
 
 
 def find_steps_at(times: pl.Series, steps: pl.DataFrame) -> pl.Series:
-    """Find the number of the step that runs at each time; null between steps."""
-    steps = steps.drop_nulls(["t", "dur"]).sort("t")
+    """Find the number of the step that runs at each time; null between steps. `steps` are sorted by t."""
+    steps = steps.drop_nulls(["t", "dur"])
     index = find_last_before(steps["t"], times)
     end = (steps["t"] + steps["dur"])[index]
-    return pl.select(pl.when(times < end).then(steps["step"][index]))[:, 0]
+    return steps["step"][index].set(times >= end, None)
 
 
 def find_last_before(sorted_times: pl.Series, times: pl.Series) -> pl.Series:
     """Find the index of the last sorted time that is not after each time; null before the first."""
     index = sorted_times.search_sorted(times.fill_null(-(1 << 63)), side="right").cast(pl.Int64) - 1
-    return pl.select(pl.when(index >= 0).then(index))[:, 0].cast(pl.UInt32)
+    return index.cast(pl.UInt32, strict=False)  # null for -1
 
 
 def note_capture_trace(complete: CompleteEvents, log: Log) -> None:
