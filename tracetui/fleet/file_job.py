@@ -133,10 +133,11 @@ def _find_cache_entry(job: FileJob) -> tuple[Path | None, int, Source | None]:
 def _with_member(result: PartialResult, job: FileJob) -> PartialResult:
     """Fill in the index of the file among all, and its side."""
     values = {"member": job.number, "side": job.side}
-    frames = {
-        name: f.with_columns(pl.lit(v, pl.Int64).alias(c) for c, v in values.items() if c in f.columns)
-        for name, f in result.frames.items()
-    }
+    frames = dict(result.frames)
+    for name, frame in result.frames.items():
+        columns = [pl.lit(v, pl.Int64).alias(c) for c, v in values.items() if c in frame.columns]
+        if columns:
+            frames[name] = frame.with_columns(columns)
     return replace(result, frames=frames)
 
 
