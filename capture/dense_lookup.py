@@ -6,7 +6,6 @@ For keys that lie close together, such as the codes of categories and the correl
 from collections.abc import Sequence
 from typing import Final, Literal
 
-import numpy
 import polars as pl
 
 _MAX_SPREAD: Final = 8  # slots of a table per key; keys further apart are hashed
@@ -49,7 +48,7 @@ def encode_dense(keys: pl.Series) -> tuple[pl.Series, pl.Series]:
 
 def _number_values(values: pl.Series) -> tuple[pl.Series, pl.Series]:
     """Return the values that are not null, and the row of each."""
-    rows = pl.Series(numpy.arange(values.len(), dtype=numpy.uint32))
+    rows = pl.int_range(values.len(), dtype=pl.UInt32, eager=True)
     if not values.null_count():
         return values, rows
     is_value = values.is_not_null()
