@@ -28,8 +28,9 @@ def find_step_ends(begin: pl.Series, dur: pl.Series, count: pl.Series | None = N
     `begin` is sorted; null begins and durations have null ends. `count` is the number of steps that each
     represents.
     """
-    steps = pl.DataFrame({"begin": begin, "own_end": begin + dur, "dur": dur})
-    steps = steps.with_columns(count=1 if count is None else count, following=pl.col("begin").shift(-1))
+    counts = pl.Series([1], dtype=pl.Int32).new_from_index(0, begin.len()) if count is None else count
+    columns = {"begin": begin, "own_end": begin + dur, "count": counts, "following": begin.shift(-1)}
+    steps = pl.DataFrame(columns)
     gap, period = pl.col("following") - pl.col("own_end"), pl.col("following") - pl.col("begin")
     follows = steps.filter(gap >= 0)
     typical = follows.select((period / pl.col("count")).median()).item()

@@ -13,6 +13,8 @@ from capture.source import Source
 S = TypeVar("S")
 T = TypeVar("T")
 
+TOO_DEEP: Final = ("too_deep", "records nested too deeply to be read")  # id and message of a loss
+
 _MAX_DIGITS: Final = 400  # of an integer; a longer one exceeds any float
 _SURROGATE: Final = re.compile(r"\\u[dD][89a-fA-F]")
 
@@ -66,6 +68,17 @@ def decode_or_none(decode: Callable[[S], T], text: S) -> T | None:
         return decode(text)
     except (ValueError, RecursionError):
         return None
+
+
+def is_too_deep(decode: Callable[[S], object], text: S) -> bool:
+    """Whether a text cannot be decoded because it is nested too deeply."""
+    try:
+        decode(text)
+    except RecursionError:
+        return True
+    except ValueError:
+        return False
+    return False
 
 
 def _replace_surrogates(value: Any) -> Any:

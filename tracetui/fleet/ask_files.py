@@ -48,9 +48,9 @@ class FileResults:
         self._faults: dict[int, str] = {}
 
     def add(self, result: JobResult) -> None:
-        """Add the result of a job."""
-        self._tree.add(result.number, result.partial)
-        self.count += 1
+        """Add the result of one or several files."""
+        self._tree.add(result.number, result.partial, result.count)
+        self.count += result.count
         if result.partial is None:
             self._faults[result.number] = result.fault
 

@@ -22,7 +22,13 @@ from capture.model_work.model_config import find_config_state
 from capture.run import Run
 from capture.source import Source
 from tracetui import filter_syntax
-from tracetui.analysis.merged.partial_results import MEMBERS, PartialResult, encode_meta, merge_results
+from tracetui.analysis.merged.partial_results import (
+    MEMBERS,
+    PartialResult,
+    encode_meta,
+    merge_block,
+    merge_results,
+)
 from tracetui.analysis.time import steady
 from tracetui.look import Look
 from tracetui.views import Merging, View, describe_missing_needs, load_view
@@ -55,12 +61,13 @@ class FileJob:
 
 @dataclass(frozen=True, eq=False)
 class JobResult:
-    """The contribution of a file, or why it could not be read."""
+    """The contribution of a file, or why it could not be read; or of several, all of which were read."""
 
-    number: int
-    size: int = 0  # bytes of the file, 0 if unknown
+    number: int  # of the first
+    size: int = 0  # bytes of the files, 0 if unknown
     partial: PartialResult | None = None
     fault: str = ""
+    count: int = 1  # files: a power of two, of which the number is a multiple
 
 
 def run_job(job: FileJob) -> JobResult:
@@ -76,6 +83,17 @@ def run_job(job: FileJob) -> JobResult:
         why = f"internal error: {type(e).__name__}: {clean(str(e), 300)}"
         return JobResult(job.number, fault=mask_credentials(f"{job.files[0]}: {why}"))
     return JobResult(job.number, size, _with_member(result, job))
+
+
+def run_block(jobs: Sequence[FileJob]) -> list[JobResult]:
+    """Compute the contributions of files of one question, as one if all of them could be read."""
+    results = [run_job(job) for job in jobs]
+    partials = [result.partial for result in results if result.partial is not None]
+    merging = load_view(jobs[0].view).merging
+    if len(jobs) == 1 or len(partials) < len(jobs) or merging is None:
+        return results
+    merged = merge_block(partials, merging.shapes)
+    return [JobResult(jobs[0].number, sum(r.size for r in results), merged, count=len(jobs))]
 
 
 def _load_result(job: FileJob) -> tuple[int, PartialResult]:
@@ -115,10 +133,11 @@ def _find_cache_entry(job: FileJob) -> tuple[Path | None, int, Source | None]:
 def _with_member(result: PartialResult, job: FileJob) -> PartialResult:
     """Fill in the index of the file among all, and its side."""
     values = {"member": job.number, "side": job.side}
-    frames = {
-        name: f.with_columns(pl.lit(v, pl.Int64).alias(c) for c, v in values.items() if c in f.columns)
-        for name, f in result.frames.items()
-    }
+    frames = dict(result.frames)
+    for name, frame in result.frames.items():
+        columns = [pl.lit(v, pl.Int64).alias(c) for c, v in values.items() if c in frame.columns]
+        if columns:
+            frames[name] = frame.with_columns(columns)
     return replace(result, frames=frames)
 
 
@@ -134,7 +153,7 @@ def compute_result(view: View, runs: Sequence[Run], look: Look, rank: int = 0) -
         runs = [_set_rank(run, rank) for run in runs]
     merged, *rest = (_compute_run_result(view, merging, run, index, look) for index, run in enumerate(runs))
     for result in rest:
-        merged = merge_results(merged, result, merging.shapes)
+        merged = merge_results((merged, result), merging.shapes)
     return merged
 
 

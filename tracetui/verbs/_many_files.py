@@ -129,7 +129,7 @@ def ask_many_files(args: Namespace, view: "View", jobs: "list[FileJob]") -> "Fle
     progress = ProgressLine(len(jobs))
     tasks.add_listener(progress.announce)
     try:
-        fleet = ask_files(view, jobs, args.on or "local", progress.count_file, read_hosts(args))
+        fleet = ask_files(view, jobs, args.on or "local", progress.count_files, read_hosts(args))
     finally:
         progress.clear()
     if args.strict and (fleet.faults or fleet.run.log.lost_data):
@@ -145,9 +145,9 @@ class ProgressLine:
         self._began = self._told = time.monotonic()
         self._changes = sys.stderr.isatty()
 
-    def count_file(self, done: "JobResult") -> None:
-        """Count a file; print progress if the last line is old enough; report a failed file."""
-        self._done += 1
+    def count_files(self, done: "JobResult") -> None:
+        """Count files; print progress if the last line is old enough; report a failed file."""
+        self._done += done.count
         self._bytes += done.size
         if done.fault:
             self._failed += 1

@@ -8,7 +8,7 @@ import msgspec
 
 from capture.errors import UnreadableError
 from capture.import_log import Log
-from capture.loaders._json_document import decode_or_none
+from capture.loaders._json_document import TOO_DEEP, decode_or_none, is_too_deep
 from capture.loaders.chrome.trace_model import (
     FLOW_PHASES,
     NO_END,
@@ -37,6 +37,7 @@ _NEXT_LIST: Final = re.compile(r"\]\s*\[")
 _BETWEEN: Final = re.compile(r"[\s,\0]*")
 SEVERAL_LISTS: Final = "further lists of events, which were read too"
 AFTER_THE_END: Final = ("after_the_end", "text after the list of events was not read")
+_BROKEN: Final = ("bad_event", "events whose JSON is broken")
 _CONTROL: Final = {n: " " if chr(n) in "\t\n\r" else f"\\u{n:04x}" for n in range(32)}
 _LONE_SURROGATE: Final = re.compile(
     r"(?<!\\)((?:\\\\)*)(?:(\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})|\\u[dD][89a-fA-F][0-9a-fA-F]{2})"
@@ -153,7 +154,8 @@ def _parse_line_by_line(text: str, log: Log) -> list[TraceEvent]:
             event = _parse_repaired(line.strip())
             if event is None:
                 log.read += 1
-                log.drop("bad_line", "lines that are not an event", at=at)
+                is_deep = is_too_deep(_EVENT_DECODER.decode, line.encode("utf-8", "replace"))
+                log.drop(*(TOO_DEEP if is_deep else ("bad_line", "lines that are not an event")), at=at)
             else:
                 events.append(event)
         at += len(line) + 1
@@ -207,13 +209,17 @@ class _DamagedDocument:
             return self._enter_next_list()
         try:
             value, end = _SCANNER.raw_decode(self.text, self._at)
-        except _PARSE_ERRORS:
-            return self._skip_broken_event()
+        except RecursionError:
+            return self._skip_broken_event(*TOO_DEEP)
+        except ValueError:
+            return self._skip_broken_event(*_BROKEN)
         if (isinstance(value, dict) and "ph" in value) or not self._in_broken_event:
             self._in_broken_event = False
-            event = _parse_repaired(self.text[self._at : end]) if isinstance(value, dict) else None
+            text = self.text[self._at : end]
+            event = _parse_repaired(text) if isinstance(value, dict) else None
             if event is None:
-                self._drop()
+                is_deep = is_too_deep(_EVENT_DECODER.decode, text.encode("utf-8", "replace"))
+                self._drop(*(TOO_DEEP if is_deep else _BROKEN))
             else:
                 self.events.append(event)
         self._at = end
@@ -230,16 +236,17 @@ class _DamagedDocument:
             self.log.note(*AFTER_THE_END, at=self._at, severity="data_loss")
         return False
 
-    def _drop(self, id: str = "bad_event", message: str = "events whose JSON is broken") -> None:
+    def _drop(self, id: str, message: str) -> None:
         self.log.read += 1
         self.log.drop(id, message, at=self._at)
 
-    def _skip_broken_event(self) -> bool:
+    def _skip_broken_event(self, id: str, message: str) -> bool:
         """Skip to the event after a broken one, which counts once; return False if there is none."""
         border = _NEXT_EVENT.search(self.text, self._at)
         end = border or _LAST_END.search(self.text, self._at)
         if not self._in_broken_event:
-            self._drop() if end else self._drop("torn_event", "the last event is cut off")
+            is_whole = end or id == TOO_DEEP[0]
+            self._drop(id, message) if is_whole else self._drop("torn_event", "the last event is cut off")
         self._in_broken_event = True
         if end is None:
             self.truncated, self._at = True, len(self.text)

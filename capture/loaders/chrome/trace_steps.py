@@ -23,7 +23,7 @@ def mark_step_starts(complete: CompleteEvents) -> CompleteEvents:
     The labels get `starts_step`; `is_annotation`, whether an engine wrote them to mark a step; and `phase`,
     `batch`, `tokens` and `context` of that step. Annotated steps are numbered from 1 by start time.
     """
-    pairs = complete.labels.select("cat", "name").iter_rows()
+    pairs = zip(complete.labels["cat"], complete.labels["name"], strict=True)
     parsed = [parse_step_annotation(name) if cat in _ANNOTATION_CATEGORIES else None for cat, name in pairs]
     is_annotation = [step is not None and step.number is None for step in parsed]
     if any(is_annotation):
@@ -150,7 +150,7 @@ def extend_steps(complete: CompleteEvents) -> CompleteEvents:
 
 def select_steps(rows: pl.DataFrame) -> pl.DataFrame:
     """Select label, t, dur and step of the rows that start a step; each lasts until the next one begins."""
-    steps = rows.select("label", "t", "dur", "step").filter(pl.col("step").is_not_null()).sort("t")
+    steps = rows[["label", "t", "dur", "step"]].filter(rows["step"].is_not_null()).sort("t")
     return steps.with_columns(dur=find_step_ends(steps["t"], steps["dur"]) - steps["t"])
 
 
@@ -180,22 +180,25 @@ def drop_dispatch_steps(complete: CompleteEvents, is_work: pl.Series, log: Log) 
 
 
 def find_steps_at(times: pl.Series, steps: pl.DataFrame) -> pl.Series:
-    """Find the number of the step that runs at each time; null between steps."""
-    steps = steps.drop_nulls(["t", "dur"]).sort("t")
+    """Find the number of the step that runs at each time; null between steps. `steps` are sorted by t."""
+    steps = steps.drop_nulls(["t", "dur"])
     index = find_last_before(steps["t"], times)
     end = (steps["t"] + steps["dur"])[index]
-    return pl.select(pl.when(times < end).then(steps["step"][index]))[:, 0]
+    return steps["step"][index].set(times >= end, None)
 
 
 def find_last_before(sorted_times: pl.Series, times: pl.Series) -> pl.Series:
     """Find the index of the last sorted time that is not after each time; null before the first."""
-    index = sorted_times.search_sorted(times.fill_null(-(1 << 63)), side="right").cast(pl.Int64) - 1
-    return pl.select(pl.when(index >= 0).then(index))[:, 0].cast(pl.UInt32)
+    if times.null_count():
+        times = times.fill_null(-(1 << 63))
+    index = sorted_times.search_sorted(times, side="right").cast(pl.Int64) - 1
+    return index.cast(pl.UInt32, strict=False)  # null for -1
 
 
 def note_capture_trace(complete: CompleteEvents, log: Log) -> None:
     """Note that a trace shows the capture of a graph instead of its execution."""
-    names = complete.labels.filter(pl.col("cat").is_in(_ANNOTATION_CATEGORIES))["name"]
+    pairs = zip(complete.labels["cat"], complete.labels["name"], strict=True)
+    names = [name for cat, name in pairs if cat in _ANNOTATION_CATEGORIES]
     captures = [capture for name in names if (capture := parse_capture_annotation(name))]
     if not captures:
         return

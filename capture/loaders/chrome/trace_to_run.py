@@ -148,7 +148,8 @@ def _drop_model_words(events: pl.DataFrame) -> pl.DataFrame:
 
 def _describe_labels(labels: pl.DataFrame, names: ProcessNames) -> pl.DataFrame:
     """Add the columns that depend on the label alone: row type, track, and what its name leaves open."""
-    rows = labels.select("cat", "name", "thread", "starts_step", "is_annotation").rows()
+    columns = (labels[c].to_list() for c in ("cat", "name", "thread", "starts_step", "is_annotation"))
+    rows = list(zip(*columns, strict=True))
     types = [_STEP if starts else _find_row_type(cat, thread, names) for cat, _, thread, starts, _ in rows]
     tracks = [names.find_track(row_type.lens, row[2]) for row_type, row in zip(types, rows, strict=True)]
     scopes = [  # host scopes by which kernels are grouped, without the annotations of steps
@@ -168,7 +169,7 @@ def _describe_labels(labels: pl.DataFrame, names: ProcessNames) -> pl.DataFrame:
 
 def _describe_names(labels: pl.DataFrame) -> Iterator[pl.Series]:
     categories = [infer_op_and_category(name)[1] for name in labels["name"]]
-    pairs = labels.select("cat", "name").iter_rows()
+    pairs = zip(labels["cat"], labels["name"], strict=True)
     flags = {
         "has_open_op": [not has_model_position(name) for name in labels["name"]],
         "has_open_category": [category == "other" for category in categories],
@@ -213,9 +214,9 @@ def _attribute_to_launches(
 
     Returns two frames; one if nothing links kernels to launches.
     """
-    rows = complete.rows.with_columns(is_leaf=is_leaf)
+    rows = complete.rows.hstack([is_leaf.alias("is_leaf")])
     steps = select_steps(rows)
-    scopes = rows.select("label", "t", "dur").filter(
+    scopes = rows[["label", "t", "dur"]].filter(
         complete.expand_label("is_scope") & pl.col("t").is_not_null() & (pl.col("dur") > 0) & ~is_leaf
     )
     thread = complete.expand_label("thread")
@@ -313,9 +314,8 @@ def _expand_labels(rows: pl.DataFrame, labels: pl.DataFrame) -> pl.DataFrame:
 
 
 def _merge_sources(frame: pl.DataFrame) -> pl.DataFrame:
-    for column, sources in _SOURCES.items():
-        if present := [c for c in sources if c in frame.columns]:
-            frame = frame.with_columns(pl.coalesce(present).alias(column))
+    present = {column: [c for c in sources if c in frame.columns] for column, sources in _SOURCES.items()}
+    frame = frame.with_columns(pl.coalesce(names).alias(c) for c, names in present.items() if names)
     return frame.drop(set(chain(*_SOURCES.values())) - _SOURCES.keys(), strict=False)
 
 

@@ -12,7 +12,7 @@ import msgspec
 import polars as pl
 
 from capture.import_log import Log
-from capture.loaders._json_document import decode_or_none
+from capture.loaders._json_document import TOO_DEEP, decode_or_none
 
 OP: Final = "GpuOpCompleted"
 INTERNAL: Final = "InternalKernelCompleted"
@@ -110,7 +110,9 @@ def parse_event(line: bytes, offset: int | None, log: Log, *, last: bool = False
         return _build_event(_decode_or_repair(body, offset, log))
     except _BadDurationError:
         log.drop("bad_duration", "durations that are not a number of microseconds", at=offset)
-    except (ValueError, RecursionError):
+    except RecursionError:
+        log.drop(*TOO_DEEP, at=offset)
+    except ValueError:
         if last and not body.endswith(b"}"):
             log.drop("cut_line", "the last line is cut off", at=offset)
         else:

@@ -143,9 +143,18 @@ def _iter_moments(
             scaled = total * (track.scale if track else 1)
             counter = event._replace(name=event.name or packets.tracks.find_name(track_id))
             yield _build_event("C", counter, place, {"value": scaled})
-        elif event.type not in (BEGIN, END, INSTANT, COUNTER):
-            log.read += 1
-            log.drop("other_phase", "events of an older kind that gives its phase as a letter")
+        elif event.type not in (BEGIN, END):
+            _log_lost_moment(event, log)
+
+
+def _log_lost_moment(event: TrackEvent, log: Log) -> None:
+    """Count an event that is no slice and cannot be shown; Kineto's header has no time."""
+    if event.type not in (INSTANT, COUNTER):
+        log.read += 1
+        log.drop("other_phase", "events of an older kind that gives its phase as a letter")
+    elif event.name not in _HEADER_INSTANTS:
+        log.read += 1
+        log.drop("no_time", "instants and counters without a time, and counters without a number")
 
 
 def _build_event(

@@ -54,3 +54,22 @@ def test_damage_gives_runs_or_one_error(name: str, tmp_path: Path) -> None:
             if run.has("dur"):
                 assert run.events["dur"].drop_nulls().ge(0).all()
     assert opened > 0 or name.endswith(".json")  # damage to JSON is nearly always damage to its whole
+
+
+@pytest.mark.parametrize("depth", [2_000, 100_000])
+def test_a_record_nested_too_deeply_is_counted_and_named_so(depth: int, tmp_path: Path) -> None:
+    deep = "[" * depth + "1" + "]" * depth
+    event = '{"ph":"X","name":"k","cat":"kernel","ts":1,"dur":2,"pid":0,"tid":0'
+    first, *others = (FIXTURES / "metallic" / "recording.jsonl").read_text().splitlines(keepends=True)
+    files = {
+        "list.json": f'[{event}}},{event},"args":{{"x":{deep}}}}}]',
+        "object.json": f'{{"traceEvents":[{event}}},{event},"args":{{"x":{deep}}}}},{event}}}]}}',
+        "lines.jsonl": f'{event}}}\n{event},"args":{{"x":{deep}}}}}\n',
+        "metallic.jsonl": "".join((first, first.replace('"data":{', f'"data":{{"x":{deep},', 1), *others)),
+    }
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+        [run, *_] = load(tmp_path / name, cache=False)
+        [loss] = [notice for notice in run.log.notices if notice.severity == "data_loss"]
+        assert (loss.id, loss.count, run.log.dropped) == ("too_deep", 1, 1), name
+        assert "nested too deeply" in loss.message

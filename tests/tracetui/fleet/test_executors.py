@@ -14,14 +14,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from polars.testing import assert_frame_equal
 
 from capture.errors import UnreadableError, UsageError
 from tests.capture.served import object_store
 from tests.tracetui.fleet.asked import RANKS, VIEWS, here, ignore, jobs, same
 from tests.tracetui.fleet.made import NAMES, decoders, fleet
-from tracetui.fleet.ask_files import ask_files, make_jobs
+from tracetui.fleet.ask_files import FileResults, ask_files, make_jobs
 from tracetui.fleet.executors import MAX_RETRIES, local
-from tracetui.fleet.file_job import FileJob, JobResult, run_job
+from tracetui.fleet.file_job import FileJob, JobResult, run_block, run_job
 from tracetui.look import Look
 from tracetui.views import load_view
 
@@ -81,7 +82,7 @@ def test_a_pool_has_ended_whole_when_its_answers_have(few: Path) -> None:
         assert next(arriving).partial is not None
         arriving.close()  # type: ignore[attr-defined]
         assert set(threading.enumerate()) == before and active_children() == []
-        assert len(list(local.run(asked, "2"))) == FEW
+        assert sum(result.count for result in local.run(asked, "2")) == FEW
         assert set(threading.enumerate()) == before and active_children() == []
 
 
@@ -99,10 +100,10 @@ def test_a_process_that_is_killed_changes_nothing(folder: Path) -> None:
     assert killed
 
 
-def dies_at_three(job: FileJob) -> JobResult:
-    if job.number == 3:
+def dies_at_three(block: Sequence[FileJob]) -> list[JobResult]:
+    if any(job.number == 3 for job in block):
         os._exit(9)
-    return run_job(job)
+    return run_block(block)
 
 
 def test_a_job_whose_process_is_lost_is_tried_as_often_as_is_promised(
@@ -110,17 +111,20 @@ def test_a_job_whose_process_is_lost_is_tried_as_often_as_is_promised(
 ) -> None:
     tries: Counter[int] = Counter()
 
-    def run_jobs(pool: None, queue: deque[FileJob], limit: int) -> Iterator[tuple[FileJob, JobResult | None]]:
+    def run_blocks(
+        pool: None, queue: deque[local.Block], limit: int
+    ) -> Iterator[tuple[local.Block, list[JobResult] | None]]:
         """Job 1 always loses its process, job 2 on all but its last try."""
         while queue:
-            job = queue.popleft()
+            block = queue.popleft()
+            [job] = block
             tries[job.number] += 1
             if job.number == 1 or (job.number == 2 and tries[2] <= MAX_RETRIES):
-                yield job, None
+                yield block, None
                 return
-            yield job, JobResult(job.number)
+            yield block, [JobResult(job.number)]
 
-    monkeypatch.setattr(local, "_run_jobs", run_jobs)
+    monkeypatch.setattr(local, "_run_blocks", run_blocks)
     monkeypatch.setattr(local, "_open_pool", lambda number: nullcontext())
     asked = [FileJob(number, (f"{number}.jsonl",), "kernels", Look()) for number in range(4)]
     faults = {result.number: result.fault for result in local.run(asked, "2")}
@@ -130,7 +134,7 @@ def test_a_job_whose_process_is_lost_is_tried_as_often_as_is_promised(
 
 @pytest.mark.slow
 def test_a_file_that_kills_its_process_is_named_alone(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(local, "run_job", dies_at_three)
+    monkeypatch.setattr(local, "run_block", dies_at_three)
     asked = jobs(folder, "kernels")[:6]
     actual = ask_files(load_view("kernels"), asked, "local:2", ignore)
     assert actual.faults == (f"{asked[3].files[0]}: its process was lost {MAX_RETRIES + 1} times",)
@@ -320,3 +324,31 @@ def test_sixty_four_files_give_the_same_here_on_dask_and_on_ray_also_when_a_work
         assert waiting(lambda: ray.available_resources().get("CPU") == 2)
     finally:
         ray.shutdown()
+
+
+@pytest.mark.parametrize("name", VIEWS)
+def test_blocks_of_small_files_give_the_same_as_one_by_one_to_the_last_bit(
+    folder: Path, tmp_path: Path, name: str
+) -> None:
+    """Blocks of 16, 4 and 1 files, and one in which a file cannot be read."""
+    for file in sorted(folder.iterdir())[:37]:
+        (tmp_path / file.name).write_bytes(file.read_bytes())
+    sorted(tmp_path.glob("*.jsonl"))[3].write_text('{"traceEvents": [{"ph"')
+    asked = make_jobs(
+        load_view(name), sorted(tmp_path.glob("*.jsonl")), look_at(name), cache=False, capture=None
+    )
+    blocks = list(local.iter_blocks(asked, 1))
+    assert [len(block) for block in blocks] == [16, 16, 4, 1]
+    assert [len(block) for block in local.iter_blocks(asked, 8)] == [2] * 18 + [1]
+    one_by_one, in_blocks = (FileResults(load_view(name), asked) for _ in range(2))
+    for job in asked:
+        one_by_one.add(run_job(job))
+    messages = [result for block in reversed(blocks) for result in run_block(block)]
+    for result in messages:
+        in_blocks.add(result)
+    assert len(messages) == 1 + 1 + 1 + 16
+    (wanted, *said), (actual, *said_too) = one_by_one.merge_arrived(), in_blocks.merge_arrived()
+    assert said == said_too and len(said[0]) == 1 and said[1] == 37
+    assert wanted.shared_meta == actual.shared_meta and wanted.frames.keys() == actual.frames.keys()
+    for frame in wanted.frames:
+        assert_frame_equal(actual.frames[frame], wanted.frames[frame], check_exact=True)

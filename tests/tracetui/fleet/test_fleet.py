@@ -242,13 +242,13 @@ def test_parts_are_merged_in_any_order(folder: Path, name: str) -> None:
     shapes = load_view(name).merging.shapes  # type: ignore[union-attr]
     parts = [run_job(job).partial for job in jobs(folder, name)[:7]]
     assert all(parts)
-    straight = reduce(lambda a, b: merge_results(a, b, shapes), parts)  # type: ignore[arg-type,return-value]
+    straight = reduce(lambda a, b: merge_results((a, b), shapes), parts)  # type: ignore[arg-type,return-value]
     for number in range(3):
         mixed = list(parts)
         random.Random(number).shuffle(mixed)
         while len(mixed) > 1:  # neighbours first, as in a tree
             mixed = [
-                merge_results(*pair, shapes) if len(pair) == 2 else pair[0]  # type: ignore[misc]
+                merge_results(pair, shapes) if len(pair) == 2 else pair[0]  # type: ignore[misc]
                 for pair in (mixed[i : i + 2] for i in range(0, len(mixed), 2))
             ]
         assert straight is not None and mixed[0] is not None
@@ -262,7 +262,8 @@ def test_parts_are_merged_in_any_order(folder: Path, name: str) -> None:
 def test_a_fold_merges_each_part_once_in_the_same_tree(total: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Parts are texts here, and merging writes brackets: the tree can be read."""
     monkeypatch.setattr(
-        "tracetui.analysis.merged.partial_results.merge_results", lambda one, other, shapes: f"({one}{other})"
+        "tracetui.analysis.merged.partial_results.merge_results",
+        lambda results, shapes: "({}{})".format(*results),
     )
     trees = set()
     for number in range(10):

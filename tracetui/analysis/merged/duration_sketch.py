@@ -32,6 +32,8 @@ def build_sketch(durations: pl.LazyFrame, group: str) -> pl.DataFrame:
 
 def compact_sketch(sketch: pl.DataFrame, group: str) -> pl.DataFrame:
     """Move the values of groups that have too many, or have buckets already, into buckets."""
+    if sketch.height <= MAX_EXACT_VALUES and sketch["bucket"].null_count() == sketch.height:
+        return sketch
     needs_buckets = pl.col("bucket").is_not_null().any() | (pl.len() > MAX_EXACT_VALUES)
     is_rough = sketch.select(needs_buckets.over(group)).to_series()
     exact, rough = sketch.filter(~is_rough), sketch.filter(is_rough)

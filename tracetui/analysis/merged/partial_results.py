@@ -60,16 +60,34 @@ def encode_meta(meta: Mapping[str, Any]) -> dict[str, str]:
     return texts
 
 
-def merge_results(
-    one: PartialResult, other: PartialResult, shapes: Mapping[str, FrameShape]
-) -> PartialResult:
-    """Merge two results; the order of the two makes no difference."""
+def merge_results(results: Sequence[PartialResult], shapes: Mapping[str, FrameShape]) -> PartialResult:
+    """Merge results, at least one; their order makes no difference but in the last bit of sums of floats."""
     frames = {}
     for name, shape in {MEMBERS: FrameShape(("member", "run")), **shapes}.items():
-        if parts := [result.frames[name] for result in (one, other) if name in result.frames]:
+        if parts := [result.frames[name] for result in results if name in result.frames]:
             frames[name] = merge_frames(parts, shape)
-    shared = {key: text for key, text in one.shared_meta.items() if other.shared_meta.get(key) == text}
-    return PartialResult(frames, shared)
+    first, *others = (result.shared_meta for result in results)
+    is_shared = {key: all(other.get(key) == text for other in others) for key, text in first.items()}
+    return PartialResult(frames, {key: text for key, text in first.items() if is_shared[key]})
+
+
+def merge_block(results: Sequence[PartialResult], shapes: Mapping[str, FrameShape]) -> PartialResult:
+    """Merge results to what `MergeTree` makes of them: at once, where no float is summed, else pairwise."""
+    sums = {name: [c for c, rule in shape.rules.items() if rule == "sum"] for name, shape in shapes.items()}
+    types = (
+        result.frames[n].schema.get(c)
+        for result in results
+        for n in sums.keys() & result.frames
+        for c in sums[n]
+    )
+    if not any(type is not None and type.is_float() for type in types):
+        return merge_results(results, shapes)
+    tree = MergeTree(len(results), shapes)
+    for index, result in enumerate(results):
+        tree.add(index, result)
+    if tree.result is None:
+        raise ValueError("nothing to merge")
+    return tree.result
 
 
 def merge_frames(frames: Sequence[pl.DataFrame], shape: FrameShape) -> pl.DataFrame:
@@ -105,9 +123,13 @@ class MergeTree:
         self._waiting: dict[tuple[int, int], PartialResult | None] = {}
         self.result: PartialResult | None = None  # after the last file; None if no file contributed
 
-    def add(self, index: int, result: PartialResult | None) -> None:
-        """Add the result of the file of this index, None for a failed file; add each index once."""
-        level = 0
+    def add(self, index: int, result: PartialResult | None, count: int = 1) -> None:
+        """Add the result of the file of this index, None for a failed file; add each index once.
+
+        `count` files from there on were merged before: a power of two, of which the index is a multiple.
+        """
+        level = count.bit_length() - 1
+        index >>= level
         while (1 << level) < self._total:
             neighbour = (level, index ^ 1)
             if (index ^ 1) << level < self._total:
@@ -132,4 +154,4 @@ class MergeTree:
     def _merge(self, one: PartialResult | None, other: PartialResult | None) -> PartialResult | None:
         if one is None or other is None:
             return one or other
-        return merge_results(one, other, self._shapes)
+        return merge_results((one, other), self._shapes)

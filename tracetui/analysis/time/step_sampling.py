@@ -29,6 +29,8 @@ def find_sampled_steps(run: Run) -> dict[str, pl.DataFrame]:
     if not (run.has("op") and run.has("step") and run.has("lens")):
         return {}
     indices = ((run.events["op"] == WINDOW_OP) & (run.events["kind"] == "span")).arg_true()
+    if indices.is_empty():
+        return {}
     windows = run.events[indices, select_existing(run, ("lens", "step", "count", "track"))]
     by_lens = windows.drop_nulls("lens").group_by("lens")
     return {str(lens): _count_sampled(run, rows) for (lens,), rows in by_lens}
