@@ -160,8 +160,9 @@ def _fill_columns(events: pl.DataFrame, kernels: pl.DataFrame, inferred: Inferre
             "op": ops.gather(_mask_negative_codes(pl.Series(inferred.role))),
             "is_outside": pl.Series(inferred.layer < 0).set(pl.Series(inferred.pass_index < 0), None),
             "general_op": _infer_general_ops(kernels["name"]),
+            "is_after_product": (kernels["category"] == "matmul").fill_null(value=False),
         }
-    )
+    ).with_columns(pl.col("is_after_product").cum_max().over("step"))
     guesses = _scatter_rows(by_kernel, kernels["row"], events.height)
     if "step" in events.columns:
         guesses = guesses.drop("step")
@@ -173,7 +174,7 @@ def _fill_columns(events: pl.DataFrame, kernels: pl.DataFrame, inferred: Inferre
         is_open = events["path"].is_null() if "path" in events.columns else events["layer"].is_null()
         guesses = guesses.with_columns(layer=pl.coalesce(events["layer"], pl.when(is_open).then("layer")))
     if "op" not in events.columns:
-        return events.with_columns(guesses.drop("general_op", "is_outside"))
+        return events.with_columns(guesses.drop("general_op", "is_outside", "is_after_product"))
     return events.with_columns(guesses["layer"], _refine_ops(events["op"], guesses))
 
 
@@ -181,13 +182,13 @@ def _refine_ops(reported: pl.Series, guesses: pl.DataFrame) -> pl.Series:
     """Replace reported ops that are missing, general, or coarser than the inferred ones.
 
     An activation outside the layers of its pass, as of a head, is no feed-forward as its name suggests, and
-    a table of positions inside a layer is no embedding.
+    a table of positions inside a layer, or after a product of the pass, is no embedding.
     """
     op, text = pl.col("op"), pl.col("reported").cast(pl.String)
     is_finer = op.cast(pl.String).str.starts_with(pl.concat_str(text, pl.lit(".")))
     is_finer |= (text == pl.col("general_op").cast(pl.String)) & op.is_not_null()
     is_elsewhere = (pl.col("is_outside") & (text == _ACTIVATION_OP)) | (
-        ~pl.col("is_outside") & (text == "embed")
+        (~pl.col("is_outside") | pl.col("is_after_product")) & (text == "embed")
     )
     refined = (
         pl.when(is_finer)

@@ -134,10 +134,11 @@ def _compute_next_row(
 
 # layers of a pass, by their mixers
 
-_BONUS_BEFORE_NORM: Final = 2.5
+_BONUS_BEFORE_NORM: Final = 3.0
 _BONUS_AFTER_RESIDUAL: Final = 0.7
 _BONUS_WITHOUT_HEAD: Final = 4.0  # between residual sum and norm, if nothing else tells
 _PENALTY_TORN_FEED_FORWARD: Final = 4.0
+_RESIDUAL_SUM: Final = re.compile("[MN]a(?=[MN])")
 
 LearnedCuts = tuple[tuple[str, int], ...]  # gap between mixers → position of its cut
 
@@ -244,7 +245,8 @@ def _is_post_norm(head: str, tail: str, gaps: list[str]) -> bool:
     last = tail.rfind("M")
     norms = [at for at, symbol in enumerate(tail[:last]) if symbol == "N"]
     is_transformed = len(norms) > 1 and re.search(r"NM[ce]?[AB]N$", tail[: norms[-1] + 1]) is not None
-    return (head.count("E") >= 3 or is_transformed) and head.count("N") <= 1
+    least = 2 if is_transformed else 3
+    return head.count("E") >= least and head.count("N") <= 1
 
 
 def _has_norm_after_sum(gap: str) -> bool:
@@ -281,12 +283,18 @@ def _cut_gap(gap: str, head: str, tail: str, has_post_norm: bool, mixer: str) ->
 
 
 def _find_cut_bounds(gap: str, mixer: str) -> Span:
-    """Find the first and the last possible cut: after the output product, before the next input product."""
+    """Find the first and the last possible cut: after the output product, before the next input product.
+
+    A product after the residual sum of the last feed-forward is of the next layer.
+    """
     products = list_positions(gap, "MX", 0, len(gap))
     if len(products) < 2:
         return 0, len(gap)
     first = (find_ssm_output(gap) if mixer in "SV" else None) or products[0]
-    return min(first + 1, products[-1]), products[-1]
+    activation = max(gap.rfind(symbol) for symbol in ACTIVATIONS)
+    summed = _RESIDUAL_SUM.search(gap, activation) if activation >= 0 else None
+    last = next((at for at in products if summed and at >= summed.end()), products[-1])
+    return min(first + 1, last), last
 
 
 def _score_position(gap: str, at: int, has_post_norm: bool, has_head: bool) -> float:
@@ -295,11 +303,12 @@ def _score_position(gap: str, at: int, has_post_norm: bool, has_head: bool) -> f
     before, after = gap[at - 1 : at], gap[at : at + 1]
     if has_post_norm:
         score += _BONUS_BEFORE_NORM if before == "N" else 0.0
-    elif after == "N" and gap[at + 1 : at + 2] != "a":
-        score += _BONUS_BEFORE_NORM
-    if before == "a":
-        score += _BONUS_AFTER_RESIDUAL if has_head or after != "N" else _BONUS_WITHOUT_HEAD
+    elif after == "N" and gap[at + 1 : at + 2] != "a" and (before != "M" or "aN" not in gap):
+        score += _BONUS_BEFORE_NORM  # where sums precede norms, one after a product is of q or k
     activation = max(gap.rfind(symbol) for symbol in ACTIVATIONS)
+    if before == "a":
+        is_open = not has_head and after == "N" and activation < at  # no feed-forward follows
+        score += _BONUS_WITHOUT_HEAD if is_open else _BONUS_AFTER_RESIDUAL
     if activation >= at or (activation >= 0 and not set(gap[activation:at]) & set("MX")):
         score -= _PENALTY_TORN_FEED_FORWARD
     return score

@@ -116,9 +116,10 @@ def _assign_light_units(symbols: str, roles: Roles, start: int, attention: int) 
 
 def _assign_rope(symbols: str, roles: Roles, start: int, end: int, *, touches_attention: bool) -> None:
     run = symbols[start:end]
-    rotation = _count_rotation_units(run)
+    before = len(run) - len(run.lstrip("j"))  # joined before any arithmetic: the cache
+    rotation = before + _count_rotation_units(run[before:])
     for at, symbol in enumerate(run):
-        if at < rotation:
+        if before <= at < rotation:
             role = "attn.rope"
         elif symbol == "j":
             role = "attn.kv"
@@ -195,12 +196,18 @@ def _assign_between(symbols: str, roles: Roles, out: int, has_post_norm: bool) -
     """Assign residual sums and norms between mixer and feed-forward; return where the latter begins."""
     feed = next((at for at in range(out, len(symbols)) if symbols[at] in "MXGb"), len(symbols))
     norms = list_positions(symbols, "N", out, feed)
-    for at in list_positions(symbols, "a", out, feed):
+    for at in _list_sums(symbols, out, feed):
         roles[at] = "residual"
     for at in norms:
         is_post_norm = symbols[at + 1 : at + 2] == "a" or has_post_norm or at != norms[-1]
         roles[at] = "attn.post_norm" if is_post_norm else "mlp.norm"
     return feed
+
+
+def _list_sums(symbols: str, start: int, end: int) -> list[int]:
+    """List the sums of a part, up to a mean or a power: those after one are of a norm in several kernels."""
+    stop = next(iter(list_positions(symbols, "rp", start, end)), end)
+    return list_positions(symbols, "a", start, stop)
 
 
 def _assign_layer_end(symbols: str, roles: Roles, feed: int) -> int:
@@ -209,9 +216,9 @@ def _assign_layer_end(symbols: str, roles: Roles, feed: int) -> int:
     norms = list_positions(symbols, "N", last + 1, len(symbols))
     for at in norms:
         roles[at] = "mlp.post_norm"
-    sums = list_positions(symbols, "a", last + 1, len(symbols))
+    sums = _list_sums(symbols, last + 1, len(symbols))
     if set(symbols[feed:]) & set(EXPERTS):
-        sums = sums[-1:]
+        sums = list_positions(symbols, "a", last + 1, len(symbols))[-1:]
     for at in sums:
         roles[at] = "residual"
     return min([*norms, *sums, len(symbols)])

@@ -325,6 +325,10 @@ def _assemble_template(
             layer_column[kernel], position_column[kernel], kind_column[kernel] = number, position, kind
             role_column[kernel] = template_roles[kind][position] if position >= 0 else roles[number][at]
     _assign_outside_roles(units, layout, role_column)
+    if _has_open_norms(units, layout, layers):
+        for start, _ in spans:  # a norm of either of two layers
+            end = units.starts[units.starts.index(start) + 1]
+            layer_column[start:end] = position_column[start:end] = -1
     return PassTemplate(
         layer_column,
         position_column,
@@ -337,6 +341,17 @@ def _assemble_template(
         method="mixer",
         learned_cuts=layout.learned_cuts,
     )
+
+
+def _has_open_norms(units: SymbolUnits, layout: LayerLayout, layers: list[LayerKernels]) -> bool:
+    """Whether nothing tells if the norms between layers that attend twice end or begin a layer.
+
+    Norm and body take turns in Whisper, whose layers begin with a norm, as in BART, whose end with one.
+    """
+    head = units.symbols[: layout.mixers[0][0]]
+    if layout.has_post_norm or head.count("N") != 1 or any("n" in layer.symbols for layer in layers):
+        return False  # norms of several kernels are those of root mean squares, which begin a layer
+    return all(len(re.findall("C+", layer.symbols)) == 2 and layer.symbols[0] == "N" for layer in layers)
 
 
 def _find_template_roles(

@@ -1,9 +1,11 @@
 """Time per layer and op (or step), and layers unlike the others."""
 
 from dataclasses import replace
+from typing import Final
 
 import polars as pl
 
+from capture.dense_lookup import find_distinct
 from capture.run import Run
 from tracetui.analysis import roofline
 from tracetui.analysis.frames import line_fit
@@ -13,14 +15,19 @@ from tracetui.analysis.roofline import build_work_sums, with_compute_time, with_
 from tracetui.analysis.time.step_table import build_step_facts
 from tracetui.look import Look
 
+STACKS: Final = pl.Enum(["encoder", "decoder"])  # of a model of two, whose layers share their numbers
+_MAX_RARE_LAYERS: Final = 2  # that run the same kernels and are no kind of their own
+_STACK_PATTERN: Final = r"\b(encoder|decoder)\.(?:layers?|blocks?|h)\.\d"
+
 
 def compute_layer_table(run: Run, look: Look, column: str) -> pl.DataFrame:
     """Return one row per layer and op: time, time per token, rates, and deviation from the other layers.
 
     Kernels of no step are left out if the run has steps: they are of a pass that was recorded in part.
+    Where paths name an encoder and a decoder, `stack` says of which a layer is.
     """
     rows = with_compute_time(_select_rows(run, look, column), run)
-    sums = rows.group_by("layer", column).agg(*build_totals(run), *build_work_sums(run))
+    sums = rows.group_by("stack", "layer", column).agg(*build_totals(run), *build_work_sums(run))
     table = with_rates(sums.collect(), run)
     tokens = _sum_tokens(run, rows, column)
     per_token = pl.lit(None, pl.Int64)
@@ -28,13 +35,14 @@ def compute_layer_table(run: Run, look: Look, column: str) -> pl.DataFrame:
         table = table.join(tokens, on=column, how="left", nulls_equal=True)
         per_token = (pl.col("total_ns") / pl.col("tokens")).round().cast(pl.Int64)
     deviations = _compute_deviations(run, look, column)
-    table = table.join(deviations, on=["layer", column], how="left", nulls_equal=True)
+    table = table.join(deviations, on=["stack", "layer", column], how="left", nulls_equal=True)
     table = table.with_columns(pl.col("median_ns").round().cast(pl.Int64))
     table = table.with_columns(pl.col("odd").fill_null(value=False), per_token_ns=per_token)
-    table = table.sort("layer", column, nulls_last=True)
+    table = table.sort("stack", "layer", column, nulls_last=True)
     rates = [c for c in roofline.RATE_COLUMNS if c in table.columns]
+    stack = [] if table["stack"].null_count() == table.height else ["stack"]
     return table.select(
-        "layer", column, "count", "total_ns", "per_token_ns", *rates, "median_ns", "deviation", "odd"
+        *stack, "layer", column, "count", "total_ns", "per_token_ns", *rates, "median_ns", "deviation", "odd"
     )
 
 
@@ -61,31 +69,39 @@ def _compute_deviations(run: Run, look: Look, column: str) -> pl.DataFrame:
     all_layers = tuple(term for term in look.where if term.column != "layer")
     focus = tuple(pair for pair in look.focus if pair[0] != "layer")
     rows = _select_rows(run, replace(look, where=all_layers, focus=focus), column)
-    by_step = ["layer", column, "step"] if run.has("step") and column != "step" else ["layer", column]
+    by = ["stack", "layer", column]
+    by_step = [*by, "step"] if run.has("step") and column != "step" else by
     in_steps = group_by_packed_key(rows, by_step, (pl.col("dur").sum(),))
-    typical = in_steps.group_by("layer", column).agg(
-        typical_ns=pl.col("dur").median(), total_ns=pl.col("dur").sum()
-    )
+    typical = in_steps.group_by(by).agg(typical_ns=pl.col("dur").median(), total_ns=pl.col("dur").sum())
     everything = _select_rows(run, Look(lens=look.lens, phase=look.phase, window=look.window), column)
-    typical = typical.join(_find_layer_kinds(everything), on="layer", how="left", nulls_equal=True)
+    typical = typical.join(_find_layer_kinds(everything), on=["stack", "layer"], how="left", nulls_equal=True)
     value = pl.col("typical_ns")
-    median = value.median().over(column, "kind")
+    median = value.median().over("stack", column, "kind")
     off = value - median
-    spread = off.abs().median().over(column, "kind") * line_fit.MAD_TO_SD
+    spread = off.abs().median().over("stack", column, "kind") * line_fit.MAD_TO_SD
     is_far = off.abs() > line_fit.OUTLIER_DEVIATIONS * spread
     is_far &= off.abs() > line_fit.OUTLIER_MIN_SHARE * median
-    has_enough = pl.len().over(column, "kind") >= line_fit.MIN_POINTS
+    has_enough = pl.len().over("stack", column, "kind") >= line_fit.MIN_POINTS
     deviation = pl.when(has_enough & (spread > 0)).then(off / spread)
-    of_kind = pl.col("total_ns").median().over(column, "kind")
-    return typical.select("layer", column, median_ns=of_kind, deviation=deviation, odd=is_far & has_enough)
+    of_kind = pl.col("total_ns").median().over("stack", column, "kind")
+    return typical.select(*by, median_ns=of_kind, deviation=deviation, odd=is_far & has_enough)
 
 
 def _find_layer_kinds(rows: pl.LazyFrame) -> pl.DataFrame:
-    """Return the `kind` of each layer: equal where kernels are; where one or two have others, the largest."""
-    names = group_by_packed_key(rows, ["layer", "name"]).select("layer", pl.col("name").to_physical())
-    kinds = names.sort("name").group_by("layer").agg(kind=pl.col("name").hash().sum())
-    size = pl.len().over("kind")
-    return kinds.select("layer", kind=pl.when(size > 2).then("kind").otherwise(pl.col("kind").mode().min()))
+    """Return the `kind` of each layer: equal where kernels are; of one or two, the kind most alike."""
+    by = ["stack", "layer"]
+    names = group_by_packed_key(rows, [*by, "name"]).with_columns(pl.col("name").to_physical())
+    kinds = names.sort("name").group_by(by).agg("name", kind=pl.col("name").hash().sum())
+    kinds = kinds.with_columns(size=pl.len().over("kind"))
+    large = kinds.filter(pl.col("size") > _MAX_RARE_LAYERS).unique("kind").explode("name")
+    rare = kinds.filter(pl.col("size") <= _MAX_RARE_LAYERS).explode("name")
+    pairs = rare.join(
+        large.select("stack", "name", of="kind", of_size="size"), on=["stack", "name"], nulls_equal=True
+    )
+    alike = pairs.group_by(*by, "of", "of_size").len().sort("len", "of_size", "of", descending=True)
+    alike = alike.unique(by, keep="first", maintain_order=True).select(*by, "of")
+    kinds = kinds.join(alike, on=by, how="left", nulls_equal=True)
+    return kinds.select(*by, kind=pl.coalesce("of", "kind"))
 
 
 def find_odd_layers(run: Run, phase: str | None) -> frozenset[tuple[int, str]]:
@@ -97,9 +113,21 @@ def find_odd_layers(run: Run, phase: str | None) -> frozenset[tuple[int, str]]:
 
 
 def _select_rows(run: Run, look: Look, column: str) -> pl.LazyFrame:
-    """Return the timed rows in layers; those of no step are left out if the run has steps."""
+    """Return the timed rows in layers, with their `stack`.
+
+    Those of no step are left out if the run has steps.
+    """
     rows = with_group(run, select_timed(run, look), column).filter(pl.col("layer").is_not_null())
+    stack = pl.lit(None, STACKS)
+    if run.has("path") and _has_two_stacks(run):
+        stack = pl.col("path").cast(pl.String).str.extract(_STACK_PATTERN).cast(STACKS)
+    rows = rows.with_columns(stack=stack)
     if not run.has("step"):
         return rows
     is_in_step = pl.col("step").is_not_null()
     return rows.filter(is_in_step if column == "step" else is_in_step | ~is_in_step.any())
+
+
+def _has_two_stacks(run: Run) -> bool:
+    paths = find_distinct(run.events["path"]).cast(pl.String)
+    return paths.str.extract(_STACK_PATTERN).drop_nulls().n_unique() == len(STACKS.categories)

@@ -1,7 +1,7 @@
 """Draw a grid of cells: layers or ranks down, ops or steps across, the part around the cursor."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
@@ -72,6 +72,7 @@ def build_grid(answer: Answer, look: Look, weight: str, *, has_headings: bool = 
 
     With `has_headings` the cursor can be left of the first column, on the heading of a row.
     """
+    answer = select_largest_stack(answer, weight)
     row_name, column = answer.key
     rows = answer.rows[row_name].unique().sort().to_list()
     sums = answer.rows.group_by(column).agg(pl.col(weight).sum())
@@ -86,6 +87,19 @@ def build_grid(answer: Answer, look: Look, weight: str, *, has_headings: bool = 
     )
     is_on_heading = has_headings and look.cursor[1] < 0
     return Grid(row_name, column, rows, columns, cells, row_index, column_index, is_on_heading)
+
+
+def select_largest_stack(answer: Answer, weight: str) -> Answer:
+    """Return the rows of the stack with the greatest sum of `weight`, of an answer that has several."""
+    if answer.key[0] != "stack":
+        return answer
+    rows = answer.rows.filter(pl.col("stack") == find_largest_stack(answer.rows, weight))
+    return replace(answer, rows=rows, key=answer.key[1:])
+
+
+def find_largest_stack(rows: pl.DataFrame, weight: str) -> str:
+    sums = rows.drop_nulls("stack").group_by("stack").agg(pl.col(weight).sum())
+    return str(sums.sort(weight, "stack", descending=True)["stack"][0])
 
 
 def choose_column(runs: Sequence[Run], look: Look) -> str:

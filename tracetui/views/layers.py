@@ -6,12 +6,11 @@ from typing import Any, Final
 
 import polars as pl
 
-from capture.dense_lookup import find_distinct
 from capture.run import Run
 from tracetui import units
 from tracetui.analysis import roofline
 from tracetui.analysis.frames import selection
-from tracetui.analysis.layers import compute_layer_table
+from tracetui.analysis.layers import STACKS, compute_layer_table
 from tracetui.analysis.time import step_sampling
 from tracetui.glyphs import fit_cells
 from tracetui.look import Look
@@ -25,7 +24,6 @@ MIN_LOSS_SHARE: Final = 0.01  # of a layer: a smaller difference has no colour; 
 MIN_SHARE_CELLS: Final = 5  # for a share of the roof
 # Distances from the column median at which the colour changes: fixed, so that noise has no colour.
 BOUNDS_PCT: Final = (10.0, 25.0, 100.0)
-_STACK: Final = r"\b(encoder|decoder)\.(?:layers?|blocks?|h)\.\d"  # of a model of two
 _WEIGHT: Final = "total_ns"  # the column by which columns of the grid are sorted
 
 
@@ -36,45 +34,46 @@ def answer(runs: Sequence[Run], look: Look) -> Answer:
     notes = step_sampling.note_lens_and_sampling(run, look)
     if table.is_empty():
         return Answer(table, (selection.explain_no_kernels(run), *notes), ("layer", column))
-    notes += [*_build_notes(table, column), *_note_stacks(run), *roofline.note_roof(run, table)]
-    return Answer(table, tuple(notes), ("layer", column), _category.build_category_part([run], column))
+    notes += [*_build_notes(table, column), *_note_stacks(table), *roofline.note_roof(run, table)]
+    key = ("stack", "layer", column) if "stack" in table.columns else ("layer", column)
+    return Answer(table, tuple(notes), key, _category.build_category_part([run], column))
 
 
 def _build_notes(table: pl.DataFrame, column: str) -> list[str]:
     per = "token" if table["per_token_ns"].null_count() == 0 else "whole run"
     notes = [f"time per {per}; colour: difference from the {column}'s median layer, if 1% of a layer or more"]
-    odd = table.filter("odd").group_by("layer").agg(column).sort("layer").rows()
+    by = ["stack", "layer"] if "stack" in table.columns else ["layer"]
+    odd = table.filter("odd").group_by(by).agg(column).sort(by).rows()
     if odd:
-        named = ", ".join(_describe_odd_layer(n, where, column) for n, where in odd[:MAX_NAMED_LAYERS])
+        named = ", ".join(_describe_odd_layer(*row, column) for row in odd[:MAX_NAMED_LAYERS])
         notes.append(f"unlike the other layers: {named}")
     return notes
 
 
-def _note_stacks(run: Run) -> list[str]:
-    """Return that the layers of encoder and decoder share their numbers, where paths name both."""
-    if not run.has("path"):
+def _note_stacks(table: pl.DataFrame) -> list[str]:
+    """Return which of two stacks is drawn, and how to see the other."""
+    if "stack" not in table.columns or table["stack"].n_unique() < 2:
         return []
-    paths = find_distinct(run.events["path"]).cast(pl.String)
-    stacks = paths.str.extract(_STACK).drop_nulls().unique().sort().to_list()
-    if len(stacks) < 2:
-        return []
-    return [
-        "layers of decoder and encoder with one number are added up; --filter path:decoder shows one stack"
-    ]
+    drawn = _grid.find_largest_stack(table, _WEIGHT)
+    other = next(stack for stack in STACKS.categories if stack != drawn)
+    return [f"the picture has the layers of the {drawn}; --filter path:{other} draws those of the {other}"]
 
 
-def _describe_odd_layer(layer: int, where: list[Any], column: str) -> str:
+def _describe_odd_layer(*row: Any) -> str:
     """Describe an odd layer: layer 3 in mlp.down, attn.out; for more than three columns their number."""
+    *stack, layer, where, column = row
+    words = " ".join([*filter(None, stack), f"layer {layer}"])
     if len(where) > 3:
-        return f"layer {layer} in {len(where)} {column}s"
+        return f"{words} in {len(where)} {column}s"
     places = sorted(f"{column} {w}" if isinstance(w, int) else str(w or f"unknown {column}") for w in where)
-    return f"layer {layer} in {', '.join(places)}"
+    return f"{words} in {', '.join(places)}"
 
 
 def draw(answer: Answer, look: Look, size: DrawSize) -> list[Line]:
     """Draw layers down, ops or steps across; the last line describes the cell under the cursor."""
     if answer.rows.is_empty():
         return []
+    answer = _grid.select_largest_stack(answer, _WEIGHT)
     grid = _grid.build_grid(answer, look, _WEIGHT, has_headings=True)
     width, columns = grid.cell_width(size), grid.select_columns(size)
     by_layer = answer.rows.group_by("layer").agg(pl.col("median_ns").sum())
@@ -124,7 +123,7 @@ def _draw_roof_line(answer: Answer, columns: Sequence[Any], width: int) -> Line:
         return ink.make_line()
     at_best = (pl.col("roof_share") * pl.col("total_ns")).sum() / pl.col("total_ns").sum()
     complete = pl.col("roof_share").null_count() == 0
-    table = answer.rows.group_by(answer.key[1]).agg(pl.when(complete).then(at_best).alias("share"))
+    table = answer.rows.group_by(answer.key[-1]).agg(pl.when(complete).then(at_best).alias("share"))
     shares = dict(table.iter_rows())
     cells = (units.ABSENT if shares[a] is None else f"{100 * shares[a]:.0f}%" for a in columns)
     return ink.make_line((" roof ", "dim"), *(f"{fit_cells(cell, width - 1, right=True)} " for cell in cells))

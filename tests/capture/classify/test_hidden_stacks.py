@@ -167,7 +167,7 @@ def read_stack(architecture: str) -> pl.DataFrame:
 @pytest.mark.parametrize(
     "architecture",
     ["t5", "whisper", "bart", "falcon_mamba", "nemotron_h", "nemotron", "zamba2", "siglip_vision_model",
-     "vit", "wav2vec2"],
+     "vit", "wav2vec2", "modernbert", "olmo_hybrid"],
 )  # fmt: skip
 def test_stacks_of_other_kinds(architecture: str) -> None:
     """Two stacks with cross attention, single mixers as layers, shared blocks, pooling heads, front ends."""
@@ -187,6 +187,16 @@ def test_odd_stacks_are_unknown_rather_than_wrong(architecture: str) -> None:
     result = judge(rows.hstack(events.select("layer", pl.col("op").cast(pl.String))))
     for right, _, wrong in (result.layer, result.role):
         assert right > 85 and wrong < 1, (result.layer, result.role, result.rows.most_common(5))
+
+
+@pytest.mark.parametrize(("architecture", "least"), [("umt5", 60), ("led", 75)])
+def test_what_is_known_of_half_a_stack_is_right(architecture: str, least: float) -> None:
+    """Biases of positions in each layer, and windows of attention made of many small kernels."""
+    rows = read_stack(architecture)
+    events, _ = fill_inferred_layers(run_of(rows["name"].to_list(), rows["dur"].to_numpy()))
+    result = judge(rows.hstack(events.select("layer", pl.col("op").cast(pl.String))))
+    for right, _, wrong in (result.layer, result.role):
+        assert right > least and wrong < 0.5, (result.layer, result.role, result.rows.most_common(5))
 
 
 def test_attention_with_and_without_feed_forwards_has_no_layers() -> None:

@@ -105,3 +105,17 @@ def test_roles_of_a_block_become_ops() -> None:
         None,
         None,
     ]
+
+
+def test_joins_before_any_arithmetic_grow_the_cache() -> None:
+    """Keys and values are joined, then a bias of positions is computed: nothing is rotated."""
+    roles = assign_roles("NMMMjjdgxaCMaNMAMa", (10, 11), False)
+    assert roles[4:6] == ("attn.kv", "attn.kv")
+    rotated = assign_roles("NMMMxgjxajjCMaNMAMa", (11, 12), False)
+    assert rotated[4:11] == (*["attn.rope"] * 5, "attn.kv", "attn.kv")
+
+
+def test_sums_of_a_norm_in_several_kernels_are_no_residuals() -> None:
+    """After mean and power a small number and a bias are added: of the norm, whatever its root is called."""
+    roles = assign_roles("MMMCMardprdaoxxaMAMardprdaoxxa", (3, 4), False)
+    assert [at for at, role in enumerate(roles) if role == "residual"] == [5, 19]

@@ -67,15 +67,38 @@ def test_a_filter_by_layer_leaves_the_percents_of_its_cells() -> None:
     assert sorted(drawn[0].split()) == sorted(drawn[1].split()) and "+100%!" in drawn[0]
 
 
-def test_layers_of_two_stacks_are_said_to_share_their_numbers() -> None:
-    kernel = {"kind": "kernel", "name": "gemm", "dur": 5, "lens": "gpu", "op": "mlp.up"}
+def test_layers_of_two_stacks_are_rows_of_their_own() -> None:
+    kernel = {"kind": "kernel", "name": "gemm", "lens": "gpu", "op": "mlp.up"}
     rows = [
-        {**kernel, "t": 10 * n, "path": f"model.{stack}.layers.{n}.fc1", "layer": n}
-        for stack in ("encoder", "decoder")
+        {**kernel, "t": 100 * n, "dur": dur + n, "path": f"model.{stack}.layers.{n}.fc1", "layer": n}
+        for stack, dur in (("encoder", 5), ("decoder", 50))
         for n in range(3)
     ]
-    view, words = load_view("layers"), "layers of decoder and encoder with one number are added up"
-    assert any(note.startswith(words) for note in ask(view, [made(rows)], Look()).notes)
-    assert not any(note.startswith(words) for note in ask(view, [made(rows[3:])], Look()).notes)
-    one = ask(view, [made(rows)], Look(filter="path:decoder")).rows
-    assert one["count"].to_list() == [1, 1, 1]
+    view, look = load_view("layers"), Look()
+    answer = ask(view, [made(rows)], look)
+    assert answer.rows.select("stack", "layer", "total_ns").rows() == [
+        ("encoder", 0, 5), ("encoder", 1, 6), ("encoder", 2, 7),
+        ("decoder", 0, 50), ("decoder", 1, 51), ("decoder", 2, 52),
+    ]  # fmt: skip
+    assert answer.rows.unique(answer.key).height == 6
+    assert view.draw is not None
+    assert any("the picture has the layers of the decoder" in note for note in answer.notes)
+    assert "50 ns" in ink.format_plain(view.draw(answer, look, DrawSize(80, 20))[-1:])
+    assert "stack" not in ask(view, [made(rows[3:])], Look()).rows.columns
+    one = ask(view, [made(rows)], Look(filter="path:encoder"))
+    assert one.rows["total_ns"].to_list() == [5, 6, 7]
+    assert not any("picture" in note for note in one.notes)
+
+
+def test_a_layer_unlike_all_is_compared_with_those_most_alike() -> None:
+    """Two kinds in turn, and a first layer that lacks one small kernel: its attention is as in its kind."""
+    rows, t = [], 0
+    for n in range(12):
+        core = ("window", 10) if n % 2 == 0 else ("full", 40)
+        for name, dur in (("qkv", 20), core, *((("copy", 5),) if n else ())):
+            op = "attn.core" if name in ("window", "full") else name
+            row = {"kind": "kernel", "name": name, "lens": "gpu", "op": op, "layer": n, "dur": dur, "t": t}
+            rows.append(row)
+            t += dur
+    table = compute_layer_table(made(rows), Look(), "op").filter(pl.col("op") == "attn.core")
+    assert table["median_ns"].to_list() == [10, 40] * 6 and not table["odd"].any()
