@@ -12,7 +12,13 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from capture.classify.experts_work import EXPERTS_KERNEL, estimate_experts, estimate_experts_kernel
+from capture.classify.experts_work import (
+    EXPERTS_KERNEL,
+    EXPERTS_KERNELS,
+    estimate_experts,
+    estimate_experts_kernel,
+    estimate_moving_kernel,
+)
 from capture.classify.operator_call import Dims, OperatorCall, OperatorWork, shorten_dtype
 from capture.classify.step_annotations import AttentionSums, StepAnnotation
 
@@ -240,6 +246,23 @@ def _estimate_embedding(call: OperatorCall) -> OperatorWork | None:
     return OperatorWork(0.0, moved, f"{rows}×{table[1]}", shorten_dtype(call.types[0]))
 
 
+def _estimate_generated(call: OperatorCall) -> OperatorWork | None:
+    """A kernel that Inductor generated: each operand is read or written, all of it.
+
+    None unless the loop, whose sizes are the last values, covers the largest operand: else parts are used.
+    """
+    sized, loop = _list_sized_tensors(call), 1
+    largest = max((math.prod(dims) for dims, _ in sized), default=0)
+    for value in reversed(call.values):
+        if not value.isdecimal():
+            return None
+        loop *= int(value)
+        if loop == largest:
+            break
+    moved = sum(math.prod(dims) * width for dims, width in sized)
+    return OperatorWork(0.0, moved, f"{largest}", shorten_dtype(call.types[0])) if loop == largest else None
+
+
 def _list_sized_tensors(call: OperatorCall) -> list[tuple[Dims, float]]:
     """List dims and bytes per element of every tensor; empty if any of them is unknown."""
     tensors = [(dims, call.find_width(i)) for i, dims in call.list_tensors()]
@@ -259,6 +282,8 @@ def _estimate_ragged_attention(call: OperatorCall) -> OperatorWork | None:
     queries, width = call.find_dims(0, 3), call.find_width(0)
     sums, kv = _list_step_sums(call.step), _find_kv_heads(call)
     if queries is None or width is None or sums is None or kv is None:
+        return None
+    if "cpu_attention" in call.name and call.values[9] != "-1":  # a window: not all keys are read
         return None
     _, query_heads, size = queries
     kv_heads, cache_width = kv
@@ -300,13 +325,13 @@ def _find_kv_heads(call: OperatorCall) -> tuple[int, float] | None:
     """Find the number of key heads, and the bytes per cached element.
 
     The cache is the first tensor of rank 4 or more with the head size of the queries; without one, the new
-    keys are used.
+    keys are used. Heads come after the positions of a block, on processors before them.
     """
-    queries = call.dims[0]
+    queries, axis = call.dims[0], -3 if "cpu_attention" in call.name else -2
     caches = [(i, d) for i, d in call.list_tensors() if len(d) >= 4 and d[-1] == queries[-1]]
     if caches:
         index, dims = caches[0]
-        return dims[-2], call.find_width(index) or call.find_width(0) or 2.0
+        return dims[axis], call.find_width(index) or call.find_width(0) or 2.0
     keys = call.find_dims(1, 3)
     return (keys[1], call.find_width(1) or 2.0) if keys and keys[2] == queries[2] else None
 
@@ -334,6 +359,7 @@ _ADDING: Final = re.compile(r"add|residual|fused", re.IGNORECASE)
 WORK_MODELS: Final[tuple[tuple[str, re.Pattern[str], WorkModel], ...]] = tuple(
     (model_id, re.compile(pattern), model)
     for model_id, pattern, model in (
+        ("generated", r"^triton_(poi|red|per)_fused", _estimate_generated),
         ("addmm", r"^aten::addmm", partial(_estimate_operand_product, left=1, right=2, bias=True)),
         ("bmm", r"^aten::(baddbmm|bmm)", _estimate_bmm),
         ("scaled-mm", r"^aten::_scaled_mm\b", _estimate_scaled_product),
@@ -347,15 +373,18 @@ WORK_MODELS: Final[tuple[tuple[str, re.Pattern[str], WorkModel], ...]] = tuple(
         ("convolution", r"^aten::(_?convolution|conv\dd)\b",
          partial(_estimate_convolution, stride=3, padding=4, dilation=5)),
         ("embedding", r"^aten::embedding\b", _estimate_embedding),
-        ("reduction", r"^aten::(mean|sum|amax|amin|argmax|argmin|max|min|prod)\b", _estimate_reduction),
+        ("reduction", r"^aten::(mean|sum|amax|amin|argmax|argmin|max|min|prod|logsumexp|topk|any|all)\b"
+                      r"|^_C::greedy_argmax\b", _estimate_reduction),
         ("mm", r"^aten::(mm|_int_mm)\b", partial(_estimate_operand_product, left=0, right=1)),
         ("linear", r"^aten::linear\b", _estimate_linear),
         ("onnx", r"^/.*(MatMul|Gemm)(_\d+)?\)?$", _estimate_library_product),
         ("attention", r"^aten::.*scaled_dot_product.*attention|^aten::_(flash|efficient)_attention",
          _estimate_dense_attention),
         ("ragged-attention", r"paged_attention|unified_attention|attention_with_output|attention_ragged|"
-                             r"flash_attn_with_kvcache|flash_attn_varlen", _estimate_ragged_attention),
+                             r"cpu_attention_with|flash_attn_with_kvcache|flash_attn_varlen",
+         _estimate_ragged_attention),
         ("experts-kernel", EXPERTS_KERNEL, estimate_experts_kernel),
+        ("experts-move", f"/ ({'|'.join(EXPERTS_KERNELS)})", estimate_moving_kernel),
         ("experts", r"fused_experts|fused_moe|moe_forward", estimate_experts),
         ("kv-store", r"store_cache|store_kv|reshape_and_cache|unified_kv_cache_update", _estimate_kv_store),
         ("rope", r"rotary_embedding|apply_rope", _estimate_rope),

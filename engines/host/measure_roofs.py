@@ -21,8 +21,8 @@ from engines.weights.matrix_storage import has_fast_bf16
 
 COPY_BYTES: Final = 1 << 28  # on a processor: more than any cache holds
 GPU_COPY_BYTES: Final = 2 << 30
-# Sides of the square matrices that are multiplied. The fastest counts: large ones fill wide machines, and on a
-# busy one only a short product is undisturbed (load 28 on two cores: 431 GFLOP/s at 512, 63 at 2048).
+# Sides of the square matrices that are multiplied. The fastest counts: large ones fill wide machines, and on
+# a busy one only short products are undisturbed (load 28 on two cores: 431 GFLOP/s at 512, 63 at 2048).
 MATMUL_SIDES: Final = (512, 1024, 2048)
 QUICK_MATMUL_SIDES: Final = (512, 1024)
 GPU_MATMUL_SIDE: Final = 8192
