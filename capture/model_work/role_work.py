@@ -133,10 +133,10 @@ def _estimate_router(
 def _estimate_shared(
     c: DecoderConfig, sharding: Sharding, layer: int, step: StepTokens
 ) -> OperatorWork | None:
-    """The shared expert, which every token passes: gate, up and down."""
+    """The shared expert, which every token passes: gate, if there is one, up and down."""
     inner = c.mixture.shared_inner // sharding.tp if c.mixture else 0
-    width = c.base.activation_bytes
-    up = _estimate_rows(step.tokens, 2 * inner, c.hidden, c.network, width)
+    width, parts = c.base.activation_bytes, 2 if c.has_gate else 1
+    up = _estimate_rows(step.tokens, parts * inner, c.hidden, c.network, width)
     down = _estimate_rows(step.tokens, c.hidden, inner, c.network, width)
     if up is None or down is None:
         return None
