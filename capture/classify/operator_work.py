@@ -8,6 +8,7 @@ import math
 import re
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import zip_longest
 from typing import Final
 
 from msgspec.structs import replace
@@ -213,27 +214,35 @@ def _estimate_kv_store(call: OperatorCall) -> OperatorWork | None:
 
 
 def _estimate_pointwise(call: OperatorCall) -> OperatorWork | None:
-    """An elementwise operator: operands read once, one result written, one operation per element."""
+    """An elementwise operator: operands read once, one result of their common shape written."""
     sized = _list_sized_tensors(call)
     if not sized:
         return None
     is_copy = "copy" in call.name
-    largest, width = max(sized, key=lambda t: math.prod(t[0]))
+    rows = zip_longest(*(reversed(dims) for dims, _ in sized), fillvalue=1)
+    shape = tuple(map(max, rows))[::-1]
+    width = 1.0 if _COMPARING.search(call.name) else max(sized, key=lambda t: math.prod(t[0]))[1]
     sizes = [math.prod(d) * w for d, w in sized]
     is_in_place = is_copy or (call.name.endswith("_") and len(sized) > 1)
-    written = sizes[0] if is_in_place else math.prod(largest) * width
+    written = sizes[0] if is_in_place else math.prod(shape) * width
     read = sum(sizes) - (sizes[0] if is_copy else 0)
-    flops = 0.0 if is_copy else float(math.prod(largest))
-    return OperatorWork(flops, read + written, _format_dims(largest), shorten_dtype(call.types[0]))
+    flops = 0.0 if is_copy or "clone" in call.name else float(math.prod(shape))
+    return OperatorWork(flops, read + written, _format_dims(shape), shorten_dtype(call.types[0]))
 
 
 def _estimate_reduction(call: OperatorCall) -> OperatorWork | None:
-    """A mean, sum or extreme: the operand is read once, one operation per element; the result is small."""
+    """A mean, sum or extreme: the operand is read once, one operation per element.
+
+    The result, whose size is known where a list of axes is stated, is taken to have the operand's format.
+    """
     dims, width = call.dims[0], call.find_width(0)
     if not dims or width is None or min(dims) <= 0:
         return None
-    elements = math.prod(dims)
-    return OperatorWork(float(elements), elements * width, _format_dims(dims), shorten_dtype(call.types[0]))
+    elements, results = math.prod(dims), 0
+    if len(call.values) > 1 and call.values[1].startswith("[") and call.values[1] != "[]":
+        results = elements // math.prod(dims[axis] for axis in _read_sizes(call, 1))
+    moved = (elements + results) * width
+    return OperatorWork(float(elements), moved, _format_dims(dims), shorten_dtype(call.types[0]))
 
 
 def _estimate_embedding(call: OperatorCall) -> OperatorWork | None:
@@ -353,6 +362,7 @@ def _estimate_dense_attention(call: OperatorCall) -> OperatorWork | None:
 
 
 WorkModel = Callable[[OperatorCall], OperatorWork | None]
+_COMPARING: Final = re.compile(r"^aten::([lg][te]|eq|ne|logical_\w+)$")  # the result is of bool
 _ADDING: Final = re.compile(r"add|residual|fused", re.IGNORECASE)
 
 # (id, pattern of the operator's name, model); the first match decides
@@ -392,6 +402,8 @@ WORK_MODELS: Final[tuple[tuple[str, re.Pattern[str], WorkModel], ...]] = tuple(
         ("gated", r"(silu|gelu|swiglu)\w*_and_mul", _estimate_gated_activation),
         ("product", r"gemm|matmul", _estimate_library_product),
         ("pointwise", r"^aten::(add|sub|mul|div|neg|exp|rsqrt|sigmoid|silu|gelu|relu|tanh|pow|where|clamp|"
-                      r"copy|_to_copy|cos|sin|sqrt|abs|fill|square)_?$", _estimate_pointwise),
+                      r"copy|_to_copy|cos|sin|sqrt|abs|fill|square|clone|_softmax|_log_softmax|softplus|log|"
+                      r"masked_fill|cumsum|tril|triu|bitwise_\w+|logical_\w+|[lg][te]|eq|ne)_?$",
+         _estimate_pointwise),
     )
 )  # fmt: skip

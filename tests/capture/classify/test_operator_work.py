@@ -44,6 +44,10 @@ def test_a_convolution_by_hand(name: str, values: tuple[str, ...]) -> None:
         ("aten::addmm", ((32,), (32, 2880), (2880, 32)), (BF16, BF16, BF16), 0.00589824, 370752 / MIB),
         ("aten::bmm", ((4, 2, 8), (4, 8, 16)), (BF16, BF16), 2048e-9, 1408 / MIB),
         ("aten::mul", ((64, 64), (64, 64)), (F32, F32), 4096e-9, 3 * 16384 / MIB),
+        ("aten::mul", ((64, 1), (2, 1, 32)), (F32, F32), 4096e-9, 4 * (64 + 64 + 4096) / MIB),
+        ("aten::lt", ((64, 64), ()), (F32, "Scalar"), 4096e-9, (4 + 1) * 4096 / MIB),
+        ("aten::masked_fill", ((64, 64), (64, 64), ()), (F32, "bool", "Scalar"), 4096e-9, 9 * 4096 / MIB),
+        ("aten::clone", ((64, 64), ()), (BF16, "Scalar"), 0.0, 2 * 2 * 4096 / MIB),
         # out, x, bias or weight, as vLLM's build for processors records them
         ("_C::onednn_mm", ((32, 2816), (32, 512), (), ()), (BF16, BF16, "", "long int"), 0.092274688,
          2 * (32 * 512 + 512 * 2816 + 32 * 2816) / MIB),
@@ -76,6 +80,12 @@ def test_by_hand(
     work = estimate_work(OperatorCall(name, dims, types))
     assert work is not None
     assert work.flops / 1e9 == pytest.approx(gflop) and work.bytes / MIB == pytest.approx(mib)
+
+
+@pytest.mark.parametrize(("axes", "results"), [("[1]", 32), ("[-1, 0]", 2), ("[]", 0), ("", 0)])
+def test_a_reduction_over_stated_axes_writes_its_results(axes: str, results: int) -> None:
+    work = estimate_work(OperatorCall("aten::sum", ((4, 2, 8), (), ()), (F32, "", ""), ("", axes, "False")))
+    assert work is not None and work.bytes == 4 * (64 + results)
 
 
 def test_prompt_attention_leaves_out_half_of_its_square() -> None:
