@@ -7,6 +7,10 @@ from typing import Final
 from capture.classify.operator_call import STORED_BYTES, OperatorCall, OperatorWork, shorten_dtype
 
 EXPERTS_KERNEL: Final = "_matmul_ogs_"  # grouped products of triton_kernels
+_COMBINE, _CHOICE = "_finalize_matmul", "_topk_forward"
+_SORT: Final = ("_sum_bitmatrix_rows", "_combined_routing")
+EXPERTS_KERNELS: Final = (EXPERTS_KERNEL, _COMBINE, _CHOICE, *_SORT)  # starts of their names
+SORTED_BYTES: Final = 8.0  # at least, for each choice that is sorted: an index read and one written
 _EXPERTS_KERNEL_NAME: Final = re.compile(
     EXPERTS_KERNEL
     + r"[NT]+_(?P<result>\w+?)x(?P<left>[a-z]+\d+)x(?P<weight>[a-z]+\d+)_[\dx]+(?P<gate>_swiglu)?"
@@ -58,6 +62,30 @@ def estimate_experts(call: OperatorCall) -> OperatorWork | None:
     up = estimate_grouped_product(tokens, chosen, experts, size, n, widths, dtype, scattered=False)
     down = estimate_grouped_product(tokens, chosen, experts, inner, size, widths, dtype, scattered=True)
     return OperatorWork(up.flops + down.flops, up.bytes + down.bytes, up.shape, dtype)
+
+
+def estimate_moving_kernel(call: OperatorCall) -> OperatorWork | None:
+    """A kernel of triton_kernels that chooses experts, sorts by them, or adds up what they return.
+
+    Operands are those of `moe_forward(hidden, router logits, …)`, then the number of experts per token.
+    """
+    hidden, logits, width = call.find_dims(0, 2), call.find_dims(1, 2), call.find_width(0)
+    chosen = int(call.values[-1])
+    if hidden is None or logits is None or width is None or not 0 < chosen <= logits[1]:
+        return None
+    (tokens, size), experts, dtype = hidden, logits[1], shorten_dtype(call.types[0])
+    shape = f"m={tokens} e={experts}/{chosen}"
+    if _COMBINE in call.name:
+        return estimate_combination(tokens, chosen, size, width, dtype)
+    if _CHOICE in call.name:
+        return OperatorWork(0.0, tokens * experts * (call.find_width(1) or width), shape, dtype)
+    return OperatorWork(0.0, tokens * chosen * SORTED_BYTES, shape, dtype)
+
+
+def estimate_combination(tokens: int, chosen: int, size: int, width: float, dtype: str) -> OperatorWork:
+    """Estimate adding up what `chosen` experts return for each token."""
+    rows = tokens * chosen
+    return OperatorWork(float(rows * size), (rows + tokens) * size * width, f"m={rows} n={size}", dtype)
 
 
 def estimate_experts_kernel(call: OperatorCall) -> OperatorWork | None:

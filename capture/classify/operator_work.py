@@ -8,11 +8,18 @@ import math
 import re
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import zip_longest
 from typing import Final
 
 from msgspec.structs import replace
 
-from capture.classify.experts_work import EXPERTS_KERNEL, estimate_experts, estimate_experts_kernel
+from capture.classify.experts_work import (
+    EXPERTS_KERNEL,
+    EXPERTS_KERNELS,
+    estimate_experts,
+    estimate_experts_kernel,
+    estimate_moving_kernel,
+)
 from capture.classify.operator_call import Dims, OperatorCall, OperatorWork, shorten_dtype
 from capture.classify.step_annotations import AttentionSums, StepAnnotation
 
@@ -207,27 +214,35 @@ def _estimate_kv_store(call: OperatorCall) -> OperatorWork | None:
 
 
 def _estimate_pointwise(call: OperatorCall) -> OperatorWork | None:
-    """An elementwise operator: operands read once, one result written, one operation per element."""
+    """An elementwise operator: operands read once, one result of their common shape written."""
     sized = _list_sized_tensors(call)
     if not sized:
         return None
     is_copy = "copy" in call.name
-    largest, width = max(sized, key=lambda t: math.prod(t[0]))
+    rows = zip_longest(*(reversed(dims) for dims, _ in sized), fillvalue=1)
+    shape = tuple(map(max, rows))[::-1]
+    width = 1.0 if _COMPARING.search(call.name) else max(sized, key=lambda t: math.prod(t[0]))[1]
     sizes = [math.prod(d) * w for d, w in sized]
     is_in_place = is_copy or (call.name.endswith("_") and len(sized) > 1)
-    written = sizes[0] if is_in_place else math.prod(largest) * width
+    written = sizes[0] if is_in_place else math.prod(shape) * width
     read = sum(sizes) - (sizes[0] if is_copy else 0)
-    flops = 0.0 if is_copy else float(math.prod(largest))
-    return OperatorWork(flops, read + written, _format_dims(largest), shorten_dtype(call.types[0]))
+    flops = 0.0 if is_copy or "clone" in call.name else float(math.prod(shape))
+    return OperatorWork(flops, read + written, _format_dims(shape), shorten_dtype(call.types[0]))
 
 
 def _estimate_reduction(call: OperatorCall) -> OperatorWork | None:
-    """A mean, sum or extreme: the operand is read once, one operation per element; the result is small."""
+    """A mean, sum or extreme: the operand is read once, one operation per element.
+
+    The result, whose size is known where a list of axes is stated, is taken to have the operand's format.
+    """
     dims, width = call.dims[0], call.find_width(0)
     if not dims or width is None or min(dims) <= 0:
         return None
-    elements = math.prod(dims)
-    return OperatorWork(float(elements), elements * width, _format_dims(dims), shorten_dtype(call.types[0]))
+    elements, results = math.prod(dims), 0
+    if len(call.values) > 1 and call.values[1].startswith("[") and call.values[1] != "[]":
+        results = elements // math.prod(dims[axis] for axis in _read_sizes(call, 1))
+    moved = (elements + results) * width
+    return OperatorWork(float(elements), moved, _format_dims(dims), shorten_dtype(call.types[0]))
 
 
 def _estimate_embedding(call: OperatorCall) -> OperatorWork | None:
@@ -238,6 +253,23 @@ def _estimate_embedding(call: OperatorCall) -> OperatorWork | None:
     rows = math.prod(ids)
     moved = 2 * rows * table[1] * width + rows * (call.find_width(1) or 8.0)
     return OperatorWork(0.0, moved, f"{rows}×{table[1]}", shorten_dtype(call.types[0]))
+
+
+def _estimate_generated(call: OperatorCall) -> OperatorWork | None:
+    """A kernel that Inductor generated: each operand is read or written, all of it.
+
+    None unless the loop, whose sizes are the last values, covers the largest operand: else parts are used.
+    """
+    sized, loop = _list_sized_tensors(call), 1
+    largest = max((math.prod(dims) for dims, _ in sized), default=0)
+    for value in reversed(call.values):
+        if not value.isdecimal():
+            return None
+        loop *= int(value)
+        if loop == largest:
+            break
+    moved = sum(math.prod(dims) * width for dims, width in sized)
+    return OperatorWork(0.0, moved, f"{largest}", shorten_dtype(call.types[0])) if loop == largest else None
 
 
 def _list_sized_tensors(call: OperatorCall) -> list[tuple[Dims, float]]:
@@ -259,6 +291,8 @@ def _estimate_ragged_attention(call: OperatorCall) -> OperatorWork | None:
     queries, width = call.find_dims(0, 3), call.find_width(0)
     sums, kv = _list_step_sums(call.step), _find_kv_heads(call)
     if queries is None or width is None or sums is None or kv is None:
+        return None
+    if "cpu_attention" in call.name and call.values[9] != "-1":  # a window: not all keys are read
         return None
     _, query_heads, size = queries
     kv_heads, cache_width = kv
@@ -300,13 +334,13 @@ def _find_kv_heads(call: OperatorCall) -> tuple[int, float] | None:
     """Find the number of key heads, and the bytes per cached element.
 
     The cache is the first tensor of rank 4 or more with the head size of the queries; without one, the new
-    keys are used.
+    keys are used. Heads come after the positions of a block, on processors before them.
     """
-    queries = call.dims[0]
+    queries, axis = call.dims[0], -3 if "cpu_attention" in call.name else -2
     caches = [(i, d) for i, d in call.list_tensors() if len(d) >= 4 and d[-1] == queries[-1]]
     if caches:
         index, dims = caches[0]
-        return dims[-2], call.find_width(index) or call.find_width(0) or 2.0
+        return dims[axis], call.find_width(index) or call.find_width(0) or 2.0
     keys = call.find_dims(1, 3)
     return (keys[1], call.find_width(1) or 2.0) if keys and keys[2] == queries[2] else None
 
@@ -328,12 +362,14 @@ def _estimate_dense_attention(call: OperatorCall) -> OperatorWork | None:
 
 
 WorkModel = Callable[[OperatorCall], OperatorWork | None]
+_COMPARING: Final = re.compile(r"^aten::([lg][te]|eq|ne|logical_\w+)$")  # the result is of bool
 _ADDING: Final = re.compile(r"add|residual|fused", re.IGNORECASE)
 
 # (id, pattern of the operator's name, model); the first match decides
 WORK_MODELS: Final[tuple[tuple[str, re.Pattern[str], WorkModel], ...]] = tuple(
     (model_id, re.compile(pattern), model)
     for model_id, pattern, model in (
+        ("generated", r"^triton_(poi|red|per)_fused", _estimate_generated),
         ("addmm", r"^aten::addmm", partial(_estimate_operand_product, left=1, right=2, bias=True)),
         ("bmm", r"^aten::(baddbmm|bmm)", _estimate_bmm),
         ("scaled-mm", r"^aten::_scaled_mm\b", _estimate_scaled_product),
@@ -347,15 +383,18 @@ WORK_MODELS: Final[tuple[tuple[str, re.Pattern[str], WorkModel], ...]] = tuple(
         ("convolution", r"^aten::(_?convolution|conv\dd)\b",
          partial(_estimate_convolution, stride=3, padding=4, dilation=5)),
         ("embedding", r"^aten::embedding\b", _estimate_embedding),
-        ("reduction", r"^aten::(mean|sum|amax|amin|argmax|argmin|max|min|prod)\b", _estimate_reduction),
+        ("reduction", r"^aten::(mean|sum|amax|amin|argmax|argmin|max|min|prod|logsumexp|topk|any|all)\b"
+                      r"|^_C::greedy_argmax\b", _estimate_reduction),
         ("mm", r"^aten::(mm|_int_mm)\b", partial(_estimate_operand_product, left=0, right=1)),
         ("linear", r"^aten::linear\b", _estimate_linear),
         ("onnx", r"^/.*(MatMul|Gemm)(_\d+)?\)?$", _estimate_library_product),
         ("attention", r"^aten::.*scaled_dot_product.*attention|^aten::_(flash|efficient)_attention",
          _estimate_dense_attention),
         ("ragged-attention", r"paged_attention|unified_attention|attention_with_output|attention_ragged|"
-                             r"flash_attn_with_kvcache|flash_attn_varlen", _estimate_ragged_attention),
+                             r"cpu_attention_with|flash_attn_with_kvcache|flash_attn_varlen",
+         _estimate_ragged_attention),
         ("experts-kernel", EXPERTS_KERNEL, estimate_experts_kernel),
+        ("experts-move", f"/ ({'|'.join(EXPERTS_KERNELS)})", estimate_moving_kernel),
         ("experts", r"fused_experts|fused_moe|moe_forward", estimate_experts),
         ("kv-store", r"store_cache|store_kv|reshape_and_cache|unified_kv_cache_update", _estimate_kv_store),
         ("rope", r"rotary_embedding|apply_rope", _estimate_rope),
@@ -363,6 +402,8 @@ WORK_MODELS: Final[tuple[tuple[str, re.Pattern[str], WorkModel], ...]] = tuple(
         ("gated", r"(silu|gelu|swiglu)\w*_and_mul", _estimate_gated_activation),
         ("product", r"gemm|matmul", _estimate_library_product),
         ("pointwise", r"^aten::(add|sub|mul|div|neg|exp|rsqrt|sigmoid|silu|gelu|relu|tanh|pow|where|clamp|"
-                      r"copy|_to_copy|cos|sin|sqrt|abs|fill|square)_?$", _estimate_pointwise),
+                      r"copy|_to_copy|cos|sin|sqrt|abs|fill|square|clone|_softmax|_log_softmax|softplus|log|"
+                      r"masked_fill|cumsum|tril|triu|bitwise_\w+|logical_\w+|[lg][te]|eq|ne)_?$",
+         _estimate_pointwise),
     )
 )  # fmt: skip

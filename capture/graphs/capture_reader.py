@@ -17,7 +17,7 @@ from typing import Any, Final
 import msgspec
 import polars as pl
 
-from capture.classify.experts_work import EXPERTS_KERNEL
+from capture.classify.experts_work import EXPERTS_KERNELS
 from capture.classify.operator_work import has_work_model
 from capture.classify.step_annotations import (
     CaptureAnnotation,
@@ -227,7 +227,7 @@ def _iter_launches(
         kernel, grid = _read_kernel_and_grid(span)
         chosen = _find_top_k(enclosing) or chosen
         operator, operands, call = _find_calling_operator(enclosing)
-        if kernel and operands and chosen and kernel.startswith(EXPERTS_KERNEL):
+        if kernel and operands and chosen and kernel.startswith(EXPERTS_KERNELS):
             operator, operands = f"{operator} / {kernel}", _append_value(operands, chosen)
             call = span.start
         yield number, kernel, grid, operator, operands, call, span.start, span.thread

@@ -21,7 +21,11 @@ from capture.model_work.model_config import (
     read_config,
 )
 from capture.model_work.role_work import (
+    ADDING_NORM,
+    CHOICE,
+    HEADS_NORM,
     PADDING,
+    REPEATED,
     WORKING_CATEGORIES,
     Sharding,
     StepTokens,
@@ -29,10 +33,13 @@ from capture.model_work.role_work import (
 )
 from capture.run import DTYPES, Run, select_or_null
 
-_OUTSIDE_LAYERS: Final = "lm_head"
+_OUTSIDE_LAYERS: Final = ("lm_head", "norm", ADDING_NORM, "embed")
+# of kernels that add a residual before the norm: by engines' names, a choice of ck_tile, and one of aiter
+_ADDING: Final = r"fused_add_rms|FusedAddEnumE[12]|add_rmsnorm_quant_kernelI\w*?ELb1E"
+_IN_FRONT: Final = ("attn.qkv", "attn.q", "attn.k", "attn.v")
 _PADDING_KERNEL: Final = "constant_pad_nd"  # pads the activations of experts, if their weights are padded
 _DRAFT: Final = "draft"  # phase of another model
-_GROUP: Final = ["step", "layer", "op"]
+_GROUP: Final = ["step", "layer", "role"]
 _WORK_TYPES: Final = {"shape": pl.String, "dtype": pl.String, "flops": pl.Float64, "bytes": pl.Float64}
 
 
@@ -132,14 +139,15 @@ def _fill_events(run: Run, config: DecoderConfig, sharding: Sharding) -> tuple[p
     steps = {number: step for number, step in _iter_steps(run) if step is not None}
     groups = open_rows.select(_GROUP).unique()
     works = []
-    for step, layer, op in groups.iter_rows():
-        work = estimate_role(config, sharding, op, layer, steps[step]) if step in steps else None
+    for step, layer, role in groups.iter_rows():
+        work = estimate_role(config, sharding, role, layer, steps[step]) if step in steps else None
         if work is not None:
-            works.append((step, layer, op, work.shape, work.dtype, work.flops, work.bytes))
-    schema = {"step": pl.Int64, "layer": pl.Int32, "op": pl.String, **_WORK_TYPES}
+            works.append((step, layer, role, work.shape, work.dtype, work.flops, work.bytes))
+    schema = {"step": pl.Int64, "layer": pl.Int32, "role": pl.String, **_WORK_TYPES}
     table = pl.DataFrame(works, schema=schema, orient="row")
     filled = open_rows.join(table, on=_GROUP, how="inner", nulls_equal=True)
-    share = (pl.col("dur") / pl.col("dur").sum().over(_GROUP)).fill_nan(None)
+    part = (pl.col("dur") / pl.col("dur").sum().over(_GROUP)).fill_nan(None)
+    share = pl.when(pl.col("role").is_in(REPEATED)).then(1.0).otherwise(part)
     filled = filled.with_columns(pl.col("flops", "bytes") * share).select("row", *_WORK_TYPES)
     missing = [c for c in _WORK_TYPES if c not in events.columns]
     events = events.with_columns(pl.lit(None, DTYPES[c]).alias(c) for c in missing)
@@ -151,24 +159,40 @@ def _fill_events(run: Run, config: DecoderConfig, sharding: Sharding) -> tuple[p
 
 
 def _select_open_rows(events: pl.DataFrame) -> pl.DataFrame:
-    """Select row, step, layer, op and dur of the kernels that do the work of a role and lack FLOPs and bytes.
+    """Select row, step, layer, role and dur of kernels that do the work of a role and lack FLOPs and bytes.
 
     None of a role and step of which any kernel has them.
     """
-    columns = ("kind", "dur", "count", "step", "layer", "op", "category", "flops", "bytes")
+    columns = ("kind", "name", "t", "dur", "count", "step", "layer", "op", "category", "flops", "bytes")
     frame = select_or_null(events, columns)
-    texts = pl.col("op", "category").cast(pl.String)
-    frame = frame.with_columns(texts, row=events["row"])
+    texts = pl.col("name", "op", "category").cast(pl.String)
+    frame = frame.with_columns(texts, row=events["row"]).filter(pl.col("kind") == "kernel")
+    frame = frame.with_columns(role=_find_role())
     works = [
-        (pl.col("op") == role) & pl.col("category").is_in(list(categories))
+        (pl.col("role") == role) & pl.col("category").is_in(list(categories))
         for role, categories in WORKING_CATEGORIES.items()
+        if role not in (ADDING_NORM, CHOICE)
     ]
+    works.append(pl.col("role").is_in([ADDING_NORM, CHOICE]))
     is_single = pl.col("count").fill_null(1) == 1
-    has_place = pl.col("layer").is_not_null() | (pl.col("op") == _OUTSIDE_LAYERS)
-    rows = frame.filter(pl.col("kind") == "kernel", is_single, has_place, pl.any_horizontal(works))
+    has_place = pl.col("layer").is_not_null() | pl.col("role").is_in(_OUTSIDE_LAYERS)
+    rows = frame.filter(is_single, has_place, pl.any_horizontal(works))
     rows = rows.filter(pl.col("step").is_not_null(), pl.col("dur") > 0)
     is_open = pl.all_horizontal(pl.col("flops", "bytes").is_null())
     return rows.filter(is_open.all().over(_GROUP)).select("row", *_GROUP, "dur")
+
+
+def _find_role() -> pl.Expr:
+    """Return the role: mostly the op; norms are of heads where attention follows its products."""
+    op, is_norm = pl.col("op"), (pl.col("op") == "norm") & (pl.col("category") == "norm")
+    place = ["step", "layer"]
+    begin = pl.col("t").filter(op.is_in(_IN_FRONT)).min().over(place)
+    end = pl.col("t").filter(op == "attn.core").min().over(place)
+    of_heads = is_norm & (pl.col("t") > begin) & (pl.col("t") < end)
+    adds = is_norm & pl.col("name").str.contains(_ADDING)
+    chooses = (op == "moe.router") & (pl.col("category") == "moe")
+    choices = ((of_heads, HEADS_NORM), (adds, ADDING_NORM), (chooses, CHOICE))
+    return pl.coalesce(*(pl.when(condition).then(pl.lit(role)) for condition, role in choices), op)
 
 
 def _iter_steps(run: Run) -> Iterator[tuple[int, StepTokens | None]]:

@@ -28,13 +28,23 @@ _FORMAT_BYTES: Final = {"fp32": 4.0, "bf16": 2.0, "fp16": 2.0, "fp8": 1.0, "int8
 # Families whose feed-forward network has no gate. All others have one.
 _WITHOUT_GATE: Final = frozenset(
     {"gpt2", "gpt_neox", "gptj", "gpt_bigcode", "opt", "bloom", "falcon", "mpt", "phi", "bert", "starcoder2",
-     "nemotron", "persimmon", "xglm", "codegen"}
+     "nemotron", "nemotron_h", "persimmon", "xglm", "codegen"}
 )  # fmt: skip
 _GATED_QUERIES: Final = frozenset(
     {"qwen3_next", "qwen3_5", "qwen3_5_text", "qwen3_5_moe", "qwen3_5_moe_text"}
 )
 # Families with windows but without `layer_types`: every k-th layer looks at all (0: none does).
 _FULL_EVERY: Final = {"mistral": 0, "mixtral": 0, "phi3": 0, "gemma2": 2, "cohere2": 4}
+
+
+_SHARED_SIZES: Final = (
+    "shared_expert_intermediate_size", "moe_shared_expert_intermediate_size", "shared_intermediate_size"
+)  # fmt: skip
+_EXPERT_STEPS: Final = (
+    "decoder_sparse_step", "moe_layer_freq", "interleave_moe_layer_step", "expert_layer_period",
+    "moe_layer_interval",
+)  # fmt: skip
+_SHARED_COUNTS: Final = ("n_shared_experts", "num_shared_experts", "moe_num_shared_experts")
 
 
 class ConfigChoice(Struct, frozen=True):
@@ -180,8 +190,9 @@ def parse_config(document: Any, label: str) -> DecoderConfig | None:
     """Parse a config; None if it lacks a size that every decoder has."""
     if not isinstance(document, Mapping):
         return None
-    text = document.get("text_config")
-    fields = {**document, **text} if isinstance(text, Mapping) else document
+    nested = [document.get(key) for key in ("text_config", "attn_config", "ffn_config")]
+    text, *others = [part if isinstance(part, Mapping) else {} for part in nested]
+    fields: Mapping[str, Any] = {**others[0], **others[1], **document, **text}
     layers = _find_size(fields, "num_hidden_layers", "n_layer", "num_layers", "n_layers")
     hidden = _find_size(fields, "hidden_size", "n_embd", "d_model")
     heads = _find_size(fields, "num_attention_heads", "n_head", "n_heads")
@@ -195,12 +206,13 @@ def parse_config(document: Any, label: str) -> DecoderConfig | None:
         layers=layers,
         hidden=hidden,
         heads=heads,
-        kv_heads=_find_size(fields, "num_key_value_heads", "num_kv_heads") or heads,
-        head_size=_find_size(fields, "head_dim") or hidden // heads,
-        inner=_find_size(fields, "intermediate_size", "n_inner", "ffn_dim") or 4 * hidden,
+        kv_heads=_find_kv_heads(fields) or heads,
+        head_size=_find_size(fields, "head_dim", "attention_head_dim") or hidden // heads,
+        inner=_find_inner_size(fields, hidden),
         vocabulary=_find_size(fields, "vocab_size"),
         has_gate=family not in _WITHOUT_GATE,
-        is_plain_attention=not fields.get("kv_lora_rank"),
+        is_plain_attention=not fields.get("kv_lora_rank")
+        and fields.get("attention_hidden_size") in (None, hidden),
         has_gated_queries=family in _GATED_QUERIES or bool(fields.get("attn_output_gate")),
         latent=_parse_latent(fields),
         linear=_parse_linear(fields),
@@ -213,6 +225,25 @@ def parse_config(document: Any, label: str) -> DecoderConfig | None:
         network=network,
         routed=routed,
     )
+
+
+def _find_kv_heads(fields: Mapping[str, Any]) -> int:
+    """Find the number of key heads; 0 if there are as many as query heads."""
+    if fields.get("multi_query") is True and not fields.get("new_decoder_architecture"):
+        return 1
+    return _find_size(fields, "num_key_value_heads", "num_kv_heads", "kv_n_heads")
+
+
+def _find_inner_size(fields: Mapping[str, Any], hidden: int) -> int:
+    """Find the inner size of a dense feed-forward network, four times the hidden one if no key has it.
+
+    0 if layers differ in it.
+    """
+    keys = ("intermediate_size_mlp", "intermediate_size", "n_inner", "ffn_dim", "ffn_hidden_size")
+    values = [fields[key] for key in keys if fields.get(key)]
+    value = values[0] if values else 4 * hidden
+    sizes = set(value) if isinstance(value, list) else {value}
+    return _find_size({"size": sizes.pop()}, "size") if len(sizes) == 1 else 0
 
 
 def _parse_latent(fields: Mapping[str, Any]) -> LatentSizes | None:
@@ -239,13 +270,16 @@ def _find_linear_layers(fields: Mapping[str, Any], layers: int) -> frozenset[int
 
 def _parse_mixture(fields: Mapping[str, Any], layers: int) -> ExpertSizes | None:
     """Parse the sizes of the experts; None of a model without them."""
-    experts = _find_size(fields, "num_experts", "num_local_experts", "n_routed_experts")
-    chosen = _find_size(fields, "num_experts_per_tok", "experts_per_token", "moe_topk")
-    inner = _find_size(fields, "moe_intermediate_size", "expert_ffn_hidden_size", "intermediate_size")
+    experts = _find_size(fields, "num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
+    chosen = _find_size(fields, "num_experts_per_tok", "experts_per_token", "moe_topk", "moe_k", "moe_top_k")
+    inner = _find_size(
+        fields, "moe_intermediate_size", "expert_ffn_hidden_size", "intermediate_size", "ffn_hidden_size"
+    )
     if not (inner and 0 < chosen <= experts):
         return None
-    shared = _find_size(fields, "shared_expert_intermediate_size")
-    shared = shared or _find_size(fields, "n_shared_experts", "num_shared_experts") * inner
+    shared = _find_size(fields, *_SHARED_SIZES)
+    count = 1 if _find_size(fields, "intermediate_size_mlp") else _find_size(fields, *_SHARED_COUNTS)
+    shared = shared or count * inner
     return ExpertSizes(experts, chosen, inner, shared, _find_dense_layers(fields, layers))
 
 
@@ -278,11 +312,15 @@ def _list_kinds(fields: Mapping[str, Any], family: str, layers: int) -> Sequence
 
 def _find_dense_layers(fields: Mapping[str, Any], layers: int) -> frozenset[int]:
     """Find the layers without experts: the first ones, listed ones, or all but every k-th."""
-    first = range(min(layers, _find_size(fields, "first_k_dense_replace")))
+    mixed = fields.get("moe_layers")
+    if isinstance(mixed, list) and mixed:
+        return frozenset(range(layers)) - frozenset(n for n in mixed if type(n) is int)
+    first = range(min(layers, _find_size(fields, "first_k_dense_replace", "moe_layer_start_index")))
     listed = fields.get("mlp_only_layers")
     listed = [n for n in listed if type(n) is int] if isinstance(listed, list) else []
-    step = _find_size(fields, "decoder_sparse_step", "moe_layer_freq") or 1
-    return frozenset([*first, *listed, *(n for n in range(layers) if (n + 1) % step)])
+    step = _find_size(fields, *_EXPERT_STEPS) or 1
+    offset = _find_size(fields, "expert_layer_offset") if "expert_layer_period" in fields else step - 1
+    return frozenset([*first, *listed, *(n for n in range(layers) if (n - offset) % step)])
 
 
 def _parse_base_format(fields: Mapping[str, Any]) -> WeightFormat:

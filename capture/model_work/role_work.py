@@ -7,12 +7,15 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from capture.classify.experts_work import estimate_grouped_product
+from capture.classify.experts_work import SORTED_BYTES, estimate_combination, estimate_grouped_product
 from capture.classify.operator_call import OperatorWork
 from capture.classify.operator_work import estimate_paged_attention, estimate_product
 from capture.classify.step_annotations import AttentionSums
 from capture.model_work.model_config import DecoderConfig, LatentSizes, WeightFormat
 
+ADDING_NORM: Final = "norm of a sum"  # roles that are no ops: they are found by place, name or category
+HEADS_NORM: Final = "attn.qk_norm"
+CHOICE: Final = "choice of experts"
 PADDING: Final = 256  # sizes of experts in 4 bits are rounded up to it by vLLM on AMD's GPUs
 
 
@@ -133,14 +136,18 @@ def _estimate_router(
 def _estimate_shared(
     c: DecoderConfig, sharding: Sharding, layer: int, step: StepTokens
 ) -> OperatorWork | None:
-    """The shared expert, which every token passes: gate, up and down."""
+    """The shared expert, which every token passes: gate, if there is one, up and down."""
     inner = c.mixture.shared_inner // sharding.tp if c.mixture else 0
-    width = c.base.activation_bytes
-    up = _estimate_rows(step.tokens, 2 * inner, c.hidden, c.network, width)
+    width, parts = c.base.activation_bytes, 2 if c.has_gate else 1
+    up = _estimate_rows(step.tokens, parts * inner, c.hidden, c.network, width)
     down = _estimate_rows(step.tokens, c.hidden, inner, c.network, width)
     if up is None or down is None:
         return None
     return replace(up, flops=up.flops + down.flops, bytes=up.bytes + down.bytes)
+
+
+def _pad(size: int, sharding: Sharding) -> int:
+    return -(-size // PADDING) * PADDING if sharding.is_padded else size
 
 
 def _build_experts(*, up: bool, down: bool) -> "RoleModel":
@@ -153,8 +160,7 @@ def _build_experts(*, up: bool, down: bool) -> "RoleModel":
         if weight is None or mixture is None or not config.has_experts(layer):
             return None
         inner = mixture.inner // (1 if sharding.ep > 1 else sharding.tp)
-        sizes = (config.hidden, inner)
-        hidden, inner = (-(-n // PADDING) * PADDING for n in sizes) if sharding.is_padded else sizes
+        hidden, inner = (_pad(n, sharding) for n in (config.hidden, inner))
         gate = 2 if config.has_gate else 1
         parts = []
         for is_wanted, k, n, written, scattered in (
@@ -233,6 +239,84 @@ def count_attention(sums: AttentionSums, window: int | None, *, is_causal: bool)
     return requests * pairs, requests * min(length, window + each - 1)
 
 
+# roles that only move numbers: at least what is read once and written once
+
+
+def _build_move(elements: int, passes: float, c: DecoderConfig, *, flops: float = 0.0) -> OperatorWork | None:
+    """Build the work of passing over `elements` numbers; None if another format may be written."""
+    formats = [f.activation_bytes for f in (c.attention, c.network) if f is not None]
+    if elements <= 0 or len(formats) < 2 or set(formats) != {c.base.activation_bytes}:
+        return None
+    moved = passes * elements * c.base.activation_bytes
+    return OperatorWork(flops * elements, moved, str(elements), c.base.dtype)
+
+
+def _build_norm(*, adds: bool) -> "RoleModel":
+    """Build the model of a norm of hidden numbers, which may first add a residual and return the sum."""
+
+    def estimate(c: DecoderConfig, sharding: Sharding, layer: int, step: StepTokens) -> OperatorWork | None:
+        if c.latent is not None or layer in c.linear_layers:  # these also have norms of other sizes
+            return None
+        passes, flops = (4, 5.0) if adds else (2, 4.0)
+        work = _build_move(step.tokens * c.hidden, passes, c, flops=flops)
+        weights = c.hidden * c.base.activation_bytes
+        return work and replace(work, bytes=work.bytes + weights, shape=f"{step.tokens}×{c.hidden}")
+
+    return estimate
+
+
+def _build_rotation(flops: float) -> "RoleModel":
+    """Build the model of what changes queries and keys in place."""
+
+    def estimate(c: DecoderConfig, sharding: Sharding, layer: int, step: StepTokens) -> OperatorWork | None:
+        heads = sum(_count_heads(c, sharding)) if _has_plain_attention(c, layer) else 0
+        return _build_move(step.tokens * heads * c.head_size, 2, c, flops=flops)
+
+    return estimate
+
+
+def _estimate_kv_store(
+    c: DecoderConfig, sharding: Sharding, layer: int, step: StepTokens
+) -> OperatorWork | None:
+    heads = _count_heads(c, sharding)[1] if _has_plain_attention(c, layer) else 0
+    return _build_move(step.tokens * heads * c.head_size, 4, c)
+
+
+def _estimate_activation(
+    c: DecoderConfig, sharding: Sharding, layer: int, step: StepTokens
+) -> OperatorWork | None:
+    inner = 0 if c.has_experts(layer) else c.inner // sharding.tp
+    return _build_move(step.tokens * inner, 3 if c.has_gate else 2, c, flops=5.0)
+
+
+def _estimate_embedding(
+    c: DecoderConfig, sharding: Sharding, layer: int, step: StepTokens
+) -> OperatorWork | None:
+    return _build_move(step.tokens * c.hidden, 2, c) if sharding.tp == 1 else None
+
+
+def _estimate_choice(
+    c: DecoderConfig, sharding: Sharding, layer: int, step: StepTokens
+) -> OperatorWork | None:
+    return _build_move(step.tokens * c.mixture.experts, 1, c) if c.mixture else None
+
+
+def _estimate_sort(c: DecoderConfig, sharding: Sharding, layer: int, step: StepTokens) -> OperatorWork | None:
+    if c.mixture is None:
+        return None
+    choices = step.tokens * c.mixture.chosen
+    return OperatorWork(0.0, choices * SORTED_BYTES, str(choices), c.base.dtype)
+
+
+def _estimate_combination(
+    c: DecoderConfig, sharding: Sharding, layer: int, step: StepTokens
+) -> OperatorWork | None:
+    if c.mixture is None or sharding.ep > 1:
+        return None
+    size = _pad(c.hidden, sharding)
+    return estimate_combination(step.tokens, c.mixture.chosen, size, c.base.activation_bytes, c.base.dtype)
+
+
 RoleModel = Callable[[DecoderConfig, Sharding, int, StepTokens], OperatorWork | None]
 ROLES: Final[Mapping[str, RoleModel]] = {
     "attn.qkv": _build_projection(queries=True, keys=2),
@@ -253,9 +337,25 @@ ROLES: Final[Mapping[str, RoleModel]] = {
     "moe.experts.down": _build_experts(up=False, down=True),
     "moe.shared": _estimate_shared,
     "lm_head": _estimate_head,
+    "norm": _build_norm(adds=False),
+    ADDING_NORM: _build_norm(adds=True),
+    HEADS_NORM: _build_rotation(4.0),
+    "attn.rope": _build_rotation(3.0),
+    "attn.kv": _estimate_kv_store,
+    "mlp.act": _estimate_activation,
+    "embed": _estimate_embedding,
+    CHOICE: _estimate_choice,
+    "moe.sort": _estimate_sort,
+    "moe.combine": _estimate_combination,
 }
 # Categories of the kernels that do the work of a role; others of the role move or reorder.
+_OTHER_CATEGORIES: Final[Mapping[str, Sequence[str]]] = {
+    "attn.core": ("attention",), "norm": ("norm",), HEADS_NORM: ("norm",), "attn.rope": ("elementwise",),
+    "attn.kv": ("copy",), "mlp.act": ("elementwise",), "embed": ("copy",), "moe.sort": ("moe",),
+    "moe.combine": ("moe",),
+}  # fmt: skip
 WORKING_CATEGORIES: Final[Mapping[str, Sequence[str]]] = {
-    role: ("attention",) if role == "attn.core" else ("matmul", "moe") if "experts" in role else ("matmul",)
+    role: _OTHER_CATEGORIES.get(role, ("matmul", "moe") if "experts" in role else ("matmul",))
     for role in ROLES
 }
+REPEATED: Final = ("norm", ADDING_NORM, "moe.sort")  # roles of which each kernel does the whole work

@@ -38,7 +38,12 @@ CONFIG_KEYS: Final = (
     "num_shared_experts", "first_k_dense_replace", "mlp_only_layers", "decoder_sparse_step", "moe_layer_freq",
     "linear_num_key_heads", "linear_num_value_heads", "linear_key_head_dim", "linear_value_head_dim",
     "sliding_window", "use_sliding_window", "layer_types", "full_attention_interval",
-    "sliding_window_pattern", "quantization_config",
+    "sliding_window_pattern", "quantization_config", "attn_config", "ffn_config", "multi_query",
+    "new_decoder_architecture", "kv_n_heads", "attention_head_dim", "attention_hidden_size",
+    "intermediate_size_mlp", "ffn_hidden_size", "moe_num_experts", "moe_k", "moe_top_k",
+    "moe_shared_expert_intermediate_size", "shared_intermediate_size", "moe_num_shared_experts",
+    "moe_layers", "moe_layer_start_index", "moe_layer_interval", "interleave_moe_layer_step",
+    "expert_layer_period", "expert_layer_offset",
 )  # fmt: skip
 
 

@@ -23,8 +23,8 @@ def _small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     for name, value in {
         "COPY_BYTES": 1 << 16,
-        "MATMUL_SIDE": 32,
-        "QUICK_MATMUL_SIDE": 32,
+        "MATMUL_SIDES": (32, 16),
+        "QUICK_MATMUL_SIDES": (32,),
         "LAUNCHES": 10,
         "MIN_TRIES_S": 0.0,
     }.items():

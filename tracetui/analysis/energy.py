@@ -63,10 +63,11 @@ def _select_power_samples(run: Run) -> pl.DataFrame:
     """Return `t`, `value` in watts or joules, `source`, `kind`, `is_energy` of the power of a run's devices.
 
     Of a device with samples of power, its counter of energy is left out; so are devices without a kernel,
-    where some have one. Empty for merged ranks: each of them may have sampled all GPUs of its machine.
+    where some have one. Each of merged ranks may have sampled all devices of its machine: those of its own
+    kernels count, which no other rank is taken to use. Empty if the samples of one are missing.
     """
     none = pl.DataFrame(schema=_SAMPLES)
-    if not all(map(run.has, ("value", "name", "t"))) or list_ranks(run):
+    if not all(map(run.has, ("value", "name", "t"))):
         return none
     parts = [rows for rows in map_chunks(run, "power", _select_chunk_samples) if rows is not None]
     if not parts:
@@ -77,6 +78,9 @@ def _select_power_samples(run: Run) -> pl.DataFrame:
     named = _name_busy_devices(run)
     is_busy = pl.col("source").str.replace_all(" ", "").is_in(named)
     has_busy = named and samples.filter(is_busy).height
+    if list_ranks(run):
+        own = samples.filter(is_busy)
+        return own if own["source"].n_unique() == len(named) else none
     return samples.filter(is_busy | (pl.col("kind") != "GPU")) if has_busy else samples
 
 
@@ -103,12 +107,13 @@ def _select_chunk_samples(events: pl.DataFrame) -> pl.DataFrame | None:
 
 
 def _name_busy_devices(run: Run) -> list[str]:
-    """Name the devices with kernels, without spaces."""
+    """Name the devices with kernels, of merged ranks behind the rank, without spaces."""
     if not (run.has("track") and run.has("lens")):
         return []
     rows = run.events.lazy().filter(pl.col("kind") == "kernel", pl.col("lens") == "gpu")
     tracks = rows.select(pl.col("track").unique().drop_nulls()).collect()["track"].cast(pl.String)
-    return sorted({parse_device(track).replace(" ", "") for track in tracks})
+    places = (track.rpartition(" / ") for track in tracks)
+    return sorted({f"{rank}{slash}{parse_device(own)}".replace(" ", "") for rank, slash, own in places})
 
 
 @cache_per_run

@@ -44,6 +44,10 @@ def test_a_convolution_by_hand(name: str, values: tuple[str, ...]) -> None:
         ("aten::addmm", ((32,), (32, 2880), (2880, 32)), (BF16, BF16, BF16), 0.00589824, 370752 / MIB),
         ("aten::bmm", ((4, 2, 8), (4, 8, 16)), (BF16, BF16), 2048e-9, 1408 / MIB),
         ("aten::mul", ((64, 64), (64, 64)), (F32, F32), 4096e-9, 3 * 16384 / MIB),
+        ("aten::mul", ((64, 1), (2, 1, 32)), (F32, F32), 4096e-9, 4 * (64 + 64 + 4096) / MIB),
+        ("aten::lt", ((64, 64), ()), (F32, "Scalar"), 4096e-9, (4 + 1) * 4096 / MIB),
+        ("aten::masked_fill", ((64, 64), (64, 64), ()), (F32, "bool", "Scalar"), 4096e-9, 9 * 4096 / MIB),
+        ("aten::clone", ((64, 64), ()), (BF16, "Scalar"), 0.0, 2 * 2 * 4096 / MIB),
         # out, x, bias or weight, as vLLM's build for processors records them
         ("_C::onednn_mm", ((32, 2816), (32, 512), (), ()), (BF16, BF16, "", "long int"), 0.092274688,
          2 * (32 * 512 + 512 * 2816 + 32 * 2816) / MIB),
@@ -76,6 +80,12 @@ def test_by_hand(
     work = estimate_work(OperatorCall(name, dims, types))
     assert work is not None
     assert work.flops / 1e9 == pytest.approx(gflop) and work.bytes / MIB == pytest.approx(mib)
+
+
+@pytest.mark.parametrize(("axes", "results"), [("[1]", 32), ("[-1, 0]", 2), ("[]", 0), ("", 0)])
+def test_a_reduction_over_stated_axes_writes_its_results(axes: str, results: int) -> None:
+    work = estimate_work(OperatorCall("aten::sum", ((4, 2, 8), (), ()), (F32, "", ""), ("", axes, "False")))
+    assert work is not None and work.bytes == 4 * (64 + results)
 
 
 def test_prompt_attention_leaves_out_half_of_its_square() -> None:
@@ -189,6 +199,52 @@ def test_a_kernel_of_experts_by_hand(kernel: str, flops: float, moved: float, dt
     )
     work = estimate_work(call)
     assert work and (work.flops, work.bytes, work.dtype) == (flops, pytest.approx(moved), dtype)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "moved"),
+    [  # 2 tokens of 64 numbers, of which each takes 2 of 4 experts
+        ("_finalize_matmul_scatter_bf16", (2 * 2 + 2) * 64 * 2), ("_topk_forward", 2 * 4 * 2),
+        ("_sum_bitmatrix_rows", 2 * 2 * 8), ("_combined_routing_compute", 2 * 2 * 8),
+    ],
+)  # fmt: skip
+def test_a_kernel_that_moves_choices_by_hand(kernel: str, moved: float) -> None:
+    name, dims = f"vllm::moe_forward / {kernel}", ((2, 64), (2, 4), ())
+    work = estimate_work(OperatorCall(name, dims, (BF16, BF16, ""), ("", "", "2")))
+    assert work and work.bytes == moved
+    assert estimate_work(OperatorCall(name, dims, (BF16, BF16, ""), ("", "", "5"))) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "dims", "values", "moved"),
+    [
+        ("triton_poi_fused__to_copy_1", ((8, 64), (8, 64)), ("", "", "512"), 512 * (4 + 2)),
+        ("triton_poi_fused_constant_pad_nd_0", ((8, 60), (8, 64)), ("", "", "512"), 480 * 4 + 512 * 2),
+        ("triton_red_fused_mean_2", ((8, 64), (8,)), ("", "", "8", "64"), 512 * 4 + 8 * 2),
+        ("triton_poi_fused_embedding_0", ((999, 64), (8, 64)), ("", "", "512"), None),  # some of its rows
+        ("triton_poi_fused_0", ((8, 64), (8, 64)), ("", ""), None),
+        ("triton_tem_fused_mm_0", ((8, 64), (8, 64)), ("", "", "512"), None),
+    ],
+)
+def test_a_generated_kernel_moves_each_operand_that_its_loop_covers(
+    name: str, dims: tuple[tuple[int, ...], ...], values: tuple[str, ...], moved: float | None
+) -> None:
+    scalars = ((),) * (len(values) - 2)
+    types = (F32, BF16, *("Scalar" for _ in scalars))
+    work = estimate_work(OperatorCall(name, (*dims, *scalars), types, values))
+    assert (work and work.bytes) == moved
+
+
+@pytest.mark.parametrize(("window", "pairs"), [("-1", 20), ("3", None)])
+def test_attention_of_a_processor_has_heads_before_positions(window: str, pairs: int | None) -> None:
+    """Two queries of 4 heads look at 20 keys of 2 heads, of blocks of 16 positions."""
+    step = parse_step_annotation("execute_2_context_0(sq0sk0sqsq0sqsk0)_generation_2(sq2sk20sqsq2sqsk20)")
+    dims = ((2, 4, 8), (64, 2, 16, 8), (64, 2, 16, 8), (2, 4, 8), (3,), (2,), (), (), (), ())
+    values = ("",) * 6 + ("0.125", "True", "", window)
+    call = OperatorCall("_C::cpu_attention_with_kv_cache", dims, (BF16,) * 4 + ("int",) * 6, values, step)
+    work = estimate_work(call)
+    assert (work and work.flops) == (pairs and 4 * 4 * 8 * pairs)
+    assert work is None or work.bytes == 2 * (2 * 2 * 4 * 8 + 2 * 20 * 2 * 8)
 
 
 @pytest.mark.parametrize("values", [(), ("", "many"), ("9",)])

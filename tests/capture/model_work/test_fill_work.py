@@ -15,7 +15,7 @@ from capture.import_log import Log
 from capture.load_runs import load
 from capture.model_work.fill_work import fill_model_work
 from capture.model_work.model_config import NOTES_KEY, ConfigChoice, DecoderConfig, parse_config
-from capture.model_work.role_work import Sharding, StepTokens, count_attention, estimate_role
+from capture.model_work.role_work import CHOICE, Sharding, StepTokens, count_attention, estimate_role
 from capture.record.process_recording import CONFIG_KEYS, read_config_sizes
 from capture.run import Run, build_run
 from tests.conftest import shared
@@ -210,6 +210,69 @@ def test_the_config_alone_gives_what_another_tool_counts_of_the_capture(
     for gflops, mib in products + attention:
         near = [w for w in works if w[0] == pytest.approx(float(gflops) * 1e9, rel=0.01)]
         assert any(w[1] == pytest.approx(float(mib) * MIB, rel=0.01) for w in near), (gflops, mib)
+
+
+@pytest.mark.parametrize(
+    ("sample", "config"), [("sglang_qwen3_8b_decode", QWEN3_8B), ("vllm_gptoss_decode", GPT_OSS_20B)]
+)
+def test_moves_from_the_config_alone_are_those_of_the_reference(
+    sample: str, config: dict[str, Any], tmp_path: Path
+) -> None:
+    folder = shared(f"samples/serving/{sample}")
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    choice = ConfigChoice(str(tmp_path / "config.json"))
+    (run,) = load(folder / "execution.json.gz", cache=False, capture="none", config=choice)
+    kernels = run.events.filter(pl.col("kind") == "kernel")
+    known = kernels.drop_nulls("bytes")["dur"].sum()
+    assert known > 0.95 * kernels["dur"].sum()
+    tables = {"norm": "RMSNorm_fwd.csv", "attn.rope": "RoPE_fwd.csv"}
+    for op, file in tables.items():
+        if (folder / file).exists():
+            rows = read_reference(folder, file, "Data Moved (MB)_first", "name_count")
+            expected = sum(float(mib) * MIB * int(count) for mib, count in rows)
+            assert kernels.filter(pl.col("op") == op)["bytes"].sum() == pytest.approx(expected, rel=0.01)
+
+
+def test_moves_by_hand(tmp_path: Path) -> None:
+    """Two tokens of 4096 numbers: norms of heads lie between products and attention, one adds a residual."""
+    kernels = [
+        ("rms", "norm", "norm", 2 * 2 * 4096 * 2 + 4096 * 2), ("qkv", "attn.qkv", "matmul", None),
+        ("rms_q", "norm", "norm", 2 * 2 * (32 + 8) * 128 * 2 / 2),
+        ("rms_k", "norm", "norm", 2 * 2 * (32 + 8) * 128 * 2 / 2),
+        ("rope", "attn.rope", "elementwise", 2 * 2 * (32 + 8) * 128 * 2),
+        ("store", "attn.kv", "copy", 4 * 2 * 8 * 128 * 2), ("attend", "attn.core", "attention", None),
+        ("vllm::fused_add_rms_norm_kernel", "norm", "norm", 4 * 2 * 4096 * 2 + 4096 * 2),
+        ("silu_and_mul", "mlp.act", "elementwise", 3 * 2 * 12288 * 2), ("move", "mlp.act", "copy", 0),
+    ]  # fmt: skip
+    names, ops, categories, moved = zip(*kernels, strict=True)
+    step = build_served_run().events.head(1)
+    frame = pl.DataFrame(
+        {"kind": ["kernel"] * 10, "name": names, "op": ops, "category": categories, "t": range(1, 11),
+         "dur": [5] * 10, "step": [1] * 10, "layer": [35] * 10, "lens": ["gpu"] * 10}
+    )  # fmt: skip
+    texts = pl.col("kind", "name", "op", "category", "phase", "lens", "track").cast(pl.String)
+    events = pl.concat([step.with_columns(texts), frame], how="diagonal_relaxed")
+    (run,) = fill_model_work(
+        [build_run("a", {}, events, Log(), enriched=True)], None, ConfigChoice(str(write_config(tmp_path)))
+    )
+    sums = run.events.filter(pl.col("kind") == "kernel").sort("t")["bytes"].to_list()
+    assert [a for a, b in zip(sums, moved, strict=True) if b is not None] == [
+        b or None for b in moved if b is not None
+    ]
+    small = {"quant_method": "fp8"}
+    quantised = ConfigChoice(str(write_config(tmp_path, quantization_config=small)))
+    (run,) = fill_model_work([build_run("a", {}, events, Log(), enriched=True)], None, quantised)
+    assert run.events.filter(pl.col("op") == "norm")["bytes"].null_count() == 4
+
+
+def test_moves_of_experts_by_hand() -> None:
+    mixed = build_config(num_experts=8, num_experts_per_tok=2, moe_intermediate_size=64)
+    moved = {"moe.combine": (4 * 2 + 4) * 4096 * 2, "moe.sort": 4 * 2 * 8, CHOICE: 4 * 8 * 2}
+    for role, expected in moved.items():
+        work = estimate_role(mixed, Sharding(), role, 0, StepTokens(4, 4))
+        assert work and work.bytes == expected
+        assert estimate_role(build_config(), Sharding(), role, 0, StepTokens(4, 4)) is None
+    assert estimate_role(mixed, Sharding(ep=2), "moe.combine", 0, StepTokens(4, 4)) is None
 
 
 def test_experts_from_the_config_alone_are_those_of_the_reference_and_their_scales(tmp_path: Path) -> None:

@@ -6,7 +6,9 @@ import numpy as np
 import polars as pl
 import pytest
 
-from capture.run import Run
+from capture.import_log import Log
+from capture.merge_ranks import merge_ranks
+from capture.run import Run, build_run
 from tests.tracetui.in_process import tracetui
 from tests.tracetui.runs import decode, made
 from tracetui.analysis.energy import (
@@ -51,6 +53,26 @@ def integrate(samples: list[tuple[float, float]], begin: float, end: float) -> f
     """Joules by numpy's trapezoid rule over a fine grid of the interpolated samples."""
     grid = np.linspace(begin, end, 200_001)
     return float(np.trapezoid(np.interp(grid, *zip(*samples, strict=True)), grid))
+
+
+def record_rank(rank: int, gpus: int = 2) -> Run:
+    """Record a rank on a GPU of its own that samples those of the machine; the second takes twice as much."""
+    run = recorded(sampled())
+    track = pl.col("track").cast(pl.String)
+    track = pl.when(track == "gpu0").then(pl.lit(f"gpu{rank}")).otherwise(track)
+    events = run.events.with_columns(track=track)
+    second = events.filter(pl.col("kind") == "counter", gpus == 2)
+    second = second.with_columns(track=pl.lit("gpu 1"), value=pl.col("value") * 2)
+    meta = {**run.meta, "rank": rank, "world_size": 2}
+    return build_run(f"rank {rank}", meta, pl.concat([events, second]), Log(), enriched=True)
+
+
+def test_energy_of_merged_ranks_counts_each_device_once() -> None:
+    (run,) = merge_ranks([record_rank(0), record_rank(1)])
+    sums = {row["phase"]: row["joules"] for row in sum_phase_energy([run]).iter_rows(named=True)}
+    assert sums["decode"] == pytest.approx(3 * integrate(sampled(), 1, 2), rel=1e-6)
+    (part,) = merge_ranks([record_rank(0), record_rank(1, gpus=1)])
+    assert not has_power(part)
 
 
 @pytest.mark.parametrize("seed", range(5))
