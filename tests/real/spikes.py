@@ -23,9 +23,18 @@ from statistics import median
 from typing import Any, Final, NamedTuple
 from urllib.parse import urlsplit
 
+import polars as pl
+
 from capture.load_runs import load_all
 from capture.loaders.requests.request_rows import REQUESTS
 from tests.real.load import stream_completion
+from tracetui.analysis.token_waits import (
+    CauseFinder,
+    build_request_table,
+    build_token_table,
+    compute_typical_wait,
+    find_slow_tokens,
+)
 from tracetui.look import Look
 from tracetui.views import load_view
 
@@ -92,15 +101,19 @@ def judge(out: Path, planted: list[Spike], seen: list[float]) -> Outcome:
     """Compare what the view says of each slow token with what was planted."""
     logs = [str(out), *([str(out.with_suffix(".planted"))] if planted else [])]
     (run,) = load_all([out], cache=False, client_logs=logs)
-    view = load_view("requests")
     sent = dict(run.tables[REQUESTS].select("request", "sent_ns").iter_rows())
+    tokens = build_token_table(run)
+    late = find_slow_tokens(tokens)
+    usual = compute_typical_wait(tokens)
+    finder = CauseFinder(run, build_request_table(run, tokens), tokens)
     slow: list[dict[str, Any]] = []
-    waits: list[int] = []
-    for request in sent:
-        rows = view.answer([run], Look(focus=(("request", request),))).rows.to_dicts()
-        waits += [row["wait_ns"] for row in rows[1:]]
-        slow += [{**row, "of": request} for row in rows if row.get("cause")]
-    usual = median(waits)
+    for row in late.iter_rows(named=True):
+        cause, why, _ = finder.find_cause(row["request"], row["start_ns"], row["at_ns"])
+        at_ns = row["at_ns"] - sent[row["request"]]
+        slow.append({**row, "of": row["request"], "at_ns": at_ns, "cause": cause or "unknown", "why": why})
+    if slow:  # the view says the same of the request whose token was slowest
+        shown = load_view("requests").answer([run], Look(focus=(("request", slow[0]["of"]),))).rows
+        assert shown.filter(pl.col("token") == slow[0]["token"])["cause"].to_list() == [slow[0]["cause"]]
     verdicts: list[dict[str, Any]] = []
     invented: list[str] = []
     for spike in planted:
