@@ -167,7 +167,7 @@ def note_summary(run: Run, look: Look) -> list[str]:
     if compute_usages(run):
         notes += map(describe_stray_kernels, find_stray_kernels(run))
     if run.meta.get("profiled"):
-        notes.append("recorded while profiling: the unprofiled run is faster")
+        notes.append("recorded while profiling: the unprofiled run is faster, by an unknown time")
     if run.meta.get("truncated"):
         notes.append("the source is truncated")
     return notes + [f"a guess: {text}" for text in run.meta.get("guess", [])]
