@@ -260,7 +260,8 @@ class CauseFinder:
             is_elsewhere &= (end < p.start) | (begin > p.end)
         usual_ns = max(self.typical_ns, _compute_wait_at_any_time(waits["wait_ns"].filter(is_elsewhere)))
         more = (pl.col("wait_ns") - usual_ns) / pl.col("size")
-        delay = others.select(more.quantile(UPPER_QUARTILE)).item()
+        once = others.group_by("request", "start_ns", "wait_ns").agg(pl.col("size").sum())
+        delay = once.select(more.quantile(UPPER_QUARTILE)).item()
         usual_prefill = median((p.end - p.start) / p.prompt_tokens for p in large if p.prompt_tokens)
         return max(0.0, min(usual_prefill, float(delay or 0)))
 
