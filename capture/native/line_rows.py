@@ -17,7 +17,7 @@ from capture.clean_text import clean
 from capture.import_log import Log
 from capture.merge_ranks import prefix_track_with_rank
 from capture.native.line_types import ColumnsLine, EventLine, Int64, Op, RowsLine, WriterFields
-from capture.native.schema import RECORDING_NAME, is_intact
+from capture.native.schema import RECORDING_NAME, UNWATCHED_NAME, is_intact
 from capture.run import DTYPES, build_run, drop_impossible_durations
 
 _NUMERIC_COLUMNS: Final = frozenset(name for name, type in DTYPES.items() if type != pl.Categorical())
@@ -180,7 +180,7 @@ def _log_dropped_op(log: Log, id: str, message: str) -> None:
 def _build_op_row(op: Op, rank: int | None) -> dict[str, Any]:
     row = msgspec.structs.asdict(op)
     del row["id"]
-    if op.name == RECORDING_NAME:
+    if op.name in (RECORDING_NAME, UNWATCHED_NAME):
         row["kind"] = "span"
     for name in _LAW_COLUMNS:
         law = row.pop(name)

@@ -76,6 +76,7 @@ TIME_COLUMNS: Final = ("t", "launch")  # instants on the run's clock
 PATH_SEPARATOR: Final = " / "
 MAX_PATH_DEPTH: Final = 64  # scopes; a text for each of 8,000 nested ones took 2.6 GB
 RECORDING_NAME: Final = "recording (tracetui)"  # of the recorder's own work, which is no work of the program
+UNWATCHED_NAME: Final = "unwatched (tracetui)"  # of a model's calls in steps without rows of its modules
 HOST_COLLECTIVE_PATTERN: Final = r"^(?:gloo|mpi|ucc):"  # what torch's CPU backends run in own threads
 PROFILE_MARK: Final = "profile"  # path of the marks at the begin and end of a profile of a server
 WINDOW_OP: Final = "window"  # op of a span without duration: rows of its lens were sampled in this step

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from .profiler_windows import ProfilerWindow
     from .served_batch import ServedBatch
 
+SKIP: Final[list[Any]] = []  # instead of a log, while calls within a module are not recorded
 MAX_SEARCHED_CALLS: Final = 8  # calls whose inputs are searched for the tokens of a step
 
 

@@ -7,6 +7,8 @@ import threading
 import weakref
 from typing import TYPE_CHECKING, Any, Final
 
+from ..native.schema import RECORDING_NAME, UNWATCHED_NAME
+
 if TYPE_CHECKING:
     from .profiler_windows import LeafWork
 
@@ -26,7 +28,8 @@ PROGRAM_PARTS: Final[dict[str, dict[str, Any]]] = {
     "replay": {"name": "graph replay", "op": "host", "category": "host"},
     "loss": {"name": "loss and host", "op": "host", "category": "host"},
     "sampling": {"name": "sampling and host", "op": "sample", "category": "sampling"},
-    "recording": {"name": "recording (tracetui)", "op": "host", "category": "host"},
+    "recording": {"name": RECORDING_NAME, "op": "host", "category": "host"},
+    "unwatched": {"name": UNWATCHED_NAME, "op": "host", "category": "host"},
     "host": {"name": "host", "op": "host", "category": "host"},
 }
 
@@ -121,6 +124,7 @@ class ModuleNames:
         self._names: dict[int, tuple[weakref.ref[Any], str]] = {}
         self._sizes: dict[int, tuple[weakref.ref[Any], int]] = {}  # of top-level modules
         self._outermost: dict[str, int] = {}  # number of top-level modules with this name
+        self.layers: set[int] = set()  # ids of layers and of what is in none
 
     def find_name(self, module: Any) -> str:
         """Return the path of a module, or the name of its type if it belongs to no known module."""
@@ -143,6 +147,8 @@ class ModuleNames:
             entry = self._names.get(id(part))
             if entry is None or entry[0]() is not part:
                 self._names[id(part)] = weakref.ref(part), path or self._name_outermost(module)
+                is_inside = any(name.isdecimal() or name == "*" for name in path.split(".")[:-1])
+                (self.layers.discard if is_inside else self.layers.add)(id(part))
 
     def _name_outermost(self, module: Any) -> str:
         name = type(module).__name__

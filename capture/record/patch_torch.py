@@ -13,6 +13,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from ..native.emit import now
+from .call_stack import SKIP
 from .patches import Patches, close_at_exit, run_before
 from .program_recorder import ProgramRecorder
 
@@ -38,19 +39,29 @@ def install(torch: Any, patches: Patches | None = None, *, late: bool = False) -
 def _wrap_modules(torch: Any, recorder: ProgramRecorder, patches: Patches) -> None:
     kind = torch.nn.Module
     original = kind.__call__
-    is_compiling = getattr(getattr(torch, "compiler", None), "is_compiling", None) or bool
+    compiler = getattr(torch, "compiler", None)
+    is_compiling = getattr(compiler, "is_compiling", None) or bool
+    is_traced = getattr(compiler, "is_dynamo_compiling", None) or is_compiling  # the cheaper question
     enter, leave, of_thread = recorder.enter_module, recorder.leave, recorder.thread_locals
+    shown = recorder.shared.names.layers if recorder.shared.detail == "layers" else None
+    # what torch's own wrapper does is done here, so that a call has no frame more than without us
+    is_torchs = original is vars(kind).get("_wrapped_call_impl") and hasattr(kind, "_compiled_call_impl")
 
     def _wrapped_call_impl(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if recorder.is_off or is_compiling():
+        if recorder.is_off or is_traced():
             return original(self, *args, **kwargs)
         log = of_thread.log
         if log is not None:  # the fast path of nearly all calls: append to the log
+            is_plain = is_torchs and self._compiled_call_impl is None
+            if log is SKIP or (shown is not None and id(self) not in shown):
+                return self._call_impl(*args, **kwargs) if is_plain else original(self, *args, **kwargs)
             log += self, now()
             try:
-                return original(self, *args, **kwargs)
+                return self._call_impl(*args, **kwargs) if is_plain else original(self, *args, **kwargs)
             finally:
                 log += self, -now()
+        if is_compiling():
+            return original(self, *args, **kwargs)
         call = enter(self, args, kwargs)
         try:
             return original(self, *args, **kwargs)

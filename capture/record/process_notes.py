@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 OUT_VARIABLE: Final = "TRACETUI_OUT"  # file that the program is recorded into
 NOTES_VARIABLE: Final = "TRACETUI_ACCOUNT"  # folder of the notes
 RUN_VARIABLE: Final = "TRACETUI_RUN"  # id of the run that child processes join
+DETAIL_VARIABLE: Final = "TRACETUI_DETAIL"  # layers or steps: what is timed, if not every module
 
 _overrides: dict[str, str] = {}
 

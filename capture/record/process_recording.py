@@ -241,6 +241,8 @@ def _build_meta(module: Any) -> dict[str, Any]:
         "argv": list(getattr(sys, "argv", [])),
         "pid": os.getpid(),
     }
+    if process_notes.read_setting(process_notes.DETAIL_VARIABLE) in ("layers", "steps"):
+        meta["detail"] = process_notes.read_setting(process_notes.DETAIL_VARIABLE)
     with suppress(Exception):  # a module may be of any kind; what cannot be read is unknown
         meta.update(_read_work(module, torch))
     return meta

@@ -5,6 +5,7 @@ from __future__ import annotations  # runs in users' programs, from Python 3.8 o
 from contextlib import nullcontext
 from typing import Any
 
+from . import process_notes
 from .captured_graphs import CapturedGraphs
 from .op_ids import ModuleNames
 from .process_recording import ProcessRecording
@@ -21,6 +22,7 @@ class ProcessState:
         self.windows = WindowGate(torch, thread)
         self.graphs = CapturedGraphs(torch)
         self.names = ModuleNames()
+        self.detail = process_notes.read_setting(process_notes.DETAIL_VARIABLE) or "full"
         self.is_training = False  # whether the program has an optimizer or runs backward
         self.has_optimizer = False
         # inspect tensors without the program's own overrides of torch functions

@@ -37,7 +37,7 @@ class LoadPlan:
     seconds: float
     prompt_tokens: tuple[int, int]  # smallest and largest
     new_tokens: int
-    seed: int = 0
+    seed: int
 
 
 class LoadGenerator:
@@ -60,7 +60,8 @@ class LoadGenerator:
             self._model = self._model or self._query_model()
             plan, address = self._plan, str(self._client.address)
             self._write({"load": {"producer": "tracetui load", "server": address, "model": self._model,
-                                  "clients": plan.clients, "new_tokens": plan.new_tokens}})  # fmt: skip
+                                  "clients": plan.clients, "new_tokens": plan.new_tokens,
+                                  "seed": plan.seed}})  # fmt: skip
             self._check_prompts()
             deadline = time.monotonic() + plan.seconds
             clients = [

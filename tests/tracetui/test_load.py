@@ -85,6 +85,22 @@ def test_the_times_of_tokens_are_those_of_the_server(tmp_path: Path, counts: boo
     assert float(waits.median()) == pytest.approx(NEXT_S, abs=0.02)  # type: ignore[arg-type]
 
 
+def test_prompts_differ_from_run_to_run_unless_the_seed_is_given(tmp_path: Path) -> None:
+    """A server caches prompts: one that it has seen costs it no prefill."""
+    with streaming() as (url, prompts):
+        runs: list[list[Any]] = []
+        for number, seed in enumerate([(), (), ("--seed", "7"), ("--seed", "7")]):
+            out = tmp_path / f"{number}.jsonl"
+            done = tracetui("load", url, "--requests", "2", "--clients", "1", *seed, "-o", out)
+            assert done.returncode == 0, done.stderr
+            runs.append(prompts.copy())
+            prompts.clear()
+    assert all(a != b for a, b in zip(runs[0], runs[1], strict=True))
+    assert runs[2] == runs[3]
+    seeds = [load(tmp_path / f"{number}.jsonl", cache=False)[0].meta["seed"] for number in range(4)]
+    assert seeds[0] != seeds[1] and seeds[2:] == [7, 7]
+
+
 def test_a_server_without_token_ids_gets_words(tmp_path: Path) -> None:
     with streaming(takes_ids=False) as (url, prompts):
         done = tracetui("load", url, "--requests", "1", "--prompt-tokens", "5", "-o", tmp_path / "x.jsonl")

@@ -213,6 +213,8 @@ def _find_bound(run: Run, usage: DeviceUsage) -> KeyFact | None:
         largest, ns = idle_gaps.HOST_LATE, causes.get(idle_gaps.HOST_LATE, 0)
         is_partly = ns >= MENTION_MIN_SHARE * usage.span_ns
         bound = "partly launch-bound" if is_partly else "not launch-bound"
+    if largest == idle_gaps.HOST_LATE and run.meta.get("profiled") and not bound.startswith("not "):
+        bound += " while profiled"  # recording slows the host, so that alone it may be in time
     prefix, share = f"{largest} " if largest == idle_gaps.HOST_LATE else "", ns / usage.span_ns
     text = f"{bound} ({prefix}{units.format_share(share)}){_describe_host_wait(run, usage)}"
     return KeyFact("bound", text, None, ns, share)

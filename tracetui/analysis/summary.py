@@ -17,15 +17,19 @@ from tracetui.analysis.merged.partial_results import MEMBERS, FrameShape, Partia
 from tracetui.analysis.time import device_time
 from tracetui.analysis.time.device_time import compute_usages, describe_stray_kernels, find_stray_kernels
 from tracetui.analysis.time.steady import find_steady_state
-from tracetui.analysis.time.step_sampling import compute_scaled_total, note_lens_and_sampling
+from tracetui.analysis.time.step_sampling import (
+    compute_scaled_total,
+    estimate_unwatched_step,
+    note_lens_and_sampling,
+)
 from tracetui.analysis.time.step_table import compute_decode_rate, compute_step_durations, note_device_rates
 from tracetui.look import Look, Price
 
 _RATES: Final = ("decode_tokens_per_s", "prefill_tokens_per_s", "tokens_per_s")
 METADATA_KEYS: Final = (
     "model", "device", "dtype", "quant", "weights", "batch", "ranks", "prompt_tokens", "tokens", "context",
-    "ttft_ms", "prefill_ms", "decode_ms", "total_ms", *_RATES, "driver", "producer", "argv", "profiled",
-    "truncated", "stated_shares",
+    "ttft_ms", "prefill_ms", "decode_ms", "total_ms", *_RATES, "driver", "detail", "producer", "argv",
+    "profiled", "truncated", "stated_shares",
 )  # fmt: skip
 COUNT_KEYS: Final = ("batch", "ranks", "prompt_tokens", "tokens", "context", "profiled", "truncated", *_RATES)
 _EMPTY: Final[tuple[object, ...]] = (None, "", [], {})  # metadata that says nothing
@@ -88,12 +92,23 @@ def _describe_steps(run: Run) -> dict[str, str]:
     state = find_steady_state(run)
     if state and not state.is_complete:
         texts["steady steps"] = state.numbers
+    texts |= _describe_cost(run)
     decode = table.filter(pl.col("phase") == "decode").drop_nulls(["tokens", "took_ns"])
     took_ns = int(decode["took_ns"].sum())
     if took_ns and run.meta.get("decode_tokens_per_s") in _EMPTY:
         basis = f" (device: {units.format_duration(took_ns)})" if decode["on_device"].all() else ""
         texts["decode tokens/s"] = f"{units.format_speed(compute_decode_rate(run) or 0)}{basis}"
     return texts
+
+
+def _describe_cost(run: Run) -> dict[str, str]:
+    """Return what a step takes without the rows of its modules, where a recording tells; else nothing."""
+    step = estimate_unwatched_step(run)
+    if step is None:
+        return {}
+    unwatched, low, high, watched = map(units.format_duration, step)
+    cost = units.format_change(100 * (step.watched_ns / step.unwatched_ns - 1))
+    return {"unwatched": f"{unwatched} a step ({low} to {high}); watched {watched}, {cost}"}
 
 
 def _count_steps(run: Run) -> pl.DataFrame:
@@ -152,7 +167,7 @@ def note_summary(run: Run, look: Look) -> list[str]:
     if compute_usages(run):
         notes += map(describe_stray_kernels, find_stray_kernels(run))
     if run.meta.get("profiled"):
-        notes.append("recorded while profiling: the unprofiled run is faster")
+        notes.append("recorded while profiling: the unprofiled run is faster, by an unknown time")
     if run.meta.get("truncated"):
         notes.append("the source is truncated")
     return notes + [f"a guess: {text}" for text in run.meta.get("guess", [])]

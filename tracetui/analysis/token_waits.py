@@ -9,6 +9,7 @@ from itertools import pairwise
 from statistics import median
 from typing import Final, NamedTuple
 
+import numpy as np
 import polars as pl
 
 from capture.classify.step_annotations import parse_step_annotation
@@ -195,12 +196,16 @@ class CauseFinder:
         others = [
             p
             for p in self._prefills[first:]
-            if p.request != request and min(end, p.end) - max(start, p.start) >= needed - self._same_time_ns
+            if p.request != request
+            and min(end, p.end) - max(start, self._limit_start(p)) >= needed - self._same_time_ns
         ]
         largest = max(others, key=lambda p: p.prompt_tokens, default=None)
         expected = self._ns_per_token * sum(p.prompt_tokens for p in others)
-        if largest is None:
-            return None
+        if (
+            largest is None
+            or self._ns_per_token * largest.prompt_tokens < (SLOW_FACTOR - 1) * self.typical_ns
+        ):
+            return None  # such a prompt makes no token slow
         large = [p for p in others if p.prompt_tokens >= self._large_prompt]
         ends_with_it = any(abs(p.end - end) <= self._same_time_ns for p in large)
         if expected < (SAME_STEP_SHARE * excess if ends_with_it else needed):
@@ -208,6 +213,10 @@ class CauseFinder:
         more = f" and {len(others) - 1} more" if len(others) > 1 else ""
         what = f"request {largest.request} with a prompt of {largest.prompt_tokens:,} tokens{more} was in"
         return TokenCause(PREFILL, f"{what} prefill, by the clients' clock", step)
+
+    def _limit_start(self, prefill: Prefill) -> float:
+        """Return the earliest time at which a server may have computed a prefill: a queue precedes it."""
+        return max(prefill.start, prefill.end - 2 * self._ns_per_token * prefill.prompt_tokens)
 
     def _describe_others(self, start: int, end: int) -> str:
         """Describe whether other requests got tokens meanwhile: a fact, where the cause is unknown."""
@@ -218,8 +227,16 @@ class CauseFinder:
             return "no request got a token meanwhile"
         return f"other requests got {number:,} token{'s' * (number != 1)} meanwhile"
 
+    def _sum_stalls(self, waits: pl.DataFrame) -> pl.Series:
+        """Return how long the client stood still in each wait, in ns."""
+        stalls = sorted(self._stalls)
+        instants = [at for stall in stalls for at in stall] or [0]
+        lengths = [length for start, end in stalls for length in (0, end - start)] or [0]
+        stalled = [np.interp(waits[c], instants, np.cumsum(lengths)) for c in ("start_ns", "at_ns")]
+        return pl.Series(stalled[1] - stalled[0])
+
     def _estimate_prefill_cost(self, later: pl.DataFrame) -> float:
-        """Estimate by how many ns per token of a large prompt the tokens of others come late."""
+        """Estimate the ns per token of a large prompt by which tokens of others come later than elsewhere."""
         longest = max((p.prompt_tokens for p in self._prefills), default=0)
         large = [p for p in self._prefills if p.prompt_tokens >= LARGE_PROMPT_SHARE * longest]
         points = [
@@ -229,17 +246,31 @@ class CauseFinder:
             return 0.0
         schema = {"owner": pl.String, "point": pl.Int64, "size": pl.Int64}
         ends = pl.DataFrame(points, schema=schema, orient="row").sort("point")
-        waits = later.select("request", "start_ns", "at_ns").sort("start_ns").lazy()
+        is_own = self._sum_stalls(later) >= COVERED_SHARE * later["wait_ns"]  # of the client, not of prefills
+        waits = later.filter(~is_own).sort("start_ns")
         pairs = ends.lazy().join_where(
-            waits,
+            waits.lazy(),
             pl.col("start_ns") < pl.col("point"),
             pl.col("at_ns") >= pl.col("point"),
         )
-        excess = (pl.col("at_ns") - pl.col("start_ns") - self.typical_ns) / pl.col("size")
-        others = pairs.filter(pl.col("owner") != pl.col("request"))
-        delay = others.select(excess.quantile(UPPER_QUARTILE)).collect().item()
+        others = pairs.filter(pl.col("owner") != pl.col("request")).collect()
+        begin, end = waits["start_ns"].to_numpy(), waits["at_ns"].to_numpy()
+        is_elsewhere = np.ones(waits.height, dtype=bool)
+        for p in large[:1000]:
+            is_elsewhere &= (end < p.start) | (begin > p.end)
+        usual_ns = max(self.typical_ns, _compute_wait_at_any_time(waits["wait_ns"].filter(is_elsewhere)))
+        more = (pl.col("wait_ns") - usual_ns) / pl.col("size")
+        once = others.group_by("request", "start_ns", "wait_ns").agg(pl.col("size").sum())
+        delay = once.select(more.quantile(UPPER_QUARTILE)).item()
         usual_prefill = median((p.end - p.start) / p.prompt_tokens for p in large if p.prompt_tokens)
         return max(0.0, min(usual_prefill, float(delay or 0)))
+
+
+def _compute_wait_at_any_time(waits: pl.Series) -> float:
+    """Return the median of the wait that a random instant meets: long waits meet more of them."""
+    ordered = waits.sort()
+    passed = (ordered.cum_sum() < ordered.sum() / 2).sum()
+    return float(ordered[passed]) if ordered.len() else 0.0
 
 
 def _sum_overlap(spans: Sequence[tuple[int, int]], start: int, end: int) -> int:

@@ -13,6 +13,7 @@
 from tracetui.process.attach_check import AttachTarget as AttachTarget
 from tracetui.process.attach_check import explain_attach_limits as explain_attach_limits
 from tracetui.process.attached_process import AttachedProcess as AttachedProcess
+from tracetui.process.command_lines import DETAIL_VARIABLE as DETAIL_VARIABLE
 from tracetui.process.command_lines import build_recorded_environment as build_recorded_environment
 from tracetui.process.command_lines import build_sampler_command as build_sampler_command
 from tracetui.process.engine_kinds import BundledEngine as BundledEngine

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import os
 import secrets
 import select
 import socket
@@ -15,7 +16,7 @@ from capture.clean_text import clean
 from capture.errors import CaptureError, EngineError
 from tracetui.process import debugger
 from tracetui.process.attach_check import AttachTarget
-from tracetui.process.command_lines import OUT_VARIABLE
+from tracetui.process.command_lines import DETAIL_VARIABLE, OUT_VARIABLE
 from tracetui.process.engine_process import EngineProcess
 from tracetui.process.process_reports import FOLDER_VARIABLE, ReportFolder
 
@@ -105,6 +106,7 @@ class AttachedProcess(EngineProcess):
     def _attach(self) -> socket.socket:
         """Inject the recorder and return the link to it, once it records."""
         settings = {OUT_VARIABLE: str(self._out.absolute()), **self.reports.environment}
+        settings |= {name: os.environ[name] for name in (DETAIL_VARIABLE,) if name in os.environ}
         control = Path(settings[FOLDER_VARIABLE]) / "control"
         with socket.socket(socket.AF_UNIX) as server:
             try:

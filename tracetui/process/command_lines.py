@@ -9,6 +9,7 @@ from typing import Final
 from tracetui import package_paths
 
 OUT_VARIABLE: Final = "TRACETUI_OUT"
+DETAIL_VARIABLE: Final = "TRACETUI_DETAIL"  # what the recorder times: full, layers or steps
 OWN_PYTHON: Final = (sys.executable, "-P", "-m")  # -P: a folder in the working directory may have our name
 
 

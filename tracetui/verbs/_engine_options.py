@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 from capture.errors import CaptureError, UsageError
 from capture.native.parts import SIZE_VARIABLE
-from tracetui.process import BundledEngine, EngineProcess, UserProgram, WatchProcess
+from tracetui.process import DETAIL_VARIABLE, BundledEngine, EngineProcess, UserProgram, WatchProcess
 from tracetui.verbs import _options, _recording
 
 MODELS = {"decode": "gemma-3-1b", "prefill": "gemma-3-1b", "train": "cs336-small"}
@@ -50,6 +50,8 @@ def add_engine_options(parser: ArgumentParser) -> None:
 def _add_recording_options(parser: ArgumentParser) -> None:
     add = _options.find_group(parser, "recording").add_argument
     add("--capture", choices=("off", "spans", "windows", "continuous"), help="how much is recorded")
+    about = "what of a PyTorch program is timed: every module, whole layers, or steps only (full)"
+    add("--detail", choices=("full", "layers", "steps"), help=about)
     add("--pid", type=int, metavar="N", help="running PyTorch process to attach to")
     add("-o", "--output", metavar="FILE", help="file for the recording")
     about = "add the run to a log of runs, by default your own (tracetui log lists it)"
@@ -104,10 +106,14 @@ def start_engine(
     return BundledEngine(build_engine_arguments(args), out, interactive=interactive)
 
 
-def set_part_size(args: Namespace) -> None:
-    """Make every recorder started from now on begin a new file at the requested size."""
+def set_recorder_options(args: Namespace) -> None:
+    """Make every recorder started from now on begin a new file at the requested size, and time so much."""
     if args.part_size is not None:
         os.environ[SIZE_VARIABLE] = str(args.part_size)
+    if args.detail is not None:
+        if name_watch_target(args) or not (args.command or args.pid):
+            raise UsageError("--detail is for a program after --, or --pid", todo="leave it out")
+        os.environ[DETAIL_VARIABLE] = args.detail
 
 
 def build_engine_arguments(args: Namespace) -> list[str]:

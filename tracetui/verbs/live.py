@@ -36,7 +36,7 @@ def run(args: Namespace) -> int:
     if not _options.has_screen():
         return _record_without_screen(args)
     config = read_config()  # reject an invalid one before anything starts
-    _engine_options.set_part_size(args)
+    _engine_options.set_recorder_options(args)
     baseline, output = _load_baseline(args, config), _create_log_file(args)
     out = _engine_options.create_output_file(args)
     engine = _engine_options.start_engine(args, out, interactive=True, log=output)

@@ -1,5 +1,6 @@
 """`tracetui load`: ask a model server for completions, and log when each token came."""
 
+import secrets
 import signal
 import sys
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
@@ -33,7 +34,8 @@ def options(parser: ArgumentParser) -> None:
     add("--prompt-tokens", type=_parse_range, default=(64, 64), metavar="N", help=about)
     add("--tokens", type=_parse_tokens, default=64, metavar="N", help="tokens of each answer (64)")
     add("--model", help="name of the model (default: the first one that the server lists)")
-    add("--seed", type=int, default=0, metavar="N", help="seed of the random prompts")
+    about = "repeat the prompts of a run with this seed (default: prompts that the server has not cached)"
+    add("--seed", type=int, metavar="N", help=about)
     add("--remote", action="store_true", help="load a server that is not on this machine")
     add("-o", "--output", metavar="FILE", help="file for the log of the requests")
     add("--quiet", action="store_true", help="print no summary")
@@ -47,9 +49,8 @@ def run(args: Namespace) -> int:
     if args.seconds > MAX_SECONDS:
         raise UsageError(f"--for is at most {MAX_SECONDS / 60:.0f}m")
     log = _create_log(args, client)
-    plan = LoadPlan(
-        args.clients, args.requests, args.seconds, args.prompt_tokens, args.tokens, args.seed
-    )  # fmt: skip
+    seed = secrets.randbits(31) if args.seed is None else args.seed
+    plan = LoadPlan(args.clients, args.requests, args.seconds, args.prompt_tokens, args.tokens, seed)
     generator = LoadGenerator(client, plan, log, args.model)
     try:
         end_signal = _run_until_signal(generator)

@@ -33,7 +33,7 @@ def run(args: Namespace) -> int:
     """Record until the engine ends, print the summary and return the exit code; raise EngineError for a
     failure.
     """
-    _engine_options.set_part_size(args)
+    _engine_options.set_recorder_options(args)
     if not args.command and args.steps is None and not (_engine_options.name_watch_target(args) or args.pid):
         args.steps = DEFAULT_STEPS[args.mode]
         _options.print_status(f"recording {args.steps} steps of {args.mode} (--steps changes that)")

@@ -41,6 +41,15 @@ def test_a_host_that_launches_late_is_what_a_step_is_bound_by() -> None:
     }
 
 
+def test_a_host_that_a_profiler_slows_is_late_while_profiled() -> None:
+    """Alone it may be in time; a host that is in time in spite of the profiler is so alone."""
+    late, in_time = [(0, 10, -5, 3), (97, 3, 90, 3)], [(0, 100, -5, 3), (107, 18, 20, 3)]
+    for kernels, text in ((late, "launch-bound while profiled (host late"), (in_time, "not launch-bound (")):
+        run = step(kernels)
+        profiled = Run(run.name, {**run.meta, "profiled": True}, run.events, run.log, run.tables)
+        assert said(profiled)["bound"].startswith(text)
+
+
 @pytest.mark.parametrize(
     ("start", "launch", "word"),
     [(115, 108, "partly launch-bound (host late 12.0%)"), (107, 20, "not launch-bound (host late 0.0%)")],
@@ -125,7 +134,7 @@ def test_of_a_served_model_the_first_screen_tells_what_matters() -> None:
 
 def test_of_an_encoder_in_eager_mode_it_says_launch_bound() -> None:
     (run,) = load(shared("samples/chrome_trace/bert-small-h100.json.gz"))
-    assert said(run)["bound"] == "launch-bound (host late 92.1%)"
+    assert said(run)["bound"] == "launch-bound while profiled (host late 92.1%)"
 
 
 def test_of_two_devices_that_load_weights_it_says_bound_by_copies() -> None:

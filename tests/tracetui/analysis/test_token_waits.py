@@ -80,6 +80,13 @@ def test_quiet_requests_have_no_late_token() -> None:
     assert not find_causes(build_served_run({}, {10: 64, 20: 64}))
 
 
+def test_short_prompts_in_uneven_waits_are_no_cause() -> None:
+    """An instant meets long waits more often than short ones: so do prefills that delay nothing."""
+    uneven = dict.fromkeys(range(0, 60, 4), 25)
+    causes = find_causes(build_served_run(uneven, dict.fromkeys((4, 12, 24, 30, 40, 44), 32)))
+    assert causes and {cause.cause for cause in causes.values()} == {None}
+
+
 def test_a_delay_without_evidence_has_no_cause() -> None:
     causes = find_causes(build_served_run({20: 80}))
     assert [cause.cause for cause in causes.values()] == [None, None]

@@ -1,16 +1,18 @@
 """Scale rows that were recorded in sampled steps only, because recording costs time, to all steps.
 
 A recorder that records single kernels in short windows marks the steps of these windows, and times every
-step in a cheaper way. Distributions stay as sampled. Per phase, totals are scaled by the time of all steps
-over that of the sampled ones, counts by the numbers of steps.
+step in a cheaper way; one that records every module marks the few steps without them (`UNWATCHED_NAME`).
+Distributions stay as sampled. Per phase, totals are scaled by the time of all steps over that of the sampled
+ones, counts by the numbers of steps.
 """
 
 from collections.abc import Sequence
-from typing import Final
+from math import ceil, sqrt
+from typing import Final, NamedTuple
 
 import polars as pl
 
-from capture.native.schema import WINDOW_OP
+from capture.native.schema import UNWATCHED_NAME, WINDOW_OP
 from capture.run import Run
 from tracetui import units
 from tracetui.analysis.frames.run_memo import cache_per_run
@@ -20,20 +22,71 @@ from tracetui.analysis.time.step_table import build_step_facts
 from tracetui.look import Look
 
 SCALE_COLUMNS: Final = ("scale", "measured_ns")  # of a scaled table
+MIN_TURNS: Final = 6  # steps without rows: with fewer, the interval of their median has no 95 %
 _SCALED: Final = ("scaled_ns", "scaled_count")
 
 
 @cache_per_run
 def find_sampled_steps(run: Run) -> dict[str, pl.DataFrame]:
     """Return for each lens one row per step: phase, `steps`, `sampled` of them, start, time per step."""
-    if not (run.has("op") and run.has("step") and run.has("lens")):
+    if not {"op", "step", "lens", "name"} <= set(run.events.columns):
         return {}
     indices = ((run.events["op"] == WINDOW_OP) & (run.events["kind"] == "span")).arg_true()
     if indices.is_empty():
         return {}
     windows = run.events[indices, select_existing(run, ("lens", "step", "count", "track"))]
     by_lens = windows.drop_nulls("lens").group_by("lens")
-    return {str(lens): _count_sampled(run, rows) for (lens,), rows in by_lens}
+    sampled = {str(lens): _count_sampled(run, rows) for (lens,), rows in by_lens}
+    return _find_watched_steps(run) | sampled
+
+
+def _find_watched_steps(run: Run) -> dict[str, pl.DataFrame]:
+    """Return likewise the lens of a recorder that leaves a few steps without rows, to show what rows cost."""
+    indices = (run.events["name"] == UNWATCHED_NAME).arg_true()
+    if indices.is_empty() or not run.has("dur"):
+        return {}
+    spans = run.events[indices, select_existing(run, ("lens", "step", "count", "track"))]
+    tables = {str(lens): _count_sampled(run, rows) for (lens,), rows in spans.group_by("lens")}
+    walls = build_step_facts(run).select("step", per_step_ns=pl.col("wall_ns") / pl.col("steps"))
+    return {
+        lens: table.drop("per_step_ns")
+        .with_columns(sampled=pl.col("steps") - pl.col("sampled"))
+        .join(walls, on="step", maintain_order="left")
+        for lens, table in tables.items()
+    }
+
+
+class UnwatchedStep(NamedTuple):
+    """Time of a step without rows of its modules, its interval, and time of the steps around it, in ns."""
+
+    unwatched_ns: float
+    low_ns: float
+    high_ns: float
+    watched_ns: float
+
+
+@cache_per_run
+def estimate_unwatched_step(run: Run) -> UnwatchedStep | None:
+    """Estimate what a step takes that is not watched, from pairs of it and its neighbours of the same phase.
+
+    The interval has 95 % of the medians of such series. None with fewer than MIN_TURNS pairs.
+    """
+    table = next(iter(_find_watched_steps(run).values()), None)
+    if table is None:
+        return None
+    table = table.filter(pl.col("steps") == 1).sort("step")
+    around = [
+        pl.when(pl.col("sampled") == 1).then(pl.col("per_step_ns")).shift(n).over("phase") for n in (1, -1)
+    ]
+    pairs = table.with_columns(watched_ns=pl.mean_horizontal(*around)).filter(pl.col("sampled") == 0)
+    pairs = pairs.drop_nulls(["watched_ns", "per_step_ns"])
+    if pairs.height < MIN_TURNS:
+        return None
+    ratios = (pairs["per_step_ns"] / pairs["watched_ns"]).sort()
+    middle, half = (ratios.len() - 1) / 2, 0.98 * sqrt(ratios.len())
+    low, high = ratios[max(0, int(middle - half))], ratios[min(ratios.len() - 1, ceil(middle + half))]
+    watched_ns = float(pairs["watched_ns"].median() or 0)  # type: ignore[arg-type]
+    return UnwatchedStep(*(watched_ns * float(r) for r in (ratios.median() or 0, low, high)), watched_ns)  # type: ignore[arg-type]
 
 
 def _count_sampled(run: Run, spans: pl.DataFrame) -> pl.DataFrame:

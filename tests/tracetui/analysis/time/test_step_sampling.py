@@ -8,6 +8,7 @@ import pytest
 
 from capture.native import tail
 from capture.native.emit import Emitter
+from capture.native.schema import UNWATCHED_NAME
 from capture.record.profiler_windows import emit_window
 from capture.run import Run
 from tests.tracetui.runs import made
@@ -196,3 +197,42 @@ def test_what_was_folded_while_it_grew_is_scaled_alike(
     assert step_sampling.note_sampling(run, LOOK, scaled=True)[0].startswith(
         "gpu rows were recorded in 50 of 400 decode steps"
     )
+
+
+def watched_in_turn(unwatched: set[int], cost: float) -> Run:
+    """40 steps of 1 ms and more; those with rows of their modules take longer by a factor."""
+    rows: list[dict[str, Any]] = []
+    clock = 0
+    for step in STEPS:
+        took = round(1000 * true_us(step) * (1.0 if step in unwatched else cost))
+        facts = {"step": step, "phase": "decode", "t": clock, "dur": took}
+        rows.append({"kind": "step", "name": "decode", "tokens": 1, **facts})
+        row = (
+            {"kind": "span", "name": UNWATCHED_NAME}
+            if step in unwatched
+            else {"kind": "kernel", "name": "mlp"}
+        )
+        rows.append({**row, "op": "host", "lens": "wall", **facts})
+        clock += took
+    return made(rows)
+
+
+def test_steps_without_rows_tell_what_rows_cost() -> None:
+    unwatched = set(range(4, 41, 5))
+    estimate = step_sampling.estimate_unwatched_step(watched_in_turn(unwatched, 1.1))
+    assert estimate is not None
+    assert estimate.watched_ns / estimate.unwatched_ns == pytest.approx(1.1, rel=0.001)
+    assert estimate.low_ns == pytest.approx(estimate.high_ns, rel=0.01)
+    assert estimate.unwatched_ns == pytest.approx(1000 * true_us(22), rel=0.05)
+    report = format_report(load_view("summary"), [watched_in_turn(unwatched, 1.1)], Look(), "json")
+    assert "watched 1.5" in report and "+10.0%" in report
+
+
+def test_few_steps_without_rows_tell_nothing() -> None:
+    assert step_sampling.estimate_unwatched_step(watched_in_turn({4, 9, 14}, 1.1)) is None
+
+
+def test_rows_stand_for_the_steps_without_rows() -> None:
+    run = watched_in_turn(set(range(4, 41, 5)), 1.0)
+    total = compute_total_table(run, Look()).row(0, named=True)["total_ns"]
+    assert total == pytest.approx(sum(1000 * true_us(step) for step in STEPS), rel=0.001)

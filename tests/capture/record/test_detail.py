@@ -1,0 +1,104 @@
+"""`--detail`: what of a program has rows, and the few steps without rows that tell what rows cost."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+import capture.record
+from capture.load_runs import load
+from capture.native.schema import UNWATCHED_NAME
+from capture.run import Run
+from tests.tracetui.in_process import tracetui
+from tracetui.analysis.time.step_sampling import compute_coverage, estimate_unwatched_step
+from tracetui.look import Look
+
+pytest.importorskip("torch")
+
+FOLDER = Path(__file__).parent
+SITE = Path(capture.record.__file__).parent / "site"
+STEPS = 160
+PROGRAM = f"""
+import sys
+sys.path.insert(0, {str(FOLDER)!r})
+import tiny, torch
+model = tiny.Tiny()
+with torch.inference_mode():
+    for number in range({STEPS}):
+        model(input_ids=torch.ones(1, 1 if number else 8, dtype=torch.long))
+"""
+OUTER = {"embed", "lm_head", "sampling and host"}
+NAMES = {
+    "steps": {"Tiny", "sampling and host"},
+    "layers": {"layer", "Tiny (own work)", *OUTER},
+    "full": {
+        "self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj", "norm", "mlp",
+        "self_attn (own work)", "layer (own work)", "Tiny (own work)", *OUTER,
+    },
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def recordings(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
+    folder = tmp_path_factory.mktemp("detail")
+    runs = {}
+    for detail in NAMES:
+        out = folder / f"{detail}.jsonl"
+        env = {"TRACETUI_OUT": str(out), "TRACETUI_DETAIL": detail, "PYTHONPATH": str(SITE)}
+        done = subprocess.run(
+            [sys.executable, "-c", PROGRAM], env=os.environ | env, capture_output=True, text=True, check=True
+        )
+        assert not done.stdout + done.stderr
+        (runs[detail],) = load(out, cache=False)
+    return runs
+
+
+@pytest.mark.parametrize("detail", NAMES)
+def test_rows_are_those_of_the_detail_and_steps_the_same(recordings: dict[str, Run], detail: str) -> None:
+    events = recordings[detail].events
+    rows = events.filter(kind="kernel", lens="wall")
+    assert set(rows["name"].cast(pl.String)) == NAMES[detail]
+    steps = events.filter(kind="step").sort("step")
+    facts = steps.select(pl.col("phase").cast(pl.String), "tokens", "context").rows()
+    assert facts == [("prefill", 1, 8), *(("decode", 1, 8 + n) for n in range(1, STEPS))]
+    assert recordings[detail].meta.get("detail") == (None if detail == "full" else detail)
+    assert events.filter(lens="host", kind="kernel").is_empty() or detail == "full", "no profiler window"
+
+
+@pytest.mark.parametrize("detail", ["full", "layers"])
+def test_one_step_in_sixteen_has_no_rows_of_modules(recordings: dict[str, Run], detail: str) -> None:
+    """From the 32nd on; the rows of the others stand for it."""
+    run = recordings[detail]
+    unwatched = run.events.filter(name=UNWATCHED_NAME)
+    assert unwatched["step"].to_list() == list(range(39, STEPS, 16))
+    modules = run.events.filter(pl.col("name") == "embed")["step"].to_list()
+    assert set(modules) == set(range(STEPS)) - set(unwatched["step"])
+    coverage = compute_coverage(run, Look(lens="wall"))
+    assert coverage is not None
+    assert set(coverage.select("phase", "sampled", "steps").rows()) == {
+        ("decode", STEPS - 1 - 8, STEPS - 1), ("prefill", 1, 1),
+    }  # fmt: skip
+    estimate = estimate_unwatched_step(run)
+    assert estimate is not None and estimate.low_ns <= estimate.unwatched_ns <= estimate.high_ns
+
+
+def test_steps_alone_are_all_alike(recordings: dict[str, Run]) -> None:
+    assert recordings["steps"].events.filter(name=UNWATCHED_NAME).is_empty()
+    assert estimate_unwatched_step(recordings["steps"]) is None
+
+
+def test_the_command_passes_the_detail_on_and_the_summary_says_the_cost(tmp_path: Path) -> None:
+    out = tmp_path / "prof.jsonl"
+    done = tracetui("record", "--detail", "layers", "-o", out, "--", sys.executable, "-c", PROGRAM)
+    assert done.returncode == 0, done.stderr
+    assert "unwatched" in done.stderr and "a step (" in done.stderr and "detail" in done.stderr
+    (run,) = load(out, cache=False)
+    assert run.meta["detail"] == "layers"
+
+
+def test_a_detail_without_a_program_is_refused(tmp_path: Path) -> None:
+    done = tracetui("record", "--detail", "steps", "-o", tmp_path / "prof.jsonl")
+    assert done.returncode == 2 and "--detail is for a program" in done.stderr
