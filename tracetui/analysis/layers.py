@@ -1,6 +1,8 @@
 """Time per layer and op (or step), and layers unlike the others."""
 
+from collections import Counter
 from dataclasses import replace
+from typing import Final
 
 import polars as pl
 
@@ -12,6 +14,8 @@ from tracetui.analysis.frames.selection import build_totals, select_timed, with_
 from tracetui.analysis.roofline import build_work_sums, with_compute_time, with_rates
 from tracetui.analysis.time.step_table import build_step_facts
 from tracetui.look import Look
+
+MIN_LAYERS_OF_KIND: Final = 3  # that run the same kernels
 
 
 def compute_layer_table(run: Run, look: Look, column: str) -> pl.DataFrame:
@@ -81,11 +85,22 @@ def _compute_deviations(run: Run, look: Look, column: str) -> pl.DataFrame:
 
 
 def _find_layer_kinds(rows: pl.LazyFrame) -> pl.DataFrame:
-    """Return the `kind` of each layer: equal where kernels are; where one or two have others, the largest."""
+    """Return the `kind` of each layer: equal where kernels are.
+
+    Kernels that one or two layers alone run make no kind: such a layer is of the kind that shares most of its
+    kernels, of several the largest. (Layer 0 of models with two kinds of attention often has one fused kernel
+    less.)
+    """
     names = group_by_packed_key(rows, ["layer", "name"]).select("layer", pl.col("name").to_physical())
-    kinds = names.sort("name").group_by("layer").agg(kind=pl.col("name").hash().sum())
-    size = pl.len().over("kind")
-    return kinds.select("layer", kind=pl.when(size > 2).then("kind").otherwise(pl.col("kind").mode().min()))
+    by_layer = names.group_by("layer").agg("name").sort("layer")
+    kernels = {layer: frozenset(codes) for layer, codes in by_layer.iter_rows()}
+    sizes = Counter(kernels.values())
+    kinds = [kind for kind, size in sizes.most_common() if size >= MIN_LAYERS_OF_KIND]
+    nearest = {own: min(kinds, key=lambda kind: len(kind ^ own), default=None) for own in sizes}
+    codes = {kind: code for code, kind in enumerate([*kinds, None])}
+    kind = [codes[nearest[own]] for own in kernels.values()]
+    layers = pl.Series("layer", list(kernels), names.schema["layer"])
+    return pl.DataFrame([layers, pl.Series("kind", kind, pl.Int64)])
 
 
 def find_odd_layers(run: Run, phase: str | None) -> frozenset[tuple[int, str]]:
