@@ -234,7 +234,7 @@ def describe_pace(fitted: Growth) -> list[str]:
     slowest = fitted.pace["y"].max() if fitted.pace.height else None
     if not isinstance(slowest, float) or slowest < 1 + MIN_PACE_CHANGE:
         return []
-    notes = [f"slopes and trends are without what all rows of a step share (up to {slowest:.2f}×)"]
+    notes = [f"corrected: slopes and trends are without what all rows of a step share (up to {slowest:.2f}×)"]
     lines, _ = fit_even_lines(fitted.pace.with_columns(pace=0.0))
     slope, level, law = lines.select("slope", "intercept", "law").row(0)
     if law in MOVING_LAWS and slope is not None:
@@ -284,7 +284,8 @@ def _describe_growth(fitted: Growth, row: dict[str, Any]) -> str:
     times = [f"{units.format_duration(level + slope * x)} at {units.format_number(round(x))}" for x in ends]
     margin = row["slope_margin"] or 0
     error = f" ± {units.format_duration(1000 * margin)}" if margin > MIN_MARGIN_SHARE * slope else ""
-    rate = f"{units.format_difference(1000 * slope)}{error} per {_OF[fitted.axis]}"
+    corrected = " (corrected)" if describe_pace(fitted) else ""
+    rate = f"{units.format_difference(1000 * slope)}{error} per {_OF[fitted.axis]}{corrected}"
     return f"{row['row'] or 'other'} grows by {rate}: {', '.join(times)}"
 
 
