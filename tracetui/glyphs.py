@@ -5,6 +5,7 @@ tables of Unicode are those of `rich`, which Textual draws with.
 """
 
 import math
+import re
 from collections.abc import Iterable, Sequence
 from itertools import islice, pairwise
 from typing import Final
@@ -234,6 +235,23 @@ def fit_cells(text: str, width: int, right: bool = False, ascii: bool = False) -
         text = clip_cells(text, width - 1 - tail) + ("~" if ascii else "…") + _clip_cells_left(text, tail)
     padding = " " * (width - count_cells(text))
     return padding + text if right else text + padding
+
+
+def fit_code_line(text: str, width: int, ascii: bool = False) -> str:
+    """Return `folder/file.py(7): function` in exactly `width` cells, cut where the file and its line stay.
+
+    The function is cut first, then the beginning of the path.
+    """
+    if len(text) > MOST_CHARS:
+        text = shorten_middle(text, MOST_CHARS)
+    place = re.sub(r"\): .*", ")", text)
+    if count_cells(text) <= width or not place.endswith(")"):
+        return fit_cells(text, width, ascii=ascii)
+    if count_cells(place) < width:
+        return fit_sentence(text, width, ascii)
+    if count_cells(place) > width > 0:
+        place = ("~" if ascii else "…") + _clip_cells_left(place, width - 1)
+    return fit_cells(place, width)
 
 
 def map_display_names(names: Iterable[str]) -> dict[str, str]:

@@ -9,7 +9,7 @@ ABSENT: Final = "–"
 _TIME: Final = ((1e9, "s"), (1e6, "ms"), (1e3, "µs"), (1.0, "ns"))
 _SIZE: Final = ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"), (1, "B"))
 _HEADINGS: Final = {
-    "delta": "Δ", "median delta": "median Δ", "change": "Δ%", "median change": "Δ%", "cliff": "effect",
+    "delta": "Δ", "median delta": "median of Δ", "change": "Δ%", "median change": "Δ%", "cliff": "effect",
     "slope": "slope/1k", "gb/s": "GB/s", "gflop/s": "GFLOP/s", "roof share": "roof",
     "byte/s": "GB/s", "flop/s": "GFLOP/s",
 }  # fmt: skip

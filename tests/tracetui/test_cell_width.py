@@ -4,7 +4,7 @@ import pytest
 from pyte.screens import wcwidth  # type: ignore[attr-defined]  # a terminal's own measure
 
 from tests.tracetui.ui.hand import decode
-from tracetui.glyphs import clip_cells, count_cells, fit_cells
+from tracetui.glyphs import clip_cells, count_cells, fit_cells, fit_code_line
 from tracetui.look import Look
 from tracetui.report_formats import format_report
 from tracetui.views import load_view
@@ -45,3 +45,15 @@ def test_printed_table_keeps_columns_straight_with_wide_names(cut: bool) -> None
     assert len(values) == len(NAMES) and all(count_cells(value) == end for value in values)
     assert all(value[-1] != " " and row[len(value) : len(value) + 1] in ("", " ")
                for value, row in zip(values, rows[heading + 1 :], strict=False))  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("width", "text"),
+    [
+        (40, "vllm/layers/moe.py(269): fused_experts  "), (38, "vllm/layers/moe.py(269): fused_experts"),
+        (30, "vllm/layers/moe.py(269): fuse…"), (24, "vllm/layers/moe.py(269)…"),
+        (23, "vllm/layers/moe.py(269)"), (12, "…moe.py(269)"), (0, ""),
+    ],
+)  # fmt: skip
+def test_fit_code_line_keeps_the_file_and_the_line(width: int, text: str) -> None:
+    assert fit_code_line("vllm/layers/moe.py(269): fused_experts", width) == text

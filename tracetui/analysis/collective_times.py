@@ -120,21 +120,50 @@ def split_collectives(calls: pl.DataFrame, ops: pl.DataFrame) -> tuple[pl.DataFr
     Both frames have `rank`.
     """
     ranks = calls["rank"].n_unique()
-    # of unequal numbers of calls, the k-th need not be the k-th
-    of_rank = calls.group_by(*_GROUP, "rank").len().group_by(_GROUP)
-    equal = of_rank.agg(has_all=pl.len() == ranks, is_equal=pl.col("len").n_unique() == 1)
-    complete = calls.join(equal.filter("has_all", "is_equal"), on=_GROUP, how="semi")
+    complete = _select_complete(calls)
     left_out = calls.height - complete.height
     if complete.is_empty() or ranks < 2:
         return pl.DataFrame(), left_out
-    aligned = _align_clocks(complete)
+    aligned = complete.with_columns(t=pl.col("t") - _measure_clock_shift(complete))
     rows = [_split_group(group, ops) for group in _iter_groups(aligned)]
     table = pl.DataFrame(rows, infer_schema_length=None)
     return table.sort("total_ns", "name", descending=[True, False]), left_out
 
 
-def _align_clocks(calls: pl.DataFrame) -> pl.DataFrame:
-    """Return the calls with the clock of each rank shifted so that collectives end together.
+def find_arrivals(run: Run, phase: str | None) -> pl.DataFrame:
+    """Return the calls of a phase: `rank`, `t`, `end`, and when the `last` rank came to them.
+
+    Times are those of the rank's own clock. Calls that not all ranks have, and those whose ends lie too far
+    apart for a split, are left out.
+    """
+    calls, _ = find_calls(run, Look(phase=phase))
+    complete = _select_complete(calls)
+    if complete.is_empty() or complete["rank"].n_unique() < 2:
+        return pl.DataFrame(schema={"rank": pl.Int64, "t": pl.Int64, "end": pl.Int64, "last": pl.Int64})
+    complete = complete.with_columns(shift=_measure_clock_shift(complete))
+    call, start, end = (*_GROUP, "number"), pl.col("t") - pl.col("shift"), pl.col("t") + pl.col("dur")
+    own_end = end - pl.col("shift")
+    spread, split = own_end.max() - own_end.min(), own_end.median() - start.min()
+    table = complete.with_columns(
+        end=end,
+        last=start.max().over(call) + pl.col("shift"),
+        spread=spread.over(call),
+        split=split.over(call),
+    )
+    is_aligned = (pl.col("spread").median() <= pl.col("split").median() / 2).over(_GROUP)
+    return table.filter(is_aligned).select("rank", "t", "end", "last")
+
+
+def _select_complete(calls: pl.DataFrame) -> pl.DataFrame:
+    """Return the collectives that all ranks ran equally often: of others, the k-th need not be the k-th."""
+    of_rank = calls.group_by(*_GROUP, "rank").len().group_by(_GROUP)
+    has_all = pl.len() == calls["rank"].n_unique()
+    equal = of_rank.agg(has_all=has_all, is_equal=pl.col("len").n_unique() == 1)
+    return calls.join(equal.filter("has_all", "is_equal"), on=_GROUP, how="semi")
+
+
+def _measure_clock_shift(calls: pl.DataFrame) -> pl.Series:
+    """Return for each call how much later the clock of its rank is: collectives end together.
 
     A rank whose ends scatter by as much as they are off has no other clock: it waited for a core.
     """
@@ -145,8 +174,8 @@ def _align_clocks(calls: pl.DataFrame) -> pl.DataFrame:
     by_rank = off.group_by("rank").agg(offset=median, scatter=(pl.col("off") - median).abs().median())
     is_clock = pl.col("offset").abs() > CLOCK_MIN_MAD * pl.col("scatter")
     shift = pl.when(is_clock).then(pl.col("offset").round().cast(pl.Int64)).otherwise(0)
-    by_rank = by_rank.select("rank", shift=shift)
-    return calls.join(by_rank, on="rank").with_columns(pl.col("t") - pl.col("shift")).drop("shift")
+    shifts = by_rank.select("rank", shift=shift)
+    return calls.join(shifts, on="rank", how="left", maintain_order="left")["shift"]
 
 
 def _iter_groups(calls: pl.DataFrame) -> Iterator[pl.DataFrame]:
@@ -156,7 +185,7 @@ def _iter_groups(calls: pl.DataFrame) -> Iterator[pl.DataFrame]:
 
 
 def _split_group(group: pl.DataFrame, ops: pl.DataFrame) -> dict[str, Any]:
-    """Return the row of the collectives of one name and size; times are medians per call."""
+    """Return the row of the collectives of one name and size; times are means per call, as those of steps."""
     ranks = group["rank"].unique().sort().to_list()
     starts, durations = (group[c].to_numpy().astype(float).reshape(len(ranks), -1) for c in ("t", "dur"))
     base = starts.min()
@@ -176,8 +205,8 @@ def _split_group(group: pl.DataFrame, ops: pl.DataFrame) -> dict[str, Any]:
         "message": message,
         "calls": starts.shape[1],
         "verdict": UNKNOWN if is_unknown else verdict,
-        "arrival_ns": round(float(np.median(arrival))),
-        "transfer_ns": round(float(np.median(transfer))),
+        "arrival_ns": round(float(arrival.mean())),
+        "transfer_ns": round(float(transfer.mean())),
         "best_ns": round(best),
         "arrival_share": float(share),
         "rank": late[0] if late else None,
@@ -200,7 +229,7 @@ def _find_late_rank(
 ) -> tuple[int, float, int, float] | None:
     """Return the late rank, its delay, how often it was last, and p; None if no rank is late evidently.
 
-    The delay is the median over the calls of its start less the median start of the others.
+    The delay is the mean, over the calls in which it was last, of its start less the median of the others.
     """
     before = group["own_ns"].to_numpy().astype(float).reshape(len(ranks), -1)
     has_previous = ~np.isnan(before).any(axis=0)
@@ -209,10 +238,10 @@ def _find_late_rank(
         return None
     at = int(np.lexsort((-np.nanmean(before, axis=1), p))[0])
     others = np.median(np.delete(starts, at, axis=0), axis=0)
-    delay = float(np.median(starts[at] - others))
-    if p[at] >= ALPHA or delay < MIN_LATE_SHARE * call_ns:
+    delays, is_last = starts[at] - others, starts.argmax(axis=0) == at
+    if p[at] >= ALPHA or np.median(delays) < MIN_LATE_SHARE * call_ns:
         return None
-    return ranks[at], delay, int((starts.argmax(axis=0) == at).sum()), float(p[at])
+    return ranks[at], float(delays[is_last].mean()), int(is_last.sum()), float(p[at])
 
 
 def _find_cause(

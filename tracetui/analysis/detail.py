@@ -74,7 +74,7 @@ def _number_launches(run: Run) -> pl.Series:
 
 
 def compare_launches(run: Run, a: Mapping[str, Any], b: Mapping[str, Any]) -> pl.DataFrame:
-    """Return in which times two launches differ: what, name, b_ns, a_ns, delta_ns, ratio_times.
+    """Return in which times two launches differ: what, name, a_ns, b_ns, delta_ns, ratio_times.
 
     The duration comes first; then the wait from the launching call, the time in which its track was idle
     before it, and the time in which kernels of other tracks ran beside it, by falling difference.
@@ -89,7 +89,7 @@ def compare_launches(run: Run, a: Mapping[str, Any], b: Mapping[str, Any]) -> pl
     ratio = pl.when(pl.col("a_ns") > 0).then(pl.col("b_ns") / pl.col("a_ns"))
     falling = table[1:].sort(pl.col("delta_ns").abs(), "what", "name", descending=[True, False, False])
     falling = falling.filter((pl.col("a_ns") > 0) | (pl.col("b_ns") > 0))
-    columns = ("what", "name", "b_ns", "a_ns", "delta_ns")
+    columns = ("what", "name", "a_ns", "b_ns", "delta_ns")
     return pl.concat([table[:1], falling]).select(*columns, ratio_times=ratio)
 
 

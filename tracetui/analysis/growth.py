@@ -284,7 +284,8 @@ def _describe_growth(fitted: Growth, row: dict[str, Any]) -> str:
     times = [f"{units.format_duration(level + slope * x)} at {units.format_number(round(x))}" for x in ends]
     margin = row["slope_margin"] or 0
     error = f" ± {units.format_duration(1000 * margin)}" if margin > MIN_MARGIN_SHARE * slope else ""
-    rate = f"{units.format_difference(1000 * slope)}{error} per {_OF[fitted.axis]}"
+    corrected = " (corrected)" if describe_pace(fitted) else ""
+    rate = f"{units.format_difference(1000 * slope)}{error} per {_OF[fitted.axis]}{corrected}"
     return f"{row['row'] or 'other'} grows by {rate}: {', '.join(times)}"
 
 

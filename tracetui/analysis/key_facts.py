@@ -289,7 +289,7 @@ def _suggest_late_rank(run: Run) -> Iterator[Suggestion]:
         return
     late = ranks.compute_rank_table(times, Look()).filter(pl.col("verdict") == "slower")
     for row in late.sort("behind_ns", descending=True).head(1).iter_rows(named=True):
-        behind = f"{units.format_duration(row['behind_ns'])} ({units.format_share(row['behind_share'])})"
+        behind = units.format_duration(row["behind_ns"])
         text = f"rank {row['rank']} is late: {behind} behind the others per step"
         yield Suggestion("ranks", text, (("rank", row["rank"]),))
 

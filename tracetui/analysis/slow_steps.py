@@ -56,14 +56,28 @@ def compare_steps(run: Run) -> pl.DataFrame:
     if table.is_empty():
         return pl.DataFrame(schema=_NO_STEPS)
     like, took = _choose_like(table), _step_time(table)
-    window = 2 * NEIGHBOURS + 1
-    median = pl.col("took_ns").rolling_median(window, min_samples=MIN_LIKE + 1, center=True).over(like)
+    median = pl.col("took_ns").map_batches(_compute_median_of_others, return_dtype=pl.Float64).over(like)
     table = table.with_columns(took_ns=took).filter(pl.col("took_ns") > 0)
     table = table.with_columns(like_times=pl.col("took_ns") / median)
+    table = table.with_columns(pl.col("like_times").fill_nan(None))
     off = (pl.col("like_times") - 1).abs()
     spread = off.median().over(like) * MAD_TO_SD
     slow = (pl.col("like_times") >= SLOW_RATIO) & (off > SLOW_DEVIATIONS * spread)
     return table.select("step", "took_ns", "like_times", slow=slow.fill_null(value=False))
+
+
+def _compute_median_of_others(times: pl.Series) -> pl.Series:
+    """Return for each time the median of those beside it, without itself; NaN for fewer than MIN_LIKE."""
+    import numpy as np
+
+    padded = np.pad(times.to_numpy().astype(float), NEIGHBOURS, constant_values=np.nan)
+    windows = np.lib.stride_tricks.sliding_window_view(padded, 2 * NEIGHBOURS + 1)
+    others = np.sort(np.delete(windows, NEIGHBOURS, axis=1), axis=1)  # NaN comes last
+    count = (~np.isnan(others)).sum(axis=1)
+    low, high = (np.maximum(count - by, 0) // 2 for by in (1, 0))
+    rows = np.arange(len(others))
+    median = (others[rows, low] + others[rows, np.minimum(high, 2 * NEIGHBOURS - 1)]) / 2
+    return pl.Series(np.where(count >= MIN_LIKE, np.round(median), np.nan))
 
 
 def _choose_like(table: pl.DataFrame) -> list[str]:
@@ -92,7 +106,7 @@ def explain_step(run: Run, step: int, reference: int | None = None) -> StepDiffe
     if one.is_empty():
         return None
     if reference is None:
-        near = _select_near(table, one)
+        near = _select_near(table.filter((_step_time(table) > 0) | (pl.col("step") == step)), one)
         if near.height <= MIN_LIKE:
             return None
     else:

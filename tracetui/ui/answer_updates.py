@@ -153,6 +153,8 @@ class AnswerUpdater:
         other_view = session.view != self._workspace.session.view
         before = self._workspace.question if self._workspace.picture is not None else None
         self._workspace.session = session
+        if other_view:
+            self._renderer.message = ""  # is about the view that is left
         if before is not None and not before.is_same(self._workspace.question):
             self._renderer.main_screen.reset_scroll(other_view=other_view)
         if self._workspace.views:

@@ -176,8 +176,13 @@ class Session:
         return replace(self.with_look(columns=columns), chosen_columns=chosen)
 
     def with_view(self, view: str) -> "Session":
-        """Return the session on another view, with an empty trail."""
-        return replace(self, view=view, trail=(), landing=())
+        """Return the session on another view, out of all rows that were entered."""
+        shared = {name: getattr(self.look, name) for name in SHARED_FIELDS}
+        left = self
+        while left.trail:
+            left = left.go_back()
+        looks = {name: replace(look, **shared) for name, look in left.looks.items()}
+        return replace(left, view=view, looks=looks, landing=())
 
     def with_row(self, view: str, row: Focus) -> "Session":
         """Return the session on another view, where the cursor goes to the row with these values."""

@@ -18,6 +18,7 @@ from tracetui.glyphs import (
     NAME_COLUMNS,
     count_cells,
     fit_cells,
+    fit_code_line,
     fit_sentence,
     has_shape,
     is_sentence,
@@ -191,7 +192,7 @@ class Sheet(Struct, frozen=True, eq=False):
         """Return the cells of a column, each as wide as the column."""
         if self.display_names and column.name in NAME_COLUMNS and column.kind != "whole":
             values = values.cast(pl.String).replace(self.display_names)
-        if column.kind in ("name", "whole"):
+        if column.kind in ("name", "whole") and column.name != "line":
             texts = tuple(units.format_cell(column.name, v) for v in values.to_list())
             cut = shorten_names((*self.all_names, *texts), column.width)
             return [fit_cells(cut[t], column.width) for t in texts]
@@ -355,6 +356,8 @@ def _format_cell(value: Any, column: SheetColumn, ascii: bool) -> str:
         trend = "" if value is None else glyphs.draw_stable_sparkline(value, column.width, ascii)
         return fit_cells(trend, column.width)
     text = units.format_cell(column.name, value)
+    if column.name == "line":
+        return fit_code_line(text, column.width, ascii)
     return fit_sentence(text, column.width, ascii) if column.is_prose else fit_cells(text, column.width)
 
 

@@ -112,11 +112,11 @@ def _has_unequal_launches(rows: pl.DataFrame) -> bool:
 def _describe_medians(rows: pl.DataFrame) -> str:
     """Return a note on the unit of the medians, and on the totals."""
     units_of = rows.drop_nulls("per").group_by("phase", maintain_order=True).agg(pl.col("per").first())
-    per_unit = ", ".join(f"{phase}: per {per}" if phase else f"per {per}" for phase, per in units_of.rows())
+    per_unit = ", ".join(f"per {per} in {phase}" if phase else f"per {per}" for phase, per in units_of.rows())
     totals = "totals are further right (w: one wide table, v: choose columns)"
     if _has_unequal_launches(rows.drop_nulls("median_delta_ns")):
         totals = UNEQUAL_TOTALS
-    return f"verdicts are about medians ({per_unit}), which come first; {totals}"
+    return f"medians are {per_unit}; median of Δ: of b − a in each pair of steps; {totals}"
 
 
 def filter_shown_rows(rows: pl.DataFrame, look: Look) -> pl.DataFrame:

@@ -30,7 +30,7 @@ MAX_CHARTED_ROWS: Final = 3  # without a selection
 
 _AXIS_NOTES: Final = {
     "context": "x is the context in tokens; slopes are per 1,000 of them",
-    "tokens": "x is tokens generated: this source does not report the context length",
+    "tokens": "x is tokens generated, slopes are per 1,000: this source does not report the context length",
     "step": "x is the step number: this source reports neither context length nor tokens of all steps",
 }
 
@@ -70,7 +70,7 @@ def _describe_scope(fitted: Growth) -> str:
     total = units.format_duration(int(fitted.steps["dur"].sum()))
     count = f"{steps} step{'s' * (steps != 1)}"
     if fitted.axis == "step":
-        return f"{count}, {total} measured; values are per step"
+        return f"{count}, {total} measured; values are per step, slopes per 1,000 steps"
     tokens = int(fitted.steps["tokens"].sum())
     return f"{count}, {tokens:,} tokens, {total} measured; values are per token"
 

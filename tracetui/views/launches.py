@@ -34,7 +34,7 @@ def answer(runs: Sequence[Run], look: Look) -> Answer:
 
 
 def _compare(run: Run, pair: tuple[int, int]) -> Answer:
-    """Return rows of what, b_ns, a_ns, delta_ns and ratio_times; the first notes are the answer."""
+    """Return rows of what, a_ns, b_ns, delta_ns and ratio_times; the first notes are the answer."""
     launches = analysis.select_numbered_launches(run, Look(), pair)
     by_number = {row[NUMBER]: row for row in launches.iter_rows(named=True)}
     if len(by_number) < 2:

@@ -129,8 +129,7 @@ def _describe_straggler(ranks: "RankTimes", row: dict[str, Any], who: str) -> st
     awaited = find_awaited_collective(ranks, int(row["rank"]))
     before = f" before {awaited.removeprefix('comm.')}" if awaited else ""
     return (
-        f"straggler: {who} is late, {units.format_duration(row['behind_ns'])} "
-        f"({units.format_share(row['behind_share'])}) behind the others{before}, "
+        f"straggler: {who} is late, {units.format_duration(row['behind_ns'])} behind the others{before}, "
         f"95 % interval {low} to {high}, slowest in {row['slowest']} of {row['steps']} steps; "
         f"most of it {where}"
     )

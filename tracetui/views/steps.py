@@ -56,7 +56,7 @@ def _describe_slow_steps(table: pl.DataFrame) -> list[str]:
     if "mark" not in table.columns or table["mark"].null_count() == table.height:
         return []
     slow = table.filter(pl.col("mark").is_not_null()).sort("like_times", descending=True)
-    named = (f"{n:,} ({ratio:.1f}×)" for n, ratio in slow.select("step", "like_times").head(MAX_NAMED).rows())
+    named = (f"{n:,} ({ratio:.2f}×)" for n, ratio in slow.select("step", "like_times").head(MAX_NAMED).rows())
     more = f" and {slow.height - MAX_NAMED} more" if slow.height > MAX_NAMED else ""
     return [
         f"slower than similar steps: step {', '.join(named)}{more}; Enter on a step, or --why N, says why"

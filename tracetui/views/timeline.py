@@ -13,7 +13,7 @@ from tracetui.analysis.frames import selection
 from tracetui.analysis.frames.display_names import with_short_names
 from tracetui.analysis.slices import SlicePosition, TimelineFrames, find_longest_within, find_slice
 from tracetui.analysis.timeline import build_timeline
-from tracetui.glyphs import count_cells, fit_cells
+from tracetui.glyphs import count_cells, fit_cells, fit_code_line
 from tracetui.look import Look
 from tracetui.views import Answer, Focus, View, _category, _flame_chart, ink
 from tracetui.views._flame_chart import DrawArea, FlameRow, SelectedSlice
@@ -194,16 +194,29 @@ def _draw_cursor_text(
     name = str(at_cursor["name"])
     short = str(at_cursor.get("short") or name)
     name = name if in_full or count_cells(name) <= size.width else short
-    facts = _describe_slice(at_cursor, lanes, start)
+    facts, code = _describe_slice(at_cursor, lanes, start), str(at_cursor.get("line") or "")
     if size.height < MIN_LEGEND_HEIGHT:
-        return [ink.make_line((f"{short} ", "bold"), " · ".join(facts))]
+        return [ink.make_line((f"{short} ", "bold"), " · ".join([*facts, *([code] if code else [])]))]
     parts = [name[i : i + size.width] for i in range(0, len(name), size.width)][: 3 if in_full else 1]
-    wrapped = wrap(f" {'.' if size.ascii else '·'} ".join(facts), size.width)
-    return [*(ink.make_line((part, "bold")) for part in parts), *map(ink.make_line, wrapped[:2])]
+    wrapped = _wrap_facts(facts, code, size)
+    return [*(ink.make_line((part, "bold")) for part in parts), *map(ink.make_line, wrapped)]
+
+
+def _wrap_facts(facts: Sequence[str], code: str, size: DrawSize) -> list[str]:
+    """Return facts in two lines, with the line of code in what they leave, or on the second."""
+    separator = f" {'.' if size.ascii else '·'} "
+    lines = wrap(separator.join(facts), size.width)[:2]
+    room = size.width - count_cells(lines[-1] + separator)
+    if not code:
+        return lines
+    if room < count_cells(code) and len(lines) < 2:
+        return [*lines, fit_code_line(code, size.width, size.ascii).rstrip()]
+    lines[-1] += separator + fit_code_line(code, room, size.ascii).rstrip() if room > 0 else ""
+    return lines
 
 
 def _describe_slice(slice_: Mapping[str, Any], lanes: Sequence[str], start: int) -> list[str]:
-    """Return the duration and the attributes of a slice."""
+    """Return the duration and the attributes of a slice, without its line of code."""
     parts = [units.format_duration(slice_["end"] - slice_["t"])]
     parts += [str(slice_[c]) for c in ("op", "category") if slice_.get(c) is not None]
     parts += [f"layer {slice_['layer']}"] if slice_.get("layer") is not None else []
@@ -211,7 +224,6 @@ def _describe_slice(slice_: Mapping[str, Any], lanes: Sequence[str], start: int)
     if slice_.get("step") is not None:
         parts.append(f"step {slice_['step']} {slice_.get('phase') or ''}".rstrip())
     parts += [f"waited in {slice_['by']}"] if slice_.get("by") is not None else []
-    parts += [str(slice_["line"])] if slice_.get("line") is not None else []
     if slice_.get("launch") is not None:
         parts.append(f"launched {units.format_duration(slice_['t'] - slice_['launch'])} before (t)")
     return parts

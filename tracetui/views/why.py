@@ -15,7 +15,7 @@ MAX_COUNTERS = 3  # named in a note
 MAX_CARRIERS = 3  # rows that the first line names
 MIN_CARRIED_SHARE = 0.1  # of the difference, from which a row is named
 # Columns of a step against its like → of two steps, a and b.
-_PAIR_COLUMNS = {"step_ns": "b_ns", "median_ns": "a_ns", "count": "count_b", "median_count": "count_a"}
+_PAIR_COLUMNS = {"median_ns": "a_ns", "step_ns": "b_ns", "median_count": "count_a", "count": "count_b"}
 
 
 def answer(runs: Sequence[Run], look: Look) -> Answer:
@@ -34,9 +34,15 @@ def answer(runs: Sequence[Run], look: Look) -> Answer:
     if difference.unequal:
         head.append(f"a and b compute different work: {', '.join(difference.unequal)}")
     notes = [*head, *_describe_counters(difference)]
-    rows = difference.rows if reference is None else difference.rows.rename(_PAIR_COLUMNS)
+    rows = difference.rows if reference is None else _name_pair(difference.rows)
     parts = {"by": rows.select("what", "by")}
     return Answer(rows.drop("by"), tuple(notes), key=("what",), parts=parts, leading_notes=len(head))
+
+
+def _name_pair(rows: pl.DataFrame) -> pl.DataFrame:
+    """Return the rows of two steps with columns of a and b, in this order."""
+    rows = rows.rename(_PAIR_COLUMNS)
+    return rows.select("what", "a_ns", "b_ns", "delta_ns", "ratio_times", "count_a", "count_b", "by")
 
 
 def _choose_steps(run: Run, look: Look) -> tuple[int | None, int | None]:

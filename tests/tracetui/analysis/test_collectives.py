@@ -64,7 +64,7 @@ def test_a_delay_in_no_kernel_is_of_the_host_or_a_gap() -> None:
     answer = _build_answer(*ranks(4, late=1, late_ms=20, cause="host"))
     assert answer.rows["cause"].to_list() == ["no kernel"]
     assert (
-        answer.notes[0].startswith("rank 1 arrives 19.97 ms late at nccl")
+        answer.notes[0].startswith("rank 1 arrives 19.98 ms late at nccl")
         and "its host, or a gap" in answer.notes[0]
     )
 
@@ -90,3 +90,17 @@ def test_a_late_rank_of_gloo_is_in_the_first_line() -> None:
     assert row["late_ns"] == pytest.approx(20 * MS, rel=0.05)
     (row,) = even
     assert (row["rank"], row["verdict"]) == (None, TRANSFER)
+
+
+def test_fix_and_collectives_split_a_wait_of_gloo_at_the_same_moment() -> None:
+    """Rank 1 sleeps 20 ms in each of 10 steps; Fix leaves out only what something else hides."""
+    folder = str(shared("samples/gloo_ranks") / "late")
+    fix, collectives = (
+        json.loads(tracetui("report", view, folder, "--merge", "--format", "json").stdout)["rows"]
+        for view in ("fix", "collectives")
+    )
+    (call,) = collectives
+    by_cause = {row["cause"]: row for row in fix}
+    assert by_cause["another rank"]["own_ns"] == pytest.approx(call["arrival_ns"], rel=0.02)
+    assert by_cause["communication"]["own_ns"] == pytest.approx(call["transfer_ns"], rel=0.02)
+    assert (by_cause["another rank"]["per_step"], by_cause["communication"]["per_step"]) == (1, 2)

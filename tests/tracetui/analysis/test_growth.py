@@ -11,7 +11,12 @@ from tests.conftest import seed
 from tests.tracetui.runs import decode, made
 from tracetui import units
 from tracetui.analysis.frames import line_fit
-from tracetui.analysis.growth import compute_growth, compute_growth_lines, describe_pace
+from tracetui.analysis.growth import (
+    compute_growth,
+    compute_growth_lines,
+    describe_growing_rows,
+    describe_pace,
+)
 from tracetui.look import Look
 from tracetui.samples import find_sample
 from tracetui.views import ask, load_view
@@ -141,6 +146,7 @@ def test_a_load_of_all_rows_hides_no_growth_and_makes_none() -> None:
     assert false <= 12  # of 240 rows
     assert np.mean(slopes) == pytest.approx(4e6, rel=0.02)
     assert any(note.startswith("slopes and trends are corrected") for note in describe_pace(actual))
+    assert " per 1k tokens of context (corrected): " in describe_growing_rows(actual)[0]
 
 
 def test_the_pace_is_that_of_all_kernels_also_of_layers_and_of_a_filter() -> None:

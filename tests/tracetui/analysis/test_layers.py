@@ -55,6 +55,20 @@ def test_each_kind_of_layer_has_its_own_median() -> None:
     assert (medians[2], medians[1]) == tuple(core.filter(pl.col("layer").is_in([1, 2]))["total_ns"])[::-1]
 
 
+def test_a_layer_that_lacks_a_kernel_has_the_median_of_the_kind_most_like_it() -> None:
+    """Even layers have an attention of their own; layer 0 is one of them, but for a fused product."""
+    rows = decode(steps=5, layers=14).events.drop("op", "category").to_dicts()
+    for row in rows:
+        if row["name"] == "attention" and row["layer"] % 2 == 0:
+            row |= {"name": "attention_window", "dur": row["dur"] // 4}
+    rows = [row for row in rows if (row["name"], row["layer"]) != ("ffn_down", 0)]
+    assert len(rows) < decode(steps=5, layers=14).events.height
+    core = compute_layer_table(made(rows), Look(), "op").filter(op="attn.core").sort("layer")
+    medians = core["median_ns"].to_list()
+    assert medians[0] == medians[2] == core["total_ns"][0] < medians[1]
+    assert not core["odd"].any()
+
+
 def test_a_filter_by_layer_leaves_the_percents_of_its_cells() -> None:
     """The odd layer's down takes twice the median: in the cell, in the line below, and alone as among all."""
     view, run = load_view("layers"), decode(layers=8, odd=3)

@@ -3,6 +3,7 @@
 import polars as pl
 import pytest
 
+from capture.load_runs import load
 from tests.tracetui.in_process import tracetui
 from tests.tracetui.runs import MS, decode, made
 from tracetui.analysis.slow_steps import compare_steps, explain_step
@@ -34,6 +35,14 @@ def test_explain_step_of_a_spike_returns_what_was_planted() -> None:
     assert whole == pytest.approx(difference.rows["delta_ns"].sum(), abs=2)
     note = ask(load_view("why"), [decode(steps=40, spike=SPIKE)], Look()).notes[0]
     assert note.startswith(f"step {SPIKE} took") and "mlp.down +3.200 ms" in note
+
+
+def test_compare_steps_and_explain_step_have_one_ratio_for_each_step() -> None:
+    run = load(find_sample("decode"))[0]
+    differences = {step: explain_step(run, step) for step in range(49)}
+    ratios = {step: d.took_ns / d.median_ns for step, d in differences.items() if d is not None}
+    likes = compare_steps(run).drop_nulls("like_times").select("step", "like_times").rows()
+    assert len(likes) == 48 and dict(likes) == pytest.approx(ratios, rel=1e-12)
 
 
 def test_explain_step_with_a_late_kernel_returns_the_gap_and_the_counter_beside_it() -> None:

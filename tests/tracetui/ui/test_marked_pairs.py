@@ -19,6 +19,7 @@ def test_two_marked_steps_are_compared(size: tuple[int, int]) -> None:
         lines = screen(app)
         assert "› Steps › step 1 and 2" in lines[0]
         assert lines[2].startswith(" step 2 (b) took ") and "step 1 (a: " in lines[2]
+        assert lines[3].split()[:4] == ["what", "a", "b", "Δ"]
         await press(pilot, "escape")
         assert app.workspace.session.view == "steps"
 
@@ -33,6 +34,7 @@ def test_a_marked_launch_is_compared_with_that_under_the_cursor(size: tuple[int,
         await press(pilot, "m", "down", "d")
         lines = screen(app)
         assert lines[2].startswith(" launch ") and "step 1 → 2" in lines[3]
+        assert lines[4].split()[:4] == ["what", "a", "b", "Δ"]
 
     play(script, [decode()], size=size)
 
@@ -48,6 +50,14 @@ def test_d_without_a_mark_keeps_its_meaning_and_tells_about_launches() -> None:
         assert "marked: 3" in screen(app)[-2]
 
     play(script, [decode("one"), decode("two")])
+
+
+def test_d_with_marked_kernels_says_which_marks_it_compares() -> None:
+    async def script(app: Explorer, pilot: Pilots) -> None:
+        await press(pilot, "m", "down", "m", "d")
+        assert "d compares two marked steps or launches" in screen(app)[-2]
+
+    play(script, [decode()], size=(80, 24))
 
 
 def test_d_typed_ahead_waits_for_the_steps() -> None:

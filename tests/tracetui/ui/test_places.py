@@ -125,3 +125,13 @@ def test_rows_of_a_grid_out_of_sight_are_counted_right() -> None:
         assert any("(" in line and "to 39)" in line for line in screen(app))
 
     play(script, [long_decode(layers=40)], ScreenOptions(view="layers"), size=(80, 24))
+
+
+def test_a_message_about_a_row_goes_with_its_view() -> None:
+    async def script(app: Explorer, pilot: Pilots) -> None:
+        await press(pilot, "enter", "enter", "enter")
+        assert "this row has no details" in screen(app)[-2]
+        await press(pilot, "5")
+        assert "no details" not in "".join(screen(app))
+
+    play(script, [decode()])

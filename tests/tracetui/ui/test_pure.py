@@ -181,6 +181,15 @@ def test_in_and_out_comes_back_to_the_same_look() -> None:
     )
 
 
+def test_with_view_after_a_drill_down_shows_all_rows_again() -> None:
+    start = session("a").with_look(filter="gemm")
+    layers = start.with_view("layers")
+    inside = layers.drill_down("kernels", (("layer", 1),)).with_look(per="token")
+    for left in (inside.with_view("kernels"), inside.drill_down("detail", ()).with_view("kernels")):
+        assert left.look.focus == () and left.trail == () and left.look.per == "token"
+        assert left.with_view("layers").look == replace(layers.look, per="token")
+
+
 def test_repeats_belong_to_the_first_pair_and_the_noise_to_every_pair() -> None:
     start, floor = session("a", "b", "c"), NoiseFloor(0.01, source="said")
     start = replace(start, current=1, baseline=0, sides=Sides(more_a=(start.runs[2],), floor=floor))

@@ -14,6 +14,7 @@ from capture.errors import UsageError
 from capture.run import Run
 from tests.tracetui.runs import aggregates, decode, made, nested, scopes
 from tests.tracetui.views.test_views import SIZES, screen
+from tracetui import units
 from tracetui.compare.run_sides import NoiseFloor, Sides
 from tracetui.glyphs import count_cells
 from tracetui.look import GROUPS, Look
@@ -182,7 +183,7 @@ def test_the_first_columns_are_what_the_verdict_is_about() -> None:
     assert [row[c] for c in columns[1:]] == [1_000_000, 1_100_000, 100_000, pytest.approx(10), "slower"]
     assert row["per"] == "token"
     assert answer.notes[answer.leading_notes].startswith(
-        "ffn_down slower +10.0% in decode; total -97.8%; 1 slower"
+        "ffn_down slower +10.0% in decode; kernels -97.8%; 1 slower"
     )
 
 
@@ -221,7 +222,7 @@ def test_repeats_of_a_side_are_counted_with_it() -> None:
 def test_a_filter_that_fits_nothing_leaves_the_columns_and_the_notes() -> None:
     every, none = (ask(load_view("diff"), pair(), Look(filter=text)) for text in ("", "no such name"))
     assert none.rows.is_empty() and none.rows.columns == every.rows.columns
-    assert none.notes == every.notes and any("decode: per token" in note for note in none.notes)
+    assert none.notes == every.notes and any("per token in decode" in note for note in none.notes)
 
 
 def test_without_samples_totals_stand_first() -> None:
@@ -283,3 +284,18 @@ def test_a_row_of_what_has_no_layer_is_entered() -> None:
         assert focus == (("layer", None if row == "–" else 0),)
         (own,) = ask(load_view("kernels"), runs[:1], Look(focus=focus)).rows["total_ns"]
         assert own == 5
+
+
+def test_the_diff_says_what_its_median_of_delta_is() -> None:
+    """In pairs of steps b − a is 0, 0 and 30 ns: its median is 0, that of b less that of a 10."""
+    times = {"a": (10, 20, 30) * 4, "b": (10, 50, 30) * 4}
+    runs = [
+        made([{"kind": "kernel", "name": "gemm", "t": 1000 * s, "dur": dur, "step": s, "phase": "decode",
+               "lens": "gpu"} for s, dur in enumerate(durs)])
+        for durs in times.values()
+    ]  # fmt: skip
+    answer = ask(load_view("diff"), runs, Look())
+    (row,) = answer.rows.to_dicts()
+    assert (row["median_a_ns"], row["median_b_ns"], row["median_delta_ns"]) == (20, 30, 0)
+    assert units.format_heading("median_delta_ns") == "median of Δ"
+    assert any("median of Δ: of b − a in each pair" in note for note in answer.notes)

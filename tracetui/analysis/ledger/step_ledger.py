@@ -33,9 +33,6 @@ from tracetui.analysis.time.idle_gaps import estimate_launch_delay, find_gaps
 from tracetui.analysis.time.step_table import build_step_facts
 from tracetui.look import Look
 
-WAIT_MIN_SHARE: Final = 0.5  # of a collective's time, before the last rank arrives: then it is a wait
-
-_RANK_WAIT_SCHEMA: Final = {"track": pl.Categorical(), "t": pl.Int64(), "dur": pl.Int64()}
 _NUMBERS: Final = {
     **dict.fromkeys(("step", "t", "count", "layer"), pl.Int64),
     **dict.fromkeys(("flops", "bytes"), pl.Float64),
@@ -59,32 +56,10 @@ _ITEM_SCHEMA: Final = {
     "usual_ns": pl.Float64(), "queued": pl.Float64(),
 }  # fmt: skip
 _EXPOSED_CAUSE: Final = (  # of a collective or copy that nothing hides
-    pl.when(pl.col("class") == gpu_time.COMM).then(pl.lit(COMM, CAUSE))
+    pl.when("is_rank_wait").then(pl.lit(RANK, CAUSE))
+    .when(pl.col("class") == gpu_time.COMM).then(pl.lit(COMM, CAUSE))
     .when(pl.col("class") == gpu_time.TRANSFER).then(pl.lit(COPY, CAUSE))
 )  # fmt: skip
-
-
-@cache_per_run
-def find_rank_waits(run: Run) -> pl.DataFrame:
-    """Return the collectives (`track`, `t`, `dur`) that mostly wait for another rank.
-
-    The k-th collective of a name on one rank is the k-th on all; names that occur unequally often are left
-    out.
-    """
-    ranks = selection.list_ranks(run)
-    if len(ranks) < 2 or not (run.has("t") and run.has("dur")):
-        return pl.DataFrame(schema=_RANK_WAIT_SCHEMA)
-    rows = selection.select_timed(run, Look()).filter(pl.col("t").is_not_null() & (pl.col("dur") > 0))
-    rows = selection.with_rank(run, rows.filter(work_class(run) == gpu_time.COMM)).drop_nulls("rank")
-    table = rows.select("rank", *_RANK_WAIT_SCHEMA, "name").sort("t").collect()
-    key, collective = ["rank", "name"], ["name", "number"]
-    table = table.with_columns(number=pl.int_range(pl.len()).over(key), of=pl.len().over(key))
-    has_equal_counts = pl.col("of").min() == pl.col("of").max()
-    groups = table.group_by(collective).agg(has_equal_counts, members=pl.len(), last=pl.col("t").max())
-    complete = groups.filter("of", members=len(ranks)).drop("of")
-    table = table.join(complete, on=collective, nulls_equal=True)
-    is_wait = pl.col("last") - pl.col("t") > WAIT_MIN_SHARE * pl.col("dur")
-    return table.filter(is_wait).select(*_RANK_WAIT_SCHEMA)
 
 
 def select_ledger_rows(run: Run, look: Look) -> pl.LazyFrame:
@@ -259,6 +234,7 @@ def _build_ledger(run: Run, look: Look) -> Ledger | None:
     phase = look.phase or find_main_phase(run)
     chosen = replace(look, phase=phase, group=None)
     rows = select_ledger_rows(run, chosen).with_columns(pl.col("step").fill_null(0)).collect()
+    rows = _split_rank_waits(run, rows, phase)
     axis = TimeAxis.from_rows(rows, ["step"])
     is_stray = device_time.flag_strays(axis)
     if is_stray.any():
@@ -336,7 +312,7 @@ def _with_bound(run: Run, rows: pl.DataFrame) -> pl.DataFrame:
         rows = rows.with_columns(build_compute_time(run, roof))
     rows = rows.with_columns(_build_limits(rows, roof))
     rows = rows.with_columns(_build_reachable_time(run, roof))
-    rows = _mark_rank_waits(run, rows.with_columns(cause=_EXPOSED_CAUSE.otherwise(pl.col("cause"))))
+    rows = rows.with_columns(cause=_EXPOSED_CAUSE.otherwise(pl.col("cause")))
     bound = pl.min_horizontal("exclusive_ns", "ideal_ns").round().cast(pl.Int64)
     return rows.with_columns(
         bound_ns=pl.when(pl.col("cause") == NO_MODEL).then("exclusive_ns")
@@ -345,16 +321,35 @@ def _with_bound(run: Run, rows: pl.DataFrame) -> pl.DataFrame:
     )  # fmt: skip
 
 
-def _mark_rank_waits(run: Run, rows: pl.DataFrame) -> pl.DataFrame:
-    """Return rows with the cause of collectives that mostly wait for another rank."""
-    waits = find_rank_waits(run)
-    if waits.is_empty():
-        return rows
-    waits = waits.unique()
-    joined = rows.join(waits.with_columns(is_wait=True), on=waits.columns, how="left", maintain_order="left")
-    is_wait = pl.col("is_wait") & (pl.col("cause") == COMM)
-    cause = pl.when(is_wait).then(pl.lit(RANK, CAUSE)).otherwise("cause")
-    return joined.with_columns(cause=cause).drop("is_wait")
+def _split_rank_waits(run: Run, rows: pl.DataFrame, phase: str | None) -> pl.DataFrame:
+    """Return rows with collectives split where the last rank arrives; `is_rank_wait` is true before.
+
+    A call of the host within a collective counts as no collective.
+    """
+    no_wait = rows.with_columns(is_rank_wait=pl.lit(value=False))
+    needed = ("t", "dur", "step", "track")
+    if len(selection.list_ranks(run)) < 2 or not all(run.has(column) for column in needed):
+        return no_wait
+    from tracetui.analysis.collective_times import find_arrivals  # numpy loads for several ranks only
+
+    arrivals = find_arrivals(run, phase).sort("t").rename({"t": "called"})
+    if arrivals.is_empty():
+        return no_wait
+    is_comm = (pl.col("class") == gpu_time.COMM) & pl.col("t").is_not_null()
+    comm = selection.with_rank(run, rows.filter(is_comm).lazy()).collect().sort("t")
+    comm = comm.join_asof(
+        arrivals, left_on="t", right_on="called", by="rank", strategy="backward", check_sortedness=False
+    )
+    end, until = pl.col("t") + pl.col("dur"), pl.min_horizontal("last", pl.col("t") + pl.col("dur"))
+    is_wait = (pl.col("t") < pl.col("last")).fill_null(value=False)
+    is_inner = (end < pl.col("end")).fill_null(value=False)
+    comm = comm.with_columns(count=pl.when(is_inner).then(0).otherwise("count"))
+    waits = comm.filter(is_wait).with_columns(dur=until - pl.col("t"), is_rank_wait=pl.lit(value=True))
+    rest = comm.filter(is_wait & (end > pl.col("last"))).with_columns(t="last", dur=end - pl.col("last"))
+    parts = [rows.filter(~is_comm), comm.filter(~is_wait), rest, waits]
+    table = pl.concat([part.select(c for c in (*rows.columns, "is_rank_wait") if c in part.columns)
+                       for part in parts], how="diagonal")  # fmt: skip
+    return table.with_columns(pl.col("is_rank_wait").fill_null(value=False))
 
 
 def _build_limits(rows: pl.DataFrame, roof: Roof | None) -> list[pl.Expr]:

@@ -239,7 +239,7 @@ def _format_rate(row: dict[str, Any]) -> str:
     if row["what"] != STEP or not row["a_ns"] or not row["b_ns"]:
         return ""
     if row["phase"] == "decode" and row["per"] == "token":
-        return f", {1e9 / row['a_ns']:,.1f} → {1e9 / row['b_ns']:,.1f} tokens/s"
+        return f", {1e9 / row['a_ns']:,.1f} → {1e9 / row['b_ns']:,.1f} tokens/s at the median"
     return ", time to first token" if row["phase"] == "prefill" and row["steps"] == 1 else ""
 
 
@@ -329,7 +329,7 @@ def _shorten_name(name: str, head: int, tail: int) -> str:
 
 
 def format_headline(compared: Diff, group: str | None = None) -> str:
-    """Format the headline: the first row to look at, the total change, and how many rows changed."""
+    """Format the headline: the first row to look at, that of all kernels, and how many rows changed."""
     doubt = "" if compared.comparability.ok else "NOT comparable"
     counts = ", ".join(count_verdicts(compared)) or "no rows"
     parts = (doubt, describe_first_change(compared, group), _describe_total_change(compared), counts)
@@ -378,4 +378,4 @@ def _describe_nearest(compared: Diff) -> str:
 
 def _describe_total_change(compared: Diff) -> str:
     before, after = int(compared.rows["total_a_ns"].sum()), int(compared.rows["total_b_ns"].sum())
-    return f"total {after / before - 1:+.1%}" if before else ""
+    return f"kernels {after / before - 1:+.1%}" if before else ""

@@ -27,6 +27,7 @@ from tracetui.views.diff import build_titles
 
 FILE_VIEW: Final = "summary"  # view of a file that is opened from many files
 FILE_HINT: Final = "a path; Tab completes it, Enter opens it"
+COMPARED_MARKS: Final = "d compares two marked steps or launches; of other rows, only between two runs"
 
 
 class RunActions(Controller):
@@ -160,6 +161,8 @@ class RunActions(Controller):
             writer = workspace.live.badge if workspace.live is not None else ""
             workspace.page = RunList(compares, tuple(files), writer)
             self._renderer.show_page(workspace.page.find_first_row(workspace.session))
+            if compares and workspace.session.look.chosen:
+                self._renderer.show_message(COMPARED_MARKS)
 
     # the path of another file
 

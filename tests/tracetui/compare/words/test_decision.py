@@ -51,7 +51,7 @@ def test_step_kernels_and_gap_by_hand() -> None:
     assert first.startswith(
         "FASTER: decode step 500.0 µs → 450.0 µs per token, -50.00 µs (-10.0%; 95% likely "
     )
-    assert "2,000.0 → 2,222.2 tokens/s; p " in first
+    assert "2,000.0 → 2,222.2 tokens/s at the median; p " in first
     assert kernels.startswith("undecided: decode kernels 400.0 µs → 410.0 µs per token")
     assert kernels.endswith(
         "; equal runs differ by up to ±6% (floor 2%); this is +2.5%; record 11 more per side to decide"

@@ -20,23 +20,23 @@ def test_the_weightiest_change_and_the_counts() -> None:
         "norm slower +"
     )  # 2 · 2 µs a step more, where attn.q spares 2 · 0.5 µs
     total = actual.rows["total_b_ns"].sum() / actual.rows["total_a_ns"].sum() - 1
-    assert format_headline(actual).split("; ")[1] == f"total {total:+.1%}"
+    assert format_headline(actual).split("; ")[1] == f"kernels {total:+.1%}"
 
 
 def test_a_number_is_said_to_be_one_of_a_layer() -> None:
     actual = compare_runs(
         (recording("a", noise=1), recording("b", noise=2, slow={"norm": 2})), Look(group="layer")
     )
-    assert re.match(r"layer [01] slower \+.*; total \S+; 2 slower", format_headline(actual, "layer"))
+    assert re.match(r"layer [01] slower \+.*; kernels \S+; 2 slower", format_headline(actual, "layer"))
 
 
 def test_nothing_changed_and_nothing_to_judge_by() -> None:
     one = recording("a", noise=1)
     assert (
-        format_headline(compare_runs((one, one), Look())) == "no row evidently changed; total +0.0%; 8 same"
+        format_headline(compare_runs((one, one), Look())) == "no row evidently changed; kernels +0.0%; 8 same"
     )
     bare = [made([{"name": "gemm", "dur": d, "count": 4, "lens": "gpu"}]) for d in (10, 30)]
-    assert format_headline(compare_runs((bare[0], bare[1]), Look())) == "total +200.0%; 1 undecided"
+    assert format_headline(compare_runs((bare[0], bare[1]), Look())) == "kernels +200.0%; 1 undecided"
 
 
 def test_a_row_with_nearly_enough_evidence_is_named() -> None:
@@ -56,7 +56,7 @@ def test_a_long_name_leaves_room_for_the_rest() -> None:
     name = "void " + "at::native::" * 9 + "norm"
     longer = actual.rows.with_columns(name=pl.col("name").replace("norm", name))
     output = format_headline(replace(actual, rows=longer))
-    assert re.match(r"void at::native:….{12}norm slower \+[45]\d\.\d% in decode; total ", output)
+    assert re.match(r"void at::native:….{12}norm slower \+[45]\d\.\d% in decode; kernels ", output)
 
 
 def test_what_may_not_be_compared_says_so_first() -> None:
