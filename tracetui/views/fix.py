@@ -303,7 +303,7 @@ def _build_bound_row(ledger: Ledger, work: str) -> dict[str, Any]:
         "share": ledger.bound_ns / ledger.whole_ns if ledger.whole_ns else None,
         "low_ns": 0, "high_ns": 0, "roof_share": None,
         "per_step": None, "own_ns": per_step, "total_ns": ledger.bound_ns,
-        "action": "nothing: this is the minimum",
+        "action": "none: the minimum",
         "advice": f"{units.format_duration(per_step)} of the step: {_choose_need_words(ledger)}",
         "evidence": "", "selection": "", "confidence": "medium",
         "basis": f"the greatest of bytes, operations and launches of each {work}", "false_if": "", "next": "",
