@@ -292,8 +292,6 @@ def _estimate_ragged_attention(call: OperatorCall) -> OperatorWork | None:
     sums, kv = _list_step_sums(call.step), _find_kv_heads(call)
     if queries is None or width is None or sums is None or kv is None:
         return None
-    if "cpu_attention" in call.name and call.values[9] != "-1":  # a window: not all keys are read
-        return None
     _, query_heads, size = queries
     kv_heads, cache_width = kv
     keys, new = sum(s.keys or 0 for s in sums), sum(s.queries or 0 for s in sums)
@@ -334,9 +332,14 @@ def _find_kv_heads(call: OperatorCall) -> tuple[int, float] | None:
     """Find the number of key heads, and the bytes per cached element.
 
     The cache is the first tensor of rank 4 or more with the head size of the queries; without one, the new
-    keys are used. Heads come after the positions of a block, on processors before them.
+    keys are used. Heads come after the positions of a block; on processors before them, and None is returned
+    if a window leaves out keys.
     """
-    queries, axis = call.dims[0], -3 if "cpu_attention" in call.name else -2
+    queries, axis = call.dims[0], -2
+    if "cpu_attention" in call.name:
+        axis = -3
+        if call.values[9] != "-1":
+            return None
     caches = [(i, d) for i, d in call.list_tensors() if len(d) >= 4 and d[-1] == queries[-1]]
     if caches:
         index, dims = caches[0]

@@ -190,9 +190,7 @@ def parse_config(document: Any, label: str) -> DecoderConfig | None:
     """Parse a config; None if it lacks a size that every decoder has."""
     if not isinstance(document, Mapping):
         return None
-    nested = [document.get(key) for key in ("text_config", "attn_config", "ffn_config")]
-    text, *others = [part if isinstance(part, Mapping) else {} for part in nested]
-    fields: Mapping[str, Any] = {**others[0], **others[1], **document, **text}
+    fields = _flatten(document)
     layers = _find_size(fields, "num_hidden_layers", "n_layer", "num_layers", "n_layers")
     hidden = _find_size(fields, "hidden_size", "n_embd", "d_model")
     heads = _find_size(fields, "num_attention_heads", "n_head", "n_heads")
@@ -211,8 +209,7 @@ def parse_config(document: Any, label: str) -> DecoderConfig | None:
         inner=_find_inner_size(fields, hidden),
         vocabulary=_find_size(fields, "vocab_size"),
         has_gate=family not in _WITHOUT_GATE,
-        is_plain_attention=not fields.get("kv_lora_rank")
-        and fields.get("attention_hidden_size") in (None, hidden),
+        is_plain_attention=_is_plain_attention(fields, hidden),
         has_gated_queries=family in _GATED_QUERIES or bool(fields.get("attn_output_gate")),
         latent=_parse_latent(fields),
         linear=_parse_linear(fields),
@@ -225,6 +222,18 @@ def parse_config(document: Any, label: str) -> DecoderConfig | None:
         network=network,
         routed=routed,
     )
+
+
+def _flatten(document: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the fields of a config with those of its parts; those of a text model go before others."""
+    nested = [document.get(key) for key in ("text_config", "attn_config", "ffn_config")]
+    text, attention, network = [part if isinstance(part, Mapping) else {} for part in nested]
+    return {**attention, **network, **document, **text}
+
+
+def _is_plain_attention(fields: Mapping[str, Any], hidden: int) -> bool:
+    """Return whether attention is neither latent nor of another size than the hidden one."""
+    return not fields.get("kv_lora_rank") and fields.get("attention_hidden_size") in (None, hidden)
 
 
 def _find_kv_heads(fields: Mapping[str, Any]) -> int:

@@ -79,8 +79,8 @@ def _select_power_samples(run: Run) -> pl.DataFrame:
     is_busy = pl.col("source").str.replace_all(" ", "").is_in(named)
     has_busy = named and samples.filter(is_busy).height
     if list_ranks(run):
-        own = samples.filter(is_busy)
-        return own if own["source"].n_unique() == len(named) else none
+        busy = samples.filter(is_busy)
+        return busy if busy["source"].n_unique() == len(named) else none
     return samples.filter(is_busy | (pl.col("kind") != "GPU")) if has_busy else samples
 
 
@@ -113,7 +113,7 @@ def _name_busy_devices(run: Run) -> list[str]:
     rows = run.events.lazy().filter(pl.col("kind") == "kernel", pl.col("lens") == "gpu")
     tracks = rows.select(pl.col("track").unique().drop_nulls()).collect()["track"].cast(pl.String)
     places = (track.rpartition(" / ") for track in tracks)
-    return sorted({f"{rank}{slash}{parse_device(own)}".replace(" ", "") for rank, slash, own in places})
+    return sorted({f"{rank}{slash}{parse_device(end)}".replace(" ", "") for rank, slash, end in places})
 
 
 @cache_per_run
