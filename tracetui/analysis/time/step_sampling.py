@@ -65,7 +65,7 @@ class UnwatchedStep(NamedTuple):
 
 @cache_per_run
 def estimate_unwatched_step(run: Run) -> UnwatchedStep | None:
-    """Estimate what a step takes that is not watched, from pairs of it and its neighbours of the same phase.
+    """Estimate the time of an unwatched step, from pairs of it and its neighbours of the same phase.
 
     The interval has 95 % of the medians of such series. None with fewer than MIN_TURNS pairs.
     """
