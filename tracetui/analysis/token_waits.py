@@ -275,7 +275,7 @@ class CauseFinder:
 def _compute_wait_at_any_time(waits: pl.Series) -> float:
     """Return the median of the wait that a random instant meets: long waits meet more of them."""
     ordered = waits.sort()
-    passed = (ordered.cum_sum() < ordered.sum() / 2).sum()
+    passed = int((ordered.cum_sum() < ordered.sum() / 2).sum())
     return float(ordered[passed]) if ordered.len() else 0.0
 
 

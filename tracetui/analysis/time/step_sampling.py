@@ -84,7 +84,8 @@ def estimate_unwatched_step(run: Run) -> UnwatchedStep | None:
     middle, half = (ratios.len() - 1) / 2, 0.98 * sqrt(ratios.len())
     low, high = ratios[max(0, int(middle - half))], ratios[min(ratios.len() - 1, ceil(middle + half))]
     watched_ns = float(pairs["watched_ns"].median() or 0)  # type: ignore[arg-type]
-    return UnwatchedStep(*(watched_ns * float(r) for r in (ratios.median() or 0, low, high)), watched_ns)  # type: ignore[arg-type]
+    middle_ns, low_ns, high_ns = (watched_ns * float(r) for r in (ratios.median() or 0, low, high))  # type: ignore[arg-type]
+    return UnwatchedStep(middle_ns, low_ns, high_ns, watched_ns)
 
 
 def _count_sampled(run: Run, spans: pl.DataFrame) -> pl.DataFrame:
