@@ -11,6 +11,9 @@ if TYPE_CHECKING:
     from .profiler_windows import ProfilerWindow
     from .served_batch import ServedBatch
 
+FIRST_TURN: Final = 32  # steps after which some have no rows of their modules
+TURN_STEPS: Final = (16, 128)  # of which one is such a step: until there are MANY_TURNS of them, and then
+MANY_TURNS: Final = 24
 SKIP: Final[list[Any]] = []  # instead of a log, while calls within a module are not recorded
 MAX_SEARCHED_CALLS: Final = 8  # calls whose inputs are searched for the tokens of a step
 
@@ -50,6 +53,37 @@ class RecordedStep:
     def needs_length(self) -> bool:
         """Whether the inputs of inner modules are still searched for tokens."""
         return self.length is None and self.served is None and self.searches < MAX_SEARCHED_CALLS
+
+
+class StepDetail:
+    """Which calls of a step have rows: at `full` every module, at `layers` few, at `steps` the model.
+
+    Except at `steps`, a few steps have no rows of modules inside others: their time tells what rows cost.
+    """
+
+    def __init__(self, detail: str, layers: set[int]) -> None:
+        """`layers` has the ids of the modules that are layers, or in none."""
+        self._detail, self._layers = detail, layers
+        self.is_unwatched = detail == "steps"  # whether modules inside others have no rows in this step
+        self._turns = self._steps = 0  # steps that have none, and all steps so far
+
+    def begin_step(self) -> bool:
+        """Begin a step; return whether a profiler window may open in it."""
+        self._steps += 1
+        if self._detail != "steps":
+            period = TURN_STEPS[self._turns >= MANY_TURNS]
+            self.is_unwatched = self._steps > FIRST_TURN and self._steps % period == period // 2
+            self._turns += self.is_unwatched
+        return self._detail == "full" and not self.is_unwatched
+
+    def has_row(self, module: Any) -> bool:
+        """Whether a module inside another one has a row in this step."""
+        return not self.is_unwatched and (self._detail == "full" or id(module) in self._layers)
+
+    @property
+    def part(self) -> str:
+        """The part of the program that a whole call of the model is; empty if it is a row of its own."""
+        return "unwatched" if self.is_unwatched and self._detail != "steps" else ""
 
 
 class EndedStep(NamedTuple):

@@ -112,6 +112,12 @@ class ModuleOps:
         """Return the caches id → (module, op id) of a phase, without and with inner calls."""
         return self._ids_by_phase.setdefault(phase, ({}, {}))
 
+    def set_lens(self, lens: str) -> None:
+        """Set the lens of the ops from now on."""
+        if lens != self.lens:
+            self.forget()
+            self.lens = lens
+
     def forget(self) -> None:
         """Clear the cache after module names have changed."""
         self._ids_by_phase.clear()

@@ -43,7 +43,7 @@ def _wrap_modules(torch: Any, recorder: ProgramRecorder, patches: Patches) -> No
     is_compiling = getattr(compiler, "is_compiling", None) or bool
     is_traced = getattr(compiler, "is_dynamo_compiling", None) or is_compiling  # the cheaper question
     enter, leave, of_thread = recorder.enter_module, recorder.leave, recorder.thread_locals
-    shown = recorder.shared.names.layers if recorder.shared.detail == "layers" else None
+    layers = recorder.shared.names.layers if recorder.shared.detail == "layers" else None
     # what torch's own wrapper does is done here, so that a call has no frame more than without us
     is_torchs = original is vars(kind).get("_wrapped_call_impl") and hasattr(kind, "_compiled_call_impl")
 
@@ -53,7 +53,7 @@ def _wrap_modules(torch: Any, recorder: ProgramRecorder, patches: Patches) -> No
         log = of_thread.log
         if log is not None:  # the fast path of nearly all calls: append to the log
             is_plain = is_torchs and self._compiled_call_impl is None
-            if log is SKIP or (shown is not None and id(self) not in shown):
+            if log is SKIP or (layers is not None and id(self) not in layers):
                 return self._call_impl(*args, **kwargs) if is_plain else original(self, *args, **kwargs)
             log += self, now()
             try:

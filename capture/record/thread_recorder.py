@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ..native.emit import now
 from .call_phases import CallReader, PhaseTracker, find_batch
-from .call_stack import SKIP, CallStack, EndedStep, RecordedStep, find_innermost_module, find_training_phase
+from .call_stack import (
+    SKIP,
+    CallStack,
+    EndedStep,
+    RecordedStep,
+    StepDetail,
+    find_innermost_module,
+    find_training_phase,
+)
 from .launch_order import assign_replay_owners
 from .op_ids import DRAFT, ModuleOps
 from .profiler_windows import ANNOTATION_PREFIX
@@ -25,9 +33,6 @@ if TYPE_CHECKING:
 MAX_HELD_STEPS: Final = 8
 MAX_HELD_NS: Final = 2_000_000_000  # since the start of the first, so that a screen need not wait long
 MAX_WAITING_ROWS: Final = 8192  # waiting for the end of their step
-FIRST_TURN: Final = 32  # steps after which some have no rows of their modules
-TURN_STEPS: Final = (16, 128)  # of which one is such a step: until there are MANY_TURNS of them, and then
-MANY_TURNS: Final = 24
 RECENT_GAPS: Final = 9  # the typical gap between two steps is the median of so many
 
 
@@ -65,6 +70,11 @@ class StepBuffer:
         return [row for step in steps for row in step.rows]
 
 
+def _name_gap(step: RecordedStep) -> str:
+    """Return the part of the program that follows a call of its model."""
+    return "loss" if step.is_training else "sampling" if step.length is not None else "host"
+
+
 class ThreadRecorder:
     """Receives every call on one thread, from the outside in."""
 
@@ -84,8 +94,7 @@ class ThreadRecorder:
         self._gaps: deque[int] = deque(maxlen=RECENT_GAPS)
         self._last_end: int | None = None  # of the last call that was not inside another
         self._last_part = ""
-        self._is_unwatched = shared.detail == "steps"  # whether modules inside others have no rows
-        self._turns = self._steps = 0  # steps without such rows, and all steps so far
+        self._detail = StepDetail(shared.detail, shared.names.layers)
 
     def enter_outermost(self, module: Any, args: Any, kwargs: Any) -> ModuleCall:
         """Note a top-level call of a module; a call of the step module may start a step."""
@@ -99,21 +108,15 @@ class ThreadRecorder:
         if step is not None and step.needs_length and not self._shared.is_traced():
             with self._shared.bypass_torch_functions():
                 self._search_length(step, args, kwargs)
-        return self._push_module(module) if self._has_row(module) else None
-
-    def _has_row(self, module: Any) -> bool:
-        """Whether a module inside another one is recorded at this detail."""
-        if self._windows.owner is self:
-            return True
-        is_layer = self._shared.detail == "full" or id(module) in self._shared.names.layers
-        return is_layer and not self._is_unwatched
+        has_row = self._windows.owner is self or self._detail.has_row(module)
+        return self._push_module(module) if has_row else None
 
     def open_log(self) -> list[Any] | None:
         """Return the log for calls inside the one just entered, or None if each must be reported at once."""
         looks = self._step is not None and self._step.needs_length
         if looks or self._graphs.is_capturing or self._windows.owner is self:
             return None
-        return SKIP if self._is_unwatched else self.stack.log
+        return SKIP if self._detail.is_unwatched else self.stack.log
 
     def _push_module(self, module: Any) -> ModuleCall:
         self._read_log()
@@ -186,9 +189,8 @@ class ThreadRecorder:
         self._step_buffer.flush()
 
     def _find_op_id(self, call: ModuleCall) -> int:
-        part = "unwatched" if self._is_unwatched and self._shared.detail != "steps" else ""
-        if call.module is None or part:
-            return self._shared.recording.ops.assign_part(call.part or part, self._ops.lens, self.track)
+        if part := call.part or self._detail.part:
+            return self._shared.recording.ops.assign_part(part, self._ops.lens, self.track)
         return self._ops.find_id(call.module, has_inner=call.inner_ns > 0, phase=self._find_phase())
 
     def _find_phase(self) -> str | None:
@@ -239,20 +241,11 @@ class ThreadRecorder:
         elif self._rows:
             self._shared.recording.write_rows(self._pop_rows(), None, None)
         self._step = step
-        self._take_turn()
-        if self._shared.detail == "full" and not self._is_unwatched:
+        if self._detail.begin_step():
             self._windows.open_window(self, gpu=self._ops.lens == "host")
         if is_own:
             op = self._shared.recording.ops.assign_part("recording", self._ops.lens, self.track)
             self._rows += op, at, now() - at
-
-    def _take_turn(self) -> None:
-        """Leave a few steps without rows of their modules: their time tells what watching these costs."""
-        self._steps += 1
-        if self._shared.detail != "steps":
-            period = TURN_STEPS[self._turns >= MANY_TURNS]
-            self._is_unwatched = self._steps > FIRST_TURN and self._steps % period == period // 2
-            self._turns += self._is_unwatched
 
     def _search_length(self, step: RecordedStep, args: Any, kwargs: Any) -> None:
         step.searches += 1
@@ -266,10 +259,7 @@ class ThreadRecorder:
         if self._step_module.outgrown_count > outgrown:
             self._shared.recording.rename(module)
             self._withdraw_first_steps()
-        lens = "wall" if self._device.find_type(module) == "cpu" else "host"
-        if lens != self._ops.lens:
-            self._ops.forget()
-            self._ops.lens = lens
+        self._ops.set_lens("wall" if self._device.find_type(module) == "cpu" else "host")
         return True
 
     def _withdraw_first_steps(self) -> None:
@@ -287,10 +277,7 @@ class ThreadRecorder:
         """Add the time since the last call as a row of its own."""
         if self._last_end is None or self._step is None or at <= self._last_end:
             return
-        part = "host"
-        if self._last_part == "forward":
-            takes_tokens = self._step.length is not None
-            part = "loss" if self._step.is_training else "sampling" if takes_tokens else "host"
+        part = _name_gap(self._step) if self._last_part == "forward" else "host"
         op_id = self._shared.recording.ops.assign_part(part, self._ops.lens, self.track)
         self._rows += op_id, self._last_end, at - self._last_end
 

@@ -102,7 +102,7 @@ def _describe_steps(run: Run) -> dict[str, str]:
 
 
 def _describe_cost(run: Run) -> dict[str, str]:
-    """Return what a step takes without the rows of its modules, where a recording tells; else nothing."""
+    """Describe the time of a step without the rows of its modules; empty without such steps."""
     step = estimate_unwatched_step(run)
     if step is None:
         return {}

@@ -192,20 +192,11 @@ class CauseFinder:
     ) -> TokenCause | None:
         """Return the prefills of other requests meanwhile, if they are long enough to explain the delay."""
         needed = COVERED_SHARE * excess
-        first = bisect_right(self._prefill_ends, start - self._same_time_ns)
-        others = [
-            p
-            for p in self._prefills[first:]
-            if p.request != request
-            and min(end, p.end) - max(start, self._limit_start(p)) >= needed - self._same_time_ns
-        ]
+        others = self._select_prefills(request, start, end, needed)
         largest = max(others, key=lambda p: p.prompt_tokens, default=None)
         expected = self._ns_per_token * sum(p.prompt_tokens for p in others)
-        if (
-            largest is None
-            or self._ns_per_token * largest.prompt_tokens < (SLOW_FACTOR - 1) * self.typical_ns
-        ):
-            return None  # such a prompt makes no token slow
+        if largest is None:
+            return None
         large = [p for p in others if p.prompt_tokens >= self._large_prompt]
         ends_with_it = any(abs(p.end - end) <= self._same_time_ns for p in large)
         if expected < (SAME_STEP_SHARE * excess if ends_with_it else needed):
@@ -213,6 +204,21 @@ class CauseFinder:
         more = f" and {len(others) - 1} more" if len(others) > 1 else ""
         what = f"request {largest.request} with a prompt of {largest.prompt_tokens:,} tokens{more} was in"
         return TokenCause(PREFILL, f"{what} prefill, by the clients' clock", step)
+
+    def _select_prefills(self, request: str, start: int, end: int, needed: float) -> list[Prefill]:
+        """Select the prefills of other requests that may have taken so much of a wait."""
+        first = bisect_right(self._prefill_ends, start - self._same_time_ns)
+        return [
+            p
+            for p in self._prefills[first:]
+            if p.request != request
+            and self._can_delay(p)
+            and min(end, p.end) - max(start, self._limit_start(p)) >= needed - self._same_time_ns
+        ]
+
+    def _can_delay(self, prefill: Prefill) -> bool:
+        """Whether such a prompt usually makes a token of others slow."""
+        return self._ns_per_token * prefill.prompt_tokens >= (SLOW_FACTOR - 1) * self.typical_ns
 
     def _limit_start(self, prefill: Prefill) -> float:
         """Return the earliest time at which a server may have computed a prefill: a queue precedes it."""
@@ -228,7 +234,7 @@ class CauseFinder:
         return f"other requests got {number:,} token{'s' * (number != 1)} meanwhile"
 
     def _sum_stalls(self, waits: pl.DataFrame) -> pl.Series:
-        """Return how long the client stood still in each wait, in ns."""
+        """Return the time in which the client stood still in each wait, in ns."""
         stalls = sorted(self._stalls)
         instants = [at for stall in stalls for at in stall] or [0]
         lengths = [length for start, end in stalls for length in (0, end - start)] or [0]
@@ -269,7 +275,7 @@ class CauseFinder:
 def _compute_wait_at_any_time(waits: pl.Series) -> float:
     """Return the median of the wait that a random instant meets: long waits meet more of them."""
     ordered = waits.sort()
-    passed = (ordered.cum_sum() < ordered.sum() / 2).sum()
+    passed = int((ordered.cum_sum() < ordered.sum() / 2).sum())
     return float(ordered[passed]) if ordered.len() else 0.0
 
 

@@ -67,7 +67,7 @@ class UnwatchedStep(NamedTuple):
 
 @cache_per_run
 def estimate_unwatched_step(run: Run) -> UnwatchedStep | None:
-    """Estimate what a step takes that is not watched, from pairs of it and its neighbours of the same phase.
+    """Estimate the time of an unwatched step, from pairs of it and its neighbours of the same phase.
 
     The interval has 95 % of the medians of such series. None with fewer than MIN_TURNS pairs.
     """
@@ -86,7 +86,8 @@ def estimate_unwatched_step(run: Run) -> UnwatchedStep | None:
     middle, half = (ratios.len() - 1) / 2, 0.98 * sqrt(ratios.len())
     low, high = ratios[max(0, int(middle - half))], ratios[min(ratios.len() - 1, ceil(middle + half))]
     watched_ns = float(pairs["watched_ns"].median() or 0)  # type: ignore[arg-type]
-    return UnwatchedStep(*(watched_ns * float(r) for r in (ratios.median() or 0, low, high)), watched_ns)  # type: ignore[arg-type]
+    middle_ns, low_ns, high_ns = (watched_ns * float(r) for r in (ratios.median() or 0, low, high))  # type: ignore[arg-type]
+    return UnwatchedStep(middle_ns, low_ns, high_ns, watched_ns)
 
 
 def _count_sampled(run: Run, spans: pl.DataFrame) -> pl.DataFrame:
