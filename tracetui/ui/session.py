@@ -196,6 +196,13 @@ class Session:
                        filter="", cursor=(0, 0), slice=None, chosen=())  # fmt: skip
         return replace(self, view=view, looks={**self.looks, view: look}, trail=trail)
 
+    def show_span(self, begin: int, end: int) -> "Session":
+        """Return the session one level deeper: on the timeline of this time, and as much on either side."""
+        length = end - begin
+        session = self.drill_down("timeline", ())
+        look = replace(session.look, zoom=(begin - length, end + length), window=None, steady=False)
+        return replace(session, looks={**session.looks, "timeline": look})
+
     def go_back(self) -> "Session":
         """Return the session one level up, as it was left; the session itself at the top."""
         if not self.trail:

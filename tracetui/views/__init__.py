@@ -135,6 +135,7 @@ _PROVENANCE_COLUMNS: Final = (
 )
 
 Focus = tuple[tuple[str, Any], ...]
+SPAN: Final = "span"  # in a focus: first and last ns, which the timeline shows
 Slice = tuple[int, int, int]  # of a timeline: lane, start and end in ns
 CellStyles = Callable[[pl.DataFrame], Mapping[str, Sequence[str]]]  # rows → by column, a style per row
 

@@ -15,12 +15,13 @@ from tracetui.analysis.ledger.step_ledger import BOUND, GAP, NO_MODEL, Ledger, c
 from tracetui.analysis.ledger.what_if import Prediction, predict_changes
 from tracetui.analysis.time import host_waits, idle_gaps
 from tracetui.look import Look
-from tracetui.views import Answer, Focus, View, _category, choose_group, find_cursor_row
+from tracetui.views import SPAN, Answer, Focus, View, _category, choose_group, find_cursor_row
 
 _FOCUS_OP: Final = "--focus op="
 EXPERTS_OP: Final = "moe.experts"
 _HOST_CALLS: Final = "host calls besides the kernels: activities=[CPU, CUDA], or nsys --trace=cuda,nvtx"
 _ROOF_ADVICE: Final = "the rates of its device: tracetui doctor --measure on that machine, or --roof"
+_GAP_SCHEMA: Final = {"id": pl.String(), "span": pl.List(pl.Int64)}
 _MAX_WAITS: Final = 2  # call stacks of waits that notes name
 _MIN_NAMED_SHARE: Final = 0.01  # of the step, from which unknown work gets a row, and a wait a note
 
@@ -177,7 +178,11 @@ def answer(runs: Sequence[Run], look: Look) -> Answer:
     rows.append(_build_bound_row(ledger, work))
     table = pl.DataFrame({column: [row[column] for row in rows] for column in rows[0]}, strict=False)
     table_style = _category.build_style_by_column([run], choose_group([run], None), "op")
-    return Answer(table, tuple(_build_notes(run, ledger)), key=("op",), table_style=table_style)
+    placed = [row for row in items if row["op"] == GAP and row["begin"] is not None]
+    gaps = {_build_id(row): (row["begin"], row["begin"] + row["longest_ns"]) for row in placed}
+    parts = {GAP: pl.DataFrame({"id": list(gaps), "span": list(gaps.values())}, schema=_GAP_SCHEMA)}
+    notes = tuple(_build_notes(run, ledger))
+    return Answer(table, notes, key=("op",), parts=parts, table_style=table_style)
 
 
 def _answer_what_if(run: Run, look: Look) -> Answer:
@@ -218,12 +223,17 @@ def _rank_item(row: Mapping[str, Any]) -> int:
     return int(row["own_ns"] if row["cause"] == NO_MODEL else row["recoverable_ns"])
 
 
+def _build_id(row: Mapping[str, Any]) -> str:
+    """Return the name of an item that stays the same from run to run."""
+    return ":".join(str(part) for part in (row["op"], row["by"] or row["layers"], row["cause"]) if part)
+
+
 def _build_item(row: Mapping[str, Any], shared: _ItemContext) -> dict[str, Any]:
     ledger = shared.ledger
     cause, is_gap, is_known = row["cause"], row["op"] == GAP, row["cause"] != NO_MODEL
     advice = ADVICE_BY_CAUSE[cause]
     return {
-        "id": ":".join(str(part) for part in (row["op"], row["by"] or row["layers"], cause) if part),
+        "id": _build_id(row),
         "op": row["op"],
         "layers": row["layers"],
         "cause": cause,
@@ -365,8 +375,11 @@ def _describe_low_end(run: Run) -> str:
 
 
 def find_focus(answer: Answer, look: Look) -> Focus:
-    """Return the op (and the layer, if it is one) of the item under the cursor; nothing for gaps."""
+    """Return the op (and the layer, if it is one) of the item under the cursor; of gaps, the longest."""
     row = find_cursor_row(answer, look)
+    if row is not None and row["op"] == GAP and GAP in answer.parts:
+        spans = answer.parts[GAP].filter(id=row["id"])["span"].to_list()
+        return ((SPAN, tuple(spans[0])),) if spans else ()
     if row is None or _FOCUS_OP not in row["selection"]:
         return ()
     layers = row["layers"]

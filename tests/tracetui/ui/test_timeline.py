@@ -127,3 +127,26 @@ def test_a_click_goes_to_the_slice_or_gap_under_the_mouse() -> None:
         assert app.workspace.session.look.slice == before
 
     play(script, [made(rows)], ScreenOptions(view="timeline"), size=(101, 24))
+
+
+def test_enter_on_a_gap_of_fix_shows_the_timeline_around_the_longest() -> None:
+    """Two kernels of 10 ns in each step; step 3 has the longest gap between them, from 3,010 to 3,900."""
+    run = made(
+        [
+            {"kind": "kernel", "name": "gemm", "t": 1000 * step + at, "dur": 10, "step": step, "lens": "wall"}
+            for step in range(6)
+            for at in (0, 900 if step == 3 else 500)
+        ]
+    )
+
+    async def script(app: Explorer, pilot: Pilots) -> None:
+        while app.main_screen.table.row["op"] != "gap":
+            await press(pilot, "down")
+        await press(pilot, "enter")
+        session = app.workspace.session
+        assert (session.view, session.look.zoom) == ("timeline", (3010 - 890, 3900 + 890))
+        assert "gap 890 ns" in "".join(screen(app))
+        await press(pilot, "escape")
+        assert app.workspace.session.view == "fix"
+
+    play(script, [run], ScreenOptions(view="fix"))

@@ -16,7 +16,7 @@ from tracetui.ui.pages.list_pages import RowHistory
 from tracetui.ui.question import Picture
 from tracetui.ui.session import RowKey
 from tracetui.ui.workers import read_files
-from tracetui.views import Answer, Focus, find_focus
+from tracetui.views import SPAN, Answer, Focus, find_focus
 
 LEAF_VIEWS: Final = ("detail", "launches", "pair", "counters", "memory", "log", "import")  # no drill-down
 VIEWS_OF_A_ROW: Final = {"steps": "why", "diff": "pair"}
@@ -39,6 +39,8 @@ class RowActions(Controller):
         focus = self.find_focus()
         if "next" in dict(focus):  # a line of the summary
             self._answers.show_session(workspace.session.with_row(str(focus[0][1]), focus[1:]))
+        elif SPAN in dict(focus):
+            self._answers.show_session(workspace.session.show_span(*dict(focus)[SPAN]))
         elif workspace.view.name == "detail":
             self._answers.show_session(workspace.session.drill_down("launches", ()))
         elif (target := self._find_inner_view(focus)) is not None:
