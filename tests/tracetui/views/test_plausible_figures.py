@@ -100,7 +100,7 @@ def test_no_comparison_of_neighbours_prints_what_cannot_be(pair: tuple[Path, Pat
     ("columns", "cleared", "text"),
     [
         ({"name": ["a", "b"], "roof_share": [0.4, 1.2]}, "roof_share", "b would exceed the roof"),
-        ({"step": [3, 4], "busy_ns": [5, 9], "wall_ns": [7, 8]}, "wall_ns", "step 4 would take less than"),
+        ({"step": [3, 4], "busy_ns": [5, 9], "wall_ns": [7, 8]}, "wall_ns", "step 4 would be shorter than"),
         (
             {"scope": ["f", "g"], "self_ns": [5, 9], "inclusive_ns": [7, 8]},
             "self_ns",
