@@ -3,9 +3,11 @@
 import polars as pl
 import pytest
 
+from capture.load_runs import load
 from tests.tracetui.runs import decode, made
 from tracetui.analysis.layers import compute_layer_table
 from tracetui.look import Look
+from tracetui.samples import find_sample
 from tracetui.views import ask, ink, load_view
 from tracetui.views.ink import DrawSize
 
@@ -93,3 +95,21 @@ def test_layers_of_two_stacks_are_said_to_share_their_numbers() -> None:
     assert not any(note.startswith(words) for note in ask(view, [made(rows[3:])], Look()).notes)
     one = ask(view, [made(rows)], Look(filter="path:decoder")).rows
     assert one["count"].to_list() == [1, 1, 1]
+
+
+def test_a_number_as_filter_selects_a_layer_or_a_step() -> None:
+    run = decode(steps=5, layers=8)
+    assert set(ask(load_view("layers"), [run], Look(filter="3")).rows["layer"]) == {3}
+    assert ask(load_view("steps"), [run], Look(filter="4")).rows["step"].to_list() == [4]
+
+
+def test_the_line_below_the_layers_leads_to_the_whole_layer_and_says_where_it_is_cut() -> None:
+    view, (run,) = load_view("layers"), load(find_sample("decode"))
+    answer = ask(view, [run], Look())
+    assert view.draw is not None
+    below = {
+        width: ink.format_plain(view.draw(answer, Look(), DrawSize(width, 24))).splitlines()[-1].rstrip()
+        for width in (79, 120, 160)
+    }
+    assert below[79].endswith("the median  ← layer") and below[120].endswith("…  ← layer")
+    assert below[160].endswith("GFLOP/s  ← layer")
