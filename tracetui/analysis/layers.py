@@ -91,15 +91,15 @@ def _find_layer_kinds(rows: pl.LazyFrame) -> pl.DataFrame:
     kernels, of several the largest. (Layer 0 of models with two kinds of attention often has one fused kernel
     less.)
     """
-    names = group_by_packed_key(rows, ["layer", "name"]).select("layer", pl.col("name").to_physical())
-    by_layer = names.group_by("layer").agg("name").sort("layer")
+    table = group_by_packed_key(rows, ["layer", "name"]).select("layer", pl.col("name").to_physical())
+    by_layer = table.group_by("layer").agg("name").sort("layer")
     kernels = {layer: frozenset(codes) for layer, codes in by_layer.iter_rows()}
     sizes = Counter(kernels.values())
     kinds = [kind for kind, size in sizes.most_common() if size >= MIN_LAYERS_OF_KIND]
-    nearest = {own: min(kinds, key=lambda kind: len(kind ^ own), default=None) for own in sizes}
+    nearest = {names: min(kinds, key=lambda kind: len(kind ^ names), default=None) for names in sizes}
     codes = {kind: code for code, kind in enumerate([*kinds, None])}
-    kind = [codes[nearest[own]] for own in kernels.values()]
-    layers = pl.Series("layer", list(kernels), names.schema["layer"])
+    kind = [codes[nearest[names]] for names in kernels.values()]
+    layers = pl.Series("layer", list(kernels), table.schema["layer"])
     return pl.DataFrame([layers, pl.Series("kind", kind, pl.Int64)])
 
 
