@@ -315,7 +315,7 @@ def test_a_diff_is_written_as_a_comment_by_keys_alone(
         assert decision.startswith("- **SLOWER: decode step ") and counts.startswith("- 2 slower")
         assert "<summary>What was compared</summary>" in comment
         await press(pilot, "x", "tab", "enter")
-        await until(app, pilot, "wrote diff-2.csv")
+        await until(app, pilot, "wrote diff-2.csv in ")
         assert (tmp_path / "diff-2.csv").read_text().startswith("name,median_a_ns")
 
     play(script, RUNS, DIFF, size=(160, 30))
