@@ -100,7 +100,7 @@ _BY_SUFFIX: Final[tuple[tuple[str, Callable[[Any], str]], ...]] = (
     ("share", format_share),
     ("share_first", format_share),
     ("share_last", format_share),
-    ("r2", lambda v: f"{v:.4f}"),
+    *((name, "{:.4f}".format) for name in ("r2", "r2_a", "r2_b")),
     ("scale", lambda v: f"×{v:.3g}"),
     ("_pct", lambda v: f"{v:.1f}%"),
     ("flops_per_launch", format_rate),

@@ -270,6 +270,7 @@ def _iter_suggestions(run: Run) -> Iterator[Suggestion]:
     if run.log.dropped:
         yield Suggestion("import", f"{run.log.dropped:,} of {run.log.read:,} records could not be read")
     yield from _suggest_idle(run)
+    yield from _suggest_outside(run)
     yield from _suggest_largest(run)
 
 
@@ -325,6 +326,15 @@ def _suggest_idle(run: Run) -> Iterator[Suggestion]:
     if busiest is not None and busiest.idle_ns / busiest.span_ns >= IDLE_MIN_SHARE:
         share = units.format_share(busiest.idle_ns / busiest.span_ns)
         yield Suggestion("timeline", f"when {busiest.device} idles: {share} of the time")
+
+
+def _suggest_outside(run: Run) -> Iterator[Suggestion]:
+    """Suggest the steps if much of their time is in no kernel, and no device says when it idles."""
+    is_known = run.has("step") and not (run.has("t") and _find_busiest(run) is not None)
+    share = _compute_outside_share(run) if is_known else None
+    if share is not None and share >= IDLE_MIN_SHARE:
+        text = f"{units.format_share(share)} of the time is outside of {name_work(run)}s"
+        yield Suggestion("steps", text)
 
 
 def _suggest_largest(run: Run) -> Iterator[Suggestion]:

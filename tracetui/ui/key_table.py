@@ -60,7 +60,7 @@ KEYS: Final = (
     KeyBinding("W", "steady", "no warm-up", "hide the warm-up, or show it again", "rows"),
     KeyBinding("r", "runs", "runs", "choose a run, an open one or a saved one", "rows"),
     KeyBinding("d", "diff", "diff",
-               "compare with the baseline; two marked steps, or launches, with each other", "rows"),
+               "compare with the baseline; two marked steps, or calls of a kernel, with each other", "rows"),
     KeyBinding("b", "pin", "baseline", "make this run the baseline that others are compared with", "rows"),
     KeyBinding("a", "changed", "changed only", "in a comparison: only rows that changed, or all", "rows"),
     KeyBinding("F", "fix", "what to fix", "what to fix first in this run", "rows"),

@@ -155,7 +155,7 @@ class Renderer:
         self.show_status()
 
     def _list_places(self) -> list[str]:
-        """Return the view of the tab and the rows that were entered from it."""
+        """Return the view of the tab and the rows entered from it; `…` before their answer comes."""
         workspace, session = self._workspace, self._workspace.session
         if not workspace.is_showing_view or not workspace.views:
             return []
@@ -167,7 +167,8 @@ class Renderer:
             entered = [_format_place(k, v, names) for k, v in now.items() if before.get(k, ()) != v]
             places += entered or [workspace.find_view(entry.view).title]
             before = now
-        return places
+        is_awaited = workspace.picture is not None and workspace.displayed_picture is None
+        return [*places, "~" if workspace.options.ascii else "…"] if is_awaited else places
 
     def find_tab_at(self, column: int) -> int | None:
         """Return the number of the tab at a column of the tab line, or None."""

@@ -197,6 +197,7 @@ class View(Struct, frozen=True):
     describe_row: Callable[[Mapping[str, Any]], list[tuple[str, str]]] | None = None  # below the table
     find_focus: Callable[[Answer, Look], Focus] | None = None  # None: the key of the cursor's row
     find_cell: Callable[[Answer, Mapping[str, Any]], tuple[int, int] | None] | None = None  # of values
+    numbers: str = ""  # column of its rows' numbers: a filter that is a number selects one of them
     own_focus: str = ""  # column of its key that it shows the inside of by itself
     find_slice_in_cell: Callable[[Answer, Look, DrawSize, int, int], Slice | None] | None = None
     row_key: tuple[str, ...] | None = None  # None: the answer's key; empty: rows have only their order
@@ -349,6 +350,8 @@ def ask(view: View, runs: Sequence[Source], look: Look) -> Answer:
         answer = _clear_contradictions(_answer_many_files(view, runs, look))
         return replace(answer, names=display_names.map_names_in(answer.rows, ()))
     check_filter(view, look.filter)
+    if view.numbers and look.filter.isdecimal() and all(run.has(view.numbers) for run in runs):
+        look = replace(look, filter=f"{view.numbers}:{look.filter}")
     answer = _ask_runs(view, runs, look)
     return replace(answer, names=display_names.map_names_in(answer.rows, runs))
 

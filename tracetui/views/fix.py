@@ -178,11 +178,15 @@ def answer(runs: Sequence[Run], look: Look) -> Answer:
     rows.append(_build_bound_row(ledger, work))
     table = pl.DataFrame({column: [row[column] for row in rows] for column in rows[0]}, strict=False)
     table_style = _category.build_style_by_column([run], choose_group([run], None), "op")
-    placed = [row for row in items if row["op"] == GAP and row["begin"] is not None]
-    gaps = {_build_id(row): (row["begin"], row["begin"] + row["longest_ns"]) for row in placed}
-    parts = {GAP: pl.DataFrame({"id": list(gaps), "span": list(gaps.values())}, schema=_GAP_SCHEMA)}
-    notes = tuple(_build_notes(run, ledger))
+    parts, notes = {GAP: _list_longest_gaps(items)}, tuple(_build_notes(run, ledger))
     return Answer(table, notes, key=("op",), parts=parts, table_style=table_style)
+
+
+def _list_longest_gaps(items: Sequence[Mapping[str, Any]]) -> pl.DataFrame:
+    """Return `id` and `span`, first and last ns, of the longest gap of each item of gaps."""
+    placed = [row for row in items if row["op"] == GAP and row["begin"] is not None]
+    spans = [(row["begin"], row["begin"] + row["longest_ns"]) for row in placed]
+    return pl.DataFrame({"id": [*map(_build_id, placed)], "span": spans}, schema=_GAP_SCHEMA)
 
 
 def _answer_what_if(run: Run, look: Look) -> Answer:

@@ -12,10 +12,10 @@ from tracetui.analysis import roofline
 from tracetui.analysis.frames import selection
 from tracetui.analysis.layers import STACKS, compute_layer_table
 from tracetui.analysis.time import step_sampling
-from tracetui.glyphs import fit_cells
+from tracetui.glyphs import count_cells, fit_cells
 from tracetui.look import Look
 from tracetui.views import Answer, View, _category, _grid, ink
-from tracetui.views._grid import Cell, ChangeScale
+from tracetui.views._grid import Cell, ChangeScale, Grid
 from tracetui.views._merging import build_sum_merging
 from tracetui.views.ink import DrawSize, Line
 
@@ -92,7 +92,7 @@ def draw(answer: Answer, look: Look, size: DrawSize) -> list[Line]:
     scale = ChangeScale(BOUNDS_PCT, BOUNDS_PCT[0], "median", f"over the median of its {grid.column_name}")
     categories = dict(zip(columns, _category.find_categories(answer.parts, columns), strict=True))
     lead = [_draw_roof_line(answer, columns, width)]
-    cursor_line = _draw_cursor_line(cursor_cell, grid.column_name, excess)
+    cursor_line = _draw_cursor_line(cursor_cell, grid, excess, size)
     if grid.is_on_heading:
         cursor_line = _draw_layer_line(answer.rows, grid.rows[grid.row_index])
     return _grid.draw_grid(
@@ -129,7 +129,7 @@ def _draw_roof_line(answer: Answer, columns: Sequence[Any], width: int) -> Line:
     return ink.make_line((" roof ", "dim"), *(f"{fit_cells(cell, width - 1, right=True)} " for cell in cells))
 
 
-def _draw_cursor_line(cell: Cell | None, column: str, excess_pct: float) -> Line:
+def _draw_cursor_line(cell: Cell | None, grid: Grid, excess_pct: float, size: DrawSize) -> Line:
     if cell is None:
         return ink.make_line(("nothing ran here", "dim"))
     per_token = cell["per_token_ns"]
@@ -139,8 +139,21 @@ def _draw_cursor_line(cell: Cell | None, column: str, excess_pct: float) -> Line
         value = f"{units.format_duration(per_token)} per token"
     value += f"  {_describe_excess(excess_pct)}"
     odd = ", unlike others" if cell["odd"] else ""
-    rates = "".join(f"  {text}" for text in _format_rates(cell))
-    return ink.make_line((f"{_grid.describe_cell(cell, column)}: ", "dim"), value, (odd, "warn"), rates)
+    where = f"{_grid.describe_cell(cell, grid.column_name)}: "
+    heading = f"  {'<-' if size.ascii else '←'} layer" if grid.column_index == 0 else ""
+    room = size.width - sum(map(count_cells, (where, value, odd, heading)))
+    heading = heading if room >= 0 else ""
+    rates = _join_fitting([f"  {text}" for text in _format_rates(cell)], room, "~" if size.ascii else "…")
+    return ink.make_line((where, "dim"), value, (odd, "warn"), rates, (heading, "dim"))
+
+
+def _join_fitting(texts: Sequence[str], room: int, cut: str) -> str:
+    """Join texts, the last ones left out if they do not fit; then `cut` says so."""
+    for count in range(len(texts), 0, -1):
+        joined = "".join(texts[:count]) + f"  {cut}" * (count < len(texts))
+        if count_cells(joined) <= room:
+            return joined
+    return ""
 
 
 def _format_rates(cell: Cell) -> list[str]:
@@ -163,6 +176,7 @@ VIEW = View(
         answer, lambda run, look: ("layer", _grid.choose_column([run], look), "step", "phase"), _NEEDS
     ),
     default_group="op",
+    numbers="layer",
     find_focus=partial(_grid.find_cell_focus, weight=_WEIGHT, has_headings=True),
     find_cell=partial(_grid.find_cell, weight=_WEIGHT),
 )

@@ -145,6 +145,7 @@ VIEW = View(
     needs=frozenset({"step"}),
     not_merged_because="files do not share steps; rankmap shows the steps of each rank",
     newest_last=True,
+    numbers="step",
     table_style=TableStyle(_select_styles, wide_names=True),
     columns=(
         "step", "steps", "phase", "total_ns", "like_times", "mark", "busy_ns", "idle_ns", "tokens",

@@ -259,6 +259,7 @@ def test_at_most_three_are_told_and_a_report_names_their_commands() -> None:
     lines = format_report(load_view("summary"), [decode()], Look(), width=80).splitlines()
     assert [line[5:20].rstrip() for line in lines if line[5:].startswith("report ")] == [
         "report growth",
+        "report steps",
         "report kernels",
     ]
 
@@ -270,3 +271,14 @@ def test_what_cannot_be_told_stands_with_what_to_record() -> None:
     assert "a schedule and prof.step() in the loop" in " ".join(rows.filter(part="record")["text"])
     *_, missing = format_report(load_view("summary"), [run], Look(), width=200).partition("not recorded: ")
     assert missing.startswith("growth, layers, steps") and "tracetui doctor FILE" in missing.splitlines()[0]
+
+
+def test_steps_with_much_time_in_no_kernel_are_suggested() -> None:
+    """Kernels of a processor take 600 of 1,000 ns of each step."""
+    rows = [
+        {"kind": kind, "name": kind, "t": 1000 * step, "dur": dur, "step": step, "lens": "wall"}
+        for step in range(4)
+        for kind, dur in (("kernel", 600), ("step", 1000))
+    ]
+    suggested = {s.view: s.text for s in suggest_views(made(rows))}
+    assert suggested["steps"] == "40.0% of the time is outside of kernels"

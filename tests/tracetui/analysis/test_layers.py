@@ -3,9 +3,11 @@
 import polars as pl
 import pytest
 
+from capture.load_runs import load
 from tests.tracetui.runs import decode, made
 from tracetui.analysis.layers import compute_layer_table
 from tracetui.look import Look
+from tracetui.samples import find_sample
 from tracetui.views import ask, ink, load_view
 from tracetui.views.ink import DrawSize
 
@@ -116,3 +118,21 @@ def test_a_layer_unlike_all_is_compared_with_those_most_alike() -> None:
             t += dur
     table = compute_layer_table(made(rows), Look(), "op").filter(pl.col("op") == "attn.core")
     assert table["median_ns"].to_list() == [10, 40] * 6 and not table["odd"].any()
+
+
+def test_a_number_as_filter_selects_a_layer_or_a_step() -> None:
+    run = decode(steps=5, layers=8)
+    assert set(ask(load_view("layers"), [run], Look(filter="3")).rows["layer"]) == {3}
+    assert ask(load_view("steps"), [run], Look(filter="4")).rows["step"].to_list() == [4]
+
+
+def test_the_line_below_the_layers_leads_to_the_whole_layer_and_says_where_it_is_cut() -> None:
+    view, (run,) = load_view("layers"), load(find_sample("decode"))
+    answer = ask(view, [run], Look())
+    assert view.draw is not None
+    below = {
+        width: ink.format_plain(view.draw(answer, Look(), DrawSize(width, 24))).splitlines()[-1].rstrip()
+        for width in (79, 120, 160)
+    }
+    assert below[79].endswith("the median  ← layer") and below[120].endswith("…  ← layer")
+    assert below[160].endswith("GFLOP/s  ← layer")

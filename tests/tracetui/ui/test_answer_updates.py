@@ -126,6 +126,20 @@ def test_keys_that_wait_for_a_slow_view_hold_nobody_there(monkeypatch: pytest.Mo
     play(script, [decode()])
 
 
+def test_the_header_marks_a_view_whose_answer_is_awaited() -> None:
+    async def script(app: Explorer, pilot: Pilots) -> None:
+        watched = slow(app, "layers")
+        at_once(app, tab(app, "layers"))
+        await holds(pilot, lambda: watched.began)
+        await holds(pilot, lambda: screen(app)[0].startswith(" hand › Layers › …"))
+        at_once(app, tab(app, "steps"))
+        await holds(pilot, lambda: watched.cancelled)
+        await settle(pilot)
+        assert screen(app)[0].startswith(" hand › Steps") and "› …" not in screen(app)[0]
+
+    play(script, [decode()])
+
+
 def test_keys_that_are_typed_while_nothing_is_read_yet_are_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     run, loaded = made_runs.decode(8), threading.Event()
     monkeypatch.setattr(run_updates, "load_views", lambda: load_views() if loaded.wait(SLOW_S) else [])

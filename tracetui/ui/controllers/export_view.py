@@ -82,7 +82,8 @@ def write_view(name: str, picture: str | None, view: View, sources: Sequence[Sou
         format = find_format(name)
         text = picture if picture is not None else format_report(view, sources, look, format)
         content = render_png(text) if format == "png" else text.encode("utf-8", "backslashreplace")
-        return f"wrote {clean(str(save_file(name, content)), 500)}"
+        path = save_file(name, content)
+        return clean(f"wrote {path.name} in {path.absolute().parent}", 500)
     except CaptureError as e:
         reason = f" ({e.why})" if e.why else f"; {e.todo}" if not e.where else ""
         return f"{e.where or name}: {e.what}{reason}"
