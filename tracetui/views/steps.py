@@ -37,7 +37,7 @@ def answer(runs: Sequence[Run], look: Look) -> Answer:
         *(_describe_device(run, look) if "busy_ns" in table.columns else []),
         *filter(None, sentences),
         *sampling,
-        *_build_notes(table),
+        *_build_notes(run, table),
     )
     return Answer(table, notes, key=("step",))
 
@@ -124,17 +124,19 @@ def _describe_device(run: Run, look: Look) -> list[str]:
     return [text, *step_table.note_device_rates(run), *strays]
 
 
-def _build_notes(table: pl.DataFrame) -> list[str]:
-    notes = []
+def _build_notes(run: Run, table: pl.DataFrame) -> list[str]:
+    notes, work = [], selection.name_work(run)
     if table["tokens"].null_count() == table.height:
         notes.append("this source does not report tokens: no values per token")
     if table["wall_ns"].null_count() == table.height:
-        notes.append("this source does not report wall times of steps: tokens/s use measured kernel time")
+        notes.append(f"this source does not report wall times of steps: tokens/s use measured {work} time")
     beyond = table.filter(pl.col("wall_ns") < _busy_or_total_ns(table)).height
     if beyond:
-        how = "continue" if "busy_ns" in table.columns else "overlap, or continue"
+        hows = ["overlap"] * ("busy_ns" not in table.columns)
+        hows += ["continue in the next step"] * (table.height > 1)
+        how = f": they {', or '.join(hows)}" if hows else ""
         where = f"in {beyond} step{'s' * (beyond != 1)}"
-        notes.append(f"{where} kernels exceed the wall time: they {how} in the next step")
+        notes.append(f"{where} {work}s exceed the wall time{how}")
     return notes
 
 
