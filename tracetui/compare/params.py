@@ -28,6 +28,7 @@ MIN_COMPARABILITY: Final = 0.5  # score from which two runs count as comparable;
 INCOMPARABLE_FACTOR: Final = 0.4  # of the score, for a reason that alone makes runs incomparable; chosen
 DOUBT_FACTOR: Final = 0.9  # of the score, for a reason worth saying: seven make runs incomparable; chosen
 STEP_COUNT_RATIO: Final = 5  # ratio of step counts from which the steps may be of another kind; chosen
+SPARSE_CELLS_PER_TIMED_ROW: Final = 2  # rows × steps per timed row above which sums are kept sparse; speed
 MIN_STEM_LETTERS: Final = 12  # letters left of a truncated name that may still be completed; chosen
 WARM_UP_RATIO: Final = 1.5  # a leading step this many times the median of those after it is warm-up; chosen
 MAX_WARM_UP_SHARE: Final = 0.1  # largest share of the steps that may count as warm-up; chosen

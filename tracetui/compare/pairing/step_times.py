@@ -24,8 +24,6 @@ from tracetui.look import Look
 
 RowNames = Sequence[Sequence[str]]  # per row of a table: its names in a run
 NO_NAME: Final = "–"
-# rows × steps per timed row above which sums are kept sparse: for speed, the sums are the same
-_SPARSE_CELLS_PER_TIMED_ROW: Final = 2
 _EMPTY_SCHEMA: Final = dict.fromkeys(("name", "phase", "step", "dur", "count"), pl.Int64)
 
 
@@ -246,7 +244,7 @@ def build_sparse_times(
 def _sum_cells(row: Ints, step: Ints, dur: Ints, shape: tuple[int, int]) -> tuple[Ints, Floats]:
     """Sum durations by cell; return sorted flat indices (row · steps + step) and sums of cells with time."""
     rows, steps = shape
-    if rows * steps <= _SPARSE_CELLS_PER_TIMED_ROW * len(dur):
+    if rows * steps <= params.SPARSE_CELLS_PER_TIMED_ROW * len(dur):
         sums = np.bincount(row * steps + step, weights=dur, minlength=rows * steps)
         cells = np.asarray(np.flatnonzero(sums), dtype=np.int64)
         return cells, np.asarray(sums[cells], dtype=np.float64)
