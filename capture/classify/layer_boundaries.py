@@ -299,12 +299,8 @@ def _find_cut_bounds(gap: str, mixer: str) -> Span:
 
 def _score_position(gap: str, at: int, has_post_norm: bool, has_head: bool) -> float:
     """Score a cut by the usual structure of layers."""
-    score = 0.0
     before, after = gap[at - 1 : at], gap[at : at + 1]
-    if has_post_norm:
-        score += _BONUS_BEFORE_NORM if before == "N" else 0.0
-    elif after == "N" and gap[at + 1 : at + 2] != "a" and (before != "M" or "aN" not in gap):
-        score += _BONUS_BEFORE_NORM  # where sums precede norms, one after a product is of q or k
+    score = _BONUS_BEFORE_NORM if _is_norm_at_cut(gap, at, has_post_norm) else 0.0
     activation = max(gap.rfind(symbol) for symbol in ACTIVATIONS)
     if before == "a":
         is_open = not has_head and after == "N" and activation < at  # no feed-forward follows
@@ -312,6 +308,14 @@ def _score_position(gap: str, at: int, has_post_norm: bool, has_head: bool) -> f
     if activation >= at or (activation >= 0 and not set(gap[activation:at]) & set("MX")):
         score -= _PENALTY_TORN_FEED_FORWARD
     return score
+
+
+def _is_norm_at_cut(gap: str, at: int, has_post_norm: bool) -> bool:
+    """Whether a norm ends or begins a layer here; where sums precede norms, one after a product does not."""
+    if has_post_norm:
+        return gap[at - 1 : at] == "N"
+    is_of_product = gap[at - 1 : at] == "M" and "aN" in gap
+    return gap[at : at + 1] == "N" and gap[at + 1 : at + 2] != "a" and not is_of_product
 
 
 # repetition, where no mixer is recognised

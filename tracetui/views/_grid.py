@@ -98,6 +98,7 @@ def select_largest_stack(answer: Answer, weight: str) -> Answer:
 
 
 def find_largest_stack(rows: pl.DataFrame, weight: str) -> str:
+    """Return the stack whose rows have the greatest sum of `weight`."""
     sums = rows.drop_nulls("stack").group_by("stack").agg(pl.col(weight).sum())
     return str(sums.sort(weight, "stack", descending=True)["stack"][0])
 
