@@ -51,7 +51,7 @@ def _build_notes(table: pl.DataFrame, column: str) -> list[str]:
 
 
 def _note_stacks(table: pl.DataFrame) -> list[str]:
-    """Say whose layers the picture has, and what draws those of the other stack."""
+    """Return a note that names the stack of the picture and the filter for the other."""
     if "stack" not in table.columns or table["stack"].n_unique() < 2:
         return []
     drawn = _grid.find_largest_stack(table, _WEIGHT)
