@@ -300,7 +300,7 @@ def _find_cut_bounds(gap: str, mixer: str) -> Span:
 def _score_position(gap: str, at: int, has_post_norm: bool, has_head: bool) -> float:
     """Score a cut by the usual structure of layers."""
     before, after = gap[at - 1 : at], gap[at : at + 1]
-    score = _BONUS_BEFORE_NORM if _is_beside_norm(gap, at, has_post_norm) else 0.0
+    score = _BONUS_BEFORE_NORM if _is_norm_at_cut(gap, at, has_post_norm) else 0.0
     activation = max(gap.rfind(symbol) for symbol in ACTIVATIONS)
     if before == "a":
         is_open = not has_head and after == "N" and activation < at  # no feed-forward follows
@@ -310,12 +310,12 @@ def _score_position(gap: str, at: int, has_post_norm: bool, has_head: bool) -> f
     return score
 
 
-def _is_beside_norm(gap: str, at: int, has_post_norm: bool) -> bool:
-    """Return whether a norm stands where a layer ends with it, or begins with it."""
+def _is_norm_at_cut(gap: str, at: int, has_post_norm: bool) -> bool:
+    """Whether a norm ends or begins a layer here; where sums precede norms, one after a product does not."""
     if has_post_norm:
         return gap[at - 1 : at] == "N"
-    is_of_layer = gap[at - 1 : at] != "M" or "aN" not in gap  # else, after a product, it is of q or k
-    return gap[at : at + 1] == "N" and gap[at + 1 : at + 2] != "a" and is_of_layer
+    is_of_product = gap[at - 1 : at] == "M" and "aN" in gap
+    return gap[at : at + 1] == "N" and gap[at + 1 : at + 2] != "a" and not is_of_product
 
 
 # repetition, where no mixer is recognised
