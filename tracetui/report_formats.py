@@ -198,9 +198,12 @@ def format_table(content: ReportContent) -> str:
         body, left_out = _lay_out_table(answer.rows, content)
         notes += [f"{left_out} more columns: --width 999, or --format csv"] if left_out else []
     width = content.width if content.cut else UNCUT_LINE_CELLS
-    head = [part for n in lead for part in textwrap.wrap(n, width, subsequent_indent="    ")]
-    lines = [make_line((part, "bold")) for part in head]
-    lines += [(), *body] if head else body
+    head = [
+        make_line((part, "" if n else "bold"))  # the first note decides
+        for n, note in enumerate(lead)
+        for part in textwrap.wrap(note, width, subsequent_indent="    ")
+    ]
+    lines = [*head, (), *body] if head else list(body)
     lines += [make_line((f"note: {n}", "dim")) for n in notes]
     format_lines = ink.format_sgr if content.colours else ink.format_plain
     return format_lines(lines).strip("\n") + "\n"

@@ -182,7 +182,7 @@ def test_the_heat_map_says_it_under_the_cursor_and_below_each_op(tmp_path: Path)
     answer = ask(load_view("layers"), [toy(tmp_path, roof=ROOF)], Look(cursor=(1, 0)))
     draw = load_view("layers").draw
     assert draw
-    text = ink.format_plain(draw(answer, Look(cursor=(1, 0)), ink.DrawSize(100, 20)))
+    text = ink.format_plain(draw(answer, Look(cursor=(1, 0)), ink.DrawSize(120, 20)))
     assert "80.0% of the roof (compute)  0.400 GB/s  800.0 GFLOP/s" in text
     # mlp.down of layer 1 takes 10 µs for work of 20 µs at best: no share, and none of the op
     assert "80%         –" in text

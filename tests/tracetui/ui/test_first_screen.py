@@ -42,7 +42,7 @@ def test_enter_on_a_line_of_next_lands_on_the_row_that_it_names() -> None:
             assert app.workspace.session.view == view
             row, column = app.workspace.session.look.cursor
             if view == "layers":
-                assert text.startswith("layer 3 loses") and " in mlp.down" in text
+                assert text.startswith("mlp.down of layer 3 is ")
                 assert any("layer 3, op mlp.down: " in line for line in screen(app))
                 assert row == 3 and column >= 0
             else:

@@ -132,7 +132,7 @@ def test_a_view_that_cannot_be_merged_says_why(folder: Path) -> None:
 
 
 def test_the_screen_fills_as_files_arrive(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Files are handed out when the test says so."""
+    """Results are handed out when the test says so."""
     gate, run = threading.Semaphore(0), local.run
 
     def run_gated(jobs: Any, where: str) -> Any:
@@ -144,8 +144,8 @@ def test_the_screen_fills_as_files_arrive(folder: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr("tracetui.fleet.running_query.UPDATE_SECONDS", 0)
 
     async def script(app: Explorer, pilot: "Pilot[Any]") -> None:
-        gate.release(3)
-        await wait_until(app, pilot, lambda: "3 of 12 files so far" in "\n".join(screen(app)))
+        gate.release()  # a block of four files
+        await wait_until(app, pilot, lambda: "4 of 12 files so far" in "\n".join(screen(app)))
         gate.release(RANKS)
         await wait_for_answer(app, pilot, "one answer about 12 files")
 

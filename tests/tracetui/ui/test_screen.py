@@ -91,15 +91,13 @@ def test_of_a_newer_picture_only_lines_that_changed_are_painted(monkeypatch: pyt
     play(script, [decode()])
 
 
-def test_a_long_wait_is_told_until_the_answer_comes() -> None:
+def test_a_message_is_shown_until_its_view_is_left() -> None:
     async def script(app: Explorer, pilot: Pilots) -> None:
-        app.renderer.show_message(SLOW_MESSAGE)
-        assert SLOW_MESSAGE in screen(app)[-2]
-        await press(pilot, "tab")
-        assert app.is_settled and SLOW_MESSAGE not in screen(app)[-2]
-        app.renderer.show_message("anything else")
-        await press(pilot, "tab")
-        assert "anything else" in screen(app)[-2]
+        for text in (SLOW_MESSAGE, "anything else"):
+            app.renderer.show_message(text)
+            assert text in screen(app)[-2]
+            await press(pilot, "tab")
+            assert app.is_settled and text not in screen(app)[-2]
 
     play(script, [decode()])
 

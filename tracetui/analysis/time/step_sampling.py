@@ -33,7 +33,7 @@ def find_sampled_steps(run: Run) -> dict[str, pl.DataFrame]:
         return {}
     indices = ((run.events["op"] == WINDOW_OP) & (run.events["kind"] == "span")).arg_true()
     if indices.is_empty():
-        return {}
+        return _find_watched_steps(run)
     windows = run.events[indices, select_existing(run, ("lens", "step", "count", "track"))]
     by_lens = windows.drop_nulls("lens").group_by("lens")
     sampled = {str(lens): _count_sampled(run, rows) for (lens,), rows in by_lens}
