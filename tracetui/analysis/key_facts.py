@@ -9,7 +9,7 @@ import polars as pl
 
 from capture.run import Run
 from tracetui import units
-from tracetui.analysis import growth, ranks
+from tracetui.analysis import growth
 from tracetui.analysis.frames.display_names import format_name, map_kernel_names
 from tracetui.analysis.frames.run_memo import cache_per_run
 from tracetui.analysis.frames.selection import is_change, list_ranks, name_work, select_timed
@@ -285,6 +285,8 @@ def _suggest_late_rank(run: Run) -> Iterator[Suggestion]:
     """Suggest the rank that the others wait for most, if the view of ranks finds one."""
     if len(list_ranks(run)) < 2 or not (run.has("step") and run.has("dur")):
         return
+    from tracetui.analysis import ranks  # numpy loads with it
+
     times = ranks.compare_ranks(run, Look())
     if len(times.ranks) < 2:
         return

@@ -56,10 +56,9 @@ def compare_steps(run: Run) -> pl.DataFrame:
     if table.is_empty():
         return pl.DataFrame(schema=_NO_STEPS)
     like, took = _choose_like(table), _step_time(table)
-    median = pl.col("took_ns").map_batches(_compute_median_of_others, return_dtype=pl.Float64).over(like)
     table = table.with_columns(took_ns=took).filter(pl.col("took_ns") > 0)
+    median = pl.col("took_ns").map_batches(_compute_median_of_others, return_dtype=pl.Int64).over(like)
     table = table.with_columns(like_times=pl.col("took_ns") / median)
-    table = table.with_columns(pl.col("like_times").fill_nan(None))
     off = (pl.col("like_times") - 1).abs()
     spread = off.median().over(like) * MAD_TO_SD
     slow = (pl.col("like_times") >= SLOW_RATIO) & (off > SLOW_DEVIATIONS * spread)
@@ -67,17 +66,19 @@ def compare_steps(run: Run) -> pl.DataFrame:
 
 
 def _compute_median_of_others(times: pl.Series) -> pl.Series:
-    """Return for each time the median of those beside it, without itself; NaN for fewer than MIN_LIKE."""
-    import numpy as np
-
-    padded = np.pad(times.to_numpy().astype(float), NEIGHBOURS, constant_values=np.nan)
-    windows = np.lib.stride_tricks.sliding_window_view(padded, 2 * NEIGHBOURS + 1)
-    others = np.sort(np.delete(windows, NEIGHBOURS, axis=1), axis=1)  # NaN comes last
-    count = (~np.isnan(others)).sum(axis=1)
-    low, high = (np.maximum(count - by, 0) // 2 for by in (1, 0))
-    rows = np.arange(len(others))
-    median = (others[rows, low] + others[rows, np.minimum(high, 2 * NEIGHBOURS - 1)]) / 2
-    return pl.Series(np.where(count >= MIN_LIKE, np.round(median), np.nan))
+    """Return for each time the median of those beside it, without itself; null for fewer than MIN_LIKE."""
+    values = times.to_list()
+    besides = (
+        sorted(values[max(0, at - NEIGHBOURS) : at] + values[at + 1 : at + 1 + NEIGHBOURS])
+        for at in range(len(values))
+    )
+    medians = [
+        round((beside[(len(beside) - 1) // 2] + beside[len(beside) // 2]) / 2)
+        if len(beside) >= MIN_LIKE
+        else None
+        for beside in besides
+    ]
+    return pl.Series(medians, dtype=pl.Int64)
 
 
 def _choose_like(table: pl.DataFrame) -> list[str]:

@@ -9,7 +9,6 @@ from itertools import pairwise
 from statistics import median
 from typing import Final, NamedTuple
 
-import numpy as np
 import polars as pl
 
 from capture.classify.step_annotations import parse_step_annotation
@@ -235,6 +234,8 @@ class CauseFinder:
 
     def _sum_stalls(self, waits: pl.DataFrame) -> pl.Series:
         """Return the time in which the client stood still in each wait, in ns."""
+        import numpy as np
+
         stalls = sorted(self._stalls)
         instants = [at for stall in stalls for at in stall] or [0]
         lengths = [length for start, end in stalls for length in (0, end - start)] or [0]
@@ -260,6 +261,8 @@ class CauseFinder:
             pl.col("at_ns") >= pl.col("point"),
         )
         others = pairs.filter(pl.col("owner") != pl.col("request")).collect()
+        import numpy as np
+
         begin, end = waits["start_ns"].to_numpy(), waits["at_ns"].to_numpy()
         is_elsewhere = np.ones(waits.height, dtype=bool)
         for p in large[:1000]:

@@ -56,8 +56,8 @@ def test_damage_gives_runs_or_one_error(name: str, tmp_path: Path) -> None:
     assert opened > 0 or name.endswith(".json")  # damage to JSON is nearly always damage to its whole
 
 
-@pytest.mark.parametrize("depth", [2_000, 100_000])
-def test_a_record_nested_too_deeply_is_counted_and_named_so(depth: int, tmp_path: Path) -> None:
+def test_a_record_nested_too_deeply_is_counted_and_named_so(tmp_path: Path) -> None:
+    depth = 100_000  # some Pythons read a few thousand
     deep = "[" * depth + "1" + "]" * depth
     event = '{"ph":"X","name":"k","cat":"kernel","ts":1,"dur":2,"pid":0,"tid":0'
     first, *others = (FIXTURES / "metallic" / "recording.jsonl").read_text().splitlines(keepends=True)
