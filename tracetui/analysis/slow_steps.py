@@ -68,15 +68,13 @@ def compare_steps(run: Run) -> pl.DataFrame:
 def _compute_median_of_others(times: pl.Series) -> pl.Series:
     """Return for each time the median of those beside it, without itself; null for fewer than MIN_LIKE."""
     values = times.to_list()
-    besides = (
+    windows = (
         sorted(values[max(0, at - NEIGHBOURS) : at] + values[at + 1 : at + 1 + NEIGHBOURS])
         for at in range(len(values))
     )
     medians = [
-        round((beside[(len(beside) - 1) // 2] + beside[len(beside) // 2]) / 2)
-        if len(beside) >= MIN_LIKE
-        else None
-        for beside in besides
+        round((near[(len(near) - 1) // 2] + near[len(near) // 2]) / 2) if len(near) >= MIN_LIKE else None
+        for near in windows
     ]
     return pl.Series(medians, dtype=pl.Int64)
 

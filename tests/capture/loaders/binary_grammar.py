@@ -294,8 +294,6 @@ def attack(inputs: int, seed: int, first: int, folder: Path, kinds: list[str]) -
         except BaseException as e:
             e.add_note(f"input {kind} {seed}:{number} at {path}")
             raise
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
-    assert peak < LARGEST_BYTES, f"{peak:,} bytes"
     return counts
 
 
@@ -309,6 +307,8 @@ def main() -> int:
     began = time.monotonic()
     folder = Path(tempfile.mkdtemp(prefix="grammar-"))
     counts = attack(args.inputs, args.seed, args.first, folder, args.kind or list(KINDS))
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
+    assert peak < LARGEST_BYTES, f"{peak:,} bytes"
     print(f"{args.inputs:,} files in {time.monotonic() - began:.0f} s, no fault: {dict(counts)}")
     return 0
 
