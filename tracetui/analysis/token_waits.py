@@ -244,6 +244,8 @@ class CauseFinder:
 
     def _estimate_prefill_cost(self, later: pl.DataFrame) -> float:
         """Estimate the ns per token of a large prompt by which tokens of others come later than elsewhere."""
+        import numpy as np
+
         longest = max((p.prompt_tokens for p in self._prefills), default=0)
         large = [p for p in self._prefills if p.prompt_tokens >= LARGE_PROMPT_SHARE * longest]
         points = [
@@ -261,8 +263,6 @@ class CauseFinder:
             pl.col("at_ns") >= pl.col("point"),
         )
         others = pairs.filter(pl.col("owner") != pl.col("request")).collect()
-        import numpy as np
-
         begin, end = waits["start_ns"].to_numpy(), waits["at_ns"].to_numpy()
         is_elsewhere = np.ones(waits.height, dtype=bool)
         for p in large[:1000]:

@@ -189,6 +189,14 @@ def read_reference(folder: Path, file: str, *columns: str) -> list[tuple[Any, ..
         return [tuple(row[c] for c in columns) for row in csv.DictReader(text)]
 
 
+def load_with_config(folder: Path, config: dict[str, Any], tmp_path: Path) -> Run:
+    """Load the trace of a sample with a config alone, without its capture."""
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    choice = ConfigChoice(str(tmp_path / "config.json"))
+    (run,) = load(folder / "execution.json.gz", cache=False, capture="none", config=choice)
+    return run
+
+
 @pytest.mark.parametrize(
     ("sample", "config"), [("sglang_qwen3_8b_decode", QWEN3_8B), ("vllm_gptoss_decode", GPT_OSS_20B)]
 )
@@ -196,9 +204,7 @@ def test_the_config_alone_gives_what_another_tool_counts_of_the_capture(
     sample: str, config: dict[str, Any], tmp_path: Path
 ) -> None:
     folder = shared(f"samples/serving/{sample}")
-    (tmp_path / "config.json").write_text(json.dumps(config))
-    choice = ConfigChoice(str(tmp_path / "config.json"))
-    (run,) = load(folder / "execution.json.gz", cache=False, capture="none", config=choice)
+    run = load_with_config(folder, config, tmp_path)
     sums = run.events.filter(pl.col("layer").is_not_null() | (pl.col("op") == "lm_head"))
     sums = sums.drop_nulls("flops").group_by("layer", "op").agg(pl.col("flops", "bytes").sum())
     works = [(flops, moved) for flops, moved in sums.select("flops", "bytes").iter_rows()]
@@ -219,9 +225,7 @@ def test_moves_from_the_config_alone_are_those_of_the_reference(
     sample: str, config: dict[str, Any], tmp_path: Path
 ) -> None:
     folder = shared(f"samples/serving/{sample}")
-    (tmp_path / "config.json").write_text(json.dumps(config))
-    choice = ConfigChoice(str(tmp_path / "config.json"))
-    (run,) = load(folder / "execution.json.gz", cache=False, capture="none", config=choice)
+    run = load_with_config(folder, config, tmp_path)
     kernels = run.events.filter(pl.col("kind") == "kernel")
     known = kernels.drop_nulls("bytes")["dur"].sum()
     assert known > 0.95 * kernels["dur"].sum()

@@ -22,9 +22,8 @@ OUTLIER_MIN_SHARE: Final = 0.05  # of the line: an outlier is off by at least th
 FLAT_SHARE: Final = 0.10
 MIN_POINTS: Final = 4
 
-MAD_TO_SD: Final = 1 / NormalDist().inv_cdf(
-    0.75
-)  # SD of a normal variable over its median absolute deviation
+# SD of a normal variable over its median absolute deviation
+MAD_TO_SD: Final = 1 / NormalDist().inv_cdf(0.75)
 Z_975: Final = 1.959964  # its 97.5 % quantile
 LINE_COLUMNS: Final = ("row", "slope", "intercept", "slope_se", "slope_margin", "r2", "law")
 

@@ -29,9 +29,8 @@ COUNTED_VERDICTS: Final = ("slower", "faster", "new", "gone", "same")
 NUMBERED_GROUPS: Final = ("layer", "step")  # groupings whose rows are numbers
 _DECISION_LETTERS: Final = (20, 19)  # of a long name: how many are kept of its start and of its end
 _HEADLINE_LETTERS: Final = (16, 16)
-_RUN_DIFFERENCE_SD: Final = 2 * math.sqrt(
-    2
-)  # noise floors within which the difference of two equal runs stays
+# Noise floors within which the difference of two equal runs stays
+_RUN_DIFFERENCE_SD: Final = 2 * math.sqrt(2)
 _VARY_TOO_MUCH: Final = "the steps vary too much"
 
 
