@@ -88,10 +88,15 @@ def _compute_deviations(run: Run, look: Look, column: str) -> pl.DataFrame:
 
 
 def _find_layer_kinds(rows: pl.LazyFrame) -> pl.DataFrame:
-    """Return the `kind` of each layer: equal where kernels are; of one or two, the kind most alike."""
+    """Return the `kind` of each layer: equal where kernels are; of one or two, the kind most alike.
+
+    A kernel of one layer alone says nothing: names may state the layer (`ffn_down:L7`).
+    """
     by = ["stack", "layer"]
     names = group_by_packed_key(rows, [*by, "name"]).with_columns(pl.col("name").to_physical())
-    kinds = names.sort("name").group_by(by).agg("name", kind=pl.col("name").hash().sum())
+    names = names.sort("name").with_columns(is_common=pl.len().over("stack", "name") > 1)
+    common = pl.col("name").filter("is_common")
+    kinds = names.group_by(by).agg(common, kind=common.hash().sum())
     kinds = kinds.with_columns(size=pl.len().over("kind"))
     large = kinds.filter(pl.col("size") > _MAX_RARE_LAYERS).unique("kind").explode("name")
     rare = kinds.filter(pl.col("size") <= _MAX_RARE_LAYERS).explode("name")

@@ -21,6 +21,13 @@ def test_the_odd_layer_is_found() -> None:
     assert cell["per_token_ns"] == 6 * 800_000 // (10 + 5 * 2)
 
 
+def test_the_odd_layer_is_found_where_names_state_the_layer() -> None:
+    rows = decode(steps=5, layers=8, odd=3).events.drop("category").to_dicts()
+    named = [{**row, "name": f"{row['name']}:L{row['layer']}"} for row in rows]
+    table = compute_layer_table(made(named), Look(), "op")
+    assert table.filter("odd").select("layer", pl.col("op").cast(pl.String)).rows() == [(3, "mlp.down")]
+
+
 def test_layers_by_step_divide_by_the_tokens_of_the_step() -> None:
     table = compute_layer_table(decode(steps=2, layers=4), Look(filter="ffn"), "step")
     assert table.filter(pl.col("layer") == 1)["per_token_ns"].to_list() == [40_000, 200_000, 200_000]
