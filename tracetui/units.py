@@ -10,6 +10,7 @@ _TIME: Final = ((1e9, "s"), (1e6, "ms"), (1e3, "µs"), (1.0, "ns"))
 _SIZE: Final = ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"), (1, "B"))
 _HEADINGS: Final = {
     "delta": "Δ", "median delta": "median of Δ", "change": "Δ%", "median change": "Δ%", "cliff": "effect",
+    "run delta": "Δ of the run",
     "slope": "slope/1k", "gb/s": "GB/s", "gflop/s": "GFLOP/s", "roof share": "roof",
     "byte/s": "GB/s", "flop/s": "GFLOP/s",
 }  # fmt: skip

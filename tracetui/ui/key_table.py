@@ -45,6 +45,7 @@ KEYS: Final = (
     KeyBinding("z", "sort_within", "sort within", "sort equal rows by one more column (or Shift and a click)",
                "rows"),
     KeyBinding("S", "reverse", "reverse", "reverse the sort order (of several columns: of the last)", "rows"),
+    KeyBinding("Z", "default_order", "default order", "back to the order in which the view opened", "rows"),
     KeyBinding("o", "group", "group", "group by kernel, op, layer, phase, …", "rows"),
     KeyBinding("L", "lens", "lens", "the next lens (clock of the times): gpu, wall, wait, host", "rows"),
     KeyBinding("p", "phase", "phase", "another phase: all, prefill, decode, …", "rows"),
@@ -135,8 +136,8 @@ MORE_FOOTER: Final = (
 # Commands on the displayed picture: they wait until it answers the question of the session.
 NEEDING_AN_ANSWER: Final = frozenset(
     (
-        "enter", "next_match", "previous_match", "launch", "sort", "sort_within", "reverse", "mark", "note",
-        "history",
+        "enter", "next_match", "previous_match", "launch", "sort", "sort_within", "reverse", "default_order",
+        "mark", "note", "history",
         "notes", "link", "one_table", "columns", "full_names", "copy_row", "copy_markdown", "export",
         "move_down", "move_up", "move_right", "move_left", "zoom_in", "zoom_out", "zoom_all",
         "page_down", "page_up", "half_down", "half_up", "first", "last",

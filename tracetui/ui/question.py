@@ -103,7 +103,7 @@ def make_picture(question: Question, look: Look, size: DrawSize, previous: Pictu
         answer = sort_answer(raw_answer, look)
         columns, style = answer.columns or view.columns, answer.table_style or view.table_style
         names = raw_answer.names
-        sheet = measure_sheet(answer.rows, answer.key, columns, style, view.label_column, names)
+        sheet = measure_sheet(answer.rows, answer.key, columns, style, view.label_column, names, answer.order)
     check_cancelled()
     lines = None if view.draw is None or answer.missing else view.draw(answer, look, size)
     return Picture(question, raw_answer, answer, sheet, lines, look, size)

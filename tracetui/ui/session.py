@@ -77,7 +77,7 @@ class Session:
     trail: tuple[HistoryEntry, ...] = ()
     columns: tuple[str, ...] = ()  # in sight, by which the displayed answer can be sorted
     text_columns: frozenset[str] = frozenset()  # of the answer; sorted from A by default
-    default_order: tuple[str, bool] | None = None  # of the answer: column, and whether it falls
+    default_order: tuple[tuple[str, bool], ...] = ()  # of the answer: columns, and whether each falls
     timeline_window: tuple[int, int, int, int] | None = None  # displayed first and last ns, and of all
     start: Look = field(default_factory=Look)
     chosen_columns: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # by view

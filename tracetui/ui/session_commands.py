@@ -88,9 +88,14 @@ def reverse_order(session: Session) -> Session:
     return _with_orders(session, (*before, (column, not falls)))
 
 
-def _find_order(session: Session) -> tuple[str | None, bool] | None:
+def sort_by_default(session: Session) -> Session:
+    """Put rows back in the order in which the view gives them."""
+    return session.with_look(sort=None, descending=True, then=(), cursor=(0, 0))
+
+
+def _find_order(session: Session) -> tuple[str, bool] | None:
     """Return the first column that rows are sorted by, chosen or by default, and whether it falls."""
-    return next(iter(session.look.sort_orders), session.default_order)
+    return next(iter(session.look.sort_orders or session.default_order), None)
 
 
 def _with_orders(session: Session, orders: Sequence[tuple[str, bool]]) -> Session:
@@ -219,6 +224,7 @@ COMMANDS: Final[Mapping[str, Command]] = {
     "sort": sort_by_next,
     "sort_within": sort_within,
     "reverse": reverse_order,
+    "default_order": sort_by_default,
     "back": go_back,
     "fix": lambda session: session.with_view("fix"),
     "now": lambda session: session.with_view("now"),

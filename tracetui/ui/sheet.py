@@ -76,7 +76,7 @@ class Sheet(Struct, frozen=True, eq=False):
     style: TableStyle | None = None
     display_names: Mapping[str, str] = field(default_factory=dict)  # of the rows, where they differ
     all_names: tuple[str, ...] = ()  # display names of the runs: names are cut to differ from all of them
-    default_order: SortOrder | None = None  # by which the rows came
+    default_order: tuple[SortOrder, ...] = ()  # by which the rows came
 
     @property
     def sortable(self) -> tuple[str, ...]:
@@ -226,36 +226,40 @@ EMPTY: Final = Sheet(pl.DataFrame(), (), (), ())
 
 def measure_sheet(
     rows: pl.DataFrame, key: Sequence[str], importance: Sequence[str], style: TableStyle | None = None,
-    label_column: str = "", names: Mapping[str, str] = MappingProxyType({}),
+    label_column: str = "", names: Mapping[str, str] = MappingProxyType({}), order: Sequence[SortOrder] = (),
 ) -> Sheet:  # fmt: skip
     """Return the sheet of rows: the naming column first; columns without any value are least important.
 
-    `names` are the display names of the runs.
+    `names` are the display names of the runs; `order` is that of the rows, measured if it is empty.
     """
     naming = next((c for c in (label_column, *key, *rows.columns) if c in rows.columns), None)
-    order = [c for c in dict.fromkeys((naming, *rows.columns)) if c is not None and has_shape(rows[c])]
+    shown = [c for c in dict.fromkeys((naming, *rows.columns)) if c is not None and has_shape(rows[c])]
     display_names = select_display_names(rows, names)
-    columns = tuple(s for c in order for s in _measure_columns(rows[c], c == naming, style, display_names))
+    columns = tuple(s for c in shown for s in _measure_columns(rows[c], c == naming, style, display_names))
     rank = _rank_columns(rows, [c.name for c in columns], importance)
     keys = tuple(k for k in key if k in rows.columns)
     all_names = tuple(names.values()) if naming in NAME_COLUMNS else ()
-    by_default = _find_order(rows, naming, rank)
+    by_default = tuple(order) or _find_order(rows, naming, rank)
     return Sheet(rows, keys, columns, rank, style, display_names, all_names, by_default)
 
 
-def _find_order(rows: pl.DataFrame, naming: str | None, rank: Sequence[str]) -> SortOrder | None:
-    """Find the column by which rows came: rising numbers that name them, else the most important number."""
+def _find_order(rows: pl.DataFrame, naming: str | None, rank: Sequence[str]) -> tuple[SortOrder, ...]:
+    """Find the column by which rows came: rising, if it names them, else the most important number."""
     if naming is None or rows.height < 2 or "depth" in rows.columns:  # a tree is in the order of its branches
-        return None
+        return ()
     numbers = [c for c in rank if c in rows.columns and rows[c].dtype.is_numeric()]
     if naming in numbers and rows[naming].is_sorted():
-        return naming, False
-    return next(((c, True) for c in numbers[:1] if _is_falling(rows[c])), None)
+        return ((naming, False),)
+    if numbers and (_is_falling(rows[numbers[0]]) or _is_falling(rows[numbers[0]].abs())):
+        return ((numbers[0], True),)
+    is_text = rows[naming].dtype in (pl.String, pl.Categorical, pl.Enum)
+    return ((naming, False),) if is_text and rows[naming].cast(pl.String).is_sorted() else ()
 
 
 def _is_falling(values: pl.Series) -> bool:
-    """Whether values fall, nulls last, and are not all equal."""
-    return values[0] != values[-1] and values.is_sorted(descending=True, nulls_last=True)
+    """Whether values fall and are not all equal; unknown ones may stand between them."""
+    numbers = values.drop_nulls()
+    return numbers.len() > 1 and numbers[0] != numbers[-1] and numbers.is_sorted(descending=True)
 
 
 def _rank_columns(rows: pl.DataFrame, columns: Sequence[str], importance: Sequence[str]) -> tuple[str, ...]:

@@ -246,7 +246,7 @@ class TablePane(Pane):
 
     def _build_heading(self) -> Line:
         spans = [Span(" " * GUTTER_CELLS)]
-        orders = self._look.sort_orders or ((default,) if (default := self.sheet.default_order) else ())
+        orders = self._look.sort_orders or self.sheet.default_order
         for column in self.columns:
             mark = _find_sort_sign(orders, column.name)
             text = fit_cells(column.heading, column.width - len(mark)).rstrip() + mark

@@ -150,6 +150,7 @@ class Answer:
     parts: Mapping[str, pl.DataFrame] = field(default_factory=dict)  # further frames for the drawing
     columns: tuple[str, ...] = ()  # by falling importance; empty: those of the view
     table_style: "TableStyle | None" = None  # None: that of the view
+    order: tuple[tuple[str, bool], ...] = ()  # of the rows: columns, and whether each falls; empty: measured
     leading_notes: int = 0  # how many notes are the answer itself; reports print them above the rows
     doubts: tuple[str, ...] = ()  # reasons not to trust the rows; a screen shows them first
     missing: tuple[str, ...] = ()  # needs that the source does not meet, if it cannot feed the view

@@ -22,7 +22,7 @@ COLUMNS: Final = (
     "name", "total_a_ns", "total_b_ns", "delta_ns", "change_pct", "verdict", "instead", "share", "p_adjusted",
     "cliff", "count_a", "count_b", "median_a_ns", "median_b_ns", "median_delta_ns", "median_change_pct",
     "per", "low_ns", "high_ns", "p", "n_a", "n_b", "calls_ns", "time_ns", "match", "fused", "op", "layer",
-    "rank", "phase", "category", "shape", "name_a", "name_b",
+    "rank", "phase", "category", "shape", "name_a", "name_b", "run_delta_ns",
 )  # fmt: skip
 SIDES: Final = (
     ("name_a", "count_a", "median_a_ns", "total_a_ns"),
@@ -56,12 +56,13 @@ def answer(runs: Sequence[Run], look: Look) -> Answer:
     by_medians = _should_lead_with_medians(rows, look)
     if by_medians:
         decided = pl.col("verdict").is_in(["slower", "faster"])
-        order = (decided, change_ns().abs(), "name")
+        rows = rows.with_columns(run_delta_ns=change_ns().round().cast(pl.Int64))
+        order = (decided, pl.col("run_delta_ns").abs(), "name")
         rows = rows.sort(*order, descending=[True, True, False], nulls_last=True, maintain_order=True)
     ranked = (*MEDIANS_FIRST, *(c for c in COLUMNS if c not in MEDIANS_FIRST)) if by_medians else COLUMNS
-    columns = [c for c in ranked if rows[c].null_count() < rows.height or c in COLUMNS[:6]]
+    columns = [c for c in ranked if c in COLUMNS[:6] or (c in rows and rows[c].null_count() < rows.height)]
     notes = (*build_notes(compared, look), *([_describe_medians(rows)] if by_medians else []))
-    importance = _rank_columns(rows, (*ranked[:7], "bar", *ranked[7:]) if by_medians else IMPORTANCE)
+    importance = _rank_columns(rows, _rank_by_units(rows, ranked) if by_medians else IMPORTANCE)
     rows = filter_shown_rows(rows, look)  # a filter changes neither the columns nor the notes
     return Answer(
         rows.select(columns),
@@ -69,10 +70,20 @@ def answer(runs: Sequence[Run], look: Look) -> Answer:
         ("name", "name_b", "phase"),
         {"rows": rows},
         columns=importance,
-        table_style=_build_table_style("median_delta_ns", MEDIAN_SIDES) if by_medians else None,
+        table_style=_build_table_style("run_delta_ns", MEDIAN_SIDES) if by_medians else None,
+        order=(("verdict", True), ("run_delta_ns", True)) if by_medians else (),
         leading_notes=len(describe_decision(compared, look.terms)),
         doubts=() if compared.comparability.ok else compared.comparability.reasons,
     )
+
+
+def _rank_by_units(rows: pl.DataFrame, ranked: tuple[str, ...]) -> tuple[str, ...]:
+    """Rank the columns of medians; where their units differ, the unit comes before the median of a."""
+    with_bar = (*ranked[:7], "bar", *ranked[7:])
+    if rows["per"].drop_nulls().n_unique() < 2:
+        return with_bar
+    first = ("name", "median_b_ns", "median_delta_ns", "median_change_pct", "verdict", "phase", "per")
+    return (*first, *(c for c in with_bar if c not in first))
 
 
 def _rank_columns(rows: pl.DataFrame, columns: tuple[str, ...]) -> tuple[str, ...]:

@@ -1,5 +1,6 @@
 """Several sort keys: rows that are equal in the first column are put in order by the next."""
 
+from pathlib import Path
 from typing import Any
 
 import polars as pl
@@ -7,16 +8,20 @@ import pytest
 from textual.pilot import Pilot
 
 from capture.errors import UsageError
+from capture.load_runs import load
 from capture.run import Run
 from tests.tracetui.runs import made
 from tests.tracetui.ui.hand import decode, play, press, screen, settle
+from tracetui import samples
 from tracetui.look import Look
 from tracetui.report_formats import resolve_sort
 from tracetui.ui import session_commands
 from tracetui.ui.app import Explorer
 from tracetui.ui.messages import HeadingClicked
 from tracetui.ui.run_info import describe_run
+from tracetui.ui.screen_options import ScreenOptions
 from tracetui.ui.session import Session
+from tracetui.ui.sheet import measure_sheet
 from tracetui.views import Answer, sort_answer
 
 Pilots = Pilot[Any]
@@ -141,6 +146,57 @@ def test_a_hidden_column_comes_into_sight_when_rows_are_sorted_by_it() -> None:
 
 
 def test_s_reverses_the_order_in_which_rows_came() -> None:
-    start = Session(**{**vars(session()), "default_order": ("total_ns", True)})
+    start = Session(**{**vars(session()), "default_order": (("total_ns", True),)})
     assert session_commands.reverse_order(start).look.sort_orders == (("total_ns", False),)
     assert session_commands.sort_by_next(start).look.sort == "name"
+
+
+def test_z_capital_returns_to_the_order_of_the_view_and_its_mark() -> None:
+    async def script(app: Explorer, pilot: Pilots) -> None:
+        def marks() -> list[str]:
+            heading = next(line for line in screen(app) if "total" in line)
+            return [word for word in heading.split() if word[-1] in "▼▲▽△"]
+
+        before = app.main_screen.table.sheet.rows["name"].to_list()
+        assert marks() == ["total▼"]
+        await press(pilot, "s", "s", "z", "S")
+        assert app.workspace.session.look.sort_orders
+        assert app.main_screen.table.sheet.rows["name"].to_list() != before
+        await press(pilot, "Z")
+        assert app.workspace.session.look.sort_orders == ()
+        assert app.main_screen.table.sheet.rows["name"].to_list() == before
+        assert marks() == ["total▼"]
+
+    play(script, [equal_counts()], size=(120, 30))
+
+
+@pytest.mark.parametrize(
+    ("values", "order"),
+    [
+        ({"name": ["a", "b", "c"], "x_ns": [9, None, 2]}, (("x_ns", True),)),  # unknown ones stand between
+        ({"name": ["a", "b", "c"], "x_ns": [-9, 5, 2]}, (("x_ns", True),)),  # by size
+        ({"name": ["a", "b", "c"], "x_ns": [1, 5, 2]}, (("name", False),)),
+        ({"name": ["b", "a", "c"], "x_ns": [1, 5, 2]}, ()),
+        ({"step": [1, 2, 3], "x_ns": [9, 5, 2]}, (("step", False),)),
+        ({"name": ["b", "a"], "x_ns": [3, 3]}, ()),
+    ],
+)
+def test_the_order_of_a_view_is_found_in_its_rows(values: dict[str, Any], order: Any) -> None:
+    rows = pl.DataFrame(values)
+    assert measure_sheet(rows, rows.columns[:1], rows.columns).default_order == order
+
+
+def test_a_diff_marks_that_decided_rows_come_first() -> None:
+    async def script(app: Explorer, pilot: Pilots) -> None:
+        sheet = app.main_screen.table.sheet
+        assert sheet.default_order == (("verdict", True), ("run_delta_ns", True))
+        decided = sheet.rows["verdict"].is_in(["slower", "faster"])
+        for part in (sheet.rows.filter(decided), sheet.rows.filter(~decided)):
+            assert part["run_delta_ns"].abs().is_sorted(descending=True)
+        assert any("verdict▼" in line for line in screen(app))
+        units = sheet.rows["per"].unique().to_list()
+        assert len(units) > 1
+        assert "per" in {column.name for column in app.main_screen.table.columns}
+
+    pair = [load(Path(samples.__file__).parent / f"{name}.jsonl.gz")[0] for name in ("decode", "slowed")]
+    play(script, pair, ScreenOptions(view="diff"), size=(80, 24))

@@ -267,7 +267,9 @@ def test_a_table_for_a_terminal_keeps_to_its_width_and_counts_what_it_left_out()
         *lines, actual = rows.splitlines()
         table = [line for line in lines if not line.startswith("note: ")]
         assert max(map(len, [*table, *decision.splitlines()])) <= width and len(table) == 1 + 6
-        assert table[0].startswith("name") and "median a" in table[0]
+        assert (
+            table[0].startswith("name") and "median b" in table[0] and ("  per" in table[0]) == (width > 40)
+        )
         left_out = int(actual.removeprefix("note: ").split()[0])
         shown = re.split(r"  +", table[0].strip())
         assert len(shown) + left_out == len(whole)
