@@ -233,33 +233,43 @@ def measure_sheet(
     `names` are the display names of the runs; `order` is that of the rows, measured if it is empty.
     """
     naming = next((c for c in (label_column, *key, *rows.columns) if c in rows.columns), None)
-    shown = [c for c in dict.fromkeys((naming, *rows.columns)) if c is not None and has_shape(rows[c])]
+    ordered = [c for c in dict.fromkeys((naming, *rows.columns)) if c is not None and has_shape(rows[c])]
     display_names = select_display_names(rows, names)
-    columns = tuple(s for c in shown for s in _measure_columns(rows[c], c == naming, style, display_names))
+    columns = tuple(s for c in ordered for s in _measure_columns(rows[c], c == naming, style, display_names))
     rank = _rank_columns(rows, [c.name for c in columns], importance)
     keys = tuple(k for k in key if k in rows.columns)
     all_names = tuple(names.values()) if naming in NAME_COLUMNS else ()
-    by_default = tuple(order) or _find_order(rows, naming, rank)
+    by_default = _find_order(rows, naming, rank, tuple(order))
     return Sheet(rows, keys, columns, rank, style, display_names, all_names, by_default)
 
 
-def _find_order(rows: pl.DataFrame, naming: str | None, rank: Sequence[str]) -> tuple[SortOrder, ...]:
+def _find_order(
+    rows: pl.DataFrame, naming: str | None, rank: Sequence[str], order: tuple[SortOrder, ...]
+) -> tuple[SortOrder, ...]:
     """Find the column by which rows came: rising, if it names them, else the most important number."""
-    if naming is None or rows.height < 2 or "depth" in rows.columns:  # a tree is in the order of its branches
-        return ()
-    numbers = [c for c in rank if c in rows.columns and rows[c].dtype.is_numeric()]
-    if naming in numbers and rows[naming].is_sorted():
-        return ((naming, False),)
-    if numbers and (_is_falling(rows[numbers[0]]) or _is_falling(rows[numbers[0]].abs())):
-        return ((numbers[0], True),)
-    is_text = rows[naming].dtype in (pl.String, pl.Categorical, pl.Enum)
-    return ((naming, False),) if is_text and rows[naming].cast(pl.String).is_sorted() else ()
+    if order or naming is None or "depth" in rows.columns:  # a tree is in the order of its branches
+        return order
+    number = next((c for c in rank if c in rows.columns and rows[c].dtype.is_numeric()), naming)
+    is_rising = _is_rising(rows[naming])
+    if _is_falling(rows[number]) and not (is_rising and rows[naming].dtype.is_numeric()):
+        return ((number, True),)
+    return ((naming, False),) if is_rising else ()
 
 
 def _is_falling(values: pl.Series) -> bool:
-    """Whether values fall and are not all equal; unknown ones may stand between them."""
+    """Whether numbers fall, or their sizes, and are not all equal; unknown ones may stand between them."""
     numbers = values.drop_nulls()
-    return numbers.len() > 1 and numbers[0] != numbers[-1] and numbers.is_sorted(descending=True)
+    if not numbers.dtype.is_numeric() or numbers.n_unique() < 2:
+        return False
+    return numbers.is_sorted(descending=True) or numbers.abs().is_sorted(descending=True)
+
+
+def _is_rising(values: pl.Series) -> bool:
+    """Whether two or more names, or numbers that name rows, rise."""
+    is_text = values.dtype in (pl.String, pl.Categorical, pl.Enum)
+    if values.len() < 2 or not (is_text or values.dtype.is_numeric()):
+        return False
+    return (values.cast(pl.String) if is_text else values).is_sorted()
 
 
 def _rank_columns(rows: pl.DataFrame, columns: Sequence[str], importance: Sequence[str]) -> tuple[str, ...]:

@@ -48,21 +48,23 @@ _TIME_COLUMNS: Final = ("median_a_ns", "median_b_ns", "median_delta_ns", "low_ns
 
 def answer(runs: Sequence[Run], look: Look) -> Answer:
     """Return one row per kernel of either run; medians come first if totals would mislead."""
-    from tracetui.compare.diff import change_ns, compare_runs
+    from tracetui.compare.diff import compare_runs
     from tracetui.compare.words.decision import describe_decision
 
     compared = compare_runs(runs, look)
     rows = _with_changes(compared.rows)
-    by_medians = _should_lead_with_medians(rows, look)
-    if by_medians:
-        decided = pl.col("verdict").is_in(["slower", "faster"])
-        rows = rows.with_columns(run_delta_ns=change_ns().round().cast(pl.Int64))
-        order = (decided, pl.col("run_delta_ns").abs(), "name")
-        rows = rows.sort(*order, descending=[True, True, False], nulls_last=True, maintain_order=True)
-    ranked = (*MEDIANS_FIRST, *(c for c in COLUMNS if c not in MEDIANS_FIRST)) if by_medians else COLUMNS
+    notes = build_notes(compared, look)
+    ranked: tuple[str, ...] = COLUMNS
+    importance: tuple[str, ...] = IMPORTANCE
+    order: tuple[tuple[str, bool], ...] = ()
+    style = None
+    if _should_lead_with_medians(rows, look):
+        rows, order = _order_by_decision(rows)
+        ranked = (*MEDIANS_FIRST, *(c for c in COLUMNS if c not in MEDIANS_FIRST))
+        importance, style = _rank_by_units(rows, ranked), _build_table_style("run_delta_ns", MEDIAN_SIDES)
+        notes = (*notes, _describe_medians(rows))
     columns = [c for c in ranked if c in COLUMNS[:6] or (c in rows and rows[c].null_count() < rows.height)]
-    notes = (*build_notes(compared, look), *([_describe_medians(rows)] if by_medians else []))
-    importance = _rank_columns(rows, _rank_by_units(rows, ranked) if by_medians else IMPORTANCE)
+    importance = _rank_columns(rows, importance)
     rows = filter_shown_rows(rows, look)  # a filter changes neither the columns nor the notes
     return Answer(
         rows.select(columns),
@@ -70,11 +72,21 @@ def answer(runs: Sequence[Run], look: Look) -> Answer:
         ("name", "name_b", "phase"),
         {"rows": rows},
         columns=importance,
-        table_style=_build_table_style("run_delta_ns", MEDIAN_SIDES) if by_medians else None,
-        order=(("verdict", True), ("run_delta_ns", True)) if by_medians else (),
+        table_style=style,
+        order=order,
         leading_notes=len(describe_decision(compared, look.terms)),
         doubts=() if compared.comparability.ok else compared.comparability.reasons,
     )
+
+
+def _order_by_decision(rows: pl.DataFrame) -> tuple[pl.DataFrame, tuple[tuple[str, bool], ...]]:
+    """Return the rows, decided ones first, then by their change over a run; and this order."""
+    from tracetui.compare.diff import change_ns
+
+    rows = rows.with_columns(run_delta_ns=change_ns().round().cast(pl.Int64))
+    by = (pl.col("verdict").is_in(["slower", "faster"]), pl.col("run_delta_ns").abs(), "name")
+    ordered = rows.sort(*by, descending=[True, True, False], nulls_last=True, maintain_order=True)
+    return ordered, (("verdict", True), ("run_delta_ns", True))
 
 
 def _rank_by_units(rows: pl.DataFrame, ranked: tuple[str, ...]) -> tuple[str, ...]:
