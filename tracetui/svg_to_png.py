@@ -1,5 +1,6 @@
 """Render the screen's SVG as PNG with the fonts of this machine, without a browser."""
 
+from importlib.util import find_spec
 from typing import Any, Final
 
 from capture.errors import UsageError
@@ -12,6 +13,11 @@ FONT_FAMILIES: Final = (
 PIXELS_PER_POINT: Final = 1.5  # pixels per unit of the SVG: sharp on dense displays
 _PROBE: Final = '<svg xmlns="http://www.w3.org/2000/svg" width="40" height="40">{}</svg>'
 _LETTER: Final = '<text x="5" y="30" font-size="30" font-family="monospace">M</text>'
+
+
+def has_png_library() -> bool:
+    """Return whether the library that draws PNG files is installed."""
+    return find_spec("resvg_py") is not None
 
 
 def render_png(svg: str) -> bytes:

@@ -77,11 +77,19 @@ def test_an_export_has_a_free_name_and_every_ending(tmp_path: Path, monkeypatch:
         "kernels-2.csv",
         "diff-3.md",
     ]
+
+
+@pytest.mark.parametrize("has_library", [True, False])
+def test_a_png_is_offered_only_where_its_library_is(
+    has_library: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(export_view, "has_png_library", lambda: has_library)
+    endings = [".md", ".csv", ".json", ".txt", ".html", ".svg", *([".png"] if has_library else [])]
+    assert export_view.list_endings() == endings
     names = ["my.diff.md"]
-    for _ in range(6):
+    for _ in endings:
         names.append(export_view.switch_ending(names[-1]))
-    endings = [".md", ".csv", ".json", ".txt", ".html", ".svg", ".png"]
-    assert [n.removeprefix("my.diff") for n in names] == endings
+    assert [n.removeprefix("my.diff") for n in names] == [*endings, ".md"]
     assert export_view.switch_ending("my.diff.png") == "my.diff.md"
     assert export_view.switch_ending("my.diff") == "my.diff.md"
 

@@ -10,7 +10,7 @@ from capture.errors import CaptureError, UsageError
 from capture.files.atomic import write_atomically
 from tracetui import glyphs, units
 from tracetui.look import Look
-from tracetui.svg_to_png import render_png
+from tracetui.svg_to_png import has_png_library, render_png
 from tracetui.ui.controllers.base import Controller
 from tracetui.ui.controllers.input_line import InputActions
 from tracetui.ui.messages import StatusMessage
@@ -33,7 +33,7 @@ class ViewExport(Controller):
         """Ask for the name of the file."""
         if not self._workspace.is_showing_view:
             return
-        hint = f"Enter writes it, Tab changes the file type: {' '.join(FORMATS_BY_ENDING)}"
+        hint = f"Enter writes it, Tab changes the file type: {' '.join(list_endings())}"
         draft = InputDraft.from_text("export", hint, propose_name(self._workspace.view))
         self._input.open(draft, InputActions(self._write_file, complete=self._switch_ending))
 
@@ -113,6 +113,11 @@ def find_format(name: str) -> str:
     return FORMATS_BY_ENDING[suffix]
 
 
+def list_endings() -> list[str]:
+    """Return the endings of files that can be written here: `.png` needs a library."""
+    return [ending for ending in FORMATS_BY_ENDING if ending != ".png" or has_png_library()]
+
+
 def propose_name(view: View) -> str:
     """Return an unused file name: `.md` for a view of two runs, `.csv` for the others."""
     stem, suffix = view.name, ".md" if view.run_count == 2 else ".csv"
@@ -122,10 +127,10 @@ def propose_name(view: View) -> str:
 
 def switch_ending(name: str) -> str:
     """Return the file name with the next ending."""
-    path, endings = Path(name), list(FORMATS_BY_ENDING)
+    path, endings = Path(name), list_endings()
     suffix = path.suffix.lower()
     following = endings.index(suffix) + 1 if suffix in endings else 0
-    stem = name.removesuffix(path.suffix) if suffix in endings else name
+    stem = name.removesuffix(path.suffix) if suffix in FORMATS_BY_ENDING else name
     return stem + endings[following % len(endings)]
 
 
