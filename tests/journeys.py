@@ -99,7 +99,7 @@ MORE_QUESTIONS: Final = (
         "the advice of row 5 in full",
         DECODE,
         ("9", "Down", "Down", "Down", "Down"),
-        r"advice: [\s\S]*\n 5/\d+",
+        r"advice: [\s\S]*\n row 5/\d+",
     ),
     Journey(
         "what differs between two steps?",

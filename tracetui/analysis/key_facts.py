@@ -108,6 +108,9 @@ def _sum_listed_time(run: Run) -> KeyFact | None:
     if not total:
         return None
     text = f"{units.format_duration(total)} in {names:,} {name_work(run)}{'s' * (names != 1)}"
+    devices = [usage.device for usage in compute_usages(run)]
+    if len(devices) > 1:
+        text += f", added up over {' and '.join(devices) if len(devices) < 3 else f'{len(devices)} devices'}"
     return KeyFact("run", text, names, total)
 
 

@@ -252,7 +252,7 @@ class Renderer:
         count = self.table.sheet.rows.height
         if not count:
             return "no rows" if self._workspace.is_showing_view else ""
-        return f"{self.table.cursor + 1:,}/{count:,}"
+        return f"row {self.table.cursor + 1:,}/{count:,}"
 
     def _list_notes(self, width: int) -> Sequence[str]:
         workspace, session = self._workspace, self._workspace.session

@@ -26,6 +26,7 @@ class RunInfo(Struct, frozen=True):
     steady: bool = False  # whether it has a steady state
     extent: tuple[int, int] | None = None  # first and last ns on the timeline
     tokens_per_s: float | None = None
+    speed_basis: str = ""  # who counted the tokens, or which time they are divided by
     now_per_s: float | None = None  # of the last seconds, if it is growing
     vitals: Vitals = NO_VITALS
 
@@ -36,6 +37,9 @@ def describe_run(run: Run, *, growing: bool = False) -> RunInfo:
     Those of a growing run include its present speed.
     """
     marks, now = step_table.compute_step_durations(run), compute_vitals(run)
+    speed, basis = now.tokens_per_s, "counted by the server"
+    if speed is None:
+        speed, basis = step_table.compute_decode_rate(run), step_table.describe_rate_basis(run, marks)
     return RunInfo(
         lenses=tuple(selection.list_lenses(run)),
         phases=tuple(selection.list_phases(run)),
@@ -44,7 +48,8 @@ def describe_run(run: Run, *, growing: bool = False) -> RunInfo:
         layers=_list_layers(run),
         steady=find_steady_state(run) is not None,
         extent=_find_extent(run),
-        tokens_per_s=step_table.compute_decode_rate(run) if now.tokens_per_s is None else now.tokens_per_s,
+        tokens_per_s=speed,
+        speed_basis=basis if speed is not None else "",
         now_per_s=recent_stats.compute_recent_decode_rate(run) if growing else None,
         vitals=now,
     )

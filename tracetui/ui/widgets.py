@@ -15,9 +15,9 @@ from tracetui.analysis.frames.name_filter import match_names
 from tracetui.glyphs import count_cells, fit_cells, fit_sentence
 from tracetui.look import Look
 from tracetui.ui.messages import CursorMoved, HeadingClicked, LineClicked, PaneResized, RowClicked
-from tracetui.ui.sheet import EMPTY, GAP_CELLS, Sheet, SheetColumn, SortOrder
+from tracetui.ui.sheet import EMPTY, GAP_CELLS, Sheet, SheetColumn
 from tracetui.ui.terminal.paint import Painter
-from tracetui.views.ink import Line, Span
+from tracetui.views.ink import Line, Span, find_sort_sign
 
 BLOCK_ROWS: Final = 64
 MOST_NOTES: Final = 2  # below a table; a key shows all
@@ -248,7 +248,7 @@ class TablePane(Pane):
         spans = [Span(" " * GUTTER_CELLS)]
         orders = self._look.sort_orders or self.sheet.default_order
         for column in self.columns:
-            mark = _find_sort_sign(orders, column.name)
+            mark = find_sort_sign(orders, column.name)
             text = fit_cells(column.heading, column.width - len(mark)).rstrip() + mark
             spans.append(Span(fit_cells(text, column.width, right=column.kind == "number") + " " * GAP_CELLS))
         return tuple(spans)
@@ -315,14 +315,6 @@ class TablePane(Pane):
 
     def on_mouse_scroll_up(self) -> None:
         self.move(-3)
-
-
-def _find_sort_sign(orders: Sequence[SortOrder], column: str) -> str:
-    """Return the sign of a column that rows are sorted by, hollow if it only sorts equal rows."""
-    for level, (name, descending) in enumerate(orders):
-        if name == column:
-            return ("▽" if level else "▼") if descending else ("△" if level else "▲")
-    return ""
 
 
 def _find_column_at(x: int, columns: Sequence[SheetColumn]) -> SheetColumn | None:

@@ -122,13 +122,18 @@ def draw_table_above_chart(
     size: DrawSize,
     columns: Sequence[str],
     styles: Mapping[str, Sequence[str]] = MappingProxyType({}),
+    headings: Mapping[str, str] = MappingProxyType({}),
 ) -> tuple[list[Line], DrawSize]:
-    """Draw the rows with names in the colours of their categories; also return the size of a chart below."""
+    """Draw the rows with names in the colours of their categories; also return the size of a chart below.
+
+    The columns that rows are sorted by have a sign; `headings` are those that differ from the usual ones.
+    """
     below = size.height // 2 if size.height >= 16 else 0
     name = answer.key[0]
     categories = find_categories(answer.parts, answer.rows[name])
     tones = {**styles, name: [*map(select_name_style, categories)]}
     room = size.with_height(min(answer.rows.height + 1, size.height - below))
-    table = ink.draw_table(answer.rows, room, (name, *columns), look.cursor[0], tones)
+    titles = ink.mark_headings((name, *columns), look.sort_orders, headings)
+    table = ink.draw_table(answer.rows, room, (name, *columns), look.cursor[0], tones, titles)
     table += draw_legend_below(categories, size)
     return table, size.with_height(size.height - len(table))

@@ -115,8 +115,9 @@ def draw(answer: Answer, look: Look, size: DrawSize) -> list[Line]:
         return []
     tones, is_one_step = _select_trend_styles(answer.rows), int(answer.rows["steps"].max() or 0) < 2  # type: ignore[arg-type]
     columns = ONE_STEP_COLUMNS if is_one_step else SHOWN_COLUMNS
-    table, room = _category.draw_table_above_chart(answer, look, size, columns, tones)
     axis = str(answer.rows["axis"][0]) if "axis" in answer.rows.columns else "step"
+    headings = {"slope_ns_per_1k": f"slope/1k {'steps' if axis == 'step' else 'tokens'}"}
+    table, room = _category.draw_table_above_chart(answer, look, size, columns, tones, headings)
     points = _build_series(answer, look)
     if len({x for series in points.values() for x, _ in series}) < 2:
         sentence = f"one {axis} only: nothing can be said about growth"

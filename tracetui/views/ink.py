@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 import polars as pl
@@ -129,11 +130,12 @@ def draw_table(
     columns: Sequence[str] = (),
     cursor: int | None = None,
     styles: Mapping[str, Sequence[str]] | None = None,
+    headings: Mapping[str, str] = MappingProxyType({}),
 ) -> list[Line]:
     """Draw a heading and the rows around the cursor, in the columns that fit.
 
     `columns` ranks them by importance; they keep the order of the rows. Columns of nulls are dropped.
-    `styles` has the style of each cell, by column.
+    `styles` has the style of each cell, by column; `headings` those that differ from the usual ones.
     """
     room = max(0, size.height - 1)
     top = find_first_visible(rows.height, size.height - 1, cursor or 0)
@@ -143,7 +145,8 @@ def draw_table(
         if c in rows.columns and rows[c].null_count() < rows.height and has_shape(rows[c])
     ]
     cells = {c: _format_cells(rows[c].slice(top, room), size.ascii) for c in present}
-    widths = _choose_widths(cells, size.width)
+    titles = mark_headings(present, (), headings)
+    widths = _choose_widths(cells, titles, size.width)
     order = [c for c in rows.columns if c in widths]
     right = {c: rows.schema[c].is_numeric() for c in order}
 
@@ -157,8 +160,25 @@ def draw_table(
             return make_line(*(Span(f"{p}  ", tone) for p, tone in zip(parts, tones, strict=True)))
         return make_line(("  ".join(parts), "cursor" if i == cursor else ""))
 
-    head = make_line(("  ".join(fit(map(units.format_heading, order))), "title"))
+    head = make_line(("  ".join(fit(titles[c] for c in order)), "title"))
     return [head, *map(draw_row, range(top, min(top + room, rows.height)))]
+
+
+def mark_headings(
+    columns: Iterable[str],
+    orders: Sequence[tuple[str, bool]],
+    headings: Mapping[str, str] = MappingProxyType({}),
+) -> dict[str, str]:
+    """Return the heading of each column, with the sign of those that rows are sorted by."""
+    return {c: headings.get(c, units.format_heading(c)) + find_sort_sign(orders, c) for c in columns}
+
+
+def find_sort_sign(orders: Sequence[tuple[str, bool]], column: str) -> str:
+    """Return the sign of a column that rows are sorted by, hollow if it only sorts equal rows."""
+    for level, (name, descending) in enumerate(orders):
+        if name == column:
+            return ("▽" if level else "▼") if descending else ("△" if level else "▲")
+    return ""
 
 
 def find_first_visible(count: int, room: int, cursor: int) -> int:
@@ -173,9 +193,11 @@ def _format_cells(values: pl.Series, ascii: bool) -> list[str]:
     ]
 
 
-def _choose_widths(cells: Mapping[str, Sequence[str]], room: int) -> dict[str, int]:
+def _choose_widths(
+    cells: Mapping[str, Sequence[str]], titles: Mapping[str, str], room: int
+) -> dict[str, int]:
     """Return the width of each column that fits; the first column gets the remaining room."""
-    natural = {c: max(1, *map(count_cells, (units.format_heading(c), *texts))) for c, texts in cells.items()}
+    natural = {c: max(1, *map(count_cells, (titles[c], *texts))) for c, texts in cells.items()}
     if not natural:
         return {}
     first, *others = natural

@@ -76,7 +76,9 @@ def draw(answer: Answer, look: Look, size: DrawSize) -> list[Line]:
     picture = _draw_picture(answer, look, size.with_height(max(height, min(spare, size.height))))
     room = size.with_height(max(2, size.height - len(picture) - len(legend)))
     tones = _category.select_cell_styles(answer.rows, names=answer.key)
-    table = ink.draw_table(answer.rows, room, (*answer.key, *COLUMNS), look.cursor[0], tones)
+    columns = (*answer.key, *COLUMNS)
+    headings = ink.mark_headings(columns, look.sort_orders)
+    table = ink.draw_table(answer.rows, room, columns, look.cursor[0], tones, headings)
     return ink.clip_lines([*picture, *table, *legend], size)
 
 

@@ -282,3 +282,9 @@ def test_steps_with_much_time_in_no_kernel_are_suggested() -> None:
     ]
     suggested = {s.view: s.text for s in suggest_views(made(rows))}
     assert suggested["steps"] == "40.0% of the time is outside of kernels"
+
+
+def test_time_of_two_devices_is_said_to_be_added_up() -> None:
+    (run,) = load(shared("samples/nsys/h100_2gpu_1s.sqlite"))
+    assert said(run)["run"] == "1.926 s in 45 kernels, added up over gpu0 and gpu1"
+    assert run.events.filter(kind="kernel", lens="gpu")["name"].n_unique() == 45

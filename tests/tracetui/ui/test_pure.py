@@ -7,9 +7,11 @@ import polars as pl
 import pytest
 from msgspec import structs
 
+from capture.load_runs import load
 from tests.tracetui.ui.hand import decode, shuffled
 from tracetui.compare.run_sides import NoiseFloor, Sides
 from tracetui.look import Look
+from tracetui.samples import find_sample
 from tracetui.ui import session_commands
 from tracetui.ui.app import Explorer
 from tracetui.ui.controllers import export_view
@@ -351,3 +353,13 @@ def test_only_what_an_answer_depends_on_is_asked() -> None:
     assert not Question.from_session(s, load_view("layers")).is_same(asked)
     grown = Question.from_session(session("a"), load_view("kernels"))
     assert grown.is_same_but_for_growth(asked) and not grown.is_same(asked)
+
+
+def test_the_header_says_what_tokens_per_second_are_based_on() -> None:
+    run = load(find_sample("decode"))[0]
+    info = describe_run(run)
+    assert info.speed_basis == "by wall time"
+    line = "".join(span.text for span in bands.draw_header(run, info, None, 120))
+    assert "69.64 tok/s by wall time" in line
+    reported = replace(run, meta={**run.meta, "decode_tokens_per_s": 12.0})
+    assert describe_run(reported).speed_basis == "reported by the source"

@@ -176,10 +176,20 @@ def compute_decode_rate(run: Run) -> float | None:
 
     Time in which several steps ran at once counts once.
     """
+    reported = _read_reported_rate(run)
+    return compute_phase_rate(run, "decode") if reported is None else reported
+
+
+def describe_rate_basis(run: Run, steps: pl.DataFrame) -> str:
+    """Describe what the decode rate of a run is based on, given the durations of its steps."""
+    if _read_reported_rate(run) is not None:
+        return "reported by the source"
+    return "by device time" if steps["on_device"].any() else "by wall time"
+
+
+def _read_reported_rate(run: Run) -> float | None:
     reported = run.meta.get("decode_tokens_per_s")
-    if isinstance(reported, int | float) and reported > 0:
-        return float(reported)
-    return compute_phase_rate(run, "decode")
+    return float(reported) if isinstance(reported, int | float) and reported > 0 else None
 
 
 def compute_phase_rate(run: Run, phase: str) -> float | None:

@@ -15,6 +15,7 @@ from tracetui.views.ink import Line, Span
 
 SHOWN_METADATA: Final = ("model", "dtype", "quant", "device")
 RUN_LEAST_CELLS: Final = 12  # of the name of one run, even if its details then lack room
+BASIS_LEAST_WIDTH: Final = 100  # of the screen, to say what a speed is based on
 MEAN_LEAST_WIDTH: Final = 64  # of the screen, to show the mean speed next to the present one
 NAME_LEAST_CELLS: Final = 6  # badges leave so many to the name
 
@@ -40,7 +41,7 @@ def draw_header(
         return (Span(" tracetui", "bar_on"),)
     several = len(displayed) > 1
     if several:
-        name, speed, parts = _describe_runs(displayed)
+        name, speed, parts = _describe_runs(displayed, width)
     else:
         is_sampled = bool(writer) and not run.meta.get("watched")  # our sampler reads this machine
         name, *parts = _describe_run(run, info, lens, position, live=is_sampled)
@@ -81,11 +82,15 @@ def _select_details(parts: Sequence[str], room: int) -> list[Span]:
 def _format_speed(info: RunInfo, width: int) -> str:
     """Return the present speed and, if there is room, the mean; without a present speed, the mean."""
     if info.now_per_s is None:
-        return _format_tokens_per_s(info.tokens_per_s)
+        return _format_tokens_per_s(info.tokens_per_s) + _format_basis(info, width)
     now = f"{_format_tokens_per_s(info.now_per_s)} now"
     if info.tokens_per_s is None or width < MEAN_LEAST_WIDTH:
         return now
     return f"{now}, mean {units.format_speed(info.tokens_per_s)}"
+
+
+def _format_basis(info: RunInfo, width: int) -> str:
+    return f" {info.speed_basis}" if info.speed_basis and width >= BASIS_LEAST_WIDTH else ""
 
 
 def _format_tokens_per_s(speed: float | None) -> str:
@@ -113,14 +118,17 @@ def _describe_run(run: Run, info: RunInfo, lens: str | None, position: str, *, l
     return [run.name, *(p for p in dict.fromkeys(details) if p and p != run.name)]
 
 
-def _describe_runs(displayed: Sequence[tuple[Run, RunInfo]]) -> tuple[str, str, list[str]]:
+def _describe_runs(displayed: Sequence[tuple[Run, RunInfo]], width: int) -> tuple[str, str, list[str]]:
     """Return name, speeds and common details of several runs; of a pair also other details, as `a → b`."""
     runs = [run for run, _ in displayed]
     parts = _list_common_details(runs)
     if len(runs) > 2:
         return f"{len(runs)} runs", "", parts
-    before, after = (info.tokens_per_s for _, info in displayed)
-    speed = f"{units.format_speed(before)} → {units.format_speed(after)} tok/s" if before and after else ""
+    before, after = (info for _, info in displayed)
+    speed = ""
+    if before.tokens_per_s and after.tokens_per_s:
+        speed = f"{units.format_speed(before.tokens_per_s)} → {_format_tokens_per_s(after.tokens_per_s)}"
+        speed += _format_basis(before, width) if before.speed_basis == after.speed_basis else ""
     return " → ".join(build_labels(*runs)), speed, parts
 
 
