@@ -224,6 +224,7 @@ class Controllers:
             "copy_row": partial(self.export.copy, format_row),
             "copy_markdown": partial(self.export.copy, format_row_markdown),
             "export": self.export.open_prompt,
+            "now": self.navigation.open_now,
             "pause": self.updates.toggle_pause,
             "mode": engine.switch_mode,
             "prompt": engine.open_prompt,

@@ -227,7 +227,6 @@ COMMANDS: Final[Mapping[str, Command]] = {
     "default_order": sort_by_default,
     "back": go_back,
     "fix": lambda session: session.with_view("fix"),
-    "now": lambda session: session.with_view("now"),
     "full_names": lambda session: session.with_look(full_names=not session.look.full_names),
     "one_table": lambda session: session.with_look(one_table=not session.look.one_table),
     "changed": toggle_changed_only,

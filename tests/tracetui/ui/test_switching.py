@@ -11,7 +11,7 @@ import pytest
 from textual.pilot import Pilot
 
 from capture.native.tail import FileTail
-from tests.tracetui.ui.hand import attend, press, screen, until
+from tests.tracetui.ui.hand import attend, decode, play, press, screen, until
 from tracetui.process import BundledEngine, command_lines, explain_refusal
 from tracetui.process import engine_process as engine_module
 from tracetui.ui.app import Explorer
@@ -195,3 +195,13 @@ def test_an_engine_that_hangs_is_named_and_can_be_replaced(
         assert attended.engine.pid != pid
 
     watch(path, script, (120, 24))
+
+
+def test_f_opens_no_view_of_a_growing_run_on_a_saved_one() -> None:
+    async def script(app: Explorer, pilot: Pilot[Any]) -> None:
+        before = app.workspace.session.view
+        await press(pilot, "f")
+        assert app.workspace.session.view == before
+        assert any("this one is saved" in line for line in screen(app))
+
+    play(script, [decode()], size=(80, 24))

@@ -55,6 +55,13 @@ class Navigation(Controller):
 
     # the session
 
+    def open_now(self) -> None:
+        """Open the last seconds of a growing run; a saved one has none."""
+        if self._workspace.options.follow:
+            self.apply_command(lambda session: session.with_view("now"))
+        else:
+            self._renderer.show_message("Now needs a run that is being recorded; this one is saved")
+
     def apply_command(self, command: Command) -> None:
         """Apply a command to the session if a view is shown."""
         if self._workspace.is_showing_view:
