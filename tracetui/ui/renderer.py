@@ -16,6 +16,7 @@ from tracetui.ui.session import HistoryEntry, RowKey
 from tracetui.ui.sheet import measure_sheet
 from tracetui.ui.widgets import TablePane
 from tracetui.ui.workspace import Workspace
+from tracetui.views.diff import build_titles
 from tracetui.views.ink import DrawSize, Line, Span
 
 Timer = Callable[[float, Callable[[], None]], object]  # calls a function once, after seconds
@@ -143,8 +144,10 @@ class Renderer:
         displayed = [(session.runs[i], session.infos[i]) for i in indices]
         is_written = not count or count - 1 in (indices or (session.current,))
         badge = live.badge + ", held" * workspace.is_paused if live is not None and is_written else ""
+        title = build_titles(*session.runs)[session.current] if count > 1 else ""
+        places = self._list_places()
         head = bands.draw_header(
-            session.run, session.info, session.look.lens, width, place, badge, displayed, self._list_places()
+            session.run, session.info, session.look.lens, width, place, badge, displayed, places, title
         )
         tabs = bands.draw_tabs(workspace.tab_titles, workspace.tab_index, width)
         if workspace.draft is not None:

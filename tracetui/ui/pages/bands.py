@@ -29,13 +29,14 @@ def draw_header(
     writer: str = "",
     displayed: Sequence[tuple[Run, RunInfo]] = (),
     place: Sequence[str] = (),
+    title: str = "",
 ) -> Line:
     """Return the header: name and place, speed, details by importance as far as they fit, badges.
 
     `place` is where the user is in the file: the view, then the rows that were entered.
 
-    `position` is the place of the run among all open runs, `writer` the state of the program that writes its
-    file, `displayed` what the view shows, which may be several runs.
+    `position` is the place of the run among all open runs, `title` its name among them, `writer` the state of
+    the program that writes its file, `displayed` what the view shows, which may be several runs.
     """
     if run is None:
         return (Span(" tracetui", "bar_on"),)
@@ -45,6 +46,7 @@ def draw_header(
     else:
         is_sampled = bool(writer) and not run.meta.get("watched")  # our sampler reads this machine
         name, *parts = _describe_run(run, info, lens, position, live=is_sampled)
+        name = title or name
         speed = _format_speed(info, width)
     speed = f" · {speed}" if speed else ""
     runs = [each for each, _ in displayed] or [run]
