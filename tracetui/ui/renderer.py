@@ -144,8 +144,8 @@ class Renderer:
         displayed = [(session.runs[i], session.infos[i]) for i in indices]
         is_written = not count or count - 1 in (indices or (session.current,))
         badge = live.badge + ", held" * workspace.is_paused if live is not None and is_written else ""
-        title = build_titles(*session.runs)[session.current] if count > 1 else ""
-        places = self._list_places()
+        titles, places = build_titles(*session.runs), self._list_places()
+        title = titles[session.current] if len(set(titles)) == count > 1 else ""
         head = bands.draw_header(
             session.run, session.info, session.look.lens, width, place, badge, displayed, places, title
         )
