@@ -76,12 +76,12 @@ class TraceEvent(msgspec.Struct, gc=False):
 
 
 class _MemoryChange(msgspec.Struct, gc=False):
-    """What the allocator's event of a change states, as decoded."""
+    """The numbers that the allocator's event of a change states."""
 
-    device: Any = msgspec.field(default=None, name="Device Id")
-    size: Any = msgspec.field(default=None, name="Bytes")
-    allocated: Any = msgspec.field(default=None, name="Total Allocated")
-    reserved: Any = msgspec.field(default=None, name="Total Reserved")
+    device: float | None = msgspec.field(default=None, name="Device Id")
+    size: float | None = msgspec.field(default=None, name="Bytes")
+    allocated: float | None = msgspec.field(default=None, name="Total Allocated")
+    reserved: float | None = msgspec.field(default=None, name="Total Reserved")
 
 
 _CHANGES_DECODER: Final = msgspec.json.Decoder(list[_MemoryChange])
@@ -321,7 +321,7 @@ def _parse_scopes(event: TraceEvent) -> str | None:
 
 
 def _decode_ascii(raw: msgspec.Raw) -> str | None:
-    return bytes(raw).decode("ascii", "replace") or None
+    return str(raw, "ascii", "replace") or None
 
 
 def _find_id(pattern: re.Pattern[bytes], event: TraceEvent, categories: Sequence[str]) -> int | None:
@@ -436,13 +436,16 @@ def build_other_rows(events: Sequence[TraceEvent], log: Log) -> pl.DataFrame:
     return frame.drop("place").with_columns(t=convert_us_to_ns(pl.col("t").str.strip_chars(' "')))
 
 
+def _parse_numbers(event: TraceEvent) -> dict[str, float]:
+    return {k: to_float(v) for k, v in parse_object(bytes(event.args)).items() if type(v) in (int, float)}
+
+
 def _build_row(event: TraceEvent, kind: str) -> dict[str, Any]:
     return {"kind": kind, "name": event.title, "t": _decode_ascii(event.ts)}
 
 
 def _iter_counter_rows(event: TraceEvent) -> Iterator[dict[str, Any]]:
-    numbers = parse_object(bytes(event.args)).items()
-    series = {key: to_float(value) for key, value in numbers if type(value) in (int, float)}
+    series = _parse_numbers(event)
     for key, value in series.items():
         name = event.title if len(series) == 1 else f"{event.title}.{key}"
         yield _build_row(event, "counter") | {"name": name, "value": value}
@@ -450,10 +453,10 @@ def _iter_counter_rows(event: TraceEvent) -> Iterator[dict[str, Any]]:
 
 def _build_memory_rows(events: Sequence[TraceEvent], places: Sequence[int]) -> pl.DataFrame:
     """Build a row for each of the allocator's totals after a change; for the change if there is no total."""
-    changes = [msgspec.structs.astuple(change) for change in _decode_memory_changes(events)]
+    changes = _decode_memory_changes(events)
     numbers = {
-        name: pl.Series([to_float(v) if type(v) in (int, float) else None for v in values], dtype=pl.Float64)
-        for name, values in zip(_MemoryChange.__struct_fields__, zip(*changes, strict=True), strict=True)
+        name: pl.Series([getattr(change, name) for change in changes], dtype=pl.Float64)
+        for name in _MemoryChange.__struct_fields__
     }
     has_total = numbers["allocated"].is_not_null() | numbers["reserved"].is_not_null()
     sizes = {"allocated": numbers["allocated"], "reserved": numbers["reserved"]}
@@ -470,10 +473,10 @@ def _build_memory_rows(events: Sequence[TraceEvent], places: Sequence[int]) -> p
 
 
 def _decode_memory_changes(events: Sequence[TraceEvent]) -> list[_MemoryChange]:
-    """Decode what the allocator's events state, all at once if they are plain JSON."""
-    text = b"[" + b",".join(bytes(event.args) or b"{}" for event in events) + b"]"
+    """Decode what the allocator's events state, all at once if they are plain and state numbers."""
+    text = b"[" + b",".join(event.args or b"{}" for event in events) + b"]"
     changes = decode_or_none(_CHANGES_DECODER.decode, text)
     if changes is not None and len(changes) == len(events):
         return changes
-    objects = [parse_object(bytes(event.args)) for event in events]
-    return [_MemoryChange(*map(numbers.get, _MemoryChange.__struct_encode_fields__)) for numbers in objects]
+    numbers = map(_parse_numbers, events)
+    return [_MemoryChange(*map(each.get, _MemoryChange.__struct_encode_fields__)) for each in numbers]

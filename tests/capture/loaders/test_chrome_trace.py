@@ -154,7 +154,8 @@ def test_a_change_without_a_total_is_no_size(tmp_path: Path) -> None:
 
 def test_each_change_has_its_own_total_and_device_whatever_else_is_wrong(tmp_path: Path) -> None:
     """Changes are decoded together: one that states nothing, or no object, must not shift the others."""
-    stated = [{"Device Id": 1, "Total Allocated": 5, "Total Reserved": 9}, {"Device Id": -1, "Total Reserved": 7},
+    stated = [{"Device Id": 1, "Total Allocated": 5, "Total Reserved": 9},
+              {"Device Id": -1, "Total Reserved": 7},
               None, [], {"Device Id": "0", "Total Allocated": True}, {"Device Id": 2, "Bytes": 3},
               {"Device Id": 0, "Total Allocated": 11}]  # fmt: skip
     event = {"ph": "i", "name": "[memory]", "pid": 1, "tid": 1}
