@@ -105,7 +105,7 @@ def parse_kernel_name(name: str) -> KernelName:
             identifiers = "::".join(i for i in extract_identifiers(text) if not i.startswith("_GLOBAL__N"))
             return KernelName(text, identifiers or text, (), "")
         text = readable
-    if not _CPP.search(text) or text.startswith(_NOT_CPP_PREFIXES) or ".py(" in text:
+    if ".py(" in text or text.startswith(_NOT_CPP_PREFIXES) or not _CPP.search(text):
         return KernelName(text, _strip_compiler_suffix(text), (), "")
     base, argument_text = _split_template(_normalise_spelling(_CUT_OFF.sub("", text)))
     arguments = _split_arguments(argument_text)

@@ -67,27 +67,33 @@ def parse_table(table: str, columns: tuple[str, ...]) -> list[list[str]]:
 
 
 class RuleIndex:
-    """Rules by the trigrams that their patterns require, as sets of bits: bit i stands for rule i."""
+    """Rules by the fragments that their patterns require, as sets of bits: bit i stands for rule i."""
 
     def __init__(self, rules: Iterable[tuple[int, Iterable[str]]]) -> None:
         """Index rules, each supplied as its number and its patterns, any of which decides."""
-        self._always = 0  # rules without a required trigram
-        rules_by_trigram: dict[tuple[str, ...], int] = defaultdict(int)
+        self._always = 0  # rules without a required fragment
+        rules_by_fragment: dict[str, int] = defaultdict(int)
         for number, patterns in rules:
-            required = find_required_trigrams("|".join(patterns))
+            required = find_required_fragments("|".join(patterns))
             if required is None:
                 self._always |= 1 << number
-            for trigram in required or ():
-                rules_by_trigram[tuple(trigram)] |= 1 << number
-        self._rules_by_trigram: Final = dict(rules_by_trigram)
-        self._trigrams: Final = frozenset(rules_by_trigram)
+            for fragment in required or ():
+                rules_by_fragment[fragment] |= 1 << number
+        self._rules_by_trigram: Final = {
+            tuple(f): n for f, n in rules_by_fragment.items() if len(f) == _TRIGRAM
+        }
+        self._rules_by_short: Final = [(f, n) for f, n in rules_by_fragment.items() if len(f) < _TRIGRAM]
+        self._trigrams: Final = frozenset(self._rules_by_trigram)
 
     def find_candidates(self, lower_text: str) -> int:
         """Find the rules that can match a text in lower case, as bits."""
         candidates = self._always
-        letters = (lower_text[i:] for i in range(_TRIGRAM))
+        letters = (lower_text, lower_text[1:], lower_text[2:])
         for trigram in self._trigrams.intersection(zip(*letters, strict=False)):
             candidates |= self._rules_by_trigram[trigram]
+        for fragment, numbers in self._rules_by_short:
+            if fragment in lower_text:
+                candidates |= numbers
         return candidates
 
 
@@ -110,14 +116,22 @@ def split_alternatives(pattern: str) -> list[str]:
     return [*parts, pattern[start:]]
 
 
-def find_required_trigrams(pattern: str) -> frozenset[str] | None:
-    """Find trigrams in lower case of which every match contains at least one; None if there are none."""
-    branches = [_find_branch_trigrams(branch) for branch in split_alternatives(pattern)]
-    return None if None in branches else frozenset(trigram for branch in branches for trigram in branch or ())
+def find_required_fragments(pattern: str) -> frozenset[str] | None:
+    """Find fragments in lower case, of up to three letters, of which every match contains at least one.
+
+    None if there are none.
+    """
+    branches = [_find_branch_fragments(branch) for branch in split_alternatives(pattern)]
+    return (
+        None if None in branches else frozenset(fragment for branch in branches for fragment in branch or ())
+    )
 
 
-def _find_branch_trigrams(branch: str) -> frozenset[str] | None:
-    """Find the trigrams of one alternative: of its first letters, else its longest literal, else a group."""
+def _find_branch_fragments(branch: str) -> frozenset[str] | None:
+    """Find the fragments of one alternative: of its first letters, its longest literal, or a group.
+
+    Of several sets the one with the longest fragments, of those the smallest.
+    """
     if front := _FIRST_LETTERS.match(branch):
         return frozenset({front[1].lower()})
     literals, groups, at = [""], list[frozenset[str]](), 0
@@ -130,12 +144,15 @@ def _find_branch_trigrams(branch: str) -> frozenset[str] | None:
         literals[-1] += literal
         if quantifier or not literal:
             literals.append("")
-        if is_required and (body := _parse_group_body(piece)) and (trigrams := find_required_trigrams(body)):
-            groups.append(trigrams)
-    longest = max(literals, key=len).lower()
-    if len(longest) >= _TRIGRAM:
-        return frozenset({longest[:_TRIGRAM]})
-    return min(groups, key=len, default=None)
+        if (
+            is_required
+            and (body := _parse_group_body(piece))
+            and (fragments := find_required_fragments(body))
+        ):
+            groups.append(fragments)
+    if longest := max(literals, key=len).lower():
+        groups.insert(0, frozenset({longest[:_TRIGRAM]}))
+    return max(groups, key=lambda group: (min(map(len, group)), -len(group)), default=None)
 
 
 def _parse_literal(piece: str) -> str:

@@ -13,7 +13,7 @@ Layer inference reads a pass as a string such as `NMRKCMaNMBMa`, a transformer l
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import cached_property, lru_cache
 from itertools import repeat
 from typing import Final
 
@@ -29,15 +29,26 @@ EXPERTS: Final = "GXU"
 ACTIVATIONS: Final = "AB"
 HEAVY: Final = "MNCSVABGXURKEZs"  # symbols that identify a layer; the others weigh little in an alignment
 
-Rules = tuple[tuple[str, re.Pattern[str]], ...]  # symbol, pattern; the first match decides
 
+class SymbolRules:
+    """Patterns of texts in lower case, each with its symbol; the first match decides."""
 
-def _compile_rules(*rules: tuple[str, str]) -> Rules:
-    return tuple((symbol, re.compile(pattern)) for symbol, pattern in rules)
+    def __init__(self, *rules: tuple[str, str]) -> None:
+        self.rules: Final = [(symbol, re.compile(pattern)) for symbol, pattern in rules]
+
+    @cached_property
+    def _index(self) -> RuleIndex:
+        """The rules by what a text needs to match: trying all of 60,000 long names took 24 of 36 s."""
+        return RuleIndex((number, [pattern.pattern]) for number, (_, pattern) in enumerate(self.rules))
+
+    def find_symbol(self, text: str) -> str | None:
+        """Find the symbol of the first pattern that matches."""
+        candidates = map(self.rules.__getitem__, iter_set_bits(self._index.find_candidates(text)))
+        return next((symbol for symbol, pattern in candidates if pattern.search(text)), None)
 
 
 # patterns of the lower-case base name
-_RULES: Final = _compile_rules(
+_RULES: Final = SymbolRules(
     ("m", r"nccl|rccl|all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|cross_device_reduce|"
           r"c10d|lamport|one_?shot|two_?shot|userbuffers"),
     ("c", r"^mem(cpy|set)\b|^hipmem|copybuffer|fillbuffer"),
@@ -75,7 +86,7 @@ _RULES: Final = _compile_rules(
 )  # fmt: skip
 
 # patterns of the complete lower-case name: the small kernels of eager programs
-_EAGER_RULES: Final = _compile_rules(
+_EAGER_RULES: Final = SymbolRules(
     ("Z", r"argmax|multinomial"),
     ("U", r"\b(arg)?sort|histc|bincount|histogram"),
     ("n", r"rsqrt"),
@@ -98,22 +109,24 @@ _CATEGORY_SYMBOLS: Final = {
 _GENERIC: Final = re.compile(r"at::native::.*(elementwise|reduce|index_elementwise)_kernel")
 # generic launchers: only their template arguments say what the kernel computes
 _UNINFORMATIVE_BASE: Final = re.compile(r"(cutlass|ck_tile).*(device_kernel|kentry|kernel2?)$")
-_TEMPLATE_RULES: Final = _compile_rules(
+_TEMPLATE_RULES: Final = SymbolRules(
     ("C", r"flash|fmha"), ("N", r"rmsnorm|layernorm"), ("X", r"groupproblemshape|moe|groupedgemm"),
 )  # fmt: skip
 _INDUCTOR: Final = re.compile(r"^triton_(poi|red|per|tem|mm)")
-_INDUCTOR_RULES: Final = _compile_rules(
+_INDUCTOR_RULES: Final = SymbolRules(
     ("M", r"^triton_(tem|mm)"), ("Z", r"argmax"), ("N", r"rsqrt|norm"), ("U", r"moe"),
     ("E", r"embedding"),        ("B", r"mul_(silu|gelu)|(silu|gelu)_mul"), ("A", r"silu|gelu|relu"),
     ("s", r"softmax"), ("R", r"rotary|rope|(cos|sin)_"),
 )  # fmt: skip
-_ENABLE_IF: Final = re.compile(r"^std::enable_if<.*?>::type ")
+_ENABLE_IF_PREFIX: Final = "std::enable_if<"
+_ENABLE_IF: Final = re.compile(rf"^{_ENABLE_IF_PREFIX}.*?>::type ")
 
 
 def extract_base_name(name: str) -> str:
     """Extract the name without return type, template arguments and parameters."""
-    text = _ENABLE_IF.sub("", name[:_MAX_NAME_CHARS]).removeprefix("void ")
-    text = text.replace("(anonymous namespace)::", "")
+    text = name[:_MAX_NAME_CHARS]
+    text = _ENABLE_IF.sub("", text) if text.startswith(_ENABLE_IF_PREFIX) else text
+    text = text.removeprefix("void ").replace("(anonymous namespace)::", "")
     end = min((at for at in (text.find("<"), text.find("(")) if at > 0), default=len(text))
     return text[:end]
 
@@ -124,22 +137,11 @@ def find_symbol(name: str, category: str | None = None) -> str:
     text = name[:_MAX_NAME_CHARS].lower()
     base = extract_base_name(text)
     if _INDUCTOR.match(base):
-        return _find_first_match(_INDUCTOR_RULES, base) or "e"
-    symbol = _find_first_match(_TEMPLATE_RULES, text) if _UNINFORMATIVE_BASE.search(base) else None
+        return _INDUCTOR_RULES.find_symbol(base) or "e"
+    symbol = _TEMPLATE_RULES.find_symbol(text) if _UNINFORMATIVE_BASE.search(base) else None
     if symbol is None and not _GENERIC.search(base):
-        symbol = _find_first_match(_RULES, base.removeprefix("aten::").replace("flashinfer", ""))
-    return symbol or _find_first_match(_EAGER_RULES, text) or _CATEGORY_SYMBOLS.get(category or "", "o")
-
-
-def _find_first_match(rules: Rules, text: str) -> str | None:
-    candidates = (rules[number] for number in iter_set_bits(_index_rules(rules).find_candidates(text)))
-    return next((symbol for symbol, pattern in candidates if pattern.search(text)), None)
-
-
-@cache
-def _index_rules(rules: Rules) -> RuleIndex:
-    """Index rules by what a text needs to match: trying all of 60,000 long names took 24 of 36 s."""
-    return RuleIndex((number, [pattern.pattern]) for number, (_, pattern) in enumerate(rules))
+        symbol = _RULES.find_symbol(base.removeprefix("aten::").replace("flashinfer", ""))
+    return symbol or _EAGER_RULES.find_symbol(text) or _CATEGORY_SYMBOLS.get(category or "", "o")
 
 
 def find_symbols(names: Sequence[str], categories: Sequence[str | None] | None = None) -> list[str]:

@@ -44,8 +44,8 @@ def msgspec_into_polars(path: Path) -> int:
     import polars as pl
 
     class Event(msgspec.Struct, gc=False):
-        ph: str
-        ts: float
+        ph: str = ""
+        ts: float = 0.0
         cat: str = ""
         name: str = ""
         tid: int | str = 0
@@ -54,10 +54,54 @@ def msgspec_into_polars(path: Path) -> int:
     class Document(msgspec.Struct):
         traceEvents: list[Event]  # noqa: N815 - the key of the format
 
-    events = msgspec.json.decode(_bytes(path), type=Document).traceEvents
-    columns = ("cat", "name", "ts", "dur")
+    text = _bytes(path)
+    is_list = text.lstrip()[:1] == b"["
+    events = msgspec.json.decode(text, type=list[Event] if is_list else Document)
+    events = events if isinstance(events, list) else events.traceEvents
+    columns = ("ph", "cat", "name", "ts", "dur")
     frame = pl.DataFrame({c: [getattr(e, c) for e in events] for c in columns})
-    return _table(frame.filter(pl.col("cat") == "kernel"))
+    return _table(_select_work(frame))
+
+
+def duckdb_unnest(path: Path) -> int:
+    import duckdb
+
+    with path.open("rb") as file:
+        is_list = file.read(1) == b"["
+    fields = "STRUCT(ph VARCHAR, cat VARCHAR, name VARCHAR, ts DOUBLE, dur DOUBLE)"
+    columns = {"ph": "VARCHAR", "cat": "VARCHAR", "name": "VARCHAR", "ts": "DOUBLE", "dur": "DOUBLE"}
+    size = path.stat().st_size + 1
+    if is_list:
+        source = f"read_json('{path}', columns={columns}, maximum_object_size={size})"
+    else:
+        document = f"read_json('{path}', columns={{'traceEvents': '{fields}[]'}}, maximum_object_size={size})"
+        source = f"(SELECT unnest(traceEvents, recursive := true) FROM {document})"
+    duckdb.sql(f"CREATE OR REPLACE TEMP TABLE events AS SELECT ph, cat, name, dur FROM {source}")
+    has_kernels = duckdb.sql("SELECT 1 FROM events WHERE cat = 'kernel' LIMIT 1").fetchall()
+    work = "cat = 'kernel'" if has_kernels else "ph = 'X'"
+    numbers = "count(*), sum(dur), min(dur), quantile_cont(dur, [0.5, 0.95, 0.99])"
+    table = duckdb.sql(f"SELECT name, {numbers} FROM events WHERE {work} GROUP BY name").fetchall()
+    return int(sum(row[1] for row in table))
+
+
+def polars_json(path: Path) -> int:
+    import polars as pl
+
+    event = {"ph": pl.String, "cat": pl.String, "name": pl.String, "ts": pl.Float64, "dur": pl.Float64}
+    with path.open("rb") as file:
+        is_list = file.read(1) == b"["
+    if is_list:
+        return _table(_select_work(pl.read_json(path, schema=event)))
+    document = pl.read_json(path, schema={"traceEvents": pl.List(pl.Struct(event))})
+    return _table(_select_work(document.explode("traceEvents").unnest("traceEvents")))
+
+
+def _select_work(frame: Any) -> Any:
+    """Kernels, or all complete events where there is none."""
+    import polars as pl
+
+    kernels = frame.filter(pl.col("cat") == "kernel")
+    return kernels if kernels.height else frame.filter(pl.col("ph") == "X")
 
 
 def orjson_objects(path: Path) -> int:
@@ -113,12 +157,15 @@ WAYS: Final[dict[str, Callable[[Path], int]]] = {
     "ours, gz": ours,
     "ours, no C": ours_in_python,
     "msgspec into polars": msgspec_into_polars,
+    "DuckDB": duckdb_unnest,
+    "polars": polars_json,
     "orjson into objects": orjson_objects,
     "stdlib json": stdlib_json,
     "HTA": hta,
     "TraceLens": tracelens,
 }
-NEEDS: Final = {"orjson into objects": "orjson", "HTA": "hta", "TraceLens": "TraceLens"}
+OF_REAL_TRACES: Final = ("DuckDB", "polars")
+NEEDS: Final = {"DuckDB": "duckdb", "orjson into objects": "orjson", "HTA": "hta", "TraceLens": "TraceLens"}
 LAYOUTS: Final[dict[str, dict[str, Any]]] = {
     "compact": {"separators": (",", ":")},
     "in one line": {},
@@ -149,8 +196,12 @@ def one(way: str, path: Path) -> None:
 
 
 def ways(megabytes: float) -> list[str]:
-    there = [w for w in WAYS if w not in NEEDS or importlib.util.find_spec(NEEDS[w])]
-    return [w for w in there if megabytes <= OBJECTS_UP_TO_MB or w not in INTO_OBJECTS]
+    usual = [w for w in WAYS if w not in OF_REAL_TRACES and is_installed(w)]
+    return [w for w in usual if megabytes <= OBJECTS_UP_TO_MB or w not in INTO_OBJECTS]
+
+
+def is_installed(way: str) -> bool:
+    return way not in NEEDS or importlib.util.find_spec(NEEDS[way]) is not None
 
 
 def compare(megabytes: float, rounds: int) -> None:

@@ -267,7 +267,7 @@ static inline Meaning classify_argument(Event *e, Text key, const u8 *value) {
 }
 
 static inline void add_hole(Event *e, const u8 *at, const u8 *end, Meaning meaning) {
-    if (e->n_holes < HOLES) e->holes[e->n_holes] = (Hole){at, end, meaning};
+    if (e->n_holes < HOLES) e->holes[e->n_holes] = (Hole){at, end, (int)meaning};
     e->n_holes += e->n_holes <= HOLES;
 }
 
@@ -1000,7 +1000,7 @@ static PyType_Spec spec = {"_events.Scanner", sizeof(Scanner), 0, Py_TPFLAGS_DEF
 #include "lines.h"
 
 /* Incremented with every change that a caller sees; `_scan/__init__.py` requires this version. */
-#define VERSION 7
+#define VERSION 8
 
 static int add_type(PyObject *module, const char *name, PyType_Spec *of) {
     PyObject *type = PyType_FromSpec(of);

@@ -44,7 +44,6 @@ _ONNX_RUN: Final = "model_run"
 _ONNX_SUFFIX: Final = "_kernel_time"
 _MAX_DEVICES: Final = 1 << 20  # larger device ids are invalid
 _INSTANT_PHASES: Final = ("i", "I", "R", "n")
-_MEMORY_TOTALS: Final = {"Total Allocated": "allocated", "Total Reserved": "reserved"}
 _END_PHASES: Final = {"B": "E", "b": "e"}  # by phase of the begin
 _ROW_SCHEMA: Final = list_column_types("kind", "name", "lens", "track", "path", "value", "unit", "bytes")
 
@@ -74,6 +73,18 @@ class TraceEvent(msgspec.Struct, gc=False):
     @property
     def title(self) -> str:
         return UNNAMED if self.name is None else str(self.name)
+
+
+class _MemoryChange(msgspec.Struct, gc=False):
+    """The numbers that the allocator's event of a change states."""
+
+    device: float | None = msgspec.field(default=None, name="Device Id")
+    size: float | None = msgspec.field(default=None, name="Bytes")
+    allocated: float | None = msgspec.field(default=None, name="Total Allocated")
+    reserved: float | None = msgspec.field(default=None, name="Total Reserved")
+
+
+_CHANGES_DECODER: Final = msgspec.json.Decoder(list[_MemoryChange])
 
 
 class _Operands(msgspec.Struct, gc=False):
@@ -310,7 +321,7 @@ def _parse_scopes(event: TraceEvent) -> str | None:
 
 
 def _decode_ascii(raw: msgspec.Raw) -> str | None:
-    return bytes(raw).decode("ascii", "replace") or None
+    return str(raw, "ascii", "replace") or None
 
 
 def _find_id(pattern: re.Pattern[bytes], event: TraceEvent, categories: Sequence[str]) -> int | None:
@@ -402,21 +413,27 @@ def _build_pair_key(event: TraceEvent) -> tuple[str, ...]:
 
 
 def build_other_rows(events: Sequence[TraceEvent], log: Log) -> pl.DataFrame:
-    """Build rows of the event schema from counters, memory changes and instants."""
+    """Build rows of the event schema from counters, memory changes and instants, in their order."""
     rows: list[dict[str, Any]] = []
+    changes: list[TraceEvent] = []
+    places: list[int] = []  # of the changes among the events
     untimed = 0
-    for event in events:
+    for place, event in enumerate(events):
         if event.ph == "C":
-            rows += _iter_counter_rows(event)
+            rows += (row | {"place": place} for row in _iter_counter_rows(event))
         elif event.ph in _INSTANT_PHASES and event.name == _MEMORY:
-            rows += _iter_memory_rows(event)
+            changes.append(event)
+            places.append(place)
         elif event.ph in _INSTANT_PHASES:
-            rows.append(_build_row(event, "mark") | {"path": "note"})
+            rows.append(_build_row(event, "mark") | {"path": "note", "place": place})
         elif event.ph not in "MBEbeX":
             untimed += 1
     log.drop("other_phase", "events of a phase without times (samples, objects, dumps)", count=untimed)
-    frame = pl.DataFrame(rows, schema={**_ROW_SCHEMA, "t": pl.String})
-    return frame.with_columns(t=convert_us_to_ns(pl.col("t").str.strip_chars(' "')))
+    frame = pl.DataFrame(rows, schema={**_ROW_SCHEMA, "t": pl.String, "place": pl.Int64})
+    if changes:
+        frame = pl.concat([frame, _build_memory_rows(changes, places)], how="diagonal_relaxed")
+        frame = frame.sort("place", maintain_order=True)
+    return frame.drop("place").with_columns(t=convert_us_to_ns(pl.col("t").str.strip_chars(' "')))
 
 
 def _parse_numbers(event: TraceEvent) -> dict[str, float]:
@@ -424,22 +441,42 @@ def _parse_numbers(event: TraceEvent) -> dict[str, float]:
 
 
 def _build_row(event: TraceEvent, kind: str) -> dict[str, Any]:
-    return {"kind": kind, "name": event.title, "t": bytes(event.ts).decode("ascii", "replace")}
+    return {"kind": kind, "name": event.title, "t": _decode_ascii(event.ts)}
 
 
 def _iter_counter_rows(event: TraceEvent) -> Iterator[dict[str, Any]]:
     series = _parse_numbers(event)
     for key, value in series.items():
         name = event.title if len(series) == 1 else f"{event.title}.{key}"
-        yield _build_row(event, "counter") | {"name": name, "value": value, "unit": None}
+        yield _build_row(event, "counter") | {"name": name, "value": value}
 
 
-def _iter_memory_rows(event: TraceEvent) -> Iterator[dict[str, Any]]:
-    """Yield the allocator's totals after a change; the change itself only if there is no total."""
-    numbers = _parse_numbers(event)
-    device = numbers.get("Device Id", -1.0)
-    is_gpu = 0 <= device < _MAX_DEVICES
-    row = _build_row(event, "memory") | {"track": f"gpu{device:.0f}" if is_gpu else "cpu"}
-    totals = {name: numbers[key] for key, name in _MEMORY_TOTALS.items() if key in numbers}
-    for name, size in totals.items() or [("allocation change", numbers.get("Bytes", 0))]:
-        yield row | {"name": name, "bytes": size}
+def _build_memory_rows(events: Sequence[TraceEvent], places: Sequence[int]) -> pl.DataFrame:
+    """Build a row for each of the allocator's totals after a change; for the change if there is no total."""
+    changes = _decode_memory_changes(events)
+    numbers = {
+        name: pl.Series([getattr(change, name) for change in changes], dtype=pl.Float64)
+        for name in _MemoryChange.__struct_fields__
+    }
+    has_total = numbers["allocated"].is_not_null() | numbers["reserved"].is_not_null()
+    sizes = {"allocated": numbers["allocated"], "reserved": numbers["reserved"]}
+    sizes["allocation change"] = numbers["size"].fill_null(0.0).set(has_total, None)
+    device = pl.col("device")
+    gpu = pl.format("gpu{}", device.round().cast(pl.Int64, strict=False))
+    track = pl.when((device >= 0) & (device < _MAX_DEVICES)).then(gpu).otherwise(pl.lit("cpu"))
+    common = pl.DataFrame(
+        {"t": [_decode_ascii(event.ts) for event in events], "place": places, "device": numbers["device"]},
+        schema={"t": pl.String, "place": pl.Int64, "device": pl.Float64},
+    ).with_columns(track=track, kind=pl.lit("memory"))
+    rows = (common.with_columns(size.alias("bytes"), name=pl.lit(name)) for name, size in sizes.items())
+    return pl.concat(rows).drop_nulls("bytes").drop("device")
+
+
+def _decode_memory_changes(events: Sequence[TraceEvent]) -> list[_MemoryChange]:
+    """Decode what the allocator's events state, all at once if they are plain and state numbers."""
+    text = b"[" + b",".join(event.args or b"{}" for event in events) + b"]"
+    changes = decode_or_none(_CHANGES_DECODER.decode, text)
+    if changes is not None and len(changes) == len(events):
+        return changes
+    numbers = map(_parse_numbers, events)
+    return [_MemoryChange(*map(each.get, _MemoryChange.__struct_encode_fields__)) for each in numbers]

@@ -152,6 +152,28 @@ def test_a_change_without_a_total_is_no_size(tmp_path: Path) -> None:
     assert memory["name"].cast(pl.String).to_list() == ["allocation change"]
 
 
+def test_each_change_has_its_own_total_and_device_whatever_else_is_wrong(tmp_path: Path) -> None:
+    """Changes are decoded together: one that states nothing, or no object, must not shift the others."""
+    stated = [{"Device Id": 1, "Total Allocated": 5, "Total Reserved": 9},
+              {"Device Id": -1, "Total Reserved": 7},
+              None, [], {"Device Id": "0", "Total Allocated": True}, {"Device Id": 2, "Bytes": 3},
+              {"Device Id": 0, "Total Allocated": 11}]  # fmt: skip
+    event = {"ph": "i", "name": "[memory]", "pid": 1, "tid": 1}
+    events: list[dict[str, Any]] = [event | {"ts": at, "args": args} for at, args in enumerate(stated)]
+    events.insert(2, {"ph": "C", "name": "load", "pid": 1, "tid": 1, "ts": 1.5, "args": {"v": 4}})
+    path = tmp_path / "changes.json"
+    path.write_text(json.dumps({"traceEvents": events}))
+    run = opened(path)
+    rows = run.events.filter(pl.col("kind") == "memory").select("t", "name", "track", "bytes").rows()
+    assert [(t - rows[0][0], name, track, size) for t, name, track, size in rows] == [
+        (0, "allocated", "gpu1", 5), (0, "reserved", "gpu1", 9), (1000, "reserved", "cpu", 7),
+        (2000, "allocation change", "cpu", 0), (3000, "allocation change", "cpu", 0),
+        (4000, "allocation change", "cpu", 0), (5000, "allocation change", "gpu2", 3),
+        (6000, "allocated", "gpu0", 11),
+    ]  # fmt: skip
+    assert run.events["kind"].to_list().index("counter") == 3
+
+
 def test_half_a_character_in_the_header_is_no_fault(tmp_path: Path) -> None:
     path = tmp_path / "trace.json"
     kernel = {"ph": "X", "cat": "kernel", "name": "k", "pid": 0, "tid": 7, "ts": 1, "dur": 5}
