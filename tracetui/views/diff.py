@@ -168,17 +168,32 @@ def describe_sides(runs: Sequence[Run]) -> str:
 
 def build_titles(*runs: Run) -> tuple[str, ...]:
     """Return the names of runs, with their files if names coincide."""
-    often = Counter(run.name for run in runs)
+    often, files = Counter(run.name for run in runs), _find_distinct_files(runs)
     return tuple(
-        f"{run.name} ({PurePath(run.log.source).name})" if often[run.name] > 1 else run.name for run in runs
+        run.name
+        if often[run.name] == 1
+        else file
+        if PurePath(file).name == run.name
+        else f"{run.name} ({file})"
+        for run, file in zip(runs, files, strict=True)
     )
 
 
 def build_labels(*runs: Run) -> tuple[str, ...]:
     """Return the shortest distinct names of runs: their files alone if all have one name."""
-    files = tuple(PurePath(run.log.source).name for run in runs)
+    files = _find_distinct_files(runs)
     one_name = len(runs) > 1 and len({run.name for run in runs}) == 1
     return files if one_name and len(set(files)) == len(files) else build_titles(*runs)
+
+
+def _find_distinct_files(runs: Sequence[Run]) -> tuple[str, ...]:
+    """Return the files of runs with as many of their folders as tell them apart, if any do."""
+    paths = [PurePath(run.log.source).parts for run in runs]
+    for depth in range(1, max(map(len, paths), default=0) + 1):
+        ends = tuple(str(PurePath(*parts[-depth:])) if parts else "" for parts in paths)
+        if len(set(ends)) == len(set(paths)):
+            return ends
+    return tuple("" for _ in paths)
 
 
 def select_cell_styles(rows: pl.DataFrame) -> Mapping[str, Sequence[str]]:
