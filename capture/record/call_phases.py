@@ -29,7 +29,7 @@ class InputLength(NamedTuple):
     past: int | None = None  # tokens per sequence that were read before
     cache: int = 0  # id of the cache that holds them
     beams: int = 1  # candidates per sequence that is produced
-    is_drafted: bool = False  # whether another model was called just before
+    is_drafted: bool = False  # whether it verifies a draft, of a model or looked up
 
 
 class CallFacts(NamedTuple):
@@ -146,21 +146,32 @@ class CallReader:
         past, cache = find_past(args, kwargs, length.tokens)
         if not past or length.batch == 1:
             self._beams = count_beams() if generates and length.batch > 1 else 1
-        is_drafted = bool(past) and self._is_drafted
+        is_drafted = bool(past) and (self._is_drafted or (length.tokens > 1 and generates and is_assisted()))
         return length._replace(past=past, cache=cache, beams=self._beams, is_drafted=is_drafted)
 
 
 def count_beams() -> int:
     """Return the beams of the search of transformers that this thread is in; 1 outside of one."""
+    frame = _find_generation("_beam_search")
+    beams = None if frame is None else getattr(frame.f_locals.get("generation_config"), "num_beams", None)
+    return beams if type(beams) is int and beams > 0 else 1
+
+
+def is_assisted() -> bool:
+    """Return whether this thread verifies drafts of transformers, which may be looked up in the prompt."""
+    return _find_generation("_assisted_decoding") is not None
+
+
+def _find_generation(function: str) -> Any:
+    """Return the frame of this thread that runs a function of transformers' generation, or None."""
     frame: Any = sys._getframe(1)
     for _ in range(_MAX_FRAMES):
         if frame is None:
             break
-        if frame.f_code.co_name == "_beam_search" and "generation" in frame.f_code.co_filename:
-            beams = getattr(frame.f_locals.get("generation_config"), "num_beams", None)
-            return beams if type(beams) is int and beams > 0 else 1
+        if frame.f_code.co_name == function and "generation" in frame.f_code.co_filename:
+            return frame
         frame = frame.f_back
-    return 1
+    return None
 
 
 class PhaseTracker:

@@ -66,7 +66,7 @@ class ProcessRecording:
 
     def open(self, module: Any) -> bool:
         """Start writing with the first module that is called; return whether this process may."""
-        return self.open_as(type(module).__name__, lambda: _build_meta(module))
+        return self.open_as(find_model_name(module) or "program", lambda: _build_meta(module))
 
     def open_as(self, name: str, build_meta: Callable[[], dict[str, Any]]) -> bool:
         """Start writing a run with this name and metadata; return whether this process may."""
@@ -81,7 +81,7 @@ class ProcessRecording:
         """Name the run after a larger module, as long as nothing is written: an encoder is called first."""
         with self._lock:
             if self._run is not None:
-                self._run = type(module).__name__, _build_meta(module), self._run[2]
+                self._run = find_model_name(module) or "program", _build_meta(module), self._run[2]
 
     def queue_step(self, step: EndedStep) -> None:
         """Queue a step to be written together with others, at most 100 ms after the call that follows it.
@@ -233,7 +233,7 @@ def _find_rank_number() -> int | None:
 def _build_meta(module: Any) -> dict[str, Any]:
     torch = sys.modules["torch"]
     meta = {
-        "model": type(module).__name__,
+        "model": find_model_name(module),
         "driver": "PyTorch, attached",
         "torch": str(getattr(torch, "__version__", "")),
         "python": "%d.%d.%d" % sys.version_info[:3],
@@ -245,7 +245,13 @@ def _build_meta(module: Any) -> dict[str, Any]:
         meta["detail"] = process_notes.read_setting(process_notes.DETAIL_VARIABLE)
     with suppress(Exception):  # a module may be of any kind; what cannot be read is unknown
         meta.update(_read_work(module, torch))
-    return meta
+    return {key: value for key, value in meta.items() if value is not None}
+
+
+def find_model_name(module: Any) -> str | None:
+    """Return the type of a model; None of a layer of torch, as programs without a model call them."""
+    is_layer = type(module).__module__.startswith("torch.nn.") and not any(True for _ in module.children())
+    return None if is_layer else type(module).__name__
 
 
 def _read_work(module: Any, torch: Any) -> dict[str, Any]:

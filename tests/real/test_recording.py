@@ -77,6 +77,16 @@ def test_an_assistants_tokens_are_counted_when_they_are_accepted(tmp_path: Path)
     assert ops.height and ops["layer"].null_count() == ops.height
 
 
+def test_drafts_that_are_looked_up_in_the_prompt_are_verified(tmp_path: Path) -> None:
+    """No other model is called, and of a text that repeats itself every draft is accepted whole."""
+    run = record(tmp_path, find_program("host"), str(PROGRAMS / "contexts.py"), "lookup")
+    steps = run.events.filter(pl.col("kind") == "step").sort("t")
+    phases = steps["phase"].cast(pl.String).to_list()
+    assert phases[0] == "prefill" and set(phases[1:]) <= {"verify", "decode"} and "verify" in phases
+    assert 12 - 4 <= steps["tokens"].sum() <= 12, "what the last call accepted is unknown"
+    assert steps["context"][0] == 10 and steps["context"].max() <= 21 + 3
+
+
 def test_a_training_of_accelerate_launched_by_its_command(tmp_path: Path) -> None:
     launch = [find_program("host", "accelerate"), "launch", "--cpu", "--num_processes", "1"]
     run = record(tmp_path, *launch, str(PROGRAMS / "accelerated.py"))

@@ -10,14 +10,13 @@ from capture.run import Run
 from tracetui.analysis import roofline
 from tracetui.analysis.frames import line_fit
 from tracetui.analysis.frames.codes import group_by_packed_key
-from tracetui.analysis.frames.selection import build_totals, select_timed, with_group
+from tracetui.analysis.frames.selection import build_totals, extract_stack, select_timed, with_group
 from tracetui.analysis.roofline import build_work_sums, with_compute_time, with_rates
 from tracetui.analysis.time.step_table import build_step_facts
 from tracetui.look import Look
 
 STACKS: Final = pl.Enum(["encoder", "decoder"])  # of a model of two, whose layers share their numbers
 _MAX_RARE_LAYERS: Final = 2  # that run the same kernels and are no kind of their own
-_STACK_PATTERN: Final = r"\b(encoder|decoder)\.(?:layers?|blocks?|h)\.\d"
 
 
 def compute_layer_table(run: Run, look: Look, column: str) -> pl.DataFrame:
@@ -125,7 +124,7 @@ def _select_rows(run: Run, look: Look, column: str) -> pl.LazyFrame:
     rows = with_group(run, select_timed(run, look), column).filter(pl.col("layer").is_not_null())
     stack = pl.lit(None, STACKS)
     if run.has("path") and _has_two_stacks(run):
-        stack = pl.col("path").cast(pl.String).str.extract(_STACK_PATTERN).cast(STACKS)
+        stack = extract_stack(pl.col("path")).cast(STACKS)
     rows = rows.with_columns(stack=stack)
     if not run.has("step"):
         return rows
@@ -134,5 +133,6 @@ def _select_rows(run: Run, look: Look, column: str) -> pl.LazyFrame:
 
 
 def _has_two_stacks(run: Run) -> bool:
-    paths = find_distinct(run.events["path"]).cast(pl.String)
-    return paths.str.extract(_STACK_PATTERN).drop_nulls().n_unique() == len(STACKS.categories)
+    paths = find_distinct(run.events["path"]).to_frame("path")
+    count = paths.select(extract_stack(pl.col("path")).drop_nulls().n_unique()).item()
+    return int(count) == len(STACKS.categories)

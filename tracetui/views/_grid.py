@@ -235,14 +235,16 @@ def draw_change_legend(
 
 
 def find_cell_focus(answer: Answer, look: Look, weight: str, *, has_headings: bool = False) -> Focus:
-    """Return the row and column under the cursor; on the heading of a row, the row alone."""
+    """Return the row and column under the cursor, with its stack; on the heading of a row, the row alone."""
     if answer.rows.is_empty():
         return ()
+    has_stacks = answer.key[0] == "stack"
+    stack: Focus = (("stack", find_largest_stack(answer.rows, weight)),) if has_stacks else ()
     grid = build_grid(answer, look, weight, has_headings=has_headings)
     row, column = grid.rows[grid.row_index], grid.columns[grid.column_index]
     if grid.is_on_heading:
-        return ((grid.row_name, row),)
-    return (grid.row_name, row), (grid.column_name, column)
+        return *stack, (grid.row_name, row)
+    return *stack, (grid.row_name, row), (grid.column_name, column)
 
 
 def find_cell(answer: Answer, values: Mapping[str, Any], weight: str) -> tuple[int, int] | None:

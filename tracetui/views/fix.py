@@ -271,7 +271,8 @@ def _describe_evidence(row: Mapping[str, Any], shared: _ItemContext) -> str:
         return text if row["odd"] is None else f"{text}; {_describe_odd_layer(row, ledger)}"
     waited = f" in {row['by']}" if row["by"] else ""
     at = "" if row["begin"] is None else f" at {units.format_duration(row['begin'] - start)}"
-    longest = f"the longest {units.format_duration(row['longest_ns'])}{at}, before {row['after']}"
+    before = "" if row["after"] is None else f", before {row['after']}"
+    longest = f"the longest {units.format_duration(row['longest_ns'])}{at}{before}"
     queue = _describe_queue(row["queued"], row["count"])
     return f"{_format_count(row['count'], 'gap')}{waited}, {longest}{queue}"
 

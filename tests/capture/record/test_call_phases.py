@@ -1,8 +1,10 @@
 """What calls are to each other, told from the tokens that they take: loops as people write them, by hand."""
 
+from typing import Any
+
 import pytest
 
-from capture.record.call_phases import CallFacts, InputLength, PhaseTracker, find_length
+from capture.record.call_phases import CallFacts, InputLength, PhaseTracker, find_length, is_assisted
 
 
 def told(lengths: list[tuple[int, int] | None], *, generates: bool = False) -> list[CallFacts]:
@@ -85,6 +87,14 @@ def test_a_draft_that_is_accepted_whole_is_verified_too() -> None:
     facts = follow(InputLength(1, 10, 0, 7), drafted, InputLength(1, 1, 15, 7))
     assert words(facts) == "prefill verify decode"
     assert facts[1].tokens == 5
+
+
+def test_a_draft_that_is_looked_up_is_known_by_the_function_that_verifies_it() -> None:
+    """No other model is called: the code is that of a file of transformers' generation."""
+    scope: dict[str, Any] = {"ask": is_assisted}
+    code = "def _assisted_decoding(): return ask()\ndef _sample(): return ask()"
+    exec(compile(code, "transformers/generation/utils.py", "exec"), scope)  # noqa: S102
+    assert (scope["_assisted_decoding"](), scope["_sample"](), is_assisted()) == (True, False, False)
 
 
 def test_beams_are_sequences_whose_tokens_count_once() -> None:

@@ -107,6 +107,20 @@ def test_a_number_that_json_has_not_is_refused() -> None:
             seal_record({"value": value})
 
 
+def test_a_layer_of_a_program_without_a_model_is_no_model() -> None:
+    torch = pytest.importorskip("torch")
+    from capture.record.process_recording import find_model_name
+
+    own = type("Net", (torch.nn.Linear,), {"__module__": "program"})
+    models = (
+        torch.nn.Linear(2, 2),
+        torch.nn.Embedding(2, 2),
+        torch.nn.Sequential(torch.nn.Linear(2, 2)),
+        own(2, 2),
+    )
+    assert [find_model_name(model) for model in models] == [None, None, "Sequential", "Net"]
+
+
 def test_the_device_is_that_of_the_first_parameter_as_it_is_now() -> None:
     torch = pytest.importorskip("torch")
     from capture.record.step_module import DeviceLookup

@@ -41,6 +41,8 @@ with torch.no_grad():
             shared = {name: each for name, each in model.state_dict().items() if name in draft.state_dict()}
             draft.load_state_dict(shared)
             options["assistant_model"] = draft
+        elif way == "lookup":
+            options["prompt_lookup_num_tokens"] = 3
         elif way == "beams":
             options["num_beams"] = 4
         elif way == "static":

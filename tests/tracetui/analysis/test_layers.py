@@ -8,7 +8,7 @@ from tests.tracetui.runs import decode, made
 from tracetui.analysis.layers import compute_layer_table
 from tracetui.look import Look
 from tracetui.samples import find_sample
-from tracetui.views import ask, ink, load_view
+from tracetui.views import ask, find_focus, ink, load_view
 from tracetui.views.ink import DrawSize
 
 
@@ -90,10 +90,12 @@ def test_a_filter_by_layer_leaves_the_percents_of_its_cells() -> None:
     assert sorted(drawn[0].split()) == sorted(drawn[1].split()) and "+100%!" in drawn[0]
 
 
-def test_layers_of_two_stacks_are_rows_of_their_own() -> None:
+@pytest.mark.parametrize("separator", [".", " / "])
+def test_layers_of_two_stacks_are_rows_of_their_own(separator: str) -> None:
     kernel = {"kind": "kernel", "name": "gemm", "lens": "gpu", "op": "mlp.up"}
+    path = separator.join(("model", "{}", "layers", "{}", "fc1"))
     rows = [
-        {**kernel, "t": 100 * n, "dur": dur + n, "path": f"model.{stack}.layers.{n}.fc1", "layer": n}
+        {**kernel, "t": 100 * n, "dur": dur + n, "path": path.format(stack, n), "layer": n}
         for stack, dur in (("encoder", 5), ("decoder", 50))
         for n in range(3)
     ]
@@ -108,6 +110,10 @@ def test_layers_of_two_stacks_are_rows_of_their_own() -> None:
     assert any("the picture has the layers of the decoder" in note for note in answer.notes)
     assert "50 ns" in ink.format_plain(view.draw(answer, look, DrawSize(80, 20))[-1:])
     assert "stack" not in ask(view, [made(rows[3:])], Look()).rows.columns
+    for cursor in ((1, 0), (1, -1)):
+        focus = find_focus(view, answer, Look(cursor=cursor))
+        entered = ask(load_view("kernels"), [made(rows)], Look(focus=focus))
+        assert entered.rows["total_ns"].to_list() == [51], "the layer of the stack that is drawn"
     one = ask(view, [made(rows)], Look(filter="path:encoder"))
     assert one.rows["total_ns"].to_list() == [5, 6, 7]
     assert not any("picture" in note for note in one.notes)

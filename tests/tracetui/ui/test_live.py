@@ -204,6 +204,27 @@ def test_a_live_run_is_held_against_an_earlier_one(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_a_list_of_runs_says_of_the_engine_what_it_does_now(tmp_path: Path) -> None:
+    app = beside_an_earlier_run(tmp_path / "prof.jsonl")
+
+    async def script(app: Explorer, pilot: Pilots) -> None:
+        await until(app, pilot, "building")
+        await press(pilot, "c")
+        await until(app, pilot, "run 2 of 2")
+        await pilot.press("R")
+        await until(app, pilot, "building weights 61 %")
+        await pilot.press("r")
+        await until(app, pilot, "Enter shows")
+        assert not [line for line in screen(app)[1:-2] if "building" in line], "none of these is built"
+        assert app.workspace.options.engine is not None
+        app.workspace.options.engine.send({"do": "mode", "mode": "windows"})
+        await until(app, pilot, "toy (prof.jsonl)")
+        assert [line.split()[:2] for line in screen(app) if " live " in line]
+
+    attend(app, script)
+
+
+@pytest.mark.slow
 def test_words_and_badge_of_the_engine_stand_with_its_own_run(tmp_path: Path) -> None:
     app = beside_an_earlier_run(tmp_path / "prof.jsonl")
 

@@ -156,6 +156,16 @@ def test_runs_of_one_name_are_told_apart_by_their_files() -> None:
     assert build_labels(runs[0], replace(runs[1], name="other")) == ("made", "other")
 
 
+def test_files_of_one_name_are_told_apart_by_their_folders() -> None:
+    files = ("/x/a/trace.json", "/x/b/trace.json")
+    runs = [
+        replace(r, name="trace.json", log=structs.replace(r.log, source=f))
+        for r, f in zip(pair(), files, strict=True)
+    ]
+    assert build_labels(*runs) == build_titles(*runs) == ("a/trace.json", "b/trace.json")
+    assert build_titles(runs[0], runs[0]) == ("trace.json", "trace.json"), "one file twice"
+
+
 def test_runs_of_different_length_are_compared_by_their_medians() -> None:
     runs = [decode(steps=12, layers=3), decode(steps=30, layers=3)]
     answer = ask(load_view("diff"), runs, Look(phase="decode"))

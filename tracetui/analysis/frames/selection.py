@@ -18,6 +18,7 @@ from tracetui.analysis.frames.run_memo import cache_per_run
 from tracetui.look import Look
 
 NO_MATCH: Final = "nothing matches this filter, phase and window"
+_STACK_PATTERN: Final = r"\b(encoder|decoder)(?:\.| / )(?:layers?|blocks?|h)(?:\.| / )\d"
 
 
 @cache_per_run
@@ -120,9 +121,16 @@ def filter_rows(rows: pl.LazyFrame, run: Run, look: Look) -> pl.LazyFrame:
     for column, value in look.focus:
         if run.has(column):
             rows = rows.filter(_is_value(run, column, value))
+        elif column == "stack" and run.has("path"):
+            rows = rows.filter(extract_stack(pl.col("path")) == value)
     for term in look.where:
         rows = rows.filter(is_term_match(run, term))
     return rows.filter(is_name_match(run, look.filter)) if look.filter else rows
+
+
+def extract_stack(path: pl.Expr) -> pl.Expr:
+    """Return of which stack of layers a path is, encoder or decoder; else null."""
+    return path.cast(pl.String).str.extract(_STACK_PATTERN)
 
 
 def sum_unfiltered_ns(run: Run, look: Look, *conditions: pl.Expr) -> int:

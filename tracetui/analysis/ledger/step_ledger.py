@@ -178,7 +178,8 @@ def _sum_excess(rows: pl.DataFrame, step_ns: int, compute_ns: int, *, by_layer: 
 
 def _sum_gaps(gaps: pl.DataFrame) -> pl.DataFrame:
     """Return a row per cause of gaps; of synchronisation, a row per stack."""
-    longest_row = pl.col("gap_ns").arg_max()
+    is_placed = pl.col("begin").is_not_null()  # what is left of a step may be several gaps
+    longest_row = pl.when(is_placed).then("gap_ns").arg_max()
     avoidable_ns = (pl.col("gap_ns") - pl.col("delay_ns")).clip(0).sum()
     cause, by = (pl.col(c).to_physical().cast(pl.Int64) for c in ("cause", "by"))
     number = (by.fill_null(-1) + 1) * _MAX_CAUSES + cause  # one integer key is faster than two
@@ -190,7 +191,7 @@ def _sum_gaps(gaps: pl.DataFrame) -> pl.DataFrame:
         recoverable_ns=pl.col("gap_ns").sum(),
         low_ns=pl.when(has_delay).then(avoidable_ns).otherwise(0),
         begin=pl.col("begin").get(longest_row),
-        longest_ns=pl.col("gap_ns").max(),
+        longest_ns=pl.coalesce(pl.col("gap_ns").filter(is_placed).max(), pl.col("gap_ns").max()),
         after=pl.col("after").get(longest_row).cast(pl.String),
         queued=pl.col("queued").mean(),
     )
@@ -276,9 +277,7 @@ def _find_outer_gaps(run: Run, rows: pl.DataFrame) -> pl.DataFrame:
     """
     facts = build_step_facts(run).filter(pl.col("steps") == 1).select("step", "wall_ns")
     untimed_ns = pl.col("exclusive_ns").filter(pl.col("t").is_null()).sum().alias("untimed_ns")
-    steps = rows.group_by("step").agg(
-        pl.col("exclusive_ns", "gap_ns").sum(), untimed_ns, begin=pl.col("t").max()
-    )
+    steps = rows.group_by("step").agg(pl.col("exclusive_ns", "gap_ns").sum(), untimed_ns)
     steps = steps.join(facts, on="step", how="left").sort("step")
     outer = pl.col("wall_ns") - pl.col("exclusive_ns") - pl.col("gap_ns")
     is_whole = pl.col("wall_ns").fill_null(0) >= pl.col("exclusive_ns")

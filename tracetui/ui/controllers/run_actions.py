@@ -158,7 +158,7 @@ class RunActions(Controller):
             self.show_page(ViewPage())
         elif workspace.views:
             files = read_files.list_saved_files(workspace.session.runs, self._opened)
-            writer = workspace.live.badge if workspace.live is not None else ""
+            writer = workspace.live.run_badge if workspace.live is not None else ""
             workspace.page = RunList(compares, tuple(files), writer)
             self._renderer.show_page(workspace.page.find_first_row(workspace.session))
             if compares and workspace.session.look.chosen:

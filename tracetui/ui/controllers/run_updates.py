@@ -5,9 +5,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
+from msgspec import structs
+
 from tracetui.ui import saved_remarks
 from tracetui.ui.controllers.base import Controller, ScreenParts
 from tracetui.ui.messages import LoadFailed, RunsChanged, StatusMessage, ViewsLoaded, describe_fault
+from tracetui.ui.pages.list_pages import RunList
 from tracetui.ui.pages.text_pages import RefusedPage
 from tracetui.ui.screen_options import ScreenOptions
 from tracetui.ui.session import Session
@@ -47,6 +50,10 @@ class RunUpdates(Controller):
         workspace.session = workspace.session.with_snapshots(runs, infos)
         if workspace.is_showing_view:
             self._answers.update(grown=True)
+        elif isinstance(workspace.page, RunList):
+            writer = workspace.live.run_badge if workspace.live is not None else ""
+            workspace.page = structs.replace(workspace.page, writer=writer)
+            self._renderer.show_page(self._renderer.table.cursor)
         else:
             self._renderer.show_bands()
 

@@ -212,6 +212,11 @@ class FileFollower:
         """Return whether the program runs on after its recorded process: a script that starts several."""
         return not dead and isinstance(self.engine, UserProgram) and self._tail.state == "ended"
 
+    @property
+    def run_badge(self) -> str:
+        """The state of the writer of the last run; empty while the writer of another one starts."""
+        return "" if self._is_restarting else self.badge
+
     def _choose_badge(self, dead: bool) -> str:
         if self._is_between_processes(dead):
             return BETWEEN_BADGE

@@ -1,5 +1,9 @@
 """The ledger: exact by construction, its items against figures worked out by hand."""
 
+import gzip
+import json
+from itertools import pairwise
+
 import polars as pl
 import pytest
 from hypothesis import assume, given, settings
@@ -9,6 +13,7 @@ from capture.import_log import Log
 from capture.load_runs import load
 from capture.run import Run, build_run
 from tests.conftest import shared
+from tests.tracetui.runs import made
 from tracetui.analysis.ledger.step_ledger import compute_ledger
 from tracetui.look import Look
 from tracetui.report_formats import format_report
@@ -103,6 +108,37 @@ def test_the_view_closes_the_sum() -> None:
     columns = text[0].split(",")
     totals = [int(line.split(",")[columns.index("total_ns")]) for line in text[1:] if line[:1] != '"']
     assert len(totals) == len(text) - 1 and sum(totals) == 500
+
+
+@pytest.mark.parametrize(
+    ("second", "evidence"),
+    [(None, "one gap, the longest 300 ns"), (150, "2 gaps, the longest 50 ns at 100 ns, before mlp.up")],
+)
+def test_what_surrounds_the_rows_of_a_step_has_no_place(second: int | None, evidence: str) -> None:
+    """The wall time says how much it is; it may be several gaps, so it is the longest only if it is alone."""
+    row = {"name": "k", "op": "mlp.up", "dur": 100, "lens": "wall"}
+    rows = [{**row, "t": 0}, {"kind": "step", "t": 0, "dur": 400}]
+    rows += [] if second is None else [{**row, "t": second}]
+    view = ask(load_view("fix"), [made([{**row, "step": 1} for row in rows])], Look())
+    assert view.rows.filter(pl.col("op") == "gap")["evidence"].to_list() == [evidence]
+
+
+def test_the_longest_gap_is_the_one_of_a_plain_walk_through_the_file() -> None:
+    path = shared("samples/real_vllm/eager_prefill_mixed_decode.pt.trace.json.gz")
+    events = [e for e in json.loads(gzip.decompress(path.read_bytes()))["traceEvents"] if e.get("ph") == "X"]
+    begins = sorted(e["ts"] for e in events if e["cat"] == "user_annotation")[2:]  # those of decoding
+    ops = sorted((e["ts"], e["ts"] + e["dur"]) for e in events if e["cat"] == "cpu_op")
+    longest = (0.0, 0.0)
+    for begin, end in pairwise(begins):
+        until = begin
+        for op_begin, op_end in ops:
+            longest = max(longest, (min(op_begin, end) - until, until - begins[0]))
+            until = max(until, op_end)
+    (run,) = load(path, cache=False)
+    first = run.events.filter(pl.col("kind") == "step", pl.col("step") == 3)["t"].item()
+    ((begin, end),) = ask(load_view("fix"), [run], Look()).parts["gap"]["span"]
+    assert (end - begin) / 1000 == pytest.approx(longest[0], rel=0.02), "allocations are no work"
+    assert (begin - first) / 1000 == pytest.approx(longest[1], abs=50)
 
 
 def test_no_rows_is_said() -> None:
