@@ -281,6 +281,10 @@ def test_a_row_hidden_in_an_equal_step_is_found(toy: Path, homes: dict[str, str]
     assert row.stdout.startswith("faster since b: decode one "), (row.stdout, row.stderr)
     step = ask(toy, homes, *command, "--", "python", "toy.py", "{}")
     assert step.stdout.startswith("no change"), step.stdout
+    changed = step.stdout.partition("rows that changed: ")[2].partition(";")[0]
+    assert {part.split()[0] for part in changed.split(", ")} == {"one", "two"}, step.stdout
+    assert "one -5" in changed or "one -4" in changed, step.stdout
+    assert "--row NAME finds the version" in step.stdout
 
 
 def test_a_row_that_is_not_there_is_named(toy: Path, homes: dict[str, str]) -> None:

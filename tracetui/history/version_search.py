@@ -115,9 +115,9 @@ class VersionSearch:
         return "neighbours" if self._is_final else "ends"
 
     @property
-    def final_since(self) -> int:
-        """The place in the log where the comparison of the neighbours begins; its end before that."""
-        return self._begun if self.stage == "neighbours" else len(self.log)
+    def compared_since(self) -> int:
+        """The place in the log where the comparison of two versions begins; its end while there is none."""
+        return len(self.log) if self.stage == "middle" else self._begun
 
     def choose_next(self) -> int | None:
         """Return the version to measure next; None if there is a result."""

@@ -13,7 +13,7 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from capture.clean_text import clean
 from capture.errors import EngineError, UsageError
@@ -30,6 +30,9 @@ from tracetui.verbs._version_runs import (
     VersionRuns,
     format_command,
 )
+
+if TYPE_CHECKING:
+    from tracetui.compare.diff import Diff
 
 NOT_DECIDED: Final = 4
 DEFAULT_BUDGET: Final = "30m"
@@ -161,7 +164,7 @@ def _measure_until_decided(args: Namespace, runs: VersionRuns, search: VersionSe
                 search.give_up()
                 break
             search.add(runs.build_measurements(args.budget)[-1])
-            runs.remove_recordings(search.final_since)
+            runs.remove_recordings(search.compared_since)
             table.end_run(run)
     except (KeyboardInterrupt, SystemExit):
         _options.print_status(f"{len(runs.done)} runs are kept: the same command continues")
@@ -266,6 +269,7 @@ class BisectAnswer:
                 lines.append(f"  kernel by kernel: {command}")
         else:
             lines.append(f"  {self._count_runs()}")
+            lines += self._find_hidden_rows()
         lines.append(f"  again: {self._build_own_command()}")
         return "\n".join(lines) + "\n"
 
@@ -356,29 +360,50 @@ class BisectAnswer:
         return f"{len(self._runs.done)} runs in all{f'; broken: {names}' if broken else ''}{changed}"
 
     def _list_recordings(self) -> list[list[str]]:
-        """Return the recordings of the neighbours; an empty list if those of one are gone."""
+        """Return the recordings of the versions compared last; an empty list if those of one are gone."""
         ends = (self._result.last_before, self._result.first_after)
-        sides = [self._runs.find_recordings(v, self._search.final_since) for v in ends]
-        is_complete = self._result.word == version_search.CHANGED and all(sides)
+        sides = [self._runs.find_recordings(v, self._search.compared_since) for v in ends]
+        is_complete = self._search.stage != "middle" and all(sides)
         return [[str(file) for file in side] for side in sides] if is_complete else []
 
-    def _find_carriers(self) -> list[str]:
-        """Return the line of the comparison that says which rows carry the change of a step."""
+    def _compare_recordings(self) -> "Diff | None":
+        """Compare all rows of the versions whose step was compared last; None without recordings."""
         sides = self._list_recordings()
         if self._args.row or not sides:
-            return []
+            return None
         from capture.load_runs import load
         from tracetui.compare.diff import compare_runs
         from tracetui.compare.run_sides import Sides
-        from tracetui.compare.words.decision import describe_decision
         from tracetui.look import Look, Terms
 
         (a, *more_a), (b, *more_b) = ([load(file, cache=False)[0] for file in side] for side in sides)
         compared_sides = Sides((a, b), more_a=tuple(more_a), more_b=tuple(more_b))
         terms = Terms(threshold=self._search.threshold)
-        look = Look(phase=self._describe_size()["phase"], terms=terms)
-        lines = describe_decision(compare_runs(compared_sides, look), terms)
+        return compare_runs(compared_sides, Look(phase=self._describe_size()["phase"], terms=terms))
+
+    def _find_carriers(self) -> list[str]:
+        """Return the line of the comparison that says which rows carry the change of a step."""
+        if (compared := self._compare_recordings()) is None:
+            return []
+        from tracetui.compare.words.decision import describe_decision
+        from tracetui.look import Terms
+
+        lines = describe_decision(compared, Terms(threshold=self._search.threshold))
         return [line for line in lines if line.startswith("  carried by ")][:1]
+
+    def _find_hidden_rows(self) -> list[str]:
+        """Return a line that names the rows that changed within a step that did not; empty without one."""
+        if (compared := self._compare_recordings()) is None:
+            return []
+        import polars as pl
+
+        from tracetui.compare.params import MAX_NAMED
+        from tracetui.compare.words.decision import select_decided_rows
+
+        changed = select_decided_rows(compared).filter(pl.col("median_a_ns") > 0)
+        rows = changed.head(MAX_NAMED).iter_rows(named=True)
+        named = [f"{row['name']} {row['median_delta_ns'] / row['median_a_ns']:+.1%}" for row in rows]
+        return [f"  rows that changed: {', '.join(named)}; --row NAME finds the version"] if named else []
 
     def _build_diff_command(self) -> str:
         """Return the command that compares the recordings of the neighbours; empty without them."""

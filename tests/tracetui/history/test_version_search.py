@@ -3,11 +3,15 @@
 import json
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy import stats
 
+from tests.bench.releases import RELEASES, read_measured
+from tests.bench.releases import replay as replay_releases
 from tracetui.history.version_search import (
     BROKEN,
     CHANGED,
@@ -164,3 +168,23 @@ def test_a_version_is_found_in_95_of_100_draws_from_real_runs(measured: list[lis
 def test_no_version_is_named_in_100_draws_from_equal_real_runs(measured: list[list[float]]) -> None:
     equal = [time_ns for times in measured[:6] for time_ns in times]
     assert not any(result(replay([equal] * 10, seed)).word == CHANGED for seed in range(100))
+
+
+@pytest.mark.slow
+def test_the_slow_release_of_numpy_is_found_in_95_of_100_draws_with_half_of_the_runs() -> None:
+    """Ten releases, ten runs of each, by `python -m tests.bench.releases`; sorting is faster since 2.0."""
+    times = list(read_measured().values())
+    place, half = RELEASES.index("2.0.2"), sum(map(len, times)) // 2
+    made = [replay_releases(times, seed, half) for seed in range(100)]
+    assert sum(end(each) == (CHANGED, place - 1, place) for each in made) >= 95
+    assert max(len(each.log) for each in made) <= half and np.mean([len(each.log) for each in made]) < 20
+
+
+@pytest.mark.slow
+def test_releases_that_ten_runs_of_each_do_not_tell_apart_are_not_told_apart() -> None:
+    times = list(read_measured().values())
+    for a, b in pairwise(times):
+        low, high = stats.ttest_ind(np.log(a), np.log(b), equal_var=False).confidence_interval(0.95)
+        words = Counter(result(replay_releases([a, b], seed, 50)).word for seed in range(100))
+        if low <= 0 <= high:
+            assert words[CHANGED] <= 5 and words[UNSEEN] + words[UNDECIDED] + words[SAME] >= 95, words
