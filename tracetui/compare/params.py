@@ -46,45 +46,12 @@ MIN_ROW_WEIGHT: Final = 0.07  # smallest Holm weight of a row, √(its share of 
 TOTAL_ALPHA_SHARE: Final = 0.2  # share of alpha spent on the question whether the total changed; chosen
 MAX_DF: Final = 1e6  # DF that stand for a known variance; any large number
 SINGLE_RUN_STATE_SD: Final = 0.32  # SD of a row's state in a single run, in SDs of its steps; recorded
-MAX_RESIDUAL_RATIO: Final = 2.0  # largest residual / whole change at which the former decides; simulated
 
-# Autocorrelation of the steps, taken as AR(1)
+# Autocorrelation of the steps of a pair, taken as AR(1)
 MAX_AUTOCORRELATION: Final = 0.98  # largest lag-1 autocorrelation that is assumed; chosen
-AUTOCORRELATION_MARGIN: Final = 0.8  # share of the distance to 1 added to a strong autocorrelation; simulated
-AUTOCORRELATION_UPPER_SE: Final = 2.0  # standard errors of the mean autocorrelation added to it; chosen
-AUTOCORRELATION_DECAY_SE: Final = 3.0  # standard errors from which its decay over lags is read; chosen
-AUTOCORRELATION_BIAS_STEPS: Final = 4.0  # bias of n steps as a share is this / n: about (1 + 3ρ) / n at ρ = 1
-MIN_AUTOCORRELATION_BIAS_FACTOR: Final = 0.3  # smallest divisor by which that bias is undone; chosen
-AUTOCORRELATION_MIN_ROWS: Final = 8  # rows whose shifts bound the autocorrelation; fewer do not; simulated
-AUTOCORRELATION_GRID: Final = (
-    *(0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.75, 0.8, 0.85, 0.9, 0.92, 0.94, 0.96, 0.97),
-    MAX_AUTOCORRELATION,
-)
-# Factors by which shifts of rows that move together may by chance be too close to each other; simulated
-SHIFT_MARGIN: Final = 1.3
-RESIDUAL_SHIFT_MARGIN: Final = 1.15  # of rows whose common mode was removed
+MIN_ROWS_OF_SHIFTS: Final = 8  # rows whose shifts tell the autocorrelation; simulated
+SHIFT_MARGIN: Final = 1.3  # factor by which shifts of rows that move together may be too close; simulated
 MAX_SHIFT_Z: Final = 1.3  # clips shifts, in standard errors, so that 4 in 10 rows may change; simulated
-
-# Variance of a row's median over autocorrelated steps
-SPIKE_SD: Final = 3.0  # SDs beyond which a step is an outlier, useless for autocorrelation; chosen
-MAD_BIAS_STEPS: Final = 3.0  # steps at which the MAD may be too small by half, for that limit; simulated
-MIN_STEP_DF: Final = 4.0  # smallest DF of a variance over few autocorrelated steps; simulated
-MAX_PRIOR_DF: Final = 20.0  # largest DF of the prior that a row's variance is shrunk to; simulated
-INNOVATION_DF_PER_STEP: Final = 0.85  # DF of one innovation, outliers being left out; simulated
-INNOVATION_DF_STEPS: Final = 48.0  # / steps: most DF of the innovations, which long runs need less; recorded
-
-# Common mode of the steps of a pair, by parallel analysis (Horn 1965)
-STEP_FACTORS_MAX_STEPS: Final = 64  # steps above which a row's own steps suffice; simulated
-STEP_FACTORS_MIN_ROWS: Final = 8  # rows from which factors are looked for; chosen
-STEP_FACTORS_MIN_SHARE: Final = 0.001  # share of the time from which a row takes part; chosen
-MAX_STEP_FACTORS: Final = 4  # largest number of factors; chosen
-PARALLEL_ANALYSIS_SHIFTS: Final = 19  # circular shifts tried: chance exceeds the largest once in 20
-PARALLEL_ANALYSIS_MARGIN: Final = 1.1  # by which the first eigenvalue must exceed all of these; simulated
-CLIP_SD: Final = 4.0  # SDs to which a step is clipped before factors are computed; chosen
-CHANGED_ROW_Z: Final = 3.5  # standard errors from which a row is left out of the fit; chosen
-ROWS_PER_CHANGED_ROW: Final = 4  # at most one row in so many is left out; chosen
-MAX_LEVERAGE: Final = 0.95  # largest leverage of a row in the fit; chosen
-MIN_STEP_SD: Final = 1e-3  # SD over steps below which a row counts as constant; chosen
 
 # Tests of repeated runs
 
@@ -111,3 +78,4 @@ MIN_PRESSURE_CHANGE_PCT: Final = 15.0  # percentage points of pressure that are 
 CLOCK_POWER_SD: Final = 0.25  # prior SD of the power of a clock that time follows, around −1; chosen
 LOAD_EFFECT_SD: Final = 2.0  # prior SD of the log time that a full load costs; chosen
 EFFECT_LIMIT_SE: Final = 2.0  # standard errors above a run's own estimate that a load may count by; chosen
+MIN_REGRESSION_SD: Final = 1e-3  # smallest SD of the noise in that regression; chosen

@@ -115,6 +115,12 @@ def test_rows_of_which_some_scatter_by_more_rarely_differ_in_eight_steps() -> No
     assert max(actual.wrong, actual.beside) <= 0.05 + 0.013 and actual.found >= 0.92
 
 
+def test_eight_steps_of_a_long_memory_find_a_doubled_row() -> None:
+    """60 tries; the distances of eight such steps from their median alone find fewer."""
+    actual = rates(Cell("plain", 40, 8, 0.95, 0.0), 60)
+    assert actual.found >= 0.9 and max(actual.wrong, actual.beside) <= 0.05 + 2 * 0.028
+
+
 def test_a_third_of_the_rows_that_changed_is_no_memory() -> None:
     rng = np.random.default_rng(6)
     a, b = (np.exp(rng.normal(0, 0.02, (30, 8))) for _ in "ab")
