@@ -40,7 +40,7 @@ def judge_sparse_pair(cells: SparseTimes, floor: NoiseFloor) -> RowEvidence:
     """Judge each row, corrected by Holm with weight √(share of the time)."""
     evidence = _judge_rows(cells, floor)
     weight = np.nan_to_num(evidence.median_a + evidence.median_b)
-    weight = np.sqrt(weight / max(weight.sum(), 1e-300)).clip(params.MIN_ROW_WEIGHT)
+    weight = np.sqrt(weight / max(weight.sum(), 1e-300)).clip(params.FLOAT_NOISE)
     alpha_share = 1 - params.TOTAL_ALPHA_SHARE if cells.row_count > 1 else 1
     adjusted = np.minimum(1.0, adjust_holm(evidence.p, weight) / alpha_share)
     return replace(evidence, p_adjusted=adjusted, cliff=cells.compute_cliffs_delta())
@@ -106,7 +106,7 @@ def _estimate_shift_error(
         df, error, variance = (values[is_known] for values in estimate(autocorrelation))
         return _is_consistent_with_noise(params.SHIFT_MARGIN * distance[is_known], error, df, variance)
 
-    if is_known.sum() < params.MIN_ROWS_OF_SHIFTS:
+    if is_known.sum() < params.MIN_ROWS:
         return estimate(_estimate_autocorrelation(deviations))
     grid = np.arange(0, params.MAX_AUTOCORRELATION, 0.01)
     return estimate([*grid, params.MAX_AUTOCORRELATION][bisect_left(grid, True, key=is_consistent)])
