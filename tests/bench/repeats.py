@@ -3,6 +3,7 @@
 python -m tests.bench.repeats record DIR [COUNT [MODEL…]]: records each model in turn, COUNT times, into DIR
 python -m tests.bench.repeats judge DIR…: every way of asking over splits of each model's recordings
 python -m tests.bench.repeats short DIR…: single pairs of few steps of each, beside the assumed floor
+python -m tests.bench.repeats mixed DIR: the kept recordings of `samples/repeats_mixed`, quiet and loaded
 
 Of several folders also the mixture: a recording of each in turn. A wrong family is a comparison of equal runs
 in which some row of decode is said to differ; `beside` is the same of the other rows beside a planted op.
@@ -142,6 +143,35 @@ def judge(label: str, model: str, paths: Sequence[Path]) -> None:
             print(f"{label:14} {model:14} {way:20} {of_repeats(works, names, sizes)}", flush=True)
 
 
+def judge_mixed(folder: Path) -> None:
+    """Print how often a row that was 1.2 times as slow when it was recorded is found, and equal runs differ."""
+    works = {path.stem: build_step_times(load(path)[0], Look(phase="decode")) for path in _list(folder, "")}
+    names = sorted(next(iter(works.values())).list_names("decode"))
+    rows, row = [[name] for name in names], names.index("ffn_down")
+
+    def judge_split(*groups: Sequence[StepTimes]) -> list[str]:
+        return called(collect_run_samples(groups, "decode", rows, rows))
+
+    for label, states in (("quiet", "q"), ("loaded", "l"), ("both", "ql")):
+        equal, slow = (
+            [works[path.stem] for state in states for path in _list(folder, state + kind)] for kind in "as"
+        )
+        for has_others in (False, True):
+            wrong = found = 0
+            for (order,) in splits(len(equal), (len(equal),), TRIES):
+                runs = [equal[i] for i in order]
+                wrong += bool(CHANGED & set(judge_split(runs[:3], runs[3:6], runs[6:] if has_others else [])))
+                changed = [slow[i] for i in order if i < len(slow)][:3]
+                found += judge_split(runs[:3], changed, runs[3:] if has_others else [])[row] == "slower"
+            rest = "with the others as --aa" if has_others else "alone"
+            print(f"{label:7} 3 against 3 {rest:24} wrong {wrong / TRIES:4.0%}  1.2× {found / TRIES:4.0%}")
+        print(f"{label:7} {of_pairs([work.run for work in equal])}", flush=True)
+
+
+def _list(folder: Path, kind: str) -> list[Path]:
+    return sorted(folder.glob(f"{kind}*.jsonl.gz"))
+
+
 def judge_all(folders: Sequence[Path]) -> None:
     for model in sorted({path.stem.rpartition("-")[0] for path in folders[0].glob("*.jsonl")}):
         found = [sorted(folder.glob(f"{model}-*.jsonl")) for folder in folders]
@@ -166,6 +196,8 @@ def main() -> None:
             record(Path(folder), int(more[0]) if more else 9, more[1:] or MODELS)
         case ["short", *folders] if folders:
             judge_short([Path(folder) for folder in folders])
+        case ["mixed", folder]:
+            judge_mixed(Path(folder))
         case ["judge", *folders] if folders:
             judge_all([Path(folder) for folder in folders])
         case _:

@@ -24,6 +24,7 @@ from tracetui.look import Look
 # name of a pair: options of either side, what the first lines must name, whether steps compute something else
 LOOP: Final = ("--sleep", "0")
 GPT2: Final = ("--model", "gpt2")
+COMPILE: Final = ("--compile",)
 PAIRS: Final[dict[str, tuple[tuple[str, ...], tuple[str, ...], str, bool]]] = {
     "nothing": ((), (), "", False),
     "batch 2": ((), ("--batch", "2"), "batch 1 and 2", True),
@@ -45,6 +46,11 @@ PAIRS: Final[dict[str, tuple[tuple[str, ...], tuple[str, ...], str, bool]]] = {
     "gpt2, eager": (GPT2, (*GPT2, "--attn", "eager"), "bmm + softmax + bmm|attention sdpa and eager", False),
     "gpt2, slow row": (GPT2, (*GPT2, "--slow", "1.5"), "--slow 1.5|time between kernels", False),
     "gpt2, prompt": (GPT2, (*GPT2, "--prompt", "256"), "context|prompt", True),
+    "compile, nothing": (COMPILE, COMPILE, "", False),
+    "compile, batch 4": (COMPILE, (*COMPILE, "--batch", "4"), "batch 1 and 4", True),
+    "compile, bf16": (COMPILE, (*COMPILE, "--dtype", "bfloat16"), "dtype fp32 and bf16", False),
+    "compile, layers": (COMPILE, (*COMPILE, "--layers", "6"), "layers 4 and 6", True),
+    "gpt2, compile": (GPT2, (*GPT2, *COMPILE), "compiled no and yes", False),
     "sleep": (LOOP, ("--sleep", "10"), "--sleep|all_reduce", False),
 }
 

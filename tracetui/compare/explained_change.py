@@ -195,7 +195,7 @@ def _estimate_effects(what: str, left: pl.DataFrame, right: pl.DataFrame, moved:
     )
     drivers = _remove_trend(before), _remove_trend(after)
     times = [_remove_trend(side[what].to_numpy()[:, None])[:, 0] for side in (left, right)]
-    noise = max(float(np.std(np.concatenate(times))), params.MIN_STEP_SD)
+    noise = max(float(np.std(np.concatenate(times))), params.FLOAT_NOISE)
     is_clock = np.array([bool(CLOCK_METRICS.search(m)) for m in moved])
     prior = np.where(is_clock, -1.0, 0.0)
     prior_sd = np.where(is_clock, params.CLOCK_POWER_SD, params.LOAD_EFFECT_SD)

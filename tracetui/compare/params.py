@@ -12,15 +12,42 @@ SD is one standard deviation of the logarithm of a time, so that 0.1 is about 10
 
 from typing import Final
 
-# Of several kinds of question
+# Statistics
 
-MOST: Final = 0.8  # share that stands for the whole: of rows, of matched time, of a change; chosen
-NEGLIGIBLE: Final = 0.01  # share of a time or a change, or a change, that is not worth a word; chosen
-MIN_CHANGE: Final = 0.05  # share by which a clock, bytes, launches or a slope must differ to count; chosen
-CAUSE_ALPHA: Final = 0.01  # significance level of a moved metric; chosen
-MIN_ROWS: Final = 5  # rows from which something can be common to them; chosen
+# Of several tests
+MIN_ROWS: Final = 5  # rows from which something can be common to them; simulated
 MIN_POINTS: Final = 3  # points of a line, steps or rows of a variance: one more than it has parameters
-FLOAT_NOISE: Final = 1e-9  # below which a spread or a difference is float noise
+FLOAT_NOISE: Final = 1e-9  # below which a weight, a spread or a difference is float noise
+MAX_DF: Final = 1e6  # DF that stand for a known variance; any large number
+CAUSE_ALPHA: Final = 0.01  # significance level of a moved metric; chosen
+TOTAL_ALPHA_SHARE: Final = 0.2  # share of alpha spent on the question whether the total changed; chosen
+
+# Other programs on the CPU
+CONTENDED_CORES: Final = 0.2  # cores taken from the run in a step that is excluded; chosen
+CONTENDED_RUN_SD: Final = 0.7  # SD of runs beside other programs, a factor of two; loaded
+
+# One run per side; the autocorrelation of the steps is that of AR(1)
+MAX_AUTOCORRELATION: Final = 0.98  # largest lag-1 autocorrelation that is assumed; chosen
+SHIFT_MARGIN: Final = 1.3  # factor by which shifts of rows that move together may be too close; simulated
+MAX_SHIFT_Z: Final = 1.3  # clips shifts, in standard errors, so that 4 in 10 rows may change; simulated
+SINGLE_RUN_STATE_SD: Final = 0.32  # SD of a row's state in a single run, in SDs of its steps; recorded
+FEW_STEPS_SD: Final = 0.2  # SD of all rows together where steps are too few to show it; chosen
+
+# Repeated runs
+POOLED_SD_PRIOR_DF: Final = 3.0  # DF of the prior that a row's SD between runs is shrunk to; chosen
+RESPONSE_SD: Final = 1.0  # SD of how a contrast follows the pace of its step: −1 is not at all; recorded
+VARIANCE_PASSES: Final = 4  # reweighted fits until variances and responses settle; chosen
+
+# How many recordings are needed
+MIN_RUNS_PER_SIDE: Final = 2  # recordings per side before a sequential comparison may stop
+MAX_RUNS_PER_SIDE: Final = 50  # recordings per side beyond which none are recommended; chosen
+POWER: Final = 0.8  # probability of a decision that a recommended number of recordings has; convention
+
+# Causes and slopes
+CLOCK_POWER_SD: Final = 0.25  # prior SD of the power of a clock that time follows, around −1; chosen
+LOAD_EFFECT_SD: Final = 2.0  # prior SD of the log time that a full load costs; chosen
+EFFECT_LIMIT_SE: Final = 2.0  # standard errors above a run's own estimate that a load may count by; chosen
+SLOPE_CHANGE_SE: Final = 4.0  # standard errors of a changed slope: steps are autocorrelated; chosen
 
 # Which runs, rows and steps belong together
 
@@ -34,80 +61,14 @@ WARM_UP_RATIO: Final = 1.5  # a leading step this many times the median of those
 MAX_WARM_UP_SHARE: Final = 0.1  # largest share of the steps that may count as warm-up; chosen
 STEP_SIZE_RATIO: Final = 1.1  # ratio of average sizes from which steps that vary are other work; chosen
 
-# Other programs on the CPU
-
-CONTENDED_CORES: Final = 0.2  # cores taken from the run in a step that is excluded; chosen
-CONTENDED_RUN_SD: Final = 0.7  # SD of runs beside other programs, a factor of two; loaded
-
-# Tests of one run per side
-
-FEW_STEPS_SD: Final = 0.2  # SD of all rows together where steps are too few to show it; chosen
-MIN_ROW_WEIGHT: Final = 0.07  # smallest Holm weight of a row, √(its share of the time); recorded
-TOTAL_ALPHA_SHARE: Final = 0.2  # share of alpha spent on the question whether the total changed; chosen
-MAX_DF: Final = 1e6  # DF that stand for a known variance; any large number
-SINGLE_RUN_STATE_SD: Final = 0.32  # SD of a row's state in a single run, in SDs of its steps; recorded
-MAX_RESIDUAL_RATIO: Final = 2.0  # largest residual / whole change at which the former decides; simulated
-
-# Autocorrelation of the steps, taken as AR(1)
-MAX_AUTOCORRELATION: Final = 0.98  # largest lag-1 autocorrelation that is assumed; chosen
-AUTOCORRELATION_MARGIN: Final = 0.8  # share of the distance to 1 added to a strong autocorrelation; simulated
-AUTOCORRELATION_UPPER_SE: Final = 2.0  # standard errors of the mean autocorrelation added to it; chosen
-AUTOCORRELATION_DECAY_SE: Final = 3.0  # standard errors from which its decay over lags is read; chosen
-AUTOCORRELATION_BIAS_STEPS: Final = 4.0  # bias of n steps as a share is this / n: about (1 + 3ρ) / n at ρ = 1
-MIN_AUTOCORRELATION_BIAS_FACTOR: Final = 0.3  # smallest divisor by which that bias is undone; chosen
-AUTOCORRELATION_MIN_ROWS: Final = 8  # rows whose shifts bound the autocorrelation; fewer do not; simulated
-AUTOCORRELATION_GRID: Final = (
-    *(0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.75, 0.8, 0.85, 0.9, 0.92, 0.94, 0.96, 0.97),
-    MAX_AUTOCORRELATION,
-)
-# Factors by which shifts of rows that move together may by chance be too close to each other; simulated
-SHIFT_MARGIN: Final = 1.3
-RESIDUAL_SHIFT_MARGIN: Final = 1.15  # of rows whose common mode was removed
-MAX_SHIFT_Z: Final = 1.3  # clips shifts, in standard errors, so that 4 in 10 rows may change; simulated
-
-# Variance of a row's median over autocorrelated steps
-SPIKE_SD: Final = 3.0  # SDs beyond which a step is an outlier, useless for autocorrelation; chosen
-MAD_BIAS_STEPS: Final = 3.0  # steps at which the MAD may be too small by half, for that limit; simulated
-MIN_STEP_DF: Final = 4.0  # smallest DF of a variance over few autocorrelated steps; simulated
-MAX_PRIOR_DF: Final = 20.0  # largest DF of the prior that a row's variance is shrunk to; simulated
-INNOVATION_DF_PER_STEP: Final = 0.85  # DF of one innovation, outliers being left out; simulated
-INNOVATION_DF_STEPS: Final = 48.0  # / steps: most DF of the innovations, which long runs need less; recorded
-
-# Common mode of the steps of a pair, by parallel analysis (Horn 1965)
-STEP_FACTORS_MAX_STEPS: Final = 64  # steps above which a row's own steps suffice; simulated
-STEP_FACTORS_MIN_ROWS: Final = 8  # rows from which factors are looked for; chosen
-STEP_FACTORS_MIN_SHARE: Final = 0.001  # share of the time from which a row takes part; chosen
-MAX_STEP_FACTORS: Final = 4  # largest number of factors; chosen
-PARALLEL_ANALYSIS_SHIFTS: Final = 19  # circular shifts tried: chance exceeds the largest once in 20
-PARALLEL_ANALYSIS_MARGIN: Final = 1.1  # by which the first eigenvalue must exceed all of these; simulated
-CLIP_SD: Final = 4.0  # SDs to which a step is clipped before factors are computed; chosen
-CHANGED_ROW_Z: Final = 3.5  # standard errors from which a row is left out of the fit; chosen
-ROWS_PER_CHANGED_ROW: Final = 4  # at most one row in so many is left out; chosen
-MAX_LEVERAGE: Final = 0.95  # largest leverage of a row in the fit; chosen
-MIN_STEP_SD: Final = 1e-3  # SD over steps below which a row counts as constant; chosen
-
-# Tests of repeated runs
-
-POOLED_SD_PRIOR_DF: Final = 3.0  # DF of the prior that a row's SD between runs is shrunk to; chosen
-RESPONSE_SD: Final = 1.0  # SD of how a contrast follows the pace of its step: −1 is not at all; recorded
-VARIANCE_PASSES: Final = 4  # reweighted fits until variances and responses settle; chosen
-MAX_RUNS_PER_SIDE: Final = 50  # recordings per side beyond which none are recommended; chosen
-POWER: Final = 0.8  # probability of a decision that a recommended number of recordings has; convention
-MIN_RUNS_PER_SIDE: Final = 2  # recordings per side before a sequential comparison may stop
-
 # What is said about a comparison
 
+MOST: Final = 0.8  # share that stands for the whole: of rows, of matched time, of a change; chosen
+NEGLIGIBLE: Final = 0.01  # share of a time or a change, or a change, that is not worth a word; chosen
+MIN_CHANGE: Final = 0.05  # share by which a clock, bytes, launches or a slope must differ to count; chosen
+MIN_PRESSURE_CHANGE_PCT: Final = 15.0  # percentage points of pressure that are reported; chosen
 LARGEST_CHANGE_PCT: Final = 1000  # end of an interval beyond which its digits say nothing; chosen
 NEARLY_DECIDED_P: Final = 0.2  # adjusted p below which the headline names an undecided row; chosen
 MAX_NAMED: Final = 5  # things that a list names, or lines of one kind; chosen
 MAX_EXAMPLES: Final = 3  # things that stand in a sentence for many; chosen
-SLOPE_CHANGE_SE: Final = 4.0  # standard errors of a changed slope: steps are autocorrelated; chosen
 TAIL_RATIO: Final = 1.5  # if the longest is this many times as long; chosen
-
-# Causes of a change
-
-MIN_PRESSURE_CHANGE_PCT: Final = 15.0  # percentage points of pressure that are reported; chosen
-
-CLOCK_POWER_SD: Final = 0.25  # prior SD of the power of a clock that time follows, around −1; chosen
-LOAD_EFFECT_SD: Final = 2.0  # prior SD of the log time that a full load costs; chosen
-EFFECT_LIMIT_SE: Final = 2.0  # standard errors above a run's own estimate that a load may count by; chosen

@@ -2,7 +2,8 @@
 
 Each row has one number, its shift: the median over the steps of the log ratio b / a. Its variance has three
 parts: the steps, which are autocorrelated, the state that a run keeps from start to end, and the run-to-run
-noise, which no pair can show and which therefore comes from outside (`NoiseFloor`).
+noise, which no pair can show and which therefore comes from outside (`NoiseFloor`). How long the steps
+remember is read from the spread of the shifts over the rows. The guide `evidence` has the formulas.
 """
 
 import math
@@ -20,7 +21,6 @@ from tracetui.analysis.frames.line_fit import MAD_TO_SD
 from tracetui.analysis.frames.ragged import Bools, Ints
 from tracetui.analysis.frames.statistics import CONFIDENCE, MIN_SAMPLES, Floats, RowEvidence, adjust_holm
 from tracetui.compare import params
-from tracetui.compare.evidence import common_mode
 from tracetui.compare.pairing.step_times import SparseTimes
 from tracetui.compare.run_sides import NoiseFloor
 
@@ -33,29 +33,21 @@ _MEDIAN_EXCESS_VARIANCE: Final = math.pi / 2 - 1
 
 def judge_pair(a: Floats, b: Floats, floor: NoiseFloor) -> RowEvidence:
     """Judge each row of two tables, rows × steps or rows × one sum; NaN is an excluded step."""
-    return judge_sparse_pair(SparseTimes.from_dense(a, b), floor)[0]
+    return judge_sparse_pair(SparseTimes.from_dense(a, b), floor)
 
 
-def judge_sparse_pair(cells: SparseTimes, floor: NoiseFloor) -> tuple[RowEvidence, Bools]:
-    """Judge each row; also return which rows were judged by what is left without the common mode."""
-    evidence, is_relative = _judge_rows(cells, floor), np.zeros(cells.row_count, dtype=bool)
-    residual = common_mode.remove_common_mode(cells)
-    if residual is not None:
-        rows, residual_cells = residual
-        residual_evidence = _judge_rows(residual_cells, floor, params.RESIDUAL_SHIFT_MARGIN)
-        evidence, is_relative = common_mode.take_stronger_test(evidence, rows, residual_evidence)
+def judge_sparse_pair(cells: SparseTimes, floor: NoiseFloor) -> RowEvidence:
+    """Judge each row, corrected by Holm with weight √(share of the time)."""
+    evidence = _judge_rows(cells, floor)
     weight = np.nan_to_num(evidence.median_a + evidence.median_b)
-    weight = np.sqrt(weight / max(weight.sum(), 1e-300)).clip(params.MIN_ROW_WEIGHT)
+    weight = np.sqrt(weight / max(weight.sum(), 1e-300)).clip(params.FLOAT_NOISE)
     alpha_share = 1 - params.TOTAL_ALPHA_SHARE if cells.row_count > 1 else 1
     adjusted = np.minimum(1.0, adjust_holm(evidence.p, weight) / alpha_share)
-    return replace(evidence, p_adjusted=adjusted, cliff=cells.compute_cliffs_delta()), is_relative
+    return replace(evidence, p_adjusted=adjusted, cliff=cells.compute_cliffs_delta())
 
 
-def _judge_rows(cells: SparseTimes, floor: NoiseFloor, margin: float = params.SHIFT_MARGIN) -> RowEvidence:
-    """Judge each row on its own, without a correction for the number of rows.
-
-    `margin` widens the distances between shifts: of rows that move together, they are by chance too small.
-    """
+def _judge_rows(cells: SparseTimes, floor: NoiseFloor) -> RowEvidence:
+    """Judge each row on its own, without a correction for the number of rows."""
     from scipy.special import stdtr, stdtrit
 
     has_both = np.asarray((cells.a > 0) & (cells.b > 0))
@@ -77,7 +69,7 @@ def _judge_rows(cells: SparseTimes, floor: NoiseFloor, margin: float = params.SH
         state_variance = np.nan_to_num(params.SINGLE_RUN_STATE_SD * MAD_TO_SD * mad) ** 2
     shift = np.where(2 * counts >= valid_a, center, np.nan)
     deviations = StepDeviations(deviation, row, step, mad, cells.step_count)
-    df, error, step_variance = _estimate_shift_error(shift, deviations, floor, state_variance, margin)
+    df, error, step_variance = _estimate_shift_error(shift, deviations, floor, state_variance)
     with np.errstate(divide="ignore", invalid="ignore"):
         t = np.where(shift == 0, 0.0, np.abs(shift) / error)
     p = np.asarray(2 * stdtr(df, -t))
@@ -92,34 +84,32 @@ def _judge_rows(cells: SparseTimes, floor: NoiseFloor, margin: float = params.SH
 
 
 def _estimate_shift_error(
-    shift: Floats, deviations: "StepDeviations", floor: NoiseFloor, state_variance: Floats, margin: float
+    shift: Floats, deviations: "StepDeviations", floor: NoiseFloor, state_variance: Floats
 ) -> tuple[Floats, Floats, Floats]:
     """Estimate degrees of freedom and standard error of the shifts, and the variance due to the steps.
 
     Autocorrelation that outlasts the steps does not show in them, but it spreads the shifts of the rows. Most
-    rows of a pair changed like the median row. So the autocorrelation is the smallest of a grid at which
+    rows of a pair changed like the median row. So the autocorrelation is the smallest hundredth at which
     the shifts are no wider than their errors; if none fits, the rows did change.
     """
-    is_known = ~np.isnan(shift)
-    distance = np.abs(shift - np.median(shift[is_known])) if is_known.any() else shift
-
-    def estimate(autocorrelation: float, *, reliable: bool = True) -> tuple[Floats, Floats, Floats]:
-        variance, df = estimate_median_variance(deviations, autocorrelation, reliable)
-        return *_combine_variances(variance, df, floor, state_variance), variance
-
-    def is_consistent(autocorrelation: float) -> bool:
-        df, error, variance = estimate(autocorrelation)
-        scaled = margin * distance[is_known]
-        return _is_consistent_with_noise(scaled, error[is_known], df[is_known], variance[is_known])
-
     if deviations.step_count < params.MIN_POINTS:
         variance = np.zeros(len(shift))
         return *_combine_variances(variance, np.ones(len(shift)), floor, state_variance), variance
-    observed, upper = _estimate_autocorrelation(deviations)
-    if is_known.sum() < params.AUTOCORRELATION_MIN_ROWS:
-        return estimate(upper, reliable=False)
-    grid = [observed, *(r for r in params.AUTOCORRELATION_GRID if r > observed)]
-    return estimate(grid[bisect_left(grid[:-1], True, key=is_consistent)])
+    is_known = ~np.isnan(shift)
+    distance = np.abs(shift - np.median(shift[is_known])) if is_known.any() else shift
+
+    def estimate(autocorrelation: float) -> tuple[Floats, Floats, Floats]:
+        variance, df = estimate_median_variance(deviations, autocorrelation)
+        return *_combine_variances(variance, df, floor, state_variance), variance
+
+    def is_consistent(autocorrelation: float) -> bool:
+        df, error, variance = (values[is_known] for values in estimate(autocorrelation))
+        return _is_consistent_with_noise(params.SHIFT_MARGIN * distance[is_known], error, df, variance)
+
+    if is_known.sum() < params.MIN_ROWS:
+        return estimate(_estimate_autocorrelation(deviations))
+    grid = np.arange(0, params.MAX_AUTOCORRELATION, 0.01)
+    return estimate([*grid, params.MAX_AUTOCORRELATION][bisect_left(grid, True, key=is_consistent)])
 
 
 def _is_consistent_with_noise(distance: Floats, error: Floats, df: Floats, step_variance: Floats) -> bool:
@@ -172,61 +162,31 @@ class StepDeviations:
         return np.bincount(self.row, minlength=len(self.mad))
 
     @cached_property
-    def _lag_products(self) -> tuple[Ints, Floats, Floats, Floats]:
-        """Per row over pairs of successive steps without outliers: count, Σ later², Σ earlier², Σ product."""
-        rows = len(self.mad)
-        limit = params.SPIKE_SD * MAD_TO_SD * (1 + params.MAD_BIAS_STEPS / np.maximum(self.counts, 1))
-        is_inlier = np.abs(self.deviation) <= (limit * self.mad)[self.row]
-        means = ragged.compute_means(self.deviation[is_inlier], self.row[is_inlier], rows)
-        centered = self.deviation - means[self.row]
+    def typical_moves(self) -> Floats:
+        """Median absolute difference of successive steps of each row."""
         first = np.flatnonzero(self.row[1:] == self.row[:-1])
-        row, move = self.row[first], np.abs(centered[first + 1] - centered[first])
-        typical_move = ragged.compute_medians(move, row, np.bincount(row, minlength=rows))
-        selected = is_inlier[first] & is_inlier[first + 1] & (move <= (limit * typical_move)[row])
-        earlier, later, row = centered[first[selected]], centered[first[selected] + 1], row[selected]
-        products = later**2, earlier**2, later * earlier
-        sums = (np.asarray(np.bincount(row, x, rows), dtype=np.float64) for x in products)
-        later_squares, earlier_squares, mixed = sums
-        return np.bincount(row, minlength=rows), later_squares, earlier_squares, mixed
-
-    def estimate_innovation_variance(self, autocorrelation: float) -> tuple[Floats, Floats]:
-        """Estimate each row's variance from the innovations of its AR(1) series, and their df.
-
-        Few strongly autocorrelated steps stay near their start, so their spread is nearly chance, while their
-        innovations are as many independent samples as there are steps.
-        """
-        count, later, earlier, product = self._lag_products
-        is_known = count >= params.MIN_POINTS
-        squares = later - 2 * autocorrelation * product + autocorrelation**2 * earlier
-        mean_square = squares / np.maximum(count, 1)
-        expected = _compute_per_length(self.counts, partial(_compute_innovation_variance, autocorrelation))
-        max_df = params.INNOVATION_DF_STEPS / np.maximum(self.counts, 1)
-        df = np.minimum(params.INNOVATION_DF_PER_STEP * count, max_df)
-        variance = np.maximum(mean_square, 0) / expected
-        return np.where(is_known, variance, 0.0), np.where(is_known, df, 0.0)
+        row, moves = self.row[first], np.abs(np.diff(self.deviation)[first])
+        return ragged.compute_medians(moves, row, np.bincount(row, minlength=len(self.mad)))
 
 
-def estimate_median_variance(
-    deviations: StepDeviations, autocorrelation: float, reliable: bool = True
-) -> tuple[Floats, Floats]:
+def estimate_median_variance(deviations: StepDeviations, autocorrelation: float) -> tuple[Floats, Floats]:
     """Estimate the variance of each row's median over its steps, and its degrees of freedom.
 
     Rows of a run share the states of the machine, so one autocorrelation holds for all. The variance of a row
-    is estimated from its MAD and, if the autocorrelation is `reliable`, from its innovations, and then shrunk
-    towards that of the other rows, because few steps may by chance vary little.
+    is the larger of two estimates: from the distances of its steps from their median, and from its moves from
+    step to step, because few strongly autocorrelated steps stay near their start. It is then shrunk towards
+    that of the other rows, because few steps may by chance vary little.
     """
     n = deviations.counts
     of_mean = _compute_per_length(n, partial(_compute_mean_variance, autocorrelation))
     steps = np.maximum(n, 2)
-    unbiased = (1 - of_mean) * steps / (steps - 1)
-    from_mad = (MAD_TO_SD * (1 + 1 / steps) * deviations.mad) ** 2 / unbiased
-    mad_df = _MAD_EFFICIENCY * steps * (1 - autocorrelation**2) / (1 + autocorrelation**2)
-    from_innovations, innovation_df = np.zeros(len(n)), np.zeros(len(n))
-    if reliable:
-        from_innovations, innovation_df = deviations.estimate_innovation_variance(autocorrelation)
-    pooled = (mad_df * from_mad + innovation_df * from_innovations) / (mad_df + innovation_df)
-    df = np.maximum(params.MIN_STEP_DF, mad_df + innovation_df)
-    variance, prior_df = _shrink_variances(pooled, df, np.asarray(n >= params.MIN_POINTS))
+    to_sd = MAD_TO_SD * (1 + 1 / steps)
+    within = (1 - of_mean) * steps / (steps - 1)  # share of the variance that shows around the own mean
+    from_distances = (to_sd * deviations.mad) ** 2 / within
+    from_moves = (to_sd * deviations.typical_moves) ** 2 / (2 * (1 - autocorrelation))
+    df = _MAD_EFFICIENCY * steps
+    is_usable = np.asarray(n >= params.MIN_POINTS)
+    variance, prior_df = _shrink_variances(np.fmax(from_distances, from_moves), df, is_usable)
     of_median = variance * of_mean * (1 + _MEDIAN_EXCESS_VARIANCE * (1 - autocorrelation))
     return of_median, df + prior_df
 
@@ -243,15 +203,6 @@ def _compute_mean_variance(autocorrelation: float, n: int) -> float:
     return float((1 + 2 * ((1 - lags / n) * autocorrelation**lags).sum()) / n)
 
 
-def _compute_innovation_variance(autocorrelation: float, n: int) -> float:
-    """Compute the mean square of the innovations of the same series after its own mean was subtracted."""
-    of_mean = _compute_mean_variance(autocorrelation, n)
-    rest = 1 - autocorrelation
-    # of the sum of the innovations and the mean
-    covariance = rest * n * of_mean - (1 - autocorrelation**n) / n
-    return float(1 - autocorrelation**2 + rest**2 * of_mean - 2 * rest * covariance / (n - 1))
-
-
 def _shrink_variances(variance: Floats, df: Floats, is_usable: Bools) -> tuple[Floats, float]:
     """Shrink variances towards their median as limma does (Smyth 2004); also return the prior's df."""
     from scipy.special import digamma, polygamma
@@ -262,49 +213,25 @@ def _shrink_variances(variance: Floats, df: Floats, is_usable: Bools) -> tuple[F
     half_df = df[selected] / 2
     logs = np.log(variance[selected]) - digamma(half_df) + np.log(half_df)
     excess = float(np.var(logs, ddof=1) - polygamma(1, half_df).mean())
-    prior_df = params.MAX_PRIOR_DF if excess <= 0 else float(min(params.MAX_PRIOR_DF, 2 * (0.5 + 1 / excess)))
+    prior_df = params.MAX_DF if excess <= 0 else float(min(params.MAX_DF, 2 * (0.5 + 1 / excess)))
     prior = np.exp(np.median(logs))
     shrunk = (prior_df * prior + df * variance) / (prior_df + df)
     return np.where(is_usable, np.where(variance > 0, shrunk, variance), np.nan), prior_df
 
 
-def _estimate_autocorrelation(deviations: StepDeviations) -> tuple[float, float]:
-    """Estimate the lag-1 autocorrelation over all rows: as observed, and an upper value for few steps."""
-    n = int((np.bincount(deviations.step) > 0).sum())
-    if n < params.MIN_POINTS + 1:
-        return 0.0, 0.0
-    limit = params.SPIKE_SD * MAD_TO_SD * deviations.mad[deviations.row]
-    is_inlier = np.abs(deviations.deviation) <= limit
-    row, step = deviations.row[is_inlier], deviations.step[is_inlier]
-    rows, inliers = len(deviations.mad), deviations.deviation[is_inlier]
-    inliers = inliers - ragged.compute_means(inliers, row, rows)[row]
-    shape = rows, deviations.step_count
-    first, second = (_compute_autocorrelations(inliers, row, step, shape, lag) + 1 / n for lag in (1, 2))
-    if np.isnan(first).all():
-        return 0.0, 0.0
-    known_rows = max(1, int((~np.isnan(first)).sum()))
-    error = max(float(np.nanstd(first)), 1 / np.sqrt(n)) / np.sqrt(known_rows)
-    observed = float(np.nanmean(first))
-    bias_factor = max(params.MIN_AUTOCORRELATION_BIAS_FACTOR, 1 - params.AUTOCORRELATION_BIAS_STEPS / n)
-    unbiased = (observed + params.AUTOCORRELATION_UPPER_SE * error) / bias_factor
-    known_second, decay = second[~np.isnan(second)], 0.0
-    if observed > params.AUTOCORRELATION_DECAY_SE * error and len(known_second):
-        decay = float(known_second.mean()) / observed
-    upper = float(np.clip(max(unbiased, decay), 0.0, params.MAX_AUTOCORRELATION))
-    widened = 1 - (1 - upper) * (1 - params.AUTOCORRELATION_MARGIN * upper**2)
-    return float(np.clip(observed, 0.0, params.MAX_AUTOCORRELATION)), widened
-
-
-def _compute_autocorrelations(
-    values: Floats, row: Ints, step: Ints, shape: tuple[int, int], lag: int
-) -> Floats:
-    """Compute each row's autocorrelation at a lag, biased by few steps; NaN for a constant row."""
-    (rows, steps), products, rows_of_products = shape, [], []
-    for offset in range(1, lag + 1):  # excluded steps may lie between two steps that are `lag` apart
-        pairs = np.flatnonzero((row[offset:] == row[:-offset]) & (step[offset:] - step[:-offset] == lag))
-        products.append(values[pairs] * values[pairs + offset])
-        rows_of_products.append(row[pairs])
-    means = ragged.compute_means(np.concatenate(products), np.concatenate(rows_of_products), rows)
-    covariance = means * (steps - lag) / steps
+def _estimate_autocorrelation(deviations: StepDeviations) -> float:
+    """Estimate the upper end of the 95 % interval of the mean lag-1 autocorrelation of the rows."""
+    rows, row, step = len(deviations.mad), deviations.row, deviations.step
+    pairs = np.flatnonzero((row[1:] == row[:-1]) & (np.diff(step) == 1))
+    values = deviations.deviation
+    products = ragged.compute_means(values[pairs] * values[pairs + 1], row[pairs], rows)
     variance = ragged.compute_means(values**2, row, rows)
-    return np.asarray(np.divide(covariance, variance, out=np.full(rows, np.nan), where=variance > 0))
+    is_known = (variance > 0) & ~np.isnan(products)
+    if not is_known.any():
+        return 0.0
+    steps = deviations.counts[is_known]
+    # around their own mean n independent steps have an autocorrelation of −1 / n
+    unbiased = products[is_known] / variance[is_known] * (steps - 1) / steps + 1 / steps
+    error = 1 / np.sqrt(steps.sum())
+    upper = float(unbiased.mean() + NormalDist().inv_cdf((1 + CONFIDENCE) / 2) * error)
+    return min(max(upper, 0.0), params.MAX_AUTOCORRELATION)

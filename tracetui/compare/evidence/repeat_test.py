@@ -70,7 +70,7 @@ def judge_repeats(
     logs = compute_log_levels(times)
     evidence, spread = compare_means(logs.level, groups, alpha)
     typical = typical_time = _average_spread(spread, logs.weight)
-    weight = np.sqrt(np.nan_to_num(logs.weight)).clip(params.MIN_ROW_WEIGHT)
+    weight = np.sqrt(np.nan_to_num(logs.weight)).clip(params.FLOAT_NOISE)
     is_complete = np.asarray(~np.isnan(logs.level).any(axis=1))
     run_sd = params.CONTENDED_RUN_SD if contended is not None and contended.any() else 0.0
     p_of_all = _compute_common_shift_p(logs, groups, is_complete, run_sd)

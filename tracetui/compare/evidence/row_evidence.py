@@ -21,7 +21,7 @@ from tracetui.analysis.frames.statistics import (
 )
 from tracetui.analysis.time import step_sampling
 from tracetui.compare import params
-from tracetui.compare.evidence import common_mode, cpu_contention, pair_test, repeat_test
+from tracetui.compare.evidence import cpu_contention, pair_test, repeat_test
 from tracetui.compare.pairing.step_times import (
     StepAlignment,
     StepTimes,
@@ -171,11 +171,10 @@ def _judge_pair(
         cells = cells.select_steps(is_free)
     else:
         used_floor = replace(floor, spread=params.CONTENDED_RUN_SD)
-    evidence, is_relative = pair_test.judge_sparse_pair(cells, used_floor)
+    evidence = pair_test.judge_sparse_pair(cells, used_floor)
     unit = _choose_unit(works)
     description = _describe_pair_samples(aligned, works, unit, is_free, floor)
-    relative = common_mode.describe_relative_rows(is_relative)
-    return PhaseEvidence(f"{description}{relative}", unit, evidence)
+    return PhaseEvidence(description, unit, evidence)
 
 
 def _judge_launches(
