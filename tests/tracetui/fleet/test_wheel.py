@@ -142,31 +142,6 @@ def test_a_scheduler_that_dies_is_one_sentence(
     assert f"the Dask scheduler at {cluster.address} is gone" in lines[-1] and "Traceback" not in str(lines)
 
 
-def test_workers_of_ray_with_the_wheel_answer(environment: dict[str, str], tmp_path: Path) -> None:
-    pytest.importorskip("ray", reason="the extra ray is not installed")
-    ranks = fleet(tmp_path / "ranks", 32)
-    ray = [PYTHON, "-m", "ray.scripts.scripts"]
-    environment = {**environment, "RAY_USAGE_STATS_ENABLED": "0"}
-    head = ["start", "--head", "--num-cpus", "2", "--port", "0", "--include-dashboard", "false"]
-    place = ["--node-ip-address", "127.0.0.1", "--object-store-memory", str(100 << 20), "--block"]
-    cluster = subprocess.Popen(
-        [*ray, *head, *place], cwd=tmp_path, env=environment, stdout=subprocess.DEVNULL
-    )
-    try:
-        code, answer, lines = ask(ranks, "ray://auto", environment, tmp_path)
-        for _ in range(20):
-            if code != 2:  # it has not started
-                break
-            assert cluster.poll() is None, lines
-            time.sleep(3)
-            code, answer, lines = ask(ranks, "ray://auto", environment, tmp_path)
-        assert (code, answer) == ask(ranks, "local:1", environment, tmp_path)[:2], lines
-    finally:
-        for child in [*psutil.Process(cluster.pid).children(recursive=True), psutil.Process(cluster.pid)]:
-            child.kill()
-        cluster.wait()
-
-
 def test_workers_with_the_wheel_answer(environment: dict[str, str], cluster: Cluster, tmp_path: Path) -> None:
     folder = fleet(tmp_path / "ranks", 6)
     code, answer, lines = ask(folder, f"dask://{cluster.address}", environment, tmp_path)
