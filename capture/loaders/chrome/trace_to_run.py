@@ -101,13 +101,17 @@ _LABEL_COLUMNS: Final = ("kind", "name", "lens", "track", "category")
 
 
 def convert_to_run(trace: Trace, source: Source, *, part: str = "") -> Run:
-    """Convert a trace to a run; `part` is appended to its name if the source has several runs."""
+    """Convert a trace to a run; `part` is appended to its name if the source has several runs.
+
+    The other events of the trace are gone afterwards: they hold a quarter of the memory.
+    """
     log = source.log
     captures = CaptureSet(source.captures, are_requested=source.requested_captures is not None)
     names = replace(read_process_names(trace.others), tracks=trace.tracks)
     steps = [event for event in trace.others if event.ph == "X"]  # before pairs become complete, too
     pairs = join_begin_end(trace.others, log) + steps
     complete = trace.complete + build_complete_events(pairs, log) if pairs else trace.complete
+    del steps, pairs
     names = with_regions(names, complete.labels["thread"].unique(), log)
     complete = extend_steps(add_graph_steps(mark_step_starts(complete), log))
     complete = CompleteEvents(complete.rows, _describe_labels(complete.labels, names))
@@ -117,6 +121,7 @@ def convert_to_run(trace: Trace, source: Source, *, part: str = "") -> Run:
         complete = drop_dispatch_steps(complete, is_leaf, log)
     parts = _attribute_to_launches(complete, is_leaf, captures, log)
     others = build_other_rows(trace.others, log)
+    trace.others.clear()
     parts += [others.cast({pl.String: pl.Categorical()})] * bool(others.height)
     rows = pl.concat(parts, how="diagonal")
     tables = {"trace": build_header_table(trace.header, log.read)}

@@ -12,6 +12,7 @@ from capture.tasks import check_cancelled
 from tracetui.fleet.executors import MAX_RETRIES, Patience, describe_cause, give_up, require_module
 from tracetui.fleet.file_job import FileJob, JobResult, run_job
 
+_LOGGERS: Final = ("distributed", "distributed.client", "tornado.application")  # each has a level of its own
 _CONNECT_SECONDS: Final = 30  # seconds for the scheduler to answer
 _POLL_SECONDS: Final = 0.2  # between two checks for cancellation
 _LOOK_SECONDS: Final = 0.02  # between two looks at the futures, whose state is kept in this process
@@ -22,7 +23,8 @@ _JOBS_PER_THREAD: Final = 4  # submitted per worker thread
 def run(jobs: Sequence[FileJob], where: str) -> Iterator[JobResult]:
     """Yield the result of each job."""
     distributed = require_module("distributed", "dask")
-    logging.getLogger("distributed").setLevel(logging.CRITICAL)
+    for name in _LOGGERS:
+        logging.getLogger(name).setLevel(logging.CRITICAL)
     client = _connect(distributed, where)
     rest, running, patience = iter(jobs), dict[Any, FileJob](), Patience()
     try:
