@@ -93,7 +93,7 @@ def _describe_total(phase: object, part: pl.DataFrame) -> str:
     steps = int(part["steps"].sum()) if "steps" in part.columns else part.height
     parts = [f"{steps:,} {f'{phase} ' if phase else ''}step{'s' * (steps != 1)}"]
     if tokens:
-        parts.append(f"{tokens:,} tokens")
+        parts.append(f"{tokens:,} token{'s' * (tokens != 1)}")
     if total:
         parts.append(f"{units.format_duration(total)} measured")
     busy = int(part["seen_ns"].sum())
