@@ -250,7 +250,7 @@ def _assign_feed_forward(symbols: str, roles: Roles, products: list[int], close:
 
 
 def _find_gate_end(symbols: str, activation: int) -> int | None:
-    """Return where an activation is multiplied, at once or by the product that follows it; None if not."""
+    """Return the position at which an activation or the product after it is multiplied, or None."""
     after = symbols[activation + 1 : activation + 3]
     return activation + after.index("x") + 1 if after[:1] == "x" or after == "Mx" else None
 

@@ -105,7 +105,7 @@ def format_advice(run: Run, advice: Advice) -> str:
 
 
 def suggest_contexts(run: Run) -> str | None:
-    """Return how a server's annotations would state contexts; None if they do, or are of no known server."""
+    """Return the option with which a server's annotations state contexts, or None."""
     if run.has("context") or not run.has("batch"):
         return None
     steps = run.events.filter(pl.col("kind") == "step")["name"].head(1).cast(pl.String).to_list()
