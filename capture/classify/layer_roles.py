@@ -239,13 +239,20 @@ def _assign_dense_feed_forward(symbols: str, roles: Roles, feed: int, close: int
 
 def _assign_feed_forward(symbols: str, roles: Roles, products: list[int], close: int) -> None:
     activation = next((at for at in range(products[0], close) if symbols[at] in ACTIVATIONS), None)
-    if activation is not None and symbols[activation + 1 : activation + 2] == "x":
-        down = next(at for at in [*products, close] if at > activation or at == products[-1])
+    gated = None if activation is None else _find_gate_end(symbols, activation)
+    if gated is not None:
+        down = next(at for at in [*products, close] if at > gated or at == products[-1])
         products = [at for at in products if at <= down]  # what follows projects the sum of a shared block
     for at, role in zip(products, _list_product_roles(symbols, products, activation), strict=False):
         roles[at] = role
     _fill_role(roles, products[0], products[-1], "mlp.act")
     roles[products[-1]] = "mlp.down"
+
+
+def _find_gate_end(symbols: str, activation: int) -> int | None:
+    """Return the position at which an activation or the product after it is multiplied, or None."""
+    after = symbols[activation + 1 : activation + 3]
+    return activation + after.index("x") + 1 if after[:1] == "x" or after == "Mx" else None
 
 
 def _assign_stacked_feed_forwards(symbols: str, roles: Roles, products: list[int], acts: list[int]) -> None:

@@ -4,6 +4,8 @@ from collections.abc import Iterable, Mapping
 from itertools import chain
 from typing import Final, NamedTuple
 
+import polars as pl
+
 from capture.run import Run
 from tracetui.analysis.frames.selection import list_lenses
 
@@ -76,6 +78,10 @@ _JAX: Final = _ANY | {
     "phase": Advice("phases: jax.profiler.TraceAnnotation('prefill') and ('decode')"),
     "path or t": Advice("scopes: jax.named_scope, or jax.profiler.TraceAnnotation"),
 }
+_CONTEXT_OPTIONS: Final = {  # what begins the name of a server's step → how it states contexts, too
+    "execute_": """vLLM's --profiler-config with "detailed_trace_annotation": true""",
+    "step[": """SGLang's /start_profile with "detailed_annotations": true""",
+}
 _BY_FORMAT: Final = (("nsys", _NSYS), ("rocp", _ROCPROF), ("xplane", _JAX))  # what begins the format's name
 _BY_PRODUCER: Final = (("pytorch", _TORCH), ("jax", _JAX), ("xla", _JAX))
 
@@ -96,6 +102,15 @@ def format_advice(run: Run, advice: Advice) -> str:
     if advice is SHAPES and "gpu" not in list_lenses(run):
         return _NO_MODEL if list_lenses(run) else _NO_OPERATION
     return advice.instead
+
+
+def suggest_contexts(run: Run) -> str | None:
+    """Return the option with which a server's annotations state contexts, or None."""
+    if run.has("context") or not run.has("batch"):
+        return None
+    steps = run.events.filter(pl.col("kind") == "step")["name"].head(1).cast(pl.String).to_list()
+    options = (how for start, how in _CONTEXT_OPTIONS.items() if steps and str(steps[0]).startswith(start))
+    return next(options, None)
 
 
 def suggest_for_work(run: Run, *, experts: bool) -> str:

@@ -8,6 +8,7 @@ import polars as pl
 from capture.run import Run
 from tracetui import units
 from tracetui.analysis.frames import selection
+from tracetui.analysis.recording_advice import suggest_contexts
 from tracetui.analysis.slow_steps import compare_steps
 from tracetui.analysis.time import device_time, step_sampling, step_table
 from tracetui.analysis.time.steady import describe_steady_state, find_steady_state
@@ -92,7 +93,7 @@ def _describe_total(phase: object, part: pl.DataFrame) -> str:
     steps = int(part["steps"].sum()) if "steps" in part.columns else part.height
     parts = [f"{steps:,} {f'{phase} ' if phase else ''}step{'s' * (steps != 1)}"]
     if tokens:
-        parts.append(f"{tokens:,} tokens")
+        parts.append(f"{tokens:,} token{'s' * (tokens != 1)}")
     if total:
         parts.append(f"{units.format_duration(total)} measured")
     busy = int(part["seen_ns"].sum())
@@ -128,6 +129,8 @@ def _build_notes(run: Run, table: pl.DataFrame) -> list[str]:
     notes, work = [], selection.name_work(run)
     if table["tokens"].null_count() == table.height:
         notes.append("this source does not report tokens: no values per token")
+    if how := suggest_contexts(run):
+        notes.append(f"contexts are not recorded: {how}")
     if table["wall_ns"].null_count() == table.height:
         notes.append(f"this source does not report wall times of steps: tokens/s use measured {work} time")
     beyond = table.filter(pl.col("wall_ns") < _busy_or_total_ns(table)).height

@@ -41,7 +41,8 @@ def create_reader() -> MetricReader:
 def start_body(folder: Path | None, steps: int) -> Mapping[str, Any] | None:
     """Return the folder and content of the traces; stacks are off because they cost more than all the rest.
 
-    With a number of steps some versions answer only after the last one: read in the source, not tried.
+    With a number of steps some versions answer only after the last one, and others than 0.5.23 may state no
+    contexts: read in the source, not tried.
     """
     place = {} if folder is None else {"output_dir": str(folder)}
     return {
@@ -50,4 +51,5 @@ def start_body(folder: Path | None, steps: int) -> Mapping[str, Any] | None:
         "with_stack": False,
         "record_shapes": True,
         "num_steps": steps,
+        "detailed_annotations": True,
     }

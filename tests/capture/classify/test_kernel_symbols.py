@@ -107,6 +107,12 @@ def test_roles_of_a_block_become_ops() -> None:
     ]
 
 
+def test_the_product_of_what_was_gated_is_down_whatever_follows_it() -> None:
+    """A gate and an up-projection apart, down, and one more product of the sum: Zamba's shared block."""
+    roles = assign_roles("NMMMjjCMNMAMxMMa", (6, 7), False)
+    assert roles[9:15] == ("mlp.gate", "mlp.act", "mlp.up", "mlp.act", "mlp.down", None)
+
+
 def test_joins_before_any_arithmetic_grow_the_cache() -> None:
     """Keys and values are joined, then a bias of positions is computed: nothing is rotated."""
     roles = assign_roles("NMMMjjdgxaCMaNMAMa", (10, 11), False)

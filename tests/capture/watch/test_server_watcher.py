@@ -20,6 +20,7 @@ from capture.load_runs import load
 from capture.run import Run
 from capture.watch.http_client import HEADER_VARIABLE
 from capture.watch.server_profile import ProfileSchedule
+from capture.watch.servers import sglang
 from tests.capture.watch.fake_server import TRACES, State, serving
 from tests.house import ROOT
 
@@ -125,6 +126,15 @@ def test_sglang_is_told_where_to_write(tmp_path: Path) -> None:
     assert run.meta["producer"] == "SGLang"
     assert run.events.filter(pl.col("kind") == "step").height == 3
     assert state.paths.count("POST /start_profile") == 1
+
+
+def test_sglang_is_asked_for_contexts_and_for_no_stacks() -> None:
+    """The keys are those of `ProfileReq` in sglang/srt/managers/io_struct.py of 0.5.23."""
+    body = sglang.start_body(Path("/traces"), 5)
+    assert body == {
+        "output_dir": "/traces", "activities": ["CPU", "GPU"], "with_stack": False, "record_shapes": True,
+        "num_steps": 5, "detailed_annotations": True,
+    }  # fmt: skip
 
 
 @pytest.mark.slow

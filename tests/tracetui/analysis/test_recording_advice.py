@@ -12,8 +12,9 @@ from tests.conftest import FIXTURES, shared
 from tests.tracetui.runs import made
 from tracetui.analysis import recording_advice
 from tracetui.analysis.roofline import describe_unknown_roof
+from tracetui.look import Look
 from tracetui.verbs.doctor import iter_answer_lines
-from tracetui.views import load_views
+from tracetui.views import ask, load_view, load_views
 
 OPTIONS = ("record_shapes", "with_stack", "with_modules", "profile_memory", "with_flops")
 
@@ -121,3 +122,21 @@ def test_measuring_this_machine_is_not_advised_for_a_gpu_of_another(lens: str, h
     run = made([{"name": "gemm", "dur": 5, "flops": 1e3, "lens": lens}], device="A100X of nobody")
     note = describe_unknown_roof(run)
     assert ("doctor --measure" in note) is has_command and "A100X of nobody" in note
+
+
+@pytest.mark.parametrize(
+    ("name", "context", "option"),
+    [
+        ("execute_context_0(0)_generation_2(2)", None, "detailed_trace_annotation"),
+        ("step[DECODE bs=2]", None, "detailed_annotations"),
+        ("step[DECODE bs=2 g_sk=90]", 45, None),
+        ("my step", None, None),
+    ],
+)
+def test_steps_without_contexts_say_how_their_server_states_them(
+    name: str, context: int | None, option: str | None
+) -> None:
+    step = {"kind": "step", "name": name, "t": 0, "dur": 9, "step": 1, "batch": 2, "context": context}
+    run = made([step, {"name": "gemm", "t": 0, "dur": 5, "step": 1, "lens": "gpu"}])
+    notes = [note for note in ask(load_view("steps"), [run], Look()).notes if "contexts" in note]
+    assert [option in note for note in notes] == ([] if option is None else [True])

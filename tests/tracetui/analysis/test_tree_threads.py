@@ -11,9 +11,10 @@ from capture.errors import CaptureError
 from capture.load_runs import load
 from capture.native.schema import PATH_SEPARATOR
 from tests.capture.loaders._host_spans import read_events, read_spans, sum_self_times
-from tests.conftest import document
+from tests.conftest import SHARED, document
 from tests.tracetui.analysis.test_tree import FILES, SAMPLES
 from tests.tracetui.runs import made
+from tests.tracetui.views.test_plausible_figures import CORPUS
 from tracetui.analysis.tree import (
     compute_outside_ns,
     compute_tree_table,
@@ -33,12 +34,10 @@ THREAD_FILES = [
     "samples/host_only/viztracer.json.gz",
     "samples/gloo_ranks/late/rank0.pt.trace.json.gz",
 ]
-HOST_SAMPLES = [f"samples/{name}" for name in (
-    "real_jax/decode.trace.json.gz", "real_jax/decode.xplane.pb",
-    "real_vllm/eager_prefill_mixed_decode.pt.trace.json.gz", "real_onnxruntime/profile.json.gz",
-    "gloo_ranks/late/rank1.pt.trace.json.gz", "gloo_ranks/even/rank0.pt.trace.json.gz",
-    "gloo_ranks/even/rank1.pt.trace.json.gz",
-)]  # fmt: skip
+EVERY_FILE = sorted({
+    *FILES, *SAMPLES, *THREAD_FILES, *(f"seed {number}" for number in range(5)),
+    *(path.relative_to(SHARED).as_posix() for path in CORPUS if "samples" in path.parts),
+})  # fmt: skip
 
 
 @pytest.mark.corpus
@@ -60,7 +59,7 @@ def test_what_a_function_takes_itself_is_as_counted_along_its_threads(name: str)
 
 
 @pytest.mark.corpus
-@pytest.mark.parametrize("name", [*FILES, *SAMPLES, *THREAD_FILES, *HOST_SAMPLES])
+@pytest.mark.parametrize("name", EVERY_FILE)
 def test_self_times_of_a_thread_are_at_most_the_time_that_its_spans_cover(name: str) -> None:
     try:
         runs = load(document(name), cache=False)

@@ -88,7 +88,8 @@ def describe_steady_state(state: SteadyState) -> str:
     if state.is_complete:
         rule = f"none of the first {which} takes {WARM_UP_FACTOR} times the median"
         return f"steps {state.numbers} are steady: {rule}"
-    first = f"the first {state.warm_up} took more than {WARM_UP_FACTOR} times the median of {which}"
+    count = f" {state.warm_up}" * (state.warm_up > 1)
+    first = f"the first{count} took more than {WARM_UP_FACTOR} times the median of {which}"
     parts = [first] * bool(state.warm_up) + ["the last took less than half of it"] * bool(state.cut)
     return f"steps {state.numbers} are steady; {' and '.join(parts)}"
 

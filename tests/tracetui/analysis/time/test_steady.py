@@ -8,6 +8,7 @@ import pytest
 from capture.errors import UsageError
 from capture.import_log import Log
 from capture.run import Run, build_run
+from tests.tracetui.runs import made
 from tracetui.analysis.time.steady import (
     SteadyState,
     count_outside_steady,
@@ -87,6 +88,14 @@ def test_steps_outside_are_told(wall: bool) -> None:
         "steps 13–26 (18 recorded) are steady; the first 3 took more than 1.5 times the median of "
         "decode steps and the last took less than half of it"
     )
+
+
+def test_one_step_outside_and_one_token_are_no_plurals() -> None:
+    state = SteadyState(2, 9, 9, warm_up=1, cut=0, phase=None)
+    assert describe_steady_state(state).endswith("; the first took more than 1.5 times the median of steps")
+    step = {"kind": "step", "t": 0, "dur": 9, "step": 1, "phase": "prefill", "tokens": 1}
+    run = made([step, {"name": "gemm", "t": 0, "dur": 5, "step": 1, "lens": "gpu"}])
+    assert any("1 prefill step, 1 token, " in note for note in ask(load_view("steps"), [run], Look()).notes)
 
 
 def test_steps_of_the_phase_with_most_of_them_count() -> None:
