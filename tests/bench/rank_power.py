@@ -64,8 +64,8 @@ def main(tries: int) -> None:
             found = (f"{measure_found(ranks, steps, factor, tries):.0%}" for factor in FACTORS)
             false = (f"{measure_false(ranks, steps, noise, tries):.1%}" for noise in NOISES)
             print(f"| {ranks} | {steps} | {' | '.join(found)} | {' | '.join(false)} |", flush=True)
-    bounds = (f"{bound_false(ranks, STEPS[1], 5 * tries):.1%}" for ranks in RANKS)
-    print(f"ranks with memory apart, {STEPS[1]} steps, {5 * tries} jobs: {', '.join(bounds)}")
+    bounds = (f"{bound_false(ranks, STEPS[1], 40 * tries):.1%}" for ranks in RANKS)
+    print(f"ranks with memory apart, {STEPS[1]} steps, {40 * tries} jobs: {', '.join(bounds)}")
 
 
 if __name__ == "__main__":

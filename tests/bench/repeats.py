@@ -144,7 +144,7 @@ def judge(label: str, model: str, paths: Sequence[Path]) -> None:
 
 
 def judge_mixed(folder: Path) -> None:
-    """Print how often a row that was 1.2 times as slow when it was recorded is found, and equal runs differ."""
+    """Print how often a row that was 1.2 times as slow when it was recorded is found; equal runs differ."""
     works = {path.stem: build_step_times(load(path)[0], Look(phase="decode")) for path in _list(folder, "")}
     names = sorted(next(iter(works.values())).list_names("decode"))
     rows, row = [[name] for name in names], names.index("ffn_down")

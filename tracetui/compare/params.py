@@ -28,7 +28,7 @@ CONTENDED_RUN_SD: Final = 0.7  # SD of runs beside other programs, a factor of t
 
 # One run per side; the autocorrelation of the steps is that of AR(1)
 MAX_AUTOCORRELATION: Final = 0.98  # largest lag-1 autocorrelation that is assumed; chosen
-SHIFT_MARGIN: Final = 1.3  # factor by which shifts of rows that move together may be too close; simulated
+SHIFT_MARGIN: Final = 1.4  # factor by which shifts of rows that move together may be too close; simulated
 MAX_SHIFT_Z: Final = 1.3  # clips shifts, in standard errors, so that 4 in 10 rows may change; simulated
 SINGLE_RUN_STATE_SD: Final = 0.32  # SD of a row's state in a single run, in SDs of its steps; recorded
 FEW_STEPS_SD: Final = 0.2  # SD of all rows together where steps are too few to show it; chosen

@@ -19,7 +19,7 @@ from tracetui.analysis.frames.statistics import ALPHA, Floats, estimate_autocorr
 MIN_STEPS: Final = 3
 MIN_RANKS_APART: Final = 5
 FEW_RANKS_SD: Final = 3.0  # states that last for some steps pass it in 1 of 20 jobs or fewer
-MAX_REFERENCE_MAD: Final = 9.0  # from the median rank: ranks farther away are no reference for others
+MAX_REFERENCE_MAD: Final = 20.0  # from the median rank: ranks farther away are no reference for others
 MIN_BLOCKS: Final = 6  # of two ranks: one is the latest in all of six by a chance of 3 %
 DRAWS: Final = 999  # permutations
 MAX_DRAWN_VALUES: Final = 8_000_000  # of all permutations, in large jobs
