@@ -65,14 +65,14 @@ ADVICE_BY_CAUSE: Final[Mapping[str, CauseAdvice]] = {
     step_ledger.COPY: CauseAdvice(
         "keep the data on the device",
         "keeping data on the device, pinned memory, or copying a layer ahead during computation",
-        "nothing else ran; low end: as much as computation could hide",
+        "nothing else ran; low end: the part that computation could hide",
         "the computation before it has to end first",
         "medium",
     ),
     step_ledger.COMM: CauseAdvice(
         "overlap it with computation",
         "overlap with computation (another stream, split batches), or fewer and larger collectives",
-        "nothing else ran; low end: as much as computation could hide",
+        "nothing else ran; low end: the part that computation could hide",
         "it waits for a slower rank: fix that rank instead",
         "medium",
         "the other ranks: open their files together, with --merge",
