@@ -17,10 +17,11 @@ _NAMED: Final = 2  # rows named in a note
 
 
 class Contradiction(NamedTuple):
-    """A column with impossible values, and what they contradict."""
+    """A column with impossible values, what it is called, and what they contradict."""
 
     column: str
     is_impossible: pl.Expr
+    figure: str
     text: str
 
 
@@ -35,9 +36,9 @@ def find_contradictions(table: pl.DataFrame) -> Iterator[tuple[Contradiction, pl
 def clear_contradictions(table: pl.DataFrame) -> tuple[pl.DataFrame, list[str]]:
     """Return the table with null for each impossible figure, and a note per column."""
     notes = []
-    for (column, is_impossible, text), rows in find_contradictions(table):
+    for (column, is_impossible, figure, text), rows in find_contradictions(table):
         table = table.with_columns(pl.when(~is_impossible.fill_null(value=False)).then(column).alias(column))
-        notes.append(f"contradicts itself: {_list_rows(rows)} {text}")
+        notes.append(f"impossible, so left out: {figure} of {_list_rows(rows)}, {text}")
     return table, notes
 
 
@@ -47,20 +48,21 @@ def _list_rules(schema: Mapping[str, pl.DataType]) -> Iterator[Contradiction]:
         if not kind.is_numeric():
             continue
         if column == "roof_share":
-            text = "would exceed the roof: cached data, less work, or a wrong roof"
-            yield Contradiction(column, pl.col(column) > TOLERANCE, text)
+            text = "above 100% (cached data, less work, or a wrong roof)"
+            yield Contradiction(column, pl.col(column) > TOLERANCE, "share of the roof", text)
         elif column.endswith("share") and column not in _DIFFERENCES:
-            text = f"would be more than all ({_format_column(column)}): the whole does not contain all parts"
-            yield Contradiction(column, pl.col(column) > TOLERANCE, text)
+            text = "above 100% (the whole lacks some of its parts)"
+            yield Contradiction(column, pl.col(column) > TOLERANCE, _format_column(column), text)
         elif column.endswith("_pct"):
-            text = f"would fall by more than 100 % ({_format_column(column)})"
-            yield Contradiction(column, pl.col(column) < -100 * TOLERANCE, text)
+            text = "a fall by more than 100%"
+            yield Contradiction(column, pl.col(column) < -100 * TOLERANCE, _format_column(column), text)
     if {"self_ns", "inclusive_ns"} <= schema.keys():
-        text = "would have more time of its own than in all"
-        yield Contradiction("self_ns", pl.col("self_ns") > pl.col("inclusive_ns"), text)
+        text = "longer than the time of all inside"
+        yield Contradiction("self_ns", pl.col("self_ns") > pl.col("inclusive_ns"), "self time", text)
     if {"busy_ns", "wall_ns"} <= schema.keys():
-        text = "would be shorter than its kernels: its wall time covers only the host, or is incomplete"
-        yield Contradiction("wall_ns", pl.col("busy_ns") > TOLERANCE * pl.col("wall_ns"), text)
+        text = "shorter than the kernels (it covers only the host, or is incomplete)"
+        is_short = pl.col("busy_ns") > TOLERANCE * pl.col("wall_ns")
+        yield Contradiction("wall_ns", is_short, "wall time", text)
 
 
 def _format_column(column: str) -> str:

@@ -133,6 +133,12 @@ def explain_step(run: Run, step: int, reference: int | None = None) -> StepDiffe
     )
 
 
+def sum_step(run: Run, step: int) -> pl.DataFrame:
+    """Return time and launches of each op in one step, the longest first; no rows for an unknown step."""
+    rows = _compare_rows(run, pl.Series("step", [step]), step)
+    return rows.select("what", "step_ns", "count", "by").sort("step_ns", "what", descending=[True, False])
+
+
 def _list_unequal_work(table: pl.DataFrame, a: int, b: int) -> tuple[str, ...]:
     """List the facts of what two steps compute that differ, from a to b."""
     facts = [c for c in ("phase", "batch", "tokens") if c in table.columns]

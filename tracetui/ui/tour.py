@@ -35,7 +35,7 @@ TOUR_STEPS: Final[Sequence[TourStep]] = (
         _match_view("kernels"),
     ),
     TourStep(
-        "A row is a kernel, the longest first. s sorts by another column, S reverses the order.",
+        "A row is a kernel, the longest first. s sorts by another column, S reverses, Z undoes it.",
         lambda w: w.session.look.sort is not None,
     ),
     TourStep("Only some of them: type / then norm, then Enter.", _is_filtered),

@@ -1,7 +1,7 @@
 """Draw a grid of cells: layers or ranks down, ops or steps across, the part around the cursor."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
@@ -35,6 +35,14 @@ class Grid:
     row_index: int
     column_index: int
     is_on_heading: bool = False  # whether the cursor is on the heading of its row
+    totals: Mapping[Any, Span] = field(
+        default_factory=dict
+    )  # of rows, all of one width; empty: none are shown
+
+    @property
+    def head_cells(self) -> int:
+        """The cells left of the grid: the name of a row, and its total."""
+        return HEAD_CELLS + max((count_cells(span.text) for span in self.totals.values()), default=0)
 
     @property
     def cell_at_cursor(self) -> Cell | None:
@@ -47,11 +55,11 @@ class Grid:
 
     def cell_width(self, size: DrawSize) -> int:
         """Return the width of a grid cell in terminal cells."""
-        return max(MIN_CELL_WIDTH, min(MAX_CELL_WIDTH, (size.width - HEAD_CELLS) // len(self.columns)))
+        return max(MIN_CELL_WIDTH, min(MAX_CELL_WIDTH, (size.width - self.head_cells) // len(self.columns)))
 
     def select_columns(self, size: DrawSize) -> Sequence[Any]:
         """Return the visible columns."""
-        fits = max(1, (size.width - HEAD_CELLS) // self.cell_width(size))
+        fits = max(1, (size.width - self.head_cells) // self.cell_width(size))
         left = ink.find_first_visible(len(self.columns), fits, self.column_index)
         return self.columns[left : left + fits]
 
@@ -145,18 +153,28 @@ def draw_grid(
                 span = span._replace(style=glyphs.select_change_style(0, scale.bounds_pct))
         return span._replace(style="cursor") if (row, column) == cursor and not on_heading else span
 
-    label = f"{grid.row_name:<{HEAD_CELLS}}"[:HEAD_CELLS]
-    head = ink.make_line((label, "title"), *_draw_headings(columns, width, size, categories))
+    head = ink.make_line(_draw_corner(grid), *_draw_headings(columns, width, size, categories))
     legend = draw_legend_below(categories.values(), size)
     changes = draw_change_legend(scale.bounds_pct, scale.same, width, size, scale.reference)
     foot = [*(lead if any(lead) or not legend else ()), *legend, changes, cursor_line]
     rows, foot = _fit_rows(grid, columns, foot, size.height)
     tones = ["cursor" if on_heading and row == cursor[0] else "dim" for row in rows]
     body = [
-        ink.make_line((f"{row!s:>{HEAD_CELLS - 1}} ", tone), *(draw_cell(row, at) for at in columns))
+        ink.make_line(*_draw_row_head(grid, row, tone), *(draw_cell(row, at) for at in columns))
         for row, tone in zip(rows, tones, strict=True)
     ]
     return ink.clip_lines([head, *body, *foot], size)
+
+
+def _draw_corner(grid: Grid) -> Span:
+    label = f"{grid.row_name:<{HEAD_CELLS}}"[:HEAD_CELLS]
+    total = f"{'total':>{grid.head_cells - HEAD_CELLS - 1}} " if grid.totals else ""
+    return Span(label + total, "title")
+
+
+def _draw_row_head(grid: Grid, row: Any, tone: str) -> list[Span]:
+    name = Span(f"{row!s:>{HEAD_CELLS - 1}} ", tone)
+    return [name, grid.totals[row]] if row in grid.totals else [name]
 
 
 def _fit_rows(

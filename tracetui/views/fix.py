@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import polars as pl
+from msgspec import structs
 
 from capture.run import Run
 from tracetui import units
@@ -65,14 +66,14 @@ ADVICE_BY_CAUSE: Final[Mapping[str, CauseAdvice]] = {
     step_ledger.COPY: CauseAdvice(
         "keep the data on the device",
         "keeping data on the device, pinned memory, or copying a layer ahead during computation",
-        "nothing else ran; low end: as much as computation could hide",
+        "nothing else ran; low end: the part that computation could hide",
         "the computation before it has to end first",
         "medium",
     ),
     step_ledger.COMM: CauseAdvice(
         "overlap it with computation",
         "overlap with computation (another stream, split batches), or fewer and larger collectives",
-        "nothing else ran; low end: as much as computation could hide",
+        "nothing else ran; low end: the part that computation could hide",
         "it waits for a slower rank: fix that rank instead",
         "medium",
         "the other ranks: open their files together, with --merge",
@@ -178,6 +179,7 @@ def answer(runs: Sequence[Run], look: Look) -> Answer:
     rows.append(_build_bound_row(ledger, work))
     table = pl.DataFrame({column: [row[column] for row in rows] for column in rows[0]}, strict=False)
     table_style = _category.build_style_by_column([run], choose_group([run], None), "op")
+    table_style = structs.replace(table_style, wide_names=False)  # the advice needs the room
     parts, notes = {GAP: _list_longest_gaps(items)}, tuple(_build_notes(run, ledger))
     return Answer(table, notes, key=("op",), parts=parts, table_style=table_style)
 

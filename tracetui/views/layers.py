@@ -1,13 +1,14 @@
 """Layers: a heat map of layer by op, or by step, with odd layers marked."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
 import polars as pl
 
 from capture.run import Run
-from tracetui import units
+from tracetui import glyphs, units
 from tracetui.analysis import roofline
 from tracetui.analysis.frames import selection
 from tracetui.analysis.layers import STACKS, compute_layer_table
@@ -17,10 +18,11 @@ from tracetui.look import Look
 from tracetui.views import Answer, View, _category, _grid, ink
 from tracetui.views._grid import Cell, ChangeScale, Grid
 from tracetui.views._merging import build_sum_merging
-from tracetui.views.ink import DrawSize, Line
+from tracetui.views.ink import DrawSize, Line, Span
 
 MAX_NAMED_LAYERS: Final = 8  # of the odd layers, in a note
 MIN_LOSS_SHARE: Final = 0.01  # of a layer: a smaller difference has no colour; so is the least lever
+TOTALS_LEAST_CELLS: Final = 60  # width of a screen with a column of totals
 MIN_SHARE_CELLS: Final = 5  # for a share of the roof
 # Distances from the column median at which the colour changes: fixed, so that noise has no colour.
 BOUNDS_PCT: Final = (10.0, 25.0, 100.0)
@@ -36,7 +38,12 @@ def answer(runs: Sequence[Run], look: Look) -> Answer:
         return Answer(table, (selection.explain_no_kernels(run), *notes), ("layer", column))
     notes += [*_build_notes(table, column), *_note_stacks(table), *roofline.note_roof(run, table)]
     key = ("stack", "layer", column) if "stack" in table.columns else ("layer", column)
-    return Answer(table, tuple(notes), key, _category.build_category_part([run], column))
+    unfiltered = table
+    if look.is_partial:  # the total of a layer is that of all its ops, also of those that a filter hides
+        unfiltered = compute_layer_table(run, replace(look, filter="", where=(), focus=()), column)
+    sums = unfiltered.group_by(key[:-1]).agg(pl.col("total_ns", "per_token_ns", "median_ns").sum())
+    parts = {**_category.build_category_part([run], column), "layers": sums}
+    return Answer(table, tuple(notes), key, parts)
 
 
 def _build_notes(table: pl.DataFrame, column: str) -> list[str]:
@@ -56,7 +63,7 @@ def _note_stacks(table: pl.DataFrame) -> list[str]:
         return []
     drawn = _grid.find_largest_stack(table, _WEIGHT)
     other = next(stack for stack in STACKS.categories if stack != drawn)
-    return [f"the picture has the layers of the {drawn}; --filter path:{other} draws those of the {other}"]
+    return [f"the picture has the layers of the {drawn}; /path:{other} (--filter) draws those of the {other}"]
 
 
 def _describe_odd_layer(*row: Any) -> str:
@@ -75,6 +82,8 @@ def draw(answer: Answer, look: Look, size: DrawSize) -> list[Line]:
         return []
     answer = _grid.select_largest_stack(answer, _WEIGHT)
     grid = _grid.build_grid(answer, look, _WEIGHT, has_headings=True)
+    if grid.column_name != "step" and size.width >= TOTALS_LEAST_CELLS:
+        grid = replace(grid, totals=_draw_totals(answer))
     width, columns = grid.cell_width(size), grid.select_columns(size)
     by_layer = answer.rows.group_by("layer").agg(pl.col("median_ns").sum())
     layer_ns = max(by_layer["median_ns"].to_list(), default=0)
@@ -91,24 +100,51 @@ def draw(answer: Answer, look: Look, size: DrawSize) -> list[Line]:
     excess = 0.0 if cursor_cell is None else find_excess_pct(cursor_cell)
     scale = ChangeScale(BOUNDS_PCT, BOUNDS_PCT[0], "median", f"over the median of its {grid.column_name}")
     categories = dict(zip(columns, _category.find_categories(answer.parts, columns), strict=True))
-    lead = [_draw_roof_line(answer, columns, width)]
+    lead = [_draw_roof_line(answer, columns, width, grid.head_cells)]
     cursor_line = _draw_cursor_line(cursor_cell, grid, excess, size)
     if grid.is_on_heading:
-        cursor_line = _draw_layer_line(answer.rows, grid.rows[grid.row_index])
+        cursor_line = _draw_layer_line(answer, grid.rows[grid.row_index])
     return _grid.draw_grid(
         grid, size, scale, find_excess_pct, cursor_line, lead=lead, categories=categories, is_small=is_small
     )
 
 
-def _draw_layer_line(rows: pl.DataFrame, layer: int) -> Line:
+def _draw_totals(answer: Answer) -> dict[int, Span]:
+    """Draw the time of each layer, in the colour of its difference from the median layer."""
+    rows = (
+        _select_layers(answer)
+        .select("layer", pl.col(_choose_time(answer)).alias("time_ns"), "total_ns", "median_ns")
+        .rows()
+    )
+    texts = [units.format_duration(time) for _, time, _, _ in rows]
+    width = max(map(count_cells, [*texts, "total"]), default=0)
+    excess = [100 * (total / median - 1) if median else 0.0 for *_, total, median in rows]
+    styles = [glyphs.select_change_style(percent, BOUNDS_PCT) for percent in excess]
+    return {
+        row[0]: Span(f"{fit_cells(text, width, right=True)} ", style)
+        for row, text, style in zip(rows, texts, styles, strict=True)
+    }
+
+
+def _select_layers(answer: Answer) -> pl.DataFrame:
+    """Return the totals of the layers of an answer of one stack."""
+    layers = answer.parts["layers"]
+    if "stack" not in layers.columns:
+        return layers
+    return layers.join(answer.rows.select("stack", "layer").unique(), on=["stack", "layer"], how="semi")
+
+
+def _choose_time(answer: Answer) -> str:
+    return "per_token_ns" if answer.rows["per_token_ns"].null_count() == 0 else "total_ns"
+
+
+def _draw_layer_line(answer: Answer, layer: int) -> Line:
     """Draw the time of a whole layer, and its difference from the median layer."""
-    totals = rows.group_by("layer").agg(pl.col("total_ns", "per_token_ns", "median_ns").sum())
-    row = totals.row(by_predicate=pl.col("layer") == layer, named=True)
-    median = row["median_ns"]
+    row = _select_layers(answer).row(by_predicate=pl.col("layer") == layer, named=True)
+    median, time = row["median_ns"], _choose_time(answer)
     excess = f"  {_describe_excess(100 * (row['total_ns'] / median - 1))}" if median else ""
-    per_token = rows["per_token_ns"].null_count() == 0
-    value = units.format_duration(round(row["per_token_ns" if per_token else "total_ns"]))
-    unit = " per token" if per_token else ""
+    value = units.format_duration(round(row[time]))
+    unit = " per token" if time == "per_token_ns" else ""
     return ink.make_line((f"layer {layer}: ", "dim"), f"{value}{unit}{excess}", ("  Enter shows it", "dim"))
 
 
@@ -117,7 +153,7 @@ def _describe_excess(percent: float) -> str:
     return f"{abs(round(percent))}% {side} the median" if round(percent) else "equal to the median"
 
 
-def _draw_roof_line(answer: Answer, columns: Sequence[Any], width: int) -> Line:
+def _draw_roof_line(answer: Answer, columns: Sequence[Any], width: int, head_cells: int) -> Line:
     """Draw the roof shares below the ops; empty if unknown or too narrow."""
     if "roof_share" not in answer.rows.columns or width < MIN_SHARE_CELLS:
         return ink.make_line()
@@ -126,7 +162,9 @@ def _draw_roof_line(answer: Answer, columns: Sequence[Any], width: int) -> Line:
     table = answer.rows.group_by(answer.key[-1]).agg(pl.when(complete).then(at_best).alias("share"))
     shares = dict(table.iter_rows())
     cells = (units.ABSENT if shares[a] is None else f"{100 * shares[a]:.0f}%" for a in columns)
-    return ink.make_line((" roof ", "dim"), *(f"{fit_cells(cell, width - 1, right=True)} " for cell in cells))
+    return ink.make_line(
+        (f"{' roof':<{head_cells}}", "dim"), *(f"{fit_cells(cell, width - 1, right=True)} " for cell in cells)
+    )
 
 
 def _draw_cursor_line(cell: Cell | None, grid: Grid, excess_pct: float, size: DrawSize) -> Line:

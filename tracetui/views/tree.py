@@ -44,7 +44,7 @@ def _note_nesting(run: Run, look: Look, lens: str | None) -> list[str]:
     if not outside_ns:
         return notes
     outside, steps = map(units.format_duration, (outside_ns, steps_ns))
-    return [*notes, f"{outside} of {steps} in steps are in no scope, counted from begin to begin"]
+    return [*notes, f"{outside} of {steps} in steps are in no scope; a step lasts until the next one begins"]
 
 
 def _build_answer(table: pl.DataFrame, notes: Sequence[str]) -> Answer:

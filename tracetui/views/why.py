@@ -6,7 +6,7 @@ import polars as pl
 
 from capture.run import Run
 from tracetui import units
-from tracetui.analysis.slow_steps import StepDifference, compare_steps, explain_step
+from tracetui.analysis.slow_steps import StepDifference, compare_steps, explain_step, sum_step
 from tracetui.look import Look
 from tracetui.views import Answer, Focus, TableStyle, View, find_cursor_row
 
@@ -25,11 +25,15 @@ def answer(runs: Sequence[Run], look: Look) -> Answer:
     if step is None:
         return Answer(pl.DataFrame(), (WHICH_STEP,), key=("what",))
     difference = explain_step(run, step, reference)
-    if difference is None:
-        note = f"too few similar steps to compare with step {step:,}"
-        if reference is not None:
-            note = f"steps {reference:,} and {step:,} are not both recorded as single steps"
+    if difference is None and reference is not None:
+        note = f"steps {reference:,} and {step:,} are not both recorded as single steps"
         return Answer(pl.DataFrame(), (note,), key=("what",))
+    if difference is None:
+        rows, note = (
+            sum_step(run, step),
+            f"too few similar steps to compare with step {step:,}: its time by op",
+        )
+        return Answer(rows.drop("by"), (note,), key=("what",), parts={"by": rows.select("what", "by")})
     head = [_describe_step(step, reference, difference)]
     if difference.unequal:
         head.append(f"a and b compute different work: {', '.join(difference.unequal)}")

@@ -5,6 +5,7 @@ import pytest
 
 from capture.load_runs import load
 from tests.tracetui.runs import decode, made
+from tracetui import units
 from tracetui.analysis.layers import compute_layer_table
 from tracetui.look import Look
 from tracetui.samples import find_sample
@@ -149,3 +150,15 @@ def test_the_line_below_the_layers_leads_to_the_whole_layer_and_says_where_it_is
     }
     assert below[79].endswith("the median  ← layer") and below[120].endswith("…  ← layer")
     assert below[160].endswith("GFLOP/s  ← layer")
+
+
+@pytest.mark.parametrize("filter_text", ["", "op:mlp.down", "layer:3"])
+def test_the_total_of_a_layer_is_that_of_all_its_ops_whatever_a_filter_hides(filter_text: str) -> None:
+    run, view, look = decode(steps=5, layers=8, odd=3), load_view("layers"), Look(filter=filter_text)
+    kernels = run.events.filter(kind="kernel", layer=3)
+    tokens = 10 + 5 * 2
+    assert view.draw is not None
+    lines = [ink.format_plain([line]) for line in view.draw(ask(view, [run], look), look, DrawSize(80, 30))]
+    words = next(line.split() for line in lines if line.split()[:1] == ["3"])
+    assert " ".join(words[1:3]) == units.format_duration(round(kernels["dur"].sum() / tokens))
+    assert "total" in lines[0].split()

@@ -70,7 +70,12 @@ def test_explain_step_without_its_like_returns_none() -> None:
     run = decode(steps=4)
     assert explain_step(run, 2) is None and explain_step(run, 99) is None
     answer = ask(load_view("why"), [run], Look(focus=(("step", 2),)))
-    assert answer.rows.is_empty() and "too few similar steps" in answer.notes[0]
+    assert "too few similar steps" in answer.notes[0]
+    kernels = run.events.filter(kind="kernel", step=2)
+    assert answer.rows["step_ns"].is_sorted(descending=True) and answer.rows.columns[0] == "what"
+    assert answer.rows["step_ns"].sum() == kernels["dur"].sum()
+    unknown = ask(load_view("why"), [run], Look(focus=(("step", 99),)))
+    assert unknown.rows.is_empty()
 
 
 def test_steps_with_a_spike_mark_it_and_name_the_way_to_why() -> None:

@@ -112,7 +112,9 @@ def test_two_runs_are_told_by_their_files_and_by_what_differs() -> None:
     pair = [of("old"), of("new", dtype="float16")]
     asked = [(run, describe_run(run)) for run in pair]
     text = head(pair[1], 120, writer="", displayed=asked)
-    assert text.startswith(" old.jsonl → new.jsonl · 100 → 100 tok/s · weights=random · gemma-3-1b · ")
+    assert text.startswith(
+        " old.jsonl → new.jsonl · 100 → 100 tok/s by wall time · weights=random · gemma-3-1b · "
+    )
     assert "bfloat16 → float16" in text and "ctx" not in text and "run 2" not in text
     assert " old.jsonl → new.jsonl · " in head(pair[1], 44, writer="", displayed=asked)
     assert head(pair[1], 80, writer="", displayed=asked * 2).startswith(" 4 runs · weights=random")
@@ -130,7 +132,9 @@ def test_two_speeds_are_written_alike() -> None:
 
 def test_on_a_wide_screen_everything_stands() -> None:
     text = head(engine_run(*BUSY), 200, position="run 2 of 3")
-    assert text.startswith(" made · 100 tok/s · run 2 of 3 · weights=random · gemma-3-1b · ctx 102 · ")
+    assert text.startswith(
+        " made · 100 tok/s by wall time · run 2 of 3 · weights=random · gemma-3-1b · ctx 102 · "
+    )
     for part in (
         "25% of 40.00 GB/s",
         "mem 2.000 GiB",
@@ -146,8 +150,8 @@ def test_on_a_wide_screen_everything_stands() -> None:
 @pytest.mark.parametrize(
     ("width", "there", "gone"),
     [
-        (120, ("100 tok/s", "weights=random", "ctx 102", "25% of 40.00 GB/s", "cpu 98%"), ("3 steps",)),
-        (80, ("100 tok/s", "weights=random", "gemma-3-1b", "ctx 102"), ("cpu 98%",)),
+        (120, ("100 tok/s by wall time", "weights=random", "ctx 102", "25% of 40.00 GB/s"), ("3 steps",)),
+        (80, ("100 tok/s", "weights=random", "gemma-3-1b", "ctx 102"), ("cpu 98%", "wall time")),
         (40, ("made", "100 tok/s"), ("ctx 102",)),
         (20, ("100 tok/s",), ("weights",)),
     ],

@@ -8,6 +8,7 @@ import pytest
 from textual.pilot import Pilot
 
 from tests.tracetui.in_process import tracetui
+from tests.tracetui.runs import made
 from tests.tracetui.ui.hand import decode, play, press, screen
 from tracetui import saved_choices
 from tracetui.ui.app import Explorer
@@ -161,3 +162,14 @@ def test_a_sentence_gets_the_room_that_is_left() -> None:
     columns = sheet.lay_out_columns(50)
     assert sheet.format_rows(0, 1, columns)[0][-1].rstrip().startswith("fusing it with its")
     assert sheet.list_hidden_prose(0, columns) == [("advice", advice), ("evidence", advice)]
+
+
+def test_fix_shows_the_short_advice_beside_long_names_of_kernels() -> None:
+    name = "GEMM fp32 TN 64x256x8 (xmma) [kernel]"
+    run = made([{"name": name, "dur": 940_500, "lens": "gpu", "t": 0}])
+
+    async def script(app: Explorer, pilot: Pilot[Any]) -> None:
+        assert name in app.main_screen.table.sheet.rows["op"].to_list()
+        assert {"share", "action"} <= {column.name for column in app.main_screen.table.columns}
+
+    play(script, [run], ScreenOptions(view="fix"), size=(80, 24))

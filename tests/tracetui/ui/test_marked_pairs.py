@@ -19,7 +19,7 @@ def test_two_marked_steps_are_compared(size: tuple[int, int]) -> None:
         lines = screen(app)
         assert "› Steps › step 1 and 2" in lines[0]
         assert lines[2].startswith(" step 2 (b) took ") and "step 1 (a: " in lines[2]
-        assert lines[3].split()[:4] == ["what", "a", "b", "Δ"]
+        assert lines[3].split()[:4] == ["what▲", "a", "b", "Δ"]
         await press(pilot, "escape")
         assert app.workspace.session.view == "steps"
 
