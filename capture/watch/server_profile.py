@@ -223,7 +223,7 @@ def _guard_profile(url: str) -> None:
     for pause_s in (0.0, EXIT_TIMEOUT_S) if is_on else ():
         time.sleep(pause_s)  # again, because a request to start one may still have been under way
         with contextlib.suppress(NoAnswerError):
-            client.post("/stop_profile", None, STOP_TIMEOUT_S)
+            client.post("/stop_profile", None, EXIT_TIMEOUT_S)  # a server that lost its engine never answers
 
 
 if __name__ == "__main__":

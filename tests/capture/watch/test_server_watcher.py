@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import polars as pl
+import psutil
 import pytest
 
 from capture.load_runs import load
@@ -173,6 +174,19 @@ def test_a_killed_watcher_leaves_no_profile_running(vllm: State, tmp_path: Path)
         watcher.child.kill()
         wait_for(lambda: not vllm.profiling)
     assert vllm.starts == 1
+
+
+@pytest.mark.slow
+def test_the_guard_of_a_killed_watcher_ends_beside_a_server_that_never_answers(
+    vllm: State, tmp_path: Path
+) -> None:
+    vllm.delays["/stop_profile"] = 120.0
+    with watching(vllm, tmp_path, *traces(vllm, windows=30.0)) as watcher:
+        wait_for(lambda: vllm.profiling)
+        (guard,) = psutil.Process(watcher.child.pid).children(recursive=True)
+        watcher.child.kill()
+        guard.wait(PATIENCE_S)  # raises TimeoutExpired
+    assert vllm.paths.count("POST /stop_profile") == 2
 
 
 WAYS = ["quit", "starter gone", "SIGTERM", "SIGHUP", "SIGINT"]
