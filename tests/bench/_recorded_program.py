@@ -6,6 +6,7 @@ run as it is recorded it prints its figures as JSON, run alone the graphs that w
 """
 
 import json
+import os
 import random
 import sys
 import time
@@ -17,22 +18,25 @@ from typing import Any, Final
 import torch
 from torch import nn
 
+from tracetui.process import DETAIL_VARIABLE
+
 BLOCK_NS: Final = 60_000_000  # of CPU time, about, of one block of steps
 WARM: Final = 12  # steps before anything is measured
 WINDOWS: Final = 4  # that are measured, the first one apart
 LONGEST_NS: Final = 15_000_000_000  # of CPU time that are spent on waiting for them
 WIDTH, LAYERS, WORDS = 768, 8, 1000
+SMALL_WIDTH: Final = 320  # with which a step takes some 2 ms
 
 
 class Block(nn.Module):
     """A layer with as many modules as those of today's models, without their attention."""
 
-    def __init__(self) -> None:
+    def __init__(self, width: int) -> None:
         super().__init__()
-        self.input_norm, self.norm = nn.LayerNorm(WIDTH), nn.LayerNorm(WIDTH)
-        self.q, self.k, self.v, self.o = (nn.Linear(WIDTH, WIDTH, bias=False) for _ in range(4))
-        self.gate, self.up = (nn.Linear(WIDTH, 2 * WIDTH, bias=False) for _ in range(2))
-        self.down, self.act = nn.Linear(2 * WIDTH, WIDTH, bias=False), nn.SiLU()
+        self.input_norm, self.norm = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.q, self.k, self.v, self.o = (nn.Linear(width, width, bias=False) for _ in range(4))
+        self.gate, self.up = (nn.Linear(width, 2 * width, bias=False) for _ in range(2))
+        self.down, self.act = nn.Linear(2 * width, width, bias=False), nn.SiLU()
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         inner = self.input_norm(x)
@@ -44,10 +48,10 @@ class Block(nn.Module):
 class Decoder(nn.Module):
     """A decoder; `breaks` has its graph fall into two when it is compiled."""
 
-    def __init__(self, *, breaks: bool) -> None:
+    def __init__(self, *, breaks: bool, width: int = WIDTH) -> None:
         super().__init__()
-        self.embed, self.head = nn.Embedding(WORDS, WIDTH), nn.Linear(WIDTH, WORDS)
-        self.layers = nn.ModuleList(Block() for _ in range(LAYERS))
+        self.embed, self.head = nn.Embedding(WORDS, width), nn.Linear(width, WORDS)
+        self.layers = nn.ModuleList(Block(width) for _ in range(LAYERS))
         self.breaks = breaks
 
     def forward(self, ids: torch.Tensor) -> torch.Tensor:
@@ -59,9 +63,11 @@ class Decoder(nn.Module):
         return torch.as_tensor(self.head(x))
 
 
-def decode(backend: str, *, breaks: bool = False, fullgraph: bool | None = None) -> Callable[[], object]:
+def decode(
+    backend: str, *, breaks: bool = False, fullgraph: bool | None = None, width: int = WIDTH
+) -> Callable[[], object]:
     """Return a step of decoding, eager or compiled."""
-    model: Any = Decoder(breaks=breaks)
+    model: Any = Decoder(breaks=breaks, width=width)
     call = model if fullgraph is None else torch.compile(model, fullgraph=fullgraph, backend=backend)
     ids = torch.ones(1, 1, dtype=torch.long)
 
@@ -70,6 +76,27 @@ def decode(backend: str, *, breaks: bool = False, fullgraph: bool | None = None)
         return call(ids).argmax(-1).item()
 
     return step
+
+
+class Idle(nn.Module):
+    """A tree of modules that compute nothing: what a step takes is calling them."""
+
+    def __init__(self, *inner: nn.Module) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(inner)
+        self.weight = nn.Parameter(torch.zeros(1))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for layer in self.layers:
+            x = layer(x)
+        return x
+
+
+def call_idle(layers: int) -> Callable[[], object]:
+    """Return a step with 13 calls for each layer and one more."""
+    model = Idle(*(Idle(*(Idle() for _ in range(12))) for _ in range(layers)))
+    ids = torch.ones(1, 1, dtype=torch.long)
+    return torch.no_grad()(lambda: model(ids))
 
 
 def train(backend: str) -> Callable[[], object]:
@@ -103,6 +130,9 @@ def generate(backend: str) -> Callable[[], object]:
 
 MAKERS: Final[dict[str, Callable[[str], Callable[[], object]]]] = {
     "decode": decode,
+    "small": lambda backend: decode(backend, width=SMALL_WIDTH),
+    "idle": lambda backend: call_idle(8),
+    "idle4": lambda backend: call_idle(4),
     "train": train,
     "generate": generate,
     "compiled": lambda backend: decode(backend, breaks=True, fullgraph=False),
@@ -176,9 +206,11 @@ def measure(name: str, pairs: int, backend: str) -> dict[str, Any]:
         watched.switch(False)
         before = [block(step, count)[0] / count for _ in range(max(3, pairs // 3))]
     watched.switch(True)
-    costs, share = windows_cost(watched, step)
+    has_windows = os.environ.get(DETAIL_VARIABLE, "full") == "full"
+    costs, share = windows_cost(watched, step) if has_windows else ([], 0.0)
     ratios: list[tuple[float, float]] = []
     alone: list[float] = []
+    added: list[float] = []
     order = random.Random(name)
     with watched.without_windows():
         for _ in range(pairs):
@@ -187,10 +219,11 @@ def measure(name: str, pairs: int, backend: str) -> dict[str, Any]:
                 watched.switch(on)
                 taken[on] = block(step, count)
             alone.append(taken[False][0] / count)
+            added.append((taken[True][0] - taken[False][0]) / count)
             ratios.append((taken[True][0] / taken[False][0], taken[True][1] / taken[False][1]))
     return {
         "step_ns": median(alone), "ratios": ratios, "windows_ns": costs, "windows_share": share,
-        "after_a_window": median(alone) / median(before),
+        "added_ns": added, "after_a_window": median(alone) / median(before),
     }  # fmt: skip
 
 

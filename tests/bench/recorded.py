@@ -1,12 +1,13 @@
 """What being recorded costs a program, found in the program itself: its steps watched and unwatched, in turn.
 
-    python -m tests.bench.recorded [NAME…] [--pairs 40] [--backend inductor]
+    python -m tests.bench.recorded [NAME…] [--pairs 40] [--detail full] [--backend inductor]
 
 In one process the watcher is switched off and on for blocks of steps, and each pair of blocks gives a ratio:
 other programs on the machine are felt by both. CPU time is that of the program's own process, which others
-change little; a ratio of wall times needs a quiet machine. Profiler windows are measured apart: what they add
-to their steps, and which part of the time they take. Of compiled programs the graphs are counted, alone and
-recorded. Of the start the import of torch is measured.
+change little; a ratio of wall times needs a quiet machine. `small` has steps of some 2 ms on a quiet machine;
+`idle` (105 calls) and `idle4` (53) call modules that compute nothing: what a step takes more is exact. Profiler
+windows are measured apart: what they add to their steps, and which part of the time they take. Of compiled
+programs the graphs are counted, alone and recorded. Of the start the import of torch is measured.
 """
 
 import argparse
@@ -25,9 +26,9 @@ from statistics import median
 from typing import Any, Final
 
 from tests.house import ROOT
-from tracetui.process import build_recorded_environment
+from tracetui.process import DETAIL_VARIABLE, build_recorded_environment
 
-NAMES: Final = ("decode", "train", "generate", "compiled", "fullgraph")
+NAMES: Final = ("decode", "small", "train", "generate", "compiled", "fullgraph")
 ROUNDS: Final = 7  # of the start
 START: Final = "import torch, time; print(time.process_time())"
 
@@ -62,6 +63,7 @@ def program_line(name: str, pairs: int, backend: str) -> str:
     windows = [f"{ns / 1e6:.1f}" for ns in told["windows_ns"]]
     words = [
         f"{name:10}{told['step_ns'] / 1e6:7.2f} ms a step",
+        "+{:.0f} µs [{:.0f}-{:.0f}]".format(*(ns / 1e3 for ns in interval(told["added_ns"]))),
         f"recorded {cpu[0]:.3f}x [{cpu[1]:.3f}-{cpu[2]:.3f}] of its CPU, {wall[0]:.3f}x of the wall",
         f"windows {' '.join(windows) or 'none'} ms, together {told['windows_share']:.1%}",
         f"unwatched after windows {told['after_a_window']:.3f}x",
@@ -86,8 +88,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*", default=[*NAMES, "start"])
     parser.add_argument("--pairs", type=int, default=40)
+    parser.add_argument("--detail", default="full", choices=("full", "layers", "steps"))
     parser.add_argument("--backend", default="inductor", help="of torch.compile")
     args = parser.parse_args()
+    os.environ[DETAIL_VARIABLE] = args.detail
     load = ", ".join(f"{x:.1f}" for x in os.getloadavg())
     print(
         f"{os.cpu_count()} cores, load {load}; Python {platform.python_version()}, torch {version('torch')}"
