@@ -2,7 +2,6 @@
 
 import json
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -14,8 +13,8 @@ import pytest
 
 from capture.load_runs import load
 from capture.loaders.requests.request_rows import REQUESTS
-from capture.watch.http_client import HttpClient, NoAnswerError, ServerAddress
 from tests.real import PROGRAMS, find_program
+from tests.real.servers import find_free_port, wait_until_healthy
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -25,20 +24,12 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Serve a model of random weights with metrics."""
     server, model = find_program("llamacpp", "llama-server"), tmp_path_factory.mktemp("gguf") / "tiny.gguf"
     subprocess.run([find_program("llamacpp"), str(PROGRAMS / "make_gguf.py"), str(model)], check=True)
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = find_free_port()
     command = [server, "-m", str(model), "--port", str(port), "--metrics", "--parallel", "4", "-t", "1"]
     child = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     address = f"http://127.0.0.1:{port}"
-    client, deadline = HttpClient(ServerAddress.from_url(address)), time.monotonic() + 60
     try:
-        while time.monotonic() < deadline:
-            try:
-                if client.get("/health", 2.0).is_ok:
-                    break
-            except NoAnswerError:
-                time.sleep(0.2)
+        wait_until_healthy(address, child)
         yield address
     finally:
         child.send_signal(signal.SIGKILL)

@@ -1,17 +1,13 @@
 """A real vLLM under load, recorded by its address: figures, windows and silence by a client's clock."""
 
 import json
-import os
 import re
-import signal
-import socket
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
-from typing import NamedTuple
 
 import polars as pl
 import pytest
@@ -19,56 +15,19 @@ import pytest
 from capture.load_runs import load
 from capture.loaders.requests.request_rows import REQUESTS
 from capture.run import Run
-from capture.watch.http_client import HttpClient, NoAnswerError, ServerAddress
-from tests.real import find_program, spikes
+from capture.watch.http_client import HttpClient, ServerAddress
+from tests.real import spikes
+from tests.real.servers import Server, serve_vllm
 from tracetui.analysis.token_waits import build_token_table
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
-START_TIMEOUT_S = 400
-
-
-class Server(NamedTuple):
-    url: str
-    traces: Path
 
 
 @pytest.fixture(scope="module")
 def server(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """Serve the model with the profiler that the guide advises."""
-    traces = tmp_path_factory.mktemp("traces")
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    config = {"profiler": "torch", "torch_profiler_dir": str(traces), "torch_profiler_with_stack": False,
-              "torch_profiler_record_shapes": True, "detailed_trace_annotation": True}  # fmt: skip
-    command = [
-        find_program("vllm", "vllm"), "serve", str(model), "--served-model-name", "m", "--host", "127.0.0.1",
-        "--port", str(port), "--max-model-len", "2048", "--dtype", "bfloat16", "--enforce-eager",
-        "--profiler-config", json.dumps(config),
-    ]  # fmt: skip
-    quiet = {"VLLM_CPU_KVCACHE_SPACE": "1", "HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1"}
-    log = (traces.parent / "server.log").open("wb")
-    child = subprocess.Popen(
-        command, env={**os.environ, **quiet}, stdout=log, stderr=log, start_new_session=True
-    )
-    url = f"http://127.0.0.1:{port}"
-    try:
-        wait_until_healthy(url, child)
-        yield Server(url, traces)
-    finally:
-        os.killpg(child.pid, signal.SIGKILL)
-        child.wait()
-
-
-def wait_until_healthy(url: str, child: "subprocess.Popen[bytes]") -> None:
-    client, deadline = HttpClient(ServerAddress.from_url(url)), time.monotonic() + START_TIMEOUT_S
-    while time.monotonic() < deadline and child.poll() is None:
-        try:
-            if client.get("/health", 3.0).is_ok:
-                return
-        except NoAnswerError:
-            time.sleep(1.0)
-    raise AssertionError("the server did not start")
+    with serve_vllm(model, tmp_path_factory.mktemp("served"), "--enforce-eager") as server:
+        yield server
 
 
 def record_under_load(server: Server, folder: Path, *options: str) -> tuple[Run, list[list[float]]]:
