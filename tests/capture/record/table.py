@@ -85,6 +85,9 @@ TABLE: Final = {
     "saves": Made(513, 510),
     "quantized": Made(11),
     "encoder_decoder": Made(8, 8),
+    "serves": Made(108, 96),
+    "scores": Made(25),
+    "spawns_ranks": Made(12),
 }
 
 
