@@ -274,16 +274,20 @@ def compute_contrasts(offset: Floats, noise: Noise, is_other: NDArray[np.bool_])
     count, rows, runs = offset.shape
     values, row = offset.reshape(-1, runs), np.tile(np.arange(rows), count)
     contrast, common = np.empty((rows, runs)), np.full((rows, runs), np.nan)
-    for i in range(rows):
-        chosen = np.flatnonzero(is_other[row] | (row == i))
-        is_own = row[chosen] == i
-        design = np.stack([is_own, np.ones(len(chosen))][: 1 if is_own.all() else 2], axis=1)
-        design = design / noise.sd[chosen, None]
+    others = np.flatnonzero(is_other)
+    # those of the others have the same variables: solved at once, because threads of BLAS cost more than that
+    for group in [others, *np.flatnonzero(~is_other)[:, None]]:
+        chosen = np.flatnonzero(np.isin(row, np.union1d(others, group)))
+        own = (row[chosen, None] == group) / noise.sd[chosen, None]
+        design = np.column_stack([own, 1 / noise.sd[chosen]])
         weighted = np.linalg.solve(noise.correlation[np.ix_(chosen, chosen)], design)
-        estimate = np.linalg.solve(design.T @ weighted, weighted.T / noise.sd[chosen]) @ values[chosen]
-        contrast[i] = estimate[0]
-        if not is_own.all():
-            common[i] = estimate[1]
+        for column, i in enumerate(group):
+            columns = [column, -1] if (row[chosen] != i).any() else [column]
+            scaled = weighted[:, columns].T / noise.sd[chosen]
+            estimate = np.linalg.solve(design[:, columns].T @ weighted[:, columns], scaled) @ values[chosen]
+            contrast[i] = estimate[0]
+            if len(columns) > 1:
+                common[i] = estimate[1]
     return contrast, common
 
 
