@@ -278,8 +278,8 @@ def compute_contrasts(offset: Floats, noise: Noise, is_other: NDArray[np.bool_])
     # those of the others have the same variables: solved at once, because threads of BLAS cost more than that
     for group in [others, *np.flatnonzero(~is_other)[:, None]]:
         chosen = np.flatnonzero(np.isin(row, np.union1d(others, group)))
-        own = (row[chosen, None] == group) / noise.sd[chosen, None]
-        design = np.column_stack([own, 1 / noise.sd[chosen]])
+        row_column = (row[chosen, None] == group) / noise.sd[chosen, None]
+        design = np.column_stack([row_column, 1 / noise.sd[chosen]])
         weighted = np.linalg.solve(noise.correlation[np.ix_(chosen, chosen)], design)
         for column, i in enumerate(group):
             columns = [column, -1] if (row[chosen] != i).any() else [column]
