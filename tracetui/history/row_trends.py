@@ -1,22 +1,37 @@
 """The trend of the rows of a log: one point per run, the changes of level, and what else changed there.
 
-A row is judged by its contrast, its time relative to the other rows of its run (`compare/evidence`): a
-machine slows all rows of a run together, a change of code does not. A step is judged by its time.
+A row is judged by its contrast, its time relative to the other rows of its run: a machine slows all rows of
+a run together, a change of code does not. A step is judged by its time.
+
+A load moves some rows, and some quantiles of their steps, far more than others, and each in company. So a
+contrast is the estimate of generalised least squares: of all weights that sum to one over the quantiles of a
+row, and to nothing over all rows, those that leave least noise. The noise is that of differences between
+neighbouring runs, which a change of level hardly moves; its correlations are shrunk as by Ledoit and Wolf
+(2004), so that a log of few runs has weights, too.
 """
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from capture.errors import UsageError
 from tracetui.analysis.frames.name_filter import match_names
 from tracetui.analysis.frames.statistics import MIN_SAMPLES, Floats
+from tracetui.compare import params
 from tracetui.compare.evidence.step_contrast import compute_medians_of_others
-from tracetui.history.change_points import ChangePoint, find_change_points, select_discoveries
+from tracetui.history.change_points import (
+    MIN_RUNS,
+    OUTLIER_SDS,
+    ChangePoint,
+    confirm_by_ranks,
+    find_change_points,
+    select_discoveries,
+)
 from tracetui.history.part_index import LogTables
 from tracetui.views import Answer
 
@@ -37,7 +52,9 @@ SWITCHED_SHARE: Final = 0.8  # of the runs on either side that agree on a fact
 MIN_COMMON_CHANGE: Final = 0.03  # of the other rows
 MIN_COUNTER_CHANGE: Final = 0.03  # of a counter of the machine
 COMMON_SHARE: Final = 0.15  # of a row's own change, from which a change of the other rows is what it may be
-LEFT_OUT_P: Final = 1e-4  # chance from which a large row is none of the others of a row
+QUANTILES: Final = ("median_ns", "p05_ns", "p25_ns", "p75_ns", "p95_ns")  # of the steps of a row in a run
+LEFT_OUT_P: Final = 1e-4  # chance from which a row is none of the others of a row
+MAX_OTHERS: Final = 24  # the largest rows; the time to compute grows with the third power
 MIN_OTHERS: Final = 3  # rows by which the machine is known
 MIN_CHANGE: Final = 0.01  # below this a level is the same, as in a diff
 _Z_95: Final = 1.96
@@ -54,7 +71,8 @@ class RowSeries:
     """The rows of one phase over the runs, in log time."""
 
     names: list[str]
-    level: Floats  # rows × runs; NaN where a run lacks the row
+    level: Floats  # rows × runs: medians; NaN where a run lacks the row
+    quantiles: Floats  # quantiles × rows × runs, the median first; without NaN
     share: Floats  # rows: of the time
     runs: pl.DataFrame  # a line per column of `level`, with `label` and `group`: the same for repeats
 
@@ -63,6 +81,15 @@ class RowSeries:
         """Return the columns at which another group begins."""
         group = self.runs["group"].to_numpy()
         return np.flatnonzero(group[1:] != group[:-1]) + 1
+
+
+@dataclass(frozen=True, eq=False)
+class Noise:
+    """The noise of several series from run to run."""
+
+    sd: Floats
+    correlation: Floats  # shrunk
+    widening: float  # of errors, because weights chosen by the same runs fit these too well
 
 
 def choose_runs(
@@ -177,13 +204,13 @@ def _judge_phase(
     if series is None:
         return
     step = _find_step(lines, phase, runs)
-    changes, pace = _find_row_changes(series)
+    changes, paces = _find_row_changes(series)
     changes.append(find_change_points(_fill_gaps(step), series.starts) if step is not None else [])
     *by_row, of_step = select_discoveries(changes)
     lines_of_rows: list[dict[str, Any]] = []
     code_places: list[int] = []
-    for name, level, others, row_changes in zip(series.names, series.level, pace, by_row, strict=True):
-        words = [_classify(change, series, others, machine) for change in row_changes]
+    for i, (name, level, row_changes) in enumerate(zip(series.names, series.level, by_row, strict=True)):
+        words = [_classify(change, series, [each[i] for each in paces], machine) for change in row_changes]
         code_places += [c.at for c, word in zip(row_changes, words, strict=True) if word == "code"]
         lines_of_rows += _describe_row(name, phase, series, level, row_changes, words, recent)
     yield from lines_of_rows
@@ -192,23 +219,76 @@ def _judge_phase(
         yield from _describe_row("step", phase, series, step, of_step, words, recent)
 
 
-def _find_row_changes(series: RowSeries) -> tuple[list[list[ChangePoint]], Floats]:
-    """Return the changes of the contrast of each row, and the time of the others over the runs.
+def _find_row_changes(series: RowSeries) -> tuple[list[list[ChangePoint]], list[Floats]]:
+    """Return the changes of the contrast of each row, and several times of its others over the runs.
 
-    A large row that evidently changed is left out of the others of each row, whose contrast it would move.
+    A row that evidently changed is left out of the others of each row, whose contrast it would move.
     """
-    offset = series.level - np.nanmedian(series.level, axis=1, keepdims=True)
-    share = series.share.copy()
-    is_large = share > share.mean()
+    offset = series.quantiles - np.median(series.quantiles, axis=-1, keepdims=True)
+    is_other = np.argsort(np.argsort(-series.share)) < MAX_OTHERS
+    noise = estimate_noise(offset.reshape(-1, offset.shape[-1]))
     while True:
-        pace = compute_medians_of_others(offset, share)
-        contrast = np.where(np.isnan(pace), offset, offset - pace)
-        changes = [find_change_points(_fill_gaps(row), series.starts) for row in contrast]
-        p = [min((c.p for c in row), default=1.0) for row in changes]
-        candidates = [i for i in np.flatnonzero(is_large & (share > 0)) if p[i] < LEFT_OUT_P]
-        if not candidates or (share > 0).sum() <= MIN_OTHERS:
-            return changes, pace
-        share[min(candidates, key=p.__getitem__)] = 0.0
+        contrast, common = compute_contrasts(offset, noise, is_other)
+        changes = [_find_changes(row, series.starts, noise.widening) for row in contrast]
+        clear = [[abs(c.size) / c.error for c in row if c.p < LEFT_OUT_P] for row in changes]
+        candidates = [i for i in np.flatnonzero(is_other) if clear[i]]
+        if not candidates or is_other.sum() <= MIN_OTHERS:
+            share = np.where(is_other, series.share, 0.0)
+            return changes, [common, *(compute_medians_of_others(each, share) for each in offset)]
+        is_other[max(candidates, key=lambda i: max(clear[i]))] = False
+
+
+def _find_changes(contrast: Floats, starts: Any, widening: float) -> list[ChangePoint]:
+    """Return the changes of one row of many: by ranks, too, since the oddest of many rows has long tails."""
+    changes = [confirm_by_ranks(contrast, change) for change in find_change_points(contrast, starts)]
+    return [replace(change, error=widening * change.error) for change in changes]
+
+
+def estimate_noise(values: Floats) -> Noise:
+    """Estimate the noise of some series × runs.
+
+    Differences count as at most OUTLIER_SDS; SDs are moderated, as if each had MIN_RUNS runs of all others.
+    """
+    steps = np.diff(values, axis=1) / np.sqrt(2)
+    n = steps.shape[1]
+    sd = 1.4826 * np.median(np.abs(steps), axis=1)
+    sd = np.sqrt((n * sd**2 + MIN_RUNS * np.median(sd) ** 2) / (n + MIN_RUNS)) + params.FLOAT_NOISE
+    scaled = np.clip(steps / sd[:, None], -OUTLIER_SDS, OUTLIER_SDS)
+    rms = np.sqrt((scaled**2).mean(axis=1)) + params.FLOAT_NOISE
+    scaled /= rms[:, None]
+    correlation = scaled @ scaled.T / n
+    target = np.eye(len(sd)) * np.trace(correlation) / len(sd)
+    distance = ((correlation - target) ** 2).sum()
+    error = (((scaled**2).sum(axis=0) ** 2).sum() - n * (correlation**2).sum()) / n**2
+    weight = min(1.0, error / distance) if distance > 0 else 1.0
+    shrunk = weight * target + (1 - weight) * correlation
+    spent = float((1 - weight * target[0, 0] / np.linalg.eigvalsh(shrunk)).sum()) / n
+    return Noise(sd * rms, shrunk, float(np.sqrt((1 + spent) / (1 - spent))) if spent < 1 else np.inf)
+
+
+def compute_contrasts(offset: Floats, noise: Noise, is_other: NDArray[np.bool_]) -> tuple[Floats, Floats]:
+    """Compute for each row its contrast over the runs, and what all others have in common.
+
+    `offset` is quantiles × rows × runs. Without another row the contrast is the time itself.
+    """
+    count, rows, runs = offset.shape
+    values, row = offset.reshape(-1, runs), np.tile(np.arange(rows), count)
+    contrast, common = np.empty((rows, runs)), np.full((rows, runs), np.nan)
+    others = np.flatnonzero(is_other)
+    # those of the others have the same variables: solved at once, because threads of BLAS cost more than that
+    for group in [others, *np.flatnonzero(~is_other)[:, None]]:
+        chosen = np.flatnonzero(np.isin(row, np.union1d(others, group)))
+        row_column = (row[chosen, None] == group) / noise.sd[chosen, None]
+        design = np.column_stack([row_column, 1 / noise.sd[chosen]])
+        weighted = np.linalg.solve(noise.correlation[np.ix_(chosen, chosen)], design)
+        for column, i in enumerate(group):
+            columns = [column, -1] if (row[chosen] != i).any() else [column]
+            scaled = weighted[:, columns].T / noise.sd[chosen]
+            estimate = np.linalg.solve(design[:, columns].T @ weighted[:, columns], scaled) @ values[chosen]
+            contrast[i] = estimate[0]
+            if len(columns) > 1:
+                common[i] = estimate[1]
+    return contrast, common
 
 
 def build_series(lines: pl.DataFrame, phase: str | None, runs: pl.DataFrame) -> RowSeries | None:
@@ -218,13 +298,16 @@ def build_series(lines: pl.DataFrame, phase: str | None, runs: pl.DataFrame) -> 
     often = rows.group_by("name").agg(pl.len(), pl.col("total_ns").mean(), samples=_count_samples().median())
     often = often.filter(pl.col("samples") >= MIN_SAMPLES)
     often = often.filter(pl.col("len") >= MIN_PRESENCE * runs.height).sort(
-        "total_ns", descending=True, nulls_last=True
+        "total_ns", "name", descending=[True, False], nulls_last=True
     )
     if not often.height:
         return None
-    level = _pivot(rows, often["name"].to_list(), runs, "median_ns")
+    names = often["name"].to_list()
+    level, *others = (_pivot(rows, names, runs, column) for column in QUANTILES)
+    quantiles = np.log(np.stack([level, *(np.where(other > 0, other, level) for other in others)]))
+    filled = np.stack([[_fill_gaps(row) for row in each] for each in quantiles])
     typical = np.nanmedian(level, axis=1)
-    return RowSeries(often["name"].to_list(), np.log(level), typical / typical.sum(), runs)
+    return RowSeries(names, np.log(level), filled, typical / typical.sum(), runs)
 
 
 def _count_samples() -> pl.Expr:
@@ -286,15 +369,17 @@ def _describe_row(
         yield line
 
 
-def _classify(change: ChangePoint, series: RowSeries, others: Floats, machine: Floats) -> str:
+def _classify(change: ChangePoint, series: RowSeries, others: Sequence[Floats], machine: Floats) -> str:
     """Classify the change of a row: method, machine, all rows, drift; code if nothing else changed there.
 
-    Any evident change of the other rows counts: a busy machine slows some rows far more than others.
+    Any evident change of the other rows counts, in any quantile: a busy machine slows some rows, and some
+    steps, far more than others.
     """
     if word := _find_other_cause(change, series):
         return word
-    size, error = _compute_shift(others, *change.sides)
-    if abs(size) > max(COMMON_SHARE * abs(change.size), MIN_COMMON_CHANGE) and abs(size) > 3 * error:
+    least = max(COMMON_SHARE * abs(change.size), MIN_COMMON_CHANGE)
+    shifts = [_compute_shift(each, *change.sides) for each in others]
+    if any(abs(size) > max(least, 3 * error) for size, error in shifts):
         return "machine" if _has_machine_changed(machine, *change.sides) else "all rows"
     return "code"
 

@@ -4,10 +4,12 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
+from random import Random
 
 import numpy as np
 import polars as pl
@@ -17,6 +19,7 @@ from capture.export_runs import export
 from capture.load_runs import load
 from tests.conftest import shared
 from tests.tracetui.in_process import tracetui
+from tests.tracetui.process.test_engine_process import until
 from tests.tracetui.runs import decode
 from tracetui.history.git import Commit, find_commit
 from tracetui.history.part import COLUMNS, PART_SCHEMA, build_part, encode_part
@@ -73,6 +76,40 @@ def test_two_writers_lose_nothing(tmp_path: Path) -> None:
         results = list(pool.map(log.add, parts * 3))
     assert len(log.list_parts()) == 6
     assert sum(is_new for _, is_new in results) == 6
+
+
+@pytest.mark.slow
+def test_kills_of_log_add_lose_no_part_and_leave_none_half(tmp_path: Path, kills: int = 4) -> None:
+    old, log, random = tmp_path / "old", RunLog(str(tmp_path / "log")), Random(1)
+    old.mkdir()
+    for i in range(24):
+        export([decode(steps=8 + i)], old / f"{i}.jsonl", overwrite=True)
+    command = [sys.executable, "-m", "tracetui", "log", "add", str(old), "--to", log.address]
+    parts: dict[str, bytes] = {}
+    for _ in range(kills):
+        with subprocess.Popen(command, stderr=subprocess.DEVNULL) as adding:
+            if random.random() < 0.5 and len(parts) < 24:  # while it writes
+                until(lambda: adding.poll() is not None or len(list_parts(log)) > len(parts), 60)
+                time.sleep(random.uniform(0, 0.1))
+            else:
+                time.sleep(random.uniform(0, 1))
+            adding.kill()
+        names = list_parts(log)
+        assert {*parts} <= {*names}
+        for name in names:
+            assert log.read(name).height
+            content = (Path(log.address) / name).read_bytes()
+            assert parts.setdefault(name, content) == content
+        if len(parts) == 24:  # from new
+            for name in parts:
+                log.remove(name)
+            parts.clear()
+    subprocess.run(command, check=True, capture_output=True)
+    assert read_log(log).runs.height == len(log.list_parts()) == 24
+
+
+def list_parts(log: RunLog) -> list[str]:
+    return log.list_parts() if Path(log.address).exists() else []
 
 
 def test_folder_is_taken_in_with_progress_and_damaged_file_is_named(tmp_path: Path) -> None:
@@ -139,6 +176,14 @@ def test_read_only_folder_is_said(recording: Path, tmp_path: Path) -> None:
     (tmp_path / "log").mkdir(mode=0o500)
     done = tracetui("log", "add", recording, "--to", tmp_path / "log")
     assert done.returncode == 3 and "cannot be written (permission denied)" in done.stderr
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs sysfs")
+def test_file_system_that_takes_no_files_is_said(recording: Path) -> None:
+    """In sysfs nobody makes a folder, not even root."""
+    done = tracetui("log", "add", recording, "--to", "/sys/log")
+    assert done.returncode == 3 and "/sys/log: cannot be written (" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
 
 
 def test_path_that_is_a_file_is_said(recording: Path) -> None:
