@@ -147,11 +147,6 @@ def test_runs_of_one_name_are_told_apart_by_their_files() -> None:
     runs = [replace(r, log=structs.replace(r.log, source=f)) for r, f in zip(pair(), files, strict=True)]
     assert build_titles(*runs) == ("made (one.jsonl)", "made (two.jsonl)")
     assert build_labels(*runs) == ("one.jsonl", "two.jsonl")
-    ranks = [
-        replace(run, name="rank0.json", log=structs.replace(run.log, source=f"/x/{folder}/rank0.json"))
-        for run, folder in zip(runs, ("even", "late"), strict=True)
-    ]
-    assert build_titles(*ranks) == build_labels(*ranks) == ("even/rank0.json", "late/rank0.json")
     assert build_labels(runs[0], runs[0]) == build_titles(runs[0], runs[0])
     assert build_labels(runs[0], replace(runs[1], name="other")) == ("made", "other")
 
