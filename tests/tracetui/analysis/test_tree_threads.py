@@ -132,7 +132,7 @@ def test_what_of_a_servers_steps_is_in_no_scope_is_counted_from_begin_to_begin()
     assert outside_ns / 1000 == pytest.approx(float(free_us), rel=1e-3)
     assert steps_ns / 1000 == pytest.approx(float(begins[-1] - begins[0]), rel=1e-3)
     (note,) = [note for note in ask(load_view("tree"), [run], Look()).notes if "no scope" in note]
-    assert note.startswith("154.8 ms of 266.6 ms in steps") and "begin to begin" in note
+    assert note.startswith("154.8 ms of 266.6 ms in steps") and "until the next one begins" in note
 
 
 def test_recursive_calls_count_once() -> None:

@@ -86,7 +86,7 @@ def test_figures_alone_and_a_folder() -> None:
 @pytest.mark.parametrize(
     ("width", "parts"),
     [
-        (200, "812.4 tok/s · running 8 · waiting 3 · kv 43% · ttft ~35 ms"),
+        (200, "812.4 tok/s counted by the server · running 8 · waiting 3 · kv 43% · ttft ~35 ms"),
         (80, "812.4 tok/s · running 8 · waiting 3 · kv 43% · ttft ~35 ms"),
     ],
 )

@@ -74,7 +74,7 @@ def layered(times: list[int]) -> list[ink.Line]:
 
 def test_a_cell_of_the_heat_map_is_its_colour_and_says_how_far_from_the_median_it_is() -> None:
     lines = layered([1000, 1000, 1050, 1120, 1300, 2100, 1000, 700])
-    cells = [line[1] for line in lines[1:9]]
+    cells = [line[2] for line in lines[1:9]]  # after name and total
     texts = [cell.text.rstrip("! ").strip() for cell in cells]
     # the median of the eight is 1025
     assert texts == ["·", "·", "·", "·", "+27%", "+105%", "·", "-32%"]
@@ -83,7 +83,7 @@ def test_a_cell_of_the_heat_map_is_its_colour_and_says_how_far_from_the_median_i
 
 
 def test_noise_has_no_colour_however_little_else_there_is() -> None:
-    cells = [line[1] for line in layered([100, 103, 97, 106, 94, 100])[1:7]]
+    cells = [line[2] for line in layered([100, 103, 97, 106, 94, 100])[1:7]]
     assert {cell.style for cell in cells[1:]} == {"level"}
 
 
