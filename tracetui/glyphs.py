@@ -30,7 +30,7 @@ ASCII_NARROW_CHANGE_SIGNS: Final = "v=-.+*^"
 SENTENCE_LEAST_SPACES: Final = 4
 MOST_CHARS: Final = 4096  # longer texts are shortened before they are measured
 READABLE_CHARS: Final = 40  # names up to this length stay as they are
-NAME_COLUMNS: Final = frozenset({"name", "name_a", "name_b", "scope"})  # with names of kernels
+NAME_COLUMNS: Final = frozenset({"name", "name_a", "name_b", "row", "scope"})  # with names of kernels
 _MANGLED_PREFIXES: Final = ("_Z", "__Z")
 _MAX_NAMES: Final = 4096  # shortened per answer; later rows are negligible
 

@@ -311,3 +311,13 @@ def test_the_diff_says_what_its_median_of_delta_is() -> None:
     assert (row["median_a_ns"], row["median_b_ns"], row["median_delta_ns"]) == (20, 30, 0)
     assert units.format_heading("median_delta_ns") == "median of Δ"
     assert any("median of Δ: of b − a in each pair" in note for note in answer.notes)
+
+
+def test_many_runs_name_kernels_as_all_views_do() -> None:
+    mangled = "_ZN5aiter24add_rmsnorm_quant_kernelIDF16bDF16bLi256EEEvPT0_"
+    runs = [replace(made([{"name": mangled, "dur": 10, "lens": "gpu"}]), name=name) for name in ("a", "b")]
+    of_all = format_report(load_view("compare"), runs, Look())
+    of_one = format_report(load_view("kernels"), runs[:1], Look())
+    (name,) = (line.split("  ")[0] for line in of_one.splitlines() if "add_rmsnorm" in line)
+    assert name in of_all and "_ZN5" not in of_all
+    assert mangled in format_report(load_view("compare"), runs, Look(), "csv")
