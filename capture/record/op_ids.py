@@ -72,9 +72,22 @@ class OpIds:
             new, self._new = self._new, []
         return new
 
+    def replace_new(self, ops: dict[int, dict[str, Any]]) -> bool:
+        """Describe ops anew, by id, if all are still to be written; return whether they were."""
+        with self._lock:
+            places = {op["id"]: place for place, op in enumerate(self._new)}
+            if not places.keys() >= ops.keys():
+                return False
+            self._ids = {key: op_id for key, op_id in self._ids.items() if op_id not in ops}
+            for op_id, op in ops.items():
+                key = _build_key(op)
+                self._ids[key] = op_id
+                self._new[places[op_id]] = {"id": op_id, "kind": "kernel", **dict(key)}
+        return True
+
     def assign(self, op: dict[str, Any]) -> int:
         """Return the id of an op."""
-        key = tuple(sorted((name, value) for name, value in op.items() if value is not None))
+        key = _build_key(op)
         op_id = self._ids.get(key)
         if op_id is None:
             with self._lock:
@@ -82,6 +95,10 @@ class OpIds:
                 if op_id == len(self._ids) - 1:
                     self._new.append({"id": op_id, "kind": "kernel", **dict(key)})
         return op_id
+
+
+def _build_key(op: dict[str, Any]) -> tuple[tuple[str, Any], ...]:
+    return tuple(sorted((name, value) for name, value in op.items() if value is not None))
 
 
 DRAFT: Final = "draft"  # the op of a model whose tokens another one verifies
@@ -101,12 +118,32 @@ class ModuleOps:
         entry = ids.get(id(module))
         if entry is not None and entry[0]() is module:  # ids are reused after a module is gone
             return entry[1]
-        op = _build_module_op(module, self._names.find_name(module), has_inner=has_inner)
-        if phase == DRAFT:  # part of the step that verifies its tokens, and in none of the layers of that
-            op, phase = {"name": f"draft {op['name']}", "op": DRAFT}, None
-        op_id = self._op_ids.assign({**op, "lens": self.lens, "phase": phase, "track": self._track})
+        op = self._build_op(module, self._names.find_name(module), has_inner=has_inner, phase=phase)
+        op_id = self._op_ids.assign(op)
         ids[id(module)] = weakref.ref(module), op_id
         return op_id
+
+    def _build_op(self, module: Any, name: str, *, has_inner: bool, phase: str | None) -> dict[str, Any]:
+        op = _build_module_op(module, name, has_inner=has_inner)
+        if phase == DRAFT:  # part of the step that verifies its tokens, and in none of the layers of that
+            op, phase = {"name": f"draft {op['name']}", "op": DRAFT}, None
+        return {**op, "lens": self.lens, "phase": phase, "track": self._track}
+
+    def rename_inner(self, module: Any) -> None:
+        """Name the modules within one by their paths below it, if nothing of those called is written yet.
+
+        `generate` calls the encoder of a model before the model.
+        """
+        paths = {id(part): path for path, part in _list_parts(module) if path}
+        ops = {
+            op_id: self._build_op(part(), paths[key], has_inner=bool(has_inner), phase=phase)
+            for phase, pair in self._ids_by_phase.items()
+            for has_inner, ids in enumerate(pair)
+            for key, (part, op_id) in ids.items()
+            if key in paths and part() is not None
+        }
+        if ops and self._op_ids.replace_new(ops):
+            self._names.rename(module)
 
     def select_phase(self, phase: str | None) -> tuple[ModuleIds, ModuleIds]:
         """Return the caches id → (module, op id) of a phase, without and with inner calls."""
@@ -148,13 +185,22 @@ class ModuleNames:
             self._add_tree(module)
         return size
 
+    def rename(self, module: Any) -> None:
+        """Name all modules within a top-level module by their paths below it, whatever their names were."""
+        for path, part in _list_parts(module):
+            if path:
+                self._add_name(part, path)
+
     def _add_tree(self, module: Any) -> None:
         for path, part in _list_parts(module):
             entry = self._names.get(id(part))
             if entry is None or entry[0]() is not part:
-                self._names[id(part)] = weakref.ref(part), path or self._name_outermost(module)
-                is_inside = any(name.isdecimal() or name == "*" for name in path.split(".")[:-1])
-                (self.layers.discard if is_inside else self.layers.add)(id(part))
+                self._add_name(part, path or self._name_outermost(module))
+
+    def _add_name(self, part: Any, path: str) -> None:
+        self._names[id(part)] = weakref.ref(part), path
+        is_inside = any(name.isdecimal() or name == "*" for name in path.split(".")[:-1])
+        (self.layers.discard if is_inside else self.layers.add)(id(part))
 
     def _name_outermost(self, module: Any) -> str:
         name = type(module).__name__

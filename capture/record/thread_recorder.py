@@ -258,6 +258,7 @@ class ThreadRecorder:
             return False
         if self._step_module.outgrown_count > outgrown:
             self._shared.recording.rename(module)
+            self._ops.rename_inner(module)
             self._withdraw_first_steps()
         self._ops.set_lens("wall" if self._device.find_type(module) == "cpu" else "host")
         return True

@@ -47,6 +47,15 @@ def test_generate_of_transformers_imported_first(tmp_path: Path) -> None:
     assert count_steps(run) == {("prefill", 2, 2): 1, ("decode", 2, 2): 15}
 
 
+def test_the_encoder_of_a_t5_is_apart_from_its_decoder(tmp_path: Path) -> None:
+    run = record(tmp_path, find_program("host"), str(PROGRAMS / "encoder_decoder.py"))
+    assert run.meta["model"] == "T5ForConditionalGeneration"
+    assert count_steps(run) == {("decode", 1, 1): 32}
+    modules = run.events.filter(kind="kernel", lens="wall").select(pl.col("path").cast(pl.String), "layer")
+    stacks = modules.drop_nulls().select(pl.col("path").str.split(" / ").list.first(), "layer").unique()
+    assert sorted(stacks.rows()) == [(stack, n) for stack in ("decoder", "encoder") for n in range(3)]
+
+
 DECODED = [("decode", 1, 1, context) for context in range(11, 22)]
 CONTEXTS = {  # phase, tokens that were produced, sequences, context
     "static": [("prefill", 1, 1, 10), *DECODED],

@@ -22,7 +22,7 @@ _MAX_RARE_LAYERS: Final = 2  # that run the same kernels and are no kind of thei
 def compute_layer_table(run: Run, look: Look, column: str) -> pl.DataFrame:
     """Return one row per layer and op: time, time per token, rates, and deviation from the other layers.
 
-    Kernels of no step are left out if the run has steps: they are of a pass that was recorded in part.
+    Kernels of no step are left out if others have steps: they are of a pass that was recorded in part.
     Where paths name an encoder and a decoder, `stack` says of which a layer is.
     """
     rows = with_compute_time(_select_rows(run, look, column), run)
@@ -50,7 +50,7 @@ def _sum_tokens(run: Run, rows: pl.LazyFrame, column: str) -> pl.DataFrame | Non
     if not run.has("step") or not run.has("tokens"):
         return None
     step_tokens = build_step_facts(run).select("tokens", _n="step").lazy()
-    pairs = rows.select(column, _n="step").unique().join(step_tokens, on="_n", how="left")
+    pairs = rows.select(column, _n="step").drop_nulls("_n").unique().join(step_tokens, on="_n", how="left")
     tokens = pl.col("tokens")
     sums = pairs.group_by(column).agg(tokens.sum(), unknown=tokens.null_count()).collect()
     if sums.is_empty() or sums["unknown"].sum() or not sums["tokens"].min():
@@ -119,17 +119,19 @@ def find_odd_layers(run: Run, phase: str | None) -> frozenset[tuple[int, str]]:
 def _select_rows(run: Run, look: Look, column: str) -> pl.LazyFrame:
     """Return the timed rows in layers, with their `stack`.
 
-    Those of no step are left out if the run has steps.
+    Those of no step are left out if their stack has steps: an encoder may be called before the first one.
     """
     rows = with_group(run, select_timed(run, look), column).filter(pl.col("layer").is_not_null())
+    is_in_step = pl.col("step").is_not_null()
+    has_steps = is_in_step.any()
     stack = pl.lit(None, STACKS)
     if run.has("path") and _has_two_stacks(run):
         stack = extract_stack(pl.col("path")).cast(STACKS)
+        has_steps = has_steps.over("stack")
     rows = rows.with_columns(stack=stack)
     if not run.has("step"):
         return rows
-    is_in_step = pl.col("step").is_not_null()
-    return rows.filter(is_in_step if column == "step" else is_in_step | ~is_in_step.any())
+    return rows.filter(is_in_step if column == "step" else is_in_step | ~has_steps)
 
 
 def _has_two_stacks(run: Run) -> bool:

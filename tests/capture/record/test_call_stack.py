@@ -134,3 +134,27 @@ def test_a_module_that_all_layers_share_belongs_to_none() -> None:
         None,
         "layers / * / rotary / tables",
     )
+
+
+@pytest.mark.parametrize("is_written", [False, True])
+def test_an_encoder_called_before_its_model_has_its_path_there_unless_it_is_written(is_written: bool) -> None:
+    torch = pytest.importorskip("torch")
+    model = torch.nn.ModuleDict({
+        stack: torch.nn.ModuleDict({"block": torch.nn.ModuleList([torch.nn.Linear(2, 2)])})
+        for stack in ("encoder", "decoder")
+    })  # fmt: skip
+    names, op_ids = ModuleNames(), OpIds()
+    ops = ModuleOps(op_ids, names, None)
+    encoder, layer = model["encoder"], model["encoder"]["block"][0]
+    names.measure_size(encoder)
+    ids = [ops.find_id(each, has_inner=each is encoder, phase=None) for each in (encoder, layer)]
+    written = op_ids.pop_new() if is_written else []
+    names.measure_size(model)
+    ops.rename_inner(model)
+    assert [op["path"] for op in written or op_ids.pop_new()] == (
+        ["ModuleDict", "block / 0"] if is_written else ["encoder", "encoder / block / 0"]
+    )
+    assert [ops.find_id(each, has_inner=each is encoder, phase=None) for each in (encoder, layer)] == ids
+    assert names.find_name(layer) == ("block.0" if is_written else "encoder.block.0")
+    assert names.find_name(model["decoder"]["block"][0]) == "decoder.block.0"
+    assert not op_ids.pop_new()

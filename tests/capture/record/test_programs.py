@@ -4,7 +4,10 @@ from pathlib import Path
 
 import pytest
 
+from capture.load_runs import load
 from tests.capture.record.table import CLOCK, PROGRAMS, TABLE, counted, is_about, run, without_moments
+from tracetui.look import Look
+from tracetui.views import ask, load_view
 
 pytest.importorskip("torch")
 
@@ -31,6 +34,14 @@ def test_a_recorded_program_does_what_it_does_alone(name: str, tmp_path: Path) -
         line for line in without_moments(recorded.err).splitlines() if not line.startswith("tracetui: ")
     ]
     assert output == without_moments(alone.err).splitlines()
+
+
+def test_the_layers_of_an_encoder_that_is_called_first_are_apart(tmp_path: Path) -> None:
+    assert run("encoder_decoder", tmp_path, recorded=True).code == 0
+    (recording,) = load(tmp_path / "prof.jsonl", cache=False)
+    table = ask(load_view("layers"), [recording], Look(lens="wall")).rows
+    layers = [("encoder", 0), ("encoder", 1), ("decoder", 0), ("decoder", 1), ("decoder", 2)]
+    assert table.select("stack", "layer").unique(maintain_order=True).rows() == layers
 
 
 def test_every_program_is_in_the_table() -> None:

@@ -120,6 +120,28 @@ def test_layers_of_two_stacks_are_rows_of_their_own(separator: str) -> None:
     assert not any("picture" in note for note in one.notes)
 
 
+def test_a_stack_that_ran_before_the_first_step_is_shown() -> None:
+    """Other rows of no step are of a pass that was recorded in part."""
+    kernel = {"kind": "kernel", "name": "gemm", "lens": "wall", "op": "mlp.up", "dur": 5}
+    rows = [
+        {**kernel, "t": t, "path": f"{stack} / block / {n} / fc1", "layer": n, "step": step}
+        for t, (stack, n, step) in enumerate(
+            [
+                ("encoder", 0, None),
+                ("encoder", 1, None),
+                ("decoder", 0, None),
+                ("decoder", 0, 1),
+                ("decoder", 1, 1),
+            ]
+        )
+    ]
+    steps = [{"kind": "step", "name": "decode", "t": 3, "dur": 9, "step": 1, "phase": "decode", "tokens": 1}]
+    table = ask(load_view("layers"), [made([*rows, *steps])], Look()).rows
+    assert table.select("stack", "layer", "count", "per_token_ns").rows() == [
+        ("encoder", 0, 1, 5), ("encoder", 1, 1, 5), ("decoder", 0, 1, 5), ("decoder", 1, 1, 5),
+    ]  # fmt: skip
+
+
 def test_a_layer_unlike_all_is_compared_with_those_most_alike() -> None:
     """Two kinds in turn, and a first layer that lacks one small kernel: its attention is as in its kind."""
     rows, t = [], 0
