@@ -143,6 +143,48 @@ def test_two_rows_that_change_at_once_do_not_hide_each_other() -> None:
     assert strays <= 2
 
 
+@pytest.mark.parametrize(("rows", "others", "runs"), [(1, 1, 20), (2, 1, 20), (9, 4, 20), (30, 24, 90)])
+def test_contrasts_are_those_of_least_squares(rows: int, others: int, runs: int) -> None:
+    """Of whitened series, one row after the other: its own level, and that of all."""
+    rng = np.random.default_rng(rows)
+    offset = rng.normal(size=(5, rows, runs)) + rng.normal(size=(1, rows, runs)) + rng.normal(size=runs)
+    noise = row_trends.estimate_noise(offset.reshape(-1, runs))
+    is_other = np.arange(rows) % (rows // others) == 0
+    is_other[np.flatnonzero(is_other)[others:]] = False
+    contrast, common = row_trends.compute_contrasts(offset, noise, is_other)
+    covariance = noise.correlation * noise.sd[:, None] * noise.sd
+    row = np.tile(np.arange(rows), 5)
+    for i in range(rows):
+        used = np.flatnonzero(is_other[row] | (row == i))
+        whiten = np.linalg.inv(np.linalg.cholesky(covariance[np.ix_(used, used)]))
+        levels = [row[used] == i, np.ones(len(used))][: 1 + (row[used] != i).any()]
+        values = whiten @ offset.reshape(-1, runs)[used]
+        expected = np.linalg.lstsq(whiten @ np.column_stack(levels), values, rcond=None)[0]
+        np.testing.assert_allclose(contrast[i], expected[0], atol=1e-9)
+        if len(levels) > 1:
+            np.testing.assert_allclose(common[i], expected[1], atol=1e-9)
+
+
+@pytest.mark.parametrize("shape", [(20, 7), (7, 20)])
+def test_runs_that_weights_spend_are_counted_by_eigenvalues(shape: tuple[int, int]) -> None:
+    values = np.random.default_rng(0).normal(size=shape)
+    shrunk = 0.3 * np.eye(shape[0]) + 0.7 * values @ values.T / shape[1]
+    spent = (1 - 0.3 / np.linalg.eigvalsh(shrunk)).sum()
+    assert row_trends._count_spent(values, 0.3, 0.7) == pytest.approx(spent, abs=1e-9)
+
+
+def test_runs_without_any_noise_have_contrasts() -> None:
+    noise = row_trends.estimate_noise(np.ones((10, 20)))
+    contrast, _ = row_trends.compute_contrasts(np.ones((5, 2, 20)), noise, np.array([True, True]))
+    assert np.abs(contrast).max() < 1e-9 and noise.widening == 1
+
+
+def test_a_log_of_one_run_has_no_change(tmp_path: Path) -> None:
+    RunLog(str(tmp_path / "log")).add(build_part(decode()))
+    done = tracetui("trend", "--log", tmp_path / "log")
+    assert done.returncode == 0 and "no row changed in 1 runs" in done.stdout and not done.stderr
+
+
 def test_equal_runs_have_no_change(tmp_path: Path) -> None:
     log = write_log(tmp_path, lambda i: {})
     assert trend(log) == []
