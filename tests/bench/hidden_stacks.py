@@ -171,7 +171,9 @@ _FAMILIES = tuple(
         (r"router|\.gate$|experts|moe", r"moe"),
         (r"(?i)(attn|attention|mixer)\b.*?(o_proj|out_proj|c_proj|\.o|output\.dense|attn_out|\bdense|Wo|out_lin)$",
          r"attn\.out"),
-        (r"(q_proj|k_proj|v_proj|qkv|c_attn|query\w*|\.key|\.value|[qk]v?_[ab]_proj\w*|pos_\w*proj|Wqkv|W[qkv]|in_proj|\.[qkv]|[qkv]_lin)$",
+        (r"self_attn\.output$", r"attn\.out"),
+        (r"attn\.gate_proj$", r"attn\.qkv"),  # scales the output of attention
+        (r"(q_proj|k_proj|v_proj|qkv|c_attn|query\w*|\.key(_proj)?|\.value(_proj)?|[qk]v?_[ab]_proj\w*|pos_\w*proj|Wqkv|W[qkv]|in_proj|\.[qkv]|[qkv]_lin)$",
          r"attn\.qkv"),
         (r"\b(wi(_[01])?|gate_up_proj_adapter_list\S*|(up|gate|gate_up)_proj|fc1|c_fc|fc_in|Wi|w1|w3)$|"
          r"\b(intermediate[._]dense|dense_h_to_4h)$",
@@ -189,6 +191,7 @@ _FAMILIES = tuple(
     )
 )  # fmt: skip
 _OUTSIDE = (
+    (r"embed_out$", r"lm_head"),
     (r"embed|wte|wpe|embedding", r"embed|norm"),
     (_NORM, r"norm"),
     (r"lm_head|proj_out|^head$", r"lm_head"),
