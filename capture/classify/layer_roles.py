@@ -59,15 +59,20 @@ def assign_roles(symbols: str, mixer: tuple[int, int], has_post_norm: bool) -> t
 
 @lru_cache(maxsize=1 << 11)
 def count_feed_forwards(symbols: str, roles: tuple[str | None, ...]) -> int:
-    """Count the feed-forwards of a layer: parts between norms with an activation and two products."""
+    """Count the feed-forwards of a layer: parts between norms with an activation and two products.
+
+    Beside one that follows a norm, a part that begins with a residual sum adapts the layer's output.
+    """
     outside_mixer = "".join(
         " " if role and role.startswith(("ssm.", "attn.core")) else symbol
         for symbol, role in zip(symbols, roles, strict=True)
     )
-    return sum(
-        bool(set(part) & {*ACTIVATIONS, *EXPERTS}) and sum(symbol in "MXb" for symbol in part) >= 2
+    feeds = [
+        part
         for part in outside_mixer.split("N")
-    )
+        if set(part) & {*ACTIVATIONS, *EXPERTS} and sum(symbol in "MXb" for symbol in part) >= 2
+    ]
+    return len([part for part in feeds if not part.startswith("a")] or feeds)
 
 
 def _fill_role(roles: Roles, start: int, end: int, role: str) -> None:
@@ -231,7 +236,12 @@ def _assign_dense_feed_forward(symbols: str, roles: Roles, feed: int, close: int
         return
     _fill_norms(symbols, roles, products[0], products[-1], "mlp.norm")
     activations = list_positions(symbols, ACTIVATIONS, products[0], products[-1])
-    if len(activations) > 1:
+    norms = list_positions(symbols, "N", products[0], products[-1])
+    if len(activations) > 1 and norms:
+        for start, end in pairwise([products[0], *norms, close]):
+            if symbols[start + 1 : start + 2] != "a":
+                _assign_dense_feed_forward(symbols, roles, start, end)
+    elif len(activations) > 1:
         _assign_stacked_feed_forwards(symbols, roles, [*products, close], activations)
     else:
         _assign_feed_forward(symbols, roles, products, close)
