@@ -195,6 +195,7 @@ class SymbolUnits:
 
 # what an eager program runs as several kernels and a fused one as one; the letter is that of the fused one
 _EAGER_SEQUENCES: Final = (
+    ("C", re.compile(r"b[xcoa]*A[xcoaM]*b[cxaedor]*G[cxaedorj]*C")),  # chooses what it attends to
     ("C", re.compile(r"[Mb][cxaedorjgqA]{0,9}s[cxaedr]{0,4}[Mb]")),
     ("N", re.compile(r"c?pra?px{1,2}c?")),  # of the root as the power of −1/2
     ("N", re.compile(r"rdprdaoxxa")),  # a mean, a variance, its root, a division, weight and bias

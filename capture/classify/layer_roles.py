@@ -108,8 +108,10 @@ def _correct_input_products(symbols: str, roles: Roles, mixer: int) -> None:
     for at in batched if len(batched) > 1 else ():  # scores of positions; a single one absorbs a weight
         roles[at] = "attn.core"
     products = list_positions(symbols, "M", 0, mixer)
-    for at in products[:-3] if len(products) > _MAX_INPUT_PRODUCTS else ():
-        roles[at] = None  # of bottlenecks, or of a feed-forward before attention
+    if len(products) > _MAX_INPUT_PRODUCTS:
+        is_open = len(products) > _MAX_INPUT_PRODUCTS + 1  # some may choose what is attended to
+        for at in products if is_open else products[:-3]:
+            roles[at] = None  # of bottlenecks, or of a feed-forward before attention
 
 
 def _assign_light_units(symbols: str, roles: Roles, start: int, attention: int) -> None:

@@ -142,7 +142,7 @@ UNSEEN: dict[str, dict[str, Any]] = {
     "nanochat": {}, "roberta-prelayernorm": {},
     "olmo_hybrid": {"linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_key_head_dim": 32,
                     "linear_value_head_dim": 32, "num_hidden_layers": 8},
-    "gemma4_text": {"head_dim": 64, "sliding_window": 16}, "megatron-bert": {},
+    "deepseek_v32": _LATENT, "gemma4_text": {"head_dim": 64, "sliding_window": 16}, "megatron-bert": {},
     "minimax": {**_EXPERTS, "head_dim": 64, "layer_types": ["linear_attention", "full_attention"] * 3,
                 "block_size": 16},
     "nllb-moe": {**_TWO_STACKS, "num_experts": 4},

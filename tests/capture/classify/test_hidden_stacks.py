@@ -191,9 +191,9 @@ def test_odd_stacks_are_unknown_rather_than_wrong(architecture: str) -> None:
         assert right > 85 and wrong < 1, (result.layer, result.role, result.rows.most_common(5))
 
 
-@pytest.mark.parametrize(("architecture", "least"), [("umt5", 60), ("led", 75)])
+@pytest.mark.parametrize(("architecture", "least"), [("umt5", 60), ("led", 75), ("deepseek_v32", 75)])
 def test_what_is_known_of_half_a_stack_is_right(architecture: str, least: float) -> None:
-    """Biases of positions in each layer, and windows of attention made of many small kernels."""
+    """Biases of positions in each layer, windows of attention in many small kernels, and a choice of keys."""
     rows = read_stack(architecture)
     events, _ = fill_inferred_layers(run_of(rows["name"].to_list(), rows["dur"].to_numpy()))
     result = judge(rows.hstack(events.select("layer", pl.col("op").cast(pl.String))))
