@@ -16,6 +16,7 @@ Roles = list[str | None]
 _FIXED_ROLES: Final = {"m": "comm", "q": "quantize", "K": "attn.kv", "R": "attn.rope"}
 _MAX_INPUT_PRODUCTS: Final = 4  # of attention: down and up, for q and for k and v
 _BEFORE_ATTENTION: Final = re.compile(r"[xagdjceroU]+")  # runs of light units: rope, cache growth, copies
+_ATTENTION_GATE: Final = re.compile(r"[cxo]*M(?P<act>[AB]x)(?=M[cxo]*a)")  # scales what attention returns
 
 # role → op as the rest of the project writes it; any other role is its own op
 _OPS: Final = {
@@ -148,6 +149,9 @@ def _count_rotation_units(run: str) -> int:
 
 def _assign_attention_output(symbols: str, roles: Roles, end: int) -> int:
     """Assign the output product after attention; return the position after it."""
+    if gate := _ATTENTION_GATE.match(symbols, end):
+        _fill_role(roles, gate.start("act"), gate.end("act"), "attn.core")
+        end = gate.end()
     first = symbols.find("M", end)
     if first < 0:
         return end
