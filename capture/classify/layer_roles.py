@@ -299,7 +299,8 @@ def _assign_experts(symbols: str, roles: Roles, start: int, end: int) -> None:
         _fill_role(roles, shared[0], shared[-1] + 1, "moe.shared")  # it runs before the experts are called
         chosen = shared[-1] + 1
     up, down = _find_experts(symbols, chosen, end)
-    _fill_role(roles, start, router, "moe.shared")
+    _fill_norms(symbols, roles, start, router, "mlp.norm")
+    _fill_role(roles, symbols.rfind("N", start, router) + 1 or start, router, "moe.shared")
     dispatch = list_positions(symbols, "U", chosen, up[0] if up else end)
     stop = dispatch[0] if dispatch else chosen
     _fill_role(roles, router, stop, "moe.router")

@@ -144,3 +144,11 @@ def test_sums_of_a_norm_in_several_kernels_are_no_residuals() -> None:
 def test_a_choice_that_a_feed_forward_follows_is_of_experts(symbols: str, marked: str) -> None:
     codes = np.frombuffer(symbols.encode(), dtype=np.uint8)
     assert mark_expert_choices(codes).tobytes().decode() == marked
+
+
+def test_what_precedes_a_norm_of_the_router_is_no_shared_expert() -> None:
+    symbols = "NMMMCMaNMNMAMsGoUMMMMAxMMMMxra"
+    roles = assign_roles(symbols, (4, 5), False)
+    assert [roles[at] for at in (7, 8, 9, 10, 12)] == [
+        "mlp.norm", None, "mlp.norm", "moe.shared", "moe.router",
+    ]  # fmt: skip
