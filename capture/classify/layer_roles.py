@@ -126,6 +126,8 @@ def _assign_rope(symbols: str, roles: Roles, start: int, end: int, *, touches_at
     run = symbols[start:end]
     before = len(run) - len(run.lstrip("j"))  # joined before any arithmetic: the cache
     rotation = before + _count_rotation_units(run[before:])
+    if run == "xa" and symbols[end] == "M":
+        return  # a norm without mean and variance, or a product with its bias
     for at, symbol in enumerate(run):
         if before <= at < rotation:
             role = "attn.rope"

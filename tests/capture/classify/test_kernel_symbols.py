@@ -152,3 +152,9 @@ def test_what_precedes_a_norm_of_the_router_is_no_shared_expert() -> None:
     assert [roles[at] for at in (7, 8, 9, 10, 12)] == [
         "mlp.norm", None, "mlp.norm", "moe.shared", "moe.router",
     ]  # fmt: skip
+
+
+def test_a_scale_and_a_sum_between_products_before_attention_copy_nothing() -> None:
+    roles = assign_roles("MxaMxaMMMCMaNMAMa", (9, 10), False)
+    assert roles[1:3] == (None, None)
+    assert roles[4:6] == (None, None)
