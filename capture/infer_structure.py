@@ -181,20 +181,26 @@ def _fill_columns(events: pl.DataFrame, kernels: pl.DataFrame, inferred: Inferre
 def _refine_ops(reported: pl.Series, guesses: pl.DataFrame) -> pl.Series:
     """Replace reported ops that are missing, general, or coarser than the inferred ones.
 
-    An activation outside the layers of its pass, as of a head, is no feed-forward as its name suggests, and
-    a table of positions inside a layer, or after a product of the pass, is no embedding.
+    An activation outside the layers of its pass, as of a head, is no feed-forward as its name suggests,
+    a table of positions inside a layer, or after a product of the pass, is no embedding, and an argmax inside
+    a layer samples no token.
     """
     op, text = pl.col("op"), pl.col("reported").cast(pl.String)
     is_finer = op.cast(pl.String).str.starts_with(pl.concat_str(text, pl.lit(".")))
     is_finer |= (text == pl.col("general_op").cast(pl.String)) & op.is_not_null()
-    is_elsewhere = (pl.col("is_outside") & (text == _ACTIVATION_OP)) | (
-        (~pl.col("is_outside") | pl.col("is_after_product")) & (text == "embed")
+    is_inside = ~pl.col("is_outside")
+    is_elsewhere = (
+        (pl.col("is_outside") & (text == _ACTIVATION_OP))
+        | ((is_inside | pl.col("is_after_product")) & (text == "embed"))
+        | (is_inside & (text == "sample"))
     )
     refined = (
         pl.when(is_finer)
         .then("op")
         .when(~is_elsewhere.fill_null(value=False))
         .then(pl.coalesce("reported", "op"))
+        .when(text == "sample")
+        .then("op")
     )
     return guesses.with_columns(reported=reported).select(refined.alias("op"))["op"]
 

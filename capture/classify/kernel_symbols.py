@@ -24,6 +24,8 @@ from capture.classify.kernel_rules import RuleIndex, iter_set_bits
 
 _MAX_NAME_CHARS: Final = 1 << 11  # longer names are cut
 
+Ints = npt.NDArray[np.int64]
+
 MIXERS: Final = "CSV"
 EXPERTS: Final = "GXU"
 ACTIVATIONS: Final = "AB"
@@ -164,6 +166,25 @@ def mark_front_ends(symbols: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
     return np.where(is_convolution, np.uint8(ord("v")), symbols)
 
 
+def mark_expert_choices(symbols: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
+    """Return the symbols with `G` for each sampling that a feed-forward follows within its layer.
+
+    A product and an activation follow the choice of experts; an embedding or a mixer the sampling of a token.
+    """
+    sampling = np.flatnonzero(symbols == ord("Z"))
+    product = _find_next(symbols, "M", sampling)
+    is_choice = _find_next(symbols, ACTIVATIONS, product) < _find_next(symbols, "EvCSVs", sampling)
+    marked = symbols.copy()
+    marked[sampling[is_choice]] = ord("G")
+    return marked
+
+
+def _find_next(symbols: npt.NDArray[np.uint8], letters: str, after: Ints) -> Ints:
+    """Find the next of any of some letters after each position; the size of the symbols if there is none."""
+    places = np.append(np.flatnonzero(np.isin(symbols, [ord(letter) for letter in letters])), len(symbols))
+    return places[np.minimum(np.searchsorted(places, after, side="right"), len(places) - 1)]
+
+
 @dataclass(frozen=True)
 class SymbolUnits:
     """Symbols of consecutive units, and the kernel at which each unit starts, with the end appended."""
@@ -174,7 +195,11 @@ class SymbolUnits:
 
 # what an eager program runs as several kernels and a fused one as one; the letter is that of the fused one
 _EAGER_SEQUENCES: Final = (
+    ("C", re.compile(r"b[xcoa]*A[xcoaM]*b[cxaedor]*G[cxaedorj]*C")),  # chooses what it attends to
     ("C", re.compile(r"[Mb][cxaedorjgqA]{0,9}s[cxaedr]{0,4}[Mb]")),
+    ("C", re.compile(r"b[cxaedorjgoE]{0,30}s[cxaedr]{0,4}b")),  # with biases of positions
+    ("N", re.compile(r"c?pra?px{1,2}c?")),  # of the root as the power of −1/2
+    ("N", re.compile(r"rdprdaoxxa")),  # a mean, a variance, its root, a division, weight and bias
     ("N", re.compile(r"(?:c?r?d)?c?p?c?rd?[ae]?nxc?(?:a?x)?c?(?:Ax)?(?:c(?=[MNba]))?")),
 )
 

@@ -235,8 +235,9 @@ def _align_to_nearest(text: str, parts: list[str], kinds: list[str], kind: str) 
 def _is_post_norm(head: str, tail: str, gaps: list[str]) -> bool:
     """Whether the norm between two layers belongs to the earlier one, as in BERT.
 
-    There, three embeddings are summed, or no norm precedes the first layer's mixer and one follows each sum,
-    or the output head has an activation between the last norm and the last product.
+    There, three embeddings are summed and their norm follows at once, or no norm precedes the first layer's
+    mixer and one follows each sum, or the output head has an activation between the last norm and the last
+    product.
     """
     if "G" in "".join(gaps) or "n" in head:
         return False
@@ -246,7 +247,8 @@ def _is_post_norm(head: str, tail: str, gaps: list[str]) -> bool:
     norms = [at for at, symbol in enumerate(tail[:last]) if symbol == "N"]
     is_transformed = len(norms) > 1 and re.search(r"NM[ce]?[AB]N$", tail[: norms[-1] + 1]) is not None
     least = 2 if is_transformed else 3
-    return head.count("E") >= least and head.count("N") <= 1
+    is_apart = re.search(r"[^aEc]N", head) is not None  # from the sum of the embeddings, by other work
+    return head.count("E") >= least and head.count("N") <= 1 and not is_apart
 
 
 def _has_norm_after_sum(gap: str) -> bool:

@@ -13,7 +13,12 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from capture.classify.kernel_symbols import MIXERS, find_symbols, mark_front_ends
+from capture.classify.kernel_symbols import (
+    MIXERS,
+    find_symbols,
+    mark_expert_choices,
+    mark_front_ends,
+)
 from capture.classify.layer_boundaries import LearnedCuts, find_pass_bounds
 from capture.classify.pass_template import PassTemplate, build_template
 
@@ -83,7 +88,7 @@ def infer_layers(kernels: KernelSequence) -> InferredLayers:
     """
     codes = np.array([ord(s) for s in find_symbols(kernels.names, kernels.categories)], dtype=np.uint8)
     symbols = codes[kernels.name] if len(kernels.name) else np.empty(0, dtype=np.uint8)
-    symbols = mark_front_ends(symbols)
+    symbols = mark_expert_choices(mark_front_ends(symbols))
     writer = _ColumnWriter(len(kernels.name))
     busy_streams = _find_layer_streams(kernels, symbols)
     streams = busy_streams[:MAX_STREAMS]

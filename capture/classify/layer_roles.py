@@ -16,6 +16,7 @@ Roles = list[str | None]
 _FIXED_ROLES: Final = {"m": "comm", "q": "quantize", "K": "attn.kv", "R": "attn.rope"}
 _MAX_INPUT_PRODUCTS: Final = 4  # of attention: down and up, for q and for k and v
 _BEFORE_ATTENTION: Final = re.compile(r"[xagdjceroU]+")  # runs of light units: rope, cache growth, copies
+_ATTENTION_GATE: Final = re.compile(r"[cxo]*M(?P<act>[AB]x)(?=M[cxo]*a)")  # scales what attention returns
 
 # role → op as the rest of the project writes it; any other role is its own op
 _OPS: Final = {
@@ -59,15 +60,20 @@ def assign_roles(symbols: str, mixer: tuple[int, int], has_post_norm: bool) -> t
 
 @lru_cache(maxsize=1 << 11)
 def count_feed_forwards(symbols: str, roles: tuple[str | None, ...]) -> int:
-    """Count the feed-forwards of a layer: parts between norms with an activation and two products."""
+    """Count the feed-forwards of a layer: parts between norms with an activation and two products.
+
+    Beside one that follows a norm, a part that begins with a residual sum adapts the layer's output.
+    """
     outside_mixer = "".join(
         " " if role and role.startswith(("ssm.", "attn.core")) else symbol
         for symbol, role in zip(symbols, roles, strict=True)
     )
-    return sum(
-        bool(set(part) & {*ACTIVATIONS, *EXPERTS}) and sum(symbol in "MXb" for symbol in part) >= 2
+    feeds = [
+        part
         for part in outside_mixer.split("N")
-    )
+        if set(part) & {*ACTIVATIONS, *EXPERTS} and sum(symbol in "MXb" for symbol in part) >= 2
+    ]
+    return len([part for part in feeds if not part.startswith("a")] or feeds)
 
 
 def _fill_role(roles: Roles, start: int, end: int, role: str) -> None:
@@ -103,8 +109,10 @@ def _correct_input_products(symbols: str, roles: Roles, mixer: int) -> None:
     for at in batched if len(batched) > 1 else ():  # scores of positions; a single one absorbs a weight
         roles[at] = "attn.core"
     products = list_positions(symbols, "M", 0, mixer)
-    for at in products[:-3] if len(products) > _MAX_INPUT_PRODUCTS else ():
-        roles[at] = None  # of bottlenecks, or of a feed-forward before attention
+    if len(products) > _MAX_INPUT_PRODUCTS:
+        is_open = len(products) > _MAX_INPUT_PRODUCTS + 1  # some may choose what is attended to
+        for at in products if is_open else products[:-3]:
+            roles[at] = None  # of bottlenecks, or of a feed-forward before attention
 
 
 def _assign_light_units(symbols: str, roles: Roles, start: int, attention: int) -> None:
@@ -118,6 +126,8 @@ def _assign_rope(symbols: str, roles: Roles, start: int, end: int, *, touches_at
     run = symbols[start:end]
     before = len(run) - len(run.lstrip("j"))  # joined before any arithmetic: the cache
     rotation = before + _count_rotation_units(run[before:])
+    if run == "xa" and symbols[end] == "M":
+        return  # a norm without mean and variance, or a product with its bias
     for at, symbol in enumerate(run):
         if before <= at < rotation:
             role = "attn.rope"
@@ -141,6 +151,9 @@ def _count_rotation_units(run: str) -> int:
 
 def _assign_attention_output(symbols: str, roles: Roles, end: int) -> int:
     """Assign the output product after attention; return the position after it."""
+    if gate := _ATTENTION_GATE.match(symbols, end):
+        _fill_role(roles, gate.start("act"), gate.end("act"), "attn.core")
+        end = gate.end()
     first = symbols.find("M", end)
     if first < 0:
         return end
@@ -231,7 +244,12 @@ def _assign_dense_feed_forward(symbols: str, roles: Roles, feed: int, close: int
         return
     _fill_norms(symbols, roles, products[0], products[-1], "mlp.norm")
     activations = list_positions(symbols, ACTIVATIONS, products[0], products[-1])
-    if len(activations) > 1:
+    norms = list_positions(symbols, "N", products[0], products[-1])
+    if len(activations) > 1 and norms:
+        for start, end in pairwise([products[0], *norms, close]):
+            if symbols[start + 1 : start + 2] != "a":
+                _assign_dense_feed_forward(symbols, roles, start, end)
+    elif len(activations) > 1:
         _assign_stacked_feed_forwards(symbols, roles, [*products, close], activations)
     else:
         _assign_feed_forward(symbols, roles, products, close)
@@ -283,7 +301,8 @@ def _assign_experts(symbols: str, roles: Roles, start: int, end: int) -> None:
         _fill_role(roles, shared[0], shared[-1] + 1, "moe.shared")  # it runs before the experts are called
         chosen = shared[-1] + 1
     up, down = _find_experts(symbols, chosen, end)
-    _fill_role(roles, start, router, "moe.shared")
+    _fill_norms(symbols, roles, start, router, "mlp.norm")
+    _fill_role(roles, symbols.rfind("N", start, router) + 1 or start, router, "moe.shared")
     dispatch = list_positions(symbols, "U", chosen, up[0] if up else end)
     stop = dispatch[0] if dispatch else chosen
     _fill_role(roles, router, stop, "moe.router")

@@ -31,6 +31,11 @@ _MIN_LIKENESS: Final = 0.7
 _MIN_PRODUCTIVE_SHARE: Final = 0.7
 _MIN_LAYERS_BEFORE_POOLING: Final = 5
 _MIXED_FEEDS: Final = "some mixers have a feed-forward and some have none: layers cannot be numbered"
+_TWO_FEEDS: Final = "a layer would have two feed-forwards: some mixers are not recognised"
+# batched products between the products after a norm and the output, without a softmax
+_LINEAR_ATTENTION: Final = re.compile(
+    r"(NM+A?[xagdjceorp]*)(b(?:[xagdjceorp]*b)+)(?=[xagdjceorp]*(?:N[xceo]*)?M)"
+)
 _NO_REPEAT: Final = "no attention or state-space kernel repeats, and no other sequence of kernels does"
 
 
@@ -85,6 +90,21 @@ def build_template(
     `learned_cuts` come from the template of a complete pass of the same trace.
     """
     units = collapse_units(symbols)
+    template = _build_from_units(ids, symbols, launch, units, learned_cuts)
+    if template.reason != _TWO_FEEDS:
+        return template
+    linear = replace(units, symbols=_LINEAR_ATTENTION.sub(_mark_state_space, units.symbols))
+    retried = _build_from_units(ids, symbols, launch, linear, learned_cuts)
+    return template if retried.reason else retried
+
+
+def _mark_state_space(match: re.Match[str]) -> str:
+    return match[1] + "S" * len(match[2])
+
+
+def _build_from_units(
+    ids: Ints, symbols: str, launch: Ints | None, units: SymbolUnits, learned_cuts: LearnedCuts
+) -> PassTemplate:
     layout = find_layer_layout(units.symbols, learned_cuts)
     if layout is None:
         return _build_from_period(ids)
@@ -227,7 +247,7 @@ def _find_refusal_reason(layers: list[LayerKernels], likeness: float) -> str | N
     if marked < _MIN_PRODUCTIVE_SHARE:
         return "the parts between mixers have neither norm nor activation"
     if np.mean([layer.feed_forwards > 1 for layer in layers]) > 0.1:
-        return "a layer would have two feed-forwards: some mixers are not recognised"
+        return _TWO_FEEDS
     if likeness < _MIN_LIKENESS:
         return f"the parts between mixers are too different from each other ({likeness:.0%} alike)"
     return None

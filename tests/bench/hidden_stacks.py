@@ -142,6 +142,12 @@ UNSEEN: dict[str, dict[str, Any]] = {
     "nanochat": {}, "roberta-prelayernorm": {},
     "olmo_hybrid": {"linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_key_head_dim": 32,
                     "linear_value_head_dim": 32, "num_hidden_layers": 8},
+    "deepseek_v32": _LATENT, "gemma4_text": {"head_dim": 64, "sliding_window": 16},
+    "laguna": {**_EXPERTS, "head_dim": 64, "sliding_window": 16}, "longt5": OTHERS["t5"],
+    "megatron-bert": {},
+    "minimax": {**_EXPERTS, "head_dim": 64, "layer_types": ["linear_attention", "full_attention"] * 3,
+                "block_size": 16},
+    "nllb-moe": {**_TWO_STACKS, "num_experts": 4},
 }  # fmt: skip
 ARCHITECTURES = TUNED | OTHERS | UNSEEN
 
@@ -159,7 +165,7 @@ _FAMILIES = tuple(
         (r"F:multi_head", r"attn"),  # with the products around it
         (r"F:", r"attn\.(core|kv|copy)"),
         (r"^update$", r"ssm\.(core|conv|in)|attn\.(core|kv|copy)"),  # of a state, or of a cache
-        (r"linear_attn\.[qkvabg]_proj$", r"ssm\.in"),
+        (r"linear_attn\.([qkvabg]+_proj|output_gate)$", r"ssm\.in"),
         (r"linear_attn\.o_proj$", r"ssm\.out"),
         (r"linear_attn$", r"ssm\.(core|conv|in)|norm"),  # q and k are scaled to length 1
         (r"mixer\.act_fn$", r"mlp\.act"),  # of a feed-forward that is called a mixer
@@ -171,7 +177,9 @@ _FAMILIES = tuple(
         (r"router|\.gate$|experts|moe", r"moe"),
         (r"(?i)(attn|attention|mixer)\b.*?(o_proj|out_proj|c_proj|\.o|output\.dense|attn_out|\bdense|Wo|out_lin)$",
          r"attn\.out"),
-        (r"(q_proj|k_proj|v_proj|qkv|c_attn|query\w*|\.key|\.value|[qk]v?_[ab]_proj\w*|pos_\w*proj|Wqkv|W[qkv]|in_proj|\.[qkv]|[qkv]_lin)$",
+        (r"self_attn\.output$", r"attn\.out"),
+        (r"attn\.gate_proj$", r"attn\.qkv"),  # scales the output of attention
+        (r"(q_proj|k_proj|v_proj|qkv|c_attn|query\w*|\.key(_proj)?|\.value(_proj)?|[qk]v?_[ab]_proj\w*|pos_\w*proj|Wqkv|W[qkv]|in_proj|\.[qkv]|[qkv]_lin)$",
          r"attn\.qkv"),
         (r"\b(wi(_[01])?|gate_up_proj_adapter_list\S*|(up|gate|gate_up)_proj|fc1|c_fc|fc_in|Wi|w1|w3)$|"
          r"\b(intermediate[._]dense|dense_h_to_4h)$",
@@ -189,6 +197,7 @@ _FAMILIES = tuple(
     )
 )  # fmt: skip
 _OUTSIDE = (
+    (r"embed_out$", r"lm_head"),
     (r"embed|wte|wpe|embedding", r"embed|norm"),
     (_NORM, r"norm"),
     (r"lm_head|proj_out|^head$", r"lm_head"),
@@ -364,6 +373,17 @@ def nest_ranges(events: list[dict[str, Any]]) -> list[Range]:
     return stretches
 
 
+def _name_linear_attention(ranges: list[Range]) -> list[Range]:
+    """Return the ranges with `self_attn` as `linear_attn` where it has a module `output_gate`."""
+    gated = {r.paths[-2] for r in ranges if r.paths and r.paths[-1].endswith("self_attn.output_gate")}
+    return [r._replace(paths=tuple(_rename_inside(path, gated) for path in r.paths)) for r in ranges]
+
+
+def _rename_inside(path: str, modules: set[str]) -> str:
+    outer, found, inner = path.partition(".self_attn")
+    return f"{outer}.linear_attn{inner}" if outer + found in modules else path
+
+
 def _close(stack: list[Range], stretches: list[Range], at: float) -> None:
     """Leave the ranges that end before a time; what follows is of the range around them."""
     while stack and stack[-1].end <= at:
@@ -384,7 +404,7 @@ def read_hidden(file: Path) -> Hidden:
     """Read a trace without its ranges, and place its kernels in them."""
     with gzip.open(file) as opened:
         document = json.load(opened)
-    ranges = nest_ranges(document["traceEvents"])
+    ranges = _name_linear_attention(nest_ranges(document["traceEvents"]))
     calls = sum(e["name"] == "M:" for e in document["traceEvents"] if e.get("ph") == "X")
     kept = [e for e in document["traceEvents"] if e.get("name", "")[:2] not in ("M:", "F:")]
     with tempfile.TemporaryDirectory() as folder:

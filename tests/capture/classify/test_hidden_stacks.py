@@ -11,6 +11,7 @@ import pytest
 from capture.classify.layer_inference import InferredLayers, KernelSequence, infer_layers
 from capture.classify.layer_roles import map_role_to_op
 from capture.classify.name_rules import has_model_position, infer_op_and_category
+from capture.classify.pass_template import build_template
 from capture.import_log import Log
 from capture.infer_structure import fill_inferred_layers, infer_from_repetition
 from capture.run import build_run
@@ -167,7 +168,8 @@ def read_stack(architecture: str) -> pl.DataFrame:
 @pytest.mark.parametrize(
     "architecture",
     ["t5", "whisper", "bart", "falcon_mamba", "nemotron_h", "nemotron", "zamba2", "siglip_vision_model",
-     "vit", "wav2vec2", "modernbert", "olmo_hybrid"],
+     "vit", "wav2vec2", "modernbert", "olmo_hybrid", "deberta", "nllb-moe",
+     "minimax", "megatron-bert", "gemma4_text", "laguna", "longt5"],
 )  # fmt: skip
 def test_stacks_of_other_kinds(architecture: str) -> None:
     """Two stacks with cross attention, single mixers as layers, shared blocks, pooling heads, front ends."""
@@ -179,7 +181,7 @@ def test_stacks_of_other_kinds(architecture: str) -> None:
         assert right > 92 and wrong < 1, (result.layer, result.role, result.rows.most_common(5))
 
 
-@pytest.mark.parametrize("architecture", ["bitnet", "ctrl", "deberta", "marian", "mobilebert", "roberta"])
+@pytest.mark.parametrize("architecture", ["bitnet", "ctrl", "marian", "mobilebert", "roberta"])
 def test_odd_stacks_are_unknown_rather_than_wrong(architecture: str) -> None:
     """Norms before outputs, scores of positions, norms after sums, four feed-forwards, a head with a GELU."""
     rows = read_stack(architecture)
@@ -189,9 +191,9 @@ def test_odd_stacks_are_unknown_rather_than_wrong(architecture: str) -> None:
         assert right > 85 and wrong < 1, (result.layer, result.role, result.rows.most_common(5))
 
 
-@pytest.mark.parametrize(("architecture", "least"), [("umt5", 60), ("led", 75)])
+@pytest.mark.parametrize(("architecture", "least"), [("umt5", 60), ("led", 75), ("deepseek_v32", 75)])
 def test_what_is_known_of_half_a_stack_is_right(architecture: str, least: float) -> None:
-    """Biases of positions in each layer, and windows of attention made of many small kernels."""
+    """Biases of positions in each layer, windows of attention in many small kernels, and a choice of keys."""
     rows = read_stack(architecture)
     events, _ = fill_inferred_layers(run_of(rows["name"].to_list(), rows["dur"].to_numpy()))
     result = judge(rows.hstack(events.select("layer", pl.col("op").cast(pl.String))))
@@ -206,3 +208,14 @@ def test_attention_with_and_without_feed_forwards_has_no_layers() -> None:
     _, evidence, reason = infer_from_repetition(run_of(names, np.full(len(names), 7)))
     assert evidence is None
     assert "some have none" in (reason or "")
+
+
+@pytest.mark.parametrize(
+    ("batched", "layers"),
+    [("NMAxbxbxaNMxMa", 8), ("NMsGbbAxba", 0), ("NMMbbAxba", 0)],
+    ids=["linear attention", "experts", "gated"],
+)
+def test_batched_products_are_mixers_if_they_are_no_experts(batched: str, layers: int) -> None:
+    symbols = "E" + f"{batched}NMAMaNMMMCMaNMAMa" * 4 + "NM"
+    template = build_template(np.array([ord(s) for s in symbols], dtype=np.int64), symbols, None)
+    assert template.layers == layers

@@ -3,9 +3,15 @@
 import random
 from functools import lru_cache
 
+import numpy as np
 import pytest
 
-from capture.classify.kernel_symbols import collapse_units, extract_base_name, find_symbol
+from capture.classify.kernel_symbols import (
+    collapse_units,
+    extract_base_name,
+    find_symbol,
+    mark_expert_choices,
+)
 from capture.classify.layer_boundaries import align_prefixes, weigh_symbol
 from capture.classify.layer_roles import assign_roles, map_role_to_op
 
@@ -125,3 +131,30 @@ def test_sums_of_a_norm_in_several_kernels_are_no_residuals() -> None:
     """After mean and power a small number and a bias are added: of the norm, whatever its root is called."""
     roles = assign_roles("MMMCMardprdaoxxaMAMardprdaoxxa", (3, 4), False)
     assert [at for at, role in enumerate(roles) if role == "residual"] == [5, 19]
+
+
+@pytest.mark.parametrize(
+    ("symbols", "marked"),
+    [
+        ("NMMMCMaNMsZZoMAMaNMMMC", "NMMMCMaNMsGGoMAMaNMMMC"),  # a router that takes the best expert
+        ("NMZEaNMMMCMaNMAMa", "NMZEaNMMMCMaNMAMa"),  # a token, and the next pass
+        ("NMZANMMMCMaNMAMaNMZ", "NMZANMMMCMaNMAMaNMZ"),  # the same with lengths clamped, no embedding known
+    ],
+)
+def test_a_choice_that_a_feed_forward_follows_is_of_experts(symbols: str, marked: str) -> None:
+    codes = np.frombuffer(symbols.encode(), dtype=np.uint8)
+    assert mark_expert_choices(codes).tobytes().decode() == marked
+
+
+def test_what_precedes_a_norm_of_the_router_is_no_shared_expert() -> None:
+    symbols = "NMMMCMaNMNMAMsGoUMMMMAxMMMMxra"
+    roles = assign_roles(symbols, (4, 5), False)
+    assert [roles[at] for at in (7, 8, 9, 10, 12)] == [
+        "mlp.norm", None, "mlp.norm", "moe.shared", "moe.router",
+    ]  # fmt: skip
+
+
+def test_a_scale_and_a_sum_between_products_before_attention_copy_nothing() -> None:
+    roles = assign_roles("MxaMxaMMMCMaNMAMa", (9, 10), False)
+    assert roles[1:3] == (None, None)
+    assert roles[4:6] == (None, None)
