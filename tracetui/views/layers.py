@@ -42,6 +42,7 @@ def answer(runs: Sequence[Run], look: Look) -> Answer:
     if look.is_partial:  # the total of a layer is that of all its ops, also of those that a filter hides
         unfiltered = compute_layer_table(run, replace(look, filter="", where=(), focus=()), column)
     sums = unfiltered.group_by(key[:-1]).agg(pl.col("total_ns", "per_token_ns", "median_ns").sum())
+    sums = sums.sort(key[:-1])
     parts = {**_category.build_category_part([run], column), "layers": sums}
     return Answer(table, tuple(notes), key, parts)
 

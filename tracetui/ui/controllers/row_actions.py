@@ -112,9 +112,12 @@ class RowActions(Controller):
 
     async def _show_history(self, run: Run, row: str) -> None:
         """Show the history of a row once it is read in a thread, or why there is none."""
+        view = self._workspace.session.view
         history = await asyncio.to_thread(read_files.load_history, run, row)
+        if not self._workspace.is_showing_view or self._workspace.session.view != view:
+            return
         self._renderer.show_message(history if isinstance(history, str) else "")
-        if isinstance(history, Answer) and self._workspace.is_showing_view:
+        if isinstance(history, Answer):
             self.show_page(RowHistory(history))
 
     # marks and notes

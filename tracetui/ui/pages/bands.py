@@ -16,7 +16,7 @@ from tracetui.views.ink import Line, Span
 SHOWN_METADATA: Final = ("model", "dtype", "quant", "device")
 RUN_LEAST_CELLS: Final = 12  # of the name of one run, even if its details then lack room
 BASIS_LEAST_WIDTH: Final = 100  # of the screen, to say what a speed is based on
-LIVE_BASIS_LEAST_WIDTH: Final = 140  # next to the gauges of this machine, which matter more
+LIVE_BASIS_LEAST_WIDTH: Final = 140  # next to gauges of a machine or a server, which matter more
 MEAN_LEAST_WIDTH: Final = 64  # of the screen, to show the mean speed next to the present one
 NAME_LEAST_CELLS: Final = 6  # badges leave so many to the name
 
@@ -48,7 +48,7 @@ def draw_header(
         is_sampled = bool(writer) and not run.meta.get("watched")  # our sampler reads this machine
         name, *parts = _describe_run(run, info, lens, position, live=is_sampled)
         name = title or name
-        speed = _format_speed(info, width, is_sampled=is_sampled)
+        speed = _format_speed(info, width, is_live=bool(writer))
     speed = f" · {speed}" if speed else ""
     runs = [each for each, _ in displayed] or [run]
     texts = [writer, *(badge for each in runs for badge in _list_badges(each))]
@@ -82,10 +82,10 @@ def _select_details(parts: Sequence[str], room: int) -> list[Span]:
     return spans
 
 
-def _format_speed(info: RunInfo, width: int, *, is_sampled: bool) -> str:
+def _format_speed(info: RunInfo, width: int, *, is_live: bool) -> str:
     """Return the present speed and, if there is room, the mean; without a present speed, the mean."""
     if info.now_per_s is None:
-        least = LIVE_BASIS_LEAST_WIDTH if is_sampled else BASIS_LEAST_WIDTH
+        least = LIVE_BASIS_LEAST_WIDTH if is_live else BASIS_LEAST_WIDTH
         return _format_tokens_per_s(info.tokens_per_s) + _format_basis(info, width, least)
     now = f"{_format_tokens_per_s(info.now_per_s)} now"
     if info.tokens_per_s is None or width < MEAN_LEAST_WIDTH:
