@@ -189,13 +189,18 @@ def beside_an_earlier_run(path: Path) -> Explorer:
     return Explorer(FileFollower(path, engine, "kernels", [before]), options)
 
 
+async def start_beside(app: Explorer, pilot: Pilots) -> None:
+    """Let the engine go on, and wait for its run beside the one from before."""
+    await until(app, pilot, "building")
+    await press(pilot, "c")
+    await until(app, pilot, "run 2 of 2")
+
+
 def test_a_live_run_is_held_against_an_earlier_one(tmp_path: Path) -> None:
     app = beside_an_earlier_run(tmp_path / "prof.jsonl")
 
     async def script(app: Explorer, pilot: Pilots) -> None:
-        await until(app, pilot, "building")
-        await press(pilot, "c")
-        await until(app, pilot, "run 2 of 2")
+        await start_beside(app, pilot)
         await until(app, pilot, row("windows"))
         await press(pilot, "d")
         await until(app, pilot, "earlier → toy")
@@ -208,9 +213,7 @@ def test_a_list_of_runs_says_of_the_engine_what_it_does_now(tmp_path: Path) -> N
     app = beside_an_earlier_run(tmp_path / "prof.jsonl")
 
     async def script(app: Explorer, pilot: Pilots) -> None:
-        await until(app, pilot, "building")
-        await press(pilot, "c")
-        await until(app, pilot, "run 2 of 2")
+        await start_beside(app, pilot)
         await pilot.press("R")
         await until(app, pilot, "building weights 61 %")
         await pilot.press("r")
@@ -229,9 +232,7 @@ def test_words_and_badge_of_the_engine_stand_with_its_own_run(tmp_path: Path) ->
     app = beside_an_earlier_run(tmp_path / "prof.jsonl")
 
     async def script(app: Explorer, pilot: Pilots) -> None:
-        await until(app, pilot, "building")
-        await press(pilot, "c")
-        await until(app, pilot, "run 2 of 2")
+        await start_beside(app, pilot)
         await press(pilot, "colon", *"why", "enter")
         await until(app, pilot, "sent: why")
         await until(app, pilot, "… why!")
