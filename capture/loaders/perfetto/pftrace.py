@@ -34,9 +34,10 @@ _WRITER_BY_CATEGORY: Final = {
 _KINETO_PROCESS: Final = "Kineto Trace"  # Kineto's name of its process
 
 _FIRST_TAG: Final = PACKET << 3 | BYTES
-# fields of a packet: those that are numbers, and those of which every trace has at least one
+# fields of a packet: those that are numbers, and those of which every trace has at least one, beyond the
+# first six, which XLA's planes have, too
 _NUMERIC_FIELDS: Final = frozenset((3, 8, 10, 13, 41, 42, 58, 79, 87, 98))
-_COMMON_FIELDS: Final = frozenset((6, 8, 10, 11, 12, 13, 33, 36, 43, 44, 50, 59, 60, 89))
+_COMMON_FIELDS: Final = frozenset((8, 10, 11, 12, 13, 33, 36, 43, 44, 50, 59, 60, 89))
 _SNIFFED_PACKETS: Final = 8
 
 

@@ -10,7 +10,7 @@ from capture.run import Run
 from capture.source import Source
 from tests.capture.loaders._rows import opened, rows
 from tests.capture.loaders._wire import field, message
-from tests.capture.loaders._xplane_file import EPOCH, FILES, line, plane, refers, space
+from tests.capture.loaders._xplane_file import EPOCH, FILES, jax_gpu, line, plane, refers, space, stat
 from tests.conftest import FIXTURES
 
 
@@ -120,6 +120,13 @@ def test_times_beyond_all_bounds_are_no_times(tmp_path: Path) -> None:
 def test_a_profile_without_events_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UnreadableError, match="without a readable event"):
         run_of(tmp_path, space(plane(1, "/host:metadata", [], {})))
+
+
+def test_a_plane_with_statistics_of_its_own_is_no_packet_of_perfetto(tmp_path: Path) -> None:
+    path = tmp_path / "x"
+    modules = message((1, message((2, "/host:metadata"), (6, stat("unread", "an HLO module")))))
+    path.write_bytes((modules + jax_gpu())[: len(modules) + 20])  # the head ends within the second plane
+    assert [loader.FORMAT for loader in find_loaders(Source.from_path(path).head)] == ["xplane"]
 
 
 @pytest.mark.parametrize(
