@@ -43,7 +43,8 @@ def test_numbers_are_found_where_a_benchmark_prints_them() -> None:
     assert (plain.own, plain.peer, plain.verdict) == (0.412, 0.103, "pass")
     chrome = figures("chrome")
     whole = chrome["Chrome trace of 1 GB"].measured(CHROME)
-    assert (whole.own, whole.peer, whole.verdict) == (867, 219, "FAIL")
+    assert (whole.own, whole.peer, whole.verdict) == (867, 219, "pass")
+    assert chrome["Chrome trace of 1 GB"].measured(CHROME.replace(" 867 ", " 650 ")).verdict == "FAIL"
     assert chrome["its peak memory, of the file"].measured(CHROME).own == 0.79
     compact = chrome["Chrome trace, compact"].measured(CHROME)
     assert (compact.own, compact.peer, compact.verdict) == (0.170, 0.221, "pass")
@@ -63,6 +64,14 @@ def test_a_figure_is_judged_by_its_peer_where_there_is_one() -> None:
     assert metallic.measured("given up after 240 s").verdict == "not run"
 
 
+def test_a_slower_machine_has_more_time() -> None:
+    seen = figures("live")["a step is seen, 95 of 100"]
+    late = LIVE.replace("248 ms", "495 ms")
+    assert [seen.measured(late, slowness).verdict for slowness in (1, 2)] == ["FAIL", "pass"]
+    assert _board.must(seen.measured(late, 2)) == "≤ 500 ms"
+    assert _board.beside(seen.measured(late, 2)) == "250 ms, and this machine is 2.00× as slow"
+
+
 def test_commas_and_lines_that_only_look_alike() -> None:
     assert (
         found(r"^cursor move +# bytes", "cursor move over the edge  9 bytes\ncursor move  1,538 bytes")
@@ -78,6 +87,8 @@ def test_every_figure_has_a_benchmark_that_is_there() -> None:
     assert sum(bench.seconds for bench in BENCHES.values()) < 60 * _board.MINUTES
     assert all(figure.own.count("#") == 1 for figure in FIGURES)
     assert not [figure.what for figure in FIGURES if figure.times and not figure.peer]
+    timed = [figure for figure in FIGURES if figure.unit in ("s", "s CPU", "ms", "ns", "MB/s")]
+    assert not [figure.what for figure in timed if not figure.times and not figure.scaled]
 
 
 @pytest.mark.slow

@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from tests.bench._figures import BENCHES, FIGURES, Bench, Figure, Measured
+from tests.bench._figures import BENCHES, FIGURES, Bench, Measured
+from tests.bench._speed import measure_slowness
 
 ROOT: Final = Path(__file__).parents[2]
 MINUTES: Final = 29.0  # for all of them
@@ -21,8 +22,10 @@ def run(names: Sequence[str], minutes: float = MINUTES) -> list[Measured]:
     end = time.monotonic() + 60 * minutes
     board: list[Measured] = []
     for name in names:
+        before = measure_slowness()
         printed = output(BENCHES[name], end - time.monotonic())
-        figures = [figure.measured(printed) for figure in FIGURES if figure.bench == name]
+        slowness = (before + measure_slowness()) / 2
+        figures = [figure.measured(printed, slowness) for figure in FIGURES if figure.bench == name]
         board += figures
         print(f"\n== {name}: python -m {' '.join(BENCHES[name].words)}\n{printed.rstrip()}\n", flush=True)
         print("\n".join(map(line, figures)), flush=True)
@@ -77,19 +80,24 @@ def line(measured: Measured) -> str:
     """Return a figure as one line of the board."""
     figure = measured.figure
     own = "–" if measured.own is None else f"{measured.own:,.6g} {figure.unit}".rstrip()
-    return f"{figure.what:46}{own:>12}  {must(figure):>14}  {measured.verdict:8}{beside(measured)}".rstrip()
+    return f"{figure.what:46}{own:>12}  {must(measured):>14}  {measured.verdict:8}{beside(measured)}".rstrip()
 
 
-def must(figure: Figure) -> str:
-    """Return the limit of a figure: a number, or so many times the peer's."""
+def must(measured: Measured) -> str:
+    """Return the limit of a figure: a number for this machine, or so many times the peer's."""
+    figure = measured.figure
     sign = "≥" if figure.least else "≤"
-    return f"{sign} {figure.limit:,.4g}" + ("×" if figure.times else f" {figure.unit}".rstrip())
+    return f"{sign} {measured.limit:,.4g}" + ("×" if figure.times else f" {figure.unit}".rstrip())
 
 
 def beside(measured: Measured) -> str:
     """Return the peer, its number and the ratio; empty for a figure without one."""
     figure = measured.figure
-    if not figure.peer or measured.own is None:
+    if measured.own is None:
+        return ""
+    if figure.scaled:
+        return f"{figure.limit:,.4g} {figure.unit}, and this machine is {measured.slowness:.2f}× as slow"
+    if not figure.peer:
         return ""
     if measured.peer is None:
         return f"{figure.beside}: not here"
