@@ -62,6 +62,9 @@ def _iter_flaws(run: Run, steps: int) -> Iterator[Flaw]:
     if is_graph_capture(run):
         yield Flaw("the capture of a graph, not its execution")
         return
+    if set(run.events["kind"].unique()) == {"mark"}:
+        yield Flaw("no operation was recorded")
+        return
     if run.log.dropped and run.log.lost_data:
         yield Flaw(f"{run.log.dropped:,} of {run.log.read:,} records lost")
     if steps == 1:

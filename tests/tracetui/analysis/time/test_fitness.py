@@ -100,6 +100,11 @@ def test_nothing_is_said_of_runs_without_steps() -> None:
     assert judge_fitness(decode()) is not None
 
 
+def test_a_window_that_saw_no_operation_is_not_fit() -> None:
+    fitness = judge_fitness(made([{"kind": "mark", "name": "Record Window End"}]))
+    assert fitness and describe_fitness(fitness) == "not fit to compare: no operation was recorded"
+
+
 def test_doctor_fit_has_an_exit_code(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     table = tmp_path / "table.csv"
     table.write_text("name,duration_us\nk,5\n")
