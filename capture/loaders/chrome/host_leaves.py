@@ -23,7 +23,9 @@ _ENGINE_WRAPPER: Final = "vllm::unified_"  # Python of vLLM around its kernel of
 _WRAPPERS: Final = frozenset({
     "linear", "matmul", "einsum", "layer_norm", "rms_norm", "group_norm", "softmax", "log_softmax",
     "scaled_dot_product_attention", "conv1d", "conv2d", "conv3d", "_convolution_mode",
-    "multi_head_attention_forward", "_grouped_mm", "grouped_mm",
+    "multi_head_attention_forward", "_native_multi_head_attention", "_transformer_encoder_layer_fwd",
+    "_grouped_mm", "grouped_mm", "gru", "lstm", "rnn_tanh", "rnn_relu", "gru_cell", "lstm_cell",
+    "rnn_tanh_cell", "rnn_relu_cell", "bilinear", "tensordot", "inner", "batch_norm", "instance_norm",
 })  # fmt: skip
 # the same, but without an op inside them there was nothing to do
 _PASSING: Final = frozenset({
@@ -40,7 +42,8 @@ _IDLE: Final = frozenset({
     "lift_fresh", "numpy_T", "mT", "mH", "T", "diagonal", "dropout", "_local_scalar_dense", "as_strided_",
     "new_empty", "new_empty_strided", "new_zeros", "zeros", "ones", "full", "zeros_like", "ones_like",
     "full_like", "zero_", "fill_", "arange", "linspace", "scalar_tensor", "is_pinned", "movedim", "unflatten",
-    "view_as",
+    "view_as", "transpose_", "swapaxes", "swapdims", "unsafe_chunk", "unsafe_split", "unsafe_split_with_sizes",
+    "cudnn_is_acceptable",
 })  # fmt: skip
 
 

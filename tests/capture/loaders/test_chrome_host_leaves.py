@@ -73,3 +73,23 @@ def test_annotations_that_only_start_the_work_are_no_steps(
     assert (run.events["kind"] == "step").sum() == steps
     assert any(notice.id == "dispatch_steps" for notice in run.log.notices) is not is_waited_for
     assert run.events.filter(kind="kernel")["dur"].sum() == 2 * 500_000
+
+
+PRODUCTS = ("aten::addmm", "aten::mm", "aten::bmm", "aten::_addmm_activation", "aten::mkldnn_rnn_layer")
+
+
+def test_products_within_layers_that_torch_writes_itself_are_the_profilers_own_sums(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    layer = torch.nn.TransformerEncoderLayer(32, 4, 64, batch_first=True).eval()
+    modules = [torch.nn.GRU(32, 32), torch.nn.LSTM(32, 32), torch.nn.RNN(32, 32), layer]
+    x = torch.randn(4, 8, 32)
+    with torch.no_grad(), torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as prof:
+        for module in modules:
+            module(x)
+        torch.nn.GRUCell(32, 32)(x[0])
+    prof.export_chrome_trace(str(tmp_path / "trace.json"))
+    (run,) = load(tmp_path / "trace.json", cache=False)
+    rows = run.events.filter(pl.col("kind") == "kernel", pl.col("name").cast(pl.String).is_in(PRODUCTS))
+    sums = dict(rows.group_by(pl.col("name").cast(pl.String)).agg(pl.len()).iter_rows())
+    theirs = {e.key: e.count for e in prof.key_averages() if e.key in PRODUCTS}
+    assert sums == theirs and len(theirs) >= 4
