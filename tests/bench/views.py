@@ -1,4 +1,4 @@
-"""Every view of runs of 2.5 million events, and of 20,000 names: no answer may take a second on a machine like ours.
+"""Every view of runs of 2.5 million events, and of 20,000 names: no answer may take a second.
 
     python -m tests.bench.views [FILE …] [--events N] [--shapes chrome,names,…] [--views tree,summary,…]
 

@@ -42,8 +42,8 @@ _IDLE: Final = frozenset({
     "lift_fresh", "numpy_T", "mT", "mH", "T", "diagonal", "dropout", "_local_scalar_dense", "as_strided_",
     "new_empty", "new_empty_strided", "new_zeros", "zeros", "ones", "full", "zeros_like", "ones_like",
     "full_like", "zero_", "fill_", "arange", "linspace", "scalar_tensor", "is_pinned", "movedim", "unflatten",
-    "view_as", "transpose_", "swapaxes", "swapdims", "unsafe_chunk", "unsafe_split", "unsafe_split_with_sizes",
-    "cudnn_is_acceptable",
+    "view_as", "transpose_", "swapaxes", "swapdims", "unsafe_chunk", "unsafe_split",
+    "unsafe_split_with_sizes", "cudnn_is_acceptable",
 })  # fmt: skip
 
 
