@@ -73,7 +73,9 @@ def _build_sketch(run: Run, rows: pl.LazyFrame, group: str) -> pl.DataFrame:
     """Build the sketch of the durations of each row's launches."""
     key = merged_run.cast_for_merge(group).alias(GROUP)
     launches = selection.select_unfolded(run, rows).select(key, dur=selection.instance_dur(run)).collect()
-    return duration_sketch.build_sketch(launches.drop_nulls("dur"), GROUP)
+    if launches["dur"].null_count():
+        launches = launches.drop_nulls("dur")
+    return duration_sketch.build_sketch(launches, GROUP)
 
 
 def _sum_rows(run: Run, look: Look, rows: pl.LazyFrame) -> pl.DataFrame:
