@@ -20,7 +20,7 @@ from capture.errors import CaptureError
 from capture.files.atomic import write_atomically
 from capture.files.user_dirs import find_cache_folder, prune
 from capture.import_log import ImportLog, Log
-from capture.launch_archive import compress_frame
+from capture.launch_archive import compress_frame, decompress_frame
 from capture.native.schema import is_intact, seal_json
 from capture.run import DTYPES, Run
 from capture.source import Source
@@ -176,7 +176,7 @@ def _read_frame(blob: Blob, file: io.BufferedReader) -> pl.DataFrame:
     raw = file.read(blob.size)
     if len(raw) != blob.size or zlib.crc32(raw) != blob.crc:
         raise ValueError("a damaged entry")
-    return pl.read_ipc(io.BytesIO(raw))
+    return decompress_frame(raw)
 
 
 def store(path: Path, runs: Sequence[Run], source: Source | None = None) -> None:

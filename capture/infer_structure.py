@@ -123,17 +123,14 @@ def _select_timed_kernels(events: pl.DataFrame) -> pl.DataFrame:
     """Select the device's kernels by start time, else the host's; none if any of them trains."""
     if not {"t", "dur", "lens", "category"} <= set(events.columns):
         return events.clear()
-    kernel = pl.col("kind") == "kernel"
-    has_device = events.select((kernel & (pl.col("lens") == "gpu")).any()).item()
-    work = kernel & (pl.col("lens") == ("gpu" if has_device else "host"))
-    if "phase" in events.columns:
-        trains = pl.col("phase").is_in(list(_TRAINING_PHASES))
-        if events.select((work & trains).any()).item():
-            return events.clear()
-    needed = ("name", "category", "t", "dur", "track", "step", "layer")
-    columns = ["row", *(c for c in needed if c in events.columns)]
-    is_timed = work & pl.col("t").is_not_null() & pl.col("dur").is_not_null()
-    kernels = events.lazy().with_row_index("row").filter(is_timed).select(columns).collect()
+    is_kernel, lens = events["kind"] == "kernel", events["lens"]
+    work = is_kernel & (lens == "gpu")
+    work = work if work.any() else is_kernel & (lens == "host")
+    if "phase" in events.columns and any((work & (events["phase"] == p)).any() for p in _TRAINING_PHASES):
+        return events.clear()
+    columns = [c for c in ("name", "category", "t", "dur", "track", "step", "layer") if c in events.columns]
+    rows = (work & events["t"].is_not_null() & events["dur"].is_not_null()).arg_true()
+    kernels = events[rows, columns].insert_column(0, rows.alias("row"))
     return kernels if kernels["t"].is_sorted() else kernels.sort("t", maintain_order=True)
 
 

@@ -7,7 +7,7 @@ the first of them, as rows or as a gap, unless it is a pause: nothing was asked,
 """
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 import polars as pl
 
@@ -28,18 +28,19 @@ def find_step_ends(begin: pl.Series, dur: pl.Series, count: pl.Series | None = N
     `begin` is sorted; null begins and durations have null ends. `count` is the number of steps that each
     represents.
     """
-    counts = pl.Series([1], dtype=pl.Int32).new_from_index(0, begin.len()) if count is None else count
-    columns = {"begin": begin, "own_end": begin + dur, "count": counts, "following": begin.shift(-1)}
-    steps = pl.DataFrame(columns)
-    gap, period = pl.col("following") - pl.col("own_end"), pl.col("following") - pl.col("begin")
-    follows = steps.filter(gap >= 0)
-    typical = follows.select((period / pl.col("count")).median()).item()
+    own_end, following = begin + dur, begin.shift(-1)
+    gap, period = following - own_end, following - begin
+    follows = gap >= 0
+    periods = (period if count is None else period / count).filter(follows)
+    typical = periods.median()
     if typical is None:
-        return steps["own_end"]
-    if follows.height < _MIN_GAPS:
+        return own_end
+    if periods.len() < _MIN_GAPS:
         typical = dur.max()
-    is_joined = gap.is_between(0, PAUSE_FACTOR * typical * pl.col("count"))
-    return steps.select(pl.when(is_joined).then("following").otherwise("own_end"))["following"]
+    longest: Any = (
+        PAUSE_FACTOR * typical if count is None else count.cast(pl.Int64) * (PAUSE_FACTOR * typical)
+    )
+    return following.zip_with(follows & (gap <= longest), own_end)
 
 
 def derive_replay_steps(launches: pl.DataFrame, kernels: pl.DataFrame, log: Log) -> pl.DataFrame:

@@ -1,7 +1,6 @@
 """Fill missing layer, op, category and phase of events from their names and paths."""
 
 from collections.abc import Iterable
-from typing import Final
 
 import polars as pl
 
@@ -13,26 +12,25 @@ from capture.classify.name_rules import (
     infer_op_and_category,
     infer_scope_roles,
 )
-from capture.dense_lookup import find_positions
-
-_TIMED_KINDS: Final = ("kernel", "span")
+from capture.dense_lookup import find_distinct, find_positions
 
 
 def fill_from_names(events: pl.DataFrame) -> pl.DataFrame:
     """Fill the missing columns of timed rows; reported values stay."""
-    if not events["kind"].is_in(list(_TIMED_KINDS)).any():
+    kinds = events["kind"]
+    is_timed = (kinds == "kernel") | (kinds == "span")
+    if not is_timed.any():
         return events
     if "path" not in events.columns:
-        return _fill_columns(events, _infer_by_name(events))
+        return _fill_columns(events, _infer_by_name(events["name"].filter(is_timed)), is_timed)
     events = _fill_ops_from_scopes(events)
-    events = _fill_columns(events, _infer_by_name(events))
-    return _fill_columns(events, _infer_by_path(events))
+    events = _fill_columns(events, _infer_by_name(events["name"].filter(is_timed)), is_timed)
+    return _fill_columns(events, _infer_by_path(events), is_timed)
 
 
-def _infer_by_name(events: pl.DataFrame) -> pl.DataFrame:
-    """Infer layer, op and category of each distinct name of timed rows."""
-    timed = events.lazy().filter(pl.col("kind").is_in(list(_TIMED_KINDS)))
-    distinct = timed.select(pl.col("name").unique().drop_nulls()).collect()["name"]
+def _infer_by_name(column: pl.Series) -> pl.DataFrame:
+    """Infer layer, op and category of each distinct name of a column without null."""
+    distinct = find_distinct(column)
     names = distinct.cast(pl.String).to_list()
     roles = [infer_op_and_category(name) for name in names]
     columns = {
@@ -86,15 +84,14 @@ def _find_layers(texts: list[str]) -> pl.Series:
     return pl.Series([find_layer(text) for text in texts], dtype=pl.Int32)
 
 
-def _fill_columns(events: pl.DataFrame, guesses: pl.DataFrame) -> pl.DataFrame:
+def _fill_columns(events: pl.DataFrame, guesses: pl.DataFrame, is_timed: pl.Series) -> pl.DataFrame:
     """Fill the missing values of timed events from `guesses`, matched by its first column."""
     key, *columns = guesses.columns
     columns = [c for c in columns if guesses[c].null_count() < guesses.height]
     if not columns or guesses.is_empty():
         return events
-    timed = events["kind"].is_in(list(_TIMED_KINDS))
     index = find_positions(events[key], guesses[key])
-    guessed = {c: pl.when(timed).then(guesses[c][index]) for c in columns}
+    guessed = {c: pl.when(is_timed).then(guesses[c][index]) for c in columns}
     return events.with_columns(
         (pl.coalesce(c, guess) if c in events.columns else guess).alias(c) for c, guess in guessed.items()
     )

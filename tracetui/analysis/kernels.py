@@ -295,6 +295,8 @@ def _merge_label_sums(
     run: Run, label_sums: pl.DataFrame, group: str, work: Sequence[pl.Expr]
 ) -> pl.DataFrame:
     """Return the sums of each group, with the labels that all its rows share."""
+    if label_sums[group].n_unique() == label_sums.height:
+        return label_sums
     return label_sums.group_by(group).agg(
         *map(common_value, _list_labels(run, group)),
         pl.col("count", "total_ns").sum(),

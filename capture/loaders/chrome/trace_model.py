@@ -385,6 +385,8 @@ def join_begin_end(events: Sequence[TraceEvent], log: Log) -> list[TraceEvent]:
     open_events: dict[tuple[str, ...], list[tuple[TraceEvent, int, int]]] = {}
     unpaired = 0
     halves = [e for e in events if e.ph in "BEbe"]
+    if not halves:
+        return []
     texts = [bytes(e.ts).decode("ascii", "replace").strip('" ') for e in halves]
     starts = pl.DataFrame({"ts": texts}, schema={"ts": pl.String}).select(convert_us_to_ns(pl.col("ts")))
     for place, (event, t) in enumerate(zip(halves, starts["ts"], strict=True)):
@@ -429,6 +431,8 @@ def build_other_rows(events: Sequence[TraceEvent], log: Log) -> pl.DataFrame:
         elif event.ph not in "MBEbeX":
             untimed += 1
     log.drop("other_phase", "events of a phase without times (samples, objects, dumps)", count=untimed)
+    if not rows and not changes:
+        return pl.DataFrame(schema=_ROW_SCHEMA)
     frame = pl.DataFrame(rows, schema={**_ROW_SCHEMA, "t": pl.String, "place": pl.Int64})
     if changes:
         frame = pl.concat([frame, _build_memory_rows(changes, places)], how="diagonal_relaxed")

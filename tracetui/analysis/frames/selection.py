@@ -45,7 +45,7 @@ def list_lenses(run: Run) -> list[str]:
     if not run.has("lens"):
         return []
     timed = run.events["lens"].filter(run.events["kind"] == "kernel")
-    names = set(timed.unique().cast(pl.String).drop_nulls())
+    names = set(timed.unique().cast(pl.String))
     return [lens for lens in LENSES if lens in names]
 
 
@@ -238,8 +238,8 @@ def has_start_times(run: Run, kinds: Sequence[str] = ("kernel",)) -> bool:
     """True if any row of these kinds has a start."""
     if not run.has("t"):
         return False
-    rows = run.events.lazy().filter(pl.col("kind").is_in(list(kinds)))
-    return bool(rows.select(pl.col("t").is_not_null().any()).collect().item())
+    has_start, kind = run.events["t"].is_not_null(), run.events["kind"]
+    return any((has_start & (kind == name)).any() for name in kinds)
 
 
 def find_start_ns(run: Run) -> int:

@@ -24,10 +24,10 @@ def bucket(duration: pl.Expr) -> pl.Expr:
     return pl.when(duration > 0).then(number).otherwise(_ZERO_BUCKET).cast(pl.Int32)
 
 
-def build_sketch(durations: pl.LazyFrame, group: str) -> pl.DataFrame:
+def build_sketch(durations: pl.DataFrame, group: str) -> pl.DataFrame:
     """Build the sketch of each group: group, dur, bucket, times."""
     times = durations.group_by(group, "dur").agg(times=pl.len().cast(pl.Int64))
-    return compact_sketch(times.with_columns(bucket=pl.lit(None, pl.Int32)).collect(), group)
+    return compact_sketch(times.with_columns(bucket=pl.lit(None, pl.Int32)), group)
 
 
 def compact_sketch(sketch: pl.DataFrame, group: str) -> pl.DataFrame:

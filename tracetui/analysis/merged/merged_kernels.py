@@ -47,37 +47,58 @@ def sum_kernels(run: Run, look: Look) -> dict[str, pl.DataFrame]:
     """
     group = look.group or "name"
     rows = selection.with_group(run, selection.select_in_steps(run, look), group)
-    launches = selection.select_unfolded(run, rows).select(group, dur=selection.instance_dur(run))
-    key = merged_run.cast_for_merge(group).alias(GROUP)
+    sums = _sum_rows(run, look, rows)
     totals = {
         "divisor": [int(kernels.compute_divisor(run, look))],
-        "total_ns": [kernels.compute_unfiltered_total(run, look)],
+        "total_ns": [_compute_total(run, look, sums)],
         "listed": [bool(run.meta.get("listed"))],
         "lens": pl.Series([selection.resolve_lens(run, look)], dtype=pl.String),
     }
     frames = {
-        "rows": _sum_rows(run, look, rows, launches),
-        "sketch": duration_sketch.build_sketch(launches.drop_nulls("dur").select(key, "dur"), GROUP),
+        "rows": sums,
+        "sketch": _build_sketch(run, rows, group),
         MEMBERS: pl.DataFrame(totals),
     }
     return {**frames, **_sum_by_step(run, look, rows)} if look.merged and run.has("step") else frames
 
 
-def _sum_rows(run: Run, look: Look, rows: pl.LazyFrame, launches: pl.LazyFrame) -> pl.DataFrame:
-    """Sum each row, with its labels and the percentiles that the source prints for a single line."""
+def _compute_total(run: Run, look: Look, sums: pl.DataFrame) -> int:
+    """Compute the total that shares refer to: of the sums of all rows, unless some are hidden or scaled."""
+    if look.filter or look.where or step_sampling.compute_coverage(run, look) is not None:
+        return kernels.compute_unfiltered_total(run, look)
+    return int(sums["total_ns"].sum())
+
+
+def _build_sketch(run: Run, rows: pl.LazyFrame, group: str) -> pl.DataFrame:
+    """Build the sketch of the durations of each row's launches."""
+    key = merged_run.cast_for_merge(group).alias(GROUP)
+    launches = selection.select_unfolded(run, rows).select(key, dur=selection.instance_dur(run)).collect()
+    if launches["dur"].null_count():
+        launches = launches.drop_nulls("dur")
+    return duration_sketch.build_sketch(launches, GROUP)
+
+
+def _sum_rows(run: Run, look: Look, rows: pl.LazyFrame) -> pl.DataFrame:
+    """Sum each row, with its labels and the percentiles that the source prints for a single line.
+
+    `gaps` counts the rows that are sums of launches; null if all launches of a row are folded.
+    """
     group = look.group or "name"
-    extra_sums = [*roofline.build_work_sums(run), *step_sampling.build_scaled_sums(run, look)]
+    gaps = pl.when(pl.col("gaps").count() > 0).then(pl.col("gaps").sum())
+    extra_sums = [*roofline.build_work_sums(run), *step_sampling.build_scaled_sums(run, look), gaps]
     rows = roofline.with_compute_time(step_sampling.with_sampling_weights(run, look, rows), run)
-    sums = kernels.sum_by_group(run, rows, group, extra_sums)
-    scaled = {c: pl.col(c if c in sums.columns else measured) for c, measured in _SCALED.items()}
-    sums = sums.with_columns(**{c: total.round().cast(pl.Int64) for c, total in scaled.items()})
-    gaps = launches.group_by(group).agg(gaps=pl.col("dur").null_count().cast(pl.Int64)).collect()
-    table = sums.join(gaps, on=group, how="left", nulls_equal=True)
+    has_gap = selection.instance_dur(run).is_null().cast(pl.Int64)
+    has_gap = pl.when(selection.is_unfolded(run)).then(has_gap) if selection.is_folded(run) else has_gap
+    sums = kernels.sum_by_group(run, rows.with_columns(gaps=has_gap), group, extra_sums)
+    table = kernels.join_printed_quantiles(run, rows, sums, group)
     labels = [c for c in LABELS if c in table.columns and c != group]
+    scaled = {c: pl.col(c if c in sums.columns else measured) for c, measured in _SCALED.items()}
+    scaled = {c: total.round().cast(pl.Int64) for c, total in scaled.items()}
+    extremes = dict.fromkeys(("least_ns", "most_ns"), scaled["scaled_ns"])
     key, *texts = map(merged_run.cast_for_merge, (group, *labels))
-    table = kernels.join_printed_quantiles(run, rows, table, group)
-    table = table.select(key.alias(GROUP), *texts, pl.exclude(group, *labels), files=pl.lit(1, pl.Int64))
-    return table.with_columns(least_ns="scaled_ns", most_ns="scaled_ns").sort(GROUP, nulls_last=True)
+    rest = pl.exclude(group, *labels, *scaled)
+    table = table.select(key.alias(GROUP), *texts, rest, **scaled, **extremes, files=pl.lit(1, pl.Int64))
+    return table.sort(GROUP, nulls_last=True)
 
 
 def _sum_by_step(run: Run, look: Look, rows: pl.LazyFrame) -> dict[str, pl.DataFrame]:
