@@ -36,12 +36,15 @@ class RecordedStep:
     """A step in progress: from the start of one step to the start of the next."""
 
     __slots__ = (
-        "batch", "generates", "is_complete", "is_training", "length", "orders", "searches", "served", "start",
+        "batch", "encodes", "generates", "is_complete", "is_open", "is_training", "length", "orders",
+        "searches", "served", "start",
     )  # fmt: skip
 
     def __init__(self, start: int, *, is_training: bool) -> None:
         self.start, self.is_training = start, is_training
         self.is_complete = not is_training  # whether the next call of the step module starts another step
+        self.encodes = False  # whether it began with the model's encoder, which is called alone
+        self.is_open = False  # whether only the encoder was called so far
         self.length: InputLength | None = None
         self.batch: int | None = None
         self.served: ServedBatch | None = None  # what the engine that calls the model says of its batch
@@ -52,7 +55,8 @@ class RecordedStep:
     @property
     def needs_length(self) -> bool:
         """Whether the inputs of inner modules are still searched for tokens."""
-        return self.length is None and self.served is None and self.searches < MAX_SEARCHED_CALLS
+        is_searched = self.length is None and self.served is None and not self.is_open
+        return is_searched and self.searches < MAX_SEARCHED_CALLS
 
 
 class StepDetail:

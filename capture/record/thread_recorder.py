@@ -219,25 +219,29 @@ class ThreadRecorder:
         is_begun = self._step is not None and self._step.start == at
         is_step_call = self._is_step_call(module)
         self._reader.note_call(module, is_step=is_step_call)
-        if is_step_call and not is_begun:
+        if is_begun:
+            return
+        step = self._step
+        if is_step_call and step is not None and step.is_open:
+            step.is_open = False
+            self._read_inputs(step, module, args, kwargs)
+        elif is_step_call or self._step_module.has_encoder(module):
             self._start_step_if_needed(at, module, args, kwargs, is_own=enclosing is None)
 
     def _start_step_if_needed(self, at: int, module: Any, args: Any, kwargs: Any, *, is_own: bool) -> None:
-        """Start the next step, unless a training step continues; our own work becomes a row of the step."""
+        """Start the next step, unless a training step continues; our own work becomes a row of the step.
+
+        The encoder of a text begins the step of the model's first call for that text.
+        """
         is_training = self._shared.is_training and module.training and self._shared.torch.is_grad_enabled()
-        if is_training and self._step is not None and not self._step.is_complete:
+        if self._step is not None and (self._step.is_open or (is_training and not self._step.is_complete)):
             return
         step = RecordedStep(at, is_training=is_training)
-        step.generates = hasattr(type(module), "generate")
-        step.served = find_served_batch()
-        if step.served is not None:
-            step.length = step.served.length
-        else:
-            self._search_length(step, args, kwargs)
-        if step.length is None:
-            step.batch = find_batch(args, kwargs)
+        step.encodes = step.is_open = self._step_module.has_encoder(module)
+        if not step.is_open:
+            self._read_inputs(step, module, args, kwargs)
         if self._step is not None:
-            self._end_step(at, step.length, is_last=False)
+            self._end_step(at, step.length, is_last=step.encodes and not is_training)
         elif self._rows:
             self._shared.recording.write_rows(self._pop_rows(), None, None)
         self._step = step
@@ -247,6 +251,17 @@ class ThreadRecorder:
             op = self._shared.recording.ops.assign_part("recording", self._ops.lens, self.track)
             self._rows += op, at, now() - at
 
+    def _read_inputs(self, step: RecordedStep, module: Any, args: Any, kwargs: Any) -> None:
+        """Note what a call of the step module says of its tokens and sequences."""
+        step.generates = hasattr(type(module), "generate")
+        step.served = find_served_batch()
+        if step.served is not None:
+            step.length = step.served.length
+        else:
+            self._search_length(step, args, kwargs)
+        if step.length is None:
+            step.batch = find_batch(args, kwargs)
+
     def _search_length(self, step: RecordedStep, args: Any, kwargs: Any) -> None:
         step.searches += 1
         step.length = self._reader.read_length(args, kwargs, generates=step.generates)
@@ -254,19 +269,29 @@ class ThreadRecorder:
     def _is_step_call(self, module: Any) -> bool:
         """Return whether a top-level call of a module is one of the step module."""
         size, outgrown = self._shared.names.measure_size(module), self._step_module.outgrown_count
+        former = self._step_module.module
         if not self._step_module.is_step_call(module, size):
             return False
         if self._step_module.outgrown_count > outgrown:
             self._shared.recording.rename(module)
             self._ops.rename_inner(module)
-            self._withdraw_first_steps()
+            self._withdraw_first_steps(keeps_last=self._step_module.has_encoder(former))
         self._ops.set_lens("wall" if self._device.find_type(module) == "cpu" else "host")
         return True
 
-    def _withdraw_first_steps(self) -> None:
-        """Turn the held steps into rows without a step: a larger module makes the steps."""
+    def _withdraw_first_steps(self, *, keeps_last: bool) -> None:
+        """Turn the held steps into rows without a step: a larger module makes the steps.
+
+        With `keeps_last` the step in progress is of that module's encoder, and stays.
+        """
         rows = self._step_buffer.withdraw_rows()
         if rows is None:
+            return
+        if keeps_last and self._step is not None:
+            if rows:
+                self._shared.recording.write_rows(rows, None, None)
+            self._step.encodes = self._step.is_open = True
+            self._phases = PhaseTracker()
             return
         if self._windows.owner is self:
             self._windows.drop_window()
@@ -306,7 +331,7 @@ class ThreadRecorder:
             return step.served.facts
         if facts.batch is None and step.batch is not None:
             facts = facts._replace(batch=step.batch)
-        return facts
+        return facts._replace(phase="prefill") if step.encodes and facts.phase == "decode" else facts
 
     def _trim_trailing_gap(self, end: int) -> int:
         """Return the end of a step that is not followed at once: its work plus the typical gap."""

@@ -50,10 +50,13 @@ def test_generate_of_transformers_imported_first(tmp_path: Path) -> None:
 def test_the_encoder_of_a_t5_is_apart_from_its_decoder(tmp_path: Path) -> None:
     run = record(tmp_path, find_program("host"), str(PROGRAMS / "encoder_decoder.py"))
     assert run.meta["model"] == "T5ForConditionalGeneration"
-    assert count_steps(run) == {("decode", 1, 1): 32}
+    assert count_steps(run) == {("prefill", 1, 1): 2, ("decode", 1, 1): 30}
     modules = run.events.filter(kind="kernel", lens="wall").select(pl.col("path").cast(pl.String), "layer")
     stacks = modules.drop_nulls().select(pl.col("path").str.split(" / ").list.first(), "layer").unique()
     assert sorted(stacks.rows()) == [(stack, n) for stack in ("decoder", "encoder") for n in range(3)]
+    encoder = run.events.filter(pl.col("path").cast(pl.String).str.starts_with("encoder"), lens="wall")
+    first, second = run.events.filter(pl.col("kind") == "step").sort("t")["step"].gather([0, 16])
+    assert set(encoder["step"]) == {first, second}, "each text's encoder is in the first step of that text"
 
 
 DECODED = [("decode", 1, 1, context) for context in range(11, 22)]
