@@ -11,6 +11,8 @@ import pytest
 from capture.load_runs import load
 from capture.run import Run
 from tests.real import PROGRAMS, find_program
+from tracetui.look import Look
+from tracetui.views import ask, load_view
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 QUIET = {"VLLM_CPU_KVCACHE_SPACE": "1", "HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1"}
@@ -103,6 +105,16 @@ def test_a_training_of_accelerate_launched_by_its_command(tmp_path: Path) -> Non
     launch = [find_program("host", "accelerate"), "launch", "--cpu", "--num_processes", "1"]
     run = record(tmp_path, *launch, str(PROGRAMS / "accelerated.py"))
     assert (run.events["kind"] == "step").sum() == 10
+
+
+def test_collectives_within_backward_are_unknown_and_not_0_ns(tmp_path: Path) -> None:
+    """DDP calls them from C++: wall times have none, windows of the profiler may have some."""
+    command = [find_program("host", "torchrun"), "--nproc-per-node", "2", str(PROGRAMS / "data_parallel.py")]
+    run = record(tmp_path, *command)
+    answer = ask(load_view("ranks"), [run], Look(lens="wall"))
+    assert answer.rows.select("comm_ns", "comm_share", "exposed_share").null_count().row(0) == (2, 2, 2)
+    assert answer.rows["work_ns"].min() > 0
+    assert any(note.startswith("no collectives are recorded") for note in answer.notes)
 
 
 @pytest.mark.parametrize("processes", ["0", "1"], ids=["in the program", "in a process of its own"])
