@@ -4,8 +4,10 @@ from __future__ import annotations  # runs in users' programs, from Python 3.8 o
 
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from .call_phases import find_batch
+
 if TYPE_CHECKING:
-    from .call_phases import CallFacts, InputLength
+    from .call_phases import CallFacts, CallReader, InputLength, PhaseTracker
     from .launch_order import LaunchOrder
     from .op_ids import ModuleOps
     from .profiler_windows import ProfilerWindow
@@ -36,12 +38,15 @@ class RecordedStep:
     """A step in progress: from the start of one step to the start of the next."""
 
     __slots__ = (
-        "batch", "generates", "is_complete", "is_training", "length", "orders", "searches", "served", "start",
+        "batch", "encodes", "generates", "is_complete", "is_open", "is_training", "length", "orders",
+        "searches", "served", "start",
     )  # fmt: skip
 
     def __init__(self, start: int, *, is_training: bool) -> None:
         self.start, self.is_training = start, is_training
         self.is_complete = not is_training  # whether the next call of the step module starts another step
+        self.encodes = False  # whether it began with the model's encoder, which is called alone
+        self.is_open = True  # whether the step module is still to be called
         self.length: InputLength | None = None
         self.batch: int | None = None
         self.served: ServedBatch | None = None  # what the engine that calls the model says of its batch
@@ -52,7 +57,40 @@ class RecordedStep:
     @property
     def needs_length(self) -> bool:
         """Whether the inputs of inner modules are still searched for tokens."""
-        return self.length is None and self.served is None and self.searches < MAX_SEARCHED_CALLS
+        is_searched = self.length is None and self.served is None and not self.is_open
+        return is_searched and self.searches < MAX_SEARCHED_CALLS
+
+    def has_room(self, *, is_training: bool) -> bool:
+        """Whether the next call of the step module, or of its encoder, belongs to this step."""
+        return self.is_open or (is_training and not self.is_complete)
+
+    def read_call(
+        self, reader: CallReader, module: Any, args: Any, kwargs: Any, served: ServedBatch | None
+    ) -> None:
+        """Note what a call of the step module, and the engine that makes it, say of the tokens."""
+        self.is_open = False
+        self.generates = hasattr(type(module), "generate")
+        self.served = served
+        if served is not None:
+            self.length = served.length
+        else:
+            self.search_length(reader, args, kwargs)
+        if self.length is None:
+            self.batch = find_batch(args, kwargs)
+
+    def search_length(self, reader: CallReader, args: Any, kwargs: Any) -> None:
+        """Search the inputs of a call for the tokens."""
+        self.searches += 1
+        self.length = reader.read_length(args, kwargs, generates=self.generates)
+
+    def infer_facts(self, phases: PhaseTracker, coming: InputLength | None) -> CallFacts:
+        """Return phase, tokens, sequences and context, before a call with these inputs follows."""
+        facts = phases.infer_facts(self.length, coming, generates=self.generates)
+        if self.served is not None:
+            return self.served.facts
+        if facts.batch is None and self.batch is not None:
+            facts = facts._replace(batch=self.batch)
+        return facts._replace(phase="prefill") if self.encodes and facts.phase == "decode" else facts
 
 
 class StepDetail:

@@ -44,6 +44,20 @@ class StepModule:
             return True
         return False
 
+    def has_encoder(self, module: Any) -> bool:
+        """Return whether a module is the encoder that `generate` of transformers calls before the model."""
+        step_module = self._module()
+        if module is None or module is step_module or not hasattr(step_module, "get_encoder"):
+            return False
+        with suppress(Exception):  # a model's own lookup
+            return bool(step_module.get_encoder() is module)
+        return False
+
+    @property
+    def module(self) -> Any:
+        """The step module, or None before the first call, or if the program dropped it."""
+        return self._module()
+
     def _has_same_weights(self, module: Any, size: int) -> bool:
         return size == self._size and _find_weights_address(module) == self._weights_address
 

@@ -6,7 +6,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
 from ..native.emit import now
-from .call_phases import CallReader, PhaseTracker, find_batch
+from .call_phases import CallReader, PhaseTracker
 from .call_stack import (
     SKIP,
     CallStack,
@@ -25,7 +25,7 @@ from .step_module import DeviceLookup, StepModule
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from .call_phases import CallFacts, InputLength
+    from .call_phases import InputLength
     from .call_stack import ModuleCall
     from .captured_graphs import GraphRecord
     from .process_state import ProcessState
@@ -107,7 +107,7 @@ class ThreadRecorder:
         step = self._step
         if step is not None and step.needs_length and not self._shared.is_traced():
             with self._shared.bypass_torch_functions():
-                self._search_length(step, args, kwargs)
+                step.search_length(self._reader, args, kwargs)
         has_row = self._windows.owner is self or self._detail.has_row(module)
         return self._push_module(module) if has_row else None
 
@@ -219,25 +219,27 @@ class ThreadRecorder:
         is_begun = self._step is not None and self._step.start == at
         is_step_call = self._is_step_call(module)
         self._reader.note_call(module, is_step=is_step_call)
-        if is_step_call and not is_begun:
+        if not is_begun and (is_step_call or self._step_module.has_encoder(module)):
             self._start_step_if_needed(at, module, args, kwargs, is_own=enclosing is None)
 
     def _start_step_if_needed(self, at: int, module: Any, args: Any, kwargs: Any, *, is_own: bool) -> None:
-        """Start the next step, unless a training step continues; our own work becomes a row of the step."""
+        """Start the next step, unless a training step continues; our own work becomes a row of the step.
+
+        The encoder of a text begins the step of the model's first call for that text.
+        """
         is_training = self._shared.is_training and module.training and self._shared.torch.is_grad_enabled()
-        if is_training and self._step is not None and not self._step.is_complete:
-            return
-        step = RecordedStep(at, is_training=is_training)
-        step.generates = hasattr(type(module), "generate")
-        step.served = find_served_batch()
-        if step.served is not None:
-            step.length = step.served.length
-        else:
-            self._search_length(step, args, kwargs)
-        if step.length is None:
-            step.batch = find_batch(args, kwargs)
+        encodes, step = self._step_module.has_encoder(module), self._step
+        if step is None or not step.has_room(is_training=is_training):
+            step = RecordedStep(at, is_training=is_training)
+            step.encodes = encodes
+        if step.is_open and not encodes:
+            step.read_call(self._reader, module, args, kwargs, find_served_batch())
+        if step is not self._step:
+            self._start_step(step, is_own=is_own)
+
+    def _start_step(self, step: RecordedStep, *, is_own: bool) -> None:
         if self._step is not None:
-            self._end_step(at, step.length, is_last=False)
+            self._end_step(step.start, step.length, is_last=step.encodes and not step.is_training)
         elif self._rows:
             self._shared.recording.write_rows(self._pop_rows(), None, None)
         self._step = step
@@ -245,34 +247,39 @@ class ThreadRecorder:
             self._windows.open_window(self, gpu=self._ops.lens == "host")
         if is_own:
             op = self._shared.recording.ops.assign_part("recording", self._ops.lens, self.track)
-            self._rows += op, at, now() - at
-
-    def _search_length(self, step: RecordedStep, args: Any, kwargs: Any) -> None:
-        step.searches += 1
-        step.length = self._reader.read_length(args, kwargs, generates=step.generates)
+            self._rows += op, step.start, now() - step.start
 
     def _is_step_call(self, module: Any) -> bool:
         """Return whether a top-level call of a module is one of the step module."""
         size, outgrown = self._shared.names.measure_size(module), self._step_module.outgrown_count
+        former = self._step_module.module
         if not self._step_module.is_step_call(module, size):
             return False
         if self._step_module.outgrown_count > outgrown:
             self._shared.recording.rename(module)
             self._ops.rename_inner(module)
-            self._withdraw_first_steps()
+            self._withdraw_first_steps(encodes=self._step_module.has_encoder(former))
         self._ops.set_lens("wall" if self._device.find_type(module) == "cpu" else "host")
         return True
 
-    def _withdraw_first_steps(self) -> None:
-        """Turn the held steps into rows without a step: a larger module makes the steps."""
+    def _withdraw_first_steps(self, *, encodes: bool) -> None:
+        """Turn the held steps into rows without a step: a larger module makes the steps.
+
+        The step in progress stays if it `encodes`: if it is of that module's encoder.
+        """
         rows = self._step_buffer.withdraw_rows()
         if rows is None:
             return
-        if self._windows.owner is self:
-            self._windows.drop_window()
-        self._step, self._phases = None, PhaseTracker()
+        self._phases = PhaseTracker()
         self._gaps.clear()
-        self._shared.recording.write_rows([*rows, *self._pop_rows()], None, None)
+        if encodes and self._step is not None:
+            self._step.encodes = self._step.is_open = True
+        else:
+            if self._windows.owner is self:
+                self._windows.drop_window()
+            self._step = None
+            rows += self._pop_rows()
+        self._shared.recording.write_rows(rows, None, None)
 
     def _add_gap_row(self, at: int) -> None:
         """Add the time since the last call as a row of its own."""
@@ -289,7 +296,7 @@ class ThreadRecorder:
             end = self._trim_trailing_gap(end)
         elif self._last_end is not None:
             self._gaps.append(end - self._last_end)
-        facts = None if step.is_training else self._infer_facts(step, coming)
+        facts = None if step.is_training else step.infer_facts(self._phases, coming)
         duration, windows = end - step.start, self._windows
         window = windows.close_window(duration, len(self._rows) // 3) if windows.owner is self else None
         if window is None:
@@ -299,14 +306,6 @@ class ThreadRecorder:
         cost_ns = 0 if window is None else windows.overhead_ns
         rows, lens = self._pop_rows(), self._ops.lens
         self._step_buffer.add(EndedStep(step.start, duration, rows, facts, self.track, lens, window, cost_ns))
-
-    def _infer_facts(self, step: RecordedStep, coming: InputLength | None) -> CallFacts:
-        facts = self._phases.infer_facts(step.length, coming, generates=step.generates)
-        if step.served is not None:
-            return step.served.facts
-        if facts.batch is None and step.batch is not None:
-            facts = facts._replace(batch=step.batch)
-        return facts
 
     def _trim_trailing_gap(self, end: int) -> int:
         """Return the end of a step that is not followed at once: its work plus the typical gap."""

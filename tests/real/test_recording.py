@@ -11,6 +11,8 @@ import pytest
 from capture.load_runs import load
 from capture.run import Run
 from tests.real import PROGRAMS, find_program
+from tracetui.look import Look
+from tracetui.views import ask, load_view
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 QUIET = {"VLLM_CPU_KVCACHE_SPACE": "1", "HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1"}
@@ -50,10 +52,13 @@ def test_generate_of_transformers_imported_first(tmp_path: Path) -> None:
 def test_the_encoder_of_a_t5_is_apart_from_its_decoder(tmp_path: Path) -> None:
     run = record(tmp_path, find_program("host"), str(PROGRAMS / "encoder_decoder.py"))
     assert run.meta["model"] == "T5ForConditionalGeneration"
-    assert count_steps(run) == {("decode", 1, 1): 32}
+    assert count_steps(run) == {("prefill", 1, 1): 2, ("decode", 1, 1): 30}
     modules = run.events.filter(kind="kernel", lens="wall").select(pl.col("path").cast(pl.String), "layer")
     stacks = modules.drop_nulls().select(pl.col("path").str.split(" / ").list.first(), "layer").unique()
     assert sorted(stacks.rows()) == [(stack, n) for stack in ("decoder", "encoder") for n in range(3)]
+    encoder = run.events.filter(pl.col("path").cast(pl.String).str.starts_with("encoder"), lens="wall")
+    first, second = run.events.filter(pl.col("kind") == "step").sort("t")["step"].gather([0, 16])
+    assert set(encoder["step"]) == {first, second}, "each text's encoder is in the first step of that text"
 
 
 DECODED = [("decode", 1, 1, context) for context in range(11, 22)]
@@ -100,6 +105,16 @@ def test_a_training_of_accelerate_launched_by_its_command(tmp_path: Path) -> Non
     launch = [find_program("host", "accelerate"), "launch", "--cpu", "--num_processes", "1"]
     run = record(tmp_path, *launch, str(PROGRAMS / "accelerated.py"))
     assert (run.events["kind"] == "step").sum() == 10
+
+
+def test_collectives_within_backward_are_unknown_and_not_0_ns(tmp_path: Path) -> None:
+    """DDP calls them from C++: wall times have none, windows of the profiler may have some."""
+    command = [find_program("host", "torchrun"), "--nproc-per-node", "2", str(PROGRAMS / "data_parallel.py")]
+    run = record(tmp_path, *command)
+    answer = ask(load_view("ranks"), [run], Look(lens="wall"))
+    assert answer.rows.select("comm_ns", "comm_share", "exposed_share").null_count().row(0) == (2, 2, 2)
+    assert answer.rows["work_ns"].min() > 0
+    assert any(note.startswith("no collectives are recorded") for note in answer.notes)
 
 
 @pytest.mark.parametrize("processes", ["0", "1"], ids=["in the program", "in a process of its own"])

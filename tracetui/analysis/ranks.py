@@ -61,6 +61,11 @@ class RankTimes:
         """Number of steps that all ranks have."""
         return self.cells["step"].n_unique()
 
+    @property
+    def has_collectives(self) -> bool:
+        """Whether any rank has a collective among its rows; else its time in them is unknown."""
+        return bool(self.cells["comm_ns"].sum() > 0)
+
     def build_work_matrix(self) -> Floats:
         """Return the work of ranks × steps, in ns."""
         ordered = self.cells.sort("rank", "step")["work_ns"]
@@ -71,8 +76,8 @@ class RankTimes:
 
         That is the wall time without exposed collectives; the work, if wall times or collectives are unknown.
         """
-        wall, busy, comm = (self.cells[c] for c in ("wall_ns", "busy_ns", "comm_ns"))
-        if wall.has_nulls() or not comm.sum() or (wall < busy).any():
+        wall, busy = self.cells["wall_ns"], self.cells["busy_ns"]
+        if wall.has_nulls() or not self.has_collectives or (wall < busy).any():
             return self.build_work_matrix()
         own_ns = pl.col("wall_ns") - (pl.col("busy_ns") - pl.col("work_ns"))
         ordered = self.cells.sort("rank", "step").select(own_ns).to_series()
@@ -137,7 +142,10 @@ def _sum_by_op(rows: pl.LazyFrame, run: Run) -> pl.DataFrame:
 
 
 def compute_rank_table(ranks: RankTimes, look: Look) -> pl.DataFrame:
-    """Return one row per rank: mean times per step, and how far it is behind the others."""
+    """Return one row per rank: mean times per step, and how far it is behind the others.
+
+    Times in collectives are null if no rank has any among its rows.
+    """
     work, times = ranks.build_work_matrix(), ranks.build_own_matrix()
     ordered = np.sort(times, axis=0)
     is_longest = (times == ordered[-1]) & (ordered[-1] > ordered[-2])
@@ -149,6 +157,9 @@ def compute_rank_table(ranks: RankTimes, look: Look) -> pl.DataFrame:
         exposed_share=(busy_ns - pl.col("work_ns")).sum() / busy_ns.sum(),
     )
     columns = "rank", "steps", "wall_ns", "work_ns", "comm_ns", "comm_share", "exposed_share"
+    if not ranks.has_collectives:
+        unknown = pl.col("comm_ns", "comm_share", "exposed_share")
+        per_step = per_step.with_columns(pl.when(pl.lit(False)).then(unknown))
     slowest, trend = pl.Series("slowest", is_longest.sum(axis=1)), pl.Series("trend", _compute_trends(work))
     return per_step.select(columns).sort("rank").hstack([slowest, *_compute_delay(times, look), trend])
 

@@ -10,7 +10,7 @@ from tracetui import units
 from tracetui.analysis.merged.partial_results import FrameShape, PartialResult
 from tracetui.look import Look
 from tracetui.views import Answer, Merging, View
-from tracetui.views.ranks import SAME_RANK
+from tracetui.views.ranks import NO_COLLECTIVES, SAME_RANK
 
 NO_CALLS: Final = "no collective that all ranks ran equally often matches this filter, phase and step range"
 MAX_SENTENCES: Final = 3
@@ -34,7 +34,7 @@ def finish_answer(merged: PartialResult, look: Look) -> Answer:
     del look
     keys, guess = assign_ranks(merged, "calls")
     if keys.is_empty():
-        return Answer(pl.DataFrame(), (SAME_RANK if merged.frames["calls"].height else NO_CALLS,))
+        return Answer(pl.DataFrame(), (SAME_RANK if merged.frames["calls"].height else NO_COLLECTIVES,))
     on = ["member", "run", "own_rank"]
     calls, ops = (merged.frames[name].join(keys, on=on).drop(on) for name in ("calls", "ops"))
     plain = _build_answer(calls, ops)
@@ -46,7 +46,7 @@ def _build_answer(calls: pl.DataFrame, ops: pl.DataFrame) -> Answer:
 
     table, left_out = split_collectives(calls, ops)
     if table.is_empty():
-        return Answer(pl.DataFrame(), (NO_CALLS,))
+        return Answer(pl.DataFrame(), (NO_CALLS if calls.height else NO_COLLECTIVES,))
     rows = table.to_dicts()
     notes = [
         *map(_describe_row, rows[:MAX_SENTENCES]),

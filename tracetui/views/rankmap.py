@@ -58,14 +58,23 @@ def _build_answer(ranks: "RankTimes", look: Look) -> Answer:
         exposed_ns=pl.col("busy_ns") - pl.col("work_ns"),
         behind_share=pl.when(median > 0).then(pl.col("work_ns") / median - 1),
     )
+    if not ranks.has_collectives:
+        rows = rows.with_columns(pl.when(pl.lit(False)).then(pl.col("comm_ns", "exposed_ns")))
     what = units.format_heading(_choose_time_column(look))
     notes = (
         f"{len(ranks.ranks)} ranks in {ranks.step_count} steps; colours compare the {what} of a rank "
         "with the median of all ranks in that step",
-        "sort by work, comm or exposed to draw another time",
+        _describe_choice(ranks),
         *_describe_furthest(rows),
     )
     return Answer(rows, notes, ("rank", "step"))
+
+
+def _describe_choice(ranks: "RankTimes") -> str:
+    """Return a sentence on the times that can be drawn."""
+    if not ranks.has_collectives:
+        return f"{ranks_view.NO_COLLECTIVES}: nothing but work can be drawn"
+    return "sort by work, comm or exposed to draw another time"
 
 
 def _describe_furthest(rows: pl.DataFrame) -> list[str]:
@@ -102,7 +111,11 @@ def draw(answer: Answer, look: Look, size: DrawSize) -> list[Line]:
 def _draw_cursor_line(cell: Cell | None) -> Line:
     if cell is None:
         return ink.make_line(("nothing ran here", "dim"))
-    times = "  ".join(f"{units.format_heading(c)} {units.format_duration(cell[c])}" for c in TIME_COLUMNS)
+    times = "  ".join(
+        f"{units.format_heading(c)} {units.format_duration(cell[c])}"
+        for c in TIME_COLUMNS
+        if cell[c] is not None
+    )
     behind = "" if cell["behind_share"] is None else f"  {cell['behind_share']:+.1%} of the median"
     places = " behind ".join(filter(None, map(cell.get, ("host", "switch"))))
     where = f" on {places}" if cell.get("host") else ""

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 SAME_RANK: Final = "several files have the same rank: name those of one launch"
 NO_COMMON_STEP: Final = "no step common to all ranks matches this filter, phase and step range"
+NO_COLLECTIVES: Final = "no collectives are recorded among these rows"
 MOSTLY_SHARE: Final = 0.5  # of a delay: an op with less does not explain it
 SHAPES: Final = {
     "cells": FrameShape(("member", "run", "own_rank", "step")),
@@ -86,7 +87,7 @@ def _build_answer(ranks: "RankTimes", look: Look, phase: str | None, more: Seque
         *_describe_stragglers(ranks, table),
         f"{len(ranks.ranks)} ranks in {ranks.step_count} {f'{phase} ' if phase else ''}steps",
         _describe_skew(skews),
-        *_describe_scope(ranks, table),
+        *_describe_scope(ranks),
         *more,
     )
     return Answer(skews, notes, ("step",)) if look.group == "step" else Answer(table, notes, ("rank",))
@@ -135,10 +136,10 @@ def _describe_straggler(ranks: "RankTimes", row: dict[str, Any], who: str) -> st
     )
 
 
-def _describe_scope(ranks: "RankTimes", table: pl.DataFrame) -> list[str]:
+def _describe_scope(ranks: "RankTimes") -> list[str]:
     notes = []
-    if table["comm_ns"].sum() == 0:
-        notes.append("no collectives among the rows: all time counts as work")
+    if not ranks.has_collectives:
+        notes.append(f"{NO_COLLECTIVES}: waiting for other ranks counts as work")
     elif ranks.has_start_times:
         notes.append(
             "comm includes waiting for other ranks; exposed is the part not hidden by work of the rank"

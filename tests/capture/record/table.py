@@ -84,7 +84,7 @@ TABLE: Final = {
     "signals_itself": Made(None, None, 143),
     "saves": Made(513, 510),
     "quantized": Made(11),
-    "encoder_decoder": Made(8, 8),
+    "encoder_decoder": Made(16, 14),
     "serves": Made(108, 96),
     "scores": Made(25),
     "spawns_ranks": Made(12),

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import polars as pl
 import pytest
 
 from capture.load_runs import load
@@ -42,6 +43,18 @@ def test_the_layers_of_an_encoder_that_is_called_first_are_apart(tmp_path: Path)
     table = ask(load_view("layers"), [recording], Look(lens="wall")).rows
     layers = [("encoder", 0), ("encoder", 1), ("decoder", 0), ("decoder", 1), ("decoder", 2)]
     assert table.select("stack", "layer").unique(maintain_order=True).rows() == layers
+
+
+def test_an_encoder_that_is_called_alone_is_in_the_step_of_its_own_text(tmp_path: Path) -> None:
+    assert run("encoder_decoder", tmp_path, recorded=True).code == 0
+    (recording,) = load(tmp_path / "prof.jsonl", cache=False)
+    steps = recording.events.filter(kind="step").sort("t")
+    assert steps["phase"].cast(str).to_list() == [*["prefill"] + ["decode"] * 7] * 2
+    encoder = recording.events.filter(pl.col("path").cast(str).str.starts_with("encoder"), lens="wall")
+    assert set(encoder["step"]) == {steps["step"][0], steps["step"][8]}
+    begun = steps.select("step", begin="t", end=pl.col("t") + pl.col("dur"))
+    inside = encoder.join(begun, on="step").select(pl.col("t").is_between("begin", "end"))
+    assert inside.to_series().all()
 
 
 def test_every_program_is_in_the_table() -> None:

@@ -22,6 +22,7 @@ from tracetui.analysis.time.step_table import compute_step_table
 from tracetui.compare.diff import compare_runs
 from tracetui.look import Look
 from tracetui.views import ask, find_focus, load_view
+from tracetui.views.ink import DrawSize
 
 US = 1_000
 
@@ -248,6 +249,26 @@ def test_without_moments_times_are_sums_and_it_is_said() -> None:
     assert any(note.startswith("too few steps") for note in answer.notes)
     assert answer.rows["work_ns"].to_list() == [106_667, 116_667]
     assert any("times are sums" in note for note in answer.notes)
+
+
+def test_ranks_without_recorded_collectives_have_no_time_in_them() -> None:
+    """What is not recorded is no 0 ns: the waits are in the work."""
+    run = together(WORK)
+    alone = Run(run.name, run.meta, run.events.filter(pl.col("name").cast(str) != "all_reduce"), run.log)
+    for view, unknown in (
+        ("ranks", ("comm_ns", "comm_share", "exposed_share")),
+        ("rankmap", ("comm_ns", "exposed_ns")),
+    ):
+        answer = ask(load_view(view), [alone], Look())
+        assert answer.rows.select(unknown).null_count().row(0) == (answer.rows.height,) * len(unknown)
+        assert any(note.startswith("no collectives are recorded") for note in answer.notes)
+        recorded = ask(load_view(view), [run], Look())
+        assert not any(recorded.rows.select(unknown).null_count().row(0))
+    assert ask(load_view("collectives"), [alone], Look()).notes == (
+        "no collectives are recorded among these rows",
+    )
+    drawn = ask(load_view("rankmap"), [alone], Look(sort="comm"))
+    assert load_view("rankmap").draw(drawn, Look(sort="comm"), DrawSize(80, 20))
 
 
 def test_where_nothing_matches_it_is_said() -> None:

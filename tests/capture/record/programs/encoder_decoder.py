@@ -1,4 +1,4 @@
-"""Eight tokens of an encoder and a decoder: the encoder is called alone first, as `generate` does."""
+"""Eight tokens of two texts each: the encoder is called alone first, as `generate` does."""
 
 import torch
 from torch import nn
@@ -25,14 +25,18 @@ class EncoderDecoder(nn.Module):
         self.embed, self.lm_head = nn.Embedding(32, 16), nn.Linear(16, 32)
         self.encoder, self.decoder = Stack(2), Stack(3)
 
+    def get_encoder(self) -> Stack:
+        return self.encoder
+
     def forward(self, decoder_input_ids: torch.Tensor, states: torch.Tensor) -> torch.Tensor:
         return self.lm_head(self.decoder(self.embed(decoder_input_ids) + states.mean(1, keepdim=True)))
 
 
 model = EncoderDecoder().eval()
 with torch.no_grad():
-    states = model.encoder(torch.ones(1, 5, 16))
-    ids = torch.zeros(1, 1, dtype=torch.int64)
-    for _ in range(8):
-        ids = model(decoder_input_ids=ids, states=states).argmax(-1)
+    for text in range(1, 3):
+        states = model.encoder(torch.full((1, 5, 16), float(text)))
+        ids = torch.zeros(1, 1, dtype=torch.int64)
+        for _ in range(8):
+            ids = model(decoder_input_ids=ids, states=states).argmax(-1)
 print("done")
