@@ -1,5 +1,6 @@
 """Programs that import torch in their own way, alone and recorded: the same result, and what they made."""
 
+import json
 import os
 import subprocess
 import sys
@@ -11,6 +12,7 @@ import pytest
 from capture.load_runs import load
 from capture.run import Run
 from tests.real import PROGRAMS, find_program
+from tracetui.analysis.time.step_table import compute_decode_rate
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 QUIET = {"VLLM_CPU_KVCACHE_SPACE": "1", "HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1"}
@@ -100,6 +102,23 @@ def test_a_training_of_accelerate_launched_by_its_command(tmp_path: Path) -> Non
     launch = [find_program("host", "accelerate"), "launch", "--cpu", "--num_processes", "1"]
     run = record(tmp_path, *launch, str(PROGRAMS / "accelerated.py"))
     assert (run.events["kind"] == "step").sum() == 10
+
+
+def test_a_model_with_the_hooks_of_accelerate(tmp_path: Path) -> None:
+    run = record(tmp_path, find_program("host"), str(PROGRAMS / "dispatched.py"))
+    assert run.meta["model"] == "LlamaForCausalLM"
+    assert count_steps(run) == {("prefill", 2, 2): 1, ("decode", 2, 2): 15}
+
+
+def test_three_clients_of_fastapi(tmp_path: Path) -> None:
+    """Four requests of 24 tokens each, in threads: steps, tokens and speed as the program counts them."""
+    clock = tmp_path / "clock.json"
+    run = record(tmp_path, find_program("vllm"), str(PROGRAMS / "fastapi_clients.py"), str(clock))
+    assert count_steps(run) == {("prefill", 1, 1): 12, ("decode", 1, 1): 12 * 23}
+    own = json.loads(clock.read_text())
+    print(f"{compute_decode_rate(run):.2f} tok/s, own clock {own['tokens'] / own['seconds']:.2f}")
+    assert own["tokens"] == 12 * 23
+    assert compute_decode_rate(run) == pytest.approx(own["tokens"] / own["seconds"], rel=0.02)
 
 
 @pytest.mark.parametrize("processes", ["0", "1"], ids=["in the program", "in a process of its own"])
