@@ -281,7 +281,7 @@ class CauseFinder:
 
 
 def _compute_chance(waits: pl.DataFrame, elsewhere: pl.Series) -> float:
-    """Return how likely instants at random meet as many waits as long as these, by the waits elsewhere.
+    """Return the chance that instants at random meet as many long waits as these did, by those elsewhere.
 
     Long are those of at least half of their upper quartile; waits at one time are one instant. 1 if unknown.
     """
