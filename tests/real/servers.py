@@ -34,7 +34,7 @@ def serve_vllm(model: Path, folder: Path, *options: str) -> Iterator[Server]:
               "torch_profiler_record_shapes": True, "detailed_trace_annotation": True}  # fmt: skip
     command = [
         find_program("vllm", "vllm"), "serve", str(model), "--served-model-name", "m", "--host", "127.0.0.1",
-        "--port", url.rpartition(":")[2], "--max-model-len", "2048", "--dtype", "bfloat16",
+        "--port", url.rpartition(":")[2], "--max-model-len", "4096", "--dtype", "bfloat16",
         "--profiler-config", json.dumps(config), *options,
     ]  # fmt: skip
     quiet = {"VLLM_CPU_KVCACHE_SPACE": "1", "HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1"}

@@ -1,5 +1,6 @@
 """Programs that import torch in their own way, alone and recorded: the same result, and what they made."""
 
+import json
 import os
 import subprocess
 import sys
@@ -11,6 +12,7 @@ import pytest
 from capture.load_runs import load
 from capture.run import Run
 from tests.real import PROGRAMS, find_program
+from tracetui.analysis.time.step_table import compute_decode_rate
 from tracetui.look import Look
 from tracetui.views import ask, load_view
 
@@ -115,6 +117,23 @@ def test_collectives_within_backward_are_unknown_and_not_0_ns(tmp_path: Path) ->
     assert answer.rows.select("comm_ns", "comm_share", "exposed_share").null_count().row(0) == (2, 2, 2)
     assert answer.rows["work_ns"].min() > 0
     assert any(note.startswith("no collectives are recorded") for note in answer.notes)
+
+
+def test_a_model_with_the_hooks_of_accelerate(tmp_path: Path) -> None:
+    run = record(tmp_path, find_program("host"), str(PROGRAMS / "dispatched.py"))
+    assert run.meta["model"] == "LlamaForCausalLM"
+    assert count_steps(run) == {("prefill", 2, 2): 1, ("decode", 2, 2): 15}
+
+
+def test_three_clients_of_fastapi(tmp_path: Path) -> None:
+    """Four requests of 24 tokens each, in threads: steps, tokens and speed as the program counts them."""
+    clock = tmp_path / "clock.json"
+    run = record(tmp_path, find_program("vllm"), str(PROGRAMS / "fastapi_clients.py"), str(clock))
+    assert count_steps(run) == {("prefill", 1, 1): 12, ("decode", 1, 1): 12 * 23}
+    own = json.loads(clock.read_text())
+    print(f"{compute_decode_rate(run):.2f} tok/s, own clock {own['tokens'] / own['seconds']:.2f}")
+    assert own["tokens"] == 12 * 23
+    assert compute_decode_rate(run) == pytest.approx(own["tokens"] / own["seconds"], rel=0.02)
 
 
 @pytest.mark.parametrize("processes", ["0", "1"], ids=["in the program", "in a process of its own"])

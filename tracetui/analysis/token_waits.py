@@ -6,6 +6,7 @@ A cause needs evidence: a time that covers at least half of the delay. Without i
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from itertools import pairwise
+from math import comb
 from statistics import median
 from typing import Final, NamedTuple
 
@@ -23,6 +24,7 @@ SLOW_FACTOR: Final = 2.0  # times the usual wait for a token, from which one is 
 COVERED_SHARE: Final = 0.5  # of a delay that a cause must cover
 SAME_STEP_SHARE: Final = 0.2  # of a delay that a large prefill must explain if both ended at once
 EDGE_SHARE: Final = 0.05  # of a wait, at its ends: tokens there belong to the steps before and after
+MAX_CHANCE: Final = 0.01  # that waits as long meet the ends of large prompts, below which these cost time
 UPPER_QUARTILE: Final = 0.75  # of the delays by large prompts: some of the others got their tokens before
 MAX_SLOW_TOKENS: Final = 5_000  # slowest first, whose causes are searched
 SAME_TIME_SHARE: Final = 0.25  # of the usual wait: tokens of one step come within this time
@@ -267,12 +269,32 @@ class CauseFinder:
         is_elsewhere = np.ones(waits.height, dtype=bool)
         for p in large[:1000]:
             is_elsewhere &= (end < p.start) | (begin > p.end)
-        usual_ns = max(self.typical_ns, _compute_wait_at_any_time(waits["wait_ns"].filter(is_elsewhere)))
+        elsewhere = waits["wait_ns"].filter(is_elsewhere)
+        once = others.group_by("request", "start_ns", "at_ns", "wait_ns").agg(pl.col("size").sum())
+        if _compute_chance(once, elsewhere) > MAX_CHANCE:
+            return 0.0
+        usual_ns = max(self.typical_ns, _compute_wait_at_any_time(elsewhere))
         more = (pl.col("wait_ns") - usual_ns) / pl.col("size")
-        once = others.group_by("request", "start_ns", "wait_ns").agg(pl.col("size").sum())
         delay = once.select(more.quantile(UPPER_QUARTILE)).item()
         usual_prefill = median((p.end - p.start) / p.prompt_tokens for p in large if p.prompt_tokens)
         return max(0.0, min(usual_prefill, float(delay or 0)))
+
+
+def _compute_chance(waits: pl.DataFrame, elsewhere: pl.Series) -> float:
+    """Return the chance that instants at random meet as many long waits as these did, by those elsewhere.
+
+    Long are those of at least half of their upper quartile; waits at one time are one instant. 1 if unknown.
+    """
+    if waits.is_empty() or not elsewhere.sum():
+        return 1.0
+    long = COVERED_SHARE * float(waits["wait_ns"].quantile(UPPER_QUARTILE) or 0)
+    instants, hits, last = 0, 0, 0
+    for start, at in waits.sort("at_ns").select("start_ns", "at_ns").iter_rows():
+        if start >= last:
+            instants, hits, last = instants + 1, hits + (at - start >= long), at
+    share = float(elsewhere.filter(elsewhere >= long).sum()) / float(elsewhere.sum())
+    terms = (comb(instants, n) * share**n * (1 - share) ** (instants - n) for n in range(hits, instants + 1))
+    return sum(terms)
 
 
 def _compute_wait_at_any_time(waits: pl.Series) -> float:

@@ -1,0 +1,126 @@
+"""What watching costs a served model: tokens per second with figures only, and the silence of windows.
+
+python -m tests.real.watching URL figures FOLDER MINUTES: the watcher runs and is stopped in turn
+python -m tests.real.watching URL windows FOLDER SECONDS TRACES: windows of five steps
+
+Four clients stream all the while, in a process of their own that keeps its clock.
+"""
+
+import json
+import random
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import pairwise
+from math import exp, log, sqrt
+from pathlib import Path
+from statistics import mean, stdev
+from typing import NamedTuple
+
+import polars as pl
+import psutil
+
+from capture.load_runs import load
+from capture.native.schema import PROFILE_MARK
+
+CLIENTS, PROMPT, NEW = 4, 64, 64
+STRETCH_S, SETTLE_S = 4.0, 0.5  # of one way, and the part of it at its begin that counts for none
+
+
+class Silence(NamedTuple):
+    """One window: the longest time without a token as it was said, and as the clients measured it."""
+
+    said_ms: float
+    seen_ms: float
+
+
+@contextmanager
+def ask(url: str, folder: Path, seconds: float) -> Iterator[Path]:
+    """Let clients ask so long; yield where they write when their tokens came, which they do at the end."""
+    times = folder / "times.json"
+    asking = [url, str(seconds), *map(str, (CLIENTS, PROMPT, NEW)), str(times)]
+    with subprocess.Popen([sys.executable, "-m", "tests.real.load", *asking]) as clients:
+        time.sleep(5.0)
+        yield times
+        clients.wait()
+
+
+def list_tokens(times: Path) -> list[float]:
+    """Return when each token came, in Unix time and in order."""
+    return sorted(at for request in json.loads(times.read_text()) for at in request[1:])
+
+
+def measure_silences(url: str, folder: Path, seconds: int, traces: Path) -> list[Silence]:
+    """Take windows of five steps as often as the options allow; return what each cost."""
+    out = folder / "windows.jsonl"
+    command = [sys.executable, "-m", "tracetui", "record", url, "--traces", str(traces), "-o", str(out)]
+    command += ["--for", f"{seconds}s", "--quiet", "--steps", "5", "--windows", "1s", "--every", "5s"]
+    with ask(url, folder, seconds + 15) as times:
+        subprocess.run(command, check=True)
+    tokens = list_tokens(times)
+    (run,) = load(out, cache=False)
+    marks = run.events.filter(pl.col("kind") == "mark").with_columns(pl.col("path", "name").cast(pl.String))
+    texts = marks.filter(path="windows").sort("t").select("t", "name").rows()
+    profiles = marks.filter(path=PROFILE_MARK).sort("t").select("t", "name").rows()
+    silences = []
+    for (begin, word), (end, _) in pairwise(profiles):
+        status = next((text for t, text in texts if t >= end), "") if word == "begin" else ""
+        if match := re.search(r"no token for ([0-9,]+) ms", status):
+            begin_s, end_s = (t / 1e9 + time.time() - time.monotonic() for t in (begin, end))
+            holes = (b - a for a, b in pairwise(tokens) if b > begin_s and a < end_s)
+            silences.append(Silence(float(match[1].replace(",", "")), 1000 * max(holes)))
+    return silences
+
+
+def compare_figures(url: str, folder: Path, minutes: float) -> tuple[list[float], float]:
+    """Return the ratios of tokens per second with and without a watcher in pairs, and its share of a core."""
+    out, pairs = folder / "figures.jsonl", max(1, round(60 * minutes / (2 * STRETCH_S)))
+    seconds = pairs * 2 * STRETCH_S + 30
+    command = [sys.executable, "-m", "tracetui", "record", url, "--windows", "0", "--quiet", "-o", str(out)]
+    stretches: list[tuple[bool, float, float]] = []
+    with ask(url, folder, seconds) as times, subprocess.Popen(command) as recorder:
+        time.sleep(5.0)
+        watchers = [psutil.Process(recorder.pid), *psutil.Process(recorder.pid).children(recursive=True)]
+        before = sum(sum(each.cpu_times()[:2]) for each in watchers)
+        for _ in range(pairs):
+            for is_on in random.sample((True, False), 2):
+                for each in watchers:
+                    each.resume() if is_on else each.suspend()
+                time.sleep(SETTLE_S)
+                begin = time.time()
+                time.sleep(STRETCH_S - SETTLE_S)
+                stretches.append((is_on, begin, time.time()))
+        used = sum(sum(each.cpu_times()[:2]) for each in watchers) - before
+        for each in watchers:
+            each.resume()
+        recorder.send_signal(signal.SIGINT)
+    tokens = list_tokens(times)
+    rates = [(is_on, sum(a <= at < b for at in tokens) / (b - a)) for is_on, a, b in stretches]
+    ratios = [dict(pair)[True] / dict(pair)[False] for pair in zip(rates[::2], rates[1::2], strict=True)]
+    return ratios, used / (pairs * STRETCH_S)
+
+
+def compute_interval(ratios: list[float]) -> tuple[float, float, float]:
+    """Return the mean of ratios on the log scale, and the ends of its interval of 95 %."""
+    logs = [log(ratio) for ratio in ratios]
+    half = 1.96 * stdev(logs) / sqrt(len(logs))
+    return exp(mean(logs)), exp(mean(logs) - half), exp(mean(logs) + half)
+
+
+def main(url: str, what: str, folder: str, amount: str, traces: str = "") -> None:
+    """Measure one of both, and print the figures."""
+    if what == "windows":
+        for said, seen in measure_silences(url, Path(folder), int(amount), Path(traces)):
+            print(f"no token for {said:.0f} ms; clients {seen:.0f} ms; {said / seen - 1:+.0%}", flush=True)
+        return
+    ratios, share = compare_figures(url, Path(folder), float(amount))
+    ratio, low, high = compute_interval(ratios)
+    print(f"{len(ratios)} pairs: {ratio:.4f} times ({low:.4f} to {high:.4f}); watcher {share:.2%} of a core")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
