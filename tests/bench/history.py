@@ -50,13 +50,17 @@ for row in json.load(sys.stdin):
     x = np.array(row)
     sd = np.median(np.abs(np.diff(x) - np.median(np.diff(x)))) / 0.6745 / np.sqrt(2) + 1e-12
     z = (x - np.median(x)) / sd
-    out.append({
-        "otava 0.001": [c.index for c in compute_change_points(row, max_pvalue=0.001)[0]],
-        "otava 1e-6": [c.index for c in compute_change_points(row, max_pvalue=1e-6)[0]],
-        "e-divisive 0.001": [c.index for c in compute_change_points_orig(row, max_pvalue=0.001, seed=1)[0]],
-        "pelt l2": rpt.Pelt(model="l2", min_size=3, jump=1).fit(z).predict(pen=3 * np.log(len(x)))[:-1],
-        "pelt rbf": rpt.Pelt(model="rbf", min_size=3, jump=1).fit(z).predict(pen=6)[:-1],
-    })
+    found = {}
+    for p in (1e-2, 1e-3, 1e-4, 1e-5, 1e-6, 1e-8):
+        found[f"otava {p:g}"] = [c.index for c in compute_change_points(row, max_pvalue=p)[0]]
+    for p in (0.05, 0.01, 0.001):
+        changes = compute_change_points_orig(row, max_pvalue=p, seed=1)[0]
+        found[f"e-divisive {p:g}"] = [c.index for c in changes]
+    for kind, pens in {"l2": (3, 6, 12, 24, 48), "rbf": (0.5, 1, 1.5, 2)}.items():
+        pelt = rpt.Pelt(model=kind, min_size=3, jump=1).fit(z)
+        for pen in pens:
+            found[f"pelt-{kind} {pen:g}"] = pelt.predict(pen=pen * np.log(len(x)))[:-1]
+    out.append(found)
 json.dump(out, sys.stdout, default=int)
 """
 
@@ -239,8 +243,27 @@ def trend(folders: Sequence[Path], python: str) -> None:
         )
         theirs = json.loads(done.stdout)
         methods |= {name: [result[name] for result in theirs] for name in theirs[0]}
+    truth = [row[:2] for row in rows]
     for name, results in methods.items():
-        print(f"{name:18}", ", ".join(_summarise([row[:2] for row in rows], results)), flush=True)
+        print(f"{name:18}", ", ".join(_summarise(truth, results)), flush=True)
+    limit = count_false(truth, methods["tracetui"])
+    print(f"\nof each method the setting that finds most at no more than {limit} false alarms:")
+    for family in dict.fromkeys(name.split()[0] for name in methods):
+        alike = {name: r for name, r in methods.items() if name.split()[0] == family and "seen" not in name}
+        allowed = [name for name, results in alike.items() if count_false(truth, results) <= limit]
+        best = max(((count_right(truth, alike[name]), name) for name in allowed), default=(0, "none"))
+        print(f"{best[1]:18} {best[0]} found")
+
+
+def count_false(truth: Sequence[tuple[str, int | None]], results: Sequence[list[Any]]) -> int:
+    """Count the even series with an alarm."""
+    return sum(bool(hits) for (_, at), hits in zip(truth, results, strict=True) if at is None)
+
+
+def count_right(truth: Sequence[tuple[str, int | None]], results: Sequence[list[Any]]) -> int:
+    """Count the changes that are found within a run."""
+    pairs = ((at, hits) for (_, at), hits in zip(truth, results, strict=True) if at is not None)
+    return sum(any(abs(hit - at) <= 1 for hit in hits) for at, hits in pairs)
 
 
 def _summarise(rows: Sequence[tuple[str, int | None]], results: Sequence[list[Any]]) -> Iterator[str]:

@@ -23,7 +23,6 @@ from capture.errors import UsageError
 from tracetui.analysis.frames.name_filter import match_names
 from tracetui.analysis.frames.statistics import MIN_SAMPLES, Floats
 from tracetui.compare import params
-from tracetui.compare.evidence.step_contrast import compute_medians_of_others
 from tracetui.history.change_points import (
     MIN_RUNS,
     OUTLIER_SDS,
@@ -49,15 +48,17 @@ ORDERS: Final = ("commit", "time", "version", "batch")
 MAX_RUNS: Final = 400  # the newest
 MIN_PRESENCE: Final = 0.8  # share of the runs in which a row must be, to be judged
 SWITCHED_SHARE: Final = 0.8  # of the runs on either side that agree on a fact
-MIN_COMMON_CHANGE: Final = 0.03  # of the other rows
 MIN_COUNTER_CHANGE: Final = 0.03  # of a counter of the machine
-COMMON_SHARE: Final = 0.15  # of a row's own change, from which a change of the other rows is what it may be
+OWN_SDS: Final = (
+    3.5  # of its error and the other rows' moves, from which a change is a row's own: from the bench
+)
 QUANTILES: Final = ("median_ns", "p05_ns", "p25_ns", "p75_ns", "p95_ns")  # of the steps of a row in a run
 LEFT_OUT_P: Final = 1e-4  # chance from which a row is none of the others of a row
 MAX_OTHERS: Final = 24  # the largest rows; the time to compute grows with the third power
 MIN_OTHERS: Final = 3  # rows by which the machine is known
 MIN_CHANGE: Final = 0.01  # below this a level is the same, as in a diff
 _Z_95: Final = 1.96
+_MEAN_DEVIATION_TO_SD: Final = 1.2533
 _ROW_SCHEMA: Final[dict[str, Any]] = {
     "row": pl.String, "phase": pl.String, "trend": pl.List(pl.Float64), "median_ns": pl.Float64,
     "change_pct": pl.Float64, "low_pct": pl.Float64, "high_pct": pl.Float64, "what": pl.String,
@@ -186,7 +187,7 @@ def _describe(table: pl.DataFrame, chosen: pl.DataFrame) -> Iterator[str]:
     where = f" in {first['phase']}" if first["phase"] else ""
     cause = "its own change" if first["what"] == "code" else f"with it: {first['what']}"
     yield f"{first['row']}{where} {first['change_pct']:+.1f}% since {first['since']} ({cause}){more}"
-    yield "code: this row changed and the others of its runs did not"
+    yield "code: this row changed, far more than the others of its runs moved apart"
     if changes.filter(pl.col("what") != "code").height:
         yield "machine, method, all rows, drift: no evidence of a change of this row's own code"
 
@@ -205,13 +206,13 @@ def _judge_phase(
         return
     step = _find_step(lines, phase, runs)
     is_enough = runs.height >= 2 * MIN_RUNS  # for a change; one run has no noise
-    changes, paces = _find_row_changes(series) if is_enough else ([[] for _ in series.names], [])
+    changes, moves = _find_row_changes(series) if is_enough else ([[] for _ in series.names], series.level)
     changes.append(find_change_points(_fill_gaps(step), series.starts) if step is not None else [])
     *by_row, of_step = select_discoveries(changes)
     lines_of_rows: list[dict[str, Any]] = []
     code_places: list[int] = []
     for i, (name, level, row_changes) in enumerate(zip(series.names, series.level, by_row, strict=True)):
-        words = [_classify(change, series, [each[i] for each in paces], machine) for change in row_changes]
+        words = [_classify(change, series, moves, i, machine) for change in row_changes]
         code_places += [c.at for c, word in zip(row_changes, words, strict=True) if word == "code"]
         lines_of_rows += _describe_row(name, phase, series, level, row_changes, words, recent)
     yield from lines_of_rows
@@ -220,22 +221,22 @@ def _judge_phase(
         yield from _describe_row("step", phase, series, step, of_step, words, recent)
 
 
-def _find_row_changes(series: RowSeries) -> tuple[list[list[ChangePoint]], list[Floats]]:
-    """Return the changes of the contrast of each row, and several times of its others over the runs.
+def _find_row_changes(series: RowSeries) -> tuple[list[list[ChangePoint]], Floats]:
+    """Return the changes of the contrast of each row, and how each row moved over the runs.
 
-    A row that evidently changed is left out of the others of each row, whose contrast it would move.
+    A row that evidently changed is left out of the others of each row, whose contrast it would move. Of few
+    rows none can be left out, and contrasts mirror each other: then the times say which of them moved.
     """
     offset = series.quantiles - np.median(series.quantiles, axis=-1, keepdims=True)
     is_other = np.argsort(np.argsort(-series.share)) < MAX_OTHERS
     noise = estimate_noise(offset.reshape(-1, offset.shape[-1]))
     while True:
-        contrast, common = compute_contrasts(offset, noise, is_other)
+        contrast = compute_contrasts(offset, noise, is_other)
         changes = [_find_changes(row, series.starts, noise.widening) for row in contrast]
         clear = [[abs(c.size) / c.error for c in row if c.p < LEFT_OUT_P] for row in changes]
         candidates = [i for i in np.flatnonzero(is_other) if clear[i]]
         if not candidates or is_other.sum() <= MIN_OTHERS:
-            share = np.where(is_other, series.share, 0.0)
-            return changes, [common, *(compute_medians_of_others(each, share) for each in offset)]
+            return changes, contrast if len(contrast) > MIN_OTHERS else offset[0]
         is_other[max(candidates, key=lambda i: max(clear[i]))] = False
 
 
@@ -278,8 +279,8 @@ def _count_spent(values: Floats, floor: float, share: float) -> float:
     return len(fewer) - floor * float(np.trace(_invert_by_blocks(shrunk, len(QUANTILES))))
 
 
-def compute_contrasts(offset: Floats, noise: Noise, is_other: NDArray[np.bool_]) -> tuple[Floats, Floats]:
-    """Compute for each row its contrast over the runs, and what all others have in common.
+def compute_contrasts(offset: Floats, noise: Noise, is_other: NDArray[np.bool_]) -> Floats:
+    """Compute for each row its contrast over the runs.
 
     `offset` is quantiles × rows × runs. Without another row the contrast is the time itself.
     """
@@ -292,7 +293,7 @@ def compute_contrasts(offset: Floats, noise: Noise, is_other: NDArray[np.bool_])
     inverse = _invert_by_blocks(noise.correlation[np.ix_(others, others)], count)
     weighted = inverse @ data[others]
     all_sums = unit[others] @ weighted
-    contrast, common = np.empty((rows, runs)), np.full((rows, runs), np.nan)
+    contrast = np.empty((rows, runs))
     columns_of_row = np.arange(len(others)).reshape(large.shape)
     row_sums = np.einsum("ri,rin->rn", unit[large], weighted[columns_of_row])
     if len(large) == 1:
@@ -300,7 +301,7 @@ def compute_contrasts(offset: Floats, noise: Noise, is_other: NDArray[np.bool_])
     else:
         blocks = inverse[columns_of_row[:, :, None], columns_of_row[:, None, :]]
         weight = np.einsum("ri,rij,rj->r", unit[large], blocks, unit[large])
-        contrast[is_other], common[is_other] = _solve_pairs(weight, row_sums, all_sums[None])
+        contrast[is_other] = _solve_pairs(weight, row_sums, all_sums[None])
     # a further row is beside the same others: what these leave of it needs small matrices only
     from_others = noise.correlation[rest][:, :, others]
     left = data[rest] - from_others @ weighted
@@ -309,8 +310,8 @@ def compute_contrasts(offset: Floats, noise: Noise, is_other: NDArray[np.bool_])
     weights = np.linalg.solve(noise_left, np.stack([unit[rest], left[:, :, 0]], axis=2))
     sums = weights.transpose(0, 2, 1) @ left
     weight = (weights[:, :, 0] * unit[rest]).sum(axis=1)
-    contrast[~is_other], common[~is_other] = _solve_pairs(weight, sums[:, 0], sums[:, 1] + all_sums)
-    return contrast, common
+    contrast[~is_other] = _solve_pairs(weight, sums[:, 0], sums[:, 1] + all_sums)
+    return contrast
 
 
 def _invert_by_blocks(matrix: Floats, size: int) -> Floats:
@@ -328,8 +329,8 @@ def _invert_by_blocks(matrix: Floats, size: int) -> Floats:
     return -swept
 
 
-def _solve_pairs(weight: Floats, row_sums: Floats, all_sums: Floats) -> tuple[Floats, Floats]:
-    """Solve the normal equations of each row for its own level and that of all.
+def _solve_pairs(weight: Floats, row_sums: Floats, all_sums: Floats) -> Floats:
+    """Solve the normal equations of each row, for its own level and that of all, for its own.
 
     The first columns of the sums are coefficients, the others the right-hand sides.
     """
@@ -337,8 +338,7 @@ def _solve_pairs(weight: Floats, row_sums: Floats, all_sums: Floats) -> tuple[Fl
     total, all_sides = all_sums[:, :1], all_sums[:, 1:]
     weight = weight[:, None]
     determinant = weight * total - mixed**2
-    contrast = (total * row_sides - mixed * all_sides) / determinant
-    return contrast, (weight * all_sides - mixed * row_sides) / determinant
+    return np.asarray((total * row_sides - mixed * all_sides) / determinant)
 
 
 def build_series(lines: pl.DataFrame, phase: str | None, runs: pl.DataFrame) -> RowSeries | None:
@@ -419,19 +419,20 @@ def _describe_row(
         yield line
 
 
-def _classify(change: ChangePoint, series: RowSeries, others: Sequence[Floats], machine: Floats) -> str:
-    """Classify the change of a row: method, machine, all rows, drift; code if nothing else changed there.
+def _classify(change: ChangePoint, series: RowSeries, moves: Floats, row: int, machine: Floats) -> str:
+    """Classify the change of a row: method, machine, all rows, drift; code if no other row moved like it.
 
-    Any evident change of the other rows counts, in any quantile: a busy machine slows some rows, and some
-    steps, far more than others.
+    A load moves all rows, and some of them apart from the others.
     """
     if word := _find_other_cause(change, series):
         return word
-    least = max(COMMON_SHARE * abs(change.size), MIN_COMMON_CHANGE)
-    shifts = [_compute_shift(each, *change.sides) for each in others]
-    if any(abs(size) > max(least, 3 * error) for size, error in shifts):
-        return "machine" if _has_machine_changed(machine, *change.sides) else "all rows"
-    return "code"
+    before, after = change.sides
+    shifts = np.median(moves[:, after], axis=1) - np.median(moves[:, before], axis=1)
+    others = np.abs(np.delete(shifts, row))
+    typical = _MEAN_DEVIATION_TO_SD * float(others.mean()) if len(others) else 0.0
+    if abs(change.size) > OWN_SDS * np.hypot(change.error, typical):
+        return "code"
+    return "machine" if _has_machine_changed(machine, *change.sides) else "all rows"
 
 
 def _classify_step(
