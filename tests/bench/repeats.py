@@ -144,27 +144,31 @@ def judge(label: str, model: str, paths: Sequence[Path]) -> None:
 
 
 def judge_mixed(folder: Path) -> None:
-    """Print how often a row that was 1.2 times as slow when it was recorded is found; equal runs differ."""
+    """Print how often equal runs differ, and how often a row is found: 1.2× recorded so, 1.5× multiplied."""
     works = {path.stem: build_step_times(load(path)[0], Look(phase="decode")) for path in _list(folder, "")}
     names = sorted(next(iter(works.values())).list_names("decode"))
     rows, row = [[name] for name in names], names.index("ffn_down")
 
-    def judge_split(*groups: Sequence[StepTimes]) -> list[str]:
-        return called(collect_run_samples(groups, "decode", rows, rows))
+    def collect(*groups: Sequence[StepTimes]) -> RunSamples:
+        return collect_run_samples(groups, "decode", rows, rows)
 
     for label, states in (("quiet", "q"), ("loaded", "l"), ("both", "ql")):
         equal, slow = (
             [works[path.stem] for state in states for path in _list(folder, state + kind)] for kind in "as"
         )
         for has_others in (False, True):
-            wrong = found = 0
+            counts: dict[str, int] = defaultdict(int)
             for (order,) in splits(len(equal), (len(equal),), TRIES):
                 runs = [equal[i] for i in order]
-                wrong += bool(CHANGED & set(judge_split(runs[:3], runs[3:6], runs[6:] if has_others else [])))
                 changed = [slow[i] for i in order if i < len(slow)][:3]
-                found += judge_split(runs[:3], changed, runs[3:] if has_others else [])[row] == "slower"
+                same = collect(runs[:3], runs[3:6], runs[6:] if has_others else [])
+                recorded = collect(runs[:3], changed, runs[3:] if has_others else [])
+                counts["wrong"] += bool(CHANGED & set(called(same)))
+                counts["1.2×"] += called(recorded)[row] == "slower"
+                counts["1.5×"] += called(same, row, 1.5)[row] == "slower"
             rest = "with the others as --aa" if has_others else "alone"
-            print(f"{label:7} 3 against 3 {rest:24} wrong {wrong / TRIES:4.0%}  1.2× {found / TRIES:4.0%}")
+            figures = "  ".join(f"{word} {count / TRIES:4.0%}" for word, count in counts.items())
+            print(f"{label:7} 3 against 3 {rest:24} {figures}", flush=True)
         print(f"{label:7} {of_pairs([work.run for work in equal])}", flush=True)
 
 

@@ -1,14 +1,17 @@
 """Pairs of runs of a real program with one known difference each, and what `tracetui diff` says of them.
 
 python -m tests.real.pairs PYTHON FOLDER make [NAME…]: record each variant of programs/decode.py in turn
-python -m tests.real.pairs PYTHON FOLDER judge: print the first lines and count which are right
+python -m tests.real.pairs PYTHON FOLDER judge [NAME…]: print the first lines and count which are right
 
 PYTHON has torch and transformers. Each variant is recorded by `tracetui record` and by torch.profiler, and
-says by its own clock what a step took. A judgement is right if the first lines name the difference, work that
-differs has no verdict, and no verdict points away from the program's own clock.
+says by its own clocks what a step took. A judgement is right if the first lines name the difference, work
+that differs has no verdict, no verdict points away from the program's own clock, and what is undecided is
+smaller than the lines say that equal runs differ or these steps show.
 """
 
 import json
+import math
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -25,6 +28,9 @@ from tracetui.look import Look
 LOOP: Final = ("--sleep", "0")
 GPT2: Final = ("--model", "gpt2")
 COMPILE: Final = ("--compile",)
+BF16: Final = ("--dtype", "bfloat16")
+EAGER: Final = ("--attn", "eager")
+LONG_GPT2: Final = (*GPT2, "--prompt", "512")
 PAIRS: Final[dict[str, tuple[tuple[str, ...], tuple[str, ...], str, bool]]] = {
     "nothing": ((), (), "", False),
     "batch 2": ((), ("--batch", "2"), "batch 1 and 2", True),
@@ -52,6 +58,20 @@ PAIRS: Final[dict[str, tuple[tuple[str, ...], tuple[str, ...], str, bool]]] = {
     "compile, layers": (COMPILE, (*COMPILE, "--layers", "6"), "layers 4 and 6", True),
     "gpt2, compile": (GPT2, (*GPT2, *COMPILE), "compiled no and yes", False),
     "sleep": (LOOP, ("--sleep", "10"), "--sleep|all_reduce", False),
+    "sleep removed": (("--sleep", "10"), LOOP, "--sleep|all_reduce", False),
+    "sleep, nothing": (LOOP, LOOP, "", False),
+    "slow row removed": (("--slow", "1.5"), (), "--slow 1.5|aten::mm", False),
+    "batch 4 to 2": (("--batch", "4"), ("--batch", "2"), "batch 4 and 2", True),
+    "fp16": ((), ("--dtype", "float16"), "dtype fp32 and fp16", False),
+    "bf16, nothing": (BF16, BF16, "", False),
+    "bf16, threads": (BF16, (*BF16, "--threads", "2"), "threads 1 and 2|(nothing)", False),
+    "eager, nothing": (EAGER, EAGER, "", False),
+    "eager, prompt": (EAGER, (*EAGER, "--prompt", "256"), "context|prompt", True),
+    "eager, slow row": (EAGER, (*EAGER, "--slow", "1.5"), "--slow 1.5|aten::mm", False),
+    "compile, prompt": (COMPILE, (*COMPILE, "--prompt", "256"), "context|prompt", True),
+    "gpt2, layers": (GPT2, (*GPT2, "--layers", "6"), "layers 4 and 6", True),
+    "gpt2, context": (LONG_GPT2, (*GPT2, "--prompt", "2048"), "context|prompt", True),
+    "gpt2, static cache": (GPT2, (*GPT2, "--cache", "static"), "--cache static|cache that attention", False),
 }
 
 
@@ -82,32 +102,42 @@ def record(python: str, path: Path, options: tuple[str, ...]) -> None:
     traced = [*program, "--profile", str(path.with_suffix(".json")), "--steps", "16"]
     for kind, command in (("jsonl", [*recorder, "--", *program]), ("json", traced)):
         done = subprocess.run(command, capture_output=True, text=True, check=True)
-        clocks[kind] = json.loads(next(s for s in done.stdout.splitlines() if "step_ns" in s))["step_ns"]
+        clocks[kind] = json.loads(next(s for s in done.stdout.splitlines() if "step_ns" in s))
     path.with_suffix(".clock").write_text(json.dumps(clocks))
 
 
-def judge(folder: Path) -> None:
+def judge(folder: Path, names: list[str]) -> None:
     """Print what is said of each pair, and how many judgements are right."""
     counts = {"right": 0, "wrong": 0}
-    for name in PAIRS:
+    for name in names or PAIRS:
         files = list_files(folder, name)
         if not all(file.with_suffix(".clock").exists() for file in files):
             continue
         kinds = [kind for kind in ("jsonl", "json") if all(f.with_suffix(f".{kind}").exists() for f in files)]
         for kind in kinds:
             runs = [load(file.with_suffix(f".{kind}"), cache=False)[0] for file in files]
-            clocks = [json.loads(file.with_suffix(".clock").read_text())[kind] for file in files]
+            wall, cpu = read_ratios(files, kind)
             compared = compare_runs(runs, Look())
-            faults = list_faults(name, compared, clocks[1] / clocks[0])
+            faults = list_faults(name, compared, wall, cpu)
             counts["wrong" if faults else "right"] += 1
             lines = describe_decision(compared, Look().terms)
-            print(f"{name} ({kind}, own clock {clocks[1] / clocks[0]:.2f}×): {'; '.join(faults) or 'right'}")
-            print("   ", *(line[:150] for line in lines[:4]), sep="\n    ")
+            own = f"own clock {wall:.2f}×, CPU {cpu:.2f}×"
+            print(f"{name} ({kind}, {own}): {'; '.join(faults) or 'right'}", flush=True)
+            print("   ", *(line[:250] for line in lines[:4]), sep="\n    ")
     print(counts)
 
 
-def list_faults(name: str, compared: Diff, ratio: float) -> list[str]:
-    """List what is wrong in the first lines of a pair, whose step takes `ratio` times as long."""
+def read_ratios(files: tuple[Path, Path], kind: str) -> tuple[float, float]:
+    """Read how many times as long a step takes by the program's own clock, and by that of its CPU time."""
+    a, b = (json.loads(file.with_suffix(".clock").read_text())[kind] for file in files)
+    return b["step_ns"] / a["step_ns"], b["cpu_ns"] / a["cpu_ns"]
+
+
+def list_faults(name: str, compared: Diff, ratio: float, cpu_ratio: float) -> list[str]:
+    """List what is wrong in the first lines of a pair, whose step takes `ratio` times as long.
+
+    What other programs add to a step was not planted, and is in no CPU time; a sleep is in none either.
+    """
     *_, named, is_work = PAIRS[name]
     first = "\n".join(describe_decision(compared, Look().terms)[:5])
     row = select_main_phase(compared)
@@ -119,9 +149,24 @@ def list_faults(name: str, compared: Diff, ratio: float) -> list[str]:
         faults.append(f"{verdict}, and its own clock says {ratio:.2f} times")
     if name.endswith("nothing") and (verdict in ("faster", "slower") or "differs" in first):
         faults.append("a difference of equal runs")
+    planted = ratio if name.startswith("sleep") else cpu_ratio
+    if not (is_work or name.endswith("nothing")) and verdict == "~" and is_shown(first, compared, planted):
+        faults.append(f"undecided, and {planted:.2f} times were planted")
     return faults
+
+
+def is_shown(first: str, compared: Diff, ratio: float) -> bool:
+    """Return whether a change is larger than what equal runs differ by, or what these steps hide.
+
+    A row that is decided in the same direction is an answer, too.
+    """
+    word = "SLOWER" if ratio > 1 else "FASTER"
+    hidden = re.search(r"differ by up to ±(\d+)%|show a change from [+-](\d+)% on", first)
+    limits = [int(text) / 100 for text in (hidden.groups() if hidden else ()) if text]
+    limits.append(math.expm1(2 * math.sqrt(2) * compared.sides.floor.spread))
+    return f" {word} " not in first and abs(math.log(ratio)) > math.log1p(max(limits))
 
 
 if __name__ == "__main__":
     python, folder, action, *names = sys.argv[1:]
-    judge(Path(folder)) if action == "judge" else make(python, Path(folder), names)
+    judge(Path(folder), names) if action == "judge" else make(python, Path(folder), names)

@@ -15,6 +15,7 @@ from tracetui.analysis.frames.statistics import MIN_SAMPLES
 from tracetui.analysis.time import step_sampling
 from tracetui.analysis.time.step_table import compute_idle_ns
 from tracetui.compare import params
+from tracetui.compare.evidence.noise_floor import assume_floor
 from tracetui.compare.evidence.phase_totals import compute_phase_totals
 from tracetui.compare.evidence.row_evidence import SideNames, judge_rows
 from tracetui.compare.evidence.sample_size import measure_longest_recording
@@ -63,6 +64,7 @@ class Diff:
 def compare_runs(runs: Sequence[Run], look: Look) -> Diff:
     """Compare two runs; the result has every row of both once, so that a filter makes no row new or gone."""
     sides = replace(Sides.from_runs(runs), runs=tuple(runs[:2]))
+    sides = replace(sides, floor=assume_floor(sides))
     ranks = {list_ranks(run) for group in sides.groups for run in group}
     has_same_ranks = len(ranks) == 1 and len(ranks.pop()) > 1  # so each can be compared with itself
     terms = replace(look.terms, changed_only=False, forced=False, ranking="", baseline=None)

@@ -1,6 +1,7 @@
 """Find the steps of a trace: engine annotations, else profiler steps, numbered ranges, graph launches."""
 
 from bisect import bisect
+from collections import Counter
 from collections.abc import Iterator
 from typing import Final
 
@@ -14,6 +15,8 @@ from capture.step_ends import GRAPH_LAUNCH_PATTERN, REPLAY_STEP_NAME, derive_rep
 STEP_FIELDS: Final = ("tokens", "context", "batch")  # columns of a step row, besides its phase
 _ANNOTATION_CATEGORIES: Final = ("user_annotation", "cpu_op", "Operator")
 _PROFILER_STEP: Final = "ProfilerStep"
+_PHASES: Final = ("prefill", "decode")
+_MIN_DECODE_RATIO: Final = 2  # ranges called decode per range called prefill, from which each is a step
 _MIN_CAPTURE_RATIO: Final = 10  # launches per kernel that ran, above which a trace shows a graph's capture
 
 
@@ -25,12 +28,27 @@ def mark_step_starts(complete: CompleteEvents) -> CompleteEvents:
     """
     pairs = zip(complete.labels["cat"], complete.labels["name"], strict=True)
     parsed = [parse_step_annotation(name) if cat in _ANNOTATION_CATEGORIES else None for cat, name in pairs]
+    if not any(parsed):
+        parsed = _parse_phase_names(complete)
     is_annotation = [step is not None and step.number is None for step in parsed]
     if any(is_annotation):
         return _mark_annotated_steps(complete, parsed, is_annotation)
     numbers = pl.Series(_select_step_numbers(complete.labels["name"], parsed), dtype=pl.Int64)
     labels = complete.labels.with_columns(starts_step=numbers.is_not_null(), is_annotation=False)
     return CompleteEvents(complete.rows.with_columns(step=numbers[complete.rows["label"]]), labels)
+
+
+def _parse_phase_names(complete: CompleteEvents) -> list[StepAnnotation | None]:
+    """Read ranges of a program that are called prefill or decode as steps, if decode is one for each token.
+
+    As many of prefill as of decode are whole answers, whose passes are the steps.
+    """
+    labels = complete.labels.select(
+        phase=pl.when(pl.col("cat") == "user_annotation", pl.col("name").is_in(_PHASES)).then("name")
+    )["phase"]
+    counts = Counter(labels[complete.rows["label"]].drop_nulls())
+    is_each_token = counts["decode"] >= _MIN_DECODE_RATIO * max(1, counts["prefill"])
+    return [StepAnnotation(phase) if phase and is_each_token else None for phase in labels]
 
 
 def _select_step_numbers(names: pl.Series, parsed: list[StepAnnotation | None]) -> list[int | None]:

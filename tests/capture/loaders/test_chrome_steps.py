@@ -232,3 +232,16 @@ def test_a_capture_alone_says_that_it_is_one(folder: str, said: str) -> None:
     run = opened(shared(f"samples/serving/{folder}/capture_bs_32_rank0.json.gz"))
     (notice,) = (n.message for n in run.log.notices if n.id == "graph_capture")
     assert said in notice
+
+
+@pytest.mark.parametrize(("decodes", "is_steps"), [(4, True), (1, False)])
+def test_ranges_of_a_program_are_steps_if_decode_is_one_per_token(
+    decodes: int, is_steps: bool, tmp_path: Path
+) -> None:
+    """One range called decode per prefill is a whole answer, and no step."""
+    names = ["prefill", *["decode"] * decodes]
+    ranges = [annotation(name, 100 * n, 90) for n, name in enumerate(names)]
+    operators = [annotation("aten::mm", 100 * n + 10, 50, cat="cpu_op") for n in range(len(names))]
+    run = written(tmp_path, *ranges, *operators)
+    phases = [(n + 1, name, None, None, None) for n, name in enumerate(names)]
+    assert steps(run) == (phases if is_steps else [])

@@ -1,4 +1,4 @@
-"""Decode with a model of transformers by hand, and print what one step took by the program's own clock.
+"""Decode with a model of transformers by hand, and print what one step took by the program's own clocks.
 
 Every option is one known difference between two runs: `python -m tests.real.pairs` makes pairs of them.
 """
@@ -76,20 +76,20 @@ def build_model(args):
 
 
 def decode(model, args, profiler):
-    """Prefill and decode; return the seconds of each decode step."""
+    """Prefill and decode; return the seconds of each decode step, and those of the CPU."""
     cache = None
     if args.cache == "static":
         cache = StaticCache(config=model.config, max_cache_len=args.prompt + args.steps + 1)
     ids, times = torch.randint(0, 2048, (args.batch, args.prompt)), []
     for step in range(args.steps + 1):
-        start = time.perf_counter()
+        start, cpu_start = time.perf_counter(), time.process_time()
         with torch.profiler.record_function("decode" if step else "prefill"):
             out = model(input_ids=ids, past_key_values=cache, use_cache=True)
             cache, ids = out.past_key_values, out.logits[:, -1:].argmax(-1)
             if args.sleep is not None:
                 time.sleep(args.sleep / 1000 if int(os.environ.get("RANK", "0")) else 0)
                 distributed.all_reduce(torch.ones(4096))
-        times.append(time.perf_counter() - start)
+        times.append((time.perf_counter() - start, time.process_time() - cpu_start))
         if profiler:
             profiler.step()
     return times[1:]
@@ -106,10 +106,11 @@ def main():
     profiler = torch.profiler.profile(record_shapes=True) if args.profile else None
     with profiler or nullcontext():
         times = decode(model, args, profiler)
-    if args.profile:
-        profiler.export_chrome_trace(args.profile)
     if int(os.environ.get("RANK", "0")) == 0:
-        print(json.dumps({"step_ns": round(1e9 * statistics.median(times))}))
+        if args.profile:
+            profiler.export_chrome_trace(args.profile)
+        medians = (round(1e9 * statistics.median(each)) for each in zip(*times, strict=True))
+        print(json.dumps(dict(zip(("step_ns", "cpu_ns"), medians, strict=True))))
 
 
 if __name__ == "__main__":

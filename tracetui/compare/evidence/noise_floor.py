@@ -5,8 +5,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from capture.run import Run
-from tracetui.analysis.frames.selection import list_phases
+from tracetui.analysis.frames.selection import list_lenses, list_phases
 from tracetui.analysis.frames.statistics import MIN_SAMPLES, Floats
+from tracetui.compare import params
 from tracetui.compare.evidence import cpu_contention, repeat_test
 from tracetui.compare.pairing.step_times import (
     StepTimes,
@@ -15,8 +16,19 @@ from tracetui.compare.pairing.step_times import (
     tabulate_per_launch,
     tabulate_per_step,
 )
-from tracetui.compare.run_sides import NoiseFloor, find_distinct
+from tracetui.compare.run_sides import NoiseFloor, Sides, find_distinct
 from tracetui.look import Look
+
+
+def assume_floor(sides: Sides) -> NoiseFloor:
+    """Return the floor of the sides; if none is known, a larger one for a CPU whose load is unknown."""
+    if sides.floor.is_known or not any(_is_of_unknown_load(run) for run in sides):
+        return sides.floor
+    return NoiseFloor(params.UNKNOWN_LOAD_SD)
+
+
+def _is_of_unknown_load(run: Run) -> bool:
+    return list_lenses(run)[:1] == ["host"] and cpu_contention.measure_other_load(run) is None
 
 
 def measure_floor(runs: Sequence[Run]) -> NoiseFloor | None:

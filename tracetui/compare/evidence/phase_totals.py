@@ -21,7 +21,7 @@ from tracetui.analysis.frames.statistics import (
 from tracetui.analysis.time import step_sampling, step_table
 from tracetui.compare import params
 from tracetui.compare.evidence import cpu_contention, pair_test, repeat_test
-from tracetui.compare.pairing.step_times import align_steps
+from tracetui.compare.pairing.step_times import StepAlignment, align_steps
 from tracetui.compare.run_sides import NoiseFloor, Sides
 from tracetui.look import Look, Terms
 
@@ -77,7 +77,7 @@ def _judge_phase(sides: Sides, phase: str | None, look: Look) -> list[PhaseRow]:
         return _sum_kernels(sides, phase, look)
     steps_by_run = list(zip(runs, aligned.sides, strict=True))
     series = [_compute_step_series(run, steps, phase, look) for run, steps in steps_by_run]
-    is_free = np.stack([~cpu_contention.is_contended(run, steps["step"]) for run, steps in steps_by_run])
+    is_free = _mark_free_steps(runs, aligned)
     per = "token" if any(run.has("tokens") for run in runs) else "step"
     rows = []
     for what in (STEP, KERNELS, GAP):
@@ -85,6 +85,25 @@ def _judge_phase(sides: Sides, phase: str | None, look: Look) -> list[PhaseRow]:
             evidence = _judge_series(np.stack([s[what] for s in series]), is_free, sides, look.terms)
             rows.append(_build_row(phase, what, per, evidence, look.terms, aligned.height))
     return rows
+
+
+def _mark_free_steps(runs: Sequence[Run], aligned: StepAlignment) -> Bools:
+    """Mark runs × aligned steps without other programs on the CPU."""
+    sides = zip(runs, aligned.sides, strict=True)
+    return np.stack([~cpu_contention.is_contended(run, side["step"]) for run, side in sides])
+
+
+def choose_floor(sides: Sides, phase: str | None, align: str) -> NoiseFloor:
+    """Return the floor that one run per side is judged by in a phase: a larger one beside other programs."""
+    aligned = align_steps(sides[:2], phase, align)
+    if not aligned.height:
+        return sides.floor
+    return _choose_floor(_mark_free_steps(sides[:2], aligned), sides.floor)
+
+
+def _choose_floor(is_free: Bools, floor: NoiseFloor) -> NoiseFloor:
+    is_contended = is_free.all(axis=0).sum() < MIN_SAMPLES <= is_free.shape[1]
+    return NoiseFloor(params.CONTENDED_RUN_SD) if is_contended else floor
 
 
 def _compute_step_series(run: Run, side: pl.DataFrame, phase: str | None, look: Look) -> dict[str, Floats]:
@@ -124,11 +143,9 @@ def _judge_series(times: Floats, is_free: Bools, sides: Sides, terms: Terms) -> 
 def _judge_pair_series(times: Floats, is_free: Bools, floor: NoiseFloor) -> RowEvidence:
     """Judge two runs × steps of one quantity."""
     is_free_in_both = np.asarray(is_free.all(axis=0))
-    free_steps, has_steps = is_free_in_both.sum(), times.shape[1] >= MIN_SAMPLES
-    if MIN_SAMPLES <= free_steps < is_free_in_both.size:
+    if MIN_SAMPLES <= is_free_in_both.sum() < is_free_in_both.size:
         times = np.where(is_free_in_both, times, np.nan)
-    elif has_steps and free_steps < MIN_SAMPLES:
-        floor = NoiseFloor(params.CONTENDED_RUN_SD)
+    floor = _choose_floor(is_free, floor)
     return pair_test.judge_pair(times[None, 0], times[None, 1], floor)
 
 

@@ -15,11 +15,11 @@ from tracetui.analysis.frames.selection import select_timed
 from tracetui.analysis.frames.statistics import MIN_SAMPLES
 from tracetui.compare import params
 from tracetui.compare.diff import Diff, change_ns
-from tracetui.compare.evidence.phase_totals import GAP, KERNELS, STEP
+from tracetui.compare.evidence.phase_totals import GAP, KERNELS, STEP, choose_floor
 from tracetui.compare.evidence.sample_size import estimate_recordings_needed, format_requirement
 from tracetui.compare.pairing.equal_work import UNEQUAL_WORK, WorkDifference, describe_differences
 from tracetui.compare.replaced_rows import has_lost_inner_rows
-from tracetui.compare.run_sides import Sides
+from tracetui.compare.run_sides import NoiseFloor, Sides
 from tracetui.look import Look, Terms
 
 UNDECIDED: Final = "undecided"
@@ -251,7 +251,8 @@ def _describe_verdict(row: dict[str, Any], compared: Diff, terms: Terms) -> tupl
     sides = compared.sides
     if sides.has_known_spread:
         return row["verdict"].upper(), f"p {row['p']:.2g}"
-    return row["verdict"].upper(), f"if equal runs differ by no more than {_format_floor_limit(sides)}"
+    limit = _format_floor_limit(choose_floor(sides, row["phase"], terms.align))
+    return row["verdict"].upper(), f"if equal runs differ by no more than {limit}"
 
 
 def _explain_undecided(row: dict[str, Any], compared: Diff, terms: Terms) -> str:
@@ -268,10 +269,10 @@ def _describe_uncertainty(row: dict[str, Any], sides: Sides, terms: Terms) -> st
         return _VARY_TOO_MUCH
     change = f"this is {row['b_ns'] / row['a_ns'] - 1:+.1%}"
     shift = math.log(row["b_ns"] / row["a_ns"])
-    limit = _RUN_DIFFERENCE_SD * sides.floor.spread
-    if not sides.has_repeats and abs(shift) <= limit:
-        differ = "differ" if sides.floor.is_known else "are assumed to differ"
-        return f"equal runs {differ} by up to {_format_floor_limit(sides)}; {change}"
+    floor = sides.floor if sides.has_repeats else choose_floor(sides, row["phase"], terms.align)
+    if not sides.has_repeats and abs(shift) <= _RUN_DIFFERENCE_SD * floor.spread:
+        differ = "differ" if floor.is_known else "are assumed to differ"
+        return f"equal runs {differ} by up to {_format_floor_limit(floor)}; {change}"
     if row["low_ns"] > 0 or row["high_ns"] < 0:
         return f"{change}, and may be less than the threshold of {100 * terms.threshold:.2g}%"
     needed = math.log((row["a_ns"] + row["high_ns"]) / (row["a_ns"] + row["low_ns"])) / 2
@@ -283,10 +284,9 @@ def _describe_uncertainty(row: dict[str, Any], sides: Sides, terms: Terms) -> st
     return f"{samples} show a change from {math.expm1(math.copysign(needed, shift)):+.0%} on; {change}"
 
 
-def _format_floor_limit(sides: Sides) -> str:
+def _format_floor_limit(floor: NoiseFloor) -> str:
     """Format by how much two equal runs differ at most: `±15% (floor 5%)`."""
-    limit = math.expm1(_RUN_DIFFERENCE_SD * sides.floor.spread)
-    return f"±{limit:.0%} (floor {sides.floor.percent})"
+    return f"±{math.expm1(_RUN_DIFFERENCE_SD * floor.spread):.0%} (floor {floor.percent})"
 
 
 def _describe_carriers(

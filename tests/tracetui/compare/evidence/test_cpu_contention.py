@@ -7,10 +7,13 @@ import pytest
 
 from capture.import_log import Log
 from capture.run import Run, build_run
+from tests.tracetui.runs import made
 from tracetui.compare.diff import compare_runs
 from tracetui.compare.evidence import cpu_contention
+from tracetui.compare.evidence.noise_floor import assume_floor
 from tracetui.compare.run_sides import NoiseFloor, Sides
-from tracetui.look import Look
+from tracetui.compare.words.decision import describe_decision
+from tracetui.look import Look, Terms
 
 SECOND = 10**9
 
@@ -94,3 +97,31 @@ def test_a_repeat_is_contended_if_most_of_its_steps_were() -> None:
 
 def test_what_nobody_sampled_is_not_known() -> None:
     assert cpu_contention.measure_other_load(sampled([(0.0, 1.0)], [], 2)) is None
+
+
+def test_runs_beside_other_programs_state_the_floor_that_judges_them() -> None:
+    """2√2 standard deviations of 0.7: exp(1.98) − 1 = 624 %; a step of 1 s in a takes 2 s in b."""
+    quiet, busy = (
+        sampled(
+            [(size * n, size * (n + 1.0)) for n in range(10)],
+            [(n + 1.0, own, 2.0) for n in range(20)],
+            2,
+            threads=2,
+        )
+        for size, own in ((1.0, 2.0), (2.0, 1.0))
+    )
+    for floor in (NoiseFloor(), NoiseFloor(0.01, source="said")):
+        line = describe_decision(compare_runs(Sides((quiet, busy), floor=floor), Look()), Terms())[0]
+        assert "±624% (floor 70%); this is +100.0%" in line
+
+
+def test_operators_on_a_cpu_of_unknown_load_have_a_larger_floor() -> None:
+    """With counters of the machine, on a GPU, or where the user says it, the floor is as it was."""
+    counted = sampled([(0.0, 1.0)], [(1.0, 1.0, 1.0)], 2)
+    on_host, on_gpu = (
+        made([{"kind": "kernel", "name": "mm", "dur": 1, "lens": lens}]) for lens in ("host", "gpu")
+    )
+    assert assume_floor(Sides((on_gpu, counted))) == NoiseFloor()
+    assert assume_floor(Sides((on_gpu, on_host))) == NoiseFloor(0.3)
+    said = NoiseFloor(0.02, source="said")
+    assert assume_floor(Sides((on_host, on_host), floor=said)) is said
