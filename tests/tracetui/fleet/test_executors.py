@@ -9,6 +9,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from multiprocessing import active_children
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from capture.errors import UnreadableError, UsageError
 from tests.capture.served import object_store
 from tests.tracetui.fleet.asked import RANKS, VIEWS, here, ignore, jobs, same
 from tests.tracetui.fleet.made import NAMES, decoders, fleet
+from tracetui.fleet import file_job
 from tracetui.fleet.ask_files import FileResults, ask_files, make_jobs
 from tracetui.fleet.executors import MAX_RETRIES, local
 from tracetui.fleet.file_job import FileJob, JobResult, run_block, run_job
@@ -352,3 +354,30 @@ def test_blocks_of_small_files_give_the_same_as_one_by_one_to_the_last_bit(
     assert wanted.shared_meta == actual.shared_meta and wanted.frames.keys() == actual.frames.keys()
     for frame in wanted.frames:
         assert_frame_equal(actual.frames[frame], wanted.frames[frame], check_exact=True)
+
+
+def test_a_block_of_small_files_is_read_from_the_cache_until_a_file_of_it_changes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("TRACETUI_NO_CACHE", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    folder = fleet(tmp_path / "of4", 4)
+    asked = make_jobs(load_view("kernels"), [folder], Look(), cache=True, capture=None)
+    [first] = run_block(asked)
+    with monkeypatch.context() as patch:
+        patch.setattr(file_job, "run_job", None)  # a block from the cache asks no file
+        [again] = run_block(asked)
+        with pytest.raises(TypeError):
+            run_block(asked[:2])
+    assert (again.number, again.size, again.count) == (first.number, first.size, 4)
+    assert same_frames(first, again)
+    (folder / "rank002.jsonl").write_bytes((folder / "rank003.jsonl").read_bytes())
+    [changed] = run_block(asked)
+    [expected] = run_block([replace(job, cache=False) for job in asked])
+    assert same_frames(changed, expected) and not same_frames(changed, first)
+
+
+def same_frames(one: JobResult, other: JobResult) -> bool:
+    assert one.partial is not None and other.partial is not None
+    frames = one.partial.frames, other.partial.frames
+    return frames[0].keys() == frames[1].keys() and all(frames[0][n].equals(frames[1][n]) for n in frames[0])
