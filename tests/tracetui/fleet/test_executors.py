@@ -12,7 +12,9 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from multiprocessing import active_children
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from polars.testing import assert_frame_equal
@@ -23,7 +25,7 @@ from tests.tracetui.fleet.asked import RANKS, VIEWS, here, ignore, jobs, same
 from tests.tracetui.fleet.made import NAMES, decoders, fleet
 from tracetui.fleet import file_job
 from tracetui.fleet.ask_files import FileResults, ask_files, make_jobs
-from tracetui.fleet.executors import MAX_RETRIES, local
+from tracetui.fleet.executors import MAX_RETRIES, local, ray
 from tracetui.fleet.file_job import FileJob, JobResult, run_block, run_job
 from tracetui.look import Look
 from tracetui.views import load_view
@@ -309,9 +311,9 @@ def interrupt(done: JobResult) -> None:
 def test_sixty_four_files_give_the_same_here_on_dask_and_on_ray_also_when_a_worker_is_killed(
     many: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ray = pytest.importorskip("ray", reason="the extra ray is not installed")
+    ray_module = pytest.importorskip("ray", reason="the extra ray is not installed")
     monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
-    ray.init(num_cpus=2, include_dashboard=False, _node_ip_address="127.0.0.1", log_to_driver=False,
+    ray_module.init(num_cpus=2, include_dashboard=False, _node_ip_address="127.0.0.1", log_to_driver=False,
              object_store_memory=100 << 20)  # fmt: skip
     try:
         with dask_cluster() as (on, _):
@@ -323,9 +325,25 @@ def test_sixty_four_files_give_the_same_here_on_dask_and_on_ray_also_when_a_work
         monkeypatch.undo()
         with pytest.raises(KeyboardInterrupt):
             ask_files(load_view("kernels"), asked, "ray://auto", interrupt)
-        assert waiting(lambda: ray.available_resources().get("CPU") == 2)
+        assert waiting(lambda: ray_module.available_resources().get("CPU") == 2)
     finally:
-        ray.shutdown()
+        ray_module.shutdown()
+
+
+def test_a_ray_cluster_that_is_gone_is_tried_once_and_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RAY_NUM_REDIS_GET_RETRIES", "0")  # so that it is restored
+    monkeypatch.delenv("RAY_NUM_REDIS_GET_RETRIES")
+    gone = RuntimeError("Failed to connect\nTraceback (most recent call last):\nRpcError: nothing listens")
+
+    def build_module(*_: str) -> SimpleNamespace:
+        tries.append(os.environ["RAY_NUM_REDIS_GET_RETRIES"])
+        return SimpleNamespace(is_initialized=lambda: False, init=Mock(side_effect=gone))
+
+    tries: list[str] = []
+    monkeypatch.setattr(ray, "require_module", build_module)
+    with pytest.raises(UsageError, match=r"at auto \(RuntimeError: RpcError: nothing listens\)$"):
+        next(ray.run([], "auto"))
+    assert tries == ["1"]
 
 
 @pytest.mark.parametrize("name", VIEWS)
