@@ -132,14 +132,15 @@ def _check_closed_words(frame: pl.DataFrame) -> pl.DataFrame:
 
 
 def _clean_text_columns(frame: pl.DataFrame) -> pl.DataFrame:
-    columns = [c for c in frame.columns if frame.schema[c] == pl.Categorical and c not in _ALLOWED_WORDS]
+    columns = [c for c, t in frame.schema.items() if t == pl.Categorical and c not in _ALLOWED_WORDS]
     words = _list_distinct_words(frame, columns).items()
     swaps_by_column = {c: {n: new for n in names if (new := clean(n)) != n} for c, names in words}
-    return frame.with_columns(
+    replaced = [
         pl.col(c).cast(pl.String).replace(swaps).cast(pl.Categorical())
         for c, swaps in swaps_by_column.items()
         if swaps
-    )
+    ]
+    return frame.with_columns(replaced) if replaced else frame
 
 
 def _fill_missing_names(frame: pl.DataFrame, log: Log) -> pl.DataFrame:

@@ -32,14 +32,12 @@ def find_step_ends(begin: pl.Series, dur: pl.Series, count: pl.Series | None = N
     gap, period = following - own_end, following - begin
     follows = gap >= 0
     periods = (period if count is None else period / count).filter(follows)
-    typical = periods.median()
+    typical: Any = periods.median()
     if typical is None:
         return own_end
     if periods.len() < _MIN_GAPS:
         typical = dur.max()
-    longest: Any = (
-        PAUSE_FACTOR * typical if count is None else count.cast(pl.Int64) * (PAUSE_FACTOR * typical)
-    )
+    longest = PAUSE_FACTOR * typical if count is None else count.cast(pl.Int64) * (PAUSE_FACTOR * typical)
     return following.zip_with(follows & (gap <= longest), own_end)
 
 

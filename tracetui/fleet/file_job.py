@@ -16,6 +16,7 @@ from capture.clean_text import clean
 from capture.errors import CaptureError
 from capture.files.addresses import is_url, mask_credentials
 from capture.files.remote_files import stat_remote
+from capture.import_log import Log
 from capture.load_runs import expand_inputs, load
 from capture.merge_ranks import find_rank, map_tracks_to_ranks, move_to_rank_tracks
 from capture.model_work.model_config import find_config_state
@@ -86,14 +87,48 @@ def run_job(job: FileJob) -> JobResult:
 
 
 def run_block(jobs: Sequence[FileJob]) -> list[JobResult]:
-    """Compute the contributions of files of one question, as one if all of them could be read."""
+    """Compute the contributions of small files of one question, as one if all of them could be read.
+
+    Such a contribution is cached as a whole: reading those of its files one by one takes three times as long.
+    """
+    if len(jobs) == 1:
+        return [run_job(jobs[0])]
+    entry, size = _find_block_entry(jobs)
+    if entry and (saved := _fetch_result(entry, jobs[0].files[0])):
+        return [JobResult(jobs[0].number, size, saved, count=len(jobs))]
     results = [run_job(job) for job in jobs]
     partials = [result.partial for result in results if result.partial is not None]
     merging = load_view(jobs[0].view).merging
-    if len(jobs) == 1 or len(partials) < len(jobs) or merging is None:
+    if len(partials) < len(jobs) or merging is None:
         return results
     merged = merge_block(partials, merging.shapes)
+    if entry:
+        _store_result(entry, merged, Log())
     return [JobResult(jobs[0].number, sum(r.size for r in results), merged, count=len(jobs))]
+
+
+def _find_block_entry(jobs: Sequence[FileJob]) -> tuple[Path | None, int]:
+    """Find the cache entry of the contribution of several files, and their size; None if one has no entry."""
+    try:
+        entries, sizes, _ = zip(*map(_find_cache_entry, jobs), strict=True)
+    except (CaptureError, OSError):
+        return None, 0
+    if None in entries or jobs[0].code != compute_version():
+        return None, 0
+    parts = [(entry.stem, job.number, job.side) for entry, job in zip(entries, jobs, strict=True)]
+    return run_cache.build_entry_path_from_identity(repr(parts), "block"), sum(sizes)
+
+
+def _fetch_result(entry: Path, file: Source | str) -> PartialResult | None:
+    """Fetch a contribution from the cache, None if it is not there."""
+    saved = run_cache.fetch(entry, file)
+    return PartialResult(dict(saved[0].tables), dict(saved[0].meta["agreed"])) if saved else None
+
+
+def _store_result(entry: Path, result: PartialResult, log: Log) -> None:
+    """Store a contribution in the cache."""
+    meta = {"agreed": dict(result.shared_meta)}
+    run_cache.store(entry, [Run("part", meta, pl.DataFrame(), log.freeze(), result.frames)])
 
 
 def _load_result(job: FileJob) -> tuple[int, PartialResult]:
@@ -104,14 +139,13 @@ def _load_result(job: FileJob) -> tuple[int, PartialResult]:
         size = sum(Path(file).stat().st_size for file in job.files)
         return size, compute_result(view, runs, job.look, job.rank)
     entry, size, source = _find_cache_entry(job)
-    if entry and (saved := run_cache.fetch(entry, source or job.files[0])):
-        return size, PartialResult(dict(saved[0].tables), dict(saved[0].meta["agreed"]))
+    if entry and (saved := _fetch_result(entry, source or job.files[0])):
+        return size, saved
     source = source or Source.from_path(job.files[0])
     runs = load(source, cache=job.cache, capture=job.capture)
     result = compute_result(view, runs, job.look, job.rank)
     if entry:
-        meta = {"agreed": dict(result.shared_meta)}
-        run_cache.store(entry, [Run("part", meta, pl.DataFrame(), source.log.freeze(), result.frames)])
+        _store_result(entry, result, source.log)
     return size, result
 
 

@@ -221,12 +221,11 @@ def _attribute_to_launches(
     """
     rows = complete.rows.hstack([is_leaf.alias("is_leaf")])
     steps = select_steps(rows)
-    scopes = rows[["label", "t", "dur"]].filter(
-        complete.expand_label("is_scope") & pl.col("t").is_not_null() & (pl.col("dur") > 0) & ~is_leaf
-    )
+    times, lasts = rows[["label", "t", "dur"]], rows["dur"] > 0
     thread = complete.expand_label("thread")
     owner = complete.expand_label("owner")
-    functions = rows.select("label", "t", "dur", thread, owner).filter((owner > 0) & (rows["dur"] > 0))
+    scopes = times.filter(complete.expand_label("is_scope") & rows["t"].is_not_null() & lasts & ~is_leaf)
+    functions = times.hstack([thread, owner]).filter((owner > 0) & lasts)
     has_links = any(rows[c].null_count() < rows.height for c in _LINK_COLUMNS)
     if steps.is_empty() and scopes.is_empty() and functions.is_empty() and not has_links:
         return [_expand_labels(rows, complete.labels)]

@@ -9,9 +9,12 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from multiprocessing import active_children
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from polars.testing import assert_frame_equal
@@ -20,8 +23,9 @@ from capture.errors import UnreadableError, UsageError
 from tests.capture.served import object_store
 from tests.tracetui.fleet.asked import RANKS, VIEWS, here, ignore, jobs, same
 from tests.tracetui.fleet.made import NAMES, decoders, fleet
+from tracetui.fleet import file_job
 from tracetui.fleet.ask_files import FileResults, ask_files, make_jobs
-from tracetui.fleet.executors import MAX_RETRIES, local
+from tracetui.fleet.executors import MAX_RETRIES, local, ray
 from tracetui.fleet.file_job import FileJob, JobResult, run_block, run_job
 from tracetui.look import Look
 from tracetui.views import load_view
@@ -307,9 +311,9 @@ def interrupt(done: JobResult) -> None:
 def test_sixty_four_files_give_the_same_here_on_dask_and_on_ray_also_when_a_worker_is_killed(
     many: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ray = pytest.importorskip("ray", reason="the extra ray is not installed")
+    ray_module = pytest.importorskip("ray", reason="the extra ray is not installed")
     monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
-    ray.init(num_cpus=2, include_dashboard=False, _node_ip_address="127.0.0.1", log_to_driver=False,
+    ray_module.init(num_cpus=2, include_dashboard=False, _node_ip_address="127.0.0.1", log_to_driver=False,
              object_store_memory=100 << 20)  # fmt: skip
     try:
         with dask_cluster() as (on, _):
@@ -321,9 +325,25 @@ def test_sixty_four_files_give_the_same_here_on_dask_and_on_ray_also_when_a_work
         monkeypatch.undo()
         with pytest.raises(KeyboardInterrupt):
             ask_files(load_view("kernels"), asked, "ray://auto", interrupt)
-        assert waiting(lambda: ray.available_resources().get("CPU") == 2)
+        assert waiting(lambda: ray_module.available_resources().get("CPU") == 2)
     finally:
-        ray.shutdown()
+        ray_module.shutdown()
+
+
+def test_a_ray_cluster_that_is_gone_is_tried_once_and_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RAY_NUM_REDIS_GET_RETRIES", "0")  # so that it is restored
+    monkeypatch.delenv("RAY_NUM_REDIS_GET_RETRIES")
+    gone = RuntimeError("Failed to connect\nTraceback (most recent call last):\nRpcError: nothing listens")
+
+    def build_module(*_: str) -> SimpleNamespace:
+        tries.append(os.environ["RAY_NUM_REDIS_GET_RETRIES"])
+        return SimpleNamespace(is_initialized=lambda: False, init=Mock(side_effect=gone))
+
+    tries: list[str] = []
+    monkeypatch.setattr(ray, "require_module", build_module)
+    with pytest.raises(UsageError, match=r"at auto \(RuntimeError: RpcError: nothing listens\)$"):
+        next(ray.run([], "auto"))
+    assert tries == ["1"]
 
 
 @pytest.mark.parametrize("name", VIEWS)
@@ -352,3 +372,30 @@ def test_blocks_of_small_files_give_the_same_as_one_by_one_to_the_last_bit(
     assert wanted.shared_meta == actual.shared_meta and wanted.frames.keys() == actual.frames.keys()
     for frame in wanted.frames:
         assert_frame_equal(actual.frames[frame], wanted.frames[frame], check_exact=True)
+
+
+def test_a_block_of_small_files_is_read_from_the_cache_until_a_file_of_it_changes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("TRACETUI_NO_CACHE", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    folder = fleet(tmp_path / "of4", 4)
+    asked = make_jobs(load_view("kernels"), [folder], Look(), cache=True, capture=None)
+    [first] = run_block(asked)
+    with monkeypatch.context() as patch:
+        patch.setattr(file_job, "run_job", None)  # a block from the cache asks no file
+        [again] = run_block(asked)
+        with pytest.raises(TypeError):
+            run_block(asked[:2])
+    assert (again.number, again.size, again.count) == (first.number, first.size, 4)
+    assert same_frames(first, again)
+    (folder / "rank002.jsonl").write_bytes((folder / "rank003.jsonl").read_bytes())
+    [changed] = run_block(asked)
+    [expected] = run_block([replace(job, cache=False) for job in asked])
+    assert same_frames(changed, expected) and not same_frames(changed, first)
+
+
+def same_frames(one: JobResult, other: JobResult) -> bool:
+    assert one.partial is not None and other.partial is not None
+    frames = one.partial.frames, other.partial.frames
+    return frames[0].keys() == frames[1].keys() and all(frames[0][n].equals(frames[1][n]) for n in frames[0])

@@ -281,7 +281,7 @@ def test_a_fold_merges_each_part_once_in_the_same_tree(total: int, monkeypatch: 
 def test_a_sketch_keeps_its_promise(many: int) -> None:
     draw = random.Random(1)
     values = sorted([0, 1, 1, 2, 7, *(int(draw.lognormvariate(10, 3)) for _ in range(many))])
-    durations = pl.LazyFrame({"key": ["k"] * len(values), "dur": values})
+    durations = pl.DataFrame({"key": ["k"] * len(values), "dur": values})
     counts = duration_sketch.build_sketch(durations, "key")
     error = duration_sketch.MAX_RELATIVE_ERROR if len(set(values)) > duration_sketch.MAX_EXACT_VALUES else 0
     asked = [(f"q{n}", n / 100) for n in (0, 1, 10, 50, 90, 99, 100)]
@@ -300,7 +300,7 @@ def test_sketches_of_many_durations_are_merged_in_any_order() -> None:
     for size in (10, 3000, 1500, 40, 1200, 2500):
         durations = [draw.randrange(size * 3) for _ in range(size)]
         groups = [draw.choice("ab") for _ in range(size)]
-        parts.append(duration_sketch.build_sketch(pl.LazyFrame({"group": groups, "dur": durations}), "group"))
+        parts.append(duration_sketch.build_sketch(pl.DataFrame({"group": groups, "dur": durations}), "group"))
     one = merge_frames(parts, shape)
     assert one["bucket"].null_count() == 0
     for _ in range(5):

@@ -56,15 +56,15 @@ def give_up(jobs: Iterable[FileJob]) -> Iterator[JobResult]:
 
 
 def describe_cause(error: object) -> str:
-    """Describe the error of a worker: its class, and the first line of the error at its root."""
+    """Describe the error of a worker: its class, and the last line of the error at its root."""
     while isinstance(error, BaseException) and (cause := error.__cause__ or getattr(error, "cause", None)):
         error = cause
-    lines = clean(mask_credentials(str(error)), 2000).splitlines()
-    last = next((line.strip() for line in reversed(lines) if line.strip()), "")
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    last = clean(mask_credentials(lines[-1]), 300) if lines else ""
     hint = (
         "; install the same tracetui there" if isinstance(error, ImportError) or "No module" in last else ""
     )
-    return f"{type(error).__name__}: {last[:300]}{hint}" if last else type(error).__name__
+    return f"{type(error).__name__}: {last}{hint}" if last else type(error).__name__
 
 
 class Executor(Protocol):

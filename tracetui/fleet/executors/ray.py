@@ -1,22 +1,26 @@
 """Run jobs on a Ray cluster, which places them and retries those whose worker was lost."""
 
 import logging
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from itertools import islice
 from typing import Any, Final
 
 from capture.errors import UsageError
-from capture.tasks import check_cancelled
+from capture.tasks import check_cancelled, report_activity
 from tracetui.fleet.executors import MAX_RETRIES, Patience, describe_cause, give_up, require_module
 from tracetui.fleet.file_job import FileJob, JobResult, run_job
 
 _POLL_SECONDS: Final = 0.5  # seconds between two checks for cancellation
 _JOBS_PER_CPU: Final = 4  # submitted per CPU of the cluster
+# A cluster that was killed leaves its address behind. Ray tries to reach it 20 times, for 41 seconds each.
+_ATTEMPTS_VARIABLE: Final = "RAY_NUM_REDIS_GET_RETRIES"
 
 
 def run(jobs: Sequence[FileJob], where: str) -> Iterator[JobResult]:
     """Yield the result of each job."""
+    os.environ.setdefault(_ATTEMPTS_VARIABLE, "1")  # Ray reads it when it is imported
     ray = require_module("ray", "ray")
     owns_connection = not ray.is_initialized()
     if owns_connection:
@@ -49,7 +53,8 @@ def run(jobs: Sequence[FileJob], where: str) -> Iterator[JobResult]:
 def _connect(ray: Any, where: str) -> None:
     address = "auto" if where in ("", "auto") else f"ray://{where}"
     try:
-        ray.init(address=address, log_to_driver=False, logging_level=logging.CRITICAL)
+        with report_activity(f"waiting for Ray at {address}"):
+            ray.init(address=address, log_to_driver=False, logging_level=logging.CRITICAL)
     except (ConnectionError, RuntimeError, ValueError, OSError) as e:
         raise UsageError(f"no Ray answers at {address}", why=describe_cause(e)) from None
 
