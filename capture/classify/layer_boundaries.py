@@ -161,7 +161,19 @@ def find_mixers(symbols: str) -> list[Span]:
             groups[-1] = (groups[-1][0], at + 1)
         else:
             groups.append((at, at + 1))
+    groups = [group for group in groups if not _is_bare_convolution(symbols, group)]
     return _join_parallel(symbols, _drop_front_end_convolutions(symbols, groups))
+
+
+def _is_bare_convolution(symbols: str, group: Span) -> bool:
+    """Whether a group is a convolution with no matrix product between the norms around it.
+
+    It is part of a layer, as in a Conformer: a state space projects its input and its output.
+    """
+    before = symbols.rfind("N", 0, group[0]) + 1
+    after = symbols.find("N", group[1])
+    around = symbols[before : None if after < 0 else after]
+    return symbols[group[0]] == "V" and not set(around) & set("MbSC")
 
 
 def _join_parallel(symbols: str, groups: list[Span]) -> list[Span]:
