@@ -79,7 +79,7 @@ def count_feed_forwards(symbols: str, roles: tuple[str | None, ...]) -> int:
 
 
 def _skip_convolutions(symbols: str, start: int, end: int) -> int:
-    """Return where the mixer begins, after convolutions that are part of attention's projections.
+    """Return the start of a mixer, behind convolutions that are part of attention's projections.
 
     Those of a state space are activated, or followed by a scan.
     """
@@ -141,8 +141,7 @@ def _assign_rope(symbols: str, roles: Roles, start: int, end: int, *, touches_at
     run = symbols[start:end]
     before = len(run) - len(run.lstrip("j"))  # joined before any arithmetic: the cache
     rotation = before + _count_rotation_units(run[before:])
-    turn = _TURN.search(run)
-    first = turn.start() if turn and set(run[: turn.start()]) & set("ro") else before  # after a norm
+    first = _find_rotation_start(run, before)
     if run == "xa" and symbols[end] == "M":
         return  # a norm without mean and variance, or a product with its bias
     for at, symbol in enumerate(run):
@@ -155,6 +154,12 @@ def _assign_rope(symbols: str, roles: Roles, start: int, end: int, *, touches_at
         else:
             role = "attn.core" if touches_attention and symbol in "cx" and "j" in run else "attn.copy"
         roles[start + at] = roles[start + at] or role
+
+
+def _find_rotation_start(run: str, joins: int) -> int:
+    """Find where q and k begin to rotate, after joins of the cache, and after a norm of q and k."""
+    turn = _TURN.search(run)
+    return turn.start() if turn and set(run[: turn.start()]) & set("ro") else joins
 
 
 def _count_rotation_units(run: str) -> int:

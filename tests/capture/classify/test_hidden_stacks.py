@@ -228,3 +228,25 @@ def test_batched_products_are_mixers_if_they_are_no_experts(batched: str, layers
     symbols = "E" + f"{batched}NMAMaNMMMCMaNMAMa" * 4 + "NM"
     template = build_template(np.array([ord(s) for s in symbols], dtype=np.int64), symbols, None)
     assert template.layers == layers
+
+
+def test_a_norm_of_two_embeddings_before_a_biased_head_is_of_either() -> None:
+    """BERT as a decoder and GPT-2 run the same ops in the same order, but for the bias of the head."""
+    layer = "NMMMCMaNMAMa"
+    symbols = "EEa" + layer * 4 + "NM"
+    ids, _ = codes(symbols)
+    ids[-1] = 99  # the head's product
+    plain = build_template(ids, symbols, None)
+    assert [plain.layer.tolist().count(number) for number in range(4)] == [len(layer)] * 4
+    is_open = build_template(ids, symbols, None, (), frozenset([99]))
+    assert [is_open.layer.tolist().count(number) for number in range(4)] == [len(layer) - 1] * 4
+    assert {is_open.layer[at] for at in range(3, 51, len(layer))} == {-1}
+
+
+def test_a_norm_after_three_embeddings_ends_layers_without_a_head() -> None:
+    """Copies of a mask lie between the norm of the embeddings and the first layer of Splinter."""
+    layer = "MMMCcMaNMAMaN"
+    symbols = "EEaEaNco" + layer * 4
+    template = build_template(codes(symbols)[0], symbols, None)
+    assert [template.layer.tolist().count(number) for number in range(1, 4)] == [len(layer)] * 3
+    assert template.layer[5] == -1
