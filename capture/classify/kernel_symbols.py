@@ -199,7 +199,7 @@ _EAGER_SEQUENCES: Final = (
     ("C", re.compile(r"[Mb][cxaedorjgqA]{0,9}s[cxaedr]{0,4}[Mb]")),
     ("C", re.compile(r"b[cxaedorjgoE]{0,30}s[cxaedr]{0,4}b")),  # with biases of positions
     ("N", re.compile(r"c?pra?px{1,2}c?")),  # of the root as the power of −1/2
-    ("N", re.compile(r"rdprdaoxxa")),  # a mean, a variance, its root, a division, weight and bias
+    ("N", re.compile(r"rdprd?aoxxa")),  # a mean, a variance, its root, a division, weight and bias
     ("N", re.compile(r"(?:c?r?d)?c?p?c?rd?[ae]?nxc?(?:a?x)?c?(?:Ax)?(?:c(?=[MNba]))?")),
 )
 

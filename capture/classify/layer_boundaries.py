@@ -161,7 +161,19 @@ def find_mixers(symbols: str) -> list[Span]:
             groups[-1] = (groups[-1][0], at + 1)
         else:
             groups.append((at, at + 1))
+    groups = [group for group in groups if not _is_bare_convolution(symbols, group)]
     return _join_parallel(symbols, _drop_front_end_convolutions(symbols, groups))
+
+
+def _is_bare_convolution(symbols: str, group: Span) -> bool:
+    """Whether a group is a convolution with no matrix product between the norms around it.
+
+    It is part of a layer, as in a Conformer: a state space projects its input and its output.
+    """
+    before = symbols.rfind("N", 0, group[0]) + 1
+    after = symbols.find("N", group[1])
+    around = symbols[before : None if after < 0 else after]
+    return symbols[group[0]] == "V" and not set(around) & set("MbSC")
 
 
 def _join_parallel(symbols: str, groups: list[Span]) -> list[Span]:
@@ -261,6 +273,7 @@ def _cut_gaps(symbols: str, mixers: list[Span], gaps: list[str], has_post_norm: 
     The head of the pass shows what precedes a mixer, but only for layers of the first one's kind.
     """
     head, tail = symbols[: mixers[0][0]], symbols[mixers[-1][1] :]
+    head = head[head.rfind("N") + 1 :] if has_post_norm else head  # up to there it is of the embeddings
     tail = tail[: tail.rfind("M", 0, tail.find("Z") if "Z" in tail else None)]
     tail_without_norm = tail[: tail.rfind("N")]
     attends = [symbols[start] == "C" for start, _ in mixers]

@@ -29,6 +29,7 @@ _MIN_MIXER_SHARE: Final = 0.25  # of the busiest stream's mixers, for a stream t
 MAX_STREAMS: Final = 256  # the busiest; one takes 0.2 ms, and 60,000 lanes of one kernel 10 s
 _MIXER_CODES: Final = [ord(symbol) for symbol in MIXERS]
 _MIN_SIDE_FREQUENCY: Final = 0.2  # occurrences per layer of a name on a side stream, to belong to layers
+_BIASED_PRODUCT: Final = "aten::addmm"  # of a processor; kernels of a device do not tell
 _SIDE_STREAM_ROLES: Final = {
     "m": "comm", "K": "attn.kv", "R": "attn.rope", "C": "attn.core", "q": "quantize",
 }  # fmt: skip
@@ -133,11 +134,12 @@ def _infer_stream(
     span_of_key, counts = dict(zip(keys, spans, strict=True)), Counter(keys)
     templates: dict[bytes, PassTemplate] = {}
     learned_cuts: LearnedCuts = ()
+    biased = frozenset(code for code, name in enumerate(kernels.names) if name == _BIASED_PRODUCT)
     for key in sorted(counts, key=lambda key: -counts[key] * len(key)):  # what covers most kernels first
         start, end = span_of_key[key]
         text = symbols[start:end].tobytes().decode("ascii")
         pass_launch = None if launch is None else launch[start:end]
-        templates[key] = build_template(ids[start:end], text, pass_launch, learned_cuts)
+        templates[key] = build_template(ids[start:end], text, pass_launch, learned_cuts, biased)
         learned_cuts = learned_cuts or templates[key].learned_cuts
     passes = [(templates[key], stream[a:b]) for key, (a, b) in zip(keys, spans, strict=True)]
     for index, (template, indices) in enumerate(passes):

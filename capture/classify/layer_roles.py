@@ -16,6 +16,7 @@ Roles = list[str | None]
 _FIXED_ROLES: Final = {"m": "comm", "q": "quantize", "K": "attn.kv", "R": "attn.rope"}
 _MAX_INPUT_PRODUCTS: Final = 4  # of attention: down and up, for q and for k and v
 _BEFORE_ATTENTION: Final = re.compile(r"[xagdjceroU]+")  # runs of light units: rope, cache growth, copies
+_TURN: Final = re.compile(r"[xc]?g|[xc]{0,2}d")  # the half of q that is negated, or subtracted
 _ATTENTION_GATE: Final = re.compile(r"[cxo]*M(?P<act>[AB]x)(?=M[cxo]*a)")  # scales what attention returns
 
 # role → op as the rest of the project writes it; any other role is its own op
@@ -39,6 +40,7 @@ def assign_roles(symbols: str, mixer: tuple[int, int], has_post_norm: bool) -> t
     """
     roles: Roles = [_FIXED_ROLES.get(symbol) for symbol in symbols]
     start, end = mixer
+    start = _skip_convolutions(symbols, start, end)
     attends = symbols[start] == "C"
     _assign_before_mixer(symbols, roles, start, attends)
     if not attends and "C" in symbols[start:end]:
@@ -76,6 +78,16 @@ def count_feed_forwards(symbols: str, roles: tuple[str | None, ...]) -> int:
     return len([part for part in feeds if not part.startswith("a")] or feeds)
 
 
+def _skip_convolutions(symbols: str, start: int, end: int) -> int:
+    """Return the start of a mixer, behind convolutions that are part of attention's projections.
+
+    Those of a state space are activated, or followed by a scan.
+    """
+    attention = symbols.find("C", start, end)
+    is_state_space = attention < 0 or bool(set(symbols[start:attention]) & {*ACTIVATIONS, "S"})
+    return start if is_state_space else attention
+
+
 def _fill_role(roles: Roles, start: int, end: int, role: str) -> None:
     """Assign a role to the units from start to end that have none."""
     for at in range(start, end):
@@ -98,6 +110,9 @@ def _assign_before_mixer(symbols: str, roles: Roles, mixer: int, attends: bool) 
             roles[at] = "attn.qkv" if attends else "ssm.in"
     if attends:
         _correct_input_products(symbols, roles, mixer)
+        if "V" in symbols[first:mixer]:  # what mixes positions between the products is open
+            turn = _TURN.search(symbols, symbols.rfind("M", first, mixer), mixer)
+            first = turn.start() if turn else mixer
         _assign_light_units(symbols, roles, first, mixer)
     else:
         _fill_role(roles, first, mixer, "ssm.core")
@@ -126,16 +141,25 @@ def _assign_rope(symbols: str, roles: Roles, start: int, end: int, *, touches_at
     run = symbols[start:end]
     before = len(run) - len(run.lstrip("j"))  # joined before any arithmetic: the cache
     rotation = before + _count_rotation_units(run[before:])
+    first = _find_rotation_start(run, before)
     if run == "xa" and symbols[end] == "M":
         return  # a norm without mean and variance, or a product with its bias
     for at, symbol in enumerate(run):
-        if before <= at < rotation:
+        if before <= at < first:
+            continue
+        if first <= at < rotation:
             role = "attn.rope"
         elif symbol == "j":
             role = "attn.kv"
         else:
             role = "attn.core" if touches_attention and symbol in "cx" and "j" in run else "attn.copy"
         roles[start + at] = roles[start + at] or role
+
+
+def _find_rotation_start(run: str, joins: int) -> int:
+    """Find where q and k begin to rotate, after joins of the cache, and after a norm of q and k."""
+    turn = _TURN.search(run)
+    return turn.start() if turn and set(run[: turn.start()]) & set("ro") else joins
 
 
 def _count_rotation_units(run: str) -> int:
@@ -201,7 +225,7 @@ def _assign_parallel_mixers(symbols: str, roles: Roles, start: int, end: int) ->
         roles[at] = roles[at] or ("ssm.conv" if symbols[at] == "V" else "ssm.core")
     for at in products:
         roles[at] = "ssm.out" if at == out else "attn.qkv"
-    _assign_light_units(symbols, roles, out, attention)
+    _assign_light_units(symbols, roles, products[1] if len(products) > 1 else out, attention)
     _fill_role(roles, attention, end, "attn.core")
 
 

@@ -83,14 +83,21 @@ class TemplateAlignment:
 
 
 def build_template(
-    ids: Ints, symbols: str, launch: Ints | None, learned_cuts: LearnedCuts = ()
+    ids: Ints,
+    symbols: str,
+    launch: Ints | None,
+    learned_cuts: LearnedCuts = (),
+    biased: frozenset[int] = frozenset(),
 ) -> PassTemplate:
     """Infer the layers of one pass; the template has a reason if the structure is not convincing.
 
-    `learned_cuts` come from the template of a complete pass of the same trace.
+    `learned_cuts` come from the template of a complete pass of the same trace; `biased` are the names of
+    products with a bias.
     """
     units = collapse_units(symbols)
     template = _build_from_units(ids, symbols, launch, units, learned_cuts)
+    if template.reason is None and _has_open_first_norms(ids, units, template, biased):
+        return _open_first_norms(units, template)
     if template.reason != _TWO_FEEDS:
         return template
     linear = replace(units, symbols=_LINEAR_ATTENTION.sub(_mark_state_space, units.symbols))
@@ -372,6 +379,33 @@ def _has_open_norms(units: SymbolUnits, layout: LayerLayout, layers: list[LayerK
     if layout.has_post_norm or head.count("N") != 1 or any("n" in layer.symbols for layer in layers):
         return False  # norms of several kernels are those of root mean squares, which begin a layer
     return all(len(re.findall("C+", layer.symbols)) == 2 and layer.symbols[0] == "N" for layer in layers)
+
+
+def _has_open_first_norms(
+    ids: Ints, units: SymbolUnits, template: PassTemplate, biased: frozenset[int]
+) -> bool:
+    """Whether nothing tells if the norm of two embeddings is theirs, and each later one ends a layer.
+
+    So it is in the decoders made of BERT, whose output heads have a bias; GPT-2 and OPT have none there.
+    """
+    if "n" in units.symbols or not any(map(biased.__contains__, ids[_find_role(template, "lm_head")])):
+        return False
+    head = units.symbols[: units.starts.index(int(np.flatnonzero(template.layer == 0)[0])) + 1]
+    return re.search(r"E[cx]*E[Eacx]*aN$", head) is not None and head.count("N") == 1
+
+
+def _find_role(template: PassTemplate, role: str) -> list[int]:
+    return [at for at, other in enumerate(template.role) if other == role]
+
+
+def _open_first_norms(units: SymbolUnits, template: PassTemplate) -> PassTemplate:
+    """Return the template without the layers of the norms that begin them."""
+    layer, position = template.layer.copy(), template.position.copy()
+    for number in range(template.layers):
+        start = int(np.flatnonzero(template.layer == number)[0])
+        end = units.starts[units.starts.index(start) + 1]
+        layer[start:end] = position[start:end] = -1
+    return replace(template, layer=layer, position=position)
 
 
 def _find_template_roles(

@@ -78,6 +78,7 @@ _IDENTIFIER: Final = re.compile(r"[^ /]+")
 _CONFIG: Final = re.compile(r"^wrapped_|_config$")
 _KERNEL_SUFFIX: Final = re.compile(r"(?:_+kernel|Kernel)$")
 _INDUCTOR: Final = re.compile(r"^triton_(poi|per|red|tem|for|spl)_fused_(.*?)_?(\d*)$")
+_INDUCTOR_CPP: Final = re.compile(r"^graph_\d+_cpp_fused_(.*?)_?\d*$")  # of a processor
 _INDUCTOR_KINDS: Final = {
     "poi": "pointwise", "per": "persistent reduction", "red": "reduction", "tem": "template",
     "for": "foreach", "spl": "split scan",
@@ -176,6 +177,8 @@ def shorten_name(name: str) -> str:
     if match := _INDUCTOR.match(parsed.base):
         fused = match[2] if len(match[2]) <= _MAX_FUSED_CHARS else match[2][: _MAX_FUSED_CHARS - 1] + "…"
         return " ".join(word for word in ("triton fused", fused, f"({_INDUCTOR_KINDS[match[1]]})") if word)
+    if match := _INDUCTOR_CPP.match(parsed.base):
+        return _truncate(f"cpp fused {match[1]}")
     if match := _CUTE.match(parsed.base):
         return _truncate(f"CuTe {match[1]}")
     if parsed.inner and (generic := _shorten_generic_kernel(parsed)):

@@ -148,4 +148,22 @@ LATER: dict[str, dict[str, Any]] = {
     "minicpm3": {k: v for k, v in _LATENT.items() if k.endswith(("rank", "dim"))} | _FULL_HEADS, "mpnet": {},
     "nanochat": {}, "roberta-prelayernorm": {},
 }  # fmt: skip
+# recorded last; rules came from the first four
+LATER |= {
+    "zaya": _EXPERTS, "ibert": {}, "wav2vec2-conformer": _SPEECH, "dory": {}, "aria_text": {
+        **_EXPERTS, "moe_num_experts": 4, "moe_topk": 2, "moe_num_shared_experts": 1},
+    "axk2": {**_LATENT, "head_dim": 64}, "bailing_hybrid": {**_LATENT, **_EXPERTS, "head_dim": 64},
+    "big_bird": {"attention_type": "original_full"}, "flint": {}, "internlm3": {"head_dim": 64},
+    "bigbird_pegasus": {**_TWO_STACKS, "attention_type": "original_full"}, "exaone": {},
+    "data2vec-audio": _SPEECH, "deepseek_v4": _LATENT, "imagegpt": _GPT, "iquestcoder": {"head_dim": 64},
+    "deberta-v2": {"relative_attention": True, "pos_att_type": ["c2p", "p2c"], "position_buckets": 32},
+    "inkling_text": {**_EXPERTS, "head_dim": 64}, "longformer": {"attention_window": 16}, "mra": {},
+    "ministral": {"head_dim": 64}, "openai-gpt": _GPT, "sew": {**_SPEECH, "squeeze_factor": 2},
+    "modernbert-decoder": {"global_attn_every_n_layers": 3, "local_attention": 16}, "splinter": {},
+    "pegasus_x": {**_TWO_STACKS, "block_size": 16, "num_global_tokens": 4, "stagger_local_blocks": False},
+    "switch_transformers": {**OTHERS["t5"], "num_experts": 4, "num_decoder_layers": 6,
+                            "num_sparse_encoder_layers": 3, "num_sparse_decoder_layers": 3},
+    "unispeech-sat": _SPEECH, "vaultgemma": {"head_dim": 64, "sliding_window": 16}, "yoso": {},
+    "xlm": {"emb_dim": 256, "n_layers": 6, "n_heads": 4},
+}  # fmt: skip
 ARCHITECTURES = TUNED | OTHERS | LATER

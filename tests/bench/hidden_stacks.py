@@ -29,7 +29,12 @@ _KINDS = (
     "AutoModelForSpeechSeq2Seq", "AutoModelForSeq2SeqLM", "AutoModelForCausalLM", "AutoModelForMaskedLM",
     "AutoModelForCTC", "AutoModelForImageClassification", "AutoModel",
 )  # fmt: skip
-_LAYER = re.compile(r"(?:^|\.)(?:layers|h|layer|blocks?)\.(\d+)(?:\.(.*)|$)")
+_LAYER = re.compile(r"(?:^|\.)(?<!pos_conv_embed\.)(?:layers|h|layer|blocks?)\.(\d+)(?:\.(.*)|$)")
+# other ways to write a layer's modules: lists by kind, a product within its wrapper
+_SPELLINGS = (
+    (re.compile(r"\b(attention|ffn|layer_norm)[s12]\.(\d+)(?=\.|$)"), r"layers.\2.\1"),
+    (re.compile(r"(_proj)\.linear$"), r"\1"),
+)
 _NORM = r"([nN]orm\w*|\bln_?\w*|layer_?norm)$"
 # what follows the layer's number in a path, with the function, → the ops that are right there
 _FAMILIES = tuple(
@@ -44,6 +49,8 @@ _FAMILIES = tuple(
         (r"linear_attn$", r"ssm\.(core|conv|in)|norm"),  # q and k are scaled to length 1
         (r"mixer\.act_fn$", r"mlp\.act"),  # of a feed-forward that is called a mixer
         (r"(mixer|mamba|linear_attn|^conv)\b.*" + _NORM, r"norm|ssm\.(norm|core)"),
+        (r"residual_scale$", r"residual|moe\.combine"),
+        (r"output\.ln_input_act$", "residual"),  # of I-BERT: adds, and observes its range
         (_NORM, "norm"),
         (r"(mixer|mamba|linear_attn|^conv|decoder_mamba)\b.*(in_proj\w*|x_proj|dt_proj)$", r"ssm\.in"),
         (r"(mixer|mamba|linear_attn|^conv)\b.*out_proj$", r"ssm\.out"),
@@ -53,7 +60,7 @@ _FAMILIES = tuple(
          r"attn\.out"),
         (r"self_attn\.output$", r"attn\.out"),
         (r"attn\.gate_proj$", r"attn\.qkv"),  # scales the output of attention
-        (r"(q_proj|k_proj|v_proj|qkv|c_attn|query\w*|\.key(_proj)?|\.value(_proj)?|[qk]v?_[ab]_proj\w*|pos_\w*proj|Wqkv|W[qkv]|in_proj|\.[qkv]|[qkv]_lin)$",
+        (r"(q_proj|k_proj|v_proj\w*|qkv|c_attn|query\w*|\.key(_proj)?|\.value(_proj)?|[qk]v?_[ab]_proj\w*|pos_\w*proj|Wqkv|W[qkv]|in_proj|\.[qkv]|[qkv]_lin)$",
          r"attn\.qkv"),
         (r"\b(wi(_[01])?|gate_up_proj_adapter_list\S*|(up|gate|gate_up)_proj|fc1|c_fc|fc_in|Wi|w1|w3)$|"
          r"\b(intermediate[._]dense|dense_h_to_4h)$",
@@ -238,7 +245,10 @@ def nest_ranges(events: list[dict[str, Any]]) -> list[Range]:
         outer = stack[-1] if stack else Range(0, 0, (), "")
         paths, function = outer.paths, outer.function
         if word[0] == "M":
-            paths, function = (*paths, word[2:]), ""
+            path = word[2:]
+            for pattern, spelling in _SPELLINGS:
+                path = pattern.sub(spelling, path)
+            paths, function = (*paths, path), ""
         else:
             function = function or word[2:]
         stack.append(Range(start, end, paths, function))
@@ -248,8 +258,9 @@ def nest_ranges(events: list[dict[str, Any]]) -> list[Range]:
 
 
 def _name_linear_attention(ranges: list[Range]) -> list[Range]:
-    """Return the ranges with `self_attn` as `linear_attn` where it has a module `output_gate`."""
-    gated = {r.paths[-2] for r in ranges if r.paths and r.paths[-1].endswith("self_attn.output_gate")}
+    """Return the ranges with `self_attn` as `linear_attn` where it has a gate of its own."""
+    gates = ("self_attn.output_gate", "self_attn.forget_gate")
+    gated = {r.paths[-2] for r in ranges if r.paths and r.paths[-1].endswith(gates)}
     return [r._replace(paths=tuple(_rename_inside(path, gated) for path in r.paths)) for r in ranges]
 
 

@@ -181,7 +181,7 @@ def test_stacks_of_other_kinds(architecture: str) -> None:
         assert right > 92 and wrong < 1, (result.layer, result.role, result.rows.most_common(5))
 
 
-@pytest.mark.parametrize("architecture", ["bitnet", "ctrl", "marian", "mobilebert", "roberta"])
+@pytest.mark.parametrize("architecture", ["bitnet", "ctrl", "marian", "mobilebert", "roberta", "ibert"])
 def test_odd_stacks_are_unknown_rather_than_wrong(architecture: str) -> None:
     """Norms before outputs, scores of positions, norms after sums, four feed-forwards, a head with a GELU."""
     rows = read_stack(architecture)
@@ -191,14 +191,23 @@ def test_odd_stacks_are_unknown_rather_than_wrong(architecture: str) -> None:
         assert right > 85 and wrong < 1, (result.layer, result.role, result.rows.most_common(5))
 
 
-@pytest.mark.parametrize(("architecture", "least"), [("umt5", 60), ("led", 75), ("deepseek_v32", 75)])
+@pytest.mark.parametrize(
+    ("architecture", "least"), [("umt5", 60), ("led", 75), ("deepseek_v32", 75), ("zaya", 50)]
+)
 def test_what_is_known_of_half_a_stack_is_right(architecture: str, least: float) -> None:
-    """Biases of positions in each layer, windows of attention in many small kernels, and a choice of keys."""
+    """Biases of positions, windows of attention in many small kernels, a choice of keys, convolutions."""
     rows = read_stack(architecture)
     events, _ = fill_inferred_layers(run_of(rows["name"].to_list(), rows["dur"].to_numpy()))
     result = judge(rows.hstack(events.select("layer", pl.col("op").cast(pl.String))))
     for right, _, wrong in (result.layer, result.role):
         assert right > least and wrong < 0.5, (result.layer, result.role, result.rows.most_common(5))
+
+
+def test_a_conformer_is_unknown_with_its_reason() -> None:
+    """Two halves of a feed-forward around attention and convolutions."""
+    rows = read_stack("wav2vec2-conformer")
+    _, evidence, reason = infer_from_repetition(run_of(rows["name"].to_list(), rows["dur"].to_numpy()))
+    assert evidence is None and reason
 
 
 def test_attention_with_and_without_feed_forwards_has_no_layers() -> None:
@@ -219,3 +228,25 @@ def test_batched_products_are_mixers_if_they_are_no_experts(batched: str, layers
     symbols = "E" + f"{batched}NMAMaNMMMCMaNMAMa" * 4 + "NM"
     template = build_template(np.array([ord(s) for s in symbols], dtype=np.int64), symbols, None)
     assert template.layers == layers
+
+
+def test_a_norm_of_two_embeddings_before_a_biased_head_is_of_either() -> None:
+    """BERT as a decoder and GPT-2 run the same ops in the same order, but for the bias of the head."""
+    layer = "NMMMCMaNMAMa"
+    symbols = "EEa" + layer * 4 + "NM"
+    ids, _ = codes(symbols)
+    ids[-1] = 99  # the head's product
+    plain = build_template(ids, symbols, None)
+    assert [plain.layer.tolist().count(number) for number in range(4)] == [len(layer)] * 4
+    is_open = build_template(ids, symbols, None, (), frozenset([99]))
+    assert [is_open.layer.tolist().count(number) for number in range(4)] == [len(layer) - 1] * 4
+    assert {is_open.layer[at] for at in range(3, 51, len(layer))} == {-1}
+
+
+def test_a_norm_after_three_embeddings_ends_layers_without_a_head() -> None:
+    """Copies of a mask lie between the norm of the embeddings and the first layer of Splinter."""
+    layer = "MMMCcMaNMAMaN"
+    symbols = "EEaEaNco" + layer * 4
+    template = build_template(codes(symbols)[0], symbols, None)
+    assert [template.layer.tolist().count(number) for number in range(1, 4)] == [len(layer)] * 3
+    assert template.layer[5] == -1

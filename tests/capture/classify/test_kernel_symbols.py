@@ -12,7 +12,7 @@ from capture.classify.kernel_symbols import (
     find_symbol,
     mark_expert_choices,
 )
-from capture.classify.layer_boundaries import align_prefixes, weigh_symbol
+from capture.classify.layer_boundaries import align_prefixes, find_mixers, weigh_symbol
 from capture.classify.layer_roles import assign_roles, map_role_to_op
 
 SIGNS = {
@@ -158,3 +158,25 @@ def test_a_scale_and_a_sum_between_products_before_attention_copy_nothing() -> N
     roles = assign_roles("MxaMxaMMMCMaNMAMa", (9, 10), False)
     assert roles[1:3] == (None, None)
     assert roles[4:6] == (None, None)
+
+
+def test_convolutions_of_q_and_k_are_no_state_space() -> None:
+    """What mixes positions between the projections, and the norm of q and k after them, is left open."""
+    symbols = "NMMjcaVVaaMMMjcjoroxgjxaxgjxajjCMaNMAMa"
+    roles = assign_roles(symbols, (6, symbols.index("C") + 1), False)
+    assert not any((role or "").startswith("ssm") for role in roles)
+    assert {roles[at] for at in range(len(symbols)) if symbols[at] == "V"} == {None}
+    assert roles[1:6] == (None, None, None, None, None) and roles[10:13] == ("attn.qkv",) * 3
+    assert roles[13:19] == (None,) * 6 and set(roles[19:29]) == {"attn.rope"}
+    assert roles[29:34] == ("attn.kv", "attn.kv", "attn.core", "attn.out", "residual")
+
+
+def test_convolutions_without_products_are_no_mixers() -> None:
+    """A layer of a Conformer: half a feed-forward, attention, a module of convolutions, the other half."""
+    layer = "NMAMxaNMMMCMaNVoVNAVaNMAMxaN"
+    assert [layer[start % len(layer)] for start, _ in find_mixers(layer * 4)] == ["C"] * 4
+    assert len(find_mixers("NMxVxMaNMAMa" * 4)) == 4, "with products around it, it is one"
+
+
+def test_a_norm_of_nine_kernels_is_one_unit() -> None:
+    assert collapse_units("MardpraoxxaM").symbols == "MaNM"

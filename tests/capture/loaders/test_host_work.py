@@ -10,6 +10,7 @@ from typing import Any
 import polars as pl
 import pytest
 
+from capture.classify.short_names import shorten_name
 from capture.load_runs import load, load_all
 from capture.run import Run
 from tests.capture.loaders._host_spans import read_events, read_spans, sum_self_times
@@ -207,3 +208,27 @@ def test_kernels_of_vllm_on_a_processor_are_the_work_not_the_python_around_them(
     assert ops["_C::cpu_attention_with_kv_cache"] == "attn.core"
     assert ops["_C::cpu_attn_reshape_and_cache"] == "attn.kv"
     assert run.events["layer"].max() == 7
+
+
+def test_compiled_code_of_a_processor_names_the_ops_that_it_was_fused_from(tmp_path: Path) -> None:
+    """What torch 2.13 writes with TORCHINDUCTOR_CPP_ENABLE_KERNEL_PROFILE=1, for three layers of a model."""
+    calls = [
+        ("user_annotation", "## Call CompiledFxGraph f3dlzcvmj2rs ##", 0, 100),
+        ("cpu_op", "aten::addmm", 5, 30),
+        ("cpu_op", "graph_0_cpp_fused_gelu_0", 40, 12),
+        ("cpu_op", "aten::addmm", 55, 30),
+        ("cpu_op", "graph_0_cpp_fused_native_layer_norm_1", 90, 6),
+    ]
+    events = [
+        {"ph": "X", "cat": cat, "name": name, "pid": 1, "tid": 1, "ts": ts, "dur": dur, "args": {}}
+        for cat, name, ts, dur in calls
+    ]
+    path = tmp_path / "compiled.json"
+    path.write_text(json.dumps({"schemaVersion": 1, "traceEvents": events}))
+    (run,) = load(path, cache=False)
+    work = run.events.filter(pl.col("kind") == "kernel").select(pl.col("name", "op").cast(pl.String), "dur")
+    ops = {name: op for name, op, _ in work.iter_rows()}
+    assert ops["graph_0_cpp_fused_gelu_0"] == "mlp.act"
+    assert ops["graph_0_cpp_fused_native_layer_norm_1"] == "norm"
+    assert work["dur"].sum() == 100_000, "what is left is the region's own"
+    assert shorten_name("graph_0_cpp_fused_native_layer_norm_1") == "cpp fused native_layer_norm"
