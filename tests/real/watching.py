@@ -16,9 +16,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import pairwise
-from math import exp, log, sqrt
 from pathlib import Path
-from statistics import mean, stdev
 from typing import NamedTuple
 
 import polars as pl
@@ -28,7 +26,7 @@ from capture.load_runs import load
 from capture.native.schema import PROFILE_MARK
 
 CLIENTS, PROMPT, NEW = 4, 64, 64
-STRETCH_S, SETTLE_S = 4.0, 0.5  # of one way, and the part of it at its begin that counts for none
+STRETCH_S, SETTLE_S = 3.0, 0.3  # of one way, and the part of it at its begin that counts for none
 
 
 class Silence(NamedTuple):
@@ -76,8 +74,8 @@ def measure_silences(url: str, folder: Path, seconds: int, traces: Path) -> list
     return silences
 
 
-def compare_figures(url: str, folder: Path, minutes: float) -> tuple[list[float], float]:
-    """Return the ratios of tokens per second with and without a watcher in pairs, and its share of a core."""
+def compare_figures(url: str, folder: Path, minutes: float) -> tuple[list[tuple[float, float]], float]:
+    """Return tokens per second with and without a watcher in pairs, and its share of a core."""
     out, pairs = folder / "figures.jsonl", max(1, round(60 * minutes / (2 * STRETCH_S)))
     seconds = pairs * 2 * STRETCH_S + 30
     command = [sys.executable, "-m", "tracetui", "record", url, "--windows", "0", "--quiet", "-o", str(out)]
@@ -85,6 +83,7 @@ def compare_figures(url: str, folder: Path, minutes: float) -> tuple[list[float]
     with ask(url, folder, seconds) as times, subprocess.Popen(command) as recorder:
         time.sleep(5.0)
         watchers = [psutil.Process(recorder.pid), *psutil.Process(recorder.pid).children(recursive=True)]
+        assert recorder.poll() is None, "it must write a new file"
         before = sum(sum(each.cpu_times()[:2]) for each in watchers)
         for _ in range(pairs):
             for is_on in random.sample((True, False), 2):
@@ -100,15 +99,16 @@ def compare_figures(url: str, folder: Path, minutes: float) -> tuple[list[float]
         recorder.send_signal(signal.SIGINT)
     tokens = list_tokens(times)
     rates = [(is_on, sum(a <= at < b for at in tokens) / (b - a)) for is_on, a, b in stretches]
-    ratios = [dict(pair)[True] / dict(pair)[False] for pair in zip(rates[::2], rates[1::2], strict=True)]
-    return ratios, used / (pairs * STRETCH_S)
+    pairs_of_rates = [dict(pair) for pair in zip(rates[::2], rates[1::2], strict=True)]
+    return [(pair[True], pair[False]) for pair in pairs_of_rates], used / (pairs * STRETCH_S)
 
 
-def compute_interval(ratios: list[float]) -> tuple[float, float, float]:
-    """Return the mean of ratios on the log scale, and the ends of its interval of 95 %."""
-    logs = [log(ratio) for ratio in ratios]
-    half = 1.96 * stdev(logs) / sqrt(len(logs))
-    return exp(mean(logs)), exp(mean(logs) - half), exp(mean(logs) + half)
+def compute_interval(pairs: list[tuple[float, float]]) -> tuple[float, float, float]:
+    """Return the ratio of both sums, and the ends of its interval of 95 % by drawing pairs again."""
+    numbers = random.Random(0)
+    drawn = [numbers.choices(pairs, k=len(pairs)) for _ in range(4000)]
+    ratios = sorted(sum(a for a, _ in pairs) / sum(b for _, b in pairs) for pairs in drawn)
+    return sum(a for a, _ in pairs) / sum(b for _, b in pairs), ratios[100], ratios[-101]
 
 
 def main(url: str, what: str, folder: str, amount: str, traces: str = "") -> None:
@@ -117,9 +117,11 @@ def main(url: str, what: str, folder: str, amount: str, traces: str = "") -> Non
         for said, seen in measure_silences(url, Path(folder), int(amount), Path(traces)):
             print(f"no token for {said:.0f} ms; clients {seen:.0f} ms; {said / seen - 1:+.0%}", flush=True)
         return
-    ratios, share = compare_figures(url, Path(folder), float(amount))
-    ratio, low, high = compute_interval(ratios)
-    print(f"{len(ratios)} pairs: {ratio:.4f} times ({low:.4f} to {high:.4f}); watcher {share:.2%} of a core")
+    rates, share = compare_figures(url, Path(folder), float(amount))
+    ratio, low, high = compute_interval(rates)
+    without = sum(b for _, b in rates) / len(rates)
+    print(f"{len(rates)} pairs, {without:.0f} tok/s without a watcher, which took {share:.2%} of a core")
+    print(f"{ratio:.4f} times with it ({low:.4f} to {high:.4f})")
 
 
 if __name__ == "__main__":

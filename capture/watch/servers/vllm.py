@@ -16,7 +16,8 @@ OWNER: Final = "vllm"
 METRICS_FLAG: Final = ""
 PROFILE_FLAG: Final = (
     """--profiler-config '{"profiler": "torch", "torch_profiler_dir": "DIR", """
-    """"torch_profiler_with_stack": false, "torch_profiler_record_shapes": true}'"""
+    """"torch_profiler_with_stack": false, "torch_profiler_record_shapes": true, """
+    """"torch_profiler_dump_cuda_time_total": false}'"""
     " (before vLLM 0.13: VLLM_TORCH_PROFILER_DIR=DIR)"
 )
 HAS_PROFILER: Final = True
