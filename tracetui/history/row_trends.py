@@ -211,8 +211,10 @@ def _judge_phase(
     *by_row, of_step = select_discoveries(changes)
     lines_of_rows: list[dict[str, Any]] = []
     code_places: list[int] = []
-    for i, (name, level, row_changes) in enumerate(zip(series.names, series.level, by_row, strict=True)):
-        words = [_classify(change, series, moves, i, machine) for change in row_changes]
+    words_of_rows = classify_rows(by_row, series, moves, machine)
+    for name, level, row_changes, words in zip(
+        series.names, series.level, by_row, words_of_rows, strict=True
+    ):
         code_places += [c.at for c, word in zip(row_changes, words, strict=True) if word == "code"]
         lines_of_rows += _describe_row(name, phase, series, level, row_changes, words, recent)
     yield from lines_of_rows
@@ -419,20 +421,33 @@ def _describe_row(
         yield line
 
 
-def _classify(change: ChangePoint, series: RowSeries, moves: Floats, row: int, machine: Floats) -> str:
-    """Classify the change of a row: method, machine, all rows, drift; code if no other row moved like it.
+def classify_rows(
+    by_row: Sequence[Sequence[ChangePoint]], series: RowSeries, moves: Floats, machine: Floats
+) -> list[list[str]]:
+    """Classify the changes of all rows: method, machine, all rows, drift; code if the others moved far less.
 
-    A load moves all rows, and some of them apart from the others.
+    A load moves all rows, and some of them apart from the others. The clearest changes are classified first:
+    a row whose code changed there says nothing of a load.
     """
-    if word := _find_other_cause(change, series):
-        return word
-    before, after = change.sides
-    shifts = np.median(moves[:, after], axis=1) - np.median(moves[:, before], axis=1)
-    others = np.abs(np.delete(shifts, row))
-    typical = _MEAN_DEVIATION_TO_SD * float(others.mean()) if len(others) else 0.0
-    if abs(change.size) > OWN_SDS * np.hypot(change.error, typical):
-        return "code"
-    return "machine" if _has_machine_changed(machine, *change.sides) else "all rows"
+    words = [[""] * len(changes) for changes in by_row]
+    own: list[tuple[int, int]] = []  # places and rows
+    places = [(row, i) for row, changes in enumerate(by_row) for i in range(len(changes))]
+    for row, i in sorted(places, key=lambda p: -abs(by_row[p[0]][p[1]].size) / by_row[p[0]][p[1]].error):
+        change = by_row[row][i]
+        if word := _find_other_cause(change, series):
+            words[row][i] = word
+            continue
+        beside = [other for at, other in own if change.earliest - 1 <= at <= change.latest + 1]
+        before, after = change.sides
+        shifts = np.median(moves[:, after], axis=1) - np.median(moves[:, before], axis=1)
+        others = np.abs(np.delete(shifts, [row, *beside] if len(moves) > MIN_OTHERS else row))
+        typical = _MEAN_DEVIATION_TO_SD * float(others.mean()) if len(others) else 0.0
+        if abs(change.size) > OWN_SDS * np.hypot(change.error, typical):
+            words[row][i] = "code"
+            own.append((change.at, row))
+        else:
+            words[row][i] = "machine" if _has_machine_changed(machine, *change.sides) else "all rows"
+    return words
 
 
 def _classify_step(

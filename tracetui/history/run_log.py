@@ -48,16 +48,21 @@ class RunLog:
 
     def list_parts(self) -> list[str]:
         """Return the names of all parts, those of the earliest runs first; raise UsageError without a log."""
-        if is_url(self.address):
-            names = remote_files.list_folder(self.address)
-        else:
-            try:
+        names: list[str] | None = None
+        try:
+            if is_url(self.address):
+                names = (
+                    remote_files.list_folder(self.address) or None
+                )  # a bucket has no folders without files
+            else:
                 names = [entry.name for entry in os.scandir(self.address)]
-            except FileNotFoundError:
-                todo = f"tracetui log add FILE --log {self.label} makes one"
-                raise UsageError("there is no log", where=self.label, todo=todo) from None
-            except OSError as error:
-                raise UnreadableError("cannot be read", where=self.label, why=describe_error(error)) from None
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            raise UnreadableError("cannot be read", where=self.label, why=describe_error(error)) from None
+        if names is None:
+            todo = f"tracetui log add FILE --log {self.label} makes one"
+            raise UsageError("there is no log", where=self.label, todo=todo)
         return sorted(name for name in names if name.endswith(SUFFIX) and not name.startswith("."))
 
     def read(self, name: str) -> pl.DataFrame:

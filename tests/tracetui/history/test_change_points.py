@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
+from statistics import NormalDist
 
 import numpy as np
 import pytest
@@ -93,6 +94,31 @@ def test_chance_by_ranks_is_right_for_long_tails_and_two_modes() -> None:
     assert sum(chance < 0.01 for chance in p) <= 10  # 4 expected
     changed = find_change_points(noisy(3, [1.0, 1.1]))[0]
     assert confirm_by_ranks(noisy(3, [1.0, 1.1]), changed).p < 1e-3
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("n", [16, 20, 25, 40, 100])
+def test_chances_by_ranks_are_those_of_simulations(n: int) -> None:
+    """Of runs in random order, beyond the level from which a change is a discovery."""
+    rng, p, tries = np.random.default_rng(n), [], 400_000
+    scores = np.array([NormalDist().inv_cdf((i + 0.5) / n) for i in range(n)])
+    before = np.arange(change_points.MIN_RUNS, n - change_points.MIN_RUNS + 1)
+    for _ in range(tries // 4000):
+        sums = rng.permuted(np.tile(scores, (4000, 1)), axis=1).cumsum(axis=1)[:, before - 1]
+        score = np.abs(sums * np.sqrt(n / (before * (n - before)))).max(axis=1)
+        z = score / np.sqrt((scores @ scores - score**2) / (n - 2))
+        p += [
+            change_points._extrapolate(each, n, change_points.RANK_TAIL, change_points.RANK_TAIL_P)
+            for each in z[z > 3]
+        ]
+    for chance in (5e-4, 2e-4):
+        assert 0.5 * chance <= np.sum(np.array(p) < chance) / tries <= 1.5 * chance
+
+
+def test_clear_change_in_few_runs_is_a_discovery_by_ranks() -> None:
+    changed = np.repeat([0.0, 1.0], [8, 17]) + np.random.default_rng(0).normal(0, 0.001, 25)
+    change = find_change_points(changed)[0]
+    assert change.at == 8 and change.p < 1e-10 and confirm_by_ranks(changed, change).p < 3e-5
 
 
 @pytest.mark.slow

@@ -312,6 +312,8 @@ def test_log_in_a_bucket(recording: Path) -> None:
         listed = json.loads(tracetui("log", "--log", address, "--format", "json").stdout)["rows"]
         assert [row["model"] for row in listed] == ["toy-1b"]
         assert tracetui("log", "rm", listed[0]["run"], "--log", address).returncode == 0
-        assert "0 runs in" in tracetui("log", "--log", address).stdout
+        for address in ("s3://bucket/log", "s3://nobucket/log"):
+            none = tracetui("log", "--log", address)
+            assert none.returncode == 2 and f"{address}: there is no log" in none.stderr
         absent = tracetui("log", "add", recording, "--to", "s3://nobucket/log")
         assert absent.returncode == 3 and "s3://nobucket/log" in absent.stderr

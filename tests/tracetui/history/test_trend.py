@@ -151,12 +151,8 @@ def find_own(series: RowSeries, factors: dict[int, float], at: int) -> set[int]:
     series = replace(series, level=values[0], quantiles=values)
     changes, moves = row_trends._find_row_changes(series)
     no_counters = np.full((1, values.shape[-1]), np.nan)
-    return {
-        row
-        for row, of_row in enumerate(select_discoveries(changes))
-        for change in of_row
-        if row_trends._classify(change, series, moves, row, no_counters) == "code"
-    }
+    words = row_trends.classify_rows(select_discoveries(changes), series, moves, no_counters)
+    return {row for row, of_row in enumerate(words) if "code" in of_row}
 
 
 def test_load_that_moves_rows_apart_is_no_change_of_code() -> None:
