@@ -25,7 +25,6 @@ TOTAL_ALPHA_SHARE: Final = 0.2  # share of alpha spent on the question whether t
 # Other programs on the CPU
 CONTENDED_CORES: Final = 0.2  # cores taken from the run in a step that is excluded; chosen
 CONTENDED_RUN_SD: Final = 0.7  # SD of runs beside other programs, a factor of two; loaded
-UNKNOWN_LOAD_SD: Final = 0.3  # SD of runs on a CPU whose load was not recorded; loaded
 
 # One run per side; the autocorrelation of the steps is that of AR(1)
 MAX_AUTOCORRELATION: Final = 0.98  # largest lag-1 autocorrelation that is assumed; chosen

@@ -21,10 +21,10 @@ from tracetui.look import Look
 
 
 def assume_floor(sides: Sides) -> NoiseFloor:
-    """Return the floor of the sides; if none is known, a larger one for a CPU whose load is unknown."""
+    """Return the floor of the sides; if none is known, that beside other programs if the load is unknown."""
     if sides.floor.is_known or not any(_is_of_unknown_load(run) for run in sides):
         return sides.floor
-    return NoiseFloor(params.UNKNOWN_LOAD_SD)
+    return NoiseFloor(params.CONTENDED_RUN_SD)
 
 
 def _is_of_unknown_load(run: Run) -> bool:

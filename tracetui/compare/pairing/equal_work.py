@@ -195,7 +195,7 @@ def _read_step_sizes(run: Run, steps: pl.Series) -> dict[str, list[int]]:
 def _tabulate_shapes(run: Run) -> pl.DataFrame:
     """Tabulate the shapes of all rows with their sizes, and how often each occurs; empty without shapes.
 
-    Only attention is tabulated by step: its context grows.
+    Only attention, also as products of its own, is tabulated by step: its context grows.
     """
     if not (run.has("shape") and run.has("category")):
         return pl.DataFrame()
@@ -204,9 +204,10 @@ def _tabulate_shapes(run: Run) -> pl.DataFrame:
         pl.col(c).cast(pl.String) if run.has(c) else pl.lit(None, pl.String).alias(c)
         for c in ("phase", "category", "op", "shape", "dtype")
     )
-    step = pl.when(pl.col("category").cast(pl.String) == "attention").then(
-        "step" if run.has("step") else None
-    )
+    is_attention = pl.col("category").cast(pl.String) == "attention"
+    if run.has("op"):
+        is_attention |= pl.col("op").cast(pl.String) == "attn.core"
+    step = pl.when(is_attention).then("step" if run.has("step") else None)
     rows = kernels.select(*columns, step=step.cast(pl.Int64)).group_by(pl.all()).len().collect()
     numbers = (
         pl.col("shape").str.extract(rf"\b{n}=(\d+)").cast(pl.Int64).alias(f"size_{n}") for n in "bmnkq"
@@ -219,16 +220,32 @@ def _read_shape_sizes(run: Run, phase: str | None, steps: pl.Series) -> dict[str
     table = _tabulate_shapes(run)
     if table.is_empty():
         return {}
-    table = table.filter(pl.col("phase").eq_missing(pl.lit(phase, pl.String)))
+    of_run, table = table, table.filter(pl.col("phase").eq_missing(pl.lit(phase, pl.String)))
     attention = table.filter((pl.col("category") == "attention") & pl.col("size_q").is_not_null())
     in_steps = attention.filter(pl.col("step").is_in(steps.implode()))
     products = _select_products(table)
     sizes = {"batch": _list_sizes(attention, "size_b")[:1]}
     sizes["context"] = _list_sizes(in_steps if in_steps.height else attention, "size_k")
+    if attention.is_empty():
+        sizes["context"] = _list_score_contexts(of_run, phase, steps)
     if products.height:
         by_tokens = products.group_by("size_m").agg(pl.col("len").sum()).sort("len", "size_m")
         sizes["tokens"] = [by_tokens["size_m"][-1]]
     return {key: values for key, values in sizes.items() if values}
+
+
+def _list_score_contexts(table: pl.DataFrame, phase: str | None, steps: pl.Series) -> list[int]:
+    """List the contexts of attention that is two products: n of the one whose k is the head size.
+
+    The head size is in all products of all steps; unknown if another size is as frequent.
+    """
+    products = table.filter((pl.col("category") == "matmul") & (pl.col("op") == "attn.core"))
+    head = pl.concat([products["size_n"], products["size_k"]]).drop_nulls().mode()
+    in_steps = pl.col("phase").eq_missing(pl.lit(phase, pl.String)) & pl.col("step").is_in(steps.implode())
+    scores = (
+        products.filter(in_steps & (pl.col("size_k") == head[0])) if head.len() == 1 else products.clear()
+    )
+    return _list_sizes(scores, "size_n")
 
 
 def _select_products(table: pl.DataFrame) -> pl.DataFrame:

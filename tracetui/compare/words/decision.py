@@ -269,7 +269,7 @@ def _describe_uncertainty(row: dict[str, Any], sides: Sides, terms: Terms) -> st
         return _VARY_TOO_MUCH
     change = f"this is {row['b_ns'] / row['a_ns'] - 1:+.1%}"
     shift = math.log(row["b_ns"] / row["a_ns"])
-    floor = sides.floor if sides.has_repeats else choose_floor(sides, row["phase"], terms.align)
+    floor = choose_floor(sides, row["phase"], terms.align)
     if not sides.has_repeats and abs(shift) <= _RUN_DIFFERENCE_SD * floor.spread:
         differ = "differ" if floor.is_known else "are assumed to differ"
         return f"equal runs {differ} by up to {_format_floor_limit(floor)}; {change}"

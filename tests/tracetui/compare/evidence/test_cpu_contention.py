@@ -122,6 +122,6 @@ def test_operators_on_a_cpu_of_unknown_load_have_a_larger_floor() -> None:
         made([{"kind": "kernel", "name": "mm", "dur": 1, "lens": lens}]) for lens in ("host", "gpu")
     )
     assert assume_floor(Sides((on_gpu, counted))) == NoiseFloor()
-    assert assume_floor(Sides((on_gpu, on_host))) == NoiseFloor(0.3)
+    assert assume_floor(Sides((on_gpu, on_host))) == NoiseFloor(0.7)
     said = NoiseFloor(0.02, source="said")
     assert assume_floor(Sides((on_host, on_host), floor=said)) is said

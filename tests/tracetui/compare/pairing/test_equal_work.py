@@ -96,6 +96,24 @@ def test_batch_is_read_from_the_shapes_of_a_trace() -> None:
     assert describe_decision(compare_runs((a, b), Look()), Terms())[0] == "not the same work: batch 1 and 2"
 
 
+def test_context_of_attention_as_two_products_is_read_from_those_of_scores() -> None:
+    """Heads of 64: scores have n = context, the products with values k = context."""
+    runs = [
+        made([
+            {"kind": kind, "name": "bmm", "category": "matmul", "op": "attn.core", "phase": "decode",
+             "step": step, "t": step * MS, "dur": MS, "lens": "host", "shape": shape}
+            for step in range(12)
+            for kind, shape in (
+                ("step", None), ("kernel", f"m=1 n={first + step} k=64 b=8"),
+                ("kernel", f"m=1 n=64 k={first + step} b=8"),
+            )
+        ])
+        for first in (49, 257, 49)
+    ]  # fmt: skip
+    assert differences(runs[0], runs[1]) == ["context 54 and 262"]
+    assert differences(runs[0], runs[2]) == []
+
+
 def test_what_ran_instead_of_attention_is_named_in_its_order() -> None:
     compared = compare_runs((trace("sdpa"), trace("eager")), Look())
     named = compared.rows.drop_nulls("instead").filter(phase="decode")["instead"].to_list()
