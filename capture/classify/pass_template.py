@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
 from functools import lru_cache
+from itertools import pairwise
 from typing import Final, TypeVar
 
 import numpy as np
@@ -36,6 +37,9 @@ _TWO_FEEDS: Final = "a layer would have two feed-forwards: some mixers are not r
 _LINEAR_ATTENTION: Final = re.compile(
     r"(NM+A?[xagdjceorp]*)(b(?:[xagdjceorp]*b)+)(?=[xagdjceorp]*(?:N[xceo]*)?M)"
 )
+_SEAM: Final = "norms stand between two of the layers alone: others may be numbered anew behind them"
+_MIN_SEAM_NORMS: Final = 2  # more than between other layers
+_MIN_LAYERS_BESIDE_SEAM: Final = 5
 _NO_REPEAT: Final = "no attention or state-space kernel repeats, and no other sequence of kernels does"
 
 
@@ -122,7 +126,7 @@ def _build_from_units(
     kinds = label_layer_kinds(layers)
     alignments = align_layers_to_templates(layers, kinds)
     likeness = float(np.mean([alignment.likeness for alignment in alignments]))
-    reason = reason or _find_refusal_reason(layers, likeness)
+    reason = reason or _find_refusal_reason(layers, likeness) or _find_seam_reason(units, layout)
     if reason:
         return _build_refusal(len(ids), reason)
     return _assemble_template(units, layout, layers, kinds, alignments, spans)
@@ -258,6 +262,20 @@ def _find_refusal_reason(layers: list[LayerKernels], likeness: float) -> str | N
     if likeness < _MIN_LIKENESS:
         return f"the parts between mixers are too different from each other ({likeness:.0%} alike)"
     return None
+
+
+def _find_seam_reason(units: SymbolUnits, layout: LayerLayout) -> str | None:
+    """Find whether one gap alone, of otherwise equal ones, has norms that no layer has.
+
+    There a second stack begins, or layers that ran before run again.
+    """
+    gaps = Counter(
+        units.symbols[one[1] : following[0]] for one, following in pairwise(layout.mixers)
+    ).most_common()
+    if len(gaps) != 2 or gaps[1][1] > 1 or gaps[0][1] < _MIN_LAYERS_BESIDE_SEAM:
+        return None
+    more = gaps[1][0].count("N") - gaps[0][0].count("N")
+    return _SEAM if more >= _MIN_SEAM_NORMS else None
 
 
 def label_layer_kinds(layers: Sequence[LayerKernels]) -> list[str]:

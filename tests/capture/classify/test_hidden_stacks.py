@@ -250,3 +250,13 @@ def test_a_norm_after_three_embeddings_ends_layers_without_a_head() -> None:
     template = build_template(codes(symbols)[0], symbols, None)
     assert [template.layer.tolist().count(number) for number in range(1, 4)] == [len(layer)] * 3
     assert template.layer[5] == -1
+
+
+def test_norms_between_two_layers_alone_leave_the_numbers_open() -> None:
+    """Dory runs its last layers again, behind norms of its own: nothing tells which layers those are."""
+    layer = "NMMMCMaNMAMa"
+    symbols = "E" + layer * 6 + "NaNa" + layer * 2 + "NM"
+    template = build_template(codes(symbols)[0], symbols, None)
+    assert template.layers == 0 and "between two of the layers alone" in (template.reason or "")
+    even = symbols.replace("NaNa", "")
+    assert build_template(codes(even)[0], even, None).layers == 8
