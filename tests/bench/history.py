@@ -252,8 +252,8 @@ def trend(folders: Sequence[Path], python: str) -> None:
     for family in ("tracetui", "otava", "e-divisive", "pelt-l2", "pelt-rbf"):
         alike = {name: r for name, r in methods.items() if name.split()[0] == family}
         allowed = [name for name, results in alike.items() if count_false(truth, results) <= limit]
-        best = max(((count_right(truth, alike[name]), name) for name in allowed), default=(0, "none"))
-        print(f"{best[1]:18} {best[0]} found")
+        count, name = max(((count_right(truth, alike[name]), name) for name in allowed), default=(0, family))
+        print(f"{name:18} {count} found")
 
 
 def count_false(truth: Sequence[tuple[str, int | None]], results: Sequence[list[Any]]) -> int:
