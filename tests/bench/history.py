@@ -4,6 +4,7 @@ python -m tests.bench.history trend PYTHON DIR…: series drawn from recordings 
     for each state of the host, with a planted change, a drift, an outlier, another machine or nothing; PYTHON
     is that of an environment with apache-otava and ruptures, or none. The oracle is told the row, the size,
     that there is one change, and the noise of each state of the host: so near do these recordings allow
+python -m tests.bench.history pairs DIR…: series of 25 runs, one row +20 % and another −20 % from a run on
 python -m tests.bench.history log [PARTS]: list, filter and open the trend of a log of so many parts
 
 Found: a change of the planted row that is classed as its code, within one run of where it was planted;
@@ -97,18 +98,18 @@ def of_folder(folder: Path) -> Pool:
         return Pool(log, tables.runs, tables.faults, tables.chunks, lines, states)
 
 
-def drawn(pools: Sequence[Pool], rng: np.random.Generator) -> Pool:
+def drawn(pools: Sequence[Pool], rng: np.random.Generator, count: int | None = None) -> Pool:
     """Runs of one pool, or of one and then of another: a host that changes."""
-    n = int(rng.integers(*LENGTHS))
+    n = count or int(rng.integers(*LENGTHS))
     first = pools[int(rng.integers(len(pools)))]
     alike = [pool for pool in pools if pool.runs["model"][0] == first.runs["model"][0]]
     second = alike[int(rng.integers(len(alike)))]
     change = int(rng.integers(0, n))
     runs: list[pl.DataFrame] = []
     lines: list[pl.DataFrame] = []
-    for pool, count in ((first, change), (second, n - change)):
-        some = pool.runs[rng.choice(pool.runs.height, count)]
-        names = [f"{len(runs)}-{i}" for i in range(count)]
+    for pool, some_runs in ((first, change), (second, n - change)):
+        some = pool.runs[rng.choice(pool.runs.height, some_runs)]
+        names = [f"{len(runs)}-{i}" for i in range(some_runs)]
         files = pl.DataFrame(
             {"file": some["file"], "name_here": names}, schema={"file": pl.String, "name_here": pl.String}
         )
@@ -251,8 +252,8 @@ def trend(folders: Sequence[Path], python: str) -> None:
     for family in ("tracetui", "otava", "e-divisive", "pelt-l2", "pelt-rbf"):
         alike = {name: r for name, r in methods.items() if name.split()[0] == family}
         allowed = [name for name, results in alike.items() if count_false(truth, results) <= limit]
-        best = max(((count_right(truth, alike[name]), name) for name in allowed), default=(0, "none"))
-        print(f"{best[1]:18} {best[0]} found")
+        count, name = max(((count_right(truth, alike[name]), name) for name in allowed), default=(0, family))
+        print(f"{name:18} {count} found")
 
 
 def count_false(truth: Sequence[tuple[str, int | None]], results: Sequence[list[Any]]) -> int:
@@ -276,6 +277,29 @@ def _summarise(rows: Sequence[tuple[str, int | None]], results: Sequence[list[An
         else:
             right = sum(any(abs(hit - at) <= 1 for hit in hits) for at, hits in of_kind if at is not None)
             yield f"{kind} {right}/{len(of_kind)}"
+
+
+def pairs(folders: Sequence[Path], series: int = 120) -> None:
+    """Print how many of two opposite changes of rows are found, and classed as code."""
+    pools, rng, count = [of_folder(folder) for folder in folders], np.random.default_rng(5), 25
+    found, of_code, strays = [0] * 3, [0] * 3, 0
+    for i in range(series):
+        pool = pools[i % len(pools)]
+        tables = drawn([pool], rng, count)
+        rows = [str(row) for row in rng.choice(large_rows(tables), 2, replace=False)]
+        at = int(rng.integers(MARGIN, count - MARGIN))
+        for row, factor in zip(rows, (1.2, 0.8), strict=True):
+            tables = scaled(tables, np.where(np.arange(count) < at, 1.0, factor).tolist(), row)
+        labels = choose_runs(tables.runs, "time")[0]["label"].to_list()
+        changes = judged(tables).filter(pl.col("phase") == "decode").to_dicts()
+        near = [c for c in changes if abs(labels.index(c["since"]) - at) <= 1]
+        found[len({c["row"] for c in near}.intersection(rows))] += 1
+        code = {c["row"] for c in near if c["what"] == "code"}
+        of_code[len(code.intersection(rows))] += 1
+        strays += any(c["what"] == "code" and c["row"] not in (*rows, "step") for c in changes)
+    print(
+        f"{series} series: none, one, both rows found {found}, as code {of_code}; {strays} with another row"
+    )
 
 
 def large_log(count: int) -> None:
@@ -318,5 +342,7 @@ def large_log(count: int) -> None:
 if __name__ == "__main__":
     if sys.argv[1:2] == ["trend"]:
         trend([Path(word) for word in sys.argv[3:]], sys.argv[2])
+    elif sys.argv[1:2] == ["pairs"]:
+        pairs([Path(word) for word in sys.argv[2:]])
     else:
         large_log(int(sys.argv[2]) if len(sys.argv) > 2 else 100_000)

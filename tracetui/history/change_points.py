@@ -183,12 +183,12 @@ def compute_p(z: float, n: int) -> float:
     return _extrapolate(z, n, NULL_TAIL, TAIL_P)
 
 
-def _extrapolate(z: float, n: int, tail: Sequence[tuple[int, float, float]], known: float) -> float:
-    """Return the chance of a z by a tail whose anchors have a known one; 1 before the anchor."""
+def _extrapolate(z: float, n: int, tail: Sequence[tuple[int, float, float]], anchor_p: float) -> float:
+    """Return the chance of a z by a tail whose anchors have the chance anchor_p; 1 before them."""
     lengths, anchors, rates = zip(*tail, strict=True)
     anchor, rate = (float(np.interp(np.log(n), np.log(lengths), values)) for values in (anchors, rates))
     distance = measure_distance(z, n) - anchor
-    return float(known * np.exp(-rate * distance)) if distance > 0 else 1.0
+    return float(anchor_p * np.exp(-rate * distance)) if distance > 0 else 1.0
 
 
 def measure_distance(z: float, n: int) -> float:

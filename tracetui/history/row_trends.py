@@ -430,21 +430,21 @@ def classify_rows(
     a row whose code changed there says nothing of a load.
     """
     words = [[""] * len(changes) for changes in by_row]
-    own: list[tuple[int, int]] = []  # places and rows
+    code: list[tuple[int, int]] = []  # places and rows
     places = [(row, i) for row, changes in enumerate(by_row) for i in range(len(changes))]
     for row, i in sorted(places, key=lambda p: -abs(by_row[p[0]][p[1]].size) / by_row[p[0]][p[1]].error):
         change = by_row[row][i]
         if word := _find_other_cause(change, series):
             words[row][i] = word
             continue
-        beside = [other for at, other in own if change.earliest - 1 <= at <= change.latest + 1]
+        rows_of_code = [other for at, other in code if change.earliest - 1 <= at <= change.latest + 1]
         before, after = change.sides
         shifts = np.median(moves[:, after], axis=1) - np.median(moves[:, before], axis=1)
-        others = np.abs(np.delete(shifts, [row, *beside] if len(moves) > MIN_OTHERS else row))
+        others = np.abs(np.delete(shifts, [row, *rows_of_code] if len(moves) > MIN_OTHERS else row))
         typical = _MEAN_DEVIATION_TO_SD * float(others.mean()) if len(others) else 0.0
         if abs(change.size) > OWN_SDS * np.hypot(change.error, typical):
             words[row][i] = "code"
-            own.append((change.at, row))
+            code.append((change.at, row))
         else:
             words[row][i] = "machine" if _has_machine_changed(machine, *change.sides) else "all rows"
     return words
