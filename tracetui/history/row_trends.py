@@ -49,9 +49,7 @@ MAX_RUNS: Final = 400  # the newest
 MIN_PRESENCE: Final = 0.8  # share of the runs in which a row must be, to be judged
 SWITCHED_SHARE: Final = 0.8  # of the runs on either side that agree on a fact
 MIN_COUNTER_CHANGE: Final = 0.03  # of a counter of the machine
-OWN_SDS: Final = (
-    3.5  # of its error and the other rows' moves, from which a change is a row's own: from the bench
-)
+OWN_SDS: Final = 3.5  # of its error and the moves of others, from which a change is a row's own; the bench
 QUANTILES: Final = ("median_ns", "p05_ns", "p25_ns", "p75_ns", "p95_ns")  # of the steps of a row in a run
 LEFT_OUT_P: Final = 1e-4  # chance from which a row is none of the others of a row
 MAX_OTHERS: Final = 24  # the largest rows; the time to compute grows with the third power

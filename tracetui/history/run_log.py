@@ -51,9 +51,8 @@ class RunLog:
         names: list[str] | None = None
         try:
             if is_url(self.address):
-                names = (
-                    remote_files.list_folder(self.address) or None
-                )  # a bucket has no folders without files
+                # a bucket has no folders without files
+                names = remote_files.list_folder(self.address) or None
             else:
                 names = [entry.name for entry in os.scandir(self.address)]
         except FileNotFoundError:
