@@ -5,6 +5,7 @@ from dataclasses import asdict, replace
 from typing import Any, Final
 
 import polars as pl
+from msgspec import structs
 
 from capture.run import Run
 from tracetui import units
@@ -126,7 +127,7 @@ def _describe_devices(run: Run) -> dict[str, str]:
     usages = compute_usages(run)
     if len(usages) > MAX_LISTED_DEVICES:
         sums = {f: sum(getattr(u, f) for u in usages) for f in device_time.SUMMED_FIELDS}
-        usages = (replace(usages[0], device=f"{len(usages)} devices", **sums),)
+        usages = (structs.replace(usages[0], device=f"{len(usages)} devices", **sums),)
     texts = {}
     for usage in usages:
         name = usage.device if len(usages) > 1 or " " in usage.device else "GPU"

@@ -11,6 +11,7 @@ from tracetui.analysis.frames import selection
 from tracetui.analysis.kernels import compute_kernel_table
 from tracetui.analysis.summary import compute_summary_table, describe_metadata
 from tracetui.look import Look
+from tracetui.views import ask, load_view
 
 
 def test_time_by_category_is_the_sum_of_its_kernels() -> None:
@@ -37,3 +38,14 @@ def test_a_list_of_the_longest_kernels_has_no_shares() -> None:
 def test_a_rate_that_is_stated_in_words_is_shown_as_these() -> None:
     run = made([{"name": "a", "dur": 1}], decode_tokens_per_s="about 20")
     assert [actual for actual in describe_metadata(run.meta).values() if "20" in actual] == ["about 20"]
+
+
+def test_many_devices_are_added_up() -> None:
+    kernels = [
+        {"kind": "kernel", "name": "k", "t": t, "dur": 10, "track": f"gpu{device}/stream7", "lens": "gpu"}
+        for device in range(8)
+        for t in (0, 30)
+    ]
+    rows = ask(load_view("summary"), [made(kernels)], Look()).rows
+    facts = dict(rows.filter(pl.col("part") == "run").select("name", "text").iter_rows())
+    assert facts["8 devices busy"] == "50.0% of 320 ns in all"
