@@ -15,7 +15,7 @@ import polars as pl
 from capture.merge_ranks import move_to_rank_tracks, parse_ranks_from_names
 from capture.run import Run
 from tracetui.analysis.frames import selection
-from tracetui.analysis.frames.rank_permutation import MIN_STEPS, compute_late_p
+from tracetui.analysis.frames.rank_permutation import MIN_STEPS, compute_late_and_early_p
 from tracetui.analysis.frames.selection import (
     list_phases,
     list_ranks,
@@ -170,7 +170,7 @@ def _compute_delay(times: Floats, look: Look) -> pl.DataFrame:
     base, delta = np.median(others, axis=1), np.median(times - others, axis=1)
     no_share = np.full_like(base, np.nan)
     low, high = _compute_interval(times, others, delta, base)
-    p_late, p_early = compute_late_p(times), compute_late_p(1 / np.where(times > 0, times, np.nan))
+    p_late, p_early = compute_late_and_early_p(times)
     floor = look.terms.threshold * base
     conditions = [
         (p_late < ALPHA) & (delta >= floor),

@@ -16,9 +16,10 @@ def map_kernel_names(runs: Sequence[Run]) -> Mapping[str, str]:
 
     Names that stay as they are map to themselves.
     """
-    if len(runs) == 1:
-        return _map_names_of_run(runs[0])
-    return _map_names(sorted({name for run in runs for name in _map_names_of_run(run)}))
+    maps = [_map_names_of_run(run) for run in runs]
+    if maps and all(names.keys() == maps[0].keys() for names in maps[1:]):
+        return maps[0]
+    return _map_names(sorted(set[str]().union(*maps)))
 
 
 @cache_per_run

@@ -32,16 +32,26 @@ def compute_late_p(times: Floats) -> Floats:
 
     NaN for a single rank, for fewer than MIN_STEPS steps, or with times of zero.
     """
+    return compute_late_and_early_p(times)[0]
+
+
+def compute_late_and_early_p(times: Floats) -> tuple[Floats, Floats]:
+    """Return the chance of `compute_late_p`, and the same of being as early, from the same permutations."""
     ranks, steps = times.shape
     if ranks < 2 or steps < MIN_STEPS or not (times > 0).all():
-        return np.full(ranks, np.nan)
+        return np.full(ranks, np.nan), np.full(ranks, np.nan)
     lateness = compute_lateness(times)
-    latest = np.sort(_draw_latest_means(lateness))
+    latest, earliest = _draw_extreme_means(lateness)
+    return _compute_p(lateness, latest), _compute_p(-lateness, -earliest)
+
+
+def _compute_p(lateness: Floats, latest: Floats) -> Floats:
+    """Return the chance of each rank by the means of the latest rank in all permutations."""
     by_rank = lateness.mean(axis=1)
     tied = 1e-9 * np.abs(by_rank)  # sums in another order differ in their last digits
-    as_late = len(latest) - np.searchsorted(latest, by_rank - tied)
+    as_late = len(latest) - np.searchsorted(np.sort(latest), by_rank - tied)
     p: Floats = (1 + as_late) / (len(latest) + 1)
-    if ranks >= MIN_RANKS_APART:
+    if len(lateness) >= MIN_RANKS_APART:
         return np.maximum(p, _compute_apart_p(by_rank))
     return np.where(_exceeds_own_variation(lateness), p, 1.0)
 
@@ -52,8 +62,8 @@ def compute_lateness(times: Floats) -> Floats:
     return np.asarray(logs - np.median(logs, axis=0))
 
 
-def _draw_latest_means(lateness: Floats) -> Floats:
-    """Return the mean of the latest rank in each permutation of the ranks within blocks of steps.
+def _draw_extreme_means(lateness: Floats) -> tuple[Floats, Floats]:
+    """Return the means of the latest and earliest rank in permutations of the ranks within blocks of steps.
 
     Successive steps of one state are exchanged as a block.
     """
@@ -63,7 +73,9 @@ def _draw_latest_means(lateness: Floats) -> Floats:
     blocks = np.add.reduceat(lateness, np.arange(0, steps, length), axis=1) / steps
     rng = np.random.default_rng(0)
     draws = int(np.clip(MAX_DRAWN_VALUES // blocks.size, MIN_DRAWS, DRAWS))
-    return np.array([rng.permuted(blocks, axis=0).sum(axis=1).max() for _ in range(draws)])
+    means = (rng.permuted(blocks, axis=0).sum(axis=1) for _ in range(draws))
+    latest, earliest = np.array([(mean.max(), mean.min()) for mean in means]).T
+    return latest, earliest
 
 
 def _exceeds_own_variation(lateness: Floats) -> Bools:

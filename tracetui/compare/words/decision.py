@@ -149,9 +149,11 @@ def _describe_merged_rows(compared: Diff, carriers: pl.DataFrame) -> str:
     """Describe a module whose inner rows are gone because b runs it as one; empty if there is none."""
     phases = carriers["phase"].unique().to_list()
     rows = compared.rows.filter(pl.col("phase").is_in(phases, nulls_equal=True))
+    inner = rows.filter(pl.col("verdict") == "gone")
+    if inner.is_empty():
+        return ""
     for row in rows.iter_rows(named=True):
-        inner = rows.filter(pl.col("verdict") == "gone")
-        if has_lost_inner_rows(row) and inner.height:
+        if has_lost_inner_rows(row):
             merged = carriers.filter(pl.col("name").is_in([row["name"], *inner["name"]]))
             change = units.format_difference(float(merged["delta_ns"].sum()))
             return f"{row['name_b']} runs as one row in b, {inner.height} rows inside it are gone: {change}"
