@@ -21,7 +21,7 @@ _listeners: list[Callable[[str], None]] = []
 
 
 @overload
-def run_parallel(tasks: tuple[Callable[[], A], Callable[[], B]]) -> tuple[A, B]: ...
+def run_parallel(tasks: tuple[Callable[[], A], Callable[[], B]], rows: int | None = None) -> tuple[A, B]: ...
 
 
 @overload

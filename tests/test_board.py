@@ -65,10 +65,10 @@ def test_a_figure_is_judged_by_its_peer_where_there_is_one() -> None:
 
 def test_a_slower_machine_has_more_time() -> None:
     seen = figures("live")["a step is seen, 95 of 100"]
-    late = LIVE.replace("248 ms", "495 ms")
+    late = LIVE.replace("248 ms", "795 ms")
     assert [seen.measured(late, slowness).verdict for slowness in (1, 2)] == ["FAIL", "pass"]
-    assert _board.must(seen.measured(late, 2)) == "≤ 500 ms"
-    assert _board.beside(seen.measured(late, 2)) == "250 ms, and this machine is 2.00× as slow"
+    assert _board.must(seen.measured(late, 2)) == "≤ 800 ms"
+    assert _board.beside(seen.measured(late, 2)) == "400 ms, and this machine is 2.00× as slow"
 
 
 def test_commas_and_lines_that_only_look_alike() -> None:

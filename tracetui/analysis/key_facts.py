@@ -8,6 +8,7 @@ from typing import Final, NamedTuple
 import polars as pl
 
 from capture.run import Run
+from capture.tasks import run_parallel
 from tracetui import units
 from tracetui.analysis import growth
 from tracetui.analysis.frames.display_names import format_name, map_kernel_names
@@ -264,11 +265,13 @@ def suggest_views(run: Run) -> list[Suggestion]:
 def _iter_suggestions(run: Run) -> Iterator[Suggestion]:
     if is_graph_capture(run):
         return
-    facts = {fact.name: fact.text for fact in find_key_facts(run)}
+    questions = (lambda: find_key_facts(run), lambda: tuple(_suggest_late_rank(run)))
+    key_facts, late_rank = run_parallel(questions, run.events.height)
+    facts = {fact.name: fact.text for fact in key_facts}
     if "lever" in facts:
         yield Suggestion("fix", facts["lever"], _name_largest_item(run))
         yield from _suggest_odd_layer(run)
-    yield from _suggest_late_rank(run)
+    yield from late_rank
     yield from _suggest_growth(run)
     if run.log.dropped:
         yield Suggestion("import", f"{run.log.dropped:,} of {run.log.read:,} records could not be read")
