@@ -6,7 +6,6 @@ A cause needs evidence: a time that covers at least half of the delay. Without i
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from itertools import pairwise
-from math import comb
 from statistics import median
 from typing import Final, NamedTuple
 
@@ -285,6 +284,8 @@ def _compute_chance(waits: pl.DataFrame, elsewhere: pl.Series) -> float:
 
     Long are those of at least half of their upper quartile; waits at one time are one instant. 1 if unknown.
     """
+    from scipy.special import bdtrc
+
     if waits.is_empty() or not elsewhere.sum():
         return 1.0
     long = COVERED_SHARE * float(waits["wait_ns"].quantile(UPPER_QUARTILE) or 0)
@@ -293,8 +294,7 @@ def _compute_chance(waits: pl.DataFrame, elsewhere: pl.Series) -> float:
         if start >= last:
             instants, hits, last = instants + 1, hits + (at - start >= long), at
     share = float(elsewhere.filter(elsewhere >= long).sum()) / float(elsewhere.sum())
-    terms = (comb(instants, n) * share**n * (1 - share) ** (instants - n) for n in range(hits, instants + 1))
-    return sum(terms)
+    return float(bdtrc(hits - 1, instants, share)) if hits else 1.0
 
 
 def _compute_wait_at_any_time(waits: pl.Series) -> float:
