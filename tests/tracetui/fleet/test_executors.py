@@ -330,12 +330,15 @@ def test_sixty_four_files_give_the_same_here_on_dask_and_on_ray_also_when_a_work
         ray_module.shutdown()
 
 
-def test_a_ray_cluster_that_is_gone_is_tried_once_and_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_ray_cluster_that_is_gone_is_tried_once_and_one_sentence(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setenv("RAY_NUM_REDIS_GET_RETRIES", "0")  # so that it is restored
     monkeypatch.delenv("RAY_NUM_REDIS_GET_RETRIES")
     gone = RuntimeError("Failed to connect\nTraceback (most recent call last):\nRpcError: nothing listens")
 
     def build_module(*_: str) -> SimpleNamespace:
+        print("(raylet) words of Ray's own")
         tries.append(os.environ["RAY_NUM_REDIS_GET_RETRIES"])
         return SimpleNamespace(is_initialized=lambda: False, init=Mock(side_effect=gone))
 
@@ -344,6 +347,7 @@ def test_a_ray_cluster_that_is_gone_is_tried_once_and_one_sentence(monkeypatch: 
     with pytest.raises(UsageError, match=r"at auto \(RuntimeError: RpcError: nothing listens\)$"):
         next(ray.run([], "auto"))
     assert tries == ["1"]
+    assert not capsys.readouterr().out
 
 
 @pytest.mark.parametrize("name", VIEWS)

@@ -2,8 +2,9 @@
 
 import logging
 import os
+import sys
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from contextlib import redirect_stdout, suppress
 from itertools import islice
 from typing import Any, Final
 
@@ -19,7 +20,12 @@ _ATTEMPTS_VARIABLE: Final = "RAY_NUM_REDIS_GET_RETRIES"
 
 
 def run(jobs: Sequence[FileJob], where: str) -> Iterator[JobResult]:
-    """Yield the result of each job."""
+    """Yield the result of each job; what Ray prints of lost workers stays out of the answer."""
+    with redirect_stdout(sys.stderr):
+        yield from _run(jobs, where)
+
+
+def _run(jobs: Sequence[FileJob], where: str) -> Iterator[JobResult]:
     os.environ.setdefault(_ATTEMPTS_VARIABLE, "1")  # Ray reads it when it is imported
     ray = require_module("ray", "ray")
     owns_connection = not ray.is_initialized()
