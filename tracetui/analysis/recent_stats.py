@@ -289,5 +289,8 @@ def _describe_slow_step(run: Run, step: int, took_ns: int, median: float) -> str
     excess = of_step.join(medians, on="name").select(
         pl.col("name").cast(pl.String), excess_ns=pl.col("dur") - pl.col("median_ns")
     )
-    name, largest = excess.sort("excess_ns", descending=True).row(0)
-    return f"{text}; most of it {name} {units.format_difference(largest)}" if largest > 0 else text
+    more_ns, (name, largest) = took_ns - median, excess.sort("excess_ns", descending=True).row(0)
+    if 2 * largest > more_ns:
+        return f"{text}; most of it {name} {units.format_difference(largest)}"
+    is_outside = 2 * excess["excess_ns"].sum() < more_ns
+    return f"{text}; most of it outside of kernels" if is_outside else text

@@ -101,6 +101,20 @@ def test_a_late_step_is_named_with_what_was_slow_in_it() -> None:
     assert recent_stats.describe_slow_steps(half_seconds(100)) == []
 
 
+@pytest.mark.parametrize(
+    ("head_ms", "gemv_ms", "words"),
+    [(0, 1, "; most of it outside of kernels"), (-20, 0, "; most of it outside of kernels"), (180, 120, "")],
+)
+def test_a_row_is_not_most_of_a_late_step_unless_it_is(head_ms: int, gemv_ms: int, words: str) -> None:
+    run = half_seconds(100, late=95)
+    more = {"head": float(head_ms - 400), "gemv": gemv_ms / 3}  # of its 400 ms, the rest is a gap
+    ms = pl.col("name").cast(pl.String).replace_strict(more, default=0.0, return_dtype=pl.Float64)
+    is_late = (pl.col("step") == 95) & (pl.col("kind") == "kernel")
+    dur = pl.when(is_late).then(pl.col("dur") + (ms * 1e6).cast(pl.Int64)).otherwise("dur")
+    (said,) = recent_stats.describe_slow_steps(run.with_events(run.events.with_columns(dur=dur)))
+    assert said == f"step 95 took 900.0 ms, 1.8× the median{words}"
+
+
 def test_layers_and_the_last_step_in_the_order_in_which_it_ran() -> None:
     run = half_seconds(40)
     assert recent_stats.compute_recent_layers(run).rows() == [(0, 0.0), (1, 0.0), (2, 100.0)]
