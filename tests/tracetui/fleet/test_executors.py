@@ -12,15 +12,18 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from multiprocessing import active_children
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import Mock
 
+import psutil
 import pytest
 from polars.testing import assert_frame_equal
 
 from capture.errors import UnreadableError, UsageError
 from tests.capture.served import object_store
+from tests.real.servers import find_free_port
 from tests.tracetui.fleet.asked import RANKS, VIEWS, here, ignore, jobs, same
 from tests.tracetui.fleet.made import NAMES, decoders, fleet
 from tracetui.fleet import file_job
@@ -328,6 +331,39 @@ def test_sixty_four_files_give_the_same_here_on_dask_and_on_ray_also_when_a_work
         assert waiting(lambda: ray_module.available_resources().get("CPU") == 2)
     finally:
         ray_module.shutdown()
+
+
+@pytest.mark.table
+@pytest.mark.timeout(300)
+def test_a_head_of_ray_that_is_killed_is_one_sentence(many: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("ray", reason="the extra ray is not installed")
+    port = str(find_free_port())
+    start = [Path(sys.executable).with_name("ray"), "start", "--head", "--num-cpus", "2", "--port", port]
+    with TemporaryDirectory() as folder:  # with a short path: sockets lie there
+        for name, value in {
+            "USAGE_STATS_ENABLED": "0",
+            "ADDRESS": f"127.0.0.1:{port}",
+            "TMPDIR": folder,
+        }.items():
+            monkeypatch.setenv(f"RAY_{name}", value)
+        subprocess.run([*start, "--include-dashboard=false"], check=True, stdout=subprocess.DEVNULL)
+        try:
+            answers = ray.run(jobs(many, "kernels") * 200, "auto")
+            assert not next(answers).fault
+        finally:
+            kill_ray(port)
+        began = time.monotonic()
+        with pytest.raises(UnreadableError, match=rf"^the head of the Ray cluster at \S+:{port} is gone"):
+            list(answers)
+        assert time.monotonic() - began < 50  # before Ray ends this process
+
+
+def kill_ray(port: str) -> None:
+    """Kill the processes of the cluster whose head listens there."""
+    for process in psutil.process_iter(["cmdline"]):
+        words = process.info["cmdline"] or []
+        if words and Path(words[0]).name in ("gcs_server", "raylet") and any(port in word for word in words):
+            process.kill()
 
 
 def test_a_ray_cluster_that_is_gone_is_tried_once_and_one_sentence(
