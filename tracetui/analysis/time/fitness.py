@@ -63,7 +63,7 @@ def _iter_flaws(run: Run, steps: int) -> Iterator[Flaw]:
     if is_graph_capture(run):
         yield Flaw("the capture of a graph, not its execution")
         return
-    if set(run.events["kind"].unique()) == {"mark"}:
+    if set(run.events["kind"].unique()) == {"mark"} or _has_python_alone(run):
         yield Flaw("no operation was recorded")
         return
     if run.log.dropped and run.log.lost_data:
@@ -74,6 +74,11 @@ def _iter_flaws(run: Run, steps: int) -> Iterator[Flaw]:
     yield from _find_empty_last_step(run)
     yield from _find_unsteady_steps(run)
     yield from _find_recorder_work(run)
+
+
+def _has_python_alone(run: Run) -> bool:
+    """Whether PyTorch's profiler saw functions of Python, perhaps its own, and no operation of torch."""
+    return run.meta.get("work") == "spans" and run.meta.get("producer") == "PyTorch profiler"
 
 
 def _find_partial_steps(run: Run) -> Iterator[Flaw]:

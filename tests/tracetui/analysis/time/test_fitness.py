@@ -115,6 +115,16 @@ def test_a_window_that_saw_no_operation_is_not_fit() -> None:
     assert fitness and describe_fitness(fitness) == "not fit to compare: no operation was recorded"
 
 
+def test_a_window_that_saw_functions_of_python_alone_saw_no_operation() -> None:
+    """Such as those of the profiler: a file that is saved after the next cycle of its schedule began."""
+    run = made(
+        [{"kind": "kernel", "name": "threading.py(629): wait", "lens": "host", "dur": MS}], work="spans"
+    )
+    assert judge_fitness(run) is None
+    fitness = judge_fitness(replace(run, meta={**run.meta, "producer": "PyTorch profiler"}))
+    assert fitness and describe_fitness(fitness) == "not fit to compare: no operation was recorded"
+
+
 def test_doctor_fit_has_an_exit_code(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     table = tmp_path / "table.csv"
     table.write_text("name,duration_us\nk,5\n")
