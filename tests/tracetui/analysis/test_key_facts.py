@@ -288,3 +288,17 @@ def test_time_of_two_devices_is_said_to_be_added_up() -> None:
     (run,) = load(shared("samples/nsys/h100_2gpu_1s.sqlite"))
     assert said(run)["run"] == "1.926 s in 45 kinds of kernel, added up over gpu0 and gpu1"
     assert run.events.filter(kind="kernel", lens="gpu")["name"].n_unique() == 45
+
+
+def test_operations_without_a_phase_are_in_their_step() -> None:
+    """A loop whose `forward` is marked and whose sampling is not: its step is no forward step."""
+    rows = []
+    for step in range(4):
+        rows.append(
+            {"kind": "step", "name": "iteration", "lens": "host", "t": 100 * step, "dur": 100, "step": step}
+        )
+        kernel = {"kind": "kernel", "lens": "host", "step": step}
+        rows.append({**kernel, "name": "mm", "t": 100 * step, "dur": 60, "phase": "forward"})
+        rows.append({**kernel, "name": "multinomial", "t": 100 * step + 60, "dur": 30, "phase": None})
+    facts = said(made(rows))
+    assert facts["run"] == "4 steps" and facts["pace"] == "10.0% outside of operations"
