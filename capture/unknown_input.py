@@ -61,6 +61,9 @@ _TEXTS: Final = (
     (re.compile(r"(?m)^(?:[^\n;{}]+(?:;[^\n;{}]+)+ \d+\n){2}"), "is a list of folded stacks", _STACKS),
     (re.compile(r'\[\s*\{\s*"(Cpu|Gpu|Memory)'), "is a list of screen rows, not of events", FORMATS_HINT),
 )  # fmt: skip
+_JSON_BEGIN: Final = re.compile(
+    r'\{\s*(["}]|$)|\[\s*([\[{"\]]|-?\d+(\.\d+)?\s*[,\]]|$)'
+)  # no "[ INFO ]" of a log
 
 
 def build_unknown_input_error(source: Source, why: str = "") -> UnreadableError:
@@ -110,8 +113,7 @@ def _describe_text(head: Head) -> tuple[str, str]:
     for pattern, description, todo in _TEXTS:
         if pattern.search(head.stripped_text[:2000]):
             return description, todo
-    first_char = head.stripped_text[:1]
-    if first_char in ("{", "["):
+    if _JSON_BEGIN.match(head.stripped_text):
         keys = re.findall(r'"([A-Za-z_][\w .-]{0,30})"\s*:', head.stripped_text[:2000])
         named = ", ".join(dict.fromkeys(keys[:6]))
         description = f"is JSON of no known profiler (first keys: {named})"

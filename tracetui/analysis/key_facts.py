@@ -103,12 +103,12 @@ def _sum_listed_time(run: Run) -> KeyFact | None:
     """Return the time of all work listed by a run without steps; None without times."""
     if not run.has("dur"):
         return None
-    name_count = pl.col("name").n_unique() if run.has("name") else pl.lit(0)
+    name_count = pl.col("name").filter(pl.col("dur") > 0).n_unique() if run.has("name") else pl.lit(0)
     rows = select_timed(run, Look()).select(names=name_count, total=pl.col("dur").sum()).collect()
     names, total = rows.row(0)
     if not total:
         return None
-    text = f"{units.format_duration(total)} in {names:,} {name_work(run)}{'s' * (names != 1)}"
+    text = f"{units.format_duration(total)} in {names:,} kind{'s' * (names != 1)} of {name_work(run)}"
     devices = [usage.device for usage in compute_usages(run)]
     if len(devices) > 1:
         text += f", added up over {' and '.join(devices) if len(devices) < 3 else f'{len(devices)} devices'}"

@@ -288,10 +288,12 @@ def _find_key(name: str, size: DrawSize) -> str:
 
 def _draw_missing_data(unknown: pl.DataFrame, size: DrawSize) -> list[Line]:
     """Draw the views that lack data in one line, as many as fit, and who says how to record it."""
-    names = ", ".join(unknown["name"])
-    text = f"not recorded: {names}"
     hint = _RECORDING_HINT if size.width >= _HINT_LEAST_CELLS else ""
-    text = fit_cells(text, min(size.width - len(hint), count_cells(text)), ascii=size.ascii)
+    names = unknown["name"].to_list()
+    rests = (f", +{len(names) - count}" * (count < len(names)) for count in range(len(names), 0, -1))
+    texts = (f"not recorded: {', '.join(names[: len(names) - cut])}{rest}" for cut, rest in enumerate(rests))
+    room = size.width - len(hint)
+    text = next((text for text in texts if count_cells(text) <= room), f"not recorded: {len(names)} views")
     return [ink.make_line((text + hint, "dim"))]
 
 

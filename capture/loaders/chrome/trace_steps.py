@@ -16,6 +16,7 @@ STEP_FIELDS: Final = ("tokens", "context", "batch")  # columns of a step row, be
 _ANNOTATION_CATEGORIES: Final = ("user_annotation", "cpu_op", "Operator")
 _PROFILER_STEP: Final = "ProfilerStep"
 _PHASES: Final = ("prefill", "decode")
+_LOOPS: Final = ("iteration", "step", "train_step", "training_step")  # ranges around each pass of a loop
 _MIN_DECODE_RATIO: Final = 2  # ranges called decode per range called prefill, from which each is a step
 _MIN_CAPTURE_RATIO: Final = 10  # launches per kernel that ran, above which a trace shows a graph's capture
 
@@ -41,14 +42,16 @@ def mark_step_starts(complete: CompleteEvents) -> CompleteEvents:
 def _parse_phase_names(complete: CompleteEvents) -> list[StepAnnotation | None]:
     """Read ranges of a program that are called prefill or decode as steps, if decode is one for each token.
 
-    As many of prefill as of decode are whole answers, whose passes are the steps.
+    As many of prefill as of decode are whole answers, whose passes are the steps. Else those around the
+    passes of a loop, if there are several.
     """
-    labels = complete.labels.select(
-        phase=pl.when(pl.col("cat") == "user_annotation", pl.col("name").is_in(_PHASES)).then("name")
-    )["phase"]
-    counts = Counter(labels[complete.rows["label"]].drop_nulls())
-    is_each_token = counts["decode"] >= _MIN_DECODE_RATIO * max(1, counts["prefill"])
-    return [StepAnnotation(phase) if phase and is_each_token else None for phase in labels]
+    names = complete.labels.select(
+        name=pl.when(pl.col("cat") == "user_annotation", pl.col("name").is_in(_PHASES + _LOOPS)).then("name")
+    )["name"]
+    counts = Counter(names[complete.rows["label"]].drop_nulls())
+    if counts["decode"] >= _MIN_DECODE_RATIO * max(1, counts["prefill"]):
+        return [StepAnnotation(name) if name in _PHASES else None for name in names]
+    return [StepAnnotation() if name in _LOOPS and counts[name] > 1 else None for name in names]
 
 
 def _select_step_numbers(names: pl.Series, parsed: list[StepAnnotation | None]) -> list[int | None]:

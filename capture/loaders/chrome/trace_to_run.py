@@ -119,7 +119,7 @@ def convert_to_run(trace: Trace, source: Source, *, part: str = "") -> Run:
     complete, is_leaf, basis = _find_leaf_work(complete, names, log)
     if basis == "thunks":
         complete = drop_dispatch_steps(complete, is_leaf, log)
-    parts = _attribute_to_launches(complete, is_leaf, captures, log)
+    parts = _attribute_to_launches(complete, is_leaf, captures, log, has_thunks=basis == "thunks")
     others = build_other_rows(trace.others, log)
     trace.others.clear()
     parts += [others.cast({pl.String: pl.Categorical()})] * bool(others.height)
@@ -213,10 +213,11 @@ def _find_leaf_work(
 
 
 def _attribute_to_launches(
-    complete: CompleteEvents, is_leaf: pl.Series, captures: CaptureSet, log: Log
+    complete: CompleteEvents, is_leaf: pl.Series, captures: CaptureSet, log: Log, *, has_thunks: bool
 ) -> list[pl.DataFrame]:
     """Attribute kernels to step and scopes of their launch, and other rows to the step of their time.
 
+    XLA's thunks run in threads of its own: they are in the scopes of the one thread that has some.
     Returns two frames; one if nothing links kernels to launches.
     """
     rows = complete.rows.hstack([is_leaf.alias("is_leaf")])
@@ -239,8 +240,10 @@ def _attribute_to_launches(
         calls = rows.select("correlation", "t", "dur", "label", thread).filter(is_call)
         kernels = with_launch_config(with_launches(rows.with_columns(thread).filter(is_leaf), calls))
         if scopes.height:
-            columns = (complete.labels[c][scopes["label"]] for c in ("name", "thread"))
-            kernels = with_paths(kernels, with_forward_passes(scopes.select("t", "dur", *columns)), log)
+            names, threads = (complete.labels[c][scopes["label"]] for c in ("name", "thread"))
+            if has_thunks and threads.n_unique() == 1:
+                kernels = kernels.with_columns(host_thread=pl.lit(threads[0], threads.dtype))
+            kernels = with_paths(kernels, with_forward_passes(scopes.select("t", "dur", names, threads)), log)
         kernels = _with_steps(with_lines(kernels, functions), "host_t", steps)
         kernels = _move_carried_over(kernels, complete.labels["device"])
         annotations = read_step_annotations(complete)

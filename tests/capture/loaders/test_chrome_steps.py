@@ -245,3 +245,12 @@ def test_ranges_of_a_program_are_steps_if_decode_is_one_per_token(
     run = written(tmp_path, *ranges, *operators)
     phases = [(n + 1, name, None, None, None) for n, name in enumerate(names)]
     assert steps(run) == (phases if is_steps else [])
+
+
+@pytest.mark.parametrize(("name", "count"), [("iteration", 3), ("iteration", 1), ("optimizer", 3)])
+def test_ranges_around_the_passes_of_a_loop_are_steps(name: str, count: int, tmp_path: Path) -> None:
+    ranges = [annotation(name, 100 * n, 90) for n in range(count)]
+    operators = [annotation("aten::mm", 100 * n + 10, 50, cat="cpu_op") for n in range(count)]
+    run = written(tmp_path, *ranges, *operators)
+    is_loop = name == "iteration" and count > 1
+    assert steps(run) == [(n + 1, None, None, None, None) for n in range(count) if is_loop]

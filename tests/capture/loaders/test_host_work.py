@@ -93,6 +93,20 @@ def test_annotated_steps_of_jax_are_steps(compiled: bool, monkeypatch: pytest.Mo
     assert len(steps) == 2 and steps == [(n, t - first, dur) for n, t, dur in spans]
 
 
+def test_operations_of_xla_are_of_the_range_around_them_in_the_thread_of_python() -> None:
+    """XLA runs them in threads of its own; the program waited for each call within its range."""
+    path = document("chrome/jax_phases.json")
+    events = read_events(path)
+    ranges = [event for event in events if event.get("name") in ("prefill", "decode")]
+    expected: Counter[str] = Counter()
+    for event in (event for event in events if "hlo_op" in event.get("args", {})):
+        (phase,) = (r["name"] for r in ranges if 0 <= event["ts"] - r["ts"] <= r["dur"])
+        expected[phase] += round(event["dur"] * 1000)
+    (run,) = load(path, cache=False)
+    work = run.events.filter(pl.col("kind") == "kernel").group_by("phase").agg(pl.col("dur").sum())
+    assert len(ranges) == 4 and dict(work.rows()) == expected
+
+
 def test_both_files_of_a_jax_run_hold_the_same_steps() -> None:
     sums = []
     for kind in ("trace.json.gz", "xplane.pb"):

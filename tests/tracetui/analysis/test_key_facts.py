@@ -78,7 +78,7 @@ def test_without_a_device_only_the_steps_are_told() -> None:
         "pace": f"{2e6 / wall:.1f} tok/s, {500 / wall:.1%} outside of kernels",
         "fit": "fit to compare: 41 whole steps",
     }
-    assert said(made([{"kind": "kernel", "name": "gemm", "dur": 5}])) == {"run": "5 ns in 1 kernel"}
+    assert said(made([{"kind": "kernel", "name": "gemm", "dur": 5}])) == {"run": "5 ns in 1 kind of kernel"}
 
 
 def test_a_bound_of_nothing_but_unknown_work_is_no_bound() -> None:
@@ -286,5 +286,19 @@ def test_steps_with_much_time_in_no_kernel_are_suggested() -> None:
 
 def test_time_of_two_devices_is_said_to_be_added_up() -> None:
     (run,) = load(shared("samples/nsys/h100_2gpu_1s.sqlite"))
-    assert said(run)["run"] == "1.926 s in 45 kernels, added up over gpu0 and gpu1"
+    assert said(run)["run"] == "1.926 s in 45 kinds of kernel, added up over gpu0 and gpu1"
     assert run.events.filter(kind="kernel", lens="gpu")["name"].n_unique() == 45
+
+
+def test_operations_without_a_phase_are_in_their_step() -> None:
+    """A loop whose `forward` is marked and whose sampling is not: its step is no forward step."""
+    rows = []
+    for step in range(4):
+        rows.append(
+            {"kind": "step", "name": "iteration", "lens": "host", "t": 100 * step, "dur": 100, "step": step}
+        )
+        kernel = {"kind": "kernel", "lens": "host", "step": step}
+        rows.append({**kernel, "name": "mm", "t": 100 * step, "dur": 60, "phase": "forward"})
+        rows.append({**kernel, "name": "multinomial", "t": 100 * step + 60, "dur": 30, "phase": None})
+    facts = said(made(rows))
+    assert facts["run"] == "4 steps" and facts["pace"] == "10.0% outside of operations"

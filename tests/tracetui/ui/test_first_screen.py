@@ -87,6 +87,9 @@ def test_what_cannot_be_told_is_reached_on_a_small_screen(size: tuple[int, int])
         await press(pilot, "G")
         (line,) = (line for line in screen(app) if line.startswith(" not recorded: "))
         assert "tracetui doctor FILE" in line or size[0] < 70
+        names = line.partition(": ")[2].partition(";")[0].split(", ")
+        assert names.pop().startswith("+")
+        assert set(names) <= set(answer(app).rows.filter(part="unknown")["name"])
         await press(pilot, "g")
         assert screen(app)[2] == first
 

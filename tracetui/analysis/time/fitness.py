@@ -10,10 +10,11 @@ from capture.native.schema import RECORDING_NAME
 from capture.run import Run
 from tracetui import units
 from tracetui.analysis.frames.run_memo import cache_per_run
-from tracetui.analysis.frames.selection import compute_total_ns, has_kind
+from tracetui.analysis.frames.selection import compute_total_ns, has_kind, select_timed
 from tracetui.analysis.time.device_time import find_stray_kernels
 from tracetui.analysis.time.steady import WARM_UP_FACTOR, SteadyState, find_steady_state
 from tracetui.analysis.time.step_table import compute_step_durations
+from tracetui.look import Look
 
 MIN_SHARE: Final = 0.01  # of the time: what touches less is not mentioned
 _CAPTURE_NOTICE: Final = "graph_capture"
@@ -62,7 +63,7 @@ def _iter_flaws(run: Run, steps: int) -> Iterator[Flaw]:
     if is_graph_capture(run):
         yield Flaw("the capture of a graph, not its execution")
         return
-    if set(run.events["kind"].unique()) == {"mark"}:
+    if set(run.events["kind"].unique()) == {"mark"} or _has_python_alone(run):
         yield Flaw("no operation was recorded")
         return
     if run.log.dropped and run.log.lost_data:
@@ -70,8 +71,14 @@ def _iter_flaws(run: Run, steps: int) -> Iterator[Flaw]:
     if steps == 1:
         yield Flaw("one step only")
     yield from _find_partial_steps(run)
+    yield from _find_empty_last_step(run)
     yield from _find_unsteady_steps(run)
     yield from _find_recorder_work(run)
+
+
+def _has_python_alone(run: Run) -> bool:
+    """Whether PyTorch's profiler saw functions of Python, perhaps its own, and no operation of torch."""
+    return run.meta.get("work") == "spans" and run.meta.get("producer") == "PyTorch profiler"
 
 
 def _find_partial_steps(run: Run) -> Iterator[Flaw]:
@@ -83,6 +90,21 @@ def _find_partial_steps(run: Run) -> Iterator[Flaw]:
             dur, count = units.format_duration(kernels.dur_ns), f"{kernels.count:,} kernel"
             text = f"{dur} {which}, of a step in part ({count}{'s' * (kernels.count != 1)})"
             yield Flaw(text, kernels.dur_ns)
+
+
+def _find_empty_last_step(run: Run) -> Iterator[Flaw]:
+    """Find a last step in which nothing ran: the loop ended before the window of its profiler."""
+    steps = compute_step_durations(run)
+    if steps["steps"].sum() < 2 or not run.has("step"):
+        return
+    latest = select_timed(run, Look()).select(pl.col("step").max()).collect().item()
+    state = find_steady_state(run)
+    if latest is None or (state and state.cut):
+        return
+    last = steps.filter(pl.col("step") > latest).drop_nulls("took_ns")
+    if last.height == 1:
+        took_ns = int(last["took_ns"][0])
+        yield Flaw(f"nothing ran in the last step ({units.format_duration(took_ns)})", took_ns)
 
 
 def _find_unsteady_steps(run: Run) -> Iterator[Flaw]:

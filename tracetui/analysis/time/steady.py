@@ -1,8 +1,8 @@
 """The steady state of a run: its steps without warm-up in front and a cut last step.
 
 The rule: among steps of the most frequent phase, the first ones are warm-up as long as each takes more than
-1.5 times the median, and a last one that takes less than half of it was cut. The rest is steady if it is at
-least half of these steps.
+1.5 times the median, and a last one that takes less than half of it was cut if it also has fewer operations
+than each of the others. The rest is steady if it is at least half of these steps.
 """
 
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ from tracetui.analysis.time.step_table import build_step_facts
 from tracetui.look import Look
 
 WARM_UP_FACTOR: Final = 1.5  # times the median: a longer first step is warm-up
-CUT_FACTOR: Final = 0.5  # of the median: a shorter last step was cut
+CUT_FACTOR: Final = 0.5  # of the median: a shorter last step was cut, if operations are missing
 MIN_STEPS: Final = 5  # of a phase; with fewer no steady state is found
 _MIN_STEADY_SHARE: Final = 0.5  # of the steps must be steady
 _STEP_KINDS: Final = ("kernel", "span", "step")  # kinds of rows that are left out if they are in no step
@@ -56,10 +56,19 @@ def find_steady_state(run: Run) -> SteadyState | None:
     phase = table["phase"].value_counts(sort=True)["phase"][0]
     main_steps = table.filter(pl.col("phase").eq_missing(pl.lit(phase)))
     warm_up, cut = count_outside_steady(main_steps["took"].to_list())
+    cut = int(cut and _has_fewest_operations(run, main_steps["step"][warm_up:]))
     steady_steps = main_steps["step"][warm_up : main_steps.height - cut]
     if main_steps.height < MIN_STEPS or len(steady_steps) < _MIN_STEADY_SHARE * main_steps.height:
         return None
     return SteadyState(int(steady_steps[0]), int(steady_steps[-1]), table.height, warm_up, cut, phase)
+
+
+def _has_fewest_operations(run: Run, steps: pl.Series) -> bool:
+    """Whether the last of these steps has fewer operations than each of the others."""
+    rows = select_timed(run, Look()).group_by("step").agg(count=pl.len())
+    table = steps.to_frame("step").lazy().join(rows, on="step", how="left", maintain_order="left")
+    counts = table.select(pl.col("count").fill_null(0)).collect()["count"]
+    return bool((counts[:-1] > counts[-1]).all())
 
 
 def _compute_durations(run: Run) -> pl.DataFrame:
@@ -74,7 +83,7 @@ def _compute_durations(run: Run) -> pl.DataFrame:
 
 
 def count_outside_steady(durations: Sequence[int]) -> tuple[int, int]:
-    """Return the number of warm-up steps at the start, and of cut steps at the end (1 or 0)."""
+    """Return the number of warm-up steps at the start, and of steps that may be cut at the end (1 or 0)."""
     if not durations:
         return 0, 0
     median = sorted(durations)[len(durations) // 2]
@@ -90,7 +99,8 @@ def describe_steady_state(state: SteadyState) -> str:
         return f"steps {state.numbers} are steady: {rule}"
     count = f" {state.warm_up}" * (state.warm_up > 1)
     first = f"the first{count} took more than {WARM_UP_FACTOR} times the median of {which}"
-    parts = [first] * bool(state.warm_up) + ["the last took less than half of it"] * bool(state.cut)
+    last = "the last took less than half of the median, with fewer operations"
+    parts = [first] * bool(state.warm_up) + [last] * bool(state.cut)
     return f"steps {state.numbers} are steady; {' and '.join(parts)}"
 
 

@@ -120,7 +120,7 @@ def _sum_recorder_time(run: Run) -> pl.DataFrame:
 
 
 def _find_step_phases(run: Run) -> pl.DataFrame:
-    """Return the phase of each step on which all its rows agree."""
+    """Return the phase of each step on which all its rows agree; null if it has kernels without a phase."""
     step = run.events["step"]
     if not run.has("phase"):
         step_numbers = step.gather(is_change(step).arg_true()).drop_nulls().unique()
@@ -128,7 +128,10 @@ def _find_step_phases(run: Run) -> pl.DataFrame:
     is_start = is_change(step) | is_change(run.events["phase"])
     step_phases = run.events[is_start.arg_true(), ["step", "phase"]].unique().drop_nulls("step")
     phase = pl.col("phase").cast(pl.String).drop_nulls()
-    return step_phases.group_by("step").agg(pl.when(phase.len() == 1).then(phase.first()).alias("phase"))
+    step_phases = step_phases.group_by("step").agg(pl.when(phase.len() == 1).then(phase.first()))
+    is_open = (run.events["kind"] == "kernel") & run.events["phase"].is_null()
+    open_steps = step.gather(is_open.arg_true()).drop_nulls().unique()
+    return step_phases.with_columns(phase=pl.when(~pl.col("step").is_in(open_steps.implode())).then("phase"))
 
 
 def _build_reported_columns(run: Run) -> list[pl.Expr]:

@@ -21,7 +21,7 @@ from tracetui.analysis.frames.statistics import (
 from tracetui.analysis.time import step_sampling, step_table
 from tracetui.compare import params
 from tracetui.compare.evidence import cpu_contention, pair_test, repeat_test
-from tracetui.compare.pairing.step_times import StepAlignment, align_steps
+from tracetui.compare.pairing.step_times import StepAlignment, align_steps, has_phases_within_steps
 from tracetui.compare.run_sides import NoiseFloor, Sides
 from tracetui.look import Look, Terms
 
@@ -47,11 +47,19 @@ class RunStepTimes:
 
 
 def compute_phase_totals(sides: Sides, look: Look) -> pl.DataFrame:
-    """Compute step, kernels and time between kernels of each phase of both runs, as far as they are known."""
+    """Compute step, kernels and time between kernels of each phase of both runs, as far as they are known.
+
+    Phases within steps are judged as one, or by their kernels alone if the look selects one.
+    """
     a, b = sides
     shared = [p for p in selection.list_phases(a) if p in selection.list_phases(b)]
     phases: list[str | None] = [p for p in shared if look.phase in (None, p)] or [look.phase]
+    is_within = any(map(has_phases_within_steps, sides))
+    if is_within and look.phase is None:
+        phases = [None]
     rows = [row for phase in phases for row in _judge_phase(sides, phase, look)]
+    if is_within and look.phase is not None:
+        rows = [row for row in rows if row[1] == KERNELS]
     return pl.DataFrame(rows, schema=SCHEMA, orient="row").with_columns(pl.col(pl.Float64).fill_nan(None))
 
 

@@ -70,6 +70,15 @@ def compute_step_totals(run: Run, phase: str | None) -> pl.DataFrame:
     return joined.select("step", pl.col("tokens").fill_null(1).clip(1), "context", "total")
 
 
+def has_phases_within_steps(run: Run) -> bool:
+    """Whether most steps hold kernels of several phases, as those of training: their time is no phase's."""
+    if not (run.has("step") and run.has("dur") and run.has("phase")):
+        return False
+    kernels, _ = _sum_by_phase(run)
+    counts = kernels.drop_nulls("phase").group_by("step").agg(count=pl.col("phase").n_unique())["count"]
+    return 2 * int((counts > 1).sum()) > counts.len()
+
+
 @cache_per_run
 def _sum_by_phase(run: Run) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Sum the kernels of adjacent rows by step and phase; also select the step events, with their sizes."""

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from typing import Any, Final
 
@@ -74,7 +74,7 @@ def _find_carriers(compared: Diff, phases: pl.DataFrame) -> pl.DataFrame:
     per = phases.select("phase", pl.col("steps").clip(1).alias("units"))
     delta = pl.when(has_median).then("median_delta_ns").otherwise(pl.col("delta_ns") / pl.col("units"))
     before = pl.when(has_median).then("median_a_ns").otherwise(pl.col("total_a_ns") / pl.col("units"))
-    rows = compared.rows.join(per, on="phase", nulls_equal=True, maintain_order="left")
+    rows = _select_rows(compared).join(per, on="phase", nulls_equal=True, maintain_order="left")
     rows = rows.select("phase", "name", delta.alias("delta_ns"), "verdict", "instead", before=before)
     size = pl.col("delta_ns").abs()
     table = pl.concat([gaps, rows], how="diagonal_relaxed").drop_nulls("delta_ns")
@@ -86,6 +86,14 @@ def _find_carriers(compared: Diff, phases: pl.DataFrame) -> pl.DataFrame:
         change_pct=pl.when(pl.col("before") > 0).then(100 * pl.col("delta_ns") / pl.col("before")),
         named=(share_before < params.MOST) & (size > 0),
     ).drop("before")
+
+
+def _select_rows(compared: Diff) -> pl.DataFrame:
+    """Return the rows, without their phases if whole steps are judged."""
+    phases = compared.phases["phase"]
+    if phases.len() and phases.null_count() == phases.len():
+        return compared.rows.with_columns(phase=pl.lit(None, compared.rows["phase"].dtype))
+    return compared.rows
 
 
 def select_main_phase(compared: Diff) -> dict[str, Any] | None:
@@ -130,7 +138,8 @@ def describe_decision(compared: Diff, terms: Terms) -> tuple[str, ...]:
 def _describe_decided_row(compared: Diff, phase: str | None, names: Mapping[str, str]) -> str:
     """Name the decided row of the largest change before a phase that is undecided; empty without one."""
     in_phase = pl.col("phase").eq_missing(pl.lit(phase, pl.String))
-    rows = select_decided_rows(compared).filter(in_phase, pl.col("median_a_ns") > 0)
+    rows = select_decided_rows(replace(compared, rows=_select_rows(compared)))
+    rows = rows.filter(in_phase, pl.col("median_a_ns") > 0)
     if rows.is_empty():
         return ""
     row = rows.row(0, named=True)
@@ -148,7 +157,7 @@ def _describe_replaced(rows: pl.DataFrame, names: Mapping[str, str]) -> str:
 def _describe_merged_rows(compared: Diff, carriers: pl.DataFrame) -> str:
     """Describe a module whose inner rows are gone because b runs it as one; empty if there is none."""
     phases = carriers["phase"].unique().to_list()
-    rows = compared.rows.filter(pl.col("phase").is_in(phases, nulls_equal=True))
+    rows = _select_rows(compared).filter(pl.col("phase").is_in(phases, nulls_equal=True))
     inner = rows.filter(pl.col("verdict") == "gone")
     if inner.is_empty():
         return ""

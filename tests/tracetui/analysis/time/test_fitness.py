@@ -28,6 +28,8 @@ def steps(*durations_ms: int, before_ms: int = 0) -> Run:
     for step, dur in enumerate(durations_ms, 1):
         row = {"t": clock, "dur": dur * MS, "step": step}
         rows.append({"kind": "kernel", "name": "k", "lens": "gpu", "track": "gpu0", **row})
+        if dur >= 5:  # a shorter one ends before its last kernel
+            rows.append({**rows[-1], "name": "head", "t": clock + dur * MS - 1, "dur": 1})
         rows.append({"kind": "step", "name": "step", "lens": "wall", **row})
         clock += dur * MS
     return made(rows)
@@ -41,6 +43,14 @@ def described(run: Run) -> str:
 
 def test_whole_steps_are_fit() -> None:
     assert described(steps(*[10] * 6)) == "fit to compare: 6 whole steps"
+
+
+def test_a_last_step_in_which_nothing_ran_is_named() -> None:
+    """PyTorch's profiler writes one if the loop ends within a window of `schedule`."""
+    run = steps(10, 10, 10)
+    ran = run.events.filter((pl.col("kind") == "step") | (pl.col("step") < 3))
+    text = described(Run(run.name, run.meta, ran, run.log, run.tables))
+    assert text == "not fit to compare: nothing ran in the last step (10.00 ms)"
 
 
 @pytest.mark.parametrize(
@@ -68,7 +78,7 @@ def test_a_first_step_with_more_operations_is_larger() -> None:
 
 def test_lost_records_are_a_flaw_and_notices_are_none() -> None:
     run = steps(*[10] * 6)
-    for severity, text in (("notice", "fit to compare: 6 whole steps"), ("error", "2 of 12 records lost")):
+    for severity, text in (("notice", "fit to compare: 6 whole steps"), ("error", "2 of 18 records lost")):
         log = structs.replace(run.log, dropped=2, notices=(Notice("x", severity, 2, "x"),))  # type: ignore[arg-type]
         assert text in described(replace(run, log=log))
 
@@ -102,6 +112,16 @@ def test_nothing_is_said_of_runs_without_steps() -> None:
 
 def test_a_window_that_saw_no_operation_is_not_fit() -> None:
     fitness = judge_fitness(made([{"kind": "mark", "name": "Record Window End"}]))
+    assert fitness and describe_fitness(fitness) == "not fit to compare: no operation was recorded"
+
+
+def test_a_window_that_saw_functions_of_python_alone_saw_no_operation() -> None:
+    """Such as those of the profiler: a file that is saved after the next cycle of its schedule began."""
+    run = made(
+        [{"kind": "kernel", "name": "threading.py(629): wait", "lens": "host", "dur": MS}], work="spans"
+    )
+    assert judge_fitness(run) is None
+    fitness = judge_fitness(replace(run, meta={**run.meta, "producer": "PyTorch profiler"}))
     assert fitness and describe_fitness(fitness) == "not fit to compare: no operation was recorded"
 
 

@@ -31,6 +31,30 @@ def stepped(gemm: int, norm: int, gap: int, steps: int = 12) -> Run:
     return made(rows, model="toy")
 
 
+def trained(backward: int, optimizer: int, steps: int = 12) -> Run:
+    """Steps of training without a phase of their own, with 100 µs between their kernels."""
+    rows = []
+    for step in range(steps):
+        rows.append({"kind": "step", "name": "step", "dur": backward + optimizer + 100_000, "step": step})
+        parts = {"backward": backward, "optimizer": optimizer}
+        rows += [
+            {"kind": "kernel", "name": f"of {phase}", "dur": dur, "phase": phase, "step": step}
+            for phase, dur in parts.items()
+        ]
+    return made(rows)
+
+
+def test_the_step_of_training_is_that_of_no_phase() -> None:
+    runs = trained(600_000, 300_000), trained(900_000, 300_000)
+    whole = compare_runs(Sides(runs, floor=KNOWN), Look())
+    assert whole.phases.filter(what="step").select("phase", "a_ns", "b_ns").rows() == [(None, 1e6, 1.3e6)]
+    first, *further = describe_decision(whole, Terms())
+    assert first.startswith("SLOWER: step 1.000 ms → 1.300 ms per step")
+    assert any(line.startswith("  carried by of backward +300.0 µs") for line in further)
+    of_phase = compare_runs(Sides(runs, floor=KNOWN), Look(phase="backward"))
+    assert of_phase.phases.select("what", "a_ns").rows() == [("kernels", 6e5)]
+
+
 def test_step_kernels_and_gap_by_hand() -> None:
     """A step of two tokens: 600 + 200 + 200 µs, then 600 + 220 + 80 µs."""
     runs = stepped(600_000, 200_000, 200_000), stepped(600_000, 220_000, 80_000)
