@@ -45,3 +45,9 @@ class FaultGuard:
 
     def _drop_open_work(self) -> None:
         """Discard work that was started and cannot be finished."""
+
+
+def hide_frame(error: BaseException) -> None:
+    """Take the caller's own frame off an error that it raises again; before Python 3.11 the frame stays."""
+    if error.__traceback__ is not None:
+        error.__traceback__ = error.__traceback__.tb_next

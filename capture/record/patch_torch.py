@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from ..native.emit import now
 from .call_stack import SKIP
-from .patches import Patches, close_at_exit, run_before
+from .fault_guard import hide_frame
+from .patches import Patches, close_at_exit, run_before, show_as
 from .program_recorder import ProgramRecorder
 
 if TYPE_CHECKING:
@@ -48,27 +49,32 @@ def _wrap_modules(torch: Any, recorder: ProgramRecorder, patches: Patches) -> No
     is_torchs = original is vars(kind).get("_wrapped_call_impl") and hasattr(kind, "_compiled_call_impl")
 
     def _wrapped_call_impl(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if recorder.is_off or is_traced():
-            return original(self, *args, **kwargs)
-        log = of_thread.log
-        if log is not None:  # the fast path of nearly all calls: append to the log
-            is_plain = is_torchs and self._compiled_call_impl is None
-            if log is SKIP or (layers is not None and id(self) not in layers):
-                return self._call_impl(*args, **kwargs) if is_plain else original(self, *args, **kwargs)
+        is_plain = is_torchs and self._compiled_call_impl is None
+        log, call = SKIP if recorder.is_off or is_traced() else of_thread.log, None
+        if log is None:
+            log = SKIP
+            if not is_compiling():
+                call = enter(self, args, kwargs)
+        elif layers is not None and id(self) not in layers:
+            log = SKIP
+        is_logged = log is not SKIP
+        if is_logged:  # the fast path of nearly all calls: append to the log
             log += self, now()
-            try:
-                return self._call_impl(*args, **kwargs) if is_plain else original(self, *args, **kwargs)
-            finally:
-                log += self, -now()
-        if is_compiling():
-            return original(self, *args, **kwargs)
-        call = enter(self, args, kwargs)
         try:
-            return original(self, *args, **kwargs)
+            return self._call_impl(*args, **kwargs) if is_plain else original(self, *args, **kwargs)
+        except BaseException as error:
+            if not is_plain:
+                hide_frame(error)
+            raise
         finally:
-            leave(call)
+            if is_logged:
+                log += self, -now()
+            elif call is not None:
+                leave(call)
 
     _wrapped_call_impl.__qualname__ = getattr(original, "__qualname__", "Module._wrapped_call_impl")
+    if is_torchs:
+        show_as(_wrapped_call_impl, original.__code__)
     _hide_from_compiler(_wrapped_call_impl)
     recorder.set_call_codes(original.__code__, _wrapped_call_impl.__code__)
     patches.replace(kind, "__call__", _wrapped_call_impl)
@@ -77,14 +83,11 @@ def _wrap_modules(torch: Any, recorder: ProgramRecorder, patches: Patches) -> No
 def _wrap_training(torch: Any, recorder: ProgramRecorder, patches: Patches) -> None:
     _wrap_backward(torch, recorder, patches)
     optimizer = torch.optim.Optimizer
-    begin = optimizer.__init__
 
-    @functools.wraps(begin)
-    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807 - wraps a method of this name
+    def note_optimizer() -> None:
         recorder.shared.has_optimizer = recorder.shared.is_training = True
-        begin(self, *args, **kwargs)
 
-    patches.replace(optimizer, "__init__", __init__)
+    patches.replace(optimizer, "__init__", run_before(note_optimizer, optimizer.__init__, recorder))
     step_hook = _wrap_step_hook(optimizer.profile_hook_step, recorder)
     patches.replace(optimizer, "profile_hook_step", staticmethod(step_hook))
 
@@ -140,13 +143,16 @@ def _wrap_as_part(part: str, original: Callable[..., Any], recorder: ProgramReco
 
     @functools.wraps(original)
     def timed(*args: Any, **kwargs: Any) -> Any:
-        if recorder.is_off or is_compiling():
-            return original(*args, **kwargs)
-        call = recorder.enter_part(part)
+        is_recorded = not (recorder.is_off or is_compiling())
+        call = recorder.enter_part(part) if is_recorded else None
         try:
             return original(*args, **kwargs)
+        except BaseException as error:
+            hide_frame(error)
+            raise
         finally:
-            recorder.leave(call, part)
+            if is_recorded:
+                recorder.leave(call, part)
 
     _hide_from_compiler(timed)
     return timed
@@ -167,7 +173,11 @@ def _wrap_captures(torch: Any, recorder: ProgramRecorder, patches: Patches) -> N
     @functools.wraps(begin)
     def capture_begin(self: Any, *args: Any, **kwargs: Any) -> Any:
         recorder.guard(shared.windows.begin_capture)
-        result = begin(self, *args, **kwargs)
+        try:
+            result = begin(self, *args, **kwargs)
+        except BaseException as error:
+            hide_frame(error)
+            raise
         recorder.guard(lambda: shared.graphs.begin_capture(self))
         recorder.thread_locals.log = None
         return result
@@ -176,13 +186,20 @@ def _wrap_captures(torch: Any, recorder: ProgramRecorder, patches: Patches) -> N
     def capture_end(self: Any, *args: Any, **kwargs: Any) -> Any:
         recorder.guard(shared.windows.end_capture)
         recorder.guard(lambda: shared.graphs.end_capture(self))
-        return end(self, *args, **kwargs)
+        try:
+            return end(self, *args, **kwargs)
+        except BaseException as error:
+            hide_frame(error)
+            raise
 
     @functools.wraps(replay)
     def replay_graph(self: Any, *args: Any, **kwargs: Any) -> Any:
         call = None if recorder.is_off else recorder.enter_replay(self)
         try:
             return replay(self, *args, **kwargs)
+        except BaseException as error:
+            hide_frame(error)
+            raise
         finally:
             recorder.leave(call)
 

@@ -80,6 +80,7 @@ TABLE: Final = {
     "engine_as_a_command": Made(14, 12),
     "leaves_at_once": Made(11, 10, 7),
     "fails": Made(7, 5, 1),
+    "fails_inside": Made(8, 6, 1),
     "reads_and_writes": Made(12, 10),
     "signals_itself": Made(None, None, 143),
     "saves": Made(513, 510),
