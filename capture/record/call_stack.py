@@ -23,7 +23,7 @@ MAX_SEARCHED_CALLS: Final = 8  # calls whose inputs are searched for the tokens 
 class ModuleCall:
     """An open call of a module, or of another part of the program."""
 
-    __slots__ = ("annotation", "inner_ns", "module", "part", "recorder", "start")
+    __slots__ = ("annotation", "has_failed", "inner_ns", "module", "part", "recorder", "start")
 
     def __init__(self, recorder: Any) -> None:
         self.recorder = recorder
@@ -31,6 +31,7 @@ class ModuleCall:
         self.part = ""
         self.annotation: Any = None
         self.inner_ns = 0  # time in the calls that it made
+        self.has_failed = False  # whether it was left by an error
         self.start = 0  # read from the clock last, after our own work
 
 
@@ -165,7 +166,7 @@ class CallStack:
     def push(self, module: Any, part: str, at: int = 0) -> ModuleCall:
         """Return a new innermost call."""
         call = self._spare.pop() if self._spare else ModuleCall(self._recorder)
-        call.module, call.part, call.start, call.inner_ns = module, part, at, 0
+        call.module, call.part, call.start, call.inner_ns, call.has_failed = module, part, at, 0, False
         self.module_count += module is not None
         self.calls.append(call)
         return call

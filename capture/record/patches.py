@@ -69,13 +69,13 @@ def show_as(wrapper: Any, code: CodeType) -> None:
     """Let tracebacks show a wrapper as the last line of `code`, whose call it makes; from Python 3.11 on."""
     if not hasattr(code, "co_positions"):
         return
-    own, places, first = wrapper.__code__, list(code.co_positions()), code.co_firstlineno
+    places, first = list(code.co_positions()), code.co_firstlineno
     line = places[-1][0] or first
     columns = [place[2:] for place in places if place[0] == place[1] == line and place != places[-1]]
     start, end = columns[-1] if columns else (None, None)
-    table = _encode_places(len(own.co_code) // 2, line - first, start, end)
+    table = _encode_places(len(wrapper.__code__.co_code) // 2, line - first, start, end)
     names = {"co_name": code.co_name, "co_qualname": code.co_qualname, "co_filename": code.co_filename}
-    wrapper.__code__ = own.replace(**names, co_firstlineno=first, co_linetable=table)
+    wrapper.__code__ = wrapper.__code__.replace(**names, co_firstlineno=first, co_linetable=table)
 
 
 def _encode_places(units: int, line: int, start: int | None, end: int | None) -> bytes:
