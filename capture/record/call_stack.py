@@ -4,7 +4,7 @@ from __future__ import annotations  # runs in users' programs, from Python 3.8 o
 
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from .call_phases import find_batch
+from .call_phases import find_batch, find_length, is_assisted
 
 if TYPE_CHECKING:
     from .call_phases import CallFacts, CallReader, InputLength, PhaseTracker
@@ -83,6 +83,13 @@ class RecordedStep:
         """Search the inputs of a call for the tokens."""
         self.searches += 1
         self.length = reader.read_length(args, kwargs, generates=self.generates)
+
+    def is_followed_by_text(self, args: Any, kwargs: Any) -> bool:
+        """Return whether these inputs of another model begin a text, after a step of one token a sequence."""
+        if self.length is None or self.length.tokens != 1 or is_assisted():
+            return False
+        coming = find_length(args, kwargs)
+        return coming is not None and coming.tokens > 1
 
     def infer_facts(self, phases: PhaseTracker, coming: InputLength | None) -> CallFacts:
         """Return phase, tokens, sequences and context, before a call with these inputs follows."""

@@ -234,7 +234,7 @@ class ThreadRecorder:
         if not enclosing:
             self._add_gap_row(at)
         is_begun = self._step is not None and self._step.start == at
-        is_step_call = self._is_step_call(module)
+        is_step_call = self._is_step_call(module, args, kwargs)
         self._reader.note_call(module, is_step=is_step_call)
         if not is_begun and (is_step_call or self._step_module.has_encoder(module)):
             self._start_step_if_needed(at, module, args, kwargs, is_own=enclosing is None)
@@ -266,10 +266,12 @@ class ThreadRecorder:
             op = self._shared.recording.ops.assign_part("recording", self._ops.lens, self.track)
             self._rows += op, step.start, now() - step.start
 
-    def _is_step_call(self, module: Any) -> bool:
+    def _is_step_call(self, module: Any, args: Any, kwargs: Any) -> bool:
         """Return whether a top-level call of a module is one of the step module."""
         size, outgrown = self._shared.names.measure_size(module), self._step_module.outgrown_count
-        former = self._step_module.module
+        former, step = self._step_module.module, self._step
+        if step and self._step_module.is_twin(module, size) and step.is_followed_by_text(args, kwargs):
+            self._step_module.replace(module, size)
         if not self._step_module.is_step_call(module, size):
             return False
         if self._step_module.outgrown_count > outgrown:

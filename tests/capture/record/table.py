@@ -82,6 +82,7 @@ TABLE: Final = {
     "fails": Made(6, 5, 1),
     "fails_inside": Made(6, 5, 1),
     "retries": Made(101, 100),
+    "two_models": Made(48, 42),
     "reads_and_writes": Made(12, 10),
     "signals_itself": Made(None, None, 143),
     "saves": Made(513, 510),
