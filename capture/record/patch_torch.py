@@ -71,7 +71,8 @@ def _wrap_modules(torch: Any, recorder: ProgramRecorder, patches: Patches) -> No
             elif call is not None:
                 leave(call)
 
-    _wrapped_call_impl.__qualname__ = getattr(original, "__qualname__", "Module._wrapped_call_impl")
+    functools.update_wrapper(_wrapped_call_impl, original)  # the same signature
+    vars(_wrapped_call_impl).pop("__wrapped__")
     if is_torchs:
         show_as(_wrapped_call_impl, original.__code__)
     _hide_from_compiler(_wrapped_call_impl)

@@ -141,7 +141,9 @@ print(child.exitcode)
 
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="frames can be left out from Python 3.11 on")
 def test_tracebacks_of_a_recorded_program_are_those_of_the_program_alone(tmp_path: Path) -> None:
-    code = "import traceback\nwork(4)\n"
+    code = (
+        "import inspect, traceback\nwork(4)\nprint(inspect.signature(nn.Module.__call__), file=sys.stderr)\n"
+    )
     for call in ("model(torch.ones(2, 9))", "model(torch.ones(2, 9)).backward()", "torch.optim.SGD([], 0.1)"):
         code += f"try:\n    {call}\nexcept Exception:\n    traceback.print_exc()\n"
     code += "model.train()(torch.ones(2, 8)).sum().backward(torch.ones(3))\n"
