@@ -25,6 +25,7 @@ _INSTALLERS = {"torch": ".patch_torch", "llama_cpp.llama_cpp": ".llama_cpp"}
 
 def start() -> None:
     """Note that this process can be recorded, and watch its imports."""
+    process_notes.remember_environment()
     process_notes.append_note("python " + platform.python_version())
     for name in _INSTALLERS:
         sys.meta_path.insert(0, _ImportHook(name))

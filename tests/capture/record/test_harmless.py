@@ -139,6 +139,13 @@ print(child.exitcode)
 """
 
 
+def test_a_program_that_clears_its_environment_is_recorded(tmp_path: Path) -> None:
+    done = run("os.environ.clear(); work(4)", tmp_path, model=SMALL)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert [line[0] for line in told(tmp_path)] == [4]
+    assert recorded(tmp_path).events.filter(kind="step").height == 4
+
+
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="frames can be left out from Python 3.11 on")
 def test_tracebacks_of_a_recorded_program_are_those_of_the_program_alone(tmp_path: Path) -> None:
     code = (
