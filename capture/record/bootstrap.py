@@ -11,6 +11,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from . import process_notes
+from .fault_guard import hide_frame
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -24,6 +25,7 @@ _INSTALLERS = {"torch": ".patch_torch", "llama_cpp.llama_cpp": ".llama_cpp"}
 
 def start() -> None:
     """Note that this process can be recorded, and watch its imports."""
+    process_notes.remember_environment()
     process_notes.append_note("python " + platform.python_version())
     for name in _INSTALLERS:
         sys.meta_path.insert(0, _ImportHook(name))
@@ -83,7 +85,11 @@ class _LoadCall:
 
     def __call__(self, module: Any) -> Any:
         vars(self._loader).pop(self._method, None)
-        result = self._load(module)
+        try:
+            result = self._load(module)
+        except BaseException as error:
+            hide_frame(error)
+            raise
         self._end(module if result is None else result)
         return result
 

@@ -4,7 +4,7 @@ from __future__ import annotations  # runs in users' programs, from Python 3.8 o
 
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from .call_phases import find_batch
+from .call_phases import find_batch, find_length, is_assisted
 
 if TYPE_CHECKING:
     from .call_phases import CallFacts, CallReader, InputLength, PhaseTracker
@@ -23,7 +23,7 @@ MAX_SEARCHED_CALLS: Final = 8  # calls whose inputs are searched for the tokens 
 class ModuleCall:
     """An open call of a module, or of another part of the program."""
 
-    __slots__ = ("annotation", "inner_ns", "module", "part", "recorder", "start")
+    __slots__ = ("annotation", "has_failed", "inner_ns", "module", "part", "recorder", "start")
 
     def __init__(self, recorder: Any) -> None:
         self.recorder = recorder
@@ -31,6 +31,7 @@ class ModuleCall:
         self.part = ""
         self.annotation: Any = None
         self.inner_ns = 0  # time in the calls that it made
+        self.has_failed = False  # whether it was left by an error
         self.start = 0  # read from the clock last, after our own work
 
 
@@ -82,6 +83,13 @@ class RecordedStep:
         """Search the inputs of a call for the tokens."""
         self.searches += 1
         self.length = reader.read_length(args, kwargs, generates=self.generates)
+
+    def is_followed_by_text(self, args: Any, kwargs: Any) -> bool:
+        """Return whether these inputs of another model begin a text, after a step of one token a sequence."""
+        if self.length is None or self.length.tokens != 1 or is_assisted():
+            return False
+        coming = find_length(args, kwargs)
+        return coming is not None and coming.tokens > 1
 
     def infer_facts(self, phases: PhaseTracker, coming: InputLength | None) -> CallFacts:
         """Return phase, tokens, sequences and context, before a call with these inputs follows."""
@@ -165,7 +173,7 @@ class CallStack:
     def push(self, module: Any, part: str, at: int = 0) -> ModuleCall:
         """Return a new innermost call."""
         call = self._spare.pop() if self._spare else ModuleCall(self._recorder)
-        call.module, call.part, call.start, call.inner_ns = module, part, at, 0
+        call.module, call.part, call.start, call.inner_ns, call.has_failed = module, part, at, 0, False
         self.module_count += module is not None
         self.calls.append(call)
         return call

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ..native.emit import now
 from .call_phases import CallFacts
-from .fault_guard import FaultGuard
+from .fault_guard import FaultGuard, hide_frame
 from .llama_nodes import NodeOps
 from .patches import Patches, close_at_exit
 from .process_recording import ProcessRecording
@@ -76,6 +76,9 @@ def _wrap_decode(original: Callable[..., Any], recorder: LlamaRecorder, encodes:
         try:
             code = original(handle, batch, *others)
             return code
+        except BaseException as error:
+            hide_frame(error)
+            raise
         finally:
             recorder.guard(lambda: context.end_step(failed=code != 0))
 

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from ..native.emit import now
 from .call_stack import SKIP
-from .patches import Patches, close_at_exit, run_before
+from .fault_guard import hide_frame
+from .patches import Patches, close_at_exit, run_before, show_as
 from .program_recorder import ProgramRecorder
 
 if TYPE_CHECKING:
@@ -29,7 +30,8 @@ def install(torch: Any, patches: Patches | None = None, *, late: bool = False) -
     """
     recorder, patches = ProgramRecorder(torch, late=late), patches or Patches()
     _wrap_modules(torch, recorder, patches)
-    for wrap in (_hook_training if late else _wrap_training, _wrap_data, _wrap_profilers, _wrap_captures):
+    training = _hook_training if late else _wrap_training
+    for wrap in (training, _wrap_data, _wrap_profilers, _wrap_captures, _wrap_replays):
         with suppress(AttributeError):  # a torch without this feature has nothing to patch
             wrap(torch, recorder, patches)
     close_at_exit(recorder, patches)
@@ -37,54 +39,68 @@ def install(torch: Any, patches: Patches | None = None, *, late: bool = False) -
 
 
 def _wrap_modules(torch: Any, recorder: ProgramRecorder, patches: Patches) -> None:
-    kind = torch.nn.Module
-    original = kind.__call__
-    compiler = getattr(torch, "compiler", None)
-    is_compiling = getattr(compiler, "is_compiling", None) or bool
-    is_traced = getattr(compiler, "is_dynamo_compiling", None) or is_compiling  # the cheaper question
-    enter, leave, of_thread = recorder.enter_module, recorder.leave, recorder.thread_locals
+    kind, original = torch.nn.Module, torch.nn.Module.__call__
+    is_compiling = _find_compiling(torch)
+    is_traced = getattr(getattr(torch, "compiler", None), "is_dynamo_compiling", None) or is_compiling
+    leave, of_thread = recorder.leave, recorder.thread_locals
     layers = recorder.shared.names.layers if recorder.shared.detail == "layers" else None
     # what torch's own wrapper does is done here, so that a call has no frame more than without us
     is_torchs = original is vars(kind).get("_wrapped_call_impl") and hasattr(kind, "_compiled_call_impl")
 
-    def _wrapped_call_impl(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if recorder.is_off or is_traced():
-            return original(self, *args, **kwargs)
-        log = of_thread.log
-        if log is not None:  # the fast path of nearly all calls: append to the log
-            is_plain = is_torchs and self._compiled_call_impl is None
-            if log is SKIP or (layers is not None and id(self) not in layers):
-                return self._call_impl(*args, **kwargs) if is_plain else original(self, *args, **kwargs)
-            log += self, now()
-            try:
-                return self._call_impl(*args, **kwargs) if is_plain else original(self, *args, **kwargs)
-            finally:
-                log += self, -now()
-        if is_compiling():
-            return original(self, *args, **kwargs)
-        call = enter(self, args, kwargs)
-        try:
-            return original(self, *args, **kwargs)
-        finally:
-            leave(call)
+    def enter(module: Any, args: Any, kwargs: Any) -> Any:
+        return None if is_compiling() else recorder.enter_module(module, args, kwargs)
 
-    _wrapped_call_impl.__qualname__ = getattr(original, "__qualname__", "Module._wrapped_call_impl")
+    def _wrapped_call_impl(self: Any, *args: Any, **kwargs: Any) -> Any:
+        is_plain = is_torchs and self._compiled_call_impl is None
+        log, call = SKIP if recorder.is_off or is_traced() else of_thread.log, None
+        if log is None:
+            log, call = SKIP, enter(self, args, kwargs)
+        elif layers is not None and id(self) not in layers:
+            log = SKIP
+        is_logged = log is not SKIP
+        if is_logged:  # the fast path of nearly all calls: append to the log
+            log += self, now()
+        try:
+            return self._call_impl(*args, **kwargs) if is_plain else original(self, *args, **kwargs)
+        except BaseException as error:
+            note_error(error, call, is_plain=is_plain)
+            raise
+        finally:
+            if is_logged:
+                log += self, -now()
+            elif call is not None:
+                leave(call)
+
+    functools.update_wrapper(_wrapped_call_impl, original)  # the same signature
+    vars(_wrapped_call_impl).pop("__wrapped__")
+    if is_torchs:
+        show_as(_wrapped_call_impl, original.__code__)
     _hide_from_compiler(_wrapped_call_impl)
     recorder.set_call_codes(original.__code__, _wrapped_call_impl.__code__)
     patches.replace(kind, "__call__", _wrapped_call_impl)
 
 
+def note_error(error: BaseException, call: Any, *, is_plain: bool) -> None:
+    """Note that an error ends a call; its traceback is without our frame unless that stands for torch's."""
+    if not is_plain:
+        hide_frame(error)
+    if call is not None:
+        call.has_failed = True
+
+
+def _find_compiling(torch: Any) -> Callable[[], bool]:
+    """Return torch's function that tells whether the caller is being compiled."""
+    return getattr(getattr(torch, "compiler", None), "is_compiling", None) or bool
+
+
 def _wrap_training(torch: Any, recorder: ProgramRecorder, patches: Patches) -> None:
     _wrap_backward(torch, recorder, patches)
     optimizer = torch.optim.Optimizer
-    begin = optimizer.__init__
 
-    @functools.wraps(begin)
-    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807 - wraps a method of this name
+    def note_optimizer() -> None:
         recorder.shared.has_optimizer = recorder.shared.is_training = True
-        begin(self, *args, **kwargs)
 
-    patches.replace(optimizer, "__init__", __init__)
+    patches.replace(optimizer, "__init__", run_before(note_optimizer, optimizer.__init__, recorder))
     step_hook = _wrap_step_hook(optimizer.profile_hook_step, recorder)
     patches.replace(optimizer, "profile_hook_step", staticmethod(step_hook))
 
@@ -135,18 +151,20 @@ def _wrap_data(torch: Any, recorder: ProgramRecorder, patches: Patches) -> None:
 
 def _wrap_as_part(part: str, original: Callable[..., Any], recorder: ProgramRecorder) -> Callable[..., Any]:
     """Return a function whose calls are recorded as this part of the program."""
-    torch = recorder.shared.torch
-    is_compiling = getattr(getattr(torch, "compiler", None), "is_compiling", None) or bool
+    is_compiling = _find_compiling(recorder.shared.torch)
 
     @functools.wraps(original)
     def timed(*args: Any, **kwargs: Any) -> Any:
-        if recorder.is_off or is_compiling():
-            return original(*args, **kwargs)
-        call = recorder.enter_part(part)
+        is_recorded = not (recorder.is_off or is_compiling())
+        call = recorder.enter_part(part) if is_recorded else None
         try:
             return original(*args, **kwargs)
+        except BaseException as error:
+            hide_frame(error)
+            raise
         finally:
-            recorder.leave(call, part)
+            if is_recorded:
+                recorder.leave(call, part)
 
     _hide_from_compiler(timed)
     return timed
@@ -160,14 +178,18 @@ def _wrap_profilers(torch: Any, recorder: ProgramRecorder, patches: Patches) -> 
 
 
 def _wrap_captures(torch: Any, recorder: ProgramRecorder, patches: Patches) -> None:
-    """Close profiler windows during CUDA-graph captures; record replays as calls of the captured module."""
+    """Close profiler windows during CUDA-graph captures."""
     graph, shared = torch.cuda.CUDAGraph, recorder.shared
-    begin, end, replay = graph.capture_begin, graph.capture_end, graph.replay
+    begin, end = graph.capture_begin, graph.capture_end
 
     @functools.wraps(begin)
     def capture_begin(self: Any, *args: Any, **kwargs: Any) -> Any:
         recorder.guard(shared.windows.begin_capture)
-        result = begin(self, *args, **kwargs)
+        try:
+            result = begin(self, *args, **kwargs)
+        except BaseException as error:
+            hide_frame(error)
+            raise
         recorder.guard(lambda: shared.graphs.begin_capture(self))
         recorder.thread_locals.log = None
         return result
@@ -176,18 +198,32 @@ def _wrap_captures(torch: Any, recorder: ProgramRecorder, patches: Patches) -> N
     def capture_end(self: Any, *args: Any, **kwargs: Any) -> Any:
         recorder.guard(shared.windows.end_capture)
         recorder.guard(lambda: shared.graphs.end_capture(self))
-        return end(self, *args, **kwargs)
+        try:
+            return end(self, *args, **kwargs)
+        except BaseException as error:
+            hide_frame(error)
+            raise
+
+    patches.replace(graph, "capture_begin", capture_begin)
+    patches.replace(graph, "capture_end", capture_end)
+
+
+def _wrap_replays(torch: Any, recorder: ProgramRecorder, patches: Patches) -> None:
+    """Record replays of CUDA graphs as calls of the captured module."""
+    graph = torch.cuda.CUDAGraph
+    replay = graph.replay
 
     @functools.wraps(replay)
     def replay_graph(self: Any, *args: Any, **kwargs: Any) -> Any:
         call = None if recorder.is_off else recorder.enter_replay(self)
         try:
             return replay(self, *args, **kwargs)
+        except BaseException as error:
+            hide_frame(error)
+            raise
         finally:
             recorder.leave(call)
 
-    patches.replace(graph, "capture_begin", capture_begin)
-    patches.replace(graph, "capture_end", capture_end)
     patches.replace(graph, "replay", replay_graph)
 
 

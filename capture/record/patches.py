@@ -9,8 +9,11 @@ import weakref
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
+from .fault_guard import hide_frame
+
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from types import CodeType
 
 _MISSING: Final = object()
 
@@ -53,9 +56,46 @@ def run_before(action: Callable[[], None], original: Callable[..., Any], recorde
     @functools.wraps(original)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
         recorder.guard(action)
-        return original(*args, **kwargs)
+        try:
+            return original(*args, **kwargs)
+        except BaseException as error:
+            hide_frame(error)
+            raise
 
     return wrapper
+
+
+def show_as(wrapper: Any, code: CodeType) -> None:
+    """Let tracebacks show a wrapper as the last line of `code`, whose call it makes; from Python 3.11 on."""
+    if not hasattr(code, "co_positions"):
+        return
+    places, first = list(code.co_positions()), code.co_firstlineno
+    line = places[-1][0] or first
+    columns = [place[2:] for place in places if place[0] == place[1] == line and place != places[-1]]
+    start, end = columns[-1] if columns else (None, None)
+    table = _encode_places(len(wrapper.__code__.co_code) // 2, line - first, start, end)
+    names = {"co_name": code.co_name, "co_qualname": code.co_qualname, "co_filename": code.co_filename}
+    wrapper.__code__ = wrapper.__code__.replace(**names, co_firstlineno=first, co_linetable=table)
+
+
+def _encode_places(units: int, line: int, start: int | None, end: int | None) -> bytes:
+    """Return a location table by which all instructions lie in these columns of a line (0: the first).
+
+    CPython's Objects/locations.md describes its format.
+    """
+    table = bytearray()
+    for at in range(0, units, 8):
+        kind, fields = (
+            (13, [2 * line]) if start is None or end is None else (14, [2 * line, 0, start + 1, end + 1])
+        )
+        table.append(128 | kind << 3 | min(units - at, 8) - 1)
+        for field in fields:
+            while field > 63:  # six bits a byte, the low ones first
+                table.append(64 | field & 63)
+                field >>= 6
+            table.append(field)
+        line = 0  # relative to the previous entry
+    return bytes(table)
 
 
 def close_at_exit(recorder: Any, patches: Patches) -> None:

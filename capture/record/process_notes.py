@@ -20,6 +20,7 @@ RUN_VARIABLE: Final = "TRACETUI_RUN"  # id of the run that child processes join
 DETAIL_VARIABLE: Final = "TRACETUI_DETAIL"  # layers or steps: what is timed, if not every module
 
 _overrides: dict[str, str] = {}
+_at_start: dict[str, str] = {}
 
 
 def override_settings(settings: Mapping[str, str]) -> None:
@@ -30,7 +31,12 @@ def override_settings(settings: Mapping[str, str]) -> None:
 
 def read_setting(name: str) -> str | None:
     """Return a setting, as overridden or from the environment, or None."""
-    return _overrides.get(name) or os.environ.get(name)
+    return _overrides.get(name) or os.environ.get(name) or _at_start.get(name)
+
+
+def remember_environment() -> None:
+    """Remember the settings of the environment, which the program may clear before its first call."""
+    _at_start.update((k, v) for k, v in os.environ.items() if k.startswith("TRACETUI_"))
 
 
 def append_note(text: str) -> None:

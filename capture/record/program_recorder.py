@@ -75,7 +75,7 @@ class ProgramRecorder(FaultGuard):
                 call = recorder.enter_outermost(module, args, kwargs)
             self.thread_locals.log = recorder.open_log()
             return call
-        except Exception as e:
+        except BaseException as e:
             self.stop_recording(e)
         return None
 
@@ -89,7 +89,7 @@ class ProgramRecorder(FaultGuard):
                 with self.shared.bypass_torch_functions():
                     recorder = self._begin_thread(step_module)
             return None if recorder is None else recorder.enter_replay(step_module, record)
-        except Exception as e:
+        except BaseException as e:
             self.stop_recording(e)
         return None
 
@@ -99,7 +99,7 @@ class ProgramRecorder(FaultGuard):
             recorder = self.thread_locals.recorder
             self.shared.is_training = self.shared.is_training or part in ("backward", "optimizer")
             return None if recorder is None or self.is_off else recorder.enter_part(part)
-        except Exception as e:
+        except BaseException as e:
             self.stop_recording(e)
         return None
 
@@ -114,7 +114,7 @@ class ProgramRecorder(FaultGuard):
                     self.thread_locals.log = None
             elif part and (recorder := self.thread_locals.recorder) is not None:
                 recorder.note_part(part)
-        except Exception as e:
+        except BaseException as e:
             self.stop_recording(e)
 
     def close(self) -> None:
@@ -174,6 +174,12 @@ class ProgramRecorder(FaultGuard):
         self.shared.graphs.forget_after_fork()
         if not self.is_off:
             process_notes.append_note(f"torch {self.shared.torch.__version__} forked")
+
+    def _forget_open_calls(self) -> None:
+        recorder, self.thread_locals.log = self.thread_locals.recorder, None
+        if recorder is not None:
+            recorder.stack.clear()
+            recorder.drop_failed_step()
 
     def _drop_open_work(self) -> None:
         self.shared.windows.drop_window()

@@ -29,7 +29,7 @@ class StepModule:
         step_module = self._module()
         if step_module is None or module is step_module or self._has_same_weights(module, size):
             if step_module is None:
-                self._replace_module(module, size)
+                self.replace(module, size)
             if self._other_calls:
                 self._max_other_calls = max(self._max_other_calls, *self._other_calls.values())
                 self._other_calls.clear()
@@ -40,9 +40,22 @@ class StepModule:
             self.outgrown_count += 1
         if is_larger or (size and count > MAX_OTHER_CALLS + 2 * self._max_other_calls):
             self._replaced_modules.add(id(step_module))
-            self._replace_module(module, size)
+            self.replace(module, size)
             return True
         return False
+
+    def is_twin(self, module: Any, size: int) -> bool:
+        """Return whether a module is another one of the step module's class and size."""
+        step_module = self._module()
+        return size == self._size and module is not step_module and type(module) is type(step_module)
+
+    def replace(self, module: Any, size: int) -> None:
+        """Make another module the step module."""
+        self._module, self._size = weakref.ref(module), size
+        self._weights_address = _find_weights_address(module)
+        self._replaced_modules.discard(id(module))
+        self._other_calls.clear()
+        self._max_other_calls = 0
 
     def has_encoder(self, module: Any) -> bool:
         """Return whether a module is the encoder that `generate` of transformers calls before the model."""
@@ -60,13 +73,6 @@ class StepModule:
 
     def _has_same_weights(self, module: Any, size: int) -> bool:
         return size == self._size and _find_weights_address(module) == self._weights_address
-
-    def _replace_module(self, module: Any, size: int) -> None:
-        self._module, self._size = weakref.ref(module), size
-        self._weights_address = _find_weights_address(module)
-        self._replaced_modules.discard(id(module))
-        self._other_calls.clear()
-        self._max_other_calls = 0
 
 
 class DeviceLookup:

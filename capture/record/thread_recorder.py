@@ -23,7 +23,7 @@ from .served_batch import find_served_batch
 from .step_module import DeviceLookup, StepModule
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from .call_phases import InputLength
     from .call_stack import ModuleCall
@@ -73,6 +73,20 @@ class StepBuffer:
 def _name_gap(step: RecordedStep) -> str:
     """Return the part of the program that follows a call of its model."""
     return "loss" if step.is_training else "sampling" if step.length is not None else "host"
+
+
+def _trim_trailing_gap(rows: list[int], last: int | None, end: int, gaps: Sequence[int]) -> int:
+    """Return the end of a step that is not followed at once: its work, to `last`, plus the typical gap."""
+    if last is None or end <= last:
+        return end
+    typical = sorted(gaps)[len(gaps) // 2] if gaps else 0
+    gap = min(end - last, typical)
+    if rows and rows[-2] == last:
+        if gap:
+            rows[-1] = gap
+        else:
+            del rows[-3:]
+    return last + gap
 
 
 class ThreadRecorder:
@@ -161,11 +175,14 @@ class ThreadRecorder:
             call.annotation = None
             mark.__exit__(None, None, None)
         self._rows += self._find_op_id(call), call.start, end - call.start - call.inner_ns
+        is_failed = call.has_failed and call.module is self._step_module.module
         self.stack.release(call)
         if part:
             self.note_part(part)
         if not self.stack.calls:
             self._last_end, self._last_part = end, "forward" if part in ("", "replay") else part
+            if is_failed:
+                self.drop_failed_step()
             if len(self._rows) > 3 * MAX_WAITING_ROWS:
                 self._shared.recording.write_rows(self._pop_rows(), None, None)
 
@@ -217,7 +234,7 @@ class ThreadRecorder:
         if not enclosing:
             self._add_gap_row(at)
         is_begun = self._step is not None and self._step.start == at
-        is_step_call = self._is_step_call(module)
+        is_step_call = self._is_step_call(module, args, kwargs)
         self._reader.note_call(module, is_step=is_step_call)
         if not is_begun and (is_step_call or self._step_module.has_encoder(module)):
             self._start_step_if_needed(at, module, args, kwargs, is_own=enclosing is None)
@@ -249,10 +266,12 @@ class ThreadRecorder:
             op = self._shared.recording.ops.assign_part("recording", self._ops.lens, self.track)
             self._rows += op, step.start, now() - step.start
 
-    def _is_step_call(self, module: Any) -> bool:
+    def _is_step_call(self, module: Any, args: Any, kwargs: Any) -> bool:
         """Return whether a top-level call of a module is one of the step module."""
         size, outgrown = self._shared.names.measure_size(module), self._step_module.outgrown_count
-        former = self._step_module.module
+        former, step = self._step_module.module, self._step
+        if step and self._step_module.is_twin(module, size) and step.is_followed_by_text(args, kwargs):
+            self._step_module.replace(module, size)
         if not self._step_module.is_step_call(module, size):
             return False
         if self._step_module.outgrown_count > outgrown:
@@ -274,12 +293,21 @@ class ThreadRecorder:
         self._gaps.clear()
         if encodes and self._step is not None:
             self._step.encodes = self._step.is_open = True
+            self._shared.recording.write_rows(rows, None, None)
         else:
-            if self._windows.owner is self:
-                self._windows.drop_window()
-            self._step = None
-            rows += self._pop_rows()
-        self._shared.recording.write_rows(rows, None, None)
+            self._drop_step(rows)
+
+    def drop_failed_step(self) -> None:
+        """A call of the model that ended in an error is no step: it made no tokens."""
+        if self._step is not None and not self._step.is_training:
+            self._drop_step()
+
+    def _drop_step(self, rows: Sequence[int] = ()) -> None:
+        """Write the rows of the step in progress, after others, but no step."""
+        if self._windows.owner is self:
+            self._windows.drop_window()
+        self._step = None
+        self._shared.recording.write_rows([*rows, *self._pop_rows()], None, None)
 
     def _add_gap_row(self, at: int) -> None:
         """Add the time since the last call as a row of its own."""
@@ -293,7 +321,7 @@ class ThreadRecorder:
         step, self._step = self._step, None
         assert step is not None  # noqa: S101
         if is_last or (not step.is_training and self._phases.is_new_text(coming)):
-            end = self._trim_trailing_gap(end)
+            end = _trim_trailing_gap(self._rows, self._last_end, end, self._gaps)
         elif self._last_end is not None:
             self._gaps.append(end - self._last_end)
         facts = None if step.is_training else step.infer_facts(self._phases, coming)
@@ -306,20 +334,6 @@ class ThreadRecorder:
         cost_ns = 0 if window is None else windows.overhead_ns
         rows, lens = self._pop_rows(), self._ops.lens
         self._step_buffer.add(EndedStep(step.start, duration, rows, facts, self.track, lens, window, cost_ns))
-
-    def _trim_trailing_gap(self, end: int) -> int:
-        """Return the end of a step that is not followed at once: its work plus the typical gap."""
-        last = self._last_end
-        if last is None or end <= last:
-            return end
-        typical = sorted(self._gaps)[len(self._gaps) // 2] if self._gaps else 0
-        gap = min(end - last, typical)
-        if self._rows and self._rows[-2] == last:
-            if gap:
-                self._rows[-1] = gap
-            else:
-                del self._rows[-3:]
-        return last + gap
 
     def _pop_rows(self) -> list[int]:
         rows, self._rows = self._rows, []

@@ -212,6 +212,28 @@ def test_signals_to_us_reach_the_program(name: str, tmp_path: Path) -> None:
         assert recording.wait(30) == 33
 
 
+def test_a_signal_that_the_caller_ignores_is_ignored_by_the_program(tmp_path: Path) -> None:
+    code = "import signal; print(signal.getsignal(signal.SIGINT) is signal.SIG_IGN)"
+    command = [
+        sys.executable,
+        "-m",
+        "tracetui",
+        "record",
+        "-o",
+        str(tmp_path / "p"),
+        "--",
+        sys.executable,
+        "-c",
+    ]
+    done = subprocess.run(
+        ["sh", "-c", "trap '' INT; exec \"$@\"", "sh", *command, code],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout == "True\n", done.stderr
+
+
 @pytest.mark.parametrize(
     ("asked", "told"),
     [

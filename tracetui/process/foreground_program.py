@@ -58,8 +58,9 @@ class ForegroundProgram:
         numbers = [getattr(signal, name) for name in FORWARDED_SIGNALS if hasattr(signal, name)]
         handlers = {number: signal.getsignal(number) for number in numbers}
         for number, handler in handlers.items():
-            if handler is not signal.SIG_IGN:  # the child inherits what we ignore
-                signal.signal(number, self._forward_signal)
+            # the child inherits what we ignore, but polars has taken SIGINT over without a look
+            is_ignored = handler is signal.SIG_IGN
+            signal.signal(number, signal.SIG_IGN if is_ignored else self._forward_signal)
         return handlers
 
     def _restore_signals(self) -> None:

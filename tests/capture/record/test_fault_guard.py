@@ -1,5 +1,7 @@
 """An error of the recorder ends the recording once, and says so once."""
 
+import os
+import signal
 from types import SimpleNamespace
 from typing import Any
 
@@ -24,3 +26,22 @@ def test_fault_guard_runs_nothing_after_first_fault(capsys: pytest.CaptureFixtur
     assert guard.is_off and calls == ["done", "failed", "closed"]
     output = "tracetui: recording stopped: ValueError: of our own\n"
     assert capsys.readouterr().err == output
+
+
+def test_fault_guard_lets_error_of_signal_handler_pass() -> None:
+    class LateError(Exception):
+        pass
+
+    def ring(number: int, frame: object) -> None:
+        raise LateError
+
+    guard = FaultGuard(SimpleNamespace(close=lambda: None))  # type: ignore[arg-type]
+    former = signal.signal(signal.SIGUSR1, ring)
+    try:
+        with pytest.raises(LateError):
+            guard.guard(lambda: os.kill(os.getpid(), signal.SIGUSR1))
+    finally:
+        signal.signal(signal.SIGUSR1, former)
+    with pytest.raises(KeyboardInterrupt):
+        guard.guard(lambda: signal.default_int_handler(signal.SIGINT, None))
+    assert not guard.is_off

@@ -139,6 +139,30 @@ print(child.exitcode)
 """
 
 
+def test_a_program_that_clears_its_environment_is_recorded(tmp_path: Path) -> None:
+    done = run("os.environ.clear(); work(4)", tmp_path, model=SMALL)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert [line[0] for line in told(tmp_path)] == [4]
+    assert recorded(tmp_path).events.filter(kind="step").height == 4
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="frames can be left out from Python 3.11 on")
+def test_tracebacks_of_a_recorded_program_are_those_of_the_program_alone(tmp_path: Path) -> None:
+    code = (
+        "import inspect, traceback\nwork(4)\nprint(inspect.signature(nn.Module.__call__), file=sys.stderr)\n"
+    )
+    for call in ("model(torch.ones(2, 9))", "model(torch.ones(2, 9)).backward()", "torch.optim.SGD([], 0.1)"):
+        code += f"try:\n    {call}\nexcept Exception:\n    traceback.print_exc()\n"
+    code += "model.train()(torch.ones(2, 8)).sum().backward(torch.ones(3))\n"
+    alone = subprocess.run(
+        [sys.executable, "-c", MODEL + code], env=plain_environment(), cwd=tmp_path, capture_output=True,
+        text=True, check=False,
+    )  # fmt: skip
+    recorded = run(code, tmp_path)
+    assert "patch_torch" not in recorded.stderr and alone.stderr.count("Traceback") == 4
+    assert (recorded.returncode, recorded.stderr) == (alone.returncode, alone.stderr)
+
+
 def test_forked_children_are_seen_though_they_skip_the_end(tmp_path: Path) -> None:
     result = run(FORKS, tmp_path)
     assert (result.stdout, result.stderr) == ("0\n", "")
