@@ -5,6 +5,7 @@ operators reports shapes: a product of weights has a row for each token of its s
 and context. A step that computes something else takes another time, which is no verdict on the code.
 """
 
+import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -89,15 +90,44 @@ def _compare_models(a: Run, b: Run) -> Iterator[WorkDifference]:
             yield WorkDifference(key, f"{x:,}", f"{y:,}", is_work=True)
             return
     if "layers" not in {*a.meta, *b.meta}:
-        x, y = (_count_layers(run) for run in (a, b))
-        if x and y and x != y:
-            yield WorkDifference("layers", str(x), str(y), is_work=True)
+        layers, layers_b = _count_layers(a, b)
+        if layers != layers_b:
+            yield WorkDifference("layers", str(layers), str(layers_b), is_work=True)
         else:
             yield from _compare_products(a, b)
 
 
-def _count_layers(run: Run) -> int:
-    return run.events["layer"].drop_nulls().n_unique() if run.has("layer") else 0
+def _count_layers(a: Run, b: Run) -> tuple[int, int]:
+    """Count the layers of kernels, else by what repeats; 0 of both runs if that of one is unknown."""
+    x, y = (run.events["layer"].drop_nulls().n_unique() if run.has("layer") else 0 for run in (a, b))
+    return (x, y) if x and y else _count_repeats(a, b)
+
+
+def _count_repeats(a: Run, b: Run) -> tuple[int, int]:
+    """Count how often the products and attention of a step repeat, for kernels without layers; else 0.
+
+    A step has some product once, such as its head. Of all the others, two or more, one run must have the same
+    multiple: a product that is computed twice is no layer.
+    """
+    x, y = (_count_per_step(run) for run in (a, b))
+    repeated = [key for key in x if max(x[key], y.get(key, 0)) > 1]
+    if x.keys() != y.keys() or not 2 <= len(repeated) < len(x):
+        return 0, 0
+    layers, layers_b = (math.gcd(*(counts[key] for key in repeated)) for counts in (x, y))
+    is_multiple = all(x[key] * layers_b == y[key] * layers for key in repeated)
+    return (layers, layers_b) if is_multiple else (0, 0)
+
+
+def _count_per_step(run: Run) -> dict[tuple[int, int], int]:
+    """Count the products of weights of a step by their sizes, and attention as (0, 0); empty if they vary."""
+    counts = _count_products(run)
+    if not (counts and run.has("step")):
+        return {}
+    attention = _tabulate_shapes(run).filter(pl.col("category") == "attention")
+    counts |= {(0, 0): int(attention["len"].sum())} if attention.height else {}
+    steps = run.events.filter(pl.col("kind") == "kernel")["step"].drop_nulls().n_unique()
+    is_constant = steps and all(count % steps == 0 for count in counts.values())
+    return {key: count // steps for key, count in counts.items()} if is_constant else {}
 
 
 def _compare_products(a: Run, b: Run) -> Iterator[WorkDifference]:

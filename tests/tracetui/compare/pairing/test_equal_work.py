@@ -114,6 +114,35 @@ def test_context_of_attention_as_two_products_is_read_from_those_of_scores() -> 
     assert differences(runs[0], runs[2]) == []
 
 
+def compiled(layers: int, twice: int = 0, heads: int = 1) -> Run:
+    """A run of compiled passes, whose kernels have no layers: four products each, attention, and the head."""
+    product = {"kind": "kernel", "name": "mm", "category": "matmul", "lens": "host"}
+    attention = {**product, "name": "flash", "category": "attention", "shape": "b=1 h=8 q=1 k=99 d=64"}
+    layer = [{**product, "shape": "m=1 n=512 k=512"}] * 2 + [{**product, "shape": "m=1 n=1024 k=512"}]
+    of_pass = [*layer, attention] * layers + [{**product, "shape": "m=1 n=512 k=512"}] * twice
+    of_pass += [{**product, "shape": "m=1 n=2048 k=512"}] * heads
+    rows = [
+        row | {"step": step, "phase": "decode", "t": (step * 100 + at) * MS, "dur": MS}
+        for step in range(12)
+        for at, row in enumerate(({"kind": "step", "name": "decode"}, *of_pass))
+    ]
+    return made(rows)
+
+
+@pytest.mark.parametrize(
+    ("b", "expected"),
+    [
+        (compiled(6), ["layers 4 and 6"]), (compiled(1), ["layers 4 and 1"]), (compiled(4), []),
+        (compiled(4, twice=4), []), (compiled(4, heads=2), []), (compiled(8, heads=2), []),
+    ],
+    ids=["more layers", "one layer", "equal", "one product twice", "two heads", "two passes a step"],
+)  # fmt: skip
+def test_layers_of_a_compiled_model_are_how_often_all_that_repeats_is_there(
+    b: Run, expected: list[str]
+) -> None:
+    assert differences(compiled(4), b) == expected
+
+
 def test_what_ran_instead_of_attention_is_named_in_its_order() -> None:
     compared = compare_runs((trace("sdpa"), trace("eager")), Look())
     named = compared.rows.drop_nulls("instead").filter(phase="decode")["instead"].to_list()
