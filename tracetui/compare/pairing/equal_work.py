@@ -9,7 +9,7 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
+from itertools import chain, islice
 from typing import Any, Final
 
 import polars as pl
@@ -90,52 +90,84 @@ def _compare_models(a: Run, b: Run) -> Iterator[WorkDifference]:
             yield WorkDifference(key, f"{x:,}", f"{y:,}", is_work=True)
             return
     if "layers" not in {*a.meta, *b.meta}:
-        layers, layers_b = _count_layers(a, b)
-        if layers != layers_b:
-            yield WorkDifference("layers", str(layers), str(layers_b), is_work=True)
-        else:
-            yield from _compare_products(a, b)
+        yield from islice(chain(_compare_layers(a, b), _compare_products(a, b)), 1)
 
 
-def _count_layers(a: Run, b: Run) -> tuple[int, int]:
-    """Count the layers of kernels, else by what repeats; 0 of both runs if that of one is unknown."""
+def _compare_layers(a: Run, b: Run) -> Iterator[WorkDifference]:
+    """Yield other numbers of layers: those of rows, without steps in all, else those that repeat."""
     x, y = (run.events["layer"].drop_nulls().n_unique() if run.has("layer") else 0 for run in (a, b))
-    return (x, y) if x and y else _count_repeats(a, b)
+    what = "layers" if a.has("step") and b.has("step") else "layers in all"
+    if not (x and y):
+        (x, y), what = _count_repeats(a, b), "layers"
+    if x != y:
+        yield WorkDifference(what, str(x), str(y), is_work=True)
 
 
 def _count_repeats(a: Run, b: Run) -> tuple[int, int]:
-    """Count how often the products and attention of a step repeat, for kernels without layers; else 0.
+    """Count how often what repeats in a pass is there, for kernels without layers; 0 if nothing convinces.
 
-    A step has some product once, such as its head. Of all the others, two or more, one run must have the same
-    multiple: a product that is computed twice is no layer.
+    Both runs compute some product equally often, such as the head. All other products, and attention, must be
+    one multiple of those of the other run, as another kind of work is: a product computed twice is no layer.
     """
-    x, y = (_count_per_step(run) for run in (a, b))
-    repeated = [key for key in x if max(x[key], y.get(key, 0)) > 1]
-    if x.keys() != y.keys() or not 2 <= len(repeated) < len(x):
+    counts = _compare_counts(a, b)
+    shared, changed = (counts.filter((pl.col("a") == pl.col("b")) == same) for same in (True, False))
+    shared, products = shared.filter("is_product"), changed.filter("is_product")
+    if shared.is_empty() or products.is_empty():
         return 0, 0
-    layers, layers_b = (math.gcd(*(counts[key] for key in repeated)) for counts in (x, y))
-    is_multiple = all(x[key] * layers_b == y[key] * layers for key in repeated)
-    return (layers, layers_b) if is_multiple else (0, 0)
+    passes = 1 if a.has("step") else math.gcd(*shared["a"])
+    x, y = (math.gcd(*products[side]) for side in ("a", "b"))
+    multiples = changed.filter(pl.col("a") * y == pl.col("b") * x)
+    is_layer = multiples["is_product"].sum() == products.height and multiples.height > 1
+    return (x // passes, y // passes) if is_layer and x % passes == 0 else (0, 0)
 
 
-def _count_per_step(run: Run) -> dict[tuple[int, int], int]:
-    """Count the products of weights of a step by their sizes, and attention as (0, 0); empty if they vary."""
-    counts = _count_products(run)
-    if not (counts and run.has("step")):
-        return {}
-    attention = _tabulate_shapes(run).filter(pl.col("category") == "attention")
-    counts |= {(0, 0): int(attention["len"].sum())} if attention.height else {}
-    steps = run.events.filter(pl.col("kind") == "kernel")["step"].drop_nulls().n_unique()
-    is_constant = steps and all(count % steps == 0 for count in counts.values())
-    return {key: count // steps for key, count in counts.items()} if is_constant else {}
+def _compare_counts(a: Run, b: Run) -> pl.DataFrame:
+    """Tabulate how often work of each kind is in a step of both runs, without steps in all: kind, a, b.
+
+    Empty if the runs have other kinds of products, or steps that cannot be alike.
+    """
+    x, y = _count_by_step(a), _count_by_step(b)
+    table = x.join(y, on=("kind", "is_product"), how="full", coalesce=True, suffix="_b")
+    table = table.rename({"count": "a", "count_b": "b"})
+    has_equal_kinds = not table.filter("is_product").select(pl.sum_horizontal(pl.all().null_count())).item()
+    return table.drop_nulls() if has_equal_kinds and a.has("step") == b.has("step") else table.clear()
+
+
+def _count_by_step(run: Run) -> pl.DataFrame:
+    """Count products by their weights, and other work by category, in a step; without steps in all.
+
+    Empty if the steps cannot be alike.
+    """
+    table, category = _tabulate_shapes(run), pl.col("category")
+    if table.is_empty():
+        return pl.DataFrame(schema={"kind": pl.String, "is_product": pl.Boolean, "count": pl.Int64})
+    weight = (
+        pl.when(_is_product()).then(pl.format("{}×{}", "size_n", "size_k"))
+        .when(category == "conv").then(pl.col("shape").str.extract(r"\* (.+)$"))
+    )  # fmt: skip
+    kind, is_product = pl.coalesce(weight, category), weight.is_not_null() | (category == "attention")
+    counts = table.group_by(kind=kind, is_product=is_product).agg(count=pl.col("len").sum().cast(pl.Int64))
+    kernels = run.events.filter(pl.col("kind") == "kernel")
+    steps = max(1, kernels["step"].drop_nulls().n_unique()) if run.has("step") else 1
+    is_constant = (counts.filter("is_product")["count"] % steps == 0).all()
+    return counts.with_columns(pl.col("count") // steps) if is_constant else counts.clear()
 
 
 def _compare_products(a: Run, b: Run) -> Iterator[WorkDifference]:
-    """Yield other sizes of the weights, if both runs have as many products, each as often as the other."""
+    """Yield other sizes of the weights, if both runs have as many products, else other numbers of products.
+
+    The same weights more often is another model, or another way; totals of runs without steps are no verdict.
+    """
     x, y = _count_products(a), _count_products(b)
     if x and y and _compute_shares(x) == _compute_shares(y) and not x.keys() & y.keys():
         before, after = (f"{n}×{k}" for n, k in (max(x), max(y)))
         yield WorkDifference("weights of products", before, after, is_work=True)
+    products = _compare_counts(a, b).filter(pl.col("is_product") & (pl.col("kind") != "attention"))
+    sums = products[["a", "b"]].sum()
+    before, after = (f"{n or 0:,}" for n in sums.row(0))
+    if before != after:
+        what = "products per step" if a.has("step") else "products in all"
+        yield WorkDifference(what, before, after, is_work=not a.has("step"))
 
 
 def _count_products(run: Run) -> dict[tuple[int, int], int]:
@@ -279,9 +311,13 @@ def _list_score_contexts(table: pl.DataFrame, phase: str | None, steps: pl.Serie
 
 
 def _select_products(table: pl.DataFrame) -> pl.DataFrame:
-    """Select products of weights: those of attention have its role, or a batch of their own."""
+    return table.filter(_is_product())
+
+
+def _is_product() -> pl.Expr:
+    """Whether a row is a product of weights: those of attention have its role, or a batch of their own."""
     is_product = (pl.col("category") == "matmul") & pl.col("size_b").is_null()
-    return table.filter(is_product & pl.col("op").ne_missing("attn.core") & pl.col("size_m").is_not_null())
+    return is_product & pl.col("op").ne_missing("attn.core") & pl.col("size_m").is_not_null()
 
 
 def _list_sizes(table: pl.DataFrame, column: str) -> list[int]:

@@ -114,33 +114,50 @@ def test_context_of_attention_as_two_products_is_read_from_those_of_scores() -> 
     assert differences(runs[0], runs[2]) == []
 
 
-def compiled(layers: int, twice: int = 0, heads: int = 1) -> Run:
-    """A run of compiled passes, whose kernels have no layers: four products each, attention, and the head."""
+def compiled(layers: int, twice: int = 0, heads: int = 1, *, steps: int = 12, has_steps: bool = True) -> Run:
+    """A run of passes whose kernels have no layers: of three products each, and attention; and the head."""
     product = {"kind": "kernel", "name": "mm", "category": "matmul", "lens": "host"}
     attention = {**product, "name": "flash", "category": "attention", "shape": "b=1 h=8 q=1 k=99 d=64"}
-    layer = [{**product, "shape": "m=1 n=512 k=512"}] * 2 + [{**product, "shape": "m=1 n=1024 k=512"}]
-    of_pass = [*layer, attention] * layers + [{**product, "shape": "m=1 n=512 k=512"}] * twice
+    layer = [{**product, "shape": f"m=1 n={n} k=512"} for n in (512, 512, 1024)]
+    of_pass = [*layer, attention] * layers + layer[:1] * twice
     of_pass += [{**product, "shape": "m=1 n=2048 k=512"}] * heads
+    marks = [{"kind": "step", "name": "decode"}] * has_steps
     rows = [
-        row | {"step": step, "phase": "decode", "t": (step * 100 + at) * MS, "dur": MS}
-        for step in range(12)
-        for at, row in enumerate(({"kind": "step", "name": "decode"}, *of_pass))
+        row
+        | {"t": (step * 100 + at) * MS, "dur": MS}
+        | ({"step": step, "phase": "decode"} if has_steps else {})
+        for step in range(steps)
+        for at, row in enumerate([*marks, *of_pass])
     ]
     return made(rows)
 
 
 @pytest.mark.parametrize(
-    ("b", "expected"),
+    ("options", "expected"),
     [
-        (compiled(6), ["layers 4 and 6"]), (compiled(1), ["layers 4 and 1"]), (compiled(4), []),
-        (compiled(4, twice=4), []), (compiled(4, heads=2), []), (compiled(8, heads=2), []),
+        ({"layers": 6}, "layers 4 and 6"), ({"layers": 1}, "layers 4 and 1"), ({"layers": 4}, ""),
+        ({"layers": 4, "twice": 4}, "products {} 13 and 17"),
+        ({"layers": 4, "heads": 2}, "products {} 13 and 14"),
+        ({"layers": 8, "heads": 2}, "products {} 13 and 26"),
     ],
     ids=["more layers", "one layer", "equal", "one product twice", "two heads", "two passes a step"],
 )  # fmt: skip
+@pytest.mark.parametrize("has_steps", [True, False], ids=["steps", "no steps"])
 def test_layers_of_a_compiled_model_are_how_often_all_that_repeats_is_there(
-    b: Run, expected: list[str]
+    options: dict[str, int], expected: str, has_steps: bool
 ) -> None:
-    assert differences(compiled(4), b) == expected
+    named = expected.format("per step")
+    if not has_steps and "{}" in expected:
+        before, after = (12 * int(count) for count in expected.split()[2::2])
+        named = f"products in all {before} and {after}"
+    a, b = compiled(4, has_steps=has_steps), compiled(**options, has_steps=has_steps)
+    assert differences(a, b) == ([named] if named else [])
+
+
+def test_more_passes_without_steps_are_other_work_in_all() -> None:
+    a, b = (compiled(4, steps=steps, has_steps=False) for steps in (12, 24))
+    assert differences(a, b) == ["products in all 156 and 312"]
+    assert describe_decision(compare_runs((a, b), Look()), Terms())[0].startswith("not the same work")
 
 
 def test_what_ran_instead_of_attention_is_named_in_its_order() -> None:
