@@ -110,15 +110,20 @@ def _count_repeats(a: Run, b: Run) -> tuple[int, int]:
     one multiple of those of the other run, as another kind of work is: a product computed twice is no layer.
     """
     counts = _compare_counts(a, b)
-    shared, changed = (counts.filter((pl.col("a") == pl.col("b")) == same) for same in (True, False))
-    shared, products = shared.filter("is_product"), changed.filter("is_product")
-    if shared.is_empty() or products.is_empty():
-        return 0, 0
-    passes = 1 if a.has("step") else math.gcd(*shared["a"])
+    shared = counts.filter(pl.col("is_product") & (pl.col("a") == pl.col("b")))
+    x, y = _find_multiples(counts)
+    passes = 1 if a.has("step") or shared.is_empty() else math.gcd(*shared["a"])
+    return (x // passes, y // passes) if shared.height and x % passes == 0 else (0, 0)
+
+
+def _find_multiples(counts: pl.DataFrame) -> tuple[int, int]:
+    """Find of what all products whose number differs are multiples in a and b, and other work too; else 0."""
+    changed = counts.filter(pl.col("a") != pl.col("b"))
+    products = changed.filter("is_product")
     x, y = (math.gcd(*products[side]) for side in ("a", "b"))
     multiples = changed.filter(pl.col("a") * y == pl.col("b") * x)
-    is_layer = multiples["is_product"].sum() == products.height and multiples.height > 1
-    return (x // passes, y // passes) if is_layer and x % passes == 0 else (0, 0)
+    are_all = multiples["is_product"].sum() == products.height and multiples.height > 1
+    return (x, y) if products.height and are_all else (0, 0)
 
 
 def _compare_counts(a: Run, b: Run) -> pl.DataFrame:
@@ -156,18 +161,19 @@ def _count_by_step(run: Run) -> pl.DataFrame:
 def _compare_products(a: Run, b: Run) -> Iterator[WorkDifference]:
     """Yield other sizes of the weights, if both runs have as many products, else other numbers of products.
 
-    The same weights more often is another model, or another way; totals of runs without steps are no verdict.
+    One product more often is another way to compute the same; everything more often is other work, and so are
+    totals of runs without steps.
     """
     x, y = _count_products(a), _count_products(b)
     if x and y and _compute_shares(x) == _compute_shares(y) and not x.keys() & y.keys():
         before, after = (f"{n}×{k}" for n, k in (max(x), max(y)))
         yield WorkDifference("weights of products", before, after, is_work=True)
-    products = _compare_counts(a, b).filter(pl.col("is_product") & (pl.col("kind") != "attention"))
-    sums = products[["a", "b"]].sum()
+    counts = _compare_counts(a, b)
+    sums = counts.filter(pl.col("is_product") & (pl.col("kind") != "attention"))[["a", "b"]].sum()
     before, after = (f"{n or 0:,}" for n in sums.row(0))
     if before != after:
         what = "products per step" if a.has("step") else "products in all"
-        yield WorkDifference(what, before, after, is_work=not a.has("step"))
+        yield WorkDifference(what, before, after, is_work=not a.has("step") or any(_find_multiples(counts)))
 
 
 def _count_products(run: Run) -> dict[tuple[int, int], int]:
@@ -206,6 +212,7 @@ def _compare_steps(a: Run, b: Run, phase: str | None, align: str) -> Iterator[Wo
         yield replace(difference, is_work=difference.is_work and not is_asked_for)
         if key == "batch":
             return  # the tokens of a step follow
+    yield from _compare_inputs(sides, phase)
 
 
 def _iter_sources(key: str, *sources: list[dict[str, list[int]]]) -> Iterator[tuple[list[int], list[int]]]:
@@ -251,6 +258,21 @@ def _read_step_sizes(run: Run, steps: pl.Series) -> dict[str, list[int]]:
     marks = run.events.lazy().filter((pl.col("kind") == "step") & pl.col("step").is_in(steps.implode()))
     table = marks.group_by("step").agg(pl.col(columns).max()).collect()
     return {c: table[c].to_list() for c in columns if not table[c].null_count()}
+
+
+def _compare_inputs(sides: Sequence[tuple[Run, pl.DataFrame]], phase: str | None) -> Iterator[WorkDifference]:
+    x, y = (_find_input(run, side["step"]) for run, side in sides)
+    if x and y and x != y:
+        yield WorkDifference("input", x, y, phase, is_work=True)
+
+
+def _find_input(run: Run, steps: pl.Series) -> str:
+    """Find the sizes of the input that the run reports for these steps; empty if it has several, or none."""
+    if not (run.has("step") and run.has("shape")):
+        return ""
+    marks = run.events.filter((pl.col("kind") == "step") & pl.col("step").is_in(steps.implode()))
+    shapes = marks["shape"].cast(pl.String).drop_nulls().unique()
+    return str(shapes[0]) if shapes.len() == 1 else ""
 
 
 @cache_per_run

@@ -14,7 +14,9 @@ from tracetui.compare.words.decision import compute_decision, describe_decision
 from tracetui.look import Look, Terms
 
 
-def decoded(batch: int = 1, context: int = 100, ms: int = 4, steps: int = 12, **meta: Any) -> Run:
+def decoded(
+    batch: int = 1, context: int = 100, ms: int = 4, steps: int = 12, shape: str | None = None, **meta: Any
+) -> Run:
     """A run of equal steps of one product; each token takes `ms` / `batch`."""
     rows = list[dict[str, Any]]()
     for step in range(steps):
@@ -23,7 +25,7 @@ def decoded(batch: int = 1, context: int = 100, ms: int = 4, steps: int = 12, **
             {"kind": "kernel", "name": "mm", "op": "mlp.up", "category": "matmul", "lens": "wall"} | times
         )
         sizes = {"tokens": batch, "batch": batch, "context": context + step}
-        rows.append({"kind": "step", "name": "decode"} | times | sizes)
+        rows.append({"kind": "step", "name": "decode", "shape": shape} | times | sizes)
     return made(rows, **meta)
 
 
@@ -152,6 +154,19 @@ def test_layers_of_a_compiled_model_are_how_often_all_that_repeats_is_there(
         named = f"products in all {before} and {after}"
     a, b = compiled(4, has_steps=has_steps), compiled(**options, has_steps=has_steps)
     assert differences(a, b) == ([named] if named else [])
+
+
+@pytest.mark.parametrize(("options", "is_work"), [({"layers": 8, "heads": 2}, True), ({"twice": 4}, False)])
+def test_everything_more_often_is_other_work_one_product_is_not(options: Any, is_work: bool) -> None:
+    (difference,) = find_work_differences(compiled(4), compiled(**{"layers": 4} | options), "context")
+    assert difference.is_work == is_work
+
+
+def test_another_input_of_a_forward_is_other_work() -> None:
+    """An encoder of 40 and of 64 positions: the recorder writes the sizes of its input."""
+    runs = [decoded(shape=shape) for shape in ("1x40x64", "1x64x64", "1x40x64")]
+    assert differences(runs[0], runs[1]) == ["input 1x40x64 and 1x64x64"]
+    assert differences(runs[0], runs[2]) == []
 
 
 def test_more_passes_without_steps_are_other_work_in_all() -> None:
