@@ -39,6 +39,7 @@ class CallFacts(NamedTuple):
     tokens: int | None = None
     batch: int | None = None
     context: int | None = None
+    shape: str | None = None  # of the input of a forward, as 8x3x224x224
 
 
 def find_length(args: Iterable[Any], kwargs: Mapping[str, Any]) -> InputLength | None:
@@ -50,13 +51,13 @@ def find_length(args: Iterable[Any], kwargs: Mapping[str, Any]) -> InputLength |
     return None
 
 
-def find_batch(args: Iterable[Any], kwargs: Mapping[str, Any]) -> int | None:
-    """Return the first dimension of the first tensor among the inputs, or None."""
+def find_sizes(args: Iterable[Any], kwargs: Mapping[str, Any]) -> tuple[int, ...]:
+    """Return the sizes of the first tensor of several dimensions among the inputs; none without one."""
     for value in (*args, *kwargs.values()):
         shape = getattr(value, "shape", None)
-        if shape is not None and len(shape) > 1 and type(shape[0]) is int:
-            return int(shape[0])
-    return None
+        if shape is not None and len(shape) > 1 and all(type(size) is int for size in shape):
+            return tuple(shape)
+    return ()
 
 
 def _iter_candidates(args: Iterable[Any], kwargs: Mapping[str, Any]) -> Iterator[Any]:

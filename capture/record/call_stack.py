@@ -4,7 +4,7 @@ from __future__ import annotations  # runs in users' programs, from Python 3.8 o
 
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from .call_phases import find_batch, find_length, is_assisted
+from .call_phases import find_length, find_sizes, is_assisted
 
 if TYPE_CHECKING:
     from .call_phases import CallFacts, CallReader, InputLength, PhaseTracker
@@ -39,8 +39,8 @@ class RecordedStep:
     """A step in progress: from the start of one step to the start of the next."""
 
     __slots__ = (
-        "batch", "encodes", "generates", "is_complete", "is_open", "is_training", "length", "orders",
-        "searches", "served", "start",
+        "encodes", "generates", "is_complete", "is_open", "is_training", "length", "orders", "searches",
+        "served", "sizes", "start",
     )  # fmt: skip
 
     def __init__(self, start: int, *, is_training: bool) -> None:
@@ -49,7 +49,7 @@ class RecordedStep:
         self.encodes = False  # whether it began with the model's encoder, which is called alone
         self.is_open = True  # whether the step module is still to be called
         self.length: InputLength | None = None
-        self.batch: int | None = None
+        self.sizes: tuple[int, ...] = ()  # of the first input that has several
         self.served: ServedBatch | None = None  # what the engine that calls the model says of its batch
         self.searches = 0  # calls whose inputs were searched for its tokens
         self.generates = False
@@ -77,7 +77,7 @@ class RecordedStep:
         else:
             self.search_length(reader, args, kwargs)
         if self.length is None:
-            self.batch = find_batch(args, kwargs)
+            self.sizes = find_sizes(args, kwargs)
 
     def search_length(self, reader: CallReader, args: Any, kwargs: Any) -> None:
         """Search the inputs of a call for the tokens."""
@@ -96,8 +96,9 @@ class RecordedStep:
         facts = phases.infer_facts(self.length, coming, generates=self.generates)
         if self.served is not None:
             return self.served.facts
-        if facts.batch is None and self.batch is not None:
-            facts = facts._replace(batch=self.batch)
+        sizes = self.sizes if self.length is None else self.length[:2]
+        if sizes and facts.phase == "forward":
+            facts = facts._replace(batch=sizes[0], shape="x".join(map(str, sizes)))
         return facts._replace(phase="prefill") if self.encodes and facts.phase == "decode" else facts
 
 

@@ -135,7 +135,9 @@ class ProcessRecording:
             name = phase if phase in ("prefill", "decode") else "step"
             columns = {"phase": phase, "track": self._prefix_track(track), "step": number}
             if facts:
-                columns.update(tokens=facts.tokens, batch=facts.batch, context=facts.context)
+                columns.update(
+                    tokens=facts.tokens, batch=facts.batch, context=facts.context, shape=facts.shape
+                )
             self.emitter.event("step", name or "step", t=start, dur=duration, **columns)
         return number
 

@@ -81,8 +81,8 @@ typedef struct {
     u64 seed;
     Category categories[16];
     int n_categories;
-    char valued[2][32];  /* words in the names of operators whose values are kept */
-    size_t valued_size[2];
+    char valued[3][32];  /* words in the names of operators whose values are kept */
+    size_t valued_size[3];
     i64 read, empty;     /* events with a phase, events without */
     Column label, t, dur, correlation, external, args;
     Column cat, name, pid, tid, fields;
@@ -551,7 +551,7 @@ static u32 find_fields(const Scanner *s, const Event *e) {
         Text word = {(const u8 *)s->categories[i].word, s->categories[i].size};
         if (are_equal(e->cat, word)) fields |= s->categories[i].fields;
     }
-    for (int i = 0; i < 2; i++)
+    for (int i = 0; i < 3; i++)
         if (e->has & HAS_NAME && contains(e->name, s->valued[i], s->valued_size[i])) fields |= HAS_VALUES;
     return fields;
 }
@@ -845,13 +845,13 @@ static int copy_categories(Scanner *s, PyObject *categories) {
 static int scanner_init(PyObject *self, PyObject *args, PyObject *keywords) {
     static char *names[] = {"categories", "valued", "seed", "begin", "stop", "inside", "lines", NULL};
     Scanner *s = (Scanner *)self;
-    PyObject *categories, *words[2];
+    PyObject *categories, *words[3];
     unsigned long long seed;
     long long begin, stop;
     int inside, lines;
-    if (!PyArg_ParseTupleAndKeywords(args, keywords, "O(SS)KLLpp", names, &categories, &words[0], &words[1], &seed, &begin, &stop, &inside, &lines))
+    if (!PyArg_ParseTupleAndKeywords(args, keywords, "O(SSS)KLLpp", names, &categories, &words[0], &words[1], &words[2], &seed, &begin, &stop, &inside, &lines))
         return -1;
-    for (int i = 0; i < 2; i++)
+    for (int i = 0; i < 3; i++)
         if (copy_word(words[i], s->valued[i], sizeof s->valued[i], &s->valued_size[i])) return -1;
     s->seed = seed;
     s->base = begin;
@@ -1000,7 +1000,7 @@ static PyType_Spec spec = {"_events.Scanner", sizeof(Scanner), 0, Py_TPFLAGS_DEF
 #include "lines.h"
 
 /* Incremented with every change that a caller sees; `_scan/__init__.py` requires this version. */
-#define VERSION 8
+#define VERSION 9
 
 static int add_type(PyObject *module, const char *name, PyType_Spec *of) {
     PyObject *type = PyType_FromSpec(of);

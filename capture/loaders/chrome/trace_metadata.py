@@ -11,7 +11,13 @@ from capture.clean_text import clean
 from capture.device_roofs import find_gpu_name
 from capture.import_log import Log
 from capture.loaders._json_document import parse_object, read_dict, read_dicts, to_integer
-from capture.loaders.chrome.trace_model import THREAD_SEPARATOR, Trace, TraceEvent, decode_raw
+from capture.loaders.chrome.trace_model import (
+    THREAD_SEPARATOR,
+    CompleteEvents,
+    Trace,
+    TraceEvent,
+    decode_raw,
+)
 from capture.native.schema import TIME_COLUMNS
 
 _DEVICE_NUMBERS: Final = {
@@ -24,6 +30,10 @@ _NAMED_STREAM: Final = re.compile(r"GPU Stream (\d+)")  # thread name of a strea
 _PROTON: Final = (re.compile(r"(.+) Core(\d+) CTA(\d+)$"), re.compile(r"warp (\d+)(?: \(line \d+\))?$"))
 _FLASHINFER: Final = (re.compile(r"SM_(\d+)$"), re.compile(r"blk(\d+)_g(\d+)$"))
 _BLOCKS: Final = (re.compile(r"block_(\d+)$"), re.compile(r"group_(\d+)(?:/.*)?$"))  # mirage, old flashinfer
+
+_CPU_ATTENTION: Final = "_flash_attention_for_cpu"
+_ALLOCATION: Final = "aten::empty"
+_MATRIX: Final = r'"Concrete Inputs":\s*\["\[(\d{1,6}), \d+\]"'  # the size of an allocation of two dimensions
 
 
 class Lane(NamedTuple):
@@ -126,12 +136,32 @@ def build_meta(
         "driver": header.get("cuda_driver_version") or header.get("hip_driver_version"),
         "rank": ranks.get("rank"),
         "world_size": ranks.get("world_size"),
+        "threads": _find_cpu_threads(trace.complete),
         "clock_base_ns": header.get("baseTimeNanoseconds"),
         "profiled": True,
         "captured": captured,
         "truncated": trace.truncated or None,
     }
     return {k: v for k, v in meta.items() if v is not None and v != "" and v != []}
+
+
+def _find_cpu_threads(complete: CompleteEvents) -> int | None:
+    """Find for how many threads torch's attention on a processor allocates: the rows of its one matrix.
+
+    None without such calls, without the values of their operands, or if the calls differ.
+    """
+    names = complete.labels["name"]
+    is_call = names.str.ends_with(_CPU_ATTENTION)[complete.rows["label"]]
+    if not is_call.any():
+        return None
+    rows = complete.rows.select("t", "dur", thread=complete.expand_label("thread"), args="args")
+    calls = rows.filter(is_call).select("t", "thread", end=pl.col("t") + pl.col("dur")).sort("t")
+    empties = rows.filter((names == _ALLOCATION)[complete.rows["label"]]).drop("dur").sort("t")
+    inside = empties.join_asof(calls, on="t", by="thread", check_sortedness=False).filter(
+        pl.col("t") < pl.col("end")
+    )
+    counts = inside["args"].cast(pl.String).str.extract(_MATRIX).drop_nulls().unique()
+    return int(counts[0]) if counts.len() == 1 else None
 
 
 def _find_device_names(devices: pl.DataFrame) -> tuple[str, list[str]]:

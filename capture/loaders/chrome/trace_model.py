@@ -25,7 +25,8 @@ KERNEL_CATEGORIES: Final = ("kernel", "Kernel")
 RUNTIME_CATEGORIES: Final = ("cuda_runtime", "cuda_driver", "Runtime")
 LINKED_CATEGORIES: Final = (*DEVICE_CATEGORIES, *RUNTIME_CATEGORIES)
 _IDENTIFIED_CATEGORIES: Final = (*DEVICE_CATEGORIES, *OPERATOR_CATEGORIES)
-VALUED: Final = ("attention", "conv")  # in names of operators whose values matter, not only their shapes
+# in names of operators whose values matter, not only their shapes
+VALUED: Final = ("attention", "conv", "aten::empty")
 FLOW_PHASES: Final = ("s", "t", "f")
 UNNAMED: Final = "unnamed"
 NO_END: Final = ("no_end", "the list of events has no closing bracket")  # id and message of a notice

@@ -28,6 +28,7 @@ from tests.conftest import FIXTURES
 from tests.hostile import JSON, NAMES
 
 CATEGORIES = ((b"kernel", 11), (b"gpu_memcpy", 3), (b"cuda_runtime", 1), (b"cpu_op", 6))
+VALUED = (b"attention", b"conv", b"aten::empty")
 CHECKS = ("-fsanitize=address,undefined", "-fno-sanitize-recover=undefined", "-g", "-O1")
 ODD = (b'"', b"\\", b"\\u", b"{", b"}", b"[", b"]", b",", b":", b"\0", b"\xf0", b"-", b"1e")
 LONG = (b"[" * 300, b'{"a":' * 200, b" " * 500, b"9" * 400, b'"ts":1,')
@@ -74,9 +75,7 @@ def scan(module: ModuleType, text: bytes, dice: random.Random) -> str:
     """Feed a text in pieces and take all that the scanner gives; return its last state."""
     stop = dice.choice((1 << 62, dice.randrange(len(text) + 1)))
     inside, lines = dice.random() < 0.2, dice.random() < 0.1
-    scanner: Any = module.Scanner(
-        CATEGORIES, (b"attention", b"conv"), dice.getrandbits(64), 0, stop, inside, lines
-    )
+    scanner: Any = module.Scanner(CATEGORIES, VALUED, dice.getrandbits(64), 0, stop, inside, lines)
     at, piece = 0, dice.choice(PIECES if len(text) < 5000 else PIECES[-2:])
     while at < len(text) and scanner.feed(text[at : at + piece]):
         at += piece

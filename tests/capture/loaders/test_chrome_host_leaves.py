@@ -93,3 +93,30 @@ def test_products_within_layers_that_torch_writes_itself_are_the_profilers_own_s
     sums = dict(rows.group_by(pl.col("name").cast(pl.String)).agg(pl.len()).iter_rows())
     theirs = {e.key: e.count for e in prof.key_averages() if e.key in PRODUCTS}
     assert sums == theirs and len(theirs) >= 4
+
+
+@pytest.mark.parametrize("reader", ["compiled", "lenient"])
+@pytest.mark.parametrize("counts", [(1,), (3,), (1, 3)])
+def test_threads_of_attention_on_a_processor_are_torchs_own_number(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, counts: tuple[int, ...], reader: str
+) -> None:
+    torch = pytest.importorskip("torch")
+    if reader == "lenient":
+        monkeypatch.setenv("TRACETUI_NO_COMPILED", "1")
+    before, x = torch.get_num_threads(), torch.randn(1, 4, 8, 16)
+    try:
+        with (
+            torch.no_grad(),
+            torch.profiler.profile(
+                activities=[torch.profiler.ProfilerActivity.CPU], record_shapes=True
+            ) as prof,
+        ):
+            for count in counts:
+                torch.set_num_threads(count)
+                torch.nn.functional.scaled_dot_product_attention(x, x, x)
+                torch.empty(7, 5)
+    finally:
+        torch.set_num_threads(before)
+    prof.export_chrome_trace(str(tmp_path / "trace.json"))
+    (run,) = load(tmp_path / "trace.json", cache=False)
+    assert run.meta.get("threads") == (counts[0] if len(counts) == 1 else None)

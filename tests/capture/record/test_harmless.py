@@ -220,6 +220,17 @@ net(x)
     assert names == {"Linear", *(f"Linear {n}" for n in range(2, 6)), *"012345"}
 
 
+def test_a_forward_has_the_sizes_of_its_input(tmp_path: Path) -> None:
+    code = """
+net = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 8))
+for sizes in ((2, 5, 8), (2, 7, 8), (3, 8)):
+    net(torch.ones(sizes))
+"""
+    assert run(code, tmp_path).stderr == ""
+    steps = recorded(tmp_path).events.filter(kind="step").select("phase", "batch", "shape")
+    assert steps.rows() == [("forward", 2, "2x5x8"), ("forward", 2, "2x7x8"), ("forward", 3, "3x8")]
+
+
 FAULT = """
 work(2)
 import sys

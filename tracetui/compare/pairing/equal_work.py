@@ -5,10 +5,11 @@ operators reports shapes: a product of weights has a row for each token of its s
 and context. A step that computes something else takes another time, which is no verdict on the code.
 """
 
+import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
+from itertools import chain, islice
 from typing import Any, Final
 
 import polars as pl
@@ -89,23 +90,90 @@ def _compare_models(a: Run, b: Run) -> Iterator[WorkDifference]:
             yield WorkDifference(key, f"{x:,}", f"{y:,}", is_work=True)
             return
     if "layers" not in {*a.meta, *b.meta}:
-        x, y = (_count_layers(run) for run in (a, b))
-        if x and y and x != y:
-            yield WorkDifference("layers", str(x), str(y), is_work=True)
-        else:
-            yield from _compare_products(a, b)
+        yield from islice(chain(_compare_layers(a, b), _compare_products(a, b)), 1)
 
 
-def _count_layers(run: Run) -> int:
-    return run.events["layer"].drop_nulls().n_unique() if run.has("layer") else 0
+def _compare_layers(a: Run, b: Run) -> Iterator[WorkDifference]:
+    """Yield other numbers of layers: those of rows, without steps in all, else those that repeat."""
+    x, y = (run.events["layer"].drop_nulls().n_unique() if run.has("layer") else 0 for run in (a, b))
+    what = "layers" if a.has("step") and b.has("step") else "layers in all"
+    if not (x and y):
+        (x, y), what = _count_repeats(a, b), "layers"
+    if x != y:
+        yield WorkDifference(what, str(x), str(y), is_work=True)
+
+
+def _count_repeats(a: Run, b: Run) -> tuple[int, int]:
+    """Count how often what repeats in a pass is there, for kernels without layers; 0 if nothing convinces.
+
+    Both runs compute some product equally often, such as the head. All other products, and attention, must be
+    one multiple of those of the other run, as another kind of work is: a product computed twice is no layer.
+    """
+    counts = _compare_counts(a, b)
+    shared = counts.filter(pl.col("is_product") & (pl.col("a") == pl.col("b")))
+    x, y = _find_multiples(counts)
+    passes = 1 if a.has("step") or shared.is_empty() else math.gcd(*shared["a"])
+    return (x // passes, y // passes) if shared.height and x % passes == 0 else (0, 0)
+
+
+def _find_multiples(counts: pl.DataFrame) -> tuple[int, int]:
+    """Find of what all products whose number differs are multiples in a and b, and other work too; else 0."""
+    changed = counts.filter(pl.col("a") != pl.col("b"))
+    products = changed.filter("is_product")
+    x, y = (math.gcd(*products[side]) for side in ("a", "b"))
+    multiples = changed.filter(pl.col("a") * y == pl.col("b") * x)
+    are_all = multiples["is_product"].sum() == products.height and multiples.height > 1
+    return (x, y) if products.height and are_all else (0, 0)
+
+
+def _compare_counts(a: Run, b: Run) -> pl.DataFrame:
+    """Tabulate how often work of each kind is in a step of both runs, without steps in all: kind, a, b.
+
+    Empty if the runs have other kinds of products, or steps that cannot be alike.
+    """
+    x, y = _count_by_step(a), _count_by_step(b)
+    table = x.join(y, on=("kind", "is_product"), how="full", coalesce=True, suffix="_b")
+    table = table.rename({"count": "a", "count_b": "b"})
+    has_equal_kinds = not table.filter("is_product").select(pl.sum_horizontal(pl.all().null_count())).item()
+    return table.drop_nulls() if has_equal_kinds and a.has("step") == b.has("step") else table.clear()
+
+
+def _count_by_step(run: Run) -> pl.DataFrame:
+    """Count products by their weights, and other work by category, in a step; without steps in all.
+
+    Empty if the steps cannot be alike.
+    """
+    table, category = _tabulate_shapes(run), pl.col("category")
+    if table.is_empty():
+        return pl.DataFrame(schema={"kind": pl.String, "is_product": pl.Boolean, "count": pl.Int64})
+    weight = (
+        pl.when(_is_product()).then(pl.format("{}×{}", "size_n", "size_k"))
+        .when(category == "conv").then(pl.col("shape").str.extract(r"\* (.+)$"))
+    )  # fmt: skip
+    kind, is_product = pl.coalesce(weight, category), weight.is_not_null() | (category == "attention")
+    counts = table.group_by(kind=kind, is_product=is_product).agg(count=pl.col("len").sum().cast(pl.Int64))
+    kernels = run.events.filter(pl.col("kind") == "kernel")
+    steps = max(1, kernels["step"].drop_nulls().n_unique()) if run.has("step") else 1
+    is_constant = (counts.filter("is_product")["count"] % steps == 0).all()
+    return counts.with_columns(pl.col("count") // steps) if is_constant else counts.clear()
 
 
 def _compare_products(a: Run, b: Run) -> Iterator[WorkDifference]:
-    """Yield other sizes of the weights, if both runs have as many products, each as often as the other."""
+    """Yield other sizes of the weights, if both runs have as many products, else other numbers of products.
+
+    One product more often is another way to compute the same; everything more often is other work, and so are
+    totals of runs without steps.
+    """
     x, y = _count_products(a), _count_products(b)
     if x and y and _compute_shares(x) == _compute_shares(y) and not x.keys() & y.keys():
         before, after = (f"{n}×{k}" for n, k in (max(x), max(y)))
         yield WorkDifference("weights of products", before, after, is_work=True)
+    counts = _compare_counts(a, b)
+    sums = counts.filter(pl.col("is_product") & (pl.col("kind") != "attention"))[["a", "b"]].sum()
+    before, after = (f"{n or 0:,}" for n in sums.row(0))
+    if before != after:
+        what = "products per step" if a.has("step") else "products in all"
+        yield WorkDifference(what, before, after, is_work=not a.has("step") or any(_find_multiples(counts)))
 
 
 def _count_products(run: Run) -> dict[tuple[int, int], int]:
@@ -144,6 +212,7 @@ def _compare_steps(a: Run, b: Run, phase: str | None, align: str) -> Iterator[Wo
         yield replace(difference, is_work=difference.is_work and not is_asked_for)
         if key == "batch":
             return  # the tokens of a step follow
+    yield from _compare_inputs(sides, phase)
 
 
 def _iter_sources(key: str, *sources: list[dict[str, list[int]]]) -> Iterator[tuple[list[int], list[int]]]:
@@ -189,6 +258,21 @@ def _read_step_sizes(run: Run, steps: pl.Series) -> dict[str, list[int]]:
     marks = run.events.lazy().filter((pl.col("kind") == "step") & pl.col("step").is_in(steps.implode()))
     table = marks.group_by("step").agg(pl.col(columns).max()).collect()
     return {c: table[c].to_list() for c in columns if not table[c].null_count()}
+
+
+def _compare_inputs(sides: Sequence[tuple[Run, pl.DataFrame]], phase: str | None) -> Iterator[WorkDifference]:
+    x, y = (_find_input(run, side["step"]) for run, side in sides)
+    if x and y and x != y:
+        yield WorkDifference("input", x, y, phase, is_work=True)
+
+
+def _find_input(run: Run, steps: pl.Series) -> str:
+    """Find the sizes of the input that the run reports for these steps; empty if it has several, or none."""
+    if not (run.has("step") and run.has("shape")):
+        return ""
+    marks = run.events.filter((pl.col("kind") == "step") & pl.col("step").is_in(steps.implode()))
+    shapes = marks["shape"].cast(pl.String).drop_nulls().unique()
+    return str(shapes[0]) if shapes.len() == 1 else ""
 
 
 @cache_per_run
@@ -249,9 +333,13 @@ def _list_score_contexts(table: pl.DataFrame, phase: str | None, steps: pl.Serie
 
 
 def _select_products(table: pl.DataFrame) -> pl.DataFrame:
-    """Select products of weights: those of attention have its role, or a batch of their own."""
+    return table.filter(_is_product())
+
+
+def _is_product() -> pl.Expr:
+    """Whether a row is a product of weights: those of attention have its role, or a batch of their own."""
     is_product = (pl.col("category") == "matmul") & pl.col("size_b").is_null()
-    return table.filter(is_product & pl.col("op").ne_missing("attn.core") & pl.col("size_m").is_not_null())
+    return is_product & pl.col("op").ne_missing("attn.core") & pl.col("size_m").is_not_null()
 
 
 def _list_sizes(table: pl.DataFrame, column: str) -> list[int]:

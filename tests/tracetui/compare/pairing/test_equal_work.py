@@ -14,7 +14,9 @@ from tracetui.compare.words.decision import compute_decision, describe_decision
 from tracetui.look import Look, Terms
 
 
-def decoded(batch: int = 1, context: int = 100, ms: int = 4, steps: int = 12, **meta: Any) -> Run:
+def decoded(
+    batch: int = 1, context: int = 100, ms: int = 4, steps: int = 12, shape: str | None = None, **meta: Any
+) -> Run:
     """A run of equal steps of one product; each token takes `ms` / `batch`."""
     rows = list[dict[str, Any]]()
     for step in range(steps):
@@ -23,7 +25,7 @@ def decoded(batch: int = 1, context: int = 100, ms: int = 4, steps: int = 12, **
             {"kind": "kernel", "name": "mm", "op": "mlp.up", "category": "matmul", "lens": "wall"} | times
         )
         sizes = {"tokens": batch, "batch": batch, "context": context + step}
-        rows.append({"kind": "step", "name": "decode"} | times | sizes)
+        rows.append({"kind": "step", "name": "decode", "shape": shape} | times | sizes)
     return made(rows, **meta)
 
 
@@ -112,6 +114,65 @@ def test_context_of_attention_as_two_products_is_read_from_those_of_scores() -> 
     ]  # fmt: skip
     assert differences(runs[0], runs[1]) == ["context 54 and 262"]
     assert differences(runs[0], runs[2]) == []
+
+
+def compiled(layers: int, twice: int = 0, heads: int = 1, *, steps: int = 12, has_steps: bool = True) -> Run:
+    """A run of passes whose kernels have no layers: of three products each, and attention; and the head."""
+    product = {"kind": "kernel", "name": "mm", "category": "matmul", "lens": "host"}
+    attention = {**product, "name": "flash", "category": "attention", "shape": "b=1 h=8 q=1 k=99 d=64"}
+    layer = [{**product, "shape": f"m=1 n={n} k=512"} for n in (512, 512, 1024)]
+    of_pass = [*layer, attention] * layers + layer[:1] * twice
+    of_pass += [{**product, "shape": "m=1 n=2048 k=512"}] * heads
+    marks = [{"kind": "step", "name": "decode"}] * has_steps
+    rows = [
+        row
+        | {"t": (step * 100 + at) * MS, "dur": MS}
+        | ({"step": step, "phase": "decode"} if has_steps else {})
+        for step in range(steps)
+        for at, row in enumerate([*marks, *of_pass])
+    ]
+    return made(rows)
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"layers": 6}, "layers 4 and 6"), ({"layers": 1}, "layers 4 and 1"), ({"layers": 4}, ""),
+        ({"layers": 4, "twice": 4}, "products {} 13 and 17"),
+        ({"layers": 4, "heads": 2}, "products {} 13 and 14"),
+        ({"layers": 8, "heads": 2}, "products {} 13 and 26"),
+    ],
+    ids=["more layers", "one layer", "equal", "one product twice", "two heads", "two passes a step"],
+)  # fmt: skip
+@pytest.mark.parametrize("has_steps", [True, False], ids=["steps", "no steps"])
+def test_layers_of_a_compiled_model_are_how_often_all_that_repeats_is_there(
+    options: dict[str, int], expected: str, has_steps: bool
+) -> None:
+    named = expected.format("per step")
+    if not has_steps and "{}" in expected:
+        before, after = (12 * int(count) for count in expected.split()[2::2])
+        named = f"products in all {before} and {after}"
+    a, b = compiled(4, has_steps=has_steps), compiled(**options, has_steps=has_steps)
+    assert differences(a, b) == ([named] if named else [])
+
+
+@pytest.mark.parametrize(("options", "is_work"), [({"layers": 8, "heads": 2}, True), ({"twice": 4}, False)])
+def test_everything_more_often_is_other_work_one_product_is_not(options: Any, is_work: bool) -> None:
+    (difference,) = find_work_differences(compiled(4), compiled(**{"layers": 4} | options), "context")
+    assert difference.is_work == is_work
+
+
+def test_another_input_of_a_forward_is_other_work() -> None:
+    """An encoder of 40 and of 64 positions: the recorder writes the sizes of its input."""
+    runs = [decoded(shape=shape) for shape in ("1x40x64", "1x64x64", "1x40x64")]
+    assert differences(runs[0], runs[1]) == ["input 1x40x64 and 1x64x64"]
+    assert differences(runs[0], runs[2]) == []
+
+
+def test_more_passes_without_steps_are_other_work_in_all() -> None:
+    a, b = (compiled(4, steps=steps, has_steps=False) for steps in (12, 24))
+    assert differences(a, b) == ["products in all 156 and 312"]
+    assert describe_decision(compare_runs((a, b), Look()), Terms())[0].startswith("not the same work")
 
 
 def test_what_ran_instead_of_attention_is_named_in_its_order() -> None:
