@@ -169,10 +169,14 @@ def read_stack(architecture: str) -> pl.DataFrame:
     "architecture",
     ["t5", "whisper", "bart", "falcon_mamba", "nemotron_h", "nemotron", "zamba2", "siglip_vision_model",
      "vit", "wav2vec2", "modernbert", "olmo_hybrid", "deberta", "nllb-moe",
-     "minimax", "megatron-bert", "gemma4_text", "laguna", "longt5"],
+     "minimax", "megatron-bert", "gemma4_text", "laguna", "longt5", "bailing_hybrid", "kimi_linear",
+     "xlm", "albert"],
 )  # fmt: skip
 def test_stacks_of_other_kinds(architecture: str) -> None:
-    """Two stacks with cross attention, single mixers as layers, shared blocks, pooling heads, front ends."""
+    """Two stacks with cross attention, single mixers as layers, shared blocks, pooling heads, front ends.
+
+    Also loops over the chunks of a prompt, masks between layers, and one layer that runs six times.
+    """
     rows = read_stack(architecture)
     events, evidence = fill_inferred_layers(run_of(rows["name"].to_list(), rows["dur"].to_numpy()))
     assert evidence is not None
@@ -192,10 +196,10 @@ def test_odd_stacks_are_unknown_rather_than_wrong(architecture: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("architecture", "least"), [("umt5", 60), ("led", 75), ("deepseek_v32", 75), ("zaya", 50)]
+    ("architecture", "least"), [("umt5", 60), ("led", 75), ("deepseek_v32", 75), ("zaya", 50), ("axk2", 80)]
 )
 def test_what_is_known_of_half_a_stack_is_right(architecture: str, least: float) -> None:
-    """Biases of positions, windows of attention in many small kernels, a choice of keys, convolutions."""
+    """Biases of positions, windows of attention in many small kernels, a choice of keys, gated norms."""
     rows = read_stack(architecture)
     events, _ = fill_inferred_layers(run_of(rows["name"].to_list(), rows["dur"].to_numpy()))
     result = judge(rows.hstack(events.select("layer", pl.col("op").cast(pl.String))))
@@ -208,6 +212,19 @@ def test_a_conformer_is_unknown_with_its_reason() -> None:
     rows = read_stack("wav2vec2-conformer")
     _, evidence, reason = infer_from_repetition(run_of(rows["name"].to_list(), rows["dur"].to_numpy()))
     assert evidence is None and reason
+
+
+def test_a_table_of_positions_in_unknown_layers_is_no_embedding() -> None:
+    """Each layer of this Conformer looks up the distances of its keys."""
+    rows = read_stack("wav2vec2-bert")
+    events, evidence = fill_inferred_layers(run_of(rows["name"].to_list(), rows["dur"].to_numpy()))
+    assert evidence is None
+    tables = events.filter(pl.col("name") == "aten::embedding")
+    assert tables.height == 24 and tables["op"].null_count() == 24
+    assert (
+        judge(rows.hstack(events.select(pl.lit(None).alias("layer"), pl.col("op").cast(pl.String)))).role[2]
+        < 1
+    )
 
 
 def test_attention_with_and_without_feed_forwards_has_no_layers() -> None:
