@@ -37,6 +37,8 @@ _LAYER = re.compile(r"(?:^|\.)(?<!pos_conv_embed\.)(?:layers|h|layer|blocks?)\.(
 _SPELLINGS = (
     (re.compile(r"\b(attention|ffn|layer_norm)[s12]\.(\d+)(?=\.|$)"), r"layers.\2.\1"),
     (re.compile(r"(_proj)\.linear$"), r"\1"),
+    (re.compile(r"(_layer_groups\..*)\.ffn$"), r"\1.intermediate.dense"),
+    (re.compile(r"(_layer_groups\..*)\.ffn_output$"), r"\1.output.dense"),
     (re.compile(r"\b\w+_layer_groups\.\d+\.\w+_layers\b"), "layers"),
 )
 _NORM = r"([nN]orm\w*|\bln_?\w*|layer_?norm)$"
@@ -60,7 +62,7 @@ _FAMILIES = tuple(
         (r"(mixer|mamba|linear_attn|^conv)\b.*out_proj$", r"ssm\.out"),
         (r"shared_(experts?|mlp)", r"moe\.shared|mlp"),
         (r"router|\.gate$|experts|moe", r"moe"),
-        (r"norm\w*\.", "norm"),  # a gate of its own scales it
+        (r"_layernorm\.", "norm"),  # a gate of its own scales it
         (r"(?i)(attn|attention|mixer)\b.*?(o_proj|out_proj|c_proj|\.o|output\.dense|attn_out|\bdense|Wo|out_lin)$",
          r"attn\.out"),
         (r"self_attn\.output$", r"attn\.out"),
@@ -72,8 +74,8 @@ _FAMILIES = tuple(
          r"mlp\.(up|gate|gate_up)"),
         (r"\b(wo|down_proj|fc2|c_proj|fc_out|output_dense|^output\.dense|dense_4h_to_h|Wo|w2)$",
          r"mlp\.down"),
-        (r"ffn\.(lin1|0)$|^ffn$", r"mlp\.up"),
-        (r"ffn\.(lin2|2|\d+\.output\.dense)$|^ffn_output$", r"mlp\.down"),
+        (r"ffn\.(lin1|0)$", r"mlp\.up"),
+        (r"ffn\.(lin2|2|\d+\.output\.dense)$", r"mlp\.down"),
         (r"mixer|mamba|linear_attn|^conv", r"ssm\.(core|conv|in)"),
         (r"(?i)attention\.output$|^output$|^attn_output", r"residual"),
         (r"^(self_)?attention$", r"attn\.(core|kv|copy|rope)|residual"),  # which may add its input
@@ -365,9 +367,11 @@ def _fill_within_layers(places: list[Place]) -> list[Place]:
     for at, (layer, _, _) in enumerate(places):
         if layer is None or layer < 0:
             continue
-        between = places[last:at]
-        if last and places[last - 1][0] == layer and all(other == -1 for other, _, _ in between):
-            filled[last:at] = [(layer, ops, path) for _, ops, path in between]
+        before, _, module = places[last - 1] if last else places[at]
+        between = [(layer, ops, path) for n, ops, path in places[last:at] if n == -1]
+        is_around = all(module.startswith(path.split(" ")[0]) for _, _, path in between)
+        if before == layer and is_around and len(between) == at - last:
+            filled[last:at] = between
         last = at + 1
     return filled
 
