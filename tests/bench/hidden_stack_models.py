@@ -166,4 +166,19 @@ LATER |= {
     "unispeech-sat": _SPEECH, "vaultgemma": {"head_dim": 64, "sliding_window": 16}, "yoso": {},
     "xlm": {"emb_dim": 256, "n_layers": 6, "n_heads": 4},
 }  # fmt: skip
+# ten drawn by chance; rules came from kimi_linear and wav2vec2-bert
+_STACK = {"hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 6, "num_attention_heads": 4,
+          "num_key_value_heads": 2, "head_dim": 64, "sliding_window": 16, "vocab_size": 512}  # fmt: skip
+LATER |= {
+    "apertus1p5_text": {}, "cvt": {}, "dinov2_with_registers": _VISION, "gpt-sw3": _GPT,
+    "granite_swa": {"sliding_window": 16}, "kimi_linear": {**_LATENT, **_EXPERTS, "head_dim": 64},
+    "minimax_m3_vl_text": {**_EXPERTS, "head_dim": 64}, "sew-d": {**_SPEECH, "squeeze_factor": 2},
+    "t5gemma": {"encoder": _STACK, "decoder": {**_STACK, "cross_attention_hidden_size": 256}},
+    "wav2vec2-bert": {},
+}  # fmt: skip
+# the same layer run again; masks between layers; xlm-roberta-xl runs the ops of BERT, in the same order
+LATER |= {
+    "albert": {}, "flaubert": {"emb_dim": 256, "n_layers": 6, "n_heads": 4}, "hrm_text": {},
+    "xlm-roberta-xl": {},
+}  # fmt: skip
 ARCHITECTURES = TUNED | OTHERS | LATER
