@@ -106,7 +106,7 @@ def _clear_tables_of_positions(events: pl.DataFrame, kernels: pl.DataFrame) -> p
     attends = (kernels["category"].cast(pl.String) == "attention").fill_null(value=False)
     rows = kernels.select("row", "name", op=events["op"].gather(kernels["row"]), at=attends.cum_sum())
     tables = rows.filter(pl.col("op").cast(pl.String) == "embed")
-    is_frequent = pl.col("at").n_unique().over("name") > max(1, attends.sum()) / 2
+    is_frequent = pl.col("at").n_unique().over("name") > max(_MIN_LAYERS, attends.sum() / 2)
     frequent = tables.filter(is_frequent)["row"]
     if frequent.is_empty():
         return events

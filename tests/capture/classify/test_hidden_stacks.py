@@ -227,6 +227,13 @@ def test_a_table_of_positions_in_unknown_layers_is_no_embedding() -> None:
     )
 
 
+def test_embeddings_of_passes_without_attention_stay_embeddings() -> None:
+    names = ["aten::embedding", *["aten::native_layer_norm", "aten::mm", "aten::silu"] * 2] * 6
+    events, evidence = fill_inferred_layers(run_of(names, np.full(len(names), 7)))
+    assert evidence is None
+    assert events.filter(pl.col("op").cast(pl.String) == "embed").height == 6
+
+
 def test_attention_with_and_without_feed_forwards_has_no_layers() -> None:
     """Nothing says whether attention without a feed-forward is a layer: the reason is given."""
     pattern = [*DENSE[:8], *DENSE, *DENSE]
@@ -258,6 +265,16 @@ def test_a_norm_of_two_embeddings_before_a_biased_head_is_of_either() -> None:
     is_open = build_template(ids, symbols, None, (), frozenset([99]))
     assert [is_open.layer.tolist().count(number) for number in range(4)] == [len(layer) - 1] * 4
     assert {is_open.layer[at] for at in range(3, 51, len(layer))} == {-1}
+
+
+def test_masks_behind_open_norms_are_open() -> None:
+    """XLM masks the embeddings, and what each layer returns, behind their norms."""
+    layer = "NcxMMMCMaNMAMa"
+    symbols = "EEa" + layer * 4 + "NcxM"
+    ids, _ = codes(symbols)
+    ids[-1] = 99  # the head's product
+    template = build_template(ids, symbols, None, (), frozenset([99]))
+    assert [template.layer.tolist().count(number) for number in range(4)] == [len(layer) - 3] * 4
 
 
 def test_a_norm_after_three_embeddings_ends_layers_without_a_head() -> None:
