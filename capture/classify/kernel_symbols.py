@@ -158,7 +158,9 @@ _MIN_ATTENTION_PER_FRONT_END: Final = 3
 
 def mark_front_ends(symbols: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
     """Return the symbols with convolutions as `v` where few layers of attention have them between them."""
-    is_convolution, attends = symbols == ord("V"), np.isin(symbols, [ord("C"), ord("s")])
+    is_choice = symbols == ord("G")
+    is_router = np.append(is_choice[1:], False) & (symbols == ord("s"))
+    is_convolution, attends = symbols == ord("V"), np.isin(symbols, [ord("C"), ord("s")]) & ~is_router
     groups = np.unique(np.cumsum(attends)[is_convolution])
     is_front_end = 0 < _MIN_ATTENTION_PER_FRONT_END * len(groups) <= attends.sum()
     if not is_front_end or (symbols == ord("S")).any():

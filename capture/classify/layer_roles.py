@@ -17,7 +17,8 @@ _FIXED_ROLES: Final = {"m": "comm", "q": "quantize", "K": "attn.kv", "R": "attn.
 _MAX_INPUT_PRODUCTS: Final = 4  # of attention: down and up, for q and for k and v
 _BEFORE_ATTENTION: Final = re.compile(r"[xagdjceroU]+")  # runs of light units: rope, cache growth, copies
 _TURN: Final = re.compile(r"[xc]?g|[xc]{0,2}d")  # the half of q that is negated, or subtracted
-_ATTENTION_GATE: Final = re.compile(r"[cxo]*M(?P<act>[AB]x)(?=M[cxo]*a)")  # scales what attention returns
+# scales what attention returns
+_ATTENTION_GATE: Final = re.compile(r"[cxo]*M(?P<act>[AB]x|a?[eo]x)(?=M[cxo]*[aN])")
 
 # role → op as the rest of the project writes it; any other role is its own op
 _OPS: Final = {

@@ -170,12 +170,13 @@ def read_stack(architecture: str) -> pl.DataFrame:
     ["t5", "whisper", "bart", "falcon_mamba", "nemotron_h", "nemotron", "zamba2", "siglip_vision_model",
      "vit", "wav2vec2", "modernbert", "olmo_hybrid", "deberta", "nllb-moe",
      "minimax", "megatron-bert", "gemma4_text", "laguna", "longt5", "bailing_hybrid", "kimi_linear",
-     "xlm", "albert"],
+     "xlm", "albert", "lara_mini"],
 )  # fmt: skip
 def test_stacks_of_other_kinds(architecture: str) -> None:
     """Two stacks with cross attention, single mixers as layers, shared blocks, pooling heads, front ends.
 
-    Also loops over the chunks of a prompt, masks between layers, and one layer that runs six times.
+    Also loops over the chunks of a prompt, masks between layers, one layer that runs six times, and 128
+    products of experts in a row, beside convolutions in a third of the layers.
     """
     rows = read_stack(architecture)
     events, evidence = fill_inferred_layers(run_of(rows["name"].to_list(), rows["dur"].to_numpy()))
@@ -196,10 +197,11 @@ def test_odd_stacks_are_unknown_rather_than_wrong(architecture: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("architecture", "least"), [("umt5", 60), ("led", 75), ("deepseek_v32", 75), ("zaya", 50), ("axk2", 80)]
+    ("architecture", "least"),
+    [("umt5", 60), ("led", 75), ("deepseek_v32", 75), ("zaya", 50), ("axk2", 80), ("beam", 85)],
 )
 def test_what_is_known_of_half_a_stack_is_right(architecture: str, least: float) -> None:
-    """Biases of positions, windows of attention in many small kernels, a choice of keys, gated norms."""
+    """Biases of positions, windows of attention in many small kernels, a choice of keys, gates of norms."""
     rows = read_stack(architecture)
     events, _ = fill_inferred_layers(run_of(rows["name"].to_list(), rows["dur"].to_numpy()))
     result = judge(rows.hstack(events.select("layer", pl.col("op").cast(pl.String))))
