@@ -195,6 +195,8 @@ class SymbolUnits:
     starts: tuple[int, ...]
 
 
+# not the copy of what a product reads, where the next product has one of its own
+_CAST: Final = r"(?:c(?!M[cA]*cM))?"
 # what an eager program runs as several kernels and a fused one as one; the letter is that of the fused one
 _EAGER_SEQUENCES: Final = (
     ("o", re.compile(r"([acdegjoprx]{2,12}?)\1{7,}")),  # a loop over the chunks of a sequence
@@ -203,7 +205,7 @@ _EAGER_SEQUENCES: Final = (
     ("C", re.compile(r"b[cxaedorjgoE]{0,30}s[cxaedr]{0,4}b")),  # with biases of positions
     ("N", re.compile(r"c?pra?px{1,2}c?")),  # of the root as the power of −1/2
     ("N", re.compile(r"rdprd?aoxxa")),  # a mean, a variance, its root, a division, weight and bias
-    ("N", re.compile(r"(?:c?r?d)?c?p?c?rd?[ae]?nxc?(?:a?x)?c?(?:Ax)?(?:c(?=[MNba]))?")),
+    ("N", re.compile(rf"(?:c?r?d)?c?p?c?rd?[ae]?nx{_CAST}(?:a?x)?{_CAST}(?:Ax)?(?:(?=c[MNba]){_CAST})?")),
 )
 # a norm with a gate: two products with an activation between, and a sigmoid, scale it
 _GATED_NORMS: Final = (("N", re.compile(r"NMAM[eo]x(?=M)")),)

@@ -126,7 +126,8 @@ def _correct_input_products(symbols: str, roles: Roles, mixer: int) -> None:
         roles[at] = "attn.core"
     products = list_positions(symbols, "M", 0, mixer)
     if len(products) > _MAX_INPUT_PRODUCTS:
-        is_open = len(products) > _MAX_INPUT_PRODUCTS + 1  # some may choose what is attended to
+        # some may choose what is attended to
+        is_open = len(products) > _MAX_INPUT_PRODUCTS + 1 or "N" in symbols[products[-3] : products[-1]]
         for at in products if is_open else products[:-3]:
             roles[at] = None  # of bottlenecks, or of a feed-forward before attention
 

@@ -176,6 +176,12 @@ LATER |= {
     "t5gemma": {"encoder": _STACK, "decoder": {**_STACK, "cross_attention_hidden_size": 256}},
     "wav2vec2-bert": {},
 }  # fmt: skip
+# nine more; rules came from beam, lara_mini, mistral_large4_text and aimv2_vision_model
+LATER |= {
+    "aimv2_vision_model": _VISION, "beam": {}, "data2vec-vision": _VISION, "esmc": _FULL_HEADS,
+    "focalnet": {}, "gemma4_unified_text": {"head_dim": 64, "sliding_window": 16}, "lara_mini": {},
+    "mistral_large4_text": {**_LATENT, **_EXPERTS}, "sapiens2": _VISION,
+}  # fmt: skip
 # the same layer run again; masks between layers; xlm-roberta-xl runs the ops of BERT, in the same order
 LATER |= {
     "albert": {}, "flaubert": {"emb_dim": 256, "n_layers": 6, "n_heads": 4}, "hrm_text": {},

@@ -89,7 +89,7 @@ _OUTSIDE = (
     (r"embed_out$", r"lm_head"),
     (r"embed|wte|wpe|embedding", r"embed|norm"),
     (_NORM, r"norm"),
-    (r"lm_head|proj_out|^head$", r"lm_head"),
+    (r"lm_head|proj_out|^head$", "lm_head"),
 )
 _GENERAL = (
     "copy",
@@ -155,6 +155,13 @@ def judge_role(op: str | None, ops: str | None) -> str | None:
     if op is None or op in _GENERAL:
         return "unknown"
     return "right" if re.match(ops, op) else "wrong"
+
+
+def _correct_by_name(name: str, ops: str | None) -> str | None:
+    """Return the ops of a place for one kernel there: the attention of a head, a copy before a projection."""
+    if ops == "lm_head" and "scaled_dot_product" in name:
+        return r"attn\.core"
+    return rf"{ops}|attn\.copy" if ops == r"attn\.qkv" and name in ("aten::clone", "aten::copy_") else ops
 
 
 @contextmanager
@@ -346,12 +353,12 @@ def read_hidden(file: Path) -> Hidden:
         if c not in rows.columns
     ]
     places = list[Place]()
-    for t in rows["t"]:
+    for t, name in rows.select("t", pl.col("name").cast(pl.String)).iter_rows():
         at = bisect.bisect_right(starts, (t + origin) / 1000 + 1e-4) - 1
         place = ranges[at] if at >= 0 and ranges[at].paths else None
         layer, ops = read_truth(place)
         path = f"{place.paths[-1]} {place.function}" if place else "-"
-        places.append((layer if place else None, ops, path))
+        places.append((layer if place else None, _correct_by_name(name, ops), path))
     places = _fill_within_layers(places)
     truth = pl.DataFrame(places, {"true_layer": pl.Int32, "ops": pl.String, "path": pl.String}, orient="row")
     columns = rows.with_columns(missing).select(pl.col("name", "op").cast(pl.String), "dur", "layer")

@@ -8,8 +8,9 @@ import numpy as np
 import polars as pl
 import pytest
 
+from capture.classify.kernel_symbols import collapse_units
 from capture.classify.layer_inference import InferredLayers, KernelSequence, infer_layers
-from capture.classify.layer_roles import map_role_to_op
+from capture.classify.layer_roles import assign_roles, map_role_to_op
 from capture.classify.name_rules import has_model_position, infer_op_and_category
 from capture.classify.pass_template import build_template
 from capture.import_log import Log
@@ -277,6 +278,25 @@ def test_masks_behind_open_norms_are_open() -> None:
     ids[-1] = 99  # the head's product
     template = build_template(ids, symbols, None, (), frozenset([99]))
     assert [template.layer.tolist().count(number) for number in range(4)] == [len(layer) - 3] * 4
+
+
+@pytest.mark.parametrize(
+    ("symbols", "merged"), [("pranxxcMMM", "NMMM"), ("pranxxcMcMcM", "NcMcMcM"), ("pranxxMcMcM", "NMcMcM")]
+)
+def test_a_copy_for_one_of_several_products_is_no_part_of_a_norm(symbols: str, merged: str) -> None:
+    assert collapse_units(symbols).symbols == merged
+
+
+@pytest.mark.parametrize(
+    ("before", "projections"),
+    [("NMMNjMccNMM", 0), ("NMAMNMMM", 3)],
+    ids=["a choice of keys", "a feed-forward first"],
+)
+def test_products_before_attention_are_projections_if_no_norm_parts_them(
+    before: str, projections: int
+) -> None:
+    roles = assign_roles(f"{before}CMaNMAMa", (len(before), len(before) + 1), has_post_norm=False)
+    assert roles[: len(before)].count("attn.qkv") == projections
 
 
 def test_a_norm_after_three_embeddings_ends_layers_without_a_head() -> None:
