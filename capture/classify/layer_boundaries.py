@@ -294,7 +294,8 @@ def _cut_gaps(symbols: str, mixers: list[Span], gaps: list[str], has_post_norm: 
     The head of the pass shows what precedes a mixer, but only for layers of the first one's kind.
     """
     head, tail = symbols[: mixers[0][0]], symbols[mixers[-1][1] :]
-    head = head[head.rfind("N") + 1 :] if has_post_norm else head  # up to there it is of the embeddings
+    # up to there it is of the embeddings
+    head = head[head.rfind("N") + 1 :] if has_post_norm else head[max(0, head.find("N")) :]
     tail = tail[: tail.rfind("M", 0, tail.find("Z") if "Z" in tail else None)]
     tail_without_norm = tail[: tail.rfind("N")]
     attends = [symbols[start] == "C" for start, _ in mixers]

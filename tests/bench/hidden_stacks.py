@@ -63,7 +63,7 @@ _FAMILIES = tuple(
         (r"shared_(experts?|mlp)", r"moe\.shared|mlp"),
         (r"router|\.gate$|experts|moe", r"moe"),
         (r"_layernorm\.", "norm"),  # a gate of its own scales it
-        (r"(?i)(attn|attention|mixer)\b.*?(o_proj|out_proj|c_proj|\.o|output\.dense|attn_out|\bdense|Wo|out_lin)$",
+        (r"(?i)(attn|attention|mixer)\b.*?(o_proj|out_proj|c_proj|\.o|output\.dense|attn_out|\bdense|Wo|out_lin|\.proj)$",
          r"attn\.out"),
         (r"self_attn\.output$", r"attn\.out"),
         (r"attn\.gate_proj$", r"attn\.qkv"),  # scales the output of attention

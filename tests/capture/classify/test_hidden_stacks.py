@@ -171,7 +171,8 @@ def read_stack(architecture: str) -> pl.DataFrame:
     ["t5", "whisper", "bart", "falcon_mamba", "nemotron_h", "nemotron", "zamba2", "siglip_vision_model",
      "vit", "wav2vec2", "modernbert", "olmo_hybrid", "deberta", "nllb-moe",
      "minimax", "megatron-bert", "gemma4_text", "laguna", "longt5", "bailing_hybrid", "kimi_linear",
-     "xlm", "albert", "lara_mini"],
+     "xlm", "albert", "lara_mini",
+     "openai_privacy_filter"],
 )  # fmt: skip
 def test_stacks_of_other_kinds(architecture: str) -> None:
     """Two stacks with cross attention, single mixers as layers, shared blocks, pooling heads, front ends.
