@@ -188,7 +188,7 @@ LATER |= {
     "molmo2_text": {"head_dim": 64}, "openai_privacy_filter": {**_EXPERTS, "head_dim": 64}, "vitdet": _VISION,
 }  # fmt: skip
 # the same layer run again; masks between layers; xlm-roberta-xl, whose layers begin with a norm, runs the
-# ops of RoBERTa in the same order: the norms between its layers, 2.6 % of the time, are given to the wrong one
+# ops of RoBERTa in the same order: norms between its layers, 2.6 % of the time, are given to the wrong one
 LATER |= {
     "albert": {}, "flaubert": {"emb_dim": 256, "n_layers": 6, "n_heads": 4}, "hrm_text": {},
     "xlm-roberta-xl": {},
