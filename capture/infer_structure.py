@@ -41,6 +41,7 @@ def add_inferred_structure(run: Run, log: Log) -> Run:
 def _add_inferred_layers(run: Run, log: Log) -> Run:
     events, evidence, reason = infer_from_repetition(run.events)
     if evidence is None:
+        run = replace(run, events=events)
         return replace(run, meta={**run.meta, NO_LAYERS: reason}) if reason and not run.has("layer") else run
     words = ("operations", "calls") if "work" in run.meta else ("kernels", "launches")
     message = _describe_inference(evidence, "op names" if run.has("layer") else "layers and op names", *words)
@@ -79,10 +80,10 @@ def fill_inferred_layers(events: pl.DataFrame) -> tuple[pl.DataFrame, InferenceE
 def infer_from_repetition(events: pl.DataFrame) -> tuple[pl.DataFrame, InferenceEvidence | None, str | None]:
     """Fill layer and op of device kernels by inference; also return the evidence, or why there is none.
 
-    The events stay unchanged, with None, if any kernel trains, if an inferred layer contradicts a reported
-    one, or if too little repeats. An op is filled if it is missing, if the name alone implied one without a
-    position in the model (`copy`), or if the inferred one is finer (`moe` → `moe.router`). Reported layers
-    stay. Without reported steps the passes become steps.
+    The events stay unchanged, with None, if any kernel trains or if an inferred layer contradicts a reported
+    one. If too little repeats, only tables of positions are no longer called embeddings. An op is filled if
+    it is missing, if the name alone implied one without a position in the model (`copy`), or if the inferred
+    one is finer (`moe` → `moe.router`). Reported layers stay. Without reported steps the passes become steps.
     """
     kernels = _select_timed_kernels(events)
     if kernels.is_empty():
@@ -91,10 +92,26 @@ def infer_from_repetition(events: pl.DataFrame) -> tuple[pl.DataFrame, Inference
     evidence = inferred.evidence
     if evidence.layers < _MIN_LAYERS or min(evidence.launch_share, evidence.confidence) < MIN_SHARE:
         share = f"layers that repeat hold only {evidence.launch_share:.0%} of the launches"
+        events = _clear_tables_of_positions(events, kernels)
         return events, None, (evidence.reason or share) + _describe_cut(evidence)
     if _compute_agreement(kernels, inferred) < MIN_AGREEMENT_SHARE:
         return events, None, "what repeats contradicts the layers that the source reports"
     return _fill_columns(events, kernels, inferred), evidence, None
+
+
+def _clear_tables_of_positions(events: pl.DataFrame, kernels: pl.DataFrame) -> pl.DataFrame:
+    """Return the events without the op of embeddings that run beside more than half of the attention."""
+    if "op" not in events.columns:
+        return events
+    attends = (kernels["category"].cast(pl.String) == "attention").fill_null(value=False)
+    rows = kernels.select("row", "name", op=events["op"].gather(kernels["row"]), at=attends.cum_sum())
+    tables = rows.filter(pl.col("op").cast(pl.String) == "embed")
+    is_frequent = pl.col("at").n_unique().over("name") > max(_MIN_LAYERS, attends.sum() / 2)
+    frequent = tables.filter(is_frequent)["row"]
+    if frequent.is_empty():
+        return events
+    is_open = pl.int_range(pl.len()).is_in(frequent.implode())
+    return events.with_columns(op=pl.when(~is_open).then("op"))
 
 
 def _describe_inference(evidence: InferenceEvidence, what: str, work: str, calls: str) -> str:

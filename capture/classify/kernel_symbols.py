@@ -158,7 +158,9 @@ _MIN_ATTENTION_PER_FRONT_END: Final = 3
 
 def mark_front_ends(symbols: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
     """Return the symbols with convolutions as `v` where few layers of attention have them between them."""
-    is_convolution, attends = symbols == ord("V"), np.isin(symbols, [ord("C"), ord("s")])
+    is_choice = symbols == ord("G")
+    is_router = np.append(is_choice[1:], False) & (symbols == ord("s"))
+    is_convolution, attends = symbols == ord("V"), np.isin(symbols, [ord("C"), ord("s")]) & ~is_router
     groups = np.unique(np.cumsum(attends)[is_convolution])
     is_front_end = 0 < _MIN_ATTENTION_PER_FRONT_END * len(groups) <= attends.sum()
     if not is_front_end or (symbols == ord("S")).any():
@@ -193,35 +195,49 @@ class SymbolUnits:
     starts: tuple[int, ...]
 
 
+# not the copy of what a product reads, where the next product has one of its own
+_CAST: Final = r"(?:c(?!M[cA]*cM))?"
 # what an eager program runs as several kernels and a fused one as one; the letter is that of the fused one
 _EAGER_SEQUENCES: Final = (
+    ("o", re.compile(r"([acdegjoprx]{2,12}?)\1{7,}")),  # a loop over the chunks of a sequence
     ("C", re.compile(r"b[xcoa]*A[xcoaM]*b[cxaedor]*G[cxaedorj]*C")),  # chooses what it attends to
     ("C", re.compile(r"[Mb][cxaedorjgqA]{0,9}s[cxaedr]{0,4}[Mb]")),
     ("C", re.compile(r"b[cxaedorjgoE]{0,30}s[cxaedr]{0,4}b")),  # with biases of positions
     ("N", re.compile(r"c?pra?px{1,2}c?")),  # of the root as the power of −1/2
     ("N", re.compile(r"rdprd?aoxxa")),  # a mean, a variance, its root, a division, weight and bias
-    ("N", re.compile(r"(?:c?r?d)?c?p?c?rd?[ae]?nxc?(?:a?x)?c?(?:Ax)?(?:c(?=[MNba]))?")),
+    ("N", re.compile(rf"(?:c?r?d)?c?p?c?rd?[ae]?nx{_CAST}(?:a?x)?{_CAST}(?:Ax)?(?:(?=c[MNba]){_CAST})?")),
 )
+# a norm with a gate: two products with an activation between, and a sigmoid, scale it
+_GATED_NORMS: Final = (("N", re.compile(r"NMAM[eo]x(?=M)")),)
 
 
 @lru_cache(maxsize=1 << 10)
 def collapse_units(symbols: str) -> SymbolUnits:
     """Collapse each eager norm and attention into one unit."""
+    units = SymbolUnits(symbols, tuple(range(len(symbols) + 1)))
+    units = _merge_matches(_merge_matches(units, _EAGER_SEQUENCES), _GATED_NORMS)
+    return _absorb_weight_offsets(units)
+
+
+def _merge_matches(units: SymbolUnits, patterns: Sequence[tuple[str, re.Pattern[str]]]) -> SymbolUnits:
+    """Merge the units of each match into one with the pattern's letter; earlier patterns go before later."""
+    symbols = units.symbols
     spans: list[tuple[int, int, str]] = []
     covered = bytearray(len(symbols))
-    for letter, pattern in _EAGER_SEQUENCES:
+    for letter, pattern in patterns:
         for match in pattern.finditer(symbols):
             start, end = match.span()
             if not any(covered[start:end]):
                 spans.append((start, end, letter))
                 covered[start:end] = b"\1" * (end - start)
+    if not spans:
+        return units
     letters, starts, at = "", list[int](), 0
     for start, end, letter in sorted(spans):
         letters += symbols[at:start] + letter
-        starts += range(at, start + 1)
+        starts += units.starts[at : start + 1]
         at = end
-    units = SymbolUnits(letters + symbols[at:], (*starts, *range(at, len(symbols) + 1)))
-    return _absorb_weight_offsets(units)
+    return SymbolUnits(letters + symbols[at:], (*starts, *units.starts[at:]))
 
 
 def _absorb_weight_offsets(units: SymbolUnits) -> SymbolUnits:

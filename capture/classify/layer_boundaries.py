@@ -88,6 +88,7 @@ def _find_pass_start(marks: Ints, symbols: SymbolCodes) -> int:
 # alignment of symbol strings
 
 _MAX_ALIGNED_UNITS: Final = 400  # of either string
+_LONG_RUN: Final = re.compile(r"(.)\1{15}(\1+)")  # products of experts, one after the other
 _LIGHT: Final = 0.4
 _WEIGHTS: Final = dict.fromkeys(HEAVY, 2.0) | {"R": 1.0, "K": 1.0, "A": 1.5}
 
@@ -102,8 +103,28 @@ def align_prefixes(text: str, reference: str) -> tuple[tuple[float, ...], tuple[
     """Align every prefix of a string to the best prefix of another.
 
     Returns, for each j ≤ len(text), the best score of text[:j] and the length of the matching prefix of
-    `reference`. Only the first units of long strings are aligned; the others lower the score.
+    `reference`. Long runs of one symbol are as good as short ones. Only the first units of strings that are
+    long without them are aligned; the others lower the score.
     """
+    short_text, counts = _shorten_runs(text)
+    short_reference, reference_counts = _shorten_runs(reference)
+    if len(short_text) < len(text) or len(short_reference) < len(reference):
+        scores, lengths = align_prefixes(short_text, short_reference)
+        ends = {count: at for at, count in enumerate(reference_counts)}
+        return tuple(scores[at] for at in counts), tuple(ends[lengths[at]] for at in counts)
+    return _align_short_prefixes(text, reference)
+
+
+def _shorten_runs(text: str) -> tuple[str, list[int]]:
+    """Return a string without the rest of long runs, and how much of it each prefix of the string becomes."""
+    is_rest = [False] * len(text)
+    for match in _LONG_RUN.finditer(text):
+        is_rest[slice(*match.span(2))] = [True] * len(match[2])
+    short = "".join(symbol for symbol, rest in zip(text, is_rest, strict=True) if not rest)
+    return short, list(itertools.accumulate((not rest for rest in is_rest), initial=0))
+
+
+def _align_short_prefixes(text: str, reference: str) -> tuple[tuple[float, ...], tuple[int, ...]]:
     reference = reference[:_MAX_ALIGNED_UNITS]
     costs = [0.6 * weigh_symbol(symbol) for symbol in reference]
     row = list(itertools.accumulate(costs, operator.sub, initial=0.0))
@@ -273,7 +294,8 @@ def _cut_gaps(symbols: str, mixers: list[Span], gaps: list[str], has_post_norm: 
     The head of the pass shows what precedes a mixer, but only for layers of the first one's kind.
     """
     head, tail = symbols[: mixers[0][0]], symbols[mixers[-1][1] :]
-    head = head[head.rfind("N") + 1 :] if has_post_norm else head  # up to there it is of the embeddings
+    # up to there it is of the embeddings
+    head = head[head.rfind("N") + 1 :] if has_post_norm else head[max(0, head.find("N")) :]
     tail = tail[: tail.rfind("M", 0, tail.find("Z") if "Z" in tail else None)]
     tail_without_norm = tail[: tail.rfind("N")]
     attends = [symbols[start] == "C" for start, _ in mixers]

@@ -17,7 +17,8 @@ _FIXED_ROLES: Final = {"m": "comm", "q": "quantize", "K": "attn.kv", "R": "attn.
 _MAX_INPUT_PRODUCTS: Final = 4  # of attention: down and up, for q and for k and v
 _BEFORE_ATTENTION: Final = re.compile(r"[xagdjceroU]+")  # runs of light units: rope, cache growth, copies
 _TURN: Final = re.compile(r"[xc]?g|[xc]{0,2}d")  # the half of q that is negated, or subtracted
-_ATTENTION_GATE: Final = re.compile(r"[cxo]*M(?P<act>[AB]x)(?=M[cxo]*a)")  # scales what attention returns
+# scales what attention returns
+_ATTENTION_GATE: Final = re.compile(r"[cxo]*M(?P<act>[AB]x|a?[eo]x)(?=M[cxo]*[aN])")
 
 # role → op as the rest of the project writes it; any other role is its own op
 _OPS: Final = {
@@ -125,7 +126,8 @@ def _correct_input_products(symbols: str, roles: Roles, mixer: int) -> None:
         roles[at] = "attn.core"
     products = list_positions(symbols, "M", 0, mixer)
     if len(products) > _MAX_INPUT_PRODUCTS:
-        is_open = len(products) > _MAX_INPUT_PRODUCTS + 1  # some may choose what is attended to
+        # some may choose what is attended to
+        is_open = len(products) > _MAX_INPUT_PRODUCTS + 1 or "N" in symbols[products[-3] : products[-1]]
         for at in products if is_open else products[:-3]:
             roles[at] = None  # of bottlenecks, or of a feed-forward before attention
 

@@ -417,11 +417,13 @@ def _find_role(template: PassTemplate, role: str) -> list[int]:
 
 
 def _open_first_norms(units: SymbolUnits, template: PassTemplate) -> PassTemplate:
-    """Return the template without the layers of the norms that begin them."""
+    """Return the template without the layers of the norms that begin them, and of masks behind those."""
     layer, position = template.layer.copy(), template.position.copy()
     for number in range(template.layers):
         start = int(np.flatnonzero(template.layer == number)[0])
-        end = units.starts[units.starts.index(start) + 1]
+        first = units.starts.index(start) + 1
+        products = (at for at in range(first, len(units.symbols)) if units.symbols[at] not in "cx")
+        end = units.starts[next(products, first)]
         layer[start:end] = position[start:end] = -1
     return replace(template, layer=layer, position=position)
 

@@ -5,6 +5,9 @@
 Small random models of transformers run under torch's profiler; ranges around every module are the truth, and
 are taken out of the trace before it is read. Shares of time: right, unknown, confidently wrong. `--rows`
 prints what is wrong or unknown by name, place and what was inferred.
+
+A layer that runs N times in a pass with the same weights is N layers, in the order in which they run: each
+has a cache and a time of its own, and the order of kernels does not tell weights apart.
 """
 
 import argparse
@@ -34,6 +37,9 @@ _LAYER = re.compile(r"(?:^|\.)(?<!pos_conv_embed\.)(?:layers|h|layer|blocks?)\.(
 _SPELLINGS = (
     (re.compile(r"\b(attention|ffn|layer_norm)[s12]\.(\d+)(?=\.|$)"), r"layers.\2.\1"),
     (re.compile(r"(_proj)\.linear$"), r"\1"),
+    (re.compile(r"(_layer_groups\..*)\.ffn$"), r"\1.intermediate.dense"),
+    (re.compile(r"(_layer_groups\..*)\.ffn_output$"), r"\1.output.dense"),
+    (re.compile(r"\b\w+_layer_groups\.\d+\.\w+_layers\b"), "layers"),
 )
 _NORM = r"([nN]orm\w*|\bln_?\w*|layer_?norm)$"
 # what follows the layer's number in a path, with the function, → the ops that are right there
@@ -56,7 +62,8 @@ _FAMILIES = tuple(
         (r"(mixer|mamba|linear_attn|^conv)\b.*out_proj$", r"ssm\.out"),
         (r"shared_(experts?|mlp)", r"moe\.shared|mlp"),
         (r"router|\.gate$|experts|moe", r"moe"),
-        (r"(?i)(attn|attention|mixer)\b.*?(o_proj|out_proj|c_proj|\.o|output\.dense|attn_out|\bdense|Wo|out_lin)$",
+        (r"_layernorm\.", "norm"),  # a gate of its own scales it
+        (r"(?i)(attn|attention|mixer)\b.*?(o_proj|out_proj|c_proj|\.o|output\.dense|attn_out|\bdense|Wo|out_lin|\.proj)$",
          r"attn\.out"),
         (r"self_attn\.output$", r"attn\.out"),
         (r"attn\.gate_proj$", r"attn\.qkv"),  # scales the output of attention
@@ -71,6 +78,7 @@ _FAMILIES = tuple(
         (r"ffn\.(lin2|2|\d+\.output\.dense)$", r"mlp\.down"),
         (r"mixer|mamba|linear_attn|^conv", r"ssm\.(core|conv|in)"),
         (r"(?i)attention\.output$|^output$|^attn_output", r"residual"),
+        (r"^(self_)?attention$", r"attn\.(core|kv|copy|rope)|residual"),  # which may add its input
         (r"(?i)attn|attention", r"attn\.(core|kv|copy|rope)"),
         (r"(mlp|ffn|feed_forward)$", r"mlp\.act|moe|residual"),
         (r"mlp|ffn|feed_forward|DenseReluDense|act\w*", r"mlp\.act"),
@@ -81,7 +89,7 @@ _OUTSIDE = (
     (r"embed_out$", r"lm_head"),
     (r"embed|wte|wpe|embedding", r"embed|norm"),
     (_NORM, r"norm"),
-    (r"lm_head|proj_out|^head$", r"lm_head"),
+    (r"lm_head|proj_out|^head$", "lm_head"),
 )
 _GENERAL = (
     "copy",
@@ -110,6 +118,9 @@ class Score(NamedTuple):
     rows: Counter[tuple[str, str, str]]
 
 
+Place = tuple[int | None, str | None, str]  # layer (−1 outside), ops that are right, path
+
+
 class Range(NamedTuple):
     """A module or function that ran, with its place in the model."""
 
@@ -117,6 +128,7 @@ class Range(NamedTuple):
     end: float
     paths: tuple[str, ...]  # of modules, outermost first
     function: str
+    pass_layer: int | None = None  # which layer of the pass it is in, where layers run again
 
 
 def read_truth(ranges: Range | None) -> tuple[int, str | None]:
@@ -132,7 +144,8 @@ def read_truth(ranges: Range | None) -> tuple[int, str | None]:
     is_update = ranges.function == "update" and re.search(r"mixer|mamba|linear_attn|^conv", inside)
     is_attention = ranges.function and not is_update
     text = f"F:{ranges.function}" if is_attention else "update" if is_update else inside
-    return int(matches[0][1]), next((ops for p, ops in _FAMILIES if p.search(text)), None)
+    layer = int(matches[0][1]) if ranges.pass_layer is None else ranges.pass_layer
+    return layer, next((ops for p, ops in _FAMILIES if p.search(text)), None)
 
 
 def judge_role(op: str | None, ops: str | None) -> str | None:
@@ -142,6 +155,13 @@ def judge_role(op: str | None, ops: str | None) -> str | None:
     if op is None or op in _GENERAL:
         return "unknown"
     return "right" if re.match(ops, op) else "wrong"
+
+
+def _correct_by_name(name: str, ops: str | None) -> str | None:
+    """Return the ops of a place for one kernel there: the attention of a head, a copy before a projection."""
+    if ops == "lm_head" and "scaled_dot_product" in name:
+        return r"attn\.core"
+    return rf"{ops}|attn\.copy" if ops == r"attn\.qkv" and name in ("aten::clone", "aten::copy_") else ops
 
 
 @contextmanager
@@ -203,6 +223,8 @@ def run_model(model: Any, torch: Any) -> None:
         inputs = {"pixel_values": torch.randn(2, 3, 64, 64)}
     elif model.main_input_name == "input_values":
         inputs = {"input_values": torch.randn(1, 16000)}
+    elif model.main_input_name == "input_features" and not hasattr(config, "num_mel_bins"):
+        inputs = {"input_features": torch.randn(1, 64, config.feature_projection_input_dim)}
     elif model.main_input_name == "input_features":
         inputs = {"input_features": torch.randn(1, config.num_mel_bins, 2 * config.max_source_positions)}
     else:
@@ -269,6 +291,32 @@ def _rename_inside(path: str, modules: set[str]) -> str:
     return f"{outer}.linear_attn{inner}" if outer + found in modules else path
 
 
+def _number_passes_of_layers(ranges: list[Range]) -> list[Range]:
+    """Return the ranges with the number of each layer in its pass where any of its layers runs again."""
+    passes: list[list[Range]] = [[]]
+    end = None
+    for stretch in ranges:
+        if len(stretch.paths) == 1 and not stretch.function and stretch.end != end:
+            passes.append([])
+            end = stretch.end
+        passes[-1].append(stretch)
+    return [numbered for stretches in passes for numbered in _number_layers(stretches)]
+
+
+def _number_layers(stretches: list[Range]) -> list[Range]:
+    ends: dict[tuple[str, float], int] = {}  # module of a layer, end of its run → number
+    numbers: list[int | None] = []
+    number = None
+    for stretch in stretches:
+        place = next((at for at, path in enumerate(stretch.paths) if _LAYER.search(path)), None)
+        if place == len(stretch.paths) - 1 and re.search(r"\d$", stretch.paths[-1]) and not stretch.function:
+            number = ends.setdefault((stretch.paths[place], stretch.end), len(ends))
+        numbers.append(None if place is None else number)
+    if len({path for path, _ in ends}) == len(ends):
+        return stretches
+    return [stretch._replace(pass_layer=n) for stretch, n in zip(stretches, numbers, strict=True)]
+
+
 def _close(stack: list[Range], stretches: list[Range], at: float) -> None:
     """Leave the ranges that end before a time; what follows is of the range around them."""
     while stack and stack[-1].end <= at:
@@ -290,6 +338,7 @@ def read_hidden(file: Path) -> Hidden:
     with gzip.open(file) as opened:
         document = json.load(opened)
     ranges = _name_linear_attention(nest_ranges(document["traceEvents"]))
+    ranges = _number_passes_of_layers(ranges)
     calls = sum(e["name"] == "M:" for e in document["traceEvents"] if e.get("ph") == "X")
     kept = [e for e in document["traceEvents"] if e.get("name", "")[:2] not in ("M:", "F:")]
     with tempfile.TemporaryDirectory() as folder:
@@ -303,19 +352,35 @@ def read_hidden(file: Path) -> Hidden:
         for c, dtype in (("layer", pl.Int32), ("op", pl.String))
         if c not in rows.columns
     ]
-    places = []
-    for t in rows["t"]:
+    places = list[Place]()
+    for t, name in rows.select("t", pl.col("name").cast(pl.String)).iter_rows():
         at = bisect.bisect_right(starts, (t + origin) / 1000 + 1e-4) - 1
         place = ranges[at] if at >= 0 and ranges[at].paths else None
         layer, ops = read_truth(place)
         path = f"{place.paths[-1]} {place.function}" if place else "-"
-        places.append((layer if place else None, ops, path))
+        places.append((layer if place else None, _correct_by_name(name, ops), path))
+    places = _fill_within_layers(places)
     truth = pl.DataFrame(places, {"true_layer": pl.Int32, "ops": pl.String, "path": pl.String}, orient="row")
     columns = rows.with_columns(missing).select(pl.col("name", "op").cast(pl.String), "dur", "layer")
     steps = run.events.filter(pl.col("kind") == "step").height
     rows = pl.concat([columns, truth], how="horizontal")
     usual = pl.col("dur").median().over("name", pl.col("path").str.replace_all(r"\d+", "N")).cast(pl.Int64)
     return Hidden(rows.with_columns(usual.clip(1)), steps, calls)  # a machine that is busy stops some
+
+
+def _fill_within_layers(places: list[Place]) -> list[Place]:
+    """Return the places with what a model runs itself, between two modules of one layer, in that layer."""
+    filled, last = list(places), 0
+    for at, (layer, _, _) in enumerate(places):
+        if layer is None or layer < 0:
+            continue
+        before, _, module = places[last - 1] if last else places[at]
+        between = [(layer, ops, path) for n, ops, path in places[last:at] if n == -1]
+        is_around = all(module.startswith(path.split(" ")[0]) for _, _, path in between)
+        if before == layer and is_around and len(between) == at - last:
+            filled[last:at] = between
+        last = at + 1
+    return filled
 
 
 def judge(rows: pl.DataFrame) -> Score:

@@ -8,8 +8,9 @@ import numpy as np
 import polars as pl
 import pytest
 
+from capture.classify.kernel_symbols import collapse_units
 from capture.classify.layer_inference import InferredLayers, KernelSequence, infer_layers
-from capture.classify.layer_roles import map_role_to_op
+from capture.classify.layer_roles import assign_roles, map_role_to_op
 from capture.classify.name_rules import has_model_position, infer_op_and_category
 from capture.classify.pass_template import build_template
 from capture.import_log import Log
@@ -169,10 +170,16 @@ def read_stack(architecture: str) -> pl.DataFrame:
     "architecture",
     ["t5", "whisper", "bart", "falcon_mamba", "nemotron_h", "nemotron", "zamba2", "siglip_vision_model",
      "vit", "wav2vec2", "modernbert", "olmo_hybrid", "deberta", "nllb-moe",
-     "minimax", "megatron-bert", "gemma4_text", "laguna", "longt5"],
+     "minimax", "megatron-bert", "gemma4_text", "laguna", "longt5", "bailing_hybrid", "kimi_linear",
+     "xlm", "albert", "lara_mini",
+     "openai_privacy_filter"],
 )  # fmt: skip
 def test_stacks_of_other_kinds(architecture: str) -> None:
-    """Two stacks with cross attention, single mixers as layers, shared blocks, pooling heads, front ends."""
+    """Two stacks with cross attention, single mixers as layers, shared blocks, pooling heads, front ends.
+
+    Also loops over the chunks of a prompt, masks between layers, one layer that runs six times, and 128
+    products of experts in a row, beside convolutions in a third of the layers.
+    """
     rows = read_stack(architecture)
     events, evidence = fill_inferred_layers(run_of(rows["name"].to_list(), rows["dur"].to_numpy()))
     assert evidence is not None
@@ -192,10 +199,11 @@ def test_odd_stacks_are_unknown_rather_than_wrong(architecture: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("architecture", "least"), [("umt5", 60), ("led", 75), ("deepseek_v32", 75), ("zaya", 50)]
+    ("architecture", "least"),
+    [("umt5", 60), ("led", 75), ("deepseek_v32", 75), ("zaya", 50), ("axk2", 80), ("beam", 85)],
 )
 def test_what_is_known_of_half_a_stack_is_right(architecture: str, least: float) -> None:
-    """Biases of positions, windows of attention in many small kernels, a choice of keys, convolutions."""
+    """Biases of positions, windows of attention in many small kernels, a choice of keys, gates of norms."""
     rows = read_stack(architecture)
     events, _ = fill_inferred_layers(run_of(rows["name"].to_list(), rows["dur"].to_numpy()))
     result = judge(rows.hstack(events.select("layer", pl.col("op").cast(pl.String))))
@@ -208,6 +216,26 @@ def test_a_conformer_is_unknown_with_its_reason() -> None:
     rows = read_stack("wav2vec2-conformer")
     _, evidence, reason = infer_from_repetition(run_of(rows["name"].to_list(), rows["dur"].to_numpy()))
     assert evidence is None and reason
+
+
+def test_a_table_of_positions_in_unknown_layers_is_no_embedding() -> None:
+    """Each layer of this Conformer looks up the distances of its keys."""
+    rows = read_stack("wav2vec2-bert")
+    events, evidence = fill_inferred_layers(run_of(rows["name"].to_list(), rows["dur"].to_numpy()))
+    assert evidence is None
+    tables = events.filter(pl.col("name") == "aten::embedding")
+    assert tables.height == 24 and tables["op"].null_count() == 24
+    assert (
+        judge(rows.hstack(events.select(pl.lit(None).alias("layer"), pl.col("op").cast(pl.String)))).role[2]
+        < 1
+    )
+
+
+def test_embeddings_of_passes_without_attention_stay_embeddings() -> None:
+    names = ["aten::embedding", *["aten::native_layer_norm", "aten::mm", "aten::silu"] * 2] * 6
+    events, evidence = fill_inferred_layers(run_of(names, np.full(len(names), 7)))
+    assert evidence is None
+    assert events.filter(pl.col("op").cast(pl.String) == "embed").height == 6
 
 
 def test_attention_with_and_without_feed_forwards_has_no_layers() -> None:
@@ -241,6 +269,35 @@ def test_a_norm_of_two_embeddings_before_a_biased_head_is_of_either() -> None:
     is_open = build_template(ids, symbols, None, (), frozenset([99]))
     assert [is_open.layer.tolist().count(number) for number in range(4)] == [len(layer) - 1] * 4
     assert {is_open.layer[at] for at in range(3, 51, len(layer))} == {-1}
+
+
+def test_masks_behind_open_norms_are_open() -> None:
+    """XLM masks the embeddings, and what each layer returns, behind their norms."""
+    layer = "NcxMMMCMaNMAMa"
+    symbols = "EEa" + layer * 4 + "NcxM"
+    ids, _ = codes(symbols)
+    ids[-1] = 99  # the head's product
+    template = build_template(ids, symbols, None, (), frozenset([99]))
+    assert [template.layer.tolist().count(number) for number in range(4)] == [len(layer) - 3] * 4
+
+
+@pytest.mark.parametrize(
+    ("symbols", "merged"), [("pranxxcMMM", "NMMM"), ("pranxxcMcMcM", "NcMcMcM"), ("pranxxMcMcM", "NMcMcM")]
+)
+def test_a_copy_for_one_of_several_products_is_no_part_of_a_norm(symbols: str, merged: str) -> None:
+    assert collapse_units(symbols).symbols == merged
+
+
+@pytest.mark.parametrize(
+    ("before", "projections"),
+    [("NMMNjMccNMM", 0), ("NMAMNMMM", 3)],
+    ids=["a choice of keys", "a feed-forward first"],
+)
+def test_products_before_attention_are_projections_if_no_norm_parts_them(
+    before: str, projections: int
+) -> None:
+    roles = assign_roles(f"{before}CMaNMAMa", (len(before), len(before) + 1), has_post_norm=False)
+    assert roles[: len(before)].count("attn.qkv") == projections
 
 
 def test_a_norm_after_three_embeddings_ends_layers_without_a_head() -> None:
