@@ -1,6 +1,8 @@
-"""Look up and encode integer keys by dense index tables instead of hashing.
+"""Work on columns directly, without a query: put them into frames, look up and encode their keys.
 
-For keys that lie close together, such as the codes of categories and the correlation ids of launches.
+A query of polars takes 0.05 to 0.2 ms however few the rows are, and a small file would need a hundred.
+Integer keys are found by dense index tables instead of hashing, for keys that lie close together, such as the
+codes of categories and the correlation ids of launches.
 """
 
 from collections.abc import Sequence
@@ -72,6 +74,32 @@ def find_distinct(column: pl.Series) -> pl.Series:
     table = _build_nulls(greatest + 1)
     table.scatter(*_number_values(codes))
     return column[table.filter(table.is_not_null())]
+
+
+def encode_categories(column: pl.Series) -> tuple[pl.Series, pl.Series]:
+    """Return the code of each value of a categorical column, null as null, and the distinct values."""
+    codes, rows = encode_dense(column.to_physical())
+    return codes, column[rows]
+
+
+def put_columns(frame: pl.DataFrame, *columns: pl.Series) -> pl.DataFrame:
+    """Return the frame with these columns, which replace those of the same name."""
+    places = {name: place for place, name in enumerate(frame.columns)}
+    frame = frame.clone()
+    for column in columns:
+        if column.name in places:
+            frame.replace_column(places[column.name], column)
+    return frame.hstack([column for column in columns if column.name not in places])
+
+
+def drop_columns(frame: pl.DataFrame, *columns: str) -> pl.DataFrame:
+    """Return the frame without these columns."""
+    return frame[[column for column in frame.columns if column not in columns]]
+
+
+def fill_nulls(column: pl.Series, others: pl.Series) -> pl.Series:
+    """Return the column with its nulls replaced by the other values."""
+    return column.zip_with(column.is_not_null(), others) if column.null_count() else column
 
 
 def find_positions(column: pl.Series, distinct: pl.Series) -> pl.Series:
