@@ -44,9 +44,8 @@ def list_lenses(run: Run) -> list[str]:
     """Return the lenses under which a run has timed kernel rows, the preferred one first."""
     if not run.has("lens"):
         return []
-    timed = run.events["lens"].filter(run.events["kind"] == "kernel")
-    names = set(timed.unique().cast(pl.String))
-    return [lens for lens in LENSES if lens in names]
+    is_kernel, lenses = run.events["kind"] == "kernel", run.events["lens"]
+    return [lens for lens in LENSES if (is_kernel & (lenses == lens)).any()]
 
 
 def resolve_lens(run: Run, look: Look) -> str | None:
