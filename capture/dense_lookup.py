@@ -12,6 +12,7 @@ import polars as pl
 
 _MAX_SPREAD: Final = 8  # slots of a table per key; keys further apart are hashed
 _SMALL_RANGE: Final = 1 << 16  # slots that are always affordable
+_NULL: Final = pl.Series([None], dtype=pl.UInt32)
 
 
 def find_rows(keys: pl.Series, queries: pl.Series, *, keep: Literal["first", "last"]) -> pl.Series:
@@ -42,9 +43,9 @@ def encode_dense(keys: pl.Series) -> tuple[pl.Series, pl.Series]:
     if _is_sparse(keys, least, greatest):
         rows = pl.DataFrame({"key": keys}).with_row_index("row").drop_nulls("key").unique("key", keep="last")
         return find_rows(rows["key"], keys, keep="last"), rows["row"]
-    table = _build_nulls(greatest - least + 1)
+    table = _build_slots(keys.len(), greatest - least + 1)
     table.scatter(*_number_values(keys - least))
-    is_key = table.is_not_null()
+    is_key = table < keys.len()
     return (is_key.cum_sum() - 1)[(keys - least).cast(pl.UInt32)], table.filter(is_key)
 
 
@@ -58,7 +59,11 @@ def _number_values(values: pl.Series) -> tuple[pl.Series, pl.Series]:
 
 
 def _build_nulls(length: int) -> pl.Series:
-    return pl.Series([None], dtype=pl.UInt32).new_from_index(0, length)
+    return _NULL.new_from_index(0, length)
+
+
+def _build_slots(value: int, length: int) -> pl.Series:
+    return pl.Series([value], dtype=pl.UInt32).new_from_index(0, length)
 
 
 def _is_sparse(keys: pl.Series, least: int, greatest: int) -> bool:
@@ -71,9 +76,9 @@ def find_distinct(column: pl.Series) -> pl.Series:
     greatest = codes.max()
     if not isinstance(greatest, int):
         return column.clear()
-    table = _build_nulls(greatest + 1)
+    table = _build_slots(codes.len(), greatest + 1)
     table.scatter(*_number_values(codes))
-    return column[table.filter(table.is_not_null())]
+    return column[table.filter(table < codes.len())]
 
 
 def encode_categories(column: pl.Series) -> tuple[pl.Series, pl.Series]:

@@ -394,7 +394,7 @@ def with_work(linked: pl.DataFrame, names: pl.Series, steps: Mapping[int, StepAn
     linked = put_columns(linked, attention_step.alias("attention_step"))
     code, row = encode_dense(_build_work_key(linked))
     columns = ("operator", "operands", "attention_step")
-    works = _build_work_columns(linked[row, columns], names, steps)
+    works = _build_work_columns([linked[column][row] for column in columns], names, steps)
     linked = _forget_windows(put_columns(linked, *(column[code] for column in works)))
     if encode_dense(linked["external_id"])[1].len() < linked["external_id"].count():
         share = pl.col("dur") / pl.col("dur").sum().over("external_id")
@@ -447,12 +447,12 @@ def _build_work_key(linked: pl.DataFrame) -> pl.Series:
 
 
 def _build_work_columns(
-    calls: pl.DataFrame, names: pl.Series, steps: Mapping[int, StepAnnotation]
+    calls: Sequence[pl.Series], names: pl.Series, steps: Mapping[int, StepAnnotation]
 ) -> pl.DataFrame:
-    """Build shape, dtype, flops, bytes, operator_op and operator_category of each call."""
+    """Build the columns of `_WORK_SCHEMA` of calls, given by operator, operands and step of attention."""
     rows = []
-    columns = (names[calls["operator"]], calls["operands"].cast(pl.String), calls["attention_step"])
-    for name, operands, number in zip(*columns, strict=True):
+    operators, *others = calls
+    for name, operands, number in zip(names[operators], *others, strict=True):
         call = None if operands is None else _parse_call(name, operands)
         step = steps.get(number)
         work = call and estimate_work(msgspec.structs.replace(call, step=step) if step else call)

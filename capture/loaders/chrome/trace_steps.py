@@ -173,7 +173,8 @@ def select_steps(rows: pl.DataFrame) -> pl.DataFrame:
     steps = rows[["label", "t", "dur", "step"]]
     if steps["step"].null_count() == steps.height:
         return steps.clear()
-    steps = steps[steps["step"].is_not_null().arg_true()].sort("t")
+    is_step = steps["step"].is_not_null()
+    steps = pl.DataFrame([column.filter(is_step) for column in steps]).sort("t")
     return put_columns(steps, (find_step_ends(steps["t"], steps["dur"]) - steps["t"]).alias("dur"))
 
 

@@ -163,19 +163,23 @@ def _describe_labels(labels: pl.DataFrame, names: ProcessNames) -> pl.DataFrame:
         (row_type.kind, row_type.lens) == ("span", "host") and not is_annotation and is_scope(cat, name)
         for row_type, (cat, name, *_, is_annotation) in zip(types, rows, strict=True)
     ]
-    threads = [row[2] for row in rows]
-    code_by_thread = {thread: code for code, thread in enumerate(sorted(set(threads)), 1)}
     texts = {c: [getattr(row_type, c) for row_type in types] for c in _RowType._fields}
     texts["track"] = tracks
-    texts["region"] = [names.regions.get(thread) for thread in threads]
-    texts["device"] = [thread.partition(THREAD_SEPARATOR)[0] for thread in threads]
     return put_columns(
         labels,
         *(pl.Series(column, values, dtype=pl.String) for column, values in texts.items()),
         *_describe_names(labels),
+        *_describe_threads(labels["thread"].to_list(), names),
         pl.Series("is_scope", scopes, dtype=pl.Boolean),
-        pl.Series("thread", [code_by_thread[thread] for thread in threads], dtype=pl.UInt32),
     )
+
+
+def _describe_threads(threads: list[str], names: ProcessNames) -> Iterator[pl.Series]:
+    codes = {thread: code for code, thread in enumerate(sorted(set(threads)), 1)}
+    devices = [thread.partition(THREAD_SEPARATOR)[0] for thread in threads]
+    yield pl.Series("region", [names.regions.get(thread) for thread in threads], dtype=pl.String)
+    yield pl.Series("device", devices, dtype=pl.String)
+    yield pl.Series("thread", [codes[thread] for thread in threads], dtype=pl.UInt32)
 
 
 def _describe_names(labels: pl.DataFrame) -> Iterator[pl.Series]:

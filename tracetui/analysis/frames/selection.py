@@ -237,8 +237,8 @@ def has_start_times(run: Run, kinds: Sequence[str] = ("kernel",)) -> bool:
     """True if any row of these kinds has a start."""
     if not run.has("t"):
         return False
-    has_start, kind = run.events["t"].is_not_null(), run.events["kind"]
-    return any((has_start & (kind == name)).any() for name in kinds)
+    t, kind = run.events["t"], run.events["kind"]
+    return any(t.filter(kind == name).count() for name in kinds)
 
 
 def find_start_ns(run: Run) -> int:

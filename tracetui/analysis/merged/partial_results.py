@@ -9,6 +9,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, Final, Literal
 
 import polars as pl
@@ -106,6 +107,7 @@ def merge_frames(frames: Sequence[pl.DataFrame], shape: FrameShape) -> pl.DataFr
     return merged.sort(shape.key, nulls_last=True)
 
 
+@cache
 def _merge_column(name: str, rule: MergeRule) -> pl.Expr:
     column = pl.col(name)
     if rule == "same":
