@@ -233,7 +233,8 @@ def _build_member_row(run: Run, index: int, lacks: Sequence[str]) -> pl.DataFram
         "lacks": (pl.String, " and ".join(lacks) or None),
         "inferences": (pl.String, "\n".join(_list_inferences(run)) or None),
     }
-    return pl.DataFrame({name: pl.Series([value], dtype=dtype) for name, (dtype, value) in columns.items()})
+    schema = {name: dtype for name, (dtype, _) in columns.items()}
+    return pl.DataFrame([tuple(value for _, value in columns.values())], schema, orient="row")
 
 
 def _list_inferences(run: Run) -> list[str]:
