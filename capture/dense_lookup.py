@@ -1,6 +1,8 @@
-"""Look up and encode integer keys by dense index tables instead of hashing.
+"""Work on columns directly, without a query: put them into frames, look up and encode their keys.
 
-For keys that lie close together, such as the codes of categories and the correlation ids of launches.
+A query of polars takes 0.05 to 0.2 ms however few the rows are, and a small file would need a hundred.
+Integer keys are found by dense index tables instead of hashing, for keys that lie close together, such as the
+codes of categories and the correlation ids of launches.
 """
 
 from collections.abc import Sequence
@@ -10,6 +12,7 @@ import polars as pl
 
 _MAX_SPREAD: Final = 8  # slots of a table per key; keys further apart are hashed
 _SMALL_RANGE: Final = 1 << 16  # slots that are always affordable
+_NULL: Final = pl.Series([None], dtype=pl.UInt32)
 
 
 def find_rows(keys: pl.Series, queries: pl.Series, *, keep: Literal["first", "last"]) -> pl.Series:
@@ -40,9 +43,9 @@ def encode_dense(keys: pl.Series) -> tuple[pl.Series, pl.Series]:
     if _is_sparse(keys, least, greatest):
         rows = pl.DataFrame({"key": keys}).with_row_index("row").drop_nulls("key").unique("key", keep="last")
         return find_rows(rows["key"], keys, keep="last"), rows["row"]
-    table = _build_nulls(greatest - least + 1)
+    table = _build_slots(keys.len(), greatest - least + 1)
     table.scatter(*_number_values(keys - least))
-    is_key = table.is_not_null()
+    is_key = table < keys.len()
     return (is_key.cum_sum() - 1)[(keys - least).cast(pl.UInt32)], table.filter(is_key)
 
 
@@ -56,7 +59,11 @@ def _number_values(values: pl.Series) -> tuple[pl.Series, pl.Series]:
 
 
 def _build_nulls(length: int) -> pl.Series:
-    return pl.Series([None], dtype=pl.UInt32).new_from_index(0, length)
+    return _NULL.new_from_index(0, length)
+
+
+def _build_slots(value: int, length: int) -> pl.Series:
+    return pl.Series([value], dtype=pl.UInt32).new_from_index(0, length)
 
 
 def _is_sparse(keys: pl.Series, least: int, greatest: int) -> bool:
@@ -69,9 +76,35 @@ def find_distinct(column: pl.Series) -> pl.Series:
     greatest = codes.max()
     if not isinstance(greatest, int):
         return column.clear()
-    table = _build_nulls(greatest + 1)
+    table = _build_slots(codes.len(), greatest + 1)
     table.scatter(*_number_values(codes))
-    return column[table.filter(table.is_not_null())]
+    return column[table.filter(table < codes.len())]
+
+
+def encode_categories(column: pl.Series) -> tuple[pl.Series, pl.Series]:
+    """Return the code of each value of a categorical column, null as null, and the distinct values."""
+    codes, rows = encode_dense(column.to_physical())
+    return codes, column[rows]
+
+
+def put_columns(frame: pl.DataFrame, *columns: pl.Series) -> pl.DataFrame:
+    """Return the frame with these columns, which replace those of the same name."""
+    places = {name: place for place, name in enumerate(frame.columns)}
+    frame = frame.clone()
+    for column in columns:
+        if column.name in places:
+            frame.replace_column(places[column.name], column)
+    return frame.hstack([column for column in columns if column.name not in places])
+
+
+def drop_columns(frame: pl.DataFrame, *columns: str) -> pl.DataFrame:
+    """Return the frame without these columns."""
+    return frame[[column for column in frame.columns if column not in columns]]
+
+
+def fill_nulls(column: pl.Series, others: pl.Series) -> pl.Series:
+    """Return the column with its nulls replaced by the other values."""
+    return column.zip_with(column.is_not_null(), others) if column.null_count() else column
 
 
 def find_positions(column: pl.Series, distinct: pl.Series) -> pl.Series:

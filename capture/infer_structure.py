@@ -146,7 +146,9 @@ def _select_timed_kernels(events: pl.DataFrame) -> pl.DataFrame:
     if "phase" in events.columns and any((work & (events["phase"] == p)).any() for p in _TRAINING_PHASES):
         return events.clear()
     columns = [c for c in ("name", "category", "t", "dur", "track", "step", "layer") if c in events.columns]
-    rows = (work & events["t"].is_not_null() & events["dur"].is_not_null()).arg_true()
+    for column in (events["t"], events["dur"]):
+        work = work & column.is_not_null() if column.null_count() else work
+    rows = work.arg_true()
     kernels = events[rows, columns].insert_column(0, rows.alias("row"))
     return kernels if kernels["t"].is_sorted() else kernels.sort("t", maintain_order=True)
 

@@ -1,5 +1,6 @@
 """Run: metadata and one validated event frame of one execution; LiveRun: a snapshot of a growing one."""
 
+import math
 import sys
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -11,7 +12,7 @@ import msgspec
 import polars as pl
 
 from capture.clean_text import MAX_NAME_CHARS, clean
-from capture.dense_lookup import find_distinct
+from capture.dense_lookup import find_distinct, put_columns
 from capture.import_log import ImportLog, Log
 from capture.launch_archive import LaunchArchive
 from capture.native.schema import CATEGORIES, COLUMNS, KINDS, LENSES
@@ -114,7 +115,8 @@ def _cast_to_schema(events: pl.DataFrame) -> pl.DataFrame:
     types = {c: t for c, t in DTYPES.items() if c in events.columns}
     if events.schema == types:
         return events
-    return events.select(pl.col(c).cast(t) for c, t in types.items())
+    tasks = [partial(events[c].cast, t) for c, t in types.items()]
+    return pl.DataFrame(run_parallel(tasks, events.height))
 
 
 def _check_closed_words(frame: pl.DataFrame) -> pl.DataFrame:
@@ -162,8 +164,9 @@ def _list_distinct_words(frame: pl.DataFrame, columns: Sequence[str]) -> dict[st
 
 def _clean_table(table: pl.DataFrame) -> pl.DataFrame:
     tasks = [partial(_clean_texts, table[c]) for c, t in table.schema.items() if t == pl.String]
-    table = table.with_columns(run_parallel(tasks, table.height))
-    return table.rename(dict(zip(table.columns, _deduplicate_names(map(clean, table.columns)), strict=True)))
+    table = put_columns(table, *run_parallel(tasks, table.height))
+    table.columns = _deduplicate_names(map(clean, table.columns))
+    return table
 
 
 def _clean_texts(texts: pl.Series) -> pl.Series:
@@ -210,22 +213,28 @@ def drop_impossible_durations(frame: pl.DataFrame, log: Log) -> pl.DataFrame:
     return possible
 
 
-def _has_values_beyond(numbers: pl.Series, least: int, most: int) -> bool:
+def _has_values_beyond(numbers: pl.Series, least: float, most: float) -> bool:
     low: Any = numbers.min()
     high: Any = numbers.max()
-    return low is not None and (low < least or high > most)
+    return low is not None and not (least <= low and high <= most)
 
 
 def _drop_impossible_values(frame: pl.DataFrame, log: Log) -> pl.DataFrame:
     """Return the frame with values that are not finite or above 1e30 set to null; log them."""
     columns = [c for c, type in frame.schema.items() if type == pl.Float64]
-    columns = [c for c in columns if frame[c].null_count() < frame.height]
-    is_possible = pl.col(columns).is_between(-MAX_VALUE, MAX_VALUE)
-    bad_count = sum(frame.select((~is_possible).sum()).row(0)) if columns else 0
-    if not bad_count:
+    columns = [
+        c for c in columns if _has_values_beyond(frame[c], -MAX_VALUE, MAX_VALUE) or _has_nan(frame[c])
+    ]
+    if not columns:
         return frame
+    is_possible = pl.col(columns).is_between(-MAX_VALUE, MAX_VALUE)
+    bad_count = sum(frame.select((~is_possible).sum()).row(0))
     log.repair("bad_figure", "numbers that are not finite, or above 1e30, are ignored", count=bad_count)
     return frame.with_columns(pl.when(is_possible).then(pl.col(columns)).name.keep())
+
+
+def _has_nan(numbers: pl.Series) -> bool:
+    return math.isnan(numbers.sum())
 
 
 def drop_empty_columns(frame: pl.DataFrame) -> pl.DataFrame:

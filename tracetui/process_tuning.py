@@ -15,8 +15,6 @@ _DECAY_SETTINGS: Final = "dirty_decay_ms:10000,muzzy_decay_ms:10000"
 # The same for numpy arrays: blocks below 32 MB come from one heap for all threads, which keeps 512 MB of
 # free memory at its end: glibc's M_MMAP_THRESHOLD, M_TRIM_THRESHOLD, M_ARENA_MAX.
 _MALLOPT_SETTINGS: Final = {-3: 1 << 25, -1: 1 << 29, -8: 1}
-# With one thread streaming does not pay off: small tables are faster in memory.
-_ONE_THREAD_SETTINGS: Final = {"POLARS_MAX_THREADS": "1", "POLARS_ENGINE_AFFINITY": "in-memory"}
 
 
 def defer_gc() -> None:
@@ -40,12 +38,22 @@ def _restore_thresholds(phase: str, info: dict[str, Any]) -> None:
         gc.set_threshold(*USUAL_THRESHOLDS)
 
 
+def list_polars_settings(threads: int) -> dict[str, str]:
+    """List the environment variables by which polars uses so many threads.
+
+    With one thread streaming does not pay off: small tables are faster in memory.
+    """
+    settings = {"POLARS_MAX_THREADS": str(threads)}
+    return settings | ({"POLARS_ENGINE_AFFINITY": "in-memory"} if threads == 1 else {})
+
+
 def use_one_polars_thread() -> None:
     """Import polars with one thread, and let it keep its memory between redraws.
 
     A followed run is small, and waking threads for a fraction of a millisecond costs more than they save.
     """
-    _import_polars(_ONE_THREAD_SETTINGS | {_ALLOCATOR_VARIABLE: f"background_thread:false,{_DECAY_SETTINGS}"})
+    allocator = {_ALLOCATOR_VARIABLE: f"background_thread:false,{_DECAY_SETTINGS}"}
+    _import_polars(list_polars_settings(1) | allocator)
 
 
 def retain_freed_memory() -> None:

@@ -6,7 +6,15 @@ from typing import Literal
 import polars as pl
 import pytest
 
-from capture.dense_lookup import encode_dense, find_distinct, find_rows
+from capture.dense_lookup import (
+    drop_columns,
+    encode_categories,
+    encode_dense,
+    fill_nulls,
+    find_distinct,
+    find_rows,
+    put_columns,
+)
 
 
 @pytest.mark.parametrize("spread", [1, 50, 1 << 40])
@@ -43,3 +51,30 @@ def test_a_kind_is_a_number(spread: int, numbers: list[int | None]) -> None:
     kinds, rows = encode_dense(keys)
     assert keys.gather(rows).gather(kinds).to_list() == keys.to_list()
     assert rows.len() == len(set(numbers) - {None})
+
+
+@pytest.mark.parametrize("words", [[], [None], ["a"], ["b", None, "a", "b", "", "a"]])
+def test_codes_of_categories_are_places_among_distinct_words(words: list[str | None]) -> None:
+    codes, distinct = encode_categories(pl.Series(words, dtype=pl.Categorical()))
+    assert sorted(distinct.to_list()) == sorted(set(words) - {None})
+    assert [None if code is None else distinct[code] for code in codes] == words
+
+
+def test_columns_are_put_and_dropped_as_polars_does() -> None:
+    frame = pl.DataFrame({"a": [1, 2], "b": ["x", None], "c": [True, False]})
+    columns = pl.Series("b", ["y", "z"]), pl.Series("d", [0.5, None]), pl.Series("a", [3, 4])
+    before = frame.clone()
+    assert put_columns(frame, *columns).equals(frame.with_columns(*columns))
+    assert put_columns(frame).equals(frame)
+    assert drop_columns(frame, "a", "missing").equals(frame.drop("a"))
+    assert frame.equals(before)
+
+
+@pytest.mark.parametrize("dtype", [pl.Int64(), pl.Categorical()])
+def test_nulls_are_filled_as_polars_coalesces(dtype: pl.DataType) -> None:
+    column, others = (
+        pl.Series(v, dtype=pl.String).cast(dtype) for v in (["1", None, None], ["2", "3", None])
+    )
+    assert (
+        fill_nulls(column, others).to_list() == pl.select(pl.coalesce(column, others)).to_series().to_list()
+    )

@@ -13,6 +13,7 @@ import capture
 import tracetui
 from capture import cache as run_cache
 from capture.clean_text import clean
+from capture.dense_lookup import put_columns
 from capture.errors import CaptureError
 from capture.files.addresses import is_url, mask_credentials
 from capture.files.remote_files import stat_remote
@@ -169,10 +170,13 @@ def _with_member(result: PartialResult, job: FileJob) -> PartialResult:
     values = {"member": job.number, "side": job.side}
     frames = dict(result.frames)
     for name, frame in result.frames.items():
-        columns = [pl.lit(v, pl.Int64).alias(c) for c, v in values.items() if c in frame.columns]
-        if columns:
-            frames[name] = frame.with_columns(columns)
+        present = {c: value for c, value in values.items() if c in frame.columns}
+        frames[name] = put_columns(frame, *(_repeat(c, v, frame.height) for c, v in present.items()))
     return replace(result, frames=frames)
+
+
+def _repeat(name: str, number: int, times: int) -> pl.Series:
+    return pl.Series(name, [number], dtype=pl.Int64).new_from_index(0, times)
 
 
 def compute_result(view: View, runs: Sequence[Run], look: Look, rank: int = 0) -> PartialResult:
@@ -207,8 +211,10 @@ def _compute_run_result(view: View, merging: Merging, run: Run, index: int, look
     members = _build_member_row(run, index, lacks)
     if MEMBERS in frames:
         members = members.hstack(frames.pop(MEMBERS))
-    run_index = pl.lit(index, pl.Int64).alias("run")
-    frames = {n: f.with_columns(run_index) if "member" in f.columns else f for n, f in frames.items()}
+    frames = {
+        n: put_columns(f, _repeat("run", index, f.height)) if "member" in f.columns else f
+        for n, f in frames.items()
+    }
     meta = {key: run.meta[key] for key in _SHARED_META if key in run.meta}
     return PartialResult({MEMBERS: members, **frames}, encode_meta(meta))
 
@@ -227,7 +233,8 @@ def _build_member_row(run: Run, index: int, lacks: Sequence[str]) -> pl.DataFram
         "lacks": (pl.String, " and ".join(lacks) or None),
         "inferences": (pl.String, "\n".join(_list_inferences(run)) or None),
     }
-    return pl.DataFrame({name: pl.Series([value], dtype=dtype) for name, (dtype, value) in columns.items()})
+    schema = {name: dtype for name, (dtype, _) in columns.items()}
+    return pl.DataFrame([tuple(value for _, value in columns.values())], schema, orient="row")
 
 
 def _list_inferences(run: Run) -> list[str]:

@@ -15,6 +15,7 @@ from typing import Any, Final
 import msgspec
 import polars as pl
 
+from capture.dense_lookup import put_columns
 from capture.import_log import Log
 from capture.loaders._scan import load_scanner, read_arrow_table
 from capture.loaders.chrome.trace_model import (
@@ -207,13 +208,15 @@ def _concat_parts(parts: Sequence[Any], log: Log) -> CompleteEvents:
         texts = read_arrow_table(part.texts())["text"].cast(pl.Categorical())
         part_rows, part_labels, times = (read_arrow_table(t()) for t in (part.rows, part.labels, part.odd))
         args = texts[part_rows["args"]].alias("args")
-        rows.append(part_rows.with_columns(args, pl.col("label") + label_count))
-        odd_times.append(times.with_columns(pl.col("row") + row_count))
+        rows.append(put_columns(part_rows, args, part_rows["label"] + label_count))
+        odd_times.append(put_columns(times, times["row"] + row_count))
         labels.append(part_labels)
         row_count, label_count = row_count + part_rows.height, label_count + part_labels.height
-    codes, distinct = _merge_labels(pl.concat(labels))
-    frame = _replace_odd_times(pl.concat(rows).rename({"external": "external_id"}), pl.concat(odd_times), log)
-    return CompleteEvents(frame.with_columns(codes[frame["label"]].alias("label")), distinct)
+    codes, distinct = _merge_labels(pl.concat(labels, how="diagonal"))
+    frame, odd = (pl.concat(frames, how="diagonal") for frames in (rows, odd_times))
+    frame.columns = ["external_id" if name == "external" else name for name in frame.columns]
+    frame = _replace_odd_times(frame, odd, log)
+    return CompleteEvents(put_columns(frame, codes[frame["label"]].alias("label")), distinct)
 
 
 def _merge_labels(raw: pl.DataFrame) -> tuple[pl.Series, pl.DataFrame]:
@@ -224,7 +227,8 @@ def _merge_labels(raw: pl.DataFrame) -> tuple[pl.Series, pl.DataFrame]:
     threads: dict[tuple[str, str], str] = {}
     code_by_label: dict[tuple[str | None, str, str], int] = {}
     codes = []
-    for cat, name, pid, tid in raw.select("cat", "name", "pid", "tid").iter_rows():
+    columns = (raw[column].to_list() for column in ("cat", "name", "pid", "tid"))
+    for cat, name, pid, tid in zip(*columns, strict=True):
         if (pid, tid) not in threads:
             threads[pid, tid] = format_thread(pid.encode(), tid.encode())
         if name is not None and "\\" in name:

@@ -24,7 +24,14 @@ from capture.classify.name_rules import (
 from capture.classify.operator_call import OperatorCall, find_element_bytes, shorten_dtype
 from capture.classify.operator_work import estimate_work
 from capture.classify.step_annotations import StepAnnotation
-from capture.dense_lookup import encode_dense, find_distinct, find_positions, find_rows
+from capture.dense_lookup import (
+    drop_columns,
+    encode_categories,
+    encode_dense,
+    fill_nulls,
+    find_rows,
+    put_columns,
+)
 from capture.import_log import Log
 from capture.loaders._json_document import decode_or_none
 from capture.loaders.chrome.trace_model import OPERATOR_CATEGORIES
@@ -90,23 +97,23 @@ def with_launches(kernels: pl.DataFrame, host_calls: pl.DataFrame) -> pl.DataFra
     Also adds `host_t` and `host_thread`, time and thread of that call, or of the kernel if it has none.
     """
     row = find_rows(host_calls["correlation"], kernels["correlation"], keep="first")
-    calls = host_calls.select(launch="t", launch_dur="dur", launcher="label", host_thread="thread")
-    kernels = kernels.with_columns(column[row] for column in calls)
-    host_t, host_thread = pl.coalesce("launch", "t"), pl.coalesce("host_thread", "thread")
-    return kernels.with_columns(host_t=host_t, host_thread=host_thread)
+    t, dur, label, thread = (host_calls[column][row] for column in ("t", "dur", "label", "thread"))
+    host_t, host_thread = fill_nulls(t, kernels["t"]), fill_nulls(thread, kernels["thread"])
+    names = ("launch", "launch_dur", "launcher", "host_t", "host_thread")
+    columns = zip((t, dur, label, host_t, host_thread), names, strict=True)
+    return put_columns(kernels, *(column.alias(name) for column, name in columns))
 
 
 def with_launch_config(kernels: pl.DataFrame) -> pl.DataFrame:
     """Replace the arguments of kernels by the columns of their launch configuration and of their message."""
-    texts = kernels["args"].unique().drop_nulls()
-    without_args = kernels.drop("args")
+    without_args = drop_columns(kernels, "args")
+    index, texts = encode_categories(kernels["args"])
     if texts.is_empty():
         return without_args
     configs = [_parse_launch(text) for text in texts.cast(pl.String)]
     table = pl.DataFrame(configs, schema=_SCHEMA, orient="row")
-    index = find_positions(kernels["args"], texts)
     columns = [c for c in _SCHEMA if table[c].null_count() < table.height]
-    return without_args.with_columns(table[c][index] for c in columns)
+    return put_columns(without_args, *(table[c][index] for c in columns))
 
 
 def _parse_launch(text: str) -> tuple[object, ...]:
@@ -357,13 +364,19 @@ def with_operators(
     Also adds `operator_op` and `operator_category`, which the operator's name implies. The kernels of one
     call share its work by duration. `steps` has the annotations of steps, for attention over a cache.
     """
-    is_memset = labels["name"].str.starts_with("Memset")[kernels["label"]]
-    kernels = kernels.with_columns(external_id=pl.when(~is_memset).then("external_id"))
-    calls = _select_calls(kernels, rows, labels)
-    if calls.is_empty():
+    is_memset = pl.Series([name.startswith("Memset") for name in labels["name"]], dtype=pl.Boolean)
+    if is_memset.any():
+        is_linked = ~is_memset[kernels["label"]]
+        kernels = kernels.with_columns(external_id=pl.when(is_linked).then("external_id"))
+    if kernels["external_id"].null_count() == kernels.height:
         return kernels
-    row = find_rows(calls["external_id"], kernels["external_id"], keep="last")  # ids may be reused
-    linked = kernels.with_columns(calls[c][row] for c in ("operator", "operands"))
+    is_operator = pl.Series([cat in OPERATOR_CATEGORIES for cat in labels["cat"]], dtype=pl.Boolean)
+    is_call = rows["external_id"].is_not_null() & is_operator[rows["label"]]
+    if not is_call.any():
+        return kernels
+    ids, operator, operands = (rows[column].filter(is_call) for column in ("external_id", "label", "args"))
+    row = find_rows(ids, kernels["external_id"], keep="last")  # ids may be reused
+    linked = put_columns(kernels, operator[row].alias("operator"), operands[row].alias("operands"))
     if linked["operator"].null_count() == linked.height:
         return kernels
     return with_work(linked, labels["name"], steps)
@@ -374,18 +387,19 @@ def with_work(linked: pl.DataFrame, names: pl.Series, steps: Mapping[int, StepAn
 
     Consumes the columns `operator` (index into `names`) and `operands`; `external_id` identifies the call.
     """
-    step = pl.col("step") if steps and "step" in linked.columns else pl.lit(None, dtype=pl.Int64)
-    is_attention = names.str.contains(_ATTENTION_NAMES)[linked["operator"]]
-    linked = linked.with_columns(attention_step=pl.when(is_attention).then(step))
+    attention_step = pl.Series([None], dtype=pl.Int64).new_from_index(0, linked.height)
+    if steps and "step" in linked.columns:
+        is_attention = names.str.contains(_ATTENTION_NAMES)[linked["operator"]]
+        attention_step = linked.select(pl.when(is_attention).then("step")).to_series()
+    linked = put_columns(linked, attention_step.alias("attention_step"))
     code, row = encode_dense(_build_work_key(linked))
     columns = ("operator", "operands", "attention_step")
-    works = _build_work_columns(linked.select(columns)[row], names, steps)
-    linked = _forget_windows(linked.with_columns(column[code] for column in works))
-    call_ids = linked["external_id"].drop_nulls()
-    if encode_dense(call_ids)[1].len() < call_ids.len():
+    works = _build_work_columns([linked[column][row] for column in columns], names, steps)
+    linked = _forget_windows(put_columns(linked, *(column[code] for column in works)))
+    if encode_dense(linked["external_id"])[1].len() < linked["external_id"].count():
         share = pl.col("dur") / pl.col("dur").sum().over("external_id")
         linked = linked.with_columns(pl.col("flops", "bytes") * share.fill_nan(None))
-    return linked.drop(columns)
+    return drop_columns(linked, *columns)
 
 
 def _forget_windows(linked: pl.DataFrame) -> pl.DataFrame:
@@ -394,6 +408,8 @@ def _forget_windows(linked: pl.DataFrame) -> pl.DataFrame:
     No operand states a sliding window. But calls with equal operands in one step, by other kernels and in a
     much shorter time than the longest one, cannot have read as much.
     """
+    if not linked["attention_step"].count():
+        return linked
     calls = linked.filter(pl.col("attention_step").is_not_null(), pl.col("flops").is_not_null())
     if calls.is_empty():
         return linked
@@ -421,31 +437,22 @@ def _forget_windows(linked: pl.DataFrame) -> pl.DataFrame:
 
 def _build_work_key(linked: pl.DataFrame) -> pl.Series:
     """Build an integer that is equal for calls of equal work, null for no call."""
-    operands = find_distinct(linked["operands"])
+    operand_code, operands = encode_categories(linked["operands"])
     last_step = linked["attention_step"].max()
     steps = (last_step if isinstance(last_step, int) else 0) + 2
     step = pl.col("attention_step").fill_null(-1) + 1
-    operand_code = find_positions(linked["operands"], operands).cast(pl.Int64).fill_null(operands.len())
-    key = pl.col("operator").cast(pl.Int64) * (operands.len() + 1) + operand_code
+    operand = pl.lit(operand_code).cast(pl.Int64).fill_null(operands.len())
+    key = pl.col("operator").cast(pl.Int64) * (operands.len() + 1) + operand
     return linked.select(key=key * steps + step)["key"]
 
 
-def _select_calls(kernels: pl.DataFrame, rows: pl.DataFrame, labels: pl.DataFrame) -> pl.DataFrame:
-    """Select external_id, operator (its label) and operands of the calls; empty if no kernel has an id."""
-    is_operator = labels["cat"].is_in(OPERATOR_CATEGORIES).fill_null(value=False)
-    if kernels["external_id"].null_count() == kernels.height or not is_operator.any():
-        return pl.DataFrame()
-    calls = rows.select("external_id", operands="args", operator="label")
-    return calls.filter(pl.col("external_id").is_not_null() & is_operator[rows["label"]])
-
-
 def _build_work_columns(
-    calls: pl.DataFrame, names: pl.Series, steps: Mapping[int, StepAnnotation]
+    calls: Sequence[pl.Series], names: pl.Series, steps: Mapping[int, StepAnnotation]
 ) -> pl.DataFrame:
-    """Build shape, dtype, flops, bytes, operator_op and operator_category of each call."""
+    """Build the columns of `_WORK_SCHEMA` of calls, given by operator, operands and step of attention."""
     rows = []
-    columns = (names[calls["operator"]], calls["operands"].cast(pl.String), calls["attention_step"])
-    for name, operands, number in zip(*columns, strict=True):
+    operators, *others = calls
+    for name, operands, number in zip(names[operators], *others, strict=True):
         call = None if operands is None else _parse_call(name, operands)
         step = steps.get(number)
         work = call and estimate_work(msgspec.structs.replace(call, step=step) if step else call)

@@ -8,6 +8,7 @@ from typing import Any, Final, NamedTuple
 import polars as pl
 
 from capture.clean_text import clean
+from capture.dense_lookup import put_columns
 from capture.device_roofs import find_gpu_name
 from capture.import_log import Log
 from capture.loaders._json_document import parse_object, read_dict, read_dicts, to_integer
@@ -217,4 +218,4 @@ def shift_to_epoch(rows: pl.DataFrame, header: dict[str, Any]) -> pl.DataFrame:
     latest = rows["t"].max()
     if type(base) is not int or not isinstance(latest, int) or not 0 < base < (1 << 63) - 1 - max(latest, 0):
         return rows
-    return rows.with_columns(pl.col(c) + base for c in TIME_COLUMNS if c in rows.columns)
+    return put_columns(rows, *(rows[c] + base for c in TIME_COLUMNS if c in rows.columns))

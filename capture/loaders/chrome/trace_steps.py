@@ -8,6 +8,7 @@ from typing import Final
 import polars as pl
 
 from capture.classify.step_annotations import StepAnnotation, parse_capture_annotation, parse_step_annotation
+from capture.dense_lookup import put_columns
 from capture.import_log import Log
 from capture.loaders.chrome.trace_model import DEVICE_CATEGORIES, RUNTIME_CATEGORIES, CompleteEvents
 from capture.step_ends import GRAPH_LAUNCH_PATTERN, REPLAY_STEP_NAME, derive_replay_steps, find_step_ends
@@ -35,8 +36,9 @@ def mark_step_starts(complete: CompleteEvents) -> CompleteEvents:
     if any(is_annotation):
         return _mark_annotated_steps(complete, parsed, is_annotation)
     numbers = pl.Series(_select_step_numbers(complete.labels["name"], parsed), dtype=pl.Int64)
-    labels = complete.labels.with_columns(starts_step=numbers.is_not_null(), is_annotation=False)
-    return CompleteEvents(complete.rows.with_columns(step=numbers[complete.rows["label"]]), labels)
+    starts = pl.Series("starts_step", numbers.is_not_null())
+    labels = put_columns(complete.labels, starts, pl.Series("is_annotation", is_annotation, dtype=pl.Boolean))
+    return CompleteEvents(put_columns(complete.rows, numbers[complete.rows["label"]].alias("step")), labels)
 
 
 def _parse_phase_names(complete: CompleteEvents) -> list[StepAnnotation | None]:
@@ -171,8 +173,12 @@ def extend_steps(complete: CompleteEvents) -> CompleteEvents:
 
 def select_steps(rows: pl.DataFrame) -> pl.DataFrame:
     """Select label, t, dur and step of the rows that start a step; each lasts until the next one begins."""
-    steps = rows[["label", "t", "dur", "step"]].filter(rows["step"].is_not_null()).sort("t")
-    return steps.with_columns(dur=find_step_ends(steps["t"], steps["dur"]) - steps["t"])
+    steps = rows[["label", "t", "dur", "step"]]
+    if steps["step"].null_count() == steps.height:
+        return steps.clear()
+    is_step = steps["step"].is_not_null()
+    steps = pl.DataFrame([column.filter(is_step) for column in steps]).sort("t")
+    return put_columns(steps, (find_step_ends(steps["t"], steps["dur"]) - steps["t"]).alias("dur"))
 
 
 def drop_dispatch_steps(complete: CompleteEvents, is_work: pl.Series, log: Log) -> CompleteEvents:
@@ -202,7 +208,8 @@ def drop_dispatch_steps(complete: CompleteEvents, is_work: pl.Series, log: Log) 
 
 def find_steps_at(times: pl.Series, steps: pl.DataFrame) -> pl.Series:
     """Find the number of the step that runs at each time; null between steps. `steps` are sorted by t."""
-    steps = steps.drop_nulls(["t", "dur"])
+    if steps["t"].null_count() or steps["dur"].null_count():
+        steps = steps.drop_nulls(["t", "dur"])
     index = find_last_before(steps["t"], times)
     end = (steps["t"] + steps["dur"])[index]
     return steps["step"][index].set(times >= end, None)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import reduce
 from itertools import chain
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -9,6 +10,7 @@ from typing import Final, NamedTuple
 import polars as pl
 
 from capture.classify.name_rules import PRODUCT_CATEGORIES, has_model_position, infer_op_and_category
+from capture.dense_lookup import drop_columns, fill_nulls, put_columns
 from capture.graphs.replay_attribution import CaptureSet, attribute_replays
 from capture.import_log import Log
 from capture.infer_structure import add_inferred_structure
@@ -112,7 +114,7 @@ def convert_to_run(trace: Trace, source: Source, *, part: str = "") -> Run:
     pairs = join_begin_end(trace.others, log) + steps
     complete = trace.complete + build_complete_events(pairs, log) if pairs else trace.complete
     del steps, pairs
-    names = with_regions(names, complete.labels["thread"].unique(), log)
+    names = with_regions(names, dict.fromkeys(complete.labels["thread"]), log)
     complete = extend_steps(add_graph_steps(mark_step_starts(complete), log))
     complete = CompleteEvents(complete.rows, _describe_labels(complete.labels, names))
     note_capture_trace(complete, log)
@@ -122,7 +124,7 @@ def convert_to_run(trace: Trace, source: Source, *, part: str = "") -> Run:
     parts = _attribute_to_launches(complete, is_leaf, captures, log, has_thunks=basis == "thunks")
     others = build_other_rows(trace.others, log)
     trace.others.clear()
-    parts += [others.cast({pl.String: pl.Categorical()})] * bool(others.height)
+    parts += [others.cast({pl.String: pl.Categorical()})] if others.height else []
     rows = pl.concat(parts, how="diagonal")
     tables = {"trace": build_header_table(trace.header, log.read)}
     if (devices := build_device_table(trace.header)).width:
@@ -161,15 +163,23 @@ def _describe_labels(labels: pl.DataFrame, names: ProcessNames) -> pl.DataFrame:
         (row_type.kind, row_type.lens) == ("span", "host") and not is_annotation and is_scope(cat, name)
         for row_type, (cat, name, *_, is_annotation) in zip(types, rows, strict=True)
     ]
-    return labels.with_columns(
-        *pl.DataFrame(types, dict.fromkeys(_RowType._fields, pl.String), orient="row"),
+    texts = {c: [getattr(row_type, c) for row_type in types] for c in _RowType._fields}
+    texts["track"] = tracks
+    return put_columns(
+        labels,
+        *(pl.Series(column, values, dtype=pl.String) for column, values in texts.items()),
         *_describe_names(labels),
-        track=pl.Series(tracks, dtype=pl.String),
-        region=pl.Series(list(map(names.regions.get, labels["thread"])), dtype=pl.String),
-        device=labels["thread"].str.split(THREAD_SEPARATOR).list.first(),
-        is_scope=pl.Series(scopes, dtype=pl.Boolean),
-        thread=pl.col("thread").rank("dense").cast(pl.UInt32),
+        *_describe_threads(labels["thread"].to_list(), names),
+        pl.Series("is_scope", scopes, dtype=pl.Boolean),
     )
+
+
+def _describe_threads(threads: list[str], names: ProcessNames) -> Iterator[pl.Series]:
+    codes = {thread: code for code, thread in enumerate(sorted(set(threads)), 1)}
+    devices = [thread.partition(THREAD_SEPARATOR)[0] for thread in threads]
+    yield pl.Series("region", [names.regions.get(thread) for thread in threads], dtype=pl.String)
+    yield pl.Series("device", devices, dtype=pl.String)
+    yield pl.Series("thread", [codes[thread] for thread in threads], dtype=pl.UInt32)
 
 
 def _describe_names(labels: pl.DataFrame) -> Iterator[pl.Series]:
@@ -225,20 +235,21 @@ def _attribute_to_launches(
     times, lasts = rows[["label", "t", "dur"]], rows["dur"] > 0
     thread = complete.expand_label("thread")
     owner = complete.expand_label("owner")
-    scopes = times.filter(complete.expand_label("is_scope") & rows["t"].is_not_null() & lasts & ~is_leaf)
-    functions = times.hstack([thread, owner]).filter((owner > 0) & lasts)
+    is_scope = complete.expand_label("is_scope") & lasts & ~is_leaf
+    scopes = _select_rows(times, is_scope & rows["t"].is_not_null() if is_scope.any() else is_scope)
+    functions = _select_rows(times.hstack([thread, owner]), (owner > 0) & lasts)
     has_links = any(rows[c].null_count() < rows.height for c in _LINK_COLUMNS)
     if steps.is_empty() and scopes.is_empty() and functions.is_empty() and not has_links:
         return [_expand_labels(rows, complete.labels)]
 
     def build_others() -> pl.DataFrame:
-        others = _with_steps(rows.drop(_LINK_COLUMNS).filter(~is_leaf), "t", steps)
+        others = _with_steps(drop_columns(rows, *_LINK_COLUMNS).filter(~is_leaf), "t", steps)
         return _expand_labels(_with_phases(others, complete.labels, steps), complete.labels)
 
     def build_kernels() -> pl.DataFrame:
         is_call = ~is_leaf & rows["correlation"].is_not_null()
-        calls = rows.select("correlation", "t", "dur", "label", thread).filter(is_call)
-        kernels = with_launch_config(with_launches(rows.with_columns(thread).filter(is_leaf), calls))
+        calls = rows[["correlation", "t", "dur", "label"]].hstack([thread]).filter(is_call)
+        kernels = with_launch_config(with_launches(put_columns(rows, thread).filter(is_leaf), calls))
         if scopes.height:
             names, threads = (complete.labels[c][scopes["label"]] for c in ("name", "thread"))
             if has_thunks and threads.n_unique() == 1:
@@ -250,10 +261,15 @@ def _attribute_to_launches(
         kernels = with_operators(kernels, rows, complete.labels, annotations)
         if captures.paths:
             kernels = attribute_replays(kernels, complete, annotations, captures, log)
-        kernels = _with_phases(kernels.drop(_LINK_COLUMNS, strict=False), complete.labels, steps)
+        kernels = _with_phases(drop_columns(kernels, *_LINK_COLUMNS), complete.labels, steps)
         return _expand_labels(kernels, complete.labels)
 
     return [*run_parallel((build_kernels, build_others), rows.height)]
+
+
+def _select_rows(rows: pl.DataFrame, condition: pl.Series) -> pl.DataFrame:
+    """Select the rows that meet a condition; in most traces none do."""
+    return rows.filter(condition) if condition.any() else rows.clear()
 
 
 def _with_phases(rows: pl.DataFrame, labels: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
@@ -268,7 +284,7 @@ def _with_steps(rows: pl.DataFrame, time: str, steps: pl.DataFrame) -> pl.DataFr
     """Add the step that runs at a time column, unless a row starts a step itself."""
     if steps.is_empty():
         return rows
-    return rows.with_columns(step=pl.coalesce("step", find_steps_at(rows[time], steps)))
+    return put_columns(rows, fill_nulls(rows["step"], find_steps_at(rows[time], steps)))
 
 
 def _move_carried_over(kernels: pl.DataFrame, devices: pl.Series) -> pl.DataFrame:
@@ -311,32 +327,34 @@ def _expand_labels(rows: pl.DataFrame, labels: pl.DataFrame) -> pl.DataFrame:
     if labels["region"].count():
         columns.append(labels["region"].cast(pl.Categorical())[rows["label"]])
     row_columns = [c for c in _ROW_COLUMNS if c in rows.columns]
-    frame = rows.select(*row_columns, *columns, "is_leaf", *_infer_from_launch(rows, labels))
-    frame = _merge_sources(frame)
+    frame = _merge_sources(put_columns(rows[row_columns], *columns, *_infer_from_launch(rows, labels)))
     is_host_work = rows["is_leaf"] & (labels["kind"] != "kernel")[rows["label"]]
     if is_host_work.any():
         kernel = pl.lit(pl.Series(["kernel"], dtype=pl.Categorical()))
-        frame = frame.with_columns(kind=pl.when("is_leaf").then(kernel).otherwise("kind"))
-    return frame.drop("is_leaf")
+        frame = frame.with_columns(kind=pl.when(rows["is_leaf"]).then(kernel).otherwise("kind"))
+    return frame
 
 
 def _merge_sources(frame: pl.DataFrame) -> pl.DataFrame:
-    present = {column: [c for c in sources if c in frame.columns] for column, sources in _SOURCES.items()}
-    frame = frame.with_columns(pl.coalesce(names).alias(c) for c, names in present.items() if names)
-    return frame.drop(set(chain(*_SOURCES.values())) - _SOURCES.keys(), strict=False)
+    merged = []
+    for column, sources in _SOURCES.items():
+        present = [frame[source] for source in sources if source in frame.columns]
+        merged += [reduce(fill_nulls, present).alias(column)] if present else []
+    frame = put_columns(frame, *merged)
+    return drop_columns(frame, *(set(chain(*_SOURCES.values())) - _SOURCES.keys()))
 
 
 def _infer_from_launch(rows: pl.DataFrame, labels: pl.DataFrame) -> list[pl.Series]:
     """Infer `op` and `operator_category` from scope and operator, unless a kernel's name implies them."""
-    is_product = labels["is_product"][rows["label"]]
-    if "operator_category" in rows.columns:
-        is_product |= rows["operator_category"].is_in(list(PRODUCT_CATEGORIES)).fill_null(value=False)
-    sources = {
-        "op": pl.when(~pl.col("is_products_only") | is_product).then("op"),
-        "operator_op": pl.col("operator_op"),
-    }
-    ops = [op for column, op in sources.items() if column in rows.columns]
+    ops: list[pl.Expr] = []
     inferred = []
+    if "op" in rows.columns:
+        is_product = labels["is_product"][rows["label"]]
+        if "operator_category" in rows.columns:
+            is_product |= rows["operator_category"].is_in(list(PRODUCT_CATEGORIES)).fill_null(value=False)
+        ops.append(pl.when(~pl.col("is_products_only") | is_product).then("op"))
+    if "operator_op" in rows.columns:
+        ops.append(pl.col("operator_op"))
     if ops:
         has_open_op = labels["has_open_op"][rows["label"]]
         inferred.append(rows.select(op=pl.when(has_open_op).then(pl.coalesce(ops)))["op"])

@@ -1,6 +1,7 @@
 """Files of ranks, asked one by one, have exactly the answer of the one run that they make together."""
 
 import json
+import random
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,13 @@ from tests.tracetui.fleet.asked import here
 from tests.tracetui.fleet.made import META, decoders, written
 from tracetui import cli
 from tracetui.analysis.merged import duration_sketch
+from tracetui.analysis.merged.partial_results import (
+    MEMBERS,
+    FrameShape,
+    MergeTree,
+    PartialResult,
+    merge_block,
+)
 from tracetui.fleet.ask_files import make_jobs
 from tracetui.look import Look
 from tracetui.views import ask, load_view
@@ -140,3 +148,22 @@ def test_a_summary_without_layers_is_merged_with_a_trace_that_has_them() -> None
     jobs = make_jobs(load_view("kernels"), paths, Look(group="layer", merged=True), cache=False, capture=None)
     layers = here(jobs).answer.rows["layer"].to_list()
     assert None in layers and any(layer is not None for layer in layers)
+
+
+def test_a_block_is_merged_to_the_last_bit_as_its_files_one_by_one() -> None:
+    shapes = {"sums": FrameShape(("key",), {"work": "sum"}), "counts": FrameShape(("key",), {"times": "sum"})}
+    dice, tree, parts = random.Random(3), MergeTree(16, shapes), []
+    for member in range(16):
+        frames = {
+            MEMBERS: pl.DataFrame({"member": [member], "run": [0]}),
+            "sums": pl.DataFrame({"key": ["a", "b"], "work": [dice.random(), dice.random() * 1e9]}),
+        }
+        if member % 3:  # a frame that some files lack
+            frames["counts"] = pl.DataFrame({"key": ["a", "c"], "times": [1, dice.randrange(9)]})
+        parts.append(PartialResult(frames, {"device": '"paper"', "rank": str(member)}))
+        tree.add(member, parts[-1])
+    block = merge_block(parts, shapes)
+    assert tree.result is not None
+    assert block.shared_meta == tree.result.shared_meta == {"device": '"paper"'}
+    assert block.frames.keys() == tree.result.frames.keys()
+    assert all(frame.equals(tree.result.frames[name]) for name, frame in block.frames.items())

@@ -44,9 +44,8 @@ def list_lenses(run: Run) -> list[str]:
     """Return the lenses under which a run has timed kernel rows, the preferred one first."""
     if not run.has("lens"):
         return []
-    timed = run.events["lens"].filter(run.events["kind"] == "kernel")
-    names = set(timed.unique().cast(pl.String))
-    return [lens for lens in LENSES if lens in names]
+    is_kernel, lenses = run.events["kind"] == "kernel", run.events["lens"]
+    return [lens for lens in LENSES if (is_kernel & (lenses == lens)).any()]
 
 
 def resolve_lens(run: Run, look: Look) -> str | None:
@@ -238,8 +237,8 @@ def has_start_times(run: Run, kinds: Sequence[str] = ("kernel",)) -> bool:
     """True if any row of these kinds has a start."""
     if not run.has("t"):
         return False
-    has_start, kind = run.events["t"].is_not_null(), run.events["kind"]
-    return any((has_start & (kind == name)).any() for name in kinds)
+    t, kind = run.events["t"], run.events["kind"]
+    return any(t.filter(kind == name).count() for name in kinds)
 
 
 def find_start_ns(run: Run) -> int:

@@ -9,6 +9,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, Final, Literal
 
 import polars as pl
@@ -72,27 +73,33 @@ def merge_results(results: Sequence[PartialResult], shapes: Mapping[str, FrameSh
 
 
 def merge_block(results: Sequence[PartialResult], shapes: Mapping[str, FrameShape]) -> PartialResult:
-    """Merge results to what `MergeTree` makes of them: at once, where no float is summed, else pairwise."""
-    sums = {name: [c for c, rule in shape.rules.items() if rule == "sum"] for name, shape in shapes.items()}
-    types = (
-        result.frames[n].schema.get(c)
-        for result in results
-        for n in sums.keys() & result.frames
-        for c in sums[n]
-    )
-    if not any(type is not None and type.is_float() for type in types):
-        return merge_results(results, shapes)
-    tree = MergeTree(len(results), shapes)
-    for index, result in enumerate(results):
-        tree.add(index, result)
-    if tree.result is None:
-        raise ValueError("nothing to merge")
-    return tree.result
+    """Merge results to what `MergeTree` makes of them: sums of floats pairwise, other frames at once."""
+    is_ordered = {
+        name: any(_sums_floats(r.frames.get(name), shape) for r in results) for name, shape in shapes.items()
+    }
+    merged = merge_results(results, {name: shape for name, shape in shapes.items() if not is_ordered[name]})
+    frames = dict(merged.frames)
+    for name in filter(is_ordered.get, shapes):
+        tree = MergeTree(len(results), {name: shapes[name]})
+        for index, result in enumerate(results):
+            tree.add(index, PartialResult({name: result.frames[name]} if name in result.frames else {}))
+        if tree.result is not None:
+            frames[name] = tree.result.frames[name]
+    return PartialResult(frames, merged.shared_meta)
+
+
+def _sums_floats(frame: pl.DataFrame | None, shape: FrameShape) -> bool:
+    """Whether merging a frame adds up floats, whose sum depends on their order in the last bit."""
+    if frame is None:
+        return False
+    types = (frame.schema.get(column) for column, rule in shape.rules.items() if rule == "sum")
+    return any(type is not None and type.is_float() for type in types)
 
 
 def merge_frames(frames: Sequence[pl.DataFrame], shape: FrameShape) -> pl.DataFrame:
     """Merge frames of one shape, sorted by key."""
-    merged = pl.concat(frames, how="diagonal_relaxed")
+    is_same = all(frame.schema == frames[0].schema for frame in frames)
+    merged = pl.concat(frames, how="diagonal" if is_same else "diagonal_relaxed")
     if shape.rules:
         columns = [_merge_column(name, rule) for name, rule in shape.rules.items() if name in merged.columns]
         merged = merged.group_by(shape.key).agg(columns)
@@ -100,6 +107,7 @@ def merge_frames(frames: Sequence[pl.DataFrame], shape: FrameShape) -> pl.DataFr
     return merged.sort(shape.key, nulls_last=True)
 
 
+@cache
 def _merge_column(name: str, rule: MergeRule) -> pl.Expr:
     column = pl.col(name)
     if rule == "same":

@@ -31,10 +31,10 @@ def find_sampled_steps(run: Run) -> dict[str, pl.DataFrame]:
     """Return for each lens one row per step: phase, `steps`, `sampled` of them, start, time per step."""
     if not {"op", "step", "lens", "name"} <= set(run.events.columns):
         return {}
-    indices = ((run.events["op"] == WINDOW_OP) & (run.events["kind"] == "span")).arg_true()
-    if indices.is_empty():
+    is_window = (run.events["op"] == WINDOW_OP) & (run.events["kind"] == "span")
+    if not is_window.any():
         return _find_watched_steps(run)
-    windows = run.events[indices, select_existing(run, ("lens", "step", "count", "track"))]
+    windows = run.events[is_window.arg_true(), select_existing(run, ("lens", "step", "count", "track"))]
     by_lens = windows.drop_nulls("lens").group_by("lens")
     sampled = {str(lens): _count_sampled(run, rows) for (lens,), rows in by_lens}
     return _find_watched_steps(run) | sampled
@@ -42,10 +42,10 @@ def find_sampled_steps(run: Run) -> dict[str, pl.DataFrame]:
 
 def _find_watched_steps(run: Run) -> dict[str, pl.DataFrame]:
     """Return likewise the lens of a recorder that leaves a few steps without rows, to show what rows cost."""
-    indices = (run.events["name"] == UNWATCHED_NAME).arg_true()
-    if indices.is_empty() or not run.has("dur"):
+    is_unwatched = run.events["name"] == UNWATCHED_NAME
+    if not is_unwatched.any() or not run.has("dur"):
         return {}
-    spans = run.events[indices, select_existing(run, ("lens", "step", "count", "track"))]
+    spans = run.events[is_unwatched.arg_true(), select_existing(run, ("lens", "step", "count", "track"))]
     tables = {str(lens): _count_sampled(run, rows) for (lens,), rows in spans.group_by("lens")}
     walls = build_step_facts(run).select("step", per_step_ns=pl.col("wall_ns") / pl.col("steps"))
     return {

@@ -23,6 +23,7 @@ from capture.stderr_mute import allow_stderr_muting
 from capture.tasks import check_cancelled
 from tracetui.fleet.executors import MAX_RETRIES, Patience, give_up
 from tracetui.fleet.file_job import FileJob, JobResult, run_block
+from tracetui.process_tuning import list_polars_settings
 
 _MEMORY_PER_FILE_BYTE: Final = 4  # bytes of memory per byte of a file while it is read, at most
 _POLL_SECONDS: Final = 0.2  # seconds between two checks for cancellation
@@ -139,8 +140,9 @@ def _give_up_blocks(blocks: Iterable[Block]) -> Iterator[tuple[Block, list[JobRe
 def _open_pool(number: int) -> Iterator[ProcessPoolExecutor]:
     """Open a pool of new processes; leave none behind, however the block ends."""
     before = set(multiprocessing.active_children())
-    threads = os.environ.get("POLARS_MAX_THREADS")
-    os.environ["POLARS_MAX_THREADS"] = threads or str(max(1, (os.cpu_count() or 1) // number))
+    wishes = list_polars_settings(max(1, (os.cpu_count() or 1) // number))
+    ours = {name: value for name, value in wishes.items() if name not in os.environ}
+    os.environ.update(ours)
     pool = ProcessPoolExecutor(number, multiprocessing.get_context("spawn"), _start_worker)
     try:
         yield pool
@@ -153,8 +155,8 @@ def _open_pool(number: int) -> Iterator[ProcessPoolExecutor]:
         # only the pool's own thread waits for the processes: a second one to wait would not see them end
         pool.shutdown(wait=True, cancel_futures=True)
         killer.join()
-        if threads is None:
-            os.environ.pop("POLARS_MAX_THREADS", None)
+        for name in ours:
+            os.environ.pop(name, None)
 
 
 def _kill_after(children: Iterable[BaseProcess], seconds: float) -> None:
