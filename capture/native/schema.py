@@ -46,7 +46,7 @@ COLUMNS: Final = (
                 "clock that measured the row: gpu, wall, wait or host; lenses are never added"),
     EventColumn("track", "cat", "device, stream, thread or rank"),
     EventColumn("path", "cat", "scope path, joined by ' / '"),
-    EventColumn("shape", "cat", "operand shapes, as 'm=1 n=4864 k=896'"),
+    EventColumn("shape", "cat", "operand shapes, as 'm=1 n=4864 k=896'; of a step its input: '8x3x224x224'"),
     EventColumn("dtype", "cat", "number format in which the row multiplies, as bf16 or fp8"),
     EventColumn("launch", "i64", "start in ns of the host call that launched the row, on the clock of t"),
     EventColumn("launch_dur", "i64", "duration in ns of the launching call"),
