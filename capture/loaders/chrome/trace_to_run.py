@@ -227,14 +227,12 @@ def _attribute_to_launches(
 ) -> list[pl.DataFrame]:
     """Attribute kernels to step and scopes of their launch, and other rows to the step of their time.
 
-    XLA's thunks run in threads of its own: they are in the scopes of the one thread that has some.
     Returns two frames; one if nothing links kernels to launches.
     """
     rows = complete.rows.hstack([is_leaf.alias("is_leaf")])
     steps = select_steps(rows)
     times, lasts = rows[["label", "t", "dur"]], rows["dur"] > 0
-    thread = complete.expand_label("thread")
-    owner = complete.expand_label("owner")
+    thread, owner = map(complete.expand_label, ("thread", "owner"))
     is_scope = complete.expand_label("is_scope") & lasts & ~is_leaf
     scopes = _select_rows(times, is_scope & rows["t"].is_not_null() if is_scope.any() else is_scope)
     functions = _select_rows(times.hstack([thread, owner]), (owner > 0) & lasts)
@@ -251,10 +249,10 @@ def _attribute_to_launches(
         calls = rows[["correlation", "t", "dur", "label"]].hstack([thread]).filter(is_call)
         kernels = with_launch_config(with_launches(put_columns(rows, thread).filter(is_leaf), calls))
         if scopes.height:
-            names, threads = (complete.labels[c][scopes["label"]] for c in ("name", "thread"))
-            if has_thunks and threads.n_unique() == 1:
-                kernels = kernels.with_columns(host_thread=pl.lit(threads[0], threads.dtype))
-            kernels = with_paths(kernels, with_forward_passes(scopes.select("t", "dur", names, threads)), log)
+            columns = (complete.labels[c][scopes["label"]] for c in ("name", "thread"))
+            named_scopes = scopes.select("t", "dur", *columns)
+            seen = _move_thunks(kernels, named_scopes["thread"]) if has_thunks else kernels
+            kernels = with_paths(seen, with_forward_passes(named_scopes), log)
         kernels = _with_steps(with_lines(kernels, functions), "host_t", steps)
         kernels = _move_carried_over(kernels, complete.labels["device"])
         annotations = read_step_annotations(complete)
@@ -270,6 +268,13 @@ def _attribute_to_launches(
 def _select_rows(rows: pl.DataFrame, condition: pl.Series) -> pl.DataFrame:
     """Select the rows that meet a condition; in most traces none do."""
     return rows.filter(condition) if condition.any() else rows.clear()
+
+
+def _move_thunks(kernels: pl.DataFrame, scope_threads: pl.Series) -> pl.DataFrame:
+    """Let XLA's thunks, which run in threads of its own, be in the scopes of the one thread that has some."""
+    if scope_threads.n_unique() > 1:
+        return kernels
+    return kernels.with_columns(host_thread=pl.lit(scope_threads[0], scope_threads.dtype))
 
 
 def _with_phases(rows: pl.DataFrame, labels: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:

@@ -51,16 +51,17 @@ def compute_phase_totals(sides: Sides, look: Look) -> pl.DataFrame:
 
     Phases within steps are judged as one, or by their kernels alone if the look selects one.
     """
-    a, b = sides
-    shared = [p for p in selection.list_phases(a) if p in selection.list_phases(b)]
-    phases: list[str | None] = [p for p in shared if look.phase in (None, p)] or [look.phase]
     is_within = any(map(has_phases_within_steps, sides))
-    if is_within and look.phase is None:
-        phases = [None]
+    phases = [look.phase] if is_within else _list_shared_phases(sides, look)
     rows = [row for phase in phases for row in _judge_phase(sides, phase, look)]
     if is_within and look.phase is not None:
         rows = [row for row in rows if row[1] == KERNELS]
     return pl.DataFrame(rows, schema=SCHEMA, orient="row").with_columns(pl.col(pl.Float64).fill_nan(None))
+
+
+def _list_shared_phases(sides: Sides, look: Look) -> list[str | None]:
+    a, b = map(selection.list_phases, sides)
+    return [p for p in a if p in b and look.phase in (None, p)] or [look.phase]
 
 
 def compute_run_times(runs: Sequence[Run]) -> RunStepTimes | None:
