@@ -232,9 +232,8 @@ def _attribute_to_launches(
     rows = complete.rows.hstack([is_leaf.alias("is_leaf")])
     steps = select_steps(rows)
     times, lasts = rows[["label", "t", "dur"]], rows["dur"] > 0
-    thread, owner = map(complete.expand_label, ("thread", "owner"))
-    is_scope = complete.expand_label("is_scope") & lasts & ~is_leaf
-    scopes = _select_rows(times, is_scope & rows["t"].is_not_null() if is_scope.any() else is_scope)
+    thread, owner, is_scope = map(complete.expand_label, ("thread", "owner", "is_scope"))
+    scopes = _select_rows(times, is_scope & lasts & ~is_leaf & rows["t"].is_not_null())
     functions = _select_rows(times.hstack([thread, owner]), (owner > 0) & lasts)
     has_links = any(rows[c].null_count() < rows.height for c in _LINK_COLUMNS)
     if steps.is_empty() and scopes.is_empty() and functions.is_empty() and not has_links:
@@ -249,10 +248,10 @@ def _attribute_to_launches(
         calls = rows[["correlation", "t", "dur", "label"]].hstack([thread]).filter(is_call)
         kernels = with_launch_config(with_launches(put_columns(rows, thread).filter(is_leaf), calls))
         if scopes.height:
-            columns = (complete.labels[c][scopes["label"]] for c in ("name", "thread"))
-            named_scopes = scopes.select("t", "dur", *columns)
-            seen = _move_thunks(kernels, named_scopes["thread"]) if has_thunks else kernels
-            kernels = with_paths(seen, with_forward_passes(named_scopes), log)
+            named_scopes = scopes[["t", "dur"]].hstack(complete.labels[["name", "thread"]][scopes["label"]])
+            if has_thunks:
+                kernels = _move_thunks(kernels, named_scopes["thread"])
+            kernels = with_paths(kernels, with_forward_passes(named_scopes), log)
         kernels = _with_steps(with_lines(kernels, functions), "host_t", steps)
         kernels = _move_carried_over(kernels, complete.labels["device"])
         annotations = read_step_annotations(complete)
