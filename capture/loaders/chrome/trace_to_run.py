@@ -240,8 +240,8 @@ def _attribute_to_launches(
         if scopes.height:
             columns = (complete.labels[c][scopes["label"]] for c in ("name", "thread"))
             named_scopes = scopes.select("t", "dur", *columns)
-            seen = _move_thunks(kernels, named_scopes["thread"]) if has_thunks else kernels
-            kernels = with_paths(seen, with_forward_passes(named_scopes), log)
+            placed = _move_thunks(kernels, named_scopes["thread"]) if has_thunks else kernels
+            kernels = with_paths(placed, with_forward_passes(named_scopes), log)
         kernels = _with_steps(with_lines(kernels, functions), "host_t", steps)
         kernels = _move_carried_over(kernels, complete.labels["device"])
         annotations = read_step_annotations(complete)
