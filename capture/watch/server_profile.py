@@ -132,7 +132,7 @@ class ServiceMeter(threading.Thread):
         self._first, self._last = threading.Event(), threading.Event()
         self._begun: Progress | None = None
         self._now: Progress | None = None
-        self._quiet_since = 0.0
+        self._read_at = self._quiet_since = 0.0
         self.silence_s = 0.0  # longest time without a token while there were requests
 
     @property
@@ -172,15 +172,19 @@ class ServiceMeter(threading.Thread):
             time.sleep(METER_POLL_S)
 
     def _note(self, progress: Progress | None, at: float) -> bool:
-        """Note a reading, and return whether there are more tokens than before, or no requests."""
+        """Note a reading, and return whether there are more tokens than before, or no requests.
+
+        A token came at some time between two readings: the middle is taken, as a busy server answers late.
+        """
         if progress is None:
             return False
         before, self._now = self._now, progress
+        came_at, self._read_at = (self._read_at + at) / 2 if before is not None else at, at
         self._begun = self._begun or progress
         is_further = before is None or progress.tokens != before.tokens or not progress.requests
         if is_further:
-            self.silence_s = max(self.silence_s, at - self._quiet_since) if before is not None else 0.0
-            self._quiet_since = at
+            self.silence_s = max(self.silence_s, came_at - self._quiet_since) if before is not None else 0.0
+            self._quiet_since = came_at
         return is_further
 
     def _read(self) -> Progress | None:
