@@ -61,9 +61,8 @@ _TEXTS: Final = (
     (re.compile(r"(?m)^(?:[^\n;{}]+(?:;[^\n;{}]+)+ \d+\n){2}"), "is a list of folded stacks", _STACKS),
     (re.compile(r'\[\s*\{\s*"(Cpu|Gpu|Memory)'), "is a list of screen rows, not of events", FORMATS_HINT),
 )  # fmt: skip
-_JSON_BEGIN: Final = re.compile(
-    r'\{\s*(["}]|$)|\[\s*([\[{"\]]|-?\d+(\.\d+)?\s*[,\]]|$)'
-)  # no "[ INFO ]" of a log
+# not the "[ INFO ]" of a log
+_JSON_BEGIN: Final = re.compile(r'\{\s*(["}]|$)|\[\s*([\[{"\]]|-?\d+(\.\d+)?\s*[,\]]|$)')
 
 
 def build_unknown_input_error(source: Source, why: str = "") -> UnreadableError:

@@ -50,6 +50,7 @@ CASES = {
     "perf record": (b"PERFILE2" + bytes(60), "py-spy record -f chrometrace"),
     "folded stacks": (b" 1\nmain (a.py:1);f (a.py:7) 3\nmain (a.py:1);g (a.py:9) 12\n", "folded stacks"),
     "other json": (b'{"zebra": 1, "yak": {"x": 2}}', "first keys: zebra, yak"),
+    "a log": (b"[ INFO ] Build is 2026\n[Step 1/11] Parsing\n", "is text"),
     "scalar": (b"42", "is"),
     "prose": (b"Dear reader,\nnothing here has a duration.\n", "is text"),
     "random": (bytes(range(256)) * 16, "binary"),

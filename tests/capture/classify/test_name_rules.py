@@ -37,6 +37,9 @@ ROLES = {
     "ampere_bf16_s16816gemm_bf16_64x64_sliced1x2_ldg8_f2f_stages_64x5_tn": (None, "matmul"),
     "nvjet_tst_64x8_64x16_4x1_v_bz_TNT": (None, "matmul"),
     "ncclDevKernel_AllReduce_Sum_bf16_RING_LL": ("comm.all_reduce", "comm"),
+    "psum.3": ("comm.all_reduce", "comm"),  # JAX on a processor
+    "ppermute": ("comm.send_recv", "comm"),
+    "psum_of_squares": (None, "other"),
     "Memcpy DtoH (Device -> Pinned)": ("memcpy", "copy"),
     "softmax_warp_forward": ("softmax", "softmax"),
     "sample_phase1": ("sample", "sampling"),

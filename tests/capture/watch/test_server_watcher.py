@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import polars as pl
@@ -18,9 +19,11 @@ import pytest
 
 from capture.load_runs import load
 from capture.run import Run
-from capture.watch.http_client import HEADER_VARIABLE
-from capture.watch.server_profile import ProfileSchedule
+from capture.watch import server_profile
+from capture.watch.http_client import HEADER_VARIABLE, HttpResponse
+from capture.watch.server_profile import ProfileSchedule, ServiceMeter
 from capture.watch.servers import sglang
+from capture.watch.servers import vllm as vllm_kind
 from tests.capture.watch.fake_server import TRACES, State, serving
 from tests.house import ROOT
 
@@ -400,3 +403,22 @@ def test_a_window_that_cost_much_is_followed_by_a_long_pause() -> None:
     assert duty.wait_s == pytest.approx(24.5, abs=0.5)
     duty.charge(10.0)  # 10 s of 500 are 2 %
     assert duty.wait_s == pytest.approx(490.0, abs=0.5)
+
+
+def test_silence_ends_in_the_middle_before_a_late_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A busy server answers late: its first token came at some time since the answer before."""
+    clock, answers = [0.0], iter([(0.05, 1), (0.05, 2), (0.05, 2), (0.6, 3)])
+
+    def get(*_: object) -> HttpResponse:
+        seconds, tokens = next(answers, (0.05, 0))  # at the end without requests
+        clock[0] += seconds
+        body = f"vllm:generation_tokens_total {tokens}\nvllm:num_requests_running {min(tokens, 1)}\n"
+        return HttpResponse(200, body.encode())
+
+    slow = SimpleNamespace(monotonic=lambda: clock[0], sleep=lambda _: time.sleep(0.001))
+    monkeypatch.setattr(server_profile, "time", slow)
+    meter = ServiceMeter(SimpleNamespace(get=get), vllm_kind)  # type: ignore[arg-type]
+    meter.start()
+    wait_for(lambda: clock[0] > 1)
+    meter.finish()
+    assert meter.silence_s == pytest.approx((0.15 + 0.75) / 2 - (0.05 + 0.1) / 2)
