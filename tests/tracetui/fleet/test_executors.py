@@ -298,6 +298,24 @@ def test_dask_gives_the_same_when_a_worker_is_killed(folder: Path) -> None:
 
 
 @pytest.mark.slow
+def test_dask_computes_again_what_dies_with_the_workers_that_have_computed_it(folder: Path) -> None:
+    with dask_cluster() as (on, client):
+        arrived = []
+
+        def kill_all(done: JobResult) -> None:
+            arrived.append(done)
+            if len(arrived) == 1:
+                time.sleep(1.5)  # so that the results of the others wait with their workers
+            if len(arrived) == 3:
+                for pid in client.run(os.getpid).values():
+                    os.kill(pid, signal.SIGKILL)
+                time.sleep(0.3)
+
+        asked = jobs(folder, "kernels")[:24]
+        assert same(ask_files(load_view("kernels"), asked, on, kill_all), here(asked))
+
+
+@pytest.mark.slow
 def test_dask_is_left_with_nothing_after_ctrl_c(folder: Path) -> None:
     with dask_cluster() as (on, client):
         with pytest.raises(KeyboardInterrupt):

@@ -16,6 +16,7 @@ _LOGGERS: Final = ("distributed", "distributed.client", "tornado.application")  
 _CONNECT_SECONDS: Final = 30  # seconds for the scheduler to answer
 _POLL_SECONDS: Final = 0.2  # between two checks for cancellation
 _LOOK_SECONDS: Final = 0.02  # between two looks at the futures, whose state is kept in this process
+_FETCH_SECONDS: Final = 10  # for a result to come from its worker, which may be stopped or gone
 _CLOSE_SECONDS: Final = 2
 _JOBS_PER_THREAD: Final = 4  # submitted per worker thread
 
@@ -35,16 +36,15 @@ def run(jobs: Sequence[FileJob], where: str) -> Iterator[JobResult]:
             finished = _wait_for_any(running)
             if client.status != "running" or any(future.status == "cancelled" for future in finished):
                 raise _build_lost_error(where)
-            if not finished:
-                if patience.is_over(running.values()):
-                    yield from give_up((*running.values(), *rest))
-                    return
-                continue
-            patience.note_answer()
             for future in finished:
-                job = running.pop(future)
-                yield _fetch_result(job, future, where)
-                running.update((_submit(client, following), following) for following in islice(rest, 1))
+                if result := _fetch_result(running[future], future, where):
+                    del running[future]
+                    patience.note_answer()
+                    yield result
+                    running.update((_submit(client, job), job) for job in islice(rest, 1))
+            if patience.is_over(running.values()):
+                yield from give_up((*running.values(), *rest))
+                return
     finally:
         with suppress(Exception):  # of a scheduler that is gone
             client.cancel(list(running))
@@ -71,16 +71,21 @@ def _submit(client: Any, job: FileJob) -> Any:
     return client.submit(run_job, job, pure=False, retries=MAX_RETRIES)
 
 
-def _fetch_result(job: FileJob, future: Any, where: str) -> JobResult:
-    """Fetch the result of a job; a job that no worker finished is a fault of its file."""
+def _fetch_result(job: FileJob, future: Any, where: str) -> JobResult | None:
+    """Fetch the result of a job; None if its worker does not give it: what is lost is computed again.
+
+    A job that no worker finished is a fault of its file.
+    """
     try:
-        if future.status == "finished":
-            result: JobResult = future.result()
-            return result
-        cause = describe_cause(future.exception(timeout=_CLOSE_SECONDS))
-    except (OSError, TimeoutError):
+        if future.status == "error":
+            cause = describe_cause(future.exception())
+            return JobResult(job.number, fault=f"{job.files[0]}: no worker finished it ({cause})")
+        result: JobResult = future.result(timeout=_FETCH_SECONDS)
+    except TimeoutError:
+        return None
+    except OSError:
         raise _build_lost_error(where) from None
-    return JobResult(job.number, fault=f"{job.files[0]}: no worker finished it ({cause})")
+    return result
 
 
 def _build_lost_error(where: str) -> UnreadableError:
