@@ -27,7 +27,7 @@ import polars as pl
 
 from capture.load_runs import load_all
 from capture.loaders.requests.request_rows import REQUESTS
-from tests.real.load import stream_completion
+from tests.real.load import run_before_others, stream_completion
 from tracetui.analysis.token_waits import (
     CauseFinder,
     build_request_table,
@@ -155,6 +155,7 @@ def _judge_spike(spike: Spike, held: list[dict[str, Any]], gap: float, usual: fl
 
 def main(url: str, folder: str, spikes: str, quiet: str) -> None:
     """Plant, judge and print the figures."""
+    run_before_others()
     outs = [Path(folder, "spikes.jsonl")] if int(spikes) else []
     for out in [*outs, *(Path(folder, f"quiet{n}.jsonl") for n in range(int(quiet)))]:
         planted, seen = plant(url, out, int(spikes) if out in outs else 0)
