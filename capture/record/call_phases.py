@@ -43,11 +43,16 @@ class CallFacts(NamedTuple):
 
 
 def find_length(args: Iterable[Any], kwargs: Mapping[str, Any]) -> InputLength | None:
-    """Return the length of the first token ids among the inputs of a call, or None."""
+    """Return the length of the first token ids among the inputs of a call, or None.
+
+    Integers in one dimension after an image or the like are its timesteps or classes.
+    """
+    has_features = False
     for value in _iter_candidates(args, kwargs):
         length = _measure_length(value)
-        if length is not None:
+        if length is not None and not (has_features and value.dim() == 1):
             return length
+        has_features |= length is None and hasattr(value, "is_floating_point") and value.dim() > 1
     return None
 
 

@@ -58,7 +58,8 @@ class RecordedStep:
     @property
     def needs_length(self) -> bool:
         """Whether the inputs of inner modules are still searched for tokens."""
-        is_searched = self.length is None and self.served is None and not self.is_open
+        is_image = len(self.sizes) > 3
+        is_searched = not (self.length or self.served or self.is_open or is_image)
         return is_searched and self.searches < MAX_SEARCHED_CALLS
 
     def has_room(self, *, is_training: bool) -> bool:

@@ -4,7 +4,15 @@ from typing import Any
 
 import pytest
 
-from capture.record.call_phases import CallFacts, InputLength, PhaseTracker, find_length, is_assisted
+from capture.record.call_phases import (
+    CallFacts,
+    CallReader,
+    InputLength,
+    PhaseTracker,
+    find_length,
+    is_assisted,
+)
+from capture.record.call_stack import RecordedStep
 
 
 def told(lengths: list[tuple[int, int] | None], *, generates: bool = False) -> list[CallFacts]:
@@ -133,6 +141,9 @@ IDS, MASK, PIXELS = (
         (({"input_ids": IDS, "attention_mask": MASK},), {}, (2, 7)),
         (([PIXELS, IDS],), {}, (2, 7)),
         ((PIXELS,), {}, None),
+        ((PIXELS, Tensor("torch.int64", 2)), {}, None),
+        ((), {"x": PIXELS, "t": Tensor("torch.int64", 2)}, None),
+        ((Tensor("torch.int64", 5), PIXELS), {}, (1, 5)),
         ((Tensor("torch.int64", 5),), {}, (1, 5)),
         ((Tensor("torch.int64"),), {}, None),
         ((Tensor("torch.uint8", 2, 7), Tensor("torch.bool", 2, 7)), {}, None),
@@ -144,3 +155,11 @@ def test_the_tokens_of_a_call_are_found_among_its_inputs(
     args: tuple[object, ...], kwargs: dict[str, object], length: tuple[int, int] | None
 ) -> None:
     assert find_length(args, kwargs) == (None if length is None else InputLength(*length))
+
+
+def test_no_tokens_are_looked_for_within_a_model_of_images() -> None:
+    """The embedding of its timesteps takes integers."""
+    for shape, is_searched in (((2, 4, 8, 8), False), ((2, 4, 8), True)):
+        step = RecordedStep(0, is_training=False)
+        step.read_call(CallReader(), object(), (Tensor("torch.float32", *shape), 5), {}, None)
+        assert step.length is None and step.needs_length is is_searched
