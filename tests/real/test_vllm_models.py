@@ -55,14 +55,19 @@ def record_under_load(
     return run, json.loads(times.read_text())
 
 
+def list_readings(run: Run, name: str) -> tuple[pl.Series, pl.Series]:
+    """Return when a figure was read, by the clients' clock, and its values."""
+    counters = run.events.filter(pl.col("kind") == "counter", pl.col("name").cast(pl.String) == name)
+    return counters["t"] / 1e9 + time.time() - time.monotonic(), counters["value"]
+
+
 def find_last(run: Run, name: str) -> tuple[float, float, float]:
     """Return the last value of a figure, and from when to when it counts, by the clients' clock."""
-    counters = run.events.filter(pl.col("kind") == "counter", pl.col("name").cast(pl.String) == name)
-    read_at = counters["t"] / 1e9 + time.time() - time.monotonic()
+    read_at, values = list_readings(run, name)
     end = float(read_at[-1])
     begin = read_at.filter(read_at <= end - FIGURES_S + JITTER_S).max()
     assert begin is not None, "the recording is too short"
-    return float(counters["value"][-1]), float(begin), end  # type: ignore[arg-type]
+    return float(values[-1]), float(begin), end  # type: ignore[arg-type]
 
 
 def test_steps_are_what_was_sent(server: Server, tmp_path: Path) -> None:
@@ -86,16 +91,27 @@ def test_figures_are_those_of_the_clients(server: Server, tmp_path: Path) -> Non
     rate, begin, end = find_last(run, "generated tokens/s")
     tokens = [at for times in requests for at in times[1:]]
     figures = {"tokens/s": (rate, sum(begin < at <= end for at in tokens) / (end - begin))}
-    figures["running"] = (find_last(run, "requests running")[0], CLIENTS)
     waits = [b - a for times in requests for a, b in pairwise(times[1:]) if begin < b <= end]
     figures["ITL"] = (find_last(run, "ITL mean")[0], 1000 * mean(waits))
     ttft, of_clients = compare_ttft(run, requests)
     print("; ".join(f"{name} {ours:.1f}, client {theirs:.1f}" for name, (ours, theirs) in figures.items()))
     print(f"TTFT {ttft:.1f}, client {of_clients:.1f}")
     assert find_last(run, "requests waiting")[0] == 0
+    assert all(low <= running <= high for running, low, high in list_running(run, requests))
     assert ttft < 1.01 * of_clients, "the server's clock lies within the clients'"
     for name, (ours, theirs) in figures.items():
         assert ours == pytest.approx(theirs, rel=0.05), name
+
+
+def list_running(run: Run, requests: list[list[float]]) -> list[tuple[float, int, int]]:
+    """Return each reading of how many requests run, and how few and many the clients had open about then."""
+    running = []
+    for at, value in zip(*list_readings(run, "requests running"), strict=True):
+        about = [at + JITTER_S * i / 20 for i in range(-20, 21)]
+        counts = [sum(times[0] < moment < times[-1] for times in requests) for moment in about]
+        running.append((value, min(counts), max(counts)))
+    print("running, and least and most open:", *running)
+    return running
 
 
 def test_a_long_ttft_is_that_of_the_client(server: Server, tmp_path: Path) -> None:
