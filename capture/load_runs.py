@@ -31,7 +31,7 @@ from capture.native.parts import list_earlier_parts, read_first_line
 from capture.run import Run
 from capture.source import Source
 from capture.stderr_mute import mute_stderr
-from capture.unknown_input import FORMATS_HINT, build_unknown_input_error, has_lost_content
+from capture.unknown_input import FORMATS_HINT, build_unknown_input_error, has_lost_content, is_tar
 
 if TYPE_CHECKING:
     from capture.run import Run
@@ -137,6 +137,8 @@ def _choose_loader(source: Source) -> Loader:
 
 def _find_loaders(source: Source) -> list[Loader]:
     """Find the loaders that accept a source; long names or keys before the events need a longer head."""
+    if is_tar(source.head.raw):
+        return []
     claims = loaders.find_loaders(source.head, source.path.suffix, source.log)
     if not claims and not source.head.is_complete and source.head.stripped_text.startswith(("{", "[")):
         source.extend_head()

@@ -71,6 +71,11 @@ def build_unknown_input_error(source: Source, why: str = "") -> UnreadableError:
     return UnreadableError(what, where=source.label, why=why, todo=todo)
 
 
+def is_tar(raw: bytes) -> bool:
+    """Whether an input is a tar archive: its first file may look like a profile, and others follow."""
+    return raw[257:262] == b"ustar"
+
+
 def describe_input(head: Head, suffix: str = "") -> tuple[str, str]:
     """Describe an input and what to do with it, as two halves of a sentence."""
     raw = head.raw
@@ -78,6 +83,8 @@ def describe_input(head: Head, suffix: str = "") -> tuple[str, str]:
         return "is empty", "check that the capture has finished"
     if not raw.strip(b"\0 \t\r\n"):
         return "contains only blanks or zeros", "check that the capture has finished"
+    if is_tar(raw):
+        return "is a tar archive", "unpack it (tar xf FILE) and open the profiles inside"
     if suffix == ".ncu-rep" and not _is_text(raw):
         return _NCU_REPORT
     for magic, what, todo in _MAGIC:

@@ -1,8 +1,10 @@
 """Every input that is no profile is named for what it is, in one sentence."""
 
 import gzip
+import io
 import os
 import sqlite3
+import tarfile
 from pathlib import Path
 
 import pytest
@@ -10,11 +12,23 @@ import pytest
 from capture.errors import UnreadableError
 from capture.load_runs import load, load_all
 
+
+def make_tar(content: bytes) -> bytes:
+    """Return an archive with one file."""
+    written, member = io.BytesIO(), tarfile.TarInfo("prof.jsonl")
+    member.size = len(content)
+    with tarfile.open(fileobj=written, mode="w") as archive:
+        archive.addfile(member, io.BytesIO(content))
+    return written.getvalue()
+
+
 CASES = {
     "empty": (b"", "is empty"),
     "blank": (b" \n\n ", "only blanks"),
     "zeros": (b"\0" * 4096, "only blanks or zeros"),
     "zip": (b"PK\x03\x04" + bytes(60), "zip archive"),
+    "tar": (make_tar(b'{"kind":"run","schema":3}\n' * 9), "tar archive"),
+    "tar in gzip": (gzip.compress(make_tar(b'{"traceEvents":[]}')), "tar xf FILE"),
     "bzip2": (b"BZh91AY" + bytes(20), "bunzip2"),
     "xz": (b"\xfd7zXZ\x00" + bytes(20), "unxz"),
     "zstd": (b"\x28\xb5\x2f\xfd" + bytes(20), "zstd -d"),
