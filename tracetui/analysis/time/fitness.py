@@ -66,14 +66,21 @@ def _iter_flaws(run: Run, steps: int) -> Iterator[Flaw]:
     if set(run.events["kind"].unique()) == {"mark"} or _has_python_alone(run):
         yield Flaw("no operation was recorded")
         return
-    if run.log.dropped and run.log.lost_data:
-        yield Flaw(f"{run.log.dropped:,} of {run.log.read:,} records lost")
+    yield from _find_losses(run)
     if steps == 1:
         yield Flaw("one step only")
     yield from _find_partial_steps(run)
     yield from _find_empty_last_step(run)
     yield from _find_unsteady_steps(run)
     yield from _find_recorder_work(run)
+
+
+def _find_losses(run: Run) -> Iterator[Flaw]:
+    """Find records that are lost, or what was not read without knowing how many there are."""
+    if run.log.dropped and run.log.lost_data:
+        yield Flaw(f"{run.log.dropped:,} of {run.log.read:,} records lost")
+    elif run.log.lost_data:
+        yield Flaw(next(n.message for n in run.log.notices if n.severity != "notice"))
 
 
 def _has_python_alone(run: Run) -> bool:

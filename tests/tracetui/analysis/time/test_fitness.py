@@ -83,6 +83,15 @@ def test_lost_records_are_a_flaw_and_notices_are_none() -> None:
         assert text in described(replace(run, log=log))
 
 
+def test_what_was_not_read_is_a_flaw() -> None:
+    """As a second document in a file, whose events nobody has counted."""
+    run = steps(*[10] * 6)
+    notices = (Notice("x", "notice", 1, "a remark"), Notice("y", "data_loss", 1, "text after the list"))
+    assert described(replace(run, log=structs.replace(run.log, notices=notices))) == (
+        "not fit to compare: text after the list"
+    )
+
+
 def test_the_recorders_own_work_is_a_flaw_if_it_took_long() -> None:
     run = steps(*[10] * 6)
     own = {"kind": "span", "name": RECORDING_NAME, "lens": "wall", "t": 0, "dur": 2 * MS, "step": 3}
