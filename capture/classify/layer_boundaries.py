@@ -387,13 +387,13 @@ def find_repeats(ids: Ints) -> list[list[Ints]]:
     same = np.concatenate([ids[period:] == ids[:-period], np.zeros(period, dtype=bool)])
     sums = np.concatenate([[0], np.cumsum(same)])
     agreeing = sums[period:] - sums[:-period]
-    starts = np.flatnonzero((agreeing >= min(agreeing.max(), 0.97 * period)) & same[: len(agreeing)])
-    starts = starts[agreeing[starts] == agreeing[starts].max(initial=0)]
-    if not len(starts):
+    agreeing_from_same = np.where(same[: len(agreeing)], agreeing, -1)
+    start = int(agreeing_from_same.argmax())
+    if agreeing_from_same[start] < min(agreeing.max(), 0.97 * period):
         return []
-    template = ids[starts[0] : starts[0] + period].tolist()
+    template = ids[start : start + period].tolist()
     offset, cuts = split_repetition(template)
-    runs = _collect_repetitions(ids, np.array(template[offset:] + template[:offset]), int(starts[0]) + offset)
+    runs = _collect_repetitions(ids, np.array(template[offset:] + template[:offset]), start + offset)
     slices = [slice(a, b) for a, b in itertools.pairwise([0, *cuts, period])]
     runs = [[repetition[part] for repetition in run for part in slices] for run in runs if len(run) >= 2]
     covered = sum(len(part) for run in runs for part in run)

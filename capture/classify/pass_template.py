@@ -406,7 +406,9 @@ def _has_open_first_norms(
 
     So it is in the decoders made of BERT, whose output heads have a bias; GPT-2 and OPT have none there.
     """
-    if "n" in units.symbols or not any(map(biased.__contains__, ids[_find_role(template, "lm_head")])):
+    if "n" in units.symbols or "lm_head" not in template.role:
+        return False
+    if not any(map(biased.__contains__, ids[_find_role(template, "lm_head")])):
         return False
     head = units.symbols[: units.starts.index(int(np.flatnonzero(template.layer == 0)[0])) + 1]
     return re.search(r"E[cx]*E[Eacx]*aN$", head) is not None and head.count("N") == 1

@@ -32,6 +32,10 @@ _UNIT_IN_NAME: Final = re.compile(r"[(\[ ](m?[WJ])[)\]]?$")
 _SAMPLES: Final = {
     "t": pl.Int64, "value": pl.Float64, "source": pl.String, "kind": pl.String, "is_energy": pl.Boolean,
 }  # fmt: skip
+_STEP_ENERGY: Final = {
+    "step": pl.Int64, "phase": pl.String, "tokens": pl.Int64, "took_ns": pl.Int64, "begin": pl.Int64,
+    "end": pl.Int64, "is_folded": pl.Boolean, "kind": pl.String, "joules": pl.Float64,
+}  # fmt: skip
 _PHASE_SUMS: Final = {"phase": pl.String, "kind": pl.String} | dict.fromkeys(
     ("joules", "took_ns", "all_ns", "tokens"), pl.Float64
 )
@@ -124,17 +128,17 @@ def compute_step_energy(run: Run) -> pl.DataFrame:
     ones, whose times are sums. Time in which several steps ran counts for the first. A run without steps is
     one row.
     """
-    steps = _list_steps(run)
     samples = _select_power_samples(run)
-    parts = []
+    if samples.is_empty():
+        return pl.DataFrame(schema=_STEP_ENERGY)
+    steps, parts = _list_steps(run), []
     for kind in KINDS:
         sources = samples.filter(kind=kind).partition_by("source", "is_energy")
         if sources:
             joules = [_integrate(part, steps["begin"], steps["end"]) for part in sources]
             total = pl.when(~pl.col("is_folded")).then(pl.sum_horizontal(*joules, ignore_nulls=False))
             parts.append(steps.with_columns(kind=pl.lit(kind), joules=total))
-    none = steps.head(0).with_columns(kind=pl.lit(None, pl.String), joules=pl.lit(None, pl.Float64))
-    return pl.concat([none, *parts])
+    return pl.concat(parts)
 
 
 def _list_steps(run: Run) -> pl.DataFrame:

@@ -10,7 +10,7 @@ from capture.run import Run
 from tracetui import units
 from tracetui.analysis.frames import line_fit
 from tracetui.analysis.frames.codes import group_by_packed_key
-from tracetui.analysis.frames.even_fit import compute_pace, fit_even_lines
+from tracetui.analysis.frames.even_fit import MIN_ROWS, compute_pace, fit_even_lines
 from tracetui.analysis.frames.selection import select_timed, with_group
 from tracetui.analysis.time.step_table import assign_trend_cells, build_step_facts
 from tracetui.look import Look
@@ -88,11 +88,19 @@ def compute_growth(run: Run, look: Look, group: str) -> Growth:
 
 def _with_pace(run: Run, look: Look, series: pl.DataFrame, axis_steps: pl.DataFrame) -> pl.DataFrame:
     """Return the series with the pace of each step, from all names of the step; 0 if it is unknown."""
+    if not _has_names_of_every_step(run, series["step"].n_unique()):
+        return series.with_columns(pace=pl.lit(0.0))
     everything = replace(look, filter="", where=(), focus=())
     _, by_name = _compute_series(run, everything, "name", axis_steps)
     return series.join(compute_pace(by_name), on="step", how="left", maintain_order="left").with_columns(
         pl.col("pace").fill_null(0)
     )
+
+
+def _has_names_of_every_step(run: Run, steps: int) -> bool:
+    """Return False if too few names have as many rows as there are steps: then no step has a pace."""
+    counts = run.events.lazy().group_by("name").len().collect()["len"]
+    return bool((counts >= steps).sum() >= MIN_ROWS)
 
 
 def _with_shares(run: Run, look: Look, series: pl.DataFrame) -> pl.DataFrame:

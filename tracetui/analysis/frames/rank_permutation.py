@@ -37,23 +37,37 @@ def compute_late_p(times: Floats) -> Floats:
 
 def compute_late_and_early_p(times: Floats) -> tuple[Floats, Floats]:
     """Return the chance of `compute_late_p`, and the same of being as early, from the same permutations."""
-    ranks, steps = times.shape
-    if ranks < 2 or steps < MIN_STEPS or not (times > 0).all():
-        return np.full(ranks, np.nan), np.full(ranks, np.nan)
+    if not _has_test(times):
+        unknown = np.full(len(times), np.nan)
+        return unknown, unknown
     lateness = compute_lateness(times)
+    least_late, least_early = _compute_least_p(lateness), _compute_least_p(-lateness)
+    if (least_late == 1).all() and (least_early == 1).all():
+        return least_late, least_early  # whatever the permutations say
     latest, earliest = _draw_extreme_means(lateness)
-    return _compute_p(lateness, latest), _compute_p(-lateness, -earliest)
+    late, early = _compute_drawn_p(lateness, latest), _compute_drawn_p(-lateness, -earliest)
+    return np.maximum(late, least_late), np.maximum(early, least_early)
 
 
-def _compute_p(lateness: Floats, latest: Floats) -> Floats:
-    """Return the chance of each rank by the means of the latest rank in all permutations."""
+def _has_test(times: Floats) -> bool:
+    ranks, steps = times.shape
+    return bool(ranks > 1 and steps >= MIN_STEPS and (times > 0).all())
+
+
+def _compute_least_p(lateness: Floats) -> Floats:
+    """Return for each rank what its p is at least, by how far it lies apart from the other ranks."""
+    if len(lateness) >= MIN_RANKS_APART:
+        return _compute_apart_p(lateness.mean(axis=1))
+    return np.where(_exceeds_own_variation(lateness), 0.0, 1.0)
+
+
+def _compute_drawn_p(lateness: Floats, latest: Floats) -> Floats:
+    """Return p of each rank by the means of the latest rank in all permutations."""
     by_rank = lateness.mean(axis=1)
     tied = 1e-9 * np.abs(by_rank)  # sums in another order differ in their last digits
     as_late = len(latest) - np.searchsorted(np.sort(latest), by_rank - tied)
     p: Floats = (1 + as_late) / (len(latest) + 1)
-    if len(lateness) >= MIN_RANKS_APART:
-        return np.maximum(p, _compute_apart_p(by_rank))
-    return np.where(_exceeds_own_variation(lateness), p, 1.0)
+    return p
 
 
 def compute_lateness(times: Floats) -> Floats:
@@ -105,13 +119,16 @@ def _compute_apart_p(by_rank: Floats) -> Floats:
 
 def find_detectable_share(times: Floats) -> float | None:
     """Return the smallest of DETECTABLE_SHARES by which a typical rank would be late; None if none shows."""
+    if not _has_test(times):
+        return None
     typical = int(np.argsort(times.sum(axis=1))[len(times) // 2])
     low, high = 0, len(DETECTABLE_SHARES)
     while low < high:
         middle = (low + high) // 2
         slowed = times.copy()
         slowed[typical] *= 1 + DETECTABLE_SHARES[middle]
-        if compute_late_p(slowed)[typical] < ALPHA:
+        is_apart = _compute_least_p(compute_lateness(slowed))[typical] < ALPHA
+        if is_apart and compute_late_p(slowed)[typical] < ALPHA:
             high = middle
         else:
             low = middle + 1

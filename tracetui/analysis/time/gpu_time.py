@@ -130,12 +130,12 @@ def find_start_dependencies(rows: pl.DataFrame, delay: int) -> pl.DataFrame:
     end = pl.col("t") + pl.col("dur")
     table = rows.select("t", end=end, stream=stream).with_row_index("row")
     table = table.with_columns(pl.col("row").cast(pl.Int64))
-    latest = pl.when(pl.col("end") >= pl.col("end").cum_max().over("stream")).then("row")
-    previous = latest.forward_fill().shift(1).over("stream")
-    free = pl.col("end").cum_max().shift(1).over("stream")
-    table = table.with_columns(previous=previous.fill_null(NO_ROW), free=free)
-    ends = table.select("end", any="row").sort("end", "any")
-    table = table.join_asof(ends, left_on="t", right_on="end", suffix="_any", check_sortedness=False)
+    latest = pl.when(pl.col("end") >= pl.col("end").cum_max()).then("row")
+    table = table.with_columns(previous=latest.forward_fill().shift(1).over("stream"))
+    ends = table.select("end", any="row").sort("end", maintain_order=True)
+    ended = table.select("t").join_asof(ends, left_on="t", right_on="end", check_sortedness=False)
+    free = table["end"].gather(table["previous"])
+    table = table.with_columns(pl.col("previous").fill_null(NO_ROW), ended["any"], free=free)
     gap = pl.col("t") - pl.col("free")
     typical_gap = table.filter(gap.is_between(1, MAX_DISPATCH_NS)).select(gap.median()).item() or 0
     is_direct = (gap <= DIRECT_START_FACTOR * typical_gap) | (pl.col("free") > pl.col("t"))
@@ -191,13 +191,18 @@ def _is_on_critical_path(rows: pl.DataFrame) -> pl.Series:
 
 def _has_concurrent_streams(rows: pl.DataFrame) -> bool:
     """True if rows of one class overlap on several streams."""
-    latest_end = (pl.col("axis_ns") + pl.col("dur")).cum_max().shift(1)
-    of_class = rows.select("axis_ns", "dur", "track", "class", latest_end=latest_end.over("class"))
-    if not of_class.select((pl.col("axis_ns") < pl.col("latest_end")).any()).item():
+    classes = rows["class"].unique()
+    return any(_has_overlapping_streams(rows.filter(pl.col("class") == c)) for c in classes)
+
+
+def _has_overlapping_streams(rows: pl.DataFrame) -> bool:
+    rows = rows.select("axis_ns", "track", end=pl.col("axis_ns") + pl.col("dur"))
+    latest_end = pl.col("end").cum_max().shift(1)
+    if not rows.select((pl.col("axis_ns") < latest_end).any()).item():
         return False
-    own_end = latest_end.over("class", "track").fill_null(0)
-    is_other_stream = pl.col("axis_ns").is_between(own_end, pl.col("latest_end"), closed="left")
-    return bool(of_class.select(is_other_stream.any()).item())
+    own_end = latest_end.over("track").fill_null(0)
+    is_other_stream = pl.col("axis_ns").is_between(own_end, latest_end, closed="left")
+    return bool(rows.select(is_other_stream.any()).item())
 
 
 def _compute_exclusive(rows: pl.DataFrame) -> pl.Series:
@@ -206,10 +211,10 @@ def _compute_exclusive(rows: pl.DataFrame) -> pl.Series:
     default = rank_of_class[COMPUTE]
     rank = pl.col("class").replace_strict(rank_of_class, default=default, return_dtype=pl.Int64)
     rows = rows.select("axis_ns", "end", rank=rank + ~pl.col("is_critical")).with_row_index("row")
-    ranks, parts = rows["rank"].unique().sort(), []
+    exclusive_by_row = pl.zeros(rows.height, pl.Int64, eager=True).alias("exclusive_ns")
     begin = pl.max_horizontal("axis_ns", pl.col("end").cum_max().shift(1))
-    for priority in ranks:
-        of_rank = rows.filter(pl.col("rank") == priority) if len(ranks) > 1 else rows
+    for priority in rows["rank"].unique().sort():
+        of_rank = rows.filter(pl.col("rank") == priority)
         remainders = of_rank.select("row", begin=begin, until=pl.max_horizontal("end", begin))
         exclusive_ns = remainders["until"] - remainders["begin"]
         higher = _merge_intervals(rows.filter(pl.col("rank") < priority))
@@ -218,18 +223,19 @@ def _compute_exclusive(rows: pl.DataFrame) -> pl.Series:
                 _measure_union_before(higher, remainders[c]) for c in ("until", "begin")
             )
             exclusive_ns -= hidden_until - hidden_before
-        parts.append(remainders.select("row", exclusive_ns=exclusive_ns))
-    if not parts:
-        return pl.Series("exclusive_ns", [], dtype=pl.Int64)
-    return (pl.concat(parts).sort("row") if len(parts) > 1 else parts[0])["exclusive_ns"]
+        exclusive_by_row.scatter(remainders["row"], exclusive_ns)
+    return exclusive_by_row
 
 
 def _merge_intervals(rows: pl.DataFrame) -> pl.DataFrame:
     """Return the union of intervals that come by start: `first`, `length`, and the length `before` each."""
-    is_start = (pl.col("axis_ns") > pl.col("end").cum_max().shift(1)).fill_null(value=True)
-    groups, first = rows.group_by(number=is_start.cum_sum(), maintain_order=True), pl.col("axis_ns").min()
-    union = groups.agg(first=first, length=pl.col("end").max() - first)
-    return union.select("first", "length", before=pl.col("length").cum_sum() - pl.col("length"))
+    latest_end = pl.col("end").cum_max()
+    rows = rows.select(first="axis_ns", until=latest_end)
+    is_start = (pl.col("first") > pl.col("until").shift(1)).fill_null(value=True)
+    is_end = is_start.shift(-1, fill_value=True)
+    first, until = pl.col("first").filter(is_start), pl.col("until").filter(is_end)
+    union = rows.select(first, length=until - first)
+    return union.with_columns(before=pl.col("length").cum_sum() - pl.col("length"))
 
 
 def _measure_union_before(union: pl.DataFrame, times: pl.Series) -> pl.Series:

@@ -16,6 +16,7 @@ import polars as pl
 
 from capture.run import Run
 from tracetui.analysis.frames import selection
+from tracetui.analysis.frames.codes import group_by_packed_key
 from tracetui.analysis.frames.run_memo import cache_per_run
 from tracetui.analysis.frames.selection import list_phases, list_ranks
 from tracetui.compare import params
@@ -152,10 +153,14 @@ def _count_by_step(run: Run) -> pl.DataFrame:
     )  # fmt: skip
     kind, is_product = pl.coalesce(weight, category), weight.is_not_null() | (category == "attention")
     counts = table.group_by(kind=kind, is_product=is_product).agg(count=pl.col("len").sum().cast(pl.Int64))
-    kernels = run.events.filter(pl.col("kind") == "kernel")
-    steps = max(1, kernels["step"].drop_nulls().n_unique()) if run.has("step") else 1
+    steps = max(1, _count_kernel_steps(run)) if run.has("step") else 1
     is_constant = (counts.filter("is_product")["count"] % steps == 0).all()
     return counts.with_columns(pl.col("count") // steps) if is_constant else counts.clear()
+
+
+def _count_kernel_steps(run: Run) -> int:
+    kernels = run.events.lazy().filter(pl.col("kind") == "kernel")
+    return int(kernels.select(pl.col("step").drop_nulls().n_unique()).collect().item())
 
 
 def _compare_products(a: Run, b: Run) -> Iterator[WorkDifference]:
@@ -284,15 +289,15 @@ def _tabulate_shapes(run: Run) -> pl.DataFrame:
     if not (run.has("shape") and run.has("category")):
         return pl.DataFrame()
     kernels = selection.select_timed(run, Look()).filter(pl.col("shape").is_not_null())
-    columns = (
-        pl.col(c).cast(pl.String) if run.has(c) else pl.lit(None, pl.String).alias(c)
-        for c in ("phase", "category", "op", "shape", "dtype")
-    )
-    is_attention = pl.col("category").cast(pl.String) == "attention"
+    is_attention = pl.col("category") == "attention"
     if run.has("op"):
-        is_attention |= pl.col("op").cast(pl.String) == "attn.core"
-    step = pl.when(is_attention).then("step" if run.has("step") else None)
-    rows = kernels.select(*columns, step=step.cast(pl.Int64)).group_by(pl.all()).len().collect()
+        is_attention |= pl.col("op") == "attn.core"
+    step = pl.when(is_attention).then("step" if run.has("step") else None).cast(pl.Int64)
+    labels = ("phase", "category", "op", "shape", "dtype")
+    columns = selection.select_existing(run, labels)
+    counts = group_by_packed_key(kernels.select(*columns, step=step), (*columns, "step"), [pl.len()])
+    texts = (pl.col(c) if c in columns else pl.lit(None).alias(c) for c in labels)
+    rows = counts.select(*(text.cast(pl.String) for text in texts), "step", "len")
     numbers = (
         pl.col("shape").str.extract(rf"\b{n}=(\d+)").cast(pl.Int64).alias(f"size_{n}") for n in "bmnkq"
     )
