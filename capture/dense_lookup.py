@@ -1,18 +1,22 @@
-"""Work on columns directly, without a query: put them into frames, look up and encode their keys.
+"""Work on columns directly, without a query: filter and put them into frames, look up and encode keys.
 
 A query of polars takes 0.05 to 0.2 ms however few the rows are, and a small file would need a hundred.
 Integer keys are found by dense index tables instead of hashing, for keys that lie close together, such as the
 codes of categories and the correlation ids of launches.
 """
 
-from collections.abc import Sequence
-from typing import Final, Literal
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any, Final, Literal
 
 import polars as pl
+
+from capture.tasks import run_parallel
 
 _MAX_SPREAD: Final = 8  # slots of a table per key; keys further apart are hashed
 _SMALL_RANGE: Final = 1 << 16  # slots that are always affordable
 _NULL: Final = pl.Series([None], dtype=pl.UInt32)
+_FALSE: Final = pl.Series([False])
 
 
 def find_rows(keys: pl.Series, queries: pl.Series, *, keep: Literal["first", "last"]) -> pl.Series:
@@ -46,7 +50,10 @@ def encode_dense(keys: pl.Series) -> tuple[pl.Series, pl.Series]:
     table = _build_slots(keys.len(), greatest - least + 1)
     table.scatter(*_number_values(keys - least))
     is_key = table < keys.len()
-    return (is_key.cum_sum() - 1)[(keys - least).cast(pl.UInt32)], table.filter(is_key)
+    rows = table.filter(is_key)
+    slots = (keys - least).cast(pl.UInt32)
+    table.scatter(slots[rows], pl.int_range(rows.len(), dtype=pl.UInt32, eager=True))
+    return table[slots], rows
 
 
 def _number_values(values: pl.Series) -> tuple[pl.Series, pl.Series]:
@@ -54,7 +61,7 @@ def _number_values(values: pl.Series) -> tuple[pl.Series, pl.Series]:
     rows = pl.int_range(values.len(), dtype=pl.UInt32, eager=True)
     if not values.null_count():
         return values, rows
-    is_value = values.is_not_null()
+    is_value = has_value(values)
     return values.filter(is_value), rows.filter(is_value)
 
 
@@ -87,6 +94,12 @@ def encode_categories(column: pl.Series) -> tuple[pl.Series, pl.Series]:
     return codes, column[rows]
 
 
+def build_columns(rows: Iterable[Sequence[Any]], schema: Mapping[str, pl.DataType]) -> list[pl.Series]:
+    """Build the columns of at least one row: in half of the time that a frame of rows takes."""
+    columns = zip(schema.items(), zip(*rows, strict=True), strict=True)
+    return [pl.Series(name, values, dtype=dtype) for (name, dtype), values in columns]
+
+
 def put_columns(frame: pl.DataFrame, *columns: pl.Series) -> pl.DataFrame:
     """Return the frame with these columns, which replace those of the same name."""
     places = {name: place for place, name in enumerate(frame.columns)}
@@ -102,9 +115,26 @@ def drop_columns(frame: pl.DataFrame, *columns: str) -> pl.DataFrame:
     return frame[[column for column in frame.columns if column not in columns]]
 
 
+def filter_rows(frame: pl.DataFrame, is_selected: pl.Series) -> pl.DataFrame:
+    """Return the rows for which a condition holds."""
+    tasks = [partial(column.filter, is_selected) for column in frame.get_columns()]
+    return pl.DataFrame(run_parallel(tasks, frame.height))
+
+
+def has_value(column: pl.Series) -> pl.Series:
+    """Return for each row whether it has a value."""
+    is_value = column.eq(column)  # null for null
+    return is_value.zip_with(is_value, _FALSE)
+
+
+def keep_where(column: pl.Series, is_kept: pl.Series) -> pl.Series:
+    """Return the column with null where a condition does not hold."""
+    return column.zip_with(is_kept, pl.Series([None], dtype=column.dtype))
+
+
 def fill_nulls(column: pl.Series, others: pl.Series) -> pl.Series:
     """Return the column with its nulls replaced by the other values."""
-    return column.zip_with(column.is_not_null(), others) if column.null_count() else column
+    return column.zip_with(has_value(column), others) if column.null_count() else column
 
 
 def find_positions(column: pl.Series, distinct: pl.Series) -> pl.Series:

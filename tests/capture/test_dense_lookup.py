@@ -7,12 +7,16 @@ import polars as pl
 import pytest
 
 from capture.dense_lookup import (
+    build_columns,
     drop_columns,
     encode_categories,
     encode_dense,
     fill_nulls,
+    filter_rows,
     find_distinct,
     find_rows,
+    has_value,
+    keep_where,
     put_columns,
 )
 
@@ -78,3 +82,34 @@ def test_nulls_are_filled_as_polars_coalesces(dtype: pl.DataType) -> None:
     assert (
         fill_nulls(column, others).to_list() == pl.select(pl.coalesce(column, others)).to_series().to_list()
     )
+
+
+COLUMNS = (
+    pl.Series("number", [3, None, -1, 3]),
+    pl.Series("text", ["a", None, "", "a"], dtype=pl.Categorical()),
+    pl.Series("share", [float("nan"), None, 0.5, 1.0]),
+    pl.Series("full", [1, 2, 3, 4]),
+    pl.Series("none", [None] * 4, dtype=pl.Int64),
+)
+
+
+@pytest.mark.parametrize("condition", [[True, False, None, True], [False] * 4, [None] * 4, [True] * 4])
+def test_rows_are_filtered_and_kept_as_polars_does(condition: list[bool | None]) -> None:
+    frame, mask = pl.DataFrame(COLUMNS), pl.Series(condition, dtype=pl.Boolean)
+    for part, chosen in ((frame, mask), (frame.clear(), mask.clear())):
+        assert filter_rows(part, chosen).equals(part.filter(chosen))
+        for column in part.get_columns():
+            kept = pl.select(pl.when(chosen).then(column).alias(column.name)).to_series()
+            assert keep_where(column, chosen).equals(kept, check_dtypes=True, check_names=True)
+
+
+@pytest.mark.parametrize("column", COLUMNS)
+def test_rows_with_a_value_are_those_that_polars_finds(column: pl.Series) -> None:
+    for part in (column, column.clear()):
+        assert has_value(part).to_list() == part.is_not_null().to_list()
+
+
+def test_columns_of_rows_are_those_of_a_frame() -> None:
+    schema = {"text": pl.Categorical(), "flops": pl.Float64(), "size": pl.Int32(), "flag": pl.Boolean()}
+    rows = [("a", 1, None, True), (None, None, 3, None), ("b", 2.5, 4, False)]
+    assert pl.DataFrame(build_columns(rows, schema)).equals(pl.DataFrame(rows, schema=schema, orient="row"))
