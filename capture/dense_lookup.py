@@ -35,7 +35,7 @@ def find_rows(keys: pl.Series, queries: pl.Series, *, keep: Literal["first", "la
     table.scatter(offsets, rows_of_keys)
     first, last = queries.min(), queries.max()
     if isinstance(first, int) and isinstance(last, int) and (first < least or last > greatest):
-        queries = pl.select(pl.when(queries.is_between(least, greatest)).then(queries))[:, 0]
+        queries = keep_where(queries, (queries >= least) & (queries <= greatest))
     return table[(queries - least).cast(pl.UInt32)]
 
 

@@ -15,7 +15,7 @@ from capture.classify.layer_inference import (
 )
 from capture.classify.layer_roles import map_role_to_op
 from capture.classify.name_rules import has_model_position, infer_op_and_category
-from capture.dense_lookup import filter_rows, find_positions, find_rows
+from capture.dense_lookup import fill_nulls, filter_rows, find_positions, find_rows
 from capture.import_log import Log
 from capture.run import Run, drop_empty_columns
 
@@ -29,6 +29,7 @@ MIN_AGREEMENT_SHARE: Final = 0.99  # of the launches with a reported layer, for 
 _MIN_LAYERS: Final = 2
 _ACTIVATION_OP: Final = "mlp.act"
 _TABLE_OP: Final = "embed"
+_NO_STEP: Final = pl.Series([-1])
 _TRAINING_PHASES: Final = ("backward", "optimizer")  # training runs its layers forward and backward
 
 
@@ -163,7 +164,7 @@ def _build_sequence(kernels: pl.DataFrame) -> KernelSequence:
         duration=kernels["dur"].to_numpy(),
         categories=distinct["category"].cast(pl.String).to_list(),
         stream=kernels["track"].to_physical().to_numpy() if "track" in kernels.columns else None,
-        step=kernels["step"].fill_null(-1).to_numpy() if "step" in kernels.columns else None,
+        step=fill_nulls(kernels["step"], _NO_STEP).to_numpy() if "step" in kernels.columns else None,
     )
 
 

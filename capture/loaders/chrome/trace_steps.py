@@ -37,7 +37,7 @@ def mark_step_starts(complete: CompleteEvents) -> CompleteEvents:
     if any(is_annotation):
         return _mark_annotated_steps(complete, parsed, is_annotation)
     numbers = pl.Series(_select_step_numbers(complete.labels["name"], parsed), dtype=pl.Int64)
-    starts = pl.Series("starts_step", numbers.is_not_null())
+    starts = has_value(numbers).alias("starts_step")
     labels = put_columns(complete.labels, starts, pl.Series("is_annotation", is_annotation, dtype=pl.Boolean))
     return CompleteEvents(put_columns(complete.rows, numbers[complete.rows["label"]].alias("step")), labels)
 
@@ -178,7 +178,8 @@ def select_steps(rows: pl.DataFrame) -> pl.DataFrame:
     steps = rows[["label", "t", "dur", "step"]]
     if steps["step"].null_count() == steps.height:
         return steps.clear()
-    steps = filter_rows(steps, has_value(steps["step"])).sort("t")
+    steps = filter_rows(steps, has_value(steps["step"]))
+    steps = steps if steps["t"].is_sorted() else steps.sort("t")
     return put_columns(steps, (find_step_ends(steps["t"], steps["dur"]) - steps["t"]).alias("dur"))
 
 
