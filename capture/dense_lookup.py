@@ -17,6 +17,7 @@ _MAX_SPREAD: Final = 8  # slots of a table per key; keys further apart are hashe
 _SMALL_RANGE: Final = 1 << 16  # slots that are always affordable
 _NULL: Final = pl.Series([None], dtype=pl.UInt32)
 _FALSE: Final = pl.Series([False])
+FEW_ROWS: Final = 1 << 10  # up to which a Python dict or set of the words is faster
 
 
 def find_rows(keys: pl.Series, queries: pl.Series, *, keep: Literal["first", "last"]) -> pl.Series:
@@ -79,6 +80,10 @@ def _is_sparse(keys: pl.Series, least: int, greatest: int) -> bool:
 
 def find_distinct(column: pl.Series) -> pl.Series:
     """Find the distinct values of a categorical column, without null."""
+    if column.len() <= FEW_ROWS:
+        words = dict.fromkeys(column.to_list())
+        words.pop(None, None)
+        return pl.Series(column.name, list(words), dtype=column.dtype)
     codes = column.to_physical()
     greatest = codes.max()
     if not isinstance(greatest, int):
@@ -90,6 +95,9 @@ def find_distinct(column: pl.Series) -> pl.Series:
 
 def encode_categories(column: pl.Series) -> tuple[pl.Series, pl.Series]:
     """Return the code of each value of a categorical column, null as null, and the distinct values."""
+    if column.len() <= FEW_ROWS:
+        distinct = find_distinct(column)
+        return find_positions(column, distinct), distinct
     codes, rows = encode_dense(column.to_physical())
     return codes, column[rows]
 
@@ -139,6 +147,9 @@ def fill_nulls(column: pl.Series, others: pl.Series) -> pl.Series:
 
 def find_positions(column: pl.Series, distinct: pl.Series) -> pl.Series:
     """Find the position of each value of a categorical column in `distinct`; null if it is missing there."""
+    if max(column.len(), distinct.len()) <= FEW_ROWS:
+        position_by_word = {word: at for at, word in enumerate(distinct.to_list()) if word is not None}
+        return pl.Series(map(position_by_word.get, column.to_list()), dtype=pl.UInt32)
     distinct_codes, codes = distinct.to_physical(), column.to_physical()
     greatest = max((top for top in (distinct_codes.max(), codes.max()) if isinstance(top, int)), default=-1)
     table = _build_nulls(greatest + 1)

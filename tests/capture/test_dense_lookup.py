@@ -7,6 +7,7 @@ import polars as pl
 import pytest
 
 from capture.dense_lookup import (
+    FEW_ROWS,
     build_columns,
     drop_columns,
     encode_categories,
@@ -14,11 +15,15 @@ from capture.dense_lookup import (
     fill_nulls,
     filter_rows,
     find_distinct,
+    find_positions,
     find_rows,
     has_value,
     keep_where,
     put_columns,
 )
+
+# the last: more than FEW_ROWS
+WORDS = ([], [None], ["a"], ["b", None, "a", "b", "", "a"], ["b", None, "a", ""] * FEW_ROWS)
 
 
 @pytest.mark.parametrize("spread", [1, 50, 1 << 40])
@@ -42,7 +47,7 @@ def test_rows_of_no_key_are_null() -> None:
     assert find_rows(pl.Series([5]), none, keep="last").to_list() == [None, None]
 
 
-@pytest.mark.parametrize("words", [[], [None], ["a"], ["b", None, "a", "b", "", "a"]])
+@pytest.mark.parametrize("words", WORDS)
 def test_distinct_words_are_those_of_a_set(words: list[str | None]) -> None:
     actual = find_distinct(pl.Series(words, dtype=pl.String).cast(pl.Categorical())).to_list()
     assert sorted(actual) == sorted(set(words) - {None})
@@ -57,11 +62,19 @@ def test_a_kind_is_a_number(spread: int, numbers: list[int | None]) -> None:
     assert rows.len() == len(set(numbers) - {None})
 
 
-@pytest.mark.parametrize("words", [[], [None], ["a"], ["b", None, "a", "b", "", "a"]])
+@pytest.mark.parametrize("words", WORDS)
 def test_codes_of_categories_are_places_among_distinct_words(words: list[str | None]) -> None:
     codes, distinct = encode_categories(pl.Series(words, dtype=pl.Categorical()))
     assert sorted(distinct.to_list()) == sorted(set(words) - {None})
     assert [None if code is None else distinct[code] for code in codes] == words
+
+
+@pytest.mark.parametrize("words", WORDS)
+@pytest.mark.parametrize("distinct", [[], ["a", None, "c", "b"]])
+def test_positions_are_those_in_the_list(words: list[str | None], distinct: list[str | None]) -> None:
+    column, others = (pl.Series(texts, dtype=pl.Categorical()) for texts in (words, distinct))
+    expected = [distinct.index(word) if word is not None and word in distinct else None for word in words]
+    assert find_positions(column, others).to_list() == expected
 
 
 def test_columns_are_put_and_dropped_as_polars_does() -> None:

@@ -325,7 +325,8 @@ def _expand_labels(rows: pl.DataFrame, labels: pl.DataFrame) -> pl.DataFrame:
     columns += [labels[c][rows["label"]] for c in STEP_FIELDS if c in labels.columns]
     if labels["region"].count():
         columns.append(labels["region"].cast(pl.Categorical())[rows["label"]])
-    row_columns = [c for c in _ROW_COLUMNS if c in rows.columns]
+    names = set(rows.columns)
+    row_columns = [c for c in _ROW_COLUMNS if c in names]
     frame = _merge_sources(put_columns(rows[row_columns], *columns, *_infer_from_launch(rows, labels)))
     is_host_work = rows["is_leaf"] & (labels["kind"] != "kernel")[rows["label"]]
     if is_host_work.any():
@@ -336,8 +337,9 @@ def _expand_labels(rows: pl.DataFrame, labels: pl.DataFrame) -> pl.DataFrame:
 
 def _merge_sources(frame: pl.DataFrame) -> pl.DataFrame:
     merged = []
+    columns = set(frame.columns)
     for column, sources in _SOURCES.items():
-        present = [frame[source] for source in sources if source in frame.columns]
+        present = [frame[source] for source in sources if source in columns]
         merged += [reduce(fill_nulls, present).alias(column)] if present else []
     frame = put_columns(frame, *merged)
     return drop_columns(frame, *(set(chain(*_SOURCES.values())) - _SOURCES.keys()))
