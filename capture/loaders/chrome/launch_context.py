@@ -113,7 +113,7 @@ def with_launch_config(kernels: pl.DataFrame) -> pl.DataFrame:
     index, texts = encode_categories(kernels["args"])
     if texts.is_empty():
         return without_args
-    columns = build_columns([_parse_launch(text) for text in texts.cast(pl.String)], _SCHEMA)
+    columns = build_columns([_parse_launch(text) for text in texts], _SCHEMA)
     return put_columns(without_args, *(c[index] for c in columns if c.null_count() < c.len()))
 
 
