@@ -50,11 +50,9 @@ def encode_dense(keys: pl.Series) -> tuple[pl.Series, pl.Series]:
         return find_rows(rows["key"], keys, keep="last"), rows["row"]
     table = _build_slots(keys.len(), greatest - least + 1)
     table.scatter(*_number_values(keys - least))
-    is_key = table < keys.len()
-    rows = table.filter(is_key)
-    slots = (keys - least).cast(pl.UInt32)
-    table.scatter(slots[rows], pl.int_range(rows.len(), dtype=pl.UInt32, eager=True))
-    return table[slots], rows
+    samples, slots = table.filter(table < keys.len()), (keys - least).cast(pl.UInt32)
+    table.scatter(slots[samples], _number_values(samples)[1])
+    return table[slots], samples
 
 
 def _number_values(values: pl.Series) -> tuple[pl.Series, pl.Series]:

@@ -70,6 +70,7 @@ _ATTENTION_NAMES: Final = "attention|attn"  # of operators whose work may depend
 _MAX_WINDOW_SHARE: Final = 0.6  # of the time of whole attention, up to which other kernels have read a part
 _FORWARD: Final = "forward"  # name of a pass
 _UNKNOWN_CATEGORY: Final = "other"
+_COLLECTIVE_OPERATOR: Final = "c10d::"
 _WORK_SCHEMA: Final = {
     "shape": pl.Categorical(), "dtype": pl.Categorical(), "flops": pl.Float64(), "bytes": pl.Float64(),
     "operator_op": pl.Categorical(), "operator_category": pl.Categorical(),
@@ -341,9 +342,6 @@ def _find_innermost(functions: pl.DataFrame, times: pl.Series) -> pl.Series:
         starts, left_on="time", right_on="t", by="depth", strategy="backward", check_sortedness=False
     ).sort("row")
     return matched.select(pl.when(pl.col("end") > pl.col("time")).then("label").alias("line"))["line"]
-
-
-_COLLECTIVE_OPERATOR: Final = "c10d::"
 
 
 class OperandFields(msgspec.Struct, gc=False):
