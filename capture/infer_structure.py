@@ -15,7 +15,7 @@ from capture.classify.layer_inference import (
 )
 from capture.classify.layer_roles import map_role_to_op
 from capture.classify.name_rules import has_model_position, infer_op_and_category
-from capture.dense_lookup import find_positions, find_rows
+from capture.dense_lookup import fill_nulls, filter_rows, find_positions, find_rows
 from capture.import_log import Log
 from capture.run import Run, drop_empty_columns
 
@@ -28,6 +28,8 @@ MIN_SHARE: Final = 0.5  # of the launches in layers, and of the confidence; noth
 MIN_AGREEMENT_SHARE: Final = 0.99  # of the launches with a reported layer, for which the same is inferred
 _MIN_LAYERS: Final = 2
 _ACTIVATION_OP: Final = "mlp.act"
+_TABLE_OP: Final = "embed"
+_NO_STEP: Final = pl.Series([-1])
 _TRAINING_PHASES: Final = ("backward", "optimizer")  # training runs its layers forward and backward
 
 
@@ -101,11 +103,11 @@ def infer_from_repetition(events: pl.DataFrame) -> tuple[pl.DataFrame, Inference
 
 def _clear_tables_of_positions(events: pl.DataFrame, kernels: pl.DataFrame) -> pl.DataFrame:
     """Return the events without the op of embeddings that run beside more than half of the attention."""
-    if "op" not in events.columns:
+    if "op" not in events.columns or not (events["op"] == _TABLE_OP).any():
         return events
     attends = (kernels["category"].cast(pl.String) == "attention").fill_null(value=False)
     rows = kernels.select("row", "name", op=events["op"].gather(kernels["row"]), at=attends.cum_sum())
-    tables = rows.filter(pl.col("op").cast(pl.String) == "embed")
+    tables = rows.filter(pl.col("op").cast(pl.String) == _TABLE_OP)
     is_frequent = pl.col("at").n_unique().over("name") > max(_MIN_LAYERS, attends.sum() / 2)
     frequent = tables.filter(is_frequent)["row"]
     if frequent.is_empty():
@@ -148,8 +150,8 @@ def _select_timed_kernels(events: pl.DataFrame) -> pl.DataFrame:
     columns = [c for c in ("name", "category", "t", "dur", "track", "step", "layer") if c in events.columns]
     for column in (events["t"], events["dur"]):
         work = work & column.is_not_null() if column.null_count() else work
-    rows = work.arg_true()
-    kernels = events[rows, columns].insert_column(0, rows.alias("row"))
+    rows = pl.int_range(events.height, dtype=pl.UInt32, eager=True).alias("row")
+    kernels = filter_rows(events[columns].insert_column(0, rows), work)
     return kernels if kernels["t"].is_sorted() else kernels.sort("t", maintain_order=True)
 
 
@@ -162,7 +164,7 @@ def _build_sequence(kernels: pl.DataFrame) -> KernelSequence:
         duration=kernels["dur"].to_numpy(),
         categories=distinct["category"].cast(pl.String).to_list(),
         stream=kernels["track"].to_physical().to_numpy() if "track" in kernels.columns else None,
-        step=kernels["step"].fill_null(-1).to_numpy() if "step" in kernels.columns else None,
+        step=fill_nulls(kernels["step"], _NO_STEP).to_numpy() if "step" in kernels.columns else None,
     )
 
 
@@ -207,7 +209,7 @@ def _refine_ops(reported: pl.Series, guesses: pl.DataFrame) -> pl.Series:
     is_inside = ~pl.col("is_outside")
     is_elsewhere = (
         (pl.col("is_outside") & (text == _ACTIVATION_OP))
-        | ((is_inside | pl.col("is_after_product")) & (text == "embed"))
+        | ((is_inside | pl.col("is_after_product")) & (text == _TABLE_OP))
         | (is_inside & (text == "sample"))
     )
     refined = (

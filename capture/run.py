@@ -12,7 +12,7 @@ import msgspec
 import polars as pl
 
 from capture.clean_text import MAX_NAME_CHARS, clean
-from capture.dense_lookup import find_distinct, put_columns
+from capture.dense_lookup import FEW_ROWS, find_distinct, put_columns
 from capture.import_log import ImportLog, Log
 from capture.launch_archive import LaunchArchive
 from capture.native.schema import CATEGORIES, COLUMNS, KINDS, LENSES
@@ -25,7 +25,6 @@ DTYPES: Final[Mapping[str, pl.DataType]] = {
 MAX_VALUE: Final = 1e30  # sums and squares of values up to this stay finite
 MAX_DURATION_NS: Final = 1 << 61  # ends, and differences between them, still fit into 64 bits
 UNNAMED_ROW: Final = "unnamed"
-FEW_ROWS: Final = 1 << 10  # up to which a Python set of the values is faster
 _MIN_REPEATS: Final = 8  # repeats per text from which cleaning the distinct texts is faster
 _NOT_PRINTABLE_ASCII: Final = r"[^ -~]"  # any character outside printable ASCII
 _NULL_COLUMNS: Final = {name: pl.Series(name, [None], dtype) for name, dtype in DTYPES.items()}
@@ -112,8 +111,9 @@ def _cast_to_schema(events: pl.DataFrame) -> pl.DataFrame:
     unknown = set(events.columns) - set(DTYPES)
     if unknown:
         raise ValueError(f"columns outside the schema: {sorted(unknown)}")
-    types = {c: t for c, t in DTYPES.items() if c in events.columns}
-    if events.schema == types:
+    schema = events.schema
+    types = {c: t for c, t in DTYPES.items() if c in schema}
+    if schema == types:
         return events
     tasks = [partial(events[c].cast, t) for c, t in types.items()]
     return pl.DataFrame(run_parallel(tasks, events.height))
@@ -239,8 +239,9 @@ def _has_nan(numbers: pl.Series) -> bool:
 
 def drop_empty_columns(frame: pl.DataFrame) -> pl.DataFrame:
     """Return the columns in the order of the schema, without those that are all null."""
-    columns = [c for c in DTYPES if c in frame.columns]
-    return frame[[c for c in columns if c in ("kind", "name") or frame[c].null_count() < frame.height]]
+    columns = {column.name: column for column in frame.get_columns()}
+    present = [c for c in DTYPES if c in columns]
+    return frame[[c for c in present if c in ("kind", "name") or columns[c].null_count() < frame.height]]
 
 
 def select_or_null(frame: pl.DataFrame, columns: Collection[str]) -> pl.DataFrame:

@@ -28,7 +28,8 @@ def find_step_ends(begin: pl.Series, dur: pl.Series, count: pl.Series | None = N
     `begin` is sorted; null begins and durations have null ends. `count` is the number of steps that each
     represents.
     """
-    own_end, following = begin + dur, begin.shift(-1)
+    own_end = begin + dur
+    following = begin.slice(1).append(pl.Series([None], dtype=begin.dtype)).head(begin.len())
     gap, period = following - own_end, following - begin
     follows = gap >= 0
     periods = (period if count is None else period / count).filter(follows)

@@ -39,6 +39,7 @@ FLOORS: Final[tuple[tuple[str, ...], ...]] = (
         "capture.dense_lookup",
         "capture.classify",
         "capture.extensions",
+        "capture.tasks",
     ),
     ("capture", "capture.graphs.capture_files"),
     ("capture.native", "capture.merge_ranks", "capture.devices"),

@@ -12,7 +12,7 @@ from capture.classify.name_rules import (
     infer_op_and_category,
     infer_scope_roles,
 )
-from capture.dense_lookup import find_distinct, find_positions
+from capture.dense_lookup import fill_nulls, find_distinct, find_positions, keep_where, put_columns
 
 
 def fill_from_names(events: pl.DataFrame) -> pl.DataFrame:
@@ -91,7 +91,6 @@ def _fill_columns(events: pl.DataFrame, guesses: pl.DataFrame, is_timed: pl.Seri
     if not columns or guesses.is_empty():
         return events
     index = find_positions(events[key], guesses[key])
-    guessed = {c: pl.when(is_timed).then(guesses[c][index]) for c in columns}
-    return events.with_columns(
-        (pl.coalesce(c, guess) if c in events.columns else guess).alias(c) for c, guess in guessed.items()
-    )
+    guessed = [keep_where(guesses[c][index], is_timed) for c in columns]
+    reported = events.columns
+    return put_columns(events, *(fill_nulls(events[c.name], c) if c.name in reported else c for c in guessed))

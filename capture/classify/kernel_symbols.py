@@ -158,9 +158,12 @@ _MIN_ATTENTION_PER_FRONT_END: Final = 3
 
 def mark_front_ends(symbols: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
     """Return the symbols with convolutions as `v` where few layers of attention have them between them."""
+    is_convolution = symbols == ord("V")
+    if not is_convolution.any():
+        return symbols
     is_choice = symbols == ord("G")
     is_router = np.append(is_choice[1:], False) & (symbols == ord("s"))
-    is_convolution, attends = symbols == ord("V"), np.isin(symbols, [ord("C"), ord("s")]) & ~is_router
+    attends = np.isin(symbols, [ord("C"), ord("s")]) & ~is_router
     groups = np.unique(np.cumsum(attends)[is_convolution])
     is_front_end = 0 < _MIN_ATTENTION_PER_FRONT_END * len(groups) <= attends.sum()
     if not is_front_end or (symbols == ord("S")).any():
@@ -174,6 +177,8 @@ def mark_expert_choices(symbols: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]
     A product and an activation follow the choice of experts; an embedding or a mixer the sampling of a token.
     """
     sampling = np.flatnonzero(symbols == ord("Z"))
+    if not len(sampling):
+        return symbols
     product = _find_next(symbols, "M", sampling)
     is_choice = _find_next(symbols, ACTIVATIONS, product) < _find_next(symbols, "EvCSVs", sampling)
     marked = symbols.copy()

@@ -357,7 +357,8 @@ def _is_norm_at_cut(gap: str, at: int, has_post_norm: bool) -> bool:
 
 # repetition, where no mixer is recognised
 
-_MAX_PERIOD: Final = 1200  # kernels of a layer
+_MIN_PERIOD: Final = 3  # kernels of a layer
+_MAX_PERIOD: Final = 1200
 _PERIOD_SAMPLE: Final = 1 << 14  # kernels of a pass in which the period is searched
 _MIN_SIMILARITY: Final = 0.8
 _NEAR_BEST_SHARE: Final = 0.8  # of the best agreement suffices for a shorter period
@@ -368,12 +369,14 @@ def find_sequence_period(ids: Ints) -> int:
     """Find the smallest distance at which the sequence agrees with itself best; 0 if it does not repeat."""
     ids = ids[:_PERIOD_SAMPLE]
     longest = min(_MAX_PERIOD, len(ids) // 2)
+    if longest < _MIN_PERIOD:
+        return 0
     shares = np.array([np.mean(ids[lag:] == ids[:-lag]) for lag in range(1, longest + 1)])
-    chance = float(np.sum((np.unique(ids, return_counts=True)[1] / max(1, len(ids))) ** 2))
-    if not len(shares) or shares.max() < max(_MIN_COVERED_SHARE, 2 * chance):
+    chance = float(np.sum((np.unique(ids, return_counts=True)[1] / len(ids)) ** 2))
+    if shares.max() < max(_MIN_COVERED_SHARE, 2 * chance):
         return 0
     period = int(np.flatnonzero(shares >= _NEAR_BEST_SHARE * shares.max())[0]) + 1
-    return period if period >= 3 else 0
+    return period if period >= _MIN_PERIOD else 0
 
 
 def find_repeats(ids: Ints) -> list[list[Ints]]:

@@ -170,9 +170,10 @@ def _find_base_folder(variable: str, fallback: str) -> Path | None:
 def make_private(path: Path) -> Path | None:
     """Return the folder, created if missing, or None unless it belongs to the user alone."""
     try:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with suppress(FileExistsError):
-            path.mkdir(mode=0o700)
+        if not path.is_dir():
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with suppress(FileExistsError):
+                path.mkdir(mode=0o700)
         status = path.lstat()
         if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid():
             return None

@@ -134,8 +134,10 @@ def find_dtype(run: Run) -> str | None:
         return products.split()[0]
     if isinstance(dtype, str) or not (run.has("dtype") and run.has("flops")):
         return dtype if isinstance(dtype, str) else None
+    if (formats := list_distinct(run, "dtype")).len() < 2:
+        return str(formats[0]) if formats.len() else None
     sums = run.events.lazy().group_by("dtype").agg(pl.col("flops").sum()).drop_nulls("dtype").collect()
-    return str(sums.sort("flops", descending=True)["dtype"][0]) if sums.height else None
+    return str(sums.sort("flops", descending=True)["dtype"][0])
 
 
 def with_compute_time(rows: pl.LazyFrame, run: Run) -> pl.LazyFrame:

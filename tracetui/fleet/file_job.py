@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import polars as pl
 
@@ -72,13 +72,21 @@ class JobResult:
     count: int = 1  # files: a power of two, of which the number is a multiple
 
 
-def run_job(job: FileJob) -> JobResult:
+class _Input(NamedTuple):
+    """The file of a job, as `_find_input` finds it."""
+
+    entry: Path | None  # the cache entry of its contribution
+    size: int
+    source: Source | None  # if it is local
+
+
+def run_job(job: FileJob, file: _Input | None = None) -> JobResult:
     """Compute the contribution of a file; an unreadable file is a fault, not an error of the query."""
     if job.code != compute_version():
         fault = f"the worker has another version of tracetui ({compute_version()}, not {job.code})"
         return JobResult(job.number, fault=fault)
     try:
-        size, result = _load_result(job)
+        size, result = _load_result(job, file)
     except CaptureError as e:
         return JobResult(job.number, fault=mask_credentials(str(e)))
     except Exception as e:
@@ -94,10 +102,14 @@ def run_block(jobs: Sequence[FileJob]) -> list[JobResult]:
     """
     if len(jobs) == 1:
         return [run_job(jobs[0])]
-    entry, size = _find_block_entry(jobs)
+    try:
+        inputs = list(map(_find_input, jobs))
+    except (CaptureError, OSError):
+        return list(map(run_job, jobs))
+    entry, size = _build_block_entry(jobs, inputs), sum(file.size for file in inputs)
     if entry and (saved := _fetch_result(entry, jobs[0].files[0])):
         return [JobResult(jobs[0].number, size, saved, count=len(jobs))]
-    results = [run_job(job) for job in jobs]
+    results = list(map(run_job, jobs, inputs))
     partials = [result.partial for result in results if result.partial is not None]
     merging = load_view(jobs[0].view).merging
     if len(partials) < len(jobs) or merging is None:
@@ -105,19 +117,16 @@ def run_block(jobs: Sequence[FileJob]) -> list[JobResult]:
     merged = merge_block(partials, merging.shapes)
     if entry:
         _store_result(entry, merged, Log())
-    return [JobResult(jobs[0].number, sum(r.size for r in results), merged, count=len(jobs))]
+    return [JobResult(jobs[0].number, size, merged, count=len(jobs))]
 
 
-def _find_block_entry(jobs: Sequence[FileJob]) -> tuple[Path | None, int]:
-    """Find the cache entry of the contribution of several files, and their size; None if one has no entry."""
-    try:
-        entries, sizes, _ = zip(*map(_find_cache_entry, jobs), strict=True)
-    except (CaptureError, OSError):
-        return None, 0
-    if None in entries or jobs[0].code != compute_version():
-        return None, 0
-    parts = [(entry.stem, job.number, job.side) for entry, job in zip(entries, jobs, strict=True)]
-    return run_cache.build_entry_path_from_identity(repr(parts), "block"), sum(sizes)
+def _build_block_entry(jobs: Sequence[FileJob], inputs: Sequence[_Input]) -> Path | None:
+    """Build the path of the cache entry of the contribution of several files; None if one has no entry."""
+    stems = [file.entry.stem for file in inputs if file.entry]
+    if len(stems) < len(jobs) or jobs[0].code != compute_version():
+        return None
+    parts = [(stem, job.number, job.side) for stem, job in zip(stems, jobs, strict=True)]
+    return run_cache.build_entry_path_from_identity(repr(parts), "block")
 
 
 def _fetch_result(entry: Path, file: Source | str) -> PartialResult | None:
@@ -132,14 +141,14 @@ def _store_result(entry: Path, result: PartialResult, log: Log) -> None:
     run_cache.store(entry, [Run("part", meta, pl.DataFrame(), log.freeze(), result.frames)])
 
 
-def _load_result(job: FileJob) -> tuple[int, PartialResult]:
+def _load_result(job: FileJob, file: _Input | None) -> tuple[int, PartialResult]:
     """Load the size of the file and its contribution, from the cache if the same was asked before."""
     view = load_view(job.view)
     if len(job.files) > 1:
         runs = [run for each in expand_inputs(job.files) for run in load(each, cache=job.cache)]
         size = sum(Path(file).stat().st_size for file in job.files)
         return size, compute_result(view, runs, job.look, job.rank)
-    entry, size, source = _find_cache_entry(job)
+    entry, size, source = file or _find_input(job)
     if entry and (saved := _fetch_result(entry, source or job.files[0])):
         return size, saved
     source = source or Source.from_path(job.files[0])
@@ -150,8 +159,8 @@ def _load_result(job: FileJob) -> tuple[int, PartialResult]:
     return size, result
 
 
-def _find_cache_entry(job: FileJob) -> tuple[Path | None, int, Source | None]:
-    """Find the cache entry of a contribution and the size of the file; also the file if it is local."""
+def _find_input(job: FileJob) -> _Input:
+    """Find the file of a job, its size, and the cache entry of its contribution."""
     [file] = job.files
     look = replace(job.look, sort=None, descending=True, then=(), limit=None, columns=())  # no effect on it
     config = find_config_state(Path(file)) if not is_url(file) else ()
@@ -160,9 +169,9 @@ def _find_cache_entry(job: FileJob) -> tuple[Path | None, int, Source | None]:
         remote = stat_remote(file)
         size = remote.size or 0
         entry = run_cache.build_entry_path_from_identity(remote.identity, question)
-        return (entry if job.cache else None), size, None
+        return _Input(entry if job.cache else None, size, None)
     source = Source.from_path(file)
-    return (run_cache.build_entry_path(source, question) if job.cache else None), source.size, source
+    return _Input(run_cache.build_entry_path(source, question) if job.cache else None, source.size, source)
 
 
 def _with_member(result: PartialResult, job: FileJob) -> PartialResult:

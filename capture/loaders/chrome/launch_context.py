@@ -25,11 +25,14 @@ from capture.classify.operator_call import OperatorCall, find_element_bytes, sho
 from capture.classify.operator_work import estimate_work
 from capture.classify.step_annotations import StepAnnotation
 from capture.dense_lookup import (
+    build_columns,
     drop_columns,
     encode_categories,
     encode_dense,
     fill_nulls,
     find_rows,
+    has_value,
+    keep_where,
     put_columns,
 )
 from capture.import_log import Log
@@ -67,6 +70,7 @@ _ATTENTION_NAMES: Final = "attention|attn"  # of operators whose work may depend
 _MAX_WINDOW_SHARE: Final = 0.6  # of the time of whole attention, up to which other kernels have read a part
 _FORWARD: Final = "forward"  # name of a pass
 _UNKNOWN_CATEGORY: Final = "other"
+_COLLECTIVE_OPERATOR: Final = "c10d::"
 _WORK_SCHEMA: Final = {
     "shape": pl.Categorical(), "dtype": pl.Categorical(), "flops": pl.Float64(), "bytes": pl.Float64(),
     "operator_op": pl.Categorical(), "operator_category": pl.Categorical(),
@@ -110,10 +114,8 @@ def with_launch_config(kernels: pl.DataFrame) -> pl.DataFrame:
     index, texts = encode_categories(kernels["args"])
     if texts.is_empty():
         return without_args
-    configs = [_parse_launch(text) for text in texts.cast(pl.String)]
-    table = pl.DataFrame(configs, schema=_SCHEMA, orient="row")
-    columns = [c for c in _SCHEMA if table[c].null_count() < table.height]
-    return put_columns(without_args, *(table[c][index] for c in columns))
+    columns = build_columns([_parse_launch(text) for text in texts], _SCHEMA)
+    return put_columns(without_args, *(c[index] for c in columns if c.null_count() < c.len()))
 
 
 def _parse_launch(text: str) -> tuple[object, ...]:
@@ -278,7 +280,7 @@ def _build_path_columns(paths: Sequence[str | None]) -> list[pl.Series]:
         (path, _find_module_layer(path), role and role.op, role and role.is_products_only)
         for path, role in zip(paths, roles, strict=True)
     ]
-    return pl.DataFrame(rows, schema=SCOPE_SCHEMA, orient="row").get_columns()
+    return build_columns(rows, SCOPE_SCHEMA)
 
 
 @cache
@@ -342,9 +344,6 @@ def _find_innermost(functions: pl.DataFrame, times: pl.Series) -> pl.Series:
     return matched.select(pl.when(pl.col("end") > pl.col("time")).then("label").alias("line"))["line"]
 
 
-_COLLECTIVE_OPERATOR: Final = "c10d::"
-
-
 class OperandFields(msgspec.Struct, gc=False):
     """The operands of a call as profilers write them."""
 
@@ -371,7 +370,7 @@ def with_operators(
     if kernels["external_id"].null_count() == kernels.height:
         return kernels
     is_operator = pl.Series([cat in OPERATOR_CATEGORIES for cat in labels["cat"]], dtype=pl.Boolean)
-    is_call = rows["external_id"].is_not_null() & is_operator[rows["label"]]
+    is_call = has_value(rows["external_id"]) & is_operator[rows["label"]]
     if not is_call.any():
         return kernels
     ids, operator, operands = (rows[column].filter(is_call) for column in ("external_id", "label", "args"))
@@ -390,13 +389,14 @@ def with_work(linked: pl.DataFrame, names: pl.Series, steps: Mapping[int, StepAn
     attention_step = pl.Series([None], dtype=pl.Int64).new_from_index(0, linked.height)
     if steps and "step" in linked.columns:
         is_attention = names.str.contains(_ATTENTION_NAMES)[linked["operator"]]
-        attention_step = linked.select(pl.when(is_attention).then("step")).to_series()
+        attention_step = keep_where(linked["step"], is_attention)
     linked = put_columns(linked, attention_step.alias("attention_step"))
     code, row = encode_dense(_build_work_key(linked))
     columns = ("operator", "operands", "attention_step")
     works = _build_work_columns([linked[column][row] for column in columns], names, steps)
     linked = _forget_windows(put_columns(linked, *(column[code] for column in works)))
-    if encode_dense(linked["external_id"])[1].len() < linked["external_id"].count():
+    ids = linked["external_id"]
+    if ids.n_unique() - bool(ids.null_count()) < ids.count():
         share = pl.col("dur") / pl.col("dur").sum().over("external_id")
         linked = linked.with_columns(pl.col("flops", "bytes") * share.fill_nan(None))
     return drop_columns(linked, *columns)
@@ -438,17 +438,17 @@ def _forget_windows(linked: pl.DataFrame) -> pl.DataFrame:
 def _build_work_key(linked: pl.DataFrame) -> pl.Series:
     """Build an integer that is equal for calls of equal work, null for no call."""
     operand_code, operands = encode_categories(linked["operands"])
+    operand = fill_nulls(operand_code.cast(pl.Int64), pl.Series([operands.len()]))
+    key = linked["operator"].cast(pl.Int64) * (operands.len() + 1) + operand
     last_step = linked["attention_step"].max()
-    steps = (last_step if isinstance(last_step, int) else 0) + 2
-    step = pl.col("attention_step").fill_null(-1) + 1
-    operand = pl.lit(operand_code).cast(pl.Int64).fill_null(operands.len())
-    key = pl.col("operator").cast(pl.Int64) * (operands.len() + 1) + operand
-    return linked.select(key=key * steps + step)["key"]
+    if not isinstance(last_step, int):
+        return key
+    return key * (last_step + 2) + fill_nulls(linked["attention_step"], pl.Series([-1])) + 1
 
 
 def _build_work_columns(
     calls: Sequence[pl.Series], names: pl.Series, steps: Mapping[int, StepAnnotation]
-) -> pl.DataFrame:
+) -> list[pl.Series]:
     """Build the columns of `_WORK_SCHEMA` of calls, given by operator, operands and step of attention."""
     rows = []
     operators, *others = calls
@@ -463,7 +463,7 @@ def _build_work_columns(
         elif name.startswith(_COLLECTIVE_OPERATOR) and operands is not None:
             reported = _describe_message(operands), None, None, None
         rows.append((*reported, op, None if category == _UNKNOWN_CATEGORY else category))
-    return pl.DataFrame(rows, schema=_WORK_SCHEMA, orient="row")
+    return build_columns(rows, _WORK_SCHEMA)
 
 
 @lru_cache(maxsize=1 << 12)

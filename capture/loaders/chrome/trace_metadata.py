@@ -152,9 +152,9 @@ def _find_cpu_threads(complete: CompleteEvents) -> int | None:
     None without such calls, without the values of their operands, or if the calls differ.
     """
     names = complete.labels["name"]
-    is_call = names.str.ends_with(_CPU_ATTENTION)[complete.rows["label"]]
-    if not is_call.any():
+    if not any(name.endswith(_CPU_ATTENTION) for name in names):
         return None
+    is_call = names.str.ends_with(_CPU_ATTENTION)[complete.rows["label"]]
     rows = complete.rows.select("t", "dur", thread=complete.expand_label("thread"), args="args")
     calls = rows.filter(is_call).select("t", "thread", end=pl.col("t") + pl.col("dur")).sort("t")
     empties = rows.filter((names == _ALLOCATION)[complete.rows["label"]]).drop("dur").sort("t")

@@ -5,10 +5,11 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Final
 
+import numpy as np
 import polars as pl
 
 from capture.classify.step_annotations import StepAnnotation, parse_capture_annotation, parse_step_annotation
-from capture.dense_lookup import put_columns
+from capture.dense_lookup import filter_rows, has_value, put_columns
 from capture.import_log import Log
 from capture.loaders.chrome.trace_model import DEVICE_CATEGORIES, RUNTIME_CATEGORIES, CompleteEvents
 from capture.step_ends import GRAPH_LAUNCH_PATTERN, REPLAY_STEP_NAME, derive_replay_steps, find_step_ends
@@ -36,7 +37,7 @@ def mark_step_starts(complete: CompleteEvents) -> CompleteEvents:
     if any(is_annotation):
         return _mark_annotated_steps(complete, parsed, is_annotation)
     numbers = pl.Series(_select_step_numbers(complete.labels["name"], parsed), dtype=pl.Int64)
-    starts = pl.Series("starts_step", numbers.is_not_null())
+    starts = has_value(numbers).alias("starts_step")
     labels = put_columns(complete.labels, starts, pl.Series("is_annotation", is_annotation, dtype=pl.Boolean))
     return CompleteEvents(put_columns(complete.rows, numbers[complete.rows["label"]].alias("step")), labels)
 
@@ -47,10 +48,11 @@ def _parse_phase_names(complete: CompleteEvents) -> list[StepAnnotation | None]:
     As many of prefill as of decode are whole answers, whose passes are the steps. Else those around the
     passes of a loop, if there are several.
     """
-    names = complete.labels.select(
-        name=pl.when(pl.col("cat") == "user_annotation", pl.col("name").is_in(_PHASES + _LOOPS)).then("name")
-    )["name"]
-    counts = Counter(names[complete.rows["label"]].drop_nulls())
+    pairs = zip(complete.labels["cat"], complete.labels["name"], strict=True)
+    names = [name if cat == "user_annotation" and name in _PHASES + _LOOPS else None for cat, name in pairs]
+    if not any(names):
+        return [None] * len(names)
+    counts = Counter(pl.Series(names)[complete.rows["label"]].drop_nulls())
     if counts["decode"] >= _MIN_DECODE_RATIO * max(1, counts["prefill"]):
         return [StepAnnotation(name) if name in _PHASES else None for name in names]
     return [StepAnnotation() if name in _LOOPS and counts[name] > 1 else None for name in names]
@@ -176,8 +178,8 @@ def select_steps(rows: pl.DataFrame) -> pl.DataFrame:
     steps = rows[["label", "t", "dur", "step"]]
     if steps["step"].null_count() == steps.height:
         return steps.clear()
-    is_step = steps["step"].is_not_null()
-    steps = pl.DataFrame([column.filter(is_step) for column in steps]).sort("t")
+    steps = filter_rows(steps, has_value(steps["step"]))
+    steps = steps if steps["t"].is_sorted() else steps.sort("t")
     return put_columns(steps, (find_step_ends(steps["t"], steps["dur"]) - steps["t"]).alias("dur"))
 
 
@@ -219,8 +221,8 @@ def find_last_before(sorted_times: pl.Series, times: pl.Series) -> pl.Series:
     """Find the index of the last sorted time that is not after each time; null before the first."""
     if times.null_count():
         times = times.fill_null(-(1 << 63))
-    index = sorted_times.search_sorted(times, side="right").cast(pl.Int64) - 1
-    return index.cast(pl.UInt32, strict=False)  # null for -1
+    following = np.searchsorted(sorted_times.to_numpy(), times.to_numpy(), side="right")
+    return pl.Series(following - 1).cast(pl.UInt32, strict=False)  # null for -1
 
 
 def note_capture_trace(complete: CompleteEvents, log: Log) -> None:

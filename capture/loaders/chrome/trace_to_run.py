@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 import polars as pl
 
 from capture.classify.name_rules import PRODUCT_CATEGORIES, has_model_position, infer_op_and_category
-from capture.dense_lookup import drop_columns, fill_nulls, put_columns
+from capture.dense_lookup import drop_columns, fill_nulls, filter_rows, has_value, keep_where, put_columns
 from capture.graphs.replay_attribution import CaptureSet, attribute_replays
 from capture.import_log import Log
 from capture.infer_structure import add_inferred_structure
@@ -233,20 +233,20 @@ def _attribute_to_launches(
     steps = select_steps(rows)
     times, lasts = rows[["label", "t", "dur"]], rows["dur"] > 0
     thread, owner, is_scope = map(complete.expand_label, ("thread", "owner", "is_scope"))
-    scopes = _select_rows(times, is_scope & lasts & ~is_leaf & rows["t"].is_not_null())
-    functions = _select_rows(times.hstack([thread, owner]), (owner > 0) & lasts)
+    scopes = filter_rows(times, is_scope & lasts & ~is_leaf & has_value(rows["t"]))
+    functions = filter_rows(times.hstack([thread, owner]), (owner > 0) & lasts)
     has_links = any(rows[c].null_count() < rows.height for c in _LINK_COLUMNS)
     if steps.is_empty() and scopes.is_empty() and functions.is_empty() and not has_links:
         return [_expand_labels(rows, complete.labels)]
 
     def build_others() -> pl.DataFrame:
-        others = _with_steps(drop_columns(rows, *_LINK_COLUMNS).filter(~is_leaf), "t", steps)
+        others = _with_steps(filter_rows(drop_columns(rows, *_LINK_COLUMNS), ~is_leaf), "t", steps)
         return _expand_labels(_with_phases(others, complete.labels, steps), complete.labels)
 
     def build_kernels() -> pl.DataFrame:
-        is_call = ~is_leaf & rows["correlation"].is_not_null()
-        calls = rows[["correlation", "t", "dur", "label"]].hstack([thread]).filter(is_call)
-        kernels = with_launch_config(with_launches(put_columns(rows, thread).filter(is_leaf), calls))
+        is_call = ~is_leaf & has_value(rows["correlation"])
+        calls = filter_rows(rows[["correlation", "t", "dur", "label"]].hstack([thread]), is_call)
+        kernels = with_launch_config(with_launches(filter_rows(put_columns(rows, thread), is_leaf), calls))
         if scopes.height:
             named_scopes = scopes[["t", "dur"]].hstack(complete.labels[["name", "thread"]][scopes["label"]])
             if has_thunks:
@@ -262,11 +262,6 @@ def _attribute_to_launches(
         return _expand_labels(kernels, complete.labels)
 
     return [*run_parallel((build_kernels, build_others), rows.height)]
-
-
-def _select_rows(rows: pl.DataFrame, condition: pl.Series) -> pl.DataFrame:
-    """Select the rows that meet a condition; in most traces none do."""
-    return rows.filter(condition) if condition.any() else rows.clear()
 
 
 def _move_thunks(kernels: pl.DataFrame, scope_threads: pl.Series) -> pl.DataFrame:
@@ -330,7 +325,8 @@ def _expand_labels(rows: pl.DataFrame, labels: pl.DataFrame) -> pl.DataFrame:
     columns += [labels[c][rows["label"]] for c in STEP_FIELDS if c in labels.columns]
     if labels["region"].count():
         columns.append(labels["region"].cast(pl.Categorical())[rows["label"]])
-    row_columns = [c for c in _ROW_COLUMNS if c in rows.columns]
+    names = set(rows.columns)
+    row_columns = [c for c in _ROW_COLUMNS if c in names]
     frame = _merge_sources(put_columns(rows[row_columns], *columns, *_infer_from_launch(rows, labels)))
     is_host_work = rows["is_leaf"] & (labels["kind"] != "kernel")[rows["label"]]
     if is_host_work.any():
@@ -341,8 +337,9 @@ def _expand_labels(rows: pl.DataFrame, labels: pl.DataFrame) -> pl.DataFrame:
 
 def _merge_sources(frame: pl.DataFrame) -> pl.DataFrame:
     merged = []
+    columns = set(frame.columns)
     for column, sources in _SOURCES.items():
-        present = [frame[source] for source in sources if source in frame.columns]
+        present = [frame[source] for source in sources if source in columns]
         merged += [reduce(fill_nulls, present).alias(column)] if present else []
     frame = put_columns(frame, *merged)
     return drop_columns(frame, *(set(chain(*_SOURCES.values())) - _SOURCES.keys()))
@@ -350,19 +347,19 @@ def _merge_sources(frame: pl.DataFrame) -> pl.DataFrame:
 
 def _infer_from_launch(rows: pl.DataFrame, labels: pl.DataFrame) -> list[pl.Series]:
     """Infer `op` and `operator_category` from scope and operator, unless a kernel's name implies them."""
-    ops: list[pl.Expr] = []
+    ops: list[pl.Series] = []
     inferred = []
     if "op" in rows.columns:
         is_product = labels["is_product"][rows["label"]]
         if "operator_category" in rows.columns:
             is_product |= rows["operator_category"].is_in(list(PRODUCT_CATEGORIES)).fill_null(value=False)
-        ops.append(pl.when(~pl.col("is_products_only") | is_product).then("op"))
+        ops.append(keep_where(rows["op"], ~rows["is_products_only"] | is_product))
     if "operator_op" in rows.columns:
-        ops.append(pl.col("operator_op"))
+        ops.append(rows["operator_op"])
     if ops:
         has_open_op = labels["has_open_op"][rows["label"]]
-        inferred.append(rows.select(op=pl.when(has_open_op).then(pl.coalesce(ops)))["op"])
+        inferred.append(keep_where(reduce(fill_nulls, ops), has_open_op).alias("op"))
     if "operator_category" in rows.columns:
         is_open = labels["has_open_category"][rows["label"]]
-        inferred.append(rows.select(pl.when(is_open).then("operator_category"))["operator_category"])
+        inferred.append(keep_where(rows["operator_category"], is_open))
     return inferred

@@ -9,6 +9,8 @@ from typing import Any, Final
 import polars as pl
 from msgspec import Struct
 
+from capture.dense_lookup import has_value
+
 _KEY: Final = "_packed"
 _MAX_COMBINATIONS: Final = 1 << 62  # that fit one integer key
 _MIN_ROWS: Final = 1 << 12  # below this, polars' own group_by is as fast
@@ -76,11 +78,11 @@ def map_by_code(column: str, words: pl.Series, values: pl.Series) -> pl.Expr:
 
     `words` are distinct, and categories if `column` is categorical.
     """
-    codes = words.drop_nulls().to_physical()
+    is_word, codes = has_value(words), words.to_physical()
     highest = codes.max()
-    value_by_code = pl.DataFrame({"code": codes, "value": values.filter(words.is_not_null())})
-    all_codes = pl.select(code=pl.int_range(highest + 1 if isinstance(highest, int) else 0, dtype=pl.UInt32))
-    table = all_codes.join(value_by_code, on="code", how="left", maintain_order="left")["value"]
+    table = pl.Series([None], dtype=values.dtype)
+    table = table.new_from_index(0, highest + 1 if isinstance(highest, int) else 0)
+    table.scatter(codes.filter(is_word), values.filter(is_word))
     return pl.lit(table).gather(pl.col(column).to_physical(), null_on_oob=True).alias(values.name or column)
 
 

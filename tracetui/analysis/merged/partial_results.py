@@ -8,7 +8,7 @@ first: one process, several, or the machines of a cluster.
 import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any, Final, Literal
 
@@ -32,6 +32,7 @@ class FrameShape:
 
 
 MEMBERS: Final = "members"  # the frame that every result has: one row per run
+_NODE: Final = "_node"  # of the tree of results
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,12 +81,19 @@ def merge_block(results: Sequence[PartialResult], shapes: Mapping[str, FrameShap
     merged = merge_results(results, {name: shape for name, shape in shapes.items() if not is_ordered[name]})
     frames = dict(merged.frames)
     for name in filter(is_ordered.get, shapes):
-        tree = MergeTree(len(results), {name: shapes[name]})
-        for index, result in enumerate(results):
-            tree.add(index, PartialResult({name: result.frames[name]} if name in result.frames else {}))
-        if tree.result is not None:
-            frames[name] = tree.result.frames[name]
+        parts = {index: result.frames[name] for index, result in enumerate(results) if name in result.frames}
+        frames[name] = _merge_in_pairs(parts, shapes[name])
     return PartialResult(frames, merged.shared_meta)
+
+
+def _merge_in_pairs(frames: Mapping[int, pl.DataFrame], shape: FrameShape) -> pl.DataFrame:
+    """Merge the frames of files by their index, as `MergeTree` does, but all pairs of a level at once."""
+    nodes = [index for index, frame in frames.items() for _ in range(frame.height)]
+    merged = _concat([*frames.values()]).with_columns(pl.Series(_NODE, nodes, dtype=pl.Int64))
+    for _ in range(max(frames).bit_length()):
+        merged = merged.with_columns(pl.col(_NODE) // 2)
+        merged = _merge_rows(merged, replace(shape, key=(_NODE, *shape.key)))
+    return merged.drop(_NODE).sort(shape.key, nulls_last=True)
 
 
 def _sums_floats(frame: pl.DataFrame | None, shape: FrameShape) -> bool:
@@ -98,13 +106,20 @@ def _sums_floats(frame: pl.DataFrame | None, shape: FrameShape) -> bool:
 
 def merge_frames(frames: Sequence[pl.DataFrame], shape: FrameShape) -> pl.DataFrame:
     """Merge frames of one shape, sorted by key."""
-    is_same = all(frame.schema == frames[0].schema for frame in frames)
-    merged = pl.concat(frames, how="diagonal" if is_same else "diagonal_relaxed")
+    return _merge_rows(_concat(frames), shape).sort(shape.key, nulls_last=True)
+
+
+def _concat(frames: Sequence[pl.DataFrame]) -> pl.DataFrame:
+    is_same = all(frame.schema == frames[0].schema for frame in frames[1:])
+    return pl.concat(frames, how="diagonal" if is_same else "diagonal_relaxed")
+
+
+def _merge_rows(rows: pl.DataFrame, shape: FrameShape) -> pl.DataFrame:
+    """Merge the rows with the same key."""
     if shape.rules:
-        columns = [_merge_column(name, rule) for name, rule in shape.rules.items() if name in merged.columns]
-        merged = merged.group_by(shape.key).agg(columns)
-    merged = merged if shape.compact is None else shape.compact(merged)
-    return merged.sort(shape.key, nulls_last=True)
+        columns = [_merge_column(name, rule) for name, rule in shape.rules.items() if name in rows.columns]
+        rows = rows.group_by(shape.key).agg(columns)
+    return rows if shape.compact is None else shape.compact(rows)
 
 
 @cache
