@@ -5,6 +5,7 @@ position in the template and the role of that position. Kernels that only a few 
 """
 
 import re
+from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -408,8 +409,13 @@ def _has_open_first_norms(
     """
     if "n" in units.symbols or not any(map(biased.__contains__, ids[_find_role(template, "lm_head")])):
         return False
-    head = units.symbols[: units.starts.index(int(np.flatnonzero(template.layer == 0)[0])) + 1]
+    head = units.symbols[: _find_first_unit(units, template, 0) + 1]
     return re.search(r"E[cx]*E[Eacx]*aN$", head) is not None and head.count("N") == 1
+
+
+def _find_first_unit(units: SymbolUnits, template: PassTemplate, number: int) -> int:
+    """Find the unit of a layer's first kernel; kernels that it alone has may precede that in the unit."""
+    return bisect_right(units.starts, template.layer.tolist().index(number)) - 1
 
 
 def _find_role(template: PassTemplate, role: str) -> list[int]:
@@ -420,10 +426,9 @@ def _open_first_norms(units: SymbolUnits, template: PassTemplate) -> PassTemplat
     """Return the template without the layers of the norms that begin them, and of masks behind those."""
     layer, position = template.layer.copy(), template.position.copy()
     for number in range(template.layers):
-        start = int(np.flatnonzero(template.layer == number)[0])
-        first = units.starts.index(start) + 1
-        products = (at for at in range(first, len(units.symbols)) if units.symbols[at] not in "cx")
-        end = units.starts[next(products, first)]
+        first = _find_first_unit(units, template, number)
+        products = (at for at in range(first + 1, len(units.symbols)) if units.symbols[at] not in "cx")
+        start, end = units.starts[first], units.starts[next(products, first + 1)]
         layer[start:end] = position[start:end] = -1
     return replace(template, layer=layer, position=position)
 

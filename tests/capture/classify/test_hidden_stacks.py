@@ -281,6 +281,17 @@ def test_masks_behind_open_norms_are_open() -> None:
     assert [template.layer.tolist().count(number) for number in range(4)] == [len(layer) - 3] * 4
 
 
+def test_a_copy_of_the_first_layer_alone_is_of_none() -> None:
+    """The vision tower of Qwen2.5-VL copies what its first norm reads; its output head has a bias."""
+    layer = "prnxMMMCMaprnxMAMa"
+    symbols = "v" + "c" + layer * 6 + "prnxM"
+    ids, _ = codes(symbols)
+    ids[1], ids[-1] = 98, 99  # the copy, and the head's product
+    template = build_template(ids, symbols, None, (), frozenset([99]))
+    assert [template.layer.tolist().count(number) for number in range(6)] == [len(layer)] * 6
+    assert template.layer[1] == -1
+
+
 @pytest.mark.parametrize(
     ("symbols", "merged"), [("pranxxcMMM", "NMMM"), ("pranxxcMcMcM", "NcMcMcM"), ("pranxxMcMcM", "NMcMcM")]
 )
