@@ -118,7 +118,8 @@ def _describe_inference(evidence: InferenceEvidence, what: str, work: str, calls
     """Describe for the user what was inferred, and from what."""
     share = f"{100 * evidence.launch_share:.0f} % of the {calls}"
     pattern = f"a pattern of {evidence.period} {work} seen {evidence.layers} times"
-    return f"{what} are guessed from {pattern} ({share}){_describe_cut(evidence)}"
+    doubt = f"; {evidence.doubt}" if evidence.doubt else ""
+    return f"{what} are guessed from {pattern} ({share}){_describe_cut(evidence)}{doubt}"
 
 
 def _describe_cut(evidence: InferenceEvidence) -> str:
