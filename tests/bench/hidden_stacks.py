@@ -70,10 +70,10 @@ _FAMILIES = tuple(
         (r"attn\.gate_proj$", r"attn\.qkv"),  # scales the output of attention
         (r"(q_proj|k_proj|v_proj\w*|qkv|c_attn|query\w*|\.key(_proj)?|\.value(_proj)?|[qk]v?_[ab]_proj\w*|pos_\w*proj|Wqkv|W[qkv]|in_proj|\.[qkv]|[qkv]_lin|[qkv]_head)$",
          r"attn\.qkv"),
-        (r"\b(wi(_[01])?|gate_up_proj_adapter_list\S*|(up|gate|gate_up)_proj|fc1|c_fc|fc_in|Wi|w1|w3|linear_(fc)?1|dense1)$|"
+        (r"\b(wi(_[01])?|gate_up_proj_adapter_list\S*|(up|gate|gate_up)_proj|fc1|c_fc|fc_in|Wi|w1|w3|lin(ear)?_?(fc)?1|dense1)$|"
          r"\b(intermediate[._]dense|dense_h_to_4h)$",
          r"mlp\.(up|gate|gate_up)"),
-        (r"\b(wo|down_proj|fc2|c_proj|fc_out|output_dense|^output\.dense|dense_4h_to_h|Wo|w2|linear_(fc)?2|dense2)$",
+        (r"\b(wo|down_proj|fc2|c_proj|fc_out|output_dense|^output\.dense|dense_4h_to_h|Wo|w2|lin(ear)?_?(fc)?2|dense2)$",
          r"mlp\.down"),
         (r"ffn\.(lin1|0)$", r"mlp\.up"),
         (r"ffn\.(lin2|2|\d+\.output\.dense)$", r"mlp\.down"),
