@@ -401,3 +401,20 @@ def test_a_pass_begins_with_as_many_convolutions_as_the_first_one() -> None:
     ids, _ = codes(symbols)
     bounds = find_pass_bounds(ids, np.frombuffer(symbols.encode(), dtype=np.uint8), None)
     assert bounds.tolist() == [*(match.start() for match in re.finditer("vE", symbols)), len(symbols)]
+
+
+def test_activations_of_convolutions_are_no_feed_forwards_in_unknown_layers() -> None:
+    """ResNet has no feed-forward; that of its head keeps the op of its name."""
+    block = ["aten::convolution", "aten::batch_norm", "aten::relu"]
+    names = [*block, *block[:2], "aten::add", "aten::relu", *block * 2, "aten::addmm", "aten::gelu"]
+    events, evidence = fill_inferred_layers(run_of(names, np.full(len(names), 7)))
+    assert evidence is None
+    ops = dict(zip(names, events["op"].cast(pl.String).to_list(), strict=True))
+    assert (ops["aten::relu"], ops["aten::gelu"]) == (None, "mlp.act")
+
+
+def test_reductions_before_attention_are_no_copies() -> None:
+    """Hiera pools queries by their maximum."""
+    symbols = "NMrxcCMaNMAMa"
+    roles = assign_roles(symbols, (5, 6), has_post_norm=False)
+    assert roles[2] is None and roles[3] == "attn.copy"
