@@ -339,22 +339,30 @@ def find_seam(symbols: str, layout: LayerLayout) -> Span | None:
     Otherwise the gap there is equal to a commoner one. A second stack or a narrower stage begins behind it,
     or layers that ran before run again. Experts, whose number varies, tell nothing.
     """
-    gaps = []  # (heavy units; mixers and symbols; those before the cut)
+    gaps = []  # heavy units; mixers and symbols; those before the cut
     for (one, end), cut, (start, _) in zip(layout.mixers, layout.cuts[1:], layout.mixers[1:], strict=False):
         units = [at for at in range(end, start) if symbols[at] in _HEAVY]
         kind = symbols[one] + symbols[start]
         gaps.append((units, (kind, "".join(symbols[at] for at in units), bisect_left(units, cut))))
     counts = Counter(key for _, key in gaps)
-    for units, (kind, text, own) in gaps:
-        for (other, usual, at), count in counts.items():
-            more = len(text) - len(usual)
-            if more < 1 or kind != other or count <= counts[kind, text, own] or set(text) & set(EXPERTS):
+    for units, key in gaps:
+        kind, text, _ = key
+        for (other, common, at), count in counts.items():
+            if kind != other or count <= counts[key] or set(text) & set(EXPERTS):
                 continue
-            for begin in range(at, len(usual) + 1):
-                end, inserted = begin + more, text[begin : begin + more]
-                is_open = inserted != "N" and not _FEED_FORWARD.search(inserted)
-                if is_open and text[:begin] + text[end:] == usual:
-                    return units[at], units[end - 1] + 1
+            if end := _find_insertion(text, common, at):
+                return units[at], units[end - 1] + 1
+    return None
+
+
+def _find_insertion(text: str, common: str, cut: int) -> int | None:
+    """Find the end of what a gap has at or behind its cut, and a common one not: no feed-forward, no norm."""
+    more = len(text) - len(common)
+    for begin in range(cut, len(common) + 1) if more > 0 else ():
+        end, inserted = begin + more, text[begin : begin + more]
+        is_open = inserted != "N" and not _FEED_FORWARD.search(inserted)
+        if is_open and text[:begin] + text[end:] == common:
+            return end
     return None
 
 
