@@ -350,8 +350,8 @@ def find_seam(symbols: str, layout: LayerLayout) -> Span | None:
         for (other, common, at), count in counts.items():
             if kind != other or count <= counts[key] or set(text) & set(EXPERTS):
                 continue
-            if end := _find_insertion(text, common, at):
-                return units[at], units[end - 1] + 1
+            if stop := _find_insertion(text, common, at):
+                return units[at], units[stop - 1] + 1
     return None
 
 
