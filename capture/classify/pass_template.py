@@ -143,7 +143,8 @@ def _build_from_units(
         return _build_refusal(len(ids), reason)
     template = _assemble_template(units, layout, layers, kinds, alignments, spans)
     if seam := find_seam(units.symbols, layout):
-        if set(units.symbols[slice(*seam)]) <= set("Na"):  # layers that ran before may run again
+        is_rerun = set(units.symbols[slice(*seam)]) <= set("Na")  # of layers that ran before
+        if is_rerun or any(units.symbols[start] == "V" for start, _ in layout.mixers):  # patches, or a mixer
             return _build_refusal(len(ids), _SEAM)
         return _open_numbers(template, *(units.starts[at] for at in seam))
     return template

@@ -418,3 +418,11 @@ def test_reductions_before_attention_are_no_copies() -> None:
     symbols = "NMrxcCMaNMAMa"
     roles = assign_roles(symbols, (5, 6), has_post_norm=False)
     assert roles[2] is None and roles[3] == "attn.copy"
+
+
+def test_convolutions_as_mixers_beside_odd_work_have_no_layers() -> None:
+    """A convolution there may embed patches, as in FocalNet, or mix positions."""
+    layer = "NMxVxMaNMAMa"
+    symbols = "E" + layer * 3 + "NM" + layer * 5 + "NM"
+    template = build_template(codes(symbols)[0], symbols, None)
+    assert template.layers == 0 and "numbered anew" in (template.reason or "")
