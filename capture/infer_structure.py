@@ -83,9 +83,10 @@ def infer_from_repetition(events: pl.DataFrame) -> tuple[pl.DataFrame, Inference
     """Fill layer and op of device kernels by inference; also return the evidence, or why there is none.
 
     The events stay unchanged, with None, if any kernel trains or if an inferred layer contradicts a reported
-    one. If too little repeats, only tables of positions are no longer called embeddings. An op is filled if
-    it is missing, if the name alone implied one without a position in the model (`copy`), or if the inferred
-    one is finer (`moe` → `moe.router`). Reported layers stay. Without reported steps the passes become steps.
+    one. If too little repeats, only tables of positions are no longer called embeddings, and activations of
+    convolutions no feed-forwards. An op is filled if it is missing, if the name alone implied one without a
+    position in the model (`copy`), or if the inferred one is finer (`moe` → `moe.router`). Reported layers
+    stay. Without reported steps the passes become steps.
     """
     kernels = _select_timed_kernels(events)
     if kernels.is_empty():
@@ -94,7 +95,7 @@ def infer_from_repetition(events: pl.DataFrame) -> tuple[pl.DataFrame, Inference
     evidence = inferred.evidence
     if evidence.layers < _MIN_LAYERS or min(evidence.launch_share, evidence.confidence) < MIN_SHARE:
         share = f"layers that repeat hold only {evidence.launch_share:.0%} of the launches"
-        events = _clear_tables_of_positions(events, kernels)
+        events = _clear_activations_of_convolutions(_clear_tables_of_positions(events, kernels), kernels)
         return events, None, (evidence.reason or share) + _describe_cut(evidence)
     if _compute_agreement(kernels, inferred) < MIN_AGREEMENT_SHARE:
         return events, None, "what repeats contradicts the layers that the source reports"
@@ -116,11 +117,23 @@ def _clear_tables_of_positions(events: pl.DataFrame, kernels: pl.DataFrame) -> p
     return events.with_columns(op=pl.when(~is_open).then("op"))
 
 
+def _clear_activations_of_convolutions(events: pl.DataFrame, kernels: pl.DataFrame) -> pl.DataFrame:
+    """Return the events without the op of activations behind a convolution: none is of a feed-forward."""
+    if "op" not in events.columns:
+        return events
+    work = pl.col("category").cast(pl.String)
+    behind = pl.when(work.is_in(["conv", "matmul", "attention"])).then(work).forward_fill() == "conv"
+    rows = kernels.filter(kernels.select(behind.fill_null(value=False)).to_series())["row"]
+    is_open = pl.int_range(pl.len()).is_in(rows.implode()) & (pl.col("op").cast(pl.String) == _ACTIVATION_OP)
+    return events.with_columns(op=pl.when(~is_open.fill_null(value=False)).then("op"))
+
+
 def _describe_inference(evidence: InferenceEvidence, what: str, work: str, calls: str) -> str:
     """Describe for the user what was inferred, and from what."""
     share = f"{100 * evidence.launch_share:.0f} % of the {calls}"
     pattern = f"a pattern of {evidence.period} {work} seen {evidence.layers} times"
-    return f"{what} are guessed from {pattern} ({share}){_describe_cut(evidence)}"
+    doubt = f"; {evidence.doubt}" if evidence.doubt else ""
+    return f"{what} are guessed from {pattern} ({share}){_describe_cut(evidence)}{doubt}"
 
 
 def _describe_cut(evidence: InferenceEvidence) -> str:

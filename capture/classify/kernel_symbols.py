@@ -10,6 +10,8 @@ Layer inference reads a pass as a string such as `NMRKCMaNMBMa`, a transformer l
     v convolution of a front end (patches of an image, audio), which is no mixer
 """
 
+import itertools
+import operator
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -56,7 +58,7 @@ _RULES: Final = SymbolRules(
     ("c", r"^mem(cpy|set)\b|^hipmem|copybuffer|fillbuffer"),
     ("o", r"kv_indices|kv_indptr|page_table|block_table|resolve_future|schedule_metadata"),
     ("o", r"_bwd|bwd_|backward|optimizer|multi_tensor_apply"),
-    ("Z", r"argmax|multinomial|sampl|top_?p\b|top_?p_|gumbel|top_?k_top_?p"),
+    ("Z", r"argmax|multinomial|(?<!up)sampl|top_?p\b|top_?p_|gumbel|top_?k_top_?p"),
     ("C", r"batch_?(decode|prefill)|paged_?attention|fmha|flash_(fwd|attn)|flashattn|"
           r"merge_?(attn_)?states?|mmha|xqa|multihead_attention|_fwd_grouped_kernel|_fwd_kernel_stage|^_fwd_kernel$"),
     ("K", r"reshape_and_cache|store_?kv|(?<!attention_with_)kv_?cache|"
@@ -273,3 +275,71 @@ def find_ssm_output(symbols: str, start: int = 0) -> int | None:
         if match := pattern.search(symbols, start):
             return match.start()
     return None
+
+
+# alignment of symbol strings
+
+_MAX_ALIGNED_UNITS: Final = 400  # of either string
+_LONG_RUN: Final = re.compile(r"(.)\1{15}(\1+)")  # products of experts, one after the other
+_LIGHT: Final = 0.4
+_WEIGHTS: Final = dict.fromkeys(HEAVY, 2.0) | {"R": 1.0, "K": 1.0, "A": 1.5}
+
+
+def weigh_symbol(symbol: str) -> float:
+    """Weigh a symbol for an alignment."""
+    return _WEIGHTS.get(symbol, _LIGHT)
+
+
+@lru_cache(maxsize=1 << 12)
+def align_prefixes(text: str, reference: str) -> tuple[tuple[float, ...], tuple[int, ...]]:
+    """Align every prefix of a string to the best prefix of another.
+
+    Returns, for each j ≤ len(text), the best score of text[:j] and the length of the matching prefix of
+    `reference`. Long runs of one symbol are as good as short ones. Only the first units of strings that are
+    long without them are aligned; the others lower the score.
+    """
+    short_text, counts = _shorten_runs(text)
+    short_reference, reference_counts = _shorten_runs(reference)
+    if len(short_text) < len(text) or len(short_reference) < len(reference):
+        scores, lengths = align_prefixes(short_text, short_reference)
+        ends = {count: at for at, count in enumerate(reference_counts)}
+        return tuple(scores[at] for at in counts), tuple(ends[lengths[at]] for at in counts)
+    return _align_short_prefixes(text, reference)
+
+
+def _shorten_runs(text: str) -> tuple[str, list[int]]:
+    """Return a string without the rest of long runs, and how much of it each prefix of the string becomes."""
+    is_rest = [False] * len(text)
+    for match in _LONG_RUN.finditer(text):
+        is_rest[slice(*match.span(2))] = [True] * len(match[2])
+    short = "".join(symbol for symbol, rest in zip(text, is_rest, strict=True) if not rest)
+    return short, list(itertools.accumulate((not rest for rest in is_rest), initial=0))
+
+
+def _align_short_prefixes(text: str, reference: str) -> tuple[tuple[float, ...], tuple[int, ...]]:
+    reference = reference[:_MAX_ALIGNED_UNITS]
+    costs = [0.6 * weigh_symbol(symbol) for symbol in reference]
+    row = list(itertools.accumulate(costs, operator.sub, initial=0.0))
+    scores, lengths = [0.0], [0]
+    for at, symbol in enumerate(text):
+        weight = weigh_symbol(symbol)
+        if at >= _MAX_ALIGNED_UNITS:
+            scores.append(scores[-1] - 0.6 * weight)
+            lengths.append(lengths[-1])
+            continue
+        row = _compute_next_row(row, symbol, weight, reference, costs)
+        best = max(row)
+        scores.append(best)
+        lengths.append(row.index(best))
+    return tuple(scores), tuple(lengths)
+
+
+def _compute_next_row(
+    row: list[float], symbol: str, weight: float, reference: str, costs: list[float]
+) -> list[float]:
+    skip = 0.6 * weight
+    following = [row[0] - skip]
+    for at, other in enumerate(reference):
+        pair = row[at] + weight if other == symbol else row[at] - 0.5 * weight - costs[at]
+        following.append(max(pair, row[at + 1] - skip, following[at] - costs[at]))
+    return following

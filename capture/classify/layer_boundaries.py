@@ -6,8 +6,9 @@ once. A sequence without recognised mixers is split by its repeating period.
 """
 
 import itertools
-import operator
 import re
+from bisect import bisect_left
+from collections import Counter
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 from functools import lru_cache
@@ -16,7 +17,15 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from capture.classify.kernel_symbols import ACTIVATIONS, HEAVY, MIXERS, find_ssm_output, list_positions
+from capture.classify.kernel_symbols import (
+    ACTIVATIONS,
+    EXPERTS,
+    HEAVY,
+    MIXERS,
+    align_prefixes,
+    find_ssm_output,
+    list_positions,
+)
 
 Ints = npt.NDArray[np.int64]
 SymbolCodes = npt.NDArray[np.uint8]
@@ -62,9 +71,12 @@ def _find_seams(ids: npt.NDArray[np.integer], symbols: SymbolCodes, mixer_counts
     if not len(marks):
         return []
     breaks = np.flatnonzero(np.diff(mixer_counts[marks]) >= 2) + 1
+    groups = np.split(marks, breaks)
+    heads = [groups[0]] if mixer_counts[groups[0][-1]] == 0 else []  # without the end of a pass
+    most = sum(int(np.isin(symbols[head], _EMBEDDINGS).sum()) for head in heads)
     return [
-        _find_pass_start(group, symbols)
-        for group in np.split(marks, breaks)
+        _find_pass_start(group, symbols, most)
+        for group in groups
         if mixer_counts[group[0]] > 0 and mixer_counts[group[-1]] < mixer_counts[-1]
     ]
 
@@ -77,80 +89,17 @@ def _count_gaps_per_name(names: npt.NDArray[np.integer], gaps: Ints) -> Ints:
     return np.asarray(np.bincount(pairs[0])[names], dtype=np.int64)
 
 
-def _find_pass_start(marks: Ints, symbols: SymbolCodes) -> int:
-    """Find the first embedding after the last sampling; without one, the kernel after the sampling."""
+def _find_pass_start(marks: Ints, symbols: SymbolCodes, most: int) -> int:
+    """Find the first embedding after the last sampling; without one, the kernel after the sampling.
+
+    Of convolutions, the last `most`, if known: the others merge what the pass before returned.
+    """
     sampled = marks[symbols[marks] == _SAMPLING]
     after_sampling = int(sampled[-1]) + 1 if len(sampled) else 0
     embedded = marks[np.isin(symbols[marks], _EMBEDDINGS) & (marks >= after_sampling)]
+    if (symbols[embedded[:1]] == ord("v")).any():
+        embedded = embedded[-most:]
     return int(embedded[0]) if len(embedded) else after_sampling
-
-
-# alignment of symbol strings
-
-_MAX_ALIGNED_UNITS: Final = 400  # of either string
-_LONG_RUN: Final = re.compile(r"(.)\1{15}(\1+)")  # products of experts, one after the other
-_LIGHT: Final = 0.4
-_WEIGHTS: Final = dict.fromkeys(HEAVY, 2.0) | {"R": 1.0, "K": 1.0, "A": 1.5}
-
-
-def weigh_symbol(symbol: str) -> float:
-    """Weigh a symbol for an alignment."""
-    return _WEIGHTS.get(symbol, _LIGHT)
-
-
-@lru_cache(maxsize=1 << 12)
-def align_prefixes(text: str, reference: str) -> tuple[tuple[float, ...], tuple[int, ...]]:
-    """Align every prefix of a string to the best prefix of another.
-
-    Returns, for each j ≤ len(text), the best score of text[:j] and the length of the matching prefix of
-    `reference`. Long runs of one symbol are as good as short ones. Only the first units of strings that are
-    long without them are aligned; the others lower the score.
-    """
-    short_text, counts = _shorten_runs(text)
-    short_reference, reference_counts = _shorten_runs(reference)
-    if len(short_text) < len(text) or len(short_reference) < len(reference):
-        scores, lengths = align_prefixes(short_text, short_reference)
-        ends = {count: at for at, count in enumerate(reference_counts)}
-        return tuple(scores[at] for at in counts), tuple(ends[lengths[at]] for at in counts)
-    return _align_short_prefixes(text, reference)
-
-
-def _shorten_runs(text: str) -> tuple[str, list[int]]:
-    """Return a string without the rest of long runs, and how much of it each prefix of the string becomes."""
-    is_rest = [False] * len(text)
-    for match in _LONG_RUN.finditer(text):
-        is_rest[slice(*match.span(2))] = [True] * len(match[2])
-    short = "".join(symbol for symbol, rest in zip(text, is_rest, strict=True) if not rest)
-    return short, list(itertools.accumulate((not rest for rest in is_rest), initial=0))
-
-
-def _align_short_prefixes(text: str, reference: str) -> tuple[tuple[float, ...], tuple[int, ...]]:
-    reference = reference[:_MAX_ALIGNED_UNITS]
-    costs = [0.6 * weigh_symbol(symbol) for symbol in reference]
-    row = list(itertools.accumulate(costs, operator.sub, initial=0.0))
-    scores, lengths = [0.0], [0]
-    for at, symbol in enumerate(text):
-        weight = weigh_symbol(symbol)
-        if at >= _MAX_ALIGNED_UNITS:
-            scores.append(scores[-1] - 0.6 * weight)
-            lengths.append(lengths[-1])
-            continue
-        row = _compute_next_row(row, symbol, weight, reference, costs)
-        best = max(row)
-        scores.append(best)
-        lengths.append(row.index(best))
-    return tuple(scores), tuple(lengths)
-
-
-def _compute_next_row(
-    row: list[float], symbol: str, weight: float, reference: str, costs: list[float]
-) -> list[float]:
-    skip = 0.6 * weight
-    following = [row[0] - skip]
-    for at, other in enumerate(reference):
-        pair = row[at] + weight if other == symbol else row[at] - 0.5 * weight - costs[at]
-        following.append(max(pair, row[at + 1] - skip, following[at] - costs[at]))
-    return following
 
 
 # layers of a pass, by their mixers
@@ -182,19 +131,42 @@ def find_mixers(symbols: str) -> list[Span]:
             groups[-1] = (groups[-1][0], at + 1)
         else:
             groups.append((at, at + 1))
-    groups = [group for group in groups if not _is_bare_convolution(symbols, group)]
+    groups = [
+        group
+        for at, group in enumerate(groups)
+        if not (_is_bare_convolution(symbols, group) or _is_within_branch(symbols, groups[at:]))
+    ]
     return _join_parallel(symbols, _drop_front_end_convolutions(symbols, groups))
 
 
 def _is_bare_convolution(symbols: str, group: Span) -> bool:
-    """Whether a group is a convolution with no matrix product between the norms around it.
+    """Whether a group is a convolution with no matrix product before it, or none between the norms around it.
 
-    It is part of a layer, as in a Conformer: a state space projects its input and its output.
+    It is part of a layer, as in a Conformer or a ConvNeXt: a state space projects its input and its output.
     """
-    before = symbols.rfind("N", 0, group[0]) + 1
+    if symbols[group[0]] != "V":
+        return False
+    norm, total = symbols.rfind("N", 0, group[0]), symbols.rfind("a", 0, group[0])
     after = symbols.find("N", group[1])
-    around = symbols[before : None if after < 0 else after]
-    return symbols[group[0]] == "V" and not set(around) & set("MbSC")
+    around = symbols[norm + 1 : None if after < 0 else after]
+    before = symbols[max(norm, total) + 1 : group[0]]
+    return not set(around) & set("MbSC") or (norm < total and not set(before) & set("MbX"))
+
+
+def _is_within_branch(symbols: str, groups: list[Span]) -> bool:
+    """Whether the first of some groups is a convolution of a feed-forward, or of what attention reads.
+
+    It is between the products and the activation of the one; no sum parts it from the other. So it is in
+    Segformer, whose layers all attend.
+    """
+    (start, end), *following = groups
+    if set(symbols[start:end]) != {"V"} or "C" not in symbols:
+        return False
+    before = symbols[symbols.rfind("N", 0, start) + 1 : start]
+    attention = next((at for at, _ in following if symbols[at] in MIXERS), None)
+    is_read = attention is not None and re.fullmatch("c?N[cM]*", symbols[end:attention]) is not None
+    is_fed = re.match(r"[ca]?[AB][cx]?M[cx]*a", symbols[end:]) is not None and before.strip("c") == "M"
+    return is_fed or (is_read and attention is not None and symbols[attention] == "C")
 
 
 def _join_parallel(symbols: str, groups: list[Span]) -> list[Span]:
@@ -353,6 +325,45 @@ def _is_norm_at_cut(gap: str, at: int, has_post_norm: bool) -> bool:
         return gap[at - 1 : at] == "N"
     is_of_product = gap[at - 1 : at] == "M" and "aN" in gap
     return gap[at : at + 1] == "N" and gap[at + 1 : at + 2] != "a" and not is_of_product
+
+
+# work between two layers alone
+
+_FEED_FORWARD: Final = re.compile("M.*[AB]|[AB].*M")
+_HEAVY: Final = frozenset(HEAVY) | {"v"}
+
+
+def find_seam(symbols: str, layout: LayerLayout) -> Span | None:
+    """Find the first work between two layers, as (start, end) of its units, that more layers do not have.
+
+    Otherwise the gap there is equal to a commoner one. A second stack or a narrower stage begins behind it,
+    or layers that ran before run again. Experts, whose number varies, tell nothing.
+    """
+    gaps = []  # heavy units; mixers and symbols; those before the cut
+    for (one, end), cut, (start, _) in zip(layout.mixers, layout.cuts[1:], layout.mixers[1:], strict=False):
+        units = [at for at in range(end, start) if symbols[at] in _HEAVY]
+        kind = symbols[one] + symbols[start]
+        gaps.append((units, (kind, "".join(symbols[at] for at in units), bisect_left(units, cut))))
+    counts = Counter(key for _, key in gaps)
+    for units, key in gaps:
+        kind, text, _ = key
+        for (other, common, at), count in counts.items():
+            if kind != other or count <= counts[key] or set(text) & set(EXPERTS):
+                continue
+            if stop := _find_insertion(text, common, at):
+                return units[at], units[stop - 1] + 1
+    return None
+
+
+def _find_insertion(text: str, common: str, cut: int) -> int | None:
+    """Find the end of what a gap has at or behind its cut, and a common one not: no feed-forward, no norm."""
+    more = len(text) - len(common)
+    for begin in range(cut, len(common) + 1) if more > 0 else ():
+        end, inserted = begin + more, text[begin : begin + more]
+        is_open = inserted != "N" and not _FEED_FORWARD.search(inserted)
+        if is_open and text[:begin] + text[end:] == common:
+            return end
+    return None
 
 
 # repetition, where no mixer is recognised

@@ -50,6 +50,7 @@ class InferenceEvidence:
     unmatched: int = 0  # kernels within the layers that belong to none
     confidence: float = 0.0  # 0 to 1
     reason: str | None = None  # why nothing was inferred, for all kernels or for those of refused passes
+    doubt: str | None = None  # why some layers have no number
     streams: int = 1  # that may run layers; they are looked for on the first MAX_STREAMS
 
 
@@ -164,7 +165,8 @@ def _count_missing_layers(passes: list[tuple[PassTemplate, Ints]]) -> int:
 
 def _list_layer_kinds(template: PassTemplate) -> list[str]:
     """List the kind of each layer, without the letter that distinguishes mixers."""
-    kinds = {layer: kind for layer, kind in zip(template.layer.tolist(), template.kind, strict=True) if kind}
+    kinds = dict(zip(template.layer.tolist(), template.kind, strict=True))
+    kinds = {layer: kind for layer, kind in kinds.items() if layer >= 0 and kind}
     return [re.sub(r" [a-z]\b", "", kinds[layer]) for layer in sorted(kinds)]
 
 
@@ -256,7 +258,7 @@ class _ColumnWriter:
             return InferenceEvidence(refused=refused_passes, reason=reason)
         main = max(accepted, key=lambda use: use[0].layers * use[1])[0]
         passes = sum(count for _, count in accepted)
-        is_inside = self.layer >= 0
+        is_inside = self.kind >= 0
         unmatched = sum(template.unmatched * count for template, count in accepted)
         return InferenceEvidence(
             method=main.method,
@@ -270,6 +272,7 @@ class _ColumnWriter:
             unmatched=self.unmatched_on_side + unmatched,
             confidence=sum(_compute_confidence(template) * count for template, count in accepted) / passes,
             reason=reason,
+            doubt=main.doubt,
         )
 
 

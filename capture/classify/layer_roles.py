@@ -147,7 +147,7 @@ def _assign_rope(symbols: str, roles: Roles, start: int, end: int, *, touches_at
     if run == "xa" and symbols[end] == "M":
         return  # a norm without mean and variance, or a product with its bias
     for at, symbol in enumerate(run):
-        if before <= at < first:
+        if before <= at < first or symbol == "r":
             continue
         if first <= at < rotation:
             role = "attn.rope"

@@ -5,19 +5,32 @@ position in the template and the role of that position. Kernels that only a few 
 """
 
 import re
+from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
 from functools import lru_cache
-from itertools import pairwise
 from typing import Final, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from capture.classify.kernel_symbols import ACTIVATIONS, MIXERS, SymbolUnits, collapse_units, list_positions
-from capture.classify.layer_boundaries import LayerLayout, LearnedCuts, Span, find_layer_layout, find_repeats
+from capture.classify.kernel_symbols import (
+    ACTIVATIONS,
+    MIXERS,
+    SymbolUnits,
+    collapse_units,
+    list_positions,
+)
+from capture.classify.layer_boundaries import (
+    LayerLayout,
+    LearnedCuts,
+    Span,
+    find_layer_layout,
+    find_repeats,
+    find_seam,
+)
 from capture.classify.layer_roles import assign_roles, count_feed_forwards
 
 T = TypeVar("T")
@@ -37,9 +50,7 @@ _TWO_FEEDS: Final = "a layer would have two feed-forwards: some mixers are not r
 _LINEAR_ATTENTION: Final = re.compile(
     r"(NM+A?[xagdjceorp]*)(b(?:[xagdjceorp]*b)+)(?=[xagdjceorp]*(?:N[xceo]*)?M)"
 )
-_SEAM: Final = "norms stand between two of the layers alone: others may be numbered anew behind them"
-_MIN_SEAM_NORMS: Final = 2  # more than between other layers
-_MIN_LAYERS_BESIDE_SEAM: Final = 5
+_SEAM: Final = "other work stands between two of the layers alone: those behind it may be numbered anew"
 _NO_REPEAT: Final = "no attention or state-space kernel repeats, and no other sequence of kernels does"
 
 
@@ -60,6 +71,7 @@ class PassTemplate:
     likeness: float = 0.0  # mean similarity of the layers to their templates, 0 to 1
     method: str = "none"  # mixer, period or none
     reason: str | None = None  # why nothing was inferred
+    doubt: str | None = None  # why some layers have no number
     learned_cuts: LearnedCuts = ()
 
 
@@ -126,10 +138,16 @@ def _build_from_units(
     kinds = label_layer_kinds(layers)
     alignments = align_layers_to_templates(layers, kinds)
     likeness = float(np.mean([alignment.likeness for alignment in alignments]))
-    reason = reason or _find_refusal_reason(layers, likeness) or _find_seam_reason(units, layout)
+    reason = reason or _find_refusal_reason(layers, likeness)
     if reason:
         return _build_refusal(len(ids), reason)
-    return _assemble_template(units, layout, layers, kinds, alignments, spans)
+    template = _assemble_template(units, layout, layers, kinds, alignments, spans)
+    if seam := find_seam(units.symbols, layout):
+        is_rerun = set(units.symbols[slice(*seam)]) <= set("Na")  # of layers that ran before
+        if is_rerun or any(units.symbols[start] == "V" for start, _ in layout.mixers):  # patches, or a mixer
+            return _build_refusal(len(ids), _SEAM)
+        return _open_numbers(template, *(units.starts[at] for at in seam))
+    return template
 
 
 def _build_refusal(size: int, reason: str) -> PassTemplate:
@@ -264,18 +282,14 @@ def _find_refusal_reason(layers: list[LayerKernels], likeness: float) -> str | N
     return None
 
 
-def _find_seam_reason(units: SymbolUnits, layout: LayerLayout) -> str | None:
-    """Find whether one gap alone, of otherwise equal ones, has norms that no layer has.
-
-    There a second stack begins, or layers that ran before run again.
-    """
-    gaps = Counter(
-        units.symbols[one[1] : following[0]] for one, following in pairwise(layout.mixers)
-    ).most_common()
-    if len(gaps) != 2 or gaps[1][1] > 1 or gaps[0][1] < _MIN_LAYERS_BESIDE_SEAM:
-        return None
-    more = gaps[1][0].count("N") - gaps[0][0].count("N")
-    return _SEAM if more >= _MIN_SEAM_NORMS else None
+def _open_numbers(template: PassTemplate, start: int, end: int) -> PassTemplate:
+    """Return the template without layers from one kernel on, and without roles up to another."""
+    layer, position = template.layer.copy(), template.position.copy()
+    layer[start:] = position[start:end] = -1
+    gone = (None,) * (end - start)
+    role = (*template.role[:start], *gone, *template.role[end:])
+    kind = (*template.kind[:start], *gone, *template.kind[end:])
+    return replace(template, layer=layer, position=position, role=role, kind=kind, doubt=_SEAM)
 
 
 def label_layer_kinds(layers: Sequence[LayerKernels]) -> list[str]:
@@ -410,8 +424,13 @@ def _has_open_first_norms(
         return False
     if not any(map(biased.__contains__, ids[_find_role(template, "lm_head")])):
         return False
-    head = units.symbols[: units.starts.index(int(np.flatnonzero(template.layer == 0)[0])) + 1]
+    head = units.symbols[: _find_first_unit(units, template, 0) + 1]
     return re.search(r"E[cx]*E[Eacx]*aN$", head) is not None and head.count("N") == 1
+
+
+def _find_first_unit(units: SymbolUnits, template: PassTemplate, number: int) -> int:
+    """Find the unit of a layer's first kernel; kernels that it alone has may precede that in the unit."""
+    return bisect_right(units.starts, template.layer.tolist().index(number)) - 1
 
 
 def _find_role(template: PassTemplate, role: str) -> list[int]:
@@ -422,10 +441,9 @@ def _open_first_norms(units: SymbolUnits, template: PassTemplate) -> PassTemplat
     """Return the template without the layers of the norms that begin them, and of masks behind those."""
     layer, position = template.layer.copy(), template.position.copy()
     for number in range(template.layers):
-        start = int(np.flatnonzero(template.layer == number)[0])
-        first = units.starts.index(start) + 1
-        products = (at for at in range(first, len(units.symbols)) if units.symbols[at] not in "cx")
-        end = units.starts[next(products, first)]
+        first = _find_first_unit(units, template, number)
+        products = (at for at in range(first + 1, len(units.symbols)) if units.symbols[at] not in "cx")
+        start, end = units.starts[first], units.starts[next(products, first + 1)]
         layer[start:end] = position[start:end] = -1
     return replace(template, layer=layer, position=position)
 

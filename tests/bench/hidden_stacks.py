@@ -39,6 +39,7 @@ _SPELLINGS = (
     (re.compile(r"(_proj)\.linear$"), r"\1"),
     (re.compile(r"(_layer_groups\..*)\.ffn$"), r"\1.intermediate.dense"),
     (re.compile(r"(_layer_groups\..*)\.ffn_output$"), r"\1.output.dense"),
+    (re.compile(r"\b(?:blocks?|layers)\.(\d+)\.(?:blocks\.)?(\d+)(?=\.|$)"), r"stage\1.layers.\2"),
     (re.compile(r"\b\w+_layer_groups\.\d+\.\w+_layers\b"), "layers"),
 )
 _NORM = r"([nN]orm\w*|\bln_?\w*|layer_?norm)$"
@@ -63,16 +64,16 @@ _FAMILIES = tuple(
         (r"shared_(experts?|mlp)", r"moe\.shared|mlp"),
         (r"router|\.gate$|experts|moe", r"moe"),
         (r"_layernorm\.", "norm"),  # a gate of its own scales it
-        (r"(?i)(attn|attention|mixer)\b.*?(o_proj|out_proj|c_proj|\.o|output\.dense|attn_out|\bdense|Wo|out_lin|\.proj)$",
+        (r"(?i)(attn|attention|mixer)\b.*?(o_proj|out_proj|c_proj|\.o|output\.dense|attn_out|\bdense|Wo|out_lin|\.proj|post_proj|projection(_layer)?)$",
          r"attn\.out"),
         (r"self_attn\.output$", r"attn\.out"),
         (r"attn\.gate_proj$", r"attn\.qkv"),  # scales the output of attention
-        (r"(q_proj|k_proj|v_proj\w*|qkv|c_attn|query\w*|\.key(_proj)?|\.value(_proj)?|[qk]v?_[ab]_proj\w*|pos_\w*proj|Wqkv|W[qkv]|in_proj|\.[qkv]|[qkv]_lin)$",
+        (r"(q_proj|k_proj|v_proj\w*|qkv|c_attn|query\w*|\.key(_proj)?|\.value(_proj)?|[qk]v?_[ab]_proj\w*|pos_\w*proj|Wqkv|W[qkv]|in_proj|\.[qkv]|[qkv]_lin|[qkv]_head)$",
          r"attn\.qkv"),
-        (r"\b(wi(_[01])?|gate_up_proj_adapter_list\S*|(up|gate|gate_up)_proj|fc1|c_fc|fc_in|Wi|w1|w3)$|"
+        (r"\b(wi(_[01])?|gate_up_proj_adapter_list\S*|(up|gate|gate_up)_proj|fc1|c_fc|fc_in|Wi|w1|w3|lin(ear)?_?(fc)?1|dense1)$|"
          r"\b(intermediate[._]dense|dense_h_to_4h)$",
          r"mlp\.(up|gate|gate_up)"),
-        (r"\b(wo|down_proj|fc2|c_proj|fc_out|output_dense|^output\.dense|dense_4h_to_h|Wo|w2)$",
+        (r"\b(wo|down_proj|fc2|c_proj|fc_out|output_dense|^output\.dense|dense_4h_to_h|Wo|w2|lin(ear)?_?(fc)?2|dense2)$",
          r"mlp\.down"),
         (r"ffn\.(lin1|0)$", r"mlp\.up"),
         (r"ffn\.(lin2|2|\d+\.output\.dense)$", r"mlp\.down"),
@@ -104,6 +105,8 @@ _GENERAL = (
     "conv",
     "scan",
     "attn",
+    "pool",
+    "resample",
 )
 
 
@@ -135,7 +138,8 @@ def read_truth(ranges: Range | None) -> tuple[int, str | None]:
     """Return layer (−1 outside) and the ops that are right (None: not determined) of an op in a range."""
     if ranges is None or not ranges.paths:
         return -1, None
-    matches = [match for path in ranges.paths if (match := _LAYER.search(path))]
+    paths = [path for path in ranges.paths if "stage" in path] or ranges.paths
+    matches = [match for path in paths if (match := _LAYER.search(path))]
     if not matches:
         path = ranges.paths[-1]
         return -1, next((ops for pattern, ops in _OUTSIDE if re.search(pattern, path)), None)

@@ -1,5 +1,6 @@
 """Layers and roles out of the order of kernels alone, against the modules of the same traces."""
 
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -8,7 +9,8 @@ import numpy as np
 import polars as pl
 import pytest
 
-from capture.classify.kernel_symbols import collapse_units
+from capture.classify.kernel_symbols import collapse_units, find_symbol
+from capture.classify.layer_boundaries import find_mixers, find_pass_bounds
 from capture.classify.layer_inference import InferredLayers, KernelSequence, infer_layers
 from capture.classify.layer_roles import assign_roles, map_role_to_op
 from capture.classify.name_rules import has_model_position, infer_op_and_category
@@ -281,6 +283,17 @@ def test_masks_behind_open_norms_are_open() -> None:
     assert [template.layer.tolist().count(number) for number in range(4)] == [len(layer) - 3] * 4
 
 
+def test_a_copy_of_the_first_layer_alone_is_of_none() -> None:
+    """The vision tower of Qwen2.5-VL copies what its first norm reads; its output head has a bias."""
+    layer = "prnxMMMCMaprnxMAMa"
+    symbols = "v" + "c" + layer * 6 + "prnxM"
+    ids, _ = codes(symbols)
+    ids[1], ids[-1] = 98, 99  # the copy, and the head's product
+    template = build_template(ids, symbols, None, (), frozenset([99]))
+    assert [template.layer.tolist().count(number) for number in range(6)] == [len(layer)] * 6
+    assert template.layer[1] == -1
+
+
 @pytest.mark.parametrize(
     ("symbols", "merged"), [("pranxxcMMM", "NMMM"), ("pranxxcMcMcM", "NcMcMcM"), ("pranxxMcMcM", "NMcMcM")]
 )
@@ -317,3 +330,99 @@ def test_norms_between_two_layers_alone_leave_the_numbers_open() -> None:
     assert template.layers == 0 and "between two of the layers alone" in (template.reason or "")
     even = symbols.replace("NaNa", "")
     assert build_template(codes(even)[0], even, None).layers == 8
+
+
+@pytest.mark.parametrize("between", ["VN", "NM", "vAjNco"], ids=["patches", "merger", "characters"])
+def test_work_between_two_layers_alone_leaves_the_numbers_behind_it_open(between: str) -> None:
+    """A narrower stage of Segformer or Swin, or the next stack of CANINE: roles stay, numbers do not."""
+    layer = "NMMMCMaNMAMa"
+    symbols = "E" + layer * 2 + between + layer * 6 + "NM"
+    template = build_template(codes(symbols)[0], symbols, None)
+    behind = 1 + 2 * len(layer) + len(between)
+    assert template.layer.tolist()[1:25] == [0] * len(layer) + [1] * len(layer)
+    assert set(template.layer.tolist()[behind:]) == {-1} and template.role[behind + 8] == "mlp.up"
+    assert template.role[25:behind] == (None,) * len(between)
+    assert "may be numbered anew" in (template.doubt or "")
+    even = symbols.replace(between, "", 1) if between != "NM" else "E" + layer * 8 + "NM"
+    assert build_template(codes(even)[0], even, None).doubt is None
+
+
+def test_a_product_of_one_layer_alone_leaves_the_numbers_behind_it_open() -> None:
+    """Hiera projects the input of the first layer of a stage to its width."""
+    layer = "NMxCMaNMAMa"
+    symbols = "E" + layer * 3 + "NMMxCMaNMAMa" + layer * 4 + "NM"
+    layers = build_template(codes(symbols)[0], symbols, None).layer.tolist()
+    assert set(layers[1 : 1 + 3 * len(layer)]) == {0, 1, 2} and set(layers[1 + 3 * len(layer) :]) == {-1}
+
+
+def test_layers_that_attend_twice_have_no_seam() -> None:
+    layer = "MMMCMaNMMMCMaNMAMaN"
+    symbols = "EEaN" + layer * 6 + "M"
+    template = build_template(codes(symbols)[0], symbols, None)
+    assert template.doubt is None and template.layers == 6
+
+
+def test_the_numbers_left_open_are_said_with_their_reason() -> None:
+    layer = ["aten::native_layer_norm", *["aten::mm"] * 3, "aten::_scaled_dot_product_attention",
+             "aten::mm", "aten::add", "aten::native_layer_norm", "aten::mm", "aten::gelu", "aten::mm",
+             "aten::add"]  # fmt: skip
+    names = ["aten::embedding", *layer * 2, "aten::native_layer_norm", "aten::mm", *layer * 6] * 3
+    events, evidence = fill_inferred_layers(run_of(names, np.full(len(names), 7)))
+    assert evidence is not None and "numbered anew" in (evidence.doubt or "")
+    assert events["layer"].drop_nulls().unique().to_list() == [0, 1]
+
+
+def test_convolutions_within_layers_that_attend_are_no_mixers() -> None:
+    """Segformer has one in what attention reads, and one in its feed-forward."""
+    layer = "NMVNMMCMaNMVAMa"
+    symbols = "vN" + layer * 6 + "N"
+    template = build_template(codes(symbols)[0], symbols, None)
+    assert template.layers == 6
+    roles = template.role[2 : 2 + len(layer)]
+    assert roles[1] == roles[4] == roles[5] == "attn.qkv" and roles[7] == "attn.out"
+    assert (roles[10], roles[13]) == ("mlp.up", "mlp.down")
+
+
+def test_a_convolution_without_a_product_before_it_is_no_state_space() -> None:
+    """So ConvNeXt begins its layers; LFM2 projects the input of its convolutions."""
+    assert find_mixers("vN" + "VNMAMxa" * 6 + "NM") == []
+    assert len(find_mixers("E" + "NMxVxMaNMAMxMa" * 6 + "NM")) == 6
+
+
+def test_interpolation_samples_no_token() -> None:
+    assert find_symbol("aten::upsample_bilinear2d") != "Z"
+    assert find_symbol("top_p_sampling_kernel") == "Z"
+
+
+def test_a_pass_begins_with_as_many_convolutions_as_the_first_one() -> None:
+    """A vision tower merges its patches by convolutions, and the next call embeds others."""
+    layers = "NMMMCMaNMAMa" * 4
+    symbols = f"vE{layers}vAvjMa" * 3
+    ids, _ = codes(symbols)
+    bounds = find_pass_bounds(ids, np.frombuffer(symbols.encode(), dtype=np.uint8), None)
+    assert bounds.tolist() == [*(match.start() for match in re.finditer("vE", symbols)), len(symbols)]
+
+
+def test_activations_of_convolutions_are_no_feed_forwards_in_unknown_layers() -> None:
+    """ResNet has no feed-forward; that of its head keeps the op of its name."""
+    block = ["aten::convolution", "aten::batch_norm", "aten::relu"]
+    names = [*block, *block[:2], "aten::add", "aten::relu", *block * 2, "aten::addmm", "aten::gelu"]
+    events, evidence = fill_inferred_layers(run_of(names, np.full(len(names), 7)))
+    assert evidence is None
+    ops = dict(zip(names, events["op"].cast(pl.String).to_list(), strict=True))
+    assert (ops["aten::relu"], ops["aten::gelu"]) == (None, "mlp.act")
+
+
+def test_reductions_before_attention_are_no_copies() -> None:
+    """Hiera pools queries by their maximum."""
+    symbols = "NMrxcCMaNMAMa"
+    roles = assign_roles(symbols, (5, 6), has_post_norm=False)
+    assert roles[2] is None and roles[3] == "attn.copy"
+
+
+def test_convolutions_as_mixers_beside_odd_work_have_no_layers() -> None:
+    """A convolution there may embed patches, as in FocalNet, or mix positions."""
+    layer = "NMxVxMaNMAMa"
+    symbols = "E" + layer * 3 + "NM" + layer * 5 + "NM"
+    template = build_template(codes(symbols)[0], symbols, None)
+    assert template.layers == 0 and "numbered anew" in (template.reason or "")

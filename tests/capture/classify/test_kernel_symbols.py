@@ -7,12 +7,14 @@ import numpy as np
 import pytest
 
 from capture.classify.kernel_symbols import (
+    align_prefixes,
     collapse_units,
     extract_base_name,
     find_symbol,
     mark_expert_choices,
+    weigh_symbol,
 )
-from capture.classify.layer_boundaries import align_prefixes, find_mixers, weigh_symbol
+from capture.classify.layer_boundaries import find_mixers
 from capture.classify.layer_roles import assign_roles, map_role_to_op
 
 SIGNS = {
