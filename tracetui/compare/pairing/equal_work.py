@@ -28,8 +28,8 @@ _SIZE_NAMES: Final = {("context", "prefill"): "prompt", ("tokens", None): "token
 # Metadata that say how much a step computes, and how
 _MODEL_SIZES: Final = ("layers", "d_model", "parameters")
 _SETTINGS: Final = (
-    "dtype", "attention", "quant", "compiled", "speculation", "mode", "path", "packing", "threads", "device",
-    "torch", "transformers", "vllm", "python",
+    "dtype", "attention", "kv_cache", "quant", "compiled", "speculation", "mode", "path", "packing", "threads",
+    "device", "torch", "transformers", "vllm", "python",
 )  # fmt: skip
 _DTYPES: Final = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}  # as rows call them
 _COMPILED_NAMES: Final = r"CompiledFxGraph|Torch-Compiled Region|^triton_"
@@ -209,10 +209,42 @@ def _compare_steps(a: Run, b: Run, phase: str | None, align: str) -> Iterator[Wo
         if difference is None:
             continue
         is_asked_for = key == "context" and align != "context"
+        if key == "batch":
+            difference = _find_beams(difference, reported) or difference
         yield replace(difference, is_work=difference.is_work and not is_asked_for)
         if key == "batch":
             return  # the tokens of a step follow
-    yield from _compare_inputs(sides, phase)
+    yield from _compare_texts(sides) if phase == "decode" else ()
+    yield from _compare_inputs(sides, phase) if phase not in ("prefill", "verify") else ()
+
+
+def _compare_texts(sides: Sequence[tuple[Run, pl.DataFrame]]) -> Iterator[WorkDifference]:
+    """Yield that only one run reads the whole text again for each token, as its decode steps report."""
+    x, y = (_describe_cache(run, side["step"]) for run, side in sides)
+    if x != y and "" in (x, y):
+        yield WorkDifference("KV cache", x or "used", y or "used", "decode", is_work=True)
+
+
+def _describe_cache(run: Run, steps: pl.Series) -> str:
+    """Describe how many tokens steps read that use no cache; empty if they read one token, or do not say."""
+    if not (run.has("step") and run.has("shape")):
+        return ""
+    marks = run.events.filter((pl.col("kind") == "step") & pl.col("step").is_in(steps.implode()))
+    read = marks["shape"].cast(pl.String).str.extract(r"^\d+x(\d+)$").cast(pl.Int64).drop_nulls()
+    if read.len() < marks.height:
+        return ""
+    return f"none, {read.min():,}–{read.max():,} tokens read per step" if read.len() else ""
+
+
+def _find_beams(batch: WorkDifference, reported: Sequence[dict[str, list[int]]]) -> WorkDifference | None:
+    """Find a difference of candidates per token, if batches differ and the tokens of their steps do not."""
+    sizes = [{*zip(side.get("batch", ()), side.get("tokens", ()), strict=False)} for side in reported]
+    if batch.phase in ("prefill", "verify") or any(len(each) != 1 for each in sizes):
+        return None
+    ((x, tokens),), ((y, tokens_b),) = sizes
+    if tokens != tokens_b or x % tokens or y % tokens:
+        return None
+    return replace(batch, what="beams", a=f"{x // tokens:,}", b=f"{y // tokens:,}")
 
 
 def _iter_sources(key: str, *sources: list[dict[str, list[int]]]) -> Iterator[tuple[list[int], list[int]]]:

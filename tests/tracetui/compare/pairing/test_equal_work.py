@@ -15,7 +15,13 @@ from tracetui.look import Look, Terms
 
 
 def decoded(
-    batch: int = 1, context: int = 100, ms: int = 4, steps: int = 12, shape: str | None = None, **meta: Any
+    batch: int = 1,
+    context: int = 100,
+    ms: int = 4,
+    steps: int = 12,
+    shape: str | None = None,
+    beams: int = 1,
+    **meta: Any,
 ) -> Run:
     """A run of equal steps of one product; each token takes `ms` / `batch`."""
     rows = list[dict[str, Any]]()
@@ -24,7 +30,7 @@ def decoded(
         rows.append(
             {"kind": "kernel", "name": "mm", "op": "mlp.up", "category": "matmul", "lens": "wall"} | times
         )
-        sizes = {"tokens": batch, "batch": batch, "context": context + step}
+        sizes = {"tokens": batch, "batch": batch * beams, "context": context + step}
         rows.append({"kind": "step", "name": "decode", "shape": shape} | times | sizes)
     return made(rows, **meta)
 
@@ -52,6 +58,23 @@ def test_twice_the_batch_is_never_faster() -> None:
     assert back[0] == "not the same work: batch 2 and 1" and back[1].startswith("not judged")
 
 
+def test_beams_are_named_and_their_step_takes_what_it_takes() -> None:
+    """Four candidates for one token: the step of 7 ms makes that token, not four."""
+    lines = describe_decision(compare_runs((decoded(), decoded(beams=4, ms=7)), Look()), Terms())
+    assert lines[0] == "not the same work: beams 1 and 4"
+    assert "4.001 ms → 7.001 ms per token" in lines[1] and "per step" not in lines[1]
+    assert differences(decoded(batch=2), decoded(batch=4)) == ["batch 2 and 4"]
+
+
+def test_a_text_that_is_read_again_for_each_token_is_other_work() -> None:
+    """Without a cache: the recorder writes what a step reads."""
+    compared = compare_runs((decoded(), decoded(shape="1x90", ms=8)), Look())
+    first, second, *_ = describe_decision(compared, Terms())
+    assert first == "not the same work: KV cache used and none, 90–90 tokens read per step"
+    assert second.startswith("not judged: decode step 4.001 ms → 8.001 ms per token")
+    assert differences(decoded(shape="1x90"), decoded(shape="1x90")) == []
+
+
 def test_equal_work_has_no_difference_and_its_verdict() -> None:
     compared = compare_runs((decoded(), decoded(ms=8)), Look())
     assert compared.works == () and compared.comparability.score == 1
@@ -71,6 +94,7 @@ def test_another_context_is_other_work_unless_steps_are_paired_by_number() -> No
     [
         ({"dtype": "float32"}, {"dtype": "bfloat16"}, "dtype fp32 and bf16"),
         ({"attention": "sdpa"}, {"attention": "eager"}, "attention sdpa and eager"),
+        ({"kv_cache": "DynamicCache"}, {"kv_cache": "StaticCache"}, "kv_cache DynamicCache and StaticCache"),
         ({"compiled": False}, {"compiled": True}, "compiled no and yes"),
         ({"argv": ["x", "-n", "4", "--fast"]}, {"argv": ["x", "-n", "8"]}, "command -n 4 --fast and -n 8"),
     ],
