@@ -28,8 +28,8 @@ _SIZE_NAMES: Final = {("context", "prefill"): "prompt", ("tokens", None): "token
 # Metadata that say how much a step computes, and how
 _MODEL_SIZES: Final = ("layers", "d_model", "parameters")
 _SETTINGS: Final = (
-    "dtype", "attention", "kv_cache", "quant", "compiled", "speculation", "mode", "path", "packing", "threads",
-    "device", "torch", "transformers", "vllm", "python",
+    "dtype", "attention", "kv_cache", "quant", "compiled", "speculation", "mode", "path", "packing",
+    "threads", "device", "torch", "transformers", "vllm", "python",
 )  # fmt: skip
 _DTYPES: Final = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}  # as rows call them
 _COMPILED_NAMES: Final = r"CompiledFxGraph|Torch-Compiled Region|^triton_"
@@ -57,7 +57,7 @@ class WorkDifference:
 def find_work_differences(a: Run, b: Run, align: str) -> tuple[WorkDifference, ...]:
     """Find what differs, first what a step computes, then how."""
     shared: list[str | None] = [p for p in list_phases(a) if p in list_phases(b)]
-    works = [*_compare_models(a, b)]
+    works = [*_compare_models(a, b), *_compare_speculation(a, b)]
     for phase in shared or [None]:
         works += _compare_steps(a, b, phase, align)
     return (*_join_phases(works, len(shared)), *_compare_ranks(a, b), *_compare_settings(a, b))
@@ -91,6 +91,13 @@ def _compare_models(a: Run, b: Run) -> Iterator[WorkDifference]:
             return
     if "layers" not in {*a.meta, *b.meta}:
         yield from islice(chain(_compare_layers(a, b), _compare_products(a, b)), 1)
+
+
+def _compare_speculation(a: Run, b: Run) -> Iterator[WorkDifference]:
+    """Yield that only one run verifies drafts: then its decode steps are not all that produce tokens."""
+    x, y = ("yes" if "verify" in list_phases(run) else "no" for run in (a, b))
+    if x != y:
+        yield WorkDifference("speculation", x, y, is_work=True)
 
 
 def _compare_layers(a: Run, b: Run) -> Iterator[WorkDifference]:
@@ -168,12 +175,28 @@ def _compare_products(a: Run, b: Run) -> Iterator[WorkDifference]:
     if x and y and _compute_shares(x) == _compute_shares(y) and not x.keys() & y.keys():
         before, after = (f"{n}×{k}" for n, k in (max(x), max(y)))
         yield WorkDifference("weights of products", before, after, is_work=True)
+    elif others := _find_other_weights(x, y):
+        yield WorkDifference("weights of products", *others, is_work=True)
     counts = _compare_counts(a, b)
     sums = counts.filter(pl.col("is_product") & (pl.col("kind") != "attention"))[["a", "b"]].sum()
     before, after = (f"{n or 0:,}" for n in sums.row(0))
     if before != after:
         what = "products per step" if a.has("step") else "products in all"
         yield WorkDifference(what, before, after, is_work=not a.has("step") or any(_find_multiples(counts)))
+
+
+def _find_other_weights(
+    x: Mapping[tuple[int, int], int], y: Mapping[tuple[int, int], int]
+) -> tuple[str, ...]:
+    """Find the largest weights that are others, as of a head with another vocabulary; none if it is not sure.
+
+    As many products must have the weights of the one run as have those of the other, and more to compute.
+    """
+    only_x, only_y = ({k: n for k, n in one.items() if k not in other} for one, other in ((x, y), (y, x)))
+    if sorted(only_x.values()) != sorted(only_y.values()):
+        return ()
+    flops = [sum(n * k * count for (n, k), count in only.items()) for only in (only_x, only_y)]
+    return tuple("×".join(map(str, max(only))) for only in (only_x, only_y)) if flops[0] != flops[1] else ()
 
 
 def _count_products(run: Run) -> dict[tuple[int, int], int]:
@@ -215,7 +238,29 @@ def _compare_steps(a: Run, b: Run, phase: str | None, align: str) -> Iterator[Wo
         if key == "batch":
             return  # the tokens of a step follow
     yield from _compare_texts(sides) if phase == "decode" else ()
+    yield from _compare_queries(sides, phase) if phase in (None, "decode") else ()
     yield from _compare_inputs(sides, phase) if phase not in ("prefill", "verify") else ()
+
+
+def _compare_queries(
+    sides: Sequence[tuple[Run, pl.DataFrame]], phase: str | None
+) -> Iterator[WorkDifference]:
+    """Yield that attention has several new tokens after others in steps of one run only, as for drafts."""
+    x, y = (_list_queries(run, side["step"]) for run, side in sides)
+    if x and y and (len(x) == 1) != (len(y) == 1):
+        before, after = ("–".join(map(str, dict.fromkeys((each[0], each[-1])))) for each in (x, y))
+        yield WorkDifference("tokens per step", before, after, phase, is_work=True)
+
+
+def _list_queries(run: Run, steps: pl.Series) -> list[int]:
+    """List the numbers of new tokens with which attention reads a cache in these steps."""
+    table = _tabulate_shapes(run)
+    if table.is_empty():
+        return []
+    reads_cache = (pl.col("category") == "attention") & (pl.col("size_q") < pl.col("size_k"))
+    return (
+        table.filter(reads_cache, pl.col("step").is_in(steps.implode()))["size_q"].unique().sort().to_list()
+    )
 
 
 def _compare_texts(sides: Sequence[tuple[Run, pl.DataFrame]]) -> Iterator[WorkDifference]:

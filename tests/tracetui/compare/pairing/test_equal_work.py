@@ -3,10 +3,12 @@
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 
+from capture.import_log import Log
 from capture.load_runs import load
-from capture.run import Run
+from capture.run import Run, build_run
 from tests.tracetui.runs import MS, made
 from tracetui.compare.diff import compare_runs
 from tracetui.compare.pairing.equal_work import find_work_differences
@@ -140,13 +142,22 @@ def test_context_of_attention_as_two_products_is_read_from_those_of_scores() -> 
     assert differences(runs[0], runs[2]) == []
 
 
-def compiled(layers: int, twice: int = 0, heads: int = 1, *, steps: int = 12, has_steps: bool = True) -> Run:
+def compiled(
+    layers: int,
+    twice: int = 0,
+    heads: int = 1,
+    *,
+    steps: int = 12,
+    has_steps: bool = True,
+    words: int = 2048,
+    drafts: int = 1,
+) -> Run:
     """A run of passes whose kernels have no layers: of three products each, and attention; and the head."""
     product = {"kind": "kernel", "name": "mm", "category": "matmul", "lens": "host"}
     attention = {**product, "name": "flash", "category": "attention", "shape": "b=1 h=8 q=1 k=99 d=64"}
     layer = [{**product, "shape": f"m=1 n={n} k=512"} for n in (512, 512, 1024)]
     of_pass = [*layer, attention] * layers + layer[:1] * twice
-    of_pass += [{**product, "shape": "m=1 n=2048 k=512"}] * heads
+    of_pass += [{**product, "shape": f"m=1 n={words} k=512"}] * heads
     marks = [{"kind": "step", "name": "decode"}] * has_steps
     rows = [
         row
@@ -155,7 +166,31 @@ def compiled(layers: int, twice: int = 0, heads: int = 1, *, steps: int = 12, ha
         for step in range(steps)
         for at, row in enumerate([*marks, *of_pass])
     ]
+    for row in rows[-len(of_pass) :]:  # the last pass verifies drafts
+        row["shape"] = row["shape"].replace("q=1", f"q={drafts}")
     return made(rows)
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"words": 4096}, "weights of products 2048×512 and 4096×512"),
+        ({"drafts": 4}, "tokens per step 1 and 1–4"),
+    ],
+)
+def test_another_vocabulary_and_drafts_are_other_work_of_one_trace(options: Any, expected: str) -> None:
+    a, b = compiled(4), compiled(4, **options)
+    (difference,) = find_work_differences(a, b, "context")
+    assert str(difference) == expected and difference.is_work
+    assert differences(b, b) == []
+
+
+def test_drafts_of_one_recording_are_other_work() -> None:
+    a, b = decoded(), decoded()
+    verified = b.events.with_columns(
+        phase=pl.when(pl.col("step") > 8).then(pl.lit("verify")).otherwise(pl.col("phase").cast(pl.String))
+    )
+    assert differences(a, build_run("b", {}, verified, Log()))[0] == "speculation no and yes"
 
 
 @pytest.mark.parametrize(
