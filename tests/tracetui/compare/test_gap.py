@@ -1,8 +1,10 @@
 """The time between the kernels of two runs: the idle time that the steps view tells."""
 
+import polars as pl
 import pytest
 
-from capture.run import Run
+from capture.import_log import Log
+from capture.run import Run, build_run
 from tests.tracetui.analysis.time.test_idle_gaps import US, kernel
 from tests.tracetui.runs import made
 from tracetui.analysis.time.step_table import compute_step_table
@@ -87,3 +89,12 @@ def test_waits_in_many_places_are_in_no_one_place() -> None:
 def test_equal_waits_are_not_named() -> None:
     lines = "\n".join(describe_decision(compare_runs((decode(5000), decode(5000)), Look()), Look().terms))
     assert "time between" not in lines
+
+
+def test_a_wait_beside_an_operation_that_only_one_run_has_is_not_named() -> None:
+    a, b = decode(0), decode(5000)
+    renamed = b.events.with_columns(pl.col("name").cast(pl.String).replace("argmax", "sort"))
+    lines = "\n".join(
+        describe_decision(compare_runs((a, build_run("b", {}, renamed, Log())), Look()), Look().terms)
+    )
+    assert "carried by" in lines and "  time between" not in lines

@@ -22,6 +22,7 @@ from tracetui.analysis.frames.statistics import (
 from tracetui.analysis.time import step_sampling, step_table
 from tracetui.compare import params
 from tracetui.compare.evidence import cpu_contention, pair_test, repeat_test
+from tracetui.compare.pairing.equal_work import list_kernel_names
 from tracetui.compare.pairing.step_times import StepAlignment, align_steps, has_phases_within_steps
 from tracetui.compare.run_sides import NoiseFloor, Sides
 from tracetui.look import Look, Terms
@@ -97,7 +98,10 @@ def find_gap_change(sides: Sides, phase: str | None, align: str, change_ns: floa
     aligned = align_steps(sides[:2], phase, align)
     has_steps = [None, None] if not aligned.height else aligned.sides
     a, b = (_measure_gaps(run, side) for run, side in zip(sides[:2], has_steps, strict=True))
-    changes = {place: b.get(place, 0.0) - a.get(place, 0.0) for place in {**a, **b}}
+    shared = list_kernel_names(sides[0]) & list_kernel_names(sides[1])  # another name is no wait
+    changes = {
+        place: b.get(place, 0.0) - a.get(place, 0.0) for place in {**a, **b} if shared.issuperset(place)
+    }
     place = max(changes, key=lambda each: changes[each] * np.sign(change_ns), default=None)
     if place is None or changes[place] * change_ns < params.MOST * change_ns**2:
         return None

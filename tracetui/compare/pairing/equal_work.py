@@ -24,14 +24,16 @@ from tracetui.look import Look
 
 UNEQUAL_WORK: Final = "not the same work"
 _SIZES: Final = ("batch", "context", "tokens")  # of a step, as its source reports them
-_SIZE_NAMES: Final = {("context", "prefill"): "prompt", ("tokens", None): "tokens per step"}
+_TOKENS: Final = "tokens per step"
+_SIZE_NAMES: Final = {("context", "prefill"): "prompt", ("tokens", None): _TOKENS}
 # Metadata that say how much a step computes, and how
 _MODEL_SIZES: Final = ("layers", "d_model", "parameters")
 _SETTINGS: Final = (
     "dtype", "attention", "kv_cache", "quant", "compiled", "speculation", "mode", "path", "packing",
-    "threads", "device", "torch", "transformers", "vllm", "python",
+    "threads", "device", "torch", "transformers", "vllm", "python", "jitted functions", "XLA operations",
 )  # fmt: skip
 _DTYPES: Final = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}  # as rows call them
+XLA: Final = ("XLA profiler", "JAX profiler")
 _COMPILED_NAMES: Final = r"CompiledFxGraph|Torch-Compiled Region|^triton_"
 
 
@@ -57,9 +59,13 @@ class WorkDifference:
 def find_work_differences(a: Run, b: Run, align: str) -> tuple[WorkDifference, ...]:
     """Find what differs, first what a step computes, then how."""
     shared: list[str | None] = [p for p in list_phases(a) if p in list_phases(b)]
-    works = [*_compare_models(a, b), *_compare_speculation(a, b)]
+    drafts = [*_compare_speculation(a, b)]
+    for phase in [p for p in shared if p == "decode"] or [None] * (not shared):
+        drafts += _compare_queries(a, b, phase, align)
+    works = [*_compare_models(a, b, has_drafts=bool(drafts)), *drafts]
     for phase in shared or [None]:
-        works += _compare_steps(a, b, phase, align)
+        steps = _compare_steps(a, b, phase, align)
+        works += [w for w in steps if not (drafts and w.what == _TOKENS)]
     return (*_join_phases(works, len(shared)), *_compare_ranks(a, b), *_compare_settings(a, b))
 
 
@@ -81,15 +87,18 @@ def _join_phases(works: Sequence[WorkDifference], phases: int) -> Iterator[WorkD
             yield work
 
 
-def _compare_models(a: Run, b: Run) -> Iterator[WorkDifference]:
-    """Yield other sizes of the model; a quantised model has fewer parameters that can be counted."""
+def _compare_models(a: Run, b: Run, *, has_drafts: bool) -> Iterator[WorkDifference]:
+    """Yield other sizes of the model; a quantised model has fewer parameters that can be counted.
+
+    With drafts, a step has the layers of two models, and some of them several times: they are not counted.
+    """
     keys = _MODEL_SIZES if a.meta.get("quant") == b.meta.get("quant") else _MODEL_SIZES[:2]
     for key in keys:
         x, y = (run.meta.get(key) for run in (a, b))
         if isinstance(x, int) and isinstance(y, int) and x != y:
             yield WorkDifference(key, f"{x:,}", f"{y:,}", is_work=True)
             return
-    if "layers" not in {*a.meta, *b.meta}:
+    if "layers" not in {*a.meta, *b.meta} and not has_drafts:
         yield from islice(chain(_compare_layers(a, b), _compare_products(a, b)), 1)
 
 
@@ -231,25 +240,21 @@ def _compare_steps(a: Run, b: Run, phase: str | None, align: str) -> Iterator[Wo
         difference = _compare_sizes(key, x, y, phase)
         if difference is None:
             continue
-        is_asked_for = key == "context" and align != "context"
         if key == "batch":
-            difference = _find_beams(difference, reported) or difference
-        yield replace(difference, is_work=difference.is_work and not is_asked_for)
-        if key == "batch":
+            yield _name_beams(difference, reported)
             return  # the tokens of a step follow
-    yield from _compare_texts(sides) if phase == "decode" else ()
-    yield from _compare_queries(sides, phase) if phase in (None, "decode") else ()
-    yield from _compare_inputs(sides, phase) if phase not in ("prefill", "verify") else ()
+        is_asked_for = key == "context" and align != "context"
+        yield replace(difference, is_work=difference.is_work and not is_asked_for)
+    yield from _compare_inputs(sides, phase)
 
 
-def _compare_queries(
-    sides: Sequence[tuple[Run, pl.DataFrame]], phase: str | None
-) -> Iterator[WorkDifference]:
+def _compare_queries(a: Run, b: Run, phase: str | None, align: str) -> Iterator[WorkDifference]:
     """Yield that attention has several new tokens after others in steps of one run only, as for drafts."""
-    x, y = (_list_queries(run, side["step"]) for run, side in sides)
+    aligned = align_steps((a, b), phase, align)
+    x, y = (_list_queries(run, side["step"]) for run, side in zip((a, b), aligned.sides, strict=True))
     if x and y and (len(x) == 1) != (len(y) == 1):
         before, after = ("–".join(map(str, dict.fromkeys((each[0], each[-1])))) for each in (x, y))
-        yield WorkDifference("tokens per step", before, after, phase, is_work=True)
+        yield WorkDifference(_TOKENS, before, after, phase, is_work=True)
 
 
 def _list_queries(run: Run, steps: pl.Series) -> list[int]:
@@ -263,13 +268,6 @@ def _list_queries(run: Run, steps: pl.Series) -> list[int]:
     )
 
 
-def _compare_texts(sides: Sequence[tuple[Run, pl.DataFrame]]) -> Iterator[WorkDifference]:
-    """Yield that only one run reads the whole text again for each token, as its decode steps report."""
-    x, y = (_describe_cache(run, side["step"]) for run, side in sides)
-    if x != y and "" in (x, y):
-        yield WorkDifference("KV cache", x or "used", y or "used", "decode", is_work=True)
-
-
 def _describe_cache(run: Run, steps: pl.Series) -> str:
     """Describe how many tokens steps read that use no cache; empty if they read one token, or do not say."""
     if not (run.has("step") and run.has("shape")):
@@ -281,14 +279,14 @@ def _describe_cache(run: Run, steps: pl.Series) -> str:
     return f"none, {read.min():,}–{read.max():,} tokens read per step" if read.len() else ""
 
 
-def _find_beams(batch: WorkDifference, reported: Sequence[dict[str, list[int]]]) -> WorkDifference | None:
-    """Find a difference of candidates per token, if batches differ and the tokens of their steps do not."""
+def _name_beams(batch: WorkDifference, reported: Sequence[dict[str, list[int]]]) -> WorkDifference:
+    """Name beams, candidates for one token, if batches differ and the tokens of their steps do not."""
     sizes = [{*zip(side.get("batch", ()), side.get("tokens", ()), strict=False)} for side in reported]
     if batch.phase in ("prefill", "verify") or any(len(each) != 1 for each in sizes):
-        return None
+        return batch
     ((x, tokens),), ((y, tokens_b),) = sizes
     if tokens != tokens_b or x % tokens or y % tokens:
-        return None
+        return batch
     return replace(batch, what="beams", a=f"{x // tokens:,}", b=f"{y // tokens:,}")
 
 
@@ -338,9 +336,13 @@ def _read_step_sizes(run: Run, steps: pl.Series) -> dict[str, list[int]]:
 
 
 def _compare_inputs(sides: Sequence[tuple[Run, pl.DataFrame]], phase: str | None) -> Iterator[WorkDifference]:
+    """Yield other inputs of the steps, and that only one run reads the whole text again for each token."""
     x, y = (_find_input(run, side["step"]) for run, side in sides)
-    if x and y and x != y:
+    if x and y and x != y and phase not in ("prefill", "verify"):  # their prompt is a size of its own
         yield WorkDifference("input", x, y, phase, is_work=True)
+    x, y = (_describe_cache(run, side["step"]) for run, side in sides)
+    if x != y and "" in (x, y) and phase == "decode":
+        yield WorkDifference("KV cache", x or "used", y or "used", phase, is_work=True)
 
 
 def _find_input(run: Run, steps: pl.Series) -> str:
@@ -457,7 +459,19 @@ def _read_rows(run: Run) -> dict[str, str | bool]:
         names = run.events["name"].unique().cast(pl.String)
         settings["quant"] = "int8" if names.str.starts_with("quantized::linear").any() else "none"
         settings["compiled"] = bool(names.str.contains(_COMPILED_NAMES).any())
+    if run.meta.get("producer") in XLA:
+        names = run.events["name"].unique().cast(pl.String)
+        functions = names.str.extract(r"^PjitFunction\((.+)\)$").drop_nulls().sort().to_list()
+        more = f" and {len(functions) - params.MAX_EXAMPLES} more" * (len(functions) > params.MAX_EXAMPLES)
+        settings["jitted functions"] = ", ".join(functions[: params.MAX_EXAMPLES]) + more
+        settings["XLA operations"] = f"{len(list_kernel_names(run)):,}"
     return settings
+
+
+@cache_per_run
+def list_kernel_names(run: Run) -> frozenset[str]:
+    """List the names of the kernels of a run."""
+    return frozenset(run.events.filter(pl.col("kind") == "kernel")["name"].unique().cast(pl.String))
 
 
 def _describe_arguments(x: Any, y: Any) -> tuple[str, str]:

@@ -185,6 +185,13 @@ def test_another_vocabulary_and_drafts_are_other_work_of_one_trace(options: Any,
     assert differences(b, b) == []
 
 
+def test_layers_of_a_draft_are_none_of_the_model() -> None:
+    """A step with drafts has the layers of two models: of four, and of one that runs twice."""
+    a, b = compiled(4), compiled(6, drafts=4)
+    assert differences(a, compiled(6)) == ["layers 4 and 6"]
+    assert differences(a, b) == ["tokens per step 1 and 1–4"]
+
+
 def test_drafts_of_one_recording_are_other_work() -> None:
     a, b = decoded(), decoded()
     verified = b.events.with_columns(
@@ -291,3 +298,31 @@ def test_what_ran_instead_is_one_round_of_it_where_layers_are_unknown() -> None:
     sides = stepped((flash,)), stepped(("aten::bmm", "aten::_softmax", "aten::bmm"), "aten::clone")
     named = compare_runs(sides, Look()).rows["instead"].drop_nulls().to_list()
     assert named == ["flash attention → bmm + softmax + bmm"]
+
+
+def jitted(*functions: str, ms: int = 1, operations: int = 3) -> Run:
+    """Steps of operations of XLA, which are numbered within their program, called by these functions."""
+    rows = list[dict[str, Any]]()
+    for step in range(12):
+        at = step * 100 * MS
+        rows.append({"kind": "step", "name": "s", "t": at, "dur": 99 * MS, "step": step, "lens": "wall"})
+        rows += [
+            {"kind": "span", "name": f"PjitFunction({name})", "t": at, "dur": MS, "step": step}
+            for name in functions
+        ]
+        rows += [
+            {"kind": "kernel", "name": f"fusion.{n}", "t": at + n * 20 * MS, "dur": ms * MS, "step": step,
+             "lens": "host"}
+            for n in range(operations)
+        ]  # fmt: skip
+    return made(rows, producer="XLA profiler")
+
+
+def test_operations_of_another_program_of_xla_are_others_whatever_their_number() -> None:
+    compared = compare_runs((jitted("step"), jitted("add", "mul", ms=15, operations=4)), Look())
+    assert list(map(str, compared.works)) == [
+        "jitted functions step and add, mul", "XLA operations 3 and 4",
+    ]  # fmt: skip
+    assert {"slower", "faster"}.isdisjoint(compared.rows["verdict"])
+    same = compare_runs((jitted("step"), jitted("step", ms=15)), Look())
+    assert set(same.rows["verdict"]) == {"slower"} and not same.works
