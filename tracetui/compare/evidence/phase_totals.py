@@ -246,8 +246,8 @@ def _sum_kernels(sides: Sides, phase: str | None, look: Look) -> list[PhaseRow]:
         totals.append(float(step_sampling.compute_scaled_total(run, look, rows)) if run.has("dur") else 0.0)
     if not all(totals):
         return []
-    sums = [(KERNELS, *totals)]
+    sums = [(KERNELS, totals[0], totals[1])]
     if phase is None and not any(run.has("step") for run in sides):
         gaps = [float(tabulate_gaps(run)["gap_ns"].sum()) for run in sides]
-        sums += [(GAP, *gaps)] if all(gaps) else []
+        sums += [(GAP, gaps[0], gaps[1])] if all(gaps) else []
     return [(phase, what, "run", x, y, y - x, None, None, None, "~", 0) for what, x, y in sums]

@@ -60,8 +60,8 @@ def find_work_differences(a: Run, b: Run, align: str) -> tuple[WorkDifference, .
     """Find what differs, first what a step computes, then how."""
     shared: list[str | None] = [p for p in list_phases(a) if p in list_phases(b)]
     drafts = [*_compare_speculation(a, b)]
-    for phase in [p for p in shared if p == "decode"] or [None] * (not shared):
-        drafts += _compare_queries(a, b, phase, align)
+    if not shared or "decode" in shared:
+        drafts += _compare_queries(a, b, "decode" if shared else None, align)
     works = [*_compare_models(a, b, has_drafts=bool(drafts)), *drafts]
     for phase in shared or [None]:
         steps = _compare_steps(a, b, phase, align)
@@ -185,7 +185,7 @@ def _compare_products(a: Run, b: Run) -> Iterator[WorkDifference]:
         before, after = (f"{n}×{k}" for n, k in (max(x), max(y)))
         yield WorkDifference("weights of products", before, after, is_work=True)
     elif others := _find_other_weights(x, y):
-        yield WorkDifference("weights of products", *others, is_work=True)
+        yield WorkDifference("weights of products", others[0], others[1], is_work=True)
     counts = _compare_counts(a, b)
     sums = counts.filter(pl.col("is_product") & (pl.col("kind") != "attention"))[["a", "b"]].sum()
     before, after = (f"{n or 0:,}" for n in sums.row(0))
@@ -273,10 +273,11 @@ def _describe_cache(run: Run, steps: pl.Series) -> str:
     if not (run.has("step") and run.has("shape")):
         return ""
     marks = run.events.filter((pl.col("kind") == "step") & pl.col("step").is_in(steps.implode()))
-    read = marks["shape"].cast(pl.String).str.extract(r"^\d+x(\d+)$").cast(pl.Int64).drop_nulls()
-    if read.len() < marks.height:
+    shapes = marks["shape"].cast(pl.String)
+    read = shapes.str.extract(r"^\d+x(\d{1,9})$").cast(pl.Int64).drop_nulls().sort().to_list()
+    if not read or len(read) < marks.height:
         return ""
-    return f"none, {read.min():,}–{read.max():,} tokens read per step" if read.len() else ""
+    return f"none, {read[0]:,}–{read[-1]:,} tokens read per step"
 
 
 def _name_beams(batch: WorkDifference, reported: Sequence[dict[str, list[int]]]) -> WorkDifference:
@@ -285,7 +286,7 @@ def _name_beams(batch: WorkDifference, reported: Sequence[dict[str, list[int]]])
     if batch.phase in ("prefill", "verify") or any(len(each) != 1 for each in sizes):
         return batch
     ((x, tokens),), ((y, tokens_b),) = sizes
-    if tokens != tokens_b or x % tokens or y % tokens:
+    if not tokens or tokens != tokens_b or x % tokens or y % tokens:
         return batch
     return replace(batch, what="beams", a=f"{x // tokens:,}", b=f"{y // tokens:,}")
 
