@@ -1,5 +1,6 @@
 """Fill the work that the kernels of a run lack, from the config.json of its model."""
 
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -39,6 +40,8 @@ _ADDING: Final = r"fused_add_rms|FusedAddEnumE[12]|add_rmsnorm_quant_kernelI\w*?
 _IN_FRONT: Final = ("attn.qkv", "attn.q", "attn.k", "attn.v")
 _PADDING_KERNEL: Final = "constant_pad_nd"  # pads the activations of experts, if their weights are padded
 _DRAFT: Final = "draft"  # phase of another model
+_TEXT_PHASES: Final = ("prefill", "decode", "verify")
+_INPUT_OF_TEXT: Final = re.compile(r"(\d{1,9})x(\d{1,9})")  # sequences and tokens that a step reads
 _GROUP: Final = ["step", "layer", "role"]
 _WORK_TYPES: Final = {"shape": pl.String, "dtype": pl.String, "flops": pl.Float64, "bytes": pl.Float64}
 
@@ -197,12 +200,14 @@ def _find_role() -> pl.Expr:
 
 def _iter_steps(run: Run) -> Iterator[tuple[int, StepTokens | None]]:
     """Yield number and tokens of each step; None if the run does not report them."""
-    columns = ("kind", "name", "step", "phase", "tokens", "context", "batch")
+    columns = ("kind", "name", "step", "phase", "tokens", "context", "batch", "shape")
     frame = select_or_null(run.events, columns).filter(pl.col("kind") == "step").drop("kind")
-    texts = pl.col("name", "phase").cast(pl.String)
-    for name, number, phase, tokens, context, batch in frame.with_columns(texts).iter_rows():
+    texts = pl.col("name", "phase", "shape").cast(pl.String)
+    for name, number, phase, tokens, context, batch, shape in frame.with_columns(texts).iter_rows():
         annotation = parse_step_annotation(name)
-        yield number, None if phase == _DRAFT else _build_tokens(annotation, phase, tokens, context, batch)
+        sizes = _INPUT_OF_TEXT.fullmatch(shape or "")
+        read = int(sizes[1]) * int(sizes[2]) if sizes and phase in _TEXT_PHASES else tokens
+        yield number, None if phase == _DRAFT else _build_tokens(annotation, phase, read, context, batch)
 
 
 def _build_tokens(
@@ -220,8 +225,8 @@ def _build_tokens(
         step = StepTokens(tokens, requests, annotation.prefill, annotation.decode)
         if step.list_sums():
             return step
-    if context is None or phase not in ("prefill", "decode", "verify"):
+    if context is None or phase not in _TEXT_PHASES:
         return StepTokens(tokens, requests)
     uniform = AttentionSums(batch, tokens, context * batch, tokens * tokens // batch, tokens * context)
-    is_prefill = phase == "prefill"
+    is_prefill = phase == "prefill" or tokens == context * batch  # a text read again, without a cache
     return StepTokens(tokens, requests, uniform if is_prefill else None, None if is_prefill else uniform)

@@ -39,7 +39,7 @@ class CallFacts(NamedTuple):
     tokens: int | None = None
     batch: int | None = None
     context: int | None = None
-    shape: str | None = None  # of the input of a forward, as 8x3x224x224
+    shape: str | None = None  # of the input of a forward, as 8x3x224x224, or of a text, as 1x48
 
 
 def find_length(args: Iterable[Any], kwargs: Mapping[str, Any]) -> InputLength | None:
@@ -97,15 +97,20 @@ def _measure_length(value: Any) -> InputLength | None:
     return InputLength(1 if len(shape) == 1 else shape[0], shape[-1])
 
 
+def find_cache(args: Iterable[Any], kwargs: Mapping[str, Any]) -> Any:
+    """Return the KV cache of transformers that a call gets, or None."""
+    return next((each for each in (*kwargs.values(), *args) if hasattr(type(each), "get_seq_length")), None)
+
+
 def find_past(args: Iterable[Any], kwargs: Mapping[str, Any], tokens: int) -> tuple[int | None, int]:
     """Return the tokens per sequence that a call's cache holds, or None, and its id; else by positions.
 
     What lies on a device is not read, because that would wait for it.
     """
     with suppress(Exception):  # a cache of the program may not be ready
-        for value in (*kwargs.values(), *args):
-            if hasattr(type(value), "get_seq_length"):
-                return _read_integer(value.get_seq_length()), id(value)
+        cache = find_cache(args, kwargs)
+        if cache is not None:
+            return _read_integer(cache.get_seq_length()), id(cache)
         for name in _POSITION_NAMES:
             last = _read_integer(kwargs.get(name))
             if last is not None:

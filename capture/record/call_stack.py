@@ -98,8 +98,11 @@ class RecordedStep:
         if self.served is not None:
             return self.served.facts
         sizes = self.sizes if self.length is None else self.length[:2]
-        if sizes and facts.phase == "forward":
-            facts = facts._replace(batch=sizes[0], shape="x".join(map(str, sizes)))
+        shape = "x".join(map(str, sizes)) or None
+        if shape and facts.phase == "forward":
+            facts = facts._replace(batch=sizes[0], shape=shape)
+        elif self.length is not None and self.length.tokens > 1:
+            facts = facts._replace(shape=shape)  # it reads more tokens than it produces
         return facts._replace(phase="prefill") if self.encodes and facts.phase == "decode" else facts
 
 

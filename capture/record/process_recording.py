@@ -83,6 +83,12 @@ class ProcessRecording:
             if self._run is not None:
                 self._run = find_model_name(module) or "program", _build_meta(module), self._run[2]
 
+    def note_cache(self, cache: Any) -> None:
+        """Note the kind of KV cache that the model is called with, as long as nothing is written."""
+        with self._lock:
+            if self._run is not None and cache is not None:
+                self._run[1]["kv_cache"] = type(cache).__name__
+
     def queue_step(self, step: EndedStep) -> None:
         """Queue a step to be written together with others, at most 100 ms after the call that follows it.
 

@@ -6,7 +6,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
 from ..native.emit import now
-from .call_phases import CallReader, PhaseTracker
+from .call_phases import CallReader, PhaseTracker, find_cache
 from .call_stack import (
     SKIP,
     CallStack,
@@ -251,6 +251,7 @@ class ThreadRecorder:
             step.encodes = encodes
         if step.is_open and not encodes:
             step.read_call(self._reader, module, args, kwargs, find_served_batch())
+            self._shared.recording.note_cache(find_cache(args, kwargs))
         if step is not self._step:
             self._start_step(step, is_own=is_own)
 

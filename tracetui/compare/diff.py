@@ -20,7 +20,7 @@ from tracetui.compare.evidence.phase_totals import compute_phase_totals
 from tracetui.compare.evidence.row_evidence import SideNames, judge_rows
 from tracetui.compare.evidence.sample_size import measure_longest_recording
 from tracetui.compare.pairing.comparability import Comparability, judge_comparability
-from tracetui.compare.pairing.equal_work import WorkDifference, find_work_differences
+from tracetui.compare.pairing.equal_work import XLA, WorkDifference, find_work_differences, list_kernel_names
 from tracetui.compare.pairing.row_matching import RowMatch, match_rows, parse_fusions, resolve_links
 from tracetui.compare.pairing.step_times import make_row_key, select_keyed_rows
 from tracetui.compare.replaced_rows import name_replacements
@@ -116,6 +116,7 @@ def _compare_rows(
     evidence, notes = judge_rows(sides, look, rows, keys)
     members = (_build_list_column(f"members_{s}", [pair[i] for pair in names]) for i, s in enumerate("ab"))
     rows = _clear_mixed_verdicts(rows.hstack(evidence).with_columns(*members))
+    rows = _clear_other_numbers(rows, sides)
     rows = _with_totals(rows, _has_no_median() | _is_cut_differently())
     rows = rows.with_columns(name_replacements(sides, rows))
     rows = rows.sort(pl.col("delta_ns").abs(), "name", descending=[True, False], maintain_order=True)
@@ -175,6 +176,21 @@ def _clear_mixed_verdicts(rows: pl.DataFrame) -> pl.DataFrame:
     is_mixed = (pl.col("match") == "category") & has_several
     p_values = (pl.when(~is_mixed).then(c).alias(c) for c in ("p", "p_adjusted"))
     return rows.with_columns(*p_values, verdict=pl.when(is_mixed).then(pl.lit("~")).otherwise("verdict"))
+
+
+def _clear_other_numbers(rows: pl.DataFrame, sides: Sides) -> pl.DataFrame:
+    """Clear the verdicts on operations of XLA if the runs have other ones.
+
+    It names them in order within a program: `fusion.3` of another program is another operation.
+    """
+    if (
+        any(run.meta.get("producer") not in XLA for run in sides)
+        or len(set(map(list_kernel_names, sides))) == 1
+    ):
+        return rows
+    is_tested = pl.col("verdict").is_in(["slower", "faster", "same"])
+    tested = (pl.lit(None, rows[c].dtype).alias(c) for c in _TESTED)
+    return rows.with_columns(*tested, verdict=pl.when(is_tested).then(pl.lit("~")).otherwise("verdict"))
 
 
 def _clear_few_steps(phases: pl.DataFrame) -> pl.DataFrame:

@@ -308,6 +308,30 @@ def test_config_of_the_recording_gives_work_by_itself(tmp_path: Path) -> None:
     assert not none.has("flops")
 
 
+@pytest.mark.parametrize(
+    ("phase", "shape", "tokens", "read"),
+    [
+        ("decode", None, 2, 2),
+        ("prefill", "2x40", 2, 80),
+        ("decode", "2x40", 2, 80),
+        ("forward", "2x40", 2, 2),
+    ],
+)
+def test_a_step_computes_what_it_reads_not_what_it_produces(
+    phase: str, shape: str | None, tokens: int, read: int
+) -> None:
+    """A prompt of 40 tokens, or a text read again without a cache, produces one token a sequence."""
+    run = build_served_run(config=QWEN3_8B)
+    is_step = pl.col("kind") == "step"
+    changed = {"name": "step", "phase": phase, "context": 40, "tokens": tokens}
+    columns = [pl.when(is_step).then(pl.lit(v)).otherwise(c).alias(c) for c, v in changed.items()]
+    shapes = pl.when(is_step).then(pl.lit(shape, pl.String)).alias("shape")
+    frame = run.events.with_columns(pl.col("name", "phase").cast(pl.String)).with_columns(*columns, shapes)
+    (filled,) = fill_model_work([build_run("r", run.meta, frame, Log())], None, ConfigChoice())
+    products = filled.events.filter(pl.col("name").cast(pl.String) == "qkv")["shape"].cast(pl.String)
+    assert products.str.extract(r"\bm=(\d+)").unique().to_list() == [str(read)]
+
+
 class KeyLog(dict[str, Any]):
     """A document that keeps the keys which were looked up in it."""
 

@@ -231,6 +231,36 @@ for sizes in ((2, 5, 8), (2, 7, 8), (3, 8)):
     assert steps.rows() == [("forward", 2, "2x5x8"), ("forward", 2, "2x7x8"), ("forward", 3, "3x8")]
 
 
+def test_a_step_that_reads_several_tokens_says_how_many_and_the_kind_of_its_cache(tmp_path: Path) -> None:
+    code = """
+class StaticCache:
+    def get_seq_length(self):
+        return 0
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embed, self.head = nn.Embedding(64, 8), nn.Linear(8, 64)
+
+    def forward(self, ids, past_key_values=None):
+        return self.head(self.embed(ids))
+
+net, ids = Net(), torch.ones(2, 9, dtype=torch.long)
+net(ids[:, :4], past_key_values=StaticCache())
+net(ids[:, :1])
+for n in (5, 6, 7):
+    net(ids[:, :n])
+"""
+    assert run(code, tmp_path).stderr == ""
+    run_ = recorded(tmp_path)
+    steps = run_.events.filter(kind="step").select(pl.col("phase", "shape").cast(pl.String), "context")
+    assert steps.rows() == [
+        ("prefill", "2x4", 4), ("decode", None, 5), ("prefill", "2x5", 5), ("decode", "2x6", 6),
+        ("decode", "2x7", 7),
+    ]  # fmt: skip
+    assert run_.meta["kv_cache"] == "StaticCache"
+
+
 FAULT = """
 work(2)
 import sys

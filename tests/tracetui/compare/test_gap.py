@@ -1,12 +1,15 @@
 """The time between the kernels of two runs: the idle time that the steps view tells."""
 
+import polars as pl
 import pytest
 
-from capture.run import Run
+from capture.import_log import Log
+from capture.run import Run, build_run
 from tests.tracetui.analysis.time.test_idle_gaps import US, kernel
 from tests.tracetui.runs import made
 from tracetui.analysis.time.step_table import compute_step_table
 from tracetui.compare.diff import compare_runs
+from tracetui.compare.words.decision import describe_decision
 from tracetui.look import Look
 from tracetui.views.diff import build_notes
 
@@ -50,3 +53,48 @@ def test_what_the_first_lines_count_beyond_it_is_said() -> None:
     assert (whole, actual.gap_ns) == (50 * US, 3 * 30 * US)
     words = "idle time between the first and the last kernel of each step changed by +90.00 µs in total; "
     assert f"{words}the first lines include the time before and after them" in build_notes(actual, Look())
+
+
+def decode(wait: int, other: int = 0, *, has_steps: bool = True, count: int = 8) -> Run:
+    """Steps of three operators; so many µs pass before the last of them, and others after each."""
+    rows, at = list[dict[str, object]](), 0
+    for step in range(count):
+        times = {"step": step, "lens": "wall"} if has_steps else {"lens": "wall"}
+        start = at
+        for name in ("mm", "copy", "argmax"):
+            at += wait if name == "argmax" else 0
+            rows.append({"kind": "kernel", "name": name, "t": at * US, "dur": (100 + step) * US} | times)
+            at += 100 + step + 10 + other
+        if has_steps:
+            rows.append({"kind": "step", "name": "s", "t": start * US, "dur": (at - start) * US} | times)
+    return made(rows)
+
+
+@pytest.mark.parametrize("has_steps", [True, False], ids=["steps", "no steps"])
+def test_a_wait_in_one_place_is_named_by_what_ran_before_and_after_it(has_steps: bool) -> None:
+    """A sleep of 5 ms before the last operator of each step, as in a callback; and back."""
+    a, b = decode(0, has_steps=has_steps), decode(5000, has_steps=has_steps)
+    for runs, sign in (((a, b), "+"), ((b, a), "-")):
+        lines = "\n".join(describe_decision(compare_runs(runs, Look()), Look().terms))
+        change = f"{sign}5.000 ms" if has_steps else f"{sign}40.00 ms"
+        assert f"  time between copy and argmax: {change}" in lines
+        assert f"carried by time between kernels {change}" in lines
+
+
+def test_waits_in_many_places_are_in_no_one_place() -> None:
+    lines = "\n".join(describe_decision(compare_runs((decode(0), decode(0, 900)), Look()), Look().terms))
+    assert "time between kernels +2.700 ms" in lines and "  time between" not in lines
+
+
+def test_equal_waits_are_not_named() -> None:
+    lines = "\n".join(describe_decision(compare_runs((decode(5000), decode(5000)), Look()), Look().terms))
+    assert "time between" not in lines
+
+
+def test_a_wait_beside_an_operation_that_only_one_run_has_is_not_named() -> None:
+    a, b = decode(0), decode(5000)
+    renamed = b.events.with_columns(pl.col("name").cast(pl.String).replace("argmax", "sort"))
+    lines = "\n".join(
+        describe_decision(compare_runs((a, build_run("b", {}, renamed, Log())), Look()), Look().terms)
+    )
+    assert "carried by" in lines and "  time between" not in lines

@@ -10,6 +10,7 @@ import polars as pl
 from capture.run import Run
 from tracetui.analysis.frames import selection
 from tracetui.analysis.frames.ragged import Bools, to_floats
+from tracetui.analysis.frames.run_memo import cache_per_run
 from tracetui.analysis.frames.statistics import (
     ALPHA,
     MIN_SAMPLES,
@@ -21,6 +22,7 @@ from tracetui.analysis.frames.statistics import (
 from tracetui.analysis.time import step_sampling, step_table
 from tracetui.compare import params
 from tracetui.compare.evidence import cpu_contention, pair_test, repeat_test
+from tracetui.compare.pairing.equal_work import list_kernel_names
 from tracetui.compare.pairing.step_times import StepAlignment, align_steps, has_phases_within_steps
 from tracetui.compare.run_sides import NoiseFloor, Sides
 from tracetui.look import Look, Terms
@@ -77,6 +79,74 @@ def compute_run_times(runs: Sequence[Run]) -> RunStepTimes | None:
         if all(times_by_run):
             return RunStepTimes(row["phase"], row["per"], tuple(times[0] for times in times_by_run))
     return None
+
+
+@dataclass(frozen=True)
+class GapChange:
+    """By how much more time passes between two kernels, per step or token, else in all."""
+
+    before: str
+    after: str
+    delta_ns: float
+
+
+def find_gap_change(sides: Sides, phase: str | None, align: str, change_ns: float) -> GapChange | None:
+    """Find between which kernels most of a change of the time between kernels is; None if in no one place.
+
+    A sleep, a lock or a slow callback is in one place of each step; other programs interrupt anywhere.
+    """
+    aligned = align_steps(sides[:2], phase, align)
+    has_steps = [None, None] if not aligned.height else aligned.sides
+    a, b = (_measure_gaps(run, side) for run, side in zip(sides[:2], has_steps, strict=True))
+    shared = list_kernel_names(sides[0]) & list_kernel_names(sides[1])  # another name is no wait
+    changes = {
+        place: b.get(place, 0.0) - a.get(place, 0.0) for place in {**a, **b} if shared.issuperset(place)
+    }
+    place = max(changes, key=lambda each: changes[each] * np.sign(change_ns), default=None)
+    if place is None or changes[place] * change_ns < params.MOST * change_ns**2:
+        return None
+    return GapChange(*place, changes[place])
+
+
+def _measure_gaps(run: Run, side: pl.DataFrame | None) -> dict[tuple[str, str], float]:
+    """Measure the time after one kernel and before the next: the median of these steps, else in all."""
+    gaps = tabulate_gaps(run)
+    if side is not None:
+        gaps = side.select("step", "tokens").unique("step").join(gaps, on="step")
+        gaps = gaps.with_columns(pl.col("gap_ns") / pl.col("tokens"))
+    sums = gaps.group_by("before", "after").agg("gap_ns").drop_nulls()
+    measured = {}
+    for before, after, values in sums.iter_rows():
+        absent = 0 if side is None else side.height - len(values)
+        measured[before, after] = float(
+            sum(values) if side is None else np.median([*values, *[0.0] * absent])
+        )
+    return measured
+
+
+@cache_per_run
+def tabulate_gaps(run: Run) -> pl.DataFrame:
+    """Tabulate the time in which no kernel ran: step, before, after, gap_ns; empty for several ranks.
+
+    It belongs to the step of the kernel before it; that is null if it is not the one that ended last.
+    """
+    columns = pl.DataFrame(
+        schema={"step": pl.Int64, "before": pl.String, "after": pl.String, "gap_ns": pl.Int64}
+    )
+    if not (run.has("t") and run.has("dur")) or len(selection.list_ranks(run)) > 1:
+        return columns
+    step = pl.col("step") if run.has("step") else pl.lit(None, pl.Int64).alias("step")
+    rows = selection.select_timed(run, Look()).select(step, "t", "dur", "name").drop_nulls("t").sort("t")
+    end, name = pl.col("t") + pl.col("dur"), pl.col("name").cast(pl.String)
+    latest = end.cum_max().shift(1)
+    gaps = rows.select(
+        pl.col("step").shift(1),
+        before=pl.when(end.shift(1) == latest).then(name.shift(1)),
+        after=name,
+        gap_ns=pl.col("t") - latest,
+    )
+    sums = gaps.filter(pl.col("gap_ns") > 0).group_by("step", "before", "after").agg(pl.col("gap_ns").sum())
+    return sums.cast(columns.schema).collect()
 
 
 def _judge_phase(sides: Sides, phase: str | None, look: Look) -> list[PhaseRow]:
@@ -176,4 +246,8 @@ def _sum_kernels(sides: Sides, phase: str | None, look: Look) -> list[PhaseRow]:
         totals.append(float(step_sampling.compute_scaled_total(run, look, rows)) if run.has("dur") else 0.0)
     if not all(totals):
         return []
-    return [(phase, KERNELS, "run", *totals, totals[1] - totals[0], None, None, None, "~", 0)]
+    sums = [(KERNELS, totals[0], totals[1])]
+    if phase is None and not any(run.has("step") for run in sides):
+        gaps = [float(tabulate_gaps(run)["gap_ns"].sum()) for run in sides]
+        sums += [(GAP, gaps[0], gaps[1])] if all(gaps) else []
+    return [(phase, what, "run", x, y, y - x, None, None, None, "~", 0) for what, x, y in sums]

@@ -180,17 +180,20 @@ def _judge_pair(
 def _judge_launches(
     works: StepTimesPair, phase: str | None, names: MatchNames, floor: NoiseFloor, *, is_contended: bool
 ) -> PhaseEvidence:
-    """Judge by one value per row and run; `is_contended`: other programs used the CPU meanwhile."""
+    """Judge by one value per row and run; none is judged if other programs used the CPU meanwhile.
+
+    A program that waits for the CPU in one of two steps takes ten times as long in it, without a change.
+    """
     x, y = (tabulate_per_launch(w, phase, n) for w, n in zip(works, names, strict=True))
     error = np.hypot(*(compute_launch_errors(w, phase, n) for w, n in zip(works, names, strict=True)))
-    spread = params.CONTENDED_RUN_SD if is_contended else floor.spread
-    widened = replace(floor, spread=float(np.hypot(spread, params.FEW_STEPS_SD)))
+    widened = replace(floor, spread=float(np.hypot(floor.spread, params.FEW_STEPS_SD)))
     evidence = pair_test.judge_pair(x, np.where(np.isfinite(error)[:, None], y, np.nan), widened)
     evidence = replace(evidence, median_b=y[:, 0], delta=(y - x)[:, 0])  # also where nothing is decided
     is_covered = np.abs(evidence.delta) <= params.EFFECT_LIMIT_SE * error  # by the scatter of its launches
+    is_covered |= is_contended
     p, adjusted = (np.where(is_covered & ~np.isnan(q), 1.0, q) for q in (evidence.p, evidence.p_adjusted))
     evidence = replace(evidence, p=p, p_adjusted=adjusted)
-    noise = CONTENDED_STEPS_NOTE if is_contended else _describe_floor(floor)
+    noise = f"no row is judged: {CONTENDED_STEPS_NOTE}" if is_contended else _describe_floor(floor)
     description = (
         "too few steps: one value per row and run; its launches share the state of the machine, which is "
         f"assumed to move them by {params.FEW_STEPS_SD:.0%}; {noise}"

@@ -25,14 +25,16 @@ from tracetui.look import Look
 
 UNEQUAL_WORK: Final = "not the same work"
 _SIZES: Final = ("batch", "context", "tokens")  # of a step, as its source reports them
-_SIZE_NAMES: Final = {("context", "prefill"): "prompt", ("tokens", None): "tokens per step"}
+_TOKENS: Final = "tokens per step"
+_SIZE_NAMES: Final = {("context", "prefill"): "prompt", ("tokens", None): _TOKENS}
 # Metadata that say how much a step computes, and how
 _MODEL_SIZES: Final = ("layers", "d_model", "parameters")
 _SETTINGS: Final = (
-    "dtype", "attention", "quant", "compiled", "speculation", "mode", "path", "packing", "threads", "device",
-    "torch", "transformers", "vllm", "python",
+    "dtype", "attention", "kv_cache", "quant", "compiled", "speculation", "mode", "path", "packing",
+    "threads", "device", "torch", "transformers", "vllm", "python", "jitted functions", "XLA operations",
 )  # fmt: skip
 _DTYPES: Final = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}  # as rows call them
+XLA: Final = ("XLA profiler", "JAX profiler")
 _COMPILED_NAMES: Final = r"CompiledFxGraph|Torch-Compiled Region|^triton_"
 
 
@@ -58,9 +60,13 @@ class WorkDifference:
 def find_work_differences(a: Run, b: Run, align: str) -> tuple[WorkDifference, ...]:
     """Find what differs, first what a step computes, then how."""
     shared: list[str | None] = [p for p in list_phases(a) if p in list_phases(b)]
-    works = [*_compare_models(a, b)]
+    drafts = [*_compare_speculation(a, b)]
+    if not shared or "decode" in shared:
+        drafts += _compare_queries(a, b, "decode" if shared else None, align)
+    works = [*_compare_models(a, b, has_drafts=bool(drafts)), *drafts]
     for phase in shared or [None]:
-        works += _compare_steps(a, b, phase, align)
+        steps = _compare_steps(a, b, phase, align)
+        works += [w for w in steps if not (drafts and w.what == _TOKENS)]
     return (*_join_phases(works, len(shared)), *_compare_ranks(a, b), *_compare_settings(a, b))
 
 
@@ -82,16 +88,26 @@ def _join_phases(works: Sequence[WorkDifference], phases: int) -> Iterator[WorkD
             yield work
 
 
-def _compare_models(a: Run, b: Run) -> Iterator[WorkDifference]:
-    """Yield other sizes of the model; a quantised model has fewer parameters that can be counted."""
+def _compare_models(a: Run, b: Run, *, has_drafts: bool) -> Iterator[WorkDifference]:
+    """Yield other sizes of the model; a quantised model has fewer parameters that can be counted.
+
+    With drafts, a step has the layers of two models, and some of them several times: they are not counted.
+    """
     keys = _MODEL_SIZES if a.meta.get("quant") == b.meta.get("quant") else _MODEL_SIZES[:2]
     for key in keys:
         x, y = (run.meta.get(key) for run in (a, b))
         if isinstance(x, int) and isinstance(y, int) and x != y:
             yield WorkDifference(key, f"{x:,}", f"{y:,}", is_work=True)
             return
-    if "layers" not in {*a.meta, *b.meta}:
+    if "layers" not in {*a.meta, *b.meta} and not has_drafts:
         yield from islice(chain(_compare_layers(a, b), _compare_products(a, b)), 1)
+
+
+def _compare_speculation(a: Run, b: Run) -> Iterator[WorkDifference]:
+    """Yield that only one run verifies drafts: then its decode steps are not all that produce tokens."""
+    x, y = ("yes" if "verify" in list_phases(run) else "no" for run in (a, b))
+    if x != y:
+        yield WorkDifference("speculation", x, y, is_work=True)
 
 
 def _compare_layers(a: Run, b: Run) -> Iterator[WorkDifference]:
@@ -173,12 +189,28 @@ def _compare_products(a: Run, b: Run) -> Iterator[WorkDifference]:
     if x and y and _compute_shares(x) == _compute_shares(y) and not x.keys() & y.keys():
         before, after = (f"{n}×{k}" for n, k in (max(x), max(y)))
         yield WorkDifference("weights of products", before, after, is_work=True)
+    elif others := _find_other_weights(x, y):
+        yield WorkDifference("weights of products", others[0], others[1], is_work=True)
     counts = _compare_counts(a, b)
     sums = counts.filter(pl.col("is_product") & (pl.col("kind") != "attention"))[["a", "b"]].sum()
     before, after = (f"{n or 0:,}" for n in sums.row(0))
     if before != after:
         what = "products per step" if a.has("step") else "products in all"
         yield WorkDifference(what, before, after, is_work=not a.has("step") or any(_find_multiples(counts)))
+
+
+def _find_other_weights(
+    x: Mapping[tuple[int, int], int], y: Mapping[tuple[int, int], int]
+) -> tuple[str, ...]:
+    """Find the largest weights that are others, as of a head with another vocabulary; none if it is not sure.
+
+    As many products must have the weights of the one run as have those of the other, and more to compute.
+    """
+    only_x, only_y = ({k: n for k, n in one.items() if k not in other} for one, other in ((x, y), (y, x)))
+    if sorted(only_x.values()) != sorted(only_y.values()):
+        return ()
+    flops = [sum(n * k * count for (n, k), count in only.items()) for only in (only_x, only_y)]
+    return tuple("×".join(map(str, max(only))) for only in (only_x, only_y)) if flops[0] != flops[1] else ()
 
 
 def _count_products(run: Run) -> dict[tuple[int, int], int]:
@@ -213,11 +245,55 @@ def _compare_steps(a: Run, b: Run, phase: str | None, align: str) -> Iterator[Wo
         difference = _compare_sizes(key, x, y, phase)
         if difference is None:
             continue
+        if key == "batch":
+            yield _name_beams(difference, reported)
+            return  # the tokens of a step follow
         is_asked_for = key == "context" and align != "context"
         yield replace(difference, is_work=difference.is_work and not is_asked_for)
-        if key == "batch":
-            return  # the tokens of a step follow
     yield from _compare_inputs(sides, phase)
+
+
+def _compare_queries(a: Run, b: Run, phase: str | None, align: str) -> Iterator[WorkDifference]:
+    """Yield that attention has several new tokens after others in steps of one run only, as for drafts."""
+    aligned = align_steps((a, b), phase, align)
+    x, y = (_list_queries(run, side["step"]) for run, side in zip((a, b), aligned.sides, strict=True))
+    if x and y and (len(x) == 1) != (len(y) == 1):
+        before, after = ("–".join(map(str, dict.fromkeys((each[0], each[-1])))) for each in (x, y))
+        yield WorkDifference(_TOKENS, before, after, phase, is_work=True)
+
+
+def _list_queries(run: Run, steps: pl.Series) -> list[int]:
+    """List the numbers of new tokens with which attention reads a cache in these steps."""
+    table = _tabulate_shapes(run)
+    if table.is_empty():
+        return []
+    reads_cache = (pl.col("category") == "attention") & (pl.col("size_q") < pl.col("size_k"))
+    return (
+        table.filter(reads_cache, pl.col("step").is_in(steps.implode()))["size_q"].unique().sort().to_list()
+    )
+
+
+def _describe_cache(run: Run, steps: pl.Series) -> str:
+    """Describe how many tokens steps read that use no cache; empty if they read one token, or do not say."""
+    if not (run.has("step") and run.has("shape")):
+        return ""
+    marks = run.events.filter((pl.col("kind") == "step") & pl.col("step").is_in(steps.implode()))
+    shapes = marks["shape"].cast(pl.String)
+    read = shapes.str.extract(r"^\d+x(\d{1,9})$").cast(pl.Int64).drop_nulls().sort().to_list()
+    if not read or len(read) < marks.height:
+        return ""
+    return f"none, {read[0]:,}–{read[-1]:,} tokens read per step"
+
+
+def _name_beams(batch: WorkDifference, reported: Sequence[dict[str, list[int]]]) -> WorkDifference:
+    """Name beams, candidates for one token, if batches differ and the tokens of their steps do not."""
+    sizes = [{*zip(side.get("batch", ()), side.get("tokens", ()), strict=False)} for side in reported]
+    if batch.phase in ("prefill", "verify") or any(len(each) != 1 for each in sizes):
+        return batch
+    ((x, tokens),), ((y, tokens_b),) = sizes
+    if not tokens or tokens != tokens_b or x % tokens or y % tokens:
+        return batch
+    return replace(batch, what="beams", a=f"{x // tokens:,}", b=f"{y // tokens:,}")
 
 
 def _iter_sources(key: str, *sources: list[dict[str, list[int]]]) -> Iterator[tuple[list[int], list[int]]]:
@@ -266,9 +342,13 @@ def _read_step_sizes(run: Run, steps: pl.Series) -> dict[str, list[int]]:
 
 
 def _compare_inputs(sides: Sequence[tuple[Run, pl.DataFrame]], phase: str | None) -> Iterator[WorkDifference]:
+    """Yield other inputs of the steps, and that only one run reads the whole text again for each token."""
     x, y = (_find_input(run, side["step"]) for run, side in sides)
-    if x and y and x != y:
+    if x and y and x != y and phase not in ("prefill", "verify"):  # their prompt is a size of its own
         yield WorkDifference("input", x, y, phase, is_work=True)
+    x, y = (_describe_cache(run, side["step"]) for run, side in sides)
+    if x != y and "" in (x, y) and phase == "decode":
+        yield WorkDifference("KV cache", x or "used", y or "used", phase, is_work=True)
 
 
 def _find_input(run: Run, steps: pl.Series) -> str:
@@ -385,7 +465,19 @@ def _read_rows(run: Run) -> dict[str, str | bool]:
         names = run.events["name"].unique().cast(pl.String)
         settings["quant"] = "int8" if names.str.starts_with("quantized::linear").any() else "none"
         settings["compiled"] = bool(names.str.contains(_COMPILED_NAMES).any())
+    if run.meta.get("producer") in XLA:
+        names = run.events["name"].unique().cast(pl.String)
+        functions = names.str.extract(r"^PjitFunction\((.+)\)$").drop_nulls().sort().to_list()
+        more = f" and {len(functions) - params.MAX_EXAMPLES} more" * (len(functions) > params.MAX_EXAMPLES)
+        settings["jitted functions"] = ", ".join(functions[: params.MAX_EXAMPLES]) + more
+        settings["XLA operations"] = f"{len(list_kernel_names(run)):,}"
     return settings
+
+
+@cache_per_run
+def list_kernel_names(run: Run) -> frozenset[str]:
+    """List the names of the kernels of a run."""
+    return frozenset(run.events.filter(pl.col("kind") == "kernel")["name"].unique().cast(pl.String))
 
 
 def _describe_arguments(x: Any, y: Any) -> tuple[str, str]:

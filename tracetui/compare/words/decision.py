@@ -15,7 +15,7 @@ from tracetui.analysis.frames.selection import select_timed
 from tracetui.analysis.frames.statistics import MIN_SAMPLES
 from tracetui.compare import params
 from tracetui.compare.diff import Diff, change_ns
-from tracetui.compare.evidence.phase_totals import GAP, KERNELS, STEP, choose_floor
+from tracetui.compare.evidence.phase_totals import GAP, KERNELS, STEP, choose_floor, find_gap_change
 from tracetui.compare.evidence.sample_size import estimate_recordings_needed, format_requirement
 from tracetui.compare.pairing.equal_work import UNEQUAL_WORK, WorkDifference, describe_differences
 from tracetui.compare.replaced_rows import has_lost_inner_rows
@@ -126,6 +126,7 @@ def describe_decision(compared: Diff, terms: Terms) -> tuple[str, ...]:
         carriers = decision.carriers.filter(in_phase)
         described = (
             _describe_carriers(carriers, total, terms.threshold, names),
+            _describe_gap(compared, carriers, names, terms.align),
             _describe_small_changes(carriers, names),
         )
         replaced = _describe_replaced(carriers, names), _describe_merged_rows(compared, carriers)
@@ -314,6 +315,21 @@ def _describe_carriers(
         sums = f"{units.format_difference(in_rows)} of {units.format_difference(change)}"
         return f"carried by no row: their medians changed by {sums}"
     return f"carried by {_list_changes(named, params.MAX_NAMED, names)}" if named.height else ""
+
+
+def _describe_gap(compared: Diff, carriers: pl.DataFrame, names: Mapping[str, str], align: str) -> str:
+    """Describe between which kernels the time lies that carries a change; empty if it is in no one place."""
+    gaps = carriers.filter("named", name=GAP_NAME).select("phase", "delta_ns", "verdict")
+    for phase, delta, verdict in gaps.iter_rows():
+        place = find_gap_change(compared.sides, phase, align, delta)
+        if place is not None:
+            before, after = (
+                _shorten_name(names.get(n, n), *_DECISION_LETTERS) for n in (place.before, place.after)
+            )
+            where = f"between {before} and {after}" if before != after else f"between two {after}"
+            mark = "" if verdict in ("slower", "faster") else " ~"
+            return f"time {where}: {units.format_difference(place.delta_ns)}{mark}"
+    return ""
 
 
 def _describe_small_changes(rows: pl.DataFrame, names: Mapping[str, str]) -> str:

@@ -191,11 +191,13 @@ def test_such_steps_are_left_out() -> None:
     assert "differ by a factor of two" in " ".join(nearly_all.notes)
 
 
-@pytest.mark.parametrize(("had", "word"), [(0.0, "slower"), (1.0, "~")])
-def test_launches_of_few_steps_beside_others_decide_little(had: float, word: str) -> None:
-    """Four times as long in two steps is a change where the program was alone, and none where it was not."""
+@pytest.mark.parametrize(("had", "dur", "word"), [(0.0, 400, "slower"), (1.0, 400, "~"), (1.0, 2000, "~")])
+def test_launches_of_few_steps_beside_others_decide_nothing(had: float, dur: int, word: str) -> None:
+    """Four times as long in two steps is a change where the program was alone, and none where it was not.
 
-    runs = beside([0.0, 0.0], 2, launches=3), beside([had, had], 2, 400, launches=3)
+    Beside others, equal runs were 16 times as long in their two prefills.
+    """
+    runs = beside([0.0, 0.0], 2, launches=3), beside([had, had], 2, dur, launches=3)
     actual = compare_runs(Sides(runs, floor=NoiseFloor(0.01, source="said")), Look())
     assert actual.rows["verdict"].to_list() == [word]
     assert ("other programs used the CPU" in actual.notes[0]) is (word == "~")

@@ -3,10 +3,12 @@
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 
+from capture.import_log import Log
 from capture.load_runs import load
-from capture.run import Run
+from capture.run import Run, build_run
 from tests.tracetui.runs import MS, made
 from tracetui.compare.diff import compare_runs
 from tracetui.compare.pairing.equal_work import find_work_differences
@@ -15,7 +17,13 @@ from tracetui.look import Look, Terms
 
 
 def decoded(
-    batch: int = 1, context: int = 100, ms: int = 4, steps: int = 12, shape: str | None = None, **meta: Any
+    batch: int = 1,
+    context: int = 100,
+    ms: int = 4,
+    steps: int = 12,
+    shape: str | None = None,
+    beams: int = 1,
+    **meta: Any,
 ) -> Run:
     """A run of equal steps of one product; each token takes `ms` / `batch`."""
     rows = list[dict[str, Any]]()
@@ -24,7 +32,7 @@ def decoded(
         rows.append(
             {"kind": "kernel", "name": "mm", "op": "mlp.up", "category": "matmul", "lens": "wall"} | times
         )
-        sizes = {"tokens": batch, "batch": batch, "context": context + step}
+        sizes = {"tokens": batch, "batch": batch * beams, "context": context + step}
         rows.append({"kind": "step", "name": "decode", "shape": shape} | times | sizes)
     return made(rows, **meta)
 
@@ -52,6 +60,23 @@ def test_twice_the_batch_is_never_faster() -> None:
     assert back[0] == "not the same work: batch 2 and 1" and back[1].startswith("not judged")
 
 
+def test_beams_are_named_and_their_step_takes_what_it_takes() -> None:
+    """Four candidates for one token: the step of 7 ms makes that token, not four."""
+    lines = describe_decision(compare_runs((decoded(), decoded(beams=4, ms=7)), Look()), Terms())
+    assert lines[0] == "not the same work: beams 1 and 4"
+    assert "4.001 ms → 7.001 ms per token" in lines[1] and "per step" not in lines[1]
+    assert differences(decoded(batch=2), decoded(batch=4)) == ["batch 2 and 4"]
+
+
+def test_a_text_that_is_read_again_for_each_token_is_other_work() -> None:
+    """Without a cache: the recorder writes what a step reads."""
+    compared = compare_runs((decoded(), decoded(shape="1x90", ms=8)), Look())
+    first, second, *_ = describe_decision(compared, Terms())
+    assert first == "not the same work: KV cache used and none, 90–90 tokens read per step"
+    assert second.startswith("not judged: decode step 4.001 ms → 8.001 ms per token")
+    assert differences(decoded(shape="1x90"), decoded(shape="1x90")) == []
+
+
 def test_equal_work_has_no_difference_and_its_verdict() -> None:
     compared = compare_runs((decoded(), decoded(ms=8)), Look())
     assert compared.works == () and compared.comparability.score == 1
@@ -71,6 +96,7 @@ def test_another_context_is_other_work_unless_steps_are_paired_by_number() -> No
     [
         ({"dtype": "float32"}, {"dtype": "bfloat16"}, "dtype fp32 and bf16"),
         ({"attention": "sdpa"}, {"attention": "eager"}, "attention sdpa and eager"),
+        ({"kv_cache": "DynamicCache"}, {"kv_cache": "StaticCache"}, "kv_cache DynamicCache and StaticCache"),
         ({"compiled": False}, {"compiled": True}, "compiled no and yes"),
         ({"argv": ["x", "-n", "4", "--fast"]}, {"argv": ["x", "-n", "8"]}, "command -n 4 --fast and -n 8"),
     ],
@@ -116,13 +142,22 @@ def test_context_of_attention_as_two_products_is_read_from_those_of_scores() -> 
     assert differences(runs[0], runs[2]) == []
 
 
-def compiled(layers: int, twice: int = 0, heads: int = 1, *, steps: int = 12, has_steps: bool = True) -> Run:
+def compiled(
+    layers: int,
+    twice: int = 0,
+    heads: int = 1,
+    *,
+    steps: int = 12,
+    has_steps: bool = True,
+    words: int = 2048,
+    drafts: int = 1,
+) -> Run:
     """A run of passes whose kernels have no layers: of three products each, and attention; and the head."""
     product = {"kind": "kernel", "name": "mm", "category": "matmul", "lens": "host"}
     attention = {**product, "name": "flash", "category": "attention", "shape": "b=1 h=8 q=1 k=99 d=64"}
     layer = [{**product, "shape": f"m=1 n={n} k=512"} for n in (512, 512, 1024)]
     of_pass = [*layer, attention] * layers + layer[:1] * twice
-    of_pass += [{**product, "shape": "m=1 n=2048 k=512"}] * heads
+    of_pass += [{**product, "shape": f"m=1 n={words} k=512"}] * heads
     marks = [{"kind": "step", "name": "decode"}] * has_steps
     rows = [
         row
@@ -131,7 +166,38 @@ def compiled(layers: int, twice: int = 0, heads: int = 1, *, steps: int = 12, ha
         for step in range(steps)
         for at, row in enumerate([*marks, *of_pass])
     ]
+    for row in rows[-len(of_pass) :]:  # the last pass verifies drafts
+        row["shape"] = row["shape"].replace("q=1", f"q={drafts}")
     return made(rows)
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"words": 4096}, "weights of products 2048×512 and 4096×512"),
+        ({"drafts": 4}, "tokens per step 1 and 1–4"),
+    ],
+)
+def test_another_vocabulary_and_drafts_are_other_work_of_one_trace(options: Any, expected: str) -> None:
+    a, b = compiled(4), compiled(4, **options)
+    (difference,) = find_work_differences(a, b, "context")
+    assert str(difference) == expected and difference.is_work
+    assert differences(b, b) == []
+
+
+def test_layers_of_a_draft_are_none_of_the_model() -> None:
+    """A step with drafts has the layers of two models: of four, and of one that runs twice."""
+    a, b = compiled(4), compiled(6, drafts=4)
+    assert differences(a, compiled(6)) == ["layers 4 and 6"]
+    assert differences(a, b) == ["tokens per step 1 and 1–4"]
+
+
+def test_drafts_of_one_recording_are_other_work() -> None:
+    a, b = decoded(), decoded()
+    verified = b.events.with_columns(
+        phase=pl.when(pl.col("step") > 8).then(pl.lit("verify")).otherwise(pl.col("phase").cast(pl.String))
+    )
+    assert differences(a, build_run("b", {}, verified, Log()))[0] == "speculation no and yes"
 
 
 @pytest.mark.parametrize(
@@ -232,3 +298,31 @@ def test_what_ran_instead_is_one_round_of_it_where_layers_are_unknown() -> None:
     sides = stepped((flash,)), stepped(("aten::bmm", "aten::_softmax", "aten::bmm"), "aten::clone")
     named = compare_runs(sides, Look()).rows["instead"].drop_nulls().to_list()
     assert named == ["flash attention → bmm + softmax + bmm"]
+
+
+def jitted(*functions: str, ms: int = 1, operations: int = 3) -> Run:
+    """Steps of operations of XLA, which are numbered within their program, called by these functions."""
+    rows = list[dict[str, Any]]()
+    for step in range(12):
+        at = step * 100 * MS
+        rows.append({"kind": "step", "name": "s", "t": at, "dur": 99 * MS, "step": step, "lens": "wall"})
+        rows += [
+            {"kind": "span", "name": f"PjitFunction({name})", "t": at, "dur": MS, "step": step}
+            for name in functions
+        ]
+        rows += [
+            {"kind": "kernel", "name": f"fusion.{n}", "t": at + n * 20 * MS, "dur": ms * MS, "step": step,
+             "lens": "host"}
+            for n in range(operations)
+        ]  # fmt: skip
+    return made(rows, producer="XLA profiler")
+
+
+def test_operations_of_another_program_of_xla_are_others_whatever_their_number() -> None:
+    compared = compare_runs((jitted("step"), jitted("add", "mul", ms=15, operations=4)), Look())
+    assert list(map(str, compared.works)) == [
+        "jitted functions step and add, mul", "XLA operations 3 and 4",
+    ]  # fmt: skip
+    assert {"slower", "faster"}.isdisjoint(compared.rows["verdict"])
+    same = compare_runs((jitted("step"), jitted("step", ms=15)), Look())
+    assert set(same.rows["verdict"]) == {"slower"} and not same.works
