@@ -287,8 +287,7 @@ def _open_numbers(template: PassTemplate, start: int, end: int) -> PassTemplate:
     layer, position = template.layer.copy(), template.position.copy()
     layer[start:] = position[start:end] = -1
     gone = (None,) * (end - start)
-    role = (*template.role[:start], *gone, *template.role[end:])
-    kind = (*template.kind[:start], *gone, *template.kind[end:])
+    role, kind = ((*words[:start], *gone, *words[end:]) for words in (template.role, template.kind))
     return replace(template, layer=layer, position=position, role=role, kind=kind, doubt=_SEAM)
 
 
@@ -420,9 +419,8 @@ def _has_open_first_norms(
 
     So it is in the decoders made of BERT, whose output heads have a bias; GPT-2 and OPT have none there.
     """
-    if "n" in units.symbols or "lm_head" not in template.role:
-        return False
-    if not any(map(biased.__contains__, ids[_find_role(template, "lm_head")])):
+    heads = _find_role(template, "lm_head")
+    if "n" in units.symbols or not heads or not any(map(biased.__contains__, ids[heads])):
         return False
     head = units.symbols[: _find_first_unit(units, template, 0) + 1]
     return re.search(r"E[cx]*E[Eacx]*aN$", head) is not None and head.count("N") == 1
