@@ -96,8 +96,8 @@ def find_gap_change(sides: Sides, phase: str | None, align: str, change_ns: floa
     A sleep, a lock or a slow callback is in one place of each step; other programs interrupt anywhere.
     """
     aligned = align_steps(sides[:2], phase, align)
-    has_steps = [None, None] if not aligned.height else aligned.sides
-    a, b = (_measure_gaps(run, side) for run, side in zip(sides[:2], has_steps, strict=True))
+    steps = aligned.sides if aligned.height else (None, None)
+    a, b = (_measure_gaps(run, side) for run, side in zip(sides[:2], steps, strict=True))
     shared = list_kernel_names(sides[0]) & list_kernel_names(sides[1])  # another name is no wait
     changes = {
         place: b.get(place, 0.0) - a.get(place, 0.0) for place in {**a, **b} if shared.issuperset(place)
@@ -110,18 +110,27 @@ def find_gap_change(sides: Sides, phase: str | None, align: str, change_ns: floa
 
 def _measure_gaps(run: Run, side: pl.DataFrame | None) -> dict[tuple[str, str], float]:
     """Measure the time after one kernel and before the next: the median of these steps, else in all."""
-    gaps = tabulate_gaps(run)
-    if side is not None:
+    gaps = tabulate_gaps(run).drop_nulls(("before", "after"))
+    if side is None:
+        sums = gaps.group_by("before", "after").agg(pl.col("gap_ns").sum().cast(pl.Float64))
+    else:
         gaps = side.select("step", "tokens").unique("step").join(gaps, on="step")
         gaps = gaps.with_columns(pl.col("gap_ns") / pl.col("tokens"))
-    sums = gaps.group_by("before", "after").agg("gap_ns").drop_nulls()
-    measured = {}
-    for before, after, values in sums.iter_rows():
-        absent = 0 if side is None else side.height - len(values)
-        measured[before, after] = float(
-            sum(values) if side is None else np.median([*values, *[0.0] * absent])
-        )
-    return measured
+        sums = gaps.group_by("before", "after").agg("gap_ns")
+        sums = sums.filter(2 * pl.col("gap_ns").list.len() >= side.height)  # else their median is 0
+        sums = sums.with_columns(gap_ns=_find_median_with_zeros(pl.col("gap_ns").list.sort(), side.height))
+    return {(before, after): gap_ns for before, after, gap_ns in sums.iter_rows()}
+
+
+def _find_median_with_zeros(values: pl.Expr, count: int) -> pl.Expr:
+    """Find the median of sorted positive numbers and zeros, of which there are `count` together."""
+    zeros = count - values.list.len().cast(pl.Int64)
+
+    def get(place: int) -> pl.Expr:
+        value = values.list.get(place - zeros, null_on_oob=True)
+        return pl.when(place >= zeros).then(value).otherwise(0.0)
+
+    return (get((count - 1) // 2) + get(count // 2)) / 2
 
 
 @cache_per_run
@@ -131,13 +140,13 @@ def tabulate_gaps(run: Run) -> pl.DataFrame:
     It belongs to the step of the kernel before it; that is null if it is not the one that ended last.
     """
     columns = pl.DataFrame(
-        schema={"step": pl.Int64, "before": pl.String, "after": pl.String, "gap_ns": pl.Int64}
+        schema={"step": pl.Int64, "before": pl.Categorical(), "after": pl.Categorical(), "gap_ns": pl.Int64}
     )
     if not (run.has("t") and run.has("dur")) or len(selection.list_ranks(run)) > 1:
         return columns
     step = pl.col("step") if run.has("step") else pl.lit(None, pl.Int64).alias("step")
     rows = selection.select_timed(run, Look()).select(step, "t", "dur", "name").drop_nulls("t").sort("t")
-    end, name = pl.col("t") + pl.col("dur"), pl.col("name").cast(pl.String)
+    end, name = pl.col("t") + pl.col("dur"), pl.col("name")
     latest = end.cum_max().shift(1)
     gaps = rows.select(
         pl.col("step").shift(1),
