@@ -42,7 +42,8 @@ def compute_cycle_statistics(a: Run, b: Run, metrics: str = "") -> pl.DataFrame 
         left, right = left.join(right, on="metric", how="semi"), right.join(left, on="metric", how="semi")
         if left.is_empty():
             return None
-    groups = _group_samples(left, "a").join(_group_samples(right, "b"), on=KEY, how="full", coalesce=True)
+    groups, others = _group_samples(left, "a"), _group_samples(right, "b")
+    groups = groups.join(others, KEY, "full", coalesce=True, maintain_order="left_right")
     if groups.is_empty():
         return None
     rows = [_compute_statistics(row) for row in groups.iter_rows(named=True)]
@@ -119,8 +120,9 @@ def build_sampled_cycles(run: Run, metrics: str = "") -> pl.DataFrame | None:
         rows = counters[name]
         units = rows["unit"].drop_nulls().cast(pl.String) if run.has("unit") else pl.Series([])
         integrals = work.with_columns(integral=pl.Series(integrate_counter(rows, begin, end)))
-        sums = integrals.group_by("step", "function").agg(pl.col("dur", "integral").sum())
-        tables.append(sums.join(spans, on="step").select(*_make_cycle_columns(name, units)))
+        by_step = integrals.group_by("step", "function", maintain_order=True)
+        sums = by_step.agg(pl.col("dur", "integral").sum()).join(spans, "step", maintain_order="left")
+        tables.append(sums.select(*_make_cycle_columns(name, units)))
     return pl.concat(tables)
 
 
@@ -165,7 +167,8 @@ def _group_samples(rows: pl.DataFrame, side: str) -> pl.DataFrame:
         "cycles": pl.col("cycles").drop_nulls(),
         "unit": pl.col("unit").first(),
     }
-    return rows.group_by(KEY).agg(**{f"{name}_{side}": column for name, column in columns.items()})
+    columns = {f"{name}_{side}": column for name, column in columns.items()}
+    return rows.group_by(KEY, maintain_order=True).agg(**columns)
 
 
 def _compute_statistics(row: dict[str, Any]) -> dict[str, Any]:
