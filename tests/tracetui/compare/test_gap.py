@@ -81,6 +81,18 @@ def test_a_wait_in_one_place_is_named_by_what_ran_before_and_after_it(has_steps:
         assert f"carried by time between kernels {change}" in lines
 
 
+def test_threads_that_work_at_once_leave_the_time_in_which_none_does() -> None:
+    """Their sum is longer than the step, as of a collective that runs beside the operator that calls it."""
+    runs = []
+    for wait in (0, 5000):
+        rows = decode(wait).events.with_columns(pl.lit("main").cast(pl.Categorical).alias("track")).to_dicts()
+        twins = [{**row, "track": "other"} for row in rows if row["name"] in ("mm", "copy")]
+        runs.append(made([*rows, *twins]))
+    lines = "\n".join(describe_decision(compare_runs(runs, Look()), Look().terms))
+    assert "carried by time between kernels +5.000 ms" in lines
+    assert "  time between copy and argmax: +5.000 ms" in lines
+
+
 def test_waits_in_many_places_are_in_no_one_place() -> None:
     lines = "\n".join(describe_decision(compare_runs((decode(0), decode(0, 900)), Look()), Look().terms))
     assert "time between kernels +2.700 ms" in lines and "  time between" not in lines

@@ -264,7 +264,7 @@ def _build_step_table(run: Run, look: Look) -> pl.DataFrame:
     table = _with_total_ns(run, look)
     for lens in other_lenses:
         table = table.join(_sum_under_lens(run, look, lens, f"{lens}_total_ns"), on="step", how="left")
-    table = table.join(_measure_covered(run, look), on="step", how="left", maintain_order="left")
+    table = table.join(measure_covered(run, look), on="step", how="left", maintain_order="left")
     device = _select_device_measures(run, look, table)
     if not device.is_empty():
         device = device.join(sum_late_gaps_by_step(run), on="step", how="left")
@@ -296,7 +296,7 @@ def compute_idle_ns(run: Run, look: Look) -> int | None:
     return None if idle.has_nulls() else int(idle.sum())
 
 
-def _measure_covered(run: Run, look: Look) -> pl.DataFrame:
+def measure_covered(run: Run, look: Look) -> pl.DataFrame:
     """Return `step` and `covered_ns`, in which a thread works; no rows where there is one, or a device.
 
     Of several ranks, the longest counts.

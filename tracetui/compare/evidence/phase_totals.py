@@ -200,15 +200,18 @@ def _compute_step_series(run: Run, side: pl.DataFrame, phase: str | None, look: 
     of_phase, lens = Look(lens=look.lens, phase=phase), selection.resolve_lens(run, look)
     sums = step_table.compute_step_totals(run, of_phase, lens).rename({"dur": "kernels"})
     joined = side.join(walls, on="step", how="left", maintain_order="left")
-    joined = joined.join(sums, on="step", how="left", maintain_order="left")
+    covered = step_table.measure_covered(run, of_phase)
+    for table in (sums, covered):
+        joined = joined.join(table, on="step", how="left", maintain_order="left")
+    busy = joined["covered_ns"].fill_null(joined["kernels"]).fill_null(0)  # threads overlap
     series: dict[str, Floats] = {}
     tokens, wall, kernels = to_floats(joined["tokens"]), joined["wall_ns"], joined["kernels"].fill_null(0)
     if step_sampling.compute_coverage(run, look) is None:
         series[KERNELS] = to_floats(kernels) / tokens
     if not wall.null_count():
         series[STEP] = to_floats(wall) / tokens
-    if len(series) == 2 and bool((wall >= kernels).all()):  # kernels of several streams overlap
-        series[GAP] = series[STEP] - series[KERNELS]
+    if len(series) == 2 and bool((wall >= busy).all()):  # streams overlap, too
+        series[GAP] = series[STEP] - to_floats(busy) / tokens
     return series
 
 
