@@ -183,10 +183,8 @@ def _clear_other_numbers(rows: pl.DataFrame, sides: Sides) -> pl.DataFrame:
 
     It names them in order within a program: `fusion.3` of another program is another operation.
     """
-    if (
-        any(run.meta.get("producer") not in XLA for run in sides)
-        or len(set(map(list_kernel_names, sides))) == 1
-    ):
+    is_xla = all(run.meta.get("producer") in XLA for run in sides)
+    if not is_xla or len(set(map(list_kernel_names, sides))) == 1:
         return rows
     is_tested = pl.col("verdict").is_in(["slower", "faster", "same"])
     tested = (pl.lit(None, rows[c].dtype).alias(c) for c in _TESTED)

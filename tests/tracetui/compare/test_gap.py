@@ -1,10 +1,14 @@
 """The time between the kernels of two runs: the idle time that the steps view tells."""
 
+import re
+
 import polars as pl
 import pytest
 
 from capture.import_log import Log
+from capture.load_runs import load
 from capture.run import Run, build_run
+from tests.conftest import shared
 from tests.tracetui.analysis.time.test_idle_gaps import US, kernel
 from tests.tracetui.runs import made
 from tracetui.analysis.time.step_table import compute_step_table
@@ -91,6 +95,15 @@ def test_threads_that_work_at_once_leave_the_time_in_which_none_does() -> None:
     lines = "\n".join(describe_decision(compare_runs(runs, Look()), Look().terms))
     assert "carried by time between kernels +5.000 ms" in lines
     assert "  time between copy and argmax: +5.000 ms" in lines
+
+
+def test_a_real_sleep_before_a_collective_is_named() -> None:
+    """Rank 1 slept 20 ms before each all_reduce of gloo, by its program; its kernels overlap."""
+    folder = shared("samples/gloo_ranks")
+    runs = [load(folder / side / "rank1.pt.trace.json.gz", cache=False)[0] for side in ("even", "late")]
+    lines = "\n".join(describe_decision(compare_runs(runs, Look()), Look().terms))
+    (wait,) = re.findall(r"time between aten::mm and c10d::allreduce_: \+([\d.]+) ms", lines)
+    assert float(wait) == pytest.approx(20, rel=0.05)
 
 
 def test_waits_in_many_places_are_in_no_one_place() -> None:

@@ -258,7 +258,7 @@ def _compare_queries(a: Run, b: Run, phase: str | None, align: str) -> Iterator[
     aligned = align_steps((a, b), phase, align)
     x, y = (_list_queries(run, side["step"]) for run, side in zip((a, b), aligned.sides, strict=True))
     if x and y and (len(x) == 1) != (len(y) == 1):
-        before, after = ("–".join(map(str, dict.fromkeys((each[0], each[-1])))) for each in (x, y))
+        before, after = _describe_range(x), _describe_range(y)
         yield WorkDifference(_TOKENS, before, after, phase, is_work=True)
 
 
@@ -268,9 +268,8 @@ def _list_queries(run: Run, steps: pl.Series) -> list[int]:
     if table.is_empty():
         return []
     reads_cache = (pl.col("category") == "attention") & (pl.col("size_q") < pl.col("size_k"))
-    return (
-        table.filter(reads_cache, pl.col("step").is_in(steps.implode()))["size_q"].unique().sort().to_list()
-    )
+    of_steps = table.filter(reads_cache, pl.col("step").is_in(steps.implode()))
+    return of_steps["size_q"].unique().sort().to_list()
 
 
 def _describe_cache(run: Run, steps: pl.Series) -> str:
@@ -280,9 +279,12 @@ def _describe_cache(run: Run, steps: pl.Series) -> str:
     marks = run.events.filter((pl.col("kind") == "step") & pl.col("step").is_in(steps.implode()))
     shapes = marks["shape"].cast(pl.String)
     read = shapes.str.extract(r"^\d+x(\d{1,9})$").cast(pl.Int64).drop_nulls().sort().to_list()
-    if not read or len(read) < marks.height:
-        return ""
-    return f"none, {read[0]:,}–{read[-1]:,} tokens read per step"
+    return f"none, {_describe_range(read)} tokens read per step" if 0 < len(read) == marks.height else ""
+
+
+def _describe_range(numbers: Sequence[int]) -> str:
+    """Describe the first and the last of sorted numbers; one if they are equal."""
+    return "–".join(dict.fromkeys(f"{number:,}" for number in (numbers[0], numbers[-1])))
 
 
 def _name_beams(batch: WorkDifference, reported: Sequence[dict[str, list[int]]]) -> WorkDifference:

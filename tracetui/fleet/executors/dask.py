@@ -39,8 +39,8 @@ def run(jobs: Sequence[FileJob], where: str) -> Iterator[JobResult]:
             for future in finished:
                 if result := _fetch_result(running[future], future, where):
                     del running[future]
-                    patience.note_answer()
                     yield result
+                    patience.note_answer()  # who asks may have taken long with it
                     running.update((_submit(client, job), job) for job in islice(rest, 1))
             if patience.is_over(running.values()):
                 yield from give_up((*running.values(), *rest))

@@ -72,7 +72,7 @@ def test_a_text_that_is_read_again_for_each_token_is_other_work() -> None:
     """Without a cache: the recorder writes what a step reads."""
     compared = compare_runs((decoded(), decoded(shape="1x90", ms=8)), Look())
     first, second, *_ = describe_decision(compared, Terms())
-    assert first == "not the same work: KV cache used and none, 90–90 tokens read per step"
+    assert first == "not the same work: KV cache used and none, 90 tokens read per step"
     assert second.startswith("not judged: decode step 4.001 ms → 8.001 ms per token")
     assert differences(decoded(shape="1x90"), decoded(shape="1x90")) == []
 
