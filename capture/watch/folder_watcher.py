@@ -19,6 +19,9 @@ POLL_S: Final = 0.3  # between two polls of a folder
 MIN_PAUSE_RATIO: Final = 10  # of the pause to the duration of a poll
 LOG: Final = "log"
 NOTE: Final = "note"
+_NO_WORK: Final = "without any work"
+_NO_TRACE: Final = "no traces"
+_BESIDE_WINDOWS: Final = (_NO_WORK, _NO_TRACE)  # vLLM's front end writes one of each for every profile
 _MAX_NAMED_FILES: Final = 20  # further files are only counted
 
 
@@ -50,10 +53,11 @@ class FolderWatcher:
 
     @property
     def summary(self) -> str:
-        """Numbers of windows, and of files without one."""
+        """Counts of windows, and of files without one; those beside every window only while there is none."""
         windows = self._recording.windows
         words = [f"{windows:,} window{'s' * (windows != 1)}"]
-        words += [f"{count:,} {why}" for why, count in self._counts.items()]
+        left_out = _BESIDE_WINDOWS if windows else ()
+        words += [f"{count:,} {why}" for why, count in self._counts.items() if why not in left_out]
         if self._folder.skipped_count:
             words.append(f"{self._folder.skipped_count:,} older files skipped")
         return ", ".join(words)
@@ -79,7 +83,7 @@ class FolderWatcher:
         try:
             written_ns = path.stat().st_mtime_ns
             if not self._is_trace(path):
-                self._counts["no traces"] += 1
+                self._counts[_NO_TRACE] += 1
                 return
             start = time.monotonic()
             runs = load(path, cache=False)
@@ -94,7 +98,7 @@ class FolderWatcher:
                 self._write_refusal("cut short", name, reason)
                 return
             if self._is_window_begun is not None and not any(_has_work(run) for run in runs):
-                self._counts["without any work"] += 1  # that of vLLM's front end
+                self._counts[_NO_WORK] += 1
                 return
             rows = self._recording.write_window(runs, written_ns, joins=bool(self._is_window_begun))
             if self._is_window_begun is not None:

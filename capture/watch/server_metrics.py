@@ -56,11 +56,16 @@ class _Reading:
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a server is: tokens and steps so far (None: not counted), and requests that it has now."""
+    """How far a server is: tokens and steps so far (None: not counted), and requests that it has now.
+
+    The number is that of its last step: 0 while it is silent after a step that ended all requests.
+    """
 
     tokens: float
     steps: float | None
     requests: float
+    first_tokens: float  # requests that got one so far
+    waited_s: float  # by these, in all
 
     @classmethod
     def from_samples(cls, names: MetricNames, samples: Sequence[MetricSample]) -> "Progress":
@@ -68,7 +73,11 @@ class Progress:
         steps = _select_values(samples, names.steps)
         requests = (*_select_values(samples, names.running), *_select_values(samples, names.waiting))
         tokens = math.fsum(_select_values(samples, names.generated))
-        return cls(tokens, max(steps) if steps else None, math.fsum(requests))
+        count, seconds = (
+            math.fsum(_select_values(samples, tuple(f"{name}_{part}" for name in names.ttft)))
+            for part in ("count", "sum")
+        )
+        return cls(tokens, max(steps) if steps else None, math.fsum(requests), count, seconds)
 
 
 class MetricHistory:

@@ -29,6 +29,7 @@ START_TIMEOUT_S: Final = 10.0  # to start a profile
 STOP_TIMEOUT_S: Final = 600.0  # to stop one: the server writes its trace meanwhile
 METER_POLL_S: Final = 0.05  # between two readings of the metrics in a profile
 METER_TIMEOUT_S: Final = 30.0  # for one reading: a server that writes its trace may not answer
+IDLE_S: Final = 0.3  # without requests and tokens, from which on a server is idle
 RESUME_TIMEOUT_S: Final = 10.0  # for the first token after a profile
 EXIT_TIMEOUT_S: Final = 3.0  # to stop one whose trace is not needed any more
 
@@ -133,13 +134,18 @@ class ServiceMeter(threading.Thread):
         self._begun: Progress | None = None
         self._now: Progress | None = None
         self._read_at = self._quiet_since = 0.0
+        self._has_requests = False  # in all readings since the last token
         self.silence_s = 0.0  # longest time without a token while there were requests
 
     @property
     def is_idle(self) -> bool:
-        """Whether the server has no requests by its metrics; waits for the first reading."""
+        """Whether the server has no requests by its metrics; waits until they say so for a while."""
         self._first.wait(METER_TIMEOUT_S)
-        return self._now is not None and not self._now.requests
+        while self._now is not None and not self._now.requests and self.is_alive():
+            if self._read_at - self._quiet_since >= IDLE_S:
+                return True
+            time.sleep(METER_POLL_S)
+        return False
 
     @property
     def counts_steps(self) -> bool:
@@ -161,18 +167,19 @@ class ServiceMeter(threading.Thread):
         self.join(seconds)
 
     def run(self) -> None:
-        deadline = 0.0  # set once `finish` was called
-        while not deadline or time.monotonic() < deadline:
+        end = 0.0  # of the profile, once `finish` was called
+        while not end or time.monotonic() < end + RESUME_TIMEOUT_S:
             is_further = self._note(self._read(), time.monotonic())
             self._first.set()
-            if deadline and is_further:
+            is_idle = self._now is not None and not self._now.requests and self._read_at - end >= IDLE_S
+            if end and (is_further or is_idle):
                 return
-            if self._last.is_set() and not deadline:
-                deadline = time.monotonic() + RESUME_TIMEOUT_S
+            if self._last.is_set() and not end:
+                end = time.monotonic()
             time.sleep(METER_POLL_S)
 
     def _note(self, progress: Progress | None, at: float) -> bool:
-        """Note a reading, and return whether there are more tokens than before, or no requests.
+        """Note a reading, and return whether there are more tokens than before.
 
         A token came at some time between two readings: the middle is taken, as a busy server answers late.
         """
@@ -181,11 +188,25 @@ class ServiceMeter(threading.Thread):
         before, self._now = self._now, progress
         came_at, self._read_at = (self._read_at + at) / 2 if before is not None else at, at
         self._begun = self._begun or progress
-        is_further = before is None or progress.tokens != before.tokens or not progress.requests
+        is_further = before is None or progress.tokens != before.tokens
         if is_further:
-            self.silence_s = max(self.silence_s, came_at - self._quiet_since) if before is not None else 0.0
+            if before is not None:
+                silence_s = self._limit_to_waits(came_at - self._quiet_since, before, progress)
+                self.silence_s = max(self.silence_s, silence_s)
             self._quiet_since = came_at
+        self._has_requests = (self._has_requests or is_further) and progress.requests > 0
         return is_further
+
+    def _limit_to_waits(self, quiet_s: float, before: Progress, now: Progress) -> float:
+        """Return the part of a time without tokens in which requests waited.
+
+        A silent server and an idle one both report no requests if the last step ended all: how long the next
+        ones waited for a first token tells them apart.
+        """
+        count = now.first_tokens - before.first_tokens
+        if self._has_requests:
+            return quiet_s
+        return min(quiet_s, (now.waited_s - before.waited_s) / count) if count > 0 else 0.0
 
     def _read(self) -> Progress | None:
         with contextlib.suppress(NoAnswerError):

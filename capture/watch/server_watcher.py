@@ -57,6 +57,7 @@ class ServerWatcher:
         self._alarm, self._health, self._last_note = "", "", ""
         self._health_checked_at = 0.0
         self._is_busy: bool | None = None  # whether the server has requests; None if unknown
+        self._has_requests = False  # by the last reading
 
     def follow(self) -> None:
         """Write metrics, health and windows until asked to end."""
@@ -167,7 +168,8 @@ class ServerWatcher:
         for metric in metrics:
             self._recording.counter(metric.name, metric.value, metric.unit, track=metric.track)
         requests = [metric.value for metric in metrics if metric.name.startswith("requests ")]
-        self._is_busy = any(requests) if requests else None
+        had_requests, self._has_requests = self._has_requests, any(requests)
+        self._is_busy = had_requests or self._has_requests if requests else None  # one step may end all
         if self._windows is not None:
             self._windows.is_busy = self._is_busy
 

@@ -32,7 +32,8 @@ def serve_vllm(model: Path, folder: Path, *options: str) -> Iterator[Server]:
     url = f"http://127.0.0.1:{find_free_port()}"
     config = {"profiler": "torch", "torch_profiler_dir": str(traces), "torch_profiler_with_stack": False,
               "torch_profiler_record_shapes": True, "detailed_trace_annotation": True,
-              "torch_profiler_dump_cuda_time_total": False}  # fmt: skip
+              "torch_profiler_use_gzip": False, "torch_profiler_dump_cuda_time_total": False,
+              "ignore_frontend": True}  # fmt: skip
     command = [
         find_program("vllm", "vllm"), "serve", str(model), "--served-model-name", "m", "--host", "127.0.0.1",
         "--port", url.rpartition(":")[2], "--max-model-len", "4096", "--dtype", "bfloat16",

@@ -82,7 +82,7 @@ def test_a_window_has_its_steps(server: Server, tmp_path: Path) -> None:
     steps = run.events.filter(pl.col("kind") == "step")
     assert 5 <= steps.height <= 6 and set(steps["batch"]) <= {3, 4}
     summary = list_marks(run, "windows")[-1]
-    assert summary.startswith("1 window, 1 without any work") and "no token for" in summary
+    assert summary.startswith("1 window; the last: ") and "no token for" in summary
 
 
 def test_the_silence_of_windows_is_what_clients_measure(server: Server, tmp_path: Path) -> None:

@@ -17,7 +17,8 @@ METRICS_FLAG: Final = ""
 PROFILE_FLAG: Final = (
     """--profiler-config '{"profiler": "torch", "torch_profiler_dir": "DIR", """
     """"torch_profiler_with_stack": false, "torch_profiler_record_shapes": true, """
-    """"torch_profiler_dump_cuda_time_total": false}'"""
+    """"torch_profiler_use_gzip": false, "torch_profiler_dump_cuda_time_total": false, """
+    """"ignore_frontend": true}'"""
     " (before vLLM 0.13: VLLM_TORCH_PROFILER_DIR=DIR)"
 )
 HAS_PROFILER: Final = True

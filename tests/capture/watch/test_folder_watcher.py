@@ -141,6 +141,12 @@ def test_beside_a_device_host_operations_are_no_work_of_one(watch: Watch) -> Non
     assert "aten::mm" in run.events.filter(pl.col("kind") == "span")["name"].cast(pl.String).to_list()
 
 
+def test_without_a_window_what_lies_there_is_counted(watch: Watch) -> None:
+    (watch.folder / "notes.txt").write_text("no trace at all")
+    watch.look()
+    assert watch.traces.summary == "0 windows, 1 no traces"
+
+
 def test_what_is_not_shown_is_named_and_counted(watch: Watch) -> None:
     (watch.folder / "torn.json").write_bytes(DECODE.read_bytes()[:9000])
     (watch.folder / "torn.json.gz").write_bytes(gzip.compress(DECODE.read_bytes())[:-9])
@@ -153,7 +159,7 @@ def test_what_is_not_shown_is_named_and_counted(watch: Watch) -> None:
     assert "torn.json is not shown: it is cut short; tracetui open " in actual
     assert "torn.json.gz is not shown: it is cut short" in actual
     assert "\x1b" not in actual and "hostile" in actual and "is not shown: " in actual
-    assert watch.traces.summary == "1 window, 2 cut short, 1 unreadable, 1 no traces"
+    assert watch.traces.summary == "1 window, 2 cut short, 1 unreadable"
     assert marks(run, "log") == [next(m for m in marks(run, "log") if m.startswith("window 1: good.json"))]
     assert kernels(run).height == kernels(load(DECODE, cache=False)[0]).height
 

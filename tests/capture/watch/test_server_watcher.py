@@ -168,7 +168,7 @@ def test_the_traces_of_one_profile_are_one_window(vllm: State, tmp_path: Path) -
     with watching(vllm, tmp_path, *traces(vllm, every=1.5)) as watcher:
         summary = watcher.until("windows", "2 windows")
         watcher.end()
-    assert "without any work" in summary and vllm.starts == vllm.stops <= 3
+    assert "without any work" not in summary and vllm.starts == vllm.stops <= 3
 
 
 @pytest.mark.slow
@@ -403,6 +403,32 @@ def test_a_window_that_cost_much_is_followed_by_a_long_pause() -> None:
     assert duty.wait_s == pytest.approx(24.5, abs=0.5)
     duty.charge(10.0)  # 10 s of 500 are 2 %
     assert duty.wait_s == pytest.approx(490.0, abs=0.5)
+
+
+@pytest.mark.parametrize("waited_s", [1.1, 0.02])
+def test_a_silence_after_a_step_that_ended_all_requests_is_what_the_next_waited(
+    monkeypatch: pytest.MonkeyPatch, waited_s: float
+) -> None:
+    """Both a silent server and an idle one report the requests of their last step: none."""
+    clock, later = [0.0], 1.3
+
+    def get(*_: object) -> HttpResponse:
+        clock[0] += 0.05
+        first, sent = (1, 0.01) if clock[0] < later else (5, 0.01 + 4 * waited_s)
+        body = f"""vllm:generation_tokens_total {9 if clock[0] < later else 13}
+vllm:num_requests_running {0 if 0.06 < clock[0] < later else 4}
+vllm:time_to_first_token_seconds_count {first}
+vllm:time_to_first_token_seconds_sum {sent}
+"""
+        return HttpResponse(200, body.encode())
+
+    slow = SimpleNamespace(monotonic=lambda: clock[0], sleep=lambda _: time.sleep(0.001))
+    monkeypatch.setattr(server_profile, "time", slow)
+    meter = ServiceMeter(SimpleNamespace(get=get), vllm_kind)  # type: ignore[arg-type]
+    meter.start()
+    wait_for(lambda: clock[0] > later + 0.2)
+    meter.finish()
+    assert meter.silence_s == pytest.approx(waited_s)
 
 
 def test_silence_ends_in_the_middle_before_a_late_answer(monkeypatch: pytest.MonkeyPatch) -> None:
