@@ -49,12 +49,11 @@ xplane: XLA's profiles (JAX, TensorFlow)
 
 _scan: the C scanner, if built
 _delimited: split delimited text in bulk, parse its numbers
-_exact_numbers: parse printed numbers exactly
 _json_document: parse JSON documents and read typed members
 _nsight_text: cells, units and truncated names in text of NVIDIA's tools
 _protobuf: decode protobuf messages without a schema
 _sqlite: open an untrusted SQLite file safely
-_typed_rows: build a typed frame from rows
+_typed_cells: parse printed numbers exactly, and build typed frames of rows
 """
 
 from collections.abc import Mapping, Sequence
