@@ -39,6 +39,7 @@ native: the project's own JSON lines
 native_parts: bundler of the parts of one native recording
 ncu: Nsight Compute in CSV
 nsys: exports, reports and printed statistics of Nsight Systems
+openvino: counters of OpenVINO's benchmark_app in JSON
 perfetto: Perfetto traces
 plain: any table with a name and a duration
 proton: trees of Triton Proton
@@ -99,6 +100,7 @@ LOADERS: Final[Mapping[str, tuple[str, ...]]] = {
     "nsys.sqlite_export": ("^sqlite format 3",),
     "nsys.stats": ("!{", "total", "corrid", "rangeid", "** ", "executing '", "processing [", "statistics"),
     "exported_parquet": ("^par1",),
+    "openvino": ('"avg_performance"', '"detailed_performance"'),
     "perfetto.pftrace": ("^\n",),
     "plain.generic_table": (),
     "proton": ("time (ns)", "device_type", "device_id"),

@@ -82,6 +82,21 @@ def test_nodes_and_runs_of_onnxruntime(tmp_path: Path) -> None:
     assert (in_layers["layer"] == layers).all() and in_layers["op"].null_count() <= 7 * 3  # additions
 
 
+def test_counters_of_openvino_in_json(tmp_path: Path) -> None:
+    """Two requests at once: each is a step, with the total that the report states."""
+    run_program(find_program("host"), "onnx_graph.py", str(tmp_path), "1")
+    options = "-niter 8 -nstreams 2 -nireq 2 -shape x[32,128] -hint none -json_stats"
+    report = ["-report_type", "detailed_counters", "-report_folder", str(tmp_path)]
+    model = ["-m", str(tmp_path / "model.onnx"), *options.split()]
+    subprocess.run([find_program("host", "benchmark_app"), *model, *report], capture_output=True, check=True)
+    path = tmp_path / "benchmark_detailed_counters_report.json"
+    (run,) = load(path, cache=False)
+    requests = json.loads(path.read_text())["detailed_performance"]
+    sums = dict(run.events.group_by("step").agg(pl.col("dur").sum()).iter_rows())
+    totals = [1e6 * float(request["total_real_time"]) for request in requests]
+    assert len(totals) == 2 and [sums[1], sums[2]] == pytest.approx(totals, abs=1e3 * run.events.height)
+
+
 def test_counters_of_openvino(tmp_path: Path) -> None:
     run_program(find_program("host"), "onnx_graph.py", str(tmp_path), "1")
     options = "-niter 4 -nstreams 1 -nireq 1 -shape x[32,128] -api sync -hint none"
