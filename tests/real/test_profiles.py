@@ -68,6 +68,24 @@ def test_jax_on_a_processor(tmp_path: Path) -> None:
         assert all(0 < own - step < 0.005 for own, step in zip(clock, steps, strict=True))
 
 
+@pytest.mark.parametrize("every", [1, 3, 0])
+def test_steps_of_jax_that_return_before_their_work_are_no_steps(every: int, tmp_path: Path) -> None:
+    """All work counts either way, by the file of JSON beside the profile; but it is that of no step."""
+    clock = run_program(find_program("jax"), "jax_unawaited.py", str(tmp_path), str(every))
+    (profile,) = load_all([tmp_path], cache=False)
+    (file,) = tmp_path.rglob("*.trace.json.gz")
+    expected = sum_own_times(file, lambda event: "hlo_op" in event.get("args", {}))
+    assert sum(sum_work(profile).values()) == pytest.approx(sum(expected.values()), rel=0.001)
+    assert sum(expected.values()) > 1e9 * max(clock)
+    texts = [text for text in profile.log.as_dict()["notices"] if text["id"] == "dispatch_steps"]
+    if every == 1:
+        assert [step / 1e9 for step in list_steps(profile)] == pytest.approx(clock, abs=0.005) and not texts
+        return
+    late = sum(bool(every == 0 or number % every) for number in range(1, 7))
+    assert not profile.has("step") and len(texts) == 1
+    assert every == 0 or texts[0]["message"].startswith(f"{late} of 6 annotated steps ended before")
+
+
 def test_nodes_and_runs_of_onnxruntime(tmp_path: Path) -> None:
     said = run_program(find_program("host"), "onnx_graph.py", str(tmp_path), "7")
     (run,) = load(tmp_path / "profile.json", cache=False)
@@ -147,6 +165,24 @@ def test_a_compiled_model_on_a_processor(tmp_path: Path) -> None:
     assert not [name for name in work if "Dynamo" in name]
     inside = sum(end - start for _, start, end, name in read_spans(path) if name == code[0])
     assert 0.95 * inside < sum(work.values()) <= inside < 1e9 * sum(said["times"])
+
+
+def test_lines_of_compiled_code_are_those_of_the_program(tmp_path: Path) -> None:
+    """By what Inductor writes next to the trace; the program says on which line each call stands."""
+    variables = {"TORCH_COMPILE_DEBUG": "1", "TORCHINDUCTOR_CPP_ENABLE_KERNEL_PROFILE": "1"}
+    environment = os.environ | variables | {"TORCHINDUCTOR_FORCE_DISABLE_CACHES": "1"}
+    command = [find_program("host"), str(PROGRAMS / "compiled_lines.py"), str(tmp_path / "trace.json")]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)
+    said = json.loads(done.stdout.splitlines()[-1])
+    (run,) = load(tmp_path / "trace.json", cache=False)
+    work = run.events.filter(pl.col("kind") == "kernel", pl.col("t").is_not_null()).sort("t")
+    rows = work.select(pl.col("name", "line").cast(pl.String)).rows()
+    lines = {name.replace("_cpp", " cpp", 1): line for name, line in rows if name.startswith("graph_")}
+    products = [line for name, line in rows if name == "aten::addmm"]
+    lines |= {"first addmm": products[0], "last addmm": products[1]}
+    assert len(products) == 2 and lines.keys() == said.keys()
+    for mark, at in said.items():
+        assert lines[mark].startswith(f"{PROGRAMS / 'compiled_lines.py'}({at}): "), mark
 
 
 def launch_ranks(folder: Path, name: str, *arguments: str) -> list[Any]:
