@@ -17,6 +17,8 @@ from capture.step_ends import GRAPH_LAUNCH_PATTERN, REPLAY_STEP_NAME, derive_rep
 STEP_FIELDS: Final = ("tokens", "context", "batch")  # columns of a step row, besides its phase
 _ANNOTATION_CATEGORIES: Final = ("user_annotation", "cpu_op", "Operator")
 _PROFILER_STEP: Final = "ProfilerStep"
+_DISPATCH: Final = r"^PjitFunction\(|LoadedExecutable::Execute"  # JAX starts a computation
+_MIN_EMPTY_DISPATCHES: Final = 2  # steps: where each waits for the one before, only the first is empty
 _PHASES: Final = ("prefill", "decode")
 _LOOPS: Final = ("iteration", "step", "train_step", "training_step")  # ranges around each pass of a loop
 _MIN_DECODE_RATIO: Final = 2  # ranges called decode per range called prefill, from which each is a step
@@ -184,19 +186,19 @@ def select_steps(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def drop_dispatch_steps(complete: CompleteEvents, is_work: pl.Series, log: Log) -> CompleteEvents:
-    """Make spans of the steps if most of the work ran outside of them: they only started it."""
+    """Make spans of the steps if most of the work ran outside of them, or in others: they only started it."""
     steps, work = select_steps(complete.rows), complete.rows.filter(is_work).drop_nulls(["t", "dur"])
     if steps.is_empty():
         return complete
     is_inside = find_steps_at(work["t"], steps).is_not_null()
     inside_ns, total_ns = int(work["dur"].filter(is_inside).sum()), int(work["dur"].sum())
-    if 2 * inside_ns >= total_ns:
+    empty = _count_empty_dispatches(complete, steps, find_steps_at(work["t"], steps))
+    if 2 * inside_ns >= total_ns and empty < _MIN_EMPTY_DISPATCHES:
         return complete
-    share = f"{1 - inside_ns / total_ns:.0%} of the work"
-    log.note(
-        "dispatch_steps",
-        f"{share} ran outside of the annotated steps: they only start it, and count as spans",
-    )
+    what = f"{1 - inside_ns / total_ns:.0%} of the work ran outside of the annotated steps"
+    if 2 * inside_ns >= total_ns:
+        what = f"{empty:,} of {steps.height:,} annotated steps ended before their work ran"
+    log.note("dispatch_steps", f"{what}: they only start it, and count as spans")
     is_step = pl.col("starts_step")
     labels = complete.labels.with_columns(
         kind=pl.when(is_step).then(pl.lit("span")).otherwise("kind"),
@@ -206,6 +208,13 @@ def drop_dispatch_steps(complete: CompleteEvents, is_work: pl.Series, log: Log) 
     )
     no_step = pl.lit(None, complete.rows["step"].dtype)
     return CompleteEvents(complete.rows.with_columns(step=no_step), labels)
+
+
+def _count_empty_dispatches(complete: CompleteEvents, steps: pl.DataFrame, work_steps: pl.Series) -> int:
+    """Count the steps that started a computation of XLA and in which none ran."""
+    is_dispatch = complete.labels["name"].str.contains(_DISPATCH)[complete.rows["label"]]
+    started = find_steps_at(complete.rows["t"].filter(is_dispatch).drop_nulls(), steps).drop_nulls()
+    return len(set(started) - set(work_steps.drop_nulls()))
 
 
 def find_steps_at(times: pl.Series, steps: pl.DataFrame) -> pl.Series:

@@ -18,6 +18,7 @@ from tracetui.look import Look
 
 MIN_SHARE: Final = 0.01  # of the time: what touches less is not mentioned
 _CAPTURE_NOTICE: Final = "graph_capture"
+_DISPATCH_NOTICE: Final = "dispatch_steps"
 
 
 class Flaw(Struct, frozen=True):
@@ -67,6 +68,7 @@ def _iter_flaws(run: Run, steps: int) -> Iterator[Flaw]:
         yield Flaw("no operation was recorded")
         return
     yield from _find_losses(run)
+    yield from _find_unawaited_steps(run)
     if steps == 1:
         yield Flaw("one step only")
     yield from _find_partial_steps(run)
@@ -81,6 +83,12 @@ def _find_losses(run: Run) -> Iterator[Flaw]:
         yield Flaw(f"{run.log.dropped:,} of {run.log.read:,} records lost")
     elif run.log.lost_data:
         yield Flaw(next(n.message for n in run.log.notices if n.severity != "notice"))
+
+
+def _find_unawaited_steps(run: Run) -> Iterator[Flaw]:
+    """Find annotated steps that end before their work, as the loader noted them."""
+    notices = (notice for notice in run.log.notices if notice.id == _DISPATCH_NOTICE)
+    yield from (Flaw(notice.message.partition(":")[0]) for notice in notices)
 
 
 def _has_python_alone(run: Run) -> bool:
