@@ -18,6 +18,9 @@ from capture.load_runs import load, load_all
 from capture.run import Run
 from tests.capture.loaders._host_spans import read_events, read_spans, sum_self_times
 from tests.real import PROGRAMS, find_program
+from tracetui import units
+from tracetui.analysis.key_facts import suggest_views
+from tracetui.analysis.time.fitness import judge_fitness
 from tracetui.look import Look
 from tracetui.views import ask, load_view
 
@@ -66,6 +69,27 @@ def test_jax_on_a_processor(tmp_path: Path) -> None:
     for run in (profile, trace):
         steps = [dur / 1e9 for dur in list_steps(run)]
         assert all(0 < own - step < 0.005 for own, step in zip(clock, steps, strict=True))
+
+
+@pytest.fixture(scope="module")
+def empty_windows(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("windows")
+    subprocess.run([find_program("host"), str(PROGRAMS / "torch_empty.py"), str(folder)], check=True)
+    return folder
+
+
+@pytest.mark.parametrize("name", ["warm_up", "last_step", "stopped_at_once", "functions", "allocation"])
+def test_windows_of_torch_without_work_say_so_and_how_long_they_were(name: str, empty_windows: Path) -> None:
+    """No view of such a file is worth opening, and nothing stands for kernels."""
+    path = empty_windows / f"{name}.json"
+    (window,) = (event["dur"] for event in read_events(path) if event.get("cat") == "Trace")
+    (run,) = load(path, cache=False)
+    (flaw,) = judge_fitness(run).flaws
+    what = "no operation that works" if name == "allocation" else "no operation"
+    duration = units.format_duration(round(1000 * window))
+    assert flaw.text == f"{what} was recorded in the {duration} that the profiler was on"
+    assert not suggest_views(run)
+    assert name == "functions" or not [n for n in run.log.notices if n.id == "leaf_ops"]
 
 
 @pytest.mark.parametrize("every", [1, 3, 0])

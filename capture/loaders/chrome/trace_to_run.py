@@ -227,7 +227,7 @@ def _find_leaf_work(
     if is_kernel.any() or not is_kernel.len():
         return complete, is_kernel, None
     work = find_host_work(complete)
-    if not names.regions:
+    if not names.regions and work.is_work.any():
         log.note("leaf_ops", f"no device kernels in this trace: {_STAND_INS[work.basis]}")
     return work
 

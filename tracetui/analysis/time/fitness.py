@@ -64,8 +64,8 @@ def _iter_flaws(run: Run, steps: int) -> Iterator[Flaw]:
     if is_graph_capture(run):
         yield Flaw("the capture of a graph, not its execution")
         return
-    if set(run.events["kind"].unique()) == {"mark"} or _has_python_alone(run):
-        yield Flaw("no operation was recorded")
+    if has_no_work(run):
+        yield Flaw(_describe_no_work(run))
         return
     yield from _find_losses(run)
     yield from _find_unawaited_steps(run)
@@ -91,9 +91,23 @@ def _find_unawaited_steps(run: Run) -> Iterator[Flaw]:
     yield from (Flaw(notice.message.partition(":")[0]) for notice in notices)
 
 
-def _has_python_alone(run: Run) -> bool:
-    """Whether PyTorch's profiler saw functions of Python, perhaps its own, and no operation of torch."""
-    return run.meta.get("work") == "spans" and run.meta.get("producer") == "PyTorch profiler"
+def has_no_work(run: Run) -> bool:
+    """Whether PyTorch's profiler saw no operation that works; functions of Python may be its own."""
+    if set(run.events["kind"].unique()) == {"mark"}:
+        return True
+    is_torch = run.meta.get("producer") == "PyTorch profiler"
+    return is_torch and (run.meta.get("work") == "spans" or not has_kind(run, "kernel"))
+
+
+def _describe_no_work(run: Run) -> str:
+    """Describe that nothing was recorded, and for how long the profiler was on, if the file says it."""
+    what = "no operation was recorded"
+    if has_kind(run, "span") and run.meta.get("work") == "operators":
+        what = "no operation that works was recorded"
+    on_ns = run.events.filter(pl.col("kind") == "mark")["dur"].max() if run.has("dur") else None
+    if not isinstance(on_ns, int):
+        return what
+    return f"{what} in the {units.format_duration(on_ns)} that the profiler was on"
 
 
 def _find_partial_steps(run: Run) -> Iterator[Flaw]:

@@ -124,6 +124,16 @@ def test_a_window_that_saw_no_operation_is_not_fit() -> None:
     assert fitness and describe_fitness(fitness) == "not fit to compare: no operation was recorded"
 
 
+def test_window_without_work_says_how_long_it_was() -> None:
+    """As torch 2.13 writes a window that no step activated, or in which memory was allocated."""
+    window = {"kind": "mark", "name": "PyTorch Profiler (0)", "t": 0, "dur": 165_406, "lens": "host"}
+    fitness = judge_fitness(made([window], producer="PyTorch profiler"))
+    assert fitness and fitness.flaws[0].text.endswith("recorded in the 165.4 µs that the profiler was on")
+    allocation = {"kind": "span", "name": "aten::empty", "t": 5, "dur": 100, "lens": "host"}
+    fitness = judge_fitness(made([window, allocation], producer="PyTorch profiler", work="operators"))
+    assert fitness and fitness.flaws[0].text.startswith("no operation that works was recorded in")
+
+
 def test_a_window_that_saw_functions_of_python_alone_saw_no_operation() -> None:
     """Such as those of the profiler: a file that is saved after the next cycle of its schedule began."""
     run = made(
