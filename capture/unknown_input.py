@@ -50,6 +50,7 @@ _MAGIC: Final = (
 
 _TEXTS: Final = (
     (re.compile(r"version https://git-lfs"), "is a git-lfs pointer, not the file itself", "fetch it: git lfs pull"),
+    (re.compile(r"(?i)<svg[^>]*>[^<]*<!--\s*Flame graph"), "is a picture of a flame graph", _STACKS),
     (re.compile(r"(?i)<!doctype html|<html"), "is an HTML page (a failed download, perhaps)", "fetch the raw file"),
     (re.compile(r"(?i)<\?xml"), "is an XML document", FORMATS_HINT),
     (re.compile(r'\{\s*"__metadata__"'), "is a safetensors header", FORMATS_HINT),

@@ -176,6 +176,20 @@ def test_functions_of_plain_python(profiler: str, tmp_path: Path) -> None:
         assert {name: (names == name).sum() for name in said} == said
 
 
+def test_tasks_of_asyncio_take_no_time_twice(tmp_path: Path) -> None:
+    """viztracer gives each task a thread of its own; all run in the thread of the loop, one at a time."""
+    path = tmp_path / "trace.json"
+    options = ["--quiet", "--log_async", "-o", str(path)]
+    command = [find_program("host", "viztracer"), *options, str(PROGRAMS / "async_tasks.py")]
+    subprocess.run(command, capture_output=True, check=True)
+    (run,) = load(path, cache=False)
+    spans = [(start, end, name) for _, start, end, name in read_spans(path)]
+    assert len({thread for thread, *_ in read_spans(path)}) >= 4
+    expected = {name: total for name, total in sum_self_times(spans).items() if total}
+    assert sum_work(run) == expected
+    assert sum(expected.values()) <= max(end for _, end, _ in spans) - min(start for start, *_ in spans)
+
+
 def test_a_compiled_model_on_a_processor(tmp_path: Path) -> None:
     """Compiled code is work with its own time, as in the table of the profiler itself."""
     path = tmp_path / "trace.json"

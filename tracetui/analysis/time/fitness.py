@@ -18,6 +18,7 @@ from tracetui.look import Look
 
 MIN_SHARE: Final = 0.01  # of the time: what touches less is not mentioned
 _CAPTURE_NOTICE: Final = "graph_capture"
+_PROFILERS_OF_OPERATIONS: Final = ("PyTorch profiler", "ONNX Runtime")
 _DISPATCH_NOTICE: Final = "dispatch_steps"
 
 
@@ -92,11 +93,11 @@ def _find_unawaited_steps(run: Run) -> Iterator[Flaw]:
 
 
 def has_no_work(run: Run) -> bool:
-    """Whether PyTorch's profiler saw no operation that works; functions of Python may be its own."""
+    """Whether a profiler of operations saw none that works; functions of Python may be its own."""
     if set(run.events["kind"].unique()) == {"mark"}:
         return True
-    is_torch = run.meta.get("producer") == "PyTorch profiler"
-    return is_torch and (run.meta.get("work") == "spans" or not has_kind(run, "kernel"))
+    is_empty = run.meta.get("work") == "spans" or not has_kind(run, "kernel")
+    return is_empty and run.meta.get("producer") in _PROFILERS_OF_OPERATIONS
 
 
 def _describe_no_work(run: Run) -> str:
