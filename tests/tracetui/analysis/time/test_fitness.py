@@ -20,7 +20,7 @@ from tracetui.analysis.time.fitness import describe_fitness, judge_fitness
 
 
 def steps(*durations_ms: int, before_ms: int = 0) -> Run:
-    """A step of one kernel for each duration, and a kernel of no step before them."""
+    """A step of a kernel and a head for each duration, and a kernel of no step before them."""
     rows: list[dict[str, Any]] = []
     clock = before_ms * MS
     if before_ms:
@@ -29,7 +29,9 @@ def steps(*durations_ms: int, before_ms: int = 0) -> Run:
         row = {"t": clock, "dur": dur * MS, "step": step}
         rows.append({"kind": "kernel", "name": "k", "lens": "gpu", "track": "gpu0", **row})
         if dur >= 5:  # a shorter one ends before its last kernel
-            rows.append({**rows[-1], "name": "head", "t": clock + dur * MS - 1, "dur": 1})
+            head = dur * MS // 5
+            rows[-1]["dur"] -= head
+            rows.append({**rows[-1], "name": "head", "t": clock + dur * MS - head, "dur": head})
         rows.append({"kind": "step", "name": "step", "lens": "wall", **row})
         clock += dur * MS
     return made(rows)
