@@ -19,6 +19,7 @@ _ANNOTATION_CATEGORIES: Final = ("user_annotation", "cpu_op", "Operator")
 _PROFILER_STEP: Final = "ProfilerStep"
 _DISPATCH: Final = r"^PjitFunction\(|LoadedExecutable::Execute"  # JAX starts a computation
 _MIN_EMPTY_DISPATCHES: Final = 2  # steps: where each waits for the one before, only the first is empty
+_MAX_OVERLAP_NS: Final = 2_000  # of steps one after the other, by rounding
 _PHASES: Final = ("prefill", "decode")
 _LOOPS: Final = ("iteration", "step", "train_step", "training_step")  # ranges around each pass of a loop
 _MIN_DECODE_RATIO: Final = 2  # ranges called decode per range called prefill, from which each is a step
@@ -183,6 +184,16 @@ def select_steps(rows: pl.DataFrame) -> pl.DataFrame:
     steps = filter_rows(steps, has_value(steps["step"]))
     steps = steps if steps["t"].is_sorted() else steps.sort("t")
     return put_columns(steps, (find_step_ends(steps["t"], steps["dur"]) - steps["t"]).alias("dur"))
+
+
+def note_overlapping_steps(complete: CompleteEvents, log: Log) -> None:
+    """Note steps that begin before the one before ends: what runs then is of either."""
+    starts = complete.rows.filter(pl.col("step").is_not_null()).drop_nulls(["t", "dur"])
+    latest_end = (pl.col("t") + pl.col("dur")).cum_max().shift(1)
+    count = starts.sort("t").select((pl.col("t") < latest_end - _MAX_OVERLAP_NS).sum()).item()
+    if count:
+        message = f"{count:,} of {starts.height:,} steps begin before another one ends"
+        log.note("overlapping_steps", f"{message}: operations then count for the one begun last")
 
 
 def drop_dispatch_steps(complete: CompleteEvents, is_work: pl.Series, log: Log) -> CompleteEvents:

@@ -54,6 +54,7 @@ from capture.loaders.chrome.trace_steps import (
     find_steps_at,
     mark_step_starts,
     note_capture_trace,
+    note_overlapping_steps,
     read_step_annotations,
     select_steps,
 )
@@ -124,7 +125,9 @@ def convert_to_run(trace: Trace, source: Source, *, part: str = "") -> Run:
     complete = trace.complete + build_complete_events(pairs, log) if pairs else trace.complete
     del steps, pairs
     names = with_regions(names, dict.fromkeys(complete.labels["thread"]), log)
-    complete = extend_steps(add_graph_steps(mark_step_starts(complete), log))
+    complete = add_graph_steps(mark_step_starts(complete), log)
+    note_overlapping_steps(complete, log)
+    complete = extend_steps(complete)
     complete = CompleteEvents(complete.rows, _describe_labels(complete.labels, names))
     note_capture_trace(complete, log)
     complete, is_leaf, basis = _find_leaf_work(complete, names, log)

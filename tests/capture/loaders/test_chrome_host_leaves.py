@@ -99,6 +99,23 @@ def test_steps_in_which_none_of_the_started_work_ran_are_no_steps(tmp_path: Path
     assert judge_fitness(run).flaws[0].text == "4 of 6 annotated steps ended before their work ran"
 
 
+@pytest.mark.parametrize("overlap", [0, 40])
+def test_steps_that_run_at_once_are_not_fit(overlap: int, tmp_path: Path) -> None:
+    """As onnxruntime writes the runs of two threads in one session: nodes do not say whose they are."""
+    begin = {"name": "session_initialization", "cat": "Session", "tid": 0, "ts": 0, "dur": 9}
+    events = [{"ph": "X", "pid": 1, "args": {}, **begin}]
+    for number in range(3):
+        t = 1000 + number * (100 - overlap)
+        run = {"name": "model_run", "cat": "Session", "tid": number % 2, "ts": t, "dur": 100}
+        node = {"name": "a_kernel_time", "cat": "Node", "tid": number % 2, "ts": t + 50, "dur": 20}
+        events += [{"ph": "X", "pid": 1, "args": {}, **event} for event in (run, node)]
+    file = tmp_path / "trace.json"
+    file.write_text(json.dumps(events))
+    (run,) = load(file, cache=False)
+    texts = [flaw.text for flaw in judge_fitness(run).flaws]
+    assert texts == ["2 of 3 steps begin before another one ends"] * bool(overlap)
+
+
 PRODUCTS = ("aten::addmm", "aten::mm", "aten::bmm", "aten::_addmm_activation", "aten::mkldnn_rnn_layer")
 
 

@@ -19,7 +19,7 @@ from tracetui.look import Look
 MIN_SHARE: Final = 0.01  # of the time: what touches less is not mentioned
 _CAPTURE_NOTICE: Final = "graph_capture"
 _PROFILERS_OF_OPERATIONS: Final = ("PyTorch profiler", "ONNX Runtime")
-_DISPATCH_NOTICE: Final = "dispatch_steps"
+_STEP_NOTICES: Final = ("dispatch_steps", "overlapping_steps")
 
 
 class Flaw(Struct, frozen=True):
@@ -69,7 +69,7 @@ def _iter_flaws(run: Run, steps: int) -> Iterator[Flaw]:
         yield Flaw(_describe_no_work(run))
         return
     yield from _find_losses(run)
-    yield from _find_unawaited_steps(run)
+    yield from _find_misfit_steps(run)
     if steps == 1:
         yield Flaw("one step only")
     yield from _find_partial_steps(run)
@@ -86,9 +86,9 @@ def _find_losses(run: Run) -> Iterator[Flaw]:
         yield Flaw(next(n.message for n in run.log.notices if n.severity != "notice"))
 
 
-def _find_unawaited_steps(run: Run) -> Iterator[Flaw]:
-    """Find annotated steps that end before their work, as the loader noted them."""
-    notices = (notice for notice in run.log.notices if notice.id == _DISPATCH_NOTICE)
+def _find_misfit_steps(run: Run) -> Iterator[Flaw]:
+    """Find annotated steps that end before their work, or run at once, as the loader noted them."""
+    notices = (notice for notice in run.log.notices if notice.id in _STEP_NOTICES)
     yield from (Flaw(notice.message.partition(":")[0]) for notice in notices)
 
 
