@@ -38,6 +38,7 @@ _JSON_TEXT: Final = r'"[^"\\\x00-\x1f]*"'
 _INTEGER: Final = r"0|-?[1-9][0-9]{0,17}"
 _POSITIVE: Final = r"(?:0|[1-9][0-9]{0,17})(?:\.[0-9]{1,6})?"
 _NEGATIVE: Final = r"-(?:0\.[0-9]{1,6}|[1-9][0-9]{0,17}(?:\.[0-9]{1,6})?)"
+_SORTED_TOTALS: Final = re.compile(rb"(?m)^Total (?:CPU )?time: [\d.]+ milliseconds\n+")
 _TOTAL_NAMES: Final = ("total", "sum")
 _MAX_ROUNDING: Final = 0.02  # of a total, as the rows are rounded
 _EXACT_DIGITS: Final = 15  # of a decimal number that a float holds exactly
@@ -54,7 +55,7 @@ def load(source: Source) -> list[Run]:
     layout = detect_layout(_split_head_lines(source.head.text))
     if layout is None:
         raise UnreadableError("has no header with a name and a duration", where=source.label)
-    text, log = source.read_utf8().replace(b"\r", b"\n"), source.log
+    text, log = _mend_sorted_counters(source.read_utf8().replace(b"\r", b"\n")), source.log
     if nul_count := sum(b"\0" in line for line in text.split(b"\n")) if b"\0" in text else 0:
         log.note("nul_bytes", "lines contain NUL bytes", count=nul_count, severity="data_loss")
     events = _build_events(text, layout, log)
@@ -67,6 +68,12 @@ def load(source: Source) -> list[Run]:
         return [build_run("table", meta, events, log)]
     sides = [(side.split()[1], events.filter(pl.col("track") == side).drop("track")) for side in SIDES]
     return [build_run(side, meta, rows, log) for side, rows in sides]
+
+
+def _mend_sorted_counters(text: bytes) -> bytes:
+    """Mend the table of OpenVINO's -pcsort: its last heading has a line end, and two sums follow it."""
+    heading, newline, rest = text.partition(b'"proportion (%)\n"\n')
+    return heading + b"proportion (%)\n" + _SORTED_TOTALS.sub(b"", rest) if newline else text
 
 
 def _split_head_lines(text: str) -> list[str]:

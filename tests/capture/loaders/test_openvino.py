@@ -68,6 +68,20 @@ def test_tables_of_several_requests_are_steps_without_headings_and_totals() -> N
     assert run.events.height == nodes.total() and run.log.lost_data is False
 
 
+def test_sorted_counters_are_read_without_their_totals(tmp_path: Path) -> None:
+    """As benchmark_app writes them with -pcsort: a heading that ends in the next line, and two totals."""
+    lines = [
+        'layerName,execStatus,layerType,execType,realTime (ms),cpuTime (ms),"proportion (%)\n"\r\n',
+        "/layers.0/q_proj/MatMul,Status.EXECUTED,FullyConnected,brgemm_avx512_bf16,0.762,0.762,60.05%\r\n",
+        "/layers.0/k_proj/MatMul,Status.EXECUTED,FullyConnected,brgemm_avx512_bf16,0.507,0.507,39.95%\r\n",
+        "\nTotal time: 1.27 milliseconds\r\nTotal CPU time: 1.27 milliseconds\r\n\n\n",
+    ]
+    path = tmp_path / "benchmark_sorted_report.csv"
+    path.write_bytes("".join(lines).encode())
+    (run,) = load(path, cache=False)
+    assert run.events["dur"].to_list() == [762_000, 507_000] and not run.log.lost_data
+
+
 def test_average_of_one_node_is_said_to_be_no_model(tmp_path: Path) -> None:
     """benchmark_app of Python writes only the first node of its average into JSON."""
     (node, *_) = json.loads(document(REPORT).read_text())["detailed_performance"][0]["nodes"]
