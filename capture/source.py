@@ -21,7 +21,7 @@ from capture.clean_text import clean
 from capture.errors import UnreadableError, suggest_nearest
 from capture.files.addresses import is_url, mask_credentials
 from capture.files.remote_files import fetch_copy, stat_remote
-from capture.graphs.capture_files import find_adjacent_captures
+from capture.graphs.capture_files import find_adjacent_captures, find_compiler_files
 from capture.import_log import Log
 
 HEAD_BYTES = 1 << 18  # that a sniffer may look at
@@ -134,6 +134,11 @@ class Source(Struct, dict=True):
         if self.requested_captures is not None:
             return self.requested_captures
         return () if self.is_spooled else find_adjacent_captures(self.path)
+
+    @cached_property
+    def compiler_files(self) -> tuple[Path, ...]:
+        """Files next to this input in which torch.compile describes the kernels that it generated."""
+        return () if self.is_spooled else find_compiler_files(self.path)
 
     @cached_property
     def size(self) -> int:

@@ -13,6 +13,9 @@ _NCU_REPORT: Final = (  # some are known by their suffix only
 )  # fmt: skip
 
 _STACKS: Final = "sampled stacks are read as a Chrome trace: py-spy record -f chrometrace"
+_NO_COUNTERS: Final = (
+    "is a report of OpenVINO's benchmark_app without counters", "run it with -report_type detailed_counters",
+)  # fmt: skip
 _PYTHON: Final = "calls of Python are read as viztracer or py-spy record -f chrometrace write them"
 _TRACE: Final = "save the whole profile: prof.export_chrome_trace(FILE)"
 
@@ -47,6 +50,7 @@ _MAGIC: Final = (
 
 _TEXTS: Final = (
     (re.compile(r"version https://git-lfs"), "is a git-lfs pointer, not the file itself", "fetch it: git lfs pull"),
+    (re.compile(r"(?i)<svg[^>]*>[^<]*<!--\s*Flame graph"), "is a picture of a flame graph", _STACKS),
     (re.compile(r"(?i)<!doctype html|<html"), "is an HTML page (a failed download, perhaps)", "fetch the raw file"),
     (re.compile(r"(?i)<\?xml"), "is an XML document", FORMATS_HINT),
     (re.compile(r'\{\s*"__metadata__"'), "is a safetensors header", FORMATS_HINT),
@@ -59,6 +63,8 @@ _TEXTS: Final = (
     (re.compile(r"(?m)^# (========|Samples: .* of event)"), "is a report of perf", _STACKS),
     (re.compile(r"(?m)^\S.*?\s+\d+(/\d+)?\s+(\[\d+\]\s+)?\d+\.\d+:\s+(\d+\s+)?[\w:/.-]+:\s*$"), "is the output of perf script", _STACKS),
     (re.compile(r"(?m)^(?:[^\n;{}]+(?:;[^\n;{}]+)+ \d+\n){2}"), "is a list of folded stacks", _STACKS),
+    (re.compile(r'\{\s*"(cmd_options|configuration_setup|execution_results)"\s*:\s*\{'), *_NO_COUNTERS),
+    (re.compile(r"(Command line parameters|Configuration setup|Execution results)\n[^\n;]+;"), *_NO_COUNTERS),
     (re.compile(r'\[\s*\{\s*"(Cpu|Gpu|Memory)'), "is a list of screen rows, not of events", FORMATS_HINT),
 )  # fmt: skip
 # not the "[ INFO ]" of a log

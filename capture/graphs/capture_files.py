@@ -1,7 +1,8 @@
-"""Find the CUDA-graph capture traces that belong to a trace, by names and sizes alone.
+"""Find the files that say more of the kernels of a trace, by names and sizes alone.
 
-vLLM writes them into `capture_traces` next to its traces, SGLang there or into `graph_capture_profile`;
-others have `capture` in their names.
+They are captures of CUDA graphs, and what torch.compile writes of the kernels that it generates. vLLM writes
+captures into `capture_traces` next to its traces, SGLang there or into `graph_capture_profile`; others have
+`capture` in their names.
 """
 
 import os
@@ -27,6 +28,8 @@ _CAPTURE: Final = re.compile(r"capture", re.IGNORECASE)
 _TRACE: Final = re.compile(r"\.json(?:\.gz)?$", re.IGNORECASE)
 _BATCH: Final = re.compile(r"(?:^|[_.-])(?:bs|capture)[_-]?(\d{1,6})(?=[_.-])", re.IGNORECASE)
 _RANK: Final = re.compile(r"(?:rank|TP)[ _.-]?(\d{1,6})(?!\d)")
+_COMPILER_FILE: Final = "inductor_provenance_tracking_node_mappings.json"
+_COMPILER_FOLDERS: Final = "torch_compile_debug/run_*/torchinductor/model__*"
 _ANNOTATION: Final = re.compile(r'"capture_\d{1,9}_[A-Za-z]+"')
 
 
@@ -53,6 +56,16 @@ def find_adjacent_captures(trace: Path) -> tuple[Path, ...]:
     """Find the captures in the folder of a trace, those of its rank if they are of several ranks."""
     files = [path for path in _list_captures(trace.parent) if path.name != trace.name]
     return tuple(_select_rank(files, _parse_rank(trace)))
+
+
+def find_compiler_files(trace: Path) -> tuple[Path, ...]:
+    """Find what torch.compile wrote of its kernels in the folder of a trace, or below it for debugging."""
+    try:
+        folders = [trace.parent, *sorted(trace.parent.glob(_COMPILER_FOLDERS))]
+        files = [folder / _COMPILER_FILE for folder in folders[:MAX_CAPTURES]]
+        return tuple(path for path in files if path.is_file())
+    except OSError:
+        return ()
 
 
 def is_capture(path: Path, text: str) -> bool:

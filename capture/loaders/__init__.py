@@ -39,6 +39,7 @@ native: the project's own JSON lines
 native_parts: bundler of the parts of one native recording
 ncu: Nsight Compute in CSV
 nsys: exports, reports and printed statistics of Nsight Systems
+openvino: counters of OpenVINO's benchmark_app in JSON
 perfetto: Perfetto traces
 plain: any table with a name and a duration
 proton: trees of Triton Proton
@@ -49,12 +50,11 @@ xplane: XLA's profiles (JAX, TensorFlow)
 
 _scan: the C scanner, if built
 _delimited: split delimited text in bulk, parse its numbers
-_exact_numbers: parse printed numbers exactly
 _json_document: parse JSON documents and read typed members
 _nsight_text: cells, units and truncated names in text of NVIDIA's tools
 _protobuf: decode protobuf messages without a schema
 _sqlite: open an untrusted SQLite file safely
-_typed_rows: build a typed frame from rows
+_typed_cells: parse printed numbers exactly, and build typed frames of rows
 """
 
 from collections.abc import Mapping, Sequence
@@ -100,6 +100,7 @@ LOADERS: Final[Mapping[str, tuple[str, ...]]] = {
     "nsys.sqlite_export": ("^sqlite format 3",),
     "nsys.stats": ("!{", "total", "corrid", "rangeid", "** ", "executing '", "processing [", "statistics"),
     "exported_parquet": ("^par1",),
+    "openvino": ('"avg_performance"', '"detailed_performance"'),
     "perfetto.pftrace": ("^\n",),
     "plain.generic_table": (),
     "proton": ("time (ns)", "device_type", "device_id"),

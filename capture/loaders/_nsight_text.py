@@ -7,7 +7,7 @@ from typing import Final
 
 import polars as pl
 
-from capture.loaders._exact_numbers import MICROSECOND, MILLISECOND, SECOND
+from capture.loaders._typed_cells import MICROSECOND, MILLISECOND, SECOND
 
 TIME_UNITS: Final = {
     "ns": 1, "nsec": 1, "nsecond": 1,

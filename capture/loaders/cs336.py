@@ -13,10 +13,15 @@ from typing import Any, Final
 import polars as pl
 
 from capture.import_log import Log
-from capture.loaders._exact_numbers import MILLISECOND, parse_decimal, parse_nanoseconds, scale_to_integer
 from capture.loaders._json_document import to_integer
 from capture.loaders._nsight_text import ELLIPSES, number_cut_names
-from capture.loaders._typed_rows import build_frame
+from capture.loaders._typed_cells import (
+    MILLISECOND,
+    build_frame,
+    parse_decimal,
+    parse_nanoseconds,
+    scale_to_integer,
+)
 from capture.run import Run, build_run, list_column_types, with_log
 from capture.source import Head, Source
 

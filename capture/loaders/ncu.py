@@ -24,8 +24,8 @@ from capture.loaders._delimited import (
     split_with_fallback,
     split_with_scanner,
 )
-from capture.loaders._exact_numbers import parse_decimal, parse_float, parse_nanoseconds, scale_to_integer
 from capture.loaders._nsight_text import TIME_UNITS, split_csv_line
+from capture.loaders._typed_cells import parse_decimal, parse_float, parse_nanoseconds, scale_to_integer
 from capture.run import Run, build_run
 from capture.source import Head, Source
 

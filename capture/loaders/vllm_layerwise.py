@@ -13,7 +13,7 @@ import polars as pl
 
 from capture.errors import UnreadableError
 from capture.loaders._json_document import parse_document, read_dict, read_dicts, to_finite_float, to_integer
-from capture.loaders._typed_rows import build_frame
+from capture.loaders._typed_cells import build_frame
 from capture.native.schema import PATH_SEPARATOR
 from capture.run import Run, build_run, list_column_types
 from capture.source import Head, Source

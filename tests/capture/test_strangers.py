@@ -62,6 +62,11 @@ CASES = {
         "report of perf",
     ),
     "perf record": (b"PERFILE2" + bytes(60), "py-spy record -f chrometrace"),
+    "flame graph of py-spy": (
+        b'<?xml version="1.0" standalone="no"?><!DOCTYPE svg PUBLIC "-//W3C//DTD SVG 1.1//EN" "svg11.dtd">'
+        b'<svg version="1.1" width="1200"><!--Flame graph stack visualization.--><defs></defs></svg>',
+        "is a picture of a flame graph",
+    ),
     "folded stacks": (b" 1\nmain (a.py:1);f (a.py:7) 3\nmain (a.py:1);g (a.py:9) 12\n", "folded stacks"),
     "other json": (b'{"zebra": 1, "yak": {"x": 2}}', "first keys: zebra, yak"),
     "a log": (b"[ INFO ] Build is 2026\n[Step 1/11] Parsing\n", "is text"),

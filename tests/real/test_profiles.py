@@ -18,6 +18,9 @@ from capture.load_runs import load, load_all
 from capture.run import Run
 from tests.capture.loaders._host_spans import read_events, read_spans, sum_self_times
 from tests.real import PROGRAMS, find_program
+from tracetui import units
+from tracetui.analysis.key_facts import suggest_views
+from tracetui.analysis.time.fitness import judge_fitness
 from tracetui.look import Look
 from tracetui.views import ask, load_view
 
@@ -68,6 +71,45 @@ def test_jax_on_a_processor(tmp_path: Path) -> None:
         assert all(0 < own - step < 0.005 for own, step in zip(clock, steps, strict=True))
 
 
+@pytest.fixture(scope="module")
+def empty_windows(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("windows")
+    subprocess.run([find_program("host"), str(PROGRAMS / "torch_empty.py"), str(folder)], check=True)
+    return folder
+
+
+@pytest.mark.parametrize("name", ["warm_up", "last_step", "stopped_at_once", "functions", "allocation"])
+def test_windows_of_torch_without_work_say_so_and_how_long_they_were(name: str, empty_windows: Path) -> None:
+    """No view of such a file is worth opening, and nothing stands for kernels."""
+    path = empty_windows / f"{name}.json"
+    (window,) = (event["dur"] for event in read_events(path) if event.get("cat") == "Trace")
+    (run,) = load(path, cache=False)
+    (flaw,) = judge_fitness(run).flaws
+    what = "no operation that works" if name == "allocation" else "no operation"
+    duration = units.format_duration(round(1000 * window))
+    assert flaw.text == f"{what} was recorded in the {duration} that the profiler was on"
+    assert not suggest_views(run)
+    assert name == "functions" or not [n for n in run.log.notices if n.id == "leaf_ops"]
+
+
+@pytest.mark.parametrize("every", [1, 3, 0])
+def test_steps_of_jax_that_return_before_their_work_are_no_steps(every: int, tmp_path: Path) -> None:
+    """All work counts either way, by the file of JSON beside the profile; but it is that of no step."""
+    clock = run_program(find_program("jax"), "jax_unawaited.py", str(tmp_path), str(every))
+    (profile,) = load_all([tmp_path], cache=False)
+    (file,) = tmp_path.rglob("*.trace.json.gz")
+    expected = sum_own_times(file, lambda event: "hlo_op" in event.get("args", {}))
+    assert sum(sum_work(profile).values()) == pytest.approx(sum(expected.values()), rel=0.001)
+    assert sum(expected.values()) > 1e9 * max(clock)
+    texts = [text for text in profile.log.as_dict()["notices"] if text["id"] == "dispatch_steps"]
+    if every == 1:
+        assert [step / 1e9 for step in list_steps(profile)] == pytest.approx(clock, abs=0.005) and not texts
+        return
+    late = sum(bool(every == 0 or number % every) for number in range(1, 7))
+    assert not profile.has("step") and len(texts) == 1
+    assert every == 0 or texts[0]["message"].startswith(f"{late} of 6 annotated steps ended before")
+
+
 def test_nodes_and_runs_of_onnxruntime(tmp_path: Path) -> None:
     said = run_program(find_program("host"), "onnx_graph.py", str(tmp_path), "7")
     (run,) = load(tmp_path / "profile.json", cache=False)
@@ -80,6 +122,21 @@ def test_nodes_and_runs_of_onnxruntime(tmp_path: Path) -> None:
     in_layers = work.filter(pl.col("name").cast(pl.String).str.contains("layers"))
     layers = in_layers["name"].cast(pl.String).str.extract(r"layers\.(\d+)").cast(pl.Int32)
     assert (in_layers["layer"] == layers).all() and in_layers["op"].null_count() <= 7 * 3  # additions
+
+
+def test_counters_of_openvino_in_json(tmp_path: Path) -> None:
+    """Two requests at once: each is a step, with the total that the report states."""
+    run_program(find_program("host"), "onnx_graph.py", str(tmp_path), "1")
+    options = "-niter 8 -nstreams 2 -nireq 2 -shape x[32,128] -hint none -json_stats"
+    report = ["-report_type", "detailed_counters", "-report_folder", str(tmp_path)]
+    model = ["-m", str(tmp_path / "model.onnx"), *options.split()]
+    subprocess.run([find_program("host", "benchmark_app"), *model, *report], capture_output=True, check=True)
+    path = tmp_path / "benchmark_detailed_counters_report.json"
+    (run,) = load(path, cache=False)
+    requests = json.loads(path.read_text())["detailed_performance"]
+    sums = dict(run.events.group_by("step").agg(pl.col("dur").sum()).iter_rows())
+    totals = [1e6 * float(request["total_real_time"]) for request in requests]
+    assert len(totals) == 2 and [sums[1], sums[2]] == pytest.approx(totals, abs=1e3 * run.events.height)
 
 
 def test_counters_of_openvino(tmp_path: Path) -> None:
@@ -119,6 +176,20 @@ def test_functions_of_plain_python(profiler: str, tmp_path: Path) -> None:
         assert {name: (names == name).sum() for name in said} == said
 
 
+def test_tasks_of_asyncio_take_no_time_twice(tmp_path: Path) -> None:
+    """viztracer gives each task a thread of its own; all run in the thread of the loop, one at a time."""
+    path = tmp_path / "trace.json"
+    options = ["--quiet", "--log_async", "-o", str(path)]
+    command = [find_program("host", "viztracer"), *options, str(PROGRAMS / "async_tasks.py")]
+    subprocess.run(command, capture_output=True, check=True)
+    (run,) = load(path, cache=False)
+    spans = [(start, end, name) for _, start, end, name in read_spans(path)]
+    assert len({thread for thread, *_ in read_spans(path)}) >= 4
+    expected = {name: total for name, total in sum_self_times(spans).items() if total}
+    assert sum_work(run) == expected
+    assert sum(expected.values()) <= max(end for _, end, _ in spans) - min(start for start, *_ in spans)
+
+
 def test_a_compiled_model_on_a_processor(tmp_path: Path) -> None:
     """Compiled code is work with its own time, as in the table of the profiler itself."""
     path = tmp_path / "trace.json"
@@ -132,6 +203,24 @@ def test_a_compiled_model_on_a_processor(tmp_path: Path) -> None:
     assert not [name for name in work if "Dynamo" in name]
     inside = sum(end - start for _, start, end, name in read_spans(path) if name == code[0])
     assert 0.95 * inside < sum(work.values()) <= inside < 1e9 * sum(said["times"])
+
+
+def test_lines_of_compiled_code_are_those_of_the_program(tmp_path: Path) -> None:
+    """By what Inductor writes next to the trace; the program says on which line each call stands."""
+    variables = {"TORCH_COMPILE_DEBUG": "1", "TORCHINDUCTOR_CPP_ENABLE_KERNEL_PROFILE": "1"}
+    environment = os.environ | variables | {"TORCHINDUCTOR_FORCE_DISABLE_CACHES": "1"}
+    command = [find_program("host"), str(PROGRAMS / "compiled_lines.py"), str(tmp_path / "trace.json")]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)
+    said = json.loads(done.stdout.splitlines()[-1])
+    (run,) = load(tmp_path / "trace.json", cache=False)
+    work = run.events.filter(pl.col("kind") == "kernel", pl.col("t").is_not_null()).sort("t")
+    rows = work.select(pl.col("name", "line").cast(pl.String)).rows()
+    lines = {name.replace("_cpp", " cpp", 1): line for name, line in rows if name.startswith("graph_")}
+    products = [line for name, line in rows if name == "aten::addmm"]
+    lines |= {"first addmm": products[0], "last addmm": products[1]}
+    assert len(products) == 2 and lines.keys() == said.keys()
+    for mark, at in said.items():
+        assert lines[mark].startswith(f"{PROGRAMS / 'compiled_lines.py'}({at}): "), mark
 
 
 def launch_ranks(folder: Path, name: str, *arguments: str) -> list[Any]:

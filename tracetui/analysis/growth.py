@@ -286,6 +286,11 @@ def _select_rising(fitted: Growth) -> pl.DataFrame:
     return rising.sort("rise", "row", descending=[True, False], nulls_last=True)
 
 
+def format_row_name(value: Any) -> str:
+    """Format what a row is grouped by: an op, a name, a layer; null is unknown."""
+    return units.ABSENT if value is None else str(value)
+
+
 def _describe_growth(fitted: Growth, row: dict[str, Any]) -> str:
     """Describe it: attn.core grows by +440 µs ± 9 µs per 1k tokens of context: 9 µs at 1, 45 µs at 9."""
     slope, level, *ends = (row[c] for c in ("slope", "intercept", "first", "last"))
@@ -294,7 +299,7 @@ def _describe_growth(fitted: Growth, row: dict[str, Any]) -> str:
     error = f" ± {units.format_duration(1000 * margin)}" if margin > MIN_MARGIN_SHARE * slope else ""
     corrected = " (corrected)" if describe_pace(fitted) else ""
     rate = f"{units.format_difference(1000 * slope)}{error} per {_OF[fitted.axis]}{corrected}"
-    return f"{row['row'] or 'other'} grows by {rate}: {', '.join(times)}"
+    return f"{format_row_name(row['row'])} grows by {rate}: {', '.join(times)}"
 
 
 def _describe_crossing(fitted: Growth, row: dict[str, Any]) -> str:
@@ -309,7 +314,7 @@ def _describe_crossing(fitted: Growth, row: dict[str, Any]) -> str:
     x = (other["intercept"] - row["intercept"]) / slope_difference if slope_difference > 0 else 0
     if not row["first"] < x <= MAX_EXTRAPOLATION * row["last"]:
         return ""
-    name, position = other["row"] or "other", f"{_AT[fitted.axis]} {units.format_number(round(x))}"
+    name, position = format_row_name(other["row"]), f"{_AT[fitted.axis]} {units.format_number(round(x))}"
     if x <= row["last"]:
         return f"; longer than {name} from {position} on"
     return f"; extrapolated, as long as {name} at {position}"

@@ -18,7 +18,7 @@ from tracetui.analysis.kernels import compute_total_tables
 from tracetui.analysis.ledger.step_ledger import GAP, Ledger, compute_ledger, find_main_phase
 from tracetui.analysis.time import device_time, idle_gaps
 from tracetui.analysis.time.device_time import DEVICE, DeviceUsage, StrayKernels, compute_usages
-from tracetui.analysis.time.fitness import describe_fitness, is_graph_capture, judge_fitness
+from tracetui.analysis.time.fitness import describe_fitness, has_no_work, is_graph_capture, judge_fitness
 from tracetui.analysis.time.host_waits import sum_waits_by_device
 from tracetui.analysis.time.idle_gaps import find_gaps, sum_by_cause
 from tracetui.analysis.time.step_sampling import compute_coverage
@@ -263,7 +263,7 @@ def suggest_views(run: Run) -> list[Suggestion]:
 
 
 def _iter_suggestions(run: Run) -> Iterator[Suggestion]:
-    if is_graph_capture(run):
+    if is_graph_capture(run) or has_no_work(run):
         return
     questions = (lambda: find_key_facts(run), lambda: tuple(_suggest_late_rank(run)))
     key_facts, late_rank = run_parallel(questions, run.events.height)

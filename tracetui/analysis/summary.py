@@ -65,7 +65,7 @@ def _sum_by_grouping(run: Run, look: Look) -> list[pl.DataFrame]:
     return [
         table.select(
             pl.lit(by).alias("part"),
-            pl.col(by).cast(pl.String).fill_null("other").alias("name"),
+            pl.col(by).cast(pl.String).fill_null(units.ABSENT).alias("name"),
             pl.col("count").cast(pl.Int64),
             "total_ns",
             "share",

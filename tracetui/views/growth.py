@@ -94,14 +94,14 @@ def _describe_slow_stretch(fitted: Growth, part: pl.DataFrame) -> str:
     slow = rows.filter(is_above, pl.col("excess") > 0.01 * abs(excess))
     ratios = (part["y"] / part["expected"]).to_list()
     what = ", ".join(_format_row_ratio(r) for r in slow.head(MAX_NAMED_ROWS).iter_rows(named=True))
-    rest = f"; {', '.join(str(r) for r in still['row'])} on the line" if still.height else ""
+    rest = f"; {', '.join(map(growth.format_row_name, still['row']))} on the line" if still.height else ""
     span = _format_range(min(ratios), max(ratios))
     steps = units.format_ranges(part["step"])
     return f"step {steps}: {span} its line: {what or 'no single row stands out'}{rest}"
 
 
 def _format_row_ratio(row: dict[str, Any]) -> str:
-    return f"{row['row'] or 'other'} {_format_range(row['low'], row['high'])}"
+    return f"{growth.format_row_name(row['row'])} {_format_range(row['low'], row['high'])}"
 
 
 def _format_range(low: float, high: float) -> str:
@@ -146,10 +146,11 @@ def _build_series(answer: Answer, look: Look) -> dict[str, list[charts.Point]]:
     out: dict[str, list[charts.Point]] = {}
     for name in _select_charted_rows(answer, look, grow):
         own_points = answer.parts["series"].filter(pl.col("row").eq_missing(pl.lit(name)))
-        points = out[str(name if name is not None else "other")] = own_points.select("x", "even_y").rows()
+        label = growth.format_row_name(name)
+        points = out[label] = own_points.select("x", "even_y").rows()
         if name in lines:
             slope, level = lines[name]
-            out[f"{name}, fitted line"] = [(x, level + slope * x) for x, _ in (points[0], points[-1])]
+            out[f"{label}, fitted line"] = [(x, level + slope * x) for x, _ in (points[0], points[-1])]
     return out
 
 

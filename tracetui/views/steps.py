@@ -107,7 +107,12 @@ def _describe_total(phase: object, part: pl.DataFrame) -> str:
 
 def _busy_or_total_ns(table: pl.DataFrame) -> pl.Expr:
     """Expression: time in which kernels ran; overlapping time counts once if known."""
-    return pl.coalesce("busy_ns", "total_ns") if "busy_ns" in table.columns else pl.col("total_ns")
+    if "busy_ns" in table.columns:
+        return pl.coalesce("busy_ns", "total_ns")
+    if "gap_ns" not in table.columns:
+        return pl.col("total_ns")
+    between_gaps = pl.when(pl.col("gap_ns") > 0).then(pl.col("wall_ns") - pl.col("gap_ns"))
+    return pl.min_horizontal(between_gaps, "total_ns")
 
 
 def _describe_device(run: Run, look: Look) -> list[str]:

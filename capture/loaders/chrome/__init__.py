@@ -14,5 +14,6 @@ trace_to_run: kinds, lenses, tracks, steps, and attribution of kernels to their 
 trace_metadata: what the header reports, and the names of processes, threads, streams and lanes
 trace_steps: find the steps: engine annotations, profiler steps, numbered ranges, graph launches
 host_leaves: find what represents the work if there is no device: thunks, ops, self times
+compiled_origins: find the lines of the program behind compiled code, by files of torch.compile
 launch_context: add host call, configuration, scopes, line of Python and operator of each launch
 """

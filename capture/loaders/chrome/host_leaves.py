@@ -15,6 +15,7 @@ _ATEN: Final = "aten::"
 _PROFILER_OPS: Final = "profiler::"  # the own work of the profiler
 _THUNK_END: Final = "end: "  # XLA's thunks on a processor are marked so where they end
 _FUNCTION_CATEGORY: Final = "python_function"
+_LOOP_PART: Final = "_contextvars.Context.run"  # by which an event loop runs a part of a task
 # code that Inductor compiled, and what torch.compile does around it
 _COMPILED: Final = ("## Call CompiledFxGraph", "Torch-Compiled Region")
 _COMPILER: Final = (*_COMPILED, "TorchDynamo", "Pregraph bytecode", "AOTDispatcher")
@@ -108,7 +109,8 @@ def find_host_work(complete: CompleteEvents) -> HostWork:
     if is_thunk.any():
         return _build_work(complete, [], _measure_self_times(_select(rows, is_thunk)), "thunks")
     if not is_op.any():
-        return _build_work(complete, [], _measure_self_times(_select(rows, labels["is_span"])), "spans")
+        spans = _move_tasks(_select(rows, labels["is_span"]), complete.labels)
+        return _build_work(complete, [], _measure_self_times(spans), "spans")
     parts = [classify_cpu_op(name) for name in names]
     part = pl.Series("part", parts, dtype=pl.String).cast(pl.Categorical())[rows["label"]]
     is_collective = names.str.contains(HOST_COLLECTIVE_PATTERN) & labels["is_span"]
@@ -123,6 +125,25 @@ def find_host_work(complete: CompleteEvents) -> HostWork:
 
 def _select(rows: pl.DataFrame, is_selected: pl.Series) -> pl.DataFrame:
     return rows.filter(is_selected[rows["label"]])
+
+
+def _move_tasks(spans: pl.DataFrame, labels: pl.DataFrame) -> pl.DataFrame:
+    """Move the spans of asyncio's tasks, which have threads of their own (viztracer), to that of their loop.
+
+    A task is a thread all of whose spans are within parts that the one event loop runs.
+    """
+    spans = spans.with_columns(end=pl.col("t") + pl.col("dur"), process=labels["device"][spans["label"]])
+    is_part = (labels["name"] == _LOOP_PART)[spans["label"]]
+    parts = spans.filter(is_part).select("process", "t", "thread", part_end="end").drop_nulls().sort("t")
+    if parts["thread"].n_unique() != 1:
+        return spans.drop("end", "process")
+    loop = pl.lit(parts["thread"][0], spans["thread"].dtype)
+    others = spans.filter(pl.col("thread") != loop).drop_nulls("end").sort("t")
+    inside = others.join_asof(parts.drop("thread"), on="t", by="process", check_sortedness=False)
+    is_inside = (pl.col("end") <= pl.col("part_end")).fill_null(value=False)
+    tasks = inside.group_by("thread").agg(is_inside.all()).filter("end")["thread"]
+    thread = pl.when(pl.col("thread").is_in(tasks.implode())).then(loop).otherwise("thread")
+    return spans.with_columns(thread=thread).drop("end", "process")
 
 
 def _measure_self_times(spans: pl.DataFrame) -> pl.DataFrame:

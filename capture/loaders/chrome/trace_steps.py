@@ -17,6 +17,9 @@ from capture.step_ends import GRAPH_LAUNCH_PATTERN, REPLAY_STEP_NAME, derive_rep
 STEP_FIELDS: Final = ("tokens", "context", "batch")  # columns of a step row, besides its phase
 _ANNOTATION_CATEGORIES: Final = ("user_annotation", "cpu_op", "Operator")
 _PROFILER_STEP: Final = "ProfilerStep"
+_DISPATCH: Final = r"^PjitFunction\(|LoadedExecutable::Execute"  # JAX starts a computation
+_MIN_EMPTY_DISPATCHES: Final = 2  # steps: where each waits for the one before, only the first is empty
+_MAX_OVERLAP_NS: Final = 2_000  # of steps one after the other, by rounding
 _PHASES: Final = ("prefill", "decode")
 _LOOPS: Final = ("iteration", "step", "train_step", "training_step")  # ranges around each pass of a loop
 _MIN_DECODE_RATIO: Final = 2  # ranges called decode per range called prefill, from which each is a step
@@ -183,20 +186,30 @@ def select_steps(rows: pl.DataFrame) -> pl.DataFrame:
     return put_columns(steps, (find_step_ends(steps["t"], steps["dur"]) - steps["t"]).alias("dur"))
 
 
+def note_overlapping_steps(complete: CompleteEvents, log: Log) -> None:
+    """Note steps that begin before the one before ends: what runs then is of either."""
+    starts = complete.rows.filter(pl.col("step").is_not_null()).drop_nulls(["t", "dur"])
+    latest_end = (pl.col("t") + pl.col("dur")).cum_max().shift(1)
+    count = starts.sort("t").select((pl.col("t") < latest_end - _MAX_OVERLAP_NS).sum()).item()
+    if count:
+        message = f"{count:,} of {starts.height:,} steps begin before another one ends"
+        log.note("overlapping_steps", f"{message}: operations then count for the one begun last")
+
+
 def drop_dispatch_steps(complete: CompleteEvents, is_work: pl.Series, log: Log) -> CompleteEvents:
-    """Make spans of the steps if most of the work ran outside of them: they only started it."""
+    """Make spans of the steps if most of the work ran outside of them, or in others: they only started it."""
     steps, work = select_steps(complete.rows), complete.rows.filter(is_work).drop_nulls(["t", "dur"])
     if steps.is_empty():
         return complete
     is_inside = find_steps_at(work["t"], steps).is_not_null()
     inside_ns, total_ns = int(work["dur"].filter(is_inside).sum()), int(work["dur"].sum())
-    if 2 * inside_ns >= total_ns:
+    empty = _count_empty_dispatches(complete, steps, find_steps_at(work["t"], steps))
+    if 2 * inside_ns >= total_ns and empty < _MIN_EMPTY_DISPATCHES:
         return complete
-    share = f"{1 - inside_ns / total_ns:.0%} of the work"
-    log.note(
-        "dispatch_steps",
-        f"{share} ran outside of the annotated steps: they only start it, and count as spans",
-    )
+    what = f"{1 - inside_ns / total_ns:.0%} of the work ran outside of the annotated steps"
+    if 2 * inside_ns >= total_ns:
+        what = f"{empty:,} of {steps.height:,} annotated steps ended before their work ran"
+    log.note("dispatch_steps", f"{what}: they only start it, and count as spans")
     is_step = pl.col("starts_step")
     labels = complete.labels.with_columns(
         kind=pl.when(is_step).then(pl.lit("span")).otherwise("kind"),
@@ -206,6 +219,13 @@ def drop_dispatch_steps(complete: CompleteEvents, is_work: pl.Series, log: Log) 
     )
     no_step = pl.lit(None, complete.rows["step"].dtype)
     return CompleteEvents(complete.rows.with_columns(step=no_step), labels)
+
+
+def _count_empty_dispatches(complete: CompleteEvents, steps: pl.DataFrame, work_steps: pl.Series) -> int:
+    """Count the steps that started a computation of XLA and in which none ran."""
+    is_dispatch = complete.labels["name"].str.contains(_DISPATCH)[complete.rows["label"]]
+    started = find_steps_at(complete.rows["t"].filter(is_dispatch).drop_nulls(), steps).drop_nulls()
+    return len(set(started) - set(work_steps.drop_nulls()))
 
 
 def find_steps_at(times: pl.Series, steps: pl.DataFrame) -> pl.Series:

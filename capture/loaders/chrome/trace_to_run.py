@@ -1,6 +1,6 @@
 """Convert a `Trace` to a Run: kinds, lenses, tracks, steps, and attribution of kernels to their launch."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import reduce
 from itertools import chain
@@ -14,6 +14,7 @@ from capture.dense_lookup import drop_columns, fill_nulls, filter_rows, has_valu
 from capture.graphs.replay_attribution import CaptureSet, attribute_replays
 from capture.import_log import Log
 from capture.infer_structure import add_inferred_structure
+from capture.loaders.chrome.compiled_origins import with_origins
 from capture.loaders.chrome.host_leaves import find_host_work
 from capture.loaders.chrome.launch_context import (
     LAUNCH_CONFIG_COLUMNS,
@@ -53,12 +54,20 @@ from capture.loaders.chrome.trace_steps import (
     find_steps_at,
     mark_step_starts,
     note_capture_trace,
+    note_overlapping_steps,
     read_step_annotations,
     select_steps,
 )
 from capture.run import Run, build_run
 from capture.source import Source
 from capture.tasks import run_parallel
+
+
+class CompanionFiles(NamedTuple):
+    """Files next to a trace that say more of its kernels."""
+
+    captures: CaptureSet
+    of_compiler: Sequence[Path]
 
 
 class _RowType(NamedTuple):
@@ -90,12 +99,13 @@ _STAND_INS: Final = {  # for kernels, by what a trace without a device has
 _ROW_COLUMNS: Final = (
     "t", "dur", "step", "path", "layer", "phase", "shape", "dtype", "flops", "bytes",
     "launch", "launch_dur", *LAUNCH_CONFIG_COLUMNS, *MESSAGE_COLUMNS, "reported_path", "captured_line",
+    "origin_line",
 )  # fmt: skip
 _SOURCES: Final = {  # columns of which the first with a value counts
     "path": ("reported_path", "region", "path"),
     "shape": ("message_shape", "shape"),
     "dtype": ("message_dtype", "dtype"),
-    "line": ("captured_line", "line"),
+    "line": ("captured_line", "origin_line", "line"),
     "category": ("category", "operator_category"),
 }
 _LINK_COLUMNS: Final = ("correlation", "external_id", "args")
@@ -115,13 +125,16 @@ def convert_to_run(trace: Trace, source: Source, *, part: str = "") -> Run:
     complete = trace.complete + build_complete_events(pairs, log) if pairs else trace.complete
     del steps, pairs
     names = with_regions(names, dict.fromkeys(complete.labels["thread"]), log)
-    complete = extend_steps(add_graph_steps(mark_step_starts(complete), log))
+    complete = add_graph_steps(mark_step_starts(complete), log)
+    note_overlapping_steps(complete, log)
+    complete = extend_steps(complete)
     complete = CompleteEvents(complete.rows, _describe_labels(complete.labels, names))
     note_capture_trace(complete, log)
     complete, is_leaf, basis = _find_leaf_work(complete, names, log)
     if basis == "thunks":
         complete = drop_dispatch_steps(complete, is_leaf, log)
-    parts = _attribute_to_launches(complete, is_leaf, captures, log, has_thunks=basis == "thunks")
+    files = CompanionFiles(captures, source.compiler_files)
+    parts = _attribute_to_launches(complete, is_leaf, files, log, has_thunks=basis == "thunks")
     others = build_other_rows(trace.others, log)
     trace.others.clear()
     parts += [others.cast({pl.String: pl.Categorical()})] if others.height else []
@@ -217,22 +230,22 @@ def _find_leaf_work(
     if is_kernel.any() or not is_kernel.len():
         return complete, is_kernel, None
     work = find_host_work(complete)
-    if not names.regions:
+    if not names.regions and work.is_work.any():
         log.note("leaf_ops", f"no device kernels in this trace: {_STAND_INS[work.basis]}")
     return work
 
 
 def _attribute_to_launches(
-    complete: CompleteEvents, is_leaf: pl.Series, captures: CaptureSet, log: Log, *, has_thunks: bool
+    complete: CompleteEvents, is_leaf: pl.Series, files: CompanionFiles, log: Log, *, has_thunks: bool
 ) -> list[pl.DataFrame]:
     """Attribute kernels to step and scopes of their launch, and other rows to the step of their time.
 
     Returns two frames; one if nothing links kernels to launches.
     """
     rows = complete.rows.hstack([is_leaf.alias("is_leaf")])
-    steps = select_steps(rows)
-    times, lasts = rows[["label", "t", "dur"]], rows["dur"] > 0
+    times, lasts, steps = rows[["label", "t", "dur"]], rows["dur"] > 0, select_steps(rows)
     thread, owner, is_scope = map(complete.expand_label, ("thread", "owner", "is_scope"))
+    spans = put_columns(rows, thread)
     scopes = filter_rows(times, is_scope & lasts & ~is_leaf & has_value(rows["t"]))
     functions = filter_rows(times.hstack([thread, owner]), (owner > 0) & lasts)
     has_links = any(rows[c].null_count() < rows.height for c in _LINK_COLUMNS)
@@ -244,9 +257,7 @@ def _attribute_to_launches(
         return _expand_labels(_with_phases(others, complete.labels, steps), complete.labels)
 
     def build_kernels() -> pl.DataFrame:
-        is_call = ~is_leaf & has_value(rows["correlation"])
-        calls = filter_rows(rows[["correlation", "t", "dur", "label"]].hstack([thread]), is_call)
-        kernels = with_launch_config(with_launches(filter_rows(put_columns(rows, thread), is_leaf), calls))
+        kernels = with_launch_config(_with_calls(spans))
         if scopes.height:
             named_scopes = scopes[["t", "dur"]].hstack(complete.labels[["name", "thread"]][scopes["label"]])
             if has_thunks:
@@ -256,12 +267,21 @@ def _attribute_to_launches(
         kernels = _move_carried_over(kernels, complete.labels["device"])
         annotations = read_step_annotations(complete)
         kernels = with_operators(kernels, rows, complete.labels, annotations)
-        if captures.paths:
-            kernels = attribute_replays(kernels, complete, annotations, captures, log)
+        if files.captures.paths:
+            kernels = attribute_replays(kernels, complete, annotations, files.captures, log)
+        if files.of_compiler:
+            kernels = with_origins(kernels, spans, complete.labels, files.of_compiler, log)
         kernels = _with_phases(drop_columns(kernels, *_LINK_COLUMNS), complete.labels, steps)
         return _expand_labels(kernels, complete.labels)
 
     return [*run_parallel((build_kernels, build_others), rows.height)]
+
+
+def _with_calls(rows: pl.DataFrame) -> pl.DataFrame:
+    """Select the leaf work, with the calls that launched it."""
+    is_call = ~rows["is_leaf"] & has_value(rows["correlation"])
+    calls = filter_rows(rows[["correlation", "t", "dur", "label", "thread"]], is_call)
+    return with_launches(filter_rows(rows, rows["is_leaf"]), calls)
 
 
 def _move_thunks(kernels: pl.DataFrame, scope_threads: pl.Series) -> pl.DataFrame:

@@ -14,15 +14,15 @@ from typing import Any, Final
 import polars as pl
 
 from capture.import_log import Log
-from capture.loaders._exact_numbers import (
+from capture.loaders._json_document import to_integer
+from capture.loaders._typed_cells import (
     MILLISECOND,
+    build_frame,
     parse_decimal,
     parse_float,
     parse_nanoseconds,
     scale_to_integer,
 )
-from capture.loaders._json_document import to_integer
-from capture.loaders._typed_rows import build_frame
 from capture.loaders.doppler.profile_blocks import (
     EVENT_SCHEMA,
     NO_LAUNCHES,

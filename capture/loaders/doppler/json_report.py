@@ -12,9 +12,8 @@ from typing import Any, Final
 import polars as pl
 
 from capture.import_log import Log
-from capture.loaders._exact_numbers import MILLISECOND, parse_decimal, scale_to_integer
 from capture.loaders._json_document import parse_document, read_dict, read_list
-from capture.loaders._typed_rows import build_frame
+from capture.loaders._typed_cells import MILLISECOND, build_frame, parse_decimal, scale_to_integer
 from capture.loaders.doppler.profile_blocks import (
     EVENT_SCHEMA,
     ProfileBlock,

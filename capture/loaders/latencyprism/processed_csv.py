@@ -10,7 +10,7 @@ from typing import Any, Final
 import polars as pl
 
 from capture.import_log import Log
-from capture.loaders._exact_numbers import MICROSECOND, parse_nanoseconds
+from capture.loaders._typed_cells import MICROSECOND, parse_nanoseconds
 from capture.loaders.latencyprism import metric_names as metrics
 from capture.run import Run, build_run, with_log
 from capture.source import Head, Source

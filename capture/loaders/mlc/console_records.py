@@ -7,7 +7,7 @@ from typing import Any, Final
 import polars as pl
 
 from capture.import_log import Log
-from capture.loaders._exact_numbers import MILLISECOND, parse_decimal, scale_to_integer
+from capture.loaders._typed_cells import MILLISECOND, parse_decimal, scale_to_integer
 from capture.loaders.mlc.guess_roles import ROLE_GUESS, GuessedRole, UnlabelledKernel, guess_roles
 from capture.run import MAX_DURATION_NS, Run, build_run, list_column_types, with_log
 

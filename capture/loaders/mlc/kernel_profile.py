@@ -13,7 +13,7 @@ from typing import Any, Final
 import polars as pl
 
 from capture.import_log import Log
-from capture.loaders._exact_numbers import MILLISECOND, parse_decimal, parse_float, parse_nanoseconds
+from capture.loaders._typed_cells import MILLISECOND, parse_decimal, parse_float, parse_nanoseconds
 from capture.loaders.mlc import console_records
 from capture.loaders.mlc.console_records import LOWER_BOUND
 from capture.loaders.mlc.guess_roles import (

@@ -17,8 +17,8 @@ from capture.loaders._delimited import (
     split_lines,
     split_with_fallback,
 )
-from capture.loaders._exact_numbers import parse_nanoseconds
 from capture.loaders._nsight_text import BYTE_UNITS, TIME_UNITS, split_csv_line
+from capture.loaders._typed_cells import parse_nanoseconds
 
 _TITLES: Final = (
     re.compile(r"^\s*\*\* .*\((?P<report>\w+)\):"),

@@ -8,7 +8,7 @@ import polars as pl
 
 from capture.import_log import Log
 from capture.loaders._delimited import LINE, is_blank, parse_floats, parse_scaled_integers
-from capture.loaders._exact_numbers import parse_decimal, scale_to_integer
+from capture.loaders._typed_cells import parse_decimal, scale_to_integer
 from capture.loaders.plain.line_records import RecordCells, to_cell_text
 from capture.loaders.plain.table_layout import MICROSECOND, OPERATOR, TIME_COLUMNS, TRACK_COLUMNS, TableLayout
 from capture.run import list_column_types

@@ -5,6 +5,7 @@ headings, tables without a header.
 """
 
 import re
+from collections.abc import Sequence
 from itertools import chain
 from typing import Final
 
@@ -37,6 +38,7 @@ _JSON_TEXT: Final = r'"[^"\\\x00-\x1f]*"'
 _INTEGER: Final = r"0|-?[1-9][0-9]{0,17}"
 _POSITIVE: Final = r"(?:0|[1-9][0-9]{0,17})(?:\.[0-9]{1,6})?"
 _NEGATIVE: Final = r"-(?:0\.[0-9]{1,6}|[1-9][0-9]{0,17}(?:\.[0-9]{1,6})?)"
+_SORTED_TOTALS: Final = re.compile(rb"(?m)^Total (?:CPU )?time: [\d.]+ milliseconds\n+")
 _TOTAL_NAMES: Final = ("total", "sum")
 _MAX_ROUNDING: Final = 0.02  # of a total, as the rows are rounded
 _EXACT_DIGITS: Final = 15  # of a decimal number that a float holds exactly
@@ -53,7 +55,7 @@ def load(source: Source) -> list[Run]:
     layout = detect_layout(_split_head_lines(source.head.text))
     if layout is None:
         raise UnreadableError("has no header with a name and a duration", where=source.label)
-    text, log = source.read_utf8().replace(b"\r", b"\n"), source.log
+    text, log = _mend_sorted_counters(source.read_utf8().replace(b"\r", b"\n")), source.log
     if nul_count := sum(b"\0" in line for line in text.split(b"\n")) if b"\0" in text else 0:
         log.note("nul_bytes", "lines contain NUL bytes", count=nul_count, severity="data_loss")
     events = _build_events(text, layout, log)
@@ -68,6 +70,12 @@ def load(source: Source) -> list[Run]:
     return [build_run(side, meta, rows, log) for side, rows in sides]
 
 
+def _mend_sorted_counters(text: bytes) -> bytes:
+    """Mend the table of OpenVINO's -pcsort: its last heading has a line end, and two sums follow it."""
+    heading, newline, rest = text.partition(b'"proportion (%)\n"\n')
+    return heading + b"proportion (%)\n" + _SORTED_TOTALS.sub(b"", rest) if newline else text
+
+
 def _split_head_lines(text: str) -> list[str]:
     return text.replace("\r", "\n").split("\n", HEADER_LINES)[:HEADER_LINES]
 
@@ -75,14 +83,50 @@ def _split_head_lines(text: str) -> list[str]:
 def _build_events(text: bytes, layout: TableLayout, log: Log) -> pl.DataFrame:
     """Convert the rows that have a name or a duration, in file order."""
     if layout.separator is None:
-        frame = read_json_lines(text, layout, log).drop(LINE)
+        frame = _drop_total(read_json_lines(text, layout, log).drop(LINE), log)
     else:
-        frame = read_delimited(text, layout.separator, layout, log, layout.header_line + 1).drop(LINE)
-    frame = _name_operators(_drop_total(frame, log))
+        text, starts = _blank_repeated_headings(text, layout.header_line)
+        frame = read_delimited(text, layout.separator, layout, log, layout.header_line + 1)
+        frame = _join_tables(frame, starts, log).drop(LINE)
+    frame = name_operators(frame)
     return frame.with_columns(pl.col("t") - pl.col("t").min()) if "t" in frame.columns else frame
 
 
-def _name_operators(frame: pl.DataFrame) -> pl.DataFrame:
+def _blank_repeated_headings(text: bytes, header_line: int) -> tuple[bytes, list[int]]:
+    """Blank the lines that repeat the headings, as begins of further tables; also return their numbers.
+
+    These count from the line after the headings.
+    """
+    begin, end = (find_line_start(text, line) for line in (header_line, header_line + 1))
+    heading = b"\n" + text[begin:end]
+    if not heading.endswith(b"\n") or text.find(heading, end - 1) < 0:
+        return text, []
+    starts, line = list[int](), -header_line - 1
+    for table in text.split(heading)[:-1]:
+        starts.append(line + table.count(b"\n") + 1)
+        line = starts[-1] + 1
+    return text.replace(heading, b"\n\n"), [start for start in starts if start >= 0]
+
+
+def _join_tables(frame: pl.DataFrame, starts: Sequence[int], log: Log) -> pl.DataFrame:
+    """Drop the total of each table; of those of OpenVINO, which writes one per request, each is a step."""
+    if not starts:
+        return _drop_total(frame, log)
+    number = pl.lit(pl.Series(starts, dtype=pl.Int64)).search_sorted(pl.col(LINE).cast(pl.Int64)) + 1
+    frame = frame.with_columns(table=number.cast(pl.Int64))
+    tables = pl.concat(_drop_total(table, log) for table in frame.partition_by("table", maintain_order=True))
+    if "step" in tables.columns or OPERATOR not in tables.columns:
+        return tables.drop("table")
+    note_requests(len(starts) + 1, log)
+    return tables.rename({"table": "step"})
+
+
+def note_requests(count: int, log: Log) -> None:
+    """Note that the steps are those of several requests of OpenVINO."""
+    log.note("requests", f"{count:,} requests: each step is the last inference of one of them")
+
+
+def name_operators(frame: pl.DataFrame) -> pl.DataFrame:
     """Append what a node is to its name, in parentheses, if that leaves its category open."""
     if OPERATOR not in frame.columns:
         return frame

@@ -14,7 +14,7 @@ import polars as pl
 from capture.clean_text import clean
 from capture.errors import UnreadableError, UsageError
 from capture.import_log import Log
-from capture.loaders._typed_rows import build_frame
+from capture.loaders._typed_cells import build_frame
 from capture.run import Run, build_run
 from capture.source import Head, Source
 

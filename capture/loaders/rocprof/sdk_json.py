@@ -14,7 +14,7 @@ import polars as pl
 from capture.errors import UnreadableError
 from capture.infer_structure import add_inferred_structure
 from capture.loaders._json_document import parse_document, read_dict, read_dicts, read_list, to_integer
-from capture.loaders._typed_rows import build_frame
+from capture.loaders._typed_cells import build_frame
 from capture.run import Run, build_run, list_column_types
 from capture.source import Head, Source
 

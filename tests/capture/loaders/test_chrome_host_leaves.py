@@ -8,6 +8,7 @@ import pytest
 
 from capture.load_runs import load
 from capture.loaders.chrome.host_leaves import classify_cpu_op, select_working_ops
+from tracetui.analysis.time.fitness import judge_fitness
 
 WORKING = {
     "a product in its wrappers": (
@@ -73,6 +74,46 @@ def test_annotations_that_only_start_the_work_are_no_steps(
     assert (run.events["kind"] == "step").sum() == steps
     assert any(notice.id == "dispatch_steps" for notice in run.log.notices) is not is_waited_for
     assert run.events.filter(kind="kernel")["dur"].sum() == 2 * 500_000
+
+
+def test_steps_in_which_none_of_the_started_work_ran_are_no_steps(tmp_path: Path) -> None:
+    """Every third step of JAX waits: in it runs what three started, as in a recording of JAX 0.10."""
+    events = []
+    for number in range(6):
+        waits, t = number % 3 == 2, 3000 * (number // 3) + 30 * (number % 3)
+        dur = 2800 if waits else 20
+        step = {"ts": t, "dur": dur, "name": "train", "tid": 1, "args": {"step_num": number}}
+        start = {"ts": t + 1, "dur": 5, "name": "PjitFunction(step)", "tid": 1}
+        runs = [
+            {"ts": t + 100 + 800 * at, "dur": dur, "name": name, "tid": 2}
+            for at in range(3 * waits)
+            for name, dur in (("dot.1", 500), ("end: dot.1", 1))
+        ]
+        events += [{"ph": "X", "pid": 1, **event} for event in (step, start, *runs)]
+    file = tmp_path / "trace.json"
+    file.write_text(json.dumps({"traceEvents": events}))
+    (run,) = load(file, cache=False)
+    assert (run.events["kind"] == "step").sum() == 0
+    (note,) = (notice for notice in run.log.notices if notice.id == "dispatch_steps")
+    assert note.message.startswith("4 of 6 annotated steps ended before their work ran")
+    assert judge_fitness(run).flaws[0].text == "4 of 6 annotated steps ended before their work ran"
+
+
+@pytest.mark.parametrize("overlap", [0, 40])
+def test_steps_that_run_at_once_are_not_fit(overlap: int, tmp_path: Path) -> None:
+    """As onnxruntime writes the runs of two threads in one session: nodes do not say whose they are."""
+    begin = {"name": "session_initialization", "cat": "Session", "tid": 0, "ts": 0, "dur": 9}
+    events = [{"ph": "X", "pid": 1, "args": {}, **begin}]
+    for number in range(3):
+        t = 1000 + number * (100 - overlap)
+        run = {"name": "model_run", "cat": "Session", "tid": number % 2, "ts": t, "dur": 100}
+        node = {"name": "a_kernel_time", "cat": "Node", "tid": number % 2, "ts": t + 50, "dur": 20}
+        events += [{"ph": "X", "pid": 1, "args": {}, **event} for event in (run, node)]
+    file = tmp_path / "trace.json"
+    file.write_text(json.dumps(events))
+    (run,) = load(file, cache=False)
+    texts = [flaw.text for flaw in judge_fitness(run).flaws]
+    assert texts == ["2 of 3 steps begin before another one ends"] * bool(overlap)
 
 
 PRODUCTS = ("aten::addmm", "aten::mm", "aten::bmm", "aten::_addmm_activation", "aten::mkldnn_rnn_layer")

@@ -19,7 +19,7 @@ from capture.loaders._delimited import (
     split_delimited,
     split_with_fallback,
 )
-from capture.loaders._exact_numbers import parse_decimal, scale_to_integer
+from capture.loaders._typed_cells import parse_decimal, scale_to_integer
 from capture.loaders.plain.generic_table import read_delimited, read_row_by_row
 from capture.loaders.plain.table_layout import TableLayout, detect_layout
 

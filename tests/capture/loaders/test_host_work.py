@@ -224,6 +224,29 @@ def test_kernels_of_vllm_on_a_processor_are_the_work_not_the_python_around_them(
     assert run.events["layer"].max() == 7
 
 
+@pytest.mark.parametrize("ends_inside", [True, False])
+def test_tasks_of_an_event_loop_count_once(ends_inside: bool, tmp_path: Path) -> None:
+    """As viztracer --log_async writes two tasks: parts of the loop's thread, unless one outlasts its part."""
+    calls = [
+        ("Loop.run_forever", 1, 0, 100), ("_contextvars.Context.run", 1, 10, 30), ("work", 7, 11, 28),
+        ("compute", 7, 12, 20), ("_contextvars.Context.run", 1, 50, 30),
+        ("compute", 8, 51, 20 if ends_inside else 40),
+    ]  # fmt: skip
+    events = [
+        {"ph": "X", "cat": "FEE", "name": name, "pid": 1, "tid": tid, "ts": ts, "dur": dur}
+        for name, tid, ts, dur in calls
+    ]
+    path = tmp_path / "async.json"
+    path.write_text(json.dumps({"traceEvents": events}))
+    (run,) = load(path, cache=False)
+    work = run.events.filter(pl.col("kind") == "kernel").group_by(pl.col("name").cast(pl.String))
+    sums = {name: total // 1000 for name, total in work.agg(pl.col("dur").sum()).iter_rows()}
+    assert sums == {
+        "Loop.run_forever": 40, "_contextvars.Context.run": 12 if ends_inside else 32, "work": 8,
+        "compute": 40 if ends_inside else 60,
+    }  # fmt: skip
+
+
 def test_compiled_code_of_a_processor_names_the_ops_that_it_was_fused_from(tmp_path: Path) -> None:
     """What torch 2.13 writes with TORCHINDUCTOR_CPP_ENABLE_KERNEL_PROFILE=1, for three layers of a model."""
     calls = [

@@ -11,6 +11,7 @@ from capture.errors import CaptureError
 from capture.load_runs import load
 from capture.run import Run
 from tests.capture.test_fixtures import FILES
+from tests.tracetui.runs import MS, made
 from tests.tracetui.views.test_plausible_figures import CORPUS
 from tracetui.analysis.ledger.step_ledger import compute_ledger
 from tracetui.look import Look
@@ -123,3 +124,23 @@ def test_a_quantity_of_a_sample_has_one_value_in_all_views(name: str) -> None:
     (predicted,) = ask(load_view("fix"), [run], changed).rows["step_ns"]
     ledger = compute_ledger(run, Look())
     assert ledger is not None and predicted == pytest.approx(ledger.step_ns / ledger.steps, rel=ROUNDING)
+
+
+def test_share_of_wall_time_counts_parallel_threads_once() -> None:
+    """As XLA's threads on a processor: the same figure as the gap of the step."""
+    step = {"kind": "step", "name": "train", "step": 0, "t": 0, "dur": 100 * MS, "lens": "wall"}
+    rows = [
+        {
+            "kind": "kernel",
+            "name": "dot",
+            "step": 0,
+            "t": t * MS,
+            "dur": 50 * MS,
+            "lens": "host",
+            "track": track,
+        }
+        for t, track in ((10, "thread 1"), (30, "thread 2"))
+    ]
+    answer = ask(load_view("steps"), [made([step, *rows], work="thunks")], Look())
+    assert answer.rows["gap_ns"].to_list() == [30 * MS]
+    assert answer.notes[0] == "1 step, 100.0 ms measured, 70.00 ms busy, 70.0% of 100.0 ms wall"

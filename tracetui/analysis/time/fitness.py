@@ -18,6 +18,8 @@ from tracetui.look import Look
 
 MIN_SHARE: Final = 0.01  # of the time: what touches less is not mentioned
 _CAPTURE_NOTICE: Final = "graph_capture"
+_PROFILERS_OF_OPERATIONS: Final = ("PyTorch profiler", "ONNX Runtime")
+_STEP_NOTICES: Final = ("dispatch_steps", "overlapping_steps")
 
 
 class Flaw(Struct, frozen=True):
@@ -63,10 +65,11 @@ def _iter_flaws(run: Run, steps: int) -> Iterator[Flaw]:
     if is_graph_capture(run):
         yield Flaw("the capture of a graph, not its execution")
         return
-    if set(run.events["kind"].unique()) == {"mark"} or _has_python_alone(run):
-        yield Flaw("no operation was recorded")
+    if has_no_work(run):
+        yield Flaw(_describe_no_work(run))
         return
     yield from _find_losses(run)
+    yield from _find_misfit_steps(run)
     if steps == 1:
         yield Flaw("one step only")
     yield from _find_partial_steps(run)
@@ -83,9 +86,29 @@ def _find_losses(run: Run) -> Iterator[Flaw]:
         yield Flaw(next(n.message for n in run.log.notices if n.severity != "notice"))
 
 
-def _has_python_alone(run: Run) -> bool:
-    """Whether PyTorch's profiler saw functions of Python, perhaps its own, and no operation of torch."""
-    return run.meta.get("work") == "spans" and run.meta.get("producer") == "PyTorch profiler"
+def _find_misfit_steps(run: Run) -> Iterator[Flaw]:
+    """Find annotated steps that end before their work, or run at once, as the loader noted them."""
+    notices = (notice for notice in run.log.notices if notice.id in _STEP_NOTICES)
+    yield from (Flaw(notice.message.partition(":")[0]) for notice in notices)
+
+
+def has_no_work(run: Run) -> bool:
+    """Whether a profiler of operations saw none that works; functions of Python may be its own."""
+    if set(run.events["kind"].unique()) == {"mark"}:
+        return True
+    is_empty = run.meta.get("work") == "spans" or not has_kind(run, "kernel")
+    return is_empty and run.meta.get("producer") in _PROFILERS_OF_OPERATIONS
+
+
+def _describe_no_work(run: Run) -> str:
+    """Describe that nothing was recorded, and for how long the profiler was on, if the file says it."""
+    what = "no operation was recorded"
+    if has_kind(run, "span") and run.meta.get("work") == "operators":
+        what = "no operation that works was recorded"
+    on_ns = run.events.filter(pl.col("kind") == "mark")["dur"].max() if run.has("dur") else None
+    if not isinstance(on_ns, int):
+        return what
+    return f"{what} in the {units.format_duration(on_ns)} that the profiler was on"
 
 
 def _find_partial_steps(run: Run) -> Iterator[Flaw]:

@@ -2,7 +2,8 @@
 
 The rule: among steps of the most frequent phase, the first ones are warm-up as long as each takes more than
 1.5 times the median, and a last one that takes less than half of it was cut if it also has fewer operations
-than each of the others. The rest is steady if it is at least half of these steps.
+than each of the others, and lacks such as take a tenth of their time. The rest is steady if it is at least
+half of these steps.
 """
 
 from collections.abc import Sequence
@@ -20,6 +21,7 @@ from tracetui.look import Look
 
 WARM_UP_FACTOR: Final = 1.5  # times the median: a longer first step is warm-up
 CUT_FACTOR: Final = 0.5  # of the median: a shorter last step was cut, if operations are missing
+MIN_MISSING_SHARE: Final = 0.1  # of the time of operations: a cut step lacks more
 MIN_STEPS: Final = 5  # of a phase; with fewer no steady state is found
 _MIN_STEADY_SHARE: Final = 0.5  # of the steps must be steady
 _STEP_KINDS: Final = ("kernel", "span", "step")  # kinds of rows that are left out if they are in no step
@@ -56,19 +58,31 @@ def find_steady_state(run: Run) -> SteadyState | None:
     phase = table["phase"].value_counts(sort=True)["phase"][0]
     main_steps = table.filter(pl.col("phase").eq_missing(pl.lit(phase)))
     warm_up, cut = count_outside_steady(main_steps["took"].to_list())
-    cut = int(cut and _has_fewest_operations(run, main_steps["step"][warm_up:]))
+    cut = int(cut and _lacks_operations(run, main_steps["step"][warm_up:]))
     steady_steps = main_steps["step"][warm_up : main_steps.height - cut]
     if main_steps.height < MIN_STEPS or len(steady_steps) < _MIN_STEADY_SHARE * main_steps.height:
         return None
     return SteadyState(int(steady_steps[0]), int(steady_steps[-1]), table.height, warm_up, cut, phase)
 
 
-def _has_fewest_operations(run: Run, steps: pl.Series) -> bool:
-    """Whether the last of these steps has fewer operations than each of the others."""
-    rows = select_timed(run, Look()).group_by("step").agg(count=pl.len())
-    table = steps.to_frame("step").lazy().join(rows, on="step", how="left", maintain_order="left")
+def _lacks_operations(run: Run, steps: pl.Series) -> bool:
+    """Whether the last of these steps has fewer operations than each of the others, by a share of the time.
+
+    The share is of the operations of that other one which has fewest.
+    """
+    rows = select_timed(run, Look()).filter(pl.col("step").is_in(steps.implode()))
+    counts_by_step = rows.group_by("step").agg(count=pl.len())
+    table = steps.to_frame("step").lazy().join(counts_by_step, on="step", how="left", maintain_order="left")
     counts = table.select(pl.col("count").fill_null(0)).collect()["count"]
-    return bool((counts[:-1] > counts[-1]).all())
+    if not (counts[:-1] > counts[-1]).all():
+        return False
+    is_last, is_least = (pl.col("step") == steps[at] for at in (-1, counts[:-1].arg_min() or 0))
+    dur = pl.col("dur").filter(is_least).sum()
+    by_name = rows.group_by("name").agg(count=is_least.sum(), own=is_last.sum(), dur=dur)
+    missing = pl.col("dur") * (1 - pl.col("own") / pl.col("count")).clip(0)
+    sums = by_name.filter(pl.col("count") > 0).select(missing.sum().alias("missing"), pl.col("dur").sum())
+    missing_ns, total_ns = sums.collect().row(0)
+    return bool(missing_ns >= MIN_MISSING_SHARE * total_ns)
 
 
 def _compute_durations(run: Run) -> pl.DataFrame:

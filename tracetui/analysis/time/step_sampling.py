@@ -230,7 +230,7 @@ def note_sampling(run: Run, look: Look, *, scaled: bool) -> list[str]:
         meaning = "totals, counts and shares are scaled to all steps; other columns are as sampled"
     where = f"{counts or 'no step'}{_describe_last_sample(run, look)}"
     lines = [f"{lens} rows were recorded in {where}; {meaning}"]
-    missed = [str(p or "other") for p, w, _ in _list_counts(phases) if not w]
+    missed = [str(p or "steps of unknown phase") for p, w, _ in _list_counts(phases) if not w]
     return lines + ([f"no window in {', '.join(missed)}: its {lens} rows are unknown"] if missed else [])
 
 

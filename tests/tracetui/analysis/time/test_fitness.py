@@ -20,7 +20,7 @@ from tracetui.analysis.time.fitness import describe_fitness, judge_fitness
 
 
 def steps(*durations_ms: int, before_ms: int = 0) -> Run:
-    """A step of one kernel for each duration, and a kernel of no step before them."""
+    """A step of a kernel and a head for each duration, and a kernel of no step before them."""
     rows: list[dict[str, Any]] = []
     clock = before_ms * MS
     if before_ms:
@@ -29,7 +29,9 @@ def steps(*durations_ms: int, before_ms: int = 0) -> Run:
         row = {"t": clock, "dur": dur * MS, "step": step}
         rows.append({"kind": "kernel", "name": "k", "lens": "gpu", "track": "gpu0", **row})
         if dur >= 5:  # a shorter one ends before its last kernel
-            rows.append({**rows[-1], "name": "head", "t": clock + dur * MS - 1, "dur": 1})
+            head = dur * MS // 5
+            rows[-1]["dur"] -= head
+            rows.append({**rows[-1], "name": "head", "t": clock + dur * MS - head, "dur": head})
         rows.append({"kind": "step", "name": "step", "lens": "wall", **row})
         clock += dur * MS
     return made(rows)
@@ -122,6 +124,16 @@ def test_nothing_is_said_of_runs_without_steps() -> None:
 def test_a_window_that_saw_no_operation_is_not_fit() -> None:
     fitness = judge_fitness(made([{"kind": "mark", "name": "Record Window End"}]))
     assert fitness and describe_fitness(fitness) == "not fit to compare: no operation was recorded"
+
+
+def test_window_without_work_says_how_long_it_was() -> None:
+    """As torch 2.13 writes a window that no step activated, or in which memory was allocated."""
+    window = {"kind": "mark", "name": "PyTorch Profiler (0)", "t": 0, "dur": 165_406, "lens": "host"}
+    fitness = judge_fitness(made([window], producer="PyTorch profiler"))
+    assert fitness and fitness.flaws[0].text.endswith("recorded in the 165.4 µs that the profiler was on")
+    allocation = {"kind": "span", "name": "aten::empty", "t": 5, "dur": 100, "lens": "host"}
+    fitness = judge_fitness(made([window, allocation], producer="PyTorch profiler", work="operators"))
+    assert fitness and fitness.flaws[0].text.startswith("no operation that works was recorded in")
 
 
 def test_a_window_that_saw_functions_of_python_alone_saw_no_operation() -> None:

@@ -100,6 +100,15 @@ def test_a_short_last_step_with_all_its_operations_is_whole() -> None:
     assert state == SteadyState(10, 15, 6, warm_up=0, cut=0, phase="decode")
 
 
+def test_a_quick_last_step_that_lacks_next_to_nothing_is_whole() -> None:
+    """After its last token `generate` prepares no next one: two small copies of 123 operations lack."""
+    run = run_of([100] * 5 + [30])
+    small = pl.when(pl.col("name") == "head").then(1).otherwise("dur")
+    events = run.events.with_columns(dur=small, name=pl.col("name").cast(pl.String).str.replace("k.*", "k"))
+    state = find_steady_state(Run(run.name, run.meta, events, run.log, run.tables))
+    assert state == SteadyState(10, 15, 6, warm_up=0, cut=0, phase="decode")
+
+
 def test_one_step_outside_and_one_token_are_no_plurals() -> None:
     state = SteadyState(2, 9, 9, warm_up=1, cut=0, phase=None)
     assert describe_steady_state(state).endswith("; the first took more than 1.5 times the median of steps")
