@@ -22,7 +22,7 @@ from tracetui.analysis.frames.statistics import (
 from tracetui.analysis.time import step_sampling, step_table
 from tracetui.compare import params
 from tracetui.compare.evidence import cpu_contention, pair_test, repeat_test
-from tracetui.compare.pairing.equal_work import list_kernel_names
+from tracetui.compare.pairing.run_work import list_kernel_names
 from tracetui.compare.pairing.step_times import StepAlignment, align_steps, has_phases_within_steps
 from tracetui.compare.run_sides import NoiseFloor, Sides
 from tracetui.look import Look, Terms
@@ -251,15 +251,24 @@ def _build_row(
 
 
 def _sum_kernels(sides: Sides, phase: str | None, look: Look) -> list[PhaseRow]:
-    """Sum the kernels of a phase without steps: there is no spread, so the row is undecided."""
-    totals = []
-    for run in sides:
-        rows = selection.select_timed(run, Look(lens=look.lens, phase=phase, window=look.window))
-        totals.append(float(step_sampling.compute_scaled_total(run, look, rows)) if run.has("dur") else 0.0)
-    if not all(totals):
-        return []
-    sums = [(KERNELS, totals[0], totals[1])]
-    if phase is None and not any(run.has("step") for run in sides):
-        gaps = [float(tabulate_gaps(run)["gap_ns"].sum()) for run in sides]
-        sums += [(GAP, gaps[0], gaps[1])] if all(gaps) else []
-    return [(phase, what, "run", x, y, y - x, None, None, None, "~", 0) for what, x, y in sums]
+    """Sum the kernels of a phase without steps: one total per run has a verdict if there are repeats."""
+    runs = [run for group in sides.groups for run in group]
+    sums = {KERNELS: [_sum_scaled(run, phase, look) for run in runs]}
+    if phase is None and not any(run.has("step") for run in runs):
+        sums[GAP] = [float(tabulate_gaps(run)["gap_ns"].sum()) for run in runs]
+    sums = {what: totals for what, totals in sums.items() if all(totals) and all(sums[KERNELS])}
+    if not sides.has_repeats:
+        return [(phase, what, "run", x, y, y - x, *[None] * 3, "~", 0) for what, (x, y, *_) in sums.items()]
+    is_free = np.ones((len(runs), 1), dtype=bool)
+    rows = []
+    for what, totals in sums.items():
+        evidence = _judge_series(np.array([totals]).T, is_free, sides, look.terms)
+        rows.append(_build_row(phase, what, "run", evidence, look.terms, 0))
+    return rows
+
+
+def _sum_scaled(run: Run, phase: str | None, look: Look) -> float:
+    if not run.has("dur"):
+        return 0.0
+    rows = selection.select_timed(run, Look(lens=look.lens, phase=phase, window=look.window))
+    return float(step_sampling.compute_scaled_total(run, look, rows))

@@ -269,7 +269,7 @@ def _describe_verdict(row: dict[str, Any], compared: Diff, terms: Terms) -> tupl
 
 def _explain_undecided(row: dict[str, Any], compared: Diff, terms: Terms) -> str:
     if row["p"] is None:
-        return "this source has no spread"
+        return "no steps, so one total per run" if row["per"] == "run" else "a time of 0 ns has no test"
     more = estimate_recordings_needed(row, compared.sides, terms)
     requirement = format_requirement(more, compared.recording_seconds)
     return f"{_describe_uncertainty(row, compared.sides, terms)}; {requirement}"
