@@ -253,18 +253,12 @@ def _build_row(
 def _sum_kernels(sides: Sides, phase: str | None, look: Look) -> list[PhaseRow]:
     """Sum the kernels of a phase without steps: one total per run has a verdict if there are repeats."""
     runs = [run for group in sides.groups for run in group]
-    sums = {KERNELS: [_sum_scaled(run, phase, look) for run in runs]}
+    totals = {KERNELS: [_sum_scaled(run, phase, look) for run in runs]}
+    if not all(totals[KERNELS]):
+        return []
     if phase is None and not any(run.has("step") for run in runs):
-        sums[GAP] = [float(tabulate_gaps(run)["gap_ns"].sum()) for run in runs]
-    sums = {what: totals for what, totals in sums.items() if all(totals) and all(sums[KERNELS])}
-    if not sides.has_repeats:
-        return [(phase, what, "run", x, y, y - x, *[None] * 3, "~", 0) for what, (x, y, *_) in sums.items()]
-    is_free = np.ones((len(runs), 1), dtype=bool)
-    rows = []
-    for what, totals in sums.items():
-        evidence = _judge_series(np.array([totals]).T, is_free, sides, look.terms)
-        rows.append(_build_row(phase, what, "run", evidence, look.terms, 0))
-    return rows
+        totals[GAP] = [float(tabulate_gaps(run)["gap_ns"].sum()) for run in runs]
+    return [_judge_totals(sides, phase, look, what, x) for what, x in totals.items() if all(x)]
 
 
 def _sum_scaled(run: Run, phase: str | None, look: Look) -> float:
@@ -272,3 +266,13 @@ def _sum_scaled(run: Run, phase: str | None, look: Look) -> float:
         return 0.0
     rows = selection.select_timed(run, Look(lens=look.lens, phase=phase, window=look.window))
     return float(step_sampling.compute_scaled_total(run, look, rows))
+
+
+def _judge_totals(sides: Sides, phase: str | None, look: Look, what: str, totals: list[float]) -> PhaseRow:
+    """Judge one total per run; undecided without repeats, because nothing shows a spread."""
+    if not sides.has_repeats:
+        a, b, *_ = totals
+        return (phase, what, "run", a, b, b - a, None, None, None, "~", 0)
+    is_free = np.ones((len(totals), 1), dtype=bool)
+    evidence = _judge_series(np.array([totals]).T, is_free, sides, look.terms)
+    return _build_row(phase, what, "run", evidence, look.terms, 0)

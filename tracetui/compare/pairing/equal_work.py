@@ -205,23 +205,23 @@ def _compute_shares(counts: Mapping[tuple[int, int], int]) -> list[float]:
 
 
 def _compare_loops(a: Run, b: Run) -> Iterator[WorkDifference]:
-    """Yield that a loop of XLA has other numbers of passes, or that what repeats is there more often.
-
-    The operations that run more often than before must be most of those that changed, and all do if they are
-    other ones: kinds of operations then have one ratio.
-    """
+    """Yield that a loop of XLA has other numbers of passes: those of most operations that changed."""
     x, y = (count_xla_operations(run) for run in (a, b))
     changes = Counter((x[name], y[name]) for name in x.keys() & y.keys() if x[name] != y[name])
-    if x.keys() == y.keys() and changes:
+    if x.keys() != y.keys():
+        yield from _compare_kinds(_sum_kinds(x), _sum_kinds(y))
+    elif changes:
         (before, after), count = changes.most_common(1)[0]
         if 2 * count > changes.total():
             yield WorkDifference("passes of a loop", f"{before:,}", f"{after:,}", is_work=True)
-    elif x.keys() != y.keys():
-        kinds, kinds_b = (_sum_kinds(counts) for counts in (x, y))
-        changed = [(kinds[kind], kinds_b[kind]) for kind in kinds if kinds[kind] != kinds_b[kind]]
-        before, after = (math.gcd(*side) for side in zip(*changed, strict=True)) if changed else (0, 0)
-        has_one_ratio = all(m * after == n * before for m, n in changed)
-        if kinds.keys() == kinds_b.keys() and has_one_ratio and len(changed) > 1:
+
+
+def _compare_kinds(x: Counter[str], y: Counter[str]) -> Iterator[WorkDifference]:
+    """Yield that several kinds of operations run more often, all in one ratio: layers without a loop."""
+    changed = [(x[kind], y[kind]) for kind in x if x[kind] != y[kind]]
+    if x.keys() == y.keys() and len(changed) > 1:
+        before, after = (math.gcd(*side) for side in zip(*changed, strict=True))
+        if all(m * after == n * before for m, n in changed):
             yield WorkDifference("repeats of all operations", f"{before:,}", f"{after:,}", is_work=True)
 
 
