@@ -35,6 +35,7 @@ SCHEMA: Final = {
     **dict.fromkeys(("a_ns", "b_ns", "delta_ns", "low_ns", "high_ns", "p"), pl.Float64),
     "verdict": pl.String,
     "steps": pl.Int64,
+    "floor": pl.Float64,  # spread of equal runs that one run per side is judged by; null with repeats
 }
 PhaseRow = tuple[object, ...]  # one row of that schema
 
@@ -171,7 +172,8 @@ def _judge_phase(sides: Sides, phase: str | None, look: Look) -> list[PhaseRow]:
     for what in (STEP, KERNELS, GAP):
         if all(what in s for s in series):
             evidence = _judge_series(np.stack([s[what] for s in series]), is_free, sides, look.terms)
-            rows.append(_build_row(phase, what, per, evidence, look.terms, aligned.height))
+            floor = None if sides.has_repeats else _choose_floor(is_free[:2], sides.floor).spread
+            rows.append(_build_row(phase, what, per, evidence, look.terms, aligned.height, floor))
     return rows
 
 
@@ -181,15 +183,8 @@ def _mark_free_steps(runs: Sequence[Run], aligned: StepAlignment) -> Bools:
     return np.stack([~cpu_contention.is_contended(run, side["step"]) for run, side in sides])
 
 
-def choose_floor(sides: Sides, phase: str | None, align: str) -> NoiseFloor:
-    """Return the floor that one run per side is judged by in a phase: a larger one beside other programs."""
-    aligned = align_steps(sides[:2], phase, align)
-    if not aligned.height:
-        return sides.floor
-    return _choose_floor(_mark_free_steps(sides[:2], aligned), sides.floor)
-
-
 def _choose_floor(is_free: Bools, floor: NoiseFloor) -> NoiseFloor:
+    """Return the floor that one run per side is judged by: a larger one beside other programs."""
     is_contended = is_free.all(axis=0).sum() < MIN_SAMPLES <= is_free.shape[1]
     return NoiseFloor(params.CONTENDED_RUN_SD) if is_contended else floor
 
@@ -241,13 +236,19 @@ def _judge_pair_series(times: Floats, is_free: Bools, floor: NoiseFloor) -> RowE
 
 
 def _build_row(
-    phase: str | None, what: str, per: str, evidence: RowEvidence, terms: Terms, step_count: int
+    phase: str | None,
+    what: str,
+    per: str,
+    evidence: RowEvidence,
+    terms: Terms,
+    step_count: int,
+    floor: float | None = None,
 ) -> PhaseRow:
     a, b = evidence.median_a, evidence.median_b
     threshold_ns = terms.threshold * (np.abs(a) + np.abs(b)) / 2
     values = (a, b, b - a, *compute_interval_from_a(evidence), evidence.p)
     verdict = judge_evidence(evidence, threshold_ns, alpha=ALPHA * terms.share)[0]
-    return (phase, what, per, *(float(x[0]) for x in values), verdict, step_count)
+    return (phase, what, per, *(float(x[0]) for x in values), verdict, step_count, floor)
 
 
 def _sum_kernels(sides: Sides, phase: str | None, look: Look) -> list[PhaseRow]:
@@ -272,7 +273,7 @@ def _judge_totals(sides: Sides, phase: str | None, look: Look, what: str, totals
     """Judge one total per run; undecided without repeats, because nothing shows a spread."""
     if not sides.has_repeats:
         a, b, *_ = totals
-        return (phase, what, "run", a, b, b - a, None, None, None, "~", 0)
+        return (phase, what, "run", a, b, b - a, None, None, None, "~", 0, None)
     is_free = np.ones((len(totals), 1), dtype=bool)
     evidence = _judge_series(np.array([totals]).T, is_free, sides, look.terms)
     return _build_row(phase, what, "run", evidence, look.terms, 0)
