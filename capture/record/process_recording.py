@@ -278,6 +278,7 @@ def _read_work(module: Any, torch: Any) -> dict[str, Any]:
         "quant": _find_quantisation(module, config),
         "compiled": _is_compiled(module),
         "autograd": torch.is_grad_enabled(),
+        "train mode": bool(module.training),
         "autocast": _find_autocast(torch, find_device_type(module)),
         "memory format": _find_memory_format(module, torch),
         "threads": torch.get_num_threads(),

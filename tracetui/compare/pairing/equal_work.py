@@ -41,9 +41,9 @@ _SIZE_NAMES: Final = {("context", "prefill"): "prompt", ("tokens", None): _TOKEN
 # Metadata that say how much a step computes, and how
 _MODEL_SIZES: Final = ("layers", "d_model", "parameters")
 _SETTINGS: Final = (
-    "dtype", "autocast", "attention", "kv_cache", "quant", "compiled", "autograd", "memory format",
-    "speculation", "mode", "path", "packing", "threads", "device", "torch", "transformers", "vllm", "python",
-    "jitted functions", "XLA operations", "donated inputs",
+    "dtype", "autocast", "attention", "kv_cache", "quant", "compiled", "autograd", "train mode",
+    "memory format", "speculation", "mode", "path", "packing", "threads", "device", "torch", "transformers",
+    "vllm", "python", "jitted functions", "XLA operations", "donated inputs",
 )  # fmt: skip
 _DTYPES: Final = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}  # as rows call them
 
@@ -267,6 +267,8 @@ def _compare_steps(a: Run, b: Run, phase: str | None, align: str) -> Iterator[Wo
         if key == "batch":
             yield _name_beams(difference, reported)
             return  # the tokens of a step follow
+        if key == "tokens" and not (a.has("step") or b.has("step")):
+            difference = replace(difference, what="rows of products")  # of images, too
         is_asked_for = key == "context" and align != "context"
         yield replace(difference, is_work=difference.is_work and not is_asked_for)
     yield from _compare_inputs(sides, phase)

@@ -116,6 +116,7 @@ def test_another_context_is_other_work_unless_steps_are_paired_by_number() -> No
         ({"kv_cache": "DynamicCache"}, {"kv_cache": "StaticCache"}, "kv_cache DynamicCache and StaticCache"),
         ({"compiled": False}, {"compiled": True}, "compiled no and yes"),
         ({"autograd": False}, {"autograd": True}, "autograd no and yes"),
+        ({"train mode": False}, {"train mode": True}, "train mode no and yes"),
         ({"autocast": "none"}, {"autocast": "bfloat16"}, "autocast none and bf16"),
         (
             {"memory format": "channels first"},
