@@ -1,8 +1,8 @@
 """How steady the slope of the engine's attention is: python -m tests.bench.growth record|judge DIR [COUNT].
 
 `record` records each model COUNT times alone and COUNT times beside one, two and four busy loops; `judge`
-prints the slope of attention per 1,000 tokens of each recording, its median, how far recordings and the odd and
-even steps of one differ, and how many of the other rows, whose work is the same in every step, are said to
+prints the slope of attention per 1,000 tokens of each recording, its median, how far recordings and the odd
+and even steps of one differ, and how many of the other rows, of the same work in every step, are said to
 grow. The figures are those of the guide `growth`.
 """
 

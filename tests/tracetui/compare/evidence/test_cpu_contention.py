@@ -65,6 +65,8 @@ def test_cores_in_use_are_a_difference_where_nothing_else_used_them() -> None:
     )
     said = [[str(w) for w in compare_runs((one, run), Look()).works] for run in (two, waiting, beside, one)]
     assert said == [["cores used 1.0 and 1.9"], ["cores used 1.0 and 0.4"], [], []]
+    many = [sampled(steps, [(n + 1.0, c, c) for n in range(10)], 16, threads=8) for c in (6.1, 6.7)]
+    assert not compare_runs(many, Look()).works
     few = sampled(steps[:3], [(n + 1.0, 1.9, 1.9) for n in range(3)], 2, threads=1)
     assert cpu_contention.measure_used_cores(few) is None
 
