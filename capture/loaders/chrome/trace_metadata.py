@@ -192,7 +192,7 @@ def _is_channels_last(dims: Any, strides: Any) -> bool | None:
     with suppress(TypeError, ValueError):  # what a file says of operands may be anything
         for (_, channels, height, width), (_, *steps) in zip(dims[:2], strides[:2], strict=True):
             first, last = [height * width, width, 1], [1, width * channels, channels]
-            if first != last and steps in (first, last):
+            if channels > 1 and height * width > 1 and steps in (first, last):
                 orders.add(steps == last)
     return True in orders if orders else None
 
