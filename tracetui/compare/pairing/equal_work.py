@@ -37,7 +37,8 @@ from tracetui.compare.pairing.step_times import align_steps
 
 UNEQUAL_WORK: Final = "not the same work"
 _TOKENS: Final = "tokens per step"
-_SIZE_NAMES: Final = {("context", "prefill"): "prompt", ("tokens", None): _TOKENS}
+_PROMPT: Final = "prompt"
+_SIZE_NAMES: Final = {("context", "prefill"): _PROMPT, ("tokens", None): _TOKENS}
 # Metadata that say how much a step computes, and how
 _MODEL_SIZES: Final = ("layers", "d_model", "parameters")
 _SETTINGS: Final = (
@@ -267,11 +268,16 @@ def _compare_steps(a: Run, b: Run, phase: str | None, align: str) -> Iterator[Wo
         if key == "batch":
             yield _name_beams(difference, reported)
             return  # the tokens of a step follow
-        if key == "tokens" and not (a.has("step") or b.has("step")):
-            difference = replace(difference, what="rows of products")  # of images, too
-        is_asked_for = key == "context" and align != "context"
-        yield replace(difference, is_work=difference.is_work and not is_asked_for)
+        yield _adjust_size(difference, has_steps=a.has("step") or b.has("step"), align=align)
     yield from _compare_inputs(sides, phase)
+
+
+def _adjust_size(difference: WorkDifference, *, has_steps: bool, align: str) -> WorkDifference:
+    """Take a context that is asked for as no other work, and tokens of no step as rows, maybe of images."""
+    if difference.what in ("context", _PROMPT) and align != "context":
+        return replace(difference, is_work=False)
+    is_of_steps = has_steps or difference.what != _TOKENS
+    return difference if is_of_steps else replace(difference, what="rows of products")
 
 
 def _compare_queries(a: Run, b: Run, phase: str | None, align: str) -> Iterator[WorkDifference]:

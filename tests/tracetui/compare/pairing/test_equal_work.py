@@ -267,6 +267,19 @@ def test_more_passes_without_steps_are_other_work_in_all() -> None:
     assert describe_decision(compare_runs((a, b), Look()), Terms())[0].startswith("not the same work")
 
 
+def test_rows_of_products_are_no_tokens_where_no_step_is() -> None:
+    """As of a network of images, whose last product has a row for each."""
+    runs = [
+        made([
+            {"kind": "kernel", "name": "addmm", "category": "matmul", "lens": "host", "t": at * MS, "dur": MS,
+             "shape": f"m={rows} n=100 k=96"}
+            for at in range(12)
+        ])
+        for rows in (8, 2)
+    ]  # fmt: skip
+    assert differences(*runs) == ["rows of products 8 and 2"]
+
+
 def test_what_ran_instead_of_attention_is_named_in_its_order() -> None:
     compared = compare_runs((trace("sdpa"), trace("eager")), Look())
     named = compared.rows.drop_nulls("instead").filter(phase="decode")["instead"].to_list()
