@@ -1,15 +1,18 @@
 """XLA's profiles (`*.xplane.pb`): JAX, TensorFlow and PyTorch/XLA, on GPUs, TPUs and hosts.
 
 Read: planes of devices and hosts, their lines and events, with launch, name scope and resources from the
-statistics of an event; steps. Not read: programs (HLO) in the metadata plane, events that are sums of others,
-counters of a chip.
-The format: xplane.proto in https://github.com/openxla/xla (third_party/tsl/tsl/profiler/protobuf)
+statistics of an event; steps; of the programs (HLO) in the metadata plane the inputs of the largest that ran.
+Not read: their instructions, events that are sums of others, counters of a chip.
+The format: xplane.proto in https://github.com/openxla/xla (third_party/tsl/tsl/profiler/protobuf), and
+hlo.proto and xla_data.proto (xla/service, xla)
 """
 
 import contextlib
+import math
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import msgspec
@@ -60,7 +63,8 @@ _MIN_EPOCH_NS: Final = 10**17  # later times count from 1970
 
 _DEVICE_PREFIX: Final = "/device:"
 _CALLS_PLANE: Final = "/host:CUPTI"
-_PLANES_WITHOUT_EVENTS: Final = ("/host:metadata", "Task Environment")  # no timeline
+_PROGRAMS_PLANE: Final = "/host:metadata"
+_PLANES_WITHOUT_EVENTS: Final = (_PROGRAMS_PLANE, "Task Environment")  # no timeline
 # lines of a device with its work; other lines are annotations above it
 _WORK_LINE: Final = re.compile(r"Stream|XLA Ops$")
 _STEPS_LINE: Final = "Steps"
@@ -73,7 +77,13 @@ _CORRELATION: Final = "correlation_id"
 _DETAILS: Final = "kernel_details"
 _STEP: Final = "step_num"
 _SCOPES: Final = ("tf_op", "name")  # `jit(step)/layer_3/attn/dot_general`
-_KNOWN_STATISTICS: Final = frozenset((_CORRELATION, _DETAILS, _STEP, *_SCOPES))
+_PROGRAM: Final = "hlo_module"
+_KNOWN_STATISTICS: Final = frozenset((_CORRELATION, _DETAILS, _STEP, _PROGRAM, *_SCOPES))
+# number formats of XLA by their number; others are not weights
+_DTYPES: Final = {
+    2: "int8", 6: "uint8", 10: "float16", 11: "float32", 12: "float64", 16: "bfloat16", 19: "float8_e5m2",
+    20: "float8_e4m3fn", 21: "int4", 22: "uint4",
+}  # fmt: skip
 _DETAIL: Final = re.compile(r"(\w+):([\d.,]+)")
 _ARGUMENT_BY_DETAIL: Final = {"regs": "registers per thread", "occ_pct": "est. achieved occupancy %"}
 _MAX_NS: Final = 1 << 62
@@ -82,6 +92,19 @@ _ROW_SCHEMA: Final = {
     "label": pl.UInt32(), "t": pl.Int64(), "dur": pl.Int64(), "correlation": pl.Int64(),
     "args": pl.Categorical(), "reported_path": pl.Categorical(),
 }  # fmt: skip
+
+
+class ProgramInputs(msgspec.Struct, frozen=True):
+    """The inputs of a compiled program, weights among them."""
+
+    counts: dict[str, int]  # of inputs by their sizes, as 4x256x512
+    numbers: int
+    dtype: str  # of most of these numbers
+    donated: int  # inputs whose memory its results take
+
+    def build_meta(self) -> dict[str, Any]:
+        """Build the metadata of a run of this program."""
+        return {"dtype": self.dtype, "program inputs": self.counts, "donated inputs": self.donated}
 
 
 @dataclass
@@ -97,6 +120,8 @@ class PlaneEvents:
     label_ids: dict[tuple[str | None, str, str], int] = field(default_factory=dict)  # category, name, place
     metadata: list[TraceEvent] = field(default_factory=list)  # names of planes and lines
     planes: list[str] = field(default_factory=list)
+    programs: dict[str, ProgramInputs] = field(default_factory=dict)  # by name, the larger of equal names
+    executed: set[str] = field(default_factory=set)  # names of programs
     has_steps: bool = False  # reported by the host
 
     def build_complete(self, base: int) -> CompleteEvents:
@@ -151,7 +176,10 @@ def load(source: Source) -> list[Run]:
     header: dict[str, Any] = {"baseTimeNanoseconds": base} if base else {}
     producer = "JAX profiler" if any("python" in plane for plane in events.planes) else "XLA profiler"
     trace = Trace(events.build_complete(base), events.metadata, header, truncated, producer=producer)
-    return [convert_to_run(trace, source)]
+    run = convert_to_run(trace, source)
+    inputs = [events.programs[name] for name in events.executed & events.programs.keys()]
+    main = max(inputs, key=lambda each: each.numbers, default=None)
+    return [run if main is None else replace(run, meta={**run.meta, **main.build_meta()})]
 
 
 def _read_planes(data: bytes, events: PlaneEvents, log: Log) -> bool:
@@ -176,6 +204,8 @@ def _read_plane(raw: Value, number: int, events: PlaneEvents, log: Log) -> None:
     parts = decode_submessage(raw)
     name = next(map(to_text, select_values(parts, 2)), "")
     events.planes.append(name)
+    if name == _PROGRAMS_PLANE:
+        _read_programs(parts, events)
     if name in _PLANES_WITHOUT_EVENTS:
         return
     event_names, shared = _read_event_names(parts)
@@ -185,6 +215,46 @@ def _read_plane(raw: Value, number: int, events: PlaneEvents, log: Log) -> None:
     events.metadata.append(build_name_event("process_name", plane.id, None, name))
     for line in select_values(parts, 3):
         _read_line(line, plane, events, log)
+
+
+def _read_programs(parts: list[tuple[int, Value]], events: PlaneEvents) -> None:
+    """Read the inputs of the programs of the metadata plane; skip those that are damaged."""
+    for _, entry in _iter_map_entries(parts, 4):
+        for statistic in select_values(decode_submessage(entry), 5):
+            with contextlib.suppress(WireError):
+                program = index_fields(index_fields(index_fields(statistic).get(6, b"")).get(1, b""))
+                name, inputs = to_text(program.get(1, b"")), _read_program_inputs(program)
+                if inputs is not None and inputs.numbers > getattr(events.programs.get(name), "numbers", 0):
+                    events.programs[name] = inputs
+
+
+def _read_program_inputs(program: Mapping[int, Value]) -> ProgramInputs | None:
+    """Read the arrays among a program's inputs (HloModuleProto); None without one of a known format."""
+    counts, by_dtype = Counter[str](), Counter[str]()
+    shapes = select_values(decode_submessage(program.get(4, b"")), 1)
+    while shapes:
+        fields = decode_submessage(shapes.pop())
+        shapes += select_values(fields, 4)  # of a tuple
+        dtype = _DTYPES.get(next(map(to_number, select_values(fields, 2)), 0))
+        sizes = list(_iter_numbers(select_values(fields, 3)))
+        if dtype is not None and sizes:
+            counts["x".join(map(str, sizes))] += 1
+            by_dtype[dtype] += math.prod(sizes)
+    if not by_dtype.total():
+        return None
+    donated = select_values(decode_submessage(program.get(8, b"")), 1)
+    return ProgramInputs(dict(counts), by_dtype.total(), by_dtype.most_common(1)[0][0], len(donated))
+
+
+def _iter_numbers(values: list[Value]) -> Iterator[int]:
+    """Yield the numbers of a repeated field, packed or not."""
+    for value in values:
+        at = 0
+        while isinstance(value, bytes) and at < len(value):
+            number, at = decode_varint(value, at)
+            yield number
+        if isinstance(value, int):
+            yield value
 
 
 def _read_event_names(parts: list[tuple[int, Value]]) -> tuple[dict[int, str], dict[int, list[Value]]]:
@@ -237,6 +307,8 @@ def _read_event(
         return
     cat, name = _classify_event(plane, line, plane.event_names.get(id, UNNAMED), statistics)
     events.has_steps |= cat == _ANNOTATION
+    if isinstance(program := statistics.get(_PROGRAM), str):
+        events.executed.add(program)
     events.labels.append(events.label_ids.setdefault((cat, name, place), len(events.label_ids)))
     events.t.append(t)
     events.dur.append(dur)

@@ -277,6 +277,10 @@ def _read_work(module: Any, torch: Any) -> dict[str, Any]:
         "attention": getattr(config, "_attn_implementation", None),
         "quant": _find_quantisation(module, config),
         "compiled": _is_compiled(module),
+        "autograd": torch.is_grad_enabled(),
+        "train mode": bool(module.training),
+        "autocast": _find_autocast(torch, find_device_type(module)),
+        "memory format": _find_memory_format(module, torch),
         "threads": torch.get_num_threads(),
         "transformers": getattr(sys.modules.get("transformers"), "__version__", None),
     }
@@ -313,6 +317,27 @@ def _find_quantisation(module: Any, config: Any) -> str:
             if type(each).__module__.startswith(package):
                 return package
     return "none"
+
+
+def _find_autocast(torch: Any, device: str) -> str | None:
+    """Return the number format that torch casts products to, or none; None if it does not say."""
+    with suppress(Exception):  # before torch 2.4 it was asked in another way for each device
+        is_on = torch.is_autocast_enabled(device)
+        return str(torch.get_autocast_dtype(device)).replace("torch.", "") if is_on else "none"
+    return None
+
+
+def _find_memory_format(module: Any, torch: Any) -> str | None:
+    """Return the order in which the weights of images lie in memory; None without such weights.
+
+    A convolution of one pixel lies in both orders.
+    """
+    for weight in module.parameters():
+        if weight.dim() == 4:
+            is_last = weight.is_contiguous(memory_format=torch.channels_last)
+            if is_last != weight.is_contiguous():
+                return "channels last" if is_last else "channels first"
+    return None
 
 
 def _is_compiled(module: Any) -> bool:

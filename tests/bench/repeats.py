@@ -24,7 +24,7 @@ from capture.run import Run
 from tracetui.analysis.frames.statistics import judge_evidence
 from tracetui.compare.diff import compare_runs
 from tracetui.compare.evidence import repeat_test
-from tracetui.compare.evidence.noise_floor import measure_floor
+from tracetui.compare.evidence.repeat_test import measure_floor
 from tracetui.compare.evidence.row_evidence import RunSamples, collect_run_samples
 from tracetui.compare.pairing.step_times import StepTimes, build_step_times
 from tracetui.compare.run_sides import NoiseFloor, Sides

@@ -92,9 +92,9 @@ def list_files(folder: Path, name: str) -> tuple[Path, Path]:
     return folder / first, folder / (second if a != b else f"{second}_again")
 
 
-def record(python: str, path: Path, options: tuple[str, ...]) -> None:
-    """Record the program by our recorder and by torch.profiler, with its own clock of either run."""
-    program, clocks = [python, str(PROGRAMS / "decode.py"), *options], {}
+def record(python: str, path: Path, options: tuple[str, ...], name: str = "decode.py") -> None:
+    """Record a program by our recorder and by torch.profiler, with its own clock of either run."""
+    program, clocks = [python, str(PROGRAMS / name), *options], {}
     if "--sleep" in options:
         launch = ["-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", "29517"]
         program = [python, *launch, *program[1:]]
@@ -139,19 +139,35 @@ def list_faults(name: str, compared: Diff, ratio: float, cpu_ratio: float) -> li
     What other programs add to a step was not planted, and is in no CPU time; a sleep is in none either.
     """
     *_, named, is_work = PAIRS[name]
-    first = "\n".join(describe_decision(compared, Look().terms)[:5])
+    faults = list_false_words(compared, named, ratio, is_work=is_work, is_equal=name.endswith("nothing"))
+    first, verdict = read_first_lines(compared)
+    planted = ratio if name.startswith("sleep") else cpu_ratio
+    if not (is_work or name.endswith("nothing")) and verdict == "~" and is_shown(first, compared, planted):
+        faults.append(f"undecided, and {planted:.2f} times were planted")
+    return faults
+
+
+def read_first_lines(compared: Diff) -> tuple[str, str]:
+    """Return the first lines, and the verdict on the phase that takes longest."""
     row = select_main_phase(compared)
-    verdict = row["verdict"] if row else "~"
+    return "\n".join(describe_decision(compared, Look().terms)[:5]), row["verdict"] if row else "~"
+
+
+def list_false_words(
+    compared: Diff, named: str, ratio: float, *, is_work: bool, is_equal: bool = False
+) -> list[str]:
+    """List what the first lines lack of `named` (a|b is either), and what they say that is not so.
+
+    The program's own clock says that a step takes `ratio` times as long.
+    """
+    first, verdict = read_first_lines(compared)
     faults = [] if any(part in first for part in named.split("|")) else [f"does not name {named}"]
     if first.startswith(UNEQUAL_WORK) != is_work or (is_work and verdict != "~"):
         faults.append("work differs without a word" if is_work else "equal work is called unequal")
     if (verdict == "faster" and ratio > 1) or (verdict == "slower" and ratio < 1):
         faults.append(f"{verdict}, and its own clock says {ratio:.2f} times")
-    if name.endswith("nothing") and (verdict in ("faster", "slower") or "differs" in first):
+    if is_equal and (verdict in ("faster", "slower") or "differs" in first):
         faults.append("a difference of equal runs")
-    planted = ratio if name.startswith("sleep") else cpu_ratio
-    if not (is_work or name.endswith("nothing")) and verdict == "~" and is_shown(first, compared, planted):
-        faults.append(f"undecided, and {planted:.2f} times were planted")
     return faults
 
 

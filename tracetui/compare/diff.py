@@ -15,13 +15,14 @@ from tracetui.analysis.frames.statistics import MIN_SAMPLES
 from tracetui.analysis.time import step_sampling
 from tracetui.analysis.time.step_table import compute_idle_ns
 from tracetui.compare import params
-from tracetui.compare.evidence.noise_floor import assume_floor
 from tracetui.compare.evidence.phase_totals import compute_phase_totals
+from tracetui.compare.evidence.repeat_test import assume_floor
 from tracetui.compare.evidence.row_evidence import SideNames, judge_rows
 from tracetui.compare.evidence.sample_size import measure_longest_recording
 from tracetui.compare.pairing.comparability import Comparability, judge_comparability
-from tracetui.compare.pairing.equal_work import XLA, WorkDifference, find_work_differences, list_kernel_names
+from tracetui.compare.pairing.equal_work import WorkDifference, find_work_differences
 from tracetui.compare.pairing.row_matching import RowMatch, match_rows, parse_fusions, resolve_links
+from tracetui.compare.pairing.run_work import XLA, list_kernel_names
 from tracetui.compare.pairing.step_times import make_row_key, select_keyed_rows
 from tracetui.compare.replaced_rows import name_replacements
 from tracetui.compare.run_sides import Sides

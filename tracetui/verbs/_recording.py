@@ -188,8 +188,8 @@ def _describe_spread(files: Sequence[Path]) -> list[str]:
     from capture.load_runs import load
     from tracetui import units
     from tracetui.compare.evidence import cpu_contention
-    from tracetui.compare.evidence.noise_floor import measure_floor
     from tracetui.compare.evidence.phase_totals import compute_run_times
+    from tracetui.compare.evidence.repeat_test import measure_floor
     from tracetui.compare.evidence.sample_size import compute_detectable_change
 
     runs = [load(file)[0] for file in files]

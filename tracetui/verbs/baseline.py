@@ -63,8 +63,7 @@ def _save_repeats(args: Namespace, target: Path) -> None:
     from capture.export_runs import export
     from capture.load_runs import load_all, resolve_run_index
     from tracetui.analysis.frames.selection import compute_total_ns
-    from tracetui.compare.evidence.noise_floor import measure_floor
-    from tracetui.compare.evidence.repeat_test import find_median_run
+    from tracetui.compare.evidence.repeat_test import find_median_run, measure_floor
 
     of_file = (load_all([file], cache=not args.no_cache) for file in args.files)
     repeats = [runs[resolve_run_index(runs, args.which)] for runs in of_file]

@@ -9,7 +9,7 @@ import polars as pl
 
 from capture.extensions import Extension
 
-_PART: Final = Extension(f"{__name__}._events", 9, "the slower readers give the same")
+_PART: Final = Extension(f"{__name__}._events", 10, "the slower readers give the same")
 
 state = _PART.describe_state
 

@@ -29,7 +29,7 @@ enum { HAS_CAT = 1, HAS_NAME = 2 };
 enum { READY, STOPPED, ENDED, FAILED };
 enum { FIRST_EVENT, NEXT_EVENT, COMMA_OR_END };
 enum {
-    DIMS, TYPES, VALUES, /* of operators; the rest of kernels */
+    DIMS, TYPES, VALUES, STRIDES, /* of operators; the rest of kernels */
     GRID, BLOCK, REGISTERS, SHARED, OCCUPANCY, COLLECTIVE, SENT, RECEIVED, ELEMENT_TYPE, GROUP_SIZE, N_DETAILS
 };
 enum { PH = 1, CAT = 2, NAME = 4, PID = 8, TID = 16, TS = 32, DUR = 64, ARGS = 128, ID = 256 };
@@ -57,7 +57,7 @@ typedef struct {
     int name_is_not_text;            /* it is a number or a boolean */
     int has_plain_ts, has_plain_dur; /* then t and length hold the values */
     i64 t, length;
-    int has_correlation, has_external, mentions_dims, mentions_step;
+    int has_correlation, has_external, has_sequence, mentions_dims, mentions_step;
     int is_graph_node, has_annotation; /* of torch: what the node of a replayed graph is called */
     unsigned has_details; /* a bit per detail */
     i64 correlation, external;
@@ -282,6 +282,7 @@ static inline int find_detail(Text key) {
         if (IS(key, "Group size")) return GROUP_SIZE;
         return IS(key, "Input Dims") ? DIMS : IS(key, "Input type") ? TYPES : N_DETAILS;
     case 13:
+        if (IS(key, "Input Strides")) return STRIDES;
         return IS(key, "shared memory") ? SHARED : IS(key, "In msg nelems") ? SENT : N_DETAILS;
     case 14:
         return IS(key, "Out msg nelems") ? RECEIVED : N_DETAILS;
@@ -383,6 +384,7 @@ key:
             if (UNLIKELY(IS(key, "call_stack") || IS(key, "module_fqn")))
                 return reject(s, s->buffer.data, "an event with a call stack or module");
             args->is_graph_node |= IS(key, "graph node id");
+            args->has_sequence |= IS(key, "Sequence number"); /* of an operator that autograd notes */
             args->has_annotation |= IS(key, "name") || IS(key, "str") || IS(key, "annotation");
             if (UNLIKELY(args->is_graph_node && args->has_annotation))
                 return reject(s, s->buffer.data, "an annotated node of a graph");
@@ -622,6 +624,9 @@ static int write_details(Scanner *s, const Event *e, u32 fields) {
     if (!PUT("{\"Input Dims\": ") || !put_detail(s, e, DIMS) || !PUT(", \"Input type\": ") || !put_detail(s, e, TYPES))
         return 0;
     if (fields & HAS_VALUES && (!PUT(", \"Concrete Inputs\": ") || !put_detail(s, e, VALUES))) return 0;
+    int has_strides = fields & HAS_VALUES && e->has_details >> STRIDES & 1;
+    if (has_strides && (!PUT(", \"Input Strides\": ") || !put_detail(s, e, STRIDES))) return 0;
+    if (e->has_sequence && !PUT(", \"Sequence number\": 0")) return 0;
     return PUT("}");
 }
 
@@ -1000,7 +1005,7 @@ static PyType_Spec spec = {"_events.Scanner", sizeof(Scanner), 0, Py_TPFLAGS_DEF
 #include "lines.h"
 
 /* Incremented with every change that a caller sees; `_scan/__init__.py` requires this version. */
-#define VERSION 9
+#define VERSION 10
 
 static int add_type(PyObject *module, const char *name, PyType_Spec *of) {
     PyObject *type = PyType_FromSpec(of);

@@ -17,6 +17,7 @@ from capture.loaders.chrome.trace_model import (
     Trace,
     TraceEvent,
     build_complete_events,
+    count_onnx_threads,
     translate_onnx_events,
 )
 from capture.source import Source
@@ -73,13 +74,15 @@ def build_trace(events: list[TraceEvent], header: dict[str, Any], truncated: boo
     """Build a `Trace` of events; flow arrows are dropped, because correlation ids say the same."""
     used = [e for e in events if e.ph and e.ph not in FLOW_PHASES]
     log.read += len(used)
+    threads = count_onnx_threads(used)
     used = translate_onnx_events(used)
     without_phase = sum(not e.ph for e in events)
     if without_phase:
         log.note("no_phase", "records without a phase (ph)", count=without_phase)
     is_row = [e.ph == "X" and STEP_KEY not in bytes(e.args) for e in used]
     complete = build_complete_events([e for e, row in zip(used, is_row, strict=True) if row], log)
-    return Trace(complete, [e for e, row in zip(used, is_row, strict=True) if not row], header, truncated)
+    others = [e for e, row in zip(used, is_row, strict=True) if not row]
+    return Trace(complete, others, header, truncated, threads=threads)
 
 
 def _read_all(source: Source) -> bytearray:

@@ -1,7 +1,9 @@
 """Interpret the header of a Chrome trace, and name its processes, threads, streams and lanes."""
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple
 
@@ -32,6 +34,9 @@ _PROTON: Final = (re.compile(r"(.+) Core(\d+) CTA(\d+)$"), re.compile(r"warp (\d
 _FLASHINFER: Final = (re.compile(r"SM_(\d+)$"), re.compile(r"blk(\d+)_g(\d+)$"))
 _BLOCKS: Final = (re.compile(r"block_(\d+)$"), re.compile(r"group_(\d+)(?:/.*)?$"))  # mirage, old flashinfer
 
+_PRODUCTS: Final = r"^aten::(linear|addmm|mm|bmm|baddbmm|convolution)$"
+_CONVOLUTION: Final = r"^aten::convolution$"
+_SEQUENCE: Final = '"Sequence number"'
 _CPU_ATTENTION: Final = "_flash_attention_for_cpu"
 _ALLOCATION: Final = "aten::empty"
 _MATRIX: Final = r'"Concrete Inputs":\s*\["\[(\d{1,6}), \d+\]"'  # the size of an allocation of two dimensions
@@ -137,7 +142,9 @@ def build_meta(
         "driver": header.get("cuda_driver_version") or header.get("hip_driver_version"),
         "rank": ranks.get("rank"),
         "world_size": ranks.get("world_size"),
-        "threads": _find_cpu_threads(trace.complete),
+        "threads": trace.threads or _find_cpu_threads(trace.complete),
+        "autograd": _find_autograd(trace.complete),
+        "memory format": _find_memory_format(trace.complete),
         "clock_base_ns": header.get("baseTimeNanoseconds"),
         "profiled": True,
         "captured": captured,
@@ -163,6 +170,40 @@ def _find_cpu_threads(complete: CompleteEvents) -> int | None:
     )
     counts = inside["args"].cast(pl.String).str.extract(_MATRIX).drop_nulls().unique()
     return int(counts[0]) if counts.len() == 1 else None
+
+
+def _find_autograd(complete: CompleteEvents) -> bool | None:
+    """Find whether autograd notes torch's products, which then have a number; None without their operands."""
+    operands = _list_operands(complete, _PRODUCTS)
+    return any(_SEQUENCE in text for text in operands) if operands else None
+
+
+def _find_memory_format(complete: CompleteEvents) -> str | None:
+    """Find in which order the images of most convolutions lie in memory; None if no strides say it."""
+    calls = [parse_object(text.encode()) for text in _list_operands(complete, _CONVOLUTION)]
+    are_last = [_is_channels_last(call.get("Input Dims"), call.get("Input Strides")) for call in calls]
+    counts = Counter(is_last for is_last in are_last if is_last is not None)
+    return None if not counts else "channels last" if counts[True] > counts[False] else "channels first"
+
+
+def _is_channels_last(dims: Any, strides: Any) -> bool | None:
+    """Whether image or weights of a convolution have their channels last; None if both orders are equal."""
+    orders = set()
+    with suppress(TypeError, ValueError):  # what a file says of operands may be anything
+        for (_, channels, height, width), (_, *steps) in zip(dims[:2], strides[:2], strict=True):
+            first, last = [height * width, width, 1], [1, width * channels, channels]
+            if channels > 1 and height * width > 1 and steps in (first, last):
+                orders.add(steps == last)
+    return True in orders if orders else None
+
+
+def _list_operands(complete: CompleteEvents, names: str) -> list[str]:
+    """List the distinct operands of calls whose names match."""
+    is_named = complete.labels["name"].str.contains(names)
+    if not is_named.any():
+        return []
+    operands = complete.rows["args"].filter(is_named[complete.rows["label"]])
+    return operands.drop_nulls().unique().cast(pl.String).to_list()
 
 
 def _find_device_names(devices: pl.DataFrame) -> tuple[str, list[str]]:

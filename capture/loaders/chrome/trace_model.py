@@ -33,6 +33,7 @@ NO_END: Final = ("no_end", "the list of events has no closing bracket")  # id an
 THREAD_SEPARATOR: Final = "\n"  # between pid and tid, which cannot contain it unescaped
 REPEATED: Final = re.compile(rb'"(ts|dur|name|ph|cat|pid|tid)"\s*:[^{}]*?"\1"\s*:')  # the same key twice
 _NOTHING: Final = msgspec.Raw(b"")
+_PRESENT: Final = msgspec.Raw(b"0")  # for a number that varies by call, of which only the presence counts
 _CORRELATION: Final = re.compile(rb'"correlation"\s*:\s*([0-9]{1,18})(?![0-9])')
 _EXTERNAL_ID: Final = re.compile(rb'"[Ee]xternal id"\s*:\s*([0-9]{1,18})(?![0-9])')
 _NUMBER: Final = r"^-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?$"
@@ -94,6 +95,8 @@ class _Operands(msgspec.Struct, gc=False):
     types: msgspec.Raw = msgspec.field(default=_NOTHING, name="Input type")
     dims: msgspec.Raw = msgspec.field(default=_NOTHING, name="Input Dims")
     values: msgspec.Raw = msgspec.field(default=_NOTHING, name="Concrete Inputs")
+    strides: msgspec.Raw = msgspec.field(default=_NOTHING, name="Input Strides")
+    sequence: msgspec.Raw = msgspec.field(default=_NOTHING, name="Sequence number")
 
 
 class _LaunchConfig(msgspec.Struct, gc=False, omit_defaults=True):
@@ -132,20 +135,10 @@ class _Scopes(msgspec.Struct, gc=False):
 
 
 _OPERANDS_DECODER: Final = msgspec.json.Decoder(_Operands)
-
-
 _LAUNCH_CONFIG_DECODER: Final = msgspec.json.Decoder(_LaunchConfig)
-
-
 _JSON_DECODER: Final = json.JSONDecoder(strict=False)
-
-
 _SCOPE_KEYS: Final = (b'"call_stack"', b'"module_fqn"', b'"graph node id"')
-
-
 _SCOPES_DECODER: Final = msgspec.json.Decoder(_Scopes)
-
-
 _STEP_DECODER: Final = msgspec.json.Decoder(_StepNumber)
 
 
@@ -176,6 +169,7 @@ class Trace:
     truncated: bool = False
     tracks: dict[str, str] = field(default_factory=dict)  # thread → track, if the reader knows it
     producer: str = ""  # if the reader knows it
+    threads: int | None = None  # if the reader knows how many compute
 
 
 @cache
@@ -233,6 +227,7 @@ class _OnnxNode(msgspec.Struct, gc=False):
     op_name: str = ""
     input_type_shape: list[dict[str, list[int]]] = []
     output_type_shape: list[dict[str, list[int]]] = []
+    thread_scheduling_stats: Any = None  # of the session's pool of threads; empty without one
 
 
 _ONNX_DECODER: Final = msgspec.json.Decoder(_OnnxNode)
@@ -258,6 +253,17 @@ def translate_onnx_events(events: list[TraceEvent]) -> list[TraceEvent]:
             cat, title = "user_annotation", name_step(title, runs)
         out.append(msgspec.structs.replace(event, cat=cat, name=title))
     return out
+
+
+def count_onnx_threads(events: Sequence[TraceEvent]) -> int | None:
+    """Count the threads that compute a node of onnxruntime; None if the nodes differ, or do not say."""
+    counts = set()
+    for event in events:
+        node = decode_or_none(_ONNX_DECODER.decode, bytes(event.args)) if event.cat == "Node" else None
+        if node is not None and node.thread_scheduling_stats is not None:
+            pool = node.thread_scheduling_stats
+            counts.add(1 + len(pool.get("sub_threads", ())) if isinstance(pool, dict) else 1)
+    return counts.pop() if len(counts) == 1 else None
 
 
 def _encode_onnx_operands(node: _OnnxNode, number: int) -> msgspec.Raw:
@@ -341,10 +347,16 @@ def _encode_arguments(event: TraceEvent) -> str | None:
     if event.cat not in OPERATOR_CATEGORIES or b'"Input Dims"' not in args:
         return None
     operands = decode_or_none(_OPERANDS_DECODER.decode, args)
-    if operands is None:
-        return None
+    return None if operands is None else _encode_operands(operands, event.title)
+
+
+def _encode_operands(operands: _Operands, title: str) -> str:
+    """Encode the operands of a call, whether autograd numbers it, and values if those of its kind matter."""
     members = {"Input Dims": operands.dims, "Input type": operands.types}
-    members |= {"Concrete Inputs": operands.values} if any(word in event.title for word in VALUED) else {}
+    if any(word in title for word in VALUED):
+        members["Concrete Inputs"] = operands.values
+        members |= {"Input Strides": operands.strides} if operands.strides else {}
+    members |= {"Sequence number": _PRESENT} if operands.sequence else {}
     return "{" + ", ".join(f'"{key}": {_format_raw_json(raw)}' for key, raw in members.items()) + "}"
 
 

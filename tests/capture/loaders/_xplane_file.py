@@ -10,7 +10,7 @@ from tests.capture.loaders._wire import message
 from tests.conftest import FIXTURES
 
 EPOCH: Final = 1_750_000_000_000_000_000
-STATS: Final = ("correlation_id", "kernel_details", "step_num", "tf_op", "unread")
+STATS: Final = ("correlation_id", "kernel_details", "step_num", "tf_op", "unread", "hlo_module")
 
 
 def stat(name: str, value: Any) -> bytes:

@@ -188,6 +188,7 @@ class Grammar:
             ("Input Dims", ("[[2,3],[3,4]]", "[[],[]]", '"no"', "[[[1,2],[3]]]", "null")),
             ("Input type", ('["float","float"]', "[]", "[null]")),
             ("Concrete Inputs", ('["","1"]', "[]", "[[1]]")),
+            ("Sequence number", ("0", "41", "-1", '"3"', "null", "{}")),
             ("stream", ("7", "[7]")),
         )
         items = [f'"{key}":{draw.choice(values)}' for key, values in known if draw.random() < 0.25]

@@ -137,6 +137,59 @@ def test_products_within_layers_that_torch_writes_itself_are_the_profilers_own_s
 
 
 @pytest.mark.parametrize("reader", ["compiled", "lenient"])
+@pytest.mark.parametrize("kind", ["linear", "conv"])
+@pytest.mark.parametrize("has_shapes", [True, False])
+def test_autograd_is_on_where_torch_numbers_its_products(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_shapes: bool, kind: str, reader: str
+) -> None:
+    torch = pytest.importorskip("torch")
+    if reader == "lenient":
+        monkeypatch.setenv("TRACETUI_NO_COMPILED", "1")
+    module, x = {
+        "linear": (torch.nn.Linear(8, 8), torch.randn(2, 8)),
+        "conv": (torch.nn.Conv2d(3, 8, 3), torch.randn(1, 3, 8, 8)),
+    }[kind]
+    for mode, expected in ((torch.no_grad, False), (torch.inference_mode, False), (torch.enable_grad, True)):
+        with mode(), torch.profiler.profile(record_shapes=has_shapes) as prof:
+            module(x)
+            module(x)
+        prof.export_chrome_trace(str(tmp_path / "trace.json"))
+        (run,) = load(tmp_path / "trace.json", cache=False)
+        assert run.meta.get("autograd") == (expected if has_shapes else None)
+
+
+@pytest.mark.parametrize("reader", ["compiled", "lenient"])
+@pytest.mark.parametrize(
+    ("sizes", "last", "expected"),
+    [
+        ((1, 3, 8, 6), (), "channels first"), ((1, 3, 8, 6), ("images",), "channels last"),
+        ((1, 3, 8, 6), ("weights",), "channels last"), ((1, 1, 8, 6), (), None),
+    ],
+    ids=["neither", "images", "weights", "one channel lies in both orders"],
+)  # fmt: skip
+def test_images_lie_in_memory_as_the_strides_of_convolutions_say(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    sizes: tuple[int, ...],
+    last: tuple[str, ...],
+    expected: str | None,
+    reader: str,
+) -> None:
+    torch = pytest.importorskip("torch")
+    if reader == "lenient":
+        monkeypatch.setenv("TRACETUI_NO_COMPILED", "1")
+    module, x = torch.nn.Conv2d(sizes[1], 4, 3), torch.randn(*sizes)
+    x = x.contiguous(memory_format=torch.channels_last) if "images" in last else x
+    module = module.to(memory_format=torch.channels_last) if "weights" in last else module
+    with torch.no_grad(), torch.profiler.profile(record_shapes=True) as prof:
+        module(x)
+    prof.export_chrome_trace(str(tmp_path / "trace.json"))
+    has_strides = "Input Strides" in (tmp_path / "trace.json").read_text()  # torch from 2.13 on
+    (run,) = load(tmp_path / "trace.json", cache=False)
+    assert run.meta.get("memory format") == (expected if has_strides else None)
+
+
+@pytest.mark.parametrize("reader", ["compiled", "lenient"])
 @pytest.mark.parametrize("counts", [(1,), (3,), (1, 3)])
 def test_threads_of_attention_on_a_processor_are_torchs_own_number(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, counts: tuple[int, ...], reader: str

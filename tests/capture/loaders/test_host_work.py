@@ -76,6 +76,14 @@ def test_both_files_of_a_jax_run_hold_the_same_work() -> None:
     assert all(abs(by_trace[name] - by_profile[name]) <= 12 for name in by_trace)  # 1 ns a launch
 
 
+def test_inputs_of_the_program_of_a_jax_run_are_those_that_it_was_given() -> None:
+    """As its record.py builds them: weights of four layers, the embedding, and caches of 8 × 512 tokens."""
+    (profile,) = load(document("samples/real_jax/decode.xplane.pb"), cache=False)
+    layer = {"256x768": 1, "256x256": 1, "256x512": 2, "512x256": 1, "8x512x256": 2}
+    assert profile.meta["program inputs"] == {k: 4 * n for k, n in layer.items()} | {"1000x256": 1}
+    assert (profile.meta["dtype"], profile.meta["donated inputs"]) == ("float32", 0)
+
+
 @pytest.mark.parametrize("compiled", [True, False])
 def test_annotated_steps_of_jax_are_steps(compiled: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Their numbers stand in the arguments of events that are all named alike."""

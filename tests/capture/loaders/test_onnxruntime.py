@@ -34,6 +34,22 @@ def test_nodes_are_the_work_and_the_session_is_not(name: str) -> None:
     assert "session_initialization" in spans
 
 
+def test_threads_are_those_that_its_pool_lists(tmp_path: Path) -> None:
+    """Two of a pool and the caller; one without a pool; unknown where nodes differ."""
+    path = document(FILES[0])
+    (run,) = load(path, cache=False)
+    assert run.meta["threads"] == 1
+    pool = '{"main_thread": {"core": 0}, "sub_threads": {"7": {"num_run": 2}, "8": {"num_run": 1}}}'
+    text = path.read_text()
+    for count, expected in ((-1, 3), (1, None)):
+        copy = tmp_path / "profile.json"
+        copy.write_text(
+            text.replace('"thread_scheduling_stats" : ""', f'"thread_scheduling_stats" : {pool}', count)
+        )
+        (run,) = load(copy, cache=False)
+        assert run.meta.get("threads") == expected
+
+
 @pytest.mark.parametrize("name", FILES)
 def test_each_run_of_the_model_is_a_step(name: str) -> None:
     path = document(name)

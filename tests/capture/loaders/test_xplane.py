@@ -53,6 +53,34 @@ def test_operations_of_a_tpu_are_its_work_and_the_rest_covers_them(tmp_path: Pat
     assert rows(run, "step", "dur", kind="step") == [(5, 9_000), (6, 8_000)]
 
 
+def test_inputs_are_those_of_the_largest_program_that_ran(tmp_path: Path) -> None:
+    """Of an HloProto: name, and inputs of format 16 (bf16) or 11 (f32), also in a tuple; one is donated."""
+
+    def shape(kind: int, *sizes: int) -> bytes:
+        return message((2, kind), *((3, size) for size in sizes))
+
+    def program(name: str, *inputs: bytes, donated: int = 0) -> bytes:
+        aliases = message(*((1, b"") for _ in range(donated)))
+        module = message((1, name), (4, message(*((1, each) for each in inputs))), (8, aliases))
+        entry = message((1, 1), (2, name), (5, message((1, 1), (6, message((1, module))))))
+        return message((1, 1), (2, entry))
+
+    packed = message((2, 16), (3, bytes([3, 5])))
+    pair = message((2, 13), (4, shape(16, 4, 4)), (4, shape(11, 2)))
+    programs = (
+        program("jit_small", shape(11, 2)),
+        program("jit_step", packed, pair, shape(4, 100), donated=1),
+        program("jit_other", shape(11, 9, 9)),
+    )
+    metadata = message((1, 9), (2, "/host:metadata"), *((4, each) for each in programs), (4, b"\x12\x02\xff"))
+    events = [(1, 0, 9_000, {"hlo_module": name}) for name in ("jit_small", "jit_step")]
+    host = plane(2, "/host:CPU", [line(1, "python", events)], {1: "dot"})
+    run = run_of(tmp_path, space(host, metadata))
+    assert run.meta["program inputs"] == {"3x5": 1, "4x4": 1, "2": 1}
+    assert (run.meta["dtype"], run.meta["donated inputs"]) == ("bfloat16", 1)
+    assert "program inputs" not in run_of(tmp_path, space(host)).meta
+
+
 def test_steps_of_the_host_go_before_those_of_a_device(tmp_path: Path) -> None:
     lines = [line(1, "Steps", [(1, 0, 9_000, {})]), line(2, "XLA Ops", [(2, 0, 8_000, {})])]
     device = plane(1, "/device:TPU:0", lines, {1: "3", 2: "fusion"})

@@ -121,6 +121,21 @@ def test_a_layer_of_a_program_without_a_model_is_no_model() -> None:
     assert [find_model_name(model) for model in models] == [None, None, "Sequential", "Net"]
 
 
+def test_autograd_autocast_and_the_order_of_images_are_those_of_torch() -> None:
+    torch = pytest.importorskip("torch")
+    from capture.record.process_recording import _read_work
+
+    model = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 1), torch.nn.Conv2d(4, 4, 3), torch.nn.Linear(2, 2))
+    keys = ("autograd", "train mode", "autocast", "memory format")
+    assert [_read_work(model, torch).get(key) for key in keys] == [True, True, "none", "channels first"]
+    model = model.eval().to(memory_format=torch.channels_last)
+    with torch.inference_mode(), torch.autocast("cpu", torch.bfloat16):
+        work = _read_work(model, torch)
+    assert [work.get(key) for key in keys] == [False, False, "bfloat16", "channels last"]
+    assert "memory format" not in _read_work(model[:1], torch), "one pixel lies in both orders"
+    assert "memory format" not in _read_work(model[2], torch)
+
+
 def test_the_device_is_that_of_the_first_parameter_as_it_is_now() -> None:
     torch = pytest.importorskip("torch")
     from capture.record.step_module import DeviceLookup

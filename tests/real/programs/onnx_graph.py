@@ -1,5 +1,6 @@
-"""A decoder as an ONNX graph, run by onnxruntime with its profiler: python onnx_graph.py FOLDER RUNS.
+"""A decoder as an ONNX graph, run by onnxruntime: python onnx_graph.py FOLDER RUNS [THREADS [LEVEL [MODE]]].
 
+Its profiler writes FOLDER/profile.json; LEVEL of optimisation and MODE of execution are named as there.
 Print the number of nodes that the graph was made of, and the seconds of the runs by the program's own clock.
 """
 
@@ -15,6 +16,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 WIDTH, LAYERS, TOKENS = 128, 3, 32
 folder, runs = Path(sys.argv[1]), int(sys.argv[2])
+threads, level, mode = (*sys.argv[3:], *("1", "ORT_DISABLE_ALL", "ORT_SEQUENTIAL")[len(sys.argv) - 3 :])
 numbers, weights, nodes = np.random.default_rng(0), [], []
 
 
@@ -56,8 +58,9 @@ model.ir_version = 9
 onnx.save(model, folder / "model.onnx")
 
 options = onnxruntime.SessionOptions()
-options.enable_profiling, options.intra_op_num_threads = True, 1
-options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+options.enable_profiling, options.intra_op_num_threads = True, int(threads)
+options.graph_optimization_level = getattr(onnxruntime.GraphOptimizationLevel, level)
+options.execution_mode, options.inter_op_num_threads = getattr(onnxruntime.ExecutionMode, mode), 2
 options.profile_file_prefix = str(folder / "profile")
 session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
 times = []

@@ -10,7 +10,7 @@ from capture.run import Run
 from tracetui.analysis.frames.ragged import Bools, to_floats
 from tracetui.analysis.frames.run_memo import cache_per_run
 from tracetui.analysis.frames.selection import list_lenses
-from tracetui.analysis.frames.statistics import CONFIDENCE, Floats
+from tracetui.analysis.frames.statistics import CONFIDENCE, MIN_SAMPLES, Floats
 from tracetui.compare import params
 
 _OWN_COUNTER: Final = "process_cpu_usage"  # 100 % is one core
@@ -22,7 +22,8 @@ _CORE_COUNTER: Final = "core_usage"  # a track per core
 def measure_other_load(run: Run) -> pl.DataFrame | None:
     """Measure per step the cores that other programs used; None if not sampled, or if the work is a GPU's.
 
-    Columns: step, other_cores (all that others used), contended_cores (of these, cores that the run needed).
+    Columns: step, own_cores (that the run used), other_cores (all that others used), contended_cores (of
+    these, cores that the run needed).
     Others are the whole machine without this process. The run needs as many cores as it has threads, or as
     many as it ever used; it leaves the remaining cores to others.
     """
@@ -37,13 +38,15 @@ def measure_other_load(run: Run) -> pl.DataFrame | None:
     if process.is_empty() or host.is_empty() or not cores:
         return None
     at, own_pct = to_floats(host["t"]), to_floats(process["value"])
-    other_pct = cores * to_floats(host["value"]) - np.interp(at, to_floats(process["t"]), own_pct)
+    own_at_pct = np.interp(at, to_floats(process["t"]), own_pct)
+    other_pct = cores * to_floats(host["value"]) - own_at_pct
     spare_cores = max(0, cores - max(1, _count_needed_cores(run, own_pct)))
     contended = np.maximum(other_pct / 100 - spare_cores, 0.0)
     steps = run.events.filter(pl.col("kind") == "step").drop_nulls(["step", "t", "dur"])
     begin, end = to_floats(steps["t"]), to_floats(steps["t"] + steps["dur"])
     return steps.select(
         "step",
+        own_cores=pl.Series(_average_over_intervals(at, own_at_pct / 100, begin, end)),
         contended_cores=pl.Series(_average_over_intervals(at, contended, begin, end)),
         other_cores=pl.Series(_average_over_intervals(at, other_pct / 100, begin, end)),
     )
@@ -67,6 +70,19 @@ def _average_over_intervals(at: Floats, values: Floats, begin: Floats, end: Floa
     integral = np.concatenate([[0.0], np.cumsum(values * np.diff(edges))])
     inside = np.interp(end, edges, integral) - np.interp(begin, edges, integral)
     return np.asarray(inside / np.maximum(end - begin, 1.0))
+
+
+def measure_used_cores(run: Run) -> float | None:
+    """Measure the cores that a run used in its median step beside no other program; None for few samples."""
+    load = measure_other_load(run)
+    if load is None:
+        return None
+    name, steps = pl.col("name").cast(pl.String), run.events.filter(pl.col("kind") == "step")
+    samples = run.events.filter(pl.col("kind") == "counter", name == _OWN_COUNTER)["t"]
+    inside = samples.is_between(steps["t"].min(), (steps["t"] + steps["dur"]).max()).sum()
+    free = load.filter(pl.col("contended_cores") < params.CONTENDED_CORES)["own_cores"]
+    is_known = min(inside, free.len()) >= MIN_SAMPLES
+    return float(free.median()) if is_known else None  # type: ignore[arg-type]
 
 
 def is_contended(run: Run, steps: pl.Series) -> Bools:

@@ -22,7 +22,7 @@ from tracetui.analysis.frames.statistics import (
 from tracetui.analysis.time import step_sampling, step_table
 from tracetui.compare import params
 from tracetui.compare.evidence import cpu_contention, pair_test, repeat_test
-from tracetui.compare.pairing.equal_work import list_kernel_names
+from tracetui.compare.pairing.run_work import list_kernel_names
 from tracetui.compare.pairing.step_times import StepAlignment, align_steps, has_phases_within_steps
 from tracetui.compare.run_sides import NoiseFloor, Sides
 from tracetui.look import Look, Terms
@@ -35,6 +35,7 @@ SCHEMA: Final = {
     **dict.fromkeys(("a_ns", "b_ns", "delta_ns", "low_ns", "high_ns", "p"), pl.Float64),
     "verdict": pl.String,
     "steps": pl.Int64,
+    "floor": pl.Float64,  # spread of equal runs that one run per side is judged by; null with repeats
 }
 PhaseRow = tuple[object, ...]  # one row of that schema
 
@@ -171,7 +172,8 @@ def _judge_phase(sides: Sides, phase: str | None, look: Look) -> list[PhaseRow]:
     for what in (STEP, KERNELS, GAP):
         if all(what in s for s in series):
             evidence = _judge_series(np.stack([s[what] for s in series]), is_free, sides, look.terms)
-            rows.append(_build_row(phase, what, per, evidence, look.terms, aligned.height))
+            floor = None if sides.has_repeats else _choose_floor(is_free[:2], sides.floor).spread
+            rows.append(_build_row(phase, what, per, evidence, look.terms, aligned.height, floor))
     return rows
 
 
@@ -181,15 +183,8 @@ def _mark_free_steps(runs: Sequence[Run], aligned: StepAlignment) -> Bools:
     return np.stack([~cpu_contention.is_contended(run, side["step"]) for run, side in sides])
 
 
-def choose_floor(sides: Sides, phase: str | None, align: str) -> NoiseFloor:
-    """Return the floor that one run per side is judged by in a phase: a larger one beside other programs."""
-    aligned = align_steps(sides[:2], phase, align)
-    if not aligned.height:
-        return sides.floor
-    return _choose_floor(_mark_free_steps(sides[:2], aligned), sides.floor)
-
-
 def _choose_floor(is_free: Bools, floor: NoiseFloor) -> NoiseFloor:
+    """Return the floor that one run per side is judged by: a larger one beside other programs."""
     is_contended = is_free.all(axis=0).sum() < MIN_SAMPLES <= is_free.shape[1]
     return NoiseFloor(params.CONTENDED_RUN_SD) if is_contended else floor
 
@@ -241,25 +236,44 @@ def _judge_pair_series(times: Floats, is_free: Bools, floor: NoiseFloor) -> RowE
 
 
 def _build_row(
-    phase: str | None, what: str, per: str, evidence: RowEvidence, terms: Terms, step_count: int
+    phase: str | None,
+    what: str,
+    per: str,
+    evidence: RowEvidence,
+    terms: Terms,
+    step_count: int,
+    floor: float | None = None,
 ) -> PhaseRow:
     a, b = evidence.median_a, evidence.median_b
     threshold_ns = terms.threshold * (np.abs(a) + np.abs(b)) / 2
     values = (a, b, b - a, *compute_interval_from_a(evidence), evidence.p)
     verdict = judge_evidence(evidence, threshold_ns, alpha=ALPHA * terms.share)[0]
-    return (phase, what, per, *(float(x[0]) for x in values), verdict, step_count)
+    return (phase, what, per, *(float(x[0]) for x in values), verdict, step_count, floor)
 
 
 def _sum_kernels(sides: Sides, phase: str | None, look: Look) -> list[PhaseRow]:
-    """Sum the kernels of a phase without steps: there is no spread, so the row is undecided."""
-    totals = []
-    for run in sides:
-        rows = selection.select_timed(run, Look(lens=look.lens, phase=phase, window=look.window))
-        totals.append(float(step_sampling.compute_scaled_total(run, look, rows)) if run.has("dur") else 0.0)
-    if not all(totals):
+    """Sum the kernels of a phase without steps: one total per run has a verdict if there are repeats."""
+    runs = [run for group in sides.groups for run in group]
+    totals = {KERNELS: [_sum_scaled(run, phase, look) for run in runs]}
+    if not all(totals[KERNELS]):
         return []
-    sums = [(KERNELS, totals[0], totals[1])]
-    if phase is None and not any(run.has("step") for run in sides):
-        gaps = [float(tabulate_gaps(run)["gap_ns"].sum()) for run in sides]
-        sums += [(GAP, gaps[0], gaps[1])] if all(gaps) else []
-    return [(phase, what, "run", x, y, y - x, None, None, None, "~", 0) for what, x, y in sums]
+    if phase is None and not any(run.has("step") for run in runs):
+        totals[GAP] = [float(tabulate_gaps(run)["gap_ns"].sum()) for run in runs]
+    return [_judge_totals(sides, phase, look, what, x) for what, x in totals.items() if all(x)]
+
+
+def _sum_scaled(run: Run, phase: str | None, look: Look) -> float:
+    if not run.has("dur"):
+        return 0.0
+    rows = selection.select_timed(run, Look(lens=look.lens, phase=phase, window=look.window))
+    return float(step_sampling.compute_scaled_total(run, look, rows))
+
+
+def _judge_totals(sides: Sides, phase: str | None, look: Look, what: str, totals: list[float]) -> PhaseRow:
+    """Judge one total per run; undecided without repeats, because nothing shows a spread."""
+    if not sides.has_repeats:
+        a, b, *_ = totals
+        return (phase, what, "run", a, b, b - a, None, None, None, "~", 0, None)
+    is_free = np.ones((len(totals), 1), dtype=bool)
+    evidence = _judge_series(np.array([totals]).T, is_free, sides, look.terms)
+    return _build_row(phase, what, "run", evidence, look.terms, 0)

@@ -6,6 +6,7 @@ and context. A step that computes something else takes another time, which is no
 """
 
 import math
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -15,27 +16,37 @@ from typing import Any, Final
 import polars as pl
 
 from capture.run import Run
-from tracetui.analysis.frames import selection
-from tracetui.analysis.frames.codes import group_by_packed_key
-from tracetui.analysis.frames.run_memo import cache_per_run
 from tracetui.analysis.frames.selection import list_phases, list_ranks
 from tracetui.compare import params
+from tracetui.compare.evidence.cpu_contention import measure_used_cores
+from tracetui.compare.pairing.run_work import (
+    STEP_SIZES,
+    count_products,
+    count_program_inputs,
+    count_work_by_step,
+    count_xla_operations,
+    describe_cache,
+    describe_range,
+    find_input,
+    list_queries,
+    read_rows,
+    read_shape_sizes,
+    read_step_sizes,
+)
 from tracetui.compare.pairing.step_times import align_steps
-from tracetui.look import Look
 
 UNEQUAL_WORK: Final = "not the same work"
-_SIZES: Final = ("batch", "context", "tokens")  # of a step, as its source reports them
 _TOKENS: Final = "tokens per step"
-_SIZE_NAMES: Final = {("context", "prefill"): "prompt", ("tokens", None): _TOKENS}
+_PROMPT: Final = "prompt"
+_SIZE_NAMES: Final = {("context", "prefill"): _PROMPT, ("tokens", None): _TOKENS}
 # Metadata that say how much a step computes, and how
 _MODEL_SIZES: Final = ("layers", "d_model", "parameters")
 _SETTINGS: Final = (
-    "dtype", "attention", "kv_cache", "quant", "compiled", "speculation", "mode", "path", "packing",
-    "threads", "device", "torch", "transformers", "vllm", "python", "jitted functions", "XLA operations",
+    "dtype", "autocast", "attention", "kv_cache", "quant", "compiled", "autograd", "train mode",
+    "memory format", "speculation", "mode", "path", "packing", "threads", "device", "torch", "transformers",
+    "vllm", "python", "jitted functions", "XLA operations", "donated inputs",
 )  # fmt: skip
 _DTYPES: Final = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}  # as rows call them
-XLA: Final = ("XLA profiler", "JAX profiler")
-_COMPILED_NAMES: Final = r"CompiledFxGraph|Torch-Compiled Region|^triton_"
 
 
 @dataclass(frozen=True)
@@ -100,7 +111,8 @@ def _compare_models(a: Run, b: Run, *, has_drafts: bool) -> Iterator[WorkDiffere
             yield WorkDifference(key, f"{x:,}", f"{y:,}", is_work=True)
             return
     if "layers" not in {*a.meta, *b.meta} and not has_drafts:
-        yield from islice(chain(_compare_layers(a, b), _compare_products(a, b)), 1)
+        comparisons = (_compare_layers, _compare_products, _compare_loops, _compare_program_inputs)
+        yield from islice(chain.from_iterable(compare(a, b) for compare in comparisons), 1)
 
 
 def _compare_speculation(a: Run, b: Run) -> Iterator[WorkDifference]:
@@ -148,35 +160,11 @@ def _compare_counts(a: Run, b: Run) -> pl.DataFrame:
 
     Empty if the runs have other kinds of products, or steps that cannot be alike.
     """
-    x, y = _count_by_step(a), _count_by_step(b)
+    x, y = count_work_by_step(a), count_work_by_step(b)
     table = x.join(y, on=("kind", "is_product"), how="full", coalesce=True, suffix="_b")
     table = table.rename({"count": "a", "count_b": "b"})
     has_equal_kinds = not table.filter("is_product").select(pl.sum_horizontal(pl.all().null_count())).item()
     return table.drop_nulls() if has_equal_kinds and a.has("step") == b.has("step") else table.clear()
-
-
-def _count_by_step(run: Run) -> pl.DataFrame:
-    """Count products by their weights, and other work by category, in a step; without steps in all.
-
-    Empty if the steps cannot be alike.
-    """
-    table, category = _tabulate_shapes(run), pl.col("category")
-    if table.is_empty():
-        return pl.DataFrame(schema={"kind": pl.String, "is_product": pl.Boolean, "count": pl.Int64})
-    weight = (
-        pl.when(_is_product()).then(pl.format("{}×{}", "size_n", "size_k"))
-        .when(category == "conv").then(pl.col("shape").str.extract(r"\* (.+)$"))
-    )  # fmt: skip
-    kind, is_product = pl.coalesce(weight, category), weight.is_not_null() | (category == "attention")
-    counts = table.group_by(kind=kind, is_product=is_product).agg(count=pl.col("len").sum().cast(pl.Int64))
-    steps = max(1, _count_kernel_steps(run)) if run.has("step") else 1
-    is_constant = (counts.filter("is_product")["count"] % steps == 0).all()
-    return counts.with_columns(pl.col("count") // steps) if is_constant else counts.clear()
-
-
-def _count_kernel_steps(run: Run) -> int:
-    kernels = run.events.lazy().filter(pl.col("kind") == "kernel")
-    return int(kernels.select(pl.col("step").drop_nulls().n_unique()).collect().item())
 
 
 def _compare_products(a: Run, b: Run) -> Iterator[WorkDifference]:
@@ -185,7 +173,7 @@ def _compare_products(a: Run, b: Run) -> Iterator[WorkDifference]:
     One product more often is another way to compute the same; everything more often is other work, and so are
     totals of runs without steps.
     """
-    x, y = _count_products(a), _count_products(b)
+    x, y = count_products(a), count_products(b)
     if x and y and _compute_shares(x) == _compute_shares(y) and not x.keys() & y.keys():
         before, after = (f"{n}×{k}" for n, k in (max(x), max(y)))
         yield WorkDifference("weights of products", before, after, is_work=True)
@@ -213,17 +201,49 @@ def _find_other_weights(
     return tuple("×".join(map(str, max(only))) for only in (only_x, only_y)) if flops[0] != flops[1] else ()
 
 
-def _count_products(run: Run) -> dict[tuple[int, int], int]:
-    """Count the products of weights by the sizes of these."""
-    table = _tabulate_shapes(run)
-    if table.is_empty():
-        return {}
-    counts = _select_products(table).group_by("size_n", "size_k").agg(pl.col("len").sum())
-    return {(n, k): count for n, k, count in counts.iter_rows()}
-
-
 def _compute_shares(counts: Mapping[tuple[int, int], int]) -> list[float]:
     return sorted(count / max(counts.values()) for count in counts.values())
+
+
+def _compare_loops(a: Run, b: Run) -> Iterator[WorkDifference]:
+    """Yield that a loop of XLA has other numbers of passes: those of most operations that changed."""
+    x, y = (count_xla_operations(run) for run in (a, b))
+    changes = Counter((x[name], y[name]) for name in x.keys() & y.keys() if x[name] != y[name])
+    if x.keys() != y.keys():
+        yield from _compare_kinds(_sum_kinds(x), _sum_kinds(y))
+    elif changes:
+        (before, after), count = changes.most_common(1)[0]
+        if 2 * count > changes.total():
+            yield WorkDifference("passes of a loop", f"{before:,}", f"{after:,}", is_work=True)
+
+
+def _compare_kinds(x: Counter[str], y: Counter[str]) -> Iterator[WorkDifference]:
+    """Yield that several kinds of operations run more often, all in one ratio: layers without a loop."""
+    changed = [(x[kind], y[kind]) for kind in x if x[kind] != y[kind]]
+    if x.keys() == y.keys() and len(changed) > 1:
+        before, after = (math.gcd(*side) for side in zip(*changed, strict=True))
+        if all(m * after == n * before for m, n in changed):
+            yield WorkDifference("repeats of all operations", f"{before:,}", f"{after:,}", is_work=True)
+
+
+def _sum_kinds(counts: Mapping[str, int]) -> Counter[str]:
+    """Sum operations of XLA by their kind, which is their name without its number."""
+    sums = Counter[str]()
+    for name, count in counts.items():
+        sums[re.sub(r"[.\d]+$", "", name)] += count
+    return sums
+
+
+def _compare_program_inputs(a: Run, b: Run) -> Iterator[WorkDifference]:
+    """Yield other sizes of the inputs of XLA's program, weights among them, if they are as many."""
+    x, y = (count_program_inputs(run) for run in (a, b))
+    if x != y and x.total() == y.total():
+        before, after = (max(only, key=_count_numbers) for only in (x - y, y - x))
+        yield WorkDifference("inputs of the program", before, after, is_work=True)
+
+
+def _count_numbers(sizes: str) -> int:
+    return math.prod(map(int, re.findall(r"\d+", sizes)))
 
 
 def _compare_ranks(a: Run, b: Run) -> Iterator[WorkDifference]:
@@ -236,11 +256,11 @@ def _compare_steps(a: Run, b: Run, phase: str | None, align: str) -> Iterator[Wo
     """Yield the sizes in which the compared steps of a phase differ: as reported, else by their shapes."""
     aligned = align_steps((a, b), phase, align)
     sides = list(zip((a, b), aligned.sides, strict=True))
-    reported = [_read_step_sizes(run, side["step"]) for run, side in sides]
-    shapes = [_read_shape_sizes(run, phase, side["step"]) for run, side in sides]
+    reported = [read_step_sizes(run, side["step"]) for run, side in sides]
+    shapes = [read_shape_sizes(run, phase, side["step"]) for run, side in sides]
     meta = [{"batch": _to_list(run.meta.get("batch"))} for run in (a, b)]
     is_by_context = "context" in aligned.how
-    for key in ("batch", "tokens") if is_by_context else _SIZES:
+    for key in ("batch", "tokens") if is_by_context else STEP_SIZES:
         x, y = next((pair for pair in _iter_sources(key, reported, shapes, meta) if all(pair)), ([], []))
         difference = _compare_sizes(key, x, y, phase)
         if difference is None:
@@ -248,43 +268,25 @@ def _compare_steps(a: Run, b: Run, phase: str | None, align: str) -> Iterator[Wo
         if key == "batch":
             yield _name_beams(difference, reported)
             return  # the tokens of a step follow
-        is_asked_for = key == "context" and align != "context"
-        yield replace(difference, is_work=difference.is_work and not is_asked_for)
+        yield _adjust_size(difference, has_steps=a.has("step") or b.has("step"), align=align)
     yield from _compare_inputs(sides, phase)
+
+
+def _adjust_size(difference: WorkDifference, *, has_steps: bool, align: str) -> WorkDifference:
+    """Take a context that is asked for as no other work, and tokens of no step as rows, maybe of images."""
+    if difference.what in ("context", _PROMPT) and align != "context":
+        return replace(difference, is_work=False)
+    is_of_steps = has_steps or difference.what != _TOKENS
+    return difference if is_of_steps else replace(difference, what="rows of products")
 
 
 def _compare_queries(a: Run, b: Run, phase: str | None, align: str) -> Iterator[WorkDifference]:
     """Yield that attention has several new tokens after others in steps of one run only, as for drafts."""
     aligned = align_steps((a, b), phase, align)
-    x, y = (_list_queries(run, side["step"]) for run, side in zip((a, b), aligned.sides, strict=True))
+    x, y = (list_queries(run, side["step"]) for run, side in zip((a, b), aligned.sides, strict=True))
     if x and y and (len(x) == 1) != (len(y) == 1):
-        before, after = _describe_range(x), _describe_range(y)
+        before, after = describe_range(x), describe_range(y)
         yield WorkDifference(_TOKENS, before, after, phase, is_work=True)
-
-
-def _list_queries(run: Run, steps: pl.Series) -> list[int]:
-    """List the numbers of new tokens with which attention reads a cache in these steps."""
-    table = _tabulate_shapes(run)
-    if table.is_empty():
-        return []
-    reads_cache = (pl.col("category") == "attention") & (pl.col("size_q") < pl.col("size_k"))
-    of_steps = table.filter(reads_cache, pl.col("step").is_in(steps.implode()))
-    return of_steps["size_q"].unique().sort().to_list()
-
-
-def _describe_cache(run: Run, steps: pl.Series) -> str:
-    """Describe how many tokens steps read that use no cache; empty if they read one token, or do not say."""
-    if not (run.has("step") and run.has("shape")):
-        return ""
-    marks = run.events.filter((pl.col("kind") == "step") & pl.col("step").is_in(steps.implode()))
-    shapes = marks["shape"].cast(pl.String)
-    read = shapes.str.extract(r"^\d+x(\d{1,9})$").cast(pl.Int64).drop_nulls().sort().to_list()
-    return f"none, {_describe_range(read)} tokens read per step" if 0 < len(read) == marks.height else ""
-
-
-def _describe_range(numbers: Sequence[int]) -> str:
-    """Describe the first and the last of sorted numbers; one if they are equal."""
-    return "–".join(dict.fromkeys(f"{number:,}" for number in (numbers[0], numbers[-1])))
 
 
 def _name_beams(batch: WorkDifference, reported: Sequence[dict[str, list[int]]]) -> WorkDifference:
@@ -333,104 +335,14 @@ def _format_means(means: tuple[float, float]) -> tuple[str, str]:
     return a, b
 
 
-def _read_step_sizes(run: Run, steps: pl.Series) -> dict[str, list[int]]:
-    """Read the sizes of these steps that the run reports for all of them."""
-    columns = [c for c in _SIZES if run.has(c)]
-    if not run.has("step") or not columns or steps.is_empty():
-        return {}
-    marks = run.events.lazy().filter((pl.col("kind") == "step") & pl.col("step").is_in(steps.implode()))
-    table = marks.group_by("step").agg(pl.col(columns).max()).collect()
-    return {c: table[c].to_list() for c in columns if not table[c].null_count()}
-
-
 def _compare_inputs(sides: Sequence[tuple[Run, pl.DataFrame]], phase: str | None) -> Iterator[WorkDifference]:
     """Yield other inputs of the steps, and that only one run reads the whole text again for each token."""
-    x, y = (_find_input(run, side["step"]) for run, side in sides)
+    x, y = (find_input(run, side["step"]) for run, side in sides)
     if x and y and x != y and phase not in ("prefill", "verify"):  # their prompt is a size of its own
         yield WorkDifference("input", x, y, phase, is_work=True)
-    x, y = (_describe_cache(run, side["step"]) for run, side in sides)
-    if x != y and "" in (x, y) and phase == "decode":
-        yield WorkDifference("KV cache", x or "used", y or "used", phase, is_work=True)
-
-
-def _find_input(run: Run, steps: pl.Series) -> str:
-    """Find the sizes of the input that the run reports for these steps; empty if it has several, or none."""
-    if not (run.has("step") and run.has("shape")):
-        return ""
-    marks = run.events.filter((pl.col("kind") == "step") & pl.col("step").is_in(steps.implode()))
-    shapes = marks["shape"].cast(pl.String).drop_nulls().unique()
-    return str(shapes[0]) if shapes.len() == 1 else ""
-
-
-@cache_per_run
-def _tabulate_shapes(run: Run) -> pl.DataFrame:
-    """Tabulate the shapes of all rows with their sizes, and how often each occurs; empty without shapes.
-
-    Only attention, also as products of its own, is tabulated by step: its context grows.
-    """
-    if not (run.has("shape") and run.has("category")):
-        return pl.DataFrame()
-    kernels = selection.select_timed(run, Look()).filter(pl.col("shape").is_not_null())
-    is_attention = pl.col("category") == "attention"
-    if run.has("op"):
-        is_attention |= pl.col("op") == "attn.core"
-    step = pl.when(is_attention).then("step" if run.has("step") else None).cast(pl.Int64)
-    labels = ("phase", "category", "op", "shape", "dtype")
-    columns = selection.select_existing(run, labels)
-    counts = group_by_packed_key(kernels.select(*columns, step=step), (*columns, "step"), [pl.len()])
-    texts = (pl.col(c) if c in columns else pl.lit(None).alias(c) for c in labels)
-    rows = counts.select(*(text.cast(pl.String) for text in texts), "step", "len")
-    numbers = (
-        pl.col("shape").str.extract(rf"\b{n}=(\d+)").cast(pl.Int64).alias(f"size_{n}") for n in "bmnkq"
-    )
-    return rows.with_columns(*numbers)
-
-
-def _read_shape_sizes(run: Run, phase: str | None, steps: pl.Series) -> dict[str, list[int]]:
-    """Read sequences and context from the shapes of attention, tokens from those of products of weights."""
-    table = _tabulate_shapes(run)
-    if table.is_empty():
-        return {}
-    of_run, table = table, table.filter(pl.col("phase").eq_missing(pl.lit(phase, pl.String)))
-    attention = table.filter((pl.col("category") == "attention") & pl.col("size_q").is_not_null())
-    in_steps = attention.filter(pl.col("step").is_in(steps.implode()))
-    products = _select_products(table)
-    sizes = {"batch": _list_sizes(attention, "size_b")[:1]}
-    sizes["context"] = _list_sizes(in_steps if in_steps.height else attention, "size_k")
-    if attention.is_empty():
-        sizes["context"] = _list_score_contexts(of_run, phase, steps)
-    if products.height:
-        by_tokens = products.group_by("size_m").agg(pl.col("len").sum()).sort("len", "size_m")
-        sizes["tokens"] = [by_tokens["size_m"][-1]]
-    return {key: values for key, values in sizes.items() if values}
-
-
-def _list_score_contexts(table: pl.DataFrame, phase: str | None, steps: pl.Series) -> list[int]:
-    """List the contexts of attention that is two products: n of the one whose k is the head size.
-
-    The head size is in all products of all steps; unknown if another size is as frequent.
-    """
-    products = table.filter((pl.col("category") == "matmul") & (pl.col("op") == "attn.core"))
-    head = pl.concat([products["size_n"], products["size_k"]]).drop_nulls().mode()
-    in_steps = pl.col("phase").eq_missing(pl.lit(phase, pl.String)) & pl.col("step").is_in(steps.implode())
-    scores = (
-        products.filter(in_steps & (pl.col("size_k") == head[0])) if head.len() == 1 else products.clear()
-    )
-    return _list_sizes(scores, "size_n")
-
-
-def _select_products(table: pl.DataFrame) -> pl.DataFrame:
-    return table.filter(_is_product())
-
-
-def _is_product() -> pl.Expr:
-    """Whether a row is a product of weights: those of attention have its role, or a batch of their own."""
-    is_product = (pl.col("category") == "matmul") & pl.col("size_b").is_null()
-    return is_product & pl.col("op").ne_missing("attn.core") & pl.col("size_m").is_not_null()
-
-
-def _list_sizes(table: pl.DataFrame, column: str) -> list[int]:
-    return table.select(pl.col(column).repeat_by("len").explode().drop_nulls())[column].to_list()
+    x, y = (describe_cache(run, side["step"]) for run, side in sides)
+    if x and y and (x == "used") != (y == "used") and phase == "decode":
+        yield WorkDifference("KV cache", x, y, phase, is_work=True)
 
 
 def _compare_settings(a: Run, b: Run) -> Iterator[WorkDifference]:
@@ -438,48 +350,34 @@ def _compare_settings(a: Run, b: Run) -> Iterator[WorkDifference]:
     for key in _SETTINGS:
         x, y = (_format_setting(run.meta.get(key)) for run in (a, b))
         if not (x and y):
-            x, y = (_format_setting(_read_rows(run).get(key)) for run in (a, b))
+            x, y = (_format_setting(read_rows(run).get(key)) for run in (a, b))
         if x and y and x != y:
             yield WorkDifference(key, x, y)
-    commands = a.meta.get("argv"), b.meta.get("argv")
+    if a.meta.get("threads") == b.meta.get("threads"):
+        yield from _compare_used_cores(a, b)
+    yield from _compare_commands(a.meta.get("argv"), b.meta.get("argv"))
+
+
+def _compare_commands(*commands: Any) -> Iterator[WorkDifference]:
     if all(isinstance(words, list) for words in commands):
         x, y = _describe_arguments(*commands)
         if x != y:
             yield WorkDifference("command", x, y)
 
 
+def _compare_used_cores(a: Run, b: Run) -> Iterator[WorkDifference]:
+    """Yield other numbers of cores in use, where no other program used them: a thread computes, or waits."""
+    x, y = map(measure_used_cores, (a, b))
+    if x is None or y is None or abs(x - y) < params.MIN_CORES_CHANGE:
+        return
+    if min(x, y) < params.MOST * max(x, y):  # equal runs of many threads differ by some of a core
+        yield WorkDifference("cores used", f"{x:.1f}", f"{y:.1f}")
+
+
 def _format_setting(value: object) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     return _DTYPES.get(str(value), str(value)) if isinstance(value, str | int) else ""
-
-
-@cache_per_run
-def _read_rows(run: Run) -> dict[str, str | bool]:
-    """Read from rows what their source does not state: number format, quantised products, compiled code."""
-    settings: dict[str, str | bool] = {}
-    products = _tabulate_shapes(run)
-    if products.height:
-        formats = products.filter(pl.col("category") == "matmul").drop_nulls("dtype")
-        counts = formats.group_by("dtype").agg(pl.col("len").sum()).sort("len", "dtype")
-        settings |= {"dtype": counts["dtype"][-1]} if counts.height else {}
-    if run.meta.get("work") == "operators":  # of a trace of PyTorch, whose operators have known names
-        names = run.events["name"].unique().cast(pl.String)
-        settings["quant"] = "int8" if names.str.starts_with("quantized::linear").any() else "none"
-        settings["compiled"] = bool(names.str.contains(_COMPILED_NAMES).any())
-    if run.meta.get("producer") in XLA:
-        names = run.events["name"].unique().cast(pl.String)
-        functions = names.str.extract(r"^PjitFunction\((.+)\)$").drop_nulls().sort().to_list()
-        more = f" and {len(functions) - params.MAX_EXAMPLES} more" * (len(functions) > params.MAX_EXAMPLES)
-        settings["jitted functions"] = ", ".join(functions[: params.MAX_EXAMPLES]) + more
-        settings["XLA operations"] = f"{len(list_kernel_names(run)):,}"
-    return settings
-
-
-@cache_per_run
-def list_kernel_names(run: Run) -> frozenset[str]:
-    """List the names of the kernels of a run."""
-    return frozenset(run.events.filter(pl.col("kind") == "kernel")["name"].unique().cast(pl.String))
 
 
 def _describe_arguments(x: Any, y: Any) -> tuple[str, str]:

@@ -15,7 +15,7 @@ from tracetui.analysis.frames.selection import select_timed
 from tracetui.analysis.frames.statistics import MIN_SAMPLES
 from tracetui.compare import params
 from tracetui.compare.diff import Diff, change_ns
-from tracetui.compare.evidence.phase_totals import GAP, KERNELS, STEP, choose_floor, find_gap_change
+from tracetui.compare.evidence.phase_totals import GAP, KERNELS, STEP, find_gap_change
 from tracetui.compare.evidence.sample_size import estimate_recordings_needed, format_requirement
 from tracetui.compare.pairing.equal_work import UNEQUAL_WORK, WorkDifference, describe_differences
 from tracetui.compare.replaced_rows import has_lost_inner_rows
@@ -45,7 +45,7 @@ class Decision:
     def as_dict(self) -> dict[str, Any]:
         """Convert to a JSON object."""
         return {
-            "phases": self.phases.to_dicts(),
+            "phases": self.phases.drop("floor").to_dicts(),
             "carried_by": self.carriers.to_dicts(),
             "differences": [asdict(work) for work in self.works],
         }
@@ -263,13 +263,13 @@ def _describe_verdict(row: dict[str, Any], compared: Diff, terms: Terms) -> tupl
     sides = compared.sides
     if sides.has_known_spread:
         return row["verdict"].upper(), f"p {row['p']:.2g}"
-    limit = _format_floor_limit(choose_floor(sides, row["phase"], terms.align))
+    limit = _format_floor_limit(_select_floor(row, sides))
     return row["verdict"].upper(), f"if equal runs differ by no more than {limit}"
 
 
 def _explain_undecided(row: dict[str, Any], compared: Diff, terms: Terms) -> str:
     if row["p"] is None:
-        return "this source has no spread"
+        return "no steps, so one total per run" if row["per"] == "run" else "a time of 0 ns has no test"
     more = estimate_recordings_needed(row, compared.sides, terms)
     requirement = format_requirement(more, compared.recording_seconds)
     return f"{_describe_uncertainty(row, compared.sides, terms)}; {requirement}"
@@ -281,7 +281,7 @@ def _describe_uncertainty(row: dict[str, Any], sides: Sides, terms: Terms) -> st
         return _VARY_TOO_MUCH
     change = f"this is {row['b_ns'] / row['a_ns'] - 1:+.1%}"
     shift = math.log(row["b_ns"] / row["a_ns"])
-    floor = choose_floor(sides, row["phase"], terms.align)
+    floor = _select_floor(row, sides)
     if not sides.has_repeats and abs(shift) <= _RUN_DIFFERENCE_SD * floor.spread:
         differ = "differ" if floor.is_known else "are assumed to differ"
         return f"equal runs {differ} by up to {_format_floor_limit(floor)}; {change}"
@@ -294,6 +294,11 @@ def _describe_uncertainty(row: dict[str, Any], sides: Sides, terms: Terms) -> st
         f"{1 + len(sides.more_a)} and {1 + len(sides.more_b)} runs" if sides.has_repeats else "these steps"
     )
     return f"{samples} show a change from {math.expm1(math.copysign(needed, shift)):+.0%} on; {change}"
+
+
+def _select_floor(row: Mapping[str, Any], sides: Sides) -> NoiseFloor:
+    """Select the floor by which a phase was judged: that of the sides, or the one beside other programs."""
+    return sides.floor if row["floor"] in (None, sides.floor.spread) else NoiseFloor(row["floor"])
 
 
 def _format_floor_limit(floor: NoiseFloor) -> str:

@@ -10,7 +10,7 @@ from capture.run import Run, build_run
 from tests.tracetui.runs import made
 from tracetui.compare.diff import compare_runs
 from tracetui.compare.evidence import cpu_contention
-from tracetui.compare.evidence.noise_floor import assume_floor
+from tracetui.compare.evidence.repeat_test import assume_floor
 from tracetui.compare.run_sides import NoiseFloor, Sides
 from tracetui.compare.words.decision import describe_decision
 from tracetui.look import Look, Terms
@@ -54,6 +54,21 @@ def test_a_program_leaves_to_others_what_it_never_uses() -> None:
     steps = [(0.0, 1.0), (1.0, 2.0), (2.0, 3.0)]
     assert others(sampled(steps, samples, 4)) == pytest.approx([0.0, 0.0, 0.5], abs=0.03)
     assert others(sampled(steps, samples, 4, threads=4)) == pytest.approx([2.0, 2.98, 3.5])
+
+
+def test_cores_in_use_are_a_difference_where_nothing_else_used_them() -> None:
+    """Its own second thread; where others have that core, it is no difference of the program."""
+    steps = [(float(n), n + 1.0) for n in range(10)]
+    one, two, waiting, beside = (
+        sampled(steps, [(n + 1.0, own, used) for n in range(10)], 2, threads=1)
+        for own, used in ((1.0, 1.0), (1.9, 1.9), (0.4, 0.4), (0.4, 2.0))
+    )
+    said = [[str(w) for w in compare_runs((one, run), Look()).works] for run in (two, waiting, beside, one)]
+    assert said == [["cores used 1.0 and 1.9"], ["cores used 1.0 and 0.4"], [], []]
+    many = [sampled(steps, [(n + 1.0, c, c) for n in range(10)], 16, threads=8) for c in (6.1, 6.7)]
+    assert not compare_runs(many, Look()).works
+    few = sampled(steps[:3], [(n + 1.0, 1.9, 1.9) for n in range(3)], 2, threads=1)
+    assert cpu_contention.measure_used_cores(few) is None
 
 
 def test_what_was_left_out_is_told_with_its_measure() -> None:

@@ -69,12 +69,29 @@ def test_beams_are_named_and_their_step_takes_what_it_takes() -> None:
 
 
 def test_a_text_that_is_read_again_for_each_token_is_other_work() -> None:
-    """Without a cache: the recorder writes what a step reads."""
-    compared = compare_runs((decoded(), decoded(shape="1x90", ms=8)), Look())
+    """Without a cache: the recorder writes what a step reads, if that is more than one token."""
+    compared = compare_runs((decoded(kv_cache="DynamicCache"), decoded(shape="1x90", ms=8)), Look())
     first, second, *_ = describe_decision(compared, Terms())
     assert first == "not the same work: KV cache used and none, 90 tokens read per step"
     assert second.startswith("not judged: decode step 4.001 ms → 8.001 ms per token")
     assert differences(decoded(shape="1x90"), decoded(shape="1x90")) == []
+
+
+def test_a_cache_is_only_used_where_that_is_written() -> None:
+    """An older recording states neither the kind of cache nor the tokens that its prompt reads."""
+
+    def prompted(shape: str | None) -> Run:
+        prompt = {"kind": "step", "name": "prefill", "phase": "prefill", "step": 100, "t": MS, "dur": MS}
+        return made([prompt | {"shape": shape}, *decoded().events.drop("phase").to_dicts()])
+
+    reread = decoded(shape="1x90")
+    assert differences(decoded(), reread) == differences(reread, decoded()) == []
+    phased = [
+        run.with_events(run.events.with_columns(phase=pl.coalesce("phase", pl.lit("decode"))))
+        for run in (prompted("1x90"), prompted(None))
+    ]
+    assert differences(phased[0], reread) == ["KV cache used and none, 90 tokens read per step"]
+    assert differences(phased[1], reread) == []
 
 
 def test_equal_work_has_no_difference_and_its_verdict() -> None:
@@ -98,6 +115,15 @@ def test_another_context_is_other_work_unless_steps_are_paired_by_number() -> No
         ({"attention": "sdpa"}, {"attention": "eager"}, "attention sdpa and eager"),
         ({"kv_cache": "DynamicCache"}, {"kv_cache": "StaticCache"}, "kv_cache DynamicCache and StaticCache"),
         ({"compiled": False}, {"compiled": True}, "compiled no and yes"),
+        ({"autograd": False}, {"autograd": True}, "autograd no and yes"),
+        ({"train mode": False}, {"train mode": True}, "train mode no and yes"),
+        ({"autocast": "none"}, {"autocast": "bfloat16"}, "autocast none and bf16"),
+        (
+            {"memory format": "channels first"},
+            {"memory format": "channels last"},
+            "memory format channels first and channels last",
+        ),
+        ({"donated inputs": 0}, {"donated inputs": 2}, "donated inputs 0 and 2"),
         ({"argv": ["x", "-n", "4", "--fast"]}, {"argv": ["x", "-n", "8"]}, "command -n 4 --fast and -n 8"),
     ],
 )
@@ -241,6 +267,19 @@ def test_more_passes_without_steps_are_other_work_in_all() -> None:
     assert describe_decision(compare_runs((a, b), Look()), Terms())[0].startswith("not the same work")
 
 
+def test_rows_of_products_are_no_tokens_where_no_step_is() -> None:
+    """As of a network of images, whose last product has a row for each."""
+    runs = [
+        made([
+            {"kind": "kernel", "name": "addmm", "category": "matmul", "lens": "host", "t": at * MS, "dur": MS,
+             "shape": f"m={rows} n=100 k=96"}
+            for at in range(12)
+        ])
+        for rows in (8, 2)
+    ]  # fmt: skip
+    assert differences(*runs) == ["rows of products 8 and 2"]
+
+
 def test_what_ran_instead_of_attention_is_named_in_its_order() -> None:
     compared = compare_runs((trace("sdpa"), trace("eager")), Look())
     named = compared.rows.drop_nulls("instead").filter(phase="decode")["instead"].to_list()
@@ -300,8 +339,11 @@ def test_what_ran_instead_is_one_round_of_it_where_layers_are_unknown() -> None:
     assert named == ["flash attention → bmm + softmax + bmm"]
 
 
-def jitted(*functions: str, ms: int = 1, operations: int = 3) -> Run:
-    """Steps of operations of XLA, which are numbered within their program, called by these functions."""
+def jitted(*functions: str, ms: int = 1, operations: int = 3, passes: int = 1, **meta: Any) -> Run:
+    """Steps of operations of XLA, which are numbered within their program, called by these functions.
+
+    All but the first are in a loop.
+    """
     rows = list[dict[str, Any]]()
     for step in range(12):
         at = step * 100 * MS
@@ -314,8 +356,9 @@ def jitted(*functions: str, ms: int = 1, operations: int = 3) -> Run:
             {"kind": "kernel", "name": f"fusion.{n}", "t": at + n * 20 * MS, "dur": ms * MS, "step": step,
              "lens": "host"}
             for n in range(operations)
+            for _ in range(passes if n else 1)
         ]  # fmt: skip
-    return made(rows, producer="XLA profiler")
+    return made(rows, producer="XLA profiler", **meta)
 
 
 def test_operations_of_another_program_of_xla_are_others_whatever_their_number() -> None:
@@ -326,3 +369,44 @@ def test_operations_of_another_program_of_xla_are_others_whatever_their_number()
     assert {"slower", "faster"}.isdisjoint(compared.rows["verdict"])
     same = compare_runs((jitted("step"), jitted("step", ms=15)), Look())
     assert set(same.rows["verdict"]) == {"slower"} and not same.works
+
+
+def test_more_passes_of_a_loop_of_xla_are_other_work() -> None:
+    """As over more layers: its operations run more often, and the one outside does not."""
+    (difference,) = find_work_differences(jitted("f", passes=4), jitted("f", passes=6), "context")
+    assert str(difference) == "passes of a loop 4 and 6" and difference.is_work
+    assert differences(jitted("f", passes=4), jitted("f", passes=4)) == []
+
+
+def test_all_operations_of_xla_more_often_are_other_work_one_kind_is_not() -> None:
+    """Layers written out: of each kind there are as many operations as layers."""
+
+    def unrolled(*counts: int) -> Run:
+        names = [
+            f"{kind}.{n}"
+            for kind, count in zip(("dot", "tanh", "add"), counts, strict=True)
+            for n in range(count)
+        ]
+        rows = [
+            {"kind": kind, "name": name, "t": (step * 100 + at) * MS, "dur": MS, "step": step, "lens": "host"}
+            for step in range(12)
+            for at, (kind, name) in enumerate([("step", "s"), *(("kernel", name) for name in names)])
+        ]
+        return made(rows, producer="JAX profiler")
+
+    said = [
+        differences(unrolled(8, 4, 1), unrolled(*counts)) for counts in ((12, 6, 1), (12, 4, 1), (12, 7, 1))
+    ]
+    assert said[0] == ["repeats of all operations 4 and 6", "XLA operations 13 and 19"]
+    assert said[1:] == [["XLA operations 13 and 17"], ["XLA operations 13 and 20"]]
+
+
+def test_other_sizes_of_the_inputs_of_a_program_are_other_work() -> None:
+    weights = {"4x256x512": 2, "32x256": 1}
+    a, b, c = (
+        jitted("f", **{"program inputs": weights | more})
+        for more in ({}, {"4x256x512": 1, "6x2": 1}, {"8": 1})
+    )
+    (difference,) = find_work_differences(a, b, "context")
+    assert str(difference) == "inputs of the program 4x256x512 and 6x2" and difference.is_work
+    assert differences(a, c) == [], "one more may be a constant of the other program"

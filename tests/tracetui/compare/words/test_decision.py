@@ -97,9 +97,20 @@ def test_phases_without_steps_have_their_totals() -> None:
         for d in (40_000, 25_000)
     )
     (line, *_) = describe_decision(compare_runs((a, b), Look()), Terms())
-    assert line == (
-        "undecided: decode kernels 40.00 µs → 25.00 µs in all, -15.00 µs (-37.5%); this source has no spread"
-    )
+    head = "undecided: decode kernels 40.00 µs → 25.00 µs in all, -15.00 µs (-37.5%)"
+    assert line == f"{head}; no steps, so one total per run"
+
+
+def test_repeats_of_a_source_without_steps_have_a_verdict() -> None:
+    """Each run is one sample: three of about 40 ms against three of about 60 ms, and three of 40 again."""
+    runs = [
+        made([{"name": "gemm", "dur": d * 1_000, "t": 0, "phase": "decode", "lens": "gpu"}])
+        for d in (40_000, 40_100, 39_900, 60_000, 60_200, 59_800, 40_050, 39_950, 40_000)
+    ]
+    for b, word in ((runs[3:6], "SLOWER"), (runs[6:], "same")):
+        sides = Sides((runs[0], b[0]), more_a=tuple(runs[1:3]), more_b=tuple(b[1:]))
+        (line, *_) = describe_decision(compare_runs(sides, Look()), Terms())
+        assert line.startswith(f"{word}: decode kernels 40.00 ms → "), line
 
 
 def test_one_run_a_side_says_on_what_its_verdict_rests() -> None:

@@ -1,0 +1,223 @@
+"""Read of one run what its steps compute, and how: their sizes, products, inputs, caches and number formats.
+
+What a source reports goes first. A trace of operators reports shapes: a product of weights has a row for each
+token of its step, attention has sequences and context.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Final
+
+import polars as pl
+
+from capture.run import Run
+from tracetui.analysis.frames import selection
+from tracetui.analysis.frames.codes import group_by_packed_key
+from tracetui.analysis.frames.run_memo import cache_per_run
+from tracetui.compare import params
+from tracetui.look import Look
+
+STEP_SIZES: Final = ("batch", "context", "tokens")  # of a step, as its source reports them
+XLA: Final = ("XLA profiler", "JAX profiler")
+_COMPILED_NAMES: Final = r"CompiledFxGraph|Torch-Compiled Region|^triton_"
+
+
+def count_work_by_step(run: Run) -> pl.DataFrame:
+    """Count products by their weights, and other work by category, in a step; without steps in all.
+
+    Empty if the steps cannot be alike.
+    """
+    table, category = _tabulate_shapes(run), pl.col("category")
+    if table.is_empty():
+        return pl.DataFrame(schema={"kind": pl.String, "is_product": pl.Boolean, "count": pl.Int64})
+    weight = (
+        pl.when(_is_product()).then(pl.format("{}×{}", "size_n", "size_k"))
+        .when(category == "conv").then(pl.col("shape").str.extract(r"\* (.+)$"))
+    )  # fmt: skip
+    kind, is_product = pl.coalesce(weight, category), weight.is_not_null() | (category == "attention")
+    counts = table.group_by(kind=kind, is_product=is_product).agg(count=pl.col("len").sum().cast(pl.Int64))
+    steps = max(1, _count_kernel_steps(run)) if run.has("step") else 1
+    is_constant = (counts.filter("is_product")["count"] % steps == 0).all()
+    return counts.with_columns(pl.col("count") // steps) if is_constant else counts.clear()
+
+
+def _count_kernel_steps(run: Run) -> int:
+    kernels = run.events.lazy().filter(pl.col("kind") == "kernel")
+    return int(kernels.select(pl.col("step").drop_nulls().n_unique()).collect().item())
+
+
+def count_products(run: Run) -> dict[tuple[int, int], int]:
+    """Count the products of weights by the sizes of these."""
+    table = _tabulate_shapes(run)
+    if table.is_empty():
+        return {}
+    counts = _select_products(table).group_by("size_n", "size_k").agg(pl.col("len").sum())
+    return {(n, k): count for n, k, count in counts.iter_rows()}
+
+
+def list_queries(run: Run, steps: pl.Series) -> list[int]:
+    """List the numbers of new tokens with which attention reads a cache in these steps."""
+    table = _tabulate_shapes(run)
+    if table.is_empty():
+        return []
+    reads_cache = (pl.col("category") == "attention") & (pl.col("size_q") < pl.col("size_k"))
+    of_steps = table.filter(reads_cache, pl.col("step").is_in(steps.implode()))
+    return of_steps["size_q"].unique().sort().to_list()
+
+
+def describe_cache(run: Run, steps: pl.Series) -> str:
+    """Describe the KV cache of these steps: used, or how many tokens they read without one; empty if unknown.
+
+    A recording states the kind of cache, or the tokens that a step reads if these are several: of such a
+    recording, whose prompts have theirs, a step without them reads one.
+    """
+    if not (run.has("step") and run.has("phase")):
+        return ""
+    marks = run.events.filter(pl.col("kind") == "step")
+    marks = marks.select("step", "phase", shape=pl.col("shape") if run.has("shape") else pl.lit(None))
+    of_steps = pl.col("step").is_in(steps.implode())
+    read = marks.filter(of_steps)["shape"].cast(pl.String).str.extract(r"^\d+x(\d{1,9})$").cast(pl.Int64)
+    if 0 < read.count() == read.len():
+        return f"none, {describe_range(read.sort().to_list())} tokens read per step"
+    has_prompts = marks.filter(pl.col("phase") == "prefill")["shape"].count() > 0
+    return "used" if read.count() == 0 and (has_prompts or "kv_cache" in run.meta) else ""
+
+
+def describe_range(numbers: Sequence[int]) -> str:
+    """Describe the first and the last of sorted numbers; one if they are equal."""
+    return "–".join(dict.fromkeys(f"{number:,}" for number in (numbers[0], numbers[-1])))
+
+
+def read_step_sizes(run: Run, steps: pl.Series) -> dict[str, list[int]]:
+    """Read the sizes of these steps that the run reports for all of them."""
+    columns = [c for c in STEP_SIZES if run.has(c)]
+    if not run.has("step") or not columns or steps.is_empty():
+        return {}
+    marks = run.events.lazy().filter((pl.col("kind") == "step") & pl.col("step").is_in(steps.implode()))
+    table = marks.group_by("step").agg(pl.col(columns).max()).collect()
+    return {c: table[c].to_list() for c in columns if not table[c].null_count()}
+
+
+def find_input(run: Run, steps: pl.Series) -> str:
+    """Find the sizes of the input that the run reports for these steps; empty if it has several, or none."""
+    if not (run.has("step") and run.has("shape")):
+        return ""
+    marks = run.events.filter((pl.col("kind") == "step") & pl.col("step").is_in(steps.implode()))
+    shapes = marks["shape"].cast(pl.String).drop_nulls().unique()
+    return str(shapes[0]) if shapes.len() == 1 else ""
+
+
+@cache_per_run
+def _tabulate_shapes(run: Run) -> pl.DataFrame:
+    """Tabulate the shapes of all rows with their sizes, and how often each occurs; empty without shapes.
+
+    Only attention, also as products of its own, is tabulated by step: its context grows.
+    """
+    if not (run.has("shape") and run.has("category")):
+        return pl.DataFrame()
+    kernels = selection.select_timed(run, Look()).filter(pl.col("shape").is_not_null())
+    is_attention = pl.col("category") == "attention"
+    if run.has("op"):
+        is_attention |= pl.col("op") == "attn.core"
+    step = pl.when(is_attention).then("step" if run.has("step") else None).cast(pl.Int64)
+    labels = ("phase", "category", "op", "shape", "dtype")
+    columns = selection.select_existing(run, labels)
+    counts = group_by_packed_key(kernels.select(*columns, step=step), (*columns, "step"), [pl.len()])
+    texts = (pl.col(c) if c in columns else pl.lit(None).alias(c) for c in labels)
+    rows = counts.select(*(text.cast(pl.String) for text in texts), "step", "len")
+    numbers = (
+        pl.col("shape").str.extract(rf"\b{n}=(\d+)").cast(pl.Int64).alias(f"size_{n}") for n in "bmnkq"
+    )
+    return rows.with_columns(*numbers)
+
+
+def read_shape_sizes(run: Run, phase: str | None, steps: pl.Series) -> dict[str, list[int]]:
+    """Read sequences and context from the shapes of attention, tokens from those of products of weights."""
+    table = _tabulate_shapes(run)
+    if table.is_empty():
+        return {}
+    of_run, table = table, table.filter(pl.col("phase").eq_missing(pl.lit(phase, pl.String)))
+    attention = table.filter((pl.col("category") == "attention") & pl.col("size_q").is_not_null())
+    in_steps = attention.filter(pl.col("step").is_in(steps.implode()))
+    products = _select_products(table)
+    sizes = {"batch": _list_sizes(attention, "size_b")[:1]}
+    sizes["context"] = _list_sizes(in_steps if in_steps.height else attention, "size_k")
+    if attention.is_empty():
+        sizes["context"] = _list_score_contexts(of_run, phase, steps)
+    if products.height:
+        by_tokens = products.group_by("size_m").agg(pl.col("len").sum()).sort("len", "size_m")
+        sizes["tokens"] = [by_tokens["size_m"][-1]]
+    return {key: values for key, values in sizes.items() if values}
+
+
+def _list_score_contexts(table: pl.DataFrame, phase: str | None, steps: pl.Series) -> list[int]:
+    """List the contexts of attention that is two products: n of the one whose k is the head size.
+
+    The head size is in all products of all steps; unknown if another size is as frequent.
+    """
+    products = table.filter((pl.col("category") == "matmul") & (pl.col("op") == "attn.core"))
+    head = pl.concat([products["size_n"], products["size_k"]]).drop_nulls().mode()
+    in_steps = pl.col("phase").eq_missing(pl.lit(phase, pl.String)) & pl.col("step").is_in(steps.implode())
+    scores = (
+        products.filter(in_steps & (pl.col("size_k") == head[0])) if head.len() == 1 else products.clear()
+    )
+    return _list_sizes(scores, "size_n")
+
+
+def _select_products(table: pl.DataFrame) -> pl.DataFrame:
+    return table.filter(_is_product())
+
+
+def _is_product() -> pl.Expr:
+    """Whether a row is a product of weights: those of attention have its role, or a batch of their own."""
+    is_product = (pl.col("category") == "matmul") & pl.col("size_b").is_null()
+    return is_product & pl.col("op").ne_missing("attn.core") & pl.col("size_m").is_not_null()
+
+
+def _list_sizes(table: pl.DataFrame, column: str) -> list[int]:
+    return table.select(pl.col(column).repeat_by("len").explode().drop_nulls())[column].to_list()
+
+
+@cache_per_run
+def read_rows(run: Run) -> dict[str, str | bool]:
+    """Read from rows what their source does not state: number format, quantised products, compiled code."""
+    settings: dict[str, str | bool] = {}
+    products = _tabulate_shapes(run)
+    if products.height:
+        formats = products.filter(pl.col("category") == "matmul").drop_nulls("dtype")
+        counts = formats.group_by("dtype").agg(pl.col("len").sum()).sort("len", "dtype")
+        settings |= {"dtype": counts["dtype"][-1]} if counts.height else {}
+    if run.meta.get("work") == "operators":  # of a trace of PyTorch, whose operators have known names
+        names = run.events["name"].unique().cast(pl.String)
+        settings["quant"] = "int8" if names.str.starts_with("quantized::linear").any() else "none"
+        settings["compiled"] = bool(names.str.contains(_COMPILED_NAMES).any())
+    if run.meta.get("producer") in XLA:
+        names = run.events["name"].unique().cast(pl.String)
+        functions = names.str.extract(r"^PjitFunction\((.+)\)$").drop_nulls().sort().to_list()
+        more = f" and {len(functions) - params.MAX_EXAMPLES} more" * (len(functions) > params.MAX_EXAMPLES)
+        settings["jitted functions"] = ", ".join(functions[: params.MAX_EXAMPLES]) + more
+        settings["XLA operations"] = f"{len(list_kernel_names(run)):,}"
+    return settings
+
+
+def count_xla_operations(run: Run) -> dict[str, int]:
+    """Count how often each operation of XLA runs in a step; those that do not always run as often lack."""
+    if run.meta.get("producer") not in XLA or not run.has("step"):
+        return {}
+    steps = _count_kernel_steps(run)
+    kernels = run.events.filter((pl.col("kind") == "kernel") & pl.col("step").is_not_null())
+    counts = kernels.group_by(pl.col("name").cast(pl.String)).len()
+    return {name: count // steps for name, count in counts.iter_rows() if count % steps == 0}
+
+
+def count_program_inputs(run: Run) -> Counter[str]:
+    """Count the arrays that XLA's program gets by their sizes; none if the source does not list them."""
+    counts = run.meta.get("program inputs")
+    is_listed = isinstance(counts, dict) and all(type(n) is int and n > 0 for n in counts.values())
+    return Counter(counts) if is_listed else Counter()
+
+
+@cache_per_run
+def list_kernel_names(run: Run) -> frozenset[str]:
+    """List the names of the kernels of a run."""
+    return frozenset(run.events.filter(pl.col("kind") == "kernel")["name"].unique().cast(pl.String))
