@@ -34,6 +34,7 @@ Span = tuple[int, int]
 # passes
 
 _EMBEDDINGS, _SAMPLING = (ord("E"), ord("v")), ord("Z")
+_MIN_MIXERS_OF_PASS: Final = 3
 _MIXER_CODES: Final = np.array([ord(symbol) for symbol in "CSVs"], dtype=np.uint8)
 
 
@@ -45,12 +46,32 @@ def find_pass_bounds(
     `ids` are the codes of the names, `symbols` the symbol of each kernel, `steps` the reported step of each.
     """
     mixer_counts = np.cumsum(np.isin(symbols, _MIXER_CODES), dtype=np.int64)
-    seams = np.array(_find_seams(ids, symbols, mixer_counts), dtype=np.int64)
+    seams = _prefer_repeated_ends(_find_seams(ids, symbols, mixer_counts), ids, symbols, mixer_counts)
     step_starts = np.zeros(0, dtype=np.int64) if steps is None else np.flatnonzero(np.diff(steps)) + 1
     bounds = np.unique(np.concatenate([[0], step_starts, [len(ids)]]))
     if len(seams) and len(bounds) > 2:
         seams = seams[_has_mixers_on_both_sides(seams, bounds, mixer_counts)]
     return np.unique(np.concatenate([bounds, seams]))
+
+
+def _prefer_repeated_ends(
+    seams: list[int], ids: npt.NDArray[np.integer], symbols: SymbolCodes, mixer_counts: Ints
+) -> Ints:
+    """Return where the last kernels of all, and the first ones behind them, run again between two mixers.
+
+    There one pass ends and the next begins, also of a model that embeds nothing. Seams in other gaps stay.
+    """
+    mixers = np.flatnonzero(np.isin(symbols, _MIXER_CODES))
+    if len(mixers) < 2 * _MIN_MIXERS_OF_PASS:
+        return np.array(seams, dtype=np.int64)
+    head, tail = ids[: mixers[0]], ids[mixers[-1] + 1 :]
+    ends = np.concatenate([tail, head])
+    gaps = np.flatnonzero(np.diff(mixers) == len(ends) + 1)
+    gaps = gaps[[np.array_equal(ids[at : at + len(ends)], ends) for at in (mixers[gaps] + 1).tolist()]]
+    if not len(gaps) or np.diff([-1, *gaps, len(mixers) - 1]).min() < _MIN_MIXERS_OF_PASS:
+        return np.array(seams, dtype=np.int64)
+    others = [seam for seam in seams if mixer_counts[seam] - 1 not in gaps]
+    return np.union1d(mixers[gaps] + 1 + len(tail), np.array(others, dtype=np.int64))
 
 
 def _has_mixers_on_both_sides(seams: Ints, bounds: Ints, mixer_counts: Ints) -> npt.NDArray[np.bool]:
@@ -108,6 +129,7 @@ _BONUS_BEFORE_NORM: Final = 3.0
 _BONUS_AFTER_RESIDUAL: Final = 0.7
 _BONUS_WITHOUT_HEAD: Final = 4.0  # between residual sum and norm, if nothing else tells
 _PENALTY_TORN_FEED_FORWARD: Final = 4.0
+_LAYER_WORK: Final = frozenset(ACTIVATIONS + EXPERTS + MIXERS)
 _RESIDUAL_SUM: Final = re.compile("[MN]a(?=[MN])")
 
 LearnedCuts = tuple[tuple[str, int], ...]  # gap between mixers → position of its cut
@@ -232,9 +254,17 @@ def _align_to_nearest(text: str, parts: list[str], kinds: list[str], kind: str) 
 
     `kinds` are those of the mixers beside the parts; parts beside one of this kind are preferred.
     """
-    same = [part for part, other in zip(parts, kinds, strict=True) if other == kind]
-    nearest = max(dict.fromkeys(same or parts), key=lambda part: align_prefixes(part, text)[0][-1])
+    same = [part for part, other in zip(parts, kinds, strict=True) if other == kind] or parts
+    counts = Counter(same)
+    usual = [part for part in counts if counts[part] > 1] or list(counts)
+    usual = [part for part in usual if not any(_has_more_light_work(part, other) for other in usual)]
+    nearest = max(usual, key=lambda part: align_prefixes(part, text)[0][-1])
     return align_prefixes(nearest, text)[1][-1]
+
+
+def _has_more_light_work(part: str, other: str) -> bool:
+    """Whether a part has other work beyond another one, as a downsampling, but no mixer or feed-forward."""
+    return part != other and part.startswith(other) and not set(part[len(other) :]) & _LAYER_WORK
 
 
 def _is_post_norm(head: str, tail: str, gaps: list[str]) -> bool:
@@ -350,17 +380,17 @@ def find_seam(symbols: str, layout: LayerLayout) -> Span | None:
         for (other, common, at), count in counts.items():
             if kind != other or count <= counts[key] or set(text) & set(EXPERTS):
                 continue
-            if stop := _find_insertion(text, common, at):
+            if stop := _find_insertion(text, common, at, is_single=counts[key] == 1):
                 return units[at], units[stop - 1] + 1
     return None
 
 
-def _find_insertion(text: str, common: str, cut: int) -> int | None:
+def _find_insertion(text: str, common: str, cut: int, *, is_single: bool) -> int | None:
     """Find the end of what a gap has at or behind its cut, and a common one not: no feed-forward, no norm."""
     more = len(text) - len(common)
     for begin in range(cut, len(common) + 1) if more > 0 else ():
         end, inserted = begin + more, text[begin : begin + more]
-        is_open = inserted != "N" and not _FEED_FORWARD.search(inserted)
+        is_open = (inserted != "N" or is_single) and not _FEED_FORWARD.search(inserted)
         if is_open and text[:begin] + text[end:] == common:
             return end
     return None

@@ -17,6 +17,7 @@ _FIXED_ROLES: Final = {"m": "comm", "q": "quantize", "K": "attn.kv", "R": "attn.
 _MAX_INPUT_PRODUCTS: Final = 4  # of attention: down and up, for q and for k and v
 _BEFORE_ATTENTION: Final = re.compile(r"[xagdjceroU]+")  # runs of light units: rope, cache growth, copies
 _TURN: Final = re.compile(r"[xc]?g|[xc]{0,2}d")  # the half of q that is negated, or subtracted
+_FEED_FORWARD: Final = re.compile("M[^M]*[AB][^M]*M(?:x[^M]*M|(?!x))")
 # scales what attention returns
 _ATTENTION_GATE: Final = re.compile(r"[cxo]*M(?P<act>[AB]x|a?[eo]x)(?=M[cxo]*[aN])")
 
@@ -271,8 +272,10 @@ def _assign_dense_feed_forward(symbols: str, roles: Roles, feed: int, close: int
     _fill_norms(symbols, roles, products[0], products[-1], "mlp.norm")
     activations = list_positions(symbols, ACTIVATIONS, products[0], products[-1])
     norms = list_positions(symbols, "N", products[0], products[-1])
-    if len(activations) > 1 and norms:
-        for start, end in pairwise([products[0], *norms, close]):
+    parts = list(pairwise([products[0], *norms, close])) if norms else []
+    complete = [part for part in parts if _FEED_FORWARD.search(symbols, *part)]
+    if complete and len(parts) > 1:  # a part without activation is other work, as attention that samples a grid
+        for start, end in parts if len(activations) > 1 else complete:
             if symbols[start + 1 : start + 2] != "a":
                 _assign_dense_feed_forward(symbols, roles, start, end)
     elif len(activations) > 1:

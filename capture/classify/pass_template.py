@@ -466,12 +466,18 @@ def _assign_outside_roles(units: SymbolUnits, layout: LayerLayout, roles: list[s
     products = list_positions(symbols, "M", last, sampling[0] if sampling else len(symbols))
     norms = list_positions(symbols, "N", last, products[0] if products else len(symbols))
     has_pooling = len(layout.cuts) == len(layout.mixers)
-    if products and not has_pooling and symbols[products[-1] + 1 :][:1] not in tuple(ACTIVATIONS):
+    if products and not has_pooling and _is_output_head(symbols, products[-1]):
         unit_roles[products[-1]] = "lm_head"
     unit_roles.update(dict.fromkeys(norms[:1], "final_norm"))
     for at, role in unit_roles.items():
         for kernel in range(units.starts[at], units.starts[at + 1]):
             roles[kernel] = role
+
+
+def _is_output_head(symbols: str, at: int) -> bool:
+    """Whether a product has no activation behind it, nor, but for a norm, before it."""
+    before = symbols[:at].rstrip("xacdjocregp")[-1:]
+    return not {before, symbols[at + 1 : at + 2]} & set(ACTIVATIONS)
 
 
 def _build_from_period(ids: Ints) -> PassTemplate:
