@@ -81,7 +81,7 @@ _RULES: Final = SymbolRules(
           r"merge_state|splitkv|decode_grouped_att|_fwd_kernel_stage|reduce_segments|sage_fwd|paged_kv|ragged_kv"),
     ("s", r"soft_?max"),
     ("B", r"gated_op|_and_mul|silu_mul|swiglu|geglu|reglu|glu_kernel|fused_act_mul"),
-    ("A", r"silu|gelu|\brelu|_relu\b|act_and_mul|activation|\btanh|softplus"),
+    ("A", r"silu|gelu|\brelu|_relu\b|act_and_mul|activation|\btanh|softplus|hardswish|\bmish"),
     ("E", r"embed|index_?select|get_rows|vectorized_gather|(\b|_)take\d*_kernel"),
     ("q", r"quant|scaled_fp8|to_fp8|per_token_group"),
     ("b", r"\b(bmm|baddbmm)\b"),

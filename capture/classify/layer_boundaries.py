@@ -129,6 +129,7 @@ _BONUS_BEFORE_NORM: Final = 3.0
 _BONUS_AFTER_RESIDUAL: Final = 0.7
 _BONUS_WITHOUT_HEAD: Final = 4.0  # between residual sum and norm, if nothing else tells
 _PENALTY_TORN_FEED_FORWARD: Final = 4.0
+_INNER_NORM: Final = re.compile("A[xcdo]*N[cx]*M")  # of a feed-forward, as no layer of BERT has
 _LAYER_WORK: Final = frozenset(ACTIVATIONS + EXPERTS + MIXERS)
 _RESIDUAL_SUM: Final = re.compile("[MN]a(?=[MN])")
 
@@ -274,7 +275,7 @@ def _is_post_norm(head: str, tail: str, gaps: list[str]) -> bool:
     mixer and one follows each sum, or the output head has an activation between the last norm and the last
     product.
     """
-    if "G" in "".join(gaps) or "n" in head:
+    if "G" in "".join(gaps) or "n" in head or any(map(_INNER_NORM.search, gaps)):
         return False
     if "E" in head and "N" not in head and all(map(_has_norm_after_sum, gaps)):
         return True

@@ -20,7 +20,7 @@ from capture.classify.kernel_symbols import (
     mark_front_ends,
 )
 from capture.classify.layer_boundaries import LearnedCuts, find_pass_bounds
-from capture.classify.pass_template import PassTemplate, build_template
+from capture.classify.pass_template import PassTemplate, build_template, leave_bare_layers_open
 
 Ints = npt.NDArray[np.int64]
 Codes = npt.NDArray[np.integer]
@@ -142,6 +142,8 @@ def _infer_stream(
         pass_launch = None if launch is None else launch[start:end]
         templates[key] = build_template(ids[start:end], text, pass_launch, learned_cuts, biased)
         learned_cuts = learned_cuts or templates[key].learned_cuts
+    if len(spans) == 1 and (steps is None or (steps < 0).all()):
+        templates = {key: leave_bare_layers_open(template) for key, template in templates.items()}
     passes = [(templates[key], stream[a:b]) for key, (a, b) in zip(keys, spans, strict=True)]
     for index, (template, indices) in enumerate(passes):
         writer.add_pass(template, indices, _count_missing_layers(passes) if index == 0 else 0)

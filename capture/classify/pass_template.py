@@ -51,6 +51,10 @@ _LINEAR_ATTENTION: Final = re.compile(
     r"(NM+A?[xagdjceorp]*)(b(?:[xagdjceorp]*b)+)(?=[xagdjceorp]*(?:N[xceo]*)?M)"
 )
 _SEAM: Final = "other work stands between two of the layers alone: those behind it may be numbered anew"
+_NO_ENDS: Final = "nothing stands before or behind the layers: passes cannot be told apart"
+_FIRST_BLOCK: Final = "a feed-forward runs before the first of the layers: it may be in a layer, too"
+# of products or convolutions, with the sum that ends a block
+_FEED_FORWARD: Final = re.compile("[Mv][xcdoN]*[AB][xcdoN]*[Mv][xcdo]*a")
 _NO_REPEAT: Final = "no attention or state-space kernel repeats, and no other sequence of kernels does"
 
 
@@ -142,11 +146,13 @@ def _build_from_units(
     if reason:
         return _build_refusal(len(ids), reason)
     template = _assemble_template(units, layout, layers, kinds, alignments, spans)
+    if _FEED_FORWARD.search(units.symbols, 0, layout.cuts[0]):
+        return _open_numbers(template, 0, units.starts[layout.cuts[0]], _FIRST_BLOCK)
     if seam := find_seam(units.symbols, layout):
         is_rerun = set(units.symbols[slice(*seam)]) <= set("Na")  # of layers that ran before
         if is_rerun or any(units.symbols[start] == "V" for start, _ in layout.mixers):  # patches, or a mixer
             return _build_refusal(len(ids), _SEAM)
-        return _open_numbers(template, *(units.starts[at] for at in seam))
+        return _open_numbers(template, *(units.starts[at] for at in seam), _SEAM)
     return template
 
 
@@ -282,13 +288,19 @@ def _find_refusal_reason(layers: list[LayerKernels], likeness: float) -> str | N
     return None
 
 
-def _open_numbers(template: PassTemplate, start: int, end: int) -> PassTemplate:
+def _open_numbers(template: PassTemplate, start: int, end: int, doubt: str) -> PassTemplate:
     """Return the template without layers from one kernel on, and without roles up to another."""
     layer, position = template.layer.copy(), template.position.copy()
     layer[start:] = position[start:end] = -1
     gone = (None,) * (end - start)
     role, kind = ((*words[:start], *gone, *words[end:]) for words in (template.role, template.kind))
-    return replace(template, layer=layer, position=position, role=role, kind=kind, doubt=_SEAM)
+    return replace(template, layer=layer, position=position, role=role, kind=kind, doubt=doubt)
+
+
+def leave_bare_layers_open(template: PassTemplate) -> PassTemplate:
+    """Return the template of all kernels without layers if there are only layers, of several passes maybe."""
+    is_bare = template.layers > 0 and template.layer[0] >= 0 and not {"lm_head", "sample"} & {*template.role}
+    return _open_numbers(template, 0, 0, _NO_ENDS) if is_bare else template
 
 
 def label_layer_kinds(layers: Sequence[LayerKernels]) -> list[str]:
@@ -418,9 +430,10 @@ def _has_open_first_norms(
     """Whether nothing tells if the norm of two embeddings is theirs, and each later one ends a layer.
 
     So it is in the decoders made of BERT, whose output heads have a bias; GPT-2 and OPT have none there.
+    Without a head nothing tells, either.
     """
     heads = _find_role(template, "lm_head")
-    if "n" in units.symbols or not heads or not any(map(biased.__contains__, ids[heads])):
+    if "n" in units.symbols or 0 not in template.layer or (heads and not any(map(biased.__contains__, ids[heads]))):
         return False
     head = units.symbols[: _find_first_unit(units, template, 0) + 1]
     return re.search(r"E[cx]*E[Eacx]*aN$", head) is not None and head.count("N") == 1
@@ -438,7 +451,7 @@ def _find_role(template: PassTemplate, role: str) -> list[int]:
 def _open_first_norms(units: SymbolUnits, template: PassTemplate) -> PassTemplate:
     """Return the template without the layers of the norms that begin them, and of masks behind those."""
     layer, position = template.layer.copy(), template.position.copy()
-    for number in range(template.layers):
+    for number in sorted({*template.layer.tolist()} - {-1}):
         first = _find_first_unit(units, template, number)
         products = (at for at in range(first + 1, len(units.symbols)) if units.symbols[at] not in "cx")
         start, end = units.starts[first], units.starts[next(products, first + 1)]

@@ -42,7 +42,7 @@ _SPELLINGS = (
     (re.compile(r"\b(?:blocks?|layers)\.(\d+)\.(?:blocks\.)?(\d+)(?=\.|$)"), r"stage\1.layers.\2"),
     (re.compile(r"\b\w+_layer_groups\.\d+\.\w+_layers\b"), "layers"),
 )
-_NORM = r"([nN]orm\w*|\bln_?\w*|layer_?norm)$"
+_NORM = r"([nN]orm\w*|(\b|_)ln_?\w*|layer_?norm)$"
 # what follows the layer's number in a path, with the function, → the ops that are right there
 _FAMILIES = tuple(
     (re.compile(pattern), ops)
