@@ -130,7 +130,7 @@ _BONUS_AFTER_RESIDUAL: Final = 0.7
 _BONUS_WITHOUT_HEAD: Final = 4.0  # between residual sum and norm, if nothing else tells
 _PENALTY_TORN_FEED_FORWARD: Final = 4.0
 _INNER_NORM: Final = re.compile("A[xcdo]*N[cx]*M")  # of a feed-forward, as no layer of BERT has
-_LAYER_WORK: Final = frozenset(ACTIVATIONS + EXPERTS + MIXERS)
+_LAYER_WORK: Final = frozenset(f"CS{EXPERTS}")
 _RESIDUAL_SUM: Final = re.compile("[MN]a(?=[MN])")
 
 LearnedCuts = tuple[tuple[str, int], ...]  # gap between mixers → position of its cut
@@ -258,14 +258,16 @@ def _align_to_nearest(text: str, parts: list[str], kinds: list[str], kind: str) 
     same = [part for part, other in zip(parts, kinds, strict=True) if other == kind] or parts
     counts = Counter(same)
     usual = [part for part in counts if counts[part] > 1] or list(counts)
-    usual = [part for part in usual if not any(_has_more_light_work(part, other) for other in usual)]
+    usual = [part for part in usual if not any(_has_more_between(part, other) for other in usual)]
     nearest = max(usual, key=lambda part: align_prefixes(part, text)[0][-1])
     return align_prefixes(nearest, text)[1][-1]
 
 
-def _has_more_light_work(part: str, other: str) -> bool:
+def _has_more_between(part: str, other: str) -> bool:
     """Whether a part has other work beyond another one, as a downsampling, but no mixer or feed-forward."""
-    return part != other and part.startswith(other) and not set(part[len(other) :]) & _LAYER_WORK
+    extra = part[len(other) :]
+    is_of_layer = _FEED_FORWARD.search(extra) or set(extra) & _LAYER_WORK
+    return part != other and part.startswith(other) and not is_of_layer
 
 
 def _is_post_norm(head: str, tail: str, gaps: list[str]) -> bool:
@@ -361,6 +363,7 @@ def _is_norm_at_cut(gap: str, at: int, has_post_norm: bool) -> bool:
 # work between two layers alone
 
 _FEED_FORWARD: Final = re.compile("M.*[AB]|[AB].*M")
+_JOIN: Final = re.compile("^(?=.*j)[^MbXCSVN]{3,}$")  # of what is pooled
 _HEAVY: Final = frozenset(HEAVY) | {"v"}
 
 
@@ -370,19 +373,33 @@ def find_seam(symbols: str, layout: LayerLayout) -> Span | None:
     Otherwise the gap there is equal to a commoner one. A second stack or a narrower stage begins behind it,
     or layers that ran before run again. Experts, whose number varies, tell nothing.
     """
-    gaps = []  # heavy units; mixers and symbols; those before the cut
+    gaps = []  # heavy units; mixers and symbols; those before the cut; the same of all units
     for (one, end), cut, (start, _) in zip(layout.mixers, layout.cuts[1:], layout.mixers[1:], strict=False):
         units = [at for at in range(end, start) if symbols[at] in _HEAVY]
         kind = symbols[one] + symbols[start]
-        gaps.append((units, (kind, "".join(symbols[at] for at in units), bisect_left(units, cut))))
-    counts = Counter(key for _, key in gaps)
-    for units, key in gaps:
+        key = (kind, "".join(symbols[at] for at in units), bisect_left(units, cut))
+        gaps.append((units, key, (kind, symbols[end:start], cut - end), end))
+    counts, all_counts = (Counter(gap[column] for gap in gaps) for column in (1, 2))
+    for units, key, all_units, end in gaps:
         kind, text, _ = key
         for (other, common, at), count in counts.items():
             if kind != other or count <= counts[key] or set(text) & set(EXPERTS):
                 continue
             if stop := _find_insertion(text, common, at, is_single=counts[key] == 1):
                 return units[at], units[stop - 1] + 1
+        if join := _find_join(all_units, all_counts):
+            return end + join[0], end + join[1]
+    return None
+
+
+def _find_join(gap: tuple[str, str, int], counts: Counter[tuple[str, str, int]]) -> Span | None:
+    """Find what a gap joins and pools at its cut, or behind the norm there, and a commoner one does not."""
+    kind, text, _ = gap
+    for (other, common, cut), count in counts.items():
+        more = len(text) - len(common)
+        for at in (cut, cut + 1) if kind == other and count > counts[gap] else ():
+            if text[:at] + text[at + more :] == common and _JOIN.search(text[at : at + more]):
+                return at, at + more
     return None
 
 

@@ -50,6 +50,8 @@ _TWO_FEEDS: Final = "a layer would have two feed-forwards: some mixers are not r
 _LINEAR_ATTENTION: Final = re.compile(
     r"(NM+A?[xagdjceorp]*)(b(?:[xagdjceorp]*b)+)(?=[xagdjceorp]*(?:N[xceo]*)?M)"
 )
+_CONVOLUTIONS: Final = re.compile("[^S]*V[^VSC]*[NAB][^VSC]*V[^S]*")
+_NO_MIXER: Final = "convolutions with a norm or an activation between them are no mixers of layers"
 _SEAM: Final = "other work stands between two of the layers alone: those behind it may be numbered anew"
 _NO_ENDS: Final = "nothing stands before or behind the layers: passes cannot be told apart"
 _FIRST_BLOCK: Final = "a feed-forward runs before the first of the layers: it may be in a layer, too"
@@ -135,6 +137,8 @@ def _build_from_units(
     layout = find_layer_layout(units.symbols, learned_cuts)
     if layout is None:
         return _build_from_period(ids)
+    if any(_CONVOLUTIONS.fullmatch(units.symbols, *mixer) for mixer in layout.mixers):
+        return _build_refusal(len(ids), _NO_MIXER)
     parts, spans = _split_at_mixers(ids, symbols, launch, units, layout)
     if _is_pooling(parts):
         parts, spans, layout = parts[:-1], spans[:-1], replace(layout, cuts=layout.cuts[:-1])
