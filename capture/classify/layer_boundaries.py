@@ -1,8 +1,7 @@
-"""Find where forward passes and layers begin in a kernel sequence.
+"""Find where layers begin in the kernel sequence of a forward pass.
 
-Passes begin at reported steps, and between sampling and the next embedding. Within a pass the mixers
-(attention, state space, convolution) are the anchors, one per layer, and each gap between two of them is cut
-once. A sequence without recognised mixers is split by its repeating period.
+The mixers (attention, state space, convolution) are the anchors, one per layer, and each gap between two of
+them is cut once. A sequence without recognised mixers is split by its repeating period.
 """
 
 import itertools
@@ -28,100 +27,7 @@ from capture.classify.kernel_symbols import (
 )
 
 Ints = npt.NDArray[np.int64]
-SymbolCodes = npt.NDArray[np.uint8]
 Span = tuple[int, int]
-
-# passes
-
-_EMBEDDINGS, _SAMPLING = (ord("E"), ord("v")), ord("Z")
-_MIN_MIXERS_OF_PASS: Final = 3
-_MIXER_CODES: Final = np.array([ord(symbol) for symbol in "CSVs"], dtype=np.uint8)
-
-
-def find_pass_bounds(
-    ids: npt.NDArray[np.integer], symbols: SymbolCodes, steps: npt.NDArray[np.integer] | None
-) -> Ints:
-    """Find where passes begin, with the end appended.
-
-    `ids` are the codes of the names, `symbols` the symbol of each kernel, `steps` the reported step of each.
-    """
-    mixer_counts = np.cumsum(np.isin(symbols, _MIXER_CODES), dtype=np.int64)
-    seams = _prefer_repeated_ends(_find_seams(ids, symbols, mixer_counts), ids, symbols, mixer_counts)
-    step_starts = np.zeros(0, dtype=np.int64) if steps is None else np.flatnonzero(np.diff(steps)) + 1
-    bounds = np.unique(np.concatenate([[0], step_starts, [len(ids)]]))
-    if len(seams) and len(bounds) > 2:
-        seams = seams[_has_mixers_on_both_sides(seams, bounds, mixer_counts)]
-    return np.unique(np.concatenate([bounds, seams]))
-
-
-def _prefer_repeated_ends(
-    seams: list[int], ids: npt.NDArray[np.integer], symbols: SymbolCodes, mixer_counts: Ints
-) -> Ints:
-    """Return where the last kernels of all, and the first ones behind them, run again between two mixers.
-
-    There one pass ends and the next begins, also of a model that embeds nothing. Seams in other gaps stay.
-    """
-    mixers = np.flatnonzero(np.isin(symbols, _MIXER_CODES))
-    if len(mixers) < 2 * _MIN_MIXERS_OF_PASS:
-        return np.array(seams, dtype=np.int64)
-    head, tail = ids[: mixers[0]], ids[mixers[-1] + 1 :]
-    ends = np.concatenate([tail, head])
-    gaps = np.flatnonzero(np.diff(mixers) == len(ends) + 1)
-    gaps = gaps[[np.array_equal(ids[at : at + len(ends)], ends) for at in (mixers[gaps] + 1).tolist()]]
-    if not len(gaps) or np.diff([-1, *gaps, len(mixers) - 1]).min() < _MIN_MIXERS_OF_PASS:
-        return np.array(seams, dtype=np.int64)
-    others = [seam for seam in seams if mixer_counts[seam] - 1 not in gaps]
-    return np.union1d(mixers[gaps] + 1 + len(tail), np.array(others, dtype=np.int64))
-
-
-def _has_mixers_on_both_sides(seams: Ints, bounds: Ints, mixer_counts: Ints) -> npt.NDArray[np.bool]:
-    """Whether each seam has mixers on both sides within its reported step; others only trim the step."""
-    counts = np.concatenate([[0], mixer_counts])
-    following = np.searchsorted(bounds, seams, side="left").clip(1, len(bounds) - 1)
-    left = counts[seams] - counts[bounds[following - 1]]
-    right = counts[bounds[following]] - counts[seams]
-    return np.asarray((left >= 2) & (right >= 2))
-
-
-def _find_seams(ids: npt.NDArray[np.integer], symbols: SymbolCodes, mixer_counts: Ints) -> list[int]:
-    """Find the seams between groups of sampling kernels and the embeddings that follow them."""
-    if not len(mixer_counts) or mixer_counts[-1] < 4:
-        return []
-    marks = np.flatnonzero(np.isin(symbols, (*_EMBEDDINGS, _SAMPLING)))
-    marks = marks[_count_gaps_per_name(ids[marks], mixer_counts[marks]) <= mixer_counts[-1] / 2]
-    if not len(marks):
-        return []
-    breaks = np.flatnonzero(np.diff(mixer_counts[marks]) >= 2) + 1
-    groups = np.split(marks, breaks)
-    heads = [groups[0]] if mixer_counts[groups[0][-1]] == 0 else []  # without the end of a pass
-    most = sum(int(np.isin(symbols[head], _EMBEDDINGS).sum()) for head in heads)
-    return [
-        _find_pass_start(group, symbols, most)
-        for group in groups
-        if mixer_counts[group[0]] > 0 and mixer_counts[group[-1]] < mixer_counts[-1]
-    ]
-
-
-def _count_gaps_per_name(names: npt.NDArray[np.integer], gaps: Ints) -> Ints:
-    """Count, for each kernel, the gaps between mixers that contain its name: part of a layer is in most."""
-    if not len(names):
-        return np.empty(0, dtype=np.int64)
-    pairs = np.unique(np.stack([names, gaps]), axis=1)
-    return np.asarray(np.bincount(pairs[0])[names], dtype=np.int64)
-
-
-def _find_pass_start(marks: Ints, symbols: SymbolCodes, most: int) -> int:
-    """Find the first embedding after the last sampling; without one, the kernel after the sampling.
-
-    Of convolutions, the last `most`, if known: the others merge what the pass before returned.
-    """
-    sampled = marks[symbols[marks] == _SAMPLING]
-    after_sampling = int(sampled[-1]) + 1 if len(sampled) else 0
-    embedded = marks[np.isin(symbols[marks], _EMBEDDINGS) & (marks >= after_sampling)]
-    if (symbols[embedded[:1]] == ord("v")).any():
-        embedded = embedded[-most:]
-    return int(embedded[0]) if len(embedded) else after_sampling
-
 
 # layers of a pass, by their mixers
 
@@ -327,7 +233,7 @@ def _cut_gap(gap: str, head: str, tail: str, has_post_norm: bool, mixer: str) ->
 def _find_cut_bounds(gap: str, mixer: str) -> Span:
     """Find the first and the last possible cut: after the output product, before the next input product.
 
-    A product after the residual sum of the last feed-forward is of the next layer.
+    A product after the residual sum of the last feed-forward is of the next layer; so are batched ones.
     """
     products = list_positions(gap, "MX", 0, len(gap))
     if len(products) < 2:
@@ -336,6 +242,8 @@ def _find_cut_bounds(gap: str, mixer: str) -> Span:
     activation = max(gap.rfind(symbol) for symbol in ACTIVATIONS)
     summed = _RESIDUAL_SUM.search(gap, activation) if activation >= 0 else None
     last = next((at for at in products if summed and at >= summed.end()), products[-1])
+    if 0 <= activation < last and not set(gap[activation:last]) & set("MX"):  # it ends the feed-forward
+        last = max(last, gap.find("b", last))
     return min(first + 1, last), last
 
 

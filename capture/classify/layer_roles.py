@@ -17,6 +17,7 @@ _FIXED_ROLES: Final = {"m": "comm", "q": "quantize", "K": "attn.kv", "R": "attn.
 _MAX_INPUT_PRODUCTS: Final = 4  # of attention: down and up, for q and for k and v
 _BEFORE_ATTENTION: Final = re.compile(r"[xagdjceroU]+")  # runs of light units: rope, cache growth, copies
 _TURN: Final = re.compile(r"[xc]?g|[xc]{0,2}d")  # the half of q that is negated, or subtracted
+_ACTIVATED: Final = re.compile(f"[{ACTIVATIONS}][xacdjocregp]*$")
 _FEED_FORWARD: Final = re.compile("M[^M]*[AB][^M]*M(?:x[^M]*M|(?!x))")
 # scales what attention returns
 _ATTENTION_GATE: Final = re.compile(r"[cxo]*M(?P<act>[AB]x|a?[eo]x)(?=M[cxo]*[aN])")
@@ -274,7 +275,9 @@ def _assign_dense_feed_forward(symbols: str, roles: Roles, feed: int, close: int
     norms = list_positions(symbols, "N", products[0], products[-1])
     parts = list(pairwise([products[0], *norms, close])) if norms else []
     complete = [part for part in parts if _FEED_FORWARD.search(symbols, *part)]
-    if complete and len(parts) > 1:  # a part without activation is other work, as attention that samples a grid
+    if (
+        complete and len(parts) > 1
+    ):  # a part without activation is other work, as attention that samples a grid
         for start, end in parts if len(activations) > 1 else complete:
             if symbols[start + 1 : start + 2] != "a":
                 _assign_dense_feed_forward(symbols, roles, start, end)
@@ -388,3 +391,21 @@ def _assign_shared_expert(symbols: str, roles: Roles, start: int, end: int) -> N
         _fill_role(roles, start, products[0], "moe.combine")
         _fill_role(roles, products[0], products[-1] + 1, "moe.shared")
     _fill_role(roles, start, end, "moe.combine")
+
+
+def assign_outside_roles(symbols: str, first: int, last: int, *, has_pooling: bool) -> dict[int, str]:
+    """Assign the embedding before the layers, and final norm, lm_head and sampling after them, by unit."""
+    roles = dict.fromkeys(list_positions(symbols, "Ev", 0, first), "embed")
+    sampling = list_positions(symbols, "Z", last, len(symbols))
+    roles.update(dict.fromkeys(sampling, "sample"))
+    products = list_positions(symbols, "M", last, sampling[0] if sampling else len(symbols))
+    norms = list_positions(symbols, "N", last, products[0] if products else len(symbols))
+    if products and not has_pooling and _is_output_head(symbols, products[-1]):
+        roles[products[-1]] = "lm_head"
+    roles.update(dict.fromkeys(norms[:1], "final_norm"))
+    return roles
+
+
+def _is_output_head(symbols: str, at: int) -> bool:
+    """Whether a product has no activation behind it, nor, but for a norm, before it."""
+    return not set(symbols[at + 1 : at + 2]) & set(ACTIVATIONS) and not _ACTIVATED.search(symbols, 0, at)

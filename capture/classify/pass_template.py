@@ -21,7 +21,6 @@ from capture.classify.kernel_symbols import (
     MIXERS,
     SymbolUnits,
     collapse_units,
-    list_positions,
 )
 from capture.classify.layer_boundaries import (
     LayerLayout,
@@ -31,7 +30,7 @@ from capture.classify.layer_boundaries import (
     find_repeats,
     find_seam,
 )
-from capture.classify.layer_roles import assign_roles, count_feed_forwards
+from capture.classify.layer_roles import assign_outside_roles, assign_roles, count_feed_forwards
 
 T = TypeVar("T")
 Ints = npt.NDArray[np.int64]
@@ -53,10 +52,9 @@ _LINEAR_ATTENTION: Final = re.compile(
 _CONVOLUTIONS: Final = re.compile("[^S]*V[^VSC]*[NAB][^VSC]*V[^S]*")
 _NO_MIXER: Final = "convolutions with a norm or an activation between them are no mixers of layers"
 _SEAM: Final = "other work stands between two of the layers alone: those behind it may be numbered anew"
-_NO_ENDS: Final = "nothing stands before or behind the layers: passes cannot be told apart"
+_NO_ENDS: Final = "nothing stands before the layers or behind them: passes cannot be told apart"
 _FIRST_BLOCK: Final = "a feed-forward runs before the first of the layers: it may be in a layer, too"
-# of products or convolutions, with the sum that ends a block
-_FEED_FORWARD: Final = re.compile("[Mv][xcdoN]*[AB][xcdoN]*[Mv][xcdo]*a")
+_FEED_FORWARD: Final = re.compile("[Mv][xcdoN]*[AB][xcdoN]*[Mv][xcdo]*a")  # with the sum that ends a block
 _NO_REPEAT: Final = "no attention or state-space kernel repeats, and no other sequence of kernels does"
 
 
@@ -113,8 +111,7 @@ def build_template(
 ) -> PassTemplate:
     """Infer the layers of one pass; the template has a reason if the structure is not convincing.
 
-    `learned_cuts` come from the template of a complete pass of the same trace; `biased` are the names of
-    products with a bias.
+    `learned_cuts` come from a complete pass of the same trace; `biased` are the names of products with a bias.
     """
     units = collapse_units(symbols)
     template = _build_from_units(ids, symbols, launch, units, learned_cuts)
@@ -122,13 +119,11 @@ def build_template(
         return _open_first_norms(units, template)
     if template.reason != _TWO_FEEDS:
         return template
-    linear = replace(units, symbols=_LINEAR_ATTENTION.sub(_mark_state_space, units.symbols))
+    linear = replace(
+        units, symbols=_LINEAR_ATTENTION.sub(lambda match: match[1] + "S" * len(match[2]), units.symbols)
+    )
     retried = _build_from_units(ids, symbols, launch, linear, learned_cuts)
     return template if retried.reason else retried
-
-
-def _mark_state_space(match: re.Match[str]) -> str:
-    return match[1] + "S" * len(match[2])
 
 
 def _build_from_units(
@@ -433,11 +428,11 @@ def _has_open_first_norms(
 ) -> bool:
     """Whether nothing tells if the norm of two embeddings is theirs, and each later one ends a layer.
 
-    So it is in the decoders made of BERT, whose output heads have a bias; GPT-2 and OPT have none there.
-    Without a head nothing tells, either.
+    So it is in decoders made of BERT, whose heads have a bias (in GPT-2 and OPT: none), and without a head.
     """
-    heads = _find_role(template, "lm_head")
-    if "n" in units.symbols or 0 not in template.layer or (heads and not any(map(biased.__contains__, ids[heads]))):
+    heads = [at for at, role in enumerate(template.role) if role == "lm_head"]
+    is_unbiased = bool(heads) and not any(map(biased.__contains__, ids[heads]))
+    if "n" in units.symbols or 0 not in template.layer or is_unbiased:
         return False
     head = units.symbols[: _find_first_unit(units, template, 0) + 1]
     return re.search(r"E[cx]*E[Eacx]*aN$", head) is not None and head.count("N") == 1
@@ -446,10 +441,6 @@ def _has_open_first_norms(
 def _find_first_unit(units: SymbolUnits, template: PassTemplate, number: int) -> int:
     """Find the unit of a layer's first kernel; kernels that it alone has may precede that in the unit."""
     return bisect_right(units.starts, template.layer.tolist().index(number)) - 1
-
-
-def _find_role(template: PassTemplate, role: str) -> list[int]:
-    return [at for at, other in enumerate(template.role) if other == role]
 
 
 def _open_first_norms(units: SymbolUnits, template: PassTemplate) -> PassTemplate:
@@ -475,26 +466,12 @@ def _find_template_roles(
 
 
 def _assign_outside_roles(units: SymbolUnits, layout: LayerLayout, roles: list[str | None]) -> None:
-    """Assign the embedding before the layers, and final norm, lm_head and sampling after them."""
-    symbols, first, last = units.symbols, layout.cuts[0], layout.cuts[-1]
-    unit_roles = dict.fromkeys(list_positions(symbols, "Ev", 0, first), "embed")
-    sampling = list_positions(symbols, "Z", last, len(symbols))
-    unit_roles.update(dict.fromkeys(sampling, "sample"))
-    products = list_positions(symbols, "M", last, sampling[0] if sampling else len(symbols))
-    norms = list_positions(symbols, "N", last, products[0] if products else len(symbols))
+    """Assign the roles before and after the layers to the kernels there."""
     has_pooling = len(layout.cuts) == len(layout.mixers)
-    if products and not has_pooling and _is_output_head(symbols, products[-1]):
-        unit_roles[products[-1]] = "lm_head"
-    unit_roles.update(dict.fromkeys(norms[:1], "final_norm"))
+    unit_roles = assign_outside_roles(units.symbols, layout.cuts[0], layout.cuts[-1], has_pooling=has_pooling)
     for at, role in unit_roles.items():
         for kernel in range(units.starts[at], units.starts[at + 1]):
             roles[kernel] = role
-
-
-def _is_output_head(symbols: str, at: int) -> bool:
-    """Whether a product has no activation behind it, nor, but for a norm, before it."""
-    before = symbols[:at].rstrip("xacdjocregp")[-1:]
-    return not {before, symbols[at + 1 : at + 2]} & set(ACTIVATIONS)
 
 
 def _build_from_period(ids: Ints) -> PassTemplate:

@@ -10,8 +10,8 @@ import polars as pl
 import pytest
 
 from capture.classify.kernel_symbols import collapse_units, find_symbol
-from capture.classify.layer_boundaries import find_mixers, find_pass_bounds
-from capture.classify.layer_inference import InferredLayers, KernelSequence, infer_layers
+from capture.classify.layer_boundaries import find_mixers
+from capture.classify.layer_inference import InferredLayers, KernelSequence, find_pass_bounds, infer_layers
 from capture.classify.layer_roles import assign_roles, map_role_to_op
 from capture.classify.name_rules import has_model_position, infer_op_and_category
 from capture.classify.pass_template import build_template
