@@ -35,7 +35,7 @@ _BONUS_BEFORE_NORM: Final = 3.0
 _BONUS_AFTER_RESIDUAL: Final = 0.7
 _BONUS_WITHOUT_HEAD: Final = 4.0  # between residual sum and norm, if nothing else tells
 _PENALTY_TORN_FEED_FORWARD: Final = 4.0
-_INNER_NORM: Final = re.compile("A[xcdo]*N[cx]*M")  # of a feed-forward, as no layer of BERT has
+_UNLIKE_BERT: Final = re.compile("G|A[xcdo]*N[cx]*M")  # a choice of experts, a norm within a feed-forward
 _LAYER_WORK: Final = frozenset(f"CS{EXPERTS}")
 _RESIDUAL_SUM: Final = re.compile("[MN]a(?=[MN])")
 
@@ -163,9 +163,9 @@ def _align_to_nearest(text: str, parts: list[str], kinds: list[str], kind: str) 
     """
     same = [part for part, other in zip(parts, kinds, strict=True) if other == kind] or parts
     counts = Counter(same)
-    usual = [part for part in counts if counts[part] > 1] or list(counts)
-    usual = [part for part in usual if not any(_has_more_between(part, other) for other in usual)]
-    nearest = max(usual, key=lambda part: align_prefixes(part, text)[0][-1])
+    common = [part for part in counts if counts[part] > 1] or list(counts)
+    common = [part for part in common if not any(_has_more_between(part, other) for other in common)]
+    nearest = max(common, key=lambda part: align_prefixes(part, text)[0][-1])
     return align_prefixes(nearest, text)[1][-1]
 
 
@@ -183,7 +183,7 @@ def _is_post_norm(head: str, tail: str, gaps: list[str]) -> bool:
     mixer and one follows each sum, or the output head has an activation between the last norm and the last
     product.
     """
-    if "G" in "".join(gaps) or "n" in head or any(map(_INNER_NORM.search, gaps)):
+    if "n" in head or _UNLIKE_BERT.search(" ".join(gaps)):
         return False
     if "E" in head and "N" not in head and all(map(_has_norm_after_sum, gaps)):
         return True
@@ -271,6 +271,7 @@ def _is_norm_at_cut(gap: str, at: int, has_post_norm: bool) -> bool:
 # work between two layers alone
 
 _FEED_FORWARD: Final = re.compile("M.*[AB]|[AB].*M")
+Gap = tuple[str, str, int]  # mixers around it, symbols, those before its cut
 _JOIN: Final = re.compile("^(?=.*j)[^MbXCSVN]{3,}$")  # of what is pooled
 _HEAVY: Final = frozenset(HEAVY) | {"v"}
 
@@ -289,18 +290,14 @@ def find_seam(symbols: str, layout: LayerLayout) -> Span | None:
         gaps.append((units, key, (kind, symbols[end:start], cut - end), end))
     counts, all_counts = (Counter(gap[column] for gap in gaps) for column in (1, 2))
     for units, key, all_units, end in gaps:
-        kind, text, _ = key
-        for (other, common, at), count in counts.items():
-            if kind != other or count <= counts[key] or set(text) & set(EXPERTS):
-                continue
-            if stop := _find_insertion(text, common, at, is_single=counts[key] == 1):
-                return units[at], units[stop - 1] + 1
-        if join := _find_join(all_units, all_counts):
-            return end + join[0], end + join[1]
+        if span := _find_insertion(key, counts):
+            return units[span[0]], units[span[1] - 1] + 1
+        if span := _find_join(all_units, all_counts):
+            return end + span[0], end + span[1]
     return None
 
 
-def _find_join(gap: tuple[str, str, int], counts: Counter[tuple[str, str, int]]) -> Span | None:
+def _find_join(gap: Gap, counts: Counter[Gap]) -> Span | None:
     """Find what a gap joins and pools at its cut, or behind the norm there, and a commoner one does not."""
     kind, text, _ = gap
     for (other, common, cut), count in counts.items():
@@ -311,14 +308,17 @@ def _find_join(gap: tuple[str, str, int], counts: Counter[tuple[str, str, int]])
     return None
 
 
-def _find_insertion(text: str, common: str, cut: int, *, is_single: bool) -> int | None:
-    """Find the end of what a gap has at or behind its cut, and a common one not: no feed-forward, no norm."""
-    more = len(text) - len(common)
-    for begin in range(cut, len(common) + 1) if more > 0 else ():
-        end, inserted = begin + more, text[begin : begin + more]
-        is_open = (inserted != "N" or is_single) and not _FEED_FORWARD.search(inserted)
-        if is_open and text[:begin] + text[end:] == common:
-            return end
+def _find_insertion(gap: Gap, counts: Counter[Gap]) -> Span | None:
+    """Find what a gap has at or behind its cut, and a commoner one not: no feed-forward, no usual norm."""
+    kind, text, _ = gap
+    for (other, common, cut), count in counts.items():
+        more = len(text) - len(common)
+        is_comparable = kind == other and count > counts[gap] and not set(text) & set(EXPERTS)
+        for begin in range(cut, len(common) + 1) if is_comparable and more > 0 else ():
+            end, inserted = begin + more, text[begin : begin + more]
+            is_open = (inserted != "N" or counts[gap] == 1) and not _FEED_FORWARD.search(inserted)
+            if is_open and text[:begin] + text[end:] == common:
+                return begin, end
     return None
 
 

@@ -21,7 +21,7 @@ from capture.classify.kernel_symbols import (
     mark_front_ends,
 )
 from capture.classify.layer_boundaries import LearnedCuts
-from capture.classify.pass_template import PassTemplate, build_template, leave_bare_layers_open
+from capture.classify.pass_template import PassTemplate, build_template
 
 Ints = npt.NDArray[np.int64]
 Codes = npt.NDArray[np.integer]
@@ -32,6 +32,7 @@ MAX_STREAMS: Final = 256  # the busiest; one takes 0.2 ms, and 60,000 lanes of o
 _MIXER_CODES: Final = [ord(symbol) for symbol in MIXERS]
 _MIN_SIDE_FREQUENCY: Final = 0.2  # occurrences per layer of a name on a side stream, to belong to layers
 _BIASED_PRODUCT: Final = "aten::addmm"  # of a processor; kernels of a device do not tell
+_NO_ENDS: Final = "nothing stands before the layers or behind them: passes cannot be told apart"
 _SIDE_STREAM_ROLES: Final = {
     "m": "comm", "K": "attn.kv", "R": "attn.rope", "C": "attn.core", "q": "quantize",
 }  # fmt: skip
@@ -144,11 +145,22 @@ def _infer_stream(
         pass_launch = None if launch is None else launch[start:end]
         templates[key] = build_template(ids[start:end], text, pass_launch, learned_cuts, biased)
         learned_cuts = learned_cuts or templates[key].learned_cuts
-    if len(spans) == 1 and (steps is None or (steps < 0).all()):
-        templates = {key: leave_bare_layers_open(template) for key, template in templates.items()}
     passes = [(templates[key], stream[a:b]) for key, (a, b) in zip(keys, spans, strict=True)]
-    for index, (template, indices) in enumerate(passes):
+    for index, (template, indices) in enumerate(_open_bare_layers(passes, steps)):
         writer.add_pass(template, indices, _count_missing_layers(passes) if index == 0 else 0)
+
+
+def _open_bare_layers(
+    passes: list[tuple[PassTemplate, Ints]], steps: Codes | None
+) -> list[tuple[PassTemplate, Ints]]:
+    """Return a single pass without its layers if there are only layers: they may be of several passes."""
+    if len(passes) != 1 or (steps is not None and (steps >= 0).any()):
+        return passes
+    template, indices = passes[0]
+    is_bare = template.layers > 0 and template.layer[0] >= 0 and not {"lm_head", "sample"} & {*template.role}
+    if not is_bare:
+        return passes
+    return [(replace(template, layer=np.full_like(template.layer, -1), doubt=_NO_ENDS), indices)]
 
 
 def _count_missing_layers(passes: list[tuple[PassTemplate, Ints]]) -> int:
@@ -232,7 +244,7 @@ def find_pass_bounds(
 def _prefer_repeated_ends(
     seams: list[int], ids: npt.NDArray[np.integer], symbols: SymbolCodes, mixer_counts: Ints
 ) -> Ints:
-    """Return where the last kernels of all, and the first ones behind them, run again between two mixers.
+    """Move seams to where the last kernels of all, and the first ones behind them, run between two mixers.
 
     There one pass ends and the next begins, also of a model that embeds nothing. Seams in other gaps stay.
     """

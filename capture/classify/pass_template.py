@@ -52,7 +52,6 @@ _LINEAR_ATTENTION: Final = re.compile(
 _CONVOLUTIONS: Final = re.compile("[^S]*V[^VSC]*[NAB][^VSC]*V[^S]*")
 _NO_MIXER: Final = "convolutions with a norm or an activation between them are no mixers of layers"
 _SEAM: Final = "other work stands between two of the layers alone: those behind it may be numbered anew"
-_NO_ENDS: Final = "nothing stands before the layers or behind them: passes cannot be told apart"
 _FIRST_BLOCK: Final = "a feed-forward runs before the first of the layers: it may be in a layer, too"
 _FEED_FORWARD: Final = re.compile("[Mv][xcdoN]*[AB][xcdoN]*[Mv][xcdo]*a")  # with the sum that ends a block
 _NO_REPEAT: Final = "no attention or state-space kernel repeats, and no other sequence of kernels does"
@@ -111,7 +110,7 @@ def build_template(
 ) -> PassTemplate:
     """Infer the layers of one pass; the template has a reason if the structure is not convincing.
 
-    `learned_cuts` come from a complete pass of the same trace; `biased` are the names of products with a bias.
+    `learned_cuts` come from a complete pass of the same trace; `biased` are the names of biased products.
     """
     units = collapse_units(symbols)
     template = _build_from_units(ids, symbols, launch, units, learned_cuts)
@@ -144,13 +143,19 @@ def _build_from_units(
     reason = reason or _find_refusal_reason(layers, likeness)
     if reason:
         return _build_refusal(len(ids), reason)
-    template = _assemble_template(units, layout, layers, kinds, alignments, spans)
+    return _open_odd_numbers(
+        _assemble_template(units, layout, layers, kinds, alignments, spans), units, layout
+    )
+
+
+def _open_odd_numbers(template: PassTemplate, units: SymbolUnits, layout: LayerLayout) -> PassTemplate:
+    """Return the template without the numbers of layers that other work precedes."""
     if _FEED_FORWARD.search(units.symbols, 0, layout.cuts[0]):
         return _open_numbers(template, 0, units.starts[layout.cuts[0]], _FIRST_BLOCK)
     if seam := find_seam(units.symbols, layout):
         is_rerun = set(units.symbols[slice(*seam)]) <= set("Na")  # of layers that ran before
         if is_rerun or any(units.symbols[start] == "V" for start, _ in layout.mixers):  # patches, or a mixer
-            return _build_refusal(len(ids), _SEAM)
+            return _build_refusal(len(template.layer), _SEAM)
         return _open_numbers(template, *(units.starts[at] for at in seam), _SEAM)
     return template
 
@@ -294,12 +299,6 @@ def _open_numbers(template: PassTemplate, start: int, end: int, doubt: str) -> P
     gone = (None,) * (end - start)
     role, kind = ((*words[:start], *gone, *words[end:]) for words in (template.role, template.kind))
     return replace(template, layer=layer, position=position, role=role, kind=kind, doubt=doubt)
-
-
-def leave_bare_layers_open(template: PassTemplate) -> PassTemplate:
-    """Return the template of all kernels without layers if there are only layers, of several passes maybe."""
-    is_bare = template.layers > 0 and template.layer[0] >= 0 and not {"lm_head", "sample"} & {*template.role}
-    return _open_numbers(template, 0, 0, _NO_ENDS) if is_bare else template
 
 
 def label_layer_kinds(layers: Sequence[LayerKernels]) -> list[str]:
