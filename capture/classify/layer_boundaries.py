@@ -309,7 +309,7 @@ def _find_join(gap: Gap, counts: Counter[Gap]) -> Span | None:
 
 
 def _find_insertion(gap: Gap, counts: Counter[Gap]) -> Span | None:
-    """Find what a gap has at or behind its cut, and a commoner one not: no feed-forward, no usual norm."""
+    """Find from its cut on what a gap has there, and a commoner one not: no feed-forward, no usual norm."""
     kind, text, _ = gap
     for (other, common, cut), count in counts.items():
         more = len(text) - len(common)
@@ -318,7 +318,7 @@ def _find_insertion(gap: Gap, counts: Counter[Gap]) -> Span | None:
             end, inserted = begin + more, text[begin : begin + more]
             is_open = (inserted != "N" or counts[gap] == 1) and not _FEED_FORWARD.search(inserted)
             if is_open and text[:begin] + text[end:] == common:
-                return begin, end
+                return cut, end
     return None
 
 

@@ -221,6 +221,7 @@ def _attach_side_streams(
 # passes
 
 _EMBEDDINGS, _SAMPLING = (ord("E"), ord("v")), ord("Z")
+_ATTENTION_CODES: Final = [ord(symbol) for symbol in "CSs"]
 _MIN_MIXERS_OF_PASS: Final = 3
 _MIXER_CODES: Final = np.array([ord(symbol) for symbol in "CSVs"], dtype=np.uint8)
 
@@ -233,7 +234,7 @@ def find_pass_bounds(
     `ids` are the codes of the names, `symbols` the symbol of each kernel, `steps` the reported step of each.
     """
     mixer_counts = np.cumsum(np.isin(symbols, _MIXER_CODES), dtype=np.int64)
-    seams = _prefer_repeated_ends(_find_seams(ids, symbols, mixer_counts), ids, symbols, mixer_counts)
+    seams = _prefer_repeated_ends(_find_seams(ids, symbols, mixer_counts), ids, symbols)
     step_starts = np.zeros(0, dtype=np.int64) if steps is None else np.flatnonzero(np.diff(steps)) + 1
     bounds = np.unique(np.concatenate([[0], step_starts, [len(ids)]]))
     if len(seams) and len(bounds) > 2:
@@ -241,15 +242,17 @@ def find_pass_bounds(
     return np.unique(np.concatenate([bounds, seams]))
 
 
-def _prefer_repeated_ends(
-    seams: list[int], ids: npt.NDArray[np.integer], symbols: SymbolCodes, mixer_counts: Ints
-) -> Ints:
+def _prefer_repeated_ends(seams: list[int], ids: npt.NDArray[np.integer], symbols: SymbolCodes) -> Ints:
     """Move seams to where the last kernels of all, and the first ones behind them, run between two mixers.
 
-    There one pass ends and the next begins, also of a model that embeds nothing. Seams in other gaps stay.
+    There one pass ends and the next begins, also of a model that embeds nothing. Other seams stay, and
+    all of them if tokens are sampled: a trace may begin and end within a layer.
     """
-    mixers = np.flatnonzero(np.isin(symbols, _MIXER_CODES))
-    if len(mixers) < 2 * _MIN_MIXERS_OF_PASS:
+    mixers = np.flatnonzero(np.isin(symbols, _ATTENTION_CODES))  # convolutions may be of an end
+    if (
+        len(mixers) < 2 * _MIN_MIXERS_OF_PASS
+        or (np.delete(symbols, np.s_[mixers[0] : mixers[-1]]) == _SAMPLING).any()
+    ):
         return np.array(seams, dtype=np.int64)
     head, tail = ids[: mixers[0]], ids[mixers[-1] + 1 :]
     ends = np.concatenate([tail, head])
@@ -257,7 +260,7 @@ def _prefer_repeated_ends(
     gaps = gaps[[np.array_equal(ids[at : at + len(ends)], ends) for at in (mixers[gaps] + 1).tolist()]]
     if not len(gaps) or np.diff([-1, *gaps, len(mixers) - 1]).min() < _MIN_MIXERS_OF_PASS:
         return np.array(seams, dtype=np.int64)
-    others = [seam for seam in seams if mixer_counts[seam] - 1 not in gaps]
+    others = [seam for seam in seams if np.searchsorted(mixers, seam) - 1 not in gaps]
     return np.union1d(mixers[gaps] + 1 + len(tail), np.array(others, dtype=np.int64))
 
 

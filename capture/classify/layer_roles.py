@@ -124,8 +124,9 @@ def _assign_before_mixer(symbols: str, roles: Roles, mixer: int, attends: bool) 
 def _correct_input_products(symbols: str, roles: Roles, mixer: int) -> None:
     """Correct the roles of products before attention that project no q, k or v."""
     batched = list_positions(symbols, "b", 0, mixer)
-    for at in batched if len(batched) > 1 else ():  # scores of positions; a single one absorbs a weight
-        roles[at] = "attn.core"
+    is_latent = "N" in symbols[symbols.find("M") + 1 : mixer]  # with a norm, a single one absorbs a weight
+    for at in batched if len(batched) > 1 or not is_latent else ():  # scores of positions
+        roles[at] = "attn.core" if len(batched) > 1 else None
     products = list_positions(symbols, "M", 0, mixer)
     if len(products) > _MAX_INPUT_PRODUCTS:
         # some may choose what is attended to
