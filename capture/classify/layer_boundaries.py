@@ -162,8 +162,8 @@ def _align_to_nearest(text: str, parts: list[str], kinds: list[str], kind: str) 
     `kinds` are those of the mixers beside the parts; parts beside one of this kind are preferred.
     """
     same = [part for part, other in zip(parts, kinds, strict=True) if other == kind] or parts
-    counts = Counter(same)
-    common = [part for part in counts if counts[part] > 1] or list(counts)
+    counts = Counter(same)  # of experts, whose number varies, each may be the only one
+    common = [part for part in counts if counts[part] > 1 or set(part) & set(EXPERTS)] or list(counts)
     common = [part for part in common if not any(_has_more_between(part, other) for other in common)]
     nearest = max(common, key=lambda part: align_prefixes(part, text)[0][-1])
     return align_prefixes(nearest, text)[1][-1]
