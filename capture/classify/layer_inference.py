@@ -223,7 +223,7 @@ def _attach_side_streams(
 _EMBEDDINGS, _SAMPLING = (ord("E"), ord("v")), ord("Z")
 _ATTENTION_CODES: Final = [ord(symbol) for symbol in "CSs"]
 _MIN_MIXERS_OF_PASS: Final = 3
-_MIXER_CODES: Final = np.array([ord(symbol) for symbol in "CSVs"], dtype=np.uint8)
+_PASS_MIXER_CODES: Final = np.array([ord(symbol) for symbol in "CSVs"], dtype=np.uint8)
 
 
 def find_pass_bounds(
@@ -233,7 +233,7 @@ def find_pass_bounds(
 
     `ids` are the codes of the names, `symbols` the symbol of each kernel, `steps` the reported step of each.
     """
-    mixer_counts = np.cumsum(np.isin(symbols, _MIXER_CODES), dtype=np.int64)
+    mixer_counts = np.cumsum(np.isin(symbols, _PASS_MIXER_CODES), dtype=np.int64)
     seams = _prefer_repeated_ends(_find_seams(ids, symbols, mixer_counts), ids, symbols)
     step_starts = np.zeros(0, dtype=np.int64) if steps is None else np.flatnonzero(np.diff(steps)) + 1
     bounds = np.unique(np.concatenate([[0], step_starts, [len(ids)]]))

@@ -156,7 +156,7 @@ def _open_odd_numbers(template: PassTemplate, units: SymbolUnits, layout: LayerL
         is_rerun = set(units.symbols[slice(*seam)]) <= set("Na")  # of layers that ran before
         if is_rerun or any(units.symbols[start] == "V" for start, _ in layout.mixers):  # patches, or a mixer
             return _build_refusal(len(template.layer), _SEAM)
-        return _open_numbers(template, *(units.starts[at] for at in seam), _SEAM)
+        return _open_numbers(template, units.starts[seam[0]], units.starts[seam[1]], _SEAM)
     return template
 
 
