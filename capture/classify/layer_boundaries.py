@@ -288,7 +288,7 @@ def find_seam(symbols: str, layout: LayerLayout) -> Span | None:
         kind = symbols[one] + symbols[start]
         key = (kind, "".join(symbols[at] for at in units), bisect_left(units, cut))
         gaps.append((units, key, (kind, symbols[end:start], cut - end), end))
-    counts, all_counts = (Counter(gap[column] for gap in gaps) for column in (1, 2))
+    counts, all_counts = Counter(gap[1] for gap in gaps), Counter(gap[2] for gap in gaps)
     for units, key, all_units, end in gaps:
         if span := _find_insertion(key, counts):
             return units[span[0]], units[span[1] - 1] + 1
