@@ -189,7 +189,7 @@ def _fill_columns(events: pl.DataFrame, kernels: pl.DataFrame, inferred: Inferre
             "layer": _mask_negative_codes(pl.Series(inferred.layer)).cast(pl.Int32),
             "step": _mask_negative_codes(pl.Series(inferred.pass_index)) + 1,
             "op": ops.gather(_mask_negative_codes(pl.Series(inferred.role))),
-            "is_outside": pl.Series(inferred.layer < 0).set(pl.Series(inferred.pass_index < 0), None),
+            "is_outside": pl.Series(inferred.kind < 0).set(pl.Series(inferred.pass_index < 0), None),
             "general_op": _infer_general_ops(kernels["name"]),
             "is_after_product": (kernels["category"] == "matmul").fill_null(value=False),
         }

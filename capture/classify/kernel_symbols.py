@@ -58,7 +58,7 @@ _RULES: Final = SymbolRules(
     ("c", r"^mem(cpy|set)\b|^hipmem|copybuffer|fillbuffer"),
     ("o", r"kv_indices|kv_indptr|page_table|block_table|resolve_future|schedule_metadata"),
     ("o", r"_bwd|bwd_|backward|optimizer|multi_tensor_apply"),
-    ("Z", r"argmax|multinomial|(?<!up)sampl|top_?p\b|top_?p_|gumbel|top_?k_top_?p"),
+    ("Z", r"argmax|multinomial|(?<!up|d_)sampl|top_?p\b|top_?p_|gumbel|top_?k_top_?p"),
     ("C", r"batch_?(decode|prefill)|paged_?attention|fmha|flash_(fwd|attn)|flashattn|"
           r"merge_?(attn_)?states?|mmha|xqa|multihead_attention|_fwd_grouped_kernel|_fwd_kernel_stage|^_fwd_kernel$"),
     ("K", r"reshape_and_cache|store_?kv|(?<!attention_with_)kv_?cache|"
@@ -81,7 +81,7 @@ _RULES: Final = SymbolRules(
           r"merge_state|splitkv|decode_grouped_att|_fwd_kernel_stage|reduce_segments|sage_fwd|paged_kv|ragged_kv"),
     ("s", r"soft_?max"),
     ("B", r"gated_op|_and_mul|silu_mul|swiglu|geglu|reglu|glu_kernel|fused_act_mul"),
-    ("A", r"silu|gelu|\brelu|_relu\b|act_and_mul|activation|\btanh|softplus"),
+    ("A", r"silu|gelu|\brelu|_relu\b|act_and_mul|activation|\btanh|softplus|hardswish|\bmish"),
     ("E", r"embed|index_?select|get_rows|vectorized_gather|(\b|_)take\d*_kernel"),
     ("q", r"quant|scaled_fp8|to_fp8|per_token_group"),
     ("b", r"\b(bmm|baddbmm)\b"),
@@ -153,8 +153,9 @@ def find_symbols(names: Sequence[str], categories: Sequence[str | None] | None =
     return list(map(find_symbol, names, repeat(None) if categories is None else categories))
 
 
-# before the first norm a sum that is not of embeddings, before each other one that and a residual sum
-_ALL_OFFSET_NORMS: Final = re.compile(r"(?:[^N]*[^EN])?aN(?:[^N]*aaN){3,}[^N]*")
+# before the first norm a sum that is not of embeddings, before each other one that and a residual sum, but
+# for one behind the layers
+_ALL_OFFSET_NORMS: Final = re.compile(r"(?:[^N]*[^EN])?aN(?:[^N]*aaN){3,}[^N]*(?:N[^N]*)?")
 _MIN_ATTENTION_PER_FRONT_END: Final = 3
 
 

@@ -1,8 +1,7 @@
-"""Find where forward passes and layers begin in a kernel sequence.
+"""Find where layers begin in the kernel sequence of a forward pass.
 
-Passes begin at reported steps, and between sampling and the next embedding. Within a pass the mixers
-(attention, state space, convolution) are the anchors, one per layer, and each gap between two of them is cut
-once. A sequence without recognised mixers is split by its repeating period.
+The mixers (attention, state space, convolution) are the anchors, one per layer, and each gap between two of
+them is cut once. A sequence without recognised mixers is split by its repeating period.
 """
 
 import itertools
@@ -28,79 +27,7 @@ from capture.classify.kernel_symbols import (
 )
 
 Ints = npt.NDArray[np.int64]
-SymbolCodes = npt.NDArray[np.uint8]
 Span = tuple[int, int]
-
-# passes
-
-_EMBEDDINGS, _SAMPLING = (ord("E"), ord("v")), ord("Z")
-_MIXER_CODES: Final = np.array([ord(symbol) for symbol in "CSVs"], dtype=np.uint8)
-
-
-def find_pass_bounds(
-    ids: npt.NDArray[np.integer], symbols: SymbolCodes, steps: npt.NDArray[np.integer] | None
-) -> Ints:
-    """Find where passes begin, with the end appended.
-
-    `ids` are the codes of the names, `symbols` the symbol of each kernel, `steps` the reported step of each.
-    """
-    mixer_counts = np.cumsum(np.isin(symbols, _MIXER_CODES), dtype=np.int64)
-    seams = np.array(_find_seams(ids, symbols, mixer_counts), dtype=np.int64)
-    step_starts = np.zeros(0, dtype=np.int64) if steps is None else np.flatnonzero(np.diff(steps)) + 1
-    bounds = np.unique(np.concatenate([[0], step_starts, [len(ids)]]))
-    if len(seams) and len(bounds) > 2:
-        seams = seams[_has_mixers_on_both_sides(seams, bounds, mixer_counts)]
-    return np.unique(np.concatenate([bounds, seams]))
-
-
-def _has_mixers_on_both_sides(seams: Ints, bounds: Ints, mixer_counts: Ints) -> npt.NDArray[np.bool]:
-    """Whether each seam has mixers on both sides within its reported step; others only trim the step."""
-    counts = np.concatenate([[0], mixer_counts])
-    following = np.searchsorted(bounds, seams, side="left").clip(1, len(bounds) - 1)
-    left = counts[seams] - counts[bounds[following - 1]]
-    right = counts[bounds[following]] - counts[seams]
-    return np.asarray((left >= 2) & (right >= 2))
-
-
-def _find_seams(ids: npt.NDArray[np.integer], symbols: SymbolCodes, mixer_counts: Ints) -> list[int]:
-    """Find the seams between groups of sampling kernels and the embeddings that follow them."""
-    if not len(mixer_counts) or mixer_counts[-1] < 4:
-        return []
-    marks = np.flatnonzero(np.isin(symbols, (*_EMBEDDINGS, _SAMPLING)))
-    marks = marks[_count_gaps_per_name(ids[marks], mixer_counts[marks]) <= mixer_counts[-1] / 2]
-    if not len(marks):
-        return []
-    breaks = np.flatnonzero(np.diff(mixer_counts[marks]) >= 2) + 1
-    groups = np.split(marks, breaks)
-    heads = [groups[0]] if mixer_counts[groups[0][-1]] == 0 else []  # without the end of a pass
-    most = sum(int(np.isin(symbols[head], _EMBEDDINGS).sum()) for head in heads)
-    return [
-        _find_pass_start(group, symbols, most)
-        for group in groups
-        if mixer_counts[group[0]] > 0 and mixer_counts[group[-1]] < mixer_counts[-1]
-    ]
-
-
-def _count_gaps_per_name(names: npt.NDArray[np.integer], gaps: Ints) -> Ints:
-    """Count, for each kernel, the gaps between mixers that contain its name: part of a layer is in most."""
-    if not len(names):
-        return np.empty(0, dtype=np.int64)
-    pairs = np.unique(np.stack([names, gaps]), axis=1)
-    return np.asarray(np.bincount(pairs[0])[names], dtype=np.int64)
-
-
-def _find_pass_start(marks: Ints, symbols: SymbolCodes, most: int) -> int:
-    """Find the first embedding after the last sampling; without one, the kernel after the sampling.
-
-    Of convolutions, the last `most`, if known: the others merge what the pass before returned.
-    """
-    sampled = marks[symbols[marks] == _SAMPLING]
-    after_sampling = int(sampled[-1]) + 1 if len(sampled) else 0
-    embedded = marks[np.isin(symbols[marks], _EMBEDDINGS) & (marks >= after_sampling)]
-    if (symbols[embedded[:1]] == ord("v")).any():
-        embedded = embedded[-most:]
-    return int(embedded[0]) if len(embedded) else after_sampling
-
 
 # layers of a pass, by their mixers
 
@@ -108,6 +35,8 @@ _BONUS_BEFORE_NORM: Final = 3.0
 _BONUS_AFTER_RESIDUAL: Final = 0.7
 _BONUS_WITHOUT_HEAD: Final = 4.0  # between residual sum and norm, if nothing else tells
 _PENALTY_TORN_FEED_FORWARD: Final = 4.0
+_UNLIKE_BERT: Final = re.compile("G|A[xcdo]*N[cx]*M")  # a choice of experts, a norm within a feed-forward
+_LAYER_WORK: Final = frozenset(f"CS{EXPERTS}")
 _RESIDUAL_SUM: Final = re.compile("[MN]a(?=[MN])")
 
 LearnedCuts = tuple[tuple[str, int], ...]  # gap between mixers → position of its cut
@@ -232,9 +161,19 @@ def _align_to_nearest(text: str, parts: list[str], kinds: list[str], kind: str) 
 
     `kinds` are those of the mixers beside the parts; parts beside one of this kind are preferred.
     """
-    same = [part for part, other in zip(parts, kinds, strict=True) if other == kind]
-    nearest = max(dict.fromkeys(same or parts), key=lambda part: align_prefixes(part, text)[0][-1])
+    same = [part for part, other in zip(parts, kinds, strict=True) if other == kind] or parts
+    counts = Counter(same)  # of experts, whose number varies, each may be the only one
+    common = [part for part in counts if counts[part] > 1 or set(part) & set(EXPERTS)] or list(counts)
+    common = [part for part in common if not any(_has_more_between(part, other) for other in common)]
+    nearest = max(common, key=lambda part: align_prefixes(part, text)[0][-1])
     return align_prefixes(nearest, text)[1][-1]
+
+
+def _has_more_between(part: str, other: str) -> bool:
+    """Whether a part has other work beyond another one, as a downsampling, but no mixer or feed-forward."""
+    extra = part[len(other) :]
+    is_of_layer = _FEED_FORWARD.search(extra) or set(extra) & _LAYER_WORK
+    return part != other and part.startswith(other) and not is_of_layer
 
 
 def _is_post_norm(head: str, tail: str, gaps: list[str]) -> bool:
@@ -244,7 +183,7 @@ def _is_post_norm(head: str, tail: str, gaps: list[str]) -> bool:
     mixer and one follows each sum, or the output head has an activation between the last norm and the last
     product.
     """
-    if "G" in "".join(gaps) or "n" in head:
+    if "n" in head or _UNLIKE_BERT.search(" ".join(gaps)):
         return False
     if "E" in head and "N" not in head and all(map(_has_norm_after_sum, gaps)):
         return True
@@ -294,7 +233,7 @@ def _cut_gap(gap: str, head: str, tail: str, has_post_norm: bool, mixer: str) ->
 def _find_cut_bounds(gap: str, mixer: str) -> Span:
     """Find the first and the last possible cut: after the output product, before the next input product.
 
-    A product after the residual sum of the last feed-forward is of the next layer.
+    A product after the residual sum of the last feed-forward is of the next layer; so are batched ones.
     """
     products = list_positions(gap, "MX", 0, len(gap))
     if len(products) < 2:
@@ -303,6 +242,8 @@ def _find_cut_bounds(gap: str, mixer: str) -> Span:
     activation = max(gap.rfind(symbol) for symbol in ACTIVATIONS)
     summed = _RESIDUAL_SUM.search(gap, activation) if activation >= 0 else None
     last = next((at for at in products if summed and at >= summed.end()), products[-1])
+    if 0 <= activation < last and not set(gap[activation:last]) & set("MX"):  # it ends the feed-forward
+        last = max(last, gap.find("b", last))
     return min(first + 1, last), last
 
 
@@ -330,6 +271,8 @@ def _is_norm_at_cut(gap: str, at: int, has_post_norm: bool) -> bool:
 # work between two layers alone
 
 _FEED_FORWARD: Final = re.compile("M.*[AB]|[AB].*M")
+Gap = tuple[str, str, int]  # mixers around it, symbols, those before its cut
+_JOIN: Final = re.compile("^(?=.*j)[^MbXCSVN]{3,}$")  # of what is pooled
 _HEAVY: Final = frozenset(HEAVY) | {"v"}
 
 
@@ -339,30 +282,43 @@ def find_seam(symbols: str, layout: LayerLayout) -> Span | None:
     Otherwise the gap there is equal to a commoner one. A second stack or a narrower stage begins behind it,
     or layers that ran before run again. Experts, whose number varies, tell nothing.
     """
-    gaps = []  # heavy units; mixers and symbols; those before the cut
+    gaps = []  # heavy units; mixers and symbols; those before the cut; the same of all units
     for (one, end), cut, (start, _) in zip(layout.mixers, layout.cuts[1:], layout.mixers[1:], strict=False):
         units = [at for at in range(end, start) if symbols[at] in _HEAVY]
         kind = symbols[one] + symbols[start]
-        gaps.append((units, (kind, "".join(symbols[at] for at in units), bisect_left(units, cut))))
-    counts = Counter(key for _, key in gaps)
-    for units, key in gaps:
-        kind, text, _ = key
-        for (other, common, at), count in counts.items():
-            if kind != other or count <= counts[key] or set(text) & set(EXPERTS):
-                continue
-            if stop := _find_insertion(text, common, at):
-                return units[at], units[stop - 1] + 1
+        key = (kind, "".join(symbols[at] for at in units), bisect_left(units, cut))
+        gaps.append((units, key, (kind, symbols[end:start], cut - end), end))
+    counts, all_counts = Counter(gap[1] for gap in gaps), Counter(gap[2] for gap in gaps)
+    for units, key, all_units, end in gaps:
+        if span := _find_insertion(key, counts):
+            return units[span[0]], units[span[1] - 1] + 1
+        if span := _find_join(all_units, all_counts):
+            return end + span[0], end + span[1]
     return None
 
 
-def _find_insertion(text: str, common: str, cut: int) -> int | None:
-    """Find the end of what a gap has at or behind its cut, and a common one not: no feed-forward, no norm."""
-    more = len(text) - len(common)
-    for begin in range(cut, len(common) + 1) if more > 0 else ():
-        end, inserted = begin + more, text[begin : begin + more]
-        is_open = inserted != "N" and not _FEED_FORWARD.search(inserted)
-        if is_open and text[:begin] + text[end:] == common:
-            return end
+def _find_join(gap: Gap, counts: Counter[Gap]) -> Span | None:
+    """Find what a gap joins and pools at its cut, or behind the norm there, and a commoner one does not."""
+    kind, text, _ = gap
+    for (other, common, cut), count in counts.items():
+        more = len(text) - len(common)
+        for at in (cut, cut + 1) if kind == other and count > counts[gap] else ():
+            if text[:at] + text[at + more :] == common and _JOIN.search(text[at : at + more]):
+                return at, at + more
+    return None
+
+
+def _find_insertion(gap: Gap, counts: Counter[Gap]) -> Span | None:
+    """Find from its cut on what a gap has there, and a commoner one not: no feed-forward, no usual norm."""
+    kind, text, _ = gap
+    for (other, common, cut), count in counts.items():
+        more = len(text) - len(common)
+        is_comparable = kind == other and count > counts[gap] and not set(text) & set(EXPERTS)
+        for begin in range(cut, len(common) + 1) if is_comparable and more > 0 else ():
+            end, inserted = begin + more, text[begin : begin + more]
+            is_open = (inserted != "N" or counts[gap] == 1) and not _FEED_FORWARD.search(inserted)
+            if is_open and text[:begin] + text[end:] == common:
+                return cut, end
     return None
 
 

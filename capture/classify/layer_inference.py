@@ -1,6 +1,7 @@
 """Infer layers and roles of kernels from the order in which they run, if their names tell neither.
 
-The result is marked with its evidence, and never overrides what a source reports.
+Passes begin at reported steps, between sampling and the next embedding, and where the ends of all kernels run
+again. The result is marked with its evidence, and never overrides what a source reports.
 """
 
 import itertools
@@ -19,17 +20,19 @@ from capture.classify.kernel_symbols import (
     mark_expert_choices,
     mark_front_ends,
 )
-from capture.classify.layer_boundaries import LearnedCuts, find_pass_bounds
+from capture.classify.layer_boundaries import LearnedCuts
 from capture.classify.pass_template import PassTemplate, build_template
 
 Ints = npt.NDArray[np.int64]
 Codes = npt.NDArray[np.integer]
+SymbolCodes = npt.NDArray[np.uint8]
 
 _MIN_MIXER_SHARE: Final = 0.25  # of the busiest stream's mixers, for a stream that runs layers
 MAX_STREAMS: Final = 256  # the busiest; one takes 0.2 ms, and 60,000 lanes of one kernel 10 s
 _MIXER_CODES: Final = [ord(symbol) for symbol in MIXERS]
 _MIN_SIDE_FREQUENCY: Final = 0.2  # occurrences per layer of a name on a side stream, to belong to layers
 _BIASED_PRODUCT: Final = "aten::addmm"  # of a processor; kernels of a device do not tell
+_NO_ENDS: Final = "nothing stands before the layers or behind them: passes cannot be told apart"
 _SIDE_STREAM_ROLES: Final = {
     "m": "comm", "K": "attn.kv", "R": "attn.rope", "C": "attn.core", "q": "quantize",
 }  # fmt: skip
@@ -143,8 +146,21 @@ def _infer_stream(
         templates[key] = build_template(ids[start:end], text, pass_launch, learned_cuts, biased)
         learned_cuts = learned_cuts or templates[key].learned_cuts
     passes = [(templates[key], stream[a:b]) for key, (a, b) in zip(keys, spans, strict=True)]
-    for index, (template, indices) in enumerate(passes):
+    for index, (template, indices) in enumerate(_open_bare_layers(passes, steps)):
         writer.add_pass(template, indices, _count_missing_layers(passes) if index == 0 else 0)
+
+
+def _open_bare_layers(
+    passes: list[tuple[PassTemplate, Ints]], steps: Codes | None
+) -> list[tuple[PassTemplate, Ints]]:
+    """Return a single pass without its layers if there are only layers: they may be of several passes."""
+    if len(passes) != 1 or (steps is not None and (steps >= 0).any()):
+        return passes
+    template, indices = passes[0]
+    is_bare = template.layers > 0 and template.layer[0] >= 0 and not {"lm_head", "sample"} & {*template.role}
+    if not is_bare:
+        return passes
+    return [(replace(template, layer=np.full_like(template.layer, -1), doubt=_NO_ENDS), indices)]
 
 
 def _count_missing_layers(passes: list[tuple[PassTemplate, Ints]]) -> int:
@@ -200,6 +216,104 @@ def _attach_side_streams(
         column[side[is_inside]] = column[source[is_inside]]
     for symbol, role in _SIDE_STREAM_ROLES.items():
         writer.role[side[symbols[side] == ord(symbol)]] = writer.encode_role(role)
+
+
+# passes
+
+_EMBEDDINGS, _SAMPLING = (ord("E"), ord("v")), ord("Z")
+_ATTENTION_CODES: Final = [ord(symbol) for symbol in "CSs"]
+_MIN_MIXERS_OF_PASS: Final = 3
+_PASS_MIXER_CODES: Final = np.array([ord(symbol) for symbol in "CSVs"], dtype=np.uint8)
+
+
+def find_pass_bounds(
+    ids: npt.NDArray[np.integer], symbols: SymbolCodes, steps: npt.NDArray[np.integer] | None
+) -> Ints:
+    """Find where passes begin, with the end appended.
+
+    `ids` are the codes of the names, `symbols` the symbol of each kernel, `steps` the reported step of each.
+    """
+    mixer_counts = np.cumsum(np.isin(symbols, _PASS_MIXER_CODES), dtype=np.int64)
+    seams = _prefer_repeated_ends(_find_seams(ids, symbols, mixer_counts), ids, symbols)
+    step_starts = np.zeros(0, dtype=np.int64) if steps is None else np.flatnonzero(np.diff(steps)) + 1
+    bounds = np.unique(np.concatenate([[0], step_starts, [len(ids)]]))
+    if len(seams) and len(bounds) > 2:
+        seams = seams[_has_mixers_on_both_sides(seams, bounds, mixer_counts)]
+    return np.unique(np.concatenate([bounds, seams]))
+
+
+def _prefer_repeated_ends(seams: list[int], ids: npt.NDArray[np.integer], symbols: SymbolCodes) -> Ints:
+    """Move seams to where the last kernels of all, and the first ones behind them, run between two mixers.
+
+    There one pass ends and the next begins, also of a model that embeds nothing. Other seams stay, and
+    all of them if tokens are sampled: a trace may begin and end within a layer.
+    """
+    mixers = np.flatnonzero(np.isin(symbols, _ATTENTION_CODES))  # convolutions may be of an end
+    if (
+        len(mixers) < 2 * _MIN_MIXERS_OF_PASS
+        or (np.delete(symbols, np.s_[mixers[0] : mixers[-1]]) == _SAMPLING).any()
+    ):
+        return np.array(seams, dtype=np.int64)
+    head, tail = ids[: mixers[0]], ids[mixers[-1] + 1 :]
+    ends = np.concatenate([tail, head])
+    gaps = np.flatnonzero(np.diff(mixers) == len(ends) + 1)
+    gaps = gaps[[np.array_equal(ids[at : at + len(ends)], ends) for at in (mixers[gaps] + 1).tolist()]]
+    if not len(gaps) or np.diff([-1, *gaps, len(mixers) - 1]).min() < _MIN_MIXERS_OF_PASS:
+        return np.array(seams, dtype=np.int64)
+    others = [seam for seam in seams if np.searchsorted(mixers, seam) - 1 not in gaps]
+    return np.union1d(mixers[gaps] + 1 + len(tail), np.array(others, dtype=np.int64))
+
+
+def _has_mixers_on_both_sides(seams: Ints, bounds: Ints, mixer_counts: Ints) -> npt.NDArray[np.bool]:
+    """Whether each seam has mixers on both sides within its reported step; others only trim the step."""
+    counts = np.concatenate([[0], mixer_counts])
+    following = np.searchsorted(bounds, seams, side="left").clip(1, len(bounds) - 1)
+    left = counts[seams] - counts[bounds[following - 1]]
+    right = counts[bounds[following]] - counts[seams]
+    return np.asarray((left >= 2) & (right >= 2))
+
+
+def _find_seams(ids: npt.NDArray[np.integer], symbols: SymbolCodes, mixer_counts: Ints) -> list[int]:
+    """Find the seams between groups of sampling kernels and the embeddings that follow them."""
+    if not len(mixer_counts) or mixer_counts[-1] < 4:
+        return []
+    marks = np.flatnonzero(np.isin(symbols, (*_EMBEDDINGS, _SAMPLING)))
+    marks = marks[_count_gaps_per_name(ids[marks], mixer_counts[marks]) <= mixer_counts[-1] / 2]
+    if not len(marks):
+        return []
+    breaks = np.flatnonzero(np.diff(mixer_counts[marks]) >= 2) + 1
+    groups = np.split(marks, breaks)
+    heads = [groups[0]] if mixer_counts[groups[0][-1]] == 0 else []  # without the end of a pass
+    most = sum(int(np.isin(symbols[head], _EMBEDDINGS).sum()) for head in heads)
+    return [
+        _find_pass_start(group, symbols, most)
+        for group in groups
+        if mixer_counts[group[0]] > 0 and mixer_counts[group[-1]] < mixer_counts[-1]
+    ]
+
+
+def _count_gaps_per_name(names: npt.NDArray[np.integer], gaps: Ints) -> Ints:
+    """Count, for each kernel, the gaps between mixers that contain its name: part of a layer is in most."""
+    if not len(names):
+        return np.empty(0, dtype=np.int64)
+    pairs = np.unique(np.stack([names, gaps]), axis=1)
+    return np.asarray(np.bincount(pairs[0])[names], dtype=np.int64)
+
+
+def _find_pass_start(marks: Ints, symbols: SymbolCodes, most: int) -> int:
+    """Find the first embedding after the last sampling; without one, the kernel after the sampling.
+
+    Of convolutions, the last `most`, if known: the others merge what the pass before returned.
+    """
+    sampled = marks[symbols[marks] == _SAMPLING]
+    after_sampling = int(sampled[-1]) + 1 if len(sampled) else 0
+    embedded = marks[np.isin(symbols[marks], _EMBEDDINGS) & (marks >= after_sampling)]
+    if (symbols[embedded[:1]] == ord("v")).any():
+        embedded = embedded[-most:]
+    return int(embedded[0]) if len(embedded) else after_sampling
+
+
+# columns
 
 
 class _ColumnWriter:

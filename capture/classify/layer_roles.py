@@ -17,6 +17,8 @@ _FIXED_ROLES: Final = {"m": "comm", "q": "quantize", "K": "attn.kv", "R": "attn.
 _MAX_INPUT_PRODUCTS: Final = 4  # of attention: down and up, for q and for k and v
 _BEFORE_ATTENTION: Final = re.compile(r"[xagdjceroU]+")  # runs of light units: rope, cache growth, copies
 _TURN: Final = re.compile(r"[xc]?g|[xc]{0,2}d")  # the half of q that is negated, or subtracted
+_ACTIVATED: Final = re.compile(f"[{ACTIVATIONS}][xacdjocregp]*$")
+_FEED_FORWARD: Final = re.compile("M[^M]*[AB][^M]*M(?:x[^M]*M|(?!x))")
 # scales what attention returns
 _ATTENTION_GATE: Final = re.compile(r"[cxo]*M(?P<act>[AB]x|a?[eo]x)(?=M[cxo]*[aN])")
 
@@ -122,8 +124,9 @@ def _assign_before_mixer(symbols: str, roles: Roles, mixer: int, attends: bool) 
 def _correct_input_products(symbols: str, roles: Roles, mixer: int) -> None:
     """Correct the roles of products before attention that project no q, k or v."""
     batched = list_positions(symbols, "b", 0, mixer)
-    for at in batched if len(batched) > 1 else ():  # scores of positions; a single one absorbs a weight
-        roles[at] = "attn.core"
+    is_latent = "N" in symbols[symbols.find("M") + 1 : mixer]  # with a norm, a single one absorbs a weight
+    for at in batched if len(batched) > 1 or not is_latent else ():  # scores of positions
+        roles[at] = "attn.core" if len(batched) > 1 else None
     products = list_positions(symbols, "M", 0, mixer)
     if len(products) > _MAX_INPUT_PRODUCTS:
         # some may choose what is attended to
@@ -271,8 +274,12 @@ def _assign_dense_feed_forward(symbols: str, roles: Roles, feed: int, close: int
     _fill_norms(symbols, roles, products[0], products[-1], "mlp.norm")
     activations = list_positions(symbols, ACTIVATIONS, products[0], products[-1])
     norms = list_positions(symbols, "N", products[0], products[-1])
-    if len(activations) > 1 and norms:
-        for start, end in pairwise([products[0], *norms, close]):
+    parts = list(pairwise([products[0], *norms, close])) if norms else []
+    complete = [part for part in parts if _FEED_FORWARD.search(symbols, *part)]
+    if (
+        complete and len(parts) > 1
+    ):  # a part without activation is other work, as attention that samples a grid
+        for start, end in parts if len(activations) > 1 else complete:
             if symbols[start + 1 : start + 2] != "a":
                 _assign_dense_feed_forward(symbols, roles, start, end)
     elif len(activations) > 1:
@@ -385,3 +392,21 @@ def _assign_shared_expert(symbols: str, roles: Roles, start: int, end: int) -> N
         _fill_role(roles, start, products[0], "moe.combine")
         _fill_role(roles, products[0], products[-1] + 1, "moe.shared")
     _fill_role(roles, start, end, "moe.combine")
+
+
+def assign_outside_roles(symbols: str, first: int, last: int, *, has_pooling: bool) -> dict[int, str]:
+    """Assign the embedding before the layers, and final norm, lm_head and sampling after them, by unit."""
+    roles = dict.fromkeys(list_positions(symbols, "Ev", 0, first), "embed")
+    sampling = list_positions(symbols, "Z", last, len(symbols))
+    roles.update(dict.fromkeys(sampling, "sample"))
+    products = list_positions(symbols, "M", last, sampling[0] if sampling else len(symbols))
+    norms = list_positions(symbols, "N", last, products[0] if products else len(symbols))
+    if products and not has_pooling and _is_output_head(symbols, products[-1]):
+        roles[products[-1]] = "lm_head"
+    roles.update(dict.fromkeys(norms[:1], "final_norm"))
+    return roles
+
+
+def _is_output_head(symbols: str, at: int) -> bool:
+    """Whether a product has no activation behind it, nor, but for a norm, before it."""
+    return not set(symbols[at + 1 : at + 2]) & set(ACTIVATIONS) and not _ACTIVATED.search(symbols, 0, at)

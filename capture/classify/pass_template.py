@@ -21,7 +21,6 @@ from capture.classify.kernel_symbols import (
     MIXERS,
     SymbolUnits,
     collapse_units,
-    list_positions,
 )
 from capture.classify.layer_boundaries import (
     LayerLayout,
@@ -31,7 +30,7 @@ from capture.classify.layer_boundaries import (
     find_repeats,
     find_seam,
 )
-from capture.classify.layer_roles import assign_roles, count_feed_forwards
+from capture.classify.layer_roles import assign_outside_roles, assign_roles, count_feed_forwards
 
 T = TypeVar("T")
 Ints = npt.NDArray[np.int64]
@@ -50,7 +49,11 @@ _TWO_FEEDS: Final = "a layer would have two feed-forwards: some mixers are not r
 _LINEAR_ATTENTION: Final = re.compile(
     r"(NM+A?[xagdjceorp]*)(b(?:[xagdjceorp]*b)+)(?=[xagdjceorp]*(?:N[xceo]*)?M)"
 )
+_CONVOLUTIONS: Final = re.compile("[^S]*V[^VSC]*[NAB][^VSC]*V[^S]*")
+_NO_MIXER: Final = "convolutions with a norm or an activation between them are no mixers of layers"
 _SEAM: Final = "other work stands between two of the layers alone: those behind it may be numbered anew"
+_FIRST_BLOCK: Final = "a feed-forward runs before the first of the layers: it may be in a layer, too"
+_FEED_FORWARD: Final = re.compile("[Mv][xcdoN]*[AB][xcdoN]*[Mv][xcdo]*a")  # with the sum that ends a block
 _NO_REPEAT: Final = "no attention or state-space kernel repeats, and no other sequence of kernels does"
 
 
@@ -107,8 +110,7 @@ def build_template(
 ) -> PassTemplate:
     """Infer the layers of one pass; the template has a reason if the structure is not convincing.
 
-    `learned_cuts` come from the template of a complete pass of the same trace; `biased` are the names of
-    products with a bias.
+    `learned_cuts` come from a complete pass of the same trace; `biased` are the names of biased products.
     """
     units = collapse_units(symbols)
     template = _build_from_units(ids, symbols, launch, units, learned_cuts)
@@ -116,13 +118,11 @@ def build_template(
         return _open_first_norms(units, template)
     if template.reason != _TWO_FEEDS:
         return template
-    linear = replace(units, symbols=_LINEAR_ATTENTION.sub(_mark_state_space, units.symbols))
+    linear = replace(
+        units, symbols=_LINEAR_ATTENTION.sub(lambda match: match[1] + "S" * len(match[2]), units.symbols)
+    )
     retried = _build_from_units(ids, symbols, launch, linear, learned_cuts)
     return template if retried.reason else retried
-
-
-def _mark_state_space(match: re.Match[str]) -> str:
-    return match[1] + "S" * len(match[2])
 
 
 def _build_from_units(
@@ -131,6 +131,8 @@ def _build_from_units(
     layout = find_layer_layout(units.symbols, learned_cuts)
     if layout is None:
         return _build_from_period(ids)
+    if any(_CONVOLUTIONS.fullmatch(units.symbols, *mixer) for mixer in layout.mixers):
+        return _build_refusal(len(ids), _NO_MIXER)
     parts, spans = _split_at_mixers(ids, symbols, launch, units, layout)
     if _is_pooling(parts):
         parts, spans, layout = parts[:-1], spans[:-1], replace(layout, cuts=layout.cuts[:-1])
@@ -141,12 +143,20 @@ def _build_from_units(
     reason = reason or _find_refusal_reason(layers, likeness)
     if reason:
         return _build_refusal(len(ids), reason)
-    template = _assemble_template(units, layout, layers, kinds, alignments, spans)
+    return _open_odd_numbers(
+        _assemble_template(units, layout, layers, kinds, alignments, spans), units, layout
+    )
+
+
+def _open_odd_numbers(template: PassTemplate, units: SymbolUnits, layout: LayerLayout) -> PassTemplate:
+    """Return the template without the numbers of layers that other work precedes."""
+    if _FEED_FORWARD.search(units.symbols, 0, layout.cuts[0]):
+        return _open_numbers(template, 0, units.starts[layout.cuts[0]], _FIRST_BLOCK)
     if seam := find_seam(units.symbols, layout):
         is_rerun = set(units.symbols[slice(*seam)]) <= set("Na")  # of layers that ran before
         if is_rerun or any(units.symbols[start] == "V" for start, _ in layout.mixers):  # patches, or a mixer
-            return _build_refusal(len(ids), _SEAM)
-        return _open_numbers(template, *(units.starts[at] for at in seam))
+            return _build_refusal(len(template.layer), _SEAM)
+        return _open_numbers(template, units.starts[seam[0]], units.starts[seam[1]], _SEAM)
     return template
 
 
@@ -282,13 +292,13 @@ def _find_refusal_reason(layers: list[LayerKernels], likeness: float) -> str | N
     return None
 
 
-def _open_numbers(template: PassTemplate, start: int, end: int) -> PassTemplate:
+def _open_numbers(template: PassTemplate, start: int, end: int, doubt: str) -> PassTemplate:
     """Return the template without layers from one kernel on, and without roles up to another."""
     layer, position = template.layer.copy(), template.position.copy()
     layer[start:] = position[start:end] = -1
     gone = (None,) * (end - start)
     role, kind = ((*words[:start], *gone, *words[end:]) for words in (template.role, template.kind))
-    return replace(template, layer=layer, position=position, role=role, kind=kind, doubt=_SEAM)
+    return replace(template, layer=layer, position=position, role=role, kind=kind, doubt=doubt)
 
 
 def label_layer_kinds(layers: Sequence[LayerKernels]) -> list[str]:
@@ -417,10 +427,11 @@ def _has_open_first_norms(
 ) -> bool:
     """Whether nothing tells if the norm of two embeddings is theirs, and each later one ends a layer.
 
-    So it is in the decoders made of BERT, whose output heads have a bias; GPT-2 and OPT have none there.
+    So it is in decoders made of BERT, whose heads have a bias (in GPT-2 and OPT: none), and without a head.
     """
-    heads = _find_role(template, "lm_head")
-    if "n" in units.symbols or not heads or not any(map(biased.__contains__, ids[heads])):
+    heads = [at for at, role in enumerate(template.role) if role == "lm_head"]
+    is_unbiased = bool(heads) and not any(map(biased.__contains__, ids[heads]))
+    if "n" in units.symbols or 0 not in template.layer or is_unbiased:
         return False
     head = units.symbols[: _find_first_unit(units, template, 0) + 1]
     return re.search(r"E[cx]*E[Eacx]*aN$", head) is not None and head.count("N") == 1
@@ -431,14 +442,10 @@ def _find_first_unit(units: SymbolUnits, template: PassTemplate, number: int) ->
     return bisect_right(units.starts, template.layer.tolist().index(number)) - 1
 
 
-def _find_role(template: PassTemplate, role: str) -> list[int]:
-    return [at for at, other in enumerate(template.role) if other == role]
-
-
 def _open_first_norms(units: SymbolUnits, template: PassTemplate) -> PassTemplate:
     """Return the template without the layers of the norms that begin them, and of masks behind those."""
     layer, position = template.layer.copy(), template.position.copy()
-    for number in range(template.layers):
+    for number in sorted({*template.layer.tolist()} - {-1}):
         first = _find_first_unit(units, template, number)
         products = (at for at in range(first + 1, len(units.symbols)) if units.symbols[at] not in "cx")
         start, end = units.starts[first], units.starts[next(products, first + 1)]
@@ -458,17 +465,9 @@ def _find_template_roles(
 
 
 def _assign_outside_roles(units: SymbolUnits, layout: LayerLayout, roles: list[str | None]) -> None:
-    """Assign the embedding before the layers, and final norm, lm_head and sampling after them."""
-    symbols, first, last = units.symbols, layout.cuts[0], layout.cuts[-1]
-    unit_roles = dict.fromkeys(list_positions(symbols, "Ev", 0, first), "embed")
-    sampling = list_positions(symbols, "Z", last, len(symbols))
-    unit_roles.update(dict.fromkeys(sampling, "sample"))
-    products = list_positions(symbols, "M", last, sampling[0] if sampling else len(symbols))
-    norms = list_positions(symbols, "N", last, products[0] if products else len(symbols))
+    """Assign the roles before and after the layers to the kernels there."""
     has_pooling = len(layout.cuts) == len(layout.mixers)
-    if products and not has_pooling and symbols[products[-1] + 1 :][:1] not in tuple(ACTIVATIONS):
-        unit_roles[products[-1]] = "lm_head"
-    unit_roles.update(dict.fromkeys(norms[:1], "final_norm"))
+    unit_roles = assign_outside_roles(units.symbols, layout.cuts[0], layout.cuts[-1], has_pooling=has_pooling)
     for at, role in unit_roles.items():
         for kernel in range(units.starts[at], units.starts[at + 1]):
             roles[kernel] = role

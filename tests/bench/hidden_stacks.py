@@ -42,7 +42,7 @@ _SPELLINGS = (
     (re.compile(r"\b(?:blocks?|layers)\.(\d+)\.(?:blocks\.)?(\d+)(?=\.|$)"), r"stage\1.layers.\2"),
     (re.compile(r"\b\w+_layer_groups\.\d+\.\w+_layers\b"), "layers"),
 )
-_NORM = r"([nN]orm\w*|\bln_?\w*|layer_?norm)$"
+_NORM = r"([nN]orm\w*|(\b|_)ln_?\w*|layer_?norm)$"
 # what follows the layer's number in a path, with the function, → the ops that are right there
 _FAMILIES = tuple(
     (re.compile(pattern), ops)
@@ -68,7 +68,7 @@ _FAMILIES = tuple(
          r"attn\.out"),
         (r"self_attn\.output$", r"attn\.out"),
         (r"attn\.gate_proj$", r"attn\.qkv"),  # scales the output of attention
-        (r"(q_proj|k_proj|v_proj\w*|qkv|c_attn|query\w*|\.key(_proj)?|\.value(_proj)?|[qk]v?_[ab]_proj\w*|pos_\w*proj|Wqkv|W[qkv]|in_proj|\.[qkv]|[qkv]_lin|[qkv]_head)$",
+        (r"(q_proj|k_proj|v_proj\w*|qkv|c_attn|query\w*|\.key(_proj)?|\.value(_proj)?|projection_(key|value)|[qk]v?_[ab]_proj\w*|pos_\w*proj|Wqkv|W[qkv]|in_proj|\.[qkv]|[qkv]_lin|[qkv]_head)$",
          r"attn\.qkv"),
         (r"\b(wi(_[01])?|gate_up_proj_adapter_list\S*|(up|gate|gate_up)_proj|fc1|c_fc|fc_in|Wi|w1|w3|lin(ear)?_?(fc)?1|dense1)$|"
          r"\b(intermediate[._]dense|dense_h_to_4h)$",

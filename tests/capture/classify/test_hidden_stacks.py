@@ -10,8 +10,8 @@ import polars as pl
 import pytest
 
 from capture.classify.kernel_symbols import collapse_units, find_symbol
-from capture.classify.layer_boundaries import find_mixers, find_pass_bounds
-from capture.classify.layer_inference import InferredLayers, KernelSequence, infer_layers
+from capture.classify.layer_boundaries import find_mixers
+from capture.classify.layer_inference import InferredLayers, KernelSequence, find_pass_bounds, infer_layers
 from capture.classify.layer_roles import assign_roles, map_role_to_op
 from capture.classify.name_rules import has_model_position, infer_op_and_category
 from capture.classify.pass_template import build_template
@@ -426,3 +426,107 @@ def test_convolutions_as_mixers_beside_odd_work_have_no_layers() -> None:
     symbols = "E" + layer * 3 + "NM" + layer * 5 + "NM"
     template = build_template(codes(symbols)[0], symbols, None)
     assert template.layers == 0 and "numbered anew" in (template.reason or "")
+
+
+def test_passes_without_an_embedding_begin_where_the_ends_of_all_run_again() -> None:
+    """The backbone of CSM reads embedded inputs; each call prepares its positions."""
+    symbols = ("acxjoxox" + "NMMMCMaNMAMxMa" * 4 + "N") * 3
+    ids, _ = codes(symbols)
+    bounds = find_pass_bounds(ids, np.frombuffer(symbols.encode(), dtype=np.uint8), None)
+    assert bounds.tolist() == [*(match.start() for match in re.finditer("acxj", symbols)), len(symbols)]
+    one = symbols[: bounds[1]]
+    assert len(find_pass_bounds(ids[: len(one)], np.frombuffer(one.encode(), dtype=np.uint8), None)) == 2
+
+
+LAYER_OPS = [*["aten::mm"] * 3, "aten::_scaled_dot_product_attention", "aten::mm", "aten::add",
+             "aten::native_layer_norm", "aten::mm", "aten::gelu", "aten::mm", "aten::add",
+             "aten::native_layer_norm"]  # fmt: skip
+
+
+def test_layers_alone_have_no_numbers() -> None:
+    """Called without an embedding, the encoder of DETR is layers only: 24 of one pass or 6 of four."""
+    names = LAYER_OPS * 24
+    events, evidence = fill_inferred_layers(run_of(names, np.full(len(names), 7)))
+    assert evidence is not None and "cannot be told apart" in (evidence.doubt or "")
+    assert (
+        events["layer"].null_count() == events.height and "mlp.up" in events["op"].cast(pl.String).to_list()
+    )
+    names = ["aten::embedding", *names, "aten::mm", "aten::argmax"]
+    assert fill_inferred_layers(run_of(names, np.full(len(names), 7)))[0]["layer"].max() == 23
+
+
+@pytest.mark.parametrize("block", ["NvAvxa", "NMAMa"], ids=["convolutions", "products"])
+def test_a_feed_forward_before_the_first_layer_leaves_the_numbers_open(block: str) -> None:
+    """MobileCLIP mixes positions in its first layer by convolutions: attention begins in the second one."""
+    symbols = "Ea" + block + "NMMMCMaNMAMa" * 6 + "NM"
+    template = build_template(codes(symbols)[0], symbols, None)
+    assert set(template.layer.tolist()) == {-1} and template.role.count("mlp.up") == 6
+    assert "before the first" in (template.doubt or "")
+    assert set(template.role[: len(block) + 2]) == {None}
+
+
+def test_offset_norms_with_another_norm_behind_the_layers_have_their_sums() -> None:
+    """VideoPrism adds 1 to the weights of its norms, but for that of the output's length."""
+    symbols = "Exoaxj" + "aNMMMCcMaaNMAMa" * 6 + "aNxN"
+    assert collapse_units(symbols).symbols == "Exoaxj" + "NMMMCcMaNMAMa" * 6 + "NxN"
+
+
+def test_a_grid_that_is_sampled_chooses_no_token() -> None:
+    assert find_symbol("aten::grid_sampler") != "Z"
+
+
+def test_a_norm_of_patches_is_of_no_layer() -> None:
+    """Swin merges patches between its stages, in part by the ops that embed them."""
+    symbols = "vNc" + "NccMMMCMaNMAMa" * 2 + "jNMcNccMMMCMaNMAMa" + "NccMMMCMaNMAMa" * 5 + "N"
+    layers = build_template(codes(symbols)[0], symbols, None).layer.tolist()
+    assert layers[:3] == [-1, -1, -1] and layers[3] == 0
+
+
+@pytest.mark.parametrize("between", ["N", "jjjo"], ids=["norm of a stack", "pooling"])
+def test_a_norm_or_pooling_between_two_layers_alone_leaves_the_numbers_behind_it_open(between: str) -> None:
+    """VideoPrism has a stack of frames behind that of images, Funnel shortens the sequence."""
+    layer = "NMMMCMaNMAMa"
+    symbols = "E" + layer * 4 + between + layer * 3 + "NM"
+    layers = build_template(codes(symbols)[0], symbols, None).layer.tolist()
+    assert set(layers[1 + 4 * len(layer) :]) == {-1}
+
+
+def test_layers_with_a_norm_in_their_feed_forward_begin_with_a_norm() -> None:
+    """Kosmos looks three tables up, as BERT does; no layer of BERT has such a norm."""
+    layer = "NMMMxjjCMaNMANMa"
+    symbols = "ExocrcaxcaEEaa" + layer * 6 + "NM"
+    layers = build_template(codes(symbols)[0], symbols, None).layer.tolist()
+    assert layers[14 : 14 + len(layer)] == [0] * len(layer)
+
+
+def test_work_before_a_feed_forward_behind_a_norm_of_its_own_has_no_role() -> None:
+    """Deformable DETR samples a grid between self-attention and feed-forward."""
+    symbols = "MMMCMaNMeMoMoMaNMAMaN"
+    roles = assign_roles(symbols, (3, 4), has_post_norm=True)
+    assert not {role for role in roles[7:14] if role} and roles[16:19] == ("mlp.up", "mlp.act", "mlp.down")
+
+
+def test_convolutions_in_a_row_are_no_mixers() -> None:
+    symbols = "VNAVNA" + "VNVAVxaVNVAVxacMacMaoexoexCaMxaN" * 6 + "NrM"
+    template = build_template(codes(symbols)[0], symbols, None)
+    assert template.layers == 0 and "no mixers" in (template.reason or "")
+
+
+def test_the_norm_of_two_embeddings_is_open_without_a_head() -> None:
+    layer = "MMMCMaNMAMaN"
+    symbols = "EEaN" + layer * 6
+    layers = build_template(codes(symbols)[0], symbols, None).layer.tolist()
+    assert {layers[at] for at in range(3, len(symbols), len(layer))} == {-1}
+    assert layers[4:15] == [0] * 11
+
+
+def test_a_feed_forward_behind_the_layers_has_no_head() -> None:
+    symbols = "v" + "NMMMCMaNMAMa" * 4 + "NMAM"
+    assert "lm_head" not in build_template(codes(symbols)[0], symbols, None).role
+
+
+def test_a_feed_forward_before_batched_projections_is_whole() -> None:
+    """XLNet projects by batched products: its last plain one is of the feed-forward."""
+    symbols = "E" + "bbbCbaNMAMaN" * 4 + "M"
+    layers = build_template(codes(symbols)[0], symbols, None).layer.tolist()
+    assert layers[1:12] == [0] * 11
