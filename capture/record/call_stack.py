@@ -39,13 +39,14 @@ class RecordedStep:
     """A step in progress: from the start of one step to the start of the next."""
 
     __slots__ = (
-        "encodes", "generates", "is_complete", "is_open", "is_training", "length", "orders", "searches",
-        "served", "sizes", "start",
+        "encodes", "generates", "has_gradients", "is_complete", "is_open", "is_training", "length", "orders",
+        "searches", "served", "sizes", "start",
     )  # fmt: skip
 
     def __init__(self, start: int, *, is_training: bool) -> None:
         self.start, self.is_training = start, is_training
         self.is_complete = not is_training  # whether the next call of the step module starts another step
+        self.has_gradients = is_training  # whether its model was called for them, in a program that trains
         self.encodes = False  # whether it began with the model's encoder, which is called alone
         self.is_open = True  # whether the step module is still to be called
         self.length: InputLength | None = None
@@ -62,9 +63,20 @@ class RecordedStep:
         is_searched = not (self.length or self.served or self.is_open or is_image)
         return is_searched and self.searches < MAX_SEARCHED_CALLS
 
-    def has_room(self, *, is_training: bool) -> bool:
+    def has_room(self, *, has_gradients: bool) -> bool:
         """Whether the next call of the step module, or of its encoder, belongs to this step."""
-        return self.is_open or (is_training and not self.is_complete)
+        return self.is_open or (has_gradients and not self.is_complete)
+
+    def begin_training(self) -> bool:
+        """Make this a training step, as backward or the optimizer ran in it; return whether it was none.
+
+        The mode of its model tells nothing. A decode step without gradients stays one: another model learns.
+        """
+        is_decode = self.length is not None and self.length.tokens == 1 and not self.has_gradients
+        if self.is_training or is_decode:
+            return False
+        self.is_training, self.is_complete = True, False
+        return True
 
     def read_call(
         self, reader: CallReader, module: Any, args: Any, kwargs: Any, served: ServedBatch | None

@@ -51,6 +51,7 @@ TABLE: Final = {
     "train": Made(12),
     "train_accumulated": Made(6),
     "train_data_loader": Made(8),
+    "train_in_eval_mode": Made(17),
     "train_checkpointed": Made(10),
     "train_lbfgs": Made(5),
     "train_without_optimizer": Made(50),
