@@ -57,7 +57,13 @@ def run(code: str, folder: Path, *, model: str = MODEL) -> subprocess.CompletedP
     watched = {"PYTHONPATH": path, "TRACETUI_OUT": str(folder / "out.jsonl"), "TRACETUI_RUN": "one"}
     env = plain_environment() | watched | {"TRACETUI_ACCOUNT": str(account)}
     return subprocess.run(
-        [sys.executable, "-c", model + code], env=env, cwd=folder, capture_output=True, text=True, check=False
+        [sys.executable, "-c", model + code],
+        env=env,
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
     )
 
 
@@ -137,6 +143,25 @@ child.start()
 child.join()
 print(child.exitcode)
 """
+
+
+FORKS_AND_RETURNS = """
+import ctypes, time
+work(40)
+if not os.fork():
+    work(4)
+    ctypes.CDLL(None).printf(b"buffered by C\\n")
+    sys.exit(3)
+print(os.waitstatus_to_exitcode(os.wait()[1]), flush=True)
+"""
+
+
+def test_a_forked_child_ends_as_it_does_alone_after_a_window_of_its_parent(tmp_path: Path) -> None:
+    """The profiler's handler for the end of a process waits for a thread that only the parent has."""
+    result = run(FORKS_AND_RETURNS, tmp_path)
+    assert (result.stdout, result.stderr) == ("buffered by C\n3\n", "")
+    windows = recorded(tmp_path).events.filter(kind="span", op="window")
+    assert windows.height and told(tmp_path) == [[4, 4, 1], [40, 40, 1]]
 
 
 def test_a_program_that_clears_its_environment_is_recorded(tmp_path: Path) -> None:
