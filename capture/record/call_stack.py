@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 FIRST_TURN: Final = 32  # steps after which some have no rows of their modules
 TURN_STEPS: Final = (16, 128)  # of which one is such a step: until there are MANY_TURNS of them, and then
 MANY_TURNS: Final = 24
+ROW_COST_NS: Final = 1_700  # of a row of a module, measured on a busy machine
+MAX_ROWS_SHARE: Final = 0.03  # of the time of all steps, for the rows of their modules
+_GOLDEN_RATIO: Final = 0.618033988749895  # its multiples avoid every period of a program
 SKIP: Final[list[Any]] = []  # instead of a log, while calls within a module are not recorded
 MAX_SEARCHED_CALLS: Final = 8  # calls whose inputs are searched for the tokens of a step
 
@@ -121,7 +124,8 @@ class RecordedStep:
 class StepDetail:
     """Which calls of a step have rows: at `full` every module, at `layers` few, at `steps` the model.
 
-    Except at `steps`, a few steps have no rows of modules inside others: their time tells what rows cost.
+    Except at `steps`, a few steps have no rows of modules inside others: their time tells what rows cost. Of
+    short steps only so many have rows that these take MAX_ROWS_SHARE of the time.
     """
 
     def __init__(self, detail: str, layers: set[int]) -> None:
@@ -129,15 +133,23 @@ class StepDetail:
         self._detail, self._layers = detail, layers
         self.is_unwatched = detail == "steps"  # whether modules inside others have no rows in this step
         self._turns = self._steps = 0  # steps that have none, and all steps so far
+        self._watched_share = 1.0  # of the steps, as far as rows are affordable
 
     def begin_step(self) -> bool:
         """Begin a step; return whether a profiler window may open in it."""
         self._steps += 1
         if self._detail != "steps":
             period = TURN_STEPS[self._turns >= MANY_TURNS]
-            self.is_unwatched = self._steps > FIRST_TURN and self._steps % period == period // 2
+            is_turn = self._steps % period == period // 2
+            is_dear = self._steps * _GOLDEN_RATIO % 1 >= self._watched_share
+            self.is_unwatched = self._steps > FIRST_TURN and (is_turn or is_dear)
             self._turns += self.is_unwatched
         return self._detail == "full" and not self.is_unwatched
+
+    def note_step(self, duration: int, rows: int) -> None:
+        """Note the time of a step that has ended, and its rows, which decide how many steps have rows."""
+        if rows and not self.is_unwatched:
+            self._watched_share = MAX_ROWS_SHARE * duration / (rows * ROW_COST_NS)
 
     def has_row(self, module: Any) -> bool:
         """Whether a module inside another one has a row in this step."""

@@ -324,10 +324,11 @@ class ThreadRecorder:
         elif self._last_end is not None:
             self._gaps.append(end - self._last_end)
         facts = None if step.is_training else step.infer_facts(self._phases, coming)
-        duration, windows = end - step.start, self._windows
-        window = windows.close_window(duration, len(self._rows) // 3) if windows.owner is self else None
+        duration, count, windows = end - step.start, len(self._rows) // 3, self._windows
+        window = windows.close_window(duration, count) if windows.owner is self else None
         if window is None:
             windows.add_plain_step(duration)
+            self._detail.note_step(duration, count)
         elif step.orders:
             window = assign_replay_owners(window, step.orders)
         cost_ns = 0 if window is None else windows.overhead_ns
