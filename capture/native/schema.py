@@ -95,15 +95,15 @@ def seal_record(record: Mapping[str, Any]) -> bytes:
 
 def encode_json(record: Mapping[str, Any]) -> str:
     """Return a record as JSON; numbers and text, which are most, bypass the slow encoder."""
-    fields = [f"{_encode_text(name)}:{_encode_value(value)}" for name, value in record.items()]
+    fields = [
+        f"{_encode_text(name)}:{value if type(value) is int else _encode_value(value)}"
+        for name, value in record.items()
+    ]
     return "{" + ",".join(fields) + "}"
 
 
 def _encode_value(value: Any) -> str:
-    kind = type(value)
-    if kind is int:
-        return int.__repr__(value)
-    return _encode_text(value) if kind is str else _ENCODER.encode(value)
+    return _encode_text(value) if type(value) is str else _ENCODER.encode(value)
 
 
 def seal_json(body: bytes) -> bytes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations  # runs in users' programs, from Python 3.8 on
 
+import atexit
 import copy
 import importlib
 import importlib.abc
@@ -28,7 +29,12 @@ def start() -> None:
     process_notes.remember_environment()
     process_notes.append_note("python " + platform.python_version())
     for name in _INSTALLERS:
-        sys.meta_path.insert(0, _ImportHook(name))
+        if name in sys.modules:  # imported before us, by a .pth file
+            _install(sys.modules[name])
+        else:
+            hook = _ImportHook(name)
+            sys.meta_path.insert(0, hook)
+            atexit.register(hook.note_miss)
 
 
 class _ImportHook(importlib.abc.MetaPathFinder):
@@ -40,6 +46,7 @@ class _ImportHook(importlib.abc.MetaPathFinder):
 
     def __init__(self, name: str) -> None:
         self._name = name
+        self._is_installed = False
 
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
@@ -57,7 +64,14 @@ class _ImportHook(importlib.abc.MetaPathFinder):
         """Record a module that has been imported; the first time only."""
         if self in sys.meta_path:
             sys.meta_path.remove(self)
+        if not self._is_installed:
+            self._is_installed = True
             _install(module)
+
+    def note_miss(self) -> None:
+        """Note at the end that the module was imported without us: the program took this hook out."""
+        if not self._is_installed and self not in sys.meta_path and self._name in sys.modules:
+            process_notes.append_note("missed " + self._name.partition(".")[0])
 
 
 def _wrap_loader(loader: Any, end: Callable[[ModuleType], None]) -> Any:

@@ -99,7 +99,10 @@ def _measure_length(value: Any) -> InputLength | None:
 
 def find_cache(args: Iterable[Any], kwargs: Mapping[str, Any]) -> Any:
     """Return the KV cache of transformers that a call gets, or None."""
-    return next((each for each in (*kwargs.values(), *args) if hasattr(type(each), "get_seq_length")), None)
+    for each in (*kwargs.values(), *args):  # every step asks: no generator
+        if hasattr(type(each), "get_seq_length"):
+            return each
+    return None
 
 
 def find_past(args: Iterable[Any], kwargs: Mapping[str, Any], tokens: int) -> tuple[int | None, int]:
@@ -112,7 +115,7 @@ def find_past(args: Iterable[Any], kwargs: Mapping[str, Any], tokens: int) -> tu
         if cache is not None:
             return _read_integer(cache.get_seq_length()), id(cache)
         for name in _POSITION_NAMES:
-            last = _read_integer(kwargs.get(name))
+            last = _read_integer(kwargs[name]) if name in kwargs else None
             if last is not None:
                 return max(0, last + 1 - tokens), 0
     return None, 0

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 FIRST_TURN: Final = 32  # steps after which some have no rows of their modules
 TURN_STEPS: Final = (16, 128)  # of which one is such a step: until there are MANY_TURNS of them, and then
 MANY_TURNS: Final = 24
+ROW_COST_NS: Final = 1_700  # of a row of a module, measured on a busy machine
+MAX_ROWS_SHARE: Final = 0.03  # of the time of all steps, for the rows of their modules
+_GOLDEN_RATIO: Final = 0.618033988749895  # its multiples avoid every period of a program
 SKIP: Final[list[Any]] = []  # instead of a log, while calls within a module are not recorded
 MAX_SEARCHED_CALLS: Final = 8  # calls whose inputs are searched for the tokens of a step
 
@@ -39,13 +42,14 @@ class RecordedStep:
     """A step in progress: from the start of one step to the start of the next."""
 
     __slots__ = (
-        "encodes", "generates", "is_complete", "is_open", "is_training", "length", "orders", "searches",
-        "served", "sizes", "start",
+        "encodes", "generates", "has_gradients", "is_complete", "is_open", "is_training", "length", "orders",
+        "searches", "served", "sizes", "start",
     )  # fmt: skip
 
     def __init__(self, start: int, *, is_training: bool) -> None:
         self.start, self.is_training = start, is_training
         self.is_complete = not is_training  # whether the next call of the step module starts another step
+        self.has_gradients = is_training  # whether its model was called for them, in a program that trains
         self.encodes = False  # whether it began with the model's encoder, which is called alone
         self.is_open = True  # whether the step module is still to be called
         self.length: InputLength | None = None
@@ -62,9 +66,20 @@ class RecordedStep:
         is_searched = not (self.length or self.served or self.is_open or is_image)
         return is_searched and self.searches < MAX_SEARCHED_CALLS
 
-    def has_room(self, *, is_training: bool) -> bool:
+    def has_room(self, *, has_gradients: bool) -> bool:
         """Whether the next call of the step module, or of its encoder, belongs to this step."""
-        return self.is_open or (is_training and not self.is_complete)
+        return self.is_open or (has_gradients and not self.is_complete)
+
+    def begin_training(self) -> bool:
+        """Make this a training step, as backward or the optimizer ran in it; return whether it was none.
+
+        The mode of its model tells nothing. A decode step without gradients stays one: another model learns.
+        """
+        is_decode = self.length is not None and self.length.tokens == 1 and not self.has_gradients
+        if self.is_training or is_decode:
+            return False
+        self.is_training, self.is_complete = True, False
+        return True
 
     def read_call(
         self, reader: CallReader, module: Any, args: Any, kwargs: Any, served: ServedBatch | None
@@ -109,7 +124,8 @@ class RecordedStep:
 class StepDetail:
     """Which calls of a step have rows: at `full` every module, at `layers` few, at `steps` the model.
 
-    Except at `steps`, a few steps have no rows of modules inside others: their time tells what rows cost.
+    Except at `steps`, a few steps have no rows of modules inside others: their time tells what rows cost. Of
+    short steps only so many have rows that these take MAX_ROWS_SHARE of the time.
     """
 
     def __init__(self, detail: str, layers: set[int]) -> None:
@@ -117,15 +133,23 @@ class StepDetail:
         self._detail, self._layers = detail, layers
         self.is_unwatched = detail == "steps"  # whether modules inside others have no rows in this step
         self._turns = self._steps = 0  # steps that have none, and all steps so far
+        self._watched_share = 1.0  # of the steps, as far as rows are affordable
 
     def begin_step(self) -> bool:
         """Begin a step; return whether a profiler window may open in it."""
         self._steps += 1
         if self._detail != "steps":
             period = TURN_STEPS[self._turns >= MANY_TURNS]
-            self.is_unwatched = self._steps > FIRST_TURN and self._steps % period == period // 2
+            is_turn = self._steps % period == period // 2
+            is_dear = self._steps * _GOLDEN_RATIO % 1 >= self._watched_share
+            self.is_unwatched = self._steps > FIRST_TURN and (is_turn or is_dear)
             self._turns += self.is_unwatched
         return self._detail == "full" and not self.is_unwatched
+
+    def note_step(self, duration: int, rows: int) -> None:
+        """Note the time of a step that has ended, and its rows, which decide how many steps have rows."""
+        if rows and not self.is_unwatched:
+            self._watched_share = MAX_ROWS_SHARE * duration / (rows * ROW_COST_NS)
 
     def has_row(self, module: Any) -> bool:
         """Whether a module inside another one has a row in this step."""

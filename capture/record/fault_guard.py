@@ -54,9 +54,9 @@ class FaultGuard:
         """Discard work that was started and cannot be finished."""
 
 
-def hide_frame(error: BaseException) -> None:
+def hide_frame(error: BaseException, *, is_ours: bool = True) -> None:
     """Take the caller's own frame off an error that it raises again; before Python 3.11 the frame stays."""
-    if error.__traceback__ is not None:
+    if is_ours and error.__traceback__ is not None:
         error.__traceback__ = error.__traceback__.tb_next
 
 

@@ -42,7 +42,7 @@ def _wrap_modules(torch: Any, recorder: ProgramRecorder, patches: Patches) -> No
     kind, original = torch.nn.Module, torch.nn.Module.__call__
     is_compiling = _find_compiling(torch)
     is_traced = getattr(getattr(torch, "compiler", None), "is_dynamo_compiling", None) or is_compiling
-    leave, of_thread = recorder.leave, recorder.thread_locals
+    of_thread = recorder.thread_locals
     layers = recorder.shared.names.layers if recorder.shared.detail == "layers" else None
     # what torch's own wrapper does is done here, so that a call has no frame more than without us
     is_torchs = original is vars(kind).get("_wrapped_call_impl") and hasattr(kind, "_compiled_call_impl")
@@ -51,25 +51,25 @@ def _wrap_modules(torch: Any, recorder: ProgramRecorder, patches: Patches) -> No
         return None if is_compiling() else recorder.enter_module(module, args, kwargs)
 
     def _wrapped_call_impl(self: Any, *args: Any, **kwargs: Any) -> Any:
-        is_plain = is_torchs and self._compiled_call_impl is None
-        log, call = SKIP if recorder.is_off or is_traced() else of_thread.log, None
-        if log is None:
-            log, call = SKIP, enter(self, args, kwargs)
-        elif layers is not None and id(self) not in layers:
-            log = SKIP
-        is_logged = log is not SKIP
-        if is_logged:  # the fast path of nearly all calls: append to the log
-            log += self, now()
+        call, is_plain = None, is_torchs and self._compiled_call_impl is None
+        log = SKIP if recorder.is_off or is_traced() else of_thread.log
         try:
-            return self._call_impl(*args, **kwargs) if is_plain else original(self, *args, **kwargs)
-        except BaseException as error:
-            note_error(error, call, is_plain=is_plain)
-            raise
-        finally:
-            if is_logged:
+            if log is None:
+                log, call = SKIP, enter(self, args, kwargs)
+            elif layers is not None and id(self) not in layers:
+                log = SKIP
+            if log is not SKIP:  # the fast path of nearly all calls: append to the log
+                log += self, now()
+            result = self._call_impl(*args, **kwargs) if is_plain else original(self, *args, **kwargs)
+            if log is not SKIP:
                 log += self, -now()
             elif call is not None:
-                leave(call)
+                recorder.leave(call)
+            return result
+        except BaseException as error:
+            hide_frame(error, is_ours=not is_plain)  # else it stands for torch's
+            recorder.leave_by_error(call, self, log)
+            raise
 
     functools.update_wrapper(_wrapped_call_impl, original)  # the same signature
     vars(_wrapped_call_impl).pop("__wrapped__")
@@ -78,14 +78,6 @@ def _wrap_modules(torch: Any, recorder: ProgramRecorder, patches: Patches) -> No
     _hide_from_compiler(_wrapped_call_impl)
     recorder.set_call_codes(original.__code__, _wrapped_call_impl.__code__)
     patches.replace(kind, "__call__", _wrapped_call_impl)
-
-
-def note_error(error: BaseException, call: Any, *, is_plain: bool) -> None:
-    """Note that an error ends a call; its traceback is without our frame unless that stands for torch's."""
-    if not is_plain:
-        hide_frame(error)
-    if call is not None:
-        call.has_failed = True
 
 
 def _find_compiling(torch: Any) -> Callable[[], bool]:
@@ -155,17 +147,20 @@ def _wrap_as_part(part: str, original: Callable[..., Any], recorder: ProgramReco
 
     @functools.wraps(original)
     def timed(*args: Any, **kwargs: Any) -> Any:
-        is_recorded = not (recorder.is_off or is_compiling())
-        call = recorder.enter_part(part) if is_recorded else None
+        call, is_recorded = None, not (recorder.is_off or is_compiling())
         try:
-            return original(*args, **kwargs)
-        except BaseException as error:
-            hide_frame(error)
-            raise
-        finally:
+            call = recorder.enter_part(part) if is_recorded else None
+            result = original(*args, **kwargs)
             if is_recorded:
                 recorder.leave(call, part)
+            return result
+        except BaseException as error:
+            hide_frame(error)
+            if is_recorded:
+                recorder.leave_by_error(call)
+            raise
 
+    recorder.add_wrapper(timed)
     _hide_from_compiler(timed)
     return timed
 
@@ -215,15 +210,18 @@ def _wrap_replays(torch: Any, recorder: ProgramRecorder, patches: Patches) -> No
 
     @functools.wraps(replay)
     def replay_graph(self: Any, *args: Any, **kwargs: Any) -> Any:
-        call = None if recorder.is_off else recorder.enter_replay(self)
+        call = None
         try:
-            return replay(self, *args, **kwargs)
+            call = None if recorder.is_off else recorder.enter_replay(self)
+            result = replay(self, *args, **kwargs)
+            recorder.leave(call)
+            return result
         except BaseException as error:
             hide_frame(error)
+            recorder.leave_by_error(call)
             raise
-        finally:
-            recorder.leave(call)
 
+    recorder.add_wrapper(replay_graph)
     patches.replace(graph, "replay", replay_graph)
 
 

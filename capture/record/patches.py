@@ -9,6 +9,7 @@ import weakref
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
+from . import process_notes
 from .fault_guard import hide_frame
 
 if TYPE_CHECKING:
@@ -102,9 +103,38 @@ def close_at_exit(recorder: Any, patches: Patches) -> None:
     """Close the recording when the process ends, also by calls that skip atexit handlers."""
     atexit.register(recorder.close)
     patches.add_undo(lambda: atexit.unregister(recorder.close))
-    for name in ("_exit", "execv", "execve"):
-        patches.replace(os, name, run_before(recorder.close, getattr(os, name), recorder))
+    patches.replace(os, "_exit", run_before(recorder.close, os._exit, recorder))
+    for name in ("execv", "execve"):
+        patches.replace(os, name, _close_before_exec(getattr(os, name), recorder))
     _RECORDERS.add(recorder)
+
+
+def _close_before_exec(original: Callable[..., Any], recorder: Any) -> Callable[..., Any]:
+    """Return a function that closes the recording before another program takes the place of this one.
+
+    Not before a call that fails for lack of such a file, as most of those of `os.execvp` do.
+    """
+
+    @functools.wraps(original)
+    def wrapper(path: Any, *args: Any, **kwargs: Any) -> Any:
+        was_off = recorder.is_off
+        try:
+            if _is_executable(path):
+                recorder.guard(recorder.close)
+            return original(path, *args, **kwargs)
+        except BaseException as error:
+            if recorder.is_off and not was_off:
+                process_notes.append_note(f"fault {original.__name__} failed after the recording had ended")
+            hide_frame(error)
+            raise
+
+    return wrapper
+
+
+def _is_executable(path: Any) -> bool:
+    with suppress(TypeError):  # which the call itself raises
+        return os.path.isfile(path) and (isinstance(path, int) or os.access(path, os.X_OK))  # noqa: PTH113
+    return False
 
 
 def _forget_after_fork() -> None:

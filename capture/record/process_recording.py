@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Any, Final
 from ..native.emit import WRITE_INTERVAL_NS, Emitter, has_open_emitter, now
 from ..native.schema import encode_json
 from . import process_notes, torchrun
+from .call_phases import find_cache
 from .op_ids import OpIds
 from .process_notes import OUT_VARIABLE, RUN_VARIABLE
 from .profiler_windows import emit_window
 from .step_module import find_device_type
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from .call_phases import CallFacts
     from .call_stack import EndedStep
@@ -83,8 +84,11 @@ class ProcessRecording:
             if self._run is not None:
                 self._run = find_model_name(module) or "program", _build_meta(module), self._run[2]
 
-    def note_cache(self, cache: Any) -> None:
+    def note_cache(self, args: Iterable[Any], kwargs: Mapping[str, Any]) -> None:
         """Note the kind of KV cache that the model is called with, as long as nothing is written."""
+        if self._run is None:  # asked without the lock, because every step asks
+            return
+        cache = find_cache(args, kwargs)
         with self._lock:
             if self._run is not None and cache is not None:
                 self._run[1]["kv_cache"] = type(cache).__name__

@@ -48,6 +48,7 @@ class ProgramRecorder(FaultGuard):
         super().__init__(self.shared.recording)
         self._is_late = late  # whether modules may have been called before
         self._call_codes: tuple[CodeType | None, CodeType | None] = None, None
+        self._wrapper_codes: set[CodeType] = set()  # of what notes the begin and the end of a call
         self.thread_locals = _ThreadLocals()
         self._lock = threading.RLock()
         self._threads: list[ThreadRecorder] = []
@@ -57,6 +58,11 @@ class ProgramRecorder(FaultGuard):
     def set_call_codes(self, torch_code: CodeType, wrapper_code: CodeType) -> None:
         """Set the code objects of a module call: torch's own, and our wrapper."""
         self._call_codes = torch_code, wrapper_code
+        self._wrapper_codes.add(wrapper_code)
+
+    def add_wrapper(self, wrapper: Any) -> None:
+        """Add a function that notes the begin and the end of the calls of another."""
+        self._wrapper_codes.add(wrapper.__code__)
 
     def enter_module(self, module: Any, args: Any, kwargs: Any) -> ModuleCall | None:
         """Note the call of a module; pass the result to `leave` when it is over."""
@@ -116,6 +122,28 @@ class ProgramRecorder(FaultGuard):
                 recorder.note_part(part)
         except BaseException as e:
             self.stop_recording(e)
+
+    def leave_by_error(
+        self, call: ModuleCall | None, module: Any = None, log: list[Any] | None = None
+    ) -> None:
+        """Note that an error ends a call, which may be in a log, and forget calls whose end was not noted.
+
+        The handler of a signal may raise an error anywhere, also between a call and the note of its end.
+        Without a wrapper of ours on the stack of the thread no call is open.
+        """
+        if log:
+            log += module, -now()
+        if call is not None:
+            call.has_failed = True
+            self.leave(call)
+        recorder = self.thread_locals.recorder
+        if recorder is None or not recorder.stack.calls:
+            return
+        frame: FrameType | None = sys._getframe(1).f_back
+        while frame is not None and frame.f_code not in self._wrapper_codes:
+            frame = frame.f_back
+        if frame is None:
+            self._forget_open_calls()
 
     def close(self) -> None:
         """End the recording with the process."""

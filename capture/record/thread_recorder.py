@@ -6,7 +6,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
 from ..native.emit import now
-from .call_phases import CallReader, PhaseTracker, find_cache
+from .call_phases import CallReader, PhaseTracker
 from .call_stack import (
     SKIP,
     CallStack,
@@ -108,6 +108,7 @@ class ThreadRecorder:
         self._gaps: deque[int] = deque(maxlen=RECENT_GAPS)
         self._last_end: int | None = None  # of the last call that was not inside another
         self._last_part = ""
+        self._trains_in_eval = False  # whether a step was found to be of training by its backward alone
         self._detail = StepDetail(shared.detail, shared.names.layers)
 
     def enter_outermost(self, module: Any, args: Any, kwargs: Any) -> ModuleCall:
@@ -177,8 +178,7 @@ class ThreadRecorder:
         self._rows += self._find_op_id(call), call.start, end - call.start - call.inner_ns
         is_failed = call.has_failed and call.module is self._step_module.module
         self.stack.release(call)
-        if part:
-            self.note_part(part)
+        self.note_part(part)
         if not self.stack.calls:
             self._last_end, self._last_part = end, "forward" if part in ("", "replay") else part
             if is_failed:
@@ -214,14 +214,15 @@ class ThreadRecorder:
         """Return the phase of the training step that the thread is in, draft in that model, else None."""
         if self._reader.is_draft:
             return DRAFT
-        is_training = self._step is not None and self._step.is_training
+        step = self._step
+        is_training = step and (step.is_training or (step.has_gradients and self._trains_in_eval))
         return find_training_phase(self.stack.calls) if is_training else None
 
     def note_part(self, part: str) -> None:
-        """Note whether a part of a training step completes it."""
-        completes = part == "optimizer" or (part == "backward" and not self._shared.has_optimizer)
-        if completes and self._step is not None:
-            self._step.is_complete = True
+        """Note a part of the program that has ended: one of training makes a training step of a forward."""
+        if self._step is not None and part in ("backward", "optimizer"):
+            self._trains_in_eval |= self._step.begin_training()
+            self._step.is_complete |= part == "optimizer" or not self._shared.has_optimizer
 
     def _begin_outermost_call(self, module: Any, args: Any, kwargs: Any) -> None:
         """Begin a top-level call; one of the step module may start a step."""
@@ -244,14 +245,14 @@ class ThreadRecorder:
 
         The encoder of a text begins the step of the model's first call for that text.
         """
-        is_training = self._shared.is_training and module.training and self._shared.torch.is_grad_enabled()
+        has_gradients = self._shared.is_training and self._shared.torch.is_grad_enabled()
         encodes, step = self._step_module.has_encoder(module), self._step
-        if step is None or not step.has_room(is_training=is_training):
-            step = RecordedStep(at, is_training=is_training)
-            step.encodes = encodes
+        if step is None or not step.has_room(has_gradients=has_gradients):
+            step = RecordedStep(at, is_training=has_gradients and module.training)
+            step.encodes, step.has_gradients = encodes, has_gradients
         if step.is_open and not encodes:
             step.read_call(self._reader, module, args, kwargs, find_served_batch())
-            self._shared.recording.note_cache(find_cache(args, kwargs))
+            self._shared.recording.note_cache(args, kwargs)
         if step is not self._step:
             self._start_step(step, is_own=is_own)
 
@@ -283,10 +284,7 @@ class ThreadRecorder:
         return True
 
     def _withdraw_first_steps(self, *, encodes: bool) -> None:
-        """Turn the held steps into rows without a step: a larger module makes the steps.
-
-        The step in progress stays if it `encodes`: if it is of that module's encoder.
-        """
+        """Turn the held steps into rows without a step, but the one in progress if it `encodes`."""
         rows = self._step_buffer.withdraw_rows()
         if rows is None:
             return
@@ -326,10 +324,11 @@ class ThreadRecorder:
         elif self._last_end is not None:
             self._gaps.append(end - self._last_end)
         facts = None if step.is_training else step.infer_facts(self._phases, coming)
-        duration, windows = end - step.start, self._windows
-        window = windows.close_window(duration, len(self._rows) // 3) if windows.owner is self else None
+        duration, count, windows = end - step.start, len(self._rows) // 3, self._windows
+        window = windows.close_window(duration, count) if windows.owner is self else None
         if window is None:
             windows.add_plain_step(duration)
+            self._detail.note_step(duration, count)
         elif step.orders:
             window = assign_replay_owners(window, step.orders)
         cost_ns = 0 if window is None else windows.overhead_ns

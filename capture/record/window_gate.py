@@ -16,6 +16,22 @@ STEP_COST_NS: Final = 25_000  # per step without a window, measured on a busy ma
 CALL_COST_NS: Final = 1_700  # added by each module call in a step
 
 
+def skip_exit_handlers() -> None:
+    """End this forked child without the handlers of its parent for the end of a C program.
+
+    One of them destroys what a thread of the profiler waits for, and waits for that thread for ever: only the
+    parent has it. Handlers of the child itself run before, and what C buffered is written. glibc only.
+    """
+    with suppress(AttributeError, OSError, ImportError):
+        import ctypes
+
+        libc = ctypes.CDLL(None)
+        for register in (libc.on_exit, libc["__cxa_atexit"]):
+            register.argtypes = (ctypes.c_void_p,) * 3
+        libc.on_exit(ctypes.cast(libc._exit, ctypes.c_void_p), None, None)
+        libc["__cxa_atexit"](ctypes.cast(libc.fflush, ctypes.c_void_p), None, None)
+
+
 class WindowGate:
     """Opens one window at a time, on the thread that imported torch: the profiler cannot start on others.
 
@@ -115,6 +131,8 @@ class WindowGate:
 
     def forget_after_fork(self) -> None:
         """Forget the parent's profiler in a forked child, where it cannot be restarted."""
+        if self._budget.windows or self.owner is not None:
+            skip_exit_handlers()
         self._captures, self.owner, self._profiler, self._is_blocked = 0, None, None, True
 
     def _leave_open(self) -> None:

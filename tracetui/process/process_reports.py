@@ -31,13 +31,14 @@ class ProcessReport(Struct):
     has_ended: bool = False  # and said what it had seen
     faults: list[str] = field(default_factory=list)
     gaps: str = ""  # what could not be written
+    missed: str = ""  # torch or llama_cpp, if it was imported past the recorder's hook
     is_recorder: bool = False  # whether it is a tracetui that records a program of its own
     _ended_counts: tuple[int, int, int] = (0, 0, 0)  # of recordings that have ended
 
     def add_line(self, line: str) -> None:
         """Add one line that the process wrote."""
         key, _, rest = line.partition(" ")
-        if key in ("python", "torch", "gaps"):
+        if key in ("python", "torch", "gaps", "missed"):
             setattr(self, key, rest)
         elif key == "llama_cpp":
             self.has_llama_cpp = True
@@ -269,6 +270,8 @@ def _explain_idle_imports(reports: Mapping[int, ProcessReport]) -> str:
             f"torch {versions[0].removesuffix(' forked')} was imported, but no module with parameters was "
             "called from outside of compiled code"
         )
+    if missed := next((report.missed for report in reports.values() if report.missed), ""):
+        return f"{missed} was imported past the recorder, which the program took out of sys.meta_path"
     if any(report.has_llama_cpp for report in reports.values()):
         return "llama_cpp was imported, but none of its contexts decoded anything"
     return ""

@@ -115,3 +115,19 @@ def test_a_question_changes_nothing(tmp_path: Path) -> None:
         "assert sys.meta_path == before and 'torch' not in sys.modules"
     )
     assert "torch" not in record(tmp_path, program)
+
+
+WIPES = "import sys\nsys.meta_path[:] = [f for f in sys.meta_path if 'tracetui' not in type(f).__module__]"
+
+
+def test_an_import_without_the_hook_is_noted_as_missed(tmp_path: Path) -> None:
+    notes = record(tmp_path, WIPES + CALLS)
+    assert "missed torch" in notes and "seen" not in notes
+
+
+def test_no_import_is_noted_as_missed_that_was_recorded_or_never_made(tmp_path: Path) -> None:
+    assert "missed" not in record(tmp_path, CALLS + WIPES)
+
+
+def test_a_torch_that_was_imported_before_us_is_recorded(tmp_path: Path) -> None:
+    assert "seen 3 3 1" in record(tmp_path, f"import torch, site\nsite.main(){CALLS}", "-S")

@@ -11,6 +11,7 @@ import pytest
 import capture.record
 from capture.load_runs import load
 from capture.native.schema import UNWATCHED_NAME
+from capture.record.call_stack import FIRST_TURN, TURN_STEPS, StepDetail
 from capture.run import Run
 from tests.tracetui.in_process import tracetui
 from tracetui.analysis.time.step_sampling import compute_coverage, estimate_unwatched_step
@@ -22,13 +23,14 @@ FOLDER = Path(__file__).parent
 SITE = Path(capture.record.__file__).parent / "site"
 STEPS = 160
 PROGRAM = f"""
-import sys
+import sys, time
 sys.path.insert(0, {str(FOLDER)!r})
 import tiny, torch
 model = tiny.Tiny()
 with torch.inference_mode():
     for number in range({STEPS}):
         model(input_ids=torch.ones(1, 1 if number else 8, dtype=torch.long))
+        time.sleep(0.005)  # so that rows of all modules are affordable
 """
 OUTER = {"embed", "lm_head", "sampling and host"}
 NAMES = {
@@ -83,6 +85,20 @@ def test_one_step_in_sixteen_has_no_rows_of_modules(recordings: dict[str, Run], 
     }  # fmt: skip
     estimate = estimate_unwatched_step(run)
     assert estimate is not None and estimate.low_ns <= estimate.unwatched_ns <= estimate.high_ns
+
+
+@pytest.mark.parametrize(("duration_ms", "share"), [(20, 1.0), (2, 0.388), (0.2, 0.0388)])
+def test_rows_of_short_steps_take_three_percent_of_the_time(duration_ms: float, share: float) -> None:
+    """91 modules of 1.7 µs each; also if each second or third step is of another kind."""
+    detail, watched = StepDetail("full", set()), []
+    for _ in range(6000):
+        watched.append(detail.begin_step())
+        detail.note_step(round(duration_ms * 1e6), 91)
+    assert all(watched[:FIRST_TURN])
+    for start, kinds in ((FIRST_TURN, 1), (FIRST_TURN, 2), (FIRST_TURN + 1, 2), (FIRST_TURN, 3)):
+        steps = watched[start::kinds]
+        turns = len(steps) / TURN_STEPS[0]
+        assert share - turns / len(steps) - 0.02 <= sum(steps) / len(steps) <= share + 0.01
 
 
 def test_steps_alone_are_all_alike(recordings: dict[str, Run]) -> None:

@@ -57,7 +57,13 @@ def run(code: str, folder: Path, *, model: str = MODEL) -> subprocess.CompletedP
     watched = {"PYTHONPATH": path, "TRACETUI_OUT": str(folder / "out.jsonl"), "TRACETUI_RUN": "one"}
     env = plain_environment() | watched | {"TRACETUI_ACCOUNT": str(account)}
     return subprocess.run(
-        [sys.executable, "-c", model + code], env=env, cwd=folder, capture_output=True, text=True, check=False
+        [sys.executable, "-c", model + code],
+        env=env,
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
     )
 
 
@@ -139,6 +145,25 @@ print(child.exitcode)
 """
 
 
+FORKS_AND_RETURNS = """
+import ctypes, time
+work(40)
+if not os.fork():
+    work(4)
+    ctypes.CDLL(None).printf(b"buffered by C\\n")
+    sys.exit(3)
+print(os.waitstatus_to_exitcode(os.wait()[1]), flush=True)
+"""
+
+
+def test_a_forked_child_ends_as_it_does_alone_after_a_window_of_its_parent(tmp_path: Path) -> None:
+    """The profiler's handler for the end of a process waits for a thread that only the parent has."""
+    result = run(FORKS_AND_RETURNS, tmp_path)
+    assert (result.stdout, result.stderr) == ("buffered by C\n3\n", "")
+    windows = recorded(tmp_path).events.filter(kind="span", op="window")
+    assert windows.height and told(tmp_path) == [[4, 4, 1], [40, 40, 1]]
+
+
 def test_a_program_that_clears_its_environment_is_recorded(tmp_path: Path) -> None:
     done = run("os.environ.clear(); work(4)", tmp_path, model=SMALL)
     assert (done.returncode, done.stderr) == (0, "")
@@ -202,6 +227,83 @@ def test_each_way_to_end_keeps_what_was_seen(ending: str, code: int, tmp_path: P
     result = run(f"work(6)\n{ending}", tmp_path, model=SMALL)
     assert result.returncode == code
     assert steps(tmp_path) == 6 and recorded(tmp_path).log.notices == ()
+
+
+EXECUTES = """
+work(4)
+for path in ("/nonexistent", "/", None, "text"):
+    try:
+        os.execv(path, ["x"])
+    except (OSError, TypeError) as e:
+        print(type(e).__name__, e)
+    work(5)
+"""
+
+
+def test_a_program_that_fails_to_execute_another_is_recorded_on(tmp_path: Path) -> None:
+    (tmp_path / "text").write_text("no program")
+    alone = subprocess.run(
+        [sys.executable, "-c", SMALL + EXECUTES], env=plain_environment() | {"PYTHONPATH": str(STAND_IN)},
+        cwd=tmp_path, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    result = run(EXECUTES, tmp_path, model=SMALL)
+    assert (result.returncode, result.stdout, result.stderr) == (0, alone.stdout, "")
+    assert steps(tmp_path) == 24 and told(tmp_path) == [[24, 24, 1]]
+
+
+def test_a_recording_that_ended_before_a_program_that_cannot_start_says_so(tmp_path: Path) -> None:
+    (tmp_path / "text").write_text("no program")
+    (tmp_path / "text").chmod(0o700)
+    run(EXECUTES, tmp_path, model=SMALL)
+    (notes,) = (tmp_path / "account").glob("process-*")
+    assert "fault execv failed after the recording had ended" in notes.read_text()
+    assert steps(tmp_path) == 19
+
+
+INTERRUPTS = """
+def interrupt(frame, event, arg):
+    if frame.f_code.co_name == {function!r} and "program_recorder" in frame.f_code.co_filename:
+        if event == {event!r}:
+            sys.settrace(None)
+            raise KeyboardInterrupt
+        return interrupt
+for _ in range(3):
+    work(4)
+    sys.settrace(interrupt)
+    try:
+        work(1)
+    except KeyboardInterrupt:
+        print("interrupted")
+work(20)
+"""
+
+
+@pytest.mark.parametrize(("function", "event"), [("leave", "call"), ("enter_module", "return")])
+def test_a_signal_between_a_call_and_its_note_costs_one_step(
+    function: str, event: str, tmp_path: Path
+) -> None:
+    result = run(INTERRUPTS.format(function=function, event=event), tmp_path, model=SMALL)
+    assert (result.stdout, result.stderr) == ("interrupted\n" * 3, "")
+    assert steps(tmp_path) == 3 * 4 + 20
+
+
+def test_training_in_eval_mode_is_training_and_evaluation_is_not(tmp_path: Path) -> None:
+    """Told by backward and optimizer: two batches make a step, and the last five forwards make one each."""
+    code = """
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for _ in range(6):
+    for _ in range(2):
+        model(torch.ones(2, 8)).sum().backward()
+    optimizer.step()
+for _ in range(5):
+    model(torch.ones(2, 8))
+"""
+    assert run(code, tmp_path).stderr == ""
+    assert told(tmp_path) == [[11, 17, 1]]
+    events = recorded(tmp_path).events.sort("t")
+    assert events.filter(kind="step")["phase"].to_list() == [None] * 6 + ["forward"] * 5
+    layers = events.filter(kind="kernel", name="0", lens="wall")
+    assert layers["phase"].cast(str).to_list()[2:12] == ["forward"] * 10
 
 
 def test_modules_of_one_type_are_rows_of_their_own(tmp_path: Path) -> None:

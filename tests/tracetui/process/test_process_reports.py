@@ -111,3 +111,9 @@ def test_report_of_a_process_that_went_on_as_another_program_adds_up() -> None:
     assert (report.python, report.torch, report.gaps) == ("3.12.1", "2.9 forked", "7 events")
     assert report.is_recorded and report.has_ended and not report.has_llama_cpp
     assert report.counts == (5, 50, 2) and report.faults == ["of our own"]
+
+
+def test_an_import_that_went_past_the_recorder_is_the_reason(reports: ReportFolder) -> None:
+    write_report(reports, os.getpid(), "python 3.11.2", "missed torch")
+    reason = reports.explain_empty_recording()
+    assert reason.startswith("torch was imported past the recorder") and "sys.meta_path" in reason
