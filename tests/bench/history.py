@@ -31,8 +31,8 @@ from scipy import stats
 from capture.load_runs import load
 from tracetui.history import part_index
 from tracetui.history.part import build_part
-from tracetui.history.part_index import LogTables, read_log
-from tracetui.history.row_trends import MAX_RUNS, build_series, choose_runs, compute_trend, estimate_noise
+from tracetui.history.part_index import MAX_RUNS, LogTables, choose_runs, read_log
+from tracetui.history.row_trends import build_series, compute_trend, estimate_noise
 from tracetui.history.run_log import RunLog
 
 SERIES = int(os.environ.get("TRACETUI_BENCH_SERIES", "200"))  # of either kind
@@ -87,7 +87,8 @@ def of_folder(folder: Path) -> Pool:
             last = int(run.events["step"].max())  # type: ignore[arg-type]
             for i in range(stretches):
                 begin = 1 + i * (last // 2) // max(1, stretches - 1)
-                cut = run.with_events(run.events.filter(pl.col("step").is_between(begin, begin + last // 2)))
+                is_within = pl.col("step").is_between(begin, begin + last // 2)
+                cut = run.with_events(run.events.filter(is_within | (pl.col("kind") == "counter")))
                 started = datetime(2026, 1, 1, tzinfo=UTC) + timedelta(minutes=len(files) * i + number)
                 part = build_part(cut if stretches > 1 else run)
                 log.add(part.with_columns(started=pl.lit(started, part.schema["started"])))

@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
-from statistics import mean, median
+from statistics import mean
 
 import polars as pl
 import pytest
@@ -98,7 +98,7 @@ def test_figures_are_those_of_the_clients(server: Server, tmp_path: Path) -> Non
     print(f"TTFT {ttft:.1f}, client {of_clients:.1f}")
     assert find_last(run, "requests waiting")[0] == 0
     running = list_running(run, requests)
-    assert median(value for value, _ in running) == CLIENTS
+    assert max(value for value, _ in running) == CLIENTS
     assert all(value <= most for value, most in running)
     assert ttft < 1.01 * of_clients, "the server's clock lies within the clients'"
     for name, (ours, theirs) in figures.items():

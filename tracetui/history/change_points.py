@@ -60,6 +60,11 @@ class ChangePoint:
         """Return the places of the runs before and after it."""
         return slice(self.begin, self.at), slice(self.at, self.end)
 
+    def move(self, runs: int) -> "ChangePoint":
+        """Return the change so many runs later."""
+        places = {name: getattr(self, name) + runs for name in ("at", "earliest", "latest", "begin", "end")}
+        return replace(self, **places)
+
 
 def find_change_points(values: Floats, starts: Ints | None = None, alpha: float = ALPHA) -> list[ChangePoint]:
     """Return the changes of a series, in order; none at all in fewer than two times MIN_RUNS.

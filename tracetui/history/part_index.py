@@ -7,15 +7,16 @@ chunk grows, and no more than a chunk of new parts is in memory at a time.
 """
 
 import hashlib
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import polars as pl
 
-from capture.errors import CaptureError
+from capture.errors import CaptureError, UsageError
 from capture.files.atomic import write_atomically
 from capture.files.user_dirs import find_cache_folder, make_private
 from tracetui.history.part import LINE_COLUMNS, PART_SCHEMA, RUN_COLUMNS
@@ -23,6 +24,9 @@ from tracetui.history.run_log import RunLog
 
 CHUNK_PARTS: Final = 1024
 MIN_NEW_PARTS: Final = 16  # fewer are read again each time
+SERIES_COLUMNS: Final = ("model", "mode", "program", "batch", "dtype", "format")  # runs that may be compared
+ORDERS: Final = ("commit", "time", "version", "batch")
+MAX_RUNS: Final = 400  # the newest
 LINES: Final = ("file", *(c for c in LINE_COLUMNS if c not in ("step", "context", "tokens")))
 _RUNS: Final = {"file": pl.String, **RUN_COLUMNS, "phase": pl.String, "step_ns": pl.Float64}
 
@@ -170,3 +174,61 @@ def _write_chunks(
 def _name_lines(chunk: Path) -> Path:
     """Return the file with the lines of a chunk."""
     return chunk.with_name(chunk.name.replace("runs_", "lines_", 1))
+
+
+def choose_runs(
+    runs: pl.DataFrame, by: str, last: int = MAX_RUNS, example: Mapping[str, Any] | None = None
+) -> tuple[pl.DataFrame, list[str]]:
+    """Return the newest runs that are like an example, in order, with `label` and `group`; and notes.
+
+    The example holds the columns of a run; without one it is the newest run.
+    """
+    example = example or runs.sort("started", "file", nulls_last=False).tail(1).row(0, named=True)
+    like = [c for c in SERIES_COLUMNS if c != by]
+    chosen = runs.filter(*(pl.col(c).eq_missing(pl.lit(example[c], runs.schema[c])) for c in like))
+    notes = [f"{chosen.height} runs of {_describe_facts(example, like)}"]
+    if chosen.height < runs.height:
+        notes.append(f"{runs.height - chosen.height} other runs are left out: --tag or --filter chooses them")
+    if by == "commit" and chosen["commit"].null_count() == chosen.height:
+        by = "time"
+    chosen = _with_labels(chosen, by)
+    if by == "commit" and (unknown := chosen["label"].null_count()):
+        notes.append(f"{unknown} runs have no commit and are left out: --by time includes them")
+        chosen = chosen.filter(pl.col("label").is_not_null())
+    if chosen.height > last:
+        notes.append(f"the last {last} of them: --last N")
+        chosen = chosen.tail(last)
+    return chosen, notes
+
+
+def _describe_facts(run: Mapping[str, Any], columns: Sequence[str]) -> str:
+    return ", ".join(f"{c} {run[c]}" for c in columns if run[c] is not None)
+
+
+def _with_labels(runs: pl.DataFrame, by: str) -> pl.DataFrame:
+    """Return the runs in the order of a column, with `label`, by which they are named, and `group`."""
+    if by == "commit":
+        first = pl.col("commit_time").min().over("commit")
+        runs = runs.with_columns(order=first, label=pl.col("commit").str.head(9)).sort(
+            "order", "commit", "started"
+        )
+    elif by == "time":
+        runs = runs.with_columns(
+            label=pl.col("started").dt.strftime("%m-%d %H:%M:%S").fill_null(pl.col("run").str.head(10))
+        )
+        return (
+            runs.sort("started", "file").with_row_index("group").with_columns(pl.col("group").cast(pl.Int64))
+        )
+    elif by in ("version", "batch"):
+        values = runs["versions" if by == "version" else "batch"].cast(pl.String).to_list()
+        ranks = {value: rank for rank, value in enumerate(sorted(set(values), key=_split_numbers))}
+        order = pl.Series("order", [ranks[value] for value in values], dtype=pl.Int64)
+        runs = runs.with_columns(order, pl.Series("label", values, dtype=pl.String)).sort("order", "started")
+    else:
+        raise UsageError(f"runs have no order by {by!r}", todo=f"choose one of: {', '.join(ORDERS)}")
+    return runs.with_columns(group=pl.col("label").rle_id().cast(pl.Int64))
+
+
+def _split_numbers(text: str | None) -> list[tuple[int, str]]:
+    """Return a key by which 4.9 comes before 4.10."""
+    return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", text or "")]

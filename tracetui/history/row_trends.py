@@ -10,16 +10,15 @@ neighbouring runs, which a change of level hardly moves; its correlations are sh
 (2004), so that a log of few runs has weights, too.
 """
 
-import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any, Final
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from capture.errors import UsageError
 from tracetui.analysis.frames.name_filter import match_names
 from tracetui.analysis.frames.statistics import MIN_SAMPLES, Floats
 from tracetui.compare import params
@@ -34,9 +33,9 @@ from tracetui.history.change_points import (
 from tracetui.history.part_index import LogTables
 from tracetui.views import Answer
 
-SERIES_COLUMNS: Final = ("model", "mode", "program", "batch", "dtype", "format")  # runs that may be compared
 METHOD_COLUMNS: Final = ("versions", "options", "lens")  # of how a run was measured
 MACHINE_COLUMNS: Final = ("device", "host")
+LOAD_COUNTERS: Final = ("cpu_pressure", "process_cpu_usage", "host_cpu_usage")
 MACHINE_COUNTERS: Final = (
     "fixed_loop_time",
     "cpu_frequency",
@@ -44,11 +43,10 @@ MACHINE_COUNTERS: Final = (
     "gpu_clock",
     "gpu_temperature",
 )
-ORDERS: Final = ("commit", "time", "version", "batch")
-MAX_RUNS: Final = 400  # the newest
 MIN_PRESENCE: Final = 0.8  # share of the runs in which a row must be, to be judged
 SWITCHED_SHARE: Final = 0.8  # of the runs on either side that agree on a fact
 MIN_COUNTER_CHANGE: Final = 0.03  # of a counter of the machine
+MIN_SHARE_CHANGE: Final = 0.2  # in logs, of what the process has of the host's busy time
 OWN_SDS: Final = 3.5  # of its error and the moves of others, from which a change is a row's own; the bench
 QUANTILES: Final = ("median_ns", "p05_ns", "p25_ns", "p75_ns", "p95_ns")  # of the steps of a row in a run
 LEFT_OUT_P: Final = 1e-4  # chance from which a row is none of the others of a row
@@ -74,6 +72,12 @@ class RowSeries:
     quantiles: Floats  # quantiles × rows × runs, the median first; without NaN
     share: Floats  # rows: of the time
     runs: pl.DataFrame  # a line per column of `level`, with `label` and `group`: the same for repeats
+    loads: tuple[ChangePoint, ...] = ()  # changes of the host's load
+
+    def cut(self, begin: int, end: int) -> "RowSeries":
+        """Return the series of some of the runs."""
+        level, quantiles = self.level[:, begin:end], self.quantiles[..., begin:end]
+        return replace(self, level=level, quantiles=quantiles, runs=self.runs[begin:end], loads=())
 
     @property
     def starts(self) -> Any:
@@ -91,74 +95,13 @@ class Noise:
     widening: float  # of errors, because weights chosen by the same runs fit these too well
 
 
-def choose_runs(
-    runs: pl.DataFrame, by: str, last: int = MAX_RUNS, example: Mapping[str, Any] | None = None
-) -> tuple[pl.DataFrame, list[str]]:
-    """Return the newest runs that are like an example, in order, with `label` and `group`; and notes.
-
-    The example holds the columns of a run; without one it is the newest run.
-    """
-    example = example or runs.sort("started", "file", nulls_last=False).tail(1).row(0, named=True)
-    like = [c for c in SERIES_COLUMNS if c != by]
-    chosen = runs.filter(*(pl.col(c).eq_missing(pl.lit(example[c], runs.schema[c])) for c in like))
-    notes = [f"{chosen.height} runs of {_describe_facts(example, like)}"]
-    if chosen.height < runs.height:
-        notes.append(f"{runs.height - chosen.height} other runs are left out: --tag or --filter chooses them")
-    if by == "commit" and chosen["commit"].null_count() == chosen.height:
-        by = "time"
-    chosen = _with_labels(chosen, by)
-    if by == "commit" and (unknown := chosen["label"].null_count()):
-        notes.append(f"{unknown} runs have no commit and are left out: --by time includes them")
-        chosen = chosen.filter(pl.col("label").is_not_null())
-    if chosen.height > last:
-        notes.append(f"the last {last} of them: --last N")
-        chosen = chosen.tail(last)
-    return chosen, notes
-
-
-def _describe_facts(run: Mapping[str, Any], columns: Sequence[str]) -> str:
-    return ", ".join(f"{c} {run[c]}" for c in columns if run[c] is not None)
-
-
-def _with_labels(runs: pl.DataFrame, by: str) -> pl.DataFrame:
-    """Return the runs in the order of a column, with `label`, by which they are named, and `group`."""
-    if by == "commit":
-        first = pl.col("commit_time").min().over("commit")
-        runs = runs.with_columns(order=first, label=pl.col("commit").str.head(9)).sort(
-            "order", "commit", "started"
-        )
-    elif by == "time":
-        runs = runs.with_columns(
-            label=pl.col("started").dt.strftime("%m-%d %H:%M:%S").fill_null(pl.col("run").str.head(10))
-        )
-        return (
-            runs.sort("started", "file").with_row_index("group").with_columns(pl.col("group").cast(pl.Int64))
-        )
-    elif by in ("version", "batch"):
-        values = runs["versions" if by == "version" else "batch"].cast(pl.String).to_list()
-        ranks = {value: rank for rank, value in enumerate(sorted(set(values), key=_split_numbers))}
-        order = pl.Series("order", [ranks[value] for value in values], dtype=pl.Int64)
-        runs = runs.with_columns(order, pl.Series("label", values, dtype=pl.String)).sort("order", "started")
-    else:
-        raise UsageError(f"runs have no order by {by!r}", todo=f"choose one of: {', '.join(ORDERS)}")
-    return runs.with_columns(group=pl.col("label").rle_id().cast(pl.Int64))
-
-
-def _split_numbers(text: str | None) -> list[tuple[int, str]]:
-    """Return a key by which 4.9 comes before 4.10."""
-    return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", text or "")]
-
-
 def compute_trend(tables: LogTables, chosen: pl.DataFrame, pattern: str = "", recent: int = 10) -> Answer:
     """Return a line per change, the largest first, then one per row without a change.
 
     A change that began within the last `recent` runs, and is still there, is new.
     """
     lines = tables.read_lines(chosen["file"].to_list())
-    machine = _tabulate_counters(lines, chosen)
-    rows = [
-        row for phase in _list_phases(lines) for row in _judge_phase(lines, phase, chosen, machine, recent)
-    ]
+    rows = [row for phase in _list_phases(lines) for row in _judge_phase(lines, phase, chosen, recent)]
     table = pl.DataFrame(rows, schema=_ROW_SCHEMA, orient="row")
     if pattern:
         table = table.filter(match_names(table["row"], pattern))
@@ -197,11 +140,13 @@ def _list_phases(lines: pl.DataFrame) -> list[str | None]:
 
 
 def _judge_phase(
-    lines: pl.DataFrame, phase: str | None, runs: pl.DataFrame, machine: Floats, recent: int
+    lines: pl.DataFrame, phase: str | None, runs: pl.DataFrame, recent: int
 ) -> Iterator[dict[str, Any]]:
     series = build_series(lines, phase, runs)
     if series is None:
         return
+    machine = _tabulate_counters(lines, runs, MACHINE_COUNTERS)
+    series = replace(series, loads=_find_loads(_tabulate_counters(lines, runs, LOAD_COUNTERS), series.starts))
     step = _find_step(lines, phase, runs)
     is_enough = runs.height >= 2 * MIN_RUNS  # for a change; one run has no noise
     changes, moves = _find_row_changes(series) if is_enough else ([[] for _ in series.names], series.level)
@@ -223,6 +168,37 @@ def _judge_phase(
 
 def _find_row_changes(series: RowSeries) -> tuple[list[list[ChangePoint]], Floats]:
     """Return the changes of the contrast of each row, and how each row moved over the runs.
+
+    Runs under one load are judged by themselves: the noise of a busy host would hide changes on a quiet one.
+    """
+    changes, moves = _find_changes_under_load(series)
+    if not series.loads:
+        return changes, moves
+    by_row = [[c for c in row if _is_near_any(c, series.loads)] for row in changes]
+    for begin, end in pairwise([0, *(change.at for change in series.loads), moves.shape[1]]):
+        if end - begin >= 2 * MIN_RUNS:
+            changes, moves_here = _find_changes_under_load(series.cut(begin, end))
+            shift = np.median(moves[:, begin:end] - moves_here, axis=1, keepdims=True)
+            moves[:, begin:end] = moves_here + shift
+            for row, row_changes in zip(by_row, changes, strict=True):
+                row += [c for c in _move(row_changes, begin) if not _is_near_any(c, series.loads)]
+    return [sorted(row, key=lambda change: change.at) for row in by_row], moves
+
+
+def _move(changes: Sequence[ChangePoint], runs: int) -> list[ChangePoint]:
+    return [change.move(runs) for change in changes]
+
+
+def _is_near_any(change: ChangePoint, others: Sequence[ChangePoint]) -> bool:
+    """Return whether the change may be where one of the others is, or lies within MIN_RUNS of it."""
+    return any(
+        abs(change.at - other.at) <= MIN_RUNS or change.earliest - 1 <= other.at <= change.latest + 1
+        for other in others
+    )
+
+
+def _find_changes_under_load(series: RowSeries) -> tuple[list[list[ChangePoint]], Floats]:
+    """Return the changes and moves of runs whose noise is alike.
 
     A row that evidently changed is left out of the others of each row, whose contrast it would move. Of few
     rows none can be left out, and contrasts mirror each other: then the times say which of them moved.
@@ -382,9 +358,26 @@ def _find_step(lines: pl.DataFrame, phase: str | None, runs: pl.DataFrame) -> Fl
     return None if np.isnan(step).any() else np.asarray(np.log(step))
 
 
-def _tabulate_counters(lines: pl.DataFrame, runs: pl.DataFrame) -> Floats:
-    """Return the counters of the machine × runs; NaN where a run lacks one."""
-    return _pivot(lines.filter(pl.col("kind") == "machine"), MACHINE_COUNTERS, runs, "value")
+def _tabulate_counters(lines: pl.DataFrame, runs: pl.DataFrame, names: Sequence[str]) -> Floats:
+    """Return some counters of the machine × runs; NaN where a run lacks one."""
+    return _pivot(lines.filter(pl.col("kind") == "machine"), names, runs, "value")
+
+
+def _find_loads(counters: Floats, starts: Any) -> tuple[ChangePoint, ...]:
+    """Return the changes of what other programs take of the processor; none if a run does not tell.
+
+    Too many threads of the process itself raise the pressure, too, but its share of the host does not fall.
+    """
+    if np.isnan(counters).any():
+        return ()
+    pressure, process, host = counters
+    share = np.log(np.maximum(process, 1) / np.maximum(host, 1))
+    return tuple(
+        change
+        for change in find_change_points(pressure, starts)
+        if abs(change.size) >= params.MIN_PRESSURE_CHANGE_PCT
+        and np.sign(change.size) * _compute_shift(share, *change.sides)[0] < -MIN_SHARE_CHANGE
+    )
 
 
 def _fill_gaps(values: Floats) -> Floats:
@@ -464,6 +457,8 @@ def _find_other_cause(change: ChangePoint, series: RowSeries) -> str:
     for word, columns in (("method", METHOD_COLUMNS), ("machine", MACHINE_COLUMNS)):
         if any(_is_switched(series.runs[column], change) for column in columns):
             return word
+    if _is_near_any(change, series.loads):
+        return "machine"
     return "drift" if change.is_drift else ""
 
 

@@ -115,8 +115,7 @@ def summarise_log(width: int) -> list[str]:
     """
     if (state := user_dirs.find_state_folder()) is None or not (state / "log").is_dir():
         return []
-    from tracetui.history.part_index import read_log
-    from tracetui.history.row_trends import choose_runs
+    from tracetui.history.part_index import choose_runs, read_log
     from tracetui.history.run_log import RunLog
 
     try:

@@ -31,7 +31,8 @@ def run(args: Namespace) -> int:
     import polars as pl
 
     from capture.errors import UsageError
-    from tracetui.history.row_trends import choose_runs, compute_trend
+    from tracetui.history.part_index import choose_runs
+    from tracetui.history.row_trends import compute_trend
 
     asked_log = log.open_log(args)
     tables = log.read_tables(asked_log, args.strict)

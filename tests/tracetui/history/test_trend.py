@@ -32,8 +32,13 @@ def with_more_rows(part: pl.DataFrame) -> pl.DataFrame:
     return pl.concat([part, *(attention.with_columns(name=pl.lit(name)) for name in ROWS[3:])])
 
 
-def write_log(folder: Path, factor: Factor, facts: Callable[[int], dict[str, Any]] | None = None) -> Path:
-    """A log of runs that differ by noise, by these factors and by these columns."""
+def write_log(
+    folder: Path,
+    factor: Factor,
+    facts: Callable[[int], dict[str, Any]] | None = None,
+    counters: Factor | None = None,
+) -> Path:
+    """A log of runs that differ by noise, by these factors, by these columns and by counters of the machine."""
     rng, log, part = (
         np.random.default_rng(1),
         RunLog(str(folder / "log")),
@@ -53,7 +58,13 @@ def write_log(folder: Path, factor: Factor, facts: Callable[[int], dict[str, Any
             "commit": f"{i // 2:03}" + "0" * 37, "commit_time": datetime(2026, 1, 1, i // 2, tzinfo=UTC),
         } | (facts(i) if facts else {})  # fmt: skip
         constants = [pl.lit(value).cast(COLUMNS[c]).alias(c) for c, value in columns.items()]
-        log.add(part.with_columns(*(pl.col(c) * scale for c in times), *constants))
+        run = part.with_columns(*(pl.col(c) * scale for c in times), *constants)
+        machine = run.filter(pl.col("kind") == "machine").head(1)
+        lines = [
+            machine.with_columns(name=pl.lit(name), value=pl.lit(value))
+            for name, value in (counters(i) if counters else {}).items()
+        ]
+        log.add(pl.concat([run, *lines]))
     return folder / "log"
 
 
@@ -242,6 +253,25 @@ def test_machine_that_slows_all_rows_is_no_change_of_code(tmp_path: Path) -> Non
     )
     rows = trend(other)
     assert rows and {row["what"] for row in rows} == {"machine"}
+
+
+def test_load_of_other_programs_is_the_machine_and_hides_no_change_before_it(tmp_path: Path) -> None:
+    """From run 20 on they slow one row greatly; the code of another changed at run 8."""
+    rng = np.random.default_rng(2)
+
+    def factor(i: int) -> dict[str, float]:
+        slowed = 2.0 * float(np.exp(rng.normal(0, 0.2))) if i >= 20 else 1.0
+        return {"ffn_down": 1.1 if i >= 8 else 1.0, "more1": slowed}
+
+    def count(i: int) -> dict[str, float]:
+        usage = (5.0, 180.0, 92.0) if i < 20 else (80.0, 90.0, 100.0)
+        return dict(zip(row_trends.LOAD_COUNTERS, usage, strict=True))
+
+    rows = trend(write_log(tmp_path, factor, counters=count), "--by", "time")
+    of_code = [(row["row"], row["run_after"][:13]) for row in rows if row["what"] == "code"]
+    assert {row for row, _ in of_code} - {"step"} == {"ffn_down"}
+    assert {at for _, at in of_code} == {"20260101T0800"}
+    assert "more1" in {row["row"] for row in rows if row["what"] == "machine"}
 
 
 def test_other_versions_are_the_method(tmp_path: Path) -> None:

@@ -108,8 +108,8 @@ def find_saved_file(name: str) -> Path | None:
 def load_history(run: Run, row: str) -> Answer | str:
     """Read the trend of a row over the logged runs of the same program; a text says why there is none."""
     from tracetui.history import part
-    from tracetui.history.part_index import read_log
-    from tracetui.history.row_trends import choose_runs, compute_trend
+    from tracetui.history.part_index import choose_runs, read_log
+    from tracetui.history.row_trends import compute_trend
     from tracetui.history.run_log import RunLog, find_own_log
 
     try:
