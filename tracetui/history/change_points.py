@@ -54,16 +54,22 @@ class ChangePoint:
     error: float  # standard error of the size
     p: float
     is_drift: bool  # a line through both segments fits better than a step
+    is_under_one_load: bool = False  # found among runs under one load of the host
 
     @property
     def sides(self) -> tuple[slice, slice]:
         """Return the places of the runs before and after it."""
         return slice(self.begin, self.at), slice(self.at, self.end)
 
-    def move(self, runs: int) -> "ChangePoint":
-        """Return the change so many runs later."""
-        places = {name: getattr(self, name) + runs for name in ("at", "earliest", "latest", "begin", "end")}
-        return replace(self, **places)
+    def place(self, runs: Ints, count: int) -> "ChangePoint":
+        """Return a change found in some of so many runs, at its place among all."""
+        at, earliest, latest, begin = (
+            int(runs[place]) if place else 0 for place in (self.at, self.earliest, self.latest, self.begin)
+        )
+        end = count if self.end == len(runs) else int(runs[self.end])
+        return replace(
+            self, at=at, earliest=earliest, latest=latest, begin=begin, end=end, is_under_one_load=True
+        )
 
 
 def find_change_points(values: Floats, starts: Ints | None = None, alpha: float = ALPHA) -> list[ChangePoint]:

@@ -12,7 +12,6 @@ neighbouring runs, which a change of level hardly moves; its correlations are sh
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from typing import Any, Final
 
 import numpy as np
@@ -26,6 +25,7 @@ from tracetui.history.change_points import (
     MIN_RUNS,
     OUTLIER_SDS,
     ChangePoint,
+    Ints,
     confirm_by_ranks,
     find_change_points,
     select_discoveries,
@@ -72,12 +72,13 @@ class RowSeries:
     quantiles: Floats  # quantiles × rows × runs, the median first; without NaN
     share: Floats  # rows: of the time
     runs: pl.DataFrame  # a line per column of `level`, with `label` and `group`: the same for repeats
-    loads: tuple[ChangePoint, ...] = ()  # changes of the host's load
+    is_loaded: NDArray[np.bool_] | None = None  # runs: whether others used the processor; None: all alike
+    loads: tuple[ChangePoint, ...] = ()  # changes of that
 
-    def cut(self, begin: int, end: int) -> "RowSeries":
+    def choose(self, places: Ints) -> "RowSeries":
         """Return the series of some of the runs."""
-        level, quantiles = self.level[:, begin:end], self.quantiles[..., begin:end]
-        return replace(self, level=level, quantiles=quantiles, runs=self.runs[begin:end], loads=())
+        level, quantiles = self.level[:, places], self.quantiles[..., places]
+        return replace(self, level=level, quantiles=quantiles, runs=self.runs[places])
 
     @property
     def starts(self) -> Any:
@@ -146,7 +147,7 @@ def _judge_phase(
     if series is None:
         return
     machine = _tabulate_counters(lines, runs, MACHINE_COUNTERS)
-    series = replace(series, loads=_find_loads(_tabulate_counters(lines, runs, LOAD_COUNTERS), series.starts))
+    series = _with_loads(series, _tabulate_counters(lines, runs, LOAD_COUNTERS))
     step = _find_step(lines, phase, runs)
     is_enough = runs.height >= 2 * MIN_RUNS  # for a change; one run has no noise
     changes, moves = _find_row_changes(series) if is_enough else ([[] for _ in series.names], series.level)
@@ -169,30 +170,33 @@ def _judge_phase(
 def _find_row_changes(series: RowSeries) -> tuple[list[list[ChangePoint]], Floats]:
     """Return the changes of the contrast of each row, and how each row moved over the runs.
 
-    Runs under one load are judged by themselves: the noise of a busy host would hide changes on a quiet one.
+    Runs under load and the others are judged by themselves: the noise of a busy host would hide changes on a
+    quiet one. Of all runs together only changes where the load changed are taken: they are the machine's.
     """
     changes, moves = _find_changes_under_load(series)
-    if not series.loads:
+    if series.is_loaded is None:
         return changes, moves
-    by_row = [[c for c in row if _is_near_any(c, series.loads)] for row in changes]
-    for begin, end in pairwise([0, *(change.at for change in series.loads), moves.shape[1]]):
-        if end - begin >= 2 * MIN_RUNS:
-            changes, moves_here = _find_changes_under_load(series.cut(begin, end))
-            shift = np.median(moves[:, begin:end] - moves_here, axis=1, keepdims=True)
-            moves[:, begin:end] = moves_here + shift
-            for row, row_changes in zip(by_row, changes, strict=True):
-                row += [c for c in _move(row_changes, begin) if not _is_near_any(c, series.loads)]
+    by_row: list[list[ChangePoint]] = [[] for _ in changes]
+    of_machine = [[c for c in row if _is_near_any(c, series.loads)] for row in changes]
+    for runs in (np.flatnonzero(series.is_loaded == is_loaded) for is_loaded in (False, True)):
+        if len(runs) >= 2 * MIN_RUNS:
+            changes, moves[:, runs] = _find_changes_under_load(series.choose(runs))
+            among_all = [[change.place(runs, moves.shape[1]) for change in row] for row in changes]
+            _add_further(by_row, among_all)
+    _add_further(by_row, of_machine)
     return [sorted(row, key=lambda change: change.at) for row in by_row], moves
 
 
-def _move(changes: Sequence[ChangePoint], runs: int) -> list[ChangePoint]:
-    return [change.move(runs) for change in changes]
+def _add_further(by_row: Sequence[list[ChangePoint]], changes: Sequence[Sequence[ChangePoint]]) -> None:
+    """Add the changes of each row that are none of those it has."""
+    for row, row_changes in zip(by_row, changes, strict=True):
+        row += [change for change in row_changes if not _is_near_any(change, row)]
 
 
 def _is_near_any(change: ChangePoint, others: Sequence[ChangePoint]) -> bool:
     """Return whether the change may be where one of the others is, or lies within MIN_RUNS of it."""
     return any(
-        abs(change.at - other.at) <= MIN_RUNS or change.earliest - 1 <= other.at <= change.latest + 1
+        abs(change.at - other.at) < MIN_RUNS or change.earliest - 1 <= other.at <= change.latest + 1
         for other in others
     )
 
@@ -363,21 +367,20 @@ def _tabulate_counters(lines: pl.DataFrame, runs: pl.DataFrame, names: Sequence[
     return _pivot(lines.filter(pl.col("kind") == "machine"), names, runs, "value")
 
 
-def _find_loads(counters: Floats, starts: Any) -> tuple[ChangePoint, ...]:
-    """Return the changes of what other programs take of the processor; none if a run does not tell.
+def _with_loads(series: RowSeries, counters: Floats) -> RowSeries:
+    """Return the series with the runs in which other programs held the processor up, if their counters tell.
 
     Too many threads of the process itself raise the pressure, too, but its share of the host does not fall.
     """
     if np.isnan(counters).any():
-        return ()
+        return series
     pressure, process, host = counters
     share = np.log(np.maximum(process, 1) / np.maximum(host, 1))
-    return tuple(
-        change
-        for change in find_change_points(pressure, starts)
-        if abs(change.size) >= params.MIN_PRESSURE_CHANGE_PCT
-        and np.sign(change.size) * _compute_shift(share, *change.sides)[0] < -MIN_SHARE_CHANGE
-    )
+    is_loaded = pressure >= pressure.min() + params.MIN_PRESSURE_CHANGE_PCT
+    if not is_loaded.any() or np.median(share[~is_loaded]) - np.median(share[is_loaded]) < MIN_SHARE_CHANGE:
+        return series
+    changes = find_change_points(is_loaded.astype(np.float64), series.starts)
+    return replace(series, is_loaded=is_loaded, loads=tuple(changes))
 
 
 def _fill_gaps(values: Floats) -> Floats:
@@ -457,7 +460,7 @@ def _find_other_cause(change: ChangePoint, series: RowSeries) -> str:
     for word, columns in (("method", METHOD_COLUMNS), ("machine", MACHINE_COLUMNS)):
         if any(_is_switched(series.runs[column], change) for column in columns):
             return word
-    if _is_near_any(change, series.loads):
+    if not change.is_under_one_load and _is_near_any(change, series.loads):
         return "machine"
     return "drift" if change.is_drift else ""
 

@@ -38,7 +38,7 @@ def write_log(
     facts: Callable[[int], dict[str, Any]] | None = None,
     counters: Factor | None = None,
 ) -> Path:
-    """A log of runs that differ by noise, by these factors, by these columns and by counters of the machine."""
+    """A log of runs that differ by noise, by these factors, columns and counters of the machine."""
     rng, log, part = (
         np.random.default_rng(1),
         RunLog(str(folder / "log")),
