@@ -71,9 +71,8 @@ def _find_lines_in_order(
     kernels: pl.DataFrame, regions: pl.DataFrame, names: Sequence[str], graphs: Sequence[CompiledGraph]
 ) -> pl.Series:
     """Find the line of each kernel in a region whose calls are those of a graph; null for others."""
-    starts = (
-        regions.drop_nulls(["t", "dur"]).sort("t", "dur").with_row_index("region")
-    )  # its own time is shorter
+    # the time of a region's own is a span as well, which is shorter
+    starts = regions.drop_nulls(["t", "dur"]).sort("t", "dur").with_row_index("region")
     starts = starts.select("region", "thread", host_t="t", end=pl.col("t") + pl.col("dur"))
     rows = kernels.select("label", "host_t", thread="host_thread").with_row_index("row")
     if "is_self_time" in kernels.columns:
