@@ -257,7 +257,8 @@ def _prefer_repeated_ends(seams: list[int], ids: npt.NDArray[np.integer], symbol
     head, tail = ids[: mixers[0]], ids[mixers[-1] + 1 :]
     ends = np.concatenate([tail, head])
     gaps = np.flatnonzero(np.diff(mixers) == len(ends) + 1)
-    gaps = gaps[[np.array_equal(ids[at : at + len(ends)], ends) for at in (mixers[gaps] + 1).tolist()]]
+    inside = ids[mixers[gaps][:, None] + 1 + np.arange(len(ends))]
+    gaps = gaps[(inside == ends).all(axis=1)]
     if not len(gaps) or np.diff([-1, *gaps, len(mixers) - 1]).min() < _MIN_MIXERS_OF_PASS:
         return np.array(seams, dtype=np.int64)
     others = [seam for seam in seams if np.searchsorted(mixers, seam) - 1 not in gaps]
