@@ -79,6 +79,7 @@ _STEP: Final = "step_num"
 _SCOPES: Final = ("tf_op", "name")  # `jit(step)/layer_3/attn/dot_general`
 _PROGRAM: Final = "hlo_module"
 _KNOWN_STATISTICS: Final = frozenset((_CORRELATION, _DETAILS, _STEP, _PROGRAM, *_SCOPES))
+_MAX_DIMENSIONS: Final = 64  # more are of no program; the product of a million numbers takes minutes
 # number formats of XLA by their number; others are not weights
 _DTYPES: Final = {
     2: "int8", 6: "uint8", 10: "float16", 11: "float32", 12: "float64", 16: "bfloat16", 19: "float8_e5m2",
@@ -237,7 +238,7 @@ def _read_program_inputs(program: Mapping[int, Value]) -> ProgramInputs | None:
         shapes += select_values(fields, 4)  # of a tuple
         dtype = _DTYPES.get(next(map(to_number, select_values(fields, 2)), 0))
         sizes = list(_iter_numbers(select_values(fields, 3)))
-        if dtype is not None and sizes:
+        if dtype is not None and 0 < len(sizes) <= _MAX_DIMENSIONS:
             counts["x".join(map(str, sizes))] += 1
             by_dtype[dtype] += math.prod(sizes)
     if not by_dtype.total():

@@ -27,9 +27,9 @@ _GRAPH_FILE: Final = "fx_graph_transformed.py"
 _COMMENT: Final = re.compile(r"^\s*# .*?File: (?P<file>.+):(?P<line>\d+) in (?P<function>.+?), code: ")
 _NODE: Final = re.compile(r'^\s+(?P<node>\w+)(?:: "[^"]*")? = torch\.ops\.\w+\.(?P<operator>\w+)')
 _CALL: Final = re.compile(r"^(?P<name>.+):(?P<number>\d{1,9})$")  # a kernel, and the number of its call
-_MODEL: Final = re.compile(r"^model__(\d+)_")  # begins the name of a folder: the number of a compiled graph
+_MODEL: Final = re.compile(r"^model__(\d{1,9})_")  # begins the name of a folder: the number of a graph
 _PROCESS: Final = re.compile(r"-pid_(\d+)$")  # ends the name of a run's folder
-_GRAPH_PREFIX: Final = re.compile(r"^graph_(\d+)_(?=cpp_)")
+_GRAPH_PREFIX: Final = re.compile(r"^graph_(\d{1,9})_(?=cpp_)")
 _CALLED: Final = re.compile(r"^(?:extern_kernels\.|torch\.ops\.\w+\.)(\w+)(?:\.\w+)?$")
 _MAX_TEXT: Final = 500
 

@@ -1,5 +1,6 @@
 """Interpret the header of a Chrome trace, and name its processes, threads, streams and lanes."""
 
+import operator
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -189,8 +190,9 @@ def _find_memory_format(complete: CompleteEvents) -> str | None:
 def _is_channels_last(dims: Any, strides: Any) -> bool | None:
     """Whether image or weights of a convolution have their channels last; None if both orders are equal."""
     orders = set()
-    with suppress(TypeError, ValueError):  # what a file says of operands may be anything
-        for (_, channels, height, width), (_, *steps) in zip(dims[:2], strides[:2], strict=True):
+    with suppress(TypeError, ValueError, KeyError):  # what a file says of operands may be anything
+        for (_, *sizes), (_, *steps) in zip(dims[:2], strides[:2], strict=True):
+            channels, height, width = map(operator.index, sizes)
             first, last = [height * width, width, 1], [1, width * channels, channels]
             if channels > 1 and height * width > 1 and steps in (first, last):
                 orders.add(steps == last)

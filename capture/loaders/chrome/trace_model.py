@@ -262,7 +262,8 @@ def count_onnx_threads(events: Sequence[TraceEvent]) -> int | None:
         node = decode_or_none(_ONNX_DECODER.decode, bytes(event.args)) if event.cat == "Node" else None
         if node is not None and node.thread_scheduling_stats is not None:
             pool = node.thread_scheduling_stats
-            counts.add(1 + len(pool.get("sub_threads", ())) if isinstance(pool, dict) else 1)
+            others = pool.get("sub_threads") if isinstance(pool, dict) else None
+            counts.add(1 + len(others) if isinstance(others, dict) else 1)
     return counts.pop() if len(counts) == 1 else None
 
 

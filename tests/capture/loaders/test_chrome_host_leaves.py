@@ -8,6 +8,7 @@ import pytest
 
 from capture.load_runs import load
 from capture.loaders.chrome.host_leaves import classify_cpu_op, select_working_ops
+from capture.loaders.chrome.trace_metadata import _is_channels_last
 from tracetui.analysis.time.fitness import judge_fitness
 
 WORKING = {
@@ -187,6 +188,19 @@ def test_images_lie_in_memory_as_the_strides_of_convolutions_say(
     has_strides = "Input Strides" in (tmp_path / "trace.json").read_text()  # torch from 2.13 on
     (run,) = load(tmp_path / "trace.json", cache=False)
     assert run.meta.get("memory format") == (expected if has_strides else None)
+
+
+@pytest.mark.parametrize(
+    ("dims", "strides"),
+    [
+        ([[1, 2, [0], 10**15]] * 2, [[1] * 4] * 2), ({}, []), ([], {}), (5, None), ([[1, 2, 3, 4]], [[1]]),
+        ([["a", "b", "c", "d"]] * 2, [[1, 2, 3, 4]] * 2), ([[1, 2, 3.5, 4]] * 2, [[1, 2, 3, 4]] * 2),
+    ],
+    ids=["lists", "objects", "object", "number", "one", "texts", "fractions"],
+)  # fmt: skip
+def test_operands_of_a_convolution_may_be_anything(dims: object, strides: object) -> None:
+    """A list times a large number would take all memory."""
+    assert _is_channels_last(dims, strides) is None
 
 
 @pytest.mark.parametrize("reader", ["compiled", "lenient"])

@@ -50,6 +50,15 @@ def test_threads_are_those_that_its_pool_lists(tmp_path: Path) -> None:
         assert run.meta.get("threads") == expected
 
 
+@pytest.mark.parametrize("others", ["5", "null", "[]", '"seven"'])
+def test_a_pool_that_lists_no_threads_tells_of_one(others: str, tmp_path: Path) -> None:
+    text = document(FILES[0]).read_text()
+    pool = f'"thread_scheduling_stats" : {{"sub_threads": {others}}}'
+    path = tmp_path / "profile.json"
+    path.write_text(text.replace('"thread_scheduling_stats" : ""', pool))
+    assert load(path, cache=False)[0].meta["threads"] == 1
+
+
 @pytest.mark.parametrize("name", FILES)
 def test_each_run_of_the_model_is_a_step(name: str) -> None:
     path = document(name)
