@@ -1,5 +1,9 @@
 """Kernel sequences of layers as serving engines launch them, under the names they have there."""
 
+from collections.abc import Iterable
+
+import numpy as np
+
 NORM = "void vllm::fused_add_rms_norm_kernel<c10::BFloat16, 8>"
 GEMM = "nvjet_tst_{}_v_bz_TNT"
 CORE = "void flashinfer::BatchDecodeWithPagedKVCacheKernel<(flashinfer::PosEncodingMode)0, 2u>"
@@ -81,3 +85,10 @@ _LATENT = [
 ]
 MLA_DENSE = [*_LATENT, *_MLP]
 MLA_MOE = [*_LATENT, *_EXPERTS, GEMM.format("104x64"), ACT, GEMM.format("112x64"), "add_kernel"]
+
+
+def codes(values: Iterable[str]) -> tuple[np.ndarray, list[str]]:
+    """Return the place of each value among the distinct ones, and those."""
+    distinct: dict[str, int] = {}
+    places = [distinct.setdefault(value, len(distinct)) for value in values]
+    return np.array(places, dtype=np.int64), list(distinct)

@@ -274,6 +274,23 @@ def test_load_of_other_programs_is_the_machine_and_hides_no_change_before_it(tmp
     assert "more1" in {row["row"] for row in rows if row["what"] == "machine"}
 
 
+def test_load_that_comes_and_goes_hides_no_change(tmp_path: Path) -> None:
+    """Every third run is under load, which moves one row most; another changed at run 20."""
+    rng = np.random.default_rng(3)
+
+    def factor(i: int) -> dict[str, float]:
+        slowed = float(np.exp(rng.normal(0.7, 0.3))) if i % 3 == 0 else 1.0
+        return {"ffn_down": 1.08 if i >= 20 else 1.0, "more1": slowed, "": slowed}
+
+    def count(i: int) -> dict[str, float]:
+        usage = (80.0, 90.0, 100.0) if i % 3 == 0 else (5.0, 180.0, 92.0)
+        return dict(zip(row_trends.LOAD_COUNTERS, usage, strict=True))
+
+    rows = trend(write_log(tmp_path, factor, counters=count), "--by", "time")
+    of_code = {(row["row"], row["run_after"][:13]) for row in rows if row["what"] == "code"}
+    assert of_code == {("ffn_down", "20260101T2000")}
+
+
 def test_other_versions_are_the_method(tmp_path: Path) -> None:
     log = write_log(
         tmp_path,
