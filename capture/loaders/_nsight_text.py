@@ -1,6 +1,7 @@
-"""Cells, units and truncated names in the printed tables of Nsight Systems and Nsight Compute."""
+"""Rows, cells, units and truncated names in the printed tables of Nsight Systems and Nsight Compute."""
 
 import csv
+import re
 from collections import Counter
 from collections.abc import Sequence
 from typing import Final
@@ -22,6 +23,8 @@ BYTE_UNITS: Final = {
 }  # fmt: skip
 ELLIPSES: Final = ("…", "...")
 
+RULE: Final = re.compile(r"^\s*-{2,}(?:\s+-{2,}){2,}\s*$")  # the dashes under a heading
+_WIDE_BLANK: Final = re.compile(r"\s{2,}")
 _CUT: Final = r"(?:…|\.\.\.)(?: \[\d+\])?$"
 
 
@@ -49,3 +52,24 @@ def split_csv_line(line: str, delimiter: str) -> list[str] | None:
         return next(csv.reader([line], delimiter=delimiter, strict=True))
     except (csv.Error, StopIteration):
         return None
+
+
+def find_spans(rule: str) -> list[tuple[int, int]]:
+    """Find where each column begins and ends, by the dashes of a rule."""
+    return [match.span() for match in re.finditer("-+", rule)]
+
+
+def slice_row(line: str, spans: Sequence[tuple[int, int]]) -> list[str]:
+    """Cut an aligned line into cells; the last runs on."""
+    ends = [*(end for _, end in spans[:-1]), len(line)]
+    return [line[start:end].strip() for (start, _), end in zip(spans, ends, strict=True)]
+
+
+def split_row(line: str, spans: Sequence[tuple[int, int]]) -> list[str] | None:
+    """Cut a row into cells; at wide blanks if its columns have moved, None if these do not part it either."""
+    ends = [0, *(end for _, end in spans)]
+    gaps = (line[end:start] for end, (start, _) in zip(ends, spans, strict=False))
+    if len(line) > spans[-1][0] and not "".join(gaps).strip():
+        return slice_row(line, spans)
+    cells = _WIDE_BLANK.split(line.strip(), maxsplit=len(spans) - 1)
+    return cells if len(cells) == len(spans) else None

@@ -17,7 +17,15 @@ from capture.loaders._delimited import (
     split_lines,
     split_with_fallback,
 )
-from capture.loaders._nsight_text import BYTE_UNITS, TIME_UNITS, split_csv_line
+from capture.loaders._nsight_text import (
+    BYTE_UNITS,
+    RULE,
+    TIME_UNITS,
+    find_spans,
+    slice_row,
+    split_csv_line,
+    split_row,
+)
 from capture.loaders._typed_cells import parse_nanoseconds
 
 _TITLES: Final = (
@@ -25,27 +33,28 @@ _TITLES: Final = (
     re.compile(r"^\s*\[\d+/\d+\] Executing '(?P<report>\w+)' stats report"),
     re.compile(r"^\s*Processing \[(?P<source>[^\]]+)\] with \[(?P<script>[^\]]+)\]"),
 )
-_OLD_TITLES: Final = {
-    "CUDA API Statistics": "cuda_api_sum",
-    "CUDA Kernel Statistics": "cuda_gpu_kern_sum",
-    "CUDA Memory Operation Statistics (by time)": "cuda_gpu_mem_time_sum",
-    "CUDA Memory Operation Statistics (by size)": "cuda_gpu_mem_size_sum",
-    "CUDA Memory Operation Statistics (by size in KiB)": "cuda_gpu_mem_size_sum",
-    "Operating System Runtime API Statistics": "osrt_sum",
-    "NVTX Push-Pop Range Statistics": "nvtx_pushpop_sum",
-    "NVTX Range Statistics": "nvtx_sum",
+# until 2021: `CUDA Memory Operation Statistics (by size in KiB):`, `CUDA Kernel Statistics (nanoseconds)`
+_OLD_TITLE: Final = re.compile(r"^\s*(?P<subject>[\w -]+) Statistics(?: \((?P<measure>[\w ]+)\))?:?\s*$")
+_OLD_SUBJECTS: Final = {
+    "CUDA API": "cuda_api_sum",
+    "CUDA Kernel": "cuda_gpu_kern_sum",
+    "CUDA Memory Operation": "cuda_gpu_mem_time_sum",
+    "Operating System Runtime API": "osrt_sum",
+    "NVTX Push-Pop Range": "nvtx_pushpop_sum",
+    "NVTX Range": "nvtx_sum",
 }
+_OLD_SIZES: Final = {"by size", "by size in KiB", "KiB"}
+_PROGRESS: Final = "Generating "  # printed right below the last row of a table
 # lines that may not be rows: blank ones, titles, rules and headings
 _SPECIAL_LINE: Final = r"^[\s\x1c-\x1f]*(?:$|\*\* |\[\d+/|Processing \[|-{2,})"
 _HEADER_WORDS: Final = ("Statistics", "Time", "Total", "Start")
-_RULE: Final = re.compile(r"^\s*-{2,}(?:\s+-{2,}){2,}\s*$")
 _UNIT: Final = re.compile(r"^(.*?)\s*\(([^()]*)\)$")
 _ALIASES: Final = {
     "average": "avg", "median": "med", "minimum": "min", "maximum": "max", "std dev": "stddev",
-    "instances": "count", "num calls": "count", "operations": "count", "kern inst": "count",
+    "instances": "count", "num calls": "count", "operations": "count", "kern inst": "count", "calls": "count",
     "kernel name": "name", "operation": "name", "range": "name",
 }  # fmt: skip
-_COUNTS: Final = {"instances", "num calls", "count", "operations", "kern inst"}
+_COUNTS: Final = {"instances", "num calls", "count", "operations", "kern inst", "calls"}
 _NAMES: Final = {"name", "operation", "range", "kernel name"}
 
 
@@ -92,8 +101,8 @@ class PrintedTable:
         return self._parse_numbers(column, TIME_UNITS.get(self._find_unit(column), 1))
 
     def read_bytes(self, column: str) -> pl.Series:
-        """Parse sizes as bytes, by the unit in the header."""
-        return self._parse_numbers(column, BYTE_UNITS.get(self._find_unit(column), 1))
+        """Parse sizes as bytes, by the unit in the header; headers without one are of reports in KiB."""
+        return self._parse_numbers(column, BYTE_UNITS.get(self._find_unit(column), BYTE_UNITS["kib"]))
 
     def _parse_numbers(self, column: str, scale: int) -> pl.Series:
         parse = partial(parse_nanoseconds, unit=scale)
@@ -158,8 +167,10 @@ class _TableDraft:
             cells, bad = split_with_fallback(text, self.delimiter, names, split_line)
             return cells.select(names), bad
         lines = text.decode().split("\n") if self.height else []
-        rows = [_slice_line(line, self.spans) for line in lines]
-        return pl.DataFrame(rows, schema=dict.fromkeys(names, pl.String), orient="row"), []
+        rows = [split_row(line, self.spans) for line in lines]
+        fitting = [row for row in rows if row is not None]
+        bad = [at for at, row in enumerate(rows) if row is None]
+        return pl.DataFrame(fitting, schema=dict.fromkeys(names, pl.String), orient="row"), bad
 
 
 @dataclass
@@ -182,11 +193,11 @@ class _ReportReader:
     def add_line(self, line: str, at: int) -> PrintedTable | None:
         """Add one line; return the table that it ends, if any."""
         before, self.before = self.before, line
-        if not line.strip() or self._is_title(line):
+        if not line.strip() or line.startswith(_PROGRESS) or self._is_title(line):
             return self.close()
-        if _RULE.match(line):
-            spans = [(m.start(), m.end()) for m in re.finditer("-+", line)]
-            header = _slice_line(before, spans)
+        if RULE.match(line):
+            spans = find_spans(line)
+            header = slice_row(before, spans)
             return self._open_table(_TableDraft(self.report, self.source, header, at + 1, spans=spans))
         delimiter = _guess_delimiter(line)
         if delimiter:
@@ -217,16 +228,23 @@ class _ReportReader:
 
     def _is_title(self, line: str) -> bool:
         """Return True if a line names the next table or its profile, and remember the name."""
-        old_name = _OLD_TITLES.get(line.strip().removesuffix(":"))
-        if old_name:
-            self.report = old_name
+        old_report = _read_old_title(line)
+        self.report = old_report or self.report
         for pattern in _TITLES:
             if title := pattern.match(line):
                 groups = title.groupdict()
                 self.report = groups.get("report") or _extract_stem(groups["script"])
                 self.source = _extract_stem(groups["source"]) if groups.get("source") else self.source
                 return True
-        return bool(old_name)
+        return bool(old_report)
+
+
+def _read_old_title(line: str) -> str:
+    """Return the report that an old title names; empty for any other line."""
+    title = _OLD_TITLE.match(line)
+    report = _OLD_SUBJECTS.get(title["subject"].strip(), "") if title else ""
+    is_size = title is not None and title["measure"] in _OLD_SIZES
+    return "cuda_gpu_mem_size_sum" if report == "cuda_gpu_mem_time_sum" and is_size else report
 
 
 def _split_heading(cell: str) -> tuple[str, str]:
@@ -238,13 +256,6 @@ def _split_heading(cell: str) -> tuple[str, str]:
 
 def _extract_stem(path: str) -> str:
     return PureWindowsPath(path).stem if "\\" in path else PurePosixPath(path).stem
-
-
-def _slice_line(line: str, spans: Sequence[tuple[int, int]]) -> list[str]:
-    """Cut an aligned line into cells: the dashes of the rule give each column its place, the last runs on."""
-    starts = [start for start, _ in spans]
-    ends = [end for _, end in spans[:-1]] + [len(line)]
-    return [line[start:end].strip() for start, end in zip(starts, ends, strict=True)]
 
 
 def _guess_delimiter(line: str) -> str:

@@ -117,6 +117,22 @@ def test_old_names_and_cut_names() -> None:
     }
 
 
+def test_reports_of_2021_print_sizes_in_kib_and_rows_may_have_moved() -> None:
+    (run,) = load(FIXTURES / "nsys" / "stats_2021.txt")
+    moved = row(run, "vector_sub(const float *, int)")
+    assert (moved["dur"], moved["count"], moved["min"], moved["max"]) == (
+        66_399_104,
+        15,
+        4_391_821,
+        4_462_860,
+    )
+    assert row(run, "vector_add(const float *, int)")["min"] == 4_469_005
+    copy = row(run, "[CUDA Unified Memory memcpy HtoD]")
+    assert (copy["count"], copy["dur"], copy["bytes"]) == (2304, 68_477_200, 393_216 * 1024)
+    assert row(run, "cudaFree")["count"] == 4
+    assert (run.log.read, run.log.dropped) == (7, 1)  # ` torn`
+
+
 def test_traces_are_real_events() -> None:
     (run,) = load(FIXTURES / "nsys" / "traces.csv")
     kernel = row(run, "gemm<float, 4>(int)")
