@@ -60,6 +60,8 @@ _TEXTS: Final = (
     (re.compile(r'\[\s*\[\s*\d+(\.\d+)?\s*,[\d.,\s]+(\]\s*,\s*\[\s*\[|$)'), "is a memory timeline of PyTorch, which holds no kernels", _TRACE),
     (re.compile(r"(?m)^\s*Name\s+(Self CPU|Self CPU %)\s+Self CPU"), "is a printed table of key_averages: sums without a timeline", _TRACE),
     (re.compile(r"function calls( \(\d+ primitive calls\))? in [\d.]+ seconds|ncalls +tottime"), "is a printed table of cProfile", _PYTHON),
+    (re.compile(r"(?m)^==(PROF|ERROR)== "), "is output of Nsight Compute without a kernel", "record it again, and read what it says after ==ERROR=="),
+    (re.compile(r"(?m)^==\d+== (NVPROF|Profiling (application|result))"), "is output of nvprof", "record with nsys profile --stats=true, which took its place"),
     (re.compile(r"(?m)^# (========|Samples: .* of event)"), "is a report of perf", _STACKS),
     (re.compile(r"(?m)^\S.*?\s+\d+(/\d+)?\s+(\[\d+\]\s+)?\d+\.\d+:\s+(\d+\s+)?[\w:/.-]+:\s*$"), "is the output of perf script", _STACKS),
     (re.compile(r"(?m)^(?:[^\n;{}]+(?:;[^\n;{}]+)+ \d+\n){2}"), "is a list of folded stacks", _STACKS),

@@ -37,7 +37,7 @@ metallic: event log and analyzer report of metallic
 mlc: kernel profiles of WebLLM and MLC-LLM
 native: the project's own JSON lines
 native_parts: bundler of the parts of one native recording
-ncu: Nsight Compute in CSV
+ncu: Nsight Compute, in CSV or as printed
 nsys: exports, reports and printed statistics of Nsight Systems
 openvino: counters of OpenVINO's benchmark_app in JSON
 perfetto: Perfetto traces
@@ -51,7 +51,7 @@ xplane: XLA's profiles (JAX, TensorFlow)
 _scan: the C scanner, if built
 _delimited: split delimited text in bulk, parse its numbers
 _json_document: parse JSON documents and read typed members
-_nsight_text: cells, units and truncated names in text of NVIDIA's tools
+_nsight_text: rows, cells, units and truncated names in text of NVIDIA's tools
 _protobuf: decode protobuf messages without a schema
 _sqlite: open an untrusted SQLite file safely
 _typed_cells: parse printed numbers exactly, and build typed frames of rows
@@ -95,7 +95,7 @@ LOADERS: Final[Mapping[str, tuple[str, ...]]] = {
         "entry_point",
     ),
     "native": (_INDENTED, '"kind"'),
-    "ncu": ("kernel name",),
+    "ncu": ("kernel name", ", context "),
     "nsys.rep_file": ("^nsys", "quaddanalysis", "*.nsys-rep", "*.qdrep"),
     "nsys.sqlite_export": ("^sqlite format 3",),
     "nsys.stats": ("!{", "total", "corrid", "rangeid", "** ", "executing '", "processing [", "statistics"),

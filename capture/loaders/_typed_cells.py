@@ -21,14 +21,17 @@ MILLISECOND: Final = 1_000_000
 SECOND: Final = 1_000_000_000
 
 _NUMBER: Final = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d{1,4})?")
+_DECIMAL_COMMA: Final = re.compile(r"[+-]?\d*,(?:\d{1,2}|\d{4,})")  # three digits are a group of thousands
+_THOUSANDS_BLANK: Final = re.compile(r"(?<=\d)[ \u00a0\u202f](?=\d{3}(?!\d))")
 _MAX_EXPONENT: Final = 15  # a time in ns with a larger one exceeds 64 bits
 _BUILD_ERRORS: Final = (TypeError, ValueError, OverflowError, PolarsError, PanicException)
 _INT64_END: Final = 1 << 63
 
 
 def parse_decimal(text: str) -> Decimal | None:
-    """Parse a number; thousands commas and a per cent sign are ignored; None for anything else."""
-    text = text.strip().removesuffix("%").rstrip().replace(",", "")
+    """Parse a number, without its thousands separators and per cent sign; None for anything else."""
+    text = _THOUSANDS_BLANK.sub("", text.strip().removesuffix("%").rstrip())
+    text = text.replace(",", "." if _DECIMAL_COMMA.fullmatch(text) else "")
     return Decimal(text) if len(text) < 64 and _NUMBER.fullmatch(text) else None
 
 

@@ -1,10 +1,11 @@
-"""Nsight Compute in CSV: the details page, its summary per kernel, and the raw page.
+"""Nsight Compute in CSV (details, summary per kernel, raw page), and the details that it prints as text.
 
 Read: the duration of each launch, and every metric as a table. Not read: `.ncu-rep` itself, sources and
 rules.
 Nsight Compute: https://docs.nvidia.com/nsight-compute/NsightComputeCli/index.html
 """
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
@@ -24,7 +25,7 @@ from capture.loaders._delimited import (
     split_with_fallback,
     split_with_scanner,
 )
-from capture.loaders._nsight_text import TIME_UNITS, split_csv_line
+from capture.loaders._nsight_text import RULE, TIME_UNITS, find_spans, split_csv_line, split_row
 from capture.loaders._typed_cells import parse_decimal, parse_float, parse_nanoseconds, scale_to_integer
 from capture.run import Run, build_run
 from capture.source import Head, Source
@@ -37,6 +38,14 @@ _IDENTITY: Final = (
     "ID", "Process ID", "Process Name", "Host Name", "Kernel Name", "Kernel Time", "Context", "Stream",
     "Block Size", "Grid Size", "Device", "CC", "Section Name", "Invocations",
 )  # fmt: skip
+# name (1, 1, 1)x(32, 1, 1), Context 1, Stream 7, Device 0, CC 8.6; until 2022 a date follows the name
+_LAUNCH_LINE: Final = re.compile(
+    r"^\s*(?P<name>\S.*?)"
+    r"(?: \((?P<grid>[\d, ]+)\)x\((?P<block>[\d, ]+)\)|, (?P<time>\d{4}-\w{3}-\d\d \d\d:\d\d:\d\d))"
+    r", Context (?P<context>\d+), Stream (?P<stream>\d+)"
+    r"(?:, Device (?P<device>\d+))?(?:, CC (?P<compute>[\d.]+))?\s*$"
+)
+_PROCESS_LINE: Final = re.compile(r"^\s*\[(?P<id>\d+)\] (?P<name>.+)@\S+\s*$")
 _METRIC_HEADINGS: Final = ("Metric Name", "Metric Unit", "Metric Value", "Average", "Minimum", "Maximum")
 _DURATION_METRICS: Final = (
     "Duration", "gpu__time_duration.sum", "gpu__time_duration.avg", "gpu__time_duration.max",
@@ -71,11 +80,14 @@ class _HeaderLine(NamedTuple):
 
 
 def sniff(head: Head) -> bool:
+    if any(", Context " in line and _LAUNCH_LINE.match(line) for line in head.lines):
+        return True
     return any("Kernel Name" in line and _is_header(split_csv_line(line, ",")) for line in head.lines)
 
 
 def load(source: Source) -> list[Run]:
-    page = _read_page(source.read_utf8(), source.log)
+    text = source.read_utf8()
+    page = _read_page(text, source.log)
     durations = _select_durations(page)
     if missing_count := page.launches.height - durations.height:
         message = "launches without a Duration metric (capture with --section SpeedOfLight)"
@@ -95,8 +107,10 @@ def _is_header(cells: Sequence[str] | None) -> bool:
 
 
 def _read_page(text: bytes, log: Log) -> NcuPage:
-    """Read all records below their headers; text printed between them is ignored."""
+    """Read all records below their headers, else the tables of a printed page; other text is ignored."""
     headers, lines_above, offset = _find_headers(text), 0, 0
+    if not headers:
+        return _read_printed_page(text, log)
     launches, metrics = [], [_NO_METRICS]
     for header, end in zip(headers, [*(header.start for header in headers[1:]), len(text)], strict=True):
         lines_above, offset = lines_above + text.count(b"\n", offset, header.next_line), header.next_line
@@ -105,6 +119,44 @@ def _read_page(text: bytes, log: Log) -> NcuPage:
             is_details = "Metric Name" in header.cells
             metrics.append(_read_details(table) if is_details else _read_raw_page(table, units))
     return NcuPage(_merge_launches(launches), pl.concat(metrics))
+
+
+def _read_printed_page(text: bytes, log: Log) -> NcuPage:
+    """Read the launches and the tables below them from what is printed without `--csv`."""
+    launches: list[dict[str, str]] = []
+    metrics: list[tuple[str, ...]] = []
+    process: Mapping[str, str] = {}
+    spans: list[tuple[int, int]] = []
+    for at, line in enumerate(text.decode().split("\n")):
+        if launch := _LAUNCH_LINE.match(line):
+            launches.append(_describe_launch(str(len(launches)), process, launch.groupdict(default="")))
+        elif owner := _PROCESS_LINE.match(line):
+            process = owner.groupdict()
+        elif RULE.match(line):
+            spans = find_spans(line)
+            continue
+        elif spans and launches and line.strip():
+            cells = split_row(line, spans)
+            if cells is None or len(cells) != len(_METRIC_HEADINGS[:3]):
+                log.drop("bad_row", "rows that do not fit the header above them", at=at + 1)
+            elif cells[0] != _METRIC_HEADINGS[0]:
+                metrics.append((launches[-1]["launch"], *cells, "", ""))
+            continue
+        spans = []
+    log.read += len(launches)
+    rows = pl.DataFrame(metrics, schema=dict.fromkeys(_METRIC_COLUMNS, pl.String), orient="row")
+    return NcuPage(pl.DataFrame(launches, schema=None if launches else {"launch": pl.String}), rows)
+
+
+def _describe_launch(number: str, process: Mapping[str, str], printed: Mapping[str, str]) -> dict[str, str]:
+    """Return the identity of a printed launch, under the names of the CSV pages."""
+    return {
+        "launch": number, "ID": number,
+        "Process ID": process.get("id", ""), "Process Name": process.get("name", ""),
+        "Kernel Name": printed["name"], "Kernel Time": printed["time"],
+        "Context": printed["context"], "Stream": printed["stream"], "Device": printed["device"],
+        "CC": printed["compute"], "Grid Size": f"({printed['grid']})", "Block Size": f"({printed['block']})",
+    }  # fmt: skip
 
 
 def _find_headers(text: bytes) -> list[_HeaderLine]:

@@ -51,6 +51,8 @@ CASES = {
         b"-------  ------------  ------------\n   Name    Self CPU %      Self CPU   CPU total\n",
         "key_averages",
     ),
+    "nvprof": (b"==139== Profiling application: ./m2\n==139== Profiling result:\n", "output of nvprof"),
+    "ncu": (b"==PROF== Connected to process 1\n==ERROR== ERR_NVGPUCTRPERM\n", "without a kernel"),
     "cProfile": (b"         38089 function calls (37983 primitive calls) in 0.020 seconds\n", "of cProfile"),
     "cProfile's file": (b"\xfb)\x03\xfa8/root/lib/random.py" + bytes(60), "of cProfile"),
     "perf script": (

@@ -51,6 +51,39 @@ def test_raw_page_has_its_units_in_the_second_row() -> None:
     assert run.log.read == 2
 
 
+def test_what_is_printed_without_csv_gives_the_same_rows() -> None:
+    (run,) = load(NCU / "printed.txt")
+    rows = run.events.with_columns(pl.col("name", "track").cast(pl.String))
+    assert rows.select("name", "dur", "track").rows() == [
+        ("void gemv_kernel<float, 4>(const float *, float *)", 3_840_000, "gpu0/stream7"),
+        ("softmax_kernel", 117_980, "gpu1/stream13"),
+    ]
+    metrics = run.tables["ncu"]
+    assert dict(metrics.filter(id="0").select("metric", "value").rows()) == {
+        "SM Frequency": 1.21,
+        "Elapsed Cycles": 4_205_684,
+        "Memory Throughput": 59.11,
+        "Duration": 3.84,
+        "l1tex__t_requests_pipe_lsu_mem_global_op_ld.sum": 8_388_608,
+        "dram__bytes_read.sum": 9.45,
+        "dram__throughput.avg": None,
+    }
+    assert run.tables["launches"]["Grid Size"].to_list() == ["(32, 32, 1)", "(1, 1, 1)"]
+    assert (run.log.read, run.log.dropped) == (2, 1)  # a row whose blanks are gone
+    assert (run.meta["process"], run.meta["compute"]) == ("decode", "9.0")
+
+
+@pytest.mark.parametrize(
+    ("printed", "ns"), [("866,86", 866_860), ("23 982 976", 23_982_976_000), ("1,024", 1_024_000)]
+)
+def test_figures_of_other_languages_are_no_hundredfold(printed: str, ns: int, tmp_path: Path) -> None:
+    text = (NCU / "printed.txt").read_text().replace("Duration  us  117.98", f"Duration  us  {printed}")
+    path = tmp_path / "x.txt"
+    path.write_text(text)
+    (run,) = load(path, cache=False)
+    assert run.events["dur"].to_list() == [3_840_000, ns]
+
+
 RAW = '"ID","Process ID","Kernel Name"'
 
 
