@@ -18,7 +18,11 @@ _CALL: Final = re.compile(r"operator ?\(\)")
 _SYMBOL_OPERATOR: Final = re.compile(r"operator(?:<=>|<<=?|>>=?|<=?|>=?|->\*?)(?=[\s(<])")
 _CPP: Final = re.compile(r"^void |::|[\w>]\(|^[A-Za-z_]\w*<")
 _DEVICE_SUFFIX: Final = re.compile(r"(?:\.kd| \[clone [^\]]*\]| \(\.kd\))+$")
-_NOT_CPP_PREFIXES: Final = ("Mem", "[", "nn.Module", "autograd::engine", "<built-in", "<frozen")
+_NOT_CPP_PREFIXES: Final = (
+    "Mem", "[", "nn.Module", "autograd::engine", "<built-in", "<frozen", "Reformatting CopyNode ", "PWN(",
+    "{ForeignNode[",
+)  # fmt: skip
+_FUSED_NODES: Final = re.compile(r"[\w/.:-]+ \+ ")  # of a graph, as TensorRT names them
 _CUT_OFF: Final = re.compile(r"(?:\.\.\.|…)(?: \[\d+\])?$")
 _TRITON_SIGNATURE: Final = re.compile(r"_0(?:d[ce]?|c)?1(?=\d*[dc])[0-9dce]*$")
 _CLOSING_BRACKETS: Final = {"<": ">", "(": ")", "[": "]", "{": "}"}
@@ -105,7 +109,8 @@ def parse_kernel_name(name: str) -> KernelName:
             identifiers = "::".join(i for i in extract_identifiers(text) if not i.startswith("_GLOBAL__N"))
             return KernelName(text, identifiers or text, (), "")
         text = readable
-    if ".py(" in text or text.startswith(_NOT_CPP_PREFIXES) or not _CPP.search(text):
+    is_plain = text.startswith(_NOT_CPP_PREFIXES) or _FUSED_NODES.match(text) or not _CPP.search(text)
+    if is_plain or ".py(" in text:
         return KernelName(text, _strip_compiler_suffix(text), (), "")
     base, argument_text = _split_template(_normalise_spelling(_CUT_OFF.sub("", text)))
     arguments = _split_arguments(argument_text)

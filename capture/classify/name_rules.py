@@ -26,6 +26,7 @@ LAYER_PATTERN: Final = re.compile(
 )
 _AMBIGUOUS_OPS: Final = ("mlp.act", "conv")  # ops that a name suggests, but that mixers and experts have, too
 PRODUCT_CATEGORIES: Final = ("matmul", "softmax")  # of matrix products and of the softmax between them
+_REGION: Final = "{ForeignNode["  # TensorRT names what it compiles at once by its first and last node
 _MAX_NAME_CHARS: Final = 1 << 12  # longer names are cut before the search
 _ANNOTATED_OP: Final = re.compile(
     r"(?:^|[./])(attn\.(?:qkv|q|k|v|out|core|rope|kv)|mlp\.(?:gate_up|gate|up|down|act)|lm_head|sample|embed|norm)$"
@@ -168,6 +169,8 @@ PHASE_RULES: Final = tuple(
 
 def find_layer(name: str) -> int | None:
     """Find the number of the transformer layer in a name or path, such as 3 in `layers.3.mlp`."""
+    if name.startswith(_REGION):
+        return None
     match = LAYER_PATTERN.search(name[:_MAX_NAME_CHARS])
     return int(match[1]) if match else None
 

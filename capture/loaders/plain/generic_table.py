@@ -1,4 +1,4 @@
-"""Any table with a name and a duration: CSV, TSV, semicolons, or one JSON object per line.
+"""Any table with a name and a duration: CSV, TSV, semicolons, JSON objects in a list or one per line.
 
 Read: columns whose heading is known, with units; every guess is reported. Not read: columns with other
 headings, tables without a header.
@@ -31,7 +31,9 @@ from capture.run import Run, build_run
 from capture.source import Head, Source
 
 FORMAT: Final = GENERIC_FORMAT
-PRODUCER: Final = "OpenVINO, TraceLens, any program that writes a name and a duration per row"
+PRODUCER: Final = (
+    "OpenVINO, TensorRT, TraceLens, any table of names and durations"
+)
 HOWTO: Final = "print a header such as name,duration_us,step,layer and one row per launch"
 _PLAIN_KEY: Final = re.compile(r"[\w .:()\[\]%/µ-]{1,100}")
 _JSON_TEXT: Final = r'"[^"\\\x00-\x1f]*"'
@@ -56,6 +58,8 @@ def load(source: Source) -> list[Run]:
     if layout is None:
         raise UnreadableError("has no header with a name and a duration", where=source.label)
     text, log = _mend_sorted_counters(source.read_utf8().replace(b"\r", b"\n")), source.log
+    if line_records.is_list(source.head.text):
+        text = "\n".join(line_records.split_list(text.decode(), log)).encode()
     if nul_count := sum(b"\0" in line for line in text.split(b"\n")) if b"\0" in text else 0:
         log.note("nul_bytes", "lines contain NUL bytes", count=nul_count, severity="data_loss")
     events = _build_events(text, layout, log)
@@ -77,6 +81,8 @@ def _mend_sorted_counters(text: bytes) -> bytes:
 
 
 def _split_head_lines(text: str) -> list[str]:
+    if line_records.is_list(text):
+        return line_records.split_list(text, Log(), HEADER_LINES)
     return text.replace("\r", "\n").split("\n", HEADER_LINES)[:HEADER_LINES]
 
 

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
@@ -12,6 +13,8 @@ from capture.loaders._json_document import decode_or_none
 
 SEPARATORS: Final = (",", ";", "\t", "|")
 _MAX_RECORD_LENGTH: Final = 1 << 20
+_LIST_BEGIN: Final = re.compile(r"\s*\[\s*\{")
+_BETWEEN: Final = re.compile(r"[\s,]*")
 _MAX_FIELD_LENGTH: Final = 1 << 24
 
 RecordCells = list[Any]
@@ -85,6 +88,35 @@ def parse_object(line: str) -> dict[str, Any] | None:
     """Parse one JSON object; None for anything else."""
     value = decode_or_none(msgspec.json.decode, line.encode("utf-8", "replace"))
     return value if isinstance(value, dict) else None
+
+
+def is_list(text: str) -> bool:
+    """Return whether a text may be one JSON list of objects."""
+    return _LIST_BEGIN.match(text) is not None
+
+
+def split_list(text: str, log: Log, most: int | None = None) -> list[str]:
+    """Split a JSON list of objects into JSON lines, at most so many; what cannot be read is dropped.
+
+    A first object that has only a count gives it to all others, as TensorRT's trtexec writes it.
+    """
+    decoder, at = json.JSONDecoder(strict=False), text.find("[") + 1
+    records: list[Any] = []
+    while most is None or len(records) < most:
+        at = _BETWEEN.match(text, at).end()  # type: ignore[union-attr] # it matches an empty text
+        if text[at : at + 1] in ("]", ""):
+            break
+        try:
+            record, at = decoder.raw_decode(text, at)
+        except (ValueError, RecursionError):
+            log.drop("cut_line", "the list is cut off or damaged from here on", at=len(records) + 1)
+            break
+        records.append(record)
+    objects = [record for record in records if isinstance(record, dict)]
+    log.drop("bad_line", "members of the list that are not a JSON object", count=len(records) - len(objects))
+    if objects and objects[0].keys() == {"count"}:
+        objects = [objects[0] | record for record in objects[1:]]
+    return [json.dumps(record) for record in objects]
 
 
 def to_cell_text(value: Any) -> str | None:

@@ -32,7 +32,7 @@ _HEADINGS_BY_COLUMN: Final = {
     "dur": (
         "duration", "dur", "kernel time sum", "gpu time", "cuda time", "kernel time", "device time",
         "total duration", "elapsed", "elapsed time", "latency", "total time", "run time", "runtime", "time",
-        "real time", "wall time", "wall", "total", "",
+        "real time", "wall time", "wall", "total", "sum", "",
     ),
     "t": ("start", "start time", "start timestamp", "ts", "begin", "timestamp", "t"),
     "count": (

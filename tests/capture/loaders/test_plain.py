@@ -14,6 +14,7 @@ from capture.loaders.plain import generic_table as plain_table
 from capture.loaders.plain.table_layout import TableLayout, detect_layout, match_headings
 from capture.run import Run
 from capture.source import Head
+from tests.conftest import FIXTURES
 
 
 def table(tmp_path: Path, text: str) -> Run:
@@ -161,3 +162,27 @@ def _layout(line: str) -> TableLayout:
     found = detect_layout([line])
     assert found is not None
     return found
+
+
+def test_a_json_list_is_a_table_and_a_count_of_its_own_is_that_of_all() -> None:
+    """The rows of TensorRT's trtexec --exportProfile."""
+    (run,) = load(FIXTURES / "plain" / "trtexec.json", cache=False)
+    names = run.events["name"].cast(pl.String).to_list()
+    assert names[1] == "Conv_0 + PWN(Clip_3)"
+    assert run.events["dur"].to_list() == [36_684_400, 41_423_200, 0, 165_750_000]
+    assert run.events["count"].to_list() == [625] * 4
+    assert run.events["p50"].to_list() == [58_600, 66_200, 0, 265_100]
+    assert run.events["category"].cast(pl.String).to_list() == ["copy", "conv", "elementwise", "other"]
+    assert "layer" not in run.events.columns or run.events["layer"].null_count() == 4
+
+
+@pytest.mark.parametrize("separator", [",", ",\n", "\n  , "])
+def test_a_list_equals_its_lines_and_says_what_it_lost(separator: str, tmp_path: Path) -> None:
+    objects = [f'{{"name": "k{i}", "dur_us": {i}.5, "note": [1, {{"a": "]"}}]}}' for i in range(60)]
+    lines = table(tmp_path, "\n".join(objects) + "\n")
+    whole = table(tmp_path, f"[\n{separator.join(objects)}\n]\n")
+    assert_frame_equal(whole.events, lines.events)
+    assert whole.log.dropped == 0
+    torn = table(tmp_path, f'[{separator.join(objects[:59])}{separator}7{separator}{{"name": "k5')
+    assert torn.events.height == 59
+    assert torn.log.dropped == 2
