@@ -45,7 +45,7 @@ _LAUNCH_LINE: Final = re.compile(
     r", Context (?P<context>\d+), Stream (?P<stream>\d+)"
     r"(?:, Device (?P<device>\d+))?(?:, CC (?P<compute>[\d.]+))?\s*$"
 )
-_PROCESS_LINE: Final = re.compile(r"^\s*\[(?P<id>\d+)\] (?P<name>.+)@\S+\s*$")
+_PROCESS_LINE: Final = re.compile(r"^\s*\[(?P<id>\d+)\] (?P<name>[^@]+)@\S+\s*$")
 _METRIC_HEADINGS: Final = ("Metric Name", "Metric Unit", "Metric Value", "Average", "Minimum", "Maximum")
 _DURATION_METRICS: Final = (
     "Duration", "gpu__time_duration.sum", "gpu__time_duration.avg", "gpu__time_duration.max",

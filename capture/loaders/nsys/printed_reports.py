@@ -34,7 +34,7 @@ _TITLES: Final = (
     re.compile(r"^\s*Processing \[(?P<source>[^\]]+)\] with \[(?P<script>[^\]]+)\]"),
 )
 # until 2021: `CUDA Memory Operation Statistics (by size in KiB):`, `CUDA Kernel Statistics (nanoseconds)`
-_OLD_TITLE: Final = re.compile(r"^\s*(?P<subject>[\w -]+) Statistics(?: \((?P<measure>[\w ]+)\))?:?\s*$")
+_OLD_TITLE: Final = re.compile(r"(?P<subject>[\w -]+) Statistics(?: \((?P<measure>[\w ]+)\))?:?")
 _OLD_SUBJECTS: Final = {
     "CUDA API": "cuda_api_sum",
     "CUDA Kernel": "cuda_gpu_kern_sum",
@@ -241,8 +241,8 @@ class _ReportReader:
 
 def _read_old_title(line: str) -> str:
     """Return the report that an old title names; empty for any other line."""
-    title = _OLD_TITLE.match(line)
-    report = _OLD_SUBJECTS.get(title["subject"].strip(), "") if title else ""
+    title = _OLD_TITLE.fullmatch(line.strip())
+    report = _OLD_SUBJECTS.get(title["subject"], "") if title else ""
     is_size = title is not None and title["measure"] in _OLD_SIZES
     return "cuda_gpu_mem_size_sum" if report == "cuda_gpu_mem_time_sum" and is_size else report
 

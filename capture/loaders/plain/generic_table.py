@@ -31,9 +31,7 @@ from capture.run import Run, build_run
 from capture.source import Head, Source
 
 FORMAT: Final = GENERIC_FORMAT
-PRODUCER: Final = (
-    "OpenVINO, TensorRT, TraceLens, any table of names and durations"
-)
+PRODUCER: Final = "OpenVINO, TensorRT, TraceLens, any table of names and durations"
 HOWTO: Final = "print a header such as name,duration_us,step,layer and one row per launch"
 _PLAIN_KEY: Final = re.compile(r"[\w .:()\[\]%/µ-]{1,100}")
 _JSON_TEXT: Final = r'"[^"\\\x00-\x1f]*"'

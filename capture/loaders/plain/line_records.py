@@ -101,22 +101,24 @@ def split_list(text: str, log: Log, most: int | None = None) -> list[str]:
     A first object that has only a count gives it to all others, as TensorRT's trtexec writes it.
     """
     decoder, at = json.JSONDecoder(strict=False), text.find("[") + 1
-    records: list[Any] = []
-    while most is None or len(records) < most:
+    first, lines, others = dict[str, Any](), list[str](), 0
+    while most is None or len(lines) < most:
         at = _BETWEEN.match(text, at).end()  # type: ignore[union-attr] # it matches an empty text
-        if text[at : at + 1] in ("]", ""):
+        if text.startswith("]", at):
             break
         try:
-            record, at = decoder.raw_decode(text, at)
+            value, at = decoder.raw_decode(text, at)
+            if not isinstance(value, dict):
+                others += 1
+            elif not lines and not first and value.keys() == {"count"}:
+                first = value
+            else:
+                lines.append(json.dumps(first | value))
         except (ValueError, RecursionError):
-            log.drop("cut_line", "the list is cut off or damaged from here on", at=len(records) + 1)
+            log.drop("cut_line", "the list is cut off or damaged from here on", at=len(lines) + 1)
             break
-        records.append(record)
-    objects = [record for record in records if isinstance(record, dict)]
-    log.drop("bad_line", "members of the list that are not a JSON object", count=len(records) - len(objects))
-    if objects and objects[0].keys() == {"count"}:
-        objects = [objects[0] | record for record in objects[1:]]
-    return [json.dumps(record) for record in objects]
+    log.drop("bad_line", "members of the list that are not a JSON object", count=others)
+    return lines
 
 
 def to_cell_text(value: Any) -> str | None:

@@ -186,3 +186,5 @@ def test_a_list_equals_its_lines_and_says_what_it_lost(separator: str, tmp_path:
     torn = table(tmp_path, f'[{separator.join(objects[:59])}{separator}7{separator}{{"name": "k5')
     assert torn.events.height == 59
     assert torn.log.dropped == 2
+    ended = table(tmp_path, f"[{separator.join(objects)}{separator}")
+    assert (ended.events.height, ended.log.dropped) == (60, 1)
