@@ -107,7 +107,7 @@ LOADERS: Final[Mapping[str, tuple[str, ...]]] = {
     "requests.client_log": ('"sent_s"',),
     "requests.otel_spans": ('"resourcespans"',),
     "requests.sglang_log": ('"request.received"', '"request.finished"'),
-    "rocprof.csv_tables": ("start_timestamp", "totaldurationns"),
+    "rocprof.csv_tables": ("start_timestamp", "totaldurationns", "beginns"),
     "rocprof.rocpd": ("rocpd_",),
     "rocprof.sdk_json": ("rocprofiler-sdk-tool",),
     "vllm_layerwise": ('"summary_stats"',),

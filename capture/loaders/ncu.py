@@ -103,7 +103,8 @@ def load(source: Source) -> list[Run]:
 
 def _is_header(cells: Sequence[str] | None) -> bool:
     cell_set = set(cells or ())
-    return {"Kernel Name", "Process ID"} <= cell_set and bool(cell_set & {"ID", "Metric Name"})
+    is_page = "Process ID" in cell_set and bool(cell_set & {"ID", "Metric Name"})
+    return "Kernel Name" in cell_set and (is_page or cell_set >= set(_METRIC_HEADINGS[:3]))
 
 
 def _read_page(text: bytes, log: Log) -> NcuPage:
@@ -218,7 +219,8 @@ def _iter_tables(
 
 def _with_launch(table: pl.DataFrame) -> pl.DataFrame:
     """Add the id of each launch; without an ID column, process and kernel identify it."""
-    launch = pl.concat_str("Process ID", "Kernel Name", separator=" ")
+    owner = [pl.col("Process ID")] if "Process ID" in table.columns else []
+    launch = pl.concat_str(*owner, "Kernel Name", separator=" ")
     if "ID" in table.columns:
         has_all_ids = (table["ID"] != "").all()
         launch = pl.col("ID") if has_all_ids else pl.coalesce(pl.when(pl.col("ID") != "").then("ID"), launch)

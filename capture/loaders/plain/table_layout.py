@@ -94,8 +94,23 @@ def detect_layout(lines: Sequence[str]) -> TableLayout | None:
     for separator in line_records.SEPARATORS:
         headings = tuple(line_records.split_record(lines[first], separator))
         if len(headings) > 1 and (columns := match_headings(headings)) is not None:
+            units = line_records.split_record((*lines, "")[first + 1], separator)
+            if _is_units(units, len(headings), columns["dur"].position):
+                columns = {name: _with_unit(column, units) for name, column in columns.items()}
+                first += 1
             return TableLayout(separator, first, headings, columns)
     return None
+
+
+def _is_units(cells: Sequence[str], count: int, duration: int) -> bool:
+    """Return whether the line below the headings holds units, as nvprof prints them, and no values."""
+    is_unit = len(cells) == count and cells[duration].strip() in _NS_BY_UNIT
+    return is_unit and not any(cell[:1].isdigit() for cell in cells)
+
+
+def _with_unit(column: MatchedHeading, units: Sequence[str]) -> MatchedHeading:
+    unit = _NS_BY_UNIT.get(units[column.position].strip())
+    return column if unit is None else column._replace(unit=unit)
 
 
 def _detect_json_layout(line: str, first: int) -> TableLayout | None:

@@ -30,6 +30,15 @@ HOWTO: Final = "rocprofv3 --kernel-trace --stats --output-format csv -- python r
 _ROUNDED_TIME: Final = r"^\s*[0-9]+(?:[.,][0-9]+)?[eE]\+?[0-9]+\s*$"
 _HOST_API: Final = r"^(?:hip|hsa|roctx|rccl|nccl|__hip)[A-Z_]"
 _COUNTER: Final = "counter_name"
+# headings of rocprof until ROCm 6 → those of its successors; behind them stands a column per counter
+_OLD_HEADINGS: Final = {
+    "index": "dispatch_id", "kernelname": "kernel_name", "gpu-id": "gpu_id", "queue-id": "queue_id",
+    "beginns": "start_timestamp", "endns": "end_timestamp",
+}  # fmt: skip
+_OLD_PROPERTIES: Final = {
+    "queue-index", "pid", "tid", "grd", "wgr", "lds", "scr", "vgpr", "arch_vgpr", "accum_vgpr", "sgpr",
+    "fbar", "wave_size", "sig", "obj", "dispatchns", "completens", "durationns",
+}  # fmt: skip
 _MAX_FIELD_BYTES: Final = 1 << 24
 _MAX_NS: Final = 1 << 62
 
@@ -56,9 +65,10 @@ def load(source: Source) -> list[Run]:
 
 def _parse_header(line: str) -> list[str]:
     try:
-        return [name.strip().lower() for name in next(csv.reader([line.strip().lstrip("\ufeff")]), [])]
+        header = [name.strip().lower() for name in next(csv.reader([line.strip().lstrip("\ufeff")]), [])]
     except csv.Error:
         return []
+    return [_OLD_HEADINGS.get(name, name) for name in header] if "kernelname" in header else header
 
 
 def _find_reader(header: list[str]) -> Callable[[pl.DataFrame], pl.DataFrame] | None:
@@ -92,10 +102,23 @@ def _deduplicate_dispatches(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def _build_tables(rows: pl.DataFrame) -> dict[str, pl.DataFrame]:
+    if "queue-index" in rows.columns:
+        return _build_old_counters(rows)
     if _COUNTER not in rows.columns or rows.is_empty():
         return {}
     columns = ("dispatch_id", "kernel_name", _COUNTER, "counter_value")
     return {"counters": rows.select(_first_reported(rows, column).alias(column) for column in columns)}
+
+
+def _build_old_counters(rows: pl.DataFrame) -> dict[str, pl.DataFrame]:
+    index = ["dispatch_id", "kernel_name"]
+    properties = {*_OLD_HEADINGS.values(), *_OLD_PROPERTIES}
+    counters = [column for column in rows.columns if column not in properties]
+    if not counters or not set(index) <= set(rows.columns):
+        return {}
+    return {
+        "counters": rows.unpivot(counters, index=index, variable_name=_COUNTER, value_name="counter_value")
+    }
 
 
 def _first_reported(rows: pl.DataFrame, *columns: str) -> pl.Expr:

@@ -188,3 +188,12 @@ def test_a_list_equals_its_lines_and_says_what_it_lost(separator: str, tmp_path:
     assert torn.log.dropped == 2
     ended = table(tmp_path, f"[{separator.join(objects)}{separator}")
     assert (ended.events.height, ended.log.dropped) == (60, 1)
+
+
+def test_units_may_stand_below_the_headings(tmp_path: Path) -> None:
+    run = table(tmp_path, '"Start","Duration","Size","Name"\ns,ms,MB,\n0.5,1.25,,"gemm"\n0.75,2,3.5,"copy"\n')
+    assert run.events["dur"].to_list() == [1_250_000, 2_000_000]
+    assert run.events["t"].to_list() == [0, 250_000_000]
+    assert (run.log.read, run.log.dropped) == (2, 0)
+    plain = table(tmp_path, "name,duration\ns,7\nms,8\n")
+    assert plain.events["name"].cast(pl.String).to_list() == ["s", "ms"]

@@ -98,3 +98,20 @@ def test_a_dispatch_counts_once_however_many_counters_its_file_has(tmp_path: Pat
     assert kernels.select(pl.col("name").cast(pl.String), "dur").rows() == [
         ("divide(float*)", 30_000), ("add(float*)", 50_000),
     ]  # fmt: skip
+
+
+def test_rocprof_before_its_third_version_has_a_column_per_counter(tmp_path: Path) -> None:
+    path = tmp_path / "results.csv"
+    path.write_text(
+        "Index,KernelName,gpu-id,queue-id,queue-index,pid,tid,grd,wgr,lds,scr,arch_vgpr,accum_vgpr,sgpr,"
+        "wave_size,sig,obj,Wavefronts,FetchSize,DispatchNs,BeginNs,EndNs,CompleteNs\n"
+        '0,"bodyForce(Body*, float, int) [clone .kd]",1,2,0,36,36,65536,256,0,0,20,4,16,64,0x0,0x7f2b,'
+        "2048.0,65536.0,4556288436792544,4556288440165491,4556288440211571,4556288440226587\n"
+    )
+    (run,) = load(Source.from_path(path))
+    events = run.events.with_columns(pl.col("name", "track").cast(pl.String))
+    assert events.select("name", "track", "dur").rows() == [
+        ("bodyForce(Body*, float, int) [clone .kd]", "gpu1/queue2", 4556288440211571 - 4556288440165491)
+    ]
+    counters = run.tables["counters"].select("counter_name", "counter_value").rows()
+    assert counters == [("wavefronts", "2048.0"), ("fetchsize", "65536.0")]
