@@ -59,8 +59,8 @@ def list_commands(files: list[Path], views: list[str]) -> Iterator[list[str]]:
 
 def run_commands(checkout: Path, commands: list[list[str]], cache: str) -> Iterator[tuple[int, str, str]]:
     """Yield exit code, stdout and stderr of each command, run by one process in that checkout."""
-    env = {**os.environ, "XDG_CACHE_HOME": cache, "XDG_STATE_HOME": "/nonexistent", "COLUMNS": "120"}
-    env |= {"XDG_CONFIG_HOME": "/nonexistent", "PYTHONPATH": str(checkout)}
+    env = {**os.environ, "XDG_CACHE_HOME": cache, "XDG_STATE_HOME": "/dev/null", "COLUMNS": "120"}
+    env |= {"XDG_CONFIG_HOME": "/dev/null", "PYTHONPATH": str(checkout)}
     worker = subprocess.Popen(
         [sys.executable, "-c", WORKER],
         stdin=subprocess.PIPE,

@@ -15,7 +15,8 @@ from hypothesis import settings
 settings.register_profile("suite", derandomize=True, deadline=None)
 settings.register_profile("explore", deadline=None, print_blob=True)
 settings.register_profile("quick", derandomize=True, deadline=None, max_examples=15)
-os.environ["XDG_CONFIG_HOME"] = "/nonexistent"  # what a person has chosen changes no test
+# what a person has chosen or recorded changes no test; root could create any other folder
+os.environ |= {f"XDG_{kind}_HOME": "/dev/null" for kind in ("CONFIG", "STATE", "CACHE")}
 # under nohup, or behind `&`, these are ignored, also in the programs that tests start and signal
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
 signal.signal(signal.SIGQUIT, signal.SIG_DFL)

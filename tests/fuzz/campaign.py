@@ -62,7 +62,7 @@ class Worker:
 
 def _environment() -> dict[str, str]:
     """Return an environment in which nothing of the user's is read or written."""
-    nowhere = {f"XDG_{kind}_HOME": "/nonexistent" for kind in ("STATE", "CACHE", "CONFIG")}
+    nowhere = {f"XDG_{kind}_HOME": "/dev/null" for kind in ("STATE", "CACHE", "CONFIG")}
     return {**os.environ, **nowhere, "POLARS_MAX_THREADS": "1", "PYTHONPATH": PATH}
 
 

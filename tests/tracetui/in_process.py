@@ -10,9 +10,9 @@ from unittest.mock import patch
 from tracetui import cli
 
 NOWHERE = {
-    "XDG_STATE_HOME": "/nonexistent",
-    "XDG_CACHE_HOME": "/nonexistent",
-    "XDG_CONFIG_HOME": "/nonexistent",
+    "XDG_STATE_HOME": "/dev/null",
+    "XDG_CACHE_HOME": "/dev/null",
+    "XDG_CONFIG_HOME": "/dev/null",
 }
 
 

@@ -25,7 +25,7 @@ def run_process(
 ) -> subprocess.CompletedProcess[str]:
     """Run a process of its own, where its streams or its environment are the subject."""
     command = [sys.executable, "-m", "tracetui", *map(str, args)]
-    whole = {**os.environ, "XDG_STATE_HOME": "/nonexistent", "XDG_CACHE_HOME": "/nonexistent", **(env or {})}
+    whole = {**os.environ, "XDG_STATE_HOME": "/dev/null", "XDG_CACHE_HOME": "/dev/null", **(env or {})}
     return subprocess.run(command, capture_output=True, text=True, env=whole, timeout=60, **more)  # type: ignore[call-overload,no-any-return]
 
 

@@ -139,7 +139,7 @@ def test_times_are_written_as_people_write_them() -> None:
 def test_ctrl_c_ends_the_program_with_its_children_and_keeps_what_is_finished(folder: Path) -> None:
     code = "import os, subprocess; c = subprocess.Popen(['sleep', '60']); print(c.pid, os.getpid(), file=open('pids', 'w'), flush=True); c.wait()"  # noqa: E501
     slow = shlex.join(["python", "-c", code])
-    env = {**os.environ, "XDG_STATE_HOME": str(folder / "state"), "XDG_CACHE_HOME": "/nonexistent"}
+    env = {**os.environ, "XDG_STATE_HOME": str(folder / "state"), "XDG_CACHE_HOME": "/dev/null"}
     command = [sys.executable, "-m", "tracetui", "diff", "--record", "python engine.py 10 a", slow]
     with subprocess.Popen(command, cwd=folder, env=env, stderr=subprocess.PIPE, text=True) as asking:
         pids = folder / "pids"

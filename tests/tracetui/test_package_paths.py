@@ -58,7 +58,7 @@ def foreign(tmp_path: Path) -> Path:
 
 def run(folder: Path, *arguments: str | Path, path: list[Path]) -> subprocess.CompletedProcess[str]:
     """Run Python in a folder with these entries first on its path."""
-    nowhere = {"XDG_STATE_HOME": "/nonexistent", "XDG_CACHE_HOME": "/nonexistent"}
+    nowhere = {"XDG_STATE_HOME": "/dev/null", "XDG_CACHE_HOME": "/dev/null"}
     return subprocess.run(
         [sys.executable, *map(str, arguments)],
         env={**os.environ, **nowhere, "PYTHONPATH": os.pathsep.join(map(str, path))},
