@@ -12,6 +12,7 @@ them alike: its size is the estimate of weighted least squares beside free level
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from itertools import pairwise
 from statistics import NormalDist
 from typing import Final
@@ -283,11 +284,16 @@ def _compute_rank_p(sides: Sequence[_Sides]) -> float:
     """Return the chance of the step of normal scores within each state."""
     scored = []
     for side in sides:
-        n = len(side.values)
-        scores = np.array([NormalDist().inv_cdf((i + 0.5) / n) for i in range(n)])
-        scored.append(replace(side, values=side.spread * scores[np.argsort(np.argsort(side.values))]))
+        scores = _compute_normal_scores(len(side.values))[np.argsort(np.argsort(side.values))]
+        scored.append(replace(side, values=side.spread * scores))
     size, error, n = _compare_sides(scored)
     return _extrapolate(abs(size) / error, n, RANK_TAIL, RANK_TAIL_P)
+
+
+@cache
+def _compute_normal_scores(n: int) -> Floats:
+    """Return the normal scores of so many ranks."""
+    return np.array([NormalDist().inv_cdf((i + 0.5) / n) for i in range(n)])
 
 
 def _compare_sides(sides: Sequence[_Sides]) -> tuple[float, float, int]:
