@@ -94,7 +94,7 @@ class RowSeries:
         runs = np.arange(change.begin, change.end)
         if not change.is_under_one_load:
             return runs[runs < change.at], runs[runs >= change.at]
-        by_state = (runs[self.state[runs] == code] for code in (0, 1))
+        by_state = [runs[self.state[runs] == code] for code in (0, 1)]
         sides = [(some[some < change.at], some[some >= change.at]) for some in by_state]
         return max(sides, key=lambda s: len(s[0]) * len(s[1]) / max(1, len(s[0]) + len(s[1])))
 
@@ -191,9 +191,10 @@ def _find_row_changes(series: RowSeries) -> tuple[list[list[ChangePoint]], Float
     Runs under load and the others have levels and noise of their own: that of a busy host would hide changes
     on a quiet one. Of all runs alike only changes where the load changed are taken: they are the machine's.
     """
-    changes, moves = _find_changes_by_state(series, np.zeros(series.runs.height, dtype=np.int64))
+    alike = np.zeros(series.runs.height, dtype=np.int64)
     if series.is_loaded is None:
-        return changes, moves
+        return _find_changes_by_state(series, alike)
+    changes, moves = _find_changes_by_state(series, alike, least_others=MAX_OTHERS)
     of_machine = [[c for c in row if is_near_any(c, series.loads)] for row in changes]
     if (series.state < 0).all():
         return of_machine, moves
@@ -203,11 +204,13 @@ def _find_row_changes(series: RowSeries) -> tuple[list[list[ChangePoint]], Float
     return [sorted(row, key=lambda change: change.at) for row in by_row], moves
 
 
-def _find_changes_by_state(series: RowSeries, state: Ints) -> tuple[list[list[ChangePoint]], Floats]:
+def _find_changes_by_state(
+    series: RowSeries, state: Ints, least_others: int = MIN_OTHERS
+) -> tuple[list[list[ChangePoint]], Floats]:
     """Return the changes and moves of runs of some states, each with noise of its own.
 
-    A row that evidently changed is left out of the others of each row, whose contrast it would move. Of few
-    rows none can be left out, and contrasts mirror each other: then the times say which of them moved.
+    A row that evidently changed is left out of the others of each row, whose contrast it would move, down to
+    least_others. Of few rows contrasts mirror each other: then the times say which of them moved.
     """
     is_other = np.argsort(np.argsort(-series.share)) < MAX_OTHERS
     parts = [np.flatnonzero(state == code) for code in np.unique(state[state >= 0])]
@@ -222,7 +225,7 @@ def _find_changes_by_state(series: RowSeries, state: Ints) -> tuple[list[list[Ch
             contrast[:, runs] = compute_contrasts(offset[..., runs], noise, is_other)
         changes = [_find_changes(row, series.starts, widening, state) for row in contrast]
         candidates = [i for i in np.flatnonzero(is_other) if _measure_clearness(changes[i])]
-        if not candidates or is_other.sum() <= MIN_OTHERS:
+        if not candidates or is_other.sum() <= least_others:
             return changes, contrast if len(contrast) > MIN_OTHERS else offset[0]
         is_other[max(candidates, key=lambda i: _measure_clearness(changes[i]))] = False
 
@@ -234,10 +237,8 @@ def _measure_clearness(changes: Sequence[ChangePoint]) -> float:
 
 def _find_changes(contrast: Floats, starts: Any, widening: Floats, state: Ints) -> list[ChangePoint]:
     """Return the changes of one row of many: by ranks, too, since the oddest of many rows has long tails."""
-    return [
-        confirm_by_ranks(contrast, change, state, widening)
-        for change in find_change_points(contrast, starts, state=state)
-    ]
+    changes = find_change_points(contrast, starts, state=state)
+    return [confirm_by_ranks(contrast, change, state, widening) for change in changes]
 
 
 def estimate_noise(values: Floats) -> Noise:
