@@ -20,6 +20,7 @@ from capture.errors import UnreadableError, UsageError
 from capture.run import Run
 from tracetui.analysis.frames.selection import common_value, list_phases, resolve_lens, select_timed
 from tracetui.analysis.frames.statistics import Floats
+from tracetui.analysis.time.step_sampling import is_sampled
 from tracetui.analysis.time.step_table import build_step_facts
 from tracetui.compare.pairing.step_times import (
     build_step_times,
@@ -155,36 +156,42 @@ def _digest(table: pl.DataFrame, described: Mapping[str, Any]) -> str:
 
 
 def _iter_rows(run: Run) -> Iterator[dict[str, Any]]:
-    """Yield a line per kernel and phase: order statistics of its time per token, or per launch."""
+    """Yield a line per kernel and phase: order statistics of its time per token, or per launch.
+
+    Steps without records of their rows are left out: the time of a row there is unknown, not zero.
+    """
     times = build_step_times(run, Look())
     labels = _find_labels(run)
+    unit = "token" if run.has("tokens") else "step"
     for phase in [*list_phases(run), None]:
         names = sorted(times.list_names(phase))
         if not names:
             continue
         steps, _ = drop_warm_up(compute_step_totals(run, phase))
+        sampled = steps.filter(is_sampled(run, Look(), steps["step"]))
         groups = [[name] for name in names]
-        by_step = steps.height > 0
+        by_step = sampled.height > 0
         table = (
-            tabulate_per_step(times, phase, steps, groups)
+            tabulate_per_step(times, phase, sampled, groups)
             if by_step
             else tabulate_per_launch(times, phase, groups)
         )
         launches = count_launches(times, phase, groups)
         for name, row, count in zip(names, table, launches, strict=True):
-            per = ("token" if run.has("tokens") else "step") if by_step else "launch"
+            per = unit if by_step else "launch"
             line = {"kind": "row", "phase": phase, "name": name, "per": per, "launches": int(count)}
-            yield line | {"steps": steps.height, **_summarise(row), **labels.get((phase, name), {})}
-        if by_step:
-            yield from _iter_phase(run, phase, steps, "token" if run.has("tokens") else "step")
+            yield line | {"steps": sampled.height, **_summarise(row), **labels.get((phase, name), {})}
+        yield from _iter_phase(run, phase, steps, sampled, unit)
 
 
-def _iter_phase(run: Run, phase: str | None, steps: pl.DataFrame, per: str) -> Iterator[dict[str, Any]]:
+def _iter_phase(
+    run: Run, phase: str | None, steps: pl.DataFrame, sampled: pl.DataFrame, per: str
+) -> Iterator[dict[str, Any]]:
     """Yield a line for the wall time of a step of the phase, and one for its kernels."""
     walls = build_step_facts(run).select("step", "wall_ns").unique("step")
-    joined = steps.join(walls, on="step", how="left", maintain_order="left")
-    tokens = joined["tokens"].to_numpy()
-    for name, column in (("step", "wall_ns"), ("kernels", "total")):
+    for name, column, table in (("step", "wall_ns", steps), ("kernels", "total", sampled)):
+        joined = table.join(walls, on="step", how="left", maintain_order="left")
+        tokens = joined["tokens"].to_numpy()
         has_time = joined[column].is_not_null().to_numpy()
         if has_time.any():
             values = joined[column].fill_null(0).to_numpy()[has_time] / tokens[has_time]

@@ -26,8 +26,11 @@ from tracetui.history.change_points import (
     OUTLIER_SDS,
     ChangePoint,
     Ints,
+    add_further,
+    compute_shift,
     confirm_by_ranks,
     find_change_points,
+    is_near_any,
     select_discoveries,
 )
 from tracetui.history.part_index import LogTables
@@ -75,10 +78,25 @@ class RowSeries:
     is_loaded: NDArray[np.bool_] | None = None  # runs: whether others used the processor; None: all alike
     loads: tuple[ChangePoint, ...] = ()  # changes of that
 
-    def choose(self, places: Ints) -> "RowSeries":
-        """Return the series of some of the runs."""
-        level, quantiles = self.level[:, places], self.quantiles[..., places]
-        return replace(self, level=level, quantiles=quantiles, runs=self.runs[places])
+    @property
+    def state(self) -> Ints:
+        """Return the state of each run, quiet or loaded; -1 where these are too few to tell anything."""
+        state = np.zeros(self.runs.height, dtype=np.int64)
+        if self.is_loaded is not None:
+            masks = [mask for mask in (~self.is_loaded, self.is_loaded) if mask.sum() >= 2 * MIN_RUNS]
+            state[:] = -1
+            for code, mask in enumerate(masks):
+                state[mask] = code
+        return state
+
+    def choose_sides(self, change: ChangePoint) -> tuple[Ints, Ints]:
+        """Return the runs before and after a change, those of the state that tells most of it."""
+        runs = np.arange(change.begin, change.end)
+        if not change.is_under_one_load:
+            return runs[runs < change.at], runs[runs >= change.at]
+        by_state = [runs[self.state[runs] == code] for code in (0, 1)]
+        sides = [(some[some < change.at], some[some >= change.at]) for some in by_state]
+        return max(sides, key=lambda s: len(s[0]) * len(s[1]) / max(1, len(s[0]) + len(s[1])))
 
     @property
     def starts(self) -> Any:
@@ -170,60 +188,57 @@ def _judge_phase(
 def _find_row_changes(series: RowSeries) -> tuple[list[list[ChangePoint]], Floats]:
     """Return the changes of the contrast of each row, and how each row moved over the runs.
 
-    Runs under load and the others are judged by themselves: the noise of a busy host would hide changes on a
-    quiet one. Of all runs together only changes where the load changed are taken: they are the machine's.
+    Runs under load and the others have levels and noise of their own: that of a busy host would hide changes
+    on a quiet one. Of all runs alike only changes where the load changed are taken: they are the machine's.
     """
-    changes, moves = _find_changes_under_load(series)
+    alike = np.zeros(series.runs.height, dtype=np.int64)
     if series.is_loaded is None:
-        return changes, moves
-    by_row: list[list[ChangePoint]] = [[] for _ in changes]
-    of_machine = [[c for c in row if _is_near_any(c, series.loads)] for row in changes]
-    for runs in (np.flatnonzero(series.is_loaded == is_loaded) for is_loaded in (False, True)):
-        if len(runs) >= 2 * MIN_RUNS:
-            changes, moves[:, runs] = _find_changes_under_load(series.choose(runs))
-            among_all = [[change.place(runs, moves.shape[1]) for change in row] for row in changes]
-            _add_further(by_row, among_all)
-    _add_further(by_row, of_machine)
+        return _find_changes_by_state(series, alike)
+    changes, moves = _find_changes_by_state(series, alike, least_others=MAX_OTHERS)
+    of_machine = [[c for c in row if is_near_any(c, series.loads)] for row in changes]
+    if (series.state < 0).all():
+        return of_machine, moves
+    changes, moves = _find_changes_by_state(series, series.state)
+    by_row = [[replace(c, is_under_one_load=True) for c in row] for row in changes]
+    add_further(by_row, of_machine)
     return [sorted(row, key=lambda change: change.at) for row in by_row], moves
 
 
-def _add_further(by_row: Sequence[list[ChangePoint]], changes: Sequence[Sequence[ChangePoint]]) -> None:
-    """Add the changes of each row that are none of those it has."""
-    for row, row_changes in zip(by_row, changes, strict=True):
-        row += [change for change in row_changes if not _is_near_any(change, row)]
+def _find_changes_by_state(
+    series: RowSeries, state: Ints, least_others: int = MIN_OTHERS
+) -> tuple[list[list[ChangePoint]], Floats]:
+    """Return the changes and moves of runs of some states, each with noise of its own.
 
-
-def _is_near_any(change: ChangePoint, others: Sequence[ChangePoint]) -> bool:
-    """Return whether the change may be where one of the others is, or lies within MIN_RUNS of it."""
-    return any(
-        abs(change.at - other.at) < MIN_RUNS or change.earliest - 1 <= other.at <= change.latest + 1
-        for other in others
-    )
-
-
-def _find_changes_under_load(series: RowSeries) -> tuple[list[list[ChangePoint]], Floats]:
-    """Return the changes and moves of runs whose noise is alike.
-
-    A row that evidently changed is left out of the others of each row, whose contrast it would move. Of few
-    rows none can be left out, and contrasts mirror each other: then the times say which of them moved.
+    A row that evidently changed is left out of the others of each row, whose contrast it would move, down to
+    least_others. Of few rows contrasts mirror each other: then the times say which of them moved.
     """
-    offset = series.quantiles - np.median(series.quantiles, axis=-1, keepdims=True)
     is_other = np.argsort(np.argsort(-series.share)) < MAX_OTHERS
-    noise = estimate_noise(offset.reshape(-1, offset.shape[-1]))
+    parts = [np.flatnonzero(state == code) for code in np.unique(state[state >= 0])]
+    offset, noises = series.quantiles.copy(), []
+    for runs in parts:
+        offset[..., runs] -= np.median(offset[..., runs], axis=-1, keepdims=True)
+        noises.append(estimate_noise(offset[..., runs].reshape(-1, len(runs))))
+    widening = np.array([noise.widening for noise in noises])
     while True:
-        contrast = compute_contrasts(offset, noise, is_other)
-        changes = [_find_changes(row, series.starts, noise.widening) for row in contrast]
-        clear = [[abs(c.size) / c.error for c in row if c.p < LEFT_OUT_P] for row in changes]
-        candidates = [i for i in np.flatnonzero(is_other) if clear[i]]
-        if not candidates or is_other.sum() <= MIN_OTHERS:
+        contrast = np.zeros_like(offset[0])
+        for runs, noise in zip(parts, noises, strict=True):
+            contrast[:, runs] = compute_contrasts(offset[..., runs], noise, is_other)
+        changes = [_find_changes(row, series.starts, widening, state) for row in contrast]
+        candidates = [i for i in np.flatnonzero(is_other) if _measure_clearness(changes[i])]
+        if not candidates or is_other.sum() <= least_others:
             return changes, contrast if len(contrast) > MIN_OTHERS else offset[0]
-        is_other[max(candidates, key=lambda i: max(clear[i]))] = False
+        is_other[max(candidates, key=lambda i: _measure_clearness(changes[i]))] = False
 
 
-def _find_changes(contrast: Floats, starts: Any, widening: float) -> list[ChangePoint]:
+def _measure_clearness(changes: Sequence[ChangePoint]) -> float:
+    """Return the largest change of a row in its errors; 0 if none is clear."""
+    return max((abs(c.size) / c.error for c in changes if c.p < LEFT_OUT_P), default=0.0)
+
+
+def _find_changes(contrast: Floats, starts: Any, widening: Floats, state: Ints) -> list[ChangePoint]:
     """Return the changes of one row of many: by ranks, too, since the oddest of many rows has long tails."""
-    changes = [confirm_by_ranks(contrast, change) for change in find_change_points(contrast, starts)]
-    return [replace(change, error=widening * change.error) for change in changes]
+    changes = find_change_points(contrast, starts, state=state)
+    return [confirm_by_ranks(contrast, change, state, widening) for change in changes]
 
 
 def estimate_noise(values: Floats) -> Noise:
@@ -432,7 +447,7 @@ def classify_rows(
             words[row][i] = word
             continue
         rows_of_code = [other for at, other in code if change.earliest - 1 <= at <= change.latest + 1]
-        before, after = change.sides
+        before, after = series.choose_sides(change)
         shifts = np.median(moves[:, after], axis=1) - np.median(moves[:, before], axis=1)
         others = np.abs(np.delete(shifts, [row, *rows_of_code] if len(moves) > MIN_OTHERS else row))
         typical = _MEAN_DEVIATION_TO_SD * float(others.mean()) if len(others) else 0.0
@@ -440,7 +455,7 @@ def classify_rows(
             words[row][i] = "code"
             code.append((change.at, row))
         else:
-            words[row][i] = "machine" if _has_machine_changed(machine, *change.sides) else "all rows"
+            words[row][i] = "machine" if _has_machine_changed(machine, before, after) else "all rows"
     return words
 
 
@@ -452,7 +467,7 @@ def _classify_step(
         return word
     if any(change.earliest - 1 <= place <= change.latest + 1 for place in code_places):
         return "code"
-    return "machine" if _has_machine_changed(machine, *change.sides) else "all rows"
+    return "machine" if _has_machine_changed(machine, *series.choose_sides(change)) else "all rows"
 
 
 def _find_other_cause(change: ChangePoint, series: RowSeries) -> str:
@@ -460,7 +475,7 @@ def _find_other_cause(change: ChangePoint, series: RowSeries) -> str:
     for word, columns in (("method", METHOD_COLUMNS), ("machine", MACHINE_COLUMNS)):
         if any(_is_switched(series.runs[column], change) for column in columns):
             return word
-    if not change.is_under_one_load and _is_near_any(change, series.loads):
+    if not change.is_under_one_load and is_near_any(change, series.loads):
         return "machine"
     return "drift" if change.is_drift else ""
 
@@ -475,20 +490,10 @@ def _is_switched(values: pl.Series, change: ChangePoint) -> bool:
     return bool(earlier != later) and all(share is not None and share > SWITCHED_SHARE for share in shares)
 
 
-def _compute_shift(values: Floats, before: slice, after: slice) -> tuple[float, float]:
-    """Return the difference of two medians, and its standard error by the median deviation."""
-    a, b = (part[~np.isnan(part)] for part in (values[before], values[after]))
-    if not len(a) or not len(b):
-        return 0.0, np.inf
-    size = float(np.median(b) - np.median(a))
-    spread = [1.4826 * float(np.median(np.abs(part - np.median(part)))) for part in (a, b)]
-    return size, float(1.25 * np.sqrt(spread[0] ** 2 / len(a) + spread[1] ** 2 / len(b)))
-
-
-def _has_machine_changed(machine: Floats, before: slice, after: slice) -> bool:
+def _has_machine_changed(machine: Floats, before: Ints, after: Ints) -> bool:
     """Return whether a counter of the machine moved by MIN_COUNTER_CHANGE, evidently."""
     for counter in machine:
-        size, error = _compute_shift(counter, before, after)
+        size, error = compute_shift(counter, before, after)
         level = float(np.nanmedian(counter[before])) if (~np.isnan(counter[before])).any() else 0.0
         if level and abs(size / level) > MIN_COUNTER_CHANGE and abs(size) > 3 * error:
             return True

@@ -86,7 +86,9 @@ def test_chance_by_ranks_is_right_for_long_tails_and_two_modes() -> None:
     tails = [rng.standard_t(1.5, 60) for _ in range(200)]
     modes = [np.where(rng.random(60) < 0.3, 1.0, 0.0) + rng.normal(0, 0.01, 60) for _ in range(200)]
     for values in tails + modes:
-        change = change_points._find_split(values, 0, 60, np.arange(1, 60))
+        change = change_points._find_split(
+            change_points.StateSeries(values, np.zeros(60, int), np.ones(1)), 0, 60, np.arange(1, 60)
+        )
         assert change is not None
         confirmed = confirm_by_ranks(values, change)
         assert confirmed.p >= change.p
@@ -94,6 +96,36 @@ def test_chance_by_ranks_is_right_for_long_tails_and_two_modes() -> None:
     assert sum(chance < 0.01 for chance in p) <= 10  # 4 expected
     changed = find_change_points(noisy(3, [1.0, 1.1]))[0]
     assert confirm_by_ranks(noisy(3, [1.0, 1.1]), changed).p < 1e-3
+
+
+def test_step_beside_levels_of_states_is_that_of_weighted_least_squares() -> None:
+    rng = np.random.default_rng(6)
+    state = np.where(rng.random(60) < 0.4, 1, 0)
+    values = 3.0 * state + 0.5 * (np.arange(60) >= 33) + rng.normal(0, np.where(state, 0.3, 0.1))
+    series = change_points.StateSeries(values, state, np.array([1.0, 3.0]))
+    size, precision = series.compute_steps(np.arange(4, 57))
+    for place, step, weight in zip(range(4, 57), size, precision.sum(axis=0), strict=True):
+        design = (
+            np.column_stack([state == 0, state == 1, np.arange(60) >= place]) / series.spread[state][:, None]
+        )
+        covariance = np.linalg.inv(design.T @ design)
+        solved = covariance @ design.T @ (values / series.spread[state])
+        np.testing.assert_allclose([step, 1 / weight], [solved[2], covariance[2, 2]])
+
+
+def test_change_is_found_beside_larger_ones_of_the_load() -> None:
+    """The load comes and goes; a run that tells nothing has another level."""
+    hits = alarms = 0
+    for seed in range(40):
+        rng = np.random.default_rng(seed)
+        state = np.repeat([0, 1, 0, 1], [14, 9, 12, 15])
+        values = 0.6 * state + rng.normal(0, np.where(state, 0.04, 0.02))
+        state[20], values[20] = -1, 5.0
+        alarms += bool(find_change_points(values, state=state))
+        changes = find_change_points(values + 0.1 * (np.arange(50) >= 26), state=state)
+        near = [change for change in changes if abs(change.at - 26) <= 1]
+        hits += any(abs(change.size - 0.1) < 3 * change.error for change in near)
+    assert hits >= 36 and alarms <= 1
 
 
 @pytest.mark.slow
@@ -127,7 +159,7 @@ def test_stated_chances_are_those_of_simulations(n: int) -> None:
     rng = np.random.default_rng(n)
     p = []
     for values in rng.standard_normal((2000, n)):
-        change = change_points._find_split(change_points.clip_outliers(values), 0, n, np.arange(1, n))
+        change = change_points._find_split(change_points.StateSeries.of(values), 0, n, np.arange(1, n))
         p.append(change.p if change else 1.0)
     for chance in (0.05, 0.01):
         assert 0.5 * chance <= np.mean(np.array(p) < chance) <= 1.5 * chance

@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -17,10 +18,11 @@ import pytest
 
 from capture.export_runs import export
 from capture.load_runs import load
+from capture.native.schema import UNWATCHED_NAME
 from tests.conftest import shared
 from tests.tracetui.in_process import tracetui
 from tests.tracetui.process.test_engine_process import until
-from tests.tracetui.runs import decode
+from tests.tracetui.runs import decode, made
 from tracetui.history.git import Commit, find_commit
 from tracetui.history.part import COLUMNS, PART_SCHEMA, build_part, encode_part
 from tracetui.history.part_index import read_log
@@ -51,6 +53,24 @@ def test_part_holds_medians_of_steps_after_the_warm_up() -> None:
     assert (power["kind"], power["value"], power["unit"]) == ("machine", 250.0, "W")
     assert part.filter(pl.col("kind") == "step").height == 301
     assert len(encode_part(part)) < SMALL_BYTES
+
+
+def test_steps_without_records_of_their_rows_are_no_zeros() -> None:
+    rows: list[dict[str, Any]] = []
+    for step in range(1, 41):
+        facts = {"step": step, "phase": "decode", "t": 1000 * step, "lens": "wall", "op": "host", "tokens": 1}
+        is_watched = step % 5 > 0
+        row = {"kind": "kernel", "name": "mlp"} if is_watched else {"kind": "span", "name": UNWATCHED_NAME}
+        rows += [{**facts, "kind": "step", "name": "decode", "dur": 900}, {**facts, **row, "dur": 600}]
+        rows.append({**facts, "kind": "kernel", "name": "sampling", "t": 1000 * step + 700, "dur": 100})
+    part = build_part(made(rows))
+    lines = {(kind, name): stats for kind, name, *stats in part.select(
+        "kind", "name", "steps", "min_ns", "p05_ns", "mean_ns", "median_ns"
+    ).iter_rows()}  # fmt: skip
+    assert lines["row", "mlp"] == [32, 600, 600, 600, 600]
+    assert lines["row", "sampling"] == [32, 100, 100, 100, 100]
+    assert lines["phase", "kernels"] == [32, 700, 700, 700, 700]
+    assert lines["phase", "step"][0] == 40
 
 
 def test_part_of_real_recording_is_small() -> None:

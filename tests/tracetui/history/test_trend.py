@@ -14,7 +14,7 @@ import pytest
 from tests.tracetui.in_process import tracetui
 from tests.tracetui.runs import decode
 from tracetui.history import row_trends
-from tracetui.history.change_points import select_discoveries
+from tracetui.history.change_points import find_change_points, select_discoveries
 from tracetui.history.part import COLUMNS, build_part
 from tracetui.history.row_trends import RowSeries
 from tracetui.history.run_log import RunLog
@@ -177,6 +177,21 @@ def test_load_that_moves_rows_apart_is_no_change_of_code() -> None:
         kept += 2 in find_own(series, apart | {2: 1.4}, 30)
         found += 2 in find_own(series, {2: 1.1}, 30)
     assert alarms <= 6 and kept >= 27 and found >= 27  # 2.4 expected of eight rows: Student's t beyond 3.5
+
+
+def test_change_three_runs_after_a_load_began_is_found_beside_it() -> None:
+    """Each row has a level of its own under the load, and more noise."""
+    hits = alarms = 0
+    for seed in range(20):
+        rng, is_loaded = np.random.default_rng(seed), np.arange(60) >= 30
+        series = make_series(seed, 60, 30, 0.0)
+        values = series.quantiles + is_loaded * rng.uniform(0.3, 1.5, (8, 1))
+        values += is_loaded * rng.normal(0, 0.01, values.shape)
+        loads = tuple(find_change_points(is_loaded.astype(np.float64)))
+        series = replace(series, level=values[0], quantiles=values, is_loaded=is_loaded, loads=loads)
+        alarms += bool(find_own(series, {}, 33))
+        hits += find_own(series, {2: 1.2}, 33) == {2}
+    assert hits >= 18 and alarms <= 1
 
 
 @pytest.mark.parametrize("rows", [1, 2, 3, 4])
