@@ -47,6 +47,7 @@ from capture.loaders.chrome.trace_model import (
     join_begin_end,
 )
 from capture.loaders.chrome.trace_steps import (
+    DISPATCH_PATTERN,
     STEP_FIELDS,
     add_graph_steps,
     drop_dispatch_steps,
@@ -245,6 +246,8 @@ def _attribute_to_launches(
     rows = complete.rows.hstack([is_leaf.alias("is_leaf")])
     times, lasts, steps = rows[["label", "t", "dur"]], rows["dur"] > 0, select_steps(rows)
     thread, owner, is_scope = map(complete.expand_label, ("thread", "owner", "is_scope"))
+    if has_thunks:  # they run by themselves: whether a dispatch lasts until they begin is chance
+        is_scope &= ~complete.labels["name"].str.contains(DISPATCH_PATTERN)[complete.rows["label"]]
     spans = put_columns(rows, thread)
     scopes = filter_rows(times, is_scope & lasts & ~is_leaf & has_value(rows["t"]))
     functions = filter_rows(times.hstack([thread, owner]), (owner > 0) & lasts)
