@@ -10,7 +10,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain, islice
+from itertools import chain, islice, zip_longest
 from typing import Any, Final
 
 import polars as pl
@@ -174,7 +174,7 @@ def _compare_products(a: Run, b: Run) -> Iterator[WorkDifference]:
     totals of runs without steps.
     """
     x, y = count_products(a), count_products(b)
-    if x and y and _compute_shares(x) == _compute_shares(y) and not x.keys() & y.keys():
+    if x and y and _have_equal_shares(x, y) and not x.keys() & y.keys():
         before, after = (f"{n}×{k}" for n, k in (max(x), max(y)))
         yield WorkDifference("weights of products", before, after, is_work=True)
     elif others := _find_other_weights(x, y):
@@ -201,8 +201,11 @@ def _find_other_weights(
     return tuple("×".join(map(str, max(only))) for only in (only_x, only_y)) if flops[0] != flops[1] else ()
 
 
-def _compute_shares(counts: Mapping[tuple[int, int], int]) -> list[float]:
-    return sorted(count / max(counts.values()) for count in counts.values())
+def _have_equal_shares(x: Mapping[tuple[int, int], int], y: Mapping[tuple[int, int], int]) -> bool:
+    """Return whether as many kinds of products make up the same shares: nearly, as routers choose experts."""
+    sides = (sorted(count / max(counts.values()) for count in counts.values()) for counts in (x, y))
+    pairs = list(zip_longest(*sides, fillvalue=0.0))
+    return all(max(pair) < params.STEP_SIZE_RATIO * min(pair) for pair in pairs)
 
 
 def _compare_loops(a: Run, b: Run) -> Iterator[WorkDifference]:

@@ -254,6 +254,20 @@ def test_everything_more_often_is_other_work_one_product_is_not(options: Any, is
     assert difference.is_work == is_work
 
 
+def routed(width: int, expert_calls: int) -> Run:
+    """A run of a projection in 96 steps, and of two products for each expert that a router chose for them."""
+    shapes = [f"m=1 n={width} k={width}"] * 96
+    shapes += [f"m=1 n={4 * width} k={width}", f"m=1 n={width} k={2 * width}"] * expert_calls
+    row = {"kind": "kernel", "name": "mm", "category": "matmul", "lens": "host", "dur": MS}
+    return made([row | {"t": at * MS, "shape": shape} for at, shape in enumerate(shapes)])
+
+
+def test_experts_of_another_size_are_other_work_though_their_number_varies() -> None:
+    a, b = routed(256, 196), routed(384, 198)
+    assert differences(a, b) == ["weights of products 1024×256 and 1536×384"]
+    assert differences(a, routed(256, 196)) == []
+
+
 def test_another_input_of_a_forward_is_other_work() -> None:
     """An encoder of 40 and of 64 positions: the recorder writes the sizes of its input."""
     runs = [decoded(shape=shape) for shape in ("1x40x64", "1x64x64", "1x40x64")]
