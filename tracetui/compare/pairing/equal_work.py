@@ -28,6 +28,7 @@ from tracetui.compare.pairing.run_work import (
     describe_cache,
     describe_range,
     find_input,
+    list_prompts,
     list_queries,
     read_rows,
     read_shape_sizes,
@@ -78,7 +79,8 @@ def find_work_differences(a: Run, b: Run, align: str) -> tuple[WorkDifference, .
     for phase in shared or [None]:
         steps = _compare_steps(a, b, phase, align)
         works += [w for w in steps if not (drafts and w.what == _TOKENS)]
-    return (*_join_phases(works, len(shared)), *_compare_ranks(a, b), *_compare_settings(a, b))
+    others = (*_compare_prompts(a, b, works), *_compare_ranks(a, b), *_compare_settings(a, b))
+    return (*_join_phases(works, len(shared)), *others)
 
 
 def describe_differences(works: Sequence[WorkDifference]) -> list[str]:
@@ -249,6 +251,13 @@ def _count_numbers(sizes: str) -> int:
     return math.prod(map(int, re.findall(r"\d+", sizes)))
 
 
+def _compare_prompts(a: Run, b: Run, works: Sequence[WorkDifference]) -> Iterator[WorkDifference]:
+    """Yield other prompts of traces without phases, whose other steps compute the same."""
+    x, y = ([] if list_phases(run) else list_prompts(run) for run in (a, b))
+    if x and y and x != y and not works:
+        yield WorkDifference(_PROMPT, describe_range(x), describe_range(y))
+
+
 def _compare_ranks(a: Run, b: Run) -> Iterator[WorkDifference]:
     x, y = (max(1, len(list_ranks(run))) for run in (a, b))
     if x != y:
@@ -321,7 +330,7 @@ def _compare_sizes(key: str, x: list[int], y: list[int], phase: str | None) -> W
         return None
     is_constant, is_constant_b = ({*side} == {side[0]} for side in (x, y))
     if key == "context" and is_constant != is_constant_b:
-        a, b = (f"{min(side):,}–{max(side):,}" for side in (x, y))
+        a, b = (describe_range(sorted(side)) for side in (x, y))
         return WorkDifference("cache that attention reads", a, b, phase)  # one of a fixed size does not grow
     means = sum(x) / len(x), sum(y) / len(y)
     are_constant = is_constant and is_constant_b

@@ -125,10 +125,7 @@ def _tabulate_shapes(run: Run) -> pl.DataFrame:
     counts = group_by_packed_key(kernels.select(*columns, step=step), (*columns, "step"), [pl.len()])
     texts = (pl.col(c) if c in columns else pl.lit(None).alias(c) for c in labels)
     rows = counts.select(*(text.cast(pl.String) for text in texts), "step", "len")
-    numbers = (
-        pl.col("shape").str.extract(rf"\b{n}=(\d+)").cast(pl.Int64).alias(f"size_{n}") for n in "bmnkq"
-    )
-    return rows.with_columns(*numbers)
+    return rows.with_columns(_parse_size(n) for n in "bmnkq")
 
 
 def read_shape_sizes(run: Run, phase: str | None, steps: pl.Series) -> dict[str, list[int]]:
@@ -139,15 +136,47 @@ def read_shape_sizes(run: Run, phase: str | None, steps: pl.Series) -> dict[str,
     of_run, table = table, table.filter(pl.col("phase").eq_missing(pl.lit(phase, pl.String)))
     attention = table.filter((pl.col("category") == "attention") & pl.col("size_q").is_not_null())
     in_steps = attention.filter(pl.col("step").is_in(steps.implode()))
-    products = _select_products(table)
     sizes = {"batch": _list_sizes(attention, "size_b")[:1]}
-    sizes["context"] = _list_sizes(in_steps if in_steps.height else attention, "size_k")
+    longest = in_steps.group_by("step", maintain_order=True).agg(pl.col("size_k").max())
+    sizes["context"] = longest["size_k"].to_list() or _list_sizes(attention, "size_k")
     if attention.is_empty():
         sizes["context"] = _list_score_contexts(of_run, phase, steps)
-    if products.height:
-        by_tokens = products.group_by("size_m").agg(pl.col("len").sum()).sort("len", "size_m")
-        sizes["tokens"] = [by_tokens["size_m"][-1]]
+    tokens = _tabulate_tokens(run).filter(pl.col("phase").eq_missing(pl.lit(phase, pl.String)))
+    tokens = tokens.filter(pl.col("step").is_in(steps.implode())) if run.has("step") else tokens
+    sizes["tokens"] = tokens["tokens"].sort().gather_every(1, tokens.height // 2)[:1].to_list()
     return {key: values for key, values in sizes.items() if values}
+
+
+def list_prompts(run: Run) -> list[int]:
+    """List how many tokens those steps read that read more than most: prompts, between single tokens."""
+    table = _tabulate_tokens(run) if run.has("step") else pl.DataFrame({"tokens": []})
+    prompts = table.filter(pl.col("tokens") > pl.col("tokens").median())
+    return prompts["tokens"].unique().sort().to_list()
+
+
+@cache_per_run
+def _tabulate_tokens(run: Run) -> pl.DataFrame:
+    """Tabulate how many tokens the steps of each phase read, by the rows of most of their products.
+
+    The head may read the last token only. Without steps, one number for each phase.
+    """
+    schema = {"step": pl.Int64, "phase": pl.String, "tokens": pl.Int64}
+    if not (run.has("shape") and run.has("category")):
+        return pl.DataFrame(schema=schema)
+    rows = selection.select_timed(run, Look()).filter(pl.col("category") == "matmul")
+    labels = (
+        (pl.col(c) if run.has(c) else pl.lit(None)).cast(kind).alias(c)
+        for c, kind in {"step": pl.Int64, "phase": pl.String, "op": pl.String, "shape": pl.String}.items()
+    )
+    counts = rows.select(*labels, "category").group_by(pl.all()).len()
+    products = counts.with_columns(_parse_size(n) for n in "bmn").filter(_is_product(), pl.col("size_n") > 1)
+    sums = products.group_by("step", "phase", tokens="size_m").agg(pl.col("len").sum())
+    of_step = sums.sort("step", "phase", "len", "tokens").group_by("step", "phase", maintain_order=True)
+    return of_step.last().select(*schema).collect()
+
+
+def _parse_size(letter: str) -> pl.Expr:
+    return pl.col("shape").str.extract(rf"\b{letter}=(\d+)").cast(pl.Int64).alias(f"size_{letter}")
 
 
 def _list_score_contexts(table: pl.DataFrame, phase: str | None, steps: pl.Series) -> list[int]:

@@ -268,6 +268,40 @@ def test_experts_of_another_size_are_other_work_though_their_number_varies() -> 
     assert differences(a, routed(256, 196)) == []
 
 
+def traced(tokens: list[int], scans: int = 0, cross: int = 0) -> Run:
+    """A run of steps that read as many tokens, with a head of the last one, without phases or contexts.
+
+    With products of a state for each token but one, if `scans`; with attention to as many words of a source.
+    """
+    product = {"kind": "kernel", "name": "mm", "category": "matmul", "lens": "host", "dur": MS}
+    rows = list[dict[str, Any]]()
+    for step, m in enumerate(tokens):
+        shapes = [f"m={m} n=512 k=512"] * 4 + ["m=512 n=1 k=16"] * scans * (m - 1) + ["m=1 n=900 k=512"]
+        of_step = [product | {"shape": shape} for shape in shapes]
+        for keys in (step + 1, cross) * bool(cross):
+            shape = f"b=1 h=8 q={m} k={keys} d=64"
+            of_step.append(product | {"name": "flash", "category": "attention", "shape": shape})
+        times = ({"t": (100 * step + at) * MS, "step": step} for at in range(len(of_step)))
+        rows += [{"kind": "step", "name": "step", "t": 100 * step * MS, "dur": 99 * MS, "step": step}]
+        rows += [row | time for row, time in zip(of_step, times, strict=True)]
+    return made(rows)
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "expected"),
+    [
+        ({"tokens": [32] + [1] * 11}, {"tokens": [*range(32, 44)]}, "tokens per step 1 and 38"),
+        ({"tokens": [5] + [1] * 11}, {"tokens": [9] + [1] * 11}, "prompt 5 and 9"),
+        ({"tokens": [5] + [1] * 11, "scans": 2}, {"tokens": [9] + [1] * 11, "scans": 2}, "prompt 5 and 9"),
+        ({"tokens": [1] * 12, "cross": 48}, {"tokens": [1] * 12, "cross": 160}, "context 48 and 160"),
+        ({"tokens": [5] + [1] * 11}, {"tokens": [5] + [1] * 11}, ""),
+    ],
+    ids=["no cache", "prompt", "prompt of a state space", "text of an encoder", "nothing"],
+)
+def test_tokens_of_steps_are_read_from_most_products_of_each(a: Any, b: Any, expected: str) -> None:
+    assert differences(traced(**a), traced(**b)) == ([expected] if expected else [])
+
+
 def test_another_input_of_a_forward_is_other_work() -> None:
     """An encoder of 40 and of 64 positions: the recorder writes the sizes of its input."""
     runs = [decoded(shape=shape) for shape in ("1x40x64", "1x64x64", "1x40x64")]
