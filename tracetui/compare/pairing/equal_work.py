@@ -16,11 +16,13 @@ from typing import Any, Final
 import polars as pl
 
 from capture.run import Run
+from tracetui import units
 from tracetui.analysis.frames.selection import list_phases, list_ranks
 from tracetui.compare import params
 from tracetui.compare.evidence.cpu_contention import measure_used_cores
 from tracetui.compare.pairing.run_work import (
     STEP_SIZES,
+    count_numbers,
     count_products,
     count_program_inputs,
     count_work_by_step,
@@ -28,8 +30,11 @@ from tracetui.compare.pairing.run_work import (
     describe_cache,
     describe_range,
     find_input,
+    find_largest_image,
     list_prompts,
     list_queries,
+    list_weights,
+    measure_product_flops,
     read_rows,
     read_shape_sizes,
     read_step_sizes,
@@ -79,6 +84,8 @@ def find_work_differences(a: Run, b: Run, align: str) -> tuple[WorkDifference, .
     for phase in shared or [None]:
         steps = _compare_steps(a, b, phase, align)
         works += [w for w in steps if not (drafts and w.what == _TOKENS)]
+    if not any(work.is_work for work in works):
+        works += _compare_product_work(a, b, align)
     others = (*_compare_prompts(a, b, works), *_compare_ranks(a, b), *_compare_settings(a, b))
     return (*_join_phases(works, len(shared)), *others)
 
@@ -243,12 +250,27 @@ def _compare_program_inputs(a: Run, b: Run) -> Iterator[WorkDifference]:
     """Yield other sizes of the inputs of XLA's program, weights among them, if they are as many."""
     x, y = (count_program_inputs(run) for run in (a, b))
     if x != y and x.total() == y.total():
-        before, after = (max(only, key=_count_numbers) for only in (x - y, y - x))
+        before, after = (max(only, key=count_numbers) for only in (x - y, y - x))
         yield WorkDifference("inputs of the program", before, after, is_work=True)
 
 
-def _count_numbers(sizes: str) -> int:
-    return math.prod(map(int, re.findall(r"\d+", sizes)))
+def _compare_product_work(a: Run, b: Run, align: str) -> Iterator[WorkDifference]:
+    """Yield that the same weights compute another amount: larger images, or more experts for each token.
+
+    Not of compiled or quantised products of one run only: not all of these report their shapes.
+    """
+    is_same_way = all(read_rows(a).get(key) == read_rows(b).get(key) for key in ("compiled", "quant"))
+    steps = align_steps((a, b), None, align).sides
+    x, y = (measure_product_flops(run, side["step"]) for run, side in zip((a, b), steps, strict=True))
+    if not (x and y and is_same_way) or max(x, y) < params.STEP_SIZE_RATIO * min(x, y):
+        return
+    if list_weights(a) == list_weights(b):
+        before, after = map(find_largest_image, (a, b))
+        if before and after and before != after:
+            yield WorkDifference("images", before, after, is_work=True)
+        else:
+            before, after = (f"{units.format_rate(flops)}FLOP" for flops in (x, y))
+            yield WorkDifference("work of products", before, after, is_work=True)
 
 
 def _compare_prompts(a: Run, b: Run, works: Sequence[WorkDifference]) -> Iterator[WorkDifference]:

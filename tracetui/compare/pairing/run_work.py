@@ -4,6 +4,8 @@ What a source reports goes first. A trace of operators reports shapes: a product
 token of its step, attention has sequences and context.
 """
 
+import math
+import re
 from collections import Counter
 from collections.abc import Sequence
 from typing import Final
@@ -22,10 +24,10 @@ XLA: Final = ("XLA profiler", "JAX profiler")
 _COMPILED_NAMES: Final = r"CompiledFxGraph|Torch-Compiled Region|^triton_"
 
 
-def count_work_by_step(run: Run) -> pl.DataFrame:
+def count_work_by_step(run: Run, *, is_constant_needed: bool = True) -> pl.DataFrame:
     """Count products by their weights, and other work by category, in a step; without steps in all.
 
-    Empty if the steps cannot be alike.
+    Empty if the steps cannot be alike, and that is needed.
     """
     table, category = _tabulate_shapes(run), pl.col("category")
     if table.is_empty():
@@ -37,7 +39,7 @@ def count_work_by_step(run: Run) -> pl.DataFrame:
     kind, is_product = pl.coalesce(weight, category), weight.is_not_null() | (category == "attention")
     counts = table.group_by(kind=kind, is_product=is_product).agg(count=pl.col("len").sum().cast(pl.Int64))
     steps = max(1, _count_kernel_steps(run)) if run.has("step") else 1
-    is_constant = (counts.filter("is_product")["count"] % steps == 0).all()
+    is_constant = (counts.filter("is_product")["count"] % steps == 0).all() or not is_constant_needed
     return counts.with_columns(pl.col("count") // steps) if is_constant else counts.clear()
 
 
@@ -173,6 +175,41 @@ def _tabulate_tokens(run: Run) -> pl.DataFrame:
     sums = products.group_by("step", "phase", tokens="size_m").agg(pl.col("len").sum())
     of_step = sums.sort("step", "phase", "len", "tokens").group_by("step", "phase", maintain_order=True)
     return of_step.last().select(*schema).collect()
+
+
+def list_weights(run: Run) -> set[str]:
+    """List the sizes of the weights of all products and convolutions."""
+    return set(count_work_by_step(run, is_constant_needed=False).filter("is_product")["kind"]) - {"attention"}
+
+
+def find_largest_image(run: Run) -> str | None:
+    """Find the largest input of a convolution; None without one."""
+    table = _tabulate_shapes(run)
+    if table.is_empty():
+        return None
+    images = table.filter(pl.col("category") == "conv")["shape"].str.extract(r"^(\S+) \* ").drop_nulls()
+    return max(images.to_list(), key=count_numbers, default=None)
+
+
+def count_numbers(sizes: str) -> int:
+    """Count the numbers of an array by its sizes."""
+    return math.prod(map(int, re.findall(r"\d+", sizes)))
+
+
+def measure_product_flops(run: Run, steps: pl.Series) -> float | None:
+    """Measure the FLOPs of products and convolutions in the median of these steps, or of a run without any.
+
+    Those of attention are not counted.
+    """
+    if not all(run.has(column) for column in ("flops", "category", "shape")):
+        return None
+    is_product = pl.col("category").cast(pl.String).is_in(["matmul", "conv"])
+    is_product &= ~pl.col("shape").cast(pl.String).str.contains(r"\bb=\d")
+    rows = selection.select_timed(run, Look()).filter(is_product)
+    step = (pl.col("step") if run.has("step") else pl.lit(0)).cast(pl.Int64).alias("step")
+    sums = rows.select(step, "flops").drop_nulls().group_by("step").agg(pl.col("flops").sum()).collect()
+    of_steps = sums.filter(pl.col("step").is_in(steps.implode())) if run.has("step") else sums
+    return float(of_steps["flops"].median()) if of_steps.height else None  # type: ignore[arg-type]
 
 
 def _parse_size(letter: str) -> pl.Expr:

@@ -302,6 +302,39 @@ def test_tokens_of_steps_are_read_from_most_products_of_each(a: Any, b: Any, exp
     assert differences(traced(**a), traced(**b)) == ([expected] if expected else [])
 
 
+def computed(*shapes: str, flops: int = 10, category: str = "matmul") -> Run:
+    """A run of products or convolutions of these shapes, of equal FLOPs."""
+    row = {"kind": "kernel", "name": "work", "category": category, "lens": "host", "dur": MS, "flops": flops}
+    return made([row | {"t": at * MS, "shape": shape} for at, shape in enumerate(shapes)])
+
+
+def test_more_experts_for_each_token_are_other_work_though_their_number_varies() -> None:
+    """Of twelve steps one finds an expert idle, so that no count of products is that of all steps."""
+    row = {"kind": "kernel", "name": "mm", "category": "matmul", "lens": "host", "dur": MS}
+    rows = row | {"shape": "m=1 n=8 k=64", "flops": 1000}, row | {"shape": "m=1 n=128 k=64", "flops": 16_000}
+    a, b = (
+        made([
+            part | {"step": step, "t": (10 * step + at) * MS}
+            for step in range(12)
+            for at, part in enumerate([rows[0], *[rows[1]] * (experts - (step == 5))])
+        ])
+        for experts in (2, 4)
+    )  # fmt: skip
+    assert differences(a, b) == ["work of products 33.00 kFLOP and 65.00 kFLOP"] and differences(a, a) == []
+    assert find_work_differences(a, b, "context")[0].is_work
+
+
+def test_the_same_weights_compute_more_for_larger_images() -> None:
+    a, b = (
+        computed(f"2×3×{n}×{n} * 8×3×7×7", f"2×8×{n // 2}×{n // 2} * 9×8×3×3", flops=n * n, category="conv")
+        for n in (64, 96)
+    )
+    assert differences(a, b) == ["images 2×3×64×64 and 2×3×96×96"] and differences(a, a) == []
+    router = "m=1 n=8 k=64"
+    scores = computed("m=1 n=99 k=64 b=8", router, flops=10**6)
+    assert differences(scores, computed(router, flops=10**6)) == []
+
+
 def test_another_input_of_a_forward_is_other_work() -> None:
     """An encoder of 40 and of 64 positions: the recorder writes the sizes of its input."""
     runs = [decoded(shape=shape) for shape in ("1x40x64", "1x64x64", "1x40x64")]
