@@ -84,6 +84,8 @@ def find_work_differences(a: Run, b: Run, align: str) -> tuple[WorkDifference, .
     for phase in shared or [None]:
         steps = _compare_steps(a, b, phase, align)
         works += [w for w in steps if not (drafts and w.what == _TOKENS)]
+    if "backward" in shared:  # it follows from what forward reads
+        works = [replace(w, phase=None if w.phase == "forward" else w.phase) for w in works]
     if not any(work.is_work for work in works):
         works += _compare_product_work(a, b, align)
     others = (*_compare_prompts(a, b, works), *_compare_ranks(a, b), *_compare_settings(a, b))

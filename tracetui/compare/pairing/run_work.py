@@ -49,11 +49,12 @@ def _count_kernel_steps(run: Run) -> int:
 
 
 def count_products(run: Run) -> dict[tuple[int, int], int]:
-    """Count the products of weights by the sizes of these."""
+    """Count the products of weights by the sizes of these; those of gradients add up over the tokens."""
     table = _tabulate_shapes(run)
     if table.is_empty():
         return {}
-    counts = _select_products(table).group_by("size_n", "size_k").agg(pl.col("len").sum())
+    products = _select_products(table).filter(pl.col("phase").ne_missing("backward"))
+    counts = products.group_by("size_n", "size_k").agg(pl.col("len").sum())
     return {(n, k): count for n, k, count in counts.iter_rows()}
 
 
