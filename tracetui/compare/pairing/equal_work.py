@@ -76,20 +76,28 @@ class WorkDifference:
 
 def find_work_differences(a: Run, b: Run, align: str) -> tuple[WorkDifference, ...]:
     """Find what differs, first what a step computes, then how."""
-    shared: list[str | None] = [p for p in list_phases(a) if p in list_phases(b)]
-    drafts = [*_compare_speculation(a, b)]
-    if not shared or "decode" in shared:
-        drafts += _compare_queries(a, b, "decode" if shared else None, align)
-    works = [*_compare_models(a, b, has_drafts=bool(drafts)), *drafts]
-    for phase in shared or [None]:
-        steps = _compare_steps(a, b, phase, align)
-        works += [w for w in steps if not (drafts and w.what == _TOKENS)]
-    if "backward" in shared:  # it follows from what forward reads
-        works = [replace(w, phase=None if w.phase == "forward" else w.phase) for w in works]
+    shared = [p for p in list_phases(a) if p in list_phases(b)]
+    works = _find_unequal_work(a, b, shared, align)
     if not any(work.is_work for work in works):
         works += _compare_product_work(a, b, align)
     others = (*_compare_prompts(a, b, works), *_compare_ranks(a, b), *_compare_settings(a, b))
     return (*_join_phases(works, len(shared)), *others)
+
+
+def _find_unequal_work(a: Run, b: Run, phases: Sequence[str], align: str) -> list[WorkDifference]:
+    """Find the sizes of models and of the steps of each phase in which the runs differ."""
+    drafts = [*_compare_speculation(a, b)]
+    if not phases or "decode" in phases:
+        drafts += _compare_queries(a, b, "decode" if phases else None, align)
+    sections: Sequence[str | None] = phases or [None]
+    steps = (w for phase in sections for w in _compare_steps(a, b, phase, align))
+    sizes = (_spread_to_backward(w, phases) for w in steps if not (drafts and w.what == _TOKENS))
+    return [*_compare_models(a, b, has_drafts=bool(drafts)), *drafts, *sizes]
+
+
+def _spread_to_backward(work: WorkDifference, phases: Sequence[str]) -> WorkDifference:
+    """Let other work of a forward be that of all phases of training, which follow from it."""
+    return replace(work, phase=None) if work.phase == "forward" and "backward" in phases else work
 
 
 def describe_differences(works: Sequence[WorkDifference]) -> list[str]:
