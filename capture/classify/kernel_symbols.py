@@ -122,6 +122,7 @@ _INDUCTOR_RULES: Final = SymbolRules(
     ("E", r"embedding"),        ("B", r"mul_(silu|gelu)|(silu|gelu)_mul"), ("A", r"silu|gelu|relu"),
     ("s", r"softmax"), ("R", r"rotary|rope|(cos|sin)_"),
 )  # fmt: skip
+_OPERATOR_SPACE: Final = re.compile(r"^(aten|quantized)::")  # of torch: products in int8 quantize nothing
 _ENABLE_IF_PREFIX: Final = "std::enable_if<"
 _ENABLE_IF: Final = re.compile(rf"^{_ENABLE_IF_PREFIX}.*?>::type ")
 
@@ -144,7 +145,7 @@ def find_symbol(name: str, category: str | None = None) -> str:
         return _INDUCTOR_RULES.find_symbol(base) or "e"
     symbol = _TEMPLATE_RULES.find_symbol(text) if _UNINFORMATIVE_BASE.search(base) else None
     if symbol is None and not _GENERIC.search(base):
-        symbol = _RULES.find_symbol(base.removeprefix("aten::").replace("flashinfer", ""))
+        symbol = _RULES.find_symbol(_OPERATOR_SPACE.sub("", base).replace("flashinfer", ""))
     return symbol or _EAGER_RULES.find_symbol(text) or _CATEGORY_SYMBOLS.get(category or "", "o")
 
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 _ATTENTION_NAME: Final = re.compile(r"(?i)(^|[._])(self_?)?att(entio)?n$")
 
 _LAYER: Final = re.compile(r"(^|\.)[0-9]+(?=\.|$)")  # in the path of a module
+_COMPILE_WRAPPER: Final = re.compile(r"\b_orig_mod\.|(^|\.)_orig_mod$")  # in the path of a module
 _OBSERVERS: Final = ("torch.ao.quantization", "torch.quantization")  # watch values; they are no models
 
 # work of a thread outside all modules, by part of the program
@@ -195,7 +196,7 @@ class ModuleNames:
         for path, part in _list_parts(module):
             entry = self._names.get(id(part))
             if entry is None or entry[0]() is not part:
-                self._add_name(part, path or self._name_outermost(module))
+                self._add_name(part, path or self._name_outermost(part))
 
     def _add_name(self, part: Any, path: str) -> None:
         self._names[id(part)] = weakref.ref(part), path
@@ -211,9 +212,10 @@ class ModuleNames:
 def _list_parts(module: Any) -> list[tuple[str, Any]]:
     """Return all modules within a module with their paths, each once.
 
-    What several layers share, as vLLM's layers share one rotary embedding, has `*` for a layer number.
+    What several layers share, as vLLM's layers share one rotary embedding, has `*` for a layer number. What
+    torch.compile wraps has the path that it would have alone.
     """
-    parts = list(module.named_modules())
+    parts = [(_COMPILE_WRAPPER.sub("", path), part) for path, part in module.named_modules()]
     layers: dict[int, set[int | None]] = {}
     for path, part in parts:
         for name, child in getattr(part, "_modules", {}).items():

@@ -261,7 +261,11 @@ def _build_meta(module: Any) -> dict[str, Any]:
 
 
 def find_model_name(module: Any) -> str | None:
-    """Return the type of a model; None of a layer of torch, as programs without a model call them."""
+    """Return the type of a model, also if torch.compile wraps it; None of a layer of torch.
+
+    Programs without a model call such layers.
+    """
+    module = getattr(module, "_orig_mod", module)
     is_layer = type(module).__module__.startswith("torch.nn.") and not any(True for _ in module.children())
     return None if is_layer else type(module).__name__
 

@@ -24,7 +24,7 @@ from tracetui.compare.pairing.equal_work import WorkDifference, find_work_differ
 from tracetui.compare.pairing.row_matching import RowMatch, match_rows, parse_fusions, resolve_links
 from tracetui.compare.pairing.run_work import XLA, list_kernel_names
 from tracetui.compare.pairing.step_times import make_row_key, select_keyed_rows
-from tracetui.compare.replaced_rows import name_replacements
+from tracetui.compare.replaced_rows import has_other_contents, name_replacements
 from tracetui.compare.run_sides import Sides
 from tracetui.look import Look
 
@@ -172,9 +172,12 @@ def clear_unequal_work(table: pl.DataFrame, works: Sequence[WorkDifference]) -> 
 
 
 def _clear_mixed_verdicts(rows: pl.DataFrame) -> pl.DataFrame:
-    """Clear the verdict of rows whose several kernels have only their category in common."""
+    """Clear the verdict of rows whose several kernels have only their category in common.
+
+    And of modules whose inner modules have rows of their own on one side only, as of compiled ones.
+    """
     has_several = (pl.col("members_a").list.len() > 1) | (pl.col("members_b").list.len() > 1)
-    is_mixed = (pl.col("match") == "category") & has_several
+    is_mixed = ((pl.col("match") == "category") & has_several) | has_other_contents()
     p_values = (pl.when(~is_mixed).then(c).alias(c) for c in ("p", "p_adjusted"))
     return rows.with_columns(*p_values, verdict=pl.when(is_mixed).then(pl.lit("~")).otherwise("verdict"))
 

@@ -39,6 +39,13 @@ def has_lost_inner_rows(row: dict[str, Any]) -> bool:
     return bool(row["name_a"]) and row["name_a"] == f"{row['name_b']}{_OWN_WORK}"
 
 
+def has_other_contents() -> pl.Expr:
+    """True for rows that are all of a module on one side and its own work on the other."""
+    own_work = pl.lit(_OWN_WORK)
+    a, b = pl.col("name_a"), pl.col("name_b")
+    return ((a == b + own_work) | (b == a + own_work)).fill_null(value=False)
+
+
 def _order_kernels(run: Run, rows: pl.DataFrame, column: str) -> dict[tuple[Any, ...], tuple[str, ...]]:
     """Order the kernels of rows that combine several, by their launches in one layer of a late step.
 

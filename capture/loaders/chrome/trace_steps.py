@@ -17,7 +17,7 @@ from capture.step_ends import GRAPH_LAUNCH_PATTERN, REPLAY_STEP_NAME, derive_rep
 STEP_FIELDS: Final = ("tokens", "context", "batch")  # columns of a step row, besides its phase
 _ANNOTATION_CATEGORIES: Final = ("user_annotation", "cpu_op", "Operator")
 _PROFILER_STEP: Final = "ProfilerStep"
-_DISPATCH: Final = r"^PjitFunction\(|LoadedExecutable::Execute"  # JAX starts a computation
+DISPATCH_PATTERN: Final = r"^PjitFunction\(|LoadedExecutable::Execute"  # JAX starts a computation
 _MIN_EMPTY_DISPATCHES: Final = 2  # steps: where each waits for the one before, only the first is empty
 _MAX_OVERLAP_NS: Final = 2_000  # of steps one after the other, by rounding
 _PHASES: Final = ("prefill", "decode")
@@ -223,7 +223,7 @@ def drop_dispatch_steps(complete: CompleteEvents, is_work: pl.Series, log: Log) 
 
 def _count_empty_dispatches(complete: CompleteEvents, steps: pl.DataFrame, work_steps: pl.Series) -> int:
     """Count the steps that started a computation of XLA and in which none ran."""
-    is_dispatch = complete.labels["name"].str.contains(_DISPATCH)[complete.rows["label"]]
+    is_dispatch = complete.labels["name"].str.contains(DISPATCH_PATTERN)[complete.rows["label"]]
     started = find_steps_at(complete.rows["t"].filter(is_dispatch).drop_nulls(), steps).drop_nulls()
     return len(set(started) - set(work_steps.drop_nulls()))
 

@@ -47,6 +47,7 @@ from capture.loaders.chrome.trace_model import (
     join_begin_end,
 )
 from capture.loaders.chrome.trace_steps import (
+    DISPATCH_PATTERN,
     STEP_FIELDS,
     add_graph_steps,
     drop_dispatch_steps,
@@ -244,9 +245,9 @@ def _attribute_to_launches(
     """
     rows = complete.rows.hstack([is_leaf.alias("is_leaf")])
     times, lasts, steps = rows[["label", "t", "dur"]], rows["dur"] > 0, select_steps(rows)
-    thread, owner, is_scope = map(complete.expand_label, ("thread", "owner", "is_scope"))
+    thread, owner = map(complete.expand_label, ("thread", "owner"))
     spans = put_columns(rows, thread)
-    scopes = filter_rows(times, is_scope & lasts & ~is_leaf & has_value(rows["t"]))
+    scopes = filter_rows(times, _mark_scopes(complete, is_leaf, has_thunks=has_thunks) & lasts)
     functions = filter_rows(times.hstack([thread, owner]), (owner > 0) & lasts)
     has_links = any(rows[c].null_count() < rows.height for c in _LINK_COLUMNS)
     if steps.is_empty() and scopes.is_empty() and functions.is_empty() and not has_links:
@@ -275,6 +276,14 @@ def _attribute_to_launches(
         return _expand_labels(kernels, complete.labels)
 
     return [*run_parallel((build_kernels, build_others), rows.height)]
+
+
+def _mark_scopes(complete: CompleteEvents, is_leaf: pl.Series, *, has_thunks: bool) -> pl.Series:
+    """Mark the rows of scopes; none that dispatches thunks: whether it lasts until they begin is chance."""
+    is_scope = complete.labels["is_scope"]
+    if has_thunks:
+        is_scope &= ~complete.labels["name"].str.contains(DISPATCH_PATTERN)
+    return is_scope[complete.rows["label"]] & ~is_leaf & has_value(complete.rows["t"])
 
 
 def _with_calls(rows: pl.DataFrame) -> pl.DataFrame:

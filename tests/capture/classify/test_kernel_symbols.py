@@ -59,6 +59,12 @@ def test_signs(name: str, sign: str) -> None:
     assert find_symbol(name) == sign
 
 
+def test_products_of_int8_are_products() -> None:
+    """Torch runs them in a namespace that is called `quantized`."""
+    assert find_symbol("quantized::linear_dynamic", "matmul") == "M"
+    assert find_symbol("aten::quantize_per_tensor") == "q"
+
+
 def test_a_category_speaks_where_the_name_does_not() -> None:
     assert [find_symbol("mystery", category) for category in (None, "matmul", "attention", "norm")] == list(
         "oMCN"

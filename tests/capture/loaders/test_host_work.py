@@ -115,6 +115,17 @@ def test_operations_of_xla_are_of_the_range_around_them_in_the_thread_of_python(
     assert len(ranges) == 4 and dict(work.rows()) == expected
 
 
+def test_operations_of_xla_are_not_of_the_dispatch_that_lasted_until_they_began() -> None:
+    """All operations of `decode_step` began within its dispatch here; in equal runs none does."""
+    path = document("chrome/jax_dispatch.json")
+    events = read_events(path)
+    dispatches = [event for event in events if event.get("name") == "PjitFunction(decode_step)"]
+    starts = [event["ts"] for event in events if "hlo_op" in event.get("args", {})]
+    assert len(starts) == 68 and all(any(0 < t - d["ts"] < d["dur"] for d in dispatches) for t in starts)
+    (run,) = load(path, cache=False)
+    assert not run.has("phase") and not run.has("path")
+
+
 def test_both_files_of_a_jax_run_hold_the_same_steps() -> None:
     sums = []
     for kind in ("trace.json.gz", "xplane.pb"):

@@ -45,6 +45,14 @@ def test_the_layers_of_an_encoder_that_is_called_first_are_apart(tmp_path: Path)
     assert table.select("stack", "layer").unique(maintain_order=True).rows() == layers
 
 
+def test_a_compiled_model_and_its_modules_have_the_names_that_they_have_alone(tmp_path: Path) -> None:
+    assert run("compiled", tmp_path, recorded=True).code == 0
+    (recording,) = load(tmp_path / "prof.jsonl", cache=False)
+    assert recording.meta["model"] == "Decoder" and recording.meta["compiled"]
+    texts = (recording.events[column].cast(str) for column in ("name", "path"))
+    assert not any(text.str.contains("_orig_mod").any() for text in texts)
+
+
 def test_an_encoder_that_is_called_alone_is_in_the_step_of_its_own_text(tmp_path: Path) -> None:
     assert run("encoder_decoder", tmp_path, recorded=True).code == 0
     (recording,) = load(tmp_path / "prof.jsonl", cache=False)

@@ -13,7 +13,7 @@ from capture.import_log import Log
 from capture.load_runs import load
 from capture.run import Run, build_run
 from tests.conftest import FIXTURES, document
-from tests.tracetui.runs import made, recording
+from tests.tracetui.runs import MS, made, recording
 from tracetui.analysis.frames.statistics import compute_interval_from_a
 from tracetui.compare.diff import compare_runs
 from tracetui.compare.evidence.pair_test import judge_pair
@@ -172,3 +172,20 @@ def test_time_of_no_launch_has_no_mean() -> None:
     run = load(FIXTURES / "nsys" / "no_instances.csv")[0]
     actual = compare_runs((run, run), Look())
     assert actual.rows.select("median_a_ns", "total_a_ns", "count_a").row(0) == (None, 5_210_000, 0)
+
+
+@pytest.mark.parametrize("is_back", [False, True])
+def test_all_of_a_compiled_module_is_not_judged_against_its_own_work(is_back: bool) -> None:
+    """Steps of 10 ms, of which the module itself takes 1 ms; compiled, it is one row of 6 ms."""
+    parts = [("Net (own work)", 1), ("up", 5), ("down", 4)], [("Net", 6)]
+    runs = [
+        made([
+            {"kind": "kernel", "name": name, "dur": ms * MS + step % 3 * 1000, "step": step, "lens": "wall"}
+            for step in range(12)
+            for name, ms in rows
+        ])
+        for rows in parts
+    ]  # fmt: skip
+    compared = compare_runs(runs[::-1] if is_back else runs, Look())
+    assert set(compared.rows["verdict"]) == {"~", "new" if is_back else "gone"}
+    assert compared.phases["verdict"].to_list() == ["slower" if is_back else "faster"]

@@ -10,17 +10,19 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain, islice
+from itertools import chain, islice, zip_longest
 from typing import Any, Final
 
 import polars as pl
 
 from capture.run import Run
+from tracetui import units
 from tracetui.analysis.frames.selection import list_phases, list_ranks
 from tracetui.compare import params
 from tracetui.compare.evidence.cpu_contention import measure_used_cores
 from tracetui.compare.pairing.run_work import (
     STEP_SIZES,
+    count_numbers,
     count_products,
     count_program_inputs,
     count_work_by_step,
@@ -28,7 +30,11 @@ from tracetui.compare.pairing.run_work import (
     describe_cache,
     describe_range,
     find_input,
+    find_largest_image,
+    list_prompts,
     list_queries,
+    list_weights,
+    measure_product_flops,
     read_rows,
     read_shape_sizes,
     read_step_sizes,
@@ -70,15 +76,28 @@ class WorkDifference:
 
 def find_work_differences(a: Run, b: Run, align: str) -> tuple[WorkDifference, ...]:
     """Find what differs, first what a step computes, then how."""
-    shared: list[str | None] = [p for p in list_phases(a) if p in list_phases(b)]
+    shared = [p for p in list_phases(a) if p in list_phases(b)]
+    works = _find_unequal_work(a, b, shared, align)
+    if not any(work.is_work for work in works):
+        works += _compare_product_work(a, b, align)
+    others = (*_compare_prompts(a, b, works), *_compare_ranks(a, b), *_compare_settings(a, b))
+    return (*_join_phases(works, len(shared)), *others)
+
+
+def _find_unequal_work(a: Run, b: Run, phases: Sequence[str], align: str) -> list[WorkDifference]:
+    """Find the sizes of models and of the steps of each phase in which the runs differ."""
     drafts = [*_compare_speculation(a, b)]
-    if not shared or "decode" in shared:
-        drafts += _compare_queries(a, b, "decode" if shared else None, align)
-    works = [*_compare_models(a, b, has_drafts=bool(drafts)), *drafts]
-    for phase in shared or [None]:
-        steps = _compare_steps(a, b, phase, align)
-        works += [w for w in steps if not (drafts and w.what == _TOKENS)]
-    return (*_join_phases(works, len(shared)), *_compare_ranks(a, b), *_compare_settings(a, b))
+    if not phases or "decode" in phases:
+        drafts += _compare_queries(a, b, "decode" if phases else None, align)
+    sections: Sequence[str | None] = phases or [None]
+    steps = (w for phase in sections for w in _compare_steps(a, b, phase, align))
+    sizes = (_spread_to_backward(w, phases) for w in steps if not (drafts and w.what == _TOKENS))
+    return [*_compare_models(a, b, has_drafts=bool(drafts)), *drafts, *sizes]
+
+
+def _spread_to_backward(work: WorkDifference, phases: Sequence[str]) -> WorkDifference:
+    """Let other work of a forward be that of all phases of training, which follow from it."""
+    return replace(work, phase=None) if work.phase == "forward" and "backward" in phases else work
 
 
 def describe_differences(works: Sequence[WorkDifference]) -> list[str]:
@@ -174,7 +193,7 @@ def _compare_products(a: Run, b: Run) -> Iterator[WorkDifference]:
     totals of runs without steps.
     """
     x, y = count_products(a), count_products(b)
-    if x and y and _compute_shares(x) == _compute_shares(y) and not x.keys() & y.keys():
+    if x and y and _have_equal_shares(x, y) and not x.keys() & y.keys():
         before, after = (f"{n}×{k}" for n, k in (max(x), max(y)))
         yield WorkDifference("weights of products", before, after, is_work=True)
     elif others := _find_other_weights(x, y):
@@ -201,8 +220,11 @@ def _find_other_weights(
     return tuple("×".join(map(str, max(only))) for only in (only_x, only_y)) if flops[0] != flops[1] else ()
 
 
-def _compute_shares(counts: Mapping[tuple[int, int], int]) -> list[float]:
-    return sorted(count / max(counts.values()) for count in counts.values())
+def _have_equal_shares(x: Mapping[tuple[int, int], int], y: Mapping[tuple[int, int], int]) -> bool:
+    """Return whether as many kinds of products make up the same shares: nearly, as routers choose experts."""
+    sides = (sorted(count / max(counts.values()) for count in counts.values()) for counts in (x, y))
+    pairs = list(zip_longest(*sides, fillvalue=0.0))
+    return all(max(pair) < params.STEP_SIZE_RATIO * min(pair) for pair in pairs)
 
 
 def _compare_loops(a: Run, b: Run) -> Iterator[WorkDifference]:
@@ -238,12 +260,34 @@ def _compare_program_inputs(a: Run, b: Run) -> Iterator[WorkDifference]:
     """Yield other sizes of the inputs of XLA's program, weights among them, if they are as many."""
     x, y = (count_program_inputs(run) for run in (a, b))
     if x != y and x.total() == y.total():
-        before, after = (max(only, key=_count_numbers) for only in (x - y, y - x))
+        before, after = (max(only, key=count_numbers) for only in (x - y, y - x))
         yield WorkDifference("inputs of the program", before, after, is_work=True)
 
 
-def _count_numbers(sizes: str) -> int:
-    return math.prod(map(int, re.findall(r"\d+", sizes)))
+def _compare_product_work(a: Run, b: Run, align: str) -> Iterator[WorkDifference]:
+    """Yield that the same weights compute another amount: larger images, or more experts for each token.
+
+    Not of compiled or quantised products of one run only: not all of these report their shapes.
+    """
+    is_same_way = all(read_rows(a).get(key) == read_rows(b).get(key) for key in ("compiled", "quant"))
+    steps = align_steps((a, b), None, align).sides
+    x, y = (measure_product_flops(run, side["step"]) for run, side in zip((a, b), steps, strict=True))
+    if not (x and y and is_same_way) or max(x, y) < params.STEP_SIZE_RATIO * min(x, y):
+        return
+    if list_weights(a) == list_weights(b):
+        before, after = map(find_largest_image, (a, b))
+        if before and after and before != after:
+            yield WorkDifference("images", before, after, is_work=True)
+        else:
+            before, after = (f"{units.format_rate(flops)}FLOP" for flops in (x, y))
+            yield WorkDifference("work of products", before, after, is_work=True)
+
+
+def _compare_prompts(a: Run, b: Run, works: Sequence[WorkDifference]) -> Iterator[WorkDifference]:
+    """Yield other prompts of traces without phases, whose other steps compute the same."""
+    x, y = ([] if list_phases(run) else list_prompts(run) for run in (a, b))
+    if x and y and x != y and not works:
+        yield WorkDifference(_PROMPT, describe_range(x), describe_range(y))
 
 
 def _compare_ranks(a: Run, b: Run) -> Iterator[WorkDifference]:
@@ -318,7 +362,7 @@ def _compare_sizes(key: str, x: list[int], y: list[int], phase: str | None) -> W
         return None
     is_constant, is_constant_b = ({*side} == {side[0]} for side in (x, y))
     if key == "context" and is_constant != is_constant_b:
-        a, b = (f"{min(side):,}–{max(side):,}" for side in (x, y))
+        a, b = (describe_range(sorted(side)) for side in (x, y))
         return WorkDifference("cache that attention reads", a, b, phase)  # one of a fixed size does not grow
     means = sum(x) / len(x), sum(y) / len(y)
     are_constant = is_constant and is_constant_b

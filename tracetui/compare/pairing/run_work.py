@@ -4,6 +4,8 @@ What a source reports goes first. A trace of operators reports shapes: a product
 token of its step, attention has sequences and context.
 """
 
+import math
+import re
 from collections import Counter
 from collections.abc import Sequence
 from typing import Final
@@ -22,10 +24,10 @@ XLA: Final = ("XLA profiler", "JAX profiler")
 _COMPILED_NAMES: Final = r"CompiledFxGraph|Torch-Compiled Region|^triton_"
 
 
-def count_work_by_step(run: Run) -> pl.DataFrame:
+def count_work_by_step(run: Run, *, is_constant_needed: bool = True) -> pl.DataFrame:
     """Count products by their weights, and other work by category, in a step; without steps in all.
 
-    Empty if the steps cannot be alike.
+    Empty if the steps cannot be alike, and that is needed.
     """
     table, category = _tabulate_shapes(run), pl.col("category")
     if table.is_empty():
@@ -37,7 +39,7 @@ def count_work_by_step(run: Run) -> pl.DataFrame:
     kind, is_product = pl.coalesce(weight, category), weight.is_not_null() | (category == "attention")
     counts = table.group_by(kind=kind, is_product=is_product).agg(count=pl.col("len").sum().cast(pl.Int64))
     steps = max(1, _count_kernel_steps(run)) if run.has("step") else 1
-    is_constant = (counts.filter("is_product")["count"] % steps == 0).all()
+    is_constant = (counts.filter("is_product")["count"] % steps == 0).all() or not is_constant_needed
     return counts.with_columns(pl.col("count") // steps) if is_constant else counts.clear()
 
 
@@ -47,11 +49,12 @@ def _count_kernel_steps(run: Run) -> int:
 
 
 def count_products(run: Run) -> dict[tuple[int, int], int]:
-    """Count the products of weights by the sizes of these."""
+    """Count the products of weights by the sizes of these; those of gradients add up over the tokens."""
     table = _tabulate_shapes(run)
     if table.is_empty():
         return {}
-    counts = _select_products(table).group_by("size_n", "size_k").agg(pl.col("len").sum())
+    products = _select_products(table).filter(pl.col("phase").ne_missing("backward"))
+    counts = products.group_by("size_n", "size_k").agg(pl.col("len").sum())
     return {(n, k): count for n, k, count in counts.iter_rows()}
 
 
@@ -125,10 +128,7 @@ def _tabulate_shapes(run: Run) -> pl.DataFrame:
     counts = group_by_packed_key(kernels.select(*columns, step=step), (*columns, "step"), [pl.len()])
     texts = (pl.col(c) if c in columns else pl.lit(None).alias(c) for c in labels)
     rows = counts.select(*(text.cast(pl.String) for text in texts), "step", "len")
-    numbers = (
-        pl.col("shape").str.extract(rf"\b{n}=(\d+)").cast(pl.Int64).alias(f"size_{n}") for n in "bmnkq"
-    )
-    return rows.with_columns(*numbers)
+    return rows.with_columns(_parse_size(n) for n in "bmnkq")
 
 
 def read_shape_sizes(run: Run, phase: str | None, steps: pl.Series) -> dict[str, list[int]]:
@@ -139,15 +139,82 @@ def read_shape_sizes(run: Run, phase: str | None, steps: pl.Series) -> dict[str,
     of_run, table = table, table.filter(pl.col("phase").eq_missing(pl.lit(phase, pl.String)))
     attention = table.filter((pl.col("category") == "attention") & pl.col("size_q").is_not_null())
     in_steps = attention.filter(pl.col("step").is_in(steps.implode()))
-    products = _select_products(table)
     sizes = {"batch": _list_sizes(attention, "size_b")[:1]}
-    sizes["context"] = _list_sizes(in_steps if in_steps.height else attention, "size_k")
+    longest = in_steps.group_by("step", maintain_order=True).agg(pl.col("size_k").max())
+    sizes["context"] = longest["size_k"].to_list() or _list_sizes(attention, "size_k")
     if attention.is_empty():
         sizes["context"] = _list_score_contexts(of_run, phase, steps)
-    if products.height:
-        by_tokens = products.group_by("size_m").agg(pl.col("len").sum()).sort("len", "size_m")
-        sizes["tokens"] = [by_tokens["size_m"][-1]]
+    tokens = _tabulate_tokens(run).filter(pl.col("phase").eq_missing(pl.lit(phase, pl.String)))
+    tokens = tokens.filter(pl.col("step").is_in(steps.implode())) if run.has("step") else tokens
+    sizes["tokens"] = tokens["tokens"].sort().gather_every(1, tokens.height // 2)[:1].to_list()
     return {key: values for key, values in sizes.items() if values}
+
+
+def list_prompts(run: Run) -> list[int]:
+    """List how many tokens those steps read that read more than most: prompts, between single tokens."""
+    table = _tabulate_tokens(run) if run.has("step") else pl.DataFrame({"tokens": []})
+    prompts = table.filter(pl.col("tokens") > pl.col("tokens").median())
+    return prompts["tokens"].unique().sort().to_list()
+
+
+@cache_per_run
+def _tabulate_tokens(run: Run) -> pl.DataFrame:
+    """Tabulate how many tokens the steps of each phase read, by the rows of most of their products.
+
+    The head may read the last token only. Without steps, one number for each phase.
+    """
+    schema = {"step": pl.Int64, "phase": pl.String, "tokens": pl.Int64}
+    if not (run.has("shape") and run.has("category")):
+        return pl.DataFrame(schema=schema)
+    rows = selection.select_timed(run, Look()).filter(pl.col("category") == "matmul")
+    labels = (
+        (pl.col(c) if run.has(c) else pl.lit(None)).cast(kind).alias(c)
+        for c, kind in {"step": pl.Int64, "phase": pl.String, "op": pl.String, "shape": pl.String}.items()
+    )
+    counts = rows.select(*labels, "category").group_by(pl.all()).len()
+    products = counts.with_columns(_parse_size(n) for n in "bmn").filter(_is_product(), pl.col("size_n") > 1)
+    sums = products.group_by("step", "phase", tokens="size_m").agg(pl.col("len").sum())
+    of_step = sums.sort("step", "phase", "len", "tokens").group_by("step", "phase", maintain_order=True)
+    return of_step.last().select(*schema).collect()
+
+
+def list_weights(run: Run) -> set[str]:
+    """List the sizes of the weights of all products and convolutions."""
+    return set(count_work_by_step(run, is_constant_needed=False).filter("is_product")["kind"]) - {"attention"}
+
+
+def find_largest_image(run: Run) -> str | None:
+    """Find the largest input of a convolution; None without one."""
+    table = _tabulate_shapes(run)
+    if table.is_empty():
+        return None
+    images = table.filter(pl.col("category") == "conv")["shape"].str.extract(r"^(\S+) \* ").drop_nulls()
+    return max(images.to_list(), key=count_numbers, default=None)
+
+
+def count_numbers(sizes: str) -> int:
+    """Count the numbers of an array by its sizes."""
+    return math.prod(map(int, re.findall(r"\d+", sizes)))
+
+
+def measure_product_flops(run: Run, steps: pl.Series) -> float | None:
+    """Measure the FLOPs of products and convolutions in the median of these steps, or of a run without any.
+
+    Those of attention are not counted.
+    """
+    if not all(run.has(column) for column in ("flops", "category", "shape")):
+        return None
+    is_product = pl.col("category").cast(pl.String).is_in(["matmul", "conv"])
+    is_product &= ~pl.col("shape").cast(pl.String).str.contains(r"\bb=\d")
+    rows = selection.select_timed(run, Look()).filter(is_product)
+    step = (pl.col("step") if run.has("step") else pl.lit(0)).cast(pl.Int64).alias("step")
+    sums = rows.select(step, "flops").drop_nulls().group_by("step").agg(pl.col("flops").sum()).collect()
+    of_steps = sums.filter(pl.col("step").is_in(steps.implode())) if run.has("step") else sums
+    return float(of_steps["flops"].median()) if of_steps.height else None  # type: ignore[arg-type]
+
+
+def _parse_size(letter: str) -> pl.Expr:
+    return pl.col("shape").str.extract(rf"\b{letter}=(\d+)").cast(pl.Int64).alias(f"size_{letter}")
 
 
 def _list_score_contexts(table: pl.DataFrame, phase: str | None, steps: pl.Series) -> list[int]:

@@ -39,14 +39,14 @@ class Decision:
     """What to know first about a comparison."""
 
     phases: pl.DataFrame  # phase, what (its step time if known, and its kernels), with verdicts
-    carriers: pl.DataFrame  # phase, name, delta_ns, change_pct, verdict, share, named
+    carriers: pl.DataFrame  # phase, name, delta_ns, change_pct, verdict, share, named, is_wait
     works: tuple[WorkDifference, ...] = ()  # in what the work of the runs differs
 
     def as_dict(self) -> dict[str, Any]:
         """Convert to a JSON object."""
         return {
             "phases": self.phases.drop("floor").to_dicts(),
-            "carried_by": self.carriers.to_dicts(),
+            "carried_by": self.carriers.drop("is_wait").to_dicts(),
             "differences": [asdict(work) for work in self.works],
         }
 
@@ -61,7 +61,10 @@ def compute_decision(compared: Diff) -> Decision:
 
 
 def _find_carriers(compared: Diff, phases: pl.DataFrame) -> pl.DataFrame:
-    """Find the rows and gaps that make up each phase's change, per step or token, largest first."""
+    """Find the rows and gaps that make up each phase's change, per step or token, largest first.
+
+    Work comes before waits, which follow from work of other threads.
+    """
     gaps = compared.phases.filter(pl.col("what") == GAP).select(
         "phase",
         pl.lit(GAP_NAME).alias("name"),
@@ -75,16 +78,21 @@ def _find_carriers(compared: Diff, phases: pl.DataFrame) -> pl.DataFrame:
     delta = pl.when(has_median).then("median_delta_ns").otherwise(pl.col("delta_ns") / pl.col("units"))
     before = pl.when(has_median).then("median_a_ns").otherwise(pl.col("total_a_ns") / pl.col("units"))
     rows = _select_rows(compared).join(per, on="phase", nulls_equal=True, maintain_order="left")
-    rows = rows.select("phase", "name", delta.alias("delta_ns"), "verdict", "instead", before=before)
+    is_wait = (pl.col("category").cast(pl.String) == "wait").fill_null(value=False)
+    rows = rows.select(
+        "phase", "name", delta.alias("delta_ns"), "verdict", "instead", before=before, is_wait=is_wait
+    )
     size = pl.col("delta_ns").abs()
     table = pl.concat([gaps, rows], how="diagonal_relaxed").drop_nulls("delta_ns")
-    table = table.sort(size, "name", descending=[True, False], maintain_order=True)
+    table = table.with_columns(pl.col("is_wait").fill_null(value=False))
+    table = table.sort("is_wait", size, "name", descending=[False, True, False], maintain_order=True)
+    of_kind = size / size.sum().over("phase", "is_wait")
+    share_before = of_kind.cum_sum().over("phase", "is_wait") - of_kind
     share = (size / size.sum()).over("phase")
-    share_before = share.cum_sum().over("phase") - share
     return table.with_columns(
         share=share.fill_nan(0.0),
         change_pct=pl.when(pl.col("before") > 0).then(100 * pl.col("delta_ns") / pl.col("before")),
-        named=(share_before < params.MOST) & (size > 0),
+        named=(share_before < params.MOST) & (size > 0) & (~pl.col("is_wait") | (share >= params.MIN_CHANGE)),
     ).drop("before")
 
 
@@ -126,6 +134,7 @@ def describe_decision(compared: Diff, terms: Terms) -> tuple[str, ...]:
         carriers = decision.carriers.filter(in_phase)
         described = (
             _describe_carriers(carriers, total, terms.threshold, names),
+            _describe_waits(carriers.filter("is_wait", "named"), names),
             _describe_gap(compared, carriers, names, terms.align),
             _describe_small_changes(carriers, names),
         )
@@ -319,7 +328,12 @@ def _describe_carriers(
     if rows.height and not is_decided and is_elsewhere and abs(change) >= least_change * total["a_ns"]:
         sums = f"{units.format_difference(in_rows)} of {units.format_difference(change)}"
         return f"carried by no row: their medians changed by {sums}"
+    named = named.filter(~pl.col("is_wait"))
     return f"carried by {_list_changes(named, params.MAX_NAMED, names)}" if named.height else ""
+
+
+def _describe_waits(rows: pl.DataFrame, names: Mapping[str, str]) -> str:
+    return f"waits: {_list_changes(rows, params.MAX_EXAMPLES, names)}" if rows.height else ""
 
 
 def _describe_gap(compared: Diff, carriers: pl.DataFrame, names: Mapping[str, str], align: str) -> str:

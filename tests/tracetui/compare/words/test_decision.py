@@ -226,3 +226,17 @@ def test_kernels_that_share_a_category_alone_are_not_judged_as_one() -> None:
 
     (row,) = compare_runs((run("ab", 1000), run("cd", 9000)), Look()).rows.to_dicts()
     assert (row["match"], row["verdict"], row["p"]) == ("category", "~", None)
+
+
+def test_work_that_carries_a_change_is_named_before_the_waits_for_it() -> None:
+    """A server works 200 ms longer; its client waits as long in a thread, and another one longer still."""
+    runs = [
+        made([
+            {"kind": "kernel", "name": name, "track": name, "t": 0, "dur": ms * 1_000_000, "lens": "wall"}
+            for name, ms in (("score", work), ("socket.recv_into", work), ("select.poll.poll", 2 * work))
+        ])
+        for work in (100, 300)
+    ]  # fmt: skip
+    lines = describe_decision(compare_runs(runs, Look()), Terms())
+    assert lines[1] == "  carried by score +200.0 ms ~"
+    assert lines[2] == "  waits: select.poll.poll +400.0 ms ~, socket.recv_into +200.0 ms ~"

@@ -1,0 +1,108 @@
+"""What steps compute, read from the shapes of products, convolutions and attention in traces."""
+
+from typing import Any
+
+import pytest
+
+from capture.run import Run
+from tests.tracetui.runs import MS, made
+from tracetui.compare.pairing.equal_work import find_work_differences
+
+
+def differences(a: Run, b: Run) -> list[str]:
+    return list(map(str, find_work_differences(a, b, "context")))
+
+
+def routed(width: int, expert_calls: int) -> Run:
+    """A run of a projection in 96 steps, and of two products for each expert that a router chose for them."""
+    shapes = [f"m=1 n={width} k={width}"] * 96
+    shapes += [f"m=1 n={4 * width} k={width}", f"m=1 n={width} k={2 * width}"] * expert_calls
+    row = {"kind": "kernel", "name": "mm", "category": "matmul", "lens": "host", "dur": MS}
+    return made([row | {"t": at * MS, "shape": shape} for at, shape in enumerate(shapes)])
+
+
+def test_experts_of_another_size_are_other_work_though_their_number_varies() -> None:
+    a, b = routed(256, 196), routed(384, 198)
+    assert differences(a, b) == ["weights of products 1024×256 and 1536×384"]
+    assert differences(a, routed(256, 196)) == []
+
+
+def traced(tokens: list[int], scans: int = 0, cross: int = 0) -> Run:
+    """A run of steps that read as many tokens, with a head of the last one, without phases or contexts.
+
+    With products of a state for each token but one, if `scans`; with attention to as many words of a source.
+    """
+    product = {"kind": "kernel", "name": "mm", "category": "matmul", "lens": "host", "dur": MS}
+    rows = list[dict[str, Any]]()
+    for step, m in enumerate(tokens):
+        shapes = [f"m={m} n=512 k=512"] * 4 + ["m=512 n=1 k=16"] * scans * (m - 1) + ["m=1 n=900 k=512"]
+        of_step = [product | {"shape": shape} for shape in shapes]
+        for keys in (step + 1, cross) * bool(cross):
+            shape = f"b=1 h=8 q={m} k={keys} d=64"
+            of_step.append(product | {"name": "flash", "category": "attention", "shape": shape})
+        times = ({"t": (100 * step + at) * MS, "step": step} for at in range(len(of_step)))
+        rows += [{"kind": "step", "name": "step", "t": 100 * step * MS, "dur": 99 * MS, "step": step}]
+        rows += [row | time for row, time in zip(of_step, times, strict=True)]
+    return made(rows)
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "expected"),
+    [
+        ({"tokens": [32] + [1] * 11}, {"tokens": [*range(32, 44)]}, "tokens per step 1 and 38"),
+        ({"tokens": [5] + [1] * 11}, {"tokens": [9] + [1] * 11}, "prompt 5 and 9"),
+        ({"tokens": [5] + [1] * 11, "scans": 2}, {"tokens": [9] + [1] * 11, "scans": 2}, "prompt 5 and 9"),
+        ({"tokens": [1] * 12, "cross": 48}, {"tokens": [1] * 12, "cross": 160}, "context 48 and 160"),
+        ({"tokens": [5] + [1] * 11}, {"tokens": [5] + [1] * 11}, ""),
+    ],
+    ids=["no cache", "prompt", "prompt of a state space", "text of an encoder", "nothing"],
+)
+def test_tokens_of_steps_are_read_from_most_products_of_each(a: Any, b: Any, expected: str) -> None:
+    assert differences(traced(**a), traced(**b)) == ([expected] if expected else [])
+
+
+def computed(*shapes: str, flops: int = 10, category: str = "matmul") -> Run:
+    """A run of products or convolutions of these shapes, of equal FLOPs."""
+    row = {"kind": "kernel", "name": "work", "category": category, "lens": "host", "dur": MS, "flops": flops}
+    return made([row | {"t": at * MS, "shape": shape} for at, shape in enumerate(shapes)])
+
+
+def test_more_experts_for_each_token_are_other_work_though_their_number_varies() -> None:
+    """Of twelve steps one finds an expert idle, so that no count of products is that of all steps."""
+    row = {"kind": "kernel", "name": "mm", "category": "matmul", "lens": "host", "dur": MS}
+    rows = row | {"shape": "m=1 n=8 k=64", "flops": 1000}, row | {"shape": "m=1 n=128 k=64", "flops": 16_000}
+    a, b = (
+        made([
+            part | {"step": step, "t": (10 * step + at) * MS}
+            for step in range(12)
+            for at, part in enumerate([rows[0], *[rows[1]] * (experts - (step == 5))])
+        ])
+        for experts in (2, 4)
+    )  # fmt: skip
+    assert differences(a, b) == ["work of products 33.00 kFLOP and 65.00 kFLOP"] and differences(a, a) == []
+    assert find_work_differences(a, b, "context")[0].is_work
+
+
+def test_the_same_weights_compute_more_for_larger_images() -> None:
+    a, b = (
+        computed(f"2×3×{n}×{n} * 8×3×7×7", f"2×8×{n // 2}×{n // 2} * 9×8×3×3", flops=n * n, category="conv")
+        for n in (64, 96)
+    )
+    assert differences(a, b) == ["images 2×3×64×64 and 2×3×96×96"] and differences(a, a) == []
+    router = "m=1 n=8 k=64"
+    scores = computed("m=1 n=99 k=64 b=8", router, flops=10**6)
+    assert differences(scores, computed(router, flops=10**6)) == []
+
+
+def test_sums_of_gradients_over_a_batch_are_no_weights() -> None:
+    a, b = (
+        made([
+            {"kind": "kernel", "name": "mm", "category": "matmul", "lens": "host", "dur": MS, "t": at * MS,
+             "phase": phase, "shape": shape}
+            for at, (phase, shape) in enumerate((
+                ("forward", f"m={batch} n=256 k=64"), ("backward", f"m=64 n=256 k={batch}"),
+            ))
+        ])
+        for batch in (32, 128)
+    )  # fmt: skip
+    assert differences(a, b) == ["rows of products 32 and 128"]
