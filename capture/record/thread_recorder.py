@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from .call_phases import InputLength
     from .call_stack import ModuleCall
     from .captured_graphs import GraphRecord
+    from .process_notes import LastSteps
     from .process_state import ProcessState
 
 MAX_HELD_STEPS: Final = 8
@@ -42,12 +43,20 @@ class StepBuffer:
     A draft model, for example, is called before its target.
     """
 
-    def __init__(self, write: Callable[[EndedStep], None]) -> None:
-        self._write = write
+    def __init__(self, write: Callable[[EndedStep], None], last_steps: LastSteps) -> None:
+        self._write, self._last_steps = write, last_steps
         self._held: list[EndedStep] | None = []
+
+    def keep_open(self, step: RecordedStep | None, end: int) -> None:
+        """Keep the step in progress, whose last call has ended, or (None) forget it: see LastSteps."""
+        if step is None:
+            self._last_steps.forget()
+        elif step.is_complete and not step.is_open:
+            self._last_steps.keep(step.start, end - step.start, step.open_facts, is_over=False)
 
     def add(self, step: EndedStep) -> None:
         """Add a finished step."""
+        self._last_steps.keep(step.start, step.duration, step.facts, is_over=True)
         if self._held is None:
             self._write(step)
             return
@@ -67,6 +76,7 @@ class StepBuffer:
         if self._held is None:
             return None
         steps, self._held = self._held, []
+        self._last_steps.forget(all_steps=True)
         return [row for step in steps for row in step.rows]
 
 
@@ -101,7 +111,7 @@ class ThreadRecorder:
         self._rows: list[int] = []
         self._step_module = StepModule()
         self._device = DeviceLookup()
-        self._step_buffer = StepBuffer(shared.recording.queue_step)
+        self._step_buffer = StepBuffer(shared.recording.queue_step, shared.recording.build_last_steps(track))
         self._step: RecordedStep | None = None
         self._phases = PhaseTracker()
         self._reader = CallReader()
@@ -183,6 +193,7 @@ class ThreadRecorder:
             self._last_end, self._last_part = end, "forward" if part in ("", "replay") else part
             if is_failed:
                 self.drop_failed_step()
+            self._step_buffer.keep_open(self._step, end)
             if len(self._rows) > 3 * MAX_WAITING_ROWS:
                 self._shared.recording.write_rows(self._pop_rows(), None, None)
 

@@ -65,6 +65,7 @@ def report_outcome(args: Namespace, out: Path, reports: ReportFolder, code: int 
     """
     if fault := explain_lost_file(out):
         return _return_code_or_raise(code, fault)
+    reports.add_last_steps(out)
     steps, rows = count_steps_and_rows(out)
     gaps = reports.find_gaps() or find_gaps(out)
     if not rows:
