@@ -153,11 +153,13 @@ class LastSteps:
             return
         at = HEAD_BYTES + self._count % KEPT_STEPS * _STEP_BYTES
         if facts is None:
-            self._pack(KEPT_FORMAT, self._memory, at, duration, 0, -1, -1, -1, start)
+            self._pack(self._memory, at, duration, 0, -1, -1, -1, start)
         else:
             phase, tokens, batch, context, _ = facts
-            numbers = [-1 if number is None else number for number in (tokens, batch, context)]
-            self._pack(KEPT_FORMAT, self._memory, at, duration, _PHASE_NUMBERS.get(phase, 0), *numbers, start)
+            number = _PHASE_NUMBERS.get(phase, 0)
+            tokens, batch = -1 if tokens is None else tokens, -1 if batch is None else batch
+            context = -1 if context is None else context
+            self._pack(self._memory, at, duration, number, tokens, batch, context, start)
         self._count += is_over
 
     def forget(self, *, all_steps: bool = False) -> None:
@@ -208,7 +210,7 @@ def _map_file(path: str) -> tuple[Any, Any]:
         raise
     finally:
         os.close(fd)
-    return (ctypes.c_char * _FILE_BYTES).from_address(address), struct.pack_into
+    return (ctypes.c_char * _FILE_BYTES).from_address(address), struct.Struct(KEPT_FORMAT).pack_into
 
 
 def read_last_steps(data: bytes) -> tuple[bytes, list[KeptStep]]:
