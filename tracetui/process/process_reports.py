@@ -152,6 +152,11 @@ class ReportFolder:
         )
         return f", started with {option}, which leaves the recorder out" if option else ""
 
+    def describe_running(self) -> str:
+        """Return the Python that the program left behind, as `process PID still runs`; empty without one."""
+        running = (pid for pid in list_run_processes(self._run_id) if _is_python(pid))
+        return next((f"process {pid} still runs" for pid in running), "")
+
     def explain_empty_recording(self) -> str:
         """Return why nothing was recorded, as the end of a sentence about the program."""
         if stop := self.explain_stop():
@@ -213,6 +218,8 @@ class ReportFolder:
             )
         for pid, report in reports.items():
             lines += [f"process {pid} was not recorded to its end: {fault}" for fault in report.faults]
+        if running := self.describe_running():
+            lines.append(f"{running}: its steps from now on are added to the recording")
         if silent := self.list_silent():
             more = f" and {len(silent) - _MOST_NAMED} more" if len(silent) > _MOST_NAMED else ""
             lines.append(f"not recorded: {', '.join(silent[:_MOST_NAMED])}{more}")
@@ -290,6 +297,12 @@ def list_run_processes(run_id: str) -> list[int]:
         except OSError:
             continue
     return pids
+
+
+def _is_python(pid: int) -> bool:
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/exe").resolve().name.startswith("python")
+    return False
 
 
 def _has_torch(pid: int) -> bool:
