@@ -69,7 +69,7 @@ def test_a_program_that_leaves_a_daemon_behind_is_no_failure_and_its_file_stays(
     result = run_process("record", "-o", out, "--", sys.executable, "-c", LEAVES)
     assert result.returncode == 0 and "still runs, recorded into" in result.stderr, result.stderr
     Path(f"{out}.go").touch()
-    until(lambda: out.read_text() == "later")
+    until(lambda: "later" in out.read_text())  # after what the sampler wrote
 
 
 BEATS = """
