@@ -80,39 +80,29 @@ class StepCounter:
     """Numbers steps from 1, over all processes that share a folder."""
 
     def __init__(self, *, shared: bool) -> None:
-        self._count, self._fd = 0, -1
+        self._path = _build_path("steps") if shared else None
         self._next_number, self._last_number = 1, 0  # the range of numbers claimed but not used yet
-        path = _build_path("steps") if shared else None
-        if path:
-            with suppress(OSError):
-                self._fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
     def claim_number(self) -> int:
-        """Return the next number: the position of a byte appended to the shared file."""
-        self._count += 1
+        """Return the next number; after those of a folder that is gone, and alone, it is one more."""
         if self._next_number > self._last_number:
             self.reserve(1)
-        if self._next_number > self._last_number:
-            return self._count
         number = self._next_number
         self._next_number += 1
         return number
 
     def reserve(self, count: int) -> None:
-        """Claim this many numbers at once; numbers claimed before must be used up."""
-        if self._fd < 0 or count < 1:
+        """Claim this many numbers at once, as bytes appended to the shared file; use up those before."""
+        if not self._path or count < 1:
             return
-        with suppress(OSError):
-            written = os.write(self._fd, b"." * count)
-            self._last_number = os.lseek(self._fd, 0, os.SEEK_CUR)
-            self._next_number = self._last_number - written + 1
-
-    def close(self) -> None:
-        """Close the shared file; this process then counts its own steps."""
-        fd, self._fd = self._fd, -1
-        if fd >= 0:
-            with suppress(OSError):
+        with suppress(OSError):  # not kept open: a program may close the number and open it as its own file
+            fd = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            try:
+                written = os.write(fd, b"." * count)
+                self._last_number = os.lseek(fd, 0, os.SEEK_CUR)
+            finally:
                 os.close(fd)
+            self._next_number = self._last_number - written + 1
 
 
 class KeptStep(NamedTuple):

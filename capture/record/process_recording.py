@@ -201,7 +201,6 @@ class ProcessRecording:
                 self.emitter.end()
             for last, _ in self._last_steps if not self.emitter.unwritten else ():
                 last.remove()
-            self._counter.close()
             process_notes.append_note(f"seen {self.steps} {self.forwards} {len(self.tracks)}")
             if why := self.emitter.unwritten:
                 process_notes.append_note("gaps " + why)

@@ -92,6 +92,7 @@ TABLE: Final = {
     "signals_itself": Made(6, 5, 143),
     "killed": Made(61, 60, 137),
     "crashes": Made(75, 72, 139),
+    "closes_files": Made(62, 60),
     "saves": Made(513, 510),
     "quantized": Made(11),
     "encoder_decoder": Made(16, 14),
