@@ -121,10 +121,10 @@ class ThreadRecorder:
         self._trains_in_eval = False  # whether a step was found to be of training by its backward alone
         self._detail = StepDetail(shared.detail, shared.names.layers)
 
-    def enter_outermost(self, module: Any, args: Any, kwargs: Any) -> ModuleCall:
-        """Note a top-level call of a module; a call of the step module may start a step."""
+    def enter_outermost(self, module: Any, args: Any, kwargs: Any, begun: int = 0) -> ModuleCall:
+        """Note a top-level call of a module, which has `begun` now or before; it may start a step."""
         with self._shared.bypass_torch_functions():
-            self._begin_outermost_call(module, args, kwargs)
+            self._begin_outermost_call(module, args, kwargs, begun)
         return self._push_module(module)
 
     def enter_inner(self, module: Any, args: Any, kwargs: Any) -> ModuleCall | None:
@@ -235,21 +235,21 @@ class ThreadRecorder:
             self._trains_in_eval |= self._step.begin_training()
             self._step.is_complete |= part == "optimizer" or not self._shared.has_optimizer
 
-    def _begin_outermost_call(self, module: Any, args: Any, kwargs: Any) -> None:
+    def _begin_outermost_call(self, module: Any, args: Any, kwargs: Any, begun: int = 0) -> None:
         """Begin a top-level call; one of the step module may start a step."""
         calls = self.stack.calls
         if any(call.part == "backward" for call in calls):
             return
         self._shared.recording.forwards += 1
         enclosing = calls[0] if calls else None  # an optimizer that calls the model itself
-        at = enclosing.start if enclosing else now()
+        at = enclosing.start if enclosing else begun or now()
         if not enclosing:
             self._add_gap_row(at)
         is_begun = self._step is not None and self._step.start == at
         is_step_call = self._is_step_call(module, args, kwargs)
         self._reader.note_call(module, is_step=is_step_call)
         if not is_begun and (is_step_call or self._step_module.has_encoder(module)):
-            self._start_step_if_needed(at, module, args, kwargs, is_own=enclosing is None)
+            self._start_step_if_needed(at, module, args, kwargs, is_own=not (enclosing or begun))
 
     def _start_step_if_needed(self, at: int, module: Any, args: Any, kwargs: Any, *, is_own: bool) -> None:
         """Start the next step, unless a training step continues; our own work becomes a row of the step.

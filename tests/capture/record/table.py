@@ -61,6 +61,7 @@ TABLE: Final = {
     "train_then_evaluate": Made(18),
     "compiled": Made(21, 20),
     "compiled_fullgraph": Made(21, 20),
+    "compiled_functions": Made(63, 60),
     "compiled_in_place": Made(21, 20),
     "compiled_layers": Made(21, 20),
     "compiled_training": Made(8),
