@@ -131,6 +131,8 @@ class _LoadCall:
 
 def _install(module: ModuleType) -> None:
     """Record a module; if that fails, the program continues and one line says so."""
+    if module.__name__ == "torch" and not hasattr(getattr(module, "nn", None), "Module"):
+        return  # a module of the program that has the name
     package = module.__name__.partition(".")[0]
     version = getattr(sys.modules.get(package), "__version__", "") or getattr(module, "__version__", "")
     process_notes.append_note(f"{package} {version}".rstrip())

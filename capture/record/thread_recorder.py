@@ -247,7 +247,7 @@ class ThreadRecorder:
             self._add_gap_row(at)
         is_begun = self._step is not None and self._step.start == at
         is_step_call = self._is_step_call(module, args, kwargs)
-        self._reader.note_call(module, is_step=is_step_call)
+        self._reader.note_call(module, args, is_step=is_step_call)
         if not is_begun and (is_step_call or self._step_module.has_encoder(module)):
             self._start_step_if_needed(at, module, args, kwargs, is_own=not (enclosing or begun))
 
