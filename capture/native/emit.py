@@ -62,7 +62,8 @@ class Emitter:
         self.cost_ns = 0  # time spent in this class; a recorder adds its own
         # O_NONBLOCK: a pipe without a reader is refused, a slow one drops lines; neither blocks the program
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK
-        self._fd = os.open(path, flags, 0o600)
+        self._parts = PartRotation(path, rotates=not rank and writer is None and reports_cost)
+        self._fd = self._parts.open_file(flags)
         writer_fields = {"rank": rank, "writer": writer}
         self._writer_fields = {name: number for name, number in writer_fields.items() if number is not None}
         self._lock = threading.RLock()
@@ -77,7 +78,6 @@ class Emitter:
         self._torn_at = 0  # size of the file after the last write that failed
         self._has_begun_run = False
         self._written_at = self._cost_written_at = now()
-        self._parts = PartRotation(path, rotates=not rank and writer is None and reports_cost)
         self._part_checked_at = self._written_at  # last check for a new part
         self._op_lists: dict[tuple[int, ...], str] = {}
         _EMITTERS.add(self)
@@ -166,8 +166,8 @@ class Emitter:
     def close(self) -> None:
         """Write all waiting lines and close the file without an end line, for a second writer of a run."""
         with self._lock:
+            self._write_lines(now())
             if self._fd >= 0:
-                self._write_lines(now())
                 self._check_name()
                 os.close(self._fd)
                 self._fd = -1
@@ -231,6 +231,8 @@ class Emitter:
     def _write_lines(self, at: int, *, again: bool = True) -> None:
         """Write waiting lines; those that a full disk refuses wait. Partly written: `again` reports why."""
         self._written_at = at
+        if self._fd >= 0:  # else it was closed by us; a program may have closed it, as daemons do
+            self._fd = self._parts.regain_file(self._fd)
         lines = b"".join(line for line, _ in self._lines) + self._build_loss_line(at)
         if not lines or self._fd < 0:
             return
@@ -285,7 +287,7 @@ class Emitter:
         """Close the file without writing, in a forked child: the lines belong to the parent."""
         self._lock = threading.RLock()
         self._lines = []
-        if self._fd >= 0:
+        if self._parts.is_own(self._fd):
             os.close(self._fd)
         self._fd = -1
 

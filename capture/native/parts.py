@@ -5,6 +5,7 @@ from __future__ import annotations  # imported by users' programs, from Python 3
 import json
 import os
 import stat
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -12,6 +13,7 @@ from .schema import seal_record
 
 SIZE_VARIABLE: Final = "TRACETUI_PART_SIZE"  # bytes of a part; not set: a single file
 MIN_PART_BYTES: Final = 1 << 16  # smaller parts would be mostly headers
+_HIGH_NUMBERS: Final = (900, 200, 40)  # of a file, below the usual limits of 1,024, 256 and 64
 
 _MAX_FIRST_LINE_BYTES: Final = 1 << 20
 
@@ -61,6 +63,32 @@ class PartRotation:
         self._head: dict[str, object] = {}  # fields of the run line
         self._plans: list[bytes] = []
         self._run_id = ""
+        self._status: os.stat_result | None = None  # of the file that is open
+
+    def open_file(self, flags: int) -> int:
+        """Open the recording and return its number; raise OSError if that fails."""
+        fd = open_apart(self._path, flags)
+        self._status = os.fstat(fd)
+        return fd
+
+    def is_own(self, fd: int) -> bool:
+        """Return whether this number is still the recording: a program may have opened another file by it."""
+        with suppress(OSError):
+            return self._status is not None and os.path.samestat(os.fstat(fd), self._status)
+        return False
+
+    def regain_file(self, fd: int) -> int:
+        """Return the number of the recording, opened again if the program closed it; -1 if it is gone."""
+        before = self._status
+        if before is None or self.is_own(fd):
+            return fd
+        with suppress(OSError):
+            fd = self.open_file(os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC | os.O_NONBLOCK)
+            if os.path.samestat(os.fstat(fd), before):
+                return fd
+            os.close(fd)
+            return self._open_current_part(-1)
+        return -1
 
     def remember_run(self, fields: dict[str, object]) -> bytes:
         """Return the line that starts a run; every part repeats it."""
@@ -96,7 +124,7 @@ class PartRotation:
         """
         draft = Path(f"{self._path}.next")
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
-        fd = os.open(draft, flags, 0o600)
+        fd = open_apart(draft, flags)
         try:
             _write_all(fd, [seal_record({**self._head, "part": self._number + 1}), *self._plans])
             os.link(self._path, build_part_path(self._path, self._number + 1))
@@ -107,6 +135,7 @@ class PartRotation:
             draft.unlink()
             raise
         self._number += 1
+        self._status = os.fstat(fd)
         return fd
 
     def _open_current_part(self, current: int) -> int:
@@ -115,7 +144,7 @@ class PartRotation:
         Whatever the user put there meanwhile, a trace or a link, is not ours to write to.
         """
         flags = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
-        fd = os.open(self._path, flags)
+        fd = open_apart(self._path, flags)
         try:
             first_line = os.pread(fd, _MAX_FIRST_LINE_BYTES, 0).partition(b"\n")[0]
             is_ours = parse_part_count(first_line) > 0 and _parse_id(first_line) == self._run_id
@@ -125,9 +154,27 @@ class PartRotation:
             os.close(fd)
             raise
         if is_ours:
+            self._status = os.fstat(fd)
             return fd
         os.close(fd)
         return current
+
+
+def open_apart(path: str | os.PathLike[str], flags: int) -> int:
+    """Open a file under a high number, so that a program's own files have those that they have without us.
+
+    Most loops that close what was inherited do not reach it. The number is low if high ones are not allowed.
+    """
+    fd = os.open(path, flags, 0o600)
+    with suppress(ImportError):
+        import fcntl
+
+        for number in _HIGH_NUMBERS:
+            with suppress(OSError):
+                high = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, number)
+                os.close(fd)
+                return high
+    return fd
 
 
 def _parse_id(line: bytes) -> str:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from types import ModuleType
 
 
+_at_exit: list[Callable[[], object]] = []  # what is done after the program's own handlers of its end
 # imported module → our module that records it
 _INSTALLERS = {"torch": ".patch_torch", "llama_cpp.llama_cpp": ".llama_cpp"}
 
@@ -28,13 +29,28 @@ def start() -> None:
     """Note that this process can be recorded, and watch its imports."""
     process_notes.remember_environment()
     process_notes.append_note("python " + platform.python_version())
+    atexit.register(_end)  # the first to be registered is the last to run: the program's may call its model
     for name in _INSTALLERS:
         if name in sys.modules:  # imported before us, by a .pth file
             _install(sys.modules[name])
         else:
             hook = _ImportHook(name)
             sys.meta_path.insert(0, hook)
-            atexit.register(hook.note_miss)
+            _at_exit.append(hook.note_miss)
+
+
+def run_at_exit(action: Callable[[], object]) -> Callable[[], object]:
+    """Run an action when the process ends, after what the program does then; return what takes it back."""
+    if not _at_exit:  # nobody started this: the process was attached to
+        atexit.register(action)
+        return lambda: atexit.unregister(action)
+    _at_exit.append(action)
+    return lambda: _at_exit.remove(action)
+
+
+def _end() -> None:
+    for action in _at_exit[::-1]:
+        action()
 
 
 class _ImportHook(importlib.abc.MetaPathFinder):
@@ -115,6 +131,8 @@ class _LoadCall:
 
 def _install(module: ModuleType) -> None:
     """Record a module; if that fails, the program continues and one line says so."""
+    if module.__name__ == "torch" and not hasattr(getattr(module, "nn", None), "Module"):
+        return  # a module of the program that has the name
     package = module.__name__.partition(".")[0]
     version = getattr(sys.modules.get(package), "__version__", "") or getattr(module, "__version__", "")
     process_notes.append_note(f"{package} {version}".rstrip())

@@ -141,9 +141,12 @@ class CallReader:
         self.is_draft = False  # whether a model that generates runs between two steps
         self._has_drafted = self._is_drafted = False
         self._beams = 1  # of the text that is being produced
+        self._embedded: InputLength | None = None  # what the program turned into vectors itself
 
-    def note_call(self, module: Any, *, is_step: bool) -> None:
+    def note_call(self, module: Any, args: Iterable[Any], *, is_step: bool) -> None:
         """Note a call that is in no other one, of the step module or of another."""
+        if hasattr(module, "num_embeddings"):
+            self._embedded = find_length(args, {})
         self.is_draft = not is_step and hasattr(type(module), "generate")
         if is_step:
             self._is_drafted, self._has_drafted = self._has_drafted, False
@@ -154,7 +157,7 @@ class CallReader:
         self, args: Iterable[Any], kwargs: Mapping[str, Any], *, generates: bool
     ) -> InputLength | None:
         """Return the length of the token ids of a step, with what else the call says of it; else None."""
-        length = find_length(args, kwargs)
+        length = find_length(args, kwargs) or self._find_embedded(args, kwargs)
         if length is None:
             return None
         past, cache = find_past(args, kwargs, length.tokens)
@@ -162,6 +165,15 @@ class CallReader:
             self._beams = count_beams() if generates and length.batch > 1 else 1
         is_drafted = bool(past) and (self._is_drafted or (length.tokens > 1 and generates and is_assisted()))
         return length._replace(past=past, cache=cache, beams=self._beams, is_drafted=is_drafted)
+
+    def _find_embedded(self, args: Iterable[Any], kwargs: Mapping[str, Any]) -> InputLength | None:
+        """Return the length of the token ids whose vectors are among the inputs of a call, or None."""
+        length, self._embedded = self._embedded, None
+        for value in (*args, *kwargs.values()) if length is not None else ():
+            shape = getattr(value, "shape", ())
+            if len(shape) == 3 and length is not None and tuple(shape[:2]) == length[:2]:
+                return length
+        return None
 
 
 def count_beams() -> int:

@@ -4,10 +4,10 @@ from __future__ import annotations  # runs in users' programs, from Python 3.8 o
 
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from .call_phases import find_length, find_sizes, is_assisted
+from .call_phases import CallFacts, find_length, find_sizes, is_assisted
 
 if TYPE_CHECKING:
-    from .call_phases import CallFacts, CallReader, InputLength, PhaseTracker
+    from .call_phases import CallReader, InputLength, PhaseTracker
     from .launch_order import LaunchOrder
     from .op_ids import ModuleOps
     from .profiler_windows import ProfilerWindow
@@ -106,6 +106,18 @@ class RecordedStep:
             return False
         coming = find_length(args, kwargs)
         return coming is not None and coming.tokens > 1
+
+    @property
+    def open_facts(self) -> CallFacts | None:
+        """What is known of it before the next call comes: enough if the process is killed now."""
+        if self.is_training:
+            return None
+        if self.served is not None:
+            return self.served.facts
+        if self.length is None or (self.length.tokens > 1 and not self.generates):
+            return CallFacts("forward", batch=self.length.batch if self.length else None)
+        phase = "decode" if self.length.tokens == 1 and not self.encodes else "prefill"
+        return CallFacts(phase, self.length.batch // self.length.beams, self.length.batch)
 
     def infer_facts(self, phases: PhaseTracker, coming: InputLength | None) -> CallFacts:
         """Return phase, tokens, sequences and context, before a call with these inputs follows."""

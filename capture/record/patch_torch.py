@@ -31,7 +31,7 @@ def install(torch: Any, patches: Patches | None = None, *, late: bool = False) -
     recorder, patches = ProgramRecorder(torch, late=late), patches or Patches()
     _wrap_modules(torch, recorder, patches)
     training = _hook_training if late else _wrap_training
-    for wrap in (training, _wrap_data, _wrap_profilers, _wrap_captures, _wrap_replays):
+    for wrap in (training, _wrap_data, _wrap_profilers, _wrap_captures, _wrap_replays, _wrap_compiled):
         with suppress(AttributeError):  # a torch without this feature has nothing to patch
             wrap(torch, recorder, patches)
     close_at_exit(recorder, patches)
@@ -223,6 +223,42 @@ def _wrap_replays(torch: Any, recorder: ProgramRecorder, patches: Patches) -> No
 
     recorder.add_wrapper(replay_graph)
     patches.replace(graph, "replay", replay_graph)
+
+
+def _wrap_compiled(torch: Any, recorder: ProgramRecorder, patches: Patches) -> None:
+    """Record calls of compiled functions that call a model, by the hooks that torch runs around them."""
+    wrapped: list[Any] = []
+
+    def note_call() -> Callable[[], None]:
+        frame: Any = sys._getframe(1)
+        while frame is not None and "kwargs" not in frame.f_code.co_varnames:  # of a comprehension
+            frame = frame.f_back
+        names = {} if frame is None else frame.f_locals
+        leave: Callable[[], None] | None = None
+        with suppress(KeyError):  # another version of torch
+            leave = recorder.enter_compiled(names["fn"], names["args"], names["kwargs"])
+        return leave or _do_nothing
+
+    def wrap_contexts() -> None:
+        from torch._dynamo.eval_frame import _TorchDynamoContext as Context
+
+        if wrapped:
+            return
+        wrapped.append(Context)
+        begin = Context.__init__
+
+        @functools.wraps(begin)
+        def __init__(self: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807
+            begin(self, *args, **kwargs)
+            self.enter_exit_hooks.append(note_call)
+
+        patches.replace(Context, "__init__", __init__)
+
+    patches.replace(torch, "compile", run_before(wrap_contexts, torch.compile, recorder))
+
+
+def _do_nothing() -> None:
+    """End the call of a compiled function that is not recorded."""
 
 
 def _hide_from_compiler(wrapper: Any) -> None:

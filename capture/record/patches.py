@@ -2,14 +2,13 @@
 
 from __future__ import annotations  # runs in users' programs, from Python 3.8 on
 
-import atexit
 import functools
 import os
 import weakref
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
-from . import process_notes
+from . import bootstrap, process_notes
 from .fault_guard import hide_frame
 
 if TYPE_CHECKING:
@@ -101,8 +100,7 @@ def _encode_places(units: int, line: int, start: int | None, end: int | None) ->
 
 def close_at_exit(recorder: Any, patches: Patches) -> None:
     """Close the recording when the process ends, also by calls that skip atexit handlers."""
-    atexit.register(recorder.close)
-    patches.add_undo(lambda: atexit.unregister(recorder.close))
+    patches.add_undo(bootstrap.run_at_exit(recorder.close))
     patches.replace(os, "_exit", run_before(recorder.close, os._exit, recorder))
     for name in ("execv", "execve"):
         patches.replace(os, name, _close_before_exec(getattr(os, name), recorder))

@@ -1,4 +1,4 @@
-"""Notes and shared step numbers from a recorded process to its recorder, next to the recording.
+"""Notes, shared step numbers and last steps from a recorded process to its recorder, next to the recording.
 
 The recorder names the folder in TRACETUI_ACCOUNT; without it nothing is noted, and each process counts its
 own steps. No error in here ever reaches the program. A process that was attached to gets its settings from
@@ -9,15 +9,21 @@ from __future__ import annotations  # runs in users' programs, from Python 3.8 o
 
 import os
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
+
+    from .call_phases import CallFacts
 
 OUT_VARIABLE: Final = "TRACETUI_OUT"  # file that the program is recorded into
 NOTES_VARIABLE: Final = "TRACETUI_ACCOUNT"  # folder of the notes
 RUN_VARIABLE: Final = "TRACETUI_RUN"  # id of the run that child processes join
 DETAIL_VARIABLE: Final = "TRACETUI_DETAIL"  # layers or steps: what is timed, if not every module
+HEAD_BYTES: Final = 8192  # of the text at the begin of a file of last steps
+KEPT_STEPS: Final = 128  # in such a file
+KEPT_FORMAT: Final = "<6q"  # duration, phase, tokens, batch, context; the start last, so that it is whole
+KEPT_PHASES: Final = (None, "prefill", "decode", "verify", "forward", "mixed")
 
 _overrides: dict[str, str] = {}
 _at_start: dict[str, str] = {}
@@ -74,39 +80,141 @@ class StepCounter:
     """Numbers steps from 1, over all processes that share a folder."""
 
     def __init__(self, *, shared: bool) -> None:
-        self._count, self._fd = 0, -1
+        self._path = _build_path("steps") if shared else None
         self._next_number, self._last_number = 1, 0  # the range of numbers claimed but not used yet
-        path = _build_path("steps") if shared else None
-        if path:
-            with suppress(OSError):
-                self._fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
     def claim_number(self) -> int:
-        """Return the next number: the position of a byte appended to the shared file."""
-        self._count += 1
+        """Return the next number; after those of a folder that is gone, and alone, it is one more."""
         if self._next_number > self._last_number:
             self.reserve(1)
-        if self._next_number > self._last_number:
-            return self._count
         number = self._next_number
         self._next_number += 1
         return number
 
     def reserve(self, count: int) -> None:
-        """Claim this many numbers at once; numbers claimed before must be used up."""
-        if self._fd < 0 or count < 1:
+        """Claim this many numbers at once, as bytes appended to the shared file; use up those before."""
+        if not self._path or count < 1:
             return
-        with suppress(OSError):
-            written = os.write(self._fd, b"." * count)
-            self._last_number = os.lseek(self._fd, 0, os.SEEK_CUR)
+        with suppress(OSError):  # not kept open: a program may close the number and open it as its own file
+            fd = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            try:
+                written = os.write(fd, b"." * count)
+                self._last_number = os.lseek(fd, 0, os.SEEK_CUR)
+            finally:
+                os.close(fd)
             self._next_number = self._last_number - written + 1
 
-    def close(self) -> None:
-        """Close the shared file; this process then counts its own steps."""
-        fd, self._fd = self._fd, -1
-        if fd >= 0:
+
+class KeptStep(NamedTuple):
+    """A step in a file of last steps; None is unknown."""
+
+    start: int
+    duration: int
+    phase: str | None
+    tokens: int | None
+    batch: int | None
+    context: int | None
+
+
+class LastSteps:
+    """The last steps of a thread, in a file that is mapped into memory, for a process that is killed.
+
+    Its recorder then adds to the recording what was not written. Nothing is kept where there is no folder of
+    notes, or no room in it, or while attached: what is mapped stays mapped, because a thread may be using it.
+    """
+
+    def __init__(self, number: int) -> None:
+        self._count, self._memory = 0, None
+        self._pack: Callable[..., None] | None = None
+        self._path = _build_path("last-%d-%d" % (os.getpid(), number))
+        if self._path and not _overrides:
+            with suppress(Exception):  # a system without it, a full disk
+                self._memory, self._pack = _map_file(self._path)
+
+    def describe(self, text: str) -> None:
+        """Write what is to be known of the run and the thread, as JSON; nothing if it is too long."""
+        line = text.encode("utf-8", "replace")
+        if self._memory is not None and len(line) < HEAD_BYTES:
+            self._memory[: len(line) + 1] = line + b"\0"
+
+    def keep(self, start: int, duration: int, facts: CallFacts | None, *, is_over: bool) -> None:
+        """Keep a step; one that is not over is replaced by the next. A training step has no facts."""
+        if self._pack is None:
+            return
+        at = HEAD_BYTES + self._count % KEPT_STEPS * _STEP_BYTES
+        if facts is None:
+            self._pack(self._memory, at, duration, 0, -1, -1, -1, start)
+        else:
+            phase, tokens, batch, context, _ = facts
+            number = _PHASE_NUMBERS.get(phase, 0)
+            tokens, batch = -1 if tokens is None else tokens, -1 if batch is None else batch
+            context = -1 if context is None else context
+            self._pack(self._memory, at, duration, number, tokens, batch, context, start)
+        self._count += is_over
+
+    def forget(self, *, all_steps: bool = False) -> None:
+        """Forget the step that is not over, or all: they were no steps."""
+        if self._memory is not None:
+            at, end = (0, KEPT_STEPS) if all_steps else (number := self._count % KEPT_STEPS, number + 1)
+            places = slice(HEAD_BYTES + at * _STEP_BYTES, HEAD_BYTES + end * _STEP_BYTES)
+            self._memory[places] = bytes((end - at) * _STEP_BYTES)
+            self._count = 0 if all_steps else self._count
+
+    def leave_to_parent(self) -> None:
+        """Keep no more, in a forked child: the memory is shared with its parent."""
+        self._memory = self._pack = None
+
+    def remove(self) -> None:
+        """Remove the file, as all steps are written."""
+        if self._pack is not None and self._path:
             with suppress(OSError):
-                os.close(fd)
+                os.unlink(self._path)  # noqa: PTH108
+
+
+_STEP_BYTES: Final = 48
+_FILE_BYTES: Final = HEAD_BYTES + KEPT_STEPS * _STEP_BYTES
+_PHASE_NUMBERS: Final = {phase: number for number, phase in enumerate(KEPT_PHASES)}
+
+
+def _map_file(path: str) -> tuple[Any, Any]:
+    """Return new bytes of a file in memory, and what packs numbers into them; no descriptor stays open.
+
+    `mmap` of Python keeps one, which a program may close and open again as its own.
+    """
+    import ctypes
+    import struct
+
+    with suppress(FileNotFoundError):
+        os.unlink(path)  # noqa: PTH108 - of a program that went on as another one
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        os.posix_fallocate(fd, 0, _FILE_BYTES)  # a write to memory without room on the disk would be fatal
+        function = ctypes.CDLL(None)["mmap"]
+        function.argtypes = (ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long)
+        function.restype = ctypes.c_void_p
+        address = function(None, _FILE_BYTES, 3, 1, fd, 0)  # to read and write, shared
+        if address in (None, ctypes.c_void_p(-1).value):
+            raise OSError
+    except BaseException:
+        os.unlink(path)  # noqa: PTH108
+        raise
+    finally:
+        os.close(fd)
+    return (ctypes.c_char * _FILE_BYTES).from_address(address), struct.Struct(KEPT_FORMAT).pack_into
+
+
+def read_last_steps(data: bytes) -> tuple[bytes, list[KeptStep]]:
+    """Return the text and the steps in a file of last steps, in order of their starts."""
+    import struct
+
+    steps: list[KeptStep] = []
+    if len(data) != _FILE_BYTES:
+        return b"", steps
+    for duration, phase, *numbers, start in struct.iter_unpack(KEPT_FORMAT, data[HEAD_BYTES:]):
+        if start > 0 and duration >= 0 and 0 <= phase < len(KEPT_PHASES):
+            facts = [number if number >= 0 else None for number in numbers]
+            steps.append(KeptStep(start, duration, KEPT_PHASES[phase], *facts))
+    return data[:HEAD_BYTES].partition(b"\0")[0], sorted(steps)
 
 
 def _build_path(name: str) -> str | None:

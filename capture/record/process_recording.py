@@ -14,7 +14,7 @@ from ..native.schema import encode_json
 from . import process_notes, torchrun
 from .call_phases import find_cache
 from .op_ids import OpIds
-from .process_notes import OUT_VARIABLE, RUN_VARIABLE
+from .process_notes import KEPT_STEPS, OUT_VARIABLE, RUN_VARIABLE, LastSteps
 from .profiler_windows import emit_window
 from .step_module import find_device_type
 
@@ -64,6 +64,8 @@ class ProcessRecording:
         self._waiting: list[EndedStep] = []  # finished steps to be written
         self._written_at = 0  # time of the last write
         self._is_reported = False  # whether the counts so far are in the notes
+        self._writer_fields: dict[str, int] = {}  # in each line of this process
+        self._last_steps: list[tuple[LastSteps, str | None]] = []  # of each thread, with its track
 
     def open(self, module: Any) -> bool:
         """Start writing with the first module that is called; return whether this process may."""
@@ -83,6 +85,14 @@ class ProcessRecording:
         with self._lock:
             if self._run is not None:
                 self._run = find_model_name(module) or "program", _build_meta(module), self._run[2]
+                self._describe_last_steps()
+
+    def build_last_steps(self, track: str | None) -> LastSteps:
+        """Create the file of the last steps of a thread with this track."""
+        with self._lock:
+            self._last_steps.append((LastSteps(len(self._last_steps)), track))
+            self._describe_last_steps()
+            return self._last_steps[-1][0]
 
     def note_cache(self, args: Iterable[Any], kwargs: Mapping[str, Any]) -> None:
         """Note the kind of KV cache that the model is called with, as long as nothing is written."""
@@ -103,7 +113,8 @@ class ProcessRecording:
                 self._is_reported = False
                 process_notes.append_note("continued")
             self._waiting.append(step)
-            if step.window is not None or now() - self._written_at >= WRITE_INTERVAL_NS:
+            is_full = len(self._waiting) >= KEPT_STEPS // 2
+            if is_full or step.window is not None or now() - self._written_at >= WRITE_INTERVAL_NS:
                 self.write_waiting()
 
     def write_waiting(self) -> None:
@@ -188,7 +199,8 @@ class ProcessRecording:
                 self.write_waiting()
             finally:
                 self.emitter.end()
-            self._counter.close()
+            for last, _ in self._last_steps if not self.emitter.unwritten else ():
+                last.remove()
             process_notes.append_note(f"seen {self.steps} {self.forwards} {len(self.tracks)}")
             if why := self.emitter.unwritten:
                 process_notes.append_note("gaps " + why)
@@ -200,6 +212,9 @@ class ProcessRecording:
         self.emitter, self._run, self.process, self.ops = None, None, None, OpIds()
         self.is_refused, self.steps, self.forwards, self.tracks = False, 0, 0, set()
         self._waiting, self._is_reported = [], False
+        for last, _ in self._last_steps:
+            last.leave_to_parent()
+        self._last_steps = []
 
     def _begin(self, name: str, build_meta: Callable[[], dict[str, Any]]) -> None:
         run_id, rank = process_notes.read_setting(RUN_VARIABLE), torchrun.read_rank(os.environ)
@@ -210,11 +225,20 @@ class ProcessRecording:
         self._counter = process_notes.StepCounter(shared=number is None)
         out = process_notes.read_setting(OUT_VARIABLE) or os.devnull
         self.emitter = Emitter(out, rank=number, writer=os.getpid() if joins_run else None)
+        fields = {"rank": number, "writer": os.getpid() if joins_run else None}
+        self._writer_fields = {name: value for name, value in fields.items() if value is not None}
         if not run_id:
             run_id = torchrun.build_run_id(os.environ, rank) if rank else secrets.token_hex(8)
             os.environ[RUN_VARIABLE] = run_id
         self._run = name, build_meta(), run_id
         process_notes.append_note("watched")
+
+    def _describe_last_steps(self) -> None:
+        """Note with the last steps of each thread what a recorder needs to write them."""
+        name, meta, run_id = self._run or ("", {}, "")
+        for last, track in self._last_steps:
+            fields = {"track": self._prefix_track(track), "writer": self._writer_fields}
+            last.describe(encode_json({**fields, "name": name, "id": run_id, "meta": meta}))
 
     def _write_run(self) -> None:
         if self._run is not None and self.emitter is not None:

@@ -18,9 +18,11 @@ from .call_stack import ModuleCall
 from .fault_guard import FaultGuard
 from .patches import run_before
 from .process_state import ProcessState
+from .step_module import find_called_module
 from .thread_recorder import ThreadRecorder
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
     from types import CodeType, FrameType
 
 SETTLE_S: Final = 0.02  # in which threads leave our wrappers
@@ -84,6 +86,41 @@ class ProgramRecorder(FaultGuard):
         except BaseException as e:
             self.stop_recording(e)
         return None
+
+    def enter_compiled(self, fn: Any, args: Any, kwargs: Any) -> Callable[[], None] | None:
+        """Note the call of a compiled function that calls a model; return what notes its end, or None.
+
+        The function is the call of the model, if no other is seen in it: compiled code makes none.
+        """
+        leave: list[Callable[[], None]] = []
+        self.guard(lambda: leave.extend(self._begin_compiled(fn, args, kwargs)))
+        return leave[0] if leave else None
+
+    def _begin_compiled(self, fn: Any, args: Any, kwargs: Any) -> Iterator[Callable[[], None]]:
+        recorder = self.thread_locals.recorder
+        is_inner = recorder is not None and recorder.stack.calls
+        module = None if is_inner else find_called_module(fn, args, kwargs, self.shared.names.measure_size)
+        if module is None:
+            return
+        windows, forwards, error = self.shared.windows, self.shared.recording.forwards, sys.exc_info()[1]
+        windows.begin_capture()  # what is in a window would be of the step before
+        start = now()
+
+        def leave() -> None:
+            if self.shared.recording.forwards == forwards and sys.exc_info()[1] is error:
+                self._add_call(module, args, kwargs, start)
+            windows.end_capture()
+
+        yield lambda: self.guard(leave)
+
+    def _add_call(self, module: Any, args: Any, kwargs: Any, start: int) -> None:
+        """Add a top-level call of a module that began at `start` and ends now."""
+        with self.shared.bypass_torch_functions():
+            recorder = self.thread_locals.recorder or self._begin_thread(module)
+        if recorder is not None:
+            call = recorder.enter_outermost(module, args, kwargs, start)
+            call.start = start
+            recorder.leave(call)
 
     def enter_replay(self, graph: Any) -> ModuleCall | None:
         """Note the replay of a graph; pass the result to `leave` when it is over."""

@@ -106,6 +106,21 @@ class DeviceLookup:
                     return
 
 
+def find_called_module(fn: Any, args: Any, kwargs: Any, measure: Callable[[Any], int]) -> Any:
+    """Return the largest module that a function can call, an argument or a name of its; None without one."""
+    fn = getattr(fn, "__wrapped__", fn)
+    owner, code = getattr(fn, "__self__", None), getattr(fn, "__code__", None)
+    values = [*args, *kwargs.values(), owner, *getattr(owner, "__dict__", {}).values()]
+    for cell in getattr(fn, "__closure__", None) or ():
+        with suppress(ValueError):  # one that is still empty
+            values.append(cell.cell_contents)
+    names = getattr(fn, "__globals__", {})
+    values += [names[name] for name in getattr(code, "co_names", ()) if name in names]
+    modules = [value for value in values if hasattr(type(value), "_call_impl")]
+    largest = max(modules, key=measure, default=None)
+    return largest if largest is not None and measure(largest) else None
+
+
 def find_device_type(module: Any) -> str:
     """Return the device type of a module's first parameter; cpu if it has none."""
     first = next(module.parameters(), None)

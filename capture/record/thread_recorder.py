@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from .call_phases import InputLength
     from .call_stack import ModuleCall
     from .captured_graphs import GraphRecord
+    from .process_notes import LastSteps
     from .process_state import ProcessState
 
 MAX_HELD_STEPS: Final = 8
@@ -42,12 +43,20 @@ class StepBuffer:
     A draft model, for example, is called before its target.
     """
 
-    def __init__(self, write: Callable[[EndedStep], None]) -> None:
-        self._write = write
+    def __init__(self, write: Callable[[EndedStep], None], last_steps: LastSteps) -> None:
+        self._write, self._last_steps = write, last_steps
         self._held: list[EndedStep] | None = []
+
+    def keep_open(self, step: RecordedStep | None, end: int) -> None:
+        """Keep the step in progress, whose last call has ended, or (None) forget it: see LastSteps."""
+        if step is None:
+            self._last_steps.forget()
+        elif step.is_complete and not step.is_open:
+            self._last_steps.keep(step.start, end - step.start, step.open_facts, is_over=False)
 
     def add(self, step: EndedStep) -> None:
         """Add a finished step."""
+        self._last_steps.keep(step.start, step.duration, step.facts, is_over=True)
         if self._held is None:
             self._write(step)
             return
@@ -67,6 +76,7 @@ class StepBuffer:
         if self._held is None:
             return None
         steps, self._held = self._held, []
+        self._last_steps.forget(all_steps=True)
         return [row for step in steps for row in step.rows]
 
 
@@ -101,7 +111,7 @@ class ThreadRecorder:
         self._rows: list[int] = []
         self._step_module = StepModule()
         self._device = DeviceLookup()
-        self._step_buffer = StepBuffer(shared.recording.queue_step)
+        self._step_buffer = StepBuffer(shared.recording.queue_step, shared.recording.build_last_steps(track))
         self._step: RecordedStep | None = None
         self._phases = PhaseTracker()
         self._reader = CallReader()
@@ -111,10 +121,10 @@ class ThreadRecorder:
         self._trains_in_eval = False  # whether a step was found to be of training by its backward alone
         self._detail = StepDetail(shared.detail, shared.names.layers)
 
-    def enter_outermost(self, module: Any, args: Any, kwargs: Any) -> ModuleCall:
-        """Note a top-level call of a module; a call of the step module may start a step."""
+    def enter_outermost(self, module: Any, args: Any, kwargs: Any, begun: int = 0) -> ModuleCall:
+        """Note a top-level call of a module, which has `begun` now or before; it may start a step."""
         with self._shared.bypass_torch_functions():
-            self._begin_outermost_call(module, args, kwargs)
+            self._begin_outermost_call(module, args, kwargs, begun)
         return self._push_module(module)
 
     def enter_inner(self, module: Any, args: Any, kwargs: Any) -> ModuleCall | None:
@@ -183,6 +193,7 @@ class ThreadRecorder:
             self._last_end, self._last_part = end, "forward" if part in ("", "replay") else part
             if is_failed:
                 self.drop_failed_step()
+            self._step_buffer.keep_open(self._step, end)
             if len(self._rows) > 3 * MAX_WAITING_ROWS:
                 self._shared.recording.write_rows(self._pop_rows(), None, None)
 
@@ -224,21 +235,21 @@ class ThreadRecorder:
             self._trains_in_eval |= self._step.begin_training()
             self._step.is_complete |= part == "optimizer" or not self._shared.has_optimizer
 
-    def _begin_outermost_call(self, module: Any, args: Any, kwargs: Any) -> None:
+    def _begin_outermost_call(self, module: Any, args: Any, kwargs: Any, begun: int = 0) -> None:
         """Begin a top-level call; one of the step module may start a step."""
         calls = self.stack.calls
         if any(call.part == "backward" for call in calls):
             return
         self._shared.recording.forwards += 1
         enclosing = calls[0] if calls else None  # an optimizer that calls the model itself
-        at = enclosing.start if enclosing else now()
+        at = enclosing.start if enclosing else begun or now()
         if not enclosing:
             self._add_gap_row(at)
         is_begun = self._step is not None and self._step.start == at
         is_step_call = self._is_step_call(module, args, kwargs)
-        self._reader.note_call(module, is_step=is_step_call)
+        self._reader.note_call(module, args, is_step=is_step_call)
         if not is_begun and (is_step_call or self._step_module.has_encoder(module)):
-            self._start_step_if_needed(at, module, args, kwargs, is_own=enclosing is None)
+            self._start_step_if_needed(at, module, args, kwargs, is_own=not (enclosing or begun))
 
     def _start_step_if_needed(self, at: int, module: Any, args: Any, kwargs: Any, *, is_own: bool) -> None:
         """Start the next step, unless a training step continues; our own work becomes a row of the step.

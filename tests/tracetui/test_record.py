@@ -50,6 +50,28 @@ def test_a_program_that_fails_leaves_what_it_wrote_and_its_exit_code(tmp_path: P
     assert load(out, cache=False)[0].events.filter(kind="kernel").height == 3
 
 
+LEAVES = """
+import os, time
+if not os.fork():
+    os.setsid()
+    os.closerange(0, 3)
+    out = os.environ["TRACETUI_OUT"]
+    while not os.path.exists(out + ".go"):
+        time.sleep(0.01)
+    with open(out, "a") as file:
+        file.write("later")
+    os._exit(0)
+"""
+
+
+def test_a_program_that_leaves_a_daemon_behind_is_no_failure_and_its_file_stays(tmp_path: Path) -> None:
+    out = tmp_path / "prof.jsonl"
+    result = run_process("record", "-o", out, "--", sys.executable, "-c", LEAVES)
+    assert result.returncode == 0 and "still runs, recorded into" in result.stderr, result.stderr
+    Path(f"{out}.go").touch()
+    until(lambda: "later" in out.read_text())  # after what the sampler wrote
+
+
 BEATS = """
 import json, sys, time
 out = open(sys.argv[1], "a", buffering=1)

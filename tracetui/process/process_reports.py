@@ -1,4 +1,4 @@
-"""Reports of the processes of a recorded program, and a search for processes that reported nothing."""
+"""Reports of the processes of a recorded program, steps that killed ones left, a search for silent ones."""
 
 import contextlib
 import os
@@ -7,17 +7,23 @@ import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
+import msgspec
 from msgspec import Struct, field
 
 from capture.clean_text import clean
 from capture.errors import CaptureError
+from capture.native.emit import Emitter
+from capture.native.parts import list_earlier_parts, read_first_line
+from capture.record.process_notes import KeptStep, read_last_steps
 
 FOLDER_VARIABLE: Final = "TRACETUI_ACCOUNT"  # as in capture/record/process_notes.py; the recorder reads both
 RUN_ID_VARIABLE: Final = "TRACETUI_RUN"
 _MOST_NAMED: Final = 3  # silent processes that are listed by name
 _TORCH_LIBRARY: Final = b"libtorch"
+_STEP_START: Final = b'{"kind":"step"'
+_RUN_START: Final = b'{"kind":"run"'
 
 
 class ProcessReport(Struct):
@@ -93,6 +99,22 @@ class ReportFolder:
                 report.add_line(clean(line, 1000))
         return reports
 
+    def add_last_steps(self, out: Path) -> None:
+        """Write into a recording the steps that killed processes made, but did not write."""
+        paths = [path for path in sorted(self._folder.glob("last-*-*")) if not _is_running(path.name)]
+        if not paths:
+            return
+        writers, starts, last_step = _list_written(out)
+        for path in paths:
+            head, steps = read_last_steps(path.read_bytes())
+            with contextlib.suppress(msgspec.DecodeError):  # it was killed at once
+                thread = msgspec.json.decode(head)
+                new = [step for step in steps if step.start not in starts]
+                _write_steps(out, thread, new, last_step, is_first=thread["writer"] not in writers)
+                writers.append(thread["writer"])
+                last_step += len(new)
+            path.unlink()
+
     def check_for_silent(self, pid: int) -> None:
         """Note descendants of a process that have torch loaded but did not report that.
 
@@ -129,6 +151,11 @@ class ReportFolder:
             (w for w in _read_words(pid, "cmdline")[1:] if re.fullmatch("-[a-zA-Z]*[IES].*", w)), ""
         )
         return f", started with {option}, which leaves the recorder out" if option else ""
+
+    def describe_running(self) -> str:
+        """Return the Python that the program left behind, as `process PID still runs`; empty without one."""
+        running = (pid for pid in list_run_processes(self._run_id) if _is_python(pid))
+        return next((f"process {pid} still runs" for pid in running), "")
 
     def explain_empty_recording(self) -> str:
         """Return why nothing was recorded, as the end of a sentence about the program."""
@@ -186,11 +213,13 @@ class ReportFolder:
         if cut:
             who = f"process {cut[0]}" if len(cut) == 1 else f"{len(cut)} processes"
             lines.append(
-                f"{who} exited without a report: its last steps, and the numbers of forwards and threads, "
-                "are missing"
+                f"{who} exited without a report: the rows of its last steps, and the numbers of forwards and "
+                "threads, are missing"
             )
         for pid, report in reports.items():
             lines += [f"process {pid} was not recorded to its end: {fault}" for fault in report.faults]
+        if running := self.describe_running():
+            lines.append(f"{running}: its steps from now on are added to the recording")
         if silent := self.list_silent():
             more = f" and {len(silent) - _MOST_NAMED} more" if len(silent) > _MOST_NAMED else ""
             lines.append(f"not recorded: {', '.join(silent[:_MOST_NAMED])}{more}")
@@ -199,6 +228,46 @@ class ReportFolder:
     def find_gaps(self) -> str:
         """Return the gaps that the recorder reported, or an empty text."""
         return next((report.gaps for report in self.read_reports().values() if report.gaps), "")
+
+
+def _list_written(out: Path) -> tuple[list[dict[str, int]], set[int], int]:
+    """Return the writers of the runs in a recording, the starts of its steps, and their highest number."""
+    writers, starts, last_step = [], set(), 0
+    for part in map(Path, (*list_earlier_parts(out, read_first_line(out)), str(out))):
+        for line in part.read_bytes().splitlines() if part.exists() else ():
+            if line.startswith((_STEP_START, _RUN_START)):
+                with contextlib.suppress(msgspec.DecodeError):
+                    fields = msgspec.json.decode(line)
+                    starts.add(fields.get("t", 0))
+                    last_step = max(last_step, fields.get("step", 0))
+                    writers.append({key: fields[key] for key in ("rank", "writer") if key in fields})
+    return writers, starts, last_step
+
+
+def _write_steps(
+    out: Path, thread: Mapping[str, Any], steps: Sequence[KeptStep], last_step: int, *, is_first: bool
+) -> None:
+    """Write the steps of a thread, and the run that they are of if it is not there yet."""
+    if not steps:
+        return
+    emitter = Emitter(out, **thread["writer"], reports_cost=False)
+    if is_first:
+        emitter.run(thread["name"], thread["meta"], id=thread["id"])
+    is_initial = is_first and not last_step and steps[0].phase == "prefill"  # as it numbers them itself
+    for number, step in enumerate(steps, last_step + (not is_initial)):
+        name = step.phase if step.phase in ("prefill", "decode") else "step"
+        facts = {"phase": step.phase, "tokens": step.tokens, "batch": step.batch, "context": step.context}
+        place = {"t": step.start, "dur": step.duration, "step": number, "track": thread["track"]}
+        emitter.event("step", name, **place, **facts)
+    emitter.close()
+
+
+def _is_running(name: str) -> bool:
+    """Return whether the process of a file of last steps runs: one that has ended may wait for its parent."""
+    try:
+        return Path(f"/proc/{name.split('-')[1]}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (OSError, IndexError):
+        return False
 
 
 def list_process_tree(pid: int) -> list[int]:
@@ -228,6 +297,12 @@ def list_run_processes(run_id: str) -> list[int]:
         except OSError:
             continue
     return pids
+
+
+def _is_python(pid: int) -> bool:
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/exe").resolve().name.startswith("python")
+    return False
 
 
 def _has_torch(pid: int) -> bool:

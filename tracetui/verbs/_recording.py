@@ -65,13 +65,14 @@ def report_outcome(args: Namespace, out: Path, reports: ReportFolder, code: int 
     """
     if fault := explain_lost_file(out):
         return _return_code_or_raise(code, fault)
+    reports.add_last_steps(out)
     steps, rows = count_steps_and_rows(out)
     gaps = reports.find_gaps() or find_gaps(out)
+    if not rows and (running := reports.describe_running()):  # a daemon, which may not have begun
+        _options.print_status(f"nothing is recorded yet: {running}, recorded into {out}")
+        return code
     if not rows:
-        reason = gaps or reason or reports.explain_empty_recording()
-        reason += f"; the program ended with exit code {code}" if 0 < code < _FIRST_SIGNAL_CODE else ""
-        out.unlink()
-        return _return_code_or_raise(code, f"nothing was recorded, because {reason}")
+        return _end_empty_recording(out, code, gaps or reason or reports.explain_empty_recording())
     if not args.quiet:
         for line in (*reports.describe_coverage(steps), f"recorded {out}"):
             _options.print_status(line)
@@ -80,6 +81,13 @@ def report_outcome(args: Namespace, out: Path, reports: ReportFolder, code: int 
     if gaps:
         return _return_code_or_raise(code, f"the recording has gaps: {gaps}", f"tracetui open {out}")
     return code
+
+
+def _end_empty_recording(out: Path, code: int, reason: str) -> int:
+    """Remove a recording without rows; return the program's exit code, or raise EngineError if that is 0."""
+    out.unlink()
+    reason += f"; the program ended with exit code {code}" if 0 < code < _FIRST_SIGNAL_CODE else ""
+    return _return_code_or_raise(code, f"nothing was recorded, because {reason}")
 
 
 def _run_recorded(command: list[str], out: Path, reports: ReportFolder) -> int:

@@ -1,5 +1,6 @@
 """The emitter: what it writes is read back, whatever happens to the disk, the process or its neighbours."""
 
+import json
 import os
 import stat
 import subprocess
@@ -305,3 +306,30 @@ def test_a_removed_file_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     emitter.end()
     assert emitter.unwritten == f"{10 * OPS} events could not be written: the file was removed"
     assert not (tmp_path / "out.jsonl").exists()
+
+
+@pytest.mark.parametrize("takes_number", [True, False])
+def test_a_file_that_the_program_closed_is_opened_again_and_its_own_left_alone(
+    takes_number: bool, tmp_path: Path
+) -> None:
+    """Daemons close all that they inherited; the number may then be a file of theirs."""
+    out, own = tmp_path / "prof.jsonl", tmp_path / "own.txt"
+    emitter = Emitter(out)
+    emitter.run("one")
+    os.close(emitter._fd)
+    number = os.open(own, os.O_WRONLY | os.O_CREAT) if takes_number else -1
+    if takes_number:
+        os.dup2(number, emitter._fd)
+    emitter.step(1, 100, 5)
+    emitter.end()
+    assert [json.loads(line)["kind"] for line in out.read_text().splitlines()] == ["run", "step", "end"]
+    assert not takes_number or (not own.stat().st_size and os.write(number, b"mine"))
+
+
+def test_a_file_has_a_number_that_no_file_of_the_program_has(tmp_path: Path) -> None:
+    with (tmp_path / "first").open("w") as first:
+        emitter = Emitter(tmp_path / "prof.jsonl")
+        with (tmp_path / "second").open("w") as second:
+            assert second.fileno() < emitter._fd and first.fileno() < emitter._fd
+        assert not os.get_inheritable(emitter._fd)
+        emitter.end()

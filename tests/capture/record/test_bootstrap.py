@@ -131,3 +131,13 @@ def test_no_import_is_noted_as_missed_that_was_recorded_or_never_made(tmp_path: 
 
 def test_a_torch_that_was_imported_before_us_is_recorded(tmp_path: Path) -> None:
     assert "seen 3 3 1" in record(tmp_path, f"import torch, site\nsite.main(){CALLS}", "-S")
+
+
+def test_a_module_of_the_program_with_the_name_of_torch_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "torch.py").write_text("own = True\n")
+    assert "torch" not in record(tmp_path, "import torch; assert torch.own", packed=True)
+
+
+def test_what_a_program_does_at_its_end_is_recorded_though_it_was_registered_first(tmp_path: Path) -> None:
+    program = f"import atexit\natexit.register(lambda: [model(torch.Ids(1, 1)) for _ in range(4)])\n{CALLS}"
+    assert "seen 7 7 1" in record(tmp_path, program)

@@ -5,6 +5,7 @@ import os
 import pytest
 
 from capture.record.call_stack import EndedStep
+from capture.record.process_notes import LastSteps
 from capture.record.thread_recorder import MAX_HELD_NS, MAX_HELD_STEPS, StepBuffer
 
 
@@ -14,7 +15,7 @@ def step(number: int, start: int) -> EndedStep:
 
 def test_eight_steps_are_held_and_all_others_passed_on() -> None:
     written: list[EndedStep] = []
-    first = StepBuffer(written.append)
+    first = StepBuffer(written.append, LastSteps(0))
     for number in range(MAX_HELD_STEPS - 1):
         first.add(step(number, 100 * number))
     assert written == []
@@ -27,7 +28,7 @@ def test_eight_steps_are_held_and_all_others_passed_on() -> None:
 
 def test_steps_that_take_long_are_passed_on_after_two_seconds() -> None:
     written: list[EndedStep] = []
-    first = StepBuffer(written.append)
+    first = StepBuffer(written.append, LastSteps(0))
     first.add(step(0, 0))
     first.add(step(1, MAX_HELD_NS - 10))
     assert written == []
@@ -37,7 +38,7 @@ def test_steps_that_take_long_are_passed_on_after_two_seconds() -> None:
 
 def test_steps_of_a_draft_become_rows_and_those_of_its_target_steps() -> None:
     written: list[EndedStep] = []
-    first = StepBuffer(written.append)
+    first = StepBuffer(written.append, LastSteps(0))
     for number in range(4):
         first.add(step(number, 100 * number))
     assert first.withdraw_rows() == [0, 0, 5, 1, 100, 5, 2, 200, 5, 3, 300, 5]

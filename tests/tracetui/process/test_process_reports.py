@@ -1,15 +1,22 @@
 """What a recorded process reports, added up over all that it wrote."""
 
 import errno
+import json
 import os
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
+from capture.native.emit import Emitter
+from capture.record.call_phases import CallFacts
+from capture.record.process_notes import LastSteps
 from tracetui.process.process_reports import FOLDER_VARIABLE, ProcessReport, ReportFolder
+
+DEAD = 1 << 30  # no process has this number
 
 
 @pytest.fixture
@@ -117,3 +124,68 @@ def test_an_import_that_went_past_the_recorder_is_the_reason(reports: ReportFold
     write_report(reports, os.getpid(), "python 3.11.2", "missed torch")
     reason = reports.explain_empty_recording()
     assert reason.startswith("torch was imported past the recorder") and "sys.meta_path" in reason
+
+
+def keep_steps(reports: ReportFolder, monkeypatch: pytest.MonkeyPatch, pid: int, writer: int | None) -> None:
+    """Leave the last steps of a process with this number: three that are over, and one that is not."""
+    monkeypatch.setenv(FOLDER_VARIABLE, reports.environment[FOLDER_VARIABLE])
+    monkeypatch.setattr(os, "getpid", lambda: pid)
+    last, fields = LastSteps(0), {} if writer is None else {"writer": writer}
+    last.describe(json.dumps({"track": None, "writer": fields, "name": "Net", "id": "one", "meta": {"a": 1}}))
+    for number, phase in enumerate(("prefill", "decode", "decode"), 1):
+        last.keep(number * 100, 50, CallFacts(phase, 1, 1, 8), is_over=True)
+    last.keep(400, 7, None, is_over=False)
+    monkeypatch.undo()
+
+
+def read_steps(out: Path, *keys: str) -> list[tuple[object, ...]]:
+    lines = [json.loads(line) for line in out.read_text().splitlines() if line.endswith('"}')]
+    return [tuple(line.get(key) for key in keys) for line in lines if line["kind"] == "step"]
+
+
+def test_steps_that_a_killed_process_did_not_write_are_added_once(
+    reports: ReportFolder, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    out = tmp_path / "prof.jsonl"
+    out.touch()
+    keep_steps(reports, monkeypatch, DEAD, None)
+    keep_steps(reports, monkeypatch, os.getpid(), 7)  # runs: it writes them itself
+    for _ in range(2):
+        reports.add_last_steps(out)
+    assert read_steps(out, "t", "dur", "step", "phase", "tokens", "writer") == [
+        (100, 50, 0, "prefill", 1, None), (200, 50, 1, "decode", 1, None), (300, 50, 2, "decode", 1, None),
+        (400, 7, 3, None, None, None),
+    ]  # fmt: skip
+    run, *_ = out.read_text().splitlines()
+    assert json.loads(run)["meta"] == {"a": 1} and json.loads(run)["id"] == "one"
+
+
+def test_steps_that_a_killed_process_wrote_are_not_added_again(
+    reports: ReportFolder, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    out = tmp_path / "prof.jsonl"
+    with closing(Emitter(out, writer=7)) as emitter:
+        emitter.run("Net", id="one")
+        for number in (1, 2):
+            emitter.step(number + 10, number * 100, 50, tokens=1)
+    with out.open("a") as file:
+        file.write('{"kind":"step","name":"de')  # it was killed as it wrote
+    keep_steps(reports, monkeypatch, DEAD, 7)
+    reports.add_last_steps(out)
+    assert read_steps(out, "t", "step", "writer") == [(100, 11, 7), (200, 12, 7), (300, 13, 7), (400, 14, 7)]
+    assert out.read_text().count('"kind":"run"') == 1
+
+
+def test_no_last_steps_are_kept_on_a_full_disk(
+    reports: ReportFolder, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def refuse(*_: int) -> None:
+        raise OSError(errno.ENOSPC, "no space left")
+
+    out = tmp_path / "prof.jsonl"
+    out.touch()
+    monkeypatch.setattr(os, "posix_fallocate", refuse)
+    keep_steps(reports, monkeypatch, DEAD, None)
+    assert not list(Path(reports.environment[FOLDER_VARIABLE]).iterdir())
+    reports.add_last_steps(out)
+    assert not out.stat().st_size
