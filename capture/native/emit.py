@@ -17,7 +17,7 @@ from operator import sub
 from typing import Any, Final
 
 from .parts import PartRotation
-from .schema import SCHEMA_VERSION, encode_json, seal_json, seal_record
+from .schema import SCHEMA_VERSION, encode_json, encode_text, seal_json, seal_record
 
 WRITE_INTERVAL_NS: Final = 100_000_000  # between two writes: the most that a kill -9 loses
 COST_INTERVAL_NS: Final = 1_000_000_000
@@ -65,6 +65,7 @@ class Emitter:
         self._fd = os.open(path, flags, 0o600)
         writer_fields = {"rank": rank, "writer": writer}
         self._writer_fields = {name: number for name, number in writer_fields.items() if number is not None}
+        self._writer_json = "".join([f',"{name}":{number}' for name, number in self._writer_fields.items()])
         self._lock = threading.RLock()
         # lines, each with its number of events; None: it must not be dropped
         self._lines: list[tuple[bytes, int | None]] = []
@@ -107,16 +108,64 @@ class Emitter:
         count: Sequence[int] | None = None,
     ) -> None:
         """Write the events of one step as columns, in order of their starts."""
-        if not ops:
-            return
-        began = now()
-        fields = {"step": step, "phase": phase, "context": context, **self._writer_fields}
-        known_fields = {name: value for name, value in fields.items() if value is not None}
+        if ops:
+            began = now()
+            fields = {"step": step, "phase": phase, "context": context}
+            head = encode_json({name: value for name, value in fields.items() if value is not None})[1:-1]
+            line = self._encode_columns(f",{head}" if head else "", ops, starts, durations, count)
+            self._queue_line(line, len(ops), began)
+
+    def _encode_columns(
+        self,
+        head: str,
+        ops: Sequence[int],
+        starts: Sequence[int],
+        durations: Sequence[int],
+        count: Sequence[int] | None = None,
+    ) -> bytes:
+        """Return the line of `columns`, with `head` as the JSON of the fields that all its rows share."""
         counts = f',"count":[{_format_numbers(count)}]' if count else ""
-        head = encode_json({"kind": "columns", **known_fields, "t": starts[0]})[:-1]
         distances = _format_numbers(list(map(sub, starts, (starts[0], *starts))))
         lists = f'{self._encode_op_list(ops)}"dt":[{distances}],"dur":[{_format_numbers(durations)}]{counts}'
-        self._queue_line(seal_json(f"{head},{lists}}}".encode()), len(ops), began)
+        return seal_json(f'{{"kind":"columns"{head}{self._writer_json},"t":{starts[0]},{lists}}}'.encode())
+
+    def step_with_rows(
+        self,
+        rows: Sequence[int],
+        *,
+        step: int,
+        start: int,
+        duration: int,
+        phase: str | None,
+        name: str,
+        track: str | None = None,
+        tokens: int | None = None,
+        batch: int | None = None,
+        context: int | None = None,
+        shape: str | None = None,
+    ) -> None:
+        """Write a step and its rows (op, start and duration of each, flat), like `columns` and `event`.
+
+        Its lines are not made of dictionaries, because a recorder does this for every step of a program.
+        """
+        began = now()
+        lines, ops = [], rows[::3]
+        fields = f',"step":{step}' if phase is None else f',"step":{step},"phase":{encode_text(phase)}'
+        if ops:
+            lines.append((self._encode_columns(fields, ops, rows[1::3], rows[2::3]), len(ops)))
+        if tokens is not None:
+            fields += f',"tokens":{tokens}'
+        if batch is not None:
+            fields += f',"batch":{batch}'
+        if context is not None:
+            fields += f',"context":{context}'
+        if track is not None:
+            fields += f',"track":{encode_text(track)}'
+        if shape is not None:
+            fields += f',"shape":{encode_text(shape)}'
+        head = f'{{"kind":"step","name":{encode_text(name)},"t":{start},"dur":{duration}'
+        lines.append((seal_json(f"{head}{fields}{self._writer_json}}}".encode()), 1))
+        self._queue_lines(lines, began)
 
     def step(
         self,
@@ -208,11 +257,15 @@ class Emitter:
         return self._op_lists[key]
 
     def _queue_line(self, line: bytes, events: int | None, began: int | None = None) -> None:
+        self._queue_lines([(line, events)], began)
+
+    def _queue_lines(self, lines: Sequence[tuple[bytes, int | None]], began: int | None = None) -> None:
+        """Queue lines, each with its number of events, and count the time since `began` as cost."""
         with self._lock:
             if self._fd < 0:
                 return
-            self._lines.append((line, events))
-            self._event_count += events or 0
+            self._lines += lines
+            self._event_count += sum(events or 0 for _, events in lines)
             at = now()
             if at - self._written_at >= WRITE_INTERVAL_NS:
                 self._write_cost(at)

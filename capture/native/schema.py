@@ -83,7 +83,9 @@ WINDOW_OP: Final = "window"  # op of a span without duration: rows of its lens w
 
 _CRC: Final = b',"crc":"'
 _ENCODER: Final = json.JSONEncoder(separators=(",", ":"), allow_nan=False)
-_encode_text: Final = json.encoder.encode_basestring_ascii
+_TEMPLATES: Final[dict[tuple[str, ...], str]] = {}
+MAX_TEMPLATES: Final = 256  # a program may record any fields
+encode_text: Final = json.encoder.encode_basestring_ascii
 _RECORD_START: Final = b'{"kind":'
 _CRC_TAIL: Final = len(_CRC) + 8 + 2  # ,"crc":"xxxxxxxx"}
 
@@ -95,15 +97,21 @@ def seal_record(record: Mapping[str, Any]) -> bytes:
 
 def encode_json(record: Mapping[str, Any]) -> str:
     """Return a record as JSON; numbers and text, which are most, bypass the slow encoder."""
-    fields = [
-        f"{_encode_text(name)}:{value if type(value) is int else _encode_value(value)}"
-        for name, value in record.items()
-    ]
-    return "{" + ",".join(fields) + "}"
+    names = tuple(record)
+    template = _TEMPLATES.get(names) or _build_template(names)
+    return template % tuple([v if type(v) is int else _encode_value(v) for v in record.values()])
+
+
+def _build_template(names: tuple[str, ...]) -> str:
+    """Return the JSON of a record with these fields, with %s for each value, and remember it."""
+    if len(_TEMPLATES) >= MAX_TEMPLATES:
+        _TEMPLATES.clear()
+    fields = ",".join(encode_text(name).replace("%", "%%") + ":%s" for name in names)
+    return _TEMPLATES.setdefault(names, "{" + fields + "}")
 
 
 def _encode_value(value: Any) -> str:
-    return _encode_text(value) if type(value) is str else _ENCODER.encode(value)
+    return encode_text(value) if type(value) is str else _ENCODER.encode(value)
 
 
 def seal_json(body: bytes) -> bytes:

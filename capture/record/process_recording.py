@@ -98,12 +98,19 @@ class ProcessRecording:
 
         A step with a window is written at once, because it is large.
         """
+        self.queue_steps([step])
+
+    def queue_steps(self, steps: Sequence[EndedStep]) -> None:
+        """Queue several steps likewise."""
         with self._lock:
             if self._is_reported:
                 self._is_reported = False
                 process_notes.append_note("continued")
-            self._waiting.append(step)
-            if step.window is not None or now() - self._written_at >= WRITE_INTERVAL_NS:
+            self._waiting += steps
+            if (
+                any(step.window is not None for step in steps)
+                or now() - self._written_at >= WRITE_INTERVAL_NS
+            ):
                 self.write_waiting()
 
     def write_waiting(self) -> None:
@@ -141,14 +148,13 @@ class ProcessRecording:
             number = 0 if is_initial else self._counter.claim_number()
             self.tracks.add(track)
             phase = facts.phase if facts else None
-            self.write_rows(rows, number, phase)
+            self._write_new_ops()
             name = phase if phase in ("prefill", "decode") else "step"
-            columns = {"phase": phase, "track": self._prefix_track(track), "step": number}
-            if facts:
-                columns.update(
-                    tokens=facts.tokens, batch=facts.batch, context=facts.context, shape=facts.shape
-                )
-            self.emitter.event("step", name or "step", t=start, dur=duration, **columns)
+            tokens, batch, context, shape = facts[1:] if facts else (None,) * 4
+            self.emitter.step_with_rows(
+                rows, step=number, start=start, duration=duration, phase=phase, name=name or "step",
+                track=self._prefix_track(track), tokens=tokens, batch=batch, context=context, shape=shape,
+            )  # fmt: skip
         return number
 
     def write_rows(self, rows: Sequence[int], step: int | None, phase: str | None) -> None:
@@ -157,9 +163,12 @@ class ProcessRecording:
             return
         with self._lock:
             self._write_run()
-            if new := self.ops.pop_new():
-                self.emitter.plan({**op, "track": self._prefix_track(op.get("track"))} for op in new)
+            self._write_new_ops()
             self.emitter.columns(rows[::3], rows[1::3], rows[2::3], step=step, phase=phase)
+
+    def _write_new_ops(self) -> None:
+        if self.emitter is not None and (new := self.ops.pop_new()):
+            self.emitter.plan({**op, "track": self._prefix_track(op.get("track"))} for op in new)
 
     def _write_ended_step(self, step: EndedStep) -> None:
         """Write a step, and the rows that a profiler window sampled in it."""
@@ -227,7 +236,9 @@ class ProcessRecording:
 
     def _prefix_track(self, track: str | None) -> str | None:
         """Return a track below the name of the process."""
-        return " / ".join(filter(None, (self.process, track))) or None
+        if self.process is None:
+            return track
+        return f"{self.process} / {track}" if track else self.process
 
 
 def _find_rank_number() -> int | None:

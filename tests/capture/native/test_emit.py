@@ -1,5 +1,6 @@
 """The emitter: what it writes is read back, whatever happens to the disk, the process or its neighbours."""
 
+import json
 import os
 import stat
 import subprocess
@@ -7,6 +8,7 @@ import sys
 import threading
 from itertools import accumulate
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
@@ -14,6 +16,7 @@ import pytest
 import capture.native.emit
 from capture.load_runs import load
 from capture.native.emit import Emitter, now, read_clock_pair
+from capture.native.schema import is_intact
 from capture.run import Run
 from tests.capture._storm import ACK, OPS, durations, starts
 
@@ -47,6 +50,35 @@ def test_what_is_emitted_is_read(tmp_path: Path) -> None:
     assert run.events.filter(kind="step").select("dur", "tokens", "context").rows() == [(300, 1, 7)]
     assert run.events.filter(kind="counter").select("name", "value", "unit").rows() == [("power", 71.5, "W")]
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+@pytest.mark.parametrize("rank", [None, 3])
+@pytest.mark.parametrize("rows", [[], [0, 100, 5, 1, 110, 20]])
+@pytest.mark.parametrize(
+    "facts",
+    [
+        {"phase": None, "track": None, "tokens": None, "batch": None, "context": None, "shape": None},
+        {"phase": "decode", "track": None, "tokens": 1, "batch": 2, "context": 3, "shape": None},
+        {"phase": 'for%s"é', "track": "gpu 0 / 1", "tokens": None, "batch": 8, "context": 0, "shape": "8x3"},
+    ],
+)
+def test_a_step_with_rows_is_the_two_records_that_it_stands_for(
+    facts: dict[str, Any], rows: list[int], rank: int | None, tmp_path: Path
+) -> None:
+    written = []
+    for way in ("one call", "two calls"):
+        emitter = Emitter(tmp_path / way, rank=rank)
+        emitter.run("one", id="1")
+        if way == "one call":
+            emitter.step_with_rows(rows, step=7, start=100, duration=30, name="s%d", **facts)
+        else:
+            emitter.columns(rows[::3], rows[1::3], rows[2::3], step=7, phase=facts["phase"])
+            emitter.event("step", "s%d", t=100, dur=30, step=7, **facts)
+        emitter.end()
+        lines = (tmp_path / way).read_bytes().splitlines(keepends=True)[1:]
+        assert all(map(is_intact, lines))
+        written.append([{**json.loads(line), "crc": None} for line in lines])
+    assert written[0] == written[1] and len(written[0]) == 2 + bool(rows)
 
 
 def test_the_clock_pair_is_one_instant() -> None:
