@@ -88,13 +88,13 @@ class Emitter:
         fields = {"id": id or secrets.token_hex(8), "name": name, "meta": meta or {}}
         record = {"kind": "run", "schema": SCHEMA_VERSION, **fields, "clock": read_clock_pair()}
         self._has_begun_run = True
-        self._queue_line(self._parts.remember_run({**record, **self._writer_fields}), None)
+        self._queue_lines([(self._parts.remember_run({**record, **self._writer_fields}), None)])
         self.flush()
 
     def plan(self, ops: Iterable[Mapping[str, Any]]) -> None:
         """Write ops with their ids: `id`, `name`, and other fields that are the same in every step."""
         record = {"kind": "plan", "ops": [dict(op) for op in ops], **self._writer_fields}
-        self._queue_line(self._parts.remember_plan(seal_record(record)), None)
+        self._queue_lines([(self._parts.remember_plan(seal_record(record)), None)])
 
     def columns(
         self,
@@ -113,7 +113,7 @@ class Emitter:
             fields = {"step": step, "phase": phase, "context": context}
             head = encode_json({name: value for name, value in fields.items() if value is not None})[1:-1]
             line = self._encode_columns(f",{head}" if head else "", ops, starts, durations, count)
-            self._queue_line(line, len(ops), began)
+            self._queue_lines([(line, len(ops))], began)
 
     def _encode_columns(
         self,
@@ -144,10 +144,7 @@ class Emitter:
         context: int | None = None,
         shape: str | None = None,
     ) -> None:
-        """Write a step and its rows (op, start and duration of each, flat), like `columns` and `event`.
-
-        Its lines are not made of dictionaries, because a recorder does this for every step of a program.
-        """
+        """Write a step and its rows (op, start and duration of each, flat), like `columns` and `event`."""
         began = now()
         lines, ops = [], rows[::3]
         fields = f',"step":{step}' if phase is None else f',"step":{step},"phase":{encode_text(phase)}'
@@ -188,7 +185,7 @@ class Emitter:
         began = now()
         fields = {key: value for key, value in columns.items() if value is not None}
         line = seal_record({"kind": kind, "name": name, **fields, **self._writer_fields})
-        self._queue_line(line, 0 if kind in ("counter", "memory", "mark") else 1, began)
+        self._queue_lines([(line, 0 if kind in ("counter", "memory", "mark") else 1)], began)
 
     def counter(self, name: str, value: float, unit: str = "", *, track: str | None = None) -> None:
         """Write a measured value with the current time."""
@@ -255,9 +252,6 @@ class Emitter:
                 self._op_lists.clear()
             self._op_lists[key] = f'"op":[{_format_numbers(key)}],'
         return self._op_lists[key]
-
-    def _queue_line(self, line: bytes, events: int | None, began: int | None = None) -> None:
-        self._queue_lines([(line, events)], began)
 
     def _queue_lines(self, lines: Sequence[tuple[bytes, int | None]], began: int | None = None) -> None:
         """Queue lines, each with its number of events, and count the time since `began` as cost."""

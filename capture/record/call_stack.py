@@ -3,14 +3,15 @@
 from __future__ import annotations  # runs in users' programs, from Python 3.8 on
 
 import weakref
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from .call_phases import POSITION_NAMES, TOKEN_ID_NAMES, InputLength, find_length, find_sizes, is_assisted
+from .call_phases import POSITION_NAMES, TOKEN_ID_NAMES, find_length, find_sizes, is_assisted
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from .call_phases import CallFacts, CallReader, PhaseTracker
+    from .call_phases import CallFacts, CallReader, InputLength, PhaseTracker
     from .launch_order import LaunchOrder
     from .op_ids import ModuleOps
     from .profiler_windows import ProfilerWindow
@@ -187,46 +188,50 @@ class CallForm:
         """Return the form of the call that began a step; None if its inputs must be searched each time."""
         if step.is_training or step.encodes or step.served is not None or step.needs_length:
             return None
-        name, value = "", args[0] if len(args) == 1 and not kwargs else None
-        if not args and step.length is not None:
-            name = next((each for each in TOKEN_ID_NAMES if each in kwargs), "")
-            value = kwargs.get(name)
-        if type(value) is not tensor_type or not (step.length or step.sizes):
+        name, value = _select_input(args, kwargs)
+        if type(value) is not tensor_type or not (step.length or (step.sizes and not name)):
             return None
         measured = find_length((value,), {})
-        if measured != (step.length and InputLength(*step.length[:2])):
-            return None
-        has_positions = any(each in kwargs for each in POSITION_NAMES)
-        if has_positions and not any(map(_is_cache, kwargs.values())):
-            return None
-        return cls(module, step, value, name, kwargs)
+        is_other = measured != (step.length and step.length._replace(past=None, cache=0, beams=1))
+        return None if is_other or _needs_positions(kwargs) else cls(module, step, value, name, kwargs)
 
     def match(self, args: Any, kwargs: Any) -> tuple[int, int] | None:
         """Return of a call the tokens read before (-1: unknown) and the id of its cache, or None.
 
         None is returned for a call of another form.
         """
-        if self._name:
-            if args or len(kwargs) != self._count:
-                return None
-            value = kwargs.get(self._name)
-        elif kwargs or len(args) != 1:
+        if len(kwargs) != self._count or len(args) != (not self._name):
             return None
-        else:
-            value = args[0]
+        value = kwargs.get(self._name) if self._name else args[0]
         if type(value) is not self._type or value.dtype is not self._dtype or value.shape != self._shape:
             return None
-        if not self._cache_name:
-            return None if self._needs_past else _NO_CACHE
+        if self._cache_name:
+            return self._read_past(kwargs)
+        return None if self._needs_past else _NO_CACHE
+
+    def _read_past(self, kwargs: Any) -> tuple[int, int] | None:
         cache = kwargs.get(self._cache_name)
         if type(cache) is not self._cache_type:
             return None
-        try:
+        with suppress(Exception):  # a cache of the program may not be ready
             past = cache.get_seq_length()
-        except Exception:  # a cache of the program may not be ready
-            return None
-        is_other = type(past) is not int or (self._needs_no_past if past else self._needs_past)
-        return None if is_other else (past, id(cache))
+            is_other = type(past) is not int or (self._needs_no_past if past else self._needs_past)
+            return None if is_other else (past, id(cache))
+        return None
+
+
+def _select_input(args: Any, kwargs: Any) -> tuple[str, Any]:
+    """Return the name and value of the input with the tokens of a call, or its only input without a name."""
+    if args:
+        return "", args[0] if len(args) == 1 and not kwargs else None
+    name = next((each for each in TOKEN_ID_NAMES if each in kwargs), "")
+    return name, kwargs.get(name)
+
+
+def _needs_positions(kwargs: Any) -> bool:
+    """Return whether the tokens before those of a call are known from their positions only."""
+    has_positions = any(each in kwargs for each in POSITION_NAMES)
+    return has_positions and not any(map(_is_cache, kwargs.values()))
 
 
 def _is_cache(value: Any) -> bool:

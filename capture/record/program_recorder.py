@@ -195,7 +195,8 @@ class ProgramRecorder(FaultGuard):
             return
         try:
             if call is not None:
-                call.recorder.leave(call)
+                if not call.recorder.leave_again(call):
+                    call.recorder.leave(call)
                 if not call.recorder.stack.module_count:
                     self.call_code.restore()
                     self.thread_locals.log = None

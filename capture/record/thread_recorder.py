@@ -96,8 +96,8 @@ def _trim_trailing_gap(rows: list[int], last: int | None, end: int, gaps: Sequen
     return last + gap
 
 
-class ThreadRecorder:
-    """Receives every call on one thread, from the outside in."""
+class RepeatRecorder:
+    """The rows and steps of one thread; its calls of one form are noted first, and made steps later."""
 
     def __init__(self, shared: ProcessState, track: str | None) -> None:
         self.track = track
@@ -131,10 +131,8 @@ class ThreadRecorder:
         Little is read and noted: most of what our code costs is that the program's own work has thrown it
         out of the caches. Steps are made of many such calls together.
         """
-        form, shared, at = self._form, self._shared, now()
-        if form is None or at >= self._form_until or form.find_module() is not module or self.stack.calls:
-            return None
-        if shared.is_training or shared.find_tracing() is not None or shared.has_function_mode():
+        form, at = self._form, now()
+        if form is None or not self._can_repeat(form, module, at):
             return None
         past = form.match(args, kwargs)
         if past is None:
@@ -155,8 +153,20 @@ class ThreadRecorder:
         call.start = now()
         return call
 
-    def _leave_again(self, call: ModuleCall, end: int) -> bool:
-        """Note the end of a call of `enter_again`; return False if calls within it were not left."""
+    def _can_repeat(self, form: CallForm, module: Any, at: int) -> bool:
+        """Return whether a call of a module may be noted as one like the last."""
+        if at >= self._form_until or form.find_module() is not module or self.stack.calls:
+            return False
+        shared = self._shared
+        return not (shared.is_training or shared.find_tracing() is not None or shared.has_function_mode())
+
+    def leave_again(self, call: ModuleCall) -> bool:
+        """Note the end of a call of `enter_again`; return False if it is to be left as others are."""
+        if call is not self._repeat:
+            return False
+        end = now()
+        if call.module is None:
+            return True
         rows: Sequence[int] | None = ()
         if self.stack.log:
             rows = self.stack.read_complete_log(None)
@@ -216,6 +226,67 @@ class ThreadRecorder:
             self._form = CallForm.find(module, step, args, kwargs, shared.tensor_type)
             self._op_ids.clear()
 
+    def _forget_form(self) -> None:
+        self.catch_up()
+        self._form = None
+
+    def _read_log(self) -> None:
+        """Turn the finished calls of the log into rows."""
+        if self.stack.log:
+            self._rows += self.stack.read_log(self._find_phase())
+
+    def _find_op_id(self, call: ModuleCall) -> int:
+        if part := call.part or self._detail.part:
+            return self._shared.recording.ops.assign_part(part, self._ops.lens, self.track)
+        return self._ops.find_id(call.module, has_inner=call.inner_ns > 0, phase=self._find_phase())
+
+    def _find_phase(self) -> str | None:
+        """Return the phase of the training step that the thread is in, draft in that model, else None."""
+        if self._reader.is_draft:
+            return DRAFT
+        step = self._step
+        is_training = step and (step.is_training or (step.has_gradients and self._trains_in_eval))
+        return find_training_phase(self.stack.calls) if is_training else None
+
+    def _find_lens(self, module: Any) -> str:
+        return "wall" if self._device.find_type(module) == "cpu" else "host"
+
+    def _add_gap_row(self, at: int) -> None:
+        """Add the time since the last call as a row of its own."""
+        if self._last_end is None or self._step is None or at <= self._last_end:
+            return
+        part = _name_gap(self._step) if self._last_part == "forward" else "host"
+        op_id = self._shared.recording.ops.assign_part(part, self._ops.lens, self.track)
+        self._rows += op_id, self._last_end, at - self._last_end
+
+    def _end_step(self, end: int, coming: InputLength | None, *, is_last: bool) -> EndedStep:
+        step, self._step = self._step, None
+        assert step is not None  # noqa: S101
+        if is_last or (not step.is_training and self._phases.is_new_text(coming)):
+            end = _trim_trailing_gap(self._rows, self._last_end, end, self._gaps)
+        elif self._last_end is not None:
+            self._gaps.append(end - self._last_end)
+        facts = None if step.is_training else step.infer_facts(self._phases, coming)
+        duration, count, windows = end - step.start, len(self._rows) // 3, self._windows
+        window = windows.close_window(duration, count) if windows.owner is self else None
+        if window is None:
+            windows.add_plain_step(duration)
+            if not self._repeats:
+                self._detail.note_step(duration, count)
+        elif step.orders:
+            window = assign_replay_owners(window, step.orders)
+        cost_ns = 0 if window is None else windows.overhead_ns
+        rows, lens = self._pop_rows(), self._ops.lens
+        return EndedStep(step.start, duration, rows, facts, self.track, lens, window, cost_ns)
+
+    def _pop_rows(self) -> list[int]:
+        rows, self._rows = self._rows, []
+        return rows
+
+
+class ThreadRecorder(RepeatRecorder):
+    """Receives every call on one thread, from the outside in."""
+
     def enter_outermost(self, module: Any, args: Any, kwargs: Any) -> ModuleCall:
         """Note a top-level call of a module; a call of the step module may start a step."""
         self._forget_form()
@@ -232,10 +303,6 @@ class ThreadRecorder:
                 step.search_length(self._reader, args, kwargs)
         has_row = self._windows.owner is self or self._detail.has_row(module)
         return self._push_module(module) if has_row else None
-
-    def _forget_form(self) -> None:
-        self.catch_up()
-        self._form = None
 
     def open_log(self) -> list[Any] | None:
         """Return the log for calls inside the one just entered, or None if each must be reported at once."""
@@ -280,8 +347,6 @@ class ThreadRecorder:
     def leave(self, call: ModuleCall) -> None:
         """Note the end of a call; calls inside it that were never left are forgotten."""
         end, part, mark = now(), call.part, call.annotation
-        if call is self._repeat and (call.module is None or self._leave_again(call, end)):
-            return
         self._read_log()
         if self._graphs.is_capturing and call.module is not None:
             self._graphs.mark_boundary(self._shared.names.find_name(call.module))
@@ -301,11 +366,6 @@ class ThreadRecorder:
             if len(self._rows) > 3 * MAX_WAITING_ROWS:
                 self._shared.recording.write_rows(self._pop_rows(), None, None)
 
-    def _read_log(self) -> None:
-        """Turn the finished calls of the log into rows."""
-        if self.stack.log:
-            self._rows += self.stack.read_log(self._find_phase())
-
     def close(self, at: int | None) -> None:
         """End the step in progress, at the end of the thread or (None) of its last call."""
         self._forget_form()
@@ -322,19 +382,6 @@ class ThreadRecorder:
         """Write the steps that have ended."""
         self.catch_up()
         self._step_buffer.flush()
-
-    def _find_op_id(self, call: ModuleCall) -> int:
-        if part := call.part or self._detail.part:
-            return self._shared.recording.ops.assign_part(part, self._ops.lens, self.track)
-        return self._ops.find_id(call.module, has_inner=call.inner_ns > 0, phase=self._find_phase())
-
-    def _find_phase(self) -> str | None:
-        """Return the phase of the training step that the thread is in, draft in that model, else None."""
-        if self._reader.is_draft:
-            return DRAFT
-        step = self._step
-        is_training = step and (step.is_training or (step.has_gradients and self._trains_in_eval))
-        return find_training_phase(self.stack.calls) if is_training else None
 
     def note_part(self, part: str) -> None:
         """Note a part of the program that has ended: one of training makes a training step of a forward."""
@@ -406,9 +453,6 @@ class ThreadRecorder:
         self._ops.set_lens(self._find_lens(module))
         return True
 
-    def _find_lens(self, module: Any) -> str:
-        return "wall" if self._device.find_type(module) == "cpu" else "host"
-
     def _withdraw_first_steps(self, *, encodes: bool) -> None:
         """Turn the held steps into rows without a step, but the one in progress if it `encodes`."""
         rows = self._step_buffer.withdraw_rows()
@@ -433,35 +477,3 @@ class ThreadRecorder:
             self._windows.drop_window()
         self._step = self._form = None
         self._shared.recording.write_rows([*rows, *self._pop_rows()], None, None)
-
-    def _add_gap_row(self, at: int) -> None:
-        """Add the time since the last call as a row of its own."""
-        if self._last_end is None or self._step is None or at <= self._last_end:
-            return
-        part = _name_gap(self._step) if self._last_part == "forward" else "host"
-        op_id = self._shared.recording.ops.assign_part(part, self._ops.lens, self.track)
-        self._rows += op_id, self._last_end, at - self._last_end
-
-    def _end_step(self, end: int, coming: InputLength | None, *, is_last: bool) -> EndedStep:
-        step, self._step = self._step, None
-        assert step is not None  # noqa: S101
-        if is_last or (not step.is_training and self._phases.is_new_text(coming)):
-            end = _trim_trailing_gap(self._rows, self._last_end, end, self._gaps)
-        elif self._last_end is not None:
-            self._gaps.append(end - self._last_end)
-        facts = None if step.is_training else step.infer_facts(self._phases, coming)
-        duration, count, windows = end - step.start, len(self._rows) // 3, self._windows
-        window = windows.close_window(duration, count) if windows.owner is self else None
-        if window is None:
-            windows.add_plain_step(duration)
-            if not self._repeats:
-                self._detail.note_step(duration, count)
-        elif step.orders:
-            window = assign_replay_owners(window, step.orders)
-        cost_ns = 0 if window is None else windows.overhead_ns
-        rows, lens = self._pop_rows(), self._ops.lens
-        return EndedStep(step.start, duration, rows, facts, self.track, lens, window, cost_ns)
-
-    def _pop_rows(self) -> list[int]:
-        rows, self._rows = self._rows, []
-        return rows

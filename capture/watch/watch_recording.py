@@ -42,7 +42,7 @@ class WatchRecording(Emitter):
     def add_meta(self, meta: Mapping[str, Any]) -> None:
         """Add metadata to the run; existing keys stay."""
         fields = {"kind": "run", "schema": SCHEMA_VERSION, "id": self._id, "name": self._name}
-        self._queue_line(seal_record({**fields, "meta": dict(meta)}), 0)
+        self._queue_lines([(seal_record({**fields, "meta": dict(meta)}), 0)])
 
     def keep_alive(self) -> None:
         """Write a heartbeat if one is due, and all waiting lines; print why the recording has gaps."""
@@ -67,19 +67,19 @@ class WatchRecording(Emitter):
             self.add_meta({key: value for key, value in run.meta.items() if key not in _OF_ONE_WINDOW})
             events = self._demote_host_kernels(self._place_on_clock(run, written_ns))
             for line, count in encode_events(events, self._next_op):
-                self._queue_line(line, count)
+                self._queue_lines([(line, count)])
             self._next_op += events.height
             rows += events.height
             self._log.add(run.log)
         self.windows += not joins
-        self._queue_line(encode_log(self._log.freeze()), 0)
+        self._queue_lines([(encode_log(self._log.freeze()), 0)])
         self.flush()
         return rows
 
     def write_table(self, name: str, table: pl.DataFrame) -> None:
         """Write rows of a table, which add to those of earlier calls."""
         record, _ = build_table_record(name, table)
-        self._queue_line(seal_record({"kind": "table", **record}), None)
+        self._queue_lines([(seal_record({"kind": "table", **record}), None)])
 
     def mark_profile(self, *, is_begin: bool) -> None:
         """Write that a profile of the server begins or has ended: tokens meanwhile are late because of it."""

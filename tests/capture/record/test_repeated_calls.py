@@ -130,7 +130,7 @@ work(20)
 
 
 @pytest.mark.parametrize("event", ["call", "return"])
-@pytest.mark.parametrize("function", ["enter_again", "_leave_again", "match", "shorten", "restore"])
+@pytest.mark.parametrize("function", ["enter_again", "leave_again", "match", "shorten", "restore"])
 def test_a_signal_within_our_code_costs_two_steps_at_most(function: str, event: str, tmp_path: Path) -> None:
     """The one in progress, and the one before it, if that was not over."""
     result = run(MODEL + INTERRUPTS.format(function=function, event=event), tmp_path)
