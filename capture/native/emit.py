@@ -40,6 +40,75 @@ def read_clock_pair() -> tuple[int, int]:
     return mono, unix
 
 
+class LineEncoder:
+    """Encodes the lines of steps for one writer."""
+
+    def __init__(self, writer_fields: Mapping[str, int]) -> None:
+        self._writer_json = "".join([f',"{name}":{number}' for name, number in writer_fields.items()])
+        self._op_lists: dict[tuple[int, ...], str] = {}
+
+    def encode_columns(
+        self,
+        head: str,
+        ops: Sequence[int],
+        starts: Sequence[int],
+        durations: Sequence[int],
+        count: Sequence[int] | None = None,
+    ) -> bytes:
+        """Return the line of `columns`, with `head` as the JSON of the fields that all its rows share."""
+        counts = f',"count":[{_format_numbers(count)}]' if count else ""
+        distances = _format_numbers(list(map(sub, starts, (starts[0], *starts))))
+        lists = f'{self._encode_op_list(ops)}"dt":[{distances}],"dur":[{_format_numbers(durations)}]{counts}'
+        return seal_json(f'{{"kind":"columns"{head}{self._writer_json},"t":{starts[0]},{lists}}}'.encode())
+
+    def encode_step(
+        self,
+        rows: Sequence[int],
+        *,
+        step: int,
+        start: int,
+        duration: int,
+        phase: str | None,
+        name: str,
+        track: str | None = None,
+        tokens: int | None = None,
+        batch: int | None = None,
+        context: int | None = None,
+        shape: str | None = None,
+    ) -> list[tuple[bytes, int | None]]:
+        """Return the lines of a step and of its rows (op, start and duration of each, flat).
+
+        They are not made of dictionaries, because a recorder does this for every step of a program.
+        """
+        lines: list[tuple[bytes, int | None]] = []
+        ops = rows[::3]
+        fields = f',"step":{step}' if phase is None else f',"step":{step},"phase":{encode_text(phase)}'
+        if ops:
+            lines.append((self.encode_columns(fields, ops, rows[1::3], rows[2::3]), len(ops)))
+        if tokens is not None:
+            fields += f',"tokens":{tokens}'
+        if batch is not None:
+            fields += f',"batch":{batch}'
+        if context is not None:
+            fields += f',"context":{context}'
+        if track is not None:
+            fields += f',"track":{encode_text(track)}'
+        if shape is not None:
+            fields += f',"shape":{encode_text(shape)}'
+        head = f'{{"kind":"step","name":{encode_text(name)},"t":{start},"dur":{duration}'
+        lines.append((seal_json(f"{head}{fields}{self._writer_json}}}".encode()), 1))
+        return lines
+
+    def _encode_op_list(self, ops: Sequence[int]) -> str:
+        """Return the ops of a step as JSON, cached because most steps repeat the ops of the last one."""
+        key = tuple(ops)
+        if key not in self._op_lists:
+            if len(self._op_lists) >= 64:
+                self._op_lists.clear()
+            self._op_lists[key] = f'"op":[{_format_numbers(key)}],'
+        return self._op_lists[key]
+
+
 class Emitter:
     """Writer of one file; several may share a file, because every write appends whole lines.
 
@@ -65,7 +134,7 @@ class Emitter:
         self._fd = os.open(path, flags, 0o600)
         writer_fields = {"rank": rank, "writer": writer}
         self._writer_fields = {name: number for name, number in writer_fields.items() if number is not None}
-        self._writer_json = "".join([f',"{name}":{number}' for name, number in self._writer_fields.items()])
+        self._encoder = LineEncoder(self._writer_fields)
         self._lock = threading.RLock()
         # lines, each with its number of events; None: it must not be dropped
         self._lines: list[tuple[bytes, int | None]] = []
@@ -80,7 +149,6 @@ class Emitter:
         self._written_at = self._cost_written_at = now()
         self._parts = PartRotation(path, rotates=not rank and writer is None and reports_cost)
         self._part_checked_at = self._written_at  # last check for a new part
-        self._op_lists: dict[tuple[int, ...], str] = {}
         _EMITTERS.add(self)
 
     def run(self, name: str, meta: Mapping[str, Any] | None = None, *, id: str | None = None) -> None:
@@ -112,57 +180,13 @@ class Emitter:
             began = now()
             fields = {"step": step, "phase": phase, "context": context}
             head = encode_json({name: value for name, value in fields.items() if value is not None})[1:-1]
-            line = self._encode_columns(f",{head}" if head else "", ops, starts, durations, count)
+            line = self._encoder.encode_columns(f",{head}" if head else "", ops, starts, durations, count)
             self._queue_lines([(line, len(ops))], began)
 
-    def _encode_columns(
-        self,
-        head: str,
-        ops: Sequence[int],
-        starts: Sequence[int],
-        durations: Sequence[int],
-        count: Sequence[int] | None = None,
-    ) -> bytes:
-        """Return the line of `columns`, with `head` as the JSON of the fields that all its rows share."""
-        counts = f',"count":[{_format_numbers(count)}]' if count else ""
-        distances = _format_numbers(list(map(sub, starts, (starts[0], *starts))))
-        lists = f'{self._encode_op_list(ops)}"dt":[{distances}],"dur":[{_format_numbers(durations)}]{counts}'
-        return seal_json(f'{{"kind":"columns"{head}{self._writer_json},"t":{starts[0]},{lists}}}'.encode())
-
-    def step_with_rows(
-        self,
-        rows: Sequence[int],
-        *,
-        step: int,
-        start: int,
-        duration: int,
-        phase: str | None,
-        name: str,
-        track: str | None = None,
-        tokens: int | None = None,
-        batch: int | None = None,
-        context: int | None = None,
-        shape: str | None = None,
-    ) -> None:
-        """Write a step and its rows (op, start and duration of each, flat), like `columns` and `event`."""
+    def step_with_rows(self, rows: Sequence[int], **fields: Any) -> None:
+        """Write a step and its rows as `columns` and `event` would; `fields` are those of `encode_step`."""
         began = now()
-        lines, ops = [], rows[::3]
-        fields = f',"step":{step}' if phase is None else f',"step":{step},"phase":{encode_text(phase)}'
-        if ops:
-            lines.append((self._encode_columns(fields, ops, rows[1::3], rows[2::3]), len(ops)))
-        if tokens is not None:
-            fields += f',"tokens":{tokens}'
-        if batch is not None:
-            fields += f',"batch":{batch}'
-        if context is not None:
-            fields += f',"context":{context}'
-        if track is not None:
-            fields += f',"track":{encode_text(track)}'
-        if shape is not None:
-            fields += f',"shape":{encode_text(shape)}'
-        head = f'{{"kind":"step","name":{encode_text(name)},"t":{start},"dur":{duration}'
-        lines.append((seal_json(f"{head}{fields}{self._writer_json}}}".encode()), 1))
-        self._queue_lines(lines, began)
+        self._queue_lines(self._encoder.encode_step(rows, **fields), began)
 
     def step(
         self,
@@ -243,15 +267,6 @@ class Emitter:
             lost = {"lost": self.lost, "reason": self._reason}
             fields = {**record, "events": self._event_count - self.lost, **lost}
             self.lost += replace_last_lines(self._fd, self._torn_at, fields)
-
-    def _encode_op_list(self, ops: Sequence[int]) -> str:
-        """Return the ops of a step as JSON, cached because most steps repeat the ops of the last one."""
-        key = tuple(ops)
-        if key not in self._op_lists:
-            if len(self._op_lists) >= 64:
-                self._op_lists.clear()
-            self._op_lists[key] = f'"op":[{_format_numbers(key)}],'
-        return self._op_lists[key]
 
     def _queue_lines(self, lines: Sequence[tuple[bytes, int | None]], began: int | None = None) -> None:
         """Queue lines, each with its number of events, and count the time since `began` as cost."""
