@@ -11,12 +11,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
 # parameter names of token ids, and parts of the names of other integer inputs
-_TOKEN_ID_NAMES: Final = ("decoder_input_ids", "input_ids", "tokens", "idx", "ids", "x")
+TOKEN_ID_NAMES: Final = ("decoder_input_ids", "input_ids", "tokens", "idx", "ids", "x")
 _OTHER_INTEGER_NAMES: Final = (
     "mask", "pos", "label", "type", "cache", "target", "len", "seg", "batch", "step", "slot", "seq",
 )  # fmt: skip
 # inputs that say where the tokens stand, the surest first
-_POSITION_NAMES: Final = ("cache_position", "position_ids", "input_pos", "positions")
+POSITION_NAMES: Final = ("cache_position", "position_ids", "input_pos", "positions")
 _MAX_POSITIONS: Final = 1 << 16  # that are read
 _MAX_FRAMES: Final = 40  # between a search for beams and the model that it calls
 
@@ -67,18 +67,18 @@ def find_sizes(args: Iterable[Any], kwargs: Mapping[str, Any]) -> tuple[int, ...
 
 def _iter_candidates(args: Iterable[Any], kwargs: Mapping[str, Any]) -> Iterator[Any]:
     """Yield possible token ids, the likeliest first; containers are searched one level deep."""
-    for name in _TOKEN_ID_NAMES:
+    for name in TOKEN_ID_NAMES:
         if name in kwargs:
             yield kwargs[name]
     for value in args:
         if isinstance(value, (tuple, list)):
             yield from value[:4]
         elif hasattr(value, "keys") and hasattr(value, "get"):
-            yield from (value.get(name) for name in _TOKEN_ID_NAMES)
+            yield from (value.get(name) for name in TOKEN_ID_NAMES)
         else:
             yield value
     for name, value in kwargs.items():
-        if name not in _TOKEN_ID_NAMES and not any(other in name for other in _OTHER_INTEGER_NAMES):
+        if name not in TOKEN_ID_NAMES and not any(other in name for other in _OTHER_INTEGER_NAMES):
             yield value
 
 
@@ -114,7 +114,7 @@ def find_past(args: Iterable[Any], kwargs: Mapping[str, Any], tokens: int) -> tu
         cache = find_cache(args, kwargs)
         if cache is not None:
             return _read_integer(cache.get_seq_length()), id(cache)
-        for name in _POSITION_NAMES:
+        for name in POSITION_NAMES:
             last = _read_integer(kwargs[name]) if name in kwargs else None
             if last is not None:
                 return max(0, last + 1 - tokens), 0

@@ -2,11 +2,15 @@
 
 from __future__ import annotations  # runs in users' programs, from Python 3.8 on
 
+import weakref
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from .call_phases import CallFacts, find_length, find_sizes, is_assisted
+from .call_phases import POSITION_NAMES, TOKEN_ID_NAMES, CallFacts, find_length, find_sizes, is_assisted
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from .call_phases import CallReader, InputLength, PhaseTracker
     from .launch_order import LaunchOrder
     from .op_ids import ModuleOps
@@ -20,6 +24,7 @@ ROW_COST_NS: Final = 1_700  # of a row of a module, measured on a busy machine
 MAX_ROWS_SHARE: Final = 0.03  # of the time of all steps, for the rows of their modules
 _GOLDEN_RATIO: Final = 0.618033988749895  # its multiples avoid every period of a program
 SKIP: Final[list[Any]] = []  # instead of a log, while calls within a module are not recorded
+_NO_CACHE: Final = -1, 0
 MAX_SEARCHED_CALLS: Final = 8  # calls whose inputs are searched for the tokens of a step
 
 
@@ -173,6 +178,79 @@ class StepDetail:
         return "unwatched" if self.is_unwatched and self._detail != "steps" else ""
 
 
+class CallForm:
+    """The form of a call of the step module: of calls of one form little is to be noted."""
+
+    def __init__(self, module: Any, step: RecordedStep, tensor: Any, name: str, kwargs: Any) -> None:
+        """`tensor` is the input that was measured, of this name, or without one the only input."""
+        self.find_module: Callable[[], Any] = weakref.ref(module)
+        self.length, self.sizes, self.generates = step.length, step.sizes, step.generates
+        self.facts = step.open_facts
+        self._name, self._count = name, len(kwargs)
+        self._dtype, self._shape, self._type = tensor.dtype, tensor.shape, type(tensor)
+        self._cache_name = next((key for key, value in kwargs.items() if _is_cache(value)), "")
+        self._cache_type = type(kwargs.get(self._cache_name))
+        batch, tokens = (1, 1) if step.length is None else step.length[:2]
+        self._needs_past = step.generates and batch > 1  # else beams are counted
+        self._needs_no_past = step.generates and tokens > 1  # else it may verify a draft
+
+    @classmethod
+    def find(
+        cls, module: Any, step: RecordedStep, args: Any, kwargs: Any, tensor_type: Any
+    ) -> CallForm | None:
+        """Return the form of the call that began a step; None if its inputs must be searched each time."""
+        if step.is_training or step.encodes or step.served is not None or step.needs_length:
+            return None
+        name, value = _select_input(args, kwargs)
+        if type(value) is not tensor_type or not (step.length or (step.sizes and not name)):
+            return None
+        measured = find_length((value,), {})
+        is_other = measured != (step.length and step.length._replace(past=None, cache=0, beams=1))
+        return None if is_other or _needs_positions(kwargs) else cls(module, step, value, name, kwargs)
+
+    def match(self, args: Any, kwargs: Any) -> tuple[int, int] | None:
+        """Return of a call the tokens read before (-1: unknown) and the id of its cache, or None.
+
+        None is returned for a call of another form.
+        """
+        if len(kwargs) != self._count or len(args) != (not self._name):
+            return None
+        value = kwargs.get(self._name) if self._name else args[0]
+        if type(value) is not self._type or value.dtype is not self._dtype or value.shape != self._shape:
+            return None
+        if self._cache_name:
+            return self._read_past(kwargs)
+        return None if self._needs_past else _NO_CACHE
+
+    def _read_past(self, kwargs: Any) -> tuple[int, int] | None:
+        cache = kwargs.get(self._cache_name)
+        if type(cache) is not self._cache_type:
+            return None
+        with suppress(Exception):  # a cache of the program may not be ready
+            past = cache.get_seq_length()
+            is_other = type(past) is not int or (self._needs_no_past if past else self._needs_past)
+            return None if is_other else (past, id(cache))
+        return None
+
+
+def _select_input(args: Any, kwargs: Any) -> tuple[str, Any]:
+    """Return the name and value of the input with the tokens of a call, or its only input without a name."""
+    if args:
+        return "", args[0] if len(args) == 1 and not kwargs else None
+    name = next((each for each in TOKEN_ID_NAMES if each in kwargs), "")
+    return name, kwargs.get(name)
+
+
+def _needs_positions(kwargs: Any) -> bool:
+    """Return whether the tokens before those of a call are known from their positions only."""
+    has_positions = any(each in kwargs for each in POSITION_NAMES)
+    return has_positions and not any(map(_is_cache, kwargs.values()))
+
+
+def _is_cache(value: Any) -> bool:
+    return hasattr(type(value), "get_seq_length")
+
+
 class EndedStep(NamedTuple):
     """A finished step: its rows, and the profiler window opened in it."""
 
@@ -207,6 +285,7 @@ class CallStack:
     def __init__(self, recorder: Any, ops: ModuleOps) -> None:
         self._recorder, self._ops = recorder, ops
         self.log: list[Any] = []
+        self.logged_ns = 0  # in the outermost calls of the last complete log
         self.calls: list[ModuleCall] = []
         self.module_count = 0  # number of open calls of modules
         self._spare: list[ModuleCall] = []  # finished calls, for reuse
@@ -244,10 +323,10 @@ class CallStack:
 
     def read_log(self, phase: str | None) -> list[int]:
         """Return the finished calls of the log as rows: op, start and duration of each, flat."""
-        rows = self._read_complete_log(phase)
+        rows = self.read_complete_log(phase)
         return self._read_partial_log(phase) if rows is None else rows
 
-    def _read_complete_log(self, phase: str | None) -> list[int] | None:
+    def read_complete_log(self, phase: str | None) -> list[int] | None:
         """Return the rows if each call in the log was also left in it, as usual, else None.
 
         This loop is the main cost per call besides the log itself.
@@ -256,6 +335,8 @@ class CallStack:
         modules, starts, inners = [], [], [0]
         ids = self._ops.select_phase(phase)
         pairs = iter(self.log)
+        if len(self.log) % 2 or set(map(type, self.log[1::2])) != {int}:  # an error came between
+            return None
         for module, time in zip(pairs, pairs):
             if time > 0:
                 modules.append(module)
@@ -275,6 +356,7 @@ class CallStack:
         if modules:
             return None
         self.log.clear()
+        self.logged_ns = inners[0]
         if self.calls:
             self.calls[-1].inner_ns += inners[0]
         return rows
@@ -282,9 +364,11 @@ class CallStack:
     def _read_partial_log(self, phase: str | None) -> list[int]:
         """Return the rows of calls that began or ended outside the log, or were never left."""
         rows: list[int] = []
-        pairs = iter(self.log[:])
+        log = self.log[:]
         self.log.clear()
-        for module, time in zip(pairs, pairs):
+        for module, time in zip(log, log[1:]):  # noqa: RUF007 - of Python 3.10
+            if type(time) is not int or type(module) is int:
+                continue  # between two pairs, or an error came between a module and its time
             if time > 0:
                 self.push(module, "", time)
                 continue

@@ -69,6 +69,8 @@ class OpIds:
 
     def pop_new(self) -> list[dict[str, Any]]:
         """Return the ops added since the last call, as fields of a plan line."""
+        if not self._new:  # asked without the lock, because every step asks
+            return []
         with self._lock:
             new, self._new = self._new, []
         return new
@@ -169,6 +171,7 @@ class ModuleNames:
         self._sizes: dict[int, tuple[weakref.ref[Any], int]] = {}  # of top-level modules
         self._outermost: dict[str, int] = {}  # number of top-level modules with this name
         self.layers: set[int] = set()  # ids of layers and of what is in none
+        self.numbered_layers: set[int] = set()  # ids of those that are layers, within which nothing is one
 
     def find_name(self, module: Any) -> str:
         """Return the path of a module, or the name of its type if it belongs to no known module."""
@@ -202,6 +205,8 @@ class ModuleNames:
         self._names[id(part)] = weakref.ref(part), path
         is_inside = any(name.isdecimal() or name == "*" for name in path.split(".")[:-1])
         (self.layers.discard if is_inside else self.layers.add)(id(part))
+        is_layer = not is_inside and path.rpartition(".")[2].isdecimal()
+        (self.numbered_layers.add if is_layer else self.numbered_layers.discard)(id(part))
 
     def _name_outermost(self, module: Any) -> str:
         name = type(module).__name__

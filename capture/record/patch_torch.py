@@ -7,9 +7,11 @@ code modules are called directly. All patches can be undone.
 
 from __future__ import annotations  # runs in users' programs, from Python 3.8 on
 
+import builtins
 import functools
 import sys
 from contextlib import suppress
+from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 from ..native.emit import now
@@ -40,49 +42,99 @@ def install(torch: Any, patches: Patches | None = None, *, late: bool = False) -
 
 def _wrap_modules(torch: Any, recorder: ProgramRecorder, patches: Patches) -> None:
     kind, original = torch.nn.Module, torch.nn.Module.__call__
-    is_compiling = _find_compiling(torch)
-    is_traced = getattr(getattr(torch, "compiler", None), "is_dynamo_compiling", None) or is_compiling
-    of_thread = recorder.thread_locals
-    layers = recorder.shared.names.layers if recorder.shared.detail == "layers" else None
+    is_traced = getattr(getattr(torch, "compiler", None), "is_dynamo_compiling", None)
     # what torch's own wrapper does is done here, so that a call has no frame more than without us
     is_torchs = original is vars(kind).get("_wrapped_call_impl") and hasattr(kind, "_compiled_call_impl")
-
-    def enter(module: Any, args: Any, kwargs: Any) -> Any:
-        return None if is_compiling() else recorder.enter_module(module, args, kwargs)
-
-    def _wrapped_call_impl(self: Any, *args: Any, **kwargs: Any) -> Any:
-        call, is_plain = None, is_torchs and self._compiled_call_impl is None
-        log = SKIP if recorder.is_off or is_traced() else of_thread.log
-        try:
-            if log is None:
-                log, call = SKIP, enter(self, args, kwargs)
-            elif layers is not None and id(self) not in layers:
-                log = SKIP
-            if log is not SKIP:  # the fast path of nearly all calls: append to the log
-                log += self, now()
-            result = self._call_impl(*args, **kwargs) if is_plain else original(self, *args, **kwargs)
-            if log is not SKIP:
-                log += self, -now()
-            elif call is not None:
-                recorder.leave(call)
-            return result
-        except BaseException as error:
-            hide_frame(error, is_ours=not is_plain)  # else it stands for torch's
-            recorder.leave_by_error(call, self, log)
-            raise
-
-    functools.update_wrapper(_wrapped_call_impl, original)  # the same signature
-    vars(_wrapped_call_impl).pop("__wrapped__")
-    if is_torchs:
-        show_as(_wrapped_call_impl, original.__code__)
-    _hide_from_compiler(_wrapped_call_impl)
-    recorder.set_call_codes(original.__code__, _wrapped_call_impl.__code__)
-    patches.replace(kind, "__call__", _wrapped_call_impl)
+    names = {
+        "__builtins__": builtins, "SKIP": SKIP, "now": now, "hide_frame": hide_frame, "recorder": recorder,
+        "of_thread": recorder.thread_locals, "is_traced": is_traced or recorder.shared.is_compiling,
+        "original": original, "is_torchs": is_torchs, "log": [], "code": recorder.call_code,
+        "layers": recorder.shared.names.layers if recorder.shared.detail == "layers" else None,
+        "numbered": recorder.shared.names.numbered_layers,
+    }  # fmt: skip
+    wrapper, *others = (FunctionType(each.__code__, names) for each in (_call, _call_logged, _call_layer))
+    functools.update_wrapper(wrapper, original)  # the same signature
+    vars(wrapper).pop("__wrapped__")
+    for each in (wrapper, *others):
+        if is_torchs:
+            show_as(each, original.__code__)
+        _hide_from_compiler(each)
+    recorder.set_call_codes(original.__code__, wrapper.__code__)
+    if is_torchs and "torch._dynamo" not in sys.modules:  # else it may trace a shorter code
+        recorder.call_code.set_function(wrapper, original.__code__, *(each.__code__ for each in others))
+    patches.replace(kind, "__call__", wrapper)
 
 
-def _find_compiling(torch: Any) -> Callable[[], bool]:
-    """Return torch's function that tells whether the caller is being compiled."""
-    return getattr(getattr(torch, "compiler", None), "is_compiling", None) or bool
+# globals of the three functions below, whose code runs with the `names` above
+_SET_THERE: Any = None
+of_thread = is_traced = original = recorder = log = code = layers = numbered = is_torchs = _SET_THERE
+
+
+def _call(self: Any, *args: Any, **kwargs: Any) -> Any:
+    """Call a module. No closure: while no call is to be noted, the code of torch takes the place of this."""
+    call, is_plain = None, is_torchs and self._compiled_call_impl is None
+    own_log: Any = SKIP if recorder.is_off or is_traced() else of_thread.log
+    try:
+        if own_log is None:
+            own_log, call = SKIP, recorder.enter_module(self, args, kwargs)
+        elif layers is not None and id(self) not in layers:
+            own_log = SKIP
+        if own_log is not SKIP:
+            own_log += self, now()
+        result = self._call_impl(*args, **kwargs) if is_plain else original(self, *args, **kwargs)
+        if own_log is not SKIP:
+            own_log += self, -now()
+        elif call is not None:
+            recorder.leave(call)
+        return result
+    except BaseException as error:
+        hide_frame(error, is_ours=not is_plain)  # else it stands for torch's
+        recorder.leave_by_error(call, self, own_log)
+        raise
+
+
+def _call_logged(self: Any, *args: Any, **kwargs: Any) -> Any:
+    """Call a module within another on the only thread, noted in its log."""
+    try:
+        log.append(self)
+        log.append(now())
+        if self._compiled_call_impl is None:
+            result = self._call_impl(*args, **kwargs)
+        else:
+            result = self._compiled_call_impl(*args, **kwargs)
+        log.append(self)
+        log.append(-now())
+        return result
+    except BaseException:
+        recorder.leave_by_error(None, self, log)
+        raise
+
+
+def _call_layer(self: Any, *args: Any, **kwargs: Any) -> Any:
+    """Likewise, but only of a layer or of what is in none."""
+    is_layer, is_last = id(self) in layers, id(self) in numbered
+    try:
+        if is_layer:
+            if is_last:
+                code.begin_layer()
+            log.append(self)
+            log.append(now())
+        if self._compiled_call_impl is None:
+            result = self._call_impl(*args, **kwargs)
+        else:
+            result = self._compiled_call_impl(*args, **kwargs)
+        if is_layer:
+            log.append(self)
+            log.append(-now())
+            if is_last:
+                code.end_layer()
+        return result
+    except BaseException:
+        if is_layer:
+            if is_last:
+                code.end_layer()
+            recorder.leave_by_error(None, self, log)
+        raise
 
 
 def _wrap_training(torch: Any, recorder: ProgramRecorder, patches: Patches) -> None:
@@ -143,7 +195,7 @@ def _wrap_data(torch: Any, recorder: ProgramRecorder, patches: Patches) -> None:
 
 def _wrap_as_part(part: str, original: Callable[..., Any], recorder: ProgramRecorder) -> Callable[..., Any]:
     """Return a function whose calls are recorded as this part of the program."""
-    is_compiling = _find_compiling(recorder.shared.torch)
+    is_compiling = recorder.shared.is_compiling
 
     @functools.wraps(original)
     def timed(*args: Any, **kwargs: Any) -> Any:
@@ -186,7 +238,7 @@ def _wrap_captures(torch: Any, recorder: ProgramRecorder, patches: Patches) -> N
             hide_frame(error)
             raise
         recorder.guard(lambda: shared.graphs.begin_capture(self))
-        recorder.thread_locals.log = None
+        recorder.report_each_call()
         return result
 
     @functools.wraps(end)

@@ -152,6 +152,10 @@ class LastSteps:
             self._pack(self._memory, at, duration, number, tokens, batch, context, start)
         self._count += is_over
 
+    def settle(self) -> None:
+        """Let no other step replace the one that is not over."""
+        self._count += 1
+
     def forget(self, *, all_steps: bool = False) -> None:
         """Forget the step that is not over, or all: they were no steps."""
         if self._memory is not None:

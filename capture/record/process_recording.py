@@ -108,13 +108,18 @@ class ProcessRecording:
 
         A step with a window is written at once, because it is large.
         """
+        self.queue_steps([step])
+
+    def queue_steps(self, steps: Sequence[EndedStep]) -> None:
+        """Queue several steps likewise."""
         with self._lock:
             if self._is_reported:
                 self._is_reported = False
                 process_notes.append_note("continued")
-            self._waiting.append(step)
+            self._waiting += steps
             is_full = len(self._waiting) >= KEPT_STEPS // 2
-            if is_full or step.window is not None or now() - self._written_at >= WRITE_INTERVAL_NS:
+            has_window = any(step.window is not None for step in steps)
+            if is_full or has_window or now() - self._written_at >= WRITE_INTERVAL_NS:
                 self.write_waiting()
 
     def write_waiting(self) -> None:

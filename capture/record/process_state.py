@@ -27,12 +27,16 @@ class ProcessState:
         self.has_optimizer = False
         # inspect tensors without the program's own overrides of torch functions
         inner = getattr(torch, "_C", None)
-        self._tracing = getattr(inner, "_get_tracing_state", None) or (lambda: None)
+        self.find_tracing = getattr(inner, "_get_tracing_state", None) or (lambda: None)
+        # whether a mode of the program would see an inspection of tensors; True if that is not known
+        self.has_function_mode = getattr(inner, "_is_torch_function_mode_enabled", None) or (lambda: True)
+        self.tensor_type = getattr(torch, "Tensor", None)
+        self.is_compiling = getattr(getattr(torch, "compiler", None), "is_compiling", None) or bool
         self.bypass_torch_functions = getattr(inner, "DisableTorchFunction", None) or nullcontext
 
     def is_traced(self) -> bool:
         """Return whether torch.jit.trace is running: it would record our inspection of tensors, too."""
-        return self._tracing() is not None
+        return self.find_tracing() is not None
 
     def annotate(self, name: str) -> Any:
         """Return an entered annotation, visible to the profiler."""

@@ -205,7 +205,7 @@ class WindowBudget:
         self.windows = 0
         self.spent_ns = 0
         self._warm_up = warm_up
-        self._next_at = 0
+        self.next_at = 0
         self._plain_durations: list[int] = []  # of steps without a window, sorted
 
     def is_due(self, at_ns: int) -> bool:
@@ -213,7 +213,7 @@ class WindowBudget:
         if self._warm_up > 0:
             self._warm_up -= 1
             return False
-        return self.budget > 0 and at_ns >= self._next_at
+        return self.budget > 0 and at_ns >= self.next_at
 
     def add_plain_step(self, duration: int) -> None:
         """Add the duration of a step without a window."""
@@ -227,7 +227,7 @@ class WindowBudget:
         cost = overhead + max(0, step - median)
         self.windows += 1
         self.spent_ns += cost
-        self._next_at = at_ns + (round(cost / self.budget) - cost if self.budget < 1 else 0)
+        self.next_at = at_ns + (round(cost / self.budget) - cost if self.budget < 1 else 0)
 
 
 class WindowProfiler:

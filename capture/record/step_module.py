@@ -83,6 +83,10 @@ class DeviceLookup:
         self._owner: Callable[[], Any] = _dead_ref  # the inner module that has the parameter
         self._name = ""
 
+    def find_lens(self, module: Any) -> str:
+        """Return the lens of the calls of a module: on other devices they are only begun."""
+        return "wall" if self.find_type(module) == "cpu" else "host"
+
     def find_type(self, module: Any) -> str:
         """Return the device type of a module's first parameter; cpu if it has none."""
         owner = self._owner() if self._module() is module else None

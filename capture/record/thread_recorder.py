@@ -2,15 +2,18 @@
 
 from __future__ import annotations  # runs in users' programs, from Python 3.8 on
 
+import sys
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
-from ..native.emit import now
+from ..native.emit import WRITE_INTERVAL_NS, now
 from .call_phases import CallReader, PhaseTracker
 from .call_stack import (
     SKIP,
+    CallForm,
     CallStack,
     EndedStep,
+    ModuleCall,
     RecordedStep,
     StepDetail,
     find_innermost_module,
@@ -18,6 +21,7 @@ from .call_stack import (
 )
 from .launch_order import assign_replay_owners
 from .op_ids import DRAFT, ModuleOps
+from .process_notes import KEPT_STEPS
 from .profiler_windows import ANNOTATION_PREFIX
 from .served_batch import find_served_batch
 from .step_module import DeviceLookup, StepModule
@@ -26,13 +30,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from .call_phases import InputLength
-    from .call_stack import ModuleCall
     from .captured_graphs import GraphRecord
     from .process_notes import LastSteps
     from .process_state import ProcessState
 
 MAX_HELD_STEPS: Final = 8
 MAX_HELD_NS: Final = 2_000_000_000  # since the start of the first, so that a screen need not wait long
+MAX_REPEATS: Final = 7 * KEPT_STEPS // 4  # values of calls of which no step is made yet, seven of each
 MAX_WAITING_ROWS: Final = 8192  # waiting for the end of their step
 RECENT_GAPS: Final = 9  # the typical gap between two steps is the median of so many
 
@@ -71,6 +75,11 @@ class StepBuffer:
         for step in steps or ():
             self._write(step)
 
+    @property
+    def has_flushed(self) -> bool:
+        """Whether steps are passed on at once."""
+        return self._held is None
+
     def withdraw_rows(self) -> list[int] | None:
         """Return the rows of the held steps, which are not steps after all, or None if they are written."""
         if self._held is None:
@@ -99,8 +108,8 @@ def _trim_trailing_gap(rows: list[int], last: int | None, end: int, gaps: Sequen
     return last + gap
 
 
-class ThreadRecorder:
-    """Receives every call on one thread, from the outside in."""
+class RepeatRecorder:
+    """The rows and steps of one thread; its calls of one form are noted first, and made steps later."""
 
     def __init__(self, shared: ProcessState, track: str | None) -> None:
         self.track = track
@@ -111,7 +120,8 @@ class ThreadRecorder:
         self._rows: list[int] = []
         self._step_module = StepModule()
         self._device = DeviceLookup()
-        self._step_buffer = StepBuffer(shared.recording.queue_step, shared.recording.build_last_steps(track))
+        self._last_steps = shared.recording.build_last_steps(track)
+        self._step_buffer = StepBuffer(shared.recording.queue_step, self._last_steps)
         self._step: RecordedStep | None = None
         self._phases = PhaseTracker()
         self._reader = CallReader()
@@ -120,15 +130,193 @@ class ThreadRecorder:
         self._last_part = ""
         self._trains_in_eval = False  # whether a step was found to be of training by its backward alone
         self._detail = StepDetail(shared.detail, shared.names.layers)
+        self._form: CallForm | None = None  # of the last call that began a step
+        self._form_until = self._catch_up_at = 0
+        self._op_ids: dict[tuple[bool, bool], int] = {}  # of its calls: whether unwatched, with rows within
+        self._repeats: list[Any] = []  # calls of that form: seven values of each, flat
+        self._repeat = ModuleCall(self)  # the one in progress, if it has a module
+        self._repeated_at, self._repeated_past = 0, (0, 0)
+        self.log_again: list[Any] = SKIP  # for calls within the one that `enter_again` returned
+
+    def enter_again(self, module: Any, args: Any, kwargs: Any) -> ModuleCall | None:
+        """Note a top-level call of the same form as the last one; return None for all others.
+
+        Little is read and noted: most of what our code costs is that the program's own work has thrown it
+        out of the caches. Steps are made of many such calls together.
+        """
+        form, at = self._form, now()
+        if form is None or not self._can_repeat(form, module, at):
+            return None
+        past = form.match(args, kwargs)
+        if past is None:
+            return None
+        detail, call = self._detail, self._repeat
+        if self._repeats:
+            detail.note_step(at - self._repeated_at, len(self._repeats[-1]) // 3)
+        if at >= self._catch_up_at or len(self._repeats) >= MAX_REPEATS:
+            self._catch_up_at = at + WRITE_INTERVAL_NS
+            self.catch_up()
+            if self._device.find_lens(module) != self._ops.lens:
+                return None
+        detail.begin_step()
+        self.log_again = SKIP if detail.is_unwatched else self.stack.log
+        self._repeated_at, self._repeated_past = at, past
+        call.start, call.inner_ns = at, 0
+        call.module = module  # from here on it is in progress
+        call.start = now()
+        return call
+
+    def _can_repeat(self, form: CallForm, module: Any, at: int) -> bool:
+        """Return whether a call of a module may be noted as one like the last."""
+        if at >= self._form_until or form.find_module() is not module or self.stack.calls:
+            return False
+        shared = self._shared
+        return not (shared.is_training or shared.find_tracing() is not None or shared.has_function_mode())
+
+    def leave_again(self, call: ModuleCall) -> bool:
+        """Note the end of a call of `enter_again`; return False if it is to be left as others are."""
+        if call is not self._repeat:
+            return False
+        end = now()
+        if call.module is None:
+            return True
+        rows: Sequence[int] | None = ()
+        if self.stack.log:
+            rows = self.stack.read_complete_log(None)
+            if rows is None:
+                self.catch_up()
+                return False
+            call.inner_ns = self.stack.logged_ns
+        key = self._detail.is_unwatched, call.inner_ns > 0
+        op_id = self._op_ids.get(key)
+        if op_id is None:
+            op_id = self._op_ids[key] = self._find_op_id(call)
+        call.module = None
+        own_ns = end - call.start - call.inner_ns
+        if not self._repeats:
+            self._last_steps.settle()
+        self._repeats += self._repeated_at, call.start, end, own_ns, self._repeated_past, op_id, rows
+        if self._form is not None:
+            self._last_steps.keep(self._repeated_at, end - self._repeated_at, self._form.facts, is_over=True)
+        return True
+
+    def catch_up(self) -> None:
+        """Make steps of the calls that were noted by `enter_again`."""
+        steps, values, form, call = [], iter(self._repeats), self._form, self._repeat
+        if form is None:
+            return
+        for at, start, end, own_ns, past, op_id, rows in zip(*[values] * 7):
+            steps.append(self._repeat_step(form, at, start, past))
+            self._rows += rows
+            self._rows += op_id, start, own_ns
+            self._last_end, self._last_part = end, "forward"
+        if call.module is not None:
+            steps.append(self._repeat_step(form, self._repeated_at, call.start, self._repeated_past))
+            self.stack.calls.append(call)
+            self.stack.module_count += 1
+            self._repeat = ModuleCall(self)
+        if steps:
+            self._repeats.clear()
+            self._shared.recording.queue_steps(steps)
+
+    def _repeat_step(self, form: CallForm, at: int, start: int, past: tuple[int, int]) -> EndedStep:
+        """Begin a step as the last one, and return that one."""
+        self._shared.recording.forwards += 1
+        self._add_gap_row(at)
+        step = RecordedStep(at, is_training=False)
+        step.is_open, step.generates, step.sizes = False, form.generates, form.sizes
+        if form.length is not None:
+            step.length = form.length._replace(past=None if past[0] < 0 else past[0], cache=past[1])
+        ended = self._end_step(at, step.length, is_last=False)
+        self._step = step
+        op_id = self._shared.recording.ops.assign_part("recording", self._ops.lens, self.track)
+        self._rows += op_id, at, start - at
+        return ended
+
+    def _find_form(self, step: RecordedStep, module: Any, args: Any, kwargs: Any) -> None:
+        """Find the form of a call of the step module, by which the next ones are recognised."""
+        shared, at = self._shared, now()
+        self._catch_up_at = at + WRITE_INTERVAL_NS
+        self._form_until = self._windows.find_next_time(self) if shared.detail == "full" else sys.maxsize
+        is_late = at >= self._form_until or not self._step_buffer.has_flushed
+        if not (is_late or shared.is_training or self._graphs.is_capturing):
+            self._form = CallForm.find(module, step, args, kwargs, shared.tensor_type)
+            self._op_ids.clear()
+
+    @property
+    def is_in_call(self) -> bool:
+        """Whether the thread is in a call of a module."""
+        return bool(self.stack.calls) or self._repeat.module is not None
+
+    def forget_form(self) -> None:
+        """Note the next call as if it were the first of its form."""
+        self.catch_up()
+        self._form = None
+
+    def _read_log(self) -> None:
+        """Turn the finished calls of the log into rows."""
+        if self.stack.log:
+            self._rows += self.stack.read_log(self._find_phase())
+
+    def _find_op_id(self, call: ModuleCall) -> int:
+        if part := call.part or self._detail.part:
+            return self._shared.recording.ops.assign_part(part, self._ops.lens, self.track)
+        return self._ops.find_id(call.module, has_inner=call.inner_ns > 0, phase=self._find_phase())
+
+    def _find_phase(self) -> str | None:
+        """Return the phase of the training step that the thread is in, draft in that model, else None."""
+        if self._reader.is_draft:
+            return DRAFT
+        step = self._step
+        is_training = step and (step.is_training or (step.has_gradients and self._trains_in_eval))
+        return find_training_phase(self.stack.calls) if is_training else None
+
+    def _add_gap_row(self, at: int) -> None:
+        """Add the time since the last call as a row of its own."""
+        if self._last_end is None or self._step is None or at <= self._last_end:
+            return
+        part = _name_gap(self._step) if self._last_part == "forward" else "host"
+        op_id = self._shared.recording.ops.assign_part(part, self._ops.lens, self.track)
+        self._rows += op_id, self._last_end, at - self._last_end
+
+    def _end_step(self, end: int, coming: InputLength | None, *, is_last: bool) -> EndedStep:
+        step, self._step = self._step, None
+        assert step is not None  # noqa: S101
+        if is_last or (not step.is_training and self._phases.is_new_text(coming)):
+            end = _trim_trailing_gap(self._rows, self._last_end, end, self._gaps)
+        elif self._last_end is not None:
+            self._gaps.append(end - self._last_end)
+        facts = None if step.is_training else step.infer_facts(self._phases, coming)
+        duration, count, windows = end - step.start, len(self._rows) // 3, self._windows
+        window = windows.close_window(duration, count) if windows.owner is self else None
+        if window is None:
+            windows.add_plain_step(duration)
+            if not self._repeats:
+                self._detail.note_step(duration, count)
+        elif step.orders:
+            window = assign_replay_owners(window, step.orders)
+        cost_ns = 0 if window is None else windows.overhead_ns
+        rows, lens = self._pop_rows(), self._ops.lens
+        return EndedStep(step.start, duration, rows, facts, self.track, lens, window, cost_ns)
+
+    def _pop_rows(self) -> list[int]:
+        rows, self._rows = self._rows, []
+        return rows
+
+
+class ThreadRecorder(RepeatRecorder):
+    """Receives every call on one thread, from the outside in."""
 
     def enter_outermost(self, module: Any, args: Any, kwargs: Any, begun: int = 0) -> ModuleCall:
         """Note a top-level call of a module, which has `begun` now or before; it may start a step."""
+        self.forget_form()
         with self._shared.bypass_torch_functions():
             self._begin_outermost_call(module, args, kwargs, begun)
         return self._push_module(module)
 
     def enter_inner(self, module: Any, args: Any, kwargs: Any) -> ModuleCall | None:
         """Note a call of a module inside another one; return None if it has no row."""
+        self.forget_form()
         step = self._step
         if step is not None and step.needs_length and not self._shared.is_traced():
             with self._shared.bypass_torch_functions():
@@ -157,6 +345,7 @@ class ThreadRecorder:
 
     def enter_replay(self, module: Any, record: GraphRecord | None) -> ModuleCall:
         """Note a graph replay; at top level it counts as a call of the module captured first."""
+        self.forget_form()
         if self.stack.module_count == 0 and module is not None:
             with self._shared.bypass_torch_functions():
                 self._begin_outermost_call(module, (), {})
@@ -167,6 +356,7 @@ class ThreadRecorder:
 
     def enter_part(self, part: str) -> ModuleCall:
         """Note that the thread runs backward, the optimizer or data loading."""
+        self.forget_form()
         self._read_log()
         if not self.stack.calls:
             self._add_gap_row(now())
@@ -197,40 +387,27 @@ class ThreadRecorder:
             if len(self._rows) > 3 * MAX_WAITING_ROWS:
                 self._shared.recording.write_rows(self._pop_rows(), None, None)
 
-    def _read_log(self) -> None:
-        """Turn the finished calls of the log into rows."""
-        if self.stack.log:
-            self._rows += self.stack.read_log(self._find_phase())
-
     def close(self, at: int | None) -> None:
         """End the step in progress, at the end of the thread or (None) of its last call."""
+        self.forget_form()
         if self._step is not None and self._last_end is not None and not self.stack.calls:
             if at is not None:
                 self._add_gap_row(at)
-            self._end_step(self._last_end if at is None else at, None, is_last=True)
+            step = self._end_step(self._last_end if at is None else at, None, is_last=True)
+            self._step_buffer.add(step)
         self._step_buffer.flush()
         self.stack.clear()
         self._last_end = None
 
     def flush(self) -> None:
         """Write the steps that have ended."""
+        self.catch_up()
         self._step_buffer.flush()
-
-    def _find_op_id(self, call: ModuleCall) -> int:
-        if part := call.part or self._detail.part:
-            return self._shared.recording.ops.assign_part(part, self._ops.lens, self.track)
-        return self._ops.find_id(call.module, has_inner=call.inner_ns > 0, phase=self._find_phase())
-
-    def _find_phase(self) -> str | None:
-        """Return the phase of the training step that the thread is in, draft in that model, else None."""
-        if self._reader.is_draft:
-            return DRAFT
-        step = self._step
-        is_training = step and (step.is_training or (step.has_gradients and self._trains_in_eval))
-        return find_training_phase(self.stack.calls) if is_training else None
 
     def note_part(self, part: str) -> None:
         """Note a part of the program that has ended: one of training makes a training step of a forward."""
+        if part in ("backward", "optimizer"):
+            self.forget_form()
         if self._step is not None and part in ("backward", "optimizer"):
             self._trains_in_eval |= self._step.begin_training()
             self._step.is_complete |= part == "optimizer" or not self._shared.has_optimizer
@@ -266,10 +443,13 @@ class ThreadRecorder:
             self._shared.recording.note_cache(args, kwargs)
         if step is not self._step:
             self._start_step(step, is_own=is_own)
+            if is_own:
+                self._find_form(step, module, args, kwargs)
 
     def _start_step(self, step: RecordedStep, *, is_own: bool) -> None:
         if self._step is not None:
-            self._end_step(step.start, step.length, is_last=step.encodes and not step.is_training)
+            is_last = step.encodes and not step.is_training
+            self._step_buffer.add(self._end_step(step.start, step.length, is_last=is_last))
         elif self._rows:
             self._shared.recording.write_rows(self._pop_rows(), None, None)
         self._step = step
@@ -291,7 +471,7 @@ class ThreadRecorder:
             self._shared.recording.rename(module)
             self._ops.rename_inner(module)
             self._withdraw_first_steps(encodes=self._step_module.has_encoder(former))
-        self._ops.set_lens("wall" if self._device.find_type(module) == "cpu" else "host")
+        self._ops.set_lens(self._device.find_lens(module))
         return True
 
     def _withdraw_first_steps(self, *, encodes: bool) -> None:
@@ -316,36 +496,5 @@ class ThreadRecorder:
         """Write the rows of the step in progress, after others, but no step."""
         if self._windows.owner is self:
             self._windows.drop_window()
-        self._step = None
+        self._step = self._form = None
         self._shared.recording.write_rows([*rows, *self._pop_rows()], None, None)
-
-    def _add_gap_row(self, at: int) -> None:
-        """Add the time since the last call as a row of its own."""
-        if self._last_end is None or self._step is None or at <= self._last_end:
-            return
-        part = _name_gap(self._step) if self._last_part == "forward" else "host"
-        op_id = self._shared.recording.ops.assign_part(part, self._ops.lens, self.track)
-        self._rows += op_id, self._last_end, at - self._last_end
-
-    def _end_step(self, end: int, coming: InputLength | None, *, is_last: bool) -> None:
-        step, self._step = self._step, None
-        assert step is not None  # noqa: S101
-        if is_last or (not step.is_training and self._phases.is_new_text(coming)):
-            end = _trim_trailing_gap(self._rows, self._last_end, end, self._gaps)
-        elif self._last_end is not None:
-            self._gaps.append(end - self._last_end)
-        facts = None if step.is_training else step.infer_facts(self._phases, coming)
-        duration, count, windows = end - step.start, len(self._rows) // 3, self._windows
-        window = windows.close_window(duration, count) if windows.owner is self else None
-        if window is None:
-            windows.add_plain_step(duration)
-            self._detail.note_step(duration, count)
-        elif step.orders:
-            window = assign_replay_owners(window, step.orders)
-        cost_ns = 0 if window is None else windows.overhead_ns
-        rows, lens = self._pop_rows(), self._ops.lens
-        self._step_buffer.add(EndedStep(step.start, duration, rows, facts, self.track, lens, window, cost_ns))
-
-    def _pop_rows(self) -> list[int]:
-        rows, self._rows = self._rows, []
-        return rows

@@ -3,6 +3,7 @@
 from __future__ import annotations  # runs in users' programs, from Python 3.8 on
 
 import os
+import sys
 import threading
 from contextlib import suppress
 from typing import Any, Final
@@ -70,6 +71,10 @@ class WindowGate:
         if self._must_drop:
             self.drop_window()
         return self.owner is owner
+
+    def find_next_time(self, owner: object) -> int:
+        """Return the time until which no window opens or is open in a step of this owner."""
+        return 0 if self.owner is owner else sys.maxsize if self._is_blocked else self._budget.next_at
 
     def begin_capture(self) -> None:
         """Drop the open window, and open none until the graph capture is over."""

@@ -146,33 +146,39 @@ class Watched:
     def __init__(self) -> None:
         (self._watcher,) = sys.modules["_tracetui_capture.record.patches"]._RECORDERS  # type: ignore[attr-defined]
         self._ours: Any = nn.Module.__call__
-        cells = zip(self._ours.__code__.co_freevars, self._ours.__closure__, strict=True)
-        self._plain = next(cell.cell_contents for name, cell in cells if name == "original")
+
+        self._plain = self._ours.__globals__["original"]
         self.windows = self._watcher.shared.windows
         self.duty = self.windows._budget
 
     def switch(self, on: bool) -> None:
         """Have modules called with us or without; the step that is open ends here."""
-        for thread in self._watcher._threads:
-            thread.close(time.perf_counter_ns())
+        self.end_step()
         self._watcher.is_off = not on
         nn.Module.__call__ = self._ours if on else self._plain  # type: ignore[method-assign]
+
+    def end_step(self) -> None:
+        """Make steps of all calls so far, and write them."""
+        for thread in self._watcher._threads:
+            thread.close(time.perf_counter_ns())
+        self._watcher.shared.recording.write_waiting()
 
     @contextmanager
     def without_windows(self) -> Iterator[None]:
         """Open no window meanwhile."""
-        due, self.duty.is_due = self.duty.is_due, lambda at_ns: False
+        due, self.duty.next_at = self.duty.next_at, sys.maxsize
         try:
             yield
         finally:
-            self.duty.is_due = due
+            self.duty.next_at = due
 
 
-def block(step: Callable[[], object], count: int) -> tuple[int, int]:
-    """Return what so many steps take, of CPU and of the wall clock, in ns."""
+def block(step: Callable[[], object], count: int, end: Callable[[], object] = int) -> tuple[int, int]:
+    """Return what so many steps and the writing of them take, of CPU and of the wall clock, in ns."""
     cpu, wall = time.process_time_ns(), time.perf_counter_ns()
     for _ in range(count):
         step()
+    end()
     return time.process_time_ns() - cpu, time.perf_counter_ns() - wall
 
 
@@ -217,7 +223,7 @@ def measure(name: str, pairs: int, backend: str) -> dict[str, Any]:
             taken: dict[bool, tuple[int, int]] = {}
             for on in order.sample((False, True), 2):
                 watched.switch(on)
-                taken[on] = block(step, count)
+                taken[on] = block(step, count, watched.end_step)
             alone.append(taken[False][0] / count)
             added.append((taken[True][0] - taken[False][0]) / count)
             ratios.append((taken[True][0] / taken[False][0], taken[True][1] / taken[False][1]))

@@ -109,7 +109,8 @@ class ReportFolder:
             head, steps = read_last_steps(path.read_bytes())
             with contextlib.suppress(msgspec.DecodeError):  # it was killed at once
                 thread = msgspec.json.decode(head)
-                new = [step for step in steps if step.start not in starts]
+                latest = {step.start: step for step in steps}  # of those kept twice
+                new = [step for start, step in latest.items() if start not in starts]
                 _write_steps(out, thread, new, last_step, is_first=thread["writer"] not in writers)
                 writers.append(thread["writer"])
                 last_step += len(new)

@@ -1,0 +1,154 @@
+"""Calls of one form, which are noted in a shorter way, by what the program itself counts of them."""
+
+import json
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from tests.capture.record.test_harmless import recorded, run, steps
+
+pytestmark = pytest.mark.slow
+
+MODEL = """
+import gc, sys, threading, time, weakref, torch
+from torch import nn
+torch.set_num_threads(1)
+class Layer(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner, self.act = nn.Linear(8, 8), nn.ReLU()
+        self.fails, self.calls = False, 0
+    def forward(self, x):
+        self.calls += 1
+        if self.fails:
+            raise ValueError("refused")
+        return self.act(self.inner(x))
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embed, self.layers = nn.Embedding(10, 8), nn.ModuleList(Layer() for _ in range(3))
+    def forward(self, ids):
+        x = self.embed(ids)
+        for layer in self.layers:
+            try:
+                x = layer(x)
+            except ValueError:
+                if layer.fails > 1:
+                    raise
+        return x
+model = Model().eval()
+def work(times, ids=torch.ones(1, 1, dtype=torch.long)):
+    with torch.no_grad():
+        for _ in range(times):
+            model(ids)
+work(12)
+"""
+
+
+def test_steps_and_rows_are_the_calls_that_the_program_counts(tmp_path: Path) -> None:
+    """Also of other inputs and modules between them, and of layers that fail."""
+    code = """
+other = nn.Linear(8, 8)
+for number in range(30):
+    work(3)
+    if number % 3 == 0:
+        work(1, torch.ones(2, 5, dtype=torch.long))
+    if number % 5 == 0:
+        other(torch.ones(1, 8))
+    model.layers[1].fails = number % 7 == 0
+    if number % 7 == 0:
+        time.sleep(0.11)
+print(model.layers[0].calls, model.layers[2].calls)
+"""
+    result = run(MODEL + code, tmp_path)
+    assert result.stderr == ""
+    first, last = map(int, result.stdout.split())
+    assert first == last == 12 + 30 * 3 + 10 and steps(tmp_path) == first
+    rows = recorded(tmp_path).events.filter(kind="kernel", lens="wall")
+    watched = rows.filter(name="embed").height
+    assert 32 <= watched <= first
+    for layer in range(3):
+        assert (
+            rows.filter(layer=layer, name="layer (own work)").height
+            + rows.filter(layer=layer, name="layer").height
+            == watched
+        )
+    facts = recorded(tmp_path).events.filter(kind="step").sort("t")
+    assert (facts["shape"].cast(str) == "2x5").sum() == 10
+
+
+def test_a_call_that_fails_is_no_step(tmp_path: Path) -> None:
+    code = """
+for _ in range(5):
+    work(6)
+    model.layers[2].fails = 2
+    try:
+        work(1)
+    except ValueError:
+        pass
+    model.layers[2].fails = False
+work(3)
+"""
+    assert run(MODEL + code, tmp_path).stderr == ""
+    assert steps(tmp_path) == 12 + 5 * 6 + 3
+
+
+def test_threads_that_begin_later_are_seen_from_their_first_call(tmp_path: Path) -> None:
+    code = """
+threads = [threading.Thread(target=work, args=(50,)) for _ in range(2)]
+for thread in threads:
+    thread.start()
+work(50)
+for thread in threads:
+    thread.join()
+work(50)
+"""
+    assert run(MODEL + code, tmp_path).stderr == ""
+    assert steps(tmp_path) == 12 + 4 * 50
+    tracks = recorded(tmp_path).events.filter(kind="step")["track"].cast(str).value_counts()
+    assert sorted(tracks["count"]) in ([50, 50, 112], [100, 112]), "one may have begun as the other had ended"
+
+
+INTERRUPTS = """
+def interrupt(frame, event, arg):
+    if frame.f_code.co_name == {function!r} and "record" in frame.f_code.co_filename:
+        if event == {event!r}:
+            sys.settrace(None)
+            raise KeyboardInterrupt
+        return interrupt
+for _ in range(3):
+    work(4)
+    sys.settrace(interrupt)
+    try:
+        work(1)
+    except KeyboardInterrupt:
+        print("interrupted")
+    sys.settrace(None)
+work(20)
+"""
+
+
+@pytest.mark.parametrize("event", ["call", "return"])
+@pytest.mark.parametrize("function", ["enter_again", "leave_again", "match", "shorten", "restore"])
+def test_a_signal_within_our_code_costs_two_steps_at_most(function: str, event: str, tmp_path: Path) -> None:
+    """The one in progress, and the one before it, if that was not over."""
+    result = run(MODEL + INTERRUPTS.format(function=function, event=event), tmp_path)
+    assert (result.stdout, result.stderr) == ("interrupted\n" * 3, "")
+    assert 12 + 3 * 4 + 20 - 3 <= steps(tmp_path) <= 12 + 3 * 5 + 20
+    rows = recorded(tmp_path).events.filter(pl.col("step") >= 25, kind="kernel", lens="wall")
+    assert rows.filter(name="unwatched (tracetui)").height or rows.filter(name="act").height
+
+
+def test_a_model_that_the_program_drops_is_gone(tmp_path: Path) -> None:
+    code = """
+work(50)
+gone = weakref.ref(model)
+del model
+gc.collect()
+print(gone() is None)
+"""
+    result = run(MODEL + code, tmp_path)
+    assert (result.stdout, result.stderr) == ("True\n", "") and steps(tmp_path) == 62
+    notes = next((tmp_path / "account").glob("process-*")).read_text()
+    assert "seen 62 62 1" in notes and json.dumps("fault") not in notes
