@@ -98,10 +98,7 @@ def _call_logged(self: Any, *args: Any, **kwargs: Any) -> Any:
     try:
         log.append(self)
         log.append(now())
-        if self._compiled_call_impl is None:
-            result = self._call_impl(*args, **kwargs)
-        else:
-            result = self._compiled_call_impl(*args, **kwargs)
+        result = (self._compiled_call_impl or self._call_impl)(*args, **kwargs)
         log.append(self)
         log.append(-now())
         return result
@@ -119,10 +116,7 @@ def _call_layer(self: Any, *args: Any, **kwargs: Any) -> Any:
                 code.begin_layer()
             log.append(self)
             log.append(now())
-        if self._compiled_call_impl is None:
-            result = self._call_impl(*args, **kwargs)
-        else:
-            result = self._compiled_call_impl(*args, **kwargs)
+        result = (self._compiled_call_impl or self._call_impl)(*args, **kwargs)
         if is_layer:
             log.append(self)
             log.append(-now())

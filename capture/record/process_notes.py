@@ -21,9 +21,9 @@ NOTES_VARIABLE: Final = "TRACETUI_ACCOUNT"  # folder of the notes
 RUN_VARIABLE: Final = "TRACETUI_RUN"  # id of the run that child processes join
 DETAIL_VARIABLE: Final = "TRACETUI_DETAIL"  # layers or steps: what is timed, if not every module
 HEAD_BYTES: Final = 8192  # of the text at the begin of a file of last steps
-KEPT_STEPS: Final = 128  # in such a file
-KEPT_FORMAT: Final = "<6q"  # duration, phase, tokens, batch, context; the start last, so that it is whole
-KEPT_PHASES: Final = (None, "prefill", "decode", "verify", "forward", "mixed")
+SAVED_STEPS: Final = 128  # in such a file
+STEP_FORMAT: Final = "<6q"  # duration, phase, tokens, batch, context; the start last, so that it is whole
+SAVED_PHASES: Final = (None, "prefill", "decode", "verify", "forward", "mixed")
 
 _overrides: dict[str, str] = {}
 _at_start: dict[str, str] = {}
@@ -105,7 +105,7 @@ class StepCounter:
             self._next_number = self._last_number - written + 1
 
 
-class KeptStep(NamedTuple):
+class SavedStep(NamedTuple):
     """A step in a file of last steps; None is unknown."""
 
     start: int
@@ -119,7 +119,7 @@ class KeptStep(NamedTuple):
 class LastSteps:
     """The last steps of a thread, in a file that is mapped into memory, for a process that is killed.
 
-    Its recorder then adds to the recording what was not written. Nothing is kept where there is no folder of
+    Its recorder then adds to the recording what was not written. Nothing is saved where there is no folder of
     notes, or no room in it, or while attached: what is mapped stays mapped, because a thread may be using it.
     """
 
@@ -137,11 +137,11 @@ class LastSteps:
         if self._memory is not None and len(line) < HEAD_BYTES:
             self._memory[: len(line) + 1] = line + b"\0"
 
-    def keep(self, start: int, duration: int, facts: CallFacts | None, *, is_over: bool) -> None:
-        """Keep a step; one that is not over is replaced by the next. A training step has no facts."""
+    def save(self, start: int, duration: int, facts: CallFacts | None, *, is_over: bool) -> None:
+        """Save a step; one that is not over is replaced by the next. A training step has no facts."""
         if self._pack is None:
             return
-        at = HEAD_BYTES + self._count % KEPT_STEPS * _STEP_BYTES
+        at = HEAD_BYTES + self._count % SAVED_STEPS * _STEP_BYTES
         if facts is None:
             self._pack(self._memory, at, duration, 0, -1, -1, -1, start)
         else:
@@ -159,13 +159,13 @@ class LastSteps:
     def forget(self, *, all_steps: bool = False) -> None:
         """Forget the step that is not over, or all: they were no steps."""
         if self._memory is not None:
-            at, end = (0, KEPT_STEPS) if all_steps else (number := self._count % KEPT_STEPS, number + 1)
+            at, end = (0, SAVED_STEPS) if all_steps else (number := self._count % SAVED_STEPS, number + 1)
             places = slice(HEAD_BYTES + at * _STEP_BYTES, HEAD_BYTES + end * _STEP_BYTES)
             self._memory[places] = bytes((end - at) * _STEP_BYTES)
             self._count = 0 if all_steps else self._count
 
     def leave_to_parent(self) -> None:
-        """Keep no more, in a forked child: the memory is shared with its parent."""
+        """Save no more, in a forked child: the memory is shared with its parent."""
         self._memory = self._pack = None
 
     def remove(self) -> None:
@@ -176,8 +176,8 @@ class LastSteps:
 
 
 _STEP_BYTES: Final = 48
-_FILE_BYTES: Final = HEAD_BYTES + KEPT_STEPS * _STEP_BYTES
-_PHASE_NUMBERS: Final = {phase: number for number, phase in enumerate(KEPT_PHASES)}
+_FILE_BYTES: Final = HEAD_BYTES + SAVED_STEPS * _STEP_BYTES
+_PHASE_NUMBERS: Final = {phase: number for number, phase in enumerate(SAVED_PHASES)}
 
 
 def _map_file(path: str) -> tuple[Any, Any]:
@@ -204,21 +204,21 @@ def _map_file(path: str) -> tuple[Any, Any]:
         raise
     finally:
         os.close(fd)
-    return (ctypes.c_char * _FILE_BYTES).from_address(address), struct.Struct(KEPT_FORMAT).pack_into
+    return (ctypes.c_char * _FILE_BYTES).from_address(address), struct.Struct(STEP_FORMAT).pack_into
 
 
-def read_last_steps(data: bytes) -> tuple[bytes, list[KeptStep]]:
+def read_last_steps(data: bytes) -> tuple[bytes, list[SavedStep]]:
     """Return the text and the steps in a file of last steps, in order of their starts."""
     import struct
 
-    steps: list[KeptStep] = []
+    steps: list[SavedStep] = []
     if len(data) != _FILE_BYTES:
         return b"", steps
-    for duration, phase, *numbers, start in struct.iter_unpack(KEPT_FORMAT, data[HEAD_BYTES:]):
-        if start > 0 and duration >= 0 and 0 <= phase < len(KEPT_PHASES):
+    for duration, phase, *numbers, start in struct.iter_unpack(STEP_FORMAT, data[HEAD_BYTES:]):
+        if start > 0 and duration >= 0 and 0 <= phase < len(SAVED_PHASES):
             facts = [number if number >= 0 else None for number in numbers]
-            steps.append(KeptStep(start, duration, KEPT_PHASES[phase], *facts))
-    return data[:HEAD_BYTES].partition(b"\0")[0], sorted(steps)
+            steps.append(SavedStep(start, duration, SAVED_PHASES[phase], *facts))
+    return data[:HEAD_BYTES].partition(b"\0")[0], sorted(steps, key=lambda step: (step.start, step.duration))
 
 
 def _build_path(name: str) -> str | None:

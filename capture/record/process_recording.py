@@ -14,7 +14,7 @@ from ..native.schema import encode_json
 from . import process_notes, torchrun
 from .call_phases import find_cache
 from .op_ids import OpIds
-from .process_notes import KEPT_STEPS, OUT_VARIABLE, RUN_VARIABLE, LastSteps
+from .process_notes import OUT_VARIABLE, RUN_VARIABLE, SAVED_STEPS, LastSteps
 from .profiler_windows import emit_window
 from .step_module import find_device_type
 
@@ -117,7 +117,7 @@ class ProcessRecording:
                 self._is_reported = False
                 process_notes.append_note("continued")
             self._waiting += steps
-            is_full = len(self._waiting) >= KEPT_STEPS // 2
+            is_full = len(self._waiting) >= SAVED_STEPS // 2
             has_window = any(step.window is not None for step in steps)
             if is_full or has_window or now() - self._written_at >= WRITE_INTERVAL_NS:
                 self.write_waiting()

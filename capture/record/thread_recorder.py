@@ -21,7 +21,7 @@ from .call_stack import (
 )
 from .launch_order import assign_replay_owners
 from .op_ids import DRAFT, ModuleOps
-from .process_notes import KEPT_STEPS
+from .process_notes import SAVED_STEPS
 from .profiler_windows import ANNOTATION_PREFIX
 from .served_batch import find_served_batch
 from .step_module import DeviceLookup, StepModule
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 MAX_HELD_STEPS: Final = 8
 MAX_HELD_NS: Final = 2_000_000_000  # since the start of the first, so that a screen need not wait long
-MAX_REPEATS: Final = 7 * KEPT_STEPS // 4  # values of calls of which no step is made yet, seven of each
+MAX_REPEATS: Final = 7 * SAVED_STEPS // 4  # values of calls of which no step is made yet, seven of each
 MAX_WAITING_ROWS: Final = 8192  # waiting for the end of their step
 RECENT_GAPS: Final = 9  # the typical gap between two steps is the median of so many
 
@@ -51,16 +51,16 @@ class StepBuffer:
         self._write, self._last_steps = write, last_steps
         self._held: list[EndedStep] | None = []
 
-    def keep_open(self, step: RecordedStep | None, end: int) -> None:
-        """Keep the step in progress, whose last call has ended, or (None) forget it: see LastSteps."""
+    def save_open(self, step: RecordedStep | None, end: int) -> None:
+        """Save the step in progress, whose last call has ended, or (None) forget it: see LastSteps."""
         if step is None:
             self._last_steps.forget()
         elif step.is_complete and not step.is_open:
-            self._last_steps.keep(step.start, end - step.start, step.open_facts, is_over=False)
+            self._last_steps.save(step.start, end - step.start, step.open_facts, is_over=False)
 
     def add(self, step: EndedStep) -> None:
         """Add a finished step."""
-        self._last_steps.keep(step.start, step.duration, step.facts, is_over=True)
+        self._last_steps.save(step.start, step.duration, step.facts, is_over=True)
         if self._held is None:
             self._write(step)
             return
@@ -197,7 +197,7 @@ class RepeatRecorder:
             self._last_steps.settle()
         self._repeats += self._repeated_at, call.start, end, own_ns, self._repeated_past, op_id, rows
         if self._form is not None:
-            self._last_steps.keep(self._repeated_at, end - self._repeated_at, self._form.facts, is_over=True)
+            self._last_steps.save(self._repeated_at, end - self._repeated_at, self._form.facts, is_over=True)
         return True
 
     def catch_up(self) -> None:
@@ -383,7 +383,7 @@ class ThreadRecorder(RepeatRecorder):
             self._last_end, self._last_part = end, "forward" if part in ("", "replay") else part
             if is_failed:
                 self.drop_failed_step()
-            self._step_buffer.keep_open(self._step, end)
+            self._step_buffer.save_open(self._step, end)
             if len(self._rows) > 3 * MAX_WAITING_ROWS:
                 self._shared.recording.write_rows(self._pop_rows(), None, None)
 

@@ -16,7 +16,7 @@ from capture.clean_text import clean
 from capture.errors import CaptureError
 from capture.native.emit import Emitter
 from capture.native.parts import list_earlier_parts, read_first_line
-from capture.record.process_notes import KeptStep, read_last_steps
+from capture.record.process_notes import SavedStep, read_last_steps
 
 FOLDER_VARIABLE: Final = "TRACETUI_ACCOUNT"  # as in capture/record/process_notes.py; the recorder reads both
 RUN_ID_VARIABLE: Final = "TRACETUI_RUN"
@@ -109,7 +109,7 @@ class ReportFolder:
             head, steps = read_last_steps(path.read_bytes())
             with contextlib.suppress(msgspec.DecodeError):  # it was killed at once
                 thread = msgspec.json.decode(head)
-                latest = {step.start: step for step in steps}  # of those kept twice
+                latest = {step.start: step for step in steps}  # of those saved twice
                 new = [step for start, step in latest.items() if start not in starts]
                 _write_steps(out, thread, new, last_step, is_first=thread["writer"] not in writers)
                 writers.append(thread["writer"])
@@ -246,7 +246,7 @@ def _list_written(out: Path) -> tuple[list[dict[str, int]], set[int], int]:
 
 
 def _write_steps(
-    out: Path, thread: Mapping[str, Any], steps: Sequence[KeptStep], last_step: int, *, is_first: bool
+    out: Path, thread: Mapping[str, Any], steps: Sequence[SavedStep], last_step: int, *, is_first: bool
 ) -> None:
     """Write the steps of a thread, and the run that they are of if it is not there yet."""
     if not steps:

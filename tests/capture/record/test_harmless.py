@@ -262,7 +262,7 @@ def test_a_recording_that_ended_before_a_program_that_cannot_start_says_so(tmp_p
 
 INTERRUPTS = """
 def interrupt(frame, event, arg):
-    if frame.f_code.co_name == {function!r} and "program_recorder" in frame.f_code.co_filename:
+    if frame.f_code.co_name == {function!r} and {file!r} in frame.f_code.co_filename:
         if event == {event!r}:
             sys.settrace(None)
             raise KeyboardInterrupt
@@ -274,6 +274,7 @@ for _ in range(3):
         work(1)
     except KeyboardInterrupt:
         print("interrupted")
+    sys.settrace(None)
 work(20)
 """
 
@@ -282,7 +283,9 @@ work(20)
 def test_a_signal_between_a_call_and_its_note_costs_one_step(
     function: str, event: str, tmp_path: Path
 ) -> None:
-    result = run(INTERRUPTS.format(function=function, event=event), tmp_path, model=SMALL)
+    result = run(
+        INTERRUPTS.format(file="program_recorder", function=function, event=event), tmp_path, model=SMALL
+    )
     assert (result.stdout, result.stderr) == ("interrupted\n" * 3, "")
     assert steps(tmp_path) == 3 * 4 + 20
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from tests.capture.record.test_harmless import recorded, run, steps
+from tests.capture.record.test_harmless import INTERRUPTS, recorded, run, steps
 
 pytestmark = pytest.mark.slow
 
@@ -110,30 +110,12 @@ work(50)
     assert sorted(tracks["count"]) in ([50, 50, 112], [100, 112]), "one may have begun as the other had ended"
 
 
-INTERRUPTS = """
-def interrupt(frame, event, arg):
-    if frame.f_code.co_name == {function!r} and "record" in frame.f_code.co_filename:
-        if event == {event!r}:
-            sys.settrace(None)
-            raise KeyboardInterrupt
-        return interrupt
-for _ in range(3):
-    work(4)
-    sys.settrace(interrupt)
-    try:
-        work(1)
-    except KeyboardInterrupt:
-        print("interrupted")
-    sys.settrace(None)
-work(20)
-"""
-
-
 @pytest.mark.parametrize("event", ["call", "return"])
 @pytest.mark.parametrize("function", ["enter_again", "leave_again", "match", "shorten", "restore"])
 def test_a_signal_within_our_code_costs_two_steps_at_most(function: str, event: str, tmp_path: Path) -> None:
     """The one in progress, and the one before it, if that was not over."""
-    result = run(MODEL + INTERRUPTS.format(function=function, event=event), tmp_path)
+    interrupts = INTERRUPTS.format(file="record", function=function, event=event)
+    result = run(MODEL + interrupts, tmp_path)
     assert (result.stdout, result.stderr) == ("interrupted\n" * 3, "")
     assert 12 + 3 * 4 + 20 - 3 <= steps(tmp_path) <= 12 + 3 * 5 + 20
     rows = recorded(tmp_path).events.filter(pl.col("step") >= 25, kind="kernel", lens="wall")

@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import secrets
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -22,7 +23,7 @@ DEAD = 1 << 30  # no process has this number
 @pytest.fixture
 def reports(monkeypatch: pytest.MonkeyPatch) -> Iterator[ReportFolder]:
     monkeypatch.setattr("tracetui.process.process_reports._TORCH_LIBRARY", b"libc")  # all have it
-    folder = ReportFolder("a run")
+    folder = ReportFolder(secrets.token_hex(8))  # of no process of a test beside this
     yield folder
     folder.remove()
 
@@ -126,15 +127,15 @@ def test_an_import_that_went_past_the_recorder_is_the_reason(reports: ReportFold
     assert reason.startswith("torch was imported past the recorder") and "sys.meta_path" in reason
 
 
-def keep_steps(reports: ReportFolder, monkeypatch: pytest.MonkeyPatch, pid: int, writer: int | None) -> None:
+def save_steps(reports: ReportFolder, monkeypatch: pytest.MonkeyPatch, pid: int, writer: int | None) -> None:
     """Leave the last steps of a process with this number: three that are over, and one that is not."""
     monkeypatch.setenv(FOLDER_VARIABLE, reports.environment[FOLDER_VARIABLE])
     monkeypatch.setattr(os, "getpid", lambda: pid)
     last, fields = LastSteps(0), {} if writer is None else {"writer": writer}
     last.describe(json.dumps({"track": None, "writer": fields, "name": "Net", "id": "one", "meta": {"a": 1}}))
     for number, phase in enumerate(("prefill", "decode", "decode"), 1):
-        last.keep(number * 100, 50, CallFacts(phase, 1, 1, 8), is_over=True)
-    last.keep(400, 7, None, is_over=False)
+        last.save(number * 100, 50, CallFacts(phase, 1, 1, 8), is_over=True)
+    last.save(400, 7, None, is_over=False)
     monkeypatch.undo()
 
 
@@ -148,8 +149,8 @@ def test_steps_that_a_killed_process_did_not_write_are_added_once(
 ) -> None:
     out = tmp_path / "prof.jsonl"
     out.touch()
-    keep_steps(reports, monkeypatch, DEAD, None)
-    keep_steps(reports, monkeypatch, os.getpid(), 7)  # runs: it writes them itself
+    save_steps(reports, monkeypatch, DEAD, None)
+    save_steps(reports, monkeypatch, os.getpid(), 7)  # runs: it writes them itself
     for _ in range(2):
         reports.add_last_steps(out)
     assert read_steps(out, "t", "dur", "step", "phase", "tokens", "writer") == [
@@ -158,6 +159,27 @@ def test_steps_that_a_killed_process_did_not_write_are_added_once(
     ]  # fmt: skip
     run, *_ = out.read_text().splitlines()
     assert json.loads(run)["meta"] == {"a": 1} and json.loads(run)["id"] == "one"
+
+
+def test_a_step_that_is_saved_twice_is_added_once(
+    reports: ReportFolder, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The call before those of one form is saved when it ends, and again when its step is over."""
+    out = tmp_path / "prof.jsonl"
+    out.touch()
+    monkeypatch.setenv(FOLDER_VARIABLE, reports.environment[FOLDER_VARIABLE])
+    monkeypatch.setattr(os, "getpid", lambda: DEAD)
+    last = LastSteps(0)
+    last.describe(json.dumps({"track": None, "writer": {}, "name": "Net", "id": "one", "meta": {}}))
+    last.save(100, 50, CallFacts("decode", 1, 1), is_over=False)
+    last.settle()
+    last.save(100, 50, CallFacts("decode", 1, 1, 9), is_over=True)
+    last.save(200, 50, CallFacts("decode", 1, 1), is_over=False)
+    last.settle()
+    last.save(200, 60, None, is_over=True)
+    monkeypatch.undo()
+    reports.add_last_steps(out)
+    assert read_steps(out, "t", "dur", "step") == [(100, 50, 1), (200, 60, 2)]
 
 
 def test_steps_that_a_killed_process_wrote_are_not_added_again(
@@ -170,13 +192,13 @@ def test_steps_that_a_killed_process_wrote_are_not_added_again(
             emitter.step(number + 10, number * 100, 50, tokens=1)
     with out.open("a") as file:
         file.write('{"kind":"step","name":"de')  # it was killed as it wrote
-    keep_steps(reports, monkeypatch, DEAD, 7)
+    save_steps(reports, monkeypatch, DEAD, 7)
     reports.add_last_steps(out)
     assert read_steps(out, "t", "step", "writer") == [(100, 11, 7), (200, 12, 7), (300, 13, 7), (400, 14, 7)]
     assert out.read_text().count('"kind":"run"') == 1
 
 
-def test_no_last_steps_are_kept_on_a_full_disk(
+def test_no_last_steps_are_saved_on_a_full_disk(
     reports: ReportFolder, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     def refuse(*_: int) -> None:
@@ -185,7 +207,7 @@ def test_no_last_steps_are_kept_on_a_full_disk(
     out = tmp_path / "prof.jsonl"
     out.touch()
     monkeypatch.setattr(os, "posix_fallocate", refuse)
-    keep_steps(reports, monkeypatch, DEAD, None)
+    save_steps(reports, monkeypatch, DEAD, None)
     assert not list(Path(reports.environment[FOLDER_VARIABLE]).iterdir())
     reports.add_last_steps(out)
     assert not out.stat().st_size
