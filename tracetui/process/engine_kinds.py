@@ -124,8 +124,11 @@ class UserProgram(EngineProcess):
             raise
 
     def stop(self, *, in_background: bool = False) -> None:
-        """Kill it with all that it started."""
+        """Kill it with all that it started. If it was killed before, add the steps that it did not write."""
+        had_ended = not self.is_running
         super().stop(in_background=in_background)
+        if had_ended and self._reports is not None and self._out.exists():
+            self._reports.add_last_steps(self._out)
         self._remove_reports()
 
     def explain_empty_recording(self) -> str:

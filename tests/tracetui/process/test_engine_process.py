@@ -212,6 +212,22 @@ def test_what_a_program_started_in_a_session_of_its_own_has_time_to_end(tmp_path
     assert note.read_text().split()[1:] == ["tidied"]
 
 
+def test_the_last_steps_of_a_program_that_was_killed_are_added(tmp_path: Path) -> None:
+    out = tmp_path / "out.jsonl"
+    out.touch()
+    code = """
+import os, torch
+model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU())
+for _ in range(30):
+    model(torch.ones(1, 4))
+os.kill(os.getpid(), 9)
+"""
+    program = UserProgram([sys.executable, "-c", code], out)
+    until(lambda: not program.is_running, 60)
+    program.stop(in_background=True)
+    assert out.read_text().count('{"kind":"step"') == 30
+
+
 def test_a_watchdog_leaves_with_its_program() -> None:
     engine = EngineProcess([sys.executable, "-c", "raise SystemExit(3)"], with_watchdog=True)
     assert engine._watchdog is not None
