@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from capture.watch.http_client import (
     KEY_HINT,
@@ -123,6 +123,16 @@ class ProfileSchedule:
         self._due = time.monotonic() + factor * self.every
 
 
+class Silence(NamedTuple):
+    """A time without a token, as readings of the number of tokens tell it."""
+
+    seconds: float = 0.0
+    off_by_s: float = 0.0  # half the time between the readings about its begin, and about its end
+
+    def __str__(self) -> str:
+        return f"no token for {1000 * self.seconds:,.0f} ± {1000 * self.off_by_s:,.0f} ms"
+
+
 class ServiceMeter(threading.Thread):
     """Reads the metrics of a server often while it is profiled: its steps, and how long it was silent."""
 
@@ -133,9 +143,9 @@ class ServiceMeter(threading.Thread):
         self._first, self._last = threading.Event(), threading.Event()
         self._begun: Progress | None = None
         self._now: Progress | None = None
-        self._read_at = self._quiet_since = 0.0
+        self._read_at = self._quiet_since = self._quiet_off_by_s = 0.0
         self._has_requests = False  # in all readings since the last token
-        self.silence_s = 0.0  # longest time without a token while there were requests
+        self.silence = Silence()  # the longest while there were requests
 
     @property
     def is_idle(self) -> bool:
@@ -186,14 +196,15 @@ class ServiceMeter(threading.Thread):
         if progress is None:
             return False
         before, self._now = self._now, progress
-        came_at, self._read_at = (self._read_at + at) / 2 if before is not None else at, at
+        off_by_s = (at - self._read_at) / 2 if before is not None else 0.0
+        came_at, self._read_at = at - off_by_s, at
         self._begun = self._begun or progress
         is_further = before is None or progress.tokens != before.tokens
         if is_further:
             if before is not None:
                 silence_s = self._limit_to_waits(came_at - self._quiet_since, before, progress)
-                self.silence_s = max(self.silence_s, silence_s)
-            self._quiet_since = came_at
+                self.silence = max(self.silence, Silence(silence_s, self._quiet_off_by_s + off_by_s))
+            self._quiet_since, self._quiet_off_by_s = came_at, off_by_s
         self._has_requests = (self._has_requests or is_further) and progress.requests > 0
         return is_further
 

@@ -16,6 +16,7 @@ from capture.watch.server_profile import (
     ProfileSchedule,
     ServerProfile,
     ServiceMeter,
+    Silence,
 )
 from capture.watch.servers import ServerKind
 from capture.watch.trace_folder import TraceFolder
@@ -109,7 +110,7 @@ class ServerWindows(threading.Thread):
         if has_stopped:
             meter.finish(0.0 if self._over.is_set() else RESUME_TIMEOUT_S)
             self._recording.mark_profile(is_begin=False)
-            self._wait_for_trace(before, seconds, meter.silence_s)
+            self._wait_for_trace(before, seconds, meter.silence)
         else:  # a late trace is still found by later polls
             self._write_status(self._profile.failure)
 
@@ -124,14 +125,14 @@ class ServerWindows(threading.Thread):
             ):
                 return
 
-    def _wait_for_trace(self, before: int, seconds: float, silence_s: float) -> None:
+    def _wait_for_trace(self, before: int, seconds: float, silence: Silence) -> None:
         """Poll until a trace has come, or report that it is missing."""
         deadline = time.monotonic() + TRACE_TIMEOUT_S
         while not self._over.is_set() and time.monotonic() < deadline:
             if self._traces.poll() or self._recording.windows > before:
-                silence = f"no token for {1000 * silence_s:,.0f} ms, " if silence_s else ""
-                cost = f"the last: {silence}{seconds:.1f} s in all{self._describe_next()}"
-                self._write_status(f"{self._traces.summary}; {cost}")
+                cost = f"{silence}, " if silence.seconds else ""
+                cost += f"{seconds:.1f} s in all{self._describe_next()}"
+                self._write_status(f"{self._traces.summary}; the last: {cost}")
                 return
             self._over.wait(self._traces.pause_s)
         if not self._over.is_set():

@@ -1,12 +1,13 @@
 """A client of a served model that keeps its own clock: when each token of each request came.
 
-python -m tests.real.load URL SECONDS CONCURRENCY PROMPT_TOKENS NEW_TOKENS OUT.json
+python -m tests.real.load URL CONCURRENCY PROMPT_TOKENS NEW_TOKENS OUT.json
 """
 
 import http.client
 import json
 import os
 import random
+import signal
 import sys
 import threading
 import time
@@ -29,25 +30,26 @@ def stream_completion(address: str, prompt: list[int], tokens: int) -> list[floa
     connection = http.client.HTTPConnection(address, timeout=300)
     body = {"model": "m", "prompt": prompt, "max_tokens": tokens, "temperature": 0, "ignore_eos": True}
     body["return_token_ids"] = True  # a server that is ahead of its clients sends several tokens at once
-    times = [time.time()]
+    times = [time.monotonic()]
     connection.request(
         "POST", "/v1/completions", json.dumps({**body, "stream": True}), {"Content-Type": "application/json"}
     )
     for line in connection.getresponse():
         choices = json.loads(line[6:])["choices"] if line.startswith(b'data: {"') else []
         tokens_of = [choice.get("token_ids") for choice in choices]
-        times += [time.time()] * sum(1 if ids is None else len(ids) for ids in tokens_of)
+        times += [time.monotonic()] * sum(1 if ids is None else len(ids) for ids in tokens_of)
     connection.close()
     return times
 
 
-def main(url: str, seconds: str, concurrency: str, prompt: str, tokens: str, out: str) -> None:
-    """Ask until the time is over, then write the times of all requests."""
+def main(url: str, concurrency: str, prompt: str, tokens: str, out: str) -> None:
+    """Ask until SIGTERM comes, then write the times of all requests."""
     run_before_others()
-    end, requests, numbers = time.time() + float(seconds), list[list[float]](), random.Random(0)
+    over, requests, numbers = threading.Event(), list[list[float]](), random.Random(0)
+    signal.signal(signal.SIGTERM, lambda *_: over.set())
 
     def ask() -> None:
-        while time.time() < end:
+        while not over.is_set():
             words = [numbers.randrange(3, 8000) for _ in range(int(prompt))]
             requests.append(stream_completion(urlsplit(url).netloc, words, int(tokens)))
 

@@ -70,11 +70,12 @@ def plant(url: str, out: Path, spikes: int) -> tuple[list[Spike], list[float]]:
     command = [sys.executable, "-m", "tracetui", "load", url, "--quiet", "-o", str(out), "--clients", "3"]
     command += ["--for", "60m", "--requests", "100000", "--prompt-tokens", str(SHORT_TOKENS)]
     netloc, over, seen = urlsplit(url).netloc, threading.Event(), list[float]()
+    to_unix_s = time.time() - time.monotonic()
 
     def observe() -> None:
         while not over.is_set():
             prompt = [numbers.randrange(100, 1000) for _ in range(SHORT_TOKENS)]
-            seen.extend(stream_completion(netloc, prompt, 256)[1:])
+            seen.extend(to_unix_s + at for at in stream_completion(netloc, prompt, 256)[1:])
 
     observer = threading.Thread(target=observe)
     observer.start()
@@ -85,7 +86,7 @@ def plant(url: str, out: Path, spikes: int) -> tuple[list[Spike], list[float]]:
         for number in range(spikes):
             time.sleep(PAUSE_S + 0.02 * (number % 25))
             prompt = [numbers.randrange(100, 1000) for _ in range(PROMPT_TOKENS)]
-            sent, *came = stream_completion(netloc, prompt, 1)
+            sent, *came = (to_unix_s + at for at in stream_completion(netloc, prompt, 1))
             planted.append(Spike(f"p{number}", int(sent * 1e9), int(came[0] * 1e9)))
             times = [at - sent for at in came]
             line = {"request": f"p{number}", "sent_s": sent, "token_s": times, "prompt_tokens": PROMPT_TOKENS}

@@ -51,17 +51,7 @@ def find_processes(*words: str) -> list[psutil.Process]:
 @contextmanager
 def load_server(server: Server, folder: Path) -> Iterator[None]:
     """Ask the server until the block ends."""
-    command = [
-        sys.executable,
-        "-m",
-        "tests.real.load",
-        server.url,
-        "600",
-        "2",
-        "16",
-        "256",
-        str(folder / "t"),
-    ]
+    command = [sys.executable, "-m", "tests.real.load", server.url, "2", "16", "256", str(folder / "t")]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as clients:
         try:
             yield

@@ -3,7 +3,6 @@
 import json
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -14,7 +13,7 @@ import pytest
 
 from capture.load_runs import load_all
 from capture.run import Run
-from tests.real import PROGRAMS, find_program
+from tests.real import PROGRAMS, find_program, watching
 from tests.real.servers import Server, serve_vllm
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
@@ -44,13 +43,10 @@ def record_under_load(
     load: tuple[int, int, int] = (CLIENTS, PROMPT, NEW),
 ) -> tuple[Run, list[list[float]]]:
     """Record so long while clients ask; return the recording, and when each request and its tokens came."""
-    times, out = folder / "times.json", folder / "served.jsonl"
-    asking = [server.url, str(seconds + 15), *map(str, load), str(times)]
-    with subprocess.Popen([sys.executable, "-m", "tests.real.load", *asking]) as load_process:
-        time.sleep(5.0)
+    out = folder / "served.jsonl"
+    with watching.ask(server.url, folder, *load) as times:
         recording = [sys.executable, "-m", "tracetui", "record", server.url, "--traces", str(server.traces)]
         subprocess.run([*recording, "--for", f"{seconds}s", "--quiet", "-o", str(out), *options], check=True)
-        load_process.wait()
     (run,) = load_all([out], cache=False)
     return run, json.loads(times.read_text())
 
@@ -58,7 +54,7 @@ def record_under_load(
 def list_readings(run: Run, name: str) -> tuple[pl.Series, pl.Series]:
     """Return when a figure was read, by the clients' clock, and its values."""
     counters = run.events.filter(pl.col("kind") == "counter", pl.col("name").cast(pl.String) == name)
-    return counters["t"] / 1e9 + time.time() - time.monotonic(), counters["value"]
+    return counters["t"] / 1e9, counters["value"]
 
 
 def find_last(run: Run, name: str) -> tuple[float, float, float]:

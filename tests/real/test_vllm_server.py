@@ -30,12 +30,8 @@ def server(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Se
 
 def record_under_load(server: Server, folder: Path, *options: str) -> tuple[Run, list[list[float]]]:
     """Record 20 s of a server that four clients ask; return the recording and the clients' times."""
-    times = folder / "times.json"
-    load_command = [sys.executable, "-m", "tests.real.load", server.url, "30", "4", "64", "64", str(times)]
-    with subprocess.Popen(load_command) as clients:
-        time.sleep(5.0)
+    with watching.ask(server.url, folder) as times:
         run = record(server, folder, "20s", *options)
-        clients.wait()
     return run, json.loads(times.read_text())
 
 
@@ -79,8 +75,8 @@ def test_the_silence_of_windows_is_what_clients_measure(server: Server, tmp_path
     silences = watching.measure_silences(server.url, tmp_path, 45, server.traces)
     print(silences)
     assert silences
-    for said_ms, seen_ms in silences:
-        assert said_ms == pytest.approx(seen_ms, rel=0.2)
+    for said_ms, off_by_ms, seen_ms in silences:
+        assert said_ms == pytest.approx(seen_ms, rel=0.2, abs=off_by_ms)
 
 
 def start_load(server: Server, out: Path, *options: str) -> "subprocess.Popen[bytes]":

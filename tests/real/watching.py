@@ -33,22 +33,28 @@ class Silence(NamedTuple):
     """One window: the longest time without a token as it was said, and as the clients measured it."""
 
     said_ms: float
+    off_by_ms: float
     seen_ms: float
 
 
 @contextmanager
-def ask(url: str, folder: Path, seconds: float) -> Iterator[Path]:
-    """Let clients ask so long; yield where they write when their tokens came, which they do at the end."""
+def ask(
+    url: str, folder: Path, clients: int = CLIENTS, prompt: int = PROMPT, new: int = NEW
+) -> Iterator[Path]:
+    """Let clients ask meanwhile; yield where they write when their tokens came, which they do at the end."""
     times = folder / "times.json"
-    asking = [url, str(seconds), *map(str, (CLIENTS, PROMPT, NEW)), str(times)]
-    with subprocess.Popen([sys.executable, "-m", "tests.real.load", *asking]) as clients:
-        time.sleep(5.0)
-        yield times
-        clients.wait()
+    asking = [url, *map(str, (clients, prompt, new)), str(times)]
+    with subprocess.Popen([sys.executable, "-m", "tests.real.load", *asking]) as load:
+        try:
+            time.sleep(5.0)
+            yield times
+        finally:
+            load.terminate()
+            load.wait()
 
 
 def list_tokens(times: Path) -> list[float]:
-    """Return when each token came, in Unix time and in order."""
+    """Return when each token came, by this machine's clock and in order."""
     return sorted(at for request in json.loads(times.read_text()) for at in request[1:])
 
 
@@ -57,7 +63,7 @@ def measure_silences(url: str, folder: Path, seconds: int, traces: Path) -> list
     out = folder / "windows.jsonl"
     command = [sys.executable, "-m", "tracetui", "record", url, "--traces", str(traces), "-o", str(out)]
     command += ["--for", f"{seconds}s", "--quiet", "--steps", "5", "--windows", "1s", "--every", "5s"]
-    with ask(url, folder, seconds + 15) as times:
+    with ask(url, folder) as times:
         subprocess.run(command, check=True)
     tokens = list_tokens(times)
     (run,) = load(out, cache=False)
@@ -67,20 +73,19 @@ def measure_silences(url: str, folder: Path, seconds: int, traces: Path) -> list
     silences = []
     for (begin, word), (end, _) in pairwise(profiles):
         status = next((text for t, text in texts if t >= end), "") if word == "begin" else ""
-        if match := re.search(r"no token for ([0-9,]+) ms", status):
-            begin_s, end_s = (t / 1e9 + time.time() - time.monotonic() for t in (begin, end))
-            holes = (b - a for a, b in pairwise(tokens) if b > begin_s and a < end_s)
-            silences.append(Silence(float(match[1].replace(",", "")), 1000 * max(holes)))
+        if match := re.search(r"no token for ([0-9,]+) ± ([0-9,]+) ms", status):
+            holes = (b - a for a, b in pairwise(tokens) if b > begin / 1e9 and a < end / 1e9)
+            said_ms, off_by_ms = (float(number.replace(",", "")) for number in match.groups())
+            silences.append(Silence(said_ms, off_by_ms, 1000 * max(holes)))
     return silences
 
 
 def compare_figures(url: str, folder: Path, minutes: float) -> tuple[list[tuple[float, float]], float]:
     """Return tokens per second with and without a watcher in pairs, and its share of a core."""
     out, pairs = folder / "figures.jsonl", max(1, round(60 * minutes / (2 * STRETCH_S)))
-    seconds = pairs * 2 * STRETCH_S + 30
     command = [sys.executable, "-m", "tracetui", "record", url, "--windows", "0", "--quiet", "-o", str(out)]
     stretches: list[tuple[bool, float, float]] = []
-    with ask(url, folder, seconds) as times, subprocess.Popen(command) as recorder:
+    with ask(url, folder) as times, subprocess.Popen(command) as recorder:
         time.sleep(5.0)
         watchers = [psutil.Process(recorder.pid), *psutil.Process(recorder.pid).children(recursive=True)]
         assert recorder.poll() is None, "it must write a new file"
@@ -90,9 +95,9 @@ def compare_figures(url: str, folder: Path, minutes: float) -> tuple[list[tuple[
                 for each in watchers:
                     each.resume() if is_on else each.suspend()
                 time.sleep(SETTLE_S)
-                begin = time.time()
+                begin = time.monotonic()
                 time.sleep(STRETCH_S - SETTLE_S)
-                stretches.append((is_on, begin, time.time()))
+                stretches.append((is_on, begin, time.monotonic()))
         used = sum(sum(each.cpu_times()[:2]) for each in watchers) - before
         for each in watchers:
             each.resume()
@@ -114,8 +119,11 @@ def compute_interval(pairs: list[tuple[float, float]]) -> tuple[float, float, fl
 def main(url: str, what: str, folder: str, amount: str, traces: str = "") -> None:
     """Measure one of both, and print the figures."""
     if what == "windows":
-        for said, seen in measure_silences(url, Path(folder), int(amount), Path(traces)):
-            print(f"no token for {said:.0f} ms; clients {seen:.0f} ms; {said / seen - 1:+.0%}", flush=True)
+        for said, off_by, seen in measure_silences(url, Path(folder), int(amount), Path(traces)):
+            print(
+                f"no token for {said:.0f} ± {off_by:.0f} ms; clients {seen:.0f} ms; {said / seen - 1:+.0%}",
+                flush=True,
+            )
         return
     rates, share = compare_figures(url, Path(folder), float(amount))
     ratio, low, high = compute_interval(rates)
