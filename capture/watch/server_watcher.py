@@ -83,12 +83,13 @@ class ServerWatcher:
     def _poll_server(self, now: float) -> None:
         try:
             metrics = self._client.get("/metrics", REQUEST_TIMEOUT_S)
+            read_at = (now + time.monotonic()) / 2  # about: a busy server answers late
             if self._kind is None:
                 self._identify_server(metrics)
-                self._write_metrics(metrics, now)
+                self._write_metrics(metrics, read_at)
                 self._start_windows()
             else:
-                self._write_metrics(metrics, now)
+                self._write_metrics(metrics, read_at)
             self._check_health(now)
         except NoAnswerError as e:
             self._write_alarm(f"{self._client.address} does not answer: {e}; retrying")
@@ -156,7 +157,7 @@ class ServerWatcher:
         folder = _find_key(response.parse_json() if response.is_ok else None, "torch_profiler_dir", 8)
         return Path(folder) if isinstance(folder, str) and folder and Path(folder).is_dir() else None
 
-    def _write_metrics(self, response: HttpResponse, now: float) -> None:
+    def _write_metrics(self, response: HttpResponse, read_at: float) -> None:
         if self._kind is None or self._metrics is None or self._reader is None:
             return
         if not response.is_ok:
@@ -164,7 +165,7 @@ class ServerWatcher:
             todo = f": start {self._kind.NAME} with {flag}" if flag else ""
             self._write_note_once(f"the server provides no metrics ({response.status}){todo}")
             return
-        metrics = self._metrics.add_reading(self._reader(response.body), now)
+        metrics = self._metrics.add_reading(self._reader(response.body), read_at)
         for metric in metrics:
             self._recording.counter(metric.name, metric.value, metric.unit, track=metric.track)
         requests = [metric.value for metric in metrics if metric.name.startswith("requests ")]

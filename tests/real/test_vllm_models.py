@@ -83,7 +83,7 @@ def test_steps_are_what_was_sent(server: Server, tmp_path: Path) -> None:
 
 
 def test_figures_are_those_of_the_clients(server: Server, tmp_path: Path) -> None:
-    run, requests = record_under_load(server, tmp_path, 20, "--windows", "0")
+    run, requests = record_under_load(server, tmp_path, 30, "--windows", "0")
     rate, begin, end = find_last(run, "generated tokens/s")
     tokens = [at for times in requests for at in times[1:]]
     figures = {"tokens/s": (rate, sum(begin < at <= end for at in tokens) / (end - begin))}

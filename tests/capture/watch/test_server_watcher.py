@@ -6,7 +6,9 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import time
+from argparse import Namespace
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,9 +21,10 @@ import pytest
 
 from capture.load_runs import load
 from capture.run import Run
-from capture.watch import server_profile
+from capture.watch import server_profile, server_watcher
 from capture.watch.http_client import HEADER_VARIABLE, HttpResponse
 from capture.watch.server_profile import ProfileSchedule, ServiceMeter
+from capture.watch.server_watcher import ServerWatcher
 from capture.watch.servers import sglang
 from capture.watch.servers import vllm as vllm_kind
 from tests.capture.watch.fake_server import TRACES, State, serving
@@ -304,6 +307,29 @@ def test_a_server_that_dies_and_comes_back(vllm: State, tmp_path: Path) -> None:
     finally:
         watcher.child.kill()
         watcher.child.wait()
+
+
+def test_a_rate_is_right_though_an_answer_comes_late(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A server with 100 tokens per second takes two seconds for one answer, and counts in the middle."""
+    clock, delays = [50.0], iter((0.0, 0.0, 2.0, 0.0))
+
+    def get(path: str, *_: object) -> HttpResponse:
+        delay_s = next(delays) if path == "/metrics" else 0.0
+        body = f"vllm:generation_tokens_total {100 * (clock[0] + delay_s / 2)}\n"
+        clock[0] += delay_s
+        return HttpResponse(200 if path == "/metrics" else 404, body.encode())
+
+    monkeypatch.setattr(server_watcher, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+    out = tmp_path / "served.jsonl"
+    args = Namespace(url="http://127.0.0.1:1", windows=0.0, out=out, client_log=[])
+    watcher = ServerWatcher(args, threading.Event())
+    watcher._client = SimpleNamespace(get=get, address="it")  # type: ignore[assignment]
+    for _ in range(4):
+        watcher._poll_server(clock[0])
+        clock[0] += 1.0
+    watcher._recording.end()
+    rates = load(out)[0].events.filter(pl.col("name").cast(pl.String) == "generated tokens/s")["value"]
+    assert rates.to_list() == [100.0, 100.0, 100.0]
 
 
 @pytest.mark.slow
