@@ -13,6 +13,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, Final
 
 import msgspec
@@ -125,6 +126,12 @@ class PlaneEvents:
     executed: set[str] = field(default_factory=set)  # names of programs
     has_steps: bool = False  # reported by the host
 
+    def describe_program(self) -> dict[str, Any]:
+        """Build the metadata of the largest program that ran; empty without one."""
+        inputs = [self.programs[name] for name in self.executed & self.programs.keys()]
+        main = max(inputs, key=lambda each: each.numbers, default=None)
+        return {} if main is None else main.build_meta()
+
     def build_complete(self, base: int) -> CompleteEvents:
         """Build complete events with times since `base`; step marks of the host replace a device's."""
         step_cat = _COVER if self.has_steps else _ANNOTATION
@@ -178,9 +185,14 @@ def load(source: Source) -> list[Run]:
     producer = "JAX profiler" if any("python" in plane for plane in events.planes) else "XLA profiler"
     trace = Trace(events.build_complete(base), events.metadata, header, truncated, producer=producer)
     run = convert_to_run(trace, source)
-    inputs = [events.programs[name] for name in events.executed & events.programs.keys()]
-    main = max(inputs, key=lambda each: each.numbers, default=None)
-    return [run if main is None else replace(run, meta={**run.meta, **main.build_meta()})]
+    return [replace(run, meta={**run.meta, **events.describe_program()})]
+
+
+def read_program(path: Path) -> dict[str, Any]:
+    """Read the metadata of the largest program that ran in a profile; empty if it has none."""
+    events = PlaneEvents()
+    _read_planes(Source.from_path(path).read(), events, Log())
+    return events.describe_program()
 
 
 def _read_planes(data: bytes, events: PlaneEvents, log: Log) -> bool:
