@@ -5,6 +5,7 @@ headings, tables without a header.
 """
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from itertools import chain
 from pathlib import Path
@@ -76,7 +77,7 @@ def load(source: Source) -> list[Run]:
 
 
 def _read_openvino_report(reports: Sequence[Path]) -> dict[str, Any]:
-    """Read how benchmark_app ran, from the report that it writes next to the counters: batch and options.
+    """Read how benchmark_app ran from its report next to the counters: options, batch and sizes of inputs.
 
     The folder of the report is no option of the run.
     """
@@ -86,7 +87,9 @@ def _read_openvino_report(reports: Sequence[Path]) -> dict[str, Any]:
         text = file.read(_MAX_REPORT_LETTERS)
     options = re.findall(r"(?m)^(-(?!report_folder)\w+);(.*)$", text)
     batch = re.search(r"(?m)^batch size;(\d{1,9})$", text)
-    meta = {"producer": "OpenVINO", "argv": ["benchmark_app", *map(clean, chain(*options))]}
+    meta: dict[str, Any] = {"producer": "OpenVINO", "argv": ["benchmark_app", *map(clean, chain(*options))]}
+    if shapes := re.findall(r"\[([\d,]{1,99})\]", dict(options).get("-shape", "")):
+        meta["program inputs"] = Counter(shape.replace(",", "x") for shape in shapes)
     return meta | ({"batch": int(batch[1])} if batch else {})
 
 

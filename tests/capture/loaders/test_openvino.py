@@ -112,4 +112,5 @@ def test_the_report_beside_counters_states_batch_and_options(tmp_path: Path) -> 
     (tmp_path / "benchmark_report.csv").write_text(report)
     (run,) = load(counters, cache=False)
     assert run.meta["batch"] == 4 and run.events.equals(alone.events)
+    assert run.meta["program inputs"] == {"4x3x64x64": 1}
     assert run.meta["argv"] == ["benchmark_app", "-m", "model.onnx", "-shape", "x[4,3,64,64]"]
