@@ -17,7 +17,12 @@ from tracetui.compare import params
 from tracetui.compare.diff import Diff, change_ns
 from tracetui.compare.evidence.phase_totals import GAP, KERNELS, STEP, find_gap_change
 from tracetui.compare.evidence.sample_size import estimate_recordings_needed, format_requirement
-from tracetui.compare.pairing.equal_work import UNEQUAL_WORK, WorkDifference, describe_differences
+from tracetui.compare.pairing.equal_work import (
+    UNEQUAL_WORK,
+    WorkDifference,
+    describe_differences,
+    describe_unknown_sizes,
+)
 from tracetui.compare.replaced_rows import has_lost_inner_rows
 from tracetui.compare.run_sides import NoiseFloor, Sides
 from tracetui.look import Look, Terms
@@ -121,6 +126,8 @@ def describe_decision(compared: Diff, terms: Terms) -> tuple[str, ...]:
     """Describe in what the work differs; then each phase, and what carries its change."""
     decision, names = compute_decision(compared), map_names_in(compared.rows, compared.sides)
     differences, lines = describe_differences(compared.works), list[str]()
+    if not any(work.is_work for work in compared.works):
+        differences += filter(None, [describe_unknown_sizes(compared.sides)])
     for phase in decision.phases["phase"].unique(maintain_order=True).head(params.MAX_NAMED):
         in_phase = pl.col("phase").eq_missing(pl.lit(phase, pl.String))
         total, *kernels = decision.phases.filter(in_phase).to_dicts()
