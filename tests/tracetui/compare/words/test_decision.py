@@ -163,7 +163,7 @@ def test_a_change_that_no_row_has_is_carried_by_none() -> None:
 
     lines = describe_decision(compare_runs((interrupted(0), interrupted(50_000)), Look()), Terms())
     assert "300.0 µs → 350.0 µs" in lines[0]
-    assert lines[1] == "  carried by no row: their medians changed by 0 ns of +50.00 µs"
+    assert lines[1] == "  carried by no row: their medians changed by 0 ns, the kernels by +50.00 µs"
 
 
 def test_repeats_without_a_gap_in_one_run_have_figures_and_no_verdict() -> None:
