@@ -57,7 +57,7 @@ def test_operations_of_a_tpu_are_its_work_and_the_rest_covers_them(tmp_path: Pat
 
 
 def test_inputs_are_those_of_the_largest_program_that_ran(tmp_path: Path) -> None:
-    """Of an HloProto: name, and inputs of format 16 (bf16), 11 (f32), 4 (s32), also in a tuple; one is donated."""
+    """Of an HloProto: name, and inputs of format 16 (bf16), 11 (f32), 4 (s32), also in a tuple."""
 
     def shape(kind: int, *sizes: int) -> bytes:
         return message((2, kind), *((3, size) for size in sizes))
