@@ -92,14 +92,20 @@ def _find_unequal_work(a: Run, b: Run, phases: Sequence[str], align: str) -> lis
     drafts = [*_compare_speculation(a, b)]
     if not phases or "decode" in phases:
         drafts += _compare_queries(a, b, "decode" if phases else None, align)
-    sections = [phase for phase in phases if phase not in _GRADIENT_PHASES] or [None]
-    steps = (w for phase in sections for w in _compare_steps(a, b, phase, align))
-    sizes = [w for w in steps if not (drafts and w.what == _TOKENS)]
-    if "backward" in phases:
-        sizes = [replace(work, phase=None) for work in sizes]  # the other phases follow from the forward
-    elif not all(run.has("context") for run in (a, b)):
-        sizes = [_spread_prompt(work, sizes) for work in sizes]
+    sizes = _compare_phases(a, b, phases, align)
+    sizes = [w for w in sizes if not (drafts and w.what == _TOKENS)]
     return [*_compare_models(a, b, has_drafts=bool(drafts)), *drafts, *sizes]
+
+
+def _compare_phases(a: Run, b: Run, phases: Sequence[str], align: str) -> list[WorkDifference]:
+    """Find the sizes of steps that differ; phases that follow from another one have its difference."""
+    sections = [phase for phase in phases if phase not in _GRADIENT_PHASES] or [None]
+    sizes = [w for phase in sections for w in _compare_steps(a, b, phase, align)]
+    if "backward" in phases:
+        return [replace(work, phase=None) for work in sizes]
+    if all(run.has("context") for run in (a, b)):
+        return sizes
+    return [_spread_prompt(work, sizes) for work in sizes]
 
 
 def _spread_prompt(work: WorkDifference, sizes: Sequence[WorkDifference]) -> WorkDifference:

@@ -21,6 +21,7 @@ from tracetui.look import Look
 
 STEP_SIZES: Final = ("batch", "context", "tokens")  # of a step, as its source reports them
 XLA: Final = ("XLA profiler", "JAX profiler")
+_INTEGER_NODES: Final = r"\b(?:ConvInteger|MatMulInteger\w*|DynamicQuantize\w+|QLinear\w+)\b"  # of ONNX
 _COMPILED_NAMES: Final = r"CompiledFxGraph|Torch-Compiled Region|^triton_"
 
 
@@ -265,6 +266,9 @@ def read_rows(run: Run) -> dict[str, str | bool]:
         names = run.events["name"].unique().cast(pl.String)
         settings["quant"] = "int8" if names.str.starts_with("quantized::linear").any() else "none"
         settings["compiled"] = bool(names.str.contains(_COMPILED_NAMES).any())
+    if run.meta.get("producer") == "ONNX Runtime":
+        is_quantised = run.events["name"].unique().cast(pl.String).str.contains(_INTEGER_NODES)
+        settings["quant"] = "int8" if is_quantised.any() else "none"
     if run.meta.get("producer") in XLA:
         names = run.events["name"].unique().cast(pl.String)
         functions = names.str.extract(r"^PjitFunction\((.+)\)$").drop_nulls().sort().to_list()

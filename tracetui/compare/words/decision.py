@@ -125,9 +125,7 @@ def is_decided(compared: Diff) -> bool:
 def describe_decision(compared: Diff, terms: Terms) -> tuple[str, ...]:
     """Describe in what the work differs; then each phase, and what carries its change."""
     decision, names = compute_decision(compared), map_names_in(compared.rows, compared.sides)
-    differences, lines = describe_differences(compared.works), list[str]()
-    if not any(work.is_work for work in compared.works):
-        differences += filter(None, [describe_unknown_sizes(compared.sides)])
+    differences, lines = _describe_work(compared), list[str]()
     for phase in decision.phases["phase"].unique(maintain_order=True).head(params.MAX_NAMED):
         in_phase = pl.col("phase").eq_missing(pl.lit(phase, pl.String))
         total, *kernels = decision.phases.filter(in_phase).to_dicts()
@@ -135,9 +133,8 @@ def describe_decision(compared: Diff, terms: Terms) -> tuple[str, ...]:
         first, *others = (_describe_total(row, compared, terms) for row in rows)
         carriers = decision.carriers.filter(in_phase)
         place = _find_gap(compared, carriers, terms)
-        if first.startswith(UNDECIDED):
-            first = (_describe_decided_row(compared, phase, names) or _describe_wait(place, names)) + first
-        lines += [first, *others]
+        decided = _describe_decided_row(carriers, total, names) or _describe_wait(place, names)
+        lines += [decided * first.startswith(UNDECIDED) + first, *others]
         if differences and differences[0].startswith(UNEQUAL_WORK):
             lines.insert(0, differences.pop(0))
         described = (
@@ -153,16 +150,27 @@ def describe_decision(compared: Diff, terms: Terms) -> tuple[str, ...]:
     return tuple(lines) or tuple(differences)
 
 
-def _describe_decided_row(compared: Diff, phase: str | None, names: Mapping[str, str]) -> str:
-    """Name the decided row of the largest change before a phase that is undecided; empty without one."""
-    in_phase = pl.col("phase").eq_missing(pl.lit(phase, pl.String))
-    rows = select_decided_rows(replace(compared, rows=_select_rows(compared)))
-    rows = rows.filter(in_phase, pl.col("median_a_ns") > 0)
+def _describe_work(compared: Diff) -> list[str]:
+    """Describe in what the work differs, or that its sizes are unknown."""
+    has_other_work = any(work.is_work for work in compared.works)
+    unknown = "" if has_other_work else describe_unknown_sizes(compared.sides)
+    return [*describe_differences(compared.works), *([unknown] if unknown else [])]
+
+
+def _describe_decided_row(carriers: pl.DataFrame, total: dict[str, Any], names: Mapping[str, str]) -> str:
+    """Name the decided row of the largest change before a phase that is undecided; empty without one.
+
+    One that is less than 1 % of the phase says nothing of it.
+    """
+    size = pl.col("delta_ns").abs()
+    is_row = (pl.col("name") != GAP_NAME) & pl.col("change_pct").is_not_null()
+    rows = carriers.filter(is_row, pl.col("verdict").is_in(["slower", "faster"]))
+    rows = rows.filter(size >= params.NEGLIGIBLE * total["a_ns"]).sort(size, "name", descending=[True, False])
     if rows.is_empty():
         return ""
     row = rows.row(0, named=True)
     name = row["instead"] or _shorten_name(names.get(row["name"], row["name"]), *_DECISION_LETTERS)
-    return f"{name} {row['verdict'].upper()} {row['median_delta_ns'] / row['median_a_ns']:+.1%}; overall "
+    return f"{name} {row['verdict'].upper()} {row['change_pct']:+.1f}%; overall "
 
 
 def _describe_wait(place: GapChange | None, names: Mapping[str, str]) -> str:

@@ -156,3 +156,16 @@ def test_sizes_that_no_file_states_are_said_to_be_unknown(meta: Any, source: str
     assert line in describe_decision(compare_runs(runs, Look()), Look().terms)
     inputs = [replace(run, meta=run.meta | {"program inputs": {"4x8": 1}}) for run in runs]
     assert line not in describe_decision(compare_runs(inputs, Look()), Look().terms)
+
+
+def test_integer_nodes_of_onnxruntime_are_quantised() -> None:
+    """Nodes have no number format: as onnxruntime names them in a model that quantize_dynamic made."""
+    a, b = (
+        made(
+            [{"kind": "kernel", "name": n, "category": "matmul", "lens": "host", "dur": MS, "t": at * MS}
+             for at, n in enumerate(names)],
+            producer="ONNX Runtime",
+        )
+        for names in (("/up/MatMul", "/down"), ("/up/MatMul_quant (DynamicQuantizeMatMul)", "/down"))
+    )  # fmt: skip
+    assert differences(a, b) == ["quant none and int8"] and differences(b, b) == []
