@@ -99,7 +99,7 @@ def _find_unequal_work(a: Run, b: Run, phases: Sequence[str], align: str) -> lis
 
 def _compare_phases(a: Run, b: Run, phases: Sequence[str], align: str) -> list[WorkDifference]:
     """Find the sizes of steps that differ; phases that follow from another one have its difference."""
-    sections = [phase for phase in phases if phase not in _GRADIENT_PHASES] or [None]
+    sections: Sequence[str | None] = [p for p in phases if p not in _GRADIENT_PHASES] or [None]
     sizes = [w for phase in sections for w in _compare_steps(a, b, phase, align)]
     if "backward" in phases:
         return [replace(work, phase=None) for work in sizes]
