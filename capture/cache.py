@@ -93,7 +93,7 @@ def build_entry_path_from_identity(identity: str, question: str) -> Path | None:
 def _compute_key(source: Source, question: str) -> str:
     """Return a digest of the file: identity, content samples, its graph captures and our code."""
     digest = hashlib.blake2b(_compute_code_version() + question.encode(), digest_size=20)
-    others = (*source.captures, *source.compiler_files)
+    others = (*source.captures, *source.compiler_files, *source.reports)
     captures = [(str(path), _identify_state(path.stat())) for path in others]
     with source.path.open("rb") as file:
         status = os.fstat(file.fileno())

@@ -21,7 +21,7 @@ from capture.clean_text import clean
 from capture.errors import UnreadableError, suggest_nearest
 from capture.files.addresses import is_url, mask_credentials
 from capture.files.remote_files import fetch_copy, stat_remote
-from capture.graphs.capture_files import find_adjacent_captures, find_compiler_files
+from capture.graphs.capture_files import find_adjacent_captures, find_compiler_files, find_reports
 from capture.import_log import Log
 
 HEAD_BYTES = 1 << 18  # that a sniffer may look at
@@ -139,6 +139,11 @@ class Source(Struct, dict=True):
     def compiler_files(self) -> tuple[Path, ...]:
         """Files next to this input in which torch.compile describes the kernels that it generated."""
         return () if self.is_spooled else find_compiler_files(self.path)
+
+    @cached_property
+    def reports(self) -> tuple[Path, ...]:
+        """Files next to this input in which its writer says more of the same run."""
+        return () if self.is_spooled else find_reports(self.path)
 
     @cached_property
     def size(self) -> int:

@@ -1,8 +1,8 @@
-"""Find the files that say more of the kernels of a trace, by names and sizes alone.
+"""Find the files that say more of a profile, by names and sizes alone.
 
-They are captures of CUDA graphs, and what torch.compile writes of the kernels that it generates. vLLM writes
-captures into `capture_traces` next to its traces, SGLang there or into `graph_capture_profile`; others have
-`capture` in their names.
+They are captures of CUDA graphs, what torch.compile writes of the kernels that it generates, and what JAX and
+OpenVINO write of a run next to it. vLLM writes captures into `capture_traces` next to its traces, SGLang
+there or into `graph_capture_profile`; others have `capture` in their names.
 """
 
 import os
@@ -30,6 +30,10 @@ _BATCH: Final = re.compile(r"(?:^|[_.-])(?:bs|capture)[_-]?(\d{1,6})(?=[_.-])", 
 _RANK: Final = re.compile(r"(?:rank|TP)[ _.-]?(\d{1,6})(?!\d)")
 _COMPILER_FILE: Final = "inductor_provenance_tracking_node_mappings.json"
 _COMPILER_FOLDERS: Final = "torch_compile_debug/run_*/torchinductor/model__*"
+_REPORTS: Final = (  # of a file by its name: JAX's Chrome traces, OpenVINO's counters
+    (re.compile(r"(.+)\.trace\.json\.gz"), r"\1.xplane.pb"),
+    (re.compile(r"benchmark_\w+_counters_report\.csv"), "benchmark_report.csv"),
+)
 _ANNOTATION: Final = re.compile(r'"capture_\d{1,9}_[A-Za-z]+"')
 
 
@@ -66,6 +70,12 @@ def find_compiler_files(trace: Path) -> tuple[Path, ...]:
         return tuple(path for path in files if path.is_file())
     except OSError:
         return ()
+
+
+def find_reports(profile: Path) -> tuple[Path, ...]:
+    """Find what the writer of a profile says of the same run in a file next to it."""
+    names = (pattern.sub(name, profile.name) for pattern, name in _REPORTS if pattern.fullmatch(profile.name))
+    return tuple(path for path in map(profile.with_name, names) if path.is_file())
 
 
 def is_capture(path: Path, text: str) -> bool:

@@ -13,6 +13,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, Final
 
 import msgspec
@@ -80,7 +81,8 @@ _SCOPES: Final = ("tf_op", "name")  # `jit(step)/layer_3/attn/dot_general`
 _PROGRAM: Final = "hlo_module"
 _KNOWN_STATISTICS: Final = frozenset((_CORRELATION, _DETAILS, _STEP, _PROGRAM, *_SCOPES))
 _MAX_DIMENSIONS: Final = 64  # more are of no program; the product of a million numbers takes minutes
-# number formats of XLA by their number; others are not weights
+_INTEGERS: Final = (3, 4, 5, 7, 8, 9)  # formats of XLA that hold indices, such as tokens, and no weights
+# number formats of XLA by their number
 _DTYPES: Final = {
     2: "int8", 6: "uint8", 10: "float16", 11: "float32", 12: "float64", 16: "bfloat16", 19: "float8_e5m2",
     20: "float8_e4m3fn", 21: "int4", 22: "uint4",
@@ -124,6 +126,12 @@ class PlaneEvents:
     programs: dict[str, ProgramInputs] = field(default_factory=dict)  # by name, the larger of equal names
     executed: set[str] = field(default_factory=set)  # names of programs
     has_steps: bool = False  # reported by the host
+
+    def describe_program(self) -> dict[str, Any]:
+        """Build the metadata of the largest program that ran; empty without one."""
+        inputs = [self.programs[name] for name in self.executed & self.programs.keys()]
+        main = max(inputs, key=lambda each: each.numbers, default=None)
+        return {} if main is None else main.build_meta()
 
     def build_complete(self, base: int) -> CompleteEvents:
         """Build complete events with times since `base`; step marks of the host replace a device's."""
@@ -178,9 +186,14 @@ def load(source: Source) -> list[Run]:
     producer = "JAX profiler" if any("python" in plane for plane in events.planes) else "XLA profiler"
     trace = Trace(events.build_complete(base), events.metadata, header, truncated, producer=producer)
     run = convert_to_run(trace, source)
-    inputs = [events.programs[name] for name in events.executed & events.programs.keys()]
-    main = max(inputs, key=lambda each: each.numbers, default=None)
-    return [run if main is None else replace(run, meta={**run.meta, **main.build_meta()})]
+    return [replace(run, meta={**run.meta, **events.describe_program()})]
+
+
+def read_program(path: Path) -> dict[str, Any]:
+    """Read the metadata of the largest program that ran in a profile; empty if it has none."""
+    events = PlaneEvents()
+    _read_planes(Source.from_path(path).read(), events, Log())
+    return events.describe_program()
 
 
 def _read_planes(data: bytes, events: PlaneEvents, log: Log) -> bool:
@@ -236,11 +249,14 @@ def _read_program_inputs(program: Mapping[int, Value]) -> ProgramInputs | None:
     while shapes:
         fields = decode_submessage(shapes.pop())
         shapes += select_values(fields, 4)  # of a tuple
-        dtype = _DTYPES.get(next(map(to_number, select_values(fields, 2)), 0))
+        number = next(map(to_number, select_values(fields, 2)), 0)
         sizes = list(_iter_numbers(select_values(fields, 3)))
-        if dtype is not None and 0 < len(sizes) <= _MAX_DIMENSIONS:
+        if not 0 < len(sizes) <= _MAX_DIMENSIONS:
+            continue
+        if number in _DTYPES:
+            by_dtype[_DTYPES[number]] += math.prod(sizes)
+        if number in _DTYPES or number in _INTEGERS:
             counts["x".join(map(str, sizes))] += 1
-            by_dtype[dtype] += math.prod(sizes)
     if not by_dtype.total():
         return None
     donated = select_values(decode_submessage(program.get(8, b"")), 1)

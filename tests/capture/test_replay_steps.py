@@ -163,3 +163,22 @@ def test_several_graphs_are_one_step() -> None:
         }
     )
     assert derive_replay_steps(launches, kernels, Log()).rows() == [(1, 0, 100), (2, 100, 100), (3, 200, 19)]
+
+
+@pytest.mark.parametrize("critics", [0, 3])
+def test_steps_of_training_end_with_those_of_the_optimizer(critics: int, tmp_path: Path) -> None:
+    """A wait of the program is in a step; of several optimizers, that of the fewest calls ends one."""
+    events: list[dict[str, Any]] = []
+    for step in range(STEPS):
+        start = 10_000 * step + 500 * (step == STEPS - 1)  # the last one waits
+        events += [annotation("Optimizer.step#Adam.step", start + 100 * n, 50) for n in range(critics)]
+        events.append(annotation("aten::mm", start + 5_000, 900, cat="cpu_op"))
+        events.append(annotation("Optimizer.step#SGD.step", start + 8_000, 1_000))
+        events.append(annotation("aten::add_", start + 8_100, 100, cat="cpu_op"))
+    run = written(tmp_path, *events)
+    first = 0 if critics else 5_000
+    lengths = [9_000 - first, 10_000, 10_000, 10_500]
+    assert [dur for _, _, dur in step_rows(run)] == [length * 1000 for length in lengths]
+    work = run.events.filter(kind="kernel", name="aten::mm").sort("t")
+    assert work["step"].to_list() == [1, 2, 3, 4]
+    assert "optimizer" in run.meta["inferred_steps"]

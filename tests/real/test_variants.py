@@ -78,29 +78,22 @@ def name_differences(a: Path, b: Path) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("a", "b", "profiled", "traced"),
+    ("a", "b", "expected"),
     [
-        ("", "", "", ""),
-        ("", "--dtype bfloat16", "dtype fp32 and bf16", ""),
-        ("", "--layers 6", "passes of a loop 4 and 6", "passes of a loop 4 and 6"),
-        (
-            "--unroll",
-            "--unroll --layers 6",
-            "repeats of all operations 4 and 6",
-            "repeats of all operations 4 and 6",
-        ),
-        ("", "--batch 64", "inputs of the program 32x256 and 64x256", ""),
-        ("", "--donate", "donated inputs 0 and 1", ""),
+        ("", "", ""),
+        ("", "--dtype bfloat16", "dtype fp32 and bf16"),
+        ("", "--layers 6", "passes of a loop 4 and 6"),
+        ("--unroll", "--unroll --layers 6", "repeats of all operations 4 and 6"),
+        ("", "--batch 64", "inputs of the program 32x256 and 64x256"),
+        ("", "--donate", "donated inputs 0 and 1"),
     ],
 )
-def test_the_difference_of_two_runs_of_jax_is_named(
-    a: str, b: str, profiled: str, traced: str, tmp_path: Path
-) -> None:
-    """The profile has the inputs of the program, its Chrome trace does not."""
+def test_the_difference_of_two_runs_of_jax_is_named(a: str, b: str, expected: str, tmp_path: Path) -> None:
+    """The profile has the inputs of the program, also for the Chrome trace next to it."""
     for name, options in (("a", a), ("b", b)):
         program = [find_program("jax"), str(PROGRAMS / "jax_variants.py"), str(tmp_path / name)]
         subprocess.run([*program, *options.split()], capture_output=True, check=True)
-    for suffix, expected in (("xplane.pb", profiled), ("trace.json.gz", traced)):
+    for suffix in ("xplane.pb", "trace.json.gz"):
         files = [next((tmp_path / name).rglob(f"*.{suffix}")) for name in "ab"]
         named = [n for n in name_differences(*files) if not n.startswith("XLA operations")]
         assert named == [expected] * bool(expected)

@@ -66,6 +66,7 @@ STEP_SIZE_RATIO: Final = 1.1  # ratio of average sizes from which steps that var
 MOST: Final = 0.8  # share that stands for the whole: of rows, of matched time, of a change; chosen
 NEGLIGIBLE: Final = 0.01  # share of a time or a change, or a change, that is not worth a word; chosen
 MIN_CHANGE: Final = 0.05  # share by which a clock, bytes, launches or a slope must differ to count; chosen
+SHORT_WAIT_SHARE: Final = 0.1  # share of a step that a wait in one place must exceed to be judged; chosen
 MIN_CORES_CHANGE: Final = 0.5  # cores in use that a program must have more or fewer to count; chosen
 MIN_PRESSURE_CHANGE_PCT: Final = 15.0  # percentage points of pressure that are reported; chosen
 LARGEST_CHANGE_PCT: Final = 1000  # end of an interval beyond which its digits say nothing; chosen

@@ -1,4 +1,4 @@
-"""Find the steps of a trace: engine annotations, else profiler steps, numbered ranges, graph launches."""
+"""Find the steps of a trace: annotations of engines, profiler steps, numbered ranges, else implied ones."""
 
 from bisect import bisect
 from collections import Counter
@@ -23,6 +23,10 @@ _MAX_OVERLAP_NS: Final = 2_000  # of steps one after the other, by rounding
 _PHASES: Final = ("prefill", "decode")
 _LOOPS: Final = ("iteration", "step", "train_step", "training_step")  # ranges around each pass of a loop
 _MIN_DECODE_RATIO: Final = 2  # ranges called decode per range called prefill, from which each is a step
+_OPTIMIZER_STEP: Final = "Optimizer.step#"  # PyTorch's range around it
+_MIN_TRAINING_STEPS: Final = 2
+TRAINING_STEP_NAME: Final = "training step"
+_TRAINING_NOTE: Final = "steps are inferred from those of the optimizer: nothing in this file marks a step"
 _MIN_CAPTURE_RATIO: Final = 10  # launches per kernel that ran, above which a trace shows a graph's capture
 
 
@@ -122,30 +126,62 @@ def read_step_annotations(complete: CompleteEvents) -> dict[int, StepAnnotation]
     return {step: annotation for step, annotation in parsed if annotation}
 
 
-def add_graph_steps(complete: CompleteEvents, log: Log) -> CompleteEvents:
-    """Add a row for each step that graph launches imply, if no label starts a step."""
-    labels = complete.labels
-    if labels["starts_step"].any():
+def add_implied_steps(complete: CompleteEvents, log: Log) -> CompleteEvents:
+    """Add a row for each step that graph launches or an optimizer imply, if no label starts a step."""
+    if complete.labels["starts_step"].any():
         return complete
+    for derive in (_derive_graph_steps, _derive_training_steps):
+        steps, name, thread = derive(complete, log)
+        if steps.height:
+            return _append_steps(complete, steps, name, thread)
+    return complete
+
+
+def _derive_graph_steps(complete: CompleteEvents, log: Log) -> tuple[pl.DataFrame, str, str]:
+    """Derive the steps of graph launches, with their name and thread."""
+    labels, none = complete.labels, (pl.DataFrame(), "", "")
     is_launch = labels["name"].str.contains(GRAPH_LAUNCH_PATTERN)[complete.rows["label"]]
     if not is_launch.any():
-        return complete
+        return none
     is_kernel = labels["cat"].is_in(DEVICE_CATEGORIES).fill_null(value=False)[complete.rows["label"]]
     rows = complete.rows.with_columns(is_launch=is_launch, is_kernel=is_kernel)
     rows = rows.drop_nulls(["t", "dur", "correlation"])
     launches = rows.filter("is_launch").select("t", "label", key="correlation")
     kernels = rows.filter("is_kernel").select("t", "dur", key="correlation", name="label")
     steps = derive_replay_steps(launches.drop("label"), kernels, log)
-    if steps.is_empty():
-        return complete
+    return (steps, REPLAY_STEP_NAME, labels["thread"][int(launches["label"][0])]) if steps.height else none
+
+
+def _derive_training_steps(complete: CompleteEvents, log: Log) -> tuple[pl.DataFrame, str, str]:
+    """Derive the steps of training, each of which ends with the step of an optimizer; also name and thread.
+
+    Of several optimizers, the one that is called least often ends a step.
+    """
+    labels = complete.labels.with_row_index("label").filter(pl.col("name").str.starts_with(_OPTIMIZER_STEP))
+    rows = complete.rows.select("label", "t", "dur").drop_nulls()
+    calls = rows.join(labels.select("label"), on="label", how="semi")
+    counts = calls.group_by("label").len().filter(pl.col("len") >= _MIN_TRAINING_STEPS).sort("len", "label")
+    if counts.is_empty():
+        return pl.DataFrame(), "", ""
+    label = counts["label"][0]
+    thread = complete.labels["thread"][int(label)]
+    is_of_thread = (complete.labels["thread"] == thread)[rows["label"]]
+    ends = (calls.filter(label=label).select(end=pl.col("t") + pl.col("dur")).sort("end"))["end"]
+    begins = ends.shift(1, fill_value=rows.filter(is_of_thread)["t"].min())
+    log.note("inferred_steps", _TRAINING_NOTE, count=ends.len())
+    steps = pl.DataFrame({"step": range(1, ends.len() + 1), "t": begins, "dur": ends - begins})
+    return steps, TRAINING_STEP_NAME, thread
+
+
+def _append_steps(complete: CompleteEvents, steps: pl.DataFrame, name: str, thread: str) -> CompleteEvents:
+    """Append the rows of steps, with a label of their own."""
     label = {
-        "cat": "user_annotation", "name": REPLAY_STEP_NAME,
-        "thread": labels["thread"][int(launches["label"][0])], "starts_step": True, "is_annotation": False,
+        "cat": "user_annotation", "name": name, "thread": thread, "starts_step": True, "is_annotation": False,
     }  # fmt: skip
-    step_rows = steps.with_columns(label=pl.lit(labels.height, dtype=pl.UInt32))
+    step_rows = steps.with_columns(label=pl.lit(complete.labels.height, dtype=pl.UInt32))
     return CompleteEvents(
         pl.concat([complete.rows, step_rows], how="diagonal_relaxed"),
-        pl.concat([labels, pl.DataFrame(label)], how="diagonal_relaxed"),
+        pl.concat([complete.labels, pl.DataFrame(label)], how="diagonal_relaxed"),
     )
 
 

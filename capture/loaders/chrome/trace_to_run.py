@@ -49,7 +49,7 @@ from capture.loaders.chrome.trace_model import (
 from capture.loaders.chrome.trace_steps import (
     DISPATCH_PATTERN,
     STEP_FIELDS,
-    add_graph_steps,
+    add_implied_steps,
     drop_dispatch_steps,
     extend_steps,
     find_steps_at,
@@ -126,7 +126,7 @@ def convert_to_run(trace: Trace, source: Source, *, part: str = "") -> Run:
     complete = trace.complete + build_complete_events(pairs, log) if pairs else trace.complete
     del steps, pairs
     names = with_regions(names, dict.fromkeys(complete.labels["thread"]), log)
-    complete = add_graph_steps(mark_step_starts(complete), log)
+    complete = add_implied_steps(mark_step_starts(complete), log)
     note_overlapping_steps(complete, log)
     complete = extend_steps(complete)
     complete = CompleteEvents(complete.rows, _describe_labels(complete.labels, names))

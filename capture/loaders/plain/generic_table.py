@@ -5,13 +5,16 @@ headings, tables without a header.
 """
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from itertools import chain
-from typing import Final
+from pathlib import Path
+from typing import Any, Final
 
 import polars as pl
 
 from capture.classify.name_rules import infer_op_and_category
+from capture.clean_text import clean
 from capture.errors import UnreadableError
 from capture.import_log import Log
 from capture.loaders import GENERIC_FORMAT, is_accepted_by_others
@@ -39,6 +42,7 @@ _INTEGER: Final = r"0|-?[1-9][0-9]{0,17}"
 _POSITIVE: Final = r"(?:0|[1-9][0-9]{0,17})(?:\.[0-9]{1,6})?"
 _NEGATIVE: Final = r"-(?:0\.[0-9]{1,6}|[1-9][0-9]{0,17}(?:\.[0-9]{1,6})?)"
 _SORTED_TOTALS: Final = re.compile(rb"(?m)^Total (?:CPU )?time: [\d.]+ milliseconds\n+")
+_MAX_REPORT_LETTERS: Final = 1 << 16
 _TOTAL_NAMES: Final = ("total", "sum")
 _MAX_ROUNDING: Final = 0.02  # of a total, as the rows are rounded
 _EXACT_DIGITS: Final = 15  # of a decimal number that a float holds exactly
@@ -65,11 +69,28 @@ def load(source: Source) -> list[Run]:
         raise UnreadableError("has a header but no readable row", where=source.label)
     guesses = describe_guesses(layout.columns)
     log.note("guessed_columns", "columns were guessed from their headings: " + "; ".join(guesses))
-    meta = {"guess": guesses}
+    meta = {"guess": guesses, **_read_openvino_report(source.reports)}
     if "track" not in events.columns or set(events["track"].unique()) != set(SIDES):
         return [build_run("table", meta, events, log)]
     sides = [(side.split()[1], events.filter(pl.col("track") == side).drop("track")) for side in SIDES]
     return [build_run(side, meta, rows, log) for side, rows in sides]
+
+
+def _read_openvino_report(reports: Sequence[Path]) -> dict[str, Any]:
+    """Read how benchmark_app ran from its report next to the counters: options, batch and sizes of inputs.
+
+    The folder of the report is no option of the run.
+    """
+    if not reports:
+        return {}
+    with reports[0].open(encoding="utf-8", errors="replace") as file:
+        text = file.read(_MAX_REPORT_LETTERS)
+    options = re.findall(r"(?m)^(-(?!report_folder)\w+);(.*)$", text)
+    batch = re.search(r"(?m)^batch size;(\d{1,9})$", text)
+    meta: dict[str, Any] = {"producer": "OpenVINO", "argv": ["benchmark_app", *map(clean, chain(*options))]}
+    if shapes := re.findall(r"\[([\d,]{1,99})\]", dict(options).get("-shape", "")):
+        meta["program inputs"] = Counter(shape.replace(",", "x") for shape in shapes)
+    return meta | ({"batch": int(batch[1])} if batch else {})
 
 
 def _mend_sorted_counters(text: bytes) -> bytes:

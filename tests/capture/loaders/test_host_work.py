@@ -77,10 +77,10 @@ def test_both_files_of_a_jax_run_hold_the_same_work() -> None:
 
 
 def test_inputs_of_the_program_of_a_jax_run_are_those_that_it_was_given() -> None:
-    """As its record.py builds them: weights of four layers, the embedding, and caches of 8 × 512 tokens."""
+    """As its record.py builds them: weights of four layers, embedding, caches of 8 × 512 tokens, 8 tokens."""
     (profile,) = load(document("samples/real_jax/decode.xplane.pb"), cache=False)
     layer = {"256x768": 1, "256x256": 1, "256x512": 2, "512x256": 1, "8x512x256": 2}
-    assert profile.meta["program inputs"] == {k: 4 * n for k, n in layer.items()} | {"1000x256": 1}
+    assert profile.meta["program inputs"] == {k: 4 * n for k, n in layer.items()} | {"1000x256": 1, "8": 1}
     assert (profile.meta["dtype"], profile.meta["donated inputs"]) == ("float32", 0)
 
 

@@ -99,3 +99,18 @@ def test_report_without_counters_is_named(suffix: str, tmp_path: Path) -> None:
     path.write_text(WITHOUT_COUNTERS[suffix])
     with pytest.raises(UnreadableError, match=r"OpenVINO.*without counters.*-report_type detailed_counters"):
         load(path, cache=False)
+
+
+def test_the_report_beside_counters_states_batch_and_options(tmp_path: Path) -> None:
+    """Four images took 2.5 times as long as one, and the counters alone do not say how many they are."""
+    counters = tmp_path / "benchmark_detailed_counters_report.csv"
+    counters.write_bytes(document("plain/openvino_requests.csv").read_bytes())
+    (alone,) = load(counters, cache=False)
+    assert not {"batch", "argv"} & alone.meta.keys()
+    options = "-m;model.onnx\n-shape;x[4,3,64,64]\n-report_folder;/tmp/b"
+    report = f"Command line parameters\n{options}\n\nConfiguration setup\nbatch size;4\n"
+    (tmp_path / "benchmark_report.csv").write_text(report)
+    (run,) = load(counters, cache=False)
+    assert run.meta["batch"] == 4 and run.events.equals(alone.events)
+    assert run.meta["program inputs"] == {"4x3x64x64": 1}
+    assert run.meta["argv"] == ["benchmark_app", "-m", "model.onnx", "-shape", "x[4,3,64,64]"]

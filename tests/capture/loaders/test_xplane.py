@@ -1,10 +1,13 @@
 """XLA profiles: what the maker wrote stands in the rows, and what is broken is counted or refused."""
 
+import gzip
+import json
 from pathlib import Path
 
 import pytest
 
 from capture.errors import UnreadableError
+from capture.load_runs import load
 from capture.loaders import find_loaders
 from capture.run import Run
 from capture.source import Source
@@ -54,7 +57,7 @@ def test_operations_of_a_tpu_are_its_work_and_the_rest_covers_them(tmp_path: Pat
 
 
 def test_inputs_are_those_of_the_largest_program_that_ran(tmp_path: Path) -> None:
-    """Of an HloProto: name, and inputs of format 16 (bf16) or 11 (f32), also in a tuple; one is donated."""
+    """Of an HloProto: name, and inputs of format 16 (bf16), 11 (f32), 4 (s32), also in a tuple."""
 
     def shape(kind: int, *sizes: int) -> bytes:
         return message((2, kind), *((3, size) for size in sizes))
@@ -76,9 +79,18 @@ def test_inputs_are_those_of_the_largest_program_that_ran(tmp_path: Path) -> Non
     events = [(1, 0, 9_000, {"hlo_module": name}) for name in ("jit_small", "jit_step")]
     host = plane(2, "/host:CPU", [line(1, "python", events)], {1: "dot"})
     run = run_of(tmp_path, space(host, metadata))
-    assert run.meta["program inputs"] == {"3x5": 1, "4x4": 1, "2": 1}
+    assert run.meta["program inputs"] == {"3x5": 1, "4x4": 1, "2": 1, "100": 1}, "100 tokens"
     assert (run.meta["dtype"], run.meta["donated inputs"]) == ("bfloat16", 1)
     assert "program inputs" not in run_of(tmp_path, space(host)).meta
+    (tmp_path / "host.xplane.pb").write_bytes(space(host, metadata))
+    process = {"ph": "M", "name": "process_name", "pid": 1, "args": {"name": "/host:CPU"}}
+    operation = {"ph": "X", "name": "dot", "pid": 1, "tid": 1, "ts": 1, "dur": 9, "args": {"hlo_op": "dot"}}
+    for name in ("host", "elsewhere"):
+        path = tmp_path / f"{name}.trace.json.gz"
+        path.write_bytes(gzip.compress(json.dumps({"traceEvents": [process, operation]}).encode()))
+        (trace,) = load(path, cache=False)
+        inputs = run.meta["program inputs"] if name == "host" else None
+        assert trace.meta.get("program inputs") == inputs, "JAX writes both of a run into one folder"
 
 
 def test_steps_of_the_host_go_before_those_of_a_device(tmp_path: Path) -> None:

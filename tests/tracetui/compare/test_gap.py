@@ -13,6 +13,7 @@ from tests.tracetui.analysis.time.test_idle_gaps import US, kernel
 from tests.tracetui.runs import made
 from tracetui.analysis.time.step_table import compute_step_table
 from tracetui.compare.diff import compare_runs
+from tracetui.compare.run_sides import NoiseFloor, Sides
 from tracetui.compare.words.decision import describe_decision
 from tracetui.look import Look
 from tracetui.views.diff import build_notes
@@ -109,6 +110,16 @@ def test_a_real_sleep_before_a_collective_is_named() -> None:
 def test_waits_in_many_places_are_in_no_one_place() -> None:
     lines = "\n".join(describe_decision(compare_runs((decode(0), decode(0, 900)), Look()), Look().terms))
     assert "time between kernels +2.700 ms" in lines and "  time between" not in lines
+
+
+def test_a_wait_is_judged_where_it_is_though_the_step_stays_undecided() -> None:
+    """A sleep of 1 ms before each argmax, and interruptions of 50 µs, on a machine of unknown load."""
+    sides = Sides((decode(0), decode(1000, 50)), floor=NoiseFloor(0.7))
+    for runs, change in ((sides.runs, "SLOWER +1.050 ms"), (sides.runs[::-1], "FASTER -1.050 ms")):
+        lines = describe_decision(compare_runs(Sides(runs, floor=sides.floor), Look()), Look().terms)
+        assert lines[0].startswith(f"time between copy and argmax {change}; overall undecided: step ")
+    again = compare_runs(Sides((decode(0), decode(60, 10)), floor=sides.floor), Look())
+    assert describe_decision(again, Look().terms)[0].startswith("undecided: ")
 
 
 def test_equal_waits_are_not_named() -> None:

@@ -89,14 +89,16 @@ class GapChange:
     before: str
     after: str
     delta_ns: float
+    verdict: str
 
 
-def find_gap_change(sides: Sides, phase: str | None, align: str, change_ns: float) -> GapChange | None:
-    """Find between which kernels most of a change of the time between kernels is; None if in no one place.
+def find_gap_change(sides: Sides, phase: str | None, terms: Terms, change_ns: float) -> GapChange | None:
+    """Find between which kernels a change of the time between kernels is; None if in no one place.
 
-    A sleep, a lock or a slow callback is in one place of each step; other programs interrupt anywhere.
+    It is there if most of the change is, or more than half of it and that time evidently changed. A sleep, a
+    lock or a slow callback is in one place of each step; other programs interrupt anywhere.
     """
-    aligned = align_steps(sides[:2], phase, align)
+    aligned = align_steps(sides[:2], phase, terms.align)
     steps = aligned.sides if aligned.height else (None, None)
     a, b = (_measure_gaps(run, side) for run, side in zip(sides[:2], steps, strict=True))
     shared = list_kernel_names(sides[0]) & list_kernel_names(sides[1])  # another name is no wait
@@ -104,9 +106,51 @@ def find_gap_change(sides: Sides, phase: str | None, align: str, change_ns: floa
         place: b.get(place, 0.0) - a.get(place, 0.0) for place in {**a, **b} if shared.issuperset(place)
     }
     place = max(changes, key=lambda each: changes[each] * np.sign(change_ns), default=None)
-    if place is None or changes[place] * change_ns < params.MOST * change_ns**2:
+    share = changes[place] / change_ns if place and change_ns else 0.0
+    if place is None or share <= 0.5:
         return None
-    return GapChange(*place, changes[place])
+    verdict = _judge_place(sides, phase, terms, place, (a, b))
+    is_there = verdict in ("slower", "faster") or share >= params.MOST
+    return GapChange(*place, changes[place], verdict) if is_there else None
+
+
+def _judge_place(
+    sides: Sides,
+    phase: str | None,
+    terms: Terms,
+    place: tuple[str, str],
+    gaps: Sequence[dict[tuple[str, str], float]],
+) -> str:
+    """Judge the time at a place, the largest change of all `gaps` of both sides; undecided without steps.
+
+    Less than a tenth of a step counts as that: the ratio of two short waits says nothing of a long one, and
+    only longer ones could have been the largest change.
+    """
+    runs = [run for group in sides.groups for run in group]
+    aligned = align_steps(runs, phase, terms.align)
+    if aligned.height < MIN_SAMPLES:
+        return "~"
+    series = [_compute_place_series(*pair, place) for pair in zip(runs, aligned.sides, strict=True)]
+    limit = params.SHORT_WAIT_SHARE * float(np.median([step for _, step in series]))
+    if not limit > 0:
+        return "~"
+    places = {each for side in gaps for each, gap_ns in side.items() if gap_ns > limit}
+    times = np.stack([gap.clip(limit) for gap, _ in series])
+    evidence = _judge_series(times, _mark_free_steps(runs, aligned), sides, terms)
+    threshold_ns = np.array([limit * params.MIN_CHANGE])
+    return judge_evidence(evidence, threshold_ns, alpha=ALPHA * terms.share / max(1, len(places)))[0]
+
+
+def _compute_place_series(run: Run, side: pl.DataFrame, place: tuple[str, str]) -> tuple[Floats, float]:
+    """Compute the ns per token between two kernels in each step, and of the median step (NaN: unknown)."""
+    is_there = (pl.col("before") == place[0]) & (pl.col("after") == place[1])
+    gaps = tabulate_gaps(run).filter(is_there).group_by("step").agg(pl.col("gap_ns").sum())
+    walls = step_table.compute_step_durations(run).select("step", wall_ns="took_ns").unique("step")
+    joined = side.join(gaps, on="step", how="left", maintain_order="left")
+    joined = joined.join(walls, on="step", how="left", maintain_order="left")
+    tokens = to_floats(joined["tokens"])
+    wall = to_floats(joined["wall_ns"].cast(pl.Float64).fill_null(np.nan)) / tokens
+    return to_floats(joined["gap_ns"].fill_null(0)) / tokens, float(np.median(wall))
 
 
 def _measure_gaps(run: Run, side: pl.DataFrame | None) -> dict[tuple[str, str], float]:

@@ -22,6 +22,7 @@ from tracetui.compare import params
 from tracetui.compare.evidence.cpu_contention import measure_used_cores
 from tracetui.compare.pairing.run_work import (
     STEP_SIZES,
+    XLA,
     count_numbers,
     count_products,
     count_program_inputs,
@@ -44,6 +45,8 @@ from tracetui.compare.pairing.step_times import align_steps
 UNEQUAL_WORK: Final = "not the same work"
 _TOKENS: Final = "tokens per step"
 _PROMPT: Final = "prompt"
+_UNKNOWN_SIZES: Final = "sizes of the work are unknown"
+_GRADIENT_PHASES: Final = ("backward", "optimizer")  # whose products have other operands than the model's
 _SIZE_NAMES: Final = {("context", "prefill"): _PROMPT, ("tokens", None): _TOKENS}
 # Metadata that say how much a step computes, and how
 _MODEL_SIZES: Final = ("layers", "d_model", "parameters")
@@ -89,15 +92,28 @@ def _find_unequal_work(a: Run, b: Run, phases: Sequence[str], align: str) -> lis
     drafts = [*_compare_speculation(a, b)]
     if not phases or "decode" in phases:
         drafts += _compare_queries(a, b, "decode" if phases else None, align)
-    sections: Sequence[str | None] = phases or [None]
-    steps = (w for phase in sections for w in _compare_steps(a, b, phase, align))
-    sizes = (_spread_to_backward(w, phases) for w in steps if not (drafts and w.what == _TOKENS))
+    sizes = _compare_phases(a, b, phases, align)
+    sizes = [w for w in sizes if not (drafts and w.what == _TOKENS)]
     return [*_compare_models(a, b, has_drafts=bool(drafts)), *drafts, *sizes]
 
 
-def _spread_to_backward(work: WorkDifference, phases: Sequence[str]) -> WorkDifference:
-    """Let other work of a forward be that of all phases of training, which follow from it."""
-    return replace(work, phase=None) if work.phase == "forward" and "backward" in phases else work
+def _compare_phases(a: Run, b: Run, phases: Sequence[str], align: str) -> list[WorkDifference]:
+    """Find the sizes of steps that differ; phases that follow from another one have its difference."""
+    sections: Sequence[str | None] = [p for p in phases if p not in _GRADIENT_PHASES] or [None]
+    sizes = [w for phase in sections for w in _compare_steps(a, b, phase, align)]
+    if "backward" in phases:
+        return [replace(work, phase=None) for work in sizes]
+    if all(run.has("context") for run in (a, b)):
+        return sizes
+    return [_spread_prompt(work, sizes) for work in sizes]
+
+
+def _spread_prompt(work: WorkDifference, sizes: Sequence[WorkDifference]) -> WorkDifference:
+    """Let other prompts be other work of the decode behind them, whose context is unknown."""
+    is_prompt = work.phase == "prefill" and work.what in (_PROMPT, _TOKENS)
+    if not is_prompt or any(size.phase in (None, "decode") for size in sizes):
+        return work
+    return replace(work, what=f"prefill {work.what}", phase=None)
 
 
 def describe_differences(works: Sequence[WorkDifference]) -> list[str]:
@@ -105,6 +121,18 @@ def describe_differences(works: Sequence[WorkDifference]) -> list[str]:
     unequal, others = ([str(w) for w in works if w.is_work == is_work] for is_work in (True, False))
     named = ((UNEQUAL_WORK, unequal), ("what differs", others))
     return [f"{lead}: {'; '.join(words)}" for lead, words in named if words]
+
+
+def describe_unknown_sizes(runs: Sequence[Run]) -> str:
+    """Describe that a run does not state how much its steps compute, and what would; empty if all do."""
+    for run in runs:
+        if any(run.has(column) for column in (*STEP_SIZES, "shape")) or count_program_inputs(run):
+            continue
+        if run.meta.get("work") == "operators":
+            return f"{_UNKNOWN_SIZES}: record_shapes=True states them"
+        if run.meta.get("producer") in XLA:
+            return f"{_UNKNOWN_SIZES}: *.xplane.pb states them"
+    return ""
 
 
 def _join_phases(works: Sequence[WorkDifference], phases: int) -> Iterator[WorkDifference]:

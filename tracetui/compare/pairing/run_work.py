@@ -21,6 +21,7 @@ from tracetui.look import Look
 
 STEP_SIZES: Final = ("batch", "context", "tokens")  # of a step, as its source reports them
 XLA: Final = ("XLA profiler", "JAX profiler")
+_INTEGER_NODES: Final = r"\b(?:ConvInteger|MatMulInteger\w*|DynamicQuantize\w+|QLinear\w+)\b"  # of ONNX
 _COMPILED_NAMES: Final = r"CompiledFxGraph|Torch-Compiled Region|^triton_"
 
 
@@ -136,14 +137,14 @@ def read_shape_sizes(run: Run, phase: str | None, steps: pl.Series) -> dict[str,
     table = _tabulate_shapes(run)
     if table.is_empty():
         return {}
-    of_run, table = table, table.filter(pl.col("phase").eq_missing(pl.lit(phase, pl.String)))
-    attention = table.filter((pl.col("category") == "attention") & pl.col("size_q").is_not_null())
+    of_phase = table.filter(pl.col("phase").eq_missing(pl.lit(phase, pl.String)))
+    attention = of_phase.filter((pl.col("category") == "attention") & pl.col("size_q").is_not_null())
     in_steps = attention.filter(pl.col("step").is_in(steps.implode()))
-    sizes = {"batch": _list_sizes(attention, "size_b")[:1]}
+    sizes = {"batch": _list_sizes(attention, "size_b")[:1] or _list_image_counts(of_phase)}
     longest = in_steps.group_by("step", maintain_order=True).agg(pl.col("size_k").max())
     sizes["context"] = longest["size_k"].to_list() or _list_sizes(attention, "size_k")
     if attention.is_empty():
-        sizes["context"] = _list_score_contexts(of_run, phase, steps)
+        sizes["context"] = _list_score_contexts(table, phase, steps)
     tokens = _tabulate_tokens(run).filter(pl.col("phase").eq_missing(pl.lit(phase, pl.String)))
     tokens = tokens.filter(pl.col("step").is_in(steps.implode())) if run.has("step") else tokens
     sizes["tokens"] = tokens["tokens"].sort().gather_every(1, tokens.height // 2)[:1].to_list()
@@ -190,6 +191,13 @@ def find_largest_image(run: Run) -> str | None:
         return None
     images = table.filter(pl.col("category") == "conv")["shape"].str.extract(r"^(\S+) \* ").drop_nulls()
     return max(images.to_list(), key=count_numbers, default=None)
+
+
+def _list_image_counts(table: pl.DataFrame) -> list[int]:
+    """List the one number of images or signals that all convolutions have; empty if they differ."""
+    images = table.filter(pl.col("category") == "conv")["shape"]
+    counts = images.str.extract(r"^(\d+)[x×]\d+[x×]\d+\S* \* ").cast(pl.Int64).unique()
+    return counts.to_list() if counts.len() == 1 and not counts.null_count() else []
 
 
 def count_numbers(sizes: str) -> int:
@@ -258,6 +266,9 @@ def read_rows(run: Run) -> dict[str, str | bool]:
         names = run.events["name"].unique().cast(pl.String)
         settings["quant"] = "int8" if names.str.starts_with("quantized::linear").any() else "none"
         settings["compiled"] = bool(names.str.contains(_COMPILED_NAMES).any())
+    if run.meta.get("producer") == "ONNX Runtime":
+        is_quantised = run.events["name"].unique().cast(pl.String).str.contains(_INTEGER_NODES)
+        settings["quant"] = "int8" if is_quantised.any() else "none"
     if run.meta.get("producer") in XLA:
         names = run.events["name"].unique().cast(pl.String)
         functions = names.str.extract(r"^PjitFunction\((.+)\)$").drop_nulls().sort().to_list()

@@ -15,9 +15,14 @@ from tracetui.analysis.frames.selection import select_timed
 from tracetui.analysis.frames.statistics import MIN_SAMPLES
 from tracetui.compare import params
 from tracetui.compare.diff import Diff, change_ns
-from tracetui.compare.evidence.phase_totals import GAP, KERNELS, STEP, find_gap_change
+from tracetui.compare.evidence.phase_totals import GAP, KERNELS, STEP, GapChange, find_gap_change
 from tracetui.compare.evidence.sample_size import estimate_recordings_needed, format_requirement
-from tracetui.compare.pairing.equal_work import UNEQUAL_WORK, WorkDifference, describe_differences
+from tracetui.compare.pairing.equal_work import (
+    UNEQUAL_WORK,
+    WorkDifference,
+    describe_differences,
+    describe_unknown_sizes,
+)
 from tracetui.compare.replaced_rows import has_lost_inner_rows
 from tracetui.compare.run_sides import NoiseFloor, Sides
 from tracetui.look import Look, Terms
@@ -120,22 +125,22 @@ def is_decided(compared: Diff) -> bool:
 def describe_decision(compared: Diff, terms: Terms) -> tuple[str, ...]:
     """Describe in what the work differs; then each phase, and what carries its change."""
     decision, names = compute_decision(compared), map_names_in(compared.rows, compared.sides)
-    differences, lines = describe_differences(compared.works), list[str]()
+    differences, lines = _describe_work(compared), list[str]()
     for phase in decision.phases["phase"].unique(maintain_order=True).head(params.MAX_NAMED):
         in_phase = pl.col("phase").eq_missing(pl.lit(phase, pl.String))
         total, *kernels = decision.phases.filter(in_phase).to_dicts()
         rows = (total, *(k for k in kernels if not _is_redundant(total, k)))
         first, *others = (_describe_total(row, compared, terms) for row in rows)
-        if first.startswith(UNDECIDED):
-            first = _describe_decided_row(compared, phase, names) + first
-        lines += [first, *others]
+        carriers = decision.carriers.filter(in_phase)
+        place = _find_gap(compared, carriers, terms)
+        decided = _describe_decided_row(carriers, total, names) or _describe_wait(place, names)
+        lines += [decided * first.startswith(UNDECIDED) + first, *others]
         if differences and differences[0].startswith(UNEQUAL_WORK):
             lines.insert(0, differences.pop(0))
-        carriers = decision.carriers.filter(in_phase)
         described = (
             _describe_carriers(carriers, total, terms.threshold, names),
             _describe_waits(carriers.filter("is_wait", "named"), names),
-            _describe_gap(compared, carriers, names, terms.align),
+            _describe_gap(place, names),
             _describe_small_changes(carriers, names),
         )
         replaced = _describe_replaced(carriers, names), _describe_merged_rows(compared, carriers)
@@ -145,16 +150,35 @@ def describe_decision(compared: Diff, terms: Terms) -> tuple[str, ...]:
     return tuple(lines) or tuple(differences)
 
 
-def _describe_decided_row(compared: Diff, phase: str | None, names: Mapping[str, str]) -> str:
-    """Name the decided row of the largest change before a phase that is undecided; empty without one."""
-    in_phase = pl.col("phase").eq_missing(pl.lit(phase, pl.String))
-    rows = select_decided_rows(replace(compared, rows=_select_rows(compared)))
-    rows = rows.filter(in_phase, pl.col("median_a_ns") > 0)
+def _describe_work(compared: Diff) -> list[str]:
+    """Describe in what the work differs, or that its sizes are unknown."""
+    has_other_work = any(work.is_work for work in compared.works)
+    unknown = "" if has_other_work else describe_unknown_sizes(compared.sides)
+    return [*describe_differences(compared.works), *([unknown] if unknown else [])]
+
+
+def _describe_decided_row(carriers: pl.DataFrame, total: dict[str, Any], names: Mapping[str, str]) -> str:
+    """Name the decided row of the largest change before a phase that is undecided; empty without one.
+
+    One that is less than 1 % of the phase says nothing of it.
+    """
+    size = pl.col("delta_ns").abs()
+    is_row = (pl.col("name") != GAP_NAME) & pl.col("change_pct").is_not_null()
+    rows = carriers.filter(is_row, pl.col("verdict").is_in(["slower", "faster"]))
+    rows = rows.filter(size >= params.NEGLIGIBLE * total["a_ns"]).sort(size, "name", descending=[True, False])
     if rows.is_empty():
         return ""
     row = rows.row(0, named=True)
     name = row["instead"] or _shorten_name(names.get(row["name"], row["name"]), *_DECISION_LETTERS)
-    return f"{name} {row['verdict'].upper()} {row['median_delta_ns'] / row['median_a_ns']:+.1%}; overall "
+    return f"{name} {row['verdict'].upper()} {row['change_pct']:+.1f}%; overall "
+
+
+def _describe_wait(place: GapChange | None, names: Mapping[str, str]) -> str:
+    """Name a place between kernels that has a verdict before a phase that is undecided; else empty."""
+    if place is None or place.verdict not in ("slower", "faster"):
+        return ""
+    where, _, change = _describe_gap(place, names).rpartition(": ")
+    return f"{where} {place.verdict.upper()} {change}; overall "
 
 
 def _describe_replaced(rows: pl.DataFrame, names: Mapping[str, str]) -> str:
@@ -311,8 +335,10 @@ def _select_floor(row: Mapping[str, Any], sides: Sides) -> NoiseFloor:
 
 
 def _format_floor_limit(floor: NoiseFloor) -> str:
-    """Format by how much two equal runs differ at most: `±15% (floor 5%)`."""
-    return f"±{math.expm1(_RUN_DIFFERENCE_SD * floor.spread):.0%} (floor {floor.percent})"
+    """Format by how much two equal runs differ at most: `±15% (floor 5%)`, `a factor of 7.2 (floor 70%)`."""
+    ratio = math.exp(_RUN_DIFFERENCE_SD * floor.spread)
+    limit = f"±{ratio - 1:.0%}" if ratio < 2 else f"a factor of {ratio:.2g}"
+    return f"{limit} (floor {floor.percent})"
 
 
 def _describe_carriers(
@@ -326,7 +352,7 @@ def _describe_carriers(
     in_rows, is_decided = float(rows["delta_ns"].sum()), named["verdict"].is_in(COUNTED_VERDICTS).any()
     is_elsewhere = in_rows * change < (1 - params.MOST) * change**2
     if rows.height and not is_decided and is_elsewhere and abs(change) >= least_change * total["a_ns"]:
-        sums = f"{units.format_difference(in_rows)} of {units.format_difference(change)}"
+        sums = f"{units.format_difference(in_rows)}, the {total['what']} by {units.format_difference(change)}"
         return f"carried by no row: their medians changed by {sums}"
     named = named.filter(~pl.col("is_wait"))
     return f"carried by {_list_changes(named, params.MAX_NAMED, names)}" if named.height else ""
@@ -336,19 +362,23 @@ def _describe_waits(rows: pl.DataFrame, names: Mapping[str, str]) -> str:
     return f"waits: {_list_changes(rows, params.MAX_EXAMPLES, names)}" if rows.height else ""
 
 
-def _describe_gap(compared: Diff, carriers: pl.DataFrame, names: Mapping[str, str], align: str) -> str:
-    """Describe between which kernels the time lies that carries a change; empty if it is in no one place."""
-    gaps = carriers.filter("named", name=GAP_NAME).select("phase", "delta_ns", "verdict")
-    for phase, delta, verdict in gaps.iter_rows():
-        place = find_gap_change(compared.sides, phase, align, delta)
-        if place is not None:
-            before, after = (
-                _shorten_name(names.get(n, n), *_DECISION_LETTERS) for n in (place.before, place.after)
-            )
-            where = f"between {before} and {after}" if before != after else f"between two {after}"
-            mark = "" if verdict in ("slower", "faster") else " ~"
-            return f"time {where}: {units.format_difference(place.delta_ns)}{mark}"
-    return ""
+def _find_gap(compared: Diff, carriers: pl.DataFrame, terms: Terms) -> GapChange | None:
+    """Find between which kernels the time lies that carries a change; None if it is in no one place."""
+    for phase, delta in carriers.filter("named", name=GAP_NAME).select("phase", "delta_ns").iter_rows():
+        place = find_gap_change(compared.sides, phase, terms, delta)
+        is_unequal = any(work.is_work and work.is_about(phase) for work in compared.works)
+        return replace(place, verdict="~") if place and is_unequal else place
+    return None
+
+
+def _describe_gap(place: GapChange | None, names: Mapping[str, str]) -> str:
+    """Describe a place between kernels: `time between a and b: +8 ms`; empty without one."""
+    if place is None:
+        return ""
+    before, after = (_shorten_name(names.get(n, n), *_DECISION_LETTERS) for n in (place.before, place.after))
+    where = f"between {before} and {after}" if before != after else f"between two {after}"
+    mark = "" if place.verdict in ("slower", "faster") else " ~"
+    return f"time {where}: {units.format_difference(place.delta_ns)}{mark}"
 
 
 def _describe_small_changes(rows: pl.DataFrame, names: Mapping[str, str]) -> str:

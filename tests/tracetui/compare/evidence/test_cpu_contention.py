@@ -115,7 +115,7 @@ def test_what_nobody_sampled_is_not_known() -> None:
 
 
 def test_runs_beside_other_programs_state_the_floor_that_judges_them() -> None:
-    """2√2 standard deviations of 0.7: exp(1.98) − 1 = 624 %; a step of 1 s in a takes 2 s in b."""
+    """2√2 standard deviations of 0.7: exp(1.98) = 7.2; a step of 1 s in a takes 2 s in b."""
     quiet, busy = (
         sampled(
             [(size * n, size * (n + 1.0)) for n in range(10)],
@@ -127,7 +127,7 @@ def test_runs_beside_other_programs_state_the_floor_that_judges_them() -> None:
     )
     for floor in (NoiseFloor(), NoiseFloor(0.01, source="said")):
         line = describe_decision(compare_runs(Sides((quiet, busy), floor=floor), Look()), Terms())[0]
-        assert "±624% (floor 70%); this is +100.0%" in line
+        assert "a factor of 7.2 (floor 70%); this is +100.0%" in line
 
 
 def test_operators_on_a_cpu_of_unknown_load_have_a_larger_floor() -> None:

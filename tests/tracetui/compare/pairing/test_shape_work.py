@@ -1,12 +1,16 @@
 """What steps compute, read from the shapes of products, convolutions and attention in traces."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from capture.run import Run
 from tests.tracetui.runs import MS, made
+from tracetui.compare.diff import compare_runs
 from tracetui.compare.pairing.equal_work import find_work_differences
+from tracetui.compare.words.decision import describe_decision
+from tracetui.look import Look
 
 
 def differences(a: Run, b: Run) -> list[str]:
@@ -106,3 +110,62 @@ def test_sums_of_gradients_over_a_batch_are_no_weights() -> None:
         for batch in (32, 128)
     )  # fmt: skip
     assert differences(a, b) == ["rows of products 32 and 128"]
+
+
+def test_the_batch_of_images_is_that_of_their_convolutions() -> None:
+    """Products of gradients have other operands: 10 rows of a batch of 8 were called other work than 16."""
+    a, b = (
+        made([
+            {"kind": "kernel", "name": category, "category": category, "lens": "host", "dur": MS,
+             "t": at * MS, "phase": phase, "shape": shape}
+            for at, (category, phase, shape) in enumerate((
+                ("conv", None, f"{batch}×3×32×32 * 32×3×3×3"), ("matmul", None, f"m={batch} n=10 k=128"),
+                ("matmul", "backward", f"m={max(batch, 10)} n=128 k=10"),
+            ))
+        ])
+        for batch in (8, 16)
+    )  # fmt: skip
+    assert differences(a, b) == ["batch 8 and 16"] and differences(a, a) == []
+    assert find_work_differences(a, b, "context")[0].is_about("backward")
+
+
+def test_other_prompts_are_other_work_of_a_decode_whose_context_is_unknown() -> None:
+    """As in a profile of vLLM, whose attention has no shape."""
+    a, b = (
+        made([
+            {"kind": kind, "name": kind, "category": "matmul", "lens": "host", "dur": MS, "t": step * MS,
+             "phase": phase, "shape": f"m={tokens} n=512 k=512", "step": step}
+            for step, (phase, tokens) in enumerate((("prefill", prompt), ("decode", 2), ("decode", 2)))
+            for kind in ("step", "kernel")
+        ])
+        for prompt in (96, 320)
+    )  # fmt: skip
+    (work,) = find_work_differences(a, b, "context")
+    assert str(work) == "prefill tokens per step 96 and 320" and work.is_about("decode")
+
+
+@pytest.mark.parametrize(
+    ("meta", "source"),
+    [({"work": "operators"}, "record_shapes=True"), ({"producer": "JAX profiler"}, "*.xplane.pb")],
+)
+def test_sizes_that_no_file_states_are_said_to_be_unknown(meta: Any, source: str) -> None:
+    """A batch three times as large was compared without a word."""
+    row = {"kind": "kernel", "name": "aten::mm", "category": "matmul", "lens": "host", "dur": MS}
+    runs = [made([row | {"t": at * MS} for at in range(9)], **meta) for _ in range(2)]
+    line = f"  sizes of the work are unknown: {source} states them"
+    assert line in describe_decision(compare_runs(runs, Look()), Look().terms)
+    inputs = [replace(run, meta=run.meta | {"program inputs": {"4x8": 1}}) for run in runs]
+    assert line not in describe_decision(compare_runs(inputs, Look()), Look().terms)
+
+
+def test_integer_nodes_of_onnxruntime_are_quantised() -> None:
+    """Nodes have no number format: as onnxruntime names them in a model that quantize_dynamic made."""
+    a, b = (
+        made(
+            [{"kind": "kernel", "name": n, "category": "matmul", "lens": "host", "dur": MS, "t": at * MS}
+             for at, n in enumerate(names)],
+            producer="ONNX Runtime",
+        )
+        for names in (("/up/MatMul", "/down"), ("/up/MatMul_quant (DynamicQuantizeMatMul)", "/down"))
+    )  # fmt: skip
+    assert differences(a, b) == ["quant none and int8"] and differences(b, b) == []
