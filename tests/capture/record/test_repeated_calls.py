@@ -158,3 +158,14 @@ print(between - at)
     events = recorded(tmp_path).events
     assert events.filter(kind="step", step=1)["dur"][0] >= 0.98 * int(result.stdout)
     assert events.filter(step=1, name=RECORDING_NAME)["dur"].sum() >= 200e6
+
+
+def test_the_call_of_modules_is_pickled_as_it_is_alone(tmp_path: Path) -> None:
+    code = """
+import pickle
+call = nn.Module.__call__
+print(pickle.loads(pickle.dumps(call)) is call, nn.Module._wrapped_call_impl is call)
+"""
+    result = run(MODEL + code, tmp_path)
+    assert (result.stdout, result.stderr) == ("True True\n", "")
+    assert steps(tmp_path) == 12
