@@ -211,26 +211,28 @@ class PhaseTracker:
     def __init__(self) -> None:
         self._last: InputLength | None = None
         self._phase = "forward"
+        self._is_cached = False  # whether the last call took one token after those of its text
         self._context = 0
         self._verified = 0  # id of the cache from which drafts that were refused were removed
 
     def is_new_text(self, coming: InputLength | None) -> bool:
         """Return whether the coming call starts another text."""
         is_long = coming is not None and coming.tokens > 1 and not coming.past
-        return is_long and not _is_reread(self._last, coming, self._phase)
+        return is_long and not self._is_reread(coming)
 
     def infer_facts(
         self, length: InputLength | None, coming: InputLength | None, *, generates: bool
     ) -> CallFacts:
         """Return the facts of a call; `generates` if the model is known to produce tokens."""
         if length is None:
-            self._last, self._phase = None, "forward"
+            self._last, self._phase, self._is_cached = None, "forward", False
             return CallFacts("forward")
         accepted = _count_accepted(length, coming)
         if accepted is not None and accepted < length.tokens:
             self._verified = length.cache
+        follows = self._last is not None and (self._last.tokens == 1 or self._phase == "prefill")
         self._phase = self._find_phase(length, coming, generates=generates)
-        self._last = length
+        self._last, self._is_cached = length, follows and length.tokens == 1
         if self._phase == "forward":
             return CallFacts("forward", batch=length.batch)
         if self._phase == "verify":
@@ -242,13 +244,24 @@ class PhaseTracker:
         return CallFacts(self._phase, length.batch // length.beams, length.batch, self._context)
 
     def _find_phase(self, length: InputLength, coming: InputLength | None, *, generates: bool) -> str:
-        if length.tokens == 1 or _is_reread(self._last, length, self._phase):
+        if length.tokens == 1 or self._is_reread(length):
             return "decode"
         if length.past and (length.is_drafted or (length.cache and self._verified == length.cache)):
             return "verify"
         if generates or (coming is not None and (coming.tokens == 1 or _is_one_longer(length, coming))):
             return "prefill"
         return "forward"
+
+    def _is_reread(self, length: InputLength | None) -> bool:
+        """Return whether a call without a cache reads the last text again, one token longer.
+
+        A text that fills the model's window stops growing.
+        """
+        last = self._last
+        if last is None or length is None or self._phase == "forward" or length.tokens == 1 or length.cache:
+            return False
+        is_full = self._phase == "decode" and last.tokens > 1 and last[:2] == length[:2]
+        return is_full or (_is_one_longer(last, length) and not self._is_cached)
 
 
 def _count_accepted(length: InputLength, coming: InputLength | None) -> int | None:
@@ -262,13 +275,3 @@ def _count_accepted(length: InputLength, coming: InputLength | None) -> int | No
 
 def _is_one_longer(last: InputLength, length: InputLength) -> bool:
     return length.batch == last.batch and length.tokens == last.tokens + 1
-
-
-def _is_reread(last: InputLength | None, length: InputLength | None, phase: str) -> bool:
-    """Return whether a call without a cache reads the last text again, one token longer.
-
-    A text that fills the model's window stops growing.
-    """
-    if last is None or length is None or phase == "forward" or length.tokens == 1 or length.cache:
-        return False
-    return _is_one_longer(last, length) or (phase == "decode" and last.tokens > 1 and last[:2] == length[:2])

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from .call_phases import POSITION_NAMES, TOKEN_ID_NAMES, CallFacts, find_length, find_sizes, is_assisted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from .call_phases import CallReader, InputLength, PhaseTracker
     from .launch_order import LaunchOrder
@@ -262,6 +262,20 @@ class EndedStep(NamedTuple):
     lens: str  # of the rows
     window: ProfilerWindow | None = None
     window_cost_ns: int = 0  # time taken by the window
+
+
+def trim_trailing_gap(rows: list[int], last: int | None, end: int, gaps: Sequence[int]) -> int:
+    """Return the end of a step that is not followed at once: its work, to `last`, plus the typical gap."""
+    if last is None or end <= last:
+        return end
+    typical = sorted(gaps)[len(gaps) // 2] if gaps else 0
+    gap = min(end - last, typical)
+    if rows and rows[-2] == last:
+        if gap:
+            rows[-1] = gap
+        else:
+            del rows[-3:]
+    return last + gap
 
 
 def find_innermost_module(calls: list[ModuleCall]) -> Any:

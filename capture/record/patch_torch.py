@@ -63,6 +63,8 @@ def _wrap_modules(torch: Any, recorder: ProgramRecorder, patches: Patches) -> No
     if is_torchs and "torch._dynamo" not in sys.modules:  # else it may trace a shorter code
         recorder.call_code.set_function(wrapper, original.__code__, *(each.__code__ for each in others))
     patches.replace(kind, "__call__", wrapper)
+    if is_torchs:  # by this name it is pickled
+        patches.replace(kind, "_wrapped_call_impl", wrapper)
 
 
 # globals of the three functions below, whose code runs with the `names` above

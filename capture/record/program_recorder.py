@@ -218,12 +218,14 @@ class ProgramRecorder(RecordedThreads):
             elif self.shared.is_traced():
                 return None
             else:
+                begun = 0
                 if recorder is None:
+                    begun = now()  # a program's own clock has the time that we take to begin
                     with self.shared.bypass_torch_functions():
                         recorder = self._begin_thread(module)
                 if recorder is None:
                     return None
-                call = recorder.enter_outermost(module, args, kwargs)
+                call = recorder.enter_outermost(module, args, kwargs, begun)
             self.call_code.shorten(recorder, recorder.open_log(), is_alone=len(self._threads) == 1)
             return call
         except BaseException as e:
@@ -263,7 +265,7 @@ class ProgramRecorder(RecordedThreads):
         with self.shared.bypass_torch_functions():
             recorder = self.thread_locals.recorder or self._begin_thread(module)
         if recorder is not None:
-            call = recorder.enter_outermost(module, args, kwargs, start)
+            call = recorder.enter_outermost(module, args, kwargs, start, is_compiled=True)
             call.start = start
             recorder.leave(call)
 

@@ -18,6 +18,7 @@ from .call_stack import (
     StepDetail,
     find_innermost_module,
     find_training_phase,
+    trim_trailing_gap,
 )
 from .launch_order import assign_replay_owners
 from .op_ids import DRAFT, ModuleOps
@@ -92,20 +93,6 @@ class StepBuffer:
 def _name_gap(step: RecordedStep) -> str:
     """Return the part of the program that follows a call of its model."""
     return "loss" if step.is_training else "sampling" if step.length is not None else "host"
-
-
-def _trim_trailing_gap(rows: list[int], last: int | None, end: int, gaps: Sequence[int]) -> int:
-    """Return the end of a step that is not followed at once: its work, to `last`, plus the typical gap."""
-    if last is None or end <= last:
-        return end
-    typical = sorted(gaps)[len(gaps) // 2] if gaps else 0
-    gap = min(end - last, typical)
-    if rows and rows[-2] == last:
-        if gap:
-            rows[-1] = gap
-        else:
-            del rows[-3:]
-    return last + gap
 
 
 class RepeatRecorder:
@@ -283,7 +270,7 @@ class RepeatRecorder:
         step, self._step = self._step, None
         assert step is not None  # noqa: S101
         if is_last or (not step.is_training and self._phases.is_new_text(coming)):
-            end = _trim_trailing_gap(self._rows, self._last_end, end, self._gaps)
+            end = trim_trailing_gap(self._rows, self._last_end, end, self._gaps)
         elif self._last_end is not None:
             self._gaps.append(end - self._last_end)
         facts = None if step.is_training else step.infer_facts(self._phases, coming)
@@ -307,11 +294,16 @@ class RepeatRecorder:
 class ThreadRecorder(RepeatRecorder):
     """Receives every call on one thread, from the outside in."""
 
-    def enter_outermost(self, module: Any, args: Any, kwargs: Any, begun: int = 0) -> ModuleCall:
-        """Note a top-level call of a module, which has `begun` now or before; it may start a step."""
+    def enter_outermost(
+        self, module: Any, args: Any, kwargs: Any, begun: int = 0, *, is_compiled: bool = False
+    ) -> ModuleCall:
+        """Note a top-level call of a module, which has `begun` now or before; it may start a step.
+
+        Of compiled code the time until now is that of the call, of others our own.
+        """
         self.forget_form()
         with self._shared.bypass_torch_functions():
-            self._begin_outermost_call(module, args, kwargs, begun)
+            self._begin_outermost_call(module, args, kwargs, begun, is_compiled=is_compiled)
         return self._push_module(module)
 
     def enter_inner(self, module: Any, args: Any, kwargs: Any) -> ModuleCall | None:
@@ -412,7 +404,9 @@ class ThreadRecorder(RepeatRecorder):
             self._trains_in_eval |= self._step.begin_training()
             self._step.is_complete |= part == "optimizer" or not self._shared.has_optimizer
 
-    def _begin_outermost_call(self, module: Any, args: Any, kwargs: Any, begun: int = 0) -> None:
+    def _begin_outermost_call(
+        self, module: Any, args: Any, kwargs: Any, begun: int = 0, *, is_compiled: bool = False
+    ) -> None:
         """Begin a top-level call; one of the step module may start a step."""
         calls = self.stack.calls
         if any(call.part == "backward" for call in calls):
@@ -426,7 +420,7 @@ class ThreadRecorder(RepeatRecorder):
         is_step_call = self._is_step_call(module, args, kwargs)
         self._reader.note_call(module, args, is_step=is_step_call)
         if not is_begun and (is_step_call or self._step_module.has_encoder(module)):
-            self._start_step_if_needed(at, module, args, kwargs, is_own=not (enclosing or begun))
+            self._start_step_if_needed(at, module, args, kwargs, is_own=not (enclosing or is_compiled))
 
     def _start_step_if_needed(self, at: int, module: Any, args: Any, kwargs: Any, *, is_own: bool) -> None:
         """Start the next step, unless a training step continues; our own work becomes a row of the step.

@@ -53,6 +53,16 @@ def test_what_takes_no_tokens_is_a_forward() -> None:
     assert told([None, None]) == [CallFacts("forward"), CallFacts("forward")]
 
 
+def test_a_text_of_one_token_grows_without_a_cache() -> None:
+    facts = told([(1, 1), (1, 2), (1, 3), (1, 1), (1, 2)])
+    assert words(facts) == "decode decode decode decode decode"
+
+
+def test_a_request_of_two_tokens_after_single_ones_is_a_prefill() -> None:
+    facts = told([(1, 2), (1, 1), (1, 1), (1, 2), (1, 1), (1, 2), (1, 1)])
+    assert words(facts) == "prefill decode decode prefill decode prefill decode"
+
+
 def test_a_second_request_is_a_prefill_again() -> None:
     facts = told([(1, 9), (1, 1), (1, 4), (1, 1)])
     assert words(facts) == "prefill decode prefill decode"

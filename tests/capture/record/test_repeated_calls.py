@@ -6,6 +6,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
+from capture.native.schema import RECORDING_NAME
 from tests.capture.record.test_harmless import INTERRUPTS, recorded, run, steps
 
 pytestmark = pytest.mark.slow
@@ -134,3 +135,37 @@ print(gone() is None)
     assert (result.stdout, result.stderr) == ("True\n", "") and steps(tmp_path) == 62
     notes = next((tmp_path / "account").glob("process-*")).read_text()
     assert "seen 62 62 1" in notes and json.dumps("fault") not in notes
+
+
+def test_the_first_step_has_the_time_that_the_recorder_takes_to_begin(tmp_path: Path) -> None:
+    """The clock of a program has it, too, and its rows name it as ours."""
+    model, call = MODEL.split("work(12)\n")
+    slow = """
+kind = next(each for name, each in sys.modules.items() if name.endswith(".program_recorder")).RecordedThreads
+begin = kind._begin_thread
+def begin_late(self, module):
+    time.sleep(0.2)
+    return begin(self, module)
+kind._begin_thread = begin_late
+at = time.perf_counter_ns()
+work(1)
+between = time.perf_counter_ns()
+work(1)
+print(between - at)
+"""
+    result = run(model + slow + call, tmp_path)
+    assert result.stderr == ""
+    events = recorded(tmp_path).events
+    assert events.filter(kind="step", step=1)["dur"][0] >= 0.98 * int(result.stdout)
+    assert events.filter(step=1, name=RECORDING_NAME)["dur"].sum() >= 200e6
+
+
+def test_the_call_of_modules_is_pickled_as_it_is_alone(tmp_path: Path) -> None:
+    code = """
+import pickle
+call = nn.Module.__call__
+print(pickle.loads(pickle.dumps(call)) is call, nn.Module._wrapped_call_impl is call)
+"""
+    result = run(MODEL + code, tmp_path)
+    assert (result.stdout, result.stderr) == ("True True\n", "")
+    assert steps(tmp_path) == 12
