@@ -361,6 +361,25 @@ def is_near_any(change: ChangePoint, others: Sequence[ChangePoint]) -> bool:
     )
 
 
+def remove_context(values: Floats, context: Floats) -> Floats:
+    """Return series × runs in log time, as they would be at the median context, in tokens.
+
+    Each series follows a power of the context: by L1 regression of the differences of neighbouring runs,
+    which a change of level hardly moves. It stays as it is where a context is unknown, or few of them differ.
+    """
+    place = np.log(np.maximum(context, 1))
+    steps = np.diff(place)
+    differs = np.flatnonzero(np.abs(steps) > 0)
+    if len(differs) < 2 * MIN_RUNS or np.isnan(context).any():
+        return values
+    slopes = np.diff(values)[..., differs] / steps[differs]
+    order = slopes.argsort(axis=-1)
+    weight = np.abs(steps[differs])[order].cumsum(axis=-1)
+    middle = (weight < weight[..., -1:] / 2).sum(axis=-1, keepdims=True)
+    slope = np.take_along_axis(slopes, np.take_along_axis(order, middle, axis=-1), axis=-1)
+    return np.asarray(values - slope * (place - np.median(place)))
+
+
 def compute_shift(values: Floats, before: Ints, after: Ints) -> tuple[float, float]:
     """Return the difference of two medians, and its standard error by the median deviation."""
     a, b = (part[~np.isnan(part)] for part in (values[before], values[after]))

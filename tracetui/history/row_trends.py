@@ -7,7 +7,8 @@ A load moves some rows, and some quantiles of their steps, far more than others,
 contrast is the estimate of generalised least squares: of all weights that sum to one over the quantiles of a
 row, and to nothing over all rows, those that leave least noise. The noise is that of differences between
 neighbouring runs, which a change of level hardly moves; its correlations are shrunk as by Ledoit and Wolf
-(2004), so that a log of few runs has weights, too.
+(2004), so that a log of few runs has weights, too. What follows the context of the runs is taken out of each
+series first.
 """
 
 from collections.abc import Iterator, Sequence
@@ -19,7 +20,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from tracetui.analysis.frames.name_filter import match_names
-from tracetui.analysis.frames.statistics import MIN_SAMPLES, Floats
+from tracetui.analysis.frames.statistics import MIN_SAMPLES, Floats, invert_by_blocks
 from tracetui.compare import params
 from tracetui.history.change_points import (
     MIN_RUNS,
@@ -31,9 +32,10 @@ from tracetui.history.change_points import (
     confirm_by_ranks,
     find_change_points,
     is_near_any,
+    remove_context,
     select_discoveries,
 )
-from tracetui.history.part_index import LogTables
+from tracetui.history.part_index import LogTables, fill_gaps, pivot_lines
 from tracetui.views import Answer
 
 METHOD_COLUMNS: Final = ("versions", "options", "lens")  # of how a run was measured
@@ -169,7 +171,7 @@ def _judge_phase(
     step = _find_step(lines, phase, runs)
     is_enough = runs.height >= 2 * MIN_RUNS  # for a change; one run has no noise
     changes, moves = _find_row_changes(series) if is_enough else ([[] for _ in series.names], series.level)
-    changes.append(find_change_points(_fill_gaps(step), series.starts) if step is not None else [])
+    changes.append(find_change_points(fill_gaps(step), series.starts) if step is not None else [])
     *by_row, of_step = select_discoveries(changes)
     lines_of_rows: list[dict[str, Any]] = []
     code_places: list[int] = []
@@ -216,6 +218,7 @@ def _find_changes_by_state(
     parts = [np.flatnonzero(state == code) for code in np.unique(state[state >= 0])]
     offset, noises = series.quantiles.copy(), []
     for runs in parts:
+        offset[..., runs] = remove_context(offset[..., runs], series.runs["context"].to_numpy()[runs])
         offset[..., runs] -= np.median(offset[..., runs], axis=-1, keepdims=True)
         noises.append(estimate_noise(offset[..., runs].reshape(-1, len(runs))))
     widening = np.array([noise.widening for noise in noises])
@@ -271,7 +274,7 @@ def _count_spent(values: Floats, floor: float, share: float) -> float:
     """
     fewer = values if len(values) < values.shape[1] else values.T
     shrunk = floor * np.eye(len(fewer)) + share * (fewer @ fewer.T) / values.shape[1]
-    return len(fewer) - floor * float(np.trace(_invert_by_blocks(shrunk, len(QUANTILES))))
+    return len(fewer) - floor * float(np.trace(invert_by_blocks(shrunk, len(QUANTILES))))
 
 
 def compute_contrasts(offset: Floats, noise: Noise, is_other: NDArray[np.bool_]) -> Floats:
@@ -285,7 +288,7 @@ def compute_contrasts(offset: Floats, noise: Noise, is_other: NDArray[np.bool_])
     places = np.arange(rows)[:, None] + rows * np.arange(count)  # rows × quantiles: of the series
     large, rest = places[is_other], places[~is_other]
     others = large.ravel()
-    inverse = _invert_by_blocks(noise.correlation[np.ix_(others, others)], count)
+    inverse = invert_by_blocks(noise.correlation[np.ix_(others, others)], count)
     weighted = inverse @ data[others]
     all_sums = unit[others] @ weighted
     contrast = np.empty((rows, runs))
@@ -307,21 +310,6 @@ def compute_contrasts(offset: Floats, noise: Noise, is_other: NDArray[np.bool_])
     weight = (weights[:, :, 0] * unit[rest]).sum(axis=1)
     contrast[~is_other] = _solve_pairs(weight, sums[:, 0], sums[:, 1] + all_sums)
     return contrast
-
-
-def _invert_by_blocks(matrix: Floats, size: int) -> Floats:
-    """Invert a positive definite matrix by blocks of a size, each too small for threads of BLAS.
-
-    These wait for each other: on a busy machine numpy's inverse of 120 series took up to 1.5 s, this 3 ms.
-    """
-    swept = matrix.copy()
-    for begin in range(0, len(matrix), size):
-        block = slice(begin, begin + size)
-        pivot = np.linalg.inv(swept[block, block])
-        columns = swept[:, block] @ pivot
-        swept -= columns @ swept[block]
-        swept[:, block], swept[block], swept[block, block] = columns, columns.T, -pivot
-    return -swept
 
 
 def _solve_pairs(weight: Floats, row_sums: Floats, all_sums: Floats) -> Floats:
@@ -348,10 +336,12 @@ def build_series(lines: pl.DataFrame, phase: str | None, runs: pl.DataFrame) -> 
     if not often.height:
         return None
     names = often["name"].to_list()
-    level, *others = (_pivot(rows, names, runs, column) for column in QUANTILES)
+    level, *others = (pivot_lines(rows, names, runs, column) for column in QUANTILES)
     quantiles = np.log(np.stack([level, *(np.where(other > 0, other, level) for other in others)]))
-    filled = np.stack([[_fill_gaps(row) for row in each] for each in quantiles])
+    filled = np.stack([[fill_gaps(row) for row in each] for each in quantiles])
     typical = np.nanmedian(level, axis=1)
+    contexts = rows.group_by("file").agg(pl.col("context").cast(pl.Float64).max())
+    runs = runs.join(contexts, on="file", how="left", maintain_order="left")
     return RowSeries(names, np.log(level), filled, typical / typical.sum(), runs)
 
 
@@ -360,26 +350,17 @@ def _count_samples() -> pl.Expr:
     return pl.when(pl.col("per") == "launch").then("launches").otherwise("steps")
 
 
-def _pivot(rows: pl.DataFrame, names: Sequence[str], runs: pl.DataFrame, column: str) -> Floats:
-    """Return names × runs of a column; NaN where there is none."""
-    row = pl.DataFrame({"name": names}, schema={"name": pl.String}).with_row_index("row")
-    place = runs.select("file").with_row_index("place")
-    cells = rows.join(row, on="name").join(place, on="file").select("row", "place", column)
-    out = np.full((len(names), runs.height), np.nan)
-    out[cells["row"].to_numpy(), cells["place"].to_numpy()] = cells[column].to_numpy()
-    return out
-
-
 def _find_step(lines: pl.DataFrame, phase: str | None, runs: pl.DataFrame) -> Floats | None:
     """Return the log of the step time over the runs; None if fewer than all have it."""
     rows = lines.filter((pl.col("kind") == "phase") & pl.col("phase").eq_missing(pl.lit(phase, pl.String)))
-    step = _pivot(rows.filter(pl.col("median_ns") > 0), ["step"], runs, "median_ns")[0]
-    return None if np.isnan(step).any() else np.asarray(np.log(step))
+    rows = rows.filter(pl.col("median_ns") > 0)
+    step, context = (pivot_lines(rows, ["step"], runs, column)[0] for column in ("median_ns", "context"))
+    return None if np.isnan(step).any() else remove_context(np.log(step), context)
 
 
 def _tabulate_counters(lines: pl.DataFrame, runs: pl.DataFrame, names: Sequence[str]) -> Floats:
     """Return some counters of the machine × runs; NaN where a run lacks one."""
-    return _pivot(lines.filter(pl.col("kind") == "machine"), names, runs, "value")
+    return pivot_lines(lines.filter(pl.col("kind") == "machine"), names, runs, "value")
 
 
 def _with_loads(series: RowSeries, counters: Floats) -> RowSeries:
@@ -396,12 +377,6 @@ def _with_loads(series: RowSeries, counters: Floats) -> RowSeries:
         return series
     changes = find_change_points(is_loaded.astype(np.float64), series.starts)
     return replace(series, is_loaded=is_loaded, loads=tuple(changes))
-
-
-def _fill_gaps(values: Floats) -> Floats:
-    """Return a row with the value of the run before in place of a missing one."""
-    filled = pl.Series(values).fill_nan(None).fill_null(strategy="forward").fill_null(strategy="backward")
-    return np.asarray(filled.to_numpy(), dtype=np.float64)
 
 
 def _describe_row(

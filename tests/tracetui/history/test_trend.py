@@ -106,7 +106,8 @@ def make_series(seed: int, runs: int, at: int, change: float, load: float = 0.0)
     facts = dict.fromkeys(
         ("versions", "options", "lens", "device", "host"), pl.Series([None] * runs, dtype=pl.String)
     )
-    frame = pl.DataFrame({"label": labels, "file": labels, "group": range(runs), **facts})
+    unknown = pl.Series([None] * runs, dtype=pl.Float64)
+    frame = pl.DataFrame({"label": labels, "file": labels, "group": range(runs), "context": unknown, **facts})
     return RowSeries([f"r{i}" for i in range(8)], values[0], values, np.full(8, 1 / 8), frame)
 
 
@@ -128,6 +129,25 @@ def test_change_below_the_noise_of_a_load_is_found_by_what_the_load_does_to_all_
         [abs(change.at - 30) <= 1 for change in row_trends._find_row_changes(each)[0][2]] for each in series
     ]
     assert spread > 0.03 and sum(map(any, found)) >= 18
+
+
+@pytest.mark.parametrize("differing", [0, 60])
+def test_row_that_grows_with_the_context_is_judged_at_equal_ones(differing: int) -> None:
+    """Its time follows contexts of 80 to 220 tokens far more than the change; known ones tell how far."""
+    found = alarms = 0
+    for seed in range(20):
+        series, contexts = make_series(seed, 60, 30, 0.1), np.random.default_rng(seed).uniform(80, 220, 60)
+        quantiles = series.quantiles.copy()
+        quantiles[:, 2] += 0.5 * np.log(contexts)
+        known = np.where(np.arange(60) < differing, contexts, 150.0)
+        frame = series.runs.with_columns(context=pl.Series(known))
+        changes = select_discoveries(
+            row_trends._find_row_changes(replace(series, quantiles=quantiles, runs=frame))[0]
+        )
+        found += any(abs(change.at - 30) <= 1 for change in changes[2])
+        alarms += any(changes[row] for row in range(8) if row != 2)
+    assert found >= 18 if differing else found < 18
+    assert alarms <= 2
 
 
 def test_equal_runs_under_a_load_with_long_tails_have_few_changes() -> None:
