@@ -242,7 +242,8 @@ def confirm_by_ranks(
 
     Its null distribution is the same for runs of any distribution, also one of long tails or two modes. Ranks
     of the few runs between a change and one of the state tell nothing: there the chance is that of the z of
-    all runs, outliers as they are. Errors are widened by a factor for each state.
+    all runs, outliers as they are, if it is as small as theirs must be. Errors are widened by a factor for
+    each state.
     """
     series = StateSeries.of(values, state)
     segment = replace(series, values=values).cut(change.begin, change.end)
@@ -261,7 +262,8 @@ def confirm_by_ranks(
     separate = [replace(side, values=np.arange(len(side.values), dtype=np.float64)) for side in sides]
     if is_near_turn and _compute_rank_p(separate) > RANKS_TELL_P:
         size, error, n = _compare_sides(sides)
-        return replace(change, p=max(change.p, compute_p(abs(size) / (factor * error), n)))
+        p = max(change.p, compute_p(abs(size) / (factor * error), n))
+        return replace(change, p=p if p < RANKS_TELL_P else 1.0)
     return replace(change, p=max(change.p, _compute_rank_p(sides)))
 
 

@@ -7,8 +7,8 @@ A load moves some rows, and some quantiles of their steps, far more than others,
 contrast is the estimate of generalised least squares: of all weights that sum to one over the quantiles of a
 row, and to nothing over all rows, those that leave least noise. The noise is that of differences between
 neighbouring runs, which a change of level hardly moves; its correlations are shrunk as by Ledoit and Wolf
-(2004), so that a log of few runs has weights, too. What follows the context of the runs is taken out of each
-series first.
+(2004), so that a log of few runs has weights, too. Each place is tried with weights that do not know the
+difference there. What follows the context of the runs is taken out of each series first.
 """
 
 from collections.abc import Iterator, Sequence
@@ -114,6 +114,8 @@ class Noise:
     sd: Floats
     correlation: Floats  # shrunk
     widening: float  # of errors, because weights chosen by the same runs fit these too well
+    steps: Floats  # series × differences of neighbouring runs, of which the correlation is made
+    step_weight: float  # of one difference in it
 
 
 def compute_trend(tables: LogTables, chosen: pl.DataFrame, pattern: str = "", recent: int = 10) -> Answer:
@@ -264,7 +266,8 @@ def estimate_noise(values: Floats) -> Noise:
     weight = min(1.0, error / distance) if distance > 0 else 1.0
     shrunk = weight * target + (1 - weight) * correlation
     spent = _count_spent(scaled, weight * target[0, 0], 1 - weight) / n
-    return Noise(sd * rms, shrunk, float(np.sqrt((1 + spent) / (1 - spent))) if spent < 1 else np.inf)
+    widening = float(np.sqrt((1 + spent) / (1 - spent))) if spent < 1 else np.inf
+    return Noise(sd * rms, shrunk, widening, scaled, (1 - weight) / n)
 
 
 def _count_spent(values: Floats, floor: float, share: float) -> float:
@@ -284,36 +287,54 @@ def compute_contrasts(offset: Floats, noise: Noise, is_other: NDArray[np.bool_])
     """
     count, rows, runs = offset.shape
     unit = 1 / noise.sd
-    data = np.column_stack([unit, unit[:, None] * offset.reshape(-1, runs)])
+    data = np.column_stack([unit, unit[:, None] * offset.reshape(-1, runs), noise.steps])
     places = np.arange(rows)[:, None] + rows * np.arange(count)  # rows × quantiles: of the series
-    large, rest = places[is_other], places[~is_other]
-    others = large.ravel()
+    others = places[is_other].ravel()
     inverse = invert_by_blocks(noise.correlation[np.ix_(others, others)], count)
     weighted = inverse @ data[others]
-    all_sums = unit[others] @ weighted
+    all_sums, step_sums = unit[others] @ weighted, noise.steps[others].T @ weighted
     contrast = np.empty((rows, runs))
-    columns_of_row = np.arange(len(others)).reshape(large.shape)
-    row_sums = np.einsum("ri,rin->rn", unit[large], weighted[columns_of_row])
-    if len(large) == 1:
-        contrast[is_other] = row_sums[:, 1:] / row_sums[:, :1]
-    else:
-        blocks = inverse[columns_of_row[:, :, None], columns_of_row[:, None, :]]
-        weight = np.einsum("ri,rij,rj->r", unit[large], blocks, unit[large])
-        contrast[is_other] = _solve_pairs(weight, row_sums, all_sums[None])
-    # a further row is beside the same others: what these leave of it needs small matrices only
-    from_others = noise.correlation[rest][:, :, others]
-    left = data[rest] - from_others @ weighted
-    noise_left = noise.correlation[rest[:, :, None], rest[:, None, :]]
-    noise_left = noise_left - from_others @ inverse @ from_others.transpose(0, 2, 1)
-    weights = np.linalg.solve(noise_left, np.stack([unit[rest], left[:, :, 0]], axis=2))
-    sums = weights.transpose(0, 2, 1) @ left
-    weight = (weights[:, :, 0] * unit[rest]).sum(axis=1)
-    contrast[~is_other] = _solve_pairs(weight, sums[:, 0], sums[:, 1] + all_sums)
+    for row, cells in enumerate(places):
+        if is_other[row]:
+            at = np.searchsorted(np.flatnonzero(is_other), row) * count + np.arange(count)
+            weight = float(unit[cells] @ inverse[np.ix_(at, at)] @ unit[cells])
+            sums = unit[cells] @ weighted[at], all_sums, step_sums
+        else:  # what the others leave of it needs small matrices only
+            from_others = noise.correlation[np.ix_(cells, others)]
+            left = np.column_stack([unit[cells], data[cells] - from_others @ weighted])
+            noise_left = noise.correlation[np.ix_(cells, cells)] - from_others @ inverse @ from_others.T
+            solved = np.linalg.solve(noise_left, left)
+            weight, further = float(unit[cells] @ solved[:, 0]), left[:, 1:].T @ solved[:, 1:]
+            sums = unit[cells] @ solved[:, 1:], all_sums + further[0], step_sums + further[1 + runs :]
+        is_alone = is_other[row] and len(others) == count
+        contrast[row] = sums[0][1 : 1 + runs] / sums[0][0] if is_alone else _fit_row(noise, weight, *sums)
     return contrast
 
 
+def _fit_row(noise: Noise, weight: float, row_sums: Floats, all_sums: Floats, step_sums: Floats) -> Floats:
+    """Return the contrast of a row by the noise without the difference at which its step is clearest.
+
+    A change is one of the differences: weights that make it small, too, spread it over the runs around it.
+    """
+    runs = len(step_sums) + 1
+    values, steps = slice(0, 1 + runs), slice(1 + runs, None)
+    gain = noise.step_weight / (1 - noise.step_weight * np.diagonal(step_sums[:, steps]))
+    updates = gain[:, None] * step_sums[:, values]
+    contrasts = _solve_pairs(
+        weight + gain * row_sums[steps] ** 2,
+        row_sums[values] + row_sums[steps, None] * updates,
+        all_sums[values] + all_sums[steps, None] * updates,
+    )
+    before = np.arange(1, runs)
+    offset = contrasts - contrasts.mean(axis=1, keepdims=True)
+    explained = offset.cumsum(axis=1).diagonal() ** 2 * runs / (before * before[::-1])
+    clearness = explained / np.maximum((offset**2).sum(axis=1), params.FLOAT_NOISE)
+    is_inner = np.minimum(before, before[::-1]) >= MIN_RUNS / 2
+    return np.asarray(contrasts[np.where(is_inner, clearness, 0).argmax()])
+
+
 def _solve_pairs(weight: Floats, row_sums: Floats, all_sums: Floats) -> Floats:
-    """Solve the normal equations of each row, for its own level and that of all, for its own.
+    """Solve the normal equations of each line, for the row's own level and that of all, for its own.
 
     The first columns of the sums are coefficients, the others the right-hand sides.
     """
