@@ -30,12 +30,14 @@ from scipy import stats
 
 from capture.load_runs import load
 from tracetui.history import part_index
+from tracetui.history.change_points import remove_context
 from tracetui.history.part import build_part
 from tracetui.history.part_index import MAX_RUNS, LogTables, choose_runs, read_log
 from tracetui.history.row_trends import build_series, compute_trend, estimate_noise
 from tracetui.history.run_log import RunLog
 
 SERIES = int(os.environ.get("TRACETUI_BENCH_SERIES", "200"))  # of either kind
+SEED = int(os.environ.get("TRACETUI_BENCH_SEED", "1"))  # of the draws
 LENGTHS = (40, 120)
 CHANGES = (0.05, 0.10, 0.20)
 EVEN = ("nothing", "drift", "outlier", "machine")
@@ -169,6 +171,7 @@ class State:
 
     names: list[str]
     values: np.ndarray[Any, Any]  # variables × runs: quantiles of rows
+    contexts: np.ndarray[Any, Any]  # of the runs, in tokens
 
     @classmethod
     def of(cls, tables: Pool) -> "State":
@@ -176,18 +179,21 @@ class State:
         runs = choose_runs(tables.runs, "time", 10**9)[0]
         series = build_series(tables.lines, "decode", runs)
         assert series is not None
-        return cls(series.names, series.quantiles)
+        return cls(series.names, series.quantiles, series.runs["context"].to_numpy())
 
-    def likelihoods(self, values: np.ndarray[Any, Any], row: int, size: float) -> np.ndarray[Any, Any]:
+    def likelihoods(self, tried: "State", row: int, size: float) -> np.ndarray[Any, Any]:
         """For each of some runs how much likelier it is, in logs, with a change of this size than without."""
-        center = np.median(self.values, axis=-1, keepdims=True)
-        noise = estimate_noise((self.values - center).reshape(-1, self.values.shape[-1]))
+        all_values = np.concatenate([self.values, tried.values], axis=-1)
+        all_values = remove_context(all_values, np.concatenate([self.contexts, tried.contexts]))
+        known, values = np.split(all_values, [self.values.shape[-1]], axis=-1)
+        center = np.median(known, axis=-1, keepdims=True)
+        noise = estimate_noise((known - center).reshape(-1, known.shape[-1]))
         own = np.tile(np.arange(len(self.names)) == row, len(self.values)) / noise.sd
         weights = np.linalg.solve(noise.correlation, own) / noise.sd
         weights /= weights @ (own * noise.sd)
-        known, tried = (weights @ (v - center).reshape(-1, v.shape[-1]) for v in (self.values, values))
-        density = stats.gaussian_kde(known)
-        return np.asarray(np.log((density(tried - size) + 1e-9) / (density(tried) + 1e-9)))
+        equal, levels = (weights @ (v - center).reshape(-1, v.shape[-1]) for v in (known, values))
+        density = stats.gaussian_kde(equal)
+        return np.asarray(np.log((density(levels - size) + 1e-9) / (density(levels) + 1e-9)))
 
 
 def oracle(tables: Pool, row: str, change: float, states: dict[str, State]) -> int:
@@ -197,9 +203,9 @@ def oracle(tables: Pool, row: str, change: float, states: dict[str, State]) -> i
         state, here = states[name], np.array(tables.states) == name
         both = [n for n in state.names if n in own.names]
         at, at_own = ([names.index(n) for n in both] for names in (state.names, own.names))
-        of_state = State(both, state.values[:, at])
-        values = own.values[:, at_own][..., here]
-        ratio[here] = of_state.likelihoods(values, both.index(row), float(np.log1p(change)))
+        of_state = State(both, state.values[:, at], state.contexts)
+        tried = State(both, own.values[:, at_own][..., here], own.contexts[here])
+        ratio[here] = of_state.likelihoods(tried, both.index(row), float(np.log1p(change)))
     tail = np.cumsum(ratio[::-1])[::-1]
     return int(np.argmax(tail[MARGIN : len(tail) - MARGIN])) + MARGIN
 
@@ -211,7 +217,7 @@ def judged(tables: Pool) -> pl.DataFrame:
 
 def trend(folders: Sequence[Path], python: str) -> None:
     """Print the table."""
-    pools, rng, rows = [of_folder(folder) for folder in folders], np.random.default_rng(1), list[Any]()
+    pools, rng, rows = [of_folder(folder) for folder in folders], np.random.default_rng(SEED), list[Any]()
     states = {pool.states[0]: State.of(pool) for pool in pools}
     likeliest: list[list[int]] = []
     seen: list[list[int]] = []

@@ -242,7 +242,8 @@ def confirm_by_ranks(
 
     Its null distribution is the same for runs of any distribution, also one of long tails or two modes. Ranks
     of the few runs between a change and one of the state tell nothing: there the chance is that of the z of
-    all runs, outliers as they are. Errors are widened by a factor for each state.
+    all runs, outliers as they are, if it is as small as theirs must be. Errors are widened by a factor for
+    each state.
     """
     series = StateSeries.of(values, state)
     segment = replace(series, values=values).cut(change.begin, change.end)
@@ -261,7 +262,8 @@ def confirm_by_ranks(
     separate = [replace(side, values=np.arange(len(side.values), dtype=np.float64)) for side in sides]
     if is_near_turn and _compute_rank_p(separate) > RANKS_TELL_P:
         size, error, n = _compare_sides(sides)
-        return replace(change, p=max(change.p, compute_p(abs(size) / (factor * error), n)))
+        p = max(change.p, compute_p(abs(size) / (factor * error), n))
+        return replace(change, p=p if p < RANKS_TELL_P else 1.0)
     return replace(change, p=max(change.p, _compute_rank_p(sides)))
 
 
@@ -359,6 +361,25 @@ def is_near_any(change: ChangePoint, others: Sequence[ChangePoint]) -> bool:
         abs(change.at - other.at) < MIN_RUNS or change.earliest - 1 <= other.at <= change.latest + 1
         for other in others
     )
+
+
+def remove_context(values: Floats, context: Floats) -> Floats:
+    """Return series × runs in log time, as they would be at the median context, in tokens.
+
+    Each series follows a power of the context: by L1 regression of the differences of neighbouring runs,
+    which a change of level hardly moves. It stays as it is where a context is unknown, or few of them differ.
+    """
+    place = np.log(np.maximum(context, 1))
+    steps = np.diff(place)
+    differs = np.flatnonzero(np.abs(steps) > 0)
+    if len(differs) < 2 * MIN_RUNS or np.isnan(context).any():
+        return values
+    slopes = np.diff(values)[..., differs] / steps[differs]
+    order = slopes.argsort(axis=-1)
+    weight = np.abs(steps[differs])[order].cumsum(axis=-1)
+    middle = (weight < weight[..., -1:] / 2).sum(axis=-1, keepdims=True)
+    slope = np.take_along_axis(slopes, np.take_along_axis(order, middle, axis=-1), axis=-1)
+    return np.asarray(values - slope * (place - np.median(place)))
 
 
 def compute_shift(values: Floats, before: Ints, after: Ints) -> tuple[float, float]:

@@ -151,7 +151,8 @@ def _format_fact(value: Any) -> str | None:
 def _digest(table: pl.DataFrame, described: Mapping[str, Any]) -> str:
     """Return a digest of the times of a run: the same for the same run in another file."""
     facts = [described["started"], described["model"], described["lens"]]
-    text = table.drop("shape").write_csv(float_precision=3) + repr(facts)
+    context = pl.when(pl.col("kind") == "step").then("context").alias("context")  # rows had none before
+    text = table.drop("shape").with_columns(context).write_csv(float_precision=3) + repr(facts)
     return hashlib.blake2b(text.encode(), digest_size=10).hexdigest()
 
 
@@ -180,7 +181,8 @@ def _iter_rows(run: Run) -> Iterator[dict[str, Any]]:
         for name, row, count in zip(names, table, launches, strict=True):
             per = unit if by_step else "launch"
             line = {"kind": "row", "phase": phase, "name": name, "per": per, "launches": int(count)}
-            yield line | {"steps": sampled.height, **_summarise(row), **labels.get((phase, name), {})}
+            line |= {"steps": sampled.height, "context": _find_context(sampled)}
+            yield line | _summarise(row) | labels.get((phase, name), {})
         yield from _iter_phase(run, phase, steps, sampled, unit)
 
 
@@ -196,7 +198,14 @@ def _iter_phase(
         if has_time.any():
             values = joined[column].fill_null(0).to_numpy()[has_time] / tokens[has_time]
             line = {"kind": "phase", "phase": phase, "name": name, "per": per, "steps": int(has_time.sum())}
+            line["context"] = _find_context(table)
             yield line | _summarise(np.asarray(values, dtype=np.float64))
+
+
+def _find_context(steps: pl.DataFrame) -> int | None:
+    """Return the median context of some steps; None if it is unknown."""
+    median = steps["context"].median()
+    return round(median) if isinstance(median, int | float) else None
 
 
 def _summarise(values: Floats) -> dict[str, Any]:

@@ -14,11 +14,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+import numpy as np
 import polars as pl
 
 from capture.errors import CaptureError, UsageError
 from capture.files.atomic import write_atomically
 from capture.files.user_dirs import find_cache_folder, make_private
+from tracetui.analysis.frames.statistics import Floats
 from tracetui.history.part import LINE_COLUMNS, PART_SCHEMA, RUN_COLUMNS
 from tracetui.history.run_log import RunLog
 
@@ -27,7 +29,7 @@ MIN_NEW_PARTS: Final = 16  # fewer are read again each time
 SERIES_COLUMNS: Final = ("model", "mode", "program", "batch", "dtype", "format")  # runs that may be compared
 ORDERS: Final = ("commit", "time", "version", "batch")
 MAX_RUNS: Final = 400  # the newest
-LINES: Final = ("file", *(c for c in LINE_COLUMNS if c not in ("step", "context", "tokens")))
+LINES: Final = ("file", *(c for c in LINE_COLUMNS if c not in ("step", "tokens")))
 _RUNS: Final = {"file": pl.String, **RUN_COLUMNS, "phase": pl.String, "step_ns": pl.Float64}
 
 Progress = Callable[[int, int], None]  # parts read so far, parts to read
@@ -51,7 +53,7 @@ class LogTables:
             if files and begin <= last and first <= end:
                 lines = pl.scan_parquet(_name_lines(chunk)).filter(pl.col("file").is_in(list(files)))
                 tables.append(lines.collect())
-        indexed = pl.concat(tables).unique(
+        indexed = pl.concat(tables, how="diagonal").unique(
             ["file", "kind", "phase", "name"], keep="first", maintain_order=True
         )
         _, others, _ = _read_parts(self.log, sorted({*files}.difference(indexed["file"])))
@@ -144,7 +146,7 @@ def _add_chunks(
     try:
         runs = pl.concat([*map(chunks.__getitem__, partial), runs]).unique("file", keep="first").sort("file")
         old = [pl.read_parquet(_name_lines(chunk)) for chunk in partial]
-        lines = pl.concat([*old, lines]).sort("file", maintain_order=True)
+        lines = pl.concat([*old, lines], how="diagonal").sort("file", maintain_order=True)
         written = dict(_write_chunks(folder, runs, lines))
     except (CaptureError, OSError, pl.exceptions.PolarsError):
         return None
@@ -174,6 +176,22 @@ def _write_chunks(
 def _name_lines(chunk: Path) -> Path:
     """Return the file with the lines of a chunk."""
     return chunk.with_name(chunk.name.replace("runs_", "lines_", 1))
+
+
+def pivot_lines(rows: pl.DataFrame, names: Sequence[str], runs: pl.DataFrame, column: str) -> Floats:
+    """Return names × runs of a column; NaN where there is none."""
+    row = pl.DataFrame({"name": names}, schema={"name": pl.String}).with_row_index("row")
+    place = runs.select("file").with_row_index("place")
+    cells = rows.join(row, on="name").join(place, on="file").select("row", "place", column)
+    out = np.full((len(names), runs.height), np.nan)
+    out[cells["row"].to_numpy(), cells["place"].to_numpy()] = cells[column].to_numpy()
+    return out
+
+
+def fill_gaps(values: Floats) -> Floats:
+    """Return a row with the value of the run before in place of a missing one."""
+    filled = pl.Series(values).fill_nan(None).fill_null(strategy="forward").fill_null(strategy="backward")
+    return np.asarray(filled.to_numpy(), dtype=np.float64)
 
 
 def choose_runs(

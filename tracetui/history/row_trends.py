@@ -7,7 +7,8 @@ A load moves some rows, and some quantiles of their steps, far more than others,
 contrast is the estimate of generalised least squares: of all weights that sum to one over the quantiles of a
 row, and to nothing over all rows, those that leave least noise. The noise is that of differences between
 neighbouring runs, which a change of level hardly moves; its correlations are shrunk as by Ledoit and Wolf
-(2004), so that a log of few runs has weights, too.
+(2004), so that a log of few runs has weights, too. Each place is tried with weights that do not know the
+difference there. What follows the context of the runs is taken out of each series first.
 """
 
 from collections.abc import Iterator, Sequence
@@ -19,7 +20,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from tracetui.analysis.frames.name_filter import match_names
-from tracetui.analysis.frames.statistics import MIN_SAMPLES, Floats
+from tracetui.analysis.frames.statistics import MIN_SAMPLES, Floats, invert_by_blocks
 from tracetui.compare import params
 from tracetui.history.change_points import (
     MIN_RUNS,
@@ -31,9 +32,10 @@ from tracetui.history.change_points import (
     confirm_by_ranks,
     find_change_points,
     is_near_any,
+    remove_context,
     select_discoveries,
 )
-from tracetui.history.part_index import LogTables
+from tracetui.history.part_index import LogTables, fill_gaps, pivot_lines
 from tracetui.views import Answer
 
 METHOD_COLUMNS: Final = ("versions", "options", "lens")  # of how a run was measured
@@ -112,6 +114,8 @@ class Noise:
     sd: Floats
     correlation: Floats  # shrunk
     widening: float  # of errors, because weights chosen by the same runs fit these too well
+    steps: Floats  # series × differences of neighbouring runs, of which the correlation is made
+    step_weight: float  # of one difference in it
 
 
 def compute_trend(tables: LogTables, chosen: pl.DataFrame, pattern: str = "", recent: int = 10) -> Answer:
@@ -169,7 +173,7 @@ def _judge_phase(
     step = _find_step(lines, phase, runs)
     is_enough = runs.height >= 2 * MIN_RUNS  # for a change; one run has no noise
     changes, moves = _find_row_changes(series) if is_enough else ([[] for _ in series.names], series.level)
-    changes.append(find_change_points(_fill_gaps(step), series.starts) if step is not None else [])
+    changes.append(find_change_points(fill_gaps(step), series.starts) if step is not None else [])
     *by_row, of_step = select_discoveries(changes)
     lines_of_rows: list[dict[str, Any]] = []
     code_places: list[int] = []
@@ -216,6 +220,7 @@ def _find_changes_by_state(
     parts = [np.flatnonzero(state == code) for code in np.unique(state[state >= 0])]
     offset, noises = series.quantiles.copy(), []
     for runs in parts:
+        offset[..., runs] = remove_context(offset[..., runs], series.runs["context"].to_numpy()[runs])
         offset[..., runs] -= np.median(offset[..., runs], axis=-1, keepdims=True)
         noises.append(estimate_noise(offset[..., runs].reshape(-1, len(runs))))
     widening = np.array([noise.widening for noise in noises])
@@ -261,7 +266,8 @@ def estimate_noise(values: Floats) -> Noise:
     weight = min(1.0, error / distance) if distance > 0 else 1.0
     shrunk = weight * target + (1 - weight) * correlation
     spent = _count_spent(scaled, weight * target[0, 0], 1 - weight) / n
-    return Noise(sd * rms, shrunk, float(np.sqrt((1 + spent) / (1 - spent))) if spent < 1 else np.inf)
+    widening = float(np.sqrt((1 + spent) / (1 - spent))) if spent < 1 else np.inf
+    return Noise(sd * rms, shrunk, widening, scaled, (1 - weight) / n)
 
 
 def _count_spent(values: Floats, floor: float, share: float) -> float:
@@ -271,7 +277,7 @@ def _count_spent(values: Floats, floor: float, share: float) -> float:
     """
     fewer = values if len(values) < values.shape[1] else values.T
     shrunk = floor * np.eye(len(fewer)) + share * (fewer @ fewer.T) / values.shape[1]
-    return len(fewer) - floor * float(np.trace(_invert_by_blocks(shrunk, len(QUANTILES))))
+    return len(fewer) - floor * float(np.trace(invert_by_blocks(shrunk, len(QUANTILES))))
 
 
 def compute_contrasts(offset: Floats, noise: Noise, is_other: NDArray[np.bool_]) -> Floats:
@@ -281,51 +287,54 @@ def compute_contrasts(offset: Floats, noise: Noise, is_other: NDArray[np.bool_])
     """
     count, rows, runs = offset.shape
     unit = 1 / noise.sd
-    data = np.column_stack([unit, unit[:, None] * offset.reshape(-1, runs)])
+    data = np.column_stack([unit, unit[:, None] * offset.reshape(-1, runs), noise.steps])
     places = np.arange(rows)[:, None] + rows * np.arange(count)  # rows × quantiles: of the series
-    large, rest = places[is_other], places[~is_other]
-    others = large.ravel()
-    inverse = _invert_by_blocks(noise.correlation[np.ix_(others, others)], count)
+    others = places[is_other].ravel()
+    inverse = invert_by_blocks(noise.correlation[np.ix_(others, others)], count)
     weighted = inverse @ data[others]
-    all_sums = unit[others] @ weighted
+    all_sums, step_sums = unit[others] @ weighted, noise.steps[others].T @ weighted
     contrast = np.empty((rows, runs))
-    columns_of_row = np.arange(len(others)).reshape(large.shape)
-    row_sums = np.einsum("ri,rin->rn", unit[large], weighted[columns_of_row])
-    if len(large) == 1:
-        contrast[is_other] = row_sums[:, 1:] / row_sums[:, :1]
-    else:
-        blocks = inverse[columns_of_row[:, :, None], columns_of_row[:, None, :]]
-        weight = np.einsum("ri,rij,rj->r", unit[large], blocks, unit[large])
-        contrast[is_other] = _solve_pairs(weight, row_sums, all_sums[None])
-    # a further row is beside the same others: what these leave of it needs small matrices only
-    from_others = noise.correlation[rest][:, :, others]
-    left = data[rest] - from_others @ weighted
-    noise_left = noise.correlation[rest[:, :, None], rest[:, None, :]]
-    noise_left = noise_left - from_others @ inverse @ from_others.transpose(0, 2, 1)
-    weights = np.linalg.solve(noise_left, np.stack([unit[rest], left[:, :, 0]], axis=2))
-    sums = weights.transpose(0, 2, 1) @ left
-    weight = (weights[:, :, 0] * unit[rest]).sum(axis=1)
-    contrast[~is_other] = _solve_pairs(weight, sums[:, 0], sums[:, 1] + all_sums)
+    for row, cells in enumerate(places):
+        if is_other[row]:
+            at = np.searchsorted(np.flatnonzero(is_other), row) * count + np.arange(count)
+            weight = float(unit[cells] @ inverse[np.ix_(at, at)] @ unit[cells])
+            sums = unit[cells] @ weighted[at], all_sums, step_sums
+        else:  # what the others leave of it needs small matrices only
+            from_others = noise.correlation[np.ix_(cells, others)]
+            left = np.column_stack([unit[cells], data[cells] - from_others @ weighted])
+            noise_left = noise.correlation[np.ix_(cells, cells)] - from_others @ inverse @ from_others.T
+            solved = np.linalg.solve(noise_left, left)
+            weight, further = float(unit[cells] @ solved[:, 0]), left[:, 1:].T @ solved[:, 1:]
+            sums = unit[cells] @ solved[:, 1:], all_sums + further[0], step_sums + further[1 + runs :]
+        is_alone = is_other[row] and len(others) == count
+        contrast[row] = sums[0][1 : 1 + runs] / sums[0][0] if is_alone else _fit_row(noise, weight, *sums)
     return contrast
 
 
-def _invert_by_blocks(matrix: Floats, size: int) -> Floats:
-    """Invert a positive definite matrix by blocks of a size, each too small for threads of BLAS.
+def _fit_row(noise: Noise, weight: float, row_sums: Floats, all_sums: Floats, step_sums: Floats) -> Floats:
+    """Return the contrast of a row by the noise without the difference at which its step is clearest.
 
-    These wait for each other: on a busy machine numpy's inverse of 120 series took up to 1.5 s, this 3 ms.
+    A change is one of the differences: weights that make it small, too, spread it over the runs around it.
     """
-    swept = matrix.copy()
-    for begin in range(0, len(matrix), size):
-        block = slice(begin, begin + size)
-        pivot = np.linalg.inv(swept[block, block])
-        columns = swept[:, block] @ pivot
-        swept -= columns @ swept[block]
-        swept[:, block], swept[block], swept[block, block] = columns, columns.T, -pivot
-    return -swept
+    runs = len(step_sums) + 1
+    values, steps = slice(0, 1 + runs), slice(1 + runs, None)
+    gain = noise.step_weight / (1 - noise.step_weight * np.diagonal(step_sums[:, steps]))
+    updates = gain[:, None] * step_sums[:, values]
+    contrasts = _solve_pairs(
+        weight + gain * row_sums[steps] ** 2,
+        row_sums[values] + row_sums[steps, None] * updates,
+        all_sums[values] + all_sums[steps, None] * updates,
+    )
+    before = np.arange(1, runs)
+    offset = contrasts - contrasts.mean(axis=1, keepdims=True)
+    explained = offset.cumsum(axis=1).diagonal() ** 2 * runs / (before * before[::-1])
+    clearness = explained / np.maximum((offset**2).sum(axis=1), params.FLOAT_NOISE)
+    is_inner = np.minimum(before, before[::-1]) >= MIN_RUNS / 2
+    return np.asarray(contrasts[np.where(is_inner, clearness, 0).argmax()])
 
 
 def _solve_pairs(weight: Floats, row_sums: Floats, all_sums: Floats) -> Floats:
-    """Solve the normal equations of each row, for its own level and that of all, for its own.
+    """Solve the normal equations of each line, for the row's own level and that of all, for its own.
 
     The first columns of the sums are coefficients, the others the right-hand sides.
     """
@@ -348,10 +357,12 @@ def build_series(lines: pl.DataFrame, phase: str | None, runs: pl.DataFrame) -> 
     if not often.height:
         return None
     names = often["name"].to_list()
-    level, *others = (_pivot(rows, names, runs, column) for column in QUANTILES)
+    level, *others = (pivot_lines(rows, names, runs, column) for column in QUANTILES)
     quantiles = np.log(np.stack([level, *(np.where(other > 0, other, level) for other in others)]))
-    filled = np.stack([[_fill_gaps(row) for row in each] for each in quantiles])
+    filled = np.stack([[fill_gaps(row) for row in each] for each in quantiles])
     typical = np.nanmedian(level, axis=1)
+    contexts = rows.group_by("file").agg(pl.col("context").cast(pl.Float64).max())
+    runs = runs.join(contexts, on="file", how="left", maintain_order="left")
     return RowSeries(names, np.log(level), filled, typical / typical.sum(), runs)
 
 
@@ -360,26 +371,17 @@ def _count_samples() -> pl.Expr:
     return pl.when(pl.col("per") == "launch").then("launches").otherwise("steps")
 
 
-def _pivot(rows: pl.DataFrame, names: Sequence[str], runs: pl.DataFrame, column: str) -> Floats:
-    """Return names × runs of a column; NaN where there is none."""
-    row = pl.DataFrame({"name": names}, schema={"name": pl.String}).with_row_index("row")
-    place = runs.select("file").with_row_index("place")
-    cells = rows.join(row, on="name").join(place, on="file").select("row", "place", column)
-    out = np.full((len(names), runs.height), np.nan)
-    out[cells["row"].to_numpy(), cells["place"].to_numpy()] = cells[column].to_numpy()
-    return out
-
-
 def _find_step(lines: pl.DataFrame, phase: str | None, runs: pl.DataFrame) -> Floats | None:
     """Return the log of the step time over the runs; None if fewer than all have it."""
     rows = lines.filter((pl.col("kind") == "phase") & pl.col("phase").eq_missing(pl.lit(phase, pl.String)))
-    step = _pivot(rows.filter(pl.col("median_ns") > 0), ["step"], runs, "median_ns")[0]
-    return None if np.isnan(step).any() else np.asarray(np.log(step))
+    rows = rows.filter(pl.col("median_ns") > 0)
+    step, context = (pivot_lines(rows, ["step"], runs, column)[0] for column in ("median_ns", "context"))
+    return None if np.isnan(step).any() else remove_context(np.log(step), context)
 
 
 def _tabulate_counters(lines: pl.DataFrame, runs: pl.DataFrame, names: Sequence[str]) -> Floats:
     """Return some counters of the machine × runs; NaN where a run lacks one."""
-    return _pivot(lines.filter(pl.col("kind") == "machine"), names, runs, "value")
+    return pivot_lines(lines.filter(pl.col("kind") == "machine"), names, runs, "value")
 
 
 def _with_loads(series: RowSeries, counters: Floats) -> RowSeries:
@@ -396,12 +398,6 @@ def _with_loads(series: RowSeries, counters: Floats) -> RowSeries:
         return series
     changes = find_change_points(is_loaded.astype(np.float64), series.starts)
     return replace(series, is_loaded=is_loaded, loads=tuple(changes))
-
-
-def _fill_gaps(values: Floats) -> Floats:
-    """Return a row with the value of the run before in place of a missing one."""
-    filled = pl.Series(values).fill_nan(None).fill_null(strategy="forward").fill_null(strategy="backward")
-    return np.asarray(filled.to_numpy(), dtype=np.float64)
 
 
 def _describe_row(

@@ -23,6 +23,7 @@ from tests.conftest import shared
 from tests.tracetui.in_process import tracetui
 from tests.tracetui.process.test_engine_process import until
 from tests.tracetui.runs import decode, made
+from tracetui.history import part_index
 from tracetui.history.git import Commit, find_commit
 from tracetui.history.part import COLUMNS, PART_SCHEMA, build_part, encode_part
 from tracetui.history.part_index import read_log
@@ -49,6 +50,7 @@ def test_part_holds_medians_of_steps_after_the_warm_up() -> None:
     )
     contexts = 10 + 2 * np.arange(1, 301)
     np.testing.assert_allclose(attention["median_ns"], np.median((100 + 10 * contexts) * 4 * 1000 / 2))
+    assert attention["context"] == np.median(contexts)
     power = part.row(by_predicate=pl.col("name") == "power", named=True)
     assert (power["kind"], power["value"], power["unit"]) == ("machine", 250.0, "W")
     assert part.filter(pl.col("kind") == "step").height == 301
@@ -285,6 +287,11 @@ def test_index_gives_what_the_parts_give(tmp_path: Path, monkeypatch: pytest.Mon
     for tables in (first, second):
         assert tables.runs.equals(plain.runs)
         assert tables.read_lines(files).equals(plain.read_lines(files))
+    lines = part_index._name_lines(second.chunks[0])
+    pl.read_parquet(lines).drop("context").write_parquet(lines)  # as before parts had one
+    older = second.read_lines(files)
+    assert older["context"].null_count() == older.height
+    assert older.drop("context").equals(plain.read_lines(files).drop("context"))
     log.remove(files[0])
     log.add(build_part(decode(steps=50)))
     after = read_log(log)

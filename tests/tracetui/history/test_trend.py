@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
+from scipy import stats
 
 from tests.tracetui.in_process import tracetui
 from tests.tracetui.runs import decode
@@ -106,7 +107,8 @@ def make_series(seed: int, runs: int, at: int, change: float, load: float = 0.0)
     facts = dict.fromkeys(
         ("versions", "options", "lens", "device", "host"), pl.Series([None] * runs, dtype=pl.String)
     )
-    frame = pl.DataFrame({"label": labels, "file": labels, "group": range(runs), **facts})
+    unknown = pl.Series([None] * runs, dtype=pl.Float64)
+    frame = pl.DataFrame({"label": labels, "file": labels, "group": range(runs), "context": unknown, **facts})
     return RowSeries([f"r{i}" for i in range(8)], values[0], values, np.full(8, 1 / 8), frame)
 
 
@@ -128,6 +130,25 @@ def test_change_below_the_noise_of_a_load_is_found_by_what_the_load_does_to_all_
         [abs(change.at - 30) <= 1 for change in row_trends._find_row_changes(each)[0][2]] for each in series
     ]
     assert spread > 0.03 and sum(map(any, found)) >= 18
+
+
+@pytest.mark.parametrize("differing", [0, 60])
+def test_row_that_grows_with_the_context_is_judged_at_equal_ones(differing: int) -> None:
+    """Its time follows contexts of 80 to 220 tokens far more than the change; known ones tell how far."""
+    found = alarms = 0
+    for seed in range(20):
+        series, contexts = make_series(seed, 60, 30, 0.1), np.random.default_rng(seed).uniform(80, 220, 60)
+        quantiles = series.quantiles.copy()
+        quantiles[:, 2] += 0.5 * np.log(contexts)
+        known = np.where(np.arange(60) < differing, contexts, 150.0)
+        frame = series.runs.with_columns(context=pl.Series(known))
+        changes = select_discoveries(
+            row_trends._find_row_changes(replace(series, quantiles=quantiles, runs=frame))[0]
+        )
+        found += any(abs(change.at - 30) <= 1 for change in changes[2])
+        alarms += any(changes[row] for row in range(8) if row != 2)
+    assert found >= 18 if differing else found < 18
+    assert alarms <= 2
 
 
 def test_equal_runs_under_a_load_with_long_tails_have_few_changes() -> None:
@@ -208,24 +229,44 @@ def test_of_few_rows_the_one_whose_time_changed_is_named(rows: int) -> None:
     assert found.count({0}) >= 18
 
 
+@pytest.mark.parametrize("leaves_out", [False, True])
 @pytest.mark.parametrize(("rows", "others", "runs"), [(1, 1, 20), (2, 1, 20), (9, 4, 20), (30, 24, 90)])
-def test_contrasts_are_those_of_least_squares(rows: int, others: int, runs: int) -> None:
+def test_contrasts_are_those_of_least_squares(rows: int, others: int, runs: int, leaves_out: bool) -> None:
     """Of whitened series, one row after the other: its own level, and that of all."""
     rng = np.random.default_rng(rows)
     offset = rng.normal(size=(5, rows, runs)) + rng.normal(size=(1, rows, runs)) + rng.normal(size=runs)
     noise = row_trends.estimate_noise(offset.reshape(-1, runs))
+    noise = noise if leaves_out else replace(noise, step_weight=0.0)
     is_other = np.arange(rows) % (rows // others) == 0
     is_other[np.flatnonzero(is_other)[others:]] = False
     contrast = row_trends.compute_contrasts(offset, noise, is_other)
-    covariance = noise.correlation * noise.sd[:, None] * noise.sd
     row = np.tile(np.arange(rows), 5)
     for i in range(rows):
         used = np.flatnonzero(is_other[row] | (row == i))
-        whiten = np.linalg.inv(np.linalg.cholesky(covariance[np.ix_(used, used)]))
         levels = [row[used] == i, np.ones(len(used))][: 1 + (row[used] != i).any()]
-        values = whiten @ offset.reshape(-1, runs)[used]
-        expected = np.linalg.lstsq(whiten @ np.column_stack(levels), values, rcond=None)[0]
-        np.testing.assert_allclose(contrast[i], expected[0], atol=1e-9)
+        fits = []
+        for step in noise.steps[used].T if leaves_out and len(levels) > 1 else np.zeros((1, len(used))):
+            correlation = noise.correlation[np.ix_(used, used)] - noise.step_weight * np.outer(step, step)
+            covariance = correlation * noise.sd[used][:, None] * noise.sd[used]
+            whiten = np.linalg.inv(np.linalg.cholesky(covariance))
+            values = whiten @ offset.reshape(-1, runs)[used]
+            fits.append(np.linalg.lstsq(whiten @ np.column_stack(levels), values, rcond=None)[0][0])
+        clearness = [abs(stats.ttest_ind(fits[p - 1][:p], fits[p - 1][p:])[0]) for p in range(2, len(fits))]
+        best = 1 + int(np.argmax(clearness)) if clearness else 0
+        np.testing.assert_allclose(contrast[i], fits[best], atol=1e-9)
+
+
+def test_change_in_few_runs_is_not_spread_over_its_neighbours() -> None:
+    """Weights that fit each difference of 19 make also that of the change small."""
+    moves: dict[bool, list[float]] = {False: [], True: []}
+    for seed in range(20):
+        series = make_series(seed, 20, 10, 0.2, load=0.1)
+        offset = series.quantiles - np.median(series.quantiles, axis=-1, keepdims=True)
+        noise = row_trends.estimate_noise(offset.reshape(-1, 20))
+        for leaves_out, used in ((True, noise), (False, replace(noise, step_weight=0.0))):
+            contrast = row_trends.compute_contrasts(offset, used, np.ones(8, dtype=bool))
+            moves[leaves_out].append(contrast[2, 10] - contrast[2, 9])
+    assert np.median(moves[True]) > 0.95 * np.log(1.2) and np.median(moves[False]) < 0.9 * np.log(1.2)
 
 
 @pytest.mark.parametrize("shape", [(20, 7), (7, 20)])

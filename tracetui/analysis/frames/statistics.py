@@ -235,3 +235,18 @@ def judge_evidence(evidence: RowEvidence, floor: Floats, *, alpha: float = ALPHA
     is_within = np.maximum(np.abs(low), np.abs(high)) < floor
     conditions = [is_unknown, is_equal, is_changed & (delta > 0), is_changed, is_within]
     return [str(word) for word in np.select(conditions, ["~", "same", "slower", "faster", "same"], "~")]
+
+
+def invert_by_blocks(matrix: Floats, size: int) -> Floats:
+    """Invert a positive definite matrix by blocks of a size, each too small for threads of BLAS.
+
+    These wait for each other: on a busy machine numpy's inverse of 120 series took up to 1.5 s, this 3 ms.
+    """
+    swept = matrix.copy()
+    for begin in range(0, len(matrix), size):
+        block = slice(begin, begin + size)
+        pivot = np.linalg.inv(swept[block, block])
+        columns = swept[:, block] @ pivot
+        swept -= columns @ swept[block]
+        swept[:, block], swept[block], swept[block, block] = columns, columns.T, -pivot
+    return -swept
