@@ -12,7 +12,7 @@ import json
 import re
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 from capture.errors import UnreadableError
 from capture.loaders.chrome import compiled_reader, lenient_reader
@@ -27,7 +27,6 @@ HOWTO: Final = "torch.profiler.profile(...) … prof.export_chrome_trace('trace.
 _OBJECT: Final = re.compile(r'"traceEvents"\s*:')
 _LIST: Final = re.compile(r'\[\s*\{[^\[\]]{0,4000}?"ph"\s*:\s*"\w"')
 _LIST_OF_OBJECTS: Final = re.compile(r"\[\s*(?=\{)")
-_XLA: Final = ("JAX profiler", "XLA profiler")
 _DECODER: Final = json.JSONDecoder(strict=False)
 TraceReader = Callable[[Source], Trace]
 
@@ -56,16 +55,22 @@ def load(source: Source) -> list[Run]:
         cut, empty = "it ends within its first events", "traceEvents is empty or not a list"
         why = cut if trace.truncated else empty
         raise UnreadableError("contains no readable list of trace events", where=source.label, why=why)
-    return [_with_program(convert_to_run(trace, source), source)]
+    program = _read_program(source)
+    run = convert_to_run(trace, source)
+    return [replace(run, meta={**run.meta, **program})]
 
 
-def _with_program(run: Run, source: Source) -> Run:
-    """Add the inputs of the program of JAX that ran, which only the profile next to its Chrome trace has."""
-    if not source.reports or run.meta.get("producer") not in _XLA:
-        return run
+def _read_program(source: Source) -> dict[str, Any]:
+    """Read the inputs of the program of JAX that ran, which only the profile next to its Chrome trace has."""
+    if not source.reports:
+        return {}
     from capture.loaders.xplane import read_program
 
-    return replace(run, meta={**run.meta, **read_program(source.reports[0])})
+    try:
+        return read_program(source.reports[0])
+    except (UnreadableError, OSError) as e:
+        source.log.note("unread_report", f"the profile next to the trace is not read: {e}")
+        return {}
 
 
 def read_document(source: Source) -> Trace:

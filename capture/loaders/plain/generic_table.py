@@ -69,22 +69,26 @@ def load(source: Source) -> list[Run]:
         raise UnreadableError("has a header but no readable row", where=source.label)
     guesses = describe_guesses(layout.columns)
     log.note("guessed_columns", "columns were guessed from their headings: " + "; ".join(guesses))
-    meta = {"guess": guesses, **_read_openvino_report(source.reports)}
+    meta = {"guess": guesses, **_read_openvino_report(source)}
     if "track" not in events.columns or set(events["track"].unique()) != set(SIDES):
         return [build_run("table", meta, events, log)]
     sides = [(side.split()[1], events.filter(pl.col("track") == side).drop("track")) for side in SIDES]
     return [build_run(side, meta, rows, log) for side, rows in sides]
 
 
-def _read_openvino_report(reports: Sequence[Path]) -> dict[str, Any]:
+def _read_openvino_report(source: Source) -> dict[str, Any]:
     """Read how benchmark_app ran from its report next to the counters: options, batch and sizes of inputs.
 
     The folder of the report is no option of the run.
     """
-    if not reports:
+    if not source.reports:
         return {}
-    with reports[0].open(encoding="utf-8", errors="replace") as file:
-        text = file.read(_MAX_REPORT_LETTERS)
+    try:
+        with source.reports[0].open(encoding="utf-8", errors="replace") as file:
+            text = file.read(_MAX_REPORT_LETTERS)
+    except OSError as e:
+        source.log.note("unread_report", f"the report next to the counters is not read: {e.strerror}")
+        return {}
     options = re.findall(r"(?m)^(-(?!report_folder)\w+);(.*)$", text)
     batch = re.search(r"(?m)^batch size;(\d{1,9})$", text)
     meta: dict[str, Any] = {"producer": "OpenVINO", "argv": ["benchmark_app", *map(clean, chain(*options))]}

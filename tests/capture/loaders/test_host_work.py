@@ -1,6 +1,7 @@
 """What stands for kernels in a trace without a device, against the same files read in plain Python."""
 
 import json
+import os
 import re
 import shutil
 from collections import Counter, defaultdict
@@ -189,6 +190,18 @@ def test_files_that_jax_writes_of_one_run_are_one_run(tmp_path: Path) -> None:
         shutil.copy(document(f"samples/real_jax/decode.{kind}"), tmp_path / name)
     shutil.copy(document("samples/real_jax/decode.trace.json.gz"), tmp_path / "other.trace.json.gz")
     assert [run.name for run in load_all([tmp_path], cache=False)] == ["other.trace.json.gz", "vm.xplane.pb"]
+
+
+def test_a_trace_of_jax_has_the_inputs_that_the_profile_next_to_it_states(tmp_path: Path) -> None:
+    for kind in ("trace.json.gz", "xplane.pb"):
+        shutil.copy(document(f"samples/real_jax/decode.{kind}"), tmp_path / f"vm.{kind}")
+    trace, profile = tmp_path / "vm.trace.json.gz", tmp_path / "vm.xplane.pb"
+    (run,), (other,) = load(trace, cache=False), load(profile, cache=False)
+    assert run.meta["program inputs"] == other.meta["program inputs"]
+    os.truncate(profile, 1 << 45)  # more than is read
+    (run,) = load(trace, cache=False)
+    assert "program inputs" not in run.meta and run.events.height
+    assert [n.id for n in run.log.notices if n.id == "unread_report"]
 
 
 def test_a_pass_of_fsdp2_is_forward_from_its_first_mark_to_its_last(tmp_path: Path) -> None:
