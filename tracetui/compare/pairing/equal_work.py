@@ -30,6 +30,7 @@ from tracetui.compare.pairing.run_work import (
     count_xla_operations,
     describe_cache,
     describe_range,
+    find_experts,
     find_input,
     find_largest_image,
     list_prompts,
@@ -297,6 +298,10 @@ def _compare_product_work(a: Run, b: Run, align: str) -> Iterator[WorkDifference
 
     Not of compiled or quantised products of one run only: not all of these report their shapes.
     """
+    experts = find_experts(a), find_experts(b)
+    if all(experts) and experts[0] != experts[1]:
+        yield WorkDifference("experts per token", *experts, is_work=True)
+        return
     is_same_way = all(read_rows(a).get(key) == read_rows(b).get(key) for key in ("compiled", "quant"))
     steps = align_steps((a, b), None, align).sides
     x, y = (measure_product_flops(run, side["step"]) for run, side in zip((a, b), steps, strict=True))
