@@ -83,7 +83,7 @@ def find_work_differences(a: Run, b: Run, align: str) -> tuple[WorkDifference, .
     shared = [p for p in list_phases(a) if p in list_phases(b)]
     works = _find_unequal_work(a, b, shared, align)
     if not any(work.is_work for work in works):
-        works += _compare_product_work(a, b, align)
+        works += [*_compare_experts(a, b)] or _compare_product_work(a, b, align)
     others = (*_compare_prompts(a, b, works), *_compare_ranks(a, b), *_compare_settings(a, b))
     return (*_join_phases(works, len(shared)), *others)
 
@@ -293,15 +293,18 @@ def _compare_program_inputs(a: Run, b: Run) -> Iterator[WorkDifference]:
         yield WorkDifference("inputs of the program", before, after, is_work=True)
 
 
+def _compare_experts(a: Run, b: Run) -> Iterator[WorkDifference]:
+    """Yield that another number of experts computes each token."""
+    x, y = find_experts(a), find_experts(b)
+    if x and y and x != y:
+        yield WorkDifference("experts per token", x, y, is_work=True)
+
+
 def _compare_product_work(a: Run, b: Run, align: str) -> Iterator[WorkDifference]:
     """Yield that the same weights compute another amount: larger images, or more experts for each token.
 
     Not of compiled or quantised products of one run only: not all of these report their shapes.
     """
-    experts = find_experts(a), find_experts(b)
-    if all(experts) and experts[0] != experts[1]:
-        yield WorkDifference("experts per token", *experts, is_work=True)
-        return
     is_same_way = all(read_rows(a).get(key) == read_rows(b).get(key) for key in ("compiled", "quant"))
     steps = align_steps((a, b), None, align).sides
     x, y = (measure_product_flops(run, side["step"]) for run, side in zip((a, b), steps, strict=True))
