@@ -30,6 +30,7 @@ from tracetui.compare.pairing.run_work import (
     count_xla_operations,
     describe_cache,
     describe_range,
+    find_experts,
     find_input,
     find_largest_image,
     list_prompts,
@@ -82,7 +83,7 @@ def find_work_differences(a: Run, b: Run, align: str) -> tuple[WorkDifference, .
     shared = [p for p in list_phases(a) if p in list_phases(b)]
     works = _find_unequal_work(a, b, shared, align)
     if not any(work.is_work for work in works):
-        works += _compare_product_work(a, b, align)
+        works += [*_compare_experts(a, b)] or _compare_product_work(a, b, align)
     others = (*_compare_prompts(a, b, works), *_compare_ranks(a, b), *_compare_settings(a, b))
     return (*_join_phases(works, len(shared)), *others)
 
@@ -290,6 +291,13 @@ def _compare_program_inputs(a: Run, b: Run) -> Iterator[WorkDifference]:
     if x != y and x.total() == y.total():
         before, after = (max(only, key=count_numbers) for only in (x - y, y - x))
         yield WorkDifference("inputs of the program", before, after, is_work=True)
+
+
+def _compare_experts(a: Run, b: Run) -> Iterator[WorkDifference]:
+    """Yield that another number of experts computes each token."""
+    x, y = find_experts(a), find_experts(b)
+    if x and y and x != y:
+        yield WorkDifference("experts per token", x, y, is_work=True)
 
 
 def _compare_product_work(a: Run, b: Run, align: str) -> Iterator[WorkDifference]:

@@ -200,6 +200,16 @@ def _list_image_counts(table: pl.DataFrame) -> list[int]:
     return counts.to_list() if counts.len() == 1 and not counts.null_count() else []
 
 
+def find_experts(run: Run) -> str:
+    """Find how many experts compute each token: `2 of 8`; empty if the shapes do not say it, or differ."""
+    table = _tabulate_shapes(run)
+    if table.is_empty():
+        return ""
+    pairs = table["shape"].str.extract_groups(r"\be=(?<all>\d+)/(?<chosen>\d+)").struct.unnest().unique()
+    pairs = pairs.drop_nulls()
+    return f"{pairs['chosen'][0]} of {pairs['all'][0]}" if pairs.height == 1 else ""
+
+
 def count_numbers(sizes: str) -> int:
     """Count the numbers of an array by its sizes."""
     return math.prod(map(int, re.findall(r"\d+", sizes)))

@@ -169,3 +169,16 @@ def test_integer_nodes_of_onnxruntime_are_quantised() -> None:
         for names in (("/up/MatMul", "/down"), ("/up/MatMul_quant (DynamicQuantizeMatMul)", "/down"))
     )  # fmt: skip
     assert differences(a, b) == ["quant none and int8"] and differences(b, b) == []
+
+
+def test_experts_of_a_fused_operator_are_named_by_its_shape() -> None:
+    """vLLM's experts are one operator, which is no product: twice as many were compared as equal work."""
+    a, b = (
+        made([
+            {"kind": "kernel", "name": n, "category": n, "lens": "host", "dur": MS, "t": at * MS, "shape": s}
+            for at, (n, s) in enumerate((("matmul", "m=2 n=8 k=64"), ("moe", f"m=2 n=64 k=64 e=8/{chosen}")))
+        ])
+        for chosen in (2, 4)
+    )  # fmt: skip
+    assert differences(a, b) == ["experts per token 2 of 8 and 4 of 8"] and differences(a, a) == []
+    assert find_work_differences(a, b, "context")[0].is_work
