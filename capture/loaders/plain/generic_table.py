@@ -8,7 +8,6 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from itertools import chain
-from pathlib import Path
 from typing import Any, Final
 
 import polars as pl
