@@ -81,6 +81,7 @@ _SCOPES: Final = ("tf_op", "name")  # `jit(step)/layer_3/attn/dot_general`
 _PROGRAM: Final = "hlo_module"
 _KNOWN_STATISTICS: Final = frozenset((_CORRELATION, _DETAILS, _STEP, _PROGRAM, *_SCOPES))
 _MAX_DIMENSIONS: Final = 64  # more are of no program; the product of a million numbers takes minutes
+_MAX_REPORT_BYTES: Final = 1 << 27  # of a profile of which only the program is asked
 _INTEGERS: Final = (3, 4, 5, 7, 8, 9)  # formats of XLA that hold indices, such as tokens, and no weights
 # number formats of XLA by their number
 _DTYPES: Final = {
@@ -190,9 +191,12 @@ def load(source: Source) -> list[Run]:
 
 
 def read_program(path: Path) -> dict[str, Any]:
-    """Read the metadata of the largest program that ran in a profile; empty if it has none."""
+    """Read the metadata of the largest program that ran in a profile; empty if it has none.
+
+    Raise UnreadableError if it is larger than _MAX_REPORT_BYTES, or cannot be read.
+    """
     events = PlaneEvents()
-    _read_planes(Source.from_path(path).read(), events, Log())
+    _read_planes(Source.from_path(path).read(_MAX_REPORT_BYTES), events, Log())
     return events.describe_program()
 
 
