@@ -315,34 +315,25 @@ def _fit_row(noise: Noise, weight: float, row_sums: Floats, all_sums: Floats, st
     """Return the contrast of a row by the noise without the difference at which its step is clearest.
 
     A change is one of the differences: weights that make it small, too, spread it over the runs around it.
+    The normal equations are those of the row's own level and that of all. The first of the sums are
+    coefficients, then come right-hand sides for the runs, and for the differences.
     """
     runs = len(step_sums) + 1
-    values, steps = slice(0, 1 + runs), slice(1 + runs, None)
+    values, steps = slice(1, 1 + runs), slice(1 + runs, None)
     gain = noise.step_weight / (1 - noise.step_weight * np.diagonal(step_sums[:, steps]))
-    updates = gain[:, None] * step_sums[:, values]
-    contrasts = _solve_pairs(
-        weight + gain * row_sums[steps] ** 2,
-        row_sums[values] + row_sums[steps, None] * updates,
-        all_sums[values] + all_sums[steps, None] * updates,
-    )
+    row_gain, all_gain = gain * row_sums[steps], gain * all_sums[steps]
+    mixed, total = row_sums[0] + row_gain * step_sums[:, 0], all_sums[0] + all_gain * step_sums[:, 0]
+    determinant = (weight + row_gain * row_sums[steps]) * total - mixed**2
+    factors = np.stack([total, -mixed, total * row_gain - mixed * all_gain])[..., None] / determinant[:, None]
+    contrasts = factors[0] * row_sums[values] + factors[1] * all_sums[values]
+    contrasts += factors[2] * step_sums[:, values]
     before = np.arange(1, runs)
-    offset = contrasts - contrasts.mean(axis=1, keepdims=True)
-    explained = offset.cumsum(axis=1).diagonal() ** 2 * runs / (before * before[::-1])
-    clearness = explained / np.maximum((offset**2).sum(axis=1), params.FLOAT_NOISE)
+    means = contrasts.mean(axis=1)
+    offset_sums = np.einsum("ij,ij->i", contrasts, np.tri(runs - 1, runs)) - before * means
+    squares = np.einsum("ij,ij->i", contrasts, contrasts) - runs * means**2
+    clearness = offset_sums**2 / (before * before[::-1] * np.maximum(squares, params.FLOAT_NOISE))
     is_inner = np.minimum(before, before[::-1]) >= MIN_RUNS / 2
     return np.asarray(contrasts[np.where(is_inner, clearness, 0).argmax()])
-
-
-def _solve_pairs(weight: Floats, row_sums: Floats, all_sums: Floats) -> Floats:
-    """Solve the normal equations of each line, for the row's own level and that of all, for its own.
-
-    The first columns of the sums are coefficients, the others the right-hand sides.
-    """
-    mixed, row_sides = row_sums[:, :1], row_sums[:, 1:]
-    total, all_sides = all_sums[:, :1], all_sums[:, 1:]
-    weight = weight[:, None]
-    determinant = weight * total - mixed**2
-    return np.asarray((total * row_sides - mixed * all_sides) / determinant)
 
 
 def build_series(lines: pl.DataFrame, phase: str | None, runs: pl.DataFrame) -> RowSeries | None:
