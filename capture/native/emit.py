@@ -59,7 +59,7 @@ class LineEncoder:
 
     def __init__(self, writer_fields: Mapping[str, int]) -> None:
         self._writer_json = "".join([f',"{name}":{number}' for name, number in writer_fields.items()])
-        self._op_lists: dict[tuple[int, ...], str] = {}
+        self._templates: dict[tuple[int, ...], str] = {}  # of lists, by their ops
 
     def encode_columns(
         self,
@@ -71,8 +71,8 @@ class LineEncoder:
     ) -> bytes:
         """Return the line of `columns`, with `head` as the JSON of the fields that all its rows share."""
         counts = f',"count":[{_format_numbers(count)}]' if count else ""
-        distances = _format_numbers(list(map(sub, starts, (starts[0], *starts))))
-        lists = f'{self._encode_op_list(ops)}"dt":[{distances}],"dur":[{_format_numbers(durations)}]{counts}'
+        distances = map(sub, starts, (starts[0], *starts))
+        lists = self._build_lists_template(ops) % (*distances, *durations) + counts
         return seal_json(f'{{"kind":"columns"{head}{self._writer_json},"t":{starts[0]},{lists}}}'.encode())
 
     def encode_step(
@@ -113,14 +113,17 @@ class LineEncoder:
         lines.append((seal_json(f"{head}{fields}{self._writer_json}}}".encode()), 1))
         return lines
 
-    def _encode_op_list(self, ops: Sequence[int]) -> str:
-        """Return the ops of a step as JSON, cached because most steps repeat the ops of the last one."""
+    def _build_lists_template(self, ops: Sequence[int]) -> str:
+        """Return the lists of a step as JSON, with %d for times; most steps repeat the last ops."""
         key = tuple(ops)
-        if key not in self._op_lists:
-            if len(self._op_lists) >= 64:
-                self._op_lists.clear()
-            self._op_lists[key] = f'"op":[{_format_numbers(key)}],'
-        return self._op_lists[key]
+        template = self._templates.get(key)
+        if template is None:
+            if len(self._templates) >= 64:
+                self._templates.clear()
+            times = ("%d," * len(key))[:-1]
+            template = f'"op":[{_format_numbers(key)}],"dt":[{times}],"dur":[{times}]'
+            self._templates[key] = template
+        return template
 
 
 class Emitter:
@@ -288,7 +291,8 @@ class Emitter:
             if self._fd < 0:
                 return
             self._lines += lines
-            self._event_count += sum(events or 0 for _, events in lines)
+            for _, events in lines:
+                self._event_count += events or 0
             at = now()
             if at - self._written_at >= WRITE_INTERVAL_NS:
                 self._write_cost(at)

@@ -20,11 +20,13 @@ if TYPE_CHECKING:
 FIRST_TURN: Final = 32  # steps after which some have no rows of their modules
 TURN_STEPS: Final = (16, 128)  # of which one is such a step: until there are MANY_TURNS of them, and then
 MANY_TURNS: Final = 24
-ROW_COST_NS: Final = 1_700  # of a row of a module, measured on a busy machine
-MAX_ROWS_SHARE: Final = 0.03  # of the time of all steps, for the rows of their modules
+ROW_COST_NS: Final = 2_500  # of a row of a module, until it is measured
+ROW_COST_RANGE_NS: Final = 1_000, 8_000
+ROW_COST_CHANGE_NS: Final = 25  # by each pair of steps: 1 % of it
+MAX_ROWS_SHARES: Final = {"full": 0.03, "layers": 0.003}  # of the time of all steps, for the rows of modules
 _GOLDEN_RATIO: Final = 0.618033988749895  # its multiples avoid every period of a program
 SKIP: Final[list[Any]] = []  # instead of a log, while calls within a module are not recorded
-_NO_CACHE: Final = -1, 0
+NO_CACHE: Final = -1, 0
 MAX_SEARCHED_CALLS: Final = 8  # calls whose inputs are searched for the tokens of a step
 
 
@@ -142,7 +144,8 @@ class StepDetail:
     """Which calls of a step have rows: at `full` every module, at `layers` few, at `steps` the model.
 
     Except at `steps`, a few steps have no rows of modules inside others: their time tells what rows cost. Of
-    short steps only so many have rows that these take MAX_ROWS_SHARE of the time.
+    short steps only so many have rows that these take their share (MAX_ROWS_SHARES) of the time. What a row
+    costs is the median over pairs of an unwatched step and the next, followed by small changes.
     """
 
     def __init__(self, detail: str, layers: set[int]) -> None:
@@ -151,11 +154,15 @@ class StepDetail:
         self.is_unwatched = detail == "steps"  # whether modules inside others have no rows in this step
         self._turns = self._steps = 0  # steps that have none, and all steps so far
         self._watched_share = 1.0  # of the steps, as far as rows are affordable
+        self.has_turns = detail != "steps"  # whether steps differ
+        self._max_share = MAX_ROWS_SHARES.get(detail, 0.0)
+        self._unwatched_ns = 0  # of the step before, if it had no rows
+        self._row_cost_ns = ROW_COST_NS
 
     def begin_step(self) -> bool:
         """Begin a step; return whether a profiler window may open in it."""
         self._steps += 1
-        if self._detail != "steps":
+        if self.has_turns:
             period = TURN_STEPS[self._turns >= MANY_TURNS]
             is_turn = self._steps % period == period // 2
             is_dear = self._steps * _GOLDEN_RATIO % 1 >= self._watched_share
@@ -165,8 +172,15 @@ class StepDetail:
 
     def note_step(self, duration: int, rows: int) -> None:
         """Note the time of a step that has ended, and its rows, which decide how many steps have rows."""
-        if rows and not self.is_unwatched:
-            self._watched_share = MAX_ROWS_SHARE * duration / (rows * ROW_COST_NS)
+        before, self._unwatched_ns = self._unwatched_ns, duration if self.is_unwatched else 0
+        if not rows or self.is_unwatched:
+            return
+        if before:
+            is_dearer = duration - before > rows * self._row_cost_ns
+            cost_ns = self._row_cost_ns + (ROW_COST_CHANGE_NS if is_dearer else -ROW_COST_CHANGE_NS)
+            low, high = ROW_COST_RANGE_NS
+            self._row_cost_ns = min(max(cost_ns, low), high)
+        self._watched_share = self._max_share * duration / (rows * self._row_cost_ns)
 
     def has_row(self, module: Any) -> bool:
         """Whether a module inside another one has a row in this step."""
@@ -220,7 +234,7 @@ class CallForm:
             return None
         if self._cache_name:
             return self._read_past(kwargs)
-        return None if self._needs_past else _NO_CACHE
+        return None if self._needs_past else NO_CACHE
 
     def _read_past(self, kwargs: Any) -> tuple[int, int] | None:
         cache = kwargs.get(self._cache_name)

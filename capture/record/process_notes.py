@@ -9,10 +9,10 @@ from __future__ import annotations  # runs in users' programs, from Python 3.8 o
 
 import os
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
     from .call_phases import CallFacts
 
@@ -22,7 +22,7 @@ RUN_VARIABLE: Final = "TRACETUI_RUN"  # id of the run that child processes join
 DETAIL_VARIABLE: Final = "TRACETUI_DETAIL"  # layers or steps: what is timed, if not every module
 HEAD_BYTES: Final = 8192  # of the text at the begin of a file of last steps
 SAVED_STEPS: Final = 128  # in such a file
-STEP_FORMAT: Final = "<6q"  # duration, phase, tokens, batch, context; the start last, so that it is whole
+STEP_FORMAT: Final = "=6q"  # duration, phase, tokens, batch, context; the start last, so that it is whole
 SAVED_PHASES: Final = (None, "prefill", "decode", "verify", "forward", "mixed")
 
 _overrides: dict[str, str] = {}
@@ -124,12 +124,14 @@ class LastSteps:
     """
 
     def __init__(self, number: int) -> None:
-        self._count, self._memory = 0, None
-        self._pack: Callable[..., None] | None = None
+        self._count = 0
+        self._memory: memoryview | None = None
+        self._numbers: memoryview | None = None  # the same memory
         self._path = _build_path("last-%d-%d" % (os.getpid(), number))
         if self._path and not _overrides:
             with suppress(Exception):  # a system without it, a full disk
-                self._memory, self._pack = _map_file(self._path)
+                self._memory = _map_file(self._path)
+                self._numbers = self._memory.cast("q")
 
     def describe(self, text: str) -> None:
         """Write what is to be known of the run and the thread, as JSON; nothing if it is too long."""
@@ -139,17 +141,17 @@ class LastSteps:
 
     def save(self, start: int, duration: int, facts: CallFacts | None, *, is_over: bool) -> None:
         """Save a step; one that is not over is replaced by the next. A training step has no facts."""
-        if self._pack is None:
+        numbers = self._numbers
+        if numbers is None:
             return
-        at = HEAD_BYTES + self._count % SAVED_STEPS * _STEP_BYTES
-        if facts is None:
-            self._pack(self._memory, at, duration, 0, -1, -1, -1, start)
-        else:
-            phase, tokens, batch, context, _ = facts
-            number = _PHASE_NUMBERS.get(phase, 0)
-            tokens, batch = -1 if tokens is None else tokens, -1 if batch is None else batch
-            context = -1 if context is None else context
-            self._pack(self._memory, at, duration, number, tokens, batch, context, start)
+        at = _FIRST_NUMBER + self._count % SAVED_STEPS * _STEP_NUMBERS
+        phase, tokens, batch, context, _ = facts or _NO_FACTS
+        numbers[at] = duration
+        numbers[at + 1] = _PHASE_NUMBERS.get(phase, 0)
+        numbers[at + 2] = -1 if tokens is None else tokens
+        numbers[at + 3] = -1 if batch is None else batch
+        numbers[at + 4] = -1 if context is None else context
+        numbers[at + 5] = start  # last: until then it is the step before, which is written
         self._count += is_over
 
     def settle(self) -> None:
@@ -166,27 +168,29 @@ class LastSteps:
 
     def leave_to_parent(self) -> None:
         """Save no more, in a forked child: the memory is shared with its parent."""
-        self._memory = self._pack = None
+        self._memory = self._numbers = None
 
     def remove(self) -> None:
         """Remove the file, as all steps are written."""
-        if self._pack is not None and self._path:
+        if self._numbers is not None and self._path:
             with suppress(OSError):
                 os.unlink(self._path)  # noqa: PTH108
 
 
 _STEP_BYTES: Final = 48
+_FIRST_NUMBER: Final = HEAD_BYTES // 8
+_STEP_NUMBERS: Final = _STEP_BYTES // 8
+_NO_FACTS: Final = None, None, None, None, None
 _FILE_BYTES: Final = HEAD_BYTES + SAVED_STEPS * _STEP_BYTES
 _PHASE_NUMBERS: Final = {phase: number for number, phase in enumerate(SAVED_PHASES)}
 
 
-def _map_file(path: str) -> tuple[Any, Any]:
-    """Return new bytes of a file in memory, and what packs numbers into them; no descriptor stays open.
+def _map_file(path: str) -> memoryview:
+    """Return new bytes of a file in memory; no descriptor stays open.
 
     `mmap` of Python keeps one, which a program may close and open again as its own.
     """
     import ctypes
-    import struct
 
     with suppress(FileNotFoundError):
         os.unlink(path)  # noqa: PTH108 - of a program that went on as another one
@@ -204,7 +208,7 @@ def _map_file(path: str) -> tuple[Any, Any]:
         raise
     finally:
         os.close(fd)
-    return (ctypes.c_char * _FILE_BYTES).from_address(address), struct.Struct(STEP_FORMAT).pack_into
+    return memoryview((ctypes.c_char * _FILE_BYTES).from_address(address)).cast("B")
 
 
 def read_last_steps(data: bytes) -> tuple[bytes, list[SavedStep]]:

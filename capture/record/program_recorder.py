@@ -69,7 +69,9 @@ class CallCode:
 
     def shorten(self, recorder: ThreadRecorder, log: list[Any] | None, *, is_alone: bool) -> None:
         """Note calls within the one that was entered in this log, by the shortest code that does."""
-        if is_alone and log is not None and self._function is not None and self._find_alone(recorder):
+        if _count_threads() != self._thread_count or now() >= self._known_until:
+            self._find_alone(recorder)
+        if is_alone and log is not None and self._is_alone:
             self._inner = self._function.__code__ = self._torchs if log is SKIP else self._watching
         else:
             self.restore()
@@ -85,24 +87,24 @@ class CallCode:
         if self._inner is not None:
             self._function.__code__ = self._inner
 
-    def restore(self) -> None:
-        """End the use of shorter code."""
-        if self._inner is not None:
-            self._inner, self._function.__code__ = None, self._general
+    def restore(self) -> bool:
+        """End the use of shorter code; return whether it was in use."""
+        if self._inner is None:
+            return False
+        self._inner, self._function.__code__ = None, self._general
+        return True
 
     def look_again(self) -> None:
         """Find out anew who may call modules, with the next call."""
         self._thread_count = -1
 
-    def _find_alone(self, recorder: ThreadRecorder) -> bool:
-        """Return whether no other thread can call modules."""
-        count, at = _count_threads(), now()
-        if count != self._thread_count or at >= self._known_until:
-            self._thread_count, self._known_until = count, at + WRITE_INTERVAL_NS
+    def _find_alone(self, recorder: ThreadRecorder) -> None:
+        """Find out whether no other thread can call modules."""
+        self._thread_count, self._known_until = _count_threads(), now() + WRITE_INTERVAL_NS
+        if self._function is not None:
             others = sys._current_frames().keys() - {threading.get_ident()}
             self._is_alone = all(_find_module_name(each).startswith(_HARMLESS_THREADS) for each in others)
             self._function.__globals__["log"] = recorder.stack.log
-        return self._is_alone
 
 
 def _find_module_name(ident: int) -> str:
@@ -302,8 +304,7 @@ class ProgramRecorder(RecordedThreads):
             if call is not None:
                 if not call.recorder.leave_again(call):
                     call.recorder.leave(call)
-                if not call.recorder.stack.module_count:
-                    self.call_code.restore()
+                if not (call.recorder.stack.module_count or self.call_code.restore()):
                     self.thread_locals.log = None
             elif part and (recorder := self.thread_locals.recorder) is not None:
                 recorder.note_part(part)

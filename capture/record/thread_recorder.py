@@ -7,8 +7,9 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
 from ..native.emit import WRITE_INTERVAL_NS, now
-from .call_phases import CallReader, PhaseTracker
+from .call_phases import CallReader, InputLength, PhaseTracker
 from .call_stack import (
+    NO_CACHE,
     SKIP,
     CallForm,
     CallStack,
@@ -30,7 +31,6 @@ from .step_module import DeviceLookup, StepModule
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from .call_phases import InputLength
     from .captured_graphs import GraphRecord
     from .process_notes import LastSteps
     from .process_state import ProcessState
@@ -138,7 +138,7 @@ class RepeatRecorder:
         if past is None:
             return None
         detail, call = self._detail, self._repeat
-        if self._repeats:
+        if self._repeats and detail.has_turns:
             detail.note_step(at - self._repeated_at, len(self._repeats[-1]) // 3)
         if at >= self._catch_up_at or len(self._repeats) >= MAX_REPEATS:
             self._catch_up_at = at + WRITE_INTERVAL_NS
@@ -210,12 +210,12 @@ class RepeatRecorder:
         """Begin a step as the last one, and return that one."""
         self._shared.recording.forwards += 1
         self._add_gap_row(at)
-        step = RecordedStep(at, is_training=False)
-        step.is_open, step.generates, step.sizes = False, form.generates, form.sizes
-        if form.length is not None:
-            step.length = form.length._replace(past=None if past[0] < 0 else past[0], cache=past[1])
-        ended = self._end_step(at, step.length, is_last=False)
-        self._step = step
+        step, length = self._step, form.length
+        assert step is not None  # noqa: S101
+        if length is not None and past is not NO_CACHE:
+            length = InputLength(length.batch, length.tokens, *past, length.beams, length.is_drafted)
+        ended = self._end_step(at, length, is_last=False)
+        self._step, step.start, step.length = step, at, length
         op_id = self._shared.recording.ops.assign_part("recording", self._ops.lens, self.track)
         self._rows += op_id, at, start - at
         return ended

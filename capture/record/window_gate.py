@@ -9,12 +9,12 @@ from contextlib import suppress
 from typing import Any, Final
 
 from ..native.emit import now
+from .call_stack import ROW_COST_NS
 from .profiler_windows import ProfilerWindow, WindowBudget, WindowProfiler
 
 MAX_TOTAL_SHARE: Final = 0.02  # of the wall time, for the cost per step and for windows
 MIN_WINDOW_SHARE: Final = 0.002  # for windows, if short steps use up everything else
 STEP_COST_NS: Final = 25_000  # per step without a window, measured on a busy machine
-CALL_COST_NS: Final = 1_700  # added by each module call in a step
 
 
 def skip_exit_handlers() -> None:
@@ -110,7 +110,7 @@ class WindowGate:
             return None
         self.owner = None
         window = self._profiler.stop()
-        step_share = (STEP_COST_NS + CALL_COST_NS * calls) / (self._plain_step_ns or duration or 1)
+        step_share = (STEP_COST_NS + ROW_COST_NS * calls) / (self._plain_step_ns or duration or 1)
         self._budget.budget = max(MIN_WINDOW_SHARE, MAX_TOTAL_SHARE - step_share)
         self._budget.add_window(now(), self._profiler.overhead_ns, duration)
         return window

@@ -20,12 +20,13 @@ from torch import nn
 
 from tracetui.process import DETAIL_VARIABLE
 
-BLOCK_NS: Final = 60_000_000  # of CPU time, about, of one block of steps
+BLOCK_NS: Final = 60_000_000  # of CPU time, about, of one block of steps, which ends by writing them
 WARM: Final = 12  # steps before anything is measured
 WINDOWS: Final = 4  # that are measured, the first one apart
 LONGEST_NS: Final = 15_000_000_000  # of CPU time that are spent on waiting for them
 WIDTH, LAYERS, WORDS = 768, 8, 1000
-SMALL_WIDTH: Final = 320  # with which a step takes some 2 ms
+SMALL_WIDTH: Final = 320  # with which a step takes some 4 ms
+TINY_WIDTH: Final = 224  # and some 2 ms
 
 
 class Block(nn.Module):
@@ -131,6 +132,7 @@ def generate(backend: str) -> Callable[[], object]:
 MAKERS: Final[dict[str, Callable[[str], Callable[[], object]]]] = {
     "decode": decode,
     "small": lambda backend: decode(backend, width=SMALL_WIDTH),
+    "tiny": lambda backend: decode(backend, width=TINY_WIDTH),
     "idle": lambda backend: call_idle(8),
     "idle4": lambda backend: call_idle(4),
     "train": train,

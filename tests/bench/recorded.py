@@ -4,8 +4,9 @@
 
 In one process the watcher is switched off and on for blocks of steps, and each pair of blocks gives a ratio:
 other programs on the machine are felt by both. CPU time is that of the program's own process, which others
-change little; a ratio of wall times needs a quiet machine. `small` has steps of some 2 ms on a quiet machine;
-`idle` (105 calls) and `idle4` (53) call modules that compute nothing, for what a call adds. Profiler
+change little; a ratio of wall times needs a quiet machine. `small` has steps of some 4 ms on a quiet
+machine, `tiny` of some 2 ms; `idle` (105 calls) and `idle4` (53) call modules that compute nothing, for what
+a call adds. Profiler
 windows are measured apart: what they add to their steps, and which part of the time they take. Of compiled
 programs the graphs are counted, alone and recorded. Of the start the import of torch is measured.
 """
@@ -28,7 +29,7 @@ from typing import Any, Final
 from tests.house import ROOT
 from tracetui.process import DETAIL_VARIABLE, build_recorded_environment
 
-NAMES: Final = ("decode", "small", "train", "generate", "compiled", "fullgraph")
+NAMES: Final = ("decode", "small", "tiny", "train", "generate", "compiled", "fullgraph")
 ROUNDS: Final = 7  # of the start
 START: Final = "import torch, time; print(time.process_time())"
 
