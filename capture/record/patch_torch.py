@@ -54,6 +54,7 @@ def _wrap_modules(torch: Any, recorder: ProgramRecorder, patches: Patches) -> No
     }  # fmt: skip
     wrapper, *others = (FunctionType(each.__code__, names) for each in (_call, _call_logged, _call_layer))
     functools.update_wrapper(wrapper, original)  # the same signature
+    wrapper.__qualname__ = kind.__qualname__ + ".__call__"  # by which pickle finds it; its name is torch's
     vars(wrapper).pop("__wrapped__")
     for each in (wrapper, *others):
         if is_torchs:
