@@ -11,8 +11,10 @@ import sys
 import threading
 import time
 import weakref
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from importlib.machinery import BuiltinImporter
+from importlib.util import module_from_spec
 from operator import sub
 from typing import Any, Final
 
@@ -27,14 +29,26 @@ ROOM_BYTES: Final = 512  # that the end line needs at most
 TAIL_BYTES: Final = 1 << 16
 REMOVED: Final = "the file was removed"
 
-now: Final = time.perf_counter_ns
+
+def _load_clocks() -> Any:
+    """Return the module `time` as Python has it: the program may have replaced its functions."""
+    if sys.version_info < (3, 9):  # noqa: UP036 - there is one only: its functions would be set back
+        return time
+    spec: Any = BuiltinImporter.find_spec("time")
+    clocks = module_from_spec(spec)
+    spec.loader.exec_module(clocks)
+    return clocks
+
+
+_clocks: Final = _load_clocks()
+now: Final[Callable[[], int]] = _clocks.perf_counter_ns
 
 
 def read_clock_pair() -> tuple[int, int]:
     """Return one instant on the run's clock and in Unix time, from the closest of five readings."""
     readings = []
     for _ in range(5):
-        before, unix, after = now(), time.time_ns(), now()
+        before, unix, after = now(), _clocks.time_ns(), now()
         readings.append((after - before, (before + after) // 2, unix))
     _, mono, unix = min(readings)
     return mono, unix
