@@ -54,6 +54,7 @@ def _wrap_modules(torch: Any, recorder: ProgramRecorder, patches: Patches) -> No
     }  # fmt: skip
     wrapper, *others = (FunctionType(each.__code__, names) for each in (_call, _call_logged, _call_layer))
     functools.update_wrapper(wrapper, original)  # the same signature
+    wrapper.__qualname__ = kind.__qualname__ + ".__call__"  # by which pickle finds it; its name is torch's
     vars(wrapper).pop("__wrapped__")
     for each in (wrapper, *others):
         if is_torchs:
@@ -63,8 +64,6 @@ def _wrap_modules(torch: Any, recorder: ProgramRecorder, patches: Patches) -> No
     if is_torchs and "torch._dynamo" not in sys.modules:  # else it may trace a shorter code
         recorder.call_code.set_function(wrapper, original.__code__, *(each.__code__ for each in others))
     patches.replace(kind, "__call__", wrapper)
-    if is_torchs:  # by this name it is pickled
-        patches.replace(kind, "_wrapped_call_impl", wrapper)
 
 
 # globals of the three functions below, whose code runs with the `names` above
