@@ -230,9 +230,9 @@ class PhaseTracker:
         accepted = _count_accepted(length, coming)
         if accepted is not None and accepted < length.tokens:
             self._verified = length.cache
-        follows = self._last is not None and (self._last.tokens == 1 or self._phase == "prefill")
+        is_cached = self._follows_text(length)
         self._phase = self._find_phase(length, coming, generates=generates)
-        self._last, self._is_cached = length, follows and length.tokens == 1
+        self._last, self._is_cached = length, is_cached
         if self._phase == "forward":
             return CallFacts("forward", batch=length.batch)
         if self._phase == "verify":
@@ -242,6 +242,11 @@ class PhaseTracker:
         if length.past is not None:
             self._context = length.past + length.tokens
         return CallFacts(self._phase, length.batch // length.beams, length.batch, self._context)
+
+    def _follows_text(self, length: InputLength) -> bool:
+        """Return whether a call takes one token, after a text or another single token."""
+        last = self._last
+        return length.tokens == 1 and last is not None and (last.tokens == 1 or self._phase == "prefill")
 
     def _find_phase(self, length: InputLength, coming: InputLength | None, *, generates: bool) -> str:
         if length.tokens == 1 or self._is_reread(length):
