@@ -230,9 +230,9 @@ class PhaseTracker:
         accepted = _count_accepted(length, coming)
         if accepted is not None and accepted < length.tokens:
             self._verified = length.cache
-        follows = self._last is not None and (self._last.tokens == 1 or self._phase == "prefill")
+        is_cached = length.tokens == 1 and self._is_within_text()
         self._phase = self._find_phase(length, coming, generates=generates)
-        self._last, self._is_cached = length, follows and length.tokens == 1
+        self._last, self._is_cached = length, is_cached
         if self._phase == "forward":
             return CallFacts("forward", batch=length.batch)
         if self._phase == "verify":
@@ -251,6 +251,10 @@ class PhaseTracker:
         if generates or (coming is not None and (coming.tokens == 1 or _is_one_longer(length, coming))):
             return "prefill"
         return "forward"
+
+    def _is_within_text(self) -> bool:
+        """Return whether the last call read a text, or one token of it, that a cache may hold."""
+        return self._last is not None and (self._last.tokens == 1 or self._phase == "prefill")
 
     def _is_reread(self, length: InputLength | None) -> bool:
         """Return whether a call without a cache reads the last text again, one token longer.
