@@ -230,7 +230,7 @@ class PhaseTracker:
         accepted = _count_accepted(length, coming)
         if accepted is not None and accepted < length.tokens:
             self._verified = length.cache
-        is_cached = self._follows_text(length)
+        is_cached = length.tokens == 1 and self._is_within_text()
         self._phase = self._find_phase(length, coming, generates=generates)
         self._last, self._is_cached = length, is_cached
         if self._phase == "forward":
@@ -243,11 +243,6 @@ class PhaseTracker:
             self._context = length.past + length.tokens
         return CallFacts(self._phase, length.batch // length.beams, length.batch, self._context)
 
-    def _follows_text(self, length: InputLength) -> bool:
-        """Return whether a call takes one token, after a text or another single token."""
-        last = self._last
-        return length.tokens == 1 and last is not None and (last.tokens == 1 or self._phase == "prefill")
-
     def _find_phase(self, length: InputLength, coming: InputLength | None, *, generates: bool) -> str:
         if length.tokens == 1 or self._is_reread(length):
             return "decode"
@@ -256,6 +251,10 @@ class PhaseTracker:
         if generates or (coming is not None and (coming.tokens == 1 or _is_one_longer(length, coming))):
             return "prefill"
         return "forward"
+
+    def _is_within_text(self) -> bool:
+        """Return whether the last call read a text, or one token of it, that a cache may hold."""
+        return self._last is not None and (self._last.tokens == 1 or self._phase == "prefill")
 
     def _is_reread(self, length: InputLength | None) -> bool:
         """Return whether a call without a cache reads the last text again, one token longer.

@@ -160,20 +160,11 @@ print(between - at)
     assert events.filter(step=1, name=RECORDING_NAME)["dur"].sum() >= 200e6
 
 
-def test_the_call_of_modules_is_pickled_as_alone_and_called_by_name_in_compiled_code(tmp_path: Path) -> None:
+def test_the_call_of_modules_is_pickled_as_it_is_alone(tmp_path: Path) -> None:
     code = """
 import pickle
 call = nn.Module.__call__
 print(pickle.loads(pickle.dumps(call)) is call)
-class Caller(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.inner = nn.Linear(8, 8)
-    def forward(self, x):
-        return self.inner.__call__(x)
-compiled = torch.compile(Caller().eval(), fullgraph=True, backend="eager")
-with torch.no_grad():
-    print(compiled(torch.ones(1, 8)).shape[-1])
 """
     result = run(MODEL + code, tmp_path)
-    assert (result.stdout, result.stderr) == ("True\n8\n", "")
+    assert (result.stdout, result.stderr) == ("True\n", "")
