@@ -3,6 +3,7 @@
 import torch
 
 from engines.models.spec import Spec
+from engines.processor.huge_pages import allocate_zeros
 
 KeysAndValues = tuple[torch.Tensor, torch.Tensor]
 
@@ -77,7 +78,9 @@ def allocate_caches(
     heads, dim = 2 * spec.kv_heads, spec.head_dim
     groups: dict[int, CacheGroup] = {}
     for size in set(sizes):
-        kv = torch.zeros(sizes.count(size), batch, heads, size, dim, dtype=dtype, device=device)
+        shape = (sizes.count(size), batch, heads, size, dim)
+        on_processor = device.type == "cpu"
+        kv = allocate_zeros(shape, dtype) if on_processor else torch.zeros(shape, dtype=dtype, device=device)
         groups[size] = CacheGroup(kv, ring=size < capacity)
     layers_by_size = {size: iter(group.layers) for size, group in groups.items()}
     return list(groups.values()), [next(layers_by_size[size]) for size in sizes]

@@ -3,6 +3,7 @@
 import ctypes
 import gc
 import re
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -10,6 +11,8 @@ import pytest
 import torch
 
 from engines import processor
+from engines.kv_cache import allocate_caches
+from engines.models.catalogue import PRESETS
 from engines.processor import CpuProduct, huge_pages
 
 MB = 1 << 20
@@ -65,6 +68,29 @@ def large_kb() -> int:
     """What of this process lies in large pages, as the kernel tells it."""
     rollup = Path("/proc/self/smaps_rollup").read_text()
     return int(re.findall(r"AnonHugePages:\s+(\d+) kB", rollup)[0])
+
+
+@pytest.mark.skipif(not Path("/proc/self/smaps_rollup").exists(), reason="the kernel does not tell")
+def test_a_cache_is_allocated_in_large_pages() -> None:
+    enabled = Path("/sys/kernel/mm/transparent_hugepage/enabled")
+    if not enabled.exists() or "[never]" in enabled.read_text():
+        pytest.skip("the kernel gives no large pages")
+    spec = replace(PRESETS["smollm2-135m"], layers=8)
+    kb = large_kb()
+    _, caches = allocate_caches(spec, 1, 4096, torch.bfloat16, torch.device("cpu"))
+    assert all(not each.any() for cache in caches for each in cache.all_slots)
+    caches[0].fill(torch.Generator().manual_seed(0), 4096)
+    assert (
+        float(caches[0].all_slots[0].std()) == pytest.approx(1, rel=0.01) and not caches[1].all_slots[0].any()
+    )
+    for cache in caches[1:]:
+        cache.fill(torch.Generator().manual_seed(0), 4096)
+    assert large_kb() - kb >= 8 * 2048, "of 24 MB"
+
+
+def test_a_cache_for_which_there_is_no_memory_is_refused_as_by_torch() -> None:
+    with pytest.raises(RuntimeError, match="allocate"):
+        huge_pages.allocate_zeros((1 << 50,), torch.bfloat16)
 
 
 def _split_into_small_pages(weights: torch.Tensor) -> int:
