@@ -48,6 +48,7 @@ def _parse_arguments() -> Namespace:
     parser.add_argument("--steps", type=int, default=5)
     parser.add_argument("--windows", type=float, default=0.5)
     parser.add_argument("--every", type=float, default=30.0)
+    parser.add_argument("--silence", type=float, default=0.01)
     return parser.parse_args()
 
 

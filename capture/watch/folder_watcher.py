@@ -37,19 +37,16 @@ class FolderWatcher:
         self._is_window_begun: bool | None = None  # None: each file is a window of its own
 
     def begin_window(self) -> None:
-        """Let all files from now on be one window: each rank of a profiled server writes one."""
+        """Let all files from now on be one window: each rank of a server writes one for each profile."""
         self._is_window_begun = False
 
     def poll(self) -> bool:
-        """Write the windows of files that have become complete; return whether there were any."""
+        """Write complete files as windows, or as parts of one; return whether there were any."""
         began = time.monotonic()
         ready = self._folder.poll()
         self.pause_s = max(POLL_S, MIN_PAUSE_RATIO * (time.monotonic() - began))
         self._write_folder_state()
-        before = self._recording.windows
-        for path in ready:
-            self._write_trace(path)
-        return self._recording.windows > before
+        return sum(self._write_trace(path) for path in ready) > 0
 
     @property
     def summary(self) -> str:
@@ -77,14 +74,14 @@ class FolderWatcher:
             message = f"{self._skipped_count:,} older files of {folder} are skipped"
             self._recording.mark(f"{message}: tracetui open reads all of them", NOTE)
 
-    def _write_trace(self, path: Path) -> None:
-        """Write a file as a window, or report why it is not one."""
+    def _write_trace(self, path: Path) -> bool:
+        """Write a file as a window or a part of one, and return True; or report why it is not one."""
         name = clean(str(path.relative_to(self._folder.path)), 200)
         try:
             written_ns = path.stat().st_mtime_ns
             if not self._is_trace(path):
                 self._counts[_NO_TRACE] += 1
-                return
+                return False
             start = time.monotonic()
             runs = load(path, cache=False)
         except OSError:
@@ -96,15 +93,17 @@ class FolderWatcher:
             if any(_is_torn(run) for run in runs):
                 reason = f"it is cut short; tracetui open {clean(str(path), 4096)} reads what it holds"
                 self._write_refusal("cut short", name, reason)
-                return
+                return False
             if self._is_window_begun is not None and not any(_has_work(run) for run in runs):
                 self._counts[_NO_WORK] += 1
-                return
+                return False
             rows = self._recording.write_window(runs, written_ns, joins=bool(self._is_window_begun))
             if self._is_window_begun is not None:
                 self._is_window_begun = True
             seconds, number = time.monotonic() - start, self._recording.windows
             self._recording.mark(f"window {number}: {name}, {rows:,} events, read in {seconds:.1f} s", LOG)
+            return True
+        return False
 
     def _write_refusal(self, reason: str, name: str, why: str) -> None:
         """Count a file without a window, and name it while there are few."""

@@ -1,4 +1,4 @@
-"""Short profiles of a server: started and stopped on request, within a share of the time, and what they cost.
+"""Short profiles of a server: started and stopped on request, within a budget of silence, and what they cost.
 
     python -m capture.watch.server_profile URL
 
@@ -27,7 +27,7 @@ from capture.watch.servers import ServerKind
 
 START_TIMEOUT_S: Final = 10.0  # to start a profile
 STOP_TIMEOUT_S: Final = 600.0  # to stop one: the server writes its trace meanwhile
-METER_POLL_S: Final = 0.05  # between two readings of the metrics in a profile
+METER_POLL_S: Final = 0.02  # between two readings of the metrics in a profile
 METER_TIMEOUT_S: Final = 30.0  # for one reading: a server that writes its trace may not answer
 IDLE_S: Final = 0.3  # without requests and tokens, from which on a server is idle
 RESUME_TIMEOUT_S: Final = 10.0  # for the first token after a profile
@@ -37,20 +37,20 @@ EXIT_TIMEOUT_S: Final = 3.0  # to stop one whose trace is not needed any more
 class ServerProfile:
     """Starts and stops profiles of one server from one thread."""
 
-    def __init__(self, client: HttpClient, kind: ServerKind, folder: Path | None, steps: int) -> None:
-        self._client, self._kind, self._folder, self._steps = client, kind, folder, steps
+    def __init__(self, client: HttpClient, kind: ServerKind, folder: Path | None) -> None:
+        self._client, self._kind, self._folder = client, kind, folder
         self._guard = _ProfileGuard(str(client.address))
         self.is_running = False  # also if a start request got no response
         self.failure = ""  # why there is no profile, as a sentence
         self.is_refused = False  # whether another request is useless until the server restarts
 
-    def start(self) -> bool:
-        """Start a profile and return whether it started; `failure` gives the reason if not."""
+    def start(self, steps: int) -> bool:
+        """Start a profile of some steps and return whether it started; `failure` gives the reason if not."""
         self.is_running = True
         self._guard.set_armed(True)
         self.failure, self.is_refused = "", False
         try:
-            body = self._kind.start_body(self._folder, self._steps)
+            body = self._kind.start_body(self._folder, steps)
             response = self._client.post("/start_profile", body, START_TIMEOUT_S)
         except NoAnswerError as e:
             self.failure = f"the server did not start a profile: {e}"
@@ -97,26 +97,21 @@ class ServerProfile:
         return f"the server did not start a profile ({response.status}): {response.text}", False
 
 
-class ProfileSchedule:
-    """When the next profile is due, so that profiles take at most their share of the time."""
+class WindowSchedule:
+    """When the next window is due: later than its interval where the last was silent for too long."""
 
-    def __init__(self, seconds: float, every: float) -> None:
-        self.seconds, self.every = seconds, every
+    def __init__(self, every: float, share: float) -> None:
+        self.every, self.share = every, share  # seconds; of the time that windows may silence the server
         self._due = time.monotonic()
 
     @property
-    def share(self) -> float:
-        """Share of the time that profiles take."""
-        return self.seconds / self.every
-
-    @property
     def wait_s(self) -> float:
-        """Seconds until the next profile."""
+        """Seconds until the next window."""
         return max(0.0, self._due - time.monotonic())
 
-    def charge(self, seconds: float) -> None:
-        """Charge the time from request to end of a profile, including the writing of the trace."""
-        self._due = time.monotonic() + seconds / self.share - seconds
+    def charge(self, began: float, silence_s: float) -> None:
+        """Charge the silence of a window that began at this time."""
+        self._due = began + max(self.every, silence_s / self.share)
 
     def postpone(self, factor: float = 1.0) -> None:
         """Try again after the usual interval, or a multiple of it."""
@@ -128,8 +123,11 @@ class Silence(NamedTuple):
 
     seconds: float = 0.0
     off_by_s: float = 0.0  # half the time between the readings about its begin, and about its end
+    is_measured: bool = True  # else it is the time of the whole profile: it was no longer
 
     def __str__(self) -> str:
+        if not self.is_measured:
+            return f"{self.seconds:.1f} s in all"
         return f"no token for {1000 * self.seconds:,.0f} ± {1000 * self.off_by_s:,.0f} ms"
 
 

@@ -19,7 +19,7 @@ from capture.watch.http_client import (
 )
 from capture.watch.prometheus import MetricReader
 from capture.watch.server_metrics import MetricHistory
-from capture.watch.server_profile import ProfileSchedule
+from capture.watch.server_profile import WindowSchedule
 from capture.watch.server_windows import ServerWindows, is_local
 from capture.watch.servers import ServerKind, load_kinds, select_first_model
 from capture.watch.watch_recording import WatchRecording
@@ -41,12 +41,10 @@ class ServerWatcher:
     def __init__(self, args: Namespace, over: threading.Event) -> None:
         self._args, self._over = args, over
         self._client = HttpClient(ServerAddress.from_url(args.url), read_extra_headers())
-        self._schedule = ProfileSchedule(args.windows, args.every) if args.windows else None
         address = str(self._client.address)
         plan = "none"
         if args.windows:
-            share = args.windows / args.every
-            plan = f"{args.steps} steps every {args.every:g} s (at most {share:.1%} of the time)"
+            plan = f"{args.steps} steps every {args.every:g} s, silent for {args.silence:.1%} of the time"
         meta = {"watched": "server", "server": address, "windows": plan}
         self._recording = WatchRecording(args.out, address, meta)
         self._logs = [LogFollower(p, p.stem if len(args.client_log) > 1 else "") for p in args.client_log]
@@ -133,7 +131,7 @@ class ServerWatcher:
     def _start_windows(self) -> None:
         """Start the windows of a server whose metrics have been read: whether it has requests is known."""
         kind = self._kind
-        if self._schedule is None or kind is None:
+        if not self._args.windows or kind is None:
             self._recording.mark("windows are off: metrics only", "windows")
             return
         if not kind.HAS_PROFILER:
@@ -145,8 +143,10 @@ class ServerWatcher:
             message = "no windows: --traces DIR names the folder that the server's profiler writes to"
             self._recording.mark(message, "windows")
             return
+        schedule = WindowSchedule(self._args.every, self._args.silence)
+        steps, seconds = self._args.steps, self._args.windows
         self._windows = ServerWindows(
-            self._client, kind, self._recording, folder, self._schedule, self._args.steps, self._over
+            self._client, kind, self._recording, folder, schedule, steps, seconds, self._over
         )
         self._windows.is_busy = self._is_busy
         self._windows.start()

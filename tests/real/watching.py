@@ -62,7 +62,7 @@ def measure_silences(url: str, folder: Path, seconds: int, traces: Path) -> list
     """Take windows of five steps as often as the options allow; return what each cost."""
     out = folder / "windows.jsonl"
     command = [sys.executable, "-m", "tracetui", "record", url, "--traces", str(traces), "-o", str(out)]
-    command += ["--for", f"{seconds}s", "--quiet", "--steps", "5", "--windows", "1s", "--every", "5s"]
+    command += ["--for", f"{seconds}s", "--quiet", "--steps", "5", "--every", "5s", "--silence", "30%"]
     with ask(url, folder) as times:
         subprocess.run(command, check=True)
     tokens = list_tokens(times)

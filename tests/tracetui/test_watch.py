@@ -99,6 +99,10 @@ def test_nothing_watched_is_exit_5_and_leaves_no_file(tmp_path: Path) -> None:
         (["http://me:secret@host"], "would be saved in the recording"),
         (["http://host:port"], "invalid address"),
         (["http://host", "--windows", "5s", "--every", "2s"], "do not fit"),
+        (["http://host", "--silence", "0"], "--silence 0 is no share"),
+        (["http://host", "--silence", "nan%"], "--silence nan% is no share"),
+        (["http://host", "--silence", "much"], "invalid percentage 'much'"),
+        (["--silence", "1%"], "--silence is for a server"),
         (["--traces", "."], "--traces is for a server"),
     ],
 )

@@ -20,6 +20,7 @@ QUANTS = ("auto", "q0f16", "q4f16_1", "q4f32_1", "q8_0")
 DEFAULT_WINDOW_STEPS: Final = 5
 DEFAULT_WINDOW_S: Final = 0.5
 DEFAULT_INTERVAL_S: Final = 30.0
+DEFAULT_SILENCE: Final = "1%"
 _COUNTER_LINE: Final = b'{"kind":"counter"'
 _SECONDS_PER_UNIT: Final = {"s": 1, "m": 60, "h": 3600}
 _URL_SCHEMES: Final = ("http://", "https://")
@@ -175,12 +176,14 @@ def _add_watch_options(parser: ArgumentParser) -> None:
     add = _options.find_group(parser, about).add_argument
     add("--watch", metavar="DIR", help="follow a folder into which a profiler writes traces of any format")
     add("--traces", metavar="DIR", help="folder that the server's profiler writes to")
-    about = f"--steps of one profile of the server (default: {DEFAULT_WINDOW_STEPS}), or at most this time"
+    about = f"a window of a server is --steps of it (default: {DEFAULT_WINDOW_STEPS}), or lasts this time"
     about += f" where it does not count its steps (default: {DEFAULT_WINDOW_S:g}s; 0: metrics only)"
     add("--windows", type=parse_window, metavar="TIME", help=about)
     add("--client-log", **_options.CLIENT_LOG)
-    about = f"time between the starts of two profiles (default: {DEFAULT_INTERVAL_S:g}s)"
+    about = f"time between the starts of two windows (default: {DEFAULT_INTERVAL_S:g}s)"
     add("--every", type=parse_duration, metavar="TIME", help=about)
+    about = f"share of the time that windows may keep the server silent (default: {DEFAULT_SILENCE})"
+    add("--silence", metavar="SHARE", help=about)
 
 
 def name_watch_target(args: Namespace) -> str:
@@ -196,6 +199,7 @@ def start_watcher(args: Namespace, out: Path) -> WatchProcess:
         return WatchProcess(["--folder", str(Path(args.watch).absolute())], out)
     seconds = DEFAULT_WINDOW_S if args.windows is None else args.windows
     timing = ["--windows", str(seconds), "--every", str(args.every or max(DEFAULT_INTERVAL_S, 2 * seconds))]
+    timing += ["--silence", str(_options.parse_percent(args.silence or DEFAULT_SILENCE))]
     traces = ["--traces", str(Path(args.traces).absolute())] if args.traces is not None else []
     steps = ["--steps", str(DEFAULT_WINDOW_STEPS if args.steps is None else args.steps)]
     logs = [part for path in args.client_log for part in ("--client-log", str(Path(path).absolute()))]
@@ -213,7 +217,7 @@ def _check_watch_options(args: Namespace) -> None:
     elif _find_server_address(args):
         _check_server_options(args)
     else:
-        for name in ("traces", "windows", "every", "client_log"):
+        for name in ("traces", "windows", "every", "silence", "client_log"):
             if getattr(args, name) not in (None, []):
                 todo = "write its address, as in http://HOST:PORT"
                 raise UsageError(f"--{name.replace('_', '-')} is for a server", todo=todo)
@@ -229,8 +233,10 @@ def _check_server_options(args: Namespace) -> None:
     if args.steps is not None and args.steps < 1:
         raise UsageError("--steps of a window is at least 1", todo="--windows 0 profiles nothing")
     if args.every is not None and args.every < seconds:
-        todo = "--every is the time between the starts of two profiles"
+        todo = "--every is the time between the starts of two windows"
         raise UsageError(f"windows of {seconds:g} s do not fit into {args.every:g} s", todo=todo)
+    if not 0 < _options.parse_percent(args.silence or DEFAULT_SILENCE) <= 1:
+        raise UsageError(f"--silence {args.silence} is no share", todo="use 1%; --windows 0 profiles nothing")
 
 
 def has_counters(out: Path) -> bool:

@@ -356,6 +356,14 @@ def parse_size(text: str) -> int:
     return int(float(match[1]) * _BYTES_PER_PREFIX[match[2].upper()])
 
 
+def parse_percent(text: str) -> float:
+    """Parse 3% or 3 as 0.03; raise UsageError for anything else."""
+    try:
+        return float(text.removesuffix("%")) / 100
+    except ValueError:
+        raise UsageError(f"invalid percentage {text!r}", todo="use 3%") from None
+
+
 def format_sorted(args: Namespace, content: "ReportContent") -> str:
     """Format an answer in --format and --width, sorted by --sort; a table of at most MAX_TABLE_ROWS."""
     from tracetui.report_formats import format_content, resolve_sort

@@ -21,7 +21,7 @@ from tracetui import units
 from tracetui.glyphs import clip_cells
 from tracetui.history import git, version_search
 from tracetui.history.version_search import SearchResult, VersionChange, VersionSearch
-from tracetui.verbs import _comparison_sides, _options, diff
+from tracetui.verbs import _comparison_sides, _options
 from tracetui.verbs._version_runs import (
     PLACE,
     RunBudget,
@@ -70,7 +70,7 @@ def options(parser: ArgumentParser) -> None:
 
 def run(args: Namespace) -> int:
     """Print the version at which the time changed, or that there is none; return 0, or 4 if undecided."""
-    question, threshold = _build_question(args), diff.parse_percent(args.threshold)
+    question, threshold = _build_question(args), _options.parse_percent(args.threshold)
     with _raise_on_signals():
         runs = VersionRuns.open(question, restart=args.restart)
         search = VersionSearch(len(question.versions), threshold)

@@ -98,7 +98,7 @@ def run(args: Namespace) -> int:
     """Show or print the comparison; return 0, 1 if the gate fails, or 4 without evidence."""
     _require_gate(args)
     if args.on:
-        return print_file_groups(args, parse_percent(args.fail_over or args.threshold))
+        return print_file_groups(args, _options.parse_percent(args.fail_over or args.threshold))
     share = _record_sides(args) if args.record else 1.0
     placed, look = _read_judged_sides(args, share), _build_look(args, share)
     if args.format is None and args.fail_over is None and _options.has_screen():
@@ -170,14 +170,14 @@ def _read_judged_sides(args: Namespace, share: float) -> PlacedSides:
 def _find_noise_floor(args: Namespace, sides: Sides) -> NoiseFloor:
     """Return the run-to-run spread: from --floor, from a baseline, else the default."""
     if args.floor:
-        return NoiseFloor(parse_percent(args.floor), source="set with --floor")
+        return NoiseFloor(_options.parse_percent(args.floor), source="set with --floor")
     return next((floor for floor in map(NoiseFloor.from_saved, sides) if floor is not None), NoiseFloor())
 
 
 def _build_look(args: Namespace, share: float) -> Look:
     terms = Terms(
         align=args.align,
-        threshold=parse_percent(args.fail_over or args.threshold),
+        threshold=_options.parse_percent(args.fail_over or args.threshold),
         share=share,
         links=(*(RowLink(a, b) for a, b in args.link), *load_links()),
         forced=args.force,
@@ -200,14 +200,6 @@ def _describe_alpha_share(share: float) -> tuple[str, ...]:
     if share == 1.0:
         return ()
     return (f"compared after each pair: this look used {100 * ALPHA * share:.1f}% of the 5% error budget",)
-
-
-def parse_percent(text: str) -> float:
-    """Parse 3% or 3 as 0.03; raise UsageError for anything else."""
-    try:
-        return float(text.removesuffix("%")) / 100
-    except ValueError:
-        raise UsageError(f"invalid percentage {text!r}", todo="use 3%") from None
 
 
 def _choose_view(args: Namespace) -> str:

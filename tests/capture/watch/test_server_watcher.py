@@ -11,6 +11,7 @@ import time
 from argparse import Namespace
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -23,7 +24,7 @@ from capture.load_runs import load
 from capture.run import Run
 from capture.watch import server_profile, server_watcher
 from capture.watch.http_client import HEADER_VARIABLE, HttpResponse
-from capture.watch.server_profile import ProfileSchedule, ServiceMeter
+from capture.watch.server_profile import ServiceMeter, WindowSchedule
 from capture.watch.server_watcher import ServerWatcher
 from capture.watch.servers import sglang
 from capture.watch.servers import vllm as vllm_kind
@@ -96,7 +97,8 @@ def vllm(tmp_path: Path) -> State:
 
 
 def traces(state: State, every: float = 60.0, windows: float = 0.2) -> list[str]:
-    return ["--traces", str(state.folder), "--every", str(every), "--windows", str(windows)]
+    timing = ["--every", str(every), "--windows", str(windows), "--silence", "0.5"]
+    return ["--traces", str(state.folder), *timing]
 
 
 def test_windows_and_figures_of_vllm(vllm: State, tmp_path: Path) -> None:
@@ -105,7 +107,7 @@ def test_windows_and_figures_of_vllm(vllm: State, tmp_path: Path) -> None:
         watcher.end()
     run = recorded(watcher)
     assert run.meta["producer"] == "vLLM" and run.meta["model"] == "model-vllm"
-    assert run.meta["windows"] == "5 steps every 1.5 s (at most 13.3% of the time)"
+    assert run.meta["windows"] == "5 steps every 1.5 s, silent for 50.0% of the time"
     kernels = run.events.filter(pl.col("kind") == "kernel")
     works = re.findall(r'"cat": "(?:kernel|gpu_memcpy|gpu_memset)"', TRACES["vllm"].read_text())
     assert kernels.height == 2 * len(works)
@@ -148,10 +150,12 @@ def test_a_window_is_a_number_of_steps(vllm: State, tmp_path: Path) -> None:
     """The server counts a step with each reading; a window would last 20 s by the clock."""
     vllm.steps = 100
     with watching(vllm, tmp_path, *traces(vllm, windows=20.0), "--steps", "7") as watcher:
-        watcher.until("windows", "1 window")
+        watcher.until("windows", "7 of 7 steps")
         watcher.end()
-    assert vllm.asked == [{"max_iterations": 7}]
-    assert 107 < vllm.steps < 150
+    steps = [body["max_iterations"] for body in vllm.asked]
+    assert sum(steps) == 7 and steps[0] == 1 and all(b <= 2 * a for a, b in pairwise(steps))
+    assert recorded(watcher).meta["windows"].startswith("7 steps every") and vllm.stops == len(steps)
+    assert recorded(watcher).events.filter(pl.col("kind") == "step").height == 2 * len(steps)
 
 
 @pytest.mark.slow
@@ -172,6 +176,18 @@ def test_the_traces_of_one_profile_are_one_window(vllm: State, tmp_path: Path) -
         summary = watcher.until("windows", "2 windows")
         watcher.end()
     assert "without any work" not in summary and vllm.starts == vllm.stops <= 3
+
+
+@pytest.mark.slow
+def test_a_long_silence_is_not_made_longer(vllm: State, tmp_path: Path) -> None:
+    """One step already silences the server for longer than a profile may."""
+    vllm.silence_s, vllm.steps = 0.8, 100
+    with watching(vllm, tmp_path, *traces(vllm), "--steps", "3") as watcher:
+        status = watcher.until("windows", "3 of 3 steps")
+        watcher.end()
+    assert [body["max_iterations"] for body in vllm.asked] == [1, 1, 1]
+    (longest, total) = re.findall(r"no token for ([0-9,]+) ± .* \(([0-9,]+) ms in all\)", status)[0]
+    assert int(total.replace(",", "")) > 2.5 * int(longest.replace(",", ""))
 
 
 @pytest.mark.slow
@@ -365,7 +381,7 @@ def test_a_slow_profiler_is_given_its_time(vllm: State, tmp_path: Path) -> None:
     with watching(vllm, tmp_path, *traces(vllm, every=2.0)) as watcher:
         output = watcher.until("windows", "1 window")
         watcher.end()
-    assert "windows stay at 10.0% of the time" in output
+    assert "no token for" in output
     assert vllm.starts == 1
     rows = recorded(watcher).events
     assert rows.filter((pl.col("kind") == "counter") & (pl.col("name") == "requests running")).height >= 3
@@ -423,12 +439,12 @@ def test_figures_alone(vllm: State, tmp_path: Path) -> None:
 
 
 def test_a_window_that_cost_much_is_followed_by_a_long_pause() -> None:
-    duty = ProfileSchedule(0.5, 25.0)
-    assert duty.share == 0.02 and duty.wait_s == 0
-    duty.charge(0.5)
-    assert duty.wait_s == pytest.approx(24.5, abs=0.5)
-    duty.charge(10.0)  # 10 s of 500 are 2 %
-    assert duty.wait_s == pytest.approx(490.0, abs=0.5)
+    schedule = WindowSchedule(25.0, 0.02)
+    assert schedule.wait_s == 0
+    schedule.charge(time.monotonic() - 0.5, 0.4)
+    assert schedule.wait_s == pytest.approx(24.5, abs=0.5)
+    schedule.charge(time.monotonic() - 12.0, 10.0)  # 10 s of 500 are 2 %
+    assert schedule.wait_s == pytest.approx(488.0, abs=0.5)
 
 
 @pytest.mark.parametrize("waited_s", [1.1, 0.02])
@@ -473,5 +489,5 @@ def test_silence_ends_in_the_middle_before_a_late_answer(monkeypatch: pytest.Mon
     meter.start()
     wait_for(lambda: clock[0] > 1)
     meter.finish()
-    assert meter.silence == pytest.approx(((0.15 + 0.75) / 2 - (0.05 + 0.1) / 2, 0.6 / 2 + 0.05 / 2))
+    assert meter.silence[:2] == pytest.approx(((0.15 + 0.75) / 2 - (0.05 + 0.1) / 2, 0.6 / 2 + 0.05 / 2))
     assert str(meter.silence) == "no token for 375 ± 325 ms"
