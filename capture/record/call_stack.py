@@ -4,6 +4,7 @@ from __future__ import annotations  # runs in users' programs, from Python 3.8 o
 
 import weakref
 from contextlib import suppress
+from operator import add, itemgetter, neg
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from .call_phases import POSITION_NAMES, TOKEN_ID_NAMES, CallFacts, find_length, find_sizes, is_assisted
@@ -303,6 +304,46 @@ def find_training_phase(calls: list[ModuleCall]) -> str:
     return next(parts, "forward")
 
 
+class LogShape:
+    """The calls of a complete log: another one with the same calls is read without a loop over them."""
+
+    def __init__(self, modules: list[Any], ops: list[int], pairs: list[tuple[int, int]]) -> None:
+        """`pairs` has the places of the two times of each call, in the order of the ends."""
+        self._modules, self._ops = modules, ops
+        enters, leaves = zip(*pairs)
+        self._get_starts, self._get_ends = itemgetter(*enters), itemgetter(*leaves)
+        counts = [(leave - enter) // 2 for enter, leave in pairs]  # of the calls inside, just before it
+        self._inner = [slice(row - count, row) for row, count in enumerate(counts) if count]
+
+    @classmethod
+    def find(cls, log: list[Any], read: tuple[Sequence[int], int] | None) -> LogShape | None:
+        """Return the shape of a log that was read as complete; None of one with fewer than two calls."""
+        if read is None or len(log) < 8:
+            return None
+        open_places, pairs = [], []
+        for place, time in enumerate(log[1::2]):
+            if time > 0:
+                open_places.append(place)
+            else:
+                pairs.append((open_places.pop(), place))
+        return cls(log[::2], list(read[0][::3]), pairs)
+
+    def read(self, log: list[Any]) -> tuple[Sequence[int], int] | None:
+        """Return the rows of a log with the same calls, and the time in its outermost ones; else None."""
+        times = log[1::2]
+        if log[::2] != self._modules or set(map(type, times)) != {int}:
+            return None
+        starts, ends = self._get_starts(times), self._get_ends(times)
+        if min(starts) <= 0 or max(ends) >= 0:
+            return None
+        own = list(map(neg, map(add, starts, ends)))
+        for inner in self._inner:
+            own[inner.stop] -= sum(own[inner])
+        rows = [0] * (3 * len(own))
+        rows[::3], rows[1::3], rows[2::3] = self._ops, starts, own
+        return rows, sum(own)
+
+
 class CallStack:
     """Open calls of modules and other parts of the program, innermost last.
 
@@ -313,7 +354,6 @@ class CallStack:
     def __init__(self, recorder: Any, ops: ModuleOps) -> None:
         self._recorder, self._ops = recorder, ops
         self.log: list[Any] = []
-        self.logged_ns = 0  # in the outermost calls of the last complete log
         self.calls: list[ModuleCall] = []
         self.module_count = 0  # number of open calls of modules
         self._spare: list[ModuleCall] = []  # finished calls, for reuse
@@ -351,19 +391,33 @@ class CallStack:
 
     def read_log(self, phase: str | None) -> list[int]:
         """Return the finished calls of the log as rows: op, start and duration of each, flat."""
-        rows = self.read_complete_log(phase)
-        return self._read_partial_log(phase) if rows is None else rows
+        read = self.read_complete_log(self.log, phase)
+        if read is None:
+            return self._read_partial_log(phase)
+        rows, inner_ns = read
+        self.log.clear()
+        if self.calls:
+            self.calls[-1].inner_ns += inner_ns
+        return rows
 
-    def read_complete_log(self, phase: str | None) -> list[int] | None:
-        """Return the rows if each call in the log was also left in it, as usual, else None.
+    def take_log(self) -> list[Any] | None:
+        """Take what seems to be a log in which each call was also left, as usual; else return None."""
+        log = self.log[:]
+        if len(log) % 4 or (log and not (type(log[-1]) is int and log[-1] < 0)):
+            return None
+        self.log.clear()
+        return log
 
-        This loop is the main cost per call besides the log itself.
+    def read_complete_log(self, log: list[Any], phase: str | None) -> tuple[list[int], int] | None:
+        """Return the rows of a log in which each call was also left, and the time in its outermost calls.
+
+        This loop is the main cost per call besides the log itself. None is returned for another log.
         """
         rows: list[int] = []
         modules, starts, inners = [], [], [0]
         ids = self._ops.select_phase(phase)
-        pairs = iter(self.log)
-        if len(self.log) % 2 or set(map(type, self.log[1::2])) != {int}:  # an error came between
+        pairs = iter(log)
+        if len(log) % 2 or set(map(type, log[1::2])) - {int}:  # an error came between
             return None
         for module, time in zip(pairs, pairs):
             if time > 0:
@@ -381,13 +435,22 @@ class CallStack:
                 else:
                     op = entry[1]
                 rows += op, start, -time - start - inner
-        if modules:
-            return None
-        self.log.clear()
-        self.logged_ns = inners[0]
-        if self.calls:
-            self.calls[-1].inner_ns += inners[0]
-        return rows
+        return None if modules else (rows, inners[0])
+
+    def read_alike_logs(self, logs: Sequence[list[Any]]) -> list[tuple[Sequence[int], int]]:
+        """Return of each complete log its rows, and the time in its outermost calls; of others nothing.
+
+        Most logs have the calls of the one before, whose rows then only need their times.
+        """
+        read: list[tuple[Sequence[int], int]] = []
+        alike: LogShape | None = None
+        for log in logs:
+            rows = None if alike is None else alike.read(log)
+            if rows is None:
+                rows = self.read_complete_log(log, None)
+                alike = LogShape.find(log, rows)
+            read.append(rows or ((), 0))
+        return read
 
     def _read_partial_log(self, phase: str | None) -> list[int]:
         """Return the rows of calls that began or ended outside the log, or were never left."""

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 MAX_HELD_STEPS: Final = 8
 MAX_HELD_NS: Final = 2_000_000_000  # since the start of the first, so that a screen need not wait long
-MAX_REPEATS: Final = 7 * SAVED_STEPS // 4  # values of calls of which no step is made yet, seven of each
+MAX_REPEATS: Final = 6 * SAVED_STEPS // 4  # values of calls of which no step is made yet, six of each
 MAX_WAITING_ROWS: Final = 8192  # waiting for the end of their step
 RECENT_GAPS: Final = 9  # the typical gap between two steps is the median of so many
 
@@ -120,7 +120,7 @@ class RepeatRecorder:
         self._form: CallForm | None = None  # of the last call that began a step
         self._form_until = self._catch_up_at = 0
         self._op_ids: dict[tuple[bool, bool], int] = {}  # of its calls: whether unwatched, with rows within
-        self._repeats: list[Any] = []  # calls of that form: seven values of each, flat
+        self._repeats: list[Any] = []  # calls of that form: six values of each, flat
         self._repeat = ModuleCall(self)  # the one in progress, if it has a module
         self._repeated_at, self._repeated_past = 0, (0, 0)
         self.log_again: list[Any] = SKIP  # for calls within the one that `enter_again` returned
@@ -139,7 +139,7 @@ class RepeatRecorder:
             return None
         detail, call = self._detail, self._repeat
         if self._repeats and detail.has_turns:
-            detail.note_step(at - self._repeated_at, len(self._repeats[-1]) // 3)
+            detail.note_step(at - self._repeated_at, len(self._repeats[-1]) // 4)
         if at >= self._catch_up_at or len(self._repeats) >= MAX_REPEATS:
             self._catch_up_at = at + WRITE_INTERVAL_NS
             self.catch_up()
@@ -167,35 +167,37 @@ class RepeatRecorder:
         end = now()
         if call.module is None:
             return True
-        rows: Sequence[int] | None = ()
-        if self.stack.log:
-            rows = self.stack.read_complete_log(None)
-            if rows is None:
-                self.catch_up()
-                return False
-            call.inner_ns = self.stack.logged_ns
-        key = self._detail.is_unwatched, call.inner_ns > 0
+        log = self.stack.take_log() if self.stack.log else ()
+        if log is None:
+            self.catch_up()
+            return False
+        key = self._detail.is_unwatched, bool(log)
         op_id = self._op_ids.get(key)
         if op_id is None:
+            call.inner_ns = len(log)
             op_id = self._op_ids[key] = self._find_op_id(call)
         call.module = None
-        own_ns = end - call.start - call.inner_ns
         if not self._repeats:
             self._last_steps.settle()
-        self._repeats += self._repeated_at, call.start, end, own_ns, self._repeated_past, op_id, rows
+        self._repeats += self._repeated_at, call.start, end, self._repeated_past, op_id, log
         if self._form is not None:
             self._last_steps.save(self._repeated_at, end - self._repeated_at, self._form.facts, is_over=True)
         return True
 
     def catch_up(self) -> None:
-        """Make steps of the calls that were noted by `enter_again`."""
-        steps, values, form, call = [], iter(self._repeats), self._form, self._repeat
+        """Make steps of the calls that were noted by `enter_again`.
+
+        Their logs are read here, in a row: one after each call, our code and data would be out of the caches.
+        """
+        steps, form, call = [], self._form, self._repeat
         if form is None:
             return
-        for at, start, end, own_ns, past, op_id, rows in zip(*[values] * 7):
+        values, read = iter(self._repeats), iter(self.stack.read_alike_logs(self._repeats[5::6]))
+        for at, start, end, past, op_id, _ in zip(*[values] * 6):
             steps.append(self._repeat_step(form, at, start, past))
+            rows, inner_ns = next(read)
             self._rows += rows
-            self._rows += op_id, start, own_ns
+            self._rows += op_id, start, end - start - inner_ns
             self._last_end, self._last_part = end, "forward"
         if call.module is not None:
             steps.append(self._repeat_step(form, self._repeated_at, call.start, self._repeated_past))

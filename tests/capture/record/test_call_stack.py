@@ -48,6 +48,21 @@ def test_calls_in_the_log_are_rows_of_their_own_time(stack: CallStack) -> None:
     assert outer.inner_ns == 40 + 25 and stack.log == [] and stack.module_count == 1
 
 
+def test_logs_with_the_same_calls_have_the_times_of_each(stack: CallStack) -> None:
+    """The same calls at other times, then others; calls within each other are not those beside each other."""
+    later = [part + 7 * place * (part > 0) - 7 * place * (part < 0) if isinstance(part, int) else part
+             for place, part in enumerate(WHOLE)]  # fmt: skip
+    short, nested = WHOLE[:-4], [FIRST, 1, FIRST, 2, FIRST, -3, FIRST, -4]
+    beside = [FIRST, 1, FIRST, -2, FIRST, 3, FIRST, -4]
+    logs = [WHOLE, later, WHOLE, short, short, nested, beside, [], nested]
+    alike = stack.read_alike_logs(logs)
+    assert [(list(rows), inner_ns) for rows, inner_ns in alike] == [
+        stack.read_complete_log(log, None) for log in logs
+    ]
+    assert alike[1][0] != alike[0][0] == alike[2][0] and alike[6][1] == 2
+    assert stack.read_alike_logs([WHOLE[:-2], WHOLE])[0] == ((), 0)
+
+
 @pytest.mark.parametrize("cut", range(0, len(WHOLE) + 2, 2))
 def test_a_log_that_is_read_in_two_pieces_says_the_same(stack: CallStack, cut: int) -> None:
     """The program may go backward, or capture a graph, within a call that stands in the log."""
