@@ -95,7 +95,8 @@ class ServerWindows(threading.Thread):
             meter.start()
             if meter.is_idle:
                 meter.finish(0.0)
-                self._write_status("no window: the server has no requests")
+                if not done:
+                    self._write_status("no window: the server has no requests")
                 break
             if not done:
                 self._traces.begin_window()
@@ -106,7 +107,8 @@ class ServerWindows(threading.Thread):
             done, silence_s = done + steps, silence_s + silence.seconds
             self._schedule.charge(began, silence_s)
             self._adapt_steps(silence.seconds)
-            self._wait_for_trace(done, silence, silence_s)
+            if not self._wait_for_trace(done, silence, silence_s):
+                break
 
     def _profile_steps(self, meter: ServiceMeter, steps: int) -> Silence | None:
         """Take one profile and return how long the server was silent, or None if the profile failed."""
@@ -151,19 +153,20 @@ class ServerWindows(threading.Thread):
             if time.monotonic() - start >= limit_s or (meter.counts_steps and meter.count_steps() > steps):
                 return
 
-    def _wait_for_trace(self, done: int, silence: Silence, silence_s: float) -> None:
-        """Poll until a trace has come and say what it cost, or report that it is missing."""
+    def _wait_for_trace(self, done: int, silence: Silence, silence_s: float) -> bool:
+        """Poll until a trace has come, say what it cost, and return True; or report that it is missing."""
         deadline = time.monotonic() + TRACE_TIMEOUT_S
         while not self._over.is_set() and time.monotonic() < deadline:
             if self._traces.poll():
                 cost = f"{done} of {self._steps} steps, {silence}"
                 cost += f" ({1000 * silence_s:,.0f} ms in all)" if silence_s > silence.seconds else ""
                 self._write_status(f"{self._traces.summary}; the last: {cost}{self._describe_next()}")
-                return
+                return True
             self._over.wait(self._traces.pause_s)
         if not self._over.is_set():
             problem = f"no trace in {self._folder.path} within {TRACE_TIMEOUT_S:.0f} s"
             self._write_status(f"{problem}: does the server write there?")
+        return False
 
     def _describe_next(self) -> str:
         """Describe when the next window is due, if the last was so expensive that it comes late."""
