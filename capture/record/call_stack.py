@@ -336,12 +336,12 @@ class LogShape:
         starts, ends = self._get_starts(times), self._get_ends(times)
         if min(starts) <= 0 or max(ends) >= 0:
             return None
-        own = list(map(neg, map(add, starts, ends)))
+        durations = list(map(neg, map(add, starts, ends)))
         for inner in self._inner:
-            own[inner.stop] -= sum(own[inner])
-        rows = [0] * (3 * len(own))
-        rows[::3], rows[1::3], rows[2::3] = self._ops, starts, own
-        return rows, sum(own)
+            durations[inner.stop] -= sum(durations[inner])
+        rows = [0] * (3 * len(durations))
+        rows[::3], rows[1::3], rows[2::3] = self._ops, starts, durations
+        return rows, sum(durations)
 
 
 class CallStack:
