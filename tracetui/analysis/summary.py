@@ -19,6 +19,7 @@ from tracetui.analysis.time import device_time
 from tracetui.analysis.time.device_time import compute_usages, describe_stray_kernels, find_stray_kernels
 from tracetui.analysis.time.steady import find_steady_state
 from tracetui.analysis.time.step_sampling import (
+    compare_profiled_steps,
     compute_scaled_total,
     estimate_unwatched_step,
     note_lens_and_sampling,
@@ -93,7 +94,7 @@ def _describe_steps(run: Run) -> dict[str, str]:
     state = find_steady_state(run)
     if state and not state.is_complete:
         texts["steady steps"] = state.numbers
-    texts |= _describe_cost(run)
+    texts |= _describe_cost(run) | _describe_profiled(run)
     decode = table.filter(pl.col("phase") == "decode").drop_nulls(["tokens", "took_ns"])
     took_ns = int(decode["took_ns"].sum())
     if took_ns and run.meta.get("decode_tokens_per_s") in _EMPTY:
@@ -110,6 +111,20 @@ def _describe_cost(run: Run) -> dict[str, str]:
     unwatched, low, high, watched = map(units.format_duration, step)
     cost = units.format_change(100 * (step.watched_ns / step.unwatched_ns - 1))
     return {"unwatched": f"{unwatched} a step ({low} to {high}); watched {watched}, {cost}"}
+
+
+def _describe_profiled(run: Run) -> dict[str, str]:
+    """Describe the steps under the program's own profiler, and the time of the others; empty without such."""
+    steps = compare_profiled_steps(run)
+    if steps is None:
+        return {}
+    count = " ".join(filter(None, (f"{steps.profiled:,} of {steps.steps:,}", steps.phase, "steps")))
+    times = "" if steps.profiled_ns is None else f", {units.format_duration(steps.profiled_ns)} a step"
+    unprofiled = "unsure, too few steps"
+    if steps.unprofiled_ns is not None:
+        middle, low, high = map(units.format_duration, steps.unprofiled_ns)
+        unprofiled = f"{middle} a step ({low} to {high})"
+    return {"profiled by the program": f"{count}{times}", "unprofiled": unprofiled}
 
 
 def _count_steps(run: Run) -> pl.DataFrame:

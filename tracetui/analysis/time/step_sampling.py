@@ -18,7 +18,12 @@ from tracetui import units
 from tracetui.analysis.frames.run_memo import cache_per_run
 from tracetui.analysis.frames.selection import launch_count, note_selection, resolve_lens, select_existing
 from tracetui.analysis.time import series
-from tracetui.analysis.time.step_table import build_step_facts
+from tracetui.analysis.time.step_table import (
+    build_step_facts,
+    compute_step_durations,
+    drop_profiled,
+    find_profiled_steps,
+)
 from tracetui.look import Look
 
 SCALE_COLUMNS: Final = ("scale", "measured_ns")  # of a scaled table
@@ -74,7 +79,7 @@ def estimate_unwatched_step(run: Run) -> UnwatchedStep | None:
     table = next(iter(_find_watched_steps(run).values()), None)
     if table is None:
         return None
-    table = table.filter(pl.col("steps") == 1).sort("step")
+    table = drop_profiled(run, table.filter(pl.col("steps") == 1)).sort("step")
     around = [
         pl.when(pl.col("sampled") == 1).then(pl.col("per_step_ns")).shift(n).over("phase") for n in (1, -1)
     ]
@@ -82,12 +87,47 @@ def estimate_unwatched_step(run: Run) -> UnwatchedStep | None:
     pairs = pairs.drop_nulls(["watched_ns", "per_step_ns"])
     if pairs.height < MIN_TURNS:
         return None
-    ratios = (pairs["per_step_ns"] / pairs["watched_ns"]).sort()
-    middle, half = (ratios.len() - 1) / 2, 0.98 * sqrt(ratios.len())
-    low, high = ratios[max(0, int(middle - half))], ratios[min(ratios.len() - 1, ceil(middle + half))]
     watched_ns = float(pairs["watched_ns"].median() or 0)  # type: ignore[arg-type]
-    middle_ns, low_ns, high_ns = (watched_ns * float(r) for r in (ratios.median() or 0, low, high))  # type: ignore[arg-type]
-    return UnwatchedStep(middle_ns, low_ns, high_ns, watched_ns)
+    median, low, high = _estimate_median(pairs["per_step_ns"] / pairs["watched_ns"])
+    return UnwatchedStep(watched_ns * median, watched_ns * low, watched_ns * high, watched_ns)
+
+
+def _estimate_median(values: pl.Series) -> tuple[float, float, float]:
+    """Return the median of a sample, and the interval that has 95 % of the medians of such samples."""
+    values = values.cast(pl.Float64).sort()
+    middle, half = (values.len() - 1) / 2, 0.98 * sqrt(values.len())
+    low, high = values[max(0, int(middle - half))], values[min(values.len() - 1, ceil(middle + half))]
+    return float(values.median() or 0), low, high  # type: ignore[arg-type]
+
+
+class ProfiledSteps(NamedTuple):
+    """Steps during profiles of the recorded program itself, and the time of a step in and outside of them."""
+
+    profiled: int
+    steps: int  # of the same phase, with those
+    phase: str | None
+    profiled_ns: float | None  # None: each of these steps also started or stopped the profiler
+    unprofiled_ns: tuple[float, float, float] | None  # median and its interval; None with too few steps
+
+
+@cache_per_run
+def compare_profiled_steps(run: Run) -> ProfiledSteps | None:
+    """Compare the steps under the program's own profiler with the others of their phase; None without any.
+
+    Medians, as for `estimate_unwatched_step`. Steps in which the profiler started or stopped count for none.
+    """
+    table = compute_step_durations(run).join(find_profiled_steps(run), on="step", how="left").sort("step")
+    table = table.drop_nulls("took_ns")
+    inside = table.filter("is_inside")
+    if inside.is_empty() or (table["steps"] > 1).any():
+        return None
+    phase = inside["phase"].value_counts(sort=True)["phase"][0]
+    table = table.filter(pl.col("phase").eq_missing(pl.lit(phase, pl.String)))
+    is_last = pl.col("is_inside").fill_null(value=False) & pl.col("is_inside").shift(-1).is_null()
+    inside, others = table.filter("is_inside"), table.filter(pl.col("is_inside").is_null())
+    profiled = table.filter(pl.col("is_inside") & ~is_last)["took_ns"].median()
+    unprofiled = _estimate_median(others["took_ns"]) if others.height >= MIN_TURNS else None
+    return ProfiledSteps(inside.height, table.height, phase, profiled, unprofiled)  # type: ignore[arg-type]
 
 
 def _count_sampled(run: Run, spans: pl.DataFrame) -> pl.DataFrame:
