@@ -168,10 +168,11 @@ def estimate_unprofiled_step(run: Run) -> UnprofiledStep | None:
     None unless the trace is of a processor whose cost is measured, with no option on that costs more, and
     without code of torch.compile.
     """
-    rows, cost_ns, host = _select_profiled_ops(run), 0.0, find_trace_option(run, "host_name")
-    for roof in load_measured_roofs().values():
-        cost_ns = roof.profiled_op_ns if host and roof.host == host else cost_ns
-    if rows is None or not cost_ns:
+    host = find_trace_option(run, "host_name")
+    costs = [roof.profiled_op_ns for roof in load_measured_roofs().values() if host and roof.host == host]
+    cost_ns = next(filter(None, reversed(costs)), 0.0)
+    rows = _select_profiled_ops(run) if cost_ns else None
+    if rows is None:
         return None
     outer_ns = _compute_outer_cost_ns(rows)
     cost_ns *= COST_BASE + COST_PER_NAME * rows["name"].n_unique()
