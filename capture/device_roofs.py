@@ -84,6 +84,8 @@ class Roof(Struct, frozen=True):
     origin: str = ""  # address of the document
     link_bytes_per_s: float = 0.0  # to other devices, both directions
     power_w: float = 0.0  # limit
+    profiled_op_ns: float = 0.0  # what torch's profiler adds to each op of a loop of small ones
+    host: str = ""  # name of the machine with that time
 
     @property
     def memory_bytes_per_s(self) -> float:
@@ -126,11 +128,11 @@ def from_meta(meta: Any) -> Roof | None:
     """Return the roof stored in a run's meta, or None if it has no plausible rate."""
     if not isinstance(meta, Mapping):
         return None
-    words = ("device", "source", "cache", "when", "uuid", "driver", "torch", "kind", "by", "origin")
+    words = ("device", "source", "cache", "when", "uuid", "driver", "torch", "kind", "by", "origin", "host")
     text = {w: clean(v, 200) for w in words if isinstance(v := meta.get(w), str)}
     figures = (
         "read_bytes_per_s", "read_low", "read_high", "copy_bytes_per_s", "floor_ns", "link_bytes_per_s",
-        "power_w",
+        "power_w", "profiled_op_ns",
     )  # fmt: skip
     numbers = {f: float(meta[f]) for f in figures if _is_possible(meta.get(f))}
     rates = meta.get("flop_per_s")

@@ -79,6 +79,7 @@ RECORDING_NAME: Final = "recording (tracetui)"  # of the recorder's own work, wh
 UNWATCHED_NAME: Final = "unwatched (tracetui)"  # of a model's calls in steps without rows of its modules
 HOST_COLLECTIVE_PATTERN: Final = r"^(?:gloo|mpi|ucc):"  # what torch's CPU backends run in own threads
 PROFILE_MARK: Final = "profile"  # path of the marks at the begin and end of a profile of a server
+OWN_PROFILE_MARK: Final = "own profile"  # likewise of the profiler that a recorded program itself uses
 WINDOW_OP: Final = "window"  # op of a span without duration: rows of its lens were sampled in this step
 
 _CRC: Final = b',"crc":"'

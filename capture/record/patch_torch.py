@@ -213,10 +213,31 @@ def _wrap_as_part(part: str, original: Callable[..., Any], recorder: ProgramReco
 
 
 def _wrap_profilers(torch: Any, recorder: ProgramRecorder, patches: Patches) -> None:
-    """Stop opening profiler windows as soon as the program creates a profiler of its own."""
+    """Open no more profiler windows once the program creates a profiler, and note when that one is on."""
     profiler, block = torch.autograd.profiler, recorder.shared.windows.block_windows
     for kind, method in ((profiler.profile, "__init__"), (profiler.emit_nvtx, "__enter__")):
         patches.replace(kind, method, run_before(block, getattr(kind, method), recorder))
+    for name, is_begin in (("_enable_profiler", True), ("_disable_profiler", False)):
+        patches.replace(profiler, name, _wrap_switch(getattr(profiler, name), recorder, is_begin=is_begin))
+
+
+def _wrap_switch(original: Callable[..., Any], recorder: ProgramRecorder, *, is_begin: bool) -> Any:
+    """Return a function that starts or stops the profiler of torch, and notes it unless it is one of ours."""
+    windows, recording = recorder.shared.windows, recorder.shared.recording
+
+    @functools.wraps(original)
+    def switch(*args: Any, **kwargs: Any) -> Any:
+        at = now()
+        try:
+            result = original(*args, **kwargs)
+        except BaseException as error:
+            hide_frame(error)
+            raise
+        if not windows.is_opening:
+            recorder.guard(lambda: recording.note_profile(at, is_begin=is_begin))
+        return result
+
+    return switch
 
 
 def _wrap_captures(torch: Any, recorder: ProgramRecorder, patches: Patches) -> None:

@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from ..native.emit import WRITE_INTERVAL_NS, Emitter, has_open_emitter, now
-from ..native.schema import encode_json
+from ..native.schema import OWN_PROFILE_MARK, encode_json
 from . import process_notes, torchrun
 from .call_phases import find_cache
 from .op_ids import OpIds
@@ -66,6 +66,8 @@ class ProcessRecording:
         self._is_reported = False  # whether the counts so far are in the notes
         self._writer_fields: dict[str, int] = {}  # in each line of this process
         self._last_steps: list[tuple[LastSteps, str | None]] = []  # of each thread, with its track
+        self._is_profiled = False  # whether the program uses a profiler of its own
+        self._profile_marks: list[tuple[str, int]] = []  # at which it did and did not, to be written
 
     def open(self, module: Any) -> bool:
         """Start writing with the first module that is called; return whether this process may."""
@@ -102,6 +104,13 @@ class ProcessRecording:
         with self._lock:
             if self._run is not None and cache is not None:
                 self._run[1]["kv_cache"] = type(cache).__name__
+
+    def note_profile(self, at: int, *, is_begin: bool) -> None:
+        """Note that the program starts or stops a profiler of its own: steps meanwhile are slower."""
+        with self._lock:
+            if is_begin != self._is_profiled:  # else it is one of our windows that ends
+                self._is_profiled = is_begin
+                self._profile_marks.append(("begin" if is_begin else "end", at))
 
     def queue_step(self, step: EndedStep) -> None:
         """Queue a step to be written together with others, at most 100 ms after the call that follows it.
@@ -218,7 +227,8 @@ class ProcessRecording:
         self._lock = threading.RLock()
         self.emitter, self._run, self.process, self.ops = None, None, None, OpIds()
         self.is_refused, self.steps, self.forwards, self.tracks = False, 0, 0, set()
-        self._waiting, self._is_reported = [], False
+        self._waiting, self._is_reported, self._is_profiled = [], False, False
+        self._profile_marks = []
         for last, _ in self._last_steps:
             last.leave_to_parent()
         self._last_steps = []
@@ -251,6 +261,10 @@ class ProcessRecording:
         if self._run is not None and self.emitter is not None:
             (name, meta, run_id), self._run = self._run, None
             self.emitter.run(name, meta, id=run_id)
+        if self._profile_marks and self.emitter is not None:
+            marks, self._profile_marks = self._profile_marks, []
+            for name, at in marks:
+                self.emitter.event("mark", name, t=at, path=OWN_PROFILE_MARK)
 
     def _is_initial_prefill(self, facts: CallFacts | None) -> bool:
         """Return whether a step is the prefill before all others: its number is 0, others count from 1."""

@@ -48,7 +48,7 @@ class WindowGate:
         self._profiler: WindowProfiler | None = None
         self.owner: object = None  # in whose step the window is open
         self._captures = 0
-        self._is_opening = False
+        self.is_opening = False  # whether the profiler that is being started is one of ours
         self._must_drop = False  # whether the open window is to be dropped
         self._thread = threading.get_ident() if thread is None else thread
         has_profiler = hasattr(getattr(torch, "_C", None), "_autograd")
@@ -56,7 +56,7 @@ class WindowGate:
 
     def block_windows(self) -> None:
         """Open no more windows: the program has its own profiler, and only one can run."""
-        if not self._is_opening:
+        if not self.is_opening:
             self._is_blocked = True
             self.drop_window()
 
@@ -91,13 +91,13 @@ class WindowGate:
             return False
         if not self._budget.is_due(now()) or self._is_untimely():
             return False
-        self._is_opening = True
+        self.is_opening = True
         try:
             self._profiler = self._profiler or WindowProfiler(gpu=gpu)
             self._profiler.start()
             self.owner = owner
         finally:
-            self._is_opening = False
+            self.is_opening = False
         return True
 
     def close_window(self, duration: int, calls: int) -> ProfilerWindow | None:

@@ -1,201 +1,180 @@
-"""Whether a profiled step tells its unprofiled time, on 40 programs: two estimates of what its events cost.
+"""What traces of torch's profiler say of their steps without it, beside what these take, on 40 programs.
 
-    python -m tests.bench.unprofiled [--rounds 5]
+    chrt -f 10 python -m tests.bench.unprofiled [--rounds 5] [--stacks]
 
-Ten small models, each under torch.profiler with and without shapes and stacks. In turn, in one process, steps
-run unprofiled and profiled. All times are CPU time of the thread, which other programs change less than wall
-time. Predicted is a profiled step less the cost of its events:
+Small random models of transformers, none of which had a part in the fit of the constants: texts, images,
+tokens that are generated, training. In turn, steps run without the profiler, eight under it with its default
+options, and again without. Each trace is opened as a user does, after what `doctor --measure` measures. A
+step counts as predicted if the median over the rounds is within 5 % of the time measured around its trace.
+Other programs disturb that time; with real-time priority they disturb it little.
 
-- by loops: what an event of two loops costs at this moment, one of ops and one of Python functions;
-- by the trace: the lower quartile of what ops, and functions, spend outside of the events inside them, per
-  such event. Nearly all of that is the profiler's. The factors were fitted on 15 other programs.
-
-Neither tells it: 12 and 11 of 40 were within 5 %, beside twelve runnable threads on two cores. Events of a
-model cost up to three times those of a loop. And not all of the cost is of events: with shapes the profiler
-holds what belongs to the inputs, so that large results take new memory from the system. Activations of 256 kB
-had 4,151 page faults a step in place of none, inside the ops: the step took twice to seven times as long, and
-the time in the ops is no lower bound either. So a summary states no unprofiled time of a trace.
+Under a load of 21 on two cores 25 of 40 were told, 21 of them within 5 % and all in their intervals, the
+others unsure; with other sizes, under 18, 22 of 22. Of traces with stacks no model of the counts of ops and
+functions was right for more than 72 of 100 programs (leaving each out of its fit): nothing is told of them.
+With shapes, inputs that are held cost page faults besides, inside the ops.
 """
 
 import argparse
-import json
 import os
+import platform
 import tempfile
 import time
-from collections import Counter
 from collections.abc import Callable
-from operator import mul
 from pathlib import Path
 from statistics import median
 from typing import Any, Final
 
+os.environ["XDG_CACHE_HOME"] = tempfile.mkdtemp()  # for the cost that is measured first
+os.environ["HF_HUB_OFFLINE"] = "1"
+
 import torch
-from torch import nn
-from torch.profiler import ProfilerActivity, profile, record_function
+import transformers
+from torch.profiler import ProfilerActivity, profile, schedule
 
-STEP_NS: Final = 30_000_000  # of CPU time, about, of the steps that are timed at once
+from capture.device_roofs import Roof, save_measured_roof
+from capture.load_runs import load
+from engines.host.measure_roofs import measure_profiler_cost_ns
+from tracetui.analysis.time.step_sampling import estimate_unprofiled_step
+
 LIMIT: Final = 0.05
-KINDS: Final = ("cpu_op", "python_function")
-FACTORS: Final = (1.84, 0.82)  # of the cost of an event of each kind to the quartile
-SETTINGS: Final = ((False, False), (False, True), (True, False), (True, True))  # stacks, shapes
+STEPS: Final = 8  # under the profiler
+STEP_S: Final = 0.03  # about, of the steps without it on either side
+
+# what is done with a model: its types, each with the width and the number of layers
+MODELS: Final = {
+    "read": {
+        "falcon": (384, 3), "bloom": (256, 4), "codegen": (512, 2), "gptj": (256, 6), "stablelm": (384, 3),
+        "olmo": (256, 4), "granite": (512, 3), "cohere": (384, 3), "starcoder2": (256, 5),
+        "persimmon": (384, 4), "albert": (384, 4), "mpnet": (256, 4), "roformer": (256, 5), "ernie": (256, 4),
+        "xlm-roberta": (384, 4), "megatron-bert": (384, 5), "nystromformer": (256, 3), "fnet": (384, 3),
+        "convbert": (256, 2), "gpt_bigcode": (512, 5), "glm": (384, 4), "nemotron": (256, 4),
+        "olmo2": (256, 6), "bart": (256, 3), "mbart": (128, 4),
+    },
+    "see": {
+        "deit": (256, 3), "beit": (128, 5), "dinov2": (256, 4), "mobilenet_v2": (0, 0), "segformer": (0, 0),
+        "regnet": (0, 0),
+    },
+    "generate": {
+        "gpt_neo": (256, 4), "stablelm": (384, 2), "phi3": (256, 3), "glm": (256, 3), "olmo2": (64, 3),
+    },
+    "train": {"albert": (256, 3), "fnet": (256, 3), "gpt_neo": (128, 3), "ernie": (256, 2)},
+}  # fmt: skip
 
 
-class Layer(nn.Module):
-    """A layer of a transformer with four heads."""
-
-    def __init__(self, width: int) -> None:
-        super().__init__()
-        self.norms = nn.ModuleList(nn.LayerNorm(width) for _ in range(2))
-        self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
-        self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        q, k, v = (
-            part.unflatten(-1, (4, -1)).transpose(1, 2) for part in self.qkv(self.norms[0](x)).chunk(3, -1)
-        )
-        x = x + self.out(nn.functional.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2))
-        return x + torch.as_tensor(self.down(nn.functional.silu(self.up(self.norms[1](x)))))
-
-
-def stack(layers: int, make: Callable[[], nn.Module], *shape: int) -> Callable[[], object]:
-    """Return a step: so many layers, called with random numbers."""
-    model, x = nn.Sequential(*(make() for _ in range(layers))).eval(), torch.randn(*shape)
-    return torch.no_grad()(lambda: model(x))
+def build_model(kind: str, width: int, layers: int, auto: Any = transformers.AutoModel) -> Any:
+    """Return a model of this type with random weights."""
+    ids = {"vocab_size": 1000, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
+    sizes = {"hidden_size": width, "num_hidden_layers": layers, "num_attention_heads": 4}
+    sizes |= {"intermediate_size": 2 * width, "num_key_value_heads": 4, **ids}
+    more: dict[str, Any] = {"gptj": {"rotary_dim": 8}, "codegen": {"rotary_dim": 8}}.get(kind, {})
+    if kind == "albert":
+        more = {"embedding_size": width}
+    if kind == "gpt_neo":
+        more = {"attention_types": [[["global"], layers]]}
+    if kind in ("bart", "mbart"):
+        parts = {"layers": layers, "attention_heads": 4, "ffn_dim": 2 * width}
+        sides = {f"{side}_{name}": value for side in ("encoder", "decoder") for name, value in parts.items()}
+        sizes = {"d_model": width, **sides, **ids, "decoder_start_token_id": 2}
+    if kind in MODELS["see"]:
+        sizes = {**sizes, "image_size": 64, "patch_size": 8} if width else {}
+        sizes = {name: value for name, value in sizes.items() if name not in (*ids, "num_key_value_heads")}
+    return auto.from_config(transformers.AutoConfig.for_model(kind, **{**sizes, **more})).eval()
 
 
-def make_mlp(width: int) -> nn.Module:
-    return nn.Sequential(nn.Linear(width, width), nn.GELU(), nn.LayerNorm(width))
+def build_step(use: str, kind: str, width: int, layers: int) -> Callable[[], object]:
+    """Return a function that does a step of a program."""
+    auto = transformers.AutoModelForCausalLM if use == "generate" else transformers.AutoModel
+    model = build_model(kind, width, layers, auto)
+    ids, image = torch.randint(3, 900, (1, 16)), torch.randn(1, 3, 64, 64)
+    if use == "train":
+        optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
+
+        def train() -> None:
+            optimizer.zero_grad()
+            model(ids)[0].square().mean().backward()
+            optimizer.step()
+
+        return train
+    settings = {"max_new_tokens": 4, "min_new_tokens": 4, "do_sample": False}
+    mask = torch.ones_like(ids)
+    return torch.no_grad()(
+        (lambda: model.generate(ids, attention_mask=mask, **settings)) if use == "generate"
+        else (lambda: model(image)) if use == "see"
+        else (lambda: model(ids))
+    )  # fmt: skip
 
 
-def make_conv(width: int) -> nn.Module:
-    return nn.Sequential(nn.Conv2d(width, width, 3, padding=1), nn.BatchNorm2d(width), nn.ReLU())
-
-
-MAKERS: Final[dict[str, Callable[[], Callable[[], object]]]] = {
-    "tiny decoder": lambda: stack(2, lambda: Layer(64), 1, 1, 64),
-    "decoder": lambda: stack(8, lambda: Layer(256), 1, 1, 256),
-    "wide decoder": lambda: stack(4, lambda: Layer(768), 1, 1, 768),
-    "prompt": lambda: stack(4, lambda: Layer(256), 1, 128, 256),
-    "batch of prompts": lambda: stack(2, lambda: Layer(128), 8, 32, 128),
-    "tiny mlp": lambda: stack(24, lambda: make_mlp(64), 1, 64),
-    "mlp": lambda: stack(12, lambda: make_mlp(256), 8, 256),
-    "wide mlp": lambda: stack(6, lambda: make_mlp(1024), 4, 1024),
-    "tiny convolutions": lambda: stack(16, lambda: make_conv(8), 1, 8, 8, 8),
-    "convolutions": lambda: stack(8, lambda: make_conv(32), 1, 32, 32, 32),
-}
-ONE: Final = torch.ones(1, 1)
-
-
-def run_ops() -> None:
-    for _ in range(150):
-        nn.functional.linear(torch.add(ONE, ONE.view(1, 1)), ONE)
-
-
-def run_functions() -> None:
-    for _ in range(300):
-        call_inner()
-
-
-def call_inner() -> None:
-    call_innermost()
-
-
-def call_innermost() -> None:
-    return None
-
-
-def time_call(call: Callable[[], object], count: int) -> float:
-    """Return the median CPU time of a call, in ns."""
+def time_steps(step: Callable[[], object], count: int) -> float:
+    """Return the median time of a step, in ns."""
     times = []
     for _ in range(count):
-        start = time.thread_time_ns()
-        call()
-        times.append(time.thread_time_ns() - start)
+        start = time.perf_counter_ns()
+        step()
+        times.append(time.perf_counter_ns() - start)
     return median(times)
 
 
-def read_ranges(profiler: Any, names: list[str]) -> dict[str, list[dict[str, Any]]]:
-    """Return the events of both kinds in the last range of each name, in order of their starts."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "trace.json"
-        profiler.export_chrome_trace(str(path))
-        events = [e for e in json.loads(path.read_bytes())["traceEvents"] if e.get("ph") == "X"]
-    events.sort(key=lambda e: (e["ts"], -e["dur"]))
-    ranges = {}
-    for name in names:
-        last = max((e for e in events if e["name"] == name), key=lambda e: e["ts"])
-        start, end = last["ts"], last["ts"] + last["dur"]
-        ranges[name] = [
-            e for e in events if e["cat"] in KINDS and start <= e["ts"] and e["ts"] + e["dur"] <= end
-        ]
-    return ranges
-
-
-def measure_quartiles(events: list[dict[str, Any]]) -> list[float]:
-    """Return for each kind the lower quartile of the time outside inner events, per inner event, in ns."""
-    inner: dict[int, list[float]] = {}  # by the place of the outer event
-    stack: list[int] = []
-    for place, event in enumerate(events):
-        while stack and event["ts"] >= events[stack[-1]]["ts"] + events[stack[-1]]["dur"]:
-            stack.pop()
-        if stack:
-            inner.setdefault(stack[-1], []).append(event["dur"])
-        stack.append(place)
-    quartiles = []
-    for kind in KINDS:
-        outer = ((events[place], times) for place, times in inner.items() if events[place]["cat"] == kind)
-        shares = sorted(1000 * (e["dur"] - sum(times)) / len(times) for e, times in outer)
-        quartiles.append(shares[len(shares) // 4] if shares else 0.0)
-    return quartiles
-
-
-def predict(step: Callable[[], object], stacks: bool, shapes: bool, rounds: int) -> tuple[float, ...]:
-    """Return the unprofiled time of a step in ns, and over it the profiled and both predicted ones."""
-    calls = {"step": step, "ops": run_ops, "functions": run_functions}
-    for _ in range(5):
-        step()
-    count = max(5, min(40, int(STEP_NS / time_call(step, 5))))
-    rows = []
-    for _ in range(rounds):
-        plain = {name: time_call(call, count) for name, call in calls.items()}
-        with profile(activities=[ProfilerActivity.CPU], with_stack=stacks, record_shapes=shapes) as profiler:
+def record_trace(step: Callable[[], object], path: Path, *, stacks: bool) -> None:
+    plan = schedule(wait=0, warmup=1, active=STEPS, repeat=1)
+    cpu = [ProfilerActivity.CPU]
+    with profile(activities=cpu, with_stack=stacks, schedule=plan) as profiler:
+        for _ in range(STEPS + 1):
             step()
-            watched = {name: time_call(call, count) for name, call in calls.items()}
-            for name, call in calls.items():
-                with record_function(name):
-                    call()
-        ranges = read_ranges(profiler, list(calls))
-        counts = {name: Counter(e["cat"] for e in events) for name, events in ranges.items()}
-        added = {name: watched[name] - plain[name] for name in calls}
-        of_function = added["functions"] / counts["functions"]["python_function"] if stacks else 0.0
-        of_op = (added["ops"] - of_function * counts["ops"]["python_function"]) / counts["ops"]["cpu_op"]
-        by_trace = (x * ns for x, ns in zip(FACTORS, measure_quartiles(ranges["step"]), strict=True))
-        events = [counts["step"][kind] for kind in KINDS]
-        costs = [sum(map(mul, events, each)) for each in ((of_op, of_function), by_trace)]
-        rows.append([plain["step"], *((watched["step"] - cost) / plain["step"] for cost in (0, *costs))])
-    return tuple(median(values) for values in zip(*rows, strict=True))
+            profiler.step()
+    profiler.export_chrome_trace(str(path))
+
+
+def compare(step: Callable[[], object], rounds: int, *, stacks: bool) -> list[tuple[float, ...] | None]:
+    """Return for each round the time without the profiler in ns, and over it the profiled and told ones."""
+    for _ in range(6):
+        step()
+    count = max(4, min(40, int(STEP_S * 1e9 / time_steps(step, 5))))
+    results: list[tuple[float, ...] | None] = []
+    for _ in range(rounds):
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "trace.json"
+            step()
+            before = time_steps(step, count)
+            record_trace(step, path, stacks=stacks)
+            real_ns = (before + time_steps(step, count)) / 2
+            (run,) = load(path, cache=False)
+            estimate = estimate_unprofiled_step(run)
+        if estimate is None or estimate.unprofiled_ns is None:
+            results.append(None)
+        else:
+            shares = (each / real_ns for each in (estimate.profiled_ns, *estimate.unprofiled_ns))
+            results.append((real_ns, *shares))
+    return results
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=5)
-    rounds = parser.parse_args().rounds
+    parser.add_argument("--stacks", action="store_true", help="with_stack=True, of which nothing is told")
+    args = parser.parse_args()
     torch.set_num_threads(1)
-    print(f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores, torch {torch.__version__}")
-    predicted = []
-    for name, make in MAKERS.items():
-        for stacks, shapes in SETTINGS:
+    transformers.logging.set_verbosity_error()
+    cost_ns = measure_profiler_cost_ns()
+    save_measured_roof(Roof("cpu", "measured", 1.0, profiled_op_ns=cost_ns, host=platform.node()))
+    print(f"load {os.getloadavg()[0]:.1f}, torch {torch.__version__}, {cost_ns:.0f} ns an op of a loop")
+    predicted = holding = told = programs = 0
+    for use, models in MODELS.items():
+        for kind, (width, layers) in models.items():
             torch.manual_seed(0)
-            plain_ns, profiled, *shares = predict(make(), stacks, shapes, rounds)
-            predicted.append(shares)
-            words = " ".join(word for word, on in (("stacks", stacks), ("shapes", shapes)) if on)
-            ratios = "profiled {:.2f}×  predicted by loops {:.2f}×, by the trace {:.2f}×".format(
-                profiled, *shares
-            )
-            print(f"{name:18}{words:14}{plain_ns / 1e3:9.0f} µs  {ratios}", flush=True)
-    for way, shares in zip(("loops", "the trace"), zip(*predicted, strict=True), strict=True):
-        count = sum(abs(share - 1) <= LIMIT for share in shares)
-        print(f"by {way}: {count} of {len(shares)} within {LIMIT:.0%}")
+            results = compare(build_step(use, kind, width, layers), args.rounds, stacks=args.stacks)
+            programs += 1
+            sure = [result for result in results if result is not None]
+            name = f"{use} {kind} {width or ''}".strip()
+            if len(sure) * 2 <= len(results):
+                print(f"{name:26}unsure", flush=True)
+                continue
+            real, profiled, middle, low, high = (median(values) for values in zip(*sure, strict=True))
+            told += 1
+            predicted += abs(middle - 1) <= LIMIT
+            holding += low <= 1 <= high
+            text = f"profiled {profiled:.2f}×, said {middle:.3f}× ({low:.2f} to {high:.2f})"
+            print(f"{name:26}{real / 1e3:9.0f} µs  {text}", flush=True)
+    print(f"{predicted} of {told} within {LIMIT:.0%}, {holding} in the interval, {programs - told} unsure")
 
 
 if __name__ == "__main__":

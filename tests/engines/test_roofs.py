@@ -68,6 +68,14 @@ def test_rates_are_work_over_time(monkeypatch: pytest.MonkeyPatch) -> None:
     assert roof.source == "measured" and roof.cache == "cache" and roof.torch == torch.__version__
 
 
+def test_profiler_cost_is_measured_within_a_factor_of_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By another way: the whole time of ops that torch's own profiler counts, with and without it."""
+    monkeypatch.setattr(measure_roofs, "LAUNCHES", 1000)
+    with torch.inference_mode():
+        costs = sorted(measure_roofs.measure_profiler_cost_ns() for _ in range(3))
+    assert 50 < costs[0] <= costs[2] < 1.5 * costs[0]
+
+
 def test_a_pass_is_its_middle_piece_and_the_roof_the_upper_quartile(monkeypatch: pytest.MonkeyPatch) -> None:
     """Passes of 3 pieces of 4000 bytes, in milliseconds by a played clock; 0.1 s is over after the fifth."""
     took = iter((1, 2, 90, 4, 1, 1, 2, 1, 2, 1, 1, 1, 5, 5, 1))

@@ -7,9 +7,7 @@ from typing import Final, NamedTuple
 import polars as pl
 
 from capture.run import Run
-from tracetui.analysis.frames.selection import list_lenses
-
-_OFF: Final = ("", "0", "false")
+from tracetui.analysis.frames.selection import has_option_on, list_lenses
 
 _GRAPH_CAPTURE: Final = "the capture of the graph next to the trace (--capture)"
 _SCOPES: Final = "scopes: record_function or NVTX ranges"
@@ -84,15 +82,6 @@ _CONTEXT_OPTIONS: Final = {  # what begins the name of a server's step → how i
 }
 _BY_FORMAT: Final = (("nsys", _NSYS), ("rocp", _ROCPROF), ("xplane", _JAX))  # what begins the format's name
 _BY_PRODUCER: Final = (("pytorch", _TORCH), ("jax", _JAX), ("xla", _JAX))
-
-
-def has_option_on(run: Run, option: str) -> bool:
-    """True if the source reports that it was recorded with an option of torch.profiler."""
-    reported = run.tables.get("trace")
-    if not option or reported is None or not {"key", "value"} <= set(reported.columns):
-        return False
-    values = reported.filter(key=option)["value"].to_list()
-    return bool(values) and str(values[0]).lower() not in _OFF
 
 
 def format_advice(run: Run, advice: Advice) -> str:

@@ -14,7 +14,11 @@ from capture.run import Run
 from tracetui.analysis.frames.line_fit import MAD_TO_SD
 from tracetui.analysis.frames.run_memo import cache_per_run
 from tracetui.analysis.frames.selection import build_totals, select_kind, select_timed, select_unfolded
-from tracetui.analysis.time.step_table import compute_step_durations, compute_step_table
+from tracetui.analysis.time.step_table import (
+    compute_step_durations,
+    compute_step_table,
+    find_profiled_steps,
+)
 from tracetui.look import Look
 
 NEIGHBOURS: Final = 12  # steps on either side that a step is compared with
@@ -48,14 +52,16 @@ class StepDifference(Struct, frozen=True, eq=False):
 def compare_steps(run: Run) -> pl.DataFrame:
     """Return each step with its time, its ratio to the median of its like, and whether it is `slow`.
 
-    The ratio is null with fewer than MIN_LIKE of them.
+    The ratio is null with fewer than MIN_LIKE of them. Steps under the program's own profiler are compared
+    with each other.
     """
     table = compute_step_table(run, Look())
     if "steps" in table.columns:  # of a folded row no single step is known
         table = table.filter(pl.col("steps") == 1)
     if table.is_empty():
         return pl.DataFrame(schema=_NO_STEPS)
-    like, took = _choose_like(table), _step_time(table)
+    like, took = [*_choose_like(table), "is_inside"], _step_time(table)
+    table = table.join(find_profiled_steps(run), on="step", how="left", maintain_order="left")
     table = table.with_columns(took_ns=took).filter(pl.col("took_ns") > 0)
     median = pl.col("took_ns").map_batches(_compute_median_of_others, return_dtype=pl.Int64).over(like)
     table = table.with_columns(like_times=pl.col("took_ns") / median)

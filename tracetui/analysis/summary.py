@@ -7,6 +7,7 @@ from typing import Any, Final
 import polars as pl
 from msgspec import structs
 
+from capture.clean_text import clean
 from capture.run import Run
 from tracetui import units
 from tracetui.analysis.energy import describe_energy
@@ -19,7 +20,10 @@ from tracetui.analysis.time import device_time
 from tracetui.analysis.time.device_time import compute_usages, describe_stray_kernels, find_stray_kernels
 from tracetui.analysis.time.steady import find_steady_state
 from tracetui.analysis.time.step_sampling import (
+    UnprofiledStep,
+    compare_profiled_steps,
     compute_scaled_total,
+    estimate_unprofiled_step,
     estimate_unwatched_step,
     note_lens_and_sampling,
 )
@@ -93,7 +97,7 @@ def _describe_steps(run: Run) -> dict[str, str]:
     state = find_steady_state(run)
     if state and not state.is_complete:
         texts["steady steps"] = state.numbers
-    texts |= _describe_cost(run)
+    texts |= _describe_cost(run) | _describe_profiled(run)
     decode = table.filter(pl.col("phase") == "decode").drop_nulls(["tokens", "took_ns"])
     took_ns = int(decode["took_ns"].sum())
     if took_ns and run.meta.get("decode_tokens_per_s") in _EMPTY:
@@ -110,6 +114,31 @@ def _describe_cost(run: Run) -> dict[str, str]:
     unwatched, low, high, watched = map(units.format_duration, step)
     cost = units.format_change(100 * (step.watched_ns / step.unwatched_ns - 1))
     return {"unwatched": f"{unwatched} a step ({low} to {high}); watched {watched}, {cost}"}
+
+
+def _describe_profiled(run: Run) -> dict[str, str]:
+    """Describe the steps under the program's own profiler, and the time of the others; empty without such."""
+    steps, estimate = compare_profiled_steps(run), estimate_unprofiled_step(run)
+    if estimate is not None:
+        return {"unprofiled": _describe_estimate(estimate)}
+    if steps is None:
+        return {}
+    count = " ".join(filter(None, (f"{steps.profiled:,} of {steps.steps:,}", steps.phase, "steps")))
+    times = "" if steps.profiled_ns is None else f", {units.format_duration(steps.profiled_ns)} a step"
+    unprofiled = "unsure, too few steps"
+    if steps.unprofiled_ns is not None:
+        middle, low, high = map(units.format_duration, steps.unprofiled_ns)
+        unprofiled = f"{middle} a step ({low} to {high})"
+    return {"profiled by the program": f"{count}{times}", "unprofiled": unprofiled}
+
+
+def _describe_estimate(step: UnprofiledStep) -> str:
+    """Describe what a step of a trace takes without the profiler, and whose cost of it is assumed."""
+    if step.unprofiled_ns is None:
+        return "unsure: the profiler's part is too large, or its steps differ too much"
+    middle, low, high = map(units.format_duration, step.unprofiled_ns)
+    profiled = units.format_duration(step.profiled_ns)
+    return f"{middle} a step ({low} to {high}); profiled {profiled}, cost measured on {clean(step.host, 40)}"
 
 
 def _count_steps(run: Run) -> pl.DataFrame:
@@ -167,7 +196,7 @@ def note_summary(run: Run, look: Look) -> list[str]:
     notes = [*note_lens_and_sampling(run, look, scaled=True), *note_device_rates(run)]
     if compute_usages(run):
         notes += map(describe_stray_kernels, find_stray_kernels(run))
-    if run.meta.get("profiled"):
+    if run.meta.get("profiled") and estimate_unprofiled_step(run) is None:
         notes.append("recorded while profiling: the unprofiled run is faster, by an unknown time")
     if run.meta.get("truncated"):
         notes.append("the source is truncated")

@@ -18,6 +18,7 @@ from capture.native.schema import PROFILE_MARK
 from capture.run import Run
 from tracetui import units
 from tracetui.analysis.frames.selection import select_kind
+from tracetui.analysis.time.step_table import list_marked_times
 
 SLOW_FACTOR: Final = 2.0  # times the usual wait for a token, from which one is slow
 COVERED_SHARE: Final = 0.5  # of a delay that a cause must cover
@@ -340,20 +341,7 @@ def _count_prefill_tokens(name: str | None) -> int:
 
 def _list_profiles(run: Run, offset: int) -> list[tuple[int, int]]:
     """List the profiles of a watched server, by the marks at their begin and end."""
-    if not (run.has("path") and run.has("t")):
-        return []
-    marks = select_kind(run, "mark", ["t", "name", "path"]).filter(
-        pl.col("path").cast(pl.String) == PROFILE_MARK
-    )
-    times: list[tuple[int, int]] = []
-    begin = None
-    for t, name, _ in marks.sort("t").iter_rows():
-        if name == "begin":
-            begin = t
-        elif begin is not None:
-            times.append((begin + offset, t + offset))
-            begin = None
-    return times
+    return [(begin + offset, end + offset) for begin, end in list_marked_times(run, PROFILE_MARK)]
 
 
 def _list_prefills(requests: pl.DataFrame) -> list[Prefill]:

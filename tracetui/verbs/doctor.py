@@ -284,6 +284,8 @@ def _iter_roof_limits(roof: Roof) -> Iterator[str]:
         yield f"power {roof.power_w:.0f} W"
     if roof.floor_ns:
         yield f"launch floor {units.format_duration(roof.floor_ns)}"
+    if roof.profiled_op_ns:
+        yield f"torch's profiler {units.format_duration(roof.profiled_op_ns)} an op"
 
 
 def _iter_stale_reasons(roof: Roof) -> Iterator[str]:

@@ -16,6 +16,7 @@ from tracetui.look import Look
 from tracetui.views import Answer, TableStyle, View
 
 SLOW_MARK: Final = "slow"
+PROFILED_MARK: Final = "profiled"  # by the program itself
 MAX_NAMED: Final = 4  # slow steps in the note
 
 
@@ -44,19 +45,20 @@ def answer(runs: Sequence[Run], look: Look) -> Answer:
 
 
 def _with_likes(run: Run, table: pl.DataFrame) -> pl.DataFrame:
-    """Return the table with each step's ratio to the median of its like, and a mark on slow ones."""
-    likes = compare_steps(run)
-    if likes["like_times"].null_count() == likes.height:
+    """Return the table with the ratio of each step to the median of its like, and a mark on special ones."""
+    likes, profiled = compare_steps(run), step_table.find_profiled_steps(run)
+    if likes["like_times"].null_count() == likes.height and profiled.is_empty():
         return table
-    mark = pl.when("slow").then(pl.lit(SLOW_MARK)).alias("mark")
+    is_profiled = pl.col("step").is_in(profiled["step"].implode())
+    mark = pl.when(is_profiled).then(pl.lit(PROFILED_MARK)).when("slow").then(pl.lit(SLOW_MARK)).alias("mark")
     return table.join(likes.select("step", "like_times", mark), on="step", how="left", maintain_order="left")
 
 
 def _describe_slow_steps(table: pl.DataFrame) -> list[str]:
     """Name the slow steps, and how to see why."""
-    if "mark" not in table.columns or table["mark"].null_count() == table.height:
+    if "mark" not in table.columns or SLOW_MARK not in table["mark"]:
         return []
-    slow = table.filter(pl.col("mark").is_not_null()).sort("like_times", descending=True)
+    slow = table.filter(mark=SLOW_MARK).sort("like_times", descending=True)
     named = (f"{n:,} ({ratio:.2f}×)" for n, ratio in slow.select("step", "like_times").head(MAX_NAMED).rows())
     more = f" and {slow.height - MAX_NAMED} more" if slow.height > MAX_NAMED else ""
     return [

@@ -35,6 +35,8 @@ PLACES = [
     (torch.utils.data.dataloader._BaseDataLoaderIter, "__next__"),
     (torch.autograd.profiler.profile, "__init__"),
     (torch.autograd.profiler.emit_nvtx, "__enter__"),
+    (torch.autograd.profiler, "_enable_profiler"),
+    (torch.autograd.profiler, "_disable_profiler"),
     (torch.cuda.CUDAGraph, "capture_begin"),
     (torch.cuda.CUDAGraph, "capture_end"),
     *((os, name) for name in ("_exit", "execv", "execve")),

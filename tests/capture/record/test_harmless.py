@@ -14,6 +14,9 @@ from capture.load_runs import load
 from capture.native.line_types import ColumnsLine
 from capture.native.schema import RECORDING_NAME
 from capture.run import Run
+from tracetui.analysis.summary import build_run_facts
+from tracetui.analysis.time.fitness import describe_fitness, judge_fitness
+from tracetui.analysis.time.step_sampling import compare_profiled_steps
 
 pytestmark = pytest.mark.slow
 
@@ -128,6 +131,42 @@ def test_its_own_profiler_sees_all_that_it_would_see_alone(tmp_path: Path) -> No
     watched = run(PROFILES, tmp_path)
     assert watched.stdout == "[('aten::addmm', 10)]\n", watched.stderr
     assert steps(tmp_path) == 12
+
+
+# prints the medians of its own times from begin to begin, with and without the profiler
+SLOWED = """
+import statistics, time
+from torch.profiler import profile
+begins = []
+class Slowed(nn.Linear):
+    def forward(self, x):
+        is_profiled = torch.autograd._profiler_enabled()
+        begins.append((time.perf_counter_ns(), is_profiled))
+        while time.perf_counter_ns() < begins[-1][0] + (9e6 if is_profiled else 4e6):
+            pass
+        return super().forward(x)
+model = nn.Sequential(Slowed(8, 8), nn.ReLU(), nn.Linear(8, 8)).eval()
+work(20)
+with profile():
+    work(7)
+work(20)
+pairs = list(zip(begins, begins[1:]))
+print([statistics.median(b - a for (a, x), (b, y) in pairs if x == y == on) for on in (True, False)])
+"""
+
+
+def test_unprofiled_time_is_that_of_the_steps_without_the_profiler_of_the_program(tmp_path: Path) -> None:
+    watched = run(SLOWED, tmp_path)
+    profiled_ns, unprofiled_ns = json.loads(watched.stdout)
+    (recording,) = load(tmp_path / "out.jsonl")
+    steps = compare_profiled_steps(recording)
+    assert steps is not None and steps.unprofiled_ns is not None
+    assert (steps.profiled, steps.steps) == (7, 47)
+    assert steps.profiled_ns == pytest.approx(profiled_ns, rel=0.02)
+    assert steps.unprofiled_ns[0] == pytest.approx(unprofiled_ns, rel=0.02)
+    facts = dict(build_run_facts(recording).select("name", "text").rows())
+    assert facts["profiled by the program"].startswith("7 of 47 forward steps, ")
+    assert "7 steps profiled by the program" in describe_fitness(judge_fitness(recording))  # type: ignore[arg-type]
 
 
 FORKS = """

@@ -1,5 +1,6 @@
 """Programs of all kinds, alone and recorded: the same output, exit code and files; true steps and tokens."""
 
+import json
 from pathlib import Path
 
 import polars as pl
@@ -7,6 +8,7 @@ import pytest
 
 from capture.load_runs import load
 from tests.capture.record.table import CLOCK, PROGRAMS, TABLE, counted, is_about, run, without_moments
+from tracetui.analysis.time.step_table import find_profiled_steps
 from tracetui.look import Look
 from tracetui.views import ask, load_view
 
@@ -63,6 +65,17 @@ def test_an_encoder_that_is_called_alone_is_in_the_step_of_its_own_text(tmp_path
     begun = steps.select("step", begin="t", end=pl.col("t") + pl.col("dur"))
     inside = encoder.join(begun, on="step").select(pl.col("t").is_between("begin", "end"))
     assert inside.to_series().all()
+
+
+def test_steps_under_the_profiler_of_the_program_are_those_that_it_saw(tmp_path: Path) -> None:
+    """Counted by that profiler itself, which prints the calls of an op of which a step has one."""
+    result = run("profiles_itself", tmp_path, recorded=True)
+    (recording,) = load(tmp_path / "prof.jsonl", cache=False)
+    profiled = find_profiled_steps(recording).filter("is_inside")["step"]
+    assert profiled.len() == sum(json.loads(result.out)) == 6
+    assert profiled.to_list() == [8, 9, 10, 13, 14, 15]
+    marks = ask(load_view("steps"), [recording], Look()).rows.filter(mark="profiled")["step"]
+    assert set(profiled) < set(marks)  # and those in which it started
 
 
 def test_every_program_is_in_the_table() -> None:

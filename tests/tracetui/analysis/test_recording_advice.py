@@ -11,6 +11,7 @@ from capture.run import Run
 from tests.conftest import FIXTURES, shared
 from tests.tracetui.runs import made
 from tracetui.analysis import recording_advice
+from tracetui.analysis.frames.selection import has_option_on
 from tracetui.analysis.roofline import describe_unknown_roof
 from tracetui.look import Look
 from tracetui.verbs.doctor import iter_answer_lines
@@ -30,8 +31,8 @@ def stating(**options: object) -> Run:
     ("value", "on"), [(1, True), ("true", True), (0, False), ("False", False), ("", False)]
 )
 def test_an_option_is_on_where_the_header_says_so(value: object, on: bool) -> None:
-    assert recording_advice.has_option_on(stating(record_shapes=value, with_stack=1), "record_shapes") is on
-    assert not recording_advice.has_option_on(stating(), "record_shapes")
+    assert has_option_on(stating(record_shapes=value, with_stack=1), "record_shapes") is on
+    assert not has_option_on(stating(), "record_shapes")
 
 
 @pytest.mark.parametrize(
@@ -68,9 +69,7 @@ def test_of_every_fixture_nothing_is_advised_that_was_on(path: Path) -> None:
 @pytest.mark.parametrize("name", SERVED)
 def test_of_served_models_nothing_is_advised_that_was_on(name: str) -> None:
     (run,) = load(shared(f"samples/serving/{name}/execution.json.gz"), cache=False)
-    assert recording_advice.has_option_on(run, "record_shapes") and recording_advice.has_option_on(
-        run, "with_stack"
-    )
+    assert has_option_on(run, "record_shapes") and has_option_on(run, "with_stack")
     check(run)
 
 

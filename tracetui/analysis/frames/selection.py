@@ -18,6 +18,7 @@ from tracetui.analysis.frames.run_memo import cache_per_run
 from tracetui.look import Look
 
 NO_MATCH: Final = "nothing matches this filter, phase and window"
+_OPTION_OFF: Final = ("", "0", "false")
 _STACK_PATTERN: Final = r"\b(encoder|decoder)(?:\.| / )(?:layers?|blocks?|h)(?:\.| / )\d"
 
 
@@ -37,6 +38,20 @@ def with_rank(run: Run, rows: pl.LazyFrame) -> pl.LazyFrame:
     tracks = find_rank_tracks(run)
     names = pl.Series("track", list(tracks), dtype=pl.String).cast(pl.Categorical())
     return rows.with_columns(map_by_code("track", names, pl.Series("rank", list(tracks.values()), pl.Int64)))
+
+
+def find_trace_option(run: Run, option: str) -> str | None:
+    """Return the value of this key in the header of a trace, as text; None if it has none."""
+    reported = run.tables.get("trace")
+    if reported is None or not {"key", "value"} <= set(reported.columns):
+        return None
+    values = reported.filter(key=option)["value"]
+    return None if values.is_empty() else str(values[0])
+
+
+def has_option_on(run: Run, option: str) -> bool:
+    """True if the source reports that it was recorded with an option of torch.profiler."""
+    return (find_trace_option(run, option) or "0").lower() not in _OPTION_OFF
 
 
 @cache_per_run

@@ -13,7 +13,7 @@ from tracetui.analysis.frames.run_memo import cache_per_run
 from tracetui.analysis.frames.selection import compute_total_ns, has_kind, select_timed
 from tracetui.analysis.time.device_time import find_stray_kernels
 from tracetui.analysis.time.steady import WARM_UP_FACTOR, SteadyState, find_steady_state
-from tracetui.analysis.time.step_table import compute_step_durations
+from tracetui.analysis.time.step_table import compute_step_durations, find_profiled_steps
 from tracetui.look import Look
 
 MIN_SHARE: Final = 0.01  # of the time: what touches less is not mentioned
@@ -76,6 +76,7 @@ def _iter_flaws(run: Run, steps: int) -> Iterator[Flaw]:
     yield from _find_empty_last_step(run)
     yield from _find_unsteady_steps(run)
     yield from _find_recorder_work(run)
+    yield from _find_profiled_steps(run)
 
 
 def _find_losses(run: Run) -> Iterator[Flaw]:
@@ -176,3 +177,13 @@ def _find_recorder_work(run: Run) -> Iterator[Flaw]:
     wall_ns = int(compute_step_durations(run)["took_ns"].sum())
     if own_ns > MIN_SHARE * wall_ns:
         yield Flaw(f"recording took {units.format_duration(own_ns)} beside the steps", own_ns)
+
+
+def _find_profiled_steps(run: Run) -> Iterator[Flaw]:
+    """Find steps that the program's own profiler slowed, if they are more than a mention of the time."""
+    steps = compute_step_durations(run)
+    profiled = steps.join(find_profiled_steps(run).filter("is_inside"), on="step", how="semi")
+    touched_ns = int(profiled["took_ns"].sum())
+    if touched_ns > MIN_SHARE * int(steps["took_ns"].sum()):
+        count = f"{profiled.height:,} step{'s' * (profiled.height != 1)}"
+        yield Flaw(f"{count} profiled by the program ({units.format_duration(touched_ns)})", touched_ns)

@@ -12,17 +12,45 @@ from typing import Final, NamedTuple
 
 import polars as pl
 
+from capture.device_roofs import load_measured_roofs
 from capture.native.schema import UNWATCHED_NAME, WINDOW_OP
 from capture.run import Run
 from tracetui import units
 from tracetui.analysis.frames.run_memo import cache_per_run
-from tracetui.analysis.frames.selection import launch_count, note_selection, resolve_lens, select_existing
+from tracetui.analysis.frames.selection import (
+    find_trace_option,
+    has_option_on,
+    launch_count,
+    list_lenses,
+    note_selection,
+    resolve_lens,
+    select_existing,
+)
 from tracetui.analysis.time import series
-from tracetui.analysis.time.step_table import build_step_facts
+from tracetui.analysis.time.step_table import (
+    build_step_facts,
+    compute_step_durations,
+    drop_profiled,
+    find_profiled_steps,
+)
 from tracetui.look import Look
 
 SCALE_COLUMNS: Final = ("scale", "measured_ns")  # of a scaled table
+MIN_PROFILED_STEPS: Final = 3  # with fewer, one slow step would be taken for all
 MIN_TURNS: Final = 6  # steps without rows: with fewer, the interval of their median has no 95 %
+# What torch's profiler adds to an op, of what it adds to one of a loop of small ops: more with each distinct
+# name in the trace, as its code is then out of the caches; and a share of _compute_outer_cost_ns.
+# Fitted on 65 programs of one machine with torch 2.13; COST_RANGE has 90 % of them (tests/bench/unprofiled).
+COST_BASE, COST_PER_NAME, COST_PER_OUTER_NS = 0.458, 0.0091, 0.38
+COST_RANGE: Final = 0.8, 1.3
+ANNOTATION_OPS: Final = 75  # ops that cost what the annotation of a step does: 25 to 60 µs
+WARM_UP_SHARE: Final = 0.25  # of the steps, in front, in which the profiler gets faster
+STEP_ERROR: Final = 0.015  # of the time of a step, besides
+MAX_COST_ERROR: Final = 0.06  # half of COST_RANGE as a share of a step: with more it is unsure
+MAX_UNPROFILED_ERROR: Final = 0.1  # likewise of the interval, which steps that differ make wider
+_COSTLY_OPTIONS: Final = ("with_stack", "with_modules", "record_shapes", "profile_memory", "with_flops")
+_TORCH_PROFILER: Final = "PyTorch profiler"  # as the loaders name it
+_COMPILED_CODE: Final = "CompiledFxGraph|Torch-Compiled Region"
 _SCALED: Final = ("scaled_ns", "scaled_count")
 
 
@@ -74,7 +102,7 @@ def estimate_unwatched_step(run: Run) -> UnwatchedStep | None:
     table = next(iter(_find_watched_steps(run).values()), None)
     if table is None:
         return None
-    table = table.filter(pl.col("steps") == 1).sort("step")
+    table = drop_profiled(run, table.filter(pl.col("steps") == 1)).sort("step")
     around = [
         pl.when(pl.col("sampled") == 1).then(pl.col("per_step_ns")).shift(n).over("phase") for n in (1, -1)
     ]
@@ -82,12 +110,120 @@ def estimate_unwatched_step(run: Run) -> UnwatchedStep | None:
     pairs = pairs.drop_nulls(["watched_ns", "per_step_ns"])
     if pairs.height < MIN_TURNS:
         return None
-    ratios = (pairs["per_step_ns"] / pairs["watched_ns"]).sort()
-    middle, half = (ratios.len() - 1) / 2, 0.98 * sqrt(ratios.len())
-    low, high = ratios[max(0, int(middle - half))], ratios[min(ratios.len() - 1, ceil(middle + half))]
     watched_ns = float(pairs["watched_ns"].median() or 0)  # type: ignore[arg-type]
-    middle_ns, low_ns, high_ns = (watched_ns * float(r) for r in (ratios.median() or 0, low, high))  # type: ignore[arg-type]
-    return UnwatchedStep(middle_ns, low_ns, high_ns, watched_ns)
+    median, low, high = _estimate_median(pairs["per_step_ns"] / pairs["watched_ns"])
+    return UnwatchedStep(watched_ns * median, watched_ns * low, watched_ns * high, watched_ns)
+
+
+def _estimate_median(values: pl.Series) -> tuple[float, float, float]:
+    """Return the median of a sample, and the interval that has 95 % of the medians of such samples."""
+    values = values.cast(pl.Float64).sort()
+    middle, half = (values.len() - 1) / 2, 0.98 * sqrt(values.len())
+    low, high = values[max(0, int(middle - half))], values[min(values.len() - 1, ceil(middle + half))]
+    return float(values.median() or 0), low, high  # type: ignore[arg-type]
+
+
+class ProfiledSteps(NamedTuple):
+    """Steps during profiles of the recorded program itself, and the time of a step in and outside of them."""
+
+    profiled: int
+    steps: int  # of the same phase, with those
+    phase: str | None
+    profiled_ns: float | None  # None: each of these steps also started or stopped the profiler
+    unprofiled_ns: tuple[float, float, float] | None  # median and its interval; None with too few steps
+
+
+@cache_per_run
+def compare_profiled_steps(run: Run) -> ProfiledSteps | None:
+    """Compare the steps under the program's own profiler with the others of their phase; None without any.
+
+    Medians, as for `estimate_unwatched_step`. Steps in which the profiler started or stopped count for none.
+    """
+    table = compute_step_durations(run).join(find_profiled_steps(run), on="step", how="left").sort("step")
+    table = table.drop_nulls("took_ns")
+    inside = table.filter("is_inside")
+    if inside.is_empty() or (table["steps"] > 1).any():
+        return None
+    phase = inside["phase"].value_counts(sort=True)["phase"][0]
+    table = table.filter(pl.col("phase").eq_missing(pl.lit(phase, pl.String)))
+    is_last = pl.col("is_inside").fill_null(value=False) & pl.col("is_inside").shift(-1).is_null()
+    inside, others = table.filter("is_inside"), table.filter(pl.col("is_inside").is_null())
+    profiled = table.filter(pl.col("is_inside") & ~is_last)["took_ns"].median()
+    unprofiled = _estimate_median(others["took_ns"]) if others.height >= MIN_TURNS else None
+    return ProfiledSteps(inside.height, table.height, phase, profiled, unprofiled)  # type: ignore[arg-type]
+
+
+class UnprofiledStep(NamedTuple):
+    """Time of a step in a trace of torch's profiler, and what it takes without: None if that is unsure."""
+
+    profiled_ns: float
+    unprofiled_ns: tuple[float, float, float] | None  # and its interval
+    host: str  # whose cost of the profiler is assumed
+
+
+@cache_per_run
+def estimate_unprofiled_step(run: Run) -> UnprofiledStep | None:
+    """Estimate what the median step of a trace of torch's profiler takes without it.
+
+    None unless the trace is of a processor whose cost is measured, with no option on that costs more, and
+    without code of torch.compile.
+    """
+    host = find_trace_option(run, "host_name")
+    costs = [roof.profiled_op_ns for roof in load_measured_roofs().values() if host and roof.host == host]
+    cost_ns = next(filter(None, reversed(costs)), 0.0)
+    rows = _select_profiled_ops(run) if cost_ns else None
+    if rows is None:
+        return None
+    outer_ns = _compute_outer_cost_ns(rows)
+    cost_ns *= COST_BASE + COST_PER_NAME * rows["name"].n_unique()
+    cost_ns += COST_PER_OUTER_NS * outer_ns
+    counts = rows.group_by("step").agg(ops=pl.len().cast(pl.Int64))
+    steps = run.events.filter(pl.col("kind") == "step").select("step", "dur").drop_nulls().sort("step")
+    steps = steps.slice(int(WARM_UP_SHARE * steps.height)).join(counts, on="step")
+    steps = steps.select("dur", cost_ns=(pl.col("ops") + ANNOTATION_OPS) * cost_ns)
+    if steps.height < MIN_PROFILED_STEPS:
+        return None
+    profiled_ns = float(steps["dur"].median() or 0)  # type: ignore[arg-type]
+    return UnprofiledStep(profiled_ns, _subtract_cost(steps), host or "")
+
+
+def _subtract_cost(steps: pl.DataFrame) -> tuple[float, float, float] | None:
+    """Return the median of `dur` less `cost_ns`, and its interval of 90 %; None if that is too wide."""
+    least, most = COST_RANGE
+    middle = _estimate_median(steps["dur"] - steps["cost_ns"])[0]
+    low = _estimate_median(steps["dur"] - steps["cost_ns"] * most)[1] * (1 - STEP_ERROR)
+    high = _estimate_median(steps["dur"] - steps["cost_ns"] * least)[2] * (1 + STEP_ERROR)
+    cost_error = (most - least) / 2 * float(steps["cost_ns"].median() or 0)  # type: ignore[arg-type]
+    is_sure = cost_error <= MAX_COST_ERROR * middle and high - low <= 2 * MAX_UNPROFILED_ERROR * middle
+    return (middle, low, high) if is_sure else None
+
+
+def _select_profiled_ops(run: Run) -> pl.DataFrame | None:
+    """Return the ops in steps of a trace of torch's profiler whose cost is known per op, else None."""
+    columns = ["step", "track", "t", "dur", "name"]
+    if run.meta.get("producer") != _TORCH_PROFILER or not {*columns, "lens"} <= set(run.events.columns):
+        return None
+    has_device = not set(list_lenses(run)) <= {"host", "wall"}
+    if has_device or any(has_option_on(run, option) for option in _COSTLY_OPTIONS):
+        return None
+    is_op = pl.col("kind").is_in(["kernel", "span"]) & (pl.col("lens") == "host")
+    rows = run.events.filter(is_op).select(columns).drop_nulls()
+    has_compiled_code = rows["name"].cast(pl.String).str.contains(_COMPILED_CODE).any()
+    return None if rows.is_empty() or has_compiled_code else rows
+
+
+def _compute_outer_cost_ns(rows: pl.DataFrame) -> float:
+    """Return the quartile of what ops spend outside of the ops inside them, per such op: mostly recording."""
+    from capture.interval_nesting import find_enclosing_scopes  # loads numpy, which most runs do not need
+
+    rows = rows.select(pl.col("track").to_physical().cast(pl.Int64), "t", "dur")
+    rows = rows.sort("track", "t", "dur", descending=[False, False, True])
+    track, start, end = (s.to_numpy() for s in (rows["track"], rows["t"], rows["t"] + rows["dur"]))
+    outer = pl.Series("outer", find_enclosing_scopes(track, start, end, start == start))
+    inner = rows.select("dur").with_columns(outer).filter(pl.col("outer") >= 0)
+    sums = inner.group_by("outer").agg(inside_ns=pl.col("dur").sum(), ops=pl.len())
+    outside_ns = rows["dur"].gather(sums["outer"]) - sums["inside_ns"]
+    return float((outside_ns / sums["ops"]).quantile(0.25) or 0.0)
 
 
 def _count_sampled(run: Run, spans: pl.DataFrame) -> pl.DataFrame:

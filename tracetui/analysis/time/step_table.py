@@ -7,7 +7,7 @@ from typing import Final
 
 import polars as pl
 
-from capture.native.schema import RECORDING_NAME
+from capture.native.schema import OWN_PROFILE_MARK, RECORDING_NAME
 from capture.run import Run, list_chunks
 from capture.step_ends import find_step_ends
 from tracetui import units
@@ -110,6 +110,46 @@ def build_step_facts(run: Run) -> pl.DataFrame:
     return table.with_columns(wall_ns=wall_ns).drop("recorder_ns")
 
 
+def list_marked_times(run: Run, path: str) -> list[tuple[int, int]]:
+    """List begin and end of the times between marks of this path; a missing one is that of the run."""
+    if not {"path", "t"} <= set(run.events.columns):
+        return []
+    marks = select_kind(run, "mark", ["t", "name", "path"]).filter(pl.col("path").cast(pl.String) == path)
+    if marks.is_empty():
+        return []
+    first, last = run.events.select(first=pl.col("t").min(), last=pl.col("t").max() + 1).row(0)
+    times: list[tuple[int, int]] = []
+    begin = None
+    for t, name, _ in marks.drop_nulls("t").sort("t").iter_rows():
+        if name == "begin":
+            begin = t if begin is None else begin
+        elif begin is not None or not times:
+            times.append((first if begin is None else begin, t))
+            begin = None
+    return times if begin is None else [*times, (begin, last)]
+
+
+@cache_per_run
+def find_profiled_steps(run: Run) -> pl.DataFrame:
+    """Return `step` and `is_inside` of the steps that the recorded program's own profiler made slower.
+
+    Inside are those that began while it was on; the others are those in which it started.
+    """
+    table = build_step_facts(run).drop_nulls("t")
+    begin, end = pl.col("t"), pl.col("t") + pl.col("wall_ns").fill_null(0)
+    is_inside = is_touched = pl.lit(value=False)
+    for first, last in list_marked_times(run, OWN_PROFILE_MARK):
+        is_inside |= begin.is_between(first, last, closed="left")
+        is_touched |= (begin < last) & (end > first)
+    return table.filter(is_touched | is_inside).select("step", is_inside=is_inside)
+
+
+def drop_profiled(run: Run, steps: pl.DataFrame) -> pl.DataFrame:
+    """Return the steps without those that the program's own profiler made slower, if others are left."""
+    others = steps.join(find_profiled_steps(run), on="step", how="anti", maintain_order="left")
+    return steps if others.is_empty() else others
+
+
 def _sum_recorder_time(run: Run) -> pl.DataFrame:
     """Return `step` and `recorder_ns` of the steps in which the recorder did work of its own."""
     if not {"name", "step", "dur"} <= set(run.events.columns):
@@ -198,11 +238,12 @@ def _read_reported_rate(run: Run) -> float | None:
 def compute_phase_rate(run: Run, phase: str) -> float | None:
     """Return tokens per second of all steps of a phase, and of those without one; None if unknown.
 
-    Tokens that are accepted when a draft is verified are decoded.
+    Tokens that are accepted when a draft is verified are decoded. Steps under the program's own profiler are
+    left out, if there are others.
     """
     phases = [phase, "verify"] if phase == "decode" else [phase]
     steps = compute_step_durations(run).filter(pl.col("phase").cast(pl.String).fill_null(phase).is_in(phases))
-    return compute_rate(steps.drop_nulls(["tokens", "took_ns"]))
+    return compute_rate(drop_profiled(run, steps.drop_nulls(["tokens", "took_ns"])))
 
 
 def compute_rate(steps: pl.DataFrame) -> float | None:

@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from capture.device_roofs import Roof, save_measured_roof
+from capture.load_runs import load
 from capture.native import tail
 from capture.native.emit import Emitter
 from capture.native.schema import UNWATCHED_NAME
@@ -13,6 +15,7 @@ from capture.record.profiler_windows import emit_window
 from capture.run import Run
 from tests.tracetui.runs import made
 from tracetui.analysis.kernels import compute_kernel_table, compute_total_table
+from tracetui.analysis.summary import build_run_facts, note_summary
 from tracetui.analysis.time import step_sampling
 from tracetui.compare.diff import compare_runs
 from tracetui.look import Look
@@ -236,3 +239,66 @@ def test_rows_stand_for_the_steps_without_rows() -> None:
     run = watched_in_turn(set(range(4, 41, 5)), 1.0)
     total = compute_total_table(run, Look()).row(0, named=True)["total_ns"]
     assert total == pytest.approx(sum(1000 * true_us(step) for step in STEPS), rel=0.001)
+
+
+def write_profile(path: Path, *, inner: int, **header: object) -> Path:
+    """Write a trace of eight steps of 2 ms, each of 40 ops around `inner` others of 1 µs, 0.4 µs apart."""
+    events: list[dict[str, Any]] = []
+    for step in range(8):
+        start = 2500.0 * step
+        thread = {"ph": "X", "pid": 1, "tid": 1}
+        name = f"ProfilerStep#{step}"
+        events.append({**thread, "cat": "user_annotation", "name": name, "ts": start, "dur": 2000.0})
+        for op in range(40):
+            begin = start + 10 + 40 * op
+            outer = {"cat": "cpu_op", "name": "aten::linear", "ts": begin, "dur": 1.4 * inner}
+            events.append({**thread, **outer})
+            for place in range(inner):
+                each = {"cat": "cpu_op", "name": "aten::addmm", "ts": begin + 0.2 + 1.4 * place, "dur": 1.0}
+                events.append({**thread, **each})
+    path.write_text(json.dumps({"schemaVersion": 1, "host_name": "here", **header, "traceEvents": events}))
+    return path
+
+
+def estimate(path: Path) -> step_sampling.UnprofiledStep | None:
+    (run,) = load(path, cache=False)
+    return step_sampling.estimate_unprofiled_step(run)
+
+
+def test_unprofiled_step_is_the_profiled_one_less_the_cost_of_its_ops(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    path = write_profile(tmp_path / "trace.json", inner=1)
+    assert estimate(path) is None, "nothing is measured"
+    save_measured_roof(Roof("cpu", "measured", 1.0, profiled_op_ns=300.0, host="elsewhere"))
+    assert estimate(path) is None, "another machine is measured"
+    save_measured_roof(Roof("cpu", "measured", 1.0, profiled_op_ns=300.0, host="here"))
+    step = estimate(path)
+    assert step is not None and step.unprofiled_ns is not None
+    cost_ns = 300 * (0.458 + 2 * 0.0091) + 0.38 * 400  # two names; 400 ns outside of an inner op
+    middle, low, high = step.unprofiled_ns
+    assert step.profiled_ns == 2e6
+    assert middle == pytest.approx(2e6 - (80 + 75) * cost_ns)  # 75 ops for the annotation of the step
+    assert low == pytest.approx((2e6 - 155 * 1.3 * cost_ns) * 0.985)
+    assert high == pytest.approx((2e6 - 155 * 0.8 * cost_ns) * 1.015)
+    (run,) = load(path, cache=False)
+    facts = dict(build_run_facts(run).select("name", "text").rows())
+    told = "1.954 ms a step (1.911 ms to 1.993 ms); profiled 2.000 ms, cost measured on here"
+    assert facts["unprofiled"] == told
+    assert not any("unknown time" in note for note in note_summary(run, Look()))
+
+
+def test_unprofiled_step_is_unsure_with_many_ops_and_unknown_with_stacks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    save_measured_roof(Roof("cpu", "measured", 1.0, profiled_op_ns=600.0, host="here"))
+    many = write_profile(tmp_path / "many.json", inner=25)
+    step = estimate(many)
+    assert step is not None and step.unprofiled_ns is None
+    (run,) = load(many, cache=False)
+    facts = dict(build_run_facts(run).select("name", "text").rows())
+    assert facts["unprofiled"].startswith("unsure: the profiler's part is too large")
+    for option in ("with_stack", "record_shapes", "profile_memory"):
+        assert estimate(write_profile(tmp_path / f"{option}.json", inner=1, **{option: 1})) is None
