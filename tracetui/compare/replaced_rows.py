@@ -18,12 +18,13 @@ from tracetui.compare import params
 ARROW: Final = " → "
 WAYS_BY_WORK: Final = ("role", "shape", "category")  # of matching that do not depend on names
 _OWN_WORK: Final = " (own work)"  # of a module whose inner modules have rows of their own
+_NODE: Final = re.compile(r"^[\w./-]+ \((\w+)\)$|^/[\w./-]+/([A-Z]\w+)$")
 _OPERATOR_PARTS: Final = re.compile(r"^aten::_*|scaled_dot_product_|_for_cpu$")
 
 
 def name_replacements(sides: Sequence[Run], rows: pl.DataFrame) -> pl.Series:
     """Name for each row what ran on either side, if that is not one kernel of the same name; else null."""
-    is_other = pl.col("match").is_in(WAYS_BY_WORK) & (pl.col("name_a") != pl.col("name_b"))
+    is_other = pl.col("match").is_in(WAYS_BY_WORK) & (pl.col("members_a") != pl.col("members_b"))
     others = rows.with_row_index("row").filter(is_other).select("row", "phase", "members_a", "members_b")
     names: list[str | None] = [None] * rows.height
     orders = [_order_kernels(run, others, f"members_{s}") for run, s in zip(sides, "ab", strict=True)]
@@ -93,7 +94,12 @@ def _join_names(names: Sequence[str]) -> str:
 
 
 def _shorten(name: str) -> str:
-    """Shorten the name of a kernel or operator: `aten::_flash_attention_for_cpu` to `flash attention`."""
+    """Shorten the name of a kernel or operator: `aten::_flash_attention_for_cpu` to `flash attention`.
+
+    Of a node of a graph, `/stem/Conv_quant (ConvInteger)` or `/stem/Conv`, its operator is the work.
+    """
+    if node := _NODE.search(name):
+        return node[1] or node[2]
     if not name.startswith("aten::"):
         return shorten_name(name)
     return _OPERATOR_PARTS.sub("", name).replace("_", " ")
