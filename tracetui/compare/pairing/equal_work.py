@@ -40,6 +40,7 @@ from tracetui.compare.pairing.run_work import (
     read_rows,
     read_shape_sizes,
     read_step_sizes,
+    sum_counts,
 )
 from tracetui.compare.pairing.step_times import align_steps
 
@@ -134,6 +135,22 @@ def describe_unknown_sizes(runs: Sequence[Run]) -> str:
         if run.meta.get("producer") in XLA:
             return f"{_UNKNOWN_SIZES}: *.xplane.pb states them"
     return ""
+
+
+def describe_counts(runs: Sequence[Run], phase: str | None) -> str:
+    """Describe launches, bytes and FLOPs of a phase on both sides, as far as both report them."""
+    facts = []
+    sums = [sum_counts(run, phase) for run in runs]
+    for column, what, form in (
+        ("count", " launches", "{:,.0f}".format),
+        ("bytes", " moved", units.format_size),
+        ("flops", "FLOP", units.format_rate),
+    ):
+        a, b = (side.get(column, 0.0) for side in sums)
+        if a and b:
+            is_same = abs(b / a - 1) < params.NEGLIGIBLE
+            facts.append(f"{form(a)}{what}" if is_same else f"{form(a)} → {form(b)}{what}")
+    return f"{', '.join(facts)}; " if facts else ""
 
 
 def _join_phases(works: Sequence[WorkDifference], phases: int) -> Iterator[WorkDifference]:

@@ -102,6 +102,13 @@ def read_step_sizes(run: Run, steps: pl.Series) -> dict[str, list[int]]:
     return {c: table[c].to_list() for c in columns if not table[c].null_count()}
 
 
+def sum_counts(run: Run, phase: str | None) -> dict[str, float]:
+    """Sum the launches of a phase, and the bytes and FLOPs that they report."""
+    sums = {column: pl.col(column).sum() for column in ("bytes", "flops") if run.has(column)}
+    rows = selection.select_timed(run, Look(phase=phase)).select(count=pl.len(), **sums).collect()
+    return {column: float(value) for column, value in rows.row(0, named=True).items()}
+
+
 def find_input(run: Run, steps: pl.Series) -> str:
     """Find the sizes of the input that the run reports for these steps; empty if it has several, or none."""
     if not (run.has("step") and run.has("shape")):

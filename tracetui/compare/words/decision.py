@@ -7,14 +7,20 @@ from typing import Any, Final
 
 import polars as pl
 
-from capture.run import Run
 from tracetui import units
 from tracetui.analysis.frames.display_names import map_names_in
-from tracetui.analysis.frames.selection import select_timed
+from tracetui.analysis.frames.selection import list_ranks
 from tracetui.analysis.frames.statistics import MIN_SAMPLES
 from tracetui.compare import params
 from tracetui.compare.diff import Diff, change_ns
-from tracetui.compare.evidence.phase_totals import GAP, KERNELS, STEP, GapChange, find_gap_change
+from tracetui.compare.evidence.phase_totals import (
+    GAP,
+    KERNELS,
+    STEP,
+    GapChange,
+    find_gap_change,
+    find_late_rank,
+)
 from tracetui.compare.evidence.sample_size import (
     describe_uncertainty,
     estimate_recordings_needed,
@@ -25,11 +31,12 @@ from tracetui.compare.evidence.sample_size import (
 from tracetui.compare.pairing.equal_work import (
     UNEQUAL_WORK,
     WorkDifference,
+    describe_counts,
     describe_differences,
     describe_unknown_sizes,
 )
 from tracetui.compare.replaced_rows import has_lost_inner_rows
-from tracetui.look import Look, Terms
+from tracetui.look import Terms
 
 UNDECIDED: Final = "undecided"
 GAP_NAME: Final = "time between kernels"
@@ -134,9 +141,8 @@ def describe_decision(compared: Diff, terms: Terms) -> tuple[str, ...]:
         rows = [total, *(k for k in kernels if not _is_redundant(total, k))]
         first, *others = (_describe_total(row, compared) for row in rows)
         carriers = decision.carriers.filter(in_phase)
-        place = _find_gap(compared, carriers, terms)
-        decided = _describe_decided_row(carriers, total, names) or _describe_wait(place, names)
-        lines += [decided * first.startswith(UNDECIDED) + first, *others]
+        place = _find_gap(compared, carriers, total, terms)
+        lines += [_complete_first(first, carriers, place, total, names), *others]
         if differences and differences[0].startswith(UNEQUAL_WORK):
             lines.insert(0, differences.pop(0))
         described = _describe_change(compared, rows, carriers, place, terms, names)
@@ -144,6 +150,20 @@ def describe_decision(compared: Diff, terms: Terms) -> tuple[str, ...]:
         lines += [f"  {text}" for text in details if text]
         differences.clear()
     return tuple(lines) or tuple(differences)
+
+
+def _complete_first(
+    first: str,
+    carriers: pl.DataFrame,
+    place: GapChange | None,
+    total: dict[str, Any],
+    names: Mapping[str, str],
+) -> str:
+    """Add to an undecided first line what is decided, before it, else where most of the change is."""
+    if not first.startswith(UNDECIDED):
+        return first
+    decided = _describe_decided_row(carriers, total, names) or _describe_wait(place, names)
+    return f"{decided}{first}{'' if decided else _describe_most(place, total, names)}"
 
 
 def _describe_change(
@@ -246,35 +266,12 @@ def _describe_total(row: dict[str, Any], compared: Diff) -> str:
         return f"not judged: {head}{_format_per_sequence(row, works)}"
     if 0 < row["steps"] < MIN_SAMPLES and not compared.sides.has_repeats:
         facts, steps = (
-            _describe_counts(compared, row["phase"]),
+            describe_counts(compared.sides, row["phase"]),
             f"{row['steps']} step{'s' * (row['steps'] > 1)}",
         )
         return f"as measured: {head}; {facts}{steps} per side, no spread known: record {MIN_SAMPLES} or more"
     word, why = _describe_verdict(row, compared)
     return f"{word}: {head}{_format_rate(row)}{f'; {why}' if why else ''}"
-
-
-def _describe_counts(compared: Diff, phase: str | None) -> str:
-    """Describe launches, bytes and FLOPs of a phase on both sides, as far as both report them."""
-    facts = []
-    sums = [_sum_counts(run, phase) for run in compared.sides]
-    for column, what, form in (
-        ("count", " launches", "{:,.0f}".format),
-        ("bytes", " moved", units.format_size),
-        ("flops", "FLOP", units.format_rate),
-    ):
-        a, b = (side.get(column, 0.0) for side in sums)
-        if a and b:
-            is_same = abs(b / a - 1) < params.NEGLIGIBLE
-            facts.append(f"{form(a)}{what}" if is_same else f"{form(a)} → {form(b)}{what}")
-    return f"{', '.join(facts)}; " if facts else ""
-
-
-def _sum_counts(run: Run, phase: str | None) -> dict[str, float]:
-    """Sum the launches of a phase, and the bytes and FLOPs that they report."""
-    sums = {column: pl.col(column).sum() for column in ("bytes", "flops") if run.has(column)}
-    rows = select_timed(run, Look(phase=phase)).select(count=pl.len(), **sums).collect()
-    return {column: float(value) for column, value in rows.row(0, named=True).items()}
 
 
 def _format_per_sequence(row: dict[str, Any], works: Sequence[WorkDifference]) -> str:
@@ -361,23 +358,48 @@ def _describe_waits(rows: pl.DataFrame, names: Mapping[str, str]) -> str:
     return f"waits: {_list_changes(rows, params.MAX_EXAMPLES, names)}" if rows.height else ""
 
 
-def _find_gap(compared: Diff, carriers: pl.DataFrame, terms: Terms) -> GapChange | None:
+def _find_gap(
+    compared: Diff, carriers: pl.DataFrame, total: dict[str, Any], terms: Terms
+) -> GapChange | None:
     """Find between which kernels the time lies that carries a change; None if it is in no one place."""
-    for phase, delta in carriers.filter("named", name=GAP_NAME).select("phase", "delta_ns").iter_rows():
-        place = find_gap_change(compared.sides, phase, terms, delta)
-        is_unequal = any(work.is_work and work.is_about(phase) for work in compared.works)
-        return replace(place, verdict="~") if place and is_unequal else place
-    return None
+    sides, phase, place = compared.sides, total["phase"], None
+    if all(len(list_ranks(run)) > 1 for run in sides):
+        change = total["delta_ns"] if total["what"] == STEP else params.MIN_CHANGE * total["a_ns"]
+        place = find_late_rank(sides, phase, terms, change)
+    else:
+        gaps = carriers.filter("named", name=GAP_NAME)
+        for delta in gaps["delta_ns"].head(1):
+            place = find_gap_change(sides, phase, terms, delta)
+    is_unequal = any(work.is_work and work.is_about(phase) for work in compared.works)
+    return replace(place, verdict="~") if place and is_unequal else place
 
 
-def _describe_gap(place: GapChange | None, names: Mapping[str, str]) -> str:
-    """Describe a place between kernels: `time between a and b: +8 ms`; empty without one."""
+def _describe_most(place: GapChange | None, total: dict[str, Any], names: Mapping[str, str]) -> str:
+    """Describe the place between kernels that most of a change worth a word is in; else empty."""
+    change = total["delta_ns"]
+    is_large = total["a_ns"] > 0 and abs(change) >= params.MIN_CHANGE * total["a_ns"]
+    is_most = place is not None and place.delta_ns * change >= params.MOST * change**2
+    return f", {_describe_gap(place, names, ' of it ')}" if is_large and is_most else ""
+
+
+def _describe_gap(place: GapChange | None, names: Mapping[str, str], link: str = "") -> str:
+    """Describe a place between kernels: `time between a and b: +8 ms`; empty without one.
+
+    With a link: `+8 ms of it between a and b`.
+    """
     if place is None:
         return ""
     before, after = (_shorten_name(names.get(n, n), *_DECISION_LETTERS) for n in (place.before, place.after))
     where = f"between {before} and {after}" if before != after else f"between two {after}"
+    if place.ranks:
+        is_few = len(place.ranks) <= params.MAX_EXAMPLES
+        where += (
+            f" on rank {' and '.join(map(str, place.ranks))}" if is_few else f" on {len(place.ranks)} ranks"
+        )
+    where += " (its arrival)" * place.is_arrival
     mark = "" if place.verdict in ("slower", "faster") else " ~"
-    return f"time {where}: {units.format_difference(place.delta_ns)}{mark}"
+    change = units.format_difference(place.delta_ns)
+    return f"{change}{link}{where}" if link else f"time {where}: {change}{mark}"
 
 
 def _describe_small_changes(rows: pl.DataFrame, names: Mapping[str, str]) -> str:
