@@ -102,4 +102,4 @@ def _shorten(name: str) -> str:
         return node[1] or node[2]
     if not name.startswith("aten::"):
         return shorten_name(name)
-    return _OPERATOR_PARTS.sub("", name).replace("_", " ")
+    return _OPERATOR_PARTS.sub("", name).replace("_", " ").strip()

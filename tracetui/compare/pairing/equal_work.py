@@ -53,9 +53,9 @@ _SIZE_NAMES: Final = {("context", "prefill"): _PROMPT, ("tokens", None): _TOKENS
 # Metadata that say how much a step computes, and how
 _MODEL_SIZES: Final = ("layers", "d_model", "parameters")
 _SETTINGS: Final = (
-    "dtype", "autocast", "attention", "kv_cache", "quant", "compiled", "autograd", "train mode",
-    "memory format", "speculation", "mode", "path", "packing", "threads", "device", "torch", "transformers",
-    "vllm", "python", "jitted functions", "XLA operations", "donated inputs",
+    "dtype", "autocast", "attention", "kv_cache", "quant", "compiled", "autograd", "train mode", "optimizer",
+    "data loader", "memory format", "speculation", "mode", "path", "packing", "threads", "device", "torch",
+    "transformers", "vllm", "python", "jitted functions", "XLA operations", "donated inputs",
 )  # fmt: skip
 _DTYPES: Final = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}  # as rows call them
 

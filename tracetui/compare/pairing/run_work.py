@@ -22,6 +22,8 @@ from tracetui.look import Look
 STEP_SIZES: Final = ("batch", "context", "tokens")  # of a step, as its source reports them
 XLA: Final = ("XLA profiler", "JAX profiler")
 _INTEGER_NODES: Final = r"\b(?:ConvInteger|MatMulInteger\w*|DynamicQuantize\w+|QLinear\w+)\b"  # of ONNX
+_OPTIMIZER_STEP: Final = r"^Optimizer\.step#(\w+)\.step$"  # ranges of PyTorch
+_DATA_LOADER: Final = r"^enumerate\(DataLoader\)#_(\w+)DataLoaderIter\."
 _COMPILED_NAMES: Final = r"CompiledFxGraph|Torch-Compiled Region|^triton_"
 
 
@@ -283,6 +285,7 @@ def read_rows(run: Run) -> dict[str, str | bool]:
         names = run.events["name"].unique().cast(pl.String)
         settings["quant"] = "int8" if names.str.starts_with("quantized::linear").any() else "none"
         settings["compiled"] = bool(names.str.contains(_COMPILED_NAMES).any())
+        settings |= _read_training_names(names)
     if run.meta.get("producer") == "ONNX Runtime":
         is_quantised = run.events["name"].unique().cast(pl.String).str.contains(_INTEGER_NODES)
         settings["quant"] = "int8" if is_quantised.any() else "none"
@@ -292,6 +295,22 @@ def read_rows(run: Run) -> dict[str, str | bool]:
         more = f" and {len(functions) - params.MAX_EXAMPLES} more" * (len(functions) > params.MAX_EXAMPLES)
         settings["jitted functions"] = ", ".join(functions[: params.MAX_EXAMPLES]) + more
         settings["XLA operations"] = f"{len(list_kernel_names(run)):,}"
+    return settings
+
+
+def _read_training_names(names: pl.Series) -> dict[str, str | bool]:
+    """Read from the names of a trace of PyTorch how it was trained, as far as these say it."""
+    settings: dict[str, str | bool] = {}
+    optimizers = names.str.extract(_OPTIMIZER_STEP).drop_nulls().sort().to_list()
+    if optimizers:
+        is_fused, is_foreach = (
+            names.str.starts_with(f"aten::_{kind}_").any() for kind in ("fused", "foreach")
+        )
+        kind = "fused" if is_fused else "foreach" if is_foreach else "one parameter at a time"
+        settings["optimizer"] = f"{' + '.join(optimizers)} ({kind})"
+    loaders = names.str.extract(_DATA_LOADER).drop_nulls().unique()
+    if loaders.len() == 1:
+        settings["data loader"] = "processes" if "Multi" in loaders[0] else "no processes"
     return settings
 
 

@@ -134,6 +134,31 @@ def test_another_way_to_compute_the_same_is_named_and_judged(a: Any, b: Any, exp
     assert lines[0].startswith("SLOWER") and f"  what differs: {expected}" in lines
 
 
+@pytest.mark.parametrize(
+    ("a", "b", "expected"),
+    [
+        (
+            ["Optimizer.step#AdamW.step", "aten::_fused_adamw_"],
+            ["Optimizer.step#SGD.step", "aten::_foreach_add_"],
+            "optimizer AdamW (fused) and SGD (foreach)",
+        ),
+        (
+            ["enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"],
+            ["enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__"],
+            "data loader no processes and processes",
+        ),
+    ],
+)
+def test_how_a_trace_was_trained_is_read_from_names(a: list[str], b: list[str], expected: str) -> None:
+    mm = {"kind": "kernel", "name": "aten::mm", "dur": 5}
+    runs = [
+        made([mm, *({"name": n, "dur": 1, "kind": "span"} for n in names)], work="operators")
+        for names in (a, b)
+    ]
+    assert differences(*runs) == [expected]
+    assert differences(runs[0], runs[0]) == []
+
+
 def test_a_source_that_says_nothing_does_not_differ() -> None:
     assert differences(decoded(dtype="float32"), decoded()) == []
 
