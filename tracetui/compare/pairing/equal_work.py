@@ -21,13 +21,16 @@ from tracetui.analysis.frames.selection import list_phases, list_ranks
 from tracetui.compare import params
 from tracetui.compare.evidence.cpu_contention import measure_used_cores
 from tracetui.compare.pairing.run_work import (
+    RECOMPUTED,
     STEP_SIZES,
     XLA,
     count_numbers,
     count_products,
+    count_products_per_step,
     count_program_inputs,
     count_work_by_step,
     count_xla_operations,
+    describe_arguments,
     describe_cache,
     describe_range,
     find_experts,
@@ -53,9 +56,10 @@ _SIZE_NAMES: Final = {("context", "prefill"): _PROMPT, ("tokens", None): _TOKENS
 # Metadata that say how much a step computes, and how
 _MODEL_SIZES: Final = ("layers", "d_model", "parameters")
 _SETTINGS: Final = (
-    "dtype", "autocast", "attention", "kv_cache", "quant", "compiled", "autograd", "train mode", "optimizer",
-    "data loader", "memory format", "speculation", "mode", "path", "packing", "threads", "device", "torch",
-    "transformers", "vllm", "python", "jitted functions", "XLA operations", "donated inputs",
+    "dtype", "autocast", "attention", "kv_cache", "quant", "compiled", "autograd", "train mode", RECOMPUTED,
+    "optimizer", "data loader", "memory format", "speculation", "mode", "path", "packing", "threads",
+    "device", "torch", "transformers", "vllm", "python", "jitted functions", "XLA operations",
+    "donated inputs",
 )  # fmt: skip
 _DTYPES: Final = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}  # as rows call them
 
@@ -104,10 +108,20 @@ def _compare_phases(a: Run, b: Run, phases: Sequence[str], align: str) -> list[W
     sections: Sequence[str | None] = [p for p in phases if p not in _GRADIENT_PHASES] or [None]
     sizes = [w for phase in sections for w in _compare_steps(a, b, phase, align)]
     if "backward" in phases:
-        return [replace(work, phase=None) for work in sizes]
+        return [_adjust_parts(replace(work, phase=None), a, b) for work in sizes]
     if all(run.has("context") for run in (a, b)):
         return sizes
     return [_spread_prompt(work, sizes) for work in sizes]
+
+
+def _adjust_parts(work: WorkDifference, a: Run, b: Run) -> WorkDifference:
+    """Take a smaller batch with as many times more products as the same work in parts: gradients add up."""
+    if work.what != "batch":
+        return work
+    products = [count_products_per_step(run) for run in (a, b)]
+    sequences = [n * int(text.replace(",", "")) for n, text in zip(products, (work.a, work.b), strict=True)]
+    is_equal = all(products) and abs(sequences[0] / sequences[1] - 1) < params.NEGLIGIBLE
+    return replace(work, what="batch of each pass", is_work=False) if is_equal else work
 
 
 def _spread_prompt(work: WorkDifference, sizes: Sequence[WorkDifference]) -> WorkDifference:
@@ -322,7 +336,9 @@ def _compare_product_work(a: Run, b: Run, align: str) -> Iterator[WorkDifference
 
     Not of compiled or quantised products of one run only: not all of these report their shapes.
     """
-    is_same_way = all(read_rows(a).get(key) == read_rows(b).get(key) for key in ("compiled", "quant"))
+    is_same_way = all(
+        read_rows(a).get(key) == read_rows(b).get(key) for key in ("compiled", "quant", RECOMPUTED)
+    )
     steps = align_steps((a, b), None, align).sides
     x, y = (measure_product_flops(run, side["step"]) for run, side in zip((a, b), steps, strict=True))
     if not (x and y and is_same_way) or max(x, y) < params.STEP_SIZE_RATIO * min(x, y):
@@ -457,7 +473,7 @@ def _compare_settings(a: Run, b: Run) -> Iterator[WorkDifference]:
 
 def _compare_commands(*commands: Any) -> Iterator[WorkDifference]:
     if all(isinstance(words, list) for words in commands):
-        x, y = _describe_arguments(*commands)
+        x, y = describe_arguments(*commands)
         if x != y:
             yield WorkDifference("command", x, y)
 
@@ -475,21 +491,3 @@ def _format_setting(value: object) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     return _DTYPES.get(str(value), str(value)) if isinstance(value, str | int) else ""
-
-
-def _describe_arguments(x: Any, y: Any) -> tuple[str, str]:
-    """Describe the words that only one of two command lines has, each option with its value."""
-    a, b = (Counter(_split_options([str(word) for word in words[1:]])) for words in (x, y))
-    limit = params.MAX_NAMED
-    words_by_side = (list(chain(*options.elements()))[:limit] for options in (a - b, b - a))
-    before, after = (" ".join(words) or "(nothing)" for words in words_by_side)
-    return before, after
-
-
-def _split_options(words: Sequence[str]) -> Iterator[tuple[str, ...]]:
-    """Yield options with the value that follows, and other words alone."""
-    rest = list(words)
-    while rest:
-        word = rest.pop(0)
-        takes_value = word.startswith("-") and "=" not in word and rest and not rest[0].startswith("-")
-        yield (word, rest.pop(0)) if takes_value else (word,)

@@ -7,8 +7,9 @@ token of its step, attention has sequences and context.
 import math
 import re
 from collections import Counter
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Iterator, Sequence
+from itertools import chain
+from typing import Any, Final
 
 import polars as pl
 
@@ -22,6 +23,12 @@ from tracetui.look import Look
 STEP_SIZES: Final = ("batch", "context", "tokens")  # of a step, as its source reports them
 XLA: Final = ("XLA profiler", "JAX profiler")
 _INTEGER_NODES: Final = r"\b(?:ConvInteger|MatMulInteger\w*|DynamicQuantize\w+|QLinear\w+)\b"  # of ONNX
+RECOMPUTED: Final = "forward computed again"  # in the backward, as activation checkpointing does
+# Of a forward: their gradients are operators of other names
+_FORWARD_OPERATORS: Final = (
+    r"^aten::(native_(layer|batch|group)_norm|_scaled_dot_product_\w+_(for_cpu|attention)|gelu|silu|_softmax|embedding"
+    r"|(mkldnn_|cudnn_)?convolution)$"
+)
 _OPTIMIZER_STEP: Final = r"^Optimizer\.step#(\w+)\.step$"  # ranges of PyTorch
 _DATA_LOADER: Final = r"^enumerate\(DataLoader\)#_(\w+)DataLoaderIter\."
 _COMPILED_NAMES: Final = r"CompiledFxGraph|Torch-Compiled Region|^triton_"
@@ -59,6 +66,11 @@ def count_products(run: Run) -> dict[tuple[int, int], int]:
     products = _select_products(table).filter(pl.col("phase").ne_missing("backward"))
     counts = products.group_by("size_n", "size_k").agg(pl.col("len").sum())
     return {(n, k): count for n, k, count in counts.iter_rows()}
+
+
+def count_products_per_step(run: Run) -> float:
+    """Count the products of weights in the average step, without those of gradients."""
+    return sum(count_products(run).values()) / (max(1, _count_kernel_steps(run)) if run.has("step") else 1)
 
 
 def list_queries(run: Run, steps: pl.Series) -> list[int]:
@@ -285,7 +297,7 @@ def read_rows(run: Run) -> dict[str, str | bool]:
         names = run.events["name"].unique().cast(pl.String)
         settings["quant"] = "int8" if names.str.starts_with("quantized::linear").any() else "none"
         settings["compiled"] = bool(names.str.contains(_COMPILED_NAMES).any())
-        settings |= _read_training_names(names)
+        settings |= _read_training(run, names)
     if run.meta.get("producer") == "ONNX Runtime":
         is_quantised = run.events["name"].unique().cast(pl.String).str.contains(_INTEGER_NODES)
         settings["quant"] = "int8" if is_quantised.any() else "none"
@@ -298,9 +310,16 @@ def read_rows(run: Run) -> dict[str, str | bool]:
     return settings
 
 
-def _read_training_names(names: pl.Series) -> dict[str, str | bool]:
-    """Read from the names of a trace of PyTorch how it was trained, as far as these say it."""
+def _read_training(run: Run, names: pl.Series) -> dict[str, str | bool]:
+    """Read from the rows of a trace of PyTorch how it was trained, as far as their names say it."""
     settings: dict[str, str | bool] = {}
+    if run.has("phase"):
+        of_backward = run.events.filter((pl.col("kind") == "kernel") & (pl.col("phase") == "backward"))[
+            "name"
+        ]
+        if of_backward.len():
+            is_forward = of_backward.unique().cast(pl.String).str.contains(_FORWARD_OPERATORS)
+            settings[RECOMPUTED] = bool(is_forward.any())
     optimizers = names.str.extract(_OPTIMIZER_STEP).drop_nulls().sort().to_list()
     if optimizers:
         is_fused, is_foreach = (
@@ -335,3 +354,21 @@ def count_program_inputs(run: Run) -> Counter[str]:
 def list_kernel_names(run: Run) -> frozenset[str]:
     """List the names of the kernels of a run."""
     return frozenset(run.events.filter(pl.col("kind") == "kernel")["name"].unique().cast(pl.String))
+
+
+def describe_arguments(x: Any, y: Any) -> tuple[str, str]:
+    """Describe the words that only one of two command lines has, each option with its value."""
+    a, b = (Counter(_split_options([str(word) for word in words[1:]])) for words in (x, y))
+    limit = params.MAX_NAMED
+    words_by_side = (list(chain(*options.elements()))[:limit] for options in (a - b, b - a))
+    before, after = (" ".join(words) or "(nothing)" for words in words_by_side)
+    return before, after
+
+
+def _split_options(words: Sequence[str]) -> Iterator[tuple[str, ...]]:
+    """Yield options with the value that follows, and other words alone."""
+    rest = list(words)
+    while rest:
+        word = rest.pop(0)
+        takes_value = word.startswith("-") and "=" not in word and rest and not rest[0].startswith("-")
+        yield (word, rest.pop(0)) if takes_value else (word,)

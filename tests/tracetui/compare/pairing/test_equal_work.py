@@ -159,6 +159,35 @@ def test_how_a_trace_was_trained_is_read_from_names(a: list[str], b: list[str], 
     assert differences(runs[0], runs[0]) == []
 
 
+def trained_in_parts(parts: int, batch: int, *, recomputes: bool = False) -> Run:
+    """Eight steps of training that pass so many parts of a batch, of 64 tokens each, through a product."""
+    rows: list[dict[str, Any]] = []
+    for step in range(8):
+        for _ in range(parts):
+            work = {"kind": "kernel", "dur": MS, "step": step, "phase": "forward"}
+            attention = {"name": "aten::_scaled_dot_product_flash_attention_for_cpu", "category": "attention"}
+            rows += [
+                {**work, "name": "aten::mm", "category": "matmul", "shape": f"m={64 * batch} n=40 k=20"},
+                {**work, **attention, "shape": f"b={batch} q=64 k=64"},
+                {**work, "name": "aten::mm_of_gradients", "phase": "backward"},
+            ]
+            rows += [{**work, "phase": "backward", "name": "aten::native_layer_norm"}] * recomputes
+    return made(rows, work="operators")
+
+
+def test_gradients_that_add_up_over_parts_of_a_batch_are_the_same_work() -> None:
+    whole, parts = trained_in_parts(1, 8), trained_in_parts(4, 2)
+    assert differences(whole, parts) == ["products per step 1 and 4", "batch of each pass 8 and 2"]
+    assert compare_runs((whole, parts), Look()).comparability.ok
+    half = compare_runs((whole, trained_in_parts(1, 4)), Look())
+    assert [str(work) for work in half.works if work.is_work] == ["batch 8 and 4"]
+
+
+def test_a_forward_that_runs_again_in_the_backward_is_named() -> None:
+    runs = trained_in_parts(1, 8), trained_in_parts(1, 8, recomputes=True)
+    assert differences(*runs) == ["forward computed again no and yes"]
+
+
 def test_a_source_that_says_nothing_does_not_differ() -> None:
     assert differences(decoded(dtype="float32"), decoded()) == []
 
