@@ -50,6 +50,7 @@ from tracetui.compare.pairing.step_times import align_steps
 UNEQUAL_WORK: Final = "not the same work"
 _TOKENS: Final = "tokens per step"
 _PROMPT: Final = "prompt"
+_PART: Final = "batch of each pass"
 _UNKNOWN_SIZES: Final = "sizes of the work are unknown"
 _GRADIENT_PHASES: Final = ("backward", "optimizer")  # whose products have other operands than the model's
 _SIZE_NAMES: Final = {("context", "prefill"): _PROMPT, ("tokens", None): _TOKENS}
@@ -100,7 +101,10 @@ def _find_unequal_work(a: Run, b: Run, phases: Sequence[str], align: str) -> lis
         drafts += _compare_queries(a, b, "decode" if phases else None, align)
     sizes = _compare_phases(a, b, phases, align)
     sizes = [w for w in sizes if not (drafts and w.what == _TOKENS)]
-    return [*_compare_models(a, b, has_drafts=bool(drafts)), *drafts, *sizes]
+    models = [*_compare_models(a, b, has_drafts=bool(drafts))]
+    if any(w.what == _PART for w in sizes):  # which runs all products more often
+        models = [replace(w, is_work=False) for w in models if not w.what.startswith("layers")]
+    return [*models, *drafts, *sizes]
 
 
 def _compare_phases(a: Run, b: Run, phases: Sequence[str], align: str) -> list[WorkDifference]:
@@ -121,7 +125,7 @@ def _adjust_parts(work: WorkDifference, a: Run, b: Run) -> WorkDifference:
     products = [count_products_per_step(run) for run in (a, b)]
     sequences = [n * int(text.replace(",", "")) for n, text in zip(products, (work.a, work.b), strict=True)]
     is_equal = all(products) and abs(sequences[0] / sequences[1] - 1) < params.NEGLIGIBLE
-    return replace(work, what="batch of each pass", is_work=False) if is_equal else work
+    return replace(work, what=_PART, is_work=False) if is_equal else work
 
 
 def _spread_prompt(work: WorkDifference, sizes: Sequence[WorkDifference]) -> WorkDifference:

@@ -410,8 +410,12 @@ def _describe_small_changes(rows: pl.DataFrame, names: Mapping[str, str]) -> str
 
 
 def _describe_additions(carriers: pl.DataFrame, total: dict[str, Any], names: Mapping[str, str]) -> str:
-    """Describe rows of one side only that are not named above and are no less than 1 % of the phase."""
-    is_large = pl.col("delta_ns").abs() >= params.NEGLIGIBLE * total["a_ns"]
+    """Describe rows of one side only that are not named above, if they are no less than 1 % of the phase.
+
+    Of steps it is 0.1 %: what runs in each of them on one side only tells how the code differs.
+    """
+    least = params.NEGLIGIBLE if total["per"] == "run" else params.LEAST_OF_ONE_SIDE
+    is_large = pl.col("delta_ns").abs() >= least * total["a_ns"]
     others = carriers.filter(is_large, ~pl.col("named"))
     parts = []
     for verdict, side in (("new", "b"), ("gone", "a")):
