@@ -13,6 +13,7 @@ import polars as pl
 
 from capture.classify.short_names import shorten_name
 from capture.run import Run
+from tracetui import units
 from tracetui.compare import params
 
 ARROW: Final = " → "
@@ -35,7 +36,23 @@ def name_replacements(sides: Sequence[Run], rows: pl.DataFrame) -> pl.Series:
     return pl.Series("instead", names, dtype=pl.String)
 
 
-def has_lost_inner_rows(row: dict[str, Any]) -> bool:
+def describe_merged_rows(rows: pl.DataFrame, carriers: pl.DataFrame) -> str:
+    """Describe a module whose inner rows are gone because b runs it as one; empty if there is none.
+
+    `carriers` are the changes of some phases.
+    """
+    phases = carriers["phase"].unique().to_list()
+    rows = rows.filter(pl.col("phase").is_in(phases, nulls_equal=True))
+    inner = rows.filter(pl.col("verdict") == "gone")
+    for row in rows.iter_rows(named=True) if inner.height else ():
+        if _has_lost_inner_rows(row):
+            merged = carriers.filter(pl.col("name").is_in([row["name"], *inner["name"]]))
+            change = units.format_difference(float(merged["delta_ns"].sum()))
+            return f"{row['name_b']} runs as one row in b, {inner.height} rows inside it are gone: {change}"
+    return ""
+
+
+def _has_lost_inner_rows(row: dict[str, Any]) -> bool:
     """True if a module of a has inner rows and that of b none: b runs all of it as one."""
     return bool(row["name_a"]) and row["name_a"] == f"{row['name_b']}{_OWN_WORK}"
 

@@ -35,7 +35,7 @@ from tracetui.compare.pairing.equal_work import (
     describe_differences,
     describe_unknown_sizes,
 )
-from tracetui.compare.replaced_rows import has_lost_inner_rows
+from tracetui.compare.replaced_rows import describe_merged_rows
 from tracetui.look import Terms
 
 UNDECIDED: Final = "undecided"
@@ -142,14 +142,20 @@ def describe_decision(compared: Diff, terms: Terms) -> tuple[str, ...]:
         first, *others = (_describe_total(row, compared) for row in rows)
         carriers = decision.carriers.filter(in_phase)
         place = _find_gap(compared, carriers, total, terms)
-        lines += [_complete_first(first, carriers, place, total, names), *others]
+        first = _complete_first(first, carriers, place, total, names)
+        lines += [first, *others]
         if differences and differences[0].startswith(UNEQUAL_WORK):
             lines.insert(0, differences.pop(0))
         described = _describe_change(compared, rows, carriers, place, terms, names)
         details = *differences, *described
-        lines += [f"  {text}" for text in details if text]
+        lines += [f"  {text}" for text in details if text and not _is_in_first(text, first)]
         differences.clear()
     return tuple(lines) or tuple(differences)
+
+
+def _is_in_first(text: str, first: str) -> bool:
+    """True if the first line names the place between kernels that a text describes."""
+    return text.startswith("time between") and text.partition(": ")[0].removeprefix("time ") in first
 
 
 def _complete_first(
@@ -183,7 +189,7 @@ def _describe_change(
         carried,
         _describe_waits(carriers.filter("is_wait", "named"), names),
         _describe_replaced(carriers, names),
-        _describe_merged_rows(compared, carriers) or _describe_additions(carriers, total, names),
+        describe_merged_rows(_select_rows(compared), carriers) or _describe_additions(carriers, total, names),
         _describe_gap(place, names),
         _describe_small_changes(carriers, names),
         _describe_requirement(totals, compared, terms),
@@ -227,21 +233,6 @@ def _describe_replaced(rows: pl.DataFrame, names: Mapping[str, str]) -> str:
     is_above |= pl.col("instead").is_in(rows.filter("named")["instead"].implode())
     replaced = rows.filter(pl.col("instead").is_not_null() & ~is_above)
     return f"ran instead: {_list_changes(replaced, params.MAX_EXAMPLES, names)}" if replaced.height else ""
-
-
-def _describe_merged_rows(compared: Diff, carriers: pl.DataFrame) -> str:
-    """Describe a module whose inner rows are gone because b runs it as one; empty if there is none."""
-    phases = carriers["phase"].unique().to_list()
-    rows = _select_rows(compared).filter(pl.col("phase").is_in(phases, nulls_equal=True))
-    inner = rows.filter(pl.col("verdict") == "gone")
-    if inner.is_empty():
-        return ""
-    for row in rows.iter_rows(named=True):
-        if has_lost_inner_rows(row):
-            merged = carriers.filter(pl.col("name").is_in([row["name"], *inner["name"]]))
-            change = units.format_difference(float(merged["delta_ns"].sum()))
-            return f"{row['name_b']} runs as one row in b, {inner.height} rows inside it are gone: {change}"
-    return ""
 
 
 def _is_redundant(step: dict[str, Any], kernels: dict[str, Any]) -> bool:
@@ -375,10 +366,15 @@ def _find_gap(
 
 
 def _describe_most(place: GapChange | None, total: dict[str, Any], names: Mapping[str, str]) -> str:
-    """Describe the place between kernels that most of a change worth a word is in; else empty."""
+    """Describe the place between kernels of most of a change worth a word, or beside one of kernels."""
+    if place is None or not total["a_ns"]:
+        return ""
+    if total["what"] != STEP:
+        is_large = abs(place.delta_ns) >= params.MIN_CHANGE * total["a_ns"]
+        return f", {_describe_gap(place, names, ' more ')}" if is_large else ""
     change = total["delta_ns"]
-    is_large = total["a_ns"] > 0 and abs(change) >= params.MIN_CHANGE * total["a_ns"]
-    is_most = place is not None and place.delta_ns * change >= params.MOST * change**2
+    is_large = abs(change) >= params.MIN_CHANGE * total["a_ns"]
+    is_most = place.delta_ns * change >= params.MOST * change**2
     return f", {_describe_gap(place, names, ' of it ')}" if is_large and is_most else ""
 
 
