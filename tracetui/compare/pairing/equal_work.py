@@ -60,7 +60,7 @@ _SETTINGS: Final = (
     "dtype", "autocast", "attention", "kv_cache", "quant", "compiled", "autograd", "train mode", RECOMPUTED,
     "optimizer", "data loader", "memory format", "speculation", "mode", "path", "packing", "threads",
     "device", "torch", "transformers", "vllm", "python", "jitted functions", "XLA operations",
-    "donated inputs",
+    "donated inputs", "profiler options",
 )  # fmt: skip
 _DTYPES: Final = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}  # as rows call them
 

@@ -17,12 +17,14 @@ from capture.run import Run
 from tracetui.analysis.frames import selection
 from tracetui.analysis.frames.codes import group_by_packed_key
 from tracetui.analysis.frames.run_memo import cache_per_run
+from tracetui.analysis.recording_advice import has_option_on
 from tracetui.compare import params
 from tracetui.look import Look
 
 STEP_SIZES: Final = ("batch", "context", "tokens")  # of a step, as its source reports them
 XLA: Final = ("XLA profiler", "JAX profiler")
 _INTEGER_NODES: Final = r"\b(?:ConvInteger|MatMulInteger\w*|DynamicQuantize\w+|QLinear\w+)\b"  # of ONNX
+_PROFILER_OPTIONS: Final = ("record_shapes", "with_stack", "profile_memory", "with_flops", "with_modules")
 RECOMPUTED: Final = "forward computed again"  # in the backward, as activation checkpointing does
 # Of a forward: their gradients are operators of other names
 _FORWARD_OPERATORS: Final = (
@@ -298,6 +300,8 @@ def read_rows(run: Run) -> dict[str, str | bool]:
         settings["quant"] = "int8" if names.str.starts_with("quantized::linear").any() else "none"
         settings["compiled"] = bool(names.str.contains(_COMPILED_NAMES).any())
         settings |= _read_training(run, names)
+        options = [option for option in _PROFILER_OPTIONS if has_option_on(run, option)]
+        settings["profiler options"] = " + ".join(options) or "none"
     if run.meta.get("producer") == "ONNX Runtime":
         is_quantised = run.events["name"].unique().cast(pl.String).str.contains(_INTEGER_NODES)
         settings["quant"] = "int8" if is_quantised.any() else "none"

@@ -1,5 +1,6 @@
 """Equal work: real recordings with one known difference each, and small runs made by hand."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -157,6 +158,16 @@ def test_how_a_trace_was_trained_is_read_from_names(a: list[str], b: list[str], 
     ]
     assert differences(*runs) == [expected]
     assert differences(runs[0], runs[0]) == []
+
+
+def test_options_of_the_profiler_are_named_as_they_cost_time() -> None:
+    headers = (["record_shapes"], ["record_shapes", "with_stack"])
+    runs = []
+    for options in headers:
+        table = pl.DataFrame({"key": options, "value": ["1"] * len(options)})
+        rows = [{"kind": "kernel", "name": "aten::mm", "dur": 5}]
+        runs.append(replace(made(rows, work="operators"), tables={"trace": table}))
+    assert differences(*runs) == ["profiler options record_shapes and record_shapes + with_stack"]
 
 
 def trained_in_parts(parts: int, batch: int, *, recomputes: bool = False) -> Run:
