@@ -260,9 +260,31 @@ def _prefer_repeated_ends(seams: list[int], ids: npt.NDArray[np.integer], symbol
     inside = ids[mixers[gaps][:, None] + 1 + np.arange(len(ends))]
     gaps = gaps[(inside == ends).all(axis=1)]
     if not len(gaps) or np.diff([-1, *gaps, len(mixers) - 1]).min() < _MIN_MIXERS_OF_PASS:
-        return np.array(seams, dtype=np.int64)
+        return np.array(seams or _find_seams_of_rare_gaps(ids, mixers, len(tail)), dtype=np.int64)
     others = [seam for seam in seams if np.searchsorted(mixers, seam) - 1 not in gaps]
     return np.union1d(mixers[gaps] + 1 + len(tail), np.array(others, dtype=np.int64))
+
+
+def _find_seams_of_rare_gaps(ids: npt.NDArray[np.integer], mixers: Ints, tail_size: int) -> list[int]:
+    """Find the seams between equal passes where what runs once before all of them hides their beginning.
+
+    They are the kernels between two mixers that are others than between most, in equal numbers of mixers: the
+    end of a pass, with which the trace ends, and the beginning of the next, with which the first one begins.
+    """
+    gaps = [ids[a + 1 : b].tobytes() for a, b in itertools.pairwise(mixers.tolist())]
+    counts = Counter(gaps).most_common()
+    if len(counts) != 2:
+        return []
+    places = [at for at, gap in enumerate(gaps) if gap == counts[1][0]]
+    sizes = {*np.diff([-1, *places, len(mixers) - 1]).tolist()}
+    first = mixers[places[0]] + 1
+    rare, tail = ids[first : mixers[places[0] + 1]], ids[mixers[-1] + 1 :]
+    begin = rare[tail_size:]
+    is_end = np.array_equal(rare[:tail_size], tail) and len(begin) > 0
+    is_begin = np.array_equal(ids[mixers[0] - len(begin) : mixers[0]], begin)
+    if len(sizes) != 1 or min(sizes) < _MIN_MIXERS_OF_PASS or not (is_end and is_begin):
+        return []
+    return [int(mixers[at]) + 1 + tail_size for at in places]
 
 
 def _has_mixers_on_both_sides(seams: Ints, bounds: Ints, mixer_counts: Ints) -> npt.NDArray[np.bool]:

@@ -35,11 +35,13 @@ class InputLength(NamedTuple):
 class CallFacts(NamedTuple):
     """What is known of one call; None is unknown."""
 
-    phase: str
+    phase: str  # empty for a step of training, which has several
     tokens: int | None = None
     batch: int | None = None
     context: int | None = None
-    shape: str | None = None  # of the input of a forward, as 8x3x224x224, or of a text, as 1x48
+    shape: str | None = (
+        None  # of the input of a forward or of training, as 8x3x224x224, or of a text, as 1x48
+    )
 
 
 def find_length(args: Iterable[Any], kwargs: Mapping[str, Any]) -> InputLength | None:

@@ -50,8 +50,8 @@ class RecordedStep:
     """A step in progress: from the start of one step to the start of the next."""
 
     __slots__ = (
-        "encodes", "generates", "has_gradients", "is_complete", "is_open", "is_training", "length", "orders",
-        "searches", "served", "sizes", "start",
+        "call_sizes", "calls", "encodes", "generates", "has_gradients", "is_complete", "is_open",
+        "is_training", "length", "orders", "searches", "served", "sizes", "start",
     )  # fmt: skip
 
     def __init__(self, start: int, *, is_training: bool) -> None:
@@ -62,6 +62,10 @@ class RecordedStep:
         self.is_open = True  # whether the step module is still to be called
         self.length: InputLength | None = None
         self.sizes: tuple[int, ...] = ()  # of the first input that has several
+        self.calls = 1  # of the step module; several, of as many parts of a batch, make a step of training
+        self.call_sizes: tuple[
+            int, ...
+        ] = ()  # as `sizes`, also where the tokens are known; none if calls differ
         self.served: ServedBatch | None = None  # what the engine that calls the model says of its batch
         self.searches = 0  # calls whose inputs were searched for its tokens
         self.generates = False
@@ -100,8 +104,16 @@ class RecordedStep:
             self.length = served.length
         else:
             self.search_length(reader, args, kwargs)
+        if self.has_gradients or self.length is None:
+            self.call_sizes = find_sizes(args, kwargs)
         if self.length is None:
-            self.sizes = find_sizes(args, kwargs)
+            self.sizes = self.call_sizes
+
+    def add_call(self, args: Any, kwargs: Any) -> None:
+        """Note another call of the step module in a step of training."""
+        self.calls += 1
+        if self.call_sizes and find_sizes(args, kwargs) != self.call_sizes:
+            self.call_sizes = ()
 
     def search_length(self, reader: CallReader, args: Any, kwargs: Any) -> None:
         """Search the inputs of a call for the tokens."""
@@ -126,6 +138,15 @@ class RecordedStep:
             return CallFacts("forward", batch=self.length.batch if self.length else None)
         phase = "decode" if self.length.tokens == 1 and not self.encodes else "prefill"
         return CallFacts(phase, self.length.batch // self.length.beams, self.length.batch)
+
+    @property
+    def training_facts(self) -> CallFacts | None:
+        """The sequences, images or rows of a step of training, and their sizes, over all its calls."""
+        if not self.call_sizes:
+            return None
+        batch, *sizes = self.call_sizes
+        batch *= self.calls
+        return CallFacts("", batch=batch, shape="x".join(map(str, (batch, *sizes))))
 
     def infer_facts(self, phases: PhaseTracker, coming: InputLength | None) -> CallFacts:
         """Return phase, tokens, sequences and context, before a call with these inputs follows."""
@@ -272,7 +293,7 @@ class EndedStep(NamedTuple):
     start: int
     duration: int
     rows: list[int]  # op, start and duration of each, flat
-    facts: CallFacts | None  # None for a training step
+    facts: CallFacts | None  # None for a training step of unknown inputs
     track: str | None
     lens: str  # of the rows
     window: ProfilerWindow | None = None

@@ -140,7 +140,7 @@ class LastSteps:
             self._memory[: len(line) + 1] = line + b"\0"
 
     def save(self, start: int, duration: int, facts: CallFacts | None, *, is_over: bool) -> None:
-        """Save a step; one that is not over is replaced by the next. A training step has no facts."""
+        """Save a step; one that is not over is replaced by the next."""
         numbers = self._numbers
         if numbers is None:
             return

@@ -154,7 +154,7 @@ class ProcessRecording:
     def write_step(
         self, start: int, duration: int, rows: Sequence[int], facts: CallFacts | None, track: str | None
     ) -> int:
-        """Write a step with its rows and return its number; a training step has no facts.
+        """Write a step with its rows and return its number.
 
         `rows` has op, start and duration of each row, flat.
         """
@@ -165,7 +165,7 @@ class ProcessRecording:
             self.steps += 1
             number = 0 if is_initial else self._counter.claim_number()
             self.tracks.add(track)
-            phase = facts.phase if facts else None
+            phase = (facts.phase or None) if facts else None
             self._write_new_ops()
             name = phase if phase in ("prefill", "decode") else "step"
             tokens, batch, context, shape = facts[1:] if facts else (None,) * 4
@@ -198,7 +198,7 @@ class ProcessRecording:
         for problem, count in step.window.problems.items():
             self.emitter.mark(f"window of step {number}: {count} {problem}", "log")
         lens = "gpu" if step.lens == "host" else "host"  # the one that is not written in every step
-        phase = step.facts.phase if step.facts else None
+        phase = (step.facts.phase or None) if step.facts else None
         emit_window(self.emitter, lens, step=number, phase=phase)
         rows: list[int] = []
         for row in step.window.rows:

@@ -275,7 +275,7 @@ class RepeatRecorder:
             end = trim_trailing_gap(self._rows, self._last_end, end, self._gaps)
         elif self._last_end is not None:
             self._gaps.append(end - self._last_end)
-        facts = None if step.is_training else step.infer_facts(self._phases, coming)
+        facts = step.training_facts if step.is_training else step.infer_facts(self._phases, coming)
         duration, count, windows = end - step.start, len(self._rows) // 3, self._windows
         window = windows.close_window(duration, count) if windows.owner is self else None
         if window is None:
@@ -437,6 +437,8 @@ class ThreadRecorder(RepeatRecorder):
         if step.is_open and not encodes:
             step.read_call(self._reader, module, args, kwargs, find_served_batch())
             self._shared.recording.note_cache(args, kwargs)
+        elif step.has_gradients and not encodes:
+            step.add_call(args, kwargs)
         if step is not self._step:
             self._start_step(step, is_own=is_own)
             if is_own:

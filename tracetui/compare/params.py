@@ -65,6 +65,7 @@ STEP_SIZE_RATIO: Final = 1.1  # ratio of average sizes from which steps that var
 
 MOST: Final = 0.8  # share that stands for the whole: of rows, of matched time, of a change; chosen
 NEGLIGIBLE: Final = 0.01  # share of a time or a change, or a change, that is not worth a word; chosen
+LEAST_OF_ONE_SIDE: Final = 0.001  # share of a step from which rows of one side only are named; chosen
 MIN_CHANGE: Final = 0.05  # share by which a clock, bytes, launches or a slope must differ to count; chosen
 SHORT_WAIT_SHARE: Final = 0.1  # share of a step that a wait in one place must exceed to be judged; chosen
 MIN_CORES_CHANGE: Final = 0.5  # cores in use that a program must have more or fewer to count; chosen

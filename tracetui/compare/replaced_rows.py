@@ -13,17 +13,19 @@ import polars as pl
 
 from capture.classify.short_names import shorten_name
 from capture.run import Run
+from tracetui import units
 from tracetui.compare import params
 
 ARROW: Final = " → "
 WAYS_BY_WORK: Final = ("role", "shape", "category")  # of matching that do not depend on names
 _OWN_WORK: Final = " (own work)"  # of a module whose inner modules have rows of their own
+_NODE: Final = re.compile(r"^[\w./-]+ \((\w+)\)$|^/[\w./-]+/([A-Z]\w+)$")
 _OPERATOR_PARTS: Final = re.compile(r"^aten::_*|scaled_dot_product_|_for_cpu$")
 
 
 def name_replacements(sides: Sequence[Run], rows: pl.DataFrame) -> pl.Series:
     """Name for each row what ran on either side, if that is not one kernel of the same name; else null."""
-    is_other = pl.col("match").is_in(WAYS_BY_WORK) & (pl.col("name_a") != pl.col("name_b"))
+    is_other = pl.col("match").is_in(WAYS_BY_WORK) & (pl.col("members_a") != pl.col("members_b"))
     others = rows.with_row_index("row").filter(is_other).select("row", "phase", "members_a", "members_b")
     names: list[str | None] = [None] * rows.height
     orders = [_order_kernels(run, others, f"members_{s}") for run, s in zip(sides, "ab", strict=True)]
@@ -34,7 +36,23 @@ def name_replacements(sides: Sequence[Run], rows: pl.DataFrame) -> pl.Series:
     return pl.Series("instead", names, dtype=pl.String)
 
 
-def has_lost_inner_rows(row: dict[str, Any]) -> bool:
+def describe_merged_rows(rows: pl.DataFrame, carriers: pl.DataFrame) -> str:
+    """Describe a module whose inner rows are gone because b runs it as one; empty if there is none.
+
+    `carriers` are the changes of some phases.
+    """
+    phases = carriers["phase"].unique().to_list()
+    rows = rows.filter(pl.col("phase").is_in(phases, nulls_equal=True))
+    inner = rows.filter(pl.col("verdict") == "gone")
+    for row in rows.iter_rows(named=True) if inner.height else ():
+        if _has_lost_inner_rows(row):
+            merged = carriers.filter(pl.col("name").is_in([row["name"], *inner["name"]]))
+            change = units.format_difference(float(merged["delta_ns"].sum()))
+            return f"{row['name_b']} runs as one row in b, {inner.height} rows inside it are gone: {change}"
+    return ""
+
+
+def _has_lost_inner_rows(row: dict[str, Any]) -> bool:
     """True if a module of a has inner rows and that of b none: b runs all of it as one."""
     return bool(row["name_a"]) and row["name_a"] == f"{row['name_b']}{_OWN_WORK}"
 
@@ -93,7 +111,12 @@ def _join_names(names: Sequence[str]) -> str:
 
 
 def _shorten(name: str) -> str:
-    """Shorten the name of a kernel or operator: `aten::_flash_attention_for_cpu` to `flash attention`."""
+    """Shorten the name of a kernel or operator: `aten::_flash_attention_for_cpu` to `flash attention`.
+
+    Of a node of a graph, `/stem/Conv_quant (ConvInteger)` or `/stem/Conv`, its operator is the work.
+    """
+    if node := _NODE.search(name):
+        return node[1] or node[2]
     if not name.startswith("aten::"):
         return shorten_name(name)
-    return _OPERATOR_PARTS.sub("", name).replace("_", " ")
+    return _OPERATOR_PARTS.sub("", name).replace("_", " ").strip()

@@ -135,6 +135,19 @@ def test_warm_up_in_front_stays_outside() -> None:
     assert blocks.layer.tolist() == expected(len(warm) + len(HEAD), [DENSE] * 24, len(TAIL))
 
 
+def test_what_runs_once_before_a_loop_does_not_hide_its_passes() -> None:
+    """Noise is made once; each pass of a denoiser, which embeds no tokens, begins and ends with a product."""
+    noise = ["void at::native::distribution_elementwise_grid_stride_kernel<float, 4>"] * 3
+    layer = ["aten::mm", "aten::_scaled_dot_product_flash_attention_for_cpu", "aten::mm", "aten::add"]
+    layer += ["aten::mm", "aten::silu", "aten::mm", "aten::add"]
+    single = ["aten::addmm", "aten::mul", *layer * 4, "aten::mul", "aten::addmm", "aten::sub"]
+    blocks = infer([*noise, *single * 6])
+    assert blocks.layer.tolist() == expected(3, [], 0) + expected(2, [layer] * 4, 3) * 6
+    assert blocks.evidence.passes == 6
+    bare = infer([*noise, *layer * 24])
+    assert bare.evidence.passes == 1, "layers alone may be of any number of passes"
+
+
 def test_side_streams_take_the_layer_that_runs() -> None:
     block = [*DENSE[:7], "ncclDevKernel_AllReduce_Sum_bf16_RING_LL", *DENSE[7:]]
     names = [*HEAD, *block * 8, *TAIL]

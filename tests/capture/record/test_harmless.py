@@ -344,8 +344,24 @@ for _ in range(5):
     assert told(tmp_path) == [[11, 17, 1]]
     events = recorded(tmp_path).events.sort("t")
     assert events.filter(kind="step")["phase"].to_list() == [None] * 6 + ["forward"] * 5
+    assert events.filter(kind="step")["shape"].to_list() == ["4x8"] * 6 + ["2x8"] * 5
     layers = events.filter(kind="kernel", name="0", lens="wall")
     assert layers["phase"].cast(str).to_list()[2:12] == ["forward"] * 10
+
+
+def test_a_training_step_of_unequal_batches_has_no_sizes(tmp_path: Path) -> None:
+    """Each of three steps reads two batches; those of the second differ in their rows."""
+    code = """
+model.train()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for rows in (2, 3, 2):
+    for batch in (2, rows):
+        model(torch.ones(batch, 8)).sum().backward()
+    optimizer.step()
+"""
+    assert run(code, tmp_path).stderr == ""
+    marks = recorded(tmp_path).events.filter(kind="step").sort("t")
+    assert marks.select("batch", "shape").rows() == [(4, "4x8"), (None, None), (4, "4x8")]
 
 
 def test_modules_of_one_type_are_rows_of_their_own(tmp_path: Path) -> None:
@@ -448,6 +464,7 @@ def test_a_training_step_has_its_parts_and_lasts_until_the_optimizer(tmp_path: P
     events = recorded(tmp_path).events
     marks = events.filter(kind="step")
     assert marks.height == 4 and told(tmp_path) == [[4, 12, 1]]
+    assert marks.select("batch", "shape").unique().rows() == [(6, "6x8")]
     is_work = (pl.col("kind") == "kernel") | (pl.col("name") == RECORDING_NAME)
     rows = events.filter(is_work, lens="wall")
     batch = ["Sequential (own work)", "0", "1", "2", "loss and host", "backward", "host"]

@@ -6,7 +6,7 @@ import polars as pl
 import pytest
 
 from capture.import_log import Log
-from capture.load_runs import load
+from capture.load_runs import load, load_all
 from capture.run import Run, build_run
 from tests.conftest import shared
 from tests.tracetui.analysis.time.test_idle_gaps import US, kernel
@@ -82,7 +82,8 @@ def test_a_wait_in_one_place_is_named_by_what_ran_before_and_after_it(has_steps:
     for runs, sign in (((a, b), "+"), ((b, a), "-")):
         lines = "\n".join(describe_decision(compare_runs(runs, Look()), Look().terms))
         change = f"{sign}5.000 ms" if has_steps else f"{sign}40.00 ms"
-        assert f"  time between copy and argmax: {change}" in lines
+        where = f"{change} more between" if not has_steps else f"  time between copy and argmax: {change}"
+        assert where in lines
         assert f"carried by time between kernels {change}" in lines
 
 
@@ -103,8 +104,35 @@ def test_a_real_sleep_before_a_collective_is_named() -> None:
     folder = shared("samples/gloo_ranks")
     runs = [load(folder / side / "rank1.pt.trace.json.gz", cache=False)[0] for side in ("even", "late")]
     lines = "\n".join(describe_decision(compare_runs(runs, Look()), Look().terms))
-    (wait,) = re.findall(r"time between aten::mm and c10d::allreduce_: \+([\d.]+) ms", lines)
+    (wait,) = re.findall(r"\+([\d.]+) ms of it between aten::mm and c10d::allreduce_\b", lines)
     assert float(wait) == pytest.approx(20, rel=0.05)
+
+
+def test_a_real_sleep_of_one_of_two_ranks_is_its_arrival() -> None:
+    """The same sleep in the traces of both ranks; rank 0 waits for it in the collective."""
+    folder = shared("samples/gloo_ranks")
+    runs = [load_all([folder / side], cache=False, merge=True)[0] for side in ("even", "late")]
+    first, *_ = describe_decision(compare_runs(runs, Look()), Look().terms)
+    found = r", \+([\d.]+) ms of it between aten::mm and c10d::allreduce_ on rank 1 \(its arrival\)$"
+    (wait,) = re.findall(found, first)
+    assert float(wait) == pytest.approx(20, rel=0.05)
+    back, *_ = describe_decision(compare_runs(runs[::-1], Look()), Look().terms)
+    assert re.search(r", -20\.\d+ ms of it between aten::mm and c10d::allreduce_ on rank 1 ", back)
+
+
+def test_waits_of_ranks_without_steps_are_judged_by_equal_parts_of_the_run() -> None:
+    """A sleep of 5 ms before each argmax of rank 1 alone; rank 0 waits in none of its places."""
+    runs = []
+    for wait in (0, 5000):
+        ranks = [decode(of_rank, has_steps=False, count=24).events for of_rank in (0, wait)]
+        frames = [frame.with_columns(track=pl.lit(f"rank {n}")) for n, frame in enumerate(ranks)]
+        runs.append(made([row for frame in frames for row in frame.to_dicts()]))
+    first, *_ = describe_decision(compare_runs(runs, Look()), Look().terms)
+    assert first.startswith("time between copy and argmax on rank 1 SLOWER +120.0 ms; overall undecided: ")
+    same, *_ = describe_decision(compare_runs((runs[1], runs[1]), Look()), Look().terms)
+    assert "time between" not in same
+    alone = describe_decision(compare_runs((decode(0, count=24), runs[1]), Look()), Look().terms)
+    assert not any(" between copy" in line for line in alone), "one rank has no rank of the other run"
 
 
 def test_waits_in_many_places_are_in_no_one_place() -> None:

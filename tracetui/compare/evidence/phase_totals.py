@@ -1,6 +1,6 @@
 """Judge each phase of two sides: its step time, its kernels and the time between them; and of single runs."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -37,6 +37,7 @@ SCHEMA: Final = {
     "steps": pl.Int64,
     "floor": pl.Float64,  # spread of equal runs that one run per side is judged by; null with repeats
 }
+_PARTS_OF_RUN: Final = 2 * MIN_SAMPLES  # that stand for steps where there are none
 PhaseRow = tuple[object, ...]  # one row of that schema
 
 
@@ -82,6 +83,9 @@ def compute_run_times(runs: Sequence[Run]) -> RunStepTimes | None:
     return None
 
 
+Place = tuple[int | None, str, str]  # a rank of several, the kernels before and after
+
+
 @dataclass(frozen=True)
 class GapChange:
     """By how much more time passes between two kernels, per step or token, else in all."""
@@ -90,6 +94,8 @@ class GapChange:
     after: str
     delta_ns: float
     verdict: str
+    ranks: tuple[int, ...] = ()  # of several, those of which it is a change
+    is_arrival: bool = False  # of a rank, before a collective for which the others wait
 
 
 def find_gap_change(sides: Sides, phase: str | None, terms: Terms, change_ns: float) -> GapChange | None:
@@ -98,52 +104,117 @@ def find_gap_change(sides: Sides, phase: str | None, terms: Terms, change_ns: fl
     It is there if most of the change is, or more than half of it and that time evidently changed. A sleep, a
     lock or a slow callback is in one place of each step; other programs interrupt anywhere.
     """
-    aligned = align_steps(sides[:2], phase, terms.align)
-    steps = aligned.sides if aligned.height else (None, None)
-    a, b = (_measure_gaps(run, side) for run, side in zip(sides[:2], steps, strict=True))
-    shared = list_kernel_names(sides[0]) & list_kernel_names(sides[1])  # another name is no wait
-    changes = {
-        place: b.get(place, 0.0) - a.get(place, 0.0) for place in {**a, **b} if shared.issuperset(place)
-    }
+    changes, gaps = _compute_gap_changes(sides, phase, terms)
     place = max(changes, key=lambda each: changes[each] * np.sign(change_ns), default=None)
     share = changes[place] / change_ns if place and change_ns else 0.0
     if place is None or share <= 0.5:
         return None
-    verdict = _judge_place(sides, phase, terms, place, (a, b))
+    verdict = _judge_place(sides, phase, terms, place, gaps)
     is_there = verdict in ("slower", "faster") or share >= params.MOST
-    return GapChange(*place, changes[place], verdict) if is_there else None
+    return GapChange(*place[1:], changes[place], verdict) if is_there else None
+
+
+def find_late_rank(sides: Sides, phase: str | None, terms: Terms, change_ns: float) -> GapChange | None:
+    """Find the rank and the kernels between which it waits longer, so that others wait for it, or no longer.
+
+    None if that is no large part of a change, or if the waits of no rank changed in one place. A wait behind
+    a transfer follows from another rank, if one of these waits elsewhere.
+    """
+    changes, gaps = _compute_gap_changes(sides, phase, terms)
+    mains = _find_main_changes(changes)
+    largest = max(map(abs, mains.values()), default=0.0)
+    large = [p for p in mains if 2 * abs(mains[p]) >= max(largest, abs(change_ns))]
+    if not large:
+        return None
+    transfers = _list_transfers(sides[0]) | _list_transfers(sides[1])
+    causes = [p for p in large if p[1] not in transfers]
+    place = max(causes or large, key=lambda p: abs(mains[p]))
+    ranks = sorted({rank for rank, *where in large if rank is not None and where == [*place[1:]]})
+    verdict = _judge_place(sides, phase, terms, place, gaps)
+    is_arrival = place[2] in transfers and bool(causes) and len(ranks) == 1
+    return GapChange(*place[1:], mains[place], verdict, tuple(ranks), is_arrival)
+
+
+def _find_main_changes(changes: Mapping[Place, float]) -> dict[Place, float]:
+    """Find the changes that are more than half of that of the time between all kernels of their rank."""
+    nets = dict.fromkeys((rank for rank, *_ in changes), 0.0)
+    for (rank, *_), delta in changes.items():
+        nets[rank] += delta
+    return {p: delta for p, delta in changes.items() if delta * nets[p[0]] > 0.5 * nets[p[0]] ** 2}
+
+
+def _list_transfers(run: Run) -> frozenset[str]:
+    """List the kernels that communicate."""
+    if not run.has("category"):
+        return frozenset()
+    names = run.events.filter(pl.col("category").cast(pl.String) == "comm")["name"].unique()
+    return frozenset(names.cast(pl.String).drop_nulls())
+
+
+def _compute_gap_changes(
+    sides: Sides, phase: str | None, terms: Terms
+) -> tuple[dict[Place, float], Sequence[dict[Place, float]]]:
+    """Compute the change of the time between kernels that both runs have, and the time on either side."""
+    aligned = align_steps(sides[:2], phase, terms.align)
+    steps = aligned.sides if aligned.height else (None, None)
+    a, b = (_measure_gaps(run, side) for run, side in zip(sides[:2], steps, strict=True))
+    shared = list_kernel_names(sides[0]) & list_kernel_names(sides[1])  # another name is no wait
+    places = (place for place in {**a, **b} if shared.issuperset(place[1:]))
+    return {place: b.get(place, 0.0) - a.get(place, 0.0) for place in places}, (a, b)
 
 
 def _judge_place(
-    sides: Sides,
-    phase: str | None,
-    terms: Terms,
-    place: tuple[str, str],
-    gaps: Sequence[dict[tuple[str, str], float]],
+    sides: Sides, phase: str | None, terms: Terms, place: Place, gaps: Sequence[dict[Place, float]]
 ) -> str:
-    """Judge the time at a place, the largest change of all `gaps` of both sides; undecided without steps.
+    """Judge the time at a place, the largest change of all `gaps` of both sides; undecided if it is rare.
 
     Less than a tenth of a step counts as that: the ratio of two short waits says nothing of a long one, and
-    only longer ones could have been the largest change.
+    only longer ones could have been the largest change. Without steps, equal parts of the run stand for them.
     """
     runs = [run for group in sides.groups for run in group]
     aligned = align_steps(runs, phase, terms.align)
-    if aligned.height < MIN_SAMPLES:
-        return "~"
-    series = [_compute_place_series(*pair, place) for pair in zip(runs, aligned.sides, strict=True)]
+    parts = 1 if aligned.height else _PARTS_OF_RUN
+    series = _list_place_series(runs, aligned, place)
     limit = params.SHORT_WAIT_SHARE * float(np.median([step for _, step in series]))
-    if not limit > 0:
+    if not limit > 0 or 0 < aligned.height < MIN_SAMPLES:
         return "~"
-    places = {each for side in gaps for each, gap_ns in side.items() if gap_ns > limit}
+    is_free = _mark_free_steps(runs, aligned) if aligned.height else np.ones((len(runs), parts), dtype=bool)
+    longest = np.max([[side.get(each, 0.0) for each in {*gaps[0], *gaps[1]}] for side in gaps], axis=0)
+    places = int((longest > limit * parts).sum())
     times = np.stack([gap.clip(limit) for gap, _ in series])
-    evidence = _judge_series(times, _mark_free_steps(runs, aligned), sides, terms)
+    evidence = _judge_series(times, is_free, sides, terms)
     threshold_ns = np.array([limit * params.MIN_CHANGE])
-    return judge_evidence(evidence, threshold_ns, alpha=ALPHA * terms.share / max(1, len(places)))[0]
+    return judge_evidence(evidence, threshold_ns, alpha=ALPHA * terms.share / max(1, places))[0]
 
 
-def _compute_place_series(run: Run, side: pl.DataFrame, place: tuple[str, str]) -> tuple[Floats, float]:
+def _list_place_series(
+    runs: Sequence[Run], aligned: StepAlignment, place: Place
+) -> list[tuple[Floats, float]]:
+    """List for each run the ns at a place in each step, or part of the run without steps; and of that."""
+    if not aligned.height:
+        return [_split_waits(run, place) for run in runs]
+    return [_compute_place_series(*pair, place) for pair in zip(runs, aligned.sides, strict=True)]
+
+
+def _split_waits(run: Run, place: Place) -> tuple[Floats, float]:
+    """Split the waits at a place into parts of equally many: ns of each, and of the run; NaN if too few."""
+    rank, before, after = place
+    is_there = (pl.col("before") == before) & (pl.col("after") == after)
+    waits = _list_waits(run).filter(pl.col("rank").eq_missing(pl.lit(rank, pl.Int64)))
+    end = pl.col("t").max() - pl.col("t").min()
+    gaps, took = waits.select(pl.col("gap_ns").filter(is_there).implode(), end).collect().row(0)
+    if len(gaps) < _PARTS_OF_RUN or took is None:
+        return np.full(_PARTS_OF_RUN, np.nan), np.nan
+    parts = np.array_split(np.array(gaps, dtype=np.float64), _PARTS_OF_RUN)
+    mean_count = len(gaps) / _PARTS_OF_RUN
+    return np.array([part.mean() * mean_count for part in parts]), took / _PARTS_OF_RUN
+
+
+def _compute_place_series(run: Run, side: pl.DataFrame, place: Place) -> tuple[Floats, float]:
     """Compute the ns per token between two kernels in each step, and of the median step (NaN: unknown)."""
-    is_there = (pl.col("before") == place[0]) & (pl.col("after") == place[1])
+    rank, before, after = place
+    is_there = (pl.col("before") == before) & (pl.col("after") == after)
+    is_there &= pl.col("rank").eq_missing(pl.lit(rank, pl.Int64))
     gaps = tabulate_gaps(run).filter(is_there).group_by("step").agg(pl.col("gap_ns").sum())
     walls = step_table.compute_step_durations(run).select("step", wall_ns="took_ns").unique("step")
     joined = side.join(gaps, on="step", how="left", maintain_order="left")
@@ -153,18 +224,18 @@ def _compute_place_series(run: Run, side: pl.DataFrame, place: tuple[str, str]) 
     return to_floats(joined["gap_ns"].fill_null(0)) / tokens, float(np.median(wall))
 
 
-def _measure_gaps(run: Run, side: pl.DataFrame | None) -> dict[tuple[str, str], float]:
+def _measure_gaps(run: Run, side: pl.DataFrame | None) -> dict[Place, float]:
     """Measure the time after one kernel and before the next: the median of these steps, else in all."""
-    gaps = tabulate_gaps(run).drop_nulls(("before", "after"))
+    gaps, key = tabulate_gaps(run).drop_nulls(("before", "after")), ("rank", "before", "after")
     if side is None:
-        sums = gaps.group_by("before", "after").agg(pl.col("gap_ns").sum().cast(pl.Float64))
+        sums = gaps.group_by(key).agg(pl.col("gap_ns").sum().cast(pl.Float64))
     else:
         gaps = side.select("step", "tokens").unique("step").join(gaps, on="step")
         gaps = gaps.with_columns(pl.col("gap_ns") / pl.col("tokens"))
-        sums = gaps.group_by("before", "after").agg("gap_ns")
+        sums = gaps.group_by(key).agg("gap_ns")
         sums = sums.filter(2 * pl.col("gap_ns").list.len() >= side.height)  # else their median is 0
         sums = sums.with_columns(gap_ns=_find_median_with_zeros(pl.col("gap_ns").list.sort(), side.height))
-    return {(before, after): gap_ns for before, after, gap_ns in sums.iter_rows()}
+    return {(rank, before, after): gap_ns for rank, before, after, gap_ns in sums.iter_rows()}
 
 
 def _find_median_with_zeros(values: pl.Expr, count: int) -> pl.Expr:
@@ -180,27 +251,45 @@ def _find_median_with_zeros(values: pl.Expr, count: int) -> pl.Expr:
 
 @cache_per_run
 def tabulate_gaps(run: Run) -> pl.DataFrame:
-    """Tabulate the time in which no kernel ran: step, before, after, gap_ns; empty for several ranks.
+    """Tabulate the time in which no kernel ran: rank (of several), step, before, after, gap_ns.
 
     It belongs to the step of the kernel before it; that is null if it is not the one that ended last.
     """
-    columns = pl.DataFrame(
-        schema={"step": pl.Int64, "before": pl.Categorical(), "after": pl.Categorical(), "gap_ns": pl.Int64}
+    key = ("rank", "step", "before", "after")
+    waits = _list_waits(run).filter(pl.col("gap_ns") > 0)
+    return waits.group_by(key).agg(pl.col("gap_ns").sum()).collect()
+
+
+def _list_waits(run: Run) -> pl.LazyFrame:
+    """List how long before each kernel none ran, 0 ns or less if one did.
+
+    The columns are rank (of several), step, before, after, gap_ns, and the start of the kernel.
+    """
+    names = dict.fromkeys(("before", "after"), pl.Categorical())
+    schema = pl.Schema(
+        dict.fromkeys(("rank", "step"), pl.Int64()) | names | {"gap_ns": pl.Int64(), "t": pl.Int64()}
     )
-    if not (run.has("t") and run.has("dur")) or len(selection.list_ranks(run)) > 1:
-        return columns
+    if not (run.has("t") and run.has("dur")):
+        return pl.LazyFrame(schema=schema)
+    timed = selection.select_timed(run, Look())
+    has_ranks = len(selection.list_ranks(run)) > 1
+    timed = selection.with_rank(run, timed) if has_ranks else timed.with_columns(rank=pl.lit(None, pl.Int64))
     step = pl.col("step") if run.has("step") else pl.lit(None, pl.Int64).alias("step")
-    rows = selection.select_timed(run, Look()).select(step, "t", "dur", "name").drop_nulls("t").sort("t")
-    end, name = pl.col("t") + pl.col("dur"), pl.col("name")
-    latest = end.cum_max().shift(1)
-    gaps = rows.select(
+    rows = timed.select("rank", step, "t", "dur", "name").drop_nulls("t").sort("rank", "t")
+    end, name, is_first = pl.col("t") + pl.col("dur"), pl.col("name"), pl.lit(value=False)
+    latest, last = end.cum_max(), end
+    if has_ranks:
+        latest, is_first = latest.over("rank"), pl.col("rank").ne_missing(pl.col("rank").shift(1))
+    latest = pl.when(~is_first).then(latest.shift(1))
+    waits = rows.select(
+        "rank",
         pl.col("step").shift(1),
-        before=pl.when(end.shift(1) == latest).then(name.shift(1)),
+        before=pl.when(last.shift(1) == latest).then(name.shift(1)),
         after=name,
         gap_ns=pl.col("t") - latest,
+        t="t",
     )
-    sums = gaps.filter(pl.col("gap_ns") > 0).group_by("step", "before", "after").agg(pl.col("gap_ns").sum())
-    return sums.cast(columns.schema).collect()
+    return waits.cast(schema)
 
 
 def _judge_phase(sides: Sides, phase: str | None, look: Look) -> list[PhaseRow]:
@@ -301,7 +390,7 @@ def _sum_kernels(sides: Sides, phase: str | None, look: Look) -> list[PhaseRow]:
     totals = {KERNELS: [_sum_scaled(run, phase, look) for run in runs]}
     if not all(totals[KERNELS]):
         return []
-    if phase is None and not any(run.has("step") for run in runs):
+    if phase is None and not any(run.has("step") or len(selection.list_ranks(run)) > 1 for run in runs):
         totals[GAP] = [float(tabulate_gaps(run)["gap_ns"].sum()) for run in runs]
     return [_judge_totals(sides, phase, look, what, x) for what, x in totals.items() if all(x)]
 

@@ -1,9 +1,12 @@
-"""Plan a comparison: required recordings, the detectable change, and alpha spending over interim looks."""
+"""Plan a comparison: required recordings, the detectable change, and alpha spending over interim looks.
+
+Also describes why a difference is undecided, and how far equal runs differ.
+"""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import polars as pl
@@ -11,8 +14,12 @@ import polars as pl
 from capture.run import Run
 from tracetui.analysis.frames.statistics import ALPHA, CONFIDENCE
 from tracetui.compare import params
-from tracetui.compare.run_sides import Sides
+from tracetui.compare.run_sides import NoiseFloor, Sides
 from tracetui.look import Terms
+
+# Noise floors within which the difference of two equal runs stays
+_RUN_DIFFERENCE_SD: Final = 2 * math.sqrt(2)
+_VARY_TOO_MUCH: Final = "the steps vary too much"
 
 
 def estimate_recordings_needed(row: dict[str, Any], sides: Sides, terms: Terms) -> int | None:
@@ -129,3 +136,36 @@ def format_wait(seconds: float) -> str:
     """Format a time that the user waits: 40 s, 3 min."""
     minutes = seconds / 60
     return f"{max(1, round(seconds))} s" if minutes < 2 else f"{round(minutes)} min"
+
+
+def describe_uncertainty(row: dict[str, Any], sides: Sides, terms: Terms) -> str:
+    """Describe from which change on the samples show it, beside the change that is seen."""
+    if row["low_ns"] is None or row["a_ns"] + row["low_ns"] <= 0:
+        return _VARY_TOO_MUCH
+    change = f"this is {row['b_ns'] / row['a_ns'] - 1:+.1%}"
+    shift = math.log(row["b_ns"] / row["a_ns"])
+    floor = select_floor(row, sides)
+    if not sides.has_repeats and abs(shift) <= _RUN_DIFFERENCE_SD * floor.spread:
+        differ = "differ" if floor.is_known else "are assumed to differ"
+        return f"equal runs {differ} by up to {format_floor_limit(floor)}; {change}"
+    if row["low_ns"] > 0 or row["high_ns"] < 0:
+        return f"{change}, and may be less than the threshold of {100 * terms.threshold:.2g}%"
+    needed = math.log((row["a_ns"] + row["high_ns"]) / (row["a_ns"] + row["low_ns"])) / 2
+    if abs(shift) >= needed or needed > math.log1p(params.LARGEST_CHANGE_PCT / 100):
+        return "the runs of one side differ too much" if sides.has_repeats else _VARY_TOO_MUCH
+    samples = (
+        f"{1 + len(sides.more_a)} and {1 + len(sides.more_b)} runs" if sides.has_repeats else "these steps"
+    )
+    return f"{samples} show a change from {math.expm1(math.copysign(needed, shift)):+.0%} on; {change}"
+
+
+def select_floor(row: Mapping[str, Any], sides: Sides) -> NoiseFloor:
+    """Select the floor by which a phase was judged: that of the sides, or the one beside other programs."""
+    return sides.floor if row["floor"] in (None, sides.floor.spread) else NoiseFloor(row["floor"])
+
+
+def format_floor_limit(floor: NoiseFloor) -> str:
+    """Format by how much two equal runs differ at most: `±15% (floor 5%)`, `a factor of 7.2 (floor 70%)`."""
+    ratio = math.exp(_RUN_DIFFERENCE_SD * floor.spread)
+    limit = f"±{ratio - 1:.0%}" if ratio < 2 else f"a factor of {ratio:.2g}"
+    return f"{limit} (floor {floor.percent})"

@@ -92,15 +92,18 @@ def _check_metadata(a: Run, b: Run, named: Collection[str] = ()) -> Iterator[Sco
 def _check_matched_share(
     matches: Sequence[RowMatch], totals: tuple[Sequence[int], Sequence[int]]
 ) -> Iterator[ScoredReason]:
-    """Yield the share of the time of both runs that is in matched rows, if that is small."""
+    """Yield the share of the time in matched rows, of the run of which it is larger, if that is small.
+
+    New rows beside all of those of the other run are a change of the code, not of what is compared.
+    """
     matched = [m for m in matches if m.a and m.b]
-    matched_ns = sum(totals[0][i] for m in matched for i in m.a)
-    matched_ns += sum(totals[1][j] for m in matched for j in m.b)
-    total_ns = sum(totals[0]) + sum(totals[1])
-    share = matched_ns / total_ns if total_ns else 0.0
-    if share < params.MOST:
-        reason = f"only {100 * share:.0f}% of the time is in rows that both runs have"
-        yield share, reason
+    sides = ([m.a for m in matched], totals[0]), ([m.b for m in matched], totals[1])
+    shares = [
+        sum(times[row] for rows in groups for row in rows) / max(1, sum(times)) for groups, times in sides
+    ]
+    if max(shares) < params.MOST:
+        x, y = (f"{100 * share:.0f}%" for share in shares)
+        yield max(shares), f"only {x} and {y} of the time is in rows that both runs have"
 
 
 def _check_repeats(sides: Sides) -> Iterator[ScoredReason]:

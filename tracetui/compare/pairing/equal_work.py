@@ -21,18 +21,24 @@ from tracetui.analysis.frames.selection import list_phases, list_ranks
 from tracetui.compare import params
 from tracetui.compare.evidence.cpu_contention import measure_used_cores
 from tracetui.compare.pairing.run_work import (
+    RECOMPUTED,
     STEP_SIZES,
     XLA,
     count_numbers,
     count_products,
+    count_products_per_step,
     count_program_inputs,
     count_work_by_step,
     count_xla_operations,
+    describe_arguments,
     describe_cache,
     describe_range,
     find_experts,
     find_input,
     find_largest_image,
+    find_other_weights,
+    join_examples,
+    list_number_formats,
     list_prompts,
     list_queries,
     list_weights,
@@ -40,21 +46,24 @@ from tracetui.compare.pairing.run_work import (
     read_rows,
     read_shape_sizes,
     read_step_sizes,
+    sum_counts,
 )
 from tracetui.compare.pairing.step_times import align_steps
 
 UNEQUAL_WORK: Final = "not the same work"
 _TOKENS: Final = "tokens per step"
 _PROMPT: Final = "prompt"
+_PART: Final = "batch of each pass"
 _UNKNOWN_SIZES: Final = "sizes of the work are unknown"
 _GRADIENT_PHASES: Final = ("backward", "optimizer")  # whose products have other operands than the model's
 _SIZE_NAMES: Final = {("context", "prefill"): _PROMPT, ("tokens", None): _TOKENS}
 # Metadata that say how much a step computes, and how
 _MODEL_SIZES: Final = ("layers", "d_model", "parameters")
 _SETTINGS: Final = (
-    "dtype", "autocast", "attention", "kv_cache", "quant", "compiled", "autograd", "train mode",
-    "memory format", "speculation", "mode", "path", "packing", "threads", "device", "torch", "transformers",
-    "vllm", "python", "jitted functions", "XLA operations", "donated inputs",
+    "dtype", "autocast", "attention", "kv_cache", "quant", "compiled", "autograd", "train mode", RECOMPUTED,
+    "optimizer", "data loader", "memory format", "speculation", "mode", "path", "packing", "threads",
+    "device", "torch", "transformers", "vllm", "python", "jitted functions", "XLA operations",
+    "donated inputs", "profiler options",
 )  # fmt: skip
 _DTYPES: Final = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}  # as rows call them
 
@@ -95,7 +104,10 @@ def _find_unequal_work(a: Run, b: Run, phases: Sequence[str], align: str) -> lis
         drafts += _compare_queries(a, b, "decode" if phases else None, align)
     sizes = _compare_phases(a, b, phases, align)
     sizes = [w for w in sizes if not (drafts and w.what == _TOKENS)]
-    return [*_compare_models(a, b, has_drafts=bool(drafts)), *drafts, *sizes]
+    models = [*_compare_models(a, b, has_drafts=bool(drafts))]
+    if any(w.what == _PART for w in sizes):  # which runs all products more often
+        models = [replace(w, is_work=False) for w in models if not w.what.startswith("layers")]
+    return [*models, *drafts, *sizes]
 
 
 def _compare_phases(a: Run, b: Run, phases: Sequence[str], align: str) -> list[WorkDifference]:
@@ -103,10 +115,20 @@ def _compare_phases(a: Run, b: Run, phases: Sequence[str], align: str) -> list[W
     sections: Sequence[str | None] = [p for p in phases if p not in _GRADIENT_PHASES] or [None]
     sizes = [w for phase in sections for w in _compare_steps(a, b, phase, align)]
     if "backward" in phases:
-        return [replace(work, phase=None) for work in sizes]
+        return [_adjust_parts(replace(work, phase=None), a, b) for work in sizes]
     if all(run.has("context") for run in (a, b)):
         return sizes
     return [_spread_prompt(work, sizes) for work in sizes]
+
+
+def _adjust_parts(work: WorkDifference, a: Run, b: Run) -> WorkDifference:
+    """Take a smaller batch with as many times more products as the same work in parts: gradients add up."""
+    if work.what != "batch":
+        return work
+    products = [count_products_per_step(run) for run in (a, b)]
+    sequences = [n * int(text.replace(",", "")) for n, text in zip(products, (work.a, work.b), strict=True)]
+    is_equal = all(products) and abs(sequences[0] / sequences[1] - 1) < params.NEGLIGIBLE
+    return replace(work, what=_PART, is_work=False) if is_equal else work
 
 
 def _spread_prompt(work: WorkDifference, sizes: Sequence[WorkDifference]) -> WorkDifference:
@@ -134,6 +156,22 @@ def describe_unknown_sizes(runs: Sequence[Run]) -> str:
         if run.meta.get("producer") in XLA:
             return f"{_UNKNOWN_SIZES}: *.xplane.pb states them"
     return ""
+
+
+def describe_counts(runs: Sequence[Run], phase: str | None) -> str:
+    """Describe launches, bytes and FLOPs of a phase on both sides, as far as both report them."""
+    facts = []
+    sums = [sum_counts(run, phase) for run in runs]
+    for column, what, form in (
+        ("count", " launches", "{:,.0f}".format),
+        ("bytes", " moved", units.format_size),
+        ("flops", "FLOP", units.format_rate),
+    ):
+        a, b = (side.get(column, 0.0) for side in sums)
+        if a and b:
+            is_same = abs(b / a - 1) < params.NEGLIGIBLE
+            facts.append(f"{form(a)}{what}" if is_same else f"{form(a)} → {form(b)}{what}")
+    return f"{', '.join(facts)}; " if facts else ""
 
 
 def _join_phases(works: Sequence[WorkDifference], phases: int) -> Iterator[WorkDifference]:
@@ -225,7 +263,7 @@ def _compare_products(a: Run, b: Run) -> Iterator[WorkDifference]:
     if x and y and _have_equal_shares(x, y) and not x.keys() & y.keys():
         before, after = (f"{n}×{k}" for n, k in (max(x), max(y)))
         yield WorkDifference("weights of products", before, after, is_work=True)
-    elif others := _find_other_weights(x, y):
+    elif others := find_other_weights(x, y):
         yield WorkDifference("weights of products", others[0], others[1], is_work=True)
     counts = _compare_counts(a, b)
     sums = counts.filter(pl.col("is_product") & (pl.col("kind") != "attention"))[["a", "b"]].sum()
@@ -233,20 +271,6 @@ def _compare_products(a: Run, b: Run) -> Iterator[WorkDifference]:
     if before != after:
         what = "products per step" if a.has("step") else "products in all"
         yield WorkDifference(what, before, after, is_work=not a.has("step") or any(_find_multiples(counts)))
-
-
-def _find_other_weights(
-    x: Mapping[tuple[int, int], int], y: Mapping[tuple[int, int], int]
-) -> tuple[str, ...]:
-    """Find the largest weights that are others, as of a head with another vocabulary; none if it is not sure.
-
-    As many products must have the weights of the one run as have those of the other, and more to compute.
-    """
-    only_x, only_y = ({k: n for k, n in one.items() if k not in other} for one, other in ((x, y), (y, x)))
-    if sorted(only_x.values()) != sorted(only_y.values()):
-        return ()
-    flops = [sum(n * k * count for (n, k), count in only.items()) for only in (only_x, only_y)]
-    return tuple("×".join(map(str, max(only))) for only in (only_x, only_y)) if flops[0] != flops[1] else ()
 
 
 def _have_equal_shares(x: Mapping[tuple[int, int], int], y: Mapping[tuple[int, int], int]) -> bool:
@@ -305,7 +329,9 @@ def _compare_product_work(a: Run, b: Run, align: str) -> Iterator[WorkDifference
 
     Not of compiled or quantised products of one run only: not all of these report their shapes.
     """
-    is_same_way = all(read_rows(a).get(key) == read_rows(b).get(key) for key in ("compiled", "quant"))
+    is_same_way = all(
+        read_rows(a).get(key) == read_rows(b).get(key) for key in ("compiled", "quant", RECOMPUTED)
+    )
     steps = align_steps((a, b), None, align).sides
     x, y = (measure_product_flops(run, side["step"]) for run, side in zip((a, b), steps, strict=True))
     if not (x and y and is_same_way) or max(x, y) < params.STEP_SIZE_RATIO * min(x, y):
@@ -433,14 +459,25 @@ def _compare_settings(a: Run, b: Run) -> Iterator[WorkDifference]:
             x, y = (_format_setting(read_rows(run).get(key)) for run in (a, b))
         if x and y and x != y:
             yield WorkDifference(key, x, y)
+    yield from _compare_row_formats(a, b)
     if a.meta.get("threads") == b.meta.get("threads"):
         yield from _compare_used_cores(a, b)
     yield from _compare_commands(a.meta.get("argv"), b.meta.get("argv"))
 
 
+def _compare_row_formats(a: Run, b: Run) -> Iterator[WorkDifference]:
+    """Yield the operators of another number format beside products of the same: that of most of them."""
+    x, y = list_number_formats(a), list_number_formats(b)
+    changes = {name: (x[name], y[name]) for name in sorted(x.keys() & y.keys()) if x[name] != y[name]}
+    if changes and read_rows(a).get("dtype") == read_rows(b).get("dtype"):
+        pair = Counter(changes.values()).most_common(1)[0][0]
+        names = [name.removeprefix("aten::") for name, each in changes.items() if each == pair]
+        yield WorkDifference(f"dtype of {join_examples(names)}", *pair)
+
+
 def _compare_commands(*commands: Any) -> Iterator[WorkDifference]:
     if all(isinstance(words, list) for words in commands):
-        x, y = _describe_arguments(*commands)
+        x, y = describe_arguments(*commands)
         if x != y:
             yield WorkDifference("command", x, y)
 
@@ -458,21 +495,3 @@ def _format_setting(value: object) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     return _DTYPES.get(str(value), str(value)) if isinstance(value, str | int) else ""
-
-
-def _describe_arguments(x: Any, y: Any) -> tuple[str, str]:
-    """Describe the words that only one of two command lines has, each option with its value."""
-    a, b = (Counter(_split_options([str(word) for word in words[1:]])) for words in (x, y))
-    limit = params.MAX_NAMED
-    words_by_side = (list(chain(*options.elements()))[:limit] for options in (a - b, b - a))
-    before, after = (" ".join(words) or "(nothing)" for words in words_by_side)
-    return before, after
-
-
-def _split_options(words: Sequence[str]) -> Iterator[tuple[str, ...]]:
-    """Yield options with the value that follows, and other words alone."""
-    rest = list(words)
-    while rest:
-        word = rest.pop(0)
-        takes_value = word.startswith("-") and "=" not in word and rest and not rest[0].startswith("-")
-        yield (word, rest.pop(0)) if takes_value else (word,)

@@ -7,8 +7,9 @@ token of its step, attention has sequences and context.
 import math
 import re
 from collections import Counter
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
+from typing import Any, Final
 
 import polars as pl
 
@@ -16,12 +17,22 @@ from capture.run import Run
 from tracetui.analysis.frames import selection
 from tracetui.analysis.frames.codes import group_by_packed_key
 from tracetui.analysis.frames.run_memo import cache_per_run
+from tracetui.analysis.recording_advice import has_option_on
 from tracetui.compare import params
 from tracetui.look import Look
 
 STEP_SIZES: Final = ("batch", "context", "tokens")  # of a step, as its source reports them
 XLA: Final = ("XLA profiler", "JAX profiler")
 _INTEGER_NODES: Final = r"\b(?:ConvInteger|MatMulInteger\w*|DynamicQuantize\w+|QLinear\w+)\b"  # of ONNX
+_PROFILER_OPTIONS: Final = ("record_shapes", "with_stack", "profile_memory", "with_flops", "with_modules")
+RECOMPUTED: Final = "forward computed again"  # in the backward, as activation checkpointing does
+# Of a forward: their gradients are operators of other names
+_FORWARD_OPERATORS: Final = (
+    r"^aten::(native_(layer|batch|group)_norm|_scaled_dot_product_\w+_(for_cpu|attention)|gelu|silu|_softmax|embedding"
+    r"|(mkldnn_|cudnn_)?convolution)$"
+)
+_OPTIMIZER_STEP: Final = r"^Optimizer\.step#(\w+)\.step$"  # ranges of PyTorch
+_DATA_LOADER: Final = r"^enumerate\(DataLoader\)#_(\w+)DataLoaderIter\."
 _COMPILED_NAMES: Final = r"CompiledFxGraph|Torch-Compiled Region|^triton_"
 
 
@@ -57,6 +68,11 @@ def count_products(run: Run) -> dict[tuple[int, int], int]:
     products = _select_products(table).filter(pl.col("phase").ne_missing("backward"))
     counts = products.group_by("size_n", "size_k").agg(pl.col("len").sum())
     return {(n, k): count for n, k, count in counts.iter_rows()}
+
+
+def count_products_per_step(run: Run) -> float:
+    """Count the products of weights in the average step, without those of gradients."""
+    return sum(count_products(run).values()) / (max(1, _count_kernel_steps(run)) if run.has("step") else 1)
 
 
 def list_queries(run: Run, steps: pl.Series) -> list[int]:
@@ -100,6 +116,13 @@ def read_step_sizes(run: Run, steps: pl.Series) -> dict[str, list[int]]:
     marks = run.events.lazy().filter((pl.col("kind") == "step") & pl.col("step").is_in(steps.implode()))
     table = marks.group_by("step").agg(pl.col(columns).max()).collect()
     return {c: table[c].to_list() for c in columns if not table[c].null_count()}
+
+
+def sum_counts(run: Run, phase: str | None) -> dict[str, float]:
+    """Sum the launches of a phase, and the bytes and FLOPs that they report."""
+    sums = {column: pl.col(column).sum() for column in ("bytes", "flops") if run.has(column)}
+    rows = selection.select_timed(run, Look(phase=phase)).select(count=pl.len(), **sums).collect()
+    return {column: float(value) for column, value in rows.row(0, named=True).items()}
 
 
 def find_input(run: Run, steps: pl.Series) -> str:
@@ -263,6 +286,16 @@ def _list_sizes(table: pl.DataFrame, column: str) -> list[int]:
     return table.select(pl.col(column).repeat_by("len").explode().drop_nulls())[column].to_list()
 
 
+def list_number_formats(run: Run) -> dict[str, str]:
+    """List the number format of the kernels that have one in all their launches, by their names."""
+    if not run.has("dtype"):
+        return {}
+    names, formats = pl.col("name").cast(pl.String), pl.col("dtype").cast(pl.String)
+    kernels = run.events.lazy().filter(pl.col("kind") == "kernel").group_by(names.alias("name"))
+    of_names = kernels.agg(formats.unique()).filter(pl.col("dtype").list.len() == 1).collect()
+    return {name: each[0] for name, each in of_names.iter_rows() if name and each[0]}
+
+
 @cache_per_run
 def read_rows(run: Run) -> dict[str, str | bool]:
     """Read from rows what their source does not state: number format, quantised products, compiled code."""
@@ -276,16 +309,47 @@ def read_rows(run: Run) -> dict[str, str | bool]:
         names = run.events["name"].unique().cast(pl.String)
         settings["quant"] = "int8" if names.str.starts_with("quantized::linear").any() else "none"
         settings["compiled"] = bool(names.str.contains(_COMPILED_NAMES).any())
+        settings |= _read_training(run, names)
+        options = [option for option in _PROFILER_OPTIONS if has_option_on(run, option)]
+        settings["profiler options"] = " + ".join(options) or "none"
     if run.meta.get("producer") == "ONNX Runtime":
         is_quantised = run.events["name"].unique().cast(pl.String).str.contains(_INTEGER_NODES)
         settings["quant"] = "int8" if is_quantised.any() else "none"
     if run.meta.get("producer") in XLA:
         names = run.events["name"].unique().cast(pl.String)
         functions = names.str.extract(r"^PjitFunction\((.+)\)$").drop_nulls().sort().to_list()
-        more = f" and {len(functions) - params.MAX_EXAMPLES} more" * (len(functions) > params.MAX_EXAMPLES)
-        settings["jitted functions"] = ", ".join(functions[: params.MAX_EXAMPLES]) + more
+        settings["jitted functions"] = join_examples(functions)
         settings["XLA operations"] = f"{len(list_kernel_names(run)):,}"
     return settings
+
+
+def _read_training(run: Run, names: pl.Series) -> dict[str, str | bool]:
+    """Read from the rows of a trace of PyTorch how it was trained, as far as their names say it."""
+    settings: dict[str, str | bool] = {}
+    if run.has("phase"):
+        of_backward = run.events.filter((pl.col("kind") == "kernel") & (pl.col("phase") == "backward"))[
+            "name"
+        ]
+        if of_backward.len():
+            is_forward = of_backward.unique().cast(pl.String).str.contains(_FORWARD_OPERATORS)
+            settings[RECOMPUTED] = bool(is_forward.any())
+    optimizers = names.str.extract(_OPTIMIZER_STEP).drop_nulls().sort().to_list()
+    if optimizers:
+        is_fused, is_foreach = (
+            names.str.starts_with(f"aten::_{kind}_").any() for kind in ("fused", "foreach")
+        )
+        kind = "fused" if is_fused else "foreach" if is_foreach else "one parameter at a time"
+        settings["optimizer"] = f"{' + '.join(optimizers)} ({kind})"
+    loaders = names.str.extract(_DATA_LOADER).drop_nulls().unique()
+    if loaders.len() == 1:
+        settings["data loader"] = "processes" if "Multi" in loaders[0] else "no processes"
+    return settings
+
+
+def join_examples(names: Sequence[str]) -> str:
+    """Join the first of some names, and the number of the others."""
+    more = f" and {len(names) - params.MAX_EXAMPLES} more" * (len(names) > params.MAX_EXAMPLES)
+    return ", ".join(names[: params.MAX_EXAMPLES]) + more
 
 
 def count_xla_operations(run: Run) -> dict[str, int]:
@@ -309,3 +373,33 @@ def count_program_inputs(run: Run) -> Counter[str]:
 def list_kernel_names(run: Run) -> frozenset[str]:
     """List the names of the kernels of a run."""
     return frozenset(run.events.filter(pl.col("kind") == "kernel")["name"].unique().cast(pl.String))
+
+
+def find_other_weights(x: Mapping[tuple[int, int], int], y: Mapping[tuple[int, int], int]) -> tuple[str, ...]:
+    """Find the largest weights that are others, as of a head with another vocabulary; none if it is not sure.
+
+    As many products must have the weights of the one run as have those of the other, and more to compute.
+    """
+    only_x, only_y = ({k: n for k, n in one.items() if k not in other} for one, other in ((x, y), (y, x)))
+    if sorted(only_x.values()) != sorted(only_y.values()):
+        return ()
+    flops = [sum(n * k * count for (n, k), count in only.items()) for only in (only_x, only_y)]
+    return tuple("×".join(map(str, max(only))) for only in (only_x, only_y)) if flops[0] != flops[1] else ()
+
+
+def describe_arguments(x: Any, y: Any) -> tuple[str, str]:
+    """Describe the words that only one of two command lines has, each option with its value."""
+    a, b = (Counter(_split_options([str(word) for word in words[1:]])) for words in (x, y))
+    limit = params.MAX_NAMED
+    words_by_side = (list(chain(*options.elements()))[:limit] for options in (a - b, b - a))
+    before, after = (" ".join(words) or "(nothing)" for words in words_by_side)
+    return before, after
+
+
+def _split_options(words: Sequence[str]) -> Iterator[tuple[str, ...]]:
+    """Yield options with the value that follows, and other words alone."""
+    rest = list(words)
+    while rest:
+        word = rest.pop(0)
+        takes_value = word.startswith("-") and "=" not in word and rest and not rest[0].startswith("-")
+        yield (word, rest.pop(0)) if takes_value else (word,)

@@ -1,6 +1,5 @@
 """The first lines about a comparison: each phase, what carries its change, and the headline."""
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
@@ -8,24 +7,36 @@ from typing import Any, Final
 
 import polars as pl
 
-from capture.run import Run
 from tracetui import units
 from tracetui.analysis.frames.display_names import map_names_in
-from tracetui.analysis.frames.selection import select_timed
+from tracetui.analysis.frames.selection import list_ranks
 from tracetui.analysis.frames.statistics import MIN_SAMPLES
 from tracetui.compare import params
 from tracetui.compare.diff import Diff, change_ns
-from tracetui.compare.evidence.phase_totals import GAP, KERNELS, STEP, GapChange, find_gap_change
-from tracetui.compare.evidence.sample_size import estimate_recordings_needed, format_requirement
+from tracetui.compare.evidence.phase_totals import (
+    GAP,
+    KERNELS,
+    STEP,
+    GapChange,
+    find_gap_change,
+    find_late_rank,
+)
+from tracetui.compare.evidence.sample_size import (
+    describe_uncertainty,
+    estimate_recordings_needed,
+    format_floor_limit,
+    format_requirement,
+    select_floor,
+)
 from tracetui.compare.pairing.equal_work import (
     UNEQUAL_WORK,
     WorkDifference,
+    describe_counts,
     describe_differences,
     describe_unknown_sizes,
 )
-from tracetui.compare.replaced_rows import has_lost_inner_rows
-from tracetui.compare.run_sides import NoiseFloor, Sides
-from tracetui.look import Look, Terms
+from tracetui.compare.replaced_rows import describe_merged_rows
+from tracetui.look import Terms
 
 UNDECIDED: Final = "undecided"
 GAP_NAME: Final = "time between kernels"
@@ -33,10 +44,8 @@ DECIDED: Final = ("slower", "faster", "same")
 COUNTED_VERDICTS: Final = ("slower", "faster", "new", "gone", "same")
 NUMBERED_GROUPS: Final = ("layer", "step")  # groupings whose rows are numbers
 _DECISION_LETTERS: Final = (20, 19)  # of a long name: how many are kept of its start and of its end
+_BY_NO_ROW: Final = "carried by no row"
 _HEADLINE_LETTERS: Final = (16, 16)
-# Noise floors within which the difference of two equal runs stays
-_RUN_DIFFERENCE_SD: Final = 2 * math.sqrt(2)
-_VARY_TOO_MUCH: Final = "the steps vary too much"
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,25 +138,64 @@ def describe_decision(compared: Diff, terms: Terms) -> tuple[str, ...]:
     for phase in decision.phases["phase"].unique(maintain_order=True).head(params.MAX_NAMED):
         in_phase = pl.col("phase").eq_missing(pl.lit(phase, pl.String))
         total, *kernels = decision.phases.filter(in_phase).to_dicts()
-        rows = (total, *(k for k in kernels if not _is_redundant(total, k)))
-        first, *others = (_describe_total(row, compared, terms) for row in rows)
+        rows = [total, *(k for k in kernels if not _is_redundant(total, k))]
+        first, *others = (_describe_total(row, compared) for row in rows)
         carriers = decision.carriers.filter(in_phase)
-        place = _find_gap(compared, carriers, terms)
-        decided = _describe_decided_row(carriers, total, names) or _describe_wait(place, names)
-        lines += [decided * first.startswith(UNDECIDED) + first, *others]
+        place = _find_gap(compared, carriers, total, terms)
+        first = _complete_first(first, carriers, place, total, names)
+        is_open = all(f"{UNDECIDED}: " in line for line in (first, *others))  # then the cause stands higher
+        lines += [first, *others * (not is_open)]
         if differences and differences[0].startswith(UNEQUAL_WORK):
             lines.insert(0, differences.pop(0))
-        described = (
-            _describe_carriers(carriers, total, terms.threshold, names),
-            _describe_waits(carriers.filter("is_wait", "named"), names),
-            _describe_gap(place, names),
-            _describe_small_changes(carriers, names),
-        )
-        replaced = _describe_replaced(carriers, names), _describe_merged_rows(compared, carriers)
-        details = *differences, *described, *replaced
-        lines += [f"  {text}" for text in details if text]
+        described = _describe_change(compared, rows, carriers, place, terms, names)
+        details = *differences, *described
+        lines += [f"  {text}" for text in details if text and not _is_in_first(text, first)]
+        lines += others * is_open
         differences.clear()
     return tuple(lines) or tuple(differences)
+
+
+def _is_in_first(text: str, first: str) -> bool:
+    """True if the first line names the place between kernels that a text describes."""
+    return text.startswith("time between") and text.partition(": ")[0].removeprefix("time ") in first
+
+
+def _complete_first(
+    first: str,
+    carriers: pl.DataFrame,
+    place: GapChange | None,
+    total: dict[str, Any],
+    names: Mapping[str, str],
+) -> str:
+    """Add to an undecided first line what is decided, before it, else where most of the change is."""
+    if not first.startswith(UNDECIDED):
+        return first
+    decided = _describe_decided_row(carriers, total, names) or _describe_wait(place, names)
+    return f"{decided}{first}{'' if decided else _describe_most(place, total, names)}"
+
+
+def _describe_change(
+    compared: Diff,
+    totals: Sequence[dict[str, Any]],
+    carriers: pl.DataFrame,
+    place: GapChange | None,
+    terms: Terms,
+    names: Mapping[str, str],
+) -> tuple[str, ...]:
+    """Describe what makes up the change of a phase, and what would decide it; a text may be empty."""
+    total = totals[0]
+    carried = _describe_carriers(carriers, total, terms.threshold, names)
+    if carried.startswith(_BY_NO_ROW):
+        carriers = carriers.with_columns(pl.col("named") & pl.col("is_wait"))  # others are named below
+    return (
+        carried,
+        _describe_waits(carriers.filter("is_wait", "named"), names),
+        _describe_replaced(carriers, names),
+        describe_merged_rows(_select_rows(compared), carriers) or _describe_additions(carriers, total, names),
+        _describe_gap(place, names),
+        _describe_small_changes(carriers, names),
+        _describe_requirement(totals, compared, terms),
+    )
 
 
 def _describe_work(compared: Diff) -> list[str]:
@@ -184,23 +232,9 @@ def _describe_wait(place: GapChange | None, names: Mapping[str, str]) -> str:
 def _describe_replaced(rows: pl.DataFrame, names: Mapping[str, str]) -> str:
     """Describe what ran instead of kernels that are gone; empty if nothing did that the lines above lack."""
     is_above = pl.col("named") | pl.col("verdict").is_in(["slower", "faster"])
+    is_above |= pl.col("instead").is_in(rows.filter("named")["instead"].implode())
     replaced = rows.filter(pl.col("instead").is_not_null() & ~is_above)
     return f"ran instead: {_list_changes(replaced, params.MAX_EXAMPLES, names)}" if replaced.height else ""
-
-
-def _describe_merged_rows(compared: Diff, carriers: pl.DataFrame) -> str:
-    """Describe a module whose inner rows are gone because b runs it as one; empty if there is none."""
-    phases = carriers["phase"].unique().to_list()
-    rows = _select_rows(compared).filter(pl.col("phase").is_in(phases, nulls_equal=True))
-    inner = rows.filter(pl.col("verdict") == "gone")
-    if inner.is_empty():
-        return ""
-    for row in rows.iter_rows(named=True):
-        if has_lost_inner_rows(row):
-            merged = carriers.filter(pl.col("name").is_in([row["name"], *inner["name"]]))
-            change = units.format_difference(float(merged["delta_ns"].sum()))
-            return f"{row['name_b']} runs as one row in b, {inner.height} rows inside it are gone: {change}"
-    return ""
 
 
 def _is_redundant(step: dict[str, Any], kernels: dict[str, Any]) -> bool:
@@ -210,7 +244,7 @@ def _is_redundant(step: dict[str, Any], kernels: dict[str, Any]) -> bool:
     return bool(step["verdict"] == kernels["verdict"] and is_close)
 
 
-def _describe_total(row: dict[str, Any], compared: Diff, terms: Terms) -> str:
+def _describe_total(row: dict[str, Any], compared: Diff) -> str:
     """Describe a phase: `SLOWER: decode step 10 ms → 12 ms per token, +2 ms (+20.0%); p 0.001`."""
     a, b = row["a_ns"], row["b_ns"]
     works = [w for w in compared.works if w.is_work and w.is_about(row["phase"])]
@@ -225,35 +259,12 @@ def _describe_total(row: dict[str, Any], compared: Diff, terms: Terms) -> str:
         return f"not judged: {head}{_format_per_sequence(row, works)}"
     if 0 < row["steps"] < MIN_SAMPLES and not compared.sides.has_repeats:
         facts, steps = (
-            _describe_counts(compared, row["phase"]),
+            describe_counts(compared.sides, row["phase"]),
             f"{row['steps']} step{'s' * (row['steps'] > 1)}",
         )
         return f"as measured: {head}; {facts}{steps} per side, no spread known: record {MIN_SAMPLES} or more"
-    word, why = _describe_verdict(row, compared, terms)
+    word, why = _describe_verdict(row, compared)
     return f"{word}: {head}{_format_rate(row)}{f'; {why}' if why else ''}"
-
-
-def _describe_counts(compared: Diff, phase: str | None) -> str:
-    """Describe launches, bytes and FLOPs of a phase on both sides, as far as both report them."""
-    facts = []
-    sums = [_sum_counts(run, phase) for run in compared.sides]
-    for column, what, form in (
-        ("count", " launches", "{:,.0f}".format),
-        ("bytes", " moved", units.format_size),
-        ("flops", "FLOP", units.format_rate),
-    ):
-        a, b = (side.get(column, 0.0) for side in sums)
-        if a and b:
-            is_same = abs(b / a - 1) < params.NEGLIGIBLE
-            facts.append(f"{form(a)}{what}" if is_same else f"{form(a)} → {form(b)}{what}")
-    return f"{', '.join(facts)}; " if facts else ""
-
-
-def _sum_counts(run: Run, phase: str | None) -> dict[str, float]:
-    """Sum the launches of a phase, and the bytes and FLOPs that they report."""
-    sums = {column: pl.col(column).sum() for column in ("bytes", "flops") if run.has(column)}
-    rows = select_timed(run, Look(phase=phase)).select(count=pl.len(), **sums).collect()
-    return {column: float(value) for column, value in rows.row(0, named=True).items()}
 
 
 def _format_per_sequence(row: dict[str, Any], works: Sequence[WorkDifference]) -> str:
@@ -269,9 +280,12 @@ def _format_per_sequence(row: dict[str, Any], works: Sequence[WorkDifference]) -
 
 
 def _format_interval(row: dict[str, Any]) -> str:
+    """Format within what the change is likely to be; empty if that is unknown, or anything."""
     if row["low_ns"] is None or row["low_ns"] == row["high_ns"]:
         return ""
     low, high = (100 * row[c] / row["a_ns"] for c in ("low_ns", "high_ns"))
+    if low < 0 and high >= params.LARGEST_CHANGE_PCT:
+        return ""
     largest = (
         f"{high:+,.0f}%" if high < params.LARGEST_CHANGE_PCT else f"over +{params.LARGEST_CHANGE_PCT:,}%"
     )
@@ -287,58 +301,33 @@ def _format_rate(row: dict[str, Any]) -> str:
     return ", time to first token" if row["phase"] == "prefill" and row["steps"] == 1 else ""
 
 
-def _describe_verdict(row: dict[str, Any], compared: Diff, terms: Terms) -> tuple[str, str]:
-    """Describe the verdict by one word, which a narrow screen never cuts, and its reason."""
+def _describe_verdict(row: dict[str, Any], compared: Diff) -> tuple[str, str]:
+    """Describe the verdict by one word, which a narrow screen never cuts, and its reason if that is short."""
     if row["verdict"] == "same":
         return "same", ""
+    if row["verdict"] == "~" and row["p"] is not None:
+        return UNDECIDED, ""
     if row["verdict"] == "~":
-        return UNDECIDED, _explain_undecided(row, compared, terms)
+        return UNDECIDED, "no steps, so one total per run" if row[
+            "per"
+        ] == "run" else "a time of 0 ns has no test"
     sides = compared.sides
     if sides.has_known_spread:
         return row["verdict"].upper(), f"p {row['p']:.2g}"
-    limit = _format_floor_limit(_select_floor(row, sides))
+    limit = format_floor_limit(select_floor(row, sides))
     return row["verdict"].upper(), f"if equal runs differ by no more than {limit}"
 
 
-def _explain_undecided(row: dict[str, Any], compared: Diff, terms: Terms) -> str:
-    if row["p"] is None:
-        return "no steps, so one total per run" if row["per"] == "run" else "a time of 0 ns has no test"
-    more = estimate_recordings_needed(row, compared.sides, terms)
-    requirement = format_requirement(more, compared.recording_seconds)
-    return f"{_describe_uncertainty(row, compared.sides, terms)}; {requirement}"
-
-
-def _describe_uncertainty(row: dict[str, Any], sides: Sides, terms: Terms) -> str:
-    """Describe from which change on the samples show it, beside the change that is seen."""
-    if row["low_ns"] is None or row["a_ns"] + row["low_ns"] <= 0:
-        return _VARY_TOO_MUCH
-    change = f"this is {row['b_ns'] / row['a_ns'] - 1:+.1%}"
-    shift = math.log(row["b_ns"] / row["a_ns"])
-    floor = _select_floor(row, sides)
-    if not sides.has_repeats and abs(shift) <= _RUN_DIFFERENCE_SD * floor.spread:
-        differ = "differ" if floor.is_known else "are assumed to differ"
-        return f"equal runs {differ} by up to {_format_floor_limit(floor)}; {change}"
-    if row["low_ns"] > 0 or row["high_ns"] < 0:
-        return f"{change}, and may be less than the threshold of {100 * terms.threshold:.2g}%"
-    needed = math.log((row["a_ns"] + row["high_ns"]) / (row["a_ns"] + row["low_ns"])) / 2
-    if abs(shift) >= needed or needed > math.log1p(params.LARGEST_CHANGE_PCT / 100):
-        return "the runs of one side differ too much" if sides.has_repeats else _VARY_TOO_MUCH
-    samples = (
-        f"{1 + len(sides.more_a)} and {1 + len(sides.more_b)} runs" if sides.has_repeats else "these steps"
-    )
-    return f"{samples} show a change from {math.expm1(math.copysign(needed, shift)):+.0%} on; {change}"
-
-
-def _select_floor(row: Mapping[str, Any], sides: Sides) -> NoiseFloor:
-    """Select the floor by which a phase was judged: that of the sides, or the one beside other programs."""
-    return sides.floor if row["floor"] in (None, sides.floor.spread) else NoiseFloor(row["floor"])
-
-
-def _format_floor_limit(floor: NoiseFloor) -> str:
-    """Format by how much two equal runs differ at most: `±15% (floor 5%)`, `a factor of 7.2 (floor 70%)`."""
-    ratio = math.exp(_RUN_DIFFERENCE_SD * floor.spread)
-    limit = f"±{ratio - 1:.0%}" if ratio < 2 else f"a factor of {ratio:.2g}"
-    return f"{limit} (floor {floor.percent})"
+def _describe_requirement(rows: Sequence[dict[str, Any]], compared: Diff, terms: Terms) -> str:
+    """Describe why the first of these totals that is undecided is, and what would decide it; else empty."""
+    for row in rows:
+        is_about_code = not any(w.is_work and w.is_about(row["phase"]) for w in compared.works)
+        is_few = 0 < row["steps"] < MIN_SAMPLES and not compared.sides.has_repeats
+        if row["verdict"] == "~" and row["p"] is not None and is_about_code and not is_few:
+            more = estimate_recordings_needed(row, compared.sides, terms)
+            why = describe_uncertainty(row, compared.sides, terms)
+            return f"{row['what']}: {why}; {format_requirement(more, compared.recording_seconds)}"
+    return ""
 
 
 def _describe_carriers(
@@ -353,7 +342,7 @@ def _describe_carriers(
     is_elsewhere = in_rows * change < (1 - params.MOST) * change**2
     if rows.height and not is_decided and is_elsewhere and abs(change) >= least_change * total["a_ns"]:
         sums = f"{units.format_difference(in_rows)}, the {total['what']} by {units.format_difference(change)}"
-        return f"carried by no row: their medians changed by {sums}"
+        return f"{_BY_NO_ROW}: their medians changed by {sums}"
     named = named.filter(~pl.col("is_wait"))
     return f"carried by {_list_changes(named, params.MAX_NAMED, names)}" if named.height else ""
 
@@ -362,23 +351,54 @@ def _describe_waits(rows: pl.DataFrame, names: Mapping[str, str]) -> str:
     return f"waits: {_list_changes(rows, params.MAX_EXAMPLES, names)}" if rows.height else ""
 
 
-def _find_gap(compared: Diff, carriers: pl.DataFrame, terms: Terms) -> GapChange | None:
+def _find_gap(
+    compared: Diff, carriers: pl.DataFrame, total: dict[str, Any], terms: Terms
+) -> GapChange | None:
     """Find between which kernels the time lies that carries a change; None if it is in no one place."""
-    for phase, delta in carriers.filter("named", name=GAP_NAME).select("phase", "delta_ns").iter_rows():
-        place = find_gap_change(compared.sides, phase, terms, delta)
-        is_unequal = any(work.is_work and work.is_about(phase) for work in compared.works)
-        return replace(place, verdict="~") if place and is_unequal else place
-    return None
+    sides, phase, place = compared.sides, total["phase"], None
+    has_several = [len(list_ranks(run)) > 1 for run in sides]
+    if all(has_several):
+        change = total["delta_ns"] if total["what"] == STEP else params.MIN_CHANGE * total["a_ns"]
+        place = find_late_rank(sides, phase, terms, change)
+    elif not any(has_several):
+        gaps = carriers.filter("named", name=GAP_NAME)
+        for delta in gaps["delta_ns"].head(1):
+            place = find_gap_change(sides, phase, terms, delta)
+    is_unequal = any(work.is_work and work.is_about(phase) for work in compared.works)
+    return replace(place, verdict="~") if place and is_unequal else place
 
 
-def _describe_gap(place: GapChange | None, names: Mapping[str, str]) -> str:
-    """Describe a place between kernels: `time between a and b: +8 ms`; empty without one."""
+def _describe_most(place: GapChange | None, total: dict[str, Any], names: Mapping[str, str]) -> str:
+    """Describe the place between kernels of most of a change worth a word, or beside one of kernels."""
+    if place is None or not total["a_ns"]:
+        return ""
+    if total["what"] != STEP:
+        is_large = abs(place.delta_ns) >= params.MIN_CHANGE * total["a_ns"]
+        return f", {_describe_gap(place, names, ' more ')}" if is_large else ""
+    change = total["delta_ns"]
+    is_large = abs(change) >= params.MIN_CHANGE * total["a_ns"]
+    is_most = place.delta_ns * change >= params.MOST * change**2
+    return f", {_describe_gap(place, names, ' of it ')}" if is_large and is_most else ""
+
+
+def _describe_gap(place: GapChange | None, names: Mapping[str, str], link: str = "") -> str:
+    """Describe a place between kernels: `time between a and b: +8 ms`; empty without one.
+
+    With a link: `+8 ms of it between a and b`.
+    """
     if place is None:
         return ""
     before, after = (_shorten_name(names.get(n, n), *_DECISION_LETTERS) for n in (place.before, place.after))
     where = f"between {before} and {after}" if before != after else f"between two {after}"
+    if place.ranks:
+        is_few = len(place.ranks) <= params.MAX_EXAMPLES
+        where += (
+            f" on rank {' and '.join(map(str, place.ranks))}" if is_few else f" on {len(place.ranks)} ranks"
+        )
+    where += " (its arrival)" * place.is_arrival
     mark = "" if place.verdict in ("slower", "faster") else " ~"
-    return f"time {where}: {units.format_difference(place.delta_ns)}{mark}"
+    change = units.format_difference(place.delta_ns)
+    return f"{change}{link}{where}" if link else f"time {where}: {change}{mark}"
 
 
 def _describe_small_changes(rows: pl.DataFrame, names: Mapping[str, str]) -> str:
@@ -388,15 +408,35 @@ def _describe_small_changes(rows: pl.DataFrame, names: Mapping[str, str]) -> str
     return text if small.height else ""
 
 
+def _describe_additions(carriers: pl.DataFrame, total: dict[str, Any], names: Mapping[str, str]) -> str:
+    """Describe rows of one side only that are not named above, if they are no less than 1 % of the phase.
+
+    Of steps it is 0.1 %: what runs in each of them on one side only tells how the code differs.
+    """
+    least = params.NEGLIGIBLE if total["per"] == "run" else params.LEAST_OF_ONE_SIDE
+    is_large = pl.col("delta_ns").abs() >= least * total["a_ns"]
+    others = carriers.filter(is_large, ~pl.col("named"))
+    parts = []
+    for verdict, side in (("new", "b"), ("gone", "a")):
+        rows = others.filter(pl.col("verdict") == verdict)
+        parts += [f"only in {side}: {_list_changes(rows, params.MAX_EXAMPLES, names)}"] * (rows.height > 0)
+    return "; ".join(parts)
+
+
 def _list_changes(rows: pl.DataFrame, limit: int, names: Mapping[str, str]) -> str:
-    """List names and changes of the first rows; `~` marks rows without a verdict."""
-    named, changes = rows.head(limit), []
-    for name, delta, verdict, instead in named.select("name", "delta_ns", "verdict", "instead").iter_rows():
+    """List names and changes of the first rows; `~` marks rows without a verdict.
+
+    Rows in whose place the same ran instead, as in each layer, are summed.
+    """
+    columns = rows.select("name", "delta_ns", "verdict", "instead").iter_rows()
+    sums: dict[tuple[str, str], float] = {}
+    for name, delta, verdict, instead in columns:
         mark = "" if verdict in ("slower", "faster", "new", "gone") else " ~"
-        short = instead or _shorten_name(names.get(name, name), *_DECISION_LETTERS)
-        changes.append(f"{short} {units.format_difference(delta)}{mark}")
-    more = f" and {rows.height - limit} more" if rows.height > limit else ""
-    return f"{', '.join(changes)}{more}"
+        key = instead or _shorten_name(names.get(name, name), *_DECISION_LETTERS), mark
+        sums[key] = sums.get(key, 0.0) + delta
+    changes = [f"{name} {units.format_difference(delta)}{mark}" for (name, mark), delta in sums.items()]
+    more = f" and {len(changes) - limit} more" if len(changes) > limit else ""
+    return f"{', '.join(changes[:limit])}{more}"
 
 
 def _shorten_name(name: str, head: int, tail: int) -> str:

@@ -11,11 +11,13 @@ from tracetui.compare.pairing.row_matching import RowMatch
 from tracetui.look import Look
 
 
-def test_matched_share_is_of_time_of_both_runs() -> None:
+def test_matched_share_is_that_of_the_run_of_which_more_is_matched() -> None:
+    """New rows beside all of the other run are a change; rows that replaced most of it may be a program."""
     matches = [RowMatch((0,), (1,), "exact"), RowMatch((1,), (0,), "role"), RowMatch((), (2,), "new")]
     assert list(_check_matched_share(matches, ([60, 40], [40, 60, 10]))) == []
-    ((factor, reason),) = _check_matched_share(matches, ([60, 40], [40, 60, 200]))
-    assert (factor, reason) == (0.5, "only 50% of the time is in rows that both runs have")
+    assert list(_check_matched_share(matches, ([60, 40], [40, 60, 400]))) == []
+    ((factor, reason),) = _check_matched_share(matches[:1], ([50, 50], [20, 60, 120]))
+    assert (factor, reason) == (0.5, "only 50% and 30% of the time is in rows that both runs have")
 
 
 @pytest.mark.parametrize(

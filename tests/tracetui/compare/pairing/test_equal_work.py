@@ -1,5 +1,6 @@
 """Equal work: real recordings with one known difference each, and small runs made by hand."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -132,6 +133,85 @@ def test_another_way_to_compute_the_same_is_named_and_judged(a: Any, b: Any, exp
     assert differences(*runs) == [expected]
     lines = describe_decision(compare_runs(runs, Look()), Terms())
     assert lines[0].startswith("SLOWER") and f"  what differs: {expected}" in lines
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "expected"),
+    [
+        (
+            ["Optimizer.step#AdamW.step", "aten::_fused_adamw_"],
+            ["Optimizer.step#SGD.step", "aten::_foreach_add_"],
+            "optimizer AdamW (fused) and SGD (foreach)",
+        ),
+        (
+            ["enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"],
+            ["enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__"],
+            "data loader no processes and processes",
+        ),
+    ],
+)
+def test_how_a_trace_was_trained_is_read_from_names(a: list[str], b: list[str], expected: str) -> None:
+    mm = {"kind": "kernel", "name": "aten::mm", "dur": 5}
+    runs = [
+        made([mm, *({"name": n, "dur": 1, "kind": "span"} for n in names)], work="operators")
+        for names in (a, b)
+    ]
+    assert differences(*runs) == [expected]
+    assert differences(runs[0], runs[0]) == []
+
+
+def test_options_of_the_profiler_are_named_as_they_cost_time() -> None:
+    headers = (["record_shapes"], ["record_shapes", "with_stack"])
+    runs = []
+    for options in headers:
+        table = pl.DataFrame({"key": options, "value": ["1"] * len(options)})
+        rows = [{"kind": "kernel", "name": "aten::mm", "dur": 5}]
+        runs.append(replace(made(rows, work="operators"), tables={"trace": table}))
+    assert differences(*runs) == ["profiler options record_shapes and record_shapes + with_stack"]
+
+
+def test_operators_of_another_number_format_beside_equal_products_are_named() -> None:
+    """A norm in fp64; products in another format are told as the dtype of the run, and no more."""
+
+    def run(norm: str, product: str = "fp32") -> Run:
+        work = {"kind": "kernel", "dur": 5}
+        rows = [
+            {**work, "name": f"aten::{name}", "dtype": norm, "category": "norm"} for name in ("pow", "rsqrt")
+        ]
+        mm = {"name": "aten::mm", "dtype": product, "category": "matmul", "shape": "m=8 n=40 k=20"}
+        return made([*rows, {**work, **mm}], work="operators")
+
+    assert differences(run("fp32"), run("fp64")) == ["dtype of pow, rsqrt fp32 and fp64"]
+    assert differences(run("fp32"), run("bf16", "bf16")) == ["dtype fp32 and bf16"]
+
+
+def trained_in_parts(parts: int, batch: int, *, recomputes: bool = False) -> Run:
+    """Eight steps of training that pass so many parts of a batch, of 64 tokens each, through a product."""
+    rows: list[dict[str, Any]] = []
+    for step in range(8):
+        for _ in range(parts):
+            work = {"kind": "kernel", "dur": MS, "step": step, "phase": "forward"}
+            attention = {"name": "aten::_scaled_dot_product_flash_attention_for_cpu", "category": "attention"}
+            rows += [
+                {**work, "name": "aten::mm", "category": "matmul", "shape": f"m={64 * batch} n=40 k=20"},
+                {**work, **attention, "shape": f"b={batch} q=64 k=64"},
+                {**work, "name": "aten::mm_of_gradients", "phase": "backward"},
+            ]
+            rows += [{**work, "phase": "backward", "name": "aten::native_layer_norm"}] * recomputes
+    return made(rows, work="operators")
+
+
+def test_gradients_that_add_up_over_parts_of_a_batch_are_the_same_work() -> None:
+    whole, parts = trained_in_parts(1, 8), trained_in_parts(4, 2)
+    assert differences(whole, parts) == ["products per step 1 and 4", "batch of each pass 8 and 2"]
+    assert compare_runs((whole, parts), Look()).comparability.ok
+    half = compare_runs((whole, trained_in_parts(1, 4)), Look())
+    assert [str(work) for work in half.works if work.is_work] == ["batch 8 and 4"]
+
+
+def test_a_forward_that_runs_again_in_the_backward_is_named() -> None:
+    runs = trained_in_parts(1, 8), trained_in_parts(1, 8, recomputes=True)
+    assert differences(*runs) == ["forward computed again no and yes"]
 
 
 def test_a_source_that_says_nothing_does_not_differ() -> None:

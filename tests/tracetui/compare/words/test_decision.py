@@ -71,16 +71,15 @@ def test_step_kernels_and_gap_by_hand() -> None:
         ("norm", 10_000.0, pytest.approx(1 / 7), False),
         ("gemm", 0.0, 0.0, False),
     ]
-    first, kernels, carried, *_ = describe_decision(actual, Terms())
+    first, kernels, carried, *_, why = describe_decision(actual, Terms())
     assert first.startswith(
         "FASTER: decode step 500.0 µs → 450.0 µs per token, -50.00 µs (-10.0%; 95% likely "
     )
     assert "2,000.0 → 2,222.2 tokens/s at the median; p " in first
     assert kernels.startswith("undecided: decode kernels 400.0 µs → 410.0 µs per token")
-    assert kernels.endswith(
-        "; equal runs differ by up to ±6% (floor 2%); this is +2.5%; record 11 more per side to decide"
-    )
     assert carried == "  carried by time between kernels -60.00 µs"
+    needed = "record 11 more per side to decide"
+    assert why == f"  kernels: equal runs differ by up to ±6% (floor 2%); this is +2.5%; {needed}"
 
 
 def test_unequal_numbers_of_steps_are_compared_per_step() -> None:
@@ -143,9 +142,10 @@ def test_an_undecided_change_stands_beside_the_change_that_would_be_shown() -> N
     logs = np.log([90, 100]), np.log([100, 110])
     error = np.sqrt(sum(np.var(side, ddof=1) for side in logs) / 2)
     needed = np.expm1(4.302653 * error)
-    assert describe_decision(actual, Terms())[0].count(
-        f"; 2 and 2 runs show a change from {needed:+.0%} on; this is +10.6%;"
-    )
+    first, *details, kernels = describe_decision(actual, Terms())
+    why = next(line for line in details if line.startswith("  step: "))
+    assert first.startswith("undecided: decode step ") and kernels.startswith("undecided: decode kernels")
+    assert why.startswith(f"  step: 2 and 2 runs show a change from {needed:+.0%} on; this is +10.6%;")
 
 
 def test_a_change_that_no_row_has_is_carried_by_none() -> None:
@@ -248,3 +248,44 @@ def test_a_decided_row_of_less_than_a_hundredth_is_not_the_first_word() -> None:
         runs = stepped(600_000, 10, 200_000), stepped(620_000, norm, 200_000)
         (line, *_) = describe_decision(compare_runs(runs, Look()), Terms())
         assert line.startswith("norm SLOWER") == is_first and "undecided: decode step" in line
+
+
+def with_nodes(*names: str, dur: int = 10_000) -> Run:
+    """Steps of a product of 600 µs and of nodes that take 10 µs each, in two layers."""
+    rows = [{"kind": "kernel", "name": "/logits/MatMul", "dur": 600_000, "step": s} for s in range(12)]
+    return made([
+        *rows,
+        *(
+            {"kind": "kernel", "name": name.format(n), "layer": n, "op": "mlp.act", "dur": dur, "step": s}
+            for s in range(12)
+            for n in range(2)
+            for name in names
+        ),
+    ])  # fmt: skip
+
+
+def test_nodes_that_ran_instead_in_each_layer_are_one_change_of_their_operators() -> None:
+    """12 steps of two layers, each of 30 µs instead of 10 µs: 40 µs per step."""
+    erf = with_nodes("/l.{}/Erf", "/l.{}/Mul", "/l.{}/act_add (Add)")
+    lines = describe_decision(compare_runs((with_nodes("/l.{}/act/Relu"), erf), Look()), Terms())
+    assert any("Relu → Erf + Mul + Add +40.00 µs" in line for line in lines)
+
+
+def test_a_small_row_of_one_side_only_is_named() -> None:
+    """Products are 50 µs longer; a copy of 8 µs is named, and a norm of 0.4 µs, less than 0.1 %, is not."""
+
+    kinds = "matmul", "attention", "copy", "norm"
+
+    def run(**rows: int) -> Run:
+        return made([
+            {"kind": "kernel", "name": name, "dur": dur, "step": s, "category": category}
+            for s in range(12)
+            for category, (name, dur) in zip(kinds, rows.items(), strict=False)
+        ])  # fmt: skip
+
+    base = {"gemm": 300_000, "mm": 300_000}
+    longer = run(gemm=350_000, mm=300_000, clone=8_000, tiny=400)
+    lines = describe_decision(compare_runs((run(**base), longer), Look()), Terms())
+    assert "  only in b: clone +8.000 µs" in lines
+    back = describe_decision(compare_runs((longer, run(**base)), Look()), Terms())
+    assert "  only in a: clone -8.000 µs" in back
