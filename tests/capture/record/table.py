@@ -90,6 +90,7 @@ TABLE: Final = {
     "fails_inside": Made(6, 5, 1),
     "retries": Made(101, 100),
     "two_models": Made(48, 42),
+    "ensemble": Made(24, 21),
     "reads_and_writes": Made(12, 10),
     "signals_itself": Made(6, 5, 143),
     "killed": Made(61, 60, 137),
