@@ -91,6 +91,7 @@ TABLE: Final = {
     "retries": Made(101, 100),
     "two_models": Made(48, 42),
     "ensemble": Made(24, 21),
+    "judged": Made(84, 76),
     "reads_and_writes": Made(12, 10),
     "signals_itself": Made(6, 5, 143),
     "killed": Made(61, 60, 137),

@@ -1,4 +1,4 @@
-"""Two models of one kind choose each token together, and a third one scores the texts: the steps are tokens."""
+"""Two models of one kind choose each token together, and a third scores the texts: the steps are tokens."""
 
 import torch
 from _models import Decoder, seeded
