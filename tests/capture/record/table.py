@@ -66,6 +66,7 @@ TABLE: Final = {
     "compiled_in_place": Made(21, 20),
     "compiled_layers": Made(21, 20),
     "compiled_training": Made(8),
+    "compiled_loss": Made(12),
     "exported": Made(5),
     "traced": Made(None, None),
     "profiles_itself": Made(18, 17),
