@@ -6,6 +6,8 @@ import weakref
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
+from .op_ids import list_frozen_weights
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
@@ -152,6 +154,8 @@ def find_called_module(fn: Any, args: Any, kwargs: Any, measure: Callable[[Any],
 def find_device_type(module: Any) -> str:
     """Return the device type of a module's first parameter; cpu if it has none."""
     first = next(module.parameters(), None)
+    if first is None:
+        first = next(iter(list_frozen_weights(module)), None)
     return "cpu" if first is None else str(first.device.type)
 
 

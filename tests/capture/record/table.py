@@ -68,6 +68,7 @@ TABLE: Final = {
     "compiled_training": Made(8),
     "compiled_loss": Made(12),
     "exported": Made(5),
+    "frozen": Made(30),
     "traced": Made(None, None),
     "profiles_itself": Made(18, 17),
     "profiled_loudly": Made(9, 7),
