@@ -56,8 +56,8 @@ class StepModule:
     ) -> bool:
         """Make a twin of the step module, or the author of the last text, that one if a text begins.
 
-        Return whether it is the author, so that the step in progress is none: its model only judged the text.
-        A draft model goes on with its text when its larger model was called.
+        Return whether the step in progress is none: its model only judged the text. One that learns from the
+        text makes steps. A draft model goes on with its text when its larger model was called.
         """
         step_module, author = self._module(), self._author()
         if module is step_module:
@@ -65,9 +65,10 @@ class StepModule:
         if module is author and self._author_step is not None:
             self._author = _dead_ref  # its first call tells
             if not step.is_single and self._author_step.is_followed_by_text(args, kwargs, MIN_TEXT):
-                self._replaced_modules.add(id(step_module))
                 self.replace(module, size)
-                return True
+                if not step.is_training:
+                    self._replaced_modules.add(id(step_module))
+                return not step.is_training
         if step.is_single:
             self._author, self._author_step = self._module, step
         is_twin = size == self._size and type(module) is type(step_module)

@@ -79,15 +79,15 @@ class Ids:
         return False
 
 
-def steps_of_texts(*calls: tuple[Module, int]) -> list[int]:
-    """Return the sizes of the calls that were steps, of models that each got so many tokens."""
+def steps_of_texts(*calls: tuple[Module, int], learner: Module | None = None) -> list[int]:
+    """Return the sizes of the calls that were steps, of models with so many tokens each; one may learn."""
     root, step, sizes = StepModule(), None, []
     for module, tokens in calls:
         args = [Ids(tokens)]
         if step is not None and root.resume_text(module, module.size, step, args, {}):
             sizes.pop()
         if root.is_step_call(module, module.size):
-            step = RecordedStep(0, is_training=False)
+            step = RecordedStep(0, is_training=module is learner)
             step.length = find_length(args, {})
             sizes.append(module.size)
     return sizes
@@ -98,6 +98,12 @@ def test_a_larger_model_that_reads_each_text_makes_no_step() -> None:
     text = (author, 5), *[(author, 1)] * 20
     assert steps_of_texts(*[*text, (judge, 25)] * 3) == [10] * 63
     assert steps_of_texts(*[*text, *[(judge, 25)] * 2, (second, 25)] * 3) == [10] * 21 + [99] * 2 + [10] * 42
+
+
+def test_a_larger_model_that_learns_from_each_text_makes_steps() -> None:
+    author, learner = Module(10), Module(11)
+    text = [(author, 5), *[(author, 1)] * 20, *[(learner, 25)] * 4]
+    assert steps_of_texts(*text * 3, learner=learner) == ([10] * 21 + [11] * 4) * 3
 
 
 def test_a_copy_that_reads_each_text_makes_no_step_but_the_last() -> None:
