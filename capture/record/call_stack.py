@@ -120,12 +120,17 @@ class RecordedStep:
         self.searches += 1
         self.length = reader.read_length(args, kwargs, generates=self.generates)
 
-    def is_followed_by_text(self, args: Any, kwargs: Any) -> bool:
-        """Return whether these inputs of another model begin a text, after a step of one token a sequence."""
-        if self.length is None or self.length.tokens != 1 or is_assisted():
+    @property
+    def is_single(self) -> bool:
+        """Whether it is of one token a sequence."""
+        return self.length is not None and self.length.tokens == 1
+
+    def is_followed_by_text(self, args: Any, kwargs: Any, tokens: int = 2) -> bool:
+        """Return whether these inputs begin a text of so many tokens or more, after a single one."""
+        if not self.is_single or is_assisted():
             return False
         coming = find_length(args, kwargs)
-        return coming is not None and coming.tokens > 1
+        return coming is not None and coming.tokens >= tokens
 
     @property
     def open_facts(self) -> CallFacts | None:

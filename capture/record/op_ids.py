@@ -5,6 +5,7 @@ from __future__ import annotations  # runs in users' programs, from Python 3.8 o
 import re
 import threading
 import weakref
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from ..native.schema import RECORDING_NAME, UNWATCHED_NAME
@@ -235,13 +236,27 @@ def _list_parts(module: Any) -> list[tuple[str, Any]]:
 def _count_values(module: Any) -> int:
     """Return the number of values in a module; 1 if they are not created yet, 0 if it has none."""
     size = sum(hasattr(part, "_packed_params") for _, part in module.named_modules())  # hidden weights
-    for tensors in (module.parameters(), module.buffers()):
+    for tensors in (module.parameters(), module.buffers(), list_frozen_weights(module)):
         for tensor in tensors:
             try:
                 size += int(tensor.numel())
             except ValueError:  # a lazy module makes them with its first call
                 size += 1
     return size
+
+
+def list_frozen_weights(module: Any) -> list[Any]:
+    """Return the weights of a module of torch.jit that was frozen: they are constants of its graph."""
+    weights: list[Any] = []
+    if type(module).__name__ != "RecursiveScriptModule":
+        return weights
+    with suppress(Exception):  # another version of torch
+        nodes = [] if module._c.hasattr("training") else module.graph.findAllNodes("prim::Constant")
+        tensors = [
+            node.t("value") for node in nodes if node.hasAttribute("value") and node.kindOf("value") == "t"
+        ]
+        weights += (tensor for tensor in tensors if tensor.dim())
+    return weights
 
 
 def _build_module_op(module: Any, name: str, *, has_inner: bool) -> dict[str, Any]:

@@ -119,6 +119,7 @@ def _close_before_exec(original: Callable[..., Any], recorder: Any) -> Callable[
         try:
             if _is_executable(path):
                 recorder.guard(recorder.close)
+                process_notes.append_note("executes")
             return original(path, *args, **kwargs)
         except BaseException as error:
             if recorder.is_off and not was_off:

@@ -326,7 +326,7 @@ def _read_work(module: Any, torch: Any) -> dict[str, Any]:
     config = getattr(module, "config", None)
     meta = {
         "dtype": max(counts, key=lambda name: counts[name]) if counts else None,
-        "parameters": sum(counts.values()),
+        "parameters": sum(counts.values()) or None,  # frozen ones are constants
         "layers": _read_number(config, "num_hidden_layers"),
         "d_model": _read_number(config, "hidden_size"),
         "attention": getattr(config, "_attn_implementation", None),

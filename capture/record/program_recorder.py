@@ -43,6 +43,7 @@ class _ThreadLocals(threading.local):
     recorder: ThreadRecorder | None = None
     token: _Token | None = None
     log: list[Any] | None = None
+    is_in_compiled = False  # whether in a compiled function that is noted as a call of its model
 
 
 class CallCode:
@@ -217,7 +218,7 @@ class ProgramRecorder(RecordedThreads):
                 return None
             if recorder is not None and recorder.stack.module_count:
                 call = recorder.enter_inner(module, args, kwargs)
-            elif self.shared.is_traced():
+            elif self.shared.is_traced() or self._is_compiled_part(module):
                 return None
             else:
                 begun = 0
@@ -233,6 +234,13 @@ class ProgramRecorder(RecordedThreads):
         except BaseException as e:
             self.stop_recording(e)
         return None
+
+    def _is_compiled_part(self, module: Any) -> bool:
+        """Return whether a module is a graph that compiled code calls: some backends make one of it."""
+        if not self.thread_locals.is_in_compiled:
+            return False
+        with self.shared.bypass_torch_functions():
+            return not self.shared.names.measure_size(module)
 
     def enter_compiled(self, fn: Any, args: Any, kwargs: Any) -> Callable[[], None] | None:
         """Note the call of a compiled function that calls a model; return what notes its end, or None.
@@ -253,9 +261,11 @@ class ProgramRecorder(RecordedThreads):
             recorder.forget_form()  # what runs in it is counted at once
         windows, forwards, error = self.shared.windows, self.shared.recording.forwards, sys.exc_info()[1]
         windows.begin_capture()  # what is in a window would be of the step before
+        self.thread_locals.is_in_compiled = True
         start = now()
 
         def leave() -> None:
+            self.thread_locals.is_in_compiled = False
             if self.shared.recording.forwards == forwards and sys.exc_info()[1] is error:
                 self._add_call(module, args, kwargs, start)
             windows.end_capture()

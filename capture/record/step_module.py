@@ -6,10 +6,15 @@ import weakref
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
+from .op_ids import list_frozen_weights
+
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping, Sequence
+
+    from .call_stack import RecordedStep
 
 MAX_OTHER_CALLS: Final = 8  # calls of another module in a row after which that one becomes the step module
+MIN_TEXT: Final = 3  # tokens: a draft model may get two that its larger model accepted
 
 
 class StepModule:
@@ -23,6 +28,8 @@ class StepModule:
         self._max_other_calls = 0  # most such calls of one module so far
         self._replaced_modules: set[int] = set()
         self.outgrown_count = 0  # how often a larger module has replaced it
+        self._author: Callable[[], Any] = _dead_ref  # of the text in whose decoding another module was called
+        self._author_step: RecordedStep | None = None  # its last one
 
     def is_step_call(self, module: Any, size: int) -> bool:
         """Return whether a top-level call of a module starts a step, and update the step module."""
@@ -44,10 +51,30 @@ class StepModule:
             return True
         return False
 
-    def is_twin(self, module: Any, size: int) -> bool:
-        """Return whether a module is another one of the step module's class and size."""
-        step_module = self._module()
-        return size == self._size and module is not step_module and type(module) is type(step_module)
+    def resume_text(
+        self, module: Any, size: int, step: RecordedStep, args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> bool:
+        """Make a twin of the step module, or the author of the last text, that one if a text begins.
+
+        Return whether the step in progress is none: its model only judged the text. One that learns from the
+        text makes steps. A draft model goes on with its text when its larger model was called.
+        """
+        step_module, author = self._module(), self._author()
+        if module is step_module:
+            return False
+        if module is author and self._author_step is not None:
+            self._author = _dead_ref  # its first call tells
+            if not step.is_single and self._author_step.is_followed_by_text(args, kwargs, MIN_TEXT):
+                self.replace(module, size)
+                if not step.is_training:
+                    self._replaced_modules.add(id(step_module))
+                return not step.is_training
+        if step.is_single:
+            self._author, self._author_step = self._module, step
+        is_twin = size == self._size and type(module) is type(step_module)
+        if is_twin and step.is_followed_by_text(args, kwargs):
+            self.replace(module, size)
+        return False
 
     def replace(self, module: Any, size: int) -> None:
         """Make another module the step module."""
@@ -128,6 +155,8 @@ def find_called_module(fn: Any, args: Any, kwargs: Any, measure: Callable[[Any],
 def find_device_type(module: Any) -> str:
     """Return the device type of a module's first parameter; cpu if it has none."""
     first = next(module.parameters(), None)
+    if first is None:
+        first = next(iter(list_frozen_weights(module)), None)
     return "cpu" if first is None else str(first.device.type)
 
 

@@ -461,8 +461,8 @@ class ThreadRecorder(RepeatRecorder):
         """Return whether a top-level call of a module is one of the step module."""
         size, outgrown = self._shared.names.measure_size(module), self._step_module.outgrown_count
         former, step = self._step_module.module, self._step
-        if step and self._step_module.is_twin(module, size) and step.is_followed_by_text(args, kwargs):
-            self._step_module.replace(module, size)
+        if step and self._step_module.resume_text(module, size, step, args, kwargs):
+            self._drop_step()
         if not self._step_module.is_step_call(module, size):
             return False
         if self._step_module.outgrown_count > outgrown:

@@ -80,7 +80,7 @@ class ReportFolder:
             raise CaptureError("no temporary folder can be created", why=e.strerror or str(e)) from None
         _tell_outer_recorder()
         self._silent_commands: dict[int, str] = {}  # of processes with torch that did not report it, by pid
-        self._check_counts: dict[int, int] = {}  # by pid
+        self._check_counts: dict[tuple[int, ...], int] = {}  # by pid and program
 
     @property
     def environment(self) -> Mapping[str, str]:
@@ -119,13 +119,19 @@ class ReportFolder:
     def check_for_silent(self, pid: int) -> None:
         """Note descendants of a process that have torch loaded but did not report that.
 
-        Reading the maps of a process is slow, so that each is checked at its 1st, 2nd, 4th, 8th … call only.
+        Reading the maps of a process is slow, so that each is checked at its 1st, 2nd, 4th, 8th … call only;
+        one that goes on as another program is another.
         """
         for child in list_process_tree(pid):
-            count = self._check_counts[child] = self._check_counts.get(child, 0) + 1
-            if count & (count - 1) or child in self._silent_commands or self._has_reported(child):
+            key = child, hash((*_read_words(child, "cmdline"), *_read_words(child, "environ")))
+            count = self._check_counts[key] = self._check_counts.get(key, 0) + 1
+            if self._has_reported(child):
+                self._silent_commands.pop(child, None)  # it was silent while it imported torch
                 continue
-            if _has_torch(child):
+            if count & (count - 1) or child in self._silent_commands:
+                continue
+            maps = _read_maps(child)
+            if _TORCH_LIBRARY in maps and not self._has_reported(child, maps):
                 self._silent_commands[child] = f"{_read_command(child)}){self._explain_silence(child)}"
 
     def list_silent(self) -> list[str]:
@@ -133,12 +139,18 @@ class ReportFolder:
         silent = (item for item in self._silent_commands.items() if not self._has_reported(item[0]))
         return [f"process {pid} ({command}" for pid, command in silent]
 
-    def _has_reported(self, pid: int) -> bool:
-        """Return whether a process reported torch; one that only started Python may never have asked us."""
+    def _has_reported(self, pid: int, maps: bytes = b"") -> bool:
+        """Return whether a process reported torch, since it went on as another program if it did so.
+
+        One that only started Python may never have asked us. One that failed to go on has a fault, one that
+        is just about to still has our file in the maps of its memory.
+        """
         try:
-            return b"\ntorch " in b"\n" + (self._folder / f"process-{pid}").read_bytes()
+            notes = b"\n" + (self._folder / f"process-{pid}").read_bytes()
         except OSError:
             return False
+        latest = notes.rpartition(b"\nexecutes")[2]
+        return os.fsencode(self._folder) in maps or re.search(rb"\n(torch|fault) ", latest) is not None
 
     def _explain_silence(self, pid: int) -> str:
         """Return why a process runs without the recorder, as its environment and options show; else empty."""
@@ -306,11 +318,11 @@ def _is_python(pid: int) -> bool:
     return False
 
 
-def _has_torch(pid: int) -> bool:
+def _read_maps(pid: int) -> bytes:
     try:
-        return _TORCH_LIBRARY in Path(f"/proc/{pid}/maps").read_bytes()
+        return Path(f"/proc/{pid}/maps").read_bytes()
     except OSError:
-        return False
+        return b""
 
 
 def _read_command(pid: int) -> str:

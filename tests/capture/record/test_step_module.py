@@ -1,5 +1,7 @@
 """Which calls are steps, in programs of several models: played modules with a size and weights."""
 
+from capture.record.call_phases import find_length
+from capture.record.call_stack import RecordedStep
 from capture.record.step_module import MAX_OTHER_CALLS, StepModule
 
 
@@ -60,3 +62,68 @@ def test_a_model_that_is_dropped_leaves_its_place() -> None:
     assert steps(root, model) == [90]
     del model
     assert steps(root, Module(40)) == [40]
+
+
+class Ids:
+    """Token numbers of one sequence."""
+
+    dtype = "torch.int64"
+
+    def __init__(self, tokens: int) -> None:
+        self.shape = 1, tokens
+
+    def dim(self) -> int:
+        return len(self.shape)
+
+    def is_floating_point(self) -> bool:
+        return False
+
+
+def steps_of_texts(*calls: tuple[Module, int], learner: Module | None = None) -> list[int]:
+    """Return the sizes of the calls that were steps, of models with so many tokens each; one may learn."""
+    root, step, sizes = StepModule(), None, []
+    for module, tokens in calls:
+        args = [Ids(tokens)]
+        if step is not None and root.resume_text(module, module.size, step, args, {}):
+            sizes.pop()
+        if root.is_step_call(module, module.size):
+            step = RecordedStep(0, is_training=module is learner)
+            step.length = find_length(args, {})
+            sizes.append(module.size)
+    return sizes
+
+
+def test_a_larger_model_that_reads_each_text_makes_no_step() -> None:
+    author, judge, second = Module(10), Module(99), Module(120)
+    text = (author, 5), *[(author, 1)] * 20
+    assert steps_of_texts(*[*text, (judge, 25)] * 3) == [10] * 63
+    assert steps_of_texts(*[*text, *[(judge, 25)] * 2, (second, 25)] * 3) == [10] * 21 + [99] * 2 + [10] * 42
+
+
+def test_a_larger_model_that_learns_from_each_text_makes_steps() -> None:
+    author, learner = Module(10), Module(11)
+    text = [(author, 5), *[(author, 1)] * 20, *[(learner, 25)] * 4]
+    assert steps_of_texts(*text * 3, learner=learner) == ([10] * 21 + [11] * 4) * 3
+
+
+def test_a_copy_that_reads_each_text_makes_no_step_but_the_last() -> None:
+    author, copy, judge = Module(10), Module(10), Module(99)
+    text = (author, 5), *[(author, 1)] * 20
+    assert steps_of_texts(*[*text, (copy, 25), (author, 25)] * 3) == [10] * 22 * 3
+    assert steps_of_texts(*[*text, (copy, 25)] * 3, *text) == [10] * 21 * 4
+    assert steps_of_texts(*[*text, (copy, 25), (judge, 25)] * 3, *text) == [10] * 22 + [10] * 21 * 3
+
+
+def test_two_models_of_a_kind_that_write_in_turn_both_make_steps() -> None:
+    models = Module(10), Module(10)
+    texts = [call for model in models for call in [(model, 5), *[(model, 1)] * 20]]
+    assert steps_of_texts(*texts * 3) == [10] * 21 * 6
+
+
+def test_a_draft_model_makes_no_step_once_its_larger_model_is_called() -> None:
+    draft, target = Module(10), Module(99)
+    first, then = [(draft, 5), *[(draft, 1)] * 6, (target, 11)], [*[(draft, 1)] * 6, (target, 7)]
+    accepted = [(draft, 2), *[(draft, 1)] * 5, (target, 7)]
+    for round_ in (then, accepted):
+        request = [*first, *round_ * 3]
+        assert steps_of_texts(*request * 2) == [10] * 7 + [99] * 8

@@ -12,11 +12,13 @@ from pathlib import Path
 
 import pytest
 
+import capture.record
 from capture.native.emit import Emitter
 from capture.record.call_phases import CallFacts
 from capture.record.process_notes import LastSteps
 from tracetui.process.process_reports import FOLDER_VARIABLE, ProcessReport, ReportFolder
 
+STAND_IN = Path(capture.record.__file__).parents[2] / "tests/capture/record/fake_torch"
 DEAD = 1 << 30  # no process has this number
 
 
@@ -93,6 +95,74 @@ def test_a_process_that_loaded_torch_past_the_recorder_is_silent(reports: Report
     assert sum(silent.startswith(ours) for silent in reports.list_silent()) == 1
     write_report(reports, os.getpid(), "python 3.12.1", "torch 2.9")
     assert not any(silent.startswith(ours) for silent in reports.list_silent())
+
+
+GOES_ON = """
+import os, sys
+print("ready", flush=True)
+input()
+import torch
+class Model(torch.nn.Module):
+    def forward(self, ids):
+        return ids
+model = Model()
+for _ in range(3):
+    model(torch.Ids(2, 8))
+def go_on(path, environment):
+    print("ready", flush=True)
+    input()
+    os.execve(path, [sys.executable, "-c", "import torch; print(flush=True); input()"], environment)
+try:
+    go_on("text", {})
+except OSError:
+    kept = "PYTHONPATH" if len(sys.argv) > 1 else ""
+    go_on(sys.executable, {name: text for name, text in os.environ.items() if kept in name})
+"""
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_a_program_that_goes_on_with_an_environment_of_its_own_is_silent_from_then_on(
+    reports: ReportFolder, tmp_path: Path, clean: bool
+) -> None:
+    folders = [str(Path(capture.record.__file__).parent / "site"), str(STAND_IN)]
+    ours = {"PYTHONPATH": os.pathsep.join(folders), "TRACETUI_OUT": str(tmp_path / "out.jsonl")}
+    (tmp_path / "text").write_text("no program")
+    (tmp_path / "text").chmod(0o700)
+    with subprocess.Popen(
+        [sys.executable, "-c", GOES_ON, *["clean"] * clean],
+        env={**os.environ, **ours, **reports.environment},
+        cwd=tmp_path,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    ) as child:
+        assert child.stdin is not None and child.stdout is not None
+        for silent_count in (1, 0, 0):  # before the import of torch, and before each start of another program
+            assert child.stdout.readline() == b"ready\n"
+            for _ in range(3):
+                reports.check_for_silent(child.pid)
+            assert len(reports.list_silent()) == silent_count
+            child.stdin.write(b"\n")
+            child.stdin.flush()
+        assert child.stdout.readline() == b"\n"
+        reports.check_for_silent(child.pid)
+        silent = reports.list_silent()
+        child.communicate(b"\n")
+    assert child.returncode == 0
+    assert [line.rpartition(", ")[2] for line in silent] == (
+        ["started without tracetui's environment variables"] if clean else []
+    )
+
+
+def test_a_program_that_is_about_to_go_on_as_another_is_not_silent_yet(
+    reports: ReportFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_report(reports, os.getpid(), "python 3.12.1", "torch 2.9", "executes")
+    monkeypatch.setenv(FOLDER_VARIABLE, reports.environment[FOLDER_VARIABLE])
+    last = LastSteps(1)
+    reports.check_for_silent(os.getpid())
+    ours = f"process {os.getpid()} "
+    assert not any(silent.startswith(ours) for silent in reports.list_silent())
+    last.remove()
 
 
 def test_a_recorder_within_a_recorder_reports_itself_to_the_outer_one(
