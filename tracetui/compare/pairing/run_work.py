@@ -17,7 +17,6 @@ from capture.run import Run
 from tracetui.analysis.frames import selection
 from tracetui.analysis.frames.codes import group_by_packed_key
 from tracetui.analysis.frames.run_memo import cache_per_run
-from tracetui.analysis.recording_advice import has_option_on
 from tracetui.compare import params
 from tracetui.look import Look
 
@@ -310,7 +309,7 @@ def read_rows(run: Run) -> dict[str, str | bool]:
         settings["quant"] = "int8" if names.str.starts_with("quantized::linear").any() else "none"
         settings["compiled"] = bool(names.str.contains(_COMPILED_NAMES).any())
         settings |= _read_training(run, names)
-        options = [option for option in _PROFILER_OPTIONS if has_option_on(run, option)]
+        options = [option for option in _PROFILER_OPTIONS if selection.has_option_on(run, option)]
         settings["profiler options"] = " + ".join(options) or "none"
     if run.meta.get("producer") == "ONNX Runtime":
         is_quantised = run.events["name"].unique().cast(pl.String).str.contains(_INTEGER_NODES)
