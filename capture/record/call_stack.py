@@ -312,10 +312,7 @@ def trim_trailing_gap(rows: list[int], last: int | None, end: int, gaps: Sequenc
     typical = sorted(gaps)[len(gaps) // 2] if gaps else 0
     gap = min(end - last, typical)
     if rows and rows[-2] == last:
-        if gap:
-            rows[-1] = gap
-        else:
-            del rows[-3:]
+        rows[-3:] = [*rows[-3:-1], gap] if gap else []
     return last + gap
 
 
