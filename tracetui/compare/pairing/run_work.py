@@ -108,14 +108,22 @@ def describe_range(numbers: Sequence[int]) -> str:
     return "–".join(dict.fromkeys(f"{number:,}" for number in (numbers[0], numbers[-1])))
 
 
-def read_step_sizes(run: Run, steps: pl.Series) -> dict[str, list[int]]:
-    """Read the sizes of these steps that the run reports for all of them."""
+def read_step_sizes(run: Run, steps: pl.Series, phase: str | None = None) -> dict[str, list[int]]:
+    """Read the sizes of these steps that the run reports for all of them.
+
+    A prefill whose sequences have equally many tokens reports the context behind it, which is its prompt.
+    """
     columns = [c for c in STEP_SIZES if run.has(c)]
     if not run.has("step") or not columns or steps.is_empty():
         return {}
     marks = run.events.lazy().filter((pl.col("kind") == "step") & pl.col("step").is_in(steps.implode()))
     table = marks.group_by("step").agg(pl.col(columns).max()).collect()
-    return {c: table[c].to_list() for c in columns if not table[c].null_count()}
+    sizes = {c: table[c].to_list() for c in columns if not table[c].null_count()}
+    if phase == "prefill" and "context" not in sizes and {"tokens", "batch"} <= sizes.keys():
+        pairs = [*zip(sizes["tokens"], sizes["batch"], strict=True)]
+        if all(batch and tokens % batch == 0 for tokens, batch in pairs):
+            return {"batch": sizes["batch"], "context": [tokens // batch for tokens, batch in pairs]}
+    return sizes
 
 
 def sum_counts(run: Run, phase: str | None) -> dict[str, float]:

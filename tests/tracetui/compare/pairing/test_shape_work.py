@@ -144,6 +144,21 @@ def test_other_prompts_are_other_work_of_a_decode_whose_context_is_unknown() -> 
     assert str(work) == "prefill tokens per step 96 and 320" and work.is_about("decode")
 
 
+def test_tokens_of_a_prefill_are_those_of_its_sequences() -> None:
+    """As vLLM marks its steps: `execute_context_3(120)_generation_0(0)`."""
+    a, b = (
+        made([
+            {"kind": kind, "name": kind, "category": "matmul", "lens": "host", "dur": MS, "t": step * MS,
+             "phase": phase, "shape": f"m={tokens} n=512 k=512", "step": step, "tokens": tokens, "batch": 3}
+            for step, (phase, tokens) in enumerate((("prefill", prompt), ("decode", 3), ("decode", 3)))
+            for kind in ("step", "kernel")
+        ])
+        for prompt in (120, 300)
+    )  # fmt: skip
+    (work,) = find_work_differences(a, b, "context")
+    assert str(work) == "prefill prompt 40 and 100" and work.is_about("decode") and work.is_work
+
+
 @pytest.mark.parametrize(
     ("meta", "source"),
     [({"work": "operators"}, "record_shapes=True"), ({"producer": "JAX profiler"}, "*.xplane.pb")],
