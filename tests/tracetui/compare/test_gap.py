@@ -131,6 +131,8 @@ def test_waits_of_ranks_without_steps_are_judged_by_equal_parts_of_the_run() -> 
     assert first.startswith("time between copy and argmax on rank 1 SLOWER +120.0 ms; overall undecided: ")
     same, *_ = describe_decision(compare_runs((runs[1], runs[1]), Look()), Look().terms)
     assert "time between" not in same
+    alone = describe_decision(compare_runs((decode(0, count=24), runs[1]), Look()), Look().terms)
+    assert not any(" between copy" in line for line in alone), "one rank has no rank of the other run"
 
 
 def test_waits_in_many_places_are_in_no_one_place() -> None:

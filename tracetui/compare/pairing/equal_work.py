@@ -36,6 +36,9 @@ from tracetui.compare.pairing.run_work import (
     find_experts,
     find_input,
     find_largest_image,
+    find_other_weights,
+    join_examples,
+    list_number_formats,
     list_prompts,
     list_queries,
     list_weights,
@@ -260,7 +263,7 @@ def _compare_products(a: Run, b: Run) -> Iterator[WorkDifference]:
     if x and y and _have_equal_shares(x, y) and not x.keys() & y.keys():
         before, after = (f"{n}×{k}" for n, k in (max(x), max(y)))
         yield WorkDifference("weights of products", before, after, is_work=True)
-    elif others := _find_other_weights(x, y):
+    elif others := find_other_weights(x, y):
         yield WorkDifference("weights of products", others[0], others[1], is_work=True)
     counts = _compare_counts(a, b)
     sums = counts.filter(pl.col("is_product") & (pl.col("kind") != "attention"))[["a", "b"]].sum()
@@ -268,20 +271,6 @@ def _compare_products(a: Run, b: Run) -> Iterator[WorkDifference]:
     if before != after:
         what = "products per step" if a.has("step") else "products in all"
         yield WorkDifference(what, before, after, is_work=not a.has("step") or any(_find_multiples(counts)))
-
-
-def _find_other_weights(
-    x: Mapping[tuple[int, int], int], y: Mapping[tuple[int, int], int]
-) -> tuple[str, ...]:
-    """Find the largest weights that are others, as of a head with another vocabulary; none if it is not sure.
-
-    As many products must have the weights of the one run as have those of the other, and more to compute.
-    """
-    only_x, only_y = ({k: n for k, n in one.items() if k not in other} for one, other in ((x, y), (y, x)))
-    if sorted(only_x.values()) != sorted(only_y.values()):
-        return ()
-    flops = [sum(n * k * count for (n, k), count in only.items()) for only in (only_x, only_y)]
-    return tuple("×".join(map(str, max(only))) for only in (only_x, only_y)) if flops[0] != flops[1] else ()
 
 
 def _have_equal_shares(x: Mapping[tuple[int, int], int], y: Mapping[tuple[int, int], int]) -> bool:
@@ -472,9 +461,20 @@ def _compare_settings(a: Run, b: Run) -> Iterator[WorkDifference]:
             x, y = (_format_setting(read_rows(run).get(key)) for run in (a, b))
         if x and y and x != y:
             yield WorkDifference(key, x, y)
+    yield from _compare_row_formats(a, b)
     if a.meta.get("threads") == b.meta.get("threads"):
         yield from _compare_used_cores(a, b)
     yield from _compare_commands(a.meta.get("argv"), b.meta.get("argv"))
+
+
+def _compare_row_formats(a: Run, b: Run) -> Iterator[WorkDifference]:
+    """Yield the operators of another number format beside products of the same: that of most of them."""
+    x, y = list_number_formats(a), list_number_formats(b)
+    changes = {name: (x[name], y[name]) for name in sorted(x.keys() & y.keys()) if x[name] != y[name]}
+    if changes and read_rows(a).get("dtype") == read_rows(b).get("dtype"):
+        pair = Counter(changes.values()).most_common(1)[0][0]
+        names = [name.removeprefix("aten::") for name, each in changes.items() if each == pair]
+        yield WorkDifference(f"dtype of {join_examples(names)}", *pair)
 
 
 def _compare_commands(*commands: Any) -> Iterator[WorkDifference]:

@@ -7,7 +7,7 @@ token of its step, attention has sequences and context.
 import math
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any, Final
 
@@ -294,6 +294,16 @@ def _list_sizes(table: pl.DataFrame, column: str) -> list[int]:
     return table.select(pl.col(column).repeat_by("len").explode().drop_nulls())[column].to_list()
 
 
+def list_number_formats(run: Run) -> dict[str, str]:
+    """List the number format of the kernels that have one in all their launches, by their names."""
+    if not run.has("dtype"):
+        return {}
+    names, formats = pl.col("name").cast(pl.String), pl.col("dtype").cast(pl.String)
+    kernels = run.events.lazy().filter(pl.col("kind") == "kernel").group_by(names.alias("name"))
+    of_names = kernels.agg(formats.unique()).filter(pl.col("dtype").list.len() == 1).collect()
+    return {name: each[0] for name, each in of_names.iter_rows() if name and each[0]}
+
+
 @cache_per_run
 def read_rows(run: Run) -> dict[str, str | bool]:
     """Read from rows what their source does not state: number format, quantised products, compiled code."""
@@ -316,8 +326,7 @@ def read_rows(run: Run) -> dict[str, str | bool]:
     if run.meta.get("producer") in XLA:
         names = run.events["name"].unique().cast(pl.String)
         functions = names.str.extract(r"^PjitFunction\((.+)\)$").drop_nulls().sort().to_list()
-        more = f" and {len(functions) - params.MAX_EXAMPLES} more" * (len(functions) > params.MAX_EXAMPLES)
-        settings["jitted functions"] = ", ".join(functions[: params.MAX_EXAMPLES]) + more
+        settings["jitted functions"] = join_examples(functions)
         settings["XLA operations"] = f"{len(list_kernel_names(run)):,}"
     return settings
 
@@ -345,6 +354,12 @@ def _read_training(run: Run, names: pl.Series) -> dict[str, str | bool]:
     return settings
 
 
+def join_examples(names: Sequence[str]) -> str:
+    """Join the first of some names, and the number of the others."""
+    more = f" and {len(names) - params.MAX_EXAMPLES} more" * (len(names) > params.MAX_EXAMPLES)
+    return ", ".join(names[: params.MAX_EXAMPLES]) + more
+
+
 def count_xla_operations(run: Run) -> dict[str, int]:
     """Count how often each operation of XLA runs in a step; those that do not always run as often lack."""
     if run.meta.get("producer") not in XLA or not run.has("step"):
@@ -366,6 +381,18 @@ def count_program_inputs(run: Run) -> Counter[str]:
 def list_kernel_names(run: Run) -> frozenset[str]:
     """List the names of the kernels of a run."""
     return frozenset(run.events.filter(pl.col("kind") == "kernel")["name"].unique().cast(pl.String))
+
+
+def find_other_weights(x: Mapping[tuple[int, int], int], y: Mapping[tuple[int, int], int]) -> tuple[str, ...]:
+    """Find the largest weights that are others, as of a head with another vocabulary; none if it is not sure.
+
+    As many products must have the weights of the one run as have those of the other, and more to compute.
+    """
+    only_x, only_y = ({k: n for k, n in one.items() if k not in other} for one, other in ((x, y), (y, x)))
+    if sorted(only_x.values()) != sorted(only_y.values()):
+        return ()
+    flops = [sum(n * k * count for (n, k), count in only.items()) for only in (only_x, only_y)]
+    return tuple("×".join(map(str, max(only))) for only in (only_x, only_y)) if flops[0] != flops[1] else ()
 
 
 def describe_arguments(x: Any, y: Any) -> tuple[str, str]:

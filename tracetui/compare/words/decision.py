@@ -354,10 +354,11 @@ def _find_gap(
 ) -> GapChange | None:
     """Find between which kernels the time lies that carries a change; None if it is in no one place."""
     sides, phase, place = compared.sides, total["phase"], None
-    if all(len(list_ranks(run)) > 1 for run in sides):
+    has_several = [len(list_ranks(run)) > 1 for run in sides]
+    if all(has_several):
         change = total["delta_ns"] if total["what"] == STEP else params.MIN_CHANGE * total["a_ns"]
         place = find_late_rank(sides, phase, terms, change)
-    else:
+    elif not any(has_several):
         gaps = carriers.filter("named", name=GAP_NAME)
         for delta in gaps["delta_ns"].head(1):
             place = find_gap_change(sides, phase, terms, delta)

@@ -170,6 +170,21 @@ def test_options_of_the_profiler_are_named_as_they_cost_time() -> None:
     assert differences(*runs) == ["profiler options record_shapes and record_shapes + with_stack"]
 
 
+def test_operators_of_another_number_format_beside_equal_products_are_named() -> None:
+    """A norm in fp64; products in another format are told as the dtype of the run, and no more."""
+
+    def run(norm: str, product: str = "fp32") -> Run:
+        work = {"kind": "kernel", "dur": 5}
+        rows = [
+            {**work, "name": f"aten::{name}", "dtype": norm, "category": "norm"} for name in ("pow", "rsqrt")
+        ]
+        mm = {"name": "aten::mm", "dtype": product, "category": "matmul", "shape": "m=8 n=40 k=20"}
+        return made([*rows, {**work, **mm}], work="operators")
+
+    assert differences(run("fp32"), run("fp64")) == ["dtype of pow, rsqrt fp32 and fp64"]
+    assert differences(run("fp32"), run("bf16", "bf16")) == ["dtype fp32 and bf16"]
+
+
 def trained_in_parts(parts: int, batch: int, *, recomputes: bool = False) -> Run:
     """Eight steps of training that pass so many parts of a batch, of 64 tokens each, through a product."""
     rows: list[dict[str, Any]] = []
