@@ -24,6 +24,7 @@ from tracetui.look import Look
 STEP_SIZES: Final = ("batch", "context", "tokens")  # of a step, as its source reports them
 XLA: Final = ("XLA profiler", "JAX profiler")
 _INTEGER_NODES: Final = r"\b(?:ConvInteger|MatMulInteger\w*|DynamicQuantize\w+|QLinear\w+)\b"  # of ONNX
+_INSERTED_CASTS: Final = r"\bInserted(PrecisionFree)?Cast_"  # of ONNX, around what has no fp16
 _PROFILER_OPTIONS: Final = ("record_shapes", "with_stack", "profile_memory", "with_flops", "with_modules")
 RECOMPUTED: Final = "forward computed again"  # in the backward, as activation checkpointing does
 # Of a forward: their gradients are operators of other names
@@ -323,6 +324,8 @@ def read_rows(run: Run) -> dict[str, str | bool]:
     if run.meta.get("producer") == "ONNX Runtime":
         is_quantised = run.events["name"].unique().cast(pl.String).str.contains(_INTEGER_NODES)
         settings["quant"] = "int8" if is_quantised.any() else "none"
+        names = run.events["name"].unique().cast(pl.String)
+        settings["inserted casts"] = bool(names.str.contains(_INSERTED_CASTS).any())
     if run.meta.get("producer") in XLA:
         names = run.events["name"].unique().cast(pl.String)
         functions = names.str.extract(r"^PjitFunction\((.+)\)$").drop_nulls().sort().to_list()
