@@ -152,13 +152,13 @@ def _set_display(widget: Widget, visible: bool) -> None:
 
 
 def fit_notes(notes: Sequence[str], width: int, most: int) -> list[Line]:
-    """Wrap notes into at most so many lines; if that is too few, all but the first are cut to one line.
+    """Wrap notes into at most so many lines; too long ones are cut to one line each, the first last.
 
     A reason below the first notes is worth more than the ends of these.
     """
     wrapped = [wrap(note.strip(), max(1, width - _count_indent(note) - 2)) or [""] for note in notes]
     for at in range(len(wrapped) - 1, -1, -1):
-        limit = 1 if at else max(1, most // 2)
+        limit = 1 if at or len(notes) > most else max(1, most // 2)
         if sum(map(len, wrapped)) > most and len(wrapped[at]) > limit:
             wrapped[at] = [*wrapped[at][: limit - 1], f"{wrapped[at][limit - 1]} …"]
     lines: list[Line] = []
