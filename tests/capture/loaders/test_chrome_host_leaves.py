@@ -233,7 +233,8 @@ def test_threads_of_attention_on_a_processor_are_torchs_own_number(
 @pytest.mark.parametrize(
     ("sequence", "other", "has_autograd"),
     [({"Sequence number": 4}, "aten::add", True), ({}, "aten::add", False),
-     ({}, "## Call CompiledFxGraph fabc ##", None), ({"Sequence number": 4}, "Torch-Compiled Region: 0/0", True)],
+     ({}, "## Call CompiledFxGraph fabc ##", None),
+     ({"Sequence number": 4}, "Torch-Compiled Region: 0/0", True)],
 )  # fmt: skip
 def test_autograd_of_a_compiled_program_is_unknown_without_a_product_that_it_notes(
     sequence: dict[str, int], other: str, has_autograd: bool | None, tmp_path: Path

@@ -187,7 +187,7 @@ def test_integer_nodes_of_onnxruntime_are_quantised() -> None:
 
 
 def test_products_without_a_guessed_role_are_no_more_of_them() -> None:
-    """onnxruntime casts what has no kernel for fp16; the casts hide the pattern that roles are guessed from."""
+    """onnxruntime casts what has no kernel for fp16: casts hide the pattern that roles are guessed from."""
     a, b = (
         made([
             {"kind": "kernel", "name": name, "category": category, "lens": "host", "dur": MS, "step": step,
