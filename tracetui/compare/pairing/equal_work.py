@@ -249,8 +249,7 @@ def _compare_counts(a: Run, b: Run) -> pl.DataFrame:
     x, y = count_work_by_step(a), count_work_by_step(b)
     table = x.join(y, on=("kind", "is_product"), how="full", coalesce=True, suffix="_b")
     table = table.rename({"count": "a", "count_b": "b"})
-    is_compared = pl.col("is_product") | (pl.col("kind") == "matmul")  # as of attention, by guessed roles
-    has_equal_kinds = not table.filter(is_compared).select(pl.sum_horizontal(pl.all().null_count())).item()
+    has_equal_kinds = not table.filter("is_product").select(pl.sum_horizontal(pl.all().null_count())).item()
     return table.drop_nulls() if has_equal_kinds and a.has("step") == b.has("step") else table.clear()
 
 

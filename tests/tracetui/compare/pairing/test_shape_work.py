@@ -186,6 +186,24 @@ def test_integer_nodes_of_onnxruntime_are_quantised() -> None:
     assert differences(a, b) == ["quant none and int8"] and differences(b, b) == []
 
 
+def test_context_that_does_not_grow_is_the_size_that_divides_no_weights() -> None:
+    """As of a step of onnxruntime with a cache of a fixed size, beside a head size of 64."""
+    a, b = (
+        made([
+            {"kind": "kernel", "name": shape, "category": "matmul", "op": op, "lens": "host", "dur": MS,
+             "step": step, "t": (9 * step + at) * MS, "shape": shape}
+            for step in range(6)
+            for at, (op, shape) in enumerate((
+                ("attn.qkv", "m=1 n=256 k=256"), ("attn.core", f"m=1 n={length} k=64 b=4"),
+                ("attn.out", f"m=1 n=64 k={length} b=4"),
+            ))
+        ])
+        for length in (129, 385)
+    )  # fmt: skip
+    (work,) = find_work_differences(a, b, "context")
+    assert str(work) == "context 129 and 385" and work.is_work and differences(a, a) == []
+
+
 def test_products_without_a_guessed_role_are_no_more_of_them() -> None:
     """onnxruntime casts what has no kernel for fp16: casts hide the pattern that roles are guessed from."""
     a, b = (
