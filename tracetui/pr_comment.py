@@ -21,7 +21,7 @@ from tracetui.views.diff import MEDIAN_COLUMNS, build_titles
 MAX_ROWS: Final = 12
 MAX_FINDINGS: Final = 5
 MAX_NAME_CHARS: Final = 60
-BARS_SIZE: Final = ink.DrawSize(72, 6, colours=False)
+BARS_SIZE: Final = ink.DrawSize(72, 5, colours=False)
 ROW_COLUMNS: Final = (
     "name", "instead", "phase", "total_a_ns", "total_b_ns", "delta_ns", "change_pct", "verdict", "interval",
     "per", "p_adjusted", "cliff", "match",

@@ -81,7 +81,8 @@ def test_no_difference_ends_with_the_budget_and_what_more_would_take(folder: Pat
         and "no further pair fits into 12 s" in output
     )
     assert result.stdout.startswith("undecided: decode step")
-    assert "recordings per side" in result.stdout.splitlines()[0]
+    decision = result.stdout.partition("\n\n")[0]
+    assert "\n  step: " in decision and "recordings per side" in decision
 
 
 @pytest.mark.slow

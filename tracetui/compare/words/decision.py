@@ -143,12 +143,14 @@ def describe_decision(compared: Diff, terms: Terms) -> tuple[str, ...]:
         carriers = decision.carriers.filter(in_phase)
         place = _find_gap(compared, carriers, total, terms)
         first = _complete_first(first, carriers, place, total, names)
-        lines += [first, *others]
+        is_open = all(f"{UNDECIDED}: " in line for line in (first, *others))  # then the cause stands higher
+        lines += [first, *others * (not is_open)]
         if differences and differences[0].startswith(UNEQUAL_WORK):
             lines.insert(0, differences.pop(0))
         described = _describe_change(compared, rows, carriers, place, terms, names)
         details = *differences, *described
         lines += [f"  {text}" for text in details if text and not _is_in_first(text, first)]
+        lines += others * is_open
         differences.clear()
     return tuple(lines) or tuple(differences)
 

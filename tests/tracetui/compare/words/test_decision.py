@@ -142,8 +142,9 @@ def test_an_undecided_change_stands_beside_the_change_that_would_be_shown() -> N
     logs = np.log([90, 100]), np.log([100, 110])
     error = np.sqrt(sum(np.var(side, ddof=1) for side in logs) / 2)
     needed = np.expm1(4.302653 * error)
-    first, *_, why = describe_decision(actual, Terms())
-    assert first.startswith("undecided: decode step ") and "runs show" not in first
+    first, *details, kernels = describe_decision(actual, Terms())
+    why = next(line for line in details if line.startswith("  step: "))
+    assert first.startswith("undecided: decode step ") and kernels.startswith("undecided: decode kernels")
     assert why.startswith(f"  step: 2 and 2 runs show a change from {needed:+.0%} on; this is +10.6%;")
 
 
