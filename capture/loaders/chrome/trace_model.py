@@ -257,17 +257,23 @@ def translate_onnx_events(events: list[TraceEvent]) -> list[TraceEvent]:
 
 
 def _encode_onnx_operands(node: _OnnxNode, number: int) -> msgspec.Raw:
-    """Encode operands; a product of one matrix multiplies it by a constant, which its result implies."""
+    """Encode operands; the constant one of a product is not listed, but its result implies it."""
     shapes = [next(iter(tensor.items()), ("", [])) for tensor in node.input_type_shape]
     results = [next(iter(tensor.items()), ("", [])) for tensor in node.output_type_shape]
-    is_product = node.op_name.endswith(("MatMul", "Gemm")) and all(sizes for _, sizes in shapes[:1] + results)
-    if is_product and shapes and results and all(len(sizes) < 2 for _, sizes in shapes[1:]):
-        shapes.insert(1, (shapes[0][0], [shapes[0][1][-1], results[0][1][-1]]))
-    elif is_product and results and len(shapes) > 1:
-        sizes = flatten_batch(shapes[0][1], shapes[1][1], results[0][1])
-        shapes[:2] = [(shapes[0][0], sizes[0]), (shapes[1][0], sizes[1])]
+    if node.op_name.endswith(("MatMul", "Gemm")) and shapes and results:
+        _complete_product(shapes, results[0][1])
     types, dims = [kind for kind, _ in shapes], [sizes for _, sizes in shapes]
     return encode_raw({"External id": number, "Input Dims": dims, "Input type": types})
+
+
+def _complete_product(shapes: list[tuple[str, list[int]]], result: list[int]) -> None:
+    """Insert a constant operand, or write those of many matrices as (b, m, k) and (b, k, n), in place."""
+    (kind, left), *others = shapes
+    if left and result and all(len(sizes) < 2 for _, sizes in others):
+        shapes.insert(1, (kind, [left[-1], result[-1]]))
+    elif others:
+        left, right = flatten_batch(left, others[0][1], result)
+        shapes[:2] = [(kind, left), (others[0][0], right)]
 
 
 def _with_step_number(event: TraceEvent) -> TraceEvent:

@@ -124,11 +124,15 @@ def read_step_sizes(run: Run, steps: pl.Series, phase: str | None = None) -> dic
     marks = run.events.lazy().filter((pl.col("kind") == "step") & pl.col("step").is_in(steps.implode()))
     table = marks.group_by("step").agg(pl.col(columns).max()).collect()
     sizes = {c: table[c].to_list() for c in columns if not table[c].null_count()}
-    if phase == "prefill" and "context" not in sizes and {"tokens", "batch"} <= sizes.keys():
-        pairs = [*zip(sizes["tokens"], sizes["batch"], strict=True)]
-        if all(batch and tokens % batch == 0 for tokens, batch in pairs):
-            return {"batch": sizes["batch"], "context": [tokens // batch for tokens, batch in pairs]}
-    return sizes
+    return _divide_by_sequences(sizes) if phase == "prefill" and "context" not in sizes else sizes
+
+
+def _divide_by_sequences(sizes: dict[str, list[int]]) -> dict[str, list[int]]:
+    """Replace tokens by the context of each sequence, if all sequences of a step have equally many."""
+    pairs = [*zip(sizes.get("tokens", ()), sizes.get("batch", ()), strict=False)]
+    if not pairs or not all(batch and tokens % batch == 0 for tokens, batch in pairs):
+        return sizes
+    return {"batch": sizes["batch"], "context": [tokens // batch for tokens, batch in pairs]}
 
 
 def sum_counts(run: Run, phase: str | None) -> dict[str, float]:
