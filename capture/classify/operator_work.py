@@ -128,6 +128,25 @@ def _estimate_bmm(call: OperatorCall) -> OperatorWork | None:
     return replace(work, bytes=work.bytes + added)
 
 
+def flatten_batch(left: list[int], right: list[int], result: list[int]) -> tuple[list[int], list[int]]:
+    """Return operands of a product of many matrices, as of attention, as (b, m, k) and (b, k, n).
+
+    Either may be transposed: the result tells. Others are returned as they are.
+    """
+    if min(map(len, (left, right, result))) < 3 or min(*left, *right, *result) <= 0:
+        return left, right
+    *batch, rows, columns = result
+    count = math.prod(batch)
+    inner, rest = divmod(math.prod(left), count * rows)
+    is_equal = left[:-2] == right[:-2] == batch and math.prod(right) == count * inner * columns
+    return (left, right) if rest or not is_equal else ([count, rows, inner], [count, inner, columns])
+
+
+def _estimate_node_product(call: OperatorCall) -> OperatorWork | None:
+    """A product of onnxruntime, of weights or of many matrices as of attention."""
+    return _estimate_bmm(call) or _estimate_library_product(call)
+
+
 def _estimate_convolution(
     call: OperatorCall, stride: int, padding: int, dilation: int
 ) -> OperatorWork | None:
@@ -390,7 +409,7 @@ WORK_MODELS: Final[tuple[tuple[str, re.Pattern[str], WorkModel], ...]] = tuple(
                       r"|^_C::greedy_argmax\b", _estimate_reduction),
         ("mm", r"^aten::(mm|_int_mm)\b", partial(_estimate_operand_product, left=0, right=1)),
         ("linear", r"^aten::linear\b", _estimate_linear),
-        ("onnx", r"^/.*(MatMul|Gemm)(_\d+)?\)?$", _estimate_library_product),
+        ("onnx", r"^/.*(MatMul|Gemm)(_\d+)?\)?$", _estimate_node_product),
         ("attention", r"^aten::.*scaled_dot_product.*attention|^aten::_(flash|efficient)_attention",
          _estimate_dense_attention),
         ("ragged-attention", r"paged_attention|unified_attention|attention_with_output|attention_ragged|"

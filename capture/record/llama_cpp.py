@@ -261,6 +261,7 @@ class LlamaContext:
             "llama_cpp": str(getattr(package, "__version__", "")),
             "observed": "single nodes in some steps, which serialises them",
             **({} if offloads else {"device": "cpu"}),
+            **_read_settings(self._recorder.module, self._params),
             "argv": list(getattr(sys, "argv", [])),
             "pid": os.getpid(),
         }
@@ -272,6 +273,22 @@ def _describe_model(module: Any, model: Any) -> str:
     with suppress(Exception):
         module.llama_model_desc(model, text, ctypes.sizeof(text))
     return text.value.decode("utf-8", "replace") or "llama.cpp"
+
+
+def _read_settings(module: Any, params: Any) -> dict[str, Any]:
+    """Return threads, kind of attention and number formats of the cache, as far as a context states them."""
+    settings: dict[str, Any] = {}
+    threads = getattr(params, "n_threads", 0)
+    if threads > 0:
+        settings["threads"] = int(threads)
+    kind = getattr(params, "flash_attn_type", getattr(params, "flash_attn", None))  # -1: llama.cpp chooses
+    if kind in (0, 1):
+        settings["attention"] = "flash" if kind else "explicit"
+    formats = {n: name for name, n in vars(module).items() if name.startswith("GGML_TYPE_")}
+    names = [formats.get(getattr(params, field, None)) for field in ("type_k", "type_v")]
+    if all(names):
+        settings["kv_cache"] = " and ".join(dict.fromkeys(n[len("GGML_TYPE_") :].lower() for n in names if n))
+    return settings
 
 
 def read_batch_facts(batch: Any, encodes: bool) -> CallFacts:

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import polars as pl
 
+from capture.classify.kernel_rules import classify_kernel
 from capture.classify.short_names import shorten_name
 from capture.run import Run
 from tracetui import units
@@ -18,6 +19,12 @@ from tracetui.compare import params
 
 ARROW: Final = " → "
 WAYS_BY_WORK: Final = ("role", "shape", "category")  # of matching that do not depend on names
+_MINOR_WORK: Final = (
+    "copy",
+    "elementwise",
+    "reduce",
+    "other",
+)  # which tells less of how something is computed
 _OWN_WORK: Final = " (own work)"  # of a module whose inner modules have rows of their own
 _NODE: Final = re.compile(r"^[\w./-]+ \((\w+)\)$|^/[\w./-]+/([A-Z]\w+)$")
 _OPERATOR_PARTS: Final = re.compile(r"^aten::_*|scaled_dot_product_|_for_cpu$")
@@ -103,11 +110,14 @@ def _find_period(names: Sequence[str]) -> tuple[str, ...]:
 
 
 def _join_names(names: Sequence[str]) -> str:
-    """Join short names in their order, equal ones that follow each other once."""
-    short = [_shorten(name) for name in names]
-    short = [*short[:1], *(after for before, after in pairwise(short) if after != before)]
-    more = f" + {len(short) - params.MAX_NAMED} more" if len(short) > params.MAX_NAMED else ""
-    return " + ".join(short[: params.MAX_NAMED]) + more
+    """Join short names in their order, equal ones that follow each other once; of many the main work."""
+    short = {_shorten(name): name for name in names}
+    joined = [_shorten(name) for name in names]
+    joined = [*joined[:1], *(after for before, after in pairwise(joined) if after != before)]
+    is_minor = [classify_kernel(short[name]).category in _MINOR_WORK for name in joined]
+    places = sorted(range(len(joined)), key=lambda at: (is_minor[at], at))[: params.MAX_NAMED]
+    more = f" + {len(joined) - params.MAX_NAMED} more" if len(joined) > params.MAX_NAMED else ""
+    return " + ".join(joined[at] for at in sorted(places)) + more
 
 
 def _shorten(name: str) -> str:

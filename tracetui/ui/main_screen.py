@@ -99,15 +99,8 @@ class MainScreen(Screen[None]):
 
     def show_lead(self, notes: Sequence[str]) -> None:
         """Show above the table the notes that are the answer itself; indented ones are details."""
-        room = max(1, self.size.width - 2)
-        lines: list[Line] = []
-        for note in notes:
-            indent = note[: len(note) - len(note.lstrip())]
-            parts = wrap(note.strip(), max(1, room - len(indent) - 2)) or [""]
-            style = "dim" if indent else "bold"
-            lines += [(Span(f" {indent}{'  ' if i else ''}{part}", style),) for i, part in enumerate(parts)]
-        most = max(1, self.size.height // LEAD_LEAST_PART)
-        self._show_in_height(self._lead, lines[:most], len(lines[:most]))
+        lines = fit_notes(notes, max(1, self.size.width - 2), max(1, self.size.height // LEAD_LEAST_PART))
+        self._show_in_height(self._lead, lines, len(lines))
 
     def show_row_in_full(
         self, name: str, texts: Sequence[RowText] = (), texts_of_all: Iterable[Sequence[RowText]] = ()
@@ -156,6 +149,27 @@ class MainScreen(Screen[None]):
 def _set_display(widget: Widget, visible: bool) -> None:
     """Hide a widget, or leave it to the style sheet, which hides all on a screen that is too small."""
     widget.styles.display = None if visible else "none"
+
+
+def fit_notes(notes: Sequence[str], width: int, most: int) -> list[Line]:
+    """Wrap notes into at most so many lines; too long ones are cut to one line each, the first last.
+
+    A reason below the first notes is worth more than the ends of these.
+    """
+    wrapped = [wrap(note.strip(), max(1, width - _count_indent(note) - 2)) or [""] for note in notes]
+    for at in range(len(wrapped) - 1, -1, -1):
+        limit = 1 if at or len(notes) > most else max(1, most // 2)
+        if sum(map(len, wrapped)) > most and len(wrapped[at]) > limit:
+            wrapped[at] = [*wrapped[at][: limit - 1], f"{wrapped[at][limit - 1]} …"]
+    lines: list[Line] = []
+    for note, parts in zip(notes, wrapped, strict=True):
+        indent, style = " " * _count_indent(note), "dim" if note[:1] == " " else "bold"
+        lines += [(Span(f" {indent}{'  ' if i else ''}{part}", style),) for i, part in enumerate(parts)]
+    return lines[:most]
+
+
+def _count_indent(note: str) -> int:
+    return len(note) - len(note.lstrip())
 
 
 def wrap_cells(text: str, width: int) -> list[str]:

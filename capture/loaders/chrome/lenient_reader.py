@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections.abc import Sequence
 from typing import Any, Final
 
 import msgspec
@@ -12,12 +13,12 @@ from capture.loaders._json_document import TOO_DEEP, decode_or_none, is_too_deep
 from capture.loaders.chrome.trace_model import (
     FLOW_PHASES,
     NO_END,
+    ONNX_DECODER,
     REPEATED,
     STEP_KEY,
     Trace,
     TraceEvent,
     build_complete_events,
-    count_onnx_threads,
     translate_onnx_events,
 )
 from capture.source import Source
@@ -74,7 +75,7 @@ def build_trace(events: list[TraceEvent], header: dict[str, Any], truncated: boo
     """Build a `Trace` of events; flow arrows are dropped, because correlation ids say the same."""
     used = [e for e in events if e.ph and e.ph not in FLOW_PHASES]
     log.read += len(used)
-    threads = count_onnx_threads(used)
+    threads = _count_onnx_threads(used)
     used = translate_onnx_events(used)
     without_phase = sum(not e.ph for e in events)
     if without_phase:
@@ -278,3 +279,15 @@ class _DamagedDocument:
             header.pop("traceEvents", None)
             return dict(header)
         return {}
+
+
+def _count_onnx_threads(events: Sequence[TraceEvent]) -> int | None:
+    """Count the threads that compute a node of onnxruntime; None if the nodes differ, or do not say."""
+    counts = set()
+    for event in events:
+        node = decode_or_none(ONNX_DECODER.decode, bytes(event.args)) if event.cat == "Node" else None
+        if node is not None and node.thread_scheduling_stats is not None:
+            pool = node.thread_scheduling_stats
+            others = pool.get("sub_threads") if isinstance(pool, dict) else None
+            counts.add(1 + len(others) if isinstance(others, dict) else 1)
+    return counts.pop() if len(counts) == 1 else None

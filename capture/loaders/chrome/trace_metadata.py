@@ -37,6 +37,7 @@ _BLOCKS: Final = (re.compile(r"block_(\d+)$"), re.compile(r"group_(\d+)(?:/.*)?$
 
 _PRODUCTS: Final = r"^aten::(linear|addmm|mm|bmm|baddbmm|convolution)$"
 _CONVOLUTION: Final = r"^aten::convolution$"
+_COMPILED: Final = r"CompiledFxGraph|Torch-Compiled Region"
 _SEQUENCE: Final = '"Sequence number"'
 _CPU_ATTENTION: Final = "_flash_attention_for_cpu"
 _ALLOCATION: Final = "aten::empty"
@@ -174,9 +175,15 @@ def _find_cpu_threads(complete: CompleteEvents) -> int | None:
 
 
 def _find_autograd(complete: CompleteEvents) -> bool | None:
-    """Find whether autograd notes torch's products, which then have a number; None without their operands."""
+    """Find whether autograd notes torch's products, which then have a number; None without their operands.
+
+    Without a number it is unknown if the program is compiled: its graphs call products that are not noted.
+    """
     operands = _list_operands(complete, _PRODUCTS)
-    return any(_SEQUENCE in text for text in operands) if operands else None
+    if any(_SEQUENCE in text for text in operands):
+        return True
+    is_compiled = complete.labels["name"].str.contains(_COMPILED).any()
+    return None if is_compiled or not operands else False
 
 
 def _find_memory_format(complete: CompleteEvents) -> str | None:

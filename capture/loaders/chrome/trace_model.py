@@ -14,6 +14,7 @@ from typing import Any, Final
 import msgspec
 import polars as pl
 
+from capture.classify.operator_work import flatten_batch
 from capture.import_log import Log
 from capture.loaders._json_document import decode_or_none, parse_object, to_float
 from capture.native.schema import PATH_SEPARATOR
@@ -230,7 +231,7 @@ class _OnnxNode(msgspec.Struct, gc=False):
     thread_scheduling_stats: Any = None  # of the session's pool of threads; empty without one
 
 
-_ONNX_DECODER: Final = msgspec.json.Decoder(_OnnxNode)
+ONNX_DECODER: Final = msgspec.json.Decoder(_OnnxNode)
 
 
 def translate_onnx_events(events: list[TraceEvent]) -> list[TraceEvent]:
@@ -245,7 +246,7 @@ def translate_onnx_events(events: list[TraceEvent]) -> list[TraceEvent]:
         cat, title = event.cat, event.title
         if event.cat == "Node" and title.endswith(_ONNX_SUFFIX):
             cat, title = OPERATOR_CATEGORIES[0], title.removesuffix(_ONNX_SUFFIX).rstrip("/")
-            node = decode_or_none(_ONNX_DECODER.decode, bytes(event.args)) or _OnnxNode()
+            node = decode_or_none(ONNX_DECODER.decode, bytes(event.args)) or _OnnxNode()
             title += "" if node.op_name in title else f" ({node.op_name})"
             event = msgspec.structs.replace(event, args=_encode_onnx_operands(node, number))
         elif event.cat == "Session" and title == _ONNX_RUN:
@@ -255,27 +256,24 @@ def translate_onnx_events(events: list[TraceEvent]) -> list[TraceEvent]:
     return out
 
 
-def count_onnx_threads(events: Sequence[TraceEvent]) -> int | None:
-    """Count the threads that compute a node of onnxruntime; None if the nodes differ, or do not say."""
-    counts = set()
-    for event in events:
-        node = decode_or_none(_ONNX_DECODER.decode, bytes(event.args)) if event.cat == "Node" else None
-        if node is not None and node.thread_scheduling_stats is not None:
-            pool = node.thread_scheduling_stats
-            others = pool.get("sub_threads") if isinstance(pool, dict) else None
-            counts.add(1 + len(others) if isinstance(others, dict) else 1)
-    return counts.pop() if len(counts) == 1 else None
-
-
 def _encode_onnx_operands(node: _OnnxNode, number: int) -> msgspec.Raw:
-    """Encode operands; a product of one matrix multiplies it by a constant, which its result implies."""
+    """Encode operands; the constant one of a product is not listed, but its result implies it."""
     shapes = [next(iter(tensor.items()), ("", [])) for tensor in node.input_type_shape]
     results = [next(iter(tensor.items()), ("", [])) for tensor in node.output_type_shape]
-    is_product = node.op_name.endswith(("MatMul", "Gemm")) and all(sizes for _, sizes in shapes[:1] + results)
-    if is_product and shapes and results and all(len(sizes) < 2 for _, sizes in shapes[1:]):
-        shapes.insert(1, (shapes[0][0], [shapes[0][1][-1], results[0][1][-1]]))
+    if node.op_name.endswith(("MatMul", "Gemm")) and shapes and results:
+        _complete_product(shapes, results[0][1])
     types, dims = [kind for kind, _ in shapes], [sizes for _, sizes in shapes]
     return encode_raw({"External id": number, "Input Dims": dims, "Input type": types})
+
+
+def _complete_product(shapes: list[tuple[str, list[int]]], result: list[int]) -> None:
+    """Insert a constant operand, or write those of many matrices as (b, m, k) and (b, k, n), in place."""
+    (kind, left), *others = shapes
+    if left and result and all(len(sizes) < 2 for _, sizes in others):
+        shapes.insert(1, (kind, [left[-1], result[-1]]))
+    elif others:
+        left, right = flatten_batch(left, others[0][1], result)
+        shapes[:2] = [(kind, left), (others[0][0], right)]
 
 
 def _with_step_number(event: TraceEvent) -> TraceEvent:

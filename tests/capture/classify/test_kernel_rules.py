@@ -114,6 +114,7 @@ _FAULTS = (
     ("cudnn_infer_volta_scudnn_128x64_relu_small_nn_v1", "conv", "conv"),
     ("sage_fwd", "attn.core", "attention"),
     ("aten::broadcast_tensors", None, "other"),
+    ("aten::baddbmm", None, "matmul"),  # scores of attention with a bias, as of Bloom
 )
 
 

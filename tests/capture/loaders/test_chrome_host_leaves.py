@@ -228,3 +228,21 @@ def test_threads_of_attention_on_a_processor_are_torchs_own_number(
     prof.export_chrome_trace(str(tmp_path / "trace.json"))
     (run,) = load(tmp_path / "trace.json", cache=False)
     assert run.meta.get("threads") == (counts[0] if len(counts) == 1 else None)
+
+
+@pytest.mark.parametrize(
+    ("sequence", "other", "has_autograd"),
+    [({"Sequence number": 4}, "aten::add", True), ({}, "aten::add", False),
+     ({}, "## Call CompiledFxGraph fabc ##", None),
+     ({"Sequence number": 4}, "Torch-Compiled Region: 0/0", True)],
+)  # fmt: skip
+def test_autograd_of_a_compiled_program_is_unknown_without_a_product_that_it_notes(
+    sequence: dict[str, int], other: str, has_autograd: bool | None, tmp_path: Path
+) -> None:
+    """A compiled training was said to have no autograd."""
+    times = {"ph": "X", "cat": "cpu_op", "pid": 1, "tid": 1, "dur": 5}
+    product = {"name": "aten::mm", "ts": 1, "args": {"Input Dims": [[2, 3], [3, 4]], **sequence}}
+    events = [times | product, times | {"name": other, "ts": 10, "args": {}}]
+    (path := tmp_path / "trace.json").write_text(json.dumps({"schemaVersion": 1, "traceEvents": events}))
+    (run,) = load(path, cache=False)
+    assert run.meta.get("autograd") is has_autograd

@@ -1,5 +1,7 @@
 """Profiles of onnxruntime, against the same files read in plain Python."""
 
+import json
+import math
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -79,12 +81,35 @@ def test_products_have_the_sizes_of_their_operands(name: str) -> None:
     for node in list_nodes(path):
         inputs, (result,) = (node["args"][f"{k}put_type_shape"] for k in ("in", "out"))
         (left,), (out,) = inputs[0].values(), result.values()
-        is_plain = all(len(sizes) < 3 for tensor in inputs[1:] for sizes in tensor.values())
-        if node["args"]["op_name"] in ("MatMul", "Gemm") and is_plain:
-            rows = 1
-            for size in left[:-1]:
-                rows *= size
-            flops[node["name"].removesuffix("_kernel_time")] += 2 * rows * left[-1] * out[-1]
+        if node["args"]["op_name"] in ("MatMul", "Gemm"):
+            flops[node["name"].removesuffix("_kernel_time")] += 2 * math.prod(left) * out[-1]
     work = run.events.filter(pl.col("kind") == "kernel").group_by(pl.col("name").cast(pl.String))
     actual = dict(work.agg(pl.col("flops").sum()).iter_rows())
     assert len(flops) > 2 and {n: actual[n] for n in flops} == flops
+
+
+@pytest.mark.parametrize("length", [128, 384])
+def test_context_of_attention_is_that_of_its_scores_whose_keys_may_be_transposed(
+    length: int, tmp_path: Path
+) -> None:
+    """One step of a decode with a cache: its products had no sizes, and another context was the same work."""
+    shapes = {
+        "q/MatMul": ([1, 1, 256], [256, 256], [1, 1, 256]),
+        "qk/MatMul": ([1, 4, 1, 64], [1, 4, length + 1, 64], [1, 4, 1, length + 1]),
+        "pv/MatMul": ([1, 4, 1, length + 1], [1, 4, length + 1, 64], [1, 4, 1, 64]),
+    }
+    events: list[dict[str, Any]] = [{"cat": "Session", "name": "session_initialization", "ts": 0, "dur": 1}]
+    for step in range(8):
+        events.append({"cat": "Session", "name": "model_run", "ts": 1000 * step + 9, "dur": 900})
+        for at, (name, (left, right, out)) in enumerate(shapes.items()):
+            args = {"op_name": "MatMul", "input_type_shape": [{"float": left}, {"float": right}],
+                    "output_type_shape": [{"float": out}]}  # fmt: skip
+            node = {"cat": "Node", "name": f"/layers.0.{name}_kernel_time", "args": args}
+            events.append(node | {"ts": 1000 * step + 100 * at + 9, "dur": 90})
+    path = tmp_path / "profile.json"
+    events = [{"ph": "X", "pid": 1, "tid": 1} | event for event in events]
+    path.write_text(json.dumps(events))
+    (run,) = load(path, cache=False)
+    shape = dict(run.events.filter(pl.col("step") == 3).select("name", "shape").cast(pl.String).iter_rows())
+    assert shape["/layers.0.qk/MatMul"] == f"m=1 n={length + 1} k=64 b=4"
+    assert shape["/layers.0.pv/MatMul"] == f"m=1 n=64 k={length + 1} b=4"

@@ -23,6 +23,7 @@ DECODE = """
 import ctypes, llama_cpp as L
 {callback}
 params = L.llama_context_params(64)
+params.n_threads, params.flash_attn_type, params.type_k, params.type_v = 3, 1, 8, 1
 if mine: params.cb_eval, params.cb_eval_user_data = mine, 77
 context = L.llama_init_from_model(None, params)
 def decode(rows):
@@ -96,6 +97,7 @@ def test_a_program_does_what_it_does_alone_and_its_steps_are_seen(library: Path,
     assert all(end == step["t"] for end, step in zip(ends[:40], steps[1:], strict=False))
     meta = next(line for line in lines if line["kind"] == "run")["meta"]
     assert (meta["model"], meta["llama_cpp"], meta["device"]) == ("fake 1B Q4_0", "0.0.fake", "cpu")
+    assert (meta["threads"], meta["attention"], meta["kv_cache"]) == (3, "flash", "q8_0 and f16")
 
 
 @pytest.mark.slow

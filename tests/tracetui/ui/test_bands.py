@@ -12,6 +12,7 @@ from tests.tracetui.runs import MS, made
 from tests.tracetui.ui.hand import decode
 from tracetui.analysis.vitals import compute_vitals
 from tracetui.glyphs import count_cells
+from tracetui.ui.main_screen import fit_notes
 from tracetui.ui.pages.bands import draw_header
 from tracetui.ui.run_info import describe_run
 
@@ -184,3 +185,17 @@ def test_a_live_run_says_what_is_missing_and_an_old_one_leaves_it_out() -> None:
 )
 def test_weights_are_random_or_real(weights: str, said: str) -> None:
     assert f" · {said} · " in head(engine_run(weights=weights), 120)
+
+
+def test_what_differs_stays_on_a_low_screen_instead_of_the_ends_of_long_notes() -> None:
+    step, kernels = f"undecided: step 1 ms → 2 ms{', or more' * 6}", f"undecided: kernels 1 ms{', or so' * 6}"
+    notes = step, kernels, "  what differs: prompt 48 and 160", "  carried by mm"
+
+    def texts(most: int) -> list[str]:
+        return ["".join(span.text for span in line) for line in fit_notes(notes, 50, most)]
+
+    assert texts(6)[2].startswith(" undecided: kernels") and texts(6)[3].startswith("   so, or so")
+    assert texts(6)[4:] == [" " + note for note in notes[2:]]
+    cut = texts(4)
+    assert len(cut) == 4 and cut[0].startswith(" undecided: step") and cut[2].endswith(" …")
+    assert cut[3] == "   what differs: prompt 48 and 160"

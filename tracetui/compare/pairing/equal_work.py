@@ -63,7 +63,7 @@ _SETTINGS: Final = (
     "dtype", "autocast", "attention", "kv_cache", "quant", "compiled", "autograd", "train mode", RECOMPUTED,
     "optimizer", "data loader", "memory format", "speculation", "mode", "path", "packing", "threads",
     "device", "torch", "transformers", "vllm", "python", "jitted functions", "XLA operations",
-    "donated inputs", "profiler options",
+    "donated inputs", "profiler options", "inserted casts",
 )  # fmt: skip
 _DTYPES: Final = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}  # as rows call them
 
@@ -362,7 +362,7 @@ def _compare_steps(a: Run, b: Run, phase: str | None, align: str) -> Iterator[Wo
     """Yield the sizes in which the compared steps of a phase differ: as reported, else by their shapes."""
     aligned = align_steps((a, b), phase, align)
     sides = list(zip((a, b), aligned.sides, strict=True))
-    reported = [read_step_sizes(run, side["step"]) for run, side in sides]
+    reported = [read_step_sizes(run, side["step"], phase) for run, side in sides]
     shapes = [read_shape_sizes(run, phase, side["step"]) for run, side in sides]
     meta = [{"batch": _to_list(run.meta.get("batch"))} for run in (a, b)]
     is_by_context = "context" in aligned.how
@@ -375,6 +375,8 @@ def _compare_steps(a: Run, b: Run, phase: str | None, align: str) -> Iterator[Wo
             yield _name_beams(difference, reported)
             return  # the tokens of a step follow
         yield _adjust_size(difference, has_steps=a.has("step") or b.has("step"), align=align)
+        if (key, phase) == ("context", "prefill"):
+            break  # its tokens follow
     yield from _compare_inputs(sides, phase)
 
 

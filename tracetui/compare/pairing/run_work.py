@@ -23,7 +23,9 @@ from tracetui.look import Look
 STEP_SIZES: Final = ("batch", "context", "tokens")  # of a step, as its source reports them
 XLA: Final = ("XLA profiler", "JAX profiler")
 _INTEGER_NODES: Final = r"\b(?:ConvInteger|MatMulInteger\w*|DynamicQuantize\w+|QLinear\w+)\b"  # of ONNX
+_INSERTED_CASTS: Final = r"\bInserted(PrecisionFree)?Cast_"  # of ONNX, around what has no fp16
 _PROFILER_OPTIONS: Final = ("record_shapes", "with_stack", "profile_memory", "with_flops", "with_modules")
+_CORE_PRODUCTS: Final = "products of attention"  # by their role, which may be guessed
 RECOMPUTED: Final = "forward computed again"  # in the backward, as activation checkpointing does
 # Of a forward: their gradients are operators of other names
 _FORWARD_OPERATORS: Final = (
@@ -47,7 +49,10 @@ def count_work_by_step(run: Run, *, is_constant_needed: bool = True) -> pl.DataF
         pl.when(_is_product()).then(pl.format("{}×{}", "size_n", "size_k"))
         .when(category == "conv").then(pl.col("shape").str.extract(r"\* (.+)$"))
     )  # fmt: skip
-    kind, is_product = pl.coalesce(weight, category), weight.is_not_null() | (category == "attention")
+    is_guess = (category == "matmul") & (pl.col("op") == "attn.core") & pl.col("size_b").is_null()
+    role = pl.when(is_guess).then(pl.lit(_CORE_PRODUCTS))
+    kind = pl.coalesce(weight, role, category)
+    is_product = weight.is_not_null() | role.is_not_null() | (category == "attention")
     counts = table.group_by(kind=kind, is_product=is_product).agg(count=pl.col("len").sum().cast(pl.Int64))
     steps = max(1, _count_kernel_steps(run)) if run.has("step") else 1
     is_constant = (counts.filter("is_product")["count"] % steps == 0).all() or not is_constant_needed
@@ -107,14 +112,26 @@ def describe_range(numbers: Sequence[int]) -> str:
     return "–".join(dict.fromkeys(f"{number:,}" for number in (numbers[0], numbers[-1])))
 
 
-def read_step_sizes(run: Run, steps: pl.Series) -> dict[str, list[int]]:
-    """Read the sizes of these steps that the run reports for all of them."""
+def read_step_sizes(run: Run, steps: pl.Series, phase: str | None = None) -> dict[str, list[int]]:
+    """Read the sizes of these steps that the run reports for all of them.
+
+    A prefill whose sequences have equally many tokens reports the context behind it, which is its prompt.
+    """
     columns = [c for c in STEP_SIZES if run.has(c)]
     if not run.has("step") or not columns or steps.is_empty():
         return {}
     marks = run.events.lazy().filter((pl.col("kind") == "step") & pl.col("step").is_in(steps.implode()))
     table = marks.group_by("step").agg(pl.col(columns).max()).collect()
-    return {c: table[c].to_list() for c in columns if not table[c].null_count()}
+    sizes = {c: table[c].to_list() for c in columns if not table[c].null_count()}
+    return _divide_by_sequences(sizes) if phase == "prefill" and "context" not in sizes else sizes
+
+
+def _divide_by_sequences(sizes: dict[str, list[int]]) -> dict[str, list[int]]:
+    """Replace tokens by the context of each sequence, if all sequences of a step have equally many."""
+    pairs = [*zip(sizes.get("tokens", ()), sizes.get("batch", ()), strict=False)]
+    if not pairs or not all(batch and tokens % batch == 0 for tokens, batch in pairs):
+        return sizes
+    return {"batch": sizes["batch"], "context": [tokens // batch for tokens, batch in pairs]}
 
 
 def sum_counts(run: Run, phase: str | None) -> dict[str, float]:
@@ -203,7 +220,10 @@ def _tabulate_tokens(run: Run) -> pl.DataFrame:
 
 def list_weights(run: Run) -> set[str]:
     """List the sizes of the weights of all products and convolutions."""
-    return set(count_work_by_step(run, is_constant_needed=False).filter("is_product")["kind"]) - {"attention"}
+    return set(count_work_by_step(run, is_constant_needed=False).filter("is_product")["kind"]) - {
+        "attention",
+        _CORE_PRODUCTS,
+    }
 
 
 def find_largest_image(run: Run) -> str | None:
@@ -260,13 +280,21 @@ def _parse_size(letter: str) -> pl.Expr:
 def _list_score_contexts(table: pl.DataFrame, phase: str | None, steps: pl.Series) -> list[int]:
     """List the contexts of attention that is two products: n of the one whose k is the head size.
 
-    The head size is in all products of all steps; unknown if another size is as frequent.
+    The head size is in all products of all steps. A context that does not grow is, too: then it is the one of
+    both that divides the sizes of weights; unknown if both do, or another size is as frequent.
     """
-    products = table.filter((pl.col("category") == "matmul") & (pl.col("op") == "attn.core"))
-    head = pl.concat([products["size_n"], products["size_k"]]).drop_nulls().mode()
+    is_core = (pl.col("op") == "attn.core").fill_null(value=False)
+    products = table.filter((pl.col("category") == "matmul") & (is_core | pl.col("size_b").is_not_null()))
+    if products["size_b"].count():
+        products = products.drop_nulls("size_b")
+    heads = pl.concat([products["size_n"], products["size_k"]]).drop_nulls().mode().to_list()
+    if len(heads) == 2:
+        weights = _select_products(table)
+        widths = {*weights["size_n"], *weights["size_k"]} - {None}
+        heads = [head for head in heads if any(width % head == 0 for width in widths)]
     in_steps = pl.col("phase").eq_missing(pl.lit(phase, pl.String)) & pl.col("step").is_in(steps.implode())
     scores = (
-        products.filter(in_steps & (pl.col("size_k") == head[0])) if head.len() == 1 else products.clear()
+        products.filter(in_steps & (pl.col("size_k") == heads[0])) if len(heads) == 1 else products.clear()
     )
     return _list_sizes(scores, "size_n")
 
@@ -314,6 +342,8 @@ def read_rows(run: Run) -> dict[str, str | bool]:
     if run.meta.get("producer") == "ONNX Runtime":
         is_quantised = run.events["name"].unique().cast(pl.String).str.contains(_INTEGER_NODES)
         settings["quant"] = "int8" if is_quantised.any() else "none"
+        names = run.events["name"].unique().cast(pl.String)
+        settings["inserted casts"] = bool(names.str.contains(_INSERTED_CASTS).any())
     if run.meta.get("producer") in XLA:
         names = run.events["name"].unique().cast(pl.String)
         functions = names.str.extract(r"^PjitFunction\((.+)\)$").drop_nulls().sort().to_list()

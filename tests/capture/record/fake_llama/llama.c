@@ -7,7 +7,8 @@
 
 struct node { char name[64]; const char *op; int work; };
 typedef bool (*callback)(struct node *, bool, void *);
-struct params { uint32_t n_ctx; callback cb_eval; void *cb_eval_user_data; };
+struct params { uint32_t n_ctx; callback cb_eval; void *cb_eval_user_data; int32_t n_threads;
+                int flash_attn_type; int type_k; int type_v; };
 struct batch { int32_t n_tokens; int32_t *token; float *embd; int32_t *pos; int32_t *n_seq_id;
                int32_t **seq_id; int8_t *logits; };
 struct context { struct params params; struct node nodes[64]; int count; long sum; };

@@ -417,6 +417,10 @@ def test_what_ran_instead_is_one_round_of_it_where_layers_are_unknown() -> None:
     sides = stepped((flash,)), stepped(("aten::bmm", "aten::_softmax", "aten::bmm"), "aten::clone")
     named = compare_runs(sides, Look()).rows["instead"].drop_nulls().to_list()
     assert named == ["flash attention → bmm + softmax + bmm"]
+    masked = ("clone", "bmm", "div", "triu", "masked_fill", "_softmax", "bmm")  # by hand, in one layer
+    compared = compare_runs((sides[0], stepped(tuple(f"aten::{name}" for name in masked))), Look())
+    (named,) = compared.rows["instead"].drop_nulls()
+    assert named == "flash attention → clone + bmm + div + softmax + bmm + 2 more"
 
 
 def jitted(*functions: str, ms: int = 1, operations: int = 3, passes: int = 1, **meta: Any) -> Run:

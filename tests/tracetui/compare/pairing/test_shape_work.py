@@ -144,6 +144,21 @@ def test_other_prompts_are_other_work_of_a_decode_whose_context_is_unknown() -> 
     assert str(work) == "prefill tokens per step 96 and 320" and work.is_about("decode")
 
 
+def test_tokens_of_a_prefill_are_those_of_its_sequences() -> None:
+    """As vLLM marks its steps: `execute_context_3(120)_generation_0(0)`."""
+    a, b = (
+        made([
+            {"kind": kind, "name": kind, "category": "matmul", "lens": "host", "dur": MS, "t": step * MS,
+             "phase": phase, "shape": f"m={tokens} n=512 k=512", "step": step, "tokens": tokens, "batch": 3}
+            for step, (phase, tokens) in enumerate((("prefill", prompt), ("decode", 3), ("decode", 3)))
+            for kind in ("step", "kernel")
+        ])
+        for prompt in (120, 300)
+    )  # fmt: skip
+    (work,) = find_work_differences(a, b, "context")
+    assert str(work) == "prefill prompt 40 and 100" and work.is_about("decode") and work.is_work
+
+
 @pytest.mark.parametrize(
     ("meta", "source"),
     [({"work": "operators"}, "record_shapes=True"), ({"producer": "JAX profiler"}, "*.xplane.pb")],
@@ -169,6 +184,42 @@ def test_integer_nodes_of_onnxruntime_are_quantised() -> None:
         for names in (("/up/MatMul", "/down"), ("/up/MatMul_quant (DynamicQuantizeMatMul)", "/down"))
     )  # fmt: skip
     assert differences(a, b) == ["quant none and int8"] and differences(b, b) == []
+
+
+def test_context_that_does_not_grow_is_the_size_that_divides_no_weights() -> None:
+    """As of a step of onnxruntime with a cache of a fixed size, beside a head size of 64."""
+    a, b = (
+        made([
+            {"kind": "kernel", "name": shape, "category": "matmul", "op": op, "lens": "host", "dur": MS,
+             "step": step, "t": (9 * step + at) * MS, "shape": shape}
+            for step in range(6)
+            for at, (op, shape) in enumerate((
+                ("attn.qkv", "m=1 n=256 k=256"), ("attn.core", f"m=1 n={length} k=64 b=4"),
+                ("attn.out", f"m=1 n=64 k={length} b=4"),
+            ))
+        ])
+        for length in (129, 385)
+    )  # fmt: skip
+    (work,) = find_work_differences(a, b, "context")
+    assert str(work) == "context 129 and 385" and work.is_work and differences(a, a) == []
+
+
+def test_products_without_a_guessed_role_are_no_more_of_them() -> None:
+    """onnxruntime casts what has no kernel for fp16: casts hide the pattern that roles are guessed from."""
+    a, b = (
+        made([
+            {"kind": "kernel", "name": name, "category": category, "lens": "host", "dur": MS, "step": step,
+             "t": (9 * step + at) * MS, "op": op, "shape": "m=1 n=64 k=64" if category == "matmul" else None}
+            for step in range(6)
+            for at, (name, category, op) in enumerate(nodes)
+        ], producer="ONNX Runtime")
+        for nodes in (
+            (("/q/MatMul", "matmul", "attn.qkv"), ("/v/MatMul", "matmul", "attn.core")),
+            (("InsertedPrecisionFreeCast_x", "copy", None), ("/q/MatMul", "matmul", None),
+             ("/v/MatMul", "matmul", None)),
+        )
+    )  # fmt: skip
+    assert differences(a, b) == ["inserted casts no and yes"] and differences(b, b) == []
 
 
 def test_experts_of_a_fused_operator_are_named_by_its_shape() -> None:

@@ -8,12 +8,18 @@ ggml_backend_sched_eval_callback = ctypes.CFUNCTYPE(
     ctypes.c_bool, ctypes.c_void_p, ctypes.c_bool, ctypes.c_void_p
 )
 
+GGML_TYPE_F16, GGML_TYPE_Q8_0 = 1, 8
+
 
 class llama_context_params(ctypes.Structure):  # noqa: N801
     _fields_ = (
         ("n_ctx", ctypes.c_uint32),
         ("cb_eval", ggml_backend_sched_eval_callback),
         ("cb_eval_user_data", ctypes.c_void_p),
+        ("n_threads", ctypes.c_int32),
+        ("flash_attn_type", ctypes.c_int),
+        ("type_k", ctypes.c_int),
+        ("type_v", ctypes.c_int),
     )
 
 
