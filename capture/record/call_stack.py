@@ -4,10 +4,10 @@ from __future__ import annotations  # runs in users' programs, from Python 3.8 o
 
 import weakref
 from contextlib import suppress
-from operator import add, itemgetter, neg
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from .call_phases import POSITION_NAMES, TOKEN_ID_NAMES, CallFacts, find_length, find_sizes, is_assisted
+from .op_ids import LogShape
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -24,6 +24,7 @@ MANY_TURNS: Final = 24
 ROW_COST_NS: Final = 2_500  # of a row of a module, until it is measured
 ROW_COST_RANGE_NS: Final = 1_000, 8_000
 ROW_COST_CHANGE_NS: Final = 25  # by each pair of steps: 1 % of it
+MANY_ROWS: Final = 8  # of a step, from which on they are what its writing takes
 MAX_ROWS_SHARES: Final = {"full": 0.03, "layers": 0.003}  # of the time of all steps, for the rows of modules
 _GOLDEN_RATIO: Final = 0.618033988749895  # its multiples avoid every period of a program
 SKIP: Final[list[Any]] = []  # instead of a log, while calls within a module are not recorded
@@ -185,6 +186,7 @@ class StepDetail:
         self._max_share = MAX_ROWS_SHARES.get(detail, 0.0)
         self._unwatched_ns = 0  # of the step before, if it had no rows
         self._row_cost_ns = ROW_COST_NS
+        self._writing_ns = 0.0  # of a row, after its step
 
     def begin_step(self) -> bool:
         """Begin a step; return whether a profiler window may open in it."""
@@ -207,7 +209,13 @@ class StepDetail:
             cost_ns = self._row_cost_ns + (ROW_COST_CHANGE_NS if is_dearer else -ROW_COST_CHANGE_NS)
             low, high = ROW_COST_RANGE_NS
             self._row_cost_ns = min(max(cost_ns, low), high)
-        self._watched_share = self._max_share * duration / (rows * self._row_cost_ns)
+        self._watched_share = self._max_share * duration / (rows * (self._row_cost_ns + self._writing_ns))
+
+    def note_writing(self, spent_ns: int, steps: list[EndedStep]) -> None:
+        """Note what it took to make these steps and to write them: if they have many rows, it is theirs."""
+        rows = sum([len(step.rows) for step in steps]) // 3
+        if rows > MANY_ROWS * len(steps):
+            self._writing_ns += (spent_ns / rows - self._writing_ns) / 8
 
     def has_row(self, module: Any) -> bool:
         """Whether a module inside another one has a row in this step."""
@@ -325,46 +333,6 @@ def find_training_phase(calls: list[ModuleCall]) -> str:
     """Return the phase of the open calls: backward calls modules again under activation checkpointing."""
     parts = (call.part for call in calls if call.part in ("backward", "optimizer"))
     return next(parts, "forward")
-
-
-class LogShape:
-    """The calls of a complete log: another one with the same calls is read without a loop over them."""
-
-    def __init__(self, modules: list[Any], ops: list[int], pairs: list[tuple[int, int]]) -> None:
-        """`pairs` has the places of the two times of each call, in the order of the ends."""
-        self._modules, self._ops = modules, ops
-        enters, leaves = zip(*pairs)
-        self._get_starts, self._get_ends = itemgetter(*enters), itemgetter(*leaves)
-        counts = [(leave - enter) // 2 for enter, leave in pairs]  # of the calls inside, just before it
-        self._inner = [slice(row - count, row) for row, count in enumerate(counts) if count]
-
-    @classmethod
-    def find(cls, log: list[Any], read: tuple[Sequence[int], int] | None) -> LogShape | None:
-        """Return the shape of a log that was read as complete; None of one with fewer than two calls."""
-        if read is None or len(log) < 8:
-            return None
-        open_places, pairs = [], []
-        for place, time in enumerate(log[1::2]):
-            if time > 0:
-                open_places.append(place)
-            else:
-                pairs.append((open_places.pop(), place))
-        return cls(log[::2], list(read[0][::3]), pairs)
-
-    def read(self, log: list[Any]) -> tuple[Sequence[int], int] | None:
-        """Return the rows of a log with the same calls, and the time in its outermost ones; else None."""
-        times = log[1::2]
-        if log[::2] != self._modules or set(map(type, times)) != {int}:
-            return None
-        starts, ends = self._get_starts(times), self._get_ends(times)
-        if min(starts) <= 0 or max(ends) >= 0:
-            return None
-        durations = list(map(neg, map(add, starts, ends)))
-        for inner in self._inner:
-            durations[inner.stop] -= sum(durations[inner])
-        rows = [0] * (3 * len(durations))
-        rows[::3], rows[1::3], rows[2::3] = self._ops, starts, durations
-        return rows, sum(durations)
 
 
 class CallStack:

@@ -6,11 +6,14 @@ import re
 import threading
 import weakref
 from contextlib import suppress
+from operator import add, itemgetter, neg
 from typing import TYPE_CHECKING, Any, Final
 
 from ..native.schema import RECORDING_NAME, UNWATCHED_NAME
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from .profiler_windows import LeafWork
 
     ModuleIds = dict[int, tuple[weakref.ref[Any], int]]
@@ -287,3 +290,43 @@ def _strip_layer(name: str) -> str:
     parts = name.split(".")
     numbers = [i for i, part in enumerate(parts) if part.isdecimal() or part == "*"]
     return ".".join(parts[numbers[0] + 1 :]) or "layer" if numbers else name
+
+
+class LogShape:
+    """The calls of a complete log: another one with the same calls is read without a loop over them."""
+
+    def __init__(self, modules: list[Any], ops: list[int], pairs: list[tuple[int, int]]) -> None:
+        """`pairs` has the places of the two times of each call, in the order of the ends."""
+        self._modules, self._ops = modules, ops
+        enters, leaves = zip(*pairs)
+        self._get_starts, self._get_ends = itemgetter(*enters), itemgetter(*leaves)
+        counts = [(leave - enter) // 2 for enter, leave in pairs]  # of the calls inside, just before it
+        self._inner = [slice(row - count, row) for row, count in enumerate(counts) if count]
+
+    @classmethod
+    def find(cls, log: list[Any], read: tuple[Sequence[int], int] | None) -> LogShape | None:
+        """Return the shape of a log that was read as complete; None of one with fewer than two calls."""
+        if read is None or len(log) < 8:
+            return None
+        open_places, pairs = [], []
+        for place, time in enumerate(log[1::2]):
+            if time > 0:
+                open_places.append(place)
+            else:
+                pairs.append((open_places.pop(), place))
+        return cls(log[::2], list(read[0][::3]), pairs)
+
+    def read(self, log: list[Any]) -> tuple[Sequence[int], int] | None:
+        """Return the rows of a log with the same calls, and the time in its outermost ones; else None."""
+        times = log[1::2]
+        if log[::2] != self._modules or set(map(type, times)) != {int}:
+            return None
+        starts, ends = self._get_starts(times), self._get_ends(times)
+        if min(starts) <= 0 or max(ends) >= 0:
+            return None
+        durations = list(map(neg, map(add, starts, ends)))
+        for inner in self._inner:
+            durations[inner.stop] -= sum(durations[inner])
+        rows = [0] * (3 * len(durations))
+        rows[::3], rows[1::3], rows[2::3] = self._ops, starts, durations
+        return rows, sum(durations)

@@ -189,7 +189,7 @@ class RepeatRecorder:
 
         Their logs are read here, in a row: one after each call, our code and data would be out of the caches.
         """
-        steps, form, call = [], self._form, self._repeat
+        steps, form, call, began = [], self._form, self._repeat, now()
         if form is None:
             return
         values, read = iter(self._repeats), iter(self.stack.read_alike_logs(self._repeats[5::6]))
@@ -207,6 +207,7 @@ class RepeatRecorder:
         if steps:
             self._repeats.clear()
             self._shared.recording.queue_steps(steps)
+            self._detail.note_writing(now() - began, steps)
 
     def _repeat_step(self, form: CallForm, at: int, start: int, past: tuple[int, int]) -> EndedStep:
         """Begin a step as the last one, and return that one."""

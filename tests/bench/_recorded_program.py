@@ -20,7 +20,7 @@ from torch import nn
 
 from tracetui.process import DETAIL_VARIABLE
 
-BLOCK_NS: Final = 60_000_000  # of CPU time, about, of one block of steps, which ends by writing them
+BLOCK_NS: Final = 400_000_000  # of CPU time, about, of one block of steps, which ends by writing them
 WARM: Final = 12  # steps before anything is measured
 WINDOWS: Final = 4  # that are measured, the first one apart
 LONGEST_NS: Final = 15_000_000_000  # of CPU time that are spent on waiting for them
