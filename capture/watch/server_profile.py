@@ -125,6 +125,10 @@ class Silence(NamedTuple):
     off_by_s: float = 0.0  # half the time between the readings about its begin, and about its end
     is_measured: bool = True  # else it is the time of the whole profile: it was no longer
 
+    def measure_least(self) -> float:
+        """Return the seconds that it lasted at least: a late answer alone is no silence."""
+        return self.seconds - self.off_by_s
+
     def __str__(self) -> str:
         if not self.is_measured:
             return f"{self.seconds:.1f} s in all"
@@ -201,7 +205,8 @@ class ServiceMeter(threading.Thread):
         if is_further:
             if before is not None:
                 silence_s = self._limit_to_waits(came_at - self._quiet_since, before, progress)
-                self.silence = max(self.silence, Silence(silence_s, self._quiet_off_by_s + off_by_s))
+                silence = Silence(silence_s, self._quiet_off_by_s + off_by_s)
+                self.silence = max(self.silence, silence, key=Silence.measure_least)
             self._quiet_since, self._quiet_off_by_s = came_at, off_by_s
         self._has_requests = (self._has_requests or is_further) and progress.requests > 0
         return is_further
