@@ -6,6 +6,7 @@ stops the profile of a server when its standard input ends while one is on: the 
 """
 
 import contextlib
+import math
 import subprocess
 import sys
 import threading
@@ -147,7 +148,7 @@ class ServiceMeter(threading.Thread):
         self._now: Progress | None = None
         self._read_at = self._quiet_since = self._quiet_off_by_s = 0.0
         self._has_requests = False  # in all readings since the last token
-        self.silence = Silence()  # the longest while there were requests
+        self.silence = Silence(off_by_s=math.inf)  # the longest while there were requests; none so far
 
     @property
     def is_idle(self) -> bool:

@@ -182,7 +182,7 @@ def _add_watch_options(parser: ArgumentParser) -> None:
     add("--client-log", **_options.CLIENT_LOG)
     about = f"time between the starts of two windows (default: {DEFAULT_INTERVAL_S:g}s)"
     add("--every", type=parse_duration, metavar="TIME", help=about)
-    about = f"share of the time that windows may keep the server silent (default: {DEFAULT_SILENCE})"
+    about = f"share of the time that windows may keep the server silent (default: {DEFAULT_SILENCE}%)"
     add("--silence", metavar="SHARE", help=about)
 
 
