@@ -292,3 +292,7 @@ def test_a_screen_reads_files_as_the_command_line_says() -> None:
     args = parser.parse_args(["f", "--no-cache", "--no-limits", "--capture", "none", "--tp", "2"])
     screen = _options.build_screen_options(args, **_options.build_read_options(args))
     assert (screen.cache, screen.limits, screen.capture, screen.config.tp) == (False, False, "none", 2)
+
+
+def test_a_share_is_read_with_or_without_its_sign() -> None:
+    assert [_options.parse_percent(text) for text in ("3%", "3", "0.5%")] == [0.03, 0.03, 0.005]

@@ -16,6 +16,8 @@ def test_matched_share_is_that_of_the_run_of_which_more_is_matched() -> None:
     matches = [RowMatch((0,), (1,), "exact"), RowMatch((1,), (0,), "role"), RowMatch((), (2,), "new")]
     assert list(_check_matched_share(matches, ([60, 40], [40, 60, 10]))) == []
     assert list(_check_matched_share(matches, ([60, 40], [40, 60, 400]))) == []
+    gone = [RowMatch(match.b, match.a, match.how) for match in matches]
+    assert list(_check_matched_share(gone, ([40, 60, 400], [60, 40]))) == []
     ((factor, reason),) = _check_matched_share(matches[:1], ([50, 50], [20, 60, 120]))
     assert (factor, reason) == (0.5, "only 50% and 30% of the time is in rows that both runs have")
 
