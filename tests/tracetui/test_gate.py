@@ -8,6 +8,7 @@ import polars as pl
 import pytest
 
 from capture.export_runs import export
+from tests.capture.test_merge_ranks import kineto
 from tests.conftest import document
 from tests.tracetui.compare.evidence.test_repeat_test import FACTORS, noisy
 from tests.tracetui.in_process import tracetui
@@ -29,6 +30,21 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def side(files: Path, name: str) -> list[Path]:
     return sorted((files / name).iterdir())
+
+
+def test_a_folder_of_all_ranks_of_a_launch_is_one_run(files: Path, tmp_path: Path) -> None:
+    """Its files state their ranks; they are no repeats. Other files of the side are."""
+    for launch in ("before", "again", "after"):
+        (tmp_path / launch).mkdir()
+        for rank in (0, 1):
+            (tmp_path / launch / f"{rank}.json").write_text(kineto(rank))
+    (tmp_path / "again" / "0.json").write_text(kineto(0).replace('"dur": 20', '"dur": 21'))
+    before, again, after = (tmp_path / launch for launch in ("before", "again", "after"))
+    (after / "0.json").write_text(kineto(0).replace("gemm", "bmm"))
+    alone = tracetui("diff", before, after)
+    assert "repeat" not in alone.stdout and "gemm · rank 0" in alone.stdout
+    repeats = tracetui("diff", "--a", before, again, "--b", after)
+    assert "and 1 repeat" in repeats.stdout and "gemm · rank 0" in repeats.stdout
 
 
 def test_folders_are_sides_of_repeats(files: Path) -> None:

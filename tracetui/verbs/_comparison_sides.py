@@ -99,9 +99,16 @@ def _read_named_sides(args: Namespace) -> NamedSides:
 
 
 def _iter_inputs(args: Namespace, files: Sequence[str]) -> Iterator[list[Run]]:
-    """Yield the runs of each file; the files of a folder are repeats, unless they are ranks to merge."""
-    for file in files if args.merge else expand_inputs(files):
-        yield load_all([file], **_options.build_read_options(args))
+    """Yield the runs of each file; the files of a folder are repeats, unless they are ranks of one launch."""
+    options = _options.build_read_options(args)
+    folders = [] if args.merge else [file for file in files if Path(file).is_dir()]
+    for folder in folders:
+        runs, inputs = load_all([folder], **options), expand_inputs([folder])
+        is_split = len(runs) not in (1, len(inputs))  # files of several runs
+        yield from (load_all([file], **options) for file in inputs) if is_split else ([run] for run in runs)
+    others = [file for file in files if file not in folders]
+    for file in others if args.merge else expand_inputs(others):
+        yield load_all([file], **options)
 
 
 def _split_one_file(args: Namespace) -> NamedSides:
