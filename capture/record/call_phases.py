@@ -39,9 +39,7 @@ class CallFacts(NamedTuple):
     tokens: int | None = None
     batch: int | None = None
     context: int | None = None
-    shape: str | None = (
-        None  # of the input of a forward or of training, as 8x3x224x224, or of a text, as 1x48
-    )
+    shape: str | None = None  # of what a forward or training reads, as 8x3x224x224, or of a text, as 1x48
 
 
 def find_length(args: Iterable[Any], kwargs: Mapping[str, Any]) -> InputLength | None:

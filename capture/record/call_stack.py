@@ -24,6 +24,7 @@ MANY_TURNS: Final = 24
 ROW_COST_NS: Final = 2_500  # of a row of a module, until it is measured
 ROW_COST_RANGE_NS: Final = 1_000, 8_000
 ROW_COST_CHANGE_NS: Final = 25  # by each pair of steps: 1 % of it
+MIN_SHAPED: Final = 8  # entries of a log that is compared with the next: two calls
 MANY_ROWS: Final = 8  # of a step, from which on they are what its writing takes
 MAX_ROWS_SHARES: Final = {"full": 0.03, "layers": 0.003}  # of the time of all steps, for the rows of modules
 _GOLDEN_RATIO: Final = 0.618033988749895  # its multiples avoid every period of a program
@@ -64,9 +65,8 @@ class RecordedStep:
         self.length: InputLength | None = None
         self.sizes: tuple[int, ...] = ()  # of the first input that has several
         self.calls = 1  # of the step module; several, of as many parts of a batch, make a step of training
-        self.call_sizes: tuple[
-            int, ...
-        ] = ()  # as `sizes`, also where the tokens are known; none if calls differ
+        # as `sizes`, also where the tokens are known; none if calls differ
+        self.call_sizes: tuple[int, ...] = ()
         self.served: ServedBatch | None = None  # what the engine that calls the model says of its batch
         self.searches = 0  # calls whose inputs were searched for its tokens
         self.generates = False
@@ -335,6 +335,25 @@ def find_training_phase(calls: list[ModuleCall]) -> str:
     return next(parts, "forward")
 
 
+class TakenLog(NamedTuple):
+    """A complete log without its modules: its shape, and starts and ends of its calls; or else its rows."""
+
+    shape: LogShape | None
+    times: tuple[Any, Any]
+
+    def build_rows(self) -> tuple[Sequence[int], int]:
+        """Return its rows, and the time in its outermost calls."""
+        return self.times if self.shape is None else self.shape.build_rows(*self.times)
+
+    @property
+    def row_count(self) -> int:
+        """The number of its rows."""
+        return len(self.times[0]) // (3 if self.shape is None else 1)
+
+
+NO_LOG: Final = TakenLog(None, ((), 0))
+
+
 class CallStack:
     """Open calls of modules and other parts of the program, innermost last.
 
@@ -345,6 +364,7 @@ class CallStack:
     def __init__(self, recorder: Any, ops: ModuleOps) -> None:
         self._recorder, self._ops = recorder, ops
         self.log: list[Any] = []
+        self._shape: LogShape | None = None  # of the last log that was taken
         self.calls: list[ModuleCall] = []
         self.module_count = 0  # number of open calls of modules
         self._spare: list[ModuleCall] = []  # finished calls, for reuse
@@ -391,13 +411,26 @@ class CallStack:
             self.calls[-1].inner_ns += inner_ns
         return rows
 
-    def take_log(self) -> list[Any] | None:
-        """Take what seems to be a log in which each call was also left, as usual; else return None."""
-        log = self.log[:]
-        if len(log) % 4 or (log and not (type(log[-1]) is int and log[-1] < 0)):
+    def take_log(self) -> TakenLog | None:
+        """Take a log in which each call was also left, as usual; None of another one, which stays.
+
+        Most logs have the calls of the one before: then their times are enough, of which rows are made later.
+        """
+        log, shape = self.log, self._shape
+        times = None if shape is None else shape.take_times(log)
+        if times is not None:
+            log.clear()
+            return TakenLog(shape, times)
+        read = self.read_complete_log(log, None)
+        if read is None:
             return None
-        self.log.clear()
-        return log
+        self._shape = LogShape(log, read[0][::3]) if len(log) >= MIN_SHAPED else None
+        log.clear()
+        return TakenLog(None, read)
+
+    def forget_shape(self) -> None:
+        """Compare the next log with none before it: its modules may be others at the same addresses."""
+        self._shape = None
 
     def read_complete_log(self, log: list[Any], phase: str | None) -> tuple[list[int], int] | None:
         """Return the rows of a log in which each call was also left, and the time in its outermost calls.
@@ -427,21 +460,6 @@ class CallStack:
                     op = entry[1]
                 rows += op, start, -time - start - inner
         return None if modules else (rows, inners[0])
-
-    def read_alike_logs(self, logs: Sequence[list[Any]]) -> list[tuple[Sequence[int], int]]:
-        """Return of each complete log its rows, and the time in its outermost calls; of others nothing.
-
-        Most logs have the calls of the one before, whose rows then only need their times.
-        """
-        read: list[tuple[Sequence[int], int]] = []
-        alike: LogShape | None = None
-        for log in logs:
-            rows = None if alike is None else alike.read(log)
-            if rows is None:
-                rows = self.read_complete_log(log, None)
-                alike = LogShape.find(log, rows)
-            read.append(rows or ((), 0))
-        return read
 
     def _read_partial_log(self, phase: str | None) -> list[int]:
         """Return the rows of calls that began or ended outside the log, or were never left."""

@@ -293,37 +293,35 @@ def _strip_layer(name: str) -> str:
 
 
 class LogShape:
-    """The calls of a complete log: another one with the same calls is read without a loop over them."""
+    """The calls of a complete log: another one with the same calls is read without a loop over them.
 
-    def __init__(self, modules: list[Any], ops: list[int], pairs: list[tuple[int, int]]) -> None:
-        """`pairs` has the places of the two times of each call, in the order of the ends."""
-        self._modules, self._ops = modules, ops
-        enters, leaves = zip(*pairs)
-        self._get_starts, self._get_ends = itemgetter(*enters), itemgetter(*leaves)
-        counts = [(leave - enter) // 2 for enter, leave in pairs]  # of the calls inside, just before it
-        self._inner = [slice(row - count, row) for row, count in enumerate(counts) if count]
+    Modules are told by their ids, so that none is kept alive.
+    """
 
-    @classmethod
-    def find(cls, log: list[Any], read: tuple[Sequence[int], int] | None) -> LogShape | None:
-        """Return the shape of a log that was read as complete; None of one with fewer than two calls."""
-        if read is None or len(log) < 8:
-            return None
+    def __init__(self, log: list[Any], ops: Sequence[int]) -> None:
+        """`log` is complete, and `ops` are those of its rows, in the order of the ends of the calls."""
         open_places, pairs = [], []
         for place, time in enumerate(log[1::2]):
             if time > 0:
                 open_places.append(place)
             else:
                 pairs.append((open_places.pop(), place))
-        return cls(log[::2], list(read[0][::3]), pairs)
+        self._module_ids, self._ops = list(map(id, log[::2])), list(ops)
+        enters, leaves = zip(*pairs)
+        self._get_starts, self._get_ends = itemgetter(*enters), itemgetter(*leaves)
+        counts = [(leave - enter) // 2 for enter, leave in pairs]  # of the calls inside, just before it
+        self._inner = [slice(row - count, row) for row, count in enumerate(counts) if count]
 
-    def read(self, log: list[Any]) -> tuple[Sequence[int], int] | None:
-        """Return the rows of a log with the same calls, and the time in its outermost ones; else None."""
+    def take_times(self, log: list[Any]) -> tuple[Sequence[int], Sequence[int]] | None:
+        """Return the starts and the negative ends of a log with the same calls; None of another one."""
+        if list(map(id, log[::2])) != self._module_ids:
+            return None
         times = log[1::2]
-        if log[::2] != self._modules or set(map(type, times)) != {int}:
-            return None
         starts, ends = self._get_starts(times), self._get_ends(times)
-        if min(starts) <= 0 or max(ends) >= 0:
-            return None
+        return (starts, ends) if min(starts) > 0 > max(ends) else None
+
+    def build_rows(self, starts: Sequence[int], ends: Sequence[int]) -> tuple[Sequence[int], int]:
+        """Return the rows of such a log, and the time in its outermost calls."""
         durations = list(map(neg, map(add, starts, ends)))
         for inner in self._inner:
             durations[inner.stop] -= sum(durations[inner])

@@ -10,6 +10,7 @@ from ..native.emit import WRITE_INTERVAL_NS, now
 from .call_phases import CallReader, InputLength, PhaseTracker
 from .call_stack import (
     NO_CACHE,
+    NO_LOG,
     SKIP,
     CallForm,
     CallStack,
@@ -139,7 +140,7 @@ class RepeatRecorder:
             return None
         detail, call = self._detail, self._repeat
         if self._repeats and detail.has_turns:
-            detail.note_step(at - self._repeated_at, len(self._repeats[-1]) // 4)
+            detail.note_step(at - self._repeated_at, self._repeats[-1].row_count)
         if at >= self._catch_up_at or len(self._repeats) >= MAX_REPEATS:
             self._catch_up_at = at + WRITE_INTERVAL_NS
             self.catch_up()
@@ -167,14 +168,14 @@ class RepeatRecorder:
         end = now()
         if call.module is None:
             return True
-        log = self.stack.take_log() if self.stack.log else ()
+        log = self.stack.take_log() if self.stack.log else NO_LOG
         if log is None:
             self.catch_up()
             return False
-        key = self._detail.is_unwatched, bool(log)
+        key = self._detail.is_unwatched, log.row_count > 0
         op_id = self._op_ids.get(key)
         if op_id is None:
-            call.inner_ns = len(log)
+            call.inner_ns = log.row_count
             op_id = self._op_ids[key] = self._find_op_id(call)
         call.module = None
         if not self._repeats:
@@ -185,17 +186,14 @@ class RepeatRecorder:
         return True
 
     def catch_up(self) -> None:
-        """Make steps of the calls that were noted by `enter_again`.
-
-        Their logs are read here, in a row: one after each call, our code and data would be out of the caches.
-        """
+        """Make steps of the calls that were noted by `enter_again`, and rows of their logs."""
         steps, form, call, began = [], self._form, self._repeat, now()
         if form is None:
             return
-        values, read = iter(self._repeats), iter(self.stack.read_alike_logs(self._repeats[5::6]))
-        for at, start, end, past, op_id, _ in zip(*[values] * 6):
+        values = iter(self._repeats)
+        for at, start, end, past, op_id, log in zip(*[values] * 6):
             steps.append(self._repeat_step(form, at, start, past))
-            rows, inner_ns = next(read)
+            rows, inner_ns = log.build_rows()
             self._rows += rows
             self._rows += op_id, start, end - start - inner_ns
             self._last_end, self._last_part = end, "forward"
@@ -226,6 +224,7 @@ class RepeatRecorder:
     def _find_form(self, step: RecordedStep, module: Any, args: Any, kwargs: Any) -> None:
         """Find the form of a call of the step module, by which the next ones are recognised."""
         shared, at = self._shared, now()
+        self.stack.forget_shape()
         self._catch_up_at = at + WRITE_INTERVAL_NS
         self._form_until = self._windows.find_next_time(self) if shared.detail == "full" else sys.maxsize
         is_late = at >= self._form_until or not self._step_buffer.has_flushed

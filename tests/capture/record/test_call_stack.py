@@ -54,13 +54,18 @@ def test_logs_with_the_same_calls_have_the_times_of_each(stack: CallStack) -> No
              for place, part in enumerate(WHOLE)]  # fmt: skip
     short, nested = WHOLE[:-4], [FIRST, 1, FIRST, 2, FIRST, -3, FIRST, -4]
     beside = [FIRST, 1, FIRST, -2, FIRST, 3, FIRST, -4]
-    logs = [WHOLE, later, WHOLE, short, short, nested, beside, [], nested]
-    alike = stack.read_alike_logs(logs)
-    assert [(list(rows), inner_ns) for rows, inner_ns in alike] == [
-        stack.read_complete_log(log, None) for log in logs
-    ]
-    assert alike[1][0] != alike[0][0] == alike[2][0] and alike[6][1] == 2
-    assert stack.read_alike_logs([WHOLE[:-2], WHOLE])[0] == ((), 0)
+    has_shape = []
+    for log in (WHOLE, later, WHOLE, short, short, nested, beside, [FIRST, 1, FIRST, -2], nested):
+        stack.log += log
+        taken = stack.take_log()
+        assert taken is not None and stack.log == []
+        rows, inner_ns = taken.build_rows()
+        assert (list(rows), inner_ns) == stack.read_complete_log(log, None)
+        assert taken.row_count == len(log) // 4
+        has_shape.append(taken.shape is not None)
+    assert has_shape == [False, True, True, False, True, False, False, False, False]
+    stack.log += WHOLE[:-2]
+    assert stack.take_log() is None and stack.log == WHOLE[:-2]
 
 
 @pytest.mark.parametrize("cut", range(0, len(WHOLE) + 2, 2))

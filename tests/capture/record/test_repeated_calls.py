@@ -7,7 +7,8 @@ import polars as pl
 import pytest
 
 from capture.native.schema import RECORDING_NAME
-from tests.capture.record.test_harmless import INTERRUPTS, recorded, run, steps
+from tests.capture.record.recorded_code import recorded, run, steps
+from tests.capture.record.test_harmless import INTERRUPTS
 
 pytestmark = pytest.mark.slow
 
