@@ -78,6 +78,7 @@ MAX_PATH_DEPTH: Final = 64  # scopes; a text for each of 8,000 nested ones took 
 RECORDING_NAME: Final = "recording (tracetui)"  # of the recorder's own work, which is no work of the program
 UNWATCHED_NAME: Final = "unwatched (tracetui)"  # of a model's calls in steps without rows of its modules
 HOST_COLLECTIVE_PATTERN: Final = r"^(?:gloo|mpi|ucc):"  # what torch's CPU backends run in own threads
+COMPILED_PATTERN: Final = "CompiledFxGraph|Torch-Compiled Region"  # ranges around compiled code of torch
 PROFILE_MARK: Final = "profile"  # path of the marks at the begin and end of a profile of a server
 OWN_PROFILE_MARK: Final = "own profile"  # likewise of the profiler that a recorded program itself uses
 WINDOW_OP: Final = "window"  # op of a span without duration: rows of its lens were sampled in this step

@@ -115,8 +115,8 @@ class WindowSchedule:
         self._due = began + max(self.every, silence_s / self.share)
 
     def postpone(self, factor: float = 1.0) -> None:
-        """Try again after the usual interval, or a multiple of it."""
-        self._due = time.monotonic() + factor * self.every
+        """Try again after the usual interval, or a multiple of it, and not before what is charged allows."""
+        self._due = max(self._due, time.monotonic() + factor * self.every)
 
 
 class Silence(NamedTuple):

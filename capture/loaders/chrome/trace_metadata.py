@@ -22,7 +22,7 @@ from capture.loaders.chrome.trace_model import (
     TraceEvent,
     decode_raw,
 )
-from capture.native.schema import TIME_COLUMNS
+from capture.native.schema import COMPILED_PATTERN, TIME_COLUMNS
 
 _DEVICE_NUMBERS: Final = {
     "memory_bytes": "totalGlobalMem", "sms": "numSms", "major": "computeMajor", "minor": "computeMinor",
@@ -37,7 +37,6 @@ _BLOCKS: Final = (re.compile(r"block_(\d+)$"), re.compile(r"group_(\d+)(?:/.*)?$
 
 _PRODUCTS: Final = r"^aten::(linear|addmm|mm|bmm|baddbmm|convolution)$"
 _CONVOLUTION: Final = r"^aten::convolution$"
-_COMPILED: Final = r"CompiledFxGraph|Torch-Compiled Region"
 _SEQUENCE: Final = '"Sequence number"'
 _CPU_ATTENTION: Final = "_flash_attention_for_cpu"
 _ALLOCATION: Final = "aten::empty"
@@ -182,7 +181,7 @@ def _find_autograd(complete: CompleteEvents) -> bool | None:
     operands = _list_operands(complete, _PRODUCTS)
     if any(_SEQUENCE in text for text in operands):
         return True
-    is_compiled = complete.labels["name"].str.contains(_COMPILED).any()
+    is_compiled = complete.labels["name"].str.contains(COMPILED_PATTERN).any()
     return None if is_compiled or not operands else False
 
 

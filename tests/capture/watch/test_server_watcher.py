@@ -445,6 +445,8 @@ def test_a_window_that_cost_much_is_followed_by_a_long_pause() -> None:
     assert schedule.wait_s == pytest.approx(24.5, abs=0.5)
     schedule.charge(time.monotonic() - 12.0, 10.0)  # 10 s of 500 are 2 %
     assert schedule.wait_s == pytest.approx(488.0, abs=0.5)
+    schedule.postpone()  # the next profile of that window failed
+    assert schedule.wait_s == pytest.approx(488.0, abs=0.5)
 
 
 @pytest.mark.parametrize("waited_s", [1.1, 0.02])

@@ -82,8 +82,8 @@ def test_a_wait_in_one_place_is_named_by_what_ran_before_and_after_it(has_steps:
     for runs, sign in (((a, b), "+"), ((b, a), "-")):
         lines = "\n".join(describe_decision(compare_runs(runs, Look()), Look().terms))
         change = f"{sign}5.000 ms" if has_steps else f"{sign}40.00 ms"
-        where = f"{change} more between" if not has_steps else f"  time between copy and argmax: {change}"
-        assert where in lines
+        waits = f"waits 40.00 ms {'longer' if sign == '+' else 'shorter'} between copy and argmax"
+        assert (f"  time between copy and argmax: {change}" if has_steps else waits) in lines
         assert f"carried by time between kernels {change}" in lines
 
 

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 import polars as pl
 
 from capture.device_roofs import load_measured_roofs
-from capture.native.schema import UNWATCHED_NAME, WINDOW_OP
+from capture.native.schema import COMPILED_PATTERN, UNWATCHED_NAME, WINDOW_OP
 from capture.run import Run
 from tracetui import units
 from tracetui.analysis.frames.run_memo import cache_per_run
@@ -50,7 +50,6 @@ MAX_COST_ERROR: Final = 0.06  # half of COST_RANGE as a share of a step: with mo
 MAX_UNPROFILED_ERROR: Final = 0.1  # likewise of the interval, which steps that differ make wider
 _COSTLY_OPTIONS: Final = ("with_stack", "with_modules", "record_shapes", "profile_memory", "with_flops")
 _TORCH_PROFILER: Final = "PyTorch profiler"  # as the loaders name it
-_COMPILED_CODE: Final = "CompiledFxGraph|Torch-Compiled Region"
 _SCALED: Final = ("scaled_ns", "scaled_count")
 
 
@@ -208,7 +207,7 @@ def _select_profiled_ops(run: Run) -> pl.DataFrame | None:
         return None
     is_op = pl.col("kind").is_in(["kernel", "span"]) & (pl.col("lens") == "host")
     rows = run.events.filter(is_op).select(columns).drop_nulls()
-    has_compiled_code = rows["name"].cast(pl.String).str.contains(_COMPILED_CODE).any()
+    has_compiled_code = rows["name"].cast(pl.String).str.contains(COMPILED_PATTERN).any()
     return None if rows.is_empty() or has_compiled_code else rows
 
 

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import polars as pl
 
+from capture.native.schema import COMPILED_PATTERN
 from capture.run import Run
 from tracetui.analysis.frames import selection
 from tracetui.analysis.frames.codes import group_by_packed_key
@@ -34,7 +35,7 @@ _FORWARD_OPERATORS: Final = (
 )
 _OPTIMIZER_STEP: Final = r"^Optimizer\.step#(\w+)\.step$"  # ranges of PyTorch
 _DATA_LOADER: Final = r"^enumerate\(DataLoader\)#_(\w+)DataLoaderIter\."
-_COMPILED_NAMES: Final = r"CompiledFxGraph|Torch-Compiled Region|^triton_"
+_COMPILED_NAMES: Final = f"{COMPILED_PATTERN}|^triton_"
 
 
 def count_work_by_step(run: Run, *, is_constant_needed: bool = True) -> pl.DataFrame:

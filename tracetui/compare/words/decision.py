@@ -374,20 +374,26 @@ def _describe_most(place: GapChange | None, total: dict[str, Any], names: Mappin
         return ""
     if total["what"] != STEP:
         is_large = abs(place.delta_ns) >= params.MIN_CHANGE * total["a_ns"]
-        return f", {_describe_gap(place, names, ' more ')}" if is_large else ""
+        longer = "longer" if place.delta_ns > 0 else "shorter"
+        waits = f"waits {units.format_duration(abs(place.delta_ns))} {longer}"
+        return f", {waits} {_describe_place(place, names)}" if is_large else ""
     change = total["delta_ns"]
     is_large = abs(change) >= params.MIN_CHANGE * total["a_ns"]
     is_most = place.delta_ns * change >= params.MOST * change**2
-    return f", {_describe_gap(place, names, ' of it ')}" if is_large and is_most else ""
+    part = f"{units.format_difference(place.delta_ns)} of it"
+    return f", {part} {_describe_place(place, names)}" if is_large and is_most else ""
 
 
-def _describe_gap(place: GapChange | None, names: Mapping[str, str], link: str = "") -> str:
-    """Describe a place between kernels: `time between a and b: +8 ms`; empty without one.
-
-    With a link: `+8 ms of it between a and b`.
-    """
+def _describe_gap(place: GapChange | None, names: Mapping[str, str]) -> str:
+    """Describe the change of the time at a place: `time between a and b: +8 ms`; empty without one."""
     if place is None:
         return ""
+    mark = "" if place.verdict in ("slower", "faster") else " ~"
+    return f"time {_describe_place(place, names)}: {units.format_difference(place.delta_ns)}{mark}"
+
+
+def _describe_place(place: GapChange, names: Mapping[str, str]) -> str:
+    """Describe a place between kernels: `between a and b on rank 1 (its arrival)`."""
     before, after = (_shorten_name(names.get(n, n), *_DECISION_LETTERS) for n in (place.before, place.after))
     where = f"between {before} and {after}" if before != after else f"between two {after}"
     if place.ranks:
@@ -395,10 +401,7 @@ def _describe_gap(place: GapChange | None, names: Mapping[str, str], link: str =
         where += (
             f" on rank {' and '.join(map(str, place.ranks))}" if is_few else f" on {len(place.ranks)} ranks"
         )
-    where += " (its arrival)" * place.is_arrival
-    mark = "" if place.verdict in ("slower", "faster") else " ~"
-    change = units.format_difference(place.delta_ns)
-    return f"{change}{link}{where}" if link else f"time {where}: {change}{mark}"
+    return where + " (its arrival)" * place.is_arrival
 
 
 def _describe_small_changes(rows: pl.DataFrame, names: Mapping[str, str]) -> str:
