@@ -6,7 +6,6 @@ stops the profile of a server when its standard input ends while one is on: the 
 """
 
 import contextlib
-import math
 import subprocess
 import sys
 import threading
@@ -126,9 +125,11 @@ class Silence(NamedTuple):
     off_by_s: float = 0.0  # half the time between the readings about its begin, and about its end
     is_measured: bool = True  # else it is the time of the whole profile: it was no longer
 
-    def measure_least(self) -> float:
-        """Return the seconds that it lasted at least: a late answer alone is no silence."""
-        return self.seconds - self.off_by_s
+    def find_longer(self, other: "Silence") -> "Silence":
+        """Return how long the longer of two lasted: which one that was may be unknown."""
+        least = max(self.seconds - self.off_by_s, other.seconds - other.off_by_s)
+        most = max(self.seconds + self.off_by_s, other.seconds + other.off_by_s)
+        return Silence((most + least) / 2, (most - least) / 2)
 
     def __str__(self) -> str:
         if not self.is_measured:
@@ -148,7 +149,7 @@ class ServiceMeter(threading.Thread):
         self._now: Progress | None = None
         self._read_at = self._quiet_since = self._quiet_off_by_s = 0.0
         self._has_requests = False  # in all readings since the last token
-        self.silence = Silence(off_by_s=math.inf)  # the longest while there were requests; none so far
+        self.silence = Silence()  # the longest while there were requests
 
     @property
     def is_idle(self) -> bool:
@@ -207,7 +208,7 @@ class ServiceMeter(threading.Thread):
             if before is not None:
                 silence_s = self._limit_to_waits(came_at - self._quiet_since, before, progress)
                 silence = Silence(silence_s, self._quiet_off_by_s + off_by_s)
-                self.silence = max(self.silence, silence, key=Silence.measure_least)
+                self.silence = self.silence.find_longer(silence) if silence_s else self.silence
             self._quiet_since, self._quiet_off_by_s = came_at, off_by_s
         self._has_requests = (self._has_requests or is_further) and progress.requests > 0
         return is_further
