@@ -150,7 +150,7 @@ def compare(step: Callable[[], object], rounds: int, *, stacks: bool) -> list[tu
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--stacks", action="store_true", help="with_stack=True, of which nothing is told")
+    parser.add_argument("--stacks", action="store_true", help="with_stack=True")
     args = parser.parse_args()
     torch.set_num_threads(1)
     transformers.logging.set_verbosity_error()

@@ -38,17 +38,17 @@ from tracetui.look import Look
 SCALE_COLUMNS: Final = ("scale", "measured_ns")  # of a scaled table
 MIN_PROFILED_STEPS: Final = 3  # with fewer, one slow step would be taken for all
 MIN_TURNS: Final = 6  # steps without rows: with fewer, the interval of their median has no 95 %
-# What torch's profiler adds to an op, of what it adds to one of a loop of small ops: more with each distinct
-# name in the trace, as its code is then out of the caches; and a share of _compute_outer_cost_ns.
-# Fitted on 65 programs of one machine with torch 2.13; COST_RANGE has 90 % of them (tests/bench/unprofiled).
-COST_BASE, COST_PER_NAME, COST_PER_OUTER_NS = 0.458, 0.0091, 0.38
-COST_RANGE: Final = 0.8, 1.3
-ANNOTATION_OPS: Final = 75  # ops that cost what the annotation of a step does: 25 to 60 µs
+# What torch's profiler adds for each record of a step: a part of what it adds to an op of a loop, and of the
+# time since the record before, in which its code left the caches, but not of more than MAX_GAP_NS.
+# Fitted on 105 programs of one machine with torch 2.13; COST_RANGE has 90 % of them (tests/bench/unprofiled).
+COST_PER_RECORD, COST_PER_GAP = 0.66, 0.12
+COST_PER_RECORD_WITH_STACK, COST_PER_GAP_WITH_STACK = 0.54, 0.21  # records of Python's functions among them
+MAX_GAP_NS: Final = 20_000
+COST_RANGE: Final = 0.75, 1.3
 WARM_UP_SHARE: Final = 0.25  # of the steps, in front, in which the profiler gets faster
 STEP_ERROR: Final = 0.015  # of the time of a step, besides
-MAX_COST_ERROR: Final = 0.06  # half of COST_RANGE as a share of a step: with more it is unsure
-MAX_UNPROFILED_ERROR: Final = 0.1  # likewise of the interval, which steps that differ make wider
-_COSTLY_OPTIONS: Final = ("with_stack", "with_modules", "record_shapes", "profile_memory", "with_flops")
+MAX_UNPROFILED_ERROR: Final = 0.25  # of it: with a wider interval it is unsure
+_COSTLY_OPTIONS: Final = ("with_modules", "record_shapes", "profile_memory", "with_flops")
 _TORCH_PROFILER: Final = "PyTorch profiler"  # as the loaders name it
 _SCALED: Final = ("scaled_ns", "scaled_count")
 
@@ -164,22 +164,22 @@ class UnprofiledStep(NamedTuple):
 def estimate_unprofiled_step(run: Run) -> UnprofiledStep | None:
     """Estimate what the median step of a trace of torch's profiler takes without it.
 
-    None unless the trace is of a processor whose cost is measured, with no option on that costs more, and
-    without code of torch.compile.
+    None unless the trace is of a processor whose cost is measured, without code of torch.compile, and with
+    no option on but stacks.
     """
     host = find_trace_option(run, "host_name")
     costs = [roof.profiled_op_ns for roof in load_measured_roofs().values() if host and roof.host == host]
     cost_ns = next(filter(None, reversed(costs)), 0.0)
-    rows = _select_profiled_ops(run) if cost_ns else None
+    rows = _select_profiler_records(run) if cost_ns else None
     if rows is None:
         return None
-    outer_ns = _compute_outer_cost_ns(rows)
-    cost_ns *= COST_BASE + COST_PER_NAME * rows["name"].n_unique()
-    cost_ns += COST_PER_OUTER_NS * outer_ns
-    counts = rows.group_by("step").agg(ops=pl.len().cast(pl.Int64))
+    has_stack = has_option_on(run, "with_stack")
+    per_record = COST_PER_RECORD_WITH_STACK if has_stack else COST_PER_RECORD
+    per_gap = COST_PER_GAP_WITH_STACK if has_stack else COST_PER_GAP
+    cost = cost_ns * per_record * pl.col("records") + per_gap * pl.col("gap_ns")
     steps = run.events.filter(pl.col("kind") == "step").select("step", "dur").drop_nulls().sort("step")
-    steps = steps.slice(int(WARM_UP_SHARE * steps.height)).join(counts, on="step")
-    steps = steps.select("dur", cost_ns=(pl.col("ops") + ANNOTATION_OPS) * cost_ns)
+    steps = steps.slice(int(WARM_UP_SHARE * steps.height))
+    steps = steps.join(_sum_records(rows), on="step").select("dur", cost_ns=cost)
     if steps.height < MIN_PROFILED_STEPS:
         return None
     profiled_ns = float(steps["dur"].median() or 0)  # type: ignore[arg-type]
@@ -192,37 +192,33 @@ def _subtract_cost(steps: pl.DataFrame) -> tuple[float, float, float] | None:
     middle = _estimate_median(steps["dur"] - steps["cost_ns"])[0]
     low = _estimate_median(steps["dur"] - steps["cost_ns"] * most)[1] * (1 - STEP_ERROR)
     high = _estimate_median(steps["dur"] - steps["cost_ns"] * least)[2] * (1 + STEP_ERROR)
-    cost_error = (most - least) / 2 * float(steps["cost_ns"].median() or 0)  # type: ignore[arg-type]
-    is_sure = cost_error <= MAX_COST_ERROR * middle and high - low <= 2 * MAX_UNPROFILED_ERROR * middle
-    return (middle, low, high) if is_sure else None
+    return (middle, low, high) if high - low <= 2 * MAX_UNPROFILED_ERROR * middle else None
 
 
-def _select_profiled_ops(run: Run) -> pl.DataFrame | None:
-    """Return the ops in steps of a trace of torch's profiler whose cost is known per op, else None."""
+def _select_profiler_records(run: Run) -> pl.DataFrame | None:
+    """Return the records in steps of a trace of torch's profiler whose cost is known, else None."""
     columns = ["step", "track", "t", "dur", "name"]
     if run.meta.get("producer") != _TORCH_PROFILER or not {*columns, "lens"} <= set(run.events.columns):
         return None
     has_device = not set(list_lenses(run)) <= {"host", "wall"}
     if has_device or any(has_option_on(run, option) for option in _COSTLY_OPTIONS):
         return None
-    is_op = pl.col("kind").is_in(["kernel", "span"]) & (pl.col("lens") == "host")
-    rows = run.events.filter(is_op).select(columns).drop_nulls()
+    is_record = pl.col("kind").is_in(["kernel", "span"]) & (pl.col("lens") == "host")
+    rows = run.events.filter(is_record).select(columns).drop_nulls()
     has_compiled_code = rows["name"].cast(pl.String).str.contains(COMPILED_PATTERN).any()
     return None if rows.is_empty() or has_compiled_code else rows
 
 
-def _compute_outer_cost_ns(rows: pl.DataFrame) -> float:
-    """Return the quartile of what ops spend outside of the ops inside them, per such op: mostly recording."""
-    from capture.interval_nesting import find_enclosing_scopes  # loads numpy, which most runs do not need
+def _sum_records(rows: pl.DataFrame) -> pl.DataFrame:
+    """Return for each step how many `records` it has, and `gap_ns` between their begins and ends, in sum.
 
-    rows = rows.select(pl.col("track").to_physical().cast(pl.Int64), "t", "dur")
-    rows = rows.sort("track", "t", "dur", descending=[False, False, True])
-    track, start, end = (s.to_numpy() for s in (rows["track"], rows["t"], rows["t"] + rows["dur"]))
-    outer = pl.Series("outer", find_enclosing_scopes(track, start, end, start == start))
-    inner = rows.select("dur").with_columns(outer).filter(pl.col("outer") >= 0)
-    sums = inner.group_by("outer").agg(inside_ns=pl.col("dur").sum(), ops=pl.len())
-    outside_ns = rows["dur"].gather(sums["outer"]) - sums["inside_ns"]
-    return float((outside_ns / sums["ops"]).quantile(0.25) or 0.0)
+    What is between two of them is taken as MAX_GAP_NS at most.
+    """
+    ends = rows.select("step", "track", pl.col("t") + pl.col("dur"))
+    times = pl.concat([rows.select("step", "track", "t"), ends]).sort("step", "track", "t")
+    gap_ns = pl.col("t").diff().over("step", "track").clip(upper_bound=MAX_GAP_NS)
+    sums = times.select("step", gap_ns=gap_ns).group_by("step")
+    return sums.agg(pl.col("gap_ns").sum(), records=pl.len().cast(pl.Int64) // 2)
 
 
 def _count_sampled(run: Run, spans: pl.DataFrame) -> pl.DataFrame:

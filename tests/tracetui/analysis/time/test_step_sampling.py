@@ -276,29 +276,33 @@ def test_unprofiled_step_is_the_profiled_one_less_the_cost_of_its_ops(
     save_measured_roof(Roof("cpu", "measured", 1.0, profiled_op_ns=300.0, host="here"))
     step = estimate(path)
     assert step is not None and step.unprofiled_ns is not None
-    cost_ns = 300 * (0.458 + 2 * 0.0091) + 0.38 * 400  # two names; 400 ns outside of an inner op
+    gap_ns = 40 * 1400 + 39 * 20_000  # within the ops, and between them: of 38.6 µs, 20 count
+    cost_ns = 300 * 0.66 * 80 + 0.12 * gap_ns
     middle, low, high = step.unprofiled_ns
     assert step.profiled_ns == 2e6
-    assert middle == pytest.approx(2e6 - (80 + 75) * cost_ns)  # 75 ops for the annotation of the step
-    assert low == pytest.approx((2e6 - 155 * 1.3 * cost_ns) * 0.985)
-    assert high == pytest.approx((2e6 - 155 * 0.8 * cost_ns) * 1.015)
+    assert middle == pytest.approx(2e6 - cost_ns)
+    assert low == pytest.approx((2e6 - 1.3 * cost_ns) * 0.985)
+    assert high == pytest.approx((2e6 - 0.75 * cost_ns) * 1.015)
+    stacked = estimate(write_profile(tmp_path / "stacked.json", inner=1, with_stack=1))
+    assert stacked is not None and stacked.unprofiled_ns is not None
+    assert stacked.unprofiled_ns[0] == pytest.approx(2e6 - 300 * 0.54 * 80 - 0.21 * gap_ns)
     (run,) = load(path, cache=False)
     facts = dict(build_run_facts(run).select("name", "text").rows())
-    told = "1.954 ms a step (1.911 ms to 1.993 ms); profiled 2.000 ms, cost measured on here"
+    told = "1.884 ms a step (1.821 ms to 1.942 ms); profiled 2.000 ms, cost measured on here"
     assert facts["unprofiled"] == told
     assert not any("unknown time" in note for note in note_summary(run, Look()))
 
 
-def test_unprofiled_step_is_unsure_with_many_ops_and_unknown_with_stacks(
+def test_unprofiled_step_is_unsure_with_many_ops_and_unknown_with_shapes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    save_measured_roof(Roof("cpu", "measured", 1.0, profiled_op_ns=600.0, host="here"))
+    save_measured_roof(Roof("cpu", "measured", 1.0, profiled_op_ns=1500.0, host="here"))
     many = write_profile(tmp_path / "many.json", inner=25)
     step = estimate(many)
     assert step is not None and step.unprofiled_ns is None
     (run,) = load(many, cache=False)
     facts = dict(build_run_facts(run).select("name", "text").rows())
     assert facts["unprofiled"].startswith("unsure: the profiler's part is too large")
-    for option in ("with_stack", "record_shapes", "profile_memory"):
+    for option in ("with_modules", "record_shapes", "profile_memory"):
         assert estimate(write_profile(tmp_path / f"{option}.json", inner=1, **{option: 1})) is None
