@@ -30,6 +30,7 @@ from tracetui.look import Look
 BOUND_MIN_SHARE: Final = 0.5  # of a device's time: what takes more bounds it
 MENTION_MIN_SHARE: Final = 0.1  # of a device's or a step's time: a smaller share is not mentioned
 LEVER_MIN_SHARE: Final = 0.01  # of a step: a smaller item is no lever
+WHILE_PROFILED: Final = " while profiled"  # recording slows the host: without it, it may be in time
 _BOUND: Final = {idle_gaps.HOST_LATE: "launch-bound", idle_gaps.SYNC: "bound by synchronisation",
                  "copies": "bound by copies", "communication": "bound by communication"}  # fmt: skip
 
@@ -75,7 +76,7 @@ def _list_facts(run: Run) -> list[KeyFact | None]:
         _describe_speed(run, ledger, busiest),
         *(_describe_device(run, busiest) if busiest else ()),
         _describe_fitness(run),
-        _find_largest_item(ledger),
+        _find_largest_item(run, ledger),
     ]
 
 
@@ -130,7 +131,8 @@ def _describe_speed(run: Run, ledger: Ledger | None, usage: DeviceUsage | None) 
             parts[-1] += f" ({units.format_speed(speed / share)} tok/s)"
     outside_share = _compute_outside_share(run) if usage is None else None
     if outside_share is not None:
-        parts.append(f"{units.format_share(outside_share)} outside of {name_work(run)}s")
+        basis = WHILE_PROFILED if run.meta.get("profiled") and outside_share >= MENTION_MIN_SHARE else ""
+        parts.append(f"{units.format_share(outside_share)} outside of {name_work(run)}s{basis}")
     return KeyFact("pace", ", ".join(parts), share=share) if parts else None
 
 
@@ -218,7 +220,7 @@ def _find_bound(run: Run, usage: DeviceUsage) -> KeyFact | None:
         is_partly = ns >= MENTION_MIN_SHARE * usage.span_ns
         bound = "partly launch-bound" if is_partly else "not launch-bound"
     if largest == idle_gaps.HOST_LATE and run.meta.get("profiled") and not bound.startswith("not "):
-        bound += " while profiled"  # recording slows the host, so that alone it may be in time
+        bound += WHILE_PROFILED
     prefix, share = f"{largest} " if largest == idle_gaps.HOST_LATE else "", ns / usage.span_ns
     text = f"{bound} ({prefix}{units.format_share(share)}){_describe_host_wait(run, usage)}"
     return KeyFact("bound", text, None, ns, share)
@@ -232,7 +234,7 @@ def _describe_host_wait(run: Run, usage: DeviceUsage) -> str:
     return f"; the host waited {units.format_duration(waits['wait_ns'][0])} in {waits['stack'][0]}"
 
 
-def _find_largest_item(ledger: Ledger | None) -> KeyFact | None:
+def _find_largest_item(run: Run, ledger: Ledger | None) -> KeyFact | None:
     """Return the item with the most to recover, and the share of time without a model."""
     if ledger is None or ledger.items.is_empty():
         return None
@@ -243,6 +245,8 @@ def _find_largest_item(ledger: Ledger | None) -> KeyFact | None:
     item = first["cause"] if first["op"] == GAP else f"{first['op']} ({first['cause']})"
     per_step = round(first["recoverable_ns"] / ledger.steps)
     text = f"most to recover: {item} {units.format_duration(per_step)} ({units.format_share(share)})"
+    if first["op"] == GAP and run.meta.get("profiled"):
+        text += WHILE_PROFILED
     unmodelled = ledger.unmodelled_ns / ledger.step_ns
     if unmodelled >= MENTION_MIN_SHARE:
         text += f"; {units.format_share(unmodelled)} not modelled"

@@ -302,3 +302,13 @@ def test_operations_without_a_phase_are_in_their_step() -> None:
         rows.append({**kernel, "name": "multinomial", "t": 100 * step + 60, "dur": 30, "phase": None})
     facts = said(made(rows))
     assert facts["run"] == "4 steps" and facts["pace"] == "10.0% outside of operations"
+
+
+def test_time_outside_of_profiled_operations_is_said_to_be_profiled() -> None:
+    """The profiler's own work lies between the operations."""
+    rows = [{"kind": "step", "name": "step", "lens": "wall", "t": 0, "dur": 100, "step": 0}]
+    rows += [{"kind": "kernel", "name": "mm", "lens": "host", "t": 0, "dur": 40, "step": 0}]
+    assert said(made(rows))["pace"] == "60.0% outside of operations"
+    assert said(made(rows, profiled=True))["pace"] == "60.0% outside of operations while profiled"
+    (run,) = load(FIXTURES / "chrome/onnxruntime.json")
+    assert "gap 161.0 µs (61.1%) while profiled" in said(run)["lever"]
