@@ -18,6 +18,7 @@ from capture.classify.name_rules import has_model_position, infer_op_and_categor
 from capture.dense_lookup import fill_nulls, filter_rows, find_positions, find_rows
 from capture.import_log import Log
 from capture.run import Run, drop_empty_columns
+from capture.step_ends import find_last_cycles
 
 _STEP_NAME: Final = "forward pass"  # of an inferred step
 NO_LAYERS: Final = "no_layers"  # key of the run's meta: why no layers are inferred
@@ -35,7 +36,7 @@ _TRAINING_PHASES: Final = ("backward", "optimizer")  # training runs its layers 
 
 def add_inferred_structure(run: Run, log: Log) -> Run:
     """Return the run with the layers, roles and steps that its source lacks, inferred from repetition."""
-    run = _add_inferred_layers(run, log)
+    run = _add_repeated_passes(_add_inferred_layers(run, log), log)
     message = next((n.message for n in log.freeze().notices if n.id == STEPS_NOTICE), None)
     return replace(run, meta={**run.meta, STEPS_NOTICE: message}) if message else run
 
@@ -57,6 +58,38 @@ def _add_inferred_layers(run: Run, log: Log) -> Run:
             log.note(STEPS_NOTICE, _STEPS_MESSAGE, count=steps.height)
             events = pl.concat([events, steps], how="diagonal")
     return replace(run, events=drop_empty_columns(events).rechunk(), meta=meta, log=log.freeze())
+
+
+def _add_repeated_passes(run: Run, log: Log) -> Run:
+    """Return the run with steps where what its busiest track runs repeats in one order, also in training."""
+    if run.has("step") or not all(map(run.has, ("t", "dur", "lens"))):
+        return run
+    work = run.events.with_row_index("row").filter(_mark_work(run.events)).drop_nulls(["t", "dur"])
+    kernels = work.sort("t", maintain_order=True)
+    begins = _find_pass_begins(kernels)
+    passes = pl.Series(begins.search_sorted(kernels["t"], side="right")).cast(pl.Int64)
+    steps = pl.DataFrame({"row": kernels["row"], "step": passes}).filter(pl.col("step") > 0)
+    events = run.events.with_row_index("row").join(steps, on="row", how="left", maintain_order="left")
+    events = events.drop("row")
+    marks = _build_step_rows(events)
+    if begins.is_empty() or marks.is_empty():
+        return run
+    log.note(STEPS_NOTICE, _STEPS_MESSAGE, count=marks.height)
+    return replace(run, events=pl.concat([events, marks], how="diagonal").rechunk(), log=log.freeze())
+
+
+def _find_pass_begins(kernels: pl.DataFrame) -> pl.Series:
+    """Find when each pass begins: where names and shapes repeat, else where names do, as contexts grow."""
+    if "track" in kernels.columns and kernels.height:
+        kernels = kernels.filter(pl.col("track") == kernels["track"].mode()[0])
+    for columns in (["name", "shape"], ["name"]):
+        present = [pl.col(c).to_physical() for c in columns if c in kernels.columns]
+        codes = kernels.select(pl.struct(present).rank("dense").cast(pl.Int64)).to_series()
+        period, count = find_last_cycles(codes.to_numpy())
+        if count:
+            first = kernels["t"].head(1 if kernels.height >= period * (count + 1) else 0)  # a prompt
+            return first.append(kernels["t"].tail(period * count).gather_every(period))
+    return kernels["t"].clear()
 
 
 def _build_step_rows(events: pl.DataFrame) -> pl.DataFrame:
@@ -155,9 +188,7 @@ def _select_timed_kernels(events: pl.DataFrame) -> pl.DataFrame:
     """Select the device's kernels by start time, else the host's; none if any of them trains."""
     if not {"t", "dur", "lens", "category"} <= set(events.columns):
         return events.clear()
-    is_kernel, lens = events["kind"] == "kernel", events["lens"]
-    work = is_kernel & (lens == "gpu")
-    work = work if work.any() else is_kernel & (lens == "host")
+    work = _mark_work(events)
     if "phase" in events.columns and any((work & (events["phase"] == p)).any() for p in _TRAINING_PHASES):
         return events.clear()
     columns = [c for c in ("name", "category", "t", "dur", "track", "step", "layer") if c in events.columns]
@@ -166,6 +197,13 @@ def _select_timed_kernels(events: pl.DataFrame) -> pl.DataFrame:
     rows = pl.int_range(events.height, dtype=pl.UInt32, eager=True).alias("row")
     kernels = filter_rows(events[columns].insert_column(0, rows), work)
     return kernels if kernels["t"].is_sorted() else kernels.sort("t", maintain_order=True)
+
+
+def _mark_work(events: pl.DataFrame) -> pl.Series:
+    """Mark the device's kernels, else the host's."""
+    is_kernel, lens = events["kind"] == "kernel", events["lens"]
+    work = is_kernel & (lens == "gpu")
+    return work if work.any() else is_kernel & (lens == "host")
 
 
 def _build_sequence(kernels: pl.DataFrame) -> KernelSequence:
