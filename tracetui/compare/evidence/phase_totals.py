@@ -117,13 +117,13 @@ def find_gap_change(sides: Sides, phase: str | None, terms: Terms, change_ns: fl
 def find_late_rank(sides: Sides, phase: str | None, terms: Terms, change_ns: float) -> GapChange | None:
     """Find the rank and the kernels between which it waits longer, so that others wait for it, or no longer.
 
-    None if that is no large part of a change, or if the waits of no rank changed in one place. A wait behind
-    a transfer follows from another rank, if one of these waits elsewhere.
+    None if that is hardly a part of a change and did not evidently change, or if the waits of no rank changed
+    in one place. A wait behind a transfer follows from another rank, if one of these waits elsewhere.
     """
     changes, gaps = _compute_gap_changes(sides, phase, terms)
     mains = _find_main_changes(changes)
     largest = max(map(abs, mains.values()), default=0.0)
-    large = [p for p in mains if 2 * abs(mains[p]) >= max(largest, abs(change_ns))]
+    large = [p for p in mains if 2 * abs(mains[p]) >= largest]
     if not large:
         return None
     transfers = _list_transfers(sides[0]) | _list_transfers(sides[1])
@@ -131,6 +131,9 @@ def find_late_rank(sides: Sides, phase: str | None, terms: Terms, change_ns: flo
     place = max(causes or large, key=lambda p: abs(mains[p]))
     ranks = sorted({rank for rank, *where in large if rank is not None and where == [*place[1:]]})
     verdict = _judge_place(sides, phase, terms, place, gaps)
+    is_part = abs(mains[place]) >= (1 - params.MOST) * abs(change_ns)
+    if not is_part and verdict not in ("slower", "faster"):
+        return None
     is_arrival = place[2] in transfers and bool(causes) and len(ranks) == 1
     return GapChange(*place[1:], mains[place], verdict, tuple(ranks), is_arrival)
 
