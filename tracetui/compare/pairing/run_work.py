@@ -372,24 +372,27 @@ def _describe_attention(run: Run) -> str:
 def _read_training(run: Run, names: pl.Series) -> dict[str, str | bool]:
     """Read from the rows of a trace of PyTorch how it was trained, as far as their names say it."""
     settings: dict[str, str | bool] = {}
-    if run.has("phase"):
-        of_backward = run.events.filter((pl.col("kind") == "kernel") & (pl.col("phase") == "backward"))[
-            "name"
-        ]
-        if of_backward.len():
-            is_forward = of_backward.unique().cast(pl.String).str.contains(_FORWARD_OPERATORS)
-            settings[RECOMPUTED] = bool(is_forward.any())
+    backward, updates = (_list_phase_names(run, phase) for phase in ("backward", "optimizer"))
+    if backward.len():
+        settings[RECOMPUTED] = bool(backward.str.contains(_FORWARD_OPERATORS).any())
+        settings["optimizer"] = "none of torch.optim"
     optimizers = names.str.extract(_OPTIMIZER_STEP).drop_nulls().sort().to_list()
-    if optimizers:
-        is_fused, is_foreach = (
-            names.str.starts_with(f"aten::_{kind}_").any() for kind in ("fused", "foreach")
-        )
+    if optimizers:  # clipping gradients is foreach, too
+        updates = updates if updates.len() else names
+        is_fused, is_foreach = (updates.str.starts_with(f"aten::_{k}_").any() for k in ("fused", "foreach"))
         kind = "fused" if is_fused else "foreach" if is_foreach else "one parameter at a time"
         settings["optimizer"] = f"{' + '.join(optimizers)} ({kind})"
     loaders = names.str.extract(_DATA_LOADER).drop_nulls().unique()
     if loaders.len() == 1:
         settings["data loader"] = "processes" if "Multi" in loaders[0] else "no processes"
     return settings
+
+
+def _list_phase_names(run: Run, phase: str) -> pl.Series:
+    is_there = (pl.col("kind") == "kernel") & (
+        pl.col("phase") == phase if run.has("phase") else pl.lit(False)
+    )
+    return run.events.filter(is_there)["name"].unique().cast(pl.String)
 
 
 def join_examples(names: Sequence[str]) -> str:

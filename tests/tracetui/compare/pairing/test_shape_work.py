@@ -1,4 +1,4 @@
-"""What steps compute, read from the shapes of products, convolutions and attention in traces."""
+"""What steps compute, and how, read from the names and shapes of operators in traces."""
 
 from dataclasses import replace
 from typing import Any
@@ -292,3 +292,18 @@ def test_products_that_run_again_are_no_other_work(b: Run, expected: list[str]) 
     compared = compare_runs((layered(), b), Look())
     assert list(map(str, compared.works)) == expected
     assert not any(work.is_work for work in compared.works)
+
+
+def test_optimizer_is_read_from_its_own_operators() -> None:
+    """Gradients are clipped by operators of the kind foreach; an update by hand is none of PyTorch's."""
+    rows = [
+        {"kind": "kernel", "name": "aten::mm", "dur": 5, "phase": phase} for phase in ("forward", "backward")
+    ]
+    optimizer = [{"kind": "span", "name": "Optimizer.step#SGD.step", "dur": 9}]
+    optimizer += [{"kind": "kernel", "name": "aten::add_", "dur": 5, "phase": "optimizer"}]
+    clip = [{"kind": "kernel", "name": "aten::_foreach_mul_", "dur": 5}]
+    plain, clipped, by_hand = (
+        made(rows + more, work="operators") for more in (optimizer, optimizer + clip, [])
+    )
+    assert differences(plain, clipped) == []
+    assert differences(plain, by_hand) == ["optimizer SGD (one parameter at a time) and none of torch.optim"]
