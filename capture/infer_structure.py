@@ -6,6 +6,7 @@ from typing import Final
 import polars as pl
 
 from capture.classify.columns_from_names import as_categories
+from capture.classify.kernel_symbols import find_symbols
 from capture.classify.layer_inference import (
     MAX_STREAMS,
     InferenceEvidence,
@@ -18,7 +19,7 @@ from capture.classify.name_rules import has_model_position, infer_op_and_categor
 from capture.dense_lookup import fill_nulls, filter_rows, find_positions, find_rows
 from capture.import_log import Log
 from capture.run import Run, drop_empty_columns
-from capture.step_ends import find_last_cycles
+from capture.step_ends import find_last_cycles, has_repeated_block
 
 _STEP_NAME: Final = "forward pass"  # of an inferred step
 NO_LAYERS: Final = "no_layers"  # key of the run's meta: why no layers are inferred
@@ -30,6 +31,8 @@ MIN_AGREEMENT_SHARE: Final = 0.99  # of the launches with a reported layer, for 
 _MIN_LAYERS: Final = 2
 _ACTIVATION_OP: Final = "mlp.act"
 _TABLE_OP: Final = "embed"
+_END_SYMBOLS: Final = "EZ"  # of kernels at the ends of a pass: an embedding, sampling
+_RANDOM_INPUT: Final = r"\brand"
 _NO_STEP: Final = pl.Series([-1])
 _TRAINING_PHASES: Final = ("backward", "optimizer")  # training runs its layers forward and backward
 
@@ -86,10 +89,19 @@ def _find_pass_begins(kernels: pl.DataFrame) -> pl.Series:
         present = [pl.col(c).to_physical() for c in columns if c in kernels.columns]
         codes = kernels.select(pl.struct(present).rank("dense").cast(pl.Int64)).to_series()
         period, count = find_last_cycles(codes.to_numpy())
-        if count:
+        if count and _is_whole_pass(kernels.tail(period), codes.tail(period)):
             first = kernels["t"].head(1 if kernels.height >= period * (count + 1) else 0)  # a prompt
             return first.append(kernels["t"].tail(period * count).gather_every(period))
     return kernels["t"].clear()
+
+
+def _is_whole_pass(cycle: pl.DataFrame, codes: pl.Series) -> bool:
+    """Whether kernels that repeat are no layer but a pass: with an end of it, a way back, or some layers."""
+    if "phase" in cycle.columns and cycle["phase"].n_unique() > 1:
+        return True
+    names = cycle["name"].unique().cast(pl.String)
+    is_end = names.str.contains(_RANDOM_INPUT).any() or {*find_symbols(names.to_list())} & {*_END_SYMBOLS}
+    return bool(is_end) or has_repeated_block(codes.to_numpy())
 
 
 def _build_step_rows(events: pl.DataFrame) -> pl.DataFrame:

@@ -23,6 +23,7 @@ _MIN_STEPS: Final = 2
 _SCHEMA: Final = {"step": pl.Int64(), "t": pl.Int64(), "dur": pl.Int64()}
 _MIN_GAPS: Final = 3  # with fewer the longest step stands for the median
 _MIN_CYCLES: Final = 4  # that repeat, to be more than the layers of one pass
+_MIN_BLOCK: Final = 3  # values: fewer, as of three projections, are no layer
 _COMPARED_END: Final = 64  # values at the end that are compared before all
 
 
@@ -101,3 +102,16 @@ def _is_one_pass(before: npt.NDArray[np.integer], cycle: npt.NDArray[np.integer]
     names, counts = np.unique(cycle, return_counts=True)
     counts_before = np.array([np.count_nonzero(before == name) for name in names])
     return bool(counts_before.all() and ((counts == 1) & (counts_before == 1)).any())
+
+
+def has_repeated_block(values: npt.NDArray[np.integer]) -> bool:
+    """Whether some values that follow each other follow once more, as layers do: three or more."""
+    places = (np.flatnonzero(values == value) for value in np.unique(values))
+    distances = {gap for each in places for gap in np.diff(each).tolist() if gap >= _MIN_BLOCK}
+    return any(_has_run(values[:-gap] == values[gap:], gap) for gap in distances)
+
+
+def _has_run(is_equal: npt.NDArray[np.bool], length: int) -> bool:
+    """Whether so many values that follow each other are true."""
+    breaks = np.flatnonzero(~np.concatenate([[False], is_equal, [False]]))
+    return bool((np.diff(breaks) > length).any())

@@ -10,7 +10,7 @@ import pytest
 from capture.import_log import Log
 from capture.load_runs import load
 from capture.run import Run
-from capture.step_ends import derive_replay_steps, find_cycle_length, find_last_cycles
+from capture.step_ends import derive_replay_steps, find_cycle_length, find_last_cycles, has_repeated_block
 from tests.capture.loaders import _nsys_file as nsys
 from tests.capture.loaders.test_chrome_inferred import BLOCK, LAYERS, ROLES
 from tests.capture.loaders.test_chrome_steps import annotation, written
@@ -201,3 +201,11 @@ CYCLES_AT_END = {
 @pytest.mark.parametrize(("values", "cycles"), CYCLES_AT_END.values(), ids=CYCLES_AT_END)
 def test_find_last_cycles_of_sequence(values: list[int], cycles: tuple[int, int]) -> None:
     assert find_last_cycles(np.array(values, dtype=np.int64)) == cycles
+
+
+@pytest.mark.parametrize(
+    ("values", "has_block"),
+    [([9, 1, 2, 3, 1, 2, 3, 4], True), ([9, 1, 1, 1, 2, 3], False), ([1, 2, 3, 4, 1, 2], False), ([], False)],
+)
+def test_has_repeated_block_of_values(values: list[int], has_block: bool) -> None:
+    assert has_repeated_block(np.array(values, dtype=np.int64)) == has_block
