@@ -32,7 +32,7 @@ _MIN_LAYERS: Final = 2
 _ACTIVATION_OP: Final = "mlp.act"
 _TABLE_OP: Final = "embed"
 _END_SYMBOLS: Final = "EZ"  # of kernels at the ends of a pass: an embedding, sampling
-_RANDOM_INPUT: Final = r"\brand"
+_END_NAMES: Final = r"\brand|\b(send|recv_?)$"  # random input, and transfers between stages of a pipeline
 _NO_STEP: Final = pl.Series([-1])
 _TRAINING_PHASES: Final = ("backward", "optimizer")  # training runs its layers forward and backward
 
@@ -100,7 +100,7 @@ def _is_whole_pass(cycle: pl.DataFrame, codes: pl.Series) -> bool:
     if "phase" in cycle.columns and cycle["phase"].n_unique() > 1:
         return True
     names = cycle["name"].unique().cast(pl.String)
-    is_end = names.str.contains(_RANDOM_INPUT).any() or {*find_symbols(names.to_list())} & {*_END_SYMBOLS}
+    is_end = names.str.contains(_END_NAMES).any() or {*find_symbols(names.to_list())} & {*_END_SYMBOLS}
     return bool(is_end) or has_repeated_block(codes.to_numpy())
 
 
