@@ -7,6 +7,7 @@ from os.path import commonprefix
 from pathlib import PurePath
 from typing import Final
 
+import msgspec
 import polars as pl
 
 from capture.clean_text import clean
@@ -145,7 +146,9 @@ def _drop_inferred_steps(run: Run) -> Run:
     if _INFERRED_STEPS not in run.meta:
         return run
     meta = {key: value for key, value in run.meta.items() if key != _INFERRED_STEPS}
-    log = replace(run.log, notices=tuple(n for n in run.log.notices if n.id != _INFERRED_STEPS))
+    log = msgspec.structs.replace(
+        run.log, notices=tuple(n for n in run.log.notices if n.id != _INFERRED_STEPS)
+    )
     events = run.events.filter(pl.col("kind") != "step").drop("step")
     return replace(run, meta=meta, log=log, events=events)
 
