@@ -395,10 +395,11 @@ def _adjust_size(difference: WorkDifference, *, has_steps: bool, align: str) -> 
 
 
 def _compare_queries(a: Run, b: Run, phase: str | None, align: str) -> Iterator[WorkDifference]:
-    """Yield that attention has several new tokens after others in steps of one run only, as for drafts."""
+    """Yield that attention reads a cache with several new tokens, as for drafts, in one run, or with others."""
     aligned = align_steps((a, b), phase, align)
     x, y = (list_queries(run, side["step"]) for run, side in zip((a, b), aligned.sides, strict=True))
-    if x and y and (len(x) == 1) != (len(y) == 1):
+    is_other_draft = len(x) == len(y) == 2 and x[0] == y[0] == 1 and x != y
+    if x and y and ((len(x) == 1) != (len(y) == 1) or is_other_draft):
         before, after = describe_range(x), describe_range(y)
         yield WorkDifference(_TOKENS, before, after, phase, is_work=True)
 

@@ -71,6 +71,22 @@ def computed(*shapes: str, flops: int = 10, category: str = "matmul") -> Run:
     return made([row | {"t": at * MS, "shape": shape} for at, shape in enumerate(shapes)])
 
 
+def drafted(*queries: int) -> Run:
+    """Steps whose attention reads a cache with so many new tokens, over and over."""
+    row = {"kind": "kernel", "name": "flash", "category": "attention", "lens": "host", "dur": MS}
+    sizes = enumerate(queries * 4)
+    return made(
+        [row | {"step": at, "t": 9 * at * MS, "shape": f"b=1 h=4 q={q} k=90 d=32"} for at, q in sizes]
+    )
+
+
+def test_drafts_of_other_lengths_are_other_work_and_prompts_of_many_are_not() -> None:
+    (work,) = find_work_differences(drafted(1, 1, 1, 4), drafted(1, 1, 1, 6), "context")
+    assert str(work) == "tokens per step 1–4 and 1–6" and work.is_work
+    assert differences(drafted(1, 1, 7, 4), drafted(1, 5, 1, 6)) == []
+    assert differences(drafted(1, 1, 1, 4), drafted(1, 1, 1, 4)) == []
+
+
 def test_more_experts_for_each_token_are_other_work_though_their_number_varies() -> None:
     """Of twelve steps one finds an expert idle, so that no count of products is that of all steps."""
     row = {"kind": "kernel", "name": "mm", "category": "matmul", "lens": "host", "dur": MS}
