@@ -395,7 +395,7 @@ def _adjust_size(difference: WorkDifference, *, has_steps: bool, align: str) -> 
 
 
 def _compare_queries(a: Run, b: Run, phase: str | None, align: str) -> Iterator[WorkDifference]:
-    """Yield that attention reads a cache with several new tokens, as for drafts, in one run, or with others."""
+    """Yield that attention reads a cache with several new tokens, as for drafts, in one run, or others."""
     aligned = align_steps((a, b), phase, align)
     x, y = (list_queries(run, side["step"]) for run, side in zip((a, b), aligned.sides, strict=True))
     is_other_draft = len(x) == len(y) == 2 and x[0] == y[0] == 1 and x != y
