@@ -12,6 +12,8 @@ from capture.classify.layer_inference import (
     InferenceEvidence,
     InferredLayers,
     KernelSequence,
+    find_last_cycles,
+    has_repeated_block,
     infer_layers,
 )
 from capture.classify.layer_roles import map_role_to_op
@@ -19,7 +21,6 @@ from capture.classify.name_rules import has_model_position, infer_op_and_categor
 from capture.dense_lookup import fill_nulls, filter_rows, find_positions, find_rows
 from capture.import_log import Log
 from capture.run import Run, drop_empty_columns
-from capture.step_ends import find_last_cycles, has_repeated_block
 
 _STEP_NAME: Final = "forward pass"  # of an inferred step
 NO_LAYERS: Final = "no_layers"  # key of the run's meta: why no layers are inferred

@@ -7,10 +7,11 @@ import numpy as np
 import polars as pl
 import pytest
 
+from capture.classify.layer_inference import find_last_cycles, has_repeated_block
 from capture.import_log import Log
 from capture.load_runs import load
 from capture.run import Run
-from capture.step_ends import derive_replay_steps, find_cycle_length, find_last_cycles, has_repeated_block
+from capture.step_ends import derive_replay_steps, find_cycle_length
 from tests.capture.loaders import _nsys_file as nsys
 from tests.capture.loaders.test_chrome_inferred import BLOCK, LAYERS, ROLES
 from tests.capture.loaders.test_chrome_steps import annotation, written

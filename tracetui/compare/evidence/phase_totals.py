@@ -122,28 +122,28 @@ def find_late_rank(sides: Sides, phase: str | None, terms: Terms, change_ns: flo
     """
     changes, gaps = _compute_gap_changes(sides, phase, terms)
     mains = _find_main_changes(changes)
-    largest = max(map(abs, mains.values()), default=0.0)
-    large = [p for p in mains if 2 * abs(mains[p]) >= largest]
-    if not large:
+    if not mains:
         return None
     transfers = _list_transfers(sides[0]) | _list_transfers(sides[1])
-    causes = [p for p in large if p[1] not in transfers]
-    place = max(causes or large, key=lambda p: abs(mains[p]))
-    ranks = sorted({rank for rank, *where in large if rank is not None and where == [*place[1:]]})
+    causes = [p for p in mains if p[1] not in transfers]
+    place = max(causes or mains, key=lambda p: abs(mains[p]))
     verdict = _judge_place(sides, phase, terms, place, gaps)
     is_part = abs(mains[place]) >= (1 - params.MOST) * abs(change_ns)
     if not is_part and verdict not in ("slower", "faster"):
         return None
+    ranks = sorted({rank for rank, *where in mains if rank is not None and where == [*place[1:]]})
     is_arrival = place[2] in transfers and bool(causes) and len(ranks) == 1
     return GapChange(*place[1:], mains[place], verdict, tuple(ranks), is_arrival)
 
 
 def _find_main_changes(changes: Mapping[Place, float]) -> dict[Place, float]:
-    """Find the changes that are more than half of that of the time between all kernels of their rank."""
+    """Find the changes of more than half of the time between all kernels of their rank, without smaller."""
     nets = dict.fromkeys((rank for rank, *_ in changes), 0.0)
     for (rank, *_), delta in changes.items():
         nets[rank] += delta
-    return {p: delta for p, delta in changes.items() if delta * nets[p[0]] > 0.5 * nets[p[0]] ** 2}
+    mains = {p: delta for p, delta in changes.items() if delta * nets[p[0]] > 0.5 * nets[p[0]] ** 2}
+    largest = max(map(abs, mains.values()), default=0.0)
+    return {p: delta for p, delta in mains.items() if 2 * abs(delta) >= largest}
 
 
 def _list_transfers(run: Run) -> frozenset[str]:

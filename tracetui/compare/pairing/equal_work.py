@@ -98,8 +98,8 @@ def find_work_differences(a: Run, b: Run, align: str) -> tuple[WorkDifference, .
     if not any(work.is_work or work.what == _PRODUCTS for work in works):
         works += [*_compare_experts(a, b)] or _compare_product_work(a, b, align)
     others = (*_compare_prompts(a, b, works), *_compare_ranks(a, b), *_compare_settings(a, b))
-    known = (*_join_phases(works, len(shared)), *others)
-    return known or tuple(_compare_launches(a, b))
+    differences = (*_join_phases(works, len(shared)), *others)
+    return differences or tuple(_compare_launches(a, b))
 
 
 def _find_unequal_work(a: Run, b: Run, phases: Sequence[str], align: str) -> list[WorkDifference]:
