@@ -133,6 +133,29 @@ def test_late_rank_is_named_beside_larger_change_of_step() -> None:
     assert find_late_rank(again, None, Terms(), 20.0 * MS) is None
 
 
+def test_late_rank_is_the_one_that_waits_before_its_transfer_though_another_waits_longer() -> None:
+    """Rank 0 sleeps 9 ms before it sends; rank 1 receives it 22 ms later, as both share a busy machine."""
+    comm = {"category": "comm"}
+    runs = []
+    for sleep, arrival in ((0, 1), (9, 22)):
+        rows = list[dict[str, object]]()
+        for rank, (before, after, wait) in enumerate((("tanh", "send", sleep), ("recv", "addmm", arrival))):
+            row = {"kind": "kernel", "lens": "host", "dur": MS, "track": f"rank {rank}"}
+            for step in range(8):
+                ends = (0, 1), (1 + wait, 1), (2 + wait, 98 - wait)  # the last one fills the step
+                for name, (t, dur) in zip((before, after, "fill"), ends, strict=True):
+                    time = {"step": step, "t": (100 * step + t) * MS, "dur": dur * MS}
+                    rows += [row | time | {"name": name} | (comm if name in ("send", "recv") else {})]
+        runs.append(made(rows))
+    place = find_late_rank(Sides((runs[0], runs[1])), None, Terms(), 21.0 * MS)
+    assert place and (place.before, place.after, place.ranks, place.is_arrival) == (
+        "tanh",
+        "send",
+        (0,),
+        True,
+    )
+
+
 def test_waits_of_ranks_without_steps_are_judged_by_equal_parts_of_the_run() -> None:
     """A sleep of 5 ms before each argmax of rank 1 alone; rank 0 waits in none of its places."""
     runs = []

@@ -143,7 +143,7 @@ def _find_main_changes(changes: Mapping[Place, float]) -> dict[Place, float]:
         nets[rank] += delta
     mains = {p: delta for p, delta in changes.items() if delta * nets[p[0]] > 0.5 * nets[p[0]] ** 2}
     largest = max(map(abs, mains.values()), default=0.0)
-    return {p: delta for p, delta in mains.items() if 2 * abs(delta) >= largest}
+    return {p: delta for p, delta in mains.items() if abs(delta) >= (1 - params.MOST) * largest}
 
 
 def _list_transfers(run: Run) -> frozenset[str]:
