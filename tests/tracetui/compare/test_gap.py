@@ -13,7 +13,7 @@ from tests.tracetui.analysis.time.test_idle_gaps import US, kernel
 from tests.tracetui.runs import MS, made
 from tracetui.analysis.time.step_table import compute_step_table
 from tracetui.compare.diff import compare_runs
-from tracetui.compare.evidence.phase_totals import find_late_rank
+from tracetui.compare.evidence.phase_totals import KERNELS, STEP, _clear_waiting_kernels, find_late_rank
 from tracetui.compare.run_sides import NoiseFloor, Sides
 from tracetui.compare.words.decision import describe_decision
 from tracetui.look import Look, Terms
@@ -154,6 +154,16 @@ def test_late_rank_is_the_one_that_waits_before_its_transfer_though_another_wait
         (0,),
         True,
     )
+
+
+@pytest.mark.parametrize(("step", "verdict"), [(20, "~"), (-20, "faster"), (2, "faster")])
+def test_kernels_that_wait_for_others_are_not_faster_beside_slower_step(step: int, verdict: str) -> None:
+    """Sends of 4 ms are short once the receiver is ready; the step is 20 ms longer."""
+    rows = [
+        (None, what, "step", 10.0, 10.0 + change, float(change), -9.0, -1.0, 0.01, "faster", 16, 0.7)
+        for what, change in ((STEP, step), (KERNELS, -4))
+    ]
+    assert [row[9] for row in _clear_waiting_kernels(rows)] == ["faster", verdict]
 
 
 def test_waits_of_ranks_without_steps_are_judged_by_equal_parts_of_the_run() -> None:

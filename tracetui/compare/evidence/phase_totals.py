@@ -2,7 +2,8 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from itertools import chain
+from typing import Any, Final
 
 import numpy as np
 import polars as pl
@@ -38,7 +39,7 @@ SCHEMA: Final = {
     "floor": pl.Float64,  # spread of equal runs that one run per side is judged by; null with repeats
 }
 _PARTS_OF_RUN: Final = 2 * MIN_SAMPLES  # that stand for steps where there are none
-PhaseRow = tuple[object, ...]  # one row of that schema
+PhaseRow = tuple[Any, ...]  # one row of that schema
 
 
 @dataclass(frozen=True)
@@ -53,11 +54,14 @@ class RunStepTimes:
 def compute_phase_totals(sides: Sides, look: Look) -> pl.DataFrame:
     """Compute step, kernels and time between kernels of each phase of both runs, as far as they are known.
 
-    Phases within steps are judged as one, or by their kernels alone if the look selects one.
+    Phases within steps are rows_by_phase as one, or by their kernels alone if the look selects one.
     """
     is_within = any(map(has_phases_within_steps, sides))
     phases = [look.phase] if is_within else _list_shared_phases(sides, look)
-    rows = [row for phase in phases for row in _judge_phase(sides, phase, look)]
+    rows_by_phase = [_judge_phase(sides, phase, look) for phase in phases]
+    if any(map(_list_transfers, sides)):
+        rows_by_phase = list(map(_clear_waiting_kernels, rows_by_phase))
+    rows = list(chain.from_iterable(rows_by_phase))
     if is_within and look.phase is not None:
         rows = [row for row in rows if row[1] == KERNELS]
     return pl.DataFrame(rows, schema=SCHEMA, orient="row").with_columns(pl.col(pl.Float64).fill_nan(None))
@@ -311,6 +315,17 @@ def _judge_phase(sides: Sides, phase: str | None, look: Look) -> list[PhaseRow]:
             floor = None if sides.has_repeats else _choose_floor(is_free[:2], sides.floor).spread
             rows.append(_build_row(phase, what, per, evidence, look.terms, aligned.height, floor))
     return rows
+
+
+def _clear_waiting_kernels(rows: list[PhaseRow]) -> list[PhaseRow]:
+    """Clear the verdict on kernels if their step changed by more the other way: transfers wait for others."""
+    delta, verdict = (list(SCHEMA).index(column) for column in ("delta_ns", "verdict"))
+    step = next((row for row in rows if row[1] == STEP), None)
+    cleared = []
+    for row in rows:
+        is_opposite = step and row[1] == KERNELS and row[delta] * step[delta] < -(row[delta] ** 2)
+        cleared.append((*row[:verdict], "~", *row[verdict + 1 :]) if is_opposite else row)
+    return cleared
 
 
 def _mark_free_steps(runs: Sequence[Run], aligned: StepAlignment) -> Bools:
