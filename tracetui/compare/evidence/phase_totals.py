@@ -54,7 +54,7 @@ class RunStepTimes:
 def compute_phase_totals(sides: Sides, look: Look) -> pl.DataFrame:
     """Compute step, kernels and time between kernels of each phase of both runs, as far as they are known.
 
-    Phases within steps are rows_by_phase as one, or by their kernels alone if the look selects one.
+    Phases within steps are judged as one, or by their kernels alone if the look selects one.
     """
     is_within = any(map(has_phases_within_steps, sides))
     phases = [look.phase] if is_within else _list_shared_phases(sides, look)

@@ -334,7 +334,7 @@ def read_rows(run: Run) -> dict[str, str | bool]:
     settings: dict[str, str | bool] = {}
     products = _tabulate_shapes(run)
     if products.height:
-        formats = products.filter(pl.col("category") == "matmul").drop_nulls("dtype")
+        formats = products.filter(pl.col("category").is_in(["matmul", "conv"])).drop_nulls("dtype")
         counts = formats.group_by("dtype").agg(pl.col("len").sum()).sort("len", "dtype")
         settings |= {"dtype": counts["dtype"][-1]} if counts.height else {}
     if run.meta.get("work") == "operators":  # of a trace of PyTorch, whose operators have known names

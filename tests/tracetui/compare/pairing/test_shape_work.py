@@ -323,3 +323,15 @@ def test_optimizer_is_read_from_its_own_operators() -> None:
     )
     assert differences(plain, clipped) == []
     assert differences(plain, by_hand) == ["optimizer SGD (one parameter at a time) and none of torch.optim"]
+
+
+def test_number_format_of_convolutions_is_that_of_the_run() -> None:
+    row = {
+        "kind": "kernel",
+        "name": "aten::convolution",
+        "category": "conv",
+        "dur": 5,
+        "shape": "2×3×8 * 4×3×2",
+    }
+    a, b = (made([row | {"dtype": dtype}]) for dtype in ("fp32", "fp64"))
+    assert differences(a, b) == ["dtype fp32 and fp64"]
